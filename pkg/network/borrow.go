@@ -2,11 +2,11 @@ package network
 
 import "github.com/weft-proxy/weft/pkg/buffer"
 
-// AppendBorrowed appends before, which it copies, and whole, which it borrows: whole must
-// not change until CopyBorrowed has returned, which the caller calls soon. It returns false
-// and adds nothing while a goroutine writes, after an error, on connections that are not
-// sockets, and over TLS: there, frames that are not gathered take more records, which costs
-// more than the copy. The caller then uses BeginFrame and EndFrame.
+// AppendBorrowed appends before, which it copies, and whole, which it borrows: whole must not
+// change until CopyBorrowed has returned, which the caller calls soon. AppendBorrowed returns false
+// and adds nothing while a goroutine writes, after an error, on connections that are not sockets,
+// and over TLS, where frames that are not gathered need more records, which cost more than the
+// copy. The caller then uses BeginFrame and EndFrame.
 func (o *WriteQueue) AppendBorrowed(before, whole []byte) bool {
 	if o.conn.raw == nil || o.conn.secure.Load() != nil {
 		return false
@@ -38,9 +38,9 @@ func (o *WriteQueue) CopyBorrowed() {
 	o.copyBorrowedLocked()
 }
 
-// copyBorrowedLocked is CopyBorrowed while nobody writes. The caller holds o.mu. It gathers the copies, as
-// BeginFrame does: a frame of the usual size, in a buffer of its own, would take four times
-// its size.
+// copyBorrowedLocked is CopyBorrowed while no goroutine writes. The caller holds o.mu. It gathers
+// the copies as BeginFrame does: a separate buffer for each frame of the usual size would take four
+// times its size.
 func (o *WriteQueue) copyBorrowedLocked() {
 	if o.borrowed == 0 {
 		return

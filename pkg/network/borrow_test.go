@@ -18,7 +18,7 @@ func TestBorrowedBytesKeepOrder(t *testing.T) {
 	for range 3 {
 		_ = appendFrame(o, "before;")
 		if !o.AppendBorrowed([]byte("head:"), storage) {
-			t.Fatal("nobody writes, and it was refused")
+			t.Fatal("AppendBorrowed = false although no goroutine writes")
 		}
 		_ = appendFrame(o, ";behind;")
 	}
@@ -50,8 +50,8 @@ func TestUnsentBorrowedBytesAreCopied(t *testing.T) {
 	}
 }
 
-// TestFullSocketCopiesBorrowedBytes appends borrowed bytes until the socket is full, and then
-// changes them all.
+// TestFullSocketCopiesBorrowedBytes verifies that borrowed bytes arrive intact although the test
+// changes them after CopyBorrowed, even when the socket is full.
 func TestFullSocketCopiesBorrowedBytes(t *testing.T) {
 	o, far, _ := newTestQueue(t)
 	var want bytes.Buffer
@@ -69,7 +69,7 @@ func TestFullSocketCopiesBorrowedBytes(t *testing.T) {
 		o.CopyBorrowed()
 		clear(storage)
 		if i > 1000 {
-			t.Fatal("the socket took 256 MiB")
+			t.Fatal("AppendBorrowed never returned false")
 		}
 	}
 	got := make([]byte, want.Len())
@@ -108,7 +108,7 @@ func TestConcurrentAppendBorrowed(t *testing.T) {
 	all.Wait()
 	for i := 0; i < len(got); i += size {
 		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) || got[i] == 0 {
-			t.Fatalf("what was lent is damaged at %d", i)
+			t.Fatalf("borrowed bytes are damaged at %d", i)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestLostConnectionRejectsBorrow(t *testing.T) {
 	o, far, _ := newTestQueue(t)
 	_ = far.Close()
 	storage := make([]byte, 1<<20)
-	for range 100 { // until the socket says so
+	for range 100 { // until writing fails
 		if !o.AppendBorrowed(nil, storage) {
 			break
 		}
@@ -126,15 +126,15 @@ func TestLostConnectionRejectsBorrow(t *testing.T) {
 	}
 	o.Fail(io.ErrClosedPipe)
 	if o.AppendBorrowed(nil, storage) {
-		t.Error("a loan was taken on a connection that is lost")
+		t.Error("AppendBorrowed = true on a lost connection")
 	}
 	if n := o.Queued(); n != 0 {
-		t.Errorf("%d bytes are queued", n)
+		t.Errorf("%d bytes are queued on a lost connection", n)
 	}
 }
 
-// TestCopyBorrowedDoesNotWaitForPeer flushes borrowed bytes, and more, to a peer that reads
-// nothing.
+// TestCopyBorrowedDoesNotWaitForPeer verifies that CopyBorrowed returns while Flush writes to a
+// peer that reads nothing.
 func TestCopyBorrowedDoesNotWaitForPeer(t *testing.T) {
 	for range 100 {
 		o, far, _ := newTestQueue(t)
@@ -157,28 +157,28 @@ func TestCopyBorrowedDoesNotWaitForPeer(t *testing.T) {
 		select {
 		case <-owned:
 		case <-time.After(5 * time.Second):
-			t.Fatal("it waits for the peer to take what others have sent")
+			t.Fatal("CopyBorrowed waits for the peer")
 		}
 		all.Wait()
 	}
 }
 
-// idle reports whether nobody writes.
+// idle reports whether no goroutine writes.
 func (o *WriteQueue) idle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.writing
 }
 
-// TestCopiedBytesAreGathered checks how much storage the queue holds for a peer that
-// reads nothing.
+// TestCopiedBytesAreGathered verifies that copies for a peer that reads nothing use at most 1.5
+// times their size.
 func TestCopiedBytesAreGathered(t *testing.T) {
 	o, _, _ := newTestQueue(t)
 	frame := make([]byte, 9+16<<10)
 	const frames = 30
 	for range frames {
 		if !o.AppendBorrowed(nil, frame) {
-			t.Fatal("nobody writes, and it was refused")
+			t.Fatal("AppendBorrowed = false although no goroutine writes")
 		}
 	}
 	o.CopyBorrowed()
@@ -187,7 +187,7 @@ func TestCopiedBytesAreGathered(t *testing.T) {
 		held += piece.Cap()
 	}
 	if most := frames * len(frame) * 3 / 2; held > most {
-		t.Errorf("%d bytes are held for %d, want %d at most", held, o.Queued(), most)
+		t.Errorf("%d bytes of storage for %d queued bytes, want at most %d", held, o.Queued(), most)
 	}
 	_ = o.Flush()
 }
@@ -198,9 +198,9 @@ func TestAppendBorrowedNeedsPlainSocket(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	for name, conn := range map[string]*Conn{"over TLS": encrypted, "in memory": NewConn(near)} {
-		o := NewWriteQueue(conn, func(func()) { t.Error("somebody waits to write") })
+		o := NewWriteQueue(conn, func(func()) { t.Error("a goroutine waits for the peer") })
 		if o.AppendBorrowed([]byte("head"), []byte("content")) || o.Queued() > 0 {
-			t.Errorf("%s: a loan was taken, %d bytes are queued", name, o.Queued())
+			t.Errorf("%s: AppendBorrowed added bytes or returned true; %d bytes are queued", name, o.Queued())
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// panickingCloseHook is a handler whose connections call something that panics when they end.
+// panickingCloseHook is a handler whose connections have a close hook that panics.
 type panickingCloseHook struct{ called chan struct{} }
 
 func (b panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
@@ -19,7 +19,7 @@ func (b panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
 	return nil
 }
 
-// logBuffer is a log.
+// logBuffer is an io.Writer for a log. Safe for concurrent use.
 type logBuffer struct {
 	mu  sync.Mutex
 	all strings.Builder // guarded by mu
@@ -37,8 +37,8 @@ func (l *logBuffer) String() string {
 	return l.all.String()
 }
 
-// TestCloseHookPanicIsRecovered checks that the other close hooks still run,
-// and that the listener removes the connection and logs the panic.
+// TestCloseHookPanicIsRecovered verifies that the other close hooks still run, and that the
+// listener removes the connection and logs the panic.
 func TestCloseHookPanicIsRecovered(t *testing.T) {
 	b, log := panickingCloseHook{make(chan struct{})}, new(logBuffer)
 	l := listen(t, ListenOptions{Name: "l", Log: slog.New(slog.NewTextHandler(log, nil))}, b)
@@ -48,11 +48,11 @@ func TestCloseHookPanicIsRecovered(t *testing.T) {
 	}
 	defer conn.Close()
 	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
-		t.Errorf("heard %q, %v, want the end", rest, err)
+		t.Errorf("read %q, %v, want EOF", rest, err)
 	}
 	<-b.called
 	if cut := l.Drain(t.Context()); cut != 0 {
-		t.Errorf("%d connections were cut", cut)
+		t.Errorf("%d connections were force-closed", cut)
 	}
 	if n := l.Connections(); n != 0 {
 		t.Errorf("%d connections are open", n)

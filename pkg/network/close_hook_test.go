@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestCloseHookMayCallListener checks that a drain runs close hooks without the
-// listener's lock.
+// TestCloseHookMayCallListener verifies that a drain runs close hooks without the listener's lock.
 func TestCloseHookMayCallListener(t *testing.T) {
 	var l *Listener
 	asked, busy, release := make(chan int, 1), make(chan struct{}), make(chan struct{})
@@ -17,13 +16,13 @@ func TestCloseHookMayCallListener(t *testing.T) {
 		handlerFunc(func(_ context.Context, c *Conn) error {
 			c.OnClose(func() { asked <- l.Connections() })
 			close(busy)
-			<-release // so that nobody but the drain closes the connection
+			<-release // so that only the drain closes the connection
 			return nil
 		}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	go l.Serve(context.Background()) // ends with Drain
+	go l.Serve(context.Background()) // returns after Drain
 	nc, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +38,6 @@ func TestCloseHookMayCallListener(t *testing.T) {
 			t.Errorf("the listener has %d connections, want 1", n)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("the listener holds its lock while it calls back")
+		t.Fatal("the listener holds its lock while it runs close hooks")
 	}
 }

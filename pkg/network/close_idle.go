@@ -2,10 +2,10 @@ package network
 
 import "time"
 
-// CloseIdle ends connections that have been parked for at least d, as far as earlier calls
-// have seen. The first call ends none; the caller should call it several times within d.
-// Connections with unread bytes stay. It returns how many it has asked to end.
-// ResetIdleTracking discards what it has seen.
+// CloseIdle drains the connections that have been parked for at least d, as earlier calls have
+// recorded, because of overload. The first call ends none; the caller should call it several times
+// within d. Connections with unread bytes stay. CloseIdle returns how many connections it has asked
+// to end. ResetIdleTracking discards the records.
 func (l *Listener) CloseIdle(now time.Time, d time.Duration) (ended int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,7 +32,7 @@ func (l *Listener) CloseIdle(now time.Time, d time.Duration) (ended int) {
 	return ended
 }
 
-// ResetIdleTracking discards what CloseIdle has seen.
+// ResetIdleTracking discards the records of CloseIdle.
 func (l *Listener) ResetIdleTracking() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

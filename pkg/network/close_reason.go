@@ -17,7 +17,7 @@ const (
 	ClosedIdle                                  // no data for the idle timeout
 	ClosedDrained                               // it ended in time after Drain
 	ClosedDrainTimeout                          // force-closed: it did not drain in time
-	ClosedOnRequest                             // the peer asked for no further exchange
+	ClosedOnRequest                             // the peer requested the close, for example with "Connection: close"
 	ClosedMaxRequests                           // it reached the maximum number of exchanges
 	ClosedHandshakeFailed                       // the TLS handshake failed
 	ClosedProxyProtocolError                    // the required PROXY protocol header is missing or invalid

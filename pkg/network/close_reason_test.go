@@ -12,7 +12,7 @@ func TestCloseReasonsAreCompleteAndUnique(t *testing.T) {
 	seen := map[string]CloseReason{}
 	for c := range CloseReasons() {
 		if c.String() == "" || strings.Trim(c.String(), "abcdefghijklmnopqrstuvwxyz_") != "" || !strings.HasSuffix(c.Text(), ".") {
-			t.Errorf("cause %d: name %q, text %q", c, c, c.Text())
+			t.Errorf("close reason %d: name %q, text %q", c, c, c.Text())
 		}
 		if other, taken := seen[c.String()]; taken {
 			t.Errorf("%q is the name of %d and %d", c, other, c)
@@ -21,7 +21,7 @@ func TestCloseReasonsAreCompleteAndUnique(t *testing.T) {
 	}
 }
 
-// connEvents tells of the begin and end of one connection.
+// connEvents is a ListenerCounter that reports the accept and the close of one connection.
 type connEvents struct {
 	accepted chan struct{}
 	closed   chan CloseReason
@@ -32,7 +32,7 @@ func (connEvents) Refused()               {}
 func (connEvents) AcceptError()           {}
 func (o connEvents) Closed(c CloseReason) { o.closed <- c }
 
-// idleHandler is a handler that leaves the first wait to the listener.
+// idleHandler is a handler that lets the listener wait for the first byte.
 type idleHandler struct {
 	handlerFunc
 	idle time.Duration
@@ -52,14 +52,14 @@ func TestListenerCountsCloseReasons(t *testing.T) {
 		end     func(l *Listener, peer *net.TCPConn)
 		want    CloseReason
 	}{
-		{"nothing is said of it", says(ClosedComplete), nothing, ClosedComplete},
-		{"as the handler says", says(ClosedMaxRequests), nothing, ClosedMaxRequests},
-		{"a panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), nothing, ClosedInternalError},
+		{"default", says(ClosedComplete), nothing, ClosedComplete},
+		{"set by the handler", says(ClosedMaxRequests), nothing, ClosedMaxRequests},
+		{"panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), nothing, ClosedInternalError},
 		{"closed before its first byte", idleHandler{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, ClosedByPeer},
 		{"reset before its first byte", idleHandler{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, ClosedByPeer},
-		{"silent for too long", idleHandler{says(ClosedComplete), 10 * time.Millisecond}, nothing, ClosedIdle},
+		{"idle timeout", idleHandler{says(ClosedComplete), 10 * time.Millisecond}, nothing, ClosedIdle},
 		{"drained before its first byte", idleHandler{says(ClosedComplete), 0}, drain, ClosedDrained},
-		{"drained too late", holdHandler, func(l *Listener, _ *net.TCPConn) {
+		{"force-closed by a drain", holdHandler, func(l *Listener, _ *net.TCPConn) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			l.Drain(ctx)

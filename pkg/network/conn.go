@@ -1,6 +1,6 @@
-// Package network owns connections. It accepts, dials, waits for bytes without holding a
-// buffer, keeps deadlines that cost nothing per request, and closes without losing what was
-// written.
+// Package network accepts and dials connections. It waits for bytes without holding a buffer,
+// maintains deadlines that cost nothing per request, and closes connections without losing written
+// bytes.
 package network
 
 import (
@@ -22,9 +22,8 @@ type Handler interface {
 	ServeConn(ctx context.Context, conn *Conn) error
 }
 
-// ClientFirstHandler is a Handler of a protocol in which the client speaks first. The
-// listener calls ServeConn once there are bytes, so that a silent connection costs only the
-// smallest stack.
+// ClientFirstHandler is a Handler of a protocol in which the client sends first. The listener calls
+// ServeConn once there are bytes, so that a silent connection costs only the smallest stack.
 type ClientFirstHandler interface {
 	Handler
 	// IdleTimeout returns how long a connection may be silent; 0: forever.

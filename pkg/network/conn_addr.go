@@ -32,11 +32,12 @@ func (c *Conn) RemoteAddr() net.Addr {
 // Addrs returns a view of the connection's addresses apart from LocalAddr and RemoteAddr.
 func (c *Conn) Addrs() Addrs { return Addrs{c} }
 
-// Addrs tells where the addresses of a connection come from, and replaces them. The accepting or
-// reading goroutine calls the setters before any other goroutine knows the connection.
+// Addrs reads and replaces the addresses of a connection. The accepting or reading goroutine calls
+// the setters before any other goroutine knows the connection.
 type Addrs struct{ conn *Conn }
 
-// SetProxied makes LocalAddr and RemoteAddr return the addresses that a trusted proxy announced.
+// SetProxied makes LocalAddr and RemoteAddr return the proxied addresses, those in the PROXY header
+// of a trusted proxy.
 func (a Addrs) SetProxied(local, remote net.Addr) {
 	a.conn.addrOverride = &addrOverride{local: local, remote: remote}
 }
@@ -47,9 +48,8 @@ func (a Addrs) SetOriginalDst(to netip.AddrPort) {
 	a.conn.addrOverride = &addrOverride{local: net.TCPAddrFromAddrPort(to), remote: a.conn.nc.RemoteAddr(), redirected: true}
 }
 
-// OriginalDst returns the address that the client connected to, if it is known and differs
-// from the address where the connection arrived: the kernel redirected the connection, or a
-// proxy announced the address.
+// OriginalDst returns the address that the client connected to, if it is known and differs from the
+// address where the connection arrived: the original destination, or the proxied local address.
 func (a Addrs) OriginalDst() (netip.AddrPort, bool) {
 	override := a.conn.addrOverride
 	if override == nil {
@@ -60,7 +60,8 @@ func (a Addrs) OriginalDst() (netip.AddrPort, bool) {
 	return to, ok && (override.redirected || to != own)
 }
 
-// DirectRemote returns the remote address of the socket, and whether a proxy announced another.
+// DirectRemote returns the remote address of the socket, and whether a proxied address replaces
+// it.
 func (a Addrs) DirectRemote() (addr net.Addr, other bool) {
 	override := a.conn.addrOverride
 	return a.conn.nc.RemoteAddr(), override != nil && !override.redirected

@@ -15,7 +15,7 @@ type ConnLimiter struct {
 	open           atomic.Int64  // connections
 	limit          atomic.Int64  // maximum of open; 0: no limit
 	rejectFraction atomic.Uint64 // fraction of new connections that are closed immediately, of fractionScale
-	refused        atomic.Uint64 // connections that were closed immediately because of share
+	refused        atomic.Uint64 // connections closed immediately because of rejectFraction
 
 	mu          sync.Mutex
 	resume      chan struct{} // guarded by mu; closed when accepting resumes; nil: not paused
@@ -171,7 +171,7 @@ func (l *Listener) awaitResume(ctx context.Context) bool {
 // during Accept. It returns false when the listener must stop accepting.
 func (l *Listener) admit(ctx context.Context, nc net.Conn) bool {
 	if !l.awaitResume(ctx) {
-		_ = nc.Close() // nobody will serve it
+		_ = nc.Close() // no handler will serve it
 		return false
 	}
 	l.startConn(ctx, nc)

@@ -24,29 +24,29 @@ func TestTokenBucketRate(t *testing.T) {
 		took++
 	}
 	if waited < 9999*time.Millisecond || waited > 10001*time.Millisecond {
-		t.Errorf("103 at 10 a second, 3 of them at once, took %v, want 10s", waited)
+		t.Errorf("103 connections at 10/s with a burst of 3 took %v, want 10s", waited)
 	}
 	now = now.Add(time.Hour)
 	for range 3 {
 		if d := b.take(now, rate); d > 0 {
-			t.Errorf("after a pause the burst has to wait for %v", d)
+			t.Errorf("burst after a pause: wait of %v, want none", d)
 		}
 	}
 	if d := b.take(now, rate); d < 99*time.Millisecond || d > 101*time.Millisecond {
-		t.Errorf("behind the burst: %v, want 100ms", d)
+		t.Errorf("wait after the burst: %v, want 100ms", d)
 	}
 	if d := b.take(now, AcceptRate{}); d > 0 {
-		t.Errorf("without a rate: %v", d)
+		t.Errorf("wait without a rate: %v", d)
 	}
 	if d := b.take(now, AcceptRate{PerSecond: 0.5}); d > 0 {
-		t.Errorf("a new rate begins with a wait of %v", d)
+		t.Errorf("wait after a change of the rate: %v, want none", d)
 	}
 	if d := b.take(now, AcceptRate{PerSecond: 0.5}); d < 1999*time.Millisecond || d > 2001*time.Millisecond {
-		t.Errorf("half a connection a second: %v, want 2s", d)
+		t.Errorf("wait at 0.5/s: %v, want 2s", d)
 	}
 }
 
-// fakeListener is a listener whose connections the test makes.
+// fakeListener is a net.Listener that accepts the connections of newIncoming and arrive.
 type fakeListener struct {
 	net.Listener // not called
 
@@ -62,7 +62,7 @@ func newIncoming(queued int) *fakeListener {
 	return in
 }
 
-// arrive queues one more, and returns the caller's end.
+// arrive queues one more connection and returns the client's end.
 func (in *fakeListener) arrive() net.Conn {
 	caller, ours := net.Pipe()
 	in.conns <- ours
@@ -80,12 +80,12 @@ func (in *fakeListener) Accept() (net.Conn, error) {
 
 func (in *fakeListener) Close() error { close(in.closed); return nil }
 
-// closeImmediately closes what it serves, at once.
+// closeImmediately returns a handler that closes its connections immediately.
 func closeImmediately() Handler {
 	return handlerFunc(func(context.Context, *Conn) error { return nil })
 }
 
-// countingCounter counts what happens at a listener.
+// countingCounter is a ListenerCounter that counts accepted and refused connections.
 type countingCounter struct{ accepted, refused atomic.Int64 }
 
 func (c *countingCounter) Accepted()          { c.accepted.Add(1) }
@@ -102,7 +102,7 @@ func TestAcceptRateQueuesConnections(t *testing.T) {
 		for second := range 4 {
 			synctest.Wait()
 			if want := int64(5 + 10*second); n.accepted.Load() < want-1 || n.accepted.Load() > want || n.refused.Load() > 0 {
-				t.Errorf("after %d s %d were accepted and %d refused, want %d", second, n.accepted.Load(), n.refused.Load(), want)
+				t.Errorf("after %d s: %d connections accepted, %d refused; want %d accepted", second, n.accepted.Load(), n.refused.Load(), want)
 			}
 			<-time.After(time.Second)
 		}
@@ -110,7 +110,7 @@ func TestAcceptRateQueuesConnections(t *testing.T) {
 		<-time.After(maxRateWait)
 		synctest.Wait()
 		if n := n.accepted.Load(); n != 1000 {
-			t.Errorf("without a rate %d of 1000 were accepted", n)
+			t.Errorf("without a rate: %d of 1000 connections accepted", n)
 		}
 		l.Stop()
 		if err := <-served; err != nil {
@@ -146,31 +146,31 @@ func TestPauseAcceptQueuesConnections(t *testing.T) {
 			<-time.After(time.Minute)
 			synctest.Wait()
 			if n.accepted.Load() != want || n.refused.Load() != 0 {
-				t.Errorf("%s: %d accepted and %d refused, want %d", when, n.accepted.Load(), n.refused.Load(), want)
+				t.Errorf("%s: %d connections accepted, %d refused; want %d accepted", when, n.accepted.Load(), n.refused.Load(), want)
 			}
 		}
 		in.arrive()
-		expect("open", 1)
+		expect("before the pause", 1)
 		gate.PauseAccept()
 		gate.PauseAccept()
-		in.arrive() // the listener was waiting for it when the gate was shut
+		in.arrive() // Accept was already waiting for it when the pause began
 		in.arrive()
-		expect("shut", 1)
+		expect("paused", 1)
 		if queued := len(in.conns); queued != 1 {
-			t.Errorf("%d wait in the kernel, want 1", queued)
+			t.Errorf("%d connections are queued, want 1", queued)
 		}
 		gate.ResumeAccept()
 		gate.ResumeAccept()
-		expect("reopened", 3)
+		expect("resumed", 3)
 		gate.PauseAccept()
 		last := in.arrive()
-		expect("shut again", 3)
+		expect("paused again", 3)
 		l.Stop()
 		if err := <-served; err != nil {
 			t.Errorf("Serve = %v", err)
 		}
 		if _, err := last.Read(make([]byte, 1)); err == nil {
-			t.Error("a connection that no handler will serve stays open")
+			t.Error("Stop did not close a connection that waited for the end of the pause")
 		}
 	})
 }
@@ -188,15 +188,15 @@ func TestConnLimiterRejectsFraction(t *testing.T) {
 			}
 		}
 		if refused < want[0] || refused > want[1] || gate.Refused()-before != refused {
-			t.Errorf("a share of %v: %d of 10,000 refused, %d counted", share, refused, gate.Refused()-before)
+			t.Errorf("reject fraction %v: %d of 10,000 refused, %d counted", share, refused, gate.Refused()-before)
 		}
 		if gate.Active() != 0 {
-			t.Errorf("%d are open", gate.Active())
+			t.Errorf("Active = %d, want 0", gate.Active())
 		}
 	}
 }
 
-// TestConnLimiterIsShared checks a limit of one connection for two listeners together.
+// TestConnLimiterIsShared verifies that two listeners share a limit of one connection.
 func TestConnLimiterIsShared(t *testing.T) {
 	var gate ConnLimiter
 	gate.SetLimit(1)
@@ -211,21 +211,21 @@ func TestConnLimiterIsShared(t *testing.T) {
 		return c
 	}
 	first := dial(one)
-	waitUntil(t, "the first is open", func() bool { return gate.Active() == 1 })
+	waitUntil(t, "the first connection is open", func() bool { return gate.Active() == 1 })
 	if _, err := dial(other).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-		t.Errorf("a connection of the other listener: %v, want its end", err)
+		t.Errorf("a connection of the other listener: %v, want EOF", err)
 	}
-	_ = first.Close() // makes room
-	waitUntil(t, "the first has ended", func() bool { return gate.Active() == 0 })
+	_ = first.Close()
+	waitUntil(t, "the first connection has ended", func() bool { return gate.Active() == 0 })
 	second := dial(other)
-	waitUntil(t, "there is room for another", func() bool { return gate.Active() == 1 })
+	waitUntil(t, "the second connection is open", func() bool { return gate.Active() == 1 })
 	if other.Connections() != 1 {
-		t.Errorf("%d connections", other.Connections())
+		t.Errorf("Connections = %d, want 1", other.Connections())
 	}
 	_ = second.Close()
 }
 
-// waitUntil waits until holds does.
+// waitUntil waits until holds returns true.
 func waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -236,10 +236,10 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 		}
 		<-tick.C
 	}
-	t.Fatalf("still not so: %s", what)
+	t.Fatalf("timeout waiting until %s", what)
 }
 
-// parkingHandler parks connections until they say something.
+// parkingHandler is a handler whose connections are parked until they have bytes.
 type parkingHandler struct{ handlerFunc }
 
 func (parkingHandler) IdleTimeout() time.Duration { return 0 }
@@ -290,20 +290,20 @@ func TestCloseIdle(t *testing.T) {
 		t.Helper()
 		at = at.Add(after)
 		if n := l.CloseIdle(at, time.Second); n != want {
-			t.Errorf("%d were ended, want %d", n, want)
+			t.Errorf("CloseIdle = %d, want %d", n, want)
 		}
 	}
 	parked(2)
 	end(0, 0)
 	end(900*time.Millisecond, 0)
-	say(0, "x") // it was not idle all the time
+	say(0, "x") // restarts its idle time
 	parked(2)
 	end(100*time.Millisecond, 1)
 	if cause := <-ended; cause != ClosedOverload {
-		t.Errorf("it ended because of %v, want %v", cause, ClosedOverload)
+		t.Errorf("close reason %v, want %v", cause, ClosedOverload)
 	}
 	say(0, "b")
-	end(10*time.Second, 0) // what is busy stays
+	end(10*time.Second, 0) // a busy connection stays
 	busy <- struct{}{}
 	parked(1)
 	end(0, 0)
@@ -313,7 +313,7 @@ func TestCloseIdle(t *testing.T) {
 	<-ended
 }
 
-// closeRecorder delivers what ended connections.
+// closeRecorder is a ListenerCounter that sends close reasons to ended.
 type closeRecorder struct{ ended chan CloseReason }
 
 func (closeRecorder) Accepted()                {}
@@ -325,17 +325,17 @@ func TestShedEndsAfterExchange(t *testing.T) {
 	c := NewConn(nil)
 	c.Shed()
 	if !c.Draining() {
-		t.Error("it goes on")
+		t.Error("Draining = false after Shed")
 	}
 	if c.ListenerDraining() {
-		t.Error("it is taken for one whose listener goes")
+		t.Error("ListenerDraining = true after Shed")
 	}
 	c.CloseReason = ClosedDrained
 	if got := c.state.load().closeReason(c.CloseReason); got != ClosedOverload {
-		t.Errorf("cause %v, want %v", got, ClosedOverload)
+		t.Errorf("close reason %v, want %v", got, ClosedOverload)
 	}
 	c.CloseReason = ClosedByPeer
 	if got := c.state.load().closeReason(c.CloseReason); got != ClosedByPeer {
-		t.Errorf("one that its caller ended: %v", got)
+		t.Errorf("close reason %v, want that of the handler", got)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// connState is the state of a Conn, as a set of bits. connTransitions lists what each event changes.
-// All bits are in one word, so that a reader that begins to wait and a goroutine that drains the
-// connection at the same moment cannot miss each other.
+// connState is the state of a Conn, as a set of bits. connTransitions lists the effect of each
+// event. All bits are in one word, so that a reader that begins to wait and a goroutine that drains
+// the connection at the same moment cannot miss each other.
 //
 // The bits are four independent parts. First, what the reader does. The reading goroutine changes
-// it; CloseIdle of the listener marks parked connections that it has seen:
+// it; CloseIdle of the listener marks the parked connections that it records:
 //
 //	          eventIdle           eventPark            eventSeenIdle
 //	busy ──────────────────▶ idle ──────────▶ parked ──────────────────▶ parked, seen idle
@@ -43,9 +43,9 @@ type connState uint32
 
 const (
 	stateIdle           connState = 1 << iota // the reader waits between exchanges
-	stateParked                               // the listener waits instead of the handler
-	stateIdleSeen                             // the connection has been parked since CloseIdle last saw it, or longer
-	stateDrainAfterNext                       // like stateDraining, but an idle connection waits for one more exchange
+	stateParked                               // the listener waits for bytes, outside of the handler
+	stateIdleSeen                             // the connection has stayed parked since CloseIdle recorded it
+	stateDrainAfterNext                       // like stateDraining, but an idle connection may have one more exchange
 	stateDraining                             // the connection ends after its current exchange
 	stateDrainExpiring                        // the drain time is nearly over
 	stateForceClosed                          // the connection did not drain in time
@@ -68,9 +68,9 @@ const (
 	eventIdle                               // the reader begins to wait; there was no exchange yet
 	eventIdleAfterExchange                  // the reader begins to wait; there was an exchange
 	eventBusy                               // the reader has bytes of an exchange, or no longer waits for one
-	eventPark                               // the listener waits instead of the handler
-	eventUnpark                             // the listener no longer waits
-	eventSeenIdle                           // CloseIdle has seen the connection
+	eventPark                               // the listener begins to wait for bytes
+	eventUnpark                             // the listener stops waiting
+	eventSeenIdle                           // CloseIdle has recorded the connection
 	eventDrainAfterNext                     // the connection must end after its current or next exchange
 	eventDrain                              // the connection must end after its current exchange, or now if it is idle
 	eventDrainAwaitFirst                    // eventDrain that lets a fresh connection have its first exchange
@@ -85,7 +85,7 @@ const (
 	connEventCount
 )
 
-// connTransition is what an event does to a state: it clears and sets bits, and its rule adds others.
+// connTransition is the effect of an event: it clears and sets bits, and its rule adds others.
 type connTransition struct {
 	clears, sets connState
 	rule         func(before, after connState) connState // nil: none

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// reachableStates returns each state that legal events lead to.
+// reachableStates returns the states that legal events can reach.
 func reachableStates() map[connState]bool {
 	found := map[connState]bool{0: true}
 	next := []connState{0}
@@ -22,8 +22,8 @@ func reachableStates() map[connState]bool {
 	return found
 }
 
-// TestConnStateInvariants: no sequence of legal events leads to a combination of bits that
-// contradicts itself, and every other combination can occur.
+// TestConnStateInvariants verifies that legal events reach exactly the states without contradicting
+// bits.
 func TestConnStateInvariants(t *testing.T) {
 	possible := func(s connState) bool {
 		ends := s&(stateDraining|stateDrainAfterNext) != 0
@@ -31,7 +31,7 @@ func TestConnStateInvariants(t *testing.T) {
 		case s&stateIdleSeen != 0 && s&stateParked == 0,
 			s&stateShed != 0 && !ends,
 			s&stateDrainExpiring != 0 && s&stateDraining == 0,
-			// A drain that waits for the first exchange has begun, and continues after it.
+			// A drain waits for the first exchange.
 			s.awaitsFirst() && s&stateDrainAfterNext == 0,
 			s&stateAwaitFirst != 0 && s&stateNoExchange == 0 && s&stateDraining == 0:
 			return false
@@ -46,7 +46,7 @@ func TestConnStateInvariants(t *testing.T) {
 	}
 }
 
-// TestConnStateSteps has each event, in every state that can occur, change only the bits that
+// TestConnStateSteps verifies that in every reachable state, each event changes only the bits that
 // belong to it.
 func TestConnStateSteps(t *testing.T) {
 	const drainBits = stateDraining | stateDrainAfterNext
@@ -78,14 +78,14 @@ func TestConnStateSteps(t *testing.T) {
 	}
 }
 
-// TestConnStateScripts follows connections through their life.
+// TestConnStateScripts verifies the states of typical connection lifecycles.
 func TestConnStateScripts(t *testing.T) {
 	for name, test := range map[string]struct {
 		events []connEvent
 		want   connState
 		last   bool // Draining
 		wakes  bool
-		reason CloseReason // of a handler that said ClosedDrained
+		reason CloseReason // closeReason(ClosedDrained)
 	}{
 		"new":          {[]connEvent{}, 0, false, false, ClosedDrained},
 		"idle":         {[]connEvent{eventAccept, eventIdle}, stateNoExchange | stateIdle, false, false, ClosedDrained},
@@ -103,19 +103,19 @@ func TestConnStateScripts(t *testing.T) {
 		"idle, drained after the next exchange": {
 			[]connEvent{eventIdle, eventDrainAfterNext}, stateIdle | stateDrainAfterNext, true, false, ClosedDrained,
 		},
-		"a drain waits for the first exchange": {
+		"drain awaits the first exchange": {
 			[]connEvent{eventAccept, eventIdle, eventDrainAwaitFirst},
 			stateNoExchange | stateIdle | stateAwaitFirst | stateDrainAfterNext, true, false, ClosedDrained,
 		},
-		"a drain waited for the first exchange": {
+		"drain after the awaited exchange": {
 			[]connEvent{eventAccept, eventIdle, eventDrainAwaitFirst, eventBusy, eventIdleAfterExchange},
 			stateIdle | stateAwaitFirst | stateDrainAfterNext | stateDraining, true, true, ClosedDrained,
 		},
-		"a drain waits no longer": {
+		"drain expires before the first exchange": {
 			[]connEvent{eventAccept, eventIdle, eventDrainAwaitFirst, eventDrainExpiring},
 			stateNoExchange | stateIdle | stateDrainAfterNext | stateDraining | stateDrainExpiring, true, true, ClosedDrained,
 		},
-		"a drain that is too slow": {
+		"force-closed by a drain": {
 			[]connEvent{eventDrain, eventForceClose}, stateDraining | stateForceClosed, true, false, ClosedDrainTimeout,
 		},
 		"overload": {[]connEvent{eventShed}, stateShed | stateDrainAfterNext, true, false, ClosedOverload},
@@ -142,14 +142,14 @@ func TestConnStateScripts(t *testing.T) {
 		}
 	}
 	if got := stateForceClosed.closeReason(ClosedByPeer); got != ClosedDrainTimeout {
-		t.Errorf("the close reason of a connection that was force-closed is %v", got)
+		t.Errorf("closeReason of a force-closed connection = %v", got)
 	}
 	if got := stateShed.closeReason(ClosedByPeer); got != ClosedByPeer {
-		t.Errorf("the close reason of a connection that its peer closed is %v", got)
+		t.Errorf("closeReason of a connection closed by its peer = %v", got)
 	}
 }
 
-// TestConnStateIllegal is which events break the rules, in which states.
+// TestConnStateIllegal verifies which events are illegal in which states.
 func TestConnStateIllegal(t *testing.T) {
 	for e := range connEventCount {
 		for s := range reachableStates() {

@@ -71,7 +71,7 @@ func TestExtendedDeadlineFiresAtLastValue(t *testing.T) {
 		defer c.Close()
 		start := time.Now()
 		c.SetReadDeadline(start.Add(time.Second))
-		c.SetReadDeadline(start.Add(time.Minute)) // costs nothing: the timer stays at one second
+		c.SetReadDeadline(start.Add(time.Minute)) // does not change the timer of one second
 		var b *buffer.IoBuffer
 		_, err := c.Fill(&b, 10)
 		b.Release()
@@ -93,7 +93,7 @@ func TestWriteTimeout(t *testing.T) {
 			t.Fatalf("Write = %v, want a deadline", err)
 		}
 		if d := time.Since(start); d < time.Second || d > 2*time.Second {
-			t.Fatalf("gave up after %v, want 1 to 2 s", d)
+			t.Fatalf("the write failed after %v, want 1 to 2 s", d)
 		}
 	})
 }
@@ -107,11 +107,11 @@ func TestWriteDeadline(t *testing.T) {
 	}{
 		{"without a timeout", 0, []time.Duration{5 * time.Second}, 5 * time.Second},
 		{"before the timeout", time.Minute, []time.Duration{5 * time.Second}, 5 * time.Second},
-		{"behind many timeouts", 2 * time.Second, []time.Duration{5 * time.Second}, 5 * time.Second},
-		{"that moved on", 2 * time.Second, []time.Duration{time.Second, 5 * time.Second}, 5 * time.Second},
-		{"that came nearer", 2 * time.Second, []time.Duration{time.Minute, 5 * time.Second}, 5 * time.Second},
-		{"that was taken back", 2 * time.Second, []time.Duration{time.Second, 0}, 9 * time.Second},
-		{"that has passed", 2 * time.Second, []time.Duration{-time.Second}, 0},
+		{"after many timeouts", 2 * time.Second, []time.Duration{5 * time.Second}, 5 * time.Second},
+		{"moved later", 2 * time.Second, []time.Duration{time.Second, 5 * time.Second}, 5 * time.Second},
+		{"moved earlier", 2 * time.Second, []time.Duration{time.Minute, 5 * time.Second}, 5 * time.Second},
+		{"removed", 2 * time.Second, []time.Duration{time.Second, 0}, 9 * time.Second},
+		{"in the past", 2 * time.Second, []time.Duration{-time.Second}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAWriteToAFullSocketEndsAtItsDeadline(t *testing.T) {
 	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 	n, err := c.Write(make([]byte, 32<<20))
 	if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Write = %d, %v; want a deadline behind what the socket takes", n, err)
+		t.Errorf("Write = %d, %v; want a deadline after the bytes that the socket takes", n, err)
 	}
 }
 
@@ -191,14 +191,15 @@ func TestWriteAndFillReadsResponse(t *testing.T) {
 		var b *buffer.IoBuffer
 		sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 		if sent != 4 || n != 4 || err != nil || string(b.Bytes()) != "pong" {
-			t.Fatalf("Call = %d, %d, %v", sent, n, err)
+			t.Fatalf("WriteAndFill = %d, %d, %v", sent, n, err)
 		}
 		b.Release()
 	}
 }
 
-// A timer that fired while the connection was idle once made WriteAndFill wait for the
-// response to an unwritten request.
+// TestWriteAndFillIgnoresStaleTimer verifies that WriteAndFill writes the request although the read
+// timer fired while the connection was idle. It once waited for the response to an unwritten
+// request.
 func TestWriteAndFillIgnoresStaleTimer(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -214,7 +215,7 @@ func TestWriteAndFillIgnoresStaleTimer(t *testing.T) {
 	}()
 	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 4 || n != 4 || err != nil {
-		t.Fatalf("Call = %d, %d, %v", sent, n, err)
+		t.Fatalf("WriteAndFill = %d, %d, %v", sent, n, err)
 	}
 	b.Release()
 }
@@ -231,7 +232,7 @@ func TestWriteAndFillWritesPartially(t *testing.T) {
 	var b *buffer.IoBuffer
 	sent, n, err := c.WriteAndFill(big, &b, 100)
 	if sent != len(big) || n != 3 || err != nil {
-		t.Fatalf("Call = %d, %d, %v", sent, n, err)
+		t.Fatalf("WriteAndFill = %d, %d, %v", sent, n, err)
 	}
 	b.Release()
 }
@@ -263,14 +264,14 @@ func TestInterruptEndsAReadUntilResume(t *testing.T) {
 func TestIsReusable(t *testing.T) {
 	c, peer := pair(t)
 	if !c.IsReusable() {
-		t.Error("a new connection is not quiet")
+		t.Error("IsReusable = false of a new connection")
 	}
 	peer.Write([]byte("x"))
 	if err := c.AwaitReadable(); err != nil {
 		t.Fatal(err)
 	}
 	if c.IsReusable() {
-		t.Error("unexpected bytes were not detected")
+		t.Error("IsReusable = true with unread bytes")
 	}
 	gone, other := pair(t)
 	other.Close()
@@ -278,12 +279,12 @@ func TestIsReusable(t *testing.T) {
 		t.Fatalf("AwaitReadable at the end = %v, want EOF", err)
 	}
 	if gone.IsReusable() {
-		t.Error("the peer's end went unseen")
+		t.Error("IsReusable = true after the peer's FIN")
 	}
 }
 
-// A request that was on its way when the drain began is served: the client may not be able
-// to send it again.
+// TestDrainKeepsConnectionWithUnreadBytes verifies that a request that arrives while the drain
+// begins is served: the client may not be able to send it again.
 func TestDrainKeepsConnectionWithUnreadBytes(t *testing.T) {
 	write := func(peer *net.TCPConn) { peer.Write([]byte("x")) }
 	for _, test := range []struct {
@@ -293,18 +294,18 @@ func TestDrainKeepsConnectionWithUnreadBytes(t *testing.T) {
 		want   error
 	}{
 		{"idle, with bytes", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err }, write, nil},
-		{"idle, without", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err }, nil, ErrDraining},
-		{"idle, at its end", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err },
+		{"idle, without bytes", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err }, nil, ErrDraining},
+		{"idle, EOF", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err },
 			func(peer *net.TCPConn) { peer.CloseWrite() }, ErrDraining},
-		{"idle only then, with bytes", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, write, nil},
-		{"idle only then, without", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, nil, ErrDraining},
-		{"idle only then, with bytes that were unread", func(c *Conn) error { c.Unread(filledBuffer("x")); c.Drain(true); return c.SetIdle(true) }, nil, nil},
+		{"idle after Drain, with bytes", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, write, nil},
+		{"idle after Drain, without bytes", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, nil, ErrDraining},
+		{"idle after Drain, with unread bytes", func(c *Conn) error { c.Unread(filledBuffer("x")); c.Drain(true); return c.SetIdle(true) }, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, peer := pair(t)
 			if test.before != nil {
 				test.before(peer.(*net.TCPConn))
-				_ = c.AwaitReadable() // the end, too
+				_ = c.AwaitReadable() // also returns at EOF
 			}
 			err := test.drain(c)
 			var b *buffer.IoBuffer
@@ -321,7 +322,7 @@ func TestDrainKeepsConnectionWithUnreadBytes(t *testing.T) {
 			if got := string(b.Bytes()); got != "x" || !c.Draining() {
 				t.Errorf("read %q, draining %v", got, c.Draining())
 			}
-			go peer.Write([]byte("y")) // it is busy now: the drain no longer wakes it
+			go peer.Write([]byte("y")) // the connection is busy: the drain no longer wakes its reader
 			if _, err := c.Fill(&b, 10); err != nil {
 				t.Errorf("the next read got %v", err)
 			}
@@ -337,7 +338,7 @@ func TestAwaitPeerClose(t *testing.T) {
 		want      bool
 	}{
 		{"close", false, func(p *net.TCPConn) { p.Close() }, true},
-		{"close behind pipelined bytes", false, func(p *net.TCPConn) { p.Write([]byte("GET")); p.Close() }, true},
+		{"close after pipelined bytes", false, func(p *net.TCPConn) { p.Write([]byte("GET")); p.Close() }, true},
 		{"reset", true, func(p *net.TCPConn) { p.SetLinger(0); p.Close() }, true},
 		{"half-close", false, func(p *net.TCPConn) { p.CloseWrite() }, true},
 		{"half-close allowed", true, func(p *net.TCPConn) { p.CloseWrite() }, false},
@@ -350,7 +351,7 @@ func TestAwaitPeerClose(t *testing.T) {
 			}
 			err := c.AwaitPeerClose(test.halfClose)
 			if got := !errors.Is(err, ErrInterrupted); got != test.want {
-				t.Errorf("AwaitGone = %v, want gone %v", err, test.want)
+				t.Errorf("AwaitPeerClose = %v, want closed: %v", err, test.want)
 			}
 		})
 	}
@@ -375,7 +376,7 @@ func TestSpliceMovesBytesAndStopsAtTheEnd(t *testing.T) {
 		t.Fatalf("Splice = %d, %v, %v, %v", n, ok, rerr, werr)
 	}
 	if string(<-got) != string(data) {
-		t.Error("the bytes changed on the way")
+		t.Error("the bytes differ from those sent")
 	}
 	in.Close()
 	if _, _, rerr, _ = Splice(dst, src, 1); rerr != io.EOF {
@@ -383,12 +384,12 @@ func TestSpliceMovesBytesAndStopsAtTheEnd(t *testing.T) {
 	}
 }
 
-// handlerFunc makes a function a Handler.
+// handlerFunc is a function as a Handler.
 type handlerFunc func(context.Context, *Conn) error
 
 func (f handlerFunc) ServeConn(ctx context.Context, c *Conn) error { return f(ctx, c) }
 
-// scriptedListener is a net.Listener whose Accept returns what it is given.
+// scriptedListener is a net.Listener whose Accept returns the values in results.
 type scriptedListener struct {
 	results chan any
 	closed  chan struct{}
@@ -415,19 +416,20 @@ func filledBuffer(text string) *buffer.IoBuffer {
 	return b
 }
 
-// A goroutine that did not run for longer than its read deadline once waited for the
-// response to an unwritten request.
+// TestWriteAndFillWritesAfterReadDeadline verifies that WriteAndFill writes the request although
+// its goroutine did not run until the read deadline. It once waited for the response to an
+// unwritten request.
 func TestWriteAndFillWritesAfterReadDeadline(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(-time.Second))
 	var b *buffer.IoBuffer
 	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 4 || n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("Call = %d, %d, %v; want everything sent and a deadline", sent, n, err)
+		t.Fatalf("WriteAndFill = %d, %d, %v; want everything sent and a deadline", sent, n, err)
 	}
 	got := make([]byte, 4)
 	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "ping" {
-		t.Fatalf("the peer got %q, %v", got, err)
+		t.Fatalf("the peer received %q, %v", got, err)
 	}
 }
 
@@ -442,15 +444,15 @@ func TestWriteAndFillWithoutSocket(t *testing.T) {
 	}()
 	var b *buffer.IoBuffer
 	if sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100); sent != 4 || n != 4 || err != nil {
-		t.Errorf("Call = %d, %d, %v", sent, n, err)
+		t.Errorf("WriteAndFill = %d, %d, %v", sent, n, err)
 	}
 	b.Release()
 	b = nil
 	if sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100); sent != 0 || n != 0 || err != io.ErrClosedPipe {
-		t.Errorf("Call on a closed pipe = %d, %d, %v", sent, n, err)
+		t.Errorf("WriteAndFill on a closed pipe = %d, %d, %v", sent, n, err)
 	}
 	if !c.IsReusable() || c.AwaitReadable() != nil || c.AwaitPeerClose(false) != ErrInterrupted || c.CloseWrite() != nil {
-		t.Error("what is no socket is not taken at its word")
+		t.Error("IsReusable = false of a connection that is not a socket")
 	}
 }
 
@@ -464,14 +466,14 @@ func TestWriteAndFillReportsSent(t *testing.T) {
 	var b *buffer.IoBuffer
 	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 0 || n != 0 || err == nil || b != nil {
-		t.Errorf("Call behind a reset = %d, %d, %v, buffer %v", sent, n, err, b)
+		t.Errorf("WriteAndFill after a reset = %d, %d, %v, buffer %v", sent, n, err, b)
 	}
 }
 
 func TestUnreadBytesAreReadFirst(t *testing.T) {
 	c, peer := pair(t)
 	peer.Write([]byte(" world"))
-	t.Run("by Read", func(t *testing.T) {
+	t.Run("Read", func(t *testing.T) {
 		c.Unread(filledBuffer("hello"))
 		p := make([]byte, 3)
 		for _, want := range []string{"hel", "lo"} {
@@ -480,7 +482,7 @@ func TestUnreadBytesAreReadFirst(t *testing.T) {
 			}
 		}
 	})
-	t.Run("by Fill into a buffer", func(t *testing.T) {
+	t.Run("Fill into a buffer", func(t *testing.T) {
 		c.Unread(filledBuffer("hello"))
 		b := filledBuffer("> ")
 		defer func() { b.Release() }()
@@ -493,7 +495,7 @@ func TestUnreadBytesAreReadFirst(t *testing.T) {
 			t.Errorf("filled %q", got)
 		}
 	})
-	t.Run("by Fill without a buffer", func(t *testing.T) {
+	t.Run("Fill without a buffer", func(t *testing.T) {
 		u := filledBuffer("hello")
 		c.Unread(u)
 		var b *buffer.IoBuffer
@@ -502,7 +504,7 @@ func TestUnreadBytesAreReadFirst(t *testing.T) {
 		}
 		b.Release()
 	})
-	t.Run("never", func(t *testing.T) {
+	t.Run("released unread", func(t *testing.T) {
 		c.Unread(filledBuffer("hello"))
 		c.reader.unread.release()
 	})
@@ -522,7 +524,7 @@ func TestStaleWriteTimerDoesNotEndWrite(t *testing.T) {
 		<-time.After(time.Minute) // the timer fires between the writes
 		time.AfterFunc(900*time.Millisecond, read)
 		if _, err := c.Write([]byte("b")); err != nil {
-			t.Errorf("Write behind the timer of an earlier one = %v", err)
+			t.Errorf("Write after the timer of an earlier write fired = %v", err)
 		}
 	})
 }
@@ -539,7 +541,7 @@ func TestDrainKeepsBusyConnection(t *testing.T) {
 	c, peer := pair(t)
 	c.Drain(true)
 	if !c.Draining() {
-		t.Error("Draining = false behind Drain")
+		t.Error("Draining = false after Drain")
 	}
 	peer.Write([]byte("x"))
 	var b *buffer.IoBuffer
@@ -551,7 +553,7 @@ func TestDrainKeepsBusyConnection(t *testing.T) {
 		t.Errorf("SetIdle = %v, want ErrDraining", err)
 	}
 	b = nil
-	c.SetReadDeadline(time.Now().Add(10 * time.Second)) // told after the drain
+	c.SetReadDeadline(time.Now().Add(10 * time.Second)) // set after Drain
 	if _, err := c.Fill(&b, 10); err != ErrDraining {
 		t.Errorf("Fill while idle = %v, want ErrDraining", err)
 	}
@@ -582,17 +584,17 @@ func TestOnClose(t *testing.T) {
 	forget()
 	select {
 	case <-told:
-		t.Error("told before the end")
+		t.Error("a hook ran before the close")
 	default:
 	}
 	_ = c.Close()
 	_ = c.Close()
 	if got := <-told + <-told; got != 3 {
-		t.Errorf("told %d, want both once", got)
+		t.Errorf("hooks added up to %d, want each called once", got)
 	}
 	c.OnClose(func() { told <- 3 })
 	if got := <-told; got != 3 {
-		t.Errorf("told %d, want 3: it had ended already", got)
+		t.Errorf("hooks added up to %d, want 3: OnClose after the close calls immediately", got)
 	}
-	forget() // too late, and no harm
+	forget() // no effect
 }

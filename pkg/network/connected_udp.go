@@ -45,7 +45,7 @@ func (d Dialer) DialPacket(address string) (*ConnectedUDP, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	if err := d.connectPacket(fd, from, to); err != nil {
-		_ = unix.Close(fd) // it was not used
+		_ = unix.Close(fd) // closes an unused descriptor
 		return nil, err
 	}
 	return &ConnectedUDP{fd: fd}, nil
@@ -87,7 +87,7 @@ func (p *ConnectedUDP) Send(b []byte) error {
 	if p.fd < 0 {
 		return net.ErrClosed
 	}
-	_, errno := socketCall(syscall.SYS_SENDTO, uintptr(p.fd), b, syscall.MSG_NOSIGNAL) // writeFD could cut it
+	_, errno := socketCall(syscall.SYS_SENDTO, uintptr(p.fd), b, syscall.MSG_NOSIGNAL) // writeFD could split the datagram
 	return packetError("send", errno)
 }
 
@@ -161,6 +161,6 @@ func (p *ConnectedUDP) Close() {
 	if p.poller != nil {
 		p.poller.remove(p.fd)
 	}
-	_ = unix.Close(p.fd) // it leaves the kernel's list of what is polled, too
+	_ = unix.Close(p.fd) // closing also removes it from epoll
 	p.fd = -1
 }

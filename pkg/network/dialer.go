@@ -51,7 +51,7 @@ func (d Dialer) Dial(ctx context.Context, network, address string, deadline time
 	return NewConn(nc), nil
 }
 
-// IsTimeout reports whether err means that time ran out.
+// IsTimeout reports whether err is a timeout.
 func IsTimeout(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()

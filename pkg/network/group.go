@@ -12,7 +12,7 @@ type ConnGroup struct {
 	mu    sync.Mutex
 	size  int           // guarded by mu; connections
 	ended bool          // guarded by mu; no connection may join any more
-	empty chan struct{} // guarded by mu; closed when shut is set and the last connection has left; nil: nobody waits
+	empty chan struct{} // guarded by mu; closed once ended is set and the last connection has left; nil: not needed
 }
 
 // Join moves c from its group to g. It returns false and changes nothing if g has ended. The

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// groupListener is a listener whose connections join the group that is in force, or none if
-// that has ended, and then echo what they are sent until they are to end.
+// groupListener is a listener whose connections join the group in now, or no group if now is nil or
+// has ended. They echo each byte until they must end.
 type groupListener struct {
 	t         *testing.T
 	ln        *Listener
 	now       atomic.Pointer[ConnGroup]
 	joined    chan *Conn
-	neverIdle bool // it does not say when it is idle
+	neverIdle bool // the handler never calls SetIdle
 	address   string
 }
 
@@ -68,7 +68,7 @@ func (g *groupListener) ServeConn(_ context.Context, conn *Conn) error {
 	}
 }
 
-// dial connects and returns once the connection is served.
+// dial opens a connection and returns once it is served.
 func (g *groupListener) dial() net.Conn {
 	g.t.Helper()
 	nc, err := net.Dial("tcp", g.address)
@@ -80,7 +80,7 @@ func (g *groupListener) dial() net.Conn {
 	return nc
 }
 
-// echoes reports whether one more exchange goes over nc.
+// echoes reports whether one more exchange succeeds on nc.
 func (g *groupListener) echoes(nc net.Conn) bool {
 	g.t.Helper()
 	if err := nc.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
@@ -103,27 +103,28 @@ func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 	g.now.Store(nil)
 	none := g.dial()
 	if !g.echoes(first) {
-		t.Error("a connection of the group ended before its time")
+		t.Error("a connection of the group ended before the drain")
 	}
 	if cut := g.ln.DrainGroup(t.Context(), &one); cut != 0 {
-		t.Errorf("%d idle connections were cut", cut)
+		t.Errorf("%d idle connections were force-closed", cut)
 	}
 	if n, err := first.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-		t.Errorf("a connection of the group reads %d bytes, %v; want its end", n, err)
+		t.Errorf("a connection of the drained group: read %d bytes, %v; want EOF", n, err)
 	}
 	g.ln.DrainGroupAfterNext(&two)
 	if !g.echoes(other) || g.echoes(other) {
-		t.Error("a connection of a retired group does not end after its next exchange")
+		t.Error("a connection of a drained group did not end after its next exchange")
 	}
 	for range 2 {
 		if !g.echoes(none) {
-			t.Error("a connection of no group ended")
+			t.Error("a connection without a group ended")
 		}
 	}
 }
 
-// TestDrainGroupWaitsForFirstExchange: the client does not know of the
-// drain. A silent connection ends shortly before it would be force-closed.
+// TestDrainGroupWaitsForFirstExchange verifies that a new connection ends only after its first
+// exchange, because its client does not know of the drain. A silent connection ends shortly before
+// it would be force-closed.
 func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	g := listenGrouped(t)
 	var group ConnGroup
@@ -142,13 +143,13 @@ func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 		runtime.Gosched()
 	}
 	if !g.echoes(speaks) || g.echoes(speaks) {
-		t.Error("a new connection does not end after its first exchange")
+		t.Error("a new connection did not end after its first exchange")
 	}
 	if n := <-cut; n != 0 {
-		t.Errorf("%d connections were cut", n)
+		t.Errorf("%d connections were force-closed", n)
 	}
 	if n, err := silent.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-		t.Errorf("a connection that says nothing reads %d bytes, %v; want its end", n, err)
+		t.Errorf("a silent connection: read %d bytes, %v; want EOF", n, err)
 	}
 }
 
@@ -159,19 +160,20 @@ func TestJoinEndedGroupFails(t *testing.T) {
 	var before, ended ConnGroup
 	ended.end()
 	if !before.Join(conn) || ended.Join(conn) || conn.group.Load() != &before {
-		t.Error("the connection is not where it was")
+		t.Error("a failed Join moved the connection to another group")
 	}
 	empty := before.end()
 	select {
 	case <-empty:
-		t.Error("the group is said to be empty, and has a connection")
+		t.Error("the channel of end was closed, but the group has a connection")
 	default:
 	}
 	leaveGroup(conn)
 	<-empty
 }
 
-// TestJoinedConnectionIsDrained: however the two meet.
+// TestJoinedConnectionIsDrained verifies that a connection that joins a group concurrently with its
+// drain is drained.
 func TestJoinedConnectionIsDrained(t *testing.T) {
 	l := newListener(ListenOptions{}, nil, nil)
 	for range 5000 {
@@ -185,14 +187,14 @@ func TestJoinedConnectionIsDrained(t *testing.T) {
 		both.Go(func() { l.DrainGroupAfterNext(&g) })
 		both.Wait()
 		if joined && !conn.Draining() {
-			t.Fatal("a connection joined the group, and goes on after its end")
+			t.Fatal("a connection joined the group and is not drained")
 		}
 		_ = theirs.Close()
 	}
 }
 
-// TestSetHandlerAssignsGroup checks that a group has exactly the connections
-// that were accepted before its handler was replaced.
+// TestSetHandlerAssignsGroup verifies that a group has exactly the connections that were accepted
+// before its handler was replaced.
 func TestSetHandlerAssignsGroup(t *testing.T) {
 	g := listenGrouped(t)
 	var one, two ConnGroup
@@ -201,23 +203,23 @@ func TestSetHandlerAssignsGroup(t *testing.T) {
 	g.ln.SetHandler(g, &two)
 	second := g.dial()
 	if !g.echoes(first) {
-		t.Error("a connection ended before its time")
+		t.Error("a connection ended before the drain")
 	}
 	g.ln.DrainGroup(t.Context(), &one)
 	if g.echoes(first) {
-		t.Error("a connection of before the change goes on")
+		t.Error("a connection of the drained group did not end")
 	}
 	if !g.echoes(second) {
-		t.Error("a connection of after the change ended")
+		t.Error("a connection of another group ended")
 	}
 	g.ln.SetHandler(g, nil)
 	if third := g.dial(); two.size != 1 || !g.echoes(third) {
-		t.Errorf("without a group: %d connections are in the one of before, want 1", two.size)
+		t.Errorf("connection without a group: the previous group has %d connections, want 1", two.size)
 	}
 }
 
-// TestEndedGroupFallsThroughToNextHandler: it was accepted while
-// the handler was replaced.
+// TestEndedGroupFallsThroughToNextHandler verifies that a connection accepted while the handler is
+// replaced gets the new handler and its group.
 func TestEndedGroupFallsThroughToNextHandler(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
@@ -237,8 +239,8 @@ func TestEndedGroupFallsThroughToNextHandler(t *testing.T) {
 	}
 }
 
-// TestDrainGroupForceClosesAtDeadline checks that DrainGroup closes a connection that never
-// ends by itself.
+// TestDrainGroupForceClosesAtDeadline verifies that DrainGroup force-closes a connection that never
+// ends.
 func TestDrainGroupForceClosesAtDeadline(t *testing.T) {
 	g := listenGrouped(t)
 	g.neverIdle = true
@@ -248,9 +250,9 @@ func TestDrainGroupForceClosesAtDeadline(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if cut := g.ln.DrainGroup(ctx, &one); cut != 1 {
-		t.Errorf("%d connections were cut, want 1", cut)
+		t.Errorf("%d connections were force-closed, want 1", cut)
 	}
 	if _, err := nc.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection goes on")
+		t.Error("the connection is still open")
 	}
 }

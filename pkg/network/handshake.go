@@ -15,9 +15,9 @@ type TLS struct {
 	Protocol         string              // chosen by ALPN; "" for none
 	Resumed          bool                // an earlier session was resumed
 	PeerCertificate  *x509.Certificate   // sent by the peer; nil for none
-	Chain            []*x509.Certificate // all that the peer sent: PeerCertificate, and those that lead to its authority
+	Chain            []*x509.Certificate // sent by the peer: PeerCertificate and its intermediates
 	Verified         bool                // PeerCertificate was verified
-	LocalCertificate *x509.Certificate   // as a server: set by SetLocalCertificate; as a client: the first of the configuration
+	LocalCertificate *x509.Certificate   // server: set by SetLocalCertificate; client: the first of the configuration
 }
 
 // TLS returns the result of the connection's handshake; nil: there was none.
@@ -72,7 +72,7 @@ func (s *tlsLayer) handshake(deadline time.Time) error {
 		err = s.flush()
 	}
 	if err != nil {
-		s.tryFlush() // the alert
+		s.tryFlush() // sends the alert
 		s.dropSealed()
 		if e := s.in.early; e != nil {
 			s.in.early = nil

@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// TestVerifyConnectionSetsVerified: names of a mesh are no names of hosts, so that its
-// sidecars verify certificates themselves.
+// TestVerifyConnectionSetsVerified verifies that a config with VerifyConnection counts as one that
+// verifies the peer: mesh identities are not host names, so sidecars verify certificates
+// themselves.
 func TestVerifyConnectionSetsVerified(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		verify func(tls.ConnectionState) error
 		want   bool
 	}{
-		{"it has verified", func(tls.ConnectionState) error { return nil }, true},
-		{"nobody has", nil, false},
+		{"with VerifyConnection", func(tls.ConnectionState) error { return nil }, true},
+		{"without VerifyConnection", nil, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server, client := tlsConfigs(t)
 			client = client.Clone()
-			client.Certificates = server.Certificates // of which there is one at hand
+			client.Certificates = server.Certificates // any certificate will do
 			client.InsecureSkipVerify, client.VerifyConnection = true, test.verify
 			c, nc := pair(t)
 			peer := tls.Server(nc, server)
@@ -32,7 +33,7 @@ func TestVerifyConnectionSetsVerified(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := c.TLS(); got.Verified != test.want || got.PeerCertificate == nil || got.LocalCertificate != client.Certificates[0].Leaf {
-				t.Errorf("verified: %v, want %v; the peer is %v, we show %v", got.Verified, test.want, got.PeerCertificate, got.LocalCertificate)
+				t.Errorf("Verified = %v, want %v; peer certificate %v, local certificate %v", got.Verified, test.want, got.PeerCertificate, got.LocalCertificate)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ type ListenOptions struct {
 	Address        string       // ip:port or a path
 	ReusePort      bool         // several sockets may bind the address
 	Mark           uint32       // SO_MARK of the socket and of the connections that it accepts; 0: none
-	MaxConnections int          // more are accepted and closed immediately; 0: no limit
+	MaxConnections int          // further connections are accepted and closed immediately; 0: no limit
 	AcceptRate     AcceptRate   // connections beyond it wait in the kernel
 	Limiter        *ConnLimiter // shared with other listeners; nil: no shared limit
 	Log            *slog.Logger
@@ -36,7 +36,7 @@ type ListenOptions struct {
 // ListenerCounter counts the events of a listener. Safe for concurrent use.
 type ListenerCounter interface {
 	Accepted()
-	Refused()           // over MaxConnections, or by the Gate
+	Refused()           // over MaxConnections, or rejected by the Limiter
 	AcceptError()       // EMFILE and the like
 	Closed(CloseReason) // an accepted connection has ended
 }
@@ -47,7 +47,7 @@ type Listener struct {
 	o       ListenOptions  // immutable
 	ln      net.Listener   // immutable; nil: the listener is virtual
 	virtual *virtualSocket // immutable; nil: the listener has a socket
-	limit   atomic.Int64   // connections; 0: no limit
+	limit   atomic.Int64   // maximum number of connections; 0: no limit
 	rate    atomic.Pointer[AcceptRate]
 	active  atomic.Pointer[activeHandler]
 
@@ -68,7 +68,7 @@ type Listener struct {
 
 // Listen binds the address. Connections queue in the kernel until Serve runs.
 func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) {
-	config := net.ListenConfig{KeepAlive: -1} // peers on this machine do not vanish; set per cluster and listener
+	config := net.ListenConfig{KeepAlive: -1} // set per cluster and listener; unnecessary for peers on this machine
 	if o.ReusePort || o.Mark != 0 {
 		config.Control = func(_, _ string, raw syscall.RawConn) error {
 			var serr error

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// Lesson 1: an accept loop that ends on EMFILE leaves a process that is up and
-// serves nobody.
+// TestServeSurvivesRunningOutOfDescriptors covers lesson 1. It verifies that the accept loop
+// continues after EMFILE: otherwise the process would run without accepting connections.
 func TestServeSurvivesRunningOutOfDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})}
@@ -63,7 +63,7 @@ func listen(t *testing.T, o ListenOptions, h Handler) *Listener {
 	return l
 }
 
-// holdHandler keeps connections open, each until its peer goes.
+// holdHandler is a handler that keeps each connection open until its peer closes it.
 var holdHandler = handlerFunc(func(_ context.Context, c *Conn) error {
 	var b *buffer.IoBuffer
 	_, err := c.Fill(&b, 1)
@@ -75,8 +75,8 @@ var holdHandler = handlerFunc(func(_ context.Context, c *Conn) error {
 
 func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
 	for name, listen := range map[string]func() *Listener{
-		"of the options": func() *Listener { return listen(t, ListenOptions{MaxConnections: 1}, holdHandler) },
-		"set later": func() *Listener {
+		"ListenOptions": func() *Listener { return listen(t, ListenOptions{MaxConnections: 1}, holdHandler) },
+		"SetMaxConnections": func() *Listener {
 			l := listen(t, ListenOptions{}, holdHandler)
 			l.SetMaxConnections(1)
 			return l
@@ -100,7 +100,7 @@ func expectSecondClosed(t *testing.T, l *Listener) {
 	defer second.Close()
 	second.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := second.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-		t.Errorf("the second connection's read = %v, want its end", err)
+		t.Errorf("read on the second connection = %v, want EOF", err)
 	}
 	if n := l.Connections(); n != 1 {
 		t.Errorf("%d connections are open, want 1", n)
@@ -117,7 +117,7 @@ func TestDrainClosesIdleAndForceClosesLate(t *testing.T) {
 		var b *buffer.IoBuffer
 		started <- struct{}{}
 		_, err := c.Fill(&b, 1)
-		if err == nil { // a peer that speaks is busy: it does not end by itself
+		if err == nil { // a connection that has received bytes is busy
 			b.Release()
 			c.SetIdle(false)
 			b = nil
@@ -137,7 +137,7 @@ func TestDrainClosesIdleAndForceClosesLate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if cut := l.Drain(ctx); cut != 1 {
-		t.Errorf("Drain cut %d connections, want 1: the busy one", cut)
+		t.Errorf("Drain force-closed %d connections, want 1: the busy one", cut)
 	}
 	if err := <-idle; err != ErrDraining {
 		t.Errorf("the idle connection ended with %v, want ErrDraining", err)
@@ -207,11 +207,11 @@ func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	}
 	c.Close()
 	if _, err := Listen(t.Context(), ListenOptions{Network: "unix", Address: path}, holdHandler); err == nil {
-		t.Error("a socket in use was taken over")
+		t.Error("Listen replaced a socket that is in use")
 	}
 }
 
-// goAwayHandler is a handler that reads a byte, parks, and says "bye" when that ends.
+// goAwayHandler is a handler that reads a byte and parks. SendGoAway writes "bye".
 type goAwayHandler struct {
 	conn   *Conn
 	parked chan struct{}
@@ -253,11 +253,11 @@ func TestParkedConnectionSendsGoAway(t *testing.T) {
 			}
 			rest, err := io.ReadAll(conn)
 			if got := string(first) + string(rest); got != "bye" || err != nil {
-				t.Errorf("heard %q, %v", got, err)
+				t.Errorf("read %q, %v", got, err)
 			}
 			_ = conn.Close()
 			if n := <-cut; n != 0 {
-				t.Errorf("%d connections were cut", n)
+				t.Errorf("%d connections were force-closed", n)
 			}
 		})
 	}

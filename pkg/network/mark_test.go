@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markOf asks the kernel for a socket's mark.
+// markOf returns a socket's mark (SO_MARK).
 func markOf(c *Conn) (value int, err error) {
 	failed := c.raw.Control(func(fd uintptr) {
 		value, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK)
@@ -20,7 +20,7 @@ func markOf(c *Conn) (value int, err error) {
 
 func TestSocketsHaveTheirMarks(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("marks need CAP_NET_ADMIN: run as root")
+		t.Skip("socket marks need CAP_NET_ADMIN: run as root")
 	}
 	accepted := make(chan int, 1)
 	l := listen(t, ListenOptions{Network: "tcp", Address: "127.0.0.1:0", Mark: 0x77}, handlerFunc(func(_ context.Context, c *Conn) error {
@@ -34,9 +34,9 @@ func TestSocketsHaveTheirMarks(t *testing.T) {
 	}
 	defer conn.Close()
 	if got, err := markOf(conn); got != 0x88 || err != nil {
-		t.Errorf("the mark of a connection to a host is %#x, %v; want 0x88", got, err)
+		t.Errorf("mark of a dialed connection: %#x, %v; want 0x88", got, err)
 	}
 	if got := <-accepted; got != 0x77 {
-		t.Errorf("the mark of a connection that was accepted is %#x, want its listener's, 0x77", got)
+		t.Errorf("mark of an accepted connection: %#x, want 0x77, that of its listener", got)
 	}
 }

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// TestNotReceived checks what the kernel reports about a request after the connection broke,
-// for each action of the peer.
+// TestNotReceived verifies what NotReceived reports about a request after the connection broke, for
+// each action of the peer.
 func TestNotReceived(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	for _, tt := range []struct {
 		name  string
-		peer  func(c *net.TCPConn)               // before a second request is written
-		after func(t *testing.T, c *net.TCPConn) // after
+		peer  func(c *net.TCPConn)               // runs before the second request is written; may be nil
+		after func(t *testing.T, c *net.TCPConn) // runs after the second request is written; may be nil
 		want  bool
 	}{
-		{name: "closed before", peer: func(c *net.TCPConn) { c.Close() }, want: true},
-		{name: "reset before", peer: func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, want: false}, // nothing is written
-		{name: "closed after it was read", after: func(t *testing.T, c *net.TCPConn) {
+		{name: "closed before the write", peer: func(c *net.TCPConn) { c.Close() }, want: true},
+		{name: "reset before the write", peer: func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, want: false}, // the write fails
+		{name: "closed after the read", after: func(t *testing.T, c *net.TCPConn) {
 			readRequest(t, c, len(request))
 			c.Close()
 		}},
-		{name: "reset after it was read", after: func(t *testing.T, c *net.TCPConn) {
+		{name: "reset after the read", after: func(t *testing.T, c *net.TCPConn) {
 			readRequest(t, c, len(request))
 			c.SetLinger(0)
 			c.Close()
@@ -66,7 +66,7 @@ func TestNotReceived(t *testing.T) {
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
 			n, err := c.Read(make([]byte, 8))
 			if err == nil {
-				t.Fatalf("read %d bytes of a connection that has broken", n)
+				t.Fatalf("read %d bytes on a broken connection", n)
 			}
 			if got := c.NotReceived(err); got != tt.want {
 				t.Errorf("NotReceived(%v) = %v, want %v", err, got, tt.want)

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// OriginalDstMode is how a listener gets connections that clients made to another address.
+// OriginalDstMode says how a listener receives connections that clients made to other addresses.
 type OriginalDstMode uint8
 
-// The modes.
+// Original destination modes.
 const (
 	// OriginalDstOff means that clients connect to the listener's address.
 	OriginalDstOff OriginalDstMode = iota
@@ -82,7 +82,7 @@ func (l *Listener) redirect(d *originalDstConfig, c *Conn) (gone bool) {
 	if d.lookup == nil {
 		return false
 	}
-	for range 2 { // a listener that stops has been replaced by now
+	for range 2 { // if the first listener has stopped, the second lookup finds its replacement
 		next := d.lookup(to)
 		if next == nil || next == l {
 			return false

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// redirectedConn is a connection that reached a socket of this address.
+// redirectedConn is a connection with the given local address.
 type redirectedConn struct {
 	net.Conn
 	local net.Addr
@@ -25,7 +25,7 @@ func (a *redirectedConn) RemoteAddr() net.Addr { return tcpAddr("192.0.2.1:40000
 
 func tcpAddr(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
 
-// boundListener is a scripted listener of this address.
+// boundListener is a scriptedListener with the given address.
 type boundListener struct {
 	*scriptedListener
 	at net.Addr
@@ -33,7 +33,7 @@ type boundListener struct {
 
 func (b boundListener) Addr() net.Addr { return b.at }
 
-// eventRecorder is a ListenerCounter.
+// eventRecorder is a ListenerCounter that records events in order.
 type eventRecorder struct {
 	mu     sync.Mutex
 	events []string // guarded by mu
@@ -56,8 +56,8 @@ func (l *eventRecorder) list() []string {
 	return slices.Clone(l.events)
 }
 
-// redirectingListener is a listener of an address whose connections Redirect sorts, with
-// what serves those that it keeps.
+// redirectingListener is a listener that redirects connections by their original destination.
+// served receives those that it keeps.
 type redirectingListener struct {
 	*Listener
 	script *scriptedListener
@@ -75,7 +75,7 @@ func newDiverting(t *testing.T, at string, count ListenerCounter) *redirectingLi
 	return d
 }
 
-// serve is a handler that tells of its connections.
+// serve returns a handler that sends its connections to the channel to.
 func serve(to chan<- *Conn) Handler {
 	return handlerFunc(func(_ context.Context, c *Conn) error {
 		to <- c
@@ -83,7 +83,7 @@ func serve(to chan<- *Conn) Handler {
 	})
 }
 
-// run serves until the test ends.
+// run calls l.Serve until the test ends.
 func run(t *testing.T, l *Listener) {
 	t.Helper()
 	end := make(chan error, 1)
@@ -96,7 +96,8 @@ func run(t *testing.T, l *Listener) {
 	})
 }
 
-// arrive lets a connection reach the listener's socket at an address.
+// arrive makes the listener accept a connection with the given local address, and returns the
+// client's end.
 func (d *redirectingListener) arrive(t *testing.T, local string) net.Conn {
 	t.Helper()
 	near, far := net.Pipe()
@@ -111,13 +112,13 @@ func (d *redirectingListener) transparent(find ListenerLookup) {
 
 func TestTProxyDestination(t *testing.T) {
 	for _, tt := range []struct{ name, listener, local, want string }{
-		{"an address of others", "0.0.0.0:15001", "198.51.100.7:80", "198.51.100.7:80"},
-		{"an address of others, of IPv6", "[::]:15001", "[2001:db8::7]:80", "[2001:db8::7]:80"},
-		{"of IPv4, on a socket of both", "[::]:15001", "[::ffff:198.51.100.7]:80", "198.51.100.7:80"},
-		{"another port of this machine", "127.0.0.1:15001", "127.0.0.1:80", "127.0.0.1:80"},
-		{"the port of others that is the listener's", "127.0.0.1:15001", "198.51.100.7:15001", "198.51.100.7:15001"},
-		{"the listener's own address", "127.0.0.1:15001", "127.0.0.1:15001", ""},
-		{"its port, where it listens on all addresses", "0.0.0.0:15001", "198.51.100.7:15001", ""},
+		{"remote address", "0.0.0.0:15001", "198.51.100.7:80", "198.51.100.7:80"},
+		{"remote IPv6 address", "[::]:15001", "[2001:db8::7]:80", "[2001:db8::7]:80"},
+		{"remote IPv4 address, dual-stack socket", "[::]:15001", "[::ffff:198.51.100.7]:80", "198.51.100.7:80"},
+		{"local address, another port", "127.0.0.1:15001", "127.0.0.1:80", "127.0.0.1:80"},
+		{"remote address, port of the listener", "127.0.0.1:15001", "198.51.100.7:15001", "198.51.100.7:15001"},
+		{"address of the listener", "127.0.0.1:15001", "127.0.0.1:15001", ""},
+		{"wildcard listener, port of the listener", "0.0.0.0:15001", "198.51.100.7:15001", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			near, _ := net.Pipe()
@@ -134,7 +135,7 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 	kept := make(chan *Conn, 1)
 	l := listen(t, ListenOptions{}, serve(kept))
 	find := func(to netip.AddrPort) *Listener {
-		t.Errorf("a listener was looked for: %v", to)
+		t.Errorf("lookup for %v, want none", to)
 		return nil
 	}
 	if err := l.UseOriginalDst(OriginalDstRedirect, find); err != nil {
@@ -147,7 +148,7 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 	defer conn.Close()
 	c := <-kept
 	if to, ok := c.Addrs().OriginalDst(); ok {
-		t.Errorf("Destination = %v of a connection to the listener's address", to)
+		t.Errorf("OriginalDst = %v of a connection to the listener's address", to)
 	}
 	if got := c.LocalAddr().String(); got != l.Addr().String() {
 		t.Errorf("LocalAddr = %s, want %s", got, l.Addr())
@@ -169,23 +170,23 @@ func TestRedirectedConnectionIsHandedOver(t *testing.T) {
 	d.arrive(t, "198.51.100.7:80")
 	c := <-got
 	if to, ok := c.Addrs().OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
-		t.Errorf("Destination = %v, %v", to, ok)
+		t.Errorf("OriginalDst = %v, %v", to, ok)
 	}
 	if addr, other := c.Addrs().DirectRemote(); other || addr.String() != "192.0.2.1:40000" {
-		t.Errorf("PeerAddr = %v, %v: nobody has announced another", addr, other)
+		t.Errorf("DirectRemote = %v, %v; want the socket's address and false", addr, other)
 	}
 	far := d.arrive(t, "198.51.100.8:80")
 	if c := <-d.served; c.LocalAddr().String() != "198.51.100.8:80" {
-		t.Errorf("LocalAddr = %v of what there is no other listener for", c.LocalAddr())
+		t.Errorf("LocalAddr = %v, want the original destination", c.LocalAddr())
 	}
-	_, _ = far.Read(make([]byte, 1)) // its end: it was counted before
+	_, _ = far.Read(make([]byte, 1)) // EOF: the close has been counted
 	v.Drain(t.Context())
 	d.Drain(t.Context())
 	if got, want := back.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
-		t.Errorf("the listener of the destination counted %q, want %q", got, want)
+		t.Errorf("the virtual listener counted %q, want %q", got, want)
 	}
 	if got, want := front.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
-		t.Errorf("the listener that is bound counted %q, want %q", got, want)
+		t.Errorf("the bound listener counted %q, want %q", got, want)
 	}
 }
 
@@ -198,7 +199,7 @@ func TestVirtualListenerHasItsOwnLimits(t *testing.T) {
 	first := d.arrive(t, "198.51.100.7:80")
 	second := d.arrive(t, "198.51.100.7:80")
 	if n, err := second.Read(make([]byte, 1)); err == nil {
-		t.Fatalf("the second connection got %d bytes, want its end", n)
+		t.Fatalf("the second connection: read %d bytes, want EOF", n)
 	}
 	if got := v.Connections(); got != 1 {
 		t.Errorf("Connections = %d, want 1", got)
@@ -209,7 +210,7 @@ func TestVirtualListenerHasItsOwnLimits(t *testing.T) {
 		t.Errorf("counted %q, want %q", got, want)
 	}
 	if got := front.list(); len(got) > 0 {
-		t.Errorf("the listener that is bound counted %q, want nothing", got)
+		t.Errorf("the bound listener counted %q, want nothing", got)
 	}
 }
 
@@ -231,12 +232,12 @@ func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
 	d.arrive(t, "198.51.100.7:80")
 	<-got
 
-	// All listeners have stopped: this one does not serve a connection that was meant for
-	// another one.
+	// All listeners for the destination have stopped: the bound listener must not serve its
+	// connections.
 	d.transparent(func(netip.AddrPort) *Listener { return gone })
 	far := d.arrive(t, "198.51.100.7:80")
 	if n, err := far.Read(make([]byte, 1)); err == nil {
-		t.Errorf("the connection got %d bytes, want its end", n)
+		t.Errorf("read %d bytes, want EOF", n)
 	}
 	if got, want := front.list(), []string{"refused"}; !slices.Equal(got, want) {
 		t.Errorf("counted %q, want %q", got, want)
@@ -250,7 +251,7 @@ func TestAVirtualListenerHasNoSocket(t *testing.T) {
 		t.Errorf("Addr = %s", got)
 	}
 	if err := v.UseOriginalDst(OriginalDstTProxy, nil); err == nil {
-		t.Error("Redirect(Transparent) of a listener without a socket succeeded")
+		t.Error("UseOriginalDst(OriginalDstTProxy) of a listener without a socket succeeded")
 	}
 }
 
@@ -259,15 +260,15 @@ func TestSocketAddressIsNoOriginalDst(t *testing.T) {
 	c := NewConn(&redirectedConn{near, tcpAddr("127.0.0.1:15001")})
 	c.Addrs().SetProxied(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
 	if to, ok := c.Addrs().OriginalDst(); ok {
-		t.Errorf("Destination = %v, announced to be where the connection is", to)
+		t.Errorf("OriginalDst = %v, although the proxied address is that of the socket", to)
 	}
 	c.Addrs().SetProxied(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
 	if to, ok := c.Addrs().OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
-		t.Errorf("Destination = %v, %v of what a proxy has announced", to, ok)
+		t.Errorf("OriginalDst = %v, %v, want the proxied address", to, ok)
 	}
 }
 
-// echo is a handler of exchanges that sends back what comes.
+// echo is a handler that echoes one read and then parks the connection.
 func echo(_ context.Context, c *Conn) error {
 	var b *buffer.IoBuffer
 	_, err := c.Fill(&b, 16)
@@ -284,15 +285,13 @@ func echo(_ context.Context, c *Conn) error {
 	return ErrPark
 }
 
-// lookFirst is a handler that is called before there is anything to read, and leaves the
-// waiting to the listener.
+// lookFirst is a handler that is called before there are bytes, and parks the connection.
 func lookFirst(_ context.Context, c *Conn) error {
 	c.Handler = handlerFunc(echo)
 	return ErrPark
 }
 
-// readFirst is a handler that is called before there is anything to read, and waits
-// itself.
+// readFirst is a handler that is called before there are bytes, and waits for them itself.
 func readFirst(ctx context.Context, c *Conn) error {
 	if err := c.SetIdle(true); err != nil {
 		return err
@@ -311,12 +310,12 @@ func TestStoppingListenerServesHandedOverConnections(t *testing.T) {
 		name  string
 		serve Handler
 		leave func(*Listener)
-		fresh bool // the connection that has said nothing is served
+		fresh bool // a connection without an exchange is served
 	}{
-		{"it leaves, others go on", idleHandler{echo, time.Minute}, (*Listener).StopReplaced, true},
-		{"one that looks first at what it is about", handlerFunc(lookFirst), (*Listener).StopReplaced, true},
-		{"one that reads first", handlerFunc(readFirst), (*Listener).StopReplaced, true},
-		{"the process ends", idleHandler{echo, time.Minute}, (*Listener).Stop, false},
+		{"replaced listener", idleHandler{echo, time.Minute}, (*Listener).StopReplaced, true},
+		{"handler parks first", handlerFunc(lookFirst), (*Listener).StopReplaced, true},
+		{"handler reads first", handlerFunc(readFirst), (*Listener).StopReplaced, true},
+		{"stopped listener", idleHandler{echo, time.Minute}, (*Listener).Stop, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
@@ -324,9 +323,9 @@ func TestStoppingListenerServesHandedOverConnections(t *testing.T) {
 			hand := func() net.Conn {
 				near, far := pair(t)
 				if !v.takeOver(near) {
-					t.Fatal("the connection was not taken")
+					t.Fatal("takeOver = false")
 				}
-				for !near.state.load().idle() { // until it is waited for
+				for !near.state.load().idle() { // until the connection is parked or its handler waits
 					runtime.Gosched()
 				}
 				return far
@@ -344,24 +343,24 @@ func TestStoppingListenerServesHandedOverConnections(t *testing.T) {
 			}
 			tt.leave(v)
 			if v.takeOver(NewConn(known)) {
-				t.Error("a listener that has stopped has taken a connection")
+				t.Error("takeOver = true of a stopped listener")
 			}
 			drained := make(chan struct{})
 			go func() {
 				defer close(drained)
 				if cut := v.Drain(context.Background()); cut != 0 {
-					t.Errorf("%d connections were cut", cut)
+					t.Errorf("%d connections were force-closed", cut)
 				}
 			}()
 			if _, err := known.Read(make([]byte, 1)); err != io.EOF {
-				t.Errorf("an idle connection that was served before: %v, want its end", err)
+				t.Errorf("an idle connection after its first exchange: %v, want EOF", err)
 			}
-			v.Connections() // waits until all were told
+			v.Connections() // takes the lock: Drain has notified all connections
 			if !tt.fresh {
-				<-drained // what arrives before it wakes is served
+				<-drained // bytes that arrive before it wakes would be served
 			}
 			if err := exchange(fresh); (err == nil) != tt.fresh {
-				t.Errorf("the first exchange of a connection: %v", err)
+				t.Errorf("first exchange of a connection: %v", err)
 			}
 			<-drained
 		})

@@ -34,13 +34,13 @@ func NewPoller() (*Poller, error) {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil { // so that the runtime polls it
-		_ = unix.Close(fd) // it was not used
+		_ = unix.Close(fd) // closes an unused descriptor
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	file := os.NewFile(uintptr(fd), "epoll")
 	raw, err := file.SyscallConn()
 	if err != nil {
-		_ = file.Close() // it was not used
+		_ = file.Close() // closes an unused descriptor
 		return nil, err
 	}
 	return &Poller{file: file, raw: raw, fd: fd, sockets: make(map[int32]*ConnectedUDP)}, nil

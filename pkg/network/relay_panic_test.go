@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// panickingStream is a stream that panics at one of its methods.
+// panickingStream is a stream that panics in the method at.
 type panickingStream struct {
 	at    string
 	ended chan struct{}
@@ -48,8 +48,8 @@ func (b *panickingStream) Close() error {
 	return nil
 }
 
-// TestRelayPanicReachesCaller checks that both directions end whichever one panics,
-// and that Pump panics in the goroutine that called it.
+// TestRelayPanicReachesCaller verifies that both directions end when one panics, and that Relay
+// panics in the goroutine that called it.
 func TestRelayPanicReachesCaller(t *testing.T) {
 	for _, at := range []string{"Read", "Write", "CloseWrite", "Close"} {
 		t.Run(at, func(t *testing.T) {
@@ -64,18 +64,18 @@ func TestRelayPanicReachesCaller(t *testing.T) {
 			})
 			var p *panicError
 			if !errors.As(err, &p) || !strings.HasPrefix(p.value.(string), "a defect in "+at) {
-				t.Errorf("Pump ended with %v, want the panic", err)
+				t.Errorf("Relay ended with %v, want the panic", err)
 			}
 		})
 	}
 }
 
-// panickingGoAway panics when it says goodbye.
+// panickingGoAway is a goAwayHandler whose SendGoAway panics.
 type panickingGoAway struct{ *goAwayHandler }
 
-func (panickingGoAway) SendGoAway() { panic("a defect in Part") }
+func (panickingGoAway) SendGoAway() { panic("a defect in SendGoAway") }
 
-// ServeConn is parter's, but for who says goodbye.
+// ServeConn is that of goAwayHandler, except that p handles the parked connection.
 func (p panickingGoAway) ServeConn(ctx context.Context, conn *Conn) error {
 	err := p.goAwayHandler.ServeConn(ctx, conn)
 	conn.Handler = p
@@ -95,9 +95,9 @@ func TestSendGoAwayPanicEndsConnection(t *testing.T) {
 	}
 	<-h.parked
 	if cut := l.Drain(t.Context()); cut != 0 {
-		t.Errorf("%d connections were cut", cut)
+		t.Errorf("%d connections were force-closed", cut)
 	}
 	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
-		t.Errorf("heard %q, %v, want the end", rest, err)
+		t.Errorf("read %q, %v, want EOF", rest, err)
 	}
 }

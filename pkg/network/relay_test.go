@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startRelay runs Pump and returns where its counts will be.
+// startRelay runs Relay on a goroutine and returns a channel for its byte counts.
 func startRelay(conn *Conn, peer Stream, idle time.Duration) <-chan [2]int64 {
 	counts := make(chan [2]int64, 1)
 	go func() {
@@ -37,10 +37,10 @@ func TestRelayForwardsHalfClose(t *testing.T) {
 	io.WriteString(origin, "an answer behind the caller's end")
 	origin.Close()
 	if got, err := io.ReadAll(caller); string(got) != "an answer behind the caller's end" || err != nil {
-		t.Fatalf("the caller read %q, %v", got, err)
+		t.Fatalf("the client read %q, %v", got, err)
 	}
 	if got := <-counts; got != [2]int64{8, 33} {
-		t.Errorf("Pump = %v, want 8 out and 33 in", got)
+		t.Errorf("Relay = %v, want 8 out and 33 in", got)
 	}
 }
 
@@ -80,22 +80,22 @@ func TestRelayIdleTimeout(t *testing.T) {
 		start := time.Now()
 		counts := startRelay(near, far, time.Minute)
 		go func() {
-			for range 3 { // one direction keeps the other alive
+			for range 3 { // bytes in one direction keep both directions open
 				<-time.After(40 * time.Second)
 				caller.Write([]byte("x"))
 			}
 		}()
 		go io.Copy(io.Discard, origin)
 		if got := <-counts; got != [2]int64{3, 0} {
-			t.Errorf("Pump = %v, want 3 out and 0 in", got)
+			t.Errorf("Relay = %v, want 3 out and 0 in", got)
 		}
 		if d := time.Since(start); d != 3*time.Minute {
-			t.Errorf("it ended after %v, want one minute behind the last byte: 3m", d)
+			t.Errorf("Relay ended after %v, want 3m: one minute after the last byte", d)
 		}
 	})
 }
 
-// plainTCP is a Stream that is no Conn.
+// plainTCP is a Stream that is not a Conn.
 type plainTCP struct{ *net.TCPConn }
 
 func TestRelayCopiesWithoutSplice(t *testing.T) {
@@ -113,16 +113,16 @@ func TestRelayCopiesWithoutSplice(t *testing.T) {
 	caller.(*net.TCPConn).CloseWrite()
 	origin.(*net.TCPConn).CloseWrite()
 	if got := <-counts; got != [2]int64{5, 4} {
-		t.Errorf("Pump = %v, want 5 out and 4 in", got)
+		t.Errorf("Relay = %v, want 5 out and 4 in", got)
 	}
 }
 
-// TestRelayCountersDuringRelay checks that bytes are counted long before maxSpliceRound
-// or the idle time is reached.
+// TestRelayCountersDuringRelay verifies that bytes are counted before maxSpliceRound or the idle
+// time is reached.
 func TestRelayCountersDuringRelay(t *testing.T) {
 	for name, stream := range map[string]func(c *Conn) Stream{
-		"within the kernel": func(c *Conn) Stream { return c },
-		"by copying":        func(c *Conn) Stream { return plainTCP{c.NetConn().(*net.TCPConn)} },
+		"splice": func(c *Conn) Stream { return c },
+		"copy":   func(c *Conn) Stream { return plainTCP{c.NetConn().(*net.TCPConn)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, caller := pair(t)
@@ -143,7 +143,7 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for traffic.In.Load() < 18 || traffic.Out.Load() < 16 { // counted once they were written
+			for traffic.In.Load() < 18 || traffic.Out.Load() < 16 { // bytes count once they are written
 				runtime.Gosched()
 			}
 			caller.Close()
@@ -156,7 +156,8 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 	}
 }
 
-// A process without descriptors for a pipe copies instead and closes no connection.
+// TestSpliceWithoutAPipeMovesNothing verifies that Splice moves nothing and returns no error if the
+// process has no descriptors for a pipe, so that its caller copies instead.
 func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
 	src, in := pair(t)
 	dst, _ := pair(t)
@@ -186,7 +187,7 @@ func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
 	}
 }
 
-// drainPipes empties the pool of pipes.
+// drainPipes empties the free list of pipes.
 func drainPipes(t *testing.T) (held []*pipe) {
 	t.Helper()
 	for {
@@ -203,13 +204,13 @@ func TestSpliceEndsUnderItsDeadlines(t *testing.T) {
 		src, _ := pair(t)
 		dst, _ := pair(t)
 		src.SetReadDeadline(time.Now().Add(time.Millisecond))
-		src.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // the early timer is not the end
+		src.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // the armed timer fires earlier, which must not end the read
 		n, ok, rerr, werr := Splice(dst, src, 1)
 		if n != 0 || !ok || !errors.Is(rerr, os.ErrDeadlineExceeded) || werr != nil {
 			t.Errorf("Splice = %d, %v, %v, %v; want a read deadline", n, ok, rerr, werr)
 		}
 	})
-	t.Run("nobody reads what is written", func(t *testing.T) {
+	t.Run("destination does not read", func(t *testing.T) {
 		src, in := pair(t)
 		dst, _ := pair(t)
 		dst.SetWriteTimeout(20 * time.Millisecond)
@@ -219,7 +220,7 @@ func TestSpliceEndsUnderItsDeadlines(t *testing.T) {
 			t.Errorf("Splice = %v, %v, %v; want a write deadline", ok, rerr, werr)
 		}
 	})
-	t.Run("the writing side is gone", func(t *testing.T) {
+	t.Run("destination was reset", func(t *testing.T) {
 		src, in := pair(t)
 		dst, out := pair(t)
 		out.(*net.TCPConn).SetLinger(0)
@@ -241,7 +242,7 @@ func TestAbortIsNotEOF(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(peer); err == nil {
-		t.Errorf("the peer read %q and an end", got)
+		t.Errorf("the peer read %q, then EOF", got)
 	}
 }
 
@@ -256,7 +257,7 @@ func TestDialerDistinguishesTimeoutFromRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.RemoteAddr().String() != address || c.LocalAddr().String() == address {
-		t.Errorf("dialled %v from %v, want %v", c.RemoteAddr(), c.LocalAddr(), address)
+		t.Errorf("connected to %v from %v, want %v", c.RemoteAddr(), c.LocalAddr(), address)
 	}
 	c.Close()
 	ln.Close()
@@ -264,12 +265,12 @@ func TestDialerDistinguishesTimeoutFromRefusal(t *testing.T) {
 		t.Errorf("Dial of an address without a listener = %v, want connection refused", err)
 	}
 	if _, err := (Dialer{}).Dial(t.Context(), "tcp", address, time.Now().Add(-time.Second)); !IsTimeout(err) {
-		t.Errorf("Dial behind its deadline = %v, want a timeout", err)
+		t.Errorf("Dial after its deadline = %v, want a timeout", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (Dialer{}).Dial(ctx, "tcp", address, time.Time{}); err == nil || IsTimeout(err) {
-		t.Errorf("Dial when cancelled = %v, want its error", err)
+		t.Errorf("Dial with a canceled context = %v, want the error of the context", err)
 	}
 }
 
@@ -304,9 +305,9 @@ func TestListenErrorNamesListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, network, address, want string }{
-		{"not an address", "tcp", "nowhere", "listener l: "},
-		{"a file in the way", "unix", file, "is not a socket"},
-		{"a directory that is not there", "unix", file + "/x/y", "listener l: "},
+		{"invalid address", "tcp", "nowhere", "listener l: "},
+		{"not a socket", "unix", file, "is not a socket"},
+		{"missing directory", "unix", file + "/x/y", "listener l: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := Listen(t.Context(), ListenOptions{Name: "l", Network: test.network, Address: test.address}, holdHandler)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// option reads a number back from a socket.
+// option returns the value of an integer socket option.
 func option(t *testing.T, nc net.Conn, level, name int) int {
 	t.Helper()
 	raw, err := nc.(*net.TCPConn).SyscallConn()
@@ -27,8 +27,8 @@ func option(t *testing.T, nc net.Conn, level, name int) int {
 	return value
 }
 
-// keepAliveOptions is what TCP of a connection does: whether it asks, after how many seconds,
-// how many seconds apart, and how often.
+// keepAliveOptions returns the keepalive options of a TCP connection: enabled, idle time in
+// seconds, interval in seconds, number of probes.
 func keepAliveOptions(t *testing.T, nc net.Conn) [4]int {
 	t.Helper()
 	return [4]int{
@@ -37,14 +37,14 @@ func keepAliveOptions(t *testing.T, nc net.Conn) [4]int {
 	}
 }
 
-// openPort is a listener on address that hands over what it accepts.
+// openPort returns a listener on address that sends its accepted connections to a channel.
 func openPort(t *testing.T, address string) (*net.TCPListener, string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
-		t.Skipf("no %s here: %v", address, err)
+		t.Skipf("%s is not available: %v", address, err)
 	}
-	t.Cleanup(func() { _ = ln.Close() }) // the test is over
+	t.Cleanup(func() { _ = ln.Close() })
 	return ln.(*net.TCPListener), ln.Addr().String()
 }
 
@@ -55,9 +55,9 @@ func TestDialerKeepAlive(t *testing.T) {
 		set  KeepAlive
 		want [4]int
 	}{
-		{"not said", KeepAlive{}, [4]int{1, 15, 15, 9}},
-		{"all of it", KeepAlive{Enabled: true, Idle: 60 * time.Second, Interval: 7 * time.Second, Probes: 3}, [4]int{1, 60, 7, 3}},
-		{"one of it, the rest is the system's", KeepAlive{Enabled: true, Probes: 2}, [4]int{1, systemIdle(t), systemInterval(t), 2}},
+		{"zero value", KeepAlive{}, [4]int{1, 15, 15, 9}},
+		{"all fields", KeepAlive{Enabled: true, Idle: 60 * time.Second, Interval: 7 * time.Second, Probes: 3}, [4]int{1, 60, 7, 3}},
+		{"probes only, system defaults", KeepAlive{Enabled: true, Probes: 2}, [4]int{1, systemIdle(t), systemInterval(t), 2}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestDialerKeepAlive(t *testing.T) {
 	}
 }
 
-// systemIdle and systemInterval are what a socket has that nobody touched.
+// systemIdle and systemInterval return the system's defaults, in seconds.
 func systemIdle(t *testing.T) int     { t.Helper(); return defaultOption(t, unix.TCP_KEEPIDLE) }
 func systemInterval(t *testing.T) int { t.Helper(); return defaultOption(t, unix.TCP_KEEPINTVL) }
 
@@ -100,7 +100,7 @@ func TestDialerSource(t *testing.T) {
 	}{
 		{"IPv4", "127.0.0.1:0", Dialer{Source4: four, Source6: six}, "127.0.0.9"},
 		{"IPv6", "[::1]:0", Dialer{Source4: four, Source6: six}, "::1"},
-		{"another family than the host's: the system chooses", "127.0.0.1:0", Dialer{Source6: six}, "127.0.0.1"},
+		{"source of another family", "127.0.0.1:0", Dialer{Source6: six}, "127.0.0.1"},
 		{"none", "127.0.0.1:0", Dialer{}, "127.0.0.1"},
 	}
 	for _, tt := range tests {
@@ -123,9 +123,10 @@ func TestDialerSource(t *testing.T) {
 	}
 }
 
-// A source port can be used for several hosts at the same time, and once for each.
+// TestDialerSourcePort verifies that connections to different hosts can share a source port, and
+// that a second one to the same host fails.
 func TestDialerSourcePort(t *testing.T) {
-	// One that nobody has: the system gives others than those it gave last.
+	// Find a free port: the system does not assign the same port again soon.
 	free, address := openPort(t, "127.0.0.1:0")
 	port := free.Addr().(*net.TCPAddr).Port
 	if err := free.Close(); err != nil {
@@ -157,23 +158,23 @@ func TestDialerSourcePort(t *testing.T) {
 		}
 		want := fmt.Sprintf("%s:%d", from, port)
 		if !slices.Equal(peers, []string{want, want}) {
-			t.Errorf("hosts see %q, want each %s", peers, want)
+			t.Errorf("hosts see the source addresses %q, want %s each", peers, want)
 		}
 		if conn, err := d.Dial(context.Background(), "tcp", address, time.Time{}); err == nil {
 			_ = conn.Close()
-			t.Error("there is a second connection of the same ends")
+			t.Error("a second connection with the same addresses succeeded")
 		}
 	}
 }
 
-// An address of another machine makes the dial fail. It causes no panic, and Dial uses no
-// other address.
+// TestDialerSourceOfAnotherMachine verifies that Dial fails if the source address belongs to
+// another machine: it neither panics nor uses another address.
 func TestDialerSourceOfAnotherMachine(t *testing.T) {
 	_, address := openPort(t, "127.0.0.1:0")
 	conn, err := Dialer{Source4: netip.MustParseAddr("192.0.2.1")}.Dial(context.Background(), "tcp", address, time.Time{})
 	if err == nil {
 		_ = conn.Close()
-		t.Error("it connected")
+		t.Error("Dial succeeded with a source address of another machine")
 	}
 }
 
@@ -196,15 +197,15 @@ func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 		return <-seen
 	}
 	if got := ask(); got[0] != 0 {
-		t.Errorf("not said: %v", got)
+		t.Errorf("default: keepalive options %v", got)
 	}
 	l.SetKeepAlive(KeepAlive{Enabled: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Probes: 4})
 	if got, want := ask(), [4]int{1, 30, 5, 4}; got != want {
-		t.Errorf("said: %v, want %v", got, want)
+		t.Errorf("after SetKeepAlive: keepalive options %v, want %v", got, want)
 	}
 	l.SetKeepAlive(KeepAlive{})
 	if got := ask(); got[0] != 0 {
-		t.Errorf("taken back: %v", got)
+		t.Errorf("after SetKeepAlive of the zero value: keepalive options %v", got)
 	}
 	l.Drain(context.Background())
 	if err := <-served; err != nil {

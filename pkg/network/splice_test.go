@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// openPipes returns how many descriptors of the process are ends of pipes.
+// openPipes returns the number of the process's descriptors that are ends of pipes.
 func openPipes(t *testing.T) (n int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
@@ -25,8 +25,9 @@ func openPipes(t *testing.T) (n int) {
 	return n
 }
 
-// TestPipesDoNotOutliveTheirConnections: readers that read nothing leave their bytes in
-// pipes. Once their connections are closed, only the pipes of the free list are open.
+// TestPipesDoNotOutliveTheirConnections verifies that pipes are closed with their connections,
+// except for those of the free list. The readers read nothing, so that each connection has bytes in
+// a pipe.
 func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 	const connections = 3 * maxIdlePipes
 	before := openPipes(t)
@@ -43,7 +44,7 @@ func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 			}
 		})
 		spliced.Go(func() {
-			defer src.Close() // ends the writer
+			defer src.Close() // makes the writer fail
 			for {
 				if n, ok, rerr, werr := Splice(dst, src, 1<<30); !ok || rerr != nil || werr != nil || n == 0 {
 					return
@@ -53,7 +54,7 @@ func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 	}
 	for late := time.Now().Add(30 * time.Second); openPipes(t)-before < 2*connections; runtime.Gosched() {
 		if time.Now().After(late) {
-			t.Fatalf("%d ends of pipes are open, want two for each of the %d connections", openPipes(t)-before, connections)
+			t.Fatalf("%d pipe ends are open, want two for each of %d connections", openPipes(t)-before, connections)
 		}
 	}
 	for _, dst := range readers {
@@ -62,28 +63,28 @@ func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 	spliced.Wait()
 	written.Wait()
 	if n := openPipes(t) - before; n > 2*maxIdlePipes {
-		t.Errorf("%d ends of pipes are open after %d connections have ended, want %d at most", n, connections, 2*maxIdlePipes)
+		t.Errorf("%d pipe ends are open after the end of %d connections, want at most %d", n, connections, 2*maxIdlePipes)
 	}
 }
 
-// TestIdlePipesAreBounded is the free list alone.
+// TestIdlePipesAreBounded verifies that the free list keeps at most maxIdlePipes pipes.
 func TestIdlePipesAreBounded(t *testing.T) {
 	before := openPipes(t)
 	var list idlePipes
 	for range 2 * maxIdlePipes {
 		p := newPipe()
 		if p == nil {
-			t.Fatal("out of descriptors")
+			t.Fatal("acquirePipe = nil: out of descriptors")
 		}
 		list.put(p)
 	}
 	if n := openPipes(t) - before; n != 2*maxIdlePipes {
-		t.Errorf("%d ends of pipes are open, want %d", n, 2*maxIdlePipes)
+		t.Errorf("%d pipe ends are open, want %d", n, 2*maxIdlePipes)
 	}
 	for p := list.get(); p != nil; p = list.get() {
 		p.close()
 	}
 	if n := openPipes(t) - before; n != 0 {
-		t.Errorf("%d ends of pipes are open after all were closed", n)
+		t.Errorf("%d pipe ends are open after all pipes were closed", n)
 	}
 }

@@ -10,16 +10,16 @@ import (
 // 0.45 µs a call (BenchmarkCall). They are recv and send, not read and write, which pass
 // through the file system's layer on their way to the socket: 80 ns a call.
 
-// How many bytes one call moves at most. A call that the scheduler does not know of keeps
-// its processor from other goroutines, and the garbage collector from starting, for as
-// long as the kernel copies and, on loopback, does the receiver's work: up to 4 ms for
-// 1 MiB. A call that it does know of loses its processor after 20 µs, and what runs there
-// instead competes with it: three times as many context switches, and 15 % more CPU time
-// for messages of 1 MB, than several short calls. What fits into one segment of 64 KiB,
-// headers included, costs 10 µs; one KiB more costs 30 (BenchmarkSend).
+// Maximum number of bytes that one call moves. During a call that bypasses the scheduler, no other
+// goroutine runs on the processor and the garbage collector cannot start, for as long as the kernel
+// copies and, on loopback, does the receiver's work: up to 4 ms for 1 MiB. A call through the
+// scheduler loses its processor after 20 µs, and the goroutine that runs there instead competes
+// with it. For messages of 1 MB, this causes three times as many context switches and 15 % more CPU
+// time than several short calls. A call that fits into one segment of 64 KiB, headers included,
+// costs 10 µs; one KiB more costs 30 µs (BenchmarkSend).
 const (
 	maxSend = 63 << 10
-	maxRecv = 64 << 10 // a busy reader's buffer; mostly less is there
+	maxRecv = 64 << 10 // the buffer of a busy reader; usually fewer bytes are available
 )
 
 // readFD reads at most maxRecv available bytes into p, which is not empty.

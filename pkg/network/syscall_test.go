@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// socketPair returns two connected sockets, which the end of the test closes.
+// socketPair returns two connected sockets. The end of the test closes them.
 func socketPair(tb testing.TB) [2]int {
 	tb.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
@@ -25,24 +25,25 @@ func socketPair(tb testing.TB) [2]int {
 	return fds
 }
 
-// BenchmarkCall measures the cost of telling the scheduler about a system call: recv that
-// finds nothing, with and without it.
+// BenchmarkCall compares system calls that bypass the scheduler with those that do not: recv on an
+// empty socket.
 func BenchmarkCall(b *testing.B) {
 	fds := socketPair(b)
 	var p [1]byte
-	b.Run("hidden", func(b *testing.B) {
+	b.Run("raw", func(b *testing.B) {
 		for b.Loop() {
 			_, _, _ = syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fds[0]), uintptr(unsafe.Pointer(&p)), 1, syscall.MSG_DONTWAIT, 0, 0)
 		}
 	})
-	b.Run("told", func(b *testing.B) {
+	b.Run("scheduler", func(b *testing.B) {
 		for b.Loop() {
 			_, _, _ = syscall.Syscall6(syscall.SYS_RECVFROM, uintptr(fds[0]), uintptr(unsafe.Pointer(&p)), 1, syscall.MSG_DONTWAIT, 0, 0)
 		}
 	})
 }
 
-// TestSystemCallsAreBounded: the scheduler does not know of these calls, so none may take long.
+// TestSystemCallsAreBounded verifies that one call moves at most maxSend or maxRecv bytes: the
+// scheduler does not know of these calls, so each must be short.
 func TestSystemCallsAreBounded(t *testing.T) {
 	fds := socketPair(t)
 	for _, fd := range fds {
@@ -64,18 +65,18 @@ func TestSystemCallsAreBounded(t *testing.T) {
 		{"send", func() (int, syscall.Errno) { return writeFD(uintptr(fds[0]), p) }, maxSend},
 		{"send one piece", func() (int, syscall.Errno) { return writev(uintptr(fds[0]), pieces[:1]) }, maxSend},
 		{"send pieces", func() (int, syscall.Errno) { return writev(uintptr(fds[0]), pieces) }, maxSend},
-		{"send small pieces, and of a large one what there is room for", func() (int, syscall.Errno) {
+		{"send small pieces and a part of a large one", func() (int, syscall.Errno) {
 			return writev(uintptr(fds[0]), append(small, pieces...))
 		}, maxSend},
 		{"receive", func() (int, syscall.Errno) { return readFD(uintptr(fds[1]), p) }, maxRecv},
 	} {
 		if n, errno := test.call(); n != test.want || errno != 0 {
-			t.Errorf("%s: %d bytes, errno %d, want %d", test.name, n, errno, test.want)
+			t.Errorf("%s: %d bytes, errno %d, want %d bytes", test.name, n, errno, test.want)
 		}
 	}
 }
 
-// BenchmarkSend is how long one call takes that sends so many bytes on loopback.
+// BenchmarkSend measures one call that sends the given number of bytes on loopback.
 func BenchmarkSend(b *testing.B) {
 	for _, size := range []int{16 << 10, 32 << 10, maxSend, 64 << 10, 128 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {

@@ -40,9 +40,9 @@ type tlsLayer struct {
 	}
 	out struct {
 		mu     sync.Mutex
-		sealed *buffer.IoBuffer // guarded by mu; records that wait for the socket; nil: none
-		busy   bool             // guarded by mu; a writer waits for the socket, and writes what is added
-		large  int              // guarded by mu; bytes of the largest frame that was sealed at once
+		sealed *buffer.IoBuffer // guarded by mu; sealed records that are not yet sent; nil: none
+		busy   bool             // guarded by mu; a writer waits for the socket, and sends records added meanwhile
+		large  int              // guarded by mu; bytes of the largest frame sealed in one call
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// tlsConfigs is a server's configuration and that of clients who trust it.
+// tlsConfigs returns the configurations of a server and of a client that trusts it.
 func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	ca := testpki.New(t)
@@ -27,12 +27,12 @@ func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 	return server, client
 }
 
-// fragmentingConn is a net.Conn that writes pieces of so many bytes, each of which the caller
-// has to let through.
+// fragmentingConn is a net.Conn that writes in pieces of size bytes. If pass is not nil, each piece
+// waits for a value from pass.
 type fragmentingConn struct {
 	net.Conn
 	size int
-	pass chan struct{} // nil: at once
+	pass chan struct{} // nil: pieces do not wait
 }
 
 func (c *fragmentingConn) Write(p []byte) (int, error) {
@@ -49,8 +49,7 @@ func (c *fragmentingConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tlsPair returns a server's Conn over TLS and its peer, whose bytes travel over
-// through.
+// tlsPair returns a server's Conn over TLS and its peer, whose socket is wrapped by through.
 func tlsPair(t *testing.T, through func(net.Conn) net.Conn) (*Conn, *tls.Conn) {
 	t.Helper()
 	server, client := tlsConfigs(t)
@@ -70,7 +69,7 @@ func tlsPair(t *testing.T, through func(net.Conn) net.Conn) (*Conn, *tls.Conn) {
 	return c, peer
 }
 
-// tlsClientPair is secured for the other side.
+// tlsClientPair is tlsPair for the client side.
 func tlsClientPair(t *testing.T) (*Conn, *tls.Conn) {
 	t.Helper()
 	server, client := tlsConfigs(t)
@@ -87,7 +86,7 @@ func tlsClientPair(t *testing.T) (*Conn, *tls.Conn) {
 	return c, peer
 }
 
-// readPlaintext reads until so many bytes are there.
+// readPlaintext reads until at least n bytes have arrived.
 func readPlaintext(t *testing.T, c *Conn, n int) []byte {
 	t.Helper()
 	var b *buffer.IoBuffer
@@ -108,7 +107,7 @@ func TestTLSRelaysBytesAndReportsState(t *testing.T) {
 	for name, make := range map[string]func(*testing.T) (*Conn, *tls.Conn){
 		"server": func(t *testing.T) (*Conn, *tls.Conn) { return tlsPair(t, nil) },
 		"client": tlsClientPair,
-		"fragmented to single bytes": func(t *testing.T) (*Conn, *tls.Conn) {
+		"one byte per write": func(t *testing.T) (*Conn, *tls.Conn) {
 			return tlsPair(t, func(nc net.Conn) net.Conn { return &fragmentingConn{Conn: nc, size: 1} })
 		},
 	} {
@@ -117,12 +116,12 @@ func TestTLSRelaysBytesAndReportsState(t *testing.T) {
 			text := bytes.Repeat([]byte("weft"), 50_000)
 			go peer.Write(text)
 			if got := readPlaintext(t, c, len(text)); !bytes.Equal(got, text) {
-				t.Errorf("read %d bytes, not what was sent", len(got))
+				t.Errorf("read %d bytes, which differ from those sent", len(got))
 			}
 			go c.Write(text)
 			got := bytes.Repeat([]byte{0}, len(text))
 			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, text) {
-				t.Errorf("the peer read %v, not what was sent", err)
+				t.Errorf("the peer's read: %v, or its bytes differ from those sent", err)
 			}
 			if info := c.TLS(); info == nil || info.Version != tls.VersionTLS13 || info.Protocol != "http/1.1" {
 				t.Errorf("TLS() = %+v, want TLS 1.3 and http/1.1", info)
@@ -135,7 +134,7 @@ func TestPartialRecordIsNotReadable(t *testing.T) {
 	pass := make(chan struct{}, 1000)
 	half := &fragmentingConn{size: 1000, pass: pass}
 	for range 10 {
-		pass <- struct{}{} // the handshake
+		pass <- struct{}{} // for the handshake
 	}
 	c, peer := tlsPair(t, func(nc net.Conn) net.Conn { half.Conn = nc; return half })
 	for len(pass) > 0 {
@@ -148,10 +147,10 @@ func TestPartialRecordIsNotReadable(t *testing.T) {
 	var b *buffer.IoBuffer
 	_, err := c.FillOnWait(&b, 100, func() { asked++ })
 	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || asked == 0 {
-		t.Fatalf("FillThen of half a record = %v, buffer %v, %d calls of wait; want a deadline, no buffer and a call", err, b, asked)
+		t.Fatalf("FillOnWait with half a record = %v, buffer %v, %d calls of wait; want a deadline, no buffer and a call", err, b, asked)
 	}
 	if !c.IsReusable() || c.hasBytes() {
-		t.Error("half a record passes for bytes to read")
+		t.Error("half a record counts as readable bytes")
 	}
 	c.SetReadDeadline(time.Time{})
 	pass <- struct{}{}
@@ -178,7 +177,7 @@ func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
 	}
 	for _, want := range []string{"ne", "two"} {
 		if c.IsReusable() || !c.hasBytes() {
-			t.Errorf("before %q: there is nothing to read", want)
+			t.Errorf("before %q: the connection has no readable bytes", want)
 		}
 		if err := c.AwaitReadable(); err != nil {
 			t.Fatal(err)
@@ -188,23 +187,23 @@ func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
 		}
 	}
 	if !c.IsReusable() {
-		t.Error("a connection from which everything was read is not quiet")
+		t.Error("IsReusable = false after everything was read")
 	}
 }
 
 func TestSessionTicketsAreNotReadable(t *testing.T) {
 	c, peer := tlsClientPair(t) // the peer has sent tickets
 	if !c.IsReusable() {
-		t.Error("a connection that brought only tickets is not quiet")
+		t.Error("IsReusable = false of a connection with unread tickets")
 	}
 	peer.Write([]byte("unasked"))
 	if err := c.AwaitReadable(); err != nil || c.IsReusable() {
-		t.Errorf("AwaitReadable = %v; a connection with bytes must not be quiet", err)
+		t.Errorf("AwaitReadable = %v, or IsReusable = true with unread bytes", err)
 	}
 }
 
 func TestTLSCloseNotify(t *testing.T) {
-	t.Run("close_notify is the end", func(t *testing.T) {
+	t.Run("close_notify is EOF", func(t *testing.T) {
 		c, peer := tlsPair(t, nil)
 		peer.CloseWrite()
 		var b *buffer.IoBuffer
@@ -212,7 +211,7 @@ func TestTLSCloseNotify(t *testing.T) {
 			t.Errorf("Fill = %v, want EOF", err)
 		}
 	})
-	t.Run("the end of the socket alone is a cut", func(t *testing.T) {
+	t.Run("EOF without close_notify is a truncation", func(t *testing.T) {
 		c, peer := tlsPair(t, nil)
 		peer.NetConn().Close()
 		var b *buffer.IoBuffer
@@ -227,17 +226,17 @@ func TestTLSCloseNotify(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
-				t.Errorf("the peer read %v, want EOF", err)
+				t.Errorf("the peer's read returned %v, want EOF", err)
 			}
-			// Everything was read by then: what EOF came of was an alert.
+			// The peer has read everything, so the EOF above was caused by the alert.
 			peer.NetConn().SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 			_, err := peer.NetConn().Read(make([]byte, 1))
 			if closed := err == io.EOF; closed != (name == "Close") {
-				t.Errorf("then the socket read %v", err)
+				t.Errorf("then the read of the socket returned %v", err)
 			}
 		})
 	}
-	t.Run("after CloseWrite the peer is still heard", func(t *testing.T) {
+	t.Run("reads continue after CloseWrite", func(t *testing.T) {
 		c, peer := tlsPair(t, nil)
 		c.CloseWrite()
 		go peer.Write([]byte("late"))
@@ -249,7 +248,7 @@ func TestTLSCloseNotify(t *testing.T) {
 		c, peer := tlsPair(t, nil)
 		c.Abort()
 		if _, err := peer.Read(make([]byte, 1)); err == nil || err == io.EOF {
-			t.Errorf("the peer read %v, want a failure", err)
+			t.Errorf("the peer's read returned %v, want an error other than EOF", err)
 		}
 	})
 }
@@ -288,7 +287,7 @@ func TestWriteQueueOverTLSWithFullSocket(t *testing.T) {
 		o.AwaitCapacity()
 	}
 	if n := <-got; n != frames*len(frame) {
-		t.Errorf("the peer got %d bytes, want %d", n, frames*len(frame))
+		t.Errorf("the peer received %d bytes, want %d", n, frames*len(frame))
 	}
 	o.Close()
 	running.Wait()
@@ -296,7 +295,7 @@ func TestWriteQueueOverTLSWithFullSocket(t *testing.T) {
 
 func TestWriteQueueOverTLSBatchesRecords(t *testing.T) {
 	c, peer := tlsPair(t, nil)
-	o := NewWriteQueue(c, func(f func()) { t.Error("somebody waits for the socket") })
+	o := NewWriteQueue(c, func(f func()) { t.Error("a goroutine waits for the peer") })
 	for range 100 {
 		o.EndFrame(append(o.BeginFrame(100), make([]byte, 100)...))
 	}
@@ -307,7 +306,7 @@ func TestWriteQueueOverTLSBatchesRecords(t *testing.T) {
 	n, err := peer.NetConn().Read(p)
 	const overhead = 5 + 1 + 16
 	if want := 100*100 + overhead; n != want || err != nil {
-		t.Errorf("the socket read %d bytes at once (%v), want %d: one record", n, err, want)
+		t.Errorf("one read of the socket returned %d bytes (%v), want %d: one record", n, err, want)
 	}
 }
 
@@ -340,22 +339,23 @@ func TestTLSReadInterruptAndResume(t *testing.T) {
 	}
 }
 
-// TestTLSTruncationIsNotEOF: close_notify says that nothing is missing.
+// TestTLSTruncationIsNotEOF verifies that the peer reads EOF only after complete data, because
+// close_notify means that nothing is missing.
 func TestTLSTruncationIsNotEOF(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		end  func(t *testing.T, c *Conn)
 		want error
 	}{
-		{"a connection that is closed has ended", func(_ *testing.T, c *Conn) { c.Close() }, io.EOF},
-		{"one that is cut at the end of a drain has not", func(_ *testing.T, c *Conn) { c.forceClose() }, io.ErrUnexpectedEOF},
-		{"nor one to which bytes were carried that broke off", func(t *testing.T, c *Conn) {
+		{"Close", func(_ *testing.T, c *Conn) { c.Close() }, io.EOF},
+		{"force-close", func(_ *testing.T, c *Conn) { c.forceClose() }, io.ErrUnexpectedEOF},
+		{"relay to TLS fails", func(t *testing.T, c *Conn) {
 			from, peer := pair(t)
 			peer.(*net.TCPConn).SetLinger(0)
 			peer.Close()
 			Relay(from, c, 0)
 		}, io.ErrUnexpectedEOF},
-		{"nor one from which they were", func(t *testing.T, c *Conn) {
+		{"relay from TLS fails", func(t *testing.T, c *Conn) {
 			from, peer := pair(t)
 			peer.(*net.TCPConn).SetLinger(0)
 			peer.Close()
@@ -379,17 +379,18 @@ func TestTLSTruncationIsNotEOF(t *testing.T) {
 			test.end(t, c)
 			p := make([]byte, 10)
 			if n, err := peer.Read(p); n != 1 || err != nil {
-				t.Fatalf("the peer read %d bytes, %v; want what was sent", n, err)
+				t.Fatalf("the peer read %d bytes, %v; want 1", n, err)
 			}
 			if _, err := peer.Read(p); err != test.want {
-				t.Errorf("then the peer read %v, want %v", err, test.want)
+				t.Errorf("then the peer's read returned %v, want %v", err, test.want)
 			}
 		})
 	}
 }
 
-// TestDrainKeepsTLSConnectionWithUnreadBytes: the drain checks for bytes with
-// a read, so that the woken reader already has its bytes.
+// TestDrainKeepsTLSConnectionWithUnreadBytes verifies that a drain keeps an idle TLS connection
+// that has unread bytes. The drain checks for bytes with a read, so that the woken reader already
+// has its bytes.
 func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
 	for name, read := range map[string]func(c *Conn) (string, error){
 		"Fill": func(c *Conn) (string, error) {
@@ -421,9 +422,9 @@ func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
 			c.SetReadDeadline(time.Now().Add(5 * time.Second))
 			c.Drain(true)
 			if got, err := read(c); got != "x" || err != nil {
-				t.Fatalf("the reader got %q, %v; want what had arrived", got, err)
+				t.Fatalf("the reader got %q, %v; want x", got, err)
 			}
-			go peer.Write([]byte("y")) // it is busy now: the drain no longer wakes it
+			go peer.Write([]byte("y")) // the connection is busy: the drain no longer wakes its reader
 			if got, err := read(c); got != "y" || err != nil {
 				t.Errorf("the next read got %q, %v", got, err)
 			}
@@ -432,9 +433,9 @@ func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
 }
 
 func TestSealedRecordsAreBounded(t *testing.T) {
-	t.Run("answers of TLS", func(t *testing.T) {
+	t.Run("responses to key updates", func(t *testing.T) {
 		c, _ := tlsPair(t, nil)
-		w := (*tlsTransport)(c.secure.Load()) // as tls.Conn answers a peer's wish for new keys
+		w := (*tlsTransport)(c.secure.Load()) // as tls.Conn responds to key updates
 		total := 0
 		for record := make([]byte, 27); total < 2*maxSealed; total += len(record) {
 			if _, err := w.Write(record); err != nil {
@@ -442,15 +443,15 @@ func TestSealedRecordsAreBounded(t *testing.T) {
 			}
 		}
 		if total > maxSealed {
-			t.Errorf("%d bytes wait, want %d at most", total, maxSealed)
+			t.Errorf("%d sealed bytes are pending, want at most %d", total, maxSealed)
 		}
 	})
-	t.Run("a frame is as large as it is", func(t *testing.T) {
+	t.Run("large frame", func(t *testing.T) {
 		c, peer := tlsPair(t, nil)
 		frame := make([]byte, 32*maxSealed) // more than sockets hold
 		left, err := c.secure.Load().encrypt(frame)
 		if !left || err != nil {
-			t.Fatalf("seal = %v, %v; want that something is left", left, err)
+			t.Fatalf("encrypt = %v, %v; want true: some bytes remain", left, err)
 		}
 		written := inBackground(func() error { _, err := c.Write(nil); return err })
 		if _, err := io.ReadFull(peer, make([]byte, len(frame))); err != nil {
@@ -468,7 +469,7 @@ func inBackground(f func() error) <-chan error {
 	return out
 }
 
-// tlsPipe is secured over a connection that is no socket.
+// tlsPipe is tlsPair over a connection that is not a socket.
 func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
 	t.Helper()
 	server, client := tlsConfigs(t)
@@ -486,7 +487,7 @@ func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
 }
 
 func TestAHandshakeHasADeadline(t *testing.T) {
-	for name, begin := range map[string]string{"silence": "", "half a hello": "\x16\x03\x01\x02\x00\x01"} {
+	for name, begin := range map[string]string{"silence": "", "partial ClientHello": "\x16\x03\x01\x02\x00\x01"} {
 		t.Run(name, func(t *testing.T) {
 			server, _ := tlsConfigs(t)
 			synctest.Test(t, func(t *testing.T) {
@@ -500,7 +501,7 @@ func TestAHandshakeHasADeadline(t *testing.T) {
 				start := time.Now()
 				err := c.ServerHandshake(server, start.Add(10*time.Second))
 				if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took != 10*time.Second {
-					t.Errorf("SecureServer = %v after %v, want a deadline after 10s", err, took)
+					t.Errorf("ServerHandshake = %v after %v, want a deadline after 10s", err, took)
 				}
 			})
 		})
@@ -517,7 +518,7 @@ func TestHandshakeConsumesUnreadBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Bytes()[0] != 0x16 {
-		t.Fatalf("the hello begins with %#x", b.Bytes()[0])
+		t.Fatalf("the ClientHello begins with %#x", b.Bytes()[0])
 	}
 	c.Unread(b)
 	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
@@ -548,8 +549,8 @@ func TestTLSDoesNotAllocatePerMessage(t *testing.T) {
 		}
 		b.Release()
 	}
-	// crypto/tls has two for each record that it reads, at either side.
+	// crypto/tls allocates twice for each record that it reads, on each side.
 	if n := testing.AllocsPerRun(200, exchange); n > 4 {
-		t.Errorf("%v allocations for an exchange, want 4, which are not ours", n)
+		t.Errorf("%v allocations per exchange, want at most the 4 of crypto/tls", n)
 	}
 }

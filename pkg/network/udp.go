@@ -42,7 +42,7 @@ func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	if at, err := netip.ParseAddrPort(o.Address); err == nil {
 		wildcard = at.Addr().IsUnspecified()
 		if at.Addr().Is4() {
-			network = "udp4" // package net would make a socket of both families of 0.0.0.0
+			network = "udp4" // package net would create a dual-stack socket for 0.0.0.0
 		}
 	}
 	config := net.ListenConfig{Control: func(kind, _ string, raw syscall.RawConn) error {
@@ -54,8 +54,8 @@ func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listener %s: %w", o.Name, err)
 	}
-	conn := pc.(*net.UDPConn)                 //nolint:forcetypeassert // that is what it makes of udp
-	_ = conn.SetReadBuffer(receiveBufferSize) // less is allowed
+	conn := pc.(*net.UDPConn)                 //nolint:forcetypeassert // ListenPacket returns it for UDP networks
+	_ = conn.SetReadBuffer(receiveBufferSize) // a smaller buffer is acceptable
 	return &PacketConn{conn: conn, wildcard: wildcard}, nil
 }
 
@@ -116,9 +116,9 @@ func (p *PacketConn) Send(b []byte, f Flow) error {
 	return err
 }
 
-// The ancillary data of a datagram, as Linux lays it out (cmsg(3), ip(7), ipv6(7)): a
-// header of its length, level and type, then for IPv4 an index, the local address and
-// the one in the header; for IPv6 the address and an index.
+// The ancillary data of a datagram in Linux (cmsg(3), ip(7), ipv6(7)) is a header with its length,
+// level and type. For IPv4, an interface index, the local address and the destination address of
+// the header follow; for IPv6, the address and an interface index.
 const (
 	controlHeader  = 16
 	packetInfo4    = 12

@@ -15,21 +15,22 @@ func listenPacket(t *testing.T, address string) *PacketConn {
 	t.Helper()
 	p, err := ListenPacket(context.Background(), PacketOptions{Name: "l", Address: address})
 	if err != nil {
-		t.Skipf("no %s here: %v", address, err)
+		t.Skipf("%s is not available: %v", address, err)
 	}
-	t.Cleanup(func() { _ = p.Close() }) // the test is over
+	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
-// Responses come from the address that the client sent to, even if the socket has a wildcard
-// address: a connected client receives nothing else.
+// TestResponsesLeaveFromDestinationAddress verifies that responses come from the address that the
+// client sent to, even if the socket has a wildcard address: a connected client receives nothing
+// else.
 func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
 	tests := []struct{ name, listen, ask string }{
-		{"its own", "127.0.0.1:0", "127.0.0.1"},
-		{"one of many of IPv4", "0.0.0.0:0", "127.0.0.77"},
-		{"one of many of IPv6", "[::]:0", "::1"},
-		{"one of many of IPv4, on a socket of both", "[::]:0", "127.0.0.77"},
-		{"one of many, without an address", ":0", "127.0.0.77"},
+		{"specific address", "127.0.0.1:0", "127.0.0.1"},
+		{"IPv4 wildcard", "0.0.0.0:0", "127.0.0.77"},
+		{"IPv6 wildcard", "[::]:0", "::1"},
+		{"IPv4 client, dual-stack wildcard", "[::]:0", "127.0.0.77"},
+		{"no address", ":0", "127.0.0.77"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -37,7 +38,7 @@ func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
 			port := p.Addr().(*net.UDPAddr).Port
 			conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(tt.ask), Port: port})
 			if err != nil {
-				t.Skipf("no %s here: %v", tt.ask, err)
+				t.Skipf("%s is not available: %v", tt.ask, err)
 			}
 			defer conn.Close()
 			if _, err := conn.Write([]byte("question")); err != nil {
@@ -51,9 +52,9 @@ func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
 			if err := p.Send([]byte("answer"), flow); err != nil {
 				t.Fatal(err)
 			}
-			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // it is open
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // fails only on a closed socket
 			if n, err := conn.Read(b); err != nil || string(b[:n]) != "answer" {
-				t.Errorf("the caller got %q, %v", b[:n], err)
+				t.Errorf("the client received %q, %v", b[:n], err)
 			}
 		})
 	}
@@ -66,33 +67,33 @@ func TestPacketConnEndsWithClose(t *testing.T) {
 		_, _, err := p.Receive(make([]byte, 1))
 		ended <- err
 	}()
-	_ = p.Close() // Receive tells
+	_ = p.Close() // Receive returns the error
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Receive = %v", err)
+		t.Errorf("Receive after Close = %v", err)
 	}
 }
 
 func TestPacketInfoOfGarbage(t *testing.T) {
 	v4, v6 := appendPacketInfo(nil, netip.MustParseAddr("192.0.2.1")), appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1"))
 	if got := packetInfo(v4); got != netip.MustParseAddr("192.0.2.1") {
-		t.Errorf("IPv4: %v", got)
+		t.Errorf("packetInfo of IPv4 data = %v", got)
 	}
 	if got := packetInfo(v6); got != netip.MustParseAddr("2001:db8::1") {
-		t.Errorf("IPv6: %v", got)
+		t.Errorf("packetInfo of IPv6 data = %v", got)
 	}
 	for n := range controlHeader + 4 {
 		if got := packetInfo(v6[:n]); got.IsValid() {
-			t.Errorf("%d bytes: %v", n, got)
+			t.Errorf("packetInfo of %d bytes = %v, want none", n, got)
 		}
 	}
 	other := appendControlHeader(nil, 4, 1, 29)
 	other = append(other, 1, 2, 3, 4, 0, 0, 0, 0)
 	if got := packetInfo(append(other, v6...)); got != netip.MustParseAddr("2001:db8::1") {
-		t.Errorf("behind another: %v", got)
+		t.Errorf("packetInfo after another message = %v", got)
 	}
 }
 
-// collector takes what its peer receives.
+// collector is a ReadHandler that sends the received datagrams and errors to got.
 type collector struct {
 	peer *ConnectedUDP
 	got  chan string
@@ -121,7 +122,7 @@ func runPoll(t *testing.T) *Poller {
 	ended := make(chan error, 1)
 	go func() { ended <- poll.Run() }()
 	t.Cleanup(func() {
-		_ = poll.Close() // Run tells
+		_ = poll.Close() // Run returns the error
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -132,7 +133,7 @@ func runPoll(t *testing.T) *Poller {
 func TestPollerCallsEachHandler(t *testing.T) {
 	app := listenPacket(t, "127.0.0.1:0")
 	poll := runPoll(t)
-	const peers = 300 // more than one call tells of
+	const peers = 300 // more than one epoll_wait reports
 	all := make([]*collector, peers)
 	flows := make(map[netip.AddrPort]Flow)
 	b := make([]byte, MaxDatagram)
@@ -165,7 +166,7 @@ func TestPollerCallsEachHandler(t *testing.T) {
 	for i := range all {
 		own := all[i].peer.LocalAddr().String()
 		if got := <-all[i].got + " " + <-all[i].got; got != own+"one "+own+"two" {
-			t.Errorf("peer %d got %q", i, got)
+			t.Errorf("peer %d received %q", i, got)
 		}
 		all[i].peer.Close()
 		all[i].peer.Close()
@@ -174,7 +175,7 @@ func TestPollerCallsEachHandler(t *testing.T) {
 		}
 	}
 	if len(poll.sockets) != 0 {
-		t.Errorf("%d peers are left", len(poll.sockets))
+		t.Errorf("%d sockets remain in the poller", len(poll.sockets))
 	}
 }
 
@@ -185,7 +186,7 @@ func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	const most = 65_507 // of IPv4
+	const most = 65_507 // the maximum payload over IPv4
 	sent := []byte(strings.Repeat("0123456789", most/10+1)[:most])
 	if err := peer.Send(sent); err != nil {
 		t.Fatal(err)
@@ -196,14 +197,14 @@ func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 		t.Errorf("got %d bytes, %v", n, err)
 	}
 	if err := peer.Send(make([]byte, most+1)); err == nil {
-		t.Error("a datagram that is too large was sent")
+		t.Error("Send of a datagram beyond the maximum succeeded")
 	}
 }
 
 func TestErrConnRefused(t *testing.T) {
 	app := listenPacket(t, "127.0.0.1:0")
 	address := app.Addr().String()
-	_ = app.Close() // nobody receives there from now on
+	_ = app.Close() // no socket receives there any more
 	poll := runPoll(t)
 	peer, err := Dialer{}.DialPacket(address)
 	if err != nil {
@@ -218,7 +219,7 @@ func TestErrConnRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-c.got; got != "error: "+ErrConnRefused.Error() {
-		t.Errorf("told %q", got)
+		t.Errorf("received %q", got)
 	}
 }
 
@@ -230,10 +231,10 @@ func TestDialPacketSource(t *testing.T) {
 	}
 	defer peer.Close()
 	if got := peer.LocalAddr().Addr().String(); got != "127.0.0.9" {
-		t.Errorf("datagrams come from %s", got)
+		t.Errorf("LocalAddr = %s", got)
 	}
 	if _, err := (Dialer{}).DialPacket("name:80"); err == nil {
-		t.Error("a name was connected to")
+		t.Error("DialPacket accepted a host name")
 	}
 }
 
@@ -247,7 +248,7 @@ func FuzzPacketInfo(f *testing.F) {
 			return
 		}
 		if again := packetInfo(appendPacketInfo(nil, a)); again != a {
-			t.Errorf("packetInfo of %v's own = %v", a, again)
+			t.Errorf("packetInfo(appendPacketInfo(%v)) = %v", a, again)
 		}
 	})
 }

@@ -53,7 +53,7 @@ type WriteQueue struct {
 	err      error              // guarded by mu; nothing can be written any more
 
 	// The writing goroutine owns these fields.
-	onWritable func(fd uintptr) bool // attempt, made once
+	onWritable func(fd uintptr) bool // tryWritev as a func value, created once
 	out        []*buffer.IoBuffer    // being written, oldest first; they are not queued
 	// borrowedWritten is how many borrowed pieces have been written.
 	borrowedWritten int

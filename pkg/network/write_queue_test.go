@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// newTestQueue returns an outbox, the other end of its connection, and a group that
-// its goroutines belong to.
+// newTestQueue returns a write queue, the peer's end of its connection, and a group for the
+// goroutines of the queue.
 func newTestQueue(t *testing.T) (*WriteQueue, net.Conn, *sync.WaitGroup) {
 	t.Helper()
 	near, far := pair(t)
@@ -27,7 +27,7 @@ func newTestQueue(t *testing.T) (*WriteQueue, net.Conn, *sync.WaitGroup) {
 	return NewWriteQueue(near, running.Go), far, &running
 }
 
-// appendFrame appends a frame and reports the outbox's error.
+// appendFrame appends a frame and returns the queue's error.
 func appendFrame(o *WriteQueue, frame string) error {
 	return o.EndFrame(append(o.BeginFrame(len(frame)), frame...))
 }
@@ -59,7 +59,7 @@ func TestPendingFramesLeaveInOneWrite(t *testing.T) {
 	_ = o.Flush()
 	buf := make([]byte, 1<<20)
 	if n, err := far.Read(buf); n != 50_000 || err != nil {
-		t.Errorf("one read finds %d bytes, %v, want 50000", n, err)
+		t.Errorf("one read returned %d bytes, %v, want 50000", n, err)
 	}
 }
 
@@ -76,13 +76,13 @@ func TestFullSocketDoesNotBlockSenders(t *testing.T) {
 		}
 	}
 	if o.Queued() < HighWatermark {
-		t.Fatalf("%d bytes are queued: the socket took everything", o.Queued())
+		t.Fatalf("%d bytes are queued, want more than the socket took", o.Queued())
 	}
 	room := make(chan struct{})
 	go func() { o.AwaitCapacity(); close(room) }()
 	got, err := io.ReadAll(io.LimitReader(far, int64(n*len(frame))))
 	if err != nil || len(got) != n*len(frame) {
-		t.Fatalf("%d bytes arrive, %v", len(got), err)
+		t.Fatalf("received %d bytes, %v", len(got), err)
 	}
 	for i := range n {
 		if string(got[i*len(frame):(i+1)*len(frame)]) != frame {
@@ -117,7 +117,7 @@ func TestConcurrentFramesDoNotInterleave(t *testing.T) {
 	counts := map[byte]int{}
 	for i := 0; i < len(got); i += size {
 		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) {
-			t.Fatalf("a frame at %d has parts of two", i)
+			t.Fatalf("the frame at %d has parts of two frames", i)
 		}
 		counts[got[i]]++
 	}
@@ -136,9 +136,9 @@ func TestStalledPeerFailsQueue(t *testing.T) {
 		_ = appendFrame(o, frame)
 	}
 	_ = o.Flush()
-	o.AwaitCapacity() // it returns though there never is room
+	o.AwaitCapacity() // returns although the queue never drains
 	if err := appendFrame(o, "more"); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("put = %v, want a timeout", err)
+		t.Errorf("appendFrame = %v, want a timeout", err)
 	}
 	running.Wait()
 	if o.Queued() != 0 {
@@ -160,7 +160,7 @@ func TestLostConnectionRejectsFrames(t *testing.T) {
 		}
 	}
 	if appendFrame(o, "x") == nil {
-		t.Error("a frame is taken")
+		t.Error("AppendFrame accepted a frame after the connection was lost")
 	}
 }
 
@@ -169,11 +169,11 @@ func TestFramesAfterCloseAreRejected(t *testing.T) {
 	_ = appendFrame(o, "last")
 	o.Close()
 	if err := appendFrame(o, "more"); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("put = %v", err)
+		t.Errorf("appendFrame = %v", err)
 	}
 	_ = o.conn.Close()
 	if got, _ := io.ReadAll(far); string(got) != "last" {
-		t.Errorf("the peer got %q", got)
+		t.Errorf("the peer received %q", got)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestFailEndsAwaitCapacity(t *testing.T) {
 	go o.Fail(failed)
 	o.AwaitCapacity()
 	if err := appendFrame(o, "x"); !errors.Is(err, failed) {
-		t.Errorf("put = %v", err)
+		t.Errorf("appendFrame = %v", err)
 	}
 }
 
@@ -201,11 +201,11 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	}
 	if n, err, lost := o.AppendFrame(10, frame("before ")); n != 7 || err != nil || lost != nil {
-		t.Fatalf("Put = %d, %v, %v", n, err, lost)
+		t.Fatalf("AppendFrame = %d, %v, %v", n, err, lost)
 	}
 	broken := errors.New("broken")
 	if n, err, lost := o.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
-		t.Errorf("Put = %d, %v, %v; want 0 and the frame's error", n, err, lost)
+		t.Errorf("AppendFrame = %d, %v, %v; want 0 and the frame's error", n, err, lost)
 	}
 	func() {
 		defer func() {
@@ -227,13 +227,13 @@ func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
 	}
 	o.Fail(io.EOF)
 	if _, err, lost := o.AppendFrame(10, frame("x")); err != nil || lost == nil {
-		t.Errorf("Put on a lost connection = %v, %v", err, lost)
+		t.Errorf("AppendFrame on a lost connection = %v, %v", err, lost)
 	}
 }
 
 func TestPartialWritesKeepPieces(t *testing.T) {
 	o, far, _ := newTestQueue(t)
-	const frames, size = 400, 20_000 // far more than a socket takes at once
+	const frames, size = 400, 20_000 // far more than a socket buffers
 	for i := range frames {
 		if err := appendFrame(o, string(bytes.Repeat([]byte{byte(i)}, size+i))); err != nil {
 			t.Fatal(err)
@@ -254,7 +254,8 @@ func TestPartialWritesKeepPieces(t *testing.T) {
 	}
 }
 
-// The connection of a client that read nothing once stayed open, with all its storage.
+// TestStalledPeerIsClosed verifies that the connection of a client that reads nothing is closed. It
+// once stayed open, with all its storage.
 func TestStalledPeerIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, far := net.Pipe()
@@ -276,7 +277,7 @@ func TestStalledPeerIsClosed(t *testing.T) {
 			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", took)
 		}
 		if err := appendFrame(o, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("a frame behind it: %v", err)
+			t.Errorf("AppendFrame after the close: %v", err)
 		}
 	})
 }

@@ -11,29 +11,28 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// TestKeepAliveGETAllocatesNothing counts what the whole process allocates for a
-// request: from the listener through every service to a pooled upstream
-// connection and back, over sockets. Caller and origin are ours and allocate
-// nothing.
+// TestKeepAliveGETAllocatesNothing verifies that the process allocates nothing for a request on its
+// way from the listener through every service to a pooled upstream connection and back. The client
+// and the origin of the test allocate nothing either.
 func TestKeepAliveGETAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("with the race detector more is allocated")
+		t.Skip("the race detector adds allocations")
 	}
 	for name, s := range map[string]setup{
-		"plain":          {routes: to("app")},
-		"with a retry":   {routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "5s", "retry_policy": {"retry_on": true, "num_retries": 2, "retry_timeout": "1s"}}}`},
-		"with filters":   {routes: to("app"), filters: `{"type": "payload_limit", "config": {"max_entity_size": 100}}, {"type": "fault", "config": {"abort": {"percentage": 100}, "headers": [{"name": "x", "value": "1"}]}}, {"type": "header_mutation", "config": {"request_headers_to_add": [{"header": {"key": "a", "value": "1"}}], "response_headers_to_remove": ["b"]}}`},
-		"with its log":   {routes: to("app"), listener: `"access_logs": [{"log_path": "` + t.TempDir() + `/access.log"}]`},
-		"by weight":      {routes: `{"match": {"prefix": "/"}, "route": {"weighted_clusters": [{"cluster": {"name": "app", "weight": 100}}]}}`},
-		"by a variable":  {routes: `{"match": {"prefix": "/"}, "route": {"cluster_variable": "request_header_x-cluster"}}`},
-		"with Via":       {routes: to("app"), proxy: `"extend_config": {"via": "weft"}`},
-		"rewritten less": {routes: `{"match": {"prefix": "/a"}, "route": {"cluster_name": "app", "host_rewrite": "app.test"}}`},
+		"plain":             {routes: to("app")},
+		"retry policy":      {routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "5s", "retry_policy": {"retry_on": true, "num_retries": 2, "retry_timeout": "1s"}}}`},
+		"stream filters":    {routes: to("app"), filters: `{"type": "payload_limit", "config": {"max_entity_size": 100}}, {"type": "fault", "config": {"abort": {"percentage": 100}, "headers": [{"name": "x", "value": "1"}]}}, {"type": "header_mutation", "config": {"request_headers_to_add": [{"header": {"key": "a", "value": "1"}}], "response_headers_to_remove": ["b"]}}`},
+		"access log":        {routes: to("app"), listener: `"access_logs": [{"log_path": "` + t.TempDir() + `/access.log"}]`},
+		"weighted clusters": {routes: `{"match": {"prefix": "/"}, "route": {"weighted_clusters": [{"cluster": {"name": "app", "weight": 100}}]}}`},
+		"cluster variable":  {routes: `{"match": {"prefix": "/"}, "route": {"cluster_variable": "request_header_x-cluster"}}`},
+		"Via header":        {routes: to("app"), proxy: `"extend_config": {"via": "weft"}`},
+		"host rewrite":      {routes: `{"match": {"prefix": "/a"}, "route": {"cluster_name": "app", "host_rewrite": "app.test"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.clusters = cluster("app", rawOrigin(t))
 			_, address := s.run(t)
 			if n := allocsPerRequest(t, address); n >= 0.1 {
-				t.Errorf("%.2f allocations a request, want less than 0.1", n)
+				t.Errorf("%.2f allocations per request, want less than 0.1", n)
 			}
 		})
 	}
@@ -44,8 +43,8 @@ const (
 	rawAnswer  = "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 00:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 )
 
-// allocsPerRequest sends requests over one connection and returns the mean of
-// what the process allocates, once it has warmed up.
+// allocsPerRequest warms up a connection and returns the mean number of allocations of the process
+// for each further request.
 func allocsPerRequest(t *testing.T, address string) float64 {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -61,11 +60,11 @@ func allocsPerRequest(t *testing.T, address string) float64 {
 		for n := 0; !bytes.HasSuffix(answer[:n], []byte("\r\n\r\nhello")); {
 			m, err := conn.Read(answer[n:])
 			if n += m; err != nil || n == len(answer) {
-				t.Fatalf("the answer is %q, %v", answer[:n], err)
+				t.Fatalf("response %q, error %v", answer[:n], err)
 			}
 		}
 	}
-	// A collection empties the pools, which is not what is measured.
+	// A garbage collection would empty the pools and distort the result.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for range 500 {
 		exchange()
@@ -80,7 +79,7 @@ func allocsPerRequest(t *testing.T, address string) float64 {
 	return float64(after.Mallocs-before.Mallocs) / requests
 }
 
-// rawOrigin answers every request with rawAnswer.
+// rawOrigin responds to every request with rawAnswer.
 func rawOrigin(t testing.TB) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,7 +19,7 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	return s.apply(ctx, next)
 }
 
-// apply is Apply. s.applying is held.
+// apply implements Apply. The caller holds s.applying.
 func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	if s.draining.Load() {
 		return errDraining
@@ -62,9 +62,8 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	return nil
 }
 
-// retireClusters retires the removed clusters once no exchange can reach them: neither of the
-// configuration just replaced, before, nor of an earlier one that may have known the same clusters.
-// s.applying is held.
+// retireClusters retires the removed clusters when no exchange can reach them: neither one of the
+// replaced pipelines in before, nor one of an earlier configuration. The caller holds s.applying.
 func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline.Pipeline) {
 	earlier, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
 	s.previousEnded = ended
@@ -80,8 +79,8 @@ func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTab
 // warmTimeout limits how long a new configuration waits for hosts to be resolved.
 const warmTimeout = 5 * time.Second
 
-// warm waits up to warmTimeout until the hosts of new clusters are known. It returns an error if the
-// server drains or ctx ends meanwhile; then the caller undoes the change.
+// warm waits up to warmTimeout until the hosts of new clusters are known. It returns an error if
+// the server starts to drain or ctx ends first; then the caller rolls the change back.
 func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	waiting, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()
@@ -99,7 +98,7 @@ func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	return nil
 }
 
-// StopWaiting makes a waiting Apply give up, and every later one that would wait. Call it before a drain.
+// StopWaiting makes Apply fail instead of waiting, now and in later calls. Call it before Drain.
 func (s *Server) StopWaiting() { s.cancelApply() }
 
 // awaitPipelines returns when no exchange uses the previous pipelines, or after grace.

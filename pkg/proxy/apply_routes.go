@@ -65,7 +65,7 @@ func releaseTables(tables map[string]*liveTable) {
 	}
 }
 
-// liveRouter is a Router and what its routes are composed of. Immutable.
+// liveRouter is a Router and the filters of its routes. Immutable.
 type liveRouter struct {
 	*service.Router
 	proxy   *config.Proxy

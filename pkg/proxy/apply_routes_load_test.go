@@ -15,7 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// versionFilter is a filter that has answers carry what the route says.
+// versionFilter returns a filter that copies its route configuration to the x-stamp response
+// header.
 func versionFilter() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name: "stamping", Stage: filter.AfterRoute,
@@ -32,13 +33,13 @@ func versionFilter() filter.StreamFilterFactory {
 	}
 }
 
-// TestRequestSeesOneRouteVersion: that which was in force when it came, or a later
-// one, whole; while routes and virtual hosts change, move, come and go beside a load, by
-// themselves and with everything else.
+// TestRequestSeesOneRouteVersion verifies that a request under load sees exactly one version of its
+// route: the version that is active when the request starts, or a later one. Meanwhile routes and
+// virtual hosts change and move, by ApplyRoutes or by Apply.
 func TestRequestSeesOneRouteVersion(t *testing.T) {
 	r, address := setup{filters: `{"type": "stamping"}`, routes: directRoute("old")}.run(t, versionFilter())
 	const hosts, paths = 3, 4
-	var inForce, made [hosts][paths]atomic.Int64 // versions; that of no route is none
+	var inForce, made [hosts][paths]atomic.Int64 // route versions
 	version := func(h, p int) *config.Route {
 		text := strconv.FormatInt(made[h][p].Add(1), 10)
 		route := directRouteNamed(fmt.Sprintf("h%d/p%d", h, p), text)
@@ -51,7 +52,7 @@ func TestRequestSeesOneRouteVersion(t *testing.T) {
 			routes[h][p] = version(h, p)
 		}
 	}
-	table, random := r.server.Running().Routes[0], rand.New(rand.NewPCG(5, 6)) //nolint:gosec // the same each time
+	table, random := r.server.Running().Routes[0], rand.New(rand.NewPCG(5, 6)) //nolint:gosec // a fixed seed makes the test repeatable
 	change := func() {
 		next := *table
 		next.VirtualHosts = nil
@@ -105,7 +106,7 @@ func TestRequestSeesOneRouteVersion(t *testing.T) {
 				most := made[h][p].Load()
 				n, _ := strconv.ParseInt(got.body, 10, 64)
 				if got.StatusCode != 200 || got.Header.Get("X-Stamp") != got.body || n < least || n > most {
-					t.Errorf("answer %d %q with the stamp %q, want one of %d to %d", got.StatusCode, got.body, got.Header.Get("X-Stamp"), least, most)
+					t.Errorf("response %d %q with x-stamp %q, want a version from %d to %d", got.StatusCode, got.body, got.Header.Get("X-Stamp"), least, most)
 					return
 				}
 			}

@@ -13,14 +13,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// directRouteNamed is a route that answers a path with a text.
+// directRouteNamed returns a route that responds to the path /name with a text.
 func directRouteNamed(name, text string) *config.Route {
 	return &config.Route{
 		Name: name, Match: config.RouteMatch{PathKind: config.PathExact, Path: "/" + name}, DirectResponse: &config.DirectResponse{Status: 200, Body: text},
 	}
 }
 
-// tableWith returns a table whose only virtual host has other routes.
+// tableWith returns t with other routes in its only virtual host.
 func tableWith(t *config.RouteTable, routes ...*config.Route) *config.RouteTable {
 	next, vh := *t, *t.VirtualHosts[0]
 	vh.Routes = routes
@@ -28,8 +28,8 @@ func tableWith(t *config.RouteTable, routes ...*config.Route) *config.RouteTable
 	return &next
 }
 
-// noSnapshot is for an ApplyRoutes that is to get by without.
-func noSnapshot() *config.Snapshot { panic("the whole configuration was asked for") }
+// noSnapshot is the argument of an ApplyRoutes call that must not need the complete configuration.
+func noSnapshot() *config.Snapshot { panic("the complete configuration was requested") }
 
 func TestApplyRoutesChangesOnlyRoutes(t *testing.T) {
 	tally := make(map[string]int)
@@ -52,11 +52,11 @@ func TestApplyRoutesChangesOnlyRoutes(t *testing.T) {
 		routes []*config.Route
 		want   map[string]string // body by path; "": 404
 	}{
-		{"others", []*config.Route{a, b}, map[string]string{"/a": "a1", "/b": "b1", "/": ""}},
-		{"one changes", []*config.Route{a, directRouteNamed("b", "b2")}, map[string]string{"/a": "a1", "/b": "b2"}},
-		{"one comes before", []*config.Route{directRouteNamed("c", "c1"), a, b}, map[string]string{"/a": "a1", "/b": "b1", "/c": "c1"}},
-		{"another order", []*config.Route{b, a}, map[string]string{"/a": "a1", "/b": "b1", "/c": ""}},
-		{"none", nil, map[string]string{"/a": "", "/b": ""}},
+		{"other routes", []*config.Route{a, b}, map[string]string{"/a": "a1", "/b": "b1", "/": ""}},
+		{"changed route", []*config.Route{a, directRouteNamed("b", "b2")}, map[string]string{"/a": "a1", "/b": "b2"}},
+		{"route inserted first", []*config.Route{directRouteNamed("c", "c1"), a, b}, map[string]string{"/a": "a1", "/b": "b1", "/c": "c1"}},
+		{"reordered and removed", []*config.Route{b, a}, map[string]string{"/a": "a1", "/b": "b1", "/c": ""}},
+		{"all routes removed", nil, map[string]string{"/a": "", "/b": ""}},
 	} {
 		table = tableWith(table, step.routes...)
 		if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
@@ -73,18 +73,19 @@ func TestApplyRoutesChangesOnlyRoutes(t *testing.T) {
 		}
 		running := r.server.Running()
 		if running == before || running.Routes[0] != table || running.Listeners[0] != before.Listeners[0] {
-			t.Errorf("%s: Running does not have the table in the place of the one before, or has more that is new", step.name)
+			t.Errorf("%s: Running does not contain the new table, or more than the table has changed", step.name)
 		}
 	}
 	if tally["of a"] != 1 {
-		t.Errorf("the filter of a route that stayed was made %d times, want once", tally["of a"])
+		t.Errorf("the filter of an unchanged route was built %d times, want once", tally["of a"])
 	}
 	if n := r.value("weft_listener_connections_accepted_total", "front"); n != 1 {
 		t.Errorf("%v connections were accepted, want 1", n)
 	}
 }
 
-// TestApplyRoutesKeepsMetrics: those that change and those that stay, until they go.
+// TestApplyRoutesKeepsMetrics verifies that changed and unchanged routes keep their metrics until
+// they are removed.
 func TestApplyRoutesKeepsMetrics(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	table := r.server.Running().Routes[0]
@@ -118,20 +119,20 @@ func TestApplyRoutesRejectsInvalidTable(t *testing.T) {
 	table := r.server.Running().Routes[0]
 	wrong := directRouteNamed("wrong", "")
 	wrong.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
-	for name, route := range map[string]*config.Route{"an expression": wrong, "no action": {Name: "nothing"}} {
+	for name, route := range map[string]*config.Route{"invalid expression": wrong, "no action": {Name: "nothing"}} {
 		next := tableWith(table, directRouteNamed("a", "a"), route)
 		err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{next}, noSnapshot)
 		if err == nil || !strings.Contains(err.Error(), `route table "table"`) {
-			t.Errorf("%s: the error is %v, want one that names the table", name, err)
+			t.Errorf("%s: ApplyRoutes = %v, want an error that names the route table", name, err)
 		}
 		if got := roundTrip(t, address, get("/a")); got.body != "old" {
-			t.Errorf("%s: the answer is %q, want that of before", name, got.body)
+			t.Errorf("%s: response %q, want the previous one", name, got.body)
 		}
 	}
 	r.await(0, "weft_route_requests_total", "a")
 }
 
-// failingFilter is one whose settings in routes cannot be used.
+// failingFilter returns a filter that rejects route-specific configuration.
 func failingFilter() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name: "failing", Stage: filter.AfterRoute,
@@ -152,10 +153,10 @@ func TestApplyRoutesRejectsInvalidFilter(t *testing.T) {
 	table := tableWith(r.server.Running().Routes[0], directRouteNamed("b", "b"), next)
 	err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot)
 	if err == nil || !strings.Contains(err.Error(), "cannot be made") {
-		t.Errorf("the error is %v, want the filter's", err)
+		t.Errorf("ApplyRoutes = %v, want the error of the filter", err)
 	}
 	if got := roundTrip(t, address, get("/b")); got.body != "old" {
-		t.Errorf("the answer is %q, want that of before", got.body)
+		t.Errorf("response %q, want the previous one", got.body)
 	}
 }
 
@@ -169,11 +170,12 @@ func TestApplyRoutesOfUnusedTableAppliesAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "new" || asked != 1 {
-		t.Errorf("the answer is %q, and the configuration was asked for %d times; want new, and once", got.body, asked)
+		t.Errorf("response %q, complete configuration requested %d times; want new and 1", got.body, asked)
 	}
 }
 
-// TestRequestKeepsItsRoute: its route goes while it is under way.
+// TestRequestKeepsItsRoute verifies that a request in flight finishes on its route after the route
+// is removed.
 func TestRequestKeepsItsRoute(t *testing.T) {
 	arrived, released := make(chan struct{}), make(chan struct{})
 	at := origin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -190,15 +192,16 @@ func TestRequestKeepsItsRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := roundTrip(t, address, get("/a")); got.body != "a" {
-		t.Errorf("meanwhile the answer is %q, want that of the new routes", got.body)
+		t.Errorf("response %q during the request in flight, want that of the new route", got.body)
 	}
 	close(released)
 	if got := c.read(get("/")); got.body != "late" {
-		t.Errorf("the answer is %q, want that of the cluster", got.body)
+		t.Errorf("response %q, want that of the cluster", got.body)
 	}
 }
 
-// TestNoRequestIsLostWhileRoutesChange has routes come, go and change under load.
+// TestNoRequestIsLostWhileRoutesChange verifies that no request fails while routes are added,
+// removed and changed under load.
 func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	table := r.server.Running().Routes[0]
@@ -223,13 +226,13 @@ func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := roundTrip(t, address, get("/")); got.body != "old" {
-			t.Fatalf("after change %d the answer is %q, want that of the route that stays", i, got.body)
+			t.Fatalf("after change %d: response %q, want that of the unchanged route", i, got.body)
 		}
 	}
 	close(over)
 	for range 4 {
 		if <-asked == 0 {
-			t.Error("nothing was asked meanwhile")
+			t.Error("a client completed no request")
 		}
 	}
 }

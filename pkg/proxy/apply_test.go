@@ -1,4 +1,4 @@
-//arch:long everything that applying a configuration does is read together
+//arch:long tests of Apply share fixtures and are read together
 
 package proxy
 
@@ -21,12 +21,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// directRoute is a route that answers with a text.
+// directRoute returns a route that responds with a text.
 func directRoute(text string) string {
 	return `{"direct_response": {"status": 200, "body": "` + text + `"}}`
 }
 
-// freeAddress returns an address that nobody listens on.
+// freeAddress returns an address on which no socket listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ func freeAddress(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// openFiles returns how often this process has a file open.
+// openFiles returns the number of open descriptors of this process for the file.
 func openFiles(t *testing.T, path string) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -77,14 +77,14 @@ func TestFailedBindRollsBack(t *testing.T) {
 		"routers": [{"router_config_name": "new", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+directRoute("new")+`]}]}]
 	}], "cluster_manager": {"clusters": [`+cluster("app", "127.0.0.1:1")+`]}}`))
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "taken") {
-		t.Fatalf("Apply = %v, want %v of the listener taken", err, syscall.EADDRINUSE)
+		t.Fatalf("Apply = %v, want %v for the listener taken", err, syscall.EADDRINUSE)
 	}
 
 	if got := open.roundTrip(get("/")); got.body != "old" || got.Close {
-		t.Errorf("an open connection: %q, to be closed: %t", got.body, got.Close)
+		t.Errorf("existing connection: response %q, Close %t", got.body, got.Close)
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "old" {
-		t.Errorf("a new connection: %q", got.body)
+		t.Errorf("new connection: response %q", got.body)
 	}
 	if r.server.Running() != before || len(r.server.Describe()) != 1 {
 		t.Errorf("listeners: %v", r.server.Describe())
@@ -93,26 +93,26 @@ func TestFailedBindRollsBack(t *testing.T) {
 		t.Errorf("clusters: %v", got)
 	}
 	if ln, err := net.Listen("tcp", other); err != nil {
-		t.Errorf("the address of the other new listener is not free: %v", err)
+		t.Errorf("the address of the other new listener was not released: %v", err)
 	} else {
 		_ = ln.Close()
 	}
 	if n := openFiles(t, log); n != 0 {
-		t.Errorf("the new access log is open %d times", n)
+		t.Errorf("the new access log has %d open descriptors, want 0", n)
 	}
 	for _, name := range []string{"other", "taken", "bytes", "new"} {
 		if r.exports(name) {
-			t.Errorf("there are metrics of %q", name)
+			t.Errorf("metrics of %q exist after the rollback", name)
 		}
 	}
 	if err := r.server.Apply(t.Context(), setup{routes: directRoute("newer")}.snapshot(t)); err != nil {
 		t.Errorf("the next Apply = %v", err)
 	} else if got := open.roundTrip(get("/")); got.body != "newer" {
-		t.Errorf("after the next Apply: %q", got.body)
+		t.Errorf("after the next Apply: response %q", got.body)
 	}
 }
 
-// exports reports whether any of Weft's series has a label of the value.
+// exports reports whether a series of Weft has a label with that value.
 func (r *rig) exports(value string) bool {
 	r.t.Helper()
 	families, err := r.metrics.Gather()
@@ -137,26 +137,26 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 		change func(c *config.Snapshot)
 		want   string
 	}{
-		"two listeners of one address": {func(c *config.Snapshot) {
+		"duplicate listener address": {func(c *config.Snapshot) {
 			twin := *c.Listeners[0]
 			twin.Name = "twin"
 			c.Listeners = append(c.Listeners, &twin)
 		}, `listener "twin": another listener has the address 127.0.0.1:0`},
-		"a table that is not there": {func(c *config.Snapshot) { c.Routes = nil }, `route table "table" is not defined`},
-		"an engine that is not built in": {func(c *config.Snapshot) {
+		"unknown route table": {func(c *config.Snapshot) { c.Routes = nil }, `route table "table" is not defined`},
+		"unsupported protocol": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains[0].Proxy.Downstream = []config.Protocol{config.Dubbo}
 		},
 			`downstream_protocol "dubbo" is not supported by this build`},
-		"a filter that is not built in": {func(c *config.Snapshot) {
+		"unsupported filter": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains[0].Proxy.StreamFilters = []config.Filter{{Name: "magic"}}
 		}, `stream filter "magic" is not supported by this build`},
-		"two filter chains": {func(c *config.Snapshot) {
+		"conflicting filter chains": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains = append(c.Listeners[0].FilterChains, c.Listeners[0].FilterChains[0])
 		}, "filter chains 0 and 1 match the same connections"},
-		"a log that cannot be opened": {func(c *config.Snapshot) {
+		"access log that cannot be opened": {func(c *config.Snapshot) {
 			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/file-that-is-none/access.log", Format: "%no_such_variable%"}}
 		}, "access log"},
-		"two clusters of one name": {func(c *config.Snapshot) {
+		"duplicate cluster name": {func(c *config.Snapshot) {
 			c.Clusters = []*config.Cluster{{Name: "a", LBPolicy: config.RoundRobin}, {Name: "a", LBPolicy: config.RoundRobin}}
 		}, "cluster a is configured twice"},
 	} {
@@ -166,10 +166,10 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 			bad := good()
 			test.change(bad)
 			if err := r.server.Apply(t.Context(), bad); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Apply = %v, want %q in it", err, test.want)
+				t.Errorf("Apply = %v, want an error that contains %q", err, test.want)
 			}
 			if got := roundTrip(t, r.address("front"), get("/")); got.body != "old" {
-				t.Errorf("what ran before answers %q", got.body)
+				t.Errorf("the previous configuration responds with %q", got.body)
 			}
 			r.apply(good())
 		})
@@ -182,7 +182,7 @@ func TestRoutesChangeUnderAnOpenConnection(t *testing.T) {
 	for _, text := range []string{"old", "new", "newer"} {
 		r.apply(setup{routes: directRoute(text)}.snapshot(t))
 		if got := c.roundTrip(get("/")); got.body != text || got.Close {
-			t.Errorf("%q, to be closed: %t; want %q on the same connection", got.body, got.Close, text)
+			t.Errorf("response %q, Close %t; want %q and an open connection", got.body, got.Close, text)
 		}
 	}
 	if n := r.value("weft_listener_connections_accepted_total", "front"); n != 1 {
@@ -190,8 +190,8 @@ func TestRoutesChangeUnderAnOpenConnection(t *testing.T) {
 	}
 }
 
-// TestEngineOptionsChangeWithConnections: those that are open serve one more
-// request, by the new routes, and end; new ones have the new options.
+// TestEngineOptionsChangeWithConnections verifies that open connections serve one more request,
+// with the new routes, and close, and that new connections use the new options.
 func TestEngineOptionsChangeWithConnections(t *testing.T) {
 	r, address := setup{routes: directRoute("old"), proxy: `"extend_config": {"max_header_count": 3}`}.run(t)
 	idle, used := dialClient(t, address), dialClient(t, address)
@@ -199,23 +199,23 @@ func TestEngineOptionsChangeWithConnections(t *testing.T) {
 	idle.roundTrip(get("/"))
 	fields := []string{"a: 1", "b: 2", "c: 3", "d: 4"}
 	if got := roundTrip(t, address, get("/", fields...)); got.StatusCode != 431 {
-		t.Fatalf("with 3 fields at most: %d, want 431", got.StatusCode)
+		t.Fatalf("with max_header_count 3: %d, want 431", got.StatusCode)
 	}
 	r.apply(setup{routes: directRoute("new"), proxy: `"extend_config": {"max_header_count": 10}`}.snapshot(t))
 	if got := roundTrip(t, address, get("/", fields...)); got.StatusCode != 200 || got.body != "new" {
-		t.Errorf("a new connection: %d %q", got.StatusCode, got.body)
+		t.Errorf("new connection: %d %q", got.StatusCode, got.body)
 	}
 	for _, c := range []*testClient{idle, used} {
 		if got := c.roundTrip(get("/")); got.body != "new" || !got.Close {
-			t.Errorf("an open connection: %q, to be closed: %t; want %q and the end", got.body, got.Close, "new")
+			t.Errorf("open connection: response %q, Close %t; want %q and true", got.body, got.Close, "new")
 		}
 		if !c.ended() {
-			t.Error("it goes on")
+			t.Error("an open connection was not closed")
 		}
 	}
 }
 
-// pendingRequest is an upstream that answers when it is let.
+// pendingRequest is an upstream that responds when the test sends to release or closes it.
 type pendingRequest struct {
 	address string
 	arrived chan struct{} // a request has arrived
@@ -239,20 +239,20 @@ func TestAListenerMayBeRenamed(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	c := dialClient(t, address)
 	c.roundTrip(get("/"))
-	r.await(1, "weft_listener_requests_total", "front") // else it is counted under the new name
+	r.await(1, "weft_listener_requests_total", "front") // otherwise the request may count under the new name
 	renamed := setup{routes: directRoute("new")}.snapshot(t)
 	renamed.Listeners[0].Name = "porch"
 	r.apply(renamed)
 	if got := r.address("porch"); got != address {
-		t.Errorf("it is at %s, before at %s", got, address)
+		t.Errorf("the renamed listener is at %s, want %s", got, address)
 	}
-	r.until(func() bool { return !r.exports("front") }, func() { t.Error("there are metrics of the old name") })
+	r.until(func() bool { return !r.exports("front") }, func() { t.Error("metrics of the old name still exist") })
 	r.await(1, "weft_listener_connections_active", "porch")
 	if got := c.roundTrip(get("/")); got.body != "new" {
-		t.Errorf("%q", got.body)
+		t.Errorf("open connection: response %q, want new", got.body)
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "new" {
-		t.Errorf("%q", got.body)
+		t.Errorf("new connection: response %q, want new", got.body)
 	}
 	r.await(2, "weft_listener_requests_total", "porch")
 	r.await(2, "weft_listener_connections_accepted_total", "porch")
@@ -270,14 +270,14 @@ func TestListenerSwitchesBetweenTCPAndHTTP(t *testing.T) {
 	for range 2 {
 		r.apply(bytes)
 		if got := roundTrip(t, address, get("/")); got.body != "from the application" {
-			t.Errorf("bytes: %q", got.body)
+			t.Errorf("relayed response %q", got.body)
 		}
 		if got := c.roundTrip(get("/")); got.body != "from weft" || !got.Close {
-			t.Errorf("a connection from before: %q, to be closed: %t", got.body, got.Close)
+			t.Errorf("existing connection: response %q, Close %t", got.body, got.Close)
 		}
 		r.apply(requests.snapshot(t))
 		if got := roundTrip(t, address, get("/")); got.body != "from weft" {
-			t.Errorf("requests: %q", got.body)
+			t.Errorf("response %q", got.body)
 		}
 		c = dialClient(t, address)
 		c.roundTrip(get("/"))
@@ -301,16 +301,16 @@ func TestAccessLogsCloseAfterLastExchange(t *testing.T) {
 	for name, want := range map[string]string{"a": "/1\n", "b": "/2\n"} {
 		path := filepath.Join(dir, name)
 		if text, err := os.ReadFile(path); err != nil || string(text) != want {
-			t.Errorf("the log %s has %q, %v; want %q", name, text, err, want)
+			t.Errorf("access log %s has %q, %v; want %q", name, text, err, want)
 		}
 		if n := openFiles(t, path); n != 0 {
-			t.Errorf("the log %s is open %d times", name, n)
+			t.Errorf("access log %s has %d open descriptors", name, n)
 		}
 	}
 }
 
-// TestNoRequestIsLostWhileConfigurationsChange: several goroutines apply
-// configurations whose clusters come and go while others ask.
+// TestNoRequestIsLostWhileConfigurationsChange verifies that no request fails while several
+// goroutines apply configurations that add and remove clusters.
 func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
 	configs := []setup{
@@ -342,7 +342,7 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	callers.Wait()
 	for i, n := range asked {
 		if n == 0 {
-			t.Errorf("caller %d got no answer", i)
+			t.Errorf("client %d got no response", i)
 		}
 	}
 	if got := r.value("weft_listener_request_failures_total"); got != 0 {
@@ -350,8 +350,8 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	}
 }
 
-// requestUntil asks one request after the other, on a new connection only when the
-// answer says that it was the last, and returns how many were answered.
+// requestUntil sends requests one at a time until over is closed and returns their number. It opens
+// a new connection only after a response with Connection: close.
 func requestUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
 	c := dialClient(t, address)
 	for {
@@ -374,8 +374,8 @@ func requestUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
 	}
 }
 
-// blockingFilter is a filter before the router that says when a request has arrived, and
-// holds those for /held.
+// blockingFilter is a filter before the router that signals each request and blocks requests for
+// /held until release is closed.
 type blockingFilter struct{ arrived, release chan struct{} }
 
 func newBlockingFilter() *blockingFilter {
@@ -400,8 +400,8 @@ func (g *blockingFilter) factory() filter.StreamFilterFactory {
 	}
 }
 
-// TestInFlightRequestKeepsRemovedCluster: it came three configurations
-// ago, and its cluster has left, come back and left again meanwhile.
+// TestInFlightRequestKeepsRemovedCluster verifies that a request in flight keeps its cluster while
+// three newer configurations remove, restore and remove the cluster.
 func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
 	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
 	g := newBlockingFilter()
@@ -414,14 +414,14 @@ func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
 	for _, s := range []setup{second, first, second} {
 		r.apply(s.snapshot(t, g.factory()))
 		if got := roundTrip(t, address, get("/")); got.StatusCode != 200 {
-			t.Errorf("%d %q", got.StatusCode, got.body)
+			t.Errorf("status %d, body %q; want 200", got.StatusCode, got.body)
 		}
 	}
 	close(g.release)
 	if got := c.read("GET "); got.body != "one" {
-		t.Errorf("%d %q, want %q", got.StatusCode, got.body, "one")
+		t.Errorf("status %d, body %q; want body %q", got.StatusCode, got.body, "one")
 	}
-	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the cluster is not retired") })
+	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the cluster was not retired") })
 }
 
 func TestFilterPanicFailsOnlyItsExchange(t *testing.T) {
@@ -445,7 +445,7 @@ func TestFilterPanicFailsOnlyItsExchange(t *testing.T) {
 		t.Errorf("%d %q, want 500", got.StatusCode, got.body)
 	}
 	if got := c.roundTrip(get("/")); got.body != "well" {
-		t.Errorf("the next request on the connection: %q", got.body)
+		t.Errorf("next request on the connection: response %q", got.body)
 	}
 	if n := r.value("weft_panics_total"); n != 1 {
 		t.Errorf("%v panics were counted, want 1", n)
@@ -465,7 +465,7 @@ func TestConnectionsOfTCPProxyAreCounted(t *testing.T) {
 		r.await(1, name)
 	}
 	if got := r.server.Clusters().Describe()[0]; got.InFlight != 1 || got.Hosts[0].InFlight != 1 {
-		t.Errorf("in flight: cluster %d, host %d; want 1", got.InFlight, got.Hosts[0].InFlight)
+		t.Errorf("in flight: cluster %d, host %d; want 1 each", got.InFlight, got.Hosts[0].InFlight)
 	}
 	_ = c.Close()
 	r.await(0, "weft_cluster_requests_active")

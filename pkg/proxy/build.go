@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
-// builder composes the services of one configuration. What it builds starts nothing, so it can be
-// dropped without cleanup.
+// builder composes the services of one configuration. The services start nothing, so the caller can
+// drop them without cleanup.
 type builder struct {
 	server      *Server
 	overload    *service.OverloadPolicy // of the overload manager; nil: none
@@ -40,8 +40,8 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 	return b
 }
 
-// buildService composes the services of a filter chain, outermost first. place distinguishes the chain
-// from all others:
+// buildService composes the services of a filter chain, outermost first. place distinguishes the
+// chain from all others:
 //
 //	Respond · overload policy · targets · Forwarded (HTTP) · filters before the router · Router · route
 //
@@ -151,8 +151,8 @@ func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*service.
 }
 
 // unrouted composes the service for exchanges that no route matches. The filters run with the
-// listener's settings, as in Envoy: what they reject, delay or count does not depend on whether the
-// path exists.
+// listener's settings, as in Envoy, so they reject, delay and count requests even if the path does
+// not exist.
 func unrouted(table string, filters []routeFilter) protocol.Service {
 	s := service.NoRoute(table)
 	for _, f := range slices.Backward(filters) {

@@ -24,12 +24,12 @@ type compiledChain struct {
 	group    *network.ConnGroup // connections that use the chain
 
 	// For a chain that serves exchanges; nil for one that relays bytes.
-	live *pipeline.Live     // the chain's
-	next *pipeline.Pipeline // to activate
+	live *pipeline.Live     // pipelines of the chain
+	next *pipeline.Pipeline // pipeline to activate
 }
 
 // activate activates the chain's new pipeline and returns the previous one, or nil. The caller
-// closes the previous record after that pipeline has ended.
+// closes the recorder of the previous pipeline after that pipeline has ended.
 func (c *compiledChain) activate() (before *pipeline.Pipeline) {
 	if c.live == nil {
 		return nil
@@ -41,8 +41,8 @@ func (c *compiledChain) activate() (before *pipeline.Pipeline) {
 	return before
 }
 
-// activateOver is activate for a chain that replaces was, or nothing if was is nil. If was served
-// exchanges and c relays bytes, activateOver releases the pipeline of was.
+// activateOver is activate for a chain that replaces was, which may be nil. If was served exchanges
+// and c relays bytes, activateOver releases the pipeline of was.
 func (c *compiledChain) activateOver(was *compiledChain) (before *pipeline.Pipeline) {
 	if was != nil && c.live == nil {
 		if before = was.active(); before != nil {
@@ -77,8 +77,8 @@ func (c *compiledChain) discard() {
 	c.tls.close()
 }
 
-// buildChain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c from
-// all other chains.
+// buildChain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c
+// from all other chains.
 func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *pipeline.Live, place string) error {
 	fc := c.config
 	var carries network.Handler
@@ -111,8 +111,8 @@ func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *pipelin
 	return nil
 }
 
-// buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy filter
-// says so, connections of no known protocol go to unknown.
+// buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy
+// filter has a fallback, unknown serves connections whose protocol is not detected.
 func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *pipeline.Live, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)
@@ -142,8 +142,8 @@ func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *pipel
 	return byALPN, nil
 }
 
-// buildHandler lets each engine serve the connections of its protocol, detected by first bytes or chosen
-// by ALPN.
+// buildHandler lets each engine serve the connections of its protocol, detected by first bytes or
+// chosen by ALPN.
 func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, s *pipeline.Live, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,

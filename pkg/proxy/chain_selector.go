@@ -74,8 +74,8 @@ func awaitFirstBytes(conn *network.Conn) error {
 	return nil
 }
 
-// needs returns what the matcher must learn from the first bytes of a connection. It sets in known
-// what the configuration takes for granted.
+// needs returns the properties that the matcher must learn from the first bytes of a connection. If
+// the listener skips TLS inspection on the port, needs sets known.Transport to plaintext.
 func (c *chainSet) needs(known *chainmatch.Connection) chainmatch.Needs {
 	asks := c.matcher.NeedsFor(known)
 	if asks&chainmatch.NeedTLS != 0 && inPortRanges(c.inspection.SkipTLSPorts, known.Destination.Port()) {
@@ -100,15 +100,15 @@ func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return (*chainSelector)(i).dispatch(ctx, conn, true)
 }
 
-// dispatch passes conn to its chain. begun says that the first bytes have arrived or need no wait.
-// dispatch reads as many as the choice needs and puts them back. It closes a connection without a
-// chain with ClosedNoFilterChain.
+// dispatch passes conn to its chain. If begun is true, the first bytes have arrived or the choice
+// does not need them. dispatch reads as many bytes as the choice needs and puts them back. It
+// closes a connection without a chain with ClosedNoFilterChain.
 func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun bool) error {
 	for {
 		now, known, speaks := c.active.Load(), connectionOf(conn), begun
 		if asks := now.needs(&known); asks != 0 {
 			if !begun {
-				return c.ServeConn(ctx, conn) // the configuration has changed meanwhile
+				return c.ServeConn(ctx, conn) // a new configuration changed the chains
 			}
 			var err error
 			if speaks, err = now.inspect(conn, asks, &known); err != nil {
@@ -123,7 +123,7 @@ func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun 
 		if chosen.group.Join(conn) {
 			return serve(ctx, conn, chosen.handler, speaks)
 		}
-		// Another configuration has replaced the chain meanwhile.
+		// A new configuration replaced the chain: choose again.
 	}
 }
 
@@ -138,7 +138,7 @@ func (c *chainSet) match(known *chainmatch.Connection) *compiledChain {
 	return nil
 }
 
-// serve makes h the handler of conn. begun says that there are bytes to read.
+// serve makes h the handler of conn. If begun is true, conn has bytes to read.
 func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h
@@ -164,7 +164,7 @@ func noChainError(known *chainmatch.Connection) error {
 	return fmt.Errorf("%w: %s", errNoChain, text)
 }
 
-// connectionOf returns what is known of conn before its first bytes.
+// connectionOf returns the properties of conn that are known before its first bytes.
 func connectionOf(conn *network.Conn) chainmatch.Connection {
 	peer, _ := conn.Addrs().DirectRemote()
 	return chainmatch.Connection{

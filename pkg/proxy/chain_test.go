@@ -14,15 +14,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// filterChain is a filter chain that answers with its text.
+// filterChain returns a filter chain whose route responds with text.
 func filterChain(name, match, text string, more ...string) string {
 	return fmt.Sprintf(`{"name": %q, %s "filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": %q %s}}]}`,
 		name, match, text, strings.Join(append([]string{""}, more...), ", "))
 }
 
-// chainSnapshot is a configuration of one listener with these filter chains and a route table
-// for each text. A chain that is put behind "default:" is the default one. Names lose
-// the digits at their ends, so that several chains have one, as of control planes.
+// chainSnapshot returns a configuration with one listener, these filter chains, and a route table
+// for each text. A chain with the prefix "default:" becomes the default chain. Names lose trailing
+// digits, so that several chains may have the same name, as control planes send them.
 func chainSnapshot(t *testing.T, address, listener string, chains ...string) *config.Snapshot {
 	t.Helper()
 	var list, tables []string
@@ -44,7 +44,8 @@ func chainSnapshot(t *testing.T, address, listener string, chains ...string) *co
 	return config
 }
 
-// What chains are for: callers whose port is from this machine, and whoever speaks HTTP.
+// Match criteria of the chains: connections from this machine, HTTP/1.1 connections, connections
+// from another network, and all connections.
 const (
 	toLocal = `"match": {"source_type": "SAME_IP_OR_LOOPBACK"},`
 	toHTTP  = `"match": {"application_protocols": ["http/1.1"]},`
@@ -56,15 +57,15 @@ func TestConnectionUsesMatchingFilterChain(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		chains []string
-		want   string // "": none
+		want   string // "": the connection closes
 	}{
-		{"the only one", []string{filterChain("a", toLocal, "one")}, "one"},
-		{"the more specific one", []string{filterChain("a", toAll, "one"), filterChain("b", toLocal, "two")}, "two"},
-		{"the one that is not for others", []string{filterChain("a", toAll, "one"), filterChain("b", toOther, "two")}, "one"},
-		{"by what it begins with", []string{filterChain("a", toAll, "one"), filterChain("b", toHTTP, "two")}, "two"},
-		{"the default one", []string{filterChain("a", toOther, "one"), "default:" + filterChain("b", "", "two")}, "two"},
-		{"none", []string{filterChain("a", toOther, "one")}, ""},
-		{"none, once it has begun", []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one")}, ""},
+		{"only chain", []string{filterChain("a", toLocal, "one")}, "one"},
+		{"more specific chain", []string{filterChain("a", toAll, "one"), filterChain("b", toLocal, "two")}, "two"},
+		{"chain without criteria", []string{filterChain("a", toAll, "one"), filterChain("b", toOther, "two")}, "one"},
+		{"application protocol", []string{filterChain("a", toAll, "one"), filterChain("b", toHTTP, "two")}, "two"},
+		{"default chain", []string{filterChain("a", toOther, "one"), "default:" + filterChain("b", "", "two")}, "two"},
+		{"no matching chain", []string{filterChain("a", toOther, "one")}, ""},
+		{"no match after the first bytes", []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
@@ -72,13 +73,13 @@ func TestConnectionUsesMatchingFilterChain(t *testing.T) {
 			c := dialClient(t, r.address("front"))
 			if tt.want != "" {
 				if got := c.roundTrip(get("/")); got.body != tt.want {
-					t.Errorf("answered with %q, want %q", got.body, tt.want)
+					t.Errorf("response %q, want %q", got.body, tt.want)
 				}
 				return
 			}
 			c.send(get("/"))
 			if !c.ended() {
-				t.Error("the connection goes on")
+				t.Error("the connection was not closed")
 			}
 			r.await(1, "weft_listener_connections_closed_total", "front", "no_filter_chain")
 			r.await(0, "weft_listener_connections_active", "front")
@@ -86,8 +87,8 @@ func TestConnectionUsesMatchingFilterChain(t *testing.T) {
 	}
 }
 
-// TestChainChangeDrainsOnlyItsConnections: connections of a chain end with it, or when its
-// engine is another, and stay when others come, change or go.
+// TestChainChangeDrainsOnlyItsConnections verifies that connections of a chain close when the chain
+// is removed or its engine options change, and stay open when other chains change.
 func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 	const other = `"extend_config": {"via": "weft"}`
 	mine, rest := filterChain("mine", toLocal, "one"), filterChain("rest", toAll, "two")
@@ -95,77 +96,77 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 		name          string
 		before, after []string
 		stays         bool
-		answer        string // to the next request, of a connection that takes part in one more
+		answer        string // to the next request on the open connection
 	}{
-		{"nothing", []string{mine, rest}, []string{mine, rest}, true, "one"},
-		{"another chain comes", []string{mine}, []string{mine, rest}, true, "one"},
-		{"another chain comes that is the default", []string{mine}, []string{mine, "default:" + rest}, true, "one"},
-		{"another chain goes", []string{mine, rest}, []string{mine}, true, "one"},
-		{"another chain changes", []string{mine, rest}, []string{mine, filterChain("rest", toAll, "two", other)}, true, "one"},
-		{"the order", []string{mine, rest}, []string{rest, mine}, true, "one"},
-		{"its match, under the same name", []string{mine, rest}, []string{filterChain("mine", toOther, "one"), rest}, true, "one"},
-		{"the order, under the same name", []string{filterChain("x1", toLocal, "one"), filterChain("x2", toAll, "two")}, []string{filterChain("x1", toAll, "two"), filterChain("x2", toLocal, "one")}, true, "one"},
-		{"its routes", []string{mine, rest}, []string{filterChain("mine", toLocal, "three"), rest}, true, "three"},
-		{"a second one beside one for all", []string{filterChain("", toAll, "one")}, []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, true, "one"},
-		{"one for all is left", []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, []string{filterChain("", toAll, "one")}, true, "one"},
-		{"the name of one for all", []string{filterChain("a", toAll, "one")}, []string{filterChain("b", toAll, "one")}, true, "one"},
-		{"its engine", []string{mine, rest}, []string{filterChain("mine", toLocal, "one", other), rest}, false, "one"},
-		{"its engine, and another comes", []string{filterChain("a", toAll, "one")}, []string{filterChain("a", toAll, "one", other), filterChain("b", toOther, "two")}, false, "one"},
+		{"no change", []string{mine, rest}, []string{mine, rest}, true, "one"},
+		{"chain added", []string{mine}, []string{mine, rest}, true, "one"},
+		{"default chain added", []string{mine}, []string{mine, "default:" + rest}, true, "one"},
+		{"other chain removed", []string{mine, rest}, []string{mine}, true, "one"},
+		{"other chain changed", []string{mine, rest}, []string{mine, filterChain("rest", toAll, "two", other)}, true, "one"},
+		{"reordered", []string{mine, rest}, []string{rest, mine}, true, "one"},
+		{"match changed, same name", []string{mine, rest}, []string{filterChain("mine", toOther, "one"), rest}, true, "one"},
+		{"reordered, same names", []string{filterChain("x1", toLocal, "one"), filterChain("x2", toAll, "two")}, []string{filterChain("x1", toAll, "two"), filterChain("x2", toLocal, "one")}, true, "one"},
+		{"routes changed", []string{mine, rest}, []string{filterChain("mine", toLocal, "three"), rest}, true, "three"},
+		{"second chain next to the catch-all chain", []string{filterChain("", toAll, "one")}, []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, true, "one"},
+		{"only the catch-all chain remains", []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, []string{filterChain("", toAll, "one")}, true, "one"},
+		{"catch-all chain renamed", []string{filterChain("a", toAll, "one")}, []string{filterChain("b", toAll, "one")}, true, "one"},
+		{"engine options changed", []string{mine, rest}, []string{filterChain("mine", toLocal, "one", other), rest}, false, "one"},
+		{"engine options changed and chain added", []string{filterChain("a", toAll, "one")}, []string{filterChain("a", toAll, "one", other), filterChain("b", toOther, "two")}, false, "one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, address := newRig(t), freeAddress(t)
 			r.apply(chainSnapshot(t, address, "", tt.before...))
 			c := dialClient(t, address)
 			if got := c.roundTrip(get("/")); got.body != "one" {
-				t.Fatalf("before: %q", got.body)
+				t.Fatalf("before the change: response %q", got.body)
 			}
 			r.apply(chainSnapshot(t, address, "", tt.after...))
 			got := c.roundTrip(get("/"))
 			if got.body != tt.answer || got.Close == tt.stays {
-				t.Errorf("after: %q, Close %v; want %q, %v", got.body, got.Close, tt.answer, !tt.stays)
+				t.Errorf("after the change: response %q, Close %v; want %q, %v", got.body, got.Close, tt.answer, !tt.stays)
 			}
 			if tt.stays {
 				c.roundTrip(get("/"))
 				r.await(1, "weft_listener_connections_active", "front")
 			} else if !c.ended() {
-				t.Error("the connection goes on")
+				t.Error("the connection was not closed")
 			}
 		})
 	}
 }
 
-// TestRemovedChainDrains: its idle connections end, whatever the others do, and what
-// it referred to is given back.
+// TestRemovedChainDrains verifies that the idle connections of a removed chain close, whichever
+// chains remain.
 func TestRemovedChainDrains(t *testing.T) {
 	mine, rest := filterChain("mine", toLocal, "one"), filterChain("rest", toOther, "two")
 	for name, change := range map[string]struct{ before, after []string }{
-		"beside another":             {[]string{mine, rest}, []string{rest}},
-		"in the place of another":    {[]string{mine}, []string{rest}},
-		"the default one":            {[]string{rest, "default:" + mine}, []string{rest}},
-		"one for all, now with name": {[]string{filterChain("", toAll, "one")}, []string{mine}},
+		"another chain remains":                     {[]string{mine, rest}, []string{rest}},
+		"replaced by another chain":                 {[]string{mine}, []string{rest}},
+		"default chain":                             {[]string{rest, "default:" + mine}, []string{rest}},
+		"catch-all chain replaced by a named chain": {[]string{filterChain("", toAll, "one")}, []string{mine}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := change.before
-			if name == "the default one" {
+			if name == "default chain" {
 				before = []string{rest, "default:" + filterChain("mine", "", "one")}
 			}
 			r, address := newRig(t), freeAddress(t)
 			r.apply(chainSnapshot(t, address, "", before...))
 			c := dialClient(t, address)
 			if got := c.roundTrip(get("/")); got.body != "one" {
-				t.Fatalf("before: %q", got.body)
+				t.Fatalf("before the change: response %q", got.body)
 			}
 			r.apply(chainSnapshot(t, address, "", change.after...))
 			if !c.ended() {
-				t.Error("an idle connection goes on")
+				t.Error("an idle connection was not closed")
 			}
 			r.await(1, "weft_listener_connections_closed_total", "front", "drained")
 		})
 	}
 }
 
-// TestNewConnectionOfRemovedChainServesFirstRequest: its caller cannot know that the
-// chain has left, and takes a new connection for a sound one.
+// TestNewConnectionOfRemovedChainServesFirstRequest verifies that a connection without a request
+// serves its first request after its chain is removed: the client cannot know about the removal.
 func TestNewConnectionOfRemovedChainServesFirstRequest(t *testing.T) {
 	ca, dir := testpki.New(t), t.TempDir()
 	leaf := ca.Issue(testpki.Spec{DNS: []string{"a.example"}})
@@ -176,9 +177,9 @@ func TestNewConnectionOfRemovedChainServesFirstRequest(t *testing.T) {
 		before, after []string
 		secure        bool
 	}{
-		"beside another":          {[]string{filterChain("mine", toLocal, "one"), rest}, []string{rest}, false},
-		"in the place of another": {[]string{filterChain("mine", toLocal, "one")}, []string{rest}, false},
-		"over TLS":                {[]string{filterChain("mine", overTLS+toLocal, "one"), rest}, []string{rest}, true},
+		"another chain remains":     {[]string{filterChain("mine", toLocal, "one"), rest}, []string{rest}, false},
+		"replaced by another chain": {[]string{filterChain("mine", toLocal, "one")}, []string{rest}, false},
+		"TLS":                       {[]string{filterChain("mine", overTLS+toLocal, "one"), rest}, []string{rest}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, address := newRig(t), freeAddress(t)
@@ -199,27 +200,28 @@ func TestNewConnectionOfRemovedChainServesFirstRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := c.read(get("/")); got.body != "one" {
-				t.Errorf("answered with %q, want the last answer of the chain that left", got.body)
+				t.Errorf("response %q, want that of the removed chain", got.body)
 			}
 			r.await(1, "weft_listener_connections_closed_total", "front", "drained")
 		})
 	}
 }
 
-// TestWaitingConnectionUsesNewChains: not when it was accepted.
+// TestWaitingConnectionUsesNewChains verifies that a connection that waits for its first bytes
+// chooses among the chains of the new configuration.
 func TestWaitingConnectionUsesNewChains(t *testing.T) {
 	r, address := newRig(t), freeAddress(t)
 	for name, after := range map[string][]string{
-		"chains":             {filterChain("b", toHTTP, "two"), filterChain("c", toOther, "three")},
-		"one for all":        {filterChain("b", toAll, "two")},
-		"nothing to look at": {filterChain("b", toLocal, "two"), filterChain("c", toOther, "three")},
+		"several chains":       {filterChain("b", toHTTP, "two"), filterChain("c", toOther, "three")},
+		"catch-all chain":      {filterChain("b", toAll, "two")},
+		"no inspection needed": {filterChain("b", toLocal, "two"), filterChain("c", toOther, "three")},
 	} {
 		r.apply(chainSnapshot(t, address, "", filterChain("a", toHTTP, "one"), filterChain("c", toOther, "three")))
 		c := dialClient(t, address)
 		r.await(1, "weft_listener_connections_active", "front")
 		r.apply(chainSnapshot(t, address, "", after...))
 		if got := c.roundTrip(get("/")); got.body != "two" {
-			t.Errorf("%s: answered with %q, want that of the new configuration", name, got.body)
+			t.Errorf("%s: response %q, want that of the new configuration", name, got.body)
 		}
 		_ = c.Close()
 		r.await(0, "weft_listener_connections_active", "front")
@@ -229,11 +231,11 @@ func TestWaitingConnectionUsesNewChains(t *testing.T) {
 func TestInspectTimeoutClosesConnection(t *testing.T) {
 	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
 	for name, tt := range map[string]struct{ sent, cause string }{
-		"it says nothing":      {"", "idle_timeout"},
-		"a part of a hello":    {"\x16\x03\x01\x01\x00\x01", "request_timeout"},
-		"a part of a request":  {"GET /", "request_timeout"},
-		"a hello that is none": {"\x16\x03\x01\x00\x06\x01\x00\x00\x02xx", "tls_handshake"},
-		"a hello too large":    {"\x16\x03\x01\x00\x06\x01\xff\x00\x02xx", "tls_handshake"},
+		"no bytes":              {"", "idle_timeout"},
+		"partial ClientHello":   {"\x16\x03\x01\x01\x00\x01", "request_timeout"},
+		"partial request":       {"GET /", "request_timeout"},
+		"malformed ClientHello": {"\x16\x03\x01\x00\x06\x01\x00\x00\x02xx", "tls_handshake"},
+		"oversized ClientHello": {"\x16\x03\x01\x00\x06\x01\xff\x00\x02xx", "tls_handshake"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -241,15 +243,15 @@ func TestInspectTimeoutClosesConnection(t *testing.T) {
 			c := dialClient(t, r.address("front"))
 			c.send(tt.sent)
 			if !c.ended() {
-				t.Error("the connection goes on")
+				t.Error("the connection was not closed")
 			}
 			r.await(1, "weft_listener_connections_closed_total", "front", tt.cause)
 		})
 	}
 }
 
-// TestHalfCloseDuringInspection: what it said is not a request, and no
-// handshake.
+// TestHalfCloseDuringInspection verifies that a client that half-closes gets a response only if it
+// has sent a complete request.
 func TestHalfCloseDuringInspection(t *testing.T) {
 	r := newRig(t)
 	r.apply(chainSnapshot(t, "127.0.0.1:0", "", filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three", `"extend_config": {"allow_half_close": true}`)))
@@ -258,7 +260,7 @@ func TestHalfCloseDuringInspection(t *testing.T) {
 		c.send(sent)
 		_ = c.CloseWrite()
 		if _, err := c.r.ReadByte(); (err == nil) != answered {
-			t.Errorf("%q, then the end: read fails with %v, want an answer: %v", sent, err, answered)
+			t.Errorf("%q and a half-close: read error %v, want a response: %v", sent, err, answered)
 		}
 	}
 }
@@ -297,15 +299,15 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 	}
 	for name, want := range map[string]string{"b.example": "two", "none.test": "EOF"} {
 		if _, got := over(name); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("server name %s: response %s, want %s", name, got, want)
 		}
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "three" {
-		t.Errorf("plaintext: %q", got.body)
+		t.Errorf("plaintext: response %q", got.body)
 	}
 	r.await(1, "weft_listener_connections_closed_total", "front", "no_filter_chain")
 	r.await(2, "weft_listener_tls_handshakes_total", "front", "ok")
-	// A change of one chain leaves the handshakes of the others, and their count.
+	// A change of one chain keeps the TLS contexts and handshake counters of the others.
 	chains[1] = filterChain("b", b+`"match": {"server_names": ["*.example"]},`, "two", `"extend_config": {"via": "weft"}`)
 	r.apply(chainSnapshot(t, address, "", chains...))
 	if _, got := over("b.example"); got != "two" {
@@ -314,7 +316,7 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 	r.await(3, "weft_listener_tls_handshakes_total", "front", "ok")
 	r.apply(chainSnapshot(t, address, "", chains[1:]...))
 	if !open.ended() {
-		t.Error("a connection of a chain that left goes on")
+		t.Error("a connection of a removed chain was not closed")
 	}
 }
 
@@ -331,6 +333,6 @@ func TestDescribeChains(t *testing.T) {
 		t.Errorf("Describe differs (-want +got):\n%s", diff)
 	}
 	if got := r.server.DescribeRoutes("one")[0].Listeners; len(got) != 1 {
-		t.Errorf("the listeners of a route table are %q", got)
+		t.Errorf("listeners of the route table: %q", got)
 	}
 }

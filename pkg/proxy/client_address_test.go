@@ -7,12 +7,11 @@ import (
 	"testing"
 )
 
-// TestClientAddressInFiltersAndLogs: rbac's remote_ip and what access logs and header
-// mutations show are the address that trusted proxies name, from one request of a
-// connection to the next.
+// TestClientAddressInFiltersAndLogs verifies that rbac's remote_ip, access logs and header
+// mutations use the address that trusted proxies name, for each request of a connection.
 func TestClientAddressInFiltersAndLogs(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Header.Get("x-client")+" "+r.Header.Get("x-forwarded-for")) // a caller that is gone shows in its own test
+		_, _ = io.WriteString(w, r.Header.Get("x-client")+" "+r.Header.Get("x-forwarded-for")) // the client reports a failed write
 	})
 	const only = `{"type": "rbac", "config": {"rules": {"action": "DENY", "policies": {"one": {
 		"permissions": [{"any": true}], "principals": [{"remote_ip": {"address_prefix": "203.0.113.66", "prefix_len": 32}}]}}}}}`
@@ -20,17 +19,17 @@ func TestClientAddressInFiltersAndLogs(t *testing.T) {
 		{"header": {"key": "x-client", "value": "%downstream_remote_ip% %downstream_remote_address%"}}]}}`
 	for _, test := range []struct {
 		name, proxy string
-		asks        []string // X-Forwarded-For, one after the other; "": none
+		asks        []string // X-Forwarded-For, one per request; "": no header
 		want        []string
 	}{
-		{"nobody is trusted", `{"x_forwarded": "append"}`, []string{"203.0.113.66"}, []string{"127.0.0.1 HERE 203.0.113.66, 127.0.0.1"}},
+		{"no trusted proxy", `{"x_forwarded": "append"}`, []string{"203.0.113.66"}, []string{"127.0.0.1 HERE 203.0.113.66, 127.0.0.1"}},
 		{
-			"one proxy is", `{"x_forwarded": "append", "xff_num_trusted_hops": 1}`,
+			"one trusted proxy", `{"x_forwarded": "append", "xff_num_trusted_hops": 1}`,
 			[]string{"203.0.113.66, 203.0.113.9", "203.0.113.66", "", "unknown"},
 			[]string{"203.0.113.9 203.0.113.9:0 203.0.113.66, 203.0.113.9, 127.0.0.1", "403", "127.0.0.1 HERE 127.0.0.1", "127.0.0.1 HERE unknown, 127.0.0.1"},
 		},
 		{
-			"the caller is one, too", `{"use_remote_address": false, "xff_num_trusted_hops": 1}`,
+			"direct peer is also trusted", `{"use_remote_address": false, "xff_num_trusted_hops": 1}`,
 			[]string{"203.0.113.9, 203.0.113.66", "203.0.113.66, 203.0.113.9", "2001:db8::1, 203.0.113.9"},
 			[]string{"203.0.113.9 203.0.113.9:0 203.0.113.9, 203.0.113.66", "403", "2001:db8::1 [2001:db8::1]:0 2001:db8::1, 203.0.113.9"},
 		},
@@ -50,7 +49,7 @@ func TestClientAddressInFiltersAndLogs(t *testing.T) {
 					got = answer.Status[:3]
 				}
 				if want := strings.Replace(test.want[i], "HERE", here, 1); got != want {
-					t.Errorf("with %q: %q, want %q", field, got, want)
+					t.Errorf("X-Forwarded-For %q: %q, want %q", field, got, want)
 				}
 			}
 		})

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// What filters do beside is told when the time of a drain is over, and waited for.
+// TestDrainCancelsBackgroundTasks verifies that Drain cancels the background tasks of filters at
+// its deadline and waits for them.
 func TestDrainCancelsBackgroundTasks(t *testing.T) {
 	begun, ended := make(chan struct{}), false
 	beside := filter.StreamFilterFactory{
@@ -29,14 +30,14 @@ func TestDrainCancelsBackgroundTasks(t *testing.T) {
 	}
 	r, address := setup{filters: `{"type": "beside"}`, routes: directRoute("well")}.run(t, beside)
 	if got := dialClient(t, address).roundTrip(get("/")); got.body != "well" {
-		t.Errorf("answered %q", got.body)
+		t.Errorf("response %q", got.body)
 	}
 	<-begun
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.server.Drain(ctx)
 	if !ended {
-		t.Error("it was not waited for")
+		t.Error("Drain did not wait for the background task")
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 // active yet:
 //
 //	handler ── PROXY protocol ──┬── the only chain
-//	                            └── chooser ── first bytes ──┬── chain
+//	                            └── selector ── first bytes ──┬── chain
 //	                                                         └── chain …
 //
-// If there is nothing to choose, connections bypass the chooser.
+// If only one chain is possible, connections bypass the selector.
 type compiledListener struct {
 	config             *config.Listener
 	handler            network.Handler
@@ -29,8 +29,8 @@ type compiledListener struct {
 	previousHandshakes *handshakeRecorder        // recorder of the previous listener, to share; nil: none
 	chains             []*compiledChain          // in configuration order, the default chain last
 	chainsByIdentity   map[string]*compiledChain // chains by identity
-	chainSet           *chainSet                 // chains to publish to chooser
-	selector           *chainSelector            // the listener's
+	chainSet           *chainSet                 // chains to publish to selector
+	selector           *chainSelector            // selector of the listener
 }
 
 // buildListener compiles l. old is its current state, or nil if l is new.
@@ -88,7 +88,7 @@ func (b *builder) buildChains(e, old *compiledListener) error {
 }
 
 // listenerHandler returns the first handler of e's connections: the PROXY protocol if configured,
-// then the chooser if there is a choice.
+// then the selector if connections may use different chains.
 func (s *Server) listenerHandler(e *compiledListener) network.Handler {
 	var h network.Handler = e.selector
 	if !e.selectsChain() {
@@ -116,8 +116,8 @@ func chainMatches(l *config.Listener) []config.ChainMatch {
 	return out
 }
 
-// selectsChain reports whether connections may use different chains: there is more than one, or one with
-// match criteria.
+// selectsChain reports whether connections may use different chains: there is more than one, or one
+// with match criteria.
 func (e *compiledListener) selectsChain() bool {
 	l := e.config
 	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
@@ -160,7 +160,7 @@ func (e *compiledListener) activate() {
 	e.publishChains()
 }
 
-// publishChains makes the chooser choose among e's chains.
+// publishChains makes the selector choose among e's chains.
 func (e *compiledListener) publishChains() {
 	choice := *e.chainSet
 	choice.chains, choice.matchCount = e.chains, len(e.config.FilterChains)

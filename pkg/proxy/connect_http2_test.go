@@ -13,10 +13,10 @@ func TestHTTP2OptionsOfACluster(t *testing.T) {
 	tests := []struct {
 		name    string
 		cluster *config.Cluster
-		want    func(o *config.HTTP2Options) // what differs from the defaults
+		want    func(o *config.HTTP2Options) // sets the differences from the defaults
 	}{
-		{"a cluster that has left the configuration", nil, func(*config.HTTP2Options) {}},
-		{"no heartbeats", keepAliveCluster(0, 3*time.Second), func(*config.HTTP2Options) {}},
+		{"removed cluster", nil, func(*config.HTTP2Options) {}},
+		{"no keepalive", keepAliveCluster(0, 3*time.Second), func(*config.HTTP2Options) {}},
 		{"heartbeats", keepAliveCluster(5*time.Second, 3*time.Second), func(o *config.HTTP2Options) {
 			o.PingInterval, o.PingTimeout = 5*time.Second, 3*time.Second
 		}},
@@ -24,7 +24,7 @@ func TestHTTP2OptionsOfACluster(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			want := config.DefaultHTTP2Options()
-			want.StreamIdleTimeout = 0 // silence is the caller's side's to bound
+			want.StreamIdleTimeout = 0 // the downstream side limits idle streams
 			tt.want(&want)
 			if diff := cmp.Diff(want, http2Options(tt.cluster)); diff != "" {
 				t.Errorf("http2Options (-want +got):\n%s", diff)

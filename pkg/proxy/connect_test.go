@@ -9,37 +9,37 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// A host is given up when keepalive.timeout has passed since the first heartbeat
-// that nothing followed: that is counted in heartbeats, and rounded up.
+// TestRPCOptionsOfACluster verifies the RPC options of a cluster. keepalive.timeout, counted from
+// the first unanswered heartbeat, becomes a number of heartbeats, rounded up.
 func TestRPCOptionsOfACluster(t *testing.T) {
 	tests := []struct {
 		name    string
 		cluster *config.Cluster
-		want    func(o *config.RPCOptions) // what differs from the defaults
+		want    func(o *config.RPCOptions) // sets the differences from the defaults
 	}{
-		{"a cluster that has left the configuration", nil, func(*config.RPCOptions) {}},
+		{"removed cluster", nil, func(*config.RPCOptions) {}},
 		{
-			"largest frame",
+			"maximum frame size",
 			&config.Cluster{Pool: config.Pool{MaxFrameSize: 1 << 20}, Heartbeat: config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
 			func(o *config.RPCOptions) { o.MaxFrameSize = 1 << 20 },
 		},
 		{
-			"any frame",
+			"unlimited frame size",
 			&config.Cluster{Heartbeat: config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
 			func(o *config.RPCOptions) { o.MaxFrameSize = 0 },
 		},
 		{
-			"a bound of the queue",
+			"queue limit",
 			&config.Cluster{Pool: config.Pool{MaxPendingBytes: 2 << 20}, Heartbeat: config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
 			func(o *config.RPCOptions) { o.MaxFrameSize, o.MaxPendingBytes = 0, 2<<20 },
 		},
 		{
-			"timeout is whole intervals",
+			"timeout is a multiple of the interval",
 			keepAliveCluster(time.Second, 3*time.Second),
 			func(o *config.RPCOptions) { o.HeartbeatInterval, o.MaxMissedHeartbeats = time.Second, 3 },
 		},
 		{
-			"timeout is not whole intervals",
+			"timeout is not a multiple of the interval",
 			keepAliveCluster(2*time.Second, 3*time.Second),
 			func(o *config.RPCOptions) { o.HeartbeatInterval, o.MaxMissedHeartbeats = 2*time.Second, 2 },
 		},
@@ -70,7 +70,7 @@ func TestRPCOptionsOfACluster(t *testing.T) {
 	}
 }
 
-// keepAliveCluster returns a cluster that asks its hosts whether they live.
+// keepAliveCluster returns a cluster with heartbeats at that interval.
 func keepAliveCluster(interval, timeout time.Duration) *config.Cluster {
 	return &config.Cluster{
 		Pool:      config.Pool{MaxFrameSize: config.DefaultRPCOptions().MaxFrameSize},

@@ -18,8 +18,9 @@ type filteredHandler struct {
 	next     network.Handler
 }
 
-// addConnectionFilters puts the connection filters of c in front of its handlers: byALPN for protocols with an ALPN
-// name and c.handler for the rest. place distinguishes c from all other chains.
+// addConnectionFilters puts the connection filters of c in front of its handlers: byALPN for
+// protocols with an ALPN name and c.handler for the rest. place distinguishes c from all other
+// chains.
 func (b *builder) addConnectionFilters(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler, place string) error {
 	gates, err := b.buildConnectionFilters(c.config.ConnectionFilters, place)
 	if err != nil || len(gates) == 0 {
@@ -35,7 +36,7 @@ func (b *builder) addConnectionFilters(e *compiledListener, c *compiledChain, by
 func (b *builder) buildConnectionFilters(list []config.Filter, place string) (gates []filter.ConnectionFilter, err error) {
 	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
 		if kind.New == nil {
-			return nil // an observer only
+			return nil // the filter only observes sessions
 		}
 		made, err := kind.New(cfg, env)
 		gates = append(gates, made)
@@ -48,7 +49,7 @@ func (b *builder) buildConnectionFilters(list []config.Filter, place string) (ga
 func (b *builder) buildSessionObservers(list []config.Filter, place string) (watchers []filter.SessionObserver, err error) {
 	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
 		if kind.NewObserver == nil {
-			return nil // a connection filter only
+			return nil // the filter does not observe sessions
 		}
 		made, err := kind.NewObserver(cfg, env)
 		watchers = append(watchers, made)

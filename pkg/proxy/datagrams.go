@@ -31,7 +31,7 @@ type datagramListener struct {
 	proxy      filter.PacketServer
 	counts     *filter.DatagramCounters
 	unregister []func()           // remove the metrics
-	forceClose context.CancelFunc // ends a drain; set with retiring
+	forceClose context.CancelFunc // ends a drain; set by drainRemovedDatagrams
 	drained    chan struct{}      // closed after the drain
 }
 
@@ -81,8 +81,8 @@ func (s *Server) udpListeners(next *config.Snapshot) (all []*config.Listener, er
 	return all, nil
 }
 
-// endDrainAt reports whether an active listener is bound to the address. It ends the drain of a removed
-// listener there.
+// endDrainAt reports whether an active listener is bound to the address. It ends the drain of a
+// removed listener there.
 func (d *datagramListeners) endDrainAt(address string) bool {
 	d.mu.Lock()
 	live, gone := d.live[address], d.removed[address]
@@ -96,7 +96,7 @@ func (d *datagramListeners) endDrainAt(address string) bool {
 
 func (s *Server) bindDatagrams(ctx context.Context, l *config.Listener) (*datagramListener, error) {
 	socket, err := network.ListenPacket(ctx, network.PacketOptions{
-		Name: l.Name, Address: l.Address, ReusePort: l.ReusePort, Mark: uint32(l.Mark), //nolint:gosec // it was read as one
+		Name: l.Name, Address: l.Address, ReusePort: l.ReusePort, Mark: uint32(l.Mark), //nolint:gosec // the configuration parser has checked the range
 	})
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (s *Server) bindDatagrams(ctx context.Context, l *config.Listener) (*datagr
 	live := &datagramListener{config: l, socket: socket, counts: new(filter.DatagramCounters), drained: make(chan struct{})}
 	live.proxy, err = s.o.UDPProxy(*l.FilterChains[0].UDPProxy, socket, datagramHosts{s.clusters}, live.counts, s.o.Log)
 	if err != nil {
-		_ = socket.Close() // it has received no datagram
+		_ = socket.Close() // no datagram is lost
 		return nil, fmt.Errorf("listener %q: %w", l.Name, err)
 	}
 	return live, nil

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream/http2"
 )
 
-// lineProtocol speaks lines: each is an exchange whose answer is its status, and
-// the frame limit that its server was made with.
+// lineProtocol returns a protocol of text lines. Each line is an exchange; its response is the
+// status and the frame limit of the server.
 func lineProtocol() stream.Protocol {
 	return stream.Protocol{
 		Name: config.Bolt,
@@ -60,7 +60,7 @@ func (s lineServer) ServeConn(ctx context.Context, conn *network.Conn) error {
 	}
 }
 
-// line sends a line and returns its answer.
+// line sends a line and returns the response.
 func (c *testClient) line() string {
 	c.t.Helper()
 	c.send("\x01\n")
@@ -71,7 +71,7 @@ func (c *testClient) line() string {
 	return text
 }
 
-// mixedSnapshot is a configuration of a listener of several protocols.
+// mixedSnapshot returns a configuration with one listener that accepts several protocols.
 func mixedSnapshot(t *testing.T, s setup, change func(*config.FilterChain)) *config.Snapshot {
 	t.Helper()
 	c := s.snapshot(t)
@@ -93,8 +93,8 @@ func mixedRig(t *testing.T) *rig {
 
 func TestListenerDetectsProtocols(t *testing.T) {
 	for name, downstream := range map[string][]config.Protocol{
-		"a list":        {config.HTTP1, config.Bolt},
-		"another order": {config.Bolt, config.HTTP1},
+		"list":          {config.HTTP1, config.Bolt},
+		"reverse order": {config.Bolt, config.HTTP1},
 		"Auto":          {config.Auto},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,16 +102,16 @@ func TestListenerDetectsProtocols(t *testing.T) {
 			r.apply(mixedSnapshot(t, setup{routes: directRoute("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
 			address := r.address("front")
 			if got := roundTrip(t, address, get("/")); got.body != "hello" {
-				t.Errorf("HTTP: %q", got.body)
+				t.Errorf("HTTP: response %q", got.body)
 			}
 			if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
-				t.Errorf("lines: %q, want %q", got, want)
+				t.Errorf("line: response %q, want %q", got, want)
 			}
 			r.await(2, "weft_listener_requests_total", "front")
 			tls := dialClient(t, address)
 			tls.send("\x16\x03\x01")
 			if !tls.ended() {
-				t.Error("TLS was answered")
+				t.Error("the listener responded to TLS")
 			}
 			r.await(1, "weft_listener_connections_closed_total", "front", network.ClosedUnknownProtocol.String())
 		})
@@ -121,13 +121,13 @@ func TestListenerDetectsProtocols(t *testing.T) {
 func TestSingleProtocolSkipsDetection(t *testing.T) {
 	r, address := setup{routes: directRoute("hello")}.run(t)
 	if got := roundTrip(t, address, "\x16\x03\x01\r\n\r\n"); got.StatusCode != 400 {
-		t.Errorf("answered with %d, want 400: a caller that speaks no HTTP is told so", got.StatusCode)
+		t.Errorf("status %d, want 400 for a client that does not speak HTTP", got.StatusCode)
 	}
 	r.await(1, "weft_listener_connections_closed_total", "front", network.ClosedProtocolError.String())
 }
 
-// TestUnknownBytesGet400: where all protocols are versions of HTTP, a
-// connection that does not start with the preface of HTTP/2 speaks HTTP/1.
+// TestUnknownBytesGet400 verifies that a listener for versions of HTTP only treats a connection
+// without the HTTP/2 preface as HTTP/1.
 func TestUnknownBytesGet400(t *testing.T) {
 	engine := http2.New(slog.New(slog.DiscardHandler), nil)
 	for _, downstream := range [][]config.Protocol{{config.HTTP1, config.HTTP2}, {config.HTTP2, config.HTTP1}} {
@@ -148,7 +148,7 @@ func TestUnknownBytesGet400(t *testing.T) {
 	}
 }
 
-// serveEach serves one connection after the other, and closes each.
+// serveEach serves connections one at a time and closes each.
 func serveEach(t *testing.T, serve func(nc net.Conn)) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,7 +171,7 @@ func serveEach(t *testing.T, serve func(nc net.Conn)) (address string) {
 	return ln.Addr().String()
 }
 
-// echo sends back what it gets, until its end.
+// echo returns the address of a server that echoes what it receives until EOF.
 func echo(t *testing.T) (address string) {
 	t.Helper()
 	return serveEach(t, func(nc net.Conn) { _, _ = io.Copy(nc, nc) })
@@ -185,10 +185,10 @@ func TestFallbackRelaysUnknownProtocol(t *testing.T) {
 	}))
 	address := r.address("front")
 	if got := roundTrip(t, address, get("/")); got.body != "hello" {
-		t.Errorf("HTTP: %q", got.body)
+		t.Errorf("HTTP: response %q", got.body)
 	}
 	if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
-		t.Errorf("lines: %q, want %q", got, want)
+		t.Errorf("line: response %q, want %q", got, want)
 	}
 	for _, text := range []string{"\x16\x03\x01\x02", "GE", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00" + strings.Repeat("x", 1<<20)} {
 		c := dialClient(t, address)
@@ -200,7 +200,7 @@ func TestFallbackRelaysUnknownProtocol(t *testing.T) {
 		}()
 		got, err := io.ReadAll(c)
 		if string(got) != text || err != nil || <-sent != nil {
-			t.Errorf("%.30q: %d bytes came back, %v; want all %d", text, len(got), err, len(text))
+			t.Errorf("%.30q: echoed %d bytes, error %v; want %d", text, len(got), err, len(text))
 		}
 	}
 }
@@ -213,25 +213,25 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 		change func(*config.FilterChain)
 		same   bool
 	}{
-		"nothing":            {func(*config.FilterChain) {}, true},
-		"upstream":           {func(fc *config.FilterChain) { fc.Proxy.Upstream = config.Bolt }, true},
-		"a limit of RPC":     {func(fc *config.FilterChain) { fc.Proxy.RPC.MaxInFlight = 1 }, false},
-		"a limit of HTTP":    {func(fc *config.FilterChain) { fc.Proxy.HTTP1.MaxHeaderCount = 1 }, false},
-		"the order":          {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Bolt, config.HTTP1} }, false},
-		"the time":           {func(fc *config.FilterChain) { fc.Proxy.DetectTimeout = time.Second }, false},
-		"no fallback":        {func(fc *config.FilterChain) { fc.Proxy.Fallback = false }, false},
-		"another fallback":   {func(fc *config.FilterChain) { fc.TCPProxy = &config.TCPProxy{Cluster: "other"} }, false},
-		"TLS":                {func(fc *config.FilterChain) { fc.TLS = []*config.TLS{{ServerName: "a"}} }, false},
-		"the inspector":      {func(fc *config.FilterChain) { fc.AllowPlaintext = true }, false},
-		"the fallback alone": {func(fc *config.FilterChain) { fc.Proxy = nil }, false},
-		"Auto":               {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Auto} }, false},
-		"what Auto is limited by": {func(fc *config.FilterChain) {
+		"no change":         {func(*config.FilterChain) {}, true},
+		"upstream":          {func(fc *config.FilterChain) { fc.Proxy.Upstream = config.Bolt }, true},
+		"RPC limit":         {func(fc *config.FilterChain) { fc.Proxy.RPC.MaxInFlight = 1 }, false},
+		"HTTP limit":        {func(fc *config.FilterChain) { fc.Proxy.HTTP1.MaxHeaderCount = 1 }, false},
+		"protocol order":    {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Bolt, config.HTTP1} }, false},
+		"detection timeout": {func(fc *config.FilterChain) { fc.Proxy.DetectTimeout = time.Second }, false},
+		"no fallback":       {func(fc *config.FilterChain) { fc.Proxy.Fallback = false }, false},
+		"fallback cluster":  {func(fc *config.FilterChain) { fc.TCPProxy = &config.TCPProxy{Cluster: "other"} }, false},
+		"TLS":               {func(fc *config.FilterChain) { fc.TLS = []*config.TLS{{ServerName: "a"}} }, false},
+		"plaintext allowed": {func(fc *config.FilterChain) { fc.AllowPlaintext = true }, false},
+		"fallback only":     {func(fc *config.FilterChain) { fc.Proxy = nil }, false},
+		"Auto":              {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Auto} }, false},
+		"upstream protocol with Auto": {func(fc *config.FilterChain) {
 			fc.Proxy.Downstream, fc.Proxy.Upstream = []config.Protocol{config.Auto}, config.Bolt
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, after := mixedSnapshot(t, setup{}, base).Listeners[0], mixedSnapshot(t, setup{}, base).Listeners[0]
-			if name == "what Auto is limited by" {
+			if name == "upstream protocol with Auto" {
 				before.FilterChains[0].Proxy.Downstream = []config.Protocol{config.Auto}
 			}
 			test.change(after.FilterChains[0])
@@ -251,7 +251,7 @@ func TestAutoSkipsIncompatibleProtocols(t *testing.T) {
 	c := dialClient(t, r.address("front"))
 	c.send("\x01\n")
 	if !c.ended() {
-		t.Error("a line was answered, although upstreams speak HTTP only")
+		t.Error("the listener responded to a line although the upstream protocol is HTTP")
 	}
 }
 
@@ -261,10 +261,10 @@ func TestRequestsAreNotTranslated(t *testing.T) {
 	r.apply(mixedSnapshot(t, setup{routes: to("app"), clusters: cluster("app", app)}, func(fc *config.FilterChain) { fc.Proxy.Upstream = config.HTTP1 }))
 	address := r.address("front")
 	if got := roundTrip(t, address, get("/")); got.body != "app" {
-		t.Errorf("HTTP: %q", got.body)
+		t.Errorf("HTTP: response %q", got.body)
 	}
 	if got, want := dialClient(t, address).line(), "501 of 5, not_implemented\n"; got != want {
-		t.Errorf("a line for an upstream that speaks HTTP: %q, want %q", got, want)
+		t.Errorf("line for an HTTP upstream: response %q, want %q", got, want)
 	}
 }
 
@@ -273,9 +273,9 @@ func TestProtocolsThatAreNotBuiltAreRefused(t *testing.T) {
 		downstream []config.Protocol
 		upstream   config.Protocol
 	}{
-		"one of several": {[]config.Protocol{config.HTTP1, config.Tars}, ""},
-		"none":           {nil, ""},
-		"none by Auto":   {[]config.Protocol{config.Auto}, config.Tars},
+		"one of several protocols": {[]config.Protocol{config.HTTP1, config.Tars}, ""},
+		"no protocol":              {nil, ""},
+		"no protocol for Auto":     {[]config.Protocol{config.Auto}, config.Tars},
 	} {
 		c := mixedSnapshot(t, setup{routes: directRoute("x")}, func(fc *config.FilterChain) {
 			fc.Proxy.Downstream, fc.Proxy.Upstream = test.downstream, test.upstream

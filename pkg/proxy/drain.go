@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Drain stops accepting, lets active work finish until ctx ends, and returns when everything has
-// ended. After it Apply fails and another Drain does nothing.
+// Drain stops accepting, lets active requests finish until ctx ends, and returns when everything
+// has ended. After Drain, Apply fails and another Drain does nothing.
 func (s *Server) Drain(ctx context.Context) {
 	s.draining.Store(true)
 	s.StopWaiting()
@@ -63,7 +63,8 @@ func (s *Server) drainListener(ctx context.Context, live *liveListener) {
 	live.compiled.close()
 }
 
-// drainRemoved drains a removed listener. Its address is free when drainRemoved returns. s.mu is held.
+// drainRemoved drains a removed listener. Its address is free when drainRemoved returns. s.mu is
+// held.
 func (s *Server) drainRemoved(live *liveListener) {
 	live.ln.StopReplaced()
 	ctx, cancel := context.WithTimeout(context.Background(), s.gracePeriod())

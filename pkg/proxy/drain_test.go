@@ -21,7 +21,7 @@ func TestRemovedListenerDrains(t *testing.T) {
 	app.release <- struct{}{}
 	first, second := busy.read("GET "), idle.read("GET ")
 	if first.body != "slow" || second.body != "slow" {
-		t.Fatalf("%q, %q", first.body, second.body)
+		t.Fatalf("first responses %q and %q, want slow", first.body, second.body)
 	}
 	busy.send(get("/"))
 	<-app.arrived
@@ -31,30 +31,30 @@ func TestRemovedListenerDrains(t *testing.T) {
 		t.Errorf("listeners: %v", got)
 	}
 	if !idle.ended() {
-		t.Error("an idle connection goes on")
+		t.Error("an idle connection was not closed")
 	}
 	if conn, err := net.Dial("tcp", address); err == nil {
 		_ = conn.Close()
-		t.Error("it still accepts")
+		t.Error("the removed listener still accepts connections")
 	}
-	// Its cluster is gone as well, and yet the request ends as it should.
+	// The configuration no longer contains the cluster either, but the request must succeed.
 	app.release <- struct{}{}
 	if got := busy.read("GET "); got.StatusCode != 200 || got.body != "slow" || !got.Close {
-		t.Errorf("the request in flight: %d %q, close: %t", got.StatusCode, got.body, got.Close)
+		t.Errorf("request in flight: %d %q, Close %t", got.StatusCode, got.body, got.Close)
 	}
 	if !busy.ended() {
-		t.Error("the busy connection goes on")
+		t.Error("the busy connection was not closed")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	r.server.Drain(ctx)
 	if r.exports("front") {
-		t.Error("there still are metrics of the listener")
+		t.Error("metrics of the listener still exist")
 	}
 }
 
-// TestAddressIsFreeAfterRemoval: a listener may come back in the very next
-// configuration, while the one before still drains.
+// TestAddressIsFreeAfterRemoval verifies that the next configuration can bind the address of a
+// removed listener that still drains.
 func TestAddressIsFreeAfterRemoval(t *testing.T) {
 	app := newPendingRequest(t, "slow")
 	s := setup{address: freeAddress(t), routes: to("app"), clusters: cluster("app", app.address)}
@@ -66,12 +66,12 @@ func TestAddressIsFreeAfterRemoval(t *testing.T) {
 		r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
 		r.apply(setup{address: s.address, routes: directRoute("back")}.snapshot(t))
 		if got := roundTrip(t, address, get("/")); got.body != "back" {
-			t.Errorf("%q, want %q", got.body, "back")
+			t.Errorf("response %q, want %q", got.body, "back")
 		}
 	}
 	app.release <- struct{}{}
 	if got := c.read("GET "); got.body != "slow" {
-		t.Errorf("what was under way: %q", got.body)
+		t.Errorf("request in flight: response %q", got.body)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestDrainFinishesInFlightRequests(t *testing.T) {
 	busy, idle := dialClient(t, address), dialClient(t, address)
 	busy.send(get("/"))
 	<-app.arrived
-	idle.roundTrip("GET / HTTP/1.1\r\n\r\n") // refused, for want of Host: closes
+	idle.roundTrip("GET / HTTP/1.1\r\n\r\n") // rejected because Host is missing; the connection closes
 	idle = dialClient(t, address)
 
 	drained := make(chan struct{})
@@ -90,31 +90,31 @@ func TestDrainFinishesInFlightRequests(t *testing.T) {
 		r.server.Drain(context.Background())
 	}()
 	if !idle.ended() {
-		t.Error("an idle connection goes on")
+		t.Error("an idle connection was not closed")
 	}
 	if !r.server.Draining() {
 		t.Error("Draining = false")
 	}
 	select {
 	case <-drained:
-		t.Error("it did not wait")
+		t.Error("Drain did not wait for the request in flight")
 	default:
 	}
 	app.release <- struct{}{}
 	if got := busy.read("GET "); got.body != "slow" || !got.Close {
-		t.Errorf("what was under way: %q, to be closed: %t", got.body, got.Close)
+		t.Errorf("request in flight: response %q, Close %t", got.body, got.Close)
 	}
 	<-drained
 	if err := r.server.Apply(t.Context(), setup{routes: directRoute("new")}.snapshot(t)); err == nil {
-		t.Error("a configuration was applied after the end")
+		t.Error("Apply succeeded after Drain")
 	}
 	if r.exports("front") || r.exports("table") || r.exports("app") {
-		t.Error("there still are metrics of places")
+		t.Error("metrics of the listener, route table or cluster still exist")
 	}
 }
 
-// TestDrainForceClosesAtDeadline: whatever still waits, for an upstream, a delay of a
-// filter, or on a listener that was removed before.
+// TestDrainForceClosesAtDeadline verifies that Drain ends requests that wait for an upstream or for
+// the delay of a filter, also on removed listeners.
 func TestDrainForceClosesAtDeadline(t *testing.T) {
 	delay := setup{
 		filters: `{"type": "fault", "config": {"delay": {"fixed_delay": "1h", "percentage": 100}}}`,
@@ -125,12 +125,12 @@ func TestDrainForceClosesAtDeadline(t *testing.T) {
 		request string
 		remove  bool
 	}{
-		"an upstream":                     {setup{server: `"graceful_timeout": "1h"`}, get("/"), false},
-		"an upstream, listener removed":   {setup{server: `"graceful_timeout": "1h"`}, get("/"), true},
-		"a delay":                         {delay, get("/"), false},
-		"a delay, content on its way":     {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", false},
-		"a delay, listener removed":       {delay, get("/"), true},
-		"a delay, content, and a removal": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
+		"upstream":                   {setup{server: `"graceful_timeout": "1h"`}, get("/"), false},
+		"upstream, listener removed": {setup{server: `"graceful_timeout": "1h"`}, get("/"), true},
+		"delay":                      {delay, get("/"), false},
+		"delay, incomplete body":     {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", false},
+		"delay, listener removed":    {delay, get("/"), true},
+		"delay, incomplete body, listener removed": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newBlockingFilter()
@@ -151,7 +151,7 @@ func TestDrainForceClosesAtDeadline(t *testing.T) {
 			began := time.Now()
 			r.server.Drain(ctx)
 			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("it took %v", took)
+				t.Errorf("Drain took %v", took)
 			}
 		})
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// serverWithStreamLimit is a server whose connections to hosts, in HTTP/2, have so many streams. It
-// takes callers of both versions, at the address that it returns.
+// serverWithStreamLimit returns a server whose HTTP/2 connections to host allow that many streams.
+// The server accepts HTTP/1.1 and HTTP/2 at address.
 func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server, address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -69,8 +69,8 @@ func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server
 	return s, s.Describe()[0].Address
 }
 
-// TestExhaustedStreamIDsReplaceConnection: no request fails, and those under way
-// finish on the connection that they are on.
+// TestExhaustedStreamIDsReplaceConnection verifies that no request fails when a connection has no
+// stream IDs left, and that requests in flight finish on their connection.
 func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 	const streams, requests = 5, 100
 	for _, caller := range []string{"Http1", "Http2"} {
@@ -132,18 +132,18 @@ func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 			})
 			callers.Wait()
 			if held != first {
-				t.Errorf("the request that was held came in on %s, and its answer says %s", first, held)
+				t.Errorf("the blocked request arrived on %s, but its response came from %s", first, held)
 			}
 			const all = requests/4*5 + 1
 			if n := opened.Load(); n < all/streams {
-				t.Errorf("%d requests on %d connections: some had more than %d streams", all, n, streams)
+				t.Errorf("%d requests used %d connections: some had more than %d streams", all, n, streams)
 			}
 			(&rig{t: t}).until(func() bool { return s.Clusters().Describe()[0].InFlight == 0 }, func() {
-				t.Error("requests are in flight after the last answer")
+				t.Error("requests are in flight after the last response")
 			})
 			host := s.Clusters().Describe()[0].Hosts[0]
 			if host.ConnectFailures != 0 || host.Failures != 0 || host.InFlight != 0 {
-				t.Errorf("%d connects failed, %d attempts, and %d are in flight", host.ConnectFailures, host.Failures, host.InFlight)
+				t.Errorf("%d failed connects, %d failed attempts, %d in flight; want 0", host.ConnectFailures, host.Failures, host.InFlight)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestResponseFlags: each answer stands in the log with Envoy's flags.
+// TestResponseFlags verifies that the access log contains Envoy's response flags.
 func TestResponseFlags(t *testing.T) {
 	ended := make(chan string, 1)
 	flags := filter.StreamFilterFactory{
@@ -50,6 +50,6 @@ func TestResponseFlags(t *testing.T) {
 	}
 	dialClient(t, r.address("front")).roundTrip("POST /ok HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
 	if got := <-ended; got != "-" {
-		t.Errorf("csrf: %q, want none", got)
+		t.Errorf("csrf: flags %q, want none", got)
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRepliesToGRPCOverHTTP1 holds Envoy's: status 200, and the status of gRPC in a field.
+// TestRepliesToGRPCOverHTTP1 verifies that local replies to gRPC requests are Envoy's: status 200
+// and the gRPC status in a header.
 func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
 	abort := func(path, fault string) string {
@@ -43,7 +44,7 @@ func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 			t.Errorf("%s of %s: %d with grpc-status %q, want %d with %q", test.path, test.kind, got.StatusCode, code, test.status, test.code)
 		}
 		if test.code != "" && (got.body != "" || got.Header.Get("grpc-message") == "") {
-			t.Errorf("%s of %s: content %q, message %q", test.path, test.kind, got.body, got.Header.Get("grpc-message"))
+			t.Errorf("%s of %s: body %q, grpc-message %q", test.path, test.kind, got.body, got.Header.Get("grpc-message"))
 		}
 	}
 }

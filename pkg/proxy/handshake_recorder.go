@@ -15,7 +15,7 @@ type handshakeRecorder struct {
 	scope    string
 
 	mu     sync.Mutex
-	refs   int              // guarded by mu; references that give releases
+	refs   int              // guarded by mu; references
 	counts map[string]int64 // guarded by mu; by result
 	remove []func()         // guarded by mu
 	closed bool             // guarded by mu; another recorder may use the scope now

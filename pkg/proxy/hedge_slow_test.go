@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestHedgedUploadTimeout sends a part of a request, and waits.
+// TestHedgedUploadTimeout verifies that a client that sends only a part of its request gets a
+// timeout response.
 func TestHedgedUploadTimeout(t *testing.T) {
 	r := newRig(t)
 	r.apply(setup{
@@ -22,7 +23,7 @@ func TestHedgedUploadTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // it is open
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // the connection is open, so this cannot fail
 	if _, err := io.WriteString(conn, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\ncont"); err != nil {
 		t.Fatal(err)
 	}

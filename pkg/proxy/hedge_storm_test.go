@@ -14,13 +14,14 @@ import (
 	"time"
 )
 
-// flakyOrigin answers with what it was asked, at times late, badly, in part or not at all.
+// flakyOrigin returns the address of a server that echoes each request. At random it responds late,
+// with 503, with a truncated response, or not at all.
 func flakyOrigin(t *testing.T) (address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // its caller has left
+			return // the client disconnected
 		}
 		mood := rand.N(10)
 		if mood < 4 {
@@ -41,9 +42,9 @@ func flakyOrigin(t *testing.T) (address string) {
 		}
 		w.Header().Set("Trailer", "X-Path")
 		w.Header().Set("X-Path", r.URL.Path)
-		_, _ = fmt.Fprintf(w, "%s %s ", r.URL.Path, content) // its caller may have left
+		_, _ = fmt.Fprintf(w, "%s %s ", r.URL.Path, content) // the client may have disconnected
 		if mood == 6 {
-			_ = http.NewResponseController(w).Flush() // the same
+			_ = http.NewResponseController(w).Flush() // the client may have disconnected
 			panic(http.ErrAbortHandler)
 		}
 		_, _ = io.WriteString(w, strings.Repeat("x", rand.N(100_000))+" "+r.URL.Path)
@@ -53,7 +54,7 @@ func flakyOrigin(t *testing.T) (address string) {
 	return s.Listener.Addr().String()
 }
 
-// loadClients is many callers of a front, who leave at times.
+// loadClients sends requests to front and cancels some of them.
 type loadClients struct {
 	t     *testing.T
 	front string // URL
@@ -62,7 +63,7 @@ type loadClients struct {
 	good, bad, canceled atomic.Int64
 }
 
-// get sends a request, and checks that a good answer is one to it.
+// get sends a request and checks that a successful response belongs to it.
 func (c *loadClients) get(path string) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	defer cancel()
@@ -79,7 +80,7 @@ func (c *loadClients) get(path string) {
 	if err != nil {
 		c.canceled.Add(1)
 		if ctx.Err() == nil {
-			c.t.Errorf("%s has no answer: %v", path, err)
+			c.t.Errorf("%s: no response: %v", path, err)
 		}
 		return
 	}
@@ -89,16 +90,16 @@ func (c *loadClients) get(path string) {
 	case answer.StatusCode >= 500 || answer.StatusCode == 200 && err != nil:
 		c.bad.Add(1)
 	case answer.StatusCode != 200:
-		c.t.Errorf("%s has status %d", path, answer.StatusCode)
+		c.t.Errorf("%s: status %d", path, answer.StatusCode)
 	case !strings.HasPrefix(text, path+" "+content+" ") || !strings.HasSuffix(text, " "+path) || answer.Header.Get("X-Path") != path:
-		c.t.Errorf("%s was answered %.60q… with the field %q", path, text, answer.Header.Get("X-Path"))
+		c.t.Errorf("%s: response %.60q… with X-Path %q", path, text, answer.Header.Get("X-Path"))
 	default:
 		c.good.Add(1)
 	}
 }
 
-// TestHedgesUnderLoad: whatever hosts and callers do, each answer is that of its request,
-// and nothing is left of any try.
+// TestHedgesUnderLoad verifies that each response belongs to its request and that no resource of an
+// attempt remains in use, whatever hosts and clients do.
 func TestHedgesUnderLoad(t *testing.T) {
 	r := newRig(t)
 	hosts := cluster("app", flakyOrigin(t), flakyOrigin(t), flakyOrigin(t), "127.0.0.1:1")
@@ -120,7 +121,7 @@ func TestHedgesUnderLoad(t *testing.T) {
 	}
 	all.Wait()
 	if won := r.value("weft_cluster_hedges_won_total"); c.good.Load() == 0 || won == 0 {
-		t.Errorf("%d good answers, %d bad, %d callers left, %v hedges won", c.good.Load(), c.bad.Load(), c.canceled.Load(), won)
+		t.Errorf("%d good responses, %d bad, %d canceled, %v hedges won", c.good.Load(), c.bad.Load(), c.canceled.Load(), won)
 	}
 	r.until(func() bool {
 		app := r.server.clusters.Describe()[0]
@@ -129,5 +130,5 @@ func TestHedgesUnderLoad(t *testing.T) {
 			carried += h.InFlight + h.Open - int64(h.Idle)
 		}
 		return carried == 0
-	}, func() { t.Errorf("something is left: %+v", r.server.clusters.Describe()[0]) })
+	}, func() { t.Errorf("resources remain in use: %+v", r.server.clusters.Describe()[0]) })
 }

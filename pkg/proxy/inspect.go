@@ -16,8 +16,8 @@ import (
 // inspectBufferSize is the initial buffer size of an inspected connection, in bytes.
 const inspectBufferSize = 4 << 10
 
-// errInspectTimeout reports a connection that did not send in time what the choice of a filter chain
-// needs.
+// errInspectTimeout reports a connection that did not send the bytes that select a filter chain in
+// time.
 var errInspectTimeout = errors.New("timeout before the connection sent the bytes that select a filter chain")
 
 // inspection is the state of the inspection of a connection's first bytes.
@@ -27,9 +27,9 @@ type inspection struct {
 	conn  *chainmatch.Connection
 }
 
-// inspect reads conn until everything in asks is known, and puts the bytes back; begun: there are
-// some. An error ends the connection: with ClosedHandshakeFailed for a malformed TLS handshake, with
-// ClosedRequestTimeout if the connection is too slow.
+// inspect reads conn until everything in asks is known, and puts the bytes back. It returns begun
+// if there are any. An error closes the connection, with ClosedHandshakeFailed for a malformed TLS
+// handshake or ClosedRequestTimeout if the connection is too slow.
 func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *chainmatch.Connection) (begun bool, err error) {
 	l := inspection{needs: asks, conn: known}
 	var b *buffer.IoBuffer

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestInspect: what is not looked at, or not for longer, is plaintext of
-// no protocol.
+// TestInspect verifies how the inspection options of a listener select a filter chain. Connections
+// that are not inspected, or not in time, count as plaintext without a known protocol.
 func TestInspect(t *testing.T) {
 	every := []config.PortRange{{Last: 65535}}
 	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
@@ -20,20 +20,20 @@ func TestInspect(t *testing.T) {
 		how     config.Inspection
 		timeout time.Duration
 		sent    string
-		want    string // in the answer; "": none
+		want    string // contained in the response; "": no response
 	}{
-		"as chains ask":                       {config.Inspection{}, time.Minute, asks, "two"},
-		"not for HTTP":                        {config.Inspection{SkipHTTPPorts: every}, time.Minute, asks, "three"},
-		"not for HTTP of other ports":         {config.Inspection{SkipHTTPPorts: []config.PortRange{{First: 1, Last: 1}}}, time.Minute, asks, "two"},
-		"not for TLS":                         {config.Inspection{SkipTLSPorts: every}, time.Minute, hello, "400"},
-		"not for TLS, for HTTP":               {config.Inspection{SkipTLSPorts: every}, time.Minute, asks, "two"},
-		"for nothing":                         {config.Inspection{SkipTLSPorts: every, SkipHTTPPorts: every}, time.Minute, asks, "three"},
-		"too slow":                            {config.Inspection{}, 20 * time.Millisecond, hello, ""},
-		"too slow, and goes on":               {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, hello, "400"},
-		"too slow for HTTP, and goes on":      {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, "GET", "408"},
-		"in time, where it could go on":       {config.Inspection{ContinueOnTimeout: true}, time.Minute, asks, "two"},
-		"with all the time that there is":     {config.Inspection{NoTimeout: true}, time.Nanosecond, asks, "two"},
-		"for ever, which leaves nothing over": {config.Inspection{NoTimeout: true, ContinueOnTimeout: true}, time.Nanosecond, asks, "two"},
+		"as the chains require":               {config.Inspection{}, time.Minute, asks, "two"},
+		"HTTP inspection off":                 {config.Inspection{SkipHTTPPorts: every}, time.Minute, asks, "three"},
+		"HTTP inspection off on another port": {config.Inspection{SkipHTTPPorts: []config.PortRange{{First: 1, Last: 1}}}, time.Minute, asks, "two"},
+		"TLS inspection off, TLS client":      {config.Inspection{SkipTLSPorts: every}, time.Minute, hello, "400"},
+		"TLS inspection off, HTTP client":     {config.Inspection{SkipTLSPorts: every}, time.Minute, asks, "two"},
+		"all inspection off":                  {config.Inspection{SkipTLSPorts: every, SkipHTTPPorts: every}, time.Minute, asks, "three"},
+		"timeout":                             {config.Inspection{}, 20 * time.Millisecond, hello, ""},
+		"timeout, TLS client continues":       {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, hello, "400"},
+		"timeout, HTTP client continues":      {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, "GET", "408"},
+		"in time, continue on timeout":        {config.Inspection{ContinueOnTimeout: true}, time.Minute, asks, "two"},
+		"no timeout":                          {config.Inspection{NoTimeout: true}, time.Nanosecond, asks, "two"},
+		"no timeout, continue on timeout":     {config.Inspection{NoTimeout: true, ContinueOnTimeout: true}, time.Nanosecond, asks, "two"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,13 +51,14 @@ func TestInspect(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.want == "" && len(got) > 0 || !strings.Contains(string(got), tt.want) {
-				t.Errorf("answered with %q, want %q", got, tt.want)
+				t.Errorf("response %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestSilentConnectionContinuesAfterTimeout: a server that speaks first is heard.
+// TestSilentConnectionContinuesAfterTimeout verifies that a silent connection gets a chain after
+// the inspection timeout, so that protocols in which the server speaks first work.
 func TestSilentConnectionContinuesAfterTimeout(t *testing.T) {
 	r := newRig(t)
 	s := chainSnapshot(t, "127.0.0.1:0", "", filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three"))
@@ -65,25 +66,25 @@ func TestSilentConnectionContinuesAfterTimeout(t *testing.T) {
 	r.apply(s)
 	c := dialClient(t, r.address("front"))
 	if got := c.roundTrip(get("/")); got.body != "three" {
-		t.Errorf("answered with %q, want that of the chain for what has shown nothing", got.body)
+		t.Errorf("response %q, want that of the chain without criteria", got.body)
 	}
 }
 
-// TestSilentConnectionGetsIdleTimeout: and no longer, or until it is to
-// end.
+// TestSilentConnectionGetsIdleTimeout verifies that a silent connection closes at its idle timeout
+// or when the server drains.
 func TestSilentConnectionGetsIdleTimeout(t *testing.T) {
 	chains := []string{filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
-	t.Run("the idle time", func(t *testing.T) {
+	t.Run("idle timeout", func(t *testing.T) {
 		r := newRig(t)
 		s := chainSnapshot(t, "127.0.0.1:0", `"connection_idle_timeout": "50ms", `, chains...)
 		s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection.ContinueOnTimeout = time.Nanosecond, true
 		r.apply(s)
 		if c := dialClient(t, r.address("front")); !c.ended() {
-			t.Error("the connection goes on")
+			t.Error("the connection was not closed")
 		}
 		r.await(1, "weft_listener_connections_closed_total", "front", "idle_timeout")
 	})
-	t.Run("the end of the process", func(t *testing.T) {
+	t.Run("drain", func(t *testing.T) {
 		r := newRig(t)
 		s := chainSnapshot(t, "127.0.0.1:0", "", chains...)
 		s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection.ContinueOnTimeout = time.Minute, true
@@ -94,7 +95,7 @@ func TestSilentConnectionGetsIdleTimeout(t *testing.T) {
 		defer cancel()
 		r.server.Drain(ctx)
 		if ctx.Err() != nil || !c.ended() {
-			t.Error("a connection that has said nothing holds up the end")
+			t.Error("a silent connection delays Drain")
 		}
 	})
 }

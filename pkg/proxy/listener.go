@@ -29,7 +29,7 @@ func (s *Server) bindListener(ctx context.Context, e *compiledListener) (*liveLi
 		Network:        l.Network,
 		Address:        l.Address,
 		ReusePort:      l.ReusePort,
-		Mark:           uint32(l.Mark), //nolint:gosec // config has checked it
+		Mark:           uint32(l.Mark), //nolint:gosec // the configuration parser has checked the range
 		MaxConnections: l.MaxConnections,
 		AcceptRate:     network.AcceptRate(l.AcceptRate),
 		Limiter:        s.overload.ConnLimiter(),
@@ -43,16 +43,16 @@ func (s *Server) bindListener(ctx context.Context, e *compiledListener) (*liveLi
 	return &liveListener{ln: ln, counter: count, compiled: e}, nil
 }
 
-// checkBound warns about changes that a bound socket cannot take.
+// checkBound logs a warning about changes that cannot apply to a bound socket.
 func (s *Server) checkBound(old, next *config.Listener) {
 	if next.ReusePort != old.ReusePort || next.Mark != old.Mark {
 		s.o.Log.Warn("the change of reuseport or mark of a bound listener takes effect after a restart", "listener", next.Name)
 	}
 }
 
-// reconfigure applies a new entry to a listener and returns the previous pipelines. Open connections use
-// the new configuration. If engine options changed, they end after their next exchange. If their
-// filter chain was removed, they drain.
+// reconfigure applies a new entry to a listener and returns the previous pipelines. Open
+// connections use the new configuration. If engine options changed, they end after their next
+// exchange. If their filter chain was removed, they drain.
 func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)
@@ -95,7 +95,7 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before
 }
 
 // setHandlers makes new connections use next and ends those of changed filter chains after their
-// next exchange. same: all chains keep their handlers.
+// next exchange. If same is true, all chains keep their handlers.
 func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, same bool) {
 	chooses := next.selectsChain()
 	sameFront := chooses == old.selectsChain() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
@@ -127,8 +127,8 @@ func (s *Server) logListenerChanges(news []listenerChange) {
 	}
 }
 
-// connCounter counts the connections of a listener under its current name, which may change while they
-// are open. It implements network.ListenerCounter.
+// connCounter counts the connections of a listener under its current name, which may change while
+// they are open. It implements network.ListenerCounter.
 type connCounter struct {
 	mu      sync.Mutex
 	metrics *metrics.Listener // guarded by mu
@@ -163,7 +163,7 @@ func (c *connCounter) current() *metrics.Listener {
 	return c.metrics
 }
 
-// moveTo moves the open connections to another account and counts new ones there.
+// moveTo moves the open connections to the recorder account and counts new ones there.
 func (c *connCounter) moveTo(account *metrics.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,15 +196,16 @@ func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && sameDetection(pa, pb)
 }
 
-// sameExceptCertificates is sameEngine for chains whose TLS contexts only need to satisfy sameTLSSettings.
+// sameExceptCertificates is sameEngine for chains whose TLS contexts only need to satisfy
+// sameTLSSettings.
 func sameExceptCertificates(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	chain := *cb
 	chain.TLS = ca.TLS
 	return slices.EqualFunc(ca.TLS, cb.TLS, sameTLSSettings) && sameEngine(a, b, ca, &chain)
 }
 
-// sameTLSSettings reports whether a and b differ only in inline certificates, keys and authorities. These
-// rotate like files, and connections from before keep their handshake.
+// sameTLSSettings reports whether a and b differ only in inline certificates, keys and authorities.
+// These rotate like files, and connections from before keep their handshake.
 func sameTLSSettings(a, b *config.TLS) bool {
 	one, other := *a, *b
 	for _, p := range []struct{ of, and *config.PEM }{

@@ -14,7 +14,7 @@ type ListenerStatus struct {
 	Address     string `json:"address"` // as bound
 	Connections int    `json:"connections"`
 	Requests    int64  `json:"requests"`           // in flight
-	Draining    bool   `json:"draining,omitempty"` // it no longer accepts and ends with its connections
+	Draining    bool   `json:"draining,omitempty"` // it no longer accepts; open connections finish
 	Sessions    int    `json:"sessions,omitempty"` // of udp_proxy
 	// ChainStatus describes the only filter chain; otherwise Chains lists them.
 	ChainStatus

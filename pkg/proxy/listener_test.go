@@ -8,18 +8,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestSameEngineComparesEveryOption: a listener whose connections are to be served otherwise
-// gets new engines, whatever option it is that changed.
+// TestSameEngineComparesEveryOption verifies that a change of any option needs new engines, except
+// for the options in replaced.
 func TestSameEngineComparesEveryOption(t *testing.T) {
 	replaced := []string{
-		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // while it runs
-		"Listener.KeepAlive",                                                            // of connections to come
-		"Listener.Network", "Listener.Address", "Listener.Bind", "FilterChain.UDPProxy", // by another listener
-		"Listener.OriginalDst",                // of connections to come
-		"Listener.KeepRedirected",             // the same
-		"Listener.ReusePort", "Listener.Mark", // not at all, with a warning
-		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", "Proxy.CallerFields", "Proxy.ForwardedScheme", // under the engine
-		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "Listener.Inspection", "FilterChain.Name", "FilterChain.Match", // for connections to come
+		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // applied to the running listener
+		"Listener.KeepAlive",                                                            // used by new connections
+		"Listener.Network", "Listener.Address", "Listener.Bind", "FilterChain.UDPProxy", // a change creates another listener
+		"Listener.OriginalDst",                // used by new connections
+		"Listener.KeepRedirected",             // used by new connections
+		"Listener.ReusePort", "Listener.Mark", // not applied; the server logs a warning
+		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", "Proxy.CallerFields", "Proxy.ForwardedScheme", // used by the services behind the engine
+		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "Listener.Inspection", "FilterChain.Name", "FilterChain.Match", // used by new connections
 	}
 	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {
 		p := &config.Proxy{Downstream: []config.Protocol{config.Auto}}
@@ -42,14 +42,14 @@ func TestSameEngineComparesEveryOption(t *testing.T) {
 				}
 				change(t, name, v)
 				if same := sameEngine(before, after, before.FilterChains[0], after.FilterChains[0]); same != wanted {
-					t.Errorf("%s is another: sameEngine = %v, want %v", name, same, wanted)
+					t.Errorf("%s changed: sameEngine = %v, want %v", name, same, wanted)
 				}
 			}
 		}
 	}
 }
 
-// options is how many options there are in a field.
+// options returns the number of options in a field of type t.
 func options(t reflect.Type) int {
 	if t.Kind() == reflect.Struct {
 		return t.NumField()
@@ -57,7 +57,7 @@ func options(t reflect.Type) int {
 	return 1
 }
 
-// change makes v another value.
+// change gives v another value.
 func change(t *testing.T, name string, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
@@ -84,6 +84,6 @@ func change(t *testing.T, name string, v reflect.Value) {
 	case reflect.Slice:
 		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
 	default:
-		t.Fatalf("%s is a %s, which this test does not know", name, v.Kind())
+		t.Fatalf("%s is a %s, which change does not support", name, v.Kind())
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestNoClusterStatus over the wire: of a name that no
-// cluster has, and of a variable without a value.
+// TestNoClusterStatus verifies the response for an unknown cluster and for a cluster variable
+// without a value.
 func TestNoClusterStatus(t *testing.T) {
 	for _, test := range []struct{ status, want int }{{0, 404}, {503, 503}, {404, 404}, {500, 500}} {
 		s := setup{routes: `{"match": {"prefix": "/"}, "route": {"cluster_variable": "request_header_x-c", "retry_policy": {"retry_on": true, "num_retries": 3}}}`}
@@ -17,7 +17,7 @@ func TestNoClusterStatus(t *testing.T) {
 		r.apply(c)
 		for _, fields := range [][]string{nil, {"x-c: nope"}} {
 			if got := roundTrip(t, r.address("front"), get("/", append(fields, "")...)); got.StatusCode != test.want || got.body != protocol.NoCluster.Text()+"\n" {
-				t.Errorf("NoClusterStatus %d, fields %q: %d %q, want %d", test.status, fields, got.StatusCode, got.body, test.want)
+				t.Errorf("NoClusterStatus %d, headers %q: %d %q, want %d", test.status, fields, got.StatusCode, got.body, test.want)
 			}
 		}
 	}

@@ -28,8 +28,8 @@ var update = flag.Bool("update", false, "write the tables of docs/observability.
 
 const observabilityDoc = "../../docs/observability.md"
 
-// TestObservabilityDocHasEverything keeps the tables of docs/observability.md
-// in step with the code.
+// TestObservabilityDocHasEverything verifies that the tables of docs/observability.md match the
+// code.
 func TestObservabilityDocHasEverything(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {
@@ -58,8 +58,8 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 	}
 }
 
-// TestObservabilityDocNamesExist checks what stands outside the tables:
-// names of metrics, log formats.
+// TestObservabilityDocNamesExist verifies the metric names and access log formats outside the
+// tables.
 func TestObservabilityDocNamesExist(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 	}
 	for _, name := range regexp.MustCompile(`weft_[a-z0-9_]+`).FindAllString(string(page), -1) {
 		if name != "weft_" && !known[strings.TrimSuffix(name, "_bucket")] {
-			t.Errorf("there is no metric %s", name)
+			t.Errorf("metric %s does not exist", name)
 		}
 	}
 	logs := 0
@@ -83,7 +83,7 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 			} `json:"access_logs"`
 		}
 		if err := json.Unmarshal([]byte("{"+block[1]+"}"), &example); err != nil {
-			t.Errorf("%v in the example\n%s", err, block[1])
+			t.Errorf("%v in the example:\n%s", err, block[1])
 		}
 		for _, log := range example.Logs {
 			c := config.AccessLog{Path: filepath.Join(t.TempDir(), "access.log"), Format: log.Format}
@@ -100,12 +100,12 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 		}
 	}
 	if logs == 0 {
-		t.Error("no example of an access log was found")
+		t.Error("the page has no example of an access log")
 	}
 }
 
-// TestAccessLogLineHasTheColumns compares the example of a line in docs/observability.md with the
-// columns of the default format.
+// TestAccessLogLineHasTheColumns verifies that the example line in docs/observability.md matches
+// the columns of the default format.
 func TestAccessLogLineHasTheColumns(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {
@@ -113,7 +113,7 @@ func TestAccessLogLineHasTheColumns(t *testing.T) {
 	}
 	found := regexp.MustCompile("(?s)<!-- begin line -->\n```\n(.*?)\n```\n<!-- end line -->").FindSubmatch(page)
 	if found == nil {
-		t.Fatal("the page has no example of a line")
+		t.Fatal("the page has no example line")
 	}
 	values, columns := strings.Split(string(found[1]), " "), strings.Fields(accesslog.DefaultFormat)
 	if len(values) != len(columns) {
@@ -139,8 +139,7 @@ func TestAccessLogLineHasTheColumns(t *testing.T) {
 	}
 }
 
-// filled returns the page with text between the marks called name, indented as
-// they are.
+// filled returns the page with text between the markers called name, with their indentation.
 func filled(page []byte, name, text string) ([]byte, error) {
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 	before, rest, ok := bytes.Cut(page, []byte(begin))
@@ -163,7 +162,7 @@ func filled(page []byte, name, text string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// allMetrics describes what Weft and its filters export.
+// allMetrics returns the metrics that Weft and its filters export.
 func allMetrics() []metrics.Metric {
 	all := metrics.Metrics()
 	for _, f := range builtFilters() {
@@ -175,14 +174,15 @@ func allMetrics() []metrics.Metric {
 	return all
 }
 
-// TestMetricsOfFiltersAreNamedByThem: so that no two filters meet. Those of Istio are
-// what its dashboards ask for.
+// TestMetricsOfFiltersAreNamedByThem verifies that the metric names of a filter contain its name,
+// so that two filters never share one. The metrics of istio_stats have the names that Istio's
+// dashboards query.
 func TestMetricsOfFiltersAreNamedByThem(t *testing.T) {
 	for _, f := range builtFilters() {
 		for _, m := range f.Metrics {
 			ofIstio := f.Name == "istio_stats" && strings.HasPrefix(m.Name, "istio_")
 			if !ofIstio && !strings.HasPrefix(m.Name, "weft_filter_"+metricName(f.Name)+"_") || (m.Kind == metrics.KindCounter) != strings.HasSuffix(m.Name, "_total") {
-				t.Errorf("the filter %s counts %s, a %s", f.Name, m.Name, m.Kind)
+				t.Errorf("filter %s exports metric %s of kind %s", f.Name, m.Name, m.Kind)
 			}
 			if !strings.HasSuffix(m.Help, ".") {
 				t.Errorf("%s: %q is not a sentence", m.Name, m.Help)
@@ -191,7 +191,7 @@ func TestMetricsOfFiltersAreNamedByThem(t *testing.T) {
 	}
 }
 
-// metricName returns what a filter is called in metrics: flow_control is MOSN's
+// metricName returns the name of a filter in metric names: flow_control for MOSN's
 // flowControlFilter.
 func metricName(filter string) string {
 	var b strings.Builder
@@ -234,7 +234,7 @@ func boundList() string {
 	return strings.Join(all, ", ") + ".\n"
 }
 
-// columnTable lists the columns of the default line of an access log.
+// columnTable lists the columns of the default access log format.
 func columnTable() string {
 	docs := maps.Collect(variable.Names())
 	var b strings.Builder

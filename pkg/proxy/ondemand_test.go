@@ -10,7 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// onDemandSnapshot makes the table of a configuration one on demand, and empty if it is asleep.
+// onDemandSnapshot puts the route table of c on demand. If asleep, the table is empty and not
+// subscribed.
 func onDemandSnapshot(c *config.Snapshot, wait time.Duration, asleep bool) *config.Snapshot {
 	t := *c.Routes[0]
 	t.OnDemand = config.OnDemand{Wait: wait, Unsubscribed: asleep}
@@ -21,7 +22,8 @@ func onDemandSnapshot(c *config.Snapshot, wait time.Duration, asleep bool) *conf
 	return c
 }
 
-// TestFirstRequestsWaitForOnDemandTable, and the table is asked for once.
+// TestFirstRequestsWaitForOnDemandTable verifies that the first requests wait for the table and
+// that the server requests the table once.
 func TestFirstRequestsWaitForOnDemandTable(t *testing.T) {
 	r := newRig(t)
 	snapshot := setup{routes: directRoute("awake")}.snapshot
@@ -31,34 +33,34 @@ func TestFirstRequestsWaitForOnDemandTable(t *testing.T) {
 	for range 8 {
 		asking.Go(func() {
 			if got := roundTrip(t, address, get("/")); got.body != "awake" {
-				t.Errorf("answer %d %q, want awake", got.StatusCode, got.body)
+				t.Errorf("response %d %q, want awake", got.StatusCode, got.body)
 			}
 		})
 	}
 	d := r.server.OnDemandRoutes()
 	<-d.Requested()
 	if got := d.TakeRequested(); !slices.Equal(got, []string{"table"}) {
-		t.Errorf("asked for %v, want table", got)
+		t.Errorf("requested tables %v, want table", got)
 	}
 	r.apply(onDemandSnapshot(snapshot(t), time.Minute, false))
 	asking.Wait()
 	if !d.InUse("table") || d.InUse("table") {
-		t.Error("the table was used, and is not any more: want true and then false")
+		t.Error("InUse must return true after a request and then false")
 	}
 	open := dialClient(t, address)
 	open.roundTrip(get("/"))
 	if !d.InUse("table") {
-		t.Error("Used = false after a request")
+		t.Error("InUse = false after a request")
 	}
 
 	r.apply(onDemandSnapshot(snapshot(t), time.Minute, true))
 	var waits sync.WaitGroup
 	waits.Go(func() {
 		if got := open.roundTrip(get("/")); got.body != "again" {
-			t.Errorf("answer %d %q, want again", got.StatusCode, got.body)
+			t.Errorf("response %d %q, want again", got.StatusCode, got.body)
 		}
 	})
-	for asked := false; !asked; { // what was asked for before may be told of once more
+	for asked := false; !asked; { // an earlier request for the table may signal again
 		<-d.Requested()
 		asked = slices.Contains(d.TakeRequested(), "table")
 	}
@@ -73,13 +75,14 @@ func TestOnDemandTableTimeout(t *testing.T) {
 	address := r.address("front")
 	for range 2 {
 		if got := roundTrip(t, address, get("/")); got.StatusCode != 503 || !strings.Contains(got.body, "configuration not received in time") {
-			t.Errorf("answer %d %q, want 503: configuration not received in time", got.StatusCode, got.body)
+			t.Errorf("response %d %q, want 503: configuration not received in time", got.StatusCode, got.body)
 		}
 	}
 	r.await(2, "weft_listener_request_failures_total", "front", "not_supplied")
 }
 
-// TestDisconnectEndsTableWait.
+// TestDisconnectEndsTableWait verifies that a request stops waiting for its table when the client
+// disconnects.
 func TestDisconnectEndsTableWait(t *testing.T) {
 	r := newRig(t)
 	r.apply(onDemandSnapshot(setup{routes: directRoute("never")}.snapshot(t), time.Hour, true))
@@ -92,7 +95,8 @@ func TestDisconnectEndsTableWait(t *testing.T) {
 	r.await(1, "weft_listener_requests_total", "front")
 }
 
-// TestTableReplacementWakesWaiters.
+// TestTableReplacementWakesWaiters verifies that waiting requests use the new table when a
+// configuration replaces the on-demand table with one that is not on demand.
 func TestTableReplacementWakesWaiters(t *testing.T) {
 	r := newRig(t)
 	r.apply(onDemandSnapshot(setup{routes: directRoute("never")}.snapshot(t), time.Minute, true))
@@ -100,13 +104,13 @@ func TestTableReplacementWakesWaiters(t *testing.T) {
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		if got := roundTrip(t, address, get("/")); got.body != "other" {
-			t.Errorf("answer %d %q, want other", got.StatusCode, got.body)
+			t.Errorf("response %d %q, want other", got.StatusCode, got.body)
 		}
 	})
 	<-r.server.OnDemandRoutes().Requested()
 	r.apply(setup{routes: directRoute("other")}.snapshot(t))
 	asking.Wait()
 	if r.server.OnDemandRoutes().InUse("table") {
-		t.Error("the table is kept although it is not on demand")
+		t.Error("the on-demand state of the table remains although it is not on demand")
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// fakeSystem is a system of files that tests change while it is read.
+// fakeSystem is a file system that tests change while the server reads it.
 type fakeSystem struct {
 	mu    sync.Mutex
 	files map[string]string // guarded by mu
-	err   error             // guarded by mu; of opening anything; nil: none
+	err   error             // guarded by mu; error of every Open; nil: none
 }
 
-// Open is fs.FS's.
+// Open implements fs.FS.
 func (m *fakeSystem) Open(name string) (fs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,33 +46,33 @@ func (m *fakeSystem) set(name, text string) {
 	}
 }
 
-// fail has opening anything fail.
+// fail makes every Open return err.
 func (m *fakeSystem) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err = err
 }
 
-// setPressure sets the resident memory to a share of what these tests allow.
+// setPressure sets the resident memory to a fraction of machineMemory.
 func (m *fakeSystem) setPressure(share float64) {
 	m.set("proc/self/statm", fmt.Sprintf("1 %d\n", int(math.Ceil(share*machineMemory/float64(os.Getpagesize())))))
 }
 
 const machineMemory = 1 << 30
 
-// overloadConfig is the server's part of a configuration that watches memory each 10 ms and
-// has these actions.
+// overloadConfig returns a server member with an overload manager that monitors memory every 10 ms
+// and has these actions.
 func overloadConfig(actions string) string {
 	return fmt.Sprintf(`"overload_manager": {"refresh_interval": "10ms",
 		"resource_monitors": [{"name": "memory", "typed_config": {"max_memory_bytes": %d}}], "actions": [%s]}`, machineMemory, actions)
 }
 
-// actionConfig is an action at a pressure of 0.9.
+// actionConfig returns an action with a threshold of 0.9.
 func actionConfig(name string) string {
 	return `{"name": "` + name + `", "triggers": [{"name": "memory", "threshold": {"value": 0.9}}]}`
 }
 
-// newOverloadRig runs a proxy in front of an application, on a machine.
+// newOverloadRig runs a proxy in front of an origin, with a fake system.
 func newOverloadRig(t *testing.T, server string) (*rig, *fakeSystem, setup) {
 	t.Helper()
 	t.Parallel()
@@ -86,7 +86,7 @@ func newOverloadRig(t *testing.T, server string) (*rig, *fakeSystem, setup) {
 	return r, m, s
 }
 
-// awaitState waits until an action is in a state.
+// awaitState waits until an action has the state.
 func (r *rig) awaitState(name, state string) {
 	r.t.Helper()
 	got := ""
@@ -108,16 +108,16 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
 	c := dialClient(t, r.address("front"))
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Fatalf("before: %d", got.StatusCode)
+		t.Fatalf("before the pressure: status %d", got.StatusCode)
 	}
 	m.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
 	got := c.roundTrip(get("/"))
 	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" || got.body != "overloaded\n" {
-		t.Errorf("while memory is short: %d %v %q", got.StatusCode, got.Header, got.body)
+		t.Errorf("under pressure: status %d, headers %v, body %q", got.StatusCode, got.Header, got.body)
 	}
 	if got.Close {
-		t.Error("the connection was ended, which was not asked for")
+		t.Error("the connection was closed, but no action closes it")
 	}
 	r.await(1, "weft_listener_request_failures_total", "overloaded")
 	r.await(1, "weft_overload_action_done_total", "stop_accepting_requests")
@@ -128,14 +128,14 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 	m.setPressure(0.5)
 	r.awaitState("stop_accepting_requests", "inactive")
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Errorf("afterwards: %d", got.StatusCode)
+		t.Errorf("after the pressure: status %d", got.StatusCode)
 	}
 	status := r.server.Overload()
 	if a := status.Actions[0]; a.Done != 1 || a.Value != 0 || a.Since == nil || status.Monitors[0].Limit != machineMemory {
 		t.Errorf("status %+v", status)
 	}
 	if text := r.log.String(); strings.Count(text, "msg=overload ") != 1 {
-		t.Errorf("the log is\n%s", text)
+		t.Errorf("log:\n%s", text)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestFractionOfRequestsIsRejected(t *testing.T) {
 		}
 	}
 	if refused < 130 || refused > 270 { // seven standard deviations
-		t.Errorf("%d of 400 were refused, want half", refused)
+		t.Errorf("%d of 400 requests were rejected, want half", refused)
 	}
 }
 
@@ -160,12 +160,12 @@ func TestDisableKeepAliveClosesAfterResponse(t *testing.T) {
 	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("disable_http_keepalive")))
 	c := dialClient(t, r.address("front"))
 	if got := c.roundTrip(get("/")); got.Close {
-		t.Fatal("the connection was ended before")
+		t.Fatal("the connection was closed before the pressure")
 	}
 	m.setPressure(0.95)
 	r.awaitState("disable_http_keepalive", "saturated")
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 || !got.Close || !c.ended() {
-		t.Errorf("while memory is short: %d, close %v", got.StatusCode, got.Close)
+		t.Errorf("under pressure: status %d, Close %v", got.StatusCode, got.Close)
 	}
 	r.await(1, "weft_listener_connections_closed_total", "overload")
 	r.await(1, "weft_overload_action_done_total", "disable_http_keepalive")
@@ -180,14 +180,14 @@ func TestStopAcceptingQueuesConnections(t *testing.T) {
 	waiting := dialClient(t, r.address("front"))
 	waiting.send(get("/"))
 	if got := open.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Errorf("a connection that is open: %d", got.StatusCode)
+		t.Errorf("open connection: status %d", got.StatusCode)
 	}
 	if n := r.value("weft_listener_connections_accepted_total"); n != 1 {
-		t.Errorf("%v connections were accepted", n)
+		t.Errorf("%v connections were accepted, want 1", n)
 	}
 	m.setPressure(0.1)
 	if got := waiting.read(get("/")); got.StatusCode != 200 {
-		t.Errorf("the one that waited: %d", got.StatusCode)
+		t.Errorf("connection from the accept queue: status %d", got.StatusCode)
 	}
 	r.await(1, "weft_overload_action_done_total", "stop_accepting_connections")
 }
@@ -199,10 +199,10 @@ func TestNewConnectionsAreRejected(t *testing.T) {
 	m.setPressure(0.95)
 	r.awaitState("reject_incoming_connections", "saturated")
 	if !dialClient(t, r.address("front")).ended() {
-		t.Error("a new connection is served")
+		t.Error("a new connection was served")
 	}
 	if got := open.roundTrip(get("/")); got.StatusCode != 200 {
-		t.Errorf("a connection that is open: %d", got.StatusCode)
+		t.Errorf("open connection: status %d", got.StatusCode)
 	}
 	r.await(1, "weft_overload_action_done_total", "reject_incoming_connections")
 	r.await(1, "weft_listener_connections_refused_total")
@@ -214,14 +214,14 @@ func TestShrinkIdleClosesConnections(t *testing.T) {
 	c.roundTrip(get("/"))
 	m.setPressure(0.95)
 	if !c.ended() {
-		t.Error("the caller's connection goes on")
+		t.Error("the idle client connection was not closed")
 	}
 	r.await(1, "weft_listener_connections_closed_total", "overload")
 	r.await(1, "weft_cluster_connections_closed_total")
 	r.await(2, "weft_overload_action_done_total", "shrink_idle")
-	// Who comes now is served, and what is in use does not end.
+	// New clients are served, and active connections stay open.
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
-		t.Errorf("a new caller: %d", got.StatusCode)
+		t.Errorf("new client: status %d", got.StatusCode)
 	}
 }
 
@@ -232,13 +232,13 @@ func TestIdleTimeoutsAreReduced(t *testing.T) {
 	c.roundTrip(get("/"))
 	m.setPressure(0.95)
 	if !c.ended() { // its idle timeout is 90 s
-		t.Error("the caller's connection goes on")
+		t.Error("the idle client connection was not closed")
 	}
 	r.await(1, "weft_overload_action_done_total", "reduce_timeouts")
 }
 
-// TestReloadsWhileMemoryIsShort: the same configuration of an overload manager goes on,
-// another one takes over at once, and without one everything is as before.
+// TestReloadsWhileMemoryIsShort verifies that an unchanged overload manager keeps its state across
+// reloads, that a changed one acts immediately, and that all effects end without one.
 func TestReloadsWhileMemoryIsShort(t *testing.T) {
 	r, m, s := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
 	m.setPressure(0.95)
@@ -248,35 +248,35 @@ func TestReloadsWhileMemoryIsShort(t *testing.T) {
 	status := func(want int) {
 		t.Helper()
 		if got := c.roundTrip(get("/")); got.StatusCode != want {
-			t.Errorf("%d, want %d", got.StatusCode, want)
+			t.Errorf("status %d, want %d", got.StatusCode, want)
 		}
 	}
 	status(503)
-	s.clusters = cluster("app", origin(t, respondText("another"))) // something else changes
+	s.clusters = cluster("app", origin(t, respondText("another"))) // a change outside the overload manager
 	r.apply(s.snapshot(t))
 	status(503)
 	if again := r.server.Overload().Actions[0].Since; !again.Equal(*since) {
-		t.Errorf("it began again, at %v", again)
+		t.Errorf("the action started again at %v", again)
 	}
 	s.server = overloadConfig(actionConfig("disable_http_keepalive") + "," + actionConfig("stop_accepting_requests"))
 	r.apply(s.snapshot(t))
 	status(503)
 	if !c.ended() {
-		t.Error("the new action does not act")
+		t.Error("the new action had no effect")
 	}
 	s.server = ""
 	r.apply(s.snapshot(t))
 	c = dialClient(t, r.address("front"))
 	status(200)
 	if r.server.Overload() != nil {
-		t.Error("there is an overload manager yet")
+		t.Error("the overload manager still exists")
 	}
 	if n := r.value("weft_overload_action_value"); n != 0 {
-		t.Errorf("its metrics stay: %v", n)
+		t.Errorf("its metrics remain: %v", n)
 	}
 }
 
-// TestDrainWhileAcceptIsPaused: nobody waits for the door to open.
+// TestDrainWhileAcceptIsPaused verifies that Drain does not wait for accepting to resume.
 func TestDrainWhileAcceptIsPaused(t *testing.T) {
 	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_connections")))
 	m.setPressure(0.95)
@@ -286,10 +286,10 @@ func TestDrainWhileAcceptIsPaused(t *testing.T) {
 	defer cancel()
 	r.server.Drain(ctx)
 	if ctx.Err() != nil {
-		t.Error("the drain took all of its time")
+		t.Error("Drain took until its deadline")
 	}
 	if !waiting.ended() {
-		t.Error("a connection that was not accepted is open")
+		t.Error("a connection that was not accepted is still open")
 	}
 }
 
@@ -298,22 +298,23 @@ func TestUnreadableMonitorKeepsPressure(t *testing.T) {
 	m.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
 	m.set("proc/self/statm", "")
-	r.until(func() bool { return r.server.Overload().Monitors[0].Failing }, func() { t.Error("it is not said to fail") })
+	r.until(func() bool { return r.server.Overload().Monitors[0].Failing }, func() { t.Error("the status does not show the monitor as failing") })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
-		t.Errorf("%d, want 503", got.StatusCode)
+		t.Errorf("status %d, want 503", got.StatusCode)
 	}
 	r.until(func() bool { return r.value("weft_overload_monitor_failures_total", "memory") > 3 }, func() { t.Error("failures are not counted") })
 	if n := strings.Count(r.log.String(), "cannot be read"); n != 1 {
-		t.Errorf("%d lines say so, want 1", n)
+		t.Errorf("%d log lines report the monitor, want 1", n)
 	}
 	m.setPressure(0.1)
 	r.awaitState("stop_accepting_requests", "inactive")
 }
 
-// TestDescriptorExhaustionIsFullPressure: reading how many there are takes one.
+// TestDescriptorExhaustionIsFullPressure verifies that the monitor reports full pressure when no
+// descriptor is left to count the open ones.
 func TestDescriptorExhaustionIsFullPressure(t *testing.T) {
 	r, m, s := newOverloadRig(t, "")
-	m.set("proc/self/fd", "12345") // its size is how many there are
+	m.set("proc/self/fd", "12345") // the file size is the number of open descriptors
 	m.set("proc/self/limits", "Max open files 1024 4096 files\n")
 	s.server = `"overload_manager": {"refresh_interval": "10ms", "resource_monitors": [{"name": "file_descriptors"}], "actions": [
 		{"name": "stop_accepting_requests", "triggers": [{"name": "file_descriptors", "threshold": {"value": 0.9}}]}]}`
@@ -323,7 +324,7 @@ func TestDescriptorExhaustionIsFullPressure(t *testing.T) {
 		m.fail(short)
 		r.awaitState("stop_accepting_requests", "saturated")
 		if got := r.server.Overload().Monitors[0]; got.Pressure != 1 || got.Used != 1024 || got.Failing {
-			t.Errorf("%v: %+v, want all of 1024 used", short, got)
+			t.Errorf("%v: monitor %+v, want all 1024 used", short, got)
 		}
 		m.fail(nil)
 	}
@@ -335,14 +336,14 @@ func TestUnreadableMonitorIsRejected(t *testing.T) {
 	s.server = `"overload_manager": {"resource_monitors": [{"name": "cgroup_memory"}]}`
 	err := r.server.Apply(context.Background(), s.snapshot(t))
 	if err == nil || !strings.Contains(err.Error(), "cgroup_memory") {
-		t.Errorf("Apply = %v", err)
+		t.Errorf("Apply = %v, want an error that names the monitor", err)
 	}
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
-		t.Errorf("what ran does not: %d", got.StatusCode)
+		t.Errorf("the previous configuration does not serve: status %d", got.StatusCode)
 	}
 }
 
-// TestCPUMonitor goes through a control group of half a processor.
+// TestCPUMonitor verifies the CPU monitor in a control group with half a CPU.
 func TestCPUMonitor(t *testing.T) {
 	r, m, s := newOverloadRig(t, "")
 	m.set("proc/self/cgroup", "0::/\n")
@@ -354,14 +355,14 @@ func TestCPUMonitor(t *testing.T) {
 			{"name": "stop_accepting_requests", "triggers": [{"name": "cpu_utilization", "threshold": {"value": 0.02}}]}]}`
 	r.apply(s.snapshot(t))
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
-		t.Errorf("before: %d", got.StatusCode)
+		t.Errorf("before the pressure: status %d", got.StatusCode)
 	}
-	m.set("sys/fs/cgroup/cpu.stat", "usage_usec 3600000000\n") // an hour at once: as busy as can be
+	m.set("sys/fs/cgroup/cpu.stat", "usage_usec 3600000000\n") // an hour of CPU time since the last read: full pressure
 	r.until(func() bool {
 		m.set("sys/fs/cgroup/cpu.stat", fmt.Sprintf("usage_usec %d\n", time.Now().UnixMicro()))
 		return r.server.Overload().Actions[0].State == "saturated"
 	}, func() { t.Errorf("status %+v", r.server.Overload()) })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
-		t.Errorf("while processors are short: %d", got.StatusCode)
+		t.Errorf("under pressure: status %d", got.StatusCode)
 	}
 }

@@ -50,7 +50,7 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 	return p, nil
 }
 
-// buildListeners builds every entry. On an error the caller undoes p.
+// buildListeners builds every entry. On an error, the caller rolls p back.
 func (s *Server) buildListeners(p *plan, next *config.Snapshot) error {
 	b := newBuilder(s, next)
 	p.tables = b.tables
@@ -75,7 +75,7 @@ func (s *Server) buildListeners(p *plan, next *config.Snapshot) error {
 	return nil
 }
 
-// bindNew binds the new addresses. On an error the caller undoes p.
+// bindNew binds the new addresses. On an error, the caller rolls p back.
 func (s *Server) bindNew(ctx context.Context, p *plan) error {
 	for key, l := range p.configs {
 		if live := s.listeners[key]; live != nil {
@@ -95,7 +95,7 @@ func (s *Server) bindNew(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// rollback undoes a complete plan.
+// rollback releases everything that the plan has built or bound.
 func (p *plan) rollback() {
 	p.rollbackListeners()
 	p.datagrams.rollback()
@@ -131,7 +131,7 @@ func (s *Server) activate(ctx context.Context, p *plan) (before []*pipeline.Pipe
 		switch {
 		case live != nil:
 			before = append(before, live.reconfigure(s, e)...)
-			_ = s.setOriginalDst(live, e.config) // prepareOriginalDst has done what can fail
+			_ = s.setOriginalDst(live, e.config) // cannot fail after prepareOriginalDst
 		case made != nil:
 			e.activate()
 			s.listeners[key] = made
@@ -164,7 +164,7 @@ func (s *Server) serveListener(ctx context.Context, live *liveListener) {
 	})
 }
 
-// closeRecorder closes the record of a previous pipeline after its last exchange.
+// closeRecorder closes the recorder of a previous pipeline after its last exchange.
 func (s *Server) closeRecorder(before *pipeline.Pipeline) {
 	if before == nil {
 		return

@@ -30,10 +30,10 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// writeProxyHeader writes a PROXY protocol header to a new connection if h's cluster requires one. Its
-// errors are Faults: ConnectTimeout or ConnectFailure.
+// writeProxyHeader writes a PROXY protocol header to a new connection if h's cluster requires one.
+// Its errors are Faults: ConnectTimeout or ConnectFailure.
 func (on connOrigin) writeProxyHeader(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
-	var room [128]byte // a version 1 header is the longest
+	var room [128]byte // the maximum is a version 1 header
 	var header []byte
 	switch h.ProxyProtocol() {
 	case 1:

@@ -22,10 +22,10 @@ func TestProxyProtocolSetsClientAddress(t *testing.T) {
 	}.run(t)
 	c := dialClient(t, address)
 	c.send("PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n")
-	for range 2 { // the connection waits between them
+	for range 2 { // the connection is idle between the requests
 		c.roundTrip(get("/"))
 		if got := <-asked; got != "2001:db8::1" {
-			t.Errorf("X-Forwarded-For = %q, want the address of the header", got)
+			t.Errorf("X-Forwarded-For = %q, want the address in the PROXY header", got)
 		}
 	}
 }
@@ -54,9 +54,9 @@ func TestProxyProtocolChangeDrainsConnections(t *testing.T) {
 		before, after *config.ProxyProtocol
 		same          bool
 	}{
-		{"nothing", one(), one(), true},
-		{"there is one", nil, one(), false},
-		{"another", one(), &config.ProxyProtocol{Timeout: time.Second}, false},
+		{"unchanged", one(), one(), true},
+		{"added", nil, one(), false},
+		{"changed", one(), &config.ProxyProtocol{Timeout: time.Second}, false},
 	} {
 		a, b := with(test.before), with(test.after)
 		if got := sameEngine(a, b, a.FilterChains[0], b.FilterChains[0]); got != test.same {
@@ -65,7 +65,7 @@ func TestProxyProtocolChangeDrainsConnections(t *testing.T) {
 	}
 }
 
-// firstLineServer answers each connection with its first line.
+// firstLineServer responds to each connection with the first line that it receives.
 func firstLineServer(t *testing.T) (address string) {
 	t.Helper()
 	return serveEach(t, func(nc net.Conn) {
@@ -80,13 +80,13 @@ func TestProxyProtocolHeaderIsSentToHosts(t *testing.T) {
 		"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}]}],
 		"cluster_manager": {"clusters": [{"name": "app", "proxy_protocol": "V1", "hosts": [{"address": "`+firstLineServer(t)+`"}]}]}}`))
 	for name, test := range map[string]struct{ sent, want string }{
-		"whom the caller speaks for": {"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nx", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"},
-		"the caller itself":          {"PROXY UNKNOWN\r\nx", "PROXY TCP4 127.0.0.1 127.0.0.1 "},
+		"proxied address":       {"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nx", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"},
+		"direct remote address": {"PROXY UNKNOWN\r\nx", "PROXY TCP4 127.0.0.1 127.0.0.1 "},
 	} {
 		c := dialClient(t, r.address("front"))
 		c.send(test.sent)
 		if got, err := io.ReadAll(c); !strings.HasPrefix(string(got), test.want) || err != nil {
-			t.Errorf("%s: the host was sent %q, %v; want %q", name, got, err, test.want)
+			t.Errorf("%s: the host received %q, %v; want %q", name, got, err, test.want)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRetriesGoToOtherHosts uses a cluster of hosts that all answer 503: each is
-// tried once before any is tried again.
+// TestRetriesGoToOtherHosts verifies that retries use every host of a cluster once before any host
+// again. All hosts respond with 503.
 func TestRetriesGoToOtherHosts(t *testing.T) {
 	const hosts = 4
 	asked := make(chan string, 100)
@@ -32,15 +32,15 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 			first := slices.Clone(order[:hosts])
 			slices.Sort(first)
 			if len(slices.Compact(first)) != hosts {
-				t.Errorf("with %d retries the hosts were asked in the order %v: one was asked again while another was left", n, order)
+				t.Errorf("with %d retries the attempts went to hosts %v: one was used again before all were used", n, order)
 			}
 		}
 	}
 	r.await(5*3+5*5, "weft_cluster_retries_total")
 }
 
-// TestMaxRetriesLimitsCluster: max_retries of the circuit breaker holds for
-// what is in flight, so that one request after the other may retry.
+// TestMaxRetriesLimitsCluster verifies that max_retries of the circuit breaker limits concurrent
+// retries only, so consecutive requests may each retry.
 func TestMaxRetriesLimitsCluster(t *testing.T) {
 	asked := make(chan string, 100)
 	r, address := setup{
@@ -52,9 +52,9 @@ func TestMaxRetriesLimitsCluster(t *testing.T) {
 		roundTrip(t, address, get("/"))
 	}
 	if got := len(asked); got != 9 {
-		t.Errorf("the host was asked %d times, want 9", got)
+		t.Errorf("the host received %d attempts, want 9", got)
 	}
 	if got := r.server.Clusters().Describe()[0].Retries; got != 0 {
-		t.Errorf("%d retries are in flight", got)
+		t.Errorf("%d retries are in flight, want 0", got)
 	}
 }

@@ -50,7 +50,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// rig is a Server with the engine, filters and policies that exist.
+// rig is a Server with the engines, filters and policies of the tests.
 type rig struct {
 	t       testing.TB
 	server  *Server
@@ -58,7 +58,7 @@ type rig struct {
 	log     *logBuffer
 }
 
-// builtFilters are those of cmd/weft/registry.go.
+// builtFilters returns the stream filters of cmd/weft/registry.go.
 func builtFilters() []filter.StreamFilterFactory {
 	return []filter.StreamFilterFactory{
 		adaptiveconcurrency.Kind(), compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(), extauthz.Kind(),
@@ -68,19 +68,19 @@ func builtFilters() []filter.StreamFilterFactory {
 	}
 }
 
-// builtGates are those of cmd/weft/registry.go.
+// builtGates returns the connection filters of cmd/weft/registry.go.
 func builtGates() []filter.ConnectionFilterFactory {
 	return []filter.ConnectionFilterFactory{istiostats.Connections(), rbac.Connections()}
 }
 
-// newRig returns a server that runs nothing yet and is drained at the end of
-// the test. more are filters beside those that exist.
+// newRig returns a server without a configuration and drains it at the end of the test. more are
+// additional filters.
 func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 	t.Helper()
 	return newRigOn(t, nil, more...)
 }
 
-// newRigOn is newRig on a machine whose proc and sys are in system; nil: this machine.
+// newRigOn is newRig on a machine whose proc and sys are in system; nil means this machine.
 func newRigOn(t testing.TB, system fs.FS, more ...filter.StreamFilterFactory) *rig {
 	t.Helper()
 	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
@@ -117,7 +117,7 @@ func newRigOn(t testing.TB, system fs.FS, more ...filter.StreamFilterFactory) *r
 	return r
 }
 
-// apply makes c what runs, and ends the test if that fails.
+// apply makes c the active configuration and fails the test on an error.
 func (r *rig) apply(c *config.Snapshot) {
 	r.t.Helper()
 	if err := r.server.Apply(context.Background(), c); err != nil {
@@ -125,7 +125,7 @@ func (r *rig) apply(c *config.Snapshot) {
 	}
 }
 
-// address returns where the listener called name accepts.
+// address returns the address of the listener called name.
 func (r *rig) address(name string) string {
 	r.t.Helper()
 	for _, l := range r.server.Describe() {
@@ -133,18 +133,18 @@ func (r *rig) address(name string) string {
 			return l.Address
 		}
 	}
-	r.t.Fatalf("no listener %q accepts", name)
+	r.t.Fatalf("listener %q does not exist", name)
 	return ""
 }
 
-// value returns the sum of a metric's series that have the label values given; "" fits any.
+// value returns the sum of a metric's series that have the label values; "" matches any value.
 func (r *rig) value(name string, labels ...string) float64 {
 	r.t.Helper()
 	return metricstest.Value(r.t, r.metrics, name, labels...)
 }
 
-// await waits until value is want: an exchange is accounted for after the last
-// byte of its answer, which its caller may have read before.
+// await waits until value returns want. The server records an exchange after the last byte of its
+// response, which the client may have read before.
 func (r *rig) await(want float64, name string, labels ...string) {
 	r.t.Helper()
 	r.until(func() bool { return r.value(name, labels...) == want }, func() {
@@ -152,7 +152,7 @@ func (r *rig) await(want float64, name string, labels ...string) {
 	})
 }
 
-// until waits until done is true, and calls late if that takes too long.
+// until waits until done returns true, and calls late after a timeout.
 func (r *rig) until(done func() bool, late func()) {
 	r.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -166,7 +166,7 @@ func (r *rig) until(done func() bool, late func()) {
 	late()
 }
 
-// logBuffer keeps what is logged.
+// logBuffer is an io.Writer for a log. It is safe for concurrent use.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -184,7 +184,7 @@ func (l *logBuffer) String() string {
 	return l.text.String()
 }
 
-// kinds is what configuration may name.
+// kinds returns the capabilities for parsing test configurations.
 func kinds(more ...filter.StreamFilterFactory) configjson.Capabilities {
 	return configjson.Capabilities{
 		Protocols:         []config.Protocol{config.HTTP1},
@@ -196,7 +196,7 @@ func kinds(more ...filter.StreamFilterFactory) configjson.Capabilities {
 	}
 }
 
-// parse reads a configuration, and ends the test if anything is wrong with it.
+// parse parses a configuration and fails the test on any problem.
 func parse(t testing.TB, text string, more ...filter.StreamFilterFactory) *config.Snapshot {
 	t.Helper()
 	c, problems := configjson.Parse("test.json", []byte(text), kinds(more...), configjson.Options{})
@@ -206,16 +206,15 @@ func parse(t testing.TB, text string, more ...filter.StreamFilterFactory) *confi
 	return c
 }
 
-// setup is a configuration out of parts of config.json. The zero value of a
-// part leaves it out.
+// setup builds a configuration from parts of config.json. The zero value of a part omits it.
 type setup struct {
-	listener string // more of the listener "front": `"idle_timeout": "1s"`
-	proxy    string // more of its proxy filter
-	filters  string // elements of its stream_filters
+	listener string // more members of the listener "front": `"idle_timeout": "1s"`
+	proxy    string // more members of its proxy filter
+	filters  string // elements of stream_filters
 	routes   string // elements of the only virtual host's routers
 	clusters string // elements of the clusters
-	address  string // of the listener; "": any port on loopback
-	server   string // more of the server
+	address  string // listener address; "": any loopback port
+	server   string // more members of the server
 }
 
 // snapshot returns the configuration.
@@ -240,12 +239,12 @@ func member(text string) string {
 	return text + ", "
 }
 
-// to is a route of everything to a cluster.
+// to returns a catch-all route to a cluster.
 func to(cluster string) string {
 	return `{"name": "to-` + cluster + `", "match": {"prefix": "/"}, "route": {"cluster_name": "` + cluster + `"}}`
 }
 
-// cluster is one with the hosts given.
+// cluster returns a cluster with these hosts.
 func cluster(name string, hosts ...string) string {
 	list := make([]string, len(hosts))
 	for i, h := range hosts {
@@ -254,7 +253,7 @@ func cluster(name string, hosts ...string) string {
 	return `{"name": "` + name + `", "lb_type": "LB_ROUNDROBIN", "hosts": [` + strings.Join(list, ", ") + `]}`
 }
 
-// run applies s on a new rig and returns the listener's address with it.
+// run applies s on a new rig and returns the rig and the listener's address.
 func (s setup) run(t testing.TB, more ...filter.StreamFilterFactory) (*rig, string) {
 	t.Helper()
 	r := newRig(t, more...)
@@ -262,7 +261,7 @@ func (s setup) run(t testing.TB, more ...filter.StreamFilterFactory) (*rig, stri
 	return r, r.address("front")
 }
 
-// origin answers requests by a function, over HTTP/1.1 that is not ours.
+// origin serves requests with a net/http server and returns its address.
 func origin(t testing.TB, answer http.HandlerFunc) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -272,7 +271,7 @@ func origin(t testing.TB, answer http.HandlerFunc) (address string) {
 	return serveAt(t, ln, &http.Server{Handler: answer, ReadHeaderTimeout: time.Minute})
 }
 
-// serveAt has s serve ln until the end of the test.
+// serveAt makes s serve ln until the end of the test.
 func serveAt(t testing.TB, ln net.Listener, s *http.Server) (address string) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -287,12 +286,12 @@ func serveAt(t testing.TB, ln net.Listener, s *http.Server) (address string) {
 	return ln.Addr().String()
 }
 
-// respondText answers with a text.
+// respondText returns a handler that responds with a text.
 func respondText(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
-// testClient is a connection to a listener.
+// testClient is a client connection to a listener.
 type testClient struct {
 	*net.TCPConn
 	t testing.TB
@@ -310,13 +309,13 @@ func dialClient(t testing.TB, address string) *testClient {
 	return &testClient{nc.(*net.TCPConn), t, bufio.NewReader(nc)}
 }
 
-// testResponse is what a caller got, read whole.
+// testResponse is a response that was read to its end.
 type testResponse struct {
 	*http.Response
 	body string
 }
 
-// roundTrip sends a request and reads its answer.
+// roundTrip sends a request and reads the response.
 func (c *testClient) roundTrip(head string) testResponse {
 	c.t.Helper()
 	c.send(head)
@@ -330,17 +329,17 @@ func (c *testClient) send(text string) {
 	}
 }
 
-// read reads the answer to a request that began with head.
+// read reads the response to a request that starts with head.
 func (c *testClient) read(head string) testResponse {
 	c.t.Helper()
 	method, _, _ := strings.Cut(head, " ")
 	response, err := http.ReadResponse(c.r, &http.Request{Method: method})
 	if err != nil {
-		c.t.Fatalf("reading the answer: %v", err)
+		c.t.Fatalf("reading the response: %v", err)
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		c.t.Fatalf("reading the content: %v", err)
+		c.t.Fatalf("reading the body: %v", err)
 	}
 	return testResponse{response, string(body)}
 }
@@ -351,12 +350,12 @@ func (c *testClient) ended() bool {
 	return err != nil
 }
 
-// get is a request for a path.
+// get returns a request for a path.
 func get(path string, fields ...string) string {
 	return "GET " + path + " HTTP/1.1\r\nHost: shop.test\r\n" + strings.Join(append(fields, ""), "\r\n") + "\r\n"
 }
 
-// roundTrip is caller.roundTrip over a connection of its own.
+// roundTrip is testClient.roundTrip on a new connection.
 func roundTrip(t testing.TB, address, head string) testResponse {
 	t.Helper()
 	c := dialClient(t, address)
@@ -364,7 +363,7 @@ func roundTrip(t testing.TB, address, head string) testResponse {
 	return c.roundTrip(head)
 }
 
-// failing answers 503 and says who was asked.
+// failing returns a handler that responds with 503 and sends its name to asked.
 func failing(name string, asked chan<- string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		asked <- name

@@ -19,7 +19,7 @@ func TestRouteDisablesFilter(t *testing.T) {
 	for path, want := range map[string]int{"/open": 200, "/": 403} {
 		c := dialClient(t, r.address("front"))
 		if got := c.roundTrip(get(path)); got.StatusCode != want {
-			t.Errorf("%s: %d, want %d", path, got.StatusCode, want)
+			t.Errorf("%s: status %d, want %d", path, got.StatusCode, want)
 		}
 	}
 }

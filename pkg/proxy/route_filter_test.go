@@ -14,9 +14,9 @@ func TestRouteEnablesFilter(t *testing.T) {
 	}{
 		{"on", func(*config.Filter) {}, map[string]int{"/plain": 403, "/off": 200, "/on": 403, "/own": 200}},
 		{"off", func(f *config.Filter) { f.Disabled = true }, map[string]int{"/plain": 200, "/off": 200, "/on": 403, "/own": 200}},
-		{"without settings", func(f *config.Filter) { f.Config = config.FilterConfigMissing{} }, map[string]int{"/plain": 500, "/off": 500, "/on": 500, "/own": 500, "/none": 500}},
+		{"settings missing", func(f *config.Filter) { f.Config = config.FilterConfigMissing{} }, map[string]int{"/plain": 500, "/off": 500, "/on": 500, "/own": 500, "/none": 500}},
 		{
-			"off, without settings", func(f *config.Filter) { f.Config, f.Disabled = config.FilterConfigMissing{}, true },
+			"off, settings missing", func(f *config.Filter) { f.Config, f.Disabled = config.FilterConfigMissing{}, true },
 			map[string]int{"/plain": 200, "/off": 200, "/on": 500, "/own": 500, "/none": 404},
 		},
 	} {
@@ -39,7 +39,7 @@ func TestRouteEnablesFilter(t *testing.T) {
 			for path, want := range test.want {
 				c := dialClient(t, r.address("front"))
 				if got := c.roundTrip(get(path)); got.StatusCode != want {
-					t.Errorf("%s: %d, want %d", path, got.StatusCode, want)
+					t.Errorf("%s: status %d, want %d", path, got.StatusCode, want)
 				}
 			}
 		})

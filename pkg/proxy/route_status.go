@@ -67,7 +67,7 @@ type MatchStatus struct {
 	Percent    *float64 `json:"percent,omitempty"`     // of the requests, chosen at random
 }
 
-// ValueStatus is a condition on a header field, variable or query parameter.
+// ValueStatus is a condition on a header, variable or query parameter.
 type ValueStatus struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`

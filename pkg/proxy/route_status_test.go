@@ -142,21 +142,21 @@ func TestDescribeRoutes(t *testing.T) {
   }
 ]`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("DescribeRoutes (-want +got):\n%s", diff)
 	}
 	if all := r.server.DescribeRoutes(""); len(all) != 2 || all[1].Name != "unused" || len(all[1].Listeners) != 0 {
-		t.Errorf("all tables: %v", all)
+		t.Errorf("status of all tables: %v", all)
 	}
 	if none := r.server.DescribeRoutes("other"); len(none) != 0 {
-		t.Errorf("a table that is not there: %v", none)
+		t.Errorf("status of an unknown table: %v", none)
 	}
 	if before := newRig(t).server.DescribeRoutes(""); len(before) != 0 {
-		t.Errorf("before a configuration: %v", before)
+		t.Errorf("status before the first configuration: %v", before)
 	}
 }
 
-// TestDescribeRoutesOfOneTableIsCheap: what 50,000 routes of another table cost
-// nobody asked for.
+// TestDescribeRoutesOfOneTableIsCheap verifies that the cost of DescribeRoutes for one table does
+// not depend on 50,000 routes of another table.
 func TestDescribeRoutesOfOneTableIsCheap(t *testing.T) {
 	var many strings.Builder
 	for i := range 50_000 {

@@ -15,11 +15,11 @@ func TestARequestWithoutARouteIsAnswered404(t *testing.T) {
 	r, address := setup{routes: `{"match": {"prefix": "/shop"}, "direct_response": {"status": 200}}`}.run(t)
 	got := roundTrip(t, address, get("/secret-path", "Cookie: secret-cookie"))
 	if got.StatusCode != 404 || got.body != "no route matched\n" {
-		t.Errorf("%d %q, want 404 %q", got.StatusCode, got.body, "no route matched\n")
+		t.Errorf("response %d %q, want 404 %q", got.StatusCode, got.body, "no route matched\n")
 	}
 	for name, values := range got.Header {
 		if strings.Contains(strings.Join(values, ""), "secret") {
-			t.Errorf("the answer has %s: %v", name, values)
+			t.Errorf("the response has %s: %v", name, values)
 		}
 	}
 	r.await(1, "weft_listener_request_failures_total", protocol.ReasonNoRoute.String())
@@ -61,15 +61,15 @@ func TestARouteChoosesItsCluster(t *testing.T) {
 		{"/all", "A: b", 200, "two"},
 	} {
 		if got := c.roundTrip(get(test.path, test.field)); got.StatusCode != test.status || got.body != test.want {
-			t.Errorf("%s with %s: %d %q, want %d %q", test.path, test.field, got.StatusCode, got.body, test.status, test.want)
+			t.Errorf("%s with %s: response %d %q, want %d %q", test.path, test.field, got.StatusCode, got.body, test.status, test.want)
 		}
 	}
 	shares := map[string]int{}
 	for range 200 {
 		shares[c.roundTrip(get("/half")).body]++
 	}
-	if shares["one"] < 50 || shares["two"] < 50 || len(shares) != 2 { // seven deviations either way
-		t.Errorf("of two clusters with equal weights: %v", shares)
+	if shares["one"] < 50 || shares["two"] < 50 || len(shares) != 2 { // seven standard deviations
+		t.Errorf("requests per cluster with equal weights: %v", shares)
 	}
 }
 
@@ -80,11 +80,11 @@ func TestAutoHostRewrite(t *testing.T) {
 		clusters: `{"name": "app", "hosts": [{"address": "` + app + `", "hostname": "app.internal"}]}`,
 	}.run(t)
 	if got := roundTrip(t, address, get("/")); got.body != "app.internal" {
-		t.Errorf("the upstream was asked for %q", got.body)
+		t.Errorf("the upstream received the authority %q", got.body)
 	}
 }
 
-// mark is a filter that leaves its name in requests and answers.
+// mark is the configuration of a filter that adds its name to requests and responses.
 type mark struct {
 	Name string `key:"name" doc:"What it leaves." example:"\"a\""`
 	Path string `key:"path" doc:"Where the request is to go." example:"\"/\""`
@@ -117,8 +117,9 @@ func marks(name string, stage filter.Stage) filter.StreamFilterFactory {
 	}
 }
 
-// TestServicesAreComposedInOrder: filters before the router, the route's
-// rewrites, filters of the route in the order of the listener; and back.
+// TestServicesAreComposedInOrder verifies the order of services on the request path: filters before
+// the router, rewrites of the route, and filters of the route in the order of the listener.
+// Responses take the reverse path.
 func TestServicesAreComposedInOrder(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("X-Mark", "app")
@@ -142,10 +143,10 @@ func TestServicesAreComposedInOrder(t *testing.T) {
 	}.run(t, kinds...)
 	got := roundTrip(t, address, get("/asked"))
 	if want := "2@/asked@ 4@/changed@ route 1@/rewritten@app own@/rewritten@app"; got.body != want {
-		t.Errorf("on the way there: %q, want %q", got.body, want)
+		t.Errorf("request path: %q, want %q", got.body, want)
 	}
 	if got, want := strings.Join(got.Header["X-Mark"], " "), "app own 1 route 4 2"; got != want {
-		t.Errorf("on the way back: %q, want %q", got, want)
+		t.Errorf("response path: %q, want %q", got, want)
 	}
 }
 
@@ -155,10 +156,10 @@ func TestRouteFiltersRunOnlyOnMatch(t *testing.T) {
 		routes:  `{"match": {"prefix": "/direct"}, "direct_response": {"status": 200}}`,
 	}.run(t, marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute))
 	if got := strings.Join(roundTrip(t, address, get("/direct")).Header["X-Mark"], " "); got != "after before" {
-		t.Errorf("an answer of the route's own has %q", got)
+		t.Errorf("a local reply of the route has X-Mark %q", got)
 	}
 	if got := roundTrip(t, address, get("/nowhere")); got.StatusCode != 404 || len(got.Header["X-Mark"]) != 0 {
-		t.Errorf("without a route: %d %v", got.StatusCode, got.Header["X-Mark"])
+		t.Errorf("without a route: status %d, X-Mark %v", got.StatusCode, got.Header["X-Mark"])
 	}
 }
 
@@ -175,7 +176,7 @@ func TestAFilterThatCannotBeBuiltIsNamed(t *testing.T) {
 			t.Errorf("Apply = %v, want %s", err, name)
 		}
 		if got := r.server.Running(); got != nil {
-			t.Error("it runs all the same")
+			t.Error("the rejected configuration is active")
 		}
 	}
 }

@@ -1,6 +1,5 @@
 // Package proxy runs successive configurations in one process. Its Server compiles a configuration
-// into listeners, filter chains and routes, makes it active, and drains what was replaced or
-// removed:
+// into listeners, filter chains and routes, makes it active, and drains replaced and removed parts:
 //
 //	apply*.go             Apply: prepare, swap, retire; changes of some clusters or routes
 //	plan.go               a configuration that is built and bound; activating it
@@ -12,9 +11,9 @@
 //	upstream_*.go         connections to hosts; tcp_forwarder.go relays bytes to them
 //	*_status.go           for the admin port
 //
-// It composes what its subpackages contain:
+// It composes its subpackages:
 //
-//	service        what an exchange passes between its engine and its cluster
+//	service        services between the engine and the cluster of an exchange
 //	pipeline       serves and records the exchanges of a filter chain, across configurations
 //	accesslog      writes access logs
 //	overload       protects the process when a resource is nearly used up
@@ -41,7 +40,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Options are what a Server needs from the rest of the process. Immutable.
+// Options are the dependencies of a Server. Immutable.
 type Options struct {
 	Protocols         []stream.Protocol
 	StreamFilters     []filter.StreamFilterFactory
@@ -59,8 +58,8 @@ type Options struct {
 	System fs.FS
 }
 
-// Server runs successive configurations. A request keeps the configuration that it has loaded to
-// its end; the next request uses the new one.
+// Server runs successive configurations. A request uses the configuration that is active when it
+// starts; the next request uses the new one.
 type Server struct {
 	o                Options // immutable
 	clusters         *upstream.Set
@@ -75,11 +74,11 @@ type Server struct {
 	running          atomic.Pointer[config.Snapshot]
 	draining         atomic.Bool
 	tasks            sync.WaitGroup     // drains of removed listeners, accept loops, background work of filters
-	backgroundCtx    context.Context    //nolint:containedctx // of what filters do beside: the server's own, which Drain ends
-	cancelBackground context.CancelFunc // of backgroundCtx
-	failed           chan error         // an accept loop ended
+	backgroundCtx    context.Context    //nolint:containedctx // context of background tasks of filters; Drain cancels it
+	cancelBackground context.CancelFunc // cancels backgroundCtx
+	failed           chan error         // receives the error of an accept loop that ended
 
-	applyCtx    context.Context //nolint:containedctx // of Apply: it waits for nothing once this has ended
+	applyCtx    context.Context //nolint:containedctx // Apply stops waiting when it ends
 	cancelApply context.CancelFunc
 
 	applying      sync.Mutex            // serializes Apply and Drain
@@ -124,11 +123,11 @@ func NewServer(o Options) *Server {
 // Its clusters are those of the last Apply; Clusters includes the changes of ApplyClusters.
 func (s *Server) Running() *config.Snapshot { return s.running.Load() }
 
-// OnDemandRoutes returns the demand for the server's route tables.
+// OnDemandRoutes returns the requests for on-demand route tables.
 func (s *Server) OnDemandRoutes() pipeline.OnDemandRoutes { return s.onDemand.Requests() }
 
-// Clusters returns the upstream side.
+// Clusters returns the active clusters.
 func (s *Server) Clusters() *upstream.Set { return s.clusters }
 
-// Failed delivers the error of a listener that stopped accepting for good.
+// Failed returns a channel that receives the error of a listener that stopped accepting.
 func (s *Server) Failed() <-chan error { return s.failed }

@@ -8,15 +8,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// session is what the observers of a filter chain see of a forwarded connection. The goroutine that
-// relays it owns it.
+// session is a forwarded connection as the observers of a filter chain see it. The goroutine that
+// relays the connection owns it.
 type session struct {
 	filter.Session
-	cluster    *upstream.Cluster // nil: there is none
+	cluster    *upstream.Cluster // nil: unknown
 	downstream *network.Conn
 	observers  []filter.SessionObserver
-	notified   int      // how many watchers were notified of the beginning
-	onEnd      []func() // notify those watchers of the end
+	notified   int      // number of observers that were notified of the begin
+	onEnd      []func() // notify those observers of the end
 }
 
 // begin notifies the observers of a session that has a connected host.
@@ -28,7 +28,7 @@ func (s *session) begin(h *upstream.Host, conn *network.Conn) {
 	s.notifyBegin()
 }
 
-// end notifies the watchers of the end, and of the beginning, too, if err prevented it.
+// end notifies the observers of the end, and first of the begin if err prevented it.
 func (s *session) end(err error) {
 	defer s.notifyEnd()
 	if s.notified < len(s.observers) {
@@ -37,7 +37,7 @@ func (s *session) end(err error) {
 	}
 }
 
-// notifyEnd notifies the watchers of the end. If one panics, the others are still notified.
+// notifyEnd notifies the observers of the end. If one panics, the others are still notified.
 func (s *session) notifyEnd() {
 	if len(s.onEnd) == 0 {
 		return
@@ -55,7 +55,7 @@ func (s *session) notifyBegin() {
 	}
 	for s.notified < len(s.observers) {
 		w := s.observers[s.notified]
-		s.notified++ // w may panic
+		s.notified++ // before the call, because w may panic
 		s.onEnd = append(s.onEnd, w(&s.Session))
 	}
 }

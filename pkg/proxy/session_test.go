@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// echoServer answers each connection with what it sends.
+// echoServer echoes what it receives on each connection.
 func echoServer(t *testing.T) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func echoServer(t *testing.T) (address string) {
 			if err != nil {
 				return
 			}
-			go func() { // ends with the connection, which has a deadline
+			go func() { // ends at the deadline of the connection
 				defer func() { _ = c.Close() }()
 				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				_, _ = io.Copy(c, c)
@@ -42,8 +42,8 @@ func echoServer(t *testing.T) (address string) {
 	return ln.Addr().String()
 }
 
-// tcpProxyConfig is a configuration whose listener carries bytes behind a filter that counts
-// connections as Istio does.
+// tcpProxyConfig returns a configuration whose listener relays bytes after an istio_stats filter,
+// which counts connections.
 func tcpProxyConfig(every, clusters string) string {
 	return `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0", "filter_chains": [{"filters": [
 		{"type": "istio_stats", "config": {"reporter": "source", "tcp_reporting_duration": "` + every + `", "workload": {"name": "web-v1"}}},
@@ -75,12 +75,12 @@ func TestIstioStatsCountSessions(t *testing.T) {
 	c.send("!")
 	_ = c.CloseWrite()
 	if rest, err := io.ReadAll(c); string(rest) != "!" || err != nil {
-		t.Errorf("read %q, %v at the end", rest, err)
+		t.Errorf("read %q, %v after the half-close", rest, err)
 	}
 	r.await(1, closed)
 	for _, name := range []string{sent, received} {
 		if n := r.value(name, "web-v1", "tcp", "-", "source"); n != 9 {
-			t.Errorf("%s is %v at the end, want 9", name, n)
+			t.Errorf("%s = %v at the end, want 9", name, n)
 		}
 	}
 }
@@ -91,19 +91,20 @@ func TestIstioStatsCountFailedSessions(t *testing.T) {
 			r := newRig(t)
 			r.apply(parse(t, tcpProxyConfig("5s", clusters)))
 			if !dialClient(t, r.address("front")).ended() {
-				t.Error("the connection was carried")
+				t.Error("the connection was not closed")
 			}
 			for _, name := range []string{opened, closed} {
 				r.await(1, name, flag)
 			}
 			if n := r.value(sent) + r.value(received); n != 0 {
-				t.Errorf("%v bytes are counted", n)
+				t.Errorf("%v bytes were counted, want 0", n)
 			}
 		})
 	}
 }
 
-// A connection that goes on behind a reload is counted as it began.
+// TestIstioStatsCountSessionsAcrossReload verifies that an open connection keeps its labels after a
+// reload.
 func TestIstioStatsCountSessionsAcrossReload(t *testing.T) {
 	r := newRig(t)
 	app := echoServer(t)
@@ -121,13 +122,13 @@ func TestIstioStatsCountSessionsAcrossReload(t *testing.T) {
 	r.await(1, closed, "web-v1")
 	for name, want := range map[string]float64{opened: 1, sent: 9, received: 9} {
 		if n := r.value(name); n != want {
-			t.Errorf("%s is %v, want %v", name, n, want)
+			t.Errorf("%s = %v, want %v", name, n, want)
 		}
 	}
 }
 
-// forwardWith forwards a connection to an echo server with observers and use, which is expected to
-// panic or to have a panicking observer. Afterwards the host has nothing in flight.
+// forwardWith forwards a connection to an echo server with observers and use, one of which must
+// panic. It verifies that nothing is in flight afterwards.
 func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*network.Conn, *network.RelayCounters) error) {
 	t.Helper()
 	r := newRig(t)
@@ -143,32 +144,33 @@ func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*net
 		_ = c.Forward(t.Context(), caller, "app", 3, use)
 	}()
 	if protocol.PanicIn(err) == nil {
-		t.Errorf("Forward ended with %v, want the panic", err)
+		t.Errorf("Forward returned %v, want the panic", err)
 	}
 	if n := r.server.clusters.Find("app").InFlight(); n != 0 {
-		t.Errorf("%d are in flight", n)
+		t.Errorf("%d connections are in flight, want 0", n)
 	}
 	r.await(0, "weft_cluster_connections_active")
 }
 
-// A handler that panics ends its session, once, and leaves nothing counted.
+// TestSessionObserversSeeEndDespitePanic verifies that a panic of the handler ends the session once
+// and leaves nothing in flight.
 func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 	began, ended := 0, 0
 	observer := func(s *filter.Session) func() {
 		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
-			t.Errorf("it began with %v, %v, %v", s.Host, s.Cluster, s.Reason)
+			t.Errorf("session began with host %v, cluster %v, reason %v", s.Host, s.Cluster, s.Reason)
 		}
 		return func() { ended++ }
 	}
 	forwardWith(t, []filter.SessionObserver{observer}, func(*network.Conn, *network.RelayCounters) error { panic("a defect of a handler") })
 	if began != 1 || ended != 1 {
-		t.Errorf("watchers were told of %d beginnings and %d ends, want one each", began, ended)
+		t.Errorf("the observer got %d begin calls and %d end calls, want one each", began, ended)
 	}
 }
 
-// TestSessionObserverPanicEndsItsSession has the second of three watchers panic, at the
-// beginning or at the end of a connection that is carried. The others hear of one beginning
-// and one end.
+// TestSessionObserverPanicEndsItsSession verifies that each observer gets at most one begin and one
+// end call when the second of three observers panics in one of them. Every observer whose begin
+// call returned gets the end call.
 func TestSessionObserverPanicEndsItsSession(t *testing.T) {
 	for atEnd, want := range map[bool]string{false: "[be b be]", true: "[be be be]"} {
 		var told [3]string
@@ -189,7 +191,7 @@ func TestSessionObserverPanicEndsItsSession(t *testing.T) {
 		forwardWith(t, []filter.SessionObserver{watcher(0, false), watcher(1, true), watcher(2, false)},
 			func(*network.Conn, *network.RelayCounters) error { return nil })
 		if got := fmt.Sprint(told); got != want {
-			t.Errorf("watchers have heard %s, want %s", got, want)
+			t.Errorf("calls of the observers: %s, want %s", got, want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluste
 			return nil, err
 		}
 		return func() error {
-			defer conn.Close() //nolint:errcheck // everything was sent, or cannot be
+			defer conn.Close() //nolint:errcheck // all bytes were sent or the connection has failed
 			s.begin(h, conn)
 			return use(conn, &s.Traffic)
 		}, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestHostsUseTheirTLSContext: each is believed by another authority, one
-// whatever its name, and one is spoken to in plaintext.
+// TestHostsUseTheirTLSContext verifies that hosts of one cluster use different authorities, skip
+// the hostname check, or use plaintext.
 func TestHostsUseTheirTLSContext(t *testing.T) {
 	first, second := testpki.New(t), testpki.New(t)
 	a := secureOrigin(t, first.Issue(testpki.Spec{}).TLS, "a")
@@ -32,10 +32,10 @@ func TestHostsUseTheirTLSContext(t *testing.T) {
 		seen[got.body]++
 	}
 	if len(seen) != 3 {
-		t.Errorf("answers came from %v, want them from all three", seen)
+		t.Errorf("responses came from %v, want all three hosts", seen)
 	}
 
-	// Without the word that any name will do, the second host is nobody to believe.
+	// Without SkipHostnameCheck, the certificate of the second host does not match.
 	again := *app
 	again.Hosts = again.Hosts[1:2]
 	again.AlternateTLS = []*config.TLS{{TrustedCA: config.PEM{Text: string(second.PEM)}}}
@@ -43,6 +43,6 @@ func TestHostsUseTheirTLSContext(t *testing.T) {
 	changed.Clusters = []*config.Cluster{&again}
 	r.apply(&changed)
 	if got := roundTrip(t, s.address, get("/")); got.StatusCode != 502 {
-		t.Errorf("a host of another name answers %d %q, want that it is not believed", got.StatusCode, got.body)
+		t.Errorf("host with another name: response %d %q, want 502", got.StatusCode, got.body)
 	}
 }

@@ -16,14 +16,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// sniServer is a server of several names at one address, each with its own certificate. It
-// refuses requests that came over the connection of another name.
+// sniServer is a server with several names at one address, each with its own certificate. It
+// rejects requests that arrive on a connection for another name.
 type sniServer struct {
 	mu    sync.Mutex
-	conns map[string]map[string]bool // guarded by mu; connections by name: "" of none
+	conns map[string]map[string]bool // guarded by mu; remote addresses by server name; "": no SNI
 }
 
-// open starts the server, which proves to be who is asked for, and "" if nobody is.
+// open starts the server. certificates has the certificate of each server name; "" is for clients
+// without SNI.
 func (d *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Certificate) (address string) {
 	t.Helper()
 	d.conns = map[string]map[string]bool{}
@@ -41,7 +42,7 @@ func (d *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Cert
 			if c, ok := certificates[hello.ServerName]; ok {
 				return &c, nil
 			}
-			return nil, fmt.Errorf("nobody is called %q here", hello.ServerName)
+			return nil, fmt.Errorf("no certificate for %q", hello.ServerName)
 		},
 	}}
 	go s.ServeTLS(ln, "", "")
@@ -49,7 +50,7 @@ func (d *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Cert
 	return ln.Addr().String()
 }
 
-// ServeHTTP is http.Handler's.
+// ServeHTTP implements http.Handler.
 func (d *sniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.TLS.ServerName
 	d.mu.Lock()
@@ -62,7 +63,7 @@ func (d *sniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if name != "" && r.Header.Get("x-name") == "" && host != name {
 		w.WriteHeader(http.StatusMisdirectedRequest)
 	}
-	_, _ = io.WriteString(w, name+" "+r.Proto) // a caller that is gone shows in its own test
+	_, _ = io.WriteString(w, name+" "+r.Proto) // the client reports a failed write
 }
 
 func (d *sniServer) connections(name string) int {
@@ -71,8 +72,8 @@ func (d *sniServer) connections(name string) int {
 	return len(d.conns[name])
 }
 
-// TestRequestNameSetsSNI: two names at one address, over HTTP/1.1 and HTTP/2.
-// Nothing for the one is sent over a connection of the other.
+// TestRequestNameSetsSNI verifies that the request's authority sets the SNI, over HTTP/1.1 and
+// HTTP/2, and that requests for one name never use a connection for another.
 func TestRequestNameSetsSNI(t *testing.T) {
 	for _, spoken := range []config.Protocol{config.HTTP1, config.HTTP2} {
 		t.Run(string(spoken), func(t *testing.T) {
@@ -98,29 +99,29 @@ func TestRequestNameSetsSNI(t *testing.T) {
 				for name, want := range map[string]string{"a.test": "a.test", "B.test:81": "b.test", "a.test.": "a.test", "127.0.0.1:9": ""} {
 					got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n")
 					if name == "a.test." && got.StatusCode == http.StatusMisdirectedRequest {
-						got.StatusCode = http.StatusOK // the server compares with the dot
+						got.StatusCode = http.StatusOK // the server compares the name with its trailing dot
 					}
 					if got.StatusCode != http.StatusOK || got.body != want+version {
-						t.Errorf("%s: %d %q, want it from %q", name, got.StatusCode, got.body, want)
+						t.Errorf("%s: response %d %q, want it from %q", name, got.StatusCode, got.body, want)
 					}
 				}
 				got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: a.test\r\nX-Name: b.test\r\n\r\n")
 				if got.body != "b.test"+version {
-					t.Errorf("a request with a name of its own: %d %q", got.StatusCode, got.body)
+					t.Errorf("name from the override header: response %d %q", got.StatusCode, got.body)
 				}
 			}
 			for _, name := range []string{"a.test", "b.test", ""} {
 				if n := d.connections(name); n == 0 || n > 1 && spoken == config.HTTP2 {
-					t.Errorf("%q has had %d connections, want one that is used again", name, n)
+					t.Errorf("server name %q has %d connections, want one that is reused", name, n)
 				}
 			}
 			for _, name := range []string{"wrong.test", "nobody.test"} {
 				if got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n"); got.StatusCode != http.StatusBadGateway {
-					t.Errorf("%s, who cannot prove it: %d %q, want 502", name, got.StatusCode, got.body)
+					t.Errorf("%s without a valid certificate: response %d %q, want 502", name, got.StatusCode, got.body)
 				}
 			}
 			if n := d.connections("wrong.test"); n != 0 {
-				t.Error("a request was sent to who is somebody else")
+				t.Error("a request was sent to a host with a certificate for another name")
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// secureOrigin is origin over TLS, a connection for each request.
+// secureOrigin is origin over TLS with one request per connection.
 func secureOrigin(t *testing.T, own tls.Certificate, text string) (address string) {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, NextProtos: []string{"http/1.1"}})
@@ -29,8 +29,8 @@ func secureOrigin(t *testing.T, own tls.Certificate, text string) (address strin
 	return serveAt(t, ln, s)
 }
 
-// TestHostsAreReachedOverTLSAfterManyChanges: a cluster that no change is about keeps
-// the settings of the first configuration.
+// TestHostsAreReachedOverTLSAfterManyChanges verifies that a cluster keeps the TLS settings of the
+// first configuration while other parts change.
 func TestHostsAreReachedOverTLSAfterManyChanges(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()
@@ -45,12 +45,12 @@ func TestHostsAreReachedOverTLSAfterManyChanges(t *testing.T) {
 	for i := range 4 {
 		r.apply(s.snapshot(t))
 		if got := roundTrip(t, s.address, get("/")); got.StatusCode != 200 || got.body != "in" {
-			t.Errorf("after %d changes: %d %q\n%s", i, got.StatusCode, got.body, r.log)
+			t.Errorf("after %d changes: response %d %q\n%s", i, got.StatusCode, got.body, r.log)
 		}
 	}
 }
 
-// secureListener is a listener that falls back, with the certificate own.pem.
+// secureListener returns a listener with fall_back and the certificate own.pem.
 func secureListener(t *testing.T, address, dir string) *config.Snapshot {
 	t.Helper()
 	return parse(t, `{"servers": [{
@@ -62,8 +62,9 @@ func secureListener(t *testing.T, address, dir string) *config.Snapshot {
 	}]}`)
 }
 
-// TestPlaintextFallbackSwitchesToTLS: also if its configuration is the same;
-// and it does not fall back from a certificate that it has.
+// TestPlaintextFallbackSwitchesToTLS verifies that a listener with fall_back switches to TLS when
+// its certificate appears, even with an unchanged configuration, and does not fall back when the
+// file disappears.
 func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 	ca := testpki.New(t)
 	dir, address := t.TempDir(), freeAddress(t)
@@ -78,28 +79,28 @@ func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 	r.apply(secureListener(t, address, dir))
 	open := dialClient(t, address)
 	if got := open.roundTrip(get("/")); got.body != "in" || secured() {
-		t.Fatalf("without a certificate: plaintext is answered with %q, TLS is spoken: %v", got.body, secured())
+		t.Fatalf("without a certificate: plaintext response %q, TLS accepted: %v", got.body, secured())
 	}
 	leaf := ca.Issue(testpki.Spec{})
 	leaf.Write(t, dir, "own")
 	r.apply(secureListener(t, address, dir))
 	if !secured() {
-		t.Error("with a certificate: TLS is not spoken")
+		t.Error("with a certificate: TLS was not accepted")
 	}
 	if got := open.roundTrip(get("/")); !got.Close {
-		t.Error("a connection in plaintext goes on")
+		t.Error("a plaintext connection stays open")
 	}
 	if err := os.Remove(filepath.Join(dir, "own.pem")); err != nil {
 		t.Fatal(err)
 	}
 	r.apply(secureListener(t, address, dir))
 	if !secured() {
-		t.Error("the listener fell back from a certificate that it has")
+		t.Error("the listener fell back to plaintext although it has a certificate")
 	}
 }
 
-// TestClosedHandshakeRecorderHasNoSeries: nor do they stand in the way of those of
-// its successor.
+// TestClosedHandshakeRecorderHasNoSeries verifies that a closed recorder has no series and does not
+// disturb those of its successor.
 func TestClosedHandshakeRecorderHasNoSeries(t *testing.T) {
 	r := newRig(t)
 	old := newHandshakeRecorder(r.metrics, metrics.ListenerHandshakes, "front")
@@ -118,20 +119,20 @@ func TestClosedHandshakeRecorderHasNoSeries(t *testing.T) {
 	}
 	now.close()
 	if r.exports("front") {
-		t.Error("the series stay")
+		t.Error("series remain after close")
 	}
 }
 
-// TestResponseUntilCloseNeedsCloseNotify: somebody on the way may have
-// cut it otherwise (RFC 9112 9.8).
+// TestResponseUntilCloseNeedsCloseNotify verifies that a response that ends with the connection is
+// complete only after a TLS close_notify. Otherwise it may be truncated (RFC 9112 9.8).
 func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()
 	ca.Write(dir)
 	own := ca.Issue(testpki.Spec{})
 	for name, end := range map[string]func(*tls.Conn) error{
-		"whole": (*tls.Conn).Close,
-		"cut":   func(c *tls.Conn) error { return c.NetConn().Close() },
+		"complete":  (*tls.Conn).Close,
+		"truncated": func(c *tls.Conn) error { return c.NetConn().Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own.TLS}})
@@ -162,8 +163,8 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 				t.Fatal(err)
 			}
 			body, err := io.ReadAll(response.Body)
-			if whole := err == nil; string(body) != "content" || whole != (name == "whole") {
-				t.Errorf("the caller read %q, %v", body, err)
+			if whole := err == nil; string(body) != "content" || whole != (name == "complete") {
+				t.Errorf("the client read %q, %v", body, err)
 			}
 			if err := <-served; err != nil {
 				t.Error(err)
@@ -172,8 +173,8 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 	}
 }
 
-// TestRemovedClusterTLSOutlivesExchanges: however many configurations
-// follow meanwhile.
+// TestRemovedClusterTLSOutlivesExchanges verifies that a removed cluster keeps its TLS client until
+// all configurations that contain it are retired, however many follow.
 func TestRemovedClusterTLSOutlivesExchanges(t *testing.T) {
 	c := newUpstreamTLS(newRig(t).server.reloader, nil)
 	apply := func(clusters ...*config.Cluster) *upstreamTLSTable {
@@ -190,11 +191,11 @@ func TestRemovedClusterTLSOutlivesExchanges(t *testing.T) {
 	other := apply(&config.Cluster{Name: "other", TLS: &config.TLS{ServerName: "other"}})
 	c.retire(first)
 	if c.find("app", 0) == nil || c.find("other", 0) == nil {
-		t.Error("a cluster has no client while exchanges may need it")
+		t.Error("a cluster lost its TLS client while exchanges may use it")
 	}
 	c.retire(left)
 	c.retire(other)
 	if c.find("app", 0) != nil || c.find("other", 0) == nil {
-		t.Error("after the last of its exchanges the cluster has a client still, or the other one has none")
+		t.Error("after the last exchange the removed cluster still has a TLS client, or the other cluster lost its client")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// busyPacketServer serves datagrams whose sessions never fall silent.
+// busyPacketServer is a UDP server whose sessions never become idle.
 type busyPacketServer struct {
 	filter.PacketServer
 	socket   *network.PacketConn
@@ -30,8 +30,8 @@ func (e *busyPacketServer) Drain(ctx context.Context) int {
 	return 1
 }
 
-// TestDrainCancelsRemovedUDPListeners: of listeners that left before, longer
-// than for those of connections.
+// TestDrainCancelsRemovedUDPListeners verifies that the deadline of Drain ends the longer drain of
+// UDP listeners that an earlier configuration removed.
 func TestDrainCancelsRemovedUDPListeners(t *testing.T) {
 	r := newRig(t)
 	draining := make(chan struct{})
@@ -57,11 +57,11 @@ func TestDrainCancelsRemovedUDPListeners(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for the drain time of the configuration")
+		t.Fatal("Drain did not stop at its deadline")
 	}
 }
 
-// idlePacketServer is endless whose sessions all end at once.
+// idlePacketServer is a busyPacketServer whose sessions end immediately.
 type idlePacketServer struct{ busyPacketServer }
 
 func (b *idlePacketServer) Drain(context.Context) int {
@@ -69,7 +69,8 @@ func (b *idlePacketServer) Drain(context.Context) int {
 	return 0
 }
 
-// TestUnchangeableUDPOptionsAreLogged: as of a listener of connections.
+// TestUnchangeableUDPOptionsAreLogged verifies that a change of a bound UDP socket's options logs a
+// warning.
 func TestUnchangeableUDPOptionsAreLogged(t *testing.T) {
 	r := newRig(t)
 	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.HostLeaser, _ *filter.DatagramCounters, _ *slog.Logger) (filter.PacketServer, error) {
@@ -84,10 +85,10 @@ func TestUnchangeableUDPOptionsAreLogged(t *testing.T) {
 	r.apply(listener(false))
 	r.apply(listener(false))
 	if log := r.log.String(); strings.Contains(log, "bound") {
-		t.Errorf("nothing has changed, and the log has %s", log)
+		t.Errorf("the log has a warning although nothing changed: %s", log)
 	}
 	r.apply(listener(true))
 	if log := r.log.String(); strings.Count(log, "takes effect after a restart") != 1 {
-		t.Errorf("the log has %s", log)
+		t.Errorf("the log does not have one warning: %s", log)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestFiltersRunWhereNoRouteMatches: they have the listener's settings then, and the
-// answer is 404 only if all of them let the request through.
+// TestFiltersRunWhereNoRouteMatches verifies that filters run with the listener's settings if no
+// route matches, and that the response is 404 only if all filters pass the request.
 func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 	const jwt = `{"providers": {"p": {"local_jwks": {"inline_string":
 		"{\"keys\": [{\"kty\": \"oct\", \"alg\": \"HS256\", \"k\": \"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE\"}]}"}}},
@@ -18,7 +18,7 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 	for _, test := range []struct {
 		filter, settings string
 		off              bool
-		want             []int // statuses of one request after the other
+		want             []int // status of each request, in order
 	}{
 		{"rbac", `{"rules": {"policies": {}}}`, false, []int{403}},
 		{"rbac", `{"rules": {"policies": {}}}`, true, []int{404}},
@@ -43,21 +43,22 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 			r.apply(s)
 			for _, host := range []string{"a.test", "other.test"} {
 				if len(test.want) > 1 && host != "a.test" {
-					continue // they share what is counted
+					continue // the hosts share the filter's counters
 				}
 				var got []int
 				for range test.want {
 					got = append(got, dialClient(t, r.address("front")).roundTrip("POST /nope HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 0\r\n\r\n").StatusCode)
 				}
 				if !slices.Equal(got, test.want) {
-					t.Errorf("%s: %v, want %v", host, got, test.want)
+					t.Errorf("%s: statuses %v, want %v", host, got, test.want)
 				}
 			}
 		})
 	}
 }
 
-// TestAReloadKeepsFiltersWhereNoRouteMatches: a change of routes alone keeps the router.
+// TestAReloadKeepsFiltersWhereNoRouteMatches verifies that the filters still run for unmatched
+// requests after ApplyRoutes, which keeps the router.
 func TestAReloadKeepsFiltersWhereNoRouteMatches(t *testing.T) {
 	r := newRig(t)
 	text := func(path string) *config.Snapshot {
@@ -73,6 +74,6 @@ func TestAReloadKeepsFiltersWhereNoRouteMatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := dialClient(t, r.address("front")).roundTrip(get("/a")); got.StatusCode != 403 {
-		t.Errorf("a path whose route has gone: %d, want 403", got.StatusCode)
+		t.Errorf("path of the removed route: status %d, want 403", got.StatusCode)
 	}
 }

@@ -26,12 +26,12 @@ type upstreamTLS struct {
 	active   atomic.Pointer[upstreamTLSTable]
 }
 
-// upstreamTLSTable holds the clients of one configuration. It is immutable, except for before.
+// upstreamTLSTable holds the clients of one configuration. It is immutable, except for previous.
 type upstreamTLSTable struct {
 	byCluster  map[string][]*credential.Client // by index: Cluster.TLS (may be nil), then AlternateTLS
 	byContent  map[string]*credential.Client
 	handshakes map[string]*handshakeRecorder // by cluster
-	// previous is the previous table while exchanges may need it, then nil.
+	// previous is the previous table while exchanges may need it; nil after that.
 	previous atomic.Pointer[upstreamTLSTable]
 }
 
@@ -124,8 +124,8 @@ func (c *upstreamTLS) commit(t *upstreamTLSTable) {
 	}
 }
 
-// retire closes what t removed, after the exchanges of the previous table have ended. Each table is
-// retired once.
+// retire closes the clients that t no longer has, after the exchanges of the previous table have
+// ended. Each table is retired once.
 func (c *upstreamTLS) retire(t *upstreamTLSTable) {
 	if before := t.previous.Swap(nil); before != nil {
 		before.closeExcept(t)
@@ -147,8 +147,8 @@ func (c *upstreamTLS) find(cluster string, which int) *credential.Client {
 // defaultHandshakeTimeout limits a handshake without a deadline.
 const defaultHandshakeTimeout = 10 * time.Second
 
-// handshake performs the TLS handshake with h on a new connection. alpn is the protocol to negotiate,
-// "" for any. asked overrides the hostname. Its errors are Faults.
+// handshake performs the TLS handshake with h on a new connection. alpn is the protocol to
+// negotiate, "" for any. asked overrides the hostname. Its errors are Faults.
 func (c *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
@@ -195,6 +195,6 @@ func peerName(h *upstream.Host) string {
 	if err != nil {
 		return ""
 	}
-	host, _, _ = strings.Cut(host, "%") // a zone has only local meaning
+	host, _, _ = strings.Cut(host, "%") // a zone is valid only on this machine
 	return host
 }

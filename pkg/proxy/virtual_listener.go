@@ -20,11 +20,11 @@ import (
 //	                                         ▼
 //	                                    the listener itself
 //
-// From then on the limits, metrics, log and drain of the virtual listener apply to the connection.
+// Then the limits, metrics, log and drain of the virtual listener apply to the connection.
 
 // virtualListeners holds the active virtual listeners. It is safe for concurrent use.
 type virtualListeners struct {
-	table atomic.Pointer[map[netip.AddrPort]*network.Listener] // never nil after NewServer; what it points to is immutable
+	table atomic.Pointer[map[netip.AddrPort]*network.Listener] // never nil after NewServer; the map is immutable
 }
 
 // publish activates the virtual listeners among these.
@@ -38,8 +38,9 @@ func (h *virtualListeners) publish(listeners map[string]*liveListener) {
 	h.table.Store(&table)
 }
 
-// find is a network.ListenerLookup. It prefers the listener of the exact address, then the wildcard
-// of the address family, then that of the other family, since a wildcard socket accepts both.
+// find implements network.ListenerLookup. It prefers the listener with the exact address, then the
+// wildcard of the address family, then the wildcard of the other family, because a wildcard socket
+// accepts both.
 func (h *virtualListeners) find(to netip.AddrPort) *network.Listener {
 	table := *h.table.Load()
 	if len(table) == 0 {
@@ -72,8 +73,8 @@ func virtualAddress(l *config.Listener) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil && at.Port() != 0
 }
 
-// openListener creates the bound or virtual listener of e, which does not accept yet. It returns nil if no
-// connection can reach the listener.
+// openListener creates the bound or virtual listener of e, which does not accept yet. It returns
+// nil if no connection can reach the listener.
 func (s *Server) openListener(ctx context.Context, e *compiledListener) (*liveListener, error) {
 	if !e.config.Bind {
 		return s.openVirtualListener(e), nil
@@ -105,8 +106,8 @@ func (s *Server) openVirtualListener(e *compiledListener) *liveListener {
 	return &liveListener{ln: ln, counter: count, compiled: e}
 }
 
-// setOriginalDst configures how a bound listener finds the original destinations of its connections. It
-// can fail only if l says OriginalDstTProxy and prepareOriginalDst was not called.
+// setOriginalDst configures how a bound listener finds the original destinations of its
+// connections. It can fail only if l says OriginalDstTProxy and prepareOriginalDst was not called.
 func (s *Server) setOriginalDst(live *liveListener, l *config.Listener) error {
 	find := s.virtualListeners.find
 	if l.KeepRedirected {
@@ -121,7 +122,7 @@ func (s *Server) setOriginalDst(live *liveListener, l *config.Listener) error {
 	return live.ln.UseOriginalDst(network.OriginalDstOff, nil)
 }
 
-// prepareOriginalDst does the part of redirect that can fail, for a listener that stays.
+// prepareOriginalDst does the part of setOriginalDst that can fail, for a listener that remains.
 func (live *liveListener) prepareOriginalDst(l *config.Listener) error {
 	if !l.Bind || l.OriginalDst != config.OriginalDstTProxy {
 		return nil
@@ -144,8 +145,8 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// closeReasonOf returns the close reason of a connection that could not be forwarded, or ClosedComplete
-// if its handler need not set one.
+// closeReasonOf returns the close reason of a connection that could not be forwarded, or
+// ClosedComplete if its handler need not set one.
 func closeReasonOf(err error) network.CloseReason {
 	reason := protocol.ReasonOf(err)
 	if reason == protocol.NoDestination {

@@ -40,7 +40,7 @@ func TestFindVirtualListener(t *testing.T) {
 	var h virtualListeners
 	h.publish(nil)
 	if l := h.find(netip.MustParseAddrPort("198.51.100.7:80")); l != nil {
-		t.Error("a listener was found where there is none")
+		t.Error("find returned a listener for an empty set")
 	}
 	h.publish(listeners)
 	for _, tt := range []struct{ destination, want string }{
@@ -50,7 +50,7 @@ func TestFindVirtualListener(t *testing.T) {
 		{"[2001:db8::7]:80", "exact six"},
 		{"[2001:db8::8]:80", "every six"},
 		{"198.51.100.7:81", "four alone"},
-		{"[2001:db8::7]:81", "four alone"}, // as a socket of 0.0.0.0 is of both families
+		{"[2001:db8::7]:81", "four alone"}, // a socket bound to 0.0.0.0 accepts both families
 		{"198.51.100.7:82", "six alone"},
 		{"[2001:db8::7]:82", "six alone"},
 		{"198.51.100.7:83", ""},
@@ -58,12 +58,12 @@ func TestFindVirtualListener(t *testing.T) {
 		{"198.51.100.8:8080", ""},
 	} {
 		if got := names[h.find(netip.MustParseAddrPort(tt.destination))]; got != tt.want {
-			t.Errorf("%s is for %q, want %q", tt.destination, got, tt.want)
+			t.Errorf("listener for %s is %q, want %q", tt.destination, got, tt.want)
 		}
 	}
 	to := netip.MustParseAddrPort("198.51.100.8:80")
 	if n := testing.AllocsPerRun(100, func() { h.find(to) }); n != 0 {
-		t.Errorf("find allocates %v times", n)
+		t.Errorf("find allocates %v times, want 0", n)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestAddressCanBeBoundAndVirtual(t *testing.T) {
 	bound := &config.Listener{Network: "tcp", Address: "127.0.0.1:80", Bind: true}
 	virtual := &config.Listener{Network: "tcp", Address: "127.0.0.1:80"}
 	if listenerKey(bound) == listenerKey(virtual) {
-		t.Error("they are taken for one listener")
+		t.Error("the bound and the virtual listener have the same key")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestForwardFailureCloseReason(t *testing.T) {
 		{protocol.Faultf(protocol.ReasonLoop, "own"), network.ClosedLoop},
 	} {
 		if got := closeReasonOf(tt.err); got != tt.want {
-			t.Errorf("causeOf(%v) = %v, want %v", tt.err, got, tt.want)
+			t.Errorf("close reason of %v = %v, want %v", tt.err, got, tt.want)
 		}
 	}
 }
@@ -98,11 +98,11 @@ func TestForwardedConnectionAddrs(t *testing.T) {
 	conn := network.NewConn(near)
 	defer conn.Close()
 	if at := connAddrsOf(conn); at.Redirected || at.From.IsValid() || at.To.IsValid() {
-		t.Errorf("of no socket: %+v", at)
+		t.Errorf("connection without a socket: %+v", at)
 	}
 	to := netip.MustParseAddrPort("198.51.100.7:80")
 	conn.Addrs().SetOriginalDst(to)
 	if at := connAddrsOf(conn); !at.Redirected || at.To != to {
-		t.Errorf("of one that was redirected: %+v", at)
+		t.Errorf("redirected connection: %+v", at)
 	}
 }

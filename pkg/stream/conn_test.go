@@ -33,14 +33,14 @@ func TestConnTimerFiresAtEarliestDeadline(t *testing.T) {
 		go timer.Done()
 		timer.Wait()
 
-		timer.Fired(true) // Wait does not wait for it
+		timer.Fired(true) // ended: Wait does not wait for this run
 		timer.Arm(start.Add(5 * time.Second))
 		timer.Shrink() // no effect: the timer is set
 		timer.Stop()
 		timer.Shrink()
 		time.Sleep(10 * time.Second)
 		if len(fired) > 0 {
-			t.Errorf("fired after %v although it was stopped", <-fired)
+			t.Errorf("the timer fired after %v although it was stopped", <-fired)
 		}
 		timer.Arm(start.Add(20 * time.Second))
 		if got := <-fired; got != 20*time.Second {
@@ -78,21 +78,21 @@ func TestReadBuffer(t *testing.T) {
 	}
 	fill(MaxReadSize)
 	if n := r.Room() + r.Buf.Len(); n < MaxReadSize {
-		t.Errorf("the buffer should have %d bytes after a read that filled it, want %d or more", n, MaxReadSize)
+		t.Errorf("Room() = %d after a read that filled the buffer, want at least %d", n, MaxReadSize)
 	}
 	r.Buf.Discard(r.Buf.Len())
 	r.ReleaseEmpty()
 	if r.Buf != nil || r.HasBytes() {
-		t.Error("an empty buffer is kept")
+		t.Error("ReleaseEmpty kept an empty buffer")
 	}
 	_ = far.Close()
 	if err := r.Fill(conn, func() {}); err != io.EOF || r.Buf != nil {
-		t.Errorf("Fill() = %v, buffer kept: %t, at the end of the connection", err, r.Buf != nil)
+		t.Errorf("Fill() at EOF = %v, buffer kept: %t", err, r.Buf != nil)
 	}
 	_ = conn.Close()
 }
 
-// halfCloser makes a pipe end a connection whose write direction can be closed.
+// halfCloser is a pipe with CloseWrite.
 type halfCloser struct{ net.Conn }
 
 func (halfCloser) CloseWrite() error { return nil }
@@ -114,7 +114,7 @@ func TestLingerDiscards(t *testing.T) {
 				go func() { _, _ = far.Write(make([]byte, tt.sent)) }()
 				Linger(conn, time.Second, tt.limit)
 				if got := time.Since(start); got != tt.want {
-					t.Errorf("lingered for %v, want %v", got, tt.want)
+					t.Errorf("Linger returned after %v, want %v", got, tt.want)
 				}
 				_ = conn.Close()
 				_ = far.Close()
@@ -145,7 +145,7 @@ func TestWriteBatch(t *testing.T) {
 		b.Add(q)
 	}
 	if n := len(b.Queues()); n != 1 {
-		t.Errorf("%d queues, want 1", n)
+		t.Errorf("the batch has %d queues, want 1", n)
 	}
 	go b.Flush()
 	got := make([]byte, 8)

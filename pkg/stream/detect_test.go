@@ -19,10 +19,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream/http1"
 )
 
-// recordingServer reads a connection to its end and reports what it read.
+// recordingServer reads connections to their end and reports the bytes.
 type recordingServer struct {
 	name string
-	read chan<- string // name and bytes
+	read chan<- string // receives the name and the bytes
 }
 
 func (s recordingServer) ServeConn(_ context.Context, conn *network.Conn) error {
@@ -31,7 +31,7 @@ func (s recordingServer) ServeConn(_ context.Context, conn *network.Conn) error 
 	return err
 }
 
-// matchPrefix matches connections that begin with a text.
+// matchPrefix matches connections that begin with a string.
 func matchPrefix(text string) func([]byte) xprotocol.MatchResult {
 	return func(b []byte) xprotocol.MatchResult {
 		switch n := min(len(b), len(text)); {
@@ -121,7 +121,7 @@ func TestDetectAtEverySplit(t *testing.T) {
 						t.Errorf("%q, then %q: read as %q, want %q", first, rest, got, want)
 					}
 					if err := <-end; err != nil || conn.CloseReason == network.ClosedUnknownProtocol {
-						t.Errorf("%q, then %q: ended with %v, %v", first, rest, err, conn.CloseReason)
+						t.Errorf("%q, then %q: ServeConn = %v, close reason %v", first, rest, err, conn.CloseReason)
 					}
 				})
 			})
@@ -144,11 +144,11 @@ func TestDetectByteByByte(t *testing.T) {
 
 func TestUnknownProtocolIsClosed(t *testing.T) {
 	for name, test := range map[string]struct{ bytes, says string }{
-		"TLS":            {"\x16\x03\x01\x02\x00", "belong to no protocol"},
-		"HTTP/2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not support"},
-		"SMTP":           {"EHLO mail.test\r\n", "belong to no protocol"},
-		"zeros":          {"\x00\x00\x00\x00", "belong to no protocol"},
-		"boltv2 at last": {"\x02\x02", "belong to no protocol"},
+		"TLS":                  {"\x16\x03\x01\x02\x00", "belong to no protocol"},
+		"HTTP/2":               {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not support"},
+		"SMTP":                 {"EHLO mail.test\r\n", "belong to no protocol"},
+		"zeros":                {"\x00\x00\x00\x00", "belong to no protocol"},
+		"boltv2 detected last": {"\x02\x02", "belong to no protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -156,10 +156,10 @@ func TestUnknownProtocolIsClosed(t *testing.T) {
 				far, conn, end := serveConn(t, d)
 				writeParts(far, test.bytes)
 				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.CloseReason != network.ClosedUnknownProtocol {
-					t.Errorf("ended with %v, %v; want %q, %v", err, conn.CloseReason, test.says, network.ClosedUnknownProtocol)
+					t.Errorf("ServeConn = %v, close reason %v; want %q, %v", err, conn.CloseReason, test.says, network.ClosedUnknownProtocol)
 				}
 				if n, err := far.Read(make([]byte, 1)); n > 0 || err == nil {
-					t.Error("the caller was answered")
+					t.Error("the client received a byte")
 				}
 			})
 		})
@@ -176,7 +176,7 @@ func TestDetectTimeoutStartsAtFirstByte(t *testing.T) {
 		sleep(6 * time.Second)
 		writeParts(far, "O") // does not extend the timeout
 		if err := <-end; err == nil || conn.CloseReason != network.ClosedRequestTimeout {
-			t.Errorf("ended with %v, %v; want %v", err, conn.CloseReason, network.ClosedRequestTimeout)
+			t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, network.ClosedRequestTimeout)
 		}
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("ended after %v, want 10s", took)
@@ -206,9 +206,9 @@ func TestConnectionWithoutBytesIsIdle(t *testing.T) {
 		end  func(far net.Conn, conn *network.Conn)
 		want network.CloseReason
 	}{
-		"for too long": {func(net.Conn, *network.Conn) {}, network.ClosedIdle},
-		"and goes":     {func(far net.Conn, _ *network.Conn) { _ = far.Close() }, network.ClosedByPeer},
-		"at a drain":   {func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.ClosedDrained},
+		"idle timeout": {func(net.Conn, *network.Conn) {}, network.ClosedIdle},
+		"close":        {func(far net.Conn, _ *network.Conn) { _ = far.Close() }, network.ClosedByPeer},
+		"drain":        {func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.ClosedDrained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestConnectionWithoutBytesIsIdle(t *testing.T) {
 				synctest.Wait()
 				test.end(far, conn)
 				if err := <-end; err != nil || conn.CloseReason != test.want {
-					t.Errorf("ended with %v, %v; want %v", err, conn.CloseReason, test.want)
+					t.Errorf("ServeConn = %v, close reason %v; want %v", err, conn.CloseReason, test.want)
 				}
 			})
 		})
@@ -273,12 +273,13 @@ func TestUndetectedBytesAreBounded(t *testing.T) {
 		far, conn, end := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
 		n, _ := far.Write(bytes.Repeat([]byte("x"), 1<<20))
 		if <-end; conn.CloseReason != network.ClosedUnknownProtocol || n > 8<<10 {
-			t.Errorf("ended with %v after %d bytes", conn.CloseReason, n)
+			t.Errorf("close reason %v after %d bytes", conn.CloseReason, n)
 		}
 	})
 }
 
-// Lesson 16: the detected protocol depends only on the bytes and on the order of the candidates.
+// TestDetectFollowsCandidateOrder covers lesson 16: the detected protocol depends only on the bytes
+// and on the order of the candidates.
 func TestDetectFollowsCandidateOrder(t *testing.T) {
 	read := make(chan string, 1)
 	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{
@@ -317,9 +318,9 @@ func forEachPermutation(all []stream.Candidate, f func(order []stream.Candidate)
 	place(0)
 }
 
-// TestLesson16DetectsRealProtocolsInEveryOrder covers lesson 16: a walk over a map tries protocols
-// in random order. It detects the real protocols in every order of the candidates and with every
-// split of their first bytes.
+// TestLesson16DetectsRealProtocolsInEveryOrder covers lesson 16: a detector that iterates over a
+// map tries protocols in random order. It verifies that the real protocols are detected in every
+// order of the candidates and with every split of their first bytes.
 func TestLesson16DetectsRealProtocolsInEveryOrder(t *testing.T) {
 	read := make(chan string, 1)
 	var all []stream.Candidate
@@ -354,7 +355,7 @@ func TestLesson16DetectsRealProtocolsInEveryOrder(t *testing.T) {
 	})
 	for want := range texts {
 		if told[want] < 100 {
-			t.Errorf("%s was told %d times", want, told[want])
+			t.Errorf("%s was detected %d times, want at least 100", want, told[want])
 		}
 	}
 }
@@ -398,11 +399,11 @@ func TestParkedConnectionKeepsProtocol(t *testing.T) {
 	_ = far.Close()
 	l.Drain(t.Context())
 	if err := <-end; err != nil || asked != 1 {
-		t.Errorf("%v; the protocol was matched %d times, want once", err, asked)
+		t.Errorf("Serve = %v; Match was called %d times, want once", err, asked)
 	}
 }
 
-// brokenConn is a connection whose reads fail once its bytes are read.
+// brokenConn is a connection whose reads fail after its bytes were read.
 type brokenConn struct {
 	net.Conn
 	bytes io.Reader

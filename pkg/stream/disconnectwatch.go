@@ -2,19 +2,19 @@ package stream
 
 import "sync"
 
-// DisconnectWatch notifies an exchange of a multiplexed connection that its client disconnected,
-// and tells the engine what the exchange waits for at that time, an On. The zero value is ready to
-// use; it is safe for concurrent use.
+// DisconnectWatch notifies an exchange of a multiplexed connection that its client has
+// disconnected. On identifies what the exchange is waiting for, so that the engine can end that
+// wait. The zero value is ready to use; it is safe for concurrent use.
 type DisconnectWatch[On any] struct {
 	mu           sync.Mutex
 	disconnected bool          // guarded by mu; the client disconnected
-	pending      On            // guarded by mu; what the exchange waits for, or last waited for
-	onDisconnect func()        // guarded by mu; nil: no service watches
-	done         chan struct{} // guarded by mu; closed when gone has returned; nil: gone was not called
+	pending      On            // guarded by mu; the current or last wait of the exchange
+	onDisconnect func()        // guarded by mu; nil: not watched
+	done         chan struct{} // guarded by mu; closed when onDisconnect has returned; nil: it was not called
 }
 
-// Start implements OnDisconnect of protocol.Downstream. run starts a goroutine whose end the engine
-// waits for.
+// Start implements Downstream.OnDisconnect of package protocol: it calls gone once the client has
+// disconnected. run starts a goroutine for whose end the engine waits.
 func (w *DisconnectWatch[On]) Start(run func(func()), gone func()) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,8 @@ func (w *DisconnectWatch[On]) stop() {
 	}
 }
 
-// SetPending records what the exchange waits for. It returns false if the client disconnected.
+// SetPending records what the exchange is waiting for. It returns false if the client has
+// disconnected.
 func (w *DisconnectWatch[On]) SetPending(on On) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,15 +54,15 @@ func (w *DisconnectWatch[On]) SetPending(on On) bool {
 	return !w.disconnected
 }
 
-// Pending returns what the exchange waits for, or last waited for.
+// Pending returns the current or last wait of the exchange.
 func (w *DisconnectWatch[On]) Pending() On {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pending
 }
 
-// NotifyDisconnect reports that the client disconnected. It returns what the exchange waits for, or
-// last waited for: the caller that ends this wait must detect that it is already over.
+// NotifyDisconnect records that the client has disconnected, and returns the current or last wait
+// of the exchange. The caller ends this wait, unless it has already ended.
 func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +73,7 @@ func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
 	return w.pending
 }
 
-// Disconnected reports whether the client disconnected.
+// Disconnected reports whether the client has disconnected.
 func (w *DisconnectWatch[On]) Disconnected() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

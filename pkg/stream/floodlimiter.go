@@ -10,17 +10,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// FloodLimiter bounds how often clients may do what costs a listener more than it costs them, such
-// as opening streams and resetting them immediately. It bounds all connections of a source address
-// together, and all of the listener together; the engine bounds each connection. It is safe for
-// concurrent use.
+// FloodLimiter limits operations that cost a listener more than its clients, such as opening
+// streams and resetting them immediately. It limits the connections of each source address
+// together, and all connections of the listener together; the engine limits each connection. It is
+// safe for concurrent use.
 //
 // Only connections that misbehave charge it, and only they are closed: a connection that charges
-// nothing never ends because other connections of its address or its listener have exhausted the
-// budget.
+// nothing is never closed because other connections of its address or its listener have exhausted
+// the budget.
 type FloodLimiter struct {
 	seed       maphash.Seed
-	logLimiter logLimiter // for log lines about connections that are closed
+	logLimiter logLimiter // for log lines about closed connections
 
 	mu       sync.Mutex
 	listener tokenBucket               // guarded by mu
@@ -30,12 +30,11 @@ type FloodLimiter struct {
 
 // FloodRateLimits are the limits of a FloodLimiter that a server applies.
 type FloodRateLimits struct {
-	Source   config.TokenBucket // of one source address; of IPv6 a /64 prefix
+	Source   config.TokenBucket // of one source address; for IPv6 a /64 prefix
 	Listener config.TokenBucket // of all clients together
 }
 
-// FloodRateLimitsOf returns the limits that o sets, with the defaults for those that it does not
-// set.
+// FloodRateLimitsOf returns the limits in o. Unset limits have their defaults.
 func FloodRateLimitsOf(o *config.HTTP2Options) FloodRateLimits {
 	defaults := config.DefaultHTTP2Options()
 	return FloodRateLimits{
@@ -44,14 +43,13 @@ func FloodRateLimitsOf(o *config.HTTP2Options) FloodRateLimits {
 	}
 }
 
-// rateOrDefault returns b with its zero fields taken from other.
+// rateOrDefault returns b with its zero fields replaced by those of other.
 func rateOrDefault(b, other config.TokenBucket) config.TokenBucket {
 	return config.TokenBucket{Burst: cmp.Or(b.Burst, other.Burst), PerSecond: cmp.Or(b.PerSecond, other.PerSecond)}
 }
 
-// numSourceSets and ways are the size of the table of source addresses: 4,096 entries, 128 KiB for
-// each listener that is attacked. When a set is full, a new address evicts the one that owes the
-// least.
+// numSourceSets and sourcesPerSet define the table of source addresses: 4,096 entries, 128 KiB per
+// listener that is attacked. When a set is full, a new address evicts the one that owes the least.
 const (
 	numSourceSets = 1024
 	sourcesPerSet = 4
@@ -60,7 +58,7 @@ const (
 // TakeResult is the result of a charge.
 type TakeResult uint8
 
-// The verdicts.
+// Results of a charge.
 const (
 	WithinLimits     TakeResult = iota
 	SourceExceeded              // the source address has exhausted its budget
@@ -74,11 +72,11 @@ type sourceEntry struct {
 	bucket  tokenBucket
 }
 
-// tokenBucket is the time, since FloodLimiter.start, at which all charges are paid back: a token
+// tokenBucket is the time, since FloodLimiter.start, at which all charges are refunded: a token
 // bucket in one word.
 type tokenBucket time.Duration
 
-// take adds n, and reports whether the debt exceeds limit. The debt is capped at the limit.
+// take charges n, and reports whether the debt exceeds limit. The debt is capped at the limit.
 func (d *tokenBucket) take(n int, limit config.TokenBucket, elapsed time.Duration) (exceeded bool) {
 	one := time.Second / time.Duration(limit.PerSecond)
 	most := elapsed + time.Duration(limit.Burst)*one
@@ -88,12 +86,12 @@ func (d *tokenBucket) take(n int, limit config.TokenBucket, elapsed time.Duratio
 	return exceeded
 }
 
-// NewFloodLimiter returns a budget without charges.
+// NewFloodLimiter returns a FloodLimiter without charges.
 func NewFloodLimiter() *FloodLimiter { return &FloodLimiter{seed: maphash.MakeSeed()} }
 
-// Take takes n from the budget of the listener and from that of a source address, unless from is
-// the zero Addr of a client that has none. Servers of one listener may have different limits, as
-// before and after a reload: the debt is paid back in the same time.
+// Take charges n to the budget of the listener and to that of a source address. The zero Addr is a
+// client without an address. Servers of one listener may have different limits, as before and after
+// a reload; a debt is a time, so that it takes equally long to refund under each of them.
 func (b *FloodLimiter) Take(limits *FloodRateLimits, from netip.Addr, n int, now time.Time) TakeResult {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 // testDefaults are the default limits.
 var testDefaults = FloodRateLimitsOf(new(config.HTTP2Options))
 
-// TestSourceLimitAndRefill charges one address its burst, and then what is paid back over time.
+// TestSourceLimitAndRefill verifies that an address can be charged its burst, and then what is
+// refunded over time.
 func TestSourceLimitAndRefill(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
@@ -29,14 +30,15 @@ func TestSourceLimitAndRefill(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	if got := b.Take(&testDefaults, from, testDefaults.Source.PerSecond, now); got != WithinLimits {
-		t.Errorf("what is paid back in a second: %v, want %v", got, WithinLimits)
+		t.Errorf("the refund of one second: %v, want %v", got, WithinLimits)
 	}
 	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
-		t.Errorf("more than is paid back in a second: %v, want %v", got, SourceExceeded)
+		t.Errorf("beyond the refund of one second: %v, want %v", got, SourceExceeded)
 	}
 }
 
-// TestListenerLimit charges so many addresses that none exceeds its own budget.
+// TestListenerLimit verifies that many addresses together exhaust the listener's budget although
+// none exceeds its own.
 func TestListenerLimit(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
@@ -47,15 +49,16 @@ func TestListenerLimit(t *testing.T) {
 			break
 		}
 		if charged += 10; got != WithinLimits || charged > testDefaults.Listener.Burst {
-			t.Fatalf("%d charged: %v", charged, got)
+			t.Fatalf("charge of address %d: %v", charged, got)
 		}
 	}
 	if charged != testDefaults.Listener.Burst {
-		t.Errorf("%d were charged before the listener's budget was used up, want %d", charged, testDefaults.Listener.Burst)
+		t.Errorf("the listener's budget was exhausted after %d charges, want %d", charged, testDefaults.Listener.Burst)
 	}
 }
 
-// TestIPv6SourceIsSlash64 charges addresses of one /64, and a client of a unix socket.
+// TestIPv6SourceIsSlash64 verifies that the addresses of one /64 share a budget, and that a client
+// of a unix socket has none.
 func TestIPv6SourceIsSlash64(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
@@ -72,12 +75,12 @@ func TestIPv6SourceIsSlash64(t *testing.T) {
 		t.Errorf("an address of another /64: %v, want %v", got, WithinLimits)
 	}
 	if got := b.Take(&testDefaults, netip.Addr{}, 1, now); got != WithinLimits {
-		t.Errorf("a caller without an address: %v, want %v", got, WithinLimits)
+		t.Errorf("a client without an address: %v, want %v", got, WithinLimits)
 	}
 }
 
-// TestSourceTableKeepsHeaviestSource charges more addresses than the table holds a little: the
-// address that owes the most keeps its entry.
+// TestSourceTableKeepsHeaviestSource verifies that the address that owes the most keeps its entry
+// when more addresses are charged than the table holds.
 func TestSourceTableKeepsHeaviestSource(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
@@ -87,11 +90,11 @@ func TestSourceTableKeepsHeaviestSource(t *testing.T) {
 		b.Take(&testDefaults, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1, now)
 	}
 	if got := b.Take(&testDefaults, worst, 1, now); got != SourceExceeded {
-		t.Errorf("the worst address, after many others: %v, want %v", got, SourceExceeded)
+		t.Errorf("the address that owes the most, after many others: %v, want %v", got, SourceExceeded)
 	}
 }
 
-// TestSourceExceededTakesNothing checks that SourceExceeded charges nothing.
+// TestSourceExceededTakesNothing verifies that SourceExceeded charges nothing.
 func TestSourceExceededTakesNothing(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)
@@ -114,7 +117,7 @@ func TestSourceExceededTakesNothing(t *testing.T) {
 	ask("a second later", now.Add(time.Second), false)
 }
 
-// TestServersApplyTheirOwnLimits checks that servers of one listener share the debts and apply
+// TestServersApplyTheirOwnLimits verifies that servers of one listener share the debts and apply
 // their own limits.
 func TestServersApplyTheirOwnLimits(t *testing.T) {
 	b := NewFloodLimiter()
@@ -122,19 +125,19 @@ func TestServersApplyTheirOwnLimits(t *testing.T) {
 	from := netip.MustParseAddr("192.0.2.1")
 	few := FloodRateLimitsOf(&config.HTTP2Options{SourceResets: config.TokenBucket{Burst: 10, PerSecond: 1}})
 	if few.Listener != testDefaults.Listener {
-		t.Errorf("a limit that is left out is %v, want %v", few.Listener, testDefaults.Listener)
+		t.Errorf("the default of an unset limit is %v, want %v", few.Listener, testDefaults.Listener)
 	}
 	if got := b.Take(&few, from, 10, now); got != WithinLimits {
-		t.Fatalf("the burst: %v, want %v", got, WithinLimits)
+		t.Fatalf("within the burst: %v, want %v", got, WithinLimits)
 	}
 	if got := b.Take(&few, from, 1, now); got != SourceExceeded {
 		t.Errorf("beyond the burst: %v, want %v", got, SourceExceeded)
 	}
 	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
-		t.Errorf("the same time to pay back, of 5 ms each: %v, want %v", got, SourceExceeded)
+		t.Errorf("the same debt under a limit of 5 ms per charge: %v, want %v", got, SourceExceeded)
 	}
 	if got := b.Take(&testDefaults, from, 1, now.Add(11*time.Second)); got != WithinLimits {
-		t.Errorf("once that has passed: %v, want %v", got, WithinLimits)
+		t.Errorf("after the debt was paid back: %v, want %v", got, WithinLimits)
 	}
 	all := FloodRateLimits{Source: testDefaults.Source, Listener: config.TokenBucket{Burst: 5, PerSecond: 5}}
 	if got := NewFloodLimiter().Take(&all, from, 6, now); got != ListenerExceeded {

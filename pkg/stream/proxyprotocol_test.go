@@ -26,14 +26,14 @@ const (
 
 // servedConn describes a connection after it was served to its end.
 type servedConn struct {
-	read        string // "-": the connection was not served
+	read        string // "-": the next handler was not called
 	addresses   string
 	closeReason network.CloseReason
 	err         error
 	log         string
 }
 
-// recordingHandler reads connections to their end and records what they were.
+// recordingHandler reads connections to their end and records their bytes and addresses.
 type recordingHandler struct{ result *servedConn }
 
 func (s recordingHandler) ServeConn(_ context.Context, conn *network.Conn) error {
@@ -43,7 +43,7 @@ func (s recordingHandler) ServeConn(_ context.Context, conn *network.Conn) error
 	return err
 }
 
-// serveClient serves a connection whose client runs talk.
+// serveClient serves a connection on whose client side talk runs.
 func serveClient(t *testing.T, headers config.ProxyProtocol, talk func(far net.Conn)) servedConn {
 	t.Helper()
 	got := servedConn{read: "-"}
@@ -69,8 +69,8 @@ func TestProxyProtocolSetsAddresses(t *testing.T) {
 	for _, test := range []struct{ name, header, from string }{
 		{"text", textHeader, announced},
 		{"binary, with extensions", binaryHeader, announced},
-		{"of the proxy itself", localHeader, "pipe pipe"},
-		{"of nobody", unknownHeader, "pipe pipe"},
+		{"LOCAL", localHeader, "pipe pipe"},
+		{"UNKNOWN", unknownHeader, "pipe pipe"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			forEachSplit(test.header+"hello", func(first, rest string) {
@@ -94,28 +94,28 @@ func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
 		name    string
 		headers config.ProxyProtocol
 		text    string
-		read    string // "-": the connection was refused
+		read    string // "-": the connection was rejected
 		log     string
 	}{
 		{"no header", testDefaults(), "GET / HTTP/1.1\r\n", "-", "no PROXY protocol header"},
 		{"TLS", testDefaults(), "\x16\x03\x01", "-", "no PROXY protocol header"},
-		{"a lie", testDefaults(), "PROXY TCP4 ::1 ::2 1 2\r\nhello", "-", "declared family"},
-		{"a version that is not allowed", only2, textHeader + "hello", "-", "not allowed: 1"},
-		{"the other version", only2, binaryHeader + "hello", "hello", ""},
-		{"no header where none need be", none, "PUT / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\n", ""},
-		{"a header where none need be", none, textHeader + "hello", "hello", ""},
-		{"a lie where none need be", none, "PROXY TCP9\r\n", "-", "unknown family"},
-		{"a version that is taken for something else", only1, localHeader + "hello", localHeader + "hello", ""},
+		{"wrong address family", testDefaults(), "PROXY TCP4 ::1 ::2 1 2\r\nhello", "-", "declared family"},
+		{"disallowed version", only2, textHeader + "hello", "-", "not allowed: 1"},
+		{"allowed version", only2, binaryHeader + "hello", "hello", ""},
+		{"optional header, missing", none, "PUT / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\n", ""},
+		{"optional header, present", none, textHeader + "hello", "hello", ""},
+		{"optional header, invalid", none, "PROXY TCP9\r\n", "-", "unknown family"},
+		{"optional header, disallowed version is payload", only1, localHeader + "hello", localHeader + "hello", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := serveClient(t, test.headers, func(far net.Conn) { writeParts(far, strings.Split(test.text, "")...) })
 				refused := test.read == "-"
 				if got.read != test.read || refused != (got.closeReason == network.ClosedProxyProtocolError) || refused != (got.err != nil) {
-					t.Errorf("got %+v, want it read as %q", got, test.read)
+					t.Errorf("got %+v, want the bytes %q", got, test.read)
 				}
 				if !strings.Contains(got.log, test.log) || (got.log == "") != (test.log == "") {
-					t.Errorf("the log says %q, want %q", got.log, test.log)
+					t.Errorf("log %q, want %q", got.log, test.log)
 				}
 			})
 		})
@@ -124,9 +124,9 @@ func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
 
 func TestProxyProtocolHeaderTimeout(t *testing.T) {
 	for _, test := range []struct{ name, first string }{
-		{"nothing", ""},
-		{"half", textHeader[:10]},
-		{"half of the other", binaryHeader[:10]},
+		{"no bytes", ""},
+		{"partial text header", textHeader[:10]},
+		{"partial binary header", binaryHeader[:10]},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestProxyProtocolHeaderTimeout(t *testing.T) {
 					_, _ = far.Read(make([]byte, 1)) // blocks until the connection is closed
 				})
 				if got.closeReason != network.ClosedProxyProtocolError || time.Since(began) != time.Second || !strings.Contains(got.log, "timeout before") {
-					t.Errorf("got %+v after %v, want an end after 1s", got, time.Since(began))
+					t.Errorf("got %+v after %v, want a timeout after 1s", got, time.Since(began))
 				}
 			})
 		})
@@ -160,7 +160,7 @@ func TestProxyProtocolDoesNotLogPortProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := serveClient(t, testDefaults(), func(net.Conn) {})
 		if got.closeReason != network.ClosedByPeer || got.err != nil || got.log != "" {
-			t.Errorf("got %+v, want an end of the peer's, and no log", got)
+			t.Errorf("got %+v, want ClosedByPeer and no log", got)
 		}
 	})
 }
@@ -170,7 +170,8 @@ type clientFirstHandler struct{ network.Handler }
 
 func (clientFirstHandler) IdleTimeout() time.Duration { return time.Minute }
 
-// TestProxyProtocolParksForClientFirstHandlers uses sockets, on which drains and parking work.
+// TestProxyProtocolParksForClientFirstHandlers verifies that a connection is parked until the
+// client sends. It uses sockets, because pipes cannot be drained or parked.
 func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -178,8 +179,8 @@ func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 		do   func(conn *network.Conn)
 		want error
 	}{
-		{"for the caller to speak", textHeader, func(*network.Conn) {}, network.ErrPark},
-		{"no longer than a drain lets them", "", func(conn *network.Conn) { conn.Drain(true) }, nil},
+		{"header without payload", textHeader, func(*network.Conn) {}, network.ErrPark},
+		{"drain", "", func(conn *network.Conn) { conn.Drain(true) }, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			near, far := tcpPair(t)
@@ -195,7 +196,7 @@ func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
 				t.Errorf("ServeConn = %v, want %v", err, test.want)
 			}
 			if parked := conn.Handler == network.Handler(next); parked != (test.want != nil) {
-				t.Errorf("the next handler serves the connection from now on: %v", parked)
+				t.Errorf("conn.Handler is the next handler: %v", parked)
 			}
 		})
 	}

@@ -62,27 +62,27 @@ type ServerOptions struct {
 	Log *slog.Logger
 }
 
-// BatchObserver accounts for exchanges that one goroutine ends. It may account for exchanges with
-// the same route and result together.
+// BatchObserver records the exchanges that one goroutine ends. It may record exchanges with the
+// same route and result together.
 type BatchObserver interface {
 	// Enter binds an exchange that the engine does not start, because its client has disconnected,
-	// to the current configuration, which Observe releases. It reports whether Observe needs the
-	// request's fields; otherwise the engine need not read them.
+	// to the active configuration, which Observe releases. It reports whether Observe needs the
+	// fields of the request; otherwise the engine need not read them.
 	Enter(x *protocol.Exchange) (readsRequest bool)
-	// Observe does what ServerOptions.Observe does.
+	// Observe is ServerOptions.Observe for the batch.
 	Observe(x *protocol.Exchange)
-	// Flush accounts for the observed exchanges that are not yet accounted for. The engine calls it
-	// before it sends the responses of those exchanges.
+	// Flush records the observed exchanges that are not yet recorded. The engine calls it before it
+	// sends the responses of those exchanges.
 	Flush()
 }
 
-// Upgrader is a Server that takes over a connection on which a client asked for its protocol within
-// another one (RFC 9110 7.8).
+// Upgrader is a Server that takes over a connection on which a client asked for its protocol with
+// Upgrade (RFC 9110 7.8).
 type Upgrader interface {
 	// Upgrade returns the handler that serves conn from now on and responds to u's request. It
-	// returns nil, without side effects, if it does not accept. It keeps no part of u. The caller
-	// sends the client the switch (101) and then lets the handler serve the connection; until then
-	// nothing is sent.
+	// returns nil, without side effects, if it rejects the upgrade. It keeps no part of u. The
+	// caller sends the client the 101 response and then calls the handler. Until then the handler
+	// sends nothing.
 	Upgrade(conn *network.Conn, u Upgrade) network.Handler
 }
 
@@ -111,8 +111,9 @@ type Upgrade struct {
 type UpstreamConn interface {
 	protocol.Service
 
-	// Usable reports whether the connection can take an exchange after it was idle for that time.
-	// It returns false if the peer closed the connection, sent unexpected bytes, or sent GOAWAY.
+	// Usable reports whether the connection can take an exchange after it was idle for the given
+	// time. It returns false if the peer closed the connection, sent unexpected bytes, or sent
+	// GOAWAY.
 	Usable(idle time.Duration) bool
 
 	// Close closes the connection immediately; its exchanges fail. It is safe for concurrent use.

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
-// NewTLSContext returns t in the form that handshakes use. alpn is offered if t has no list of its
-// own. NewTLSContext fails only if t was not validated. It reads no files.
+// NewTLSContext returns the credential.Context of t. The context offers alpn if t has no ALPN list
+// of its own. NewTLSContext fails only if t was not validated. It reads no files.
 func NewTLSContext(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
 		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), TrustedCA: credential.PEM(t.TrustedCA),

@@ -15,8 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// namedHandler is a handler that reports the connections that it gets. Like the engines, it is a
-// ClientFirstHandler.
+// namedHandler reports its name for each connection. Like the engines, it is a ClientFirstHandler.
 type namedHandler struct {
 	name   string
 	served chan<- string
@@ -30,7 +29,7 @@ func (n namedHandler) ServeConn(_ context.Context, conn *network.Conn) error {
 
 func (namedHandler) IdleTimeout() time.Duration { return time.Minute }
 
-// tlsTest is a TLSHandler on a loopback connection, with what it reports.
+// tlsTest is a TLSHandler for loopback connections, with its results.
 type tlsTest struct {
 	t             *testing.T
 	handler       *TLSHandler
@@ -55,7 +54,7 @@ func newTLSTest(t *testing.T) *tlsTest {
 	return d
 }
 
-// connect runs talk as the client, and returns the connection once it was served.
+// connect runs talk as the client and returns the connection after ServeConn has returned.
 func (d *tlsTest) connect(talk func(nc net.Conn)) (*network.Conn, error) {
 	d.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,8 +93,8 @@ func TestALPNSelectsHandler(t *testing.T) {
 		alpn []string
 		want string
 	}{
-		{"a protocol that has a handler", []string{"h2"}, "h2"},
-		{"one that has none", []string{"http/1.1"}, "other"},
+		{"protocol with a handler", []string{"h2"}, "h2"},
+		{"protocol without a handler", []string{"http/1.1"}, "other"},
 		{"no ALPN", nil, "other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -108,7 +107,7 @@ func TestALPNSelectsHandler(t *testing.T) {
 				t.Errorf("the handler is %+v, want %s", conn.Handler, test.want)
 			}
 			if len(d.handshakeErrs) != 1 || d.handshakeErrs[0] != nil {
-				t.Errorf("handshakes %v, want one that succeeded", d.handshakeErrs)
+				t.Errorf("handshake errors %v, want one nil error", d.handshakeErrs)
 			}
 			if m := NewConnMeta("l", conn); !m.Secure || m.TLS == nil || m.TLS.Version != "TLSv1.3" {
 				t.Errorf("ConnMeta has %+v", m.TLS)
@@ -119,21 +118,21 @@ func TestALPNSelectsHandler(t *testing.T) {
 
 func TestPlaintextOnTLSListener(t *testing.T) {
 	plain := func(nc net.Conn) { nc.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }
-	t.Run("is refused", func(t *testing.T) {
+	t.Run("rejected", func(t *testing.T) {
 		d := newTLSTest(t)
 		conn, err := d.connect(plain)
 		if err == nil || conn.CloseReason != network.ClosedHandshakeFailed || len(d.handshakeErrs) != 1 || d.handshakeErrs[0] == nil {
-			t.Errorf("ServeConn = %v, cause %v, handshakes %v", err, conn.CloseReason, d.handshakeErrs)
+			t.Errorf("ServeConn = %v, close reason %v, handshake errors %v", err, conn.CloseReason, d.handshakeErrs)
 		}
 	})
-	t.Run("is served where plaintext may be", func(t *testing.T) {
+	t.Run("plaintext allowed", func(t *testing.T) {
 		d := newTLSTest(t)
 		d.handler.opts.Plaintext = namedHandler{"plain", d.served}
 		if _, err := d.connect(plain); err != nil || <-d.served != "plain" || len(d.handshakeErrs) != 0 {
-			t.Errorf("ServeConn = %v, handshakes %v", err, d.handshakeErrs)
+			t.Errorf("ServeConn = %v, handshake errors %v", err, d.handshakeErrs)
 		}
 		if conn, err := d.connect(d.handshake("h2")); !errors.Is(err, network.ErrPark) || conn.TLS() == nil {
-			t.Errorf("TLS beside it: %v", err)
+			t.Errorf("TLS next to plaintext: %v", err)
 		}
 	})
 }
@@ -142,7 +141,7 @@ func TestHandshakeFailuresAreLoggedOncePerSecond(t *testing.T) {
 	d := newTLSTest(t)
 	for range 5 {
 		d.connect(func(nc net.Conn) { nc.Write([]byte("no hello\n")) })
-		d.handler.logLimiter.lastLogged.Store(time.Now().Add(time.Hour).UnixNano()) // within the log interval, however slow the test is
+		d.handler.logLimiter.lastLogged.Store(time.Now().Add(time.Hour).UnixNano()) // keeps the log interval open on a slow machine
 	}
 	if n := strings.Count(d.log.String(), "TLS handshake failed"); n != 1 || len(d.handshakeErrs) != 5 {
 		t.Errorf("%d lines for %d failures, want 1 for 5:\n%s", n, len(d.handshakeErrs), d.log.String())
@@ -150,6 +149,6 @@ func TestHandshakeFailuresAreLoggedOncePerSecond(t *testing.T) {
 	d.handler.logLimiter.lastLogged.Store(0)
 	d.connect(func(nc net.Conn) { nc.Write([]byte("no hello\n")) })
 	if !strings.Contains(d.log.String(), "not_logged_before=4") {
-		t.Errorf("the next line does not tell of the 4 that were not logged:\n%s", d.log.String())
+		t.Errorf("the next line does not report the 4 suppressed lines:\n%s", d.log.String())
 	}
 }

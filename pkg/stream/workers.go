@@ -17,7 +17,7 @@ type Workers[T any] struct {
 
 	mu            sync.Mutex
 	idle          []*worker[T] // guarded by mu; last in, first out: its stack is warm
-	minIdle       int          // guarded by mu; the fewest idle workers since the last trim
+	minIdle       int          // guarded by mu; minimum of len(idle) since scheduleTrim
 	running       int          // guarded by mu; workers, idle ones included
 	queue         []T          // guarded by mu; a ring: length is its capacity
 	head          int          // guarded by mu; index of the oldest in queue
@@ -31,7 +31,7 @@ type Workers[T any] struct {
 // WorkerLimits bounds Workers.
 type WorkerLimits struct {
 	MaxRunning  int // maximum number of goroutines
-	MaxReserved int // maximum number of slots: for exchanges that run, wait for a goroutine, or may have to
+	MaxReserved int // maximum number of slots: exchanges that run, are queued, or may need a worker
 }
 
 // worker is a goroutine that runs one T after another.
@@ -143,7 +143,7 @@ func (w *Workers[T]) nextTask(k *worker[T]) (t T, more bool) {
 	return t, more
 }
 
-// scheduleTrim schedules trim after workerIdleTimeout. The caller holds mu.
+// scheduleTrim schedules stopUnused after workerIdleTimeout. The caller holds mu.
 func (w *Workers[T]) scheduleTrim() {
 	w.trimScheduled, w.minIdle = true, len(w.idle)
 	if w.trimTimer == nil {
@@ -153,8 +153,8 @@ func (w *Workers[T]) scheduleTrim() {
 	}
 }
 
-// stopUnused ends the workers that have been idle since the last arm: those at the bottom of
-// w.idle.
+// stopUnused ends the workers that have been idle since the last scheduleTrim: those at the bottom
+// of w.idle.
 func (w *Workers[T]) stopUnused() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

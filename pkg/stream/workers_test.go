@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// TestWorkersAreBounded reserves every slot and lets each exchange block: no more goroutines run
-// than the limit, the other exchanges are queued, and the next reservation fails immediately. All
-// run in the end, in the order of their calls.
+// TestWorkersAreBounded verifies that no more goroutines run than the limit, that further exchanges
+// are queued and run in order, and that a reservation beyond the limit fails immediately.
 func TestWorkersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const running, reserved = 3, 10
@@ -28,16 +27,16 @@ func TestWorkersAreBounded(t *testing.T) {
 		})
 		for i := range reserved {
 			if !w.Reserve() {
-				t.Fatalf("reservation %d was refused, want %d", i, reserved)
+				t.Fatalf("reservation %d failed, want %d to succeed", i, reserved)
 			}
 			w.Go(i)
 			synctest.Wait()
 		}
 		if w.Reserve() {
-			t.Error("a reservation beyond the limit was granted")
+			t.Error("a reservation beyond the limit succeeded")
 		}
 		if got := now.Load(); got != running {
-			t.Errorf("%d run at once, want %d", got, running)
+			t.Errorf("%d exchanges run concurrently, want %d", got, running)
 		}
 		for range reserved {
 			release <- struct{}{}
@@ -45,21 +44,21 @@ func TestWorkersAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := w.Reserved(); got != 0 {
-			t.Errorf("%d places are reserved at the end", got)
+			t.Errorf("%d slots are reserved at the end", got)
 		}
 		if most.Load() != running {
-			t.Errorf("%d ran at once, want at most %d", most.Load(), running)
+			t.Errorf("%d exchanges ran concurrently, want at most %d", most.Load(), running)
 		}
 		for i, got := range order {
 			if got != i {
-				t.Fatalf("they ran in the order %v", order)
+				t.Fatalf("the exchanges ran in the order %v", order)
 			}
 		}
 		w.Close()
 	})
 }
 
-// TestIdleWorkersEnd checks that idle workers end, and that Close waits for those that run.
+// TestIdleWorkersEnd verifies that idle workers end, and that Close waits for running ones.
 func TestIdleWorkersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})
@@ -75,12 +74,12 @@ func TestIdleWorkersEnd(t *testing.T) {
 		<-time.After(3 * workerIdleTimeout)
 		synctest.Wait()
 		if n, idle := w.count(); n != 0 || idle != 0 {
-			t.Errorf("%d workers are left, %d idle", n, idle)
+			t.Errorf("%d workers remain, %d of them idle", n, idle)
 		}
 		w.Go(1)
 		w.Close()
 		if n, _ := w.count(); n != 0 {
-			t.Errorf("%d workers are left after Close", n)
+			t.Errorf("%d workers remain after Close", n)
 		}
 	})
 }
@@ -92,7 +91,7 @@ func (w *Workers[T]) count() (running, idle int) {
 	return w.running, len(w.idle)
 }
 
-// BenchmarkWorkers passes an exchange to a worker and waits for it.
+// BenchmarkWorkers measures passing an exchange to a worker and waiting for it.
 func BenchmarkWorkers(b *testing.B) {
 	done := make(chan struct{}, 1)
 	w := NewWorkers(WorkerLimits{MaxRunning: 100, MaxReserved: 100}, func(int) { done <- struct{}{} })

@@ -52,8 +52,8 @@ type activeCheck struct {
 	check  *health.Check       // guarded by host.mu; nil while it starts
 }
 
-// setActiveCheck starts active checks of the host as cfg says, or stops them if cfg is nil. Health that
-// the previous checks reported stays until the new ones report a change.
+// setActiveCheck starts active checks of the host as cfg says, or stops them if cfg is nil. Health
+// that the previous checks reported stays until the new ones report a change.
 func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	h.mu.Lock()
 	old := h.activeCheck
@@ -172,8 +172,8 @@ func (c checkTarget) Authority() string {
 	return c.host.address
 }
 
-// hostAtPort returns the host, or a copy that listens on another port and is not one of the cluster's
-// hosts.
+// hostAtPort returns the host, or a copy that listens on another port and is not one of the
+// cluster's hosts.
 func (c checkTarget) hostAtPort(port uint16) (*Host, error) {
 	if port == 0 {
 		return c.host, nil

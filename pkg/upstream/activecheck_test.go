@@ -32,7 +32,7 @@ func withChecks(h *config.HealthCheck, hosts ...string) *config.Cluster {
 	return c
 }
 
-// sentTo serves n requests and returns the hosts that answered, each once.
+// sentTo serves n requests and returns the names of the hosts that responded, each once.
 func sentTo(t testing.TB, c *Cluster, n int) string {
 	t.Helper()
 	seen := map[string]bool{}
@@ -60,16 +60,17 @@ func TestAHostThatFailsItsChecksGetsNothing(t *testing.T) {
 		m.set("a", 200)
 		advanceClock(10 * time.Second)
 		if got := sentTo(t, c, 10); got != "b" {
-			t.Errorf("after one good check of two, requests went to %q, want b", got)
+			t.Errorf("after one of two required passed checks, requests went to %q, want b", got)
 		}
 		advanceClock(10 * time.Second)
 		if got := sentTo(t, c, 10); got != "a b" {
-			t.Errorf("after two good checks, requests went to %q, want a b", got)
+			t.Errorf("after two passed checks, requests went to %q, want a b", got)
 		}
 	})
 }
 
-// If all hosts fail their checks, being wrong about them must not be an outage.
+// TestHostsThatAllFailAreUsed verifies that a cluster whose hosts all fail their checks still
+// serves.
 func TestHostsThatAllFailAreUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newStatusConnector()
@@ -100,37 +101,38 @@ func TestChecksFollowTheHosts(t *testing.T) {
 		}
 		advanceClock(time.Minute)
 		if got := asked(); got != "a b" {
-			t.Errorf("%q are checked, want a b", got)
+			t.Errorf("checked hosts: %q, want a b", got)
 		}
 		apply(t, s, withChecks(httpCheck(), "b", "c"))
 		advanceClock(time.Minute)
 		if got := asked(); got != "b c" {
-			t.Errorf("after a change of hosts %q are checked, want b c", got)
+			t.Errorf("after a change of hosts, checked hosts: %q, want b c", got)
 		}
 		m.set("b", 500)
 		advanceClock(time.Minute)
 		b := hostNamed(t, c, "b")
 		if !b.health.Has(hosthealth.FailedCheck) {
-			t.Fatal("b does not fail its checks")
+			t.Fatal("b does not have the flag FailedCheck")
 		}
 		slower := httpCheck()
 		slower.Delay = time.Hour
 		apply(t, s, withChecks(slower, "b", "c"))
 		advanceClock(time.Minute)
 		if !b.health.Has(hosthealth.FailedCheck) {
-			t.Error("b is healthy before its new checks passed")
+			t.Error("b is healthy before it passed its new checks")
 		}
 		apply(t, s, withChecks(nil, "b", "c"))
 		asked()
 		advanceClock(2 * time.Hour)
 		if got := asked(); got != "" || b.health.Has(hosthealth.FailedCheck) {
-			t.Errorf("without checks, %q are checked, failing %v, want none", got, b.health.Has(hosthealth.FailedCheck))
+			t.Errorf("without checks: checked hosts %q, want none; FailedCheck = %v, want false", got, b.health.Has(hosthealth.FailedCheck))
 		}
 		apply(t, s)
 	})
 }
 
-// One ailment's end does not end another.
+// TestAnEjectedHostThatPassesItsChecks verifies that a passed check ends an ejection only if
+// UnejectOnHealthCheck is set.
 func TestAnEjectedHostThatPassesItsChecks(t *testing.T) {
 	for _, returns := range []bool{false, true} {
 		t.Run(strconv.FormatBool(returns), func(t *testing.T) {
@@ -146,7 +148,7 @@ func TestAnEjectedHostThatPassesItsChecks(t *testing.T) {
 				recordAttempts(a, 1, 500, protocol.ReasonNone)
 				advanceClock(11 * time.Second) // its second check
 				if out := a.health.Has(hosthealth.Ejected); out == returns {
-					t.Errorf("a good check: ejected %v, want %v", out, !returns)
+					t.Errorf("after a passed check: ejected = %v, want %v", out, !returns)
 				}
 			})
 		})
@@ -158,12 +160,12 @@ func TestPassedCheckEndsBackoff(t *testing.T) {
 		_, c := newStatusSet(t, newStatusConnector(), withChecks(httpCheck(), "a", "b"))
 		synctest.Wait()
 		a := hostNamed(t, c, "a")
-		for range 8 { // a pause of 10 s or less
+		for range 8 { // enough failures for a backoff of at most 10 s
 			a.recordConnectFailure(protocol.Faultf(protocol.ConnectFailure, "a test"))
 		}
 		advanceClock(10 * time.Second)
 		if !a.health.Up() {
-			t.Errorf("the host is %v after a good check", a.health.Flags())
+			t.Errorf("after a passed check the health flags are %v, want none", a.health.Flags())
 		}
 	})
 }
@@ -202,15 +204,15 @@ func TestChangesOfHealthAreLogged(t *testing.T) {
 			`level=INFO msg="upstream host returns from its ejection" cluster=web host=a`,
 		} {
 			if n := strings.Count(log.String(), want); n != 1 {
-				t.Errorf("%d lines of %s, want 1, in\n%s", n, want, log.String())
+				t.Errorf("%d log lines with %s, want 1, in\n%s", n, want, log.String())
 			}
 		}
 		counts.mu.Lock()
 		defer counts.mu.Unlock()
-		// It fell once, for two reasons that overlap.
+		// The host went down once, for two overlapping reasons.
 		want := map[Event]int{CheckFailed: 3, HostEjected: 1, HostDown: 1, HostUp: 1}
 		if !maps.Equal(counts.events, want) {
-			t.Errorf("counted %v, want %v", counts.events, want)
+			t.Errorf("events = %v, want %v", counts.events, want)
 		}
 	})
 }
@@ -237,7 +239,7 @@ func (c *eventCounts) Count(e Event) {
 	c.events[e]++
 }
 
-// lockedBuffer is a bytes.Buffer for several goroutines.
+// lockedBuffer is a bytes.Buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer // guarded by mu
@@ -255,8 +257,8 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// A thousand clusters of three hosts, all checked and all watched for outliers, are
-// to leave most of 20 MB to everything else.
+// TestChecksOfAThousandClustersAreSmall verifies that active checks and outlier detection of a
+// thousand clusters with three hosts each use at most 8 MiB and no goroutines between checks.
 func TestChecksOfAThousandClustersAreSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clusters, most = 1000, 8 << 20
@@ -273,23 +275,23 @@ func TestChecksOfAThousandClustersAreSmall(t *testing.T) {
 		apply(t, s, list...)
 		advanceClock(time.Minute)
 		more := runtime.NumGoroutine()
-		for range 50 { // checks are under way now and then
+		for range 50 { // some samples fall into running checks
 			advanceClock(97 * time.Millisecond)
 			more = min(more, runtime.NumGoroutine()-goroutines)
 		}
 		if more > 10 {
-			t.Errorf("%d goroutines more between checks, want none", more)
+			t.Errorf("%d additional goroutines between checks, want at most 10", more)
 		}
 		used := heap() - before
-		t.Logf("%d bytes for %d clusters with three hosts each: %d for a host", used, clusters, used/clusters/3)
+		t.Logf("%d bytes for %d clusters with three hosts each: %d per host", used, clusters, used/clusters/3)
 		if used > most {
-			t.Errorf("%d clusters use %d bytes, want %d at most", clusters, used, most)
+			t.Errorf("%d clusters use %d bytes, want at most %d", clusters, used, most)
 		}
 		runtime.KeepAlive(s)
 	})
 }
 
-// heap returns how many bytes live.
+// heap returns the number of live heap bytes.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()

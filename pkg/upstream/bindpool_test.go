@@ -10,16 +10,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// clusterWithMode returns a cluster whose connections are used in a mode.
+// clusterWithMode returns a cluster with this pool mode.
 func clusterWithMode(mode config.PoolMode, hosts ...string) *config.Cluster {
 	c := muxCluster(1, hosts...)
 	c.Pool.Mode = mode
 	return c
 }
 
-// fakeDownstreamConn is a connection that exchanges come over.
+// fakeDownstreamConn is a downstream connection. Its context ends with the connection.
 type fakeDownstreamConn struct {
-	context.Context // it ends with the connection
+	context.Context // ends with the connection
 	end             context.CancelFunc
 	meta            protocol.ConnMeta
 }
@@ -30,7 +30,7 @@ func newFakeDownstreamConn() *fakeDownstreamConn {
 	return d
 }
 
-// begin is begin for an exchange that came over d.
+// begin is the function begin for an exchange of d.
 func (d *fakeDownstreamConn) begin(t testing.TB, c *Cluster) *protocol.Exchange {
 	t.Helper()
 	x := get()
@@ -48,7 +48,7 @@ func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
 		defer s.Close()
 		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
 		var list []*protocol.Exchange
-		for range 5 { // the first of each waits for its connection, the others share it
+		for range 5 { // the first exchange of each waits for its connection, the others share it
 			list = append(list, d.begin(t, c), e.begin(t, c))
 		}
 		synctest.Wait()
@@ -57,7 +57,7 @@ func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
 		}
 		for i, x := range list {
 			if want := n.list()[i%2]; connOf(x) != want {
-				t.Errorf("exchange %d is on another downstream connection's", i)
+				t.Errorf("exchange %d uses the connection of another downstream connection", i)
 			}
 		}
 		wantCounts(t, s, 10, 2, 0)
@@ -67,7 +67,7 @@ func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
 		d.end()
 		synctest.Wait()
 		if k := n.list(); !k[0].closed.Load() || k[1].closed.Load() {
-			t.Error("open connections: want only that of the remaining downstream connection")
+			t.Error("want only the connection of the remaining downstream connection open")
 		}
 		wantCounts(t, s, 0, 1, 1)
 		e.end()
@@ -87,11 +87,11 @@ func TestBoundConnectionEndsWithItsLastExchange(t *testing.T) {
 		synctest.Wait()
 		finish(x)
 		if n.list()[0].closed.Load() {
-			t.Error("it was closed before its last exchange")
+			t.Error("the connection was closed before its last exchange")
 		}
 		finish(y)
 		if !n.list()[0].closed.Load() {
-			t.Error("it outlived its last exchange and its downstream connection")
+			t.Error("the connection is open after its last exchange and its downstream connection ended")
 		}
 		wantNothing(t, c)
 	})
@@ -129,7 +129,8 @@ func TestIdleTimeoutOfBindPool(t *testing.T) {
 	})
 }
 
-// A downstream connection whose own is idle keeps nobody waiting.
+// TestBindPoolEvictsIdleConnections verifies that an exchange that waits for a slot takes the slot
+// of an idle bound connection.
 func TestBindPoolEvictsIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeMuxConnector()
@@ -177,7 +178,7 @@ func TestCloseOfABoundPool(t *testing.T) {
 		x := e.begin(t, c)
 		s.Close()
 		if got := n.open(); got != 1 {
-			t.Errorf("%d connections are open after Close, want the one in use", got)
+			t.Errorf("%d connections are open after Close, want only the one in use", got)
 		}
 		finish(x)
 		wantNothing(t, c)
@@ -202,7 +203,8 @@ func TestPingPongCarriesOneExchangeAtATime(t *testing.T) {
 	})
 }
 
-// A reload asks for another mode: what is under way ends on the old connections.
+// TestModeIsChangedByAReload verifies that exchanges in flight end on the old connections when a
+// reload changes the pool mode.
 func TestModeIsChangedByAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeMuxConnector()
@@ -214,18 +216,18 @@ func TestModeIsChangedByAReload(t *testing.T) {
 		pool := c.state.Load().hosts[0].pools.Load().pool
 		apply(t, s, cluster("other"), clusterWithMode(config.Multiplex, "a", "b"))
 		if c.state.Load().hosts[0].pools.Load().pool != pool {
-			t.Error("a reload that asks for the same mode changed the pool")
+			t.Error("a reload with the same mode replaced the pool")
 		}
 		apply(t, s, clusterWithMode(config.PingPong, "a"))
 		kept := connOf(x)
-		finish(x) // while the next exchange has not come, it is not known that nobody needs it
+		finish(x) // the old connection stays open until its last exchange ends
 		x = d.begin(t, c)
 		if connOf(x) == kept || kept.closed.Load() {
 			t.Error("ping_pong: want a new connection, and the old one open with its exchange")
 		}
 		finish(y)
 		if !kept.closed.Load() {
-			t.Error("ping_pong: the old connection outlived its exchange")
+			t.Error("ping_pong: the old connection is open after its last exchange")
 		}
 
 		kept = connOf(x)
@@ -236,7 +238,7 @@ func TestModeIsChangedByAReload(t *testing.T) {
 		}
 		finishAll([]*protocol.Exchange{x, y, z})
 		if !kept.closed.Load() {
-			t.Error("bind: the old connection outlived its exchange")
+			t.Error("bind: the old connection is open after its last exchange")
 		}
 		wantCounts(t, s, 0, 1, 1)
 
@@ -250,7 +252,7 @@ func TestModeIsChangedByAReload(t *testing.T) {
 	})
 }
 
-// openDownstreamConn is a downstream connection that counts who waits for its end.
+// openDownstreamConn is a downstream connection that counts the registered OnClose callbacks.
 type openDownstreamConn struct {
 	protocol.DownstreamConn
 	waiting int
@@ -261,8 +263,8 @@ func (l *openDownstreamConn) OnClose(func()) (stop func()) {
 	return func() { l.waiting-- }
 }
 
-// TestOpenDownstreamForgetsClosedPools: reload after reload, it must not keep
-// what they replaced.
+// TestOpenDownstreamForgetsClosedPools verifies that an open downstream connection does not retain
+// the pools that reloads replaced.
 func TestOpenDownstreamForgetsClosedPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeMuxConnector()
@@ -275,7 +277,7 @@ func TestOpenDownstreamForgetsClosedPools(t *testing.T) {
 			apply(t, s, clusterWithMode(config.Bind, host))
 			finish(d.begin(t, c))
 			if link.waiting != 1 {
-				t.Fatalf("the end of the caller's connection is waited for by %d pools after %d reloads, want 1", link.waiting, i)
+				t.Fatalf("%d OnClose callbacks are registered after %d reloads, want 1", link.waiting, i)
 			}
 		}
 		d.end()

@@ -12,19 +12,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// with starts an exchange of a priority and returns why it has no answer, if it has none.
+// with starts an exchange of a priority and returns it with the reason of its failure, if any.
 func with(c *Cluster, p config.Priority) (*protocol.Exchange, protocol.Reason) {
 	x := get()
 	err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c, Priority: p}))
 	return x, protocol.ReasonOf(err)
 }
 
-// TestPrioritiesHaveSeparateLimits is each limit, with connections
-// that carry one exchange and many.
+// TestPrioritiesHaveSeparateLimits verifies that each limit of one priority does not affect the
+// other priority.
 func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits config.CircuitBreakers
-		more   int // of the first priority, that wait before others are refused
+		more   int // exchanges of the first priority that wait before further ones are rejected
 	}{
 		"max_requests":         {config.CircuitBreakers{MaxRequests: 1}, 0},
 		"max_connections":      {config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 1}, 1},
@@ -49,13 +49,13 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 						synctest.Wait()
 					}
 					if _, why := with(c, first); why != protocol.Overflow {
-						t.Errorf("one more: %v, want an overflow", why)
+						t.Errorf("exchange above the limit: %v, want an overflow", why)
 					}
 					var others []*protocol.Exchange
 					for range 5 {
 						x, why := with(c, other)
 						if why != protocol.ReasonNone {
-							t.Fatalf("of the other priority: %v", why)
+							t.Fatalf("exchange of the other priority: %v", why)
 						}
 						others = append(others, x)
 					}
@@ -70,7 +70,7 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 						finish(<-waiting)
 					}
 					if got := c.Breaker(first).Counts().Active + c.Breaker(other).Counts().Active + c.Breaker(first).Counts().Pending; got != 0 {
-						t.Errorf("%d exchanges are counted when all have ended", got)
+						t.Errorf("%d exchanges are counted after all have ended, want 0", got)
 					}
 				})
 			})
@@ -78,8 +78,8 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 	}
 }
 
-// TestPrioritiesShareNoConnection: one that many exchanges share is that of their
-// priority, so that limits of connections hold.
+// TestPrioritiesShareNoConnection verifies that exchanges of different priorities do not share a
+// multiplexed connection, because connections count against the limit of one priority.
 func TestPrioritiesShareNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeMuxConnector()
@@ -107,7 +107,7 @@ func TestPrioritiesShareNoConnection(t *testing.T) {
 	})
 }
 
-// TestRetriesOfPriorities: max_retries and the budget are of each.
+// TestRetriesOfPriorities verifies that each priority has its own max_retries and retry budget.
 func TestRetriesOfPriorities(t *testing.T) {
 	cfg := cluster("web", "a")
 	cfg.CircuitBreakers.MaxRetries = 1
@@ -120,7 +120,7 @@ func TestRetriesOfPriorities(t *testing.T) {
 			begun++
 		}
 		if begun != want {
-			t.Errorf("%v: %d retries began, want %d", p, begun, want)
+			t.Errorf("%v: %d retries started, want %d", p, begun, want)
 		}
 		for range begun {
 			b.EndRetry()
@@ -128,7 +128,8 @@ func TestRetriesOfPriorities(t *testing.T) {
 	}
 }
 
-// TestDescribeLimits: what is used of each limit that is set, and how much there may be.
+// TestDescribeLimits verifies that Describe reports the usage and the maximum of each configured
+// limit.
 func TestDescribeLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := cluster("web", "a")
@@ -152,28 +153,29 @@ func TestDescribeLimits(t *testing.T) {
 			t.Errorf("limits = %v, want %v", got, want)
 		}
 		if counts.events[RequestOverflow] != 1 || s.Describe()[0].Overflows != 1 || c.InFlight() != 2 {
-			t.Errorf("%d overflows, %d in flight", counts.events[RequestOverflow], c.InFlight())
+			t.Errorf("%d overflows, %d in flight, want 1 and 2", counts.events[RequestOverflow], c.InFlight())
 		}
 		finish(x)
 		finish(y)
 		advanceClock(time.Millisecond)
 		if used, most := c.LimitUsage(config.DefaultPriority, metrics.LimitRequests); used != 0 || most != 1 {
-			t.Errorf("afterwards %d of %d requests", used, most)
+			t.Errorf("after the exchanges: usage %d of %d requests, want 0 of 1", used, most)
 		}
 	})
 }
 
-// TestUnconfiguredClusterHasNoLimits: a cell that a route refers to.
+// TestUnconfiguredClusterHasNoLimits verifies the limits of a cluster that is referred to but not
+// configured.
 func TestUnconfiguredClusterHasNoLimits(t *testing.T) {
 	c := newTestSet(t, newFakeConnector()).Get("other")
 	for l := range metrics.Limits() {
 		if used, most := c.LimitUsage(config.HighPriority, l); used != 0 || most != 0 {
-			t.Errorf("%v: %d of %d", l, used, most)
+			t.Errorf("%v: usage %d of %d, want 0 of 0", l, used, most)
 		}
 	}
 }
 
-// TestNegativeLimitIsAlwaysReached is each limit.
+// TestNegativeLimitIsAlwaysReached verifies that each limit of LimitZero rejects all exchanges.
 func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 	for name, limits := range map[string]config.CircuitBreakers{
 		"max_requests":         {MaxRequests: config.LimitZero},
@@ -188,19 +190,19 @@ func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 				s, c := newTestCluster(t, w, cfg)
 				defer s.Close()
 				if _, why := with(c, config.DefaultPriority); why != protocol.Overflow {
-					t.Errorf("an exchange ends with %v, want an overflow", why)
+					t.Errorf("exchange ended with %v, want an overflow", why)
 				}
 				if got := c.InFlight(); got != 0 {
-					t.Errorf("%d exchanges are in flight", got)
+					t.Errorf("%d exchanges are in flight, want 0", got)
 				}
 				x, why := with(c, config.HighPriority)
 				if why != protocol.ReasonNone {
-					t.Fatalf("of the other priority: %v", why)
+					t.Fatalf("exchange of the other priority: %v", why)
 				}
 				finish(x)
 				d := c.describe()
 				if len(d.Breakers) != 1 || !d.Breakers[0].Open || d.Breakers[0].Max != 0 {
-					t.Errorf("the breakers are described as %+v, want one that is open", d.Breakers)
+					t.Errorf("breakers = %+v, want one open breaker", d.Breakers)
 				}
 			})
 		})
@@ -213,7 +215,7 @@ func TestNoRetryWithNegativeLimit(t *testing.T) {
 		cfg.CircuitBreakers = config.CircuitBreakers{MaxRetries: config.LimitZero, RetryBudget: budget}
 		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		if c.Breaker(config.DefaultPriority).BeginRetry() {
-			t.Errorf("with the budget %+v a retry was let through", budget)
+			t.Errorf("BeginRetry with the budget %+v = true, want false", budget)
 		}
 		s.Close()
 	}

@@ -90,8 +90,8 @@ func (h *Host) evictIdleConn(p config.Priority) breaker.Evicted {
 	return nil
 }
 
-// LimitUsage returns the current value of what a limit bounds, and the limit; a limit of 0 means
-// unlimited, below 0 none allowed.
+// LimitUsage returns the current usage of a limit and its maximum; 0 means unlimited, below 0 none
+// allowed.
 func (c *Cluster) LimitUsage(p config.Priority, l metrics.Limit) (used, most int64) {
 	return c.breakers[p].Usage(l)
 }

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Connections that were idle for as long as asked end, whatever their idle timeout; those
-// that carry something, or did a moment ago, stay.
+// TestIdleSharedConnectionsEndWhenAsked verifies that CloseIdle closes connections that were idle
+// for the given time, regardless of their idle timeout, and no connections that are in use or were
+// used recently.
 func TestIdleSharedConnectionsEndWhenAsked(t *testing.T) {
 	cfg := muxCluster(1, "a")
 	cfg.IdleTimeout = time.Hour
@@ -14,19 +15,19 @@ func TestIdleSharedConnectionsEndWhenAsked(t *testing.T) {
 		busy := beginMany(t, c, 1)
 		advanceClock(2 * maxSweepInterval)
 		if n := s.CloseIdle(time.Second); n != 0 {
-			t.Errorf("%d connections ended that carry something", n)
+			t.Errorf("%d connections with exchanges were closed, want 0", n)
 		}
 		finishAll(busy)
 		if n := s.CloseIdle(time.Second); n != 0 {
-			t.Errorf("%d connections ended that carried something a moment ago", n)
+			t.Errorf("%d recently used connections were closed, want 0", n)
 		}
 		advanceClock(3 * maxSweepInterval)
 		if n := s.CloseIdle(time.Second); n != 1 {
-			t.Errorf("%d idle connections ended, want 1", n)
+			t.Errorf("%d idle connections were closed, want 1", n)
 		}
 		wantCounts(t, s, 0, 0, 0)
 		if n := s.CloseIdle(time.Second); n != 0 {
-			t.Errorf("%d connections ended once more", n)
+			t.Errorf("%d connections were closed by a second call, want 0", n)
 		}
 	})
 }

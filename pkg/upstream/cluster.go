@@ -33,7 +33,7 @@ type Cluster struct {
 
 	breakers   [config.NumPriorities]breaker.Breaker
 	recorder   lazyRecorder[ClusterRecorder]
-	generation atomic.Int64 // how often the cluster was removed from the configuration; its recorders are of one era each
+	generation atomic.Int64 // how often the cluster was removed from the configuration; recorders belong to one generation
 
 	drops           dropCounts
 	destOverflows   atomic.Uint64 // exchanges that were rejected because there are too many original destinations

@@ -35,14 +35,14 @@ func TestServeFaults(t *testing.T) {
 		config *config.Cluster
 		want   protocol.Reason
 	}{
-		{"a cluster that is not configured", nil, protocol.NoCluster},
-		{"a cluster without hosts", cluster("web"), protocol.NoHealthyHost},
+		{"unconfigured cluster", nil, protocol.NoCluster},
+		{"cluster without hosts", cluster("web"), protocol.NoHealthyHost},
 		{"hosts without weight", func() *config.Cluster {
 			c := cluster("web", "a", "b")
 			c.Hosts[0].Weight, c.Hosts[1].Weight = 0, 0
 			return c
 		}(), protocol.NoHealthyHost},
-		{"a host that refuses", unknown, protocol.ConnectFailure},
+		{"host that refuses connections", unknown, protocol.ConnectFailure},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,12 +100,12 @@ func TestOnHostSelectedRunsBeforeEachAttempt(t *testing.T) {
 	w := newFakeConnector()
 	w.refuses["a"] = true
 	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
-	for range 2 { // round robin begins anywhere
+	for range 2 { // round robin starts at a random host
 		var chosen []string
 		x := get()
 		via := &ClusterPicker{Cluster: c, OnHostSelected: func(x *protocol.Exchange, h *Host) {
 			if x.Record.Host() != protocol.Named(h) {
-				t.Errorf("chosen %s is not the last attempt", h.Name())
+				t.Errorf("selected host %s is not the last attempt", h.Name())
 			}
 			chosen = append(chosen, h.Name())
 		}}
@@ -122,8 +122,8 @@ func TestOnHostSelectedRunsBeforeEachAttempt(t *testing.T) {
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// A dead host costs a refused connect and nothing else, and the next exchanges
-// do not even meet it.
+// TestUnreachableHostIsSkipped verifies that an unreachable host costs one refused connect, and
+// that later exchanges do not try it during its backoff.
 func TestUnreachableHostIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -133,14 +133,14 @@ func TestUnreachableHostIsSkipped(t *testing.T) {
 		start := time.Now()
 		for range 300 {
 			if host := serveOne(t, c); host == "a" {
-				t.Fatal("the dead host responded")
+				t.Fatal("the unreachable host responded")
 			}
 		}
 		dials := w.dialed()
 		slices.Sort(dials)
 		wantList(t, "dials", dials, "a", "b", "c")
 		if waited := time.Since(start); waited != 0 {
-			t.Errorf("300 exchanges waited %v", waited)
+			t.Errorf("300 exchanges waited %v, want 0", waited)
 		}
 	})
 }
@@ -151,8 +151,8 @@ func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 		w.refuses["a"] = true
 		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
 		defer s.Close()
-		// Over 100 ms, 200 ms … 10 s, each up to a quarter shorter: after a
-		// minute it was tried about a dozen times.
+		// The backoff grows from 100 ms to 10 s, each up to a quarter shorter: about a dozen
+		// attempts within a minute.
 		start := time.Now()
 		for time.Since(start) < time.Minute {
 			serveOne(t, c)
@@ -165,7 +165,7 @@ func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 			}
 		}
 		if tries < 10 || tries > 16 {
-			t.Errorf("a dead host was tried %d times in a minute, want 10 to 16", tries)
+			t.Errorf("an unreachable host was tried %d times in a minute, want 10 to 16", tries)
 		}
 		w.set(w.refuses, "a", false)
 		advanceClock(hosthealth.MaxBackoff)
@@ -174,12 +174,12 @@ func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 			served[serveOne(t, c)]++
 		}
 		if served["a"] < 49 || served["b"] < 49 {
-			t.Errorf("after it came back, exchanges went %v", served)
+			t.Errorf("after the host recovered, exchanges per host = %v, want half each", served)
 		}
 	})
 }
 
-// Only one exchange at a time finds out whether a host that hangs is alive.
+// TestOneRecoveryProbeAtATime verifies that only one exchange at a time probes a host that hangs.
 func TestOneRecoveryProbeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -188,7 +188,7 @@ func TestOneRecoveryProbeAtATime(t *testing.T) {
 		cfg.ConnectTimeout = 2 * time.Second
 		s, c := newTestCluster(t, w, cfg)
 		defer s.Close()
-		for found := false; !found; { // round robin begins anywhere
+		for found := false; !found; { // round robin starts at a random host
 			x := begin(t, c)
 			found = len(x.Record.Attempts) == 2
 			finish(x)
@@ -208,7 +208,7 @@ func TestOneRecoveryProbeAtATime(t *testing.T) {
 			if d := <-results; d > 0 {
 				slow++
 				if d != 2*time.Second {
-					t.Errorf("the trial took %v, want the connect timeout", d)
+					t.Errorf("the recovery probe took %v, want the connect timeout", d)
 				}
 			}
 		}
@@ -218,8 +218,8 @@ func TestOneRecoveryProbeAtATime(t *testing.T) {
 	})
 }
 
-// If all are down they are tried nevertheless: a host that was away for a moment
-// is not an outage of the length of its pause.
+// TestAllHostsDownAreStillTried verifies that hosts are tried during their backoff if all are down:
+// a short failure of a host must not cause an outage as long as its backoff.
 func TestAllHostsDownAreStillTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -249,13 +249,13 @@ func TestConnectsToUnhealthyHostsAreBounded(t *testing.T) {
 			w.refuses[hosts[i]] = true
 		}
 		_, c := newTestCluster(t, w, cluster("web", hosts...))
-		wantFault(t, c, protocol.ConnectFailure) // tells that all of them are down
+		wantFault(t, c, protocol.ConnectFailure) // marks all hosts down
 		if n := len(w.dialed()); n != 100 {
 			t.Errorf("the first exchange tried %d hosts, want all 100", n)
 		}
 		wantFault(t, c, protocol.ConnectFailure)
 		if n := len(w.dialed()); n != maxUnhealthyPicks {
-			t.Errorf("the next one tried %d hosts, want %d", n, maxUnhealthyPicks)
+			t.Errorf("the next exchange tried %d hosts, want %d", n, maxUnhealthyPicks)
 		}
 	})
 }
@@ -274,7 +274,7 @@ func TestRetryGoesToAnotherHost(t *testing.T) {
 		got := attempts(x)
 		slices.Sort(got)
 		wantList(t, "three attempts", got, "a:200", "b:200", "c:200")
-		// A fourth has no other host to go to.
+		// The fourth attempt has no untried host.
 		if err := c.Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,8 @@ func TestRetryGoesToAnotherHost(t *testing.T) {
 	}
 }
 
-// A retry prefers a host that answered badly to one that is known to be down.
+// TestRetryPrefersATriedHostToADownOne verifies that a retry prefers a host that responded with an
+// error to a host that is down.
 func TestRetryPrefersATriedHostToADownOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -340,12 +341,12 @@ func TestConnectTimes(t *testing.T) {
 		want     protocol.Reason
 		took     time.Duration
 		health   string
-		open     int64 // connects that go on: they are the pool's
+		open     int64 // connects that continue: they belong to the pool
 	}{
 		{"connect_timeout passes", 3 * time.Second, 0, protocol.ConnectTimeout, 3 * time.Second, HealthDown, 0},
-		{"the exchange's deadline passes later", 3 * time.Second, 9 * time.Second, protocol.ConnectTimeout, 3 * time.Second, HealthDown, 0},
-		{"the exchange's deadline passes first, after a fair chance", 10 * time.Second, 2 * time.Second, protocol.UpstreamTimeout, 2 * time.Second, HealthDown, 1},
-		{"the exchange's deadline passes too soon to blame the host", 10 * time.Second, 50 * time.Millisecond, protocol.UpstreamTimeout, 50 * time.Millisecond, HealthUp, 1},
+		{"exchange deadline after connect_timeout", 3 * time.Second, 9 * time.Second, protocol.ConnectTimeout, 3 * time.Second, HealthDown, 0},
+		{"exchange deadline before connect_timeout, after minConnectTime", 10 * time.Second, 2 * time.Second, protocol.UpstreamTimeout, 2 * time.Second, HealthDown, 1},
+		{"exchange deadline before minConnectTime", 10 * time.Second, 50 * time.Millisecond, protocol.UpstreamTimeout, 50 * time.Millisecond, HealthUp, 1},
 		{"no connect_timeout", 0, 4 * time.Second, protocol.UpstreamTimeout, 4 * time.Second, HealthDown, 1},
 	}
 	for _, tt := range tests {
@@ -367,10 +368,10 @@ func TestConnectTimes(t *testing.T) {
 					t.Errorf("Serve = %v, want %v", err, tt.want)
 				}
 				if took := time.Since(start); took != tt.took {
-					t.Errorf("it took %v, want %v", took, tt.took)
+					t.Errorf("Serve took %v, want %v", took, tt.took)
 				}
 				if got := s.Describe()[0].Hosts[0].Health; got != tt.health {
-					t.Errorf("the host is %s, want %s", got, tt.health)
+					t.Errorf("health = %s, want %s", got, tt.health)
 				}
 				synctest.Wait()
 				wantCounts(t, s, 0, tt.open, 0)
@@ -389,7 +390,7 @@ func TestDisconnectDuringConnectDoesNotMarkHostDown(t *testing.T) {
 		w.hangs["a"] = true
 		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
 		defer s.Close()
-		for range 2 { // one of them meets a
+		for range 2 { // one of the two tries a
 			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(5*time.Second, cancel)
 			x := get()
@@ -404,7 +405,7 @@ func TestDisconnectDuringConnectDoesNotMarkHostDown(t *testing.T) {
 		}
 		for _, h := range s.Describe()[0].Hosts {
 			if h.Health != HealthUp {
-				t.Errorf("host %s is %s", h.Address, h.Health)
+				t.Errorf("health of host %s is %s, want up", h.Address, h.Health)
 			}
 		}
 	})
@@ -430,19 +431,19 @@ func TestMaxRetries(t *testing.T) {
 	cfg.CircuitBreakers.MaxRetries = 1
 	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	if !c.breakers[0].BeginRetry() || c.breakers[0].BeginRetry() {
-		t.Error("want one retry to begin, and no second")
+		t.Error("want one retry to start, and no second")
 	}
 	if n := s.Describe()[0].Retries; n != 1 {
 		t.Errorf("%d retries in flight, want 1", n)
 	}
 	c.breakers[0].EndRetry()
 	if !c.breakers[0].BeginRetry() {
-		t.Error("a retry after the first has ended was refused")
+		t.Error("a retry was rejected after the first had ended")
 	}
 	c.breakers[0].EndRetry()
 	unlimited := newTestSet(t, newFakeConnector()).Get("other")
 	if !unlimited.breakers[0].BeginRetry() {
-		t.Error("a retry was rejected although there is no limit")
+		t.Error("a retry was rejected without a limit")
 	}
 }
 
@@ -452,17 +453,17 @@ func TestForwardWithoutAddrs(t *testing.T) {
 	tests := []struct {
 		name     string
 		attempts int
-		refuse   int // hosts that refuse, in the order of being tried
+		refuse   int // number of hosts that refuse, in the order of the attempts
 		carry    error
 		want     error
 		tried    int
 	}{
-		{"the first host takes it", 3, 0, nil, nil, 1},
-		{"the next takes it", 3, 1, nil, nil, 2},
-		{"attempts run out", 2, 3, nil, refused, 2},
-		{"hosts run out", 9, 9, nil, refused, 3},
-		{"no attempts means one", 0, 9, nil, refused, 1},
-		{"what breaks later is not tried again", 3, 0, broken, broken, 1},
+		{"first host accepts", 3, 0, nil, nil, 1},
+		{"second host accepts", 3, 1, nil, nil, 2},
+		{"attempts exhausted", 2, 3, nil, refused, 2},
+		{"hosts exhausted", 9, 9, nil, refused, 3},
+		{"zero attempts means one", 0, 9, nil, refused, 1},
+		{"no retry after a relay error", 3, 0, broken, broken, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -470,7 +471,7 @@ func TestForwardWithoutAddrs(t *testing.T) {
 			var tried []string
 			err := c.ForwardWithoutAddrs(context.Background(), tt.attempts, func(_ context.Context, h *Host, deadline time.Time) (func() error, error) {
 				if deadline.IsZero() {
-					t.Error("no deadline to connect by")
+					t.Error("connect has no deadline")
 				}
 				tried = append(tried, h.Name())
 				if len(tried) <= tt.refuse {
@@ -479,13 +480,13 @@ func TestForwardWithoutAddrs(t *testing.T) {
 				return func() error {
 					d := s.Describe()[0]
 					if d.InFlight != 1 || d.Open != 1 || h.InFlight() != 1 {
-						t.Errorf("while it carries: %d in flight, %d connections, %d at the host, want 1 each", d.InFlight, d.Open, h.InFlight())
+						t.Errorf("during the relay: %d in flight, %d connections, %d at the host, want 1 each", d.InFlight, d.Open, h.InFlight())
 					}
 					return tt.carry
 				}, nil
 			})
 			if !errors.Is(err, tt.want) {
-				t.Errorf("Carry = %v, want %v", err, tt.want)
+				t.Errorf("ForwardWithoutAddrs = %v, want %v", err, tt.want)
 			}
 			if slices.Sort(tried); len(tried) != tt.tried || len(slices.Compact(tried)) != tt.tried {
 				t.Errorf("tried %v, want %d different hosts", tried, tt.tried)
@@ -505,25 +506,25 @@ func TestForwardDoesNotWaitForSlot(t *testing.T) {
 		return nil, errors.New("unreachable")
 	})
 	if protocol.ReasonOf(err) != protocol.Overflow {
-		t.Errorf("Carry = %v, want an overflow", err)
+		t.Errorf("ForwardWithoutAddrs = %v, want an overflow", err)
 	}
 	finish(x)
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// Connections that carry bytes have no answers: that one could be opened is what is
-// good about a host.
+// TestForwardReportsToOutlierDetection verifies that outlier detection counts the connects of
+// forwarded connections, which have no responses.
 func TestForwardReportsToOutlierDetection(t *testing.T) {
 	refused := protocol.Faultf(protocol.ConnectFailure, "refused")
 	tests := []struct {
 		name  string
-		steps string // of connects: + works, - is refused, x is given up by the caller
+		steps string // one connect per character: + succeeds, - is refused, x is canceled by the client
 		out   bool
 	}{
 		{"three refused in a row", "---", true},
-		{"one that worked begins anew", "--+--", false},
-		{"one that the caller gave up says nothing", "--x", false},
-		{"nor does it begin anew", "--x-", true},
+		{"a success resets the count", "--+--", false},
+		{"a canceled connect does not count", "--x", false},
+		{"a canceled connect does not reset the count", "--x-", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -542,7 +543,7 @@ func TestForwardReportsToOutlierDetection(t *testing.T) {
 					return nil, refused
 				})
 				if (err == nil) != (step == '+') {
-					t.Errorf("Carry = %v at step %c", err, step)
+					t.Errorf("ForwardWithoutAddrs = %v at step %c", err, step)
 				}
 				cancel()
 			}

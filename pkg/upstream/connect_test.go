@@ -13,23 +13,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// serialConnector is a network of hosts to which a connection carries one exchange at a time, and
-// whose connects the test can hold up.
+// serialConnector is a network of hosts whose connections carry one exchange at a time. The test
+// can block its connects.
 type serialConnector struct{ *fakeMuxConnector }
 
 func (serialConnector) Multiplexed() bool { return false }
 
-// WithAddrs is Announcer's.
+// WithAddrs implements ProxyProtocolConnector.
 func (s serialConnector) WithAddrs(_, _ netip.AddrPort) Connector { return s }
 
-// poolKind is a kind of pool, and how exchanges reach it.
+// poolKind is a kind of pool with the path of exchanges to it.
 type poolKind struct {
 	name    string
 	cluster func() *config.Cluster
 	single  bool // the protocol carries one exchange at a time
-	// maxConns is how many connects may be under way for many exchanges.
+	// maxConns is the maximum number of concurrent connects for many exchanges.
 	maxConns int
-	// perDownstream: each exchange comes over a downstream connection of its own, which ends with it.
+	// perDownstream is true if each exchange has its own downstream connection, which ends with it.
 	perDownstream bool
 	to            string // original destination
 }
@@ -38,16 +38,16 @@ func poolKinds() []poolKind {
 	const limit = config.DefaultMaxConnecting
 	ping := func() *config.Cluster { return clusterWithMode(config.PingPong, "a") }
 	return []poolKind{
-		{name: "exclusive, HTTP/1", cluster: func() *config.Cluster { return cluster("web", "a") }, single: true, maxConns: limit},
-		{name: "exclusive, RPC with ping_pong", cluster: ping, maxConns: limit},
-		{name: "shared", cluster: func() *config.Cluster { return muxCluster(4, "a") }, maxConns: 1},
-		{name: "shared, one exchange on each", cluster: func() *config.Cluster {
+		{name: "ping-pong, HTTP/1", cluster: func() *config.Cluster { return cluster("web", "a") }, single: true, maxConns: limit},
+		{name: "ping-pong, RPC", cluster: ping, maxConns: limit},
+		{name: "multiplex", cluster: func() *config.Cluster { return muxCluster(4, "a") }, maxConns: 1},
+		{name: "multiplex, one exchange per connection", cluster: func() *config.Cluster {
 			c := muxCluster(1, "a")
 			c.Pool.MaxRPCRequests = 1
 			return c
 		}, maxConns: limit},
-		{name: "bound, RPC", cluster: func() *config.Cluster { return clusterWithMode(config.Bind, "a") }, maxConns: limit, perDownstream: true},
-		{name: "bound, HTTP/1 with the PROXY protocol", cluster: func() *config.Cluster {
+		{name: "bind, RPC", cluster: func() *config.Cluster { return clusterWithMode(config.Bind, "a") }, maxConns: limit, perDownstream: true},
+		{name: "bind, HTTP/1 with the PROXY protocol", cluster: func() *config.Cluster {
 			c := clusterWithMode(config.Bind, "a")
 			c.ProxyProtocol = 1
 			return c
@@ -56,7 +56,7 @@ func poolKinds() []poolKind {
 	}
 }
 
-// host is where the exchanges of the kind go.
+// host returns the host that serves the exchanges of this kind.
 func (k *poolKind) host() string {
 	if k.to != "" {
 		return k.to
@@ -64,7 +64,7 @@ func (k *poolKind) host() string {
 	return "a"
 }
 
-// eachPool calls test for each kind of pool, with hosts of a network.
+// eachPool calls test for each kind of pool, with the hosts of a fake network.
 func eachPool(t *testing.T, change func(*config.Cluster), test func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
 	for _, k := range poolKinds() {
@@ -110,7 +110,7 @@ func (k *poolKind) start(c *Cluster, down *fakeDownstreamConn, x *protocol.Excha
 	return a
 }
 
-// begin starts n exchanges one after the other: each waits before the next one comes.
+// begin starts n exchanges one after the other. Each waits before the next one starts.
 func (k *poolKind) begin(t *testing.T, c *Cluster, n int) []*cancelable {
 	t.Helper()
 	list := make([]*cancelable, n)
@@ -127,7 +127,7 @@ func (k *poolKind) begin(t *testing.T, c *Cluster, n int) []*cancelable {
 	return list
 }
 
-// drop cancels the exchange, and what it came over if that is its own.
+// drop cancels the exchange and ends its own downstream connection, if it has one.
 func (k *poolKind) drop(a *cancelable) {
 	a.cancel()
 	if k.perDownstream {
@@ -135,9 +135,9 @@ func (k *poolKind) drop(a *cancelable) {
 	}
 }
 
-// TestCanceledExchangesDoNotDial: clients that open and cancel requests make the proxy open
-// no more connections than Pool.MaxConnecting at once, and none for a request that was
-// canceled before.
+// TestCanceledExchangesDoNotDial verifies that clients that open and cancel requests cannot make
+// Weft open more than Pool.MaxConnecting connections concurrently, or a connection for a canceled
+// request.
 func TestCanceledExchangesDoNotDial(t *testing.T) {
 	const waves, each = 5, 100
 	eachPool(t, nil, func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster) {
@@ -152,20 +152,20 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 			}
 			for _, a := range list {
 				if why := <-a.done; why != protocol.ReasonDownstreamDisconnect {
-					t.Fatalf("a canceled exchange ended with %v", why)
+					t.Fatalf("a canceled exchange ended with %v, want downstream_gone", why)
 				}
 			}
 			synctest.Wait()
 			if c.InFlight() != 0 || c.breakers[0].Counts().Waiting != 0 {
-				t.Fatalf("%d exchanges and %d connects are left waiting", c.InFlight(), c.breakers[0].Counts().Waiting)
+				t.Fatalf("%d exchanges and %d connects still wait, want none", c.InFlight(), c.breakers[0].Counts().Waiting)
 			}
 		}
 		if n.maxConnecting > k.maxConns {
 			t.Errorf("%d concurrent connects, want at most %d", n.maxConnecting, k.maxConns)
 		}
-		// A connect that is bound ends with its downstream connection, and the next begins.
+		// A bound connect ends with its downstream connection, and then the next one begins.
 		if dials := len(n.dialed()); !k.perDownstream && dials > k.maxConns {
-			t.Errorf("%d canceled exchanges had %d connections opened, want at most %d", waves*each, dials, k.maxConns)
+			t.Errorf("%d canceled exchanges caused %d connects, want at most %d", waves*each, dials, k.maxConns)
 		}
 		open()
 		synctest.Wait()
@@ -174,12 +174,12 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 			t.Errorf("%d connections were kept, want at most %d", idle, k.maxConns)
 		}
 		if k.perDownstream {
-			return // each has connections of its own
+			return // each downstream connection has its own connections
 		}
 		for range 10 {
 			for _, a := range k.begin(t, c, 1) {
 				if why := <-a.done; why != protocol.ReasonNone {
-					t.Fatalf("the next exchange ended with %v", why)
+					t.Fatalf("the next exchange ended with %v, want success", why)
 				}
 				finish(a.x)
 			}
@@ -190,12 +190,13 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 	})
 }
 
-// canceledDownstream is a caller that is known to be gone.
+// canceledDownstream is a client that has already disconnected.
 type canceledDownstream struct{ fakeDownstream }
 
 func (*canceledDownstream) Canceled() bool { return true }
 
-// TestCanceledOnArrivalDoesNotDial: by its context, or by its caller.
+// TestCanceledOnArrivalDoesNotDial verifies that no connection is opened for an exchange whose
+// client or context has ended before it starts.
 func TestCanceledOnArrivalDoesNotDial(t *testing.T) {
 	eachPool(t, nil, func(t *testing.T, k *poolKind, n *fakeMuxConnector, _ *Set, c *Cluster) {
 		down := newFakeDownstreamConn()
@@ -203,49 +204,49 @@ func TestCanceledOnArrivalDoesNotDial(t *testing.T) {
 		x := get()
 		x.Downstream = &canceledDownstream{}
 		if why := <-k.start(c, down, x).done; why != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("the exchange of a disconnected client ended with %v", why)
+			t.Errorf("the exchange of a disconnected client ended with %v, want downstream_gone", why)
 		}
 		over := newFakeDownstreamConn()
 		over.end()
 		if why := <-k.start(c, over, get()).done; why != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("an exchange whose context has ended ended with %v", why)
+			t.Errorf("the exchange with a canceled context ended with %v, want downstream_gone", why)
 		}
 		synctest.Wait()
 		if dials := n.dialed(); len(dials) != 0 {
 			t.Errorf("%d connections were opened, want none", len(dials))
 		}
 		if c.InFlight() != 0 {
-			t.Errorf("%d exchanges are counted", c.InFlight())
+			t.Errorf("%d exchanges are counted, want 0", c.InFlight())
 		}
 	})
 }
 
-// TestConnectsAreBounded: of many exchanges that wait, Pool.MaxConnecting have a connect under
-// way at once; when the host answers all are served.
+// TestConnectsAreBounded verifies that at most Pool.MaxConnecting connects run concurrently for
+// many pending exchanges, and that all are served when the host accepts.
 func TestConnectsAreBounded(t *testing.T) {
 	const many, limit = 200, 7
 	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting = limit }, func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster) {
 		open := n.holdConnects(k.host())
 		list := k.begin(t, c, many)
 		if dials := len(n.dialed()); dials > limit || dials == 0 {
-			t.Errorf("%d connections are being opened, want at most %d", dials, limit)
+			t.Errorf("%d concurrent connects, want 1 to %d", dials, limit)
 		}
 		open()
 		for i, a := range list {
 			if why := <-a.done; why != protocol.ReasonNone {
-				t.Fatalf("exchange %d ended with %v", i, why)
+				t.Fatalf("exchange %d ended with %v, want success", i, why)
 			}
 			finish(a.x)
 		}
 		synctest.Wait()
 		if c.InFlight() != 0 {
-			t.Errorf("%d exchanges are counted when all have ended", c.InFlight())
+			t.Errorf("%d exchanges are counted after all have ended, want 0", c.InFlight())
 		}
 	})
 }
 
-// TestWaitersOfAPoolAreServedInOrder whatever connection is ready first, and if others
-// leave meanwhile.
+// TestWaitersOfAPoolAreServedInOrder verifies that pending exchanges are served in order of
+// arrival, whichever connection is ready first, and if other exchanges are canceled meanwhile.
 func TestWaitersOfAPoolAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := poolKinds()[0]
@@ -270,7 +271,7 @@ func TestWaitersOfAPoolAreServedInOrder(t *testing.T) {
 				select {
 				case why := <-a.done:
 					if why != protocol.ReasonNone {
-						t.Errorf("exchange %d ended with %v", i, why)
+						t.Errorf("exchange %d ended with %v, want success", i, why)
 					}
 					now = append(now, i)
 				default:
@@ -279,13 +280,13 @@ func TestWaitersOfAPoolAreServedInOrder(t *testing.T) {
 			return now
 		}
 		if got := served(); fmt.Sprint(got) != "[1 2]" {
-			t.Fatalf("served first: %v, want [1 2]", got)
+			t.Fatalf("exchanges served first = %v, want [1 2]", got)
 		}
 		for _, step := range []struct{ ends, next int }{{2, 5}, {1, 6}, {6, 7}, {5, 8}, {7, 9}} {
 			finish(list[step.ends].x)
 			synctest.Wait()
 			if got := served(); fmt.Sprint(got) != fmt.Sprint([]int{step.next}) {
-				t.Fatalf("after exchange %d: served %v, want [%d]", step.ends, got, step.next)
+				t.Fatalf("after exchange %d ended: served %v, want [%d]", step.ends, got, step.next)
 			}
 		}
 		finish(list[8].x)
@@ -296,8 +297,8 @@ func TestWaitersOfAPoolAreServedInOrder(t *testing.T) {
 	})
 }
 
-// TestAFailedConnectStallsNobody: it ends the wait of those who had come before it, and of
-// all while the host has no connection.
+// TestAFailedConnectStallsNobody verifies that a failed connect ends the wait of the exchanges that
+// arrived before it, and of all exchanges while no connection to the host is open.
 func TestAFailedConnectStallsNobody(t *testing.T) {
 	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting, c.ConnectTimeout = 4, 3*time.Second }, func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster) {
 		open := n.holdConnects(k.host()) // until connect_timeout
@@ -306,13 +307,13 @@ func TestAFailedConnectStallsNobody(t *testing.T) {
 		list := k.begin(t, c, 50)
 		for i, a := range list {
 			if why := <-a.done; why != protocol.ConnectTimeout {
-				t.Fatalf("exchange %d ended with %v, want a timeout of the connect", i, why)
+				t.Fatalf("exchange %d ended with %v, want connect_timeout", i, why)
 			}
 		}
-		// Pools of which one failure does not tell the others, and those that wait for the
-		// dial limit, take two connect timeouts at most.
+		// Pools in which a failed connect does not end all waits, and exchanges that wait for the
+		// dial limit, take at most two connect timeouts.
 		if took := time.Since(began); took > 2*c.Config().ConnectTimeout {
-			t.Errorf("it took %v until all had failed", took)
+			t.Errorf("all exchanges failed after %v, want at most two connect timeouts", took)
 		}
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
@@ -321,21 +322,22 @@ func TestAFailedConnectStallsNobody(t *testing.T) {
 		n.set(n.refuses, k.host(), true)
 		for i, a := range k.begin(t, c, 50) {
 			if why := <-a.done; why != protocol.ConnectFailure {
-				t.Fatalf("exchange %d ended with %v, want a failed connect", i, why)
+				t.Fatalf("exchange %d ended with %v, want connect_failure", i, why)
 			}
 		}
 		n.set(n.refuses, k.host(), false)
 		advanceClock(hosthealth.MaxBackoff)
 		for _, a := range k.begin(t, c, 5) {
 			if why := <-a.done; why != protocol.ReasonNone {
-				t.Fatalf("when the host is back: %v", why)
+				t.Fatalf("after the host recovered, an exchange ended with %v", why)
 			}
 			finish(a.x)
 		}
 	})
 }
 
-// TestAHangingConnectDoesNotHoldUpTheNextExchange: it may be the connect and not the host.
+// TestAHangingConnectDoesNotHoldUpTheNextExchange verifies that a connect that hangs does not delay
+// the next exchange, for which a new connect may succeed.
 func TestAHangingConnectDoesNotHoldUpTheNextExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -345,19 +347,19 @@ func TestAHangingConnectDoesNotHoldUpTheNextExchange(t *testing.T) {
 		hung := queue(c, 2*time.Second)
 		w.set(w.hangs, "a", false)
 		if got := (<-hung).Record.Reason; got != protocol.UpstreamTimeout {
-			t.Errorf("the first ended with %v", got)
+			t.Errorf("the first exchange ended with %v, want upstream_timeout", got)
 		}
 		advanceClock(time.Second)
 		began := time.Now()
 		serveOne(t, c)
 		if took := time.Since(began); took != 0 {
-			t.Errorf("the next one took %v", took)
+			t.Errorf("the next exchange took %v, want 0", took)
 		}
 	})
 }
 
-// TestFailedConnectFailsOnlyEarlierExchanges: with connections that work, only the
-// exchanges that had come before the connect began have waited for it.
+// TestFailedConnectFailsOnlyEarlierExchanges verifies that a failed connect fails only the
+// exchanges that arrived before it, while the pool has working connections.
 func TestFailedConnectFailsOnlyEarlierExchanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -371,11 +373,11 @@ func TestFailedConnectFailsOnlyEarlierExchanges(t *testing.T) {
 		w.set(w.hangs, "a", false)
 		after := queue(c, 0)
 		if got := (<-before).Record.Reason; got != protocol.ConnectTimeout {
-			t.Errorf("the one before ended with %v", got)
+			t.Errorf("the earlier exchange ended with %v, want connect_timeout", got)
 		}
 		y := <-after
 		if y.Record.Reason != protocol.ReasonNone {
-			t.Fatalf("the one after ended with %v", y.Record.Reason)
+			t.Fatalf("the later exchange ended with %v, want success", y.Record.Reason)
 		}
 		finish(x)
 		finish(y)
@@ -383,7 +385,8 @@ func TestFailedConnectFailsOnlyEarlierExchanges(t *testing.T) {
 	})
 }
 
-// TestConnectsOfCarriedBytesAreBounded: of connections of tcp_proxy, which have one each.
+// TestConnectsOfCarriedBytesAreBounded verifies that Pool.MaxConnecting bounds the concurrent
+// connects for forwarded connections of tcp_proxy.
 func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, limit = 100, 7
@@ -419,20 +422,20 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 			second = append(second, serve(context.Background()))
 		}
 		if err := <-serve(context.Background()); protocol.ReasonOf(err) != protocol.Overflow {
-			t.Errorf("one more than may be pending: %v", err)
+			t.Errorf("connection above max_pending_requests: %v, want an overflow", err)
 		}
 		if dialing := len(started); dialing != limit {
-			t.Errorf("%d connections are being opened, want %d", dialing, limit)
+			t.Errorf("%d concurrent connects, want %d", dialing, limit)
 		}
 		cancel()
 		for _, done := range first {
 			if err := <-done; protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
-				t.Errorf("a canceled one: %v", err)
+				t.Errorf("a canceled connection ended with %v, want downstream_gone", err)
 			}
 		}
 		synctest.Wait()
 		if dialed := len(started); dialed != 2*limit {
-			t.Errorf("%d connections were opened after %d had been canceled, want %d", dialed, many/2, 2*limit)
+			t.Errorf("%d connects after %d connections were canceled, want %d", dialed, many/2, 2*limit)
 		}
 		close(open)
 		for _, done := range second {
@@ -442,7 +445,7 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 		}
 		wantNothing(t, c)
 		if h := c.state.Load().hosts[0]; h.dialing.Load() != 0 || h.relayDials.Active() != 0 {
-			t.Errorf("%d attempts and %d dials are counted", h.dialing.Load(), h.relayDials.Active())
+			t.Errorf("%d attempts and %d dials are counted, want 0", h.dialing.Load(), h.relayDials.Active())
 		}
 	})
 }

@@ -17,11 +17,11 @@ func TestHostStatusJSON(t *testing.T) {
 	} {
 		text, err := json.Marshal(h)
 		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("the JSON is %s, %v, want %s in it", text, err, want)
+			t.Errorf("JSON = %s, %v, want it to contain %s", text, err, want)
 		}
 		var got HostStatus
 		if err := json.Unmarshal(text, &got); err != nil || got.DownReasons != h.DownReasons {
-			t.Errorf("the JSON is read as %v, %v, want %v", got.DownReasons, err, h.DownReasons)
+			t.Errorf("DownReasons after Unmarshal = %v, %v, want %v", got.DownReasons, err, h.DownReasons)
 		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// dropCounts counts dropped exchanges by category. The zero value is ready; safe for concurrent use.
+// dropCounts counts dropped exchanges by category. The zero value is ready; safe for concurrent
+// use.
 type dropCounts struct {
 	mu         sync.Mutex
 	byCategory map[string]uint64 // guarded by mu
@@ -31,8 +32,8 @@ func (c *Cluster) DropOverloadCounts() map[string]uint64 {
 	return maps.Clone(c.drops.byCategory)
 }
 
-// dropOverload returns a Fault of Dropped for a random fraction of exchanges. The fraction of each category
-// applies to the exchanges that the previous categories did not drop.
+// dropOverload returns a Fault of Dropped for a random fraction of exchanges. The fraction of each
+// category applies to the exchanges that the previous categories did not drop.
 func (c *Cluster) dropOverload(cfg *config.Cluster) error {
 	for i := range cfg.DropOverloads {
 		d := &cfg.DropOverloads[i]

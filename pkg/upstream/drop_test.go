@@ -13,11 +13,11 @@ func TestDropOverload(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		drops []config.DropOverload
-		want  map[string]float64 // share of all
+		want  map[string]float64 // fraction of all exchanges
 	}{
 		{"nothing", nil, nil},
 		{"a quarter", []config.DropOverload{{Category: "throttle", PerMillion: config.Millionths / 4}}, map[string]float64{"throttle": 0.25}},
-		{"each of what is left", []config.DropOverload{{Category: "a", PerMillion: config.Millionths / 2}, {Category: "b", PerMillion: config.Millionths / 2}},
+		{"each fraction of the remaining exchanges", []config.DropOverload{{Category: "a", PerMillion: config.Millionths / 2}, {Category: "b", PerMillion: config.Millionths / 2}},
 			map[string]float64{"a": 0.5, "b": 0.25}},
 		{"everything", []config.DropOverload{{Category: "all", PerMillion: config.Millionths}, {Category: "none", PerMillion: 1}}, map[string]float64{"all": 1}},
 	} {
@@ -42,14 +42,14 @@ func TestDropOverload(t *testing.T) {
 			for category, n := range c.DropOverloadCounts() {
 				all += int(n)
 				if got := float64(n) / exchanges; got < tt.want[category]-0.02 || got > tt.want[category]+0.02 {
-					t.Errorf("%s: %.3f of all were dropped, want %.3f", category, got, tt.want[category])
+					t.Errorf("%s: %.3f of all exchanges were dropped, want %.3f", category, got, tt.want[category])
 				}
 			}
 			if all != refused || len(c.DropOverloadCounts()) != len(tt.want) {
-				t.Errorf("%d were refused, and %v counted", refused, c.DropOverloadCounts())
+				t.Errorf("%d exchanges were rejected, DropOverloadCounts = %v", refused, c.DropOverloadCounts())
 			}
 			if got := c.InFlight(); got != 0 {
-				t.Errorf("%d exchanges are in flight", got)
+				t.Errorf("%d exchanges are in flight, want 0", got)
 			}
 		})
 	}
@@ -65,11 +65,11 @@ func TestRetriesAreNotDropped(t *testing.T) {
 	cfg2.DropOverloads = []config.DropOverload{{Category: "all", PerMillion: config.Millionths}}
 	apply(t, s, cfg2)
 	if err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c})); err != nil {
-		t.Errorf("a second try ends with %v", err)
+		t.Errorf("second attempt = %v, want it not dropped", err)
 	}
 	finish(x)
 	err := c.ForwardConn(t.Context(), ConnAddrs{}, 1, nil)
 	if got := protocol.ReasonOf(err); got != protocol.Dropped {
-		t.Errorf("a connection ends with %v, want that it is dropped", got)
+		t.Errorf("ForwardConn ended with %v, want dropped", got)
 	}
 }

@@ -21,7 +21,7 @@ import (
 // fakeConnector is a network of hosts that the test controls.
 type fakeConnector struct {
 	mu      sync.Mutex
-	refuses map[string]bool // guarded by mu; connects fail at once
+	refuses map[string]bool // guarded by mu; connects fail immediately
 	hangs   map[string]bool // guarded by mu; connects last until their deadline
 	dials   []string        // guarded by mu
 	conns   []*fakeConn     // guarded by mu; every connection ever opened
@@ -65,7 +65,7 @@ func (w *fakeConnector) set(m map[string]bool, host string, on bool) {
 	m[host] = on
 }
 
-// dialed returns the hosts connected to since the last call.
+// dialed returns the hosts dialed since its last call.
 func (w *fakeConnector) dialed() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,12 +86,12 @@ func (w *fakeConnector) open() int {
 	return n
 }
 
-// Serve sends x into the cluster in the protocol of its caller.
+// Serve sends x into the cluster in the downstream protocol.
 func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return x.Serve(ctx, (&ClusterPicker{Cluster: c}))
 }
 
-// fakeConn is a connection of the world.
+// fakeConn is a connection of a fakeConnector.
 type fakeConn struct {
 	connector *fakeConnector
 	host      string
@@ -99,13 +99,13 @@ type fakeConn struct {
 	body      fakeBody
 	served    atomic.Int64
 	busy      atomic.Bool
-	dead      atomic.Bool // the peer has closed it, and Usable can see that
-	stale     atomic.Bool // the peer has closed it, and only sending shows it
+	dead      atomic.Bool // the host has closed it, and Usable reports that
+	stale     atomic.Bool // the host has closed it, and only Start fails
 	oneShot   atomic.Bool // not reusable after the next exchange
 	closed    atomic.Bool
 }
 
-// fakeBody is a response body; closing it gives the connection back.
+// fakeBody is a response body. Closing it releases the connection.
 type fakeBody struct{ conn *fakeConn }
 
 func (a *fakeBody) Read([]byte) (int, error) { return 0, io.EOF }
@@ -201,7 +201,7 @@ func apply(t testing.TB, s *Set, clusters ...*config.Cluster) {
 	change.Retire()
 }
 
-// newTestCluster returns a set with the one cluster.
+// newTestCluster returns a set with one cluster, and the cluster.
 func newTestCluster(t testing.TB, w *fakeConnector, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
 	s := newTestSet(t, w)
@@ -209,7 +209,7 @@ func newTestCluster(t testing.TB, w *fakeConnector, cfg *config.Cluster) (*Set, 
 	return s, s.Get(cfg.Name)
 }
 
-// wantNoAllocs fails the test if a cluster that is warm allocates for x, which it serves.
+// wantNoAllocs fails the test if the cluster allocates when it serves x on warm connections.
 func wantNoAllocs(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
 	t.Helper()
 	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
@@ -224,7 +224,7 @@ func wantNoAllocs(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
 		serve()
 	}
 	if n := testing.AllocsPerRun(200, serve); n != 0 {
-		t.Errorf("%s: %v allocations an exchange, want 0", what, n)
+		t.Errorf("%s: %v allocations per exchange, want 0", what, n)
 	}
 }
 
@@ -248,7 +248,7 @@ func begin(t testing.TB, c *Cluster) *protocol.Exchange {
 
 func finish(x *protocol.Exchange) { x.ResetResponse() }
 
-// serveOne serves a GET to its end and returns the host that answered.
+// serveOne serves a GET to its end and returns the name of the host that responded.
 func serveOne(t testing.TB, c *Cluster) string {
 	t.Helper()
 	x := begin(t, c)
@@ -256,7 +256,7 @@ func serveOne(t testing.TB, c *Cluster) string {
 	return x.Record.Host().Name()
 }
 
-// wantFault serves a GET that must fail with the reason, and returns it.
+// wantFault serves a GET that must fail with the reason, and returns the exchange.
 func wantFault(t testing.TB, c *Cluster, want protocol.Reason) *protocol.Exchange {
 	t.Helper()
 	x := get()
@@ -309,8 +309,7 @@ func wantList(t testing.TB, what string, got []string, want ...string) {
 	}
 }
 
-// advanceClock lets fake time pass, and waits until everything that was due has
-// happened.
+// advanceClock advances fake time by d and waits until all other goroutines are blocked.
 //
 //arch:clock called in bubbles of testing/synctest only
 func advanceClock(d time.Duration) {
@@ -318,18 +317,18 @@ func advanceClock(d time.Duration) {
 	synctest.Wait()
 }
 
-// fakeMuxConnector is a network of hosts to which a connection carries many exchanges.
+// fakeMuxConnector is a network of hosts whose connections carry many exchanges.
 type fakeMuxConnector struct {
 	fakeConnector
 	connectGates map[string]chan struct{} // guarded by mu; connects wait until it is closed
 	opened       []*fakeMuxConn           // guarded by mu; every connection ever opened
 	respond      func(k *fakeMuxConn, x *protocol.Exchange) error
-	maxStreams   int64 // how many exchanges a host takes on a connection; 0: it says nothing of that
+	maxStreams   int64 // concurrent exchanges that a host allows on a connection; 0: no reported limit
 
-	connecting, maxConnecting int // guarded by mu; connects under way, and the most there were at once
+	connecting, maxConnecting int // guarded by mu; current and maximum number of concurrent connects
 }
 
-// limitedMuxConn is a trunk whose host takes only so many exchanges: the others wait on it.
+// limitedMuxConn is a connection whose host limits the number of concurrent exchanges.
 type limitedMuxConn struct {
 	*fakeMuxConn
 	maxStreams int64
@@ -337,7 +336,7 @@ type limitedMuxConn struct {
 
 func (k limitedMuxConn) MaxConcurrentStreams() int64 { return k.maxStreams }
 
-// RTT is as many ms as the host takes exchanges.
+// RTT returns one millisecond for each exchange that the host allows.
 func (k limitedMuxConn) RTT() time.Duration { return time.Duration(k.maxStreams) * time.Millisecond }
 
 func newFakeMuxConnector() *fakeMuxConnector {
@@ -386,7 +385,7 @@ func (n *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.T
 	return k, nil
 }
 
-// holdConnects makes connects to host last until the returned function is called.
+// holdConnects blocks connects to host until the returned function is called.
 func (n *fakeMuxConnector) holdConnects(host string) (open func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -400,14 +399,14 @@ func (n *fakeMuxConnector) holdConnects(host string) (open func()) {
 	}
 }
 
-// list returns every connection ever opened, in the order of that.
+// list returns all connections in the order in which they were opened.
 func (n *fakeMuxConnector) list() []*fakeMuxConn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.opened)
 }
 
-// open returns how many connections are not closed.
+// open returns the number of open connections.
 func (n *fakeMuxConnector) open() int {
 	open := 0
 	for _, k := range n.list() {
@@ -418,25 +417,25 @@ func (n *fakeMuxConnector) open() int {
 	return open
 }
 
-// fakeMuxConn is a connection that carries many exchanges. It panics when it is given
-// one after Close, or is closed while it carries one.
+// fakeMuxConn is a connection that carries many exchanges. It panics if an exchange starts after
+// Close, or if it is closed while it carries one.
 type fakeMuxConn struct {
 	connector *fakeMuxConnector
 	host      string
 	released  func(bool)
 	load      atomic.Int64
 	served    atomic.Int64
-	goaway    atomic.Bool // the peer wants no new exchange
-	ended     atomic.Bool // the peer has closed it, and only sending shows it
+	goaway    atomic.Bool // the host accepts no new exchange
+	ended     atomic.Bool // the host has closed it, and only Start fails
 	closed    atomic.Bool
 	dieOnce   sync.Once
-	died      chan struct{} // closed when its peer is gone
+	died      chan struct{} // closed when the host has closed the connection
 
 	mu   sync.Mutex
 	free []*fakeMuxBody // guarded by mu
 }
 
-// fakeMuxBody is an answer on a trunk; closing it ends the exchange there.
+// fakeMuxBody is a response body of a fakeMuxConn. Closing it ends the exchange.
 type fakeMuxBody struct{ conn *fakeMuxConn }
 
 func (*fakeMuxBody) Read([]byte) (int, error) { return 0, io.EOF }
@@ -451,8 +450,7 @@ func (a *fakeMuxBody) Close() error {
 	return nil
 }
 
-// die ends the connection from its peer's side: every exchange that waits for an
-// answer fails.
+// die closes the connection from the host's side: exchanges that wait for a response fail.
 func (k *fakeMuxConn) die() { k.dieOnce.Do(func() { close(k.died) }) }
 
 func (k *fakeMuxConn) isDead() bool {
@@ -493,7 +491,7 @@ func (k *fakeMuxConn) Start(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// blockForever answers: the exchange ends with the connection.
+// blockForever is a respond function that blocks until the connection ends.
 func blockForever(k *fakeMuxConn, _ *protocol.Exchange) error {
 	<-k.died
 	return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", k.host)
@@ -518,10 +516,10 @@ func (k *fakeMuxConn) Close() error {
 	return nil
 }
 
-// connOf returns the connection that x's answer comes from.
+// connOf returns the connection that serves x.
 func connOf(x *protocol.Exchange) *fakeMuxConn { return x.Response.Body.(*fakeMuxBody).conn }
 
-// newTestCluster returns a set with the one cluster, whose hosts are of n.
+// newTestCluster returns a set with one cluster whose hosts belong to n, and the cluster.
 func (n *fakeMuxConnector) newTestCluster(t testing.TB, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
 	s := newTestSet(t, &n.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = n })
@@ -529,14 +527,14 @@ func (n *fakeMuxConnector) newTestCluster(t testing.TB, cfg *config.Cluster) (*S
 	return s, s.Get(cfg.Name)
 }
 
-// muxCluster returns a cluster of which each host has so many shared connections.
+// muxCluster returns a cluster with that many multiplexed connections per host.
 func muxCluster(connections int, hosts ...string) *config.Cluster {
 	c := cluster("web", hosts...)
 	c.Pool = config.Pool{Mode: config.Multiplex, Connections: connections}
 	return c
 }
 
-// wantNothing checks that no count was left behind. Nothing is in flight.
+// wantNothing checks that all counts are 0.
 func wantNothing(t testing.TB, c *Cluster) {
 	t.Helper()
 	for what, n := range map[string]int64{
@@ -551,7 +549,7 @@ func wantNothing(t testing.TB, c *Cluster) {
 	}
 }
 
-// sleepReal lets fake time pass for one of many goroutines.
+// sleepReal advances fake time in one of many goroutines.
 //
 //arch:clock called in bubbles of testing/synctest only
 func sleepReal(d time.Duration) { time.Sleep(d) }

@@ -10,22 +10,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// connectRelayFunc opens a connection to h before the deadline and returns carry, which relays the bytes
-// of the downstream connection over it and returns when both are done.
+// connectRelayFunc opens a connection to h before the deadline. It returns carry, which relays the
+// bytes of the downstream connection over it and returns when both directions are done.
 type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)
 
-// ForwardConn forwards a downstream connection with the addresses at: it picks a host, counts a
-// connection, calls connect and then the function that connect returned, which relays the bytes and
-// returns at the end. If connect returns a Fault of ConnectFailure or ConnectTimeout, ForwardConn
-// tries the next host, up to the given number of attempts; it returns any other error unchanged.
+// ForwardConn forwards a downstream connection with the addresses at. It picks a host, counts a
+// connection, calls connect, and then calls the function that connect returned, which relays the
+// bytes and returns at the end. If connect returns a Fault of ConnectFailure or ConnectTimeout,
+// ForwardConn tries the next host, up to the given number of attempts. It returns any other error
+// unchanged.
 //
 // A downstream connection is pending until it has a connection to a host: it waits while as many
 // connections to the host are being opened as Pool.MaxConnecting allows. When ctx ends before its
 // turn, no connection is opened for it.
 //
 // Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost, and Overflow
-// if max_connections, max_pending_requests or max_requests is reached: a connection does not wait
-// for another to end. For a cluster of type ORIGINAL_DST also NoDestination and ReasonLoop.
+// if max_connections, max_pending_requests or max_requests is reached, because ForwardConn does not
+// wait for another connection to end. For a cluster of type ORIGINAL_DST also NoDestination and
+// ReasonLoop.
 func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, connect connectRelayFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := c.admit(config.DefaultPriority)

@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
-// digits are rules: requests go to the hosts whose addresses their attachment "to" lists,
-// separated by blanks. Of the labels they know none and "version=1".
+// digits are rules that select the hosts whose addresses are in the attachment "to", separated by
+// spaces. They have no rules for labels other than "version=1".
 type digits struct{ hosts int }
 
 func (d digits) Chain(labels map[string]string) config.HostChain {
@@ -44,7 +44,7 @@ func (digits) Allows(left config.HostSet, h *config.Host) bool {
 	return i < 64*len(left) && left.Has(i)
 }
 
-// chosen returns the hosts that requests to some go to, or the error of one.
+// chosen returns the hosts that serve requests with this "to", or an error text.
 func chosen(c *Cluster, to string, labels map[string]string) string {
 	via, s := &ClusterPicker{Cluster: c, Labels: subset.NewLabels(labels)}, c.state.Load()
 	x := &protocol.Exchange{}
@@ -67,9 +67,9 @@ func TestRulesChooseTheHostsOfEachRequest(t *testing.T) {
 	cfg.HostRules = digits{70}
 	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	for to, want := range map[string]string{"3": "3", "1 2 69": "1 2 69", "": noHostText} {
-		for range 2 { // made, and found
+		for range 2 { // the host set is made, then found
 			if got := chosen(c, to, nil); got != want {
-				t.Errorf("requests to %q go to %q, want %q", to, got, want)
+				t.Errorf("requests to %q use the hosts %q, want %q", to, got, want)
 			}
 		}
 	}
@@ -78,13 +78,13 @@ func TestRulesChooseTheHostsOfEachRequest(t *testing.T) {
 	apply(t, s, other)
 	for to, want := range map[string]string{"1 2": "1", "2": noHostText} {
 		if got := chosen(c, to, nil); got != want {
-			t.Errorf("by other rules requests to %q go to %q, want %q", to, got, want)
+			t.Errorf("with other rules, requests to %q use the hosts %q, want %q", to, got, want)
 		}
 	}
 	other = clusterOf(3, config.RoundRobin, nil)
 	apply(t, s, other)
 	if got := chosen(c, "1", nil); got != "0 1 2" {
-		t.Errorf("without rules requests go to %q", got)
+		t.Errorf("without rules, requests use the hosts %q", got)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestRulesChooseAmongTheHostsOfASubset(t *testing.T) {
 	for _, tt := range []struct{ version, to, want string }{
 		{"1", "0 1 2 3", "0 1"},
 		{"1", "2", noHostText},
-		{"2", "2 3", noHostText}, // the rules do not know these labels
+		{"2", "2 3", noHostText}, // the rules have no chain for these labels
 		{"", "0 2 6", "0 2 6"},
 	} {
 		var labels map[string]string
@@ -103,7 +103,7 @@ func TestRulesChooseAmongTheHostsOfASubset(t *testing.T) {
 			labels = map[string]string{"version": tt.version}
 		}
 		if got := chosen(c, tt.to, labels); got != tt.want {
-			t.Errorf("requests of version %q to %q go to %q, want %q", tt.version, tt.to, got, tt.want)
+			t.Errorf("requests of version %q to %q use the hosts %q, want %q", tt.version, tt.to, got, tt.want)
 		}
 	}
 }
@@ -114,17 +114,17 @@ func TestRuleHostSetsHaveTheirOwnHealth(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for _, step := range []struct {
 		down       []int
-		want, also string // of requests to 0 4 5, and to 8
+		want, also string // hosts of requests to 0 4 5, and to 8
 	}{{nil, "0", "8"}, {[]int{0}, "4 5", "8"}, {[]int{4}, "5", "8"}} {
 		c.markDown(step.down...)
 		if got, also := chosen(c, "0 4 5", nil), chosen(c, "8", nil); got != step.want || also != step.also {
-			t.Errorf("after %v is down requests go to %q and %q, want %q and %q", step.down, got, also, step.want, step.also)
+			t.Errorf("with the hosts %v down, requests use %q and %q, want %q and %q", step.down, got, also, step.want, step.also)
 		}
 	}
 }
 
-// TestRuleHostSetsAreBounded: whoever can say anything in a request makes no more groups
-// than there may be, and is served.
+// TestRuleHostSetsAreBounded verifies that the content of requests cannot create more host sets
+// than maxRuleHostSets, and that all requests are served.
 func TestRuleHostSetsAreBounded(t *testing.T) {
 	const hosts = 12
 	cfg := clusterOf(hosts, config.RoundRobin, nil)
@@ -159,15 +159,15 @@ func TestRuleHostSetsAreBounded(t *testing.T) {
 		x.Request.Header.Add("to", strings.Join(to, " "))
 		h, err := (&ClusterPicker{Cluster: c}).pickHost(c.state.Load(), x, 0)
 		if err != nil || !slices.Contains(to, h.Name()) {
-			t.Fatalf("a request to %v: %v, %v", to, h, err)
+			t.Fatalf("request to %v: %v, %v", to, h, err)
 		}
 		groups, seats := count()
 		if most = max(most, groups); groups > maxRuleHostSets || seats > groups*hosts {
-			t.Fatalf("after %d sets there are %d groups with %d hosts", set, groups, seats)
+			t.Fatalf("after %d sets there are %d host sets with %d hosts", set, groups, seats)
 		}
 	}
 	if most != maxRuleHostSets {
-		t.Errorf("there were %d groups at most, want %d", most, maxRuleHostSets)
+		t.Errorf("at most %d host sets, want %d", most, maxRuleHostSets)
 	}
 }
 
@@ -179,10 +179,10 @@ func TestClusterWithRulesRejectsForwardedConnections(t *testing.T) {
 		return nil, errors.New("it is connected")
 	})
 	if protocol.ReasonOf(err) != protocol.NoHealthyHost {
-		t.Errorf("a connection: %v", err)
+		t.Errorf("ForwardConn = %v", err)
 	}
 	if a, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.NoHealthyHost {
-		t.Errorf("a session: %v, %v", a, err)
+		t.Errorf("Lease = %v, %v", a, err)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestRulesDoNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+		t.Errorf("%v allocations per pick, want 0", n)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestRulesDuringHostChanges(t *testing.T) {
 		x := &protocol.Exchange{}
 		x.Request.Header.Add("to", fmt.Sprintf("%d %d", i%4, i/4%4))
 		if h, err := (&ClusterPicker{Cluster: c}).pickHost(c.state.Load(), x, 0); err != nil || h.Name() != strconv.Itoa(i%4) && h.Name() != strconv.Itoa(i/4%4) {
-			t.Fatalf("a request to %d and %d: %v, %v", i%4, i/4%4, h, err)
+			t.Fatalf("request to %d and %d: %v, %v", i%4, i/4%4, h, err)
 		}
 	}
 }

@@ -56,8 +56,7 @@ type membership struct {
 	countedUp bool            // guarded by the mu of set: how it is counted
 }
 
-// hostSetBuilder is what the host sets of one state are made from. It does not change after
-// assignMemberships.
+// hostSetBuilder builds the host sets of one state. It does not change after assignMemberships.
 type hostSetBuilder struct {
 	env    *env
 	config *config.Cluster
@@ -218,8 +217,8 @@ func forEachHost(groups []*hostSet, f func(g *hostSet, counts *share.Locality, h
 	}
 }
 
-// updateHealthCounts updates the counts and plans of all hostSetBuilder of the host. It is called
-// after its health changed and after assignMemberships; the last caller sees the current health.
+// updateHealthCounts updates the counts and plans of all host sets of the host. It is called after
+// its health changed and after assignMemberships; the last caller sees the current health.
 func (h *Host) updateHealthCounts() {
 	seats := h.memberships.Load()
 	if seats == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// clusterOf returns a cluster of so many hosts, "0", "1" …, each changed by with.
+// clusterOf returns a cluster of n hosts, "0", "1" …. with may change each of them.
 func clusterOf(n int, policy config.LBPolicy, with func(i int, h *config.Host)) *config.Cluster {
 	c := cluster("web")
 	c.LBPolicy = policy
@@ -33,7 +33,7 @@ func clusterOf(n int, policy config.LBPolicy, with func(i int, h *config.Host)) 
 	return c
 }
 
-// served returns how often each host is picked for exchanges that bring nothing.
+// served returns how often each host is picked for exchanges without a hash.
 func served(c *Cluster, picks int) map[string]int {
 	s := c.state.Load()
 	taken := make(map[string]int)
@@ -47,7 +47,7 @@ func served(c *Cluster, picks int) map[string]int {
 	return taken
 }
 
-// markDown makes hosts fail their checks.
+// markDown sets FailedCheck for the hosts at these indexes.
 func (c *Cluster) markDown(places ...int) {
 	for _, i := range places {
 		h := c.state.Load().hosts[i]
@@ -57,7 +57,7 @@ func (c *Cluster) markDown(places ...int) {
 	}
 }
 
-// markUp ends that.
+// markUp clears FailedCheck for the hosts at these indexes.
 func (c *Cluster) markUp(places ...int) {
 	for _, i := range places {
 		h := c.state.Load().hosts[i]
@@ -76,8 +76,8 @@ func indexRange(a, b int) []int {
 	return list
 }
 
-// wantShare checks that the hosts in those places were picked that part of the times,
-// within five standard deviations.
+// wantShare checks that the hosts at these indexes have this share of the picks, within five
+// standard deviations.
 func wantShare(t *testing.T, taken map[string]int, places []int, want float64) {
 	t.Helper()
 	picks, got := 0, 0
@@ -88,7 +88,7 @@ func wantShare(t *testing.T, taken map[string]int, places []int, want float64) {
 		got += taken[strconv.Itoa(i)]
 	}
 	if allowed := 5 * math.Sqrt(float64(picks)*want*(1-want)); math.Abs(float64(got)-want*float64(picks)) > allowed {
-		t.Errorf("hosts %v: picked %d times of %d, want %.1f %% ± %.0f", places, got, picks, 100*want, allowed)
+		t.Errorf("hosts %v: %d of %d picks, want %.1f %% ± %.0f", places, got, picks, 100*want, allowed)
 	}
 }
 
@@ -111,13 +111,14 @@ func TestUnhealthyHostsGetNothing(t *testing.T) {
 	}
 }
 
-// Hosts that follow those that are down in the list get no more than others, and hosts
-// that are down are not the least busy, though they have nothing in flight.
+// TestHostsThatAreUpShareTheWorkOfThoseThatAreDown verifies that the first host after a run of down
+// hosts gets no more requests than others, and that least-load policies do not pick hosts that are
+// down, which have no load.
 func TestHostsThatAreUpShareTheWorkOfThoseThatAreDown(t *testing.T) {
 	const hosts, picks = 100, 20_000
 	for _, policy := range balancedPolicies() {
 		if policy == config.RequestRoundRobin {
-			continue // they stand by
+			continue // later hosts are backups
 		}
 		for _, down := range []int{10, 50} {
 			t.Run(fmt.Sprint(policy, " ", down), func(t *testing.T) {
@@ -139,8 +140,8 @@ func TestHostsThatAreUpShareTheWorkOfThoseThatAreDown(t *testing.T) {
 	}
 }
 
-// Half of the hosts down is no panic, one more is: then health counts for nothing,
-// unless connecting failed, which is no matter of belief.
+// TestPanicUsesHostsThatAreDown verifies that a cluster in panic, with more than half of its hosts
+// down, uses all hosts except unreachable ones.
 func TestPanicUsesHostsThatAreDown(t *testing.T) {
 	for _, policy := range []config.LBPolicy{config.RoundRobin, config.LeastRequest, config.RingHash, config.Maglev} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -151,7 +152,7 @@ func TestPanicUsesHostsThatAreDown(t *testing.T) {
 			taken := served(c, 20_000)
 			for i := range 10 {
 				if taken[strconv.Itoa(i)] == 0 {
-					t.Errorf("in panic host %d gets nothing", i)
+					t.Errorf("in panic, host %d gets no requests", i)
 				}
 			}
 			c.state.Load().hosts[2].recordConnectFailure(protocol.Faultf(protocol.ConnectFailure, "refused"))
@@ -167,7 +168,7 @@ func TestPanicThreshold(t *testing.T) {
 		name      string
 		threshold float64
 		down      int
-		want      bool // hosts that are down are used
+		want      bool // hosts that are down get requests
 	}{
 		{"unset: 5 of 10 healthy", 0, 5, false},
 		{"unset: 4 of 10 healthy", 0, 6, true},
@@ -176,7 +177,7 @@ func TestPanicThreshold(t *testing.T) {
 		{"never: none healthy", -1, 10, false},
 		{"never: 1 of 10 healthy", -1, 9, false},
 		{"100 %: 7 of 10 healthy", 100, 3, true},
-		{"100 %: 8 of 10 healthy, which is enough", 100, 2, false},
+		{"100 %: 8 of 10 healthy, enough capacity", 100, 2, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -190,19 +191,20 @@ func TestPanicThreshold(t *testing.T) {
 				used += taken[strconv.Itoa(i)]
 			}
 			if (used > 0) != tt.want {
-				t.Errorf("hosts that are down were picked %d times of 2000, want some: %v", used, tt.want)
+				t.Errorf("hosts that are down got %d of 2000 picks, want some: %v", used, tt.want)
 			}
 			if tt.down == 10 && !tt.want && taken[""] != 2000 {
-				t.Errorf("picked %v with all hosts down and no panic, want nothing", taken)
+				t.Errorf("picks = %v with all hosts down and no panic, want none", taken)
 			}
 		})
 	}
 }
 
-// The numbers are those of the table in Envoy's documentation of priority levels.
+// TestPrioritiesSpillOver verifies the numbers of the table in Envoy's documentation of priority
+// levels.
 func TestPrioritiesSpillOver(t *testing.T) {
 	tests := []struct {
-		up     [3]int // of 100 hosts, by priority; the third has none if it is -1
+		up     [3]int // healthy hosts of 100, by priority; -1: no third priority
 		shares [3]float64
 	}{
 		{[3]int{100, 100, -1}, [3]float64{1, 0}},
@@ -210,7 +212,7 @@ func TestPrioritiesSpillOver(t *testing.T) {
 		{[3]int{71, 71, -1}, [3]float64{.994, .006}},
 		{[3]int{50, 50, -1}, [3]float64{.7, .3}},
 		{[3]int{25, 100, -1}, [3]float64{.35, .65}},
-		{[3]int{25, 25, -1}, [3]float64{.5, .5}}, // 35 % each, made 100 %; both panic
+		{[3]int{25, 25, -1}, [3]float64{.5, .5}}, // 35 % each, scaled to 100 %; both in panic
 		{[3]int{0, 100, -1}, [3]float64{0, 1}},
 		{[3]int{0, 0, -1}, [3]float64{.5, .5}},
 		{[3]int{100, 100, 100}, [3]float64{1, 0, 0}},
@@ -253,8 +255,8 @@ func TestOverprovisioningFactor(t *testing.T) {
 	wantShare(t, taken, indexRange(10, 20), .2)
 }
 
-// A priority whose hosts refuse connections gets nothing, and must be found alive
-// again by those who look.
+// TestPriorityWithoutShareIsProbed verifies that recovery probes find the hosts of a priority that
+// gets no requests because its hosts refuse connections.
 func TestPriorityWithoutShareIsProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -266,13 +268,13 @@ func TestPriorityWithoutShareIsProbed(t *testing.T) {
 			}
 		}
 		if dials := w.dialed(); len(dials) != 2 {
-			t.Errorf("dialled %v, want each host once", dials)
+			t.Errorf("dialed hosts = %v, want each host once", dials)
 		}
 		w.set(w.refuses, "0", false)
 		time.Sleep(hosthealth.MaxBackoff)
 		for range 3 {
 			if got := serveOne(t, c); got != "0" {
-				t.Errorf("served by %s, want the first priority: it is back", got)
+				t.Errorf("served by %s, want the first priority after its recovery", got)
 			}
 		}
 	})
@@ -300,10 +302,10 @@ func TestLocalitiesShareByWeight(t *testing.T) {
 			wantShare(t, taken, indexRange(20, 30), .75)
 			wantShare(t, taken, indexRange(30, 40), 0)
 
-			c.markDown(indexRange(20, 22)...) // 8 of 10: enough for all of its work
+			c.markDown(indexRange(20, 22)...) // 8 of 10: enough for its full share
 			wantShare(t, served(c, 10_000), indexRange(20, 30), .75)
 
-			c.markDown(indexRange(22, 25)...) // 5 of 10: 0.7 of its work
+			c.markDown(indexRange(22, 25)...) // 5 of 10: 0.7 of its share
 			taken = served(c, 10_000)
 			wantShare(t, taken, indexRange(0, 20), 1/(1+3*.7))
 			wantShare(t, taken, indexRange(25, 30), 3*.7/(1+3*.7))
@@ -314,7 +316,8 @@ func TestLocalitiesShareByWeight(t *testing.T) {
 	}
 }
 
-// Hosts whose locality has no weight get nothing, even if there are no others.
+// TestHostsOfLocalitiesWithoutWeight verifies that hosts of a locality without a weight get no
+// requests, even if there are no other hosts.
 func TestHostsOfLocalitiesWithoutWeight(t *testing.T) {
 	zone := func(name string) config.Locality { return config.Locality{Zone: name} }
 	tests := []struct {
@@ -322,10 +325,10 @@ func TestHostsOfLocalitiesWithoutWeight(t *testing.T) {
 		weights []config.LocalityWeight
 		want    map[string]int
 	}{
-		{"none is listed", []config.LocalityWeight{{Locality: zone("x"), Weight: 1}}, map[string]int{"": 10}},
+		{"locality is not listed", []config.LocalityWeight{{Locality: zone("x"), Weight: 1}}, map[string]int{"": 10}},
 		{"listed with another priority", []config.LocalityWeight{{Locality: zone("a"), Priority: 1, Weight: 1}}, map[string]int{"": 10}},
 		{"weight 0", []config.LocalityWeight{{Locality: zone("a"), Weight: 0}}, map[string]int{"": 10}},
-		{"those of the second priority alone", []config.LocalityWeight{{Locality: zone("b"), Priority: 1, Weight: 1}}, map[string]int{"1": 10}},
+		{"only the second priority is listed", []config.LocalityWeight{{Locality: zone("b"), Priority: 1, Weight: 1}}, map[string]int{"1": 10}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -335,13 +338,13 @@ func TestHostsOfLocalitiesWithoutWeight(t *testing.T) {
 			cfg.LocalityWeights = tt.weights
 			_, c := newTestCluster(t, newFakeConnector(), cfg)
 			if got := served(c, 10); !maps.Equal(got, tt.want) {
-				t.Errorf("picked %v, want %v", got, tt.want)
+				t.Errorf("picks = %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// The choice of priority and locality is part of the hash.
+// TestAHashStaysWhereItIs verifies that the hash also selects the priority and the locality.
 func TestAHashStaysWhereItIs(t *testing.T) {
 	for _, policy := range []config.LBPolicy{config.RingHash, config.Maglev} {
 		cfg := clusterOf(40, policy, func(i int, h *config.Host) {
@@ -354,7 +357,7 @@ func TestAHashStaysWhereItIs(t *testing.T) {
 			}
 		}
 		_, c := newTestCluster(t, newFakeConnector(), cfg)
-		c.markDown(indexRange(0, 15)...) // both priorities get some, and in the first one zone more
+		c.markDown(indexRange(0, 15)...) // both priorities have a share, and one zone of the first has a larger one
 		used := map[string]bool{}
 		for hash := range uint64(2000) {
 			first := c.state.Load().defaultSet.pick(hash+1, nil, 0)
@@ -371,7 +374,8 @@ func TestAHashStaysWhereItIs(t *testing.T) {
 	}
 }
 
-// Only what a host had moves when it goes down, and all of it comes back with it.
+// TestHashesMoveWhileTheirHostIsDown verifies that only the hashes of a host move while it is down,
+// and that all of them return when it is up.
 func TestHashesMoveWhileTheirHostIsDown(t *testing.T) {
 	for _, policy := range []config.LBPolicy{config.RingHash, config.Maglev} {
 		_, c := newTestCluster(t, newFakeConnector(), clusterOf(50, policy, nil))
@@ -386,12 +390,12 @@ func TestHashesMoveWhileTheirHostIsDown(t *testing.T) {
 		c.markDown(7)
 		for i, now := range where() {
 			if now != before[i] && before[i] != "7" || now == "7" {
-				t.Fatalf("%s: host 7 is down: hash %d went from %s to %s", policy, i+1, before[i], now)
+				t.Fatalf("%s: with host 7 down, hash %d moved from %s to %s", policy, i+1, before[i], now)
 			}
 		}
 		c.markUp(7)
 		if !slices.Equal(where(), before) {
-			t.Errorf("%s: host 7 is back: not all hashes are", policy)
+			t.Errorf("%s: not all hashes returned to host 7", policy)
 		}
 	}
 }
@@ -421,7 +425,8 @@ func TestPeakEWMAAvoidsSlowHosts(t *testing.T) {
 	})
 }
 
-// Changes of health while the cluster is replaced must all be counted in the end.
+// TestHealthIsCountedThroughChanges verifies that the counts include all health changes that occur
+// while the cluster is replaced.
 func TestHealthIsCountedThroughChanges(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), clusterOf(20, config.RoundRobin, nil))
 	done := make(chan struct{})
@@ -459,7 +464,7 @@ func TestHealthIsCountedThroughChanges(t *testing.T) {
 		}
 	}
 	if counted != up {
-		t.Errorf("%d hosts are counted as healthy, %d are", counted, up)
+		t.Errorf("%d hosts are counted as healthy, want %d", counted, up)
 	}
 }
 
@@ -474,14 +479,14 @@ func TestPanicIsLoggedOnce(t *testing.T) {
 	c := s.Get("web")
 	c.markDown(0, 1, 2)
 	if d := c.describe(); d.Panic || log.Len() > 0 {
-		t.Errorf("the second priority does the work, and panic is %v; log %s", d.Panic, &log)
+		t.Errorf("with a healthy second priority: panic = %v; log %s", d.Panic, &log)
 	}
 	c.markDown(3)
 	c.markUp(0)
 	c.markUp(1)
 	c.markUp(2)
 	if got := strings.Count(log.String(), "\n"); got != 2 {
-		t.Fatalf("%d lines, want the begin and the end of panic:\n%s", got, &log)
+		t.Fatalf("%d log lines, want the begin and the end of panic:\n%s", got, &log)
 	}
 	begin, end, _ := strings.Cut(log.String(), "\n")
 	if !strings.Contains(begin, "level=WARN") || !strings.Contains(begin, "cluster=web") || !strings.Contains(end, "no longer in panic") {
@@ -495,30 +500,30 @@ func TestDescribeHostLocality(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	d := c.describe()
 	if h := d.Hosts[3]; h.Priority != 2 || h.Locality != "r/z/s" || d.Hosts[0].Locality != "" {
-		t.Errorf("hosts %+v and %+v", d.Hosts[0], h)
+		t.Errorf("hosts = %+v and %+v", d.Hosts[0], h)
 	}
 	if d.Subsets != 3 {
 		t.Errorf("%d subsets, want 3", d.Subsets)
 	}
 }
 
-// A cluster that gets no exchange holds no table of hashes; of one that does, the next
-// table is there before it is asked.
+// TestHashTablesAreBuiltOnFirstUse verifies that a cluster builds hash tables at its first
+// exchange, and from then on when its hosts change.
 func TestHashTablesAreBuiltOnFirstUse(t *testing.T) {
 	for _, policy := range balancedPolicies() {
 		hashing := policy == config.RingHash || policy == config.Maglev
 		s, c := newTestCluster(t, newFakeConnector(), clusterOf(3, policy, nil))
 		built := func() bool { return c.state.Load().defaultSet.hasBalancers() }
 		if built() == hashing {
-			t.Errorf("%s: a balancer is there before the first exchange: %v, want %v", policy, built(), !hashing)
+			t.Errorf("%s: balancers built before the first exchange: %v, want %v", policy, built(), !hashing)
 		}
 		serveOne(t, c)
 		if !built() {
-			t.Errorf("%s: there is no balancer after an exchange", policy)
+			t.Errorf("%s: no balancer after an exchange", policy)
 		}
 		apply(t, s, clusterOf(4, policy, nil))
 		if !built() {
-			t.Errorf("%s: after the hosts changed, there is no balancer for the next exchange", policy)
+			t.Errorf("%s: no balancer for the next exchange after the hosts changed", policy)
 		}
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// observeLatency records how long the host took to respond to x, if the cluster's policy uses latencies.
-// An attempt that timed out has waited until now; one that failed otherwise says nothing about the
-// host's speed. One whose client disconnected, or has the response of another host, would have
-// waited longer: it counts only if it exceeds the known latency.
+// observeLatency records how long the host took to respond to x, if the policy of the cluster uses
+// latencies. For an attempt that timed out it records the time until now. Other failed attempts say
+// nothing about the speed of the host. An attempt ends early if its client disconnects or another
+// host responds first: its time counts only if it exceeds the known latency.
 func (h *Host) observeLatency(x *protocol.Exchange, err error) {
 	c := h.cluster
 	if c.lastConfig().LBPolicy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {

@@ -10,23 +10,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Only what tells how fast a host is counts, and only where the policy asks.
+// TestLatenciesThatAreObserved verifies that a latency is recorded only if it shows the speed of
+// the host and the policy uses it.
 func TestLatenciesThatAreObserved(t *testing.T) {
 	const took = 300 * time.Millisecond
 	tests := []struct {
 		name   string
 		policy config.LBPolicy
-		fault  protocol.Reason // what the host ends the exchange with; None: it answers
-		known  time.Duration   // a moment ago
+		fault  protocol.Reason // fault of the exchange; ReasonNone: a response
+		known  time.Duration   // latency that was observed before
 		want   time.Duration
 	}{
-		{"an answer", config.PeakEWMA, protocol.ReasonNone, 0, took},
-		{"no answer in time", config.PeakEWMA, protocol.UpstreamTimeout, 0, took},
-		{"a caller that has left, or got the answer of another host", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, 0, took},
-		{"a caller that has left later than most are answered", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, took / 2, took},
-		{"a caller that has left sooner", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, 2 * took, 2 * took},
-		{"a connection that was lost", config.PeakEWMA, protocol.UpstreamReset, 0, 0},
-		{"another policy", config.LeastRequest, protocol.ReasonNone, 0, 0},
+		{"response", config.PeakEWMA, protocol.ReasonNone, 0, took},
+		{"timeout", config.PeakEWMA, protocol.UpstreamTimeout, 0, took},
+		{"canceled attempt, no known latency", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, 0, took},
+		{"canceled attempt, longer than the known latency", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, took / 2, took},
+		{"canceled attempt, shorter than the known latency", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, 2 * took, 2 * took},
+		{"connection reset", config.PeakEWMA, protocol.UpstreamReset, 0, 0},
+		{"other policy", config.LeastRequest, protocol.ReasonNone, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

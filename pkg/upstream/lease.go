@@ -15,11 +15,11 @@ type HostLease struct {
 	releaseOnce sync.Once
 }
 
-// Lease picks a host as for an exchange with this hash (0: none). The caller releases the lease. If
-// instead, the lease that the new one replaces, is of the same cluster, the limits are not checked;
-// the caller releases it afterwards. nil: none. Errors are Faults: NoCluster, Overflow
-// (max_requests or max_connections), NoHealthyHost, and ReasonOnDemandTimeout if the hosts are on
-// demand and not subscribed; a later call may succeed.
+// Lease picks a host as for an exchange with this hash (0: none). The caller releases the lease.
+// instead is the lease that the new one replaces, or nil; the caller releases it afterwards. Lease
+// does not check the limits if instead belongs to the same cluster. Errors are Faults: NoCluster,
+// Overflow (max_requests or max_connections), NoHealthyHost, and ReasonOnDemandTimeout if the hosts
+// are on demand and not subscribed; a later call may succeed.
 func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := c.admitSession(b, instead != nil && instead.host.cluster == c)

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// newLease is a cluster with two hosts and limits for one session.
+// newLease returns a cluster with two hosts and these limits, its set, and a lease.
 func newLease(t *testing.T, limits config.CircuitBreakers) (*Set, *Cluster, *HostLease) {
 	t.Helper()
 	cfg := cluster("web", "a", "b")
@@ -21,8 +21,8 @@ func newLease(t *testing.T, limits config.CircuitBreakers) (*Set, *Cluster, *Hos
 	return s, c, a
 }
 
-// TestLeaseMovesAtTheLimit: for a moment it has two hosts, and that
-// is not what the limits are for.
+// TestLeaseMovesAtTheLimit verifies that a session can move to another host although the limits are
+// reached: the limits do not count the second lease.
 func TestLeaseMovesAtTheLimit(t *testing.T) {
 	for name, limits := range map[string]config.CircuitBreakers{
 		"max_connections": {MaxConnections: 1},
@@ -31,16 +31,16 @@ func TestLeaseMovesAtTheLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, c, first := newLease(t, limits)
 			if _, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
-				t.Errorf("another session: %v, want an overflow", err)
+				t.Errorf("Lease for another session: %v, want an overflow", err)
 			}
 			first.Report(errors.New("refused"))
 			second, err := c.Lease(0, first)
 			if err != nil || second.Host() == first.Host() {
-				t.Fatalf("Assign = %v", err)
+				t.Fatalf("Lease for the move = %v, want another host", err)
 			}
 			first.Release()
 			if _, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
-				t.Errorf("another session after the move: %v, want an overflow", err)
+				t.Errorf("Lease for another session after the move: %v, want an overflow", err)
 			}
 			second.Release()
 			second.Release()
@@ -52,13 +52,14 @@ func TestLeaseMovesAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestLeaseOfAnotherClusterIsLimited: it moves if there is room.
+// TestLeaseOfAnotherClusterIsLimited verifies that the limits apply to a session that moves from
+// another cluster.
 func TestLeaseOfAnotherClusterIsLimited(t *testing.T) {
 	_, c, a := newLease(t, config.CircuitBreakers{MaxConnections: 1})
 	defer a.Release()
 	_, _, other := newLease(t, config.CircuitBreakers{})
 	defer other.Release()
 	if _, err := c.Lease(0, other); protocol.ReasonOf(err) != protocol.Overflow {
-		t.Errorf("Assign = %v, want an overflow", err)
+		t.Errorf("Lease = %v, want an overflow", err)
 	}
 }

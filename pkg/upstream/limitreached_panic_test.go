@@ -10,13 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestPanicInLimitReachedLeavesNoCounts: while one exchange has all that a limit allows,
-// what counts overflows panics for the next. The first goes on and ends, everything is
-// given back, and the next ones are served.
+// TestPanicInLimitReachedLeavesNoCounts verifies that after a panic of Meter.LimitReached the
+// exchange in flight completes, all counts are returned, and later exchanges are served.
 func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits config.CircuitBreakers
-		queued int // exchanges that wait before the one for which it panics
+		queued int // exchanges that wait before the exchange with the panic
 	}{
 		"max_connections":      {config.CircuitBreakers{MaxConnections: 1}, 0},
 		"max_requests":         {config.CircuitBreakers{MaxRequests: 1}, 0},
@@ -24,12 +23,12 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 	} {
 		for _, mode := range []config.PoolMode{config.PingPong, config.Multiplex, config.Bind} {
 			if test.queued > 0 && mode != config.PingPong {
-				continue // exchanges share a connection, or have one of their own
+				continue // exchanges share a connection, or have their own
 			}
 			t.Run(name+", "+string(mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
-					s, c := f.limited(t, mode, test.limits, "a", "b") // a second host needs a connection
+					s, c := f.limited(t, mode, test.limits, "a", "b") // the second host needs a connection
 					defer s.Close()
 					first, other := newFakeDownstreamConn(), newFakeDownstreamConn()
 					defer first.end()
@@ -47,12 +46,12 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 					err := f.serve(c, other)
 					cancel()
 					if f.hits.Load() != 1 || protocol.PanicIn(err) == nil {
-						t.Errorf("%d panics, and Serve = %v, want one", f.hits.Load(), err)
+						t.Errorf("%d panics, Serve = %v, want one panic", f.hits.Load(), err)
 					}
 					finish(begun)
 					for _, q := range queued {
 						if x := <-q; x == nil {
-							t.Error("the exchange that waited is not served")
+							t.Error("the pending exchange was not served")
 						} else {
 							finish(x)
 						}
@@ -60,17 +59,17 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 					synctest.Wait()
 					b := c.Breaker(config.DefaultPriority)
 					if c.InFlight() != 0 || b.Counts().Pending != 0 || b.Counts().Waiting != 0 {
-						t.Errorf("%d in flight, %d pending, %d wait for slots", c.InFlight(), b.Counts().Pending, b.Counts().Waiting)
+						t.Errorf("%d in flight, %d pending, %d waiting for slots, want none", c.InFlight(), b.Counts().Pending, b.Counts().Waiting)
 					}
 					if taken, open := b.Counts().Connections, f.fakeMuxConnector.open(); taken != int64(open) {
-						t.Errorf("%d slots are taken, %d connections are open", taken, open)
+						t.Errorf("%d slots taken, %d connections open, want the same number", taken, open)
 					}
 					first.end()
 					third := newFakeDownstreamConn()
 					defer third.end()
 					for range 3 {
 						if err := f.serve(c, third); err != nil {
-							t.Errorf("the next exchange: %v", err)
+							t.Errorf("next exchange: %v", err)
 						}
 					}
 				})
@@ -79,19 +78,20 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 	}
 }
 
-// TestPanicInLimitReachedRejectsRetry: the retry is not counted as in flight.
+// TestPanicInLimitReachedRejectsRetry verifies that a retry is not counted as in flight after a
+// panic of Meter.LimitReached.
 func TestPanicInLimitReachedRejectsRetry(t *testing.T) {
 	f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 	s, c := f.limited(t, config.PingPong, config.CircuitBreakers{MaxRetries: 1}, "a")
 	defer s.Close()
 	down := newFakeDownstreamConn()
 	defer down.end()
-	if err := f.serve(c, down); err != nil { // which opens the account
+	if err := f.serve(c, down); err != nil { // opens the recorder
 		t.Fatal(err)
 	}
 	b := c.Breaker(config.DefaultPriority)
 	if !b.BeginRetry() {
-		t.Fatal("the first retry is refused")
+		t.Fatal("the first retry was rejected")
 	}
 	point := "Reached"
 	f.point.Store(&point)
@@ -101,10 +101,10 @@ func TestPanicInLimitReachedRejectsRetry(t *testing.T) {
 		b.BeginRetry()
 	}()
 	if protocol.PanicIn(err) == nil {
-		t.Errorf("BeginRetry ended with %v, want the panic", err)
+		t.Errorf("BeginRetry returned %v, want the panic", err)
 	}
 	b.EndRetry()
 	if n := b.Counts().Retries; n != 0 {
-		t.Errorf("%d retries are in flight, want none", n)
+		t.Errorf("%d retries are in flight, want 0", n)
 	}
 }

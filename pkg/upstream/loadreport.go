@@ -11,38 +11,38 @@ import (
 )
 
 // LoadReporter reports the load of the hosts of clusters, from one report to the next. Reports are
-// differences of counters that hosts keep anyway, so that exchanges cost nothing more. Each count
-// is reported once; what a host counted before it left the configuration is reported later. One
-// goroutine calls all methods except leaves.
+// differences of counters that hosts maintain anyway, so exchanges cost nothing more. Each count is
+// reported once. A later report includes the counts of hosts that have left the configuration. One
+// goroutine calls all methods except hostRemoved.
 type LoadReporter struct {
 	set *Set // immutable
 
 	all   bool                 // all clusters are followed
-	names map[string]time.Time // or these, and the time since when
+	names map[string]time.Time // or only these, with the time from which each is followed
 	since time.Time            // of all
 	last  time.Time            // time of the last report or SetClusters
 
 	mu      sync.Mutex
-	removed map[*Host]time.Time // guarded by mu; hosts that left the configuration, and since when they have had nothing to report
+	removed map[*Host]time.Time // guarded by mu; hosts that left the configuration, and the time from which they have had nothing to report
 }
 
-// NewLoadReporter returns a LoadReporter for the set. It follows no cluster yet. It replaces the reporter
-// that was returned before.
+// NewLoadReporter returns a LoadReporter for the set. It follows no cluster yet. It replaces the
+// reporter that was returned before.
 func (s *Set) NewLoadReporter() *LoadReporter {
 	l := &LoadReporter{set: s, removed: map[*Host]time.Time{}}
 	s.env.loads.Store(l)
 	return l
 }
 
-// Close stops the reporter: it no longer records hosts that leave.
+// Close stops the reporter: it no longer records removed hosts.
 func (l *LoadReporter) Close() { l.set.env.loads.CompareAndSwap(l, nil) }
 
-// removedRetention is how long a host that has left is read though it has nothing to report: an exchange
-// may have picked it and still be counted.
+// removedRetention is how long the reporter reads a removed host that has nothing to report: an
+// exchange may have picked the host and not be counted yet.
 const removedRetention = 10 * time.Second
 
-// maxRemovedHosts bounds the hosts that have left and are remembered. What further hosts counted is not
-// reported.
+// maxRemovedHosts bounds the removed hosts that the reporter keeps. It does not report the counts
+// of further hosts.
 const maxRemovedHosts = 10_000
 
 // LoadReport is the load since the previous report.
@@ -83,8 +83,8 @@ type counts struct{ issued, succeeded, failed uint64 }
 // hostCounters holds the counters of a host as read at one moment.
 type hostCounters struct{ attempts, inFlight, failures, unsent, cancelled, bad uint64 }
 
-// readCounters reads the host's counters. It reads attempts first, so that an attempt that has not ended
-// is in flight or not counted.
+// readCounters reads the host's counters. It reads attempts first, so that an attempt that has not
+// ended is in flight or not counted.
 func (h *Host) readCounters() hostCounters {
 	s := hostCounters{attempts: h.attempts.Load()}
 	s.inFlight = uint64(max(0, h.load.InFlight()+h.dialing.Load())) //nolint:gosec // not below 0
@@ -98,7 +98,7 @@ func (s *hostCounters) ended() uint64 { return saturatingSub(s.attempts, s.inFli
 // saturatingSub returns a-b, or 0 if that is negative.
 func saturatingSub(a, b uint64) uint64 { return a - min(a, b) }
 
-// completedCounts returns what a host has certainly counted at two readings: the attempts that had ended
+// completedCounts returns the counts that are complete at two readings: the attempts that had ended
 // at both, with the results of the later reading. The result of an attempt is counted a moment
 // after its end, so the first reading may miss it.
 func completedCounts(first, second hostCounters) counts {
@@ -128,7 +128,7 @@ type hostReport struct {
 
 // clusterCounts are the counts of a cluster that were reported.
 type clusterCounts struct {
-	since    time.Time // when they were
+	since    time.Time // time of that report
 	dropped  map[string]uint64
 	rejected uint64
 }
@@ -268,9 +268,9 @@ func (l *LoadReporter) ensureFollowed(c *Cluster, now time.Time) bool {
 	switch {
 	case !ok:
 		return false
-	case c.reported == nil: // it was added since
+	case c.reported == nil: // the cluster was added after SetClusters
 		c.reported = &clusterCounts{since: l.last}
-	case c.reported.since.Before(since): // it was followed before, then not, and is followed again
+	case c.reported.since.Before(since): // the cluster was unfollowed and followed again
 		c.markReported(now)
 	}
 	return true
@@ -290,8 +290,8 @@ func (r *LoadReport) addHost(to *ClusterLoad, h hostReport) {
 	}
 }
 
-// Commit marks the report as delivered. The content of a report that is not committed is in the
-// next one again.
+// Commit marks the report as delivered. The next report repeats the content of a report that is not
+// committed.
 func (r *LoadReport) Commit() {
 	for i := range r.clusterReports {
 		r.clusterReports[i].cluster.reported = &r.clusterReports[i].counts

@@ -17,20 +17,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// noSettle is how long nothing has to be waited for.
+// noSettle is a settle function that does not wait.
 func noSettle() {}
 
-// wantReport holds that a report says what is wanted, and that it is told.
+// wantReport checks the content of the next report and commits it.
 func wantReport(t *testing.T, l *LoadReporter, want ...ClusterLoad) {
 	t.Helper()
 	r := l.Collect(noSettle)
 	if diff := cmp.Diff(want, r.Clusters, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(ClusterLoad{}, "Interval")); diff != "" {
-		t.Errorf("the report is not as wanted (-want +got):\n%s", diff)
+		t.Errorf("unexpected report (-want +got):\n%s", diff)
 	}
 	r.Commit()
 }
 
-// answered has status be what hosts answer.
+// answered sets the status of the responses of all hosts.
 func (w *fakeConnector) answered(status int) {
 	w.respond = func(_ *fakeConn, x *protocol.Exchange) error {
 		x.Response.Status = status
@@ -48,7 +48,7 @@ func TestLoadReportIsDifference(t *testing.T) {
 			Address: "a", Priority: 1, Locality: config.Locality{Zone: "z"}, Issued: issued, Succeeded: succeeded, Failed: failed, InFlight: inFlight,
 		}}}
 	}
-	serveOne(t, c) // before anybody asked
+	serveOne(t, c) // before the reporter exists
 	l := s.NewLoadReporter()
 	defer l.Close()
 	wantReport(t, l)
@@ -70,7 +70,7 @@ func TestLoadReportIsDifference(t *testing.T) {
 		conn.dead.Store(true)
 	}
 	wantFault(t, c, protocol.ConnectFailure)
-	l.SetClusters(false, "web") // it goes on
+	l.SetClusters(false, "web") // it is still followed
 	wantReport(t, l, is(1, 0, 1, 0))
 
 	l.SetClusters(false)
@@ -88,23 +88,24 @@ func TestUncommittedLoadReportIsRepeated(t *testing.T) {
 		serveOne(t, c)
 		<-time.After(time.Second)
 		if r := l.Collect(noSettle); r.Clusters[0].Hosts[0].Issued != 1 || r.Clusters[0].Interval != time.Second {
-			t.Errorf("the first report is %+v", r.Clusters)
+			t.Errorf("first report = %+v", r.Clusters)
 		}
 		serveOne(t, c)
 		<-time.After(time.Second)
 		r := l.Collect(noSettle)
 		if r.Clusters[0].Hosts[0].Issued != 2 || r.Clusters[0].Hosts[0].Succeeded != 2 || r.Clusters[0].Interval != 2*time.Second {
-			t.Errorf("the second report is %+v", r.Clusters)
+			t.Errorf("second report = %+v", r.Clusters)
 		}
 		r.Commit()
 		<-time.After(time.Second)
 		if r := l.Collect(noSettle); len(r.Clusters[0].Hosts) != 0 || r.Clusters[0].Interval != time.Second {
-			t.Errorf("the third report is %+v", r.Clusters)
+			t.Errorf("third report = %+v", r.Clusters)
 		}
 	})
 }
 
-// TestRemovedHostsAreForgotten, while nobody takes reports.
+// TestRemovedHostsAreForgotten verifies that the number of removed hosts is bounded while no
+// reports are collected.
 func TestRemovedHostsAreForgotten(t *testing.T) {
 	s, _ := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
 	l := s.NewLoadReporter()
@@ -121,7 +122,7 @@ func TestRemovedHostsAreForgotten(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.removed) != maxRemovedHosts {
-		t.Errorf("%d removed hosts are remembered, want %d", len(l.removed), maxRemovedHosts)
+		t.Errorf("%d removed hosts are kept, want %d", len(l.removed), maxRemovedHosts)
 	}
 }
 
@@ -134,13 +135,13 @@ func TestRemovedHostsAreReported(t *testing.T) {
 		x := begin(t, c)
 		apply(t, s, cluster("web", "b"))
 		serveOne(t, c)
-		apply(t, s, cluster("web")) // "b" was never looked at
+		apply(t, s, cluster("web")) // no report has read "b"
 		apply(t, s, cluster("other", "a"))
 		a, b := HostLoad{Address: "a", Issued: 2, Succeeded: 1, InFlight: 1}, HostLoad{Address: "b", Issued: 1, Succeeded: 1}
 		r := l.Collect(noSettle)
 		sort := cmpopts.SortSlices(func(a, b HostLoad) bool { return a.Address < b.Address })
 		if diff := cmp.Diff([]ClusterLoad{{Name: "other"}, {Name: "web", Hosts: []HostLoad{a, b}}}, r.Clusters, sort, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(ClusterLoad{}, "Interval")); diff != "" {
-			t.Errorf("the report is not as wanted (-want +got):\n%s", diff)
+			t.Errorf("unexpected report (-want +got):\n%s", diff)
 		}
 		r.Commit()
 		finish(x)
@@ -150,7 +151,7 @@ func TestRemovedHostsAreReported(t *testing.T) {
 		wantReport(t, l, ClusterLoad{Name: "other"}, ClusterLoad{Name: "web"})
 		wantReport(t, l, ClusterLoad{Name: "other"})
 		if len(l.removed) != 0 {
-			t.Errorf("%d hosts are still kept", len(l.removed))
+			t.Errorf("%d removed hosts are kept, want 0", len(l.removed))
 		}
 	})
 }
@@ -200,11 +201,11 @@ func TestResponseEndCountsAsFailure(t *testing.T) {
 		{"gRPC, ok", metrics.Outcome{Protocol: string(config.HTTP2), UpstreamStatus: 200}, 0},
 		{"gRPC, unavailable", metrics.Outcome{Protocol: string(config.HTTP2), UpstreamStatus: 200, Code: 14}, 1},
 		{"gRPC, not found", metrics.Outcome{Protocol: string(config.HTTP2), UpstreamStatus: 200, Code: 5}, 0},
-		{"no gRPC", metrics.Outcome{Protocol: string(config.HTTP1), UpstreamStatus: 200, Code: 14}, 0},
-		{"bad by its head", metrics.Outcome{Protocol: string(config.HTTP2), UpstreamStatus: 503, Code: 14}, 0},
-		{"no answer", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.UpstreamReset)}, 0},
-		{"cut short", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.UpstreamReset), UpstreamStatus: 200}, 1},
-		{"the caller left", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.ReasonDownstreamDisconnect), UpstreamStatus: 200}, 0},
+		{"code of a request that is not gRPC", metrics.Outcome{Protocol: string(config.HTTP1), UpstreamStatus: 200, Code: 14}, 0},
+		{"5xx head", metrics.Outcome{Protocol: string(config.HTTP2), UpstreamStatus: 503, Code: 14}, 0},
+		{"no response", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.UpstreamReset)}, 0},
+		{"interrupted response", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.UpstreamReset), UpstreamStatus: 200}, 1},
+		{"client disconnected", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.ReasonDownstreamDisconnect), UpstreamStatus: 200}, 0},
 	} {
 		_, cell := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
 		h := cell.state.Load().hosts[0]
@@ -212,13 +213,13 @@ func TestResponseEndCountsAsFailure(t *testing.T) {
 		sum.AddRequest(metrics.Request{})
 		h.Add(sum)
 		if got := h.badResponses.Load(); got != c.want {
-			t.Errorf("%s: %d failures are counted, want %d", c.name, got, c.want)
+			t.Errorf("%s: %d failures, want %d", c.name, got, c.want)
 		}
 	}
 }
 
-// TestReportsAddUp holds that reports which are taken, and some of them lost, while
-// requests are made and hosts come and go, come to what was asked.
+// TestReportsAddUp verifies that the reports, some of which are not committed, add up to the
+// requests sent while hosts are added and removed.
 func TestReportsAddUp(t *testing.T) {
 	const workers, requests = 4, 500
 	w := newFakeConnector()
@@ -274,7 +275,7 @@ func TestReportsAddUp(t *testing.T) {
 		case <-ended:
 			take(true)
 			if got != want {
-				t.Errorf("reported are %+v, want %+v", got, want)
+				t.Errorf("reported in total = %+v, want %+v", got, want)
 			}
 			return
 		default:

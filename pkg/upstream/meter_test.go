@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// fakeMeter records what accounts are told.
+// fakeMeter records the calls of its recorders.
 type fakeMeter struct {
 	opened, closed []string
 	observed       map[string]int
@@ -39,7 +39,7 @@ func (b *fakeRecorder) Count(e Event) { b.meter.events = append(b.meter.events, 
 
 func (b *fakeRecorder) LimitReached(_ config.Priority, e Event) { b.Count(e) }
 
-// accountFor lets each place that x has passed account for it.
+// accountFor calls Add for each scope of x.
 func accountFor(x *protocol.Exchange) {
 	var one metrics.Batch
 	one.AddRequest(metrics.Request{})
@@ -63,21 +63,21 @@ func TestRecordersOfClustersAndHosts(t *testing.T) {
 	finish(x)
 	accountFor(x)
 	if b.observed["web"] != 2 || b.observed["web/a"] != 2 {
-		t.Errorf("observed %v, want both exchanges at the cluster and the host", b.observed)
+		t.Errorf("observed = %v, want both exchanges at the cluster and the host", b.observed)
 	}
 	if h := s.Describe()[1].Hosts[0]; h.Attempts != 2 || h.Failures != 1 || h.Connects != 1 || h.ConnectFailures != 1 {
-		t.Errorf("the host counts %+v", h)
+		t.Errorf("host counts = %+v", h)
 	}
 	apply(t, s)
 	slices.Sort(b.closed)
 	wantList(t, "closed", b.closed, "web", "web/a")
 	want := []Event{ConnectFailed, HostDown, ConnectionOpened, HostUp}
 	if got := b.events[:len(want)]; !slices.Equal(got, want) {
-		t.Errorf("events %v, want %v", got, want)
+		t.Errorf("events = %v, want %v", got, want)
 	}
-	accountFor(x) // late: no account is opened again
+	accountFor(x) // late: no recorder is opened again
 	if n := len(b.opened); n != 2 {
-		t.Errorf("%d accounts were opened, want 2", n)
+		t.Errorf("%d recorders were opened, want 2", n)
 	}
 	apply(t, s, cluster("web", "a"))
 	serveOne(t, s.Get("web"))

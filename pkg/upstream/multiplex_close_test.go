@@ -22,7 +22,7 @@ func TestMaxPendingRequestsOfASharedConnection(t *testing.T) {
 		for _, done := range waiting {
 			finish(<-done)
 		}
-		finishAll(beginMany(t, c, 10)) // these need not wait
+		finishAll(beginMany(t, c, 10)) // these do not wait
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
@@ -42,36 +42,37 @@ func TestIdleSharedConnectionOfAnotherHostGivesWay(t *testing.T) {
 			t.Fatalf("both exchanges went to %s", first)
 		}
 		if got := n.open(); got != 1 || !n.list()[0].closed.Load() {
-			t.Errorf("%d connections are open, want the second host's alone", got)
+			t.Errorf("%d connections are open, want only that of the second host", got)
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-// Its exchanges end while another host's waits for a slot.
+// TestSharedConnectionGivesWayWhenItBecomesIdle verifies that a connection passes its slot to
+// another host when its last exchange ends.
 func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
 	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		x := begin(t, c)
 		waiting := queue(c, 0) // at the other host
 		y := begin(t, c)
 		if x.Record.Host() != y.Record.Host() {
-			t.Fatal("two hosts have a connection")
+			t.Fatal("both hosts have a connection, want one")
 		}
 		finish(x)
 		synctest.Wait()
 		if n.list()[0].closed.Load() {
-			t.Fatal("it gave way with an exchange on it")
+			t.Fatal("the connection was evicted while it carried an exchange")
 		}
 		finish(y)
 		synctest.Wait()
 		select {
 		case z := <-waiting:
 			if z.Record.Reason != protocol.ReasonNone || z.Record.Host() == x.Record.Host() {
-				t.Errorf("it ended at %s with %v", z.Record.Host().Name(), z.Record.Reason)
+				t.Errorf("the waiting exchange ended at %s with %v, want success at the other host", z.Record.Host().Name(), z.Record.Reason)
 			}
 			finish(z)
 		default:
-			t.Fatal("the connection was idle and did not give way")
+			t.Fatal("the idle connection was not evicted")
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
@@ -83,7 +84,7 @@ func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
 		start := time.Now()
 		y := <-queue(c, time.Hour)
 		if got := time.Since(start); y.Record.Reason != protocol.ReasonNone || got != 10*time.Second || y.Record.Host() != x.Record.Host() {
-			t.Errorf("it ended with %v after %v: %v; want a response from the host that has a connection, after connect_timeout (10s)",
+			t.Errorf("the exchange ended with %v after %v: %v; want a response from the host that has a connection, after connect_timeout (10s)",
 				y.Record.Reason, got, attempts(y))
 		}
 		if got := y.Record.Attempts[0].Reason; got != protocol.Overflow {
@@ -95,7 +96,8 @@ func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
 	})
 }
 
-// TestBusyHostEvictsOneConnection: none of them is ever idle.
+// TestBusyHostEvictsOneConnection verifies that a host with two connections that are never idle
+// gives up one of them for another host.
 func TestBusyHostEvictsOneConnection(t *testing.T) {
 	eachMuxMode(t, withMaxConnections(muxCluster(2, "a"), 2), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 8)
@@ -118,7 +120,7 @@ func TestBusyHostEvictsOneConnection(t *testing.T) {
 			return true
 		})
 		if len(list) == 0 {
-			t.Fatal("all exchanges were on one connection")
+			t.Fatal("all exchanges were on one connection, want two")
 		}
 		hosts := map[string]bool{}
 		for _, done := range waits {
@@ -127,7 +129,7 @@ func TestBusyHostEvictsOneConnection(t *testing.T) {
 			finish(x)
 		}
 		if !hosts["b"] {
-			t.Errorf("%v responded, want b among them: a had a connection that it did not need", hosts)
+			t.Errorf("hosts that responded = %v, want b among them", hosts)
 		}
 		for _, x := range list {
 			finish(x)
@@ -148,9 +150,10 @@ func TestSharedConnectionsAboveALoweredLimitEndWhenIdle(t *testing.T) {
 	})
 }
 
-// The peer wants no new exchange on a connection: those it has end as usual.
+// TestGoawayLosesNoExchange verifies that exchanges on a connection complete after a GOAWAY, and
+// that the next exchange uses another connection.
 func TestGoawayLosesNoExchange(t *testing.T) {
-	for name, told := range map[string]bool{"found by the next exchange": false, "told by one that ends": true} {
+	for name, told := range map[string]bool{"detected by the next exchange": false, "detected at the end of an exchange": true} {
 		t.Run(name, func(t *testing.T) {
 			eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 				list := beginMany(t, c, 3)
@@ -161,16 +164,16 @@ func TestGoawayLosesNoExchange(t *testing.T) {
 				}
 				x := begin(t, c)
 				if connOf(x) != n.list()[1] {
-					t.Error("the next exchange was not given another connection")
+					t.Error("the next exchange did not use a new connection")
 				}
 				wantCounts(t, s, int64(len(list)+1), 2, 0)
 				finish(list[0])
 				if n.list()[0].closed.Load() {
-					t.Error("it was closed before its last exchange")
+					t.Error("the connection was closed before its last exchange")
 				}
 				finishAll(list[1:])
 				if !n.list()[0].closed.Load() {
-					t.Error("it outlived its last exchange")
+					t.Error("the connection is open after its last exchange")
 				}
 				finish(x)
 				wantCounts(t, s, 0, 1, 1)
@@ -187,7 +190,7 @@ func TestIdleSharedConnectionThatIsNotUsableIsReplaced(t *testing.T) {
 		serveOne(t, c)
 		wantCounts(t, s, 0, 1, 1)
 		if got := n.open(); got != 1 {
-			t.Errorf("%d connections are open, want the new one", got)
+			t.Errorf("%d connections are open, want only the new one", got)
 		}
 	})
 }
@@ -201,11 +204,11 @@ func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
 		n.list()[0].die()
 		for _, done := range waiting {
 			if x := <-done; x.Record.Reason != protocol.UpstreamReset {
-				t.Errorf("it ended with %v, want upstream_reset", x.Record.Reason)
+				t.Errorf("an exchange ended with %v, want upstream_reset", x.Record.Reason)
 			}
 		}
 		if got := time.Since(start); got != 0 {
-			t.Errorf("the last failed %v later, want at once", got)
+			t.Errorf("the last exchange failed after %v, want immediately", got)
 		}
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
@@ -215,14 +218,15 @@ func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
 	})
 }
 
-// What was not sent goes to another connection: no attempt of its own, and
-// nothing that the caller sees.
+// TestExchangeThatWasNotSentGoesToAnotherConnection verifies that an exchange uses another
+// connection if its connection ended before the request was sent, within one attempt and without an
+// error for the client.
 func TestExchangeThatWasNotSentGoesToAnotherConnection(t *testing.T) {
 	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
 		n.list()[0].ended.Store(true)
 		x := get()
-		x.Request.Method = "POST" // it was not sent: that it may not be sent twice is no matter
+		x.Request.Method = "POST" // not idempotent, but nothing was sent
 		if err := c.Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +268,7 @@ func TestExchangeIsNotSentToAHostThatEndsItsConnections(t *testing.T) {
 			}
 		}
 		if begun == 0 || served != begun*maxConnAttempts {
-			t.Errorf("%d exchanges were given %d connections to a, want %d each", begun, served, maxConnAttempts)
+			t.Errorf("%d exchanges used %d connections to a, want %d each", begun, served, maxConnAttempts)
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
@@ -276,20 +280,20 @@ func TestIdleTimeoutOfSharedConnections(t *testing.T) {
 	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		x, y := begin(t, c), begin(t, c)
 		synctest.Wait()
-		z := begin(t, c) // on the second
+		z := begin(t, c) // on the second connection
 		finish(x)
 		finish(y)
 		advanceClock(time.Hour)
-		wantCounts(t, s, 1, 1, 0) // the one in use stays
-		// Just before a sweep: the time of the exchange is not idle time.
+		wantCounts(t, s, 1, 1, 0) // the connection in use stays open
+		// Finish just before a sweep: the time of the exchange does not count as idle.
 		advanceClock(1999 * time.Millisecond)
 		finish(z)
 		advanceClock(8*time.Second - time.Millisecond)
 		wantCounts(t, s, 0, 1, 1)
-		advanceClock(2*time.Second + time.Millisecond) // a quarter of the timeout later at most
+		advanceClock(2*time.Second + time.Millisecond) // closed at most a quarter of the timeout later
 		wantCounts(t, s, 0, 0, 0)
 		if got := n.open(); got != 0 {
-			t.Errorf("%d connections are open", got)
+			t.Errorf("%d connections are open, want 0", got)
 		}
 	})
 }
@@ -307,7 +311,7 @@ func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
 		wantCounts(t, s, 1, 1, 0)
 		finishAll(list)
 		if !busy.closed.Load() {
-			t.Error("the one in use outlived its exchange")
+			t.Error("the connection in use is open after its last exchange")
 		}
 		wantCounts(t, s, 0, 0, 0)
 	})
@@ -318,11 +322,11 @@ func TestCloseOfASharedPool(t *testing.T) {
 		list := beginMany(t, c, 1)
 		s.Close()
 		if got := n.open(); got != 1 {
-			t.Errorf("%d connections are open after Close, want the one in use", got)
+			t.Errorf("%d connections are open after Close, want only the one in use", got)
 		}
 		finishAll(list)
 		if got := n.open(); got != 0 {
-			t.Error("a connection outlived its exchange")
+			t.Error("a connection is open after its last exchange")
 		}
 		wantNothing(t, c)
 		wantFault(t, c, protocol.NoCluster)
@@ -330,7 +334,7 @@ func TestCloseOfASharedPool(t *testing.T) {
 }
 
 func TestCloseEndsAHangingConnect(t *testing.T) {
-	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
+	for name, waiting := range map[string]int{"no exchange waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {
 			cfg := muxCluster(1, "a")
 			cfg.ConnectTimeout = 0 // none
@@ -338,16 +342,16 @@ func TestCloseEndsAHangingConnect(t *testing.T) {
 				n.holdConnects("a")
 				list := queueMany(c, waiting, 0)
 				if waiting == 0 {
-					<-queue(c, time.Second) // it leaves the connect behind
+					<-queue(c, time.Second) // the connect continues after its exchange has ended
 				}
 				start := time.Now()
 				s.Close()
 				if got := time.Since(start); got != 0 {
-					t.Errorf("Close took %v", got)
+					t.Errorf("Close took %v, want 0", got)
 				}
 				for _, done := range list {
 					if x := <-done; x.Record.Reason != protocol.ConnectTimeout {
-						t.Errorf("it ended with %v, want connect_timeout", x.Record.Reason)
+						t.Errorf("an exchange ended with %v, want connect_timeout", x.Record.Reason)
 					}
 				}
 				wantNothing(t, c)
@@ -356,24 +360,25 @@ func TestCloseEndsAHangingConnect(t *testing.T) {
 	}
 }
 
-// Nothing is wrong with the callers then: they are told that there was no
-// connection, not that they left.
+// TestCloseEndsTheWaitForASlot verifies that Close ends exchanges that wait for a slot with
+// connect_failure instead of downstream_gone, because their clients have not disconnected.
 func TestCloseEndsTheWaitForASlot(t *testing.T) {
 	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
 		x := begin(t, c)
 		waiting := queue(c, 0)
 		s.Close()
 		if y := <-waiting; y.Record.Reason != protocol.ConnectFailure {
-			t.Errorf("it ended with %v, want connect_failure", y.Record.Reason)
+			t.Errorf("the exchange ended with %v, want connect_failure", y.Record.Reason)
 		}
 		finish(x)
 		wantNothing(t, c)
 	})
 }
 
-// The host leaves the configuration while a connection to it is being opened.
+// TestHostIsRetiredWhileItIsConnectedTo verifies the removal of a host while a connection to it is
+// being opened.
 func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
-	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
+	for name, waiting := range map[string]int{"no exchange waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {
 			eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 				open := n.holdConnects("a")
@@ -390,7 +395,7 @@ func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
 				}
 				synctest.Wait()
 				if got := n.open(); got != 0 {
-					t.Errorf("%d connections to a removed host are open", got)
+					t.Errorf("%d connections to a removed host are open, want 0", got)
 				}
 				wantNothing(t, c)
 			})
@@ -398,7 +403,8 @@ func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
 	}
 }
 
-// An exchange may have picked a host just before that was retired.
+// TestRetiredHostServesEarlierPicks verifies that an exchange that picked a host before its removal
+// is served.
 func TestRetiredHostServesEarlierPicks(t *testing.T) {
 	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
@@ -415,14 +421,14 @@ func TestRetiredHostServesEarlierPicks(t *testing.T) {
 		}
 		finish(x)
 		if got := n.open(); got != 0 {
-			t.Error("a connection to a removed host outlived its exchange")
+			t.Error("a connection to a removed host is open after its last exchange")
 		}
 		wantNothing(t, c)
 	})
 }
 
-// TestBusyHostEvictsOnePerWaiter: one connection for one that waits,
-// though it takes its time to end.
+// TestBusyHostEvictsOnePerWaiter verifies that at most one busy connection is evicted for each
+// waiting exchange, although the eviction takes time.
 func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 	eachMuxMode(t, withMaxConnections(muxCluster(8, "a"), 8), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 32)
@@ -431,7 +437,7 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 		for c.breakers[0].Counts().Pending == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
 		}
-		lines := func() int64 { // connections that take exchanges
+		lines := func() int64 { // connections that accept exchanges
 			n := c.breakers[0].Counts()
 			return n.Connections - n.Evicted
 		}
@@ -439,7 +445,7 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 			t.Fatalf("a has %d connections, want 8", got)
 		}
 		seen := map[*fakeMuxConn]bool{}
-		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool { // one of each, none becomes idle
+		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool { // one of each connection, so that none becomes idle
 			first := !seen[connOf(x)]
 			seen[connOf(x)] = true
 			if first {
@@ -448,7 +454,7 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 			return first
 		})
 		if got := lines(); got != 7 {
-			t.Errorf("%d connections take exchanges, want 7: one waits", got)
+			t.Errorf("%d connections accept exchanges, want 7: one exchange waits", got)
 		}
 		for _, x := range list {
 			finish(x)
@@ -457,7 +463,7 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 			finish(<-done)
 		}
 		if got := c.breakers[0].Counts().Evicted; got != 0 {
-			t.Errorf("%d connections are leaving at the end", got)
+			t.Errorf("%d connections are being evicted at the end, want 0", got)
 		}
 	})
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// clusterWithMaxRequests returns a cluster on whose shared connections so many exchanges may begin.
+// clusterWithMaxRequests returns a cluster with this max_requests for its multiplexed connections.
 func clusterWithMaxRequests(most, connections int, hosts ...string) *config.Cluster {
 	c := muxCluster(connections, hosts...)
 	c.Pool.MaxRequests, c.Pool.MaxRPCRequests = most, most
 	return c
 }
 
-// wantServed checks how many exchanges each connection that was ever opened has carried.
+// wantServed checks how many exchanges each connection has served, in the order of opening.
 func wantServed(t testing.TB, n *fakeMuxConnector, want ...int64) {
 	t.Helper()
 	all := n.list()
@@ -27,7 +27,7 @@ func wantServed(t testing.TB, n *fakeMuxConnector, want ...int64) {
 	}
 	for i := range min(len(all), len(want)) {
 		if got := all[i].served.Load(); got != want[i] {
-			t.Errorf("connection %d has carried %d exchanges, want %d", i, got, want[i])
+			t.Errorf("connection %d served %d exchanges, want %d", i, got, want[i])
 		}
 	}
 }
@@ -54,8 +54,8 @@ func TestMaxRequestsOnSharedConnection(t *testing.T) {
 	}
 }
 
-// What is under way on a spent connection goes on, and another is open by then: nobody
-// waits for it.
+// TestConnectionAtMaxRequestsClosesAfterLastExchange verifies that the exchanges on a connection at
+// max_requests complete, and that the pool opens its replacement before the next exchange.
 func TestConnectionAtMaxRequestsClosesAfterLastExchange(t *testing.T) {
 	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 3)
@@ -64,7 +64,7 @@ func TestConnectionAtMaxRequestsClosesAfterLastExchange(t *testing.T) {
 		x := get()
 		x.Downstream = by
 		if err := c.Serve(context.Background(), x); err != nil || by.times != 0 {
-			t.Errorf("the next exchange: %v, detached %d times, want it to wait for nothing", err, by.times)
+			t.Errorf("next exchange: %v, detached %d times, want no wait", err, by.times)
 		}
 		wantServed(t, n, 3, 1)
 		finishAll(list[:2])
@@ -76,7 +76,8 @@ func TestConnectionAtMaxRequestsClosesAfterLastExchange(t *testing.T) {
 	})
 }
 
-// Who waits for connections waits for one connect, however few may begin on one.
+// TestConnectsFollowMaxRequests verifies that the pool opens enough connections for all pending
+// exchanges, given max_requests per connection.
 func TestConnectsFollowMaxRequests(t *testing.T) {
 	eachMuxMode(t, clusterWithMaxRequests(7, 1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		open := n.holdConnects("a")
@@ -88,7 +89,7 @@ func TestConnectsFollowMaxRequests(t *testing.T) {
 			select {
 			case x := <-came:
 				if x.Record.Reason != protocol.ReasonNone {
-					t.Errorf("it ended with %v", x.Record.Reason)
+					t.Errorf("an exchange ended with %v, want success", x.Record.Reason)
 				}
 				defer finish(x)
 			default:
@@ -97,14 +98,15 @@ func TestConnectsFollowMaxRequests(t *testing.T) {
 		}
 		for i, k := range n.list() {
 			if got := k.served.Load(); got > 7 {
-				t.Errorf("connection %d carries %d exchanges, and may 7", i, got)
+				t.Errorf("connection %d served %d exchanges, want at most 7", i, got)
 			}
 		}
 		wantCounts(t, s, 30, 5, 0)
 	})
 }
 
-// Who leaves before a connection is open has not begun on it.
+// TestAbandonedWaitDoesNotCountAsRequest verifies that an exchange that ends before its connection
+// is open does not count against max_requests.
 func TestAbandonedWaitDoesNotCountAsRequest(t *testing.T) {
 	eachMuxMode(t, clusterWithMaxRequests(2, 1, "a"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
 		open := n.holdConnects("a")
@@ -115,12 +117,12 @@ func TestAbandonedWaitDoesNotCountAsRequest(t *testing.T) {
 		finish(<-stays)
 		serveOne(t, c)
 		synctest.Wait()
-		wantServed(t, n, 2, 0) // the second replaces the first, which has carried all that it may
+		wantServed(t, n, 2, 0) // the second connection replaces the first, which reached max_requests
 	})
 }
 
-// Connections that nobody waits for any more are not opened before the one that somebody
-// waits for.
+// TestAbandonedWaitFreesItsPlace verifies that connects that no exchange waits for leave the queue
+// for slots.
 func TestAbandonedWaitFreesItsPlace(t *testing.T) {
 	eachMuxMode(t, withMaxConnections(clusterWithMaxRequests(1, 1, "a"), 1), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
 		list := beginEach(t, c, 1)
@@ -128,12 +130,12 @@ func TestAbandonedWaitFreesItsPlace(t *testing.T) {
 		stays := queue(c, 0)
 		for _, left := range leave {
 			if x := <-left; x.Record.Reason != protocol.UpstreamTimeout {
-				t.Errorf("it ended with %v", x.Record.Reason)
+				t.Errorf("an exchange ended with %v, want upstream_timeout", x.Record.Reason)
 			}
 		}
 		synctest.Wait()
 		if got := c.Breaker(config.DefaultPriority).Counts().Waiting; got != 1 {
-			t.Errorf("%d connections are waited for, want 1", got)
+			t.Errorf("%d connects wait for slots, want 1", got)
 		}
 		finishAll(list)
 		finish(<-stays)
@@ -141,7 +143,8 @@ func TestAbandonedWaitFreesItsPlace(t *testing.T) {
 	})
 }
 
-// While max_connections is reached, exchanges wait until one ends.
+// TestSpentConnectionsStayWithinMaxConnections verifies that exchanges wait for a connection to end
+// while max_connections is reached.
 func TestSpentConnectionsStayWithinMaxConnections(t *testing.T) {
 	eachMuxMode(t, withMaxConnections(clusterWithMaxRequests(3, 1, "a"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 3)
@@ -151,19 +154,20 @@ func TestSpentConnectionsStayWithinMaxConnections(t *testing.T) {
 		for _, came := range waiting {
 			x := <-came
 			if x.Record.Reason != protocol.ReasonNone {
-				t.Errorf("it ended with %v", x.Record.Reason)
+				t.Errorf("an exchange ended with %v, want success", x.Record.Reason)
 			}
 			finish(x)
 			synctest.Wait()
 			if got := n.open(); got > 1 {
-				t.Errorf("%d connections are open, want 1", got)
+				t.Errorf("%d connections are open, want at most 1", got)
 			}
 		}
 		wantServed(t, n, 3, 3, 3, 1)
 	})
 }
 
-// What was opened ahead of exchanges gives way to another host, as what is idle does.
+// TestReplacementConnectionCanBeEvicted verifies that a connection opened ahead of exchanges is
+// evicted for another host, like an idle one.
 func TestReplacementConnectionCanBeEvicted(t *testing.T) {
 	eachMuxMode(t, withMaxConnections(clusterWithMaxRequests(1, 1, "a", "b"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		for range 6 {
@@ -171,19 +175,19 @@ func TestReplacementConnectionCanBeEvicted(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := n.open(); got > 1 {
-			t.Errorf("%d connections are open, want 1", got)
+			t.Errorf("%d connections are open, want at most 1", got)
 		}
 		for i, k := range n.list() {
 			if got := k.served.Load(); got > 1 {
-				t.Errorf("connection %d has carried %d exchanges, and may one", i, got)
+				t.Errorf("connection %d served %d exchanges, want at most 1", i, got)
 			}
 		}
 		wantNothingBut(t, s, 1)
 	})
 }
 
-// wantNothingBut checks that nothing is in flight, and that at most so many connections
-// are open.
+// wantNothingBut checks that no exchange is in flight, and that at most that many connections are
+// open.
 func wantNothingBut(t testing.TB, s *Set, connections int64) {
 	t.Helper()
 	for _, c := range s.Describe() {
@@ -193,14 +197,15 @@ func wantNothingBut(t testing.TB, s *Set, connections int64) {
 	}
 }
 
-// A spent connection to a host that takes few at once is replaced like others.
+// TestSpentConnectionsToAHostThatTakesFewAtOnce verifies that max_requests applies to connections
+// with a stream limit.
 func TestSpentConnectionsToAHostThatTakesFewAtOnce(t *testing.T) {
 	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
 		n.maxStreams = 2
 		list := beginEach(t, c, 10)
 		for i, k := range n.list() {
 			if load, served := k.load.Load(), k.served.Load(); load > 2 || served > 3 {
-				t.Errorf("connection %d carries %d exchanges of %d, want 2 of 3 at most", i, load, served)
+				t.Errorf("connection %d carries %d exchanges and has served %d, want at most 2 and 3", i, load, served)
 			}
 		}
 		finishAll(list)
@@ -210,7 +215,7 @@ func TestSpentConnectionsToAHostThatTakesFewAtOnce(t *testing.T) {
 		}
 		for i, k := range n.list() {
 			if got := k.served.Load(); got > 3 {
-				t.Errorf("connection %d has carried %d exchanges, and may 3", i, got)
+				t.Errorf("connection %d served %d exchanges, want at most 3", i, got)
 			}
 		}
 	})
@@ -233,10 +238,11 @@ func TestWarmConnectionsAreSpent(t *testing.T) {
 	})
 }
 
-// A host that is gone gets no connection in the place of one that is spent.
+// TestSpentConnectionsOfAHostThatIsGone verifies that connections of a removed host are not
+// replaced.
 func TestSpentConnectionsOfAHostThatIsGone(t *testing.T) {
 	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a", "b"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		list := beginEach(t, c, 6) // three on each
+		list := beginEach(t, c, 6) // three on each connection
 		n.dialed()
 		apply(t, s, clusterWithMaxRequests(3, 1, "b"))
 		finishAll(list)
@@ -250,21 +256,22 @@ func TestSpentConnectionsOfAHostThatIsGone(t *testing.T) {
 	})
 }
 
-// A host that wants no new exchange on a connection has it replaced before it is spent.
+// TestSpentConnectionsOfAHostThatDrains verifies that a connection is replaced after a GOAWAY
+// before it reaches max_requests.
 func TestSpentConnectionsOfAHostThatDrains(t *testing.T) {
 	eachMuxMode(t, clusterWithMaxRequests(5, 1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 3)
 		n.list()[0].goaway.Store(true)
 		list = append(list, beginEach(t, c, 7)...)
 		wantServed(t, n, 3, 5, 2)
-		n.list()[1].goaway.Store(true) // it is spent anyway
+		n.list()[1].goaway.Store(true) // it has reached max_requests already
 		finishAll(list)
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-// A host that cannot be connected to any more is not asked for ever, and exchanges go
-// elsewhere.
+// TestNoReplacementConnection verifies that exchanges use another host when no replacement
+// connection can be opened.
 func TestNoReplacementConnection(t *testing.T) {
 	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a", "b"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
 		list := beginEach(t, c, 2)
@@ -276,13 +283,14 @@ func TestNoReplacementConnection(t *testing.T) {
 		finishAll(list)
 		for i, k := range n.list() {
 			if got := k.served.Load(); got > 3 {
-				t.Errorf("connection %d has carried %d exchanges, and may 3", i, got)
+				t.Errorf("connection %d served %d exchanges, want at most 3", i, got)
 			}
 		}
 	})
 }
 
-// A limit that changes holds for the connections that there are.
+// TestChangeOfTheExchangesOnASharedConnection verifies that a change of max_requests applies to
+// open connections.
 func TestChangeOfTheExchangesOnASharedConnection(t *testing.T) {
 	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		for range 10 {
@@ -305,7 +313,7 @@ func TestChangeOfTheExchangesOnASharedConnection(t *testing.T) {
 }
 
 func TestSpentConnectionsAreCounted(t *testing.T) {
-	for name, connector := range map[string]Connector{"shared": newFakeMuxConnector(), "exclusive": newFakeConnector()} {
+	for name, connector := range map[string]Connector{"multiplex": newFakeMuxConnector(), "ping-pong": newFakeConnector()} {
 		synctest.Test(t, func(t *testing.T) {
 			var counts eventCounts
 			s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter, o.Connectors[config.HTTP1] = &counts, connector })
@@ -318,23 +326,23 @@ func TestSpentConnectionsAreCounted(t *testing.T) {
 			}
 			s.Close()
 			if got := counts.events[ConnectionMaxRequests]; got != 3 {
-				t.Errorf("%s: %d spent connections are counted, want 3", name, got)
+				t.Errorf("%s: ConnectionMaxRequests was counted %d times, want 3", name, got)
 			}
 		})
 	}
 }
 
-// Many at once: none fails, none begins on a spent connection, and whatever is not lost
-// in between is used up.
+// TestMaxRequestsUnderLoad verifies that under concurrent load no exchange fails, no connection
+// exceeds max_requests, and few connections close before they reach it.
 func TestMaxRequestsUnderLoad(t *testing.T) {
 	for name, change := range map[string]func(c *config.Cluster){
-		"one connection":       func(*config.Cluster) {},
-		"three connections":    func(c *config.Cluster) { c.Pool.Connections = 3 },
-		"max_connections":      func(c *config.Cluster) { c.CircuitBreakers.MaxConnections = 2 },
-		"warm":                 func(c *config.Cluster) { c.Pool.WarmProtocol = config.HTTP1 },
-		"one on a connection":  func(c *config.Cluster) { c.Pool.MaxRequests, c.Pool.MaxRPCRequests = 1, 1 },
-		"for each caller":      func(c *config.Cluster) { c.Pool.Mode = config.Bind },
-		"three on a few hosts": func(c *config.Cluster) { *c = *clusterWithMaxRequests(3, 1, "a", "b", "c") },
+		"one connection":              func(*config.Cluster) {},
+		"three connections":           func(c *config.Cluster) { c.Pool.Connections = 3 },
+		"max_connections":             func(c *config.Cluster) { c.CircuitBreakers.MaxConnections = 2 },
+		"warm":                        func(c *config.Cluster) { c.Pool.WarmProtocol = config.HTTP1 },
+		"one exchange per connection": func(c *config.Cluster) { c.Pool.MaxRequests, c.Pool.MaxRPCRequests = 1, 1 },
+		"bind":                        func(c *config.Cluster) { c.Pool.Mode = config.Bind },
+		"three hosts":                 func(c *config.Cluster) { *c = *clusterWithMaxRequests(3, 1, "a", "b", "c") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := clusterWithMaxRequests(7, 1, "a")
@@ -353,7 +361,7 @@ func TestMaxRequestsUnderLoad(t *testing.T) {
 						x := get()
 						x.Meta.Conn = &by.meta
 						if err := c.Serve(by, x); err != nil {
-							t.Errorf("it failed: %v", err)
+							t.Errorf("Serve: %v", err)
 							return
 						}
 						yield(1)
@@ -368,14 +376,14 @@ func TestMaxRequestsUnderLoad(t *testing.T) {
 			for _, k := range n.list() {
 				got := k.served.Load()
 				if total += got; got > int64(cfg.Pool.MaxRequests) {
-					t.Errorf("a connection has carried %d exchanges, and may %d", got, cfg.Pool.MaxRequests)
+					t.Errorf("a connection served %d exchanges, want at most %d", got, cfg.Pool.MaxRequests)
 				}
 				if got == int64(cfg.Pool.MaxRequests) {
 					whole++
 				}
 			}
 			if unused := len(n.list()) - whole; total != 4000 || unused > 100 {
-				t.Errorf("%d exchanges on %d connections, of which %d were not used up", total, len(n.list()), unused)
+				t.Errorf("%d exchanges on %d connections, of which %d closed before max_requests", total, len(n.list()), unused)
 			}
 			wantNothing(t, c)
 		})
@@ -384,11 +392,10 @@ func TestMaxRequestsUnderLoad(t *testing.T) {
 
 func TestSharedServeWithALimitDoesNotAllocate(t *testing.T) {
 	_, c := newFakeMuxConnector().newTestCluster(t, clusterWithMaxRequests(1<<30, 2, "a", "b"))
-	wantNoAllocs(t, "a limit of exchanges", c, get())
+	wantNoAllocs(t, "cluster with max_requests", c, get())
 }
 
-// BenchmarkSharedServeWithALimit is BenchmarkSharedServe where so many exchanges may begin
-// on a connection.
+// BenchmarkSharedServeWithALimit is BenchmarkSharedServe with max_requests.
 func BenchmarkSharedServeWithALimit(b *testing.B) {
 	for name, most := range map[string]int{"never reached": 1 << 30, "of 1024": 1024} {
 		b.Run(name, func(b *testing.B) {

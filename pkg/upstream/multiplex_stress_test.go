@@ -15,48 +15,48 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// stressTest is many exchanges on connections that come to every kind of end.
+// stressTest runs many exchanges on connections that end in all possible ways.
 type stressTest struct {
 	*fakeMuxConnector
 	t       *testing.T
-	running goleak.Option // what ran before
+	running goleak.Option // goroutines that ran before the test
 	set     *Set
 	cluster *Cluster
 
-	ended atomic.Int64 // exchanges
+	ended atomic.Int64 // ended exchanges
 
 	mu    sync.Mutex
-	hosts map[*Host]bool // guarded by mu; all that were tried
+	hosts map[*Host]bool // guarded by mu; all hosts that were tried
 }
 
-// yield lets others run so many times. The storm has no fake time: it is about
-// what runs at once.
+// yield calls runtime.Gosched that many times. The stress test has no fake time, because it tests
+// concurrency.
 func yield(times int) {
 	for range times {
 		runtime.Gosched()
 	}
 }
 
-// Whatever happens to connections, hosts and configuration: each exchange ends,
-// for a reason, and no count is left behind.
+// TestStressLeavesNoCounts verifies that each exchange ends with an expected reason, and that all
+// counts return to 0, whatever happens to connections, hosts and configuration.
 func TestStressLeavesNoCounts(t *testing.T) {
 	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind, config.PingPong} {
 		for name, limit := range map[string]struct {
 			connections int
-			room        int64 // of each, for exchanges
-			most        int   // exchanges on each; 0: any number
+			room        int64 // concurrent exchanges per connection
+			most        int   // max_requests per connection; 0: no limit
 		}{
-			"any number of connections":      {},
-			"5 connections":                  {connections: 5},
-			"5 connections with room for 10": {connections: 5, room: 10},
-			"5 connections with 7 on each":   {connections: 5, most: 7},
-			"any number with 1 on each":      {most: 1},
+			"any number of connections":          {},
+			"5 connections":                      {connections: 5},
+			"5 connections with stream limit 10": {connections: 5, room: 10},
+			"5 connections with max_requests 7":  {connections: 5, most: 7},
+			"any number with max_requests 1":     {most: 1},
 		} {
 			t.Run(string(mode)+", "+name, func(t *testing.T) {
 				cfg := muxCluster(3, "a", "b", "c")
 				cfg.Pool.Mode = mode
 				cfg.CircuitBreakers.MaxConnections, cfg.Pool.MaxRPCRequests = limit.connections, limit.most
-				cfg.ConnectTimeout = time.Hour // no excuse for a lost wake-up
+				cfg.ConnectTimeout = time.Hour // a lost wake-up must not end by timeout
 				cfg.IdleTimeout = 40 * time.Millisecond
 				n := newFakeMuxConnector()
 				n.maxStreams = limit.room
@@ -87,13 +87,13 @@ func (s *stressTest) run(cfg *config.Cluster) {
 	}
 	apply(s.t, s.set, cfg)
 	yield(100)
-	s.set.Close() // with exchanges under way
+	s.set.Close() // while exchanges are in flight
 	all.Wait()
 	s.check()
 }
 
-// downstream is a connection over which 20 exchanges come at a time, so that
-// there are 1000 in all.
+// downstream is a downstream connection with 20 concurrent exchanges: 1000 in all connections
+// together.
 func (s *stressTest) downstream(seed uint64) {
 	d := newFakeDownstreamConn()
 	defer d.end()
@@ -123,7 +123,7 @@ func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
 	if leaves {
 		defer time.AfterFunc(time.Duration(random.IntN(5))*time.Millisecond, cancel).Stop()
 		if cfg := s.cluster.Config(); cfg != nil && cfg.Pool.Mode == config.Bind {
-			ctx = d // that is what binds
+			ctx = d // bind pools use the context of the downstream connection
 		}
 	}
 	switch reason := protocol.ReasonOf(s.cluster.Serve(ctx, x)); reason {
@@ -137,10 +137,10 @@ func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
 		}
 	case protocol.ReasonDownstreamDisconnect:
 		if !leaves {
-			s.t.Error("an exchange whose caller stays ended with downstream_gone")
+			s.t.Error("an exchange without a cancel ended with downstream_gone")
 		}
 	default:
-		s.t.Errorf("it ended with %v", x.Record)
+		s.t.Errorf("an exchange ended with %v", x.Record)
 	}
 	if s.ended.Add(1)%10 == 0 {
 		s.breakSomething(random)
@@ -152,7 +152,7 @@ func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
 	}
 }
 
-// breakSomething ends some connections, each in its own way.
+// breakSomething ends some connections, each in a different way.
 func (s *stressTest) breakSomething(random *rand.Rand) {
 	var open []*fakeMuxConn
 	for _, k := range s.list() {
@@ -173,8 +173,8 @@ func (s *stressTest) breakSomething(random *rand.Rand) {
 	s.fakeMuxConnector.set(s.refuses, host, random.IntN(3) == 0)
 }
 
-// randomConfig returns cfg with another host missing, and another mode or limit, of connections
-// or of exchanges on each, or with connections that are kept warm.
+// randomConfig returns cfg with one host removed, and with another pool mode, max_connections,
+// max_requests or warm connections.
 func (*stressTest) randomConfig(cfg *config.Cluster, random *rand.Rand) *config.Cluster {
 	c := *cfg
 	gone := random.IntN(len(cfg.Hosts))
@@ -192,23 +192,23 @@ func (*stressTest) randomConfig(cfg *config.Cluster, random *rand.Rand) *config.
 	return &c
 }
 
-// check finds what was left behind by exchanges that have all ended.
+// check verifies that the ended exchanges have left no counts, connections or goroutines.
 func (s *stressTest) check() {
 	goleak.VerifyNone(s.t, s.running)
 	wantNothing(s.t, s.cluster)
 	if got := s.open(); got != 0 {
-		s.t.Errorf("%d connections are open", got)
+		s.t.Errorf("%d connections are open, want 0", got)
 	}
 	carried := int64(0)
 	for _, k := range s.list() {
 		carried += k.served.Load()
 	}
-	s.t.Logf("%d connections carried %d exchanges, %d were given another", len(s.list()), carried, s.cluster.resent.Load())
+	s.t.Logf("%d connections served %d exchanges, %d exchanges were sent again", len(s.list()), carried, s.cluster.resent.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h := range s.hosts {
 		if n := h.load.InFlight(); n != 0 {
-			s.t.Errorf("%s has %d exchanges in flight", h.address, n)
+			s.t.Errorf("%s has %d exchanges in flight, want 0", h.address, n)
 		}
 		for l := h.pools.Load(); l != nil; l = l.next {
 			if open, idle := l.pool.Counts(); open != 0 || idle != 0 {

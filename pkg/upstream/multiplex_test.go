@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// eachMuxMode runs a test in fake time with a set whose one cluster is cfg, with
-// connections of n. It is closed at the end.
+// eachMuxMode runs a test in fake time with a set of one cluster, cfg, whose connections belong to
+// n. It closes the set at the end.
 func eachMuxMode(t *testing.T, cfg *config.Cluster, test func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -23,8 +23,7 @@ func eachMuxMode(t *testing.T, cfg *config.Cluster, test func(t *testing.T, n *f
 	})
 }
 
-// eachGrownMuxMode is share with as many connections to the one host as there may be,
-// open and idle.
+// eachGrownMuxMode is eachMuxMode with all permitted connections to the one host open and idle.
 func eachGrownMuxMode(t *testing.T, cfg *config.Cluster, test func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
 	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
@@ -33,7 +32,7 @@ func eachGrownMuxMode(t *testing.T, cfg *config.Cluster, test func(t *testing.T,
 	})
 }
 
-// grow opens all connections that the cluster's one host may have.
+// grow opens all permitted connections to the cluster's one host.
 func grow(t testing.TB, n *fakeMuxConnector, c *Cluster) {
 	t.Helper()
 	most := c.Config().Pool.Connections
@@ -43,14 +42,14 @@ func grow(t testing.TB, n *fakeMuxConnector, c *Cluster) {
 	}
 }
 
-// withMaxConnections sets a limit on all connections of cfg, and returns it.
+// withMaxConnections sets max_connections of cfg and returns cfg.
 func withMaxConnections(cfg *config.Cluster, connections int) *config.Cluster {
 	cfg.CircuitBreakers.MaxConnections = connections
 	return cfg
 }
 
-// beginEach starts exchanges one after the other: a connection that one of them made
-// the pool open is there for the next.
+// beginEach starts exchanges one after the other. Each can use a connection that the pool opened
+// for the previous one.
 func beginEach(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
 	t.Helper()
 	list := make([]*protocol.Exchange, n)
@@ -61,7 +60,7 @@ func beginEach(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
 	return list
 }
 
-// beginMany starts exchanges at once.
+// beginMany starts exchanges concurrently.
 func beginMany(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
 	t.Helper()
 	list := make([]*protocol.Exchange, n)
@@ -77,7 +76,7 @@ func finishAll(list []*protocol.Exchange) {
 	}
 }
 
-// queueMany starts exchanges that will have to wait.
+// queueMany starts exchanges that have to wait.
 func queueMany(c *Cluster, n int, deadline time.Duration) []<-chan *protocol.Exchange {
 	list := make([]<-chan *protocol.Exchange, n)
 	for i := range list {
@@ -99,15 +98,15 @@ func TestSharedConnectionCarriesManyExchanges(t *testing.T) {
 	})
 }
 
-// While all are busy, one more is opened behind the exchange that finds so, and
-// nobody waits for it.
+// TestSharedConnectionsAreOpenedOneByOne verifies that an exchange that finds all connections busy
+// makes the pool open one more, without waiting for it.
 func TestSharedConnectionsAreOpenedOneByOne(t *testing.T) {
 	eachMuxMode(t, muxCluster(3, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		synctest.Wait()
 		for i, want := range []int{2, 3, 3, 3} {
 			open := n.holdConnects("a")
-			list = append(list, beginMany(t, c, 5)...) // at once, on those that are open
+			list = append(list, beginMany(t, c, 5)...) // concurrently, on the open connections
 			open()
 			synctest.Wait()
 			if got := len(n.list()); got != want {
@@ -130,29 +129,29 @@ func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
 	})
 }
 
-// Where a host takes so many exchanges on a connection and no more, another
-// connection is opened once some wait, whatever connections says. It goes when it
-// carries nothing any more.
+// TestPoolGrowsBeyondStreamLimit verifies that the pool opens more connections than
+// Pool.Connections while exchanges exceed the stream limits of the host, and closes them when they
+// are idle.
 func TestPoolGrowsBeyondStreamLimit(t *testing.T) {
 	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		n.maxStreams = 10
 		list := beginMany(t, c, 10)
 		synctest.Wait()
 		wantCounts(t, s, 10, 1, 0)
-		for _, came := range queueMany(c, 15, 0) { // at once
+		for _, came := range queueMany(c, 15, 0) { // concurrently
 			list = append(list, <-came)
 		}
 		synctest.Wait()
 		wantCounts(t, s, 25, 3, 0)
 		for i, k := range n.list() {
 			if got := k.load.Load(); got > 10 {
-				t.Errorf("connection %d carries %d exchanges, and its host takes 10", i, got)
+				t.Errorf("connection %d carries %d exchanges, want at most the stream limit of 10", i, got)
 			}
 		}
 		advanceClock(maxSweepInterval)
-		wantCounts(t, s, 25, 3, 0) // all are needed
+		wantCounts(t, s, 25, 3, 0) // all connections are needed
 		if got := s.Describe()[0].Hosts[0].RoundTrip; got != 10 {
-			t.Errorf("the host's round trip is %v ms, want the 10 that its connections say", got)
+			t.Errorf("RoundTrip = %v ms, want the 10 of its connections", got)
 		}
 		finishAll(list)
 		advanceClock(maxSweepInterval)
@@ -160,8 +159,8 @@ func TestPoolGrowsBeyondStreamLimit(t *testing.T) {
 	})
 }
 
-// Connections that are kept warm are there before the first exchange, stay though
-// nothing uses them, and are opened again when they are lost.
+// TestWarmConnections verifies that warm connections are open before the first exchange, stay open
+// while idle, and are opened again when they are lost.
 func TestWarmConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeMuxConnector()
@@ -176,14 +175,14 @@ func TestWarmConnections(t *testing.T) {
 		advanceClock(time.Hour)
 		wantCounts(t, s, 0, 2, 2)
 		if got := len(n.list()); got != 2 {
-			t.Fatalf("%d connections were opened, want one to each host", got)
+			t.Fatalf("%d connections were opened, want one per host", got)
 		}
 		for _, k := range n.list() {
 			k.die()
 		}
 		advanceClock(maxSweepInterval)
 		if got := len(n.list()); got != 4 {
-			t.Errorf("%d connections were opened, want each that was lost opened again", got)
+			t.Errorf("%d connections were opened, want each lost one replaced", got)
 		}
 		finishAll(beginMany(t, c, 10))
 		cold := muxCluster(4, "a", "b")
@@ -194,8 +193,9 @@ func TestWarmConnections(t *testing.T) {
 	})
 }
 
-// What is kept warm takes no connection from others: with fewer connections than hosts
-// some have none until they are asked.
+// TestWarmConnectionsStayWithinMaxConnections verifies that warm connections do not exceed
+// max_connections: with fewer connections than hosts, some hosts have none before their first
+// exchange.
 func TestWarmConnectionsStayWithinMaxConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeMuxConnector()
@@ -208,13 +208,13 @@ func TestWarmConnectionsStayWithinMaxConnections(t *testing.T) {
 		if got := len(n.list()); got != 2 {
 			t.Errorf("%d connections were opened without requests, want 2", got)
 		}
-		for range 3 { // one to each host
+		for range 3 { // one exchange per host
 			finish(begin(t, c))
 		}
 		advanceClock(time.Hour)
 		wantCounts(t, s, 0, 2, 2)
 		if got := len(n.list()); got > 5 {
-			t.Errorf("%d connections were opened, want no more than one for each exchange", got)
+			t.Errorf("%d connections were opened, want at most one per exchange", got)
 		}
 	})
 }
@@ -228,8 +228,8 @@ func TestMaxConnectionsBoundsGrowthByStreamLimit(t *testing.T) {
 	})
 }
 
-// A host that takes no more connections than it has is not down, and is not asked
-// with each exchange.
+// TestHostThatAcceptsOneConnection verifies that a host that refuses further connections is not
+// marked down, and that the pool does not connect again for each exchange.
 func TestHostThatAcceptsOneConnection(t *testing.T) {
 	eachMuxMode(t, muxCluster(2, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
@@ -243,7 +243,7 @@ func TestHostThatAcceptsOneConnection(t *testing.T) {
 		advanceClock(growBackoff)
 		list = append(list, begin(t, c))
 		synctest.Wait()
-		list = append(list, begin(t, c)) // on the new one
+		list = append(list, begin(t, c)) // on the new connection
 		wantCounts(t, s, 23, 2, 0)
 		finishAll(list)
 	})
@@ -265,7 +265,7 @@ func TestLeastBusySharedConnectionIsTaken(t *testing.T) {
 		}
 		for range 3 {
 			if connOf(begin(t, c)) != least {
-				t.Error("taken: not the connection with the fewest exchanges")
+				t.Error("the exchange did not use the connection with the fewest exchanges")
 			}
 		}
 	})
@@ -282,7 +282,7 @@ func TestEquallyBusySharedConnectionsTakeTurns(t *testing.T) {
 		}
 		for i, k := range n.list() {
 			if got := k.served.Load() - before[k]; got != 10 {
-				t.Errorf("connection %d carried %d of 30 exchanges in a row, want 10", i, got)
+				t.Errorf("connection %d carried %d of 30 consecutive exchanges, want 10", i, got)
 			}
 		}
 	})
@@ -300,7 +300,7 @@ func TestExchangesWaitForTheOneConnect(t *testing.T) {
 		for _, done := range waiting {
 			x := <-done
 			if x.Record.Reason != protocol.ReasonNone {
-				t.Fatalf("it ended with %v", x.Record.Reason)
+				t.Fatalf("an exchange ended with %v, want success", x.Record.Reason)
 			}
 			defer finish(x)
 		}
@@ -309,17 +309,18 @@ func TestExchangesWaitForTheOneConnect(t *testing.T) {
 			t.Errorf("the connection carries %d exchanges, want 50", got)
 		}
 		if got := s.Describe()[0].Pending; got != 0 {
-			t.Errorf("%d exchanges are pending yet, want 0", got)
+			t.Errorf("%d exchanges are pending, want 0", got)
 		}
 	})
 }
 
-// Each leaves when it must, and the connect goes on for the others.
+// TestEachWaiterHasItsOwnDeadline verifies that a pending exchange ends at its own deadline or
+// disconnect, while the connect continues for the others.
 func TestEachWaiterHasItsOwnDeadline(t *testing.T) {
 	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		open := n.holdConnects("a")
 		start := time.Now()
-		first := queue(c, 2*time.Second) // who began the connect leaves first
+		first := queue(c, 2*time.Second) // the exchange that started the connect ends first
 		second := queue(c, 4*time.Second)
 		patient := queue(c, 0)
 		watched, ctx := &fakeDownstream{}, context.Background()
@@ -340,20 +341,20 @@ func TestEachWaiterHasItsOwnDeadline(t *testing.T) {
 		}
 		cancel()
 		if got := <-ended; got != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("whose connection ended ended with %v, want downstream_gone", got)
+			t.Errorf("the exchange with a canceled context ended with %v, want downstream_gone", got)
 		}
 		for i, done := range []<-chan *protocol.Exchange{first, second} {
 			x := <-done
 			want := time.Duration(2*i+2) * time.Second
 			if got := time.Since(start); x.Record.Reason != protocol.UpstreamTimeout || got != want {
-				t.Errorf("it ended with %v after %v, want upstream_timeout after %v", x.Record.Reason, got, want)
+				t.Errorf("an exchange ended with %v after %v, want upstream_timeout after %v", x.Record.Reason, got, want)
 			}
 		}
 		wantCounts(t, s, 1, 1, 0)
 		open()
 		x := <-patient
 		if x.Record.Reason != protocol.ReasonNone {
-			t.Errorf("the one that could wait ended with %v", x.Record.Reason)
+			t.Errorf("the exchange without a deadline ended with %v, want success", x.Record.Reason)
 		}
 		finish(x)
 		wantList(t, "connects", n.dialed(), "a")
@@ -385,7 +386,7 @@ func TestFailedConnectSendsWaitersToNextHost(t *testing.T) {
 		for _, done := range waiting {
 			x := <-done
 			if got := x.Record.Host().Name(); got != "b" || x.Record.Reason != protocol.ReasonNone {
-				t.Errorf("it ended at %s with %v, want a response from b", got, x.Record.Reason)
+				t.Errorf("an exchange ended at %s with %v, want a response from b", got, x.Record.Reason)
 			}
 			if len(x.Record.Attempts) == 2 {
 				wantList(t, "attempts", attempts(x), "a:connect_failure", "b:200")
@@ -394,7 +395,7 @@ func TestFailedConnectSendsWaitersToNextHost(t *testing.T) {
 			finish(x)
 		}
 		if viaA != 5 {
-			t.Errorf("%d exchanges waited for a first, want 5", viaA)
+			t.Errorf("%d exchanges waited for a connection to a, want 5", viaA)
 		}
 		dialed := n.dialed()
 		slices.Sort(dialed)
@@ -414,13 +415,13 @@ func TestConnectTimeoutOfASharedConnection(t *testing.T) {
 		start := time.Now()
 		wantFault(t, c, protocol.ConnectTimeout)
 		if got := time.Since(start); got != 10*time.Second {
-			t.Errorf("it took %v, want connect_timeout (10s)", got)
+			t.Errorf("Serve took %v, want connect_timeout (10s)", got)
 		}
 		wantCounts(t, s, 0, 0, 0)
 	})
 }
 
-// detachCounter is a caller that other exchanges wait for until it detaches.
+// detachCounter is a downstream that counts calls of Detach.
 type detachCounter struct {
 	fakeDownstream
 	times int
@@ -440,13 +441,13 @@ func TestDetachOnlyWhenThereIsNoSharedConnection(t *testing.T) {
 			done <- x
 		}()
 		synctest.Wait()
-		if by.times != 1 { // it waits: the test and it do not run at once
-			t.Errorf("detached %d times before it waited, want once", by.times)
+		if by.times != 1 { // the exchange waits, so the read is not concurrent with it
+			t.Errorf("detached %d times before the wait, want once", by.times)
 		}
 		open()
 		x := <-done
 		by.times = 0
-		for range 5 { // the first finds all busy and makes the pool grow
+		for range 5 { // the first finds all connections busy and makes the pool grow
 			y := get()
 			y.Downstream = by
 			if err := c.Serve(context.Background(), y); err != nil {

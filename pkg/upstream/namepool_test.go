@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// maxHostnames is how many names can have connections to one host.
+// maxHostnames is the maximum number of names that have connections to one host.
 const maxHostnames = 64
 
-// clusterByName returns a cluster whose connections are for names.
+// clusterByName returns a cluster whose connections belong to host names.
 func clusterByName(hosts ...string) *config.Cluster {
 	c := cluster("web", hosts...)
 	c.Protocol = config.HTTP1
@@ -21,14 +21,14 @@ func clusterByName(hosts ...string) *config.Cluster {
 	return c
 }
 
-// forHost returns an exchange with a host.
+// forHost returns an exchange with this host name as its authority.
 func forHost(name string) *protocol.Exchange {
 	x := get()
 	x.Request.Authority = name
 	return x
 }
 
-// serveFor serves an exchange with a host to its end, and returns its connection.
+// serveFor serves an exchange for a host name to its end and returns its connection.
 func serveFor(t *testing.T, c *Cluster, name string) *fakeConn {
 	t.Helper()
 	x := forHost(name)
@@ -46,17 +46,17 @@ func TestEachNameHasConnectionsOfItsOwn(t *testing.T) {
 	defer s.Close()
 	a, b := serveFor(t, c, "a"), serveFor(t, c, "b")
 	if a == b || serveFor(t, c, "a") != a || serveFor(t, c, "b:81") != b {
-		t.Error("requests are not on the connections of their names")
+		t.Error("requests do not use the connections of their names")
 	}
 	wantCounts(t, s, 0, 2, 2)
 	plain := clusterByName("h")
 	plain.AutoSNI = config.AutoSNI{}
 	apply(t, s, plain)
 	if n := w.open(); n != 0 {
-		t.Errorf("%d connections are open for names that are no longer requested", n)
+		t.Errorf("%d connections are open for names without AutoSNI, want 0", n)
 	}
 	if serveFor(t, c, "a") != serveFor(t, c, "b") {
-		t.Error("names that are not requested have their own connections")
+		t.Error("without AutoSNI, names have their own connections")
 	}
 }
 
@@ -77,23 +77,23 @@ func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
 	serveFor(t, c, "x")
 	serveFor(t, c, "y")
 	if first.closed.Load() || !second.closed.Load() {
-		t.Errorf("the name that was used again is forgotten: %t, the one that was not: %t", first.closed.Load(), second.closed.Load())
+		t.Errorf("recently used name closed = %t, least recently used name closed = %t, want false and true", first.closed.Load(), second.closed.Load())
 	}
 	conn := busy.Response.Body.(*fakeBody).conn
 	if conn.closed.Load() {
-		t.Error("a connection of a forgotten name was closed while it was used")
+		t.Error("a connection in use of an evicted name was closed")
 	}
 	finish(busy)
 	if !conn.closed.Load() {
-		t.Error("a connection of a forgotten name outlives its last exchange")
+		t.Error("a connection of an evicted name is open after its last exchange")
 	}
 	if n := w.open(); n != maxHostnames {
 		t.Errorf("%d connections are open, want one for each of %d names", n, maxHostnames)
 	}
 }
 
-// TestNamesDoNotStarveOneAnother: with room for one connection, an exchange gets it whose
-// name has none while another name's is given back.
+// TestNamesDoNotStarveOneAnother verifies that with max_connections 1 the pools of different names
+// pass the slot to one another.
 func TestNamesDoNotStarveOneAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := clusterByName("h")
@@ -102,7 +102,7 @@ func TestNamesDoNotStarveOneAnother(t *testing.T) {
 		defer s.Close()
 		idle := serveFor(t, c, "a")
 		if conn := serveFor(t, c, "b"); conn == idle || !idle.closed.Load() {
-			t.Error("an idle connection does not give way to another name's")
+			t.Error("the idle connection was not evicted for another name")
 		}
 		held := forHost("b")
 		if err := c.Serve(t.Context(), held); err != nil {

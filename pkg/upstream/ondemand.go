@@ -9,22 +9,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
-// The hosts of a cluster may be on demand (config.OnDemand): they are not there while nothing uses
-// the cluster. The owner of the configuration gives the set one that is asleep, and one that is
-// awake and has the hosts:
+// The hosts of a cluster may be on demand (config.OnDemand): the cluster has no hosts while nothing
+// uses it. The owner of the configuration applies an unsubscribed cluster without hosts, and a
+// subscribed one with hosts:
 //
-//	          an exchange requests hosts and waits
-//	asleep ─────────────────────────────────────────▶ awake
-//	       ◀─────────────────────────────────────────
-//	          OnDemandClusters.Used was false for long
+//	              an exchange requests hosts and waits
+//	unsubscribed ─────────────────────────────────────────▶ subscribed
+//	             ◀─────────────────────────────────────────
+//	              OnDemandClusters.InUse was false for long
 //
-// Each exchange to an on-demand cluster that is awake costs a load.
+// Each exchange to a subscribed on-demand cluster costs one atomic load.
 
-// OnDemandClusters tells the owner of on-demand clusters which of them need their hosts. It is a
-// view of its set. Safe for concurrent use.
+// OnDemandClusters reports which on-demand clusters need their hosts. It is a view of its set. Safe
+// for concurrent use.
 type OnDemandClusters struct{ set *Set }
 
-// OnDemand returns the demand for the set's clusters.
+// OnDemand returns the on-demand clusters of the set.
 func (s *Set) OnDemand() OnDemandClusters { return OnDemandClusters{s} }
 
 // Requested returns a channel that receives when TakeRequested may have names. It is for one
@@ -49,9 +49,9 @@ func (c *Cluster) RequestHosts() {
 	}
 }
 
-// mustWait records that an exchange arrived at s, nil for a cluster that never was configured, and
-// reports whether it has to wait for hosts. The exchange then continues with s: the next state may
-// be asleep.
+// mustWait records that an exchange arrived at s, which is nil for a cluster that was never
+// configured. It reports whether the exchange has to wait for hosts. If not, the exchange continues
+// with s: the next state may be unsubscribed.
 func (c *Cluster) mustWait(s *state) bool {
 	if s == nil || !s.onDemand {
 		return false

@@ -15,14 +15,14 @@ import (
 
 const hostsWait = 5 * time.Second
 
-// unsubscribedCluster is a cluster whose hosts are on demand and not there.
+// unsubscribedCluster returns a cluster with on-demand hosts that are not subscribed.
 func unsubscribedCluster(name string) *config.Cluster {
 	c := cluster(name)
 	c.OnDemand = config.OnDemand{Wait: hostsWait, Unsubscribed: true}
 	return c
 }
 
-// subscribedCluster is the same with hosts.
+// subscribedCluster returns the cluster with its hosts.
 func subscribedCluster(name string, hosts ...string) *config.Cluster {
 	c := cluster(name, hosts...)
 	c.OnDemand = config.OnDemand{Wait: hostsWait}
@@ -45,19 +45,19 @@ func TestExchangesWaitForOnDemandHosts(t *testing.T) {
 		<-s.OnDemand().Requested()
 		synctest.Wait()
 		if got := s.OnDemand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
-			t.Errorf("requested hosts of %v, want web once", got)
+			t.Errorf("TakeRequested = %v, want web once", got)
 		}
 		if d := s.Describe()[0]; d.Pending != exchanges || !d.Unsubscribed {
-			t.Errorf("%d exchanges wait, asleep %v, want %d and true", d.Pending, d.Unsubscribed, exchanges)
+			t.Errorf("%d pending exchanges, unsubscribed = %v, want %d and true", d.Pending, d.Unsubscribed, exchanges)
 		}
 		apply(t, s, subscribedCluster("web", "a"))
 		serving.Wait()
 		serveOne(t, c)
 		if got := s.OnDemand().TakeRequested(); len(got) != 0 {
-			t.Errorf("requested hosts of %v although the hosts are known", got)
+			t.Errorf("TakeRequested = %v, want none: the hosts are known", got)
 		}
 		if d := s.Describe()[0]; d.Pending != 0 || d.Unsubscribed {
-			t.Errorf("%d exchanges wait, asleep %v, want none and false", d.Pending, d.Unsubscribed)
+			t.Errorf("%d pending exchanges, unsubscribed = %v, want 0 and false", d.Pending, d.Unsubscribed)
 		}
 	})
 }
@@ -66,15 +66,15 @@ func TestOnDemandTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline time.Duration // of the exchange; 0: none
-		leaves   bool          // the connection ends after a second
-		remove   bool          // the cluster is
+		leaves   bool          // the client disconnects after a second
+		remove   bool          // the cluster is removed
 		want     protocol.Reason
 		after    time.Duration
 	}{
-		{"the configured time", 0, false, false, protocol.ReasonOnDemandTimeout, hostsWait},
-		{"the deadline of the exchange, if that is sooner", 2 * time.Second, false, false, protocol.UpstreamTimeout, 2 * time.Second},
-		{"a caller that leaves", 0, true, false, protocol.ReasonDownstreamDisconnect, time.Second},
-		{"a cluster that is removed", 0, false, true, protocol.NoCluster, 0},
+		{"on-demand timeout", 0, false, false, protocol.ReasonOnDemandTimeout, hostsWait},
+		{"earlier deadline of the exchange", 2 * time.Second, false, false, protocol.UpstreamTimeout, 2 * time.Second},
+		{"client disconnects", 0, true, false, protocol.ReasonDownstreamDisconnect, time.Second},
+		{"cluster is removed", 0, false, true, protocol.NoCluster, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,10 +102,10 @@ func TestOnDemandTimeout(t *testing.T) {
 					t.Errorf("Serve = %v, want %v", err, tt.want)
 				}
 				if took := time.Since(begun); took != tt.after {
-					t.Errorf("it took %v, want %v", took, tt.after)
+					t.Errorf("Serve took %v, want %v", took, tt.after)
 				}
 				if n := c.InFlight(); n != 0 {
-					t.Errorf("%d exchanges are in flight, want none", n)
+					t.Errorf("%d exchanges are in flight, want 0", n)
 				}
 			})
 		})
@@ -139,7 +139,7 @@ func TestForwardedConnectionsWaitForHosts(t *testing.T) {
 			})
 		}
 		if err := carry(t.Context()); protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
-			t.Errorf("CarryOn = %v, want not supplied", err)
+			t.Errorf("ForwardConn = %v, want an on-demand timeout", err)
 		}
 		var serving sync.WaitGroup
 		serving.Go(func() {
@@ -157,10 +157,10 @@ func TestLeaseRequestsHostsWithoutWaiting(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 	_, err := c.Lease(0, nil)
 	if protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
-		t.Errorf("Assign = %v, want not supplied", err)
+		t.Errorf("Lease = %v, want an on-demand timeout", err)
 	}
 	if got := s.OnDemand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
-		t.Errorf("requested hosts of %v, want web", got)
+		t.Errorf("TakeRequested = %v, want web", got)
 	}
 	apply(t, s, subscribedCluster("web", "a"))
 	a, err := c.Lease(0, nil)
@@ -178,30 +178,30 @@ func TestUsedWhileExchangesArriveOrAreInFlight(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"nobody has come", func() {}, false},
-		{"one has come and gone", func() { serveOne(t, c) }, true},
-		{"nobody since", func() {}, false},
-		{"somebody wants to know about its hosts", c.RequestHosts, true},
+		{"no exchange yet", func() {}, false},
+		{"after an exchange", func() { serveOne(t, c) }, true},
+		{"no exchange since the last call", func() {}, false},
+		{"after RequestHosts", c.RequestHosts, true},
 	} {
 		step.do()
 		if got := d.InUse("web"); got != step.want {
-			t.Errorf("%s: Used = %v, want %v", step.name, got, step.want)
+			t.Errorf("%s: InUse = %v, want %v", step.name, got, step.want)
 		}
 	}
 	x := begin(t, c)
 	for range 2 {
 		if !d.InUse("web") {
-			t.Error("Used = false while an exchange is in flight")
+			t.Error("InUse = false while an exchange is in flight")
 		}
 	}
 	finish(x)
 	if d.InUse("other") {
-		t.Error("Used = true for an unknown cluster")
+		t.Error("InUse = true for an unknown cluster")
 	}
 }
 
-// TestUnsubscribedClusterReleasesHosts: connections that are idle end at once, the
-// exchange that is on one ends as it should.
+// TestUnsubscribedClusterReleasesHosts verifies that unsubscribing closes idle connections
+// immediately, and the connection of an exchange in flight at its end.
 func TestUnsubscribedClusterReleasesHosts(t *testing.T) {
 	w := newFakeConnector()
 	cfg := subscribedCluster("web", "a")
@@ -216,23 +216,24 @@ func TestUnsubscribedClusterReleasesHosts(t *testing.T) {
 	sleeping.OutlierDetection = cfg.OutlierDetection
 	apply(t, s, sleeping)
 	if n := w.open(); n != 1 {
-		t.Errorf("%d connections are open, want that of the exchange in flight", n)
+		t.Errorf("%d connections are open, want only that of the exchange in flight", n)
 	}
 	finish(x)
 	if n := w.open(); n != 0 {
-		t.Errorf("%d connections are open, want none", n)
+		t.Errorf("%d connections are open, want 0", n)
 	}
 	if c.outlier != nil {
-		t.Error("outlier detection runs although there are no hosts")
+		t.Error("outlier detection runs without hosts")
 	}
 	apply(t, s, cfg)
 	serveOne(t, c)
 	if c.outlier == nil {
-		t.Error("outlier detection does not run although there are hosts again")
+		t.Error("outlier detection does not run although the cluster has hosts")
 	}
 }
 
-// TestOnDemandDoesNotAllocate once they are there.
+// TestOnDemandDoesNotAllocate verifies that the on-demand check of a subscribed cluster does not
+// allocate.
 func TestOnDemandDoesNotAllocate(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
 	var failed error
@@ -241,12 +242,12 @@ func TestOnDemandDoesNotAllocate(t *testing.T) {
 			failed = errors.New("the hosts are absent")
 		}
 	}); n != 0 || failed != nil {
-		t.Errorf("%v allocations, error %v, want neither", n, failed)
+		t.Errorf("%v allocations and error %v, want none", n, failed)
 	}
 }
 
-// TestNoExchangeFailsDuringUnsubscribe: who comes in that moment is served by
-// the hosts that there were, or waits for those to come.
+// TestNoExchangeFailsDuringUnsubscribe verifies that an exchange that arrives while the cluster is
+// unsubscribed uses the previous hosts or waits for the next ones.
 func TestNoExchangeFailsDuringUnsubscribe(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
 	defer s.Close()

@@ -13,12 +13,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
-// ConnAddrs holds the addresses of a downstream connection. The zero value means that nothing is
-// known.
+// ConnAddrs holds the addresses of a downstream connection. The zero value means that they are
+// unknown.
 type ConnAddrs struct {
 	From netip.AddrPort // remote address of the socket
 	To   netip.AddrPort // its original destination, or the local address
-	// Redirected: To is known to differ from the address where the connection arrived.
+	// Redirected is true if To is known to differ from the address where the connection arrived.
 	Redirected bool
 }
 
@@ -31,7 +31,7 @@ func connAddrsOf(x *protocol.Exchange) ConnAddrs {
 }
 
 // originalDstHost returns the host of a cluster of type ORIGINAL_DST for an exchange with these
-// header fields; nil for a forwarded connection, which has none. Errors are Faults: NoDestination,
+// headers. fields is nil for a forwarded connection. Errors are Faults: NoDestination,
 // MalformedDestination, ReasonLoop, and Overflow if there are too many hosts.
 func (s *state) originalDstHost(at ConnAddrs, fields *protocol.Header) (*Host, error) {
 	c := s.originalDst.cluster
@@ -80,9 +80,9 @@ func parseDestination(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, to.Port()), true
 }
 
-// selfConns tracks the open connections to hosts of clusters of type ORIGINAL_DST. If one of them
-// arrives at Weft, because a kernel rule redirects Weft's own traffic or a header field names Weft,
-// forwarding it would never end. The zero value is ready.
+// selfConns tracks the open connections to hosts of clusters of type ORIGINAL_DST. A kernel rule
+// that redirects Weft's own traffic, or a header that names Weft, makes such a connection arrive at
+// Weft again. To forward it would never end. The zero value is ready.
 type selfConns struct {
 	mu   sync.RWMutex
 	open map[connEnds]int // guarded by mu; number of connections
@@ -118,8 +118,8 @@ func (c *Cluster) checkLoop(at ConnAddrs) error {
 }
 
 // CheckLoop returns a Fault of ReasonLoop if the downstream connection with the addresses at is one
-// of Weft's own. The caller has connected to the host and sent nothing yet. The check is repeated
-// then because the connection was still being opened at this end before.
+// of Weft's own. The caller has connected to the host and sent nothing yet. It repeats the check
+// after the connect because Weft may not have recorded its own connection at the first check.
 func (h *Host) CheckLoop(at ConnAddrs) error {
 	if !h.isOriginalDst {
 		return nil
@@ -176,7 +176,7 @@ func (v *ClusterPicker) pickHost(s *state, x *protocol.Exchange, first int) (*Ho
 	}
 }
 
-// pickForConn returns the next host for a forwarded connection; made are the attempts so far.
+// pickForConn returns the next host for a forwarded connection. made holds the previous attempts.
 func (s *state) pickForConn(at ConnAddrs, made []protocol.Attempt) (*Host, error) {
 	if s.originalDst != nil && len(made) == 0 {
 		return s.originalDstHost(at, nil)

@@ -90,8 +90,8 @@ func (d *originalDstHosts) getOrCreate(to netip.AddrPort) (h, gone *Host) {
 	return h, gone
 }
 
-// evictIdleHost removes and returns a host that is not busy, preferably one without connections; nil:
-// all are busy. d.mu is held.
+// evictIdleHost removes and returns a host that is not busy, preferably one without connections;
+// nil: all are busy. d.mu is held.
 func (d *originalDstHosts) evictIdleHost() *Host {
 	var found *Host
 	var at netip.AddrPort
@@ -181,8 +181,8 @@ func (d *originalDstHosts) list() []*Host {
 	return all
 }
 
-// evictIdleConn removes an idle connection of any host, as Host.evictIdleConn does. Lock order: d.mu
-// before the mu of a pool.
+// evictIdleConn removes an idle connection of any host, as Host.evictIdleConn does. Lock order:
+// d.mu before the mu of a pool.
 func (d *originalDstHosts) evictIdleConn(p config.Priority) breaker.Evicted {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -194,7 +194,8 @@ func (d *originalDstHosts) evictIdleConn(p config.Priority) breaker.Evicted {
 	return nil
 }
 
-// currentHosts returns the current hosts of the cluster; original destinations are sorted by address.
+// currentHosts returns the current hosts of the cluster; original destinations are sorted by
+// address.
 func (s *state) currentHosts() []*Host {
 	if s.originalDst == nil {
 		return s.hosts
@@ -206,9 +207,9 @@ func (s *state) currentHosts() []*Host {
 	return all
 }
 
-// originalDstHostsFor returns the destinations of a new state, nil if its cluster is of another type,
-// and the hosts of the old state that are gone. Destinations stay if their connections match the
-// new configuration. c.mu is held.
+// originalDstHostsFor returns the destinations of a new state, nil if its cluster is of another
+// type, and the hosts of the old state that are gone. Destinations stay if their connections match
+// the new configuration. c.mu is held.
 func (c *Cluster) originalDstHostsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, gone []*Host) {
 	if old != nil && old.originalDst != nil {
 		if cfg.Type == config.ClusterOriginalDst && cfg.AutoSNI == old.config.AutoSNI && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {

@@ -29,8 +29,8 @@ func originalDstCluster(change ...func(*config.Cluster)) *config.Cluster {
 	return c
 }
 
-// exchangeTo returns a GET of a connection that was redirected on its way to an address; "":
-// one that was not.
+// exchangeTo returns a GET on a connection that was redirected from this address, or that was not
+// redirected if the address is "".
 func exchangeTo(to string) *protocol.Exchange {
 	x := get()
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:40000"), Local: netip.MustParseAddrPort("127.0.0.1:15001")}
@@ -40,7 +40,7 @@ func exchangeTo(to string) *protocol.Exchange {
 	return x
 }
 
-// servedDestination serves x to its end, and returns the host that answered.
+// servedDestination serves x to its end and returns the name of the host that responded.
 func servedDestination(t *testing.T, c *Cluster, x *protocol.Exchange) string {
 	t.Helper()
 	if err := c.Serve(context.Background(), x); err != nil {
@@ -61,24 +61,24 @@ func TestOriginalDstOfRequests(t *testing.T) {
 		want       string
 		reason     protocol.Reason
 	}{
-		{"the destination of the connection", nil, "198.51.100.7:80", "", "198.51.100.7:80", 0},
-		{"of IPv6", nil, "[2001:db8::7]:80", "", "[2001:db8::7]:80", 0},
-		{"none, of a connection that was not redirected", nil, "", "", "", protocol.NoDestination},
-		{"a field that is not to be believed", nil, "198.51.100.7:80", "198.51.100.8:80", "198.51.100.7:80", 0},
-		{"the field", byHeader, "198.51.100.7:80", "198.51.100.8:81", "198.51.100.8:81", 0},
-		{"the field, of a connection that was not redirected", byHeader, "", "[2001:db8::8]:81", "[2001:db8::8]:81", 0},
-		{"an address of IPv4 in one of IPv6", byHeader, "", "[::ffff:198.51.100.8]:81", "198.51.100.8:81", 0},
-		{"no field", byHeader, "198.51.100.7:80", "", "198.51.100.7:80", 0},
+		{"destination of the connection", nil, "198.51.100.7:80", "", "198.51.100.7:80", 0},
+		{"IPv6 destination", nil, "[2001:db8::7]:80", "", "[2001:db8::7]:80", 0},
+		{"not redirected", nil, "", "", "", protocol.NoDestination},
+		{"header ignored by default", nil, "198.51.100.7:80", "198.51.100.8:80", "198.51.100.7:80", 0},
+		{"header", byHeader, "198.51.100.7:80", "198.51.100.8:81", "198.51.100.8:81", 0},
+		{"header, not redirected", byHeader, "", "[2001:db8::8]:81", "[2001:db8::8]:81", 0},
+		{"IPv4-mapped IPv6 address", byHeader, "", "[::ffff:198.51.100.8]:81", "198.51.100.8:81", 0},
+		{"header absent", byHeader, "198.51.100.7:80", "", "198.51.100.7:80", 0},
 		{"neither", byHeader, "", "", "", protocol.NoDestination},
 		{"a name", byHeader, "198.51.100.7:80", "shop:80", "", protocol.MalformedDestination},
 		{"no port", byHeader, "198.51.100.7:80", "198.51.100.8", "", protocol.MalformedDestination},
-		{"the port 0", byHeader, "198.51.100.7:80", "198.51.100.8:0", "", protocol.MalformedDestination},
-		{"every address", byHeader, "198.51.100.7:80", "0.0.0.0:80", "", protocol.MalformedDestination},
-		{"several hosts", byHeader, "198.51.100.7:80", "224.0.0.1:80", "", protocol.MalformedDestination},
-		{"a zone", byHeader, "198.51.100.7:80", "[fe80::1%lo]:80", "", protocol.MalformedDestination},
+		{"port 0", byHeader, "198.51.100.7:80", "198.51.100.8:0", "", protocol.MalformedDestination},
+		{"unspecified address", byHeader, "198.51.100.7:80", "0.0.0.0:80", "", protocol.MalformedDestination},
+		{"multicast address", byHeader, "198.51.100.7:80", "224.0.0.1:80", "", protocol.MalformedDestination},
+		{"address with a zone", byHeader, "198.51.100.7:80", "[fe80::1%lo]:80", "", protocol.MalformedDestination},
 		{"two addresses", byHeader, "198.51.100.7:80", "198.51.100.8:80, 198.51.100.9:80", "", protocol.MalformedDestination},
 		{"nothing", byHeader, "198.51.100.7:80", " ", "", protocol.MalformedDestination},
-		{"another port", byPort, "198.51.100.7:80", "", "198.51.100.7:8080", 0},
+		{"port override", byPort, "198.51.100.7:80", "", "198.51.100.7:8080", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := originalDstCluster()
@@ -101,7 +101,7 @@ func TestOriginalDstOfRequests(t *testing.T) {
 				}
 			}
 			if d := s.Describe()[0]; d.InFlight != 0 {
-				t.Errorf("%d in flight afterwards", d.InFlight)
+				t.Errorf("%d exchanges in flight after the test, want 0", d.InFlight)
 			}
 		})
 	}
@@ -118,29 +118,30 @@ func TestADestinationThatCannotBeReachedIsTriedOnce(t *testing.T) {
 	wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
 	wantCounts(t, s, 0, 0, 0)
 
-	// It is asked again by the next, whatever is known of it: there is no other.
+	// The next exchange tries the destination again despite its health, because there is no other
+	// host.
 	w.set(w.refuses, "198.51.100.7:80", false)
 	if got := servedDestination(t, c, exchangeTo("198.51.100.7:80")); got != "198.51.100.7:80" {
-		t.Errorf("sent to %s", got)
+		t.Errorf("sent to %s, want 198.51.100.7:80", got)
 	}
 }
 
-// A second try of a request has no other host, however many destinations there are.
+// TestEachExchangeHasOneDestination verifies that a retry cannot use another destination.
 func TestEachExchangeHasOneDestination(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
 	servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 	servedDestination(t, c, exchangeTo("198.51.100.8:80"))
 	if got, all := c.EligibleHosts(), c.HostCount(); got != 1 || all != 2 {
-		t.Errorf("an exchange may choose among %d of %d", got, all)
+		t.Errorf("EligibleHosts = %d, HostCount = %d, want 1 and 2", got, all)
 	}
 	apply(t, s, cluster("web", "a", "b"))
 	if got := s.Get("web").EligibleHosts(); got != 2 {
-		t.Errorf("an exchange may choose among %d of 2 hosts", got)
+		t.Errorf("EligibleHosts = %d, want 2", got)
 	}
 }
 
-// Callers choose destinations: those that cannot be reached are no news for operators, and
-// a caller that tries one address after another must not fill the log.
+// TestDestinationsThatCannotBeReachedAreNotLogged verifies that failures of original destinations
+// are not logged: clients choose them, and a scan must not fill the log.
 func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
 	w := newFakeConnector()
@@ -155,7 +156,7 @@ func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {
 	servedDestination(t, s.Get("anywhere"), exchangeTo("198.51.100.7:80"))
 	wantFault(t, s.Get("web"), protocol.ConnectFailure)
 	if got := log.String(); strings.Contains(got, "198.51") || !strings.Contains(got, "host=a ") {
-		t.Errorf("the log has\n%swant it to tell of the host that is configured", got)
+		t.Errorf("log:\n%swant only the configured host in it", got)
 	}
 }
 
@@ -164,7 +165,7 @@ func TestDestinationsKeepTheirConnectionsWhileTheyAreWanted(t *testing.T) {
 		w := newFakeConnector()
 		s, c := newTestCluster(t, w, originalDstCluster())
 		defer s.Close()
-		for range 4 { // each within an interval of the one before
+		for range 4 { // each within the cleanup interval after the previous one
 			servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 			advanceClock(4 * time.Second)
 		}
@@ -174,7 +175,7 @@ func TestDestinationsKeepTheirConnectionsWhileTheyAreWanted(t *testing.T) {
 		}
 		advanceClock(2 * config.DefaultCleanupInterval)
 		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
-			t.Errorf("%d unused hosts and %d unused connections", got, w.open())
+			t.Errorf("%d unused hosts and %d unused connections, want none", got, w.open())
 		}
 		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
@@ -190,10 +191,10 @@ func TestIdleDestinationIsEvicted(t *testing.T) {
 		x := exchangeTo("198.51.100.8:80")
 		x.Deadline = time.Now().Add(time.Second)
 		if got := servedDestination(t, c, x); got != "198.51.100.8:80" {
-			t.Errorf("sent to %s", got)
+			t.Errorf("sent to %s, want 198.51.100.8:80", got)
 		}
 		if got := w.open(); got != 1 {
-			t.Errorf("%d connections, max_connections is 1", got)
+			t.Errorf("%d connections are open, want max_connections (1)", got)
 		}
 	})
 }
@@ -207,7 +208,7 @@ func TestIdleConnectionsToDestinationsEndWhenAsked(t *testing.T) {
 		servedDestination(t, c, exchangeTo("198.51.100.8:80"))
 		advanceClock(2 * time.Second)
 		if got := s.CloseIdle(time.Second); got != 2 || w.open() != 0 {
-			t.Errorf("EndIdle = %d, %d connections are open", got, w.open())
+			t.Errorf("CloseIdle = %d, %d connections are open", got, w.open())
 		}
 	})
 }
@@ -223,12 +224,12 @@ func TestADestinationStaysAsLongAsItsLongestExchange(t *testing.T) {
 		}
 		advanceClock(time.Minute)
 		if got := len(s.Describe()[0].Hosts); got != 1 || w.open() != 1 {
-			t.Fatalf("%d hosts, %d connections while an exchange is in flight", got, w.open())
+			t.Fatalf("%d hosts and %d connections while an exchange is in flight", got, w.open())
 		}
 		finish(x)
 		advanceClock(2 * config.DefaultCleanupInterval)
 		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
-			t.Errorf("%d hosts, %d connections afterwards", got, w.open())
+			t.Errorf("%d hosts and %d connections after the exchange, want none", got, w.open())
 		}
 	})
 }
@@ -249,7 +250,7 @@ func TestDestinationsAreBounded(t *testing.T) {
 	}
 	finish(held[7])
 	if got := servedDestination(t, c, exchangeTo(address(maxDestinations))); got != address(maxDestinations) {
-		t.Errorf("sent to %s", got)
+		t.Errorf("sent to %s after another destination became idle", got)
 	}
 	if got := len(s.Describe()[0].Hosts); got != maxDestinations {
 		t.Errorf("%d hosts, want %d", got, maxDestinations)
@@ -271,12 +272,12 @@ func TestDestinationsOutliveAChangeOfTheirCluster(t *testing.T) {
 
 	apply(t, s, originalDstCluster(func(c *config.Cluster) { c.ProxyProtocol = 1; c.Pool.Mode = config.Bind }))
 	if got := w.open(); got != 0 {
-		t.Errorf("%d connections that do not begin as the configuration says", got)
+		t.Errorf("%d connections with the old PROXY configuration are open, want 0", got)
 	}
 
 	apply(t, s, cluster("anywhere", "a"))
 	if got := serveOne(t, c); got != "a" {
-		t.Errorf("sent to %s by a cluster that has become another", got)
+		t.Errorf("sent to %s after the cluster type changed, want a", got)
 	}
 	if got := len(s.Describe()[0].Hosts); got != 1 {
 		t.Errorf("%d hosts, want 1", got)
@@ -306,7 +307,7 @@ func TestManyDestinationsAtOnce(t *testing.T) {
 	all.Wait()
 	s.Close()
 	if got := w.open(); got != 0 {
-		t.Errorf("%d connections after Close", got)
+		t.Errorf("%d connections are open after Close, want 0", got)
 	}
 }
 
@@ -319,19 +320,19 @@ func TestOriginalDstOfForwardedConnections(t *testing.T) {
 		return c.ForwardConn(context.Background(), at, 3, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
 			connects++
 			if h.Name() != to.String() {
-				t.Errorf("carried to %s", h.Name())
+				t.Errorf("forwarded to %s", h.Name())
 			}
 			return func() error { return nil }, fail
 		})
 	}
 	if err := carry(ConnAddrs{To: to, Redirected: true}, nil); err != nil || connects != 1 {
-		t.Errorf("CarryOn = %v after %d connects", err, connects)
+		t.Errorf("ForwardConn = %v after %d connects, want one connect", err, connects)
 	}
 	if err := carry(ConnAddrs{To: to, Redirected: true}, protocol.Faultf(protocol.ConnectFailure, "refused")); protocol.ReasonOf(err) != protocol.ConnectFailure || connects != 1 {
-		t.Errorf("CarryOn = %v after %d connects, want the failure of one", err, connects)
+		t.Errorf("ForwardConn = %v after %d connects, want the failure of one", err, connects)
 	}
 	if err := carry(ConnAddrs{To: to}, nil); protocol.ReasonOf(err) != protocol.NoDestination || connects != 0 {
-		t.Errorf("CarryOn = %v after %d connects, want an unknown destination", err, connects)
+		t.Errorf("ForwardConn = %v after %d connects, want an unknown destination", err, connects)
 	}
 }
 
@@ -356,20 +357,20 @@ func TestLoopDetection(t *testing.T) {
 		t.Errorf("Serve = %v, want a loop", err)
 	}
 	if err := h.CheckLoop(at); protocol.ReasonOf(err) != protocol.ReasonLoop {
-		t.Errorf("Loops = %v, want a loop", err)
+		t.Errorf("CheckLoop = %v, want a loop", err)
 	}
 	err = c.ForwardConn(context.Background(), at, 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		t.Error("connect was called")
 		return func() error { return nil }, nil
 	})
 	if protocol.ReasonOf(err) != protocol.ReasonLoop {
-		t.Errorf("CarryOn = %v, want a loop", err)
+		t.Errorf("ForwardConn = %v, want a loop", err)
 	}
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.CheckLoop(at); err != nil {
-		t.Errorf("Loops = %v once the connection is closed: its addresses may be anybody's", err)
+		t.Errorf("CheckLoop = %v after the connection was closed, want nil: another client may use its addresses", err)
 	}
 }
 
@@ -378,7 +379,7 @@ func TestOriginalDstHostsHaveNoRecorders(t *testing.T) {
 	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter = b })
 	apply(t, s, originalDstCluster())
 	servedDestination(t, s.Get("anywhere"), exchangeTo("198.51.100.7:80"))
-	wantList(t, "opened", b.opened, "anywhere") // callers choose the addresses
+	wantList(t, "opened", b.opened, "anywhere") // clients choose the addresses
 }
 
 func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
@@ -392,7 +393,7 @@ func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
 	}
 	choose()
 	if n := testing.AllocsPerRun(100, choose); n != 0 {
-		t.Errorf("%v allocations, want none", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }
 

@@ -155,7 +155,7 @@ func (h *Host) recordOutcome(o outlier.Outcome, n int) {
 }
 
 // ResponseDiscarded records that the host's response in x is about to be discarded for a retry. It
-// judges the response by its head.
+// evaluates only the head of the response.
 func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
 		return

@@ -16,12 +16,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// statusConnector is a network whose hosts answer with the status that the test gives them. A
-// host of status 0 takes no connection.
+// statusConnector is a network whose hosts respond with the status that the test sets. A host with
+// status 0 refuses connections.
 type statusConnector struct {
 	mu         sync.Mutex
 	statuses   map[string]int // guarded by mu; default 200
-	checkCount map[string]int // guarded by mu; requests with a User-Agent: those of checks
+	checkCount map[string]int // guarded by mu; requests with a User-Agent, which only checks have
 }
 
 func newStatusConnector() *statusConnector {
@@ -72,7 +72,7 @@ func (c *statusConn) Start(_ context.Context, x *protocol.Exchange) error {
 func (*statusConn) Usable(time.Duration) bool { return true }
 func (*statusConn) Close() error              { return nil }
 
-// statusBody is the body of its answers; closing it gives the connection back.
+// statusBody is the body of a response. Closing it releases the connection.
 type statusBody struct {
 	protocol.StringBody
 	c *statusConn
@@ -90,18 +90,18 @@ func newStatusSet(t testing.TB, m *statusConnector, cfg *config.Cluster) (*Set, 
 	return s, s.Get(cfg.Name)
 }
 
-// hostNamed returns the host of the cluster.
+// hostNamed returns the host with this name.
 func hostNamed(t testing.TB, c *Cluster, name string) *Host {
 	t.Helper()
 	hosts := c.state.Load().hosts
 	i := slices.IndexFunc(hosts, func(h *Host) bool { return h.address == name })
 	if i < 0 {
-		t.Fatalf("there is no host %s", name)
+		t.Fatalf("no host %s", name)
 	}
 	return hosts[i]
 }
 
-// recordAttempts has the host answer, or fail, n times, as Via tells of it.
+// recordAttempts records n attempts at the host with this status or failure.
 func recordAttempts(h *Host, n int, status int, reason protocol.Reason) {
 	for range n {
 		x := get()
@@ -114,7 +114,7 @@ func recordAttempts(h *Host, n int, status int, reason protocol.Reason) {
 	}
 }
 
-// outlierConfig is a configuration with only what a test switches on.
+// outlierConfig returns a configuration in which only the given change enables a detector.
 func outlierConfig(change func(o *config.OutlierDetection)) *config.OutlierDetection {
 	o := &config.OutlierDetection{
 		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 100,
@@ -147,38 +147,39 @@ func TestAnEjectedHostGetsNothingAndReturns(t *testing.T) {
 				t.Fatalf("%s got a request while it was ejected", h)
 			}
 		}
-		advanceClock(30*time.Second + time.Millisecond) // its time is over, and the third interval has ended
+		advanceClock(30*time.Second + time.Millisecond) // the ejection time and the third interval have ended
 		var hosts []string
 		for range 4 {
 			hosts = append(hosts, serveOne(t, c))
 		}
 		if !slices.Contains(hosts, "a") {
-			t.Errorf("%q got requests after the ejection, want a among them", hosts)
+			t.Errorf("hosts with requests after the ejection = %q, want a among them", hosts)
 		}
 	})
 }
 
-// What an attempt has come to is counted once, whatever the caller is told of it.
+// TestEachAttemptCountsOnce verifies that the outcome of an attempt at the host is counted once,
+// regardless of the response that the client receives.
 func TestEachAttemptCountsOnce(t *testing.T) {
 	const none = protocol.NoCode
 	tests := []struct {
 		name    string
 		codes   []int
-		answer  int             // of the host; 0: none
-		reason  protocol.Reason // why there was none
-		dropped bool            // the answer was: the request is sent again
-		field   string          // grpc-status of the answer
+		answer  int             // status of the host's response; 0: none
+		reason  protocol.Reason // reason why there was no response
+		dropped bool            // the response was discarded for a retry
+		field   string          // grpc-status of the response
 		told    metrics.Outcome
-		out     bool // two of them eject
+		out     bool // two such attempts eject the host
 	}{
-		{name: "no answer", reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
-		{name: "no answer, told as a status of gRPC", reason: protocol.ConnectFailure, told: metrics.Outcome{Protocol: "Http2", Status: 200, Code: 14}, out: true},
-		{name: "no answer, and its status does not count", codes: []int{500}, reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
-		{name: "a bad answer that a filter made good", answer: 500, told: metrics.Outcome{Protocol: "Http1", Status: 200, Code: none}, out: true},
-		{name: "a good answer that a filter made bad", answer: 200, told: metrics.Outcome{Protocol: "Http1", Status: 500, Code: none}, out: false},
-		{name: "gRPC that was tried again", answer: 200, dropped: true, field: "14", out: true},
-		{name: "a bad answer that was tried again", answer: 503, dropped: true, out: true},
-		{name: "a good answer that was tried again", answer: 409, dropped: true, out: false},
+		{name: "no response", reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
+		{name: "no response, gRPC client", reason: protocol.ConnectFailure, told: metrics.Outcome{Protocol: "Http2", Status: 200, Code: 14}, out: true},
+		{name: "no response, 504 is not a failure status", codes: []int{500}, reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
+		{name: "500 changed to 200 by a filter", answer: 500, told: metrics.Outcome{Protocol: "Http1", Status: 200, Code: none}, out: true},
+		{name: "200 changed to 500 by a filter", answer: 200, told: metrics.Outcome{Protocol: "Http1", Status: 500, Code: none}, out: false},
+		{name: "gRPC response discarded for a retry", answer: 200, dropped: true, field: "14", out: true},
+		{name: "503 discarded for a retry", answer: 503, dropped: true, out: true},
+		{name: "409 discarded for a retry", answer: 409, dropped: true, out: false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,11 +208,11 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 			}
 			once()
 			if h.health.Has(hosthealth.Ejected) {
-				t.Error("one attempt ejects, want it counted once")
+				t.Error("one attempt ejected the host: it was counted twice")
 			}
 			once()
 			if out := h.health.Has(hosthealth.Ejected); out != tt.out {
-				t.Errorf("ejected after two: %v, want %v", out, tt.out)
+				t.Errorf("ejected after two attempts = %v, want %v", out, tt.out)
 			}
 		})
 	}
@@ -226,17 +227,17 @@ func TestEjectionsSurviveUnrelatedChanges(t *testing.T) {
 		same := *o
 		apply(t, s, withOutliers(&same, "a", "b", "c"))
 		if !a.health.Has(hosthealth.Ejected) || a.outlierStats.Load().Ejections() != 1 {
-			t.Errorf("another host has come: ejected %v, %d times, want true, 1", a.health.Has(hosthealth.Ejected), a.outlierStats.Load().Ejections())
+			t.Errorf("after a host was added: ejected = %v, %d ejections, want true and 1", a.health.Has(hosthealth.Ejected), a.outlierStats.Load().Ejections())
 		}
 		apply(t, s, withOutliers(&same, "b", "c"))
 		if a.outlierStats.Load() != nil {
-			t.Errorf("after the host was removed: statistics %v, want none", a.outlierStats.Load())
+			t.Errorf("after the host was removed: statistics = %v, want nil", a.outlierStats.Load())
 		}
 		b := hostNamed(t, c, "b")
 		recordAttempts(b, 1, 500, protocol.ReasonNone)
 		apply(t, s, withOutliers(nil, "b", "c"))
 		if b.health.Has(hosthealth.Ejected) || b.outlierStats.Load() != nil {
-			t.Error("detection is off: the host is out yet")
+			t.Error("the host is ejected or has statistics after outlier detection was disabled")
 		}
 		apply(t, s)
 		advanceClock(time.Hour)
@@ -255,7 +256,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		h.recordAttempt(x, nil)
 		h.recordOutcome(outlier.Outcome{Protocol: config.HTTP1, Status: 200, Code: protocol.NoCode}, 1)
 	}); n != 0 {
-		t.Errorf("%v allocations for a good answer, want 0", n)
+		t.Errorf("%v allocations per good response, want 0", n)
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// panicInjector is everything that a cluster calls, and panics where it is told to, once.
+// panicInjector is a Connector that wraps all other parts that a cluster calls. Each of them panics
+// once at the selected point.
 type panicInjector struct {
 	*fakeMuxConnector
 	single bool
@@ -24,7 +25,7 @@ type panicInjector struct {
 	hits   atomic.Int64
 }
 
-// panicAt panics if point is where it is to panic.
+// panicAt panics if point is the selected one.
 func (f *panicInjector) panicAt(point string) {
 	if at := f.point.Load(); at != nil && *at == point && f.point.CompareAndSwap(at, nil) {
 		f.hits.Add(1)
@@ -43,7 +44,7 @@ func (f *panicInjector) Connect(ctx context.Context, h *Host, deadline time.Time
 	return &panickyConn{Connection: c, injector: f}, nil
 }
 
-// panickyConn is a Connection and Limited.
+// panickyConn is a Connection and StreamLimitReporter that can panic.
 type panickyConn struct {
 	pool.Connection
 	injector *panicInjector
@@ -64,7 +65,7 @@ func (c *panickyConn) Close() error {
 	return c.Connection.Close()
 }
 
-// panickyBalancer is a Balancer.
+// panickyBalancer is a Balancer that can panic.
 type panickyBalancer struct {
 	balance.Balancer
 	injector *panicInjector
@@ -75,7 +76,7 @@ func (b panickyBalancer) Pick(k balance.Key) int {
 	return b.Balancer.Pick(k)
 }
 
-// panickyMeter is Meter, and its accounts.
+// panickyMeter is a Meter and a ClusterRecorder that can panic.
 type panickyMeter struct{ injector *panicInjector }
 
 func (m panickyMeter) Cluster(string, Gauges) ClusterRecorder {
@@ -99,7 +100,7 @@ func (m panickyMeter) Count(e Event) {
 
 func (m panickyMeter) LimitReached(config.Priority, Event) { m.injector.panicAt("Reached") }
 
-// panickyDownstream is a Downstream.
+// panickyDownstream is a Downstream that can panic.
 type panickyDownstream struct {
 	fakeDownstream
 	injector *panicInjector
@@ -117,7 +118,7 @@ func (c *panickyDownstream) Canceled() bool {
 	return false
 }
 
-// cluster returns a cluster of a mode, all of whose parts are f's.
+// cluster returns a cluster with this pool mode and the parts of f, and its set.
 func (f *panicInjector) cluster(t *testing.T, mode config.PoolMode) (*Set, *Cluster) {
 	t.Helper()
 	return f.limited(t, mode, config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 10, MaxRequests: 10}, "a")
@@ -141,7 +142,7 @@ func (f *panicInjector) limited(t *testing.T, mode config.PoolMode, limits confi
 	return s, s.Get(cfg.Name)
 }
 
-// serve sends an exchange and ends it.
+// serve sends an exchange and finishes it.
 func (f *panicInjector) serve(c *Cluster, down *fakeDownstreamConn) error {
 	x := get()
 	x.Meta.Conn = &down.meta
@@ -152,8 +153,8 @@ func (f *panicInjector) serve(c *Cluster, down *fakeDownstreamConn) error {
 	return err
 }
 
-// TestPanicsLeaveNoCountBehind: wherever a part that a cluster calls panics, the exchange
-// fails, everything that it was counted on is given back, and the next one is served.
+// TestPanicsLeaveNoCountBehind verifies that after a panic of any part that a cluster calls, the
+// exchange fails, all counts are returned, and the next exchanges are served.
 func TestPanicsLeaveNoCountBehind(t *testing.T) {
 	fresh := []string{"Pick", "Chosen", "Meter.Cluster", "Meter.Host", "Detach", "Canceled", "Watch", "Connect", "Count"}
 	for mode, points := range map[config.PoolMode][]string{
@@ -184,26 +185,26 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						f.point.Store(nil)
 						var p *protocol.PanicError
 						if hit := f.hits.Load() > 0; hit != errors.As(err, &p) {
-							t.Errorf("Serve = %v; a panic: %v", err, hit)
+							t.Errorf("Serve = %v; panicked: %v", err, hit)
 						} else if !hit && called(point, mode, warm) {
-							t.Errorf("nothing has called %s", point)
+							t.Errorf("%s was not called", point)
 						}
 						synctest.Wait()
 						b := c.Breaker(config.DefaultPriority)
 						if c.InFlight() != 0 || b.Counts().Waiting != 0 {
-							t.Errorf("%d exchanges are counted, %d wait for slots", c.InFlight(), b.Counts().Waiting)
+							t.Errorf("%d exchanges are counted, %d connects wait for slots, want 0", c.InFlight(), b.Counts().Waiting)
 						}
 						h := c.state.Load().hosts[0]
 						if n := h.load.InFlight(); n != 0 {
-							t.Errorf("the host has %d exchanges in flight", n)
+							t.Errorf("the host has %d exchanges in flight, want 0", n)
 						}
 						if open := b.Counts().Connections; open != int64(f.fakeMuxConnector.open()) {
-							t.Errorf("%d slots are taken, %d connections are open", open, f.fakeMuxConnector.open())
+							t.Errorf("%d slots taken, %d connections open, want the same number", open, f.fakeMuxConnector.open())
 						}
 						advanceClock(hosthealth.MaxBackoff)
 						for range 3 {
 							if err := f.serve(c, down); err != nil {
-								t.Errorf("the next exchange: %v", err)
+								t.Errorf("next exchange: %v", err)
 							}
 						}
 					})
@@ -213,7 +214,8 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 	}
 }
 
-// TestPanicsOfForwardedConnectionsAndLeases: of a balancer and of what carries bytes.
+// TestPanicsOfForwardedConnectionsAndLeases verifies that a panic of a balancer, a connect, a relay
+// or a recorder leaves no counts of forwarded connections and leases.
 func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 	for _, point := range []string{"Pick", "connect", "carry", "Count"} {
 		for _, kind := range []string{"bytes", "session"} {
@@ -235,35 +237,35 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 						return func() error { f.panicAt("carry"); return nil }, nil
 					})
 				}
-				if err := use(); err != nil { // which opens the account
+				if err := use(); err != nil { // opens the recorder
 					t.Fatal(err)
 				}
 				f.point.Store(&point)
 				if err := use(); (err != nil) != (f.hits.Load() > 0) {
-					t.Errorf("use = %v", err)
+					t.Errorf("error after a panic = %v", err)
 				}
 				f.point.Store(nil)
 				wantNothing(t, c)
 				h := c.state.Load().hosts[0]
 				if h.load.InFlight() != 0 || h.load.Connections() != 0 || h.dialing.Load() != 0 || h.relayDials.Active() != 0 {
-					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.Active())
+					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials, want 0", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.Active())
 				}
 				if err := use(); err != nil {
-					t.Errorf("the next one: %v", err)
+					t.Errorf("after the panic: %v", err)
 				}
 			})
 		}
 	}
 }
 
-// called reports whether an exchange calls the part at point, with an idle connection or
-// without.
+// called reports whether an exchange calls the part at point, depending on whether there is an idle
+// connection.
 func called(point string, mode config.PoolMode, warm bool) bool {
 	switch point {
 	case "Pick", "Chosen":
 		return true
 	case "Usable":
-		return warm || mode == config.PingPong // a new connection is asked, too
+		return warm || mode == config.PingPong // Usable is also called for a new connection
 	case "Limit":
 		return warm || mode != config.PingPong
 	}

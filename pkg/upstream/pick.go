@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// maxPicks bounds how often the balancer is asked before pick searches all hosts. The search gives
-// the first usable host after a run of unusable ones more than its share, while asking the balancer
-// again keeps the shares of the others correct. The balancer returns a usable host immediately
-// unless hosts are down, new or tried. Least-load policies need the most picks, because hosts that
-// are down have no load. maxPicksPerHost bounds the picks of small groups.
+// maxPicks bounds how often pick asks the balancer before it searches all hosts. The search gives
+// the first usable host after a run of unusable ones more than its share, while further picks of
+// the balancer keep the shares correct. The balancer returns a usable host immediately unless hosts
+// are down, new or tried. Least-load policies need the most picks, because hosts that are down have
+// no load. maxPicksPerHost bounds the picks of small groups.
 const (
 	maxPicks        = 32
 	maxPicksPerHost = 6 // for each host

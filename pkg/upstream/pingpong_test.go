@@ -32,7 +32,7 @@ func TestNewestIdleConnectionIsTakenFirst(t *testing.T) {
 	for range 3 {
 		z := begin(t, c)
 		if got := z.Response.Body.(*fakeBody).conn; got != last {
-			t.Error("taken: not the connection that came back last")
+			t.Error("the exchange did not use the connection that became idle last")
 		}
 		finish(z)
 	}
@@ -64,7 +64,7 @@ func TestConnectionThatIsNotReusableEnds(t *testing.T) {
 	w.conns[0].oneShot.Store(true)
 	finish(x)
 	if w.open() != 0 {
-		t.Error("the connection is open")
+		t.Error("the connection is still open")
 	}
 	wantCounts(t, s, 0, 0, 0)
 }
@@ -79,12 +79,12 @@ func TestDeadIdleConnectionsAreNotUsed(t *testing.T) {
 	w.conns[1].dead.Store(true)
 	serveOne(t, c)
 	if w.conns[0].served.Load() != 1 || w.conns[1].served.Load() != 1 {
-		t.Error("an exchange was sent on a connection that its peer had closed")
+		t.Error("an exchange was sent on a connection that its host had closed")
 	}
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// body is a request body that may be sent again only while whole is true.
+// body is a request body that can be rewound only while whole is true.
 type body struct {
 	protocol.StringBody
 	whole bool
@@ -92,32 +92,33 @@ type body struct {
 
 func (b *body) Rewind() bool { return b.whole && b.StringBody.Rewind() }
 
-// once is a body that cannot start again.
+// once is a body that cannot be rewound.
 type once struct{ b protocol.StringBody }
 
 func (b *once) Read(p []byte) (int, error) { return b.b.Read(p) }
 func (b *once) Buffered() int              { return b.b.Buffered() }
 func (b *once) Close() error               { return nil }
 
-// The host may close an idle connection just when a request is on its way.
+// TestStaleConnection verifies which requests are sent again when the host closes an idle
+// connection while a request is sent on it.
 func TestStaleConnection(t *testing.T) {
 	tests := []struct {
 		name   string
 		method string
 		body   protocol.Body
-		again  bool // it is sent again, and answered
+		again  bool // the request is sent again and served
 	}{
 		{"GET", "GET", nil, true},
 		{"HEAD", "HEAD", nil, true},
 		{"OPTIONS", "OPTIONS", nil, true},
 		{"TRACE", "TRACE", nil, true},
 		{"DELETE", "DELETE", nil, true},
-		{"PUT with a body that is held", "PUT", protocol.NewStringBody("held"), true},
-		{"PUT with a body that is not whole any more", "PUT", &body{whole: false}, false},
-		{"PUT with a body that streams", "PUT", &once{}, false},
+		{"PUT with a buffered body", "PUT", protocol.NewStringBody("held"), true},
+		{"PUT with a body that cannot be rewound", "PUT", &body{whole: false}, false},
+		{"PUT with a streaming body", "PUT", &once{}, false},
 		{"POST", "POST", nil, false},
 		{"PATCH", "PATCH", nil, false},
-		{"a method that nobody knows", "BREW", nil, false},
+		{"unknown method", "BREW", nil, false},
 		{"methods are case-sensitive", "get", nil, false},
 	}
 	for _, tt := range tests {
@@ -138,7 +139,7 @@ func TestStaleConnection(t *testing.T) {
 				wantCounts(t, s, 0, 1, 1)
 			} else {
 				if protocol.ReasonOf(err) != protocol.UpstreamClosed {
-					t.Fatalf("Serve = %v, want upstream closed", err)
+					t.Fatalf("Serve = %v, want upstream_closed", err)
 				}
 				wantList(t, "attempts", attempts(x), "a:upstream_closed")
 				wantCounts(t, s, 0, 0, 0)
@@ -156,7 +157,7 @@ func TestStaleConnectionIsReplacedOnce(t *testing.T) {
 	}
 	wantFault(t, c, protocol.UpstreamReset)
 	if got := len(w.conns); got != 2 {
-		t.Errorf("%d connections, want the idle one and one more", got)
+		t.Errorf("%d connections, want the idle one and a new one", got)
 	}
 	if got := s.Describe()[0].Resent; got != 1 {
 		t.Errorf("%d requests were sent again, want 1", got)
@@ -189,8 +190,8 @@ func TestOtherFailuresOfAReusedConnectionAreNotSentAgain(t *testing.T) {
 	}
 }
 
-// The host restarted: its connections are stale and it refuses new ones. What
-// may be sent twice goes on to another host.
+// TestStaleConnectionToAHostThatIsGone verifies that an idempotent request goes to another host if
+// the host of its stale connection refuses a new one.
 func TestStaleConnectionToAHostThatIsGone(t *testing.T) {
 	w := newFakeConnector()
 	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
@@ -208,7 +209,8 @@ func TestStaleConnectionToAHostThatIsGone(t *testing.T) {
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// The connection that takes the place of a stale one is not another idle one.
+// TestStaleConnectionsGiveWayToANewOne verifies that a request on a stale connection is repeated on
+// a new connection and not on another idle one.
 func TestStaleConnectionsGiveWayToANewOne(t *testing.T) {
 	w := newFakeConnector()
 	cfg := cluster("web", "a")
@@ -226,7 +228,7 @@ func TestStaleConnectionsGiveWayToANewOne(t *testing.T) {
 	}
 	serveOne(t, c)
 	if len(w.conns) != 4 {
-		t.Errorf("%d connections, want the three and a new one", len(w.conns))
+		t.Errorf("%d connections, want the three idle ones and a new one", len(w.conns))
 	}
 	wantCounts(t, s, 0, 3, 3)
 }
@@ -244,7 +246,7 @@ func TestIdleTimeout(t *testing.T) {
 		finish(y)
 		advanceClock(4999 * time.Millisecond)
 		wantCounts(t, s, 0, 2, 2)
-		advanceClock(2 * time.Second) // a quarter of the timeout later at most
+		advanceClock(2 * time.Second) // closed at most a quarter of the timeout later
 		wantCounts(t, s, 0, 1, 1)
 		advanceClock(3 * time.Second)
 		wantCounts(t, s, 0, 0, 0)
@@ -252,7 +254,7 @@ func TestIdleTimeout(t *testing.T) {
 		advanceClock(20 * time.Second)
 		wantCounts(t, s, 0, 0, 0)
 		if w.open() != 0 {
-			t.Errorf("%d connections are open", w.open())
+			t.Errorf("%d connections are open, want 0", w.open())
 		}
 	})
 }
@@ -271,8 +273,8 @@ func TestConnectionInUseIsNotIdle(t *testing.T) {
 	})
 }
 
-// A connection that its host has closed must not hold a descriptor until
-// somebody wants to use it.
+// TestSweepEndsWhatTheHostHasClosed verifies that the sweep closes connections that the host has
+// closed, so that they do not keep descriptors.
 func TestSweepEndsWhatTheHostHasClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -306,11 +308,11 @@ func TestCloseEndsIdleConnectionsNowAndOthersWithTheirExchange(t *testing.T) {
 		finish(x)
 		s.Close()
 		if w.open() != 1 {
-			t.Errorf("%d connections are open after Close, want the one in use", w.open())
+			t.Errorf("%d connections are open after Close, want only the one in use", w.open())
 		}
 		finish(y)
 		if w.open() != 0 {
-			t.Error("a connection outlived its exchange")
+			t.Error("a connection is open after its last exchange")
 		}
 		wantFault(t, c, protocol.NoCluster)
 	})
@@ -341,7 +343,7 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// One host of two is down: what that costs the exchanges that pass it by.
+// BenchmarkServeWithAHostDown measures exchanges in a cluster with one of two hosts down.
 func BenchmarkServeWithAHostDown(b *testing.B) {
 	w := newFakeConnector()
 	w.refuses["a"] = true

@@ -7,17 +7,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ProxyProtocolConnector is a Connector that can send the addresses of the downstream connection at the start of
-// a connection, in a PROXY protocol header.
+// ProxyProtocolConnector is a Connector that can send the addresses of the downstream connection at
+// the start of a connection, in a PROXY protocol header.
 type ProxyProtocolConnector interface {
 	Connector
-	// WithAddrs returns the Connector of connections that announce source and destination. The zero
-	// AddrPort means that there is no such address.
+	// WithAddrs returns the Connector of connections that send source and destination in a PROXY
+	// header. The zero AddrPort means that the address is unknown.
 	WithAddrs(source, destination netip.AddrPort) Connector
 }
 
-// withDownstreamAddrs returns the Connector of connections for the given downstream connection; nil means
-// that they belong to none.
+// withDownstreamAddrs returns the Connector of connections for the given downstream connection; nil
+// means that they belong to none.
 func withDownstreamAddrs(c Connector, caller *protocol.ConnMeta) Connector {
 	a, ok := c.(ProxyProtocolConnector)
 	switch {
@@ -38,8 +38,8 @@ func (h *Host) ProxyProtocol() int {
 	return 0
 }
 
-// checkProxyProtocolPool returns a Fault if connections announce their downstream connection in a PROXY header
-// but the pool mode shares them between clients.
+// checkProxyProtocolPool returns a Fault if connections send a PROXY header for one downstream
+// connection but the pool mode shares them between clients.
 func (c *Cluster) checkProxyProtocolPool(cfg *config.Cluster) error {
 	if cfg.ProxyProtocol == 0 || cfg.Pool.Mode == config.Bind {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// proxyProtocolConnector are trunks that say for whom they are.
+// proxyProtocolConnector is a ProxyProtocolConnector that records the addresses.
 type proxyProtocolConnector struct {
 	*fakeMuxConnector
 	addrs *announcedAddrs
 }
 
-// announcedAddrs is for whom connections were asked for, in order.
+// announcedAddrs records the addresses of PROXY headers, in order.
 type announcedAddrs struct {
 	mu   sync.Mutex
 	list []string // guarded by mu
@@ -53,7 +53,7 @@ func TestBindPoolSendsProxyHeader(t *testing.T) {
 		}
 		synctest.Wait()
 		if want := []string{"192.0.2.1:1 192.0.2.9:80", "192.0.2.2:2 192.0.2.9:80"}; !slices.Equal(h.addrs.list, want) {
-			t.Errorf("connections are for %q, want %q", h.addrs.list, want)
+			t.Errorf("PROXY addresses = %q, want %q", h.addrs.list, want)
 		}
 		if v := c.state.Load().hosts[0].ProxyProtocol(); v != 2 {
 			t.Errorf("ProxyProtocol = %d, want 2", v)
@@ -72,7 +72,8 @@ func TestProxyHeaderRequiresBindPool(t *testing.T) {
 	})
 }
 
-// TestProxyHeaderOnSerialProtocol: of HTTP/1.1, as many as a caller needs.
+// TestProxyHeaderOnSerialProtocol verifies that with HTTP/1.1 each downstream connection has as
+// many upstream connections as its concurrent requests need.
 func TestProxyHeaderOnSerialProtocol(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -84,12 +85,12 @@ func TestProxyHeaderOnSerialProtocol(t *testing.T) {
 			finish(e.begin(t, c))
 		}
 		if n := len(w.dialed()); n != 2 {
-			t.Errorf("%d connections for 2 callers, want 2", n)
+			t.Errorf("%d connections for 2 downstream connections, want 2", n)
 		}
 		wantCounts(t, s, 0, 2, 2)
 		x, y := d.begin(t, c), d.begin(t, c)
 		if n := len(w.dialed()); n != 1 {
-			t.Errorf("%d connections more for two requests at once, want 1", n)
+			t.Errorf("%d additional connections for two concurrent requests, want 1", n)
 		}
 		d.end()
 		synctest.Wait()
@@ -100,12 +101,13 @@ func TestProxyHeaderOnSerialProtocol(t *testing.T) {
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
 		if n := w.open(); n != 0 {
-			t.Errorf("%d connections outlive their callers", n)
+			t.Errorf("%d connections are open after their downstream connections ended, want 0", n)
 		}
 	})
 }
 
-// TestNoConnectionOutlivesAChangeOfItsHeader: as of its TLS.
+// TestNoConnectionOutlivesAChangeOfItsHeader verifies that a change of the PROXY header replaces
+// connections, like a change of TLS.
 func TestNoConnectionOutlivesAChangeOfItsHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newFakeMuxConnector()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Connections that outlive a cluster do not end in the account of one of the same name
-// that was configured later.
+// TestConnectionsAreCountedInOneRecorder verifies that the close of a connection is not counted in
+// the recorder of a later cluster with the same name.
 func TestConnectionsAreCountedInOneRecorder(t *testing.T) {
 	b := &fakeMeter{observed: map[string]int{}}
 	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter = b })
@@ -40,6 +40,6 @@ func TestConnectionsAreCountedInOneRecorder(t *testing.T) {
 		}
 	}
 	if open != 1 {
-		t.Errorf("events %v: %d connections are open, want the one that is idle", b.events, open)
+		t.Errorf("events %v: %d connections are open, want only the idle one", b.events, open)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt: by what is known of the connection that
-// broke, which had been idle.
+// TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt verifies which requests are sent again after a
+// reused connection failed, depending on what the error says about the host.
 func TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		method string
@@ -15,14 +15,14 @@ func TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt(t *testing.T) {
 		err    error
 		again  bool
 	}{
-		"GET, nothing is known":              {"GET", nil, protocol.Faultf(protocol.UpstreamClosed, "EOF"), false},
-		"GET, reset, nothing is known":       {"GET", nil, protocol.Faultf(protocol.UpstreamReset, "reset"), false},
-		"GET, not received":                  {"GET", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), true},
-		"POST, not received":                 {"POST", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), false},
-		"POST, nothing was sent":             {"POST", nil, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
-		"POST with a body, nothing was sent": {"POST", protocol.NewStringBody("held"), protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
-		"POST that streams":                  {"POST", &once{}, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), false},
-		"POST, ended before":                 {"POST", &once{}, protocol.NewFault(protocol.ConnectFailure, nil), true},
+		"GET, unknown whether received":             {"GET", nil, protocol.Faultf(protocol.UpstreamClosed, "EOF"), false},
+		"GET, reset, unknown whether received":      {"GET", nil, protocol.Faultf(protocol.UpstreamReset, "reset"), false},
+		"GET, not received":                         {"GET", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), true},
+		"POST, not received":                        {"POST", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), false},
+		"POST, not sent":                            {"POST", nil, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
+		"POST with a body, not sent":                {"POST", protocol.NewStringBody("held"), protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
+		"POST with a streaming body":                {"POST", &once{}, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), false},
+		"POST, connection ended before the request": {"POST", &once{}, protocol.NewFault(protocol.ConnectFailure, nil), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFakeConnector()
@@ -45,11 +45,11 @@ func TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt(t *testing.T) {
 				want = 1
 			}
 			if got := s.Describe()[0].Resent; got != want {
-				t.Errorf("%d requests were counted as sent again, want %d", got, want)
+				t.Errorf("Resent = %d, want %d", got, want)
 			}
 			x.ResetResponse()
 			if n := c.InFlight(); n != 0 {
-				t.Errorf("%d exchanges are counted", n)
+				t.Errorf("%d exchanges are counted, want 0", n)
 			}
 		})
 	}

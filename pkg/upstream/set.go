@@ -256,8 +256,8 @@ func (c *Change) Rollback() {
 	c.set.changing = false
 }
 
-// takeLeaving reports whether change removed the cluster and no later change configured it. It returns
-// true once.
+// takeLeaving reports whether change removed the cluster and no later change configured it. It
+// returns true once.
 func (s *Set) takeLeaving(c *Cluster, change *Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

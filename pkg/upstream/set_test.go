@@ -22,7 +22,7 @@ func TestGetReturnsOnePlaceholderPerName(t *testing.T) {
 	s := newTestSet(t, newFakeConnector())
 	c := s.Get("web")
 	if s.Get("web") != c {
-		t.Error("two cells of one name")
+		t.Error("Get returned two clusters for one name")
 	}
 	if s.Find("web") != nil {
 		t.Error("Find returned a cluster that is not configured")
@@ -30,12 +30,12 @@ func TestGetReturnsOnePlaceholderPerName(t *testing.T) {
 	wantFault(t, c, protocol.NoCluster)
 	apply(t, s, cluster("web", "a"))
 	if s.Get("web") != c || s.Find("web") != c {
-		t.Error("configuration made another cell")
+		t.Error("configuration replaced the placeholder")
 	}
 	serveOne(t, c)
 	apply(t, s)
 	if s.Get("web") != c || s.Find("web") != nil || c.Config() != nil {
-		t.Error("after it was removed: want the same cell, without configuration")
+		t.Error("after the removal: want the same cluster, without configuration")
 	}
 	wantFault(t, c, protocol.NoCluster)
 	apply(t, s, cluster("web", "b"))
@@ -53,10 +53,10 @@ func TestUnreferencedPlaceholdersAreCollected(t *testing.T) {
 	runtime.GC()
 	apply(t, s, cluster("web", "a"))
 	if n := len(s.placeholders); n != 1 {
-		t.Errorf("%d cells, want the one that is referred to", n)
+		t.Errorf("%d placeholders, want only the referenced one", n)
 	}
 	if s.Get("kept") != kept {
-		t.Error("a cell that is referred to was replaced")
+		t.Error("a referenced placeholder was replaced")
 	}
 }
 
@@ -67,15 +67,15 @@ func TestRemovedClusterDrains(t *testing.T) {
 	finish(x)
 	apply(t, s, cluster("other", "b"))
 	if w.open() != 1 {
-		t.Errorf("%d connections are open, want the one in use", w.open())
+		t.Errorf("%d connections are open, want only the one in use", w.open())
 	}
 	finish(y)
 	if w.open() != 0 {
-		t.Error("a connection outlived its exchange")
+		t.Error("a connection is open after its last exchange")
 	}
 }
 
-// committed prepares and commits clusters, and leaves what they remove to be retired.
+// committed prepares and commits clusters without Retire, and returns the change.
 func committed(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
 	t.Helper()
 	c, err := s.Prepare(clusters)
@@ -86,8 +86,8 @@ func committed(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
 	return c
 }
 
-// TestRetireKeepsReconfiguredCluster: a change that retires late, after other changes
-// have brought its clusters back, and taken them away again.
+// TestRetireKeepsReconfiguredCluster verifies that a late Retire does not retire clusters that
+// later changes have added again, and perhaps removed again.
 func TestRetireKeepsReconfiguredCluster(t *testing.T) {
 	s := newTestSet(t, newFakeConnector())
 	apply(t, s, cluster("web", "a"))
@@ -95,10 +95,10 @@ func TestRetireKeepsReconfiguredCluster(t *testing.T) {
 	first := committed(t, s)
 	committed(t, s, cluster("web", "a"))
 	first.Retire()
-	serveOne(t, web) // it came back
+	serveOne(t, web) // it is configured again
 	second := committed(t, s)
 	first.Retire()
-	serveOne(t, web) // what it left by is not retired yet
+	serveOne(t, web) // the change that removed it is not retired yet
 	second.Retire()
 	wantFault(t, web, protocol.NoCluster)
 	second.Retire()
@@ -106,8 +106,8 @@ func TestRetireKeepsReconfiguredCluster(t *testing.T) {
 	serveOne(t, web)
 }
 
-// TestRetireDuringACommit: the commit brings back what the other change is about
-// to retire.
+// TestRetireDuringACommit verifies that a cluster stays if a Commit adds it while Retire of the
+// change that removed it runs.
 func TestRetireDuringACommit(t *testing.T) {
 	installing, retired := make(chan struct{}, 1), make(chan struct{})
 	var meet atomic.Bool
@@ -118,7 +118,7 @@ func TestRetireDuringACommit(t *testing.T) {
 				installing <- struct{}{}
 				select {
 				case <-retired:
-				case <-time.After(50 * time.Millisecond): // as it should: Retire waits
+				case <-time.After(50 * time.Millisecond): // correct: Retire waits
 				}
 			}
 			return roundRobin(peers, options)
@@ -144,7 +144,7 @@ func TestHostStateSurvivesConfigChanges(t *testing.T) {
 		w.refuses["b"] = true
 		s, c := newTestCluster(t, w, cluster("web", "a", "b", "c"))
 		var list []*protocol.Exchange
-		for range 6 { // three connections to a and to c
+		for range 6 { // three connections each to a and c
 			list = append(list, begin(t, c))
 		}
 		for _, x := range list {
@@ -161,7 +161,7 @@ func TestHostStateSurvivesConfigChanges(t *testing.T) {
 
 		after := s.Describe()[0]
 		if a := after.Hosts[2]; a.Weight != 7 || a.Hostname != "a.example" || a.Metadata["zone"] != "1" {
-			t.Errorf("host a is %+v, want its new weight, hostname and metadata", a)
+			t.Errorf("host a = %+v, want its new weight, hostname and metadata", a)
 		}
 		if after.InFlight != 1 || after.Open != before.Open {
 			t.Errorf("in flight %d, connections %d, want 1 and %d", after.InFlight, after.Open, before.Open)
@@ -170,7 +170,7 @@ func TestHostStateSurvivesConfigChanges(t *testing.T) {
 			old, now := before.Hosts[i], after.Hosts[j]
 			old.Weight, old.Hostname, old.Metadata = now.Weight, now.Hostname, now.Metadata
 			if !reflect.DeepEqual(old, now) {
-				t.Errorf("host %s was %+v, is %+v", old.Address, old, now)
+				t.Errorf("host %s was %+v, is %+v, want no change", old.Address, old, now)
 			}
 		}
 		for range 500 {
@@ -193,7 +193,7 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 	apply(t, s, cluster("web", "b"))
 	for _, conn := range w.conns {
 		if conn.host == "a" && conn.closed.Load() == conn.busy.Load() {
-			t.Errorf("connection to a: closed %v, busy %v, want the idle ones closed", conn.closed.Load(), conn.busy.Load())
+			t.Errorf("connection to a: closed %v, busy %v, want only the idle ones closed", conn.closed.Load(), conn.busy.Load())
 		}
 	}
 	if host := serveOne(t, c); host != "b" {
@@ -201,7 +201,7 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 	}
 	apply(t, s, cluster("web", "a", "b"))
 	if n := s.Describe()[0].Hosts[0].InFlight; n != 0 {
-		t.Errorf("the new host a has %d exchanges of the old one", n)
+		t.Errorf("the new host a has %d exchanges of the removed one", n)
 	}
 	finish(busy)
 	finish(map[bool]*protocol.Exchange{true: x, false: y}[busy == y])
@@ -213,7 +213,8 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 	wantCounts(t, s, 0, int64(w.open()), w.open())
 }
 
-// An exchange that picked a host before it left still gets its answer.
+// TestExchangeOnARetiredHost verifies that an exchange that picked a host before its removal is
+// served.
 func TestExchangeOnARetiredHost(t *testing.T) {
 	w := newFakeConnector()
 	s, c := newTestCluster(t, w, cluster("web", "a"))
@@ -226,7 +227,7 @@ func TestExchangeOnARetiredHost(t *testing.T) {
 	}
 	finish(x)
 	if w.open() != 0 {
-		t.Error("its connection was kept")
+		t.Error("the connection of a removed host was kept")
 	}
 	wantCounts(t, s, 0, 0, 0)
 }
@@ -245,7 +246,7 @@ func TestDuplicateAddressesAreMerged(t *testing.T) {
 	}
 	wantList(t, "hosts", got, "a9first", "b2", "c4")
 	if !reflect.DeepEqual(given, cfg.Hosts) {
-		t.Error("the configuration was changed")
+		t.Error("the configuration was modified")
 	}
 }
 
@@ -258,10 +259,10 @@ func TestPrepareRejectsInvalidClusters(t *testing.T) {
 		clusters []*config.Cluster
 		want     []string
 	}{
-		{"a policy that nobody knows", []*config.Cluster{odd}, []string{"odd", "LB_ODD"}},
-		{"a host without address", []*config.Cluster{nameless}, []string{"nameless", "host 0"}},
-		{"a name twice", []*config.Cluster{cluster("web", "a"), cluster("web", "b")}, []string{"web", "twice"}},
-		{"all of it at once", []*config.Cluster{odd, nameless}, []string{"odd", "nameless"}},
+		{"unknown policy", []*config.Cluster{odd}, []string{"odd", "LB_ODD"}},
+		{"host without an address", []*config.Cluster{nameless}, []string{"nameless", "host 0"}},
+		{"duplicate name", []*config.Cluster{cluster("web", "a"), cluster("web", "b")}, []string{"web", "twice"}},
+		{"several errors", []*config.Cluster{odd, nameless}, []string{"odd", "nameless"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -273,11 +274,11 @@ func TestPrepareRejectsInvalidClusters(t *testing.T) {
 			}
 			for _, part := range tt.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("Prepare = %v, want it to name %s", err, part)
+					t.Errorf("Prepare = %v, want an error that names %s", err, part)
 				}
 			}
 			serveOne(t, c)
-			apply(t, s, cluster("next", "a")) // a refusal leaves nothing open
+			apply(t, s, cluster("next", "a")) // a rejected change does not block the next one
 		})
 	}
 }
@@ -293,7 +294,7 @@ func TestRollbackLeavesSetUnchanged(t *testing.T) {
 		t.Errorf("a second Prepare = %v, want %v", err, errChangeOpen)
 	}
 	change.Rollback()
-	change.Commit() // has no effect any more
+	change.Commit() // has no effect after Rollback
 	if after := s.Describe(); !reflect.DeepEqual(before, after) {
 		t.Errorf("after Rollback: %+v, want %+v", after, before)
 	}
@@ -312,11 +313,12 @@ func TestUnchangedClustersAreNotTouched(t *testing.T) {
 	before := c.state.Load()
 	apply(t, s, cluster("web", "a", "b"), cluster("new", "c"))
 	if c.state.Load() != before {
-		t.Error("a cluster was replaced that has not changed")
+		t.Error("an unchanged cluster was replaced")
 	}
 }
 
-// Whoever adds a field to the model must add it to same.
+// TestSameClusterComparesEveryField verifies that sameCluster compares every field of the
+// configuration.
 func TestSameClusterComparesEveryField(t *testing.T) {
 	full := func() *config.Cluster {
 		c := cluster("web", "a")
@@ -341,7 +343,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 		return c
 	}
 	if !sameCluster(full(), full()) {
-		t.Fatal("equal clusters are not the same")
+		t.Fatal("sameCluster = false for equal clusters")
 	}
 	var change func(t *testing.T, path string, field reflect.Value, check func(path string))
 	change = func(t *testing.T, path string, field reflect.Value, check func(string)) {
@@ -393,7 +395,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 	c := full()
 	change(t, "Cluster", reflect.ValueOf(c).Elem(), func(path string) {
 		if sameCluster(full(), c) {
-			t.Errorf("a change of %s is not seen", path)
+			t.Errorf("sameCluster ignores a change of %s", path)
 		}
 	})
 }
@@ -428,7 +430,7 @@ func BenchmarkApply(b *testing.B) {
 	b.Run("one of 10000 changed", func(b *testing.B) {
 		s := newTestSet(b, newFakeConnector())
 		apply(b, s, thousandClusters()...)
-		clusters := thousandClusters() // another copy, as a reload brings
+		clusters := thousandClusters() // another copy, as after a reload
 		b.ReportAllocs()
 		for b.Loop() {
 			changed := *clusters[500]
@@ -468,6 +470,6 @@ func TestMemoryOfManyClusters(t *testing.T) {
 	if kb := (after.HeapAlloc - before.HeapAlloc) / uint64(len(clusters)) / 1024; kb >= 2 {
 		t.Errorf("a cluster of two hosts takes %d KB, want less than 2", kb)
 	} else {
-		t.Logf("%d bytes a cluster of two hosts", (after.HeapAlloc-before.HeapAlloc)/uint64(len(clusters)))
+		t.Logf("%d bytes per cluster of two hosts", (after.HeapAlloc-before.HeapAlloc)/uint64(len(clusters)))
 	}
 }

@@ -20,8 +20,8 @@ func clusterWithMaxConnections(connections int, hosts ...string) *config.Cluster
 	return c
 }
 
-// queue starts an exchange that will have to wait, and returns once it does.
-// Its outcome is sent to the channel.
+// queue starts an exchange that has to wait, and returns when it waits. The channel receives the
+// exchange when it has ended.
 func queue(c *Cluster, deadline time.Duration) <-chan *protocol.Exchange {
 	done := make(chan *protocol.Exchange, 1)
 	go func() {
@@ -73,12 +73,12 @@ func TestQueueIsFIFO(t *testing.T) {
 		defer s.Close()
 		x := begin(t, c)
 		oldest := queue(c, 0)
-		finish(x) // gives the connection to the oldest before anything else runs
+		finish(x) // grants the connection to the oldest waiter before other goroutines run
 		newcomer := queue(c, 0)
 		x = <-oldest
 		select {
 		case <-newcomer:
-			t.Fatal("the newcomer was served first")
+			t.Fatal("the later exchange was served first")
 		default:
 		}
 		finish(x)
@@ -103,7 +103,7 @@ func TestMaxPendingRequests(t *testing.T) {
 	})
 }
 
-// Exchanges that wait for a connect are pending too.
+// TestConnectingIsPending verifies that exchanges that wait for a connect are pending.
 func TestConnectingIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -115,10 +115,10 @@ func TestConnectingIsPending(t *testing.T) {
 		done := queue(c, 5*time.Second)
 		wantFault(t, c, protocol.Overflow)
 		if got := (<-done).Record.Reason; got != protocol.UpstreamTimeout {
-			t.Errorf("the first ended with %v, want upstream_timeout", got)
+			t.Errorf("the first exchange ended with %v, want upstream_timeout", got)
 		}
 		synctest.Wait()
-		wantCounts(t, s, 0, 1, 0) // the connect is the pool's
+		wantCounts(t, s, 0, 1, 0) // the connect belongs to the pool
 		advanceClock(cfg.ConnectTimeout)
 		wantCounts(t, s, 0, 0, 0)
 	})
@@ -132,17 +132,17 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 		start := time.Now()
 		y := <-queue(c, 3*time.Second)
 		if y.Record.Reason != protocol.UpstreamTimeout || time.Since(start) != 3*time.Second {
-			t.Errorf("it ended with %v after %v, want upstream_timeout after 3s", y.Record.Reason, time.Since(start))
+			t.Errorf("the exchange ended with %v after %v, want upstream_timeout after 3s", y.Record.Reason, time.Since(start))
 		}
 		if n := c.breakers[0].Counts().Waiting; n != 0 {
-			t.Errorf("%d are in line", n)
+			t.Errorf("%d exchanges are pending, want 0", n)
 		}
 		finish(x)
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-// fakeDownstream is an engine's side whose peer goes away when told.
+// fakeDownstream is a Downstream whose client disconnects when the test says so.
 type fakeDownstream struct {
 	mu           sync.Mutex
 	onDisconnect func()
@@ -186,11 +186,11 @@ func TestWaitEndsOnDisconnect(t *testing.T) {
 		cancel()
 		for range 2 {
 			if got := <-reasons; got != protocol.ReasonDownstreamDisconnect {
-				t.Errorf("it ended with %v, want downstream_gone", got)
+				t.Errorf("the exchange ended with %v, want downstream_gone", got)
 			}
 		}
 		if watched.onDisconnect != nil {
-			t.Error("the watch was not stopped")
+			t.Error("the OnDisconnect callback was not unregistered")
 		}
 		finish(x)
 		wantCounts(t, s, 0, 1, 1)
@@ -225,18 +225,19 @@ func TestSlotOfAFailedConnectGoesToAWaiter(t *testing.T) {
 		w.set(w.hangs, "b", false)
 		failed := <-first
 		if got := failed.Record.Reason; got != protocol.UpstreamTimeout {
-			t.Errorf("the first ended with %v", got)
+			t.Errorf("the first exchange ended with %v", got)
 		}
 		x := <-waited
 		if x.Record.Reason != protocol.ReasonNone || x.Record.Host() == failed.Record.Host() {
-			t.Errorf("the other one ended at %s with %v", x.Record.Host().Name(), x.Record.Reason)
+			t.Errorf("the other exchange ended at %s with %v", x.Record.Host().Name(), x.Record.Reason)
 		}
 		finish(x)
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-// An idle connection to one host must not keep exchanges from another.
+// TestIdleConnectionGivesWayToAnotherHost verifies that an idle connection to one host does not
+// block exchanges to another.
 func TestIdleConnectionGivesWayToAnotherHost(t *testing.T) {
 	w := newFakeConnector()
 	s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a", "b"))
@@ -248,12 +249,13 @@ func TestIdleConnectionGivesWayToAnotherHost(t *testing.T) {
 		served[conn.host] += int(conn.served.Load())
 	}
 	if served["a"] != 5 || served["b"] != 5 {
-		t.Errorf("served %v, want five each", served)
+		t.Errorf("served = %v, want five each", served)
 	}
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// A busy host must not starve one that has no connection at all.
+// TestSlotPassesToAHostWithoutConnections verifies that a busy host does not starve a host without
+// connections.
 func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeConnector()
@@ -264,7 +266,7 @@ func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 		advanceClock(hosthealth.MaxBackoff)
 		w.set(w.refuses, "b", false)
 		var waiting []<-chan *protocol.Exchange
-		for range 6 { // round robin, one trial at b among them
+		for range 6 { // round robin, with one recovery probe at b
 			waiting = append(waiting, queue(c, time.Minute))
 		}
 		finish(x)
@@ -273,14 +275,14 @@ func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 		for _, done := range waiting {
 			z := <-done
 			if z.Record.Reason != protocol.ReasonNone {
-				t.Errorf("ended with %v", z.Record.Reason)
+				t.Errorf("an exchange ended with %v, want success", z.Record.Reason)
 				continue
 			}
 			served[z.Record.Host().Name()]++
 			finish(z)
 		}
 		if served["b"] == 0 {
-			t.Errorf("served %v, want some at b", served)
+			t.Errorf("served = %v, want some at b", served)
 		}
 		synctest.Wait()
 		if d := s.Describe()[0]; d.Open > 2 || d.InFlight != 0 {
@@ -302,7 +304,7 @@ func TestRaisedLimitServesWaiters(t *testing.T) {
 		finish(x)
 		wantCounts(t, s, 0, 3, 3)
 		apply(t, s, clusterWithMaxConnections(1, "a"))
-		x, y, z := begin(t, c), begin(t, c), begin(t, c) // they are there
+		x, y, z := begin(t, c), begin(t, c), begin(t, c) // the connections are open
 		finish(x)
 		finish(y)
 		finish(z)
@@ -328,8 +330,8 @@ func TestWaiterWhoseClusterIsRemovedIsServed(t *testing.T) {
 	})
 }
 
-// Many exchanges, few connections, random ends: everybody is served or refused,
-// the limit holds, nothing is left over.
+// TestSlotsUnderLoad verifies that under load with random ends of exchanges each exchange is served
+// or rejected, max_connections holds, and no counts are left.
 func TestSlotsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, workers, each = 4, 40, 50
@@ -374,7 +376,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 			t.Errorf("%d waiters remain", n)
 		}
 		if w.open() != 0 {
-			t.Errorf("%d connections are open", w.open())
+			t.Errorf("%d connections are open, want 0", w.open())
 		}
 	})
 }

@@ -62,7 +62,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 		h.updateHealthCounts() // apply health changes that occurred while the state was made
 	}
 	for p := range c.breakers {
-		c.breakers[p].GrantSlots() // the limit may be larger now
+		c.breakers[p].GrantSlots() // the new limit may be higher
 	}
 	c.configureChecks(cfg, hosts)
 	if cfg.Pool.WarmProtocol != "" {
@@ -81,8 +81,8 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	}
 }
 
-// newState divides hosts into host sets and counts healthy hosts; asked says that the balancers of
-// the previous state were in use.
+// newState divides hosts into host sets and counts healthy hosts. asked reports whether exchanges
+// used the balancers of the previous state.
 func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
 	s := &state{config: cfg, hosts: hosts, onDemand: cfg.OnDemand.Enabled()}
 	d := newHostSetBuilder(e, cfg, hosts)
@@ -123,8 +123,8 @@ func retire(hosts []*Host) {
 	}
 }
 
-// reuseHosts returns a host for each entry, and the hosts of old without an entry. A host whose TLS or
-// PROXY header configuration changed is replaced, because its open connections do not match the
+// reuseHosts returns a host for each entry, and the hosts of old without an entry. A host whose TLS
+// or PROXY header configuration changed is replaced, because its open connections do not match the
 // configuration. c.mu is held.
 func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.Host) (hosts, gone []*Host) {
 	hosts = make([]*Host, len(entries))
@@ -156,8 +156,8 @@ func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.H
 	return hosts, gone
 }
 
-// mergeDuplicates returns entries with each address once: its first entry, with the sum of the weights. The
-// usual cause is two names that resolve to one address.
+// mergeDuplicates returns entries with each address once: its first entry, with the sum of the
+// weights. The usual cause is two names that resolve to one address.
 func mergeDuplicates(entries []config.Host) []config.Host {
 	if len(entries) < 2 {
 		return entries

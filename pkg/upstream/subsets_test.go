@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
-// labelled returns a cluster of hosts "0" to "5": versions 1, 2 and 3, each in the
-// stages test and prod; the last host has no labels.
+// labelled returns a cluster of hosts "0" to "6": versions 1, 2 and 3, each in the stages test and
+// prod; the last host has no labels.
 func labelled(subsets config.Subsets) *config.Cluster {
 	c := clusterOf(7, config.RoundRobin, func(i int, h *config.Host) {
 		if i < 6 {
@@ -25,8 +25,8 @@ func labelled(subsets config.Subsets) *config.Cluster {
 	return c
 }
 
-// reached returns which hosts exchanges go to that bring labels by their route and,
-// if metadata is not empty, by a filter.
+// reached returns the hosts of exchanges with these labels of the route and, if metadata is not
+// empty, of a filter.
 func reached(c *Cluster, route, metadata map[string]string) string {
 	var m protocol.Metadata
 	for name, value := range metadata {
@@ -68,19 +68,19 @@ func TestSubsets(t *testing.T) {
 		{"one label", none, labels{"version": "2"}, nil, "23"},
 		{"two labels", none, labels{"version": "2", "stage": "prod"}, nil, "3"},
 		{"labels that no selector has", none, labels{"stage": "prod"}, nil, "none"},
-		{"a value that no host has", none, labels{"version": "9"}, nil, "none"},
+		{"value without hosts", none, labels{"version": "9"}, nil, "none"},
 		{"more labels than a selector", all, labels{"version": "2", "stage": "prod", "x": "y"}, nil, "0123456"},
 		{"no labels, no fallback", none, nil, nil, "none"},
 		{"no labels, any endpoint", all, nil, nil, "0123456"},
 		{"no labels, default subset", preset, nil, nil, "135"},
-		{"a value that no host has, default subset", preset, labels{"version": "9"}, nil, "135"},
-		{"a subset, in spite of a default", preset, labels{"version": "1"}, nil, "01"},
-		{"a default subset that no host is in", config.Subsets{Selectors: selectors, Fallback: config.DefaultSubset, Default: labels{"stage": "x"}}, nil, nil, "none"},
-		{"a default subset of all", config.Subsets{Selectors: selectors, Fallback: config.DefaultSubset}, nil, nil, "0123456"},
-		{"no selectors: no subsets", config.Subsets{}, labels{"version": "2"}, nil, "0123456"},
+		{"value without hosts, default subset", preset, labels{"version": "9"}, nil, "135"},
+		{"matching subset takes precedence over the default", preset, labels{"version": "1"}, nil, "01"},
+		{"default subset without hosts", config.Subsets{Selectors: selectors, Fallback: config.DefaultSubset, Default: labels{"stage": "x"}}, nil, nil, "none"},
+		{"default subset of all hosts", config.Subsets{Selectors: selectors, Fallback: config.DefaultSubset}, nil, nil, "0123456"},
+		{"no selectors", config.Subsets{}, labels{"version": "2"}, nil, "0123456"},
 		{"labels of a filter", none, nil, labels{"version": "3"}, "45"},
-		{"a filter's before the route's", none, labels{"version": "1", "stage": "test"}, labels{"version": "3"}, "4"},
-		{"a filter's beside the route's", none, labels{"version": "1"}, labels{"stage": "prod"}, "1"},
+		{"filter labels take precedence", none, labels{"version": "1", "stage": "test"}, labels{"version": "3"}, "4"},
+		{"filter and route labels", none, labels{"version": "1"}, labels{"stage": "prod"}, "1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,11 +99,12 @@ func TestSubsetsFollowChangesOfHosts(t *testing.T) {
 	next.Hosts[0].Metadata = map[string]string{"version": "2"}
 	apply(t, s, next)
 	if got := reached(c, map[string]string{"version": "2"}, nil); got != "023" {
-		t.Errorf("hosts %s of version 2, want 023", got)
+		t.Errorf("hosts of version 2 = %s, want 023", got)
 	}
 }
 
-// A subset fails over and panics by its own hosts.
+// TestSubsetsHaveTheirOwnHealth verifies that priorities and panic of a subset depend only on its
+// own hosts.
 func TestSubsetsHaveTheirOwnHealth(t *testing.T) {
 	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}, Fallback: config.AnyEndpoint})
 	for _, i := range []int{1, 3} {
@@ -111,18 +112,18 @@ func TestSubsetsHaveTheirOwnHealth(t *testing.T) {
 	}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	if got := reached(c, map[string]string{"version": "1"}, nil); got != "0" {
-		t.Errorf("hosts %s, want 0: it has priority", got)
+		t.Errorf("hosts = %s, want 0 by priority", got)
 	}
 	c.markDown(0)
 	if got := reached(c, map[string]string{"version": "1"}, nil); got != "1" {
-		t.Errorf("hosts %s while 0 is down, want 1", got)
+		t.Errorf("hosts = %s while 0 is down, want 1", got)
 	}
 	if got := reached(c, map[string]string{"version": "2"}, nil); got != "2" {
-		t.Errorf("hosts %s of another version, want 2", got)
+		t.Errorf("hosts of another version = %s, want 2", got)
 	}
 	c.markDown(1)
 	if got := reached(c, map[string]string{"version": "1"}, nil); got != "01" {
-		t.Errorf("hosts %s while both are down, want both: panic", got)
+		t.Errorf("hosts = %s while both are down, want both by panic", got)
 	}
 }
 
@@ -143,12 +144,12 @@ func TestSlowStart(t *testing.T) {
 		name  string
 		slow  config.SlowStart
 		age   time.Duration
-		share float64 // of the one new host beside an old one
+		share float64 // share of one new host next to an old one
 	}{
-		{"at once: the least", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 0, .1 / 1.1},
-		{"in the middle", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 30 * time.Second, .5 / 1.5},
-		{"aggressive: more, sooner", config.SlowStart{Duration: time.Minute, Aggression: 2}, 15 * time.Second, .5 / 1.5},
-		{"at the end", config.SlowStart{Duration: time.Minute}, time.Minute, .5},
+		{"minimum weight of a new host", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 0, .1 / 1.1},
+		{"half of the time", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 30 * time.Second, .5 / 1.5},
+		{"aggression", config.SlowStart{Duration: time.Minute, Aggression: 2}, 15 * time.Second, .5 / 1.5},
+		{"end of slow start", config.SlowStart{Duration: time.Minute}, time.Minute, .5},
 		{"without", config.SlowStart{}, 0, .5},
 	}
 	for _, policy := range []config.LBPolicy{config.RoundRobin, config.WeightedRoundRobin, config.Random} {
@@ -208,18 +209,17 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinWeightPercent: 10}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	if n := testing.AllocsPerRun(100, func() { c.state.Load().hostsFor(subset.Request{Route: labels, Metadata: &m}).pick(0, nil, 0) }); n != 0 {
-		t.Errorf("a pick of a subset: %v allocations, want 0", n)
+		t.Errorf("pick from a subset: %v allocations, want 0", n)
 	}
 	cfg = clusterOf(40, config.RingHash, func(i int, h *config.Host) { h.Priority = uint32(i % 2) })
 	_, c = newTestCluster(t, newFakeConnector(), cfg)
 	c.markDown(indexRange(0, 39)...)
 	if n := testing.AllocsPerRun(100, func() { c.state.Load().defaultSet.pick(7, nil, 0) }); n != 0 {
-		t.Errorf("a pick that finds most hosts down: %v allocations, want 0", n)
+		t.Errorf("pick with most hosts down: %v allocations, want 0", n)
 	}
 }
 
-// mixed are hosts of all weights with labels: eight thousand versions of one host each
-// at most, and two stages.
+// mixed returns n hosts of all weights. Each has its own version label and one of two stages.
 func mixed(n int, policy config.LBPolicy) *config.Cluster {
 	return clusterOf(n, policy, func(i int, h *config.Host) {
 		h.Address = fmt.Sprintf("10.%d.%d.%d:8080", i>>16, i>>8&255, i&255)
@@ -261,7 +261,7 @@ func BenchmarkPick(b *testing.B) {
 	})
 }
 
-// A list of hosts of which one has changed.
+// BenchmarkUpdate measures a change of one host in the list.
 func BenchmarkUpdate(b *testing.B) {
 	update := func(b *testing.B, with func(c *config.Cluster)) {
 		s := newTestSet(b, newFakeConnector())
@@ -271,7 +271,7 @@ func BenchmarkUpdate(b *testing.B) {
 			with(c)
 		}
 		apply(b, s, lists[0])
-		served(s.Get("web"), 1) // tables of hashes are built with each list from now on
+		served(s.Get("web"), 1) // from now on hash tables are built with each new list
 		b.ReportAllocs()
 		for i := 1; b.Loop(); i++ {
 			apply(b, s, lists[i%2])
@@ -287,7 +287,7 @@ func BenchmarkUpdate(b *testing.B) {
 	})
 }
 
-// A change of one host's health among ten thousand.
+// BenchmarkTurn measures a change of the health of one host among ten thousand.
 func BenchmarkTurn(b *testing.B) {
 	s := newTestSet(b, newFakeConnector())
 	apply(b, s, mixed(10_000, config.Maglev))

@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestAPanicOfASweepIsContained has a connection panic while the timer of its pool looks
-// whether it can be used, and while it is closed. The pool has no connection left, serves
-// the next exchange, and its timer goes on.
+// TestAPanicOfASweepIsContained verifies that a panic of a connection in Usable or Close during a
+// sweep is contained: the connection is removed, the pool serves the next exchange, and its timer
+// continues.
 func TestAPanicOfASweepIsContained(t *testing.T) {
 	for _, mode := range []config.PoolMode{config.PingPong, config.Multiplex} {
 		for _, point := range []string{"Usable", "Close"} {
@@ -32,10 +32,10 @@ func TestAPanicOfASweepIsContained(t *testing.T) {
 					}
 					b := c.Breaker(config.DefaultPriority)
 					if taken, open := b.Counts().Connections, f.fakeMuxConnector.open(); taken != 0 || open != 0 {
-						t.Errorf("after the sweep %d slots are taken and %d connections are open, want none", taken, open)
+						t.Errorf("after the sweep %d slots are taken and %d connections are open, want 0", taken, open)
 					}
 					if err := f.serve(c, down); err != nil {
-						t.Errorf("the next exchange fails: %v", err)
+						t.Errorf("the next exchange failed: %v", err)
 					}
 				})
 			})

@@ -2,8 +2,8 @@ package upstream
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// ResolvedAddress returns where connections to the host go now: its address, or the currently
-// resolved address if that is a name which is resolved repeatedly (LOGICAL_DNS).
+// ResolvedAddress returns the address that connections to the host use now: its address, or the
+// currently resolved address of a host of a LOGICAL_DNS cluster.
 func (h *Host) ResolvedAddress() string {
 	entry := h.Config()
 	if entry.ResolvedAddress != "" {

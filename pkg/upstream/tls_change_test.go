@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestTLSChangeReplacesConnections: what is open was made as the configuration
-// of before said.
+// TestTLSChangeReplacesConnections verifies that a change of the TLS configuration of a host
+// replaces its connections.
 func TestTLSChangeReplacesConnections(t *testing.T) {
 	with := func(tls *config.TLS, no bool) *config.Cluster {
 		c := cluster("web", "a")
@@ -25,13 +25,13 @@ func TestTLSChangeReplacesConnections(t *testing.T) {
 		before, after *config.Cluster
 		dials         int
 	}{
-		{"nothing changes", with(on, false), with(&config.TLS{ServerName: "a"}, false), 1},
-		{"it is turned on", with(nil, false), with(on, false), 2},
-		{"it is turned off", with(on, false), with(nil, false), 2},
-		{"it is another", with(on, false), with(other, false), 2},
-		{"the host is excepted", with(on, false), with(on, true), 2},
-		{"the host has another of the cluster's", which(1, on, other), which(2, on, other), 2},
-		{"the host's own changes", which(1, on), which(1, other), 2},
+		{"no change", with(on, false), with(&config.TLS{ServerName: "a"}, false), 1},
+		{"TLS enabled", with(nil, false), with(on, false), 2},
+		{"TLS disabled", with(on, false), with(nil, false), 2},
+		{"TLS changed", with(on, false), with(other, false), 2},
+		{"NoTLS set for the host", with(on, false), with(on, true), 2},
+		{"TLSIndex of the host changed", which(1, on, other), which(2, on, other), 2},
+		{"alternate TLS of the host changed", which(1, on), which(1, other), 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newFakeConnector()

@@ -59,8 +59,9 @@ type Connector interface {
 // Discovery finds the hosts of clusters whose configuration does not list their addresses.
 type Discovery interface {
 	// Watch calls update with all hosts of c, first when they are known and then whenever they
-	// change, from any goroutine but one call at a time. With an error, nothing new is known and
-	// the known hosts stay. After stop has returned, no further call begins.
+	// change. It calls update from any goroutine, but never concurrently. An error means that the
+	// discovery learned nothing new: the known hosts stay. After stop has returned, no further call
+	// begins.
 	Watch(c *config.Cluster, update func(hosts []config.Host, err error)) (stop func())
 }
 
@@ -93,8 +94,8 @@ type ClusterRecorder interface {
 type Gauges interface {
 	// InFlight returns the number of exchanges of all priorities.
 	InFlight() int64
-	// LimitUsage returns the current value of what a limit bounds, and the limit; a limit of 0 means
-	// unlimited, below 0 none allowed.
+	// LimitUsage returns the current usage of a limit and its maximum; 0 means unlimited, below 0
+	// none allowed.
 	LimitUsage(p config.Priority, l metrics.Limit) (used, most int64)
 }
 

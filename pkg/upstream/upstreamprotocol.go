@@ -22,7 +22,8 @@ func (v *ClusterPicker) upstreamProtocol(cfg *config.Cluster, x *protocol.Exchan
 	return name, checkCarried(cfg, caller, name, x)
 }
 
-// checkCarried returns a Fault if the upstream protocol name cannot carry the request.
+// checkCarried returns a Fault if the upstream protocol, name, cannot carry the request x, which
+// arrived in the protocol caller.
 func checkCarried(cfg *config.Cluster, caller, name config.Protocol, x *protocol.Exchange) error {
 	switch {
 	case caller == name:

@@ -23,8 +23,8 @@ type watch struct {
 	hosts      []config.Host // guarded by mu; kept until goLive
 }
 
-// phase is the state of a watch: prepared, then live, then over. A change that is rolled back skips
-// live.
+// phase is the state of a watch: prepared, then live, then ended. The watch of a change that is
+// rolled back is never live.
 type phase uint8
 
 const (
@@ -78,7 +78,7 @@ func (w *watch) goLive() (gone []*Host) {
 	return gone
 }
 
-// closeConn makes every later update have no effect and stops the discovery.
+// closeConn ends the watch: it stops the discovery, and later updates have no effect.
 func (w *watch) closeConn() {
 	w.mu.Lock()
 	w.phase = watchEnded
@@ -86,9 +86,8 @@ func (w *watch) closeConn() {
 	w.stop()
 }
 
-// reusableHosts returns the current hosts of the cluster, if a discovery of that kind can keep them: they
-// were found by the same kind, or are the addresses that a cluster of names had before it had
-// names.
+// reusableHosts returns the current hosts of the cluster if a discovery of this type can keep them:
+// the same type found them, or a static cluster becomes a STRICT_DNS cluster.
 func (c *Cluster) reusableHosts(kind config.ClusterType) []config.Host {
 	s := c.state.Load()
 	if s == nil || s.removed {

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// fakeDiscovery is a discovery that the test drives.
+// fakeDiscovery is a Discovery that the test controls.
 type fakeDiscovery struct {
 	updates map[string]func([]config.Host, error)
 	stopped []string
@@ -33,7 +33,7 @@ func (f *fakeDiscovery) deliver(key string, hosts ...string) {
 func discoveryCluster(name string, generation int) *config.Cluster {
 	c := cluster(name, name+".example:80")
 	c.Type = config.ClusterStrictDNS
-	c.MaxRequestsPerConn = 1000 + generation // makes it another configuration
+	c.MaxRequestsPerConn = 1000 + generation // makes the configuration differ
 	return c
 }
 
@@ -55,20 +55,20 @@ func TestDiscoveredHosts(t *testing.T) {
 	f.deliver("web1", "10.0.0.1:80", "10.0.0.2:80")
 	serveOne(t, c)
 	serveOne(t, c)
-	f.updates["web1"](nil, errors.New("server failure")) // what is known stays
+	f.updates["web1"](nil, errors.New("server failure")) // the known hosts stay
 	serveOne(t, c)
 	dials := w.dialed()
 	slices.Sort(dials)
 	wantList(t, "dials", dials, "10.0.0.1:80", "10.0.0.2:80")
 	f.deliver("web1", "10.0.0.2:80")
 	if w.open() != 1 {
-		t.Errorf("%d connections are open, want that of the host that stays", w.open())
+		t.Errorf("%d connections are open, want only that of the remaining host", w.open())
 	}
 	f.deliver("web1")
 	wantFault(t, c, protocol.NoHealthyHost)
 	apply(t, s)
 	wantList(t, "stopped", f.stopped, "web1")
-	f.deliver("web1", "10.0.0.1:80") // late
+	f.deliver("web1", "10.0.0.1:80") // late update
 	wantFault(t, c, protocol.NoCluster)
 }
 
@@ -91,18 +91,18 @@ func TestDiscoveredHostsSurviveOtherChanges(t *testing.T) {
 	apply(t, s, discoveryCluster("web", 1))
 	f.deliver("web1", "10.0.0.1:80")
 	serveOne(t, s.Get("web"))
-	apply(t, s, discoveryCluster("web", 2)) // nothing is found yet under the new one
+	apply(t, s, discoveryCluster("web", 2)) // the new discovery has found nothing yet
 	wantList(t, "stopped", f.stopped, "web1")
 	serveOne(t, s.Get("web"))
-	f.deliver("web1", "10.0.0.9:80") // the old one speaks up late
+	f.deliver("web1", "10.0.0.9:80") // late update of the old discovery
 	serveOne(t, s.Get("web"))
 	f.deliver("web2", "10.0.0.1:80")
 	serveOne(t, s.Get("web"))
 	wantList(t, "dials", w.dialed(), "10.0.0.1:80")
 }
 
-// One provider of many that gives its name must not cost the others while that is
-// looked up.
+// TestHostsStayWhileNameIsAdded verifies that a cluster keeps the hosts of its static configuration
+// while a discovery resolves its new names.
 func TestHostsStayWhileNameIsAdded(t *testing.T) {
 	w := newFakeConnector()
 	s, f := newDiscoverySet(t, w)
@@ -155,7 +155,7 @@ func TestWarmWaitsForFirstDiscoveryResult(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := change.Warm(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "late") {
-			t.Errorf("Warm = %v, want a deadline and the cluster's name", err)
+			t.Errorf("Warm = %v, want a deadline error that names the cluster", err)
 		}
 		change.Commit()
 		change.Retire()

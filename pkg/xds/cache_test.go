@@ -128,7 +128,7 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	end()
 	file, err := os.ReadFile(one.cache.Status().Path)
 	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || one.cache.Status().Failure != "" {
-		t.Fatalf("kept is %+v, %v, or it has a key in it", one.cache.Status(), err)
+		t.Fatalf("cache status %+v, %v, or the cache has a private key", one.cache.Status(), err)
 	}
 
 	var text bytes.Buffer
@@ -153,7 +153,7 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	}
 	respondWith(t, other, xdstest.Secret("s", pki.Issue(testpki.Spec{})))
 	if other.cache.Status().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
-		t.Errorf("with its secret: %+v, kept %+v", after, other.cache.Status())
+		t.Errorf("after the secret: active %+v, cache status %+v", after, other.cache.Status())
 	}
 }
 
@@ -168,7 +168,7 @@ func TestUnusableCacheIsIgnored(t *testing.T) {
 	s, inForce := newTestSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
 	s.applyCacheIfSilent(t.Context())
 	if len(inForce.Listeners) != 0 || s.cache.Status().InUse || !strings.Contains(s.cache.Status().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
-		t.Errorf("kept is %+v, log %s", s.cache.Status(), text.String())
+		t.Errorf("cache status %+v, log %s", s.cache.Status(), text.String())
 	}
 }
 

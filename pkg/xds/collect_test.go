@@ -57,7 +57,7 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 			respondWith(t, s, c.next)
 			for i, collectable := range watched {
 				if !collectable() {
-					t.Errorf("%d: still referenced after another one replaced it", i)
+					t.Errorf("value %d is still referenced after its replacement is active", i)
 				}
 			}
 			goruntime.KeepAlive(s)
@@ -73,7 +73,7 @@ func TestUpdatesAreFinal(t *testing.T) {
 	respondWith(t, s, xdstest.Cluster("c", "hosts", "", 0), xdstest.Listener("l", 80, "table", "", 0))
 	s.state.Rollback()
 	if clusterOf(s, "c").Received == nil || listenerOf(s, "l").Received == nil {
-		t.Error("the last update can still be undone after it ended")
+		t.Error("the last update can be rolled back after it ended")
 	}
 }
 

@@ -161,7 +161,7 @@ func TestRandomHistoriesConverge(t *testing.T) {
 					p.randomStep(t, s, r, secrets)
 					p.checkActive(t, s, inForce, seed)
 				}
-				// Finally, everything that resources can refer to exists.
+				// Finally, set every resource that clusters and listeners can refer to.
 				p.setAll(r, secrets, []any{"nothing of use", 5}[r.IntN(2)])
 				p.deliverAll(t, s, r)
 				if want := p.freshSnapshot(t, name); !reflect.DeepEqual(inForce, want) {
@@ -234,8 +234,8 @@ func (p *fakeControlPlane) deliver(t *testing.T, s *Source, r *ads.Response) {
 	p.readRequests(s)
 }
 
-// checkActive fails t if an active cluster has no hosts although none were removed, or if an active
-// listener refers to a filter or to routes that were never set.
+// checkActive fails t if an active cluster has no hosts although its endpoints were not removed, or
+// if an active listener refers to a filter or to routes that were never set.
 func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.Snapshot, seed uint64) {
 	for _, c := range inForce.Clusters {
 		if c.Name == "control" {
@@ -243,13 +243,13 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.
 		}
 		from := clusterOf(s, c.Name).Active.EDSServiceName
 		if len(c.Hosts) == 0 && !(p.mode == ads.Delta && p.everRemoved[resource.EndpointType+from]) {
-			t.Fatalf("seed %d: cluster %s is active without hosts, which were not removed", seed, c.Name)
+			t.Fatalf("seed %d: cluster %s is active without hosts although its endpoints were not removed", seed, c.Name)
 		}
 	}
 	for _, l := range inForce.Listeners {
 		for _, slot := range listenerOf(s, l.Name).Active.DynamicFilters {
 			if !p.everSet[resource.ExtensionType+slot.Name] {
-				t.Fatalf("seed %d: listener %s is active with a filter without a reference", seed, l.Name)
+				t.Fatalf("seed %d: listener %s is active with a filter that was never set", seed, l.Name)
 			}
 		}
 		for _, table := range listenerOf(s, l.Name).Active.RouteConfigNames {
@@ -258,7 +258,7 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.
 				from = resource.DubboRouteType + name
 			}
 			if !p.everSet[from] {
-				t.Fatalf("seed %d: listener %s is active with routes without a reference", seed, l.Name)
+				t.Fatalf("seed %d: listener %s is active with routes that were never set", seed, l.Name)
 			}
 		}
 	}

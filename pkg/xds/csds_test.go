@@ -65,25 +65,25 @@ func TestCSDSClientStatus(t *testing.T) {
 			continue
 		}
 		if isThere := want == adminv3.ClientResourceStatus_ACKED || name == "Cluster a"; isThere != (r.GetLastUpdated() != nil) || isThere != (r.GetVersionInfo() == "1") {
-			t.Errorf("%s has the version %q of %v", name, r.GetVersionInfo(), r.GetLastUpdated())
+			t.Errorf("%s: version %q, updated %v", name, r.GetVersionInfo(), r.GetLastUpdated())
 		}
 		if refused := want == adminv3.ClientResourceStatus_NACKED; refused != (r.GetErrorState().GetDetails() != "" && r.GetErrorState().GetLastUpdateAttempt() != nil) {
-			t.Errorf("%s has the error %v", name, r.GetErrorState())
+			t.Errorf("%s: error state %v", name, r.GetErrorState())
 		}
 	}
 	if len(all) != 11 { // including the cluster "later"
-		t.Errorf("there are %d resources", len(all))
+		t.Errorf("%d resources, want 11", len(all))
 	}
 	c := &clusterv3.Cluster{}
 	if err := all["Cluster a"].GetXdsConfig().UnmarshalTo(c); err != nil || c.GetEdsClusterConfig().GetServiceName() != "hosts" {
-		t.Errorf("the previous version of a rejected resource is %v, %v", c, err)
+		t.Errorf("previous version of a rejected resource = %v, %v", c, err)
 	}
 	if all["Listener bad"].GetXdsConfig() != nil || !all["Cluster control"].GetIsStaticResource() || got.GetNode().GetId() != "test" {
-		t.Errorf("the response is %v", got)
+		t.Errorf("client config = %v", got)
 	}
 	for name, r := range byName(s.statusSnapshot().ClientConfig(false)) {
 		if r.GetXdsConfig() != nil {
-			t.Errorf("%s has its content, want it omitted", name)
+			t.Errorf("%s has a body although bodies were not requested", name)
 		}
 	}
 }
@@ -100,13 +100,13 @@ func TestCSDSRedactsSecrets(t *testing.T) {
 	}
 	key := m.GetTlsCertificate().GetPrivateKey()
 	if text := key.GetInlineString() + string(key.GetInlineBytes()); text != "[redacted]" {
-		t.Errorf("the key is %q", text)
+		t.Errorf("private key = %q, want [redacted]", text)
 	}
 	if chain := m.GetTlsCertificate().GetCertificateChain(); chain.GetInlineString()+string(chain.GetInlineBytes()) == "" {
 		t.Error("the certificate is missing")
 	}
 	if held := s.channels[0].client.Resources(resource.SecretType)["mine"].Body; !strings.Contains(string(held), "PRIVATE KEY") {
-		t.Error("what is held was changed")
+		t.Error("the redaction changed the resource of the client")
 	}
 }
 
@@ -120,10 +120,10 @@ func TestCSDSServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := status.Listen(t.Context(), path); err == nil {
-		t.Error("two listen at one path")
+		t.Error("second Listen on one path = nil error, want an error")
 	}
 	if i, err := os.Stat(path); err != nil || i.Mode() != os.ModeSocket|0o600 {
-		t.Errorf("the socket is %v, %v", i, err)
+		t.Errorf("socket mode %v, %v", i, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -140,10 +140,10 @@ func TestCSDSServer(t *testing.T) {
 		}}}}
 	}
 	if a, err := tool.FetchClientStatus(t.Context(), named("other")); err != nil || len(a.GetConfig()) != 0 {
-		t.Errorf("the response to another node is %v, %v", a, err)
+		t.Errorf("response for another node = %v, %v, want no config", a, err)
 	}
 	if _, err := tool.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{}}}}); grpcstatus.Code(err) != codes.InvalidArgument {
-		t.Errorf("an empty matcher: %v", err)
+		t.Errorf("empty matcher: error %v, want InvalidArgument", err)
 	}
 	if err := describes(t.Context(), conn, "envoy.service.status.v3.ClientStatusDiscoveryService"); err != nil {
 		t.Error(err)
@@ -157,7 +157,7 @@ func TestCSDSServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, err := stream.Recv(); err != nil || len(a.GetConfig()) != 1 || a.GetConfig()[0].GetNode().GetId() != "test" {
-			t.Errorf("the response to a tool is %v, %v", a, err)
+			t.Errorf("response = %v, %v, want the config of node test", a, err)
 		}
 	}
 	cancel() // the stream ends with the service
@@ -165,7 +165,7 @@ func TestCSDSServer(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := stream.Recv(); err == nil {
-		t.Error("the stream has not ended")
+		t.Error("the stream did not end")
 	}
 }
 

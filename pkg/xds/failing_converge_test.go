@@ -26,7 +26,7 @@ func (h *rejectingApply) install(t *testing.T, s *Source, inForce *config.Snapsh
 	apply := func(next, whole *config.Snapshot) error {
 		t.Helper()
 		if !reflect.DeepEqual(next, whole) {
-			t.Fatalf("by what has changed alone it becomes\n%+v\nwant\n%+v", next, whole)
+			t.Fatalf("the reported changes lead to\n%+v\nwant\n%+v", next, whole)
 		}
 		if err := h.check(next); err != nil {
 			return err
@@ -82,15 +82,15 @@ func rejectSome(next *config.Snapshot) error {
 		}
 	}
 	if slices.Contains(xdstest.ActiveFilters(next), "host3") {
-		return errors.New("a filter is against it")
+		return errors.New("a filter rejects its settings")
 	}
 	return nil
 }
 
 // TestRandomHistoriesWithFailuresConverge is TestRandomHistoriesConverge with rejected
-// configurations and with changes of the file. Meanwhile, the active configuration is the one that
-// the Source assumes. When nothing is rejected any more and rejected resources were sent again, it
-// is that of a new source.
+// configurations and with changes of the file. During the updates, the active configuration is the
+// one that the Source assumes. After the rejected resources were sent again and accepted, the
+// configuration is that of a new source.
 func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
 	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
@@ -141,7 +141,7 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 			names["table "+table.Name] = true
 		}
 		if len(names) != len(inForce.Clusters)+len(inForce.Listeners)+len(inForce.Routes) {
-			t.Fatalf("seed %d, %s: two active resources have one name", seed, when)
+			t.Fatalf("seed %d, %s: two active resources have the same name", seed, when)
 		}
 		if want := s.state.Snapshot(s.fileSnapshot); !reflect.DeepEqual(inForce, want) {
 			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, inForce, want)
@@ -164,7 +164,7 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		default:
 			p.randomStep(t, s, r, secrets)
 		}
-		sound("on the way")
+		sound("during the updates")
 	}
 	if based == 0 {
 		t.Errorf("seed %d: no file was accepted", seed)
@@ -187,7 +187,7 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		p.deliverAll(t, s, r)
 		got = withoutOnDemand(inForce)
 	}
-	sound("in the end")
+	sound("after the last update")
 	if want := p.freshSnapshot(t, name); !reflect.DeepEqual(got, want) {
 		t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a new source:\n%+v", seed, got, want)
 	}

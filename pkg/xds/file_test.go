@@ -52,29 +52,29 @@ func TestApplyFileChanges(t *testing.T) {
 				t.Errorf("%s active clusters: %s, want a b c", when, got)
 			}
 			if !slices.Contains(r.active.Load().Routes, tables[0]) {
-				t.Errorf("%s: the table is not active", when)
+				t.Errorf("%s the table is not active", when)
 			}
 		}
-		want("at once")
+		want("immediately:")
 		c.sendAccepted(xdstest.Listener("more", 81, "r", "", 0))
-		want("after a listener")
+		want("after a listener:")
 
 		r.applyErr = func(*config.Snapshot) error { return errors.New("no") }
 		other := []*config.RouteTable{{Name: "t"}}
 		worse := &config.Snapshot{Clusters: []*config.Cluster{{Name: "d"}}, Routes: other}
 		if err := r.source.ApplyFileChanges(t.Context(), worse, worse.Clusters, other); err == nil {
-			t.Error("clusters that cannot be applied are accepted")
+			t.Error("ApplyFileChanges accepted clusters that cannot be applied")
 		}
 		if err := r.source.ApplyFileChanges(t.Context(), &config.Snapshot{Clusters: file.Clusters, Routes: other}, nil, other); err == nil {
-			t.Error("a table that cannot be applied is accepted")
+			t.Error("ApplyFileChanges accepted a table that cannot be applied")
 		}
 		r.applyErr = nil
 		clash := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "c"}}, Routes: tables}
 		if err := r.source.ApplyFileChanges(t.Context(), clash, clash.Clusters, nil); err == nil || !strings.Contains(err.Error(), `"c"`) {
-			t.Errorf("a name that the control plane uses is accepted: %v", err)
+			t.Errorf("ApplyFileChanges with a name of the control plane = %v, want a name conflict", err)
 		}
 		c.sendAccepted(xdstest.Listener("l", 82, "r", "", 0))
-		want("after refusals")
+		want("after rejected changes:")
 	})
 }
 
@@ -99,7 +99,7 @@ func TestApplyFileDuringStart(t *testing.T) {
 		}
 		c := r.nextStream(agent)
 		if got := c.expectRequest(resource.SecretType).GetResourceNames(); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("subscribed to the secrets %q, want a", got)
+			t.Errorf("subscribed to secrets %q, want a", got)
 		}
 		synctest.Wait()
 		if n := len(agent.streams); n != 0 {
@@ -113,7 +113,7 @@ func TestApplyFileDuringStart(t *testing.T) {
 			stop()
 		}
 		if r.source.startChannel != nil {
-			t.Error("reading the file again could start a stream that is never awaited")
+			t.Error("startChannel is set after Run has returned")
 		}
 	})
 }
@@ -137,7 +137,7 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		x, m := xdstest.Cluster("x", "e", "", 0), xdstest.Listener("m", 81, "r", "", 0)
 		for _, all := range [][]xdstest.Resource{{xdstest.Cluster("c", "e", "", 0), x}, {xdstest.Listener("l", 80, "r", "", 0), m}} {
 			if answer := c.send(all[0].URL, &anypb.Any{TypeUrl: all[0].URL, Value: all[0].Body}, &anypb.Any{TypeUrl: all[1].URL, Value: all[1].Body}); answer.GetErrorDetail() == nil {
-				t.Errorf("%s of the control plane is accepted, but the file defines it", all[1].Name)
+				t.Errorf("%s of the control plane was accepted although the file defines the name", all[1].Name)
 			}
 		}
 		more := taking
@@ -147,7 +147,7 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(plane.streams); n != 0 {
-			t.Errorf("%d streams started for a change that frees no name", n)
+			t.Errorf("%d streams started after a change that releases no name", n)
 		}
 		if err := r.source.ApplyFile(t.Context(), file); err != nil {
 			t.Fatal(err)

@@ -47,13 +47,13 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 		say    []xdstest.Resource
 		reason string
 	}{
-		"no message":                  {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: append(xdstest.Marshal(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
-		"text that is not UTF-8":      {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: invalid}}, "UTF-8"},
-		"another name":                {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "b"})}}, `the name inside the resource is "b"`},
-		"a packed message is none":    {[]xdstest.Resource{route(&anypb.Any{TypeUrl: xdstest.PackAny(&rbacv3.RBAC{}).GetTypeUrl(), Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: malformed message: "},
-		"a packed message of no type": {[]xdstest.Resource{route(&anypb.Any{Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: "},
-		"a matcher that is deep":      {[]xdstest.Resource{route(xdstest.PackAny(nestedPrincipals(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 levels deep"},
-		"two of a name":               {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a"})}, {URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two different resources with this name"},
+		"malformed protobuf":            {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: append(xdstest.Marshal(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
+		"invalid UTF-8":                 {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: invalid}}, "UTF-8"},
+		"name mismatch":                 {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "b"})}}, `the name inside the resource is "b"`},
+		"malformed packed message":      {[]xdstest.Resource{route(&anypb.Any{TypeUrl: xdstest.PackAny(&rbacv3.RBAC{}).GetTypeUrl(), Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: malformed message: "},
+		"packed message without a type": {[]xdstest.Resource{route(&anypb.Any{Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: "},
+		"deeply nested matcher":         {[]xdstest.Resource{route(xdstest.PackAny(nestedPrincipals(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 levels deep"},
+		"duplicate name":                {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a"})}, {URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two different resources with this name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newTestSourceWith(t, xdstest.Bootstrap("GRPC"), slog.New(slog.DiscardHandler), func(o *Options) { o.Capabilities = nestedFilterCapabilities() })
@@ -62,7 +62,7 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 			respondWith(t, s, xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: before}, xdstest.Listener("l", 80, "r", "", 0), xdstest.Routes("r", "before"))
 			cluster, table := clusterOf(s, "a").Active, activeTable(s, "r")
 			if cluster == nil || table == nil {
-				t.Fatal("nothing is active")
+				t.Fatal("the cluster or the routes are not active")
 			}
 			r := &ads.Response{Type: c.say[0].URL, Version: "2", Nonce: "m"}
 			for _, one := range c.say {
@@ -76,10 +76,10 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 				}
 			}
 			if len(reasons) != 1 || !strings.Contains(reasons[0], c.reason) {
-				t.Errorf("rejected because of %q, want %q", reasons, c.reason)
+				t.Errorf("rejected with %q, want %q", reasons, c.reason)
 			}
 			if clusterOf(s, "a").Active != cluster || activeTable(s, "r") != table {
-				t.Error("the active configuration is gone")
+				t.Error("the active configuration changed")
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 // has a bounded text, allocates bounded memory, and retains none of it.
 func TestRejectedLargeResourceMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes some 100 MB")
+		t.Skip("needs about 100 MB")
 	}
 	const size = 16 << 20
 	m := &clusterv3.Cluster{Name: "a"}
@@ -104,15 +104,15 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 	_, err := resource.ReadCluster(body, resource.Capabilities{})
 	goruntime.ReadMemStats(&after)
 	if err == nil || len(err.Error()) > 1<<20 {
-		t.Errorf("the rejection has %d bytes", len(fmt.Sprint(err)))
+		t.Errorf("the error text has %d bytes, want at most 1 MiB", len(fmt.Sprint(err)))
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 20*size {
-		t.Errorf("%d bytes took %d of memory, want at most 20 times as much", len(body), took)
+		t.Errorf("%d bytes allocated %d bytes, want at most 20 times the size", len(body), took)
 	}
 	goruntime.GC()
 	goruntime.ReadMemStats(&after)
 	if after.HeapAlloc > before.HeapAlloc+size/4 {
-		t.Errorf("%d bytes are still held", after.HeapAlloc-before.HeapAlloc)
+		t.Errorf("%d bytes are still in use", after.HeapAlloc-before.HeapAlloc)
 	}
 	goruntime.KeepAlive(body)
 }
@@ -129,10 +129,10 @@ func TestLongReasonIsTruncated(t *testing.T) {
 	c := s.channels[0].client
 	u, ok := c.Receive(ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: "a", Version: "1", Body: xdstest.Marshal(m)}}})
 	if !ok {
-		t.Fatal("it is not subscribed")
+		t.Fatal("clusters are not subscribed")
 	}
 	answer, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, time.Now()))
 	if n := len(answer.ErrorDetail); n < 1000 || n > 8<<10 {
-		t.Errorf("the NACK has %d bytes", n)
+		t.Errorf("the NACK has %d bytes, want 1000 to 8192", n)
 	}
 }

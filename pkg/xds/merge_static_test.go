@@ -23,20 +23,20 @@ func TestConfigSourceFields(t *testing.T) {
 		wrong   bootstrap.FieldErrors
 		ignored []string
 	}{
-		"as ever": {xdstest.BootstrapWith(`, "transport_api_version": "V3", "set_node_on_first_message_only": true`, "", `, "skip_envoy_headers": true`, `, "resource_api_version": "V3"`), nil, nil},
-		"without effect": {xdstest.BootstrapWith(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, ""), nil,
+		"supported fields": {xdstest.BootstrapWith(`, "transport_api_version": "V3", "set_node_on_first_message_only": true`, "", `, "skip_envoy_headers": true`, `, "resource_api_version": "V3"`), nil, nil},
+		"ignored fields": {xdstest.BootstrapWith(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, ""), nil,
 			[]string{ads + ".rate_limit_settings", ads + ".request_timeout", service + ".retry_policy", service + ".timeout", service + ".envoy_grpc.max_receive_message_length"}},
-		"how long the first clusters are waited for": {xdstest.BootstrapWith("", "", "", `, "initial_fetch_timeout": "0s"`), nil, nil},
-		"a wait that is no time":                     {xdstest.BootstrapWith("", "", "", `, "initial_fetch_timeout": "-1s"`), bootstrap.FieldErrors{{Field: cds + ".initial_fetch_timeout", Reason: "found seconds:-1, expected a duration"}}, nil},
-		"another version":                            {xdstest.BootstrapWith(`, "transport_api_version": "V2"`, "", "", ""), bootstrap.FieldErrors{{Field: ads + ".transport_api_version", Reason: "V2 is not supported, expected V3"}}, nil},
-		"resources of another version":               {xdstest.BootstrapWith("", "", "", `, "resource_api_version": "V2"`), bootstrap.FieldErrors{{Field: cds + ".resource_api_version", Reason: "V2 is not supported, expected V3"}}, nil},
-		"an authority of resources":                  {xdstest.BootstrapWith("", "", "", `, "authorities": [{"name": "a"}]`), bootstrap.FieldErrors{{Field: cds + ".authorities", Reason: "is not supported"}}, nil},
-		"who looks at resources":                     {xdstest.BootstrapWith(`, "config_validators": [{"name": "v"}]`, "", "", ""), bootstrap.FieldErrors{{Field: ads + ".config_validators", Reason: "is not supported"}}, nil},
-		"fields that are not text": {xdstest.BootstrapWith("", `, "initial_metadata": [{"key": "x-a", "value": "%REQ(s3cret)%"}, {"key": "grpc-timeout", "value": "1"}, {"key": "x-a", "raw_value": "/w=="}, {"key": "x-bin", "value": "1"}]`, "", ""), bootstrap.FieldErrors{
+		"initial_fetch_timeout":             {xdstest.BootstrapWith("", "", "", `, "initial_fetch_timeout": "0s"`), nil, nil},
+		"negative initial_fetch_timeout":    {xdstest.BootstrapWith("", "", "", `, "initial_fetch_timeout": "-1s"`), bootstrap.FieldErrors{{Field: cds + ".initial_fetch_timeout", Reason: "found seconds:-1, expected a duration"}}, nil},
+		"unsupported transport_api_version": {xdstest.BootstrapWith(`, "transport_api_version": "V2"`, "", "", ""), bootstrap.FieldErrors{{Field: ads + ".transport_api_version", Reason: "V2 is not supported, expected V3"}}, nil},
+		"unsupported resource_api_version":  {xdstest.BootstrapWith("", "", "", `, "resource_api_version": "V2"`), bootstrap.FieldErrors{{Field: cds + ".resource_api_version", Reason: "V2 is not supported, expected V3"}}, nil},
+		"authorities":                       {xdstest.BootstrapWith("", "", "", `, "authorities": [{"name": "a"}]`), bootstrap.FieldErrors{{Field: cds + ".authorities", Reason: "is not supported"}}, nil},
+		"config_validators":                 {xdstest.BootstrapWith(`, "config_validators": [{"name": "v"}]`, "", "", ""), bootstrap.FieldErrors{{Field: ads + ".config_validators", Reason: "is not supported"}}, nil},
+		"invalid initial_metadata": {xdstest.BootstrapWith("", `, "initial_metadata": [{"key": "x-a", "value": "%REQ(s3cret)%"}, {"key": "grpc-timeout", "value": "1"}, {"key": "x-a", "raw_value": "/w=="}, {"key": "x-bin", "value": "1"}]`, "", ""), bootstrap.FieldErrors{
 			{Field: service + ".initial_metadata[0].value", Reason: "variables are not supported"}, {Field: service + ".initial_metadata[1].key", Reason: `found "grpc-timeout", expected a gRPC metadata key for a text value`},
 			{Field: service + ".initial_metadata[2].value", Reason: "expected printable ASCII"}, {Field: service + ".initial_metadata[3].key", Reason: `found "x-bin", expected a gRPC metadata key for a text value`},
 		}, nil},
-		"another client": {config.Bootstrap{StaticResources: xdstest.Bootstrap("GRPC").StaticResources, DynamicResources: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
+		"google_grpc": {config.Bootstrap{StaticResources: xdstest.Bootstrap("GRPC").StaticResources, DynamicResources: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
 			bootstrap.FieldErrors{{Field: service + ".google_grpc", Reason: "is not supported"}}, nil},
 		"different load_stats_config": {withLoadStats(xdstest.BootstrapWith("", "", `, "authority": "a"`, ""), ""),
 			bootstrap.FieldErrors{{Field: "cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", Reason: "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"}}, nil},
@@ -56,17 +56,17 @@ func TestConfigSourceFields(t *testing.T) {
 			slices.Sort(fields)
 			slices.Sort(c.ignored)
 			if !slices.Equal(fields, c.ignored) {
-				t.Errorf("without effect are %v, want %v", fields, c.ignored)
+				t.Errorf("ignored fields %v, want %v", fields, c.ignored)
 			}
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("the error has the value of a field: %v", err)
+				t.Errorf("the error contains a secret value: %v", err)
 			}
 		})
 	}
 }
 
-// TestUnusedAddressesAndSecretsAreReported verifies the warnings about the second address of a
-// control plane and about a secret without a name.
+// TestUnusedAddressesAndSecretsAreReported verifies that MergeStatic warns about the second address
+// of a control plane and about a secret without a name.
 func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
 	b := xdstest.Bootstrap("GRPC")
 	const one = `{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}`
@@ -78,7 +78,7 @@ func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
 		{Field: "static_resources.secrets[0]", Reason: "has no name: nothing can refer to it"},
 	}
 	if diff := cmp.Diff(want, ignored); diff != "" || err != nil {
-		t.Errorf("warned is %v (-want +got):\n%s", err, diff)
+		t.Errorf("error %v, warnings (-want +got):\n%s", err, diff)
 	}
 }
 

@@ -65,6 +65,6 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if age, ok := got["weft_xds_response_age_seconds control"]; !ok || age < 0 || age > 60 {
-		t.Errorf("the last response is %v s old, %v", age, ok)
+		t.Errorf("response age = %v s, %v, want 0 to 60 s", age, ok)
 	}
 }

@@ -49,8 +49,8 @@ func (s *Source) startOnDemand() {
 	}
 }
 
-// updateUnsubscribedCounts updates the counts of unsubscribed resources. tables: the set of
-// referenced tables may have changed. Called with applyMu held.
+// updateUnsubscribedCounts updates the counts of unsubscribed resources. tables reports
+// whether the set of referenced tables may have changed. Called with applyMu held.
 func (s *Source) updateUnsubscribedCounts(tables bool) {
 	if !s.onDemandEnabled() {
 		return

@@ -55,7 +55,7 @@ func TestRandomOnDemandHistoriesConverge(t *testing.T) {
 				l.checkActive(inForce, seed)
 				for held := range s.state.Ignored() {
 					if held.Type == resource.EndpointType || held.Type == resource.RouteType || held.Type == resource.DubboRouteType {
-						t.Fatalf("seed %d: %+v is held, but all are unsubscribed", seed, held)
+						t.Fatalf("seed %d: %+v is received although nothing is subscribed", seed, held)
 					}
 				}
 				for _, url := range []string{resource.EndpointType, resource.RouteType, resource.DubboRouteType} {
@@ -109,8 +109,8 @@ func (h *onDemandHistory) subscribe(some func() bool) {
 	h.plane.readRequests(h.source)
 }
 
-// unsubscribe lets the idle timeout pass, and uses the clusters and route tables for which some
-// returns false.
+// unsubscribe unsubscribes the idle clusters and route tables: those for which some returns true.
+// The others are in use.
 func (h *onDemandHistory) unsubscribe(some func() bool) {
 	clusters, tables := map[string]bool{}, map[string]bool{}
 	for name := range h.source.state.Clusters() {
@@ -136,9 +136,9 @@ func (h *onDemandHistory) unsubscribe(some func() bool) {
 	h.plane.readRequests(h.source)
 }
 
-// checkActive fails the test if the active configuration and the state of the Source disagree, if a
-// subscribed cluster has no hosts although none were removed, or if an unsubscribed cluster has
-// hosts.
+// checkActive fails the test if the active configuration and the state of the Source differ, if a
+// subscribed cluster has no hosts although its endpoints were not removed, or if an unsubscribed
+// cluster has hosts.
 func (h *onDemandHistory) checkActive(inForce *config.Snapshot, seed uint64) {
 	h.t.Helper()
 	checkInvariants(h.t, h.source, seed)
@@ -154,7 +154,7 @@ func (h *onDemandHistory) checkActive(inForce *config.Snapshot, seed uint64) {
 		removed := h.plane.mode == ads.Delta && h.plane.everRemoved[resource.EndpointType+from]
 		switch {
 		case !c.OnDemand.Unsubscribed && len(c.Hosts) == 0 && !removed:
-			h.t.Fatalf("seed %d: cluster %s is subscribed without hosts, which were not removed", seed, c.Name)
+			h.t.Fatalf("seed %d: cluster %s is subscribed without hosts although its endpoints were not removed", seed, c.Name)
 		case c.OnDemand.Unsubscribed && len(c.Hosts) > 0:
 			h.t.Fatalf("seed %d: cluster %s is unsubscribed and has hosts", seed, c.Name)
 		}

@@ -74,8 +74,8 @@ func startOnDemand(t *testing.T, routes bool) (r *rig, clusters, tables *fakeOnD
 	return r, clusters, tables
 }
 
-// hosts returns the active clusters with their number of hosts, as "c 2", or as "c asleep" if they
-// are unsubscribed.
+// hosts returns the active on-demand clusters with their number of hosts, as "c 2", or as
+// "c unsubscribed".
 func (r *rig) hosts() (list []string) {
 	synctest.Wait()
 	for _, c := range r.active.Load().Clusters {
@@ -84,7 +84,7 @@ func (r *rig) hosts() (list []string) {
 		}
 		what := fmt.Sprint(len(c.Hosts))
 		if c.OnDemand.Unsubscribed {
-			what = "asleep"
+			what = "unsubscribed"
 		}
 		list = append(list, c.Name+" "+what)
 	}
@@ -98,7 +98,7 @@ func (r *rig) tables() (list []string) {
 	for _, t := range r.active.Load().Routes {
 		what := fmt.Sprint(len(t.VirtualHosts))
 		if t.OnDemand.Unsubscribed {
-			what = "asleep"
+			what = "unsubscribed"
 		}
 		list = append(list, t.Name+" "+what)
 	}
@@ -126,37 +126,37 @@ func TestOnDemandEndpoints(t *testing.T) {
 		c.expectRequest(resource.ClusterType)
 		c.expectRequest(resource.ListenerType)
 		c.sendAccepted(xdstest.Cluster("a", "ea", "", 0), xdstest.Cluster("b", "eb", "", 0), xdstest.Cluster("c", "", "", 0))
-		checkList(t, "at the start", r.hosts(), "a asleep", "b asleep", "c asleep")
+		checkList(t, "at the start", r.hosts(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
 
 		clusters.request("a", "a", "unknown")
-		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
-		checkList(t, "while it waits", r.hosts(), "a asleep", "b asleep", "c asleep")
+		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
+		checkList(t, "before the endpoints", r.hosts(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
 		clusters.setInUse("a", true)
 		c.sendAccepted(xdstest.Endpoints("ea", 1, 2))
-		checkList(t, "in use", r.hosts(), "a 2", "b asleep", "c asleep")
+		checkList(t, "in use", r.hosts(), "a 2", "b unsubscribed", "c unsubscribed")
 		clusters.request("a")
 		clusters.request("b")
-		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea", "eb")
+		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea", "eb")
 		c.sendAccepted(xdstest.Endpoints("eb", 3))
-		checkList(t, "both in use", r.hosts(), "a 2", "b 1", "c asleep")
+		checkList(t, "both in use", r.hosts(), "a 2", "b 1", "c unsubscribed")
 
 		time.Sleep(2 * onDemandIdle)
-		checkList(t, "only one in use", r.hosts(), "a 2", "b asleep", "c asleep")
-		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
+		checkList(t, "only one in use", r.hosts(), "a 2", "b unsubscribed", "c unsubscribed")
+		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
 		clusters.setInUse("a", false)
 		time.Sleep(onDemandIdle - time.Second)
-		checkList(t, "not idle for long enough", r.hosts(), "a 2", "b asleep", "c asleep")
+		checkList(t, "before the idle timeout", r.hosts(), "a 2", "b unsubscribed", "c unsubscribed")
 		time.Sleep(onDemandIdle)
-		checkList(t, "nobody in use", r.hosts(), "a asleep", "b asleep", "c asleep")
-		checkList(t, "asked for", c.nextNames(resource.EndpointType))
+		checkList(t, "none in use", r.hosts(), "a unsubscribed", "b unsubscribed", "c unsubscribed")
+		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType))
 		if r.source.onDemand.idleTimerSet {
-			t.Error("the sweep runs, but nothing is subscribed")
+			t.Error("the idle timer is set although nothing is subscribed")
 		}
 
 		clusters.request("a")
-		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
+		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
 		c.sendAccepted(xdstest.Endpoints("ea", 4))
-		checkList(t, "in use again", r.hosts(), "a 1", "b asleep", "c asleep")
+		checkList(t, "in use again", r.hosts(), "a 1", "b unsubscribed", "c unsubscribed")
 	})
 }
 
@@ -171,11 +171,11 @@ func TestOnDemandInitialFetchTimeout(t *testing.T) {
 		clusters.setInUse("a", true)
 		clusters.setInUse("b", true)
 		time.Sleep(9 * time.Second)
-		checkList(t, "before", r.hosts(), "a asleep", "b asleep")
+		checkList(t, "before", r.hosts(), "a unsubscribed", "b unsubscribed")
 		time.Sleep(2 * time.Second)
-		checkList(t, "after", r.hosts(), "a 0", "b asleep")
+		checkList(t, "after", r.hosts(), "a 0", "b unsubscribed")
 		c.sendAccepted(xdstest.Endpoints("ea", 1))
-		checkList(t, "they come after all", r.hosts(), "a 1", "b asleep")
+		checkList(t, "endpoints after the timeout", r.hosts(), "a 1", "b unsubscribed")
 	})
 }
 
@@ -193,21 +193,21 @@ func TestChangedClusterKeepsSubscription(t *testing.T) {
 		clusters.setInUse("awake", true)
 		clusters.setInUse("waking", true)
 		c.sendAccepted(xdstest.Endpoints("e", 1))
-		checkList(t, "before", r.hosts(), "asleep asleep", "awake 1", "waking asleep")
+		checkList(t, "before", r.hosts(), "asleep unsubscribed", "awake 1", "waking unsubscribed")
 		say("f")
-		checkList(t, "while other hosts are waited for", r.hosts(), "asleep asleep", "awake 1", "waking asleep")
+		checkList(t, "before the new endpoints", r.hosts(), "asleep unsubscribed", "awake 1", "waking unsubscribed")
 		c.sendAccepted(xdstest.Endpoints("f", 1, 2), xdstest.Endpoints("fw", 1, 2, 3))
-		checkList(t, "after", r.hosts(), "asleep asleep", "awake 2", "waking 3")
+		checkList(t, "after", r.hosts(), "asleep unsubscribed", "awake 2", "waking 3")
 		c.sendAccepted(xdstest.Cluster("asleep", "f", "", 0))
-		checkList(t, "others are removed", r.hosts(), "asleep asleep")
+		checkList(t, "after the others are removed", r.hosts(), "asleep unsubscribed")
 		clusters.setInUse("awake", false)
 		say("f")
-		checkList(t, "they come back", r.hosts(), "asleep asleep", "awake asleep", "waking asleep")
+		checkList(t, "after the others return", r.hosts(), "asleep unsubscribed", "awake unsubscribed", "waking unsubscribed")
 		clusters.request("asleep")
 		c.sendAccepted(xdstest.Endpoints("f", 1))
-		checkList(t, "the last is used", r.hosts(), "asleep 1", "awake asleep", "waking asleep")
+		checkList(t, "after a request for asleep", r.hosts(), "asleep 1", "awake unsubscribed", "waking unsubscribed")
 		clusters.request("awake")
-		checkList(t, "hosts that are there already", r.hosts(), "asleep 1", "awake 1", "waking asleep")
+		checkList(t, "after a request with received endpoints", r.hosts(), "asleep 1", "awake 1", "waking unsubscribed")
 	})
 }
 
@@ -220,33 +220,33 @@ func TestOnDemandRoutes(t *testing.T) {
 		c.send(resource.ClusterType)
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0), xdstest.Listener("m", 81, "q", "", 10*time.Second))
 		if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
-			t.Errorf("listeners %v, want l and m, which wait for no routes", got)
+			t.Errorf("listeners %v, want l and m, which do not wait for routes", got)
 		}
-		checkList(t, "at the start", r.tables(), "q asleep", "r asleep")
+		checkList(t, "at the start", r.tables(), "q unsubscribed", "r unsubscribed")
 		tables.request("r", "unknown")
 		tables.setInUse("r", true)
-		checkList(t, "asked for", c.nextNames(resource.RouteType), "r")
+		checkList(t, "subscribed routes", c.nextNames(resource.RouteType), "r")
 		c.sendAccepted(xdstest.Routes("r", "one"))
-		checkList(t, "in use", r.tables(), "q asleep", "r 1")
+		checkList(t, "in use", r.tables(), "q unsubscribed", "r 1")
 		for _, table := range r.active.Load().Routes {
 			if table.OnDemand.Wait != onDemandWait {
-				t.Errorf("table %s: %+v, want it on demand", table.Name, table.OnDemand)
+				t.Errorf("table %s: OnDemand = %+v, want it on demand", table.Name, table.OnDemand)
 			}
 		}
 		tables.request("q")
 		tables.setInUse("q", true)
 		time.Sleep(11 * time.Second)
-		checkList(t, "one that does not come", r.tables(), "q 0", "r 1")
+		checkList(t, "after the timeout of q", r.tables(), "q 0", "r 1")
 		tables.setInUse("r", false)
 		time.Sleep(2 * onDemandIdle)
-		checkList(t, "not used any more", r.tables(), "q 0", "r asleep")
+		checkList(t, "r idle", r.tables(), "q 0", "r unsubscribed")
 		tables.request("r")
 		c.sendAccepted(xdstest.Routes("r", "two"))
-		checkList(t, "used again", r.tables(), "q 0", "r 1")
+		checkList(t, "r in use again", r.tables(), "q 0", "r 1")
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
-		checkList(t, "a listener is gone", r.tables(), "r 1")
+		checkList(t, "after a listener is removed", r.tables(), "r 1")
 		if n := r.source.Status().OnDemand.SubscribedRoutes; n != 1 {
-			t.Errorf("%d tables are subscribed, want 1", n)
+			t.Errorf("%d subscribed tables, want 1", n)
 		}
 	})
 }
@@ -258,11 +258,11 @@ func TestRoutesAreNotOnDemandByDefault(t *testing.T) {
 		c.send(resource.ClusterType)
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 0 {
-			t.Errorf("listeners %v, want none: the routes have not come", got)
+			t.Errorf("listeners %v, want none before the routes", got)
 		}
 		tables.request("r")
 		c.sendAccepted(xdstest.Routes("r", "one"))
-		checkList(t, "at once", r.tables(), "r 1")
+		checkList(t, "after the routes", r.tables(), "r 1")
 		if d := r.active.Load().Routes[0].OnDemand; d.Enabled() {
 			t.Errorf("the table is on demand: %+v", d)
 		}
@@ -279,13 +279,13 @@ func TestOnDemandRequestWhileDisconnected(t *testing.T) {
 		r.nextStream(s).sendAccepted(xdstest.Cluster("a", "ea", "", 0))
 		r.stop[controlAddress]()
 		clusters.request("a")
-		checkList(t, "while it is away", r.hosts(), "a asleep")
+		checkList(t, "while disconnected", r.hosts(), "a unsubscribed")
 		s = r.serve(controlAddress)
 		c := r.nextStream(s)
 		c.expectRequest(resource.ClusterType)
-		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
+		checkList(t, "subscribed endpoints", c.nextNames(resource.EndpointType), "ea")
 		c.sendAccepted(xdstest.Endpoints("ea", 1))
-		checkList(t, "when it is back", r.hosts(), "a 1")
+		checkList(t, "after the reconnect", r.hosts(), "a 1")
 	})
 }
 
@@ -298,12 +298,12 @@ func TestStatusOfUnsubscribedResources(t *testing.T) {
 		clusters.request("b")
 		got := r.source.Status().OnDemand
 		if got.SubscribedClusters != 1 || got.SubscribedRoutes != 0 {
-			t.Errorf("%d clusters and %d tables are subscribed, want 1 and 0", got.SubscribedClusters, got.SubscribedRoutes)
+			t.Errorf("%d subscribed clusters and %d tables, want 1 and 0", got.SubscribedClusters, got.SubscribedRoutes)
 		}
-		checkList(t, "clusters asleep", got.UnsubscribedClusters, "a", "c")
-		checkList(t, "routes asleep", got.UnsubscribedRoutes, "r")
+		checkList(t, "unsubscribed clusters", got.UnsubscribedClusters, "a", "c")
+		checkList(t, "unsubscribed routes", got.UnsubscribedRoutes, "r")
 		if c, r := r.source.onDemand.unsubscribedClusters.Load(), r.source.onDemand.unsubscribedRoutes.Load(); c != 2 || r != 1 {
-			t.Errorf("%d clusters and %d tables are counted, want 2 and 1", c, r)
+			t.Errorf("%d unsubscribed clusters and %d tables counted, want 2 and 1", c, r)
 		}
 	})
 }

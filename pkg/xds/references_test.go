@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestReferencesAreCounted verifies that reference counts are right after random updates, with and
-// without on-demand resources, and that nothing else is kept.
+// TestReferencesAreCounted verifies that the reference counts are correct after random updates,
+// with and without on-demand resources.
 func TestReferencesAreCounted(t *testing.T) {
 	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
@@ -62,13 +62,13 @@ func TestReplacedReferencesAreUnsubscribed(t *testing.T) {
 		}
 		respondWith(t, s, xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1))
 		respondWith(t, s, xdstest.Cluster("c", "e2", "", 0))
-		asked("while the new ones are waited for", "e1", "e2")
+		asked("before the new endpoints", "e1", "e2")
 		respondWith(t, s, xdstest.Endpoints("e2", 1))
-		asked("once they are there", "e2")
+		asked("after the new endpoints", "e2")
 		respondWith(t, s, xdstest.Cluster("c", "e3", "", time.Second))
 		time.Sleep(time.Second)
 		s.onDeadline(t.Context())
-		asked("once they were waited for long enough", "e3")
+		asked("after the timeout", "e3")
 		s.deadlineTimer.Stop()
 	})
 }

@@ -40,11 +40,11 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 		} {
 			c.sendAccepted(xdstest.Routes("late", step.routes))
 			if got := r.listeners(); !slices.Equal(got, step.want) {
-				t.Errorf("with routes that are %s, active: %v, want %v", step.routes, got, step.want)
+				t.Errorf("with routes %q, active: %v, want %v", step.routes, got, step.want)
 			}
 		}
 		if got := c.send(resource.RouteType, packResource(xdstest.Routes("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be composed") {
-			t.Errorf("routes that are invalid for the active listener are rejected with %q", got)
+			t.Errorf("routes invalid for the active listener: NACK %q", got)
 		}
 	})
 }
@@ -69,10 +69,10 @@ func TestNameConflictsWithFile(t *testing.T) {
 		} {
 			file.Bootstrap = r.source.opts.Bootstrap
 			if err := r.source.ApplyFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("a file with the %s of the control plane's: %v", want, err)
+				t.Errorf("ApplyFile with %s of the control plane: %v", want, err)
 			}
 			if err := r.source.ApplyFileChanges(t.Context(), file, file.Clusters, nil); len(file.Clusters) > 0 && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("services with the %s of the control plane's: %v", want, err)
+				t.Errorf("ApplyFileChanges with %s of the control plane: %v", want, err)
 			}
 		}
 		if r.active.Load() != before {
@@ -83,7 +83,7 @@ func TestNameConflictsWithFile(t *testing.T) {
 		}
 		got := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "mine", "", 0))).GetErrorDetail().GetMessage()
 		if want := `l: route table "mine": the file defines a static route table with this name`; got != want {
-			t.Errorf("a listener that uses a table with the name of a static table is rejected with %q, want %q", got, want)
+			t.Errorf("NACK for a listener with a static route table = %q, want %q", got, want)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestRoutesUseRuntime(t *testing.T) {
 				t.Helper()
 				respondWith(t, s, all...)
 				if got := xdstest.ActiveFraction(inForce); got != want {
-					t.Errorf("the share is %v, want %v", got, want)
+					t.Errorf("runtime fraction = %v, want %v", got, want)
 				}
 				queue := s.channels[0].queue
 				if got := queue[len(queue)-1].ErrorDetail; !strings.Contains(got, refused) || refused == "" && got != "" {
@@ -35,7 +35,7 @@ func TestRoutesUseRuntime(t *testing.T) {
 			respondNoClusters(t, s)
 			step(-1, "", xdstest.Listener("l", 80, "r", "", 0), xdstest.FractionRoutes("r"))
 			if waits := s.state.Warming(); len(waits) != 1 || !slices.Equal(waits[0].Missing, []string{"runtime one", "runtime two"}) {
-				t.Errorf("what waits is %+v", waits)
+				t.Errorf("Warming() = %+v, want the listener without its runtime layers", waits)
 			}
 			step(-1, "", xdstest.RuntimeLayer("one", 20))
 			step(30, "", xdstest.RuntimeLayer("two", 30))
@@ -66,7 +66,7 @@ func TestRejectedLayerIsNotWaitedFor(t *testing.T) {
 	}{{bad, 20}, {xdstest.RuntimeLayer("two", 30), 30}, {bad, 30}} {
 		respondWith(t, s, step.layer)
 		if got := xdstest.ActiveFraction(inForce); got != step.want {
-			t.Errorf("the share is %v, want %v", got, step.want)
+			t.Errorf("runtime fraction = %v, want %v", got, step.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ import (
 
 // Options configure a Source. A field is required unless its comment says otherwise.
 type Options struct {
-	// Bootstrap says how to reach the control plane, and identifies the node.
+	// Bootstrap defines how to reach the control plane, and identifies the node.
 	Bootstrap config.Bootstrap
 	// Apply makes a configuration active, or returns why it cannot. Calls do not overlap.
 	Apply func(ctx context.Context, next *config.Snapshot) error
@@ -140,8 +140,8 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// newChannel completes f, in which the caller has set the peer, service and mode, and adds it to
-// the channels.
+// newChannel completes f and adds it to the channels. The caller has set its name, service and
+// mode, and the secretSource of a channel that serves only secrets.
 func (s *Source) newChannel(f *channel, types ...ads.Type) *channel {
 	f.node, f.dialer = s.boot.Node, s.newDialer(f.name)
 	f.log = s.opts.Log

@@ -100,7 +100,7 @@ func oneChanges() []oneChange {
 		}
 	}
 	wake := func(tb testing.TB, s *Source) func(int) {
-		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // newSourceWithClusters has made it
+		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // set by newSourceWithClusters
 		return func(int) {
 			callers.names = append(callers.names, "c7")
 			s.subscribeRequested(tb.Context())
@@ -110,9 +110,9 @@ func oneChanges() []oneChange {
 	}
 	return []oneChange{
 		{"endpoints", "DELTA_GRPC", false, both(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
-		{"endpoints in the state of the world", "GRPC", false, both(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
-		{"the cluster", "DELTA_GRPC", false, both(resource.ClusterType, edsCluster(7, 2*time.Second), edsCluster(7, 3*time.Second))},
-		{"it is woken and falls asleep", "DELTA_GRPC", true, wake},
+		{"endpoints with state of the world", "GRPC", false, both(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
+		{"cluster", "DELTA_GRPC", false, both(resource.ClusterType, edsCluster(7, 2*time.Second), edsCluster(7, 3*time.Second))},
+		{"subscribe and unsubscribe", "DELTA_GRPC", true, wake},
 	}
 }
 
@@ -138,8 +138,7 @@ func BenchmarkOneChange(b *testing.B) {
 }
 
 // TestOneChangeCostsTheSame verifies that a change of one cluster allocates about as much among two
-// thousand clusters as among ten. Work on all clusters shows because it allocates memory for their
-// names.
+// thousand clusters as among ten. Code that visits all clusters allocates memory for their names.
 func TestOneChangeCostsTheSame(t *testing.T) {
 	const times = 50
 	for _, c := range oneChanges() {
@@ -159,7 +158,7 @@ func TestOneChangeCostsTheSame(t *testing.T) {
 				return (after.TotalAlloc - before.TotalAlloc) / times
 			}
 			if few, many := cost(10), cost(2000); many > few+few/4+2048 {
-				t.Errorf("with two thousand others it takes %d bytes, with ten %d", many, few)
+				t.Errorf("%d bytes with 2000 clusters, %d bytes with 10", many, few)
 			}
 		})
 	}

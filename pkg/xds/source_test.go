@@ -146,7 +146,7 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 		ApplyRoutes: func(_ context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
 			next := whole()
 			if was := *r.active.Load(); !reflect.DeepEqual(withRoutes(&was, changed), next) {
-				t.Errorf("the tables that have changed are %v, and by them alone %v does not become %v", changed, was, next)
+				t.Errorf("the changed tables %v alone do not turn %v into %v", changed, was, next)
 			}
 			return apply(next)
 		},
@@ -178,7 +178,7 @@ func withRoutes(c *config.Snapshot, changed []*config.RouteTable) *config.Snapsh
 	return c
 }
 
-// Addresses of the control plane in Bootstrap and of the agent in startWith.
+// Addresses of the control plane in xdstest.Bootstrap and of the SDS agent in startWith.
 const (
 	controlAddress = "127.0.0.1:1"
 	agentAddress   = "/run/agent"
@@ -207,7 +207,7 @@ func (r *rig) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if ln != nil {
 		return ln.DialContext(ctx)
 	}
-	return nil, errors.New("nobody is there")
+	return nil, errors.New("no server at this address")
 }
 
 // serve starts a server at address.
@@ -300,11 +300,11 @@ func TestReconnectBackoff(t *testing.T) {
 		}
 		for i, p := range pauses {
 			if i > 7 && (p < transport.MaxBackoff/2 || p > transport.MaxBackoff) || p > transport.MaxBackoff || p < transport.MinBackoff/2 {
-				t.Errorf("pause %d is %v", i, p)
+				t.Errorf("backoff %d = %v", i, p)
 			}
 		}
 		if slices.Equal(pauses[20:30], pauses[30:40]) {
-			t.Error("the pauses are not random")
+			t.Error("the backoffs are not random")
 		}
 		if !slices.Equal(r.listeners(), []string{"l"}) || len(r.active.Load().Clusters) != len(before.Clusters) {
 			t.Errorf("active: %+v, want %+v", r.active.Load(), before)
@@ -312,10 +312,10 @@ func TestReconnectBackoff(t *testing.T) {
 		// The control plane is back and knows nothing about the client.
 		c := r.nextStream(r.serve(controlAddress))
 		if got := c.expectRequest(resource.ClusterType); got.GetNode().GetId() != "test" || got.GetVersionInfo() == "" || got.GetResponseNonce() != "" {
-			t.Errorf("the first request is %v, want the node, the accepted version and no nonce", got)
+			t.Errorf("first request = %v, want the node, the accepted version and no nonce", got)
 		}
 		if got := c.expectRequest(resource.EndpointType); !slices.Equal(got.GetResourceNames(), []string{"e"}) {
-			t.Errorf("subscribed to the endpoints %v", got.GetResourceNames())
+			t.Errorf("subscribed to endpoints %v, want e", got.GetResourceNames())
 		}
 		c.expectRequest(resource.ListenerType)
 		c.expectRequest(resource.RouteType)
@@ -324,7 +324,7 @@ func TestReconnectBackoff(t *testing.T) {
 		clusters := r.active.Load().Clusters
 		at := slices.IndexFunc(clusters, func(one *config.Cluster) bool { return one.Name == "c" })
 		if n := len(clusters[at].Hosts); n != 3 {
-			t.Errorf("there are %d hosts, want 3", n)
+			t.Errorf("%d hosts, want 3", n)
 		}
 	})
 }
@@ -346,7 +346,7 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 		}
 		// Eleven backoffs: 0.5, 1, 2, 4, 8, 16 and five times 30 s, each randomly up to half less.
 		if took := time.Since(begun); took < 90*time.Second || took > 4*time.Minute {
-			t.Errorf("12 streams that broke took %v, want 15 to 30 s each in the end", took)
+			t.Errorf("12 broken streams took %v, want backoffs that reach 15 to 30 s", took)
 		}
 	})
 }
@@ -362,13 +362,13 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 		bad  *anypb.Any
 		want []string
 	}{
-		{"no protobuf", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte{0xff, 0xff}}, []string{"resources[0]: "}},
-		{"protobuf of something else", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte("\n\x01x\x12\x03abc")}, []string{"x: "}},
+		{"malformed protobuf", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte{0xff, 0xff}}, []string{"resources[0]: "}},
+		{"protobuf of another message", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte("\n\x01x\x12\x03abc")}, []string{"x: "}},
 		{"no name", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType}, []string{"resources[0]: the resource has no name"}},
 		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: xdstest.Cluster("c", "e", "", 0).Body}, []string{"resources[0]: the resource has another type", resource.ClusterType}},
-		{"an unknown type", resource.RouteType, &anypb.Any{TypeUrl: "type.googleapis.com/unknown"}, []string{"resources[0]: the resource has another type", "unknown"}},
-		{"a field that is missing", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: xdstest.Marshal(unsupported)}, []string{"u: filter_chains: is empty"}},
-		{"no cluster of secrets", resource.ListenerType, securedListenerAny("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is not a cluster of static_resources`}},
+		{"unknown type", resource.RouteType, &anypb.Any{TypeUrl: "type.googleapis.com/unknown"}, []string{"resources[0]: the resource has another type", "unknown"}},
+		{"missing field", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: xdstest.Marshal(unsupported)}, []string{"u: filter_chains: is empty"}},
+		{"unknown SDS cluster", resource.ListenerType, securedListenerAny("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is not a cluster of static_resources`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -378,11 +378,11 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 				answer := talk.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].Body})
 				for _, text := range c.want {
 					if !strings.Contains(answer.GetErrorDetail().GetMessage(), text) {
-						t.Errorf("rejected with %q, want %q in it", answer.GetErrorDetail().GetMessage(), text)
+						t.Errorf("rejected with %q, want a text with %q", answer.GetErrorDetail().GetMessage(), text)
 					}
 				}
 				if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
-					t.Errorf("active: %v, want l, as before", got)
+					t.Errorf("active: %v, want only l", got)
 				}
 				talk.sendAccepted(good[resource.ListenerType], xdstest.Listener("m", 81, "r", "", 0))
 				if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
@@ -412,7 +412,7 @@ func TestUnrequestedResponsesAreIgnored(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(c.requests) != 0 {
-			t.Errorf("Weft responds to an unknown type: %v", <-c.requests)
+			t.Errorf("request after a response of an unknown type: %v, want none", <-c.requests)
 		}
 		huge := &anypb.Any{TypeUrl: resource.RouteType, Value: make([]byte, 2<<20)}
 		if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: resource.RouteType, Nonce: "y", Resources: []*anypb.Any{huge}}); err != nil {
@@ -421,7 +421,7 @@ func TestUnrequestedResponsesAreIgnored(t *testing.T) {
 		again := r.nextStream(s)
 		again.expectRequest(resource.ClusterType)
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
-			t.Errorf("active: %v, want l, as before", got)
+			t.Errorf("active: %v, want only l", got)
 		}
 	})
 }
@@ -474,7 +474,7 @@ func TestRoutesAreAcceptedWhenListenerFails(t *testing.T) {
 		}
 		why := rejectReason(t, r.source, resource.ListenerType, "bad")
 		if !strings.Contains(why, "in use") {
-			t.Errorf("the status of the listener is %q, want why it is not active", why)
+			t.Errorf("reject reason of the listener = %q, want the reason of Apply", why)
 		}
 		c.sendAccepted(xdstest.Listener("a", 81, "late", "", 0), xdstest.Listener("bad", 98, "late", "", 0), xdstest.Listener("l", 80, "r", "", 0))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "bad", "l"}) {
@@ -522,7 +522,7 @@ func TestSecretsFromSDSCluster(t *testing.T) {
 		}
 		secrets := r.nextStream(agent)
 		if got := secrets.expectRequest(resource.SecretType); !slices.Equal(got.GetResourceNames(), []string{"default"}) || got.GetNode().GetId() != "test" {
-			t.Errorf("the request to the agent is %v, want the certificate and the node", got)
+			t.Errorf("request to the agent = %v, want the secret name and the node", got)
 		}
 		for _, leaf := range []testpki.Leaf{first, second} {
 			secrets.sendAccepted(xdstest.Secret("default", leaf))
@@ -537,7 +537,7 @@ func TestSecretsFromSDSCluster(t *testing.T) {
 		}
 		for len(c.requests) > 0 {
 			if got := <-c.requests; got.GetTypeUrl() == resource.SecretType {
-				t.Errorf("the request to the control plane is %v", got)
+				t.Errorf("the control plane got the request %v, want no SDS request", got)
 			}
 		}
 		// The agent disconnects: its secret stays active, and the Source requests it again.

@@ -25,8 +25,8 @@ const (
 	tcpProxyJSON   = `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "cluster": %q}}`
 )
 
-// filteredListenerJSON returns an HTTP listener with routes and one more HTTP filter: message is
-// the type of its settings.
+// filteredListenerJSON returns an HTTP listener with routes and one more HTTP filter. message is
+// the type of the filter settings, without the package prefix.
 func filteredListenerJSON(message, settings, routes string) string {
 	text := xdstest.HTTPListenerJSON("a", 80, routes)
 	return strings.Replace(text, `"http_filters": [`, `"http_filters": [`+fmt.Sprintf(httpFilterJSON, message, settings)+", ", 1)
@@ -48,25 +48,25 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 		wrong    bootstrap.FieldErrors
 		warned   bootstrap.FieldErrors
 	}{
-		"a route":         {to(`"route": {"cluster": "controll"}`), bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "controll"; did you mean "control"?`}}, nil},
-		"one of the file": {to(`"route": {"cluster": "own"}`), nil, nil},
-		"a choice": {to(`"route": {"weighted_clusters": {"clusters": [{"name": "control", "weight": 1}, {"name": "x", "weight": 1}]}}`),
+		"route":               {to(`"route": {"cluster": "controll"}`), bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "controll"; did you mean "control"?`}}, nil},
+		"cluster of the file": {to(`"route": {"cluster": "own"}`), nil, nil},
+		"weighted_clusters": {to(`"route": {"weighted_clusters": {"clusters": [{"name": "control", "weight": 1}, {"name": "x", "weight": 1}]}}`),
 			bootstrap.FieldErrors{{Field: route + "weighted_clusters.clusters[1].name", Reason: `unknown cluster "x"`}}, nil},
-		"a copy": {to(`"route": {"cluster": "control", "request_mirror_policies": [{"cluster": "x"}]}`),
+		"request_mirror_policies": {to(`"route": {"cluster": "control", "request_mirror_policies": [{"cluster": "x"}]}`),
 			bootstrap.FieldErrors{{Field: route + "request_mirror_policies[0].cluster", Reason: `unknown cluster "x"`}}, nil},
-		"routes that may lead nowhere": {strings.Replace(to(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
+		"validate_clusters false": {strings.Replace(to(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
 			nil, bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "x"`}}},
-		"a header that says where": {to(`"route": {"cluster_header": "x"}`), nil, nil},
-		"connections":              {xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, bootstrap.FieldErrors{{Field: manager + "cluster", Reason: `unknown cluster "x"`}}},
-		"a service of HTTP": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
+		"cluster_header": {to(`"route": {"cluster_header": "x"}`), nil, nil},
+		"tcp_proxy":      {xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, bootstrap.FieldErrors{{Field: manager + "cluster", Reason: `unknown cluster "x"`}}},
+		"ext_authz HTTP service": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.http_service.server_uri.cluster", Reason: `unknown cluster "x"`}}},
-		"a service of gRPC": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
+		"ext_authz gRPC service": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.grpc_service.envoy_grpc.cluster_name", Reason: `unknown cluster "x"`}}},
-		"keys of tokens": {filteredListenerJSON("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, answer),
+		"jwt_authn remote_jwks": {filteredListenerJSON("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, answer),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", Reason: `unknown cluster "x"`}}},
-		"faults": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
+		"fault upstream_cluster": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
 			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.upstream_cluster", Reason: `unknown cluster "x"`}}},
-		"calls of Dubbo": {xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+		"dubbo_proxy route": {xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "x"}}]}]}}`, ""),
 			nil, bootstrap.FieldErrors{{Field: manager + "route_config[0].routes[0].route.cluster", Reason: `unknown cluster "x"`}}},
 	} {
@@ -83,7 +83,7 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 			}
 			warned := slices.DeleteFunc(slices.Clone(ignored), func(p bootstrap.FieldError) bool { return p.Reason == "" })
 			if diff := cmp.Diff(c.warned, warned); diff != "" && !(len(warned) == 0 && len(c.warned) == 0) {
-				t.Errorf("warned is (-want +got):\n%s", diff)
+				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 			for from, change := range map[string]func(){
 				"a control plane": func() {
@@ -94,7 +94,7 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 				change()
 				_, ignored, err := MergeStatic(file, built)
 				if err != nil || slices.ContainsFunc(ignored, func(p bootstrap.FieldError) bool { return p.Reason != "" }) {
-					t.Errorf("it may come from %s: %v, %v", from, err, ignored)
+					t.Errorf("with %s: error %v, warnings %v, want none: the cluster may come from there", from, err, ignored)
 				}
 			}
 		})

@@ -48,10 +48,10 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 		t.Errorf("active listeners: %v, want %v, and %d clusters", names, want, len(inForce.Clusters))
 	}
 	if secured := inForce.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
-		t.Errorf("the secured listener has %+v", secured)
+		t.Errorf("TLS of the secured listener = %+v, want one certificate", secured)
 	}
 	if st := s.Status(); len(st.ControlPlanes) != 0 || len(st.Warming) != 0 || !s.Ready() {
-		t.Errorf("the status is %+v, ready %t", st, s.Ready())
+		t.Errorf("status %+v, ready %t; want no control planes, ready", st, s.Ready())
 	}
 	synctest.Test(t, func(t *testing.T) { // Run ends with its context
 		s, _ := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
@@ -74,18 +74,18 @@ func TestSecretsWithoutControlPlane(t *testing.T) {
 		xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+agent),
 	}, nil)}, slog.New(slog.DiscardHandler))
 	if len(s.channels) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
-		t.Fatalf("%d feeds, %d active listeners, ready %t; want one feed, no listeners, not ready", len(s.channels), len(inForce.Listeners), s.Ready())
+		t.Fatalf("%d channels, %d active listeners, ready %t; want 1, 0, false", len(s.channels), len(inForce.Listeners), s.Ready())
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Secret("mine", testpki.New(t).Issue(testpki.Spec{})))
 	if len(inForce.Listeners) != 1 || !s.Ready() {
-		t.Errorf("%d listeners are active, ready %t", len(inForce.Listeners), s.Ready())
+		t.Errorf("%d active listeners, ready %t; want 1, true", len(inForce.Listeners), s.Ready())
 	}
 	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != status.ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
-		t.Errorf("the status is %+v", p)
+		t.Errorf("control planes in the status: %+v", p)
 	}
 	if list, err := s.Dump(status.DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(xdstest.CompactJSON(t, list), `"name":"mine"`) {
-		t.Errorf("the dump has %v, %v", list, err)
+		t.Errorf("dump = %v, %v, want the secret", list, err)
 	}
 }
 
@@ -97,41 +97,41 @@ func TestBootstrapErrors(t *testing.T) {
 	}{
 		"unknown field": {`{"clusters": [{"name": "a", "load_assignment": {"cluster_name": "a", "endpoints": [{}, {"no": 1}]}}]}`, "",
 			[]string{`static_resources.clusters[0].load_assignment.endpoints[1].no: unknown field "no"`}},
-		"a field below a name with points": {`{"clusters": [{"name": "a", "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "no": 1}}}]}`, "",
+		"field below a key with dots": {`{"clusters": [{"name": "a", "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "no": 1}}}]}`, "",
 			[]string{`static_resources.clusters[0].typed_extension_protocol_options[envoy.extensions.upstreams.http.v3.HttpProtocolOptions].no: unknown field "no"`}},
-		"a value of the wrong kind": {`{"listeners": [{"name": "a"}, {"name": "b", "address": {"socket_address": {"port_value": "http"}}}]}`, "",
+		"value of the wrong type": {`{"listeners": [{"name": "a"}, {"name": "b", "address": {"socket_address": {"port_value": "http"}}}]}`, "",
 			[]string{`static_resources.listeners[1].address.socket_address.port_value: found the string "http", expected a whole number from 0 to 4294967295`,
 				"static_resources.listeners[0].address: expected socket_address or pipe", "static_resources.listeners[0].filter_chains: is empty", "static_resources.listeners[1].filter_chains: is empty"}},
 		"unknown member":               {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
-		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
-		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: duplicate name "a"`}},
+		"object instead of a list":     {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
+		"duplicate name":               {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: duplicate name "a"`}},
 		"two listeners without a name": {`{"listeners": [` + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + "," + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
-		"a field that is not supported": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
+		"unsupported field": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
 			[]string{"static_resources.listeners[0].udp_listener_config: is not supported", "static_resources.listeners[0].filter_chains[0].filters: the chain has no terminal filter, such as http_connection_manager or tcp_proxy"}},
-		"a filter that is not known": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
+		"unsupported filter": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
 			[]string{"static_resources.listeners[0].filter_chains[0].filters[0]: n (type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy) is not supported"}},
-		"routes of a missing control plane": {`{"listeners": [` + xdstest.HTTPListenerJSON("a", 80, xdstest.ADSRoutesJSON) + `]}`, "",
+		"routes without a control plane": {`{"listeners": [` + xdstest.HTTPListenerJSON("a", 80, xdstest.ADSRoutesJSON) + `]}`, "",
 			[]string{"static_resources.listeners[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
-		"hosts of a missing control plane": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
+		"endpoints without a control plane": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
 			[]string{"static_resources.clusters[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
 		"missing secret": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON) + `]}`, "",
 			[]string{`static_resources.listeners[0]: secret "mine" is not defined in static_resources.secrets, and there is no control plane`}},
-		"all that is wrong": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
+		"several errors": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
 			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
 		"missing control plane": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
 			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is not a cluster of static_resources with an address`}},
 		"both spellings of a key": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
 			[]string{"dynamic_resources.ads_config: is another spelling of adsConfig: use only one of them", "dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
-		"both spellings below": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
+		"both spellings of a nested key": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
 			[]string{`dynamic_resources.ads_config.api_type: duplicate field "api_type"`}},
-		"no object": {`[]`, "", []string{"static_resources: expected an object"}},
-		"resources from elsewhere": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
+		"list instead of an object": {`[]`, "", []string{"static_resources: expected an object"}},
+		"path_config_source": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
 			[]string{"dynamic_resources.lds_config: expected ads"}},
-		"resources of files": {"", `{"cds_config": {"path": "/a"}, "lds_config": {"path": "/b"}}`,
+		"resources from files": {"", `{"cds_config": {"path": "/a"}, "lds_config": {"path": "/b"}}`,
 			[]string{"dynamic_resources.cds_config: expected ads", "dynamic_resources.lds_config: expected ads"}},
-		"no control plane":        {"", `{"cds_config": {"ads": {}}}`, []string{"dynamic_resources: ads_config is missing"}},
-		"a source of no type":     {"", `{"ads_config": {}}`, []string{"dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
-		"a resource that is null": {`{"clusters": [null, 5]}`, "", []string{"static_resources.clusters[0]: expected an object", "static_resources.clusters[1]: expected an object"}},
+		"no control plane":            {"", `{"cds_config": {"ads": {}}}`, []string{"dynamic_resources: ads_config is missing"}},
+		"ads_config without api_type": {"", `{"ads_config": {}}`, []string{"dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
+		"null resource":               {`{"clusters": [null, 5]}`, "", []string{"static_resources.clusters[0]: expected an object", "static_resources.clusters[1]: expected an object"}},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -140,14 +140,14 @@ func TestBootstrapErrors(t *testing.T) {
 			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
 			var problems bootstrap.FieldErrors
 			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
-				t.Fatalf("New: %v; Static: %v; want the same problems", err, other)
+				t.Fatalf("New: %v; MergeStatic: %v; want the same errors", err, other)
 			}
 			if len(problems) != len(c.want) {
-				t.Errorf("there are %d problems, want %d: %v", len(problems), len(c.want), problems)
+				t.Errorf("%d errors, want %d: %v", len(problems), len(c.want), problems)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error is %v, want %s", err, want)
+					t.Errorf("error %v, want %s", err, want)
 				}
 			}
 		})
@@ -170,17 +170,17 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.ADSCluster != want.ADSCluster || got.Mode != want.Mode || got.Subscriptions != want.Subscriptions || !reflect.DeepEqual(got.Layers, want.Layers) || len(got.Layers) != 3 {
-		t.Errorf("it is %+v, want %+v", got, want)
+		t.Errorf("bootstrap = %+v, want %+v", got, want)
 	}
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
 	if _, _, err := bootstrap.Read(b, resource.Capabilities{}); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
-		t.Errorf("both spellings: %v", err)
+		t.Errorf("error for both spellings: %v", err)
 	}
 	b = xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
 	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 	if dump := xdstest.CompactJSON(t, bootstrapDump(t, s)); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
-		t.Errorf("the dump has %s", dump)
+		t.Errorf("dump = %s, want ads_config without the secret", dump)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(whole.Listeners) != 1 || whole.Listeners[0].Name != "now" || len(whole.Routes) != 1 || len(whole.Clusters) != 2 {
-		t.Errorf("the file has %d listeners, %d tables and %d clusters", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
+		t.Errorf("%d listeners, %d tables and %d clusters, want 1, 1 and 2", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
 	}
 	const filter = "static_resources.listeners[%d].filter_chains[0].filters[0].typed_config."
 	want := bootstrap.FieldErrors{
@@ -219,7 +219,7 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
 	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, xdstest.Capabilities()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
-		t.Errorf("a listener of servers with the name of a static one: %v", err)
+		t.Errorf("error for a listener with the name of a static one: %v", err)
 	}
 }
 
@@ -266,11 +266,11 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 				s.handleEvent(t.Context(), event{channel: f, response: &gone})
 			}
 			if len(inForce.Listeners) != 3 || len(inForce.Clusters) != 2 {
-				t.Errorf("left are %d listeners and %d clusters, want those of the file, 3 and 2", len(inForce.Listeners), len(inForce.Clusters))
+				t.Errorf("%d active listeners and %d clusters, want those of the file, 3 and 2", len(inForce.Listeners), len(inForce.Clusters))
 			}
 			respondWith(t, s, xdstest.Listener("again", 90, "r", "mine", 0))
 			if len(inForce.Listeners) != 4 {
-				t.Error("a static secret was forgotten when the last that came with it had gone")
+				t.Error("a new listener cannot use the static secret after the removal of the other listeners")
 			}
 		})
 	}
@@ -305,21 +305,21 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	}
 	want := names()
 	if err := change(xdstest.DirectResponseListenerJSON("a", 84), xdstest.HTTPListenerJSON("b", 82, xdstest.ADSRoutesJSON)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("a file with an error: %v; active: %v", err, names())
+		t.Errorf("ApplyFile with an invalid file: %v; active: %v", err, names())
 	}
 	apply := s.opts.Apply
 	s.opts.Apply = func(ctx context.Context, next *config.Snapshot) error {
 		if len(next.Listeners) == 1 {
-			return errors.New("the port is taken")
+			return errors.New("the port is in use")
 		}
 		return apply(ctx, next)
 	}
 	if err := change(xdstest.DirectResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("a file that cannot be applied: %v; active: %v, want %v", err, names(), want)
+		t.Errorf("ApplyFile with a failing Apply: %v; active: %v, want %v", err, names(), want)
 	}
 	s.opts.Apply = apply
 	if err := change(); err != nil || len(names()) != 0 {
-		t.Errorf("a file without listeners: %v; active: %v", err, names())
+		t.Errorf("ApplyFile without listeners: %v; active: %v", err, names())
 	}
 }
 
@@ -342,14 +342,14 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{xdstest.ControlPlaneJSON, `{"name": "c"}`}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Rebase: %v, want %s", err, want)
+			t.Errorf("ApplyFile: %v, want %s", err, want)
 		}
 	}
 	if len(inForce.Listeners) != 2 || len(inForce.Clusters) != 2 || inForce.Listeners[1].Address != "127.0.0.1:80" {
 		t.Errorf("active: %+v, want the previous configuration", inForce)
 	}
 	if strings.Contains(log.String(), "after a restart") {
-		t.Errorf("the log says %s", &log)
+		t.Errorf("the log mentions a restart: %s", &log)
 	}
 	if err := change([]string{strings.Replace(xdstest.ControlPlaneJSON, `"port_value": 1`, `"port_value": 2`, 1)}, []string{xdstest.DirectResponseListenerJSON("own", 80)}); err != nil {
 		t.Fatal(err)
@@ -367,11 +367,11 @@ func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.HTTPListenerJSON("fed", 81, strings.Replace(xdstest.ADSRoutesJSON, `"0s"`, `"3s"`, 1))}, nil)
 	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 	if len(inForce.Listeners) != 0 || s.Ready() {
-		t.Fatal("it does not wait")
+		t.Fatal("the listener does not wait for its routes")
 	}
 	s.state.Checkpoint()
 	if _, next := s.state.Reconcile(time.Now().Add(4 * time.Second)); !next.IsZero() || !s.Ready() {
-		t.Errorf("it waits until %v, ready %t", next, s.Ready())
+		t.Errorf("the listener waits until %v, ready %t; want no wait, ready", next, s.Ready())
 	}
 }
 
@@ -388,7 +388,7 @@ func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
 		}
 		text := xdstest.CompactJSON(t, list)
 		if !strings.Contains(text, want) || strings.Contains(text, "PRIVATE KEY") {
-			t.Errorf("%s: %s, want %s, and no key", part, text, want)
+			t.Errorf("%s: %s, want %s without private keys", part, text, want)
 		}
 	}
 	static := 0
@@ -412,7 +412,7 @@ func FuzzMergeStatic(f *testing.F) {
 		whole, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, xdstest.Capabilities())
 		var problems bootstrap.FieldErrors
 		if (whole == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
-			t.Errorf("Static = %v, %v", whole, err)
+			t.Errorf("MergeStatic = %v, %v", whole, err)
 		}
 	})
 }

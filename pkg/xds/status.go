@@ -58,8 +58,8 @@ func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, f
 	return nil
 }
 
-// StaticClusters returns the names of the clusters in static_resources, in the order of the file. It
-// waits while a configuration is being applied.
+// StaticClusters returns the names of the clusters in static_resources, in the order of the file.
+// It waits while a configuration is being applied.
 func (s *Source) StaticClusters() []string {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()

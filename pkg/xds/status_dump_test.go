@@ -31,7 +31,7 @@ func dump(t *testing.T, s *Source, o status.DumpOptions) (*adminv3.ConfigDump, s
 	}
 	m := &adminv3.ConfigDump{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, m); err != nil {
-		t.Fatalf("%v, in %s", err, text)
+		t.Fatalf("%v in %s", err, text)
 	}
 	return m, string(text)
 }
@@ -55,11 +55,11 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(clusters.GetStaticClusters()) != 1 || len(clusters.GetDynamicActiveClusters()) != 1 || len(clusters.GetDynamicWarmingClusters()) != 1 {
-		t.Fatalf("clusters are %v", clusters)
+		t.Fatalf("clusters: %v, want one static, one active, one warming", clusters)
 	}
 	c := &clusterv3.Cluster{}
 	if one := clusters.GetDynamicActiveClusters()[0]; one.GetCluster().UnmarshalTo(c) != nil || c.GetName() != "a" || one.GetVersionInfo() != "1" || one.GetLastUpdated() == nil {
-		t.Errorf("the cluster is %v", one)
+		t.Errorf("active cluster = %v, want a in version 1", one)
 	}
 	listeners := &adminv3.ListenersConfigDump{}
 	if err := got["ListenersConfigDump"].UnmarshalTo(listeners); err != nil {
@@ -73,7 +73,7 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 	}
 	for _, want := range []string{"in active", "waits warming", "bad refused"} {
 		if !states[want] {
-			t.Errorf("not %s: %v", want, states)
+			t.Errorf("state %q is missing: %v", want, states)
 		}
 	}
 	for _, name := range []string{"BootstrapConfigDump", "RoutesConfigDump", "EndpointsConfigDump", "SecretsConfigDump"} {
@@ -86,7 +86,7 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 	}
 	secrets := &adminv3.SecretsConfigDump{}
 	if err := got["SecretsConfigDump"].UnmarshalTo(secrets); err != nil || len(secrets.GetDynamicActiveSecrets()) != 1 {
-		t.Fatalf("secrets are %v: %v", secrets, err)
+		t.Fatalf("secrets: %v, %v, want one active", secrets, err)
 	}
 	secret := &tlsv3.Secret{}
 	if err := secrets.GetDynamicActiveSecrets()[0].GetSecret().UnmarshalTo(secret); err != nil {
@@ -94,7 +94,7 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 	}
 	cert := secret.GetTlsCertificate()
 	if string(cert.GetPrivateKey().GetInlineBytes()) != "[redacted]" || string(cert.GetCertificateChain().GetInlineBytes()) != string(leaf.Cert) {
-		t.Errorf("the secret is %v", secret)
+		t.Errorf("secret = %v, want a redacted private key", secret)
 	}
 }
 

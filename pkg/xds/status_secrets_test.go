@@ -25,7 +25,7 @@ func activeSecrets(t *testing.T, s *Source) (all []string) {
 			for _, secret := range m.GetDynamicActiveSecrets() {
 				all = append(all, secret.GetName()+" "+secret.GetVersionInfo())
 				if secret.GetSecret() == nil {
-					t.Errorf("secret %s has no contents", secret.GetName())
+					t.Errorf("secret %s has no body", secret.GetName())
 				}
 			}
 		}
@@ -33,8 +33,8 @@ func activeSecrets(t *testing.T, s *Source) (all []string) {
 	return all
 }
 
-// TestSecretsOfSeveralSourcesInStatus verifies that secrets with one name that come from several
-// sources have a status each.
+// TestSecretsOfSeveralSourcesInStatus verifies that the status reports secrets with the same name
+// from several sources separately.
 func TestSecretsOfSeveralSourcesInStatus(t *testing.T) {
 	b := xdstest.Bootstrap("DELTA_GRPC")
 	clusters := []string{xdstest.ControlPlaneJSON}
@@ -47,7 +47,7 @@ func TestSecretsOfSeveralSourcesInStatus(t *testing.T) {
 	respondNoClusters(t, s)
 	respondWith(t, s, xdstest.SecuredListener("l1", "own", "a"), xdstest.SecuredListener("l2", "own", "b"), xdstest.Routes("r", "text"))
 	if len(s.channels) != 3 {
-		t.Fatalf("there are %d channels, want those of the control plane, a and b", len(s.channels))
+		t.Fatalf("%d channels, want those of the control plane, a and b", len(s.channels))
 	}
 	secret := xdstest.Secret("own", testpki.New(t).Issue(testpki.Spec{}))
 	respond := func(f *channel, version string, body []byte) {
@@ -66,7 +66,7 @@ func TestSecretsOfSeveralSourcesInStatus(t *testing.T) {
 	for i, want := range []int{0, 1, 0} {
 		types := s.Status().ControlPlanes[i].Types
 		if got := len(types[len(types)-1].RejectedResources); got != want {
-			t.Errorf("control plane %d: %d secrets are rejected, want %d", i, got, want)
+			t.Errorf("control plane %d: %d rejected secrets, want %d", i, got, want)
 		}
 	}
 	if got := activeSecrets(t, s); !slices.Equal(got, []string{"own 1", "own 2"}) {
@@ -83,7 +83,7 @@ func TestRemovedSecretStaysInStatus(t *testing.T) {
 	respondWith(t, s, xdstest.Listener("l", 80, "r", "s", 0), xdstest.Routes("r", "text"), xdstest.Secret("s", testpki.New(t).Issue(testpki.Spec{})))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.SecretType, Version: "2", Nonce: "n", Removed: []string{"s"}}})
 	if len(active.Listeners) != 1 {
-		t.Fatal("the listener is gone with its secret")
+		t.Fatal("the listener is not active after the removal of its secret")
 	}
 	if got := activeSecrets(t, s); !slices.Equal(got, []string{"s 1"}) {
 		t.Errorf("the dump has the secrets %q, want the one in use", got)

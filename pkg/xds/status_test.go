@@ -51,7 +51,7 @@ func TestStatus(t *testing.T) {
 
 	got := s.Status()
 	if p := got.ControlPlanes[0]; !p.Connected || p.Since.IsZero() {
-		t.Errorf("the control plane is %+v", p)
+		t.Errorf("control plane = %+v", p)
 	}
 	clusters := typeOf(t, got, resource.ClusterType)
 	if !clusters.Wildcard || clusters.Resources != 2 || clusters.Accepted == nil || clusters.Rejected == nil || clusters.Rejected.Reason == "" || clusters.Changed.IsZero() {
@@ -64,13 +64,13 @@ func TestStatus(t *testing.T) {
 		t.Errorf("endpoints: %+v", hosts)
 	}
 	if len(got.Warming) != 2 {
-		t.Fatalf("waiting are %+v", got.Warming)
+		t.Fatalf("Warming = %+v", got.Warming)
 	}
 	if w := got.Warming[0]; w.Name != "later" || !slices.Equal(w.Missing, []string{"endpoints others"}) || w.Until.Sub(w.Since) != time.Minute || w.PreviousActive {
-		t.Errorf("the cluster waits as %+v", w)
+		t.Errorf("warming cluster = %+v", w)
 	}
 	if w := got.Warming[1]; w.Name != "in" || !slices.Equal(w.Missing, []string{"clusters of the first response", "routes table", "secret mine"}) || !w.Until.IsZero() {
-		t.Errorf("the listener waits as %+v", w)
+		t.Errorf("warming listener = %+v", w)
 	}
 	if _, err := json.Marshal(got); err != nil {
 		t.Error(err)
@@ -81,10 +81,10 @@ func TestStatus(t *testing.T) {
 	s.channels[0].setFailed(context.Canceled)
 	got = s.Status()
 	if p := got.ControlPlanes[0]; p.Connected || p.Failure != "context canceled" || p.Attempts != 1 {
-		t.Errorf("the control plane is %+v", p)
+		t.Errorf("control plane = %+v", p)
 	}
 	if len(got.Warming) != 1 || !slices.Equal(got.Warming[0].Missing, []string{"secret mine"}) {
-		t.Errorf("waiting are %+v", got.Warming)
+		t.Errorf("Warming = %+v", got.Warming)
 	}
 }
 
@@ -143,22 +143,22 @@ func TestReadyWhenFirstListenersAreActive(t *testing.T) {
 	ready := func(want bool, when string) {
 		t.Helper()
 		if got := s.Ready(); got != want {
-			t.Errorf("%s: Ready() = %t", when, got)
+			t.Errorf("%s: Ready() = %t, want %t", when, got, want)
 		}
 	}
-	ready(false, "before the control plane was heard of")
+	ready(false, "before the connection")
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Endpoints("hosts", 80))
-	ready(false, "before listeners were heard of")
+	ready(false, "before listeners")
 	respondWith(t, s, xdstest.Listener("in", 2000, "table", "", 0))
 	ready(false, "while a listener waits for its routes")
 	s.applyMu.Lock()
-	ready(false, "while a configuration is put in force")
+	ready(false, "while a configuration is applied")
 	s.applyMu.Unlock()
 	respondWith(t, s, xdstest.Routes("table", "x"))
-	ready(true, "with a listener in force")
+	ready(true, "with an active listener")
 	respondWith(t, s, xdstest.Listener("more", 2001, "another table", "", 0))
-	ready(true, "for good")
+	ready(true, "with an additional warming listener")
 }
 
 func TestReadyWhenFirstListenerIsRejected(t *testing.T) {
@@ -178,12 +178,12 @@ func TestUnsubscribedResourcesLeaveStatus(t *testing.T) {
 	respondWith(t, s, xdstest.Resource{URL: resource.EndpointType, Name: "first", Body: []byte{0xff}})
 	history := &s.channels[0].history
 	if !history.IsRejected(resource.EndpointType, "first") {
-		t.Fatal("the status has no subscriptions")
+		t.Fatal("the rejected endpoints are not in the status")
 	}
 	respondWith(t, s, xdstest.Cluster("a", "second", "", 0), xdstest.Endpoints("second", 80))
 	// The active version stays until its replacement is complete.
 	respondWith(t, s, xdstest.Resource{URL: resource.EndpointType, Name: "second", Body: []byte{0xff}}, xdstest.Cluster("a", "third", "", 0))
 	if rejected := slices.Collect(history.Rejected(resource.EndpointType)); !slices.Equal(rejected, []string{"second"}) {
-		t.Errorf("tracked: %q, want only the second", rejected)
+		t.Errorf("rejected endpoints: %q, want only the second", rejected)
 	}
 }

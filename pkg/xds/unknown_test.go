@@ -46,7 +46,7 @@ func TestUnknownFields(t *testing.T) {
 				t.Errorf("rejected: %t, want %t", after == before, c.refused)
 			}
 			if !strings.Contains(log.String(), reason) {
-				t.Errorf("the log does not have it:\n%s", log.String())
+				t.Errorf("the log has no line about the unknown field:\n%s", log.String())
 			}
 			var all strings.Builder
 			for _, r := range s.Status().ControlPlanes[0].Types {
@@ -56,7 +56,7 @@ func TestUnknownFields(t *testing.T) {
 			}
 			detail := all.String()
 			if !strings.Contains(detail, c.inDetail) || (detail == "") != (c.inDetail == "") {
-				t.Errorf("the NACK has %q, want %q", detail, c.inDetail)
+				t.Errorf("reject reason %q, want %q", detail, c.inDetail)
 			}
 			counted := 0.0
 			samples, err := s.metrics.registry.Samples()
@@ -69,7 +69,7 @@ func TestUnknownFields(t *testing.T) {
 				}
 			}
 			if counted != c.counted {
-				t.Errorf("%v fields are counted, want %v", counted, c.counted)
+				t.Errorf("counted %v unknown fields, want %v", counted, c.counted)
 			}
 		})
 	}

@@ -28,22 +28,21 @@ func TestListenerActivatesWithItsCluster(t *testing.T) {
 		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		c.sendAccepted(xdstest.Routes("r", "text"))
 		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
-			t.Errorf("before any cluster %v are active, ready %t", got, r.source.Ready())
+			t.Errorf("active listeners before any cluster: %v, ready %t; want none, false", got, r.source.Ready())
 		}
 		c.sendAccepted(xdstest.Cluster("c", "e", "", 0))
 		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
-			t.Errorf("before the endpoints %v are active, ready %t", got, r.source.Ready())
+			t.Errorf("active listeners before the endpoints: %v, ready %t; want none, false", got, r.source.Ready())
 		}
 		c.sendAccepted(xdstest.Endpoints("e", 1))
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) || !r.source.Ready() {
-			t.Errorf("with the endpoints %v are active, ready %t, want l, true", got, r.source.Ready())
+			t.Errorf("active listeners after the endpoints: %v, ready %t; want l, true", got, r.source.Ready())
 		}
 	})
 }
 
 // TestWarmupEndsWithoutUsableEndpoints verifies that the warm-up does not wait for endpoints that
-// the control plane has answered for: it sent them in a form that is rejected, or said that they
-// do not exist.
+// were rejected or that the control plane has removed.
 func TestWarmupEndsWithoutUsableEndpoints(t *testing.T) {
 	for name, answer := range map[string]ads.Response{
 		"rejected": {Resources: []ads.Resource{{Name: "e", Version: "1", Body: []byte{0xff}}}},
@@ -59,13 +58,13 @@ func TestWarmupEndsWithoutUsableEndpoints(t *testing.T) {
 			answer.Type, answer.Version, answer.Nonce = resource.EndpointType, "1", "n"
 			s.handleEvent(t.Context(), event{channel: s.channels[0], response: &answer})
 			if len(active.Listeners) != 1 || !s.Ready() {
-				t.Errorf("%d listeners are active, ready %t, want 1, true", len(active.Listeners), s.Ready())
+				t.Errorf("%d active listeners, ready %t; want 1, true", len(active.Listeners), s.Ready())
 			}
 		})
 	}
 }
 
-// staticCluster is a cluster whose hosts are in its configuration.
+// staticCluster returns a cluster that needs no endpoints resource.
 func staticCluster(name string) xdstest.Resource {
 	return xdstest.Resource{URL: resource.ClusterType, Name: name, Body: xdstest.Marshal(&clusterv3.Cluster{
 		Name: name, LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: name},
@@ -84,8 +83,8 @@ func withoutClusters(prefix string) func(*config.Snapshot) error {
 	}
 }
 
-// TestPartsOfAnUpdateDoNotEndTheWarmup verifies that listeners wait for all clusters of a response
-// whose clusters are applied separately because one of them cannot be applied.
+// TestPartsOfAnUpdateDoNotEndTheWarmup verifies that listeners wait for all clusters of a response,
+// even if one of its clusters cannot be applied and the others are applied separately.
 func TestPartsOfAnUpdateDoNotEndTheWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -101,17 +100,17 @@ func TestPartsOfAnUpdateDoNotEndTheWarmup(t *testing.T) {
 			t.Errorf("rejected with %q, want bad", got)
 		}
 		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
-			t.Errorf("before the endpoints %v are active, ready %t", got, r.source.Ready())
+			t.Errorf("active listeners before the endpoints: %v, ready %t; want none, false", got, r.source.Ready())
 		}
 		c.sendAccepted(xdstest.Endpoints("e", 1), xdstest.Endpoints("f", 1))
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) || !r.source.Ready() {
-			t.Errorf("with the endpoints %v are active, ready %t, want l, true", got, r.source.Ready())
+			t.Errorf("active listeners after the endpoints: %v, ready %t; want l, true", got, r.source.Ready())
 		}
 	})
 }
 
-// TestClustersThatCannotBeAppliedDoNotKeepTheWarmup verifies that the warm-up waits once for
-// clusters that cannot be applied when their waits for endpoints time out.
+// TestClustersThatCannotBeAppliedDoNotKeepTheWarmup verifies that the warm-up ends although
+// clusters cannot be applied after their initial_fetch_timeout.
 func TestClustersThatCannotBeAppliedDoNotKeepTheWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -124,7 +123,7 @@ func TestClustersThatCannotBeAppliedDoNotKeepTheWarmup(t *testing.T) {
 		c.sendAccepted(xdstest.Routes("r", "text"))
 		time.Sleep(time.Minute)
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) || !r.source.Ready() {
-			t.Errorf("after a minute %v are active, ready %t, want l, true", got, r.source.Ready())
+			t.Errorf("active listeners after a minute: %v, ready %t; want l, true", got, r.source.Ready())
 		}
 	})
 }

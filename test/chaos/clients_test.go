@@ -34,8 +34,8 @@ type httpClient struct {
 	base      string // for example "http://127.0.0.1:1"
 }
 
-// newHTTPClient returns a client of the address for HTTP/1.1, or for HTTP/2 with prior knowledge if two is
-// true.
+// newHTTPClient returns a client of the address for HTTP/1.1, or for HTTP/2 with prior knowledge if
+// two is true.
 func (r *testRun) newHTTPClient(address string, two bool, dial dialer) *httpClient {
 	t := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64, DisableCompression: true, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP1(!two)
@@ -65,9 +65,9 @@ func bodyFor(token string, size int) string {
 	return strings.Repeat(token+";", size/(len(token)+1)+1)[:size]
 }
 
-// request sends a request with a token and verifies the complete response body. A truncated response
-// must be reported as an error; a body that ends regularly with other content is a failure of the
-// kind wrong. The path may have a query. by is the host that responded.
+// request sends a request with a token and verifies the complete response body. A truncated
+// response must be reported as an error; a complete body with other content is a failure of the
+// kind wrongResponse. The path may have a query. by is the host that responded.
 func (w *httpClient) request(ctx context.Context, method, path, token string, size int) (by string, err error) {
 	if !strings.Contains(path, "?") {
 		path += "?"
@@ -180,7 +180,7 @@ type dubboClient struct {
 	slots    [4]connSlot
 }
 
-// connSlot holds one connection of an rpc.
+// connSlot holds one connection of a dubboClient.
 type connSlot struct {
 	mu   sync.Mutex
 	conn *rpcConn // nil: not open; guarded by mu

@@ -74,8 +74,8 @@ func TestCPUStarvation(t *testing.T) {
 	r.drain(w, loads)
 }
 
-// limitCPU limits the CPU time of the process and returns a description of how. leave sets the limit
-// in percent of a CPU; it does nothing if busy loops are used.
+// limitCPU limits the CPU time of the process and returns a description of how. leave sets the
+// limit in percent of a CPU; it does nothing if busy loops are used.
 func (r *testRun) limitCPU(pid int) (leave func(percent int), how string) {
 	r.Helper()
 	for _, kind := range []struct{ dir, file, format string }{

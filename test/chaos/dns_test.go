@@ -60,7 +60,7 @@ func TestDNSChanges(t *testing.T) {
 	end := r.runInBackground(func(stop <-chan struct{}) { names.change(stop, r.newRand(1)) })
 	all := r.runLoads(loads...)
 	end()
-	r.Logf("%d questions; answers: %v", names.queries.Load(), names.responses)
+	r.Logf("%d queries; responses: %v", names.queries.Load(), names.responses)
 
 	for _, name := range []string{"http1", "http1-post", "http2", "dubbo", "logical-http1", "logical-http2"} {
 		r.check(all[name], bounds{p50: 20 * time.Millisecond, p99: 250 * time.Millisecond})
@@ -68,14 +68,14 @@ func TestDNSChanges(t *testing.T) {
 	r.check(all["http2-slow"], bounds{p99: slowCall + 250*time.Millisecond})
 	for _, ip := range ips {
 		if got := all["http1"].fraction(ip); got < 0.02 {
-			r.Errorf("%s has %.1f %% of the requests", ip, 100*got)
+			r.Errorf("%s got %.1f %% of the requests", ip, 100*got)
 		}
 	}
 	if got := len(all["logical-http1"].byHost); got < 2 {
-		r.Errorf("%d addresses were the first of a response", got)
+		r.Errorf("only %d addresses were the first of a response", got)
 	}
 	if n := names.queries.Load(); float64(n) < r.duration.Seconds() {
-		r.Errorf("the name server got %d requests", n)
+		r.Errorf("the DNS server got only %d queries", n)
 	}
 	posts.checkOnce(r)
 	hangUp()
@@ -151,7 +151,7 @@ func (r *testRun) newDNSServer(ips []string) *dnsServer {
 	return s
 }
 
-// change draws another response every 400 ms. Every third one has no addresses.
+// change selects another random response every 400 ms. Every third one has no addresses.
 func (s *dnsServer) change(stop <-chan struct{}, chance *rand.Rand) {
 	for n := 0; sleep(stop, 400*time.Millisecond); n++ {
 		next := dnsAddresses
@@ -169,7 +169,7 @@ func (s *dnsServer) change(stop <-chan struct{}, chance *rand.Rand) {
 	}
 }
 
-// ServeDNS responds according to the current mood.
+// ServeDNS sends the current kind of response.
 func (s *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 	s.queries.Add(1)
 	s.mu.Lock()

@@ -28,14 +28,14 @@ func readDubbo(r *bufio.Reader) ([]byte, error) {
 	}
 	size := binary.BigEndian.Uint32(head[12:])
 	if magic := binary.BigEndian.Uint16(head); magic != dubboMagic || size > dubboMaxFrame {
-		return nil, fmt.Errorf("a frame that begins with % x", head)
+		return nil, fmt.Errorf("unexpected frame header % x", head)
 	}
 	b := make([]byte, dubboHead+int(size))
 	_, err = io.ReadFull(r, b)
 	return b, err
 }
 
-// rpcConn is one connection of an rpc client.
+// rpcConn is one connection of a dubboClient.
 type rpcConn struct {
 	socket net.Conn
 
@@ -43,7 +43,7 @@ type rpcConn struct {
 
 	mu       sync.Mutex // guards the following fields
 	pending  map[uint64]chan rpcResponse
-	closing  bool  // the other side accepts no more calls
+	closing  bool  // the peer accepts no more calls
 	closeErr error // why the connection has closed; nil: it is open
 }
 
@@ -53,7 +53,8 @@ type rpcResponse struct {
 	err   error
 }
 
-// errNoMoreCalls is returned for a call that was not sent because the connection accepts no more calls.
+// errNoMoreCalls is returned for a call that was not sent because the connection accepts no more
+// calls.
 var errNoMoreCalls = errors.New("the peer wants no more calls")
 
 func (c *rpcConn) acceptsCalls() bool {

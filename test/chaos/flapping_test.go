@@ -67,7 +67,7 @@ func TestHostsFlap(t *testing.T) {
 	}
 	r.Logf("%d and %d deaths", deaths[0], deaths[1])
 	if deaths[0]+deaths[1] < int(r.duration.Seconds())/4 {
-		r.Error("the hosts hardly ever died")
+		r.Error("the hosts died too rarely")
 	}
 
 	const latency = 250 * time.Millisecond
@@ -82,7 +82,7 @@ func TestHostsFlap(t *testing.T) {
 	for _, p := range mortals[2:] {
 		for _, address := range []string{p.addresses.http, p.addresses.rpc} {
 			if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
-				r.Errorf("%v requests to %s failed, which lives", n, p.name)
+				r.Errorf("%v requests to %s failed although the host is alive", n, p.name)
 			}
 		}
 	}

@@ -56,16 +56,16 @@ func (l *opCounts) checkOnce(r *testRun) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.counts) == 0 {
-		r.Error("nothing was done that must not be done twice")
+		r.Error("no operations were recorded")
 	}
 	for deed, n := range l.counts {
 		if n > 1 {
-			r.Errorf("%.60s was done %d times", deed, n)
+			r.Errorf("%.60s was executed %d times", deed, n)
 		}
 	}
 }
 
-// newHost serves on the listeners until close. It records POSTs in the ledger, which may be nil.
+// newHost serves on the listeners until close. It records POSTs in posts, which may be nil.
 func newHost(name string, page, rpc net.Listener, posts *opCounts) *host {
 	h := &host{name: name, rpc: rpc, posts: posts, conns: map[net.Conn]bool{}}
 	h.server = &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: time.Minute, ConnState: func(c net.Conn, s http.ConnState) {
@@ -269,7 +269,7 @@ func (p *hostProcess) start() error {
 	}
 	p.cmd = cmd
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return fmt.Errorf("host %s said %q: %w", p.name, line, err)
+		return fmt.Errorf("host %s printed %q: %w", p.name, line, err)
 	}
 	return nil
 }

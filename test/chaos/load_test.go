@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// wrongResponse is the kind of failures that are never allowed: a successful response that is damaged or
-// belongs to another request.
+// wrongResponse is the kind of failures that are never allowed: a successful response that is
+// damaged or belongs to another request.
 const wrongResponse = "WRONG"
 
 // failure is a failed request.
@@ -62,8 +62,8 @@ func withSuffix(loads []load, suffix string) []load {
 // failed, so that a collapsed proxy does not cause unlimited goroutines.
 const maxInFlight = 5000
 
-// loadResult is the result of a load. Latencies are of successful requests only and count from the time
-// at which a request was due.
+// loadResult is the result of a load. Latencies are of successful requests only and count from the
+// time at which a request was due.
 type loadResult struct {
 	name     string
 	expected float64 // number of requests, on average
@@ -77,13 +77,13 @@ type loadResult struct {
 	slowest     time.Duration                   // of all requests, including failures
 }
 
-// runLoads plays the loads concurrently for the duration of the trial and waits until every request has
-// ended.
+// runLoads runs the loads concurrently for the duration of the test run and waits until every
+// request has ended.
 func (r *testRun) runLoads(loads ...load) map[string]*loadResult {
 	return r.runLoadsFor(r.duration, loads...)
 }
 
-// runLoadsFor is play with another duration.
+// runLoadsFor is runLoads with another duration.
 func (r *testRun) runLoadsFor(lasts time.Duration, loads ...load) map[string]*loadResult {
 	r.Helper()
 	loads = append(loads, r.directClient().getLoad(direct, "/", 50))
@@ -92,7 +92,7 @@ func (r *testRun) runLoadsFor(lasts time.Duration, loads ...load) map[string]*lo
 	var playing sync.WaitGroup
 	for i, l := range loads {
 		if invariants.Enabled {
-			l.rate /= 5 // a checked Weft is about that much slower
+			l.rate /= 5 // Weft with invariant checks is about that much slower
 		}
 		t := &loadResult{name: l.name, expected: l.rate * lasts.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
 		all[l.name] = t
@@ -135,11 +135,11 @@ func (r *testRun) runLoadsFor(lasts time.Duration, loads ...load) map[string]*lo
 	}
 	if r.directP99 > time.Second || all[direct].failures() > 0 {
 		if used > 0.5 {
-			r.Errorf("Weft used %.2f CPUs, and left the machine no time", used)
+			r.Errorf("Weft used %.2f CPUs and starved the machine", used)
 		}
 		for _, t := range all { // a slow machine does not excuse wrong responses
 			if n := t.failed[wrongResponse]; n > 0 {
-				r.Errorf("%s: %d answers were wrong; the first: %v", t.name, n, t.firstErrors[wrongResponse])
+				r.Errorf("%s: %d wrong responses; the first: %v", t.name, n, t.firstErrors[wrongResponse])
 			}
 		}
 		r.Skipf("this machine has no time: p99 of requests that go past Weft is %v", r.directP99)
@@ -257,11 +257,11 @@ func (r *testRun) check(t *loadResult, b bounds) {
 	r.Helper()
 	slack := 3 * r.directP99
 	if float64(t.requests) < t.expected/3 {
-		r.Errorf("%s: only %d requests were made of %.0f", t.name, t.requests, t.expected)
+		r.Errorf("%s: only %d requests were made, want about %.0f", t.name, t.requests, t.expected)
 	}
 	for kind, n := range t.failed {
 		if !slices.Contains(b.allowedKinds, kind) {
-			r.Errorf("%s: %d failures of a kind that must not be; the first: %v", t.name, n, t.firstErrors[kind])
+			r.Errorf("%s: %d failures of a kind that is not allowed; the first: %v", t.name, n, t.firstErrors[kind])
 		}
 	}
 	if got := float64(t.failures(b.allowedKinds...)) / float64(t.requests); got > b.maxFailed {
@@ -272,10 +272,10 @@ func (r *testRun) check(t *loadResult, b bounds) {
 		most     time.Duration
 	}{{0.5, b.p50}, {0.99, b.p99}} {
 		if got := t.latencies.Quantile(q.quantile); q.most > 0 && got > q.most+slack {
-			r.Errorf("%s: p%.0f is %v, want at most %v and %v for the machine", t.name, 100*q.quantile, got, q.most, slack)
+			r.Errorf("%s: p%.0f is %v, want at most %v plus %v for the machine", t.name, 100*q.quantile, got, q.most, slack)
 		}
 	}
 	if b.maxLatency > 0 && t.slowest > b.maxLatency+slack {
-		r.Errorf("%s: a request took %v, want at most %v and %v for the machine", t.name, t.slowest, b.maxLatency, slack)
+		r.Errorf("%s: a request took %v, want at most %v plus %v for the machine", t.name, t.slowest, b.maxLatency, slack)
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// TestPacketLoss verifies that one of three hosts whose link delays packets by 200 ms and
-// loses 30 % of them affects other requests little. Weft and the hosts are in network namespaces.
+// TestPacketLoss verifies that one of three hosts whose link delays packets by 200 ms and loses 30
+// % of them hardly affects requests to the other hosts. Weft and the hosts are in network
+// namespaces.
 //
 // Least request and peak EWMA send that host less than its share. Requests to the other hosts are
 // as fast as before. Requests to the impaired host end at the timeout of the route at the latest.
@@ -92,17 +93,17 @@ func TestPacketLoss(t *testing.T) {
 
 	for name, most := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
 		if got := all[name].fraction("host0"); got > most {
-			r.Errorf("%s: %.1f %% of the responses are the sick host's, want at most %.1f %%", name, 100*got, 100*most)
+			r.Errorf("%s: %.1f %% of the responses are from the impaired host, want at most %.1f %%", name, 100*got, 100*most)
 		}
 		for _, healthy := range []string{"host1", "host2"} {
 			if got := all[name].fraction(healthy); got < 0.3 {
-				r.Errorf("%s: %.1f %% of the responses are %s's", name, 100*got, healthy)
+				r.Errorf("%s: only %.1f %% of the responses are from %s", name, 100*got, healthy)
 			}
 		}
 	}
 	for _, address := range []string{pages[1], pages[2], rpcs[1], rpcs[2]} {
 		if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
-			r.Errorf("%v requests to %s failed, whose link is in order", n, address)
+			r.Errorf("%v requests to %s failed although its link is not impaired", n, address)
 		}
 	}
 	hangUp()

@@ -58,7 +58,7 @@ type testRun struct {
 	duration   time.Duration
 	seed       uint64
 	pid        int           // of Weft
-	directHTTP *httpClient   // client of a host without Weft between; nil: not started
+	directHTTP *httpClient   // client that connects to a host without Weft; nil: not started
 	directP99  time.Duration // p99 of such requests in the last load
 }
 
@@ -88,8 +88,8 @@ func newTestRun(t *testing.T) *testRun {
 // newRand returns a source of random numbers for one purpose. Only one goroutine may use it.
 func (r *testRun) newRand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, purpose)) }
 
-// runInBackground runs do in a goroutine. end closes stop and waits for do to return; the end of the test
-// calls end too.
+// runInBackground runs do in a goroutine. end closes stop and waits for do to return. The end of
+// the test also calls end.
 func (r *testRun) runInBackground(do func(stop <-chan struct{})) (end func()) {
 	stop := make(chan struct{})
 	var done sync.WaitGroup

@@ -87,7 +87,7 @@ func (r *testRun) drain(w *weft, loads []load) {
 		t := all[l.name]
 		r.check(t, bounds{allowedKinds: []string{"refused"}, maxFailed: 0.8})
 		if t.failures() == 0 {
-			r.Errorf("%s: somebody still serves", t.name)
+			r.Errorf("%s: no request failed after the exit, want refused connections", t.name)
 		}
 	}
 }

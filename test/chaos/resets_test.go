@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestTruncatedResponses verifies how Weft handles hosts that reset the connection in a fifth of the
-// responses: before the first byte, in the head, in a body with Content-Length, in a chunk, in an
-// HTTP/2 or Dubbo frame, one byte before the end.
+// TestTruncatedResponses verifies that Weft handles hosts that reset the connection in a fifth of
+// the responses: before the first byte, in the head, in a body with Content-Length, in a chunk, in
+// an HTTP/2 or Dubbo frame, one byte before the end.
 //
 // No client takes a truncated response for a complete one. Weft retries idempotent requests whose
 // client has received nothing yet; POSTs, and calls without a retry policy, reach a host once.
@@ -79,18 +79,18 @@ func TestTruncatedResponses(t *testing.T) {
 	early := slices.DeleteFunc(slices.Clone(broken), func(kind string) bool { return kind == "broken off" })
 	for _, pair := range [][2]string{{"http1", "http1-plain"}, {"http2", "http2-plain"}, {"dubbo-again", "dubbo-once"}} {
 		if with, without := all[pair[0]].failures(early...), all[pair[1]].failures(early...); with >= without {
-			r.Errorf("%s failed %d times, and %s, without retries, %d times", pair[0], with, pair[1], without)
+			r.Errorf("%s failed %d times, %s without retries %d times; want fewer failures with retries", pair[0], with, pair[1], without)
 		}
 	}
 	for _, l := range []*opCounts{&one.posts, &two.posts, &rpcOnce.posts} {
 		l.checkOnce(r)
 	}
 	if n := w.metric("weft_cluster_retries_total", `cluster="once"`); n != 0 {
-		r.Errorf("%v calls were tried again that no policy names", n)
+		r.Errorf("%v calls without a retry policy were retried", n)
 	}
 	for _, name := range []string{"one", "two", "again"} {
 		if n := w.metric("weft_cluster_retries_total", fmt.Sprintf("cluster=%q", name)); n < r.duration.Seconds()/5 {
-			r.Errorf("%v requests of %s were tried again", n, name)
+			r.Errorf("only %v requests of %s were retried", n, name)
 		}
 	}
 	hangUp()

@@ -34,8 +34,8 @@ type resettingHost struct {
 // errReset is returned for a connection that must be closed with a RST.
 var errReset = errors.New("broken off")
 
-// newResettingHost starts a host that serves each connection with talk. If talk returns errReset, the
-// connection is closed with a RST.
+// newResettingHost starts a host that serves each connection with talk. If talk returns errReset,
+// the host closes the connection with a RST.
 func (r *testRun) newResettingHost(purpose uint64, talk func(b *resettingHost, c net.Conn) error) *resettingHost {
 	r.Helper()
 	l := r.listen("127.0.0.1:0")
@@ -80,8 +80,8 @@ func (b *resettingHost) truncate(size int) (sent int, whole bool) {
 	return []int{0, 1, size / 2, size - 1, b.rng.IntN(size)}[b.rng.IntN(5)], false
 }
 
-// sendResponse sends a response or a part of it. It returns errReset after a part, with a pause that lets
-// Weft forward the part.
+// sendResponse sends a response or a part of it. After a part, it waits until Weft can have
+// forwarded the part and returns errReset.
 func (b *resettingHost) sendResponse(c net.Conn, answer []byte) error {
 	sent, whole := b.truncate(len(answer))
 	if _, err := c.Write(answer[:sent]); err != nil {

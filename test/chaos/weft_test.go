@@ -182,11 +182,11 @@ func (w *weft) awaitExit(within time.Duration) {
 	select {
 	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
-			w.r.Errorf("the process ended with status %d", status)
+			w.r.Errorf("the process exited with status %d", status)
 		}
 	case <-time.After(within):
 		stacks, err := w.tryAdminGet("/debug/pprof/goroutine?debug=1")
-		w.r.Errorf("the process is there %v after it was asked to end: %v\n%s", within, err, stacks)
+		w.r.Errorf("the process did not exit within %v of the signal: %v\n%s", within, err, stacks)
 	}
 }
 
@@ -307,7 +307,7 @@ func (w *weft) warmUp(hangUp func(), loads ...load) {
 			}
 			select {
 			case <-deadline:
-				w.r.Fatalf("%s, before anything goes wrong: %v", l.name, err)
+				w.r.Fatalf("%s failed in the warm-up: %v", l.name, err)
 			case <-time.After(50 * time.Millisecond):
 			}
 		}
@@ -367,14 +367,14 @@ func (w *weft) checkNoLeak() {
 	w.r.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d MB", w.baseline.goroutines, now.goroutines,
 		w.baseline.sockets, now.sockets, w.baseline.anonymous>>20, now.anonymous>>20)
 	if now.anonymous > w.baseline.anonymous+memory && !invariants.Enabled { // the race detector needs much memory
-		w.r.Errorf("the process has %d MB, and had %d", now.anonymous>>20, w.baseline.anonymous>>20)
+		w.r.Errorf("the process uses %d MB, after the warm-up %d MB", now.anonymous>>20, w.baseline.anonymous>>20)
 	}
 	if n := w.metric("weft_panics_total"); n != 0 {
-		w.r.Errorf("%v panics were contained", n)
+		w.r.Errorf("%v contained panics, want none", n)
 	}
 }
 
-// eventually waits until wrong returns "".
+// eventually waits until wrong returns "" and reports the last result on a timeout.
 func (w *weft) eventually(wrong func() string) {
 	w.r.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -388,7 +388,7 @@ func (w *weft) eventually(wrong func() string) {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			w.r.Errorf("still so after %v: %s\n%.6000s", waitTimeout, what, w.adminGet("/debug/pprof/goroutine?debug=1"))
+			w.r.Errorf("after %v: %s\n%.6000s", waitTimeout, what, w.adminGet("/debug/pprof/goroutine?debug=1"))
 			return
 		}
 	}

@@ -11,11 +11,11 @@ func chunkCases() []ruleCase {
 		chunkedBodyPasses("chunks that look like the end are content", "7\r\n\r\n0\r\n\r\n\r\n0\r\n\r\n", "\r\n0\r\n\r\n"),
 		chunkedBodyPasses("many small chunks pass", strings.Repeat("1\r\nx\r\n", 500)+"0\r\n\r\n", strings.Repeat("x", 500)),
 		{
-			name: "extensions are bounded", rfc: "9112 7.1.1",
+			name: "the size of extensions is limited", rfc: "9112 7.1.1",
 			script: script{clientSends(postChunked + "2;" + strings.Repeat("a", 40_000) + "\r\nhi\r\n0\r\n\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 		{
-			name: "extensions are bounded over many chunks", rfc: "9112 7.1.1", wholeWritesOnly: true,
+			name: "the total size of extensions is limited", rfc: "9112 7.1.1", wholeWritesOnly: true,
 			script: script{clientSends(postChunked + strings.Repeat("1;"+strings.Repeat("a", 1000)+"\r\nx\r\n", 100) + "0\r\n\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 	}
@@ -28,8 +28,8 @@ func chunkCases() []ruleCase {
 		"a size with an underscore", "0_2\r\nhi\r\n0\r\n\r\n",
 		"a size with a plus", "+2\r\nhi\r\n0\r\n\r\n",
 		"a size with a minus", "-2\r\nhi\r\n0\r\n\r\n",
-		"a size behind a space", " 2\r\nhi\r\n0\r\n\r\n",
-		"a size behind a tab", "\t2\r\nhi\r\n0\r\n\r\n",
+		"a size after a space", " 2\r\nhi\r\n0\r\n\r\n",
+		"a size after a tab", "\t2\r\nhi\r\n0\r\n\r\n",
 		"a size before a space", "2 \r\nhi\r\n0\r\n\r\n",
 		"a size with a space inside", "0 2\r\nhi\r\n0\r\n\r\n",
 		"no size", "\r\nhi\r\n0\r\n\r\n",
@@ -45,14 +45,14 @@ func chunkCases() []ruleCase {
 		"an extension with a bare LF in quotes", "2;a=\"\n\"\r\nhi\r\n0\r\n\r\n",
 		"an extension with a bare CR", "2;a\rb\r\nhi\r\n0\r\n\r\n",
 		"an extension with NUL", "2;a\x00\r\nhi\r\n0\r\n\r\n",
-		"content that is longer than its size", "2\r\nhix\r\n0\r\n\r\n",
-		"content that is shorter than its size", "5\r\nhi\r\n0\r\n\r\n0\r\n\r\n",
-		"content before a bare LF", "2\r\nhi\n0\r\n\r\n",
-		"content before a bare CR", "2\r\nhi\r0\r\n\r\n",
-		"content with nothing behind it", "2\r\nhi0\r\n\r\n",
+		"chunk data longer than the size", "2\r\nhix\r\n0\r\n\r\n",
+		"chunk data shorter than the size", "5\r\nhi\r\n0\r\n\r\n0\r\n\r\n",
+		"chunk data before a bare LF", "2\r\nhi\n0\r\n\r\n",
+		"chunk data before a bare CR", "2\r\nhi\r0\r\n\r\n",
+		"chunk data without CRLF", "2\r\nhi0\r\n\r\n",
 		"the last chunk before a bare LF", "2\r\nhi\r\n0\n\r\n",
-		"an end of a bare LF", "2\r\nhi\r\n0\r\n\n",
-		"an end of CR and another byte", "2\r\nhi\r\n0\r\n\rX",
+		"a bare LF as the end", "2\r\nhi\r\n0\r\n\n",
+		"CR and another byte as the end", "2\r\nhi\r\n0\r\n\rX",
 		"a trailer field before a bare LF", "2\r\nhi\r\n0\r\nX-A: 1\n\r\n",
 		"a trailer field with a bare CR", "2\r\nhi\r\n0\r\nX-A: 1\rX\r\n\r\n",
 		"a trailer field with NUL", "2\r\nhi\r\n0\r\nX-A: \x00\r\n\r\n",
@@ -62,7 +62,7 @@ func chunkCases() []ruleCase {
 		"a trailer field without a name", "2\r\nhi\r\n0\r\n: 1\r\n\r\n",
 	) {
 		cases = append(cases, ruleCase{
-			name: "refused: " + name, rfc: "9112 7.1",
+			name: "rejected: " + name, rfc: "9112 7.1",
 			script: script{clientSends(postChunked + chunks + smuggled), rejectedOnly(400), originMessageIncomplete},
 		})
 		if strings.HasSuffix(name, "a space before its colon") {
@@ -70,14 +70,14 @@ func chunkCases() []ruleCase {
 		}
 		cases = append(cases,
 			ruleCase{
-				name: "cuts an answer: " + name, rfc: "9112 8",
+				name: "cuts a response: " + name, rfc: "9112 8",
 				script: script{clientSends(get), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n" + chunks), clientReceivesTruncatedOrBadGateway, carriesNextExchange},
 			})
 	}
 	return cases
 }
 
-// chunkedBodyPasses returns an exchange in which Weft decodes and re-encodes chunked content in both
+// chunkedBodyPasses returns an exchange in which Weft decodes and re-encodes a chunked body in both
 // directions.
 func chunkedBodyPasses(name, chunks, content string) ruleCase {
 	const head = responseStart + "Transfer-Encoding: chunked\r\n\r\n"
@@ -90,9 +90,9 @@ func chunkedBodyPasses(name, chunks, content string) ruleCase {
 	}
 }
 
-// clientReceivesTruncatedOrBadGateway verifies that Weft does not forward broken content as complete: the client
-// receives a 502 instead, or a truncated response. Weft does not reuse the origin connection, and
-// keeps the client's connection only after a 502 that does not announce its close.
+// clientReceivesTruncatedOrBadGateway verifies that Weft does not forward a malformed body as
+// complete: the client receives a 502 or a truncated response. Weft does not reuse the origin
+// connection. It keeps the client's connection only after a 502 without Connection: close.
 func clientReceivesTruncatedOrBadGateway(r *harness) {
 	r.Helper()
 	head := r.readHead()
@@ -112,50 +112,50 @@ func trailerCases() []ruleCase {
 	const response = responseStart + "Transfer-Encoding: chunked\r\n\r\n"
 	return []ruleCase{
 		{
-			name: "the trailer section of a request is passed on", rfc: "9110 6.5",
+			name: "the trailer section of a request is forwarded", rfc: "9110 6.5",
 			script: script{clientSends(postChunked + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
 				originReceivesChunked(postChunked, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "the trailer section of an answer is passed on", rfc: "9110 6.5",
+			name: "the trailer section of a response is forwarded", rfc: "9110 6.5",
 			script: script{clientSends(get), originReceives(get), originSends(response + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
 				clientReceivesChunked(response, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), carriesNextExchange},
 		},
 		{
-			name: "Trailer, which tells of what is to come, is passed on both ways", rfc: "9110 6.6.2",
+			name: "the Trailer field is forwarded in both directions", rfc: "9110 6.6.2",
 			script: script{clientSends(post + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
 				originReceivesChunked(post+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"),
 				originSends(responseStart + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
 				clientReceivesChunked(responseStart+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"), carriesNextExchange},
 		},
 		{
-			name: "fields of framing, routing and credentials are no trailer fields of a request", rfc: "9110 6.5.1",
+			name: "framing, routing and credential fields are removed from request trailers", rfc: "9110 6.5.1",
 			script: script{clientSends(postChunked + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: other\r\nAuthorization: a\r\n" +
 				"Cookie: a\r\nX-Sum: 1\r\nContent-Type: a\r\nX-Forwarded-For: a\r\nTE: a\r\nConnection: close\r\nExpect: a\r\nMax-Forwards: 1\r\nTrailer: a\r\n\r\n"),
 				originReceivesChunked(postChunked, "hi", "X-Sum: 1\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "fields of framing, routing and credentials are no trailer fields of an answer", rfc: "9110 6.5.1",
+			name: "framing, routing and credential fields are removed from response trailers", rfc: "9110 6.5.1",
 			script: script{clientSends(get), originReceives(get), originSends(response + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a\r\n" +
 				"Location: a\r\nConnection: close\r\nContent-Encoding: a\r\nX-Sum: 1\r\nCache-Control: a\r\n\r\n"),
 				clientReceivesChunked(response, "hi", "X-Sum: 1\r\n"), carriesNextExchange},
 		},
 		{
-			name: "a trailer field of a request that Connection names is removed", rfc: "9110 7.6.1",
+			name: "a request trailer field named in Connection is removed", rfc: "9110 7.6.1",
 			script: script{clientSends(post + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
 				originReceivesChunked(postChunked, "hi", "X-A: 1\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "a trailer field of an answer that Connection names is removed", rfc: "9110 7.6.1",
+			name: "a response trailer field named in Connection is removed", rfc: "9110 7.6.1",
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
 				clientReceivesChunked(response, "hi", "X-A: 1\r\n"), carriesNextExchange},
 		},
 		{
-			name: "the trailer section of a request is bounded", rfc: "9110 6.5",
+			name: "the size of a request trailer section is limited", rfc: "9110 6.5",
 			script: script{clientSends(postChunked + "0\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 40) + "\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 		{
-			name: "the fields of a trailer section are bounded", rfc: "9110 6.5",
+			name: "the number of trailer fields is limited", rfc: "9110 6.5",
 			script: script{clientSends(postChunked + "0\r\n" + strings.Repeat("A: 1\r\n", 101) + "\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 	}

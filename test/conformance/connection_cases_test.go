@@ -22,74 +22,74 @@ func persistenceCases() []ruleCase {
 			script: concat(requestPasses(get), requestPasses(get), requestPasses(get), requestPasses(get)),
 		},
 		{
-			name: "pipelined requests are answered in order, one by one", rfc: "9112 9.3.2", wholeWritesOnly: true,
+			name: "pipelined requests are served in order, one at a time", rfc: "9112 9.3.2", wholeWritesOnly: true,
 			script: script{clientSends(to("/1") + to("/2") + to("/3")),
 				originReceives(to("/1")), originReceivesNothing, originSends(says("one")), clientReceives(says("one")),
 				originReceives(to("/2")), originSends(says("two")), clientReceives(says("two")),
 				originReceives(to("/3")), originSends(says("three")), clientReceives(says("three")), carriesNextExchange},
 		},
 		{
-			name: "pipelined requests with content are told apart", rfc: "9112 9.3.2", wholeWritesOnly: true,
+			name: "pipelined requests with bodies are separated", rfc: "9112 9.3.2", wholeWritesOnly: true,
 			script: script{clientSends(post + "Content-Length: 2\r\n\r\nhi" + postChunked + "2\r\nho\r\n0\r\n\r\n" + "\r\n" + to("/3")),
 				originReceives(post + "Content-Length: 2\r\n\r\nhi"), originSends(okResponse), clientReceives(okResponse),
 				originReceivesChunked(postChunked, "ho", ""), originSends(okResponse), clientReceives(okResponse),
 				originReceives(to("/3")), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "a pipelined HEAD keeps the answers apart", rfc: "9112 9.3.2", wholeWritesOnly: true,
+			name: "a pipelined HEAD does not mix up the responses", rfc: "9112 9.3.2", wholeWritesOnly: true,
 			script: script{clientSends("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n" + get),
 				originReceives("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n"), originSends(responseStart + "Content-Length: 100\r\n\r\n"), clientReceives(responseStart + "Content-Length: 100\r\n\r\n"),
 				originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "replies of Weft's own keep their place among pipelined answers", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: own,
+			name: "local replies keep their order among pipelined responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: own,
 			script: script{clientSends(get + to("/own") + get), originReceives(get), originSends(okResponse), clientReceives(okResponse), localReplyKeepAlive(404), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "a refusal keeps its place among pipelined answers and is the last", rfc: "9112 9.3.2", wholeWritesOnly: true,
+			name: "a rejection keeps its order among pipelined responses and is the last", rfc: "9112 9.3.2", wholeWritesOnly: true,
 			script: script{clientSends(get + "GET / HTTP/1.1\r\n\r\n" + smuggled), originReceives(get), originSends(okResponse), clientReceives(okResponse), rejected(400)},
 		},
 		{
-			name: "a bad answer keeps its place among pipelined answers", rfc: "9112 9.3.2", wholeWritesOnly: true,
+			name: "a malformed response keeps its order among pipelined responses", rfc: "9112 9.3.2", wholeWritesOnly: true,
 			script: script{clientSends(get + to("/2") + to("/3")), originReceives(get), originSends(okResponse), clientReceives(okResponse),
 				originReceives(to("/2")), originSends("nonsense\r\n\r\n"), localReplyKeepAlive(502), originClosed,
 				originReceives(to("/3")), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "a hundred pipelined requests are answered", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: own,
+			name: "a hundred pipelined requests get responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: own,
 			script: append(append(script{clientSends(strings.Repeat(to("/own"), 100))}, repeat(100, localReplyKeepAlive(404))...), carriesNextExchange),
 		},
 		{
-			name: "an interim answer keeps its place among pipelined answers", rfc: "9112 9.3.2", wholeWritesOnly: true,
+			name: "an interim response keeps its order among pipelined responses", rfc: "9112 9.3.2", wholeWritesOnly: true,
 			script: script{clientSends(get + get), originReceives(get), originSends("HTTP/1.1 103 Early Hints\r\n\r\n" + okResponse), clientReceives("HTTP/1.1 103 Early Hints\r\n\r\n" + okResponse), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "bytes behind an answer are no other caller's answer", rfc: "9112 9.3", wholeWritesOnly: true,
+			name: "bytes after a response are not another response", rfc: "9112 9.3", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends(okResponse + "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"), clientReceives(okResponse), originClosed, carriesNextExchange},
 		},
 		{
-			name: "bytes that come late behind an answer are no other caller's answer", rfc: "9112 9.3",
+			name: "late bytes after a response are not another response", rfc: "9112 9.3",
 			script: script{clientSends(get), originReceives(get), originSends(okResponse), clientReceives(okResponse), originSends("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"), clientSends(get), originClosed, originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "bytes behind an answer's last chunk are no other caller's answer", rfc: "9112 9.3", wholeWritesOnly: true,
+			name: "bytes after the last chunk of a response are not another response", rfc: "9112 9.3", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"),
 				clientReceivesChunked(responseStart+"Transfer-Encoding: chunked\r\n\r\n", "hi", ""), originClosed, carriesNextExchange},
 		},
 		{
-			name: "bytes that an origin sends before it is asked are nobody's answer", rfc: "9112 9.2",
+			name: "bytes of an origin before the request are not a response", rfc: "9112 9.2",
 			script: script{clientSends(get), originReceives(get), originSends(okResponse), clientReceives(okResponse), originSends(" "), clientSends(get), originClosed, originReceives(get), originSends(okResponse), clientReceives(okResponse)},
 		},
 		{
-			name: "a connection ends behind the requests that it may carry", rfc: "9112 9.6", setup: func(s *setup) { s.MaxRequestsPerConnection = 2 },
+			name: "a connection ends after the maximum number of requests", rfc: "9112 9.6", setup: func(s *setup) { s.MaxRequestsPerConnection = 2 },
 			script: script{clientSends(get), originReceives(get), originSends(okResponse), clientReceives(okResponse), clientSends(get), originReceives(get), originSends(okResponse), clientReceives(closingResponse), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "an idle connection ends without a word", rfc: "9112 9.5", setup: func(s *setup) { s.idle = 50 * time.Millisecond }, wholeWritesOnly: true,
+			name: "an idle connection ends without a response", rfc: "9112 9.5", setup: func(s *setup) { s.idle = 50 * time.Millisecond }, wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends(okResponse), clientReceives(okResponse), clientClosed},
 		},
 		{
-			name: "a connection on which nothing came ends without a word", rfc: "9112 9.5", setup: func(s *setup) { s.idle = 50 * time.Millisecond }, wholeWritesOnly: true,
+			name: "a connection without a request ends without a response", rfc: "9112 9.5", setup: func(s *setup) { s.idle = 50 * time.Millisecond }, wholeWritesOnly: true,
 			script: script{clientSends(""), clientClosed},
 		},
 	}
@@ -108,50 +108,50 @@ func earlyCases() []ruleCase {
 	const large = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
 	return []ruleCase{
 		{
-			name: "an answer before the end of the content ends both connections", rfc: "9112 9.5",
+			name: "a response before the end of the body ends both connections", rfc: "9112 9.5",
 			script: script{clientSends(large + "begun"), originReceives(large + "begun"), originSends("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
 				clientReceives("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientClosed, originClosed, carriesNextExchange},
 		},
 		{
-			name: "an answer before the end of chunks ends both connections", rfc: "9112 9.5",
+			name: "a response before the last chunk ends both connections", rfc: "9112 9.5",
 			script: script{clientSends(postChunked + "5\r\nhello\r\n"), originReceivesStart(postChunked, "hello"), originSends("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
 				clientReceives("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientClosed, originClosed, carriesNextExchange},
 		},
 		{
-			name: "an early answer may last as long as the content", rfc: "9112 9.5",
+			name: "an early response may last as long as the request body", rfc: "9112 9.5",
 			script: script{clientSends(postChunked), originReceives(postChunked), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n"), clientReceives(responseStart + "Transfer-Encoding: chunked\r\n"), clientReceivesHeadEnd,
 				clientSends("1\r\na\r\n"), originReceives("1\r\na\r\n"), originSends("1\r\nb\r\n"), clientReceives("1\r\nb\r\n"),
 				clientSends("1\r\nc\r\n0\r\n\r\n"), originReceivesChunked("", "c", ""), originSends("0\r\n\r\n"), clientReceives("0\r\n\r\n")},
 		},
 		{
-			name: "content behind an early answer is no request", rfc: "9112 9.3", wholeWritesOnly: true,
+			name: "a body after an early response is not read as a request", rfc: "9112 9.3", wholeWritesOnly: true,
 			script: script{clientSends(post + "Content-Length: 42\r\n\r\n"), originReceives(post + "Content-Length: 42\r\n\r\n"), originSends(okResponse), clientReceives(closingResponse), clientSends(smuggled), clientClosed, originClosedWithin(smuggled), originUntouched},
 		},
 		{
-			name: "little content that nobody reads is skipped", rfc: "9112 9.3", setup: own,
+			name: "a small unread body is discarded", rfc: "9112 9.3", setup: own,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 35\r\n\r\n" + smuggled), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
 		},
 		{
-			name: "few chunks that nobody reads are skipped", rfc: "9112 9.3", setup: own, wholeWritesOnly: true,
+			name: "small unread chunks are discarded", rfc: "9112 9.3", setup: own, wholeWritesOnly: true,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n23\r\n" + smuggled + "\r\n0\r\n\r\n"), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
 		},
 		{
-			name: "much content that nobody reads ends the connection", rfc: "9112 9.6", setup: own,
+			name: "a large unread body ends the connection", rfc: "9112 9.6", setup: own,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + smuggled), rejected(404)},
 		},
 		{
-			name: "broken chunks that nobody reads end the connection", rfc: "9112 9.6", setup: own, wholeWritesOnly: true,
+			name: "malformed unread chunks end the connection", rfc: "9112 9.6", setup: own, wholeWritesOnly: true,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nbroken\r\n" + smuggled), rejected(404)},
 		},
 		{
-			name: "content that Weft is still sent when it refuses does not cost the caller the answer", rfc: "9112 9.6", wholeWritesOnly: true, setup: own,
+			name: "a client that still sends its body gets the local reply", rfc: "9112 9.6", wholeWritesOnly: true, setup: own,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + strings.Repeat("x", 500_000)), rejected(404)},
 		},
 	}
 }
 
-// clientReceivesHeadEnd reads the end of a head that may announce the close of the connection: after a
-// response to an incomplete request, Weft may do either.
+// clientReceivesHeadEnd reads the end of a head with or without Connection: close. Weft may send
+// both after a response to an incomplete request.
 func clientReceivesHeadEnd(r *harness) {
 	r.Helper()
 	if rest := r.readHeadRest(); rest != "\r\n" && rest != "Connection: close\r\n\r\n" {
@@ -159,7 +159,7 @@ func clientReceivesHeadEnd(r *harness) {
 	}
 }
 
-// originReceivesStart verifies that the origin reads a head and the beginning of chunked content,
+// originReceivesStart verifies that the origin reads a head and the beginning of a chunked body,
 // regardless of the chunk sizes, without its end.
 func originReceivesStart(head, content string) step {
 	return func(r *harness) {
@@ -173,7 +173,7 @@ func originReceivesStart(head, content string) step {
 			}
 			one := make([]byte, 1)
 			if _, err := conn.Read(one); err != nil {
-				r.Fatalf("behind the head the origin got\n%s\nthen %v", quote(got), err)
+				r.Fatalf("after the head the origin got\n%s\nthen %v", quote(got), err)
 			}
 			got += string(one)
 		}
@@ -184,27 +184,27 @@ func disconnectCases() []ruleCase {
 	const large = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
 	return []ruleCase{
 		{
-			name: "an origin that goes before its answer is a bad one", rfc: "9110 15.6.3",
+			name: "an origin that closes before its response causes a 502", rfc: "9110 15.6.3",
 			script: script{clientSends(get), originReceives(get), originCloses, localReplyKeepAlive(502), carriesNextExchange},
 		},
 		{
-			name: "an origin that goes within its head is a bad one", rfc: "9110 15.6.3",
+			name: "an origin that closes within the head causes a 502", rfc: "9110 15.6.3",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 200 OK\r\nDate: d\r\nContent-"), originCloses, localReplyKeepAlive(502), carriesNextExchange},
 		},
 		{
-			name: "an origin that goes behind an interim answer is a bad one", rfc: "9110 15.6.3",
+			name: "an origin that closes after an interim response causes a 502", rfc: "9110 15.6.3",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 103 Early Hints\r\n\r\n"), clientReceives("HTTP/1.1 103 Early Hints\r\n\r\n"), originCloses, localReplyKeepAlive(502), carriesNextExchange},
 		},
 		{
-			name: "an origin that goes within content of a known length cuts the answer", rfc: "9112 8", wholeWritesOnly: true,
+			name: "an origin that closes within a body with Content-Length truncates the response", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Content-Length: 10\r\n\r\nhello"), clientReceives(responseStart + "Content-Length: 10\r\n\r\nhello"), originCloses, clientTruncated, carriesNextExchange},
 		},
 		{
-			name: "an origin that goes within chunks cuts the answer", rfc: "9112 8", wholeWritesOnly: true,
+			name: "an origin that closes within chunks truncates the response", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"), clientReceives(responseStart + "Transfer-Encoding: chunked\r\n\r\n"), originCloses, clientTruncated, carriesNextExchange},
 		},
 		{
-			name: "an origin that goes before the last chunk's end cuts the answer", rfc: "9112 8", wholeWritesOnly: true,
+			name: "an origin that closes within the last chunk truncates the response", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"), clientReceives(responseStart + "Transfer-Encoding: chunked\r\n\r\n"), originCloses, clientTruncated, carriesNextExchange},
 		},
 		{
@@ -212,7 +212,7 @@ func disconnectCases() []ruleCase {
 			script: script{clientSends(get), originReceives(get), originSends(okResponse), clientReceives(okResponse), clientSends(get), originReceives(get), originCloses, localReplyKeepAlive(502), originUntouched, carriesNextExchange},
 		},
 		{
-			name: "a POST that a closing connection may have taken is not sent again", rfc: "9110 9.2.2",
+			name: "a POST that a closing connection may have received is not sent again", rfc: "9110 9.2.2",
 			script: script{clientSends(get), originReceives(get), originSends(okResponse), clientReceives(okResponse), clientSends(post + "Content-Length: 2\r\n\r\nhi"), originReceives(post + "Content-Length: 2\r\n\r\nhi"), originCloses, localReplyKeepAlive(502), originUntouched, carriesNextExchange},
 		},
 		{
@@ -221,39 +221,39 @@ func disconnectCases() []ruleCase {
 				clientSends(post + "Content-Length: 2\r\n\r\nhi"), originReceives(post + "Content-Length: 2\r\n\r\nhi"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "an origin that ends its direction within its answer cuts it", rfc: "9112 8", wholeWritesOnly: true,
+			name: "an origin that half-closes within its response truncates it", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Content-Length: 10\r\n\r\nhello"), clientReceives(responseStart + "Content-Length: 10\r\n\r\nhello"), originHalfCloses, clientTruncated, originClosed},
 		},
 		{
-			name: "a caller that goes before the answer ends the origin's work", rfc: "9112 9.5", wholeWritesOnly: true,
+			name: "a client that closes before the response ends the origin request", rfc: "9112 9.5", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), clientCloses, originClosed},
 		},
 		{
-			name: "a caller that goes within its content ends the origin's work", rfc: "9112 8", wholeWritesOnly: true,
+			name: "a client that closes within its body ends the origin request", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(large + "begun"), originReceives(large + "begun"), clientCloses, originClosed},
 		},
 		{
-			name: "a caller that goes within chunks sends no whole request", rfc: "9112 8", wholeWritesOnly: true,
+			name: "a client that closes within chunks sends an incomplete request", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(postChunked + "5\r\nhello\r\n"), originReceivesStart(postChunked, "hello"), clientCloses, originClosed},
 		},
 		{
-			name: "a caller that goes within a head is forgotten", rfc: "9112 8", wholeWritesOnly: true,
+			name: "a client that closes within a head gets no response", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends("GET / HTTP/1.1\r\nHo"), clientCloses, originUntouched},
 		},
 		{
-			name: "a caller that ends its direction within its content has not sent it", rfc: "9112 8", wholeWritesOnly: true,
+			name: "a client that half-closes within its body sends an incomplete request", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(post + "Content-Length: 10\r\n\r\nhello"), clientHalfCloses, originMessageIncomplete},
 		},
 		{
-			name: "a caller that ends its direction is gone", rfc: "configuration", wholeWritesOnly: true,
+			name: "a half-close of the client is a disconnect", rfc: "configuration", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), clientHalfCloses, originClosed},
 		},
 		{
-			name: "a caller that ends its direction gets its answer where that is allowed", rfc: "9112 9.6", setup: func(s *setup) { s.AllowHalfClose = true },
+			name: "a client that half-closes gets its response if allowed", rfc: "9112 9.6", setup: func(s *setup) { s.AllowHalfClose = true },
 			script: script{clientSends(get), clientHalfCloses, originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n"), clientReceivesHeadEnd, clientReceives("ok"), clientClosed},
 		},
 		{
-			name: "an origin that does not answer in time is given up", rfc: "9110 15.6.5", setup: func(s *setup) { s.timeout = 100 * time.Millisecond },
+			name: "an origin that does not respond in time causes a 504", rfc: "9110 15.6.5", setup: func(s *setup) { s.timeout = 100 * time.Millisecond },
 			script: script{clientSends(get), originReceives(get), localReplyKeepAlive(504), originClosed},
 		},
 	}
@@ -272,27 +272,27 @@ func limitCases() []ruleCase {
 	body := func(s *setup) { s.MaxRequestBodySize = 10 }
 	cases := []ruleCase{
 		{name: "a request line of 8,000 octets passes", rfc: "9112 3", script: requestPasses(line(8000))},
-		{name: "a request line of the limit passes", rfc: "9112 3", script: requestPasses(line(8192))},
-		{name: "a longer request line is refused", rfc: "9110 15.5.15", script: script{clientSends(line(8193)), rejected(414)}},
-		{name: "a much longer request line is refused", rfc: "9110 15.5.15", wholeWritesOnly: true, script: script{clientSends(line(200_000)), rejected(414)}},
-		{name: "a request line without end is refused", rfc: "9110 15.5.15", script: script{clientSends("GET /" + strings.Repeat("a", 9000)), rejected(414)}},
-		{name: "a method without end is not implemented", rfc: "9112 3", script: script{clientSends(strings.Repeat("A", 9000)), rejected(501)}},
-		{name: "a head of the limit passes", rfc: "6585 5", script: requestPasses(head(16 << 10))},
-		{name: "a larger head is refused", rfc: "6585 5", script: script{clientSends(head(16<<10 + 1)), rejected(431)}},
-		{name: "a much larger head is refused", rfc: "6585 5", wholeWritesOnly: true, script: script{clientSends(head(300_000)), rejected(431)}},
-		{name: "a head without end is refused", rfc: "6585 5", script: script{clientSends(requestStart + strings.Repeat("X-A: 1\r\n", 3000)), rejected(431)}},
-		{name: "a name without end is refused", rfc: "6585 5", script: script{clientSends(requestStart + strings.Repeat("a", 17_000)), rejected(431)}},
-		{name: "as many fields as the limit pass", rfc: "6585 5", script: requestPasses(fields(100))},
-		{name: "more fields are refused", rfc: "6585 5", script: script{clientSends(fields(101)), rejected(431)}},
-		{name: "an answer's head of the limit passes", rfc: "9112 2.3", script: responsePasses(responseStart + "X-A: " + strings.Repeat("a", 16<<10-len(responseStart)-len("X-A: \r\nContent-Length: 0\r\n\r\n")) + "\r\nContent-Length: 0\r\n\r\n")},
-		{name: "content of the limit passes", rfc: "9110 15.5.14", setup: body, script: requestPasses(post + "Content-Length: 10\r\n\r\n0123456789")},
-		{name: "content that says it is larger is refused", rfc: "9110 15.5.14", setup: body, script: script{clientSends(post + "Content-Length: 11\r\n\r\n0123456789x"), rejected(413)}},
-		{name: "content that says it is larger and waits is refused", rfc: "9110 15.5.14", setup: body, script: script{clientSends(post + "Content-Length: 11\r\nExpect: 100-continue\r\n\r\n"), rejected(413)}},
-		{name: "chunks of the limit pass", rfc: "9110 15.5.14", setup: body,
+		{name: "a request line of the maximum size passes", rfc: "9112 3", script: requestPasses(line(8192))},
+		{name: "a longer request line is rejected", rfc: "9110 15.5.15", script: script{clientSends(line(8193)), rejected(414)}},
+		{name: "a much longer request line is rejected", rfc: "9110 15.5.15", wholeWritesOnly: true, script: script{clientSends(line(200_000)), rejected(414)}},
+		{name: "an endless request line is rejected", rfc: "9110 15.5.15", script: script{clientSends("GET /" + strings.Repeat("a", 9000)), rejected(414)}},
+		{name: "an endless method is not implemented", rfc: "9112 3", script: script{clientSends(strings.Repeat("A", 9000)), rejected(501)}},
+		{name: "a head of the maximum size passes", rfc: "6585 5", script: requestPasses(head(16 << 10))},
+		{name: "a larger head is rejected", rfc: "6585 5", script: script{clientSends(head(16<<10 + 1)), rejected(431)}},
+		{name: "a much larger head is rejected", rfc: "6585 5", wholeWritesOnly: true, script: script{clientSends(head(300_000)), rejected(431)}},
+		{name: "an endless head is rejected", rfc: "6585 5", script: script{clientSends(requestStart + strings.Repeat("X-A: 1\r\n", 3000)), rejected(431)}},
+		{name: "an endless field name is rejected", rfc: "6585 5", script: script{clientSends(requestStart + strings.Repeat("a", 17_000)), rejected(431)}},
+		{name: "the maximum number of fields passes", rfc: "6585 5", script: requestPasses(fields(100))},
+		{name: "more fields are rejected", rfc: "6585 5", script: script{clientSends(fields(101)), rejected(431)}},
+		{name: "a response head of the maximum size passes", rfc: "9112 2.3", script: responsePasses(responseStart + "X-A: " + strings.Repeat("a", 16<<10-len(responseStart)-len("X-A: \r\nContent-Length: 0\r\n\r\n")) + "\r\nContent-Length: 0\r\n\r\n")},
+		{name: "a body of the maximum size passes", rfc: "9110 15.5.14", setup: body, script: requestPasses(post + "Content-Length: 10\r\n\r\n0123456789")},
+		{name: "a larger Content-Length is rejected", rfc: "9110 15.5.14", setup: body, script: script{clientSends(post + "Content-Length: 11\r\n\r\n0123456789x"), rejected(413)}},
+		{name: "a larger Content-Length with an expectation is rejected", rfc: "9110 15.5.14", setup: body, script: script{clientSends(post + "Content-Length: 11\r\nExpect: 100-continue\r\n\r\n"), rejected(413)}},
+		{name: "chunks of the maximum total size pass", rfc: "9110 15.5.14", setup: body,
 			script: script{clientSends(postChunked + "5\r\n01234\r\n5\r\n56789\r\n0\r\n\r\n"), originReceivesChunked(postChunked, "0123456789", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange}},
-		{name: "chunks beyond the limit are refused", rfc: "9110 15.5.14", setup: body,
+		{name: "chunks beyond the limit are rejected", rfc: "9110 15.5.14", setup: body,
 			script: script{clientSends(postChunked + "5\r\n01234\r\n6\r\n56789x\r\n0\r\n\r\n"), rejectedOnly(413), originMessageIncomplete}},
-		{name: "one chunk beyond the limit is refused", rfc: "9110 15.5.14", setup: body,
+		{name: "one chunk beyond the limit is rejected", rfc: "9110 15.5.14", setup: body,
 			script: script{clientSends(postChunked + "b\r\n0123456789x\r\n0\r\n\r\n"), rejectedOnly(413), originMessageIncomplete}},
 	}
 	return append(cases, slowCases()...)
@@ -305,22 +305,22 @@ func slowCases() []ruleCase {
 	slowHead := func(s *setup) { s.HeadTimeout = short }
 	slowBody := func(s *setup) { s.BodyTimeout = short }
 	return []ruleCase{
-		{name: "a slow head is refused", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead, script: script{clientSends("GET / HT"), rejected(408)}},
-		{name: "a slow field section is refused", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead, script: script{clientSends(requestStart + "X-A: 1\r\n"), rejected(408)}},
-		{name: "a head that trickles is refused", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead,
+		{name: "a slow head is rejected", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead, script: script{clientSends("GET / HT"), rejected(408)}},
+		{name: "a slow field section is rejected", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead, script: script{clientSends(requestStart + "X-A: 1\r\n"), rejected(408)}},
+		{name: "a trickled head is rejected", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead,
 			script: script{clientSends("GET / HTTP/1.1\r\n"), trickle("X-A: 1\r\n", 20*time.Millisecond), rejected(408)}},
-		{name: "slow content of a known length is refused", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowBody,
+		{name: "a slow body with Content-Length is rejected", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowBody,
 			script: script{clientSends(post + "Content-Length: 10\r\n\r\nhello"), rejectedOnly(408), originMessageIncomplete}},
-		{name: "slow chunks are refused", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowBody,
+		{name: "slow chunks are rejected", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowBody,
 			script: script{clientSends(postChunked + "5\r\nhel"), rejectedOnly(408), originMessageIncomplete}},
-		{name: "content that trickles ends with its route's time", rfc: "9110 15.6.5", wholeWritesOnly: true, setup: func(s *setup) { s.timeout = 3 * short },
+		{name: "a trickled body ends at the route timeout", rfc: "9110 15.6.5", wholeWritesOnly: true, setup: func(s *setup) { s.timeout = 3 * short },
 			script: script{clientSends(post + "Content-Length: 100000\r\n\r\n"), trickle("x", 20*time.Millisecond), rejectedOnly(504), originMessageIncomplete}},
-		{name: "content that nobody reads and that trickles ends its connection", rfc: "9112 9.5", wholeWritesOnly: true,
+		{name: "a trickled unread body ends its connection", rfc: "9112 9.5", wholeWritesOnly: true,
 			setup:  func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n"), clientReceives("HTTP/1.1 404 Not Found\r\n"), trickleUntilClosed("x", 50*time.Millisecond), originUntouched}},
-		{name: "an answer that is taken too slowly ends with its route's time", rfc: "configuration", wholeWritesOnly: true, setup: func(s *setup) { s.timeout = 20 * short },
+		{name: "a response that is read too slowly ends at the route timeout", rfc: "configuration", wholeWritesOnly: true, setup: func(s *setup) { s.timeout = 20 * short },
 			script: script{clientSends(get), originReceives(get), originSendsConcurrently(responseStart + "Content-Length: 33554432\r\n\r\n" + strings.Repeat("x", 32<<20)), clientReceives(responseStart), clientReadsSlowly(50 * time.Millisecond)}},
-		{name: "a slow second head is refused", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead,
+		{name: "a slow second head is rejected", rfc: "9110 15.5.9", wholeWritesOnly: true, setup: slowHead,
 			script: script{clientSends(get + "GET"), originReceives(get), originSends(okResponse), clientReceives(okResponse), rejected(408)}},
 	}
 }
@@ -333,7 +333,7 @@ func trickle(text string, every time.Duration) step {
 		defer tick.Stop()
 		for began := time.Now(); !r.clientHasInput(); <-tick.C {
 			if time.Since(began) > waitTimeout {
-				r.Fatalf("the client has trickled for %v", waitTimeout)
+				r.Fatalf("no response during %v of trickled bytes", waitTimeout)
 			}
 			r.write(r.ensureClient(), text)
 		}
@@ -359,7 +359,7 @@ func trickleUntilClosed(text string, every time.Duration) step {
 				r.write(r.ensureClient(), text)
 			}
 			if time.Since(began) > waitTimeout-time.Second {
-				r.Fatalf("the client has trickled for %v", time.Since(began))
+				r.Fatalf("Weft did not close the connection during %v of trickled bytes", time.Since(began))
 			}
 		}
 	}
@@ -382,7 +382,8 @@ func originSendsConcurrently(text string) step {
 	}
 }
 
-// clientReadsSlowly makes the client read a few bytes at a time until Weft closes the origin connection.
+// clientReadsSlowly makes the client read a few bytes at a time until Weft closes the origin
+// connection.
 func clientReadsSlowly(every time.Duration) step {
 	return func(r *harness) {
 		r.Helper()
@@ -402,7 +403,7 @@ func clientReadsSlowly(every time.Duration) step {
 				_, _ = r.ensureClient().Read(one)
 			}
 			if time.Since(began) > waitTimeout-time.Second {
-				r.Fatalf("the client has sipped for %v", time.Since(began))
+				r.Fatalf("Weft did not close the origin connection during %v of slow reads", time.Since(began))
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func TestCurl(t *testing.T) {
 			want: []string{"HTTP/1.1 200 OK\r\n", "told: GET /a HTTP/1.1 host=shop.test length=0 te=[] size=0\n"},
 		},
 		{
-			name: "a path as it is", args: []string{"--path-as-is"}, path: "/a/../b/./c//d%2Fe?f=%20",
+			name: "an unchanged path", args: []string{"--path-as-is"}, path: "/a/../b/./c//d%2Fe?f=%20",
 			want: []string{"told: GET /a/../b/./c//d%2Fe?f=%20 HTTP/1.1 "},
 		},
 		{
@@ -43,7 +43,7 @@ func TestCurl(t *testing.T) {
 			want: []string{"HTTP/1.1 200 OK\r\n", "Connection: close\r\n", "onetwothree"}, not: []string{"Transfer-Encoding"},
 		},
 		{
-			name: "an answer in pieces", path: "/stream",
+			name: "a streamed response", path: "/stream",
 			want: []string{"Transfer-Encoding: chunked\r\n", "onetwothree"}, not: []string{"Content-Length", "Connection:"},
 		},
 		{
@@ -55,19 +55,19 @@ func TestCurl(t *testing.T) {
 			want: []string{"HTTP/1.1 100 Continue\r\n", "HTTP/1.1 200 OK\r\n", "told: PUT /up HTTP/1.1 host=shop.test length=1048576 te=[] size=1048576\n"},
 		},
 		{
-			name: "an upload in chunks", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect:"}, path: "/up",
+			name: "a chunked upload", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect:"}, path: "/up",
 			want: []string{"told: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
 		},
 		{
-			name: "an upload in chunks that waits for 100", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/up",
+			name: "a chunked upload that waits for 100", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/up",
 			want: []string{"HTTP/1.1 100 Continue\r\n", "told: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
 		},
 		{
-			name: "an upload that is refused instead of 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/refuse",
+			name: "an upload that is rejected instead of 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/refuse",
 			want: []string{"HTTP/1.1 403 Forbidden\r\n", "Connection: close\r\n"}, not: []string{"100 Continue"},
 		},
 		{
-			name: "a target for proxies", args: []string{"--request-target", "http://other.test/b?c"}, path: "/a",
+			name: "an absolute target", args: []string{"--request-target", "http://other.test/b?c"}, path: "/a",
 			want: []string{"told: GET /b?c HTTP/1.1 host=other.test "},
 		},
 		{
@@ -136,7 +136,7 @@ func startConnectOrigin(t *testing.T, address string) string {
 			return
 		}
 		defer outer.Close()
-		_, _ = io.WriteString(outer, "HTTP/1.1 200 OK\r\n\r\n") // an error shows below
+		_, _ = io.WriteString(outer, "HTTP/1.1 200 OK\r\n\r\n") // the client reports an error
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

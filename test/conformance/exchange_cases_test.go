@@ -7,73 +7,73 @@ func interimCases() []ruleCase {
 	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
 	return []ruleCase{
 		{
-			name: "interim answers pass, all of them", rfc: "9110 15.2",
+			name: "all interim responses are forwarded", rfc: "9110 15.2",
 			script: responsePasses("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </b>\r\nLink: </c>\r\n\r\n" + okResponse),
 		},
 		{
-			name: "an interim answer passes at once", rfc: "9110 15.2",
+			name: "an interim response is forwarded immediately", rfc: "9110 15.2",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
 				clientReceives("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "100 passes though nobody asked for it", rfc: "9110 15.2",
+			name: "an unrequested 100 is forwarded", rfc: "9110 15.2",
 			script: responsePasses(goOn + okResponse),
 		},
 		{
-			name: "a hundred interim answers pass", rfc: "9110 15.2",
+			name: "a hundred interim responses are forwarded", rfc: "9110 15.2",
 			script: responsePasses(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100) + okResponse),
 		},
 		{
-			name: "an HTTP/1.0 caller gets no interim answers", rfc: "9110 15.2",
+			name: "an HTTP/1.0 client gets no interim responses", rfc: "9110 15.2",
 			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), originReceives(get), originSends(goOn + "HTTP/1.1 103 Early Hints\r\n\r\n" + okResponse),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "an interim answer that speaks of content is bad", rfc: "9112 6.3",
+			name: "an interim response with Content-Length is malformed", rfc: "9112 6.3",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\n\r\nhello" + okResponse), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
-			name: "an interim answer that speaks of chunks is bad", rfc: "9112 6.1",
+			name: "an interim response with Transfer-Encoding is malformed", rfc: "9112 6.1",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + okResponse), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
-			name: "an expectation is passed on, and what the origin says to it", rfc: "9110 10.1.1",
+			name: "an expectation and the 100 are forwarded", rfc: "9110 10.1.1",
 			script: script{clientSends(put), originReceives(put), originSends(goOn), clientReceives(goOn), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "an expectation is written in any case", rfc: "9110 10.1.1",
+			name: "an expectation is case-insensitive", rfc: "9110 10.1.1",
 			script: script{clientSends(strings.Replace(put, "100-continue", "100-CONTINUE", 1)), originReceives(put), originSends(goOn), clientReceives(goOn), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "a chunked upload may wait for its expectation", rfc: "9110 10.1.1",
+			name: "a chunked upload may wait for 100", rfc: "9110 10.1.1",
 			script: script{clientSends(post + "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"), originReceives(post + "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"),
 				originSends(goOn), clientReceives(goOn), clientSends("2\r\nhi\r\n0\r\n\r\n"), originReceivesChunked("", "hi", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "who expects need not wait", rfc: "9110 10.1.1", wholeWritesOnly: true,
+			name: "a client with an expectation need not wait for 100", rfc: "9110 10.1.1", wholeWritesOnly: true,
 			script: script{clientSends(put + "hello"), originReceives(put), originReceives("hello"), originSends(goOn + okResponse), clientReceives(goOn + okResponse), carriesNextExchange},
 		},
 		{
-			name: "an origin may answer finally without 100", rfc: "9110 10.1.1",
+			name: "an origin may send the final response without 100", rfc: "9110 10.1.1",
 			script: script{clientSends(put), originReceives(put), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "a refusal instead of 100 ends both connections, for content may follow or not", rfc: "9110 10.1.1",
+			name: "a rejection instead of 100 ends both connections", rfc: "9110 10.1.1",
 			script: script{clientSends(put), originReceives(put), originSends("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"),
 				clientReceives("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"), clientClosed, originClosed, carriesNextExchange},
 		},
 		{
-			name: "content behind a refusal is no request", rfc: "9110 10.1.1",
+			name: "a body after a rejection is not read as a request", rfc: "9110 10.1.1",
 			script: script{clientSends(post + "Content-Length: 42\r\nExpect: 100-continue\r\n\r\n"), originReceives(post + "Content-Length: 42\r\nExpect: 100-continue\r\n\r\n"),
 				originSends("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
 				clientReceives("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientSends(smuggled), clientClosed, originClosedWithin(smuggled), originUntouched},
 		},
 		{
-			name: "a reply of Weft's own instead of 100 ends the connection", rfc: "9110 10.1.1", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 403, "no")) },
+			name: "a local reply instead of 100 ends the connection", rfc: "9110 10.1.1", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 403, "no")) },
 			script: script{clientSends("PUT /own HTTP/1.1\r\nHost: h\r\nContent-Length: 42\r\nExpect: 100-continue\r\n\r\n"), rejected(403)},
 		},
 		{
-			name: "another expectation is refused", rfc: "9110 10.1.1",
+			name: "an unknown expectation is rejected", rfc: "9110 10.1.1",
 			script: script{clientSends("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 200-ok\r\n\r\nhello"), rejected(417)},
 		},
 		{
@@ -82,7 +82,7 @@ func interimCases() []ruleCase {
 				originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "an expectation without content is not passed on", rfc: "9110 10.1.1",
+			name: "an expectation without a body is not forwarded", rfc: "9110 10.1.1",
 			script: requestBecomes(requestStart+"Expect: 100-continue\r\n\r\n", get),
 		},
 	}
@@ -95,67 +95,67 @@ func noBodyCases() []ruleCase {
 	}
 	return []ruleCase{
 		{
-			name: "an answer to HEAD keeps its length and has no content", rfc: "9112 6.3",
+			name: "a response to HEAD keeps its Content-Length and has no body", rfc: "9112 6.3",
 			script: toHead(responseStart+"Content-Length: 1000\r\n\r\n", responseStart+"Content-Length: 1000\r\n\r\n"),
 		},
 		{
-			name: "an answer to HEAD may keep silent on its length", rfc: "9112 6.3",
+			name: "a response to HEAD may have no Content-Length", rfc: "9112 6.3",
 			script: toHead(responseStart+"\r\n", responseStart+"\r\n"),
 		},
 		{
-			name: "an answer to HEAD may speak of chunks and has none", rfc: "9112 6.3",
+			name: "a response to HEAD may have Transfer-Encoding and has no body", rfc: "9112 6.3",
 			script: script{clientSends(head), originReceives(head), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n"), clientReceives(responseStart), clientReceivesEmptyLine, carriesNextExchange},
 		},
 		{
-			name: "content behind an answer to HEAD is nobody's", rfc: "9112 6.3", wholeWritesOnly: true,
+			name: "bytes after a response to HEAD are not forwarded", rfc: "9112 6.3", wholeWritesOnly: true,
 			script: script{clientSends(head), originReceives(head), originSends(responseStart + "Content-Length: 5\r\n\r\nhello"), clientReceives(responseStart + "Content-Length: 5\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
-			name: "HEAD may have content", rfc: "9110 9.3.2",
+			name: "HEAD may have a body", rfc: "9110 9.3.2",
 			script: script{clientSends("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"), originReceives("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),
 				originSends(responseStart + "Content-Length: 9\r\n\r\n"), clientReceives(responseStart + "Content-Length: 9\r\n\r\n"), carriesNextExchange},
 		},
 		{
-			name: "a reply of Weft's own to HEAD has no content", rfc: "9112 6.3", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
+			name: "a local reply to HEAD has no body", rfc: "9112 6.3", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
 			script: script{clientSends("HEAD /own HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
 		},
 		{
-			name: "a refusal of HEAD has no content", rfc: "9112 6.3",
+			name: "a rejection of HEAD has no body", rfc: "9112 6.3",
 			script: script{clientSends(head), originReceives(head), originSends("nonsense\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
-			name: "204 has no content", rfc: "9112 6.3",
+			name: "204 has no body", rfc: "9112 6.3",
 			script: responsePasses("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"),
 		},
 		{
-			name: "204 has no length", rfc: "9110 8.6",
+			name: "204 has no Content-Length", rfc: "9110 8.6",
 			script: responseBecomes("HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"),
 		},
 		{
-			name: "204 that speaks of content has none, and ends its connection", rfc: "9112 6.3",
+			name: "204 with Content-Length has no body and ends the origin connection", rfc: "9112 6.3",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"),
 				clientReceives("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
-			name: "204 that speaks of chunks has none, and ends its connection", rfc: "9112 6.1",
+			name: "204 with Transfer-Encoding has no body and ends the origin connection", rfc: "9112 6.1",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 204 No Content\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
 				clientReceives("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
-			name: "304 keeps the length of what it does not send", rfc: "9110 8.6",
+			name: "304 keeps its Content-Length", rfc: "9110 8.6",
 			script: responsePasses("HTTP/1.1 304 Not Modified\r\nDate: d\r\nETag: \"a\"\r\nContent-Length: 1000\r\n\r\n"),
 		},
 		{
-			name: "304 without a length gets none", rfc: "9110 15.4.5",
+			name: "304 without Content-Length gets none", rfc: "9110 15.4.5",
 			script: responsePasses("HTTP/1.1 304 Not Modified\r\nDate: d\r\n\r\n"),
 		},
 		{
-			name: "content behind 304 is nobody's", rfc: "9112 6.3", wholeWritesOnly: true,
+			name: "bytes after 304 are not forwarded", rfc: "9112 6.3", wholeWritesOnly: true,
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"),
 				clientReceives("HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 5\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
-			name: "205 may have a length of nothing", rfc: "9110 15.3.6",
+			name: "205 may have Content-Length: 0", rfc: "9110 15.3.6",
 			script: responsePasses("HTTP/1.1 205 Reset Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
 		},
 	}
@@ -178,61 +178,61 @@ func tunnelCases() []ruleCase {
 	upgraded := script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"), clientReceivesUpgrade(switched)}
 	return []ruleCase{
 		{
-			name: "an upgrade is passed on, and becomes a tunnel both ways", rfc: "9110 7.8",
+			name: "an upgrade is forwarded and becomes a tunnel in both directions", rfc: "9110 7.8",
 			script: concat(upgraded, script{originSends("\x00one\r\n\r\n"), clientReceives("\x00one\r\n\r\n"), clientSends("two\xff"), originReceives("two\xff"), clientSends(smuggled), originReceives(smuggled)}),
 		},
 		{
-			name: "a tunnel ends with the caller's connection", rfc: "9110 9.3.6",
+			name: "a tunnel ends with the client connection", rfc: "9110 9.3.6",
 			script: concat(upgraded, script{clientSends("a"), clientCloses, originReceives("a"), originClosed}),
 		},
 		{
-			name: "a tunnel ends with the origin's connection", rfc: "9110 9.3.6",
+			name: "a tunnel ends with the origin connection", rfc: "9110 9.3.6",
 			script: concat(upgraded, script{originSends("a"), originCloses, clientReceives("a"), clientClosed}),
 		},
 		{
-			name: "a tunnel's directions end one by one", rfc: "9110 9.3.6",
+			name: "the directions of a tunnel end independently", rfc: "9110 9.3.6",
 			script: concat(upgraded, script{clientHalfCloses, originHalfClosed, originSends("late"), clientReceives("late"), originCloses, clientClosed}),
 		},
 		{
-			name: "what comes with a 101 is the tunnel's", rfc: "9110 7.8", wholeWritesOnly: true,
+			name: "bytes after a 101 belong to the tunnel", rfc: "9110 7.8", wholeWritesOnly: true,
 			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"),
 				clientReceivesUpgrade(switched), clientReceives("hello")},
 		},
 		{
-			name: "nothing is sent behind an upgrade before it is granted", rfc: "9110 7.8", wholeWritesOnly: true,
+			name: "bytes after an upgrade request are not forwarded before the 101", rfc: "9110 7.8", wholeWritesOnly: true,
 			script: script{clientSends(ask + "early"), originReceives(ask), originReceivesNothing, originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
 				clientReceivesUpgrade(switched), originReceives("early")},
 		},
 		{
-			name: "an upgrade that the origin ignores is an exchange like others", rfc: "9110 7.8",
+			name: "an upgrade that the origin ignores is a normal exchange", rfc: "9110 7.8",
 			script: script{clientSends(ask), originReceives(ask), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "what follows an upgrade that the origin ignores is a request", rfc: "9110 7.8", wholeWritesOnly: true,
+			name: "bytes after an upgrade that the origin ignores are a request", rfc: "9110 7.8", wholeWritesOnly: true,
 			script: script{clientSends(ask + get), originReceives(ask), originReceivesNothing, originSends(okResponse), clientReceives(okResponse), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "101 to who did not ask is bad", rfc: "9110 15.2.2",
+			name: "101 without a requested upgrade is malformed", rfc: "9110 15.2.2",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
-			name: "101 to a protocol that was not asked for is bad", rfc: "9110 7.8",
+			name: "101 to a protocol that was not requested is malformed", rfc: "9110 7.8",
 			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
-			name: "101 that does not say to what is bad", rfc: "9110 15.2.2",
+			name: "101 without Upgrade is malformed", rfc: "9110 15.2.2",
 			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
-			name: "an upgrade to h2c is not passed on", rfc: "9110 7.8",
+			name: "an upgrade to h2c is not forwarded", rfc: "9110 7.8",
 			script: requestBecomes(requestStart+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", get),
 		},
 		{
-			name: "an upgrade to h2c among others is not passed on", rfc: "9110 7.8",
+			name: "an upgrade to h2c among others is not forwarded", rfc: "9110 7.8",
 			script: requestBecomes(requestStart+"Connection: upgrade\r\nUpgrade: websocket, H2C\r\n\r\n", get),
 		},
 		{
-			name: "Upgrade that Connection does not name is not passed on", rfc: "9110 7.8",
+			name: "Upgrade that Connection does not name is not forwarded", rfc: "9110 7.8",
 			script: requestBecomes(requestStart+"Upgrade: websocket\r\n\r\n", get),
 		},
 		{
@@ -241,24 +241,24 @@ func tunnelCases() []ruleCase {
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "426 keeps the protocols that it wants", rfc: "9110 15.5.22",
+			name: "426 keeps its Upgrade field", rfc: "9110 15.5.22",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: foo/2\r\nConnection: upgrade\r\nContent-Length: 0\r\n\r\n"),
 				clientReceives("HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: foo/2\r\nContent-Length: 0\r\nConnection: upgrade\r\n\r\n"), carriesNextExchange},
 		},
 		{
-			name: "CONNECT becomes a tunnel where it is allowed", rfc: "9110 9.3.6", setup: connects,
+			name: "CONNECT becomes a tunnel if allowed", rfc: "9110 9.3.6", setup: connects,
 			script: script{clientSends(connect), originReceives(connect), originSends(connected), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"), originSends("\x00one"), clientReceives("\x00one"), clientSends("two"), originReceives("two")},
 		},
 		{
-			name: "no early data behind CONNECT is sent before its 2xx", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
+			name: "bytes after CONNECT are not forwarded before the 2xx", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
 			script: script{clientSends(connect + "early"), originReceives(connect), originReceivesNothing, originSends(connected), clientReceives(connected), originReceives("early")},
 		},
 		{
-			name: "the length of a 2xx to CONNECT means nothing", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
+			name: "the Content-Length of a 2xx to CONNECT is ignored", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
 			script: script{clientSends(connect), originReceives(connect), originSends("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nhello"), clientReceives(connected + "hello"), clientSends("two"), originReceives("two")},
 		},
 		{
-			name: "CONNECT that the origin refuses is an exchange like others", rfc: "9110 9.3.6", setup: connects,
+			name: "CONNECT that the origin rejects is a normal exchange", rfc: "9110 9.3.6", setup: connects,
 			script: script{clientSends(connect), originReceives(connect), originSends("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), clientReceives("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), carriesNextExchange},
 		},
 	}
@@ -269,54 +269,54 @@ func oldVersionCases() []ruleCase {
 	const oldKept = "GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
 	return []ruleCase{
 		{
-			name: "an HTTP/1.0 caller's connection ends by default", rfc: "9112 9.3",
+			name: "an HTTP/1.0 client connection ends by default", rfc: "9112 9.3",
 			script: script{clientSends(old), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "an HTTP/1.0 caller's connection stays if it asks for that", rfc: "9112 9.3",
+			name: "an HTTP/1.0 client connection persists with keep-alive", rfc: "9112 9.3",
 			script: script{clientSends(oldKept), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"), carriesNextExchange},
 		},
 		{
-			name: "an HTTP/1.0 caller may lack Host", rfc: "9112 3.2",
+			name: "an HTTP/1.0 request may have no Host", rfc: "9112 3.2",
 			script: script{clientSends("GET / HTTP/1.0\r\n\r\n"), originReceives("GET / HTTP/1.1\r\nHost: \r\n\r\n"), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed},
 		},
 		{
-			name: "an HTTP/1.0 caller gets no chunks", rfc: "9112 6.1",
+			name: "an HTTP/1.0 client gets no chunks", rfc: "9112 6.1",
 			script: script{clientSends(old), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n3\r\nyou\r\n0\r\nX-A: 1\r\n\r\n"),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhiyou"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "an HTTP/1.0 caller's connection ends behind content of unknown length", rfc: "9112 9.3",
+			name: "an HTTP/1.0 client connection ends after a body of unknown length", rfc: "9112 9.3",
 			script: script{clientSends(oldKept), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "content for an HTTP/1.0 caller that is cut ends in a reset", rfc: "9112 8", wholeWritesOnly: true,
+			name: "a truncated body for an HTTP/1.0 client ends with a reset", rfc: "9112 8", wholeWritesOnly: true,
 			script: script{clientSends(old), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), originCloses, clientReset},
 		},
 		{
-			name: "chunks in HTTP/1.0 are refused", rfc: "9112 6.1",
+			name: "chunks in HTTP/1.0 are rejected", rfc: "9112 6.1",
 			script: script{clientSends("POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), rejected(400)},
 		},
 		{
-			name: "chunks in an HTTP/1.0 answer are bad", rfc: "9112 6.1",
+			name: "chunks in an HTTP/1.0 response are malformed", rfc: "9112 6.1",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
-			name: "an HTTP/1.0 POST has content", rfc: "9112 6.3",
+			name: "an HTTP/1.0 POST has a body", rfc: "9112 6.3",
 			script: script{clientSends("POST / HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"), originReceives(post + "Content-Length: 2\r\n\r\nhi"), originSends(okResponse),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed},
 		},
 		{
-			name: "an HTTP/1.0 origin's connection ends by default", rfc: "9112 9.3",
+			name: "an HTTP/1.0 origin connection ends by default", rfc: "9112 9.3",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.0 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok"), clientReceives(okResponse), originClosed, carriesNextExchange},
 		},
 		{
-			name: "an HTTP/1.0 origin's connection stays if it says so", rfc: "9112 9.3",
+			name: "an HTTP/1.0 origin connection persists with keep-alive", rfc: "9112 9.3",
 			script: responseBecomes("HTTP/1.0 200 OK\r\nDate: d\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", okResponse),
 		},
 		{
-			name: "an HTTP/1.0 answer lasts until its connection ends", rfc: "9112 6.3",
+			name: "an HTTP/1.0 response body ends with its connection", rfc: "9112 6.3",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.0 200 OK\r\nDate: d\r\nConnection: keep-alive\r\n\r\nhello"), originCloses,
 				clientReceivesChunked(responseStart+"Transfer-Encoding: chunked\r\n\r\n", "hello", ""), carriesNextExchange},
 		},

@@ -152,7 +152,7 @@ func serve(t testing.TB, c *config.Snapshot) string {
 		defer cancel()
 		server.Drain(ctx)
 		if ctx.Err() != nil {
-			t.Error("connections did not end with their callers")
+			t.Error("connections were still open after their clients had closed them")
 		}
 	})
 	for _, l := range server.Describe() {
@@ -160,7 +160,7 @@ func serve(t testing.TB, c *config.Snapshot) string {
 			return l.Address
 		}
 	}
-	t.Fatal("the listener is not there")
+	t.Fatal("listener \"front\" is not open")
 	return ""
 }
 
@@ -275,13 +275,13 @@ func (r *harness) expect(who string, conn net.Conn, want string) {
 	}
 }
 
-// readToEnd reads to the end of the connection. A reset counts as an end; orderly is true only for a
-// regular end.
+// readToEnd reads to the end of the connection. A reset counts as an end; orderly is true only for
+// a FIN.
 func (r *harness) readToEnd(who string, conn net.Conn) (text string, orderly bool) {
 	r.Helper()
 	got, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		r.Fatalf("the connection of %s does not end; it got\n%s", who, quote(string(got)))
+		r.Fatalf("the connection of %s did not end; it got\n%s", who, quote(string(got)))
 	}
 	return string(got), err == nil
 }
@@ -303,12 +303,13 @@ func quote(text string) string {
 	return b.String()
 }
 
-// checkOriginUntouched fails the case if Weft has opened another connection to the origin or sent more bytes.
+// checkOriginUntouched fails the case if Weft has opened another connection to the origin or sent
+// more bytes.
 func (r *harness) checkOriginUntouched() {
 	r.Helper()
 	if r.origin != nil {
 		if n := socketQueueLen(r, r.origin, unix.SIOCINQ); n > 0 {
-			r.Fatalf("%d bytes more reached the origin", n)
+			r.Fatalf("%d more bytes reached the origin", n)
 		}
 	}
 	if conn := r.unexpectedConn(); conn != nil {
@@ -319,8 +320,8 @@ func (r *harness) checkOriginUntouched() {
 	}
 }
 
-// unexpectedConn returns a connection from Weft that the origin has not accepted, or nil if there is
-// none. It opens a connection itself: connections are accepted in the order of their arrival.
+// unexpectedConn returns a connection from Weft that the origin has not accepted, or nil if there
+// is none. It opens a connection itself: connections are accepted in the order of their arrival.
 func (r *harness) unexpectedConn() net.Conn {
 	r.Helper()
 	mark := r.dialOrigin()
@@ -330,11 +331,12 @@ func (r *harness) unexpectedConn() net.Conn {
 		_ = conn.Close()
 		return nil
 	}
-	_ = r.accept().Close() // the connection of mark
+	_ = r.accept().Close() // mark
 	return conn
 }
 
-// dialOrigin connects to the origin from an address that distinguishes the connection from those of Weft.
+// dialOrigin connects to the origin from an address that distinguishes the connection from those of
+// Weft.
 func (r *harness) dialOrigin() net.Conn {
 	r.Helper()
 	at := r.ln.Addr()

@@ -13,8 +13,8 @@ type ruleCase struct {
 	rfc    string // RFC and section that state it
 	setup  func(s *setup)
 	script script
-	// wholeWritesOnly means that the script is not run byte by byte, because its result depends on what
-	// arrives together, or on time.
+	// wholeWritesOnly means that the script is not run byte by byte, because its result depends on
+	// the timing or on bytes that arrive together.
 	wholeWritesOnly bool
 	// defect is the reason why the case fails and is skipped, if not empty.
 	defect string
@@ -31,20 +31,20 @@ func caseTables() []caseTable {
 		{"messages", messageCases()},
 		{"connection fields", connectionFieldCases()},
 		{"framing of requests", requestFramingCases()},
-		{"framing of answers", responseFramingCases()},
+		{"framing of responses", responseFramingCases()},
 		{"chunked coding", chunkCases()},
 		{"trailer sections", trailerCases()},
 		{"syntax of requests", requestSyntaxCases()},
-		{"syntax of answers", responseSyntaxCases()},
+		{"syntax of responses", responseSyntaxCases()},
 		{"targets and Host", targetCases()},
 		{"methods", methodCases()},
-		{"interim answers and expectations", interimCases()},
-		{"answers without content", noBodyCases()},
+		{"interim responses and expectations", interimCases()},
+		{"responses without a body", noBodyCases()},
 		{"upgrades and tunnels", tunnelCases()},
 		{"HTTP/1.0", oldVersionCases()},
 		{"persistence and pipelining", persistenceCases()},
-		{"unread and early", earlyCases()},
-		{"peers that go", disconnectCases()},
+		{"unread bodies and early responses", earlyCases()},
+		{"disconnects", disconnectCases()},
 		{"limits", limitCases()},
 		{"forwarding fields", forwardingCases()},
 	}
@@ -84,7 +84,7 @@ func (e ruleCase) runScript(t *testing.T, bytewise bool) {
 	for i, do := range e.script {
 		do(r)
 		if t.Failed() {
-			t.Fatalf("at step %d of %d", i+1, len(e.script))
+			t.Fatalf("failed at step %d of %d", i+1, len(e.script))
 		}
 	}
 }

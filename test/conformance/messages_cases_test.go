@@ -14,10 +14,12 @@ const (
 	requestStart  = "GET / HTTP/1.1\r\nHost: h\r\n"  // the beginning of a request
 )
 
-// requestPasses returns a script in which the request reaches the origin unchanged and gets a response.
+// requestPasses returns a script in which the request reaches the origin unchanged and gets a
+// response.
 func requestPasses(request string) script { return requestBecomes(request, request) }
 
-// requestBecomes returns a script in which the request reaches the origin as seen and gets a response.
+// requestBecomes returns a script in which the request reaches the origin as seen and gets a
+// response.
 func requestBecomes(request, seen string) script {
 	return script{clientSends(request), originReceives(seen), originSends(okResponse), clientReceives(okResponse), carriesNextExchange}
 }
@@ -43,7 +45,7 @@ func messageCases() []ruleCase {
 	const obsolete = "\x80\xa7\xff"
 	return []ruleCase{
 		{
-			name: "a request and its answer pass as they are", rfc: "9110 7.6",
+			name: "a request and its response are forwarded unchanged", rfc: "9110 7.6",
 			script: concat(requestPasses("GET /a HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n"), responsePasses(okResponse)),
 		},
 		{
@@ -51,49 +53,49 @@ func messageCases() []ruleCase {
 			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\nx-LOWER: 1\r\nX-Upper: a\r\nx-lower: 2\r\ncookie: a=b\r\nCookie: c=d\r\n\r\n"),
 		},
 		{
-			name: "fields of an answer keep order, case and repetition", rfc: "9110 5.3",
+			name: "fields of a response keep order, case and repetition", rfc: "9110 5.3",
 			script: responsePasses("HTTP/1.1 200 OK\r\ndate: d\r\nSet-Cookie: a=1\r\nx-ODD: 1\r\nset-cookie: b=2\r\nX-Odd: 2\r\nContent-Length: 2\r\n\r\nok"),
 		},
 		{
-			name: "percent-encoding, dot segments and empty segments stay", rfc: "9112 3.2.1",
+			name: "percent-encoding, dot segments and empty segments are kept", rfc: "9112 3.2.1",
 			script: requestPasses("GET /a%2Fb//%7euser/.././c;p=1/%00?q=%20%41&r=a/../b? HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 		{
-			name: "a target's odd but visible bytes stay", rfc: "9112 3.2",
+			name: "unusual visible bytes of a target are kept", rfc: "9112 3.2",
 			script: requestPasses("GET /a|b\"<c>^`{d}\\[e]?|[] HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 		{
-			name: "whitespace around a value is not a part of it", rfc: "9112 5.1",
+			name: "whitespace around a value is removed", rfc: "9112 5.1",
 			script: requestBecomes("GET / HTTP/1.1\r\nHost: \t h \t\r\nX-A:  \ta \t b\t \r\nX-B:c\r\nX-C:\r\nX-D: \t \r\n\r\n",
 				"GET / HTTP/1.1\r\nHost: h\r\nX-A: a \t b\r\nX-B: c\r\nX-C: \r\nX-D: \r\n\r\n"),
 		},
 		{
-			name: "bytes above ASCII pass in values both ways", rfc: "9110 5.5",
+			name: "bytes above ASCII in values are forwarded in both directions", rfc: "9110 5.5",
 			script: concat(requestPasses("GET / HTTP/1.1\r\nHost: h\r\nX-A: "+obsolete+"\r\n\r\n"),
 				responsePasses("HTTP/1.1 200 OK\r\nDate: d\r\nX-A: "+obsolete+"\r\nContent-Length: 0\r\n\r\n")),
 		},
 		{
-			name: "every token character may stand in a field name", rfc: "9110 5.1",
+			name: "a field name may have every token character", rfc: "9110 5.1",
 			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\n!#$%&'*+-.^_`|~09azAZ: 1\r\n\r\n"),
 		},
 		{
-			name: "a field called like a framing field but for an underscore is not one", rfc: "9110 5.1",
+			name: "a name with an underscore is not a framing field", rfc: "9110 5.1",
 			script: requestPasses("POST / HTTP/1.1\r\nHost: h\r\nTransfer_Encoding: chunked\r\nContent_Length: 9\r\nContent-Length: 2\r\n\r\nhi"),
 		},
 		{
-			name: "the phrase of a status may be missing or anything", rfc: "9112 4",
+			name: "the reason phrase may be missing or arbitrary", rfc: "9112 4",
 			script: concat(
 				responseBecomes("HTTP/1.1 200\r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse),
 				responseBecomes("HTTP/1.1 200 \r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse),
 				responseBecomes("HTTP/1.1 200 "+obsolete+"\tso so\r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse)),
 		},
 		{
-			name: "an unknown status keeps its number", rfc: "9110 15",
+			name: "an unknown status is kept", rfc: "9110 15",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 499 Odd\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
 				clientReceives("HTTP/1.1 499 "), clientReceivesLine, clientReceives("Date: d\r\nContent-Length: 0\r\n\r\n"), carriesNextExchange},
 		},
 		{
-			name: "an answer without Date gets one", rfc: "9110 6.6.1",
+			name: "a response without Date gets one", rfc: "9110 6.6.1",
 			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n"),
 				clientReceives("HTTP/1.1 200 OK\r\nX-A: 1\r\nDate: "), clientReceivesLine, clientReceives("Content-Length: 0\r\n\r\n"), carriesNextExchange},
 		},
@@ -102,31 +104,31 @@ func messageCases() []ruleCase {
 			script: requestBecomes("\r\n"+get, get),
 		},
 		{
-			name: "a GET may have content", rfc: "9110 9.3.1",
+			name: "a GET may have a body", rfc: "9110 9.3.1",
 			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"),
 		},
 		{
-			name: "content that looks like a request is content", rfc: "9112 6.3",
+			name: "a body that looks like a request is not a request", rfc: "9112 6.3",
 			script: requestPasses("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 38\r\n\r\nGET /admin HTTP/1.1\r\nHost: inner\r\n\r\n\r\n"),
 		},
 		{
-			name: "content of every byte passes both ways", rfc: "9110 6.4",
+			name: "a body with every byte value is forwarded in both directions", rfc: "9110 6.4",
 			script: concat(
 				requestPasses("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 256\r\n\r\n"+everyByte()),
 				responsePasses(responseStart+"Content-Length: 256\r\n\r\n"+everyByte())),
 		},
 		{
-			name: "large content of a known length passes both ways", rfc: "9112 6.2", wholeWritesOnly: true,
+			name: "a large body with Content-Length is forwarded in both directions", rfc: "9112 6.2", wholeWritesOnly: true,
 			script: concat(
 				requestPasses("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 131072\r\n\r\n"+strings.Repeat(everyByte(), 512)),
 				responsePasses(responseStart+"Content-Length: 131072\r\n\r\n"+strings.Repeat(everyByte(), 512))),
 		},
 		{
-			name: "a reply of Weft's own has nothing of the request", rfc: "9110 15.5", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
+			name: "a local reply has no data of the request", rfc: "9110 15.5", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
 			script: script{clientSends("GET /own HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A: 1\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
 		},
 		{
-			name: "a refusal has nothing of the request", rfc: "9110 15.5",
+			name: "a rejection has no data of the request", rfc: "9110 15.5",
 			script: script{clientSends("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A : 1\r\n\r\n"), rejected(400)},
 		},
 	}
@@ -159,73 +161,73 @@ func everyByte() string {
 func connectionFieldCases() []ruleCase {
 	return []ruleCase{
 		{
-			name: "fields of one connection are not passed on with a request", rfc: "9110 7.6.1",
+			name: "connection-specific fields of a request are not forwarded", rfc: "9110 7.6.1",
 			script: requestBecomes("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\n"+
 				"TE: trailers, deflate;q=0.5\r\nX-A: 1\r\nUpgrade: foo\r\n\r\n",
 				"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\n\r\n"),
 		},
 		{
-			name: "fields of one connection are not passed on with an answer", rfc: "9110 7.6.1",
+			name: "connection-specific fields of a response are not forwarded", rfc: "9110 7.6.1",
 			script: responseBecomes(responseStart+"Connection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nUpgrade: foo\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n",
 				responseStart+"X-A: 1\r\nContent-Length: 0\r\n\r\n"),
 		},
 		{
-			name: "fields that Connection names are removed from a request", rfc: "9110 7.6.1",
+			name: "fields named in Connection are removed from a request", rfc: "9110 7.6.1",
 			script: requestBecomes("GET / HTTP/1.1\r\nX-a: 1\r\nHost: h\r\nConnection: X-A, keep-alive ,x-b\r\nX-B: 1\r\nX-C: 1\r\nx-A: 2\r\nCONNECTION: x-D\r\nx-d: 1\r\n\r\n",
 				"GET / HTTP/1.1\r\nHost: h\r\nX-C: 1\r\n\r\n"),
 		},
 		{
-			name: "fields that Connection names are removed from an answer", rfc: "9110 7.6.1",
+			name: "fields named in Connection are removed from a response", rfc: "9110 7.6.1",
 			script: responseBecomes(responseStart+"x-A: 2\r\nConnection: X-A,,\t, x-b\r\nX-B: 1\r\nX-C: 1\r\nContent-Length: 0\r\n\r\n",
 				responseStart+"X-C: 1\r\nContent-Length: 0\r\n\r\n"),
 		},
 		{
-			name: "fields that Connection names are removed from an interim answer", rfc: "9110 7.6.1",
+			name: "fields named in Connection are removed from an interim response", rfc: "9110 7.6.1",
 			script: responseBecomes("HTTP/1.1 103 Early Hints\r\nConnection: x-a\r\nX-A: 1\r\nKeep-Alive: 1\r\nLink: </a>\r\n\r\n"+okResponse,
 				"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"+okResponse),
 		},
 		{
-			name: "naming Host in Connection removes no Host", rfc: "9110 7.6.1",
+			name: "Host named in Connection is kept", rfc: "9110 7.6.1",
 			script: requestBecomes("GET / HTTP/1.1\r\nHost: h\r\nConnection: host\r\n\r\n", get),
 		},
 		{
-			name: "naming framing fields in Connection changes no framing", rfc: "9112 6.3",
+			name: "Content-Length named in Connection keeps the framing", rfc: "9112 6.3",
 			script: requestBecomes("POST / HTTP/1.1\r\nHost: h\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 2\r\n\r\nhi",
 				"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),
 		},
 		{
-			name: "naming Transfer-Encoding in Connection changes no framing", rfc: "9112 6.3",
+			name: "Transfer-Encoding named in Connection keeps the framing", rfc: "9112 6.3",
 			script: script{clientSends("POST / HTTP/1.1\r\nHost: h\r\nConnection: transfer-encoding\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
 				originReceivesChunked("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "credentials are removed if Connection names them", rfc: "9110 7.6.1",
+			name: "credentials named in Connection are removed", rfc: "9110 7.6.1",
 			script: requestBecomes("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: a\r\nConnection: authorization\r\n\r\n", get),
 		},
 		{
-			name: "an option that is no token is refused", rfc: "9110 7.6.1",
+			name: "a connection option that is not a token is rejected", rfc: "9110 7.6.1",
 			script: script{clientSends(requestStart + "Connection: x y\r\n\r\n"), rejected(400)},
 		},
 		{
-			name: "proxy credentials pass, as does what the origin says to them", rfc: "9110 11.7",
+			name: "proxy credentials and the proxy challenge are forwarded", rfc: "9110 11.7",
 			script: script{clientSends(requestStart + "Proxy-Authorization: a\r\n\r\n"), originReceives(requestStart + "Proxy-Authorization: a\r\n\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "close of the caller's is not passed on and ends its connection only", rfc: "9112 9.6",
+			name: "close from the client is not forwarded and ends only the client connection", rfc: "9112 9.6",
 			script: script{clientSends(requestStart + "Connection: close\r\n\r\n"), originReceives(get), originSends(okResponse),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "close of the origin's is not passed on and ends its connection only", rfc: "9112 9.6",
+			name: "close from the origin is not forwarded and ends only the origin connection", rfc: "9112 9.6",
 			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Connection: close\r\nContent-Length: 2\r\n\r\nok"), clientReceives(okResponse), originClosed, carriesNextExchange},
 		},
 		{
-			name: "nothing behind a request with close is taken for a request", rfc: "9112 9.6", wholeWritesOnly: true,
+			name: "bytes after a request with close are not read as a request", rfc: "9112 9.6", wholeWritesOnly: true,
 			script: script{clientSends(requestStart + "Connection: close\r\n\r\n" + get), originReceives(get), originSends(okResponse),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, originUntouched},
 		},
 		{
-			name: "HTTP2-Settings is not passed on", rfc: "7540 3.2.1",
+			name: "HTTP2-Settings is not forwarded", rfc: "7540 3.2.1",
 			script: requestBecomes(requestStart+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", get),
 		},
 	}

@@ -45,8 +45,8 @@ func clientReceives(text string) step {
 	}
 }
 
-// originReceivesChunked verifies that the origin reads a head and chunked content with a trailer section,
-// regardless of the chunk sizes.
+// originReceivesChunked verifies that the origin reads a head and a chunked body with a trailer
+// section, regardless of the chunk sizes.
 func originReceivesChunked(head, content, trailer string) step {
 	return func(r *harness) {
 		r.Helper()
@@ -62,34 +62,34 @@ func clientReceivesChunked(head, content, trailer string) step {
 	}
 }
 
-// clientClosed verifies that Weft closes the client's connection regularly without sending more.
+// clientClosed verifies that Weft closes the client's connection with a FIN and sends nothing more.
 func clientClosed(r *harness) {
 	r.Helper()
 	if got, orderly := r.readToEnd("the caller", r.ensureClient()); got != "" || !orderly {
-		r.Fatalf("before its end (orderly: %t) the client got\n%s", orderly, quote(got))
+		r.Fatalf("before the close (orderly: %t) the client got\n%s", orderly, quote(got))
 	}
 	_ = r.client.Close()
 	r.client = nil
 }
 
-// clientTruncated verifies that Weft ends the client's connection within the content, possibly without its
-// last bytes, so that the client detects the truncation.
+// clientTruncated verifies that Weft ends the client's connection within the body, possibly without
+// its last bytes, so that the client detects the truncation.
 func clientTruncated(r *harness) {
 	r.Helper()
 	got, orderly := r.readToEnd("the caller", r.ensureClient())
 	if strings.HasSuffix(got, "0\r\n\r\n") {
-		r.Fatalf("content that was cut ends properly (orderly: %t)\n%s", orderly, quote(got))
+		r.Fatalf("the truncated body looks complete (orderly: %t)\n%s", orderly, quote(got))
 	}
 	_ = r.client.Close()
 	r.client = nil
 }
 
-// clientReset verifies that Weft resets the client's connection: a regular end would complete content
-// that lasts until the close.
+// clientReset verifies that Weft resets the client's connection. A FIN would complete a body that
+// ends with the connection.
 func clientReset(r *harness) {
 	r.Helper()
 	if got, orderly := r.readToEnd("the caller", r.ensureClient()); orderly {
-		r.Fatalf("the client's connection ends orderly, behind\n%s", quote(got))
+		r.Fatalf("the client's connection ended with a FIN after\n%s", quote(got))
 	}
 	_ = r.client.Close()
 	r.client = nil
@@ -99,27 +99,27 @@ func clientReset(r *harness) {
 func originClosed(r *harness) {
 	r.Helper()
 	if got, _ := r.readToEnd("the origin", r.ensureOrigin()); got != "" {
-		r.Fatalf("before the end of its connection the origin got\n%s", quote(got))
+		r.Fatalf("before the close the origin got\n%s", quote(got))
 	}
 	_ = r.origin.Close()
 	r.origin = nil
 }
 
-// originClosedWithin verifies that Weft closes the origin connection after at most a prefix of
-// content, which may have been in transit when the response arrived.
+// originClosedWithin verifies that Weft closes the origin connection after at most a prefix of the
+// body, which may have been in transit when the response arrived.
 func originClosedWithin(content string) step {
 	return func(r *harness) {
 		r.Helper()
 		if got, _ := r.readToEnd("the origin", r.ensureOrigin()); !strings.HasPrefix(content, got) {
-			r.Fatalf("before the end of its connection the origin got\n%s", quote(got))
+			r.Fatalf("before the close the origin got\n%s", quote(got))
 		}
 		_ = r.origin.Close()
 		r.origin = nil
 	}
 }
 
-// originMessageIncomplete verifies that Weft has not sent a complete chunked message to the origin: it
-// sent nothing, or closed the connection within the message.
+// originMessageIncomplete verifies that Weft has not sent a complete chunked message to the origin:
+// it sent nothing, or closed the connection within the message.
 func originMessageIncomplete(r *harness) {
 	r.Helper()
 	conn := r.origin
@@ -132,7 +132,7 @@ func originMessageIncomplete(r *harness) {
 	got, _ := r.readToEnd("the origin", conn)
 	if _, content, found := strings.Cut(got, "\r\n\r\n"); found {
 		if _, _, whole := dechunk(content); whole {
-			r.Fatalf("the origin got a whole request\n%s", quote(got))
+			r.Fatalf("the origin got a complete request\n%s", quote(got))
 		}
 	}
 	_ = conn.Close()
@@ -169,7 +169,8 @@ func halfClose(r *harness, conn any) {
 	}
 }
 
-// carriesNextExchange verifies that both connections can carry another exchange, with no bytes in between.
+// carriesNextExchange verifies that both connections can carry another exchange, with no bytes in
+// between.
 func carriesNextExchange(r *harness) {
 	r.Helper()
 	const request = "GET /next HTTP/1.1\r\nHost: next.test\r\n\r\n"
@@ -202,28 +203,28 @@ func rejectedOnly(status int) step {
 		got, orderly := r.readToEnd("the caller", r.ensureClient())
 		head, content, found := strings.Cut(got, "\r\n\r\n")
 		if !found || !orderly {
-			r.Fatalf("the client got no whole answer (orderly end: %t), want %d\n%s", orderly, status, quote(got))
+			r.Fatalf("the client got no complete response (orderly: %t), want status %d\n%s", orderly, status, quote(got))
 		}
 		own := parseLocalReply(r, head, status)
 		if !own.closes {
-			r.Errorf("the connection ends unannounced (RFC 9112 9.6)\n%s", quote(got))
+			r.Errorf("the response has no Connection: close (RFC 9112 9.6)\n%s", quote(got))
 		}
 		if r.method != "HEAD" && len(content) != own.length {
-			r.Errorf("the response has %d bytes of content, and says %d\n%s", len(content), own.length, quote(got))
+			r.Errorf("the response has a body of %d bytes and Content-Length %d\n%s", len(content), own.length, quote(got))
 		}
 		_ = r.client.Close()
 		r.client = nil
 	}
 }
 
-// localReplyKeepAlive verifies that Weft sends a local reply with status and does not announce the close of the
-// client's connection.
+// localReplyKeepAlive verifies that Weft sends a local reply with status and without Connection:
+// close.
 func localReplyKeepAlive(status int) step {
 	return func(r *harness) {
 		r.Helper()
 		own := parseLocalReply(r, r.readHead(), status)
 		if own.closes {
-			r.Errorf("the response announces the connection's end")
+			r.Errorf("the response has Connection: close")
 		}
 		if r.method != "HEAD" {
 			r.discard(own.length)
@@ -253,7 +254,7 @@ func parseLocalReply(r *harness, head string, status int) localReply {
 	known := localReplyHeader()
 	for _, line := range lines[1:] {
 		if !known.MatchString(line) {
-			r.Errorf("a reply of Weft's own has the field %q", line)
+			r.Errorf("the local reply has the unexpected field %q", line)
 		}
 		name, value, _ := strings.Cut(line, ": ")
 		switch name {
@@ -286,12 +287,12 @@ func (r *harness) discard(n int) {
 	for buf := make([]byte, n); n > 0; {
 		m, err := r.ensureClient().Read(buf[:n])
 		if n -= m; err != nil {
-			r.Fatalf("content lacks %d bytes: %v", n, err)
+			r.Fatalf("%d bytes of the body are missing: %v", n, err)
 		}
 	}
 }
 
-// expectChunked reads and verifies a head and chunked content.
+// expectChunked reads and verifies a head and a chunked body.
 func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, content, trailer string) {
 	r.Helper()
 	var got []byte
@@ -305,12 +306,12 @@ func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int,
 		if size == len(head) {
 			if data, end, whole := dechunk(text[size:]); whole {
 				if data != content || end != trailer {
-					r.Fatalf("%s got\n%s\nwant the content\n%s\nand the trailer section\n%s", who, quote(text), quote(content), quote(trailer))
+					r.Fatalf("%s got\n%s\nwant the body\n%s\nand the trailer section\n%s", who, quote(text), quote(content), quote(trailer))
 				}
 				return
 			}
 		}
-		// Reads single bytes near the end, so that nothing after it is consumed.
+		// Read single bytes near the end, so that nothing after it is consumed.
 		one := buf[:1]
 		if len(got) < len(head)+len(content) {
 			one = buf[:min(len(buf), len(head)+len(content)-len(got))]
@@ -323,8 +324,8 @@ func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int,
 	}
 }
 
-// dechunk decodes chunked content strictly: no extensions, no leading zeros. whole reports that
-// text is complete and has no further bytes.
+// dechunk decodes a chunked body strictly: no extensions, no leading zeros. whole reports that text
+// is complete and has no further bytes.
 func dechunk(text string) (content, trailer string, whole bool) {
 	var b strings.Builder
 	for {
@@ -380,19 +381,19 @@ func clientReceivesUpgrade(head string) step {
 func originHalfClosed(r *harness) {
 	r.Helper()
 	if got, orderly := r.readToEnd("the origin", r.ensureOrigin()); got != "" || !orderly {
-		r.Fatalf("before the end of the direction (orderly: %t) the origin got\n%s", orderly, quote(got))
+		r.Fatalf("before the half-close (orderly: %t) the origin got\n%s", orderly, quote(got))
 	}
 }
 
-// originReceivesNothing verifies that Weft does not forward the pending input of the client. It waits a short
-// time, because Weft sends asynchronously.
+// originReceivesNothing verifies that Weft does not forward the pending input of the client. It
+// waits a short time, because Weft sends asynchronously.
 func originReceivesNothing(r *harness) {
 	r.Helper()
 	conn := r.ensureOrigin()
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	buf := make([]byte, 4<<10)
 	if n, _ := conn.Read(buf); n > 0 {
-		r.Fatalf("the origin got\n%s\nwant nothing yet", quote(string(buf[:n])))
+		r.Fatalf("the origin got\n%s\nwant no bytes yet", quote(string(buf[:n])))
 	}
 	setDeadline(conn)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TestSlowClientsDoNotDelayOthers verifies, with hundreds of slowhttptest connections that send a
-// head or content too slowly, that Weft closes all of them after its timeouts, here 2 s each, and
+// head or a body too slowly, that Weft closes all of them after its timeouts, here 2 s each, and
 // serves other clients meanwhile.
 func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	program := requireTool(t, "slowhttptest", "slowhttptest")
@@ -22,7 +22,7 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	}{
 		{"heads", []string{"-H", "-i", "1", "-x", "8"}},
 		{"content", []string{"-B", "-i", "1", "-x", "8", "-s", "100000"}},
-		{"content in silence", []string{"-B", "-i", "60", "-s", "100000"}},
+		{"body without bytes", []string{"-B", "-i", "60", "-s", "100000"}},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			t.Parallel()
@@ -46,13 +46,13 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 			last := lastStatus(report)
 			t.Logf("%d other requests took %v in the median and %v at most; %s", len(times), median, slowest, last)
 			if !strings.Contains(last, "No open connections left") {
-				t.Errorf("slow connections stay")
+				t.Errorf("Weft did not close the slow connections")
 			}
 			if !strings.Contains(last, "service available: YES") {
-				t.Errorf("others are not served, says slowhttptest")
+				t.Errorf("slowhttptest reports that other clients are not served")
 			}
 			if median > limit/4 {
-				t.Errorf("others had to wait %v", median)
+				t.Errorf("median latency of other clients = %v", median)
 			}
 		})
 	}
@@ -71,8 +71,8 @@ func lastStatus(out string) string {
 	return strings.Join(strings.Fields(out[max(i, 0):]), " ")
 }
 
-// requestMeanwhile sends requests, each over a new connection, until ended is closed, and returns their
-// latencies.
+// requestMeanwhile sends requests, each over a new connection, until ended is closed. It returns
+// their latencies.
 func requestMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -88,7 +88,7 @@ func requestMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times 
 		_ = r.client.SetDeadline(began.Add(toolTimeout)) // hundreds of connections compete for the CPU
 		r.write(r.client, requestStart+"Connection: close\r\n\r\n")
 		if got, _ := r.readToEnd("the caller", r.client); !strings.HasSuffix(got, "\r\n\r\nok") {
-			t.Errorf("meanwhile a client got\n%s", quote(got))
+			t.Errorf("another client got\n%s", quote(got))
 		}
 		r.closeConnections()
 		times = append(times, time.Since(began))

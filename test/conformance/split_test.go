@@ -20,8 +20,8 @@ type splitCase struct {
 	reusesConnection  bool // the client's connection carries the next exchange
 }
 
-// TestMessagesSplitAtEveryByte verifies each conversation with each message split in two at every
-// position; the second part is sent after Weft has read the first (RFC 9112 2.2).
+// TestMessagesSplitAtEveryByte verifies each exchange with each message split in two at every
+// position. The second part is sent after Weft has read the first (RFC 9112 2.2).
 func TestMessagesSplitAtEveryByte(t *testing.T) {
 	for _, c := range splitCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -51,8 +51,8 @@ func (r *harness) runSplit(c splitCase, i int) {
 	}
 }
 
-// dropClosedOrigin drops the origin connection if Weft has closed it, so that a new one is accepted: on a busy
-// machine Weft may give up the connection of an upload that ends late.
+// dropClosedOrigin drops the origin connection if Weft has closed it, so that a new one is
+// accepted. On a busy machine Weft may close the connection of an upload that ends late.
 func (r *harness) dropClosedOrigin() {
 	if r.origin == nil {
 		return
@@ -88,7 +88,7 @@ func (r *harness) awaitRead(conn net.Conn) {
 	r.Helper()
 	for began := time.Now(); socketQueueLen(r, conn, unix.SIOCOUTQ) > 0; runtime.Gosched() {
 		if time.Since(began) > waitTimeout {
-			r.Fatal("Weft does not read")
+			r.Fatal("Weft did not read the sent bytes")
 		}
 	}
 }
@@ -97,7 +97,7 @@ func splitCases() []splitCase {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
 	return []splitCase{
 		{
-			name:    "heads and content",
+			name:    "heads and bodies",
 			request: post + "X-A: 1\r\nConnection: x-b\r\nX-b: 2\r\nContent-Length: 5\r\n\r\nhello", arrives: originReceives(post + "X-A: 1\r\nContent-Length: 5\r\n\r\nhello"),
 			response: responseStart + "Connection: x-b\r\nX-C: 1\r\nx-b: 2\r\nContent-Length: 5\r\n\r\nworld", returns: clientReceives(responseStart + "X-C: 1\r\nContent-Length: 5\r\n\r\nworld"),
 			reusesConnection: true,
@@ -109,7 +109,7 @@ func splitCases() []splitCase {
 			reusesConnection: true,
 		},
 		{
-			name:    "an empty line before the request, and interim answers",
+			name:    "an empty line before the request, and interim responses",
 			request: "\r\n" + get, arrives: originReceives(get),
 			response:         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse,
 			returns:          clientReceives("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse),
@@ -127,23 +127,23 @@ func splitCases() []splitCase {
 			response: okResponse, returns: clientReceives(closingResponse),
 		},
 		{
-			name: "an attack by both framings", request: post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled,
+			name: "an attack with both framings", request: post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled,
 			returns: rejected(400),
 		},
 		{
-			name: "an attack by a bare LF", request: "GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\nX-B: 2\r\n\r\n" + smuggled,
+			name: "an attack with a bare LF", request: "GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\nX-B: 2\r\n\r\n" + smuggled,
 			returns: rejected(400),
 		},
 		{
-			name: "an attack by a folded line", request: "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + smuggled,
+			name: "an attack with a folded line", request: "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + smuggled,
 			returns: rejected(400),
 		},
 		{
-			name: "an attack by a chunk's size", request: postChunked + "5\r\nhello\r\n0x5\r\nhello\r\n0\r\n\r\n" + smuggled,
+			name: "an attack with a chunk size", request: postChunked + "5\r\nhello\r\n0x5\r\nhello\r\n0\r\n\r\n" + smuggled,
 			returns: chunksRejected,
 		},
 		{
-			name:    "an answer with both framings",
+			name:    "a response with both framings",
 			request: get, arrives: originReceives(get),
 			response: responseStart + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", returns: badGateway,
 			reusesConnection: true,

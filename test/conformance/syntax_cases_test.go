@@ -10,18 +10,18 @@ func requestSyntaxCases() []ruleCase {
 	var cases []ruleCase
 	refused := func(rfc string, list func(yield func(name, text string) bool)) {
 		for name, text := range list {
-			cases = append(cases, ruleCase{name: "refused: " + name, rfc: rfc, script: script{clientSends(text + smuggled), rejected(400)}})
+			cases = append(cases, ruleCase{name: "rejected: " + name, rfc: rfc, script: script{clientSends(text + smuggled), rejected(400)}})
 		}
 	}
 	refused("9112 2.2", pairs(
-		"a bare LF behind the request line", "GET / HTTP/1.1\nHost: h\r\n\r\n",
-		"a bare LF behind a field", "GET / HTTP/1.1\r\nHost: h\n\r\n",
+		"a bare LF after the request line", "GET / HTTP/1.1\nHost: h\r\n\r\n",
+		"a bare LF after a field", "GET / HTTP/1.1\r\nHost: h\n\r\n",
 		"a bare LF as the empty line", "GET / HTTP/1.1\r\nHost: h\r\n\n",
 		"a head of bare LF", "GET / HTTP/1.1\nHost: h\n\n",
 		"a bare LF before the request line", "\n"+get,
-		"a bare CR behind the request line", "GET / HTTP/1.1\rHost: h\r\n\r\n",
+		"a bare CR after the request line", "GET / HTTP/1.1\rHost: h\r\n\r\n",
 		"a bare CR as the empty line", "GET / HTTP/1.1\r\nHost: h\r\n\rX",
-		"two CR behind a field", "GET / HTTP/1.1\r\nHost: h\r\r\n\r\n",
+		"two CR after a field", "GET / HTTP/1.1\r\nHost: h\r\r\n\r\n",
 		"a bare CR in a value", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\rb\r\n\r\n",
 		"a bare CR in the target", "GET /\r HTTP/1.1\r\nHost: h\r\n\r\n",
 		"whitespace before the first field", "GET / HTTP/1.1\r\n Host: h\r\n\r\n",
@@ -33,7 +33,7 @@ func requestSyntaxCases() []ruleCase {
 		"a space in a name", "GET / HTTP/1.1\r\nHost: h\r\nX A: 1\r\n\r\n",
 		"a field without a name", "GET / HTTP/1.1\r\nHost: h\r\n: 1\r\n\r\n",
 		"a field without a colon", "GET / HTTP/1.1\r\nHost: h\r\nX-A\r\n\r\n",
-		"a name with a byte that no token has", "GET / HTTP/1.1\r\nHost: h\r\nX(A: 1\r\n\r\n",
+		"a name with a byte that is not a token character", "GET / HTTP/1.1\r\nHost: h\r\nX(A: 1\r\n\r\n",
 		"a name with a byte above ASCII", "GET / HTTP/1.1\r\nHost: h\r\nX-\xe9: 1\r\n\r\n",
 		"a name with NUL", "GET / HTTP/1.1\r\nHost: h\r\nX-\x00A: 1\r\n\r\n",
 		"a name in quotes", "GET / HTTP/1.1\r\nHost: h\r\n\"X\": 1\r\n\r\n",
@@ -42,7 +42,7 @@ func requestSyntaxCases() []ruleCase {
 		"a folded line with a space", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\r\n b\r\n\r\n",
 		"a folded line with a tab", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\r\n\tb\r\n\r\n",
 		"a folded Host", "GET / HTTP/1.1\r\nHost:\r\n h\r\n\r\n",
-		"a folded line of nothing", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\r\n \r\n\r\n",
+		"an empty folded line", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\r\n \r\n\r\n",
 	))
 	refused("9110 5.5", pairs(
 		"NUL in a value", "GET / HTTP/1.1\r\nHost: h\r\nX-A: a\x00b\r\n\r\n",
@@ -52,17 +52,17 @@ func requestSyntaxCases() []ruleCase {
 	))
 	refused("9112 3", pairs(
 		"two spaces before the target", "GET  / HTTP/1.1\r\nHost: h\r\n\r\n",
-		"two spaces behind the target", "GET /  HTTP/1.1\r\nHost: h\r\n\r\n",
+		"two spaces after the target", "GET /  HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a tab before the target", "GET\t/ HTTP/1.1\r\nHost: h\r\n\r\n",
-		"a tab behind the target", "GET /\tHTTP/1.1\r\nHost: h\r\n\r\n",
+		"a tab after the target", "GET /\tHTTP/1.1\r\nHost: h\r\n\r\n",
 		"a space before the method", " GET / HTTP/1.1\r\nHost: h\r\n\r\n",
-		"a space behind the version", "GET / HTTP/1.1 \r\nHost: h\r\n\r\n",
-		"words behind the version", "GET / HTTP/1.1 HTTP/1.1\r\nHost: h\r\n\r\n",
+		"a space after the version", "GET / HTTP/1.1 \r\nHost: h\r\n\r\n",
+		"a word after the version", "GET / HTTP/1.1 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a space in the target", "GET /a b HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a request line without a version", "GET /\r\nHost: h\r\n\r\n",
 		"a request line without a target", "GET HTTP/1.1\r\nHost: h\r\n\r\n",
-		"a request line of a method", "GET\r\nHost: h\r\n\r\n",
-		"a method that is no token", "G{T / HTTP/1.1\r\nHost: h\r\n\r\n",
+		"a request line with only a method", "GET\r\nHost: h\r\n\r\n",
+		"a method that is not a token", "G{T / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a method with NUL", "G\x00T / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a method with a colon", "GET: / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"bytes of another protocol", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -86,11 +86,11 @@ func requestSyntaxCases() []ruleCase {
 		name: "two empty lines before the request line are skipped", rfc: "9112 2.2",
 		script: requestBecomes("\r\n\r\n"+get, get),
 	}, ruleCase{
-		name: "a higher minor version is read as the highest known", rfc: "9110 2.5",
+		name: "a higher minor version is read as the highest known version", rfc: "9110 2.5",
 		script: requestBecomes("GET / HTTP/1.2\r\nHost: h\r\n\r\n", get),
 	})
 	return append(cases, ruleCase{
-		name: "the preface of HTTP/2 is not supported", rfc: "9113 3.4",
+		name: "the HTTP/2 preface is not supported", rfc: "9113 3.4",
 		script: script{clientSends("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), rejected(505)},
 	})
 }
@@ -100,7 +100,7 @@ func responseSyntaxCases() []ruleCase {
 	bad := func(rfc string, list func(yield func(name, text string) bool)) {
 		for name, text := range list {
 			cases = append(cases, ruleCase{
-				name: "a bad answer: " + name, rfc: rfc,
+				name: "a bad response: " + name, rfc: rfc,
 				script: script{clientSends(get), originReceives(get), originSends(text), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 			})
 		}
@@ -121,14 +121,14 @@ func responseSyntaxCases() []ruleCase {
 		"no version", "200 OK\r\n"+end,
 		"a version in lower case", "http/1.1 200 OK\r\n"+end,
 		"a version of another protocol", "ICY 200 OK\r\n"+end,
-		"an HTTP/0.9 answer", "<html>hello</html>\r\n\r\n",
+		"an HTTP/0.9 response", "<html>hello</html>\r\n\r\n",
 		"an echoed request", get,
 	))
 	bad("9112 2.2", pairs(
-		"a bare LF behind the status line", "HTTP/1.1 200 OK\n"+end,
-		"a bare LF behind a field", "HTTP/1.1 200 OK\r\nX-A: 1\n"+end,
+		"a bare LF after the status line", "HTTP/1.1 200 OK\n"+end,
+		"a bare LF after a field", "HTTP/1.1 200 OK\r\nX-A: 1\n"+end,
 		"a bare LF as the empty line", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nok",
-		"a bare CR behind the status line", "HTTP/1.1 200 OK\r"+end,
+		"a bare CR after the status line", "HTTP/1.1 200 OK\r"+end,
 		"a bare CR in a value", "HTTP/1.1 200 OK\r\nX-A: a\rb\r\n"+end,
 		"whitespace before the first field", "HTTP/1.1 200 OK\r\n X-A: 1\r\n"+end,
 	))
@@ -150,7 +150,7 @@ func responseSyntaxCases() []ruleCase {
 		name: "a status above 599 is forwarded", rfc: "9110 15",
 		script: responseBecomes("HTTP/1.1 600 Odd\r\nDate: d\r\n"+end, "HTTP/1.1 600 \r\nDate: d\r\n"+end),
 	}, ruleCase{
-		name: "a space before a colon of an answer is removed", rfc: "9112 5.1",
+		name: "a space before a colon of a response is removed", rfc: "9112 5.1",
 		script: responseBecomes("HTTP/1.1 200 OK\r\nDate: d\r\nX-A : 1\r\n"+end, "HTTP/1.1 200 OK\r\nDate: d\r\nX-A: 1\r\n"+end),
 	})
 }
@@ -168,13 +168,13 @@ func targetCases() []ruleCase {
 				requestBecomes("GET http://h?a=b HTTP/1.1\r\nHost: h\r\n\r\n", "GET /?a=b HTTP/1.1\r\nHost: h\r\n\r\n")),
 		},
 		{
-			name: "an absolute target of OPTIONS without a path becomes *", rfc: "9112 3.2.4",
+			name: "OPTIONS with an absolute target without a path becomes OPTIONS *", rfc: "9112 3.2.4",
 			script: concat(
 				requestBecomes("OPTIONS http://h:8001 HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h:8001\r\n\r\n"),
 				requestBecomes("OPTIONS http://h/ HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS / HTTP/1.1\r\nHost: h\r\n\r\n")),
 		},
 		{
-			name: "a scheme is written in any case", rfc: "9110 4.2.3",
+			name: "a scheme is case-insensitive", rfc: "9110 4.2.3",
 			script: requestBecomes("GET HtTp://h/ HTTP/1.1\r\nHost: h\r\n\r\n", get),
 		},
 		{
@@ -186,7 +186,7 @@ func targetCases() []ruleCase {
 			script: script{clientSends("GET http://h/ HTTP/1.0\r\n\r\n"), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "* of OPTIONS passes", rfc: "9112 3.2.4",
+			name: "OPTIONS * passes", rfc: "9112 3.2.4",
 			script: requestPasses("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 		{
@@ -200,7 +200,7 @@ func targetCases() []ruleCase {
 	}
 	for name, text := range pairs(
 		"no Host", "GET / HTTP/1.1\r\nX-A: 1\r\n\r\n",
-		"no Host behind an absolute target", "GET http://h/ HTTP/1.1\r\nX-A: 1\r\n\r\n",
+		"no Host after an absolute target", "GET http://h/ HTTP/1.1\r\nX-A: 1\r\n\r\n",
 		"two Hosts", "GET / HTTP/1.1\r\nHost: h\r\nHost: g\r\n\r\n",
 		"two equal Hosts", "GET / HTTP/1.1\r\nHost: h\r\nhost: h\r\n\r\n",
 		"two Hosts in HTTP/1.0", "GET / HTTP/1.0\r\nHost: h\r\nHost: g\r\n\r\n",
@@ -213,16 +213,16 @@ func targetCases() []ruleCase {
 		"a Host with a backslash", "GET / HTTP/1.1\r\nHost: h\\g\r\n\r\n",
 		"a Host with a bad port", "GET / HTTP/1.1\r\nHost: h:8a\r\n\r\n",
 		"a Host with a port too large", "GET / HTTP/1.1\r\nHost: h:65536\r\n\r\n",
-		"a Host of a port", "GET / HTTP/1.1\r\nHost: :80\r\n\r\n",
+		"a Host with only a port", "GET / HTTP/1.1\r\nHost: :80\r\n\r\n",
 		"a Host with two ports", "GET / HTTP/1.1\r\nHost: h:80:80\r\n\r\n",
 		"a Host with a scheme", "GET / HTTP/1.1\r\nHost: http://h\r\n\r\n",
 		"a Host with a broken address", "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n",
 		"a Host with a byte above ASCII", "GET / HTTP/1.1\r\nHost: h\xe9\r\n\r\n",
 		"a Host with a broken encoding", "GET / HTTP/1.1\r\nHost: h%2\r\n\r\n",
-		"a bad Host behind an absolute target", "GET http://h/ HTTP/1.1\r\nHost: user@h\r\n\r\n",
+		"a bad Host after an absolute target", "GET http://h/ HTTP/1.1\r\nHost: user@h\r\n\r\n",
 		"a target with a fragment", "GET /a#b HTTP/1.1\r\nHost: h\r\n\r\n",
-		"a target of no form", "GET a/b HTTP/1.1\r\nHost: h\r\n\r\n",
-		"a target of a query", "GET ?a HTTP/1.1\r\nHost: h\r\n\r\n",
+		"a target of unknown form", "GET a/b HTTP/1.1\r\nHost: h\r\n\r\n",
+		"a target with only a query", "GET ?a HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a target with a byte above ASCII", "GET /\xe9 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a target with a control character", "GET /\x01 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"a target with NUL", "GET /\x00 HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -235,7 +235,7 @@ func targetCases() []ruleCase {
 		"* as the target of GET", "GET * HTTP/1.1\r\nHost: h\r\n\r\n",
 		"an encoded * as the target of OPTIONS", "OPTIONS %2A HTTP/1.1\r\nHost: h\r\n\r\n",
 	) {
-		cases = append(cases, ruleCase{name: "refused: " + name, rfc: "9112 3.2", script: script{clientSends(text + smuggled), rejected(400)}})
+		cases = append(cases, ruleCase{name: "rejected: " + name, rfc: "9112 3.2", script: script{clientSends(text + smuggled), rejected(400)}})
 	}
 	return cases
 }
@@ -244,7 +244,7 @@ func methodCases() []ruleCase {
 	var cases []ruleCase
 	for _, method := range []string{"PURGE", "M-SEARCH", "get", "DELETE", "PATCHWORK", "X!#$%&'*+-.^_`|~"} {
 		cases = append(cases, ruleCase{
-			name: "the method " + method + " passes as it is", rfc: "9110 9.1",
+			name: "the method " + method + " is forwarded unchanged", rfc: "9110 9.1",
 			script: requestPasses(method + " / HTTP/1.1\r\nHost: h\r\n\r\n"),
 		})
 	}
@@ -256,11 +256,11 @@ func methodCases() []ruleCase {
 		"CONNECT to a URI", "CONNECT http://h:80 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"CONNECT with user information", "CONNECT u@h:80 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"CONNECT with a length", "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nContent-Length: 2\r\n\r\nhi",
-		"CONNECT with chunked content", "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"CONNECT with a chunked body", "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	) {
 		cases = append(cases,
-			ruleCase{name: "refused: " + name, rfc: "9112 3.2.3", script: script{clientSends(text + smuggled), rejected(400)}},
-			ruleCase{name: "refused where CONNECT is allowed: " + name, rfc: "9112 3.2.3", setup: connects, script: script{clientSends(text + smuggled), rejected(400)}})
+			ruleCase{name: "rejected: " + name, rfc: "9112 3.2.3", script: script{clientSends(text + smuggled), rejected(400)}},
+			ruleCase{name: "rejected if CONNECT is allowed: " + name, rfc: "9112 3.2.3", setup: connects, script: script{clientSends(text + smuggled), rejected(400)}})
 	}
 	return append(cases, hopCases()...)
 }
@@ -273,11 +273,11 @@ func hopCases() []ruleCase {
 			script: script{clientSends("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n"), localReplyKeepAlive(405), originUntouched, carriesNextExchange},
 		},
 		{
-			name: "Max-Forwards of OPTIONS is counted down", rfc: "9110 7.6.2",
+			name: "Max-Forwards of OPTIONS is decremented", rfc: "9110 7.6.2",
 			script: requestBecomes("OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 10\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 9\r\n\r\n"),
 		},
 		{
-			name: "Max-Forwards of TRACE is counted down", rfc: "9110 7.6.2",
+			name: "Max-Forwards of TRACE is decremented", rfc: "9110 7.6.2",
 			script: requestBecomes("TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 1\r\n\r\n", "TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"),
 		},
 		{
@@ -289,7 +289,7 @@ func hopCases() []ruleCase {
 			script: script{clientSends("TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\nCookie: a=b\r\n\r\n"), localReplyKeepAlive(405), originUntouched, carriesNextExchange},
 		},
 		{
-			name: "Max-Forwards of other methods stays", rfc: "9110 7.6.2",
+			name: "Max-Forwards of other methods is kept", rfc: "9110 7.6.2",
 			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"),
 		},
 		{
@@ -312,21 +312,21 @@ func forwardingCases() []ruleCase {
 			script: concat(requestPasses(requestStart+"Via: 1.1 first\r\n\r\n"), responsePasses(responseStart+"Via: 1.1 last\r\nContent-Length: 0\r\n\r\n")),
 		},
 		{
-			name: "Via is added both ways", rfc: "9110 7.6.3", setup: via,
+			name: "Via is added in both directions", rfc: "9110 7.6.3", setup: via,
 			script: script{clientSends(get), originReceives(requestStart + "Via: 1.1 weft\r\n\r\n"), originSends(emptyResponse), clientReceives(responseStart + "Via: 1.1 weft\r\nContent-Length: 0\r\n\r\n")},
 		},
 		{
-			name: "Via goes behind those before", rfc: "9110 7.6.3", setup: via,
+			name: "Via is appended to existing values", rfc: "9110 7.6.3", setup: via,
 			script: script{clientSends(requestStart + "Via: 1.0 first, 1.1 second\r\n\r\n"), originReceives(requestStart + "Via: 1.0 first, 1.1 second\r\nVia: 1.1 weft\r\n\r\n"),
 				originSends(responseStart + "Via: 1.1 last\r\nContent-Length: 0\r\n\r\n"), clientReceives(responseStart + "Via: 1.1 last\r\nVia: 1.1 weft\r\nContent-Length: 0\r\n\r\n")},
 		},
 		{
-			name: "Via tells the version that was received", rfc: "9110 7.6.3", setup: via,
+			name: "Via has the received version", rfc: "9110 7.6.3", setup: via,
 			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), originReceives(requestStart + "Via: 1.0 weft\r\n\r\n"),
 				originSends("HTTP/1.0 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n"), clientReceives(responseStart + "Via: 1.0 weft\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientClosed},
 		},
 		{
-			name: "a reply of Weft's own has no Via", rfc: "9110 7.6.3",
+			name: "a local reply has no Via", rfc: "9110 7.6.3",
 			setup:  func(s *setup) { s.Via = "weft"; s.extra = append(s.extra, direct("/own", 200, "own")) },
 			script: script{clientSends("GET /own HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(200), originUntouched},
 		},

@@ -32,8 +32,8 @@ func TestVarnishtest(t *testing.T) {
 	}
 }
 
-// requireTool returns the path of a program, or skips the test with the name of the Debian package that
-// has it.
+// requireTool returns the path of a program, or skips the test with the name of the Debian package
+// that has it.
 func requireTool(t *testing.T, name, of string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -20,8 +20,8 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// requirePython returns the path of a Python that has a module, or skips the test with the name of the
-// Debian package. The first python3 in PATH may not be Debian's.
+// requirePython returns the path of a Python that has a module, or skips the test with the name of
+// the Debian package. The first python3 in PATH may not be Debian's.
 func requirePython(t *testing.T, module, of string) string {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
@@ -33,8 +33,8 @@ func requirePython(t *testing.T, module, of string) string {
 	return ""
 }
 
-// startProgram runs a program until the end of the test, which closes its stdin. It returns the first line
-// of the program's output.
+// startProgram runs a program until the end of the test, which closes its stdin. It returns the
+// first line of the program's output.
 func startProgram(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, args...)

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestAllowNoALPN: sidecars of Istio that carry bytes offer what is
-// no protocol.
+// TestAllowNoALPN verifies that AllowNoALPN accepts clients without a matching protocol: Istio
+// sidecars offer names that are not protocols of Weft.
 func TestAllowNoALPN(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})
@@ -23,10 +23,10 @@ func TestAllowNoALPN(t *testing.T) {
 		chosen  string
 		refused bool
 	}{
-		{name: "what it speaks", any: true, offered: []string{"istio-http/1.1", "istio", "http/1.1"}, chosen: "http/1.1"},
-		{name: "nothing of it", any: true, offered: []string{"istio-peer-exchange", "istio"}},
-		{name: "nothing of it, where that counts", offered: []string{"istio"}, refused: true},
-		{name: "nothing at all", offered: nil},
+		{name: "matching protocol", any: true, offered: []string{"istio-http/1.1", "istio", "http/1.1"}, chosen: "http/1.1"},
+		{name: "no matching protocol, allowed", any: true, offered: []string{"istio-peer-exchange", "istio"}},
+		{name: "no matching protocol", offered: []string{"istio"}, refused: true},
+		{name: "no ALPN", offered: nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			settings := *c
@@ -39,7 +39,7 @@ func TestAllowNoALPN(t *testing.T) {
 			defer server.Close()
 			state, _, clientErr, _ := handshake(server.Config(), &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", NextProtos: test.offered, MinVersion: tls.VersionTLS12})
 			if (clientErr != nil) != test.refused || state.NegotiatedProtocol != test.chosen {
-				t.Errorf("%q is chosen, %v; want %q, refused: %v", state.NegotiatedProtocol, clientErr, test.chosen, test.refused)
+				t.Errorf("selected %q, error %v; want %q, rejected: %v", state.NegotiatedProtocol, clientErr, test.chosen, test.refused)
 			}
 		})
 	}
@@ -57,7 +57,7 @@ func TestClientALPNForProtocol(t *testing.T) {
 		{[]string{"http/1.1"}, http}, {[]string{"h2"}, []string{"istio"}}, {nil, []string{"istio"}},
 	} {
 		if got := client.Config("a", "b", test.carries).NextProtos; !slices.Equal(got, test.want) {
-			t.Errorf("to carry %q it offers %q, want %q", test.carries, got, test.want)
+			t.Errorf("for %q the client offers %q, want %q", test.carries, got, test.want)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// SafeCiphers returns the cipher suites of TLS 1.2 that are used unless the
-// configuration says otherwise: forward secret and authenticated (RFC 9325 4.2).
-// Those of TLS 1.3 are all so, and not a matter of choice.
+// SafeCiphers returns the default cipher suites for TLS 1.2: those with forward secrecy and
+// authenticated encryption (RFC 9325 4.2). All suites of TLS 1.3 are of this kind and cannot be
+// configured.
 func SafeCiphers() []uint16 {
 	return []uint16{
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
@@ -18,8 +18,7 @@ func SafeCiphers() []uint16 {
 	}
 }
 
-// Cipher returns a cipher suite by its name, IANA's or OpenSSL's, and whether it is
-// one of SafeCiphers.
+// Cipher returns a cipher suite by its IANA or OpenSSL name, and whether it is one of SafeCiphers.
 func Cipher(name string) (id uint16, safe, ok bool) {
 	for s := range ciphers() {
 		if strings.EqualFold(name, s.Name) || strings.EqualFold(name, openSSL(s.Name)) {
@@ -29,7 +28,7 @@ func Cipher(name string) (id uint16, safe, ok bool) {
 	return 0, false, false
 }
 
-// CipherNames yields the names that Cipher knows, as OpenSSL has them.
+// CipherNames yields the OpenSSL names of the cipher suites that Cipher knows.
 func CipherNames() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for s := range ciphers() {
@@ -40,7 +39,7 @@ func CipherNames() iter.Seq[string] {
 	}
 }
 
-// ciphers yields those that can be chosen: TLS 1.3 has no choice.
+// ciphers yields the configurable cipher suites. Those of TLS 1.3 cannot be configured.
 func ciphers() iter.Seq[*tls.CipherSuite] {
 	return func(yield func(*tls.CipherSuite) bool) {
 		for _, s := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
@@ -51,7 +50,7 @@ func ciphers() iter.Seq[*tls.CipherSuite] {
 	}
 }
 
-// openSSL turns TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 into ECDHE-RSA-AES128-GCM-SHA256.
+// openSSL converts TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 into ECDHE-RSA-AES128-GCM-SHA256.
 func openSSL(name string) string {
 	exchange, cipher, _ := strings.Cut(strings.TrimPrefix(name, "TLS_"), "_WITH_")
 	cipher = strings.NewReplacer("AES_128", "AES128", "AES_256", "AES256", "_CBC_SHA", "_SHA",
@@ -66,7 +65,7 @@ func openSSL(name string) string {
 	return strings.ReplaceAll(name, "_", "-")
 }
 
-// Curve returns a group of the key exchange by its name.
+// Curve returns a key exchange group by its name.
 func Curve(name string) (id tls.CurveID, ok bool) {
 	switch strings.ToLower(name) {
 	case "x25519":
@@ -83,5 +82,5 @@ func Curve(name string) (id tls.CurveID, ok bool) {
 	return 0, false
 }
 
-// CurveNames returns the names that Curve knows, one for each.
+// CurveNames returns one name for each group that Curve knows.
 func CurveNames() []string { return []string{"x25519", "p256", "p384", "p521", "x25519mlkem768"} }

@@ -7,25 +7,24 @@ import (
 	"sync/atomic"
 )
 
-// Client begins handshakes with the hosts of one cluster. Sessions are resumed, for
-// each host by itself. Safe for concurrent use.
+// Client provides the configurations of handshakes with the hosts of one cluster. It caches
+// sessions per host. Safe for concurrent use.
 type Client struct {
 	reloader *Reloader
 	context  *Context
 	current  atomic.Pointer[clientState]
 }
 
-// clientState is immutable; sessions are of those that were verified by its
-// configuration.
+// clientState is immutable. Its sessions were verified with its configuration.
 type clientState struct {
 	config       *tls.Config
 	sessionCache tls.ClientSessionCache
 }
 
-// maxSessionHosts is how many hosts' sessions a Client remembers.
+// maxSessionHosts is the maximum number of sessions that a Client caches, for all hosts together.
 const maxSessionHosts = 256
 
-// NewClient returns a client of the context, whose files s watches until Close.
+// NewClient returns a client of the context. s watches the context's files until Close.
 func (s *Reloader) NewClient(c *Context) (*Client, error) {
 	client := &Client{reloader: s, context: c}
 	stamps := stampsOf(c.files())
@@ -36,7 +35,7 @@ func (s *Reloader) NewClient(c *Context) (*Client, error) {
 	return client, nil
 }
 
-// Close ends the watch over the files.
+// Close stops watching the files.
 func (c *Client) Close() { c.reloader.remove(c) }
 
 func (c *Client) reload() error {
@@ -49,7 +48,7 @@ func (c *Client) reload() error {
 	out.RootCAs = m.authorities
 	out.InsecureSkipVerify = c.context.SkipVerify
 	if peers := c.context.PeerSANs; (len(peers) > 0 || c.context.SkipNameVerify) && !c.context.SkipVerify {
-		out.InsecureSkipVerify = true // of the name only: the chain is verified here
+		out.InsecureSkipVerify = true // skips only the name: VerifyConnection verifies the chain
 		out.VerifyConnection = func(state tls.ConnectionState) error {
 			if err := verifyChain(m.authorities, &state); err != nil || len(peers) == 0 {
 				return err
@@ -61,7 +60,7 @@ func (c *Client) reload() error {
 	return nil
 }
 
-// verifyChain checks a server's certificate but for its names.
+// verifyChain verifies a server's certificate chain, but not its names.
 func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the server sent no certificate")
@@ -79,9 +78,9 @@ func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
 	return nil
 }
 
-// Config returns what a handshake with the host at an address is begun with. name is
-// what the host must prove to be unless the context says another; alpn is offered
-// unless the context has a list of its own, for what alpn begins with or for anything.
+// Config returns the configuration of a handshake with the host at address. name is the SNI and the
+// name to verify, unless the context has a server name. alpn lists the protocols to offer, unless
+// ALPNFor has an entry for the first one or the context has ALPN.
 func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	state := c.current.Load()
 	out := state.config.Clone()
@@ -99,15 +98,15 @@ func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	return out
 }
 
-// HostnameOverride is the name that one connection is for, in the place of what its context says or
-// beside it.
+// HostnameOverride is a name for one connection. It replaces the server name of the context, or is
+// verified in addition to it.
 type HostnameOverride struct {
-	Name   string // of DNS, or an address
-	SNI    bool   // it is asked for, unless it is an address, in the place of what else would be
-	Verify bool   // the host's certificate must be for it; "" is no certificate's name
+	Name   string // DNS name or IP address
+	SNI    bool   // Name is sent as SNI, unless it is an address, and replaces the server name
+	Verify bool   // the host's certificate must be valid for Name; an empty Name always fails
 }
 
-// ConfigForHostname is Config for a connection that is for a name.
+// ConfigForHostname is Config with a HostnameOverride.
 func (c *Client) ConfigForHostname(a HostnameOverride, name, address string, alpn []string) *tls.Config {
 	out := c.Config(name, address, alpn)
 	if a.SNI && a.Name != "" {
@@ -132,18 +131,19 @@ func (c *Client) ConfigForHostname(a HostnameOverride, name, address string, alp
 	return out
 }
 
-// hostSessionCache are the sessions of one host: others of its name may not know them.
+// hostSessionCache is the part of a session cache for one host. Other hosts with the same name may
+// not know its sessions.
 type hostSessionCache struct {
 	cache   tls.ClientSessionCache
 	address string
 }
 
-// Get is tls.ClientSessionCache's.
+// Get implements tls.ClientSessionCache.
 func (s hostSessionCache) Get(key string) (*tls.ClientSessionState, bool) {
 	return s.cache.Get(s.address + " " + key)
 }
 
-// Put is tls.ClientSessionCache's.
+// Put implements tls.ClientSessionCache.
 func (s hostSessionCache) Put(key string, state *tls.ClientSessionState) {
 	s.cache.Put(s.address+" "+key, state)
 }

@@ -1,15 +1,6 @@
-// Package credential owns what a handshake of TLS needs: certificates, keys and
-// authorities, read from files and read again when those change; the choice among
-// several by what a client asks for; and the judgement of what peers show.
-//
-//	Context  what one tls_context says                       (this file)
-//	Server   several of them, chosen by ClientHello          server.go
-//	Client   one of them, for the hosts of a cluster         client.go
-//	Match    which names in a peer's certificate will do     san.go
-//	Store    the files, looked at every second               reloader.go
-//	Failure  why a handshake failed, for counters and logs   failure.go
-//
-// Connections are never touched by a change: they go on with what they began with.
+// Package credential provides the TLS configurations of handshakes. It reads certificates, keys and
+// trusted CAs from files and reloads them when they change, selects a context by the ClientHello,
+// and verifies the names in peer certificates.
 package credential
 
 import (
@@ -23,53 +14,54 @@ import (
 	"time"
 )
 
-// Context is what one tls_context says. It is immutable.
+// Context is the configuration of one tls_context. It is immutable.
 type Context struct {
-	// ServerNames are the server names (SNI) that a server's context is for, beside those
-	// in its certificate; of a client, the first is the name that it asks for and
-	// that the server must prove to have; none: the host's.
+	// ServerNames: a server uses the context for these names (SNI), in addition to those in its
+	// certificate. A client sends the first one as SNI and verifies it; if there is none, it uses
+	// the name of the host.
 	ServerNames []string
 
-	Certificate, Key PEM // ours; a client may have none
-	// TrustedCA are those that the peer's certificate is checked with. The zero
-	// value is none for a server, and the system's for a client.
+	Certificate, Key PEM // local certificate; optional for a client
+	// TrustedCA has the CA certificates that verify peer certificates. If it is the zero value, a
+	// server has none and a client uses those of the system.
 	TrustedCA PEM
 
-	// ClientAuth says what a server asks of callers: tls.NoClientCert,
+	// ClientAuth says whether a server requests client certificates: tls.NoClientCert,
 	// tls.VerifyClientCertIfGiven or tls.RequireAndVerifyClientCert.
 	ClientAuth tls.ClientAuthType
-	// PeerSANs are the subject alternative names of which a peer's certificate must have
-	// one; none: any will do. For a client they stand in the place of the server's
-	// name, as in Envoy: the chain is verified all the same.
+	// PeerSANs match the subject alternative names of the peer certificate, one of which must
+	// match; empty: any name is accepted. For a client they replace the verification of the server
+	// name, as in Envoy, but not that of the chain.
 	PeerSANs []SANMatcher
-	// SkipVerify makes a client take any certificate, SkipNameVerify any that Authorities have
-	// signed.
+	// SkipVerify makes a client accept any certificate. SkipNameVerify makes it accept any
+	// certificate that TrustedCA has signed.
 	SkipVerify, SkipNameVerify bool
 
-	// ALPN is what is offered, best first; a client with none is told per connection.
+	// ALPN lists the protocols to offer, in order of preference. If it is empty, the caller of
+	// Client.Config sets the protocols of each connection.
 	ALPN []string
-	// ALPNFor is what a client offers in the place of ALPN on connections that are to carry
-	// what it is told.
+	// ALPNFor replaces ALPN for connections of a client. Its key is the first protocol that the
+	// caller passes to Client.Config.
 	ALPNFor map[string][]string
-	// AllowNoALPN: a server answers who offers nothing of ALPN, without a protocol. Else that is
-	// refused (RFC 7301 3.2).
+	// AllowNoALPN: a server accepts clients whose ALPN list has none of the protocols in ALPN, and
+	// selects no protocol. If false, their handshakes fail (RFC 7301 3.2).
 	AllowNoALPN bool
 
-	MinVersion, MaxVersion uint16 // 0: TLS 1.2, and the newest
+	MinVersion, MaxVersion uint16 // 0: TLS 1.2 and the latest version
 	Ciphers                []uint16
-	Curves                 []tls.CurveID // none: as crypto/tls
+	Curves                 []tls.CurveID // empty: the defaults of crypto/tls
 }
 
-// PEM is a file, or its content where Path is "". The zero value is none.
+// PEM is a PEM file, or its content if Path is empty. The zero value means that there is none.
 type PEM struct {
 	Path string
 	Text string
 }
 
-// IsZero reports whether there is none.
+// IsZero reports whether p is the zero value.
 func (p PEM) IsZero() bool { return p == PEM{} }
 
-// Read returns the content.
+// Read returns the PEM content.
 func (p PEM) Read() ([]byte, error) {
 	if p.Path == "" {
 		return []byte(p.Text), nil
@@ -77,15 +69,15 @@ func (p PEM) Read() ([]byte, error) {
 	return os.ReadFile(p.Path)
 }
 
-// material is what the files of a context hold.
+// material holds the loaded files of a context.
 type material struct {
 	certificate *tls.Certificate // nil: none
 	authorities *x509.CertPool   // nil: none
-	// What authorities were read from, to see whether they are the same.
+	// The source of authorities, to detect changes.
 	authoritiesPEM []byte
 }
 
-// load reads what c refers to.
+// load reads the files of c.
 func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 	if !c.Certificate.IsZero() || !c.Key.IsZero() {
 		cert, err := read(c.Certificate)
@@ -115,8 +107,8 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 	return m, nil
 }
 
-// withoutPath is an error of reading a file without the file's name: that may be the key
-// itself, without what makes it PEM.
+// withoutPath returns err without the path of a file. If the configuration has a key without its
+// PEM header in the place of a path, the path is the key.
 func withoutPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -125,8 +117,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-// Check reads what c refers to by read, and returns what keeps a server, or a
-// client, from using it; nil: PEM.Read.
+// Check reads the files of c with read and returns the reason that a server, or a client, cannot
+// use them. A nil read means PEM.Read.
 func (c *Context) Check(server bool, read func(PEM) ([]byte, error)) error {
 	if read == nil {
 		read = PEM.Read
@@ -141,7 +133,7 @@ func (c *Context) Check(server bool, read func(PEM) ([]byte, error)) error {
 	return nil
 }
 
-// checkServer returns what a server lacks.
+// checkServer returns an error if a server cannot use m.
 func (c *Context) checkServer(m material) error {
 	switch {
 	case m.certificate == nil:
@@ -152,7 +144,7 @@ func (c *Context) checkServer(m material) error {
 	return nil
 }
 
-// checkValidity tells when a certificate of ours has ended, or will only begin.
+// checkValidity returns an error if the local certificate has expired or is not yet valid.
 func (m *material) checkValidity(now time.Time) error {
 	if m.certificate == nil || m.certificate.Leaf == nil {
 		return nil
@@ -165,7 +157,7 @@ func (m *material) checkValidity(now time.Time) error {
 	return nil
 }
 
-// baseConfig returns what both sides have in common.
+// baseConfig returns the configuration that servers and clients share.
 func (c *Context) baseConfig(m material) *tls.Config {
 	out := &tls.Config{ //nolint:gosec // older versions only if the configuration asks for them
 		MinVersion:       max(c.MinVersion, tls.VersionTLS10),
@@ -173,7 +165,7 @@ func (c *Context) baseConfig(m material) *tls.Config {
 		CipherSuites:     c.Ciphers,
 		CurvePreferences: slices.Clone(c.Curves),
 		NextProtos:       slices.Clone(c.ALPN),
-		// Records as large as what is written: the answer to a request leaves whole.
+		// Records as large as the writes, so that a response is not split.
 		DynamicRecordSizingDisabled: true,
 	}
 	if c.MinVersion == 0 {
@@ -188,7 +180,7 @@ func (c *Context) baseConfig(m material) *tls.Config {
 	return out
 }
 
-// files returns the paths that c is read from.
+// files returns the paths of the files of c.
 func (c *Context) files() []string {
 	var out []string
 	for _, p := range []PEM{c.Certificate, c.Key, c.TrustedCA} {

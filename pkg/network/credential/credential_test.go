@@ -31,7 +31,7 @@ func connPair() (near, far net.Conn) {
 	return near, far
 }
 
-// handshake performs a handshake and returns what either side has of it.
+// handshake performs a handshake and returns the state and the error of each side.
 func handshake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr, serverErr error) {
 	near, far := connPair()
 	defer near.Close()
@@ -43,7 +43,7 @@ func handshake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr,
 	go func() {
 		err := there.Handshake()
 		if err == nil {
-			_, err = there.Write([]byte("x")) // behind the tickets
+			_, err = there.Write([]byte("x")) // after the tickets
 		}
 		if err != nil {
 			near.Close()
@@ -87,18 +87,18 @@ func TestServerSelectsByNameThenALPN(t *testing.T) {
 		alpn      []string
 		want      string
 	}{
-		{"an exact name", "one.example", nil, "first"},
+		{"exact name", "one.example", nil, "first"},
 		{"exact before wildcard", "two.example", nil, "h2"},
-		{"of the same name, by ALPN", "two.example", []string{"http/1.1"}, "h1"},
-		{"a wildcard", "any.example", nil, "wild"},
-		{"the longer wildcard", "a.deep.example", nil, "deeper"},
-		{"a wildcard over two labels", "a.b.example", nil, "wild"},
-		{"in any case, with a dot", "ANY.example.", nil, "wild"},
-		{"a name of the configuration", "alias.example", nil, "named"},
-		{"a common name without alternatives", "common.test", nil, "common.test"},
-		{"an unknown name, by ALPN", "nobody.test", []string{"h2"}, "h2"},
+		{"same name, by ALPN", "two.example", []string{"http/1.1"}, "h1"},
+		{"wildcard", "any.example", nil, "wild"},
+		{"longer wildcard", "a.deep.example", nil, "deeper"},
+		{"wildcard for two labels", "a.b.example", nil, "wild"},
+		{"other case and trailing dot", "ANY.example.", nil, "wild"},
+		{"configured name", "alias.example", nil, "named"},
+		{"common name without SANs", "common.test", nil, "common.test"},
+		{"unknown name, by ALPN", "nobody.test", []string{"h2"}, "h2"},
 		{"no name, by ALPN", "", []string{"h2"}, "h2"},
-		{"nothing fits: the first", "nobody.test", nil, "first"},
+		{"no match: first context", "nobody.test", nil, "first"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			hello := &tls.ClientHelloInfo{ServerName: test.sni, SupportedProtos: test.alpn}
@@ -130,7 +130,7 @@ func TestOnlySafeVersionsAndCiphersUnlessAsked(t *testing.T) {
 		{"TLS 1.1", c, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
 		{"CBC", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}, false},
 		{"no forward secrecy", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}}, false},
-		{"TLS 1.0, asked for", &old, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
+		{"TLS 1.0, configured", &old, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server, err := NewReloader(nil, nil).NewServer([]*Context{test.context})
@@ -158,7 +158,7 @@ func TestCiphersHaveTheNamesOfOpenSSLAndOfIANA(t *testing.T) {
 		{"AES128-GCM-SHA256", tls.TLS_RSA_WITH_AES_128_GCM_SHA256, false, true},
 		{"AES256-SHA", tls.TLS_RSA_WITH_AES_256_CBC_SHA, false, true},
 		{"EXP-RC4-MD5", 0, false, false},
-		{"TLS_AES_128_GCM_SHA256", 0, false, false}, // of TLS 1.3: no choice
+		{"TLS_AES_128_GCM_SHA256", 0, false, false}, // TLS 1.3: not configurable
 	} {
 		if id, safe, ok := Cipher(test.name); id != test.id || safe != test.safe || ok != test.ok {
 			t.Errorf("Cipher(%q) = %#x, %v, %v, want %#x, %v, %v", test.name, id, safe, ok, test.id, test.safe, test.ok)
@@ -184,9 +184,9 @@ func TestPeerSANs(t *testing.T) {
 		{"exact DNS", SANMatcher{Kind: DNS, Exact: "Orders.shop.example"}, true},
 		{"exact DNS in another case", SANMatcher{Kind: DNS, Exact: "orders.shop.example"}, true},
 		{"exact DNS of a wildcard", SANMatcher{Kind: DNS, Exact: "v1.api.shop.example"}, true},
-		{"a wildcard is one label", SANMatcher{Kind: DNS, Exact: "a.v1.api.shop.example"}, false},
+		{"wildcard covers only one label", SANMatcher{Kind: DNS, Exact: "a.v1.api.shop.example"}, false},
 		{"the wildcard itself", SANMatcher{Kind: DNS, Exact: "*.api.shop.example"}, true},
-		{"an address is not a DNS name", SANMatcher{Kind: DNS, Exact: "10.0.0.1"}, false},
+		{"IP address as DNS name", SANMatcher{Kind: DNS, Exact: "10.0.0.1"}, false},
 		{"DNS suffix in another case", SANMatcher{Kind: DNS, Suffix: "S.shop.example"}, false},
 		{"the same without case", SANMatcher{Kind: DNS, Suffix: "S.shop.example", IgnoreCase: true}, true},
 		{"DNS suffix", SANMatcher{Kind: DNS, Suffix: ".shop.example"}, true},
@@ -196,10 +196,10 @@ func TestPeerSANs(t *testing.T) {
 		{"URI prefix", SANMatcher{Kind: URI, Prefix: "spiffe://shop/ns/a/"}, true},
 		{"another trust domain", SANMatcher{Kind: URI, Prefix: "spiffe://bank/"}, false},
 		{"URI expression", regex(`spiffe://shop/ns/[^/]+/sa/orders`), true},
-		{"an expression is for the whole name", regex(`spiffe://shop/ns/a`), false},
+		{"URI expression matches only a part", regex(`spiffe://shop/ns/a`), false},
 		{"IP", SANMatcher{Kind: IP, Exact: "10.0.0.1"}, true},
 		{"a DNS name is not a URI", SANMatcher{Kind: URI, Contains: "Orders.shop"}, false},
-		{"the common name is no name", SANMatcher{Kind: DNS, Exact: "orders"}, false},
+		{"common name", SANMatcher{Kind: DNS, Exact: "orders"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := &Context{TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert, PeerSANs: []SANMatcher{test.m}}
@@ -214,7 +214,7 @@ func TestPeerSANs(t *testing.T) {
 				t.Fatalf("handshake: %v, want success: %v", err, test.want)
 			}
 			if why != nil && HandshakeFailureOf(why) != SANMismatch {
-				t.Errorf("FailureOf(%v) = %v, want %v", why, HandshakeFailureOf(why), SANMismatch)
+				t.Errorf("HandshakeFailureOf(%v) = %v, want %v", why, HandshakeFailureOf(why), SANMismatch)
 			}
 		})
 	}
@@ -230,20 +230,20 @@ func TestAClientVerifiesUnlessTold(t *testing.T) {
 		leaf    testpki.Leaf
 		context Context
 		host    string
-		want    HandshakeFailure // OtherFailure: none
+		want    HandshakeFailure // OtherFailure: the handshake succeeds
 	}{
-		{"the host's name", good, Context{TrustedCA: authorities}, "b.example", OtherFailure},
-		{"another name", good, Context{TrustedCA: authorities}, "c.example", SANMismatch},
-		{"the name of the configuration", good, Context{TrustedCA: authorities, ServerNames: []string{"b.example"}}, "c.example", OtherFailure},
-		{"an address", ca.Issue(testpki.Spec{}), Context{TrustedCA: authorities}, "127.0.0.1", OtherFailure},
-		{"of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities}, "b.example", Untrusted},
-		{"of an authority that the system does not trust", good, Context{}, "b.example", Untrusted},
+		{"host name", good, Context{TrustedCA: authorities}, "b.example", OtherFailure},
+		{"wrong name", good, Context{TrustedCA: authorities}, "c.example", SANMismatch},
+		{"configured name", good, Context{TrustedCA: authorities, ServerNames: []string{"b.example"}}, "c.example", OtherFailure},
+		{"IP address", ca.Issue(testpki.Spec{}), Context{TrustedCA: authorities}, "127.0.0.1", OtherFailure},
+		{"untrusted CA", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities}, "b.example", Untrusted},
+		{"CA not trusted by the system", good, Context{}, "b.example", Untrusted},
 		{"ended", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{TrustedCA: authorities}, "b.example", Expired},
-		{"an identity stands for the name", good, Context{TrustedCA: authorities, PeerSANs: spiffe}, "c.example", OtherFailure},
-		{"any name of the authority's", good, Context{TrustedCA: authorities, SkipNameVerify: true}, "c.example", OtherFailure},
-		{"any name, of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, SkipNameVerify: true}, "b.example", Untrusted},
-		{"another identity", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", SANMismatch},
-		{"an identity of another authority", other.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", Untrusted},
+		{"peer SAN instead of name", good, Context{TrustedCA: authorities, PeerSANs: spiffe}, "c.example", OtherFailure},
+		{"any name, trusted CA", good, Context{TrustedCA: authorities, SkipNameVerify: true}, "c.example", OtherFailure},
+		{"any name, untrusted CA", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, SkipNameVerify: true}, "b.example", Untrusted},
+		{"wrong peer SAN", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", SANMismatch},
+		{"peer SAN, untrusted CA", other.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", Untrusted},
 		{"insecure_skip", other.Issue(testpki.Spec{}), Context{SkipVerify: true}, "b.example", OtherFailure},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestAClientVerifiesUnlessTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			server := &tls.Config{Certificates: []tls.Certificate{test.leaf.TLS}, NextProtos: []string{"h2"}}
-			for range 2 { // the second time it may be resumed
+			for range 2 { // the second handshake may resume the session
 				state, _, err, _ := handshake(server, client.Config(test.host, "10.0.0.1:1", []string{"h2"}))
 				if (err == nil) != (test.want == OtherFailure) || err != nil && HandshakeFailureOf(err) != test.want {
 					t.Fatalf("handshake: %v, want %v", err, test.want)
@@ -283,11 +283,11 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 		rotations     int
 		want          bool
 	}{
-		{"the first time", "a:1", 0, false},
+		{"first handshake", "a:1", 0, false},
 		{"again", "a:1", 0, true},
 		{"another host", "b:1", 0, false},
-		{"after a rotation", "a:1", 1, true},
-		{"after two", "b:1", 2, false},
+		{"after one key rotation", "a:1", 1, true},
+		{"after two key rotations", "b:1", 2, false},
 	} {
 		for range step.rotations {
 			store.Rotate()
@@ -299,7 +299,7 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 	}
 }
 
-// testStore is a server of files in a directory as Kubernetes mounts them.
+// testStore is a server whose files are in a directory as Kubernetes mounts it.
 type testStore struct {
 	dir          string
 	ca           *testpki.Authority
@@ -328,7 +328,7 @@ func deploy(t *testing.T) *testStore {
 	return d
 }
 
-// swap makes a version the one that ..data leads to, in one step.
+// swap makes ..data lead to a new version, atomically.
 func (d *testStore) swap(t *testing.T, version, cn string) {
 	t.Helper()
 	dir := filepath.Join(d.dir, version)
@@ -343,7 +343,7 @@ func (d *testStore) swap(t *testing.T, version, cn string) {
 	}
 }
 
-// servedName returns the name in the certificate that the server shows.
+// servedName returns the common name of the server's certificate.
 func (d *testStore) servedName(t *testing.T) string {
 	t.Helper()
 	state, _, err, _ := handshake(d.server.Config(), &tls.Config{RootCAs: d.ca.Pool(), ServerName: "127.0.0.1"})
@@ -354,19 +354,19 @@ func (d *testStore) servedName(t *testing.T) string {
 }
 
 func TestChangedFilesAreReloaded(t *testing.T) {
-	t.Run("by a swap of symbolic links", func(t *testing.T) {
+	t.Run("replaced symbolic link", func(t *testing.T) {
 		d := deploy(t)
 		d.store.ReloadChanged()
 		if len(d.reloadErrors) > 0 {
-			t.Fatalf("nothing changed, and a reload was told: %v", d.reloadErrors)
+			t.Fatalf("reload without a change: %v", d.reloadErrors)
 		}
 		d.swap(t, "v2", "two")
 		d.store.ReloadChanged()
 		if got := d.servedName(t); got != "two" || len(d.reloadErrors) != 1 || d.reloadErrors[0] != nil {
-			t.Errorf("the server shows %q, told %v; want two, and a success", got, d.reloadErrors)
+			t.Errorf("certificate %q, reloads %v; want two and one success", got, d.reloadErrors)
 		}
 	})
-	t.Run("one after the other", func(t *testing.T) {
+	t.Run("one file at a time", func(t *testing.T) {
 		d := deploy(t)
 		leaf := d.ca.Issue(testpki.Spec{CommonName: "two"})
 		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.pem"), leaf.Cert, 0o600); err != nil {
@@ -375,33 +375,33 @@ func TestChangedFilesAreReloaded(t *testing.T) {
 		d.store.ReloadChanged()
 		d.store.ReloadChanged()
 		if got := d.servedName(t); got != "one" || len(d.reloadErrors) != 1 || d.reloadErrors[0] == nil {
-			t.Errorf("with half of it the server shows %q, told %v; want one, and one failure", got, d.reloadErrors)
+			t.Errorf("after the first file: certificate %q, reloads %v; want one and one failure", got, d.reloadErrors)
 		}
 		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.key"), leaf.Key, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		d.store.ReloadChanged()
 		if got := d.servedName(t); got != "two" {
-			t.Errorf("the server shows %q, want two", got)
+			t.Errorf("certificate %q, want two", got)
 		}
 	})
-	t.Run("gone, they are kept", func(t *testing.T) {
+	t.Run("deleted files", func(t *testing.T) {
 		d := deploy(t)
 		if err := os.RemoveAll(filepath.Join(d.dir, "v1")); err != nil {
 			t.Fatal(err)
 		}
 		d.store.ReloadChanged()
 		if got := d.servedName(t); got != "one" {
-			t.Errorf("the server shows %q, want one", got)
+			t.Errorf("certificate %q, want one", got)
 		}
 	})
-	t.Run("not after Close", func(t *testing.T) {
+	t.Run("after Close", func(t *testing.T) {
 		d := deploy(t)
 		d.server.Close()
 		d.swap(t, "v2", "two")
 		d.store.ReloadChanged()
 		if got := d.servedName(t); got != "one" || len(d.reloadErrors) > 0 {
-			t.Errorf("the server shows %q, told %v", got, d.reloadErrors)
+			t.Errorf("certificate %q, reloads %v; want one and none", got, d.reloadErrors)
 		}
 	})
 }
@@ -430,7 +430,7 @@ func TestTrustedCAChangeInvalidatesTickets(t *testing.T) {
 	next.Write(dir)
 	store.ReloadChanged()
 	if _, _, _, err := handshake(server.Config(), client); err == nil || HandshakeFailureOf(err) != Untrusted {
-		t.Errorf("a caller of an authority that was replaced: %v, want it untrusted", err)
+		t.Errorf("client certificate of the previous CA: %v, want Untrusted", err)
 	}
 }
 
@@ -455,20 +455,20 @@ func TestHandshakeFailureOf(t *testing.T) {
 	} {
 		t.Run(test.want.String(), func(t *testing.T) {
 			test.client.RootCAs, test.client.ServerName = ca.Pool(), "127.0.0.1"
-			if test.want == Untrusted { // it would not be sent to a server that names its authorities
+			if test.want == Untrusted { // otherwise the client would not send it: the server lists its CAs
 				leaf := test.client.Certificates[0]
 				test.client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
 			}
 			_, _, _, err := handshake(server.Config(), test.client)
 			if err == nil || HandshakeFailureOf(err) != test.want {
-				t.Errorf("FailureOf(%v) is not %v", err, test.want)
+				t.Errorf("HandshakeFailureOf(%v) is not %v", err, test.want)
 			}
 		})
 	}
 	t.Run(PeerAlert.String(), func(t *testing.T) {
 		_, _, _, err := handshake(server.Config(), &tls.Config{ServerName: "127.0.0.1"})
 		if err == nil || HandshakeFailureOf(err) != PeerAlert {
-			t.Errorf("FailureOf(%v) is not refused", err)
+			t.Errorf("HandshakeFailureOf(%v) is not PeerAlert", err)
 		}
 	})
 	for begin, want := range map[string]HandshakeFailure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
@@ -480,7 +480,7 @@ func TestHandshakeFailureOf(t *testing.T) {
 			}
 			err := tls.Server(near, server.Config()).Handshake()
 			if err == nil || HandshakeFailureOf(err) != want {
-				t.Errorf("FailureOf(%v) is not %v", err, want)
+				t.Errorf("HandshakeFailureOf(%v) is not %v", err, want)
 			}
 			far.Close()
 		})
@@ -497,11 +497,11 @@ func TestIncompleteContextIsRejected(t *testing.T) {
 		c          Context
 	}{
 		{"no certificate", "needs cert_chain", Context{}},
-		{"another's key", "does not match", Context{Certificate: cert, Key: otherKey}},
-		{"no such file", "cert_chain: open /nowhere", Context{Certificate: PEM{Path: "/nowhere"}, Key: key}},
-		{"no such key", "private_key: no such file", Context{Certificate: cert, Key: PEM{Path: "MHcCAQEEIsecret"}}},
-		{"authorities that are none", "ca_cert: it contains no certificate", Context{Certificate: cert, Key: key, TrustedCA: PEM{Text: "x"}}},
-		{"callers without authorities", "without ca_cert", Context{Certificate: cert, Key: key, ClientAuth: tls.RequireAndVerifyClientCert}},
+		{"key of another certificate", "does not match", Context{Certificate: cert, Key: otherKey}},
+		{"missing certificate file", "cert_chain: open /nowhere", Context{Certificate: PEM{Path: "/nowhere"}, Key: key}},
+		{"missing key file", "private_key: no such file", Context{Certificate: cert, Key: PEM{Path: "MHcCAQEEIsecret"}}},
+		{"invalid CA certificates", "ca_cert: it contains no certificate", Context{Certificate: cert, Key: key, TrustedCA: PEM{Text: "x"}}},
+		{"client certificates without a CA", "without ca_cert", Context{Certificate: cert, Key: key, ClientAuth: tls.RequireAndVerifyClientCert}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := test.c.Check(true, nil); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -511,7 +511,7 @@ func TestIncompleteContextIsRejected(t *testing.T) {
 				t.Error("the error contains the text configured as the key")
 			}
 			if _, err := NewReloader(nil, nil).NewServer([]*Context{&test.c}); err == nil {
-				t.Error("there is a server all the same")
+				t.Error("NewServer accepted the context")
 			}
 		})
 	}

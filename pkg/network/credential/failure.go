@@ -15,20 +15,20 @@ import (
 // of a metric.
 type HandshakeFailure uint8
 
-// The failures. Their order is not part of any contract; their names are.
+// The handshake failures. Their order is not part of any contract; their names are.
 const (
-	OtherFailure  HandshakeFailure = iota // none of those below
-	Timeout                               // it took too long
+	OtherFailure  HandshakeFailure = iota // none of the failures below
+	Timeout                               // the handshake timed out
 	PeerClosed                            // the peer closed or reset the connection
-	NotTLS                                // what came was no TLS
-	NoVersion                             // there is no version that both know
-	NoCipher                              // there is no cipher suite or group that both know
-	NoProtocol                            // ALPN: there is no protocol that both speak
-	NoCertificate                         // the peer showed no certificate, which it must
-	Untrusted                             // the peer's certificate is of an authority that is not trusted, or no good
-	SANMismatch                           // the peer's certificate is of somebody else
-	Expired                               // the peer's certificate is not valid now
-	PeerAlert                             // the peer refused, by an alert: often our certificate
+	NotTLS                                // the peer does not speak TLS
+	NoVersion                             // no common TLS version
+	NoCipher                              // no common cipher suite or group
+	NoProtocol                            // ALPN: no common protocol
+	NoCertificate                         // the peer did not send a required certificate
+	Untrusted                             // the peer's certificate is invalid or its CA is not trusted
+	SANMismatch                           // the peer's certificate has none of the expected names
+	Expired                               // the peer's certificate has expired or is not yet valid
+	PeerAlert                             // the peer sent an alert, often because it rejects the local certificate
 
 	failureCount
 )
@@ -65,7 +65,7 @@ func HandshakeFailures() iter.Seq[HandshakeFailure] {
 	}
 }
 
-// HandshakeFailureOf says why a handshake ended with err, which is not nil.
+// HandshakeFailureOf returns the failure for the error of a handshake, which is not nil.
 func HandshakeFailureOf(err error) HandshakeFailure {
 	if f, ok := certificateFailure(err); ok {
 		return f
@@ -82,7 +82,7 @@ func HandshakeFailureOf(err error) HandshakeFailure {
 	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls:"):
 		return PeerAlert
 	}
-	// The rest has no type in crypto/tls.
+	// crypto/tls has no types for the remaining errors.
 	for _, known := range [...]struct {
 		text string
 		is   HandshakeFailure
@@ -99,7 +99,8 @@ func HandshakeFailureOf(err error) HandshakeFailure {
 	return OtherFailure
 }
 
-// certificateFailure says what is wrong with a peer's certificate.
+// certificateFailure returns the failure for an error about the peer's certificate, and false for
+// other errors.
 func certificateFailure(err error) (HandshakeFailure, bool) {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError

@@ -10,40 +10,40 @@ import (
 )
 
 const (
-	// pollInterval is how often files are looked at. It is stat(2) and not inotify(7):
-	// what is to be seen is that a path leads to another file, through however many
-	// symbolic links that are swapped (Kubernetes' ..data), on whatever file system.
-	// A look costs a microsecond a file.
+	// pollInterval is the interval between two checks of the files. The Reloader polls with stat(2)
+	// instead of using inotify(7): it must detect that a path leads to another file, through any
+	// number of replaced symbolic links (such as ..data in Kubernetes), on any file system. A check
+	// costs about one microsecond per file.
 	pollInterval = time.Second
-	// ticketRotation is how often the keys of session tickets change. Tickets are good
-	// for that long at least, and twice that at most.
+	// ticketRotation is the interval between changes of the session ticket keys. A ticket is valid
+	// for one to two intervals.
 	ticketRotation = 12 * time.Hour
 )
 
-// Reloader watches the files of servers and clients, and changes the keys of session
-// tickets, as long as Run runs. Safe for concurrent use.
+// Reloader watches the files of servers and clients and rotates the session ticket keys while Run
+// runs. Safe for concurrent use.
 type Reloader struct {
 	log *slog.Logger
-	// onReload, nil or not, is called after files that changed were read again.
+	// onReload is called after each reload of changed files; err is nil if it succeeded.
 	onReload func(err error)
 
 	mu      sync.Mutex
-	watched []*watchedFiles // guarded by mu, with what reload changes
-	servers []*Server       // guarded by mu, with their tickets
+	watched []*watchedFiles // guarded by mu, like the state that reload changes
+	servers []*Server       // guarded by mu, like their ticket keys
 }
 
-// watchedFiles are files that belong together.
+// watchedFiles is a set of files that are reloaded together.
 type watchedFiles struct {
 	owner     any
 	files     []string
 	stamps    []fileStamp
 	reload    func() error
-	lastError string // what kept the last reload from taking effect
+	lastError string // the error of the last reload; "": it succeeded
 }
 
-// fileStamp tells a file from others, and from itself when it was written to.
+// fileStamp identifies a version of a file.
 type fileStamp struct {
-	info os.FileInfo // nil: it is not there
+	info os.FileInfo // nil: the file does not exist
 }
 
 func stampOf(path string) fileStamp {
@@ -61,8 +61,9 @@ func (s fileStamp) same(other fileStamp) bool {
 	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
 }
 
-// NewReloader returns a store. log, which may be nil, hears of files that changed; so
-// does told, which may be nil: with why they are not used, if they are not.
+// NewReloader returns a Reloader. It logs reloads to log. After each reload it calls told with the
+// error, or nil. Both may be nil. If a reload keeps failing with the same error, the error is
+// reported once.
 func NewReloader(log *slog.Logger, told func(err error)) *Reloader {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -73,7 +74,7 @@ func NewReloader(log *slog.Logger, told func(err error)) *Reloader {
 	return &Reloader{log: log, onReload: told}
 }
 
-// Run looks at the files until ctx ends.
+// Run checks the files and rotates the ticket keys until ctx ends.
 func (s *Reloader) Run(ctx context.Context) {
 	look := time.NewTicker(pollInterval)
 	defer look.Stop()
@@ -91,9 +92,9 @@ func (s *Reloader) Run(ctx context.Context) {
 	}
 }
 
-// ReloadChanged reads again what has changed. Files that do not fit each other, as while they
-// are being replaced one after the other, leave what was there in use, and are looked
-// at the next time.
+// ReloadChanged reloads changed files. If they cannot be loaded, for example because only one of
+// several files has been replaced yet, the previous certificates stay active and the next call
+// tries again.
 func (s *Reloader) ReloadChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +126,7 @@ func stampsOf(files []string) []fileStamp {
 	return out
 }
 
-// Rotate changes the keys of session tickets.
+// Rotate rotates the session ticket keys.
 func (s *Reloader) Rotate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +137,7 @@ func (s *Reloader) Rotate() {
 	}
 }
 
-// watch has reload called when one of the files is another than when it was stamped.
+// watch registers reload, which is called when one of the files no longer has its stamp.
 func (s *Reloader) watch(owner any, files []string, stamps []fileStamp, reload func() error) {
 	if len(files) == 0 {
 		return
@@ -160,7 +161,7 @@ func (s *Reloader) remove(owner any) {
 	s.servers = slices.DeleteFunc(s.servers, func(server *Server) bool { return any(server) == owner })
 }
 
-// warn tells of a certificate that peers will refuse.
+// warn logs that peers will reject a local certificate that is not valid now.
 func (s *Reloader) warn(m material) {
 	if err := m.checkValidity(time.Now()); err != nil {
 		s.log.Warn("peers will reject a local certificate", "error", err)

@@ -15,24 +15,24 @@ import (
 // SANType is a kind of subject alternative name (RFC 5280 4.2.1.6).
 type SANType uint8
 
-// The kinds.
+// Types of subject alternative names.
 const (
 	DNS SANType = iota
-	URI         // a SPIFFE identity, spiffe://trust-domain/path, is one
+	URI         // for example a SPIFFE ID, spiffe://trust-domain/path
 	IP
 	Email
 )
 
-// SANMatcher says which names will do. One of Exact, Prefix, Suffix, Contains and Regex is
-// set; Regex must match the whole name.
+// SANMatcher matches subject alternative names. Exactly one of Exact, Prefix, Suffix, Contains and
+// Regex is set. Regex must match the complete name.
 type SANMatcher struct {
 	Kind                            SANType
 	Exact, Prefix, Suffix, Contains string
 	Regex                           *regexp.Regexp
-	IgnoreCase                      bool // not of Regex, which says so itself
+	IgnoreCase                      bool // has no effect on Regex
 }
 
-// CompileRegex compiles the regular expression (RE2) of a Match.
+// CompileRegex compiles the regular expression (RE2) of a SANMatcher.
 func CompileRegex(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
 
 func (m *SANMatcher) matches(name string) bool {
@@ -55,11 +55,11 @@ func (m *SANMatcher) matches(name string) bool {
 	return part != "" && strings.Contains(name, part)
 }
 
-// matchesCertificate reports whether cert has a name of m's kind that fits.
+// matchesCertificate reports whether a name of type m.Kind in cert matches.
 func (m *SANMatcher) matchesCertificate(cert *x509.Certificate) bool {
 	switch m.Kind {
 	case DNS:
-		if m.Exact != "" { // as clients of TLS match: wildcards of one label, in any case (RFC 6125 6.4)
+		if m.Exact != "" { // like TLS clients: one-label wildcards, case-insensitive (RFC 6125 6.4)
 			names := x509.Certificate{DNSNames: cert.DNSNames}
 			return names.VerifyHostname(m.Exact) == nil
 		}
@@ -74,11 +74,11 @@ func (m *SANMatcher) matchesCertificate(cert *x509.Certificate) bool {
 	return false
 }
 
-// errSANMismatch: a certificate was good, but of somebody else.
+// errSANMismatch means that the peer's certificate is trusted but has none of the expected names.
 var errSANMismatch = errors.New("none of the names in the peer's certificate is among match_typed_subject_alt_names")
 
-// verifySAN returns nil if the peer's certificate has a name that is wanted. A peer that
-// showed none is for ClientAuth to judge.
+// verifySAN returns an error if no name in the peer's certificate matches one of peers. It returns
+// nil if the peer sent no certificate: ClientAuth decides about that.
 func verifySAN(peers []SANMatcher, state *tls.ConnectionState) error {
 	if len(peers) == 0 || len(state.PeerCertificates) == 0 {
 		return nil

@@ -11,36 +11,36 @@ import (
 	"sync/atomic"
 )
 
-// Server answers handshakes by several contexts, of which each ClientHello chooses
-// one: by the server's name that it asks for, exact before wildcard and the longer
-// wildcard first; among several, or if no name fits, by ALPN; else the first.
-// Safe for concurrent use.
+// Server provides the configuration of server handshakes. Each ClientHello selects one of several
+// contexts by its SNI; an exact name precedes a wildcard, and a longer wildcard a shorter one. If
+// several contexts or none match, ALPN decides, else the order of the contexts. Safe for concurrent
+// use.
 type Server struct {
 	reloader *Reloader
 	contexts []*serverContext // in order
 	selector atomic.Pointer[contextSelector]
-	config   *tls.Config // what handshakes begin with
+	config   *tls.Config // selects the context of each handshake
 }
 
-// serverContext is a context with what its files hold now. It belongs to the Store.
+// serverContext is a context with its loaded files. The mu of the Reloader guards it.
 type serverContext struct {
 	context      *Context
-	stamps       []fileStamp // of its files, before they were read at first
+	stamps       []fileStamp // of its files, before the first load
 	material     material
 	config       *tls.Config
-	configNoALPN *tls.Config // config without ALPN, for who offers nothing of it; nil: nobody is let in so
+	configNoALPN *tls.Config // config without ALPN, for clients that offer no matching protocol; nil: they are rejected
 	ticketKeys   [][32]byte  // newest first
 }
 
-// contextSelector finds the configuration for a ClientHello. It is immutable.
+// contextSelector selects the configuration for a ClientHello. It is immutable.
 type contextSelector struct {
 	all       []*tls.Config
 	exact     map[string][]*tls.Config    // by server name
-	wildcards map[string][]*tls.Config    // by what follows the star: ".example.com"
-	noALPN    map[*tls.Config]*tls.Config // as offer has them
+	wildcards map[string][]*tls.Config    // by the suffix after the star: ".example.com"
+	noALPN    map[*tls.Config]*tls.Config // config to configNoALPN
 }
 
-// NewServer returns a server of these contexts, at least one, whose files s watches
+// NewServer returns a server of the contexts, of which there is at least one. s watches their files
 // until Close.
 func (s *Reloader) NewServer(contexts []*Context) (*Server, error) {
 	server := &Server{reloader: s}
@@ -53,7 +53,7 @@ func (s *Reloader) NewServer(contexts []*Context) (*Server, error) {
 		s.warn(o.material)
 	}
 	server.rebuildSelector()
-	server.config = &tls.Config{ //nolint:gosec // the one that GetConfigForClient returns counts
+	server.config = &tls.Config{ //nolint:gosec // GetConfigForClient returns the effective configuration
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			found := server.selector.Load().find(hello)
 			if conn, ok := hello.Conn.(interface{ SetLocalCertificate(own *x509.Certificate) }); ok && len(found.Certificates) > 0 {
@@ -76,14 +76,13 @@ func (s *Reloader) NewServer(contexts []*Context) (*Server, error) {
 	return server, nil
 }
 
-// Config returns what a handshake is begun with. It is always the same.
+// Config returns the configuration for handshakes. It is always the same.
 func (s *Server) Config() *tls.Config { return s.config }
 
-// Close ends the watch over the files. Handshakes go on to be answered.
+// Close stops watching the files. Handshakes continue to work.
 func (s *Server) Close() { s.reloader.remove(s) }
 
-// reload reads the files. Session tickets of before stay good unless other
-// certificates of callers count from now on.
+// reload loads the files. Existing session tickets stay valid unless the trusted CAs have changed.
 func (o *serverContext) reload() error {
 	m, err := o.context.load(PEM.Read)
 	if err != nil {
@@ -98,7 +97,7 @@ func (o *serverContext) reload() error {
 	c := o.context.baseConfig(m)
 	c.ClientAuth, c.ClientCAs = o.context.ClientAuth, m.authorities
 	if peers := o.context.PeerSANs; len(peers) > 0 {
-		// Also of sessions that are resumed.
+		// This also verifies resumed sessions.
 		c.VerifyConnection = func(state tls.ConnectionState) error { return verifySAN(peers, &state) }
 	}
 	c.SetSessionTicketKeys(o.ticketKeys)
@@ -111,8 +110,7 @@ func (o *serverContext) reload() error {
 	return nil
 }
 
-// rotateTicketKey makes a new key for session tickets; those of the key before are still
-// accepted.
+// rotateTicketKey adds a session ticket key. Tickets of the previous key are still accepted.
 func (o *serverContext) rotateTicketKey() {
 	o.ticketKeys = append([][32]byte{newTicketKey()}, o.ticketKeys[0])
 	o.config.SetSessionTicketKeys(o.ticketKeys)
@@ -126,7 +124,7 @@ func newTicketKey() (key [32]byte) {
 	return key
 }
 
-// rebuildSelector makes the choice anew, after a context changed.
+// rebuildSelector replaces the selector after a context has changed.
 func (s *Server) rebuildSelector() {
 	c := &contextSelector{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}, noALPN: map[*tls.Config]*tls.Config{}}
 	for _, o := range s.contexts {
@@ -145,7 +143,7 @@ func (s *Server) rebuildSelector() {
 	s.selector.Store(c)
 }
 
-// names are the server names that o is for, in lower case.
+// names returns the server names of o, in lowercase.
 func (o *serverContext) names() []string {
 	leaf := o.material.certificate.Leaf
 	names := append(slices.Clone(o.context.ServerNames), leaf.DNSNames...)
@@ -175,7 +173,7 @@ func (c *contextSelector) find(hello *tls.ClientHelloInfo) *tls.Config {
 	return named[0]
 }
 
-// named returns what is for a server's name.
+// named returns the configurations for a server name.
 func (c *contextSelector) named(name string) []*tls.Config {
 	if name == "" {
 		return nil

@@ -31,12 +31,12 @@ type Log struct {
 	lines sync.Pool      // of *[]byte
 }
 
-// part is some constant text and the template that follows it.
+// part is constant text and the template that follows it.
 type part struct {
 	text  string
 	value *variable.Template // nil: none
 	json  bool               // value is a JSON value
-	// column: spaces in the value are written as \x20.
+	// column says that spaces in the value are written as \x20.
 	column bool
 }
 

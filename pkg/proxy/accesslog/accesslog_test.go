@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// writeAccessLog returns what an access log writes for exchanges.
+// writeAccessLog returns the output of an access log for the exchanges.
 func writeAccessLog(t *testing.T, c config.AccessLog, exchanges ...*protocol.Exchange) string {
 	t.Helper()
 	c.Path = filepath.Join(t.TempDir(), "access.log")
@@ -41,7 +41,7 @@ func (p scopeName) Name() string { return string(p) }
 
 func (scopeName) ResponseDiscarded(*protocol.Exchange) {}
 
-// exchange returns one that was answered by a host.
+// exchange returns an exchange with the response of a host.
 func exchange() *protocol.Exchange {
 	start := time.Date(2026, 11, 21, 4, 2, 0, 123e6, time.Local)
 	x := &protocol.Exchange{
@@ -128,12 +128,12 @@ func TestInvalidFormatErrorNamesPosition(t *testing.T) {
 	}{
 		{"text", config.AccessLog{Path: "x.log", Format: "%response_cod%"}, "access log x.log: .*response_code"},
 		{"json", config.AccessLog{Path: "x.log", JSON: []config.LogField{{Name: "a", Format: "%b"}}}, "access log x.log: field a: "},
-		{"file", config.AccessLog{Path: "/proc/nothing/x.log"}, "access log /proc/nothing/x.log: "},
+		{"missing directory", config.AccessLog{Path: "/proc/nothing/x.log"}, "access log /proc/nothing/x.log: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Open(c.log, logfile.NewSet(logfile.SetOptions{}))
 			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) {
-				t.Errorf("error %v, want one like %q", err, c.want)
+				t.Errorf("error %v, want a match of %q", err, c.want)
 			}
 		})
 	}
@@ -156,13 +156,13 @@ func TestRollerReachesTheFile(t *testing.T) {
 	a.Close()
 	files, err := filepath.Glob(filepath.Join(dir, "log*"))
 	if err != nil || len(files) != 2 {
-		t.Errorf("files %q (%v), want the log and one that was rolled", files, err)
+		t.Errorf("files %q (%v), want the log and one rotated file", files, err)
 	}
 }
 
 func TestAccessLogDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("pools forget on purpose under -race")
+		t.Skip("sync.Pool drops items under -race")
 	}
 	for _, c := range []config.AccessLog{{}, {JSON: []config.LogField{{Name: "path", Format: "%path%"}, {Name: "took", Format: "%duration%"}}}} {
 		c.Path = filepath.Join(t.TempDir(), "log")
@@ -171,7 +171,7 @@ func TestAccessLogDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := exchange()
-		for range 5000 { // both buffers of the writer have grown
+		for range 5000 { // grows both buffers of the writer
 			a.Observe(x)
 		}
 		if n := testing.AllocsPerRun(200, func() { a.Observe(x) }); n != 0 {

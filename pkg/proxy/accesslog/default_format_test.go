@@ -15,7 +15,7 @@ func TestDefaultAccessLogLine(t *testing.T) {
 	want := x.Meta.Start.Format("2006-01-02T15:04:05.000Z07:00") +
 		" 127.0.0.1:5000 GET shop /buy?x=1 HTTP/1.1 200 - 0 1024 3.000 shop 10.0.0.1:8080 all\n"
 	if !strings.Contains(want, "+08:00 ") {
-		t.Fatalf("the line that is expected has no zone: %s", want)
+		t.Fatalf("the expected line has no time zone: %s", want)
 	}
 	if got := writeAccessLog(t, config.AccessLog{}, x); got != want {
 		t.Errorf("line %q\nwant %q", got, want)
@@ -27,7 +27,7 @@ func TestDefaultAccessLogColumnCountIsConstant(t *testing.T) {
 	spaced := exchange()
 	spaced.Request.Path, spaced.Request.Authority = "/a b c", "a  b"
 	spaced.Record.Route = scopeName("the route for all")
-	for name, x := range map[string]*protocol.Exchange{"an empty exchange": {}, "one with spaces": spaced} {
+	for name, x := range map[string]*protocol.Exchange{"empty exchange": {}, "values with spaces": spaced} {
 		line := writeAccessLog(t, config.AccessLog{}, x)
 		if got := strings.Split(strings.TrimSuffix(line, "\n"), " "); len(got) != columns {
 			t.Errorf("%s: %d columns in %q, want %d", name, len(got), line, columns)
@@ -51,6 +51,6 @@ func TestDurationsAreNumbersInJSON(t *testing.T) {
 	}
 	x.Record.End = x.Meta.Start.Add(-time.Second)
 	if got := writeAccessLog(t, config.AccessLog{Format: "%duration_ms%"}, x); got != "0.000\n" {
-		t.Errorf("a clock that was set back: %q, want 0.000", got)
+		t.Errorf("clock set back: %q, want 0.000", got)
 	}
 }

@@ -1,5 +1,5 @@
-// Package explain determines where a request would go, and why not elsewhere. It is pure: it reads
-// a configuration, sends nothing and runs no filter.
+// Package explain determines the route, cluster and hosts of a request and the reasons against all
+// others. It is pure: it reads a configuration, sends nothing and runs no filter.
 //
 //	Query      a hypothetical request                query.go
 //	  │
@@ -9,12 +9,12 @@
 //	  │
 //	cluster · hosts                                  upstream.go
 //	  ▼
-//	Answer     each step with what was not chosen    explain.go
+//	Answer     each step with its other candidates   explain.go
 package explain
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// Answer says where a request would go. Steps that were not reached are empty.
+// Answer is the path of a request, step by step. Steps that were not reached are empty.
 type Answer struct {
 	Request string `json:"request"`
 
@@ -22,15 +22,15 @@ type Answer struct {
 	OtherListeners []Other   `json:"other_listeners,omitempty"`
 	Chain          *Selected `json:"filter_chain,omitempty"`
 	OtherChains    []Other   `json:"other_filter_chains,omitempty"`
-	// FiltersNotRun lists the filters in order that could reject or change the request. Explain does not
-	// run them.
+	// FiltersNotRun lists the filters in order that could reject or change the request. Explain
+	// does not run them.
 	FiltersNotRun []string `json:"filters_not_run,omitempty"`
 
 	RouteTable        string    `json:"route_table,omitempty"`
 	VirtualHost       *Selected `json:"virtual_host,omitempty"`
 	OtherVirtualHosts []Other   `json:"other_virtual_hosts,omitempty"`
 	Routes            []Route   `json:"routes,omitempty"` // of VirtualHost, in configuration order
-	// RelayedTo lists the clusters to which a chain that relays bytes sends the connection.
+	// RelayedTo lists the clusters of a chain that relays bytes.
 	RelayedTo []Cluster `json:"carried_to,omitempty"`
 
 	// End says why the request goes no further; empty if it does.
@@ -66,10 +66,11 @@ const (
 	Rejected Outcome = "rejected"
 	Taken    Outcome = "taken"
 	ByChance Outcome = "taken by chance"
-	Shadowed Outcome = "comes too late" // it matches, but an earlier route is taken
+	Shadowed Outcome = "comes too late" // the route matches, but an earlier one is taken
 )
 
-// Action is what a route does. Status is that of a local reply, or 0 if the route forwards.
+// Action is the action of a route. Status is the status of a local reply, or 0 if the route
+// forwards.
 type Action struct {
 	Status   int    `json:"status,omitempty"`
 	Location string `json:"location,omitempty"` // of a redirect
@@ -105,7 +106,7 @@ type Host struct {
 // Upstreams returns the current state of a cluster, or nil if it does not exist.
 type Upstreams func(name string) *Upstream
 
-// Explain answers q for the configuration c.
+// Explain returns the path of q through the configuration c.
 func Explain(c *config.Snapshot, up Upstreams, q *Query) *Answer {
 	a := &Answer{Request: q.String()}
 	l := a.findListener(c, q)

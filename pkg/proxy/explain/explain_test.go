@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// http is a filter chain of one proxy filter.
+// http returns a filter chain with one proxy filter.
 func http(table string, match config.ChainMatch, filters ...string) *config.FilterChain {
 	p := &config.Proxy{Downstream: []config.Protocol{config.HTTP1, config.HTTP2}, RouteTable: table}
 	for _, f := range filters {
@@ -27,7 +27,7 @@ func listener(name, address string, chains ...*config.FilterChain) *config.Liste
 	return &config.Listener{Name: name, Network: "tcp", Address: address, Bind: true, FilterChains: chains}
 }
 
-// shopConfig is a configuration with something of everything.
+// shopConfig returns a configuration that covers the cases of TestExplain.
 func shopConfig() *config.Snapshot {
 	carries := &config.FilterChain{TCPProxy: &config.TCPProxy{Cluster: "anywhere", Routes: []config.TCPRoute{
 		{Cluster: "database", DestinationPorts: []config.PortRange{{First: 3306, Last: 3306}}},
@@ -83,7 +83,7 @@ func callTable() *config.RouteTable {
 	}}}}
 }
 
-// currentState are the clusters of shop as they run.
+// currentState returns the current state of a cluster of shopConfig.
 func currentState(name string) *Upstream {
 	c := &config.Cluster{Name: name, LBPolicy: config.RoundRobin}
 	hosts := func(all ...UpstreamHost) *Upstream { return &Upstream{Config: c, Hosts: all} }
@@ -108,25 +108,25 @@ func currentState(name string) *Upstream {
 
 func TestExplain(t *testing.T) {
 	for name, query := range map[string]string{
-		"a redirect":                           "url=http://shop.test/old/1?a=b&listener=web",
-		"an answer of its own":                 "url=http://127.0.0.1:2045/health&header=Host:shop.test",
-		"weights and chance":                   "url=http://shop.test:2045/api/x&header=Host:shop.test",
-		"a field and labels":                   "url=http://shop.test/api/x&header=end-user:jason&listener=web",
-		"a cluster by a variable":              "url=http://shop.test/named&header=to:v1&listener=web",
-		"a variable without a value":           "url=http://shop.test/named&listener=web",
-		"no route":                             "url=http://shop.test/&listener=web",
-		"a cluster that is missing":            "url=http://other.test/&listener=web",
-		"a listener that is missing":           "url=http://shop.test/&listener=nowhere",
-		"a filter chain by server name":        "url=https://www.shop.test/old",
-		"the most specific chain has no table": "url=https://a.shop.test/old",
-		"no filter chain":                      "url=http://shop.test/&to=10.0.0.1:443",
-		"a virtual listener":                   "url=http://shop.test:9080/health",
-		"redirected to anywhere":               "url=http://10.9.9.9/",
-		"redirected to nowhere":                "url=http://10.9.9.9:3306/",
-		"a call":                               "call=org.Pay/pay&group=blue&attachment=tag=b",
-		"a call of a group":                    "call=org.Pay/pay&group=grey&version=1.0",
-		"a call to a listener of HTTP":         "call=org.Pay/pay&listener=web",
-		"a protocol that nobody speaks":        "call=org.Pay/pay&protocol=tars",
+		"a redirect":                               "url=http://shop.test/old/1?a=b&listener=web",
+		"a local reply":                            "url=http://127.0.0.1:2045/health&header=Host:shop.test",
+		"weights and fractions":                    "url=http://shop.test:2045/api/x&header=Host:shop.test",
+		"a header and labels":                      "url=http://shop.test/api/x&header=end-user:jason&listener=web",
+		"a cluster by a variable":                  "url=http://shop.test/named&header=to:v1&listener=web",
+		"a variable without a value":               "url=http://shop.test/named&listener=web",
+		"no route":                                 "url=http://shop.test/&listener=web",
+		"an unknown cluster":                       "url=http://other.test/&listener=web",
+		"an unknown listener":                      "url=http://shop.test/&listener=nowhere",
+		"a filter chain by server name":            "url=https://www.shop.test/old",
+		"unknown table of the most specific chain": "url=https://a.shop.test/old",
+		"no filter chain":                          "url=http://shop.test/&to=10.0.0.1:443",
+		"a virtual listener":                       "url=http://shop.test:9080/health",
+		"redirected to the catch-all listener":     "url=http://10.9.9.9/",
+		"redirected to a cluster without hosts":    "url=http://10.9.9.9:3306/",
+		"an RPC request":                           "call=org.Pay/pay&group=blue&attachment=tag=b",
+		"an RPC request with a group":              "call=org.Pay/pay&group=grey&version=1.0",
+		"an RPC request to an HTTP listener":       "call=org.Pay/pay&listener=web",
+		"a protocol without a listener":            "call=org.Pay/pay&protocol=tars",
 	} {
 		t.Run(name, func(t *testing.T) {
 			values, err := url.ParseQuery(query)
@@ -140,11 +140,11 @@ func TestExplain(t *testing.T) {
 			got := Explain(shopConfig(), currentState, q).Text()
 			file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".golden")
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // for everybody to read
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // golden files are world-readable
 					t.Fatal(err)
 				}
 			}
-			want, err := os.ReadFile(file) //nolint:gosec // of the test
+			want, err := os.ReadFile(file) //nolint:gosec // the path is in testdata
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,11 +194,11 @@ func TestSubsetFallbacks(t *testing.T) {
 		labels   map[string]string
 		want     string // candidates
 	}{
-		{"a subset", config.NoFallback, map[string]string{"v": "2"}, "b"},
-		{"none", config.NoFallback, map[string]string{"v": "3"}, ""},
+		{"matching subset", config.NoFallback, map[string]string{"v": "2"}, "b"},
+		{"no subset, no fallback", config.NoFallback, map[string]string{"v": "3"}, ""},
 		{"any", config.AnyEndpoint, map[string]string{"v": "3"}, "ab"},
-		{"the default", config.DefaultSubset, nil, "a"},
-		{"names of no selector", config.AnyEndpoint, map[string]string{"w": "1"}, "ab"},
+		{"default subset", config.DefaultSubset, nil, "a"},
+		{"labels without a selector", config.AnyEndpoint, map[string]string{"w": "1"}, "ab"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			u.Config.Subsets.Fallback = tt.fallback
@@ -222,15 +222,16 @@ func TestFromConfigHosts(t *testing.T) {
 	}})
 	c := cluster(func(string) *Upstream { return u }, "c", 100, nil, nil)
 	if len(c.Hosts) != 2 || !c.Hosts[0].Candidate || c.Hosts[0].Locality != "eu/a/" || c.Hosts[1].Candidate {
-		t.Errorf("hosts are %+v", c.Hosts)
+		t.Errorf("hosts: %+v", c.Hosts)
 	}
 	u.Panic = true
 	if c := cluster(func(string) *Upstream { return u }, "c", 100, nil, nil); !c.Hosts[1].Candidate {
-		t.Error("a host that is down is no candidate in panic")
+		t.Error("a down host is not a candidate in panic mode")
 	}
 }
 
-// TestTextShortensLongLists, but what is taken is shown.
+// TestTextShortensLongLists verifies that Text shortens long lists but always prints the taken
+// route.
 func TestTextShortensLongLists(t *testing.T) {
 	c := shopConfig()
 	vh := &config.VirtualHost{Name: "long", Domains: []string{"long.test"}}
@@ -245,6 +246,6 @@ func TestTextShortensLongLists(t *testing.T) {
 	q := &Query{Listener: "web", Protocol: config.HTTP1, Method: "GET", Scheme: "http", Authority: "long.test", Path: "/", Source: netip.MustParseAddrPort("10.0.0.1:1")}
 	text := Explain(c, currentState, q).Text()
 	if !strings.Contains(text, `route "last": all its conditions match`) || !strings.Contains(text, "and 29 other routes") {
-		t.Errorf("the answer is\n%s", text)
+		t.Errorf("text:\n%s", text)
 	}
 }

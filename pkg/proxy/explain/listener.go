@@ -161,7 +161,8 @@ func acceptsProtocol(l *config.Listener, p config.Protocol) bool {
 	return false
 }
 
-// downstreamProtocol returns the protocol in which the proxy receives requests like those of p, or "".
+// downstreamProtocol returns the protocol in which the proxy receives requests like those of p, or
+// "".
 func downstreamProtocol(proxy *config.Proxy, p config.Protocol) config.Protocol {
 	for _, d := range proxy.Downstream {
 		switch {
@@ -216,7 +217,7 @@ func (a *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
 	return chosen
 }
 
-// connectionOf returns what l would know of the connection of q.
+// connectionOf returns the properties of q's connection that l would know.
 func connectionOf(l *config.Listener, q *Query) chainmatch.Connection {
 	at, to := addressOf(l), q.Destination
 	if ip := at.Addr(); !to.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
@@ -240,8 +241,8 @@ func chainName(l *config.Listener, fc *config.FilterChain) string {
 	return cmp.Or(fc.Name, fc.Match.String(), "(all)")
 }
 
-// chainProtocol returns the protocol with which the chain serves the request, or "" if the chain relays
-// bytes. If it can do neither, ok is false and End is set.
+// chainProtocol returns the protocol with which the chain serves the request, or "" if the chain
+// relays bytes. If it can do neither, ok is false and End is set.
 func (a *Answer) chainProtocol(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
 	if fc.Proxy != nil {
 		p = downstreamProtocol(fc.Proxy, q.Protocol)
@@ -276,8 +277,8 @@ func (a *Answer) relay(t *config.TCPProxy, up Upstreams, q *Query) {
 	a.RelayedTo = []Cluster{cluster(up, name, 100, nil, nil)}
 }
 
-// inRanges reports whether a is in one of the address ranges and in one of the port ranges. An empty
-// list contains everything.
+// inRanges reports whether a is in one of the address ranges and in one of the port ranges. An
+// empty list contains everything.
 func inRanges(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
 	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
 		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))

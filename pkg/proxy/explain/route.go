@@ -74,7 +74,7 @@ func outcome(o router.Outcome) Outcome {
 	return Rejected
 }
 
-// action returns what r does with x, and changes x.
+// action returns the action of r for x. It changes x.
 func action(r *router.Route, up Upstreams, x *exchange) *Action {
 	f := r.Config.Forward
 	if f == nil {

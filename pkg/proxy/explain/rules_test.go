@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// byUser are rules: requests whose attachment "user" is the host's address go there.
+// byUser is a host chain that selects the host whose address is the attachment "user".
 type byUser struct{}
 
 func (byUser) Chain(map[string]string) config.HostChain { return byUser{} }
@@ -37,11 +37,11 @@ func TestRulesExcludeHosts(t *testing.T) {
 			if h.Candidate {
 				got = append(got, h.Address)
 			} else if len(h.Why) != 1 || !strings.Contains(h.Why[0], "rules of the cluster") {
-				t.Errorf("%s is no candidate: %q", h.Address, h.Why)
+				t.Errorf("%s is not a candidate, reasons %q", h.Address, h.Why)
 			}
 		}
 		if strings.Join(got, " ") != tt.want {
-			t.Errorf("the candidates are %v, want %s", got, tt.want)
+			t.Errorf("candidates %v, want %s", got, tt.want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Upstream is the current state of a cluster.
 type Upstream struct {
 	Config *config.Cluster
-	// Panic: too few hosts are up, so the cluster ignores their health.
+	// Panic means that too few hosts are up, so the cluster ignores their health.
 	Panic bool
 	Hosts []UpstreamHost
 }
@@ -82,7 +82,8 @@ func cluster(up Upstreams, name string, percent float64, labels map[string]strin
 	return c
 }
 
-// selectPriority returns the first priority with a host that is up and fits, or the last one if none has.
+// selectPriority returns the first priority with a host that is up and fits, or the last one if
+// none has.
 func (u *Upstream) selectPriority(fits func(*UpstreamHost) string) uint32 {
 	found, best, last := false, uint32(0), uint32(0)
 	for i := range u.Hosts {

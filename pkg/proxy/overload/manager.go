@@ -27,7 +27,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/service"
 )
 
-// Options are what a Manager needs from the server. Immutable.
+// Options are the functions and settings that a Manager needs from the server. Immutable.
 type Options struct {
 	// System contains proc and sys; nil: the system's root.
 	System fs.FS
@@ -53,7 +53,7 @@ type Manager struct {
 	status atomic.Pointer[Status]
 }
 
-// New returns a Manager without a configuration.
+// New returns a Manager that has no configuration.
 func New(o Options) *Manager {
 	if o.System == nil {
 		o.System = os.DirFS("/")
@@ -61,10 +61,10 @@ func New(o Options) *Manager {
 	return &Manager{options: o}
 }
 
-// Policy returns what the manager applies to exchanges.
+// Policy returns the policy that the manager applies to exchanges.
 func (o *Manager) Policy() *service.OverloadPolicy { return &o.policy }
 
-// ConnLimiter returns what the manager applies to the connections of all listeners.
+// ConnLimiter returns the limiter that the manager applies to the connections of all listeners.
 func (o *Manager) ConnLimiter() *network.ConnLimiter { return &o.connLimiter }
 
 // Loop runs one configuration. It does nothing before Activate.
@@ -85,18 +85,18 @@ type Loop struct {
 	lastMemoryReturn time.Time       // last time that memory was returned to the system
 }
 
-// actionCounter counts what an action has done.
+// actionCounter counts the effects of an action.
 type actionCounter struct {
 	count   *metrics.Counter
-	source  func() uint64 // a counter elsewhere; nil: none
-	counted uint64        // value of from that count already includes
+	source  func() uint64 // reads a counter elsewhere; nil: none
+	counted uint64        // part of source that count already includes
 }
 
 // Prepare creates the monitors of a configuration and starts nothing. A monitor that cannot be read
 // is an error. It returns nil for a nil configuration.
 func (o *Manager) Prepare(c *config.Overload) (*Loop, error) {
 	if c == nil {
-		return nil, nil //nolint:nilnil // as said
+		return nil, nil //nolint:nilnil // a nil configuration has no loop
 	}
 	w := &Loop{manager: o, config: c, evaluator: trigger.New(c), changedAt: make([]time.Time, len(c.Actions))}
 	for _, m := range c.Monitors {
@@ -175,7 +175,7 @@ func (w *Loop) run(ctx context.Context) {
 	}
 }
 
-// evaluate reads the monitors, decides and acts.
+// evaluate reads the monitors, decides, and carries out the decisions.
 func (w *Loop) evaluate(now time.Time) {
 	pressures := w.read(now)
 	if w.underMemoryPressure(pressures) && now.Sub(w.lastGC) >= minGCInterval {
@@ -211,8 +211,8 @@ func (w *Loop) read(now time.Time) []float64 {
 	return pressures
 }
 
-// underMemoryPressure reports whether the pressure of a memory monitor is above the release threshold of
-// an action.
+// underMemoryPressure reports whether the pressure of a memory monitor is above the release
+// threshold of an action.
 func (w *Loop) underMemoryPressure(pressures []float64) bool {
 	for i, m := range w.config.Monitors {
 		if m.Name != config.MonitorHeap && m.Name != config.MonitorMemory && m.Name != config.MonitorCgroup {
@@ -231,10 +231,11 @@ func (w *Loop) underMemoryPressure(pressures []float64) bool {
 
 // Parameters of the actions.
 const (
-	// shrinkIdleAfter is how long a connection must be idle before shrink_idle closes it. Clients and hosts
-	// in the middle of an operation use it sooner.
+	// shrinkIdleAfter is how long a connection must be idle before shrink_idle closes it. Clients
+	// and hosts in the middle of an operation use it sooner.
 	shrinkIdleAfter = time.Second
-	// minMemoryReturnInterval is the minimum interval at which shrink_heap returns memory to the system.
+	// minMemoryReturnInterval is the minimum interval at which shrink_heap returns memory to the
+	// system.
 	minMemoryReturnInterval = 10 * time.Second
 )
 
@@ -291,7 +292,7 @@ func (w *Loop) act(now time.Time, verdicts []trigger.Decision) {
 	}
 }
 
-// update adds what from has counted since the last call.
+// update adds the increase of source since the last call.
 func (d *actionCounter) update() {
 	if d.source != nil {
 		n := d.source()
@@ -303,7 +304,8 @@ func (d *actionCounter) update() {
 // noIdleTimeout is an idle timeout that no connection reaches.
 const noIdleTimeout = math.MaxInt64
 
-// reducedTimeout returns the idle timeout that reduce_timeouts sets at that value. Timeout 0 means none.
+// reducedTimeout returns the idle timeout that reduce_timeouts sets at that value. Timeout 0 means
+// none.
 func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
 	if timeout <= 0 {
 		return noIdleTimeout
@@ -327,7 +329,7 @@ func (o *Manager) closeIdle(now time.Time, after func(idle time.Duration) time.D
 	return ended
 }
 
-// resetIdleTracking makes the listeners discard what CloseIdle has seen.
+// resetIdleTracking makes the listeners discard the idle times that CloseIdle has recorded.
 func (o *Manager) resetIdleTracking() {
 	o.options.EachListener(func(l *network.Listener, _ time.Duration) { l.ResetIdleTracking() })
 }

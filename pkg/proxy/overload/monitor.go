@@ -15,7 +15,7 @@ import (
 // monitor is a running resource monitor. One goroutine owns it.
 type monitor struct {
 	config config.Monitor
-	// read returns the usage and the limit. of 0: there is no limit.
+	// read returns the usage and the limit; a limit of 0 means none.
 	read func(now time.Time) (used, of float64, err error)
 
 	pressure    float64 // from 0 to 1, or more
@@ -98,7 +98,7 @@ func lowerLimit(configured int64, system func() (int64, error)) func() (int64, e
 		case configured == 0:
 			return limit, err
 		case err != nil: // the configured limit applies anyway
-			return configured, nil //nolint:nilerr // as said
+			return configured, nil //nolint:nilerr // the configured limit applies
 		}
 		return min(limit, configured), nil
 	}
@@ -119,8 +119,8 @@ func readUsage(used, limit func() (int64, error)) func(time.Time) (float64, floa
 	}
 }
 
-// exhaustedAsFull wraps a read of descriptors, which itself needs one. If none is left, it reports that
-// all are in use.
+// exhaustedAsFull wraps a read of descriptors, which itself needs one. If none is left, it reports
+// that all are in use.
 func exhaustedAsFull(read func(time.Time) (used, of float64, err error)) func(time.Time) (float64, float64, error) {
 	last := 1.0 // last known limit; any value will do until then
 	return func(now time.Time) (float64, float64, error) {

@@ -37,7 +37,7 @@ type ActionStatus struct {
 // Status returns the state of the manager, or nil if it has no configuration.
 func (o *Manager) Status() *Status { return o.status.Load() }
 
-// publish publishes the decisions in the log and the status, from which metrics are read.
+// publish writes the decisions to the log and to the status, from which metrics are read.
 func (w *Loop) publish(now time.Time, verdicts []trigger.Decision) {
 	s := &Status{Interval: w.config.Interval.String()}
 	for _, m := range w.monitors {
@@ -113,7 +113,7 @@ func (w *Loop) registerMetrics() {
 	}
 }
 
-// unregisterMetrics removes the gauges that export registered.
+// unregisterMetrics removes the gauges that registerMetrics registered.
 func (w *Loop) unregisterMetrics() {
 	for _, remove := range w.unregister {
 		remove()

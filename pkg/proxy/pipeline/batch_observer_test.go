@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestUnstartedExchangeCountsForListenerOnly: metrics do not depend on whether
-// an observer has the request read.
+// TestUnstartedExchangeCountsForListenerOnly verifies that metrics count an unstarted exchange only
+// for its listener, whether or not an observer reads the request.
 func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		r := newTestMetrics(t)
@@ -23,7 +23,7 @@ func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 		for range n {
 			x := rpcExchange("shop.Items", "list", protocol.NoCode)
 			if got := tally.Enter(x); got != observed {
-				t.Fatalf("observed %v: Enter = %v", observed, got)
+				t.Fatalf("observer %v: Enter = %v", observed, got)
 			}
 			x.Abandon("left")
 			tally.Observe(x)
@@ -40,14 +40,14 @@ func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 			{"weft_rpc_requests_total", nil, 0},
 		} {
 			if got := r.value(test.metric, test.labels...); got != test.want {
-				t.Errorf("observed %v: %s%q = %v, want %v", observed, test.metric, test.labels, got, test.want)
+				t.Errorf("observer %v: %s%q = %v, want %v", observed, test.metric, test.labels, got, test.want)
 			}
 		}
 		if observed && seen != n {
 			t.Errorf("the observer saw %d exchanges, want %d", seen, n)
 		}
 		if held := c.refs.Load(); held != 1 {
-			t.Errorf("observed %v: the composition is held %d times, want once", observed, held)
+			t.Errorf("observer %v: the pipeline has %d references, want 1", observed, held)
 		}
 	}
 }

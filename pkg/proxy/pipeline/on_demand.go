@@ -118,8 +118,8 @@ type tableWaiter struct {
 	table *OnDemandTable
 }
 
-// Serve implements protocol.BlockingService. It serves x with the active pipeline once the table has
-// arrived or the wait has timed out.
+// Serve implements protocol.BlockingService. It serves x with the active pipeline once the table
+// has arrived or the wait has timed out.
 func (e tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	e.await(ctx, x)
@@ -130,7 +130,7 @@ func (e tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (e tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
 	come := e.table.item.Wait()
 	if now := e.live.active.Load().table; now == nil || !now.Unsubscribed {
-		return // it has just arrived
+		return // the table has arrived in the meantime
 	}
 	e.table.desk.Request(e.table.name)
 	limit := e.table.Wait

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestOnDemandTablesFollowConfiguration: a configuration wakes the waiters of the tables that it
-// contains or has removed, and tables that are not on demand are forgotten.
+// TestOnDemandTablesFollowConfiguration verifies that a configuration wakes the waiters of the
+// tables that it contains or removes, and that the set drops tables that are not on demand.
 func TestOnDemandTablesFollowConfiguration(t *testing.T) {
 	unsubscribed := config.OnDemand{Wait: time.Minute, Unsubscribed: true}
 	subscribed := config.OnDemand{Wait: time.Minute}
@@ -31,11 +31,11 @@ func TestOnDemandTablesFollowConfiguration(t *testing.T) {
 	}
 	slices.Sort(woken)
 	if want := []string{"arrived", "plain", "removed"}; !slices.Equal(woken, want) {
-		t.Errorf("waiters of %v are woken, want %v", woken, want)
+		t.Errorf("woken waiters of tables %v, want %v", woken, want)
 	}
 	for name, want := range map[string]bool{"arrived": true, "missing": true, "plain": false, "removed": false} {
 		if _, kept := tables.items[name]; kept != want {
-			t.Errorf("table %s is kept: %t, want %t", name, kept, want)
+			t.Errorf("table %s in the set: %t, want %t", name, kept, want)
 		}
 	}
 }

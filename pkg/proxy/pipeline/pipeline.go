@@ -1,8 +1,8 @@
-// Package pipeline holds what serves and records the exchanges of a filter chain, and replaces it
-// while connections stay open:
+// Package pipeline serves and records the exchanges of a filter chain. A new configuration replaces
+// the pipeline of a chain while connections stay open:
 //
-//	Live             pipeline.go         the active Pipeline of a chain, from one configuration to the next
-//	Pipeline                             a composed service, its Recorder, and the exchanges in flight
+//	Live             pipeline.go         the active Pipeline of a chain, across configurations
+//	Pipeline                             a composed service, its Recorder, and its exchanges
 //	Recorder         recorder.go         metrics, access logs and observers of filters
 //	BatchObserver    batch_observer.go   records exchanges that end together
 //	OnDemandTables   on_demand.go        route tables that the first exchange requests
@@ -51,7 +51,7 @@ func New(listener string, s protocol.Service, r *Recorder, table *OnDemandTable)
 	return c
 }
 
-// Release releases the reference of New: c is not active any more.
+// Release releases the reference of New when c is no longer active.
 func (c *Pipeline) Release() { c.releaseN(1) }
 
 // Ended returns a channel that is closed when c is not active and has no exchanges.

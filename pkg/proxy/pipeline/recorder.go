@@ -10,15 +10,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/service"
 )
 
-// Recorder accounts for the exchanges of one listener: it updates the metrics of every scope and
-// RPC method, and writes access logs.
+// Recorder records the exchanges of one listener: it updates the metrics of every scope and RPC
+// method, and writes access logs.
 type Recorder struct {
 	listener *metrics.Listener
 	rpc      *metrics.RPC
 	release  func()
 	logs     []exchangeLog
 
-	observers []Observer // of filters
+	observers []Observer // observers of filters
 }
 
 // Observer is called for each exchange that has ended; see filter.Env.
@@ -46,7 +46,7 @@ func NewRecorder(l *config.Listener, logs *logfile.Set, registry *metrics.Regist
 	return r, nil
 }
 
-// observe accounts for x after the last byte of its response.
+// observe records x after the last byte of its response.
 func (r *Recorder) observe(x *protocol.Exchange) {
 	w := r.keyOf(x)
 	s := metrics.Batch{Outcome: w.outcome}
@@ -55,7 +55,7 @@ func (r *Recorder) observe(x *protocol.Exchange) {
 	r.write(x)
 }
 
-// add accounts for exchanges with the key w.
+// add adds s to the metrics of the scopes in w.
 func (r *Recorder) add(w *recordKey, s metrics.Batch) {
 	r.listener.Add(s)
 	for _, p := range &w.scopes {
@@ -87,15 +87,15 @@ func (r *Recorder) closeLogs() {
 	}
 }
 
-// recordKey is the scopes of an exchange apart from its listener, and its outcome. equal compares
-// all fields.
+// recordKey identifies exchanges with the same metrics: their scopes, apart from the listener, and
+// their outcome. equal compares all fields.
 type recordKey struct {
 	scopes  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
 	outcome metrics.Outcome
 }
 
-// equal is *w == *o, without the function calls that == takes for an array of interfaces.
-// The host, which differs most often, comes first.
+// equal reports whether *w == *o, without the function calls that == takes for an array of
+// interfaces. The host, which differs most often, comes first.
 func (w *recordKey) equal(o *recordKey) bool {
 	for i := len(w.scopes) - 1; i >= 0; i-- {
 		if w.scopes[i] != o.scopes[i] {
@@ -137,8 +137,8 @@ func requestMetrics(x *protocol.Exchange) metrics.Request {
 	}
 }
 
-// setMethod sets the method scope of an RPC request before routing, while the method is still the one
-// that the client sent. gRPC counts as RPC; for other HTTP the check is cheap.
+// setMethod sets the method scope of an RPC request before routing, while the method is still the
+// one that the client sent. gRPC counts as RPC; for other HTTP the check is cheap.
 func (r *Recorder) setMethod(x *protocol.Exchange) {
 	switch {
 	case x.Request.Path == "": // malformed head
@@ -159,7 +159,7 @@ func (p *methodScope) Name() string { return (*metrics.Method)(p).Name() }
 // Add implements metrics.Account.
 func (p *methodScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
 
-// grpcScope is the scope of a gRPC method, whose responses carry their status in header fields.
+// grpcScope is the scope of a gRPC method, whose responses carry their status in headers.
 type grpcScope metrics.Method
 
 // Name implements protocol.Named.

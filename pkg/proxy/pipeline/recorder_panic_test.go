@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// panickingScope is a place whose account panics, once.
+// panickingScope is a scope whose first Add panics.
 type panickingScope struct{ armed bool }
 
 func (*panickingScope) Name() string { return "faulty" }
@@ -16,11 +16,11 @@ func (*panickingScope) Name() string { return "faulty" }
 func (p *panickingScope) Add(metrics.Batch) {
 	if p.armed {
 		p.armed = false
-		panic("a defect of an account")
+		panic("panic in a scope")
 	}
 }
 
-// panickingLog is an access log that panics, once.
+// panickingLog is an access log whose first Observe panics.
 type panickingLog struct {
 	armed bool
 	lines int
@@ -29,30 +29,29 @@ type panickingLog struct {
 func (s *panickingLog) Observe(*protocol.Exchange) {
 	if s.armed {
 		s.armed = false
-		panic("a defect of an access log")
+		panic("panic in an access log")
 	}
 	s.lines++
 }
 
 func (*panickingLog) Close() {}
 
-// TestRecorderPanicReleasesPipeline has what counts exchanges, writes
-// them to an access log, or observes them panic, one at a time and for tallies. The engine
-// contains it. The composition holds no exchange afterwards and the next ones are
-// recorded.
+// TestRecorderPanicReleasesPipeline verifies that a panic in a scope, an access log or an observer
+// leaves no references to the pipeline and that later exchanges are recorded, with and without a
+// BatchObserver. The test recovers panics as engines do.
 func TestRecorderPanicReleasesPipeline(t *testing.T) {
-	for _, point := range []string{"account", "access log", "observer"} {
-		for _, tallied := range []string{"", ", behind a tally", ", behind a tally of many"} {
+	for _, point := range []string{"scope", "access log", "observer"} {
+		for _, tallied := range []string{"", ", batch of one", ", batch of many"} {
 			name := point + tallied
 			t.Run(name, func(t *testing.T) {
 				r := newTestMetrics(t)
 				rec := newTestRecorder(t, r)
-				place, sink, observing := &panickingScope{point == "account"}, &panickingLog{armed: point == "access log"}, point == "observer"
+				place, sink, observing := &panickingScope{point == "scope"}, &panickingLog{armed: point == "access log"}, point == "observer"
 				rec.logs = []exchangeLog{sink}
 				rec.observers = []Observer{func(*protocol.Exchange) {
 					if observing {
 						observing = false
-						panic("a defect of an observer")
+						panic("panic in an observer")
 					}
 				}}
 				s := new(Live)
@@ -81,7 +80,7 @@ func TestRecorderPanicReleasesPipeline(t *testing.T) {
 						continue
 					}
 					contained(func() { tallies.Observe(x) })
-					if tallied == ", behind a tally" {
+					if tallied == ", batch of one" {
 						contained(tallies.Flush)
 					}
 				}
@@ -90,10 +89,10 @@ func TestRecorderPanicReleasesPipeline(t *testing.T) {
 					t.Errorf("%d panics, want 1", panics)
 				}
 				if held, active := c.refs.Load(), rec.listener.Active.Value(); held != 1 || active != 0 {
-					t.Errorf("%d are held and %d are active, want the composition itself and none", held, active)
+					t.Errorf("%d references and %d active exchanges, want 1 and 0", held, active)
 				}
 				if sink.lines < 2 {
-					t.Errorf("%d exchanges are logged, want 2 at least", sink.lines)
+					t.Errorf("%d exchanges were logged, want at least 2", sink.lines)
 				}
 			})
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// testMetrics is a registry whose values tests read.
+// testMetrics is a registry whose values tests can read.
 type testMetrics struct {
 	*metrics.Registry
 	t testing.TB
@@ -32,7 +32,7 @@ func (m testMetrics) value(name string, labels ...string) float64 {
 	return metricstest.Value(m.t, m.Registry, name, labels...)
 }
 
-// newTestRecorder returns the recorder of a listener that has no access log.
+// newTestRecorder returns a recorder of a listener without access logs.
 func newTestRecorder(t testing.TB, m testMetrics) *Recorder {
 	t.Helper()
 	r, err := NewRecorder(&config.Listener{Name: "in"}, nil, m.Registry, nil)
@@ -42,7 +42,7 @@ func newTestRecorder(t testing.TB, m testMetrics) *Recorder {
 	return r
 }
 
-// rpcExchange returns a Dubbo request that was answered.
+// rpcExchange returns a Dubbo exchange with a response.
 func rpcExchange(service, method string, code int) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -91,7 +91,8 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 	}
 }
 
-// What the host answered is told apart from what the caller was told.
+// TestHostStatusIsCounted verifies that metrics distinguish the status of the host from the status
+// that the client gets.
 func TestHostStatusIsCounted(t *testing.T) {
 	record := newTestRecorder(t, newTestMetrics(t))
 	x := rpcExchange("shop.Items", "list", 20)
@@ -100,13 +101,13 @@ func TestHostStatusIsCounted(t *testing.T) {
 		attempts []protocol.Attempt
 		want     int
 	}{
-		{"no host was asked", nil, 0},
-		{"a host answered", []protocol.Attempt{{Status: 503}}, 503},
-		{"the last that was asked did not", []protocol.Attempt{{Status: 503}, {Reason: protocol.ConnectFailure}}, 0},
+		{"no attempt", nil, 0},
+		{"response of a host", []protocol.Attempt{{Status: 503}}, 503},
+		{"last attempt without a response", []protocol.Attempt{{Status: 503}, {Reason: protocol.ConnectFailure}}, 0},
 	} {
 		x.Record.Attempts = tt.attempts
 		if got := record.keyOf(x).outcome; got.UpstreamStatus != tt.want || got.Status != 200 {
-			t.Errorf("%s: the answer is %d and the caller is told %d, want %d and 200", tt.name, got.UpstreamStatus, got.Status, tt.want)
+			t.Errorf("%s: host status %d and client status %d, want %d and 200", tt.name, got.UpstreamStatus, got.Status, tt.want)
 		}
 	}
 }
@@ -122,13 +123,13 @@ func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
 	answered(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "0") })
 	answered(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "5") })
 	answered(func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") })
-	answered(func(*protocol.Exchange) {}) // cut before its trailers
-	answered(func(x *protocol.Exchange) { // rewritten by its route
+	answered(func(*protocol.Exchange) {}) // truncated before its trailers
+	answered(func(x *protocol.Exchange) { // the route rewrites the path
 		record.setMethod(x)
 		x.Request.Path = "/other/Path"
 		x.Response.Trailer.Add("grpc-status", "0")
 	})
-	answered(func(x *protocol.Exchange) { // as the engine answers a failure
+	answered(func(x *protocol.Exchange) { // local reply of the engine for a failure
 		x.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
 		x.LocalReply(200, "", "")
 		x.Response.Header.Add("grpc-status", "14")
@@ -156,11 +157,11 @@ func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
 
 func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 	for name, change := range map[string]func(*protocol.Exchange){
-		"HTTP":                     func(x *protocol.Exchange) { x.Request.Method = "GET" },
-		"HTTP/2":                   func(x *protocol.Exchange) { *x = *httpCall("Http2", "POST", "/a/b", "application/json") },
-		"gRPC for browsers":        func(x *protocol.Exchange) { *x = *httpCall("Http2", "POST", "/a/b", "application/grpc-web") },
-		"gRPC by GET":              func(x *protocol.Exchange) { *x = *httpCall("Http2", "GET", "/a/b", "application/grpc") },
-		"a frame that is no frame": func(x *protocol.Exchange) { x.Request.Path = "" },
+		"HTTP":            func(x *protocol.Exchange) { x.Request.Method = "GET" },
+		"HTTP/2":          func(x *protocol.Exchange) { *x = *httpCall("Http2", "POST", "/a/b", "application/json") },
+		"gRPC-Web":        func(x *protocol.Exchange) { *x = *httpCall("Http2", "POST", "/a/b", "application/grpc-web") },
+		"gRPC with GET":   func(x *protocol.Exchange) { *x = *httpCall("Http2", "GET", "/a/b", "application/grpc") },
+		"malformed frame": func(x *protocol.Exchange) { x.Request.Path = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newTestMetrics(t)
@@ -168,10 +169,10 @@ func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 			change(x)
 			newTestRecorder(t, r).observe(x)
 			if got := r.value("weft_rpc_requests_total"); got != 0 {
-				t.Errorf("%v requests are counted as RPC, want 0", got)
+				t.Errorf("%v requests were counted as RPC, want 0", got)
 			}
 			if got := r.value("weft_listener_requests_total"); got != 1 {
-				t.Errorf("%v requests are counted for the listener, want 1", got)
+				t.Errorf("%v requests were counted for the listener, want 1", got)
 			}
 		})
 	}
@@ -180,17 +181,17 @@ func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 func TestRPCRequestWithoutMethodIsCounted(t *testing.T) {
 	r := newTestMetrics(t)
 	x := rpcExchange("", "", 20)
-	x.Request.Header.Reset() // as of a foreign serialization
+	x.Request.Header.Reset() // as with an unknown serialization
 	x.Request.Path = "/"
 	newTestRecorder(t, r).observe(x)
 	if got := r.value("weft_rpc_requests_total", "none", "20"); got != 1 {
-		t.Errorf("%v requests of service none, want 1", got)
+		t.Errorf("%v requests without a service, want 1", got)
 	}
 }
 
 func TestObservingRPCAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("with the race detector more is allocated")
+		t.Skip("the race detector adds allocations")
 	}
 	r := newTestMetrics(t)
 	record := newTestRecorder(t, r)
@@ -200,7 +201,7 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 	long := rpcExchange(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
 	grpc := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")
 	grpc.Response.Trailer.Add("grpc-status", "0")
-	for name, x := range map[string]*protocol.Exchange{"answered": known, "failed": failed, "with a long name": long, "gRPC": grpc} {
+	for name, x := range map[string]*protocol.Exchange{"response": known, "failed": failed, "long name": long, "gRPC": grpc} {
 		record.observe(x)
 		if n := testing.AllocsPerRun(100, func() { record.observe(x) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)
@@ -208,7 +209,7 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is what accounting costs beside the access log.
+// BenchmarkRecord measures the recording of an exchange without access logs.
 func BenchmarkRecord(b *testing.B) {
 	for _, of := range []struct {
 		name string
@@ -232,7 +233,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// httpCall returns an HTTP request that was answered.
+// httpCall returns an HTTP exchange with a response.
 func httpCall(version, method, path, contentType string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()

@@ -37,7 +37,7 @@ func (pickers WeightedClusters) Start(ctx context.Context, x *protocol.Exchange)
 	return pickers[x.Record.WeightedIndex].Start(ctx, x)
 }
 
-// Bounds of pickerCache. Exchanges to more clusters are served but allocate.
+// Limits of pickerCache. Exchanges to more clusters are served but allocate.
 const (
 	maxCachedPickers = 1024
 	minCachedPickers = 16 // entries before get looks for removed clusters

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// newPickerCache returns a set of clusters, and what remembers those that a route chose.
+// newPickerCache returns a set of clusters and a picker cache for it.
 func newPickerCache(t *testing.T) (*upstream.Set, *pickerCache) {
 	t.Helper()
 	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{config.Random: balance.Random}})
@@ -20,7 +20,7 @@ func newPickerCache(t *testing.T) (*upstream.Set, *pickerCache) {
 	return set, &pickerCache{find: set.Find, newPicker: func(c *upstream.Cluster) *upstream.ClusterPicker { return &upstream.ClusterPicker{Cluster: c} }}
 }
 
-// configure makes clusters of these names all that the set has.
+// configure replaces the clusters of the set with clusters of these names.
 func configure(t *testing.T, set *upstream.Set, names ...string) {
 	t.Helper()
 	var all []*config.Cluster
@@ -47,14 +47,14 @@ func TestPickerIsCachedPerCluster(t *testing.T) {
 	set, chosen := newPickerCache(t)
 	configure(t, set, "a", "b")
 	if v := chosen.get("a"); v == nil || v.Cluster != set.Find("a") || v != chosen.get("a") || v == chosen.get("b") {
-		t.Errorf("a is served by %v, then by %v; b by %v", v, chosen.get("a"), chosen.get("b"))
+		t.Errorf("pickers of a: %v, then %v; of b: %v", v, chosen.get("a"), chosen.get("b"))
 	}
 	configure(t, set, "b")
 	if v := chosen.get("a"); v != nil {
-		t.Errorf("a cluster that is gone is served by %v", v)
+		t.Errorf("removed cluster: picker %v, want nil", v)
 	}
 	if n := testing.AllocsPerRun(100, func() { chosen.get("b") }); n != 0 {
-		t.Errorf("%v allocations, want none", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestRemovedClustersLeaveTheCache(t *testing.T) {
 		chosen.get("stays")
 		gone = append(gone, weak.Make(chosen.get(name).Cluster))
 		if n := cacheLen(chosen); n > minCachedPickers {
-			t.Fatalf("after %d clusters %d are remembered, %d are there", i, n, 2)
+			t.Fatalf("after %d clusters the cache has %d entries, %d clusters exist", i, n, 2)
 		}
 	}
 	configure(t, set, "stays")
@@ -79,7 +79,7 @@ func TestRemovedClustersLeaveTheCache(t *testing.T) {
 		}
 	}
 	if alive > minCachedPickers {
-		t.Errorf("%d of %d clusters that are gone are kept", alive, len(gone))
+		t.Errorf("%d of %d removed clusters were not collected", alive, len(gone))
 	}
 }
 
@@ -93,10 +93,10 @@ func TestPickerCacheIsBounded(t *testing.T) {
 	for range 2 {
 		for _, name := range names {
 			if v := chosen.get(name); v == nil || v.Cluster != set.Find(name) {
-				t.Fatalf("%s is served by %v", name, v)
+				t.Fatalf("picker of %s: %v", name, v)
 			}
 			if n := cacheLen(chosen); n > maxCachedPickers {
-				t.Fatalf("%d clusters are remembered", n)
+				t.Fatalf("the cache has %d entries", n)
 			}
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Forwarded does what an intermediary must do: it adds Via to requests and responses (RFC 9110
-// 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded fields, including the one about
+// Forwarded performs the duties of an intermediary: it adds Via to requests and responses (RFC 9110
+// 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded headers, including the one about
 // the client certificate (forwarded_cert.go), as p says. It also determines the client address. RPC
-// passes unchanged. It removes what clients may not send (sanitize_headers.go). It rejects CONNECT
-// with 405 unless p allows it.
+// passes unchanged. It removes headers that clients may not send (sanitize_headers.go). It rejects
+// CONNECT with 405 unless p allows it.
 func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
 	o := &p.HTTP1
 	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.CallerFields, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
@@ -118,7 +118,7 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	return false
 }
 
-// Header fields that tell the upstream about the client.
+// Headers that tell the upstream about the client.
 const (
 	forwardedFor   = "X-Forwarded-For"
 	forwardedProto = "X-Forwarded-Proto"
@@ -132,7 +132,7 @@ func (f *forwarded) setClient(x *protocol.Exchange) {
 	}
 }
 
-// setForwardedHeaders sets the X-Forwarded fields as the modes require.
+// setForwardedHeaders sets the X-Forwarded headers as the modes require.
 func (f *forwarded) setForwardedHeaders(x *protocol.Exchange) {
 	h := &x.Request.Header
 	switch f.proto {
@@ -222,7 +222,7 @@ func joinValues(h *protocol.Header, name string) string {
 	return all
 }
 
-// via holds precomputed values of the Via field.
+// via holds precomputed values of the Via header.
 type via struct{ name, v10, v11 string }
 
 // valueFor returns the Via value for a message received with that version.

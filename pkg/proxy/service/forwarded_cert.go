@@ -11,8 +11,8 @@ import (
 // for each proxy that the request passed, in Envoy's grammar.
 const forwardedClientCert = "X-Forwarded-Client-Cert"
 
-// setClientCertHeader sets the header as c requires. If the client sent no verified certificate, only
-// XFCCAlwaysForward keeps the received header.
+// setClientCertHeader sets the header as c requires. If the client sent no verified certificate,
+// only XFCCAlwaysForward keeps the received header.
 func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.XFCC) {
 	if c.Mode == config.XFCCAlwaysForward {
 		return

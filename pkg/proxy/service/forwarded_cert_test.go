@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// cartCertificate is a caller's certificate.
+// cartCertificate returns a client certificate.
 func cartCertificate() *protocol.Certificate {
 	return &protocol.Certificate{
 		Subject: "CN=cart,O=Shop", Fingerprint: "c0ffee", Raw: [][]byte{{1}, {2}},
@@ -27,27 +27,27 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		c      config.XFCC
-		peer   *protocol.Certificate // nil: the caller showed none
+		peer   *protocol.Certificate // nil: no client certificate
 		fields []string
-		want   string // the field, and those that may pass for it
+		want   string // the header and similar headers
 	}{
-		{"nothing is said: it is removed", config.XFCC{}, cartCertificate(), []string{forged, twice, other}, ""},
-		{"of a caller without a certificate, too", config.XFCC{}, nil, []string{forged, other}, ""},
-		{"passed on", config.XFCC{Mode: config.XFCCForward}, cartCertificate(), []string{forged, twice, other}, forged + "\n" + twice + "\n"},
-		{"not of a caller without a certificate", config.XFCC{Mode: config.XFCCForward}, nil, []string{forged, other}, ""},
-		{"always passed on", config.XFCC{Mode: config.XFCCAlwaysForward}, nil, []string{forged}, forged + "\n"},
-		{"added to", config.XFCC{Mode: config.XFCCAppend, URI: true}, cartCertificate(), []string{forged, twice, other},
+		{"sanitize by default", config.XFCC{}, cartCertificate(), []string{forged, twice, other}, ""},
+		{"sanitize by default, no certificate", config.XFCC{}, nil, []string{forged, other}, ""},
+		{"forward only", config.XFCC{Mode: config.XFCCForward}, cartCertificate(), []string{forged, twice, other}, forged + "\n" + twice + "\n"},
+		{"forward only, no certificate", config.XFCC{Mode: config.XFCCForward}, nil, []string{forged, other}, ""},
+		{"always forward", config.XFCC{Mode: config.XFCCAlwaysForward}, nil, []string{forged}, forged + "\n"},
+		{"append", config.XFCC{Mode: config.XFCCAppend, URI: true}, cartCertificate(), []string{forged, twice, other},
 			"X-Forwarded-Client-Cert: Hash=forged, Hash=again,By=spiffe://shop/gate;Hash=c0ffee;URI=spiffe://shop/cart\n"},
-		{"added to what has no end", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), []string{`X-Forwarded-Client-Cert: Subject="CN=a\"`, `X-Forwarded-Client-Cert: URI=b`},
+		{"append to unbalanced quotes", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), []string{`X-Forwarded-Client-Cert: Subject="CN=a\"`, `X-Forwarded-Client-Cert: URI=b`},
 			"X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee\n"},
-		{"added to a quotation", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), []string{`X-Forwarded-Client-Cert: Subject="CN=\"a\",O=b"`},
+		{"append to balanced quotes", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), []string{`X-Forwarded-Client-Cert: Subject="CN=\"a\",O=b"`},
 			"X-Forwarded-Client-Cert: Subject=\"CN=\\\"a\\\",O=b\",By=spiffe://shop/gate;Hash=c0ffee\n"},
-		{"added to nothing", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee\n"},
-		{"not added for a caller without a certificate", config.XFCC{Mode: config.XFCCAppend}, nil, []string{forged}, ""},
+		{"append without a received header", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee\n"},
+		{"append, no certificate", config.XFCC{Mode: config.XFCCAppend}, nil, []string{forged}, ""},
 		{"replaced", config.XFCC{Mode: config.XFCCSet, Subject: true}, cartCertificate(), []string{forged, twice, other},
 			"X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee;Subject=\"CN=cart,O=Shop\"\n"},
-		{"replaced for a caller without a certificate", all, nil, []string{forged}, ""},
-		{"with everything", all, cartCertificate(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee;Cert=\"" + pem + "\";Chain=\"" + chain +
+		{"all details, no certificate", all, nil, []string{forged}, ""},
+		{"all details", all, cartCertificate(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee;Cert=\"" + pem + "\";Chain=\"" + chain +
 			"\";Subject=\"CN=cart,O=Shop\";URI=spiffe://shop/cart;DNS=cart.shop;DNS=www.cart.shop\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,21 +55,21 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{Peer: test.peer, LocalURISANs: []string{"spiffe://shop/gate"}}}
 			got, _ := forwardedTo(t, config.HTTP1Options{XFCC: test.c}, x)
 			if got != test.want {
-				t.Errorf("the upstream got\n%s, want\n%s", got, test.want)
+				t.Errorf("upstream headers:\n%s, want\n%s", got, test.want)
 			}
 		})
 	}
 	x := newTestExchange(forged)
 	x.Meta.Conn = &protocol.ConnMeta{}
 	if got, _ := forwardedTo(t, config.HTTP1Options{XFCC: all}, x); got != "" {
-		t.Errorf("in plaintext the upstream got %q", got)
+		t.Errorf("plaintext connection: upstream headers %q", got)
 	}
 }
 
-// pair is what a reader of the grammar finds: a key, and a value that is quoted or not.
+// certPair matches a key and its value, which may be quoted.
 var certPair = regexp.MustCompile(`^(By|Hash|Cert|Chain|Subject|URI|DNS)=("(?:[^"\\]|\\.)*"|[^",;=]*)(?:;|$)`)
 
-// readElement reads an element as a strict reader does; ok: it is one, to its end.
+// readElement parses an element strictly. ok is false if it does not parse to its end.
 func readElement(text string) (pairs [][2]string, ok bool) {
 	for text != "" {
 		m := certPair.FindStringSubmatch(text)
@@ -82,8 +82,8 @@ func readElement(text string) (pairs [][2]string, ok bool) {
 	return pairs, true
 }
 
-// FuzzCertElement: whatever stands in a certificate, a reader finds the pairs that were
-// written, and nothing ends the field.
+// FuzzCertElement verifies that any certificate gives an element that parses to the written pairs
+// and that no value ends the header.
 func FuzzCertElement(f *testing.F) {
 	for _, seed := range []string{
 		"CN=cart,O=Shop", `CN=a\,b`, `CN=a\\`, `CN=a\"`, `CN=x";URI="spiffe://shop/root`, "spiffe://a,By=b;Hash=c", "a\r\nX-User: root", `\`, `"`, `a\`, "é", "",
@@ -96,19 +96,19 @@ func FuzzCertElement(f *testing.F) {
 		element := certElement(tls, &config.XFCC{Subject: true, Cert: true, Chain: true, DNS: true, URI: true})
 		for i := range len(element) {
 			if c := element[i]; c < ' ' || c >= 0x7f {
-				t.Fatalf("%q has a character that no field may have", element)
+				t.Fatalf("%q contains a character that is not valid in a header", element)
 			}
 		}
 		pairs, ok := readElement(element)
 		if !ok {
-			t.Fatalf("%q cannot be read", element)
+			t.Fatalf("%q does not parse", element)
 		}
 		var keys []string
 		for _, p := range pairs {
 			keys = append(keys, p[0])
 		}
 		if got := strings.Join(keys, " "); got != "By Hash Cert Chain Subject URI DNS" {
-			t.Fatalf("of %q a reader finds %s in %q", text, got, element)
+			t.Fatalf("element for %q has the keys %s: %q", text, got, element)
 		}
 		if uri, err := url.PathUnescape(pairs[5][1]); !strings.Contains(text, "%") && (err != nil || uri != text) {
 			t.Errorf("the URI of %q is %q, %v", text, uri, err)

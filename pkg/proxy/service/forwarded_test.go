@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// forwardedTo serves x by an upstream that answers 200, and returns the fields
-// that it got after those that every exchange has; "" if it was not asked.
+// forwardedTo serves x with an upstream that responds with 200. It returns the headers that the
+// upstream received, without those of every exchange. If served is false, got is empty.
 func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got string, served bool) {
 	t.Helper()
 	s := Forwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -38,16 +38,16 @@ func TestXForwardedFields(t *testing.T) {
 		remote string
 		want   string
 	}{
-		{"keep passes on", config.ForwardedKeep, []string{"X-Forwarded-For: 1", "x-forwarded-proto: https"}, "192.0.2.1",
+		{"keep forwards", config.ForwardedKeep, []string{"X-Forwarded-For: 1", "x-forwarded-proto: https"}, "192.0.2.1",
 			"X-Forwarded-For: 1\nx-forwarded-proto: https\n"},
 		{"keep adds nothing", config.ForwardedKeep, nil, "192.0.2.1", ""},
-		{"append begins", config.ForwardedAppend, nil, "192.0.2.1",
+		{"append without received headers", config.ForwardedAppend, nil, "192.0.2.1",
 			"X-Forwarded-For: 192.0.2.1\nX-Forwarded-Proto: http\nX-Forwarded-Host: shop.test\n"},
-		{"append goes on", config.ForwardedAppend, []string{"X-Forwarded-For: 203.0.113.9", "X-Forwarded-Proto: https", "X-Forwarded-Host: front.test"}, "192.0.2.1",
+		{"append to received headers", config.ForwardedAppend, []string{"X-Forwarded-For: 203.0.113.9", "X-Forwarded-Proto: https", "X-Forwarded-Host: front.test"}, "192.0.2.1",
 			"X-Forwarded-For: 203.0.113.9, 192.0.2.1\nX-Forwarded-Proto: https\nX-Forwarded-Host: front.test\n"},
-		{"append joins several fields", config.ForwardedAppend, []string{"x-forwarded-for: 1", "a: b", "X-Forwarded-For: 2, 3", "X-Forwarded-For: "}, "192.0.2.1",
+		{"append joins repeated headers", config.ForwardedAppend, []string{"x-forwarded-for: 1", "a: b", "X-Forwarded-For: 2, 3", "X-Forwarded-For: "}, "192.0.2.1",
 			"x-forwarded-for: 1, 2, 3, 192.0.2.1\na: b\nX-Forwarded-Proto: http\nX-Forwarded-Host: shop.test\n"},
-		{"set trusts nobody", config.ForwardedSet, []string{"X-Forwarded-For: 1", "X-Forwarded-For: 2", "x-forwarded-host: forged", "X-Forwarded-Proto: https"}, "192.0.2.1",
+		{"set ignores received headers", config.ForwardedSet, []string{"X-Forwarded-For: 1", "X-Forwarded-For: 2", "x-forwarded-host: forged", "X-Forwarded-Proto: https"}, "192.0.2.1",
 			"X-Forwarded-For: 192.0.2.1\nX-Forwarded-Proto: http\nX-Forwarded-Host: shop.test\n"},
 		{"strip removes", config.ForwardedStrip, []string{"X-Forwarded-For: 1", "x-forwarded-host: a", "X-Forwarded-Proto: https", "a: b"}, "192.0.2.1", "a: b\n"},
 		{"a unix socket has no address", config.ForwardedSet, nil, "",
@@ -58,7 +58,7 @@ func TestXForwardedFields(t *testing.T) {
 			x.Meta.Conn = &protocol.ConnMeta{RemoteIP: test.remote}
 			got, _ := forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: true}, x)
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("the upstream got (-want +got):\n%s", diff)
+				t.Errorf("upstream headers (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -69,15 +69,15 @@ func TestClientAddressFromTrustedHops(t *testing.T) {
 		name   string
 		hop    int
 		fields []string
-		want   string // "": the connection's other end
+		want   string // "": the direct peer
 	}{
-		{"nobody is trusted", 0, []string{"X-Forwarded-For: 203.0.113.9"}, ""},
-		{"the caller is, of an address", 1, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, "203.0.113.9"},
-		{"one before it is, too", 2, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, "203.0.113.8"},
-		{"more than have said something", 3, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, ""},
-		{"no field", 1, nil, ""},
-		{"no address", 1, []string{"X-Forwarded-For: 203.0.113.8, unknown"}, ""},
-		{"the caller's own", 1, []string{"X-Forwarded-For: 192.0.2.1"}, ""},
+		{"no trusted hop", 0, []string{"X-Forwarded-For: 203.0.113.9"}, ""},
+		{"one trusted hop", 1, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, "203.0.113.9"},
+		{"two trusted hops", 2, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, "203.0.113.8"},
+		{"more trusted hops than addresses", 3, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, ""},
+		{"no header", 1, nil, ""},
+		{"invalid address", 1, []string{"X-Forwarded-For: 203.0.113.8, unknown"}, ""},
+		{"address of the direct peer", 1, []string{"X-Forwarded-For: 192.0.2.1"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := newTestExchange(test.fields...)
@@ -88,11 +88,11 @@ func TestClientAddressFromTrustedHops(t *testing.T) {
 				want, ip = netip.MustParseAddr(test.want), test.want
 			}
 			if x.Meta.Client != want || x.Meta.ClientIP() != ip {
-				t.Errorf("the client is %v, %s; want %v, %s", x.Meta.Client, x.Meta.ClientIP(), want, ip)
+				t.Errorf("client %v, IP %s; want %v, %s", x.Meta.Client, x.Meta.ClientIP(), want, ip)
 			}
 			x.Reset()
 			if x.Meta.Client.IsValid() {
-				t.Errorf("the next request's client is %v", x.Meta.Client)
+				t.Errorf("client of the next request: %v", x.Meta.Client)
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func TestXForwardedProtoModes(t *testing.T) {
 	for _, test := range []struct {
 		mode  config.ForwardedMode
 		proto config.ForwardedProtoMode
-		field string // "": none
+		field string // "": no header
 		want  string
 	}{
 		{config.ForwardedKeep, config.ForwardedProtoAdd, "", "http"},
@@ -118,7 +118,7 @@ func TestXForwardedProtoModes(t *testing.T) {
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedProto: test.proto}, x)
 		if got := joinValues(&x.Request.Header, forwardedProto); got != test.want {
-			t.Errorf("%q, %q: %s of a caller that says %q is %q, want %q", test.mode, test.proto, forwardedProto, test.field, got, test.want)
+			t.Errorf("%q, %q: %s for a client that sends %q is %q, want %q", test.mode, test.proto, forwardedProto, test.field, got, test.want)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestXForwardedProtoIgnoresClientScheme(t *testing.T) {
 				x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1", Secure: secure}
 				forwardedTo(t, config.HTTP1Options{XForwarded: mode}, x)
 				if got := x.Request.Header.Get(forwardedProto); got != want {
-					t.Errorf("%q: %s of a caller that claims %s and came over %s", mode, got, claimed, want)
+					t.Errorf("%q: %s for a client that sends scheme %s over %s", mode, got, claimed, want)
 				}
 			}
 		}
@@ -146,10 +146,10 @@ func TestRPCPassesUntouched(t *testing.T) {
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 		got, served := forwardedTo(t, config.HTTP1Options{XForwarded: mode, Via: "weft"}, x)
 		if want := "X-Forwarded-For: 1\nMax-Forwards: 0\n"; !served || got != want {
-			t.Errorf("%q: the upstream got %q, want %q", mode, got, want)
+			t.Errorf("%q: upstream headers %q, want %q", mode, got, want)
 		}
 		if got, want := fieldsOf(&x.Response.Header), "Server: app\n"; got != want {
-			t.Errorf("%q: the caller got %q, want %q", mode, got, want)
+			t.Errorf("%q: client headers %q, want %q", mode, got, want)
 		}
 	}
 }
@@ -159,27 +159,27 @@ func TestViaInRequestAndResponse(t *testing.T) {
 		x := newTestExchange("Via: 1.0 far")
 		x.Meta.Version = version
 		if got, _ := forwardedTo(t, config.HTTP1Options{Via: "weft"}, x); got != want {
-			t.Errorf("%s: the upstream got %q, want %q", version, got, want)
+			t.Errorf("%s: upstream headers %q, want %q", version, got, want)
 		}
 		if got, want := fieldsOf(&x.Response.Header), "Server: app\nVia: 1.0 weft\n"; got != want {
-			t.Errorf("%s: the caller got %q, want %q", version, got, want)
+			t.Errorf("%s: client headers %q, want %q", version, got, want)
 		}
 	}
 	x := newTestExchange()
 	if got, _ := forwardedTo(t, config.HTTP1Options{}, x); got != "" || fieldsOf(&x.Response.Header) != "Server: app\n" {
-		t.Errorf("without a name: the upstream got %q, the caller %q", got, fieldsOf(&x.Response.Header))
+		t.Errorf("without via: upstream headers %q, client headers %q", got, fieldsOf(&x.Response.Header))
 	}
 }
 
-// TestLocalReplyHasNoVia: they were not received from anybody (RFC 9110
-// 7.6.3), whether a host was tried before or not.
+// TestLocalReplyHasNoVia verifies that local replies have no Via header: Weft has not received them
+// from a server (RFC 9110 7.6.3), even if a host was tried before.
 func TestLocalReplyHasNoVia(t *testing.T) {
 	for name, serve := range map[string]serviceFunc{
-		"nobody was asked": func(_ context.Context, x *protocol.Exchange) error {
+		"no attempt": func(_ context.Context, x *protocol.Exchange) error {
 			x.LocalReply(200, "", "")
 			return nil
 		},
-		"a filter refused midway": func(_ context.Context, x *protocol.Exchange) error {
+		"failure after an attempt": func(_ context.Context, x *protocol.Exchange) error {
 			x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{})
 			x.LocalReplyError(protocol.NewFault(protocol.BodyTooLarge, nil))
 			return nil
@@ -195,21 +195,21 @@ func TestLocalReplyHasNoVia(t *testing.T) {
 	}
 }
 
-// TestMaxForwards is RFC 9110 7.6.2.
+// TestMaxForwards verifies the handling of Max-Forwards (RFC 9110 7.6.2).
 func TestMaxForwards(t *testing.T) {
 	for _, test := range []struct {
 		name, method, value string
 		status              int
-		want                string // what the upstream gets; "-": it is not asked
+		want                string // headers that the upstream receives; "-": not forwarded
 	}{
-		{"OPTIONS is counted down", "OPTIONS", "5", 200, "Max-Forwards: 4\n"},
-		{"TRACE is counted down", "TRACE", "1", 200, "Max-Forwards: 0\n"},
+		{"OPTIONS decrements", "OPTIONS", "5", 200, "Max-Forwards: 4\n"},
+		{"TRACE decrements", "TRACE", "1", 200, "Max-Forwards: 0\n"},
 		{"OPTIONS ends at 0", "OPTIONS", "0", 204, "-"},
 		{"TRACE ends at 0", "TRACE", "0", 405, "-"},
-		{"other methods are not counted", "GET", "0", 200, "Max-Forwards: 0\n"},
-		{"no number is left alone", "OPTIONS", "many", 200, "Max-Forwards: many\n"},
-		{"a sign is no number", "OPTIONS", "-1", 200, "Max-Forwards: -1\n"},
-		{"more than can be counted", "OPTIONS", "99999999999", 200, "Max-Forwards: 4294967294\n"},
+		{"other methods are unchanged", "GET", "0", 200, "Max-Forwards: 0\n"},
+		{"invalid number is unchanged", "OPTIONS", "many", 200, "Max-Forwards: many\n"},
+		{"signed number is unchanged", "OPTIONS", "-1", 200, "Max-Forwards: -1\n"},
+		{"number out of range", "OPTIONS", "99999999999", 200, "Max-Forwards: 4294967294\n"},
 		{"leading zeros", "OPTIONS", "007", 200, "Max-Forwards: 6\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -220,14 +220,14 @@ func TestMaxForwards(t *testing.T) {
 				got = "-"
 			}
 			if got != test.want || x.Response.Status != test.status {
-				t.Errorf("the upstream got %q, status %d; want %q, %d", got, x.Response.Status, test.want, test.status)
+				t.Errorf("upstream headers %q, status %d; want %q, %d", got, x.Response.Status, test.want, test.status)
 			}
 			if !served {
 				if allow := x.Response.Header.Get("Allow"); !strings.Contains(allow, "GET, HEAD") {
 					t.Errorf("Allow: %q", allow)
 				}
 				if text := fieldsOf(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") {
-					t.Errorf("the reply is %q", text)
+					t.Errorf("response body %q", text)
 				}
 			}
 		})
@@ -235,7 +235,7 @@ func TestMaxForwards(t *testing.T) {
 	x := newTestExchange()
 	x.Request.Method = "TRACE"
 	if _, served := forwardedTo(t, config.HTTP1Options{}, x); !served {
-		t.Error("TRACE without Max-Forwards was not passed on")
+		t.Error("TRACE without Max-Forwards was not forwarded")
 	}
 }
 
@@ -243,20 +243,20 @@ func TestConnectIsRefusedUnlessAllowed(t *testing.T) {
 	x := newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
 	if _, served := forwardedTo(t, config.HTTP1Options{}, x); served || x.Response.Status != 405 || x.Record.Reason != protocol.ReasonDenied {
-		t.Errorf("asked %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
+		t.Errorf("forwarded %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
 	}
 	if text := fieldsOf(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") || !strings.Contains(text, "Allow: GET") {
-		t.Errorf("the reply is %q", text)
+		t.Errorf("response body %q", text)
 	}
 	x = newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
 	if _, served := forwardedTo(t, config.HTTP1Options{AllowConnect: true}, x); !served || x.Response.Status != 200 {
-		t.Errorf("allowed: asked %t, status %d", served, x.Response.Status)
+		t.Errorf("CONNECT allowed: forwarded %t, status %d", served, x.Response.Status)
 	}
 }
 
-// TestXForwardedHostOption: without it X-Forwarded-Host is not added, and what
-// the caller sent is treated as the mode says.
+// TestXForwardedHostOption verifies that Weft adds X-Forwarded-Host only with the option, and that
+// the mode decides about a received header.
 func TestXForwardedHostOption(t *testing.T) {
 	for _, test := range []struct {
 		mode   config.ForwardedMode
@@ -277,7 +277,7 @@ func TestXForwardedHostOption(t *testing.T) {
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: test.host}, x)
 		if got := x.Request.Header.Get(forwardedHost); got != test.want {
-			t.Errorf("%q, %v, %q: the upstream got %q, want %q", test.mode, test.host, test.fields, got, test.want)
+			t.Errorf("%q, %v, %q: upstream headers %q, want %q", test.mode, test.host, test.fields, got, test.want)
 		}
 	}
 }

@@ -20,11 +20,11 @@ import (
 // Each attempt is an exchange with a copy of the request, on a goroutine that start runs and waits
 // for. The hedgedRequest waits on its own goroutine for the results:
 //
-//	launch ──▶ running ── good response ───────────▶ taken: sent to the client
-//	              │  ├─── bad, others run ──────────▶ held until those have ended
+//	launch ──▶ running ── good response ───────────▶ accepted: sent to the client
+//	              │  ├─── bad, others running ──────▶ fallback until the others have ended
 //	              │  ├─── bad, the last ────────────▶ another attempt, or sent to the client
-//	              │  └─── per-try timeout ──────────▶ runs on, and another is launched
-//	              └────── another was taken ────────▶ abandoned: its stream is reset
+//	              │  └─── per-try timeout ──────────▶ keeps running; another attempt is launched
+//	              └────── another was accepted ─────▶ abandoned: its stream is reset
 //
 // The hedge neither waits for abandoned attempts nor counts them as host failures. Attempts beyond
 // the first need the retry budget, like retries.
@@ -75,8 +75,8 @@ type hedgedRequest struct {
 	cluster protocol.Named     // guarded by mu; their cluster; nil: not known
 }
 
-// disconnectWatchDelay is how long the response may take before the hedge watches for a client disconnect,
-// because watching may cost a goroutine.
+// disconnectWatchDelay is how long the response may take before the hedge watches for a client
+// disconnect, because watching may cost a goroutine.
 const disconnectWatchDelay = 250 * time.Millisecond
 
 // Serve implements protocol.BlockingService.
@@ -138,16 +138,16 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 	}
 }
 
-// launchInitial launches the next initial attempt, if any. The previous attempt has chosen its host,
-// so the next can choose another.
+// launchInitial launches the next initial attempt, if any. The previous attempt has chosen its
+// host, so the next can choose another.
 func (r *hedgedRequest) launchInitial() {
 	if len(r.attempts) < r.initial {
 		r.launchConcurrent()
 	}
 }
 
-// launchConcurrent launches an attempt next to the running ones if there is an untried host and the budget
-// allows it.
+// launchConcurrent launches an attempt next to the running ones if there is an untried host and the
+// budget allows it.
 func (r *hedgedRequest) launchConcurrent() bool {
 	hosts, cluster := r.triedHosts()
 	if c, ok := cluster.(interface{ EligibleHosts() int }); ok && c.EligibleHosts() <= hosts {
@@ -200,8 +200,8 @@ func (r *hedgedRequest) launch(p permit) {
 	r.hedge.start(a.run)
 }
 
-// handleResult processes the result of an attempt. over: the exchange has its response or fails with the
-// returned Fault.
+// handleResult processes the result of an attempt. If over is true, the exchange has its response
+// or fails with the returned Fault.
 func (r *hedgedRequest) handleResult(a *attempt) (over bool, err error) {
 	r.running--
 	a.ended = true
@@ -272,7 +272,8 @@ func (r *hedgedRequest) accept(a *attempt) {
 	a.accepted = true
 }
 
-// recordAttempts copies the attempts into x's record, a's last, and the upstream data of a if it has ended.
+// recordAttempts copies the attempts to x's record, those of a last. If a has ended, it also copies
+// a's cluster and upstream times.
 func (r *hedgedRequest) recordAttempts(a *attempt) {
 	r.x.Record.Attempts = r.x.Record.Attempts[:0]
 	for _, other := range r.attempts {
@@ -288,7 +289,7 @@ func (r *hedgedRequest) recordAttempts(a *attempt) {
 	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirstByte = of.Cluster, of.UpstreamStart, of.UpstreamFirstByte
 }
 
-// discardFallback discards the held response.
+// discardFallback discards the fallback response.
 func (r *hedgedRequest) discardFallback() {
 	if r.fallback != nil {
 		r.fallback.discard()
@@ -296,7 +297,8 @@ func (r *hedgedRequest) discardFallback() {
 	}
 }
 
-// abandonAttempts abandons every attempt that was not taken, and the waiting retry, without waiting for them.
+// abandonAttempts abandons every attempt that was not accepted and any pending retry. It does not
+// wait for the attempts.
 func (r *hedgedRequest) abandonAttempts() {
 	r.discardFallback()
 	if r.retryTimer != nil && r.retry.budget != nil {

@@ -10,14 +10,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// attempt is one attempt of a hedge: an exchange with itself as Caller. The goroutine of run owns
-// it until the hedge receives it, except where a comment below says otherwise.
+// attempt is one attempt of a hedge: an exchange whose Downstream is the attempt itself. The
+// goroutine of run owns it until the hedge receives it, except where a comment below says
+// otherwise.
 type attempt struct {
 	request     *hedgedRequest  // immutable
 	budget      RetryBudget     // immutable; nil: nothing to release
 	concurrent  bool            // immutable; launched while others ran
 	recordStart int             // immutable; index of its first attempt in x.Record
-	ctx         context.Context //nolint:containedctx // immutable; of the exchange; it ends with it
+	ctx         context.Context //nolint:containedctx // immutable; context of the exchange
 	cancel      context.CancelFunc
 	watch       stream.DisconnectWatch[struct{}]
 

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// requestCopy is a request that can be sent several times concurrently. It refers to nothing of the
+// requestCopy is a request that can be sent several times concurrently. It shares no data with the
 // original exchange. Immutable.
 type requestCopy struct {
 	meta                            protocol.Meta
@@ -28,11 +28,11 @@ type requestCopy struct {
 	// For RPC only.
 	codec   xprotocol.Codec
 	frame   []byte
-	changed bool // the header fields differ from those of the frame
+	changed bool // the headers differ from those of the frame
 }
 
-// maxHedgedBodySize is the largest declared body, in bytes, that the hedge reads before it sends the
-// request.
+// maxHedgedBodySize is the largest declared body, in bytes, that the hedge reads before it sends
+// the request.
 const maxHedgedBodySize = 64 << 10
 
 // hedgeable reports whether a request can be sent several times concurrently: it may be sent twice,

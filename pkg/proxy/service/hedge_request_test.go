@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
-// completeBody is content that says whether all of it has come.
+// completeBody is a body that reports whether all of it has arrived.
 type completeBody struct {
 	*protocol.StringBody
 	complete bool
@@ -26,8 +26,8 @@ type completeBody struct {
 
 func (b completeBody) Complete() (whole, empty bool) { return b.complete, false }
 
-// TestHedgeable is which requests are sent twice: those that may be, and have come
-// whole. Others are tried one after the other.
+// TestHedgeable verifies which requests are hedged: those that may be sent twice and are complete.
+// Other requests get one attempt at a time.
 func TestHedgeable(t *testing.T) {
 	content := func(x *protocol.Exchange) {
 		x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), int64(len("content"))
@@ -44,19 +44,19 @@ func TestHedgeable(t *testing.T) {
 		change func(x *protocol.Exchange)
 		want   bool
 	}{
-		"GET":                         {func(*protocol.Exchange) {}, true},
-		"PUT with content":            {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x) }, true},
-		"a call of gRPC":              {grpc(true), true},
-		"a call of gRPC that goes on": {grpc(false), false},
-		"POST":                        {func(x *protocol.Exchange) { x.Request.Method = "POST"; content(x) }, false},
-		"PUT that is large": {func(x *protocol.Exchange) {
+		"GET":                     {func(*protocol.Exchange) {}, true},
+		"PUT with a body":         {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x) }, true},
+		"complete gRPC request":   {grpc(true), true},
+		"incomplete gRPC request": {grpc(false), false},
+		"POST":                    {func(x *protocol.Exchange) { x.Request.Method = "POST"; content(x) }, false},
+		"PUT with a large body": {func(x *protocol.Exchange) {
 			x.Request.Method = "PUT"
 			content(x)
 			x.Request.ContentLength = maxHedgedBodySize + 1
 		}, false},
-		"PUT of no known length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x); x.Request.ContentLength = -1 }, false},
-		"an upgrade":             {func(x *protocol.Exchange) { x.Request.Upgrade = "websocket" }, false},
-		"CONNECT":                {func(x *protocol.Exchange) { x.Request.Method = "CONNECT" }, false},
+		"PUT of unknown length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x); x.Request.ContentLength = -1 }, false},
+		"upgrade":               {func(x *protocol.Exchange) { x.Request.Upgrade = "websocket" }, false},
+		"CONNECT":               {func(x *protocol.Exchange) { x.Request.Method = "CONNECT" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -69,15 +69,15 @@ func TestHedgeable(t *testing.T) {
 				x.Meta.Start = time.Now()
 				x.Meta.Conn = &protocol.ConnMeta{}
 				test.change(x)
-				_ = x.Serve(t.Context(), service) // what is not hedged fails or not
+				_ = x.Serve(t.Context(), service) // only the log matters
 				x.ResetResponse()
 				beside.Wait()
 				if log := strings.Join(s.sortedLog(), ", "); strings.HasPrefix(log, "0s to a, 0s to b") != test.want {
-					t.Errorf("hosts saw %q; want it hedged: %t", log, test.want)
+					t.Errorf("events at the hosts: %q; want hedged: %t", log, test.want)
 				}
 				for _, got := range s.sent {
 					if got != "content" {
-						t.Errorf("a host got %q", got)
+						t.Errorf("a host received the body %q", got)
 					}
 				}
 			})
@@ -85,8 +85,8 @@ func TestHedgeable(t *testing.T) {
 	}
 }
 
-// TestRequestCopyEqualsOriginal: each try has what the exchange had, and shares nothing
-// that one of them may change.
+// TestRequestCopyEqualsOriginal verifies that each attempt has a copy of the original request and
+// shares no mutable data with other attempts.
 func TestRequestCopyEqualsOriginal(t *testing.T) {
 	x := newTestExchange("x-one: 1")
 	x.Request.Method = "PUT"
@@ -102,7 +102,7 @@ func TestRequestCopyEqualsOriginal(t *testing.T) {
 	a.Reset()
 	b.Reset()
 	if o.fill(&a) != nil || o.fill(&b) != nil {
-		t.Fatal("a copy cannot be filled in")
+		t.Fatal("fill returned an error")
 	}
 	a.Request.Header.Set("x-one", "other")
 	a.Metadata.Set(protocol.BalancerNamespace, "zone", "b")
@@ -112,11 +112,11 @@ func TestRequestCopyEqualsOriginal(t *testing.T) {
 			fieldsOf(&x.Request.Trailer), x.Request.ContentLength, x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash, zone, x.Meta)
 	}
 	if got, want := describe(&b), describe(x); got != want {
-		t.Errorf("a copy is %s,\nwant %s", got, want)
+		t.Errorf("copy:\n%s,\nwant:\n%s", got, want)
 	}
 }
 
-// exampleFrame is a call of the example protocol, with names and values of fields in turn.
+// exampleFrame returns a request of the example protocol with alternating header names and values.
 func exampleFrame(fields ...string) []byte {
 	b := example.Codec{}.AppendGoAway(nil, 7)
 	head := len(b)
@@ -128,8 +128,8 @@ func exampleFrame(fields ...string) []byte {
 	return b
 }
 
-// TestRequestCopyKeepsChangedHeaders: calls of RPC are sent as they came, or with
-// the fields that they have now.
+// TestRequestCopyKeepsChangedHeaders verifies that copies of RPC requests keep the received frame,
+// or have the headers that filters changed.
 func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 	codec := example.Codec{}
 	for _, changes := range []bool{false, true} {
@@ -153,7 +153,7 @@ func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clear(m.Frame) // it is the engine's
+		clear(m.Frame) // the engine may reuse the frame
 		var a protocol.Exchange
 		a.Reset()
 		if err := o.fill(&a); err != nil {
@@ -162,12 +162,13 @@ func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 		made := xprotocol.MessageOf(a.Request.Body)
 		got, err := codec.AppendRequest(nil, made.Frame, &a.Request, &made.View, 0)
 		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("changed: %t: a copy is sent as\n%q, %v; want\n%q", changes, got, err, want)
+			t.Errorf("changed: %t: copy encoded as\n%q, %v; want\n%q", changes, got, err, want)
 		}
 	}
 }
 
-// TestContextEndCancelsAttempts: tries end, and none is waited for.
+// TestContextEndCancelsAttempts verifies that the end of the context cancels attempts and that the
+// exchange does not wait for them.
 func TestContextEndCancelsAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "never")
@@ -181,12 +182,13 @@ func TestContextEndCancelsAttempts(t *testing.T) {
 		}
 		beside.Wait()
 		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
-			t.Errorf("hosts saw %q, want %q", got, want)
+			t.Errorf("events at the hosts: %q, want %q", got, want)
 		}
 	})
 }
 
-// TestAttemptPanicFailsOnlyItsAttempt: the other try answers.
+// TestAttemptPanicFailsOnlyItsAttempt verifies that a panic fails only its attempt and another
+// attempt gives the response.
 func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "200 at 5ms")
@@ -196,7 +198,7 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 			first.Do(func() { panics = true })
 			if panics {
 				x.Downstream.(*attempt).recordHost(&testScope{"p", 0}, &s.cluster)
-				panic("in a try")
+				panic("in an attempt")
 			}
 			return s.Serve(ctx, x)
 		})
@@ -210,7 +212,7 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 	})
 }
 
-// stalledBody is content of which a part comes, and no more until somebody closes it.
+// stalledBody is a body that delivers one part and then blocks until Close.
 type stalledBody struct {
 	part   *strings.Reader
 	closed chan struct{}
@@ -226,8 +228,8 @@ func (b *stalledBody) Read(p []byte) (int, error) {
 	return 0, protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrClosedPipe)
 }
 
-// TestReadBodyStopsAtDeadline: callers that are slow have no
-// more time than the route says, as without a hedge_policy.
+// TestReadBodyStopsAtDeadline verifies that a slow client gets a timeout at the deadline of the
+// route, as without a hedge_policy.
 func TestReadBodyStopsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "200 at 5ms")
@@ -242,24 +244,25 @@ func TestReadBodyStopsAtDeadline(t *testing.T) {
 		}
 		beside.Wait()
 		if len(s.log) > 0 {
-			t.Errorf("hosts saw %q", s.log)
+			t.Errorf("events at the hosts: %q, want none", s.log)
 		}
 	})
 }
 
-// panicOnClose is a filter's body, which panics when it is closed and leaves what it wraps open.
+// panicOnClose is a body of a filter whose Close panics and leaves the wrapped body open.
 type panicOnClose struct{ protocol.Body }
 
 func (panicOnClose) Close() error { panic("in Close") }
 
-// testDownstream is an engine's side of an exchange, whose content it can close.
+// testDownstream is the downstream side of an engine, which can close the request body.
 type testDownstream struct{ content protocol.Body }
 
 func (testDownstream) SendInterim(int, *protocol.Header) error { return nil }
 func (testDownstream) OnDisconnect(func()) (stop func())       { return func() {} }
 func (r testDownstream) CloseRequestBody()                     { _ = r.content.Close() }
 
-// TestBodyClosePanicFailsExchange: a timer closes the content.
+// TestBodyClosePanicFailsExchange verifies that a panic of Close at the deadline fails the
+// exchange.
 func TestBodyClosePanicFailsExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "200 at 5ms")

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// testScope is a host, or a cluster of so many.
+// testScope is a host, or a cluster with size eligible hosts.
 type testScope struct {
 	name string
 	size int
@@ -27,24 +27,25 @@ func (p *testScope) Name() string { return p.name }
 func (*testScope) ResponseDiscarded(*protocol.Exchange) {}
 func (p *testScope) EligibleHosts() int                 { return p.size }
 
-// hedgeScript is hosts that answer each try as it is written: "200 at 30ms", "reset at 5ms",
-// "never". The first try goes to a, the next to b, and so on.
+// hedgeScript simulates hosts. Each attempt gets its entry of script: "200 at 30ms", "reset at 5ms"
+// or "never"; further attempts get the last entry. The first attempt goes to host a, the second to
+// b, and so on.
 type hedgeScript struct {
 	script  []string
 	cluster testScope
 
 	mu         sync.Mutex
 	began      time.Time
-	log        []string // guarded by mu; what happened, by the clock
-	sent       []string // guarded by mu; contents
-	closed     int      // guarded by mu; answers that were closed
+	log        []string // guarded by mu; events with their time
+	sent       []string // guarded by mu; request bodies
+	closed     int      // guarded by mu; closed responses
 	responded  int      // guarded by mu
 	tried      int      // guarded by mu
-	discarded  int      // guarded by mu; answers that hosts were told are dropped
-	unobserved int      // guarded by mu; tries of which nobody will observe the end
+	discarded  int      // guarded by mu; calls of ResponseDiscarded
+	unobserved int      // guarded by mu; attempts without a listener in the record
 }
 
-// scriptHost is where a try goes.
+// scriptHost is the host of an attempt.
 type scriptHost struct {
 	testScope
 	scene *hedgeScript
@@ -62,12 +63,12 @@ func (s *hedgeScript) logEvent(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf("%v ", time.Since(s.began))+fmt.Sprintf(format, args...))
 }
 
-// sortedLog is the log by the clock; what happened at one time, by its words.
+// sortedLog returns the log sorted by time and then by text.
 func (s *hedgeScript) sortedLog() []string {
 	slices.SortFunc(s.log, func(a, b string) int {
 		at := func(line string) time.Duration {
 			text, _, _ := strings.Cut(line, " ")
-			d, _ := time.ParseDuration(text) // as time.Duration wrote it
+			d, _ := time.ParseDuration(text) // time.Duration printed it
 			return d
 		}
 		return cmp.Or(cmp.Compare(at(a), at(b)), strings.Compare(a, b))
@@ -75,7 +76,7 @@ func (s *hedgeScript) sortedLog() []string {
 	return s.log
 }
 
-// sharedBudget is a purse that tries on several goroutines share.
+// sharedBudget is a testBudget for concurrent use.
 type sharedBudget struct {
 	mu sync.Mutex
 	testBudget
@@ -97,7 +98,7 @@ func (s *hedgeScript) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, s)
 }
 
-// Serve is a cluster's: it honours deadlines, callers that leave, and ctx.
+// Serve simulates a cluster. It ends at deadlines, client disconnects and the end of ctx.
 func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.mu.Lock()
 	n := s.tried
@@ -165,7 +166,7 @@ func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// scriptBody is an answer with a trailer.
+// scriptBody is a response body that sets a trailer at its end.
 type scriptBody struct {
 	protocol.Body
 	scene   *hedgeScript
@@ -188,27 +189,27 @@ func (b *scriptBody) Close() error {
 	return nil
 }
 
-// disconnectAfter is a caller that leaves.
+// disconnectAfter is a client that disconnects after a delay.
 type disconnectAfter struct{ after time.Duration }
 
 func (disconnectAfter) SendInterim(int, *protocol.Header) error { return nil }
 func (l disconnectAfter) OnDisconnect(gone func()) func() {
-	t := time.AfterFunc(l.after-disconnectWatchDelay, gone) // it is watched from then on
+	t := time.AfterFunc(l.after-disconnectWatchDelay, gone) // the hedge watches from then on
 	return func() { t.Stop() }
 }
 
-// newHedgeScript returns the hosts of a cluster of that size.
+// newHedgeScript returns a script for a cluster with size hosts.
 func newHedgeScript(size int, script ...string) *hedgeScript {
 	return &hedgeScript{script: script, cluster: testScope{"app", size}}
 }
 
-// newHedge returns the service of a route to the hosts, and what waits for all that it runs beside.
+// newHedge returns the service of a route to the hosts, and the group of its background goroutines.
 func (s *hedgeScript) newHedge(t *testing.T, f config.Forward, budget RetryBudget) (service protocol.Service, beside *sync.WaitGroup) {
 	t.Helper()
 	return s.newHedgeTo(t, s, f, budget)
 }
 
-// newHedgeTo is newHedge with next in front of the hosts.
+// newHedgeTo is newHedge with next between the hedge and the hosts.
 func (s *hedgeScript) newHedgeTo(t *testing.T, next protocol.Service, f config.Forward, budget RetryBudget) (service protocol.Service, beside *sync.WaitGroup) {
 	t.Helper()
 	beside = new(sync.WaitGroup)

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestHedging is every order in which tries can end.
+// TestHedging verifies the result for each order in which attempts can end.
 func TestHedging(t *testing.T) {
 	onTimeout := &config.HedgePolicy{OnPerTryTimeout: true}
 	retries := func(n int) *config.RetryPolicy {
@@ -22,71 +22,71 @@ func TestHedging(t *testing.T) {
 		name   string
 		hedge  *config.HedgePolicy
 		retry  *config.RetryPolicy
-		whole  time.Duration // of the route
-		size   int           // of the cluster; 0: 9
-		left   int           // of the budget; 0: 99
+		whole  time.Duration // timeout of the route
+		size   int           // hosts of the cluster; 0: 9
+		left   int           // 0: a budget of 99 retries; negative: no budget
 		caller protocol.Downstream
 		script []string
-		want   string // the answer, or the reason
-		log    string // what the hosts saw
-		hosts  string // of the record, in order; "": in any
+		want   string // the response, or the reason
+		log    string // events at the hosts
+		hosts  string // recorded hosts in order; "": any order
 	}{
-		{name: "the first answers in time", script: []string{"200 at 10ms"},
+		{name: "first response in time", script: []string{"200 at 10ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
-		{name: "the first answers late, and first", script: []string{"200 at 30ms", "200 at 15ms"},
+		{name: "first attempt is late but wins", script: []string{"200 at 30ms", "200 at 15ms"},
 			want: "200 of a", log: "0s to a, 20ms to b, 30ms b is left", hosts: "b a"},
-		{name: "the second answers first", script: []string{"200 at 90ms", "200 at 15ms"},
+		{name: "second attempt wins", script: []string{"200 at 90ms", "200 at 15ms"},
 			want: "200 of b", log: "0s to a, 20ms to b, 35ms a is left", hosts: "a b"},
-		{name: "the third answers first", retry: retries(2), script: []string{"never", "never", "200 at 5ms"},
+		{name: "third attempt wins", retry: retries(2), script: []string{"never", "never", "200 at 5ms"},
 			want: "200 of c", log: "0s to a, 20ms to b, 40ms to c, 45ms a is left, 45ms b is left", hosts: "a b c"},
-		{name: "there are no more than the retries", script: []string{"200 at 90ms", "never"},
+		{name: "num_retries limits the attempts", script: []string{"200 at 90ms", "never"},
 			want: "200 of a", log: "0s to a, 20ms to b, 90ms b is left", hosts: "b a"},
-		{name: "a bad one waits for the other", script: []string{"200 at 50ms", "503 at 5ms"},
+		{name: "bad response waits for the other attempt", script: []string{"200 at 50ms", "503 at 5ms"},
 			want: "200 of a", log: "0s to a, 20ms to b", hosts: "b a"},
-		{name: "a failure waits for the other", script: []string{"200 at 50ms", "reset at 5ms"},
+		{name: "failure waits for the other attempt", script: []string{"200 at 50ms", "reset at 5ms"},
 			want: "200 of a", log: "0s to a, 20ms to b", hosts: "b a"},
-		{name: "a failure that is not tried again waits, too", script: []string{"200 at 50ms", "full at 5ms"},
+		{name: "failure without a retry waits for the other attempt", script: []string{"200 at 50ms", "full at 5ms"},
 			want: "200 of a", log: "0s to a, 20ms to b", hosts: "b a"},
-		{name: "the first is bad, the second good", script: []string{"503 at 30ms", "200 at 50ms"},
+		{name: "bad first response, good second response", script: []string{"503 at 30ms", "200 at 50ms"},
 			want: "200 of b", log: "0s to a, 20ms to b", hosts: "a b"},
-		{name: "a status that is not tried again is an answer", script: []string{"404 at 30ms", "200 at 50ms"},
+		{name: "status without a retry wins", script: []string{"404 at 30ms", "200 at 50ms"},
 			want: "404 of a", log: "0s to a, 20ms to b, 30ms b is left", hosts: "b a"},
-		{name: "both are bad", script: []string{"503 at 30ms", "502 at 50ms"},
+		{name: "two bad responses", script: []string{"503 at 30ms", "502 at 50ms"},
 			want: "502 of b", log: "0s to a, 20ms to b", hosts: "a b"},
-		{name: "both fail", script: []string{"reset at 30ms", "reset at 50ms"},
+		{name: "two failures", script: []string{"reset at 30ms", "reset at 50ms"},
 			want: "upstream_reset", log: "0s to a, 20ms to b", hosts: "a b"},
-		{name: "a bad answer is better than none", script: []string{"503 at 30ms", "reset at 50ms"},
+		{name: "bad response beats a failure", script: []string{"503 at 30ms", "reset at 50ms"},
 			want: "503 of a", log: "0s to a, 20ms to b", hosts: "b a"},
-		{name: "when both have failed there is another", retry: retries(2), script: []string{"503 at 25ms", "reset at 5ms", "200 at 1ms"},
+		{name: "retry after two failures", retry: retries(2), script: []string{"503 at 25ms", "reset at 5ms", "200 at 1ms"},
 			want: "200 of c", log: "0s to a, 20ms to b, 25ms to c", hosts: "a b c"},
-		{name: "a retry waits for its time", script: []string{"503 at 10ms", "200 at 1ms"},
+		{name: "retry waits for its backoff", script: []string{"503 at 10ms", "200 at 1ms"},
 			retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond, Backoff: config.Backoff{Base: 30 * time.Millisecond, Max: time.Second}},
 			want:  "200 of b", log: "0s to a, 40ms to b", hosts: "a b"},
-		{name: "a retry that would come too late", script: []string{"503 at 10ms"}, whole: 30 * time.Millisecond,
+		{name: "backoff longer than the remaining time", script: []string{"503 at 10ms"}, whole: 30 * time.Millisecond,
 			retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond, Backoff: config.Backoff{Base: 30 * time.Millisecond, Max: time.Second}},
 			want:  "503 of a", log: "0s to a", hosts: "a"},
-		{name: "the whole time is up", whole: 50 * time.Millisecond, script: []string{"never"},
+		{name: "route timeout", whole: 50 * time.Millisecond, script: []string{"never"},
 			want: "upstream_timeout", log: "0s to a, 20ms to b"},
-		{name: "the caller leaves", caller: disconnectAfter{300 * time.Millisecond}, script: []string{"never"},
+		{name: "client disconnect", caller: disconnectAfter{300 * time.Millisecond}, script: []string{"never"},
 			want: "downstream_gone", log: "0s to a, 20ms to b, 300ms a is left, 300ms b is left", hosts: "a b"},
-		{name: "no budget for another", left: -1, script: []string{"200 at 50ms"},
+		{name: "no retry budget", left: -1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
-		{name: "no host for another", size: 1, script: []string{"200 at 50ms"},
+		{name: "single host", size: 1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
-		{name: "what takes too long is not tried again", script: []string{"200 at 50ms"},
+		{name: "per-try timeout without a retry", script: []string{"200 at 50ms"},
 			retry: &config.RetryPolicy{On: config.RetryStatusCodes, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond},
 			want:  "200 of a", log: "0s to a", hosts: "a"},
-		{name: "two at once", hedge: &config.HedgePolicy{InitialRequests: 2}, script: []string{"never", "200 at 5ms"},
+		{name: "two initial requests", hedge: &config.HedgePolicy{InitialRequests: 2}, script: []string{"never", "200 at 5ms"},
 			want: "200 of b", log: "0s to a, 0s to b, 5ms a is left", hosts: "a b"},
-		{name: "more at once than there are hosts", hedge: &config.HedgePolicy{InitialRequests: 5}, size: 2, script: []string{"200 at 5ms", "never"},
+		{name: "more initial requests than hosts", hedge: &config.HedgePolicy{InitialRequests: 5}, size: 2, script: []string{"200 at 5ms", "never"},
 			want: "200 of a", log: "0s to a, 0s to b, 5ms b is left", hosts: "b a"},
-		{name: "two at once that end when their time is up", hedge: &config.HedgePolicy{InitialRequests: 2}, script: []string{"never", "never", "200 at 5ms"},
+		{name: "two initial requests, both time out", hedge: &config.HedgePolicy{InitialRequests: 2}, script: []string{"never", "never", "200 at 5ms"},
 			want: "200 of c", log: "0s to a, 0s to b, 20ms to c", hosts: "a b c"},
-		{name: "one more by chance", hedge: &config.HedgePolicy{AdditionalRequestChance: 500_000}, script: []string{"never", "200 at 5ms"},
+		{name: "additional request sampled", hedge: &config.HedgePolicy{AdditionalRequestChance: 500_000}, script: []string{"never", "200 at 5ms"},
 			want: "200 of b", log: "0s to a, 0s to b, 5ms a is left", hosts: "a b"},
-		{name: "none by chance", hedge: &config.HedgePolicy{AdditionalRequestChance: 499_999}, script: []string{"200 at 5ms"},
+		{name: "additional request not sampled", hedge: &config.HedgePolicy{AdditionalRequestChance: 499_999}, script: []string{"200 at 5ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
-		{name: "two at once and one more later", hedge: &config.HedgePolicy{InitialRequests: 2, OnPerTryTimeout: true}, script: []string{"never", "never", "200 at 5ms"},
+		{name: "two initial requests and one after the timeout", hedge: &config.HedgePolicy{InitialRequests: 2, OnPerTryTimeout: true}, script: []string{"never", "never", "200 at 5ms"},
 			want: "200 of c", log: "0s to a, 0s to b, 20ms to c, 25ms a is left, 25ms b is left", hosts: "a b c"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -111,35 +111,35 @@ func TestHedging(t *testing.T) {
 				if err == nil {
 					got = fmt.Sprintf("%d %s", x.Response.Status, bodyOf(t, x))
 					if name := x.Record.Host().Name(); x.Response.Trailer.Get("x-host") != name || !strings.HasSuffix(got, name) {
-						t.Errorf("the answer %q has the trailer %q and is recorded as of %s", got, x.Response.Trailer.Get("x-host"), name)
+						t.Errorf("response %q has the trailer %q and the recorded host %s", got, x.Response.Trailer.Get("x-host"), name)
 					}
 					x.ResetResponse()
 				}
-				beside.Wait() // for what was left
+				beside.Wait() // waits for abandoned attempts
 				if got != test.want {
-					t.Errorf("the caller got %q, want %q", got, test.want)
+					t.Errorf("result %q, want %q", got, test.want)
 				}
 				if got := strings.Join(s.sortedLog(), ", "); got != test.log {
-					t.Errorf("hosts saw %q,\nwant %q", got, test.log)
+					t.Errorf("events at the hosts: %q,\nwant %q", got, test.log)
 				}
 				var hosts []string
 				for i := range x.Record.Attempts {
 					hosts = append(hosts, x.Record.Attempts[i].Host.Name())
 				}
 				if got := strings.Join(hosts, " "); test.hosts != "" && got != test.hosts {
-					t.Errorf("recorded are %q, want %q", got, test.hosts)
+					t.Errorf("recorded hosts %q, want %q", got, test.hosts)
 				}
 				if budget.inFlight != 0 {
-					t.Errorf("%d of the budget were not given back", budget.inFlight)
+					t.Errorf("%d permits of the budget were not released", budget.inFlight)
 				}
 				if err == nil {
-					s.discarded++ // when the exchange has ended
+					s.discarded++ // the engine does this when the exchange ends
 				}
 				if s.discarded != s.responded || s.unobserved > 0 {
-					t.Errorf("of %d answers %d are accounted for, and %d tries are nobody's", s.responded, s.discarded, s.unobserved)
+					t.Errorf("%d responses, %d discarded or delivered; %d attempts without a listener", s.responded, s.discarded, s.unobserved)
 				}
 				if s.closed != s.responded {
-					t.Errorf("%d answers were closed of %d", s.closed, s.responded)
+					t.Errorf("%d of %d responses were closed", s.closed, s.responded)
 				}
 			})
 		})

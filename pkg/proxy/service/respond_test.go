@@ -14,10 +14,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// serviceFunc is a service as a test writes it.
+// serviceFunc is the function of a service.
 type serviceFunc = func(context.Context, *protocol.Exchange) error
 
-// newTestExchange returns a GET that holds what must never come back.
+// newTestExchange returns a GET exchange with these headers. It contains secrets that no response
+// may contain.
 func newTestExchange(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -34,7 +35,7 @@ func newTestExchange(fields ...string) *protocol.Exchange {
 	return x
 }
 
-// fieldsOf returns h as text, a line each.
+// fieldsOf returns the headers in h, one per line.
 func fieldsOf(h *protocol.Header) string {
 	var b strings.Builder
 	for name, value := range h.All() {
@@ -43,7 +44,7 @@ func fieldsOf(h *protocol.Header) string {
 	return b.String()
 }
 
-// bodyOf reads the answer's content.
+// bodyOf reads the response body.
 func bodyOf(t *testing.T, x *protocol.Exchange) string {
 	t.Helper()
 	if x.Response.Body == nil {
@@ -62,7 +63,7 @@ func TestRespondUsesReasonTable(t *testing.T) {
 			fault := protocol.Faultf(reason, "secret-detail of %s", "secret-path")
 			x := newTestExchange()
 			s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-				x.Response.Header.Add("Set-Cookie", "secret-of-an-upstream") // half an answer, then the failure
+				x.Response.Header.Add("Set-Cookie", "secret-of-an-upstream") // a partial response before the failure
 				return fmt.Errorf("on the way: %w", fault)
 			}), new(metrics.Counter), slog.New(slog.DiscardHandler))
 			if err := x.Serve(t.Context(), s); err != nil {
@@ -73,17 +74,17 @@ func TestRespondUsesReasonTable(t *testing.T) {
 				t.Errorf("status %d, reason %v; want %d, %v", x.Response.Status, x.Record.Reason, traits.HTTP, reason)
 			}
 			if !strings.Contains(x.Record.Detail, "secret-detail") {
-				t.Errorf("the detail for the log is %q", x.Record.Detail)
+				t.Errorf("detail for the log: %q", x.Record.Detail)
 			}
 			want := "Content-Type: text/plain; charset=utf-8\n"
 			if reason == protocol.Overflow {
 				want += "x-envoy-overloaded: true\n"
 			}
 			if got := fieldsOf(&x.Response.Header); got != want {
-				t.Errorf("fields %q, want %q", got, want)
+				t.Errorf("headers %q, want %q", got, want)
 			}
 			if got, want := bodyOf(t, x), traits.Text+"\n"; got != want {
-				t.Errorf("content %q, want %q", got, want)
+				t.Errorf("body %q, want %q", got, want)
 			}
 		})
 	}
@@ -109,7 +110,7 @@ func TestRespondKeepsResponses(t *testing.T) {
 		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
 	}
 	if got := fieldsOf(&x.Response.Header); got != "Server: app\n" {
-		t.Errorf("fields %q", got)
+		t.Errorf("headers %q", got)
 	}
 }
 
@@ -131,7 +132,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 		t.Errorf("status %d, reason %v; want 500, %v", x.Response.Status, x.Record.Reason, protocol.Internal)
 	}
 	if got, want := fieldsOf(&x.Response.Header)+bodyOf(t, x), "Content-Type: text/plain; charset=utf-8\ninternal error\n"; got != want {
-		t.Errorf("the caller gets %q, want %q", got, want)
+		t.Errorf("response %q, want %q", got, want)
 	}
 	if panics.Value() != 1 {
 		t.Errorf("%d panics were counted, want 1", panics.Value())
@@ -144,6 +145,6 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 	x = newTestExchange()
 	x.Request.Method = "POST"
 	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 200 {
-		t.Errorf("the next exchange: %v, status %d", err, x.Response.Status)
+		t.Errorf("next exchange: %v, status %d", err, x.Response.Status)
 	}
 }

@@ -60,7 +60,7 @@ type retry struct {
 	jitter func(bound time.Duration) time.Duration
 }
 
-// permit is what a retry needs to begin.
+// permit allows one retry.
 type permit struct {
 	budget RetryBudget   // the retry releases it; nil: no limit
 	wait   time.Duration // before it is sent
@@ -133,8 +133,8 @@ func attemptError(x *protocol.Exchange, err error) error {
 	return err
 }
 
-// prepareRetry decides whether another retry is wanted, safe and possible after that many. If so, it drops
-// the response and acquires the budget.
+// prepareRetry reports whether another retry is wanted, safe and possible after that many. If so,
+// it discards the response and acquires the budget.
 func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {
@@ -168,8 +168,8 @@ func idempotent(x *protocol.Exchange) bool {
 	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || IsGRPC(x)
 }
 
-// waitBackoff returns after d, or with a ReasonDownstreamDisconnect Fault if the client disconnects or
-// ctx ends first; see filter.Wait.
+// waitBackoff returns after d, or with a ReasonDownstreamDisconnect Fault if the client disconnects
+// or ctx ends first; see filter.Wait.
 func waitBackoff(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	err := filter.Wait(ctx, x, d)
 	switch {

@@ -12,8 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// retryWithBackoff is a policy whose retries wait, and its service, whose jitter is all of
-// the bound.
+// retryWithBackoff returns a Retry service with a backoff whose jitter is always the maximum.
 func retryWithBackoff(t *testing.T, timeout time.Duration, n int, next protocol.Service, budget RetryBudget) protocol.Service {
 	t.Helper()
 	route := routeOf(t, config.Forward{Timeout: timeout, Retry: &config.RetryPolicy{
@@ -29,15 +28,15 @@ func TestRetryBackoffGrows(t *testing.T) {
 		timeout time.Duration
 		retries int
 		answers []any
-		want    []int // milliseconds at which tries begin
+		want    []int // start times of the attempts, in ms
 		status  int
 	}{
-		"none of the first try":                  {0, 5, []any{200}, []int{0}, 200},
-		"up to the bound":                        {0, 5, []any{503}, []int{0, 25, 100, 275, 525, 775}, 503},
-		"after a failure too":                    {0, 5, []any{protocol.NewFault(protocol.UpstreamReset, nil), 200}, []int{0, 25}, 200},
-		"not if there is less time left":         {275 * time.Millisecond, 5, []any{503}, []int{0, 25, 100}, 503},
-		"while there is time for more than that": {276 * time.Millisecond, 5, []any{503}, []int{0, 25, 100, 275}, 503},
-		"no more often than the policy says":     {0, 1, []any{503}, []int{0, 25}, 503},
+		"no retry":                                {0, 5, []any{200}, []int{0}, 200},
+		"up to the maximum backoff":               {0, 5, []any{503}, []int{0, 25, 100, 275, 525, 775}, 503},
+		"after a failure":                         {0, 5, []any{protocol.NewFault(protocol.UpstreamReset, nil), 200}, []int{0, 25}, 200},
+		"backoff reaches the deadline":            {275 * time.Millisecond, 5, []any{503}, []int{0, 25, 100}, 503},
+		"backoff shorter than the remaining time": {276 * time.Millisecond, 5, []any{503}, []int{0, 25, 100, 275}, 503},
+		"limited by num_retries":                  {0, 1, []any{503}, []int{0, 25}, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -50,7 +49,7 @@ func TestRetryBackoffGrows(t *testing.T) {
 				x.Meta.Start = began
 				err := x.Serve(t.Context(), retryWithBackoff(t, test.timeout, test.retries, next, nil))
 				if err != nil || x.Response.Status != test.status || !slices.Equal(at, test.want) {
-					t.Errorf("tries at %v, status %d, %v; want them at %v, status %d", at, x.Response.Status, err, test.want, test.status)
+					t.Errorf("attempts at %v, status %d, %v; want attempts at %v, status %d", at, x.Response.Status, err, test.want, test.status)
 				}
 			})
 		})
@@ -65,13 +64,13 @@ func TestRetryJitterIsBelowBound(t *testing.T) {
 		d := r.jitter(bound)
 		low, high = min(low, d), max(high, d)
 	}
-	// One run of 10^22 has nothing in either twentieth.
+	// All 1000 samples miss a given twentieth of the range with a probability of about 1 in 10^22.
 	if low < 0 || low > bound/20 || high >= bound || high < bound-bound/20 {
-		t.Errorf("1000 waits are from %v to %v, want any time below %v", low, high, bound)
+		t.Errorf("1000 backoffs are from %v to %v, want values across the range below %v", low, high, bound)
 	}
 }
 
-// disconnectingClient is a caller that goes away when told to.
+// disconnectingClient is a client that disconnects when the test closes gone.
 type disconnectingClient struct {
 	gone     chan struct{}
 	watched  int
@@ -104,12 +103,12 @@ func TestDisconnectEndsBackoff(t *testing.T) {
 		want   protocol.Reason
 		took   time.Duration
 	}{
-		"one that has gone":             {nil, -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
-		"one whose content is here":     {protocol.NewStringBody("x"), 1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
-		"its connection has ended":      {nil, -1, func(_ *disconnectingClient, end context.CancelFunc) { end() }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
-		"one that stays":                {nil, -1, func(*disconnectingClient, context.CancelFunc) {}, protocol.ReasonNone, 25 * time.Millisecond},
-		"not while content is awaited":  {protocol.NewStringBody("x"), 2, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
-		"nor content of unknown length": {protocol.NewStringBody("x"), -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
+		"disconnected client":                {nil, -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"disconnected client, body complete": {protocol.NewStringBody("x"), 1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"context canceled":                   {nil, -1, func(_ *disconnectingClient, end context.CancelFunc) { end() }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"connected client":                   {nil, -1, func(*disconnectingClient, context.CancelFunc) {}, protocol.ReasonNone, 25 * time.Millisecond},
+		"body incomplete":                    {protocol.NewStringBody("x"), 2, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
+		"body of unknown length":             {protocol.NewStringBody("x"), -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -127,7 +126,7 @@ func TestDisconnectEndsBackoff(t *testing.T) {
 					t.Errorf("%v after %v, want %v after %v", got, time.Since(began), test.want, test.took)
 				}
 				if (next.attempts == 2) != (test.want == protocol.ReasonNone) || budget.maxInFlight != 1 || budget.inFlight != 0 || caller.detached != 1 {
-					t.Errorf("%d tries, %d of the budget were taken and %d not given back, detached %d times", next.attempts, budget.maxInFlight, budget.inFlight, caller.detached)
+					t.Errorf("%d attempts, at most %d permits acquired, %d not released, detached %d times", next.attempts, budget.maxInFlight, budget.inFlight, caller.detached)
 				}
 			})
 		})
@@ -140,13 +139,13 @@ func TestFirstAttemptDoesNotWait(t *testing.T) {
 	x.Downstream = caller
 	s := retryWithBackoff(t, 0, 3, &scriptedService{results: []any{200}}, &testBudget{})
 	if err := x.Serve(t.Context(), s); err != nil || caller.watched != 0 || caller.detached != 0 {
-		t.Errorf("%v, watched %d times, detached %d times; want neither", err, caller.watched, caller.detached)
+		t.Errorf("%v, watched %d times, detached %d times; want 0 of both", err, caller.watched, caller.detached)
 	}
 }
 
 func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("with the race detector more is allocated")
+		t.Skip("the race detector adds allocations")
 	}
 	fine := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status, x.Response.Code = 200, 20
@@ -165,6 +164,6 @@ func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 		err = x.Start(t.Context(), s)
 	})
 	if err != nil || n != 0 {
-		t.Errorf("%v allocations, %v; want none", n, err)
+		t.Errorf("%v allocations, %v; want 0", n, err)
 	}
 }

@@ -68,8 +68,8 @@ func hasRetriableHeader(fields []config.RetryHeader, h *protocol.Header) bool {
 const retryOnAnyGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
 	config.RetryInternal | config.RetryUnavailable
 
-// retryOnGRPCStatus returns the conditions that a grpc-status meets. At this point the status is known
-// only for a trailers-only response.
+// retryOnGRPCStatus returns the conditions that a grpc-status meets. At this point the status is
+// known only for a trailers-only response.
 func retryOnGRPCStatus(code int) config.RetryOn {
 	switch code {
 	case 1:

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestRetryOnConditions is what each of them alone has tried again.
+// TestRetryOnConditions verifies which results each retry condition covers on its own.
 func TestRetryOnConditions(t *testing.T) {
 	status := func(code int) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error { x.Response.Status = code; return nil }
@@ -34,30 +34,30 @@ func TestRetryOnConditions(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		first func(x *protocol.Exchange) error
-		want  string // the words that cover it
+		want  string // the conditions that cover the result
 	}{
 		{"200", status(200), ""},
 		{"404", status(404), ""},
 		{"409", status(409), "retriable-4xx"},
-		{"429, which is listed", status(429), "retriable-status-codes"},
+		{"429 in the list", status(429), "retriable-status-codes"},
 		{"500", status(500), "5xx"},
 		{"501", status(501), "5xx"},
 		{"502", status(502), "5xx gateway-error"},
 		{"503", status(503), "5xx gateway-error"},
 		{"504", status(504), "5xx gateway-error"},
 		{"505", status(505), "5xx"},
-		{"a field", field("X-Again", ""), "retriable-headers"},
-		{"a field with its value", field("x-try", "yes"), "retriable-headers"},
-		{"a field with another value", field("x-try", "no"), ""},
-		{"a host that refuses", fails(protocol.ConnectFailure), "5xx gateway-error reset connect-failure refused-stream"},
-		{"a host that is not reached", fails(protocol.ConnectTimeout), "5xx gateway-error reset connect-failure refused-stream"},
-		{"a reset", fails(protocol.UpstreamReset), "5xx gateway-error reset"},
-		{"a lost connection", fails(protocol.UpstreamClosed), "5xx gateway-error reset"},
-		{"an answer that makes no sense", fails(protocol.UpstreamMalformed), "5xx gateway-error reset"},
-		{"a try that takes too long", fails(protocol.ReasonPerTryTimeout), "5xx gateway-error reset"},
-		{"the end of the whole time", fails(protocol.UpstreamTimeout), ""},
-		{"a full cluster", fails(protocol.Overflow), ""},
-		{"a caller that left", fails(protocol.ReasonDownstreamDisconnect), ""},
+		{"header", field("X-Again", ""), "retriable-headers"},
+		{"header with the value", field("x-try", "yes"), "retriable-headers"},
+		{"header with another value", field("x-try", "no"), ""},
+		{"connect failure", fails(protocol.ConnectFailure), "5xx gateway-error reset connect-failure refused-stream"},
+		{"connect timeout", fails(protocol.ConnectTimeout), "5xx gateway-error reset connect-failure refused-stream"},
+		{"reset", fails(protocol.UpstreamReset), "5xx gateway-error reset"},
+		{"closed connection", fails(protocol.UpstreamClosed), "5xx gateway-error reset"},
+		{"malformed response", fails(protocol.UpstreamMalformed), "5xx gateway-error reset"},
+		{"per-try timeout", fails(protocol.ReasonPerTryTimeout), "5xx gateway-error reset"},
+		{"route timeout", fails(protocol.UpstreamTimeout), ""},
+		{"overflow", fails(protocol.Overflow), ""},
+		{"client disconnect", fails(protocol.ReasonDownstreamDisconnect), ""},
 		{"grpc-status 0", grpc("0"), ""},
 		{"grpc-status 1", grpc("1"), "cancelled"},
 		{"grpc-status 2", grpc("2"), ""},
@@ -65,8 +65,8 @@ func TestRetryOnConditions(t *testing.T) {
 		{"grpc-status 8", grpc("8"), "resource-exhausted"},
 		{"grpc-status 13", grpc("13"), "internal"},
 		{"grpc-status 14", grpc("14"), "unavailable"},
-		{"a status of RPC that is listed", native(70), "retriable-status-codes"},
-		{"another status of RPC", native(71), ""},
+		{"RPC status in the list", native(70), "retriable-status-codes"},
+		{"RPC status not in the list", native(71), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := strings.Fields(test.want)
@@ -89,7 +89,7 @@ func TestRetryOnConditions(t *testing.T) {
 				}
 				err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &p}), unlimited))
 				if again := slices.Contains(want, word); (tries == 2) != again || again && err != nil {
-					t.Errorf("%s: %d tries, %v; want another try: %t", word, tries, err, again)
+					t.Errorf("%s: %d attempts, %v; want a retry: %t", word, tries, err, again)
 				}
 			}
 		})
@@ -103,7 +103,7 @@ func TestPostIsNotRetriedOnStatus(t *testing.T) {
 		x.Request.Method = "POST"
 		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.ParseRetryOn(word), NumRetries: 1, StatusCodes: []int{503}}})
 		if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || next.attempts != 1 {
-			t.Errorf("%s: %d tries, %v; want 1", word, next.attempts, err)
+			t.Errorf("%s: %d attempts, %v; want 1", word, next.attempts, err)
 		}
 	}
 }

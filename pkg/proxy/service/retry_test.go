@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// routeOf compiles a route that forwards.
+// routeOf compiles a route with the forwarding action f.
 func routeOf(t testing.TB, f config.Forward) *router.Route {
 	t.Helper()
 	if f.Cluster == "" {
@@ -31,11 +31,11 @@ func routeOf(t testing.TB, f config.Forward) *router.Route {
 	return table.Routes()[0]
 }
 
-// scriptedService answers one try after the other: with an error, or with a status.
+// scriptedService gives each attempt its entry of results, which is an error or a status.
 type scriptedService struct {
 	results  []any
 	attempts int
-	// each, if not nil, is called before each try's result.
+	// each, if not nil, is called before the result of an attempt.
 	each func(n int, x *protocol.Exchange)
 }
 
@@ -56,23 +56,23 @@ func (s *scriptedService) Start(_ context.Context, x *protocol.Exchange) error {
 
 func unlimited(*protocol.Exchange) RetryBudget { return nil }
 
-// unrewindableBody is content that cannot be read again.
+// unrewindableBody is a body whose Rewind fails.
 type unrewindableBody struct{ *protocol.StringBody }
 
 func (unrewindableBody) Rewind() bool { return false }
 
-// plain is content that knows nothing of reading again.
+// plain is a body without a Rewind method.
 type plain struct{ io.Reader }
 
 func (plain) Buffered() int { return 0 }
 func (plain) Close() error  { return nil }
 
-// TestRetryableFailures is every reason, with every kind of method and content.
+// TestRetryableFailures verifies the decision for every reason with every kind of method and body.
 func TestRetryableFailures(t *testing.T) {
 	const (
-		never  = iota // it is not the upstream's fault, or would not change
+		never  = iota // not a failure of the upstream, or a retry would fail too
 		ifSafe        // the request may have reached an application
-		always        // it cannot have
+		always        // the request cannot have reached an application
 	)
 	want := map[protocol.Reason]int{
 		protocol.MalformedRequest: never, protocol.TargetTooLong: never, protocol.HeaderTooLarge: never,
@@ -84,11 +84,11 @@ func TestRetryableFailures(t *testing.T) {
 		protocol.NoHealthyHost: never, protocol.ReasonOnDemandTimeout: never, protocol.Overflow: never, protocol.RetryOverflow: never,
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
 		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.ReasonPerTryTimeout: ifSafe,
-		protocol.UpstreamTimeout: never, protocol.StreamIdle: never, // the time of the whole exchange has passed
+		protocol.UpstreamTimeout: never, protocol.StreamIdle: never, // the exchange has no time left
 		protocol.ReasonDownstreamDisconnect: never, protocol.Draining: never, protocol.Dropped: never, protocol.Internal: never,
 	}
 	methods := map[string]bool{ // whether it may reach an application twice (RFC 9110 9.2.2)
-		"":    true, // RPC: the policy says so
+		"":    true, // RPC: the policy permits retries
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
 		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PURGE": false,
 	}
@@ -96,16 +96,16 @@ func TestRetryableFailures(t *testing.T) {
 		body     func() protocol.Body
 		possible bool
 	}{
-		"none":                  {func() protocol.Body { return nil }, true},
-		"content that is held":  {func() protocol.Body { return protocol.NewStringBody("x") }, true},
-		"content that is gone":  {func() protocol.Body { return unrewindableBody{protocol.NewStringBody("x")} }, false},
-		"content that streamed": {func() protocol.Body { return plain{nil} }, false},
+		"no body":             {func() protocol.Body { return nil }, true},
+		"rewindable body":     {func() protocol.Body { return protocol.NewStringBody("x") }, true},
+		"unrewindable body":   {func() protocol.Body { return unrewindableBody{protocol.NewStringBody("x")} }, false},
+		"body without Rewind": {func() protocol.Body { return plain{nil} }, false},
 	}
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}})
 	for reason := range protocol.Reasons() {
 		class, listed := want[reason]
 		if !listed {
-			t.Errorf("the test does not know %v", reason)
+			t.Errorf("no expectation for reason %v", reason)
 		}
 		for method, safe := range methods {
 			for name, b := range bodies {
@@ -115,14 +115,14 @@ func TestRetryableFailures(t *testing.T) {
 				err := x.Serve(t.Context(), Retry(next, route, unlimited))
 				again := b.possible && (class == always || class == ifSafe && safe)
 				if (next.attempts == 2) != again || (err == nil) != again {
-					t.Errorf("%v, %s, %s: %d tries, %v; want another try: %t", reason, method, name, next.attempts, err, again)
+					t.Errorf("%v, %s, %s: %d attempts, %v; want a retry: %t", reason, method, name, next.attempts, err, again)
 				}
 			}
 		}
 	}
 }
 
-// TestGRPCRetries is what gRPC's answers and failures lead to under a policy.
+// TestGRPCRetries verifies the number of attempts for gRPC responses and failures.
 func TestGRPCRetries(t *testing.T) {
 	unavailable := func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") }
 	for name, test := range map[string]struct {
@@ -131,19 +131,19 @@ func TestGRPCRetries(t *testing.T) {
 		body   protocol.Body
 		answer func(x *protocol.Exchange)
 		err    error
-		want   int // tries
+		want   int // attempts
 	}{
-		"unavailable":                        {answer: unavailable, want: 2},
-		"unavailable, with content at hand":  {answer: unavailable, body: protocol.NewStringBody("x"), want: 2},
-		"unavailable, with content gone":     {answer: unavailable, body: unrewindableBody{protocol.NewStringBody("x")}, want: 1},
-		"unavailable, without a policy":      {answer: unavailable, off: true, want: 1},
-		"unavailable, but no gRPC":           {answer: unavailable, kind: "application/json", want: 1},
-		"fine":                               {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "0") }, want: 1},
-		"another failure":                    {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "13") }, want: 1},
-		"not known before the trailers":      {answer: func(*protocol.Exchange) {}, want: 1},
-		"an HTTP status":                     {answer: func(x *protocol.Exchange) { x.Response.Status = 503 }, want: 2},
-		"a reset, which RPC's policy covers": {err: protocol.Faultf(protocol.UpstreamReset, "reset"), want: 2},
-		"a caller that left":                 {err: protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left"), want: 1},
+		"unavailable":                    {answer: unavailable, want: 2},
+		"unavailable, rewindable body":   {answer: unavailable, body: protocol.NewStringBody("x"), want: 2},
+		"unavailable, unrewindable body": {answer: unavailable, body: unrewindableBody{protocol.NewStringBody("x")}, want: 1},
+		"unavailable, no policy":         {answer: unavailable, off: true, want: 1},
+		"unavailable, not gRPC":          {answer: unavailable, kind: "application/json", want: 1},
+		"OK":                             {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "0") }, want: 1},
+		"another failure":                {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "13") }, want: 1},
+		"status in the trailers":         {answer: func(*protocol.Exchange) {}, want: 1},
+		"HTTP status":                    {answer: func(x *protocol.Exchange) { x.Response.Status = 503 }, want: 2},
+		"reset":                          {err: protocol.Faultf(protocol.UpstreamReset, "reset"), want: 2},
+		"client disconnect":              {err: protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left"), want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := 0
@@ -168,13 +168,13 @@ func TestGRPCRetries(t *testing.T) {
 			route := routeOf(t, config.Forward{Retry: &policy})
 			err := x.Serve(t.Context(), Retry(next, route, unlimited))
 			if made != test.want || err != nil && test.want > 1 {
-				t.Errorf("%d tries, %v; want %d", made, err, test.want)
+				t.Errorf("%d attempts, %v; want %d", made, err, test.want)
 			}
 		})
 	}
 }
 
-// discardCounter is a host that is told of the answers that are dropped.
+// discardCounter is a host that records the status of each discarded response.
 type discardCounter struct{ discarded []string }
 
 func (h *discardCounter) Name() string { return "a" }
@@ -182,7 +182,8 @@ func (h *discardCounter) ResponseDiscarded(x *protocol.Exchange) {
 	h.discarded = append(h.discarded, fmt.Sprintf("%d %s", x.Response.Status, x.Response.Header.Get("grpc-status")))
 }
 
-// A host is told of an answer that is dropped while it is there, and not of failures.
+// TestHostsObserveDiscardedResponses verifies that a host observes its discarded response before
+// the response is reset, and that failures are not observed.
 func TestHostsObserveDiscardedResponses(t *testing.T) {
 	host := new(discardCounter)
 	made := 0
@@ -202,10 +203,10 @@ func TestHostsObserveDiscardedResponses(t *testing.T) {
 	x.Request.Header.Add("content-type", "application/grpc")
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 3}})
 	if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || made != 3 {
-		t.Fatalf("%d tries, %v; want 3", made, err)
+		t.Fatalf("%d attempts, %v; want 3", made, err)
 	}
 	if want := []string{"200 14"}; !slices.Equal(host.discarded, want) {
-		t.Errorf("the host was told of %q, want %q", host.discarded, want)
+		t.Errorf("discarded responses %q, want %q", host.discarded, want)
 	}
 }
 
@@ -215,20 +216,20 @@ func TestRetryableResponses(t *testing.T) {
 		policy config.RetryPolicy
 		method string
 		status int
-		want   int // tries
+		want   int // attempts
 	}{
-		{"a 5xx", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 500, 2},
-		{"any 5xx", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 599, 2},
-		{"not a 4xx", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 404, 1},
-		{"a status of the list", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
-		{"a 5xx beside the list", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
-		{"of RPC", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "", 500, 2},
-		{"not of RPC when switched off", config.RetryPolicy{NumRetries: 1}, "", 500, 1},
-		{"not to POST", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "POST", 503, 1},
-		{"not a good one", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 200, 1},
-		{"as often as configured", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 4}, "GET", 503, 5},
-		{"not when switched off", config.RetryPolicy{NumRetries: 4, StatusCodes: []int{503}}, "GET", 503, 1},
-		{"not with 0 retries", config.RetryPolicy{On: config.RetryOnDefault}, "GET", 503, 1},
+		{"500", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 500, 2},
+		{"599", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 599, 2},
+		{"404", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 404, 1},
+		{"status in the list", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
+		{"503 next to the list", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
+		{"RPC", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "", 500, 2},
+		{"RPC, retry_on off", config.RetryPolicy{NumRetries: 1}, "", 500, 1},
+		{"POST", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "POST", 503, 1},
+		{"200", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 200, 1},
+		{"num_retries 4", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 4}, "GET", 503, 5},
+		{"retry_on off", config.RetryPolicy{NumRetries: 4, StatusCodes: []int{503}}, "GET", 503, 1},
+		{"num_retries 0", config.RetryPolicy{On: config.RetryOnDefault}, "GET", 503, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			next := &scriptedService{results: []any{test.status}}
@@ -236,11 +237,11 @@ func TestRetryableResponses(t *testing.T) {
 			x.Request.Method = test.method
 			err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimited))
 			if err != nil || next.attempts != test.want {
-				t.Errorf("%d tries, %v; want %d", next.attempts, err, test.want)
+				t.Errorf("%d attempts, %v; want %d", next.attempts, err, test.want)
 			}
-			// The last answer is the caller's.
+			// The client gets the last response.
 			if got, want := bodyOf(t, x), fmt.Sprintf("try %d", test.want); x.Response.Status != test.status || got != want {
-				t.Errorf("answered with %d %q, want %d %q", x.Response.Status, got, test.status, want)
+				t.Errorf("response %d %q, want %d %q", x.Response.Status, got, test.status, want)
 			}
 		})
 	}
@@ -250,11 +251,11 @@ func TestNoPolicyMeansOneAttempt(t *testing.T) {
 	next := &scriptedService{results: []any{protocol.NewFault(protocol.ConnectFailure, nil)}}
 	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{}), unlimited))
 	if next.attempts != 1 || protocol.ReasonOf(err) != protocol.ConnectFailure {
-		t.Errorf("%d tries, %v", next.attempts, err)
+		t.Errorf("%d attempts, %v; want 1", next.attempts, err)
 	}
 }
 
-// closeCountingBody is an answer's content that says when it is released.
+// closeCountingBody is a response body that counts its Close calls.
 type closeCountingBody struct {
 	*protocol.StringBody
 	closed *int
@@ -266,10 +267,10 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 	closed := 0
 	next := &scriptedService{results: []any{"as set below"}, each: func(n int, x *protocol.Exchange) {
 		if closed != n {
-			t.Errorf("before try %d %d answers were released", n+1, closed)
+			t.Errorf("before attempt %d, %d responses were released", n+1, closed)
 		}
 		if x.Response.Header.Len() != 0 || x.Response.Trailer.Len() != 0 {
-			t.Errorf("try %d begins with fields of the one before", n+1)
+			t.Errorf("attempt %d starts with headers of the previous response", n+1)
 		}
 		x.Response.Status = 503
 		x.Response.Header.Add("X-Try", "1")
@@ -280,24 +281,24 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if next.attempts != 3 || closed != 2 || x.Response.Header.Len() != 1 {
-		t.Errorf("%d tries, %d released, fields %q", next.attempts, closed, fieldsOf(&x.Response.Header))
+		t.Errorf("%d attempts, %d responses released, headers %q", next.attempts, closed, fieldsOf(&x.Response.Header))
 	}
 }
 
 func TestRetryRewindsBody(t *testing.T) {
 	next := &scriptedService{results: []any{503, 503, 200}, each: func(n int, x *protocol.Exchange) {
 		if got, err := io.ReadAll(x.Request.Body); string(got) != "content" || err != nil {
-			t.Errorf("try %d sent %q, %v", n+1, got, err)
+			t.Errorf("attempt %d sent %q, %v", n+1, got, err)
 		}
 	}}
 	x := newTestExchange()
 	x.Request.Method, x.Request.Body = "PUT", protocol.NewStringBody("content")
 	if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited)); err != nil || next.attempts != 3 {
-		t.Errorf("%d tries, %v", next.attempts, err)
+		t.Errorf("%d attempts, %v; want 3", next.attempts, err)
 	}
 }
 
-// testBudget is a budget of so many retries.
+// testBudget is a budget with a number of remaining retries.
 type testBudget struct{ remaining, inFlight, maxInFlight int }
 
 func (p *testBudget) BeginRetry() bool {
@@ -321,9 +322,9 @@ func TestTheBudgetBoundsRetries(t *testing.T) {
 		if err := x.Serve(t.Context(), Retry(next, route, func(*protocol.Exchange) RetryBudget { return p })); err != nil {
 			t.Fatal(err)
 		}
-		// What was answered stays the answer when there is no more to spend.
+		// Without a remaining retry, the client gets the last response.
 		if next.attempts != test.want || p.inFlight != 0 || p.maxInFlight > 1 || x.Response.Status != 503 {
-			t.Errorf("%s: %d tries, %d not given back, %d at once, status %d; want %d tries", name, next.attempts, p.inFlight, p.maxInFlight, x.Response.Status, test.want)
+			t.Errorf("%s: %d attempts, %d permits not released, at most %d in flight, status %d; want %d attempts", name, next.attempts, p.inFlight, p.maxInFlight, x.Response.Status, test.want)
 		}
 	}
 }
@@ -332,17 +333,17 @@ func TestPanicReleasesRetryBudget(t *testing.T) {
 	p := &testBudget{remaining: 1}
 	next := &scriptedService{results: []any{503}, each: func(n int, _ *protocol.Exchange) {
 		if n == 1 {
-			panic("in the second try")
+			panic("in the second attempt")
 		}
 	}}
 	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
 	var panicked *protocol.PanicError
 	if err := newTestExchange().Serve(t.Context(), s); !errors.As(err, &panicked) || p.inFlight != 0 {
-		t.Errorf("%v, and %d of the budget were not given back", err, p.inFlight)
+		t.Errorf("%v, %d permits not released", err, p.inFlight)
 	}
 }
 
-// waitForDeadline fails a try when its time is over, as an upstream does.
+// waitForDeadline fails an attempt at its deadline, as an upstream does.
 func waitForDeadline(_ int, x *protocol.Exchange) {
 	if until := x.EffectiveDeadline(); !until.IsZero() {
 		<-time.After(time.Until(until))
@@ -362,17 +363,17 @@ func TestPerTryAndRouteTimeouts(t *testing.T) {
 		took   time.Duration
 		want   protocol.Reason
 	}{
-		{"a try's time ends the try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 2)}, nil, 3, 3 * time.Second, protocol.ReasonPerTryTimeout},
-		{"the whole time ends all", config.Forward{Timeout: 2500 * time.Millisecond, Retry: retries(time.Second, 9)}, nil, 3, 2500 * time.Millisecond, protocol.UpstreamTimeout},
-		{"no try without time left", config.Forward{Timeout: 2 * time.Second, Retry: retries(time.Second, 9)}, nil, 2, 2 * time.Second, protocol.UpstreamTimeout},
-		{"a try may take all the time", config.Forward{Timeout: 2 * time.Second, Retry: retries(0, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
-		{"a longer try has no time of its own", config.Forward{Timeout: 2 * time.Second, Retry: retries(3*time.Second, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
-		{"without retries a try's time holds as well", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 0)}, nil, 1, time.Second, protocol.ReasonPerTryTimeout},
-		{"the request's whole time", config.Forward{Timeout: time.Minute}, []string{"x-mosn-global-timeout: 1500"}, 1, 1500 * time.Millisecond, protocol.UpstreamTimeout},
-		{"the request's whole time may be longer", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: 3000"}, 1, 3 * time.Second, protocol.UpstreamTimeout},
-		{"the request's time for a try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 1)}, []string{"X-Mosn-Try-Timeout: 250"}, 2, 500 * time.Millisecond, protocol.ReasonPerTryTimeout},
-		{"the request's time for a try, without a policy", config.Forward{Timeout: time.Minute}, []string{"x-mosn-try-timeout: 250"}, 1, 250 * time.Millisecond, protocol.ReasonPerTryTimeout},
-		{"a field that is no number", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: soon", "x-mosn-try-timeout: -1"}, 1, time.Second, protocol.UpstreamTimeout},
+		{"per-try timeout ends the attempt", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 2)}, nil, 3, 3 * time.Second, protocol.ReasonPerTryTimeout},
+		{"route timeout ends all attempts", config.Forward{Timeout: 2500 * time.Millisecond, Retry: retries(time.Second, 9)}, nil, 3, 2500 * time.Millisecond, protocol.UpstreamTimeout},
+		{"no attempt without time left", config.Forward{Timeout: 2 * time.Second, Retry: retries(time.Second, 9)}, nil, 2, 2 * time.Second, protocol.UpstreamTimeout},
+		{"no per-try timeout", config.Forward{Timeout: 2 * time.Second, Retry: retries(0, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
+		{"per-try timeout longer than the route timeout", config.Forward{Timeout: 2 * time.Second, Retry: retries(3*time.Second, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
+		{"per-try timeout without retries", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 0)}, nil, 1, time.Second, protocol.ReasonPerTryTimeout},
+		{"request overrides the route timeout", config.Forward{Timeout: time.Minute}, []string{"x-mosn-global-timeout: 1500"}, 1, 1500 * time.Millisecond, protocol.UpstreamTimeout},
+		{"request extends the route timeout", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: 3000"}, 1, 3 * time.Second, protocol.UpstreamTimeout},
+		{"request overrides the per-try timeout", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 1)}, []string{"X-Mosn-Try-Timeout: 250"}, 2, 500 * time.Millisecond, protocol.ReasonPerTryTimeout},
+		{"request sets the per-try timeout without a policy", config.Forward{Timeout: time.Minute}, []string{"x-mosn-try-timeout: 250"}, 1, 250 * time.Millisecond, protocol.ReasonPerTryTimeout},
+		{"invalid header values", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: soon", "x-mosn-try-timeout: -1"}, 1, time.Second, protocol.UpstreamTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -382,7 +383,7 @@ func TestPerTryAndRouteTimeouts(t *testing.T) {
 				x.Meta.Start = time.Now()
 				err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route))
 				if got := protocol.ReasonOf(err); got != test.want || next.attempts != test.tries || time.Since(x.Meta.Start) != test.took {
-					t.Errorf("%v after %d tries and %v; want %v after %d and %v",
+					t.Errorf("%v after %d attempts and %v; want %v after %d and %v",
 						got, next.attempts, time.Since(x.Meta.Start), test.want, test.tries, test.took)
 				}
 			})
@@ -397,14 +398,14 @@ func TestPerTryTimeoutEndsAtResponseHead(t *testing.T) {
 		x.Meta.Start = time.Now()
 		next := &scriptedService{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
 			if got := time.Until(x.EffectiveDeadline()); got != time.Second {
-				t.Errorf("a try has %v, want 1s", got)
+				t.Errorf("time left for the attempt: %v, want 1s", got)
 			}
 		}}
 		if err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route)); err != nil {
 			t.Fatal(err)
 		}
 		if got := time.Until(x.Deadline); got != time.Minute {
-			t.Errorf("the content has %v, want 1m", got)
+			t.Errorf("time left for the body: %v, want 1m", got)
 		}
 	})
 }
@@ -420,10 +421,10 @@ func TestTimeoutOnlyShortensDeadline(t *testing.T) {
 			want    time.Time
 		}{
 			{"from the first byte", time.Minute, now.Add(-10 * time.Second), time.Time{}, now.Add(50 * time.Second)},
-			{"a nearer deadline stays", time.Minute, now, now.Add(time.Second), now.Add(time.Second)},
-			{"a later deadline does not", time.Second, now, now.Add(time.Minute), now.Add(time.Second)},
-			{"none", 0, now, time.Time{}, time.Time{}},
-			{"none leaves what was there", 0, now, now.Add(time.Minute), now.Add(time.Minute)},
+			{"an earlier deadline stays", time.Minute, now, now.Add(time.Second), now.Add(time.Second)},
+			{"a later deadline is replaced", time.Second, now, now.Add(time.Minute), now.Add(time.Second)},
+			{"no timeout, no deadline", 0, now, time.Time{}, time.Time{}},
+			{"no timeout keeps the deadline", 0, now, now.Add(time.Minute), now.Add(time.Minute)},
 		} {
 			x := newTestExchange()
 			x.Meta.Start, x.Deadline = test.start, test.before
@@ -443,6 +444,6 @@ func TestLastAttemptErrorIsReturned(t *testing.T) {
 	next := &scriptedService{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
 	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited))
 	if !errors.Is(err, last) || next.attempts != 3 {
-		t.Errorf("%d tries, %v", next.attempts, err)
+		t.Errorf("%d attempts, %v", next.attempts, err)
 	}
 }

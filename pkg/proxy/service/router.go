@@ -66,7 +66,7 @@ type RouteUpdate struct {
 	router   *Router
 	previous *routingTable // nil: none
 	next     *routingTable
-	kept     []bool        // by index in previous: the route stays
+	kept     []bool        // by index in previous: the route remains
 	added    []*routeScope // routes of next that previous does not have
 }
 

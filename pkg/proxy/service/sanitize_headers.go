@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// headerSanitizer removes the header fields that clients may not send; see config.ClientHeaders. The
+// headerSanitizer removes the headers that clients may not send; see config.ClientHeaders. The
 // zero value removes timeout overrides. Immutable.
 type headerSanitizer struct {
 	allowOverrides bool
-	envoy          *config.EnvoyHeaders // nil: the x-envoy fields pass
+	envoy          *config.EnvoyHeaders // nil: the x-envoy headers pass
 	internal       match.CIDRSet        // internal addresses of envoy
 	trustedHops    int                  // trusted proxies in front of the direct peer, if the peer is itself a proxy
 }
@@ -34,13 +34,13 @@ type trustLevel uint8
 
 const (
 	trustInternal trustLevel = iota
-	trustProxy               // not internal, but the peer is a proxy that has removed what clients may not send
+	trustProxy               // not internal, but the peer is a proxy that has sanitized the headers
 	trustEdge                // the peer is an untrusted client
 )
 
-// sanitize removes the fields that x's client may not send and adds those that the proxy knows. Call
-// it before appending to X-Forwarded-For: whether a request is internal depends on the received
-// value.
+// sanitize removes the headers that x's client may not send and adds those that the proxy sets.
+// Call it before appending to X-Forwarded-For, because the received value determines whether a
+// request is internal.
 func (f *headerSanitizer) sanitize(x *protocol.Exchange) {
 	h := &x.Request.Header
 	if f.envoy == nil {
@@ -63,8 +63,8 @@ func (f *headerSanitizer) sanitize(x *protocol.Exchange) {
 	}
 }
 
-// trustOf returns the trust in x's direct peer. Without use_remote_address it considers only a single
-// address in a single X-Forwarded-For field.
+// trustOf returns the trust in x's direct peer. Without use_remote_address it considers only a
+// single address in a single X-Forwarded-For header.
 func (f *headerSanitizer) trustOf(x *protocol.Exchange) trustLevel {
 	fields, only := forwardedAddress(&x.Request.Header)
 	if f.envoy.UseRemoteAddress {
@@ -86,7 +86,7 @@ func (f *headerSanitizer) isInternal(x *protocol.Exchange, peer netip.Addr) bool
 	return f.internal.Contains(peer)
 }
 
-// forwardedAddress returns the number of X-Forwarded-For fields and, if there is exactly one, its
+// forwardedAddress returns the number of X-Forwarded-For headers and, if there is exactly one, its
 // value.
 func forwardedAddress(h *protocol.Header) (fields int, only string) {
 	for i := range h.Len() {
@@ -101,7 +101,7 @@ func forwardedAddress(h *protocol.Header) (fields int, only string) {
 	return fields, strings.Trim(only, " \t")
 }
 
-// Header fields in which a proxy states the origin of a request.
+// Headers in which a proxy states the origin of a request.
 const (
 	envoyInternal        = "x-envoy-internal"
 	envoyExternalAddress = "x-envoy-external-address"
@@ -128,8 +128,8 @@ func overridesTimeout(name string) bool {
 	return protocol.EqualFold(name, router.GlobalTimeoutField) || protocol.EqualFold(name, router.TryTimeoutField)
 }
 
-// removeEnvoyHeaders removes the fields that a peer with that trust may not send, and those that Envoy's
-// router does not forward.
+// removeEnvoyHeaders removes the fields that a peer with that trust may not send, and those that
+// Envoy's router does not forward.
 func (f *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, from trustLevel) {
 	for i := range h.Len() {
 		if isForbidden(h.At(i).Name, from) {
@@ -139,9 +139,9 @@ func (f *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, from trustLevel
 	}
 }
 
-// isForbidden reports whether the field is removed from requests of peers with that trust. It follows
-// Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders and the router) and adds Weft's fields
-// with the same meaning.
+// isForbidden reports whether the field is removed from requests of peers with that trust. It
+// follows Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders and the router) and adds
+// Weft's fields with the same meaning.
 func isForbidden(name string, from trustLevel) bool {
 	const shortest, longest = len("x-envoy-ip-tags"), len("x-envoy-upstream-rq-timeout-alt-response")
 	if len(name) < shortest || len(name) > longest || name[0]|0x20 != 'x' || name[1] != '-' {

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// sanitized returns the fields that a request of those fields has for filters and routes, a
-// line each, without those of every exchange.
+// sanitized returns the request headers that filters and routes see, one per line, without those of
+// every exchange. fields are the headers that the client sends.
 func sanitized(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, fields ...string) (string, *protocol.Exchange) {
 	t.Helper()
 	x := newTestExchange(fields...)
@@ -43,13 +43,13 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 		want string
 	}{
 		{"by default", config.ClientHeaders{}, "x-mosn-other-thing: 1\n"},
-		{"from a trusted caller", config.ClientHeaders{OverrideTimeouts: true}, strings.Join(fields, "\n") + "\n"},
-		{"by the rules of Envoy", config.ClientHeaders{Envoy: &config.EnvoyHeaders{}}, "x-mosn-other-thing: 1\n"},
+		{"trusted client", config.ClientHeaders{OverrideTimeouts: true}, strings.Join(fields, "\n") + "\n"},
+		{"Envoy rules", config.ClientHeaders{Envoy: &config.EnvoyHeaders{}}, "x-mosn-other-thing: 1\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &config.Proxy{CallerFields: test.c}
 			if got, _ := sanitized(t, p, remote("192.0.2.1"), fields...); got != test.want {
-				t.Errorf("passed:\n%swant:\n%s", got, test.want)
+				t.Errorf("headers:\n%swant:\n%s", got, test.want)
 			}
 			x := newTestExchange(fields...)
 			x.Request.Method = "" // RPC
@@ -58,13 +58,13 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, there := x.Request.Header.Lookup("x-mosn-global-timeout"); there != test.c.OverrideTimeouts {
-				t.Errorf("a call of RPC keeps x-mosn-global-timeout: %v, want %v", there, test.c.OverrideTimeouts)
+				t.Errorf("an RPC request keeps x-mosn-global-timeout: %v, want %v", there, test.c.OverrideTimeouts)
 			}
 		})
 	}
 }
 
-// envoyFieldsSent are all x-envoy-* fields that Envoy 1.40 knows of requests, and some more.
+// envoyFieldsSent lists all x-envoy-* headers of requests that Envoy 1.40 knows, and some others.
 var envoyFieldsSent = []string{
 	"x-envoy-attempt-count", "x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
 	"x-envoy-expected-rq-timeout-ms", "x-envoy-external-address", "X-Envoy-Force-Trace", "x-envoy-hedge-on-per-try-timeout", "x-envoy-internal",
@@ -99,19 +99,19 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 		want     string
 		external string // x-envoy-external-address; "": as sent
 	}{
-		{"a client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edge, remote("127.0.0.1"), "", everywhere + " x-envoy-external-address", "127.0.0.1"},
-		{"an internal caller", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "", internal, ""},
-		{"of a longer chain", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "10.0.0.1", everywhere + " x-envoy-external-address", "127.0.0.1"},
-		{"a client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, hops(edge, 1), remote("127.0.0.1"), "9.9.9.9", everywhere + " x-envoy-external-address", "9.9.9.9"},
-		{"a unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edge, &protocol.ConnMeta{}, "", everywhere + " x-envoy-external-address", ""},
-		{"an internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edge, &protocol.ConnMeta{}, "", internal, ""},
+		{"client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edge, remote("127.0.0.1"), "", everywhere + " x-envoy-external-address", "127.0.0.1"},
+		{"internal client at the edge", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "", internal, ""},
+		{"X-Forwarded-For from an internal address", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "10.0.0.1", everywhere + " x-envoy-external-address", "127.0.0.1"},
+		{"client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, hops(edge, 1), remote("127.0.0.1"), "9.9.9.9", everywhere + " x-envoy-external-address", "9.9.9.9"},
+		{"unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edge, &protocol.ConnMeta{}, "", everywhere + " x-envoy-external-address", ""},
+		{"internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edge, &protocol.ConnMeta{}, "", internal, ""},
 		{"inside, without X-Forwarded-For", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "", network, ""},
-		{"inside, from outside", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "8.8.8.8", network, ""},
-		{"inside, from inside", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1", internal, ""},
-		{"inside, the caller itself", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "127.0.0.1", internal, ""},
-		{"inside, no list of internal addresses", config.EnvoyHeaders{}, inside, remote("10.0.0.1"), "10.0.0.1", network, ""},
-		{"inside, a chain", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.2, 10.0.0.1", network, ""},
-		{"inside, an address with a port", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1:80", network, ""},
+		{"inside, external client", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "8.8.8.8", network, ""},
+		{"inside, internal client", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1", internal, ""},
+		{"inside, address of the direct peer", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "127.0.0.1", internal, ""},
+		{"inside, no internal ranges", config.EnvoyHeaders{}, inside, remote("10.0.0.1"), "10.0.0.1", network, ""},
+		{"inside, several addresses", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.2, 10.0.0.1", network, ""},
+		{"inside, address with a port", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1:80", network, ""},
 		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: ten}, hops(inside, 2), remote("127.0.0.1"), "10.0.0.1", network, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 				want[name] = true
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("passed (-want +got):\n%s", diff)
+				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 			if want["x-envoy-internal"] && x.Request.Header.Get("x-envoy-internal") != "true" {
 				t.Errorf("x-envoy-internal: %s", x.Request.Header.Get("x-envoy-internal"))
@@ -154,8 +154,8 @@ func TestTheRequestIDOfAClientIsReplacedAtTheEdge(t *testing.T) {
 		replaced bool
 	}{
 		{"at the edge", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true}, true},
-		{"that is to be preserved", config.EnvoyHeaders{UseRemoteAddress: true}, false},
-		{"of an internal caller", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true, InternalRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, false},
+		{"at the edge, preserved", config.EnvoyHeaders{UseRemoteAddress: true}, false},
+		{"internal client", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true, InternalRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, false},
 		{"behind an edge", config.EnvoyHeaders{ReplaceRequestID: true}, false},
 	} {
 		p := &config.Proxy{HTTP1: edge, CallerFields: config.ClientHeaders{Envoy: &test.rules}}
@@ -164,7 +164,7 @@ func TestTheRequestIDOfAClientIsReplacedAtTheEdge(t *testing.T) {
 		x.Request.Header.Del("X-Envoy-External-Address")
 		count := strings.Count(strings.ToLower(fieldsOf(&x.Request.Header)), "x-request-id")
 		if test.replaced && (!uuid.MatchString(got) || count != 1) || !test.replaced && got != "forged" {
-			t.Errorf("%s: x-request-id is %q; fields:\n%s", test.name, got, fieldsOf(&x.Request.Header))
+			t.Errorf("%s: x-request-id is %q; headers:\n%s", test.name, got, fieldsOf(&x.Request.Header))
 		}
 	}
 }
@@ -179,21 +179,21 @@ func TestATrustedForwardedProtoNamesTheScheme(t *testing.T) {
 		scheme string
 	}{
 		{"trusted", trusted, "https", "https"},
-		{"in any case", trusted, "HTTPS", "https"},
-		{"no scheme of HTTP", trusted, "ftp", "http"},
-		{"a list", trusted, "https, http", "http"},
+		{"upper case", trusted, "HTTPS", "https"},
+		{"not an HTTP scheme", trusted, "ftp", "http"},
+		{"list", trusted, "https, http", "http"},
 		{"not trusted", replaced, "https", "http"},
-		{"not looked at", &config.Proxy{}, "https", "http"},
+		{"option off", &config.Proxy{}, "https", "http"},
 	} {
 		if _, x := sanitized(t, test.proxy, remote("192.0.2.1"), "X-Forwarded-Proto: "+test.proto); x.Request.Scheme != test.scheme {
-			t.Errorf("%s: %q makes the scheme %q, want %q", test.name, test.proto, x.Request.Scheme, test.scheme)
+			t.Errorf("%s: X-Forwarded-Proto %q sets the scheme %q, want %q", test.name, test.proto, x.Request.Scheme, test.scheme)
 		}
 	}
 }
 
 func TestRequestsWithNothingToRemoveAllocateNothing(t *testing.T) {
 	for name, c := range map[string]config.ClientHeaders{
-		"default": {}, "as Envoy": {Envoy: &config.EnvoyHeaders{InternalRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
+		"default": {}, "Envoy rules": {Envoy: &config.EnvoyHeaders{InternalRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 	} {
 		p := config.Proxy{CallerFields: c, HTTP1: config.HTTP1Options{XFFClientIndex: 1}}
 		sanitizer := newHeaderSanitizer(p.CallerFields, &p.HTTP1)

@@ -9,14 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// OverloadPolicy is applied to every exchange of an overloaded process: the fraction to reject, and
-// the fraction whose connection ends after the response. The zero value does nothing. One goroutine
-// updates it.
+// OverloadPolicy sets the fraction of exchanges to reject and the fraction whose connection closes
+// after the response. The zero value does nothing. One goroutine updates it.
 type OverloadPolicy struct {
-	// packedState holds both fractions of fractionScale: reject in the high bits, end in the low bits.
+	// packedState holds both fractions in units of 1/fractionScale: reject in the high bits, close
+	// in the low bits.
 	packedState atomic.Uint64
 
-	rejected, closed atomic.Uint64 // exchanges
+	rejected, closed atomic.Uint64 // number of exchanges
 }
 
 const (
@@ -52,7 +52,7 @@ func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return s.next.Start(ctx, x)
 }
 
-// apply applies word to x and reports whether x was rejected.
+// apply applies the packed state word to x and reports whether it rejected x.
 func (o *OverloadPolicy) apply(word uint64, x *protocol.Exchange) (refused bool) {
 	if sampled(word&(1<<fractionBits-1)) && endConnection(x) {
 		o.closed.Add(1)

@@ -19,20 +19,20 @@ func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 		}
 	}
 	if n := testing.AllocsPerRun(100, serve); n > 0 || served == 0 {
-		t.Errorf("%v allocations without orders", n)
+		t.Errorf("%v allocations with an inactive policy, want 0", n)
 	}
 	o.SetFractions(1, 1)
 	served = 0
 	if n := testing.AllocsPerRun(100, serve); n > 0 || served > 0 {
-		t.Errorf("%v allocations of a refusal, %d served", n, served)
+		t.Errorf("%v allocations per rejected request, %d requests served", n, served)
 	}
 	if x.Record.Reason != protocol.Overloaded || x.Response.Status != 503 {
-		t.Errorf("refused with %v and %d", x.Record.Reason, x.Response.Status)
+		t.Errorf("rejected with reason %v and status %d", x.Record.Reason, x.Response.Status)
 	}
 	o.SetFractions(0, 1)
-	serve() // without a connection there is nothing to end
+	serve() // without a connection, there is nothing to close
 	if served != 1 {
-		t.Errorf("%d were served", served)
+		t.Errorf("%d requests were served", served)
 	}
 }
 

@@ -15,22 +15,22 @@ func TestGRPCTimeoutModes(t *testing.T) {
 		name  string
 		rule  config.GRPCTimeout
 		route time.Duration
-		said  time.Duration // by grpc-timeout; 0: nothing
-		plain bool          // no call of gRPC
+		said  time.Duration // from grpc-timeout; 0: no header
+		plain bool          // not a gRPC request
 		want  time.Duration // 0: no deadline
 	}{
-		{name: "the nearer one", route: 10 * s, said: 3 * s, want: 3 * s},
-		{name: "the route's, if that is nearer", route: 2 * s, said: 3 * s, want: 2 * s},
+		{name: "grpc-timeout is shorter", route: 10 * s, said: 3 * s, want: 3 * s},
+		{name: "route timeout is shorter", route: 2 * s, said: 3 * s, want: 2 * s},
 		{name: "ignored", rule: config.GRPCTimeout{Ignore: true}, route: 10 * s, said: 3 * s, want: 10 * s},
-		{name: "ignored, without another", rule: config.GRPCTimeout{Ignore: true}, said: 3 * s},
-		{name: "bounded", rule: config.GRPCTimeout{Max: s}, route: 10 * s, said: 3 * s, want: s},
-		{name: "below the bound", rule: config.GRPCTimeout{Max: 5 * s}, route: 10 * s, said: 3 * s, want: 3 * s},
-		{name: "bounded, but not said", rule: config.GRPCTimeout{Max: s}, route: 10 * s, want: 10 * s},
-		{name: "in the place of the route's", rule: config.GRPCTimeout{Max: 20 * s, Replace: true}, route: 10 * s, said: 15 * s, want: 15 * s},
-		{name: "in its place, bounded", rule: config.GRPCTimeout{Max: 12 * s, Replace: true}, route: 10 * s, said: 15 * s, want: 12 * s},
-		{name: "in its place, not said", rule: config.GRPCTimeout{Max: 20 * s, Replace: true}, route: 10 * s, want: 20 * s},
-		{name: "in its place, without a bound", rule: config.GRPCTimeout{Replace: true}, route: 10 * s, said: 15 * s, want: 15 * s},
-		{name: "of another request", rule: config.GRPCTimeout{Max: s, Replace: true}, route: 10 * s, plain: true, want: 10 * s},
+		{name: "ignored, no route timeout", rule: config.GRPCTimeout{Ignore: true}, said: 3 * s},
+		{name: "above the maximum", rule: config.GRPCTimeout{Max: s}, route: 10 * s, said: 3 * s, want: s},
+		{name: "below the maximum", rule: config.GRPCTimeout{Max: 5 * s}, route: 10 * s, said: 3 * s, want: 3 * s},
+		{name: "maximum without grpc-timeout", rule: config.GRPCTimeout{Max: s}, route: 10 * s, want: 10 * s},
+		{name: "replaces the route timeout", rule: config.GRPCTimeout{Max: 20 * s, Replace: true}, route: 10 * s, said: 15 * s, want: 15 * s},
+		{name: "replaces, above the maximum", rule: config.GRPCTimeout{Max: 12 * s, Replace: true}, route: 10 * s, said: 15 * s, want: 12 * s},
+		{name: "replaces, no grpc-timeout", rule: config.GRPCTimeout{Max: 20 * s, Replace: true}, route: 10 * s, want: 20 * s},
+		{name: "replaces, no maximum", rule: config.GRPCTimeout{Replace: true}, route: 10 * s, said: 15 * s, want: 15 * s},
+		{name: "not gRPC", rule: config.GRPCTimeout{Max: s, Replace: true}, route: 10 * s, plain: true, want: 10 * s},
 	} {
 		x := newTestExchange()
 		x.Meta.Start = time.Now()

@@ -18,24 +18,24 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 		request string
 		want    string // status of the response, and authority of the served request
 	}{
-		"HTTP/1.0, by default":                {accept{}, old, "200 "},
-		"HTTP/1.0, refused":                   {accept{RejectHTTP10: true}, old, "426 "},
-		"HTTP/1.1, where 1.0 is refused":      {accept{RejectHTTP10: true, RejectMissingHost: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"no host, refused":                    {accept{RejectMissingHost: true}, old, "400 "},
-		"an empty host of HTTP/1.0":           {accept{RejectMissingHost: true}, "GET /a HTTP/1.0\r\nHost: \r\n\r\n", "400 "},
-		"no host, with a default":             {accept{RejectMissingHost: true, DefaultHost: "d"}, old, "200 d"},
-		"a host, with a default":              {accept{DefaultHost: "d"}, "GET /a HTTP/1.0\r\nHost: h\r\n\r\n", "200 h"},
-		"an absolute target, by default":      {accept{}, "GET http://h/a HTTP/1.1\r\nHost: x\r\n\r\n", "200 h"},
-		"an absolute target, refused":         {accept{RejectAbsoluteForm: true}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "404 "},
-		"an absolute target, before another":  {accept{RejectAbsoluteForm: true}, "POST http://h/a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\nHost: second\r\n\r\n", "200 second"},
-		"a path, where those are refused":     {accept{RejectAbsoluteForm: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"an unknown method, by default":       {accept{}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"an unknown method, refused":          {accept{KnownMethodsOnly: true}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
-		"small letters, refused":              {accept{KnownMethodsOnly: true}, "get /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
-		"QUERY, where others are refused":     {accept{KnownMethodsOnly: true}, "QUERY /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"a known method, where they are":      {accept{KnownMethodsOnly: true}, "PROPFIND /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"the second of a connection":          {accept{KnownMethodsOnly: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nget / HTTP/1.1\r\nHost: h\r\n\r\n", "400 h"},
-		"content of what is refused, dropped": {accept{RejectHTTP10: true}, "POST /a HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", "426 "},
+		"HTTP/1.0, by default":               {accept{}, old, "200 "},
+		"HTTP/1.0, rejected":                 {accept{RejectHTTP10: true}, old, "426 "},
+		"HTTP/1.1, HTTP/1.0 rejected":        {accept{RejectHTTP10: true, RejectMissingHost: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"no host, rejected":                  {accept{RejectMissingHost: true}, old, "400 "},
+		"empty host of HTTP/1.0":             {accept{RejectMissingHost: true}, "GET /a HTTP/1.0\r\nHost: \r\n\r\n", "400 "},
+		"no host, default host":              {accept{RejectMissingHost: true, DefaultHost: "d"}, old, "200 d"},
+		"host, default host":                 {accept{DefaultHost: "d"}, "GET /a HTTP/1.0\r\nHost: h\r\n\r\n", "200 h"},
+		"absolute target, by default":        {accept{}, "GET http://h/a HTTP/1.1\r\nHost: x\r\n\r\n", "200 h"},
+		"absolute target, rejected":          {accept{RejectAbsoluteForm: true}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "404 "},
+		"absolute target, then a path":       {accept{RejectAbsoluteForm: true}, "POST http://h/a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\nHost: second\r\n\r\n", "200 second"},
+		"path, absolute targets rejected":    {accept{RejectAbsoluteForm: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"unknown method, by default":         {accept{}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"unknown method, rejected":           {accept{KnownMethodsOnly: true}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
+		"lowercase method, rejected":         {accept{KnownMethodsOnly: true}, "get /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
+		"QUERY, unknown methods rejected":    {accept{KnownMethodsOnly: true}, "QUERY /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"PROPFIND, unknown methods rejected": {accept{KnownMethodsOnly: true}, "PROPFIND /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"second request, rejected":           {accept{KnownMethodsOnly: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nget / HTTP/1.1\r\nHost: h\r\n\r\n", "400 h"},
+		"rejected request with a body":       {accept{RejectHTTP10: true}, "POST /a HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", "426 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := make(chan string, 2) // the authority of each request
@@ -63,8 +63,8 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 	}
 }
 
-// TestATargetThatIsNotServedDoesNotSwitch: HTTP/2, which the connection would switch to,
-// would serve the request.
+// TestATargetThatIsNotServedDoesNotSwitch verifies that a rejected target does not switch the
+// connection to HTTP/2, which would serve the request.
 func TestATargetThatIsNotServedDoesNotSwitch(t *testing.T) {
 	n := &next{seen: make(chan string, 1)}
 	b := newBench(t, func(o *stream.ServerOptions) {
@@ -74,10 +74,10 @@ func TestATargetThatIsNotServedDoesNotSwitch(t *testing.T) {
 	c := b.dial()
 	c.send("GET http://h/a HTTP/1.1\r\n" + askH2C + "\r\n")
 	if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 404 ") {
-		t.Errorf("answered with %q, want 404", got)
+		t.Errorf("response = %q, want 404", got)
 	}
 	_ = c.Close()
 	if len(n.seen) > 0 {
-		t.Errorf("the engine of HTTP/2 got %q", <-n.seen)
+		t.Errorf("the HTTP/2 engine got %q", <-n.seen)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// inlineContent is the most body bytes that are written together with the head, and the maximum
+// inlineContent is the maximum number of body bytes written together with the head, and the maximum
 // size of one piece of a streamed body.
 const inlineContent = 32 << 10
 
@@ -148,7 +148,7 @@ func (c *downstreamConn) maxRequestsReached() bool {
 	return most > 0 && c.conn.Requests >= most
 }
 
-// write sends p, whose last content bytes belong to the body.
+// write sends p. Its last content bytes belong to the body.
 func (c *downstreamConn) write(p []byte, content int) error {
 	c.answered = true
 	n, err := c.conn.Write(p)

@@ -123,7 +123,7 @@ func TestAKeepAliveExchangeAllocatesNothing(t *testing.T) {
 				}
 			})
 			if err != nil || n != 0 {
-				t.Errorf("%v allocations an exchange, want 0 (%v)", n, err)
+				t.Errorf("%v allocations per exchange, want 0 (%v)", n, err)
 			}
 		})
 	}

@@ -42,28 +42,28 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 		end     func(caller net.Conn, conn *network.Conn) // after the response
 		want    network.CloseReason
 	}{
-		{"idle for too long", echo, ask, stay, network.ClosedIdle},
-		{"closed behind an answer", echo, ask, leave, network.ClosedByPeer},
-		{"closed within a head", echo, "GET / HT", leave, network.ClosedByPeer},
-		{"closed within content", echo, post + "5\r\n\r\nhe", leave, network.ClosedByPeer},
+		{"idle timeout", echo, ask, stay, network.ClosedIdle},
+		{"client closes after the response", echo, ask, leave, network.ClosedByPeer},
+		{"client closes within the head", echo, "GET / HT", leave, network.ClosedByPeer},
+		{"client closes within the body", echo, post + "5\r\n\r\nhe", leave, network.ClosedByPeer},
 		{"drained while idle", echo, ask, func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.ClosedDrained},
-		{"drained within an exchange", answering(func(x *protocol.Exchange) { x.Downstream.(*downstreamConn).conn.Drain(true) }), ask, stay, network.ClosedDrained},
-		{"retired", answering(func(x *protocol.Exchange) { x.Downstream.(*downstreamConn).conn.Drain(false) }), ask, stay, network.ClosedDrained},
-		{"close asked for", echo, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", stay, network.ClosedOnRequest},
+		{"drained during an exchange", answering(func(x *protocol.Exchange) { x.Downstream.(*downstreamConn).conn.Drain(true) }), ask, stay, network.ClosedDrained},
+		{"drained during an exchange, idleToo false", answering(func(x *protocol.Exchange) { x.Downstream.(*downstreamConn).conn.Drain(false) }), ask, stay, network.ClosedDrained},
+		{"Connection: close", echo, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", stay, network.ClosedOnRequest},
 		{"HTTP/1.0", echo, "GET / HTTP/1.0\r\n\r\n", stay, network.ClosedOnRequest},
-		{"content until the end", answering(func(x *protocol.Exchange) { x.Response.ContentLength = -1 }),
+		{"response body until close", answering(func(x *protocol.Exchange) { x.Response.ContentLength = -1 }),
 			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", stay, network.ClosedOnRequest},
-		{"as many requests as it may", echo, ask + ask + ask, stay, network.ClosedMaxRequests},
+		{"max requests reached", echo, ask + ask + ask, stay, network.ClosedMaxRequests},
 		{"malformed head", echo, "GET /\r\n\r\n", stay, network.ClosedProtocolError},
-		{"malformed content", echo, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nhello\r\n", stay, network.ClosedProtocolError},
-		{"too much content", echo, post + "2000000\r\n\r\n", stay, network.ClosedProtocolError},
+		{"malformed body", echo, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nhello\r\n", stay, network.ClosedProtocolError},
+		{"body too large", echo, post + "2000000\r\n\r\n", stay, network.ClosedProtocolError},
 		{"slow head", echo, "GET / HT", stay, network.ClosedRequestTimeout},
-		{"slow content", echo, post + "5\r\n\r\nhe", stay, network.ClosedRequestTimeout},
+		{"slow body", echo, post + "5\r\n\r\nhe", stay, network.ClosedRequestTimeout},
 		{"slow unread request body", indifferent, post + "5\r\n\r\nhe", stay, network.ClosedRequestUnread},
 		{"large unread request body", indifferent, post + "400000\r\n\r\nhe", stay, network.ClosedRequestUnread},
-		{"a failure within the answer", answering(func(x *protocol.Exchange) { x.Response.Body, x.Response.ContentLength = &broken{}, 5 }),
+		{"response body fails", answering(func(x *protocol.Exchange) { x.Response.Body, x.Response.ContentLength = &broken{}, 5 }),
 			ask, stay, network.ClosedResponseTruncated},
-		{"a panic", answering(func(*protocol.Exchange) { panic("a defect of a filter") }), ask, stay, network.ClosedInternalError},
+		{"panic", answering(func(*protocol.Exchange) { panic("a defect of a filter") }), ask, stay, network.ClosedInternalError},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 				test.end(caller, conn)
 				<-ended
 				if conn.CloseReason != test.want {
-					t.Errorf("it ended as %v, want %v", conn.CloseReason, test.want)
+					t.Errorf("close reason = %v, want %v", conn.CloseReason, test.want)
 				}
 			})
 		})
@@ -101,7 +101,7 @@ func TestACallerThatTakesNothingIsAWriteTimeout(t *testing.T) {
 		go io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		err := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo}).ServeConn(context.Background(), conn)
 		if err != nil || conn.CloseReason != network.ClosedWriteTimeout {
-			t.Errorf("ServeConn = %v, ended as %v, want write_timeout", err, conn.CloseReason)
+			t.Errorf("ServeConn = %v, close reason %v, want nil, write timeout", err, conn.CloseReason)
 		}
 	})
 }
@@ -119,9 +119,9 @@ func TestATunnelIsDoneWhenItEnds(t *testing.T) {
 	caller.CloseWrite()
 	s := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client})
 	if err := s.ServeConn(context.Background(), conn); err != nil || conn.CloseReason != network.ClosedComplete {
-		t.Errorf("ServeConn = %v, ended as %v, want done", err, conn.CloseReason)
+		t.Errorf("ServeConn = %v, close reason %v, want nil, complete", err, conn.CloseReason)
 	}
 	if head := caller.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") {
-		t.Errorf("the caller got %q", head)
+		t.Errorf("the client got %q", head)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAConnectionKeepsItsNumberWhenItIsParked: the ID is the same in all exchanges of a connection,
-// and no connection of another listener has it.
+// TestAConnectionKeepsItsNumberWhenItIsParked verifies that all exchanges of a connection have the
+// same ID, and that connections of other servers have other IDs.
 func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -44,7 +44,7 @@ func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 		}
 		for id, n := range seen {
 			if n != 2 || id == "0" {
-				t.Errorf("the exchanges had the connection numbers %v, want two numbers, each twice", seen)
+				t.Errorf("connection IDs of the exchanges: %v, want two IDs, each twice", seen)
 				break
 			}
 		}

@@ -82,8 +82,9 @@ func (b h2cBomb) Upgrade(*network.Conn, stream.Upgrade) network.Handler {
 
 func (h2cBomb) ServeConn(context.Context, *network.Conn) error { panic("a defect in ServeConn") }
 
-// TestAPanicAtACallbackCostsAConnectionAtMost: the caller gets what it can get, what the
-// exchange held is given back (newBench looks at buffers), and the listener goes on.
+// TestAPanicAtACallbackCostsAConnectionAtMost verifies that a panic of a callback ends at most its
+// connection: the client gets a response if one is possible, the exchange releases its resources
+// (newBench checks the buffers), and the listener accepts further connections.
 func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const closing = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -102,7 +103,7 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 		request       string
 		want          string // prefix of the response; "": no response
 	}{
-		"the observer": {func(o *stream.ServerOptions, armed *atomic.Bool) {
+		"observer": {func(o *stream.ServerOptions, armed *atomic.Bool) {
 			observe := o.Observe
 			o.Observe = func(x *protocol.Exchange) {
 				observe(x)
@@ -111,35 +112,35 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 				}
 			}
 		}, nil, nil, closing, fine[:len("HTTP/1.1 200 OK\r\n")]},
-		"the observer of what is no request": {func(o *stream.ServerOptions, armed *atomic.Bool) {
+		"observer of a malformed request": {func(o *stream.ServerOptions, armed *atomic.Bool) {
 			o.Observe = func(*protocol.Exchange) {
 				if armed.Swap(false) {
 					panic("a defect of the observer")
 				}
 			}
 		}, nil, nil, "G@T / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
-		"Close of the answer's content": {nil, nil,
+		"Close of the response body": {nil, nil,
 			func(x *protocol.Exchange) { x.Response.Body = closeBomb{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
-		"Close of the answer's content, which stays open": {nil, nil,
+		"Close of the response body, which stays open": {nil, nil,
 			func(x *protocol.Exchange) { x.Response.Body = openBomb{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
-		"Close of an answer that is replaced": {nil, nil, func(x *protocol.Exchange) {
+		"Close of a replaced response": {nil, nil, func(x *protocol.Exchange) {
 			x.Response.Body = closeBomb{x.Response.Body}
 			panic("a defect of a filter")
 		}, closing, "HTTP/1.1 500 "},
-		"Close of the request's content": {nil, func(x *protocol.Exchange) {
+		"Close of the request body": {nil, func(x *protocol.Exchange) {
 			x.Request.Body, x.Request.ContentLength = closeBomb{x.Request.Body}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
-		"Close of the request's content, which stays open": {
-			func(o *stream.ServerOptions, _ *atomic.Bool) { o.HTTP1.BodyTimeout = 0 }, // without a timeout, only an immediate end ends it
+		"Close of the request body, which stays open": {
+			func(o *stream.ServerOptions, _ *atomic.Bool) { o.HTTP1.BodyTimeout = 0 }, // no timeout would end the read
 			func(x *protocol.Exchange) { x.Request.Body, x.Request.ContentLength = openBomb{x.Request.Body}, -1 }, nil,
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
 		"Read of a tunnel":       {nil, nil, tunnel("Read"), upgrade, "HTTP/1.1 101 "},
 		"Write of a tunnel":      {nil, nil, tunnel("Write"), upgrade + "early", "HTTP/1.1 101 "},
 		"CloseWrite of a tunnel": {nil, nil, tunnel("CloseWrite"), upgrade, "HTTP/1.1 101 "},
 		"Close of a tunnel":      {nil, nil, tunnel("Close"), upgrade, "HTTP/1.1 101 "},
-		"the switch to HTTP/2": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{} },
+		"upgrade to HTTP/2": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{} },
 			nil, nil, "GET /a HTTP/1.1\r\n" + askH2C + "\r\n", ""},
-		"the engine behind the switch": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{serves: true} },
+		"HTTP/2 engine after the upgrade": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{serves: true} },
 			nil, nil, "GET /a HTTP/1.1\r\n" + askH2C + "\r\n", "HTTP/1.1 101 "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +172,7 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 				_ = c.CloseWrite()
 			}
 			if got := c.rest(); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
-				t.Errorf("the caller got %q, want %q", got, test.want)
+				t.Errorf("the client got %q, want %q", got, test.want)
 			}
 			_ = c.Close()
 			c = b.dial()
@@ -179,28 +180,29 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 			c.send("GET /fine HTTP/1.1\r\nHost: h\r\n\r\n")
 			c.expect(fine)
 			releases := 1
-			if name == "the observer" || strings.HasPrefix(name, "Close of") && !strings.HasSuffix(name, "tunnel") {
+			if name == "observer" || strings.HasPrefix(name, "Close of") && !strings.HasSuffix(name, "tunnel") {
 				releases++ // release of the exchange that panicked
 			}
 			for range releases {
 				select {
 				case <-released:
 				case <-time.After(20 * time.Second):
-					t.Fatal("an upstream's connection is lost to its pool")
+					t.Fatal("the upstream connection was not released to its pool")
 				}
 			}
 		})
 	}
 }
 
-// TestAPanicOfWhoWatchesACallerIsContained: the callback runs on a goroutine of its own.
+// TestAPanicOfWhoWatchesACallerIsContained verifies that the engine contains a panic of an
+// OnDisconnect callback, which runs on its own goroutine.
 func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	told := make(chan struct{})
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			stop := x.Downstream.OnDisconnect(func() {
 				defer close(told)
-				panic("a defect of who watches")
+				panic("a defect of the callback")
 			})
 			<-told
 			stop()
@@ -213,9 +215,9 @@ func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	select {
 	case r := <-b.records:
 		if r.Reason != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("recorded %v, want that the caller has left", r.Reason)
+			t.Errorf("recorded %v, want the client disconnect", r.Reason)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("the exchange does not end")
+		t.Fatal("the exchange did not end")
 	}
 }

@@ -15,15 +15,16 @@ import (
 
 const refusal = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\r\n\r\nbig"
 
-// A host that rejects a request by its head, and closes without reading the body, resets the
-// connection. Its response is still used.
+// TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore verifies that the client gets the
+// response of a host that responds to the head and closes without reading the body, which resets
+// the connection.
 func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 	for _, test := range []struct {
 		name, framing, content string
 		cut                    bool
 	}{
-		{"content that leaves with the head", "Content-Length: 2000", strings.Repeat("x", 2000), false},
-		{"content that streams", "Content-Length: 8000000", strings.Repeat("x", 8000000), true},
+		{"body sent with the head", "Content-Length: 2000", strings.Repeat("x", 2000), false},
+		{"streamed body", "Content-Length: 8000000", strings.Repeat("x", 8000000), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, nil)
@@ -35,11 +36,11 @@ func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 			defer c.Close()
 			go io.WriteString(c.TCPConn, "POST / HTTP/1.1\r\nHost: h\r\n"+test.framing+"\r\n\r\n"+test.content)
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") {
-				t.Fatalf("the caller got %q", head)
+				t.Fatalf("the client got %q", head)
 			}
 			c.expect("big")
 			if <-b.released && test.cut {
-				t.Error("the upstream connection passed for reusable")
+				t.Error("the upstream connection was considered reusable")
 			}
 			if r := <-b.records; r.Reason != protocol.ReasonNone {
 				t.Errorf("recorded %v (%s)", r.Reason, r.Detail)
@@ -48,17 +49,18 @@ func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 	}
 }
 
-// The request exceeds the socket buffers, and the host closes while the rest of it waits to be
-// written.
+// TestAnAnswerToARequestOfWhichAPartWasWritten verifies that the engine reads the response to a
+// partially written request. The request exceeds the socket buffers, and the host closes while the
+// rest of it is unwritten.
 func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 	for _, test := range []struct {
 		name, answer string
 		status       int
 		want         []protocol.Reason // any of them
 	}{
-		{"counts", refusal, 413, []protocol.Reason{protocol.ReasonNone}},
-		{"may be missing", "", 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
-		{"may be cut", refusal[:20], 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
+		{"complete response", refusal, 413, []protocol.Reason{protocol.ReasonNone}},
+		{"no response", "", 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
+		{"truncated response", refusal[:20], 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			near, far := tcpPair(t)
@@ -66,7 +68,7 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 			far.SetReadBuffer(1)
 			c, released := newClient(near)
 			go func() {
-				far.r.ReadByte() // writing has begun; the host never reads the rest, so closing resets
+				far.r.ReadByte() // the write has started; the host never reads the rest, so closing resets
 				far.send(test.answer)
 				far.Close()
 			}()
@@ -78,22 +80,23 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 				t.Fatalf("Serve = %v with status %d, want one of %v with %d", err, x.Response.Status, test.want, test.status)
 			}
 			if !c.cut {
-				t.Error("all of the request was written")
+				t.Error("cut = false, want true: the request was not written completely")
 			}
 			if err == nil {
 				if content, err := io.ReadAll(x.Response.Body); string(content) != "big" || err != nil {
-					t.Errorf("the content is %q, %v", content, err)
+					t.Errorf("body = %q, %v", content, err)
 				}
 			}
 			x.ResetResponse()
 			if <-released {
-				t.Error("the connection passed for reusable")
+				t.Error("the connection was considered reusable")
 			}
 		})
 	}
 }
 
-// Bytes that a host sent before the request are not a response.
+// TestBytesBeforeTheQuestionAreNoAnswer verifies that bytes from the host before the request are
+// not used as a response.
 func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	near, far := tcpPair(t)
 	c, released := newClient(near)
@@ -114,19 +117,21 @@ func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 		t.Errorf("Serve = %v with status %d, want upstream_reset", err, x.Response.Status)
 	}
 	if <-released {
-		t.Error("the connection passed for reusable")
+		t.Error("the connection was considered reusable")
 	}
 }
 
-// Some servers send a body with a response that must have none, or respond twice, in the next
-// packet. The engine must not read it as the response to another client.
+// TestBytesThatFollowAnAnswerCostTheConnection verifies that a connection with bytes after a
+// response is not usable. Some servers send a body with a response that must have none, or respond
+// twice, in the next packet. The engine must not read these bytes as the response to another
+// client.
 func TestBytesThatFollowAnAnswerCostTheConnection(t *testing.T) { // RFC 9112 9.2
 	for _, test := range []struct{ name, method, answer string }{
-		{"an answer to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"},
-		{"a 304", "GET", "HTTP/1.1 304 Not Modified\r\n\r\n"},
-		{"an answer without content", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
-		{"an answer with content", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
-		{"an answer in chunks", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+		{"response to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"},
+		{"304", "GET", "HTTP/1.1 304 Not Modified\r\n\r\n"},
+		{"response without a body", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
+		{"response with a body", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+		{"chunked response", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			near, far := tcpPair(t)
@@ -151,14 +156,14 @@ func TestBytesThatFollowAnAnswerCostTheConnection(t *testing.T) { // RFC 9112 9.
 				t.Fatal(err)
 			}
 			if c.Usable(0) {
-				t.Error("the connection passed for usable")
+				t.Error("the connection was considered usable")
 			}
 		})
 	}
 }
 
-// The response precedes the request body, so the engine does not know whether the connection can
-// persist and must not promise it.
+// TestAnAnswerBeforeAnyContentAnnouncesTheEnd verifies that a response before the request body has
+// Connection: close. The engine does not know whether the connection can persist.
 func TestAnAnswerBeforeAnyContentAnnouncesTheEnd(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -170,20 +175,21 @@ func TestAnAnswerBeforeAnyContentAnnouncesTheEnd(t *testing.T) {
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n")
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") || !strings.Contains(head, "Connection: close\r\n") {
-		t.Errorf("the caller got %q", head)
+		t.Errorf("the client got %q", head)
 	}
 	c.expect("big")
 	if rest := c.rest(); rest != "" {
-		t.Errorf("the caller then got %q", rest)
+		t.Errorf("the client then got %q", rest)
 	}
 }
 
-// A client that disconnects within its request gets no response.
+// TestACallerThatLeavesWithinItsRequestIsRecordedAsGone verifies that a client that disconnects
+// within its request gets no response.
 func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
 	for _, test := range []struct{ name, request string }{
 		{"head", "GET / HTTP/1.1\r\nHo"},
-		{"content", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
-		{"chunked content", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"},
+		{"body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
+		{"chunked body", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, nil)
@@ -193,17 +199,17 @@ func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
 			c.send(test.request)
 			c.CloseWrite()
 			if got := c.rest(); got != "" {
-				t.Errorf("the caller got %q", got)
+				t.Errorf("the client got %q", got)
 			}
 			if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
-				t.Errorf("recorded %v (%s), want downstream_gone", r.Reason, r.Detail)
+				t.Errorf("recorded %v (%s), want the client disconnect", r.Reason, r.Detail)
 			}
 		})
 	}
 }
 
-// In HTTP/1.0 the end of the connection ends such a response, so a truncated response must not end
-// with a FIN.
+// TestACutAnswerWithoutALengthIsAborted verifies that a truncated response to an HTTP/1.0 client
+// does not end with a FIN, which would mark the end of the body.
 func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -214,11 +220,12 @@ func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
 	defer c.Close()
 	c.send("GET / HTTP/1.0\r\n\r\n")
 	if got, err := io.ReadAll(c.r); err == nil {
-		t.Errorf("the caller got %q and an end, as if it were whole", got)
+		t.Errorf("the client got %q and a FIN, as if the body were complete", got)
 	}
 }
 
-// A length without a body would make the client read the next response as the body.
+// TestADeclaredLengthWithoutContentIsNotPromised verifies that a response without a body has
+// Content-Length: 0. Any other length would make the client read the next response as the body.
 func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -231,14 +238,14 @@ func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.Contains(head, "Content-Length: 0\r\n") {
-		t.Errorf("the caller got %q", head)
+		t.Errorf("the client got %q", head)
 	}
 }
 
-// The access log records each response with its own values.
+// TestTheAnswerIsStillThereWhenItIsObserved verifies that Observe can read the response headers.
 func TestTheAnswerIsStillThereWhenItIsObserved(t *testing.T) {
 	for _, test := range []struct{ name, request, answer string }{
-		{"content", get, "HTTP/1.1 200 OK\r\nX-One: first\r\nContent-Length: 2\r\n\r\nok"},
+		{"body", get, "HTTP/1.1 200 OK\r\nX-One: first\r\nContent-Length: 2\r\n\r\nok"},
 		{"tunnel", "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
 			"HTTP/1.1 101 Switching Protocols\r\nX-One: first\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nok"},
 	} {
@@ -266,7 +273,8 @@ func TestTheAnswerIsStillThereWhenItIsObserved(t *testing.T) {
 	}
 }
 
-// The record of a rejected exchange has nothing of the previous one.
+// TestARefusalIsRecordedAlone verifies that the record of a rejected exchange has no values of the
+// previous one.
 func TestARefusalIsRecordedAlone(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -286,11 +294,12 @@ func TestARefusalIsRecordedAlone(t *testing.T) {
 	c.send("bad\r\n\r\n")
 	c.rest()
 	if r := <-b.records; r.RequestBytes != 0 || r.Reason != protocol.MalformedRequest {
-		t.Errorf("recorded %v with %d request bytes, want none", r.Reason, r.RequestBytes)
+		t.Errorf("recorded %v with %d request bytes, want MalformedRequest with 0", r.Reason, r.RequestBytes)
 	}
 }
 
-// A client that pipelines after its last permitted request gets the response, not a reset.
+// TestTheLastAnswerOutlivesRequestsBehindIt verifies that a client that pipelines after its last
+// permitted request gets the response, not a reset.
 func TestTheLastAnswerOutlivesRequestsBehindIt(t *testing.T) { // RFC 9112 9.6
 	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
 	b.serve(func(c *peer) {
@@ -306,6 +315,6 @@ func TestTheLastAnswerOutlivesRequestsBehindIt(t *testing.T) { // RFC 9112 9.6
 	c.expect("ok")
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	if rest, err := io.ReadAll(c.r); len(rest) > 0 || err != nil {
-		t.Errorf("the caller then got %q, %v; want an end", rest, err)
+		t.Errorf("the client then got %q, %v; want EOF", rest, err)
 	}
 }

@@ -28,7 +28,7 @@ func TestInterimAnswersArePassedOn(t *testing.T) { // RFC 9110 15.2
 	defer old.Close()
 	old.send("GET / HTTP/1.0\r\n\r\n")
 	if got := old.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\nDate: d\r\n") {
-		t.Errorf("an HTTP/1.0 caller got %q", got)
+		t.Errorf("an HTTP/1.0 client got %q", got)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestExpectContinueReachesTheOriginAndItsAnswerTheCaller(t *testing.T) { // 
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		if head := c.head(); !strings.Contains(head, "Expect: 100-continue\r\n") {
-			t.Errorf("the origin got %q", head)
+			t.Errorf("the host got %q", head)
 		}
 		c.send("HTTP/1.1 100 Continue\r\n\r\n")
 		c.expect("hello")
@@ -60,7 +60,7 @@ func TestAnEarlyRefusalIsNotFollowedByTheContent(t *testing.T) {
 		c.head()
 		c.send("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno")
 		if rest := c.rest(); rest != "" {
-			t.Errorf("the origin then got %q", rest)
+			t.Errorf("the host then got %q", rest)
 		}
 	})
 	c := b.dial()
@@ -68,14 +68,14 @@ func TestAnEarlyRefusalIsNotFollowedByTheContent(t *testing.T) {
 	c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\nExpect: 100-continue\r\n\r\n")
 	head := c.head()
 	if !strings.HasPrefix(head, "HTTP/1.1 417 ") {
-		t.Errorf("the caller got %q", head)
+		t.Errorf("the client got %q", head)
 	}
 	c.expect("no")
 	if <-b.released {
-		t.Error("the upstream connection passed for reusable")
+		t.Error("the upstream connection was considered reusable")
 	}
 	if rest := c.rest(); rest != "" {
-		t.Errorf("the caller then got %q", rest)
+		t.Errorf("the client then got %q", rest)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") {
-		t.Fatalf("the caller got %q", head)
+		t.Fatalf("the client got %q", head)
 	}
 	for _, piece := range []string{"one", "two"} {
 		c.send("3\r\n" + piece + "\r\n")
@@ -109,8 +109,8 @@ func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
 	}
 }
 
-// A response to the whole body often arrives before the goroutine that sent the last bytes has run
-// again. Neither connection ends because of it.
+// TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection verifies that both connections
+// persist if the response arrives before the goroutine that sent the last body bytes has run again.
 func TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection(t *testing.T) {
 	const size, times = 60_000, 300
 	b := newBench(t, nil)
@@ -138,7 +138,8 @@ func TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection(t *testing.T) {
 	}
 }
 
-// A response to a part of the body ends the connection and announces it.
+// TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection verifies that a response to a part of the
+// body has Connection: close and ends the connection.
 func TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -151,11 +152,11 @@ func TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection(t *testing.T) {
 	defer c.Close()
 	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n0123456789")
 	if head := c.head(); !strings.Contains(head, "Connection: close\r\n") {
-		t.Errorf("the caller got %q", head)
+		t.Errorf("the client got %q", head)
 	}
 	c.expect("ok")
 	if <-b.released {
-		t.Error("the upstream connection passed for reusable")
+		t.Error("the upstream connection was considered reusable")
 	}
 }
 
@@ -166,7 +167,7 @@ func TestACallerThatGoesEndsTheUpstreamRequest(t *testing.T) {
 	}{
 		{"close", func(c *peer) { c.Close() }},
 		{"reset", func(c *peer) { c.SetLinger(0); c.Close() }},
-		{"close behind a pipelined request", func(c *peer) { c.send(get); c.Close() }},
+		{"close after a pipelined request", func(c *peer) { c.send(get); c.Close() }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, nil)
@@ -181,10 +182,10 @@ func TestACallerThatGoesEndsTheUpstreamRequest(t *testing.T) {
 			<-asked
 			test.leave(c)
 			if rest := <-ended; rest != "" {
-				t.Errorf("the origin then got %q", rest)
+				t.Errorf("the host then got %q", rest)
 			}
 			if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
-				t.Errorf("recorded %v, want downstream_gone", r.Reason)
+				t.Errorf("recorded %v, want the client disconnect", r.Reason)
 			}
 		})
 	}
@@ -207,7 +208,7 @@ func TestACallerThatGoesInMidAnswerEndsTheUpstreamRequest(t *testing.T) {
 	c.Close()
 	<-ended
 	if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
-		t.Errorf("recorded %v, want downstream_gone", r.Reason)
+		t.Errorf("recorded %v, want the client disconnect", r.Reason)
 	}
 }
 
@@ -239,10 +240,10 @@ func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
 	}{
 		{"before the head", "", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
 		{"within the head", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
-		{"within content of a length", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 10\r\n\r\nhello", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
-		{"within chunks", "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
+		{"within a body of declared length", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 10\r\n\r\nhello", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
+		{"within a chunked body", "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
 		{"after the last byte", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello", protocol.ReasonNone, "HTTP/1.1 200 ", true},
-		{"content until the end", "HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhello", protocol.ReasonNone, "HTTP/1.1 200 ", true},
+		{"body until close", "HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhello", protocol.ReasonNone, "HTTP/1.1 200 ", true},
 		{"garbage", "SSH-2.0-OpenSSH\r\n\r\n", protocol.UpstreamMalformed, "HTTP/1.1 502 ", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -256,10 +257,10 @@ func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
 			c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			got := c.rest()
 			if !strings.HasPrefix(got, test.head) {
-				t.Errorf("the caller got %q", got)
+				t.Errorf("the client got %q", got)
 			}
 			if whole := strings.HasSuffix(got, "0\r\n\r\n") || strings.Contains(got, "Content-Length: 5\r\n") || strings.HasPrefix(got, "HTTP/1.1 502"); whole != test.complete {
-				t.Errorf("the answer passes for whole: %v, want %v: %q", whole, test.complete, got)
+				t.Errorf("the response looks complete: %v, want %v: %q", whole, test.complete, got)
 			}
 			if r := <-b.records; r.Reason != test.want {
 				t.Errorf("recorded %v (%s), want %v", r.Reason, r.Detail, test.want)
@@ -289,7 +290,7 @@ func TestUpgradeTunnelsBothWays(t *testing.T) { // RFC 9110 7.8
 	b.serve(func(c *peer) {
 		head := c.head()
 		if !strings.Contains(head, "Upgrade: websocket\r\n") || !strings.Contains(head, "Connection: upgrade\r\n") {
-			t.Errorf("the origin got %q", head)
+			t.Errorf("the host got %q", head)
 		}
 		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly")
 		c.expect("ping")
@@ -302,11 +303,11 @@ func TestUpgradeTunnelsBothWays(t *testing.T) { // RFC 9110 7.8
 	c.send("GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nping")
 	head := c.head()
 	if !strings.HasPrefix(head, "HTTP/1.1 101 ") || !strings.Contains(head, "Upgrade: websocket\r\n") {
-		t.Fatalf("the caller got %q", head)
+		t.Fatalf("the client got %q", head)
 	}
 	c.expect("earlypong")
 	if _, err := c.r.ReadByte(); err != io.EOF {
-		t.Errorf("the origin's end was not passed on: %v", err)
+		t.Errorf("the half-close of the host was not forwarded: %v", err)
 	}
 	c.send("last words")
 	c.CloseWrite()
@@ -324,7 +325,7 @@ func TestA101ThatNobodyAskedForIsRefused(t *testing.T) { // RFC 9110 15.2.2
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 502 ") {
-		t.Errorf("the caller got %q", head)
+		t.Errorf("the client got %q", head)
 	}
 }
 
@@ -370,10 +371,10 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 			c.send(test.request + "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n")
 			got := c.rest()
 			if !strings.HasPrefix(got, test.want) || strings.Count(got, "HTTP/1.1 ") != 1 {
-				t.Errorf("the caller got %q, want one %q", got, test.want)
+				t.Errorf("the client got %q, want one %q", got, test.want)
 			}
 			if !strings.Contains(got, "Connection: close\r\n") {
-				t.Errorf("the close is not announced: %q", got)
+				t.Errorf("the response has no Connection: close: %q", got)
 			}
 		})
 	}
@@ -394,7 +395,7 @@ func TestSlowRequestsAre408(t *testing.T) {
 			defer c.Close()
 			c.send(test.request)
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
-				t.Errorf("the caller got %q", got)
+				t.Errorf("the client got %q", got)
 			}
 			if r := <-b.records; r.Reason != protocol.RequestTimeout {
 				t.Errorf("recorded %v", r.Reason)
@@ -414,7 +415,7 @@ func TestOldCallersGetWhatTheyKnow(t *testing.T) { // RFC 9112 9.3, 7
 	defer c.Close()
 	c.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
 	if got := c.rest(); !strings.HasSuffix(got, "\r\n\r\nhello") || strings.Contains(got, "chunked") {
-		t.Errorf("the caller got %q", got)
+		t.Errorf("the client got %q", got)
 	}
 }
 
@@ -432,6 +433,6 @@ func TestUpstreamTimeout(t *testing.T) {
 	defer c.Close()
 	c.send(get)
 	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 504 ") {
-		t.Errorf("the caller got %q", head)
+		t.Errorf("the client got %q", head)
 	}
 }

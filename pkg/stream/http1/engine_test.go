@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// bench is an engine on loopback: callers on one side, an origin that a test
-// scripts on the other, and a service between them that uses one connection.
+// bench is an engine on loopback between clients and a host that the test scripts. Its service uses
+// one upstream connection for each client connection.
 type bench struct {
 	t        testing.TB
 	listener *network.Listener
@@ -59,14 +59,14 @@ func newBench(t testing.TB, change func(*stream.ServerOptions)) *bench {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if cut := b.listener.Drain(ctx); cut > 0 {
-			t.Errorf("%d connections did not end", cut)
+			t.Errorf("%d connections were force-closed", cut)
 		}
 		origin.Close()
 		if err := <-end; err != nil {
 			t.Error(err)
 		}
 		if n := buffer.Outstanding(); n != 0 && invariants.Enabled {
-			t.Errorf("%d buffers are still out", n)
+			t.Errorf("%d buffers were not released", n)
 		}
 	})
 	return b
@@ -112,7 +112,7 @@ func (s *single) put(id uint64, c *UpstreamConn) {
 	s.clients[id] = c
 }
 
-// serve answers each connection of the origin with a script.
+// serve runs script on each connection to the host.
 func (b *bench) serve(script func(c *peer)) {
 	go func() {
 		for {
@@ -129,7 +129,7 @@ func (b *bench) serve(script func(c *peer)) {
 	}()
 }
 
-// dial returns a client's connection.
+// dial opens a client connection to the engine.
 func (b *bench) dial() *peer {
 	nc, err := net.Dial("tcp", b.listener.Addr().String())
 	if err != nil {
@@ -156,7 +156,7 @@ func (p *peer) send(s string) {
 	}
 }
 
-// head reads up to and with an empty line.
+// head reads up to and including an empty line.
 func (p *peer) head() string {
 	var b strings.Builder
 	for {
@@ -174,11 +174,11 @@ func (p *peer) read(n int) string {
 	return string(b[:m])
 }
 
-// rest reads to the end; a reset counts as one.
+// rest reads to the end; a reset counts as the end.
 func (p *peer) rest() string {
 	b, err := io.ReadAll(p.r)
 	if err != nil && errors.Is(err, context.DeadlineExceeded) {
-		p.t.Errorf("no end: %v", err)
+		p.t.Errorf("the connection did not end: %v", err)
 	}
 	return string(b)
 }
@@ -197,7 +197,7 @@ func TestExchangesFollowEachOtherOnOneConnection(t *testing.T) {
 	b.serve(func(c *peer) {
 		for range 3 {
 			if got := c.head(); got != get {
-				t.Errorf("the origin got %q, want %q", got, get)
+				t.Errorf("the host got %q, want %q", got, get)
 			}
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nServer: o\r\nContent-Length: 5\r\n\r\nhello")
 		}
@@ -250,11 +250,11 @@ func TestContentStreamsBothWays(t *testing.T) {
 			b.serve(func(c *peer) {
 				head := c.head()
 				if !strings.Contains(head, test.request) {
-					t.Errorf("the origin got %q", head)
+					t.Errorf("the host got %q", head)
 				}
 				n := countContent(t, c.r, test.request)
 				if n != size {
-					t.Errorf("the origin got %d bytes, want %d", n, size)
+					t.Errorf("the host got %d bytes, want %d", n, size)
 				}
 				c.send("HTTP/1.1 200 OK\r\nDate: d\r\n" + test.answer + "\r\n\r\n")
 				sendContent(c, test.answer, size)
@@ -267,13 +267,13 @@ func TestContentStreamsBothWays(t *testing.T) {
 				sendContent(c, test.request, size)
 			}()
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || !strings.Contains(head, test.answer) {
-				t.Fatalf("the caller got %q", head)
+				t.Fatalf("the client got %q", head)
 			}
 			if n := countContent(t, c.r, test.answer); n != size {
-				t.Errorf("the caller got %d bytes, want %d", n, size)
+				t.Errorf("the client got %d bytes, want %d", n, size)
 			}
 			if r := <-b.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.ReasonNone {
-				t.Errorf("record: %d in, %d out, %v", r.RequestBytes, r.ResponseBytes, r.Reason)
+				t.Errorf("recorded %d request bytes, %d response bytes, reason %v", r.RequestBytes, r.ResponseBytes, r.Reason)
 			}
 			if !<-b.released {
 				t.Error("the upstream connection was not reusable")
@@ -323,11 +323,11 @@ func countContent(t testing.TB, r *bufio.Reader, framing string) int {
 		for range n {
 			c, err := r.ReadByte()
 			if err != nil {
-				t.Errorf("content ended after %d bytes: %v", total, err)
+				t.Errorf("body ended after %d bytes: %v", total, err)
 				return
 			}
 			if c != byte(total*7) {
-				t.Fatalf("byte %d is %d", total, c)
+				t.Fatalf("byte %d = %d", total, c)
 			}
 			total++
 		}
@@ -360,7 +360,7 @@ func countContent(t testing.TB, r *bufio.Reader, framing string) int {
 		trailer.WriteString(line)
 	}
 	if trailer.String() != "X-Sum: 1\r\n" {
-		t.Errorf("trailer %q", trailer.String())
+		t.Errorf("trailer = %q", trailer.String())
 	}
 	return total
 }

@@ -51,8 +51,8 @@ func sends(conn net.Conn, texts []string) {
 	}
 }
 
-// TestAStalledRequestEnds: if neither the request nor its response makes progress for the stream
-// idle timeout, the client gets a 408, or loses its connection within a response.
+// TestAStalledRequestEnds verifies that the client gets a 408, or loses its connection within a
+// response, if neither the request nor its response makes progress for the stream idle timeout.
 func TestAStalledRequestEnds(t *testing.T) {
 	const answerHead = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	const length, chunked = "Content-Length: 4\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"
@@ -69,14 +69,14 @@ func TestAStalledRequestEnds(t *testing.T) {
 		reason  protocol.Reason
 		after   time.Duration // time when the response or the connection ended
 	}{
-		{"before the answer", 90 * time.Second, 0, length, []string{"a"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
-		{"from the beginning", 90 * time.Second, 0, length, nil, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 90 * time.Second},
-		{"in chunks", 90 * time.Second, 0, chunked, []string{"1\r\na\r\n"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
-		{"slow, but not idle", 90 * time.Second, 0, length, []string{"a", "b", "c", "d"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 5 * time.Minute},
-		{"while an answer flows", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o", "o", "d"}, 200, "good", protocol.ReasonNone, 4 * time.Minute},
-		{"within an answer that stalls, too", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o"}, 200, "go", protocol.RequestIdle, 210*time.Second + lingerTime},
-		{"a nearer timeout of the content", 90 * time.Second, 30 * time.Second, length, nil, true, nil, 408, "request not received in time\n", protocol.RequestTimeout, 30 * time.Second},
-		{"no limit", 0, 0, length, []string{"a", "bcd"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 3 * time.Minute},
+		{"idle after the first byte", 90 * time.Second, 0, length, []string{"a"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
+		{"idle from the beginning", 90 * time.Second, 0, length, nil, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 90 * time.Second},
+		{"idle chunked body", 90 * time.Second, 0, chunked, []string{"1\r\na\r\n"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
+		{"slow but not idle", 90 * time.Second, 0, length, []string{"a", "b", "c", "d"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 5 * time.Minute},
+		{"response in progress", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o", "o", "d"}, 200, "good", protocol.ReasonNone, 4 * time.Minute},
+		{"response stalls, too", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o"}, 200, "go", protocol.RequestIdle, 210*time.Second + lingerTime},
+		{"shorter body timeout", 90 * time.Second, 30 * time.Second, length, nil, true, nil, 408, "request not received in time\n", protocol.RequestTimeout, 30 * time.Second},
+		{"no timeout", 0, 0, length, []string{"a", "bcd"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 3 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestAStalledRequestEnds(t *testing.T) {
 				}
 				content, err := io.ReadAll(answer.Body)
 				if whole := test.status == 408 || test.reason == protocol.ReasonNone; (err == nil) != whole {
-					t.Errorf("reading the content: %v, want it whole: %v", err, whole)
+					t.Errorf("reading the body: %v, want it complete: %v", err, whole)
 				}
 				took := time.Since(b.start).Round(time.Second)
 				_ = b.caller.Close()
@@ -122,8 +122,8 @@ func TestAStalledRequestEnds(t *testing.T) {
 	}
 }
 
-// TestAnIdleTunnelEndsByItsStream: a tunnel on which no byte goes for the stream idle timeout ends,
-// whichever direction was the last; without that timeout, the connection's holds.
+// TestAnIdleTunnelEndsByItsStream verifies that the stream idle timeout ends a tunnel without bytes
+// in either direction. Without that timeout, the idle timeout of the connection applies.
 func TestAnIdleTunnelEndsByItsStream(t *testing.T) {
 	for _, test := range []struct {
 		name             string
@@ -132,11 +132,11 @@ func TestAnIdleTunnelEndsByItsStream(t *testing.T) {
 		reason           protocol.Reason
 		after            time.Duration
 	}{
-		{"silent", 90 * time.Second, time.Hour, nil, nil, protocol.StreamIdle, 90 * time.Second},
-		{"after the caller's", 90 * time.Second, time.Hour, []string{"a", "b", "c"}, nil, protocol.StreamIdle, 270 * time.Second},
-		{"after the host's", 90 * time.Second, time.Hour, nil, []string{"a", "b", "c", "d"}, protocol.StreamIdle, 330 * time.Second},
-		{"after one's, of both", 90 * time.Second, 30 * time.Second, []string{"a"}, []string{"a", "b"}, protocol.StreamIdle, 210 * time.Second},
-		{"no limit of the stream", 0, time.Hour, nil, nil, protocol.StreamIdle, time.Hour},
+		{"no bytes", 90 * time.Second, time.Hour, nil, nil, protocol.StreamIdle, 90 * time.Second},
+		{"after bytes of the client", 90 * time.Second, time.Hour, []string{"a", "b", "c"}, nil, protocol.StreamIdle, 270 * time.Second},
+		{"after bytes of the host", 90 * time.Second, time.Hour, nil, []string{"a", "b", "c", "d"}, protocol.StreamIdle, 330 * time.Second},
+		{"after bytes of both", 90 * time.Second, 30 * time.Second, []string{"a"}, []string{"a", "b"}, protocol.StreamIdle, 210 * time.Second},
+		{"no stream idle timeout", 0, time.Hour, nil, nil, protocol.StreamIdle, time.Hour},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestAnIdleTunnelEndsByItsStream(t *testing.T) {
 				}
 				<-b.ended
 				if took := time.Since(b.start).Round(time.Second); took != test.after || b.record.Reason != test.reason {
-					t.Errorf("ended by %v after %v, want %v after %v", b.record.Reason, took, test.reason, test.after)
+					t.Errorf("reason %v after %v, want %v after %v", b.record.Reason, took, test.reason, test.after)
 				}
 			})
 		})

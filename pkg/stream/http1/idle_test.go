@@ -17,8 +17,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAnIdleExchangeEnds: if the host sends nothing for the stream idle timeout, the client gets a
-// 504, or loses its connection within a response. A slow host that is not idle changes nothing.
+// TestAnIdleExchangeEnds verifies that the client gets a 504, or loses its connection within a
+// response, if the host sends nothing for the stream idle timeout. A slow host that is not idle
+// does not end the exchange.
 func TestAnIdleExchangeEnds(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	for _, test := range []struct {
@@ -32,10 +33,10 @@ func TestAnIdleExchangeEnds(t *testing.T) {
 		after    time.Duration // time when the response or the connection ended
 	}{
 		{"before the head", 90 * time.Second, 0, nil, 504, "upstream idle for too long\n", protocol.StreamIdle, 90 * time.Second},
-		{"within the content", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.StreamIdle, 210 * time.Second},
-		{"slow, but not idle", 90 * time.Second, 0, []string{head + "a", "b", "c", "d"}, 200, "abcd", protocol.ReasonNone, 4 * time.Minute},
-		{"a nearer deadline", time.Hour, 70 * time.Second, nil, 504, "upstream timed out\n", protocol.UpstreamTimeout, 70 * time.Second},
-		{"no limit", 0, 0, []string{head + "abcd"}, 200, "abcd", protocol.ReasonNone, time.Minute},
+		{"within the body", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.StreamIdle, 210 * time.Second},
+		{"slow but not idle", 90 * time.Second, 0, []string{head + "a", "b", "c", "d"}, 200, "abcd", protocol.ReasonNone, 4 * time.Minute},
+		{"earlier deadline", time.Hour, 70 * time.Second, nil, 504, "upstream timed out\n", protocol.UpstreamTimeout, 70 * time.Second},
+		{"no timeout", 0, 0, []string{head + "abcd"}, 200, "abcd", protocol.ReasonNone, time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestAnIdleExchangeEnds(t *testing.T) {
 				}
 				content, err := io.ReadAll(answer.Body)
 				if whole := test.reason == protocol.ReasonNone || test.status == 504; (err == nil) != whole {
-					t.Errorf("reading the content: %v, want it whole: %v", err, whole)
+					t.Errorf("reading the body: %v, want it complete: %v", err, whole)
 				}
 				took := time.Since(start)
 				<-ended

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// A large body of declared length goes from socket to socket (splice(2)).
+// TestLargeContentThatEndsEarly verifies the reason recorded for a truncated large body of declared
+// length, which the engine forwards from socket to socket (splice(2)).
 func TestLargeContentThatEndsEarly(t *testing.T) {
 	const size, part = 8 << 20, 1 << 20
 	arrived := make(chan struct{})
@@ -28,8 +29,8 @@ func TestLargeContentThatEndsEarly(t *testing.T) {
 		{"upstream closes", func(*peer) {}, func(c *peer) { c.rest() }, 0, protocol.UpstreamClosed},
 		{"upstream resets", func(c *peer) { <-arrived; c.SetLinger(0) },
 			func(c *peer) { c.read(part); arrived <- struct{}{}; c.rest() }, 0, protocol.UpstreamReset},
-		{"upstream pauses for too long", func(c *peer) { c.rest() }, func(c *peer) { c.rest() }, 50 * time.Millisecond, protocol.UpstreamTimeout},
-		{"caller closes", func(c *peer) { io.Copy(c, zeros{}) }, func(c *peer) { c.Close() }, 0, protocol.ReasonDownstreamDisconnect},
+		{"upstream timeout", func(c *peer) { c.rest() }, func(c *peer) { c.rest() }, 50 * time.Millisecond, protocol.UpstreamTimeout},
+		{"client closes", func(c *peer) { io.Copy(c, zeros{}) }, func(c *peer) { c.Close() }, 0, protocol.ReasonDownstreamDisconnect},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, func(o *stream.ServerOptions) {
@@ -50,14 +51,14 @@ func TestLargeContentThatEndsEarly(t *testing.T) {
 			defer c.Close()
 			c.send(get)
 			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") {
-				t.Fatalf("the caller got %q", head)
+				t.Fatalf("the client got %q", head)
 			}
 			test.caller(c)
 			if r := <-b.records; r.Reason != test.want || r.ResponseBytes >= size {
 				t.Errorf("recorded %v (%s) and %d bytes, want %v", r.Reason, r.Detail, r.ResponseBytes, test.want)
 			}
 			if <-b.released {
-				t.Error("the upstream connection passed for reusable")
+				t.Error("the upstream connection was considered reusable")
 			}
 		})
 	}
@@ -84,7 +85,7 @@ func TestLargeContentThatPausesArrivesWhole(t *testing.T) {
 	c.send(get)
 	c.head()
 	if n := len(c.read(2 * half)); n != 2*half {
-		t.Errorf("the caller got %d bytes, want %d", n, 2*half)
+		t.Errorf("the client got %d bytes, want %d", n, 2*half)
 	}
 	if !<-b.released {
 		t.Error("the upstream connection was not reusable")
@@ -103,13 +104,13 @@ func TestAnIdleTunnelEnds(t *testing.T) {
 	c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 	c.head()
 	if got := c.rest(); got != "hello" {
-		t.Errorf("the caller got %q", got)
+		t.Errorf("the client got %q", got)
 	}
 	if r := <-b.records; r.ResponseBytes != 5 {
 		t.Errorf("recorded %d bytes, want 5", r.ResponseBytes)
 	}
 	if <-b.released {
-		t.Error("the upstream connection passed for reusable")
+		t.Error("the upstream connection was considered reusable")
 	}
 }
 
@@ -140,7 +141,8 @@ func TestWholeContentCanBeSentAgain(t *testing.T) {
 	}
 }
 
-// Buffered body bytes do not wait for the rest of a trailer section.
+// TestContentDoesNotWaitForTrailers verifies that the engine forwards buffered body bytes before
+// the trailer section is complete.
 func TestContentDoesNotWaitForTrailers(t *testing.T) {
 	b := newBench(t, nil)
 	arrived := make(chan struct{})
@@ -160,7 +162,8 @@ func TestContentDoesNotWaitForTrailers(t *testing.T) {
 	c.expect("0\r\nX-Sum: 1\r\n\r\n")
 }
 
-// A failure before the first byte gets a response with its own reason.
+// TestContentThatIsMalformedFromTheStartIsA502 verifies that the client gets a 502 if the response
+// body fails before its first byte.
 func TestContentThatIsMalformedFromTheStartIsA502(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -171,7 +174,7 @@ func TestContentThatIsMalformedFromTheStartIsA502(t *testing.T) {
 	defer c.Close()
 	c.send(get)
 	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 502 ") || strings.Count(got, "HTTP/1.1 ") != 1 {
-		t.Errorf("the caller got %q", got)
+		t.Errorf("the client got %q", got)
 	}
 	if r := <-b.records; r.Reason != protocol.UpstreamMalformed {
 		t.Errorf("recorded %v", r.Reason)
@@ -197,20 +200,20 @@ func TestADrainAnnouncesTheEnd(t *testing.T) {
 	<-asked
 	go func() { drained <- b.listener.Drain(context.Background()) }()
 	if rest := other.rest(); rest != "" { // an idle connection ends immediately
-		t.Errorf("the idle caller got %q", rest)
+		t.Errorf("the idle client got %q", rest)
 	}
 	close(idle)
 	if got := c.rest(); !strings.Contains(got, "Connection: close\r\n") || !strings.HasSuffix(got, "ok") {
-		t.Errorf("the busy caller got %q", got)
+		t.Errorf("the active client got %q", got)
 	}
 	c.Close()
 	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were cut", cut)
+		t.Errorf("%d connections were force-closed", cut)
 	}
 }
 
-// The response promised that the connection persists, and the client sent the next request before
-// the drain began.
+// TestADrainServesARequestThatHasArrived verifies that the engine serves a request that arrived
+// before the drain began, after a response without Connection: close.
 func TestADrainServesARequestThatHasArrived(t *testing.T) {
 	near, far := tcpPair(t)
 	observed, drained, ended := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -223,7 +226,7 @@ func TestADrainServesARequestThatHasArrived(t *testing.T) {
 	far.send(get)
 	<-observed
 	if head := far.head(); strings.Contains(head, "Connection: close\r\n") {
-		t.Fatalf("the end was announced before the drain: %q", head)
+		t.Fatalf("the response before the drain has Connection: close: %q", head)
 	}
 	far.send(get)
 	if err := near.AwaitReadable(); err != nil { // the engine does not read during the wait
@@ -234,7 +237,7 @@ func TestADrainServesARequestThatHasArrived(t *testing.T) {
 	<-observed
 	drained <- struct{}{}
 	if head := far.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") || !strings.Contains(head, "Connection: close\r\n") {
-		t.Errorf("the request that had arrived got %q", head)
+		t.Errorf("response to the request that had arrived: %q", head)
 	}
 	far.CloseWrite()
 	if err := <-ended; err != nil {
@@ -248,7 +251,7 @@ func TestProtocolMakesBothSides(t *testing.T) {
 		t.Errorf("Name = %q", p.Name)
 	}
 	if _, ok := p.NewServer(stream.ServerOptions{}).(network.ClientFirstHandler); !ok {
-		t.Error("the server does not let the listener wait")
+		t.Error("the server does not implement ClientFirstHandler")
 	}
 	near, _ := tcpPair(t)
 	c := p.NewUpstreamConn(near, stream.UpstreamConnOptions{})
@@ -256,6 +259,6 @@ func TestProtocolMakesBothSides(t *testing.T) {
 		t.Error("a new connection is not usable")
 	}
 	if err := c.Close(); err != nil || c.Usable(time.Second) {
-		t.Errorf("Close = %v, and then it is usable", err)
+		t.Errorf("Close = %v, or the connection is usable after Close", err)
 	}
 }

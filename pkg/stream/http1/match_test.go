@@ -12,35 +12,35 @@ func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
 		name, bytes string
 		want        xprotocol.MatchResult
 	}{
-		{"nothing", "", unsure},
-		{"a path", "GET / HTTP/1.1\r\n", yes},
-		{"a method and a space", "POST ", yes},
-		{"a method without a space", "DELETE", unsure},
-		{"the beginning of a method", "OPTI", unsure},
-		{"an authority", "CONNECT shop.test:443 HTTP/1.1\r\n", yes},
-		{"an asterisk", "OPTIONS * HTTP/1.1\r\n", yes},
-		{"an absolute form", "GET http://shop.test/ HTTP/1.1\r\n", yes},
-		{"what is no target, to be refused by the parser", "GET \x00", yes},
-		{"a method of another RFC", "PROPFIND /a HTTP/1.1\r\n", yes},
-		{"the longest registered method", "UPDATEREDIRECTREF /a HTTP/1.1\r\n", yes},
-		{"an unregistered method", "X-PURGE /a HTTP/1.1\r\n", yes},
-		{"such a method before its target", "PURGE ", unsure},
-		{"such a method without a path", "PURGE x", no},
-		{"a method that is too long", "AAAAAAAAAAAAAAAAAAAAAAAAA", no},
-		{"an empty line first", "\r\nGET / HTTP/1.1\r\n", yes},
-		{"half an empty line", "\r", unsure},
-		{"an empty line alone", "\r\n", unsure},
+		{"empty", "", unsure},
+		{"path", "GET / HTTP/1.1\r\n", yes},
+		{"method and space", "POST ", yes},
+		{"method without a space", "DELETE", unsure},
+		{"prefix of a method", "OPTI", unsure},
+		{"authority", "CONNECT shop.test:443 HTTP/1.1\r\n", yes},
+		{"asterisk", "OPTIONS * HTTP/1.1\r\n", yes},
+		{"absolute form", "GET http://shop.test/ HTTP/1.1\r\n", yes},
+		{"invalid target, rejected by the parser", "GET \x00", yes},
+		{"method of another RFC", "PROPFIND /a HTTP/1.1\r\n", yes},
+		{"longest registered method", "UPDATEREDIRECTREF /a HTTP/1.1\r\n", yes},
+		{"unregistered method", "X-PURGE /a HTTP/1.1\r\n", yes},
+		{"unregistered method before its target", "PURGE ", unsure},
+		{"unregistered method without a path", "PURGE x", no},
+		{"method too long", "AAAAAAAAAAAAAAAAAAAAAAAAA", no},
+		{"empty line first", "\r\nGET / HTTP/1.1\r\n", yes},
+		{"CR of an empty line", "\r", unsure},
+		{"only an empty line", "\r\n", unsure},
 		{"two empty lines", "\r\n\r\nGET /", yes},
 		{"many empty lines", "\r\n\r\n\r\n\r\nGET /", yes},
-		{"an empty line and a half", "\r\n\r", unsure},
-		{"a bare CR behind an empty line", "\r\n\rGET /", no},
-		{"a bare CR", "\rGET /", no},
-		{"a bare LF", "\nGET /", no},
-		{"small letters", "get / HTTP/1.1\r\n", yes},
-		{"small letters without a path", "get key\r\n", no},
-		{"a space", " GET / HTTP/1.1\r\n", no},
-		{"the HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", no},
-		{"the beginning of that", "PRI ", unsure},
+		{"empty line and CR", "\r\n\r", unsure},
+		{"bare CR after an empty line", "\r\n\rGET /", no},
+		{"bare CR", "\rGET /", no},
+		{"bare LF", "\nGET /", no},
+		{"lowercase method", "get / HTTP/1.1\r\n", yes},
+		{"lowercase method without a path", "get key\r\n", no},
+		{"leading space", " GET / HTTP/1.1\r\n", no},
+		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", no},
+		{"prefix of the HTTP/2 preface", "PRI ", unsure},
 		{"Dubbo", "\xda\xbb\xc2\x00", no},
 		{"Bolt", "\x01\x01\x00\x01", no},
 		{"Bolt v2", "\x02\x01\x01\x00", no},
@@ -48,7 +48,7 @@ func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
 		{"SSH", "SSH-2.0-OpenSSH_9.6\r\n", no},
 		{"SMTP", "EHLO mail.test\r\n", no},
 		{"Redis", "*1\r\n$4\r\nPING\r\n", no},
-		{"Redis in a line", "PING\r\n", no},
+		{"Redis inline command", "PING\r\n", no},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := Match([]byte(test.bytes)); got != test.want {
@@ -56,7 +56,7 @@ func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
 			}
 			for n := range len(test.bytes) {
 				if got := Match([]byte(test.bytes[:n])); got != unsure && got != test.want {
-					t.Errorf("Match(%q) = %v, of all it is %v", test.bytes[:n], got, test.want)
+					t.Errorf("Match(%q) = %v, but the complete input gives %v", test.bytes[:n], got, test.want)
 				}
 			}
 		})
@@ -66,6 +66,6 @@ func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
 func TestMatchAllocatesNothing(t *testing.T) {
 	b := []byte("OPTIONS * HTTP/1.1\r\nHost: shop.test\r\n\r\n")
 	if n := testing.AllocsPerRun(100, func() { _ = Match(b) }); n != 0 {
-		t.Errorf("Match allocates %v times", n)
+		t.Errorf("%v allocations per Match, want 0", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // brittle is a body that panics after its first bytes.
 type brittle struct {
-	protocol.Body // nil: content of its own
+	protocol.Body // closed by Close; may be nil
 	first         string
 	read          bool
 }
@@ -61,14 +61,14 @@ func TestAPanicCostsItsExchangeOnly(t *testing.T) {
 		request       string
 		want          string // prefix of the response
 	}{
-		{"of the service", func(*protocol.Exchange) { panic("a defect") }, nil, get, "HTTP/1.1 500 "},
-		{"behind the upstream's answer", nil, func(*protocol.Exchange) { panic("a defect") }, get, "HTTP/1.1 500 "},
-		{"a status that cannot be written", nil, func(x *protocol.Exchange) { x.Response.Status = 0 }, get, "HTTP/1.1 500 "},
-		{"of the answer's content before its first byte", nil,
+		{"service", func(*protocol.Exchange) { panic("a defect") }, nil, get, "HTTP/1.1 500 "},
+		{"after the upstream response", nil, func(*protocol.Exchange) { panic("a defect") }, get, "HTTP/1.1 500 "},
+		{"invalid status", nil, func(x *protocol.Exchange) { x.Response.Status = 0 }, get, "HTTP/1.1 500 "},
+		{"response body before its first byte", nil,
 			func(x *protocol.Exchange) { x.Response.Body = &brittle{Body: x.Response.Body} }, get, "HTTP/1.1 200 "},
-		{"of the answer's content in the middle", nil,
+		{"response body after its first bytes", nil,
 			func(x *protocol.Exchange) { x.Response.Body = &brittle{Body: x.Response.Body, first: "he"} }, get, "HTTP/1.1 200 "},
-		{"of the request's content", func(x *protocol.Exchange) {
+		{"request body", func(x *protocol.Exchange) {
 			x.Request.Body, x.Request.ContentLength = &brittle{Body: x.Request.Body, first: "he"}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 500 "},
 	} {
@@ -92,16 +92,16 @@ func TestAPanicCostsItsExchangeOnly(t *testing.T) {
 			c.send(test.request)
 			got := c.rest()
 			if !strings.HasPrefix(got, test.want) || strings.HasSuffix(got, "hello") {
-				t.Errorf("the caller got %q, want %q", got, test.want)
+				t.Errorf("the client got %q, want %q", got, test.want)
 			}
 			if r := <-faulty.records; r.Reason != protocol.Internal {
 				t.Errorf("recorded %v, want internal", r.Reason)
 			}
-			if test.name != "of the service" {
+			if test.name != "service" {
 				<-released // otherwise the pool would lose the upstream connection
 			}
 			if len(released) > 0 {
-				t.Error("the upstream's connection was released twice")
+				t.Error("the upstream connection was released twice")
 			}
 		})
 	}
@@ -126,16 +126,16 @@ func TestAPanicWithinServeReleasesTheConnectionAndEndsTheUpload(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("the panic was lost")
+				t.Error("Serve did not panic")
 			}
 		}()
 		_ = c.Serve(context.Background(), x)
 	}()
 	if <-released {
-		t.Error("the connection passed for reusable")
+		t.Error("the connection was considered reusable")
 	}
 	if _, err := w.Write([]byte("x")); err != io.ErrClosedPipe {
-		t.Errorf("the content is still wanted: %v", err)
+		t.Errorf("write to the request body = %v, want io.ErrClosedPipe", err)
 	}
 }
 

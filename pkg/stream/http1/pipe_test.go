@@ -40,7 +40,7 @@ func newClient(conn *network.Conn) (*UpstreamConn, <-chan bool) {
 	}), released
 }
 
-// ask returns a request whose response nobody reads.
+// ask returns an exchange with a request and no Downstream.
 func ask(method string, body protocol.Body) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAPanicOfReleasedCostsOneExchangeAtMost has the pool panic when a host's connection
-// is released: behind an answer, behind a failure, and behind a tunnel. newBench looks
-// at buffers and connections.
+// TestAPanicOfReleasedCostsOneExchangeAtMost verifies that a panic of OnRelease ends at most one
+// exchange. OnRelease panics after a response, a failure or a tunnel. newBench checks buffers and
+// connections.
 func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
@@ -23,11 +23,11 @@ func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
 		want          string // prefix of the response
 		keeps         bool   // the downstream connection takes another request
 	}{
-		"an answer":               {get, fine, fine, true},
-		"no answer":               {get, "", "HTTP/1.1 500 ", false},
-		"a broken one":            {get, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell", "HTTP/1.1 200 ", false},
-		"behind an unread upload": {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\nhello", fine, "HTTP/1.1 200 ", false},
-		"a tunnel":                {upgrade, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "HTTP/1.1 101 ", false},
+		"complete response":      {get, fine, fine, true},
+		"no response":            {get, "", "HTTP/1.1 500 ", false},
+		"truncated response":     {get, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell", "HTTP/1.1 200 ", false},
+		"after an unread upload": {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\nhello", fine, "HTTP/1.1 200 ", false},
+		"tunnel":                 {upgrade, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "HTTP/1.1 101 ", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
@@ -65,14 +65,14 @@ func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
 					_ = c.CloseWrite()
 				}
 				if got := c.rest(); !strings.HasPrefix(got, test.want) {
-					t.Errorf("the caller got %q, want %q", got, test.want)
+					t.Errorf("the client got %q, want %q", got, test.want)
 				}
 				_ = c.Close()
 				c = panicking.dial()
 			}
 			c.send("GET /fine HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
-				t.Errorf("the next request is answered with %q", got)
+				t.Errorf("response to the next request = %q", got)
 			}
 			_ = c.Close()
 			wait(t, "the exchange to be recorded", panicking.records)

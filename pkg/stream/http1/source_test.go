@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestALocalReplyAfterAnUpstreamAnswered is a retry: the host's answer is dropped, and the
-// second try fails at the exchange's deadline without having reached a host. The reply is
-// Weft's own, so the deadline that has passed does not bound its writing.
+// TestALocalReplyAfterAnUpstreamAnswered verifies that the expired deadline of the exchange does
+// not bound the write of a local reply. The test simulates a retry: the response of the first
+// attempt is dropped, and the second attempt fails at the deadline without a host.
 func TestALocalReplyAfterAnUpstreamAnswered(t *testing.T) {
 	upstream := newBench(t, nil)
 	upstream.serve(func(c *peer) {
@@ -29,7 +29,7 @@ func TestALocalReplyAfterAnUpstreamAnswered(t *testing.T) {
 				return err
 			}
 			if x.Response.Source != protocol.UpstreamResponse {
-				t.Errorf("the source of a host's answer is %v", x.Response.Source)
+				t.Errorf("Source = %v for the response of a host", x.Response.Source)
 			}
 			x.ResetResponse()
 			x.Deadline = time.Now().Add(-time.Second)
@@ -39,9 +39,9 @@ func TestALocalReplyAfterAnUpstreamAnswered(t *testing.T) {
 	c := b.dial()
 	c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 504 ") || !strings.Contains(got, "\r\nServer: weft\r\n") {
-		t.Errorf("the caller got %q, want a 504 of Weft's own", got)
+		t.Errorf("the client got %q, want a local reply with 504", got)
 	}
 	if r := <-b.records; r.Reason != protocol.UpstreamTimeout {
-		t.Errorf("recorded %v, want the timeout", r.Reason)
+		t.Errorf("recorded %v, want UpstreamTimeout", r.Reason)
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestStaleConnectionsAreToldFromBrokenOnes: a request may be sent again only if the peer
-// had closed the connection before it received the request.
+// TestStaleConnectionsAreToldFromBrokenOnes verifies that the error has ErrNotReceived only if the
+// host had closed the connection before it received the request. Only then is a retry safe.
 func TestStaleConnectionsAreToldFromBrokenOnes(t *testing.T) {
 	for name, test := range map[string]struct {
 		peer func(t *testing.T, far *peer) // nil: the host closes before the request
 		want bool
 	}{
-		"closed before the request came":      {nil, true},
-		"closed after the request was read":   {func(t *testing.T, far *peer) { readHead(t, far); far.Close() }, false},
-		"reset after the request was read":    {func(t *testing.T, far *peer) { readHead(t, far); far.SetLinger(0); far.Close() }, false},
-		"closed after a part of the response": {func(t *testing.T, far *peer) { readHead(t, far); far.send("HTTP/1.1 20"); far.Close() }, false},
+		"closed before the request":         {nil, true},
+		"closed after the request was read": {func(t *testing.T, far *peer) { readHead(t, far); far.Close() }, false},
+		"reset after the request was read":  {func(t *testing.T, far *peer) { readHead(t, far); far.SetLinger(0); far.Close() }, false},
+		"closed within the response":        {func(t *testing.T, far *peer) { readHead(t, far); far.send("HTTP/1.1 20"); far.Close() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := tcpPair(t)
@@ -40,10 +40,10 @@ func TestStaleConnectionsAreToldFromBrokenOnes(t *testing.T) {
 				t.Fatal("Serve = nil, want an error")
 			}
 			if got := errors.Is(err, protocol.ErrNotReceived); got != test.want {
-				t.Errorf("Serve = %v, want ErrNotReceived in it: %v", err, test.want)
+				t.Errorf("Serve = %v, wraps ErrNotReceived: want %v", err, test.want)
 			}
 			if reason := protocol.ReasonOf(err); reason != protocol.UpstreamClosed && reason != protocol.UpstreamReset {
-				t.Errorf("Serve = %v, want that the upstream has closed", err)
+				t.Errorf("Serve = %v, want UpstreamClosed or UpstreamReset", err)
 			}
 			if <-released {
 				t.Error("the connection was considered reusable")

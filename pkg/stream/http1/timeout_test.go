@@ -76,18 +76,18 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 		want    string        // prefix of the responses
 		after   time.Duration // time when the connection ended
 	}{
-		{"idle behind an exchange, parked meanwhile", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}}, "HTTP/1.1 200 ", time.Hour},
-		{"idle for long, then another exchange", echo, []step{
+		{"idle and parked after an exchange", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}}, "HTTP/1.1 200 ", time.Hour},
+		{"idle and parked, then another exchange", echo, []step{
 			{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}, {time.Minute, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"},
 		}, "HTTP/1.1 200 ", time.Minute},
 		{"slow head", echo, []step{{0, "GET / HT"}, {9 * time.Second, "TP"}}, "HTTP/1.1 408 ", 10*time.Second + lingerTime},
-		{"slow head behind an exchange", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\nGET"}},
+		{"slow head after an exchange", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\nGET"}},
 			"HTTP/1.1 200 ", 10*time.Second + lingerTime},
-		{"slow content", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}}, "HTTP/1.1 408 ", 39*time.Second + lingerTime},
-		{"content that takes its time", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}, {19 * time.Second, "lo"}},
+		{"slow body", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}}, "HTTP/1.1 408 ", 39*time.Second + lingerTime},
+		{"slow body within the timeout", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}, {19 * time.Second, "lo"}},
 			"HTTP/1.1 200 ", 38*time.Second + time.Hour},
-		{"content that is asked for late", slowly, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
-		{"content that does not come, of a caller that was watched", watching, []step{{0, post}}, "HTTP/1.1 200 ", smallBodyTimeout + time.Minute + 2*lingerTime},
+		{"body read late", slowly, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
+		{"missing body after OnDisconnect", watching, []step{{0, post}}, "HTTP/1.1 200 ", smallBodyTimeout + time.Minute + 2*lingerTime},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 					t.Errorf("the connection ended after %v, want %v", d, test.after)
 				}
 				if answers := <-got; !strings.HasPrefix(answers, test.want) {
-					t.Errorf("the caller got %q, want %q", answers, test.want)
+					t.Errorf("the client got %q, want %q", answers, test.want)
 				}
 			})
 		})
@@ -126,10 +126,10 @@ func TestACallerThatReadsNothingIsLeft(t *testing.T) {
 		io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		<-ended
 		if d := time.Since(start); d < o.HTTP1.WriteTimeout || d > 2*o.HTTP1.WriteTimeout {
-			t.Errorf("it was left after %v, want one to two write timeouts of %v", d, o.HTTP1.WriteTimeout)
+			t.Errorf("the connection ended after %v, want one to two write timeouts of %v", d, o.HTTP1.WriteTimeout)
 		}
 		if r := <-reasons; r != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("recorded %v, want downstream_gone", r)
+			t.Errorf("recorded %v, want the client disconnect", r)
 		}
 	})
 }
@@ -145,19 +145,19 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 		want     protocol.Reason
 		after    time.Duration
 	}{
-		{"no answer", 10 * time.Second, nil, func(_ net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) },
+		{"no response", 10 * time.Second, nil, func(_ net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) },
 			protocol.UpstreamTimeout, 10 * time.Second},
-		{"half a head", 10 * time.Second, nil, func(c net.Conn, r *bufio.Reader) {
+		{"incomplete head", 10 * time.Second, nil, func(c net.Conn, r *bufio.Reader) {
 			r.ReadString('\n')
 			go io.Copy(io.Discard, r)
 			io.WriteString(c, "HTTP/1.1 200")
 		}, protocol.UpstreamTimeout, 10 * time.Second},
-		{"half the content", 10 * time.Second, nil, func(c net.Conn, r *bufio.Reader) {
+		{"incomplete body", 10 * time.Second, nil, func(c net.Conn, r *bufio.Reader) {
 			r.ReadString('\n')
 			go io.Copy(io.Discard, r)
 			io.WriteString(c, head+"he")
 		}, protocol.UpstreamTimeout, 10 * time.Second},
-		{"a slow answer without a deadline", 0, nil, func(c net.Conn, r *bufio.Reader) {
+		{"slow response without a deadline", 0, nil, func(c net.Conn, r *bufio.Reader) {
 			r.ReadString('\n')
 			go io.Copy(io.Discard, r)
 			<-time.After(time.Hour)
@@ -165,23 +165,23 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 			<-time.After(time.Hour)
 			io.WriteString(c, "llo")
 		}, protocol.ReasonNone, 2 * time.Hour},
-		{"a request that nobody reads", 0, nil, func(net.Conn, *bufio.Reader) {}, protocol.UpstreamTimeout, 60 * time.Second},
-		{"a request that nobody reads, with a deadline", 5 * time.Second, nil, func(net.Conn, *bufio.Reader) {},
+		{"unread request", 0, nil, func(net.Conn, *bufio.Reader) {}, protocol.UpstreamTimeout, 60 * time.Second},
+		{"unread request with a deadline", 5 * time.Second, nil, func(net.Conn, *bufio.Reader) {},
 			protocol.UpstreamTimeout, 5 * time.Second},
-		{"a request that is read too slowly, with a deadline", 5 * time.Second, nil, func(c net.Conn, _ *bufio.Reader) {
+		{"request read slowly, with a deadline", 5 * time.Second, nil, func(c net.Conn, _ *bufio.Reader) {
 			for range 4 {
 				<-time.After(time.Second)
 				c.Read(make([]byte, 1))
 			}
 		}, protocol.UpstreamTimeout, 5 * time.Second},
-		{"a head that nobody reads, with a deadline", 5 * time.Second, long, func(net.Conn, *bufio.Reader) {},
+		{"unread head of an upload, with a deadline", 5 * time.Second, long, func(net.Conn, *bufio.Reader) {},
 			protocol.UpstreamTimeout, 5 * time.Second},
-		{"content that nobody reads", 0, long, func(_ net.Conn, r *bufio.Reader) {
+		{"unread body", 0, long, func(_ net.Conn, r *bufio.Reader) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
 			}
 		}, protocol.UpstreamTimeout, 60*time.Second + refusalTime},
-		{"content that nobody reads, with a deadline", 5 * time.Second, long, func(_ net.Conn, r *bufio.Reader) {
+		{"unread body with a deadline", 5 * time.Second, long, func(_ net.Conn, r *bufio.Reader) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
 			}
@@ -208,23 +208,23 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 					_, err = io.ReadAll(x.Response.Body)
 				}
 				if got := protocol.ReasonOf(err); got != test.want {
-					t.Errorf("the answer ended with %v (%v), want %v", got, err, test.want)
+					t.Errorf("reason = %v (%v), want %v", got, err, test.want)
 				}
 				d := time.Since(start)
 				// A write gives up after one to two timeouts.
 				if d > test.after || d < test.after/2 || (test.deadline > 0 || test.want == protocol.ReasonNone) && d != test.after {
-					t.Errorf("it took %v, want %v", d, test.after)
+					t.Errorf("took %v, want %v", d, test.after)
 				}
 				x.ResetResponse()
 				if reusable := <-released; reusable != (test.want == protocol.ReasonNone) {
-					t.Errorf("reusable: %v", reusable)
+					t.Errorf("reusable = %v", reusable)
 				}
 			})
 		})
 	}
 }
 
-// An aborted request body is not sent again: its end would not come.
+// TestContentThatWasGivenUpCannotBeRewound verifies that an aborted request body is not sent again.
 func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rewound := make(chan bool, 1)
@@ -237,7 +237,7 @@ func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 			synctest.Wait() // the engine waits for the client
 			_ = x.Request.Body.Close()
 			if err := <-read; err == nil {
-				t.Error("a read of content that was given up succeeded")
+				t.Error("a read of an aborted body succeeded")
 			}
 			rewound <- x.Request.Body.(protocol.Rewinder).Rewind()
 			return protocol.NewFault(protocol.UpstreamReset, nil)
@@ -246,17 +246,18 @@ func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 		go io.WriteString(caller, "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n")
 		got, _ := io.ReadAll(caller)
 		if !strings.HasPrefix(string(got), "HTTP/1.1 502 ") || !strings.Contains(string(got), "Connection: close\r\n") {
-			t.Errorf("the caller got %q, want a 502 and the end", got)
+			t.Errorf("the client got %q, want a 502 with Connection: close", got)
 		}
 		if <-rewound {
-			t.Error("it was rewound")
+			t.Error("Rewind = true, want false")
 		}
 		<-ended
 	})
 }
 
-// A small body that comes shortly after its head is buffered when the service is called, and stays
-// so. The engine does not wait for a later or larger one.
+// TestSmallContentIsWaitedForAMoment verifies that a small body that arrives shortly after its head
+// is buffered before the service is called, and can be rewound. The engine does not wait for a
+// later or larger body.
 func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 	const ms = time.Millisecond
 	type piece struct {
@@ -271,14 +272,14 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 		begins time.Duration // time when the engine calls the service
 		atHand int           // body bytes available at that time
 	}{
-		{"with its head", "", []piece{{0, "hello"}}, 0, 5},
-		{"behind its head", "", []piece{{ms, "hello"}}, ms, 5},
-		{"piece by piece", "", []piece{{0, "he"}, {ms, "l"}, {2 * ms, "lo"}}, 3 * ms, 5},
-		{"more than the head's buffer has room for", "", []piece{{0, "he"}, {ms, large}}, ms, 2 + len(large)},
+		{"with the head", "", []piece{{0, "hello"}}, 0, 5},
+		{"shortly after the head", "", []piece{{ms, "hello"}}, ms, 5},
+		{"in pieces", "", []piece{{0, "he"}, {ms, "l"}, {2 * ms, "lo"}}, 3 * ms, 5},
+		{"larger than the free space of the head buffer", "", []piece{{0, "he"}, {ms, large}}, ms, 2 + len(large)},
 		{"late", "", []piece{{smallBodyTimeout + ms, "hello"}}, smallBodyTimeout, 0},
-		{"late in part", "", []piece{{0, "he"}, {smallBodyTimeout + ms, "llo"}}, smallBodyTimeout, 2},
-		{"not small", "", []piece{{0, "he"}, {ms, strings.Repeat("x", inlineContent)}}, 0, 2},
-		{"of a caller that waits to be asked for it", "Expect: 100-continue\r\n", []piece{{ms, "hello"}}, 0, 0},
+		{"partly late", "", []piece{{0, "he"}, {smallBodyTimeout + ms, "llo"}}, smallBodyTimeout, 2},
+		{"large", "", []piece{{0, "he"}, {ms, strings.Repeat("x", inlineContent)}}, 0, 2},
+		{"client expects 100-continue", "Expect: 100-continue\r\n", []piece{{ms, "hello"}}, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -290,15 +291,15 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 				start := time.Now()
 				service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if got := time.Since(start); got != test.begins {
-						t.Errorf("the service is asked after %v, want %v", got, test.begins)
+						t.Errorf("service called after %v, want %v", got, test.begins)
 					}
 					if got := x.Request.Body.Buffered(); got != test.atHand {
-						t.Errorf("%d bytes are at hand, want %d", got, test.atHand)
+						t.Errorf("Buffered = %d, want %d", got, test.atHand)
 					}
 					err := echo(ctx, x)
 					again := x.Request.Body.(protocol.Rewinder).Rewind()
 					if whole := test.atHand == len(content); again != whole {
-						t.Errorf("it can be sent again: %v, want %v", again, whole)
+						t.Errorf("Rewind = %v, want %v", again, whole)
 					}
 					if again {
 						err = echo(ctx, x)
@@ -320,7 +321,7 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 				}()
 				got, _ := io.ReadAll(caller)
 				if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\n"+content) {
-					t.Errorf("the caller got %q", got)
+					t.Errorf("the client got %q", got)
 				}
 				<-ended
 			})
@@ -328,7 +329,8 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 	}
 }
 
-// A local reply to an unread request body keeps the connection if the body is small and ends soon.
+// TestUnwantedChunksKeepTheConnection verifies that a local reply keeps the connection if the
+// unread chunked body is small and ends soon.
 func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n"
 	const next = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -339,14 +341,14 @@ func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 		keeps               bool
 	}{
 		{"with the head", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", 0, true},
-		{"just behind the head", post + "\r\n", "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", time.Millisecond, true},
-		{"much, but not too much", post + "\r\n", strings.Repeat(chunk, 30) + "0\r\n\r\n", time.Millisecond, true},
-		{"too much", post + "\r\n", strings.Repeat(chunk, 40) + "0\r\n\r\n", time.Millisecond, false},
+		{"shortly after the head", post + "\r\n", "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", time.Millisecond, true},
+		{"within the drain limit", post + "\r\n", strings.Repeat(chunk, 30) + "0\r\n\r\n", time.Millisecond, true},
+		{"beyond the drain limit", post + "\r\n", strings.Repeat(chunk, 40) + "0\r\n\r\n", time.Millisecond, false},
 		{"late", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", smallBodyTimeout + time.Millisecond, false},
-		{"late in part", post + "\r\n5\r\nhello\r\n", "0\r\n\r\n", smallBodyTimeout + time.Millisecond, false},
+		{"partly late", post + "\r\n5\r\nhello\r\n", "0\r\n\r\n", smallBodyTimeout + time.Millisecond, false},
 		{"malformed", post + "\r\n", "hello\r\n0\r\n\r\n", 0, false},
-		{"of a caller that waits to be asked for it", post + "Expect: 100-continue\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
-		{"of a caller that ends the connection", post + "Connection: close\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
+		{"client expects 100-continue", post + "Expect: 100-continue\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
+		{"client sends Connection: close", post + "Connection: close\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -368,10 +370,10 @@ func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 					want = 2
 				}
 				if n := strings.Count(string(got), "HTTP/1.1 404 "); n != want {
-					t.Errorf("%d answers, want %d: %q", n, want, got)
+					t.Errorf("%d responses, want %d: %q", n, want, got)
 				}
 				if n := strings.Count(string(got), "Connection: close\r\n"); n != 1 {
-					t.Errorf("the end is announced %d times: %q", n, got)
+					t.Errorf("%d responses with Connection: close, want 1: %q", n, got)
 				}
 				<-ended
 			})
@@ -414,8 +416,8 @@ func (l leaving) OnDisconnect(gone func()) func() {
 	return func() { timer.Stop() }
 }
 
-// The goroutine that waits for a response during an upload sleeps until one of the two ends, and
-// watches the client once the upload no longer does.
+// TestAnUploadIsWaitedForWithoutPolling verifies that the goroutine that waits for a response does
+// not poll during an upload, and that it watches for a client disconnect after the upload.
 func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 	broken := protocol.NewFault(protocol.RequestTimeout, nil)
@@ -428,11 +430,11 @@ func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 		want   protocol.Reason
 		after  time.Duration
 	}{
-		{"an answer behind the content", io.EOF, "", answer + "hello", time.Hour, protocol.ReasonNone, 2 * time.Minute},
-		{"a response concurrent with the body", io.EOF, answer + "he", "llo", time.Hour, protocol.ReasonNone, 2 * time.Minute},
-		{"a caller that leaves behind its content", io.EOF, "", answer + "hello", 10 * time.Second, protocol.ReasonDownstreamDisconnect, 70 * time.Second},
-		{"content that fails", broken, "", answer + "hello", time.Hour, protocol.RequestTimeout, time.Minute},
-		{"a body that fails concurrently with the response", broken, answer + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
+		{"response after the body", io.EOF, "", answer + "hello", time.Hour, protocol.ReasonNone, 2 * time.Minute},
+		{"response concurrent with the body", io.EOF, answer + "he", "llo", time.Hour, protocol.ReasonNone, 2 * time.Minute},
+		{"client disconnects after its body", io.EOF, "", answer + "hello", 10 * time.Second, protocol.ReasonDownstreamDisconnect, 70 * time.Second},
+		{"request body fails", broken, "", answer + "hello", time.Hour, protocol.RequestTimeout, time.Minute},
+		{"request body fails during the response", broken, answer + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -456,20 +458,20 @@ func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 					content, err = io.ReadAll(x.Response.Body)
 				}
 				if got := protocol.ReasonOf(err); got != test.want || test.want == protocol.ReasonNone && string(content) != "hello" {
-					t.Errorf("%q, and then %v (%v), want %v", content, got, err, test.want)
+					t.Errorf("body %q, reason %v (%v), want %v", content, got, err, test.want)
 				}
 				if d := time.Since(start); d != test.after {
-					t.Errorf("it took %v, want %v", d, test.after)
+					t.Errorf("took %v, want %v", d, test.after)
 				}
-				if conn.reads > 5 { // of polling it would be hundreds
-					t.Errorf("%d reads", conn.reads)
+				if conn.reads > 5 { // polling would need hundreds
+					t.Errorf("%d reads, want at most 5", conn.reads)
 				}
 				x.ResetResponse()
 				if reusable := <-released; reusable != (test.want == protocol.ReasonNone) {
-					t.Errorf("reusable: %v", reusable)
+					t.Errorf("reusable = %v", reusable)
 				}
 				c.Close()
-				<-time.After(2 * time.Minute) // for the goroutine that answers
+				<-time.After(2 * time.Minute) // lets the goroutine that responds end
 			})
 		})
 	}

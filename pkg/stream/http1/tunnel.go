@@ -73,7 +73,7 @@ func (c *downstreamConn) tunnel() error {
 	x := &c.x
 	peer := x.Response.TakeTunnel()
 	c.conn.SetWriteDeadline(time.Time{}) // clear the previous exchange's deadline
-	defer peer.Close()                   //nolint:errcheck // whatever is left unsent has nowhere to go
+	defer peer.Close()                   //nolint:errcheck // unsent bytes cannot be delivered
 	if err := completeUpgrade(x); err != nil {
 		return err
 	}

@@ -44,25 +44,26 @@ func (f faultyTunnel) Close() error {
 	return f.Tunnel.Close()
 }
 
-// TestAPanicOfAWebSocketTunnelEndsBothConnections: whichever direction panics, caller and
-// host see the end, the host's connection leaves its pool once, and others are served.
+// TestAPanicOfAWebSocketTunnelEndsBothConnections verifies that a panic in either direction ends
+// both connections, that the upstream connection is released once, and that the listener serves
+// other connections.
 func TestAPanicOfAWebSocketTunnelEndsBothConnections(t *testing.T) {
 	const shake = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 	for name, test := range map[string]struct {
 		at  string
-		end func(caller *peer) // what the caller does behind what it has sent
+		end func(caller *peer) // what the client does after its last bytes
 	}{
-		"towards the caller":            {"Read", func(*peer) {}},
-		"towards the host":              {"Write", func(*peer) {}},
-		"the end towards the host":      {"CloseWrite", func(c *peer) { _ = c.CloseWrite() }},
-		"Close behind the end":          {"Close", func(c *peer) { _ = c.CloseWrite() }},
-		"Close when the caller is gone": {"Close", func(c *peer) { _ = c.SetLinger(0); _ = c.Close() }},
+		"Read toward the client":       {"Read", func(*peer) {}},
+		"Write toward the host":        {"Write", func(*peer) {}},
+		"CloseWrite toward the host":   {"CloseWrite", func(c *peer) { _ = c.CloseWrite() }},
+		"Close after both half-closes": {"Close", func(c *peer) { _ = c.CloseWrite() }},
+		"Close after a client reset":   {"Close", func(c *peer) { _ = c.SetLinger(0); _ = c.Close() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var fired atomic.Bool
 			b := newBench(t, func(o *stream.ServerOptions) {
-				o.IdleTimeout = 0 // what does not end at once never does
+				o.IdleTimeout = 0 // no idle timeout ends the tunnel
 				o.Service = around(o.Service, nil, func(x *protocol.Exchange) {
 					if x.Response.Tunnel != nil {
 						x.Response.Tunnel = faultyTunnel{x.Response.Tunnel, test.at, &fired}
@@ -70,7 +71,7 @@ func TestAPanicOfAWebSocketTunnelEndsBothConnections(t *testing.T) {
 				})
 			})
 			hostEnded := make(chan struct{}, 1)
-			leaves := name == "Close behind the end"
+			leaves := name == "Close after both half-closes"
 			b.serve(func(c *peer) {
 				if !strings.Contains(c.head(), "Upgrade") {
 					c.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
@@ -86,26 +87,26 @@ func TestAPanicOfAWebSocketTunnelEndsBothConnections(t *testing.T) {
 			c := b.dial()
 			c.send(shake + "up")
 			if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 101 ") {
-				t.Fatalf("the handshake is answered with %q", got)
+				t.Fatalf("response to the handshake = %q", got)
 			}
 			test.end(c)
 			c.rest()
 			wait(t, "the host to see the end", hostEnded)
 			if wait(t, "the host's connection to be released", b.released) {
-				t.Error("the tunnel's connection passed for reusable")
+				t.Error("the tunnel's connection was considered reusable")
 			}
 			if len(b.released) > 0 {
 				t.Error("the tunnel's connection was released twice")
 			}
 			if !fired.Load() {
-				t.Errorf("nothing has called %s", test.at)
+				t.Errorf("%s was not called", test.at)
 			}
 			wait(t, "the exchange to be recorded", b.records)
 			c = b.dial()
 			defer c.Close()
 			c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 204 ") {
-				t.Errorf("the next request is answered with %q", got)
+				t.Errorf("response to the next request = %q", got)
 			}
 		})
 	}
@@ -117,7 +118,7 @@ func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
 	select {
 	case v = <-c:
 	case <-time.After(20 * time.Second):
-		t.Fatalf("waited for %s in vain", what)
+		t.Fatalf("timed out waiting for %s", what)
 	}
 	return v
 }

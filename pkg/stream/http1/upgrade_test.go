@@ -9,10 +9,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// next is an engine that connections switch to. It reports its input and the bytes that follow.
+// next is an engine that takes over connections. It reports the upgrade request and echoes the
+// bytes that follow.
 type next struct {
 	refuses bool
-	seen    chan string // "GET /path content settings", one for each time it was asked
+	seen    chan string // "GET /path body settings" for each call of Upgrade
 }
 
 func (n *next) Upgrade(_ *network.Conn, u stream.Upgrade) network.Handler {
@@ -39,9 +40,9 @@ const askH2C = "Host: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r
 
 func TestAConnectionIsHandedOverToHTTP2(t *testing.T) { // RFC 7540 3.2
 	for name, test := range map[string]struct{ request, seen string }{
-		"without content": {"GET /a HTTP/1.1\r\n" + askH2C + "\r\n", "GET /a  AAMAAABk"},
-		"with content":    {"POST /a HTTP/1.1\r\n" + askH2C + "Content-Length: 5\r\n\r\nhello", "POST /a hello AAMAAABk"},
-		"behind another":  {"GET /own HTTP/1.1\r\nHost: h\r\n\r\nGET /a HTTP/1.1\r\n" + askH2C + "\r\n", "GET /a  AAMAAABk"},
+		"without a body":        {"GET /a HTTP/1.1\r\n" + askH2C + "\r\n", "GET /a  AAMAAABk"},
+		"with a body":           {"POST /a HTTP/1.1\r\n" + askH2C + "Content-Length: 5\r\n\r\nhello", "POST /a hello AAMAAABk"},
+		"after another request": {"GET /own HTTP/1.1\r\nHost: h\r\n\r\nGET /a HTTP/1.1\r\n" + askH2C + "\r\n", "GET /a  AAMAAABk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &next{seen: make(chan string, 1)}
@@ -55,34 +56,34 @@ func TestAConnectionIsHandedOverToHTTP2(t *testing.T) { // RFC 7540 3.2
 			c := b.dial()
 			defer c.Close()
 			c.send(test.request + "beh")
-			if name == "behind another" {
+			if name == "after another request" {
 				c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
 			}
 			c.expect("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
 			c.send("ind")
 			c.expect("next got behind")
 			if got := c.rest(); got != "" {
-				t.Errorf("then came %q, want the end", got)
+				t.Errorf("then got %q, want EOF", got)
 			}
 			if got := <-n.seen; got != test.seen {
-				t.Errorf("the engine was asked to go on with %q, want %q", got, test.seen)
+				t.Errorf("Upgrade got %q, want %q", got, test.seen)
 			}
 		})
 	}
 }
 
 func TestARequestThatCannotSwitchIsServedAsItIs(t *testing.T) { // RFC 9110 7.8
-	const large = 40 << 10 // more than is waited for
+	const large = 40 << 10 // larger than the engine waits for
 	for name, test := range map[string]struct {
 		request, content string
 		none, refuses    bool
 	}{
-		"on a listener without HTTP/2": {request: askH2C, none: true},
-		"that HTTP/2 refuses":          {request: askH2C, refuses: true},
-		"whose sender closes":          {request: askH2C + "Connection: close\r\n"},
-		"whose content is large":       {request: askH2C + "Content-Length: 40960\r\n", content: strings.Repeat("x", large)},
-		"whose content is chunked":     {request: askH2C + "Transfer-Encoding: chunked\r\n", content: "1\r\nx\r\n0\r\n\r\n"},
-		"whose content waits for 100":  {request: askH2C + "Expect: 100-continue\r\nContent-Length: 1\r\n", content: "x"},
+		"listener without HTTP/2":       {request: askH2C, none: true},
+		"rejected by the HTTP/2 engine": {request: askH2C, refuses: true},
+		"Connection: close":             {request: askH2C + "Connection: close\r\n"},
+		"large body":                    {request: askH2C + "Content-Length: 40960\r\n", content: strings.Repeat("x", large)},
+		"chunked body":                  {request: askH2C + "Transfer-Encoding: chunked\r\n", content: "1\r\nx\r\n0\r\n\r\n"},
+		"expects 100-continue":          {request: askH2C + "Expect: 100-continue\r\nContent-Length: 1\r\n", content: "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &next{refuses: test.refuses, seen: make(chan string, 1)}
@@ -93,7 +94,7 @@ func TestARequestThatCannotSwitchIsServedAsItIs(t *testing.T) { // RFC 9110 7.8
 			})
 			b.serve(func(c *peer) {
 				if head := c.head(); strings.Contains(strings.ToLower(head), "upgrade") || strings.Contains(head, "HTTP2-Settings") {
-					t.Errorf("the origin got %q", head)
+					t.Errorf("the host got %q", head)
 				}
 				c.read(len(test.content))
 				c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -102,10 +103,10 @@ func TestARequestThatCannotSwitchIsServedAsItIs(t *testing.T) { // RFC 9110 7.8
 			defer c.Close()
 			c.send("POST / HTTP/1.1\r\n" + test.request + "\r\n" + test.content)
 			if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") {
-				t.Errorf("the answer is %q, want 200", got)
+				t.Errorf("response = %q, want 200", got)
 			}
 			if asked := len(n.seen) > 0; asked != test.refuses {
-				t.Errorf("HTTP/2 was asked: %v, want %v", asked, test.refuses)
+				t.Errorf("Upgrade called: %v, want %v", asked, test.refuses)
 			}
 		})
 	}

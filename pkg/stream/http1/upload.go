@@ -88,12 +88,12 @@ func (u *upload) end() {
 	}
 }
 
-// await makes the end of the upload interrupt the connection. It returns false if the upload is
-// over.
+// await requests that the end of the upload interrupts the connection. It returns false if the
+// upload has ended.
 func (u *upload) await() bool { return u.state.CompareAndSwap(uploadRuns, uploadAwaited) }
 
-// leave reverts await. It returns false if the upload is over; the connection is then interrupted,
-// or will be before done is closed.
+// leave reverts await. It returns false if the upload has ended; the connection is then
+// interrupted, or will be before done is closed.
 func (u *upload) leave() bool { return u.state.CompareAndSwap(uploadAwaited, uploadRuns) }
 
 // plain appends bytes of a body with a declared length. It returns io.EOF with the last ones.
@@ -133,8 +133,8 @@ func (u *upload) ended() bool {
 	}
 }
 
-// overtaken is how long an upload may take to end after its last bytes got a response: its
-// goroutine has to be scheduled once more.
+// overtaken is how long stop waits for an upload that has read its whole body: the response may
+// arrive before the upload's goroutine is scheduled again.
 const overtaken = 100 * time.Millisecond
 
 // stop ends the upload, waits for its goroutine, and reports whether it sent everything, so that

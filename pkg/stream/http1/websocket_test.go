@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestTheClientShakesHandsForACallerOfHTTP2 has an application of HTTP/1.1 asked for
-// what came as an extended CONNECT (RFC 8441).
+// TestTheClientShakesHandsForACallerOfHTTP2 verifies the WebSocket handshake with an HTTP/1.1 host
+// for an HTTP/2 client that sent an extended CONNECT (RFC 8441).
 func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 	fromHTTP2 := func() *protocol.Exchange {
 		x := ask("GET", nil)
@@ -26,7 +26,7 @@ func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 		return key
 	}
 	const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n"
-	t.Run("the right proof", func(t *testing.T) {
+	t.Run("valid accept key", func(t *testing.T) {
 		near, app := tcpPair(t)
 		c, released := newClient(near)
 		head := make(chan string, 1)
@@ -42,27 +42,27 @@ func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 		asked := <-head
 		if !syntax.IsWebSocketKey(keyOf(asked)) || !strings.HasPrefix(asked, "GET / HTTP/1.1\r\n") ||
 			!strings.Contains(asked, "Connection: upgrade\r\nUpgrade: websocket\r\n") {
-			t.Errorf("the application was asked %q, want a handshake with a key", asked)
+			t.Errorf("the host got %q, want a handshake with a key", asked)
 		}
 		if x.Request.Header.Len() != 1 {
-			t.Errorf("the request has %d fields afterwards, want its one: another try must have a key of its own", x.Request.Header.Len())
+			t.Errorf("the request has %d headers after Serve, want 1: another attempt needs its own key", x.Request.Header.Len())
 		}
 		if _, ok := x.Response.Header.Lookup("Sec-WebSocket-Accept"); ok || x.Response.Status != 101 {
-			t.Errorf("the answer is %d with a proof: %t; want 101 without one", x.Response.Status, ok)
+			t.Errorf("status %d with Sec-WebSocket-Accept: %t; want 101 without it", x.Response.Status, ok)
 		}
 		if got := x.Response.Header.Get("Sec-WebSocket-Protocol"); got != "chat" {
 			t.Errorf("Sec-WebSocket-Protocol: %q, want chat", got)
 		}
 		early := make([]byte, len("early"))
 		if _, err := io.ReadFull(x.Response.Tunnel, early); err != nil || string(early) != "early" {
-			t.Errorf("behind the head came %q, %v", early, err)
+			t.Errorf("after the head: %q, %v", early, err)
 		}
 		x.ResetResponse()
 		<-released
 	})
 	for name, proof := range map[string]string{
-		"another proof": "Sec-WebSocket-Accept: " + syntax.WebSocketAccept("another") + "\r\n",
-		"no proof":      "",
+		"wrong accept key": "Sec-WebSocket-Accept: " + syntax.WebSocketAccept("another") + "\r\n",
+		"no accept key":    "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, app := tcpPair(t)
@@ -72,10 +72,10 @@ func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 				app.send(switched + proof + "\r\n")
 			}()
 			if err := c.Serve(context.Background(), fromHTTP2()); protocol.ReasonOf(err) != protocol.UpstreamMalformed {
-				t.Errorf("Serve = %v, want a fault of %v", err, protocol.UpstreamMalformed)
+				t.Errorf("Serve = %v, want a Fault with reason %v", err, protocol.UpstreamMalformed)
 			}
 			if <-released {
-				t.Error("the connection passed for reusable")
+				t.Error("the connection was considered reusable")
 			}
 		})
 	}
@@ -86,13 +86,13 @@ func TestEachHandshakeHasAKeyOfItsOwn(t *testing.T) { // RFC 6455 4.1
 	x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
 	first, second := newWebSocketKey(x), newWebSocketKey(x)
 	if first == second || !syntax.IsWebSocketKey(first) || !syntax.IsWebSocketKey(second) {
-		t.Errorf("the keys are %q and %q, want two", first, second)
+		t.Errorf("keys %q and %q, want two different valid keys", first, second)
 	}
 }
 
 func TestOnlyAWebSocketOfAnotherVersionGetsAKey(t *testing.T) {
 	for _, test := range []struct{ name, upgrade, version string }{
-		{"a caller of HTTP/1.1 has its own", "websocket", "HTTP/1.1"},
+		{"HTTP/1.1 client with its own key", "websocket", "HTTP/1.1"},
 		{"another protocol", "connect-udp", "HTTP/2.0"},
 		{"no upgrade", "", "HTTP/2.0"},
 	} {
@@ -125,8 +125,8 @@ func (e *echoTunnel) Close() error {
 	return e.w.Close()
 }
 
-// TestTheServerShakesHandsForAnUpstreamOfHTTP2 answers callers of HTTP/1.1 with the
-// 200 to an extended CONNECT.
+// TestTheServerShakesHandsForAnUpstreamOfHTTP2 verifies that an HTTP/1.1 client gets a 101 when the
+// upstream accepted an extended CONNECT over HTTP/2.
 func TestTheServerShakesHandsForAnUpstreamOfHTTP2(t *testing.T) {
 	const key = "dGhlIHNhbXBsZSBub25jZQ=="
 	for _, test := range []struct{ name, fields, want string }{
@@ -135,7 +135,7 @@ func TestTheServerShakesHandsForAnUpstreamOfHTTP2(t *testing.T) {
 		{"another protocol", "Upgrade: connect-udp\r\n", "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: chat\r\n" +
 			"Upgrade: connect-udp\r\nConnection: upgrade\r\n\r\n"},
 		{"no key", "Upgrade: websocket\r\n", "HTTP/1.1 400 Bad Request\r\n"},
-		{"an invalid key", "Upgrade: websocket\r\nSec-WebSocket-Key: aGVsbG8=\r\n", "HTTP/1.1 400 Bad Request\r\n"},
+		{"invalid key", "Upgrade: websocket\r\nSec-WebSocket-Key: aGVsbG8=\r\n", "HTTP/1.1 400 Bad Request\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			peer := newEchoTunnel()

@@ -10,9 +10,9 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// TestNoDeadlockWithHostThatWritesBeforeReading verifies that the engine reads from a host
-// that reads nothing before it has written its responses, although more bytes are in flight in both
-// directions than sockets hold. Two adjacent proxies are such hosts for each other, and would
+// TestNoDeadlockWithHostThatWritesBeforeReading verifies that the engine reads from a host that
+// reads nothing before it has written its responses, although more bytes are in flight in both
+// directions than the sockets hold. Two adjacent proxies are such hosts for each other, and would
 // otherwise wait forever.
 func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	const (
@@ -44,7 +44,7 @@ func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 			p.headers(id, false, ":status", "200")
 			for range each {
 				if err := p.fr.WriteData(id, false, piece); err != nil {
-					t.Errorf("the answer on stream %d: %v", id, err)
+					t.Errorf("response on stream %d: %v", id, err)
 					return
 				}
 			}
@@ -71,7 +71,7 @@ func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	for i := range uint32(streams) {
 		p.request(2*i+1, false, ":method", "POST")
 	}
-	awaitClosed(t, asked, "the host is asked")
+	awaitClosed(t, asked, "requests at the host")
 	for i := range uint32(streams) {
 		for range each {
 			p.must(p.fr.WriteData(2*i+1, false, piece))
@@ -93,7 +93,7 @@ func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	for left := streams * each * len(piece); left > 0; {
 		switch f := p.next().(type) {
 		case nil:
-			t.Fatalf("the connection ended %d bytes before all answers had come", left)
+			t.Fatalf("the connection ended %d bytes before the end of the responses", left)
 		case *http2.DataFrame:
 			left -= len(f.Data())
 		}
@@ -101,12 +101,12 @@ func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	select {
 	case <-got:
 	case <-time.After(eventTimeout):
-		t.Error("the host has not got all content")
+		t.Error("the host has not received all bodies")
 	}
 }
 
 // TestClosedBodySendsNoEndStream verifies that a host does not get END_STREAM for a body that was
-// closed before it was sent, although all of it had arrived.
+// closed before it was sent, although it was complete.
 func TestClosedBodySendsNoEndStream(t *testing.T) {
 	r := newUpstreamRig(t)
 	u := r.dialUpstream(startHost(t, func(p *peer) { p.awaitHead(); p.next() }), nil)
@@ -131,7 +131,7 @@ func TestClosedBodySendsNoEndStream(t *testing.T) {
 	state := k.stream.State()
 	u.mu.Unlock()
 	if state != syntax.Open {
-		t.Errorf("the request is %v, want %v", state, syntax.Open)
+		t.Errorf("the stream is %v, want %v", state, syntax.Open)
 	}
 	k.stopUpload()
 	k.free()
@@ -155,6 +155,6 @@ func TestFullWriteQueueOverflows(t *testing.T) {
 	streams := u.state.Len()
 	u.mu.Unlock()
 	if err != nil || protocol.ReasonOf(refused) != protocol.Overflow || streams != 0 {
-		t.Errorf("%v, %v (%v) with %d streams, want an overflow and no stream", err, refused, protocol.ReasonOf(refused), streams)
+		t.Errorf("errors %v, %v (reason %v), %d streams; want an overflow and no stream", err, refused, protocol.ReasonOf(refused), streams)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// unaryFrames returns the frames of a gRPC call and its response, each with a body of 1 KiB, and
-// the offsets at which the stream identifiers go.
+// unaryFrames returns the frames of a gRPC call and of its response, each with a body of 1 KiB, and
+// the offsets of their stream identifiers.
 func unaryFrames() (call, answer []byte, callIDs, answerIDs []int) {
 	add := func(dst []byte, ids *[]int, t syntax.FrameType, flags syntax.Flags, payload []byte) []byte {
 		*ids = append(*ids, len(dst)+5)
@@ -31,8 +31,8 @@ func unaryFrames() (call, answer []byte, callIDs, answerIDs []int) {
 	return call, answer, callIDs, answerIDs
 }
 
-// withoutIndexing replaces literals with indexing by literals without, so that a block can be sent
-// any number of times.
+// withoutIndexing replaces literals with indexing by literals without indexing, so that a header
+// block can be sent repeatedly.
 func withoutIndexing(block []byte) []byte {
 	out := make([]byte, 0, len(block))
 	for len(block) > 0 {
@@ -143,7 +143,7 @@ func newUnaryCall(b testing.TB) (one func()) {
 			b.Fatal(err)
 		}
 		if got, err := readUntilEndStream(in, conn, piece); err != nil || got != id {
-			b.Fatalf("stream %d: the end of %d, %v", id, got, err)
+			b.Fatalf("got the end of stream %[2]d, want %[1]d; %[3]v", id, got, err)
 		}
 		id += 2
 	}
@@ -163,9 +163,9 @@ func BenchmarkUnary(b *testing.B) {
 
 func TestAUnaryCallAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("the checks of this build allocate")
+		t.Skip("invariant checks allocate")
 	}
 	if n := testing.AllocsPerRun(1000, newUnaryCall(t)); n > 0 {
-		t.Errorf("%v allocations a call, want none", n)
+		t.Errorf("%v allocations per call, want none", n)
 	}
 }

@@ -58,7 +58,7 @@ func TestBorrowedBodiesArriveIntact(t *testing.T) {
 			got := make([]byte, len(want))
 			n, err := io.ReadFull(slowReader{resp.Body, rand.New(rand.NewPCG(4, uint64(i)))}, got)
 			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%d: %d bytes of %d come back, %v; equal: %v", i, n, len(want), err, bytes.Equal(got, want))
+				t.Errorf("%d: received %d bytes of %d, %v; equal: %v", i, n, len(want), err, bytes.Equal(got, want))
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func TestFrameIsBorrowedOnce(t *testing.T) {
 	frame := syntax.AppendData(nil, 1, make([]byte, minBorrowSize), true)
 	n := len(frame) - syntax.FrameHeaderLen
 	if kick, lent, _ := c.add(frame[syntax.FrameHeaderLen:], frame, b); kick != to || !lent {
-		t.Fatal("the content was not lent")
+		t.Fatal("add = false: the payload was not borrowed")
 	}
 	c.markComplete()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,17 +93,17 @@ func TestFrameIsBorrowedOnce(t *testing.T) {
 	w := &muxConn{writeQueue: network.NewWriteQueue(conn, running.Go)}
 	head := syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 5)
 	if !w.appendBorrowed(b, c, head, n) {
-		t.Fatal("the frame was not lent on")
+		t.Fatal("appendBorrowed = false for a frame that was not borrowed before")
 	}
 	c.consume(n)
 	if !c.Rewind() || c.unread != n {
-		t.Fatalf("%d bytes can be read again, want %d", c.unread, n)
+		t.Fatalf("%d unread bytes after Rewind, want %d", c.unread, n)
 	}
 	if w.appendBorrowed(b, c, syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 7), n) {
-		t.Error("it was lent on a second time")
+		t.Error("appendBorrowed = true for a frame that is already borrowed")
 	}
 	if got := frame[8]; got != 5 {
-		t.Errorf("it is of stream %d now", got)
+		t.Errorf("the frame has stream identifier %d, want 5", got)
 	}
 	w.writeQueue.Fail(io.ErrClosedPipe)
 	b.reclaimBorrowed()

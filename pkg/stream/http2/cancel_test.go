@@ -60,7 +60,7 @@ func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 			}
 			const boundaries = 4
 			if got := s.count.Load(); got < 1 || got > 1+boundaries {
-				t.Errorf("%d requests were served, want the one that was not reset, and %d more at most", got, boundaries)
+				t.Errorf("%d requests were served, want 1 to 1+%d", got, boundaries)
 			}
 			gone := 0
 			r.mu.Lock()
@@ -71,7 +71,7 @@ func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 				}
 			}
 			if gone < resets-boundaries {
-				t.Errorf("%d requests were recorded as given up by their callers, want %d", gone, resets)
+				t.Errorf("%d requests were recorded as disconnects, want %d", gone, resets)
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestConnectionEndsWhenClientDisconnects(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	if n := r.ln.Connections(); n != 0 {
-		t.Errorf("%d connections are still served", n)
+		t.Errorf("%d connections are still open", n)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestCanceledAfterReset(t *testing.T) {
 	awaitClosed(t, asked, "the request is served")
 	p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 	if before, after := <-told, <-told; before || !after {
-		t.Errorf("canceled: %v before the reset, %v behind it", before, after)
+		t.Errorf("Canceled = %v before the reset, %v after it", before, after)
 	}
 	r.awaitRecord()
 }
@@ -141,11 +141,11 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 	})
 	p := r.dial()
 	p.request(1, true)
-	awaitClosed(t, h.started, "the first request is served") // receives from h.begun
+	awaitClosed(t, h.started, "the first request is served") // receives from h.started
 	p.request(3, true)                                       // queued
 	p.request(5, true)
 	if got := p.awaitFields(5)[":status"]; got != "503" {
-		t.Errorf("the request beyond the limit is answered with %s, want 503", got)
+		t.Errorf("the request beyond the limit: status %s, want 503", got)
 	}
 	if o := r.awaitRecord(); o.reason != protocol.Overloaded {
 		t.Errorf("recorded %+v, want %v", o, protocol.Overloaded)
@@ -160,7 +160,7 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 	}
 	close(h.release)
 	if got := p.awaitFields(1)[":status"]; got != "200" {
-		t.Errorf("the first request is answered with %s, want 200", got)
+		t.Errorf("the first request: status %s, want 200", got)
 	}
 	r.awaitRecord()
 	r.awaitRecord()
@@ -174,7 +174,7 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 		select {
 		case <-look.C:
 		case <-late:
-			t.Fatalf("%d places are reserved at the end", r.engine.workers.Reserved())
+			t.Fatalf("%d slots are reserved at the end", r.engine.workers.Reserved())
 		}
 	}
 }
@@ -198,14 +198,14 @@ func TestEndlessInterimResponsesFail(t *testing.T) {
 		head := p.awaitFields(1)
 		if head[":status"] != "103" {
 			if head[":status"] != "502" {
-				t.Errorf("answered with %v, want 502", head)
+				t.Errorf("response %v, want 502", head)
 			}
 			break
 		}
 		interims++
 	}
 	if interims > maxInterims {
-		t.Errorf("%d interim responses were passed on, want at most %d", interims, maxInterims)
+		t.Errorf("%d interim responses were forwarded, want at most %d", interims, maxInterims)
 	}
 	if o := r.awaitRecord(); o.reason != protocol.UpstreamMalformed {
 		t.Errorf("recorded %+v, want %v", o, protocol.UpstreamMalformed)
@@ -222,8 +222,8 @@ func TestIdleStreamGetsLocalReply(t *testing.T) {
 		status string
 		reason protocol.Reason
 	}{
-		{"whole request", true, false, "504", protocol.StreamIdle},
-		{"partial request", false, false, "408", protocol.RequestIdle},
+		{"complete request", true, false, "504", protocol.StreamIdle},
+		{"incomplete request", false, false, "408", protocol.RequestIdle},
 		{"gRPC", true, true, "200", protocol.StreamIdle},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestIdleStreamGetsLocalReply(t *testing.T) {
 				head := p.awaitFields(1)
 				b.checkElapsed(time.Minute, "the answer came")
 				if head[":status"] != tt.status || tt.grpc && head["grpc-status"] != "14" {
-					t.Errorf("answered with %v, want %s", head, tt.status)
+					t.Errorf("response %v, want %s", head, tt.status)
 				}
 				if o := <-b.ended; o.reason != tt.reason {
 					t.Errorf("recorded %+v, want %v", o, tt.reason)

@@ -18,7 +18,7 @@ func (o *orderedPumper) pumpEnded(_ *batch, _ *muxConn, _ uint64, err error) {
 }
 
 // TestEffectsKickSourcesBeforeDestinations verifies that the pump of a request reports why the
-// request failed before its response is cut.
+// request failed before its response is reset.
 func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	e := New(nil, nil)
 	defer e.Close()
@@ -54,7 +54,7 @@ func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	}
 }
 
-// TestCallFailure verifies what has to be done after a call has failed, in each of its states.
+// TestCallFailure verifies the effects of the failure of a call, in each of its states.
 func TestCallFailure(t *testing.T) {
 	e := New(nil, nil)
 	defer e.Close()

@@ -44,7 +44,7 @@ import (
 )
 
 // Engine is the state that all HTTP/2 connections share. The caller closes it after the last
-// connection.
+// connection has ended.
 type Engine struct {
 	workers    *stream.Workers[*exchange]
 	goroutines stream.Goroutines  // of connections
@@ -54,7 +54,7 @@ type Engine struct {
 	onFlood    func(syntax.Flood) // nil: floods are not reported
 
 	mu sync.Mutex
-	// Guarded by mu; by listener. The servers of a listener hold the strong references.
+	// Guarded by mu; key: listener. The servers of a listener hold the strong references.
 	floodLimiters map[string]weak.Pointer[stream.FloodLimiter]
 
 	// FirstStream is the identifier of the first stream of each upstream connection; 0 means 1.
@@ -98,8 +98,8 @@ func (e *Engine) Close() {
 	e.workers.Close()
 }
 
-// floodLimiter returns the budget of a listener. All servers of the listener share it, before and
-// after a reload.
+// floodLimiter returns the FloodLimiter of a listener. All servers of the listener share it, before
+// and after a reload.
 func (e *Engine) floodLimiter(listener string) *stream.FloodLimiter {
 	e.mu.Lock()
 	defer e.mu.Unlock()

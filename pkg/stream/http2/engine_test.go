@@ -46,7 +46,7 @@ func TestGET(t *testing.T) {
 	r := newRig(t, reply(200, "hello"), nil)
 	status, body := get(t, newHTTP2Client(t), "http://"+r.address+"/a?b")
 	if status != 200 || body != "hello" {
-		t.Errorf("answer %d %q", status, body)
+		t.Errorf("response %d %q", status, body)
 	}
 	if o := r.awaitRecord(); o.status != 200 || o.reason != protocol.ReasonNone || o.out != 5 {
 		t.Errorf("recorded %+v", o)
@@ -72,10 +72,10 @@ func TestRequestIsForwarded(t *testing.T) {
 	body, _ := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if resp.StatusCode != 201 || string(body) != "made" || resp.Header.Get("X-Answer") != "yes" {
-		t.Errorf("answer %d %q %v", resp.StatusCode, body, resp.Header)
+		t.Errorf("response %d %q %v", resp.StatusCode, body, resp.Header)
 	}
 	if seen.Host != "shop.test" || seen.RequestURI != "/path?q=1" || seen.Header.Get("X-Asked") != "this" || seen.Proto != "HTTP/2.0" {
-		t.Errorf("the origin saw %s %s %v", seen.Host, seen.RequestURI, seen.Header)
+		t.Errorf("the origin received %s %s %v", seen.Host, seen.RequestURI, seen.Header)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestBodiesOfAnySizeAreForwarded(t *testing.T) {
 				body, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if err != nil || string(body) != text {
-					t.Fatalf("%d bytes: got %d bytes, %v", size, len(body), err)
+					t.Fatalf("body of %d bytes: received %d bytes, %v", size, len(body), err)
 				}
 				if got := resp.Trailer.Get("X-Sum"); got != fmt.Sprint(size) {
 					t.Errorf("%d bytes: trailer %q", size, got)

@@ -284,7 +284,7 @@ func (e *exchange) fail(why error, fx *effects) {
 
 // expire implements owner. If no response head was sent, the client gets a local reply (504, or 408
 // if its request is incomplete): the goroutine that works on the exchange gives up as after a
-// disconnect, and reply sends the local reply. A second expiry resets the stream.
+// disconnect, and respond sends the local reply. A second expiry resets the stream.
 func (e *exchange) expire(why error, fx *effects) {
 	whole, _ := e.in.Complete()
 	if (whole || e.stream.IsConnect()) && protocol.ReasonOf(why) == protocol.RequestIdle {

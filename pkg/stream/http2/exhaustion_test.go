@@ -25,11 +25,11 @@ func TestShutdownNoticeBeforeStreamIDsRunOut(t *testing.T) {
 	<-h.started
 	first, ok := p.next().(*http2.GoAwayFrame)
 	if !ok || first.LastStreamID != syntax.MaxStreamID || first.ErrCode != http2.ErrCodeNo {
-		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
+		t.Fatalf("got %v, want a GOAWAY with the maximum stream identifier", first)
 	}
 	ping, ok := p.next().(*http2.PingFrame)
 	if !ok {
-		t.Fatal("no PING behind the first GOAWAY")
+		t.Fatal("no PING after the first GOAWAY")
 	}
 	p.request(shutdownNoticeStreamID+2, true) // sent before the client has seen the notice
 	<-h.started
@@ -43,7 +43,7 @@ func TestShutdownNoticeBeforeStreamIDsRunOut(t *testing.T) {
 	for len(answered) < 4 {
 		switch f := p.next().(type) {
 		case nil:
-			t.Fatalf("the connection ended after the answers %v", answered)
+			t.Fatalf("the connection ended after the responses %v", answered)
 		case *http2.MetaHeadersFrame:
 			answered[f.StreamID] = f.PseudoValue("status")
 		}
@@ -63,16 +63,16 @@ func TestUpstreamStreamIDExhaustion(t *testing.T) {
 	u := r.dialUpstream(startOrigin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }), nil)
 	for i := range 2 {
 		if !u.Usable(0) {
-			t.Fatalf("after %d of 2 exchanges it is not usable", i)
+			t.Fatalf("Usable = false after %d of 2 exchanges", i)
 		}
 		if status, content, err := sendRequest(u, nil); status != 200 || content != "/" || err != nil {
 			t.Fatalf("exchange %d: %d %q, %v", i, status, content, err)
 		}
 	}
 	if u.Usable(0) {
-		t.Error("it is usable without streams")
+		t.Error("Usable = true without stream identifiers")
 	}
 	if _, _, err := sendRequest(u, nil); protocol.ReasonOf(err) != protocol.ConnectFailure {
-		t.Errorf("the exchange after the last: %v, want a failure to connect", err)
+		t.Errorf("exchange without a stream identifier: %v, want ConnectFailure", err)
 	}
 }

@@ -23,7 +23,7 @@ func (q *fifo[T]) len() int {
 	return n
 }
 
-// TestFifo compares push, remove and pop with a slice.
+// TestFifo verifies push, remove and pop against a slice.
 func TestFifo(t *testing.T) {
 	q := newNumbers()
 	all := make([]queuedNumber, 10)
@@ -31,12 +31,12 @@ func TestFifo(t *testing.T) {
 	for i := range all {
 		all[i].n = i
 		if !q.push(&all[i]) {
-			t.Fatalf("push of %d: it is queued already", i)
+			t.Fatalf("push(%d) = false, want true", i)
 		}
 		want = append(want, i)
 	}
 	if q.push(&all[3]) {
-		t.Error("an element was queued twice")
+		t.Error("push of a queued element = true")
 	}
 	check := func(what string) {
 		t.Helper()
@@ -45,13 +45,13 @@ func TestFifo(t *testing.T) {
 			got = append(got, v.n)
 		}
 		if !slices.Equal(got, want) || q.empty() != (len(want) == 0) {
-			t.Fatalf("%s: %v are queued, want %v", what, got, want)
+			t.Fatalf("%s: queue %v, want %v", what, got, want)
 		}
 	}
 	check("after push")
 	for _, i := range []int{0, 9, 4} { // the first, the last, one in between
 		if !q.remove(&all[i]) || q.remove(&all[i]) {
-			t.Errorf("remove of %d, which is queued once", i)
+			t.Errorf("remove(%d) is not true exactly once", i)
 		}
 		want = slices.DeleteFunc(want, func(n int) bool { return n == i })
 		check("after remove")
@@ -74,7 +74,7 @@ func TestFifo(t *testing.T) {
 		check("after pop")
 	}
 	if q.pop() != nil {
-		t.Error("pop of an empty fifo returned something")
+		t.Error("pop of an empty fifo is not nil")
 	}
 }
 

@@ -52,7 +52,7 @@ func TestFloodsAreReported(t *testing.T) {
 				}
 			}
 			if got := <-r.floods; got != test.flood {
-				t.Errorf("told of %v, want %v", got, test.flood)
+				t.Errorf("reported %v, want %v", got, test.flood)
 			}
 		})
 	}
@@ -78,6 +78,6 @@ func TestPanicInFloodCallbackClosesConnection(t *testing.T) {
 	q := r.dial()
 	q.request(1, true)
 	if got := q.awaitFields(1)[":status"]; got != "200" {
-		t.Errorf("another connection is answered with %s, want 200", got)
+		t.Errorf("another connection: status %s, want 200", got)
 	}
 }

@@ -42,7 +42,7 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 			id := uint32(3)
 			honest.request(1, true)
 			if got := honest.awaitFields(1)[":status"]; got != "200" {
-				t.Errorf("a new connection of the address is answered with %s", got)
+				t.Errorf("a new connection of the address: status %s", got)
 			}
 			for range minCharges - 1 {
 				honest.request(id, true, ":path", "/held")
@@ -70,17 +70,17 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 			select {
 			case got := <-r.floods:
 				if got != flood {
-					t.Errorf("counted as %v, want %v", got, flood)
+					t.Errorf("reported as %v, want %v", got, flood)
 				}
 			case <-time.After(eventTimeout):
-				t.Error("it was not counted")
+				t.Error("the flood was not reported")
 			}
 			if !log.contains("because of a flood") || !log.contains("flood="+flood.String()) {
-				t.Error("it was not logged")
+				t.Error("the close was not logged")
 			}
 			honest.request(id, true)
 			if got := honest.awaitFields(id)[":status"]; got != "200" {
-				t.Errorf("the connection that resets few streams is answered with %s", got)
+				t.Errorf("the connection with few resets: status %s", got)
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func TestFloodLimiterIsSharedAcrossReloads(t *testing.T) {
 	a, b := newServer(r.engine, stream.ServerOptions{Listener: "a"}), newServer(r.engine, stream.ServerOptions{Listener: "a"})
 	other := newServer(r.engine, stream.ServerOptions{Listener: "b"})
 	if a.floodLimiter != b.floodLimiter {
-		t.Error("two servers of one listener have budgets of their own")
+		t.Error("two servers of one listener have different budgets")
 	}
 	if a.floodLimiter == other.floodLimiter {
 		t.Error("two listeners share a budget")
@@ -120,15 +120,15 @@ func TestFloodLimitsAreConfigurable(t *testing.T) {
 				p.must(p.fr.WritePing(false, [8]byte{7}))
 			})
 			if !p.goAwayBeforePingAck() {
-				t.Error("the connection goes on")
+				t.Error("the connection was not closed")
 			}
 			select {
 			case got := <-r.floods:
 				if got != flood {
-					t.Errorf("counted as %v, want %v", got, flood)
+					t.Errorf("reported as %v, want %v", got, flood)
 				}
 			case <-time.After(eventTimeout):
-				t.Error("it was not counted")
+				t.Error("the flood was not reported")
 			}
 		})
 	}

@@ -86,8 +86,8 @@ func (w *muxConn) reserveRead(n int, b *batch) {
 	}
 }
 
-// replaceReadBuf is like reserve, but keeps only rest as the unprocessed bytes. rest may point into
-// the buffer only if parts of the buffer are borrowed.
+// replaceReadBuf is like reserveRead, but keeps only rest as the unprocessed bytes. rest may point
+// into the buffer only if parts of the buffer are borrowed.
 func (w *muxConn) replaceReadBuf(rest []byte, n int, b *batch) {
 	if len(b.borrowers) == 0 {
 		w.read.Buf.Reset()

@@ -20,7 +20,7 @@ import (
 type trickle struct {
 	left   int
 	hangs  bool
-	caller protocol.Downstream // its disconnect closes the body; nil: none
+	caller protocol.Downstream // client whose disconnect closes the body; may be nil
 	ended  chan struct{}
 }
 
@@ -76,13 +76,13 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 		reason   protocol.Reason // of the error of Serve or of the body
 		after    time.Duration
 	}{
-		{"before the head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.StreamIdle, 90 * time.Second},
-		{"within the content", 90 * time.Second, 0, 0, true, 2, false, "xx", protocol.StreamIdle, 210 * time.Second},
-		{"slow, but not idle", 90 * time.Second, 0, 0, true, 4, true, "xxxx", protocol.ReasonNone, 4 * time.Minute},
-		{"a slow request", 90 * time.Second, 0, 3, true, 1, true, "x", protocol.ReasonNone, 4 * time.Minute},
+		{"no head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.StreamIdle, 90 * time.Second},
+		{"partial body", 90 * time.Second, 0, 0, true, 2, false, "xx", protocol.StreamIdle, 210 * time.Second},
+		{"slow response", 90 * time.Second, 0, 0, true, 4, true, "xxxx", protocol.ReasonNone, 4 * time.Minute},
+		{"slow request", 90 * time.Second, 0, 3, true, 1, true, "x", protocol.ReasonNone, 4 * time.Minute},
 		{"idle after a slow request", 90 * time.Second, 0, 3, false, 0, false, "", protocol.StreamIdle, 270 * time.Second},
-		{"a nearer deadline", time.Hour, 70 * time.Second, 0, false, 0, false, "", protocol.UpstreamTimeout, 70 * time.Second},
-		{"no limit", 0, 50 * time.Minute, 0, false, 0, false, "", protocol.UpstreamTimeout, 50 * time.Minute},
+		{"earlier deadline", time.Hour, 70 * time.Second, 0, false, 0, false, "", protocol.UpstreamTimeout, 70 * time.Second},
+		{"no idle timeout", 0, 50 * time.Minute, 0, false, 0, false, "", protocol.UpstreamTimeout, 50 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(_ *stream.ServerOptions, u *stream.UpstreamConnOptions) { u.HTTP2.StreamIdleTimeout = 0 }, func(b *bubble) {
@@ -130,7 +130,7 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 					all, err = io.ReadAll(x.Response.Body)
 					content = string(all)
 				} else if test.idle == 90*time.Second && !x.PerTryDeadline.IsZero() {
-					t.Error("the timeout of the try remains, so that it would be tried again")
+					t.Error("PerTryDeadline is still set, which would cause a retry")
 				}
 				b.checkElapsed(test.after, "the exchange ended")
 				if content != test.content || protocol.ReasonOf(err) != test.reason {
@@ -184,7 +184,7 @@ func TestSlowResponseOfOtherProtocolIsNotIdle(t *testing.T) {
 					}
 					if _, reset := f.(*http2.RSTStreamFrame); f == nil || reset {
 						if r, ok := f.(*http2.RSTStreamFrame); !test.whole && (!ok || r.ErrCode != http2.ErrCodeInternal) {
-							t.Errorf("the stream ended with %v, want RST_STREAM with INTERNAL_ERROR", f)
+							t.Errorf("the last frame is %v, want RST_STREAM with INTERNAL_ERROR", f)
 						}
 						if test.whole {
 							t.Errorf("the stream ended early with %v", f)
@@ -194,7 +194,7 @@ func TestSlowResponseOfOtherProtocolIsNotIdle(t *testing.T) {
 				}
 				b.checkElapsed(test.after, "the stream ended")
 				if bytes != test.bytes {
-					t.Errorf("%d bytes came, want %d", bytes, test.bytes)
+					t.Errorf("received %d bytes, want %d", bytes, test.bytes)
 				}
 				if o := <-b.ended; o.reason != test.reason {
 					t.Errorf("recorded %v, want %v", o.reason, test.reason)
@@ -209,12 +209,12 @@ func TestSlowResponseOfOtherProtocolIsNotIdle(t *testing.T) {
 func TestAnIdleTunnelEnds(t *testing.T) {
 	for _, test := range []struct {
 		name         string
-		caller, host int // bytes that each side sends, one a minute
+		caller, host int // bytes that each side sends, one per minute
 		after        time.Duration
 	}{
 		{"silent", 0, 0, 90 * time.Second},
-		{"after the caller's", 2, 0, 210 * time.Second},
-		{"after the host's", 0, 3, 270 * time.Second},
+		{"after bytes of the client", 2, 0, 210 * time.Second},
+		{"after bytes of the host", 0, 3, 270 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) {
@@ -235,7 +235,7 @@ func TestAnIdleTunnelEnds(t *testing.T) {
 				p := b.dial()
 				p.headers(1, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/", ":authority", "shop.test")
 				if head := p.awaitFields(1); head[":status"] != "200" {
-					t.Fatalf("answered with %v", head)
+					t.Fatalf("response %v to CONNECT", head)
 				}
 				go func() {
 					for range test.caller {

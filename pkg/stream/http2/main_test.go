@@ -7,7 +7,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// ants creates a default pool.
+	// The package ants starts goroutines for its default pool.
 	const pool = "github.com/panjf2000/ants/v2.(*poolCommon)."
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(pool+"ticktock"), goleak.IgnoreTopFunction(pool+"purgeStaleWorkers"))
 }

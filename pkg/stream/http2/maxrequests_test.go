@@ -41,17 +41,17 @@ func TestMaxRequestsPerConnection(t *testing.T) {
 	}
 	p.must(p.fr.WritePing(false, [8]byte{1}))
 	if f, ok := p.next().(*http2.PingFrame); !ok || !f.IsAck() {
-		t.Fatalf("before the third request: %v, want nothing but the answer to PING", f)
+		t.Fatalf("before the third request: %v, want only the acknowledgement of PING", f)
 	}
 	p.request(5, true)
 	<-h.started
 	first, ok := p.next().(*http2.GoAwayFrame)
 	if !ok || first.LastStreamID != 1<<31-1 || first.ErrCode != http2.ErrCodeNo {
-		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
+		t.Fatalf("got %v, want a GOAWAY with the maximum stream identifier", first)
 	}
 	ping, ok := p.next().(*http2.PingFrame)
 	if !ok {
-		t.Fatal("no PING behind the first GOAWAY")
+		t.Fatal("no PING after the first GOAWAY")
 	}
 	p.request(7, true) // sent before the client has seen the notice
 	<-h.started
@@ -68,12 +68,12 @@ func TestMaxRequestsPerConnection(t *testing.T) {
 		}
 	}
 	if answered != 4 {
-		t.Errorf("%d requests were answered, want 4", answered)
+		t.Errorf("%d responses, want 4", answered)
 	}
 }
 
-// TestMaxRequestsLosesNoRequest verifies that the client of net/http loses no request,
-// sequentially or concurrently.
+// TestMaxRequestsLosesNoRequest verifies that the client of net/http loses no request, neither
+// sequentially nor concurrently.
 func TestMaxRequestsLosesNoRequest(t *testing.T) {
 	r := newRig(t, connIDService(), withMaxRequests(3))
 	c := newHTTP2Client(t)
@@ -88,7 +88,7 @@ func TestMaxRequestsLosesNoRequest(t *testing.T) {
 	// One more request may cross the GOAWAY.
 	for conn, n := range carried {
 		if n > 4 {
-			t.Errorf("connection %s has carried %d requests, and may 3", conn, n)
+			t.Errorf("connection %s had %d requests, want at most 3", conn, n)
 		}
 	}
 	var all sync.WaitGroup
@@ -129,11 +129,11 @@ func TestFinalGoAwayAfterDrainGrace(t *testing.T) {
 			case *http2.DataFrame:
 				served = true
 			case nil:
-				t.Fatal("it ended without a GOAWAY that names the last stream")
+				t.Fatal("the connection ended without the final GOAWAY")
 			}
 		}
 	}
-	t.Error("a connection that may carry one request has carried 50,000")
+	t.Error("50,000 requests on a connection with a maximum of one request")
 }
 
 // TestTunnelContinuesAfterMaxRequests verifies that a tunnel continues on a connection that has
@@ -153,13 +153,13 @@ func TestTunnelContinuesAfterMaxRequests(t *testing.T) {
 		case *http2.GoAwayFrame:
 			final = f.LastStreamID == 1
 		case nil:
-			t.Fatal("it ended")
+			t.Fatal("the connection ended")
 		}
 	}
 	for range 20 {
 		p.must(p.fr.WriteData(1, false, []byte("text")))
 		if f, ok := p.next().(*http2.DataFrame); !ok || string(f.Data()) != "text" {
-			t.Fatalf("got %v, want what was sent", f)
+			t.Fatalf("got %v, want the echoed bytes", f)
 		}
 	}
 	p.must(p.fr.WriteData(1, true, nil))
@@ -176,7 +176,7 @@ func TestMaxRequestsCountsUpgradeRequest(t *testing.T) {
 	p.request(3, true)
 	for f := p.next(); ; f = p.next() {
 		if f == nil {
-			t.Fatal("it ended without a GOAWAY")
+			t.Fatal("the connection ended without a GOAWAY")
 		}
 		if g, ok := f.(*http2.GoAwayFrame); ok && g.LastStreamID == 1<<31-1 {
 			return
@@ -215,9 +215,9 @@ func TestMaxRequestsCloseReason(t *testing.T) {
 	select {
 	case why := <-ended:
 		if why != network.ClosedMaxRequests {
-			t.Errorf("it ended as %v, want %v", why, network.ClosedMaxRequests)
+			t.Errorf("close reason %v, want %v", why, network.ClosedMaxRequests)
 		}
 	case <-time.After(eventTimeout):
-		t.Error("it has not ended")
+		t.Error("the connection has not ended")
 	}
 }

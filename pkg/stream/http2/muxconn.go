@@ -178,7 +178,7 @@ func (w *muxConn) onWindowUpdate(l *muxStream, fx *effects) {
 
 // resumeBlocked resumes the streams that are blocked by the connection's window, oldest first,
 // while the window is open. It does not resume streams that are blocked by their own window: there
-// may be thousands, which each update would wake in vain.
+// may be thousands, and each update would wake all of them without effect.
 func (w *muxConn) resumeBlocked(b *batch) {
 	for {
 		w.mu.Lock()

@@ -25,7 +25,7 @@ type muxStream struct {
 	sendErr      error            // a Fault: nothing more can be sent
 	blocked      bool             // blocked by its window, or, if in muxConn.blockedStreams, the connection's
 	blockedLinks links[muxStream] // in muxConn.blockedStreams
-	sendCond     sync.Cond        // wakes a goroutine that sends: blocked or cut changed
+	sendCond     sync.Cond        // wakes a goroutine that sends: blocked or sendErr changed
 	bytesSent    int64            // bytes of the body sent
 	lastActive   time.Time        // when bytes were last sent or received
 	// responseIdleTimeout is how long a host may send nothing of its response; 0: only the

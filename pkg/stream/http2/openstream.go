@@ -50,7 +50,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	queued, opened := u.admit(k, now)
 	if queued {
 		b.scheduleFlush(u.writeQueue) // the host may wait for our SETTINGS before it sends its own
-		return k, nil                 // next opens a stream for it
+		return k, nil                 // openPending opens a stream for it
 	}
 	if opened {
 		k.upload(b)

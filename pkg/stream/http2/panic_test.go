@@ -27,7 +27,7 @@ const injected = "injected by a test"
 type panicService struct {
 	forward
 	point  string
-	forked bool // the exchange is served on a worker
+	forked bool // exchanges are served on a worker
 }
 
 func (h *panicService) panicIfAt(point string) {
@@ -116,7 +116,7 @@ func (p panickingService) Start(ctx context.Context, x *protocol.Exchange) error
 
 func (panickingService) Serve(context.Context, *protocol.Exchange) error { panic(injected) }
 
-// brokenBody is a body of a filter that wraps another, and panics at the point of h.
+// brokenBody is a filter's body that wraps another one and panics at the callback point of h.
 type brokenBody struct {
 	protocol.Body
 	h    *panicService
@@ -171,7 +171,7 @@ func (t *brokenTunnel) CloseWrite() error {
 	return t.Tunnel.CloseWrite()
 }
 
-// unreadable returns a string that panics when it is read: its bytes are at address 0.
+// unreadable returns a string that causes a panic when it is read: its bytes are at address 0.
 func unreadable() string {
 	fake := struct {
 		at  uintptr
@@ -180,7 +180,7 @@ func unreadable() string {
 	return *(*string)(unsafe.Pointer(&fake))
 }
 
-// logBuffer is a log that tests can search.
+// logBuffer is an io.Writer for a log. Safe for concurrent use.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -198,7 +198,7 @@ func (l *logBuffer) contains(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// panicRig returns a rig whose service is h in front of an HTTP/2 host, the number of exchanges on
+// panicRig returns a rig with the service h in front of an HTTP/2 host, the number of exchanges on
 // the host's connection, and the log.
 func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *atomic.Int64, log *logBuffer) {
 	t.Helper()
@@ -219,7 +219,7 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 	return r, calls, log
 }
 
-// countedService counts the calls that start.
+// countedService counts calls in flight: it adds one when it starts an exchange.
 type countedService struct {
 	h     *panicService
 	calls *atomic.Int64
@@ -232,12 +232,12 @@ func (c countedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return c.h.Start(ctx, x)
 }
 
-// TestPanicFailsOneExchange panics at every point at which the engine calls code of others, on
-// each goroutine that makes the call. It verifies that only the exchange fails, that both
-// connections continue, and that no call stays on the host's connection.
+// TestPanicFailsOneExchange panics at each point at which the engine calls a service, a body or a
+// callback, on each goroutine that makes the call. It verifies that only the exchange fails, that
+// both connections continue, and that no call stays on the host's connection.
 func TestPanicFailsOneExchange(t *testing.T) {
 	address := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the result does not matter
+		_, _ = io.Copy(io.Discard, r.Body) // the error is irrelevant
 		w.Header().Set("x-seen", "twice")
 		_, _ = w.Write(bytes.Repeat([]byte("fine "), 4000))
 	})
@@ -314,12 +314,12 @@ func TestPanicInDisconnectWatchIsRecovered(t *testing.T) {
 	p.request(1, true, ":path", "/panic")
 	p.must(p.fr.WritePing(false, [8]byte{1})) // when it is acknowledged, the request is in flight
 	if _, ok := p.next().(*http2.PingFrame); !ok {
-		t.Fatal("no answer to PING")
+		t.Fatal("no acknowledgement of PING")
 	}
 	p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 	p.request(3, true)
 	if got := p.awaitFields(3)[":status"]; got != "200" {
-		t.Errorf("the next request is answered with %s, want 200", got)
+		t.Errorf("the next request: status %s, want 200", got)
 	}
 	r.awaitRecord()
 	r.awaitRecord()
@@ -346,7 +346,7 @@ func TestPanicInTunnelEndsTunnel(t *testing.T) {
 			for _, id := range []uint32{1, 3} {
 				p.headers(id, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/panic")
 				if got := p.awaitFields(id)[":status"]; got != "200" {
-					t.Fatalf("the tunnel is answered with %s", got)
+					t.Fatalf("the tunnel: status %s", got)
 				}
 				p.must(p.fr.WriteData(id, true, []byte("up")))
 				p.awaitReset(id)
@@ -392,6 +392,6 @@ func TestPanicInReaderClosesConnection(t *testing.T) {
 	q := r.dial()
 	q.request(1, true)
 	if got := q.awaitFields(1)[":status"]; got != "200" {
-		t.Errorf("another connection is answered with %s", got)
+		t.Errorf("another connection: status %s", got)
 	}
 }

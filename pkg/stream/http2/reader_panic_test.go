@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// brokenOwner is the owner of a stream. It panics when its stream fails for the first time.
+// brokenOwner is the owner of a stream. It panics the first time that its stream fails.
 type brokenOwner struct {
 	owner
 	panicked bool
@@ -50,10 +50,10 @@ func TestPanicInUpstreamReaderLosesNoResponse(t *testing.T) {
 	u.mu.Unlock()
 	close(broken)
 	if got := p.awaitFields(1)[":status"]; got != "204" {
-		t.Errorf("the request whose response has come is answered with %s, want 204", got)
+		t.Errorf("the request whose response has arrived: status %s, want 204", got)
 	}
 	if got := p.awaitFields(3)[":status"]; got != "500" {
-		t.Errorf("the other request is answered with %s, want 500", got)
+		t.Errorf("the other request: status %s, want 500", got)
 	}
 	awaitNoCalls(t, calls)
 }

@@ -12,16 +12,16 @@ import (
 )
 
 // recvBody holds the bytes that a peer has sent on one stream and the consumer has not read: the
-// body of a request on the server side, of a response on the client side. It implements
-// protocol.Body. The window opens only as bytes are consumed, so content never holds more than a
+// body of a request on the downstream side, of a response on the upstream side. It implements
+// protocol.Body. The window opens only as bytes are consumed, so a body never holds more than a
 // window.
 //
 //	reader of the connection:  add … add, end or fail
 //	consumer:                  Read … Read, Close   or   a pump, which is kicked
 //
-// While a pump consumes the content, it borrows the reader's bytes: they are copied at most once,
-// from the reader's buffer to their destination. Only the bytes that the pump could not send
-// immediately are copied into content.
+// While a pump consumes the body, it borrows the reader's bytes: they are copied at most once, from
+// the reader's buffer to their destination. Only the bytes that the pump could not send immediately
+// are copied into the body.
 type recvBody struct {
 	stream     *muxStream   // the stream that it arrives on; set by start
 	trailerDst *header      // receives the trailers when io.EOF is returned; set by start
@@ -41,7 +41,7 @@ type recvBody struct {
 	complete          bool               // guarded by mu; the body is complete
 	closed            bool               // guarded by mu; the consumer has closed it
 	err               error              // guarded by mu; why the body ended early
-	trailer           header             // guarded by mu; complete once whole is set
+	trailer           header             // guarded by mu; final once complete is set
 	text              []byte             // guarded by mu; trailer holds views of it
 	pump              *pump              // guarded by mu; the pump that consumes it; nil: none
 }
@@ -89,7 +89,7 @@ func (c *recvBody) releasePiece(piece *buffer.IoBuffer) {
 }
 
 // add appends received bytes, and returns the pump to kick. unwanted is the number of bytes that
-// nothing will read. add copies p, unless lent is true: then the caller calls copyBorrowed after
+// nothing will read. add copies p unless lent is true: then the caller calls copyBorrowed after
 // the kick, before it reuses p. frame is the frame header followed by p if the frame holds nothing
 // else, or nil. b is the batch of the reader. The stream's muxConn.mu is held.
 func (c *recvBody) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted int) {
@@ -378,7 +378,7 @@ func (c *recvBody) Close() error {
 	c.pump = nil
 	credit := c.pendingCredit
 	if c.keepsRead {
-		credit = int(c.received.Load()) // taken does not include kept bytes
+		credit = int(c.received.Load()) // pendingCredit does not include kept bytes
 		c.dropUnread()
 	} else {
 		credit += c.dropUnread()

@@ -173,7 +173,7 @@ func (e *exchange) failResponse(err error) {
 	e.finish(code)
 }
 
-// idleErr returns the Fault of an exchange whose stream was cut because it was idle, or nil.
+// idleErr returns the Fault of an exchange whose stream was reset because it was idle, or nil.
 func (e *exchange) idleErr() error {
 	e.conn.mu.Lock()
 	defer e.conn.mu.Unlock()

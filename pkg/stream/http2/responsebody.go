@@ -1,6 +1,6 @@
 package http2
 
-// responseBody is the body of a response; Close ends the call.
+// responseBody is the body of a response. Close ends the call.
 type responseBody struct {
 	call   *call
 	closed bool

@@ -93,10 +93,10 @@ func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.Serv
 		left := buffer.Outstanding()
 		for until := time.Now().Add(eventTimeout); invariants.Enabled && left != before; left = buffer.Outstanding() {
 			if time.Now().After(until) {
-				t.Errorf("%d buffers are out, %d were before", left, before)
+				t.Errorf("%d buffers are in use, %d before the test", left, before)
 				break
 			}
-			<-time.After(time.Millisecond) // connections of another rig may still end
+			<-time.After(time.Millisecond) // connections of other rigs may still be ending
 		}
 	})
 	return r
@@ -121,7 +121,7 @@ func (r *rig) awaitRecord() observation {
 	select {
 	case <-r.seen:
 	case <-time.After(5 * time.Second):
-		r.t.Fatal("no exchange has ended")
+		r.t.Fatal("timeout waiting for the end of an exchange")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,13 +200,12 @@ func get(t testing.TB, c *http.Client, url string) (int, string) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatalf("GET %s: content: %v", url, err)
+		t.Fatalf("GET %s: body: %v", url, err)
 	}
 	return resp.StatusCode, string(body)
 }
 
-// peer is the other side of a connection, as a client or a server. It sends and receives single
-// frames.
+// peer is the test's side of a connection, client or server. It sends and receives single frames.
 type peer struct {
 	t    testing.TB
 	conn net.Conn
@@ -214,7 +213,7 @@ type peer struct {
 	fr   *http2.Framer
 	enc  *encoder
 
-	readTimeout time.Duration // how long next waits; 0: 5 s
+	readTimeout time.Duration // timeout of next; 0: 5 s
 }
 
 // dial connects to the rig as a client, and sends the preface and settings.
@@ -286,7 +285,7 @@ func (p *peer) next() http2.Frame {
 		_ = p.conn.SetReadDeadline(time.Now().Add(cmp.Or(p.readTimeout, 5*time.Second)))
 		f, err := p.fr.ReadFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			p.t.Fatal("no frame")
+			p.t.Fatal("timeout waiting for a frame")
 		}
 		if err != nil {
 			return nil

@@ -38,7 +38,7 @@ type server struct {
 	engine            *Engine
 	opts              stream.ServerOptions
 	service           protocol.Service
-	yieldsBeforeFlush bool // GOMAXPROCS is 1; see pause
+	yieldsBeforeFlush bool // GOMAXPROCS is 1; see startAndFlush
 	dateCache         stream.DateCache
 	floodLimiter      *stream.FloodLimiter   // shared by the servers of the listener
 	floodLimits       stream.FloodRateLimits // immutable
@@ -113,7 +113,7 @@ type downstreamConn struct {
 	ctx         context.Context //nolint:containedctx // of the exchanges: it is the connection's
 	meta        protocol.ConnMeta
 	batch       batch
-	onWait      func() // pause as a func value, created once
+	onWait      func() // startAndFlush as a func value, created once
 	prefaceRead bool   // the preface has been read
 	unstarted   []unstartedExchange
 
@@ -280,7 +280,7 @@ func (c *downstreamConn) processRead() error {
 	}
 	err := c.processFrames(&c.batch)
 	if err == nil && c.read.Unflushed >= maxUnstartedRead {
-		c.startExchanges() // otherwise pause begins them
+		c.startExchanges() // otherwise startAndFlush starts them
 	}
 	return err
 }

@@ -18,7 +18,7 @@ import (
 // eventTimeout is the timeout for expected events.
 const eventTimeout = 5 * time.Second
 
-// awaitClosed fails the test if c gets no value and is not closed soon.
+// awaitClosed waits until c has a value or is closed, and fails the test after eventTimeout.
 func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
@@ -28,7 +28,8 @@ func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// heldService is a service that responds once let is closed, unless its client disconnects first.
+// heldService is a service that responds once release is closed, unless its client disconnects
+// first.
 type heldService struct{ started, disconnected, release chan struct{} }
 
 func newHeldService() *heldService {
@@ -82,7 +83,7 @@ func TestClientResetIsDisconnect(t *testing.T) {
 	select {
 	case <-h.disconnected:
 	case <-time.After(eventTimeout):
-		t.Fatal("the service was not told")
+		t.Fatal("OnDisconnect was not called")
 	}
 	if o := r.awaitRecord(); o.reason != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("recorded %+v", o)
@@ -97,9 +98,9 @@ func TestClientResetIsDisconnect(t *testing.T) {
 
 func TestDisconnectCancelsUpstream(t *testing.T) {
 	for name, leave := range map[string]func(p *peer){
-		"by a reset":       func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
-		"with its socket":  func(p *peer) { _ = p.conn.Close() },
-		"by a broken rule": func(p *peer) { p.must(p.fr.WriteWindowUpdate(1, 1<<31-1)) },
+		"reset":        func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
+		"close":        func(p *peer) { _ = p.conn.Close() },
+		"stream error": func(p *peer) { p.must(p.fr.WriteWindowUpdate(1, 1<<31-1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun, ended := make(chan struct{}), make(chan struct{})
@@ -143,7 +144,7 @@ func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 	up := startOrigin(t, mux.ServeHTTP)
 	r := newProxyRig(t, up, nil, nil)
 	p := r.dial()
-	const streams = 40 // together they would fill a small window of the upstream connection
+	const streams = 40 // together they would exhaust a small connection window of the host
 	for i := range uint32(streams) {
 		p.request(2*i+1, true, ":path", "/flood")
 	}
@@ -154,12 +155,12 @@ func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 	}
 	for range 20 {
 		if status, body := get(t, newHTTP2Client(t), "http://"+r.address+"/small"); status != 200 || body != "small" {
-			t.Fatalf("another caller got %d %q", status, body)
+			t.Fatalf("another client: response %d %q", status, body)
 		}
 	}
 	// Per stream: a window on each side, and the buffers of sockets and the origin.
 	if most := int64(streams) * (1 << 20); sent.Load() > most {
-		t.Errorf("the origin could send %d bytes to a caller that took nothing, want %d at most", sent.Load(), most)
+		t.Errorf("the origin sent %d bytes to clients that read nothing, want at most %d", sent.Load(), most)
 	}
 }
 
@@ -248,7 +249,7 @@ func TestGRPCTimeoutIsForwardedReduced(t *testing.T) {
 	p.request(1, true, ":method", "POST", "content-type", "application/grpc", "te", "trailers", "grpc-timeout", "1S")
 	left, ok := parseGRPCTimeout(<-seen)
 	if !ok || left <= 0 || left > 950*time.Millisecond {
-		t.Errorf("the upstream was told %v, want what was left of 1 s after 50 ms", left)
+		t.Errorf("grpc-timeout at the host: %v, want at most 950ms", left)
 	}
 	head := p.awaitFields(1)
 	if took := time.Since(began); head["grpc-status"] != "4" || took < time.Second {
@@ -273,13 +274,13 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 	}()
 	first, ok := p.next().(*http2.GoAwayFrame)
 	if !ok || first.LastStreamID != 1<<31-1 || first.ErrCode != http2.ErrCodeNo {
-		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
+		t.Fatalf("got %v, want a GOAWAY with the maximum stream identifier", first)
 	}
 	p.request(3, true) // sent before the client has seen the GOAWAY
 	<-h.started
 	ping, ok := p.next().(*http2.PingFrame)
 	if !ok {
-		t.Fatal("no PING behind the first GOAWAY")
+		t.Fatal("no PING after the first GOAWAY")
 	}
 	p.must(p.fr.WritePing(true, ping.Data))
 	second, ok := p.next().(*http2.GoAwayFrame)
@@ -290,7 +291,7 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 	for heads := 0; heads < 2; {
 		switch f := p.next().(type) {
 		case nil:
-			t.Fatalf("the connection ended after %d of 2 answers", heads)
+			t.Fatalf("the connection ended after %d of 2 responses", heads)
 		case *http2.MetaHeadersFrame:
 			heads++
 			if got := f.PseudoValue("status"); got != "200" {
@@ -299,7 +300,7 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 		}
 	}
 	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were cut", cut)
+		t.Errorf("%d connections were force-closed", cut)
 	}
 }
 
@@ -335,11 +336,11 @@ func TestDrainSendsGoAwayToIdleConnections(t *testing.T) {
 				}
 			}
 			if last != 1 {
-				t.Errorf("the last stream is %d, want 1", last)
+				t.Errorf("GOAWAY with last stream %d, want 1", last)
 			}
 			_ = p.conn.Close()
 			if cut := <-drained; cut != 0 {
-				t.Errorf("%d connections were cut", cut)
+				t.Errorf("%d connections were force-closed", cut)
 			}
 		})
 	}
@@ -369,7 +370,7 @@ func TestBodyAboveLimitGets413(t *testing.T) {
 			t.Errorf("status %q, want 413", got)
 		}
 	})
-	t.Run("as it comes", func(t *testing.T) {
+	t.Run("streamed", func(t *testing.T) {
 		r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			_, err := io.Copy(io.Discard, x.Request.Body)
 			return err
@@ -426,7 +427,7 @@ func TestPanicInServiceFailsOneStream(t *testing.T) {
 	}
 	p.request(3, true)
 	if got := p.awaitFields(3)[":status"]; got != "200" {
-		t.Errorf("the next: status %q", got)
+		t.Errorf("the next request: status %q", got)
 	}
 }
 
@@ -458,6 +459,6 @@ func TestConnectionErrorSendsGoAway(t *testing.T) {
 		}
 	}
 	if f := p.next(); f != nil {
-		t.Errorf("got %v behind GOAWAY", f)
+		t.Errorf("got %v after GOAWAY", f)
 	}
 }

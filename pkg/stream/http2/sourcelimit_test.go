@@ -12,10 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestNewConnectionOfExceededSourceHasNoFreeResets opens one connection of an address
-// after the other, each of which resets its first stream. It verifies that this ends the connection
-// while the address is over its budget, and that clients of the address are served if they had a
-// response or reset nothing.
+// TestNewConnectionOfExceededSourceHasNoFreeResets opens connections of one address sequentially,
+// each of which resets its first stream. It verifies that this ends the connection while the
+// address is over its budget. Clients of the address are still served if they got a response or
+// reset nothing.
 func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		t.Run(fmt.Sprintf("over: %t", over), func(t *testing.T) { // the rig counts buffers
@@ -24,7 +24,7 @@ func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 			b.Take(&defaultLimits, netip.Addr{}, 0, time.Now())
 			ended := 0
 			for range 10 {
-				if over { // again, because each charge caps the debt
+				if over { // in each round, because a charge at the current time caps the debt
 					b.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
 				}
 				p := r.dial()
@@ -40,18 +40,18 @@ func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 			// A reset is charged only if it is read within 50 ms of its request, which a loaded
 			// machine may miss.
 			if !over && ended > 0 || over && ended < 5 {
-				t.Errorf("the first reset ended %d of 10 connections", ended)
+				t.Errorf("the first reset closed %d of 10 connections", ended)
 			}
 			p := r.dial()
 			p.request(1, true)
 			if got := p.awaitFields(1)[":status"]; got != "200" {
-				t.Errorf("a new connection is answered with %s", got)
+				t.Errorf("a new connection: status %s", got)
 			}
 			p.request(3, true, ":path", "/held")
 			p.must(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
 			p.request(5, true)
 			if got := p.awaitFields(5)[":status"]; got != "200" {
-				t.Errorf("behind one reset, a caller that had an answer is answered with %s", got)
+				t.Errorf("after one reset, a client that got a response: status %s", got)
 			}
 		})
 	}

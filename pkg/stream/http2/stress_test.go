@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestStress runs clients of many kinds concurrently on a connection to a host
-// that allows few streams. It verifies that the connection still works, and the rig that no buffer
-// or goroutine is left.
+// TestStress runs several kinds of clients concurrently on a connection to a host that allows few
+// streams. It verifies that the connection still works. The rig verifies that no buffer or
+// goroutine leaks.
 func TestStress(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -62,7 +62,7 @@ func TestStress(t *testing.T) {
 				if resp, err := c.Do(req); err == nil {
 					n, err := io.Copy(io.Discard, resp.Body)
 					if path == "/echo" && err == nil && resp.StatusCode == 200 && n != req.ContentLength && req.ContentLength >= 0 {
-						t.Errorf("%d bytes came back of %d", n, req.ContentLength)
+						t.Errorf("received %d bytes of %d", n, req.ContentLength)
 					}
 					_ = resp.Body.Close()
 				}
@@ -74,6 +74,6 @@ func TestStress(t *testing.T) {
 	// The connection to the host still works.
 	status, body := get(t, newHTTP2Client(t), "http://"+r2.address+"/echo")
 	if status != 200 || body != "" {
-		t.Errorf("behind the storm: %d %q, %+v", status, body, r2.observed[len(r2.observed)-1])
+		t.Errorf("after the load: response %d %q, %+v", status, body, r2.observed[len(r2.observed)-1])
 	}
 }

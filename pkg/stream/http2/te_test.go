@@ -26,7 +26,7 @@ func TestTEOfOtherProtocolIsForwarded(t *testing.T) {
 			t.Fatalf("TE %q: %d, %v", te, status, err)
 		}
 		if got := (<-heads)["te"]; got != te {
-			t.Errorf("TE %q: the host got te %q", te, got)
+			t.Errorf("TE %q: the host received te %q", te, got)
 		}
 	}
 }

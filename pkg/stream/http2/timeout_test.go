@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// bubble is an engine between clients and a host, whose connections are pipes, in a synctest
-// bubble: time passes instantly, and timeouts are exact. All requests go to the host.
+// bubble is an engine between clients and a host in a synctest bubble: time passes instantly, and
+// timeouts are exact. Connections are pipes. All requests go to the host.
 type bubble struct {
 	t      *testing.T
 	engine *Engine
@@ -145,7 +145,7 @@ func TestStreamIdleTimeoutIsExact(t *testing.T) {
 			}
 		}
 		p.awaitReset(1)
-		b.checkElapsed(100*time.Second, "the caller's stream was reset")
+		b.checkElapsed(100*time.Second, "the client's stream was reset")
 		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
 			t.Errorf("the host's stream was reset with %v", code)
 		}
@@ -163,7 +163,7 @@ func TestDeadlineResetsHostStream(t *testing.T) {
 		if head := p.awaitFields(1); head["grpc-status"] != "4" {
 			t.Errorf("%v, want grpc-status 4", head)
 		}
-		b.checkElapsed(90*time.Second, "the answer came")
+		b.checkElapsed(90*time.Second, "the response arrived")
 		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
 			t.Errorf("the host's stream was reset with %v", code)
 		}
@@ -177,11 +177,11 @@ func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline time.Duration // of the exchange; 0: none
-		ends     time.Duration // when the response is cut; 0: it ends with its body
+		ends     time.Duration // when the response is reset; 0: it ends with its body
 	}{
-		{"content may come until the deadline", 3 * time.Second, 0},
-		{"content may come whenever it does", 0, 0},
-		{"content that comes too late is cut at the deadline", 1500 * time.Millisecond, 1500 * time.Millisecond},
+		{"body before the deadline", 3 * time.Second, 0},
+		{"no deadline", 0, 0},
+		{"body after the deadline", 1500 * time.Millisecond, 1500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bubble) {
@@ -203,13 +203,13 @@ func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 					if err := <-answered; protocol.ReasonOf(err) != protocol.UpstreamTimeout {
 						t.Errorf("ended with %v", err)
 					}
-					b.checkElapsed(tt.ends, "the answer was cut")
+					b.checkElapsed(tt.ends, "the response was reset")
 					return
 				}
 				b.sleep(2 * time.Second)
 				b.host.must(b.host.fr.WriteData(id, true, []byte("late")))
 				if err := <-answered; err != nil || content != "late" {
-					t.Errorf("got %q, %v, want the whole answer", content, err)
+					t.Errorf("body %q, %v; want late", content, err)
 				}
 			})
 		})
@@ -220,7 +220,7 @@ func TestPingKeepalive(t *testing.T) {
 	ping := func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
 		u.HTTP2.PingInterval, u.HTTP2.PingTimeout = 15*time.Second, 10*time.Second
 	}
-	t.Run("one that answers is asked again, and how long it took is known", func(t *testing.T) {
+	t.Run("acknowledged", func(t *testing.T) {
 		inBubble(t, ping, func(b *bubble) {
 			p := b.dial()
 			p.request(1, true)
@@ -231,7 +231,7 @@ func TestPingKeepalive(t *testing.T) {
 					t.Fatalf("got %v, want a PING", f)
 				}
 				slow := 40 * time.Millisecond
-				b.checkElapsed(time.Duration(i+1)*15*time.Second+time.Duration(i)*slow, "a PING came")
+				b.checkElapsed(time.Duration(i+1)*15*time.Second+time.Duration(i)*slow, "a PING arrived")
 				b.sleep(slow)
 				b.host.must(b.host.fr.WritePing(true, f.Data))
 			}
@@ -240,30 +240,30 @@ func TestPingKeepalive(t *testing.T) {
 				t.Errorf("status %s, want 200", got)
 			}
 			if got := b.client.RTT(); got != 40*time.Millisecond {
-				t.Errorf("the host takes %v to answer, want 40ms", got)
+				t.Errorf("RTT = %v, want 40ms", got)
 			}
 		})
 	})
-	t.Run("one that does not is given up", func(t *testing.T) {
+	t.Run("not acknowledged", func(t *testing.T) {
 		inBubble(t, ping, func(b *bubble) {
 			p := b.dial()
 			p.request(1, true)
 			b.awaitHostRequest(true)
 			b.host.next()
-			b.checkElapsed(15*time.Second, "the PING came")
+			b.checkElapsed(15*time.Second, "the PING arrived")
 			if got := p.awaitFields(1)[":status"]; got != "502" {
 				t.Errorf("status %s, want 502", got)
 			}
-			b.checkElapsed(25*time.Second, "the connection was given up")
+			b.checkElapsed(25*time.Second, "the connection was closed")
 		})
 	})
 }
 
 func TestIncompleteFrameTimeout(t *testing.T) {
 	for name, said := range map[string]string{
-		"a part of the preface":  syntax.Preface[:10],
-		"a part of a frame":      syntax.Preface + "\x00\x00\x06",
-		"a part of the settings": syntax.Preface + "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00",
+		"partial preface":      syntax.Preface[:10],
+		"partial frame header": syntax.Preface + "\x00\x00\x06",
+		"partial SETTINGS":     syntax.Preface + "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00",
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP1.BodyTimeout = 20 * time.Second }, func(b *bubble) {
@@ -290,7 +290,7 @@ func TestWriteTimeout(t *testing.T) {
 		b.sleep(2 * time.Minute) // the client reads none of the response
 		rest, err := io.ReadAll(p.conn)
 		if err != nil || len(rest) > 0 {
-			t.Errorf("%d bytes could be read, %v", len(rest), err)
+			t.Errorf("read %d bytes, %v; want none", len(rest), err)
 		}
 	})
 }
@@ -314,7 +314,7 @@ func TestBlockedStreamIdleTimeout(t *testing.T) {
 			sent <- nil
 		}()
 		p.awaitReset(1)
-		b.checkElapsed(time.Minute, "the caller's stream was reset")
+		b.checkElapsed(time.Minute, "the client's stream was reset")
 		if err := <-sent; err != nil {
 			t.Error(err)
 		}
@@ -338,7 +338,7 @@ func TestResetIsForwardedAndHoldsSlot(t *testing.T) {
 		for i := range most {
 			ids = append(ids, b.awaitHostRequest(i == 0))
 		}
-		b.sleep(60 * time.Millisecond) // long enough that the resets are not charged
+		b.sleep(60 * time.Millisecond) // resets this late are not charged
 		for i := range uint32(most) {
 			p.must(p.fr.WriteRSTStream(1+2*i, http2.ErrCodeCancel))
 			if code := b.host.awaitReset(ids[i]); code != http2.ErrCodeCancel {

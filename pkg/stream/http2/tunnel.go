@@ -17,12 +17,12 @@ import (
 // unblocks both. The call is released once the tunnel is closed and no goroutine uses it: from then
 // on it may belong to another exchange.
 type tunnel struct {
-	call         *call     // used only between enter and leave
+	call         *call     // used only between acquire and release
 	readDeadline time.Time // read deadline, owned by the goroutine that reads; zero: none
 
 	mu     sync.Mutex
-	users  int  // guarded by mu; number of goroutines that use k
-	closed bool // guarded by mu; no goroutine may enter
+	users  int  // guarded by mu; number of goroutines that use call
+	closed bool // guarded by mu; acquire fails
 }
 
 func newTunnel(k *call) *tunnel {
@@ -30,7 +30,7 @@ func newTunnel(k *call) *tunnel {
 	return &tunnel{call: k}
 }
 
-// acquire allows its caller to use k until it calls leave. It returns false if t is closed.
+// acquire allows its caller to use t.call until it calls release. It returns false if t is closed.
 func (t *tunnel) acquire() (open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,10 +38,9 @@ func TestPanicInTunnelHeadClosesTunnel(t *testing.T) {
 	receiveOrFail(t, closed)
 }
 
-// TestPanicInTunnelCloseReleasesCall makes Close of a filter's tunnel or OnRelease
-// panic: after host and client have ended the tunnel, and after the client has reset it while the
-// host still sends. It verifies that no call stays on the host's connection, and that another
-// tunnel works.
+// TestPanicInTunnelCloseReleasesCall makes Close of a filter's tunnel or OnRelease panic: after
+// host and client have ended the tunnel, and after the client has reset it while the host still
+// sends. It verifies that no call stays on the host's connection, and that another tunnel works.
 func TestPanicInTunnelCloseReleasesCall(t *testing.T) {
 	for _, point := range []string{"tunnel Close", "Released"} {
 		for _, resets := range []bool{false, true} {
@@ -64,7 +63,7 @@ func TestPanicInTunnelCloseReleasesCall(t *testing.T) {
 				for _, id := range []uint32{1, 3} {
 					p.headers(id, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/panic")
 					if got := p.awaitFields(id)[":status"]; got != "200" {
-						t.Fatalf("the tunnel is answered with %s", got)
+						t.Fatalf("the tunnel: status %s", got)
 					}
 					if resets {
 						p.must(p.fr.WriteRSTStream(id, http2.ErrCodeCancel))

@@ -40,7 +40,7 @@ func checkEcho(t *testing.T, tunnel protocol.Tunnel, text string) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(tunnel, got); err != nil || string(got) != text {
-		t.Fatalf("of %q came back %q, %v", text, got, err)
+		t.Fatalf("sent %q, received %q, %v", text, got, err)
 	}
 }
 
@@ -65,13 +65,13 @@ func TestClosedTunnelDoesNotAffectNext(t *testing.T) {
 			t.Errorf("the second Close = %v", err)
 		}
 		if n, err := old.Write([]byte("stray")); n != 0 || err == nil {
-			t.Errorf("Write behind Close = %d, %v", n, err)
+			t.Errorf("Write after Close = %d, %v", n, err)
 		}
 		if err := old.CloseWrite(); err == nil {
-			t.Error("CloseWrite behind Close has done something")
+			t.Error("CloseWrite after Close = nil")
 		}
 		if n, err := old.Read(make([]byte, 1)); n != 0 || err == nil {
-			t.Errorf("Read behind Close = %d, %v", n, err)
+			t.Errorf("Read after Close = %d, %v", n, err)
 		}
 		checkEcho(t, next.Response.Tunnel, "second")
 		next.ResetResponse()
@@ -98,13 +98,13 @@ func TestTunnelCloseUnblocksRead(t *testing.T) {
 		}()
 		_ = tunnel.Close()
 		if err := <-read; err == nil {
-			t.Error("Read = nil of a tunnel that was closed")
+			t.Error("Read of a closed tunnel returned no error")
 		}
-		awaitClosed(t, released, "the connection is given back")
+		awaitClosed(t, released, "OnRelease")
 		x.ResetResponse()
 	}
 	if n := len(released); n > 0 {
-		t.Errorf("connections were given back %d times more than taken", n)
+		t.Errorf("OnRelease was called %d times more than Start", n)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestTunnelReadDeadline(t *testing.T) {
 	tunnel := x.Response.Tunnel
 	bounded, ok := tunnel.(interface{ SetReadDeadline(at time.Time) })
 	if !ok {
-		t.Fatal("the reads of a tunnel cannot be bounded: Pump knows no idle time of it")
+		t.Fatal("the tunnel has no SetReadDeadline, which Relay needs for its idle timeout")
 	}
 	bounded.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	if n, err := tunnel.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -128,7 +128,7 @@ func TestTunnelReadDeadline(t *testing.T) {
 	checkEcho(t, tunnel, "later")
 }
 
-// silentTunnel is an upstream tunnel whose application never sends a byte.
+// silentTunnel is an upstream tunnel whose host never sends a byte.
 type silentTunnel struct {
 	ended, closed chan struct{}
 	once          sync.Once
@@ -151,13 +151,13 @@ func (m *silentTunnel) Close() error {
 	return nil
 }
 
-// TestDisconnectAfterHalfCloseEndsTunnel verifies that a tunnel ends if its client
-// disconnects after it has ended its direction, although the engine no longer reads from that
-// client and its application does not write.
+// TestDisconnectAfterHalfCloseEndsTunnel verifies that a tunnel ends if its client disconnects
+// after it has ended its direction, although the engine no longer reads from that client and the
+// host sends nothing.
 func TestDisconnectAfterHalfCloseEndsTunnel(t *testing.T) {
 	for name, leave := range map[string]func(p *peer){
-		"it resets its stream": func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
-		"it closes":            func(p *peer) { _ = p.conn.Close() },
+		"reset": func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
+		"close": func(p *peer) { _ = p.conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			app := &silentTunnel{ended: make(chan struct{}), closed: make(chan struct{})}
@@ -169,7 +169,7 @@ func TestDisconnectAfterHalfCloseEndsTunnel(t *testing.T) {
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
 			if h := p.awaitFields(1); h[":status"] != "200" {
-				t.Fatalf("CONNECT was answered with %v", h)
+				t.Fatalf("response %v to CONNECT", h)
 			}
 			p.must(p.fr.WriteData(1, true, nil))
 			awaitClosed(t, app.ended, "the caller's end arrives")
@@ -186,13 +186,13 @@ func TestTunnelOfHTTPIsRejected(t *testing.T) {
 	for _, name := range []string{"h2c", "h2", "http", "HTTP", "TLS"} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-				t.Errorf("the service is asked for %q", x.Request.Upgrade)
+				t.Errorf("the service got the upgrade %q", x.Request.Upgrade)
 				return nil
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", name)
 			if h := p.awaitFields(1); h[":status"] != "501" {
-				t.Errorf("CONNECT was answered with %v, want 501", h)
+				t.Errorf("response %v to CONNECT, want 501", h)
 			}
 		})
 	}

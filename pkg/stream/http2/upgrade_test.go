@@ -32,8 +32,8 @@ func (s upgradeHandler) ServeConn(ctx context.Context, conn *network.Conn) error
 	return s.to.Upgrade(conn, s.u()).ServeConn(ctx, conn)
 }
 
-// dialUpgraded connects to r's engine as a client whose HTTP/1.1 request u was answered with 101.
-// If preface is set, the client sends its preface and settings immediately.
+// dialUpgraded connects to r's engine as a client that has just received 101 in response to its
+// HTTP/1.1 request u. If preface is set, the client sends its preface and settings immediately.
 func (r *rig) dialUpgraded(u func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
 	r.t.Helper()
 	o := stream.ServerOptions{
@@ -80,7 +80,7 @@ func encodeSettings(list ...syntax.Setting) string {
 	return base64.RawURLEncoding.EncodeToString(frame[syntax.FrameHeaderLen:])
 }
 
-// newUpgradeRequest returns a function that returns an HTTP/1.1 request that asks for HTTP/2.
+// newUpgradeRequest returns a function that creates an HTTP/1.1 request with Upgrade: h2c.
 func newUpgradeRequest(method, content, settings string) func() stream.Upgrade {
 	return func() stream.Upgrade {
 		var x protocol.Exchange
@@ -118,7 +118,7 @@ func (p *peer) nextWithoutAck() http2.Frame {
 		_ = p.conn.SetReadDeadline(time.Now().Add(eventTimeout)) // fails only on a closed connection
 		f, err := p.fr.ReadFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			p.t.Fatal("no frame")
+			p.t.Fatal("timeout waiting for a frame")
 		}
 		if err != nil {
 			return nil
@@ -150,8 +150,8 @@ func (p *peer) readBody(id uint32) string {
 
 func TestUpgradeRequestIsStream1(t *testing.T) { // RFC 7540 3.2
 	for name, test := range map[string]struct{ method, content, want string }{
-		"without content": {"GET", "", "GET http shop.test /a 1  Http2 HTTP/1.1"},
-		"with content":    {"POST", "hello", "POST http shop.test /a 1 hello Http2 HTTP/1.1"},
+		"without body": {"GET", "", "GET http shop.test /a 1  Http2 HTTP/1.1"},
+		"with body":    {"POST", "hello", "POST http shop.test /a 1 hello Http2 HTTP/1.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, describingService, nil)
@@ -160,7 +160,7 @@ func TestUpgradeRequestIsStream1(t *testing.T) { // RFC 7540 3.2
 				t.Errorf("the head on stream 1 is %v, want 200", h)
 			}
 			if got := p.readBody(1); got != test.want {
-				t.Errorf("the service was asked %q, want %q", got, test.want)
+				t.Errorf("the service got %q, want %q", got, test.want)
 			}
 			if o := r.awaitRecord(); o.reason != protocol.ReasonNone || o.in != int64(len(test.content)) || o.out != int64(len(test.want)) {
 				t.Errorf("recorded: %+v, want %d bytes in and %d out", o, len(test.content), len(test.want))
@@ -168,7 +168,7 @@ func TestUpgradeRequestIsStream1(t *testing.T) { // RFC 7540 3.2
 			p.request(3, true, ":path", "/b")
 			p.awaitFields(3)
 			if got, want := p.readBody(3), "GET http shop.test /b   Http2 HTTP/2.0"; got != want {
-				t.Errorf("on stream 3 the service was asked %q, want %q", got, want)
+				t.Errorf("stream 3: the service got %q, want %q", got, want)
 			}
 		})
 	}
@@ -182,13 +182,13 @@ func TestUpgradeSettingsApply(t *testing.T) { // RFC 7540 3.2.1
 	}
 	f, ok := p.nextWithoutAck().(*http2.DataFrame)
 	if !ok || string(f.Data()) != "GET h" || f.StreamEnded() {
-		t.Fatalf("behind the head came %v, want 5 bytes of content", f)
+		t.Fatalf("the frame after the head is %v, want 5 bytes of DATA", f)
 	}
 	_, err := io.WriteString(p.conn, syntax.Preface)
 	p.must(err)
 	p.must(p.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}))
 	if got, want := p.readBody(1), "ttp shop.test /a 1  Http2 HTTP/1.1"; got != want {
-		t.Errorf("then came %q, want %q", got, want)
+		t.Errorf("the rest of the body is %q, want %q", got, want)
 	}
 }
 
@@ -199,9 +199,9 @@ func TestUpgradeStreamIsHalfClosedRemote(t *testing.T) { // RFC 9113 5.1: half-c
 	<-h.started
 	p.must(p.fr.WriteData(1, true, []byte("more")))
 	if code := p.awaitReset(1); code != http2.ErrCodeStreamClosed {
-		t.Errorf("content on stream 1 is answered with %v, want STREAM_CLOSED", code)
+		t.Errorf("DATA on stream 1: reset with %v, want STREAM_CLOSED", code)
 	}
-	awaitClosed(t, h.disconnected, "the service is told")
+	awaitClosed(t, h.disconnected, "OnDisconnect of the service")
 }
 
 func TestUpgradeWithoutPrefaceTimesOut(t *testing.T) {
@@ -212,16 +212,16 @@ func TestUpgradeWithoutPrefaceTimesOut(t *testing.T) {
 		got = append(got, f.Header().Type.String())
 	}
 	if want := []string{"HEADERS", "DATA", "GOAWAY"}; !slices.Equal(got, want) {
-		t.Errorf("the caller got %v, and then the end; want %v", got, want)
+		t.Errorf("the client received %v before EOF, want %v", got, want)
 	}
 }
 
 func TestInvalidUpgradeSettingsAreRejected(t *testing.T) {
 	for name, value := range map[string]string{
-		"no base64url":          "AAMA/ABk",
-		"bits behind the end":   "AAMAAABkAB",
-		"a part of a setting":   "AAMAAA",
-		"a value out of bounds": encodeSettings(syntax.Setting{ID: syntax.SettingMaxFrameSize, Value: 1}),
+		"invalid base64url":  "AAMA/ABk",
+		"trailing bits":      "AAMAAABkAB",
+		"partial setting":    "AAMAAA",
+		"value out of range": encodeSettings(syntax.Setting{ID: syntax.SettingMaxFrameSize, Value: 1}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, describingService, nil)
@@ -231,7 +231,7 @@ func TestInvalidUpgradeSettingsAreRejected(t *testing.T) {
 			conn := network.NewConn(ours)
 			defer conn.Close()
 			if h := newServer(r.engine, o).Upgrade(conn, newUpgradeRequest("GET", "", value)()); h != nil {
-				t.Errorf("HTTP2-Settings %q is taken, want it refused", value)
+				t.Errorf("HTTP2-Settings %q was accepted", value)
 			}
 		})
 	}

@@ -47,14 +47,14 @@ func (k *call) upload(b *batch) {
 		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
 		k.uploadEnded(k.id.Load())
 		k.pumpEnded(b, &u.muxConn, k.id.Load(), readErr)
-		_ = writeErr // fail or sever has recorded why the stream was cut
+		_ = writeErr // fail or failSends has recorded why sending failed
 		return
 	}
 	s := &uploader{body, make(chan struct{})}
 	k.uploader = s
 	trailer, number := &x.Request.Trailer, k.id.Load()
 	u.engine.goroutines.Start(func() {
-		// The write error is ignored: fail or sever has recorded why the stream was cut.
+		// The write error is ignored: fail or failSends has recorded why sending failed.
 		readErr, _ := k.copyFrom(body, length, trailer)
 		_ = u.writeQueue.Flush() // the connection's reader handles the error
 		protocol.PanicIn(readErr).Log(u.engine.goroutines.Log, "reading a request body")
@@ -104,8 +104,8 @@ func (l *muxStream) sendCapacity() int {
 }
 
 // pumpEnded implements pumper: the request was sent, or failed with err. It fails the call, unless
-// sending was cut: then a response may still arrive, or the call has already failed. k may belong
-// to another exchange by now.
+// failSends was called: then a response may still arrive, or the call has already failed. k may
+// belong to another exchange by now.
 func (k *call) pumpEnded(b *batch, to *muxConn, number uint64, err error) {
 	u, ok := to.side.(*UpstreamConn)
 	if !ok || err == nil || k.id.Load() != number {

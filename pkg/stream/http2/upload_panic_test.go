@@ -33,11 +33,11 @@ func TestPanicInBodyCloseEndsUpload(t *testing.T) {
 	p.request(1, false, ":method", "POST", ":path", "/panic")
 	p.must(p.fr.WriteData(1, false, []byte("a part")))
 	if got := p.awaitFields(1)[":status"]; got != "502" {
-		t.Errorf("the request is answered with %s, want 502", got)
+		t.Errorf("the request: status %s, want 502", got)
 	}
 	p.request(3, true)
 	if got := p.awaitFields(3)[":status"]; got != "200" {
-		t.Errorf("the next request is answered with %s, want 200", got)
+		t.Errorf("the next request: status %s, want 200", got)
 	}
 	awaitNoCalls(t, calls)
 	if !log.contains(injected) {
@@ -67,8 +67,8 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 		name, length string // content-length; "": none
 		answered     bool   // the host sends the response head before the panic
 	}{
-		{"a stream", "", false}, {"a stream behind the head of its answer", "", true},
-		{"small content", "12", false},
+		{"streamed body", "", false}, {"streamed body after the response head", "", true},
+		{"small body", "12", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			resets := make(chan uint32, 10)
@@ -107,7 +107,7 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 			p.request(1, false, fields...)
 			if test.answered {
 				if got := p.awaitFields(1)[":status"]; got != "200" {
-					t.Errorf("the request is answered with %s", got)
+					t.Errorf("the request: status %s", got)
 				}
 			}
 			p.must(p.fr.WriteData(1, false, []byte("a part")))
@@ -115,12 +115,12 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 			if test.answered {
 				p.awaitReset(1)
 			} else if got := p.awaitFields(1)[":status"]; got != "500" {
-				t.Errorf("the request is answered with %s, want 500", got)
+				t.Errorf("the request: status %s, want 500", got)
 			}
 			receiveOrFail(t, resets)
 			p.request(3, true)
 			if got := p.awaitFields(3)[":status"]; got != "200" {
-				t.Errorf("the next request is answered with %s, want 200", got)
+				t.Errorf("the next request: status %s, want 200", got)
 			}
 			awaitNoCalls(t, calls)
 			r.awaitRecord()
@@ -140,7 +140,7 @@ func receiveOrFail[T any](t *testing.T, c <-chan T) {
 	select {
 	case <-c:
 	case <-time.After(eventTimeout):
-		t.Fatal("waited in vain")
+		t.Fatal("timeout waiting for a value")
 	}
 }
 

@@ -43,13 +43,13 @@ func TestUnprocessedRequestIsSafeToRetry(t *testing.T) {
 				x.Request.Method, x.Request.Body, x.Request.ContentLength = "POST", body, int64(body.Buffered())
 			})
 			if r := protocol.ReasonOf(err); !r.Spec().SafeToRetry {
-				t.Errorf("ended with %v, which is not known to be unsent", err)
+				t.Errorf("ended with %v, want ConnectFailure", err)
 			}
 			if body.Buffered() == 0 {
-				t.Error("the content was not rewound")
+				t.Error("the body was not rewound")
 			}
 			if want := name == "REFUSED_STREAM"; u.Usable(0) != want || reusable.Load() == 1 != want {
-				t.Errorf("usable %v, released as reusable %d times", u.Usable(0), reusable.Load())
+				t.Errorf("Usable = %v, OnRelease(true) was called %d times", u.Usable(0), reusable.Load())
 			}
 		})
 	}
@@ -71,7 +71,7 @@ func TestUnprocessedRequestWithoutRewindIsNotRetried(t *testing.T) {
 	}
 }
 
-// onlyOnce is a body that cannot be read again.
+// onlyOnce is a body that cannot be rewound.
 type onlyOnce struct{ *strings.Reader }
 
 func (o onlyOnce) Buffered() int { return o.Len() }
@@ -99,13 +99,13 @@ func TestHostResetIsUpstreamReset(t *testing.T) {
 
 func TestMalformedResponse(t *testing.T) {
 	for name, answer := range map[string]func(p *peer, id uint32){
-		"no status":            func(p *peer, id uint32) { p.headers(id, true, "x", "y") },
-		"uppercase":            func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "X-Upper", "y") },
-		"content-length":       func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "5") },
-		"a line break":         func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "x", "a\r\nb: c") },
-		"DATA on stream 0":     func(p *peer, _ uint32) { p.must(p.fr.WriteRawFrame(http2.FrameData, 0, 0, []byte("x"))) },
-		"a push":               func(p *peer, id uint32) { p.must(p.fr.WriteRawFrame(http2.FramePushPromise, 4, id, make([]byte, 5))) },
-		"DATA before the head": func(p *peer, id uint32) { p.must(p.fr.WriteData(id, true, []byte("x"))) },
+		"no status":             func(p *peer, id uint32) { p.headers(id, true, "x", "y") },
+		"uppercase":             func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "X-Upper", "y") },
+		"content-length":        func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "5") },
+		"line break in a value": func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "x", "a\r\nb: c") },
+		"DATA on stream 0":      func(p *peer, _ uint32) { p.must(p.fr.WriteRawFrame(http2.FrameData, 0, 0, []byte("x"))) },
+		"PUSH_PROMISE":          func(p *peer, id uint32) { p.must(p.fr.WriteRawFrame(http2.FramePushPromise, 4, id, make([]byte, 5))) },
+		"DATA before the head":  func(p *peer, id uint32) { p.must(p.fr.WriteData(id, true, []byte("x"))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := startHost(t, func(p *peer) {
@@ -249,11 +249,11 @@ func TestInterimResponsesAreForwarded(t *testing.T) {
 	p.request(1, true)
 	for i := range 2 {
 		if h := p.awaitFields(1); h[":status"] != "103" || h["link"] != "</style.css>" {
-			t.Errorf("interim answer %d: %v", i, h)
+			t.Errorf("interim response %d: %v", i, h)
 		}
 	}
 	if h := p.awaitFields(1); h[":status"] != "200" || h["link"] != "" {
-		t.Errorf("final answer: %v", h)
+		t.Errorf("final response: %v", h)
 	}
 }
 
@@ -271,11 +271,11 @@ func TestTrailersAreForwarded(t *testing.T) {
 	p.must(p.fr.WriteData(1, false, []byte("content")))
 	p.headers(1, true, "x-request-sum", "1")
 	if sum := <-got; sum != "1" {
-		t.Errorf("the origin got the trailer %q, want 1", sum)
+		t.Errorf("the origin received the trailer %q, want 1", sum)
 	}
 	p.awaitFields(1)
 	if h := p.awaitFields(1); h["x-answer-sum"] != "2" || h["END"] == "" {
-		t.Errorf("the caller got the trailers %v", h)
+		t.Errorf("the client received the trailers %v", h)
 	}
 	if o := r.awaitRecord(); o.trailers != 1 {
 		t.Errorf("recorded %+v", o)
@@ -302,7 +302,7 @@ func TestExtendedCONNECTIsATunnel(t *testing.T) {
 	p.awaitFields(1)
 	p.request(3, false, ":method", "CONNECT", ":protocol", "websocket")
 	if h := p.awaitFields(3); h[":status"] != "200" {
-		t.Fatalf("CONNECT was answered with %v", h)
+		t.Fatalf("response %v to CONNECT", h)
 	}
 	p.must(p.fr.WriteData(3, false, []byte("ping")))
 	for {
@@ -311,7 +311,7 @@ func TestExtendedCONNECTIsATunnel(t *testing.T) {
 			continue
 		}
 		if string(f.Data()) != "ping" {
-			t.Errorf("the tunnel gave back %q", f.Data())
+			t.Errorf("the tunnel echoed %q", f.Data())
 		}
 		break
 	}

@@ -72,23 +72,23 @@ func TestFirstUpgradeAwaitsHostSettings(t *testing.T) { // RFC 8441 3
 		"sec-websocket-version": "13", "sec-websocket-protocol": "chat", "sec-websocket-key": "", "upgrade": "", "connection": "",
 	} {
 		if got[name] != want {
-			t.Errorf("the host was asked with %s: %q, want %q", name, got[name], want)
+			t.Errorf("request at the host: %s is %q, want %q", name, got[name], want)
 		}
 	}
 	if _, ok := x.Response.Header.Lookup("sec-websocket-accept"); ok || x.Response.Status != 101 || x.Response.Tunnel == nil {
-		t.Errorf("the answer is %d with a proof: %t; want 101 without one, and a tunnel", x.Response.Status, ok)
+		t.Errorf("response %d, Sec-WebSocket-Accept: %t; want 101 without it and with a tunnel", x.Response.Status, ok)
 	}
 }
 
 func TestUpgradeWithoutExtendedConnectFails(t *testing.T) { // RFC 8441 3
 	up := startHost(t, func(p *peer) {
 		if id, fields := p.awaitRequest(); id != 0 {
-			t.Errorf("the host was asked %v", fields)
+			t.Errorf("the host received the request %v", fields)
 		}
 	})
 	r := newRig(t, nil, nil)
 	if _, err := openWebSocket(r.dialUpstream(up, nil), time.Time{}); protocol.ReasonOf(err) != protocol.NotImplemented {
-		t.Errorf("Serve = %v, want a fault of %v", err, protocol.NotImplemented)
+		t.Errorf("Serve = %v, want a Fault with reason %v", err, protocol.NotImplemented)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 	r := newRig(t, nil, nil)
 	x, err := openWebSocket(r.dialUpstream(up, nil), time.Time{})
 	if err != nil || x.Response.Status != 403 || x.Response.Tunnel != nil {
-		t.Errorf("Serve = %d, a tunnel: %t, %v; want 403 and none", x.Response.Status, x.Response.Tunnel != nil, err)
+		t.Errorf("response %d, tunnel: %t, error %v; want 403 without a tunnel", x.Response.Status, x.Response.Tunnel != nil, err)
 	}
 	x.ResetResponse()
 }
@@ -131,18 +131,18 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 	p := r.dial()
 	p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
 	if h := p.awaitFields(1); h[":status"] != "200" {
-		t.Fatalf("CONNECT was answered with %v", h)
+		t.Fatalf("response %v to CONNECT", h)
 	}
 	<-time.After(2 * patience)
 	p.must(p.fr.WriteData(1, true, []byte("late")))
 	for got := ""; ; {
 		f, ok := p.next().(*http2.DataFrame)
 		if !ok {
-			t.Fatal("the tunnel was cut")
+			t.Fatal("the tunnel ended before its last bytes")
 		}
 		if got += string(f.Data()); f.StreamEnded() {
 			if got != "late" {
-				t.Errorf("the tunnel gave back %q", got)
+				t.Errorf("the tunnel echoed %q", got)
 			}
 			break
 		}
@@ -161,7 +161,7 @@ func TestResponseWithoutTunnelIsNot2xx(t *testing.T) { // RFC 8441 4
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
 			if h := p.awaitFields(1); h[":status"] != want {
-				t.Errorf("an answer of %d is sent as %v, want %s", status, h, want)
+				t.Errorf("response %d was sent as %v, want %s", status, h, want)
 			}
 		})
 	}

@@ -61,14 +61,14 @@ func TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn(t *testing.T) {
 	}
 	for range streams {
 		if _, ok := p.next().(*http2.MetaHeadersFrame); !ok {
-			t.Fatal("not the head of an answer")
+			t.Fatal("the frame is not a response head")
 		}
 	}
 	c := at.Load()
 	for until := time.Now().Add(eventTimeout); ; <-time.After(time.Millisecond) {
 		all, connection := c.countBlocked()
 		if connection > 0 || time.Now().After(until) {
-			t.Fatalf("%d streams wait, %d of them for the connection's window; want %d, 0", all, connection, streams)
+			t.Fatalf("%d blocked streams, %d of them by the connection's window; want %d, 0", all, connection, streams)
 		}
 		if all == streams {
 			break
@@ -81,7 +81,7 @@ func TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn(t *testing.T) {
 	for ended := 0; ended < streams; {
 		f, ok := p.next().(*http2.DataFrame)
 		if !ok {
-			t.Fatalf("%d answers of %d have come to their end", ended, streams)
+			t.Fatalf("%d of %d responses are complete", ended, streams)
 		}
 		if f.StreamEnded() {
 			ended++
@@ -107,7 +107,7 @@ func TestBlockedStreamsShareConnWindow(t *testing.T) {
 		for got < n {
 			switch f := p.next().(type) {
 			case nil:
-				t.Fatalf("the connection ended behind %d bytes", got)
+				t.Fatalf("the connection ended after %d bytes", got)
 			case *http2.DataFrame:
 				if got += len(f.Data()); f.StreamEnded() {
 					ended++
@@ -115,7 +115,7 @@ func TestBlockedStreamsShareConnWindow(t *testing.T) {
 			}
 		}
 		if got > n {
-			t.Fatalf("%d bytes came, the window was of %d", got, n)
+			t.Fatalf("received %d bytes with a window of %d", got, n)
 		}
 	}
 	window := 1<<16 - 1

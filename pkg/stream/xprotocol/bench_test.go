@@ -12,8 +12,8 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// mirror answers every request with its own body, allocating nothing: a frame
-// becomes an answer by its second byte.
+// mirror responds to every request with its own body and allocates nothing: it turns a frame into a
+// response by changing its second byte.
 func mirror(p *peer) {
 	b := make([]byte, 256<<10)
 	have := 0
@@ -39,8 +39,8 @@ func mirror(p *peer) {
 	}
 }
 
-// exchanger sends so many requests of 1 KB at once and reads their answers, each
-// time that it is called.
+// exchanger returns a function that, each time it is called, sends a batch of requests of 1 KB and
+// reads their responses.
 func exchanger(r *rig, inFlight int) func() {
 	p := r.dial()
 	var all []byte
@@ -56,7 +56,7 @@ func exchanger(r *rig, inFlight int) func() {
 	}
 }
 
-// quiet is a rig that records nothing.
+// quiet returns a rig that records nothing.
 func quiet(t testing.TB, whole bool) *rig {
 	to := &forwardTo{whole: whole}
 	r := newRig(t, to.service(), nil)
@@ -67,15 +67,15 @@ func quiet(t testing.TB, whole bool) *rig {
 
 func TestARequestAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("checks of invariants allocate")
+		t.Skip("invariant checks allocate")
 	}
 	for _, whole := range []bool{false, true} {
 		exchange := exchanger(quiet(t, whole), 16)
 		for range 100 {
-			exchange() // pools fill
+			exchange() // fills the pools
 		}
 		if got := testing.AllocsPerRun(500, exchange); got >= 1 {
-			t.Errorf("whole %v: %v allocations for 16 requests, want none", whole, got)
+			t.Errorf("blocking %v: %v allocations for 16 requests, want none", whole, got)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestARequestAllocatesNothing(t *testing.T) {
 func BenchmarkForward(b *testing.B) {
 	for _, whole := range []bool{false, true} {
 		for _, inFlight := range []int{1, 8, 64} {
-			b.Run(fmt.Sprintf("whole=%v/%d", whole, inFlight), func(b *testing.B) {
+			b.Run(fmt.Sprintf("blocking=%v/%d", whole, inFlight), func(b *testing.B) {
 				exchange := exchanger(quiet(b, whole), inFlight)
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -95,8 +95,7 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkFiber is what serving on a coroutine costs: begun, parked, woken,
-// served.
+// BenchmarkFiber measures serving one request on a coroutine: start, park, wake, finish.
 func BenchmarkFiber(b *testing.B) {
 	f := newFiber()
 	f.r = new(request)
@@ -108,14 +107,14 @@ func BenchmarkFiber(b *testing.B) {
 	for b.Loop() {
 		f.resume(nil)
 		if !f.r.state.wake() {
-			b.Fatal("it does not wait")
+			b.Fatal("the request is not pending")
 		}
 		f.resume(nil)
 	}
 	f.stop()
 }
 
-// BenchmarkGoroutine is what the same costs with a goroutine for each request.
+// BenchmarkGoroutine measures the same with one goroutine per request.
 func BenchmarkGoroutine(b *testing.B) {
 	var service protocol.BlockingService = protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	done, wake := make(chan struct{}), make(chan struct{}, 1)

@@ -89,7 +89,7 @@ func (k *call) Finish(_ context.Context, x *protocol.Exchange, _ error) error { 
 // receive sets x.Response from k, or returns k's error.
 func (k *call) receive(x *protocol.Exchange) (err error) {
 	defer func() {
-		if x.Response.Body == nil { // also after a panic of the codec's
+		if x.Response.Body == nil { // also after a panic of the codec
 			x.ResetResponse()
 			k.release()
 		}

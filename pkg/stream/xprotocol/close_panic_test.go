@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fusedMessage is a filter's body around a host's answer. It panics before it has closed
-// that.
+// fusedMessage is a filter's body that wraps a host's response. Close panics before it closes the
+// inner body.
 type fusedMessage struct {
 	*codec.Message
 	inner protocol.Body
@@ -23,8 +23,8 @@ func (m *fusedMessage) Close() error {
 	return m.inner.Close()
 }
 
-// TestAPanicOfCloseReleasesTheHostsConnection: the answer arrives, and the pool hears that
-// the exchange has left the host's connection, once.
+// TestAPanicOfCloseReleasesTheHostsConnection verifies that the response reaches the client and
+// that OnRelease runs exactly once when Close of a filter's body panics.
 func TestAPanicOfCloseReleasesTheHostsConnection(t *testing.T) {
 	for _, forks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("forks: %t", forks), func(t *testing.T) {
@@ -41,19 +41,19 @@ func TestAPanicOfCloseReleasesTheHostsConnection(t *testing.T) {
 			for id := range uint64(2) {
 				p.write(ask(id+1, "fine"))
 				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
-					t.Errorf("request %d is answered with %q", id+1, frame)
+					t.Errorf("request %d: response %q", id+1, frame)
 				}
 				select {
 				case reusable := <-released:
 					if !reusable {
-						t.Error("the host's connection passed for unusable")
+						t.Error("the host's connection was released as not reusable")
 					}
 				case <-time.After(10 * time.Second):
 					t.Fatalf("the host's connection was not released by request %d", id+1)
 				}
 			}
 			if !f.burned() || len(released) > 0 {
-				t.Errorf("the panic happened: %v; released %d times too often", f.burned(), len(released))
+				t.Errorf("panicked: %v; %d extra calls of OnRelease", f.burned(), len(released))
 			}
 		})
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestALastRequestThatNobodyAnswersIsSent: the pool closes a connection that is spent as
-// soon as its last request has left it.
+// TestALastRequestThatNobodyAnswersIsSent verifies that a one-way request is sent although the pool
+// closes the connection as soon as the request has left it.
 func TestALastRequestThatNobodyAnswersIsSent(t *testing.T) {
 	inBothWays(t, testALastRequestThatNobodyAnswersIsSent)
 }
@@ -36,8 +36,8 @@ func testALastRequestThatNobodyAnswersIsSent(t *testing.T, to *forwardTo) {
 	}
 }
 
-// TestAConnectionToASlowHostSendsWhatNobodyAnswers: the host reads nothing until the
-// connection has been closed.
+// TestAConnectionToASlowHostSendsWhatNobodyAnswers verifies that a one-way request is sent
+// completely to a host that reads nothing until Weft has closed the connection.
 func TestAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T) {
 	inBothWays(t, testAConnectionToASlowHostSendsWhatNobodyAnswers)
 }
@@ -54,7 +54,7 @@ func testAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T, to *forwardT
 			_ = to.client.Load().Close()
 			close(closed)
 		}
-		o.RPC.HeartbeatInterval = 0 // on a busy machine the request can take longer than that to get here
+		o.RPC.HeartbeatInterval = 0 // on a busy machine, the request may take longer to arrive
 	}))
 	sent := appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00"+strings.Repeat("x", 7<<20)) // more than sockets hold
 	p := r.dial()

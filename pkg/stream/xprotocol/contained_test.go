@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// defective is a codec that panics in one of its methods, at messages that say so.
+// defective is a codec that panics in the method in when a message ends with "boom".
 type defective struct {
 	toy
 	in string
@@ -43,8 +43,8 @@ func (d defective) AppendResponse(dst, frame []byte, r *protocol.Response, v *co
 	return d.toy.AppendResponse(dst, frame, r, v)
 }
 
-// TestADefectOfACodecCostsOneRequest: it is answered, the connections on both sides
-// go on, and nothing is left behind.
+// TestADefectOfACodecCostsOneRequest verifies that a panic of the codec fails one request with an
+// internal error, and that both connections continue.
 func TestADefectOfACodecCostsOneRequest(t *testing.T) {
 	for _, method := range []string{"AppendRequest", "ReadResponse", "AppendResponse"} {
 		t.Run(method, func(t *testing.T) {
@@ -58,12 +58,12 @@ func TestADefectOfACodecCostsOneRequest(t *testing.T) {
 				p.write(ask(1, "boom"))
 				head, frame := p.read()
 				if head.ID != 1 || frame == nil || protocol.Reason(frame[2]) != protocol.Internal {
-					t.Fatalf("id %d answered with %q, want 1 with an internal error", head.ID, frame)
+					t.Fatalf("id %d: response %q, want an internal error for id 1", head.ID, frame)
 				}
 				for _, q := range []*peer{p, r.dial()} {
 					q.write(ask(2, "fine"))
 					if head, frame = q.read(); head.ID != 2 || frame == nil || string(frame[toyBody:]) != "fine" {
-						t.Errorf("afterwards id %d is answered with %q", head.ID, frame)
+						t.Errorf("next request: response %[2]q with id %[1]d", head.ID, frame)
 					}
 				}
 			})
@@ -71,7 +71,8 @@ func TestADefectOfACodecCostsOneRequest(t *testing.T) {
 	}
 }
 
-// TestACallerThatLeavesAtTheLimitIsNoticed: nobody reads its connection then.
+// TestACallerThatLeavesAtTheLimitIsNoticed verifies that Weft detects a disconnect while
+// MaxInFlight is reached and nothing reads the connection.
 func TestACallerThatLeavesAtTheLimitIsNoticed(t *testing.T) {
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
@@ -80,7 +81,7 @@ func TestACallerThatLeavesAtTheLimitIsNoticed(t *testing.T) {
 		to.client.Store(r.client(host(t, func(p *peer) {
 			p.read()
 			close(arrived)
-			<-stop // never an answer
+			<-stop // sends no response
 		}), nil))
 		p := r.dial()
 		p.write(ask(1, "x"))
@@ -89,13 +90,13 @@ func TestACallerThatLeavesAtTheLimitIsNoticed(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if cut := r.ln.Drain(ctx); cut != 0 || ctx.Err() != nil {
-			t.Errorf("%d connections were cut at the end of the drain (%v), want none", cut, ctx.Err())
+			t.Errorf("%d connections were force-closed at the end of the drain (%v), want none", cut, ctx.Err())
 		}
 	})
 }
 
-// TestADrainRefusesWhatItHasNotBegun: what had arrived is answered, one way or the
-// other.
+// TestADrainRefusesWhatItHasNotBegun verifies that every request that arrived before the drain gets
+// a response, and that the last ones are rejected.
 func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
 	begun := make(chan struct{}, 20)
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -129,9 +130,9 @@ func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
 	}
 	_ = p.conn.Close()
 	if served, refused := answers[protocol.ReasonDenied], answers[protocol.Draining]; served+refused != 20 || refused == 0 {
-		t.Errorf("answered with %v, want 20 answers, the last of them refusals", answers)
+		t.Errorf("responses %v, want 20, some of them rejections", answers)
 	}
 	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were cut", cut)
+		t.Errorf("%d connections were force-closed", cut)
 	}
 }

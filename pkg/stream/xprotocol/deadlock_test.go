@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAConnectionThatWasClosedAtTheLimitEnds: the connection is closed by this side before
-// its reader waits for fewer requests, so AfterEnd calls back at once.
+// TestAConnectionThatWasClosedAtTheLimitEnds verifies that a connection ends which Weft closes
+// before its reader waits at MaxInFlight: OnClose then calls back immediately.
 func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -24,7 +24,7 @@ func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
 	p := r.dial()
 	p.write(ask(1, "x"))
 	<-begun
-	time.AfterFunc(100*time.Millisecond, func() { close(finish) }) // the reader waits by then, or will not
+	time.AfterFunc(100*time.Millisecond, func() { close(finish) }) // by then the reader waits, or it never will
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	drained := make(chan int, 1)
@@ -32,15 +32,15 @@ func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
 	select {
 	case cut := <-drained:
 		if cut != 0 {
-			t.Errorf("%d connections were cut at the end of the drain, want none", cut)
+			t.Errorf("%d connections were force-closed at the end of the drain, want none", cut)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the drain does not end: the connection's goroutine is stuck")
 	}
 }
 
-// TestTheEndOfAHostsConnectionMayAskItsClient: what AfterEnd was given runs without the
-// client's lock.
+// TestTheEndOfAHostsConnectionMayAskItsClient verifies that close hooks run without the lock of the
+// UpstreamConn.
 func TestTheEndOfAHostsConnectionMayAskItsClient(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
@@ -49,10 +49,10 @@ func TestTheEndOfAHostsConnectionMayAskItsClient(t *testing.T) {
 		u.remove(1) // takes the lock
 		close(ended)
 	})
-	go u.Close() // whether it returns is what the test asks
+	go u.Close() // must return
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
-		t.Fatal("Close holds the client's lock while it calls back")
+		t.Fatal("Close holds the lock while it runs close hooks")
 	}
 }

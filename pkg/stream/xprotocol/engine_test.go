@@ -12,11 +12,11 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// forwardTo is a service that sends everything on one connection, once it is
-// there.
+// forwardTo is a service that sends every request on one connection. The test sets client before it
+// sends requests.
 type forwardTo struct {
 	client atomic.Pointer[UpstreamConn]
-	whole  bool // it wants a stack to wait on
+	whole  bool // runs blocking, on a stack of its own
 }
 
 func (f *forwardTo) Start(ctx context.Context, x *protocol.Exchange) error {
@@ -27,7 +27,7 @@ func (f *forwardTo) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return x.Serve(ctx, f.client.Load())
 }
 
-// service is what a rig is to serve by.
+// service returns the asynchronous form of f, or f itself if whole is set.
 func (f *forwardTo) service() protocol.Service {
 	if f.whole {
 		return f
@@ -35,21 +35,21 @@ func (f *forwardTo) service() protocol.Service {
 	return inHalves{f}
 }
 
-// inHalves is a forwardTo that needs no stack to wait on.
+// inHalves is the asynchronous form of forwardTo.
 type inHalves struct{ *forwardTo }
 
 func (f inHalves) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.client.Load().Start(ctx, x)
 }
 
-// inBothWays runs a test with a service in two halves, and with one that waits.
+// inBothWays runs a test with an asynchronous service and with a blocking one.
 func inBothWays(t *testing.T, test func(t *testing.T, to *forwardTo)) {
 	t.Helper()
-	t.Run("in halves", func(t *testing.T) { test(t, &forwardTo{}) })
-	t.Run("whole", func(t *testing.T) { test(t, &forwardTo{whole: true}) })
+	t.Run("asynchronous", func(t *testing.T) { test(t, &forwardTo{}) })
+	t.Run("blocking", func(t *testing.T) { test(t, &forwardTo{whole: true}) })
 }
 
-// echoes answers every request with its own text.
+// echoes responds to every request with its own text.
 func echoes(p *peer) {
 	for {
 		head, frame := p.read()
@@ -82,7 +82,7 @@ func testManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs(t *testing.T, to 
 		head, frame := p.read()
 		i := (head.ID - 1000) / 7
 		if got, want := string(frame[toyBody:]), fmt.Sprint("text ", i); got != want || seen[i] {
-			t.Fatalf("id %d: answered %q, want %q", head.ID, got, want)
+			t.Fatalf("id %d: response %q, want %q", head.ID, got, want)
 		}
 		seen[i] = true
 	}
@@ -110,7 +110,7 @@ func testAnswersOutOfOrder(t *testing.T, to *forwardTo) {
 	for range 3 {
 		head, frame := p.read()
 		if got, want := string(frame[toyBody:]), fmt.Sprint(head.ID-10); got != want {
-			t.Errorf("id %d is answered with %s, want %s", head.ID, got, want)
+			t.Errorf("id %d: response %s, want %s", head.ID, got, want)
 		}
 	}
 }
@@ -133,11 +133,11 @@ func testAHostThatDiesFailsItsRequestsAtOnce(t *testing.T, to *forwardTo) {
 	for range 5 {
 		_, frame := p.read()
 		if got := protocol.Reason(frame[2]); got != protocol.UpstreamClosed {
-			t.Errorf("answered with %v, want %v", got, protocol.UpstreamClosed)
+			t.Errorf("response %v, want %v", got, protocol.UpstreamClosed)
 		}
 	}
 	if to.client.Load().Usable(0) {
-		t.Error("the connection passes for usable")
+		t.Error("Usable = true after the host closed the connection")
 	}
 }
 
@@ -186,10 +186,10 @@ func testADeadlineEndsTheWait(t *testing.T, to *forwardTo) {
 	p.write(b)
 	_, frame := p.read()
 	if got := protocol.Reason(frame[2]); got != protocol.UpstreamTimeout {
-		t.Errorf("answered with %v, want %v", got, protocol.UpstreamTimeout)
+		t.Errorf("response %v, want %v", got, protocol.UpstreamTimeout)
 	}
 	if d := time.Since(begin); d < 30*time.Millisecond || d > 5*time.Second {
-		t.Errorf("answered after %v", d)
+		t.Errorf("response after %v, want 30ms to 5s", d)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
 	p.write(ask(1, "wait"))
 	p.write(ask(2, ""))
 	if head, _ := p.read(); head.ID != 2 {
-		t.Errorf("%d is answered first", head.ID)
+		t.Errorf("the first response has id %d, want 2", head.ID)
 	}
 	close(release)
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.ReasonDenied {
@@ -239,10 +239,10 @@ func testOneWayRequestsAreNeverAnswered(t *testing.T, to *forwardTo) {
 	p.write(appendToy(nil, codec.OneWay, 0, 0, "no target: malformed"))
 	p.write(ask(5, ""))
 	if head, _ := p.read(); head.ID != 5 {
-		t.Errorf("id %d is answered", head.ID)
+		t.Errorf("the first response has id %d, want 5", head.ID)
 	}
 	if a, b := <-got, <-got; a != codec.OneWay || b != codec.Request {
-		t.Errorf("the host got %v and %v", a, b)
+		t.Errorf("the host received %v and %v", a, b)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestGarbageClosesTheConnectionAndIsRecorded(t *testing.T) {
 	p := r.dial()
 	p.write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	if _, frame := p.read(); frame != nil {
-		t.Errorf("answered %q", frame)
+		t.Errorf("response %q to malformed input", frame)
 	}
 	r.await(func() bool { return len(r.observed) == 1 })
 	if got := r.observed[0].reason; got != protocol.MalformedRequest {
@@ -268,7 +268,7 @@ func TestGarbageClosesTheConnectionAndIsRecorded(t *testing.T) {
 	}
 }
 
-// await waits until what it is given is true of what was observed.
+// await waits until is returns true. It calls is with r.mu held.
 func (r *rig) await(is func() bool) {
 	r.t.Helper()
 	limit := time.After(10 * time.Second)
@@ -284,7 +284,7 @@ func (r *rig) await(is func() bool) {
 		select {
 		case <-tick.C:
 		case <-limit:
-			r.t.Fatal("it never came")
+			r.t.Fatal("timeout waiting for an observation")
 		}
 	}
 }

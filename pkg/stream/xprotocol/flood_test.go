@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// lateCaller is a caller's connection that is served once everything that the caller has done,
-// the end of its direction included, has arrived.
+// lateCaller is a client's connection that is served only after all bytes of the client and its FIN
+// have arrived.
 type lateCaller struct {
 	caller *net.TCPConn
 	conn   *network.Conn
@@ -27,7 +27,7 @@ type lateCaller struct {
 	cancel context.CancelFunc // of the context of ServeConn
 }
 
-// dialLate has a caller send frames and end its direction.
+// dialLate connects a client, sends frames and calls end.
 func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.TCPConn) error) *lateCaller {
 	r.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,7 +60,7 @@ func (s *lateCaller) serve(ctx context.Context) {
 	_ = s.conn.Close()
 }
 
-// lateServer returns a server for late callers.
+// lateServer returns a server for lateCaller connections.
 func (r *rig) lateServer(service protocol.Service, change func(o *stream.ServerOptions)) stream.Server {
 	o := stream.ServerOptions{
 		Listener: "late", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
@@ -72,7 +72,7 @@ func (r *rig) lateServer(service protocol.Service, change func(o *stream.ServerO
 	return r.engine.Protocol(r.codec).NewServer(o)
 }
 
-// serveLate has a caller send frames and end its direction, and then serves it.
+// serveLate is dialLate that then serves the connection.
 func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *net.TCPConn) error, change func(o *stream.ServerOptions)) *lateCaller {
 	r.t.Helper()
 	s := r.dialLate(r.lateServer(service, change), frames, end)
@@ -91,14 +91,14 @@ func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *
 	return s
 }
 
-// recorded returns what was recorded so far.
+// recorded returns the observations so far.
 func (r *rig) recorded() []observation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.observed)
 }
 
-// burst is n requests of a kind.
+// burst returns n request frames of a kind.
 func burst(n int, kind codec.Kind) (all []byte) {
 	for id := range uint64(n) {
 		frame := appendToy(nil, kind, 0, 0, "svc echo\x00x")
@@ -108,8 +108,8 @@ func burst(n int, kind codec.Kind) (all []byte) {
 	return all
 }
 
-// TestRequestsOfACallerThatHasLeftAreNotServed has callers send requests and leave before
-// the engine reads. None of the requests starts, and each is recorded.
+// TestRequestsOfACallerThatHasLeftAreNotServed verifies that no request starts whose client
+// disconnects before the engine reads it, and that each one is recorded.
 func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 	const n = 50
 	for name, end := range map[string]func(conn *net.TCPConn) error{
@@ -138,8 +138,8 @@ func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 	}
 }
 
-// TestARequestThatNeverStartedIsReadForTheLogOnly has a caller leave before its request
-// starts: the fields of the request are there if what observes it needs them.
+// TestARequestThatNeverStartedIsReadForTheLogOnly verifies that the fields of a request that did
+// not start are read only if the observer needs them.
 func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
 	for reads, want := range map[bool]string{true: "svc echo", false: ""} {
 		service := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
@@ -153,8 +153,8 @@ func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
 	}
 }
 
-// TestAPanicOfARequestThatNeverStartedCostsNoOther has the codec panic for the first
-// request of a caller that has left. All of its requests end.
+// TestAPanicOfARequestThatNeverStartedCostsNoOther verifies that all requests of a disconnected
+// client end although the codec panics for the first one.
 func TestAPanicOfARequestThatNeverStartedCostsNoOther(t *testing.T) {
 	const n = 5
 	f := newFusedRig(t, false)
@@ -168,10 +168,11 @@ func TestAPanicOfARequestThatNeverStartedCostsNoOther(t *testing.T) {
 	}
 }
 
-// TestRequestsThatNeverStartedAllocateNothing: floods consist of such requests.
+// TestRequestsThatNeverStartedAllocateNothing verifies that requests of disconnected clients
+// allocate nothing, because floods consist of them.
 func TestRequestsThatNeverStartedAllocateNothing(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("checks of invariants allocate")
+		t.Skip("invariant checks allocate")
 	}
 	const few, many = 10, 410
 	leave := func(n int) float64 {
@@ -184,7 +185,7 @@ func TestRequestsThatNeverStartedAllocateNothing(t *testing.T) {
 	}
 }
 
-// leavers returns a rig that records nothing, and a server for callers that leave.
+// leavers returns a rig that records nothing, and a server for clients that disconnect early.
 func leavers(t testing.TB) (*rig, stream.Server) {
 	service := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	r := newRig(t, service, nil)
@@ -192,8 +193,8 @@ func leavers(t testing.TB) (*rig, stream.Server) {
 	return r, r.lateServer(service, nil)
 }
 
-// BenchmarkCallersThatLeave is what a connection costs whose caller has sent requests and left:
-// accepting it is part of that, and so is connecting.
+// BenchmarkCallersThatLeave measures a connection whose client sends requests and disconnects,
+// including connect and accept.
 func BenchmarkCallersThatLeave(b *testing.B) {
 	for _, n := range []int{1, 480} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -207,9 +208,9 @@ func BenchmarkCallersThatLeave(b *testing.B) {
 	}
 }
 
-// TestOneWayRequestsOfACallerThatHasLeftAreServed: the sender of a one-way request has
-// nothing to wait for. A service that waits, as for a connection to a host, is not told
-// that the caller is gone either.
+// TestOneWayRequestsOfACallerThatHasLeftAreServed verifies that one-way requests are served
+// although their client has disconnected, and that a blocked service is not notified of the
+// disconnect.
 func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	const n = 5
 	release, waiting := make(chan struct{}), make(chan error, n)
@@ -224,7 +225,7 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 		case <-ctx.Done():
 			waiting <- ctx.Err()
 		case <-gone:
-			waiting <- errors.New("told that the caller is gone")
+			waiting <- errors.New("OnDisconnect was called")
 		}
 		return nil
 	})
@@ -233,7 +234,7 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	for range n {
 		<-waiting
 	}
-	r.await(func() bool { return len(r.observed) == n }) // the others have been dropped
+	r.await(func() bool { return len(r.observed) == n }) // two-way requests, which did not start
 	close(release)
 	for range n {
 		if err := <-waiting; err != nil {
@@ -252,7 +253,8 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	}
 }
 
-// TestADrainThatEndsAbandonsOneWayRequests: the time to drain bounds them.
+// TestADrainThatEndsAbandonsOneWayRequests verifies that one-way requests are abandoned when the
+// context of the connection ends.
 func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
 	begun := make(chan struct{})
 	service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -273,8 +275,8 @@ func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
 	r.await(func() bool { return len(r.observed) == 1 })
 }
 
-// TestAHalfClosedCallerGetsItsAnswers: a caller that has ended its direction waits for the
-// answers, if allow_half_close says so.
+// TestAHalfClosedCallerGetsItsAnswers verifies that a half-closed client gets its responses if
+// AllowHalfClose is set.
 func TestAHalfClosedCallerGetsItsAnswers(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		inBothWays(t, func(t *testing.T, to *forwardTo) {
@@ -287,18 +289,18 @@ func TestAHalfClosedCallerGetsItsAnswers(t *testing.T) {
 			p := &peer{t: t, conn: s.caller}
 			for range n {
 				if _, frame := p.read(); frame == nil {
-					t.Fatal("the connection ended before all answers had come")
+					t.Fatal("the connection ended before the last response")
 				}
 			}
 			if _, frame := p.read(); frame != nil {
-				t.Errorf("%d answers, want %d", n+1, n)
+				t.Errorf("%d responses, want %d", n+1, n)
 			}
 		})
 	}
 }
 
-// TestAHalfClosedCallerThatLeavesEndsItsRequests resets the connection while the engine
-// waits for the answers to a half-closed caller.
+// TestAHalfClosedCallerThatLeavesEndsItsRequests verifies that a reset by a half-closed client ends
+// its requests.
 func TestAHalfClosedCallerThatLeavesEndsItsRequests(t *testing.T) {
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
@@ -307,7 +309,7 @@ func TestAHalfClosedCallerThatLeavesEndsItsRequests(t *testing.T) {
 		to.client.Store(r.client(host(t, func(p *peer) {
 			p.read()
 			close(arrived)
-			<-stop // never an answer
+			<-stop // sends no response
 		}), nil))
 		s := r.serveLate(to.service(), burst(1, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
 			o.HTTP1.AllowHalfClose = true
@@ -322,15 +324,15 @@ func TestAHalfClosedCallerThatLeavesEndsItsRequests(t *testing.T) {
 	})
 }
 
-// deafCodec cannot tell a caller of a fault.
+// deafCodec is a codec that panics when it writes an error response.
 type deafCodec struct{ toy }
 
 func (deafCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []byte {
 	panic("no faults today")
 }
 
-// TestAnAnswerThatCannotBeMadeEndsAnIdleConnection: the connection is closed on the
-// goroutine of its reader, which has just found nothing more to read.
+// TestAnAnswerThatCannotBeMadeEndsAnIdleConnection verifies that the connection is closed if no
+// response can be written while its reader, on the same goroutine, is about to wait.
 func TestAnAnswerThatCannotBeMadeEndsAnIdleConnection(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		r := newRigOf(t, deafCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {

@@ -11,27 +11,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// mib is content of 1 MiB.
+// mib is a body of 1 MiB.
 var mib = strings.Repeat("x", 1<<20)
 
-// queued is the bound of the tests' queues, and enough is how many messages of 1 MiB are more
-// than such a queue and the sockets hold, and fewer than a queue holds by default.
+// queued is MaxPendingBytes in these tests. enough is a number of 1 MiB messages that exceeds such
+// a queue plus the socket buffers, but fits into a queue of the default size.
 const (
 	queued = 8 << 20
 	enough = queued>>20 + 40
 )
 
-// withoutRace skips a test that moves some 50 MiB where buffers are poisoned and accesses
-// are watched, which takes minutes.
+// withoutRace skips a test that moves about 50 MiB. With poisoned buffers and the race detector, it
+// takes minutes.
 func withoutRace(t *testing.T) {
 	t.Helper()
 	if invariants.Enabled {
-		t.Skip("it moves 50 MiB: it runs without the race detector")
+		t.Skip("moves 50 MiB: runs only without the race detector")
 	}
 }
 
-// TestACallerThatDoesNotReadIsClosed: the answers to what it has sent are bounded, though
-// its requests are fewer than may be under way.
+// TestACallerThatDoesNotReadIsClosed verifies that Weft closes a client that reads no responses
+// once they exceed MaxPendingBytes, even below MaxInFlight.
 func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
 	withoutRace(t)
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
@@ -66,14 +66,14 @@ func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
 			select {
 			case <-look.C:
 			case <-late:
-				t.Fatalf("a caller that does not read is not closed: %d connections, too much waited: %v", r.ln.Connections(), full())
+				t.Fatalf("the client that reads nothing is not closed: %d connections, write queue full: %v", r.ln.Connections(), full())
 			}
 		}
 	})
 }
 
-// TestRequestsToAHostThatDoesNotReadAreRefused: those beyond the bound; the others are
-// answered once it reads.
+// TestRequestsToAHostThatDoesNotReadAreRefused verifies that requests beyond MaxPendingBytes fail
+// with Overflow, and that the others get their responses once the host reads.
 func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
 	withoutRace(t)
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
@@ -97,7 +97,7 @@ func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
 			}()
 		}
 		if !<-refused {
-			t.Error("a request was answered before its host has read")
+			t.Error("a request got a response before its host read anything")
 		}
 		close(read)
 		answered := 0
@@ -107,7 +107,7 @@ func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
 			}
 		}
 		if answered < queued>>20 {
-			t.Errorf("%d of %d requests were answered, want those that the queue has room for", answered, enough)
+			t.Errorf("%d of %d requests succeeded, want all that fit into the write queue", answered, enough)
 		}
 	})
 }

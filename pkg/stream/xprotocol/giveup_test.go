@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// A connection that is given up as silent may have been heard just then: what its
-// reader has in hand is sent and accounted for all the same.
+// TestWhatWasAnsweredLastIsNotHeldBack verifies that the reader's batch is flushed when its
+// connection fails, even if the heartbeat timer has already failed the connection.
 func TestWhatWasAnsweredLastIsNotHeldBack(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
@@ -19,6 +19,6 @@ func TestWhatWasAnsweredLastIsNotHeldBack(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.observed) != 1 || r.observed[0].code != 7 {
-		t.Errorf("observed %v, want the exchange that the reader had in hand", r.observed)
+		t.Errorf("observed %v, want the exchange in the reader's batch", r.observed)
 	}
 }

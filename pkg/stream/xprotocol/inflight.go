@@ -31,7 +31,7 @@ type inflight struct {
 
 	mu           sync.Mutex
 	changed      sync.Cond // on mu: released has grown, or disconnected was set
-	disconnected bool      // guarded by mu; wait gives up
+	disconnected bool      // guarded by mu; wait returns immediately
 }
 
 // maxIdleRequests is how many idle requests a busy connection keeps.

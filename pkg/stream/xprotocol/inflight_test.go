@@ -172,8 +172,8 @@ func TestRequestQueue(t *testing.T) {
 	}
 }
 
-// TestInflightStress has one goroutine acquire, wait at the limit and drain, while others release,
-// list the active requests and disconnect.
+// TestInflightStress verifies the limit and the final count while one goroutine acquires, waits at
+// the limit and drains, and others release, list the active requests and disconnect.
 func TestInflightStress(t *testing.T) {
 	const rounds, limit = 60, 16
 	for range rounds {

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fewIDs is a toy with so few ids that a connection has minFreeIDs of them, and is
-// to be replaced, once perConn were given.
+// fewIDs is a toy codec with so few ids that a connection is exhausted, with minFreeIDs left, after
+// perConn exchanges.
 type fewIDs struct{ toy }
 
 const perConn = 9
@@ -25,8 +25,8 @@ var fewTraits = codec.Traits{Name: "few", Version: "few/1", MaxID: perConn - 1 +
 
 func (fewIDs) Traits() *codec.Traits { return &fewTraits }
 
-// replacing sends each exchange on the newest connection, and opens another when
-// that one says that it takes no more, as a pool does.
+// replacing is a service that sends each exchange on the newest connection, and opens another one
+// when that connection is no longer usable, as a pool does.
 type replacing struct {
 	mu      sync.Mutex
 	rig     *rig            // guarded by mu
@@ -59,7 +59,7 @@ func (p *replacing) newest() (*UpstreamConn, error) {
 	return u, err
 }
 
-// few is a connection with few ids.
+// few returns an upstream connection of fewIDs.
 func few(r *rig, address string) (*UpstreamConn, error) {
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
 	if err != nil {
@@ -70,9 +70,8 @@ func few(r *rig, address string) (*UpstreamConn, error) {
 	return u, nil
 }
 
-// holding is a host that answers the requests of a connection, each with its own
-// text, once it has n of them; and not before every connection has. It tells the
-// ids of each.
+// holding starts a host that reads n requests on each connection and responds to each with its own
+// text, once all conns connections have n requests. It sends the ids of each connection to ids.
 func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 	t.Helper()
 	told := make(chan []uint64, conns)
@@ -85,11 +84,11 @@ func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 		for range n {
 			head, frame := p.read()
 			if frame == nil {
-				break // the test finds out
+				break // the test detects the missing ids
 			}
 			_, text, _ := strings.Cut(string(frame[toyBody:]), "\x00")
 			ids = append(ids, head.ID)
-			answers = append(reply(head, text), answers...) // the last first
+			answers = append(reply(head, text), answers...) // in reverse order
 		}
 		told <- ids
 		if missing.Add(-1) == 0 {
@@ -97,7 +96,7 @@ func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 		}
 		select {
 		case <-whole:
-		case <-t.Context().Done(): // a connection is missing, and the test has failed
+		case <-t.Context().Done(): // a connection is missing: the test has failed
 			return
 		}
 		p.write(answers)
@@ -105,19 +104,19 @@ func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
 	}), told
 }
 
-// holdIDs holds that ids are different, and that there are such ids.
+// holdIDs verifies that all ids are distinct and at most MaxID.
 func holdIDs(t *testing.T, ids []uint64) {
 	t.Helper()
 	given := map[uint64]bool{}
 	for _, id := range ids {
 		if given[id] || id > fewTraits.MaxID {
-			t.Errorf("id %d was given twice, or is beyond %d", id, fewTraits.MaxID)
+			t.Errorf("id %d was used twice or exceeds %d", id, fewTraits.MaxID)
 		}
 		given[id] = true
 	}
 }
 
-// holdAnswers sends n requests at once and holds that each gets its own answer.
+// holdAnswers sends n requests in one write and verifies that each gets its own response.
 func holdAnswers(t *testing.T, p *peer, n int) {
 	t.Helper()
 	var all []byte
@@ -129,18 +128,18 @@ func holdAnswers(t *testing.T, p *peer, n int) {
 	for range n {
 		head, frame := p.read()
 		if frame == nil {
-			t.Fatalf("%d of %d answers", len(answered), n)
+			t.Fatalf("%d of %d responses", len(answered), n)
 		}
 		if want := "text " + strconv.FormatUint(head.ID-100, 10); answered[head.ID] || string(frame[toyBody:]) != want {
-			t.Errorf("id %d: %q, want %q, once", head.ID, frame[toyBody:], want)
+			t.Errorf("id %d: response %q, want %q, exactly once", head.ID, frame[toyBody:], want)
 		}
 		answered[head.ID] = true
 	}
 }
 
-// TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut is line 18 of what was
-// learned elsewhere, that ids which wrap meet those still in use: here the
-// exchange after the last that a connection takes is on another, and none fails.
+// TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut covers lesson 18: ids that wrap around
+// collide with ids in use. It verifies that a connection is replaced before its ids run out, and
+// that no exchange fails.
 func TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut(t *testing.T) {
 	const conns = 3
 	to := &replacing{}
@@ -164,14 +163,13 @@ func TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut(t *testing.T) {
 	}
 	for i, u := range to.all {
 		if u.Usable(0) {
-			t.Errorf("connection %d still takes exchanges after %d", i, perConn)
+			t.Errorf("connection %d is still usable after %d exchanges", i, perConn)
 		}
 	}
 }
 
-// TestLesson18ExchangesThatChoseAConnectionGetTheirIDs is line 18 for those who
-// looked for a connection before it was full, and come to it later: many more than
-// it had ids to the limit are served, and no id is any other's meanwhile.
+// TestLesson18ExchangesThatChoseAConnectionGetTheirIDs covers lesson 18 for exchanges that chose a
+// connection before it was exhausted. It verifies that all of them get distinct ids.
 func TestLesson18ExchangesThatChoseAConnectionGetTheirIDs(t *testing.T) {
 	const n = 20 * perConn
 	to := &forwardTo{}
@@ -183,11 +181,11 @@ func TestLesson18ExchangesThatChoseAConnectionGetTheirIDs(t *testing.T) {
 	}
 	to.client.Store(chosen)
 	if !chosen.Usable(0) {
-		t.Error("a new connection takes no exchanges")
+		t.Error("Usable = false of a new connection")
 	}
 	holdAnswers(t, r.dial(), n)
 	holdIDs(t, <-ids)
 	if chosen.Usable(0) {
-		t.Errorf("the connection still takes exchanges after %d", n)
+		t.Errorf("the connection is still usable after %d exchanges", n)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// denies answers everything with Denied.
+// denies is a service that fails every request with ReasonDenied.
 var denies = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 	return protocol.NewFault(protocol.ReasonDenied, nil)
 })
@@ -36,7 +36,7 @@ func testFramesAreTheSameAtEverySplit(t *testing.T, to *forwardTo) {
 			got[head.ID] = string(frame[toyBody:])
 		}
 		if got[1] != "first" || got[2] != "second" {
-			t.Fatalf("cut at %d: %v", cut, got)
+			t.Fatalf("split at %d: %v", cut, got)
 		}
 		_ = p.conn.Close()
 	}
@@ -46,14 +46,14 @@ func TestAFrameThatIsTooLargeIsAFaultAtOnce(t *testing.T) {
 	r := newRig(t, denies, func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = 1000 })
 	p := r.dial()
 	large := ask(1, strings.Repeat("x", 5000))
-	p.write(large[:100]) // the rest is not waited for
+	p.write(large[:100]) // enough for the response
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.BodyTooLarge {
-		t.Errorf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
 	p.write(large[100:])
-	p.write(ask(2, "")) // the connection goes on behind it
+	p.write(ask(2, "")) // the connection continues
 	if head, frame := p.read(); head.ID != 2 || protocol.Reason(frame[2]) != protocol.ReasonDenied {
-		t.Errorf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
 }
 
@@ -67,7 +67,7 @@ func TestADeclaredSizeTakesNoMemory(t *testing.T) {
 	binary.BigEndian.PutUint32(b[4:], 1<<31)
 	p.write(b)
 	if _, frame := p.read(); frame != nil {
-		t.Errorf("answered %q", frame)
+		t.Errorf("response %q", frame)
 	}
 	r.await(func() bool { return len(r.observed) == 0 })
 }
@@ -89,14 +89,15 @@ func testAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T, to *forwardTo) 
 	p.write(ask(1, ""))
 	p.write(ask(2, ""))
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamMalformed {
-		t.Errorf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Errorf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
 	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "ok" {
-		t.Errorf("id %d: %q", head.ID, frame)
+		t.Errorf("response to id %d: %q", head.ID, frame)
 	}
 }
 
-// A frame above the limit is refused however it arrives, and the next is served.
+// TestAFrameAboveTheLimitIsRefusedHoweverItArrives verifies that a frame above MaxFrameSize is
+// rejected regardless of how it is split, and that the next one is served.
 func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
 	const limit = 100
 	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * stream.MaxReadSize} {
@@ -119,7 +120,7 @@ func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
 				}
 				for i, want := range []protocol.Reason{first, protocol.ReasonDenied} {
 					if head, frame := p.read(); head.ID != uint64(i+1) || protocol.Reason(frame[2]) != want {
-						t.Errorf("request %d is answered with %v, want %v", head.ID, protocol.Reason(frame[2]), want)
+						t.Errorf("request %d: response %v, want %v", head.ID, protocol.Reason(frame[2]), want)
 					}
 				}
 			})
@@ -147,7 +148,7 @@ func TestRequestsAboveTheLimitWait(t *testing.T) {
 	for i := range uint64(3 * limit) {
 		p.write(ask(i, strings.Repeat("x", stream.MinReadSize)))
 	}
-	for range limit { // as many as may be are under way at once
+	for range limit { // the limit is reached
 		<-begun
 	}
 	for range 3 * limit {
@@ -178,11 +179,11 @@ func testALateAnswerIsDropped(t *testing.T, to *forwardTo) {
 	toy{}.SetID(b, 1)
 	p.write(b)
 	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamTimeout {
-		t.Fatalf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+		t.Fatalf("response to id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
 	p.write(ask(2, ""))
 	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "second" {
-		t.Errorf("id %d: %q", head.ID, frame)
+		t.Errorf("response to id %d: %q", head.ID, frame)
 	}
 	<-late
 }
@@ -210,7 +211,7 @@ func testAHostThatIsSilentIsAskedAndGivenUp(t *testing.T, to *forwardTo) {
 	p := r.dial()
 	p.write(ask(1, ""))
 	if _, frame := p.read(); protocol.Reason(frame[2]) != protocol.UpstreamClosed {
-		t.Errorf("answered with %v", protocol.Reason(frame[2]))
+		t.Errorf("response %v", protocol.Reason(frame[2]))
 	}
 	if n := len(pings); n != 3 {
 		t.Errorf("%d pings, want 3", n)
@@ -240,7 +241,7 @@ func testAHostThatAnswersPingsIsKept(t *testing.T, to *forwardTo) {
 	}))
 	<-enough
 	if !to.client.Load().Usable(0) {
-		t.Error("it was given up")
+		t.Error("the connection was closed although the host acknowledges heartbeats")
 	}
 }
 
@@ -264,11 +265,11 @@ func testAHostThatGoesAwayGetsNoNewRequests(t *testing.T, to *forwardTo) {
 	p := r.dial()
 	p.write(ask(1, ""))
 	if _, frame := p.read(); string(frame[toyBody:]) != "before I go" {
-		t.Errorf("answered %q", frame)
+		t.Errorf("response %q", frame)
 	}
 	<-done
 	if reusable.Load() || to.client.Load().Usable(0) {
-		t.Error("the connection passes for usable")
+		t.Error("the connection is reusable after GOAWAY")
 	}
 }
 
@@ -297,21 +298,21 @@ func testADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T, to *forward
 		drained <- r.ln.Drain(ctx)
 	}()
 	if head, _ := p.read(); head.Kind != codec.GoAway {
-		t.Errorf("kind %d comes first", head.Kind)
+		t.Errorf("first frame has kind %d, want GOAWAY", head.Kind)
 	}
 	close(answer)
 	if _, frame := p.read(); string(frame[toyBody:]) != "whole" {
-		t.Errorf("answered %q", frame)
+		t.Errorf("response %q", frame)
 	}
 	if _, frame := p.read(); frame != nil {
-		t.Errorf("more: %q", frame)
+		t.Errorf("another frame after the response: %q", frame)
 	}
 	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were cut", cut)
+		t.Errorf("%d connections were force-closed", cut)
 	}
 }
 
-// shy is a protocol of which many peers do not know how to say goodbye.
+// shy is a protocol in which GOAWAY is opt-in, because many peers do not support it.
 type shy struct{ toy }
 
 var shyTraits = codec.Traits{Name: "shy", Version: "shy/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead, OptInGoAway: true}
@@ -338,22 +339,22 @@ func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 		}()
 		if asked {
 			if head, _ := p.read(); head.Kind != codec.GoAway {
-				t.Errorf("asked for, and kind %d comes first", head.Kind)
+				t.Errorf("first frame has kind %d, want GOAWAY", head.Kind)
 			}
 		}
 		close(answer)
 		if head, _ := p.read(); head.Kind != codec.Response {
-			t.Errorf("kind %d in the place of the answer", head.Kind)
+			t.Errorf("frame has kind %d, want the response", head.Kind)
 		}
 		if cut := <-drained; cut != 0 {
-			t.Errorf("%d connections were cut", cut)
+			t.Errorf("%d connections were force-closed", cut)
 		}
 	}
 }
 
-// TestADrainAnswersACallerThatGoesOnAsking: it was not told to go, or does not
-// care. Each of its requests is answered, or was sent after the connection began to
-// end; none is cut in the middle.
+// TestADrainAnswersACallerThatGoesOnAsking verifies that a client which gets no GOAWAY and keeps
+// sending gets a response to each request that arrives before the connection ends, and that no
+// connection is force-closed.
 func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
 	r := newRigOf(t, shy{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		return protocol.NewFault(protocol.ReasonDenied, nil)
@@ -361,8 +362,8 @@ func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
 	p := r.dial()
 	drained := make(chan int)
 	answered := uint32(0)
-	for id := uint32(1); ; id++ { // each waits for its answer: the last has none
-		if id == 2 { // an idle connection would end at once
+	for id := uint32(1); ; id++ { // sequential requests; the last one gets no response
+		if id == 2 { // an idle connection would end immediately
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
@@ -378,16 +379,17 @@ func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
 			break
 		}
 		if head.ID != uint64(id) {
-			t.Fatalf("the answer of %d, want that of %d", head.ID, id)
+			t.Fatalf("response to request %d, want %d", head.ID, id)
 		}
 		answered = id
 	}
 	if cut := <-drained; cut != 0 || answered < 10 {
-		t.Errorf("%d connections were cut, %d requests answered", cut, answered)
+		t.Errorf("%d connections were force-closed, %d responses", cut, answered)
 	}
 }
 
-// TestADrainEndsWithACallThatDoesNot: what is still under way is cut.
+// TestADrainEndsWithACallThatDoesNot verifies that the drain force-closes a connection whose
+// request does not end in time.
 func TestADrainEndsWithACallThatDoesNot(t *testing.T) {
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		r := newRig(t, to.service(), nil)
@@ -395,7 +397,7 @@ func TestADrainEndsWithACallThatDoesNot(t *testing.T) {
 		to.client.Store(r.client(host(t, func(p *peer) {
 			p.read()
 			close(arrived)
-			p.read() // never an answer
+			p.read() // sends no response
 		}), nil))
 		p := r.dial()
 		p.write(ask(1, ""))
@@ -403,7 +405,7 @@ func TestADrainEndsWithACallThatDoesNot(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		if cut := r.ln.Drain(ctx); cut != 1 {
-			t.Errorf("%d connections were cut, want 1", cut)
+			t.Errorf("%d connections were force-closed, want 1", cut)
 		}
 	})
 }
@@ -419,7 +421,7 @@ func TestAPanicCostsOneRequest(t *testing.T) {
 	p.write(append(ask(1, "x"), ask(2, "")...))
 	for _, want := range []protocol.Reason{protocol.Internal, protocol.ReasonDenied} {
 		if _, frame := p.read(); protocol.Reason(frame[2]) != want {
-			t.Errorf("answered with %v, want %v", protocol.Reason(frame[2]), want)
+			t.Errorf("response %v, want %v", protocol.Reason(frame[2]), want)
 		}
 	}
 }
@@ -441,7 +443,7 @@ func TestTheCallersTimeIsPassedOnReduced(t *testing.T) {
 	p.write(appendToy(nil, codec.Request, 0, time.Second, "svc m\x00"))
 	p.read()
 	if ms := <-got; ms > 600 || ms < 500 {
-		t.Errorf("the host is given %d ms, want 600", ms)
+		t.Errorf("the host got a timeout of %d ms, want 500 to 600", ms)
 	}
 }
 
@@ -451,12 +453,12 @@ func TestAFaultSaysWhatAndWhere(t *testing.T) {
 	p.write(ask(1, ""))
 	_, frame := p.read()
 	if got, want := string(frame[toyBody:]), "weft: denied [svc.echo], listener test"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("error response %q, want %q", got, want)
 	}
 }
 
-// TestIdsAreNotUsedTwice: lesson 18. An id whose answer is outstanding is left
-// out, and a connection is given up before its ids end.
+// TestIdsAreNotUsedTwice covers lesson 18. It verifies that the table skips the slots of pending
+// calls, and is exhausted before its ids run out.
 func TestIdsAreNotUsedTwice(t *testing.T) {
 	var table callTable
 	table.max = minFreeIDs + 1000
@@ -465,22 +467,22 @@ func TestIdsAreNotUsedTwice(t *testing.T) {
 	for i := 0; !table.exhausted(); i++ {
 		id := table.add(new(call))
 		if seen[id] {
-			t.Fatalf("id %d is given twice", id)
+			t.Fatalf("id %d was assigned twice", id)
 		}
 		seen[id] = true
 		if i%3 == 0 {
 			held = append(held, id)
 		} else if table.remove(id) == nil {
-			t.Fatalf("id %d is lost", id)
+			t.Fatalf("id %d is not in the table", id)
 		}
 	}
 	for _, id := range held {
 		if k := table.remove(id); k == nil || k.id != id {
-			t.Fatalf("id %d is lost", id)
+			t.Fatalf("id %d is not in the table", id)
 		}
 	}
 	if table.used != 0 || table.last > table.max {
-		t.Errorf("%d left, last id %d of %d", table.used, table.last, table.max)
+		t.Errorf("%d calls remain, last id %d of %d", table.used, table.last, table.max)
 	}
 }
 
@@ -517,7 +519,7 @@ func TestAllThatIsInFlightCompletes(t *testing.T) {
 	for _, p := range peers {
 		for range each {
 			if _, frame := p.read(); string(frame[toyBody:]) != "done" {
-				t.Fatalf("answered %q", frame)
+				t.Fatalf("response %q", frame)
 			}
 		}
 	}

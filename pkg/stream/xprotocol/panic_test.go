@@ -16,15 +16,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fuse makes one callback point panic, once: the point that it is armed for.
+// fuse makes one callback point panic once: the point for which it is armed.
 type fuse struct {
 	at             atomic.Pointer[string]
-	sent, released atomic.Int64 // exchanges given to a host's connection, and those that have left it
+	sent, released atomic.Int64 // exchanges started on host connections; calls of OnRelease
 }
 
 func (f *fuse) arm(point string) { f.at.Store(&point) }
 
-// burned reports whether the point was reached.
+// burned reports whether the armed point was reached.
 func (f *fuse) burned() bool { return f.at.Load() == nil }
 
 func (f *fuse) reach(point string) {
@@ -97,12 +97,13 @@ func (c fused) AppendGoAway(dst []byte, id uint64) []byte {
 	return c.toy.AppendGoAway(dst, id)
 }
 
-// fusedService is a service, its finisher and the body of its replies, with a point in each.
+// fusedService is a service with a callback point in Serve, Start, Finish, OnDisconnect and the
+// body of its replies.
 type fusedService struct {
 	*fuse
 	next  *atomic.Pointer[UpstreamConn]
-	forks bool                                    // it wants a stack
-	wrap  *func(body protocol.Body) protocol.Body // puts a body around that of each answer; to nil: none
+	forks bool                                    // runs blocking, on a stack of its own
+	wrap  *func(body protocol.Body) protocol.Body // wraps the body of each response; points to nil: no wrapper
 }
 
 func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -127,7 +128,8 @@ func (s *fusedService) Finish(_ context.Context, x *protocol.Exchange, err error
 	return s.answer(x, err)
 }
 
-// answer makes a reply whose body is a point, if a point of a body is armed.
+// answer sets a local reply whose body is a callback point, if a point of a body is armed.
+// Otherwise it applies wrap.
 func (s *fusedService) answer(x *protocol.Exchange, err error) error {
 	if at := s.at.Load(); err == nil && at != nil && strings.HasPrefix(*at, "body ") {
 		x.LocalReply(500, "", "")
@@ -150,7 +152,7 @@ func (b fusedBody) Close() error {
 	return nil
 }
 
-// fusedTally is a tally with points.
+// fusedTally is a tally with callback points.
 type fusedTally struct {
 	*fuse
 	tally
@@ -166,12 +168,12 @@ func (t *fusedTally) Flush() {
 	t.tally.Flush()
 }
 
-// fusedRig is a rig whose callbacks are points of one fuse, in front of hosts that echo.
+// fusedRig is a rig whose callback points share one fuse.
 type fusedRig struct {
 	*rig
 	fuse
 	client atomic.Pointer[UpstreamConn]
-	wrap   func(body protocol.Body) protocol.Body // set before there are requests; nil: none
+	wrap   func(body protocol.Body) protocol.Body // set before the first request; nil: no wrapper
 }
 
 func newFusedRig(t *testing.T, forks bool) *fusedRig {
@@ -191,7 +193,7 @@ func newFusedRig(t *testing.T, forks bool) *fusedRig {
 	return f
 }
 
-// connect makes a host's connection the one that requests are sent on.
+// connect opens a connection to a host that runs serve, and makes the service use it.
 func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *stream.UpstreamConnOptions)) {
 	t.Helper()
 	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", host(t, serve), time.Now().Add(5*time.Second))
@@ -210,9 +212,9 @@ func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *str
 	f.client.Store(u)
 }
 
-// outcomes of the request at whose callback a panic happens.
+// Outcomes of the request whose callback panics.
 const (
-	answered = "answered" // as if nothing had happened
+	answered = "answered" // gets its response
 	failed   = "failed"   // with an internal error
 	closed   = "closed"   // its connection ended
 )
@@ -229,7 +231,7 @@ func TestAPanicCostsAnExchangeOrAConnectionAndNeverTheProcess(t *testing.T) {
 	} {
 		for _, forks := range []bool{false, true} {
 			if point == "Serve" && !forks || (point == "Start" || point == "Finish") && forks {
-				continue // not of this kind of service
+				continue // this kind of service does not call it
 			}
 			name := point
 			if forks {
@@ -243,7 +245,7 @@ func TestAPanicCostsAnExchangeOrAConnectionAndNeverTheProcess(t *testing.T) {
 func testAPanic(t *testing.T, point, want string, forks bool) {
 	f := newFusedRig(t, forks)
 	sent, release := make(chan struct{}), make(chan struct{})
-	f.connect(t, func(p *peer) { // the bystander's answer comes after the others
+	f.connect(t, func(p *peer) { // the bystander gets its response last
 		for {
 			head, frame := p.read()
 			if frame == nil {
@@ -253,16 +255,16 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 				close(sent)
 				go func() {
 					<-release
-					p.conn.Write(reply(head, "bystander")) // the caller looks
+					p.conn.Write(reply(head, "bystander")) // the client checks the response
 				}()
 				continue
 			}
-			p.conn.Write(reply(head, "boom")) // the caller looks
+			p.conn.Write(reply(head, "boom")) // the client checks the response
 		}
 	}, nil)
 	by := f.dial()
 	by.write(ask(7, "bystander"))
-	<-sent // a panic from here on cannot be the bystander's
+	<-sent // later panics cannot come from the bystander
 	f.arm(point)
 	p := f.dial()
 	p.write(ask(1, "boom"))
@@ -272,15 +274,15 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	case frame == nil:
 		got = closed
 	case head.ID != 1:
-		t.Fatalf("id %d is answered, want 1", head.ID)
+		t.Fatalf("response to id %d, want 1", head.ID)
 	case protocol.Reason(frame[2]) != protocol.ReasonNone:
 		got = failed
 	}
 	if point == "body Close" && got == failed {
-		got = answered // the reply of the service says 500
+		got = answered // the service replies with 500
 	}
 	if got != want || !f.burned() {
-		t.Errorf("the request is %s (point reached: %v), want %s; frame %q", got, f.burned(), want, frame)
+		t.Errorf("outcome: %s (point reached: %v), want %s; frame %q", got, f.burned(), want, frame)
 	}
 	close(release)
 	if _, frame = by.read(); frame == nil || point != "client Next" && protocol.Reason(frame[2]) != protocol.ReasonNone {
@@ -293,7 +295,7 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	q := f.dial()
 	q.write(ask(2, "fine"))
 	if _, frame = q.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
-		t.Errorf("a request afterwards is answered with %q", frame)
+		t.Errorf("next request: response %q", frame)
 	}
 	for _, p := range []*peer{by, p, q} {
 		_ = p.conn.Close()
@@ -301,14 +303,14 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if cut := f.ln.Drain(ctx); cut != 0 {
-		t.Errorf("%d connections did not end by themselves", cut)
+		t.Errorf("%d connections were force-closed", cut)
 	}
 	if sent, released := f.sent.Load(), f.released.Load(); sent != released {
-		t.Errorf("%d exchanges were given to hosts' connections, %d have left them", sent, released)
+		t.Errorf("%d exchanges started on host connections, %d calls of OnRelease", sent, released)
 	}
 }
 
-// awaitRequests waits until so many calls wait for an answer on u.
+// awaitRequests waits until n calls are pending on u.
 func awaitRequests(t *testing.T, u *UpstreamConn, n int) {
 	t.Helper()
 	for late := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
@@ -319,12 +321,13 @@ func awaitRequests(t *testing.T, u *UpstreamConn, n int) {
 			return
 		}
 		if time.Now().After(late) {
-			t.Fatalf("%d calls wait, want %d", used, n)
+			t.Fatalf("%d calls are pending, want %d", used, n)
 		}
 	}
 }
 
-// TestAPanicOfASignalCostsAConnection: what is no exchange's, on either side.
+// TestAPanicOfASignalCostsAConnection verifies that a panic for a frame that belongs to no exchange
+// ends only its connection, on either side.
 func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 	t.Run("server AppendPong", func(t *testing.T) {
 		f := newFusedRig(t, false)
@@ -346,7 +349,7 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if cut := f.ln.Drain(ctx); cut != 0 {
-			t.Errorf("%d connections did not end by themselves", cut)
+			t.Errorf("%d connections were force-closed", cut)
 		}
 		if _, frame := p.read(); frame != nil {
 			t.Errorf("got %q, want the end of the connection", frame)
@@ -357,7 +360,7 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 		"client AppendFault": func(p *peer) { p.read(); p.write(ask(5, "call back")); p.read() },
 		"client AppendPing":  func(p *peer) { p.read(); p.read() },
 	} {
-		for _, forks := range []bool{false, true} { // each with a rig of its own, which counts buffers
+		for _, forks := range []bool{false, true} { // separate rigs, because each rig counts buffers
 			t.Run(fmt.Sprintf("%s, forks: %t", point, forks), func(t *testing.T) {
 				f := newFusedRig(t, forks)
 				f.connect(t, serve, func(o *stream.UpstreamConnOptions) {
@@ -369,14 +372,15 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 				p := f.dial()
 				p.write(ask(1, "x"))
 				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.ReasonNone || !f.burned() {
-					t.Errorf("answered with %q, want a fault: the host's connection is lost", frame)
+					t.Errorf("response %q, want an error: the host's connection is lost", frame)
 				}
 			})
 		}
 	}
 }
 
-// TestAPanicOfWhoWatchesACallerIsContained: it is told on a goroutine of its own.
+// TestAPanicOfWhoWatchesACallerIsContained verifies that a panic of an OnDisconnect callback, which
+// has its own goroutine, is recovered.
 func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	f := newFusedRig(t, true)
 	f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
@@ -388,12 +392,12 @@ func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if cut := f.ln.Drain(ctx); cut != 0 || !f.burned() {
-		t.Errorf("%d connections did not end by themselves (point reached: %v)", cut, f.burned())
+		t.Errorf("%d connections were force-closed (point reached: %v)", cut, f.burned())
 	}
 }
 
-// TestAPanicWhileAMalformedFrameIsAccountedFor costs no more than the connection, which
-// ends anyway.
+// TestAPanicWhileAMalformedFrameIsAccountedFor verifies that a panic of the observer of a malformed
+// frame ends only the connection.
 func TestAPanicWhileAMalformedFrameIsAccountedFor(t *testing.T) {
 	f := newFusedRig(t, false)
 	f.arm("Observe")
@@ -404,7 +408,8 @@ func TestAPanicWhileAMalformedFrameIsAccountedFor(t *testing.T) {
 	}
 }
 
-// TestAPanicAtADeadlineCostsOneExchange: the timer's goroutine finishes the exchange.
+// TestAPanicAtADeadlineCostsOneExchange verifies that a panic on the goroutine of the timer, which
+// finishes expired exchanges, affects only one exchange.
 func TestAPanicAtADeadlineCostsOneExchange(t *testing.T) {
 	for _, point := range []string{"Finish", "tally Observe", "tally Flush", "server AppendFault"} {
 		t.Run(point, func(t *testing.T) {
@@ -417,13 +422,13 @@ func TestAPanicAtADeadlineCostsOneExchange(t *testing.T) {
 			p.write(b)
 			_, frame := p.read()
 			if frame == nil || !f.burned() {
-				t.Errorf("answered with %q (point reached: %v)", frame, f.burned())
+				t.Errorf("response %q (point reached: %v)", frame, f.burned())
 			}
 			_ = p.conn.Close()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			if cut := f.ln.Drain(ctx); cut != 0 {
-				t.Errorf("%d connections did not end by themselves", cut)
+				t.Errorf("%d connections were force-closed", cut)
 			}
 		})
 	}

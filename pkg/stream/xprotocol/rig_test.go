@@ -21,7 +21,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// rig is an engine with a listener whose requests go to a service of the test.
+// rig is an engine with a listener that serves a service of the test.
 type rig struct {
 	t       testing.TB
 	engine  *Engine
@@ -31,13 +31,13 @@ type rig struct {
 	ln      *network.Listener
 	ended   chan struct{}
 
-	deaf     atomic.Bool // it observes nothing
-	reads    atomic.Bool // its tallies read the requests that do not start
+	deaf     atomic.Bool // observations are dropped
+	reads    atomic.Bool // Enter asks the engine to read requests that do not start
 	mu       sync.Mutex
 	observed []observation
 }
 
-// observation is what was recorded of an exchange.
+// observation is the record of an exchange.
 type observation struct {
 	reason protocol.Reason
 	code   int
@@ -55,7 +55,7 @@ func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func
 	return newRigOn(t, c, service, change, func(*Engine) {})
 }
 
-// newRigOn is newRigOf with an engine that prepare has changed before it serves.
+// newRigOn is newRigOf that calls prepare with the engine before it serves.
 func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions), prepare func(e *Engine)) *rig {
 	t.Helper()
 	before := buffer.Outstanding()
@@ -79,7 +79,7 @@ func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func
 	r.address = r.ln.Addr().String()
 	go func() {
 		defer close(r.ended)
-		_ = r.ln.Serve(ctx) // ends with Drain
+		_ = r.ln.Serve(ctx) // returns after Drain
 	}()
 	t.Cleanup(func() {
 		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -89,7 +89,7 @@ func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func
 		<-r.ended
 		engine.Close()
 		if left := buffer.Outstanding(); invariants.Enabled && left != before {
-			t.Errorf("%d buffers are out, %d were before", left, before)
+			t.Errorf("%d buffers are in use, %d before the test", left, before)
 		}
 	})
 	return r
@@ -101,8 +101,8 @@ func (r *rig) observe(x *protocol.Exchange) {
 	t.Flush()
 }
 
-// tally tells the rig of exchanges once it is flushed: tests that look at what was
-// observed when they have their answer find out whether it was before.
+// tally is a BatchObserver that passes observations to the rig only in Flush. So tests can detect
+// whether Flush ran before the response was sent.
 type tally struct {
 	rig  *rig
 	seen []observation
@@ -123,7 +123,7 @@ func (t *tally) Flush() {
 	t.seen = t.seen[:0]
 }
 
-// client connects the engine's upstream side to an address.
+// client opens an upstream connection of the engine to address.
 func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions)) *UpstreamConn {
 	r.t.Helper()
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
@@ -139,7 +139,7 @@ func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions))
 	return u
 }
 
-// peer is the other end of a connection, in frames.
+// peer is the test's end of a connection. It reads and writes frames.
 type peer struct {
 	t    testing.TB
 	conn net.Conn
@@ -163,7 +163,7 @@ func (p *peer) write(b []byte) {
 	}
 }
 
-// read returns the next frame; nil at the end of the connection, or of patience.
+// read returns the next frame, or nil at the end of the connection or after a timeout.
 func (p *peer) read() (codec.Frame, []byte) {
 	p.t.Helper()
 	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -182,14 +182,14 @@ func (p *peer) read() (codec.Frame, []byte) {
 		p.buf = append(p.buf, more[:n]...)
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				p.t.Error("nothing comes")
+				p.t.Error("timeout waiting for a frame")
 			}
 			return codec.Frame{}, nil
 		}
 	}
 }
 
-// host is a server whose frames a test answers.
+// host starts a server that runs serve for each connection, and returns its address.
 func host(t testing.TB, serve func(p *peer)) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -216,14 +216,14 @@ func host(t testing.TB, serve func(p *peer)) (address string) {
 	return ln.Addr().String()
 }
 
-// ask is a request frame.
+// ask returns a request frame.
 func ask(id uint64, text string) []byte {
 	b := appendToy(nil, codec.Request, 0, 0, "svc echo\x00"+text)
 	toy{}.SetID(b, id)
 	return b
 }
 
-// reply is the answer to a request frame.
+// reply returns the response frame to a request frame.
 func reply(request codec.Frame, text string) []byte {
 	b := appendToy(nil, codec.Response, 0, 0, text)
 	toy{}.SetID(b, request.ID)

@@ -65,7 +65,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, r *request) (*call, error) {
 	return k, err
 }
 
-// carries returns an error if m, the request of x, cannot be sent in the codec's protocol.
+// carries returns an error if m, the request of x, cannot be sent in the protocol of the codec.
 func (u *UpstreamConn) carries(x *protocol.Exchange, m *codec.Message) error {
 	if m == nil || m.Traits != u.traits {
 		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.traits.Name)
@@ -148,7 +148,7 @@ func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, i
 	if r != nil {
 		r.flush(u.writeQueue)
 	} else {
-		_ = u.writeQueue.Flush() // the reader finds out
+		_ = u.writeQueue.Flush() // the reader gets the error
 	}
 	return nil
 }

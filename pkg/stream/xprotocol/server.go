@@ -238,7 +238,7 @@ func (c *downstreamConn) startAndFlush() {
 }
 
 // startAll serves or rejects the requests that were read. The end of the connection was not read
-// behind them.
+// after them.
 func (c *downstreamConn) startAll() {
 	for n := 1; ; n++ {
 		r := c.unstarted.pop()
@@ -296,7 +296,7 @@ func (c *downstreamConn) await(done func() bool) bool {
 	if done() {
 		return true
 	}
-	// OnClose is for connections that cannot be watched.
+	// AwaitPeerClose cannot watch connections that are not sockets: OnClose does.
 	defer c.conn.OnClose(c.inflight.disconnect)()
 	c.conn.SetReadDeadline(time.Time{})
 	watched := make(chan struct{})

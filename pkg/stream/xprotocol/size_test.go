@@ -5,10 +5,11 @@ import (
 	"unsafe"
 )
 
-// TestRequestFitsItsSizeClass: 1,024 requests in flight have to stay in the processor's
-// cache. The allocator takes 1,792 bytes for what does not fit into 1,536.
+// TestRequestFitsItsSizeClass verifies that a request fits the allocator's size class of 1,536
+// bytes; the next one is 1,792. The working set of 1,024 requests in flight has to stay in the CPU
+// cache.
 func TestRequestFitsItsSizeClass(t *testing.T) {
-	const header = 8 // of objects beyond 512 bytes that have pointers
+	const header = 8 // the allocator's header of objects above 512 bytes with pointers
 	if size := unsafe.Sizeof(request{}) + header; size > 1536 {
 		t.Errorf("a request takes %d bytes", size)
 	}

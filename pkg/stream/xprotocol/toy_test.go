@@ -11,9 +11,9 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// toy is the smallest codec with everything that the engine uses: a head of 16
-// bytes ('T', kind, code, 0, size of the rest, id), then the timeout in ms as 4
-// bytes, then "service method" and, after a zero byte, the content.
+// toy is a minimal codec with every feature that the engine uses. A frame has a header of 16 bytes
+// ('T', kind, code, 0, size of the rest, id), the timeout in ms as 4 bytes, "service method" and,
+// after a zero byte, the body.
 type toy struct{}
 
 var toyTraits = codec.Traits{Name: "toy", Version: "toy/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead}

@@ -11,7 +11,7 @@ func TestFibersThatNobodyNeedsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(slog.New(slog.DiscardHandler))
 		defer e.Close()
-		// spare has so many fibers serve at once, then none.
+		// spare uses n fibers concurrently and returns them to the engine.
 		spare := func(n int) {
 			all := make([]*fiber, n)
 			for i := range all {
@@ -28,24 +28,24 @@ func TestFibersThatNobodyNeedsAreDropped(t *testing.T) {
 		}
 		spare(1000)
 		if n := kept(); n != 1000 {
-			t.Fatalf("%d are kept at first, want 1000", n)
+			t.Fatalf("%d idle fibers after the burst, want 1000", n)
 		}
 		time.Sleep(trimAfter + trimAfter/2)
-		spare(300) // so many are needed
+		spare(300)
 		time.Sleep(trimAfter/2 + 1)
 		synctest.Wait()
 		if n := kept(); n > 301+minIdleFibers || n < 300 {
-			t.Errorf("%d are kept, want the 300 that were needed and at most %d more", n, minIdleFibers+1)
+			t.Errorf("%d idle fibers, want 300 to 300+%d", n, minIdleFibers+1)
 		}
 		time.Sleep(2 * trimAfter)
 		synctest.Wait()
 		if n := kept(); n != minIdleFibers {
-			t.Errorf("%d are kept when none is needed, want %d", n, minIdleFibers)
+			t.Errorf("%d idle fibers without load, want %d", n, minIdleFibers)
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.armed {
-			t.Error("the timer is set, and there is nothing to drop")
+			t.Error("the trim timer is armed, but no fiber can be stopped")
 		}
 	})
 }

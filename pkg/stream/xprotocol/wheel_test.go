@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestExpiredCallsAreTheRightOnes compares the table with a list: whatever the deadlines,
-// and in whatever order calls come, are answered and expire.
+// TestExpiredCallsAreTheRightOnes verifies callTable.expired against a linear list, for random
+// deadlines and random sequences of add, remove and expired.
 func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 	for seed := range uint64(50) {
 		chance := rand.New(rand.NewPCG(seed, 1))
@@ -20,7 +20,7 @@ func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 			case 0, 1:
 				k := new(call)
 				switch chance.IntN(8) {
-				case 0: // none
+				case 0: // no deadline
 				case 1:
 					k.deadline = now.Add(-time.Duration(chance.Int64N(int64(time.Second))))
 				case 2:
@@ -34,7 +34,7 @@ func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 				if len(waiting) > 0 {
 					i := chance.IntN(len(waiting))
 					if k := table.remove(waiting[i].id); k != waiting[i] {
-						t.Fatalf("seed %d, step %d: remove gives %v, want %v", seed, step, k, waiting[i])
+						t.Fatalf("seed %d, step %d: remove = %v, want %v", seed, step, k, waiting[i])
 					}
 					waiting = slices.Delete(waiting, i, i+1)
 				}
@@ -48,7 +48,7 @@ func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 					if due {
 						want++
 						if !slices.Contains(late, k) {
-							t.Fatalf("seed %d, step %d: a call is not expired %v after its deadline", seed, step, now.Sub(k.deadline))
+							t.Fatalf("seed %d, step %d: a call has not expired %v after its deadline", seed, step, now.Sub(k.deadline))
 						}
 					} else if !k.deadline.IsZero() && (first.IsZero() || k.deadline.Before(first)) {
 						first = k.deadline
@@ -65,19 +65,19 @@ func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 				}
 			}
 			if table.used != len(waiting) {
-				t.Fatalf("seed %d, step %d: %d calls are in, want %d", seed, step, table.used, len(waiting))
+				t.Fatalf("seed %d, step %d: %d calls in the table, want %d", seed, step, table.used, len(waiting))
 			}
 		}
 	}
 }
 
-// TestWhatHasNotExpiredIsNotLookedAt: a call that expires alone costs as much among many as
-// among few. Looks are counted by the calls of the buckets that are walked.
+// TestWhatHasNotExpiredIsNotLookedAt verifies that the cost of expiry does not depend on the number
+// of other calls. It counts the calls in the buckets that expired visits.
 func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
 	const calls = 10_000
 	table := callTable{max: 1 << 60}
 	now := time.Now()
-	for i := range calls { // as of a host that hangs: each has a deadline of its own
+	for i := range calls { // as for a host that hangs: each call has its own deadline
 		table.add(&call{deadline: now.Add(time.Duration(i) * time.Second / calls)})
 	}
 	looks, rounds, expired := 0, 0, 0
@@ -92,12 +92,12 @@ func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
 		at = next
 	}
 	if expired != calls || looks > 100*calls || rounds > int(time.Second/minExpireInterval)+wheelSize {
-		t.Errorf("%d of %d calls expired with %d looks in %d rounds", expired, calls, looks, rounds)
+		t.Errorf("%d of %d calls expired after %d visits in %d rounds", expired, calls, looks, rounds)
 	}
 }
 
-// BenchmarkHungHost is what it costs that 10,000 calls of a host that hangs expire, each at
-// a time of its own.
+// BenchmarkHungHost measures the expiry of 10,000 calls to a host that hangs, each with its own
+// deadline.
 func BenchmarkHungHost(b *testing.B) {
 	const calls = 10_000
 	all := make([]call, calls)
@@ -115,7 +115,7 @@ func BenchmarkHungHost(b *testing.B) {
 	}
 }
 
-// BenchmarkTable is a call that is added and answered, among as many as wait already.
+// BenchmarkTable measures add and remove in a table with 64 pending calls.
 func BenchmarkTable(b *testing.B) {
 	table := callTable{max: 1 << 60}
 	now := time.Now()

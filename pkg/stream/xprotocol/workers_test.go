@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// waits is a service that waits for something other than its upstream.
+// waits is a service that blocks on something other than its upstream.
 type waits struct{ begun, let chan struct{} }
 
 func (w waits) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, w) }
@@ -21,9 +21,9 @@ func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonNoRoute, "it has waited")
 }
 
-// TestExchangesBeyondTheWorkersAreRefused has every place for exchanges that wait taken,
-// and more queued than workers run: the reader of their connection is not held up, the
-// next exchange is refused as overloaded at once, and those that were queued are served.
+// TestExchangesBeyondTheWorkersAreRefused verifies that an exchange is rejected as overloaded
+// immediately if all worker slots are reserved, that the reader of the connection does not block,
+// and that queued exchanges are served.
 func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
 	const running, reserved = 2, 5
 	w := waits{make(chan struct{}, 100), make(chan struct{})}
@@ -40,26 +40,26 @@ func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
 	p.write(ask(100, "one too many"))
 	head, frame := p.read()
 	if frame == nil || head.ID != 100 || head.Kind != codec.Response {
-		t.Fatalf("the first answer is to %d, want the refusal of 100", head.ID)
+		t.Fatalf("the first response is to %d, want the rejection of 100", head.ID)
 	}
 	close(w.let)
 	answered := map[uint64]bool{}
 	for range reserved {
 		head, frame := p.read()
 		if frame == nil {
-			t.Fatal("an exchange that was queued has no answer")
+			t.Fatal("a queued exchange got no response")
 		}
 		answered[head.ID] = true
 	}
 	if len(answered) != reserved || answered[100] {
-		t.Errorf("answered: %v, want those that were queued", answered)
+		t.Errorf("responses %v, want one for each queued exchange", answered)
 	}
 	p.write(ask(101, "room again"))
 	if head, frame := p.read(); frame == nil || head.ID != 101 {
-		t.Errorf("answered: %d, want 101", head.ID)
+		t.Errorf("response to %d, want 101", head.ID)
 	}
 	reasons := map[protocol.Reason]int{}
-	r.await(func() bool { return len(r.observed) == reserved+2 }) // workers record behind the answer
+	r.await(func() bool { return len(r.observed) == reserved+2 }) // workers record after the response
 	for _, o := range r.recorded() {
 		reasons[o.reason]++
 	}

@@ -123,6 +123,6 @@ func (o *Options) random() func() uint64 {
 	return o.Random
 }
 
-// scaleRandom scales 64 random bits to a number below n. rest is random too, and independent of number if
-// n is small compared with 2^64.
+// scaleRandom scales 64 random bits to a number below n. rest is random too, and independent of
+// number if n is small compared with 2^64.
 func scaleRandom(n, random uint64) (number, rest uint64) { return bits.Mul64(random, n) }

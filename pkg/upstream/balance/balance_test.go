@@ -23,7 +23,7 @@ type policy struct {
 	tolerance float64 // permitted relative error of a share, for a coarse table
 }
 
-// policies are the policies that give hosts shares.
+// policies are the policies that distribute load by weight.
 func policies() []policy {
 	return []policy{
 		{"round robin", RoundRobin, false, true, 0},
@@ -45,7 +45,7 @@ func peers(weights ...uint32) []Peer {
 	return list
 }
 
-// seeded returns options whose randomness is the same in each run.
+// seeded returns options with a fixed random seed.
 func seeded(seed uint64) Options {
 	source := rand.NewPCG(seed, seed)
 	return Options{ActiveRequestBias: 1, Random: source.Uint64}
@@ -111,7 +111,7 @@ func TestSharesFollowWeights(t *testing.T) {
 						allowed = 5*math.Sqrt(want*(1-share)) + p.tolerance*want // five standard deviations
 					}
 					if math.Abs(float64(taken[i])-want) > allowed {
-						t.Errorf("host %d of weight %d taken %d times in %d picks, want %.0f ± %.0f", i, w, taken[i], picks, want, allowed)
+						t.Errorf("host %d of weight %d picked %d times in %d picks, want %.0f ± %.0f", i, w, taken[i], picks, want, allowed)
 					}
 				}
 			})
@@ -119,8 +119,8 @@ func TestSharesFollowWeights(t *testing.T) {
 	}
 }
 
-// A further draw of an exchange, after a rejected peer, is not the next in turn, and follows the
-// weights as the first draws do.
+// TestFurtherDrawsFollowWeights verifies that further draws of an exchange, after a rejected peer,
+// are random and follow the weights.
 func TestFurtherDrawsFollowWeights(t *testing.T) {
 	const picks = 100_000
 	for _, weights := range [][]uint32{{1, 1, 1, 1}, {1, 3, 2}, {128, 0, 1, 1, 1}} {
@@ -151,11 +151,11 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 				part := share(w) / sum
 				chance += part * part
 				if want, allowed := picks*part, 5*math.Sqrt(picks*part*(1-part)); math.Abs(float64(taken[i])-want) > allowed {
-					t.Errorf("%s: host %d of %v taken %d times, want %.0f ± %.0f", p.name, i, weights, taken[i], want, allowed)
+					t.Errorf("%s: host %d of %v picked %d times, want %.0f ± %.0f", p.name, i, weights, taken[i], want, allowed)
 				}
 			}
 			if float64(again) < 0.9*chance*picks {
-				t.Errorf("%s: of %v one was taken twice in a row %d times, by chance it would be %.0f", p.name, weights, again, chance*picks)
+				t.Errorf("%s: weights %v: the same host was picked twice in a row %d times, expected %.0f for random picks", p.name, weights, again, chance*picks)
 			}
 		}
 	}
@@ -174,7 +174,8 @@ func TestPickWithoutPeers(t *testing.T) {
 	}
 }
 
-// The heavy host's turns must be spread out, whichever turn the first is.
+// TestWeightedRoundRobinIsSmooth verifies that the turns of a heavy host are spread out, whichever
+// turn is first.
 func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 	tests := []struct {
 		weights []uint32
@@ -186,7 +187,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 		{[]uint32{10, 10, 1}, 1},
 		{[]uint32{128, 64, 64}, 1},
 		{[]uint32{100, 1, 1, 1, 1}, 40},
-		{[]uint32{127, 100, 3}, 5}, // too many turns for a timetable
+		{[]uint32{127, 100, 3}, 5}, // too many turns for a schedule
 	}
 	for _, tt := range tests {
 		for seed := range uint64(50) {
@@ -207,7 +208,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 	}
 }
 
-// The comment of weightedRoundRobin shows this order.
+// TestWeightedRoundRobinOrder verifies the order in the doc comment of weightedRoundRobin.
 func TestWeightedRoundRobinOrder(t *testing.T) {
 	last := func() uint64 { return math.MaxUint64 } // the turn before the first one
 	b := WeightedRoundRobin(peers(5, 1, 1), Options{Random: last})
@@ -220,7 +221,7 @@ func TestWeightedRoundRobinOrder(t *testing.T) {
 	}
 }
 
-// Visiting and the timetable give the same order.
+// TestScheduleMatchesVisits verifies that a schedule has the same order as the visits of Pick.
 func TestScheduleMatchesVisits(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 100 {
@@ -235,7 +236,7 @@ func TestScheduleMatchesVisits(t *testing.T) {
 		b.position.Store(math.MaxUint64) // the first visit is number 0
 		for turn := range 2 * sum {
 			if got, want := table.Pick(Key{}), b.Pick(Key{}); got != want {
-				t.Fatalf("weights %v, turn %d: timetable %d, visits %d", b.weights, turn, got, want)
+				t.Fatalf("weights %v, turn %d: schedule %d, visits %d", b.weights, turn, got, want)
 			}
 		}
 	}
@@ -248,7 +249,7 @@ func TestRoundRobinStartsAtRandomPeer(t *testing.T) {
 			first[build(peers(1, 2, 3), Options{}).Pick(Key{})] = true
 		}
 		if len(first) != 3 {
-			t.Errorf("200 balancers began with hosts %v only, want all three", first)
+			t.Errorf("200 balancers started with hosts %v only, want all three", first)
 		}
 	}
 }
@@ -261,11 +262,11 @@ func TestLeastRequestAvoidsTheBusy(t *testing.T) {
 		bias    float64
 		want    int // never picked
 	}{
-		{"the busier of two", []uint32{1, 1}, []int{3, 2}, 1, 0},
-		{"the busiest of three", []uint32{1, 1, 1}, []int{0, 9, 1}, 1, 1},
-		{"busier for its weight", []uint32{10, 1}, []int{5, 1}, 1, 1},
-		{"busier for its weight, though lighter loaded", []uint32{10, 1}, []int{30, 2}, 1, 0},
-		{"a bias that magnifies work", []uint32{10, 1}, []int{5, 1}, 2, 0},
+		{"two hosts", []uint32{1, 1}, []int{3, 2}, 1, 0},
+		{"three hosts", []uint32{1, 1, 1}, []int{0, 9, 1}, 1, 1},
+		{"light host with more load for its weight", []uint32{10, 1}, []int{5, 1}, 1, 1},
+		{"heavy host with more load for its weight", []uint32{10, 1}, []int{30, 2}, 1, 0},
+		{"bias above 1", []uint32{10, 1}, []int{5, 1}, 2, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -296,7 +297,7 @@ func TestLeastRequestWithoutBiasFollowsWeightsOnly(t *testing.T) {
 	}
 }
 
-// With more choices, fewer busy hosts are picked.
+// TestLeastRequestChoiceCount verifies that more choices lead to fewer picks of busy hosts.
 func TestLeastRequestChoiceCount(t *testing.T) {
 	busy := func(choices int) int {
 		hosts := peers(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
@@ -308,12 +309,12 @@ func TestLeastRequestChoiceCount(t *testing.T) {
 		return 10000 - count(t, LeastRequest(hosts, o), 10, 10000)[9]
 	}
 	if two, five := busy(2), busy(5); five >= two-1000 {
-		t.Errorf("busy hosts picked %d times of 10000 with 5 choices, %d with 2", five, two)
+		t.Errorf("busy hosts picked %d times in 10000 with 5 choices, %d times with 2", five, two)
 	}
 }
 
-// Under load that ends as it began, the longest queue of least request is much
-// shorter than that of random.
+// TestLeastRequestKeepsQueuesEven verifies that the longest queue of least request is much shorter
+// than that of random while no request ends.
 func TestLeastRequestKeepsQueuesEven(t *testing.T) {
 	longest := func(build New) int64 {
 		hosts := peers(slices.Repeat([]uint32{1}, 100)...)
@@ -353,7 +354,7 @@ func TestConcurrentPicksKeepShares(t *testing.T) {
 	}
 	wait.Wait()
 	if want := []int{workers * each / 7 * 5, workers * each / 7, workers * each / 7}; !slices.Equal(total, want) {
-		t.Errorf("taken %v, want %v", total, want)
+		t.Errorf("picks = %v, want %v", total, want)
 	}
 }
 
@@ -361,7 +362,7 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	for _, p := range policies() {
 		b := p.new(peers(3, 1, 4, 1, 5), Options{ActiveRequestBias: 1.5})
 		if n := testing.AllocsPerRun(100, func() { b.Pick(Key{Hash: 7}) }); n != 0 {
-			t.Errorf("%s: %v allocations a pick, want 0", p.name, n)
+			t.Errorf("%s: %v allocations per pick, want 0", p.name, n)
 		}
 	}
 }
@@ -392,7 +393,7 @@ func BenchmarkPick(b *testing.B) {
 			})
 		}
 	}
-	b.Run("weighted round robin/one heavy among 10000", func(b *testing.B) {
+	b.Run("weighted round robin/one heavy host of 10000", func(b *testing.B) {
 		list := peers(slices.Repeat([]uint32{1}, 10_000)...)
 		list[0].Weight = 128
 		balancer := WeightedRoundRobin(list, Options{})

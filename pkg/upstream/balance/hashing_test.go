@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// hashing are the policies that keep a hash on its host.
+// hashing are the policies that map a hash to a fixed host.
 func hashing() []policy {
 	return []policy{
 		{name: "ring hash", new: RingHash},
@@ -62,14 +62,15 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 						had++
 					}
 				}
-				// What it had must move. The rest may, a little: in a table, turns change.
+				// The hashes of the removed host must move. A few others may move: in a Maglev
+				// table, the turns change.
 				others := moved(before, after) - had
 				allowed := 0
 				if p.name == "maglev" {
 					allowed = keys / 100
 				}
 				if others > allowed {
-					t.Errorf("after removing one of %d hosts: it had %d of %d hashes, and %d other hashes moved, want at most %d", len(list), had, keys, others, allowed)
+					t.Errorf("after removing one of %d hosts: it had %d of %d hashes; %d hashes of other hosts moved, want at most %d", len(list), had, keys, others, allowed)
 				}
 			})
 		}
@@ -82,13 +83,13 @@ func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
 		turned := slices.Clone(list)
 		slices.Reverse(turned)
 		if n := moved(pickAll(p.new(list, Options{}), list), pickAll(p.new(turned, Options{}), turned)); n != 0 {
-			t.Errorf("%s: %d of %d hashes are elsewhere in a list that is turned round", p.name, n, keys)
+			t.Errorf("%s: %d of %d hashes moved after the list of hosts was reversed", p.name, n, keys)
 		}
 	}
 }
 
-// A second draw of a hash avoids an unusable host and always picks the same one; the hashes of one
-// host spread over many others.
+// TestNextDrawPicksAnotherHost verifies that a second draw of a hash avoids an unusable host and
+// always picks the same one, and that the hashes of one host spread over many others.
 func TestNextDrawPicksAnotherHost(t *testing.T) {
 	for _, p := range hashing() {
 		b := p.new(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
@@ -101,12 +102,12 @@ func TestNextDrawPicksAnotherHost(t *testing.T) {
 			k.Draw = 1
 			at := b.Pick(k)
 			if again := b.Pick(k); again != at {
-				t.Fatalf("%s: the second draw of one hash is %d, then %d", p.name, at, again)
+				t.Fatalf("%s: repeated second draws of one hash are %d and %d", p.name, at, again)
 			}
 			second[at]++
 		}
 		if len(second) != 20 {
-			t.Errorf("%s: the second draws of what is at one host are at %d of 20 hosts", p.name, len(second))
+			t.Errorf("%s: the second draws of the hashes of one host use %d of 20 hosts", p.name, len(second))
 		}
 	}
 }
@@ -118,12 +119,13 @@ func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
 	after := pickAll(RingHash(list, Options{}), list)
 	for i := range before {
 		if before[i] != after[i] && after[i] != list[3].Name {
-			t.Fatalf("a host got heavier: hash %d went from %s to %s", i, before[i], after[i])
+			t.Fatalf("after the weight of another host grew: hash %d moved from %s to %s", i, before[i], after[i])
 		}
 	}
 }
 
-// The number of points determines the table size: at least twice as many entries.
+// TestRingSizeIsWithinItsBounds verifies that the number of points determines the table size: at
+// least twice as many entries as points.
 func TestRingSizeIsWithinItsBounds(t *testing.T) {
 	tests := []struct {
 		name            string
@@ -132,15 +134,15 @@ func TestRingSizeIsWithinItsBounds(t *testing.T) {
 		atLeast, atMost int
 	}{
 		{"few hosts", []uint32{1, 1}, Options{}, 1 << 15, 1 << 15},
-		{"a minimum", []uint32{1, 1}, Options{MinRingSize: 100_000}, 100_000, 200_000},
-		{"a maximum", slices.Repeat([]uint32{1}, 10_000), Options{MaxRingSize: 50_000}, 25_000, 50_000},
+		{"minimum size", []uint32{1, 1}, Options{MinRingSize: 100_000}, 100_000, 200_000},
+		{"maximum size", slices.Repeat([]uint32{1}, 10_000), Options{MaxRingSize: 50_000}, 25_000, 50_000},
 		{"many hosts", slices.Repeat([]uint32{100}, 10_000), Options{}, 110_000, 230_000},
-		{"fewer points than hosts: one for each", slices.Repeat([]uint32{1}, 50_000), Options{MaxRingSize: 2}, 50_000, 50_000},
+		{"fewer points than hosts", slices.Repeat([]uint32{1}, 50_000), Options{MaxRingSize: 2}, 50_000, 50_000},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if n := RingHash(peers(tt.weights...), tt.o).(*ring).table.size(); n < 2*tt.atLeast || n > 4*tt.atMost {
-				t.Errorf("%d places, want %d to %d", n, 2*tt.atLeast, 4*tt.atMost)
+				t.Errorf("%d entries, want %d to %d", n, 2*tt.atLeast, 4*tt.atMost)
 			}
 		})
 	}
@@ -198,7 +200,7 @@ func TestEveryWeightGetsAnEntry(t *testing.T) {
 			has[places.peer(uint64(place))] = true
 		}
 		if i := slices.Index(has, false); i >= 0 {
-			t.Errorf("%T: the host of weight %d gets nothing", b, weights[i])
+			t.Errorf("%T: the host of weight %d has no entry", b, weights[i])
 		}
 	}
 }
@@ -208,7 +210,7 @@ func TestTableWidth(t *testing.T) {
 		last := int32(peers - 1)
 		table := newTable([]int32{0, last}, peers)
 		if table.size() != 2 || table.peer(0) != 0 || table.peer(1) != int(last) {
-			t.Errorf("%d peers: places of %d and %d, want 0 and %d", peers, table.peer(0), table.peer(1), last)
+			t.Errorf("%d peers: entries %d and %d, want 0 and %d", peers, table.peer(0), table.peer(1), last)
 		}
 	}
 }
@@ -227,14 +229,14 @@ func TestMaglevTables(t *testing.T) {
 		t.Run(fmt.Sprintf("%d hosts, table of %d", tt.hosts, tt.size), func(t *testing.T) {
 			b := Maglev(peers(slices.Repeat([]uint32{1}, tt.hosts)...), Options{TableSize: tt.size}).(*maglev)
 			if n := b.table.size(); n != tt.want {
-				t.Fatalf("%d places, want %d", n, tt.want)
+				t.Fatalf("%d entries, want %d", n, tt.want)
 			}
 			has := make([]int, tt.hosts)
 			for place := range tt.want {
 				has[b.table.peer(uint64(place))]++
 			}
 			if least, most := slices.Min(has), slices.Max(has); most-least > 1 {
-				t.Errorf("hosts of equal weights have %d to %d places", least, most)
+				t.Errorf("hosts of equal weight have %d to %d entries", least, most)
 			}
 		})
 	}

@@ -13,11 +13,11 @@ func TestLatencyFollowsPeaksAtOnceAndForgetsThem(t *testing.T) {
 	l.Observe(0, 10*time.Millisecond)
 	l.Observe(time.Second, 200*time.Millisecond)
 	if got := l.Latency(time.Second); got != 200*time.Millisecond {
-		t.Errorf("after a peak: %v, want all of it", got)
+		t.Errorf("after a peak: %v, want the peak", got)
 	}
 	l.Observe(2*time.Second, 10*time.Millisecond)
 	if got := l.Latency(2 * time.Second); got < 150*time.Millisecond || got > 190*time.Millisecond {
-		t.Errorf("one good answer a second later: %v, want a little less than 200ms", got)
+		t.Errorf("after one fast response a second later: %v, want slightly less than 200ms", got)
 	}
 	now := 2 * time.Second
 	for range 1000 {
@@ -25,7 +25,7 @@ func TestLatencyFollowsPeaksAtOnceAndForgetsThem(t *testing.T) {
 		l.Observe(now, 10*time.Millisecond)
 	}
 	if got := l.Latency(now); got < 10*time.Millisecond || got > 11*time.Millisecond {
-		t.Errorf("after 100 s of good answers: %v, want 10ms", got)
+		t.Errorf("after 100 s of fast responses: %v, want 10ms", got)
 	}
 }
 
@@ -33,7 +33,7 @@ func TestLatencyFallsWhileNothingIsObserved(t *testing.T) {
 	var l Load
 	l.Observe(0, time.Second)
 	if got := l.Latency(decayTime); got < 360*time.Millisecond || got > 375*time.Millisecond {
-		t.Errorf("after the time of memory: %v, want 1/e of a second", got)
+		t.Errorf("after the decay time: %v, want 1/e of a second", got)
 	}
 }
 
@@ -44,10 +44,10 @@ func TestPeakEWMAPrefersTheFast(t *testing.T) {
 		inFlight []int
 		loser    int
 	}{
-		{"the faster of two", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{0, 0}, 1},
-		{"the slower, that has less to do", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{9, 1}, 0},
-		{"one that was not asked yet", []time.Duration{time.Millisecond, 0}, []int{0, 0}, 0},
-		{"not one that has not answered yet", []time.Duration{time.Millisecond, 0}, []int{3, 1}, 1},
+		{"slower of two idle hosts", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{0, 0}, 1},
+		{"faster host with more requests in flight", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{9, 1}, 0},
+		{"idle host without an observation", []time.Duration{time.Millisecond, 0}, []int{0, 0}, 0},
+		{"busy host without an observation", []time.Duration{time.Millisecond, 0}, []int{3, 1}, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

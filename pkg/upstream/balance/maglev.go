@@ -59,8 +59,8 @@ func newMaglevPeers(peers []Peer, index []int32, count int, size uint64) []magle
 	return list
 }
 
-// fillTable lets the claimants take entries until none is free. After round n a claimant of weight w
-// has taken n·w/top entries, rounded up, unless the table filled up before.
+// fillTable lets the peers take entries in turns until none is free. After round n a peer of weight
+// w has taken n·w/top entries, rounded up, unless the table filled up before.
 func fillTable(list []maglevPeer, size int) []int32 {
 	const free = -1
 	table := make([]int32, size)

@@ -43,13 +43,13 @@ func (b *weightedRandom) drawIndex() uint64 {
 		return place
 	}
 	if c := &b.columns[place]; rest >= c.keep {
-		return uint64(c.other) //nolint:gosec // a place, never negative
+		return uint64(c.other) //nolint:gosec // an index, never negative
 	}
 	return place
 }
 
-// aliasColumns fills the columns. The rest of a column that its own peer does not fill goes to a peer
-// with weight left over.
+// aliasColumns fills the columns. The rest of a column that its own peer does not fill goes to a
+// peer with weight left over.
 func aliasColumns(peers []Peer, index []int32, count int) []column {
 	table := make([]column, count)
 	left := make([]uint64, count) // weight not yet placed, in units of mean/sum
@@ -78,8 +78,8 @@ func aliasColumns(peers []Peer, index []int32, count int) []column {
 			short = append(short, l)
 		}
 	}
-	// The remaining peers fill their columns exactly: the arithmetic is exact, so all of them are
-	// in long.
+	// The arithmetic is exact, so the remaining peers are all in long and fill their columns
+	// exactly.
 	for _, l := range long {
 		table[l] = column{keep: ^uint64(0), other: l}
 	}

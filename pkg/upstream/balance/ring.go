@@ -71,8 +71,8 @@ func (p peerHash) point(n int) uint32 {
 	return uint32(hash.Nth(p.hash, uint64(n)) >> 32) //nolint:gosec // its upper half
 }
 
-// sortedByHash returns the serving peers ordered by the hash of their names, whatever their order in
-// peers.
+// sortedByHash returns the serving peers ordered by the hash of their names, whatever their order
+// in peers.
 func sortedByHash(peers []Peer, index []int32, count int) []peerHash {
 	list := make([]peerHash, count)
 	for i := range list {
@@ -144,8 +144,8 @@ func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring,
 	return r, owner
 }
 
-// ensureEntries gives an entry to each peer that has none because its few points share entries with others.
-// It takes the entry from a peer that has more than one.
+// ensureEntries gives an entry to each peer that has none because its few points share entries with
+// others. It takes the entry from a peer that has more than one.
 func (r *ring) ensureEntries(list []peerHash, owner []int32, peers int) {
 	has := make([]int32, peers)
 	for _, peer := range owner {

@@ -32,9 +32,9 @@ type schedule struct {
 	turn   atomic.Uint64
 }
 
-// maxScheduleTurns is the maximum average number of turns per peer for a timetable. It bounds both costs: a
-// timetable takes at most 64 bytes per peer, and without one a pick skips at most 128/16 peers on
-// average, since weights are at most 128.
+// maxScheduleTurns is the maximum average number of turns per peer for a timetable. It bounds both
+// costs: a timetable takes at most 64 bytes per peer, and without one a pick skips at most 128/16
+// peers on average, since weights are at most 128.
 const maxScheduleTurns = 16
 
 // WeightedRoundRobin returns a balancer that picks the peers in turn, each as often as its weight

@@ -172,8 +172,8 @@ func (b *Breaker) countRejected(l metrics.Limit) {
 	b.options.OnLimit(l)
 }
 
-// Usage returns the current value of what a limit bounds, and the limit; a limit of 0 means
-// unlimited, below 0 none allowed. For a cluster that was never configured it returns zeros.
+// Usage returns the current usage of a limit and its maximum; 0 means unlimited, below 0 none
+// allowed. For a cluster that was never configured it returns zeros.
 func (b *Breaker) Usage(l metrics.Limit) (used, most int64) {
 	if b.options.Config.Load() == nil {
 		return 0, 0

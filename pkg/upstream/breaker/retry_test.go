@@ -32,12 +32,12 @@ func TestRetryBudgetFollowsInFlight(t *testing.T) {
 	}{
 		{"no limit", config.CircuitBreakers{}, 1000, -1, 0},
 		{"max_retries", config.CircuitBreakers{MaxRetries: 2}, 1000, 2, metrics.LimitRetries},
-		{"a share of the requests", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 20, metrics.LimitRetryBudget},
-		{"part of a retry is none", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 12.5, MinConcurrency: 3}}, 79, 9, metrics.LimitRetryBudget},
+		{"percentage of the requests", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 20, metrics.LimitRetryBudget},
+		{"rounded down", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 12.5, MinConcurrency: 3}}, 79, 9, metrics.LimitRetryBudget},
 		{"few requests", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 14, 3, metrics.LimitRetryBudget},
-		{"no share at all", config.CircuitBreakers{RetryBudget: config.RetryBudget{MinConcurrency: 1}}, 1000, 1, metrics.LimitRetryBudget},
-		{"the budget is nearer", config.CircuitBreakers{MaxRetries: 21, RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 20, metrics.LimitRetryBudget},
-		{"max_retries is nearer", config.CircuitBreakers{MaxRetries: 19, RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 19, metrics.LimitRetries},
+		{"zero percent", config.CircuitBreakers{RetryBudget: config.RetryBudget{MinConcurrency: 1}}, 1000, 1, metrics.LimitRetryBudget},
+		{"retry budget is lower", config.CircuitBreakers{MaxRetries: 21, RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 20, metrics.LimitRetryBudget},
+		{"max_retries is lower", config.CircuitBreakers{MaxRetries: 19, RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 19, metrics.LimitRetries},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBreaker(test.breakers)
@@ -47,16 +47,16 @@ func TestRetryBudgetFollowsInFlight(t *testing.T) {
 				begun++
 			}
 			if want := test.want; begun != want && (want >= 0 || begun < 100) {
-				t.Errorf("%d retries began, want %d", begun, want)
+				t.Errorf("%d retries started, want %d", begun, want)
 			}
 			if _, refused := b.maxRetries(); test.want >= 0 && refused != test.refused {
-				t.Errorf("a retry was refused as %d, want %d", refused, test.refused)
+				t.Errorf("a retry was rejected because of limit %d, want %d", refused, test.refused)
 			}
 			for range begun {
 				b.EndRetry()
 			}
 			if !b.BeginRetry() {
-				t.Error("a retry was refused when the others had ended")
+				t.Error("a retry was rejected after the others had ended")
 			}
 			b.EndRetry()
 		})

@@ -14,12 +14,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
-// slots counts the open connections of a priority of a cluster against max_connections and queues
-// the connects that wait for a slot, oldest first. Without a limit none waits.
+// slots counts the open connections of a priority of a cluster against max_connections, and queues
+// the connects that wait for a slot, oldest first. Without a limit no connect waits.
 //
-// No wake-up is lost: a goroutine that returns something (an idle connection, a slot) reads waiting
-// after other goroutines can see it; a connect that starts to wait increments waiting before it
-// looks for the last time.
+// No wake-up is lost. A goroutine that returns an idle connection or a slot makes it visible to
+// other goroutines before it reads waiting. A connect that starts to wait increments waiting before
+// it checks for a slot a last time.
 type slots struct {
 	open     atomic.Int64 // connections open or being opened
 	waiting  atomic.Int64 // length of queue; changed with mu held, read without
@@ -107,7 +107,7 @@ func (b *Breaker) BeginEviction() bool {
 	return true
 }
 
-// EndEviction ends what BeginEviction began.
+// EndEviction ends an eviction that BeginEviction allowed.
 func (b *Breaker) EndEviction() { b.slots.draining.Add(-1) }
 
 // ReleaseSlot frees a slot and grants it to the oldest waiter, if there is one.

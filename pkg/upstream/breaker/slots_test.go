@@ -9,12 +9,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// fakePool is a Pool with so many connections.
+// fakePool is a Pool with that many connections.
 type fakePool struct{ connections int64 }
 
 func (p *fakePool) Connections() int64 { return p.connections }
 
-// fakeConn is an idle connection; served says that an exchange of its pool waits for it.
+// fakeConn is an idle connection. served reports whether an exchange of its pool waits for it.
 type fakeConn struct {
 	pool     *fakePool
 	served   bool
@@ -26,7 +26,7 @@ func (c *fakeConn) CloseConn()                       { c.closed++ }
 func (c *fakeConn) Pool() Pool                       { return c.pool }
 func (c *fakeConn) GrantToOldest() (bool, []*Waiter) { return c.served, c.canceled }
 
-// awaitSlot begins to wait for a slot and returns the channel of the result.
+// awaitSlot starts to wait for a slot and returns a channel that receives the result.
 func awaitSlot(t *testing.T, b *Breaker, w *Waiter) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -41,11 +41,11 @@ func newWaiter(p Pool) *Waiter {
 	return &w
 }
 
-// wantIdle checks that nothing is counted or queued.
+// wantIdle checks that no connect waits and that the given number of connections is open.
 func wantIdle(t *testing.T, b *Breaker, connections int64) {
 	t.Helper()
 	if n := b.Counts(); n.Waiting != 0 || b.slots.queue.Len() != 0 || n.Connections != connections {
-		t.Errorf("%d connects wait, %d are queued, %d connections are open, want none, none and %d", n.Waiting, b.slots.queue.Len(), n.Connections, connections)
+		t.Errorf("%d connects wait, %d are queued, %d connections are open, want 0, 0 and %d", n.Waiting, b.slots.queue.Len(), n.Connections, connections)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestReleasedSlotGoesToTheOldestWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
 		if !b.TryAcquireSlot() || b.TryAcquireSlot() {
-			t.Fatal("want one slot")
+			t.Fatal("no free slot")
 		}
 		first := awaitSlot(t, b, newWaiter(new(fakePool)))
 		second := awaitSlot(t, b, newWaiter(new(fakePool)))
@@ -75,7 +75,7 @@ func TestIdleConnectionIsEvictedForAWaiter(t *testing.T) {
 	idle := &fakeConn{pool: new(fakePool)}
 	b.options.EvictIdle = func() Evicted { return idle }
 	if err := b.AwaitSlot(t.Context(), time.Time{}, newWaiter(new(fakePool))); err != nil || idle.closed != 1 {
-		t.Errorf("%v, and the idle connection was closed %d times, want once", err, idle.closed)
+		t.Errorf("AwaitSlot = %v, idle connection closed %d times, want nil and once", err, idle.closed)
 	}
 	wantIdle(t, b, 1)
 }
@@ -89,12 +89,12 @@ func TestHandOver(t *testing.T) {
 
 		taken, closed, granted bool
 	}{
-		{"nothing waits", nil, false, false, false, false},
-		{"an exchange of its pool waits", nil, true, true, false, false},
-		{"another host has connections: its own pool comes first", &fakePool{connections: 1}, true, true, false, false},
-		{"another host has none", &fakePool{}, true, true, true, true},
-		{"its pool does not need it", &fakePool{connections: 1}, false, true, true, true},
-		{"its pool does not need its connects, either", own, false, false, false, false},
+		{"no waiter", nil, false, false, false, false},
+		{"exchange of its pool waits", nil, true, true, false, false},
+		{"waiter of a host with connections, exchange of its pool waits", &fakePool{connections: 1}, true, true, false, false},
+		{"waiter of a host without connections", &fakePool{}, true, true, true, true},
+		{"waiter of another pool", &fakePool{connections: 1}, false, true, true, true},
+		{"waiter of its own pool", own, false, false, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestHandOver(t *testing.T) {
 				}
 				c := &fakeConn{pool: own, served: tt.served}
 				if taken := b.HandOver(c); taken != tt.taken || (c.closed == 1) != tt.closed {
-					t.Errorf("taken %v, closed %d times, want %v, %v", taken, c.closed, tt.taken, tt.closed)
+					t.Errorf("HandOver = %v, closed %d times, want %v, %v", taken, c.closed, tt.taken, tt.closed)
 				}
 				if tt.waiter != nil {
 					if err := <-done; (err == nil) != tt.granted {
@@ -127,12 +127,12 @@ func TestCanceledConnectsDoNotWait(t *testing.T) {
 		w := newWaiter(new(fakePool))
 		done := awaitSlot(t, b, w)
 		if !b.BeginEviction() || b.BeginEviction() {
-			t.Error("want one eviction for one waiter")
+			t.Error("want exactly one eviction for one waiter")
 		}
 		b.EndEviction()
 		b.CancelWaits([]*Waiter{w, newWaiter(new(fakePool))})
 		if err := <-done; err != ErrNotNeeded {
-			t.Errorf("%v, want %v", err, ErrNotNeeded)
+			t.Errorf("AwaitSlot = %v, want %v", err, ErrNotNeeded)
 		}
 		wantIdle(t, b, 1)
 	})

@@ -13,16 +13,16 @@ type fakeHost struct{ Host }
 
 func (fakeHost) Authority() string { return "10.0.0.1:80" }
 
-// TestHeadersOfACheck: the request of a check has the configured domain as its authority and changed
-// headers; removals come first.
+// TestHeadersOfACheck verifies that the request of a check has the configured domain as its
+// authority and the mutated headers, and that removals precede additions.
 func TestHeadersOfACheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg       config.HTTPCheck
 		authority string
 		want      string
 	}{
-		"nothing is said": {config.HTTPCheck{}, "10.0.0.1:80", "User-Agent: weft-health-check"},
-		"a domain":        {config.HTTPCheck{Authority: "shop"}, "shop", "User-Agent: weft-health-check"},
+		"defaults":  {config.HTTPCheck{}, "10.0.0.1:80", "User-Agent: weft-health-check"},
+		"authority": {config.HTTPCheck{Authority: "shop"}, "shop", "User-Agent: weft-health-check"},
 		"added": {config.HTTPCheck{HeaderMutation: config.HeaderMutation{Add: []config.HeaderValue{
 			{Name: "authorization", Value: "Basic abc"}, {Name: "x-a", Value: "1", Append: true}, {Name: "x-a", Value: "2", Append: true},
 		}}}, "10.0.0.1:80", "User-Agent: weft-health-check, authorization: Basic abc, x-a: 1, x-a: 2"},
@@ -39,7 +39,7 @@ func TestHeadersOfACheck(t *testing.T) {
 			got = append(got, name+": "+value)
 		}
 		if text := strings.Join(got, ", "); !strings.EqualFold(text, test.want) || x.Request.Authority != test.authority {
-			t.Errorf("%s: to %q with %q, want %q with %q", name, x.Request.Authority, text, test.authority, test.want)
+			t.Errorf("%s: request to %q with %q, want %q with %q", name, x.Request.Authority, text, test.authority, test.want)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package health owns the active health checks of hosts: when they run, what they send, and how
 // many results change a host's health.
 //
-//	Scheduler  all checks of a process   when they run (agenda), and on which workers
+//	Scheduler  all checks of a process   when they run, and on which workers
 //	Check      the checks of one host    thresholds
 //	Probe      one check of a host       TCP, HTTP, gRPC, heartbeats
 //
@@ -49,7 +49,7 @@ const never = math.MaxInt64
 
 // Scheduler runs checks. It is safe for concurrent use.
 type Scheduler struct {
-	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the group
+	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the Scheduler
 	stop     context.CancelFunc
 	panicked func(*protocol.PanicError) // immutable; nil: panics are not reported
 	epoch    time.Time                  // origin of the times below
@@ -57,8 +57,8 @@ type Scheduler struct {
 
 	mu         sync.Mutex
 	scheduled  checkHeap     // guarded by mu; checks that are not due yet
-	timer      *time.Timer   // guarded by mu; calls enqueueDue; nil until there is a check
-	timerAt    time.Duration // guarded by mu; when timer fires; never if it is not armed
+	timer      *time.Timer   // guarded by mu; calls enqueueDue; nil until the first check
+	timerAt    time.Duration // guarded by mu; when timer fires; "never" if it is not armed
 	lastGrowth time.Duration // guarded by mu; when the last worker started
 	running    int           // guarded by mu; number of workers
 	queueHead  *Check        // guarded by mu; due checks that wait for a worker, linked by Check.next
@@ -66,8 +66,8 @@ type Scheduler struct {
 	closed     bool          // guarded by mu
 }
 
-// NewScheduler returns a Scheduler without checks. It calls panicked, which may be nil, with each panic
-// of a probe or a report.
+// NewScheduler returns a Scheduler without checks. It calls panicked, which may be nil, with each
+// panic of a probe or a report.
 func NewScheduler(panicked func(*protocol.PanicError)) *Scheduler {
 	g := &Scheduler{epoch: time.Now(), timerAt: never, panicked: panicked}
 	g.ctx, g.stop = context.WithCancel(context.Background())
@@ -96,7 +96,7 @@ func (g *Scheduler) Start(cfg *config.HealthCheck, p Probe, report func(Result))
 	return c
 }
 
-// schedule adds c to the agenda, due after the given time.
+// schedule adds c to the scheduled checks, due after the given time.
 func (g *Scheduler) schedule(c *Check, after time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -108,7 +108,7 @@ func (g *Scheduler) schedule(c *Check, after time.Duration) {
 	g.arm(c.due)
 }
 
-// cancel removes c from the agenda if it is there.
+// cancel removes c from the scheduled checks if it is one of them.
 func (g *Scheduler) cancel(c *Check) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -117,7 +117,8 @@ func (g *Scheduler) cancel(c *Check) {
 	}
 }
 
-// arm makes the timer call wake at the given time, unless it fires earlier. The caller holds g.mu.
+// arm sets the timer to call enqueueDue at the given time, unless it fires earlier. The caller
+// holds g.mu.
 func (g *Scheduler) arm(at time.Duration) {
 	if g.timerAt <= at {
 		return
@@ -182,8 +183,8 @@ func (g *Scheduler) runWorker() {
 	}
 }
 
-// dequeue removes and returns the check at the head of the queue. If there is none, or g is closed, it
-// returns nil and the worker must exit.
+// dequeue removes and returns the check at the head of the queue. If there is none, or g is closed,
+// it returns nil and the worker must exit.
 func (g *Scheduler) dequeue() *Check {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,7 +207,7 @@ type Check struct {
 	report    func(Result)        // immutable
 	next      *Check              // guarded by scheduler.mu
 	due       time.Duration       // guarded by scheduler.mu; time of the next run
-	heapIndex int                 // guarded by scheduler.mu; index in the agenda plus 1; 0: not in it
+	heapIndex int                 // guarded by scheduler.mu; index in Scheduler.scheduled plus 1; 0: not scheduled
 
 	mu      sync.Mutex         // taken before scheduler.mu
 	cancel  context.CancelFunc // guarded by mu; cancels the running check, nil if none runs
@@ -321,7 +322,7 @@ func (c *Check) callReport(r Result) {
 	c.report(r)
 }
 
-// reportPanic reports a panic. The deferred function that recovered it calls contained.
+// reportPanic reports a recovered panic to the owner and returns it as an error.
 func (g *Scheduler) reportPanic(recovered any) *protocol.PanicError {
 	p := protocol.NewPanic(recovered)
 	if g.panicked != nil {

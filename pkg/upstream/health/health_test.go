@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// probeFunc is a Probe that is a function.
+// probeFunc is a function that implements Probe.
 type probeFunc func(ctx context.Context, deadline time.Time) error
 
 func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return f(ctx, deadline) }
@@ -33,8 +33,8 @@ func TestThresholds(t *testing.T) {
 	}{
 		{"the first check decides: healthy", "++", "Hh"},
 		{"the first check decides: unhealthy", "--", "Uu"},
-		{"three failures in a row turn it, two do not", "+--+---", "HhhhhhU"},
-		{"two passes in a row turn it back", "-+-++", "UuuuH"},
+		{"three failures in a row change the state, two do not", "+--+---", "HhhhhhU"},
+		{"two passes in a row change it back", "-+-++", "UuuuH"},
 		{"further failures change nothing", "-----", "Uuuuu"},
 	}
 	cfg := &config.HealthCheck{HealthyThreshold: 2, UnhealthyThreshold: 3}
@@ -71,7 +71,7 @@ func TestChecksComeInIntervals(t *testing.T) {
 		}
 		g.Start(cfg, probeFunc(func(context.Context, time.Time) error {
 			at = append(at, time.Since(begun))
-			sleepReal(500 * time.Millisecond) // the next interval begins after the check
+			sleepReal(500 * time.Millisecond) // the next interval begins at the end of the check
 			return nil
 		}), func(Result) {})
 		sleepReal(200 * time.Second)
@@ -87,7 +87,7 @@ func TestChecksComeInIntervals(t *testing.T) {
 				least = 0 // the second interval is random
 			}
 			if wait <= least-1 || wait > cfg.Interval+cfg.Jitter {
-				t.Errorf("check %d came %v after the one before, want from %v to %v", i, wait, least, cfg.Interval+cfg.Jitter)
+				t.Errorf("check %d ran %v after the previous check, want %v to %v", i, wait, least, cfg.Interval+cfg.Jitter)
 			}
 		}
 		if len(at) < 17 || len(at) > 20 {
@@ -136,7 +136,7 @@ func TestStopCancelsRunningCheck(t *testing.T) {
 		c.Stop()
 		synctest.Wait()
 		if !ended {
-			t.Error("the check goes on after Stop")
+			t.Error("the check continues after Stop")
 		}
 		sleepReal(time.Minute)
 	})
@@ -147,7 +147,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		g := NewScheduler(nil)
 		var running atomic.Int32
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Hour}
-		for range 3 * maxWorkers { // more than can run at once
+		for range 3 * maxWorkers { // more checks than workers
 			g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
 				running.Add(1)
 				defer running.Add(-1)
@@ -157,17 +157,18 @@ func TestCloseEndsEverything(t *testing.T) {
 		}
 		sleepReal(time.Second)
 		if n := running.Load(); n != maxWorkers {
-			t.Errorf("%d checks run at once, want %d", n, maxWorkers)
+			t.Errorf("%d concurrent checks, want %d", n, maxWorkers)
 		}
 		g.Close()
 		if n := running.Load(); n != 0 {
-			t.Errorf("%d checks run after Close", n)
+			t.Errorf("%d checks are running after Close, want 0", n)
 		}
 		sleepReal(time.Minute)
 	})
 }
 
-// A host whose checks hang must not delay the checks of others for longer than its timeouts.
+// TestChecksWaitForAWorkerInTurn verifies that a host whose checks hang does not delay the checks
+// of others for longer than its timeouts.
 func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewScheduler(nil)
@@ -184,13 +185,14 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 			sleepReal(time.Second + 4*growDelay) // until the maximum number of workers runs
 			synctest.Wait()
 			if n := int(done.Load()); n != (second+1)*maxWorkers {
-				t.Errorf("after %d s %d checks are over, want %d", second+1, n, (second+1)*maxWorkers)
+				t.Errorf("after %d s %d checks have ended, want %d", second+1, n, (second+1)*maxWorkers)
 			}
 		}
 	})
 }
 
-// Hosts that respond immediately need few workers, however many checks are due.
+// TestChecksThatTakeNoTimeNeedFewWorkers verifies that hosts that respond immediately need few
+// workers, however many checks are due.
 func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewScheduler(nil)
@@ -210,7 +212,7 @@ func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 		sleepReal(time.Second)
 		synctest.Wait()
 		if done.Load() != 8*maxWorkers || most.Load() > baseWorkers {
-			t.Errorf("%d of %d checks are over, %d ran at once, want %d", done.Load(), 8*maxWorkers, most.Load(), baseWorkers)
+			t.Errorf("%d of %d checks have ended, %d concurrent checks, want at most %d", done.Load(), 8*maxWorkers, most.Load(), baseWorkers)
 		}
 	})
 }
@@ -225,12 +227,12 @@ func TestStoppedCheckIsUnscheduled(t *testing.T) {
 			cfg := &config.HealthCheck{Delay: time.Duration(10-i) * time.Minute, Interval: time.Hour, Timeout: time.Second}
 			checks = append(checks, g.Start(cfg, probeFunc(func(context.Context, time.Time) error { return nil }), func(Result) { ran[i]++ }))
 		}
-		for _, i := range []int{9, 4, 0} { // the first, one among others, the last
+		for _, i := range []int{9, 4, 0} { // the first, a middle one and the last
 			checks[i].Stop()
 			checks[i].Stop()
 		}
 		if n := len(g.scheduled); n != 7 {
-			t.Errorf("%d checks are on the agenda, want 7", n)
+			t.Errorf("%d checks are scheduled, want 7", n)
 		}
 		sleepReal(11 * time.Minute)
 		synctest.Wait()
@@ -252,12 +254,13 @@ func TestAPanicFailsTheCheck(t *testing.T) {
 		synctest.Wait()
 		g.Close()
 		if got.Err == nil || got.Healthy || !got.Changed {
-			t.Errorf("report %+v, want an unhealthy host with an error", got)
+			t.Errorf("result = %+v, want an unhealthy host with an error", got)
 		}
 	})
 }
 
-// TestAPanicOfAReportIsContained: the checks of this host and of others continue.
+// TestAPanicOfAReportIsContained verifies that the checks of all hosts continue after a panic of a
+// report.
 func TestAPanicOfAReportIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var contained []any
@@ -275,10 +278,10 @@ func TestAPanicOfAReportIsContained(t *testing.T) {
 		sleepReal(10*time.Minute + time.Second)
 		synctest.Wait()
 		if reports[0] < 10 || reports[1] < 10 {
-			t.Errorf("%v reports in 10 minutes, want 10 at least of each check", reports)
+			t.Errorf("%v reports in 10 minutes, want at least 10 of each check", reports)
 		}
 		if len(contained) != 2 || contained[0] != "a defect of a report" {
-			t.Errorf("contained %v, want the two panics", contained)
+			t.Errorf("reported panics = %v, want two", contained)
 		}
 	})
 }

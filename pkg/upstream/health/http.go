@@ -15,14 +15,14 @@ import (
 // userAgent lets hosts distinguish a check from other requests.
 const userAgent = "weft-health-check"
 
-// roundTrip sends x to the host on a connection of its own, and calls read when the response head is
-// in x.
+// roundTrip sends x to the host on a connection of its own, and calls read when the response head
+// is in x.
 func roundTrip(ctx context.Context, h Host, speaks config.Protocol, port uint16, x *protocol.Exchange, read func() error) error {
 	conn, err := h.Connect(ctx, speaks, port, x.Deadline)
 	if err != nil {
 		return err
 	}
-	// Close is called once: when ctx ends or, if stop reports that this has not begun, here.
+	// Close is called once: by ctx when it ends, or here if stop reports that it was not called.
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
@@ -99,8 +99,8 @@ func (p *httpProbe) Probe(ctx context.Context, deadline time.Time) error {
 	})
 }
 
-// grpcProbe passes if the host reports the service as serving in gRPC's health checking protocol. It
-// implements only the parts of Protocol Buffers that this takes.
+// grpcProbe passes if the host reports the service as serving in gRPC's health checking protocol.
+// It implements only the parts of Protocol Buffers that this takes.
 type grpcProbe struct {
 	host   Host
 	config *config.HealthCheck

@@ -23,19 +23,19 @@ func TestHealthAnswers(t *testing.T) {
 	}{
 		{"serving", "\x00\x00\x00\x00\x02\x08\x01", true},
 		{"not serving", "\x00\x00\x00\x00\x02\x08\x02", false},
-		{"unknown, by its absence", "\x00\x00\x00\x00\x00", false},
-		{"a status of several bytes", "\x00\x00\x00\x00\x03\x08\x81\x00", true},
+		{"default status, unknown", "\x00\x00\x00\x00\x00", false},
+		{"status of two bytes", "\x00\x00\x00\x00\x03\x08\x81\x00", true},
 		{"compressed", "\x01\x00\x00\x00\x02\x08\x01", false},
 		{"no message", "", false},
-		{"a message cut short", "\x00\x00\x00\x00\x02\x08", false},
+		{"truncated message", "\x00\x00\x00\x00\x02\x08", false},
 		{"two messages", "\x00\x00\x00\x00\x02\x08\x01\x00\x00\x00\x00\x02\x08\x01", false},
-		{"a number without end", "\x00\x00\x00\x00\x02\x08\x81", false},
+		{"incomplete varint", "\x00\x00\x00\x00\x02\x08\x81", false},
 		{"another field", "\x00\x00\x00\x00\x02\x10\x01", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := parseResponse([]byte(tt.content)); (err == nil) != tt.ok {
-				t.Errorf("parseAnswer(%q) = %v, want ok %v", tt.content, err, tt.ok)
+				t.Errorf("parseResponse(%q) = %v, want ok %v", tt.content, err, tt.ok)
 			}
 		})
 	}
@@ -46,7 +46,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x03\x08\x81\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if parseResponse(b) == nil && (len(b) < prefixLen+2 || b[prefixLen] != statusKey) {
-			t.Errorf("parseAnswer(%q) found a status", b)
+			t.Errorf("parseResponse(%q) accepted a message without a status", b)
 		}
 	})
 }

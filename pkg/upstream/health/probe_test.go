@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// fakeCodec is a protocol whose frames are a letter, a length and so many bytes: "Q" asks,
-// "A" answers, "G" says that the sender goes away, "R" is a request.
+// fakeCodec is a protocol whose frames are a letter, a length and a payload: "Q" is a heartbeat,
+// "A" its response, "G" a GOAWAY and "R" a request.
 type fakeCodec struct{ xprotocol.Codec }
 
 func (fakeCodec) AppendHeartbeat(dst []byte, _ uint64) []byte { return append(dst, 'Q', 0) }
@@ -32,7 +32,7 @@ func (fakeCodec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	}
 }
 
-// scriptedHost is a Host that sends bytes after a request, and then closes, or waits.
+// scriptedHost is a Host that sends bytes after a request, and then closes the connection or hangs.
 type scriptedHost struct {
 	Host
 	says   []string // bytes that the host sends, one write each
@@ -69,16 +69,16 @@ func TestHeartbeats(t *testing.T) {
 		host *scriptedHost
 		want string // part of the error; "" for none
 	}{
-		{"answered", &scriptedHost{says: []string{"A\x00"}}, ""},
-		{"answered in pieces", &scriptedHost{says: []string{"A", "\x02a", "b"}}, ""},
-		{"answered behind a heartbeat of the host's", &scriptedHost{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
-		{"answered behind long frames", &scriptedHost{says: []string{long[:257*100], "A\x00"}}, ""},
-		{"answered behind too much", &scriptedHost{says: []string{long, "A\x00"}}, "no heartbeat response in the data"},
-		{"another protocol", &scriptedHost{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "no frame"},
-		{"a host that goes away", &scriptedHost{says: []string{"G\x00"}}, "no new requests"},
-		{"a host that hangs up", &scriptedHost{says: []string{"A"}}, "EOF"},
-		{"a host that refuses", &scriptedHost{refuse: errSick}, "sick"},
-		{"a host that hangs", &scriptedHost{hangs: true}, "timeout"},
+		{"response", &scriptedHost{says: []string{"A\x00"}}, ""},
+		{"response in pieces", &scriptedHost{says: []string{"A", "\x02a", "b"}}, ""},
+		{"response after a heartbeat of the host", &scriptedHost{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
+		{"response after long frames", &scriptedHost{says: []string{long[:257*100], "A\x00"}}, ""},
+		{"response after too much data", &scriptedHost{says: []string{long, "A\x00"}}, "no heartbeat response in the data"},
+		{"other protocol", &scriptedHost{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "no frame"},
+		{"GOAWAY", &scriptedHost{says: []string{"G\x00"}}, "no new requests"},
+		{"host closes the connection", &scriptedHost{says: []string{"A"}}, "EOF"},
+		{"host refuses the connection", &scriptedHost{refuse: errSick}, "sick"},
+		{"host hangs", &scriptedHost{hangs: true}, "timeout"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,14 +106,14 @@ func TestAHeartbeatEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := p.Probe(ctx, time.Now().Add(time.Hour)); err == nil {
-		t.Error("the host that says nothing has passed")
+		t.Error("the check of a host that does not respond passed")
 	}
 }
 
 func TestUnsupportedProbes(t *testing.T) {
 	for _, p := range []config.CheckProtocol{"", "ICMP", config.CheckDubbo} {
 		if _, err := NewProbe(&config.HealthCheck{Protocol: p}, &scriptedHost{}, nil); err == nil || !strings.Contains(err.Error(), string(p)) {
-			t.Errorf("New(%q) = %v, want an error that names it", p, err)
+			t.Errorf("NewProbe(%q) = %v, want an error that names it", p, err)
 		}
 	}
 }

@@ -10,8 +10,8 @@ type thresholdState struct {
 	contradicting int // consecutive checks that contradict healthy
 }
 
-// record records a check and reports whether healthy has changed. The first check always counts as a
-// change.
+// record records a check and reports whether healthy has changed. The first check always counts as
+// a change.
 func (v *thresholdState) record(passed bool, cfg *config.HealthCheck) (turned bool) {
 	if v.checked && passed == v.healthy {
 		v.contradicting = 0

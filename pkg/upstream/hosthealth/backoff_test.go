@@ -17,25 +17,26 @@ func TestBackoffGrows(t *testing.T) {
 		for _, random := range []uint64{0, 1 << 63, ^uint64(0)} {
 			try := State{failures: s.failures}
 			if pause, _, _ := try.RecordFailure(now, random); pause > most || pause <= most-most/4 {
-				t.Errorf("pause %d = %v, want at most %v, and at least three quarters of it", i+1, pause, most)
+				t.Errorf("backoff %d = %v, want at most %v, and at least three quarters of it", i+1, pause, most)
 			}
 		}
 		pause, down, _ := s.RecordFailure(now, 0)
 		if down != (i == 0) {
-			t.Errorf("failure %d: went down = %v", i+1, down)
+			t.Errorf("failure %d: host went down = %v", i+1, down)
 		}
 		now += pause
 	}
 }
 
-// Exchanges that meet a dead host at the same time report one thing.
+// TestFailuresDuringBackoffCountOnce verifies that concurrent exchanges that fail on an unreachable
+// host count as one failure.
 func TestFailuresDuringBackoffCountOnce(t *testing.T) {
 	var s State
 	for range 50 {
 		s.RecordFailure(time.Second, 0)
 	}
 	if s.ProbeDue(time.Second+MinBackoff-1) || !s.ProbeDue(time.Second+MinBackoff) {
-		t.Errorf("due from %v, want from %v", time.Duration(s.probeAfter.Load()), time.Second+MinBackoff)
+		t.Errorf("probe due at %v, want %v", time.Duration(s.probeAfter.Load()), time.Second+MinBackoff)
 	}
 }
 
@@ -49,19 +50,19 @@ func TestHealth(t *testing.T) {
 		name  string
 		steps []step
 	}{
-		{"up until it fails", []step{{"up", 0, true}, {"due", 0, false}, {"claim", 0, false}, {"fail", 1, true}, {"up", 1, false}}},
-		{"claimed once when the pause is over", []step{
+		{"up until the first failure", []step{{"up", 0, true}, {"due", 0, false}, {"claim", 0, false}, {"fail", 1, true}, {"up", 1, false}}},
+		{"one claim after the backoff", []step{
 			{"fail", 1, true}, {"claim", 50 * time.Millisecond, false},
 			{"claim", 200 * time.Millisecond, true}, {"claim", 201 * time.Millisecond, false},
 		}},
-		{"a trial without result is repeated", []step{
+		{"a probe without a result is due again", []step{
 			{"fail", 1, true}, {"claim", 200 * time.Millisecond, true}, {"claim", 1200 * time.Millisecond, true},
 		}},
-		{"a failed trial begins a longer pause", []step{
+		{"a failed probe begins a longer backoff", []step{
 			{"fail", 1, true}, {"claim", 200 * time.Millisecond, true}, {"fail", 201 * time.Millisecond, false},
 			{"due", 400 * time.Millisecond, false}, {"due", 401 * time.Millisecond, true},
 		}},
-		{"success makes it up at once", []step{
+		{"success brings the host up immediately", []step{
 			{"fail", 1, true}, {"succeed", 2, true}, {"up", 2, true}, {"succeed", 3, false}, {"fail", 4, true},
 		}},
 	}

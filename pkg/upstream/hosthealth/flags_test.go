@@ -23,6 +23,6 @@ func TestFlagsText(t *testing.T) {
 	}
 	var f Flags
 	if err := f.UnmarshalText([]byte("ejected, tired")); err == nil || !strings.Contains(err.Error(), `"tired"`) {
-		t.Errorf("an unknown name: %v", err)
+		t.Errorf("UnmarshalText of an unknown name: %v", err)
 	}
 }

@@ -9,18 +9,18 @@ func TestHealthFlagsEndIndependently(t *testing.T) {
 	type step struct {
 		add, end Flags
 		turned   bool
-		up, due  bool // afterwards, long after every pause
+		up, due  bool // state after the step, long after every backoff
 	}
 	tests := []struct {
 		name  string
 		steps []step
 	}{
-		{"the first ailment turns the host, the last one's end turns it back", []step{
+		{"the first flag takes the host down, the end of the last one brings it up", []step{
 			{add: FailedCheck, turned: true}, {add: Ejected}, {end: FailedCheck}, {end: Ejected, turned: true, up: true},
 		}},
-		{"an ailment that it has already changes nothing", []step{{add: Ejected, turned: true}, {add: Ejected}}},
-		{"the end of what it has not changes nothing", []step{{end: FailedCheck, up: true}, {add: Ejected, turned: true}, {end: FailedCheck}}},
-		{"only a host that is nothing but unreachable is due", []step{
+		{"setting a flag again changes nothing", []step{{add: Ejected, turned: true}, {add: Ejected}}},
+		{"clearing an absent flag changes nothing", []step{{end: FailedCheck, up: true}, {add: Ejected, turned: true}, {end: FailedCheck}}},
+		{"only a host with no flag but unreachable is due", []step{
 			{add: Unreachable, turned: true, due: true}, {add: FailedCheck}, {end: FailedCheck, due: true}, {add: Ejected},
 		}},
 	}
@@ -35,10 +35,10 @@ func TestHealthFlagsEndIndependently(t *testing.T) {
 					turned = s.Clear(step.end)
 				}
 				if turned != step.turned || s.Up() != step.up || s.ProbeDue(time.Hour) != step.due {
-					t.Fatalf("step %d: turned %v, up %v, due %v, want %v, %v, %v", i, turned, s.Up(), s.ProbeDue(time.Hour), step.turned, step.up, step.due)
+					t.Fatalf("step %d: changed %v, up %v, due %v, want %v, %v, %v", i, turned, s.Up(), s.ProbeDue(time.Hour), step.turned, step.up, step.due)
 				}
 				if claimed := s.ClaimProbe(time.Hour, 0); claimed != step.due {
-					t.Fatalf("step %d: claimed %v, want %v", i, claimed, step.due)
+					t.Fatalf("step %d: ClaimProbe = %v, want %v", i, claimed, step.due)
 				}
 			}
 		})
@@ -49,13 +49,13 @@ func TestChangedAddressResetsBackoff(t *testing.T) {
 	var s State
 	s.RecordFailure(time.Minute, 0)
 	if s.ProbeDue(time.Minute) {
-		t.Fatal("it is due while its pause lasts")
+		t.Fatal("the host is due during its backoff")
 	}
 	s.ResetBackoff()
 	if !s.ProbeDue(time.Minute) || s.Up() {
-		t.Errorf("after it moved: due %v, up %v, want due, not up", s.ProbeDue(time.Minute), s.Up())
+		t.Errorf("after the address changed: due %v, up %v, want due and not up", s.ProbeDue(time.Minute), s.Up())
 	}
 	if !s.ClaimProbe(time.Minute, time.Second) || s.ProbeDue(time.Minute) {
-		t.Error("a trial is not claimed by one alone")
+		t.Error("the probe was not claimed exactly once")
 	}
 }

@@ -21,7 +21,7 @@ import (
 // Host is a host that a Detector observes. Its methods are called with the lock of the Detector
 // held: they must not wait, and must not call the Detector.
 type Host interface {
-	// Stats returns where the statistics of the host are. The Detector alone writes there; nil
+	// Stats returns the location of the statistics of the host. Only the Detector writes there. Nil
 	// means that the host is not observed.
 	Stats() *atomic.Pointer[Stats]
 	// SetEjected begins or ends an ejection. It reports whether the host became unusable or usable
@@ -70,7 +70,7 @@ const (
 // while, unless there is no other. It acts on failures in a row immediately, and on rates at the
 // end of each interval, when it also ends ejections that are over. Safe for concurrent use.
 //
-//	         so many in a row, or a rate              time over, at an interval's end
+//	         failures in a row, or a rate             time over, at an interval's end
 //	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in
 //	    if max_ejection_percent allows it              or an active check passes
 type Detector struct {

@@ -17,8 +17,8 @@ import (
 //	a response that is retried            when it is discarded     RecordExchanges
 //	any other response                    when the exchange ends   RecordExchanges
 //
-// so that a response which ends badly, such as a gRPC response with its status in trailers, does
-// not count as good first. A good response costs three reads and an addition.
+// Otherwise a response that ends badly, such as a gRPC response with its status in trailers, would
+// count as good first. A good response costs three reads and an addition.
 type Stats struct {
 	detector *Detector // immutable
 	host     Host      // immutable
@@ -30,10 +30,10 @@ type Stats struct {
 
 	ejections atomic.Uint64 // total
 
-	round        int           // guarded by Reason.mu; the last round that included the host
-	ejected      bool          // guarded by Reason.mu
-	backoffCount int           // guarded by Reason.mu; ejections in a row, minus one for each interval without
-	ejectedUntil time.Duration // guarded by Reason.mu; end of the ejection, by Config.Now
+	round        int           // guarded by Detector.mu; the last round that included the host
+	ejected      bool          // guarded by Detector.mu
+	backoffCount int           // guarded by Detector.mu; ejections in a row, minus one for each interval without
+	ejectedUntil time.Duration // guarded by Detector.mu; end of the ejection, by Config.Now
 }
 
 // intervalCounts holds the counts of an interval.

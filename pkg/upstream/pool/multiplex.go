@@ -36,15 +36,16 @@ type multiplexPool struct {
 	// growAfter is when, by the set's clock, the pool with connections may open another; guarded by
 	// mu.
 	growAfter time.Duration
-	// hasPendingConnects: there are openings. Changed with mu held, read without.
+	// hasPendingConnects is true if pendingConnects is not empty. It is changed with mu held and
+	// read without.
 	hasPendingConnects atomic.Bool
 }
 
 // growBackoff is how long a pool with connections waits after it failed to open another.
 const growBackoff = time.Second
 
-// maxConnAttempts bounds the connections that an exchange is given, because those before had ended
-// before it was sent.
+// maxConnAttempts bounds the connections that one exchange tries when each ends before the exchange
+// is sent.
 const maxConnAttempts = 3
 
 // Start implements Pool.
@@ -78,7 +79,7 @@ func (p *multiplexPool) serveOnAnother(ctx context.Context, x *protocol.Exchange
 	return p.serveAttempts(ctx, x, maxConnAttempts-1)
 }
 
-// serveAttempts gives x at most that many connections, one after the other.
+// serveAttempts sends x on up to that many connections, one after the other.
 func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange, most int) error {
 	for range most {
 		l, err := p.acquire(ctx, x)
@@ -247,7 +248,7 @@ func (p *multiplexPool) closeToNew(l *multiplexConn) bool {
 	for {
 		n := l.load.Load()
 		if n < 0 {
-			return false // it left before, and another goroutine discards it
+			return false // it was closed to new exchanges before, and another goroutine discards it
 		}
 		if !l.load.CompareAndSwap(n, n-closedBias) {
 			continue
@@ -289,8 +290,8 @@ func (p *multiplexPool) retire(l *multiplexConn) {
 	}
 }
 
-// Warm opens a connection of p if there is none and its kind keeps one open ahead of exchanges. nil
-// is no pool.
+// Warm opens a connection of p if there is none and pools of its kind keep one open ahead of
+// exchanges. Warm ignores a nil p.
 func Warm(p Pool) {
 	if m, ok := p.(*multiplexPool); ok {
 		m.warm()

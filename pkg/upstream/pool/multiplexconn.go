@@ -12,15 +12,16 @@ type multiplexConn struct {
 	streamLimiter StreamLimitReporter // conn; nil: its host does not limit exchanges
 	maxRequests   int64               // exchanges that may begin on it; 0: any number
 
-	// load is the number of exchanges that it carries, less closedBias once it is closed to new
-	// ones. Then whoever brings load to -closedBias discards the connection.
+	// load is the number of exchanges that the connection carries, minus closedBias once it is
+	// closed to new exchanges. From then on the goroutine that decrements load to -closedBias
+	// discards the connection.
 	load           atomic.Int64
 	usedSinceSweep atomic.Bool // an exchange was released since the last sweep
 	// requests is the number of exchanges that began on it or were rejected because of maxRequests;
 	// not counted if maxRequests is 0.
 	requests atomic.Int64
 
-	evicted bool          // guarded by pool.mu until it is discarded; closing for the sake of another host
+	evicted bool          // guarded by pool.mu until it is discarded; it closes to free a slot for another host
 	idleFor time.Duration // guarded by pool.mu; how long it was not used
 }
 

@@ -14,20 +14,20 @@ import (
 
 // multiplexConnect is a connection that is being opened.
 type multiplexConnect struct {
-	done         chan struct{} // closed when line or err is set
-	reserved     atomic.Int64  // once done is closed: exchanges that are counted on line and have not claimed it yet
-	maxExchanges int64         // immutable; how many exchanges may begin on line; 0: any number
+	done         chan struct{} // closed when conn or err is set
+	reserved     atomic.Int64  // once done is closed: exchanges that are counted on conn and have not claimed it yet
+	maxExchanges int64         // immutable; how many exchanges may begin on conn; 0: any number
 	// cancelWait ends its wait for a slot. Immutable.
 	cancelWait context.CancelFunc
 
 	unconditional bool           // immutable; it dials even if no exchange waits
 	queued        bool           // guarded by the pool's mu; it has no slot yet
-	waiting       int            // guarded by the pool's mu; exchanges that wait for the line
+	waiting       int            // guarded by the pool's mu; exchanges that wait for the connection
 	conn          *multiplexConn // guarded by the pool's mu until done
 	err           error          // guarded by the pool's mu until done
 }
 
-// errMaxConnections is why a host has no connection: max_connections is reached.
+// errMaxConnections is the error of a host without connections while max_connections is reached.
 var errMaxConnections = errors.New("max_connections reached by other hosts")
 
 // awaitConnect waits for o; x is pending meanwhile. It returns o's connection if x is counted on
@@ -62,7 +62,7 @@ func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, 
 	return o.conn, nil
 }
 
-// releaseReservation releases the seat of an exchange that waited for o.
+// releaseReservation releases the reservation of an exchange that waited for o.
 func (p *multiplexPool) releaseReservation(o *multiplexConnect) {
 	if o.err == nil && o.reserved.Add(-1) >= 0 {
 		o.conn.removeExchange()
@@ -86,8 +86,8 @@ func (p *multiplexPool) stopWaiting(o *multiplexConnect) bool {
 	return true
 }
 
-// joinableConnect returns a pending connect that can serve one more exchange than wait for it, or
-// nil. p.mu is held.
+// joinableConnect returns a pending connect that one more exchange can wait for, or nil. p.mu is
+// held.
 func (p *multiplexPool) joinableConnect() *multiplexConnect {
 	for _, o := range p.pendingConnects {
 		if o.maxExchanges == 0 || int64(o.waiting) < o.maxExchanges {
@@ -204,8 +204,8 @@ func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *mu
 	return limit, nil
 }
 
-// stillNeeded reports whether o is to dial: an exchange waits for it, or it is ahead of exchanges.
-// Otherwise no exchange can join o any more.
+// stillNeeded reports whether o must dial: an exchange waits for it, or it opens a connection ahead
+// of exchanges. Otherwise no exchange can join o any more.
 func (p *multiplexPool) stillNeeded(o *multiplexConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,7 +241,7 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, cfg 
 		return nil
 	case p.Tasks.Closed():
 		return p.errOrClosed(err)
-	default: // another host may have a connection
+	default: // the exchange may find a connection to another host
 		return protocol.Faultf(protocol.Overflow, "no connection to %s: %w (%d)", p.Address, errMaxConnections, limit)
 	}
 }

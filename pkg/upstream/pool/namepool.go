@@ -23,7 +23,7 @@ type namePool struct {
 // nameEntry is the pool of a name.
 type nameEntry struct {
 	pool Pool
-	used uint64 // the turn of its last exchange
+	used uint64 // value of lruClock at its last exchange
 }
 
 func (t *nameEntry) connPool() Pool { return t.pool }

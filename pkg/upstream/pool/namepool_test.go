@@ -26,7 +26,7 @@ func TestRequestHostname(t *testing.T) {
 			r.Header.Add("X-Host", test.header)
 		}
 		if got := requestHostname(r, test.field); got != test.want {
-			t.Errorf("nameOf(%q, %q of %q) = %q, want %q", test.authority, test.header, test.field, got, test.want)
+			t.Errorf("requestHostname(%q, %q of %q) = %q, want %q", test.authority, test.header, test.field, got, test.want)
 		}
 	}
 }
@@ -34,10 +34,10 @@ func TestRequestHostname(t *testing.T) {
 func TestCallsOfRPCHaveNoNames(t *testing.T) {
 	cfg := &config.Cluster{AutoSNI: config.AutoSNI{SendSNI: true}, TLS: new(config.TLS)}
 	if usesNamePool(cfg, config.Dubbo) || !usesNamePool(cfg, config.HTTP2) {
-		t.Error("RPC connections belong to names, or HTTP/2 connections do not")
+		t.Error("usesNamePool: want false for RPC and true for HTTP/2")
 	}
 	cfg.TLS = nil
 	if usesNamePool(cfg, config.HTTP1) {
-		t.Error("connections in plaintext are those of names")
+		t.Error("usesNamePool is true without TLS")
 	}
 }

@@ -20,13 +20,13 @@ type pingPongPool struct {
 	base
 
 	mu       sync.Mutex
-	idle     []*pingPongConn // guarded by mu; by since, oldest first
+	idle     []*pingPongConn // guarded by mu; ordered by idleSince, oldest first
 	isClosed bool            // guarded by mu
 
 	pending         list.List // guarded by mu; of *pendingExchange, oldest first
-	arrivals        uint64    // guarded by mu; number of claims ever made
-	queuedConnects  list.List // guarded by mu; of *connecting, before they dial, oldest first
-	dialingConnects list.List // guarded by mu; of *connecting, while they dial, oldest first
+	arrivals        uint64    // guarded by mu; number of pending exchanges so far
+	queuedConnects  list.List // guarded by mu; of *pingPongConnect, before they dial, oldest first
+	dialingConnects list.List // guarded by mu; of *pingPongConnect, while they dial, oldest first
 }
 
 // pingPongConn is a connection in its pool. The exchange that took it owns it; while it is idle,
@@ -91,8 +91,8 @@ func canResend(r *protocol.Request, err error) bool {
 	return protocol.RewindBody(r.Body)
 }
 
-// acquire returns a connection that x is counted on: a usable idle one, or one that x has waited
-// for. It turns a panic into an error, and then nothing is counted.
+// acquire returns a connection and counts x on it: a usable idle connection, or one that x has
+// waited for. acquire turns a panic into an error, and then counts nothing.
 func (p *pingPongPool) acquire(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {

@@ -10,15 +10,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
-// An exchange that finds no idle connection in a ping-pong pool makes a claim and waits. Connects
-// belong to the pool, not to the exchanges for which they began: a connect that succeeds serves the
-// exchange that has waited longest, or becomes an idle connection. There is one connect for each
-// claim, but never more than Pool.MaxConnecting. A connect that has dialed for longer than
-// minConnectTime no longer counts for a claim: where one connect hangs, the next one may not.
+// An exchange that finds no idle connection in a ping-pong pool becomes pending. Connects belong to
+// the pool, not to the exchanges for which they began: a connect that succeeds serves the exchange
+// that has waited longest, or becomes an idle connection. There is one connect for each pending
+// exchange, but never more than Pool.MaxConnecting. A connect that has dialed for longer than
+// minConnectTime no longer counts: where one connect hangs, the next one may succeed.
 //
-//	claim ──▶ waiting, oldest first ──▶ served by whatever is ready first:
-//	             │                         a connect, or an exchange that has ended
-//	             └─▶ withdrawn: a connect that has not begun to dial is canceled
+//	pending, oldest first ──▶ served by whatever is ready first:
+//	             │             a connect, or an exchange that has ended
+//	             └─▶ canceled: so is a connect that has not begun to dial
 //
 //	connecting:  queued (dial limit, then max_connections) ──▶ dialing ──▶ done or failed
 //
@@ -29,13 +29,13 @@ import (
 type pendingExchange struct {
 	arrival uint64           // immutable; its position in the order of arrival, from 1
 	grant   chan grantResult // receives once; it is buffered, so that sending never blocks
-	elem    *list.Element    // guarded by the pool's mu; element of waiting; nil once granted
-	// connect is the connect that began for the claim and the first to be canceled when the claim
-	// ends; nil if none began. Guarded by the pool's mu.
+	elem    *list.Element    // guarded by the pool's mu; element of pending; nil once granted
+	// connect is the connect that began for the exchange, and the first to be canceled when its
+	// wait ends; nil if none began. Guarded by the pool's mu.
 	connect *pingPongConnect
 }
 
-// grantResult is a connection, or the error why there is none.
+// grantResult is a connection, or the error that explains why there is none.
 type grantResult struct {
 	conn *pingPongConn
 	err  error
@@ -46,10 +46,10 @@ type pingPongConnect struct {
 	cancel context.CancelFunc // immutable
 	slot   breaker.Waiter     // for a slot
 
-	elem        *list.Element // guarded by the pool's mu; element of queued or dialing; nil once canceled
+	elem        *list.Element // guarded by the pool's mu; element of queuedConnects or dialingConnects; nil once canceled
 	dialStarted bool          // guarded by the pool's mu; it has begun to dial
-	lastArrival uint64        // guarded by the pool's mu; number of the last claim made before it dialed
-	dialStart   time.Duration // guarded by the pool's mu; when it dialed
+	lastArrival uint64        // guarded by the pool's mu; arrival of the last pending exchange before it dialed
+	dialStart   time.Duration // guarded by the pool's mu; when it began to dial
 }
 
 // minConnectTime is the time that a connect must have had before a timeout of the exchange counts
@@ -131,8 +131,8 @@ func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *
 	return nil, err
 }
 
-// enqueuePending makes a claim and begins a connect for it, or returns in m an idle connection
-// instead.
+// enqueuePending queues a pending exchange and begins a connect for it, or returns in m an idle
+// connection instead.
 func (p *pingPongPool) enqueuePending(newly bool) (w *pendingExchange, m *pingPongConn) {
 	w = &pendingExchange{grant: make(chan grantResult, 1)}
 	p.mu.Lock()
@@ -150,8 +150,7 @@ func (p *pingPongPool) enqueuePending(newly bool) (w *pendingExchange, m *pingPo
 	return w, nil
 }
 
-// requeue puts a claim back to the front of the queue, because the granted connection was not
-// usable.
+// requeue puts w back at the front of the queue, because the granted connection was not usable.
 func (p *pingPongPool) requeue(w *pendingExchange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +158,7 @@ func (p *pingPongPool) requeue(w *pendingExchange) {
 	p.startConnects()
 }
 
-// cancelPending withdraws a claim and passes on a connection that was granted meanwhile. If a
+// cancelPending ends the wait of w and passes on a connection that was granted meanwhile. If a
 // connect is dialing, dials is true and dialed is the time when the oldest one began.
 func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, dials bool) {
 	p.mu.Lock()
@@ -196,8 +195,8 @@ func (m *pingPongConn) GrantToOldest() (served bool, canceled []*breaker.Waiter)
 	return true, p.cancelSurplusConnects(w)
 }
 
-// grantLocked gives m to the oldest claim and returns that claim, or nil if there is none. p.mu is
-// held.
+// grantLocked gives m to the oldest pending exchange and returns that exchange, or nil if there is
+// none. p.mu is held.
 func (p *pingPongPool) grantLocked(m *pingPongConn) *pendingExchange {
 	front := p.pending.Front()
 	if front == nil {
@@ -206,7 +205,7 @@ func (p *pingPongPool) grantLocked(m *pingPongConn) *pendingExchange {
 	return p.finishPending(front, grantResult{conn: m})
 }
 
-// finishPending ends the wait of the claim at place and returns the claim. p.mu is held.
+// finishPending ends the wait of the pending exchange at place and returns it. p.mu is held.
 func (p *pingPongPool) finishPending(place *list.Element, g grantResult) *pendingExchange {
 	w := p.pending.Remove(place).(*pendingExchange) //nolint:forcetypeassert // it holds nothing else
 	w.elem = nil
@@ -214,8 +213,8 @@ func (p *pingPongPool) finishPending(place *list.Element, g grantResult) *pendin
 	return w
 }
 
-// startConnects begins connects until there is one for each claim, as far as Pool.MaxConnecting
-// allows, and returns the last that it began, or nil. p.mu is held.
+// startConnects begins connects until there is one for each pending exchange, as far as
+// Pool.MaxConnecting allows. It returns the last that it began, or nil. p.mu is held.
 func (p *pingPongPool) startConnects() (last *pingPongConnect) {
 	limit := p.Config.Load().Pool.ConnectLimit()
 	all, promising := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
@@ -229,7 +228,8 @@ func (p *pingPongPool) startConnects() (last *pingPongConnect) {
 	return last
 }
 
-// expectedConnects returns the number of connects that are expected to serve a claim. p.mu is held.
+// expectedConnects returns the number of connects that are expected to serve a pending exchange.
+// p.mu is held.
 func (p *pingPongPool) expectedConnects() int { return p.queuedConnects.Len() + p.recentDials() }
 
 // recentDials returns the number of connects that began to dial within minConnectTime. p.mu is
@@ -242,9 +242,10 @@ func (p *pingPongPool) recentDials() (n int) {
 	return n
 }
 
-// cancelSurplusConnects cancels connects that have not begun to dial and that no claim needs, first
-// the connect of the ended claim, if any. In a closed pool without claims it also cancels connects
-// that are dialing. p.mu is held; the caller cancels their slots.
+// cancelSurplusConnects cancels connects that have not begun to dial and that no pending exchange
+// needs, first the connect of the ended exchange, if any. In a closed pool without pending
+// exchanges it also cancels connects that are dialing. p.mu is held; the caller cancels their waits
+// for slots.
 func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled []*breaker.Waiter) {
 	for p.queuedConnects.Len() > 0 && p.expectedConnects() > p.pending.Len() {
 		d := p.queuedConnects.Back().Value.(*pingPongConnect) //nolint:forcetypeassert // it holds nothing else
@@ -325,7 +326,7 @@ func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pin
 	return made, nil
 }
 
-// startDial marks d as dialing, or returns false if no claim needs it.
+// startDial marks d as dialing, or returns false if no pending exchange needs it.
 func (p *pingPongPool) startDial(d *pingPongConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -350,8 +351,8 @@ func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) boo
 	return w != nil
 }
 
-// connectFailed ends d, which has opened no connection, and the wait of the claims that fail with
-// it.
+// connectFailed ends d, which has opened no connection, and the wait of the exchanges that fail
+// with it.
 func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	p.mu.Lock()
 	if d.elem != nil && err != breaker.ErrNotNeeded { //nolint:errorlint // it is never wrapped

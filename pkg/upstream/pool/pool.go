@@ -35,9 +35,10 @@ import (
 
 // Pool holds connections to a host. Safe for concurrent use.
 type Pool interface {
-	// Start sends x on a connection to the host. Before, the caller counts x as in flight in
-	// Options.Load and BeginAttempt; the connection decrements the counts when it releases x. With
-	// a NotSentError no connection took x, and the caller decrements them.
+	// Start sends x on a connection to the host. The caller first counts x as in flight, with
+	// Options.Load.Begin and Record.BeginAttempt; the connection decrements the counts when it
+	// releases x. If Start returns a NotSentError, no connection took x, and the caller decrements
+	// them.
 	protocol.Service
 
 	// EvictIdle removes a connection that carries nothing from the pool, or returns nil if there is
@@ -74,7 +75,7 @@ type Options struct {
 type Observer interface {
 	// Connected records that a connection was opened: the host is alive.
 	Connected()
-	// ConnectFailed records that the host refused a connection or did not answer in time.
+	// ConnectFailed records that the host refused a connection or did not accept it in time.
 	ConnectFailed(err error)
 	// Alive records that an unreachable host responded.
 	Alive()

@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/tasks"
 )
 
-// fakeConnector opens connections that answer everything at once. It records what the pool reports.
+// fakeConnector opens connections that respond immediately. It records the reports of the pool.
 type fakeConnector struct {
 	multiplexed bool
 	conns       []*fakeConn
@@ -107,10 +107,10 @@ func begin(t testing.TB, p Pool, conn *protocol.ConnMeta) *protocol.Exchange {
 	return x
 }
 
-// serve sends an exchange and ends it.
+// serve sends an exchange and finishes it.
 func serve(t testing.TB, p Pool) { begin(t, p, nil).ResetResponse() }
 
-// advanceClock lets time pass.
+// advanceClock advances fake time by d and waits until all other goroutines are blocked.
 //
 //arch:clock called in bubbles of testing/synctest only
 func advanceClock(d time.Duration) {
@@ -118,7 +118,8 @@ func advanceClock(d time.Duration) {
 	synctest.Wait()
 }
 
-// A pool has a timer only while it has connections that may become too old.
+// TestNoTimerWithoutConnections verifies that a pool has a timer only while it has connections that
+// can expire.
 func TestNoTimerWithoutConnections(t *testing.T) {
 	for _, multiplexed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -142,11 +143,11 @@ func TestNoTimerWithoutConnections(t *testing.T) {
 			for range 2 {
 				serve(t, p)
 				if !armed() {
-					t.Errorf("multiplexed %v: the sweep's timer is not set although there is a connection", multiplexed)
+					t.Errorf("multiplexed %v: the sweep timer is not set although there is a connection", multiplexed)
 				}
 				advanceClock(10 * time.Second)
 				if armed() || f.closed.Load() != int64(len(f.conns)) {
-					t.Errorf("multiplexed %v: the sweep's timer is set although there is no connection", multiplexed)
+					t.Errorf("multiplexed %v: the sweep timer is set although there is no connection", multiplexed)
 				}
 			}
 		})
@@ -178,7 +179,7 @@ func TestSweepKeepsTheOrderOfIdleConnections(t *testing.T) {
 	})
 }
 
-// fakeDownstream is a downstream connection that ends when the test says so.
+// fakeDownstream is a downstream connection that the test ends.
 type fakeDownstream struct{ onClose []func() }
 
 func (*fakeDownstream) Shed()                  {}
@@ -196,17 +197,17 @@ func TestBindPoolForgetsClosedDownstreamConnections(t *testing.T) {
 		d := new(fakeDownstream)
 		begin(t, p, &protocol.ConnMeta{DownstreamConn: d}).ResetResponse()
 		if len(p.entries) != 1 || len(d.onClose) != 1 {
-			t.Fatalf("%d downstream connections are remembered, want 1", len(p.entries))
+			t.Fatalf("%d downstream connections are kept, want 1", len(p.entries))
 		}
 		d.onClose[0]()
 		if len(p.entries) != 0 || f.closed.Load() != 1 {
-			t.Errorf("%d downstream connections are remembered and %d connections are closed, want 0 and 1", len(p.entries), f.closed.Load())
+			t.Errorf("%d downstream connections are kept and %d connections are closed, want 0 and 1", len(p.entries), f.closed.Load())
 		}
 	})
 }
 
-// A connection that takes no more must not hide one that is less busy, wherever
-// the search begins, and is not used even if it is the least busy.
+// TestLeastBusyThatIsUsableIsFound verifies that enterLeastBusy returns the least busy usable
+// connection, wherever the search starts and whatever the load of an unusable connection.
 func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
 	for turn := range uint32(3) {
 		for unusable := range 3 {
@@ -229,7 +230,7 @@ func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
 				}
 				before := want.load.Load()
 				if got := p.enterLeastBusy(); got != want || want.load.Load() != before+1 {
-					t.Errorf("turn %d, connection %d with %d exchanges is not usable: found another than the least busy", turn, unusable, load)
+					t.Errorf("turn %d, unusable connection %d with %d exchanges: want the least busy usable connection", turn, unusable, load)
 				}
 			}
 		}
@@ -252,8 +253,8 @@ func TestPutIdleAtIndex(t *testing.T) {
 	p.EvictIdle()
 }
 
-// BenchmarkSweep is a sweep over idle connections, which is to take time in proportion to
-// their number.
+// BenchmarkSweep measures a sweep of idle connections, which must take time in proportion to their
+// number.
 func BenchmarkSweep(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

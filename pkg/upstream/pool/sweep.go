@@ -28,7 +28,7 @@ func (b *base) sweepInterval() time.Duration {
 }
 
 // arm sets the timer for p, whose base is b, unless it is set. The pool's mu is held, as for rearm
-// and still.
+// and stopTimer.
 func (b *base) arm(p interface{ runSweep() }) {
 	s := &b.sweep
 	if s.armed {
@@ -43,7 +43,7 @@ func (b *base) arm(p interface{ runSweep() }) {
 	}
 }
 
-// rearm is called at the end of a sweep; more says that something is left to sweep.
+// rearm is called at the end of a sweep. more reports whether anything is left to sweep.
 func (b *base) rearm(more bool) {
 	if more {
 		b.sweep.timer.Reset(b.sweepInterval())
@@ -100,9 +100,9 @@ func (p *pingPongPool) removeExpired(now time.Duration) []*pingPongConn {
 	return expired
 }
 
-// idleCheckDivisor is the divisor for the idle connections that a probe removes from the pool
-// together: exchanges find the others, and a sweep of many takes time in proportion to their
-// number, though each removal moves those behind it.
+// idleCheckDivisor divides the idle connections into the batches that a check removes from the
+// pool. Exchanges can use the connections outside the batch. The number of batches is bounded
+// because each removal moves the connections behind it.
 const idleCheckDivisor = 16
 
 // checkIdle checks whether each connection that was idle at the given time is still usable. It
@@ -133,8 +133,8 @@ func (p *pingPongPool) checkIdle(now time.Duration) {
 	}
 }
 
-// popIdleAt moves the next connections from index place on that became idle at now or before to
-// batch: a part of the pool at a time.
+// popIdleAt moves one batch of connections, from index place on, that became idle at now or before,
+// to batch.
 func (p *pingPongPool) popIdleAt(batch []*pingPongConn, place int, now time.Duration) []*pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,8 +150,8 @@ func (p *pingPongPool) popIdleAt(batch []*pingPongConn, place int, now time.Dura
 	return batch
 }
 
-// putIdleAt puts connections back at an index, and returns false if something waits for one or the
-// pool is closed.
+// putIdleAt puts connections back at an index. It returns false if an exchange or a connect waits,
+// or if the pool is closed.
 func (p *pingPongPool) putIdleAt(members []*pingPongConn, place int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

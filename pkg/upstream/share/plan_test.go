@@ -7,15 +7,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Panic begins below the threshold, and while all of the work cannot be done: shares that
-// binary numbers do not hold exactly make no difference.
+// TestPanicIsExact verifies that panic begins below the threshold if the total capacity is below 1,
+// and that rounding errors of shares do not matter.
 func TestPanicIsExact(t *testing.T) {
 	tests := []struct {
 		hosts, up [2]int // of two priorities
 		threshold float64
-		want      bool // one of them panics
+		want      bool // one of them is in panic
 	}{
-		{[2]int{63, 10}, [2]int{45, 1}, 50, false}, // 1.4 times 45 of 63 hosts is all of the work
+		{[2]int{63, 10}, [2]int{45, 1}, 50, false}, // 1.4 times 45 of 63 hosts is full capacity
 		{[2]int{63, 10}, [2]int{44, 0}, 50, true},
 		{[2]int{10, 14}, [2]int{5, 3}, 50, false}, // 70 % and 30 %
 		{[2]int{10, 14}, [2]int{5, 2}, 50, true},
@@ -30,13 +30,13 @@ func TestPanicIsExact(t *testing.T) {
 		}
 		m.levelShares(levels, plans)
 		if got := plans[0].panic || plans[1].panic; got != tt.want {
-			t.Errorf("%v of %v hosts up, threshold %v %%: panic %v, want %v", tt.up, tt.hosts, tt.threshold, got, tt.want)
+			t.Errorf("%v of %v hosts up, threshold %v %%: panic = %v, want %v", tt.up, tt.hosts, tt.threshold, got, tt.want)
 		}
 	}
 }
 
-// What rounding leaves of the shares is for nobody who has none: who has some is not
-// looked at by trials.
+// TestDownPrioritiesHaveNoShare verifies that a priority without healthy hosts gets no share from
+// rounding, because recovery probes skip levels with a share.
 func TestDownPrioritiesHaveNoShare(t *testing.T) {
 	m := failoverOf(&config.Failover{})
 	const hosts = 10
@@ -49,7 +49,7 @@ func TestDownPrioritiesHaveNoShare(t *testing.T) {
 		shares := m.levelShares(levels, plans)
 		panics := plans[0].panic && plans[1].panic && plans[2].panic
 		if sum := shares[0] + shares[1] + shares[2]; math.Abs(sum-1) > 1e-12 || shares[0] != 0 && !panics {
-			t.Errorf("%v of 10 hosts up: shares %v, want nothing for the first, and 1 in all", up, shares)
+			t.Errorf("%v of 10 hosts up: shares = %v, want 0 for the first, and 1 in total", up, shares)
 		}
 	}
 }

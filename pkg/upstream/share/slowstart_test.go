@@ -15,10 +15,10 @@ func TestPassesSlowStart(t *testing.T) {
 		age    time.Duration
 		want   float64 // fraction of random numbers that pass
 	}{
-		{"a new host gets the minimum", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 0, .1},
-		{"half of the time has passed", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 30 * time.Second, .5},
-		{"aggression gives more, sooner", config.SlowStart{Duration: time.Minute, Aggression: 2}, 15 * time.Second, .5},
-		{"at the end", config.SlowStart{Duration: time.Minute}, time.Minute, 1},
+		{"minimum weight of a new host", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 0, .1},
+		{"half of the time", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 30 * time.Second, .5},
+		{"aggression", config.SlowStart{Duration: time.Minute, Aggression: 2}, 15 * time.Second, .5},
+		{"end of slow start", config.SlowStart{Duration: time.Minute}, time.Minute, 1},
 		{"no slow start", config.SlowStart{}, 0, 1},
 	}
 	for _, tt := range tests {
@@ -30,7 +30,7 @@ func TestPassesSlowStart(t *testing.T) {
 			}
 		}
 		if got := float64(passed) / samples; math.Abs(got-tt.want) > 0.002 {
-			t.Errorf("%s: %v pass, want %v", tt.name, got, tt.want)
+			t.Errorf("%s: fraction that passes = %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -28,10 +28,10 @@ func TestFind(t *testing.T) {
 		{"no labels", nil, nil, nil},
 		{"labels that no selector has", labels{"stage": "prod"}, nil, nil},
 		{"more labels than a selector", labels{"version": "1", "stage": "prod", "x": "y"}, nil, nil},
-		{"a value that no host has", labels{"version": "9"}, nil, nil},
+		{"value without hosts", labels{"version": "9"}, nil, nil},
 		{"labels of a filter", nil, labels{"version": "2"}, []int32{2}},
 		{"a label of a filter takes precedence", labels{"version": "1"}, labels{"version": "2"}, []int32{2}},
-		{"labels of both", labels{"version": "1"}, labels{"stage": "test"}, []int32{0}},
+		{"labels of the route and of a filter", labels{"version": "1"}, labels{"stage": "test"}, []int32{0}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

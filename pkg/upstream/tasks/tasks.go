@@ -53,8 +53,8 @@ func (g *Group) Go(f func()) {
 	g.tasks.Go(f)
 }
 
-// AddTimer records that a timer was armed: Wait waits for its end. The owner of the timer calls
-// TimerDone when it has stopped, or when its function has ended and did not arm it again.
+// AddTimer records that a timer was armed; Wait waits for its end. The owner of the timer calls
+// TimerDone when the timer has stopped, or when its function has ended without arming it again.
 func (g *Group) AddTimer() { g.tasks.Add(1) }
 
 // TimerDone records that a timer is no longer armed.

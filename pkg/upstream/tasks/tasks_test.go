@@ -23,12 +23,12 @@ func TestWaitWaitsForGoroutinesAndTimers(t *testing.T) {
 			g.TimerDone()
 		})
 		if g.Closed() {
-			t.Error("it is closed before Close")
+			t.Error("Closed = true before Close")
 		}
 		g.Close()
 		g.Wait()
 		if got := strings.Join(ended, " "); got != "goroutine timer" || !g.Closed() || g.Now() != time.Minute {
-			t.Errorf("after %v: %q ended and closed is %v, want both after a minute", g.Now(), got, g.Closed())
+			t.Errorf("after %v: ended tasks %q, Closed = %v, want both after a minute", g.Now(), got, g.Closed())
 		}
 		late := make(chan struct{})
 		g.Go(func() { close(late) })
@@ -40,6 +40,6 @@ func TestRunRecoveredLogsAPanic(t *testing.T) {
 	var log bytes.Buffer
 	New(slog.New(slog.NewTextHandler(&log, nil))).RunRecovered("sweeping a pool", func() { panic("oops") })
 	if !strings.Contains(log.String(), "oops") || !strings.Contains(log.String(), "sweeping a pool") {
-		t.Errorf("log %q, want the panic", &log)
+		t.Errorf("log = %q, want the panic in it", &log)
 	}
 }

@@ -13,7 +13,7 @@ func TestRejectedRemovalKeepsResource(t *testing.T) {
 		t.Helper()
 		u, ok := c.Receive(Response{Type: url, Version: nonce, Nonce: nonce, Resources: resources})
 		if !ok {
-			t.Fatal("it is not subscribed")
+			t.Fatal("the type is not subscribed")
 		}
 		return u
 	}
@@ -21,17 +21,17 @@ func TestRejectedRemovalKeepsResource(t *testing.T) {
 	for _, nonce := range []string{"2", "3"} {
 		u := receive(nonce)
 		if len(u.Removed) != 1 || u.Removed[0] != "a" {
-			t.Fatalf("%v is removed, want a", u.Removed)
+			t.Fatalf("Removed = %v, want a", u.Removed)
 		}
 		if r, ok := c.Acknowledge(u, []ResourceError{{Name: "a", Reason: "it is needed"}}); !ok || r.ErrorDetail != "a: it is needed" || r.Version != "1" {
-			t.Errorf("the request is %+v", r)
+			t.Errorf("request = %+v, want a NACK", r)
 		}
 		if _, held := c.Resources(url)["a"]; !held {
-			t.Error("it is not held any more")
+			t.Error("the client dropped the resource after a rejected removal")
 		}
 	}
 	c.Acknowledge(receive("4"), nil)
 	if n := len(c.Resources(url)); n != 0 {
-		t.Errorf("%d are held, want none", n)
+		t.Errorf("%d accepted resources, want none", n)
 	}
 }

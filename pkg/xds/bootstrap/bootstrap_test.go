@@ -50,7 +50,7 @@ func TestClusterFieldsAreComplete(t *testing.T) {
 				f.IsMap() && strings.Contains(string(f.Name()), "cluster") ||
 				f.Name() == "name" && strings.Contains(string(d.Name()), "ClusterWeight")
 			if name && !listed[f.FullName()] && !strings.HasPrefix(string(f.FullName()), "envoy.config.endpoint.v3.ClusterStats") {
-				t.Errorf("%s: does it name a cluster?", f.FullName())
+				t.Errorf("%s: neither clusterFields nor otherClusterFields lists this field", f.FullName())
 			}
 		}
 		return true

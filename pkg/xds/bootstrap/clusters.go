@@ -75,7 +75,7 @@ func (u *clusterNameChecker) checkMessage(path string, m protoreflect.Message, s
 			u.checkMessage(path, inner.ProtoReflect(), strict)
 		}
 		return
-	case *corev3.ConfigSource: // checkReferences checks it
+	case *corev3.ConfigSource: // State.checkReferences checks it
 		return
 	case *routev3.RouteConfiguration:
 		strict = one.GetValidateClusters() == nil || one.GetValidateClusters().GetValue()

@@ -64,7 +64,7 @@ func fieldErrorsOf(field string, err error) (all FieldErrors) {
 }
 
 // splitObject splits a JSON object by its member names, which may be in either JSON spelling of
-// message fields: ads_config or ADSConfig. It omits null members. An error is of type FieldErrors;
+// message fields: ads_config or adsConfig. It omits null members. An error is of type FieldErrors;
 // the valid members are returned with it.
 func splitObject(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
 	if len(data) == 0 {

@@ -25,7 +25,7 @@ type StaticResource struct {
 	Name  string
 	Body  []byte // serialized
 
-	errors  FieldErrors     // errors of the JSON; body is without the invalid members
+	errors  FieldErrors     // errors of the JSON; Body is without the invalid members
 	rawJSON json.RawMessage // JSON of a resource with errors; nil: no errors
 }
 

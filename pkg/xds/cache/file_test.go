@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// testCachedConfig returns a cached configuration that was received at said.
+// testCachedConfig returns a cached configuration that was received at the time said.
 func testCachedConfig(said time.Time) *Contents {
 	return &Contents{ReceivedAt: said, Resources: []ads.Update{
 		{Type: resource.ClusterType, Changed: []ads.Resource{{Name: "a", Version: "1", Body: []byte("x")}, {Name: "b", Body: []byte{0, 255}}}},
@@ -36,11 +36,11 @@ func TestCacheFileRoundTrip(t *testing.T) {
 	}
 	g, err := s.load(said.Add(time.Hour), time.Hour)
 	if err != nil || !reflect.DeepEqual(g, testCachedConfig(said)) {
-		t.Errorf("load() = %+v, %v, want what was saved", g, err)
+		t.Errorf("load() = %+v, %v, want the saved contents", g, err)
 	}
 	names, err := filepath.Glob(s.dir + "/*")
 	if err != nil || len(names) != 1 {
-		t.Errorf("the directory has %v, want one file", names)
+		t.Errorf("files in the directory: %v, want one", names)
 	}
 	for path, want := range map[string]fs.FileMode{s.path(): 0o600, s.dir: fs.ModeDir | 0o700} {
 		if i, err := os.Stat(path); err != nil || i.Mode() != want {
@@ -48,7 +48,7 @@ func TestCacheFileRoundTrip(t *testing.T) {
 		}
 	}
 	if err := (&file{dir: s.path()}).save(g); err == nil {
-		t.Error("a directory that is a file can be saved to")
+		t.Error("save to a path below a file = nil error, want an error")
 	}
 }
 
@@ -66,14 +66,14 @@ func TestCacheFileRejectsInvalidFiles(t *testing.T) {
 		want   string
 	}{
 		{"nothing", nil, who, 0, "not an xDS cache of this version"},
-		{"another's file", []byte("hello\nworld\n"), who, 0, "not an xDS cache of this version"},
-		{"another version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "not an xDS cache of this version"},
+		{"foreign file", []byte("hello\nworld\n"), who, 0, "not an xDS cache of this version"},
+		{"unsupported version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "not an xDS cache of this version"},
 		{"invalid header", []byte(magic + "{\n"), who, 0, "malformed header"},
-		{"cut off", good[:len(good)-1], who, 0, "the file is damaged"},
+		{"truncated", good[:len(good)-1], who, 0, "the file is damaged"},
 		{"longer", append(bytes.Clone(good), 0), who, 0, "the file is damaged"},
-		{"a bit flipped", flipLastByte(good), who, 0, "the file is damaged"},
-		{"of another node", good, Owner{"m", "c", "control"}, 0, `saved for node "n"`},
-		{"of another control plane", good, Owner{"n", "c", "other"}, 0, `control plane "control", expected node`},
+		{"flipped bit", flipLastByte(good), who, 0, "the file is damaged"},
+		{"another node", good, Owner{"m", "c", "control"}, 0, `saved for node "n"`},
+		{"another control plane", good, Owner{"n", "c", "other"}, 0, `control plane "control", expected node`},
 		{"too old", good, who, time.Minute, "the resources were received 1h0m0s ago, but the maximum age is 1m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestCacheFileRejectsInvalidFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := s.load(said.Add(time.Hour), c.maxAge); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), s.path()) {
-				t.Errorf("load() = %v, want the path and %q", err, c.want)
+				t.Errorf("load() = %v, want an error with the path and %q", err, c.want)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func FuzzParseCachedConfig(f *testing.F) {
 			t.Skip() // a name is not valid UTF-8
 		}
 		if back, err := parse(again, who); err != nil || !reflect.DeepEqual(back, g) {
-			t.Errorf("%+v is read back as %+v, %v", g, back, err)
+			t.Errorf("parse after format of %+v = %+v, %v", g, back, err)
 		}
 	})
 }

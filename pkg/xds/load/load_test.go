@@ -70,10 +70,10 @@ func (s *loadServer) nextStream(t *testing.T) *loadStream {
 	one.t = t
 	first := <-one.requests
 	if first.GetNode().GetId() != "test" || len(first.GetClusterStats()) != 0 {
-		t.Errorf("the first request is %v", first)
+		t.Errorf("first request = %v, want the node", first)
 	}
 	if got := first.GetNode().GetClientFeatures(); len(got) != 1 || got[0] != featureAllClusters {
-		t.Errorf("the features are %q", got)
+		t.Errorf("client features = %q", got)
 	}
 	return one
 }
@@ -93,7 +93,7 @@ func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed 
 	s.t.Helper()
 	r := <-s.requests
 	if r.GetNode() != nil || len(r.GetClusterStats()) != 1 {
-		s.t.Fatalf("the report is %v", r)
+		s.t.Fatalf("report = %v", r)
 	}
 	c := r.GetClusterStats()[0]
 	sum := &endpointv3.UpstreamLocalityStats{}
@@ -101,7 +101,7 @@ func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed 
 		sum = c.GetUpstreamLocalityStats()[0]
 	}
 	if sum.GetTotalIssuedRequests() != issued || sum.GetTotalSuccessfulRequests() != succeeded || sum.GetTotalErrorRequests() != failed || c.GetLoadReportInterval().AsDuration() != over {
-		s.t.Errorf("the report is %v, want %d requests of which %d succeeded and %d failed, over %v", c, issued, succeeded, failed, over)
+		s.t.Errorf("report = %v, want %d issued, %d successful and %d failed requests over %v", c, issued, succeeded, failed, over)
 	}
 	return c
 }
@@ -136,7 +136,7 @@ func newReportRig(t *testing.T) *reportRig {
 		Dialer: &transport.Dialer{Target: bootstrap.Target{Address: "127.0.0.1:1"}, Network: transport.Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			r.dialled.Add(1)
 			if r.unreachable.Load() {
-				return nil, errors.New("nobody is there")
+				return nil, errors.New("no server at this address")
 			}
 			return ln.DialContext(ctx)
 		}}},
@@ -157,8 +157,8 @@ func newReportRig(t *testing.T) *reportRig {
 	return r
 }
 
-// addConnections forwards connections that end immediately: well of them succeed, badly of them
-// fail.
+// addConnections forwards connections that end immediately. well is the number of connections that
+// succeed, badly the number of those that fail.
 func (r *reportRig) addConnections(t *testing.T, well, badly int) {
 	t.Helper()
 	for range well {
@@ -172,7 +172,7 @@ func (r *reportRig) addConnections(t *testing.T, well, badly int) {
 		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
 			return nil, errors.New("it cannot be reached")
 		}); err == nil {
-			t.Fatal("it can be reached")
+			t.Fatal("forwarding to the unreachable host succeeded")
 		}
 	}
 }
@@ -188,20 +188,20 @@ func TestLoadReportInterval(t *testing.T) {
 		r.addConnections(t, 3, 1)
 		c := s.expectReport(10*time.Second, 4, 3, 1)
 		if took := time.Since(asked); took != 10*time.Second+countingDelay {
-			t.Errorf("the report came after %v", took)
+			t.Errorf("report after %v", took)
 		}
 		hosts := c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
 		if len(hosts) != 1 || hosts[0].GetAddress().GetSocketAddress().GetPortValue() != 80 || hosts[0].GetTotalIssuedRequests() != 4 || c.GetClusterServiceName() != "web.service" {
-			t.Errorf("the report is %v", c)
+			t.Errorf("report = %v", c)
 		}
 		s.sendSettings(10*time.Second, false) // same interval: the next report stays due
 		r.addConnections(t, 2, 0)
 		if c := s.expectReport(10*time.Second+countingDelay, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
-			t.Errorf("the report lists single hosts: %v", c)
+			t.Errorf("report = %v, want no endpoint stats", c)
 		}
 		s.sendSettings(time.Second, false)
 		if c := s.expectReport(time.Second+countingDelay, 0, 0, 0); len(c.GetUpstreamLocalityStats()) != 0 {
-			t.Errorf("the report of nothing is %v", c)
+			t.Errorf("report without load = %v", c)
 		}
 		s.sendSettings(time.Nanosecond, false)
 		s.expectReport(minReportInterval+countingDelay, 0, 0, 0)
@@ -223,7 +223,7 @@ func TestLoadReportAfterReconnect(t *testing.T) {
 		before := r.dialled.Load()
 		<-time.After(10 * time.Minute)
 		if tries := r.dialled.Load() - before; tries < 20 || tries > 60 {
-			t.Errorf("it was tried %d times in ten minutes", tries)
+			t.Errorf("%d attempts in ten minutes", tries)
 		}
 		r.addConnections(t, 4, 0)
 		r.unreachable.Store(false)
@@ -275,10 +275,10 @@ func TestLoadByLocalityAndPriority(t *testing.T) {
 	}}
 	got := clusterStats(all, map[string]string{"web": "web.service"}, false)
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Errorf("clusterStats is not as wanted (-want +got):\n%s", diff)
+		t.Errorf("clusterStats (-want +got):\n%s", diff)
 	}
 	hosts := clusterStats(all, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
 	if len(hosts) != 2 || hosts[0].GetAddress().GetSocketAddress().GetAddress() != "::1" || hosts[1].GetAddress().GetPipe().GetPath() != "/run/app" || hosts[1].GetTotalRequestsInProgress() != 3 {
-		t.Errorf("hosts are %v", hosts)
+		t.Errorf("host stats = %v", hosts)
 	}
 }

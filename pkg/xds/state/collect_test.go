@@ -68,7 +68,7 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 			update(c.next)
 			for i, collectable := range watched {
 				if !collectable() {
-					t.Errorf("%d: still referenced after another one replaced it", i)
+					t.Errorf("value %d is still referenced after its replacement is active", i)
 				}
 			}
 			goruntime.KeepAlive(w)
@@ -84,7 +84,7 @@ func TestLargeUndoLogIsReleased(t *testing.T) {
 	}
 	w.Checkpoint()
 	if n, c := len(w.undo.functions), cap(w.undo.functions); n != 0 || c > 64 {
-		t.Errorf("the undo log has %d changes, and room for %d", n, c)
+		t.Errorf("undo log: length %d, capacity %d", n, c)
 	}
 }
 

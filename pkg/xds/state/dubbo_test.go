@@ -24,7 +24,7 @@ func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 	applyResource(t, s, xdstest.Routes("r", "text"), now)
 	s.Reconcile(now)
 	if got := names(); !slices.Equal(got, []string{"r"}) {
-		t.Errorf("active tables: %q, want that of HTTP", got)
+		t.Errorf("active tables: %q, want only the HTTP table", got)
 	}
 	if warming := s.Warming(); len(warming) != 1 || warming[0].Name != "dubbo" || !slices.Equal(warming[0].Missing, []string{"routes r of Dubbo"}) {
 		t.Errorf("Warming() = %+v", warming)
@@ -35,6 +35,6 @@ func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 		t.Errorf("active tables: %q, want both", got)
 	}
 	if http, dubbo := splitTables(s.referenced().tables); !slices.Equal(http, []string{"r"}) || !slices.Equal(dubbo, []string{"r"}) {
-		t.Errorf("referenced tables: %q of HTTP and %q of Dubbo", http, dubbo)
+		t.Errorf("referenced tables: HTTP %q, Dubbo %q", http, dubbo)
 	}
 }

@@ -41,6 +41,6 @@ func TestListenerWaitsForExtensions(t *testing.T) {
 	step("extension received after the timeout", "late")
 	s.TakeSubscriptionChanges()
 	if s.extensions["x"] != nil || s.extensions["y"] == nil {
-		t.Errorf("unreferenced extensions are kept: %v", s.extensions)
+		t.Errorf("extensions = %v, want none without a reference", s.extensions)
 	}
 }

@@ -25,7 +25,7 @@ func istiodResources(t *testing.T) (all []xdstest.Resource) {
 	t.Helper()
 	files, err := filepath.Glob("../resource/testdata/istiod/*.pb")
 	if err != nil || len(files) != 4 {
-		t.Fatalf("found %v: %v", files, err)
+		t.Fatalf("golden files %v: %v", files, err)
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -118,7 +118,7 @@ func TestIstiodClustersInAnyOrder(t *testing.T) {
 			}
 		}
 		if len(made) != len(want) {
-			t.Errorf("%d clusters are active, want %d", len(made), len(want))
+			t.Errorf("%d active clusters, want %d", len(made), len(want))
 		}
 		set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{
 			config.WeightedRoundRobin: balance.WeightedRoundRobin, config.LeastRequest: balance.LeastRequest, config.RingHash: balance.RingHash,

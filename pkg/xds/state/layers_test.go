@@ -30,12 +30,13 @@ func TestListenersWaitForRuntime(t *testing.T) {
 		t.Errorf("after the rollback, the next reconcile is after %v, want an hour", next.Sub(now))
 	}
 	if c, _ := w.Reconcile(now.Add(time.Hour)); len(c.ActivatedListeners) != 1 {
-		t.Errorf("after an hour there is %+v, want the listener", c)
+		t.Errorf("change after an hour = %+v, want the listener", c)
 	}
 }
 
-// TestListenersUseRuntime verifies that replaceListener, which a runtime change uses, also replaces
-// a listener that was held back, which is then applied again, and one whose routes were removed.
+// TestListenersUseRuntime verifies that replaceListener also replaces a held-back listener, which
+// is then applied again, and a listener whose routes were removed. A runtime change uses
+// replaceListener.
 func TestListenersUseRuntime(t *testing.T) {
 	now, w := time.Now(), newState()
 	read := func(port int) *resource.Listener {
@@ -56,21 +57,21 @@ func TestListenersUseRuntime(t *testing.T) {
 	w.setTable("r", &resource.RouteTable{Config: &config.RouteTable{Name: "r"}})
 	w.HoldBack("l")
 	if w.Reconcile(now); address() != "" {
-		t.Errorf("a held listener is active at %s", address())
+		t.Errorf("a held-back listener is active at %s", address())
 	}
 	w.replaceListener("l", read(81))
 	if w.Reconcile(now); address() != "127.0.0.1:81" {
-		t.Errorf("it is at %q, want port 81", address())
+		t.Errorf("listener at %q, want port 81", address())
 	}
 	w.setTable("r", nil)
 	w.Reconcile(now)
 	w.Checkpoint()
 	w.replaceListener("l", read(82))
 	if c, _ := w.Reconcile(now); address() != "127.0.0.1:82" || len(c.ActivatedListeners) != 0 {
-		t.Errorf("it is at %q, want port 82; started are %q", address(), c.ActivatedListeners)
+		t.Errorf("listener at %q, want port 82; activated %q", address(), c.ActivatedListeners)
 	}
 	w.Rollback()
 	if w.Reconcile(now); address() != "127.0.0.1:81" {
-		t.Errorf("it is at %q, want port 81 again", address())
+		t.Errorf("listener at %q, want port 81 again", address())
 	}
 }

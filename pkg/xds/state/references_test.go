@@ -28,14 +28,14 @@ func TestStaticSecretsAreNotRequested(t *testing.T) {
 			t.Errorf("%s: subscribed = %t, want %t", when, got, want)
 		}
 		if w.dependents.clusterSecrets[ref] == nil {
-			t.Errorf("%s: the users of the secret are not recorded", when)
+			t.Errorf("%s: the references to the secret are not recorded", when)
 		}
 	}
 	says := func(when string, more, less bool) {
 		t.Helper()
 		got := w.TakeSubscriptionChanges().Secrets
 		if slices.Contains(got.Added, ref) != more || slices.Contains(got.Removed, ref) != less {
-			t.Errorf("%s: %+v, want more %t and less %t", when, got, more, less)
+			t.Errorf("%s: subscription changes %+v, want added %t, removed %t", when, got, more, less)
 		}
 	}
 	file("s")

@@ -1,6 +1,6 @@
 // Package state holds the received xDS resources and decides which of them are active.
 //
-//	Stage, SetStatic    stores what a control plane or the file says       stage.go, static.go
+//	Stage, SetStatic    stores resources of a control plane or the file    stage.go, static.go
 //	  │ entries to evaluate
 //	Reconcile           activates what is complete                         entries.go
 //	  │ Change

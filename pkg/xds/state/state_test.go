@@ -112,7 +112,7 @@ func TestEveryResourceOrderConverges(t *testing.T) {
 		xdstest.Listener("l", 81, "r2", "own2", 0), xdstest.Routes("r2", "two"), xdstest.Secret("own2", pki.Issue(testpki.Spec{CommonName: "d"})),
 	}
 	now := time.Now()
-	for name, start := range map[string][]xdstest.Resource{"from nothing": nil, "from an older world": older} {
+	for name, start := range map[string][]xdstest.Resource{"from an empty state": nil, "from older versions": older} {
 		t.Run(name, func(t *testing.T) {
 			var want *config.Snapshot
 			for order := range permutations(len(newer)) {
@@ -137,7 +137,7 @@ func TestEveryResourceOrderConverges(t *testing.T) {
 					want = got
 				}
 				if !reflect.DeepEqual(got, want) {
-					t.Fatalf("order %v ends otherwise:\n%+v\nwant\n%+v", order, got, want)
+					t.Fatalf("order %v ends with another configuration:\n%+v\nwant\n%+v", order, got, want)
 				}
 			}
 			if len(want.Clusters) != 1 || len(want.Listeners) != 1 || len(want.Routes) != 1 || len(want.Clusters[0].Hosts) != 1 {
@@ -185,20 +185,20 @@ func TestActiveVersionFollowsItsResources(t *testing.T) {
 	applyResource(t, w, xdstest.Cluster("c", "e2", "", 0), now)
 	applyResource(t, w, xdstest.Listener("l", 81, "r2", "", 0), now)
 	if c, _ := w.Reconcile(now); !c.IsEmpty() {
-		t.Errorf("a warming replacement changes %+v", c)
+		t.Errorf("change by a warming replacement = %+v, want none", c)
 	}
 	applyResource(t, w, xdstest.Endpoints("e1", 1, 2), now)
 	if c, _ := w.Reconcile(now); len(c.Clusters) != 1 || c.ListenersChanged || hosts() != 2 {
-		t.Errorf("changes: %+v, %d hosts; want the changed cluster and 2 hosts", c, hosts())
+		t.Errorf("change: %+v, %d hosts; want the changed cluster and 2 hosts", c, hosts())
 	}
 	applyResource(t, w, xdstest.Routes("r1", "other"), now)
 	if c, _ := w.Reconcile(now); c.ListenersChanged || len(c.ActivatedListeners)+len(c.Clusters) != 0 || len(c.Tables) != 1 {
-		t.Errorf("changes: %+v, want the one changed table", c)
+		t.Errorf("change: %+v, want only the changed table", c)
 	}
 	applyResource(t, w, xdstest.Endpoints("e2", 3, 4, 5), now)
 	applyResource(t, w, xdstest.Routes("r2", "two"), now)
 	if c, _ := w.Reconcile(now); hosts() != 3 || !slices.Equal(c.ActivatedListeners, []string{"l"}) {
-		t.Errorf("the replacements: %+v, %d hosts, want the listener started, and 3", c, hosts())
+		t.Errorf("change by the replacements: %+v, %d hosts; want the listener activated and 3 hosts", c, hosts())
 	}
 }
 
@@ -225,14 +225,14 @@ func TestInitialFetchTimeout(t *testing.T) {
 		_, next := w.Reconcile(start.Add(step.at))
 		s := w.Snapshot(&config.Snapshot{})
 		if len(s.Clusters) != step.clusters || len(s.Listeners) != step.listeners {
-			t.Errorf("after %v there are %d clusters and %d listeners, want %d and %d", step.at, len(s.Clusters), len(s.Listeners), step.clusters, step.listeners)
+			t.Errorf("after %v: %d active clusters and %d listeners, want %d and %d", step.at, len(s.Clusters), len(s.Listeners), step.clusters, step.listeners)
 		}
 		if want := start.Add(step.next); step.next == 0 && !next.IsZero() || step.next != 0 && !next.Equal(want) {
 			t.Errorf("after %v: the next reconcile is after %v, want %v", step.at, next.Sub(start), step.next)
 		}
 	}
 	if routes := w.Snapshot(&config.Snapshot{}).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
-		t.Errorf("a listener that is active without its routes has %+v, want none", routes)
+		t.Errorf("routes of a listener without a route resource = %+v, want none", routes)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestRollbackRestoresState(t *testing.T) {
 			_, otherNext := other.Reconcile(now)
 			a, b := one.Snapshot(&config.Snapshot{}), other.Snapshot(&config.Snapshot{})
 			if !reflect.DeepEqual(a, b) || !oneNext.Equal(otherNext) || !reflect.DeepEqual(one.referenced(), other.referenced()) {
-				t.Fatalf("seed %d: it is not as before:\n%+v\nwant\n%+v", seed, a, b)
+				t.Fatalf("seed %d: the state differs after the rollback:\n%+v\nwant\n%+v", seed, a, b)
 			}
 		}
 	}

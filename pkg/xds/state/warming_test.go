@@ -19,20 +19,20 @@ func TestWarmingStatus(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		lazy  config.XDSOnDemand
-		layer time.Duration // timeout of the runtime layer; below 0: there is none
+		layer time.Duration // timeout of the runtime layer; negative: no layer
 		said  xdstest.Resource
 		wants []string
 		until time.Time
 	}{
-		{"for routes until their time is over", config.XDSOnDemand{}, -1,
+		{"routes with a timeout", config.XDSOnDemand{}, -1,
 			xdstest.Listener("l", 80, "r", "", time.Minute), []string{"routes r"}, now.Add(time.Minute)},
-		{"for several things until the last of their times", config.XDSOnDemand{}, time.Second,
+		{"several dependencies with timeouts", config.XDSOnDemand{}, time.Second,
 			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"routes r", "filter x", "runtime one"}, now.Add(time.Minute)},
-		{"without an end if one of several has none", config.XDSOnDemand{}, time.Second,
+		{"several dependencies, one without a timeout", config.XDSOnDemand{}, time.Second,
 			xdstest.FilteredListener("l", "r", 0, "x"), []string{"routes r", "filter x", "runtime one"}, never},
-		{"not for routes that are left with the control plane", lazily, -1,
+		{"no wait for on-demand routes", lazily, -1,
 			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"filter x"}, now.Add(time.Minute)},
-		{"not for hosts that are", lazily, -1,
+		{"no wait for on-demand endpoints", lazily, -1,
 			xdstest.Cluster("c", "e", "s", time.Minute), []string{"secret s"}, never},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestWarmingStatus(t *testing.T) {
 			_, next := w.Reconcile(now)
 			all := w.Warming()
 			if len(all) != 1 || !slices.Equal(all[0].Missing, c.wants) || !all[0].Until.Equal(c.until) {
-				t.Fatalf("waiting is %+v, want for %q until %v", all, c.wants, c.until)
+				t.Fatalf("Warming() = %+v, want missing %q until %v", all, c.wants, c.until)
 			}
 			if !next.Equal(c.until) {
 				t.Errorf("the next reconcile is at %v, want %v", next, c.until)

@@ -28,42 +28,42 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 		limit time.Duration // timeout of the first CDS response
 		steps []step
 	}{
-		{"the response and its endpoints come", 15 * second, []step{
+		{"response and endpoints arrive", 15 * second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener}, false, 0, 15 * second},
 			{1 * second, []xdstest.Resource{xdstest.Cluster("c", "e", "", 4*second)}, true, 0, 5 * second},
 			{2 * second, []xdstest.Resource{xdstest.Endpoints("e", 1)}, false, 1, 0},
 			{3 * second, []xdstest.Resource{xdstest.Cluster("later", "none", "", 4*second), other}, true, 2, 7 * second},
 		}},
-		{"nothing comes", 15 * second, []step{
+		{"no response", 15 * second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener}, false, 0, 15 * second},
 			{15*second - 1, nil, false, 0, 15 * second},
 			{15 * second, nil, false, 1, 0},
 		}},
-		{"nothing comes, and there is no limit", 0, []step{
+		{"no response and no timeout", 0, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener}, false, 0, 0},
 			{time.Hour, nil, false, 0, 0},
 			{time.Hour, nil, true, 1, 0},
 		}},
-		{"there are no clusters", 15 * second, []step{
+		{"response without clusters", 15 * second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener}, true, 1, 0},
 		}},
-		{"the endpoints of one do not come", 15 * second, []step{
+		{"endpoints of one cluster missing", 15 * second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener, xdstest.Cluster("c", "e", "", 4*second), xdstest.Cluster("slow", "none", "", 6*second), xdstest.Endpoints("e", 1)}, true, 0, 6 * second},
 			{6 * second, nil, false, 1, 0},
 		}},
-		{"endpoints do not come, and there is no limit", 15 * second, []step{
+		{"endpoints missing and no timeout", 15 * second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener, xdstest.Cluster("c", "none", "", 0)}, true, 0, 0},
 			{time.Hour, nil, false, 0, 0},
 			{time.Hour, []xdstest.Resource{{URL: resource.ClusterType, Name: "c", Body: nil}}, true, 1, 0},
 		}},
-		{"a secret does not come", 15 * second, []step{
+		{"secret missing", 15 * second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener}, false, 0, 15 * second},
 			{second, []xdstest.Resource{xdstest.Cluster("c", "none", "no secret", 4*second)}, true, 0, 5 * second},
-			{5 * second, nil, false, 0, 15 * second}, // the timeout of the CDS response, which the listener still has
+			{5 * second, nil, false, 0, 15 * second}, // the listener keeps the timeout of the CDS response
 			{15 * second, nil, false, 0, 16 * second},
 			{16 * second, nil, false, 1, 0},
 		}},
-		{"a cluster waits longer than the response, which does not come", second, []step{
+		{"cluster timeout longer than the response timeout", second, []step{
 			{0, []xdstest.Resource{xdstest.Routes("r", "text"), listener, xdstest.Cluster("static", "e", "", 4*second)}, false, 0, second},
 			{second, nil, false, 0, 4 * second},
 			{2 * second, []xdstest.Resource{xdstest.Endpoints("e", 1)}, false, 1, 0},
@@ -83,7 +83,7 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 				}
 				_, next := w.Reconcile(now)
 				if got := len(w.Snapshot(&config.Snapshot{}).Listeners); got != s.active {
-					t.Errorf("after %v %d listeners are active, want %d", s.at, got, s.active)
+					t.Errorf("after %v: %d active listeners, want %d", s.at, got, s.active)
 				}
 				if s.next == 0 && !next.IsZero() || s.next != 0 && !next.Equal(begin.Add(s.next)) {
 					t.Errorf("after %v: the next reconcile is after %v, want %v", s.at, next.Sub(begin), s.next)
@@ -109,11 +109,11 @@ func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
 		names = append(names, l.Name)
 	}
 	if !slices.Equal(names, []string{"static"}) {
-		t.Errorf("%v are active, want the static one", names)
+		t.Errorf("active listeners: %v, want only the static one", names)
 	}
 	all := w.Warming()
 	if len(all) != 1 || !slices.Equal(all[0].Missing, []string{"clusters of the first response"}) || !all[0].Until.Equal(now.Add(time.Minute)) {
-		t.Errorf("waiting() = %+v, want l for a minute", all)
+		t.Errorf("Warming() = %+v, want l for a minute", all)
 	}
 }
 
@@ -129,14 +129,14 @@ func TestRejectedFileDoesNotEndTheWarmup(t *testing.T) {
 	w.Checkpoint()
 	w.clusters.remove("static")
 	if c, _ := w.Reconcile(now); len(c.ActivatedListeners) != 1 {
-		t.Fatal("without the cluster the listener waits")
+		t.Fatal("the listener waits for a removed cluster")
 	}
 	w.Rollback()
 	if c, _ := w.Reconcile(now); len(c.ActivatedListeners) != 0 || w.warmup == nil {
-		t.Errorf("after the rollback %v are activated, and the warm-up is %+v", c.ActivatedListeners, w.warmup)
+		t.Errorf("after the rollback: activated %v, warm-up %+v", c.ActivatedListeners, w.warmup)
 	}
 	applyResource(t, w, xdstest.Endpoints("e", 1), now)
 	if c, _ := w.Reconcile(now); len(c.ActivatedListeners) != 1 {
-		t.Error("with its endpoints the listener is not activated")
+		t.Error("the listener is not activated after the endpoints")
 	}
 }

@@ -20,9 +20,9 @@ func TestRemovedResourcesInHistory(t *testing.T) {
 		stays   bool
 		refused bool
 	}{
-		"a removal":          {url: resource.ClusterType},
-		"a rejected removal": {url: resource.ClusterType, wrong: []ads.ResourceError{{Name: "a", Reason: "in use"}}, stays: true, refused: true},
-		"a secret":           {url: resource.SecretType, stays: true, body: "first"},
+		"removal":          {url: resource.ClusterType},
+		"rejected removal": {url: resource.ClusterType, wrong: []ads.ResourceError{{Name: "a", Reason: "in use"}}, stays: true, refused: true},
+		"removed secret":   {url: resource.SecretType, stays: true, body: "first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h History
@@ -31,7 +31,7 @@ func TestRemovedResourcesInHistory(t *testing.T) {
 			h.RecordUpdate(ads.Update{Type: c.url, Changed: []ads.Resource{one, {Name: "resources[1]", DecodeError: "no name"}}},
 				[]ads.ResourceError{{Name: "resources[1]", Reason: "no name"}}, nil, now)
 			held := map[string]ads.Resource{"a": one}
-			for range 2 { // the second removal finds nothing accepted
+			for range 2 { // the second removal finds no accepted resource
 				h.RecordUpdate(ads.Update{Type: c.url, Removed: []string{"a"}}, c.wrong, held, now)
 				if len(c.wrong) == 0 {
 					held = nil
@@ -39,18 +39,18 @@ func TestRemovedResourcesInHistory(t *testing.T) {
 			}
 			all := h.copyOf(c.url, held)
 			if names := slices.Collect(maps.Keys(all)); (len(names) == 1) != c.stays || c.stays && names[0] != "a" {
-				t.Fatalf("the history has %q, want a: %t", names, c.stays)
+				t.Fatalf("history = %q, want a in it: %t", names, c.stays)
 			}
 			body := ""
 			if last := all["a"].removed; last != nil {
 				body = string(last.Body)
 			}
 			if body != c.body || h.IsRejected(c.url, "a") != c.refused {
-				t.Errorf("the removed version is %q, rejected %t; want %q, %t", body, h.IsRejected(c.url, "a"), c.body, c.refused)
+				t.Errorf("body %q, rejected %t; want %q, %t", body, h.IsRejected(c.url, "a"), c.body, c.refused)
 			}
 			h.Forget(c.url, []string{"a"})
 			if left := h.copyOf(c.url, held); len(left) != 0 {
-				t.Errorf("forgotten resources are left: %v", left)
+				t.Errorf("history after Forget = %v, want none", left)
 			}
 		})
 	}

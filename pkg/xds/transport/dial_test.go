@@ -38,7 +38,7 @@ func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 		want map[string][]string
 	}{
 		{"nothing", xdstest.Bootstrap("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
-		{"a name and fields", xdstest.BootstrapWith("", `, "initial_metadata": [{"key": "Authorization", "value": "Bearer x"}, {"key": "x-a", "value": "1"}, {"key": "x-a", "raw_value": "Mg=="}]`, `, "authority": "xds.test"`, ""),
+		{"authority and metadata", xdstest.BootstrapWith("", `, "initial_metadata": [{"key": "Authorization", "value": "Bearer x"}, {"key": "x-a", "value": "1"}, {"key": "x-a", "raw_value": "Mg=="}]`, `, "authority": "xds.test"`, ""),
 			map[string][]string{":authority": {"xds.test"}, "authorization": {"Bearer x"}, "x-a": {"1", "2"}}},
 	} {
 		b, _, err := bootstrap.Read(c.b, resource.Capabilities{})
@@ -56,7 +56,7 @@ func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 		md := <-came
 		for name, want := range c.want {
 			if got := md.Get(name); !slices.Equal(got, want) {
-				t.Errorf("%s: %s is %q, want %q", c.name, name, got, want)
+				t.Errorf("%s: metadata %s = %q, want %q", c.name, name, got, want)
 			}
 		}
 		_ = conn.Close()

@@ -66,14 +66,14 @@ func TestAttacksAreMeasured(t *testing.T) {
 			o := k.measure(t, address, pid)
 			table.add(k, o)
 			if o.frames == 0 || len(o.otherLatencies) == 0 || o.cpu == 0 {
-				t.Errorf("%d frames, %d answers for others, %v of CPU time: nothing was measured", o.frames, len(o.otherLatencies), o.cpu)
+				t.Errorf("%d frames, %d responses for other clients, %v of CPU time: want all above 0", o.frames, len(o.otherLatencies), o.cpu)
 			}
 		})
 	}
 	table.write(t, "net-http")
 }
 
-// TestViolationsAreReported verifies that judge reports a violation of each limit.
+// TestViolationsAreReported verifies that violations reports the violation of each limit.
 func TestViolationsAreReported(t *testing.T) {
 	waits := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, minOtherResponses) }
 	fine := func() outcome {
@@ -83,25 +83,26 @@ func TestViolationsAreReported(t *testing.T) {
 		change   func(o *outcome)
 		problems int
 	}{
-		"all is well":               {func(*outcome) {}, 0},
-		"another caller fails":      {func(o *outcome) { o.otherFailures = []error{errKeepOpen} }, 1},
-		"another caller waits":      {func(o *outcome) { o.otherLatencies = waits(maxOtherLatency + 1) }, 1},
-		"another caller gets none":  {func(o *outcome) { o.otherLatencies = nil }, 1},
-		"memory grows":              {func(o *outcome) { o.growth = maxGrowth + 1 }, 1},
-		"connections stay":          {func(o *outcome) { o.connections = attackers }, 1},
-		"connections cost too much": {func(o *outcome) { o.cpu = 2*attackers*maxCPUPerConnection + 8 }, 1},
-		"frames cost too much":      {func(o *outcome) { o.cpu, o.connections = 100_001*costPerFrame, 1000 }, 1},
+		"no violation":                  {func(*outcome) {}, 0},
+		"other client fails":            {func(o *outcome) { o.otherFailures = []error{errKeepOpen} }, 1},
+		"other client waits":            {func(o *outcome) { o.otherLatencies = waits(maxOtherLatency + 1) }, 1},
+		"other client gets no response": {func(o *outcome) { o.otherLatencies = nil }, 1},
+		"memory grows":                  {func(o *outcome) { o.growth = maxGrowth + 1 }, 1},
+		"connections stay open":         {func(o *outcome) { o.connections = attackers }, 1},
+		"connections cost too much":     {func(o *outcome) { o.cpu = 2*attackers*maxCPUPerConnection + 8 }, 1},
+		"frames cost too much":          {func(o *outcome) { o.cpu, o.connections = 100_001*costPerFrame, 1000 }, 1},
 	} {
 		o := fine()
 		c.change(&o)
 		if got := (attack{ends: true}).violations(o); len(got) != c.problems {
-			t.Errorf("%s: the judge finds %q, want %d", name, got, c.problems)
+			t.Errorf("%s: violations = %q, want %d", name, got, c.problems)
 		}
 	}
 }
 
-// TestAttacksOnWeft attacks Weft in front of an origin. It lowers the limit of concurrent streams,
-// so that the origin's limit is not reached first. It does not run in parallel with other tests.
+// TestAttacksOnWeft verifies that Weft in front of an origin withstands all attacks. It lowers the
+// limit of concurrent streams, so that the origin's limit is not reached first. It does not run in
+// parallel with other tests.
 func TestAttacksOnWeft(t *testing.T) {
 	origin, _ := startProcess(t)
 	w := startWeft(t, listener{
@@ -153,13 +154,13 @@ func (r *attackTable) add(k attack, o outcome) {
 // write logs the report and writes it to h2-attacks-NAME.md.
 func (r *attackTable) write(t *testing.T, name string) {
 	t.Helper()
-	head := fmt.Sprintf("# Attacks over HTTP/2 on %s\n\nEach for %v, by %d connections at a time. Connections: those that were ended by GOAWAY, of all.\n"+
-		"Others: answers to a caller beside, and how long they took.\n\n", name, attackTime, attackers)
+	head := fmt.Sprintf("# Attacks over HTTP/2 on %s\n\nEach for %v, with %d concurrent connections. Connections: closed with GOAWAY / all.\n"+
+		"Others: responses to another client, and their latencies.\n\n", name, attackTime, attackers)
 	t.Log(head + r.text.String())
 	writeReport(t, "h2-attacks-"+name+".md", []byte(head+r.text.String()))
 }
 
-// percentile returns a percentile of the other client's latencies; o.others is sorted.
+// percentile returns a percentile of the other client's latencies; o.otherLatencies is sorted.
 func (o outcome) percentile(p int) time.Duration {
 	if len(o.otherLatencies) == 0 {
 		return 0
@@ -171,16 +172,16 @@ func (o outcome) percentile(p int) time.Duration {
 func (k attack) violations(o outcome) (problems []string) {
 	miss := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if len(o.otherFailures) > 0 {
-		miss("%d requests of another caller failed; the first: %v", len(o.otherFailures), o.otherFailures[0])
+		miss("%d requests of another client failed; the first: %v", len(o.otherFailures), o.otherFailures[0])
 	}
 	if n, worst := len(o.otherLatencies), o.percentile(100); n < minOtherResponses || worst > maxOtherLatency {
-		miss("another caller got %d answers, the last after %v, want %d at least within %v", n, worst, minOtherResponses, maxOtherLatency)
+		miss("another client got %d responses, the slowest after %v, want at least %d within %v", n, worst, minOtherResponses, maxOtherLatency)
 	}
 	if o.growth > maxGrowth {
 		miss("memory grew by %d MB, want at most %d", o.growth>>20, maxGrowth>>20)
 	}
 	if k.ends && o.connections < 2*attackers {
-		miss("%d frames were taken on %d connections: the server does not end them", o.frames, o.connections)
+		miss("%d frames were accepted on %d connections: the server does not close them", o.frames, o.connections)
 	}
 	if each := o.cpu / time.Duration(max(o.connections, 1)); k.ends && each > maxCPUPerConnection {
 		miss("%v of CPU time for each of %d connections, want at most %v", each, o.connections, maxCPUPerConnection)
@@ -218,15 +219,15 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 	told, err := attacker.Output()
 	beside.Wait()
 	if err != nil {
-		t.Fatalf("the attackers: %v", err)
+		t.Fatalf("attacker process: %v", err)
 	}
 	if _, err := fmt.Sscan(string(told), &o.frames, &o.connections, &o.goneAway); err != nil {
-		t.Fatalf("the attackers say %q: %v", told, err)
+		t.Fatalf("attacker process printed %q: %v", told, err)
 	}
 	slices.Sort(o.otherLatencies)
 	ended, err := process.CPUTime(pids)
 	if err != nil {
-		t.Fatalf("the server has ended: %v", err)
+		t.Fatalf("the server has exited: %v", err)
 	}
 	after, err := process.ReadMemory(pids)
 	if err != nil {
@@ -257,7 +258,7 @@ func (k attack) attackAll(address string, end time.Time) outcome {
 	return o
 }
 
-// attack runs one attacker until the end, and connects again after the server has closed the
+// attack runs one attacker until end, and connects again after the server has closed the
 // connection.
 func (k attack) attack(address string, end time.Time) (o outcome) {
 	tick := time.NewTicker(pace)
@@ -330,13 +331,13 @@ func awaitIdle(t *testing.T, pids []int) {
 	for {
 		now, err := process.CPUTime(pids)
 		if err != nil {
-			t.Fatalf("the server has ended: %v", err)
+			t.Fatalf("the server has exited: %v", err)
 		}
 		if !lastAt.IsZero() && float64(now-last)/float64(time.Since(lastAt)) <= maxIdleCPU {
 			return
 		}
 		if time.Now().After(timeout) {
-			t.Fatalf("%v after the attack the server still takes %v of CPU time in %v", waitTimeout, now-last, span)
+			t.Fatalf("%v after the attack the server still uses %v of CPU time in %v", waitTimeout, now-last, span)
 		}
 		last, lastAt = now, time.Now()
 		<-tick.C
@@ -360,7 +361,7 @@ func runRole(role string) error {
 	}
 	i := slices.IndexFunc(attacks(), func(k attack) bool { return k.name == name })
 	if i < 0 {
-		return fmt.Errorf("role %q", role)
+		return fmt.Errorf("unknown role %q", role)
 	}
 	// The attackers get a lower priority than the server.
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {

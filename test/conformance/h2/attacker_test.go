@@ -63,8 +63,8 @@ func (a *attacker) read() {
 	}
 }
 
-// hasEnded reports whether the server has ended the connection; it is false if the attacker does not
-// read.
+// hasEnded reports whether the server has ended the connection. It returns false if the attacker
+// does not read.
 func (a *attacker) hasEnded() bool {
 	select {
 	case <-a.stopped: // nil: never

@@ -21,7 +21,7 @@ type attack struct {
 	ends bool
 	// cost is the maximum CPU time of the server per frame; 0: costPerFrame.
 	cost time.Duration
-	// send sends some frames. It is called until the time is over or the connection ends.
+	// send sends some frames. It is called until attackTime is over or the connection ends.
 	send func(a *attacker) error
 }
 
@@ -32,7 +32,7 @@ const costPerFrame = 20 * time.Microsecond
 // batch is how many times a round sends its frames before it checks the time.
 const batch = 100
 
-// repeated returns a play function that calls send batch times.
+// repeated returns a send function that calls send batch times.
 func repeated(send func(a *attacker) error) func(a *attacker) error {
 	return func(a *attacker) error {
 		for range batch {
@@ -44,7 +44,7 @@ func repeated(send func(a *attacker) error) func(a *attacker) error {
 	}
 }
 
-// once returns a play function that calls send once and then keeps the connection open.
+// once returns a send function that calls send once and then keeps the connection open.
 func once(send func(a *attacker) error) func(a *attacker) error {
 	return func(a *attacker) error {
 		if a.frames == 0 {
@@ -74,10 +74,10 @@ func floods() []attack {
 		{name: "MadeYouReset by an empty window update", ends: true, send: repeated(func(a *attacker) error {
 			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteWindowUpdate(a.stream, 0)))
 		})},
-		{name: "MadeYouReset by a window that overflows", ends: true, send: repeated(func(a *attacker) error {
+		{name: "MadeYouReset by a window overflow", ends: true, send: repeated(func(a *attacker) error {
 			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteWindowUpdate(a.stream, 1<<31-1)))
 		})},
-		{name: "MadeYouReset by content behind the end", ends: true, send: repeated(func(a *attacker) error {
+		{name: "MadeYouReset by DATA after END_STREAM", ends: true, send: repeated(func(a *attacker) error {
 			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteData(a.stream, false, []byte("more"))))
 		})},
 		{name: "malformed requests", ends: true, send: repeated(func(a *attacker) error {
@@ -86,7 +86,7 @@ func floods() []attack {
 		{name: "streams beyond the limit", send: repeated(func(a *attacker) error {
 			return a.open("/wait/1m", true)
 		})},
-		{name: "CONTINUATION without end", ends: true, send: func(a *attacker) error {
+		{name: "endless CONTINUATION", ends: true, send: func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func floods() []attack {
 				return a.countFrame(a.framer.WriteContinuation(a.stream, false, a.literal(1000)))
 			})(a)
 		}},
-		{name: "empty CONTINUATION without end", ends: true, send: func(a *attacker) error {
+		{name: "endless empty CONTINUATION", ends: true, send: func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func floods() []attack {
 			return a.countFrame(a.framer.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096}))
 		})},
 		{name: "PING", send: repeated(func(a *attacker) error { return a.countFrame(a.framer.WritePing(false, [8]byte{1})) })},
-		{name: "PING, answers unread", neverReads: true, send: repeated(func(a *attacker) error {
+		{name: "PING, acknowledgements unread", neverReads: true, send: repeated(func(a *attacker) error {
 			return a.countFrame(a.framer.WritePing(false, [8]byte{1}))
 		})},
 		{name: "PRIORITY", send: repeated(func(a *attacker) error {
@@ -129,11 +129,11 @@ func floods() []attack {
 			}
 			return errors.Join(a.out.Flush(), errKeepOpen)
 		}},
-		{name: "window updates of a connection", send: repeated(func(a *attacker) error {
+		{name: "connection window updates", send: repeated(func(a *attacker) error {
 			return a.countFrame(a.framer.WriteWindowUpdate(0, 1))
 		})},
 		{
-			name: "window updates beside windows of 0", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
+			name: "connection window updates with stream windows of 0", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
 			send: func(a *attacker) error {
 				for a.frames < 90 {
 					if err := a.open("/bytes/1000", true); err != nil {
@@ -143,7 +143,7 @@ func floods() []attack {
 				return repeated(func(a *attacker) error { return a.countFrame(a.framer.WriteWindowUpdate(0, 256)) })(a)
 			},
 		},
-		{name: "window updates of a stream", send: func(a *attacker) error {
+		{name: "stream window updates", send: func(a *attacker) error {
 			if err := a.openOnce("/away"); err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func memoryAttacks() []attack {
 	return []attack{
 		{name: "HPACK bomb", cost: 2 * time.Millisecond, send: func(a *attacker) error { return errors.Join(a.hpackBomb(), a.out.Flush()) }},
 		{name: "header lists of 1 MB", cost: 60 * time.Microsecond, send: func(a *attacker) error { return errors.Join(a.largeHead(1<<20), a.out.Flush()) }},
-		{name: "slow reader of large answers", neverReads: true, settings: wide, send: once(func(a *attacker) error {
+		{name: "slow reader of large responses", neverReads: true, settings: wide, send: once(func(a *attacker) error {
 			errs := []error{a.countFrame(a.framer.WriteWindowUpdate(0, 1<<31-1-65535))}
 			for range 50 {
 				errs = append(errs, a.open("/bytes/100000000", true))
@@ -175,7 +175,7 @@ func memoryAttacks() []attack {
 				return errors.Join(errs...)
 			}),
 		},
-		{name: "uploads that nobody reads", send: once(func(a *attacker) error {
+		{name: "unread uploads", send: once(func(a *attacker) error {
 			var errs []error
 			for range 50 {
 				errs = append(errs, a.open("/stall", false))
@@ -185,7 +185,7 @@ func memoryAttacks() []attack {
 			}
 			return errors.Join(errs...)
 		})},
-		{name: "heads that never end", send: once(func(a *attacker) error {
+		{name: "endless heads", send: once(func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
@@ -221,8 +221,8 @@ func (a *attacker) literal(size int) []byte {
 	return a.block.Bytes()
 }
 
-// hpackBomb adds a field of 4 KB to the dynamic table and refers to it 15,000 times in one frame: 16 KB
-// on the wire become about 60 MB of headers.
+// hpackBomb adds a field of 4 KB to the dynamic table and refers to it 15,000 times in one frame:
+// 16 KB on the wire become about 60 MB of headers.
 func (a *attacker) hpackBomb() error {
 	const (
 		names  = 15_000

@@ -39,7 +39,7 @@ func targets() map[string]func(t *testing.T) target {
 				t.Helper()
 				w.terminate(t)
 				if status := w.awaitExit(t, waitTimeout); status != 0 {
-					t.Errorf("weft ends with status %d, want 0", status)
+					t.Errorf("weft exited with status %d, want 0", status)
 				}
 			}}
 		}
@@ -55,7 +55,7 @@ func targets() map[string]func(t *testing.T) target {
 	}
 }
 
-// forEachTarget runs a test on each front in parallel.
+// forEachTarget runs a test on each target in parallel.
 func forEachTarget(t *testing.T, test func(t *testing.T, f target)) {
 	t.Helper()
 	t.Parallel()
@@ -105,7 +105,7 @@ func checkContains(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
-			t.Errorf("no %q in\n%s", part, text)
+			t.Errorf("%q is missing in\n%s", part, text)
 		}
 	}
 }
@@ -136,9 +136,9 @@ func TestCurlDownloads10MB(t *testing.T) {
 	})
 }
 
-// TestTrailersInBothDirections verifies that request and response trailers are forwarded: the origin
-// copies the request trailer to the response. The response has no Content-Length, because HTTP/1.1
-// has trailers only after chunks.
+// TestTrailersInBothDirections verifies that request and response trailers are forwarded: the
+// origin copies the request trailer to the response. The response has no Content-Length, because
+// HTTP/1.1 has trailers only after chunks.
 func TestTrailersInBothDirections(t *testing.T) {
 	nghttp := requireTool(t, "nghttp", "nghttp2-client")
 	forEachTarget(t, func(t *testing.T, f target) {
@@ -170,7 +170,7 @@ func TestNghttpWithPriorities(t *testing.T) {
 				}
 			}
 			if regexp.MustCompile(`recv GOAWAY[^\n]*\n[^\n]*error_code=[^N]`).MatchString(out) {
-				t.Errorf("%v: nghttp got an error by GOAWAY:\n%s", args, out)
+				t.Errorf("%v: nghttp got a GOAWAY with an error:\n%s", args, out)
 			}
 		}
 	})
@@ -230,7 +230,7 @@ func TestDrainUnderLoad(t *testing.T) {
 					case errors.Is(err, syscall.ECONNREFUSED):
 						return
 					default:
-						t.Errorf("after %d answers: %v", answered.Load(), err)
+						t.Errorf("after %d responses: %v", answered.Load(), err)
 						return
 					}
 				}
@@ -240,7 +240,7 @@ func TestDrainUnderLoad(t *testing.T) {
 		f.drain(t)
 		callers.Wait()
 		if answered.Load() < 900 {
-			t.Errorf("%d requests were answered, want 900 at least", answered.Load())
+			t.Errorf("%d requests got a response, want at least 900", answered.Load())
 		}
 	})
 }

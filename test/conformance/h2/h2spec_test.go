@@ -32,8 +32,8 @@ var h2specBinary = sync.OnceValues(func() (string, error) {
 	return path, subject.Build("judge", "github.com/summerwind/h2spec/cmd/h2spec", path)
 })
 
-// knownFailures lists the cases that Weft is known to fail, as "section: title" with a reason. A case
-// that passes nevertheless is an error, so that the list stays correct.
+// knownFailures lists the cases that Weft is known to fail, as "section: title" with a reason. A
+// case that passes nevertheless is an error, so that the list stays correct.
 func knownFailures() map[string]string { return map[string]string{} }
 
 // netHTTPFailures lists the cases that net/http's server fails. They show that h2spec detects
@@ -48,7 +48,8 @@ func netHTTPFailures() map[string]string {
 	}
 }
 
-// TestH2SpecDetectsFailures verifies that h2spec detects the known failures of a third-party server.
+// TestH2SpecDetectsFailures verifies that h2spec detects the known failures of a third-party
+// server.
 func TestH2SpecDetectsFailures(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t, true)
@@ -80,14 +81,14 @@ func TestH2Spec(t *testing.T) {
 	}
 }
 
-// runH2spec runs h2spec, keeps its report as h2spec-NAME.xml and .txt, and compares the failures with
-// the expected ones.
+// runH2spec runs h2spec, keeps its report as h2spec-NAME.xml and .txt, and compares the failures
+// with the expected ones.
 func runH2spec(t *testing.T, name, address, path string, expected map[string]string) {
 	t.Helper()
 	program, err := h2specBinary()
 	if err != nil {
 		if why := unreachable(err); why != "" {
-			t.Skip("SKIPPED, NOT SHOWN: the module proxy gives not h2spec: " + why)
+			t.Skip("SKIPPED, NOT SHOWN: the module proxy does not provide h2spec: " + why)
 		}
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func runH2spec(t *testing.T, name, address, path string, expected map[string]str
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("h2spec leaves no report: %v\n%s", err, out)
+		t.Fatalf("h2spec wrote no report: %v\n%s", err, out)
 	}
 	writeReport(t, "h2spec-"+name+".xml", text)
 	writeReport(t, "h2spec-"+name+".txt", out)
@@ -120,7 +121,7 @@ func runH2spec(t *testing.T, name, address, path string, expected map[string]str
 	}
 	for id := range expected {
 		if _, ok := v.failed[id]; !ok {
-			t.Errorf("passes, and is expected to fail: %s", id)
+			t.Errorf("case passes but is expected to fail: %s", id)
 		}
 	}
 }

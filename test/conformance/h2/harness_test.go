@@ -32,6 +32,6 @@ func TestHarnessRunsWeft(t *testing.T) {
 	transport.CloseIdleConnections()
 	w.terminate(t)
 	if status := w.awaitExit(t, waitTimeout); status != 0 {
-		t.Errorf("weft ends with status %d after SIGTERM, want 0", status)
+		t.Errorf("weft exited with status %d after SIGTERM, want 0", status)
 	}
 }

@@ -4,7 +4,7 @@
 //
 //	TestH2Spec…      every frame in every state, by h2spec       h2spec_test.go
 //	Test…            what common clients and servers do          clients_test.go, nginx_test.go
-//	TestAttack…      floods: bounded cost, other clients served  attack_test.go, attacker_test.go
+//	TestAttacks…     floods: bounded cost, other clients served  attack_test.go, attacker_test.go
 //
 // Each tool first tests a third-party server, which shows that it detects violations. If "weft
 // check" reports that a feature is not supported yet, the tests of Weft are skipped with that
@@ -67,8 +67,8 @@ func unreachable(err error) string {
 	return ""
 }
 
-// requireTool returns the path of a program, or skips the test with the name of the Debian package that
-// has it.
+// requireTool returns the path of a program, or skips the test with the name of the Debian package
+// that has it.
 func requireTool(t *testing.T, name, of string) string {
 	t.Helper()
 	for _, path := range []string{name, "/usr/sbin/" + name} {

@@ -82,13 +82,13 @@ func awaitListener(t *testing.T, address string) {
 		select {
 		case <-tick.C:
 		case <-timeout.C:
-			t.Fatalf("nobody listens at %s: %v", address, err)
+			t.Fatalf("no listener at %s: %v", address, err)
 		}
 	}
 }
 
-// TestNginxOnBothSides verifies that nginx forwards requests over HTTP/2 to Weft, and Weft to
-// nginx. nginx uses its gRPC module.
+// TestNginxOnBothSides verifies that nginx forwards requests over HTTP/2 to Weft, and that Weft
+// forwards them to nginx. nginx uses its gRPC module.
 func TestNginxOnBothSides(t *testing.T) {
 	t.Parallel()
 	requireTool(t, "nginx", "nginx")
@@ -103,7 +103,7 @@ func TestNginxOnBothSides(t *testing.T) {
 			address, _ := startNginx(t, pass(w.addresses[0]))
 			return address
 		},
-		"nginx behind weft": func(t *testing.T, origin string) string {
+		"nginx after weft": func(t *testing.T, origin string) string {
 			address, _ := startNginx(t, pass(origin))
 			return startWeft(t, listener{upstream: "Http2", hosts: []string{address}}).addresses[0]
 		},
@@ -139,6 +139,6 @@ func TestNoServerPush(t *testing.T) {
 	out := run(t, nghttp, "-v", "http://"+w.addresses[0]+"/page")
 	checkContains(t, out, ":status: 200", "page\n")
 	if strings.Contains(out, "PUSH_PROMISE") {
-		t.Errorf("nghttp was pushed to:\n%s", out)
+		t.Errorf("nghttp received a push:\n%s", out)
 	}
 }

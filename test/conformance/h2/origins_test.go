@@ -77,7 +77,7 @@ func (o *origin) awaitRequests(t *testing.T, n int64) {
 		select {
 		case <-tick.C:
 		case <-timeout.C:
-			t.Fatalf("%d requests have come to the origin, want %d", o.requests.Load(), n)
+			t.Fatalf("the origin received %d requests, want %d", o.requests.Load(), n)
 		}
 	}
 }
@@ -130,7 +130,8 @@ func serveOrigin(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// discardLogger returns a log that discards its output, for servers whose clients violate the protocol.
+// discardLogger returns a log that discards its output, for servers whose clients violate the
+// protocol.
 func discardLogger() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // zeros is an endless reader of zeros.

@@ -17,7 +17,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// waitTimeout is the timeout of operations that should complete immediately. The machine may be busy.
+// waitTimeout is the timeout of operations that should complete immediately. The machine may be
+// busy.
 const waitTimeout = 15 * time.Second
 
 // object is a JSON object.
@@ -103,13 +104,13 @@ func (w *weft) awaitExit(t *testing.T, within time.Duration) int {
 	select {
 	case <-w.exited:
 	case <-timeout.C:
-		t.Fatalf("weft is still there after %v", within)
+		t.Fatalf("weft did not exit within %v", within)
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// requireSupport skips the test if "weft check" rejects the configuration only for features that are
-// not supported yet, and fails it for any other problem.
+// requireSupport skips the test if "weft check" rejects the configuration only for features that
+// are not supported yet, and fails it for any other problem.
 func requireSupport(t *testing.T, binary, path string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)

@@ -42,7 +42,7 @@ func (s State) String() string {
 	panic("overload: unknown state")
 }
 
-// Decision is what an action must do.
+// Decision is the value and state that an action must have.
 type Decision struct {
 	Value   float64 // from 0 (nothing) to 1 (maximum)
 	State   State

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// step is a look at a pressure: after so long it is so much, and then the value and
-// the state are to be these.
+// step is an evaluation with a pressure, a duration after the previous one, and the expected value
+// and state.
 type step struct {
 	after    time.Duration
 	pressure float64
@@ -25,29 +25,29 @@ func TestActionFollowsTrigger(t *testing.T) {
 		trigger config.Trigger
 		steps   []step
 	}{
-		{"a threshold acts where it is reached", step1, []step{
+		{"threshold acts when reached", step1, []step{
 			{0, 0.8999, 0, Inactive}, {look, 0.9, 1, Saturated},
 		}},
-		{"a threshold lets go late", step1, []step{
+		{"threshold releases late", step1, []step{
 			{0, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.5, 1, Saturated},
 			{look, 0.5, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.5, 0, Inactive},
 		}},
-		{"just below the threshold nothing ends", step1, []step{
+		{"threshold stays active just below it", step1, []step{
 			{0, 0.95, 1, Saturated}, {look, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.88, 1, Saturated},
 			{look, 0.87, 1, Saturated}, {ScaleDownDelay, 0.87, 0, Inactive},
 		}},
-		{"a pressure that comes back in time is not noticed", step1, []step{
+		{"short drop of the pressure is ignored", step1, []step{
 			{0, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated},
 			{3 * look, 0.5, 1, Saturated}, {look, 0.5, 0, Inactive},
 		}},
-		{"a scaled one goes up in proportion", scaled, []step{
+		{"scaled trigger scales up in proportion", scaled, []step{
 			{0, 0.5, 0, Inactive}, {look, 0.625, 0.25, Scaling}, {look, 0.75, 0.5, Scaling}, {look, 1, 1, Saturated}, {look, 1.7, 1, Saturated},
 		}},
-		{"a scaled one comes down late", scaled, []step{
+		{"scaled trigger scales down late", scaled, []step{
 			{0, 1, 1, Saturated}, {look, 0.75, 1, Saturated}, {look, 0.6, 1, Saturated}, {ScaleDownDelay, 0.625, 0.25, Scaling},
 			{look, 0.75, 0.5, Scaling},
 		}},
-		{"a scaled one that wants nothing says so late", scaled, []step{
+		{"scaled trigger becomes inactive late", scaled, []step{
 			{0, 0.75, 0.5, Scaling}, {look, 0.49, 0.5, Scaling}, {ScaleDownDelay, 0.49, 0, Scaling}, {10 * ScaleDownDelay, 0.49, 0, Scaling},
 			{look, 0.625, 0.25, Scaling}, {look, 0.4, 0.25, Scaling}, {ScaleDownDelay, 0.4, 0, Inactive}, {look, 0.4, 0, Inactive},
 		}},
@@ -63,10 +63,10 @@ func TestActionFollowsTrigger(t *testing.T) {
 				now = now.Add(s.after)
 				got := j.Decide(now, []float64{s.pressure})[0]
 				if got.Value != s.value || got.State != s.state {
-					t.Errorf("look %d, pressure %v: %v, %v; want %v, %v", i, s.pressure, got.Value, got.State, s.value, s.state)
+					t.Errorf("step %d, pressure %v: value %v, state %v; want %v, %v", i, s.pressure, got.Value, got.State, s.value, s.state)
 				}
 				if got.Changed != (got.State != before) {
-					t.Errorf("look %d: Turned = %v from %v to %v", i, got.Changed, before, got.State)
+					t.Errorf("step %d: Changed = %v from %v to %v", i, got.Changed, before, got.State)
 				}
 				before = got.State
 			}
@@ -98,23 +98,23 @@ func TestHighestTriggerWins(t *testing.T) {
 	} {
 		got := New(c).Decide(time.Unix(0, 0), []float64{tt.memory, tt.cpu})
 		if v := got[0].Value; v < tt.value-1e-9 || v > tt.value+1e-9 || got[0].Monitor != tt.because {
-			t.Errorf("memory %v, processors %v: %v because of %q, want %v because of %q", tt.memory, tt.cpu, v, got[0].Monitor, tt.value, tt.because)
+			t.Errorf("memory %v, CPU %v: value %v by monitor %q, want %v by %q", tt.memory, tt.cpu, v, got[0].Monitor, tt.value, tt.because)
 		}
 		if got[1].State != tt.idle || got[1].Monitor != tt.becauseOfIdle {
-			t.Errorf("memory %v, processors %v: shrink_idle is %v because of %q", tt.memory, tt.cpu, got[1].State, got[1].Monitor)
+			t.Errorf("memory %v, CPU %v: shrink_idle is %v by monitor %q", tt.memory, tt.cpu, got[1].State, got[1].Monitor)
 		}
 	}
 }
 
-// TestNoOscillation: pressure that an action relieves, and that comes back without it,
-// as closing the door and opening it does, turns it once in a while at most.
+// TestNoOscillation verifies that an action changes its state rarely when it relieves the pressure
+// and the pressure returns without it.
 func TestNoOscillation(t *testing.T) {
 	j := New(&config.Overload{
 		Monitors: []config.Monitor{{Name: "memory"}},
 		Actions:  []config.OverloadAction{{Name: config.ActionStopRequests, Triggers: []config.Trigger{{Monitor: "memory", From: 0.9, To: 0.9}}}},
 	})
 	now, pressure, turns := time.Unix(0, 0), 0.85, 0
-	for range 4 * 60 { // a minute
+	for range 4 * 60 { // one minute
 		v := j.Decide(now, []float64{pressure})[0]
 		if v.Changed {
 			turns++
@@ -127,7 +127,7 @@ func TestNoOscillation(t *testing.T) {
 		now = now.Add(250 * time.Millisecond)
 	}
 	if turns == 0 || turns > 45 {
-		t.Errorf("it turned %d times in a minute", turns)
+		t.Errorf("the state changed %d times in a minute, want 1 to 45", turns)
 	}
 }
 
@@ -138,6 +138,6 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	})
 	pressures, now := []float64{0.7}, time.Unix(0, 0)
 	if n := testing.AllocsPerRun(100, func() { j.Decide(now, pressures) }); n > 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }

@@ -1,7 +1,7 @@
 // Package dns owns the discovery of hosts by DNS. It periodically resolves the names of the
 // configured hosts of STRICT_DNS and LOGICAL_DNS clusters. In a STRICT_DNS cluster, every address
 // is a host of its own. In a LOGICAL_DNS cluster, every name is one host, whose new connections go
-// to the first address of the latest answer.
+// to the first address of the latest response.
 //
 //	Watch    current hosts of a cluster               dns.go
 //	name     lookups of a name and their schedule     name.go
@@ -60,7 +60,7 @@ type Outcome uint8
 const (
 	Resolved Outcome = iota // with at least one address
 	NotFound                // the name does not exist or has no address of the family
-	TimedOut                // no server answered in time
+	TimedOut                // no server responded in time
 	Failed                  // a server reported an error, or the query failed
 )
 
@@ -165,7 +165,7 @@ func (d *Discovery) Close() {
 // port gets port 80.
 //
 // Hosts of a LOGICAL_DNS cluster keep the name as their address, and get the first address of the
-// answer as Target.
+// response as Target.
 //
 // If a name cannot be resolved, Watch calls update with an error, and the name keeps its addresses.
 // Watch reports the same problem once. stop returns when update has returned and will not be called
@@ -250,7 +250,8 @@ func splitAddress(address string) (domain, port string) {
 	return domain, port
 }
 
-// removeWatch removes w from the watches of its names. It stops the lookups of names without watches.
+// removeWatch removes w from the watches of its names. It stops the lookups of names without
+// watches.
 func (d *Discovery) removeWatch(w *watch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -303,8 +304,8 @@ func (w *watch) report(problem string, err error) {
 	w.reportedProblem = problem
 }
 
-// collectHosts returns the current hosts of the targets. complete is false until the first lookup of
-// every name has ended. err joins the errors of the last lookups. problem identifies err without
+// collectHosts returns the current hosts of the targets. complete is false until the first lookup
+// of every name has ended. err joins the errors of the last lookups. problem identifies err without
 // details that vary, such as port numbers.
 func (w *watch) collectHosts(d *Discovery) (hosts []config.Host, complete bool, problem string, err error) {
 	d.mu.Lock()
@@ -366,8 +367,8 @@ func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
 	return all
 }
 
-// addJitter returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without it, names
-// and proxies would send their queries at the same time.
+// addJitter returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without it,
+// names and proxies would send their queries at the same time.
 func addJitter(d, jitter time.Duration) time.Duration {
 	if jitter > 0 {
 		return d + rand.N(jitter+1)

@@ -36,7 +36,7 @@ func newFakeZone(records map[string][]string) *fakeZone {
 	return &fakeZone{records: records, start: time.Now()}
 }
 
-// server is a Resolver that looks up a zone with these servers.
+// server returns a Resolver that looks up names in the zone as if it queried these servers.
 type server struct {
 	*fakeZone
 	servers string
@@ -117,7 +117,7 @@ func (n *updateRecorder) wantUpdates(t *testing.T, want ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !slices.Equal(n.list, want) {
-		t.Errorf("told %q, want %q", n.list, want)
+		t.Errorf("updates = %q, want %q", n.list, want)
 	}
 	n.list = nil
 }
@@ -200,7 +200,7 @@ func TestRefresh(t *testing.T) {
 		}
 		for i := 1; i < len(when); i++ {
 			if gap := when[i] - when[i-1]; gap > time.Minute || gap < 54*time.Second {
-				t.Errorf("gap of %v, want a minute or up to a tenth less", gap)
+				t.Errorf("interval of %v, want one minute minus up to a tenth", gap)
 			}
 		}
 		z.set("a", "10.0.0.2", "10.0.0.1")
@@ -238,7 +238,7 @@ func TestFailureKeepsAddressesAndRetries(t *testing.T) {
 		when := z.lookups()
 		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
 			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
-				t.Errorf("retry %d after %v, want %v or up to a tenth less", i+1, gap, want)
+				t.Errorf("retry %d after %v, want %v minus up to a tenth", i+1, gap, want)
 			}
 		}
 		z.set("a", "10.0.0.1")
@@ -298,7 +298,7 @@ func TestNamesAreSharedBetweenClusters(t *testing.T) {
 		z.lookups()
 		advanceClock(time.Hour)
 		if n := len(z.lookups()); n != 0 {
-			t.Errorf("%d lookups of a name without watchers", n)
+			t.Errorf("%d lookups of a name without watches, want 0", n)
 		}
 	})
 }
@@ -320,7 +320,7 @@ func TestResolverSettingsAreNotShared(t *testing.T) {
 		slices.Sort(z.asked)
 		want := []string{"a AUTO", "a AUTO 192.0.2.1:53,192.0.2.2:53", "a V4_ONLY", "a V6_ONLY"}
 		if !slices.Equal(z.asked, want) {
-			t.Errorf("asked %q, want %q", z.asked, want)
+			t.Errorf("queries = %q, want %q", z.asked, want)
 		}
 	})
 }
@@ -333,10 +333,10 @@ func TestTTL(t *testing.T) {
 		want    time.Duration // until the next lookup
 	}{
 		{"respected", true, 30 * time.Second, 30 * time.Second},
-		{"respected, though longer than the refresh rate", true, time.Hour, time.Hour},
-		{"respected, but not below a second", true, time.Nanosecond, time.Second},
-		{"respected, but not above an hour", true, 68 * 365 * 24 * time.Hour, time.Hour},
-		{"not known", true, 0, time.Minute},
+		{"respected, longer than the refresh rate", true, time.Hour, time.Hour},
+		{"respected, minimum of a second", true, time.Nanosecond, time.Second},
+		{"respected, maximum of an hour", true, 68 * 365 * 24 * time.Hour, time.Hour},
+		{"unknown", true, 0, time.Minute},
 		{"not respected", false, 30 * time.Second, time.Minute},
 	}
 	for _, tt := range tests {
@@ -351,11 +351,11 @@ func TestTTL(t *testing.T) {
 				defer d.Watch(c, (&updateRecorder{}).update)()
 				advanceClock(tt.want - tt.want/10 - 1)
 				if n := len(z.lookups()); n != 1 {
-					t.Errorf("%d lookups before it was due, want 1", n)
+					t.Errorf("%d lookups before the next one was due, want 1", n)
 				}
 				advanceClock(tt.want/10 + 1)
 				if n := len(z.lookups()); n != 1 {
-					t.Errorf("%d lookups when it was due, want 1", n)
+					t.Errorf("%d further lookups when the next one was due, want 1", n)
 				}
 			})
 		})
@@ -377,7 +377,7 @@ func TestConcurrentLookupsAreBounded(t *testing.T) {
 		defer d.Watch(cluster(time.Hour, hosts...), told.update)()
 		advanceClock(3 * time.Second)
 		if z.maxRunning != maxLookups || len(told.list) != 1 {
-			t.Errorf("%d lookups at a time, %d updates, want %d and 1", z.maxRunning, len(told.list), maxLookups)
+			t.Errorf("%d concurrent lookups and %d updates, want %d and 1", z.maxRunning, len(told.list), maxLookups)
 		}
 	})
 }
@@ -395,8 +395,8 @@ func TestLookupTimesOut(t *testing.T) {
 	})
 }
 
-// TestStopAndClose verifies that there is no update after stop, and no goroutine after Close.
-// synctest fails a test that leaves a goroutine.
+// TestStopAndClose verifies that no update follows stop, and that no goroutine is left after Close.
+// synctest fails a test that leaks a goroutine.
 func TestStopAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
@@ -412,7 +412,7 @@ func TestStopAndClose(t *testing.T) {
 		stopped.wantUpdates(t)
 		closed.wantUpdates(t)
 		if z.running != 0 {
-			t.Errorf("%d lookups are running", z.running)
+			t.Errorf("%d lookups are in flight, want 0", z.running)
 		}
 	})
 }

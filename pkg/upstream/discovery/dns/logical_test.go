@@ -36,7 +36,7 @@ func TestLogicalDNSTargetFollowsResponse(t *testing.T) {
 			host := c.Hosts[0]
 			host.Hostname, host.ResolvedAddress = "web.example", target
 			if !reflect.DeepEqual(got, []config.Host{host}) || updates != times {
-				t.Errorf("after %d updates %+v, want %d and %+v", updates, got, times, host)
+				t.Errorf("after %d updates the host is %+v, want %d updates and %+v", updates, got, times, host)
 			}
 		}
 		synctest.Wait()
@@ -75,7 +75,7 @@ func TestFailureRefreshRate(t *testing.T) {
 		when := z.lookups()
 		for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 7 * time.Second, 7 * time.Second} {
 			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
-				t.Errorf("retry %d after %v, want %v or up to a tenth less", i+1, gap, want)
+				t.Errorf("retry %d after %v, want %v minus up to a tenth", i+1, gap, want)
 			}
 		}
 	})
@@ -95,7 +95,7 @@ func TestJitterMakesWaitsLonger(t *testing.T) {
 		for i := 1; i < len(when); i++ {
 			gap := when[i] - when[i-1]
 			if gap < time.Minute || gap > time.Hour+time.Minute {
-				t.Errorf("gap of %v, want a minute to an hour more", gap)
+				t.Errorf("interval of %v, want one minute plus up to an hour", gap)
 			}
 			if least == 0 || gap < least {
 				least = gap
@@ -103,7 +103,7 @@ func TestJitterMakesWaitsLonger(t *testing.T) {
 			most = max(most, gap)
 		}
 		if most-least < 30*time.Minute {
-			t.Errorf("the gaps are %v to %v: not spread", least, most)
+			t.Errorf("all intervals are between %v and %v, want them spread", least, most)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func TestNamesAndOutcomes(t *testing.T) {
 		c := cluster(time.Minute, "a:80", "10.0.0.7:80", "a:81", "b:80")
 		c.DNS.FailureBackoffBase, c.DNS.FailureBackoffMax = time.Hour, time.Hour
 		if got := d.Names(c); got != nil {
-			t.Errorf("names before they are watched: %v", got)
+			t.Errorf("names before they are watched = %v, want none", got)
 		}
 		defer d.Watch(c, (&updateRecorder{}).update)()
 		advanceClock(30 * time.Second)
@@ -128,16 +128,16 @@ func TestNamesAndOutcomes(t *testing.T) {
 			{Name: "b", Addresses: []string{}, Lookups: 1, Failures: 1, Error: "no such host"},
 		}
 		if got := d.Names(c); !reflect.DeepEqual(got, want) {
-			t.Errorf("names %+v, want %+v", got, want)
+			t.Errorf("names = %+v, want %+v", got, want)
 		}
 		z.set("a")
 		advanceClock(30 * time.Minute)
 		a := d.Names(c)[0]
 		if a.Age < 29*60 || a.Age > 31*60 || len(a.Addresses) != 2 || a.Failures != 1 || a.Error == "" {
-			t.Errorf("after half an hour without: %+v", a)
+			t.Errorf("after half an hour of failed lookups: %+v", a)
 		}
 		if counts[Resolved] != 1 || counts[Failed] != 2 {
-			t.Errorf("outcomes %v", counts)
+			t.Errorf("outcomes = %v", counts)
 		}
 	})
 }
@@ -151,12 +151,12 @@ func TestCandidates(t *testing.T) {
 		ndots  int
 		want   []string
 	}{
-		{"left to the system", "a", nil, 0, []string{"a"}},
-		{"a short name is completed first", "a", []string{"x.test", "y.test"}, 0, []string{"a.x.test.", "a.y.test.", "a."}},
-		{"one with a dot is tried first", "a.b", []string{"x.test"}, 1, []string{"a.b.", "a.b.x.test."}},
-		{"unless more are asked for", "a.b", []string{"x.test."}, 2, []string{"a.b.x.test.", "a.b."}},
-		{"one that is whole is not completed", "a.", []string{"x.test"}, 5, []string{"a."}},
-		{"what would be too long is left out", long, []string{string(slices.Repeat([]byte("w"), 63)) + "." + string(slices.Repeat([]byte("v"), 63)), "y"}, 1, []string{long + ".", long + ".y."}},
+		{"completed by the system", "a", nil, 0, []string{"a"}},
+		{"short name is completed first", "a", []string{"x.test", "y.test"}, 0, []string{"a.x.test.", "a.y.test.", "a."}},
+		{"name with a dot is tried first", "a.b", []string{"x.test"}, 1, []string{"a.b.", "a.b.x.test."}},
+		{"name with fewer dots than ndots", "a.b", []string{"x.test."}, 2, []string{"a.b.x.test.", "a.b."}},
+		{"fully qualified name", "a.", []string{"x.test"}, 5, []string{"a."}},
+		{"candidate that is too long is omitted", long, []string{string(slices.Repeat([]byte("w"), 63)) + "." + string(slices.Repeat([]byte("v"), 63)), "y"}, 1, []string{long + ".", long + ".y."}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestSearchDomainsOfACluster(t *testing.T) {
 	found, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test", "b.test"}}).
 		Lookup(context.Background(), V4Only, "app")
 	if err != nil || !slices.Equal(found, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
-		t.Errorf("Lookup(app) = %v, %v, want that of app.b.test", found, err)
+		t.Errorf("Lookup(app) = %v, %v, want the address of app.b.test", found, err)
 	}
 	if _, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test"}}).
 		Lookup(context.Background(), V4Only, "other"); !isNotFound(err) {

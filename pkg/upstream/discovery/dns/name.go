@@ -34,7 +34,7 @@ type name struct {
 	// Guarded by Discovery.mu.
 	watches   map[*watch]struct{} // watches that need the name
 	addresses []netip.Addr        // of the last successful lookup, sorted
-	first     netip.Addr          // first of them in the order of the answer
+	first     netip.Addr          // first of them in the order of the response
 	found     time.Time           // time of the last successful lookup
 	attempted bool                // the first lookup has ended
 	err       error               // of the last lookup
@@ -71,7 +71,7 @@ func (n *name) run(ctx context.Context, d *Discovery) {
 // lookupResult is the result of a lookup.
 type lookupResult struct {
 	addresses []netip.Addr // sorted, without duplicates
-	first     netip.Addr   // first in the order of the answer
+	first     netip.Addr   // first in the order of the response
 	ttl       time.Duration
 }
 

@@ -26,14 +26,14 @@ func TestOneFamilyFails(t *testing.T) {
 	}{
 		{"both", Auto, answers(four), answers(six), []string{"192.0.2.1"}},
 		{"A fails", Auto, fails, answers(six), nil},
-		{"A fails, IPv4 is preferred", V4Preferred, fails, answers(six), nil},
+		{"A fails, IPv4 preferred", V4Preferred, fails, answers(six), nil},
 		{"AAAA fails", Auto, answers(four), fails, []string{"192.0.2.1"}},
-		{"AAAA fails, IPv4 is preferred", V4Preferred, answers(four), fails, []string{"192.0.2.1"}},
-		{"AAAA has no answer at all", Auto, answers(four), nil, []string{"192.0.2.1"}},
-		{"there is no A", Auto, answers(), answers(six), []string{"2001:db8::1"}},
-		{"there is no A, and AAAA fails", Auto, answers(), fails, nil},
+		{"AAAA fails, IPv4 preferred", V4Preferred, answers(four), fails, []string{"192.0.2.1"}},
+		{"no response to AAAA", Auto, answers(four), nil, []string{"192.0.2.1"}},
+		{"no A record", Auto, answers(), answers(six), []string{"2001:db8::1"}},
+		{"no A record, AAAA fails", Auto, answers(), fails, nil},
 		{"both fail", Auto, fails, fails, nil},
-		{"all, and AAAA fails", All, answers(four), fails, []string{"192.0.2.1"}},
+		{"All, AAAA fails", All, answers(four), fails, []string{"192.0.2.1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			address := startUDPServer(t, func(q *wire.Msg) [][]byte {
@@ -55,7 +55,7 @@ func TestOneFamilyFails(t *testing.T) {
 				t.Errorf("Lookup = %q, %v, want %q", got, err, tt.want)
 			}
 			if tt.want == nil && outcomeOf(err) != Failed {
-				t.Errorf("outcome %d of %v, want that it failed", outcomeOf(err), err)
+				t.Errorf("outcome %d of %v, want Failed", outcomeOf(err), err)
 			}
 		})
 	}

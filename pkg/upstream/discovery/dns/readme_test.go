@@ -44,7 +44,7 @@ func TestReadmeExample(t *testing.T) {
 		synctest.Wait()
 		told.wantUpdates(t, "192.0.2.1:8080 192.0.2.7:8080")
 		if z.asked[0] != "web.example V4_ONLY" {
-			t.Errorf("asked %q", z.asked)
+			t.Errorf("queried %q", z.asked)
 		}
 	})
 }

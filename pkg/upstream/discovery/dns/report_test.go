@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// failingResolver is a Resolver whose server does not respond. Each error names the local port of the query,
-// as errors of package net do.
+// failingResolver is a Resolver whose server does not respond. Each error names the local port of
+// the query, as errors of package net do.
 type failingResolver struct{ asked atomic.Int64 }
 
 func (o *failingResolver) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr, time.Duration, error) {

@@ -30,21 +30,21 @@ func System(d *config.DNS) Resolver {
 	return s
 }
 
-// systemResolver is a Resolver that uses net.Resolver. It is immutable except for good.
+// systemResolver is a Resolver that uses net.Resolver. It is immutable except for lastGood.
 type systemResolver struct {
 	servers  []string      // not empty; "" stands for the servers of the system
 	search   []string      // empty: those of the system
 	ndots    int           // only with search
 	timeout  time.Duration // of one query; 0: none
 	attempts int
-	lastGood atomic.Int64 // index of the server that answered last
+	lastGood atomic.Int64 // index of the server that responded last
 }
 
 // serverTimeout is the default timeout of one of several servers, after which the next is queried.
 const serverTimeout = 3 * time.Second
 
-// Lookup implements Resolver. It queries the servers in order, starting with the one that answered
-// last. That a name does not exist is an answer too.
+// Lookup implements Resolver. It queries the servers in order, starting with the one that responded
+// last. It does not query another server after a response that the name does not exist.
 func (s *systemResolver) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	var missing error
 	for _, candidate := range s.candidates(name) {
@@ -90,7 +90,8 @@ func (s *systemResolver) candidates(name string) []string {
 // maxNameLen is the maximum length of a name as text, with its last dot (RFC 1035 3.1).
 const maxNameLen = 254
 
-// queryServers queries the servers in turn until one answers. It queries each up to s.attempts times.
+// queryServers queries the servers in turn until one responds. It queries each up to s.attempts
+// times.
 func (s *systemResolver) queryServers(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	var err error
 	first := s.lastGood.Load()
@@ -110,9 +111,10 @@ func (s *systemResolver) queryServers(ctx context.Context, family Family, name s
 	return nil, 0, err
 }
 
-// queryServer queries one server. For Auto and V4Preferred it sends a query per family, and one of them may
-// fail. If the IPv4 query fails, ask fails: a host with both families must not temporarily have
-// only IPv6 addresses. If only the IPv6 query fails, ask returns the IPv4 addresses.
+// queryServer queries one server. For Auto and V4Preferred it sends a query per family, and one of
+// them may fail. If the IPv4 query fails, queryServer fails: a host with both families must not
+// temporarily have only IPv6 addresses. If only the IPv6 query fails, queryServer returns the IPv4
+// addresses.
 func (s *systemResolver) queryServer(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	q := query{server: server, family: family, name: name, timeout: s.timeout}
 	both := family == Auto || family == V4Preferred
@@ -138,8 +140,9 @@ type query struct {
 	timeout time.Duration // 0: none
 }
 
-// lookup returns addresses and their minimum TTL. net.Resolver does not report the TTL, so ask reads
-// it from the messages. some reports whether a message had answer records, even if ask fails.
+// lookup returns addresses and their minimum TTL. net.Resolver does not report the TTL, so lookup
+// reads it from the messages. some reports whether a message had answer records, even if lookup
+// fails.
 func (q *query) lookup(ctx context.Context) (found []netip.Addr, ttl time.Duration, some bool, err error) {
 	if q.timeout > 0 {
 		var cancel context.CancelFunc

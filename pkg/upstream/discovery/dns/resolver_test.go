@@ -17,8 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// noLeaks checks for leaked goroutines at the end of the test, after the servers that were started
-// after this call have stopped.
+// noLeaks checks for leaked goroutines when the test has ended and its servers have stopped.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	running := goleak.IgnoreCurrent()
@@ -115,12 +114,12 @@ func TestSystemLookup(t *testing.T) {
 		ttl    time.Duration
 	}{
 		{"IPv4 before IPv6", "both.weft.test.", Auto, []string{"192.0.2.1", "192.0.2.2"}, 40 * time.Second},
-		{"IPv6 if there is no other", "six.weft.test.", Auto, []string{"2001:db8::6"}, 70 * time.Second},
+		{"IPv6 without IPv4", "six.weft.test.", Auto, []string{"2001:db8::6"}, 70 * time.Second},
 		{"IPv4 only", "both.weft.test.", V4Only, []string{"192.0.2.1", "192.0.2.2"}, 40 * time.Second},
 		{"IPv6 only", "both.weft.test.", V6Only, []string{"2001:db8::1"}, 50 * time.Second},
-		{"records that hold for no time", "zero.weft.test.", V4Only, []string{"192.0.2.3"}, time.Nanosecond},
-		{"IPv4 only, where there is none", "six.weft.test.", V4Only, nil, 0},
-		{"a name that does not exist", "none.weft.test.", Auto, nil, 0},
+		{"TTL of 0", "zero.weft.test.", V4Only, []string{"192.0.2.3"}, time.Nanosecond},
+		{"IPv4 only, no A record", "six.weft.test.", V4Only, nil, 0},
+		{"unknown name", "none.weft.test.", Auto, nil, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,7 +134,7 @@ func TestSystemLookup(t *testing.T) {
 			}
 			var e *net.DNSError
 			if tt.want == nil && (!errors.As(err, &e) || !e.IsNotFound) || tt.want != nil && err != nil {
-				t.Errorf("Lookup: error %v", err)
+				t.Errorf("Lookup error = %v", err)
 			}
 		})
 	}
@@ -162,22 +161,22 @@ func TestNextServerIsAskedIfOneFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := broken.queries(); after != before {
-		t.Error("the broken server was asked again, though another had answered")
+		t.Error("the failed server was queried again after another had responded")
 	}
 }
 
 func TestMissingNameIsFinal(t *testing.T) {
 	first, second := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	if _, _, err := System(&config.DNS{Resolvers: []string{first.address, second.address}}).Lookup(context.Background(), V4Only, "a.weft.test."); err == nil {
-		t.Error("the second server was asked for a name of which the first knows that it does not exist")
+		t.Error("the name was found although the first server reports that it does not exist")
 	}
 	if n := second.queries(); n != 0 {
-		t.Errorf("the second server was asked %d times", n)
+		t.Errorf("the second server was queried %d times, want 0", n)
 	}
 }
 
 // TestErrorsNameTheServerThatWasAsked verifies that errors name the queried server. net.Resolver
-// would name that of the system.
+// would name a server of the system.
 func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
 	s := startServer(t)
 	s.fail(wire.RcodeServerFailure)
@@ -206,7 +205,7 @@ func TestCloseDoesNotWaitForAServer(t *testing.T) {
 	start := time.Now()
 	d.Close()
 	if waited := time.Since(start); waited > 2*time.Second {
-		t.Errorf("Close took %v", waited)
+		t.Errorf("Close took %v, want it not to wait", waited)
 	}
 }
 
@@ -226,13 +225,13 @@ func TestWatchWithARealServer(t *testing.T) {
 	})
 	defer stop()
 	if got := <-updates; len(got) != 1 || got[0].Address != "192.0.2.1:80" {
-		t.Errorf("first hosts %v", got)
+		t.Errorf("first hosts = %v", got)
 	}
 	s.mu.Lock()
 	s.records = append(s.records, "a.weft.test. 60 IN A 192.0.2.2")
 	s.mu.Unlock()
 	if got := <-updates; len(got) != 2 || got[1].Address != "192.0.2.2:80" {
-		t.Errorf("hosts after a change %v", got)
+		t.Errorf("hosts after a change = %v", got)
 	}
 }
 
@@ -261,24 +260,24 @@ func TestLeastAnswerTTL(t *testing.T) {
 		want time.Duration
 		ok   bool
 	}{
-		{"no answer", message(t, false), time.Nanosecond, false},
+		{"no answers", message(t, false), time.Nanosecond, false},
 		{"one answer", message(t, false, "www.weft.test. 5 IN A 192.0.2.1"), 5 * time.Second, true},
-		{"the least of an alias and its addresses", message(t, true,
+		{"minimum TTL of an alias and its addresses", message(t, true,
 			"www.weft.test. 300 IN CNAME a.weft.test.",
 			"a.weft.test. 20 IN A 192.0.2.1",
 			"a.weft.test. 30 IN A 192.0.2.2"), 20 * time.Second, true},
 		{"zero", message(t, true, "www.weft.test. 0 IN A 192.0.2.1"), time.Nanosecond, true},
-		{"larger than RFC 2181 allows", message(t, true, "www.weft.test. 4294967295 IN A 192.0.2.1"), time.Nanosecond, true},
+		{"above the maximum of RFC 2181", message(t, true, "www.weft.test. 4294967295 IN A 192.0.2.1"), time.Nanosecond, true},
 		{"nothing", nil, 0, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if got, ok := minAnswerTTL(tt.b); ok != tt.ok || ok && got != tt.want {
-				t.Errorf("leastAnswerTTL = %v, %v, want %v, %v", got, ok, tt.want, tt.ok)
+				t.Errorf("minAnswerTTL = %v, %v, want %v, %v", got, ok, tt.want, tt.ok)
 			}
 			for n := range tt.b {
 				if _, ok := minAnswerTTL(tt.b[:n]); ok {
-					t.Errorf("leastAnswerTTL of the first %d of %d bytes: ok", n, len(tt.b))
+					t.Errorf("minAnswerTTL of the first %d of %d bytes: ok = true, want false", n, len(tt.b))
 				}
 			}
 		})
@@ -291,9 +290,9 @@ func FuzzLeastAnswerTTL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, ok := minAnswerTTL(b)
 		if ok && (got <= 0 || got > (1<<31)*time.Second) {
-			t.Errorf("leastAnswerTTL = %v", got)
+			t.Errorf("minAnswerTTL = %v", got)
 		}
-		// The result is that of package wire, if wire can parse the message.
+		// The result must equal that of package wire if wire can parse the message.
 		m := new(wire.Msg)
 		if m.Unpack(b) != nil || len(m.Answer) == 0 {
 			return
@@ -307,7 +306,7 @@ func FuzzLeastAnswerTTL(f *testing.F) {
 			want = time.Nanosecond
 		}
 		if ok && got != want {
-			t.Errorf("leastAnswerTTL = %v, want %v", got, want)
+			t.Errorf("minAnswerTTL = %v, want %v", got, want)
 		}
 	})
 }

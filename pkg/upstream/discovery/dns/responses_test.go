@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// startUDPServer starts a DNS server that responds to each UDP query with the datagrams of respond. If
-// stream is not nil, it responds to TCP queries with stream, on the same port.
+// startUDPServer starts a DNS server that responds to each UDP query with the datagrams of respond.
+// If stream is not nil, it responds to TCP queries with stream, on the same port.
 func startUDPServer(t *testing.T, respond func(query *wire.Msg) [][]byte, stream func(query *wire.Msg) *wire.Msg) (address string) {
 	t.Helper()
 	conn, ln := listenUDPAndTCP(t, stream != nil)
@@ -49,8 +49,8 @@ func startUDPServer(t *testing.T, respond func(query *wire.Msg) [][]byte, stream
 	return conn.LocalAddr().String()
 }
 
-// listenUDPAndTCP binds a UDP port and, if both is set, the same TCP port. It retries if the TCP port is in
-// use.
+// listenUDPAndTCP binds a UDP port and, if both is set, the same TCP port. It retries if the TCP
+// port is in use.
 func listenUDPAndTCP(t *testing.T, both bool) (conn net.PacketConn, ln net.Listener) {
 	t.Helper()
 	for tries := 20; ; tries-- {
@@ -109,8 +109,8 @@ func reply(q *wire.Msg, records ...string) *wire.Msg {
 	return m
 }
 
-// TestInvalidResponses verifies that messages that are no answer to the query are ignored, and
-// that the answer after them is used.
+// TestInvalidResponses verifies that messages that do not answer the query are ignored, and that
+// the valid response after them is used.
 func TestInvalidResponses(t *testing.T) {
 	const good, evil = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN A 192.0.2.66"
 	forged := func(q *wire.Msg, change func(*wire.Msg)) []byte {
@@ -120,19 +120,19 @@ func TestInvalidResponses(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		first func(q *wire.Msg) []byte // message before the valid answer
+		first func(q *wire.Msg) []byte // message before the valid response
 	}{
-		{"another id", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Id++ }) }},
-		{"another question", func(q *wire.Msg) []byte {
+		{"other ID", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Id++ }) }},
+		{"other question", func(q *wire.Msg) []byte {
 			return forged(q, func(m *wire.Msg) { m.Question[0].Name = "b.weft.test." })
 		}},
-		{"another type in the question", func(q *wire.Msg) []byte {
+		{"other type in the question", func(q *wire.Msg) []byte {
 			return forged(q, func(m *wire.Msg) { m.Question[0].Qtype = wire.TypeMX })
 		}},
-		{"a query", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Response = false }) }},
+		{"query instead of a response", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Response = false }) }},
 		{"garbage", func(*wire.Msg) []byte { return []byte("\xff\x00garbage that is longer than a header is") }},
 		{"nothing", func(*wire.Msg) []byte { return nil }},
-		{"cut short", func(q *wire.Msg) []byte {
+		{"truncated bytes", func(q *wire.Msg) []byte {
 			b := pack(reply(q, evil))
 			binary.BigEndian.PutUint16(b, q.Id+1)
 			return b[:20]
@@ -157,12 +157,12 @@ func TestAliasesAndShortestTTL(t *testing.T) {
 	}, nil)
 	found, ttl, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
 	if err != nil || len(found) != 2 || ttl != 20*time.Second {
-		t.Errorf("Lookup = %v for %v, %v, want two for 20s", found, ttl, err)
+		t.Errorf("Lookup = %v for %v, %v, want two addresses for 20s", found, ttl, err)
 	}
 }
 
-// TestTruncatedResponsesUseTCP verifies that a truncated answer is queried again over TCP, and
-// that its TTL is read there.
+// TestTruncatedResponsesUseTCP verifies that a query is repeated over TCP after a truncated
+// response, and that the TTL is that of the TCP response.
 func TestTruncatedResponsesUseTCP(t *testing.T) {
 	noLeaks(t)
 	var records []string
@@ -196,7 +196,7 @@ func TestIDsDiffer(t *testing.T) {
 		ids[<-seen] = true
 	}
 	if len(ids) < 18 {
-		t.Errorf("%d ids in 20 queries", len(ids))
+		t.Errorf("%d distinct IDs in 20 queries", len(ids))
 	}
 }
 
@@ -211,14 +211,14 @@ func TestTimeoutAndAttempts(t *testing.T) {
 	_, _, err := System(&config.DNS{Resolvers: servers, Timeout: 50 * time.Millisecond, Attempts: 2}).
 		Lookup(context.Background(), V4Only, "a.weft.test.")
 	if outcomeOf(err) != TimedOut {
-		t.Errorf("Lookup = %v, outcome %d, want that it timed out", err, outcomeOf(err))
+		t.Errorf("Lookup = %v, outcome %d, want TimedOut", err, outcomeOf(err))
 	}
 	var got []string
 	for range 4 {
 		got = append(got, <-asked)
 	}
 	if want := []string{"one", "two", "one", "two"}; !slices.Equal(got, want) {
-		t.Errorf("asked %q, want %q", got, want)
+		t.Errorf("queried servers = %q, want %q", got, want)
 	}
 }
 
@@ -226,13 +226,13 @@ func TestOutcomes(t *testing.T) {
 	s := startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	r := System(&config.DNS{Resolvers: []string{s.address}})
 	if _, _, err := r.Lookup(context.Background(), V4Only, "none.weft.test."); outcomeOf(err) != NotFound {
-		t.Errorf("no such name: %v", err)
+		t.Errorf("unknown name: %v", err)
 	}
 	if _, _, err := r.Lookup(context.Background(), V6Only, "a.weft.test."); outcomeOf(err) != NotFound {
 		t.Errorf("no address of the family: %v", err)
 	}
 	s.fail(wire.RcodeServerFailure)
 	if _, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); outcomeOf(err) != Failed {
-		t.Errorf("the server fails: %v", err)
+		t.Errorf("server failure: %v", err)
 	}
 }

@@ -26,8 +26,8 @@ func (c *ttlTracker) observe(message []byte) {
 	}
 }
 
-// observeTTL wraps a connection to a DNS server. The result passes the messages that are read to c.
-// When ctx ends, reads and writes fail: net.Resolver would continue to wait for the server.
+// observeTTL wraps a connection to a DNS server. The result passes the messages that it reads to c.
+// When ctx ends, reads and writes fail; net.Resolver would continue to wait for the server.
 func observeTTL(ctx context.Context, conn net.Conn, c *ttlTracker) net.Conn {
 	unhook := context.AfterFunc(ctx, func() {
 		_ = conn.SetDeadline(time.Now()) // fails only if conn is closed
