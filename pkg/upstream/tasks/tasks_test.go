@@ -12,14 +12,14 @@ import (
 func TestWaitWaitsForGoroutinesAndTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(slog.New(slog.DiscardHandler))
-		var ended []string
+		ended := make(chan string, 2)
 		g.Go(func() {
 			<-g.Context().Done()
-			ended = append(ended, "goroutine")
+			ended <- "goroutine"
 		})
 		g.AddTimer()
 		time.AfterFunc(time.Minute, func() {
-			ended = append(ended, "timer")
+			ended <- "timer"
 			g.TimerDone()
 		})
 		if g.Closed() {
@@ -27,8 +27,11 @@ func TestWaitWaitsForGoroutinesAndTimers(t *testing.T) {
 		}
 		g.Close()
 		g.Wait()
-		if got := strings.Join(ended, " "); got != "goroutine timer" || !g.Closed() || g.Now() != time.Minute {
-			t.Errorf("after %v: ended tasks %q, Closed = %v, want both after a minute", g.Now(), got, g.Closed())
+		if len(ended) != 2 || !g.Closed() || g.Now() != time.Minute {
+			t.Errorf("after %v: %d tasks have ended, Closed = %v, want both after a minute", g.Now(), len(ended), g.Closed())
+		}
+		if first := <-ended; first != "goroutine" {
+			t.Errorf("the %s ended first, want the goroutine", first)
 		}
 		late := make(chan struct{})
 		g.Go(func() { close(late) })
