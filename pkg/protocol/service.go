@@ -24,7 +24,7 @@ import (
 //	}
 //
 // A service that has to wait for something else passes the rest of its work to
-// Exchange.RunBlocking, or is a BlockingService as a whole.
+// Exchange.RunBlocking, or is a BlockingFunc as a whole.
 type Service interface {
 	// Start serves x as far as it can without waiting. If it returns nil, x.Response is set. If it
 	// returns an error, x.Response is not set, and service.Respond turns the error into a local
@@ -68,16 +68,6 @@ func (f BlockingFunc) Serve(ctx context.Context, x *Exchange) error { return f(c
 
 // Start implements Service.
 func (f BlockingFunc) Start(ctx context.Context, x *Exchange) error { return x.RunBlocking(ctx, f) }
-
-// Blocking returns a Service that serves with s on a goroutine that may wait.
-func Blocking(s BlockingService) Service { return blocking{s} }
-
-type blocking struct{ BlockingService }
-
-// Start implements Service.
-func (b blocking) Start(ctx context.Context, x *Exchange) error {
-	return x.RunBlocking(ctx, b.BlockingService)
-}
 
 // BlockingRunner is a Downstream that keeps no goroutine for an exchange while it is pending.
 type BlockingRunner interface {

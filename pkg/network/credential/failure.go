@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"iter"
 	"os"
 	"strings"
 	"syscall"
@@ -53,17 +52,6 @@ func (f HandshakeFailure) String() string { return failures[f].name }
 
 // Text explains f to an operator.
 func (f HandshakeFailure) Text() string { return failures[f].text }
-
-// HandshakeFailures yields all failures, in the order of their values.
-func HandshakeFailures() iter.Seq[HandshakeFailure] {
-	return func(yield func(HandshakeFailure) bool) {
-		for f := range failureCount {
-			if !yield(f) {
-				return
-			}
-		}
-	}
-}
 
 // HandshakeFailureOf returns the failure for the error of a handshake, which is not nil.
 func HandshakeFailureOf(err error) HandshakeFailure {
