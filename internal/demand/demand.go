@@ -17,7 +17,8 @@ import (
 	"sync/atomic"
 )
 
-// RequestQueue collects requests for resources by name. NewRequestQueue returns one. Safe for concurrent use.
+// RequestQueue collects the names of requested resources. NewRequestQueue returns one. Safe for
+// concurrent use.
 type RequestQueue struct {
 	notify chan struct{} // has capacity 1
 

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// readDir returns the files of dir by name, with compressed ones unpacked.
+// readDir returns the contents of the files of dir, unpacked; the keys are the names of the files.
 func readDir(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

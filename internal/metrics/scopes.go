@@ -113,7 +113,7 @@ func label(text string) string {
 	return strings.Clone(strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// scopeTable is a cache of reference-counted scopes of one kind, by name.
+// scopeTable is a cache of reference-counted scopes of one kind. The keys are their names.
 type scopeTable[K comparable, P any] struct {
 	limit       int // immutable
 	overflowKey K   // immutable; the name that all scopes beyond the limit share

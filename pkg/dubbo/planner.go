@@ -309,7 +309,7 @@ func (p *planner) reapplyRestored() {
 	}
 }
 
-// resources returns the desired clusters, sorted by name, and the route table.
+// resources returns the desired clusters in the order of their names, and the route table.
 func (p *planner) resources() (clusters []*config.Cluster, routes *config.RouteTable) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

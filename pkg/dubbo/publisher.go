@@ -216,7 +216,7 @@ func (p *publisher) stateEntries() []stateEntry {
 	return all
 }
 
-// status returns the publications, sorted by name.
+// status returns the publications in the order of their names.
 func (p *publisher) status(states map[*session]registry.State) []PublishedStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()

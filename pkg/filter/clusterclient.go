@@ -11,11 +11,11 @@ import (
 // to ask a service, or to send a copy. It is safe for concurrent use while exchanges are served
 // and on goroutines that Go has started. New must not use it.
 type ClusterClient interface {
-	// Call sends x to a host of the cluster, which it looks up by name now. It waits for the head
-	// of the response until x.Deadline, which must be set. Then it calls receive, which may read
-	// x.Response and keeps nothing of it, and releases the response. The filter alone owns x. Its
-	// Meta names the protocol that it is written in; its Downstream is nil or the result of
-	// DisconnectWatcher. A one-way exchange has no response to receive.
+	// Call sends x to a host of the cluster that has the name now. It waits for the head of the
+	// response until x.Deadline, which must be set. Then it calls receive, which may read x.Response
+	// and keeps nothing of it, and releases the response. The filter alone owns x. Its Meta names
+	// the protocol that it is written in; its Downstream is nil or the result of DisconnectWatcher.
+	// A one-way exchange has no response to receive.
 	//
 	// Call returns Faults, NoCluster among them, or the error of receive. No route's timeout or
 	// retries apply. If Call cannot connect to a host, it tries another one.

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// resourceSet holds the resources of a control plane by name.
+// resourceSet holds the resources of a control plane; the keys are their names.
 type resourceSet struct {
 	clusters, endpoints, listeners, routes, filters, layers map[string]types.Resource
 }

@@ -61,7 +61,7 @@ type listenerReader struct {
 }
 
 // read converts the listeners and checks them against each other. chains contains the filters for
-// listeners without stream_filters, by name. The access logs use roller.
+// listeners without stream_filters; its keys are the names of listeners. The access logs use roller.
 func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON, roller config.Roller) {
 	names := map[string]bool{}
 	addresses := map[string]string{} // of those that bind, with the name of the listener

@@ -78,7 +78,7 @@ type routeReader struct {
 	*input
 	clusters *clusterSet
 	filters  *filterReader
-	tables   map[string]*table    // by name
+	tables   map[string]*table    // the keys are their names
 	out      []*config.RouteTable // in the order of the file
 }
 
@@ -89,7 +89,7 @@ func (r *routeReader) read(list []routerJSON) {
 	}
 }
 
-// readTable converts a table and registers it by name. It returns nil if the table has no name.
+// readTable converts a table and adds it to tables. It returns nil if the table has no name.
 func (r *routeReader) readTable(j *routerJSON) *table {
 	if j.Name == "" {
 		return nil // reported

@@ -385,8 +385,8 @@ func truncateReason(reason string) string {
 	return strings.ToValidUTF8(reason[:most], "") + "… and more"
 }
 
-// Resources returns the accepted resources of a type by name. The caller must not modify the map.
-// It is valid until the next call.
+// Resources returns the accepted resources of a type; the keys are their names. The caller must not
+// modify the map, which is valid until the next call.
 func (c *Client) Resources(url string) map[string]Resource { return c.types[url].resources }
 
 // DoesNotExist reports whether a name is subscribed and the server has reported that the resource

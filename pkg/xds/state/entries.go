@@ -208,12 +208,12 @@ func (s *State) listenerKind() kind[resource.Listener, config.Listener] {
 	}
 }
 
-// Clusters yields the clusters by name, in no particular order.
+// Clusters yields the names and the clusters, in no particular order.
 func (s *State) Clusters() iter.Seq2[string, Cluster] {
 	return s.clusters.all
 }
 
-// Listeners yields the listeners by name, in no particular order.
+// Listeners yields the names and the listeners, in no particular order.
 func (s *State) Listeners() iter.Seq2[string, Listener] {
 	return s.listeners.all
 }

@@ -25,7 +25,7 @@ type Config struct {
 // Rules are policies, and the action for requests that match one of them.
 type Rules struct {
 	Action   string            `key:"action" doc:"ALLOW accepts what a policy matches, and rejects everything else. DENY rejects what a policy matches. LOG accepts everything, and stores in the metadata whether a policy matches." enum:"ALLOW|DENY|LOG" default:"ALLOW" example:"\"DENY\""`
-	Policies map[string]Policy `key:"policies" doc:"The policies, by name."`
+	Policies map[string]Policy `key:"policies" doc:"Policies; each key is the name of one."`
 }
 
 // Policy matches a request if one of its permissions and one of its principals match.
