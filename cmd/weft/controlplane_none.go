@@ -29,13 +29,5 @@ func (*process) newControlPlane(*config.Snapshot) (*controlPlane, error) {
 	return nil, nil //nolint:nilnil // there is none
 }
 
-// ApplyFile is never called.
-func (*controlPlane) ApplyFile(context.Context, *config.Snapshot) error { return nil }
-
-// ApplyFileChanges is never called.
-func (*controlPlane) ApplyFileChanges(context.Context, *config.Snapshot, []*config.Cluster, []*config.RouteTable) error {
-	return nil
-}
-
 // Run is never called.
 func (*controlPlane) Run(context.Context) error { return nil }

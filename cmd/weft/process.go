@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/inspect"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	h2 "github.com/weft-proxy/weft/pkg/protocol/http2"
@@ -44,17 +45,17 @@ type process struct {
 	rpc      *xprotocol.Engine
 	resolver *dns.Discovery
 	server   *proxy.Server
-	control  *controlPlane  // nil: the file has no bootstrap
+	layers   *layers.Stack
 	services *dubboServices // nil: Dubbo services are disabled
+	control  *controlPlane  // nil: the file has no bootstrap
 
-	configMu       sync.Mutex // held while the file or the services change
 	state          atomic.Pointer[configState]
 	started        time.Time
 	drainRequested chan struct{}
 	// reloads has capacity 1: a pending request also covers later SIGHUPs.
 	reloads             chan reloadRequest
 	initialConfig       *config.Snapshot // the file at the start, with overrides of flags
-	pidFile             string           // as written; "": none; guarded by configMu
+	pidFile             string           // as written; "": none; owned by the reloads
 	drainReportInterval time.Duration    // interval between log lines during a drain
 	shuttingDown        atomic.Bool      // a shutdown has begun
 	ports               []*admin.Server  // admin and Prometheus ports
@@ -115,11 +116,12 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 		Metrics: p.metrics,
 		Log:     p.log,
 	})
+	p.layers = layers.New(p.applyDelta)
 	var err error
-	if p.control, err = p.newControlPlane(file.Snapshot); err != nil {
+	if p.services, err = p.newServices(file.Snapshot); err != nil {
 		return nil, err
 	}
-	if p.services, err = p.newServices(file.Snapshot); err != nil {
+	if p.control, err = p.newControlPlane(file.Snapshot); err != nil {
 		return nil, err
 	}
 	p.exportState()
@@ -154,13 +156,13 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	return p.movePIDFile(file.Snapshot.Server.PIDFile)
 }
 
-// applySnapshot applies next to the server. While checking, it only returns the error that the server
-// would return.
-func (p *process) applySnapshot(ctx context.Context, next *config.Snapshot) error {
+// applyDelta applies d to the server. While checking, it only returns the error that the server would
+// return.
+func (p *process) applyDelta(ctx context.Context, d config.Delta) error {
 	if p.checking {
-		return p.server.Check(next)
+		return p.server.Check(d.Next())
 	}
-	return p.server.Apply(ctx, next)
+	return p.server.Apply(ctx, d)
 }
 
 // applyFirst applies the first configuration together with the services of the last run. If that
@@ -208,27 +210,13 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 
 // apply makes a configuration the active one.
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
-	p.configMu.Lock()
-	defer p.configMu.Unlock()
-	base, rollback := file.Snapshot, func() {}
-	if p.services == nil && file.Snapshot.Dubbo.Enable {
-		p.warnRestart("dubbo_registry")
-	}
 	if err := warnNewBootstrap(p.control, file.Snapshot, p.log); err != nil {
 		return err
 	}
-	if p.services != nil {
-		var err error
-		if base, rollback, err = p.services.overlayOn(file.Snapshot); err != nil {
-			return err
-		}
+	if was, is := p.initialConfig.Dubbo, file.Snapshot.Dubbo; (was.Enable || is.Enable) && !reflect.DeepEqual(was, is) {
+		p.warnRestart("dubbo_registry")
 	}
-	apply := p.applySnapshot
-	if p.control != nil {
-		apply = p.control.ApplyFile
-	}
-	if err := apply(ctx, base); err != nil {
-		rollback()
+	if err := p.layers.SetFile(ctx, file.Snapshot); err != nil {
 		return err
 	}
 	m := file.Snapshot.Metrics

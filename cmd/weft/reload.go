@@ -107,10 +107,7 @@ func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string)
 	if err := p.output.redirect(next.Server.Log); err != nil {
 		p.log.Error("cannot change the log output, the previous one stays", "error", err)
 	}
-	p.configMu.Lock()
-	err := p.movePIDFile(next.Server.PIDFile)
-	p.configMu.Unlock()
-	if err != nil {
+	if err := p.movePIDFile(next.Server.PIDFile); err != nil {
 		p.log.Error("cannot change the pid file, the previous one stays", "error", err)
 	}
 	if n := next.Server.MaxProcs; n > 0 {

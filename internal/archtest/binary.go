@@ -27,6 +27,7 @@ func binaryPackages() []string {
 		"pkg/dubbo", "pkg/dubbo/api", "pkg/dubbo/application", "pkg/dubbo/plan", "pkg/dubbo/rules",
 		"pkg/filter", "pkg/filter/coding", "pkg/filter/match", "pkg/filter/network/*", "pkg/filter/stream/*",
 		"pkg/inspect",
+		"pkg/layers",
 		"pkg/network", "pkg/network/credential",
 		"pkg/protocol", "pkg/protocol/hessian", "pkg/protocol/http1", "pkg/protocol/http2", "pkg/protocol/opening", "pkg/protocol/proxyproto",
 		"pkg/protocol/urlpath", "pkg/protocol/variable", "pkg/protocol/workload",

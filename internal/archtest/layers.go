@@ -24,6 +24,7 @@ func packageTrees() []packageTree {
 		{"pkg/stream", 3},
 		{"pkg/upstream", 3},
 		{"pkg/router", 2},
+		{"pkg/layers", 2},
 		{"pkg/protocol", 1},
 		{"pkg/network", 1},
 		{"pkg/registry", 1},

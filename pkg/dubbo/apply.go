@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/layers"
 )
 
 // maxApplyAttempts bounds the attempts to isolate the failing services of a change.
@@ -56,7 +57,7 @@ func (p *planner) apply(ctx context.Context, batch []pendingChange) error {
 }
 
 // beginApply makes the next resources of a batch the active ones, and returns the difference.
-func (p *planner) beginApply(batch []pendingChange) (c Change) {
+func (p *planner) beginApply(batch []pendingChange) (c layers.Change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	routes := false

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
@@ -143,7 +144,7 @@ func TestReplacedEmptySnapshotIsNoticed(t *testing.T) {
 		r.fake.report("x", "10.0.0.1", "10.0.0.2")
 		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 		hold := make(chan struct{})
-		r.refuse = func(dubbo.Change) error { // blocks the next change of the discovery
+		r.refuse = func(layers.Change) error { // blocks the next change of the discovery
 			<-hold
 			return nil
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
@@ -244,7 +245,7 @@ type testEnv struct {
 	end       func()       // stops Run
 
 	mu       sync.Mutex
-	refuse   func(dubbo.Change) error
+	refuse   func(layers.Change) error
 	clusters map[string]*config.Cluster
 	routes   *config.RouteTable
 	applies  int
@@ -278,7 +279,7 @@ func (r *testEnv) newDiscovery(c config.DubboRegistry) *dubbo.Discovery {
 	return discovery
 }
 
-func (r *testEnv) apply(_ context.Context, c dubbo.Change) error {
+func (r *testEnv) apply(_ context.Context, c layers.Change) error {
 	r.mu.Lock()
 	r.applies++
 	refuse := r.refuse

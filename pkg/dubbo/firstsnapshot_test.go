@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
@@ -56,7 +57,7 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 		d, err := New(Options{
 			Registries: map[string]registry.OpenFunc{"fake": func(registry.Options) (registry.Registry, error) { return silentRegistry{}, nil }},
 			Config:     config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080},
-			Apply: func(_ context.Context, c Change) error {
+			Apply: func(_ context.Context, c layers.Change) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if len(c.Removed) > 0 {

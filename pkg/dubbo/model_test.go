@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/layers"
 )
 
 // model is the expected state, which a test tracks next to a rig.
@@ -181,7 +182,7 @@ func (m *model) refuseSome() {
 	refuses := m.rng.IntN(3) > 0
 	m.note("a third of the changes is refused: %v", refuses)
 	n := 0
-	third := func(dubbo.Change) error {
+	third := func(layers.Change) error {
 		if n++; n%3 == 0 {
 			return errRefused
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
@@ -19,10 +20,10 @@ import (
 // together (apply.go). The loop calls reconcile; the methods that other goroutines call are safe for
 // concurrent use. With mu held, the planner calls only wake.
 type planner struct {
-	input    planSource                          // immutable
-	activate func(context.Context, Change) error // immutable; Options.Apply
-	log      *slog.Logger                        // immutable
-	wake     func()                              // immutable; wakes the loop, which calls reconcile
+	input    planSource                                 // immutable
+	activate func(context.Context, layers.Change) error // immutable; Options.Apply
+	log      *slog.Logger                               // immutable
+	wake     func()                                     // immutable; wakes the loop, which calls reconcile
 
 	// Owned by the loop.
 	dueAt     map[*service]time.Time // to be planned at that time

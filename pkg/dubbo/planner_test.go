@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/layers"
 )
 
 func TestManySubscriptionsNeedFewChanges(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		const n = 500
-		r.refuse = func(dubbo.Change) error { // a change takes 20 ms
+		r.refuse = func(layers.Change) error { // a change takes 20 ms
 			<-time.After(20 * time.Millisecond)
 			return nil
 		}
@@ -49,8 +49,8 @@ func TestChangeContainsOnlyDifferences(t *testing.T) {
 			r.fake.report(s, "10.0.0.1")
 			must(t, r.discovery.Subscribe(r.Context(), request(s)))
 		}
-		var got []dubbo.Change
-		r.refuse = func(c dubbo.Change) error { got = append(got, c); return nil }
+		var got []layers.Change
+		r.refuse = func(c layers.Change) error { got = append(got, c); return nil }
 		r.fake.report("x", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
 		r.fake.report("x", "10.0.0.2", "10.0.0.1") // the same providers
@@ -72,7 +72,7 @@ func TestChangeContainsOnlyDifferences(t *testing.T) {
 func TestFailedApplyDoesNotBlockOthers(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		broken := errors.New("a cluster of the file has that name")
-		r.refuse = func(c dubbo.Change) error {
+		r.refuse = func(c layers.Change) error {
 			if slices.ContainsFunc(c.Clusters, func(c *config.Cluster) bool { return c.Name == "s3" }) {
 				return broken
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/registry"
 	"github.com/weft-proxy/weft/pkg/registry/memory"
 )
@@ -34,7 +35,7 @@ type benchEnv struct {
 	end       func()
 	file      string // the state file; "": none
 
-	applied chan dubbo.Change // receives changes if not nil
+	applied chan layers.Change // receives changes if not nil
 	changes int
 }
 
@@ -71,7 +72,7 @@ func (s *benchEnv) newDiscovery() {
 	s.discovery, err = dubbo.New(dubbo.Options{
 		Registries: map[string]registry.OpenFunc{"memory": s.server.Open},
 		Config:     config.DubboRegistry{Enable: true, Host: "10.200.0.1", ServerPort: 20080, StateFile: s.file},
-		Apply: func(_ context.Context, c dubbo.Change) error {
+		Apply: func(_ context.Context, c layers.Change) error {
 			s.changes++
 			if s.applied != nil {
 				s.applied <- c
@@ -174,7 +175,7 @@ func BenchmarkOneChange(b *testing.B) {
 	s := newBenchEnv(b)
 	s.start()
 	defer s.end()
-	s.applied = make(chan dubbo.Change)
+	s.applied = make(chan layers.Change)
 	u := providerURL(7, benchProviders, "")
 	there := false
 	for b.Loop() {

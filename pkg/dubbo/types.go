@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
@@ -19,19 +20,11 @@ type Options struct {
 	Config     config.DubboRegistry
 	// Apply activates a change, or returns why it cannot. Calls do not overlap. After an error,
 	// Discovery applies the change again, merged with later changes.
-	Apply func(ctx context.Context, c Change) error
+	Apply func(ctx context.Context, c layers.Change) error
 	// TLS creates the TLS configuration for connections to a registry; nil: a registry with TLS
 	// settings is an error.
 	TLS func(*config.TLS) (*tls.Config, error)
 	Log *slog.Logger
-}
-
-// Change is the difference from the previous change. Neither side modifies the values that it
-// points to.
-type Change struct {
-	Clusters []*config.Cluster  // new or changed, sorted by name
-	Removed  []string           // cluster names, sorted
-	Routes   *config.RouteTable // the complete table config.DubboRouteTable; nil: unchanged
 }
 
 // Request is a request of the local application to publish a service, to subscribe to it, or to end

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/layers"
 )
 
 func TestVersionsAtOneAddress(t *testing.T) {
@@ -112,7 +112,7 @@ func TestFailedApplyRollsBackAllClusters(t *testing.T) {
 		r.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
 		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.mu.Lock()
-		r.refuse = func(dubbo.Change) error { return errors.New("no") }
+		r.refuse = func(layers.Change) error { return errors.New("no") }
 		r.mu.Unlock()
 		r.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=3")
 		advanceClock(time.Second / 2)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -9,21 +10,30 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Apply makes next the active configuration. It first creates and binds everything new; on an error
-// it undoes that and the previous configuration stays. Then the new one takes over, and removed
-// parts drain. ctx is the lifetime of new listeners. Apply is safe for concurrent use; calls are
-// serialized.
-func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
+var errDraining = errors.New("the server is draining")
+
+// Apply makes the next configuration the active one. It first creates and binds everything new; on
+// an error it undoes that and the previous configuration stays. Then the new one takes over, and
+// removed parts drain. ctx is the lifetime of new listeners. Apply is safe for concurrent use; calls
+// are serialized.
+//
+// If only clusters and route tables differ, the cost is that of the changed clusters and routes,
+// compared by address, plus little for each other route of those tables. Where that is not possible,
+// Apply applies the complete configuration.
+func (s *Server) Apply(ctx context.Context, d config.Delta) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	return s.apply(ctx, next)
+	switch {
+	case s.draining.Load():
+		return errDraining
+	case d.Full || !s.canApplyPart(d):
+		return s.applyAll(ctx, d.Next())
+	}
+	return s.applyPart(ctx, d)
 }
 
-// apply implements Apply. The caller holds s.applying.
-func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
-	if s.draining.Load() {
-		return errDraining
-	}
+// applyAll applies a complete configuration. The caller holds s.applying.
+func (s *Server) applyAll(ctx context.Context, next *config.Snapshot) error {
 	clusters, err := s.clusters.Prepare(next.Clusters)
 	if err != nil {
 		return err

@@ -68,14 +68,14 @@ func TestFailedBindRollsBack(t *testing.T) {
 	proxies := func(table string) string {
 		return `"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "` + table + `"}}]}]`
 	}
-	err = r.server.Apply(t.Context(), parse(t, `{"servers": [{
+	err = r.server.Apply(t.Context(), config.FullDelta(parse(t, `{"servers": [{
 		"listeners": [
 			{"name": "front", "address": "127.0.0.1:0", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
 			{"name": "other", "address": "`+other+`", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
 			{"name": "taken", "address": "`+taken.Addr().String()+`", `+proxies("new")+`},
 			{"name": "bytes", "address": "`+freeAddress(t)+`", "filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}],
 		"routers": [{"router_config_name": "new", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+directRoute("new")+`]}]}]
-	}], "cluster_manager": {"clusters": [`+cluster("app", "127.0.0.1:1")+`]}}`))
+	}], "cluster_manager": {"clusters": [`+cluster("app", "127.0.0.1:1")+`]}}`)))
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "taken") {
 		t.Fatalf("Apply = %v, want %v for the listener taken", err, syscall.EADDRINUSE)
 	}
@@ -105,7 +105,7 @@ func TestFailedBindRollsBack(t *testing.T) {
 			t.Errorf("metrics of %q exist after the rollback", name)
 		}
 	}
-	if err := r.server.Apply(t.Context(), setup{routes: directRoute("newer")}.snapshot(t)); err != nil {
+	if err := r.server.Apply(t.Context(), config.FullDelta(setup{routes: directRoute("newer")}.snapshot(t))); err != nil {
 		t.Errorf("the next Apply = %v", err)
 	} else if got := open.roundTrip(get("/")); got.body != "newer" {
 		t.Errorf("after the next Apply: response %q", got.body)
@@ -165,7 +165,7 @@ func TestApplyRejectsInvalidConfig(t *testing.T) {
 			r.apply(good())
 			bad := good()
 			test.change(bad)
-			if err := r.server.Apply(t.Context(), bad); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := r.server.Apply(t.Context(), config.FullDelta(bad)); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Apply = %v, want an error that contains %q", err, test.want)
 			}
 			if got := roundTrip(t, r.address("front"), get("/")); got.body != "old" {
@@ -331,7 +331,7 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	for i := range 2 {
 		changers.Go(func() {
 			for n := range 40 {
-				if err := r.server.Apply(context.Background(), configs[(n+i)%len(configs)].snapshot(t)); err != nil {
+				if err := r.server.Apply(context.Background(), config.FullDelta(configs[(n+i)%len(configs)].snapshot(t))); err != nil {
 					t.Error(err)
 				}
 			}

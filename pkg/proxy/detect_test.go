@@ -280,7 +280,7 @@ func TestProtocolsThatAreNotBuiltAreRefused(t *testing.T) {
 		c := mixedSnapshot(t, setup{routes: directRoute("x")}, func(fc *config.FilterChain) {
 			fc.Proxy.Downstream, fc.Proxy.Upstream = test.downstream, test.upstream
 		})
-		if err := mixedRig(t).server.Apply(t.Context(), c); err == nil || !strings.Contains(err.Error(), "downstream_protocol") {
+		if err := mixedRig(t).server.Apply(t.Context(), config.FullDelta(c)); err == nil || !strings.Contains(err.Error(), "downstream_protocol") {
 			t.Errorf("%s: Apply = %v, want an error about downstream_protocol", name, err)
 		}
 	}

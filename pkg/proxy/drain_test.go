@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
 
 func TestRemovedListenerDrains(t *testing.T) {
@@ -105,7 +107,7 @@ func TestDrainFinishesInFlightRequests(t *testing.T) {
 		t.Errorf("request in flight: response %q, Close %t", got.body, got.Close)
 	}
 	<-drained
-	if err := r.server.Apply(t.Context(), setup{routes: directRoute("new")}.snapshot(t)); err == nil {
+	if err := r.server.Apply(t.Context(), config.FullDelta(setup{routes: directRoute("new")}.snapshot(t))); err == nil {
 		t.Error("Apply succeeded after Drain")
 	}
 	if r.exports("front") || r.exports("table") || r.exports("app") {

@@ -63,7 +63,7 @@ func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server
 	if c == nil {
 		t.Fatal(problems)
 	}
-	if err := s.Apply(t.Context(), c); err != nil {
+	if err := s.Apply(t.Context(), config.FullDelta(c)); err != nil {
 		t.Fatal(err)
 	}
 	return s, s.Describe()[0].Address

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
 
 // fakeSystem is a file system that tests change while the server reads it.
@@ -334,7 +336,7 @@ func TestDescriptorExhaustionIsFullPressure(t *testing.T) {
 func TestUnreadableMonitorIsRejected(t *testing.T) {
 	r, _, s := newOverloadRig(t, "")
 	s.server = `"overload_manager": {"resource_monitors": [{"name": "cgroup_memory"}]}`
-	err := r.server.Apply(context.Background(), s.snapshot(t))
+	err := r.server.Apply(context.Background(), config.FullDelta(s.snapshot(t)))
 	if err == nil || !strings.Contains(err.Error(), "cgroup_memory") {
 		t.Errorf("Apply = %v, want an error that names the monitor", err)
 	}

@@ -120,7 +120,7 @@ func newRigOn(t testing.TB, system fs.FS, more ...filter.StreamFilterFactory) *r
 // apply makes c the active configuration and fails the test on an error.
 func (r *rig) apply(c *config.Snapshot) {
 	r.t.Helper()
-	if err := r.server.Apply(context.Background(), c); err != nil {
+	if err := r.server.Apply(context.Background(), config.FullDelta(c)); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -172,7 +173,7 @@ func TestAFilterThatCannotBeBuiltIsNamed(t *testing.T) {
 			filters: `{"type": "after"}`, routes: `{"direct_response": {"status": 200}, "per_filter_config": {"after": {"name": "broken"}}}`},
 	} {
 		r := newRig(t, kind)
-		if err := r.server.Apply(t.Context(), s.snapshot(t, kind)); err == nil || err.Error() != name {
+		if err := r.server.Apply(t.Context(), config.FullDelta(s.snapshot(t, kind))); err == nil || err.Error() != name {
 			t.Errorf("Apply = %v, want %s", err, name)
 		}
 		if got := r.server.Running(); got != nil {

@@ -1,7 +1,7 @@
 // Package proxy runs successive configurations in one process. Its Server compiles a configuration
 // into listeners, filter chains and routes, makes it active, and drains replaced and removed parts:
 //
-//	apply*.go             Apply: prepare, swap, retire; changes of some clusters or routes
+//	apply*.go             Apply: prepare, swap, retire; changes of only clusters and routes
 //	plan.go               a configuration that is built and bound; activating it
 //	build.go              composes the services of a filter chain and its routes
 //	compiled_listener.go  a listener with its filter chains (chain*.go, inspect.go, chain_tls.go)
@@ -120,7 +120,7 @@ func NewServer(o Options) *Server {
 
 // Running returns the active configuration, or nil before the first Apply.
 //
-// Its clusters are those of the last Apply; Clusters includes the changes of ApplyClusters.
+// Its clusters are those of the last complete Apply; Clusters includes later changes.
 func (s *Server) Running() *config.Snapshot { return s.running.Load() }
 
 // OnDemandRoutes returns the requests for on-demand route tables.

@@ -90,7 +90,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 			app.TLS = &config.TLS{TrustedCA: config.PEM{Text: string(ca.PEM)}, SkipHostnameCheck: true, ServerName: "a.test"}
 			app.AutoSNI = config.AutoSNI{SendSNI: true, ValidateSAN: true, OverrideHeader: "x-name"}
 			server, _ := serverWithStreamLimit(t, 1000, host)
-			if err := server.Apply(t.Context(), next); err != nil {
+			if err := server.Apply(t.Context(), config.FullDelta(next)); err != nil {
 				t.Fatal(err)
 			}
 

@@ -46,6 +46,9 @@ func (s *Source) applyUpdate(ctx context.Context, f *channel, u ads.Update, now 
 // reports the fields that this build does not know.
 func (s *Source) stage(f *channel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
 	staged := s.state.Stage(f.client, f.secretSource, u, now)
+	for _, name := range staged.NameConflicts {
+		s.nameConflicts[resourceKey{u.Type, name}] = true
+	}
 	for _, one := range staged.Unknown {
 		s.reportUnknownFields(u.Type, one)
 	}
@@ -124,7 +127,7 @@ func (s *Source) reapplyActive(ctx context.Context) {
 
 // reconcileExpired applies resources that became ready without a response: by timeout, or because a
 // resource is subscribed or unsubscribed on demand. If Apply fails, it holds back the listeners
-// that it activated and applies the rest. Called with applyMu held and after a checkpoint.
+// that it activated and applies the rest. Called with the stack locked and after a checkpoint.
 func (s *Source) reconcileExpired(ctx context.Context) {
 	c, err := s.reconcile(ctx)
 	if err == nil {
@@ -155,12 +158,8 @@ func (s *Source) reconcile(ctx context.Context) (state.Change, error) {
 	if c.IsEmpty() {
 		return c, nil
 	}
-	whole := func() *config.Snapshot { return s.state.Snapshot(s.fileSnapshot) }
-	switch routes := len(c.Tables) > 0; {
-	case c.ListenersChanged || len(c.RemovedClusters) > 0 || routes && (len(c.Clusters) > 0 || s.opts.ApplyRoutes == nil):
-		return c, s.opts.Apply(ctx, whole())
-	case routes:
-		return c, s.opts.ApplyRoutes(ctx, c.Tables, whole)
+	if c.ListenersChanged || len(c.RemovedClusters) > 0 {
+		return c, s.stack.Apply(ctx, config.Delta{Full: true})
 	}
-	return c, s.opts.ApplyClusters(ctx, c.Clusters, whole)
+	return c, s.stack.Apply(ctx, config.Delta{Clusters: s.withoutOmitted(c.Clusters), Routes: c.Tables})
 }

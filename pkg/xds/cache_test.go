@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -43,25 +44,17 @@ func newTestSourceWith(t testing.TB, b config.Bootstrap, log *slog.Logger, chang
 	inForce := &config.Snapshot{}
 	o := Options{
 		Bootstrap: b,
-		Apply: func(_ context.Context, next *config.Snapshot) error {
-			*inForce = *next
+		Layers: layers.New(func(_ context.Context, d config.Delta) error {
+			*inForce = *d.Next()
 			return nil
-		},
-		ApplyClusters: func(_ context.Context, _ []*config.Cluster, whole func() *config.Snapshot) error {
-			*inForce = *whole()
-			return nil
-		},
-		ApplyRoutes: func(_ context.Context, changed []*config.RouteTable, _ func() *config.Snapshot) error {
-			withRoutes(inForce, changed)
-			return nil
-		},
+		}),
 		Capabilities: xdstest.Capabilities(),
 		Log:          log,
 	}
 	change(&o)
 	s, err := New(o)
 	if err == nil {
-		err = s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}})
+		err = s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +72,7 @@ func listenerOf(s *Source, name string) state.Listener {
 
 // activeTable returns the active version of a route table; nil: none.
 func activeTable(s *Source, name string) *config.RouteTable {
-	for _, t := range s.state.Snapshot(s.fileSnapshot).Routes {
+	for _, t := range s.stack.Snapshot().Routes {
 		if t.Name == name {
 			return t
 		}

@@ -29,7 +29,7 @@ const (
 )
 
 // cacheLoop is the cache part of the event loop: when to save and when to use the cache. Guarded by
-// the Source's applyMu.
+// the Source's stack.
 type cacheLoop struct {
 	*cache.Cache // nil: no cache
 
@@ -69,11 +69,11 @@ func (s *Source) startCache() (end func()) {
 	var saving sync.WaitGroup
 	saving.Go(s.cache.Run)
 	return func() {
-		s.applyMu.Lock()
+		s.stack.Lock()
 		if !s.cache.dirtySince.IsZero() && s.allTypesReceived() {
 			s.queueSave()
 		}
-		s.applyMu.Unlock()
+		s.stack.Unlock()
 		s.cache.Close()
 		saving.Wait()
 	}
@@ -110,8 +110,8 @@ func (s *Source) allTypesReceived() bool {
 
 // saveIfDue saves the accepted resources if it is time.
 func (s *Source) saveIfDue() {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	m := &s.cache
 	if !m.dirtySince.IsZero() && !s.allTypesReceived() && time.Since(m.dirtySince) < maxSaveDelay {
 		m.saveTimer.Reset(saveDelay)
@@ -143,8 +143,8 @@ func (s *Source) queueSave() {
 // applyCacheIfSilent applies the cache when the control plane has not responded in time, and logs
 // that it is in use at each reminder.
 func (s *Source) applyCacheIfSilent(ctx context.Context) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	defer s.state.Checkpoint()
 	if !s.cache.loadAttempted {
 		s.cache.loadAttempted = true

@@ -24,8 +24,8 @@ type channel struct {
 	mode         ads.Mode
 	node         *corev3.Node
 	dialer       *transport.Dialer // owned by run, except its Target
-	client       *ads.Client       // owned by the event loop, under applyMu
-	history      status.History    // owned by the event loop, under applyMu
+	client       *ads.Client       // owned by the event loop, under the lock of the stack
+	history      status.History    // owned by the event loop, under the lock of the stack
 	events       chan<- event
 
 	log        *slog.Logger

@@ -89,7 +89,7 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 	}
 	collectable := watchCollected(clusterOf(s, "more").Active)
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `"1s"`, `"2s"`, 1))
-	if err := s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: b}); err != nil {
+	if err := s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: b}); err != nil {
 		t.Fatal(err)
 	}
 	if !collectable() {

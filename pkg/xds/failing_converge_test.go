@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -20,44 +21,57 @@ import (
 // rejectingApply rejects the configurations for which check returns an error.
 type rejectingApply struct{ check func(*config.Snapshot) error }
 
-// install replaces the Apply functions of s with functions that check the new configuration. They
-// fail t if the reported changes alone do not lead to it.
-func (h *rejectingApply) install(t *testing.T, s *Source, inForce *config.Snapshot) {
-	apply := func(next, whole *config.Snapshot) error {
+// install gives s a stack that checks each new configuration and stores it in active. It fails t if
+// the reported changes alone do not lead to the new configuration.
+func (h *rejectingApply) install(t *testing.T, s *Source, active *config.Snapshot) {
+	t.Helper()
+	file := *active
+	file.Clusters, file.Listeners, file.Routes = nil, nil, nil
+	s.stack = layers.New(func(_ context.Context, d config.Delta) error {
 		t.Helper()
-		if !reflect.DeepEqual(next, whole) {
-			t.Fatalf("the reported changes lead to\n%+v\nwant\n%+v", next, whole)
+		next := d.Next()
+		if !d.Full {
+			if changed := withChanges(active, d, next); !reflect.DeepEqual(changed, next) {
+				t.Fatalf("the reported changes lead to\n%+v\nwant\n%+v", changed, next)
+			}
 		}
 		if err := h.check(next); err != nil {
 			return err
 		}
-		*inForce = *next
+		*active = *next
 		return nil
-	}
-	s.opts.Apply = func(_ context.Context, next *config.Snapshot) error { return apply(next, next) }
-	s.opts.ApplyClusters = func(_ context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error {
-		return apply(withClusters(s, inForce, changed), whole())
-	}
-	s.opts.ApplyRoutes = func(_ context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
-		was := *inForce
-		return apply(withRoutes(&was, changed), whole())
+	})
+	s.stack.Add(s)
+	if err := s.stack.SetFile(t.Context(), &file); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// withClusters returns c with the changed clusters replaced or added, in the order that s uses.
-func withClusters(s *Source, c *config.Snapshot, changed []*config.Cluster) *config.Snapshot {
-	next, all := *c, map[string]*config.Cluster{}
-	for _, one := range slices.Concat(c.Clusters, changed) {
-		all[one.Name] = one
+// withChanges returns c with the changed clusters and route tables of d, clusters in the order of
+// next.
+func withChanges(c *config.Snapshot, d config.Delta, next *config.Snapshot) *config.Snapshot {
+	changed, clusters := *c, map[string]*config.Cluster{}
+	for _, one := range slices.Concat(c.Clusters, d.Clusters) {
+		clusters[one.Name] = one
 	}
-	next.Clusters = slices.Clone(s.fileSnapshot.Clusters)
-	for _, one := range s.fileSnapshot.Clusters {
-		delete(all, one.Name)
+	changed.Clusters = nil
+	for _, one := range next.Clusters {
+		if known := clusters[one.Name]; known != nil {
+			changed.Clusters = append(changed.Clusters, known)
+			delete(clusters, one.Name)
+		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		next.Clusters = append(next.Clusters, all[name])
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		changed.Clusters = append(changed.Clusters, clusters[name])
 	}
-	return &next
+	changed.Routes = slices.Clone(c.Routes)
+	for _, t := range d.Routes {
+		i := slices.IndexFunc(changed.Routes, func(old *config.RouteTable) bool { return old.Name == t.Name })
+		if i >= 0 {
+			changed.Routes[i] = t
+		}
+	}
+	return &changed
 }
 
 // rejectSome rejects one port, one direct response, one filter setting and clusters with 4 hosts.
@@ -143,7 +157,7 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		if len(names) != len(inForce.Clusters)+len(inForce.Listeners)+len(inForce.Routes) {
 			t.Fatalf("seed %d, %s: two active resources have the same name", seed, when)
 		}
-		if want := s.state.Snapshot(s.fileSnapshot); !reflect.DeepEqual(inForce, want) {
+		if want := s.stack.Snapshot(); !reflect.DeepEqual(inForce, want) {
 			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, inForce, want)
 		}
 		checkInvariants(t, s, seed)
@@ -158,7 +172,7 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		case n == 2:
 			file := randomFile(r)
 			file.Bootstrap.StaticResources = s.opts.Bootstrap.StaticResources
-			if s.ApplyFile(t.Context(), file) == nil {
+			if s.stack.SetFile(t.Context(), file) == nil {
 				based++
 			}
 		default:
@@ -170,7 +184,7 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		t.Errorf("seed %d: no file was accepted", seed)
 	}
 	world.check = func(*config.Snapshot) error { return nil }
-	if err := s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}}); err != nil {
+	if err := s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {

@@ -8,106 +8,110 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// ApplyFile applies the configuration of the file together with the resources of the control plane.
-// It is called once before Run, and again after each reload of the file. It rejects a file that
-// defines a name of the control plane. Changes of static_resources take effect immediately, except
-// the addresses of control planes. Those, and the rest of the bootstrap, take effect after a
-// restart.
-func (s *Source) ApplyFile(ctx context.Context, file *config.Snapshot) error {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	defer s.state.Checkpoint()
-	taken := s.nameConflicts()
+// SetFile implements layers.Layer.SetFile: it replaces the static resources by those of the file.
+// Changes of static_resources take effect immediately, except the addresses of control planes.
+// Those, and the rest of the bootstrap, take effect after a restart.
+func (s *Source) SetFile(file *config.Snapshot) (end func(context.Context, error), err error) {
 	next, err := s.updateStaticResources(file.Bootstrap)
-	if err == nil {
-		err = s.state.CheckNameConflicts(file)
-	}
-	if err == nil {
-		err = s.opts.Apply(ctx, s.state.Snapshot(file))
-	}
-	if err != nil {
-		if next != nil {
+	return func(ctx context.Context, reason error) {
+		defer s.state.Checkpoint()
+		switch {
+		case reason == nil:
+			s.fileActive(&file.Bootstrap, next)
+		case next != nil:
 			s.state.Rollback()
 			s.reapplyActive(ctx)
 		}
-		return err
-	}
-	if s.fileSnapshot != nil && (next != nil && s.targetsChanged(next) || !equalExceptStatic(file.Bootstrap, s.opts.Bootstrap) && !equalExceptStatic(file.Bootstrap, s.fileSnapshot.Bootstrap)) {
+	}, err
+}
+
+// fileActive completes SetFile. next are the static resources of the file if they have changed, else
+// nil.
+func (s *Source) fileActive(file *config.Bootstrap, next *bootstrap.StaticResources) {
+	if s.file != nil && (next != nil && s.targetsChanged(next) || !equalExceptStatic(*file, s.opts.Bootstrap) && !equalExceptStatic(*file, *s.file)) {
 		s.opts.Log.Warn("the change of dynamic_resources, node or the address of a control plane takes effect after a restart")
 	}
-	s.fileSnapshot = file
-	s.state.SetFile(file)
+	s.file = file
 	if next != nil {
-		s.staticJSON = file.Bootstrap.StaticResources
+		s.staticJSON = file.StaticResources
 		s.updateSubscriptions()
 		s.updateResourceCounts()
 	}
-	free := func(t resourceKey) bool { return !s.state.IsReserved(t.url, t.name) }
-	if plane := s.mainChannel(); plane != nil && slices.ContainsFunc(taken, free) {
-		plane.reconnect() // the control plane sends the resources again that were rejected for their name
-	}
-	return nil
 }
 
 // resourceKey is the type and name of a resource.
 type resourceKey struct{ url, name string }
 
-// nameConflicts returns the rejected resources of the control plane whose names the file defines.
-func (s *Source) nameConflicts() (all []resourceKey) {
-	plane := s.mainChannel()
-	if plane == nil {
-		return nil
-	}
-	for _, url := range []string{resource.ClusterType, resource.ListenerType} {
-		for name := range plane.history.Rejected(url) {
-			if s.state.IsReserved(url, name) {
-				all = append(all, resourceKey{url, name})
-			}
+// NamesFreed implements layers.Layer.NamesFreed: it reconnects if a resource was rejected for a name
+// that is free now, so that the control plane sends the resource again.
+func (s *Source) NamesFreed() {
+	reconnect := false
+	for r := range s.nameConflicts {
+		if s.otherOwner(r.url, r.name) != "" {
+			continue
 		}
+		delete(s.nameConflicts, r)
+		reconnect = reconnect || s.mainChannel().history.IsRejected(r.url, r.name)
 	}
-	return all
+	if reconnect {
+		s.mainChannel().reconnect()
+	}
+}
+
+// Owner implements layers.Layer.Owner.
+func (s *Source) Owner(kind layers.Kind, name string) string {
+	return s.state.Owner(typeURLOf(kind), name)
+}
+
+// AppendTo implements layers.Layer.AppendTo.
+func (s *Source) AppendTo(next *config.Snapshot) {
+	s.state.AppendTo(next)
+	next.Clusters = s.withoutOmitted(next.Clusters)
+}
+
+// otherOwner returns which other layer defines a resource; "": none.
+func (s *Source) otherOwner(typeURL, name string) string {
+	kind := kindOf(typeURL)
+	if kind == "" {
+		return ""
+	}
+	return s.stack.Owner(s, kind, name)
+}
+
+// typeURLOf returns the resource type of a kind.
+func typeURLOf(kind layers.Kind) string {
+	switch kind {
+	case layers.Cluster:
+		return resource.ClusterType
+	case layers.Listener:
+		return resource.ListenerType
+	default:
+		return resource.RouteType
+	}
+}
+
+// kindOf returns the kind of a resource type; "": other layers have no such resources.
+func kindOf(typeURL string) layers.Kind {
+	switch typeURL {
+	case resource.ClusterType:
+		return layers.Cluster
+	case resource.ListenerType:
+		return layers.Listener
+	case resource.RouteType:
+		return layers.RouteTable
+	}
+	return ""
 }
 
 // equalExceptStatic reports whether two bootstraps are equal except for static_resources.
 func equalExceptStatic(a, b config.Bootstrap) bool {
 	a.StaticResources, b.StaticResources = nil, nil
 	return reflect.DeepEqual(a, b)
-}
-
-// ApplyFileChanges is ApplyFile for a file in which only the given clusters and route tables are
-// new or changed, as with a service registry. Its cost is that of the changes and of copying the
-// list of clusters. The caller has called ApplyFile before, with the same tables. After an error,
-// some of the clusters may be active until the next ApplyFile.
-func (s *Source) ApplyFileChanges(ctx context.Context, file *config.Snapshot, clusters []*config.Cluster, tables []*config.RouteTable) error {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	if err := s.state.CheckNameConflicts(&config.Snapshot{Clusters: clusters}); err != nil {
-		return err
-	}
-	whole := func() *config.Snapshot { return s.state.Snapshot(file) }
-	if len(clusters) > 0 {
-		if err := s.opts.ApplyClusters(ctx, clusters, whole); err != nil {
-			return err
-		}
-	}
-	if len(tables) > 0 {
-		apply := s.opts.ApplyRoutes
-		if apply == nil {
-			apply = func(ctx context.Context, _ []*config.RouteTable, whole func() *config.Snapshot) error {
-				return s.opts.Apply(ctx, whole())
-			}
-		}
-		if err := apply(ctx, tables, whole); err != nil {
-			return err
-		}
-	}
-	s.fileSnapshot = file
-	s.state.SetFile(file)
-	return nil
 }
 
 // mainChannel returns the ADS channel; nil if the file configures no control plane.
@@ -124,7 +128,7 @@ func (s *Source) addStaticResources(static *bootstrap.StaticResources) error {
 	if err := s.state.SetStatic(static, now); err != nil {
 		return err
 	}
-	if _, next := s.state.Reconcile(now); !next.IsZero() { // ApplyFile applies it
+	if _, next := s.state.Reconcile(now); !next.IsZero() { // the first SetFile applies it
 		s.deadlineTimer.Reset(next.Sub(now))
 	}
 	s.state.Checkpoint()
@@ -133,9 +137,9 @@ func (s *Source) addStaticResources(static *bootstrap.StaticResources) error {
 
 // updateStaticResources adds the static_resources of a reloaded file to the state and reconciles
 // it. The caller rolls back if it cannot apply them. It returns nil if they are unchanged, or
-// before the first ApplyFile, because New has added them.
+// before the first SetFile, because New has added them.
 func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.StaticResources, err error) {
-	if s.fileSnapshot == nil || bytes.Equal(b.StaticResources, s.staticJSON) {
+	if s.file == nil || bytes.Equal(b.StaticResources, s.staticJSON) {
 		return nil, nil //nolint:nilnil // nothing is to be done
 	}
 	if next, err = bootstrap.ReadStatic(b.StaticResources); err != nil {

@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -31,19 +33,19 @@ func (r *rig) activeClusters() string {
 	return strings.Join(names, " ")
 }
 
-// TestApplyFileChanges verifies that changed clusters and route tables are active immediately. They
-// stay active after an update by the control plane and after rejected changes.
-func TestApplyFileChanges(t *testing.T) {
+// TestOtherLayers verifies that a lower layer changes clusters and routes next to the control plane.
+// They stay active after an update by the control plane and after rejected changes.
+func TestOtherLayers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
+		overlay := layers.NewOverlay(r.source.stack, "a service", "t")
 		c := r.runAndAccept()
 		r.sendInitial(c)
-		if err := r.source.ApplyFile(t.Context(), &config.Snapshot{Routes: []*config.RouteTable{{Name: "t"}}}); err != nil {
+		if err := r.source.stack.SetFile(t.Context(), &config.Snapshot{}); err != nil {
 			t.Fatal(err)
 		}
-		tables := []*config.RouteTable{{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "v"}}}}
-		file := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "b"}}, Routes: tables}
-		if err := r.source.ApplyFileChanges(t.Context(), file, file.Clusters, tables); err != nil {
+		table := &config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "v"}}}
+		if err := overlay.Apply(t.Context(), layers.Change{Clusters: []*config.Cluster{{Name: "a"}, {Name: "b"}}, Routes: table}); err != nil {
 			t.Fatal(err)
 		}
 		want := func(when string) {
@@ -51,7 +53,7 @@ func TestApplyFileChanges(t *testing.T) {
 			if got := r.activeClusters(); got != "a b c" {
 				t.Errorf("%s active clusters: %s, want a b c", when, got)
 			}
-			if !slices.Contains(r.active.Load().Routes, tables[0]) {
+			if !slices.ContainsFunc(r.active.Load().Routes, func(active *config.RouteTable) bool { return reflect.DeepEqual(active, table) }) {
 				t.Errorf("%s the table is not active", when)
 			}
 		}
@@ -60,27 +62,28 @@ func TestApplyFileChanges(t *testing.T) {
 		want("after a listener:")
 
 		r.applyErr = func(*config.Snapshot) error { return errors.New("no") }
-		other := []*config.RouteTable{{Name: "t"}}
-		worse := &config.Snapshot{Clusters: []*config.Cluster{{Name: "d"}}, Routes: other}
-		if err := r.source.ApplyFileChanges(t.Context(), worse, worse.Clusters, other); err == nil {
-			t.Error("ApplyFileChanges accepted clusters that cannot be applied")
+		if err := overlay.Apply(t.Context(), layers.Change{Clusters: []*config.Cluster{{Name: "d"}}, Routes: &config.RouteTable{}}); err == nil {
+			t.Error("Apply accepted clusters that cannot be applied")
 		}
-		if err := r.source.ApplyFileChanges(t.Context(), &config.Snapshot{Clusters: file.Clusters, Routes: other}, nil, other); err == nil {
-			t.Error("ApplyFileChanges accepted a table that cannot be applied")
+		if err := overlay.Apply(t.Context(), layers.Change{Routes: &config.RouteTable{}}); err == nil {
+			t.Error("Apply accepted a table that cannot be applied")
 		}
 		r.applyErr = nil
-		clash := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "c"}}, Routes: tables}
-		if err := r.source.ApplyFileChanges(t.Context(), clash, clash.Clusters, nil); err == nil || !strings.Contains(err.Error(), `"c"`) {
-			t.Errorf("ApplyFileChanges with a name of the control plane = %v, want a name conflict", err)
+		if err := overlay.Apply(t.Context(), layers.Change{Clusters: []*config.Cluster{{Name: "a"}, {Name: "c"}}}); err == nil || err.Error() != `cluster "c": the control plane also defines this name` {
+			t.Errorf("Apply with a name of the control plane = %v, want a name conflict", err)
+		}
+		got := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "t", "", 0))).GetErrorDetail().GetMessage()
+		if want := `l: route table "t": a service also defines this name`; got != want {
+			t.Errorf("NACK for a listener with the table of another layer = %q, want %q", got, want)
 		}
 		c.sendAccepted(xdstest.Listener("l", 82, "r", "", 0))
 		want("after rejected changes:")
 	})
 }
 
-// TestApplyFileDuringStart verifies that ApplyFile, called while Run starts, leads to one stream to
+// TestSetFileDuringStart verifies that SetFile, called while Run starts, leads to one stream to
 // a new SDS cluster, and that no stream can start after Run has returned.
-func TestApplyFileDuringStart(t *testing.T) {
+func TestSetFileDuringStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.serve(controlAddress)
@@ -94,7 +97,7 @@ func TestApplyFileDuringStart(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- r.source.Run(ctx) }()
-		if err := r.source.ApplyFile(ctx, file); err != nil {
+		if err := r.source.stack.SetFile(ctx, file); err != nil {
 			t.Fatal(err)
 		}
 		c := r.nextStream(agent)
@@ -131,7 +134,7 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		taking := *file
 		taking.Bootstrap.StaticResources = []byte(strings.Replace(string(file.Bootstrap.StaticResources), `[`, `[{"name": "x"}, `, 1))
 		taking.Listeners = []*config.Listener{{Name: "m"}}
-		if err := r.source.ApplyFile(t.Context(), &taking); err != nil {
+		if err := r.source.stack.SetFile(t.Context(), &taking); err != nil {
 			t.Fatal(err)
 		}
 		x, m := xdstest.Cluster("x", "e", "", 0), xdstest.Listener("m", 81, "r", "", 0)
@@ -142,14 +145,14 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		}
 		more := taking
 		more.Clusters = []*config.Cluster{{Name: "more"}}
-		if err := r.source.ApplyFile(t.Context(), &more); err != nil {
+		if err := r.source.stack.SetFile(t.Context(), &more); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if n := len(plane.streams); n != 0 {
 			t.Errorf("%d streams started after a change that releases no name", n)
 		}
-		if err := r.source.ApplyFile(t.Context(), file); err != nil {
+		if err := r.source.stack.SetFile(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
 		again := r.nextStream(plane)

@@ -35,8 +35,8 @@ func (s *Source) newLoadReporter() *load.Reporter {
 // edsServiceNames returns the EDS service names of clusters, where they differ from the cluster
 // name.
 func (s *Source) edsServiceNames() map[string]string {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	all := map[string]string{}
 	for name, c := range s.state.Clusters() {
 		if c.Active != nil && c.Active.EDSServiceName != "" && c.Active.EDSServiceName != name {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 	"github.com/weft-proxy/weft/pkg/xds/state"
@@ -19,13 +20,12 @@ func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.
 	if err != nil {
 		return nil, nil, err
 	}
-	s := state.New(state.Options{Bootstrap: boot, OnDemand: file.Bootstrap.OnDemand, Capabilities: k})
+	names := layers.NewFile(file)
+	owner := func(typeURL, name string) string { return names.Owner(kindOf(typeURL), name) }
+	s := state.New(state.Options{Bootstrap: boot, OnDemand: file.Bootstrap.OnDemand, Owner: owner, Capabilities: k})
 	now := time.Now()
 	if err := s.SetStatic(static, now); err != nil {
 		return nil, nil, err
-	}
-	if err := s.CheckNameConflicts(file); err != nil {
-		return nil, nil, bootstrap.FieldErrors{{Field: static.FirstConflict(file), Reason: err.Error()}}
 	}
 	if !boot.Subscriptions.CDS && !file.Dubbo.Enable { // otherwise further clusters can appear
 		if ignored, err = static.CheckClusters(file); err != nil {
@@ -54,5 +54,5 @@ func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.
 			}
 		}
 	}
-	return s.Snapshot(file), ignored, nil
+	return layers.Merge(file, s.AppendTo), ignored, nil
 }

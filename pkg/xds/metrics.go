@@ -92,7 +92,7 @@ func (s *Source) reportUnknownFields(typeURL string, one state.UnknownFields) {
 	}
 }
 
-// updateResourceCounts updates the resource counts. Called with applyMu held.
+// updateResourceCounts updates the resource counts. Called with the stack locked.
 func (s *Source) updateResourceCounts() {
 	m := &s.metrics
 	for url, n := range m.resources {

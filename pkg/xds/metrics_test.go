@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -16,14 +17,13 @@ import (
 func TestMetrics(t *testing.T) {
 	registry := metrics.New(metrics.Options{})
 	s, err := New(Options{
-		Bootstrap:     xdstest.Bootstrap("GRPC"),
-		Apply:         func(context.Context, *config.Snapshot) error { return nil },
-		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { return nil },
-		Metrics:       registry,
-		Log:           slog.New(slog.DiscardHandler),
+		Bootstrap: xdstest.Bootstrap("GRPC"),
+		Layers:    layers.New(func(context.Context, config.Delta) error { return nil }),
+		Metrics:   registry,
+		Log:       slog.New(slog.DiscardHandler),
 	})
 	if err == nil {
-		err = s.ApplyFile(t.Context(), &config.Snapshot{})
+		err = s.stack.SetFile(t.Context(), &config.Snapshot{})
 	}
 	if err != nil {
 		t.Fatal(err)

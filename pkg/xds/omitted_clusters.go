@@ -25,29 +25,10 @@ func (s *Source) omitUnreadableClusters() {
 		s.omittedClusters[name] = true
 		s.opts.Log.Error("the cluster of the control plane is not active until its certificates can be read", logControl, name, logError, err)
 	}
-	apply, some := s.opts.Apply, s.opts.ApplyClusters
-	s.opts.Apply = func(ctx context.Context, next *config.Snapshot) error { return apply(ctx, s.withoutOmitted(next)) }
-	s.opts.ApplyClusters = func(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error {
-		return some(ctx, s.withoutOmittedClusters(changed), func() *config.Snapshot { return s.withoutOmitted(whole()) })
-	}
-	if routes := s.opts.ApplyRoutes; routes != nil {
-		s.opts.ApplyRoutes = func(ctx context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
-			return routes(ctx, changed, func() *config.Snapshot { return s.withoutOmitted(whole()) })
-		}
-	}
 }
 
-// withoutOmitted returns a configuration without the omitted clusters. Called with applyMu held.
-func (s *Source) withoutOmitted(next *config.Snapshot) *config.Snapshot {
-	if len(s.omittedClusters) == 0 {
-		return next
-	}
-	out := *next
-	out.Clusters = s.withoutOmittedClusters(next.Clusters)
-	return &out
-}
-
-func (s *Source) withoutOmittedClusters(all []*config.Cluster) []*config.Cluster {
+// withoutOmitted returns all without the omitted clusters.
+func (s *Source) withoutOmitted(all []*config.Cluster) []*config.Cluster {
 	if len(s.omittedClusters) == 0 {
 		return all
 	}
@@ -55,13 +36,13 @@ func (s *Source) withoutOmittedClusters(all []*config.Cluster) []*config.Cluster
 }
 
 // addOmittedCluster applies the omitted cluster of a control plane that has connected. Called with
-// applyMu held.
+// the stack locked.
 func (s *Source) addOmittedCluster(ctx context.Context, name string) {
 	if !s.omittedClusters[name] {
 		return
 	}
 	delete(s.omittedClusters, name)
-	if err := s.opts.Apply(ctx, s.state.Snapshot(s.fileSnapshot)); err != nil {
+	if err := s.stack.Apply(ctx, config.Delta{Full: true}); err != nil {
 		s.omittedClusters[name] = true
 		s.opts.Log.Error("cannot apply the cluster of the control plane", logControl, name, logError, err)
 	}

@@ -27,7 +27,7 @@ const idleChecksPerTimeout = 4
 type onDemandLoop struct {
 	clusters, routes <-chan struct{} // immutable; receive when names were requested
 	idleTimer        *time.Timer     // runs while something is subscribed on demand
-	idleTimerSet     bool            // idleTimer is set; guarded by the Source's applyMu
+	idleTimerSet     bool            // idleTimer is set; guarded by the Source's stack
 
 	unsubscribedClusters, unsubscribedRoutes atomic.Int64 // for metrics
 }
@@ -50,7 +50,7 @@ func (s *Source) startOnDemand() {
 }
 
 // updateUnsubscribedCounts updates the counts of unsubscribed resources. tables reports
-// whether the set of referenced tables may have changed. Called with applyMu held.
+// whether the set of referenced tables may have changed. Called with the stack locked.
 func (s *Source) updateUnsubscribedCounts(tables bool) {
 	if !s.onDemandEnabled() {
 		return
@@ -63,8 +63,8 @@ func (s *Source) updateUnsubscribedCounts(tables bool) {
 
 // subscribeRequested subscribes to the resources that requests need.
 func (s *Source) subscribeRequested(ctx context.Context) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	defer s.state.Checkpoint()
 	now := time.Now()
 	s.state.Checkpoint()
@@ -83,8 +83,8 @@ func (s *Source) subscribeRequested(ctx context.Context) {
 
 // unsubscribeIdle unsubscribes from resources that at now have been idle for the idle timeout.
 func (s *Source) unsubscribeIdle(ctx context.Context, now time.Time) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	defer s.state.Checkpoint()
 	s.onDemand.idleTimerSet = false
 	s.state.Checkpoint()
@@ -94,8 +94,8 @@ func (s *Source) unsubscribeIdle(ctx context.Context, now time.Time) {
 	s.scheduleIdleCheck()
 }
 
-// scheduleIdleCheck sets the idle timer if anything is subscribed on demand. Called with applyMu
-// held.
+// scheduleIdleCheck sets the idle timer if anything is subscribed on demand. Called with the stack
+// locked.
 func (s *Source) scheduleIdleCheck() {
 	if s.onDemand.idleTimerSet || !s.state.HasOnDemand() {
 		return
@@ -113,7 +113,7 @@ func (s *Source) reconcileOnDemand(ctx context.Context) {
 }
 
 // subscribeCached subscribes to the resources of the xDS cache, which were in use when it was
-// saved. Called with applyMu held.
+// saved. Called with the stack locked.
 func (s *Source) subscribeCached(u ads.Update, now time.Time) {
 	if !s.onDemandEnabled() {
 		return

@@ -142,7 +142,7 @@ func (h *onDemandHistory) unsubscribe(some func() bool) {
 func (h *onDemandHistory) checkActive(inForce *config.Snapshot, seed uint64) {
 	h.t.Helper()
 	checkInvariants(h.t, h.source, seed)
-	if want := h.source.state.Snapshot(h.source.fileSnapshot); !reflect.DeepEqual(inForce, want) {
+	if want := h.source.stack.Snapshot(); !reflect.DeepEqual(inForce, want) {
 		h.t.Fatalf("seed %d: active:\n%+v\nbut the source assumes:\n%+v", seed, inForce, want)
 	}
 	clusters := maps.Collect(h.source.state.Clusters())

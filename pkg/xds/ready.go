@@ -10,14 +10,14 @@ func (s *Source) Ready() bool {
 	switch {
 	case s.ready.Load():
 		return true
-	case !s.applyMu.TryLock(): // a configuration is being applied
+	case !s.stack.TryLock(): // a configuration is being applied
 		return false
 	}
-	defer s.applyMu.Unlock()
+	defer s.stack.Unlock()
 	return s.isReady()
 }
 
-// isReady is Ready with applyMu held.
+// isReady is Ready with the stack locked.
 func (s *Source) isReady() bool {
 	if s.state.WarmingUp() {
 		return false
@@ -37,7 +37,7 @@ func (s *Source) isReady() bool {
 }
 
 // logFirstConfig logs once that the first configuration of the control plane is applied. Called
-// with applyMu held.
+// with the stack locked.
 func (s *Source) logFirstConfig() {
 	if s.firstConfigLogged || s.mainChannel() == nil || !s.isReady() {
 		return

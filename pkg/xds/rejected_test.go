@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -49,11 +50,12 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 	})
 }
 
-// TestNameConflictsWithFile verifies that ApplyFile rejects names that the control plane uses, and
+// TestNameConflictsWithFile verifies that the stack rejects names that the control plane uses, and
 // that a listener cannot use the name of a static route table.
 func TestNameConflictsWithFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
+		overlay := layers.NewOverlay(r.source.stack, "a service", "services")
 		c := r.runAndAccept()
 		r.sendInitial(c)
 		c.sendAccepted(xdstest.Cluster("c", "e", "", 0), xdstest.Cluster("waits", "later", "", 0))
@@ -68,21 +70,24 @@ func TestNameConflictsWithFile(t *testing.T) {
 			`route table "later"`: {Routes: []*config.RouteTable{{Name: "later"}}},
 		} {
 			file.Bootstrap = r.source.opts.Bootstrap
-			if err := r.source.ApplyFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("ApplyFile with %s of the control plane: %v", want, err)
+			if err := r.source.stack.SetFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("SetFile with %s of the control plane: %v", want, err)
 			}
-			if err := r.source.ApplyFileChanges(t.Context(), file, file.Clusters, nil); len(file.Clusters) > 0 && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("ApplyFileChanges with %s of the control plane: %v", want, err)
+			if len(file.Clusters) == 0 {
+				continue
+			}
+			if err := overlay.Apply(t.Context(), layers.Change{Clusters: file.Clusters}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Overlay.Apply with %s of the control plane: %v", want, err)
 			}
 		}
 		if r.active.Load() != before {
 			t.Error("a part of a rejected file is active")
 		}
-		if err := r.source.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: r.source.opts.Bootstrap, Routes: []*config.RouteTable{{Name: "mine"}}}); err != nil {
+		if err := r.source.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: r.source.opts.Bootstrap, Routes: []*config.RouteTable{{Name: "mine"}}}); err != nil {
 			t.Fatal(err)
 		}
 		got := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "mine", "", 0))).GetErrorDetail().GetMessage()
-		if want := `l: route table "mine": the file defines a static route table with this name`; got != want {
+		if want := `l: route table "mine": the file also defines this name`; got != want {
 			t.Errorf("NACK for a listener with a static route table = %q, want %q", got, want)
 		}
 	})

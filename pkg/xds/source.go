@@ -5,8 +5,8 @@
 //	Source      event loop: stages, applies, ACKs, NACKs      source.go, apply.go
 //	  ├ ads.Client    protocol state                          ads
 //	  └ state.State   resources; which of them are active     state
-//	  │ Apply
-//	the server
+//	  │ config.Delta
+//	layers.Stack → the server
 //
 // The other packages: bootstrap reads how to reach control planes, and the static resources;
 // resource converts protobuf to the model; transport connects; cache keeps accepted resources on
@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
@@ -35,14 +36,8 @@ import (
 type Options struct {
 	// Bootstrap defines how to reach the control plane, and identifies the node.
 	Bootstrap config.Bootstrap
-	// Apply makes a configuration active, or returns why it cannot. Calls do not overlap.
-	Apply func(ctx context.Context, next *config.Snapshot) error
-	// ApplyClusters is Apply for a change in which only the given clusters are new or changed;
-	// whole returns the complete configuration.
-	ApplyClusters func(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error
-	// ApplyRoutes is Apply for a change of only the given route tables. nil: the Source calls
-	// Apply.
-	ApplyRoutes func(ctx context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error
+	// Layers is the stack to which the Source adds itself as the highest layer.
+	Layers *layers.Stack
 	// Capabilities are the features that resources may use.
 	Capabilities resource.Capabilities
 	// Clusters and Routes report which clusters and route tables, by name, requests need, for the
@@ -63,32 +58,33 @@ type Source struct {
 	reloader     *credential.Reloader
 	network      transport.Network // immutable once Run is called; tests replace it
 	events       chan event
-	startChannel func(*channel) // runs a channel; nil unless Run is active. Guarded by applyMu
+	startChannel func(*channel) // runs a channel; nil unless Run is active. Guarded by stack
 
-	channels []*channel // guarded by applyMu; the first is the ADS channel if there is one, the others serve secrets
+	channels []*channel // guarded by stack; the first is the ADS channel if there is one, the others serve secrets
 
-	// applyMu is held while the active configuration changes, by the event loop or by ApplyFile. It
-	// guards state, fileSnapshot, staticJSON and the channels' ads.Clients.
-	applyMu       sync.Mutex
+	// stack is locked while the active configuration changes, by the event loop or another layer. It
+	// guards state, file, staticJSON, nameConflicts and the channels' ads.Clients.
+	stack         *layers.Stack
 	state         *state.State
-	fileSnapshot  *config.Snapshot // configuration of the file without xDS resources; nil before the first ApplyFile
-	staticJSON    []byte           // static_resources of the file, which are in state
-	deadlineTimer *time.Timer      // fires when a reconcile is due although nothing has arrived
+	file          *config.Bootstrap    // of the active file; nil before the first SetFile
+	staticJSON    []byte               // static_resources of the file, which are in state
+	nameConflicts map[resourceKey]bool // resources that were rejected for their names
+	deadlineTimer *time.Timer          // fires when a reconcile is due although nothing has arrived
 
 	cache    cacheLoop
 	onDemand onDemandLoop
 	metrics  sourceMetrics
 
 	// omittedClusters are clusters of control planes whose certificates cannot be read. The Source
-	// leaves them out, so that the rest of the configuration can become active. Guarded by applyMu.
+	// leaves them out, so that the rest of the configuration can become active. Guarded by stack.
 	omittedClusters map[string]bool
 
-	firstConfigLogged bool // logFirstConfig has logged; guarded by applyMu
+	firstConfigLogged bool // logFirstConfig has logged; guarded by stack
 
 	ready atomic.Bool // see Ready
 }
 
-// New returns a Source. An error describes an invalid bootstrap; its type is FieldErrors.
+// New returns a Source, which is a layer of o.Layers from then on. An error describes an invalid bootstrap; its type is FieldErrors.
 func New(o Options) (*Source, error) {
 	boot, static, err := bootstrap.Read(o.Bootstrap, o.Capabilities)
 	if err != nil {
@@ -100,12 +96,14 @@ func New(o Options) (*Source, error) {
 		deadlineTimer: time.NewTimer(time.Hour),
 		reloader:      credential.NewReloader(o.Log, func(error) {}),
 		events:        make(chan event),
+		stack:         o.Layers,
 		staticJSON:    o.Bootstrap.StaticResources,
+		nameConflicts: map[resourceKey]bool{},
 	}
 	begun := time.Now()
 	k := o.Capabilities
 	k.UnknownFields = o.Bootstrap.UnknownFields
-	s.state = state.New(state.Options{Bootstrap: boot, OnDemand: o.Bootstrap.OnDemand, Capabilities: k, Started: begun})
+	s.state = state.New(state.Options{Bootstrap: boot, OnDemand: o.Bootstrap.OnDemand, Owner: s.otherOwner, Capabilities: k, Started: begun})
 	s.state.StartWarmup(begun)
 	s.omitUnreadableClusters()
 	s.registerMetrics()
@@ -114,6 +112,7 @@ func New(o Options) (*Source, error) {
 	if err := s.addStaticResources(static); err != nil {
 		return nil, err
 	}
+	s.stack.Add(s)
 	if boot.ADSCluster == "" {
 		s.updateSubscriptions()
 		return s, nil
@@ -199,16 +198,16 @@ func (s *Source) Run(ctx context.Context) error {
 // ends.
 func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
 	launch := func(f *channel) { group.Go(func() { f.run(ctx) }) }
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	s.startChannel = launch
 	for _, f := range s.channels {
 		launch(f)
 	}
 	group.Go(func() { // keeps group from becoming empty while channels can still be added
 		<-ctx.Done()
-		s.applyMu.Lock()
-		defer s.applyMu.Unlock()
+		s.stack.Lock()
+		defer s.stack.Unlock()
 		s.startChannel = nil
 	})
 }
@@ -242,8 +241,8 @@ func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
 
 // onDeadline applies the resources whose wait for dependencies has timed out.
 func (s *Source) onDeadline(ctx context.Context) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	defer s.state.Checkpoint()
 	s.state.Checkpoint()
 	s.reconcileExpired(ctx)
@@ -252,8 +251,8 @@ func (s *Source) onDeadline(ctx context.Context) {
 }
 
 func (s *Source) handleEvent(ctx context.Context, e event) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	defer s.state.Checkpoint()
 	f := e.channel
 	switch {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -41,16 +42,20 @@ func edsCluster(i int, timeout time.Duration) []byte {
 }
 
 // newSourceWithClusters returns a Source that has received clusters with their endpoints, and the
-// number of ApplyClusters calls since then. form is the api_type. If lazy is true, the clusters are
+// number of applied changes of only clusters or routes. form is the api_type. If lazy is true, the clusters are
 // on demand and unsubscribed.
 func newSourceWithClusters(tb testing.TB, clusters int, form string, lazy bool) (s *Source, applied *int) {
 	tb.Helper()
 	applied = new(int)
 	o := Options{
-		Bootstrap:     xdstest.Bootstrap(form),
-		Apply:         func(context.Context, *config.Snapshot) error { return nil },
-		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { *applied++; return nil },
-		Log:           slog.New(slog.DiscardHandler),
+		Bootstrap: xdstest.Bootstrap(form),
+		Layers: layers.New(func(_ context.Context, d config.Delta) error {
+			if !d.Full {
+				*applied++
+			}
+			return nil
+		}),
+		Log: slog.New(slog.DiscardHandler),
 	}
 	if lazy {
 		o.Bootstrap.OnDemand = config.XDSOnDemand{Idle: time.Hour, Wait: time.Second}
@@ -60,7 +65,7 @@ func newSourceWithClusters(tb testing.TB, clusters int, form string, lazy bool) 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := s.ApplyFile(tb.Context(), &config.Snapshot{}); err != nil {
+	if err := s.stack.SetFile(tb.Context(), &config.Snapshot{}); err != nil {
 		tb.Fatal(err)
 	}
 	s.handleEvent(tb.Context(), event{channel: s.channels[0], opened: true})
@@ -116,8 +121,7 @@ func oneChanges() []oneChange {
 	}
 }
 
-// BenchmarkOneChange measures a change of one cluster among others, up to the call of
-// ApplyClusters.
+// BenchmarkOneChange measures a change of one cluster among others, up to the delta for the server.
 func BenchmarkOneChange(b *testing.B) {
 	for _, c := range oneChanges() {
 		for _, others := range []int{100, 10_000} {

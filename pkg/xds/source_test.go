@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 	"github.com/weft-proxy/weft/pkg/xds/transport"
@@ -139,18 +139,8 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 	}
 	o := Options{
 		Bootstrap: b,
-		Apply:     func(_ context.Context, next *config.Snapshot) error { return apply(next) },
-		ApplyClusters: func(_ context.Context, _ []*config.Cluster, whole func() *config.Snapshot) error {
-			return apply(whole())
-		},
-		ApplyRoutes: func(_ context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
-			next := whole()
-			if was := *r.active.Load(); !reflect.DeepEqual(withRoutes(&was, changed), next) {
-				t.Errorf("the changed tables %v alone do not turn %v into %v", changed, was, next)
-			}
-			return apply(next)
-		},
-		Log: slog.New(slog.DiscardHandler),
+		Layers:    layers.New(func(_ context.Context, d config.Delta) error { return apply(d.Next()) }),
+		Log:       slog.New(slog.DiscardHandler),
 	}
 	change(&o)
 	var err error
@@ -159,23 +149,10 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 	}
 	r.source.network = transport.Network{Dial: r.dial, MaxMessageSize: 1 << 20}
 	r.source.channels[0].dialer = r.source.newDialer("control")
-	if err := r.source.ApplyFile(t.Context(), &config.Snapshot{}); err != nil {
+	if err := r.source.stack.SetFile(t.Context(), &config.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// withRoutes replaces the changed tables in c, by name, and returns c.
-func withRoutes(c *config.Snapshot, changed []*config.RouteTable) *config.Snapshot {
-	c.Routes = slices.Clone(c.Routes)
-	for _, t := range changed {
-		for i, old := range c.Routes {
-			if old.Name == t.Name {
-				c.Routes[i] = t
-			}
-		}
-	}
-	return c
 }
 
 // Addresses of the control plane in xdstest.Bootstrap and of the SDS agent in startWith.

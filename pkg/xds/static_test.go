@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
@@ -136,7 +137,7 @@ func TestBootstrapErrors(t *testing.T) {
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := config.Bootstrap{StaticResources: []byte(c.static), DynamicResources: []byte(c.dynamic)}
-			_, err := New(Options{Bootstrap: b, Capabilities: xdstest.Capabilities(), Log: slog.New(slog.DiscardHandler)})
+			_, err := New(Options{Bootstrap: b, Layers: layers.New(nil), Capabilities: xdstest.Capabilities(), Log: slog.New(slog.DiscardHandler)})
 			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
 			var problems bootstrap.FieldErrors
 			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
@@ -218,7 +219,7 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 	if diff := cmp.Diff(want, ignored); diff != "" {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
-	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, xdstest.Capabilities()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
+	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, xdstest.Capabilities()); err == nil || err.Error() != `static_resources.listeners[0]: the file also defines the name "now"` {
 		t.Errorf("error for a listener with the name of a static one: %v", err)
 	}
 }
@@ -252,7 +253,7 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 			}
 			respondWith(t, s, xdstest.Listener("own", 99, "r", "", 0), xdstest.Cluster("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
-				if got := rejectReason(t, s, url, name); !strings.Contains(got, "the file defines a static resource with this name") {
+				if got := rejectReason(t, s, url, name); !strings.Contains(got, "static_resources also defines this name") {
 					t.Errorf("%s %s is rejected with %q", url, name, got)
 				}
 			}
@@ -276,17 +277,28 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 	}
 }
 
-// TestChangedStaticResourcesApplyImmediately verifies that ApplyFile applies changed static
+// TestChangedStaticResourcesApplyImmediately verifies that SetFile applies changed static
 // resources immediately, and that the previous ones stay active after an error.
 func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	b := config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 81)}, nil)}
-	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	var inForce config.Snapshot
+	var applyErr error
+	s, _ := newTestSourceWith(t, b, slog.New(slog.DiscardHandler), func(o *Options) {
+		o.Layers = layers.New(func(_ context.Context, d config.Delta) error {
+			next := d.Next()
+			if applyErr != nil && len(next.Listeners) == 1 {
+				return applyErr
+			}
+			inForce = *next
+			return nil
+		})
+	})
 	before := map[string]*config.Listener{}
 	for _, l := range inForce.Listeners {
 		before[l.Name] = l
 	}
 	change := func(listeners ...string) error {
-		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, listeners, nil)}})
+		return s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, listeners, nil)}})
 	}
 	if err := change(xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 82), xdstest.DirectResponseListenerJSON("c", 83)); err != nil {
 		t.Fatal(err)
@@ -305,25 +317,19 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	}
 	want := names()
 	if err := change(xdstest.DirectResponseListenerJSON("a", 84), xdstest.HTTPListenerJSON("b", 82, xdstest.ADSRoutesJSON)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("ApplyFile with an invalid file: %v; active: %v", err, names())
+		t.Errorf("SetFile with an invalid file: %v; active: %v", err, names())
 	}
-	apply := s.opts.Apply
-	s.opts.Apply = func(ctx context.Context, next *config.Snapshot) error {
-		if len(next.Listeners) == 1 {
-			return errors.New("the port is in use")
-		}
-		return apply(ctx, next)
-	}
+	applyErr = errors.New("the port is in use")
 	if err := change(xdstest.DirectResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("ApplyFile with a failing Apply: %v; active: %v, want %v", err, names(), want)
+		t.Errorf("SetFile with a failing Apply: %v; active: %v, want %v", err, names(), want)
 	}
-	s.opts.Apply = apply
+	applyErr = nil
 	if err := change(); err != nil || len(names()) != 0 {
-		t.Errorf("ApplyFile without listeners: %v; active: %v", err, names())
+		t.Errorf("SetFile without listeners: %v; active: %v", err, names())
 	}
 }
 
-// TestFileCannotReuseControlPlaneNames verifies that ApplyFile rejects static resources with names
+// TestFileCannotReuseControlPlaneNames verifies that SetFile rejects static resources with names
 // of the control plane's resources, and logs changes that take effect after a restart.
 func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	var log bytes.Buffer
@@ -335,14 +341,14 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	change := func(clusters, listeners []string) error {
 		next := b
 		next.StaticResources = xdstest.StaticResourcesJSON(clusters, listeners, nil)
-		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: next})
+		return s.stack.SetFile(t.Context(), &config.Snapshot{Bootstrap: next})
 	}
 	for want, err := range map[string]error{
 		`static_resources.listeners[1]: the control plane also defines the name "l"`: change([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("own", 81), xdstest.DirectResponseListenerJSON("l", 90)}),
 		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{xdstest.ControlPlaneJSON, `{"name": "c"}`}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ApplyFile: %v, want %s", err, want)
+			t.Errorf("SetFile: %v, want %s", err, want)
 		}
 	}
 	if len(inForce.Listeners) != 2 || len(inForce.Clusters) != 2 || inForce.Listeners[1].Address != "127.0.0.1:80" {

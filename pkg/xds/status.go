@@ -10,8 +10,8 @@ import (
 
 // Status returns the status of all control planes. It waits while a configuration is being applied.
 func (s *Source) Status() status.Status {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	return status.Summarize(s.boot, s.state, s.statusChannels(), s.cache.Status())
 }
 
@@ -20,12 +20,12 @@ func (s *Source) Status() status.Status {
 func (s *Source) Dump(o status.DumpOptions) ([]any, error) { return s.statusSnapshot().Dump(o) }
 
 func (s *Source) statusSnapshot() *status.Snapshot {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	return status.NewSnapshot(s.boot, s.state, s.statusChannels())
 }
 
-// statusChannels returns the channels with their connection status. Called with applyMu held.
+// statusChannels returns the channels with their connection status. Called with the stack locked.
 func (s *Source) statusChannels() []status.Channel {
 	all := make([]status.Channel, 0, len(s.channels))
 	for _, f := range s.channels {
@@ -61,8 +61,8 @@ func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, f
 // StaticClusters returns the names of the clusters in static_resources, in the order of the file.
 // It waits while a configuration is being applied.
 func (s *Source) StaticClusters() []string {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
+	s.stack.Lock()
+	defer s.stack.Unlock()
 	static := s.state.Static()
 	names := make([]string, len(static.Clusters))
 	for i := range static.Clusters {

@@ -144,7 +144,7 @@ func serve(t testing.TB, c *config.Snapshot) string {
 		Metrics: registry,
 		Log:     log,
 	})
-	if err := server.Apply(context.Background(), c); err != nil {
+	if err := server.Apply(context.Background(), config.FullDelta(c)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -190,29 +189,6 @@ func (x *StaticResources) OfType(url string) []StaticResource {
 		return x.Secrets
 	}
 	return nil
-}
-
-// FirstConflict returns the field of the first resource whose name the file also defines, "" if
-// there is none.
-func (x *StaticResources) FirstConflict(file *config.Snapshot) string {
-	named := func(all []StaticResource, name string) string {
-		at := slices.IndexFunc(all, func(g StaticResource) bool { return g.Name == name })
-		if at < 0 {
-			return ""
-		}
-		return all[at].Field
-	}
-	for _, c := range file.Clusters {
-		if field := named(x.Clusters, c.Name); field != "" {
-			return field
-		}
-	}
-	for _, l := range file.Listeners {
-		if field := named(x.Listeners, l.Name); field != "" {
-			return field
-		}
-	}
-	return ""
 }
 
 // CompileRoutes returns an error if a table cannot be compiled.

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
@@ -14,7 +13,7 @@ import (
 func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 	now, s := time.Now(), newState()
 	names := func() (all []string) {
-		for _, r := range s.Snapshot(&config.Snapshot{}).Routes {
+		for _, r := range xdstest.Snapshot(s).Routes {
 			all = append(all, displayTableName(r.Name))
 		}
 		return all

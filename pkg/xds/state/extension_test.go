@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -15,7 +14,7 @@ func TestListenerWaitsForExtensions(t *testing.T) {
 	step := func(label string, want ...string) {
 		t.Helper()
 		s.Reconcile(now)
-		if got := xdstest.ActiveFilters(s.Snapshot(&config.Snapshot{})); !slices.Equal(got, want) {
+		if got := xdstest.ActiveFilters(xdstest.Snapshot(s)); !slices.Equal(got, want) {
 			t.Errorf("%s: active: %q, want %q", label, got, want)
 		}
 	}

@@ -111,7 +111,7 @@ func TestIstiodClustersInAnyOrder(t *testing.T) {
 			})
 		}
 		w.Reconcile(now)
-		made := w.Snapshot(&config.Snapshot{}).Clusters
+		made := xdstest.Snapshot(w).Clusters
 		for _, c := range made {
 			if got := summarizeCluster(c); got != want[c.Name] {
 				t.Errorf("%s is\n%s\nwant\n%s", c.Name, got, want[c.Name])

@@ -47,7 +47,7 @@ func TestListenersUseRuntime(t *testing.T) {
 		return l
 	}
 	address := func() string {
-		s := w.Snapshot(&config.Snapshot{})
+		s := xdstest.Snapshot(w)
 		if len(s.Listeners) == 0 {
 			return ""
 		}

@@ -2,8 +2,8 @@ package state
 
 import (
 	"fmt"
+	"slices"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -32,27 +32,6 @@ func (s *State) isStaticSecret(ref resource.SecretRef) bool {
 	return ref.From == (resource.SecretSource{}) && s.staticNames.secrets[ref.Name]
 }
 
-// fileNames are the names that the file defines, which a control plane cannot use.
-type fileNames struct {
-	file                        *config.Snapshot
-	clusters, listeners, tables map[string]bool // of file; nil: not computed yet
-}
-
-// SetFile makes the names that the file defines itself reserved, in place of those of the previous
-// file. A Rollback does not undo it.
-func (s *State) SetFile(file *config.Snapshot) { s.file = fileNames{file: file} }
-
-// compute computes the names, unless an earlier call did. SetFile does not, because a file may
-// change often while the control plane sends nothing.
-func (f *fileNames) compute() {
-	if f.clusters != nil || f.file == nil {
-		return
-	}
-	f.clusters = namesOf(f.file.Clusters, func(c *config.Cluster) string { return c.Name })
-	f.listeners = namesOf(f.file.Listeners, func(l *config.Listener) string { return l.Name })
-	f.tables = namesOf(f.file.Routes, func(t *config.RouteTable) string { return t.Name })
-}
-
 func namesOf[T any](all []T, name func(T) string) map[string]bool {
 	names := make(map[string]bool, len(all))
 	for _, one := range all {
@@ -61,54 +40,80 @@ func namesOf[T any](all []T, name func(T) string) map[string]bool {
 	return names
 }
 
-// IsReserved reports whether the file defines a resource, by itself or in static_resources. For
-// SecretType it covers only secrets without a source of their own.
-func (s *State) IsReserved(typeURL, name string) bool {
-	s.file.compute()
+// reservedBy returns who defines a resource so that a control plane cannot: static_resources or
+// another source; "": nobody. For SecretType it covers only secrets without a source of their own.
+func (s *State) reservedBy(typeURL, name string) string {
+	if s.isStatic(typeURL, name) {
+		return ownerStatic
+	}
+	return s.otherOwner(typeURL, name)
+}
+
+// Owners of resources, for errors.
+const (
+	ownerStatic       = "static_resources"
+	ownerControlPlane = "the control plane"
+)
+
+// isStatic reports whether static_resources defines a resource.
+func (s *State) isStatic(typeURL, name string) bool {
 	switch typeURL {
 	case resource.ClusterType:
-		return s.file.clusters[name] || s.staticNames.clusters[name]
+		return s.staticNames.clusters[name]
 	case resource.ListenerType:
-		return s.file.listeners[name] || s.staticNames.listeners[name]
-	case resource.RouteType:
-		return s.file.tables[name]
+		return s.staticNames.listeners[name]
 	case resource.SecretType:
 		return s.staticNames.secrets[name]
 	}
 	return false
 }
 
-// CheckNameConflicts returns an error if the file defines a cluster or listener that
-// static_resources or the control plane also defines, active or not, or a route table that one of
-// their listeners refers to.
-func (s *State) CheckNameConflicts(file *config.Snapshot) error {
-	taken := func(kind, name string, fixed map[string]bool) error {
-		if fixed[name] {
-			return fmt.Errorf("%s %q: static_resources also defines this name", kind, name)
-		}
-		return fmt.Errorf("%s %q: the control plane also defines this name", kind, name)
+// Owner returns who defines a cluster or a listener, active or not, or a route table that a listener
+// refers to: static_resources or the control plane; "": neither.
+func (s *State) Owner(typeURL, name string) string {
+	defined := false
+	switch typeURL {
+	case resource.ClusterType:
+		defined = s.clusters.byName[name] != nil
+	case resource.ListenerType:
+		defined = s.listeners.byName[name] != nil
+	case resource.RouteType:
+		defined = s.refersToTable(name)
 	}
-	for _, c := range file.Clusters {
-		if s.clusters.byName[c.Name] != nil {
-			return taken("cluster", c.Name, s.staticNames.clusters)
-		}
+	switch {
+	case !defined:
+		return ""
+	case s.isStatic(typeURL, name):
+		return ownerStatic
 	}
-	for _, l := range file.Listeners {
-		if s.listeners.byName[l.Name] != nil {
-			return taken("listener", l.Name, s.staticNames.listeners)
-		}
-	}
-	tables := map[string]bool{}
+	return ownerControlPlane
+}
+
+// refersToTable reports whether a listener refers to a route table, active or not.
+func (s *State) refersToTable(name string) bool {
 	for _, e := range s.listeners.byName {
 		for _, l := range []*resource.Listener{e.Received, e.Active} {
-			if l != nil {
-				addKeys(tables, l.RouteConfigNames)
+			if l != nil && slices.Contains(l.RouteConfigNames, name) {
+				return true
 			}
 		}
 	}
-	for _, t := range file.Routes {
-		if tables[t.Name] {
-			return taken("route table", t.Name, nil)
+	return false
+}
+
+// checkName returns an error if something else defines a resource of the control plane.
+func (s *State) checkName(typeURL, name string) error {
+	if owner := s.reservedBy(typeURL, name); owner != "" {
+		return fmt.Errorf("%s also defines this name", owner)
+	}
+	return nil
+}
+
+// checkTableNames returns an error if something else defines a route table that a listener refers to.
+func (s *State) checkTableNames(l *resource.Listener) error {
+	for _, name := range l.RouteConfigNames {
+		if err := s.checkName(resource.RouteType, name); err != nil {
+			return fmt.Errorf("route table %q: %w", name, err)
 		}
 	}
 	return nil

@@ -12,7 +12,9 @@ import (
 // Staged is the result of Stage.
 type Staged struct {
 	Rejected []ads.ResourceError
-	Unknown  []UnknownFields // of the accepted resources
+	// NameConflicts are the names of the rejected resources that something else defines.
+	NameConflicts []string
+	Unknown       []UnknownFields // of the accepted resources
 	// AwaitedLayers are rejected runtime layers that listeners still wait for, and the reasons why
 	// they do.
 	AwaitedLayers []ads.ResourceError
@@ -53,7 +55,7 @@ func (s *State) Stage(c *ads.Client, source resource.SecretSource, u ads.Update,
 		g.reject(n.Name, g.stageResource(u.Type, n))
 	}
 	for _, name := range u.Removed {
-		if !s.IsReserved(u.Type, name) { // else the control plane cannot remove it
+		if s.reservedBy(u.Type, name) == "" { // else the control plane cannot remove it
 			g.reject(name, g.stageRemoval(u.Type, name))
 		}
 	}
@@ -106,8 +108,11 @@ func (g *stage) stageResource(typeURL string, n ads.Resource) error {
 	} else if name != n.Name {
 		return fmt.Errorf("the name inside the resource is %q", name)
 	}
-	if g.IsReserved(typeURL, n.Name) && g.source == (resource.SecretSource{}) {
-		return errors.New("the file defines a static resource with this name")
+	if g.source == (resource.SecretSource{}) {
+		if err := g.checkName(typeURL, n.Name); err != nil {
+			g.staged.NameConflicts = append(g.staged.NameConflicts, n.Name)
+			return err
+		}
 	}
 	k := g.capabilitiesWith(g.runtime)
 	switch typeURL {
@@ -170,10 +175,8 @@ func (g *stage) stageListener(n ads.Resource, k resource.Capabilities) error {
 	if err := g.checkSecretSources(l.Secrets()); err != nil {
 		return err
 	}
-	for _, table := range l.RouteConfigNames {
-		if g.IsReserved(resource.RouteType, table) {
-			return fmt.Errorf("route table %q: the file defines a static route table with this name", table)
-		}
+	if err := g.checkTableNames(l); err != nil {
+		return err
 	}
 	g.noteUnknown(n.Name, l.Ignored)
 	g.setListener(n.Name, l, g.now)

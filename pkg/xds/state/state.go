@@ -4,7 +4,7 @@
 //	  │ entries to evaluate
 //	Reconcile           activates what is complete                         entries.go
 //	  │ Change
-//	Snapshot            the active resources as a configuration
+//	AppendTo            the active resources as a configuration
 //
 // A cluster becomes active when its endpoints and secrets are there, a listener when its route
 // tables, filters and secrets are; until then the previous version stays active. The order in which
@@ -27,6 +27,9 @@ import (
 type Options struct {
 	Bootstrap *bootstrap.Bootstrap
 	OnDemand  config.XDSOnDemand
+	// Owner returns who else defines a resource of a type, so that the State rejects it; "": nobody.
+	// nil: there is nobody else.
+	Owner func(typeURL, name string) string
 	// Capabilities are the features that resources may use. The State sets Node and Runtime.
 	Capabilities resource.Capabilities
 	// Started is when the process started; runtime layers are awaited from then on. The zero value
@@ -51,9 +54,9 @@ type State struct {
 	extensions  map[string]*resource.Extension
 	runtime     layeredRuntime
 
-	static      *bootstrap.StaticResources // among the above
-	staticNames staticNames                // names in static
-	file        fileNames                  // names that the control plane cannot use
+	static      *bootstrap.StaticResources        // among the above
+	staticNames staticNames                       // names in static
+	otherOwner  func(typeURL, name string) string // see Options.Owner
 
 	dirtyTables map[string]bool // tables that have changed since the last Reconcile
 	dependents  dependents
@@ -102,6 +105,7 @@ func New(o Options) *State {
 		dirtyTables:  map[string]bool{},
 		references:   newReferences(),
 		onDemand:     newOnDemandState(o.OnDemand),
+		otherOwner:   o.Owner,
 		dependents: dependents{
 			assignments:     map[string]map[string]bool{},
 			clusterSecrets:  map[resource.SecretRef]map[string]bool{},
@@ -109,6 +113,9 @@ func New(o Options) *State {
 			listenerSecrets: map[resource.SecretRef]map[string]bool{},
 			extensions:      map[string]map[string]bool{},
 		},
+	}
+	if s.otherOwner == nil {
+		s.otherOwner = func(string, string) string { return "" }
 	}
 	s.capabilities.Node = resource.NodeOf(o.Bootstrap.Node)
 	s.clusters = newEntries(s.clusterKind(), &s.undo)
@@ -185,16 +192,13 @@ func (s *State) usesTable(table string) bool {
 	return false
 }
 
-// Snapshot returns base with the active clusters, listeners and route tables added.
-func (s *State) Snapshot(base *config.Snapshot) *config.Snapshot {
-	next := *base
-	next.Clusters = slices.Clone(base.Clusters)
+// AppendTo adds the active clusters, listeners and route tables to next.
+func (s *State) AppendTo(next *config.Snapshot) {
 	for _, name := range slices.Sorted(maps.Keys(s.clusters.byName)) {
 		if e := s.clusters.byName[name]; e.ActiveConfig != nil {
 			next.Clusters = append(next.Clusters, e.ActiveConfig)
 		}
 	}
-	next.Listeners, next.Routes = slices.Clone(base.Listeners), slices.Clone(base.Routes)
 	tables := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(s.listeners.byName)) {
 		e := s.listeners.byName[name]
@@ -208,5 +212,4 @@ func (s *State) Snapshot(base *config.Snapshot) *config.Snapshot {
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		next.Routes = append(next.Routes, s.activeTable(name))
 	}
-	return &next
 }

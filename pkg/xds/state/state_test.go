@@ -74,7 +74,7 @@ func applyResource(t testing.TB, w *State, r xdstest.Resource, now time.Time) {
 // checkConsistent fails t if an active resource lacks its hosts, secret or routes.
 func checkConsistent(t testing.TB, w *State) {
 	t.Helper()
-	s := w.Snapshot(&config.Snapshot{})
+	s := xdstest.Snapshot(w)
 	for _, c := range s.Clusters {
 		if len(c.Hosts) == 0 {
 			t.Fatalf("cluster %s is active without hosts", c.Name)
@@ -121,18 +121,18 @@ func TestEveryResourceOrderConverges(t *testing.T) {
 					applyResource(t, w, r, now)
 				}
 				w.Reconcile(now)
-				before := w.Snapshot(&config.Snapshot{})
+				before := xdstest.Snapshot(w)
 				for _, i := range order {
 					w.Checkpoint()
 					applyResource(t, w, newer[i], now)
 					w.Reconcile(now)
 					checkConsistent(t, w)
-					if got := w.Snapshot(&config.Snapshot{}); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
+					if got := xdstest.Snapshot(w); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
 						t.Fatalf("order %v: a resource was removed before its replacement was active", order)
 					}
 				}
 				w.TakeSubscriptionChanges()
-				got := w.Snapshot(&config.Snapshot{})
+				got := xdstest.Snapshot(w)
 				if want == nil {
 					want = got
 				}
@@ -177,7 +177,7 @@ func permutations(n int) func(yield func([]int) bool) {
 // endpoints and routes while its replacement is warming.
 func TestActiveVersionFollowsItsResources(t *testing.T) {
 	now, w := time.Now(), newState()
-	hosts := func() int { return len(w.Snapshot(&config.Snapshot{}).Clusters[0].Hosts) }
+	hosts := func() int { return len(xdstest.Snapshot(w).Clusters[0].Hosts) }
 	for _, r := range []xdstest.Resource{xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1), xdstest.Listener("l", 80, "r1", "", 0), xdstest.Routes("r1", "one")} {
 		applyResource(t, w, r, now)
 	}
@@ -223,7 +223,7 @@ func TestInitialFetchTimeout(t *testing.T) {
 		{time.Hour, 1, 1, 0},
 	} {
 		_, next := w.Reconcile(start.Add(step.at))
-		s := w.Snapshot(&config.Snapshot{})
+		s := xdstest.Snapshot(w)
 		if len(s.Clusters) != step.clusters || len(s.Listeners) != step.listeners {
 			t.Errorf("after %v: %d active clusters and %d listeners, want %d and %d", step.at, len(s.Clusters), len(s.Listeners), step.clusters, step.listeners)
 		}
@@ -231,7 +231,7 @@ func TestInitialFetchTimeout(t *testing.T) {
 			t.Errorf("after %v: the next reconcile is after %v, want %v", step.at, next.Sub(start), step.next)
 		}
 	}
-	if routes := w.Snapshot(&config.Snapshot{}).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
+	if routes := xdstest.Snapshot(w).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
 		t.Errorf("routes of a listener without a route resource = %+v, want none", routes)
 	}
 }
@@ -271,7 +271,7 @@ func TestRollbackRestoresState(t *testing.T) {
 			}
 			_, oneNext := one.Reconcile(now)
 			_, otherNext := other.Reconcile(now)
-			a, b := one.Snapshot(&config.Snapshot{}), other.Snapshot(&config.Snapshot{})
+			a, b := xdstest.Snapshot(one), xdstest.Snapshot(other)
 			if !reflect.DeepEqual(a, b) || !oneNext.Equal(otherNext) || !reflect.DeepEqual(one.referenced(), other.referenced()) {
 				t.Fatalf("seed %d: the state differs after the rollback:\n%+v\nwant\n%+v", seed, a, b)
 			}

@@ -23,12 +23,16 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 		body, ok := had[kind+g.Name]
 		return !ok || body != string(g.Body)
 	}
-	// The control plane may already define a name that exists and that before does not have.
-	taken := func(kind, name string, exists bool) error {
-		if _, ours := had[kind+name]; exists && !ours {
-			return fmt.Errorf("the control plane also defines the name %q", name)
+	// exists: a resource of that name is there, which is the control plane's unless before has it.
+	checkName := func(typeURL, prefix, name string, exists bool) error {
+		owner := s.otherOwner(typeURL, name)
+		if _, ours := had[prefix+name]; exists && !ours {
+			owner = ownerControlPlane
 		}
-		return nil
+		if owner == "" {
+			return nil
+		}
+		return fmt.Errorf("%s also defines the name %q", owner, name)
 	}
 	s.setStaticNames(next)
 	for _, g := range next.Secrets {
@@ -38,7 +42,7 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 	}
 	for _, g := range next.Clusters {
 		c := next.ParsedClusters[g.Name]
-		err := cmp.Or(taken("cluster/", g.Name, s.clusters.byName[g.Name] != nil), s.checkReferences(c.EDSServiceName != "", c.Secrets()))
+		err := cmp.Or(checkName(resource.ClusterType, "cluster/", g.Name, s.clusters.byName[g.Name] != nil), s.checkReferences(c.EDSServiceName != "", c.Secrets()))
 		if err != nil {
 			wrong = append(wrong, bootstrap.FieldError{Field: g.Field, Reason: err.Error()})
 		} else if differs("cluster/", g) {
@@ -52,7 +56,7 @@ func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error 
 			err = s.checkReferences(len(l.RouteConfigNames)+len(l.DynamicFilters) > 0, l.Secrets())
 		}
 		if err == nil {
-			err = cmp.Or(bootstrap.CompileRoutes(l.InlineTables), taken("listener/", g.Name, s.listeners.byName[g.Name] != nil))
+			err = cmp.Or(bootstrap.CompileRoutes(l.InlineTables), checkName(resource.ListenerType, "listener/", g.Name, s.listeners.byName[g.Name] != nil), s.checkTableNames(l))
 		}
 		if err != nil {
 			wrong = append(wrong, g.FieldErrors(err)...)

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -82,7 +81,7 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 					w.noteCDSResponse()
 				}
 				_, next := w.Reconcile(now)
-				if got := len(w.Snapshot(&config.Snapshot{}).Listeners); got != s.active {
+				if got := len(xdstest.Snapshot(w).Listeners); got != s.active {
 					t.Errorf("after %v: %d active listeners, want %d", s.at, got, s.active)
 				}
 				if s.next == 0 && !next.IsZero() || s.next != 0 && !next.Equal(begin.Add(s.next)) {
@@ -105,7 +104,7 @@ func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
 	}
 	w.Reconcile(now)
 	var names []string
-	for _, l := range w.Snapshot(&config.Snapshot{}).Listeners {
+	for _, l := range xdstest.Snapshot(w).Listeners {
 		names = append(names, l.Name)
 	}
 	if !slices.Equal(names, []string{"static"}) {

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -143,17 +142,6 @@ func (h *History) ForgetRemoved(c *ads.Client, mode ads.Mode, r *ads.Response) {
 
 // HasResponse reports whether a response of a type was acknowledged.
 func (h *History) HasResponse(typeURL string) bool { return h.acks[typeURL] != nil }
-
-// Rejected yields the names of the resources whose last version was rejected.
-func (h *History) Rejected(typeURL string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for name, r := range h.resources[typeURL] {
-			if r.rejectReason != "" && !yield(name) {
-				return
-			}
-		}
-	}
-}
 
 // IsRejected reports whether the last version of a resource was rejected.
 func (h *History) IsRejected(typeURL, name string) bool {

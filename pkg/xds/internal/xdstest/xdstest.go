@@ -242,6 +242,13 @@ func ecdsFilter(name string, wait time.Duration) *hcmv3.HttpFilter {
 	}}}
 }
 
+// Snapshot returns the active resources of s, a state.State.
+func Snapshot(s interface{ AppendTo(next *config.Snapshot) }) *config.Snapshot {
+	active := &config.Snapshot{}
+	s.AppendTo(active)
+	return active
+}
+
 // ActiveFilters returns the first additional origin of each filter of the active listeners, or
 // MISSING for a filter without csrf settings.
 func ActiveFilters(s *config.Snapshot) (all []string) {

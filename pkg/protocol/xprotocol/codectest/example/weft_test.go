@@ -95,7 +95,7 @@ func weft(t *testing.T, text string) (address string) {
 		server.Drain(ctx)
 		rpc.Close()
 	})
-	if err := server.Apply(context.Background(), snapshot); err != nil {
+	if err := server.Apply(context.Background(), config.FullDelta(snapshot)); err != nil {
 		t.Fatal(err)
 	}
 	return server.Describe()[0].Address

@@ -28,10 +28,10 @@ func tableWith(t *config.RouteTable, routes ...*config.Route) *config.RouteTable
 	return &next
 }
 
-// noSnapshot is the argument of an ApplyRoutes call that must not need the complete configuration.
+// noSnapshot is the Next of a Delta that the server must apply without the complete configuration.
 func noSnapshot() *config.Snapshot { panic("the complete configuration was requested") }
 
-func TestApplyRoutesChangesOnlyRoutes(t *testing.T) {
+func TestTableDeltaChangesOnlyRoutes(t *testing.T) {
 	tally := make(map[string]int)
 	counting := filter.StreamFilterFactory{
 		Name: "counting", Stage: filter.AfterRoute,
@@ -59,7 +59,7 @@ func TestApplyRoutesChangesOnlyRoutes(t *testing.T) {
 		{"all routes removed", nil, map[string]string{"/a": "", "/b": ""}},
 	} {
 		table = tableWith(table, step.routes...)
-		if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+		if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot}); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
 		for path, want := range step.want {
@@ -84,9 +84,9 @@ func TestApplyRoutesChangesOnlyRoutes(t *testing.T) {
 	}
 }
 
-// TestApplyRoutesKeepsMetrics verifies that changed and unchanged routes keep their metrics until
+// TestTableDeltaKeepsMetrics verifies that changed and unchanged routes keep their metrics until
 // they are removed.
-func TestApplyRoutesKeepsMetrics(t *testing.T) {
+func TestTableDeltaKeepsMetrics(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	table := r.server.Running().Routes[0]
 	asked := func(want float64, name string) {
@@ -101,29 +101,29 @@ func TestApplyRoutesKeepsMetrics(t *testing.T) {
 		{a, directRouteNamed("c", "c"), directRouteNamed("b", "b")},
 	} {
 		table = tableWith(table, routes...)
-		if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+		if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot}); err != nil {
 			t.Fatal(err)
 		}
 		asked(float64(i+1), "a")
 		asked(float64(i+1), "b")
 	}
-	if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{tableWith(table, a)}, noSnapshot); err != nil {
+	if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{tableWith(table, a)}, Next: noSnapshot}); err != nil {
 		t.Fatal(err)
 	}
 	r.await(0, "weft_route_requests_total", "b")
 	r.await(3, "weft_route_requests_total", "a")
 }
 
-func TestApplyRoutesRejectsInvalidTable(t *testing.T) {
+func TestInvalidTableChangesNothing(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	table := r.server.Running().Routes[0]
 	wrong := directRouteNamed("wrong", "")
 	wrong.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
 	for name, route := range map[string]*config.Route{"invalid expression": wrong, "no action": {Name: "nothing"}} {
 		next := tableWith(table, directRouteNamed("a", "a"), route)
-		err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{next}, noSnapshot)
+		err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{next}, Next: noSnapshot})
 		if err == nil || !strings.Contains(err.Error(), `route table "table"`) {
-			t.Errorf("%s: ApplyRoutes = %v, want an error that names the route table", name, err)
+			t.Errorf("%s: Apply = %v, want an error that names the route table", name, err)
 		}
 		if got := roundTrip(t, address, get("/a")); got.body != "old" {
 			t.Errorf("%s: response %q, want the previous one", name, got.body)
@@ -146,27 +146,27 @@ func failingFilter() filter.StreamFilterFactory {
 	}
 }
 
-func TestApplyRoutesRejectsInvalidFilter(t *testing.T) {
+func TestInvalidRouteFilterChangesNothing(t *testing.T) {
 	r, address := setup{filters: `{"type": "failing"}`, routes: directRoute("old")}.run(t, failingFilter())
 	next := directRouteNamed("a", "a")
 	next.Filters = map[string]any{"failing": "made"}
 	table := tableWith(r.server.Running().Routes[0], directRouteNamed("b", "b"), next)
-	err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot)
+	err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot})
 	if err == nil || !strings.Contains(err.Error(), "cannot be made") {
-		t.Errorf("ApplyRoutes = %v, want the error of the filter", err)
+		t.Errorf("Apply = %v, want the error of the filter", err)
 	}
 	if got := roundTrip(t, address, get("/b")); got.body != "old" {
 		t.Errorf("response %q, want the previous one", got.body)
 	}
 }
 
-func TestApplyRoutesOfUnusedTableAppliesAll(t *testing.T) {
+func TestChangeOfUnusedTableAppliesAll(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	next := setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")}.snapshot(t)
 	other := &config.RouteTable{Name: "other"}
 	next.Routes = append(next.Routes, other)
 	asked := 0
-	if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{other}, func() *config.Snapshot { asked++; return next }); err != nil {
+	if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{other}, Next: func() *config.Snapshot { asked++; return next }}); err != nil {
 		t.Fatal(err)
 	}
 	if got := roundTrip(t, address, get("/")); got.body != "new" || asked != 1 {
@@ -188,7 +188,7 @@ func TestRequestKeepsItsRoute(t *testing.T) {
 	c.send(get("/"))
 	<-arrived
 	table := tableWith(r.server.Running().Routes[0], directRouteNamed("a", "a"))
-	if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+	if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot}); err != nil {
 		t.Fatal(err)
 	}
 	if got := roundTrip(t, address, get("/a")); got.body != "a" {
@@ -222,7 +222,7 @@ func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
 			routes = slices.Delete(slices.Clone(routes), 0, len(routes)/2)
 		}
 		table = tableWith(table, slices.Concat(routes, rest)...)
-		if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+		if err := r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot}); err != nil {
 			t.Fatal(err)
 		}
 		if got := roundTrip(t, address, get("/")); got.body != "old" {
@@ -234,5 +234,69 @@ func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
 		if <-asked == 0 {
 			t.Error("a client completed no request")
 		}
+	}
+}
+
+// partOf returns the delta of clusters and the only route table between the active configuration and
+// that of s, which must be applied without the complete configuration.
+func (r *rig) partOf(s setup) config.Delta {
+	r.t.Helper()
+	next := s.snapshot(r.t)
+	table := *r.server.Running().Routes[0]
+	table.VirtualHosts = next.Routes[0].VirtualHosts
+	return config.Delta{Clusters: next.Clusters, Routes: []*config.RouteTable{&table}, Next: noSnapshot}
+}
+
+// TestPartialApplyOfClustersAndRoutes verifies that one delta adds a cluster and the route to it.
+func TestPartialApplyOfClustersAndRoutes(t *testing.T) {
+	at := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("from c")) })
+	r, address := setup{routes: directRoute("old")}.run(t)
+	if err := r.server.Apply(t.Context(), r.partOf(setup{routes: to("c"), clusters: cluster("c", at)})); err != nil {
+		t.Fatal(err)
+	}
+	if got := roundTrip(t, address, get("/")); got.body != "from c" {
+		t.Errorf("response %d %q, want that of the new cluster", got.StatusCode, got.body)
+	}
+}
+
+// TestFailedPartialApplyChangesNothing verifies that neither clusters nor routes of a delta become
+// active if one of them is rejected.
+func TestFailedPartialApplyChangesNothing(t *testing.T) {
+	r, address := setup{routes: directRoute("old")}.run(t)
+	invalidTable := r.partOf(setup{routes: to("c"), clusters: cluster("c", "127.0.0.1:1")})
+	wrong := directRouteNamed("wrong", "")
+	wrong.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
+	invalidTable.Routes[0] = tableWith(invalidTable.Routes[0], wrong)
+	invalidCluster := r.partOf(setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")})
+	c := *invalidCluster.Clusters[0]
+	c.LBPolicy = "unknown"
+	invalidCluster.Clusters = []*config.Cluster{&c}
+	before := r.server.Running()
+	for name, d := range map[string]config.Delta{"route table": invalidTable, "cluster": invalidCluster} {
+		if err := r.server.Apply(t.Context(), d); err == nil {
+			t.Errorf("an invalid %s was applied", name)
+		}
+		if got := roundTrip(t, address, get("/")); got.body != "old" || r.server.Clusters().Find("c") != nil || r.server.Running() != before {
+			t.Errorf("invalid %s: response %q; cluster c: %v", name, got.body, r.server.Clusters().Find("c"))
+		}
+	}
+	if err := r.server.Apply(t.Context(), r.partOf(setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")})); err != nil {
+		t.Fatalf("a valid delta after the rejected ones: %v", err)
+	}
+}
+
+// TestClusterWithTLSNeedsAll verifies that a cluster with other TLS settings is applied with the
+// complete configuration, whose credentials the server owns.
+func TestClusterWithTLSNeedsAll(t *testing.T) {
+	r, address := setup{routes: directRoute("old")}.run(t)
+	next := setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")}.snapshot(t)
+	next.Clusters[0].TLS = &config.TLS{}
+	calls := 0
+	d := config.Delta{Clusters: next.Clusters, Next: func() *config.Snapshot { calls++; return next }}
+	if err := r.server.Apply(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if got := roundTrip(t, address, get("/")); got.body != "new" || calls != 1 {
+		t.Errorf("response %q, the complete configuration was requested %d times; want new and 1", got.body, calls)
 	}
 }

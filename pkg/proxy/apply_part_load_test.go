@@ -35,7 +35,7 @@ func versionFilter() filter.StreamFilterFactory {
 
 // TestRequestSeesOneRouteVersion verifies that a request under load sees exactly one version of its
 // route: the version that is active when the request starts, or a later one. Meanwhile routes and
-// virtual hosts change and move, by ApplyRoutes or by Apply.
+// virtual hosts change and move, by a delta of the table or of everything.
 func TestRequestSeesOneRouteVersion(t *testing.T) {
 	r, address := setup{filters: `{"type": "stamping"}`, routes: directRoute("old")}.run(t, versionFilter())
 	const hosts, paths = 3, 4
@@ -74,9 +74,9 @@ func TestRequestSeesOneRouteVersion(t *testing.T) {
 		whole.Routes = []*config.RouteTable{table}
 		var err error
 		if random.IntN(5) == 0 {
-			err = r.server.Apply(context.Background(), &whole)
+			err = r.server.Apply(context.Background(), config.FullDelta(&whole))
 		} else {
-			err = r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot)
+			err = r.server.Apply(context.Background(), config.Delta{Routes: []*config.RouteTable{table}, Next: noSnapshot})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,99 @@
+package layers_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/layers"
+)
+
+// TestSetFileRestoresLayers verifies that all layers return to their previous state if the file
+// cannot become active, whatever the reason.
+func TestSetFileRestoresLayers(t *testing.T) {
+	errWrong := errors.New("wrong")
+	first := &config.Snapshot{}
+	next := &config.Snapshot{Admin: &config.Admin{}, Clusters: clustersNamed("c")}
+	tests := map[string]struct {
+		file       *config.Snapshot
+		lowerErr   error
+		upperErr   error
+		applyErr   error
+		want       string // error; "": applied
+		upperEnded int
+	}{
+		"applied":                  {file: next, upperEnded: 1},
+		"lower layer rejects":      {file: next, lowerErr: errWrong, want: "wrong"},
+		"upper layer rejects":      {file: next, upperErr: errWrong, want: "wrong", upperEnded: 1},
+		"name of a layer":          {file: &config.Snapshot{Admin: &config.Admin{}, Clusters: clustersNamed("upper")}, want: `cluster "upper": layer upper also defines this name`, upperEnded: 1},
+		"server cannot apply":      {file: next, applyErr: errWrong, want: "wrong", upperEnded: 1},
+		"file without other names": {file: first, upperEnded: 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := &fakeServer{t: t}
+			stack := server.stack()
+			lower, upper := &fakeLayer{name: "lower"}, &fakeLayer{name: "upper"}
+			stack.Add(lower)
+			stack.Add(upper)
+			if err := stack.SetFile(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			before, freed := describe(server.active), upper.freed
+			lower.ended, upper.ended = nil, nil
+			lower.err, upper.err, server.err = tt.lowerErr, tt.upperErr, tt.applyErr
+			err := stack.SetFile(t.Context(), tt.file)
+			if tt.want == "" {
+				if err != nil || upper.freed != freed+1 {
+					t.Errorf("SetFile = %v, NamesFreed was called %d times", err, upper.freed-freed)
+				}
+			} else if err == nil || err.Error() != tt.want || describe(server.active) != before || upper.freed != freed {
+				t.Errorf("SetFile = %v, want %s; active %s; NamesFreed was called %d times", err, tt.want, describe(server.active), upper.freed-freed)
+			}
+			if len(lower.ended) != 1 || len(upper.ended) != tt.upperEnded || !errors.Is(lower.ended[0], err) {
+				t.Errorf("the layers were told %v and %v", lower.ended, upper.ended)
+			}
+			stack.Lock()
+			defer stack.Unlock()
+			if got := describe(stack.Snapshot()); got != describe(server.active) {
+				t.Errorf("the stack describes %s, active: %s", got, describe(server.active))
+			}
+		})
+	}
+}
+
+// TestOwner verifies that Owner finds the layer that defines a name and skips the one that asks.
+func TestOwner(t *testing.T) {
+	stack := (&fakeServer{t: t}).stack()
+	layer := &fakeLayer{name: "a"}
+	stack.Add(layer)
+	file := &config.Snapshot{
+		Admin:     &config.Admin{},
+		Clusters:  clustersNamed("c"),
+		Listeners: []*config.Listener{{Name: "l"}},
+		Routes:    []*config.RouteTable{{Name: "t"}},
+	}
+	if err := stack.SetFile(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	stack.Lock()
+	defer stack.Unlock()
+	for _, tt := range []struct {
+		by   layers.Layer
+		kind layers.Kind
+		name string
+		want string
+	}{
+		{nil, layers.Cluster, "c", "the file"},
+		{nil, layers.Listener, "l", "the file"},
+		{nil, layers.RouteTable, "t", "the file"},
+		{nil, layers.Listener, "c", ""},
+		{nil, layers.Cluster, "a", "layer a"},
+		{layer, layers.Cluster, "a", ""},
+		{layer, layers.Cluster, "c", "the file"},
+	} {
+		if got := stack.Owner(tt.by, tt.kind, tt.name); got != tt.want {
+			t.Errorf("the owner of %s %s is %q, want %q", tt.kind, tt.name, got, tt.want)
+		}
+	}
+}
