@@ -12,7 +12,7 @@ import (
 
 // MergeStatic returns the configuration of a file with its static_resources, as far as they need no
 // control plane, and the fields that have no effect or need a warning. It does not bind addresses,
-// read files or open connections. It returns the error that New or the first ApplyFile would
+// read files or open connections. It returns the error that New or the first SetFile would
 // return, or one for routes to unknown clusters. An error with more than one field is of type
 // bootstrap.FieldErrors (errors.As).
 func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.Snapshot, ignored bootstrap.FieldErrors, err error) {

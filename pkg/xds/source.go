@@ -109,7 +109,10 @@ func New(o Options) (*Source, error) {
 	s.registerMetrics()
 	s.startOnDemand()
 	s.initCache()
-	if err := s.addStaticResources(static); err != nil {
+	s.stack.Lock()
+	err = s.addStaticResources(static)
+	s.stack.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	s.stack.Add(s)
