@@ -115,6 +115,6 @@ type ErrorBody struct {
 }
 
 // WriteError writes an error response: what is wrong, and what to do about it; hint may be "".
-func WriteError(w http.ResponseWriter, status int, what, hint string) {
-	WriteJSON(w, status, ErrorBody{what, hint})
+func WriteError(w http.ResponseWriter, status int, problem, hint string) {
+	WriteJSON(w, status, ErrorBody{problem, hint})
 }

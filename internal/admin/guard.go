@@ -48,8 +48,8 @@ func isAllowedHost(allowed []string, host string) bool {
 
 // matchesHost reports whether host is the allowed name, or ends in the suffix of an allowed "*.suffix".
 func matchesHost(allowed, host string) bool {
-	suffix, wild := strings.CutPrefix(allowed, "*")
-	if wild {
+	suffix, isWildcard := strings.CutPrefix(allowed, "*")
+	if isWildcard {
 		return len(host) > len(suffix) && strings.HasSuffix(host, suffix)
 	}
 	return host == allowed

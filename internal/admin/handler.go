@@ -39,19 +39,19 @@ func NewHandler(o Options) http.Handler {
 		}
 		WriteError(w, http.StatusMethodNotAllowed, "this page does not support the method "+req.Method, "/ lists all pages")
 	})
-	var there []Endpoint
+	var endpoints []Endpoint
 	for _, e := range o.Endpoints {
 		if e.Handler == nil {
 			continue
 		}
-		there = append(there, e)
+		endpoints = append(endpoints, e)
 		route := e.Route()
 		if strings.HasSuffix(route, "/") {
 			route += "*"
 		}
 		r.Method(e.Method, route, e.Handler)
 	}
-	r.Get("/", index(there))
+	r.Get("/", index(endpoints))
 	return newGuard(o.Hosts, r)
 }
 

@@ -26,10 +26,10 @@ const (
 )
 
 // writePage writes the index as HTML. It returns the error of w.
-func writePage(w io.Writer, there []Endpoint) error {
+func writePage(w io.Writer, endpoints []Endpoint) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	for _, e := range there {
+	for _, e := range endpoints {
 		path := html.EscapeString(e.Path)
 		if e.Method == http.MethodGet {
 			path = `<a href="` + html.EscapeString(e.Route()) + `">` + path + `</a>`
@@ -42,17 +42,17 @@ func writePage(w io.Writer, there []Endpoint) error {
 }
 
 // index lists the endpoints, as HTML for browsers and else as text.
-func index(there []Endpoint) http.HandlerFunc {
+func index(endpoints []Endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/html") {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-			_ = writePage(w, there) // the client may have disconnected
+			_ = writePage(w, endpoints) // the client may have disconnected
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, e := range there {
+		for _, e := range endpoints {
 			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", e.Method, e.Path, e.Doc) // Flush returns the error
 		}
 		_ = table.Flush() // the client may have disconnected

@@ -5,32 +5,32 @@ package align
 // is none. The common prefix and suffix cost one comparison for each element; only the elements
 // between them need a map. Among equal elements of before between the two ends, Places returns the
 // index of the first, so an index may occur more than once.
-func Indexes[E comparable](before, now []E) []int32 {
-	places := make([]int32, len(now))
-	least := min(len(before), len(now))
+func Indexes[E comparable](previous, current []E) []int32 {
+	indexes := make([]int32, len(current))
+	shorter := min(len(previous), len(current))
 	head := 0
-	for head < least && before[head] == now[head] {
-		places[head] = int32(head) //nolint:gosec // lists are in memory, and shorter
+	for head < shorter && previous[head] == current[head] {
+		indexes[head] = int32(head) //nolint:gosec // lists are in memory, and shorter
 		head++
 	}
 	tail := 0
-	for tail < least-head && before[len(before)-1-tail] == now[len(now)-1-tail] {
+	for tail < shorter-head && previous[len(previous)-1-tail] == current[len(current)-1-tail] {
 		tail++
-		places[len(now)-tail] = int32(len(before) - tail) //nolint:gosec // as above
+		indexes[len(current)-tail] = int32(len(previous) - tail) //nolint:gosec // as above
 	}
-	if head+tail == len(now) {
-		return places
+	if head+tail == len(current) {
+		return indexes
 	}
-	known := make(map[E]int32, len(before)-head-tail)
-	for i := len(before) - tail - 1; i >= head; i-- {
-		known[before[i]] = int32(i) //nolint:gosec // as above
+	indexOf := make(map[E]int32, len(previous)-head-tail)
+	for i := len(previous) - tail - 1; i >= head; i-- {
+		indexOf[previous[i]] = int32(i) //nolint:gosec // as above
 	}
-	for i := head; i < len(now)-tail; i++ {
-		place, ok := known[now[i]]
+	for i := head; i < len(current)-tail; i++ {
+		index, ok := indexOf[current[i]]
 		if !ok {
-			place = -1
+			index = -1
 		}
-		places[i] = place
+		indexes[i] = index
 	}
-	return places
+	return indexes
 }

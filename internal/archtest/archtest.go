@@ -71,8 +71,8 @@ func Check(fsys fs.FS) ([]Violation, error) {
 	var violations []Violation
 	for _, p := range tree.packages {
 		for _, r := range rules() {
-			r.check(p, func(at token.Pos, problem, fix string) {
-				position := tree.files.Position(at)
+			r.check(p, func(pos token.Pos, problem, fix string) {
+				position := tree.files.Position(pos)
 				violations = append(violations, Violation{
 					File: position.Filename,
 					Line: position.Line,

@@ -17,14 +17,14 @@ import (
 // exceptions are in layers.go; tests are not checked.
 func checkGlobals(p *pkg, report reporter) {
 	for f := range p.nonTestFiles {
-		for _, declared := range f.syntax.Decls {
-			if variables, ok := declared.(*ast.GenDecl); ok && variables.Tok == token.VAR {
+		for _, decl := range f.syntax.Decls {
+			if variables, ok := decl.(*ast.GenDecl); ok && variables.Tok == token.VAR {
 				p.findMutable(variables, report)
 			}
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			for _, written := range p.writes(n) {
-				if name, ok := p.globalName(written); ok {
+			for _, target := range p.writes(n) {
+				if name, ok := p.globalName(target); ok {
 					report(n.Pos(), "package variable "+name+" is written after start",
 						"keep the state in a value that a constructor returns")
 				}
@@ -35,14 +35,14 @@ func checkGlobals(p *pkg, report reporter) {
 }
 
 // findMutable reports the variables of a declaration whose type is mutable.
-func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
-	for _, spec := range declared.Specs {
-		values, ok := spec.(*ast.ValueSpec)
+func (p *pkg) findMutable(decl *ast.GenDecl, report reporter) {
+	for _, spec := range decl.Specs {
+		valueSpec, ok := spec.(*ast.ValueSpec)
 		if !ok {
 			continue
 		}
-		typeExprs := []ast.Expr{values.Type}
-		for _, value := range values.Values {
+		typeExprs := []ast.Expr{valueSpec.Type}
+		for _, value := range valueSpec.Values {
 			typeExprs = append(typeExprs, literalType(value))
 		}
 		mutable := ""
@@ -54,7 +54,7 @@ func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
 		if mutable == "" {
 			continue
 		}
-		for _, name := range values.Names {
+		for _, name := range valueSpec.Names {
 			if name.Name == "_" || slices.Contains(mutableGlobals(), globalVar{p.dir, name.Name}) {
 				continue
 			}
@@ -98,8 +98,8 @@ func (p *pkg) mutablePart(typeExpr ast.Expr, seen map[string]bool) string {
 	case *ast.ChanType:
 		return "channel"
 	case *ast.SelectorExpr:
-		switch from, name := p.selector(t); {
-		case from == "sync" && name != "Locker", from == "sync/atomic":
+		switch importPath, name := p.selector(t); {
+		case importPath == "sync" && name != "Locker", importPath == "sync/atomic":
 			return types.ExprString(t)
 		}
 	case *ast.StructType:
@@ -120,14 +120,14 @@ func (p *pkg) mutablePart(typeExpr ast.Expr, seen map[string]bool) string {
 // typeNamed returns the declaration of a type of p, or nil if there is none.
 func (p *pkg) typeNamed(name string) *ast.TypeSpec {
 	for f := range p.nonTestFiles {
-		for _, declared := range f.syntax.Decls {
-			group, ok := declared.(*ast.GenDecl)
+		for _, decl := range f.syntax.Decls {
+			group, ok := decl.(*ast.GenDecl)
 			if !ok || group.Tok != token.TYPE {
 				continue
 			}
 			for _, spec := range group.Specs {
-				if named, ok := spec.(*ast.TypeSpec); ok && named.Name.Name == name {
-					return named
+				if typeSpec, ok := spec.(*ast.TypeSpec); ok && typeSpec.Name.Name == name {
+					return typeSpec
 				}
 			}
 		}
@@ -161,13 +161,13 @@ func (p *pkg) writesOfCall(call *ast.CallExpr) []ast.Expr {
 			return call.Args[:1]
 		}
 	}
-	var written []ast.Expr
+	var targets []ast.Expr
 	for _, argument := range call.Args {
 		if address, ok := ast.Unparen(argument).(*ast.UnaryExpr); ok && address.Op == token.AND {
-			written = append(written, address.X)
+			targets = append(targets, address.X)
 		}
 	}
-	return written
+	return targets
 }
 
 // globalName returns the name of the package variable that e refers to, directly or in part.
@@ -186,8 +186,8 @@ func (p *pkg) globalName(e ast.Expr) (name string, ok bool) {
 			return p.globalName(e.X)
 		}
 	case *ast.SelectorExpr:
-		if from, name := p.selector(e); from != "" {
-			return guessName(from) + "." + name, true
+		if importPath, name := p.selector(e); importPath != "" {
+			return guessName(importPath) + "." + name, true
 		}
 		return p.globalName(e.X)
 	case *ast.Ident:

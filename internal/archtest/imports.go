@@ -10,13 +10,13 @@ import (
 
 // packageTreeOf returns the innermost package tree that contains dir.
 func packageTreeOf(dir string) (packageTree, bool) {
-	var inner packageTree
+	var innermost packageTree
 	for _, t := range packageTrees() {
-		if isWithin(dir, t.dir) && len(t.dir) > len(inner.dir) {
-			inner = t
+		if isWithin(dir, t.dir) && len(t.dir) > len(innermost.dir) {
+			innermost = t
 		}
 	}
-	return inner, inner.dir != ""
+	return innermost, innermost.dir != ""
 }
 
 // isException reports whether importExceptions lists the import.
@@ -53,9 +53,9 @@ func checkLayers(p *pkg, report reporter) {
 		return
 	}
 	for _, f := range p.files {
-		for importPath, at := range f.imports {
-			dir, ours := p.moduleDir(importPath)
-			if !ours {
+		for importPath, pos := range f.imports {
+			dir, inModule := p.moduleDir(importPath)
+			if !inModule {
 				continue
 			}
 			to, found := packageTreeOf(dir)
@@ -63,11 +63,11 @@ func checkLayers(p *pkg, report reporter) {
 			case !found || to == from:
 				// the same tree, or a package without a layer, which has a report of its own
 			case f.test && to.dir == "cmd":
-				report(at, "a test imports "+dir,
+				report(pos, "a test imports "+dir,
 					"no package may import cmd: test the package that it uses, or run the program")
 			case f.test || to.layer < from.layer || isException(p.dir, dir):
 			default:
-				report(at,
+				report(pos,
 					fmt.Sprintf("%s (%s, layer %d) imports %s (%s, layer %d)", p.dir, from.dir, from.layer, dir, to.dir, to.layer),
 					"a package may import only its own directory tree and lower layers: declare the interface that you need here, or move the code up")
 			}
@@ -81,20 +81,20 @@ func checkPlugins(p *pkg, report reporter) {
 		return
 	}
 	for f := range p.nonTestFiles {
-		for importPath, at := range f.imports {
-			dir, ours := p.moduleDir(importPath)
-			if !ours {
+		for importPath, pos := range f.imports {
+			dir, inModule := p.moduleDir(importPath)
+			if !inModule {
 				continue
 			}
 			imported := pluginOf(dir)
-			switch own := pluginOf(p.dir); {
-			case imported == "" || imported == own || isException(p.dir, dir):
-			case own != "":
-				report(at, fmt.Sprintf("plugin %s imports plugin %s", own, imported),
+			switch importing := pluginOf(p.dir); {
+			case imported == "" || imported == importing || isException(p.dir, dir):
+			case importing != "":
+				report(pos, fmt.Sprintf("plugin %s imports plugin %s", importing, imported),
 					"plugins must not import each other: move shared code to the directory of their interface")
 			default:
 				parent, _ := packageTreeOf(imported)
-				report(at, fmt.Sprintf("%s imports plugin %s", p.dir, imported),
+				report(pos, fmt.Sprintf("%s imports plugin %s", p.dir, imported),
 					"only cmd may import a plugin: depend on the interface in "+parent.dir+" and list the plugin in cmd/weft/registry.go")
 			}
 		}
@@ -105,19 +105,19 @@ func checkPlugins(p *pkg, report reporter) {
 func checkOwners(p *pkg, report reporter) {
 	for _, f := range p.files {
 		inTest := f.test || isWithin(p.dir, "test")
-		for importPath, at := range f.imports {
-			if _, ours := p.moduleDir(importPath); ours {
+		for importPath, pos := range f.imports {
+			if _, inModule := p.moduleDir(importPath); inModule {
 				continue
 			}
 			owner, found := ownerOf(importPath)
 			switch {
 			case !found && isStandardLibrary(importPath):
 			case !found:
-				report(at, importPath+" has no owning package",
+				report(pos, importPath+" has no owning package",
 					"use the standard library, or add it to internal/archtest/layers.go and its reason to docs/decisions/0005-dependencies.md")
 			case isWithinAny(p.dir, owner.dirs) || inTest && owner.allowTests:
 			default:
-				report(at, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, owner.importers()), owner.reason)
+				report(pos, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, owner.importers()), owner.reason)
 			}
 		}
 	}
@@ -158,9 +158,9 @@ func checkPurity(p *pkg, report reporter) {
 		return
 	}
 	for f := range p.nonTestFiles {
-		for importPath, at := range f.imports {
+		for importPath, pos := range f.imports {
 			if hasSideEffects(importPath) {
-				report(at, fmt.Sprintf("pure package %s imports %s", p.dir, importPath),
+				report(pos, fmt.Sprintf("pure package %s imports %s", p.dir, importPath),
 					"take the value or a function as a parameter, and do the rest in a higher layer")
 			}
 		}
@@ -181,9 +181,9 @@ func checkPurity(p *pkg, report reporter) {
 // isPure reports whether an entry of purePackages contains dir. Entries above the innermost package
 // tree of dir do not apply, so a tree inside a pure directory needs its own entry.
 func isPure(dir string) bool {
-	inner, _ := packageTreeOf(dir)
+	innermost, _ := packageTreeOf(dir)
 	return slices.ContainsFunc(purePackages(), func(root string) bool {
-		return isWithin(dir, root) && isWithin(root, inner.dir)
+		return isWithin(dir, root) && isWithin(root, innermost.dir)
 	})
 }
 

@@ -28,8 +28,8 @@ func checkComment(p *pkg, report reporter) {
 // checkInit verifies that no package has an init function.
 func checkInit(p *pkg, report reporter) {
 	for _, f := range p.files {
-		for _, declared := range f.syntax.Decls {
-			function, ok := declared.(*ast.FuncDecl)
+		for _, decl := range f.syntax.Decls {
+			function, ok := decl.(*ast.FuncDecl)
 			if ok && function.Recv == nil && function.Name.Name == "init" {
 				report(function.Pos(), "func init", "write a constructor and call it, or list the value in cmd/weft/registry.go")
 			}
@@ -44,26 +44,26 @@ func checkSleep(p *pkg, report reporter) {
 		if isWithin(p.dir, "test") && !f.test {
 			continue
 		}
-		for _, declared := range f.syntax.Decls {
-			function, ok := declared.(*ast.FuncDecl)
+		for _, decl := range f.syntax.Decls {
+			function, ok := decl.(*ast.FuncDecl)
 			if !ok {
-				p.findSleep(f, declared, report)
+				p.findSleep(f, decl, report)
 				continue
 			}
-			reason, marked := marker(function.Doc, "clock")
+			reason, hasMarker := marker(function.Doc, "clock")
 			switch {
-			case marked && reason == "":
+			case hasMarker && reason == "":
 				report(function.Pos(), "//arch:clock without a reason", "state which test calls it inside a synctest bubble")
-			case marked && f.test:
+			case hasMarker && f.test:
 			default:
-				p.findSleep(f, declared, report)
+				p.findSleep(f, decl, report)
 			}
 		}
 	}
 }
 
-func (p *pkg) findSleep(f *file, within ast.Node, report reporter) {
-	ast.Inspect(within, func(n ast.Node) bool {
+func (p *pkg) findSleep(f *file, root ast.Node, report reporter) {
+	ast.Inspect(root, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			from, name := p.selector(n.Fun)
@@ -89,19 +89,19 @@ func checkLength(p *pkg, report reporter) {
 		if ast.IsGenerated(f.syntax) {
 			continue
 		}
-		reason, marked := f.lengthMarker()
+		reason, hasMarker := f.lengthMarker()
 		switch {
-		case marked && reason == "":
+		case hasMarker && reason == "":
 			report(f.syntax.Package, "//arch:long without a reason", "add the reason")
-		case !marked && f.lines > fileLimit:
+		case !hasMarker && f.lines > fileLimit:
 			report(f.syntax.Package, fmt.Sprintf("the file has %d lines, more than %d", f.lines, fileLimit),
 				"split it by topic, or write //arch:long and the reason above the package clause")
 		}
 		if f.test {
 			continue
 		}
-		for _, declared := range f.syntax.Decls {
-			if function, ok := declared.(*ast.FuncDecl); ok {
+		for _, decl := range f.syntax.Decls {
+			if function, ok := decl.(*ast.FuncDecl); ok {
 				p.checkFunctionLength(function, report)
 			}
 		}
@@ -109,12 +109,12 @@ func checkLength(p *pkg, report reporter) {
 }
 
 func (p *pkg) checkFunctionLength(function *ast.FuncDecl, report reporter) {
-	reason, marked := marker(function.Doc, "long")
+	reason, hasMarker := marker(function.Doc, "long")
 	lines := p.line(function.End()) - p.line(function.Pos()) + 1
 	switch {
-	case marked && reason == "":
+	case hasMarker && reason == "":
 		report(function.Pos(), "//arch:long without a reason", "add the reason")
-	case !marked && lines > functionLimit:
+	case !hasMarker && lines > functionLimit:
 		report(function.Pos(), fmt.Sprintf("func %s has %d lines, more than %d", function.Name.Name, lines, functionLimit),
 			"split it into its steps, or write //arch:long and the reason above it")
 	}

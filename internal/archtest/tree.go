@@ -62,7 +62,7 @@ func load(fsys fs.FS) (*tree, error) {
 		return nil, err
 	}
 	t := &tree{files: token.NewFileSet()}
-	found := map[[2]string]*pkg{} // by directory and name
+	byKey := map[[2]string]*pkg{} // by directory and name
 	err = fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -81,10 +81,10 @@ func load(fsys fs.FS) (*tree, error) {
 			return err
 		}
 		dir, clause := path.Dir(name), f.syntax.Name.Name
-		p := found[[2]string{dir, clause}]
+		p := byKey[[2]string{dir, clause}]
 		if p == nil {
 			p = &pkg{dir: dir, name: clause, module: module, fileSet: t.files}
-			found[[2]string{dir, clause}] = p
+			byKey[[2]string{dir, clause}] = p
 			t.packages = append(t.packages, p)
 		}
 		p.files = append(p.files, f)
@@ -123,7 +123,7 @@ func (p *pkg) resolve() {
 		Defs: map[*ast.Ident]types.Object{},
 		Uses: map[*ast.Ident]types.Object{},
 	}
-	check := types.Config{
+	checker := types.Config{
 		Importer: importer{},
 		Error:    func(error) {}, // the compiler reports errors
 	}
@@ -131,7 +131,7 @@ func (p *pkg) resolve() {
 	for _, f := range p.files {
 		syntax = append(syntax, f.syntax)
 	}
-	p.types, _ = check.Check(p.dir, p.fileSet, syntax, p.info) // Error ignores the errors
+	p.types, _ = checker.Check(p.dir, p.fileSet, syntax, p.info) // Error ignores the errors
 }
 
 // importer returns an empty package for every path.
@@ -157,7 +157,7 @@ func guessName(importPath string) string {
 }
 
 // line returns the line number of a position.
-func (p *pkg) line(at token.Pos) int { return p.fileSet.Position(at).Line }
+func (p *pkg) line(pos token.Pos) int { return p.fileSet.Position(pos).Line }
 
 // imports yields the imports of f with their paths.
 func (f *file) imports(yield func(importPath string, at token.Pos) bool) {
@@ -179,11 +179,11 @@ func (p *pkg) selector(e ast.Expr) (importPath, name string) {
 	if !ok {
 		return "", ""
 	}
-	left, ok := selector.X.(*ast.Ident)
+	ident, ok := selector.X.(*ast.Ident)
 	if !ok {
 		return "", ""
 	}
-	imported, ok := p.info.Uses[left].(*types.PkgName)
+	imported, ok := p.info.Uses[ident].(*types.PkgName)
 	if !ok {
 		return "", ""
 	}

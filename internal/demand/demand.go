@@ -32,26 +32,26 @@ func NewRequestQueue() *RequestQueue {
 }
 
 // Request requests a name. Repeated calls before the next Take count as one. Ask does not block.
-func (d *RequestQueue) Request(name string) {
-	d.mu.Lock()
-	d.pending[name] = struct{}{}
-	d.mu.Unlock()
+func (q *RequestQueue) Request(name string) {
+	q.mu.Lock()
+	q.pending[name] = struct{}{}
+	q.mu.Unlock()
 	select {
-	case d.notify <- struct{}{}:
+	case q.notify <- struct{}{}:
 	default: // a notification is already pending
 	}
 }
 
 // Requested returns a channel that receives after names were requested since the last Take, and
 // sometimes when none were. Only one goroutine may receive from it.
-func (d *RequestQueue) Requested() <-chan struct{} { return d.notify }
+func (q *RequestQueue) Requested() <-chan struct{} { return q.notify }
 
 // Take returns the names that were requested since the previous call, in sorted order.
-func (d *RequestQueue) Take() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	names := slices.Sorted(maps.Keys(d.pending))
-	clear(d.pending)
+func (q *RequestQueue) Take() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	names := slices.Sorted(maps.Keys(q.pending))
+	clear(q.pending)
 	return names
 }
 

@@ -61,8 +61,8 @@ func SameOrigin(r *http.Request) bool {
 		return strings.EqualFold(host, r.Host)
 	}
 	site := r.Header.Get("Sec-Fetch-Site")
-	foreign := site == "cross-site" || site == "same-site"
-	return !foreign || r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	otherOrigin := site == "cross-site" || site == "same-site"
+	return !otherOrigin || r.Header.Get("Sec-Fetch-Mode") == "navigate"
 }
 
 // NoPages is an AllowPage for a port that serves no pages. It allows only an address that the user

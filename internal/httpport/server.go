@@ -51,11 +51,11 @@ func (s *Server) Add(ln net.Listener) { s.listeners = append(s.listeners, ln) }
 
 // Addrs returns the addresses of the listeners in the order of Add.
 func (s *Server) Addrs() []net.Addr {
-	var all []net.Addr
+	var addrs []net.Addr
 	for _, ln := range s.listeners {
-		all = append(all, ln.Addr())
+		addrs = append(addrs, ln.Addr())
 	}
-	return all
+	return addrs
 }
 
 // Run serves requests until ctx ends, and then gives those in flight at most three seconds. It
@@ -65,35 +65,35 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, ln := range s.listeners {
 		go func() { ended <- s.http.Serve(ln) }()
 	}
-	var failed error
+	var serveErr error
 	running := len(s.listeners)
 	select {
-	case failed = <-ended:
+	case serveErr = <-ended:
 		running--
 	case <-ctx.Done():
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if err := s.http.Shutdown(grace); err != nil {
+	if err := s.http.Shutdown(shutdownCtx); err != nil {
 		_ = s.http.Close() // ends requests that are still in flight, such as a profile
 	}
 	for range running {
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			failed = errors.Join(failed, err)
+			serveErr = errors.Join(serveErr, err)
 		}
 	}
-	return failed
+	return serveErr
 }
 
 // Close closes a server that will not run. After Run it has no effect.
 func (s *Server) Close() error {
-	var all error
+	var errs error
 	for _, ln := range s.listeners {
 		if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
-			all = errors.Join(all, err)
+			errs = errors.Join(errs, err)
 		}
 	}
-	return all
+	return errs
 }
 
 // IsLoopback reports whether only this machine can reach an address.

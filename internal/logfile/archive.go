@@ -130,8 +130,8 @@ func (a *archive) rotatedFiles() []string {
 func (a *archive) prune(r Roller, now time.Time) {
 	paths := a.rotatedFiles()
 	for i, path := range paths {
-		at, err := time.Parse(timeFormat, strings.TrimSuffix(path[len(a.path)+1:], gzipSuffix))
-		tooOld := err == nil && r.MaxDays > 0 && now.Sub(at) > time.Duration(r.MaxDays)*24*time.Hour
+		rotatedAt, err := time.Parse(timeFormat, strings.TrimSuffix(path[len(a.path)+1:], gzipSuffix))
+		tooOld := err == nil && r.MaxDays > 0 && now.Sub(rotatedAt) > time.Duration(r.MaxDays)*24*time.Hour
 		tooMany := r.MaxBackups > 0 && len(paths)-i > r.MaxBackups
 		if tooOld || tooMany {
 			_ = os.Remove(path)
@@ -159,25 +159,25 @@ func (a *archive) compressFile(path string) (err error) {
 		return err
 	}
 	defer func() { _ = in.Close() }() // only read
-	temporary := path + partSuffix
-	out, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	partPath := path + partSuffix
+	out, err := os.OpenFile(partPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(temporary)
+			_ = os.Remove(partPath)
 		}
 	}()
-	zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // compression competes with requests for processors
+	gz, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // compression competes with requests for processors
 	if err != nil {
 		panic(fmt.Sprintf("logfile: gzip level: %v", err))
 	}
-	_, err = io.Copy(zip, contextReader{a.ctx, in})
-	if err = errors.Join(err, zip.Close(), out.Sync(), out.Close()); err != nil {
+	_, err = io.Copy(gz, contextReader{a.ctx, in})
+	if err = errors.Join(err, gz.Close(), out.Sync(), out.Close()); err != nil {
 		return err
 	}
-	if err = os.Rename(temporary, path+gzipSuffix); err != nil {
+	if err = os.Rename(partPath, path+gzipSuffix); err != nil {
 		return err
 	}
 	return os.Remove(path)
@@ -189,9 +189,9 @@ type contextReader struct {
 	r   io.Reader
 }
 
-func (u contextReader) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
+func (cr contextReader) Read(p []byte) (int, error) {
+	if err := cr.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return u.r.Read(p)
+	return cr.r.Read(p)
 }

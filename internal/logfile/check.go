@@ -34,14 +34,14 @@ func CheckFile(path string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	for folder := filepath.Dir(path); ; folder = filepath.Dir(folder) {
-		stat, err := os.Stat(folder)
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		stat, err := os.Stat(dir)
 		switch {
 		case err == nil && !stat.IsDir():
-			return &fs.PathError{Op: "mkdir", Path: folder, Err: syscall.ENOTDIR}
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
 		case err == nil:
-			return access(folder)
-		case !errors.Is(err, fs.ErrNotExist) || folder == filepath.Dir(folder):
+			return access(dir)
+		case !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir):
 			return err
 		}
 	}

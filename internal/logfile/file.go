@@ -134,8 +134,8 @@ func (f *File) needsRotation(n int) bool {
 // period returns the number of the period of the given length that contains t, in local time.
 func period(t time.Time, length time.Duration) int64 {
 	t = t.Local()
-	_, east := t.Zone()
-	return (t.UnixMilli() + int64(east)*1000) / max(length.Milliseconds(), 1)
+	_, offset := t.Zone()
+	return (t.UnixMilli() + int64(offset)*1000) / max(length.Milliseconds(), 1)
 }
 
 func (f *File) rotate() error {

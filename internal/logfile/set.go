@@ -91,11 +91,11 @@ func (s *Set) Reopen() error {
 	}
 	s.mu.Unlock()
 	errs := make([]error, len(writers))
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i, w := range writers {
-		all.Go(func() { errs[i] = w.Reopen() }) // concurrently, so that a file that hangs does not delay the others
+		wg.Go(func() { errs[i] = w.Reopen() }) // concurrently, so that a file that hangs does not delay the others
 	}
-	all.Wait()
+	wg.Wait()
 	return errors.Join(errs...)
 }
 

@@ -89,27 +89,27 @@ func (w *Writer) Write(p []byte) (int, error) {
 		w.mu.Unlock()
 		return 0, os.ErrClosed
 	}
-	before := len(w.pending)
-	if before+len(p) > maxPending {
+	oldLen := len(w.pending)
+	if oldLen+len(p) > maxPending {
 		w.mu.Unlock()
 		w.dropped.Add(countLines(p))
 		return len(p), nil
 	}
 	w.pending = append(w.pending, p...)
-	after := len(w.pending)
+	newLen := len(w.pending)
 	w.mu.Unlock()
-	if before == 0 {
+	if oldLen == 0 {
 		notify(w.hasPending)
 	}
-	if before < flushSize && after >= flushSize {
+	if oldLen < flushSize && newLen >= flushSize {
 		notify(w.flushNow)
 	}
 	return len(p), nil
 }
 
-func notify(c chan struct{}) {
+func notify(ch chan struct{}) {
 	select {
-	case c <- struct{}{}:
+	case ch <- struct{}{}:
 	default: // a signal is pending already
 	}
 }
@@ -138,32 +138,32 @@ func (w *Writer) Close() error {
 		close(w.quit)
 	}
 	w.mu.Unlock()
-	patience := time.NewTimer(closeTimeout)
-	defer patience.Stop()
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
 	select {
 	case <-w.done:
 		return w.closeErr
-	case <-patience.C:
+	case <-timer.C:
 		return errTimeout
 	}
 }
 
 // submit makes run write the pending lines and call do, and waits for the result.
-func (w *Writer) submit(do func() error) error {
-	r := request{do, make(chan error, 1)}
-	patience := time.NewTimer(closeTimeout)
-	defer patience.Stop()
+func (w *Writer) submit(fn func() error) error {
+	r := request{fn, make(chan error, 1)}
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
 	select {
 	case w.requests <- r:
 	case <-w.done:
 		return os.ErrClosed
-	case <-patience.C:
+	case <-timer.C:
 		return errTimeout
 	}
 	select {
 	case err := <-r.result:
 		return err
-	case <-patience.C:
+	case <-timer.C:
 		return errTimeout
 	}
 }

@@ -37,33 +37,33 @@ type Request struct {
 }
 
 // AddRequest adds a request with the outcome of s.
-func (s *Batch) AddRequest(r Request) {
+func (b *Batch) AddRequest(r Request) {
 	d := max(r.Duration, 0)
 	bucket := uint8(bucketOf(d))
-	if s.count == 0 {
-		s.low, s.high = bucket, bucket+1
+	if b.count == 0 {
+		b.low, b.high = bucket, bucket+1
 	} else {
-		s.low, s.high = min(s.low, bucket), max(s.high, bucket+1)
+		b.low, b.high = min(b.low, bucket), max(b.high, bucket+1)
 	}
-	s.count++
-	s.cells[bucket]++
-	s.nanoseconds += uint64(d)
-	s.bytesIn += uint64(max(r.BytesIn, 0))
-	s.bytesOut += uint64(max(r.BytesOut, 0))
-	s.attempts += uint32(max(r.Attempts, 1)) //nolint:gosec // a handful
+	b.count++
+	b.cells[bucket]++
+	b.nanoseconds += uint64(d)
+	b.bytesIn += uint64(max(r.BytesIn, 0))
+	b.bytesOut += uint64(max(r.BytesOut, 0))
+	b.attempts += uint32(max(r.Attempts, 1)) //nolint:gosec // a handful
 }
 
 // Len returns the number of counted requests.
-func (s *Batch) Len() int { return int(s.count) }
+func (b *Batch) Len() int { return int(b.count) }
 
 // Retries returns the number of counted attempts beyond the first of each request.
-func (s *Batch) Retries() int { return int(s.attempts - s.count) }
+func (b *Batch) Retries() int { return int(b.attempts - b.count) }
 
 // addTo adds the counts by duration to of.
-func (s *Batch) addTo(of *row) {
-	for i := s.low; i < s.high; i++ {
-		if n := s.cells[i]; n > 0 {
-			of[i].Add(uint64(n))
+func (b *Batch) addTo(dst *row) {
+	for i := b.low; i < b.high; i++ {
+		if n := b.cells[i]; n > 0 {
+			dst[i].Add(uint64(n))
 		}
 	}
 }

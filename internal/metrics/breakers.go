@@ -56,32 +56,32 @@ type LimitUsage struct {
 
 // SetFunc sets the function that returns the usage; any goroutine may call it. most is the limit: 0
 // means unlimited, and a negative value allows nothing.
-func (r *LimitUsage) SetFunc(read func(priority int, l Limit) (used, most int64)) {
+func (r *LimitUsage) SetFunc(read func(priority int, l Limit) (used, limit int64)) {
 	r.read.Store(&read)
 }
 
 // collectBreakers exports how often each limit was reached and, for limits that are set, whether
 // the limit is reached now and what remains.
 func (c *scopeCollector) collectBreakers(e *emitter, name string, cluster *Cluster) {
-	room := cluster.LimitUsage.read.Load()
+	read := cluster.LimitUsage.read.Load()
 	for p, priority := range priorityNames {
 		for l := range Limits() {
 			if n := cluster.Overflow[p][l].Value(); n > 0 || p == 0 {
 				e.counter(c.cluster[clusterOverflow], n, name, priority, l.String())
 			}
-			if room == nil {
+			if read == nil {
 				continue
 			}
-			used, most := (*room)(p, l)
-			if most == 0 {
+			used, limit := (*read)(p, l)
+			if limit == 0 {
 				continue
 			}
 			open := 0.0
-			if used >= most {
+			if used >= limit {
 				open = 1
 			}
 			e.value(c.cluster[clusterBreakerOpen], open, name, priority, l.String())
-			e.value(c.cluster[clusterBreakerRemaining], float64(max(most-used, 0)), name, priority, l.String())
+			e.value(c.cluster[clusterBreakerRemaining], float64(max(limit-used, 0)), name, priority, l.String())
 		}
 	}
 }

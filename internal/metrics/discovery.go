@@ -101,21 +101,21 @@ type discoveryCollector struct {
 func (c *discoveryCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all series except those of DiscoveryCalls.
-func (c *discoveryCollector) Collect(to chan<- prometheus.Metric) {
-	e := c.r.emitter(to)
-	value := func(m Metric, n float64, labels ...string) { e.value(c.descs[m.Name], n, labels...) }
+func (c *discoveryCollector) Collect(ch chan<- prometheus.Metric) {
+	e := c.r.emitter(ch)
+	emit := func(m Metric, n float64, labels ...string) { e.value(c.descs[m.Name], n, labels...) }
 	d := c.read()
-	value(DiscoveryRegistries, float64(d.Registries))
-	value(DiscoveryConnected, float64(d.Connected))
-	value(DiscoveryPublished, float64(d.Published))
-	value(DiscoveryRegistered, float64(d.Registered))
-	value(DiscoverySubscribed, float64(d.Subscribed))
-	value(DiscoveryNoSnapshot, float64(d.WithoutSnapshot))
-	value(DiscoveryRestored, float64(d.Restored))
-	value(DiscoveryEmptyProtected, float64(d.EmptyProtected))
-	value(DiscoveryProviders, float64(d.Providers))
-	value(DiscoveryOldestSnapshot, d.OldestSnapshot.Seconds())
-	value(DiscoveryChanges, float64(d.Applied), ResultApplied)
-	value(DiscoveryChanges, float64(d.ApplyFailures), ResultFailed)
-	value(DiscoveryStateFileFailures, float64(d.StateFileFailures))
+	emit(DiscoveryRegistries, float64(d.Registries))
+	emit(DiscoveryConnected, float64(d.Connected))
+	emit(DiscoveryPublished, float64(d.Published))
+	emit(DiscoveryRegistered, float64(d.Registered))
+	emit(DiscoverySubscribed, float64(d.Subscribed))
+	emit(DiscoveryNoSnapshot, float64(d.WithoutSnapshot))
+	emit(DiscoveryRestored, float64(d.Restored))
+	emit(DiscoveryEmptyProtected, float64(d.EmptyProtected))
+	emit(DiscoveryProviders, float64(d.Providers))
+	emit(DiscoveryOldestSnapshot, d.OldestSnapshot.Seconds())
+	emit(DiscoveryChanges, float64(d.Applied), ResultApplied)
+	emit(DiscoveryChanges, float64(d.ApplyFailures), ResultFailed)
+	emit(DiscoveryStateFileFailures, float64(d.StateFileFailures))
 }

@@ -62,14 +62,14 @@ func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, _ := f.findOrAdd(m, values)
-	mine := &series{values: s.values, read: read}
-	key := joinKey(mine.values)
-	f.byName[m.Name].series[key] = mine
+	added := &series{values: s.values, read: read}
+	key := joinKey(added.values)
+	f.byName[m.Name].series[key] = added
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if all := f.byName[m.Name].series; all[key] == mine {
-			delete(all, key)
+		if current := f.byName[m.Name].series; current[key] == added {
+			delete(current, key)
 		}
 	}
 }
@@ -88,26 +88,26 @@ func (f *families) findOrAdd(m Metric, values []string) (s *series, found bool) 
 		fam = &family{desc: newDesc(m), series: map[string]*series{}}
 		f.byName[m.Name] = fam
 	}
-	if known := fam.desc.metric; known.Kind != m.Kind || !slices.Equal(known.Labels, m.Labels) {
-		panic(fmt.Sprintf("metrics: %s is already registered as %s%q, not as %s%q", m.Name, known.Kind, known.Labels, m.Kind, m.Labels))
+	if registered := fam.desc.metric; registered.Kind != m.Kind || !slices.Equal(registered.Labels, m.Labels) {
+		panic(fmt.Sprintf("metrics: %s is already registered as %s%q, not as %s%q", m.Name, registered.Kind, registered.Labels, m.Kind, m.Labels))
 	}
-	clean := make([]string, len(values))
+	labels := make([]string, len(values))
 	for i, value := range values {
-		clean[i] = label(value)
+		labels[i] = label(value)
 	}
-	if s, found = fam.series[joinKey(clean)]; found {
+	if s, found = fam.series[joinKey(labels)]; found {
 		return s, true
 	}
 	if len(fam.series) >= f.limit {
-		for i := range clean {
-			clean[i] = valueOther
+		for i := range labels {
+			labels[i] = valueOther
 		}
-		if s, found = fam.series[joinKey(clean)]; found {
+		if s, found = fam.series[joinKey(labels)]; found {
 			return s, true
 		}
 	}
-	s = &series{values: clean}
-	fam.series[joinKey(clean)] = s
+	s = &series{values: labels}
+	fam.series[joinKey(labels)] = s
 	return s, false
 }
 
@@ -121,26 +121,26 @@ type familyCollector struct{ r *Registry }
 func (c *familyCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all series.
-func (c *familyCollector) Collect(to chan<- prometheus.Metric) {
+func (c *familyCollector) Collect(ch chan<- prometheus.Metric) {
 	type reading struct {
 		desc   *desc
 		series *series
 	}
 	f := &c.r.families
 	f.mu.Lock()
-	var all []reading
+	var readings []reading
 	for _, fam := range f.byName {
 		for _, s := range fam.series {
-			all = append(all, reading{fam.desc, s})
+			readings = append(readings, reading{fam.desc, s})
 		}
 	}
 	f.mu.Unlock()
-	e := c.r.emitter(to)
-	for _, one := range all {
-		if h := one.series.histogram; h != nil {
-			e.sizeHistogram(one.desc, h, one.series.values...)
+	e := c.r.emitter(ch)
+	for _, r := range readings {
+		if h := r.series.histogram; h != nil {
+			e.sizeHistogram(r.desc, h, r.series.values...)
 			continue
 		}
-		e.value(one.desc, one.series.read(), one.series.values...)
+		e.value(r.desc, r.series.read(), r.series.values...)
 	}
 }

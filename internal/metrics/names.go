@@ -162,17 +162,17 @@ const (
 // Metrics returns the descriptions of all metrics that Weft itself exports, in the order of
 // docs/observability.md. Filters add their own.
 func Metrics() []Metric {
-	var all []Metric
+	var list []Metric
 	for _, p := range []scopeMetrics{listenerMetrics(), routeMetrics(), clusterMetrics(), hostMetrics()} {
-		all = append(all, p.requests.metrics()...)
-		all = append(all, p.others...)
+		list = append(list, p.requests.metrics()...)
+		list = append(list, p.others...)
 	}
-	all = append(all, overloadMetrics()...)
-	all = append(all, rpcMetrics()...)
-	all = append(all, udpMetrics()...)
-	all = append(all, xdsMetrics()...)
-	all = append(all, discoveryMetrics()...)
-	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads, DNSLookups,
+	list = append(list, overloadMetrics()...)
+	list = append(list, rpcMetrics()...)
+	list = append(list, udpMetrics()...)
+	list = append(list, xdsMetrics()...)
+	list = append(list, discoveryMetrics()...)
+	return append(list, ListenerHandshakes, ClusterHandshakes, CertificateReloads, DNSLookups,
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }
 
@@ -216,7 +216,7 @@ func routeMetrics() scopeMetrics {
 }
 
 func clusterMetrics() scopeMetrics {
-	keys, limited := []string{LabelCluster}, []string{LabelCluster, LabelPriority, LabelLimit}
+	keys, limitKeys := []string{LabelCluster}, []string{LabelCluster, LabelPriority, LabelLimit}
 	return scopeMetrics{
 		requests: newRequestMetrics("the cluster", keys, requestNames{nameClusterRequests, nameClusterFailures,
 			nameClusterDuration, nameClusterRequestBytes, nameClusterResponseBytes}),
@@ -230,9 +230,9 @@ func clusterMetrics() scopeMetrics {
 			clusterRetries:            {nameClusterRetries, "Retries: attempts after the first attempt of a request.", KindCounter, keys},
 			clusterResent:             {nameClusterResent, "Requests sent again because the host had closed the pooled connection.", KindCounter, keys},
 			clusterOverflow: {nameClusterOverflow, "Times that a limit of the cluster's circuit breakers was reached.", KindCounter,
-				limited},
-			clusterBreakerOpen:      {nameClusterBreakerOpen, "1 while a configured limit of the cluster's circuit breakers is reached, else 0.", KindGauge, limited},
-			clusterBreakerRemaining: {nameClusterBreakerRemaining, "Remaining capacity of a configured limit of the cluster's circuit breakers.", KindGauge, limited},
+				limitKeys},
+			clusterBreakerOpen:      {nameClusterBreakerOpen, "1 while a configured limit of the cluster's circuit breakers is reached, else 0.", KindGauge, limitKeys},
+			clusterBreakerRemaining: {nameClusterBreakerRemaining, "Remaining capacity of a configured limit of the cluster's circuit breakers.", KindGauge, limitKeys},
 			clusterHostDown:         {nameClusterHostDown, "Transitions of a host of the cluster to down.", KindCounter, keys},
 			clusterHostUp:           {nameClusterHostUp, "Transitions of a host of the cluster from down to up.", KindCounter, keys},
 			clusterCheckFailures:    {nameClusterCheckFailures, "Failed active health checks of hosts of the cluster.", KindCounter, keys},

@@ -137,12 +137,12 @@ func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
 	if x.All {
 		return nil, nil
 	}
-	found, err := r.prometheus.Gather()
+	families, err := r.prometheus.Gather()
 	// Weft's metrics are excluded where they are emitted; this excludes those of the Go runtime.
-	found = slices.DeleteFunc(found, func(f *dto.MetricFamily) bool {
+	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
 		return x.excludes(f.GetName(), labelKeys(f))
 	})
-	return found, err
+	return families, err
 }
 
 func labelKeys(f *dto.MetricFamily) []string {
@@ -167,6 +167,6 @@ func (r *Registry) Handler() http.Handler {
 	})
 }
 
-func (r *Registry) emitter(to chan<- prometheus.Metric) *emitter {
-	return &emitter{ch: to, exclusion: r.exclusion.Load(), reasons: r.o.Reasons, closeReasons: r.o.CloseReasons}
+func (r *Registry) emitter(ch chan<- prometheus.Metric) *emitter {
+	return &emitter{ch: ch, exclusion: r.exclusion.Load(), reasons: r.o.Reasons, closeReasons: r.o.CloseReasons}
 }

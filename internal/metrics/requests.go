@@ -41,60 +41,60 @@ type protocolCounters struct {
 type row [bucketCount]atomic.Uint64
 
 // Add counts the requests of s.
-func (r *RequestRecorder) Add(s Batch) {
-	a := r.first.Load()
-	if a == nil || a.protocol != s.Protocol {
-		a = r.protocolCounters(s.Protocol)
+func (r *RequestRecorder) Add(b Batch) {
+	counters := r.first.Load()
+	if counters == nil || counters.protocol != b.Protocol {
+		counters = r.protocolCounters(b.Protocol)
 	}
-	class := uint(s.Status) / 100
+	class := uint(b.Status) / 100
 	if class >= classCount {
 		class = 0
 	}
-	cells := a.rows[class].Load()
+	cells := counters.rows[class].Load()
 	if cells == nil {
-		cells = loadOrNew(&a.rows[class])
+		cells = loadOrNew(&counters.rows[class])
 	}
-	s.addTo(cells)
-	a.nanoseconds.Add(s.nanoseconds)
-	if s.bytesIn > 0 {
-		a.bytesIn.Add(s.bytesIn)
+	b.addTo(cells)
+	counters.nanoseconds.Add(b.nanoseconds)
+	if b.bytesIn > 0 {
+		counters.bytesIn.Add(b.bytesIn)
 	}
-	if s.bytesOut > 0 {
-		a.bytesOut.Add(s.bytesOut)
+	if b.bytesOut > 0 {
+		counters.bytesOut.Add(b.bytesOut)
 	}
-	if s.Reason != 0 {
-		failures := a.failures.Load()
+	if b.Reason != 0 {
+		failures := counters.failures.Load()
 		if failures == nil {
-			failures = loadOrNew(&a.failures)
+			failures = loadOrNew(&counters.failures)
 		}
-		failures[s.Reason].Add(uint64(s.count))
+		failures[b.Reason].Add(uint64(b.count))
 	}
 }
 
 // protocolCounters returns the account of a protocol, adding it if needed.
 func (r *RequestRecorder) protocolCounters(protocol string) *protocolCounters {
-	at := &r.first
+	link := &r.first
 	for {
-		a := at.Load()
-		if a == nil {
-			fresh := &protocolCounters{protocol: protocol}
-			if at.CompareAndSwap(nil, fresh) {
-				return fresh
+		counters := link.Load()
+		if counters == nil {
+			added := &protocolCounters{protocol: protocol}
+			if link.CompareAndSwap(nil, added) {
+				return added
 			}
 			continue // another goroutine was first: look at its account
 		}
-		if a.protocol == protocol {
-			return a
+		if counters.protocol == protocol {
+			return counters
 		}
-		at = &a.next
+		link = &counters.next
 	}
 }
 
 // loadOrNew returns what p points to, after allocating it if p is nil.
 func loadOrNew[T any](p *atomic.Pointer[T]) *T {
-	fresh := new(T)
-	if p.CompareAndSwap(nil, fresh) {
-		return fresh
+	value := new(T)
+	if p.CompareAndSwap(nil, value) {
+		return value
 	}
 	return p.Load()
 }
@@ -105,19 +105,19 @@ type requestNames struct{ requests, failures, duration, bytesIn, bytesOut string
 // requestMetrics holds the descriptions of a scope's request metrics.
 type requestMetrics struct{ requests, failures, duration, bytesIn, bytesOut Metric }
 
-func newRequestMetrics(place string, keys []string, names requestNames) requestMetrics {
-	with := func(more ...string) []string { return slices.Concat(keys, []string{LabelProtocol}, more) }
+func newRequestMetrics(scope string, keys []string, names requestNames) requestMetrics {
+	labels := func(extra ...string) []string { return slices.Concat(keys, []string{LabelProtocol}, extra) }
 	return requestMetrics{
-		requests: Metric{names.requests, "Completed requests of " + place + ", by the status class of the response.",
-			KindCounter, with(LabelStatusClass)},
-		failures: Metric{names.failures, "Requests of " + place + " that Weft ended with a local reply or a reset, by reason (docs/errors.md).",
-			KindCounter, with(LabelReason)},
-		duration: Metric{names.duration, "Time from the first byte of a request of " + place + " to the last byte of its response.",
-			KindHistogram, with()},
-		bytesIn: Metric{names.bytesIn, "Body bytes of requests of " + place + ".",
-			KindCounter, with()},
-		bytesOut: Metric{names.bytesOut, "Body bytes of responses of " + place + ".",
-			KindCounter, with()},
+		requests: Metric{names.requests, "Completed requests of " + scope + ", by the status class of the response.",
+			KindCounter, labels(LabelStatusClass)},
+		failures: Metric{names.failures, "Requests of " + scope + " that Weft ended with a local reply or a reset, by reason (docs/errors.md).",
+			KindCounter, labels(LabelReason)},
+		duration: Metric{names.duration, "Time from the first byte of a request of " + scope + " to the last byte of its response.",
+			KindHistogram, labels()},
+		bytesIn: Metric{names.bytesIn, "Body bytes of requests of " + scope + ".",
+			KindCounter, labels()},
+		bytesOut: Metric{names.bytesOut, "Body bytes of responses of " + scope + ".",
+			KindCounter, labels()},
 	}
 }
 
@@ -140,16 +140,16 @@ func (c *requestCollector) descs() []*desc {
 
 // collect emits the series of r, whose scope has the given label values.
 func (c *requestCollector) collect(e *emitter, r *RequestRecorder, values ...string) {
-	for a := r.first.Load(); a != nil; a = a.next.Load() {
-		c.collectProtocol(e, a, append(slices.Clip(values), cmp.Or(a.protocol, valueNone)))
+	for counters := r.first.Load(); counters != nil; counters = counters.next.Load() {
+		c.collectProtocol(e, counters, append(slices.Clip(values), cmp.Or(counters.protocol, valueNone)))
 	}
 }
 
-func (c *requestCollector) collectProtocol(e *emitter, a *protocolCounters, values []string) {
+func (c *requestCollector) collectProtocol(e *emitter, counters *protocolCounters, values []string) {
 	values = slices.Clip(values)
 	var cells [bucketCount]uint64
-	for class := range a.rows {
-		cellsOfClass := a.rows[class].Load()
+	for class := range counters.rows {
+		cellsOfClass := counters.rows[class].Load()
 		if cellsOfClass == nil {
 			continue
 		}
@@ -161,16 +161,16 @@ func (c *requestCollector) collectProtocol(e *emitter, a *protocolCounters, valu
 		}
 		e.counter(c.requests, sum, append(values, classNames[class])...)
 	}
-	if failures := a.failures.Load(); failures != nil {
+	if failures := counters.failures.Load(); failures != nil {
 		for reason, name := range e.reasons {
 			if n := failures[reason].Load(); n > 0 {
 				e.counter(c.failures, n, append(values, name)...)
 			}
 		}
 	}
-	e.histogram(c.duration, &cells, time.Duration(a.nanoseconds.Load()), values...)
-	e.counter(c.bytesIn, a.bytesIn.Load(), values...)
-	e.counter(c.bytesOut, a.bytesOut.Load(), values...)
+	e.histogram(c.duration, &cells, time.Duration(counters.nanoseconds.Load()), values...)
+	e.counter(c.bytesIn, counters.bytesIn.Load(), values...)
+	e.counter(c.bytesOut, counters.bytesOut.Load(), values...)
 }
 
 // emitter sends the series that are not excluded to Prometheus. It lives for one scrape.

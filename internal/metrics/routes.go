@@ -37,9 +37,9 @@ func (r *Registry) Routes(table string) *Routes {
 func (r *Route) Open(t *Routes, virtualHost, route string) {
 	r.routes = t
 	t.mu.Lock()
-	known := t.hasCounters
+	hasCounters := t.hasCounters
 	t.mu.Unlock()
-	if known && t.scopes.has(t.key(virtualHost, route)) {
+	if hasCounters && t.scopes.has(t.key(virtualHost, route)) {
 		r.activate(virtualHost, route)
 	}
 }
@@ -59,14 +59,14 @@ func (r *Route) Close() {
 }
 
 // Add counts requests of the route. The names must be those of Open.
-func (r *Route) Add(virtualHost, route string, s Batch) {
+func (r *Route) Add(virtualHost, route string, b Batch) {
 	requests := r.requests.Load()
 	if requests == nil {
 		if requests = r.activate(virtualHost, route); requests == nil {
 			return
 		}
 	}
-	requests.Add(s)
+	requests.Add(b)
 }
 
 // Release closes all routes when the table leaves the configuration.

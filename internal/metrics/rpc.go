@@ -69,8 +69,8 @@ func (r *Registry) RPC() *RPC { return r.rpc }
 
 func newRPC() *RPC {
 	r := &RPC{seed: maphash.MakeSeed(), overflow: &Method{service: valueOtherRPC, name: valueOtherRPC}}
-	_, at := r.find(valueOtherRPC, valueOtherRPC)
-	r.slots[at].Store(r.overflow)
+	_, index := r.find(valueOtherRPC, valueOtherRPC)
+	r.slots[index].Store(r.overflow)
 	return r
 }
 
@@ -82,15 +82,15 @@ func (r *RPC) Method(service, name string) *Method {
 }
 
 // Add counts the calls of s.
-func (m *Method) Add(s Batch) {
-	s.addTo(m.row(max(s.Code, -1)))
-	m.nanoseconds.Add(s.nanoseconds)
-	if s.Reason != 0 {
+func (m *Method) Add(b Batch) {
+	b.addTo(m.row(max(b.Code, -1)))
+	m.nanoseconds.Add(b.nanoseconds)
+	if b.Reason != 0 {
 		failures := m.failures.Load()
 		if failures == nil {
 			failures = loadOrNew(&m.failures)
 		}
-		failures[s.Reason].Add(uint64(s.count))
+		failures[b.Reason].Add(uint64(b.count))
 	}
 }
 
@@ -147,12 +147,12 @@ func recentIndex(service, name string) int {
 
 // find returns the method of the given names. If there is none, it returns nil and the free slot
 // for it.
-func (r *RPC) find(service, name string) (m *Method, at uint64) {
+func (r *RPC) find(service, name string) (m *Method, index uint64) {
 	hash := bits.RotateLeft64(maphash.String(r.seed, service), 1) ^ maphash.String(r.seed, name)
-	for at = hash % slotCount; ; at = (at + 1) % slotCount {
-		m = r.slots[at].Load()
+	for index = hash % slotCount; ; index = (index + 1) % slotCount {
+		m = r.slots[index].Load()
 		if m == nil || m.name == name && m.service == service {
-			return m, at
+			return m, index
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (r *RPC) find(service, name string) (m *Method, at uint64) {
 func (r *RPC) add(service, name string) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m, at := r.find(service, name)
+	m, index := r.find(service, name)
 	if m != nil {
 		return m
 	}
@@ -170,7 +170,7 @@ func (r *RPC) add(service, name string) *Method {
 		return r.overflow
 	}
 	m = &Method{service: strings.Clone(service), name: strings.Clone(name)}
-	r.slots[at].Store(m)
+	r.slots[index].Store(m)
 	r.count.Add(1)
 	return m
 }
@@ -181,9 +181,9 @@ func (m *Method) row(code int) *row {
 		slot := &m.codes[i]
 		c := slot.Load()
 		if c == nil {
-			fresh := &codeRow{code: code}
-			if slot.CompareAndSwap(nil, fresh) {
-				return &fresh.cells
+			added := &codeRow{code: code}
+			if slot.CompareAndSwap(nil, added) {
+				return &added.cells
 			}
 			c = slot.Load()
 		}
@@ -228,15 +228,15 @@ func newRPCCollector(r *Registry) *rpcCollector {
 }
 
 // Describe sends the descriptions of all series that Collect can send.
-func (c *rpcCollector) Describe(to chan<- *prometheus.Desc) {
+func (c *rpcCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
-		to <- d.prometheus
+		ch <- d.prometheus
 	}
 }
 
 // Collect sends the series of all methods that were called.
-func (c *rpcCollector) Collect(to chan<- prometheus.Metric) {
-	e := c.r.emitter(to)
+func (c *rpcCollector) Collect(ch chan<- prometheus.Metric) {
+	e := c.r.emitter(ch)
 	slots := &c.r.rpc.slots
 	for i := range slots {
 		if m := slots[i].Load(); m != nil {
@@ -248,23 +248,23 @@ func (c *rpcCollector) Collect(to chan<- prometheus.Metric) {
 func (c *rpcCollector) collect(e *emitter, m *Method) {
 	var cells [bucketCount]uint64
 	called := false
-	emit := func(of *row, code string) {
+	emit := func(counts *row, code string) {
 		called = true
 		sum := uint64(0)
-		for i := range of {
-			n := of[i].Load()
+		for i := range counts {
+			n := counts[i].Load()
 			cells[i] += n
 			sum += n
 		}
 		e.counter(c.descs[rpcRequests], sum, m.service, m.name, code)
 	}
 	for i := range m.codes {
-		if of := m.codes[i].Load(); of != nil {
-			emit(&of.cells, codeName(of.code))
+		if counts := m.codes[i].Load(); counts != nil {
+			emit(&counts.cells, codeName(counts.code))
 		}
 	}
-	if of := m.otherCodes.Load(); of != nil {
-		emit(of, valueOtherRPC)
+	if counts := m.otherCodes.Load(); counts != nil {
+		emit(counts, valueOtherRPC)
 	}
 	if !called {
 		return

@@ -30,11 +30,11 @@ func (g *Gauge) Value() int64 { return g.n.Load() }
 type GaugeFunc struct{ read atomic.Pointer[func() int64] }
 
 // SetFunc sets the function that Value calls; any goroutine may call it.
-func (l *GaugeFunc) SetFunc(read func() int64) { l.read.Store(&read) }
+func (g *GaugeFunc) SetFunc(read func() int64) { g.read.Store(&read) }
 
 // Value returns the result of the function; 0 before Follow.
-func (l *GaugeFunc) Value() int64 {
-	if read := l.read.Load(); read != nil {
+func (g *GaugeFunc) Value() int64 {
+	if read := g.read.Load(); read != nil {
 		return (*read)()
 	}
 	return 0
@@ -56,7 +56,7 @@ type Listener struct {
 func (l *Listener) Accepted() { l.accepted.Add(1) }
 
 // Closed counts an accepted connection that has closed. cause is an index into Options.CloseReasons.
-func (l *Listener) Closed(cause uint8) { l.closed[cause].Add(1) }
+func (l *Listener) Closed(reason uint8) { l.closed[reason].Add(1) }
 
 // Refused counts a connection beyond the listener's limit.
 func (l *Listener) Refused() { l.refused.Add(1) }
@@ -127,13 +127,13 @@ type scopeEntry[P any] struct {
 	scope P
 }
 
-func newScopeTable[K comparable, P any](limit int, rest K) scopeTable[K, P] {
-	return scopeTable[K, P]{limit: limit, overflowKey: rest, scopes: map[K]*scopeEntry[P]{}}
+func newScopeTable[K comparable, P any](limit int, overflowKey K) scopeTable[K, P] {
+	return scopeTable[K, P]{limit: limit, overflowKey: overflowKey, scopes: map[K]*scopeEntry[P]{}}
 }
 
 // acquire returns the scope of key, creating it if needed, and acquires a reference. release drops the
 // reference; repeated calls do nothing.
-func (s *scopeTable[K, P]) acquire(key K) (place *P, release func()) {
+func (s *scopeTable[K, P]) acquire(key K) (scope *P, release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entry := s.scopes[key]
@@ -165,11 +165,11 @@ func (s *scopeTable[K, P]) has(key K) bool {
 	return s.scopes[key] != nil
 }
 
-func (s *scopeTable[K, P]) anyKey(want func(K) bool) bool {
+func (s *scopeTable[K, P]) anyKey(matches func(K) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range s.scopes {
-		if want(key) {
+		if matches(key) {
 			return true
 		}
 	}
@@ -178,10 +178,10 @@ func (s *scopeTable[K, P]) anyKey(want func(K) bool) bool {
 
 // each calls f with every scope. It does not hold the lock during the calls, because a slow scraper
 // must not block a reload.
-func (s *scopeTable[K, P]) each(f func(key K, place *P)) {
+func (s *scopeTable[K, P]) each(f func(key K, scope *P)) {
 	type pair struct {
 		key   K
-		place *P
+		scope *P
 	}
 	s.mu.Lock()
 	pairs := make([]pair, 0, len(s.scopes))
@@ -190,7 +190,7 @@ func (s *scopeTable[K, P]) each(f func(key K, place *P)) {
 	}
 	s.mu.Unlock()
 	for _, p := range pairs {
-		f(p.key, p.place)
+		f(p.key, p.scope)
 	}
 }
 
@@ -223,19 +223,19 @@ func newDescs(metrics []Metric) []*desc {
 }
 
 // Describe sends the descriptions of all series that Collect can send.
-func (c *scopeCollector) Describe(to chan<- *prometheus.Desc) {
+func (c *scopeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, descs := range [][]*desc{
 		c.listeners.descs(), c.listener, c.routes.descs(), c.clusters.descs(), c.cluster, c.hosts.descs(),
 	} {
 		for _, d := range descs {
-			to <- d.prometheus
+			ch <- d.prometheus
 		}
 	}
 }
 
 // Collect sends the series of all scopes.
-func (c *scopeCollector) Collect(to chan<- prometheus.Metric) {
-	e := c.r.emitter(to)
+func (c *scopeCollector) Collect(ch chan<- prometheus.Metric) {
+	e := c.r.emitter(ch)
 	c.r.listeners.each(func(name string, l *Listener) {
 		c.listeners.collect(e, &l.RequestRecorder, name)
 		c.collectListener(e, name, l)
@@ -254,11 +254,11 @@ func (c *scopeCollector) Collect(to chan<- prometheus.Metric) {
 
 func (c *scopeCollector) collectListener(e *emitter, name string, l *Listener) {
 	closed := uint64(0)
-	for cause := range l.closed {
-		n := l.closed[cause].Value()
+	for reason := range l.closed {
+		n := l.closed[reason].Value()
 		closed += n
-		if cause < len(e.closeReasons) {
-			e.counter(c.listener[listenerClosed], n, name, e.closeReasons[cause])
+		if reason < len(e.closeReasons) {
+			e.counter(c.listener[listenerClosed], n, name, e.closeReasons[reason])
 		}
 	}
 	accepted := l.accepted.Value() // read after closed, so that closed never exceeds accepted

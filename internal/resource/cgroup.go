@@ -46,16 +46,16 @@ func findCgroup(system fs.FS, controller string) (*Cgroup, error) {
 	}
 	unified := ""
 	for line := range bytes.Lines(data) {
-		parts := strings.SplitN(strings.TrimSpace(string(line)), ":", 3)
-		if len(parts) != 3 {
+		fields := strings.SplitN(strings.TrimSpace(string(line)), ":", 3)
+		if len(fields) != 3 {
 			return nil, fmt.Errorf("%s: malformed line %q", name, line)
 		}
-		if parts[1] == "" {
-			unified = parts[2]
+		if fields[1] == "" {
+			unified = fields[2]
 			continue
 		}
-		if slices.Contains(strings.Split(parts[1], ","), controller) {
-			return cgroupV1(system, controller, parts[1], parts[2])
+		if slices.Contains(strings.Split(fields[1], ","), controller) {
+			return cgroupV1(system, controller, fields[1], fields[2])
 		}
 	}
 	if unified == "" {
@@ -85,14 +85,14 @@ func accountsFor(system fs.FS, dir, controller string) bool {
 }
 
 // cgroupV1 returns a v1 group. Each v1 controller has its own hierarchy or shares one.
-func cgroupV1(system fs.FS, controller, shared, at string) (*Cgroup, error) {
+func cgroupV1(system fs.FS, controller, shared, groupPath string) (*Cgroup, error) {
 	file, root := "memory.usage_in_bytes", ""
 	if controller == cpuController {
 		file = "cpu.cfs_quota_us"
 	}
 	g := &Cgroup{system: system}
 	for _, root = range []string{cgroupMount + "/" + shared, cgroupMount + "/" + controller} {
-		if g.dirs = cgroupDirs(system, root, at, file); len(g.dirs) > 0 {
+		if g.dirs = cgroupDirs(system, root, groupPath, file); len(g.dirs) > 0 {
 			break
 		}
 	}
@@ -101,8 +101,8 @@ func cgroupV1(system fs.FS, controller, shared, at string) (*Cgroup, error) {
 	}
 	if controller == cpuController {
 		for _, root := range []string{root, cgroupMount + "/cpuacct"} {
-			if counted := cgroupDirs(system, root, at, "cpuacct.usage"); len(counted) > 0 {
-				g.cpuacctDir = counted[0]
+			if acctDirs := cgroupDirs(system, root, groupPath, "cpuacct.usage"); len(acctDirs) > 0 {
+				g.cpuacctDir = acctDirs[0]
 				break
 			}
 		}
@@ -112,13 +112,13 @@ func cgroupV1(system fs.FS, controller, shared, at string) (*Cgroup, error) {
 
 // cgroupDirs returns the directories from the group at at up to root that contain file, the group's own
 // first. In a container, at may be a path of the machine of which the mount shows only the end.
-func cgroupDirs(system fs.FS, root, at, file string) (dirs []string) {
-	for at = path.Clean("/" + at); ; at = path.Dir(at) {
-		dir := path.Join(root, at)
+func cgroupDirs(system fs.FS, root, groupPath, file string) (dirs []string) {
+	for groupPath = path.Clean("/" + groupPath); ; groupPath = path.Dir(groupPath) {
+		dir := path.Join(root, groupPath)
 		if _, err := fs.Stat(system, path.Join(dir, file)); err == nil {
 			dirs = append(dirs, dir)
 		}
-		if at == "/" {
+		if groupPath == "/" {
 			return dirs
 		}
 	}
@@ -139,8 +139,8 @@ func (g *Cgroup) Memory() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if words := lineFields(stat, cache); len(words) > 0 {
-		inactive, err := parseNumber("memory.stat", words[0])
+	if fields := lineFields(stat, cache); len(fields) > 0 {
+		inactive, err := parseNumber("memory.stat", fields[0])
 		if err != nil {
 			return 0, err
 		}
@@ -160,7 +160,7 @@ func (g *Cgroup) MemoryLimit() (int64, error) {
 	if !g.v2 {
 		file = "memory.limit_in_bytes"
 	}
-	least := int64(0)
+	lowest := int64(0)
 	for _, dir := range g.dirs {
 		limit, err := readNumber(g.system, dir+"/"+file)
 		if errors.Is(err, ErrNoLimit) || errors.Is(err, fs.ErrNotExist) || limit >= unlimitedV1 { // the root of v2 has no such file
@@ -169,14 +169,14 @@ func (g *Cgroup) MemoryLimit() (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if least == 0 || limit < least {
-			least = limit
+		if lowest == 0 || limit < lowest {
+			lowest = limit
 		}
 	}
-	if least == 0 {
+	if lowest == 0 {
 		return 0, ErrNoLimit
 	}
-	return least, nil
+	return lowest, nil
 }
 
 // time returns the processor time that the group's processes have used.
@@ -189,18 +189,18 @@ func (g *Cgroup) time() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := lineFields(data, "usage_usec")
-	if len(words) < 1 {
+	fields := lineFields(data, "usage_usec")
+	if len(fields) < 1 {
 		return 0, fmt.Errorf("%s/cpu.stat has no usage_usec", g.dirs[0])
 	}
-	n, err := parseNumber("cpu.stat", words[0])
+	n, err := parseNumber("cpu.stat", fields[0])
 	return time.Duration(n) * time.Microsecond, err
 }
 
 // Processors returns how many processors the group may keep busy: the lowest of its own and its
 // parents' quotas. It returns ErrNoLimit if none has one.
 func (g *Cgroup) Processors() (float64, error) {
-	least := 0.0
+	lowest := 0.0
 	for _, dir := range g.dirs {
 		n, err := g.quota(dir)
 		if errors.Is(err, ErrNoLimit) || errors.Is(err, fs.ErrNotExist) {
@@ -209,14 +209,14 @@ func (g *Cgroup) Processors() (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if least == 0 || n < least {
-			least = n
+		if lowest == 0 || n < lowest {
+			lowest = n
 		}
 	}
-	if least == 0 {
+	if lowest == 0 {
 		return 0, ErrNoLimit
 	}
-	return least, nil
+	return lowest, nil
 }
 
 // quota returns the quota of one group, in processors.
@@ -236,15 +236,15 @@ func (g *Cgroup) quota(dir string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := strings.Fields(string(data))
-	if len(words) != 2 {
+	fields := strings.Fields(string(data))
+	if len(fields) != 2 {
 		return 0, fmt.Errorf("%s/cpu.max: malformed content %q", dir, data)
 	}
-	if words[0] == "max" {
+	if fields[0] == "max" {
 		return 0, ErrNoLimit
 	}
-	quota, err1 := strconv.ParseFloat(words[0], 64)
-	period, err2 := strconv.ParseFloat(words[1], 64)
+	quota, err1 := strconv.ParseFloat(fields[0], 64)
+	period, err2 := strconv.ParseFloat(fields[1], 64)
 	if err := errors.Join(err1, err2); err != nil || quota <= 0 || period <= 0 {
 		return 0, fmt.Errorf("%s/cpu.max: malformed content %q", dir, data)
 	}

@@ -26,8 +26,8 @@ type CPU struct {
 // HostCPU measures the busy time of the machine's processors as a fraction of their total time.
 func HostCPU(system fs.FS) *CPU {
 	return &CPU{count: func(time.Time) (float64, float64, error) {
-		busy, all, err := machineTime(system)
-		return float64(busy), float64(all), err
+		busy, total, err := machineTime(system)
+		return float64(busy), float64(total), err
 	}}
 }
 
@@ -58,7 +58,7 @@ func ProcessCPU(system fs.FS, processors int) *CPU {
 // the number of processors allow. g may be nil: no quota.
 func withQuota(g *Cgroup, processors int, used func() (time.Duration, error)) func(time.Time) (float64, float64, error) {
 	var last time.Time
-	var could float64
+	var available float64
 	return func(now time.Time) (float64, float64, error) {
 		n := float64(processors)
 		if g != nil {
@@ -71,30 +71,30 @@ func withQuota(g *Cgroup, processors int, used func() (time.Duration, error)) fu
 			}
 		}
 		if !last.IsZero() {
-			could += n * now.Sub(last).Seconds()
+			available += n * now.Sub(last).Seconds()
 		}
 		last = now
 		d, err := used()
-		return d.Seconds(), could, err
+		return d.Seconds(), available, err
 	}
 }
 
 // Read returns the busy fraction, from 0 to 1. The first call returns 0, because a measurement
 // needs two.
 func (c *CPU) Read(now time.Time) (float64, error) {
-	used, could, err := c.count(now)
+	used, available, err := c.count(now)
 	if err != nil {
 		return 0, err
 	}
 	if !c.started {
-		c.started, c.lastTime, c.lastUsed, c.lastAvailable = true, now, used, could
+		c.started, c.lastTime, c.lastUsed, c.lastAvailable = true, now, used, available
 		return 0, nil
 	}
-	if could <= c.lastAvailable || !now.After(c.lastTime) { // the processor clock has not advanced
+	if available <= c.lastAvailable || !now.After(c.lastTime) { // the processor clock has not advanced
 		return c.usage, nil
 	}
-	share := min(1, max(0, (used-c.lastUsed)/(could-c.lastAvailable)))
-	c.usage += (share - c.usage) * (1 - math.Exp(-now.Sub(c.lastTime).Seconds()/smoothingTime.Seconds()))
-	c.lastTime, c.lastUsed, c.lastAvailable = now, used, could
+	fraction := min(1, max(0, (used-c.lastUsed)/(available-c.lastAvailable)))
+	c.usage += (fraction - c.usage) * (1 - math.Exp(-now.Sub(c.lastTime).Seconds()/smoothingTime.Seconds()))
+	c.lastTime, c.lastUsed, c.lastAvailable = now, used, available
 	return c.usage, nil
 }

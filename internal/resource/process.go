@@ -16,11 +16,11 @@ func Memory(system fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := strings.Fields(string(data))
-	if len(words) < 2 {
+	fields := strings.Fields(string(data))
+	if len(fields) < 2 {
 		return 0, fmt.Errorf("%s: malformed content %q", name, data)
 	}
-	pages, err := parseNumber(name, words[1])
+	pages, err := parseNumber(name, fields[1])
 	return pages * int64(os.Getpagesize()), err
 }
 
@@ -31,11 +31,11 @@ func MachineMemory(system fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := lineFields(data, "MemTotal")
-	if len(words) < 1 {
+	fields := lineFields(data, "MemTotal")
+	if len(fields) < 1 {
 		return 0, fmt.Errorf("%s has no MemTotal", name)
 	}
-	kilobytes, err := parseNumber(name, words[0])
+	kilobytes, err := parseNumber(name, fields[0])
 	return kilobytes << 10, err
 }
 
@@ -58,14 +58,14 @@ func DescriptorLimit(system fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := lineFields(data, row)
-	if len(words) < 1 {
+	fields := lineFields(data, row)
+	if len(fields) < 1 {
 		return 0, fmt.Errorf("%s has no %q", name, row)
 	}
-	if words[0] == "unlimited" {
+	if fields[0] == "unlimited" {
 		return 0, ErrNoLimit
 	}
-	return parseNumber(name, words[0])
+	return parseNumber(name, fields[0])
 }
 
 // processTime returns the processor time that the process has used, in hundredths of a second
@@ -76,38 +76,38 @@ func processTime(system fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	const user, kernel = 14 - 3, 15 - 3
-	if len(words) <= kernel {
+	if len(fields) <= kernel {
 		return 0, fmt.Errorf("%s: malformed content %q", name, data)
 	}
-	return sumNumbers(name, words[user:kernel+1])
+	return sumNumbers(name, fields[user:kernel+1])
 }
 
 // machineTime returns the busy and the total time of the machine's processors, in hundredths of a
 // second.
-func machineTime(system fs.FS) (busy, all int64, err error) {
+func machineTime(system fs.FS) (busy, total int64, err error) {
 	const name = "proc/stat" // user nice system idle iowait irq softirq steal; user includes guest time
 	const idle, last = 3, 8
 	data, err := fs.ReadFile(system, name)
 	if err != nil {
 		return 0, 0, err
 	}
-	words := lineFields(data, "cpu")
-	if len(words) < idle+2 {
+	fields := lineFields(data, "cpu")
+	if len(fields) < idle+2 {
 		return 0, 0, fmt.Errorf("%s has no line with the totals of all processors", name)
 	}
-	words = words[:min(len(words), last)]
-	if all, err = sumNumbers(name, words); err != nil {
+	fields = fields[:min(len(fields), last)]
+	if total, err = sumNumbers(name, fields); err != nil {
 		return 0, 0, err
 	}
-	busy, err = sumNumbers(name, slices.Concat(words[:idle], words[idle+2:]))
-	return busy, all, err
+	busy, err = sumNumbers(name, slices.Concat(fields[:idle], fields[idle+2:]))
+	return busy, total, err
 }
 
-func sumNumbers(name string, words []string) (total int64, err error) {
-	for _, word := range words {
-		n, err := parseNumber(name, word)
+func sumNumbers(name string, fields []string) (total int64, err error) {
+	for _, text := range fields {
+		n, err := parseNumber(name, text)
 		if err != nil {
 			return 0, err
 		}

@@ -46,11 +46,11 @@ func parseNumber(name, text string) (int64, error) {
 func lineFields(data []byte, name string) []string {
 	for line := range bytes.Lines(data) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t' || rest[0] == ':') {
-			var words []string
-			for word := range bytes.FieldsSeq(bytes.TrimPrefix(rest, []byte(":"))) {
-				words = append(words, string(word))
+			var fields []string
+			for field := range bytes.FieldsSeq(bytes.TrimPrefix(rest, []byte(":"))) {
+				fields = append(fields, string(field))
 			}
-			return words
+			return fields
 		}
 	}
 	return nil

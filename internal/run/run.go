@@ -41,32 +41,32 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 		go func() { results <- result{i, t.Run(ctx)} }()
 	}
 
-	var first error
-	ending := ctx.Done()
-	var patience <-chan time.Time // nil: the group is not ending, or grace has no limit
+	var firstErr error
+	done := ctx.Done()
+	var graceExpired <-chan time.Time // nil: the group is not ending, or grace has no limit
 	for len(running) > 0 {
 		select {
-		case <-ending:
-			ending = nil
+		case <-done:
+			done = nil
 			if grace > 0 {
 				timer := time.NewTimer(grace)
 				defer timer.Stop()
-				patience = timer.C
+				graceExpired = timer.C
 			}
 		case r := <-results:
 			delete(running, r.task)
 			// Ignore ctx's error from a task that was asked to end.
 			if errors.Is(r.err, ErrDone) {
 				cancel()
-			} else if r.err != nil && first == nil && !(ctx.Err() != nil && errors.Is(r.err, ctx.Err())) {
-				first = fmt.Errorf("%s: %w", tasks[r.task].Name, r.err)
+			} else if r.err != nil && firstErr == nil && !(ctx.Err() != nil && errors.Is(r.err, ctx.Err())) {
+				firstErr = fmt.Errorf("%s: %w", tasks[r.task].Name, r.err)
 				cancel()
 			}
-		case <-patience:
-			return errors.Join(first, timeoutError(tasks, running))
+		case <-graceExpired:
+			return errors.Join(firstErr, timeoutError(tasks, running))
 		}
 	}
-	return first
+	return firstErr
 }
 
 // timeoutError returns an error that names the tasks that still run.

@@ -132,9 +132,9 @@ func (a *Authority) Issue(s Spec) Leaf {
 	return l
 }
 
-func (a *Authority) newKey(ofRSA bool) (public, private any) {
+func (a *Authority) newKey(useRSA bool) (public, private any) {
 	a.t.Helper()
-	if ofRSA {
+	if useRSA {
 		key, err := rsa.GenerateKey(rand.Reader, 2048)
 		if err != nil {
 			a.t.Fatal(err)

@@ -49,9 +49,9 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	// bind(2) creates the file with the mode of the socket minus the umask, so no other user can
 	// connect before restoreMode.
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var failed error
-		err := raw.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), uint32(mode)) })
-		return errors.Join(err, os.NewSyscallError("fchmod", failed))
+		var chmodErr error
+		err := raw.Control(func(fd uintptr) { chmodErr = syscall.Fchmod(int(fd), uint32(mode)) })
+		return errors.Join(err, os.NewSyscallError("fchmod", chmodErr))
 	}}
 	ln, err := config.Listen(ctx, "unix", path)
 	if err != nil {

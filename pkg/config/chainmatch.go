@@ -27,10 +27,10 @@ type ChainMatch struct {
 // String lists the criteria of m under their config.json names; "" if there are none. Matches with
 // the same criteria in the same order have the same string.
 func (m *ChainMatch) String() string {
-	var all []string
-	add := func(name string, given bool, value any) {
-		if given {
-			all = append(all, fmt.Sprintf("%s %v", name, value))
+	var criteria []string
+	add := func(name string, isSet bool, value any) {
+		if isSet {
+			criteria = append(criteria, fmt.Sprintf("%s %v", name, value))
 		}
 	}
 	add("destination_port", m.DestinationPort != 0, m.DestinationPort)
@@ -42,7 +42,7 @@ func (m *ChainMatch) String() string {
 	add("source_type", m.SourceType != AnySource, m.SourceType)
 	add("source_prefix_ranges", len(m.SourceRanges) > 0, m.SourceRanges)
 	add("source_ports", len(m.SourcePorts) > 0, m.SourcePorts)
-	return strings.Join(all, ", ")
+	return strings.Join(criteria, ", ")
 }
 
 // Inspection configures how Weft inspects connections before it selects their filter chain. The

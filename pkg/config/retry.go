@@ -75,9 +75,9 @@ var retryOnNames = [...]string{
 func RetryOnNames() []string { return retryOnNames[:] }
 
 // ParseRetryOn returns the element with a name, or 0 if the name is unknown.
-func ParseRetryOn(word string) RetryOn {
-	for bit, known := range retryOnNames {
-		if known == word {
+func ParseRetryOn(name string) RetryOn {
+	for bit, elementName := range retryOnNames {
+		if elementName == name {
 			return 1 << bit
 		}
 	}
@@ -86,11 +86,11 @@ func ParseRetryOn(word string) RetryOn {
 
 // String returns the names of the elements of on, separated by commas.
 func (on RetryOn) String() string {
-	var words []string
-	for bit, word := range retryOnNames {
+	var names []string
+	for bit, name := range retryOnNames {
 		if on&(1<<bit) != 0 {
-			words = append(words, word)
+			names = append(names, name)
 		}
 	}
-	return strings.Join(words, ",")
+	return strings.Join(names, ",")
 }

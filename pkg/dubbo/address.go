@@ -23,18 +23,18 @@ func hostToPublish(configured string) string {
 	if err != nil {
 		return firstGlobal(nil)
 	}
-	texts := make([]string, 0, len(addresses))
+	prefixes := make([]string, 0, len(addresses))
 	for _, a := range addresses {
-		texts = append(texts, a.String())
+		prefixes = append(prefixes, a.String())
 	}
-	return firstGlobal(texts)
+	return firstGlobal(prefixes)
 }
 
 // firstGlobal returns the first global unicast IPv4 address of the prefixes in texts, or 127.0.0.1
 // if there is none.
-func firstGlobal(texts []string) string {
-	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
+func firstGlobal(prefixes []string) string {
+	for _, prefix := range prefixes {
+		if p, err := netip.ParsePrefix(prefix); err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
 			return p.Addr().String()
 		}
 	}

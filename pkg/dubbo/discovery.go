@@ -91,26 +91,26 @@ func (d *Discovery) wakeLoop() {
 // Run publishes, subscribes and applies until ctx ends, and then closes all sessions. It returns
 // when all its goroutines have ended. It must be called only once. It always returns nil.
 func (d *Discovery) Run(ctx context.Context) error {
-	life, end := context.WithCancel(ctx)
-	defer end()
-	d.tasks.start(life)
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.tasks.start(runCtx)
 	d.sessions.start()
 	d.publisher.start()
 	d.subscriber.start()
 	d.planner.start()
 	var writer sync.WaitGroup
-	writer.Go(func() { d.stateWriter.run(life) })
-	d.loop(life)
+	writer.Go(func() { d.stateWriter.run(runCtx) })
+	d.loop(runCtx)
 	writer.Wait()
 	d.publisher.close()
 	d.subscriber.close()
 	d.stateWriter.write() // even if nothing has changed: the file contains the time of the end
 	close(d.ended)
 	d.tasks.stop()
-	var closing sync.WaitGroup
-	closing.Go(d.sessions.close)
+	var closeGroup sync.WaitGroup
+	closeGroup.Go(d.sessions.close)
 	d.subscriber.stopAll()
-	closing.Wait()
+	closeGroup.Wait()
 	d.tasks.wait()
 	return nil
 }
@@ -144,8 +144,8 @@ func (d *Discovery) acquireSession(key sessionKey) (*session, error) {
 }
 
 // checkCapacity returns an error if there are maxServices services and known is false.
-func checkCapacity(known bool, services int) error {
-	if known || services < maxServices {
+func checkCapacity(exists bool, services int) error {
+	if exists || services < maxServices {
 		return nil
 	}
 	return &FieldError{"service", fmt.Sprintf("limit of %d services reached", maxServices)}
@@ -156,18 +156,18 @@ func checkCapacity(known bool, services int) error {
 // replaces an earlier publication with the same registry and service. A *FieldError reports an
 // invalid request, which had no effect.
 func (d *Discovery) Publish(ctx context.Context, r Request) error {
-	w, err := d.settings.validate(r, opPublish)
+	sp, err := d.settings.validate(r, opPublish)
 	if err != nil {
 		return err
 	}
-	if err := d.publisher.check(w); err != nil {
+	if err := d.publisher.check(sp); err != nil {
 		return err
 	}
-	s, err := d.acquireSession(w.session)
+	s, err := d.acquireSession(sp.session)
 	if err != nil {
 		return err
 	}
-	goals, err := d.publisher.publish(w, s)
+	goals, err := d.publisher.publish(sp, s)
 	s.release()
 	if err != nil {
 		return err
@@ -181,11 +181,11 @@ func (d *Discovery) Publish(ctx context.Context, r Request) error {
 // Unpublish reverts Publish. It returns ErrNotFound if the service is not published; any other
 // error says why the registry may still have the service for a while.
 func (d *Discovery) Unpublish(ctx context.Context, r Request) error {
-	w, err := d.settings.validate(r, opRemove)
+	sp, err := d.settings.validate(r, opRemove)
 	if err != nil {
 		return err
 	}
-	goals, err := d.publisher.unpublish(w)
+	goals, err := d.publisher.unpublish(sp)
 	if err != nil {
 		return err
 	}
@@ -216,36 +216,36 @@ func (d *Discovery) UnregisterAll(ctx context.Context) { d.publisher.unregisterA
 // request, which had no effect; any other error says why the service is not active, which Weft
 // retries.
 func (d *Discovery) Subscribe(ctx context.Context, r Request) error {
-	w, err := d.settings.validate(r, opSubscribe)
+	sp, err := d.settings.validate(r, opSubscribe)
 	if err != nil {
 		return err
 	}
-	if err := d.subscriber.check(w); err != nil {
+	if err := d.subscriber.check(sp); err != nil {
 		return err
 	}
-	s, err := d.acquireSession(w.session)
+	s, err := d.acquireSession(sp.session)
 	if err != nil {
 		return err
 	}
-	err = d.subscriber.subscribe(w, s)
+	err = d.subscriber.subscribe(sp, s)
 	s.release()
 	if err != nil {
 		return err
 	}
-	return d.planner.await(ctx, d.planner.request(w.id.service), d.ended)
+	return d.planner.await(ctx, d.planner.request(sp.id.service), d.ended)
 }
 
 // Unsubscribe reverts Subscribe, and returns when that is active. It returns ErrNotFound if there
 // is no subscription; any other error says why the change is not active, which Weft retries.
 func (d *Discovery) Unsubscribe(ctx context.Context, r Request) error {
-	w, err := d.settings.validate(r, opRemove)
+	sp, err := d.settings.validate(r, opRemove)
 	if err != nil {
 		return err
 	}
-	if err := d.subscriber.unsubscribe(w); err != nil {
+	if err := d.subscriber.unsubscribe(sp); err != nil {
 		return err
 	}
-	return d.planner.await(ctx, d.planner.request(w.id.service), d.ended)
+	return d.planner.await(ctx, d.planner.request(sp.id.service), d.ended)
 }
 
 // ReapplyRestored makes Run apply the services of the state file as new ones, for a caller that could

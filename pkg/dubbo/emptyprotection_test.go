@@ -42,17 +42,17 @@ func TestEmptyProtection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inSynctest(t, defaultConfig(), func(r *testEnv) {
+			inSynctest(t, defaultConfig(), func(env *testEnv) {
 				first := true
 				for line := range strings.SplitSeq(tt.script, ";") {
 					step, want, _ := strings.Cut(line, "=>")
-					r.step(strings.TrimSpace(step))
+					env.step(strings.TrimSpace(step))
 					if first {
-						must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+						must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
 						first = false
 					}
 					synctest.Wait()
-					got := strings.ReplaceAll(strings.TrimPrefix(r.inForce(), "x="), "10.0.0.", "")
+					got := strings.ReplaceAll(strings.TrimPrefix(env.inForce(), "x="), "10.0.0.", "")
 					if want = strings.ReplaceAll(strings.TrimSpace(want), " ", ","); got != want {
 						t.Fatalf("after %q: active providers = %q, want %q", strings.TrimSpace(step), got, want)
 					}
@@ -63,112 +63,112 @@ func TestEmptyProtection(t *testing.T) {
 }
 
 // step performs one step of a script.
-func (r *testEnv) step(line string) {
-	r.Helper()
-	word, rest, _ := strings.Cut(line, " ")
-	switch word {
+func (env *testEnv) step(line string) {
+	env.Helper()
+	command, rest, _ := strings.Cut(line, " ")
+	switch command {
 	case "says":
 		hosts := []string{}
 		for n := range strings.FieldsSeq(rest) {
 			hosts = append(hosts, "10.0.0."+n)
 		}
-		r.fake.report("x", hosts...)
+		env.fake.report("x", hosts...)
 	case "session":
-		r.fake.mu.Lock()
-		r.fake.sessions++
-		r.fake.mu.Unlock()
+		env.fake.mu.Lock()
+		env.fake.sessions++
+		env.fake.mu.Unlock()
 	case "passes":
 		d, err := time.ParseDuration(rest)
 		if err != nil {
-			r.Fatal(err)
+			env.Fatal(err)
 		}
 		advanceClock(d)
 	case "away", "back":
-		r.fake.set(word == "away", nil)
+		env.fake.set(command == "away", nil)
 	default:
-		r.Fatalf("unknown step %q", line)
+		env.Fatalf("unknown step %q", line)
 	}
 }
 
 func TestStatusShowsRetainedProviders(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.report("x", "10.0.0.1")
-		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.report("x", "10.0.0.1")
+		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
 		advanceClock(time.Minute)
-		emptied := time.Now()
-		r.fake.report("x")
+		emptySince := time.Now()
+		env.fake.report("x")
 		synctest.Wait()
-		source := r.discovery.Status().Subscribed[0].Sources[0]
-		if !source.EmptySince.Equal(emptied) || !source.Received {
-			t.Errorf("the source is %+v, want it emptied at %v", source, emptied)
+		source := env.discovery.Status().Subscribed[0].Sources[0]
+		if !source.EmptySince.Equal(emptySince) || !source.Received {
+			t.Errorf("the source is %+v, want it emptied at %v", source, emptySince)
 		}
-		if totals := r.discovery.Totals(); totals.EmptyProtected != 1 || totals.Providers != 1 {
+		if totals := env.discovery.Totals(); totals.EmptyProtected != 1 || totals.Providers != 1 {
 			t.Errorf("the totals are %+v, want one service in doubt, with one provider", totals)
 		}
-		if p := r.discovery.Status().Subscribed[0].Providers[0]; !p.Retained {
+		if p := env.discovery.Status().Subscribed[0].Providers[0]; !p.Retained {
 			t.Errorf("the provider is %+v, want it kept", p)
 		}
 		advanceClock(10 * time.Minute)
-		if source = r.discovery.Status().Subscribed[0].Sources[0]; !source.EmptySince.IsZero() {
+		if source = env.discovery.Status().Subscribed[0].Sources[0]; !source.EmptySince.IsZero() {
 			t.Errorf("the source is %+v, want no doubt any more", source)
 		}
 	})
 }
 
 func TestAuthoritativeEmptySnapshot(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.report("x", "10.0.0.1")
-		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
-		for w := range r.fake.watchers {
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.report("x", "10.0.0.1")
+		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
+		for w := range env.fake.watchers {
 			w.notify(registry.Snapshot{Authoritative: true})
 		}
 		synctest.Wait()
-		r.desired("x=")
+		env.desired("x=")
 	})
 }
 
 func TestEmptyProtectionDisabled(t *testing.T) {
 	c := defaultConfig()
 	c.EmptyProtection = -1
-	inSynctest(t, c, func(r *testEnv) {
-		r.fake.report("x", "10.0.0.1")
-		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
-		r.fake.report("x")
+	inSynctest(t, c, func(env *testEnv) {
+		env.fake.report("x", "10.0.0.1")
+		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
+		env.fake.report("x")
 		synctest.Wait()
-		r.desired("x=")
+		env.desired("x=")
 	})
 }
 
 func TestReplacedEmptySnapshotIsNoticed(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.report("x", "10.0.0.1", "10.0.0.2")
-		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
-		hold := make(chan struct{})
-		r.refuse = func(layers.Change) error { // blocks the next change of the discovery
-			<-hold
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.report("x", "10.0.0.1", "10.0.0.2")
+		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
+		release := make(chan struct{})
+		env.refuse = func(layers.Change) error { // blocks the next change of the discovery
+			<-release
 			return nil
 		}
-		r.fake.report("y", "10.0.0.9")
+		env.fake.report("y", "10.0.0.9")
 		subscribed := make(chan error)
-		go func() { subscribed <- r.discovery.Subscribe(r.Context(), request("y")) }()
+		go func() { subscribed <- env.discovery.Subscribe(env.Context(), request("y")) }()
 		advanceClock(time.Second)
-		r.fake.report("x")
-		r.fake.report("x", "10.0.0.2")
-		close(hold)
-		must(r.T, <-subscribed)
+		env.fake.report("x")
+		env.fake.report("x", "10.0.0.2")
+		close(release)
+		must(env.T, <-subscribed)
 		synctest.Wait()
-		r.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
+		env.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
 	})
 }
 
 func TestProvidersWarmUp(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.report("x", fmt.Sprintf("10.0.0.1?timestamp=%d", time.Now().UnixMilli()), "10.0.0.2")
-		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.report("x", fmt.Sprintf("10.0.0.1?timestamp=%d", time.Now().UnixMilli()), "10.0.0.2")
+		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
 		weight := func() uint32 {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.clusters["x"].Hosts[0].Weight
+			env.mu.Lock()
+			defer env.mu.Unlock()
+			return env.clusters["x"].Hosts[0].Weight
 		}
 		if w := weight(); w != 1 {
 			t.Errorf("a provider that has just begun has the weight %d, want 1", w)
@@ -178,8 +178,8 @@ func TestProvidersWarmUp(t *testing.T) {
 			t.Errorf("after half of the time it has the weight %d, want 50", w)
 		}
 		advanceClock(5 * time.Minute)
-		if w := weight(); w != 100 || r.applies > 21 {
-			t.Errorf("in the end it has the weight %d after %d changes, want 100 after about 20", w, r.applies)
+		if w := weight(); w != 100 || env.applies > 21 {
+			t.Errorf("in the end it has the weight %d after %d changes, want 100 after about 20", w, env.applies)
 		}
 	})
 }
@@ -188,27 +188,27 @@ func TestProvidersWarmUp(t *testing.T) {
 // for the same session as the previous one, whichever registry triggered the change.
 func TestSnapshotDuringPlanning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, defaultConfig())
+		env := newRig(t, defaultConfig())
 		other := newFakeRegistry()
 		discovery, err := dubbo.New(dubbo.Options{
-			Registries: map[string]registry.OpenFunc{"fake": r.fake.open, "other": other.open},
-			Config:     defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+			Registries: map[string]registry.OpenFunc{"fake": env.fake.open, "other": other.open},
+			Config:     defaultConfig(), Apply: env.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
-		r.discovery = discovery
-		r.run()
-		defer r.end()
+		env.discovery = discovery
+		env.run()
+		defer env.end()
 		y := request("y")
 		y.Registry.Type = "other"
-		r.fake.report("x", "10.0.0.1")
+		env.fake.report("x", "10.0.0.1")
 		other.report("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
-		must(t, r.discovery.Subscribe(t.Context(), request("x")))
-		must(t, r.discovery.Subscribe(t.Context(), y))
-		r.fake.mu.Lock()
-		r.fake.asking = func() { other.report("y", "10.0.0.1") }
-		r.fake.mu.Unlock()
-		r.fake.report("x", "10.0.0.2")
+		must(t, env.discovery.Subscribe(t.Context(), request("x")))
+		must(t, env.discovery.Subscribe(t.Context(), y))
+		env.fake.mu.Lock()
+		env.fake.asking = func() { other.report("y", "10.0.0.1") }
+		env.fake.mu.Unlock()
+		env.fake.report("x", "10.0.0.2")
 		advanceClock(time.Second)
-		r.desired("x=10.0.0.2; y=10.0.0.1")
+		env.desired("x=10.0.0.2; y=10.0.0.1")
 	})
 }

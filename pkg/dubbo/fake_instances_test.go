@@ -21,17 +21,17 @@ type fakeInstances struct {
 }
 
 // RegisterInstance waits while the registry is unavailable, like Register.
-func (f *fakeRegistry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
+func (f *fakeRegistry) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
 	<-time.After(f.instanceCalls.latency)
 	err := f.accept(ctx, func() {
 		if f.instanceCalls.there == nil {
 			f.instanceCalls.there = map[string]*registry.InstanceRegistration{}
 		}
-		f.instanceCalls.there[a.Instance.Application+" "+a.Instance.Name()] = a
-		f.instanceCalls.calls = append(f.instanceCalls.calls, "+"+a.Instance.Application+" "+strings.Join(servicesOf(a), ","))
+		f.instanceCalls.there[reg.Instance.Application+" "+reg.Instance.Name()] = reg
+		f.instanceCalls.calls = append(f.instanceCalls.calls, "+"+reg.Instance.Application+" "+strings.Join(servicesOf(reg), ","))
 	})
-	if err == nil && slices.Contains(a.Interfaces, f.instanceCalls.unmappable) {
-		return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: []string{f.instanceCalls.unmappable}, Err: errors.New("it is odd")}
+	if err == nil && slices.Contains(reg.Interfaces, f.instanceCalls.unmappable) {
+		return &registry.UnmappedError{Application: reg.Instance.Application, Interfaces: []string{f.instanceCalls.unmappable}, Err: errors.New("it is odd")}
 	}
 	return err
 }
@@ -45,22 +45,22 @@ func (f *fakeRegistry) UnregisterInstance(_ context.Context, i registry.Instance
 }
 
 // instances returns the registered instances as "application host:port service,service".
-func (f *fakeRegistry) instances() (all []string) {
+func (f *fakeRegistry) instances() (list []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for name, a := range f.instanceCalls.there {
-		all = append(all, name+" "+strings.Join(servicesOf(a), ","))
+	for name, reg := range f.instanceCalls.there {
+		list = append(list, name+" "+strings.Join(servicesOf(reg), ","))
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(list)
+	return list
 }
 
 // servicesOf returns the services that an instance provides.
-func servicesOf(a *registry.InstanceRegistration) []string {
+func servicesOf(reg *registry.InstanceRegistration) []string {
 	var info struct {
 		Services map[string]struct{} `json:"services"`
 	}
-	if err := json.Unmarshal(a.MetadataInfo, &info); err != nil {
+	if err := json.Unmarshal(reg.MetadataInfo, &info); err != nil {
 		panic(err)
 	}
 	var names []string

@@ -64,9 +64,9 @@ func (f *fakeRegistry) open(o registry.Options) (registry.Registry, error) {
 }
 
 // set changes how the registry responds.
-func (f *fakeRegistry) set(away bool, refusal error) {
+func (f *fakeRegistry) set(unavailable bool, rejection error) {
 	f.mu.Lock()
-	f.unavailable, f.rejection = away, refusal
+	f.unavailable, f.rejection = unavailable, rejection
 	close(f.availabilityChanged)
 	f.availabilityChanged = make(chan struct{})
 	f.mu.Unlock()
@@ -88,17 +88,17 @@ func (f *fakeRegistry) Register(ctx context.Context, u registry.URL) error {
 func (f *fakeRegistry) accept(ctx context.Context, do func()) error {
 	for {
 		f.mu.Lock()
-		away, refusal, turned := f.unavailable, f.rejection, f.availabilityChanged
-		if !away {
-			if refusal == nil {
+		unavailable, rejection, changed := f.unavailable, f.rejection, f.availabilityChanged
+		if !unavailable {
+			if rejection == nil {
 				do()
 			}
 			f.mu.Unlock()
-			return refusal
+			return rejection
 		}
 		f.mu.Unlock()
 		select {
-		case <-turned:
+		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -151,8 +151,8 @@ func (f *fakeRegistry) notifyWatchers(iface string) {
 	var calls []call
 	f.mu.Lock()
 	for w := range f.watchers {
-		list, known := f.lists[w.service.Interface]
-		if !f.unavailable && known && (iface == "" || iface == w.service.Interface) {
+		list, ok := f.lists[w.service.Interface]
+		if !f.unavailable && ok && (iface == "" || iface == w.service.Interface) {
 			calls = append(calls, call{w.notify, registry.Snapshot{Providers: providers(w.service, list)}})
 		}
 	}
@@ -171,14 +171,14 @@ func providers(s registry.Service, hosts []string) (urls []registry.URL) {
 		if err != nil {
 			panic(err)
 		}
-		all := map[string]string{"interface": s.Interface}
+		parameters := map[string]string{"interface": s.Interface}
 		if s.Group != "" {
-			all["group"] = s.Group
+			parameters["group"] = s.Group
 		}
 		if s.Version != "" {
-			all["version"] = s.Version
+			parameters["version"] = s.Version
 		}
-		urls = append(urls, u.With(all))
+		urls = append(urls, u.With(parameters))
 	}
 	return urls
 }
@@ -187,13 +187,13 @@ func (f *fakeRegistry) Metadata(ctx context.Context, application, revision strin
 	f.mu.Lock()
 	key := application + "/" + revision
 	f.metadataRequests = append(f.metadataRequests, key)
-	text, there := f.metadata[key]
+	text, ok := f.metadata[key]
 	f.mu.Unlock()
 	switch {
 	case text == noResponse:
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case there:
+	case ok:
 		return []byte(text), nil
 	}
 	return nil, registry.ErrNoMetadata
@@ -204,11 +204,11 @@ const noResponse = "none"
 
 func (f *fakeRegistry) State() registry.State {
 	f.mu.Lock()
-	asking := f.asking
+	onState := f.asking
 	f.asking = nil
 	f.mu.Unlock()
-	if asking != nil {
-		asking()
+	if onState != nil {
+		onState()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,16 +224,16 @@ func (f *fakeRegistry) Close(context.Context) {
 }
 
 // registered returns the registered URLs, without the consumers.
-func (f *fakeRegistry) registered() (all []string) {
+func (f *fakeRegistry) registered() (list []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for text := range f.urls {
 		if u, err := registry.Parse(text); err == nil && u.Protocol == "dubbo" {
-			all = append(all, shortURL(u))
+			list = append(list, shortURL(u))
 		}
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(list)
+	return list
 }
 
 // testEnv is a Discovery with a fake registry, and the changes that it has applied.
@@ -253,122 +253,122 @@ type testEnv struct {
 
 // newRig returns a rig whose Discovery does not run yet.
 func newRig(t *testing.T, c config.DubboRegistry) *testEnv {
-	r := &testEnv{T: t, fake: newFakeRegistry(), clusters: map[string]*config.Cluster{}}
-	r.discovery = r.newDiscovery(c)
-	return r
+	env := &testEnv{T: t, fake: newFakeRegistry(), clusters: map[string]*config.Cluster{}}
+	env.discovery = env.newDiscovery(c)
+	return env
 }
 
 func defaultConfig() config.DubboRegistry {
 	return config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080}
 }
 
-func (r *testEnv) newDiscovery(c config.DubboRegistry) *dubbo.Discovery {
-	log := r.log
+func (env *testEnv) newDiscovery(c config.DubboRegistry) *dubbo.Discovery {
+	log := env.log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	discovery, err := dubbo.New(dubbo.Options{
-		Registries: map[string]registry.OpenFunc{"fake": r.fake.open, "memory": r.fake.open},
+		Registries: map[string]registry.OpenFunc{"fake": env.fake.open, "memory": env.fake.open},
 		Config:     c,
-		Apply:      r.apply,
+		Apply:      env.apply,
 		Log:        log,
 	})
 	if err != nil {
-		r.Fatal(err)
+		env.Fatal(err)
 	}
 	return discovery
 }
 
-func (r *testEnv) apply(_ context.Context, c layers.Change) error {
-	r.mu.Lock()
-	r.applies++
-	refuse := r.refuse
-	r.mu.Unlock()
-	if refuse != nil {
-		if err := refuse(c); err != nil { // may block
+func (env *testEnv) apply(_ context.Context, c layers.Change) error {
+	env.mu.Lock()
+	env.applies++
+	reject := env.refuse
+	env.mu.Unlock()
+	if reject != nil {
+		if err := reject(c); err != nil { // may block
 			return err
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	env.mu.Lock()
+	defer env.mu.Unlock()
 	for _, cluster := range c.Clusters {
-		r.clusters[cluster.Name] = cluster
+		env.clusters[cluster.Name] = cluster
 	}
 	for _, name := range c.Removed {
-		delete(r.clusters, name)
+		delete(env.clusters, name)
 	}
 	if c.Routes != nil {
-		r.routes = c.Routes
+		env.routes = c.Routes
 	}
 	return nil
 }
 
 // run runs the Discovery until end is called.
-func (r *testEnv) run() *testEnv {
+func (env *testEnv) run() *testEnv {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := r.discovery.Run(ctx); err != nil {
-			r.Error(err)
+		if err := env.discovery.Run(ctx); err != nil {
+			env.Error(err)
 		}
 	}()
-	r.end = sync.OnceFunc(func() {
+	env.end = sync.OnceFunc(func() {
 		cancel()
 		<-ended
 	})
 	synctest.Wait()
-	return r
+	return env
 }
 
 // inForce returns the hosts of each applied cluster, and whether it has a route.
-func (r *testEnv) inForce() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	routed := map[string]bool{}
-	if r.routes != nil {
-		for _, route := range r.routes.VirtualHosts[0].Routes {
-			routed[route.Forward.Cluster] = true
+func (env *testEnv) inForce() string {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	hasRoute := map[string]bool{}
+	if env.routes != nil {
+		for _, route := range env.routes.VirtualHosts[0].Routes {
+			hasRoute[route.Forward.Cluster] = true
 		}
 	}
 	var parts []string
-	for name, c := range r.clusters {
+	for name, c := range env.clusters {
 		hosts := make([]string, len(c.Hosts))
 		for i, h := range c.Hosts {
 			hosts[i] = strings.TrimSuffix(h.Address, ":20880")
 		}
 		text := name + "=" + strings.Join(hosts, ",")
-		if !routed[name] {
+		if !hasRoute[name] {
 			text += " without a route"
 		}
-		delete(routed, name)
+		delete(hasRoute, name)
 		parts = append(parts, text)
 	}
-	for name := range routed {
+	for name := range hasRoute {
 		parts = append(parts, name+" has a route and is no cluster")
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, "; ")
 }
 
-func (r *testEnv) desired(want string) {
-	r.Helper()
-	if got := r.inForce(); got != want {
-		r.Errorf("active: %q, want %q", got, want)
+func (env *testEnv) desired(want string) {
+	env.Helper()
+	if got := env.inForce(); got != want {
+		env.Errorf("active: %q, want %q", got, want)
 	}
 }
 
 // request returns a request for a service such as "x", "g/x" or "g/x:1".
 func request(service string) dubbo.Request {
-	q := dubbo.Request{Registry: dubbo.Registry{Type: "fake", Address: "h:1"}}
+	req := dubbo.Request{Registry: dubbo.Registry{Type: "fake", Address: "h:1"}}
 	group, rest, ok := strings.Cut(service, "/")
 	if !ok {
 		group, rest = "", service
 	}
-	q.Service.Group = group
-	q.Service.Interface, q.Service.Version, _ = strings.Cut(rest, ":")
-	q.Service.Methods = []string{"get"}
-	return q
+	req.Service.Group = group
+	req.Service.Interface, req.Service.Version, _ = strings.Cut(rest, ":")
+	req.Service.Methods = []string{"get"}
+	return req
 }
 
 func must(t *testing.T, err error) {
@@ -379,11 +379,11 @@ func must(t *testing.T, err error) {
 }
 
 // inSynctest runs a test with a rig in fake time.
-func inSynctest(t *testing.T, c config.DubboRegistry, test func(r *testEnv)) {
+func inSynctest(t *testing.T, c config.DubboRegistry, test func(env *testEnv)) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, c).run()
-		defer r.end()
-		test(r)
+		env := newRig(t, c).run()
+		defer env.end()
+		test(env)
 	})
 }
 

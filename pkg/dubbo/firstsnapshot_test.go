@@ -41,9 +41,9 @@ type interposed struct {
 
 func (i *interposed) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
 	in := i.planSource.planInput(key, now, awaitFirst)
-	if do := i.meanwhile; do != nil && in.awaitUntil.IsZero() && len(in.snapshots) == 0 {
+	if callback := i.meanwhile; callback != nil && in.awaitUntil.IsZero() && len(in.snapshots) == 0 {
 		i.meanwhile = nil
-		do()
+		callback()
 	}
 	return in
 }
@@ -63,8 +63,8 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 				if len(c.Removed) > 0 {
 					hosts = -1
 				}
-				for _, one := range c.Clusters {
-					hosts = len(one.Hosts)
+				for _, cluster := range c.Clusters {
+					hosts = len(cluster.Hosts)
 				}
 				return nil
 			},
@@ -73,18 +73,18 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := Request{Registry: Registry{Type: "fake", Address: "h:1"}, Service: Service{Interface: "x", Methods: []string{"get"}}}
-		var again sync.WaitGroup
+		req := Request{Registry: Registry{Type: "fake", Address: "h:1"}, Service: Service{Interface: "x", Methods: []string{"get"}}}
+		var calls sync.WaitGroup
 		d.planner.input = &interposed{d.subscriber, func() {
-			again.Go(func() {
-				began := time.Now()
-				if err := d.Subscribe(t.Context(), q); err != nil {
+			calls.Go(func() {
+				start := time.Now()
+				if err := d.Subscribe(t.Context(), req); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				if hosts != 1 {
-					t.Errorf("Subscribe returned after %v with a cluster of %d hosts, want the provider that the registry reports after 1s", time.Since(began), hosts)
+					t.Errorf("Subscribe returned after %v with a cluster of %d hosts, want the provider that the registry reports after 1s", time.Since(start), hosts)
 				}
 			})
 			<-time.After(time.Millisecond) // the call above has subscribed
@@ -94,15 +94,15 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 		run.Go(func() { _ = d.Run(ctx) })
 		synctest.Wait()
 
-		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		shortCtx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := d.Subscribe(short, q); !errors.Is(err, context.DeadlineExceeded) {
+		if err := d.Subscribe(shortCtx, req); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the first Subscribe: %v", err)
 		}
-		if err := d.Unsubscribe(t.Context(), q); err != nil {
+		if err := d.Unsubscribe(t.Context(), req); err != nil {
 			t.Error(err)
 		}
-		again.Wait()
+		calls.Wait()
 		end()
 		run.Wait()
 	})

@@ -9,10 +9,10 @@ type goal struct {
 }
 
 // goal returns a goal for the current version; later changes do not affect it.
-func (e *registration) goal() goal {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return goal{e, e.version}
+func (reg *registration) goal() goal {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return goal{reg, reg.version}
 }
 
 // await waits until the registry is in the state of the goal, or has rejected it, at most
@@ -20,14 +20,14 @@ func (e *registration) goal() goal {
 func (g goal) await(ctx context.Context, ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, registryTimeout, errNoResponse)
 	defer cancel()
-	e := g.registration
+	reg := g.registration
 	for {
-		e.mu.Lock()
-		settled, err, changed := e.settled(), e.err, e.changed
-		met := settled || e.confirmed >= g.version
-		e.mu.Unlock()
+		reg.mu.Lock()
+		reconciled, err, changed := reg.settled(), reg.err, reg.changed
+		met := reconciled || reg.confirmed >= g.version
+		reg.mu.Unlock()
 		switch {
-		case met && !settled:
+		case met && !reconciled:
 			return nil // the error concerns a later change
 		case met || err != nil:
 			return err
@@ -43,10 +43,10 @@ func (g goal) await(ctx context.Context, ended <-chan struct{}) error {
 }
 
 // goalsOf returns goals for the current versions.
-func goalsOf(all []*registration) []goal {
-	goals := make([]goal, len(all))
-	for i, e := range all {
-		goals[i] = e.goal()
+func goalsOf(registrations []*registration) []goal {
+	goals := make([]goal, len(registrations))
+	for i, reg := range registrations {
+		goals[i] = reg.goal()
 	}
 	return goals
 }

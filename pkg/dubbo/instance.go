@@ -51,28 +51,28 @@ type registrableInstance struct {
 }
 
 // String returns a text that is unique per change.
-func (a *registrableInstance) String() string {
-	return fmt.Sprintf("instance://%s:%d/%s?change=%d", a.local.Host, a.local.Port, a.local.Application, a.change)
+func (ri *registrableInstance) String() string {
+	return fmt.Sprintf("instance://%s:%d/%s?change=%d", ri.local.Host, ri.local.Port, ri.local.Application, ri.change)
 }
 
-func (a *registrableInstance) register(ctx context.Context, r registry.Registry) error {
-	err := r.RegisterInstance(ctx, application.NewInstanceRegistration(a.local, a.services))
+func (ri *registrableInstance) register(ctx context.Context, r registry.Registry) error {
+	err := r.RegisterInstance(ctx, application.NewInstanceRegistration(ri.local, ri.services))
 	var unmapped *registry.UnmappedError
 	if err != nil && !errors.As(err, &unmapped) {
 		return err
 	}
-	a.publisher.recordUnmapped(a.instance, unmapped)
+	ri.publisher.recordUnmapped(ri.instance, unmapped)
 	return nil
 }
 
 // recordUnmapped records, and logs once, which members consumers do not find.
-func (p *publisher) recordUnmapped(i *localInstance, now *registry.UnmappedError) {
+func (p *publisher) recordUnmapped(i *localInstance, current *registry.UnmappedError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := i.unmapped
-	i.unmapped = now
-	if now != nil && (before == nil || before.Error() != now.Error()) {
-		p.settings.Log.Warn("consumers cannot find some services of an application", logRegistry, i.registration.session.key.String(), logError, now)
+	previous := i.unmapped
+	i.unmapped = current
+	if current != nil && (previous == nil || previous.Error() != current.Error()) {
+		p.settings.Log.Warn("consumers cannot find some services of an application", logRegistry, i.registration.session.key.String(), logError, current)
 	}
 }
 
@@ -86,11 +86,11 @@ func (pub *publication) unmappedReason() string {
 }
 
 // unregister does nothing after a replacement, because the instance stays the same.
-func (a *registrableInstance) unregister(ctx context.Context, r registry.Registry) error {
-	if a.publisher.isReplaced(a.instance, r) {
+func (ri *registrableInstance) unregister(ctx context.Context, r registry.Registry) error {
+	if ri.publisher.isReplaced(ri.instance, r) {
 		return nil
 	}
-	i := a.local
+	i := ri.local
 	return r.UnregisterInstance(ctx, registry.Instance{Application: i.Application, Host: i.Host, Port: i.Port})
 }
 
@@ -103,13 +103,13 @@ func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 
 // joinInstance adds a publication to its instance, or to none if wanted is false. The caller holds
 // mu, as in the functions below.
-func (p *publisher) joinInstance(pub *publication, wanted bool) {
+func (p *publisher) joinInstance(pub *publication, desired bool) {
 	u := p.settings.providerURL(pub.spec, pub.since)
 	key := instanceKey{pub.spec.id.kind, pub.spec.id.address, u.Get(parameterApplication), u.Port}
-	if pub.instance != nil && (!wanted || pub.instance.key != key) {
+	if pub.instance != nil && (!desired || pub.instance.key != key) {
 		p.leaveInstance(pub)
 	}
-	if !wanted {
+	if !desired {
 		return
 	}
 	i := p.instances[key]
@@ -118,14 +118,14 @@ func (p *publisher) joinInstance(pub *publication, wanted bool) {
 		p.instances[key] = i
 	}
 	s, info := pub.urlRegistration.session, serviceInfoOf(pub.spec, u)
-	if e := i.registration; e != nil && e.session == s && e.isDesired() && i.members[pub.spec.id] == pub && maps.Equal(pub.serviceInfo.Parameters, info.Parameters) {
+	if reg := i.registration; reg != nil && reg.session == s && reg.isDesired() && i.members[pub.spec.id] == pub && maps.Equal(pub.serviceInfo.Parameters, info.Parameters) {
 		return // nothing has changed
 	}
-	if e := i.registration; e == nil || e.session != s || !e.revive() {
-		if e != nil && e.isEnding() {
-			e = nil // it ends by itself
+	if reg := i.registration; reg == nil || reg.session != s || !reg.revive() {
+		if reg != nil && reg.isEnding() {
+			reg = nil // it ends by itself
 		}
-		i.registration = newRegistration(s, e, p.instanceRegistration(i))
+		i.registration = newRegistration(s, reg, p.instanceRegistration(i))
 	}
 	pub.instance, pub.serviceInfo = i, info
 	i.members[pub.spec.id] = pub
@@ -135,8 +135,8 @@ func (p *publisher) joinInstance(pub *publication, wanted bool) {
 // instanceRegistration returns the options of a registration of an instance.
 func (p *publisher) instanceRegistration(i *localInstance) registrationOptions {
 	o := p.registrations
-	o.onRegistered = func(e *registration) { p.endReplaced(i, e) }
-	o.onEnd = func(e *registration) { p.dropInstance(i, e) }
+	o.onRegistered = func(reg *registration) { p.endReplaced(i, reg) }
+	o.onEnd = func(reg *registration) { p.dropInstance(i, reg) }
 	return o
 }
 
@@ -158,23 +158,23 @@ func (p *publisher) updateInstance(i *localInstance) {
 		return
 	}
 	i.changes++
-	a := &registrableInstance{publisher: p, instance: i, change: i.changes, services: make([]*application.ServiceInfo, 0, len(i.members))}
+	ri := &registrableInstance{publisher: p, instance: i, change: i.changes, services: make([]*application.ServiceInfo, 0, len(i.members))}
 	var since time.Time
 	for _, pub := range i.members {
-		a.services = append(a.services, pub.serviceInfo)
+		ri.services = append(ri.services, pub.serviceInfo)
 		since = earlierOf(since, pub.since)
 	}
-	a.local = application.LocalInstance{Application: i.key.application, Host: p.settings.host, Port: i.key.port, Since: since}
-	i.registration.set(a)
+	ri.local = application.LocalInstance{Application: i.key.application, Host: p.settings.host, Port: i.key.port, Since: since}
+	i.registration.set(ri)
 }
 
 // endReplaced ends the URLs with other credentials that an instance replaces, when the registry has
 // the instance: the predecessors of members that have no URL of their own. The caller does not hold
 // mu.
-func (p *publisher) endReplaced(i *localInstance, e *registration) {
+func (p *publisher) endReplaced(i *localInstance, reg *registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i.registration != e || !e.isRegistered() { // the next change follows
+	if i.registration != reg || !reg.isRegistered() { // the next change follows
 		return
 	}
 	for _, pub := range i.members {
@@ -185,33 +185,33 @@ func (p *publisher) endReplaced(i *localInstance, e *registration) {
 }
 
 // dropInstance drops an instance whose registration has ended. The caller does not hold mu.
-func (p *publisher) dropInstance(i *localInstance, e *registration) {
+func (p *publisher) dropInstance(i *localInstance, reg *registration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i.registration == e && p.instances[i.key] == i {
+	if i.registration == reg && p.instances[i.key] == i {
 		delete(p.instances, i.key)
 	}
 }
 
 // serviceInfoOf returns the entry of a service in the metadata: the parameters of its URL that do not
 // depend on the host or the start time.
-func serviceInfoOf(w *spec, u registry.URL) *application.ServiceInfo {
-	o := &application.ServiceInfo{Service: w.id.service, Protocol: u.Protocol, Path: u.Path, Parameters: map[string]string{}}
-	keep := func(name string) {
+func serviceInfoOf(sp *spec, u registry.URL) *application.ServiceInfo {
+	info := &application.ServiceInfo{Service: sp.id.service, Protocol: u.Protocol, Path: u.Path, Parameters: map[string]string{}}
+	copyParam := func(name string) {
 		if value := u.Get(name); value != "" {
-			o.Parameters[name] = value
+			info.Parameters[name] = value
 		}
 	}
 	for _, name := range [...]string{
 		registry.ParameterInterface, registry.ParameterGroup, registry.ParameterVersion, parameterMethods,
 		parameterApplication, parameterDubbo, parameterSide, "dynamic", "generic",
 	} {
-		keep(name)
+		copyParam(name)
 	}
-	for name := range w.Service.Parameters {
+	for name := range sp.Service.Parameters {
 		if name != parameterRegisterMode {
-			keep(name)
+			copyParam(name)
 		}
 	}
-	return o
+	return info
 }

@@ -18,33 +18,33 @@ import (
 // inMode returns a request to publish a service in a register mode, with additional parameters as
 // "key=value".
 func inMode(mode, service string, parameters ...string) dubbo.Request {
-	q := request(service)
-	q.Service.Parameters = map[string]string{}
+	req := request(service)
+	req.Service.Parameters = map[string]string{}
 	if mode != "" {
-		q.Service.Parameters["register-mode"] = mode
+		req.Service.Parameters["register-mode"] = mode
 	}
 	for _, p := range parameters {
 		key, value, _ := strings.Cut(p, "=")
-		q.Service.Parameters[key] = value
+		req.Service.Parameters[key] = value
 	}
-	return q
+	return req
 }
 
 // wantInstances verifies the registered instances.
-func (r *testEnv) wantInstances(want ...string) {
-	r.Helper()
+func (env *testEnv) wantInstances(want ...string) {
+	env.Helper()
 	synctest.Wait()
-	if got := r.fake.instances(); !slices.Equal(got, want) {
-		r.Errorf("the instances are %q, want %q", got, want)
+	if got := env.fake.instances(); !slices.Equal(got, want) {
+		env.Errorf("the instances are %q, want %q", got, want)
 	}
 }
 
 // wantInstanceCalls verifies the registered provider URLs.
-func (r *testEnv) wantInstanceCalls(want ...string) {
-	r.Helper()
+func (env *testEnv) wantInstanceCalls(want ...string) {
+	env.Helper()
 	synctest.Wait()
-	if got := r.fake.registered(); !slices.Equal(got, want) {
-		r.Errorf("the URLs are %q, want %q", got, want)
+	if got := env.fake.registered(); !slices.Equal(got, want) {
+		env.Errorf("the URLs are %q, want %q", got, want)
 	}
 }
 
@@ -53,18 +53,18 @@ func (r *testEnv) wantInstanceCalls(want ...string) {
 func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		r := newRig(t, defaultConfig())
-		r.log = slog.New(slog.NewTextHandler(&log, nil))
-		r.fake.instanceCalls.unmappable = "odd"
-		r.discovery = r.newDiscovery(defaultConfig())
-		r.run()
-		defer r.end()
+		env := newRig(t, defaultConfig())
+		env.log = slog.New(slog.NewTextHandler(&log, nil))
+		env.fake.instanceCalls.unmappable = "odd"
+		env.discovery = env.newDiscovery(defaultConfig())
+		env.run()
+		defer env.end()
 		for _, name := range []string{"x", "odd", "y"} {
-			must(t, r.discovery.Publish(t.Context(), inMode("instance", name)))
+			must(t, env.discovery.Publish(t.Context(), inMode("instance", name)))
 		}
-		r.wantInstances("weft 10.1.1.1:20080 odd,x,y")
-		for _, p := range r.discovery.Status().Published {
-			if told := strings.Contains(p.Error, "it is odd"); !p.Registered || told != (p.Key == "odd") {
+		env.wantInstances("weft 10.1.1.1:20080 odd,x,y")
+		for _, p := range env.discovery.Status().Published {
+			if unmapped := strings.Contains(p.Error, "it is odd"); !p.Registered || unmapped != (p.Key == "odd") {
 				t.Errorf("%s is registered: %t, its error is %q", p.Key, p.Registered, p.Error)
 			}
 		}
@@ -72,9 +72,9 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 		if n := strings.Count(log.String(), "cannot find weft by odd"); n != 1 {
 			t.Errorf("the log says it %d times:\n%s", n, &log)
 		}
-		must(t, r.discovery.Unpublish(t.Context(), inMode("instance", "odd")))
-		r.wantInstances("weft 10.1.1.1:20080 x,y")
-		for _, p := range r.discovery.Status().Published {
+		must(t, env.discovery.Unpublish(t.Context(), inMode("instance", "odd")))
+		env.wantInstances("weft 10.1.1.1:20080 x,y")
+		for _, p := range env.discovery.Status().Published {
 			if p.Error != "" {
 				t.Errorf("the error of %s is %q", p.Key, p.Error)
 			}
@@ -83,31 +83,31 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 }
 
 func TestOneInstancePerApplication(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "g/y:1")))
-		r.wantInstances("weft 10.1.1.1:20080 g/y:1,x")
-		r.wantInstanceCalls()
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "g/y:1")))
+		env.wantInstances("weft 10.1.1.1:20080 g/y:1,x")
+		env.wantInstanceCalls()
 		other := inMode("instance", "z")
 		other.Service.Name = "other"
-		must(r.T, r.discovery.Publish(r.Context(), other))
-		r.wantInstances("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1,x")
+		must(env.T, env.discovery.Publish(env.Context(), other))
+		env.wantInstances("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1,x")
 
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x"))) // nothing changes
-		must(r.T, r.discovery.Unpublish(r.Context(), request("x")))
-		r.wantInstances("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1")
-		must(r.T, r.discovery.Unpublish(r.Context(), request("g/y:1")))
-		r.wantInstances("other 10.1.1.1:20080 z")
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x"))) // nothing changes
+		must(env.T, env.discovery.Unpublish(env.Context(), request("x")))
+		env.wantInstances("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1")
+		must(env.T, env.discovery.Unpublish(env.Context(), request("g/y:1")))
+		env.wantInstances("other 10.1.1.1:20080 z")
 		want := []string{"+weft x", "+weft g/y:1,x", "+other z", "+weft g/y:1", "-weft"}
-		if got := r.fake.instanceCalls.calls; !slices.Equal(got, want) {
+		if got := env.fake.instanceCalls.calls; !slices.Equal(got, want) {
 			t.Errorf("calls of the registry = %q, want %q", got, want)
 		}
-		must(r.T, r.discovery.Unpublish(r.Context(), request("z")))
+		must(env.T, env.discovery.Unpublish(env.Context(), request("z")))
 		synctest.Wait()
-		r.fake.mu.Lock()
-		defer r.fake.mu.Unlock()
-		if r.fake.closed != 1 {
-			t.Errorf("an unused session was closed %d times", r.fake.closed)
+		env.fake.mu.Lock()
+		defer env.fake.mu.Unlock()
+		if env.fake.closed != 1 {
+			t.Errorf("an unused session was closed %d times", env.fake.closed)
 		}
 	})
 }
@@ -127,20 +127,20 @@ func TestConfiguredRegisterMode(t *testing.T) {
 		t.Run(fmt.Sprintf("%q, and a call says %q", tt.configured, tt.said), func(t *testing.T) {
 			c := defaultConfig()
 			c.Registries = []config.RegistrySettings{{Type: "fake", Address: "h:1", RegisterMode: tt.configured}}
-			inSynctest(t, c, func(r *testEnv) {
-				must(r.T, r.discovery.Publish(r.Context(), inMode(tt.said, "x")))
-				if got := len(r.fake.registered()) == 1; got != tt.url {
+			inSynctest(t, c, func(env *testEnv) {
+				must(env.T, env.discovery.Publish(env.Context(), inMode(tt.said, "x")))
+				if got := len(env.fake.registered()) == 1; got != tt.url {
 					t.Errorf("a URL is there: %t, want %t", got, tt.url)
 				}
-				if got := len(r.fake.instances()) == 1; got != tt.other {
+				if got := len(env.fake.instances()) == 1; got != tt.other {
 					t.Errorf("an instance is there: %t, want %t", got, tt.other)
 				}
-				for text := range r.fake.urls {
+				for text := range env.fake.urls {
 					if strings.Contains(text, "register-mode") {
 						t.Errorf("it is part of %s", text)
 					}
 				}
-				if got := r.discovery.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
+				if got := env.discovery.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
 					t.Errorf("status = %+v", got)
 				}
 			})
@@ -149,42 +149,42 @@ func TestConfiguredRegisterMode(t *testing.T) {
 }
 
 func TestInvalidRegisterModeIsRejected(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		var field *dubbo.FieldError
-		if err := r.discovery.Publish(r.Context(), inMode("application", "x")); !errors.As(err, &field) || field.Field != "service.parameters.register-mode" {
+		if err := env.discovery.Publish(env.Context(), inMode("application", "x")); !errors.As(err, &field) || field.Field != "service.parameters.register-mode" {
 			t.Errorf("Publish: %v", err)
 		}
-		if err := r.discovery.Subscribe(r.Context(), inMode("instance", "x")); !errors.As(err, &field) {
+		if err := env.discovery.Subscribe(env.Context(), inMode("instance", "x")); !errors.As(err, &field) {
 			t.Errorf("Subscribe: %v", err)
 		}
 	})
 }
 
 func TestChangedRegisterMode(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
-		must(r.T, r.discovery.Publish(r.Context(), inMode("interface", "x")))
-		r.wantInstances()
-		r.wantInstanceCalls("dubbo x#get")
-		must(r.T, r.discovery.Publish(r.Context(), inMode("all", "x")))
-		r.wantInstances("weft 10.1.1.1:20080 x")
-		r.wantInstanceCalls("dubbo x#get")
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
-		r.wantInstances("weft 10.1.1.1:20080 x")
-		r.wantInstanceCalls()
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
+		must(env.T, env.discovery.Publish(env.Context(), inMode("interface", "x")))
+		env.wantInstances()
+		env.wantInstanceCalls("dubbo x#get")
+		must(env.T, env.discovery.Publish(env.Context(), inMode("all", "x")))
+		env.wantInstances("weft 10.1.1.1:20080 x")
+		env.wantInstanceCalls("dubbo x#get")
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
+		env.wantInstances("weft 10.1.1.1:20080 x")
+		env.wantInstanceCalls()
 	})
 }
 
 func TestMetadataContainsNoHost(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x", "weight=50")))
-		first := r.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x", "weight=50")))
+		first := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
 		const want = `"params":{"application":"weft","dubbo":"2.0.2","dynamic":"true","generic":"false","interface":"x","methods":"get","side":"provider","weight":"50"}`
 		if text := string(first.MetadataInfo); !strings.Contains(text, want) {
 			t.Errorf("the metadata are %s, want %s", text, want)
 		}
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x", "weight=60")))
-		second := r.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x", "weight=60")))
+		second := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
 		if first.Revision == second.Revision || first.Instance.Metadata["timestamp"] != second.Instance.Metadata["timestamp"] {
 			t.Errorf("after another weight the instance is %v, was %v", second.Instance.Metadata, first.Instance.Metadata)
 		}
@@ -192,38 +192,38 @@ func TestMetadataContainsNoHost(t *testing.T) {
 }
 
 func TestInstanceIsRegisteredWhenRegistryReturns(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.set(true, nil)
-		var all sync.WaitGroup
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.set(true, nil)
+		var wg sync.WaitGroup
 		for i := range 10 {
-			all.Go(func() {
-				if err := r.discovery.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d", i))); !errors.Is(err, dubbo.ErrPending) {
+			wg.Go(func() {
+				if err := env.discovery.Publish(env.Context(), inMode("instance", fmt.Sprintf("s%d", i))); !errors.Is(err, dubbo.ErrPending) {
 					t.Errorf("Publish: %v, want %v", err, dubbo.ErrPending)
 				}
 			})
 		}
-		all.Wait()
-		if err := r.discovery.Unpublish(r.Context(), request("s0")); err == nil {
+		wg.Wait()
+		if err := env.discovery.Unpublish(env.Context(), request("s0")); err == nil {
 			t.Error("Unpublish returns no error although the registry is unavailable")
 		}
 		advanceClock(time.Hour)
-		r.fake.set(false, nil)
+		env.fake.set(false, nil)
 		advanceClock(time.Minute)
-		r.wantInstances("weft 10.1.1.1:20080 s1,s2,s3,s4,s5,s6,s7,s8,s9")
-		r.fake.set(false, errors.New("not you"))
-		must(r.T, waited(r, func() error { return r.discovery.Unpublish(r.Context(), request("s1")) }, "not you"))
-		if got := r.discovery.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
+		env.wantInstances("weft 10.1.1.1:20080 s1,s2,s3,s4,s5,s6,s7,s8,s9")
+		env.fake.set(false, errors.New("not you"))
+		must(env.T, waited(env, func() error { return env.discovery.Unpublish(env.Context(), request("s1")) }, "not you"))
+		if got := env.discovery.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
 			t.Errorf("status = %+v", got)
 		}
-		r.fake.set(false, nil)
+		env.fake.set(false, nil)
 		advanceClock(time.Minute)
-		r.wantInstances("weft 10.1.1.1:20080 s2,s3,s4,s5,s6,s7,s8,s9")
+		env.wantInstances("weft 10.1.1.1:20080 s2,s3,s4,s5,s6,s7,s8,s9")
 	})
 }
 
 // waited returns nil if a call fails with a text.
-func waited(r *testEnv, call func() error, text string) error {
-	r.Helper()
+func waited(env *testEnv, call func() error, text string) error {
+	env.Helper()
 	if err := call(); err == nil || !strings.Contains(err.Error(), text) {
 		return fmt.Errorf("got %w, want %s", err, text)
 	}
@@ -231,27 +231,27 @@ func waited(r *testEnv, call func() error, text string) error {
 }
 
 func TestInstanceRepublishedImmediately(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.discovery.Publish(r.Context(), request("stays"))) // keeps the session open
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		must(env.T, env.discovery.Publish(env.Context(), request("stays"))) // keeps the session open
 		for range 20 {
-			must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
-			r.fake.set(true, nil)
-			var all sync.WaitGroup
+			must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
+			env.fake.set(true, nil)
+			var wg sync.WaitGroup
 			// Neither call can complete now, whichever is first.
-			for _, ask := range []func() error{
-				func() error { return r.discovery.Publish(r.Context(), inMode("instance", "x", "weight=1")) },
-				func() error { return r.discovery.Unpublish(r.Context(), request("x")) },
+			for _, call := range []func() error{
+				func() error { return env.discovery.Publish(env.Context(), inMode("instance", "x", "weight=1")) },
+				func() error { return env.discovery.Unpublish(env.Context(), request("x")) },
 			} {
-				all.Go(func() { _ = ask() })
+				wg.Go(func() { _ = call() })
 			}
-			all.Wait()
-			r.fake.set(false, nil)
-			must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
-			must(r.T, r.discovery.Unpublish(r.Context(), request("x")))
-			must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "y")))
-			r.wantInstances("weft 10.1.1.1:20080 y")
-			must(r.T, r.discovery.Unpublish(r.Context(), request("y")))
-			r.wantInstances()
+			wg.Wait()
+			env.fake.set(false, nil)
+			must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
+			must(env.T, env.discovery.Unpublish(env.Context(), request("x")))
+			must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "y")))
+			env.wantInstances("weft 10.1.1.1:20080 y")
+			must(env.T, env.discovery.Unpublish(env.Context(), request("y")))
+			env.wantInstances()
 		}
 	})
 }
@@ -260,86 +260,86 @@ func TestInstanceRepublishedImmediately(t *testing.T) {
 // change is registered, whatever other calls have changed since.
 func TestConcurrentPublishes(t *testing.T) {
 	const many, each = 64, 5
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.instanceCalls.latency = 100 * time.Millisecond
-		began := time.Now()
-		var all sync.WaitGroup
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.instanceCalls.latency = 100 * time.Millisecond
+		start := time.Now()
+		var wg sync.WaitGroup
 		for i := range many {
-			all.Go(func() {
+			wg.Go(func() {
 				for j := range each {
-					if err := r.discovery.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d.%d", i, j))); err != nil {
+					if err := env.discovery.Publish(env.Context(), inMode("instance", fmt.Sprintf("s%d.%d", i, j))); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 		}
-		all.Wait()
+		wg.Wait()
 		// Each call waits for the registration in flight, and for the one with its change.
-		if took, most := time.Since(began), 2*each*r.fake.instanceCalls.latency; took > most {
-			t.Errorf("it took %v and %d announcements, want %v at most", took, len(r.fake.instanceCalls.calls), most)
+		if elapsed, maxElapsed := time.Since(start), 2*each*env.fake.instanceCalls.latency; elapsed > maxElapsed {
+			t.Errorf("it took %v and %d announcements, want %v at most", elapsed, len(env.fake.instanceCalls.calls), maxElapsed)
 		}
 	})
 }
 
 func TestChangedCredentialsKeepInstance(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		q := inMode("instance", "x")
-		must(r.T, r.discovery.Publish(r.Context(), q))
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "y")))
-		q.Registry.Username, q.Registry.Password = "u", "p"
-		must(r.T, r.discovery.Publish(r.Context(), q))
-		if got := r.fake.instanceCalls.calls[2]; got != "+weft x,y" {
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		req := inMode("instance", "x")
+		must(env.T, env.discovery.Publish(env.Context(), req))
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "y")))
+		req.Registry.Username, req.Registry.Password = "u", "p"
+		must(env.T, env.discovery.Publish(env.Context(), req))
+		if got := env.fake.instanceCalls.calls[2]; got != "+weft x,y" {
 			t.Errorf("the other session begins with %q", got)
 		}
-		must(r.T, r.discovery.Unpublish(r.Context(), request("y")))
-		must(r.T, r.discovery.Unpublish(r.Context(), request("x")))
-		r.wantInstances()
+		must(env.T, env.discovery.Unpublish(env.Context(), request("y")))
+		must(env.T, env.discovery.Unpublish(env.Context(), request("x")))
+		env.wantInstances()
 	})
 }
 
 func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 	c := defaultConfig()
 	c.UnregisterWait = 5 * time.Second
-	inSynctest(t, c, func(r *testEnv) {
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
-		must(r.T, r.discovery.Publish(r.Context(), inMode("all", "y")))
-		began := time.Now()
+	inSynctest(t, c, func(env *testEnv) {
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
+		must(env.T, env.discovery.Publish(env.Context(), inMode("all", "y")))
+		start := time.Now()
 		go func() {
 			<-time.After(time.Second) // fake time
-			if got := r.fake.instances(); len(got) > 0 {
+			if got := env.fake.instances(); len(got) > 0 {
 				t.Errorf("during withdraw_wait there are %v", got)
 			}
 		}()
-		r.discovery.UnregisterAll(r.Context())
-		if waited := time.Since(began); waited != c.UnregisterWait {
-			t.Errorf("it took %v", waited)
+		env.discovery.UnregisterAll(env.Context())
+		if elapsed := time.Since(start); elapsed != c.UnregisterWait {
+			t.Errorf("it took %v", elapsed)
 		}
-		r.wantInstances()
-		r.wantInstanceCalls()
-		if err := r.discovery.Publish(r.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
+		env.wantInstances()
+		env.wantInstanceCalls()
+		if err := env.discovery.Publish(env.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("after it, Publish: %v", err)
 		}
-		r.wantInstances()
+		env.wantInstances()
 	})
 }
 
 func TestInstanceIsSameAfterRestart(t *testing.T) {
 	c := configWithStateFile(t)
-	inSynctest(t, c, func(r *testEnv) {
-		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
+	inSynctest(t, c, func(env *testEnv) {
+		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
 		advanceClock(time.Minute)
-		must(r.T, r.discovery.Publish(r.Context(), inMode("all", "y")))
-		before := r.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+		must(env.T, env.discovery.Publish(env.Context(), inMode("all", "y")))
+		previous := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
 		advanceClock(time.Minute)
-		r.restart(c)
-		r.run()
-		defer r.end()
+		env.restart(c)
+		env.run()
+		defer env.end()
 		advanceClock(time.Minute)
-		r.wantInstances("weft 10.1.1.1:20080 x,y")
-		r.wantInstanceCalls("dubbo y#get")
-		after := r.fake.instanceCalls.there["weft 10.1.1.1:20080"]
-		if before == after || after.Revision != before.Revision || after.Instance.Metadata["timestamp"] != before.Instance.Metadata["timestamp"] {
-			t.Errorf("the instance is %v, was %v", after.Instance.Metadata, before.Instance.Metadata)
+		env.wantInstances("weft 10.1.1.1:20080 x,y")
+		env.wantInstanceCalls("dubbo y#get")
+		current := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+		if previous == current || current.Revision != previous.Revision || current.Instance.Metadata["timestamp"] != previous.Instance.Metadata["timestamp"] {
+			t.Errorf("the instance is %v, was %v", current.Instance.Metadata, previous.Instance.Metadata)
 		}
 	})
 }

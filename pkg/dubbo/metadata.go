@@ -86,13 +86,13 @@ func (c *metadataCache) get(s *session, instances []registry.Instance, needed fu
 	if pending {
 		return nil
 	}
-	all := make([]revision, len(instances))
+	result := make([]revision, len(instances))
 	for n, i := range instances {
 		if r := c.revisions[revisionKeyOf(s, i)]; r != nil {
-			all[n] = *r
+			result[n] = *r
 		}
 	}
-	return all
+	return result
 }
 
 // add adds a revision, and starts to fetch it. The caller holds mu.
@@ -117,13 +117,13 @@ func (c *metadataCache) add(key revisionKey, needed func() map[revisionKey]bool)
 // failures. Snapshots wait at most fetchTimeout. A turn ends before an attempt times out, so that
 // many dead instances do not starve live ones.
 func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision) {
-	late := time.AfterFunc(fetchTimeout, func() { c.record(ctx, key, r, nil, errNoResponse, true) })
-	defer late.Stop()
-	pause := firstFetchBackoff
+	firstResultTimer := time.AfterFunc(fetchTimeout, func() { c.record(ctx, key, r, nil, errNoResponse, true) })
+	defer firstResultTimer.Stop()
+	backoff := firstFetchBackoff
 	for attempt := 0; ; attempt++ {
 		c.turns <- struct{}{} // the holder releases it within fetchSlotTime
-		over := sync.OnceFunc(func() { <-c.turns })
-		turn := time.AfterFunc(fetchSlotTime, over)
+		releaseSlot := sync.OnceFunc(func() { <-c.turns })
+		slotTimer := time.AfterFunc(fetchSlotTime, releaseSlot)
 		instances := c.instances(key)
 		needed := len(instances) > 0 && ctx.Err() == nil
 		var metadata *application.MetadataInfo
@@ -131,8 +131,8 @@ func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision)
 		if needed {
 			metadata, err = fetchOnce(ctx, key.session.open(), instances[attempt%len(instances)])
 		}
-		turn.Stop()
-		over()
+		slotTimer.Stop()
+		releaseSlot()
 		if !needed {
 			c.drop(ctx, key, r)
 			return
@@ -141,41 +141,41 @@ func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision)
 		if err == nil {
 			return
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(backoff)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		pause = min(2*pause, maxBackoff)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
 // fetchOnce makes one attempt.
-func fetchOnce(ctx context.Context, from registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
-	if from == nil {
+func fetchOnce(ctx context.Context, source registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
+	if source == nil {
 		return nil, errRegistryClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	return application.Fetch(ctx, from, i)
+	return application.Fetch(ctx, source, i)
 }
 
 // record records the result of an attempt. If ifFirst is set, an earlier result stays.
 func (c *metadataCache) record(ctx context.Context, key revisionKey, r *revision, metadata *application.MetadataInfo, err error, ifFirst bool) {
 	c.mu.Lock()
-	before := *r
-	if ifFirst && (before != revision{} || ctx.Err() != nil) {
+	previous := *r
+	if ifFirst && (previous != revision{} || ctx.Err() != nil) {
 		c.mu.Unlock()
 		return
 	}
 	*r = revision{metadata, err}
 	c.mu.Unlock()
-	if err != nil && before.err == nil && ctx.Err() == nil {
+	if err != nil && previous.err == nil && ctx.Err() == nil {
 		c.log.Warn("cannot fetch metadata; instances with this metadata are not used; retrying",
 			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)
 	}
-	if before.err == nil || err == nil {
+	if previous.err == nil || err == nil {
 		c.changed(key)
 	}
 }

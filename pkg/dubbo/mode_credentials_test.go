@@ -21,35 +21,35 @@ func (urlRejecter) Register(context.Context, registry.URL) error { return errors
 // is rejected, and which then has only its instance, that the registry has already.
 func TestInstanceModeEndsURLOfOtherCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, defaultConfig())
+		env := newRig(t, defaultConfig())
 		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": func(o registry.Options) (registry.Registry, error) {
-				if _, err := r.fake.open(o); err != nil || o.Username == "" {
-					return r.fake, err
+				if _, err := env.fake.open(o); err != nil || o.Username == "" {
+					return env.fake, err
 				}
-				return urlRejecter{r.fake}, nil
+				return urlRejecter{env.fake}, nil
 			}},
-			Config: defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+			Config: defaultConfig(), Apply: env.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
-		r.discovery = discovery
-		r.run()
-		defer r.end()
+		env.discovery = discovery
+		env.run()
+		defer env.end()
 		must(t, discovery.Publish(t.Context(), inMode("interface", "x")))
 		must(t, discovery.Publish(t.Context(), request("y"))) // keeps the session open
-		other := func(mode string) dubbo.Request {
-			q := inMode(mode, "x")
-			q.Registry.Username, q.Registry.Password = "u", "p"
-			return q
+		withOtherUser := func(mode string) dubbo.Request {
+			req := inMode(mode, "x")
+			req.Registry.Username, req.Registry.Password = "u", "p"
+			return req
 		}
-		if err := discovery.Publish(t.Context(), other("all")); !errors.Is(err, dubbo.ErrPending) {
+		if err := discovery.Publish(t.Context(), withOtherUser("all")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("Publish in the mode all: %v, want ErrPending, because the URL is rejected", err)
 		}
-		r.wantInstances("weft 10.1.1.1:20080 x")
-		r.wantInstanceCalls("dubbo x#get", "dubbo y#get")
-		must(t, discovery.Publish(t.Context(), other("instance")))
+		env.wantInstances("weft 10.1.1.1:20080 x")
+		env.wantInstanceCalls("dubbo x#get", "dubbo y#get")
+		must(t, discovery.Publish(t.Context(), withOtherUser("instance")))
 		advanceClock(time.Minute)
-		r.wantInstances("weft 10.1.1.1:20080 x")
-		r.wantInstanceCalls("dubbo y#get")
+		env.wantInstances("weft 10.1.1.1:20080 x")
+		env.wantInstanceCalls("dubbo y#get")
 	})
 }

@@ -83,8 +83,8 @@ func interfaceOf(service string) string {
 }
 
 func (m *model) randomStep() {
-	all := services()
-	service := all[m.rng.IntN(len(all))]
+	names := services()
+	service := names[m.rng.IntN(len(names))]
 	switch m.rng.IntN(14) {
 	case 0, 1:
 		m.note("publish %s", service)
@@ -141,14 +141,14 @@ func (m *model) result(err error) {
 }
 
 func (m *model) request(service string) dubbo.Request {
-	q := request(service)
+	req := request(service)
 	if m.rng.IntN(4) == 0 {
-		q.Service.Methods = []string{"get", fmt.Sprint("m", m.rng.IntN(3))}
+		req.Service.Methods = []string{"get", fmt.Sprint("m", m.rng.IntN(3))}
 	}
 	if m.rng.IntN(8) == 0 {
-		q.Service.Parameters = map[string]string{"timeout": fmt.Sprint(100 + m.rng.IntN(3))}
+		req.Service.Parameters = map[string]string{"timeout": fmt.Sprint(100 + m.rng.IntN(3))}
 	}
-	return q
+	return req
 }
 
 func (m *model) report(iface string, n int) {
@@ -179,22 +179,22 @@ var errRefused = errors.New("refused by chance")
 const retryTime = time.Minute
 
 func (m *model) refuseSome() {
-	refuses := m.rng.IntN(3) > 0
-	m.note("a third of the changes is refused: %v", refuses)
+	reject := m.rng.IntN(3) > 0
+	m.note("a third of the changes is refused: %v", reject)
 	n := 0
-	third := func(layers.Change) error {
+	rejectEveryThird := func(layers.Change) error {
 		if n++; n%3 == 0 {
 			return errRefused
 		}
 		return nil
 	}
 	m.mu.Lock()
-	before := m.refuse != nil
-	if m.refuse = nil; refuses {
-		m.refuse = third
+	wasRejecting := m.refuse != nil
+	if m.refuse = nil; reject {
+		m.refuse = rejectEveryThird
 	}
 	m.mu.Unlock()
-	if before && !refuses {
+	if wasRejecting && !reject {
 		advanceClock(retryTime) // until then a service may lack a rejected change
 	}
 }
@@ -208,13 +208,13 @@ func (m *model) restartOrBurst() {
 		return
 	}
 	m.note("everything is subscribed to at once")
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for _, service := range services() {
 		m.follow(service)
-		q := m.request(service)
-		all.Go(func() { m.result(m.discovery.Subscribe(m.Context(), q)) })
+		req := m.request(service)
+		wg.Go(func() { m.result(m.discovery.Subscribe(m.Context(), req)) })
 	}
-	all.Wait()
+	wg.Wait()
 }
 
 // checkNotEmptied verifies that no service that recently had providers is without hosts.
@@ -222,13 +222,13 @@ func (m *model) checkNotEmptied() {
 	m.told()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for service, at := range m.lastNonEmpty {
+	for service, lastSeen := range m.lastNonEmpty {
 		if _, ok := m.subscribed[service]; !ok || m.refuse != nil {
 			continue
 		}
 		c := m.clusters[service]
-		if c != nil && len(c.Hosts) == 0 && time.Since(at) < config.DefaultEmptyProtection-time.Second {
-			m.Errorf("%s has no hosts, and had some %v ago", service, time.Since(at))
+		if c != nil && len(c.Hosts) == 0 && time.Since(lastSeen) < config.DefaultEmptyProtection-time.Second {
+			m.Errorf("%s has no hosts, and had some %v ago", service, time.Since(lastSeen))
 		}
 	}
 }
@@ -276,9 +276,9 @@ func (m *model) checkDesiredState() {
 			m.Errorf("published: %+v", p)
 		}
 	}
-	for _, one := range s.Subscribed {
-		if source := one.Sources[0]; !source.Registered || !source.Received || source.Restored || source.Error != "" {
-			m.Errorf("subscribed: %+v", one)
+	for _, reference := range s.Subscribed {
+		if source := reference.Sources[0]; !source.Registered || !source.Received || source.Restored || source.Error != "" {
+			m.Errorf("subscribed: %+v", reference)
 		}
 	}
 	if len(s.Published) != len(m.published) || len(s.Subscribed) != len(m.subscribed) || s.LastError != "" {

@@ -67,8 +67,8 @@ type resources struct {
 }
 
 // cluster returns the cluster with that name, or nil.
-func (p *resources) cluster(name string) *config.Cluster {
-	for _, c := range p.clusters {
+func (r *resources) cluster(name string) *config.Cluster {
+	for _, c := range r.clusters {
 		if c.Name == name {
 			return c
 		}
@@ -78,14 +78,14 @@ func (p *resources) cluster(name string) *config.Cluster {
 
 // reuseEqual replaces values that are equal to those in before by these, so that pointer comparisons find
 // them unchanged.
-func (p *resources) reuseEqual(before resources) {
-	for i, c := range p.clusters {
-		if old := before.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {
-			p.clusters[i] = old
+func (r *resources) reuseEqual(previous resources) {
+	for i, c := range r.clusters {
+		if old := previous.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {
+			r.clusters[i] = old
 		}
 	}
-	if reflect.DeepEqual(p.routes, before.routes) {
-		p.routes = before.routes
+	if reflect.DeepEqual(r.routes, previous.routes) {
+		r.routes = previous.routes
 	}
 }
 
@@ -153,10 +153,10 @@ func (p *planner) await(ctx context.Context, c pendingChange, ended <-chan struc
 	s := c.service
 	for {
 		p.mu.Lock()
-		done, failed, err, progress := s.appliedChange, s.failedChange, s.err, p.progress
+		applied, failed, err, progress := s.appliedChange, s.failedChange, s.err, p.progress
 		p.mu.Unlock()
 		switch {
-		case done >= c.number:
+		case applied >= c.number:
 			return nil
 		case failed >= c.number:
 			return fmt.Errorf("not active, Weft keeps retrying: %w", err)
@@ -332,15 +332,15 @@ type serviceStatus struct {
 func (p *planner) status() map[registry.Service]serviceStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make(map[registry.Service]serviceStatus, len(p.services))
+	statuses := make(map[registry.Service]serviceStatus, len(p.services))
 	for key, s := range p.services {
-		one := serviceStatus{result: s.result, err: s.err}
+		st := serviceStatus{result: s.result, err: s.err}
 		if s.active.clusters != nil {
-			one.hosts = len(s.active.clusters[0].Hosts)
+			st.hosts = len(s.active.clusters[0].Hosts)
 		}
-		all[key] = one
+		statuses[key] = st
 	}
-	return all
+	return statuses
 }
 
 // totals returns the number of changes that were applied, and of attempts to apply that failed.

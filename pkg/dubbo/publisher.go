@@ -51,14 +51,14 @@ func newPublisher(s *settings, state *stateWriter, t *tasks) *publisher {
 }
 
 // check returns why a service cannot be published, before the caller opens a session for it.
-func (p *publisher) check(w *spec) error {
+func (p *publisher) check(sp *spec) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.checkLocked(w)
+	return p.checkLocked(sp)
 }
 
-func (p *publisher) checkLocked(w *spec) error {
-	if err := checkCapacity(p.published[w.id] != nil, len(p.published)); err != nil {
+func (p *publisher) checkLocked(sp *spec) error {
+	if err := checkCapacity(p.published[sp.id] != nil, len(p.published)); err != nil {
 		return err
 	}
 	if p.closed {
@@ -69,27 +69,27 @@ func (p *publisher) checkLocked(w *spec) error {
 
 // publish registers a service over a session, and returns the goals of that. It replaces an earlier
 // publication with the same registry and service. The error is a *FieldError or wraps errClosing.
-func (p *publisher) publish(w *spec, s *session) ([]goal, error) {
+func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.checkLocked(w); err != nil {
+	if err := p.checkLocked(sp); err != nil {
 		return nil, err
 	}
-	old := p.published[w.id]
+	old := p.published[sp.id]
 	pub := old
-	if old == nil || old.spec.session != w.session {
-		var before *registration
+	if old == nil || old.spec.session != sp.session {
+		var predecessor *registration
 		pub = &publication{since: p.stamps.next()}
 		if old != nil { // with other credentials
-			before, pub.instance = old.urlRegistration, old.instance
+			predecessor, pub.instance = old.urlRegistration, old.instance
 		}
-		pub.urlRegistration = newRegistration(s, before, p.registrations)
-		p.published[w.id] = pub
+		pub.urlRegistration = newRegistration(s, predecessor, p.registrations)
+		p.published[sp.id] = pub
 	}
-	if old == nil || !reflect.DeepEqual(old.spec.Request, w.Request) {
+	if old == nil || !reflect.DeepEqual(old.spec.Request, sp.Request) {
 		p.state.save(saveSoon)
 	}
-	pub.spec = w
+	pub.spec = sp
 	if p.withdrawn {
 		return nil, fmt.Errorf("%w: %w", ErrPending, errClosing)
 	}
@@ -114,17 +114,17 @@ func (p *publisher) register(pub *publication) {
 
 // unpublish reverts publish, and returns the goals of that. The error wraps ErrNotFound or
 // errClosing.
-func (p *publisher) unpublish(w *spec) ([]goal, error) {
+func (p *publisher) unpublish(sp *spec) ([]goal, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, errClosing
 	}
-	pub := p.published[w.id]
+	pub := p.published[sp.id]
 	if pub == nil {
-		return nil, fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrNotFound)
+		return nil, fmt.Errorf("%s at %s: %w", sp.id.service, sp.session, ErrNotFound)
 	}
-	delete(p.published, w.id)
+	delete(p.published, sp.id)
 	registrations := pub.registrations()
 	if pub.instance != nil {
 		p.leaveInstance(pub)
@@ -138,31 +138,31 @@ func (p *publisher) unpublish(w *spec) ([]goal, error) {
 // the state file. It waits for consumers to notice, for UnregisterWait or until ctx ends; it does
 // not wait if every registry failed to confirm.
 func (p *publisher) unregisterAll(ctx context.Context, ended <-chan struct{}) {
-	var entries []*registration
+	var registrations []*registration
 	p.mu.Lock()
 	p.withdrawn = true
 	for _, i := range p.instances {
-		entries = append(entries, i.registration.unregisterAll()...)
+		registrations = append(registrations, i.registration.unregisterAll()...)
 	}
 	for _, pub := range p.published {
-		entries = append(entries, pub.urlRegistration.unregisterAll()...)
+		registrations = append(registrations, pub.urlRegistration.unregisterAll()...)
 	}
 	p.mu.Unlock()
-	if len(entries) == 0 {
+	if len(registrations) == 0 {
 		return
 	}
-	response, cancel := context.WithTimeoutCause(ctx, registryTimeout, errNoResponse)
+	awaitCtx, cancel := context.WithTimeoutCause(ctx, registryTimeout, errNoResponse)
 	defer cancel()
 	var errs []error
-	for _, g := range goalsOf(entries) {
-		if err := g.await(response, ended); err != nil {
+	for _, g := range goalsOf(registrations) {
+		if err := g.await(awaitCtx, ended); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if len(errs) > 0 {
 		p.settings.Log.Warn("services may still be published", logServices, len(errs), logError, errs[0])
 	}
-	if len(errs) == len(entries) {
+	if len(errs) == len(registrations) {
 		return
 	}
 	timer := time.NewTimer(p.settings.Config.UnregisterWait)
@@ -193,15 +193,15 @@ func (p *publisher) close() {
 }
 
 // restore publishes a service of the state file. It does nothing if the service is published.
-func (p *publisher) restore(w *spec, s *session, since time.Time) {
+func (p *publisher) restore(sp *spec, s *session, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.published[w.id] != nil {
+	if p.published[sp.id] != nil {
 		return
 	}
 	p.stamps.skip(since)
-	pub := &publication{spec: w, since: since, urlRegistration: newRegistration(s, nil, p.registrations)}
-	p.published[w.id] = pub
+	pub := &publication{spec: sp, since: since, urlRegistration: newRegistration(s, nil, p.registrations)}
+	p.published[sp.id] = pub
 	p.register(pub)
 }
 
@@ -209,30 +209,30 @@ func (p *publisher) restore(w *spec, s *session, since time.Time) {
 func (p *publisher) stateEntries() []stateEntry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make([]stateEntry, 0, len(p.published))
+	entries := make([]stateEntry, 0, len(p.published))
 	for _, pub := range p.published {
-		all = append(all, stateEntry{pub.spec.Request, pub.since})
+		entries = append(entries, stateEntry{pub.spec.Request, pub.since})
 	}
-	return all
+	return entries
 }
 
 // status returns the publications in the order of their names.
 func (p *publisher) status(states map[*session]registry.State) []PublishedStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make([]PublishedStatus, 0, len(p.published))
+	statuses := make([]PublishedStatus, 0, len(p.published))
 	for _, pub := range p.published {
-		all = append(all, p.describe(pub, states))
+		statuses = append(statuses, p.describe(pub, states))
 	}
-	slices.SortFunc(all, func(a, b PublishedStatus) int {
+	slices.SortFunc(statuses, func(a, b PublishedStatus) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Registry, b.Registry))
 	})
-	return all
+	return statuses
 }
 
 // describe describes a publication. The caller holds mu.
 func (p *publisher) describe(pub *publication, states map[*session]registry.State) PublishedStatus {
-	d := PublishedStatus{
+	st := PublishedStatus{
 		Key:        pub.spec.id.service.String(),
 		Registry:   pub.urlRegistration.session.key.String(),
 		Interface:  pub.spec.Service.Interface,
@@ -244,16 +244,16 @@ func (p *publisher) describe(pub *publication, states map[*session]registry.Stat
 		Since:      pub.since,
 	}
 	if pub.spec.mode != config.RegisterInterface {
-		d.Mode = string(pub.spec.mode)
+		st.Mode = string(pub.spec.mode)
 	}
-	for _, e := range pub.registrations() {
-		d.Error = cmp.Or(d.Error, e.errorText())
+	for _, reg := range pub.registrations() {
+		st.Error = cmp.Or(st.Error, reg.errorText())
 	}
-	d.Error = cmp.Or(d.Error, pub.unmappedReason())
-	if d.Error == "" && p.withdrawn {
-		d.Error = errClosing.Error()
+	st.Error = cmp.Or(st.Error, pub.unmappedReason())
+	if st.Error == "" && p.withdrawn {
+		st.Error = errClosing.Error()
 	}
-	return d
+	return st
 }
 
 // totals returns the number of publications, and of those that the registries have.
@@ -271,22 +271,22 @@ func (p *publisher) totals(states map[*session]registry.State) (published, regis
 // isRegistered reports whether the registry has every registration that the mode requires. The
 // caller holds publisher.mu.
 func (pub *publication) isRegistered(states map[*session]registry.State) bool {
-	has := func(e *registration) bool { return e.isRegistered() && states[e.session].Connected }
+	isConfirmed := func(reg *registration) bool { return reg.isRegistered() && states[reg.session].Connected }
 	switch pub.spec.mode {
 	case config.RegisterInstance:
-		return pub.instance != nil && has(pub.instance.registration)
+		return pub.instance != nil && isConfirmed(pub.instance.registration)
 	case config.RegisterAll:
-		return has(pub.urlRegistration) && pub.instance != nil && has(pub.instance.registration)
+		return isConfirmed(pub.urlRegistration) && pub.instance != nil && isConfirmed(pub.instance.registration)
 	case config.RegisterInterface:
 	}
-	return has(pub.urlRegistration)
+	return isConfirmed(pub.urlRegistration)
 }
 
 // registrations returns the registrations of a publication. The caller holds publisher.mu.
 func (pub *publication) registrations() []*registration {
-	all := []*registration{pub.urlRegistration}
+	list := []*registration{pub.urlRegistration}
 	if pub.instance != nil {
-		all = append(all, pub.instance.registration)
+		list = append(list, pub.instance.registration)
 	}
-	return all
+	return list
 }

@@ -10,11 +10,11 @@ import (
 const redacted = "[redacted]"
 
 // redact returns the text of r for logs and the API, without secrets.
-func redact(m registrable) string {
-	if u, ok := m.(registrableURL); ok {
+func redact(r registrable) string {
+	if u, ok := r.(registrableURL); ok {
 		return redactURL(u.URL)
 	}
-	return m.String()
+	return r.String()
 }
 
 func redactURL(u registry.URL) string {
@@ -37,8 +37,8 @@ func redactURL(u registry.URL) string {
 // authorizes calls of a provider.
 func isSecret(key string) bool {
 	key = strings.ToLower(key)
-	for _, word := range [...]string{"token", "password", "secret", "accesskey"} {
-		if strings.HasSuffix(strings.ReplaceAll(key, "-", ""), word) {
+	for _, suffix := range [...]string{"token", "password", "secret", "accesskey"} {
+		if strings.HasSuffix(strings.ReplaceAll(key, "-", ""), suffix) {
 			return true
 		}
 	}

@@ -62,12 +62,12 @@ type registrable interface {
 // registrableURL registers a URL.
 type registrableURL struct{ registry.URL }
 
-func (m registrableURL) register(ctx context.Context, r registry.Registry) error {
-	return r.Register(ctx, m.URL)
+func (u registrableURL) register(ctx context.Context, r registry.Registry) error {
+	return r.Register(ctx, u.URL)
 }
 
-func (m registrableURL) unregister(ctx context.Context, r registry.Registry) error {
-	return r.Unregister(ctx, m.URL)
+func (u registrableURL) unregister(ctx context.Context, r registry.Registry) error {
+	return r.Unregister(ctx, u.URL)
 }
 
 // Bounds of the backoff after a failed attempt, and the timeout to unregister.
@@ -84,162 +84,162 @@ func newRegistration(s *session, predecessor *registration, o registrationOption
 }
 
 // setURL changes the desired entry to a URL.
-func (e *registration) setURL(u registry.URL) { e.set(registrableURL{u}) }
+func (reg *registration) setURL(u registry.URL) { reg.set(registrableURL{u}) }
 
 // set changes the desired entry; nil: none.
-func (e *registration) set(want registrable) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.setLocked(want)
+func (reg *registration) set(entry registrable) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	reg.setLocked(entry)
 }
 
-func (e *registration) setLocked(want registrable) {
-	if want != nil && e.desired != nil && want.String() == e.desired.String() {
+func (reg *registration) setLocked(entry registrable) {
+	if entry != nil && reg.desired != nil && entry.String() == reg.desired.String() {
 		return
 	}
-	if e.cancel != nil && (want != nil || e.desired != nil) { // else the current step is needed
-		e.cancel()
+	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // else the current step is needed
+		reg.cancel()
 	}
-	if e.mayBeRegistered {
-		e.stale = append(e.stale, e.desired)
+	if reg.mayBeRegistered {
+		reg.stale = append(reg.stale, reg.desired)
 	}
-	e.mayBeRegistered, e.registered = false, false
-	if want != nil {
-		text := want.String() // the Registry accepts Register for an existing entry
-		e.stale = slices.DeleteFunc(e.stale, func(m registrable) bool { return m.String() == text })
+	reg.mayBeRegistered, reg.registered = false, false
+	if entry != nil {
+		text := entry.String() // the Registry accepts Register for an existing entry
+		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
 	}
-	e.version++
-	e.desired, e.err = want, nil
-	e.signalChange()
-	e.startLocked()
+	reg.version++
+	reg.desired, reg.err = entry, nil
+	reg.signalChange()
+	reg.startLocked()
 }
 
 // start starts the goroutine of e, if the session is open and it does not run.
-func (e *registration) start() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.startLocked()
+func (reg *registration) start() {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	reg.startLocked()
 }
 
-func (e *registration) startLocked() {
-	if e.reconciling {
+func (reg *registration) startLocked() {
+	if reg.reconciling {
 		return
 	}
-	if r := e.session.open(); r != nil {
-		e.reconciling = e.tasks.run(func(ctx context.Context) { e.reconcile(ctx, r) })
+	if r := reg.session.open(); r != nil {
+		reg.reconciling = reg.tasks.run(func(ctx context.Context) { reg.reconcile(ctx, r) })
 	}
 }
 
 // end unregisters everything, and then releases the session. It reports whether that is already
 // done; otherwise, onEnd follows, unless Discovery ends first.
-func (e *registration) end() (ended bool) {
-	e.endPredecessor()
-	e.mu.Lock()
-	e.setLocked(nil)
-	e.ending = true
-	e.startLocked()
-	ended = e.endLocked()
-	e.mu.Unlock()
+func (reg *registration) end() (ended bool) {
+	reg.endPredecessor()
+	reg.mu.Lock()
+	reg.setLocked(nil)
+	reg.ending = true
+	reg.startLocked()
+	ended = reg.endLocked()
+	reg.mu.Unlock()
 	if ended {
-		e.session.release()
+		reg.session.release()
 	}
 	return ended
 }
 
 // endLocked marks an ending registration without a goroutine as ended, and reports whether it did. The
 // caller then releases the session, without mu.
-func (e *registration) endLocked() bool {
-	if !e.ending || e.ended || e.reconciling {
+func (reg *registration) endLocked() bool {
+	if !reg.ending || reg.ended || reg.reconciling {
 		return false
 	}
-	e.ended = true
+	reg.ended = true
 	return true
 }
 
 // revive reverts end. It reports false if the registration has ended.
-func (e *registration) revive() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended {
+func (reg *registration) revive() bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if reg.ended {
 		return false
 	}
-	e.ending = false
+	reg.ending = false
 	return true
 }
 
 // endPredecessor ends the registration that e replaces.
-func (e *registration) endPredecessor() {
-	e.mu.Lock()
-	before := e.predecessor
-	e.predecessor = nil
-	e.mu.Unlock()
-	if before != nil {
-		before.end()
+func (reg *registration) endPredecessor() {
+	reg.mu.Lock()
+	predecessor := reg.predecessor
+	reg.predecessor = nil
+	reg.mu.Unlock()
+	if predecessor != nil {
+		predecessor.end()
 	}
 }
 
 // unregisterAll unregisters e and its predecessors, without ending them. It returns those that the
 // registry may have.
-func (e *registration) unregisterAll() (some []*registration) {
-	for e != nil {
-		e.mu.Lock()
-		e.setLocked(nil)
-		if len(e.stale) > 0 {
-			some = append(some, e)
+func (reg *registration) unregisterAll() (registrations []*registration) {
+	for reg != nil {
+		reg.mu.Lock()
+		reg.setLocked(nil)
+		if len(reg.stale) > 0 {
+			registrations = append(registrations, reg)
 		}
-		next := e.predecessor
-		e.mu.Unlock()
-		e = next
+		next := reg.predecessor
+		reg.mu.Unlock()
+		reg = next
 	}
-	return some
+	return registrations
 }
 
-func (e *registration) signalChange() {
-	close(e.changed)
-	e.changed = make(chan struct{})
+func (reg *registration) signalChange() {
+	close(reg.changed)
+	reg.changed = make(chan struct{})
 }
 
 // isDesired reports whether there is a desired entry.
-func (e *registration) isDesired() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.desired != nil
+func (reg *registration) isDesired() bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.desired != nil
 }
 
 // isEnding reports whether end was called and not reverted.
-func (e *registration) isEnding() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.ending
+func (reg *registration) isEnding() bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.ending
 }
 
 // isRegistered reports whether there is a desired entry, and the registry has confirmed it.
-func (e *registration) isRegistered() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.registered
+func (reg *registration) isRegistered() bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.registered
 }
 
 // errorText returns why the registry does not have the desired entry; "": it has, or nothing is
 // known yet.
-func (e *registration) errorText() string {
-	if text := e.session.errorText(); text != "" {
+func (reg *registration) errorText() string {
+	if text := reg.session.errorText(); text != "" {
 		return text
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err == nil {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if reg.err == nil {
 		return ""
 	}
-	return e.err.Error()
+	return reg.err.Error()
 }
 
 // settled reports whether the registry is in the desired state. The caller holds mu.
-func (e *registration) settled() bool {
-	if e.desired == nil {
-		return len(e.stale) == 0
+func (reg *registration) settled() bool {
+	if reg.desired == nil {
+		return len(reg.stale) == 0
 	}
-	return e.registered
+	return reg.registered
 }
 
 // step is one action on the registry.
@@ -250,58 +250,58 @@ type step struct {
 }
 
 // nextStep returns the next step; false: no step is needed. The caller holds mu.
-func (e *registration) nextStep() (step, bool) {
+func (reg *registration) nextStep() (step, bool) {
 	switch {
-	case e.desired != nil && !e.registered:
-		return step{e.desired, true, e.version}, true
-	case len(e.stale) > 0:
-		return step{target: e.stale[0]}, true
+	case reg.desired != nil && !reg.registered:
+		return step{reg.desired, true, reg.version}, true
+	case len(reg.stale) > 0:
+		return step{target: reg.stale[0]}, true
 	}
 	return step{}, false
 }
 
 // reconcile takes steps until none is needed. It is the goroutine of e.
-func (e *registration) reconcile(ctx context.Context, r registry.Registry) {
-	pause := minBackoff
+func (reg *registration) reconcile(ctx context.Context, r registry.Registry) {
+	backoff := minBackoff
 	for {
-		e.mu.Lock()
-		s, ok := e.nextStep()
+		reg.mu.Lock()
+		s, ok := reg.nextStep()
 		if !ok || ctx.Err() != nil {
-			e.stopLocked()
+			reg.stopLocked()
 			return
 		}
-		e.mayBeRegistered = e.mayBeRegistered || s.register
+		reg.mayBeRegistered = reg.mayBeRegistered || s.register
 		stepCtx, cancel := context.WithCancel(ctx)
-		e.cancel = cancel
-		e.mu.Unlock()
+		reg.cancel = cancel
+		reg.mu.Unlock()
 
 		err := s.run(stepCtx, r)
 		cancel()
 
-		e.mu.Lock()
-		e.cancel = nil
-		wait := e.note(s, err)
+		reg.mu.Lock()
+		reg.cancel = nil
+		retry := reg.note(s, err)
 		if ctx.Err() == nil {
-			e.logStep(s, err, wait)
+			reg.logStep(s, err, retry)
 		}
-		registered, changed := e.registered, e.changed
-		e.mu.Unlock()
+		registered, changed := reg.registered, reg.changed
+		reg.mu.Unlock()
 		if registered {
-			e.endPredecessor()
-			if e.onRegistered != nil {
-				e.onRegistered(e)
+			reg.endPredecessor()
+			if reg.onRegistered != nil {
+				reg.onRegistered(reg)
 			}
 		}
-		if !wait {
-			pause = minBackoff
+		if !retry {
+			backoff = minBackoff
 			continue
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(backoff)
 		select {
 		case <-timer.C:
-			pause = min(2*pause, maxBackoff)
+			backoff = min(2*backoff, maxBackoff)
 		case <-changed:
-			pause = minBackoff
+			backoff = minBackoff
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -309,17 +309,17 @@ func (e *registration) reconcile(ctx context.Context, r registry.Registry) {
 }
 
 // stopLocked ends the goroutine, and with it an ending registration. It unlocks mu.
-func (e *registration) stopLocked() {
-	e.reconciling = false
-	e.signalChange()
-	ended := e.endLocked()
-	e.mu.Unlock()
+func (reg *registration) stopLocked() {
+	reg.reconciling = false
+	reg.signalChange()
+	ended := reg.endLocked()
+	reg.mu.Unlock()
 	if !ended {
 		return
 	}
-	e.session.release()
-	if e.onEnd != nil {
-		e.onEnd(e)
+	reg.session.release()
+	if reg.onEnd != nil {
+		reg.onEnd(reg)
 	}
 }
 
@@ -333,42 +333,42 @@ func (s step) run(ctx context.Context, r registry.Registry) error {
 }
 
 // logStep logs a rejected step once per error, and the success after it. The caller holds mu.
-func (e *registration) logStep(s step, err error, again bool) {
+func (reg *registration) logStep(s step, err error, retry bool) {
 	switch {
-	case again && e.logged != err.Error():
-		e.logged = err.Error()
-		e.log.Warn("registry rejected a URL; retrying", logRegistry, e.session.key.String(), logURL, redact(s.target), logError, err)
-	case err == nil && s.register && e.logged != "":
-		e.logged = ""
-		e.log.Info("registry accepted a URL", logRegistry, e.session.key.String(), logURL, redact(s.target))
+	case retry && reg.logged != err.Error():
+		reg.logged = err.Error()
+		reg.log.Warn("registry rejected a URL; retrying", logRegistry, reg.session.key.String(), logURL, redact(s.target), logError, err)
+	case err == nil && s.register && reg.logged != "":
+		reg.logged = ""
+		reg.log.Info("registry accepted a URL", logRegistry, reg.session.key.String(), logURL, redact(s.target))
 	}
 }
 
 // note records the result of a step, and reports whether to retry it after a backoff. The caller
 // holds mu.
-func (e *registration) note(s step, err error) (wait bool) {
+func (reg *registration) note(s step, err error) (retry bool) {
 	text := s.target.String()
-	current := e.desired != nil && e.desired.String() == text
+	current := reg.desired != nil && reg.desired.String() == text
 	if s.register && err == nil {
-		e.confirmed = max(e.confirmed, s.version)
+		reg.confirmed = max(reg.confirmed, s.version)
 	}
 	switch {
 	case s.register && current:
-		if e.err = err; err == nil {
-			e.registered = true
+		if reg.err = err; err == nil {
+			reg.registered = true
 		}
-		wait = err != nil
+		retry = err != nil
 	case !s.register:
 		// An unregistration that failed is not retried: the Registry no longer keeps the entry
 		// desired.
-		e.stale = slices.DeleteFunc(e.stale, func(m registrable) bool { return m.String() == text })
-		if e.desired == nil {
-			e.err = err
+		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
+		if reg.desired == nil {
+			reg.err = err
 		}
 		if current { // it became desired again during the step
-			e.registered = false
+			reg.registered = false
 		}
 	}
-	e.signalChange()
-	return wait
+	reg.signalChange()
+	return retry
 }

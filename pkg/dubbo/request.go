@@ -61,30 +61,30 @@ const (
 )
 
 // validate validates a request. The error is a *FieldError.
-func (s *settings) validate(r Request, as operation) (*spec, error) {
+func (s *settings) validate(r Request, op operation) (*spec, error) {
 	for _, check := range []func(*Request, operation) error{s.validateRegistry, validateService, validateParameters, validateRegisterMode, s.validatePort} {
-		if err := check(&r, as); err != nil {
+		if err := check(&r, op); err != nil {
 			return nil, err
 		}
 	}
-	w := &spec{Request: r}
-	w.id = identity{r.Registry.Type, r.Registry.Address, registry.Service{
+	sp := &spec{Request: r}
+	sp.id = identity{r.Registry.Type, r.Registry.Address, registry.Service{
 		Interface: r.Service.Interface, Group: r.Service.Group, Version: r.Service.Version,
 	}}
-	w.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
-	configured := s.registry(w.session.kind, w.session.address)
-	if configured != nil && w.session.username == "" && w.session.password == "" {
-		w.session.username, w.session.password = configured.Username, configured.Password // not stored in the state file
+	sp.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
+	configured := s.registry(sp.session.kind, sp.session.address)
+	if configured != nil && sp.session.username == "" && sp.session.password == "" {
+		sp.session.username, sp.session.password = configured.Username, configured.Password // not stored in the state file
 	}
-	w.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
-	if w.mode == "" && configured != nil {
-		w.mode = configured.RegisterMode
+	sp.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
+	if sp.mode == "" && configured != nil {
+		sp.mode = configured.RegisterMode
 	}
-	w.mode = cmp.Or(w.mode, config.RegisterInterface)
-	if u := s.providerURL(w, time.Now()); len(u.String()) > registry.MaxURL {
+	sp.mode = cmp.Or(sp.mode, config.RegisterInterface)
+	if u := s.providerURL(sp, time.Now()); len(u.String()) > registry.MaxURL {
 		return nil, &FieldError{"service", fmt.Sprintf("its URL has %d bytes; the maximum is %d", len(u.String()), registry.MaxURL)}
 	}
-	return w, nil
+	return sp, nil
 }
 
 // validateRegistry resolves and validates the registry of a request.
@@ -92,9 +92,9 @@ func (s *settings) validateRegistry(r *Request, _ operation) error {
 	g := &r.Registry
 	g.Type, g.Address = strings.ToLower(strings.TrimSpace(g.Type)), strings.TrimSpace(g.Address)
 	if g.Address == "" {
-		for _, one := range s.Config.Registries {
-			if g.Type == "" || g.Type == one.Type {
-				g.Type, g.Address = one.Type, one.Address
+		for _, configured := range s.Config.Registries {
+			if g.Type == "" || g.Type == configured.Type {
+				g.Type, g.Address = configured.Type, configured.Address
 				break
 			}
 		}
@@ -122,7 +122,7 @@ func (s *settings) validateRegistry(r *Request, _ operation) error {
 }
 
 // validateService validates the fields that identify a service.
-func validateService(r *Request, as operation) error {
+func validateService(r *Request, op operation) error {
 	s := &r.Service
 	s.Version = registry.PlainVersion(s.Version)
 	if s.Interface == "" {
@@ -131,24 +131,24 @@ func validateService(r *Request, as operation) error {
 	if s.Interface == "." || s.Interface == ".." { // paths give these a special meaning
 		return &FieldError{"service.interface", fmt.Sprintf("%q is not a valid name", s.Interface)}
 	}
-	several := as != opPublish // a consumer may accept several groups, or any version
+	allowList := op != opPublish // a consumer may accept several groups, or any version
 	for _, f := range []struct {
 		name, value string
-		refused     string
+		forbidden   string
 	}{
 		{"service.interface", s.Interface, "/:?&=#%,*@"},
-		{"service.group", s.Group, forbiddenChars("/:?&=#%@", several)},
-		{"service.version", s.Version, forbiddenChars("/:?&=#%@", several)},
+		{"service.group", s.Group, forbiddenChars("/:?&=#%@", allowList)},
+		{"service.version", s.Version, forbiddenChars("/:?&=#%@", allowList)},
 		{"service.name", s.Name, "/?&=#%,*@"},
 	} {
-		if problem := checkName(f.value, f.refused); problem != "" {
+		if problem := checkName(f.value, f.forbidden); problem != "" {
 			return &FieldError{f.name, problem}
 		}
 	}
 	if strings.Contains(s.Group, ",") && slices.Contains(strings.Split(s.Group, ","), "") {
 		return &FieldError{"service.group", fmt.Sprintf("%q contains an empty name", truncate(s.Group))}
 	}
-	if len(s.Methods) == 0 && as == opPublish {
+	if len(s.Methods) == 0 && op == opPublish {
 		return &FieldError{"service.methods", "is missing"}
 	}
 	for i, method := range s.Methods {
@@ -163,20 +163,20 @@ func validateService(r *Request, as operation) error {
 	return nil
 }
 
-func forbiddenChars(always string, several bool) string {
-	if several {
-		return always
+func forbiddenChars(chars string, allowList bool) string {
+	if allowList {
+		return chars
 	}
-	return always + ",*"
+	return chars + ",*"
 }
 
 // checkName returns why a name is invalid, or "".
-func checkName(value, refused string) string {
+func checkName(value, forbidden string) string {
 	if len(value) > maxFieldLen {
 		return fmt.Sprintf("has %d bytes; the maximum is %d", len(value), maxFieldLen)
 	}
 	for _, c := range value {
-		if isForbiddenRune(c) || unicode.IsSpace(c) || strings.ContainsRune(refused, c) {
+		if isForbiddenRune(c) || unicode.IsSpace(c) || strings.ContainsRune(forbidden, c) {
 			return fmt.Sprintf("%q contains %q, which is not allowed", truncate(value), c)
 		}
 	}
@@ -186,37 +186,37 @@ func checkName(value, refused string) string {
 func isForbiddenRune(c rune) bool { return unicode.IsControl(c) || c == unicode.ReplacementChar }
 
 func truncate(text string) string {
-	const most = 100
-	if len(text) > most {
-		return text[:most] + "…"
+	const maxLen = 100
+	if len(text) > maxLen {
+		return text[:maxLen] + "…"
 	}
 	return text
 }
 
 // validatePort validates the port of a provider.
-func (s *settings) validatePort(r *Request, as operation) error {
+func (s *settings) validatePort(r *Request, op operation) error {
 	if text := r.Service.Port; text != "" {
 		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
 			return &FieldError{"service.port", fmt.Sprintf("%q is not a valid port", truncate(text))}
 		}
-	} else if as == opPublish && s.Config.ServerPort == 0 {
+	} else if op == opPublish && s.Config.ServerPort == 0 {
 		return &FieldError{"service.port", "is missing, and no server_port is configured"}
 	}
 	return nil
 }
 
 // validateRegisterMode validates the register mode of a provider.
-func validateRegisterMode(r *Request, as operation) error {
-	mode, said := r.Service.Parameters[parameterRegisterMode]
+func validateRegisterMode(r *Request, op operation) error {
+	mode, exists := r.Service.Parameters[parameterRegisterMode]
 	field := "service.parameters." + parameterRegisterMode
 	switch config.RegisterMode(mode) {
 	case config.RegisterInterface, config.RegisterInstance, config.RegisterAll:
-		if as == opSubscribe {
+		if op == opSubscribe {
 			return &FieldError{field, "is valid only for published services"}
 		}
 		return nil
 	}
-	if !said {
+	if !exists {
 		return nil
 	}
 	return &FieldError{field, fmt.Sprintf("%q is not one of %s, %s, %s", truncate(mode), config.RegisterInterface, config.RegisterInstance, config.RegisterAll)}

@@ -20,14 +20,14 @@ import (
 // resolveInstances converts the last instances to providers, if the metadata of all is available or has
 // failed. The caller holds mu.
 func (s *subscriber) resolveInstances(sub *subscription) {
-	v := *sub.instanceSnapshot
+	snapshot := *sub.instanceSnapshot
 	sub.unresolved = nil
-	revisions := s.metadata.get(sub.session, v.Instances, s.neededRevisions)
+	revisions := s.metadata.get(sub.session, snapshot.Instances, s.neededRevisions)
 	if revisions == nil {
 		return
 	}
 	var found []registry.URL
-	for n, i := range v.Instances {
+	for n, i := range snapshot.Instances {
 		switch r := revisions[n]; {
 		case r.metadata != nil:
 			found = append(found, r.metadata.URLs(i, sub.spec.id.service)...)
@@ -36,9 +36,9 @@ func (s *subscriber) resolveInstances(sub *subscription) {
 			found = append(found, sub.providersAt(i)...)
 		}
 	}
-	v.Providers = mergeProviders(found, v.Providers)
-	v.Instances = nil
-	s.queueSnapshot(sub, sub.instanceSession, v)
+	snapshot.Providers = mergeProviders(found, snapshot.Providers)
+	snapshot.Instances = nil
+	s.queueSnapshot(sub, sub.instanceSession, snapshot)
 }
 
 // metadataChanged resolves the instances with a revision again.
@@ -53,17 +53,17 @@ func (s *subscriber) metadataChanged(key revisionKey) {
 }
 
 // instancesOf returns the instances of a revision that subscriptions report.
-func (s *subscriber) instancesOf(key revisionKey) (all []registry.Instance) {
+func (s *subscriber) instancesOf(key revisionKey) (instances []registry.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subscriptions {
 		for _, i := range sub.reported(key.session) {
 			if key.isOf(i) {
-				all = append(all, i)
+				instances = append(instances, i)
 			}
 		}
 	}
-	return all
+	return instances
 }
 
 // neededRevisions returns the revisions of all reported instances. The caller holds mu.
@@ -79,21 +79,21 @@ func (s *subscriber) neededRevisions() map[revisionKey]bool {
 
 // reported returns the instances of the last snapshot, if it is from a session. The caller holds
 // subscriber.mu.
-func (s *subscription) reported(from *session) []registry.Instance {
-	if s.session != from || s.instanceSnapshot == nil {
+func (s *subscription) reported(current *session) []registry.Instance {
+	if s.session != current || s.instanceSnapshot == nil {
 		return nil
 	}
 	return s.instanceSnapshot.Instances
 }
 
 // providersAt returns the current providers at the host of an instance, of the same application.
-func (s *subscription) providersAt(i registry.Instance) (all []registry.URL) {
+func (s *subscription) providersAt(i registry.Instance) (providers []registry.URL) {
 	for _, u := range s.current.Providers {
 		if u.Host == i.Host && u.Get(parameterApplication) == i.Application {
-			all = append(all, u)
+			providers = append(providers, u)
 		}
 	}
-	return all
+	return providers
 }
 
 // mergeProviders returns found, the providers from instances, and those of others with another
@@ -102,12 +102,12 @@ func mergeProviders(found, others []registry.URL) []registry.URL {
 	if len(found) == 0 {
 		return others
 	}
-	there := make(map[providerKey]bool, len(found))
+	seen := make(map[providerKey]bool, len(found))
 	for _, u := range found {
-		there[providerKeyOf(u)] = true
+		seen[providerKeyOf(u)] = true
 	}
 	for _, u := range others {
-		if !there[providerKeyOf(u)] {
+		if !seen[providerKeyOf(u)] {
 			found = append(found, u)
 		}
 	}

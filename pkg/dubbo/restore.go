@@ -28,58 +28,58 @@ func (d *Discovery) restore() {
 		d.moveUnreadable(path, err)
 		return
 	}
-	for _, p := range s.Published {
-		d.restorePublished(p)
+	for _, entry := range s.Published {
+		d.restorePublished(entry)
 	}
-	for _, f := range s.Subscribed {
-		d.restoreSubscribed(f, s.Saved)
+	for _, sub := range s.Subscribed {
+		d.restoreSubscribed(sub, s.Saved)
 	}
 	d.planner.restore(d.subscriber.services())
 }
 
 // moveUnreadable renames a state file that cannot be read, so that it is not overwritten and can be
 // examined.
-func (d *Discovery) moveUnreadable(path string, why error) {
-	aside := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
-	err := os.Rename(path, aside)
+func (d *Discovery) moveUnreadable(path string, cause error) {
+	movedTo := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
+	err := os.Rename(path, movedTo)
 	d.settings.Log.Error("cannot read the state file; nothing is published or subscribed until it is requested again",
-		logFile, path, logError, errors.Join(why, err), logAside, aside)
+		logFile, path, logError, errors.Join(cause, err), logAside, movedTo)
 }
 
-func (d *Discovery) restorePublished(p stateEntry) {
-	w, s, err := d.restoreRequest(p.Request, opPublish)
+func (d *Discovery) restorePublished(entry stateEntry) {
+	sp, s, err := d.restoreRequest(entry.Request, opPublish)
 	if err != nil {
-		d.settings.Log.Error("cannot restore a published service", logService, p.Request.Service.Interface, logError, err)
+		d.settings.Log.Error("cannot restore a published service", logService, entry.Request.Service.Interface, logError, err)
 		return
 	}
 	defer s.release()
-	d.publisher.restore(w, s, p.Since)
+	d.publisher.restore(sp, s, entry.Since)
 }
 
-func (d *Discovery) restoreSubscribed(f stateSubscribed, saved time.Time) {
-	w, s, err := d.restoreRequest(f.Request, opSubscribe)
+func (d *Discovery) restoreSubscribed(sub stateSubscribed, saved time.Time) {
+	sp, s, err := d.restoreRequest(sub.Request, opSubscribe)
 	if err != nil {
-		d.settings.Log.Error("cannot restore a subscription", logService, f.Request.Service.Interface, logError, err)
+		d.settings.Log.Error("cannot restore a subscription", logService, sub.Request.Service.Interface, logError, err)
 		return
 	}
 	defer s.release()
-	v := &registry.Snapshot{Providers: d.validURLs(f.Providers), Configurators: d.validURLs(f.Configurators), Routers: d.validURLs(f.Routers)}
-	d.subscriber.restore(w, s, v, f.Listed, saved)
+	snapshot := &registry.Snapshot{Providers: d.validURLs(sub.Providers), Configurators: d.validURLs(sub.Configurators), Routers: d.validURLs(sub.Routers)}
+	d.subscriber.restore(sp, s, snapshot, sub.Listed, saved)
 }
 
 // restoreRequest validates a request of the state file. The caller releases the session.
-func (d *Discovery) restoreRequest(r Request, as operation) (*spec, *session, error) {
-	w, err := d.settings.validate(r, as)
+func (d *Discovery) restoreRequest(r Request, op operation) (*spec, *session, error) {
+	sp, err := d.settings.validate(r, op)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, _, err := d.sessions.acquire(w.session)
-	return w, s, err
+	s, _, err := d.sessions.acquire(sp.session)
+	return sp, s, err
 }
 
-func (d *Discovery) validURLs(all []stateURL) (urls []registry.URL) {
-	urls = slices.Grow(urls, len(all))
-	for _, u := range all {
+func (d *Discovery) validURLs(stored []stateURL) (urls []registry.URL) {
+	urls = slices.Grow(urls, len(stored))
+	for _, u := range stored {
 		if u.problem != nil {
 			d.settings.Log.Warn("invalid URL in the state file", logError, u.problem)
 			continue
@@ -94,9 +94,9 @@ func (d *Discovery) state() *state {
 	s := &state{Published: d.publisher.stateEntries()}
 	var snapshots []registry.Snapshot
 	s.Subscribed, snapshots = d.subscriber.stateEntries()
-	for i, v := range snapshots {
-		f := &s.Subscribed[i]
-		f.Providers, f.Configurators, f.Routers = stateURLs(v.Providers), stateURLs(v.Configurators), stateURLs(v.Routers)
+	for i, snapshot := range snapshots {
+		sub := &s.Subscribed[i]
+		sub.Providers, sub.Configurators, sub.Routers = stateURLs(snapshot.Providers), stateURLs(snapshot.Configurators), stateURLs(snapshot.Routers)
 	}
 	slices.SortFunc(s.Published, func(a, b stateEntry) int { return a.Since.Compare(b.Since) })
 	slices.SortFunc(s.Subscribed, func(a, b stateSubscribed) int { return a.Since.Compare(b.Since) })

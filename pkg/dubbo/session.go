@@ -49,48 +49,48 @@ func newSessions(s *settings, wake func()) *sessions {
 // acquire returns the session of a key with a reference that the caller releases. While Discovery
 // runs, acquire opens a session that is not open; opened reports that it has done so. The error is
 // a *FieldError.
-func (a *sessions) acquire(key sessionKey) (s *session, opened bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s = a.byKey[key]; s == nil {
-		if len(a.byKey) >= maxSessions {
+func (ss *sessions) acquire(key sessionKey) (s *session, opened bool, err error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s = ss.byKey[key]; s == nil {
+		if len(ss.byKey) >= maxSessions {
 			return nil, false, &FieldError{"registry.addr", fmt.Sprintf("limit of %d registries in use reached", maxSessions)}
 		}
-		s = &session{key: key, owner: a}
+		s = &session{key: key, owner: ss}
 	}
-	if s.registry == nil && a.running {
-		if s.registry, s.err = a.open(key); s.err != nil {
+	if s.registry == nil && ss.running {
+		if s.registry, s.err = ss.open(key); s.err != nil {
 			return nil, false, &FieldError{"registry.addr", s.err.Error()}
 		}
 		opened = true
 	}
-	a.byKey[key] = s
+	ss.byKey[key] = s
 	s.refs++
 	return s, opened, nil
 }
 
 // open opens a registry. The caller holds mu.
-func (a *sessions) open(key sessionKey) (registry.Registry, error) {
-	from := &a.settings.Options
-	open := from.Registries[key.kind]
+func (ss *sessions) open(key sessionKey) (registry.Registry, error) {
+	options := &ss.settings.Options
+	open := options.Registries[key.kind]
 	if open == nil {
-		return nil, fmt.Errorf("the type %q is not one of %s", key.kind, a.settings.registryTypes())
+		return nil, fmt.Errorf("the type %q is not one of %s", key.kind, ss.settings.registryTypes())
 	}
 	o := registry.Options{
 		Address:  key.address,
 		Username: key.username,
 		Password: key.password,
-		Changed:  a.sessionChanged,
-		Log:      from.Log.With(logRegistry, key.String()),
+		Changed:  ss.sessionChanged,
+		Log:      options.Log.With(logRegistry, key.String()),
 	}
-	if s := a.settings.registry(key.kind, key.address); s != nil {
+	if s := ss.settings.registry(key.kind, key.address); s != nil {
 		o.Root, o.SessionTimeout = s.Root, s.SessionTimeout
 		if s.TLS != nil {
-			if from.TLS == nil {
+			if options.TLS == nil {
 				return nil, errNoTLS
 			}
 			var err error
-			if o.TLS, err = from.TLS(s.TLS); err != nil {
+			if o.TLS, err = options.TLS(s.TLS); err != nil {
 				return nil, err
 			}
 		}
@@ -99,9 +99,9 @@ func (a *sessions) open(key sessionKey) (registry.Registry, error) {
 }
 
 // sessionChanged is registry.Options.Changed of all sessions.
-func (a *sessions) sessionChanged() {
-	a.changed.Store(true)
-	a.wake()
+func (ss *sessions) sessionChanged() {
+	ss.changed.Store(true)
+	ss.wake()
 }
 
 // acquire adds a reference. The caller holds one.
@@ -114,15 +114,15 @@ func (s *session) acquire() *session {
 
 // release gives up a reference. The last one closes the session.
 func (s *session) release() {
-	a := s.owner
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	owner := s.owner
+	owner.mu.Lock()
+	defer owner.mu.Unlock()
 	if s.refs--; s.refs > 0 {
 		return
 	}
-	delete(a.byKey, s.key)
-	if s.registry != nil && a.running { // else close closes it
-		a.closing.Go(s.close)
+	delete(owner.byKey, s.key)
+	if s.registry != nil && owner.running { // else close closes it
+		owner.closing.Go(s.close)
 	}
 }
 
@@ -151,36 +151,36 @@ func (s *session) close() {
 }
 
 // start opens the sessions that were acquired before Run, and logs which cannot be opened.
-func (a *sessions) start() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.running = true
-	for _, s := range a.byKey {
-		if s.registry, s.err = a.open(s.key); s.err != nil {
-			a.settings.Log.Error("cannot use a registry", logRegistry, s.key.String(), logError, s.err)
+func (ss *sessions) start() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.running = true
+	for _, s := range ss.byKey {
+		if s.registry, s.err = ss.open(s.key); s.err != nil {
+			ss.settings.Log.Error("cannot use a registry", logRegistry, s.key.String(), logError, s.err)
 		}
 	}
 }
 
 // close closes all sessions, and waits for them.
-func (a *sessions) close() {
-	a.mu.Lock()
-	a.running = false
-	for _, s := range a.byKey {
+func (ss *sessions) close() {
+	ss.mu.Lock()
+	ss.running = false
+	for _, s := range ss.byKey {
 		if s.registry != nil {
-			a.closing.Go(s.close)
+			ss.closing.Go(s.close)
 		}
 	}
-	a.mu.Unlock()
-	a.closing.Wait()
+	ss.mu.Unlock()
+	ss.closing.Wait()
 }
 
 // openSessions returns the open sessions. Calls of registries must not hold mu.
-func (a *sessions) openSessions() []*session {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	open := make([]*session, 0, len(a.byKey))
-	for _, s := range a.byKey {
+func (ss *sessions) openSessions() []*session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	open := make([]*session, 0, len(ss.byKey))
+	for _, s := range ss.byKey {
 		if s.registry != nil {
 			open = append(open, s)
 		}
@@ -189,40 +189,40 @@ func (a *sessions) openSessions() []*session {
 }
 
 // states returns the states of all sessions.
-func (a *sessions) states() map[*session]registry.State {
-	all := map[*session]registry.State{}
-	a.mu.Lock()
-	for _, s := range a.byKey {
+func (ss *sessions) states() map[*session]registry.State {
+	result := map[*session]registry.State{}
+	ss.mu.Lock()
+	for _, s := range ss.byKey {
 		if s.registry == nil && s.err != nil {
-			all[s] = registry.State{LastError: s.err.Error()}
+			result[s] = registry.State{LastError: s.err.Error()}
 		} else {
-			all[s] = registry.State{}
+			result[s] = registry.State{}
 		}
 	}
-	a.mu.Unlock()
-	for _, s := range a.openSessions() {
-		all[s] = s.open().State()
+	ss.mu.Unlock()
+	for _, s := range ss.openSessions() {
+		result[s] = s.open().State()
 	}
-	return all
+	return result
 }
 
 // logChanges logs sessions that were disconnected or connected again since the last call. The loop
 // calls it.
-func (a *sessions) logChanges() {
-	if !a.changed.Swap(false) {
+func (ss *sessions) logChanges() {
+	if !ss.changed.Swap(false) {
 		return
 	}
-	for _, s := range a.openSessions() {
+	for _, s := range ss.openSessions() {
 		state := s.open().State()
-		a.mu.Lock()
+		ss.mu.Lock()
 		changed := s.connected != state.Connected
 		s.connected = state.Connected
-		a.mu.Unlock()
+		ss.mu.Unlock()
 		switch {
 		case changed && state.Connected:
-			a.settings.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.Session)
+			ss.settings.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.Session)
 		case changed:
-			a.settings.Log.Warn("registry disconnected; its last snapshot stays active", logRegistry, s.key.String(), logError, state.LastError)
+			ss.settings.Log.Warn("registry disconnected; its last snapshot stays active", logRegistry, s.key.String(), logError, state.LastError)
 		}
 	}
 }

@@ -37,23 +37,23 @@ func newSettings(o Options) (*settings, error) {
 
 // setDefaults sets defaults in a configuration.
 func setDefaults(c *config.DubboRegistry) {
-	usual := config.DefaultDubboRegistry()
+	defaults := config.DefaultDubboRegistry()
 	if c.Application == "" {
-		c.Application = usual.Application
+		c.Application = defaults.Application
 	}
 	if c.EmptyProtection == 0 {
-		c.EmptyProtection = usual.EmptyProtection
+		c.EmptyProtection = defaults.EmptyProtection
 	}
 	if c.UnregisterWait == 0 {
-		c.UnregisterWait = usual.UnregisterWait
+		c.UnregisterWait = defaults.UnregisterWait
 	}
 }
 
 // registry returns the configuration of a registry, or nil.
 func (s *settings) registry(kind, address string) *config.RegistrySettings {
 	for i := range s.Config.Registries {
-		if one := &s.Config.Registries[i]; one.Type == kind && one.Address == address {
-			return one
+		if configured := &s.Config.Registries[i]; configured.Type == kind && configured.Address == address {
+			return configured
 		}
 	}
 	return nil

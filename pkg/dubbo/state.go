@@ -126,7 +126,7 @@ func sweepState(path string) error {
 		if !strings.HasPrefix(f.Name(), filepath.Base(path)+tempInfix) {
 			continue
 		}
-		if info, gone := f.Info(); gone == nil && time.Since(info.ModTime()) > time.Minute {
+		if info, infoErr := f.Info(); infoErr == nil && time.Since(info.ModTime()) > time.Minute {
 			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), f.Name())))
 		}
 	}
@@ -140,20 +140,20 @@ func writeState(path string, parts [][]byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(dir, filepath.Base(path)+tempInfix+"*") // with mode 0600
+	temp, err := os.CreateTemp(dir, filepath.Base(path)+tempInfix+"*") // with mode 0600
 	if err != nil {
 		return err
 	}
 	for _, part := range parts {
 		if err == nil {
-			_, err = next.Write(part)
+			_, err = temp.Write(part)
 		}
 	}
-	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
-		err = os.Rename(next.Name(), path)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(next.Name()))
+		return errors.Join(err, os.Remove(temp.Name()))
 	}
 	d, err := os.Open(dir)
 	if err != nil {
@@ -163,9 +163,9 @@ func writeState(path string, parts [][]byte) error {
 }
 
 func stateURLs(urls []registry.URL) []stateURL {
-	all := make([]stateURL, 0, len(urls))
+	stored := make([]stateURL, 0, len(urls))
 	for _, u := range urls {
-		all = append(all, stateURL{URL: u})
+		stored = append(stored, stateURL{URL: u})
 	}
-	return all
+	return stored
 }

@@ -35,21 +35,21 @@ func newStateWriter(s *settings, contents func() *state) *stateWriter {
 }
 
 // save schedules a write of the state file.
-func (w *stateWriter) save(after time.Duration) {
+func (w *stateWriter) save(delay time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.saveLocked(after)
+	w.saveLocked(delay)
 }
 
-func (w *stateWriter) saveLocked(after time.Duration) {
+func (w *stateWriter) saveLocked(delay time.Duration) {
 	if w.path == "" {
 		return
 	}
-	at := laterOf(time.Now().Add(after), w.after)
-	if !w.at.IsZero() && !at.Before(w.at) {
+	due := laterOf(time.Now().Add(delay), w.after)
+	if !w.at.IsZero() && !due.Before(w.at) {
 		return
 	}
-	w.at = at
+	w.at = due
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -65,18 +65,18 @@ func (w *stateWriter) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		w.mu.Lock()
-		at := w.at
+		due := w.at
 		w.mu.Unlock()
 		wait := idleWait
-		if !at.IsZero() {
-			wait = time.Until(at)
+		if !due.IsZero() {
+			wait = time.Until(due)
 		}
 		timer.Reset(max(0, wait))
 		select {
 		case <-w.wake:
 			continue
 		case <-timer.C:
-			if !at.IsZero() {
+			if !due.IsZero() {
 				w.write()
 			}
 		case <-ctx.Done():
@@ -90,7 +90,7 @@ func (w *stateWriter) write() {
 	if w.path == "" {
 		return
 	}
-	began := time.Now()
+	start := time.Now()
 	w.mu.Lock()
 	w.at = time.Time{} // before the contents, so that no later change is missed
 	w.mu.Unlock()
@@ -107,7 +107,7 @@ func (w *stateWriter) write() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	end := time.Now()
-	w.after = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(began)))
+	w.after = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(start)))
 	if !w.at.IsZero() { // scheduled during the write
 		w.at = laterOf(w.at, w.after)
 	}

@@ -14,28 +14,28 @@ import (
 func (d *Discovery) Status() Status {
 	states := d.sessions.states()
 	services := d.planner.status()
-	all := Status{
+	status := Status{
 		Host: d.settings.host, Port: d.settings.Config.ServerPort,
 		Registries: make([]RegistryStatus, 0, len(states)),
 		Published:  d.publisher.status(states),
 		Subscribed: d.subscriber.status(time.Now(), states, services),
 	}
 	for s, state := range states {
-		all.Registries = append(all.Registries, RegistryStatus{
+		status.Registries = append(status.Registries, RegistryStatus{
 			Type: s.key.kind, Address: s.key.address, Username: s.key.username,
 			Connected: state.Connected, Since: state.Since, Session: state.Session, Sessions: state.Sessions, LastError: state.LastError,
 		})
 	}
-	slices.SortFunc(all.Registries, func(a, b RegistryStatus) int {
+	slices.SortFunc(status.Registries, func(a, b RegistryStatus) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Username, b.Username))
 	})
 	failing := ""
 	for key, s := range services {
 		if name := key.String(); s.err != nil && (failing == "" || name < failing) {
-			failing, all.LastError = name, fmt.Sprintf("%s: %v", name, s.err)
+			failing, status.LastError = name, fmt.Sprintf("%s: %v", name, s.err)
 		}
 	}
-	return all
+	return status
 }
 
 // Totals returns numbers for metrics.
@@ -57,70 +57,70 @@ func (d *Discovery) Totals() Totals {
 func (s *subscriber) status(now time.Time, states map[*session]registry.State, services map[registry.Service]serviceStatus) []ReferenceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]ReferenceStatus, 0, len(s.sources))
+	statuses := make([]ReferenceStatus, 0, len(s.sources))
 	for key, sources := range s.sources {
-		all = append(all, sources.describe(key, now, states, services[key]))
+		statuses = append(statuses, sources.describe(key, now, states, services[key]))
 	}
-	slices.SortFunc(all, func(a, b ReferenceStatus) int { return cmp.Compare(a.Key, b.Key) })
-	return all
+	slices.SortFunc(statuses, func(a, b ReferenceStatus) int { return cmp.Compare(a.Key, b.Key) })
+	return statuses
 }
 
 // describe describes a service. The caller holds subscriber.mu.
-func (all subscriptions) describe(key registry.Service, now time.Time, states map[*session]registry.State, of serviceStatus) ReferenceStatus {
-	d := ReferenceStatus{
-		Key: key.String(), Interface: key.Interface, Group: key.Group, Version: key.Version, Methods: all[0].spec.Service.Methods,
-		Sources:   make([]SubscriptionStatus, 0, len(all)),
+func (subs subscriptions) describe(key registry.Service, now time.Time, states map[*session]registry.State, svc serviceStatus) ReferenceStatus {
+	rs := ReferenceStatus{
+		Key: key.String(), Interface: key.Interface, Group: key.Group, Version: key.Version, Methods: subs[0].spec.Service.Methods,
+		Sources:   make([]SubscriptionStatus, 0, len(subs)),
 		Providers: []Provider{},
 	}
 	retained := map[providerKey]bool{}
-	for _, sub := range all {
-		d.Sources = append(d.Sources, sub.describe(now, states, of))
-		for _, k := range sub.retained {
-			retained[providerKeyOf(k.url)] = true
+	for _, sub := range subs {
+		rs.Sources = append(rs.Sources, sub.describe(now, states, svc))
+		for _, r := range sub.retained {
+			retained[providerKeyOf(r.url)] = true
 		}
 	}
-	o := of.result
-	if o == nil {
-		return d
+	result := svc.result
+	if result == nil {
+		return rs
 	}
-	d.LoadBalance, d.Timeout, d.Retries, d.Warnings = o.LoadBalance, o.Timeout.String(), o.Retries, o.Warnings
-	for i := range o.Providers {
-		p := &o.Providers[i]
-		one := describeProvider(p)
-		one.Retained = retained[providerKeyOf(p.URL)]
-		if last := len(d.Providers) - 1; last >= 0 && d.Providers[last].Address == one.Address {
-			d.Providers[last] = d.Providers[last].merge(one)
+	rs.LoadBalance, rs.Timeout, rs.Retries, rs.Warnings = result.LoadBalance, result.Timeout.String(), result.Retries, result.Warnings
+	for i := range result.Providers {
+		p := &result.Providers[i]
+		provider := describeProvider(p)
+		provider.Retained = retained[providerKeyOf(p.URL)]
+		if last := len(rs.Providers) - 1; last >= 0 && rs.Providers[last].Address == provider.Address {
+			rs.Providers[last] = rs.Providers[last].merge(provider)
 			continue
 		}
-		d.Providers = append(d.Providers, one)
+		rs.Providers = append(rs.Providers, provider)
 	}
-	return d
+	return rs
 }
 
 func describeProvider(p *plan.Provider) Provider {
-	of := p.URL.Service()
+	svc := p.URL.Service()
 	return Provider{
 		Address: p.URL.Address(), Protocol: p.URL.Protocol, Weight: p.Weight, Application: p.URL.Get(parameterApplication),
-		Group: of.Group, Version: of.Version, Registry: p.Registry, UnusedReason: p.UnusedReason,
+		Group: svc.Group, Version: svc.Version, Registry: p.Registry, UnusedReason: p.UnusedReason,
 	}
 }
 
 // merge merges a provider at the same address with another group or version. The first one that gets
 // calls represents the address.
 func (p Provider) merge(other Provider) Provider {
-	beside := p.Variants
+	variants := p.Variants
 	p.Variants = nil
 	if p.UnusedReason != "" && other.UnusedReason == "" {
-		other.Variants = append([]Provider{p}, beside...)
+		other.Variants = append([]Provider{p}, variants...)
 		return other
 	}
-	p.Variants = append(beside, other)
+	p.Variants = append(variants, other)
 	return p
 }
 
 // describe describes a subscription. The caller holds subscriber.mu.
-func (s *subscription) describe(now time.Time, states map[*session]registry.State, of serviceStatus) SubscriptionStatus {
-	d := SubscriptionStatus{
+func (s *subscription) describe(now time.Time, states map[*session]registry.State, svc serviceStatus) SubscriptionStatus {
+	st := SubscriptionStatus{
 		Registry:   s.session.key.String(),
 		Registered: s.consumer.isRegistered() && states[s.session].Connected,
 		Since:      s.since,
@@ -129,22 +129,22 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 		Restored:   s.restored,
 		Error:      s.consumer.errorText(),
 	}
-	if d.Error == "" && s.unresolved != nil {
-		d.Error = s.unresolved.Error()
+	if st.Error == "" && s.unresolved != nil {
+		st.Error = s.unresolved.Error()
 	}
-	if d.Error == "" && of.result != nil {
-		d.Error = of.result.Unrouted
+	if st.Error == "" && svc.result != nil {
+		st.Error = svc.result.Unrouted
 	}
 	if s.emptyProtected() {
-		d.EmptySince = s.emptySince
+		st.EmptySince = s.emptySince
 	}
 	if s.hasSnapshot() {
-		d.Age = now.Sub(s.evaluatedAt).Truncate(time.Second).String()
+		st.Age = now.Sub(s.evaluatedAt).Truncate(time.Second).String()
 	}
-	if of.err != nil {
-		d.Error = of.err.Error()
+	if svc.err != nil {
+		st.Error = svc.err.Error()
 	}
-	return d
+	return st
 }
 
 // count adds the services with subscriptions to t.

@@ -36,9 +36,9 @@ type subscriber struct {
 
 type subscriptions []*subscription
 
-func newSubscriber(o *settings, state *stateWriter, t *tasks, wake func(), changed func(registry.Service)) *subscriber {
+func newSubscriber(cfg *settings, state *stateWriter, t *tasks, wake func(), changed func(registry.Service)) *subscriber {
 	s := &subscriber{
-		settings:      o,
+		settings:      cfg,
 		state:         state,
 		tasks:         t,
 		changed:       changed,
@@ -46,19 +46,19 @@ func newSubscriber(o *settings, state *stateWriter, t *tasks, wake func(), chang
 		subscriptions: map[identity]*subscription{},
 		sources:       map[registry.Service]subscriptions{},
 	}
-	s.metadata = newMetadataCache(t, o.Log, s.instancesOf, s.metadataChanged)
+	s.metadata = newMetadataCache(t, cfg.Log, s.instancesOf, s.metadataChanged)
 	return s
 }
 
 // check returns why a subscription cannot start, before the caller opens a session for it.
-func (s *subscriber) check(w *spec) error {
+func (s *subscriber) check(sp *spec) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.checkLocked(w)
+	return s.checkLocked(sp)
 }
 
-func (s *subscriber) checkLocked(w *spec) error {
-	if err := checkCapacity(s.subscriptions[w.id] != nil, len(s.subscriptions)); err != nil {
+func (s *subscriber) checkLocked(sp *spec) error {
+	if err := checkCapacity(s.subscriptions[sp.id] != nil, len(s.subscriptions)); err != nil {
 		return err
 	}
 	if s.closed {
@@ -69,22 +69,22 @@ func (s *subscriber) checkLocked(w *spec) error {
 
 // subscribe starts or changes a subscription over a session. The error is a *FieldError or
 // errClosing.
-func (s *subscriber) subscribe(w *spec, ses *session) error {
+func (s *subscriber) subscribe(sp *spec, ses *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLocked(w); err != nil {
+	if err := s.checkLocked(sp); err != nil {
 		return err
 	}
-	old := s.subscriptions[w.id]
-	if old == nil || !reflect.DeepEqual(old.spec.Request, w.Request) {
+	old := s.subscriptions[sp.id]
+	if old == nil || !reflect.DeepEqual(old.spec.Request, sp.Request) {
 		s.state.save(saveSoon)
 	}
-	if old != nil && old.spec.session == w.session {
-		old.spec = w
-		old.consumer.setURL(s.settings.consumerURL(w, old.since))
+	if old != nil && old.spec.session == sp.session {
+		old.spec = sp
+		old.consumer.setURL(s.settings.consumerURL(sp, old.since))
 		return nil
 	}
-	sub := s.newSubscription(w, ses)
+	sub := s.newSubscription(sp, ses)
 	if old != nil { // with other credentials: the known state stays
 		sub.current, sub.retained, sub.removed, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
 		s.end(old)
@@ -94,10 +94,10 @@ func (s *subscriber) subscribe(w *spec, ses *session) error {
 }
 
 // newSubscription returns a subscription that the loop will start. The caller holds mu.
-func (s *subscriber) newSubscription(w *spec, ses *session) *subscription {
-	sub := &subscription{spec: w, since: s.stamps.next(), session: ses.acquire(), deadline: time.Now().Add(registryTimeout)}
+func (s *subscriber) newSubscription(sp *spec, ses *session) *subscription {
+	sub := &subscription{spec: sp, since: s.stamps.next(), session: ses.acquire(), deadline: time.Now().Add(registryTimeout)}
 	sub.consumer = newRegistration(ses, nil, registrationOptions{tasks: s.tasks, log: s.settings.Log})
-	sub.consumer.setURL(s.settings.consumerURL(w, sub.since))
+	sub.consumer.setURL(s.settings.consumerURL(sp, sub.since))
 	s.pendingStarts = append(s.pendingStarts, sub)
 	s.wake()
 	return sub
@@ -114,15 +114,15 @@ func (s *subscriber) add(sub *subscription) {
 }
 
 // unsubscribe reverts subscribe. The error wraps ErrNotFound or is errClosing.
-func (s *subscriber) unsubscribe(w *spec) error {
+func (s *subscriber) unsubscribe(sp *spec) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errClosing
 	}
-	sub := s.subscriptions[w.id]
+	sub := s.subscriptions[sp.id]
 	if sub == nil {
-		return fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrNotFound)
+		return fmt.Errorf("%s at %s: %w", sp.id.service, sp.session, ErrNotFound)
 	}
 	s.end(sub)
 	s.state.save(saveSoon)
@@ -134,7 +134,7 @@ func (s *subscriber) end(sub *subscription) {
 	key := sub.spec.id.service
 	sub.ended = true
 	delete(s.subscriptions, sub.spec.id)
-	s.sources[key] = slices.DeleteFunc(s.sources[key], func(o *subscription) bool { return o == sub })
+	s.sources[key] = slices.DeleteFunc(s.sources[key], func(other *subscription) bool { return other == sub })
 	if len(s.sources[key]) == 0 {
 		delete(s.sources, key)
 	}
@@ -150,14 +150,14 @@ func (s *subscriber) end(sub *subscription) {
 }
 
 // restore subscribes to a service of the state file. It does nothing if there is a subscription.
-func (s *subscriber) restore(w *spec, ses *session, snapshot *registry.Snapshot, evaluatedAt, saved time.Time) {
+func (s *subscriber) restore(sp *spec, ses *session, snapshot *registry.Snapshot, evaluatedAt, saved time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.subscriptions[w.id] != nil {
+	if s.subscriptions[sp.id] != nil {
 		return
 	}
 	s.state.save(saveSoon)
-	sub := s.newSubscription(w, ses)
+	sub := s.newSubscription(sp, ses)
 	if !evaluatedAt.IsZero() {
 		sub.current = *snapshot
 		sub.evaluatedAt, sub.restored, sub.validUntil = evaluatedAt, true, saved
@@ -197,11 +197,11 @@ func (s *subscriber) startAndStop() {
 		s.mu.Lock()
 		ended, started := sub.ended, sub.stop != nil
 		s.mu.Unlock()
-		from := sub.session.open()
-		if from == nil || ended || started {
+		reg := sub.session.open()
+		if reg == nil || ended || started {
 			continue
 		}
-		stop := from.Subscribe(sub.spec.id.service, func(v registry.Snapshot) { s.onSnapshot(sub, from.State().Sessions, v) })
+		stop := reg.Subscribe(sub.spec.id.service, func(snapshot registry.Snapshot) { s.onSnapshot(sub, reg.State().Sessions, snapshot) })
 		s.mu.Lock()
 		sub.stop = stop
 		ended = sub.ended
@@ -230,36 +230,36 @@ func (s *subscriber) stopAll() {
 
 // onSnapshot processes a snapshot that arrived in the session with that number. The notify function
 // of registry.Registry calls it.
-func (s *subscriber) onSnapshot(sub *subscription, session int, v registry.Snapshot) {
+func (s *subscriber) onSnapshot(sub *subscription, session int, snapshot registry.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sub.ended {
 		return
 	}
-	v.Providers = filterAccepted(sub.spec.id.service, v.Providers)
+	snapshot.Providers = filterAccepted(sub.spec.id.service, snapshot.Providers)
 	sub.instanceSnapshot, sub.unresolved = nil, nil
-	if len(v.Instances) > 0 {
-		sub.instanceSnapshot, sub.instanceSession = &v, session
+	if len(snapshot.Instances) > 0 {
+		sub.instanceSnapshot, sub.instanceSession = &snapshot, session
 		s.resolveInstances(sub)
 		return
 	}
-	s.queueSnapshot(sub, session, v)
+	s.queueSnapshot(sub, session, snapshot)
 }
 
 // queueSnapshot schedules the evaluation of a snapshot without instances. The caller holds mu.
-func (s *subscriber) queueSnapshot(sub *subscription, session int, v registry.Snapshot) {
-	sub.pending, sub.pendingSession = &v, session
-	sub.sawEmpty = sub.sawEmpty && !v.Authoritative || isEmpty(&v) && !v.Authoritative
+func (s *subscriber) queueSnapshot(sub *subscription, session int, snapshot registry.Snapshot) {
+	sub.pending, sub.pendingSession = &snapshot, session
+	sub.sawEmpty = sub.sawEmpty && !snapshot.Authoritative || isEmpty(&snapshot) && !snapshot.Authoritative
 	s.changed(sub.spec.id.service)
 }
 
 // filterAccepted returns the providers that a consumer of a service accepts. It does not modify all.
-func filterAccepted(s registry.Service, all []registry.URL) []registry.URL {
+func filterAccepted(s registry.Service, urls []registry.URL) []registry.URL {
 	rejected := func(u registry.URL) bool { return !s.Accepts(u) }
-	if !slices.ContainsFunc(all, rejected) {
-		return all
+	if !slices.ContainsFunc(urls, rejected) {
+		return urls
 	}
-	return slices.DeleteFunc(slices.Clone(all), rejected)
+	return slices.DeleteFunc(slices.Clone(urls), rejected)
 }
 
 // firstSnapshotDeadline returns until when to wait for the first snapshot of a service; zero: a
@@ -317,22 +317,22 @@ func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst b
 func (s *subscriber) stateEntries() ([]stateSubscribed, []registry.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]stateSubscribed, 0, len(s.subscriptions))
+	entries := make([]stateSubscribed, 0, len(s.subscriptions))
 	snapshots := make([]registry.Snapshot, 0, len(s.subscriptions))
 	for _, sub := range s.subscriptions {
-		all = append(all, stateSubscribed{stateEntry: stateEntry{sub.spec.Request, sub.since}, Listed: sub.evaluatedAt})
+		entries = append(entries, stateSubscribed{stateEntry: stateEntry{sub.spec.Request, sub.since}, Listed: sub.evaluatedAt})
 		snapshots = append(snapshots, sub.effective())
 	}
-	return all, snapshots
+	return entries, snapshots
 }
 
 // services returns the services with subscriptions.
 func (s *subscriber) services() []registry.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]registry.Service, 0, len(s.sources))
+	keys := make([]registry.Service, 0, len(s.sources))
 	for key := range s.sources {
-		all = append(all, key)
+		keys = append(keys, key)
 	}
-	return all
+	return keys
 }

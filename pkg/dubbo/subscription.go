@@ -79,100 +79,102 @@ func (s *subscription) hasSnapshot() bool { return !s.evaluatedAt.IsZero() }
 
 // evaluate processes the pending snapshot at the time now, and drops expired retained providers.
 func (s *subscription) evaluate(now time.Time, emptyAfter time.Duration) {
-	if v := s.pending; v != nil {
+	if snapshot := s.pending; snapshot != nil {
 		s.pending = nil
-		s.accept(*v, now, s.pendingSession, emptyAfter)
+		s.accept(*snapshot, now, s.pendingSession, emptyAfter)
 	}
-	s.retained = slices.DeleteFunc(s.retained, func(k retainedProvider) bool { return !now.Before(k.until) })
+	s.retained = slices.DeleteFunc(s.retained, func(r retainedProvider) bool { return !now.Before(r.until) })
 }
 
 // accept makes v the current snapshot, and decides which missing providers to retain.
-func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
-	there := map[providerKey]bool{}
-	for _, u := range v.Providers {
-		there[providerKeyOf(u)] = true
+func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
+	present := map[providerKey]bool{}
+	for _, u := range snapshot.Providers {
+		present[providerKeyOf(u)] = true
 	}
 	// Providers that are missing from v.
-	var gone []registry.URL
-	before := map[providerKey]bool{}
+	var missing []registry.URL
+	previous := map[providerKey]bool{}
 	for _, u := range s.current.Providers {
-		before[providerKeyOf(u)] = true
-		if !there[providerKeyOf(u)] {
-			gone = append(gone, u)
+		previous[providerKeyOf(u)] = true
+		if !present[providerKeyOf(u)] {
+			missing = append(missing, u)
 		}
 	}
-	another := s.sessionNumber != session
+	newSession := s.sessionNumber != session
 	if s.restored && now.Sub(s.validUntil) >= emptyAfter {
-		another = false // the restored snapshot is too old to indicate a loss
+		newSession = false // the restored snapshot is too old to indicate a loss
 	}
-	doubted := s.sawEmpty || another && 2*len(gone) > len(before)
-	s.retained = slices.DeleteFunc(s.retained, func(k retainedProvider) bool { return there[providerKeyOf(k.url)] || v.Authoritative })
-	s.removed = slices.DeleteFunc(s.removed, func(d removedProvider) bool {
-		return there[providerKeyOf(d.url)] || v.Authoritative || now.Sub(d.at) > lossWindow
+	suspicious := s.sawEmpty || newSession && 2*len(missing) > len(previous)
+	s.retained = slices.DeleteFunc(s.retained, func(r retainedProvider) bool { return present[providerKeyOf(r.url)] || snapshot.Authoritative })
+	s.removed = slices.DeleteFunc(s.removed, func(p removedProvider) bool {
+		return present[providerKeyOf(p.url)] || snapshot.Authoritative || now.Sub(p.at) > lossWindow
 	})
-	for _, u := range gone {
+	for _, u := range missing {
 		s.removed = append(s.removed, removedProvider{u, now})
 	}
 	if s.sawEmpty {
-		gone = s.recentlyRemoved()
+		missing = s.recentlyRemoved()
 	}
 	s.sawEmpty = false
-	if doubted && !v.Authoritative && emptyAfter > 0 {
-		for _, u := range gone {
+	if suspicious && !snapshot.Authoritative && emptyAfter > 0 {
+		for _, u := range missing {
 			s.retained = append(s.retained, retainedProvider{u, now.Add(emptyAfter)})
 		}
-		if isEmpty(&v) {
-			v = withRules(v, s.current)
+		if isEmpty(&snapshot) {
+			snapshot = withRules(snapshot, s.current)
 		}
 	}
 	switch {
-	case !isEmpty(&v):
+	case !isEmpty(&snapshot):
 		s.emptySince = time.Time{}
 	case s.emptySince.IsZero():
 		s.emptySince = now
 	}
-	s.current, s.evaluatedAt, s.restored, s.sessionNumber = v, now, false, session
+	s.current, s.evaluatedAt, s.restored, s.sessionNumber = snapshot, now, false, session
 }
 
 // recentlyRemoved returns the recently removed providers that are not retained yet.
 func (s *subscription) recentlyRemoved() (urls []registry.URL) {
-	kept := make(map[providerKey]bool, len(s.retained))
-	for _, k := range s.retained {
-		kept[providerKeyOf(k.url)] = true
+	retained := make(map[providerKey]bool, len(s.retained))
+	for _, r := range s.retained {
+		retained[providerKeyOf(r.url)] = true
 	}
-	for _, d := range s.removed {
-		if !kept[providerKeyOf(d.url)] {
-			urls = append(urls, d.url)
+	for _, p := range s.removed {
+		if !retained[providerKeyOf(p.url)] {
+			urls = append(urls, p.url)
 		}
 	}
 	return urls
 }
 
 // isEmpty reports whether a snapshot has no providers or instances.
-func isEmpty(v *registry.Snapshot) bool { return len(v.Providers) == 0 && len(v.Instances) == 0 }
+func isEmpty(snapshot *registry.Snapshot) bool {
+	return len(snapshot.Providers) == 0 && len(snapshot.Instances) == 0
+}
 
 // withRules returns v with the rules of before if it has none, because they were lost with the
 // providers.
-func withRules(v, before registry.Snapshot) registry.Snapshot {
-	if len(v.Configurators) == 0 {
-		v.Configurators = before.Configurators
+func withRules(snapshot, previous registry.Snapshot) registry.Snapshot {
+	if len(snapshot.Configurators) == 0 {
+		snapshot.Configurators = previous.Configurators
 	}
-	if len(v.Routers) == 0 {
-		v.Routers = before.Routers
+	if len(snapshot.Routers) == 0 {
+		snapshot.Routers = previous.Routers
 	}
-	return v
+	return snapshot
 }
 
 // effective returns the current snapshot with the retained providers.
 func (s *subscription) effective() registry.Snapshot {
-	v := s.current
+	snapshot := s.current
 	if len(s.retained) > 0 {
-		v.Providers = slices.Clone(v.Providers)
-		for _, k := range s.retained {
-			v.Providers = append(v.Providers, k.url)
+		snapshot.Providers = slices.Clone(snapshot.Providers)
+		for _, r := range s.retained {
+			snapshot.Providers = append(snapshot.Providers, r.url)
 		}
 	}
-	return v
+	return snapshot
 }
 
 // emptyProtected reports whether the registry reports no provider, but retained ones are used.
@@ -181,11 +183,11 @@ func (s *subscription) emptyProtected() bool {
 }
 
 // nextExpiry returns when the next retained provider expires, or zero.
-func (s *subscription) nextExpiry() (at time.Time) {
-	for _, k := range s.retained {
-		if at.IsZero() || k.until.Before(at) {
-			at = k.until
+func (s *subscription) nextExpiry() (expiry time.Time) {
+	for _, r := range s.retained {
+		if expiry.IsZero() || r.until.Before(expiry) {
+			expiry = r.until
 		}
 	}
-	return at
+	return expiry
 }

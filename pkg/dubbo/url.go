@@ -26,12 +26,12 @@ const protocolVersion = "2.0.2"
 // providerURL returns the URL of a service that this machine has provided since a time. It contains no
 // pid, so that it is the same after a restart: the registry has one entry for it even if the
 // session of the killed process has not expired, and consumers see no change.
-func (s *settings) providerURL(w *spec, since time.Time) registry.URL {
+func (s *settings) providerURL(sp *spec, since time.Time) registry.URL {
 	port := s.Config.ServerPort
-	if n, err := strconv.ParseUint(w.Service.Port, 10, 16); err == nil && port == 0 {
+	if n, err := strconv.ParseUint(sp.Service.Port, 10, 16); err == nil && port == 0 {
 		port = uint16(n)
 	}
-	return s.buildURL(w, since, registry.URL{Protocol: "dubbo", Host: s.host, Port: port}, map[string]string{
+	return s.buildURL(sp, since, registry.URL{Protocol: "dubbo", Host: s.host, Port: port}, map[string]string{
 		"anyhost":     "true",
 		"dynamic":     "true",
 		"generic":     "false",
@@ -40,8 +40,8 @@ func (s *settings) providerURL(w *spec, since time.Time) registry.URL {
 }
 
 // consumerURL returns the URL of a consumer of a service.
-func (s *settings) consumerURL(w *spec, since time.Time) registry.URL {
-	return s.buildURL(w, since, registry.URL{Protocol: "consumer", Host: s.host}, map[string]string{
+func (s *settings) consumerURL(sp *spec, since time.Time) registry.URL {
+	return s.buildURL(sp, since, registry.URL{Protocol: "consumer", Host: s.host}, map[string]string{
 		registry.ParameterCategory: registry.Consumers,
 		"check":                    "false",
 		parameterSide:              "consumer",
@@ -49,18 +49,18 @@ func (s *settings) consumerURL(w *spec, since time.Time) registry.URL {
 	})
 }
 
-func (s *settings) buildURL(w *spec, since time.Time, u registry.URL, more map[string]string) registry.URL {
-	of := &w.Service
-	u.Path = of.Interface
-	return u.With(more).With(map[string]string{
+func (s *settings) buildURL(sp *spec, since time.Time, u registry.URL, extra map[string]string) registry.URL {
+	svc := &sp.Service
+	u.Path = svc.Interface
+	return u.With(extra).With(map[string]string{
 		parameterDubbo:              protocolVersion,
 		parameterTimestamp:          strconv.FormatInt(since.UnixMilli(), 10),
-		parameterApplication:        cmp.Or(of.Name, s.Config.Application),
-		registry.ParameterInterface: of.Interface,
-		registry.ParameterGroup:     of.Group,
-		registry.ParameterVersion:   of.Version,
-		parameterMethods:            strings.Join(of.Methods, ","),
-	}).With(of.Parameters)
+		parameterApplication:        cmp.Or(svc.Name, s.Config.Application),
+		registry.ParameterInterface: svc.Interface,
+		registry.ParameterGroup:     svc.Group,
+		registry.ParameterVersion:   svc.Version,
+		parameterMethods:            strings.Join(svc.Methods, ","),
+	}).With(svc.Parameters)
 }
 
 // stamps are the timestamps of URLs, so that a new registration differs from one that is being

@@ -109,13 +109,13 @@ func hostName(s string) bool {
 
 // ranges parses address ranges. longer converts the object form to text; it returns false after it
 // has reported an error.
-func (in *input) ranges(list []document.Node, longer func(document.Node) (string, bool)) []netip.Prefix {
+func (in *input) ranges(list []document.Node, objectText func(document.Node) (string, bool)) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range list {
 		text := n.Text()
 		if n.Kind() == document.Object {
 			var ok bool
-			if text, ok = longer(n); !ok {
+			if text, ok = objectText(n); !ok {
 				continue
 			}
 		}

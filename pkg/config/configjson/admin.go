@@ -74,9 +74,9 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 		case !s.Node.Get("port_value", "portValue").Exists():
 			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port requires address.socket_address.port_value")
 		default:
-			at := s.Node.Get("address").Or(s.Node)
+			node := s.Node.Get("address").Or(s.Node)
 			if _, err := netip.ParseAddr(s.Address); err != nil && s.Address != localhost {
-				r.report.Errorf(at, "found %q, expected an IP address", s.Address)
+				r.report.Errorf(node, "found %q, expected an IP address", s.Address)
 			}
 			address := net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port)))
 			r.out = &config.Admin{Address: numericHost(address)}
@@ -86,10 +86,10 @@ func (r *adminReader) read(j *rootJSON) *config.Admin {
 	if !j.Pprof.Debug {
 		return r.out
 	}
-	at := j.Pprof.Node.Get("debug")
+	node := j.Pprof.Node.Get("debug")
 	switch {
 	case j.Admin == nil:
-		r.report.Errorf(at, "the profiler requires \"admin\": the admin port serves it")
+		r.report.Errorf(node, "the profiler requires \"admin\": the admin port serves it")
 	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.Port:
 		r.report.Unsupported(j.Pprof.Node.Get("port_value"), "a separate port for the profiler (the admin port serves it)")
 	case r.out != nil:
@@ -103,12 +103,12 @@ func (r *adminReader) allowedHosts(j *rootJSON) {
 	if j.Admin == nil {
 		return
 	}
-	at := slices.Collect(j.Admin.Node.Get("allowed_hosts").All())
+	nodes := slices.Collect(j.Admin.Node.Get("allowed_hosts").All())
 	for i, text := range j.Admin.AllowedHosts {
 		host := strings.ToLower(text)
-		rest := strings.TrimPrefix(host, "*.")
-		if rest == "" || strings.ContainsAny(rest, "*:/[] ") {
-			r.report.Errorf(at[i], "found %q, expected a host name without port, or *.suffix", text)
+		suffix := strings.TrimPrefix(host, "*.")
+		if suffix == "" || strings.ContainsAny(suffix, "*:/[] ") {
+			r.report.Errorf(nodes[i], "found %q, expected a host name without port, or *.suffix", text)
 			continue
 		}
 		if r.out != nil {
@@ -118,10 +118,10 @@ func (r *adminReader) allowedHosts(j *rootJSON) {
 }
 
 // setSocket sets a unix socket as the admin address.
-func (r *adminReader) setSocket(at document.Node, path string) {
+func (r *adminReader) setSocket(node document.Node, path string) {
 	switch {
 	case strings.HasPrefix(path, "@"):
-		r.report.Errorf(at, "%q is an abstract socket, which every process in the network namespace can connect to: expected a path, whose permissions restrict access", path)
+		r.report.Errorf(node, "%q is an abstract socket, which every process in the network namespace can connect to: expected a path, whose permissions restrict access", path)
 		return
 	case !strings.Contains(path, "/"):
 		path = "./" + path // without a slash it would be parsed as ip:port

@@ -77,23 +77,23 @@ const prometheusSink = "prometheus"
 // choose finds a name in built, ignoring case, and returns it with the spelling of built. Otherwise
 // it reports an error at the node at: not supported yet if known contains the name, else unknown
 // with the nearest known name.
-func choose[T ~string](r *document.Report, at document.Node, what, name string, built []T, known []string) (T, bool) {
-	for _, b := range built {
+func choose[T ~string](r *document.Report, node document.Node, label, name string, supported []T, known []string) (T, bool) {
+	for _, b := range supported {
 		if strings.EqualFold(string(b), name) {
 			return b, true
 		}
 	}
 	for _, k := range known {
 		if strings.EqualFold(k, name) {
-			r.Unsupported(at, what+" "+k)
+			r.Unsupported(node, label+" "+k)
 			return "", false
 		}
 	}
-	for _, b := range built {
+	for _, b := range supported {
 		if !slices.Contains(known, string(b)) {
 			known = append(slices.Clone(known), string(b))
 		}
 	}
-	r.Unknown(at, what, name, known)
+	r.Unknown(node, label, name, known)
 	return "", false
 }

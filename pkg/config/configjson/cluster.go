@@ -122,11 +122,11 @@ func (r *clusterReader) read(j *clusterManagerJSON) {
 	if j.Directory == "" {
 		return
 	}
-	at := j.Node.Get("clusters_configs")
+	node := j.Node.Get("clusters_configs")
 	if total > 0 {
-		r.report.Errorf(at, "clusters_configs and clusters are mutually exclusive")
+		r.report.Errorf(node, "clusters_configs and clusters are mutually exclusive")
 	}
-	for _, root := range r.directory(at, j.Directory) {
+	for _, root := range r.directory(node, j.Directory) {
 		var c clusterJSON
 		r.decoder.Decode(root, &c)
 		r.readCluster(&c)
@@ -178,14 +178,14 @@ func (r *clusterReader) readCluster(j *clusterJSON) {
 // checkPool warns of connection settings without effect.
 func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 	pool := j.Node.Get("connection_pool")
-	if at := pool.Get("connections"); at.Exists() && c.Pool.Mode != config.Multiplex {
-		r.report.Warnf(at, "connections has no effect with the mode %q, which opens connections on demand: set max_connections of circuit_breakers to limit them", c.Pool.Mode)
+	if node := pool.Get("connections"); node.Exists() && c.Pool.Mode != config.Multiplex {
+		r.report.Warnf(node, "connections has no effect with the mode %q, which opens connections on demand: set max_connections of circuit_breakers to limit them", c.Pool.Mode)
 	}
-	if at := pool.Get("warm"); at.Exists() && c.Pool.Mode != config.Multiplex {
-		r.report.Errorf(at, "warm requires the mode %q", config.Multiplex)
+	if node := pool.Get("warm"); node.Exists() && c.Pool.Mode != config.Multiplex {
+		r.report.Errorf(node, "warm requires the mode %q", config.Multiplex)
 	}
-	if at := pool.Get("max_requests"); at.Exists() && c.Pool.Mode == config.PingPong {
-		r.report.Warnf(at, "max_requests has no effect with the mode %q: set max_request_per_conn, which limits connections that carry one request at a time", c.Pool.Mode)
+	if node := pool.Get("max_requests"); node.Exists() && c.Pool.Mode == config.PingPong {
+		r.report.Warnf(node, "max_requests has no effect with the mode %q: set max_request_per_conn, which limits connections that carry one request at a time", c.Pool.Mode)
 	}
 	keepAlive := j.Node.Get("keepalive")
 	if k := c.Heartbeat; k.Timeout < k.Interval {
@@ -195,14 +195,14 @@ func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 
 // readTypeAndPolicy converts the type and the policy.
 func (r *clusterReader) readTypeAndPolicy(j *clusterJSON, c *config.Cluster) {
-	kind := j.Type
-	if strings.EqualFold(kind, "SIMPLE") {
-		kind = string(config.ClusterStatic)
+	clusterType := j.Type
+	if strings.EqualFold(clusterType, "SIMPLE") {
+		clusterType = string(config.ClusterStatic)
 	}
-	if kind != "" && !slices.Contains(r.capabilities.ClusterTypes, config.ClusterType(kind)) {
-		c.Type, _ = choose(r.report, j.Node.Get("type").Or(j.Node), "cluster type", kind, r.capabilities.ClusterTypes, knownClusterTypes())
+	if clusterType != "" && !slices.Contains(r.capabilities.ClusterTypes, config.ClusterType(clusterType)) {
+		c.Type, _ = choose(r.report, j.Node.Get("type").Or(j.Node), "cluster type", clusterType, r.capabilities.ClusterTypes, knownClusterTypes())
 	} else {
-		c.Type = config.ClusterType(kind)
+		c.Type = config.ClusterType(clusterType)
 	}
 	if j.Policy != "" && !slices.Contains(r.capabilities.Policies, config.LBPolicy(j.Policy)) {
 		c.LBPolicy, _ = choose(r.report, j.Node.Get("lb_type").Or(j.Node), "lb_type", j.Policy, r.capabilities.Policies, knownPolicies())
@@ -220,8 +220,8 @@ func (r *clusterReader) protocol(j *clusterJSON) config.Protocol {
 	if j.HTTP2 == nil {
 		return p
 	}
-	if at := j.Node.Get("upstream_protocol"); at.Exists() && p != config.HTTP2 {
-		r.report.Errorf(j.Node.Get("http2_protocol_options"), "http2_protocol_options and upstream_protocol %q are mutually exclusive", at.Text())
+	if node := j.Node.Get("upstream_protocol"); node.Exists() && p != config.HTTP2 {
+		r.report.Errorf(j.Node.Get("http2_protocol_options"), "http2_protocol_options and upstream_protocol %q are mutually exclusive", node.Text())
 	}
 	return config.HTTP2
 }
@@ -233,8 +233,8 @@ func (r *clusterReader) readHosts(j *clusterJSON, c *config.Cluster) {
 		h := &j.Hosts[i]
 		address, named, err := dialAddress(h.Address)
 		if err != nil {
-			if at := h.Node.Get("address"); at.Kind() == document.String {
-				r.report.Errorf(at, "%v", err)
+			if node := h.Node.Get("address"); node.Kind() == document.String {
+				r.report.Errorf(node, "%v", err)
 			}
 			continue
 		}
@@ -255,16 +255,16 @@ func (r *clusterReader) readHosts(j *clusterJSON, c *config.Cluster) {
 
 // tlsContext converts the TLS settings of a cluster.
 func (r *clusterReader) tlsContext(j *clusterJSON) *config.TLS {
-	own := r.tls.context(j.TLS, clusterTLS)
+	tlsConfig := r.tls.context(j.TLS, clusterTLS)
 	if !j.ManagerTLS {
-		return own
+		return tlsConfig
 	}
-	at := j.Node.Get("cluster_manager_tls")
+	node := j.Node.Get("cluster_manager_tls")
 	switch {
-	case own != nil:
-		r.report.Errorf(at, "cluster_manager_tls and tls_context are mutually exclusive")
+	case tlsConfig != nil:
+		r.report.Errorf(node, "cluster_manager_tls and tls_context are mutually exclusive")
 	case r.managerTLS == nil:
-		r.report.Errorf(at, "cluster_manager has no enabled tls_context")
+		r.report.Errorf(node, "cluster_manager has no enabled tls_context")
 	}
 	return r.managerTLS
 }
@@ -272,25 +272,25 @@ func (r *clusterReader) tlsContext(j *clusterJSON) *config.TLS {
 // readAutoSNI converts the settings that derive SNI and verification from the request's host.
 // The TLS and pool settings of the cluster have been converted.
 func (r *clusterReader) readAutoSNI(j *clusterJSON, c *config.Cluster) {
-	n := config.AutoSNI{SendSNI: j.AutoSNI, ValidateSAN: j.AutoVerify, OverrideHeader: strings.ToLower(j.NameHeader)}
+	sni := config.AutoSNI{SendSNI: j.AutoSNI, ValidateSAN: j.AutoVerify, OverrideHeader: strings.ToLower(j.NameHeader)}
 	field := j.Node.Get("override_auto_sni_header")
-	if n.OverrideHeader != "" && strings.ContainsAny(n.OverrideHeader, " \t\r\n,:") {
+	if sni.OverrideHeader != "" && strings.ContainsAny(sni.OverrideHeader, " \t\r\n,:") {
 		r.report.Expect(field, "a header name")
 		return
 	}
-	at := j.Node.Get("auto_sni").Or(j.Node.Get("auto_san_validation")).Or(field)
+	node := j.Node.Get("auto_sni").Or(j.Node.Get("auto_san_validation")).Or(field)
 	switch {
-	case !n.Enabled():
-		if n.OverrideHeader != "" {
+	case !sni.Enabled():
+		if sni.OverrideHeader != "" {
 			r.report.Warnf(field, "override_auto_sni_header has no effect without auto_sni or auto_san_validation")
 		}
 		return
 	case c.TLS == nil:
-		r.report.Warnf(at, "the setting has no effect without a tls_context")
+		r.report.Warnf(node, "the setting has no effect without a tls_context")
 	case c.Pool.WarmProtocol != "":
-		r.report.Errorf(at, "auto_sni and auto_san_validation are not compatible with connection_pool.warm, which opens connections before the name of a request is known")
+		r.report.Errorf(node, "auto_sni and auto_san_validation are not compatible with connection_pool.warm, which opens connections before the name of a request is known")
 	}
-	c.AutoSNI = n
+	c.AutoSNI = sni
 }
 
 // readCircuitBreakers converts circuit_breakers, which has at most one element for each priority. A priority

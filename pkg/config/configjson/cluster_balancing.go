@@ -96,8 +96,8 @@ func (r *clusterReader) checkHashTables(n document.Node, c *config.Cluster) {
 	}{
 		{"minimum_ring_size", config.RingHash}, {"maximum_ring_size", config.RingHash}, {"table_size", config.Maglev},
 	} {
-		if at := n.Get(k.key); at.Exists() && c.LBPolicy != k.needs {
-			r.report.Warnf(at, "%s has no effect with lb_type %s", k.key, c.LBPolicy)
+		if node := n.Get(k.key); node.Exists() && c.LBPolicy != k.needs {
+			r.report.Warnf(node, "%s has no effect with lb_type %s", k.key, c.LBPolicy)
 		}
 	}
 }
@@ -112,9 +112,9 @@ func (r *clusterReader) checkSubsets(n document.Node, c *config.Cluster) {
 		r.report.Warnf(n.Get("default_subset"), "default_subset has no effect with the fall_back_policy %d", s.Fallback)
 	}
 	i := 0
-	for at := range n.Get("subset_selectors").All() {
+	for node := range n.Get("subset_selectors").All() {
 		if i < len(s.Selectors) && len(s.Selectors[i]) == 0 {
-			r.report.Errorf(at, "the selector is empty: expected at least one label name")
+			r.report.Errorf(node, "the selector is empty: expected at least one label name")
 		}
 		i++
 	}
@@ -131,28 +131,28 @@ func (r *clusterReader) checkSlowStart(n document.Node, c *config.Cluster) {
 
 // readLocalities converts the weights of localities and checks them against the hosts.
 func (r *clusterReader) readLocalities(j *clusterJSON, c *config.Cluster) {
-	type place struct {
+	type localityKey struct {
 		locality config.Locality
 		priority uint32
 	}
-	known := make(map[place]bool, len(j.Localities))
+	seen := make(map[localityKey]bool, len(j.Localities))
 	for i := range j.Localities {
 		l := &j.Localities[i]
-		at := place{config.Locality(l.Locality), l.Priority}
-		if known[at] {
+		key := localityKey{config.Locality(l.Locality), l.Priority}
+		if seen[key] {
 			r.report.Errorf(l.Node, "duplicate locality: it already has a weight with this priority")
 			continue
 		}
-		known[at] = true
-		c.LocalityWeights = append(c.LocalityWeights, config.LocalityWeight{Locality: at.locality, Priority: at.priority, Weight: l.Weight})
+		seen[key] = true
+		c.LocalityWeights = append(c.LocalityWeights, config.LocalityWeight{Locality: key.locality, Priority: key.priority, Weight: l.Weight})
 	}
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
 		switch {
-		case len(known) == 0 && h.Locality != config.Locality{}:
+		case len(seen) == 0 && h.Locality != config.Locality{}:
 			r.report.Warnf(j.Node.Get("hosts"), "the locality of hosts has no effect without locality_weights")
 			return
-		case len(known) > 0 && !known[place{h.Locality, h.Priority}]:
+		case len(seen) > 0 && !seen[localityKey{h.Locality, h.Priority}]:
 			r.report.Warnf(j.Node.Get("hosts"), "host %q gets no requests: locality_weights has no entry for its locality with priority %d", h.Address, h.Priority)
 		}
 	}

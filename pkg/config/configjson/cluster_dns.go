@@ -51,13 +51,13 @@ type resolversJSON struct {
 // convertToStrictDNS handles a host whose address is a DNS name. It turns a static cluster into a
 // ClusterStrictDNS, because MOSN resolves names in clusters of any type.
 func (r *clusterReader) convertToStrictDNS(h *hostJSON, c *config.Cluster) {
-	at := h.Node.Get("address")
+	node := h.Node.Get("address")
 	switch {
 	case c.Type != config.ClusterStatic: // the type resolves names, has no hosts, or has been reported
 	case !slices.Contains(r.capabilities.ClusterTypes, config.ClusterStrictDNS):
-		r.report.Errorf(at, "found a host name, expected an IP address: DNS names are not supported yet")
+		r.report.Errorf(node, "found a host name, expected an IP address: DNS names are not supported yet")
 	default:
-		r.report.Warnf(at, "the cluster of type SIMPLE has a DNS name: it is treated as STRICT_DNS")
+		r.report.Warnf(node, "the cluster of type SIMPLE has a DNS name: it is treated as STRICT_DNS")
 		c.Type = config.ClusterStrictDNS
 	}
 }
@@ -80,8 +80,8 @@ func (r *clusterReader) readDNS(j *clusterJSON, c *config.Cluster) {
 		return
 	}
 	for _, key := range dnsKeys() {
-		if at := j.Node.Get(key); at.Exists() {
-			r.report.Warnf(at, "%s has no effect on a cluster of type %s", key, j.Type)
+		if node := j.Node.Get(key); node.Exists() {
+			r.report.Warnf(node, "%s has no effect on a cluster of type %s", key, j.Type)
 		}
 	}
 }
@@ -108,17 +108,17 @@ func (r *clusterReader) readResolvers(n document.Node, d *config.DNS) {
 		r.decoder.Decode(n, &j.Servers)
 	}
 	i := 0
-	for at := range list.All() {
+	for node := range list.All() {
 		address := j.Servers[i]
 		i++
-		if at.Kind() != document.String {
+		if node.Kind() != document.String {
 			continue // reported
 		}
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			address = net.JoinHostPort(address, j.Port)
 		}
 		if _, err := listenAddress(address); err != nil {
-			r.report.Errorf(at, "found %q, expected the IP address of a DNS server", at.Text())
+			r.report.Errorf(node, "found %q, expected the IP address of a DNS server", node.Text())
 			continue
 		}
 		d.Resolvers = append(d.Resolvers, address)
@@ -128,22 +128,22 @@ func (r *clusterReader) readResolvers(n document.Node, d *config.DNS) {
 // readResolverOptions converts the settings of the object form of dns_resolvers other than the servers.
 func (r *clusterReader) readResolverOptions(j *resolversJSON, d *config.DNS) {
 	d.Ndots, d.Timeout, d.Attempts = j.Ndots, time.Duration(j.Timeout)*time.Second, j.Attempts
-	for at := range j.Node.Get("search").All() {
-		domain := strings.Trim(at.Text(), ".")
+	for node := range j.Node.Get("search").All() {
+		domain := strings.Trim(node.Text(), ".")
 		if !hostName(domain) {
-			r.report.Errorf(at, "found %q, expected a domain name", at.Text())
+			r.report.Errorf(node, "found %q, expected a domain name", node.Text())
 			continue
 		}
 		d.Search = append(d.Search, domain)
 	}
-	if at := j.Node.Get("ndots"); at.Exists() && len(j.Search) == 0 {
-		r.report.Warnf(at, "ndots has no effect without search")
+	if node := j.Node.Get("ndots"); node.Exists() && len(j.Search) == 0 {
+		r.report.Warnf(node, "ndots has no effect without search")
 	}
 }
 
 // readResolverFile reads dns_resolver_file, if the cluster sets it.
 func (r *clusterReader) readResolverFile(j *clusterJSON, d *config.DNS) {
-	at := j.Node.Get("dns_resolver_file")
+	node := j.Node.Get("dns_resolver_file")
 	port := j.Node.Get("dns_resolver_port")
 	if j.ResolverFile == "" {
 		if port.Exists() {
@@ -152,25 +152,25 @@ func (r *clusterReader) readResolverFile(j *clusterJSON, d *config.DNS) {
 		return
 	}
 	if j.DNSResolvers.Exists() {
-		r.report.Errorf(at, "dns_resolver_file and dns_resolvers are mutually exclusive")
+		r.report.Errorf(node, "dns_resolver_file and dns_resolvers are mutually exclusive")
 		return
 	}
 	data, err := r.files.ReadFile(j.ResolverFile)
 	if err != nil {
-		r.report.Errorf(at, "the file %q %s", j.ResolverFile, readProblem(err))
+		r.report.Errorf(node, "the file %q %s", j.ResolverFile, readProblem(err))
 		return
 	}
-	number := "53"
+	portNumber := "53"
 	if j.ResolverPort != "" {
-		number = j.ResolverPort
+		portNumber = j.ResolverPort
 	}
-	if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 {
-		r.report.Errorf(port, "%q is not a valid port: expected a number from 1 to 65535", number)
+	if n, err := strconv.ParseUint(portNumber, 10, 16); err != nil || n == 0 {
+		r.report.Errorf(port, "%q is not a valid port: expected a number from 1 to 65535", portNumber)
 		return
 	}
-	parseResolvConf(string(data), number, d)
+	parseResolvConf(string(data), portNumber, d)
 	if len(d.Resolvers) == 0 {
-		r.report.Errorf(at, "the file %q contains no DNS server", j.ResolverFile)
+		r.report.Errorf(node, "the file %q contains no DNS server", j.ResolverFile)
 	}
 }
 
@@ -182,25 +182,25 @@ func parseResolvConf(text, port string, d *config.DNS) {
 		if i := strings.IndexAny(line, "#;"); i >= 0 {
 			line = line[:i]
 		}
-		words := strings.Fields(line)
-		if len(words) < 2 {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
 			continue
 		}
-		switch words[0] {
+		switch fields[0] {
 		case "nameserver":
-			address := net.JoinHostPort(words[1], port)
+			address := net.JoinHostPort(fields[1], port)
 			if _, err := listenAddress(address); err == nil {
 				d.Resolvers = append(d.Resolvers, address)
 			}
 		case "search", "domain": // the last one is used
 			d.Search = nil
-			for _, domain := range words[1:] {
+			for _, domain := range fields[1:] {
 				if domain = strings.Trim(domain, "."); hostName(domain) {
 					d.Search = append(d.Search, domain)
 				}
 			}
 		case "options":
-			for _, option := range words[1:] {
+			for _, option := range fields[1:] {
 				parseResolvOption(option, d)
 			}
 		}

@@ -83,15 +83,15 @@ type outlierJSON struct {
 
 // readHealth converts the health checks of c.
 func (r *clusterReader) readHealth(j *clusterJSON, c *config.Cluster) {
-	if at := j.Node.Get("health_check"); !at.IsDisabled() {
-		c.HealthCheck = r.healthCheck(at, j.HealthCheck)
+	if node := j.Node.Get("health_check"); !node.IsDisabled() {
+		c.HealthCheck = r.healthCheck(node, j.HealthCheck)
 	}
-	if at := j.Node.Get("outlier_detection"); at.Exists() {
-		c.OutlierDetection = r.outlierDetection(at, j.Outlier, len(c.Hosts))
+	if node := j.Node.Get("outlier_detection"); node.Exists() {
+		c.OutlierDetection = r.outlierDetection(node, j.Outlier, len(c.Hosts))
 	}
 }
 
-func (r *clusterReader) healthCheck(at document.Node, j *healthCheckJSON) *config.HealthCheck {
+func (r *clusterReader) healthCheck(node document.Node, j *healthCheckJSON) *config.HealthCheck {
 	h := &config.HealthCheck{
 		Protocol:           config.CheckProtocol(j.Protocol),
 		Timeout:            orDefault(j.Timeout, checkTimeout),
@@ -114,7 +114,7 @@ func (r *clusterReader) healthCheck(at document.Node, j *healthCheckJSON) *confi
 		}
 		h.HTTP.ExpectedStatuses = append(h.HTTP.ExpectedStatuses, config.StatusRange{Start: code.Start, End: code.End})
 	}
-	r.checkHealthSettings(at, h)
+	r.checkHealthSettings(node, h)
 	if timeout := j.Check.HTTP.Timeout; timeout > 0 && isHTTPCheck(h.Protocol) {
 		h.Timeout = timeout
 	}
@@ -123,18 +123,18 @@ func (r *clusterReader) healthCheck(at document.Node, j *healthCheckJSON) *confi
 
 // checkHealthSettings warns of settings that the protocol of the check ignores, and reports an
 // unsupported protocol.
-func (r *clusterReader) checkHealthSettings(at document.Node, h *config.HealthCheck) {
-	spoken := config.Protocol(h.Protocol)
+func (r *clusterReader) checkHealthSettings(node document.Node, h *config.HealthCheck) {
+	hostProtocol := config.Protocol(h.Protocol)
 	if h.Protocol == config.CheckGRPC {
-		spoken = config.HTTP2
+		hostProtocol = config.HTTP2
 	}
-	if h.Protocol != "" && h.Protocol != config.CheckTCP && !slices.Contains(r.capabilities.Protocols, spoken) {
-		r.report.Unsupported(at.Get("protocol").Or(at), "a health_check of protocol "+string(h.Protocol))
+	if h.Protocol != "" && h.Protocol != config.CheckTCP && !slices.Contains(r.capabilities.Protocols, hostProtocol) {
+		r.report.Unsupported(node.Get("protocol").Or(node), "a health_check of protocol "+string(h.Protocol))
 	}
-	if service := at.Get("service_name"); !service.IsDisabled() && h.Protocol != config.CheckGRPC {
+	if service := node.Get("service_name"); !service.IsDisabled() && h.Protocol != config.CheckGRPC {
 		r.report.Warnf(service, "service_name has no effect on checks with the protocol %s", h.Protocol)
 	}
-	request := at.Get("check_config").Get("http_check_config")
+	request := node.Get("check_config").Get("http_check_config")
 	if path := h.HTTP.Path; !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isForbiddenInTarget) {
 		r.report.Expect(request.Get("path"), "a path that begins with \"/\" and contains no spaces")
 	}
@@ -182,14 +182,14 @@ func (r *clusterReader) delay(n document.Node) time.Duration {
 }
 
 // orDefault returns v, or instead if v is 0.
-func orDefault[T time.Duration | uint32](v, instead T) T {
+func orDefault[T time.Duration | uint32](v, fallback T) T {
 	if v == 0 {
-		return instead
+		return fallback
 	}
 	return v
 }
 
-func (r *clusterReader) outlierDetection(at document.Node, j *outlierJSON, hosts int) *config.OutlierDetection {
+func (r *clusterReader) outlierDetection(node document.Node, j *outlierJSON, hosts int) *config.OutlierDetection {
 	o := &config.OutlierDetection{
 		Interval:               j.Interval,
 		BaseEjectionTime:       j.BaseTime,
@@ -211,8 +211,8 @@ func (r *clusterReader) outlierDetection(at document.Node, j *outlierJSON, hosts
 		},
 		EnforceLocalFailurePercentage: j.EnforceLocalFailure,
 	}
-	if most := hosts * o.MaxEjectionPercent / 100; hosts > 0 && most == 0 && !o.AlwaysEjectOne {
-		r.report.Warnf(at.Get("max_ejection_percent").Or(at),
+	if maxEjected := hosts * o.MaxEjectionPercent / 100; hosts > 0 && maxEjected == 0 && !o.AlwaysEjectOne {
+		r.report.Warnf(node.Get("max_ejection_percent").Or(node),
 			"max_ejection_percent of %d allows no ejection with %d hosts: raise it, or set always_eject_one_host", o.MaxEjectionPercent, hosts)
 	}
 	if !o.SplitLocalOriginErrors {
@@ -220,7 +220,7 @@ func (r *clusterReader) outlierDetection(at document.Node, j *outlierJSON, hosts
 			"consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure",
 			"enforcing_local_origin_success_rate", "enforcing_failure_percentage_local_origin",
 		} {
-			if key := at.Get(name); key.Exists() {
+			if key := node.Get(name); key.Exists() {
 				r.report.Warnf(key, "%s has no effect without split_external_local_origin_errors", name)
 			}
 		}

@@ -33,8 +33,8 @@ func (r *clusterReader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 			r.report.Errorf(policy, "%s requires a cluster of type %s", config.LBOriginalDst, config.ClusterOriginalDst)
 		}
 		for _, key := range []string{"original_dst_lb_config", "cleanup_interval"} {
-			if at := j.Node.Get(key); at.Exists() {
-				r.report.Warnf(at, "%s has no effect on a cluster of type %s", key, j.Type)
+			if node := j.Node.Get(key); node.Exists() {
+				r.report.Warnf(node, "%s has no effect on a cluster of type %s", key, j.Type)
 			}
 		}
 		return
@@ -47,23 +47,23 @@ func (r *clusterReader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 		r.report.Errorf(j.Node.Get("hosts"), "hosts is not allowed in a cluster of type %s: its hosts are the original destinations of connections", c.Type)
 	}
 	for _, key := range []string{"health_check", "outlier_detection", "lbconfig", "common_lb_config", "lb_subset_config", "slow_start", "locality_weights"} {
-		if at := j.Node.Get(key); at.Exists() && !at.IsDisabled() {
-			r.report.Warnf(at, "%s has no effect on a cluster of type %s, which has no host to select", key, c.Type)
+		if node := j.Node.Get(key); node.Exists() && !node.IsDisabled() {
+			r.report.Warnf(node, "%s has no effect on a cluster of type %s, which has no host to select", key, c.Type)
 		}
 	}
 	c.HealthCheck, c.OutlierDetection, c.Subsets, c.LocalityWeights = nil, nil, config.Subsets{}, nil
-	if at := j.Node.Get("connection_pool").Get("warm"); at.Exists() {
-		r.report.Warnf(at, "warm has no effect on a cluster of type %s: its hosts are not known before requests arrive", c.Type)
+	if node := j.Node.Get("connection_pool").Get("warm"); node.Exists() {
+		r.report.Warnf(node, "warm has no effect on a cluster of type %s: its hosts are not known before requests arrive", c.Type)
 		c.Pool.WarmProtocol = ""
 	}
 	o := &j.OriginalDst
 	c.OriginalDst = config.OriginalDst{Port: o.Port, CleanupInterval: j.CleanupInterval}
-	switch at := o.Node.Get("header_name"); {
+	switch node := o.Node.Get("header_name"); {
 	case o.UseHeader && o.HeaderName == "":
-		r.report.Errorf(at, "found \"\", expected a header name")
+		r.report.Errorf(node, "found \"\", expected a header name")
 	case o.UseHeader:
 		c.OriginalDst.Header = strings.ToLower(o.HeaderName)
-	case at.Exists():
-		r.report.Warnf(at, "header_name has no effect without use_header")
+	case node.Exists():
+		r.report.Warnf(node, "header_name has no effect without use_header")
 	}
 }

@@ -47,18 +47,18 @@ func (s *clusterSet) names() []string {
 }
 
 // check reports name if it is not a known cluster; "" means no cluster.
-func (s *clusterSet) check(at document.Node, name string, severity document.Severity) {
+func (s *clusterSet) check(node document.Node, name string, severity document.Severity) {
 	if name == "" || s.byName[name] != nil || s.static[name] {
 		return
 	}
 	known := slices.Concat(s.names(), slices.Sorted(maps.Keys(s.static)))
 	if severity == document.Error {
-		s.report.Unknown(at, "cluster", name, known)
+		s.report.Unknown(node, "cluster", name, known)
 		return
 	}
-	place := at.Position()
+	position := node.Position()
 	s.report.Add(document.Diagnostic{
-		Severity: severity, File: place.File, Line: place.Line, Column: place.Column, Path: at.Path(),
+		Severity: severity, File: position.File, Line: position.Line, Column: position.Column, Path: node.Path(),
 		Problem: fmt.Sprintf("unknown cluster %q", name), Suggestion: document.Suggest(name, known),
 	})
 }

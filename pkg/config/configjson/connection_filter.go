@@ -10,8 +10,8 @@ import (
 // connectionFilter returns the factory of a connection filter; nil if name is not one.
 func (r *filterReader) connectionFilter(name string) *filter.ConnectionFilterFactory {
 	for i := range r.capabilities.ConnectionFilters {
-		if g := &r.capabilities.ConnectionFilters[i]; strings.EqualFold(g.Name, name) {
-			return g
+		if factory := &r.capabilities.ConnectionFilters[i]; strings.EqualFold(factory.Name, name) {
+			return factory
 		}
 	}
 	return nil
@@ -27,13 +27,13 @@ func (r *filterReader) networkFilters() []string {
 }
 
 // readConnectionFilter converts a connection filter and appends it to those of out.
-func (r *filterReader) readConnectionFilter(f *networkFilterJSON, kind *filter.ConnectionFilterFactory, out *config.FilterChain) {
+func (r *filterReader) readConnectionFilter(f *networkFilterJSON, factory *filter.ConnectionFilterFactory, out *config.FilterChain) {
 	if out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil {
-		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q must precede the filter that serves the connections", kind.Name)
+		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q must precede the filter that serves the connections", factory.Name)
 	}
-	settings := kind.Config()
+	settings := factory.Config()
 	r.decode(f.Node.Member("config"), settings)
-	out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: kind.Name, Config: settings})
+	out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: factory.Name, Config: settings})
 }
 
 // checkConnectionFilters reports connection filters without a filter that serves connections, connection
@@ -46,9 +46,9 @@ func (r *listenerReader) checkConnectionFilters(j *filterChainJSON, out *config.
 	case out.Proxy == nil && out.TCPProxy == nil:
 		r.report.Errorf(j.Node.Get("filters"), "the network filter %q serves no connections: expected a %q or %q after it", out.ConnectionFilters[0].Name, ProxyFilter, TCPProxyFilter)
 	case out.TCPProxy == nil:
-		for _, g := range out.ConnectionFilters {
-			if r.filters.connectionFilter(g.Name).NewObserver != nil {
-				r.report.Errorf(j.Node.Get("filters"), "the network filter %q observes the bytes that a %q forwards: it requires one after it", g.Name, TCPProxyFilter)
+		for _, f := range out.ConnectionFilters {
+			if r.filters.connectionFilter(f.Name).NewObserver != nil {
+				r.report.Errorf(j.Node.Get("filters"), "the network filter %q observes the bytes that a %q forwards: it requires one after it", f.Name, TCPProxyFilter)
 			}
 		}
 	}

@@ -17,16 +17,16 @@ func (f *File) Diagnose(severity document.Severity, path, problem string) docume
 	if path == "" {
 		return d
 	}
-	at := main.root
+	node := main.root
 	for name := range pathSteps(path) {
-		next := childAt(at, name)
+		next := childAt(node, name)
 		if !next.Exists() {
 			break
 		}
-		at = next
+		node = next
 	}
-	place := at.Position()
-	d.Line, d.Column = place.Line, place.Column
+	position := node.Position()
+	d.Line, d.Column = position.Line, position.Column
 	return d
 }
 
@@ -51,25 +51,25 @@ func pathSteps(path string) iter.Seq[string] {
 
 // childAt returns the value at one step of a path: a member, possibly in brackets, or the element
 // "[0]" of a list.
-func childAt(at document.Node, step string) document.Node {
+func childAt(node document.Node, step string) document.Node {
 	index, ok := strings.CutPrefix(step, "[")
 	if !ok {
 		// The path may use the other spelling of the key.
-		return at.Get(step).Or(at.Get(lowerCamel(step)))
+		return node.Get(step).Or(node.Get(lowerCamel(step)))
 	}
 	index = strings.TrimSuffix(index, "]")
-	if at.Kind() == document.Object {
-		return at.Get(index)
+	if node.Kind() == document.Object {
+		return node.Get(index)
 	}
-	wanted, err := strconv.Atoi(index)
-	if err != nil || at.Kind() != document.Array {
+	remaining, err := strconv.Atoi(index)
+	if err != nil || node.Kind() != document.Array {
 		return document.Node{}
 	}
-	for one := range at.All() {
-		if wanted == 0 {
-			return one
+	for element := range node.All() {
+		if remaining == 0 {
+			return element
 		}
-		wanted--
+		remaining--
 	}
 	return document.Node{}
 }

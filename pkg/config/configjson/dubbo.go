@@ -66,25 +66,25 @@ type dubboReader struct {
 
 // read converts extends; the zero DubboRegistry if it is absent or disabled.
 func (r *dubboReader) read(list []extensionJSON) (out config.DubboRegistry) {
-	var built []string
+	var supported []string
 	if len(r.capabilities.DubboRegistries) > 0 {
-		built = knownExtensions()
+		supported = knownExtensions()
 	}
-	var before *extensionJSON
+	var first *extensionJSON
 	for i := range list {
 		e := &list[i]
-		at := e.Node.Get("type").Or(e.Node)
+		node := e.Node.Get("type").Or(e.Node)
 		if e.Type == "" {
 			continue // reported
 		}
-		if _, ok := choose(r.report, at, "extension", e.Type, built, knownExtensions()); !ok {
+		if _, ok := choose(r.report, node, "extension", e.Type, supported, knownExtensions()); !ok {
 			continue
 		}
-		if before != nil {
-			r.report.Errorf(at, "duplicate extension %s", DubboRegistry)
+		if first != nil {
+			r.report.Errorf(node, "duplicate extension %s", DubboRegistry)
 			continue
 		}
-		before = e
+		first = e
 		var j dubboRegistryJSON
 		if r.decoder.Decode(e.Node.Member("config"), &j) {
 			out = r.dubboRegistry(&j)
@@ -130,39 +130,39 @@ func (r *dubboReader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 
 // token reads the token from token_file.
 func (r *dubboReader) token(j *dubboRegistryJSON) string {
-	at := j.Node.Get("token_file")
+	node := j.Node.Get("token_file")
 	if j.Token != "" {
-		r.report.Errorf(at, "token_file and token are mutually exclusive")
+		r.report.Errorf(node, "token_file and token are mutually exclusive")
 		return ""
 	}
 	text, err := r.files.ReadFile(j.TokenFile)
 	if err != nil && !filepath.IsAbs(j.TokenFile) {
-		if beside, errBeside := r.files.ReadFile(filepath.Join(filepath.Dir(r.file), j.TokenFile)); errBeside == nil {
-			text, err = beside, nil
+		if sibling, siblingErr := r.files.ReadFile(filepath.Join(filepath.Dir(r.file), j.TokenFile)); siblingErr == nil {
+			text, err = sibling, nil
 		}
 	}
 	token := strings.TrimSpace(string(text))
 	switch {
 	case err != nil:
-		r.report.Errorf(at, "the file %q %s", j.TokenFile, readProblem(err))
+		r.report.Errorf(node, "the file %q %s", j.TokenFile, readProblem(err))
 	case token == "":
-		r.report.Errorf(at, "the file %q is empty: without a token any client could use the API", j.TokenFile)
+		r.report.Errorf(node, "the file %q is empty: without a token any client could use the API", j.TokenFile)
 	}
 	return token
 }
 
 // registry converts the settings of one registry and reports a duplicate of an earlier one.
-func (r *dubboReader) registry(j *registryJSON, before []config.RegistrySettings) (config.RegistrySettings, bool) {
+func (r *dubboReader) registry(j *registryJSON, earlier []config.RegistrySettings) (config.RegistrySettings, bool) {
 	if j.Type == "" || j.Address == "" {
 		return config.RegistrySettings{}, false // reported
 	}
-	kind, ok := choose(r.report, j.Node.Get("type"), "registry", j.Type, r.capabilities.DubboRegistries, knownRegistries())
+	registryType, ok := choose(r.report, j.Node.Get("type"), "registry", j.Type, r.capabilities.DubboRegistries, knownRegistries())
 	if !ok {
 		return config.RegistrySettings{}, false
 	}
-	for i := range before {
-		if before[i].Type == kind && before[i].Address == j.Address {
-			r.report.Errorf(j.Node, "duplicate %s registry %s", kind, j.Address)
+	for i := range earlier {
+		if earlier[i].Type == registryType && earlier[i].Address == j.Address {
+			r.report.Errorf(j.Node, "duplicate %s registry %s", registryType, j.Address)
 			return config.RegistrySettings{}, false
 		}
 	}
@@ -170,7 +170,7 @@ func (r *dubboReader) registry(j *registryJSON, before []config.RegistrySettings
 		r.report.Errorf(j.Node.Get("password"), "password requires username")
 	}
 	return config.RegistrySettings{
-		Type: kind, Address: j.Address, Username: j.Username, Password: j.Password,
+		Type: registryType, Address: j.Address, Username: j.Username, Password: j.Password,
 		Root: j.Root, SessionTimeout: j.SessionTimeout, RegisterMode: config.RegisterMode(j.RegisterMode), TLS: r.tls.context(j.TLS, clusterTLS),
 	}, true
 }

@@ -51,15 +51,15 @@ type envoyJSON struct {
 
 // checkEnvoyBootstrap reports settings of Envoy's bootstrap that select unavailable alternatives.
 func (r *reader) checkEnvoyBootstrap(j *envoyJSON) {
-	for _, one := range []struct {
-		value document.Node
-		only  string
+	for _, setting := range []struct {
+		value    document.Node
+		expected string
 	}{
 		{j.SocketFactory, "envoy.extensions.network.socket_interface.default_socket_interface"},
 		{j.HeaderPrefix, "x-envoy"},
 	} {
-		if text := one.value.Text(); text != "" && text != one.only {
-			r.report.Errorf(one.value, "found %q, expected %q: no other value is supported", text, one.only)
+		if text := setting.value.Text(); text != "" && text != setting.expected {
+			r.report.Errorf(setting.value, "found %q, expected %q: no other value is supported", text, setting.expected)
 		}
 	}
 	r.checkExtension(j.RegexEngine, "envoy.regex_engines.google_re2", "envoy.extensions.regex_engines.v3.GoogleRE2")
@@ -74,13 +74,13 @@ func (r *reader) checkEnvoyBootstrap(j *envoyJSON) {
 // checkExtension reports an extension that is not the only available one. The type of typed_config
 // identifies it; its name does so only if there is no typed_config.
 func (r *reader) checkExtension(n document.Node, name, message string) {
-	at, only := n.Get("name"), name
+	node, expected := n.Get("name"), name
 	if url := r.envoyMember(n, "typed_config").Get("@type"); url.Text() != "" {
-		at, only = url, message
+		node, expected = url, message
 	}
-	text := at.Text()
-	if text != "" && text[strings.LastIndexByte(text, '/')+1:] != only {
-		r.report.Errorf(at, "found %q, expected %q: no other extension is supported", text, only)
+	text := node.Text()
+	if text != "" && text[strings.LastIndexByte(text, '/')+1:] != expected {
+		r.report.Errorf(node, "found %q, expected %q: no other extension is supported", text, expected)
 	}
 }
 

@@ -51,12 +51,12 @@ type networkFilterJSON struct {
 
 // readChains converts the filter chains of a listener and checks them against each other.
 func (r *listenerReader) readChains(j *listenerJSON, l *config.Listener) {
-	at := j.Node.Get("filter_chains")
-	if at.Kind() != document.Array {
+	node := j.Node.Get("filter_chains")
+	if node.Kind() != document.Array {
 		return // reported
 	}
 	if len(j.FilterChains) == 0 {
-		r.report.Errorf(at, "the list is empty: a listener needs at least one filter chain")
+		r.report.Errorf(node, "the list is empty: a listener needs at least one filter chain")
 	}
 	filters := r.filters.streamFilters(j.StreamFilters)
 	for i := range j.FilterChains {
@@ -132,11 +132,11 @@ func (r *listenerReader) checkChains(j *listenerJSON, l *config.Listener) {
 }
 
 // chainName returns the name of a filter chain for messages.
-func chainName(l *config.Listener, at int) string {
-	if name := l.FilterChains[at].Name; name != "" {
+func chainName(l *config.Listener, index int) string {
+	if name := l.FilterChains[index].Name; name != "" {
 		return strconv.Quote(name)
 	}
-	return fmt.Sprintf("filter_chains[%d]", at)
+	return fmt.Sprintf("filter_chains[%d]", index)
 }
 
 // checkInspectors warns of listener filters without effect. Weft inspects what the matches need
@@ -151,8 +151,8 @@ func (r *listenerReader) checkInspectors(j *listenerJSON, l *config.Listener, ne
 			r.report.Warnf(f.Node, "%s has no effect: no filter chain matches the application_protocols http/1.0, http/1.1 or h2c", HTTPInspectorFilter)
 		}
 	}
-	if at := j.Node.Get("listener_filters_timeout"); at.Exists() && l.ProxyProtocol == nil && needs == 0 {
-		r.report.Warnf(at, "listener_filters_timeout has no effect: no listener filter and no match waits for data")
+	if node := j.Node.Get("listener_filters_timeout"); node.Exists() && l.ProxyProtocol == nil && needs == 0 {
+		r.report.Warnf(node, "listener_filters_timeout has no effect: no listener filter and no match waits for data")
 	}
 }
 
@@ -208,7 +208,7 @@ func (r *listenerReader) filterChain(j *filterChainJSON, filters []config.Filter
 	var manager *table // of the connection_manager in this chain
 	for i := range j.Filters {
 		f := &j.Filters[i]
-		at := f.Node.Get("type").Or(f.Node)
+		node := f.Node.Get("type").Or(f.Node)
 		if f.Type == "" {
 			continue // reported
 		}
@@ -216,20 +216,20 @@ func (r *listenerReader) filterChain(j *filterChainJSON, filters []config.Filter
 			manager = r.routes.connectionManager(f)
 			continue
 		}
-		if gate := r.filters.connectionFilter(f.Type); gate != nil {
-			r.filters.readConnectionFilter(f, gate, out)
+		if factory := r.filters.connectionFilter(f.Type); factory != nil {
+			r.filters.readConnectionFilter(f, factory, out)
 			continue
 		}
-		kind, ok := choose(r.report, at, "network filter", f.Type, r.capabilities.NetworkFilters, r.filters.networkFilters())
+		filterType, ok := choose(r.report, node, "network filter", f.Type, r.capabilities.NetworkFilters, r.filters.networkFilters())
 		if !ok {
 			continue
 		}
-		fallback := kind == TCPProxyFilter && out.TCPProxy == nil && out.Proxy != nil && out.Proxy.Fallback
+		fallback := filterType == TCPProxyFilter && out.TCPProxy == nil && out.Proxy != nil && out.Proxy.Fallback
 		if (out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil) && !fallback {
-			r.report.Errorf(at, "only one %q or %q is allowed in a chain, except a %q after a proxy with fallback_for_unknown_protocol", ProxyFilter, TCPProxyFilter, TCPProxyFilter)
+			r.report.Errorf(node, "only one %q or %q is allowed in a chain, except a %q after a proxy with fallback_for_unknown_protocol", ProxyFilter, TCPProxyFilter, TCPProxyFilter)
 			continue
 		}
-		switch kind {
+		switch filterType {
 		case ProxyFilter:
 			proxy = &proxyJSON{}
 			r.decoder.Decode(f.Node.Member("config"), proxy)

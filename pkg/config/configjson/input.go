@@ -26,8 +26,8 @@ type input struct {
 	lintEnabled  bool
 }
 
-func newInput(file string, k Capabilities, o Options) *input {
-	in := &input{file: file, capabilities: k, env: o.Env, files: o.Files, report: &document.Report{}, lintEnabled: o.Lint}
+func newInput(file string, caps Capabilities, o Options) *input {
+	in := &input{file: file, capabilities: caps, env: o.Env, files: o.Files, report: &document.Report{}, lintEnabled: o.Lint}
 	if in.env == nil {
 		in.env = os.LookupEnv
 	}
@@ -41,9 +41,9 @@ func newInput(file string, k Capabilities, o Options) *input {
 
 // document parses one document. If it returns an absent node, it has reported an error.
 func (in *input) document(name string, data []byte) document.Node {
-	before := in.report.Errors()
+	errorsBefore := in.report.Errors()
 	root := document.Parse(name, data, document.Options{Env: in.env}, in.report)
-	if !root.Exists() && in.report.Errors() == before {
+	if !root.Exists() && in.report.Errors() == errorsBefore {
 		in.report.Add(document.Diagnostic{File: name, Line: 1, Column: 1, Problem: "the document is empty"})
 	}
 	in.documents = append(in.documents, source{name, root})
@@ -52,16 +52,16 @@ func (in *input) document(name string, data []byte) document.Node {
 
 // directory parses the documents of a directory in the order of their names. at is the node with
 // the directory.
-func (in *input) directory(at document.Node, dir string) []document.Node {
+func (in *input) directory(node document.Node, dir string) []document.Node {
 	entries, err := in.files.ReadDir(dir)
 	if err != nil && !filepath.IsAbs(dir) {
-		beside := filepath.Join(filepath.Dir(in.file), dir)
-		if list, errBeside := in.files.ReadDir(beside); errBeside == nil {
-			dir, entries, err = beside, list, nil
+		sibling := filepath.Join(filepath.Dir(in.file), dir)
+		if list, siblingErr := in.files.ReadDir(sibling); siblingErr == nil {
+			dir, entries, err = sibling, list, nil
 		}
 	}
 	if err != nil {
-		in.report.Errorf(at, "the directory %q %s", dir, readProblem(err))
+		in.report.Errorf(node, "the directory %q %s", dir, readProblem(err))
 		return nil
 	}
 	var roots []document.Node
@@ -82,7 +82,7 @@ func (in *input) directory(at document.Node, dir string) []document.Node {
 		}
 	}
 	if len(roots) == 0 {
-		in.report.Warnf(at, "the directory %q contains no .json or .yaml file", dir)
+		in.report.Warnf(node, "the directory %q contains no .json or .yaml file", dir)
 	}
 	return roots
 }
@@ -90,9 +90,9 @@ func (in *input) directory(at document.Node, dir string) []document.Node {
 // readProblem returns the reason why a file cannot be read, without the file name, which the
 // diagnostic contains.
 func readProblem(err error) string {
-	var inner *fs.PathError
-	if errors.As(err, &inner) {
-		err = inner.Err
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
 	}
 	return "cannot be read: " + err.Error()
 }
@@ -105,9 +105,9 @@ func (in *input) checkRegex(n document.Node, key, text string) {
 }
 
 // checkTemplate reports an invalid text with %variables%.
-func (in *input) checkTemplate(at document.Node, text string) {
+func (in *input) checkTemplate(node document.Node, text string) {
 	if _, err := variable.Compile(text); err != nil {
-		in.report.Errorf(at, "%v", err)
+		in.report.Errorf(node, "%v", err)
 	}
 }
 

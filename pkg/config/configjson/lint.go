@@ -31,30 +31,30 @@ func (l *linter) lint(root document.Node) {
 	for _, d := range l.documents {
 		countStrings(d.root, mentions)
 	}
-	for one := range root.Get("cluster_manager").Get("clusters").All() {
-		l.lintCluster(one, mentions)
+	for node := range root.Get("cluster_manager").Get("clusters").All() {
+		l.lintCluster(node, mentions)
 	}
 }
 
 func (l *linter) lintTable(t *table) {
-	at := 0
+	index := 0
 	for _, v := range t.model.VirtualHosts {
 		if len(v.Routes) == 0 {
 			l.report.Warnf(t.node, "virtual host %q has no routes: every request for it gets 404", v.Name)
 		}
 		for i, route := range v.Routes {
-			if at < len(t.routes) {
-				l.lintRoute(t.routes[at], v.Routes[:i], route)
+			if index < len(t.routes) {
+				l.lintRoute(t.routes[index], v.Routes[:i], route)
 			}
-			at++
+			index++
 		}
 	}
 }
 
 // lintRoute warns of one route; before contains the earlier routes of its virtual host.
-func (l *linter) lintRoute(node document.Node, before []*config.Route, route *config.Route) {
+func (l *linter) lintRoute(node document.Node, earlier []*config.Route, route *config.Route) {
 	match := node.Get("match")
-	for _, other := range before[:min(len(before), maxComparedRoutes)] {
+	for _, other := range earlier[:min(len(earlier), maxComparedRoutes)] {
 		if covers(&other.Match, &route.Match) {
 			l.report.Warnf(node, "no request reaches route %q: route %q before it matches the same requests", route.Name, other.Name)
 			break
@@ -68,8 +68,8 @@ func (l *linter) lintRoute(node document.Node, before []*config.Route, route *co
 	if f == nil || f.Retry == nil || f.Timeout == 0 || f.Retry.PerTryTimeout < f.Timeout {
 		return
 	}
-	at := node.Get("route").Get("retry_policy").Get("retry_timeout", "per_try_timeout")
-	l.report.Warnf(at.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.PerTryTimeout, f.Timeout)
+	timeoutNode := node.Get("route").Get("retry_policy").Get("retry_timeout", "per_try_timeout")
+	l.report.Warnf(timeoutNode.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.PerTryTimeout, f.Timeout)
 }
 
 // lintCluster warns of a cluster. mentions counts the strings of the file, including the cluster's
@@ -106,8 +106,8 @@ func (l *linter) usesClusterVariable() bool {
 func countStrings(n document.Node, counts map[string]int) {
 	switch n.Kind() {
 	case document.Array, document.Object:
-		for one := range n.All() {
-			countStrings(one, counts)
+		for child := range n.All() {
+			countStrings(child, counts)
 		}
 	case document.String:
 		counts[n.Text()]++
@@ -149,16 +149,16 @@ func coversPath(a, b *config.RouteMatch) bool {
 	if b.PathKind == config.PathAny || b.IgnoreCase && !a.IgnoreCase {
 		return false
 	}
-	of, and := a.Path, b.Path
+	pathA, pathB := a.Path, b.Path
 	if a.IgnoreCase {
-		of, and = strings.ToLower(of), strings.ToLower(and)
+		pathA, pathB = strings.ToLower(pathA), strings.ToLower(pathB)
 	}
 	switch a.PathKind {
 	case config.PathPrefix:
-		return strings.HasPrefix(and, of)
+		return strings.HasPrefix(pathB, pathA)
 	case config.PathSegments:
-		return b.PathKind != config.PathPrefix && and == of || strings.HasPrefix(and, strings.TrimSuffix(of, "/")+"/")
+		return b.PathKind != config.PathPrefix && pathB == pathA || strings.HasPrefix(pathB, strings.TrimSuffix(pathA, "/")+"/")
 	default: // PathExact
-		return b.PathKind == config.PathExact && and == of
+		return b.PathKind == config.PathExact && pathB == pathA
 	}
 }

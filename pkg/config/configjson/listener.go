@@ -82,15 +82,15 @@ func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON,
 			r.report.Errorf(j.Node.Get("name").Or(j.Node), "duplicate listener name %q", l.Name)
 		}
 		names[l.Name] = true
-		place := l.Address
+		key := l.Address
 		if l.Network == networkUDP {
-			place = "udp " + place // UDP ports are separate
+			key = "udp " + key // UDP ports are separate
 		}
-		if other, taken := addresses[place]; taken && l.Address != "" && l.Bind && !hasEphemeralPort(l) {
+		if other, inUse := addresses[key]; inUse && l.Address != "" && l.Bind && !hasEphemeralPort(l) {
 			r.report.Errorf(j.Node.Get("address"), "the address is already in use by listener %q", other)
 		}
 		if l.Bind {
-			addresses[place] = l.Name
+			addresses[key] = l.Name
 		}
 		r.out = append(r.out, l)
 	}
@@ -109,9 +109,9 @@ func (r *listenerReader) checkTimeoutFields(l *config.Listener) {
 		return
 	}
 	for c := range l.Chains() {
-		for _, use := range r.proxies {
-			if use.proxy == c.Proxy && c.Proxy.CallerFields.OverrideTimeouts {
-				r.report.Errorf(use.node.Member("extend_config").Get("trust_timeout_fields"),
+		for _, pn := range r.proxies {
+			if pn.proxy == c.Proxy && c.Proxy.CallerFields.OverrideTimeouts {
+				r.report.Errorf(pn.node.Member("extend_config").Get("trust_timeout_fields"),
 					"trust_timeout_fields is not allowed: listener %q is of type ingress, and its clients are not trusted to override timeouts", l.Name)
 			}
 		}
@@ -152,8 +152,8 @@ func (r *listenerReader) listener(j *listenerJSON, roller config.Roller) *config
 
 // setAddress sets the network and the address.
 func (r *listenerReader) setAddress(j *listenerJSON, l *config.Listener) {
-	at := j.Node.Get("address")
-	if at.Kind() != document.String {
+	node := j.Node.Get("address")
+	if node.Kind() != document.String {
 		return // reported
 	}
 	l.Address = socketPath(l.Address)
@@ -166,12 +166,12 @@ func (r *listenerReader) setAddress(j *listenerJSON, l *config.Listener) {
 	switch l.Network {
 	case "unix":
 		if l.Address == "" {
-			r.report.Errorf(at, "found \"\", expected the path of a unix socket")
+			r.report.Errorf(node, "found \"\", expected the path of a unix socket")
 		}
 	default:
 		address, err := listenAddress(l.Address)
 		if err != nil {
-			r.report.Errorf(at, "%v", err)
+			r.report.Errorf(node, "%v", err)
 			return
 		}
 		l.Address = address

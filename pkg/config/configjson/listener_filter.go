@@ -46,15 +46,15 @@ func supportedListenerFilters() []string {
 func (r *listenerReader) listenerFilters(j *listenerJSON, l *config.Listener) {
 	for i := range j.ListenerFilter {
 		f := &j.ListenerFilter[i]
-		at := f.Node.Get("type").Or(f.Node)
+		node := f.Node.Get("type").Or(f.Node)
 		if f.Type == "" {
 			continue // reported
 		}
-		kind, ok := choose(r.report, at, "listener filter", f.Type, supportedListenerFilters(), knownListenerFilters())
+		filterType, ok := choose(r.report, node, "listener filter", f.Type, supportedListenerFilters(), knownListenerFilters())
 		if !ok {
 			continue
 		}
-		switch kind {
+		switch filterType {
 		case OriginalDstFilter:
 			r.decoder.Decode(f.Node.Member("config"), new(originalDstFilterJSON))
 			l.OriginalDst = config.OriginalDstRedirect
@@ -64,7 +64,7 @@ func (r *listenerReader) listenerFilters(j *listenerJSON, l *config.Listener) {
 			continue
 		}
 		if l.ProxyProtocol != nil {
-			r.report.Errorf(at, "duplicate listener filter %q: a connection has one PROXY protocol header", ProxyProtocolFilter)
+			r.report.Errorf(node, "duplicate listener filter %q: a connection has one PROXY protocol header", ProxyProtocolFilter)
 			continue
 		}
 		l.ProxyProtocol = r.proxyProtocol(f, j.FiltersTimeout)

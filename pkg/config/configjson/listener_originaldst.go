@@ -19,37 +19,37 @@ type originalDstFilterJSON struct {
 // originalDst sets the redirection of a listener: that of the key, else that of a listener filter,
 // which is redirect.
 func (r *listenerReader) originalDst(j *listenerJSON, l *config.Listener) {
-	at := j.OriginalDst
-	if !at.Exists() {
-		at = j.Node.Get("listener_filters")
+	node := j.OriginalDst
+	if !node.Exists() {
+		node = j.Node.Get("listener_filters")
 	} else {
-		l.OriginalDst = r.originalDstMode(at)
+		l.OriginalDst = r.originalDstMode(node)
 	}
 	switch {
 	case l.OriginalDst == "":
 	case l.Network != "tcp":
-		r.report.Errorf(at, "connections of the network %q cannot be redirected: expected the network \"tcp\"", l.Network)
+		r.report.Errorf(node, "connections of the network %q cannot be redirected: expected the network \"tcp\"", l.Network)
 	case !l.Bind:
-		r.report.Warnf(at, "use_original_dst has no effect with bind_port false: the listener receives connections from other listeners")
+		r.report.Warnf(node, "use_original_dst has no effect with bind_port false: the listener receives connections from other listeners")
 		l.OriginalDst = ""
 	}
 }
 
 // originalDstMode parses true, false, "redirect" or "tproxy".
-func (r *listenerReader) originalDstMode(at document.Node) config.OriginalDstMode {
-	if at.Kind() == document.Bool {
-		if at.IsDisabled() {
+func (r *listenerReader) originalDstMode(node document.Node) config.OriginalDstMode {
+	if node.Kind() == document.Bool {
+		if node.IsDisabled() {
 			return ""
 		}
 		return config.OriginalDstRedirect
 	}
-	for _, how := range []config.OriginalDstMode{config.OriginalDstRedirect, config.OriginalDstTProxy} {
-		if strings.EqualFold(at.Text(), string(how)) {
-			return how
+	for _, mode := range []config.OriginalDstMode{config.OriginalDstRedirect, config.OriginalDstTProxy} {
+		if strings.EqualFold(node.Text(), string(mode)) {
+			return mode
 		}
 	}
-	if at.Kind() == document.String && at.Text() != "" {
-		r.report.Errorf(at, "found %q, expected true, %q or %q", at.Text(), config.OriginalDstRedirect, config.OriginalDstTProxy)
+	if node.Kind() == document.String && node.Text() != "" {
+		r.report.Errorf(node, "found %q, expected true, %q or %q", node.Text(), config.OriginalDstRedirect, config.OriginalDstTProxy)
 	}
 	return ""
 }
@@ -57,27 +57,27 @@ func (r *listenerReader) originalDstMode(at document.Node) config.OriginalDstMod
 // checkVirtualListeners runs after all listeners are converted. It checks the virtual listeners, which do
 // not bind, against the others; list contains their sources.
 func (r *listenerReader) checkVirtualListeners(list []listenerJSON) {
-	fed := false
+	hasRedirect := false
 	for _, l := range r.out {
-		fed = fed || l.OriginalDst != ""
+		hasRedirect = hasRedirect || l.OriginalDst != ""
 	}
 	names := map[netip.AddrPort]string{}
 	for i, l := range r.out {
-		at := list[i].Node.Get("bind_port")
-		if l.Bind || !at.Exists() {
+		node := list[i].Node.Get("bind_port")
+		if l.Bind || !node.Exists() {
 			continue
 		}
 		for _, key := range []string{"reuseport", "mark", "accept_rate", "tcp_keepalive"} {
-			if at := list[i].Node.Get(key); at.Exists() {
-				r.report.Warnf(at, "%s has no effect on a listener with bind_port false: set it on the listener that accepts the connections", key)
+			if node := list[i].Node.Get(key); node.Exists() {
+				r.report.Warnf(node, "%s has no effect on a listener with bind_port false: set it on the listener that accepts the connections", key)
 			}
 		}
 		address, err := netip.ParseAddrPort(withWildcardHost(l.Address))
 		switch {
-		case !fed:
-			r.report.Warnf(at, "the listener has bind_port false and receives no connections: no other listener has use_original_dst")
+		case !hasRedirect:
+			r.report.Warnf(node, "the listener has bind_port false and receives no connections: no other listener has use_original_dst")
 		case l.Network != "tcp" || err != nil || address.Port() == 0:
-			r.report.Warnf(at, "the listener has bind_port false and receives no connections: its address %q is not an ip:port", l.Address)
+			r.report.Warnf(node, "the listener has bind_port false and receives no connections: its address %q is not an ip:port", l.Address)
 		case names[address] != "":
 			r.report.Errorf(list[i].Node.Get("address"), "the address is already in use by listener %q, which has bind_port false too", names[address])
 		}

@@ -50,9 +50,9 @@ func (r *listenerReader) checkALPN(j *filterChainJSON, p *config.Proxy) {
 		if t == nil || !t.Status {
 			continue
 		}
-		for _, known := range []config.Protocol{config.HTTP1, config.HTTP2} {
-			name := stream.ALPN(known)
-			if slices.Contains(splitList(t.ALPN, ","), name) && !slices.Contains(p.Downstream, known) {
+		for _, proto := range []config.Protocol{config.HTTP1, config.HTTP2} {
+			name := stream.ALPN(proto)
+			if slices.Contains(splitList(t.ALPN, ","), name) && !slices.Contains(p.Downstream, proto) {
 				r.report.Warnf(t.Node.Get("alpn"), "the ALPN protocol %s is not in downstream_protocol: clients that select it are not served", name)
 			}
 		}
@@ -64,17 +64,17 @@ func (r *listenerReader) readPlaintextInspector(j *listenerJSON, l *config.Liste
 	if !j.Inspector {
 		return
 	}
-	at := j.Node.Get("inspector")
-	secured, required := false, false
+	node := j.Node.Get("inspector")
+	hasTLS, requiresCert := false, false
 	for c := range l.Chains() {
 		c.AllowPlaintext = len(c.TLS) > 0
-		secured = secured || c.AllowPlaintext
-		required = required || slices.ContainsFunc(c.TLS, func(t *config.TLS) bool { return t.ClientAuth == config.RequireAndVerifyClientCert })
+		hasTLS = hasTLS || c.AllowPlaintext
+		requiresCert = requiresCert || slices.ContainsFunc(c.TLS, func(t *config.TLS) bool { return t.ClientAuth == config.RequireAndVerifyClientCert })
 	}
 	switch {
-	case !secured:
-		r.report.Warnf(at, "inspector has no effect without a tls_context")
-	case required:
-		r.report.Warnf(at, "plaintext clients are accepted without the certificate that tls_context requires")
+	case !hasTLS:
+		r.report.Warnf(node, "inspector has no effect without a tls_context")
+	case requiresCert:
+		r.report.Warnf(node, "plaintext clients are accepted without the certificate that tls_context requires")
 	}
 }

@@ -58,22 +58,22 @@ func (f *File) Redacted() []byte {
 
 // Load reads a file and returns its snapshot, or nil if the diagnostics contain an error. Warnings
 // do not prevent a snapshot.
-func Load(path string, k Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
-	f, diags := Open(path, k, o)
+func Load(path string, caps Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
+	f, diags := Open(path, caps, o)
 	return f.snapshot(), diags
 }
 
 // Parse converts the contents of a file. Directories that it refers to are read from o.Files,
 // relative to the working directory, else to the directory of name.
-func Parse(name string, data []byte, k Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
-	r := newReader(name, k, o)
+func Parse(name string, data []byte, caps Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
+	r := newReader(name, caps, o)
 	f := r.read(data)
 	return f.snapshot(), r.report.Diagnostics()
 }
 
 // Open is Load for callers that also print the documents. A File keeps the documents in memory.
-func Open(path string, k Capabilities, o Options) (*File, document.Diagnostics) {
-	r := newReader(path, k, o)
+func Open(path string, caps Capabilities, o Options) (*File, document.Diagnostics) {
+	r := newReader(path, caps, o)
 	data, err := r.files.ReadFile(path)
 	if err != nil {
 		r.report.Add(document.Diagnostic{File: path, Problem: readProblem(err)})

@@ -53,15 +53,15 @@ func (r *metricsReader) read(j *metricsJSON) (m config.Metrics) {
 	m.ExcludeLabels, m.ExcludeKeys = j.StatsMatcher.ExclusionLabels, j.StatsMatcher.ExclusionKeys
 	for i := range j.Sinks {
 		s := &j.Sinks[i]
-		at := s.Node.Get("type").Or(s.Node)
+		node := s.Node.Get("type").Or(s.Node)
 		if s.Type == "" {
 			continue
 		}
-		if _, ok := choose(r.report, at, "metrics sink", s.Type, []string{prometheusSink}, knownSinks()); !ok {
+		if _, ok := choose(r.report, node, "metrics sink", s.Type, []string{prometheusSink}, knownSinks()); !ok {
 			continue
 		}
 		if m.Prometheus != nil {
-			r.report.Errorf(at, "duplicate prometheus sink")
+			r.report.Errorf(node, "duplicate prometheus sink")
 			continue
 		}
 		var p prometheusJSON

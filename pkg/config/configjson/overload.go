@@ -104,12 +104,12 @@ type overloadReader struct {
 
 // read converts the overload_manager of the file or of its server. j is nil if it is
 // absent; at is its node.
-func (r *overloadReader) read(at document.Node, j *overloadJSON) {
+func (r *overloadReader) read(node document.Node, j *overloadJSON) {
 	if j == nil {
 		return
 	}
 	if r.out != nil {
-		r.report.Errorf(at, "duplicate overload_manager: set it at the top level or in the server")
+		r.report.Errorf(node, "duplicate overload_manager: set it at the top level or in the server")
 		return
 	}
 	o := &config.Overload{Interval: j.Interval}
@@ -120,13 +120,13 @@ func (r *overloadReader) read(at document.Node, j *overloadJSON) {
 		r.readAction(o, &j.Actions[i])
 	}
 	if len(o.Monitors) == 0 && len(j.Monitors) == 0 {
-		r.report.Warnf(at, "overload_manager has no effect without resource_monitors")
+		r.report.Warnf(node, "overload_manager has no effect without resource_monitors")
 	}
 	r.out = o
 }
 
 func (r *overloadReader) readMonitor(o *config.Overload, j *monitorJSON) {
-	at := j.Node.Get("name").Or(j.Node)
+	node := j.Node.Get("name").Or(j.Node)
 	name, prefixed := strings.CutPrefix(j.Name, monitorPrefix)
 	if name == envoyConnectionsMonitor && prefixed {
 		name = string(config.MonitorConnections)
@@ -134,17 +134,17 @@ func (r *overloadReader) readMonitor(o *config.Overload, j *monitorJSON) {
 	if name == "" {
 		return // reported
 	}
-	kind, ok := choose(r.report, at, "resource monitor", name, monitorNames(), []string{"injected_resource"})
+	monitor, ok := choose(r.report, node, "resource monitor", name, monitorNames(), []string{"injected_resource"})
 	if !ok {
 		return
 	}
-	if slices.ContainsFunc(o.Monitors, func(m config.Monitor) bool { return m.Name == kind }) {
-		r.report.Errorf(at, "duplicate resource monitor %q", kind)
+	if slices.ContainsFunc(o.Monitors, func(m config.Monitor) bool { return m.Name == monitor }) {
+		r.report.Errorf(node, "duplicate resource monitor %q", monitor)
 		return
 	}
-	m := config.Monitor{Name: kind}
+	m := config.Monitor{Name: monitor}
 	setting := ""
-	switch kind {
+	switch monitor {
 	case config.MonitorHeap:
 		setting, m.Max = "max_heap_size_bytes", j.Config.MaxHeap
 	case config.MonitorMemory, config.MonitorCgroup:
@@ -156,51 +156,51 @@ func (r *overloadReader) readMonitor(o *config.Overload, j *monitorJSON) {
 	case config.MonitorCPU:
 		setting, m.CPU = "mode", j.Config.Mode
 	}
-	if m.Max == 0 && (kind == config.MonitorHeap || kind == config.MonitorConnections) && !j.Config.Node.Get(setting, lowerCamel(setting)).Exists() {
-		r.report.Errorf(j.Config.Node.Or(j.Node), "the resource monitor %q requires typed_config.%s", kind, setting)
+	if m.Max == 0 && (monitor == config.MonitorHeap || monitor == config.MonitorConnections) && !j.Config.Node.Get(setting, lowerCamel(setting)).Exists() {
+		r.report.Errorf(j.Config.Node.Or(j.Node), "the resource monitor %q requires typed_config.%s", monitor, setting)
 	}
-	r.warnUnused(j.Config.Node, setting, "the resource monitor", string(kind))
+	r.warnUnused(j.Config.Node, setting, "the resource monitor", string(monitor))
 	o.Monitors = append(o.Monitors, m)
 }
 
 // warnUnused warns of all settings other than used.
-func (r *overloadReader) warnUnused(settings document.Node, used, what, name string) {
+func (r *overloadReader) warnUnused(settings document.Node, usedKey, label, name string) {
 	for member := range settings.All() {
-		if key := member.Key(); key != used && key != lowerCamel(used) && key != "@type" && !member.IsDisabled() {
-			r.report.Warnf(member, "%s has no effect on %s %q", key, what, name)
+		if key := member.Key(); key != usedKey && key != lowerCamel(usedKey) && key != "@type" && !member.IsDisabled() {
+			r.report.Warnf(member, "%s has no effect on %s %q", key, label, name)
 		}
 	}
 }
 
 func (r *overloadReader) readAction(o *config.Overload, j *overloadActionJSON) {
-	at := j.Node.Get("name").Or(j.Node)
+	node := j.Node.Get("name").Or(j.Node)
 	name := strings.TrimPrefix(j.Name, actionPrefix)
 	if name == "" {
 		return // reported
 	}
-	kind, ok := choose(r.report, at, "overload action", name, actionNames(), []string{"reset_high_memory_stream"})
+	action, ok := choose(r.report, node, "overload action", name, actionNames(), []string{"reset_high_memory_stream"})
 	if !ok {
 		return
 	}
-	if slices.ContainsFunc(o.Actions, func(a config.OverloadAction) bool { return a.Name == kind }) {
-		r.report.Errorf(at, "duplicate overload action %q", kind)
+	if slices.ContainsFunc(o.Actions, func(a config.OverloadAction) bool { return a.Name == action }) {
+		r.report.Errorf(node, "duplicate overload action %q", action)
 		return
 	}
-	a := config.OverloadAction{Name: kind}
+	a := config.OverloadAction{Name: action}
 	for i := range j.Triggers {
 		if t, ok := r.trigger(o, &j.Triggers[i]); ok {
 			a.Triggers = append(a.Triggers, t)
 		}
 	}
 	if list := j.Node.Get("triggers"); list.Kind() == document.Array && len(j.Triggers) == 0 {
-		r.report.Errorf(list, "the list is empty: the overload action %q requires a trigger", kind)
+		r.report.Errorf(list, "the list is empty: the overload action %q requires a trigger", action)
 	}
-	used := ""
-	if kind == config.ActionReduceTimeouts {
-		a.MinScale, used = minTimerScale, "timer_scale_factors"
+	usedKey := ""
+	if action == config.ActionReduceTimeouts {
+		a.MinScale, usedKey = minTimerScale, "timer_scale_factors"
 		r.readTimers(&a, j.Config.Timers)
 	}
-	r.warnUnused(j.Config.Node, used, "the overload action", string(kind))
+	r.warnUnused(j.Config.Node, usedKey, "the overload action", string(action))
 	o.Actions = append(o.Actions, a)
 }
 
@@ -228,9 +228,9 @@ func (r *overloadReader) trigger(o *config.Overload, j *triggerJSON) (config.Tri
 		name = string(config.MonitorConnections)
 	}
 	t := config.Trigger{Monitor: config.MonitorName(name)}
-	at := j.Node.Get("name").Or(j.Node)
+	node := j.Node.Get("name").Or(j.Node)
 	if name != "" && !slices.ContainsFunc(o.Monitors, func(m config.Monitor) bool { return m.Name == t.Monitor }) {
-		r.report.Errorf(at, "unknown resource monitor %q: it is not in resource_monitors", name)
+		r.report.Errorf(node, "unknown resource monitor %q: it is not in resource_monitors", name)
 		return t, false
 	}
 	switch {
@@ -239,13 +239,13 @@ func (r *overloadReader) trigger(o *config.Overload, j *triggerJSON) (config.Tri
 		return t, false
 	case j.Threshold != nil:
 		t.From, t.To = j.Threshold.Value, j.Threshold.Value
-		at = j.Node.Get("threshold")
+		node = j.Node.Get("threshold")
 	default:
 		t.From, t.To = j.Scaled.Scaling, j.Scaled.Saturation
-		at = j.Node.Get("scaled")
+		node = j.Node.Get("scaled")
 	}
 	if t.From <= 0 || j.Scaled != nil && t.From >= t.To {
-		r.report.Errorf(at, "expected a threshold above 0, and a saturation_threshold above scaling_threshold")
+		r.report.Errorf(node, "expected a threshold above 0, and a saturation_threshold above scaling_threshold")
 		return t, false
 	}
 	return t, name != ""

@@ -146,8 +146,8 @@ func (r *listenerReader) proxy(j *proxyJSON) *config.Proxy {
 	case len(upstream) > 1 && !slices.Equal(upstream, p.Downstream):
 		r.report.Errorf(j.Node.Get("upstream_protocol"), "found several protocols: expected one, or the same list as downstream_protocol")
 	}
-	if at := e.Node.Get("sub_protocol"); at.Exists() && !strings.EqualFold(j.Downstream, legacySubProtocol) && !strings.EqualFold(j.Upstream, legacySubProtocol) {
-		r.report.Warnf(at, "sub_protocol has no effect unless downstream_protocol or upstream_protocol is \"X\"")
+	if node := e.Node.Get("sub_protocol"); node.Exists() && !strings.EqualFold(j.Downstream, legacySubProtocol) && !strings.EqualFold(j.Upstream, legacySubProtocol) {
+		r.report.Warnf(node, "sub_protocol has no effect unless downstream_protocol or upstream_protocol is \"X\"")
 	}
 	return p
 }
@@ -157,7 +157,7 @@ func (r *listenerReader) http2Options(e *extendJSON) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.MaxConcurrentStreams, o.StreamIdleTimeout = e.HTTP2MaxStreams, e.HTTP2StreamIdle
 	o.StreamWindow, o.ConnectionWindow = e.HTTP2StreamWindow, e.HTTP2ConnectionWindow
-	var wider config.TokenBucket
+	var outer config.TokenBucket
 	for _, b := range [...]struct {
 		key  string
 		from *budgetJSON
@@ -170,10 +170,10 @@ func (r *listenerReader) http2Options(e *extendJSON) config.HTTP2Options {
 		if b.from != nil {
 			*b.to = config.TokenBucket{Burst: b.from.Burst, PerSecond: b.from.PerSecond}
 		}
-		if b.from != nil && wider.Burst > 0 && b.to.Burst > wider.Burst {
-			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: a wider budget allows %d", b.to.Burst, wider.Burst)
+		if b.from != nil && outer.Burst > 0 && b.to.Burst > outer.Burst {
+			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: a wider budget allows %d", b.to.Burst, outer.Burst)
 		}
-		wider = *b.to
+		outer = *b.to
 	}
 	return o
 }
@@ -208,32 +208,32 @@ func (r *listenerReader) clientCert(e *extendJSON) config.XFCC {
 // protocols parses a comma-separated list of protocol names and resolves "X". Auto must be the only
 // element.
 func (r *listenerReader) protocols(j *proxyJSON, key, text string) []config.Protocol {
-	at := j.Node.Get(key)
-	if at.Kind() != document.String {
+	node := j.Node.Get(key)
+	if node.Kind() != document.String {
 		return nil // absent, or reported
 	}
 	if strings.EqualFold(strings.TrimSpace(text), legacySubProtocol) {
 		text = j.Extend.SubProtocol
 		if text == "" {
-			r.report.Errorf(at, "the protocol \"X\" requires extend_config.sub_protocol")
+			r.report.Errorf(node, "the protocol \"X\" requires extend_config.sub_protocol")
 			return nil
 		}
-		at = j.Extend.Node.Get("sub_protocol")
+		node = j.Extend.Node.Get("sub_protocol")
 	}
-	built := append([]config.Protocol{config.Auto}, r.capabilities.Protocols...)
+	supported := append([]config.Protocol{config.Auto}, r.capabilities.Protocols...)
 	var out []config.Protocol
 	for name := range strings.SplitSeq(text, ",") {
-		p, ok := choose(r.report, at, "protocol", strings.TrimSpace(name), built, knownProtocols())
+		p, ok := choose(r.report, node, "protocol", strings.TrimSpace(name), supported, knownProtocols())
 		switch {
 		case !ok:
 		case slices.Contains(out, p):
-			r.report.Errorf(at, "duplicate protocol %s", p)
+			r.report.Errorf(node, "duplicate protocol %s", p)
 		default:
 			out = append(out, p)
 		}
 	}
 	if len(out) > 1 && slices.Contains(out, config.Auto) {
-		r.report.Errorf(at, "Auto stands for all protocols: no other protocol is allowed with it")
+		r.report.Errorf(node, "Auto stands for all protocols: no other protocol is allowed with it")
 	}
 	return out
 }

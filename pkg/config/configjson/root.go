@@ -74,8 +74,8 @@ type reader struct {
 	snapshot config.Snapshot // the result
 }
 
-func newReader(file string, k Capabilities, o Options) *reader {
-	in := newInput(file, k, o)
+func newReader(file string, caps Capabilities, o Options) *reader {
+	in := newInput(file, caps, o)
 	clusters := newClusterSet(in.report)
 	filters := newFilterReader(in, clusters)
 	return &reader{
@@ -99,12 +99,12 @@ func (r *reader) readRoot(j *rootJSON) {
 	r.snapshot.Dubbo = dubbo.read(j.Extends)
 	r.findExternalClusters(j)
 	r.overload.read(j.Node.Get("overload_manager", "overloadManager"), j.Overload)
-	switch at := j.Node.Get("servers"); {
+	switch node := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:
 		r.readServer(&j.Servers[0], r.filters.indexChains(j.StreamFilters))
-	case at.Kind() == document.Array:
-		r.report.Errorf(at, "found %d servers: a file has exactly one", len(j.Servers))
-	case at.Exists():
+	case node.Kind() == document.Array:
+		r.report.Errorf(node, "found %d servers: a file has exactly one", len(j.Servers))
+	case node.Exists():
 	case j.hasBootstrap():
 		r.readBootstrapServer(j)
 	default:
@@ -132,9 +132,9 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	if r.snapshot.Dubbo.Enable {
 		r.routes.addDubboTable()
 	}
-	check := routeChecker{r.input, r.clusters, r.routes, listeners.proxies}
-	check.check()
-	check.enableOutlierDetection()
+	checker := routeChecker{r.input, r.clusters, r.routes, listeners.proxies}
+	checker.check()
+	checker.enableOutlierDetection()
 }
 
 // findExternalClusters finds the clusters outside cluster_manager.
@@ -148,14 +148,14 @@ func (r *reader) findExternalClusters(j *rootJSON) {
 // logRotation parses "size=100 age=10 keep=10 compress=off" or "time=24".
 func (r *reader) logRotation(j *serverJSON) config.Roller {
 	var out config.Roller
-	bad := func(format string, args ...any) {
+	reportf := func(format string, args ...any) {
 		r.report.Errorf(j.Node.Get("global_log_roller"), format, args...)
 	}
-	for word := range strings.FieldsSeq(j.LogRoller) {
-		name, value, _ := strings.Cut(word, "=")
+	for option := range strings.FieldsSeq(j.LogRoller) {
+		name, value, _ := strings.Cut(option, "=")
 		if name == "compress" {
 			if value != "on" && value != "off" {
-				bad("compress=%s: expected compress=on or compress=off", value)
+				reportf("compress=%s: expected compress=on or compress=off", value)
 			}
 			out.Compress = value == "on"
 			continue
@@ -166,7 +166,7 @@ func (r *reader) logRotation(j *serverJSON) config.Roller {
 		case !slices.Contains(known, name):
 			r.report.Unknown(j.Node.Get("global_log_roller"), "option", name, known)
 		case err != nil:
-			bad("%s: expected a whole number, like %s=10", word, name)
+			reportf("%s: expected a whole number, like %s=10", option, name)
 		case name == "size":
 			out.MaxSizeMB = int(number)
 		case name == "time":

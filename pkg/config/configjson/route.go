@@ -94,7 +94,7 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 	if j.Name == "" {
 		return nil // reported
 	}
-	before := r.report.Errors()
+	errorsBefore := r.report.Errors()
 	t := &table{
 		node:       j.Node,
 		model:      &config.RouteTable{Name: j.Name, VirtualHosts: make([]*config.VirtualHost, 0, len(j.VirtualHosts))},
@@ -105,17 +105,17 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 		r.readVirtualHost(t, &j.VirtualHosts[i])
 	}
 	if j.Directory != "" {
-		at := j.Node.Get("router_configs")
+		node := j.Node.Get("router_configs")
 		if len(j.VirtualHosts) > 0 {
-			r.report.Errorf(at, "router_configs and virtual_hosts are mutually exclusive")
+			r.report.Errorf(node, "router_configs and virtual_hosts are mutually exclusive")
 		}
-		for _, root := range r.directory(at, j.Directory) {
+		for _, root := range r.directory(node, j.Directory) {
 			var v virtualHostJSON
 			r.decoder.Decode(root, &v)
 			r.readVirtualHost(t, &v)
 		}
 	}
-	t.failed = r.report.Errors() > before
+	t.failed = r.report.Errors() > errorsBefore
 	if r.tables[j.Name] != nil {
 		r.report.Errorf(j.Node.Get("router_config_name"), "duplicate route table name %q", j.Name)
 		return r.tables[j.Name]
@@ -152,21 +152,21 @@ func (r *routeReader) readVirtualHost(t *table, j *virtualHostJSON) {
 	if list.Kind() == document.Array && len(j.Domains) == 0 {
 		r.report.Errorf(list, "the list is empty: a virtual host requires a domain; \"*\" matches all")
 	}
-	at := slices.Collect(list.All())
+	nodes := slices.Collect(list.All())
 	for i, text := range j.Domains {
-		if at[i].Kind() != document.String {
+		if nodes[i].Kind() != document.String {
 			continue // reported
 		}
 		domain := strings.ToLower(text)
 		if problem := domainProblem(domain); problem != "" {
-			r.report.Errorf(at[i], "found %q, %s", text, problem)
+			r.report.Errorf(nodes[i], "found %q, %s", text, problem)
 			continue
 		}
 		if t.domains[domain].Exists() {
-			r.report.Errorf(at[i], "duplicate domain %q in the route table %q", domain, t.model.Name)
+			r.report.Errorf(nodes[i], "duplicate domain %q in the route table %q", domain, t.model.Name)
 			continue
 		}
-		t.domains[domain] = at[i]
+		t.domains[domain] = nodes[i]
 		v.Domains = append(v.Domains, domain)
 	}
 	for route := range j.Routes.All() {
@@ -185,14 +185,14 @@ func domainProblem(domain string) string {
 			return "the port is not a number, and a domain contains no version; " + expected
 		}
 	}
-	rest := strings.TrimPrefix(host, "*.")
+	name := strings.TrimPrefix(host, "*.")
 	if port == "" && !strings.HasPrefix(host, "*") && !strings.Contains(host, ":") {
-		rest = strings.TrimSuffix(rest, "*")
+		name = strings.TrimSuffix(name, "*")
 	}
 	switch {
 	case host == "*" && port == "":
 		return ""
-	case rest == "" || strings.ContainsAny(rest, "* /\t\r\n"):
+	case name == "" || strings.ContainsAny(name, "* /\t\r\n"):
 		return expected
 	}
 	return ""
@@ -210,21 +210,21 @@ func (r *routeReader) route(t *table, virtualHost string, index int, j *routeJSO
 	t.routeNames[out.Name] = true
 	t.routes = append(t.routes, j.Node)
 	r.match(&j.Match, &out.Match)
-	answers := 0
+	actions := 0
 	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.IsDisabled()) { // MOSN writes an empty route next to the others
-		answers++
+		actions++
 		out.Forward = r.forward(j.Route, &out.Match)
 	}
 	if j.Redirect != nil {
-		answers++
+		actions++
 		out.Redirect = &config.Redirect{Code: j.Redirect.Code, Path: j.Redirect.Path, Host: j.Redirect.Host, Scheme: j.Redirect.Scheme}
 	}
 	if j.DirectResponse != nil {
-		answers++
+		actions++
 		out.DirectResponse = &config.DirectResponse{Status: j.DirectResponse.Status, Body: j.DirectResponse.Body}
 	}
-	if answers != 1 && j.Node.Kind() == document.Object {
-		r.report.Errorf(j.Node, "expected exactly one of \"route\", \"redirect\" and \"direct_response\", found %d", answers)
+	if actions != 1 && j.Node.Kind() == document.Object {
+		r.report.Errorf(j.Node, "expected exactly one of \"route\", \"redirect\" and \"direct_response\", found %d", actions)
 	}
 	out.Filters = r.filters.routeFilters(j)
 	for _, name := range slices.Sorted(maps.Keys(out.Filters)) {
@@ -236,23 +236,23 @@ func (r *routeReader) route(t *table, virtualHost string, index int, j *routeJSO
 
 // readMirror converts a route's request_mirror_policies to its settings of the mirror filter.
 func (r *routeReader) readMirror(t *table, j *routeJSON, out *config.Route) {
-	at := j.Node.Get("request_mirror_policies")
-	if at.IsDisabled() {
+	node := j.Node.Get("request_mirror_policies")
+	if node.IsDisabled() {
 		return
 	}
-	f := r.filters.streamFilterFactory(at, mirrorFilter)
+	f := r.filters.streamFilterFactory(node, mirrorFilter)
 	if f == nil || f.Stage == filter.BeforeRoute {
 		return
 	}
-	if _, twice := out.Filters[mirrorFilter]; twice {
-		r.report.Errorf(at, "request_mirror_policies and the settings of %s in per_filter_config are mutually exclusive", mirrorFilter)
+	if _, exists := out.Filters[mirrorFilter]; exists {
+		r.report.Errorf(node, "request_mirror_policies and the settings of %s in per_filter_config are mutually exclusive", mirrorFilter)
 		return
 	}
 	settings := f.Config()
-	r.filters.decode(at, settings)
+	r.filters.decode(node, settings)
 	if out.Filters == nil {
 		out.Filters = make(map[string]any, 1)
 	}
 	out.Filters[mirrorFilter] = settings
-	t.filters = append(t.filters, routeFilter{mirrorFilter, at})
+	t.filters = append(t.filters, routeFilter{mirrorFilter, node})
 }

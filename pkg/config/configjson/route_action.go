@@ -153,8 +153,8 @@ func (r *routeReader) target(j *actionJSON, f *config.Forward) {
 			Cluster: r.clusters.resolve(w.Node, "name", w.Name), Weight: w.Weight, Metadata: r.labels(w.Node, &w.Metadata, w.Name),
 		})
 	}
-	read := !slices.ContainsFunc(j.Weighted, func(w weightedJSON) bool { return !w.Cluster.Node.Exists() })
-	if len(j.Weighted) > 0 && read && (sum == 0 || sum > 1<<32-1) {
+	allPresent := !slices.ContainsFunc(j.Weighted, func(w weightedJSON) bool { return !w.Cluster.Node.Exists() })
+	if len(j.Weighted) > 0 && allPresent && (sum == 0 || sum > 1<<32-1) {
 		r.report.Errorf(j.Node.Get("weighted_clusters"), "the sum of the weights is %d, expected 1 to %d", sum, uint32(1<<32-1))
 	}
 }
@@ -177,7 +177,7 @@ func (r *routeReader) rewrites(j *actionJSON, m *config.RouteMatch, f *config.Fo
 		r.checkRegex(w.Node.Get("pattern"), "regex", w.Pattern.Regex)
 		f.HostRewritePath = &config.RegexRewrite{Pattern: w.Pattern.Regex, Substitution: w.Substitution}
 	}
-	taken := ""
+	active := ""
 	for _, host := range []struct {
 		key string
 		set bool
@@ -188,37 +188,37 @@ func (r *routeReader) rewrites(j *actionJSON, m *config.RouteMatch, f *config.Fo
 		{"host_rewrite_path_regex", j.HostRewritePath != nil},
 	} {
 		switch {
-		case host.set && taken != "":
-			r.report.Warnf(j.Node.Get(host.key), "%s has no effect together with %s", host.key, taken)
+		case host.set && active != "":
+			r.report.Warnf(j.Node.Get(host.key), "%s has no effect together with %s", host.key, active)
 		case host.set:
-			taken = host.key
+			active = host.key
 		}
 	}
 }
 
 func (r *routeReader) hash(j *hashJSON) config.HashPolicy {
 	var out config.HashPolicy
-	kinds := 0
+	sources := 0
 	if j.Header != nil {
-		kinds++
+		sources++
 		out.Header = j.Header.Key
 	}
 	if j.Cookie != nil {
-		kinds++
+		sources++
 		out.Cookie, out.CookiePath, out.CookieTTL = j.Cookie.Name, j.Cookie.Path, j.Cookie.TTL
 		for _, a := range j.Cookie.Attributes {
 			out.CookieAttributes = append(out.CookieAttributes, config.CookieAttribute{Name: a.Name, Value: a.Value})
 		}
 	}
 	if j.SourceIP != nil {
-		kinds++
+		sources++
 		out.SourceIP = true
 	}
 	if j.Query != nil {
-		kinds++
+		sources++
 		out.Query = j.Query.Name
 	}
-	if kinds != 1 {
+	if sources != 1 {
 		r.report.Errorf(j.Node, "expected exactly one of \"header\", \"http_cookie\", \"source_ip\" and \"query_parameter\"")
 	}
 	return out

@@ -38,20 +38,20 @@ type routeChecker struct {
 // table has.
 func (r *routeChecker) check() {
 	names := slices.Sorted(maps.Keys(r.routes.tables))
-	for _, use := range r.proxies {
-		t := r.routes.tables[use.proxy.RouteTable]
+	for _, pn := range r.proxies {
+		t := r.routes.tables[pn.proxy.RouteTable]
 		if t == nil {
-			if use.proxy.RouteTable != "" {
-				r.report.Unknown(use.node.Get("router_config_name").Or(use.node), "route table", use.proxy.RouteTable, names)
+			if pn.proxy.RouteTable != "" {
+				r.report.Unknown(pn.node.Get("router_config_name").Or(pn.node), "route table", pn.proxy.RouteTable, names)
 			}
 			continue
 		}
-		for _, f := range use.proxy.StreamFilters {
+		for _, f := range pn.proxy.StreamFilters {
 			t.usedFilters[f.Name] = true
 		}
-		t.protocols = append(t.protocols, use.proxy.Downstream...)
+		t.protocols = append(t.protocols, pn.proxy.Downstream...)
 		if !t.failed {
-			r.checkTranslation(use.proxy, t)
+			r.checkTranslation(pn.proxy, t)
 		}
 	}
 	for _, name := range names {
@@ -72,22 +72,22 @@ func (r *routeChecker) check() {
 // checkTranslation reports routes of a table whose clusters cannot carry any downstream protocol of
 // the proxy.
 func (r *routeChecker) checkTranslation(p *config.Proxy, t *table) {
-	at := 0
+	index := 0
 	for _, v := range t.model.VirtualHosts {
 		for _, route := range v.Routes {
-			node := t.routes[at]
-			at++
+			node := t.routes[index]
+			index++
 			if route.Forward == nil {
 				continue
 			}
-			where := node.Get("route").Get("upstream_protocol").Or(node)
-			if up := route.Forward.Upstream; up != "" {
-				r.checkTranslatable(where, p.Downstream, up, "")
+			protocolNode := node.Get("route").Get("upstream_protocol").Or(node)
+			if upstream := route.Forward.Upstream; upstream != "" {
+				r.checkTranslatable(protocolNode, p.Downstream, upstream, "")
 				continue
 			}
 			for _, name := range routeClusters(route.Forward) {
 				if c := r.clusters.byName[name]; c != nil {
-					r.checkTranslatable(where, p.Downstream, c.Protocol, " for the cluster "+strconv.Quote(name))
+					r.checkTranslatable(protocolNode, p.Downstream, c.Protocol, " for the cluster "+strconv.Quote(name))
 				}
 			}
 		}
@@ -95,12 +95,12 @@ func (r *routeChecker) checkTranslation(p *config.Proxy, t *table) {
 }
 
 // checkTranslatable reports an error if requests of none of the protocols can be sent in up.
-func (r *routeChecker) checkTranslatable(at document.Node, down []config.Protocol, up config.Protocol, who string) {
-	if slices.ContainsFunc(down, func(d config.Protocol) bool { return d == config.Auto || d.CanSendAs(up) }) {
+func (r *routeChecker) checkTranslatable(node document.Node, downstream []config.Protocol, upstream config.Protocol, suffix string) {
+	if slices.ContainsFunc(downstream, func(d config.Protocol) bool { return d == config.Auto || d.CanSendAs(upstream) }) {
 		return
 	}
-	for _, d := range down {
-		r.report.Unsupported(at, "translation from "+string(d)+" to "+string(up)+who)
+	for _, d := range downstream {
+		r.report.Unsupported(node, "translation from "+string(d)+" to "+string(upstream)+suffix)
 	}
 }
 
@@ -111,21 +111,21 @@ func (r *routeChecker) compile(t *table) {
 	if err == nil {
 		return
 	}
-	before := r.report.Errors()
-	at := 0
+	errorsBefore := r.report.Errors()
+	index := 0
 	for _, v := range t.model.VirtualHosts {
 		for _, route := range v.Routes {
-			alone := config.RouteTable{VirtualHosts: []*config.VirtualHost{
+			single := config.RouteTable{VirtualHosts: []*config.VirtualHost{
 				{Domains: []string{"*"}, Routes: []*config.Route{route}},
 			}}
-			if _, err := router.Compile(&alone); err != nil {
-				where := fmt.Sprintf("virtual host %q: route %q: ", "", route.Name)
-				r.report.Errorf(t.routes[at], "%s", oneLine(strings.TrimPrefix(err.Error(), where)))
+			if _, err := router.Compile(&single); err != nil {
+				prefix := fmt.Sprintf("virtual host %q: route %q: ", "", route.Name)
+				r.report.Errorf(t.routes[index], "%s", oneLine(strings.TrimPrefix(err.Error(), prefix)))
 			}
-			at++
+			index++
 		}
 	}
-	if r.report.Errors() == before {
+	if r.report.Errors() == errorsBefore {
 		r.report.Errorf(t.node, "%s", oneLine(err.Error()))
 	}
 }
@@ -136,11 +136,11 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 // checkProxyProtocol reports routes of a table to clusters with proxy_protocol if several clients would
 // share their connections: such a connection names one client.
 func (r *routeChecker) checkProxyProtocol(t *table) {
-	at := 0
+	index := 0
 	for _, v := range t.model.VirtualHosts {
 		for _, route := range v.Routes {
-			node := t.routes[at]
-			at++
+			node := t.routes[index]
+			index++
 			if route.Forward == nil {
 				continue
 			}
@@ -176,7 +176,7 @@ func (r *routeChecker) checkRPCTable(t *table) {
 	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
 		return
 	}
-	at := 0
+	index := 0
 	for _, v := range t.model.VirtualHosts {
 		for _, domain := range v.Domains {
 			if unreachable(t, domain) {
@@ -184,8 +184,8 @@ func (r *routeChecker) checkRPCTable(t *table) {
 			}
 		}
 		for _, route := range v.Routes {
-			r.checkRPCRoute(t, t.routes[at], route)
-			at++
+			r.checkRPCRoute(t, t.routes[index], route)
+			index++
 		}
 	}
 }
@@ -207,19 +207,19 @@ func unreachable(t *table, domain string) bool {
 	return port != "" && port != anyPort && port != httpPort && !t.domains[host].Exists() && !t.domains[host+":"+anyPort].Exists()
 }
 
-func (r *routeChecker) checkRPCRoute(t *table, at document.Node, route *config.Route) {
+func (r *routeChecker) checkRPCRoute(t *table, node document.Node, route *config.Route) {
 	f := route.Forward
 	if f == nil {
 		key := "redirect"
 		if route.DirectResponse != nil {
 			key = "direct_response"
 		}
-		r.report.Errorf(at.Get(key), "%s is an HTTP response, but the clients of the route table %q use %s: expected \"route\"; to reject RPC requests, use the stream filter \"fault\"", key, t.model.Name, joinProtocols(t.protocols))
+		r.report.Errorf(node.Get(key), "%s is an HTTP response, but the clients of the route table %q use %s: expected \"route\"; to reject RPC requests, use the stream filter \"fault\"", key, t.model.Name, joinProtocols(t.protocols))
 		return
 	}
-	action, m := at.Get("route"), &route.Match
-	plain := m.PathKind == config.PathPrefix || m.PathKind == config.PathExact
-	if f.PrefixRewrite != "" && plain && strings.Count(f.PrefixRewrite, "/") != strings.Count(m.Path, "/") {
+	action, m := node.Get("route"), &route.Match
+	isLiteral := m.PathKind == config.PathPrefix || m.PathKind == config.PathExact
+	if f.PrefixRewrite != "" && isLiteral && strings.Count(f.PrefixRewrite, "/") != strings.Count(m.Path, "/") {
 		r.report.Errorf(action.Get("prefix_rewrite"), "found %q, expected as many slashes as in %q: the path of an RPC request is /service/method", f.PrefixRewrite, m.Path)
 	}
 	for _, key := range []string{"host_rewrite", "auto_host_rewrite", "auto_host_rewrite_header", "host_rewrite_path_regex"} {

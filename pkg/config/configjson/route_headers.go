@@ -56,13 +56,13 @@ func (r *routeReader) mutation(n document.Node, removeKey string, add []headerAd
 		}
 		out.Add = append(out.Add, value)
 	}
-	at := slices.Collect(n.Get(removeKey).All())
+	nodes := slices.Collect(n.Get(removeKey).All())
 	for i, name := range remove {
-		if at[i].Kind() != document.String {
+		if nodes[i].Kind() != document.String {
 			continue // reported
 		}
 		if err := check(config.HeaderMutation{Remove: []string{name}}); err != nil {
-			r.report.Errorf(at[i], "%s", oneLine(err.Error()))
+			r.report.Errorf(nodes[i], "%s", oneLine(err.Error()))
 			continue
 		}
 		out.Remove = append(out.Remove, name)

@@ -32,17 +32,17 @@ type variableMatchJSON struct {
 
 // match converts the condition of a route.
 func (r *routeReader) match(j *matchJSON, m *config.RouteMatch) {
-	kinds := 0
+	paths := 0
 	for _, k := range []struct {
 		kind config.PathKind
 		text *string
 	}{{config.PathPrefix, j.Prefix}, {config.PathExact, j.Path}, {config.PathRegex, j.Regex}} {
 		if k.text != nil {
-			kinds++
+			paths++
 			m.PathKind, m.Path = k.kind, *k.text
 		}
 	}
-	if kinds > 1 {
+	if paths > 1 {
 		r.report.Errorf(j.Node, "prefix, path and regex are mutually exclusive")
 	}
 	if m.PathKind == config.PathRegex {

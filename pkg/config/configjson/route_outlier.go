@@ -18,45 +18,45 @@ type outlierFilter struct {
 // listener's filters request it. It does not change a cluster with its own outlier_detection. If
 // two listeners request different settings, the first one wins.
 func (r *routeChecker) enableOutlierDetection() {
-	own := map[*config.Cluster]bool{}
+	explicit := map[*config.Cluster]bool{}
 	for _, c := range r.clusters.all {
-		own[c] = c.OutlierDetection != nil
+		explicit[c] = c.OutlierDetection != nil
 	}
-	by := map[*config.Cluster]*outlierFilter{}
-	for _, use := range r.proxies {
-		t := r.routes.tables[use.proxy.RouteTable]
+	setBy := map[*config.Cluster]*outlierFilter{}
+	for _, pn := range r.proxies {
+		t := r.routes.tables[pn.proxy.RouteTable]
 		if t == nil {
 			continue // reported
 		}
-		for _, f := range use.proxy.StreamFilters {
+		for _, f := range pn.proxy.StreamFilters {
 			d, ok := f.Config.(filter.OutlierPolicy)
 			if !ok {
 				continue
 			}
 			if o := d.Outlier(); o != nil {
-				r.setOutlierDetection(t, &outlierFilter{f.Name, use, o}, own, by)
+				r.setOutlierDetection(t, &outlierFilter{f.Name, pn, o}, explicit, setBy)
 			}
 		}
 	}
 }
 
 // setOutlierDetection sets the outlier detection of the clusters of a table.
-func (r *routeChecker) setOutlierDetection(t *table, e *outlierFilter, own map[*config.Cluster]bool, by map[*config.Cluster]*outlierFilter) {
+func (r *routeChecker) setOutlierDetection(t *table, f *outlierFilter, explicit map[*config.Cluster]bool, setBy map[*config.Cluster]*outlierFilter) {
 	names, variable := tableClusters(t.model)
 	for _, name := range names {
 		c := r.clusters.byName[name]
-		switch first := by[c]; {
+		switch first := setBy[c]; {
 		case c == nil: // reported
-		case own[c]:
-			r.report.Warnf(e.listener.node, "cluster %q has its own outlier_detection: the stream filter %q has no effect on it", name, e.filter)
+		case explicit[c]:
+			r.report.Warnf(f.listener.node, "cluster %q has its own outlier_detection: the stream filter %q has no effect on it", name, f.filter)
 		case first == nil:
-			by[c], c.OutlierDetection = e, e.detection
-		case !first.detection.Equal(e.detection):
-			r.report.Warnf(e.listener.node, "the stream filter %q has no effect on cluster %q: another listener has different settings, which apply", first.filter, name)
+			setBy[c], c.OutlierDetection = f, f.detection
+		case !first.detection.Equal(f.detection):
+			r.report.Warnf(f.listener.node, "the stream filter %q has no effect on cluster %q: another listener has different settings, which apply", first.filter, name)
 		}
 	}
 	if variable {
-		r.report.Warnf(e.listener.node, "the stream filter %q has no effect on clusters that a variable selects", e.filter)
+		r.report.Warnf(f.listener.node, "the stream filter %q has no effect on clusters that a variable selects", f.filter)
 	}
 }
 

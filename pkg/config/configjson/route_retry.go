@@ -97,15 +97,15 @@ func (r *routeReader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
 		return
 	}
 	for _, list := range retryLists() {
-		some := false
+		hasValues := false
 		for _, key := range list.keys {
-			at := j.Node.Get(key)
-			some = some || at.Len() > 0
-			if at.Len() > 0 && p.On&list.on == 0 {
-				r.report.Warnf(at, "%s has no effect without %q in retry_on", key, list.on)
+			node := j.Node.Get(key)
+			hasValues = hasValues || node.Len() > 0
+			if node.Len() > 0 && p.On&list.on == 0 {
+				r.report.Warnf(node, "%s has no effect without %q in retry_on", key, list.on)
 			}
 		}
-		if !some && containsRetryOn(j.On.Text(), list.on) {
+		if !hasValues && containsRetryOn(j.On.Text(), list.on) {
 			r.report.Warnf(j.On, "%q has no effect without a list of statuses or headers", list.on)
 		}
 	}
@@ -114,9 +114,9 @@ func (r *routeReader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
 // implyRetryOn adds the element of a list to a policy without retry_on.
 func (r *routeReader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list retryList) {
 	for _, key := range list.keys {
-		if at := j.Node.Get(key); at.Len() > 0 {
+		if node := j.Node.Get(key); node.Len() > 0 {
 			p.On |= list.on
-			r.report.Warnf(at, "%s without retry_on means \"retry_on\": %q: set that explicitly, or set true to retry lost connections and 5xx too, or false for no retries", key, list.on)
+			r.report.Warnf(node, "%s without retry_on means \"retry_on\": %q: set that explicitly, or set true to retry lost connections and 5xx too, or false for no retries", key, list.on)
 		}
 	}
 }
@@ -141,8 +141,8 @@ func (r *routeReader) retryOn(n document.Node) config.RetryOn {
 		case "true":
 			on |= config.RetryOnDefault
 		default:
-			known, _ := choose(r.report, n, "condition of retry_on", word, config.RetryOnNames(), knownRetryOnNames())
-			on |= config.ParseRetryOn(known)
+			name, _ := choose(r.report, n, "condition of retry_on", word, config.RetryOnNames(), knownRetryOnNames())
+			on |= config.ParseRetryOn(name)
 		}
 	}
 	return on
@@ -158,21 +158,21 @@ func knownRetryOnNames() []string {
 func (r *routeReader) hedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.HedgePolicy {
 	p := &config.HedgePolicy{InitialRequests: j.Initial, OnPerTryTimeout: j.OnTryTimeout}
 	if c := j.Chance; c != nil {
-		whole := map[string]uint32{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": config.Millionths}[c.Denominator]
-		if whole > 0 && c.Numerator > whole {
-			r.report.Errorf(j.Node.Get("additional_request_chance").Get("numerator"), "found %d, which is greater than the denominator (%d)", c.Numerator, whole)
-		} else if whole > 0 {
-			p.AdditionalRequestChance = c.Numerator * (config.Millionths / whole)
+		denominator := map[string]uint32{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": config.Millionths}[c.Denominator]
+		if denominator > 0 && c.Numerator > denominator {
+			r.report.Errorf(j.Node.Get("additional_request_chance").Get("numerator"), "found %d, which is greater than the denominator (%d)", c.Numerator, denominator)
+		} else if denominator > 0 {
+			p.AdditionalRequestChance = c.Numerator * (config.Millionths / denominator)
 		}
 	}
-	const silent = config.Retry5xx | config.RetryGatewayError | config.RetryReset
-	at := j.Node.Get("hedge_on_per_try_timeout")
+	const timeoutConditions = config.Retry5xx | config.RetryGatewayError | config.RetryReset
+	node := j.Node.Get("hedge_on_per_try_timeout")
 	switch {
 	case !p.OnPerTryTimeout:
-	case retry == nil || retry.NumRetries == 0 || retry.On&silent == 0:
-		r.report.Warnf(at, "hedge_on_per_try_timeout has no effect without a retry_policy that retries timeouts: expected retry_on, and num_retries of at least 1")
+	case retry == nil || retry.NumRetries == 0 || retry.On&timeoutConditions == 0:
+		r.report.Warnf(node, "hedge_on_per_try_timeout has no effect without a retry_policy that retries timeouts: expected retry_on, and num_retries of at least 1")
 	case retry.PerTryTimeout == 0:
-		r.report.Warnf(at, "hedge_on_per_try_timeout has an effect only on requests with a per-try timeout: expected retry_timeout")
+		r.report.Warnf(node, "hedge_on_per_try_timeout has an effect only on requests with a per-try timeout: expected retry_timeout")
 	}
 	return p
 }

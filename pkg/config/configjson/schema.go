@@ -12,10 +12,10 @@ func Schema() []byte { return Capabilities{}.Schema() }
 
 // Schema returns the JSON Schema (2020-12) of config.json, including the settings of the stream
 // filters of k.
-func (k Capabilities) Schema() []byte {
-	v := variants(k)
+func (c Capabilities) Schema() []byte {
+	v := variants(c)
 	v["network_filter"] = append(v["network_filter"], document.Variant{Name: connectionManager, Prototype: routerJSON{}})
-	k.addChoices(v)
+	c.addChoices(v)
 	text := document.Schema("Weft configuration", rootJSON{}, v)
 	return append([]byte("{\n"+requiredMembers), bytes.TrimPrefix(text, []byte("{\n"))...)
 }
@@ -31,7 +31,7 @@ const (
 )
 
 // addChoices adds the supported values of strings with a choice tag.
-func (k Capabilities) addChoices(v document.Variants) {
+func (c Capabilities) addChoices(v document.Variants) {
 	for _, name := range supportedListenerFilters() {
 		if name != ProxyProtocolFilter {
 			v["listener_filter"] = append(v["listener_filter"], document.Variant{Name: name})
@@ -42,29 +42,29 @@ func (k Capabilities) addChoices(v document.Variants) {
 			v[choice] = append(v[choice], document.Variant{Name: name})
 		}
 	}
-	for _, p := range k.ClusterTypes {
+	for _, p := range c.ClusterTypes {
 		add(choiceCluster, string(p))
 	}
-	for _, p := range k.Policies {
+	for _, p := range c.Policies {
 		add(choicePolicy, string(p))
 	}
-	for _, p := range k.Protocols {
+	for _, p := range c.Protocols {
 		add(choiceProtocol, string(p))
 		add(choiceUpstreams, string(p))
 	}
-	if len(k.Protocols) > 0 {
+	if len(c.Protocols) > 0 {
 		add(choiceProtocol, string(config.Auto), legacySubProtocol)
 		add(choiceUpstreams, string(config.Auto), legacySubProtocol)
 	}
-	if len(k.ClusterTypes) > 0 {
+	if len(c.ClusterTypes) > 0 {
 		add(choiceCluster, "SIMPLE")
 	}
-	if len(k.Policies) > 0 {
+	if len(c.Policies) > 0 {
 		add(choicePolicy, "")
 	}
 	add(choiceRetry, config.RetryOnNames()...)
 	add(choiceRetry, "true", "false")
-	add(choiceRegistry, k.DubboRegistries...)
+	add(choiceRegistry, c.DubboRegistries...)
 }
 
 // requiredMembers is the member of the schema that requires servers or, for an Envoy bootstrap,
@@ -74,7 +74,7 @@ const requiredMembers = `  "anyOf": [{"required": ["servers"]}, {"required": ["s
 `
 
 // variants returns the variants of the members named config.
-func variants(k Capabilities) document.Variants {
+func variants(c Capabilities) document.Variants {
 	out := document.Variants{
 		"extension": {{Name: DubboRegistry, Prototype: dubboRegistryJSON{}}},
 		"sink":      {{Name: prometheusSink, Prototype: prometheusJSON{}}},
@@ -87,12 +87,12 @@ func variants(k Capabilities) document.Variants {
 			{Name: UDPProxyFilter, Prototype: udpProxyJSON{}},
 		},
 	}
-	for i := range k.ConnectionFilters {
-		g := &k.ConnectionFilters[i]
-		out["network_filter"] = append(out["network_filter"], document.Variant{Name: g.Name, Prototype: g.Config()})
+	for i := range c.ConnectionFilters {
+		connFilter := &c.ConnectionFilters[i]
+		out["network_filter"] = append(out["network_filter"], document.Variant{Name: connFilter.Name, Prototype: connFilter.Config()})
 	}
-	for i := range k.StreamFilters {
-		f := &k.StreamFilters[i]
+	for i := range c.StreamFilters {
+		f := &c.StreamFilters[i]
 		out["stream_filter"] = append(out["stream_filter"], document.Variant{Name: f.Name, Prototype: f.Config()})
 	}
 	return out

@@ -24,11 +24,11 @@ func markSecrets(n document.Node) { (&secretMarker{keys: document.Keys(secretFie
 // secretMarker marks the keys of secretFieldsJSON as secret.
 type secretMarker struct{ keys []document.Key }
 
-func (h *secretMarker) mark(n document.Node) {
+func (m *secretMarker) mark(n document.Node) {
 	secrets := false
 	for member := range n.All() {
-		h.mark(member)
-		secrets = secrets || h.isSecret(member.Key())
+		m.mark(member)
+		secrets = secrets || m.isSecret(member.Key())
 	}
 	if secrets {
 		d := document.NewDecoder(&document.Report{}) // discard the reports: they are about the other members
@@ -37,8 +37,8 @@ func (h *secretMarker) mark(n document.Node) {
 }
 
 // isSecret reports whether a member with the name contains a secret.
-func (h *secretMarker) isSecret(name string) bool {
-	return slices.ContainsFunc(h.keys, func(k document.Key) bool {
+func (m *secretMarker) isSecret(name string) bool {
+	return slices.ContainsFunc(m.keys, func(k document.Key) bool {
 		return k.Name == name || slices.Contains(k.Aliases, name)
 	})
 }

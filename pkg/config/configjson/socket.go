@@ -39,13 +39,13 @@ type tcpKeepAliveJSON struct {
 }
 
 // mark parses a socket mark: a number, or a string such as "0x77".
-func (in *input) mark(at document.Node) int {
-	if kind := at.Kind(); kind != document.Number && kind != document.String {
+func (in *input) mark(node document.Node) int {
+	if kind := node.Kind(); kind != document.Number && kind != document.String {
 		return 0 // absent, or reported
 	}
-	n, err := strconv.ParseUint(at.Text(), 0, 32)
+	n, err := strconv.ParseUint(node.Text(), 0, 32)
 	if err != nil {
-		in.report.Errorf(at, "found %s, expected a number from 0 to %d, or a string with such a number", at.Found(), uint32(math.MaxUint32))
+		in.report.Errorf(node, "found %s, expected a number from 0 to %d, or a string with such a number", node.Found(), uint32(math.MaxUint32))
 		return 0
 	}
 	return int(n)
@@ -57,8 +57,8 @@ func (r *clusterReader) readSocket(j *clusterJSON, c *config.Cluster) {
 	source := j.BindConfig.Source
 	switch source.Kind() {
 	case document.Array:
-		for at := range source.All() {
-			r.readSourceAddress(at, &c.Socket)
+		for node := range source.All() {
+			r.readSourceAddress(node, &c.Socket)
 		}
 	default:
 		if source.Exists() {
@@ -69,49 +69,49 @@ func (r *clusterReader) readSocket(j *clusterJSON, c *config.Cluster) {
 }
 
 // readSourceAddress converts one source address.
-func (r *clusterReader) readSourceAddress(at document.Node, s *config.Socket) {
-	text, port := at.Text(), 0
-	switch at.Kind() {
+func (r *clusterReader) readSourceAddress(node document.Node, s *config.Socket) {
+	text, port := node.Text(), 0
+	switch node.Kind() {
 	case document.Object:
 		var j sourceJSON
-		if !r.decoder.Decode(at, &j) {
+		if !r.decoder.Decode(node, &j) {
 			return
 		}
 		text, port = j.Address, j.Port
 	case document.String:
 	default:
-		r.report.Expect(at, "an IP address")
+		r.report.Expect(node, "an IP address")
 		return
 	}
 	ip, err := netip.ParseAddr(text)
 	if err != nil || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
-		r.report.Errorf(at, "found %q, expected an IP address of this machine", text)
+		r.report.Errorf(node, "found %q, expected an IP address of this machine", text)
 		return
 	}
-	family, from := &s.SourceIPv4, &s.SourcePortIPv4
+	addressField, portField := &s.SourceIPv4, &s.SourcePortIPv4
 	if ip.Is6() {
-		family, from = &s.SourceIPv6, &s.SourcePortIPv6
+		addressField, portField = &s.SourceIPv6, &s.SourcePortIPv6
 	}
-	if *family != "" {
-		r.report.Errorf(at, "duplicate address family: expected at most one IPv4 and one IPv6 address")
+	if *addressField != "" {
+		r.report.Errorf(node, "duplicate address family: expected at most one IPv4 and one IPv6 address")
 		return
 	}
-	*family, *from = ip.String(), uint16(port) //nolint:gosec // the key has a maximum
+	*addressField, *portField = ip.String(), uint16(port) //nolint:gosec // the key has a maximum
 }
 
 // checkSources warns of hosts without a source address of their IP family.
-func (r *clusterReader) checkSources(at document.Node, c *config.Cluster) {
+func (r *clusterReader) checkSources(node document.Node, c *config.Cluster) {
 	s := &c.Socket
 	if s.SourceIPv4 == "" && s.SourceIPv6 == "" || c.Type.UsesDNS() {
 		return
 	}
 	for i := range c.Hosts {
-		to, err := netip.ParseAddrPort(c.Hosts[i].Address)
+		hostAddr, err := netip.ParseAddrPort(c.Hosts[i].Address)
 		if err != nil {
 			continue // a unix socket, or a host that DNS resolves
 		}
-		if v4 := to.Addr().Unmap().Is4(); v4 && s.SourceIPv4 == "" || !v4 && s.SourceIPv6 == "" {
-			r.report.Warnf(at, "source_address has no address of the family of host %q: the system selects one", c.Hosts[i].Address)
+		if v4 := hostAddr.Addr().Unmap().Is4(); v4 && s.SourceIPv4 == "" || !v4 && s.SourceIPv6 == "" {
+			r.report.Warnf(node, "source_address has no address of the family of host %q: the system selects one", c.Hosts[i].Address)
 			return
 		}
 	}

@@ -60,8 +60,8 @@ func (r *filterReader) streamFilters(list []streamFilterJSON) []config.Filter {
 }
 
 // filterConfig decodes the settings of a stream filter; at is the node with its name.
-func (r *filterReader) filterConfig(at document.Node, name string, settings document.Node) (any, bool) {
-	f := r.streamFilterFactory(at, name)
+func (r *filterReader) filterConfig(node document.Node, name string, settings document.Node) (any, bool) {
+	f := r.streamFilterFactory(node, name)
 	if f == nil {
 		return nil, false
 	}
@@ -70,16 +70,16 @@ func (r *filterReader) filterConfig(at document.Node, name string, settings docu
 }
 
 // streamFilterFactory returns the factory of a stream filter; nil after it has reported an error.
-func (r *filterReader) streamFilterFactory(at document.Node, name string) *filter.StreamFilterFactory {
+func (r *filterReader) streamFilterFactory(node document.Node, name string) *filter.StreamFilterFactory {
 	if f := r.factories[name]; f != nil {
 		return f
 	}
-	built := slices.Sorted(maps.Keys(r.factories))
-	known, ok := choose(r.report, at, "stream filter", name, built, knownStreamFilters())
+	supported := slices.Sorted(maps.Keys(r.factories))
+	supportedName, ok := choose(r.report, node, "stream filter", name, supported, knownStreamFilters())
 	if !ok {
 		return nil
 	}
-	r.report.Unknown(at, "stream filter", name, []string{known}) // it differs in case
+	r.report.Unknown(node, "stream filter", name, []string{supportedName}) // it differs in case
 	return nil
 }
 
@@ -109,9 +109,9 @@ func (r *filterReader) routeFilters(j *routeJSON) map[string]any {
 // decode decodes the settings of a filter and reports unknown clusters in their keys with the
 // tag refers:"cluster". An unknown cluster does not make the settings invalid: the result is that
 // of Decode.
-func (r *filterReader) decode(settings document.Node, into any) bool {
+func (r *filterReader) decode(settings document.Node, target any) bool {
 	r.references = r.references[:0]
-	ok := r.decoder.Decode(settings, into)
+	ok := r.decoder.Decode(settings, target)
 	if r.clusters.dynamic {
 		return ok // more clusters may come from elsewhere
 	}

@@ -86,8 +86,8 @@ func portRanges(text string) ([]config.PortRange, error) {
 	}
 	var out []config.PortRange
 	for part := range strings.SplitSeq(text, ",") {
-		first, last, ranged := strings.Cut(part, "-")
-		if !ranged {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
 			last = first
 		}
 		from, errFirst := strconv.ParseUint(strings.TrimSpace(first), 10, 16)

@@ -91,14 +91,14 @@ func (r *tlsReader) context(j *tlsJSON, side tlsSide) *config.TLS {
 	case j.VerifyClient:
 		t.ClientAuth = config.VerifyClientCertIfGiven
 	}
-	before := r.report.Errors()
+	errorsBefore := r.report.Errors()
 	r.cipherSuites(j, t)
 	r.checkVersions(j, t)
 	for i := range j.Peers {
 		r.readSANMatcher(&j.Peers[i], t)
 	}
 	r.warnIneffective(j, side)
-	if r.report.Errors() == before {
+	if r.report.Errors() == errorsBefore {
 		r.checkCredentials(j, t, side)
 	}
 	return t
@@ -126,10 +126,10 @@ func (r *tlsReader) pem(text string) config.PEM {
 	case filepath.IsAbs(text):
 		return config.PEM{Path: text}
 	}
-	beside := filepath.Join(filepath.Dir(r.file), text)
+	sibling := filepath.Join(filepath.Dir(r.file), text)
 	if _, err := r.files.ReadFile(text); err != nil {
-		if _, err := r.files.ReadFile(beside); err == nil {
-			return config.PEM{Path: beside}
+		if _, err := r.files.ReadFile(sibling); err == nil {
+			return config.PEM{Path: sibling}
 		}
 	}
 	return config.PEM{Path: text}
@@ -155,15 +155,15 @@ func tlsVersion(text string) config.TLSVersion {
 
 // cipherSuites converts cipher_suites and ecdh_curves.
 func (r *tlsReader) cipherSuites(j *tlsJSON, t *config.TLS) {
-	at := j.Node.Get("cipher_suites")
+	node := j.Node.Get("cipher_suites")
 	for _, name := range splitList(j.CipherSuites, ":") {
 		_, safe, ok := credential.Cipher(name)
 		switch {
 		case !ok:
-			r.report.Unknown(at, "cipher suite", name, slices.Collect(credential.CipherNames()))
+			r.report.Unknown(node, "cipher suite", name, slices.Collect(credential.CipherNames()))
 			continue
 		case !safe:
-			r.report.Warnf(at, "the cipher suite %s is weak: it lacks forward secrecy or authenticated encryption", name)
+			r.report.Warnf(node, "the cipher suite %s is weak: it lacks forward secrecy or authenticated encryption", name)
 		}
 		t.CipherSuites = append(t.CipherSuites, name)
 	}
@@ -191,8 +191,8 @@ func (r *tlsReader) checkVersions(j *tlsJSON, t *config.TLS) {
 	if lowest > highest {
 		r.report.Errorf(j.Node.Get("max_version").Or(j.Node.Get("min_version")), "max_version is lower than the minimum version, %s", lowest)
 	}
-	if at := j.Node.Get("cipher_suites"); at.Exists() && lowest == config.TLS13 {
-		r.report.Warnf(at, "cipher_suites has no effect on TLS 1.3")
+	if node := j.Node.Get("cipher_suites"); node.Exists() && lowest == config.TLS13 {
+		r.report.Warnf(node, "cipher_suites has no effect on TLS 1.3")
 	}
 }
 
@@ -203,14 +203,14 @@ func (r *tlsReader) readSANMatcher(j *peerNameJSON, t *config.TLS) {
 		Kind: config.SANType(j.Kind), Exact: m.Exact, Prefix: m.Prefix, Suffix: m.Suffix, Contains: m.Contains,
 		Regex: m.Regex.Regex, IgnoreCase: m.IgnoreCase,
 	}
-	set := 0
+	conditions := 0
 	for _, text := range []string{p.Exact, p.Prefix, p.Suffix, p.Contains, p.Regex} {
 		if text != "" {
-			set++
+			conditions++
 		}
 	}
 	switch {
-	case set != 1 && m.Node.Exists():
+	case conditions != 1 && m.Node.Exists():
 		r.report.Errorf(m.Node, "expected one of exact, prefix, suffix, contains and safe_regex")
 	case p.Regex != "":
 		r.checkRegex(m.Regex.Node, "regex", p.Regex)
@@ -223,20 +223,20 @@ func (r *tlsReader) readSANMatcher(j *peerNameJSON, t *config.TLS) {
 
 // warnIneffective warns of settings that have no effect on this side or without others.
 func (r *tlsReader) warnIneffective(j *tlsJSON, side tlsSide) {
-	keys, where := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "on connections to hosts"
+	keys, context := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "on connections to hosts"
 	if side == listenerTLS {
-		keys, where = []string{"insecure_skip"}, "on connections from clients"
+		keys, context = []string{"insecure_skip"}, "on connections from clients"
 	}
 	for _, key := range keys {
-		if at := j.Node.Get(key); at.Exists() {
-			r.report.Warnf(at, "%s has no effect %s", key, where)
+		if node := j.Node.Get(key); node.Exists() {
+			r.report.Warnf(node, "%s has no effect %s", key, context)
 		}
 	}
 	if side == clusterTLS && j.InsecureSkip {
 		r.report.Warnf(j.Node.Get("insecure_skip"), "insecure_skip disables the verification of the hosts' certificates: any server is accepted")
 	}
-	if at := j.Node.Get("ca_cert"); side == listenerTLS && at.Exists() && !j.RequireClientCert && !j.VerifyClient {
-		r.report.Warnf(at, "ca_cert has no effect without require_client_cert or verify_client")
+	if node := j.Node.Get("ca_cert"); side == listenerTLS && node.Exists() && !j.RequireClientCert && !j.VerifyClient {
+		r.report.Warnf(node, "ca_cert has no effect without require_client_cert or verify_client")
 	}
 	names := j.Node.Get("match_typed_subject_alt_names")
 	switch {

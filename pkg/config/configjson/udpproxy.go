@@ -43,15 +43,15 @@ func (r *listenerReader) udpProxy(n document.Node) *config.UDPProxy {
 
 // checkDatagramCluster reports settings of a udp_proxy's cluster that apply to connections only.
 func (r *listenerReader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
-	at := j.Node.Get("cluster")
+	node := j.Node.Get("cluster")
 	if c.TLS != nil {
-		r.report.Errorf(at, "cluster %q has a tls_context: Weft does not support TLS for datagrams", c.Name)
+		r.report.Errorf(node, "cluster %q has a tls_context: Weft does not support TLS for datagrams", c.Name)
 	}
 	if c.ProxyProtocol != 0 {
-		r.report.Errorf(at, "cluster %q has proxy_protocol: datagrams cannot carry its header", c.Name)
+		r.report.Errorf(node, "cluster %q has proxy_protocol: datagrams cannot carry its header", c.Name)
 	}
 	if c.Socket.SourcePortIPv4 != 0 || c.Socket.SourcePortIPv6 != 0 {
-		r.report.Errorf(at, "cluster %q has a fixed source port: the datagrams of all clients would share it", c.Name)
+		r.report.Errorf(node, "cluster %q has a fixed source port: the datagrams of all clients would share it", c.Name)
 	}
 	if len(j.HashPolicies) > 0 && !c.LBPolicy.UsesHash() {
 		r.report.Warnf(j.Node.Get("hash_policies"), "hash_policies has no effect: the lb_type of cluster %q does not use a hash", c.Name)
@@ -60,40 +60,40 @@ func (r *listenerReader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster
 
 // checkUDP checks that a listener's filters fit its network.
 func (r *listenerReader) checkUDP(j *listenerJSON, l *config.Listener) {
-	datagrams := l.Network == networkUDP
-	if n := len(l.FilterChains); datagrams && (n > 1 || l.DefaultChain != nil) {
+	isUDP := l.Network == networkUDP
+	if n := len(l.FilterChains); isUDP && (n > 1 || l.DefaultChain != nil) {
 		r.report.Errorf(j.Node.Get("filter_chains"), "found several filter chains: a listener with the network udp has exactly one")
 		return
 	}
 	for i, chain := range l.FilterChains[:min(len(l.FilterChains), len(j.FilterChains))] {
-		at := j.FilterChains[i].Node
+		node := j.FilterChains[i].Node
 		switch {
-		case datagrams && chain.UDPProxy == nil && len(j.FilterChains[i].Filters) > 0:
-			r.report.Errorf(at.Get("filters"), "a listener with the network udp requires the network filter %q", UDPProxyFilter)
-		case !datagrams && chain.UDPProxy != nil:
-			r.report.Errorf(at.Get("filters"), "the network filter %q requires a listener with the network udp", UDPProxyFilter)
+		case isUDP && chain.UDPProxy == nil && len(j.FilterChains[i].Filters) > 0:
+			r.report.Errorf(node.Get("filters"), "a listener with the network udp requires the network filter %q", UDPProxyFilter)
+		case !isUDP && chain.UDPProxy != nil:
+			r.report.Errorf(node.Get("filters"), "the network filter %q requires a listener with the network udp", UDPProxyFilter)
 		}
-		if match := at.Get("match"); datagrams && match.Exists() {
+		if match := node.Get("match"); isUDP && match.Exists() {
 			r.report.Errorf(match, "match is not allowed: a listener with the network udp has exactly one chain")
 		}
-		if tls := at.Get("tls_context"); datagrams && len(chain.TLS) > 0 {
+		if tls := node.Get("tls_context"); isUDP && len(chain.TLS) > 0 {
 			r.report.Errorf(tls, "TLS is not supported on a listener with the network udp")
 		}
 	}
-	if !datagrams {
+	if !isUDP {
 		return
 	}
 	for _, key := range []string{"listener_filters", "stream_filters", "access_logs", "inspector", "use_original_dst"} {
-		if at := j.Node.Get(key); at.Exists() {
-			r.report.Errorf(at, "%s is not supported on a listener with the network udp, which has no connections", key)
+		if node := j.Node.Get(key); node.Exists() {
+			r.report.Errorf(node, "%s is not supported on a listener with the network udp, which has no connections", key)
 		}
 	}
 	for _, key := range []string{"max_connections", "connection_idle_timeout", "tcp_keepalive", "accept_rate"} {
-		if at := j.Node.Get(key); at.Exists() {
-			r.report.Warnf(at, "%s has no effect on a listener with the network udp, which has no connections", key)
+		if node := j.Node.Get(key); node.Exists() {
+			r.report.Warnf(node, "%s has no effect on a listener with the network udp, which has no connections", key)
 		}
 	}
-	if at := j.Node.Get("bind_port"); !l.Bind {
-		r.report.Errorf(at, "bind_port false is not supported on a listener with the network udp: no listener passes datagrams to it")
+	if node := j.Node.Get("bind_port"); !l.Bind {
+		r.report.Errorf(node, "bind_port false is not supported on a listener with the network udp: no listener passes datagrams to it")
 	}
 }

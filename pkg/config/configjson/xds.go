@@ -100,7 +100,7 @@ func (r *xdsReader) readStatus(j *rootJSON) {
 	default:
 		address := numericHost(socketPath(s.Address))
 		if !isPath(address) || address[0] == '@' { // any process may connect to an abstract socket
-			if at, err := netip.ParseAddrPort(address); err != nil || at.Port() == 0 || !at.Addr().Unmap().IsLoopback() {
+			if node, err := netip.ParseAddrPort(address); err != nil || node.Port() == 0 || !node.Addr().Unmap().IsLoopback() {
 				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
 			}
 		}

@@ -154,8 +154,8 @@ func Build(name string, v *Value, r *Report) Node {
 	values, size := v.measure()
 	d := &Document{name: name, src: make([]byte, 0, size), entries: make([]entry, 0, values), lines: []uint32{0}}
 	if !d.addValue(0, entry{}, v, 0) {
-		at := d.position(uint32(len(d.src))) //nolint:gosec // documents are smaller than 4 GiB
-		r.Add(Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Problem: fmt.Sprintf("more than %d levels of nesting", maxDepth)})
+		pos := d.position(uint32(len(d.src))) //nolint:gosec // documents are smaller than 4 GiB
+		r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf("more than %d levels of nesting", maxDepth)})
 		return Node{}
 	}
 	return Node{d: d}
@@ -184,7 +184,7 @@ func (d *Document) addValue(parent uint32, e entry, v *Value, depth int) bool {
 	if depth == maxDepth {
 		return false
 	}
-	self := d.beginEntry(parent, e)
+	index := d.beginEntry(parent, e)
 	d.src = append(d.src, '{')
 	for _, m := range v.members {
 		var member entry
@@ -192,10 +192,10 @@ func (d *Document) addValue(parent uint32, e entry, v *Value, depth int) bool {
 			member = entry{flags: flagKeyed, key: uint32(len(d.src)), keyLen: uint32(len(m.key))} //nolint:gosec // likewise
 			d.src = append(append(d.src, m.key...), ':')
 		}
-		if !d.addValue(self, member, m.value, depth+1) {
+		if !d.addValue(index, member, m.value, depth+1) {
 			return false
 		}
 	}
-	d.endEntry(self)
+	d.endEntry(index)
 	return true
 }

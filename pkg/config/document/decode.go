@@ -54,14 +54,14 @@ func (e *KeyError) Unwrap() error { return e.Err }
 // without an error. Absent keys get their defaults. Decode reports every problem and fills the
 // remaining fields. It retains only the parts of the document that into captures as Nodes. It
 // panics if into is not a pointer or has invalid tags.
-func (d *Decoder) Decode(n Node, into any) bool {
-	v := reflect.ValueOf(into)
+func (d *Decoder) Decode(n Node, target any) bool {
+	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
-		panic(fmt.Sprintf("document: Decode into %T, which is not a pointer", into))
+		panic(fmt.Sprintf("document: Decode into %T, which is not a pointer", target))
 	}
-	before := d.report.Errors()
+	errorsBefore := d.report.Errors()
 	d.value(n, v.Elem(), &Key{Type: v.Type().Elem()})
-	return d.report.Errors() == before
+	return d.report.Errors() == errorsBefore
 }
 
 // value fills v. k describes the key of n, or of the list that contains n.
@@ -135,14 +135,14 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 			return
 		}
 	}
-	before := d.report.Errors()
+	errorsBefore := d.report.Errors()
 	seen := make([]bool, len(s.keys))
 	for member := range n.All() {
-		at, known := s.byName[string(member.keyText())]
-		if !known {
-			at, known = s.byName[strings.ToLower(member.Key())]
+		keyIndex, found := s.byName[string(member.keyText())]
+		if !found {
+			keyIndex, found = s.byName[strings.ToLower(member.Key())]
 		}
-		if !known {
+		if !found {
 			severity := Error
 			if d.Lenient {
 				severity = Warning
@@ -150,17 +150,17 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 			d.report.unknownKey(member, s.names, severity)
 			continue
 		}
-		if seen[at] {
-			if first := n.Get(append(s.keys[at].Aliases, s.keys[at].Name)...); first.Key() != member.Key() {
+		if seen[keyIndex] {
+			if first := n.Get(append(s.keys[keyIndex].Aliases, s.keys[keyIndex].Name)...); first.Key() != member.Key() {
 				d.report.duplicateKey(member, first) // the parser reported keys that are spelled identically
 			}
 			continue
 		}
-		seen[at] = true
-		d.member(member, v, &s.keys[at])
+		seen[keyIndex] = true
+		d.member(member, v, &s.keys[keyIndex])
 	}
 	d.setDefaults(n, v, s, seen)
-	if s.validates && d.report.Errors() == before && n.Exists() {
+	if s.validates && d.report.Errors() == errorsBefore && n.Exists() {
 		d.validate(n, v)
 	}
 }
@@ -230,15 +230,15 @@ func (d *Decoder) validate(n Node, v reflect.Value) {
 	if err == nil {
 		return
 	}
-	at := n
-	var keyed *KeyError
-	if errors.As(err, &keyed) {
-		for name := range strings.SplitSeq(keyed.Key, ".") {
-			at = at.Get(name).Or(at)
+	node := n
+	var keyErr *KeyError
+	if errors.As(err, &keyErr) {
+		for name := range strings.SplitSeq(keyErr.Key, ".") {
+			node = node.Get(name).Or(node)
 		}
-		err = keyed.Err
+		err = keyErr.Err
 	}
-	d.report.Errorf(at, "%v", err)
+	d.report.Errorf(node, "%v", err)
 }
 
 func (d *Decoder) decodeList(n Node, v reflect.Value, k *Key) {
@@ -298,25 +298,25 @@ func (d *Decoder) decodeMap(n Node, v reflect.Value, k *Key) {
 		d.report.Expect(n, "an object")
 		return
 	}
-	element := k
+	elementKey := k
 	if k.Refers != "" { // the keys are the names
 		valueKey := *k
-		valueKey.Refers, element = "", &valueKey
+		valueKey.Refers, elementKey = "", &valueKey
 	}
-	table := reflect.MakeMapWithSize(v.Type(), n.Len())
+	m := reflect.MakeMapWithSize(v.Type(), n.Len())
 	for member := range n.All() {
 		if k.Refers != "" {
 			d.reference(member, member.Key(), k)
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(member, value, element)
-		table.SetMapIndex(reflect.ValueOf(member.Key()).Convert(v.Type().Key()), value)
+		d.value(member, value, elementKey)
+		m.SetMapIndex(reflect.ValueOf(member.Key()).Convert(v.Type().Key()), value)
 	}
-	v.Set(table)
+	v.Set(m)
 }
 
 // reference passes a name in k, which refers to objects, to OnReference.
-func (d *Decoder) reference(at Node, name string, k *Key) {
+func (d *Decoder) reference(n Node, name string, k *Key) {
 	if d.OnReference == nil {
 		return
 	}
@@ -324,7 +324,7 @@ func (d *Decoder) reference(at Node, name string, k *Key) {
 	if k.RefersWarn {
 		severity = Warning
 	}
-	d.OnReference(Reference{At: at, Kind: k.Refers, Name: name, Severity: severity})
+	d.OnReference(Reference{At: n, Kind: k.Refers, Name: name, Severity: severity})
 }
 
 func (d *Decoder) structInfo(t reflect.Type) *structInfo {

@@ -12,25 +12,25 @@ func expand(text string, env Lookup) (string, string) {
 	var out strings.Builder
 	problem := ""
 	for {
-		at := strings.Index(text, "${")
-		if at < 0 {
+		start := strings.Index(text, "${")
+		if start < 0 {
 			out.WriteString(text)
 			return out.String(), problem
 		}
-		if at > 0 && text[at-1] == '$' {
-			out.WriteString(text[:at-1])
+		if start > 0 && text[start-1] == '$' {
+			out.WriteString(text[:start-1])
 			out.WriteString("${")
-			text = text[at+2:]
+			text = text[start+2:]
 			continue
 		}
-		out.WriteString(text[:at])
-		body, rest, closed := strings.Cut(text[at+2:], "}")
+		out.WriteString(text[:start])
+		body, rest, closed := strings.Cut(text[start+2:], "}")
 		if !closed {
 			return out.String(), `"${" has no closing "}": write "$${" for a literal "${"`
 		}
-		value, fault := resolve(body, env)
-		if fault != "" && problem == "" {
-			problem = fault
+		value, refProblem := resolve(body, env)
+		if refProblem != "" && problem == "" {
+			problem = refProblem
 		}
 		out.WriteString(value)
 		text = rest
@@ -55,8 +55,8 @@ func resolve(body string, env Lookup) (value, problem string) {
 
 func isVariableName(s string) bool {
 	for i, c := range []byte(s) {
-		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
+		isLetter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !isLetter && (i == 0 || c < '0' || c > '9') {
 			return false
 		}
 	}

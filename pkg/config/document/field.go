@@ -96,7 +96,7 @@ func compile(t reflect.Type) *structInfo {
 	for i := range s.keys {
 		k := &s.keys[i]
 		for _, name := range append([]string{k.Name}, k.Aliases...) {
-			if at, taken := s.byName[strings.ToLower(name)]; taken && at != i {
+			if index, exists := s.byName[strings.ToLower(name)]; exists && index != i {
 				panic(fmt.Sprintf("document: %v has two keys %q", t, name))
 			}
 			s.byName[name] = i
@@ -112,16 +112,16 @@ func compile(t reflect.Type) *structInfo {
 func (s *structInfo) addFields(t reflect.Type, index []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		at := append(append([]int(nil), index...), i)
+		fieldIndex := append(append([]int(nil), index...), i)
 		tag, tagged := f.Tag.Lookup("key")
 		switch {
 		case tag == "-" || !f.IsExported() && !f.Anonymous:
 		case tag == "." && f.Type == nodeType:
-			s.nodeFields = append(s.nodeFields, at)
+			s.nodeFields = append(s.nodeFields, fieldIndex)
 		case tagged:
-			s.keys = append(s.keys, newKey(t, f, tag, at))
+			s.keys = append(s.keys, newKey(t, f, tag, fieldIndex))
 		case f.Anonymous && f.Type.Kind() == reflect.Struct:
-			s.addFields(f.Type, at)
+			s.addFields(f.Type, fieldIndex)
 		default:
 			panic(fmt.Sprintf("document: field %v.%s has no key tag", t, f.Name))
 		}
@@ -142,42 +142,42 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 		index: index,
 	}
 	k.Default, k.HasDefault = f.Tag.Lookup("default")
-	broken := func(what string) {
-		panic(fmt.Sprintf("document: field %v.%s: %s", owner, f.Name, what))
+	fail := func(reason string) {
+		panic(fmt.Sprintf("document: field %v.%s: %s", owner, f.Name, reason))
 	}
 	k.Refers, k.RefersWarn = strings.CutSuffix(get("refers"), ",warn")
 	if !isSupportedType(f.Type) {
-		broken("its type cannot be read from a document")
+		fail("its type cannot be read from a document")
 	}
 	base := leafType(f.Type)
 	if k.Refers != "" && base.Kind() != reflect.String && !isMap(f.Type) {
-		broken("its refers tag")
+		fail("its refers tag")
 	}
-	_, list := elementOf(f.Type)
-	k.object = f.Type.Kind() == reflect.Struct && f.Type != nodeType && !list
+	_, isList := elementOf(f.Type)
+	k.object = f.Type.Kind() == reflect.Struct && f.Type != nodeType && !isList
 	k.bytes = k.Unit == "bytes" && isInteger(base)
 	if text := get("enum"); text != "" {
 		if k.Enum = parseEnum(text, base); k.Enum == nil {
-			broken("its enum tag")
+			fail("its enum tag")
 		}
 	}
 	for _, kind := range strings.FieldsFunc(get("accept"), func(r rune) bool { return r == '|' }) {
-		known := map[string]Kind{"bool": Bool, "number": Number, "string": String, "object": Object, "list": Array}
-		if known[kind] == Invalid {
-			broken("its accept tag")
+		kinds := map[string]Kind{"bool": Bool, "number": Number, "string": String, "object": Object, "list": Array}
+		if kinds[kind] == Invalid {
+			fail("its accept tag")
 		}
-		k.Accept = append(k.Accept, known[kind])
+		k.Accept = append(k.Accept, kinds[kind])
 	}
 	var okMin, okMax bool
 	if k.minBound, okMin = newBound(k.Min, base); !okMin {
-		broken("its min tag")
+		fail("its min tag")
 	}
 	if k.maxBound, okMax = newBound(k.Max, base); !okMax {
-		broken("its max tag")
+		fail("its max tag")
 	}
 	if k.HasDefault {
 		if problem := k.setText(reflect.New(f.Type).Elem(), k.Default); problem != "" {
-			broken("its default tag: expected " + problem)
+			fail("its default tag: expected " + problem)
 		}
 	}
 	return k
@@ -187,16 +187,16 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 func parseEnum(tag string, t reflect.Type) []EnumValue {
 	var list []EnumValue
 	for text := range strings.SplitSeq(tag, "|") {
-		w := EnumValue{Name: text}
+		ev := EnumValue{Name: text}
 		if t.Kind() != reflect.String {
 			name, number, ok := strings.Cut(text, "=")
 			value, err := strconv.ParseInt(number, 10, 64)
 			if !ok || err != nil || !isInteger(t) {
 				return nil
 			}
-			w = EnumValue{name, value}
+			ev = EnumValue{name, value}
 		}
-		list = append(list, w)
+		list = append(list, ev)
 	}
 	return list
 }
@@ -224,9 +224,9 @@ func deref(t reflect.Type) reflect.Type {
 // maps.
 func leafType(t reflect.Type) reflect.Type {
 	for {
-		element, list := elementOf(t)
+		element, isList := elementOf(t)
 		switch {
-		case list:
+		case isList:
 			t = element
 		case t.Kind() == reflect.Pointer || t.Kind() == reflect.Map:
 			t = t.Elem()

@@ -49,15 +49,15 @@ func estimateEntries(src []byte) int {
 	return min(count, 16+len(src)/8)
 }
 
-func (p *jsonParser) errorf(at int, format string, args ...any) {
-	pos := p.d.position(uint32(at))
+func (p *jsonParser) errorf(offset int, format string, args ...any) {
+	pos := p.d.position(uint32(offset))
 	p.r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
 }
 
 // fatalf reports a problem that makes the rest of the document unreadable.
-func (p *jsonParser) fatalf(at int, format string, args ...any) {
+func (p *jsonParser) fatalf(offset int, format string, args ...any) {
 	if !p.aborted {
-		p.errorf(at, format, args...)
+		p.errorf(offset, format, args...)
 	}
 	p.aborted = true
 	p.pos = len(p.src)
@@ -136,58 +136,58 @@ func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
 		p.fatalf(p.pos, "more than %d levels of nesting", maxDepth)
 		return
 	}
-	opened := p.pos
-	self := p.d.beginEntry(parent, e)
+	open := p.pos
+	index := p.d.beginEntry(parent, e)
 	p.pos++
-	p.elements(self, e.kind, opened, closing)
+	p.elements(index, e.kind, open, closing)
 	p.depth--
-	p.d.endEntry(self)
+	p.d.endEntry(index)
 	if e.kind == Object && !p.aborted {
-		p.d.checkDuplicates(self, p.r)
+		p.d.checkDuplicates(index, p.r)
 	}
 }
 
 // elements reads the content between the brackets and the closing bracket.
-func (p *jsonParser) elements(self uint32, kind Kind, opened int, closing byte) {
-	comma := true // a value may follow
+func (p *jsonParser) elements(index uint32, kind Kind, open int, closing byte) {
+	valueAllowed := true // a value may follow
 	for {
 		p.skipSpace()
 		switch c := p.peek(); {
 		case p.aborted:
 			return
 		case p.pos >= len(p.src):
-			at := p.d.position(uint32(opened))
-			p.fatalf(p.pos, "the document ends before the %q of line %d is closed", p.src[opened], at.Line)
+			openPos := p.d.position(uint32(open))
+			p.fatalf(p.pos, "the document ends before the %q of line %d is closed", p.src[open], openPos.Line)
 			return
 		case c == closing:
 			p.pos++
 			return
 		case c == '}' || c == ']':
-			at := p.d.position(uint32(opened))
-			p.fatalf(p.pos, "%q does not match the %q of line %d", c, p.src[opened], at.Line)
+			openPos := p.d.position(uint32(open))
+			p.fatalf(p.pos, "%q does not match the %q of line %d", c, p.src[open], openPos.Line)
 			return
 		case c == ',':
-			if comma {
+			if valueAllowed {
 				p.errorf(p.pos, "unexpected comma: no value precedes it")
 			}
-			comma = true
+			valueAllowed = true
 			p.pos++
 			continue
 		}
-		if !comma {
+		if !valueAllowed {
 			p.errorf(p.pos, "a comma is missing before this")
 		}
-		comma = false
+		valueAllowed = false
 		if kind == Object {
-			p.member(self)
+			p.member(index)
 		} else {
-			p.value(self, entry{})
+			p.value(index, entry{})
 		}
 	}
 }
 
 // member reads a key, a colon and a value.
-func (p *jsonParser) member(self uint32) {
+func (p *jsonParser) member(parent uint32) {
 	e := entry{flags: flagKeyed, key: uint32(p.pos)}
 	if p.peek() == '"' {
 		e.key++
@@ -219,21 +219,21 @@ func (p *jsonParser) member(self uint32) {
 	if c := p.peek(); c == '}' || c == ',' {
 		p.errorf(p.pos, "a value is missing after the colon")
 		e.at = uint32(p.pos)
-		p.d.beginEntry(self, e)
+		p.d.beginEntry(parent, e)
 		return
 	}
-	p.value(self, e)
+	p.value(parent, e)
 }
 
 func (p *jsonParser) stringValue(parent uint32, e entry) {
 	e.kind = String
-	text, decoded, dollar := p.scanString()
+	text, decoded, hasDollar := p.scanString()
 	if p.aborted {
 		return
 	}
 	e.size, e.flags = uint32(len(text)), e.flags|flagQuoted
 	switch {
-	case dollar && bytes.Contains(text, []byte("${")):
+	case hasDollar && bytes.Contains(text, []byte("${")):
 		p.d.addExpanded(parent, e, string(text), p.env, p.r)
 		return
 	case decoded:
@@ -244,36 +244,36 @@ func (p *jsonParser) stringValue(parent uint32, e entry) {
 
 // addExpanded appends a string with its variables expanded. If the expansion fails, it reports the
 // problem and the value is Invalid.
-func (d *Document) addExpanded(parent uint32, e entry, written string, env Lookup, r *Report) {
-	text, problem := expand(written, env)
-	e.size = d.addTexts(text, written)
+func (d *Document) addExpanded(parent uint32, e entry, original string, env Lookup, r *Report) {
+	text, problem := expand(original, env)
+	e.size = d.addTexts(text, original)
 	e.flags |= flagText | flagExpanded
-	self := d.beginEntry(parent, e)
+	index := d.beginEntry(parent, e)
 	if problem != "" {
-		r.Errorf(Node{d, self}, "%s", problem)
-		d.entries[self].kind = Invalid
+		r.Errorf(Node{d, index}, "%s", problem)
+		d.entries[index].kind = Invalid
 	}
 }
 
 // scanString reads a string in double quotes. text aliases the source unless escapes were decoded;
 // dollar reports whether it contains a "$".
-func (p *jsonParser) scanString() (text []byte, decoded, dollar bool) {
+func (p *jsonParser) scanString() (text []byte, decoded, hasDollar bool) {
 	start := p.pos + 1
 	for i := start; i < len(p.src); i++ {
 		switch c := p.src[i]; {
 		case c == '"':
 			p.pos = i + 1
-			return p.src[start:i], false, dollar
+			return p.src[start:i], false, hasDollar
 		case c == '\\':
-			text, dollar = p.unescape(start, i, dollar)
-			return text, true, dollar
+			text, hasDollar = p.unescape(start, i, hasDollar)
+			return text, true, hasDollar
 		case c == '\n':
 			p.fatalf(start-1, "the string is not closed on its line")
 			return nil, false, false
 		case c < ' ':
 			p.errorf(i, "a control character in a string: write \\u%04x", c)
 		case c == '$':
-			dollar = true
+			hasDollar = true
 		}
 	}
 	p.fatalf(start-1, "the string is not closed")
@@ -281,14 +281,14 @@ func (p *jsonParser) scanString() (text []byte, decoded, dollar bool) {
 }
 
 // unescape reads the rest of a string whose first escape is at i.
-func (p *jsonParser) unescape(start, i int, dollar bool) ([]byte, bool) {
+func (p *jsonParser) unescape(start, i int, hasDollar bool) ([]byte, bool) {
 	text := append([]byte(nil), p.src[start:i]...)
 	for i < len(p.src) {
 		c := p.src[i]
 		switch {
 		case c == '"':
 			p.pos = i + 1
-			return text, dollar
+			return text, hasDollar
 		case c == '\n':
 			p.fatalf(start-1, "the string is not closed on its line")
 			return nil, false
@@ -300,7 +300,7 @@ func (p *jsonParser) unescape(start, i int, dollar bool) ([]byte, bool) {
 		case c < ' ':
 			p.errorf(i, "a control character in a string: write \\u%04x", c)
 		case c == '$':
-			dollar = true
+			hasDollar = true
 		}
 		text = append(text, c)
 		i++

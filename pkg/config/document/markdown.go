@@ -37,16 +37,16 @@ func (s *sections) add(path string, t reflect.Type) {
 	s.list = append(s.list, Section{path, t, keys})
 	for i := range keys {
 		k := &keys[i]
-		inner := strings.TrimPrefix(path+"."+k.Name+brackets(k.Type), ".")
+		childPath := strings.TrimPrefix(path+"."+k.Name+brackets(k.Type), ".")
 		switch base := leafType(k.Type); {
 		case base == nodeType:
 			for _, v := range s.variants[k.Variant] {
 				if v.hasKeys() {
-					s.add(inner+" ("+v.Name+")", leafType(reflect.TypeOf(v.Prototype)))
+					s.add(childPath+" ("+v.Name+")", leafType(reflect.TypeOf(v.Prototype)))
 				}
 			}
 		case base.Kind() == reflect.Struct:
-			s.add(inner, base)
+			s.add(childPath, base)
 		}
 	}
 }
@@ -99,20 +99,20 @@ func (s *Section) Table(variants Variants, target func(reflect.Type) string) str
 func linked(k *Key, value string, variants Variants, target func(reflect.Type) string) string {
 	base := leafType(k.Type)
 	if base != nodeType {
-		to := target(base)
-		before, isObject := strings.CutSuffix(value, "object")
-		if base.Kind() != reflect.Struct || !isObject || to == "" {
+		link := target(base)
+		prefix, isObject := strings.CutSuffix(value, "object")
+		if base.Kind() != reflect.Struct || !isObject || link == "" {
 			return value
 		}
-		return before + "[object](" + to + ")"
+		return prefix + "[object](" + link + ")"
 	}
 	var links []string
 	for _, v := range variants[k.Variant] {
 		if !v.hasKeys() {
 			continue
 		}
-		if to := target(leafType(reflect.TypeOf(v.Prototype))); to != "" {
-			links = append(links, "[`"+v.Name+"`]("+to+")")
+		if link := target(leafType(reflect.TypeOf(v.Prototype))); link != "" {
+			links = append(links, "[`"+v.Name+"`]("+link+")")
 		}
 	}
 	if len(links) == 0 {

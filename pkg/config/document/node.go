@@ -259,7 +259,7 @@ func parseNumber(text string) any {
 // Found describes the value for a diagnostic: its kind and, unless it is secret, a short form of
 // its text.
 func (n Node) Found() string {
-	const most = 40 // bytes that help to recognize it
+	const maxLen = 40 // bytes that help to recognize it
 	kind := n.Kind()
 	if kind != Bool && kind != Number && kind != String || n.entry().flags&flagSecret != 0 {
 		return kind.String()
@@ -268,8 +268,8 @@ func (n Node) Found() string {
 	if containsPrivateKey(text) {
 		return kind.String()
 	}
-	if len(text) > most {
-		cut := most
+	if len(text) > maxLen {
+		cut := maxLen
 		for !utf8.RuneStart(text[cut]) {
 			cut--
 		}
@@ -290,12 +290,12 @@ func (n Node) Path() string {
 	if n.d == nil {
 		return ""
 	}
-	var way []uint32
+	var ancestors []uint32
 	for i := n.i; i != 0; i = n.d.entries[i].parent {
-		way = append(way, i)
+		ancestors = append(ancestors, i)
 	}
 	var path []byte
-	for _, i := range slices.Backward(way) {
+	for _, i := range slices.Backward(ancestors) {
 		step := Node{n.d, i}
 		key := step.keyText()
 		switch {
@@ -320,11 +320,11 @@ func (n Node) Path() string {
 // index returns the index of an element in its list. The list may be incomplete: index reads only
 // the entries before the element.
 func (n Node) index() int {
-	at := 0
+	count := 0
 	for i := n.entry().parent + 1; i != n.i; i = n.d.entries[i].end {
-		at++
+		count++
 	}
-	return at
+	return count
 }
 
 func isPlainKey(key []byte) bool {
@@ -350,21 +350,21 @@ func (n Node) KeyPosition() Position {
 	if e.flags&flagKeyed == 0 {
 		return n.Position()
 	}
-	at := e.key
-	if at > 0 && e.flags&flagKeyText == 0 && n.d.src[at-1] == '"' {
-		at--
+	offset := e.key
+	if offset > 0 && e.flags&flagKeyText == 0 && n.d.src[offset-1] == '"' {
+		offset--
 	}
-	return n.d.position(at)
+	return n.d.position(offset)
 }
 
 // position computes the line and column of an offset.
-func (d *Document) position(at uint32) Position {
-	line, start := d.line(at)
-	return Position{File: d.name, Line: line + 1, Column: 1 + utf8.RuneCount(d.src[start:at])}
+func (d *Document) position(offset uint32) Position {
+	line, start := d.line(offset)
+	return Position{File: d.name, Line: line + 1, Column: 1 + utf8.RuneCount(d.src[start:offset])}
 }
 
 // line returns the index of the line that contains an offset, and the offset of that line.
-func (d *Document) line(at uint32) (index int, start uint32) {
+func (d *Document) line(offset uint32) (index int, start uint32) {
 	if d.lines == nil {
 		d.lines = make([]uint32, 1, 1+bytes.Count(d.src, []byte{'\n'}))
 		for i, c := range d.src {
@@ -373,7 +373,7 @@ func (d *Document) line(at uint32) (index int, start uint32) {
 			}
 		}
 	}
-	index, exact := slices.BinarySearch(d.lines, at)
+	index, exact := slices.BinarySearch(d.lines, offset)
 	if !exact {
 		index--
 	}
@@ -402,14 +402,14 @@ func containsPrivateKey(text string) bool { return strings.Contains(text, "PRIVA
 
 // checkDuplicates reports the members of an object whose key occurs before.
 func (d *Document) checkDuplicates(object uint32, r *Report) {
-	const few = 12 // up to this number, comparing keys pairwise is faster than a map
+	const maxPairwise = 12 // up to this number, comparing keys pairwise is faster than a map
 	n := Node{d, object}
 	count := n.Len()
-	if count > few {
+	if count > maxPairwise {
 		seen := make(map[string]Node, count)
 		for member := range n.All() {
 			key := member.Key()
-			if first, there := seen[key]; there {
+			if first, exists := seen[key]; exists {
 				r.duplicateKey(member, first)
 				continue
 			}
@@ -417,18 +417,18 @@ func (d *Document) checkDuplicates(object uint32, r *Report) {
 		}
 		return
 	}
-	var seen [few]Node
-	var keys [few][]byte
-	at := 0
+	var seen [maxPairwise]Node
+	var keys [maxPairwise][]byte
+	seenCount := 0
 	for member := range n.All() {
-		seen[at], keys[at] = member, member.keyText()
-		for i := range at {
-			if bytes.Equal(keys[i], keys[at]) {
+		seen[seenCount], keys[seenCount] = member, member.keyText()
+		for i := range seenCount {
+			if bytes.Equal(keys[i], keys[seenCount]) {
 				r.duplicateKey(member, seen[i])
 				break
 			}
 		}
-		at++
+		seenCount++
 	}
 }
 

@@ -184,14 +184,14 @@ func (r *Report) Expect(at Node, expected string) {
 
 // Unknown reports a name that is not in known; what describes the name: "filter", "cluster" and the
 // like.
-func (r *Report) Unknown(at Node, what, name string, known []string) {
+func (r *Report) Unknown(at Node, label, name string, known []string) {
 	if r.limitReached() {
 		known = nil // searching it would cost too much
 	}
 	r.addAt(at, at.Position(), Diagnostic{
-		Problem:    fmt.Sprintf("unknown %s %q", what, name),
+		Problem:    fmt.Sprintf("unknown %s %q", label, name),
 		Found:      fmt.Sprintf("%q", name),
-		Expected:   "a known " + what,
+		Expected:   "a known " + label,
 		Suggestion: Suggest(name, known),
 	})
 }
@@ -200,10 +200,10 @@ func (r *Report) Unknown(at Node, what, name string, known []string) {
 func (r *Report) limitReached() bool { return len(r.list) >= maxDiagnostics }
 
 // Unsupported reports a key that the schema defines and Weft does not support yet.
-func (r *Report) Unsupported(at Node, what string) {
+func (r *Report) Unsupported(at Node, feature string) {
 	r.addAt(at, at.Position(), Diagnostic{
-		Problem:  what + " is not supported yet",
-		Found:    what,
+		Problem:  feature + " is not supported yet",
+		Found:    feature,
 		Expected: "its absence",
 	})
 }

@@ -41,10 +41,10 @@ func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
 // setLiteral fills v from a JSON number or boolean. It returns a description of the expected value,
 // or "" on success.
 func (k *Key) setLiteral(v reflect.Value, kind Kind, text string) string {
-	boolean := v.Kind() == reflect.Bool
-	number := isInteger(v.Type()) || v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
-	zero := v.Type() == durationType && text == "0" // without a unit, as time.ParseDuration accepts it
-	if boolean && kind == Bool || (number || zero) && kind == Number {
+	isBool := v.Kind() == reflect.Bool
+	isNumeric := isInteger(v.Type()) || v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
+	isZeroDuration := v.Type() == durationType && text == "0" // without a unit, as time.ParseDuration accepts it
+	if isBool && kind == Bool || (isNumeric || isZeroDuration) && kind == Number {
 		return k.setText(v, text)
 	}
 	return k.expected(v.Type())
@@ -82,9 +82,9 @@ func (k *Key) setText(v reflect.Value, text string) string {
 }
 
 func (k *Key) setString(v reflect.Value, text string) bool {
-	for _, w := range k.Enum {
-		if strings.EqualFold(w.Name, text) {
-			v.SetString(w.Name)
+	for _, ev := range k.Enum {
+		if strings.EqualFold(ev.Name, text) {
+			v.SetString(ev.Name)
 			return true
 		}
 	}
@@ -105,9 +105,9 @@ func (k *Key) setDuration(v reflect.Value, text string) bool {
 }
 
 func (k *Key) setInteger(v reflect.Value, text string) bool {
-	for _, w := range k.Enum {
-		if strings.EqualFold(w.Name, text) {
-			return setInt(v, w.Value)
+	for _, ev := range k.Enum {
+		if strings.EqualFold(ev.Name, text) {
+			return setInt(v, ev.Value)
 		}
 	}
 	i, err := strconv.ParseInt(text, 10, 64)
@@ -147,9 +147,9 @@ func parseBytes(text string) (int64, bool) {
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	unit := strings.ToLower(text[len(digits):])
 	shift := map[string]uint{"b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30}
-	bits, known := shift[unit]
+	bits, ok := shift[unit]
 	n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-	if err != nil || !known || n < 0 || n > math.MaxInt64>>bits {
+	if err != nil || !ok || n < 0 || n > math.MaxInt64>>bits {
 		return 0, false
 	}
 	return n << bits, true
@@ -161,9 +161,9 @@ func (k *Key) Expected() string { return k.expected(k.Type) }
 // expected describes a value of type t under the key; t is the type of the key or of its elements.
 func (k *Key) expected(t reflect.Type) string {
 	t = deref(t)
-	words := make([]string, len(k.Enum))
-	for i, w := range k.Enum {
-		words[i] = strconv.Quote(w.Name)
+	names := make([]string, len(k.Enum))
+	for i, ev := range k.Enum {
+		names[i] = strconv.Quote(ev.Name)
 	}
 	switch {
 	case t == nodeType:
@@ -174,16 +174,16 @@ func (k *Key) expected(t reflect.Type) string {
 		return joinOr(kinds)
 	case t == durationType:
 		return `a duration like "10s"` + k.bounds()
-	case t.Kind() == reflect.String && len(words) > 0:
-		return joinOr(words)
+	case t.Kind() == reflect.String && len(names) > 0:
+		return joinOr(names)
 	case t.Kind() == reflect.String:
 		return "a string"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case k.bytes:
-		return joinOr(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, words...))
+		return joinOr(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, names...))
 	case isInteger(t):
-		return joinOr(append([]string{"an integer" + k.integerBounds(t)}, words...))
+		return joinOr(append([]string{"an integer" + k.integerBounds(t)}, names...))
 	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
 		return "a number" + k.bounds()
 	}
@@ -196,14 +196,14 @@ func (k *Key) expected(t reflect.Type) string {
 // integerBounds describes the bounds of the tags, or those of the type for unsigned and 16-bit
 // integers.
 func (k *Key) integerBounds(t reflect.Type) string {
-	with := *k
-	if !with.minBound.set && reflect.Zero(t).CanUint() {
-		with.Min, with.minBound.set = "0", true
+	bounded := *k
+	if !bounded.minBound.set && reflect.Zero(t).CanUint() {
+		bounded.Min, bounded.minBound.set = "0", true
 	}
-	if !with.maxBound.set && reflect.Zero(t).CanUint() && t.Size() <= 2 {
-		with.Max, with.maxBound.set = strconv.Itoa(1<<(8*t.Size())-1), true
+	if !bounded.maxBound.set && reflect.Zero(t).CanUint() && t.Size() <= 2 {
+		bounded.Max, bounded.maxBound.set = strconv.Itoa(1<<(8*t.Size())-1), true
 	}
-	return with.bounds()
+	return bounded.bounds()
 }
 
 func (k *Key) bounds() string {
@@ -228,8 +228,8 @@ func (k *Key) ignoredSuffix() string {
 
 func (k *Key) enumNames() []string {
 	list := make([]string, len(k.Enum))
-	for i, w := range k.Enum {
-		list[i] = w.Name
+	for i, ev := range k.Enum {
+		list[i] = ev.Name
 	}
 	return list
 }

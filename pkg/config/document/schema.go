@@ -80,7 +80,7 @@ func (w *schemaWriter) ref(t reflect.Type) map[string]any {
 	name, ok := w.names[t]
 	if !ok {
 		name = t.Name()
-		for _, taken := w.defs[name]; taken; _, taken = w.defs[name] {
+		for _, exists := w.defs[name]; exists; _, exists = w.defs[name] {
 			name += "_"
 		}
 		w.names[t] = name
@@ -94,8 +94,8 @@ func (w *schemaWriter) ref(t reflect.Type) map[string]any {
 func (w *schemaWriter) object(t reflect.Type) map[string]any {
 	properties := map[string]any{}
 	var required []string
-	var choices []any
-	var discriminated string // variant tag of the object
+	var conditions []any
+	var variantTag string // variant tag of the object
 	s := compile(t)
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -103,27 +103,27 @@ func (w *schemaWriter) object(t reflect.Type) map[string]any {
 			properties[name] = w.key(k)
 		}
 		if k.Variant != "" && k.Type == nodeType {
-			discriminated = k.Variant
+			variantTag = k.Variant
 		}
 		if k.Required {
 			required = append(required, k.Name)
 		}
 		if k.Variant != "" && k.Type == nodeType {
-			choices = append(choices, w.variantConditions(s, k)...)
+			conditions = append(conditions, w.variantConditions(s, k)...)
 		}
 	}
-	if by := discriminator(s); discriminated != "" && len(w.variants[discriminated]) > 0 {
-		if one, ok := properties[by].(map[string]any); ok && one["type"] == "string" {
-			delete(one, "type")
-			one["anyOf"] = []map[string]any{{"enum": w.variants.names(discriminated)}, variableRef()}
+	if memberName := discriminator(s); variantTag != "" && len(w.variants[variantTag]) > 0 {
+		if property, ok := properties[memberName].(map[string]any); ok && property["type"] == "string" {
+			delete(property, "type")
+			property["anyOf"] = []map[string]any{{"enum": w.variants.names(variantTag)}, variableRef()}
 		}
 	}
 	out := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 	if len(required) > 0 {
 		out["required"] = required
 	}
-	if len(choices) > 0 {
-		out["allOf"] = choices
+	if len(conditions) > 0 {
+		out["allOf"] = conditions
 	}
 	return out
 }
@@ -139,9 +139,9 @@ func discriminator(s *structInfo) string {
 // names returns the distinct names of a list of variants in order.
 func (v Variants) names(list string) []string {
 	var out []string
-	for _, one := range v[list] {
-		if !slices.Contains(out, one.Name) {
-			out = append(out, one.Name)
+	for _, variant := range v[list] {
+		if !slices.Contains(out, variant.Name) {
+			out = append(out, variant.Name)
 		}
 	}
 	return out
@@ -149,33 +149,33 @@ func (v Variants) names(list string) []string {
 
 // choiceSchema returns the schema of a string with a choice tag; nil if the list has no variants.
 func (w *schemaWriter) choiceSchema(k *Key) map[string]any {
-	list, several := strings.CutSuffix(k.Choice, ",list")
+	list, isList := strings.CutSuffix(k.Choice, ",list")
 	names := w.variants.names(list)
 	if len(names) == 0 {
 		return nil
 	}
-	kinds := []map[string]any{{"enum": names}, variableRef()}
-	if several {
+	alternatives := []map[string]any{{"enum": names}, variableRef()}
+	if isList {
 		quoted := make([]string, len(names))
 		for i, name := range names {
 			quoted[i] = regexp.QuoteMeta(name)
 		}
-		one := " *(" + strings.Join(quoted, "|") + ") *"
-		kinds = append(kinds, map[string]any{"type": "string", "pattern": "^" + one + "(," + one + ")*$"})
+		alternative := " *(" + strings.Join(quoted, "|") + ") *"
+		alternatives = append(alternatives, map[string]any{"type": "string", "pattern": "^" + alternative + "(," + alternative + ")*$"})
 	}
-	return anyOf(kinds...)
+	return anyOf(alternatives...)
 }
 
 // variantConditions returns the conditions that relate a Node member to its discriminator.
 func (w *schemaWriter) variantConditions(s *structInfo, k *Key) []any {
-	by := discriminator(s)
+	memberName := discriminator(s)
 	var out []any
 	for _, v := range w.variants[k.Variant] {
 		if !v.hasKeys() {
 			continue
 		}
 		out = append(out, map[string]any{
-			"if":   map[string]any{"properties": map[string]any{by: map[string]any{"const": v.Name}}, "required": []string{by}},
+			"if":   map[string]any{"properties": map[string]any{memberName: map[string]any{"const": v.Name}}, "required": []string{memberName}},
 			"then": map[string]any{"properties": map[string]any{k.Name: w.ref(leafType(reflect.TypeOf(v.Prototype)))}},
 		})
 	}
@@ -253,8 +253,8 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 		}
 		return map[string]any{"type": "object", "additionalProperties": w.value(k, t.Elem())}
 	case reflect.String:
-		if chosen := w.choiceSchema(k); chosen != nil {
-			return chosen
+		if choices := w.choiceSchema(k); choices != nil {
+			return choices
 		}
 		if len(k.Enum) == 0 {
 			return map[string]any{"type": "string"}
@@ -269,14 +269,14 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 func (w *schemaWriter) node(k *Key) map[string]any {
 	names := map[Kind]string{Bool: "boolean", Number: "number", String: "string", Object: "object", Array: "array"}
 	var kinds []string
-	chosen := w.choiceSchema(k)
+	choices := w.choiceSchema(k)
 	for _, kind := range k.Accept {
-		if kind != String || chosen == nil {
+		if kind != String || choices == nil {
 			kinds = append(kinds, names[kind])
 		}
 	}
-	if chosen != nil {
-		return anyOf(map[string]any{"type": kinds}, chosen)
+	if choices != nil {
+		return anyOf(map[string]any{"type": kinds}, choices)
 	}
 	if kinds == nil {
 		return map[string]any{}
@@ -313,19 +313,21 @@ func (w *schemaWriter) number(k *Key, t reflect.Type) map[string]any {
 	if k.maxBound.set {
 		number["maximum"] = json.RawMessage(k.Max)
 	}
-	kinds := []map[string]any{number, variableRef()}
+	alternatives := []map[string]any{number, variableRef()}
 	if k.bytes {
-		kinds = append(kinds, map[string]any{"$ref": "#/$defs/bytes"})
+		alternatives = append(alternatives, map[string]any{"$ref": "#/$defs/bytes"})
 	}
 	if k.AllowString {
-		kinds = append(kinds, map[string]any{"type": "string", "pattern": "^[0-9]+$"})
+		alternatives = append(alternatives, map[string]any{"type": "string", "pattern": "^[0-9]+$"})
 	}
 	if len(k.Enum) > 0 {
-		kinds = append(kinds, map[string]any{"enum": k.enumNames()})
+		alternatives = append(alternatives, map[string]any{"enum": k.enumNames()})
 	}
-	return anyOf(kinds...)
+	return anyOf(alternatives...)
 }
 
 func variableRef() map[string]any { return map[string]any{"$ref": "#/$defs/variable"} }
 
-func anyOf(kinds ...map[string]any) map[string]any { return map[string]any{"anyOf": kinds} }
+func anyOf(alternatives ...map[string]any) map[string]any {
+	return map[string]any{"anyOf": alternatives}
+}

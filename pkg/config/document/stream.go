@@ -22,12 +22,12 @@ func (s Stream[T]) Len() int { return s.node.Len() }
 // but not the pointer.
 func (s Stream[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		into := new(T)
-		v := reflect.ValueOf(into).Elem()
+		target := new(T)
+		v := reflect.ValueOf(target).Elem()
 		for element := range s.node.All() {
 			v.SetZero()
 			s.decoder.element(element, v, s.key)
-			if !yield(into) {
+			if !yield(target) {
 				return
 			}
 		}

@@ -8,22 +8,22 @@ import (
 // Suggest returns the name of known that is nearest to name, or "" if name is not a likely typo of it:
 // swapped, missing, doubled or wrong letters, other separators, or only the beginning or end of it.
 func Suggest(name string, known []string) string {
-	const long = 64 // all known names are shorter
-	if len(name) == 0 || len(name) > long {
+	const maxLen = 64 // all known names are shorter
+	if len(name) == 0 || len(name) > maxLen {
 		return ""
 	}
 	folded := fold(name)
 	best, bestDistance := "", 1+max(1, len(folded)/3)
 	for _, k := range known {
-		if len(k) > long {
+		if len(k) > maxLen {
 			continue
 		}
-		other := fold(k)
-		d := distance(folded, other)
-		if len(folded) >= 4 && (strings.HasPrefix(other, folded) || strings.HasSuffix(other, folded)) {
+		candidate := fold(k)
+		d := distance(folded, candidate)
+		if len(folded) >= 4 && (strings.HasPrefix(candidate, folded) || strings.HasSuffix(candidate, folded)) {
 			d = min(d, 2)
 		}
-		if len(other) >= 4 && strings.HasPrefix(folded, other) {
+		if len(candidate) >= 4 && strings.HasPrefix(folded, candidate) {
 			d = min(d, 2)
 		}
 		if d < bestDistance {
@@ -46,11 +46,11 @@ func fold(s string) string {
 // distance returns the number of letters to insert, delete, replace or swap with their neighbor to
 // turn a into b.
 func distance(a, b string) int {
-	before := make([]int, len(b)+1) // two rows earlier
-	last := make([]int, len(b)+1)
+	beforeLast := make([]int, len(b)+1) // two rows earlier
+	previous := make([]int, len(b)+1)
 	row := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
+	for j := range previous {
+		previous[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
 		row[0] = i
@@ -59,12 +59,12 @@ func distance(a, b string) int {
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			row[j] = min(previous[j]+1, row[j-1]+1, previous[j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
+				row[j] = min(row[j], beforeLast[j-2]+1)
 			}
 		}
-		before, last, row = last, row, before
+		beforeLast, previous, row = previous, row, beforeLast
 	}
-	return last[len(b)]
+	return previous[len(b)]
 }

@@ -30,18 +30,18 @@ type yamlParser struct {
 
 func parseYAML(d *Document, env Lookup, r *Report) Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(d.src))
-	var root, more yaml.Node
+	var root, second yaml.Node
 	if err := decoder.Decode(&root); err != nil {
 		r.Add(d.yamlDiagnostic(err))
 		return Node{}
 	}
 	p := &yamlParser{d: d, env: env, r: r}
-	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		if err != nil {
 			r.Add(d.yamlDiagnostic(err))
 			return Node{}
 		}
-		pos := d.position(p.offset(&more))
+		pos := d.position(p.offset(&second))
 		r.Add(Diagnostic{File: d.name, Line: pos.Line, Column: pos.Column, Problem: "found a second document: a file contains exactly one"})
 	}
 	if root.Kind != yaml.DocumentNode || len(root.Content) != 1 {
@@ -68,12 +68,12 @@ func (d *Document) offset(line, column int) uint32 {
 	if line > len(d.lines) {
 		return uint32(len(d.src))
 	}
-	at := d.lines[line-1]
+	pos := d.lines[line-1]
 	for range column - 1 {
-		_, size := utf8.DecodeRune(d.src[at:])
-		at += uint32(size)
+		_, size := utf8.DecodeRune(d.src[pos:])
+		pos += uint32(size)
 	}
-	return at
+	return pos
 }
 
 func (p *yamlParser) errorf(y *yaml.Node, format string, args ...any) {
@@ -102,19 +102,19 @@ func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 	switch y.Kind {
 	case yaml.MappingNode:
 		e.kind = Object
-		self := p.d.beginEntry(parent, e)
-		p.members(self, y, depth, nil)
-		p.d.endEntry(self)
+		index := p.d.beginEntry(parent, e)
+		p.members(index, y, depth, nil)
+		p.d.endEntry(index)
 		if !p.aborted {
-			p.d.checkDuplicates(self, p.r)
+			p.d.checkDuplicates(index, p.r)
 		}
 	case yaml.SequenceNode:
 		e.kind = Array
-		self := p.d.beginEntry(parent, e)
+		index := p.d.beginEntry(parent, e)
 		for _, element := range y.Content {
-			p.value(self, entry{}, element, depth+1)
+			p.value(index, entry{}, element, depth+1)
 		}
-		p.d.endEntry(self)
+		p.d.endEntry(index)
 	case yaml.AliasNode:
 		p.alias(y, func(anchor *yaml.Node) { p.value(parent, e, anchor, depth) })
 	default:
@@ -123,23 +123,23 @@ func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 }
 
 // alias calls use with the target of an alias.
-func (p *yamlParser) alias(y *yaml.Node, use func(anchor *yaml.Node)) {
+func (p *yamlParser) alias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 	if slices.Contains(p.activeAliases, y.Alias) {
 		p.errorf(y, "the alias *%s contains itself", y.Value)
 		p.aborted = true
 		return
 	}
 	p.activeAliases = append(p.activeAliases, y.Alias)
-	use(y.Alias)
+	visit(y.Alias)
 	p.activeAliases = p.activeAliases[:len(p.activeAliases)-1]
 }
 
 // members appends the members of a mapping, then those of its merge keys ("<<") that neither the
 // mapping nor written contains.
-func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[string]bool) {
+func (p *yamlParser) members(parent uint32, y *yaml.Node, depth int, existing map[string]bool) {
 	var merged []*yaml.Node
-	own := written != nil // only then are keys skipped
-	here := make([]string, 0, len(y.Content)/2)
+	skipExisting := existing != nil // only then are keys skipped
+	keys := make([]string, 0, len(y.Content)/2)
 	for i := 0; i+1 < len(y.Content) && !p.aborted; i += 2 {
 		key, value := y.Content[i], y.Content[i+1]
 		if key.ShortTag() == "!!merge" {
@@ -153,45 +153,45 @@ func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[s
 			p.errorf(key, "the key is not a string")
 			continue
 		}
-		if own && written[key.Value] {
+		if skipExisting && existing[key.Value] {
 			continue
 		}
-		here = append(here, key.Value)
+		keys = append(keys, key.Value)
 		e := entry{flags: flagKeyed, key: p.offset(key)}
-		p.value(self, p.withKey(e, key.Value), value, depth+1)
+		p.value(parent, p.withKey(e, key.Value), value, depth+1)
 	}
 	if len(merged) == 0 {
 		return
 	}
-	have := make(map[string]bool, len(here)+len(written))
-	for name := range written {
-		have[name] = true
+	seen := make(map[string]bool, len(keys)+len(existing))
+	for name := range existing {
+		seen[name] = true
 	}
-	for _, name := range here {
-		have[name] = true
+	for _, name := range keys {
+		seen[name] = true
 	}
 	for _, m := range merged {
-		p.merge(self, m, depth, have)
+		p.merge(parent, m, depth, seen)
 	}
 }
 
 // merge appends the members of a mapping, of an alias of one, or of a list of these.
-func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string]bool) {
+func (p *yamlParser) merge(parent uint32, y *yaml.Node, depth int, seen map[string]bool) {
 	switch {
 	case p.aborted:
 	case depth > maxDepth:
 		p.errorf(y, "more than %d levels of nesting", maxDepth)
 		p.aborted = true
 	case y.Kind == yaml.AliasNode:
-		p.alias(y, func(anchor *yaml.Node) { p.merge(self, anchor, depth+1, have) })
+		p.alias(y, func(anchor *yaml.Node) { p.merge(parent, anchor, depth+1, seen) })
 	case y.Kind == yaml.SequenceNode:
 		for _, element := range y.Content {
-			p.merge(self, element, depth+1, have)
+			p.merge(parent, element, depth+1, seen)
 		}
 	case y.Kind == yaml.MappingNode:
-		p.members(self, y, depth, have)
+		p.members(parent, y, depth, seen)
 		for i := 0; i+1 < len(y.Content); i += 2 {
-			have[y.Content[i].Value] = true
+			seen[y.Content[i].Value] = true
 		}
 	default:
 		p.errorf(y, `"<<" merges mappings only`)
@@ -200,8 +200,8 @@ func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string
 
 // withKey sets the key of an entry. It refers to the source if the key has the same spelling there.
 func (p *yamlParser) withKey(e entry, key string) entry {
-	if at, ok := p.findSource(e.key, key); ok {
-		e.key, e.keyLen = at, uint32(len(key))
+	if offset, ok := p.findSource(e.key, key); ok {
+		e.key, e.keyLen = offset, uint32(len(key))
 		return e
 	}
 	e.keyLen, e.flags = p.d.addTexts(key), e.flags|flagKeyText
@@ -210,13 +210,13 @@ func (p *yamlParser) withKey(e entry, key string) entry {
 
 // findSource returns the offset of text if the source contains it at an offset or, in quotes, one byte
 // after it.
-func (p *yamlParser) findSource(at uint32, text string) (uint32, bool) {
-	rest := p.d.src[at:]
+func (p *yamlParser) findSource(offset uint32, text string) (uint32, bool) {
+	rest := p.d.src[offset:]
 	if bytes.HasPrefix(rest, []byte(text)) {
-		return at, true
+		return offset, true
 	}
 	if len(rest) > 0 && (rest[0] == '"' || rest[0] == '\'') && bytes.HasPrefix(rest[1:], []byte(text)) {
-		return at + 1, true
+		return offset + 1, true
 	}
 	return 0, false
 }
@@ -251,8 +251,8 @@ func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
 	default:
 		p.errorf(y, "unknown tag %s", y.Tag)
 	}
-	switch at, ok := p.findSource(e.at, text); {
-	case ok && at == e.at:
+	switch offset, ok := p.findSource(e.at, text); {
+	case ok && offset == e.at:
 		e.size = uint32(len(text))
 	case ok:
 		e.size, e.flags = uint32(len(text)), e.flags|flagQuoted

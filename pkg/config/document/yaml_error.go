@@ -15,28 +15,28 @@ func (d *Document) yamlDiagnostic(err error) Diagnostic {
 	if errors.Is(err, io.EOF) {
 		return Diagnostic{File: d.name, Line: 1, Column: 1, Problem: "the document is empty"}
 	}
-	e, ok := errors.AsType[*yaml.LoadError](err)
+	loadErr, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
 		return Diagnostic{File: d.name, Line: 1, Column: 1, Problem: err.Error()}
 	}
-	at, problem := e.Mark, e.Message
-	switch e.ContextMsg {
+	mark, problem := loadErr.Mark, loadErr.Message
+	switch loadErr.ContextMsg {
 	case "while parsing a flow sequence", "while parsing a flow mapping":
-		at = e.ContextMark
-		if i := d.offset(at.Line, at.Column); int(i) < len(d.src) {
+		mark = loadErr.ContextMark
+		if i := d.offset(mark.Line, mark.Column); int(i) < len(d.src) {
 			problem = "the \"" + string(d.src[i]) + "\" that begins here is not closed: " + problem
 		}
 	case "while scanning a simple key":
-		at = e.ContextMark
+		mark = loadErr.ContextMark
 	case "while scanning a quoted scalar":
 		if problem == "found unexpected end of stream" {
-			at = e.ContextMark
+			mark = loadErr.ContextMark
 		}
 	}
-	place := d.offset(at.Line, at.Column)
-	if last := len(bytes.TrimRight(d.src, " \t\r\n")) - 1; int(place) > last { // the parser stopped at the end of the file
-		place = uint32(max(last, 0)) //nolint:gosec // documents are smaller than 4 GiB
+	offset := d.offset(mark.Line, mark.Column)
+	if last := len(bytes.TrimRight(d.src, " \t\r\n")) - 1; int(offset) > last { // the parser stopped at the end of the file
+		offset = uint32(max(last, 0)) //nolint:gosec // documents are smaller than 4 GiB
 	}
-	pos := d.position(place)
+	pos := d.position(offset)
 	return Diagnostic{File: d.name, Line: pos.Line, Column: pos.Column, Problem: problem}
 }

@@ -34,9 +34,9 @@ func newAccessControl(token string, next http.Handler) *accessControl {
 	}
 }
 
-func (g *accessControl) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *accessControl) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpport.Harden(w, r, maxBodyBytes)
-	switch g.guard.Check(r) {
+	switch a.guard.Check(r) {
 	case httpport.ForeignHost:
 		writeResponse(w, http.StatusForbidden, failure, "requests for the host "+quoted(r.Host)+" are rejected: use 127.0.0.1 or localhost")
 		return
@@ -45,12 +45,12 @@ func (g *accessControl) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case httpport.NoViolation:
 	}
-	if g.tokenRequired && !g.hasToken(r) {
+	if a.tokenRequired && !a.hasToken(r) {
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750 3
 		writeResponse(w, http.StatusUnauthorized, failure, `the token is missing or wrong: send it as "Authorization: Bearer TOKEN"`)
 		return
 	}
-	g.next.ServeHTTP(w, r)
+	a.next.ServeHTTP(w, r)
 }
 
 // isLoopbackHost reports whether host is a loopback host, or the request did not arrive on a
@@ -66,8 +66,8 @@ func isLoopbackHost(host string, local net.Addr) bool {
 }
 
 // hasToken reports whether a request contains the token. The comparison takes constant time.
-func (g *accessControl) hasToken(r *http.Request) bool {
-	scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	hash := sha256.Sum256([]byte(strings.TrimSpace(shown)))
-	return subtle.ConstantTimeCompare(hash[:], g.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+func (a *accessControl) hasToken(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	hash := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return subtle.ConstantTimeCompare(hash[:], a.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }

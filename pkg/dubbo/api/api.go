@@ -93,8 +93,8 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 // handler returns the handler of all paths.
 func (o *Options) handler() http.Handler {
 	r := chi.NewRouter()
-	for _, c := range o.calls() {
-		r.Post(c.path, c.serve)
+	for _, e := range o.calls() {
+		r.Post(e.path, e.serve)
 	}
 	r.Get("/services", o.services)
 	r.Get("/services/*", o.service)

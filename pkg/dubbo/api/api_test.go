@@ -34,26 +34,26 @@ type testAPI struct {
 	count []string // guarded by mu
 }
 
-func (p *testAPI) endpoint(name string) api.Operation {
+func (a *testAPI) endpoint(name string) api.Operation {
 	return func(_ context.Context, r dubbo.Request) error {
 		text, err := json.Marshal(r)
 		if err != nil {
-			p.t.Error(err)
+			a.t.Error(err)
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.calls = append(p.calls, name+" "+string(text))
-		return p.opErr
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.calls = append(a.calls, name+" "+string(text))
+		return a.opErr
 	}
 }
 
 // open starts an API server on a loopback port, or as change configures it.
 func open(t *testing.T, change func(*api.Options)) *testAPI {
 	t.Helper()
-	p := &testAPI{t: t, client: &http.Client{Transport: &http.Transport{}}}
+	a := &testAPI{t: t, client: &http.Client{Transport: &http.Transport{}}}
 	o := api.Options{
 		Address: "127.0.0.1:0",
-		Publish: p.endpoint("publish"), Unpublish: p.endpoint("unpublish"), Subscribe: p.endpoint("subscribe"), Unsubscribe: p.endpoint("unsubscribe"),
+		Publish: a.endpoint("publish"), Unpublish: a.endpoint("unpublish"), Subscribe: a.endpoint("subscribe"), Unsubscribe: a.endpoint("unsubscribe"),
 		Services: func() dubbo.Status {
 			return dubbo.Status{
 				Published:  []dubbo.PublishedStatus{{Key: "g/com.example.A:1.0", URL: "dubbo://10.0.0.1:1/com.example.A"}, {Key: "com.example.B"}},
@@ -61,9 +61,9 @@ func open(t *testing.T, change func(*api.Options)) *testAPI {
 			}
 		},
 		Count: func(path string, o api.Result) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.count = append(p.count, fmt.Sprint(path, " ", o))
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.count = append(a.count, fmt.Sprint(path, " ", o))
 		},
 	}
 	if change != nil {
@@ -77,23 +77,23 @@ func open(t *testing.T, change func(*api.Options)) *testAPI {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	t.Cleanup(func() {
-		p.client.CloseIdleConnections()
+		a.client.CloseIdleConnections()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	p.url = "http://" + s.Addrs()[0].String()
-	return p
+	a.url = "http://" + s.Addrs()[0].String()
+	return a
 }
 
 // send sends a request with fields as "name: value", and returns the status and body of the
 // response.
-func (p *testAPI) send(method, path, body string, fields ...string) (int, string) {
-	p.t.Helper()
-	r, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
+func (a *testAPI) send(method, path, body string, fields ...string) (int, string) {
+	a.t.Helper()
+	r, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(body))
 	if err != nil {
-		p.t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
@@ -102,16 +102,16 @@ func (p *testAPI) send(method, path, body string, fields ...string) (int, string
 		}
 		r.Header.Set(name, value)
 	}
-	answer, err := p.client.Do(r)
+	resp, err := a.client.Do(r)
 	if err != nil {
-		p.t.Fatal(err)
+		a.t.Fatal(err)
 	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		p.t.Fatal(err)
+		a.t.Fatal(err)
 	}
-	return answer.StatusCode, strings.TrimSpace(string(text))
+	return resp.StatusCode, strings.TrimSpace(string(text))
 }
 
 const (
@@ -121,23 +121,23 @@ const (
 )
 
 func TestResponsesOfCalls(t *testing.T) {
-	p := open(t, nil)
+	a := open(t, nil)
 	for path, want := range map[string][2]string{
 		"/pub":   {"publish", "publish success"},
 		"/unpub": {"unpublish", "unpub success"},
 		"/sub":   {"subscribe", "subscribe success"},
 		"/unsub": {"unsubscribe", "unsubscribe success"},
 	} {
-		status, body := p.send("POST", path, validBody, asJSON)
+		status, body := a.send("POST", path, validBody, asJSON)
 		if text := `{"err_no":0,"err_msg":"` + want[1] + `"}`; status != 200 || body != text {
 			t.Errorf("POST %s = %d %s, want 200 %s", path, status, body, text)
 		}
-		if last := p.calls[len(p.calls)-1]; last != want[0]+" "+validBody {
+		if last := a.calls[len(a.calls)-1]; last != want[0]+" "+validBody {
 			t.Errorf("POST %s calls %s", path, last)
 		}
 	}
-	slices.Sort(p.count)
-	if diff := cmp.Diff([]string{"/pub 0", "/sub 0", "/unpub 0", "/unsub 0"}, p.count); diff != "" {
+	slices.Sort(a.count)
+	if diff := cmp.Diff([]string{"/pub 0", "/sub 0", "/unpub 0", "/unsub 0"}, a.count); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -156,15 +156,15 @@ func TestStrictStatus(t *testing.T) {
 		{"refused by the registry", errors.New("no auth"), 502, "publish fail, err: no auth"},
 	}
 	for _, strict := range []bool{false, true} {
-		p := open(t, func(o *api.Options) { o.StrictStatus = strict })
+		a := open(t, func(o *api.Options) { o.StrictStatus = strict })
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("%s, strict %t", tt.name, strict), func(t *testing.T) {
-				p.opErr = tt.fails
+				a.opErr = tt.fails
 				want := tt.status
 				if !strict {
 					want = 200
 				}
-				status, body := p.send("POST", "/pub", validBody, asJSON)
+				status, body := a.send("POST", "/pub", validBody, asJSON)
 				if text := `{"err_no":1,"err_msg":"` + tt.text + `"}`; status != want || body != text {
 					t.Errorf("POST /pub = %d %s, want %d %s", status, body, want, text)
 				}
@@ -174,7 +174,7 @@ func TestStrictStatus(t *testing.T) {
 }
 
 func TestBodyFormats(t *testing.T) {
-	p := open(t, nil)
+	a := open(t, nil)
 	const whole = `{"registry":{"type":"zookeeper","addr":"a:1","username":"u","password":"p"},` +
 		`"service":{"interface":"com.example.User","methods":["a","b"],"group":"g","version":"1.0","name":"app","port":"20880","parameters":{"a.timeout":"5","weight":"200"}}}`
 	tests := []struct{ name, path, body, kind string }{
@@ -202,11 +202,11 @@ func TestBodyFormats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			status, body := p.send("POST", tt.path, tt.body, tt.kind)
+			status, body := a.send("POST", tt.path, tt.body, tt.kind)
 			if status != 200 || body != `{"err_no":0,"err_msg":"publish success"}` {
 				t.Fatalf("POST %s = %d %s", tt.path, status, body)
 			}
-			if diff := cmp.Diff("publish "+whole, p.calls[len(p.calls)-1]); diff != "" {
+			if diff := cmp.Diff("publish "+whole, a.calls[len(a.calls)-1]); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
 		})
@@ -214,7 +214,7 @@ func TestBodyFormats(t *testing.T) {
 }
 
 func TestErrorsNameTheField(t *testing.T) {
-	p := open(t, func(o *api.Options) { o.StrictStatus = true })
+	a := open(t, func(o *api.Options) { o.StrictStatus = true })
 	tests := []struct {
 		name, body, kind string
 		status           int
@@ -238,22 +238,22 @@ func TestErrorsNameTheField(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			status, body := p.send("POST", "/sub", tt.body, tt.kind)
+			status, body := a.send("POST", "/sub", tt.body, tt.kind)
 			if text := `{"err_no":1,"err_msg":"` + tt.text + `"}`; status != tt.status || body != text {
 				t.Errorf("POST /sub = %d %s, want %d %s", status, body, tt.status, text)
 			}
 		})
 	}
-	if len(p.calls) > 0 {
-		t.Errorf("operations that ran: %q", p.calls)
+	if len(a.calls) > 0 {
+		t.Errorf("operations that ran: %q", a.calls)
 	}
-	if slices.ContainsFunc(p.count, func(s string) bool { return s != "/sub 1" }) || len(p.count) != len(tests) {
-		t.Errorf("counted %q", p.count)
+	if slices.ContainsFunc(a.count, func(s string) bool { return s != "/sub 1" }) || len(a.count) != len(tests) {
+		t.Errorf("counted %q", a.count)
 	}
 }
 
 func TestAccessControl(t *testing.T) {
-	p := open(t, nil)
+	plain := open(t, nil)
 	guarded := open(t, func(o *api.Options) { o.Token = "secret" })
 	tests := []struct {
 		name   string
@@ -261,15 +261,15 @@ func TestAccessControl(t *testing.T) {
 		fields []string
 		status int
 	}{
-		{"by the address", p, nil, 200},
-		{"by localhost", p, []string{"Host: LocalHost:22222"}, 200},
-		{"by IPv6", p, []string{"Host: [::1]:22222"}, 200},
-		{"by a name of somebody else's, as a rebound page does", p, []string{"Host: attacker.example"}, 403},
-		{"by an address of somebody else's", p, []string{"Host: 10.0.0.1:22222"}, 403},
-		{"by a page", p, []string{"Origin: http://127.0.0.1:22222"}, 403},
-		{"by a sandboxed page", p, []string{"Origin: null"}, 403},
-		{"by a picture of a page", p, []string{"Sec-Fetch-Site: cross-site"}, 403},
-		{"by somebody who types the address", p, []string{"Sec-Fetch-Site: none"}, 200},
+		{"by the address", plain, nil, 200},
+		{"by localhost", plain, []string{"Host: LocalHost:22222"}, 200},
+		{"by IPv6", plain, []string{"Host: [::1]:22222"}, 200},
+		{"by a name of somebody else's, as a rebound page does", plain, []string{"Host: attacker.example"}, 403},
+		{"by an address of somebody else's", plain, []string{"Host: 10.0.0.1:22222"}, 403},
+		{"by a page", plain, []string{"Origin: http://127.0.0.1:22222"}, 403},
+		{"by a sandboxed page", plain, []string{"Origin: null"}, 403},
+		{"by a picture of a page", plain, []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"by somebody who types the address", plain, []string{"Sec-Fetch-Site: none"}, 200},
 		{"with the token", guarded, []string{"Authorization: Bearer secret"}, 200},
 		{"with the token, in another case", guarded, []string{"Authorization: bearer  secret"}, 200},
 		{"without the token", guarded, nil, 401},
@@ -279,22 +279,22 @@ func TestAccessControl(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := len(tt.port.calls)
+			callsBefore := len(tt.port.calls)
 			if status, body := tt.port.send("POST", "/pub", validBody, append(tt.fields, asJSON)...); status != tt.status || (status != 200) != strings.Contains(body, `"err_no":1`) {
 				t.Errorf("POST /pub = %d %s, want %d", status, body, tt.status)
 			}
 			if status, body := tt.port.send("GET", "/services", "", tt.fields...); status != tt.status {
 				t.Errorf("GET /services = %d %s, want %d", status, body, tt.status)
 			}
-			if done := len(tt.port.calls) - before; (done == 1) != (tt.status == 200) {
-				t.Errorf("%d calls were made", done)
+			if calls := len(tt.port.calls) - callsBefore; (calls == 1) != (tt.status == 200) {
+				t.Errorf("%d calls were made", calls)
 			}
 		})
 	}
 }
 
 func TestServicesAreListed(t *testing.T) {
-	p := open(t, nil)
+	a := open(t, nil)
 	tests := []struct {
 		path   string
 		status int
@@ -307,7 +307,7 @@ func TestServicesAreListed(t *testing.T) {
 		{"/services/com.example.D", 404, " | "},
 	}
 	for _, tt := range tests {
-		status, body := p.send("GET", tt.path, "")
+		status, body := a.send("GET", tt.path, "")
 		var s dubbo.Status
 		if err := json.Unmarshal([]byte(body), &s); err != nil {
 			t.Fatal(err)
@@ -326,12 +326,12 @@ func TestServicesAreListed(t *testing.T) {
 }
 
 func TestUnknownPathsAndMethods(t *testing.T) {
-	p := open(t, nil)
+	a := open(t, nil)
 	for _, tt := range []struct {
 		method, path string
 		status       int
 	}{{"GET", "/pub", 405}, {"POST", "/services", 405}, {"DELETE", "/unsub", 405}, {"GET", "/", 404}} {
-		if status, body := p.send(tt.method, tt.path, ""); status != tt.status || !strings.HasPrefix(body, `{"err_no":1,`) {
+		if status, body := a.send(tt.method, tt.path, ""); status != tt.status || !strings.HasPrefix(body, `{"err_no":1,`) {
 			t.Errorf("%s %s = %d %s, want %d", tt.method, tt.path, status, body, tt.status)
 		}
 	}
@@ -340,22 +340,22 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 func TestSocketPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	// A process that was killed left this socket behind.
-	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.SetUnlinkOnClose(false)
-	_ = dead.Close() // its file stays
-	p := open(t, func(o *api.Options) { o.Address, o.Socket = "", path })
+	stale.SetUnlinkOnClose(false)
+	_ = stale.Close() // its file stays
+	a := open(t, func(o *api.Options) { o.Address, o.Socket = "", path })
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket's mode is %v, %v", info.Mode(), err)
 	}
-	p.url = "http://anything.example"
-	p.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	a.url = "http://anything.example"
+	a.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}
-	if status, body := p.send("POST", "/pub", validBody, asJSON); status != 200 || !strings.Contains(body, "publish success") {
+	if status, body := a.send("POST", "/pub", validBody, asJSON); status != 200 || !strings.Contains(body, "publish success") {
 		t.Errorf("POST /pub = %d %s", status, body)
 	}
 	if _, err := api.Listen(t.Context(), api.Options{Socket: path}); err == nil || !strings.Contains(err.Error(), "address already in use") {
@@ -373,9 +373,9 @@ func TestSocketPermissions(t *testing.T) {
 // TestShutdownEndsCalls verifies that calls in flight get their response when the server
 // stops.
 func TestShutdownEndsCalls(t *testing.T) {
-	begun, release := make(chan struct{}), make(chan struct{})
+	started, release := make(chan struct{}), make(chan struct{})
 	s, err := api.Listen(t.Context(), api.Options{Address: "127.0.0.1:0", Publish: func(context.Context, dubbo.Request) error {
-		close(begun)
+		close(started)
 		<-release
 		return nil
 	}})
@@ -385,22 +385,22 @@ func TestShutdownEndsCalls(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	answered := make(chan string, 1)
+	responses := make(chan string, 1)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	go func() {
-		answer, err := client.Post("http://"+s.Addrs()[0].String()+"/pub", "application/json", strings.NewReader(validBody))
+		resp, err := client.Post("http://"+s.Addrs()[0].String()+"/pub", "application/json", strings.NewReader(validBody))
 		if err != nil {
-			answered <- err.Error()
+			responses <- err.Error()
 			return
 		}
-		defer func() { _ = answer.Body.Close() }()
-		text, _ := io.ReadAll(answer.Body)
-		answered <- string(text)
+		defer func() { _ = resp.Body.Close() }()
+		text, _ := io.ReadAll(resp.Body)
+		responses <- string(text)
 	}()
-	<-begun
+	<-started
 	cancel()
 	close(release)
-	if got := <-answered; !strings.Contains(got, "publish success") {
+	if got := <-responses; !strings.Contains(got, "publish success") {
 		t.Errorf("the response is %s", got)
 	}
 	if err := <-ended; err != nil {
@@ -429,14 +429,14 @@ func BenchmarkCall(b *testing.B) {
 			b.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer t0ken")
-		answer, err := client.Do(r)
+		resp, err := client.Do(r)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), "success") {
+		if text, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(text), "success") {
 			b.Fatalf("%s, %v", text, err)
 		}
-		_ = answer.Body.Close() // already read
+		_ = resp.Body.Close() // already read
 	}
 	client.CloseIdleConnections()
 	cancel()

@@ -28,44 +28,44 @@ func (o *Options) calls() []endpoint {
 	}
 }
 
-func (c *endpoint) serve(w http.ResponseWriter, r *http.Request) {
+func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	request, err := readRequest(r)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 		defer cancel()
-		err = c.operation(ctx, request)
+		err = e.operation(ctx, request)
 	}
 	if err == nil {
-		c.options.Count(c.path, OK)
-		writeResponse(w, http.StatusOK, success, c.successText)
+		e.options.Count(e.path, OK)
+		writeResponse(w, http.StatusOK, success, e.successText)
 		return
 	}
-	status, outcome := statusOf(err)
-	c.options.Count(c.path, outcome)
-	if !c.options.StrictStatus {
+	status, result := statusOf(err)
+	e.options.Count(e.path, result)
+	if !e.options.StrictStatus {
 		status = http.StatusOK
 	}
-	writeResponse(w, status, failure, c.errorText(err))
+	writeResponse(w, status, failure, e.errorText(err))
 }
 
 // errorText returns the message for an error. Errors of invalid requests have no prefix.
-func (c *endpoint) errorText(err error) string {
-	var field *dubbo.FieldError
-	var form *bodyError
-	if errors.As(err, &field) || errors.As(err, &form) {
+func (e *endpoint) errorText(err error) string {
+	var fieldErr *dubbo.FieldError
+	var bodyErr *bodyError
+	if errors.As(err, &fieldErr) || errors.As(err, &bodyErr) {
 		return err.Error()
 	}
-	return c.errorPrefix + err.Error()
+	return e.errorPrefix + err.Error()
 }
 
 // statusOf returns the status and result for an error.
 func statusOf(err error) (int, Result) {
-	var field *dubbo.FieldError
-	var form *bodyError
+	var fieldErr *dubbo.FieldError
+	var bodyErr *bodyError
 	switch {
-	case errors.As(err, &form):
-		return form.status, Rejected
-	case errors.As(err, &field):
+	case errors.As(err, &bodyErr):
+		return bodyErr.status, Rejected
+	case errors.As(err, &fieldErr):
 		return http.StatusBadRequest, Rejected
 	case errors.Is(err, dubbo.ErrNotFound):
 		return http.StatusNotFound, Rejected

@@ -10,8 +10,8 @@ import (
 // endlessListener is a listener with an endless supply of connections.
 type endlessListener struct{ closed bool }
 
-func (e *endlessListener) Accept() (net.Conn, error) {
-	if e.closed {
+func (l *endlessListener) Accept() (net.Conn, error) {
+	if l.closed {
 		return nil, net.ErrClosed
 	}
 	conn, _ := net.Pipe()
@@ -19,7 +19,7 @@ func (e *endlessListener) Accept() (net.Conn, error) {
 }
 
 func (e *endlessListener) Addr() net.Addr { return &net.TCPAddr{} }
-func (e *endlessListener) Close() error   { e.closed = true; return nil }
+func (l *endlessListener) Close() error   { l.closed = true; return nil }
 
 // TestConnectionsAreBounded verifies that connections beyond the limit wait until another
 // connection or the listener is closed.
@@ -38,21 +38,21 @@ func TestConnectionsAreBounded(t *testing.T) {
 			conn net.Conn
 			err  error
 		}
-		next := make(chan accepted, 1)
+		results := make(chan accepted, 1)
 		accept := func() {
 			conn, err := ln.Accept()
-			next <- accepted{conn, err}
+			results <- accepted{conn, err}
 		}
 		go accept()
 		synctest.Wait()
 		select {
-		case <-next:
+		case <-results:
 			t.Fatalf("more than %d connections are open", maxConnections)
 		default:
 		}
 		_ = conns[0].Close()
 		_ = conns[0].Close() // a second Close releases no second slot
-		if got := <-next; got.err != nil {
+		if got := <-results; got.err != nil {
 			t.Fatal(got.err)
 		}
 		go accept()
@@ -60,7 +60,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		if err := ln.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-next; !errors.Is(got.err, net.ErrClosed) {
+		if got := <-results; !errors.Is(got.err, net.ErrClosed) {
 			t.Errorf("Accept returns %v after Close", got.err)
 		}
 	})

@@ -33,18 +33,18 @@ func (e *bodyError) Error() string { return e.problem }
 // other sidecars send more. Numbers are accepted as strings.
 func readRequest(r *http.Request) (dubbo.Request, error) {
 	body, err := io.ReadAll(r.Body)
-	var large *http.MaxBytesError
+	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &large):
-		return dubbo.Request{}, &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit)}
+	case errors.As(err, &tooLarge):
+		return dubbo.Request{}, &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)}
 	case err != nil:
 		return dubbo.Request{}, &bodyError{http.StatusBadRequest, "reading the body: " + err.Error()}
 	}
 	text := bytes.TrimSpace(body)
 	declared := r.Header.Get("Content-Type")
-	kind, _, err := mime.ParseMediaType(declared)
-	isForm := declared == "" || err == nil && kind == "application/x-www-form-urlencoded"
-	isJSON := err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+	mediaType, _, err := mime.ParseMediaType(declared)
+	isForm := declared == "" || err == nil && mediaType == "application/x-www-form-urlencoded"
+	isJSON := err == nil && (mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"))
 	var tree any
 	switch {
 	case bytes.HasPrefix(text, []byte("{")), isJSON:
@@ -69,7 +69,7 @@ func parseJSON(text []byte) (any, error) {
 	var tree any
 	err := d.Decode(&tree)
 	if err == nil {
-		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+		if _, trailingErr := d.Token(); !errors.Is(trailingErr, io.EOF) {
 			err = errors.New("unexpected data after the object")
 		}
 	}
@@ -88,24 +88,24 @@ func parseJSON(text []byte) (any, error) {
 // parseForm converts a form, and the URL's query, to the tree of the equivalent JSON. Names may
 // contain the object, such as "service.interface", or omit it.
 func parseForm(parts ...string) (any, error) {
-	in := map[string]map[string]any{keyRegistry: {}, keyService: {}, keyParameters: {}}
+	objects := map[string]map[string]any{keyRegistry: {}, keyService: {}, keyParameters: {}}
 	for _, part := range parts {
 		form, err := url.ParseQuery(part)
 		if err != nil {
 			return nil, &bodyError{http.StatusBadRequest, "the body is not a valid form: " + err.Error()}
 		}
 		for name, values := range form {
-			switch where, key := splitFieldName(strings.TrimSuffix(name, "[]")); {
-			case in[where] == nil: // unknown object
-			case where == keyService && key == "methods":
-				in[where][key] = splitMethods(values)
+			switch object, key := splitFieldName(strings.TrimSuffix(name, "[]")); {
+			case objects[object] == nil: // unknown object
+			case object == keyService && key == "methods":
+				objects[object][key] = splitMethods(values)
 			default:
-				in[where][key] = values[0]
+				objects[object][key] = values[0]
 			}
 		}
 	}
-	in[keyService][keyParameters] = in[keyParameters]
-	return map[string]any{keyRegistry: in[keyRegistry], keyService: in[keyService]}, nil
+	objects[keyService][keyParameters] = objects[keyParameters]
+	return map[string]any{keyRegistry: objects[keyRegistry], keyService: objects[keyService]}, nil
 }
 
 // The objects of a request.
@@ -118,7 +118,7 @@ const (
 
 // splitFieldName returns the object and the key of a form field. It keeps the case of parameter names
 // only.
-func splitFieldName(name string) (where, key string) {
+func splitFieldName(name string) (object, key string) {
 	first, rest, dotted := strings.Cut(name, ".")
 	if dotted && strings.EqualFold(first, keyService) {
 		first, rest, dotted = strings.Cut(rest, ".")
@@ -137,15 +137,15 @@ func splitFieldName(name string) (where, key string) {
 
 // splitMethods parses methods from repeated values, or values separated by commas.
 func splitMethods(values []string) []any {
-	var all []any
+	var methods []any
 	for _, v := range values {
-		for one := range strings.SplitSeq(v, ",") {
-			if one = strings.TrimSpace(one); one != "" {
-				all = append(all, one)
+		for method := range strings.SplitSeq(v, ",") {
+			if method = strings.TrimSpace(method); method != "" {
+				methods = append(methods, method)
 			}
 		}
 	}
-	return all
+	return methods
 }
 
 // value is a node of a tree, with its path.
@@ -164,9 +164,9 @@ func (f *fields) err() error {
 	return f.firstErr
 }
 
-func (f *fields) reportType(v value, what string) {
+func (f *fields) reportType(v value, expected string) {
 	if f.firstErr == nil {
-		f.firstErr = &dubbo.FieldError{Field: v.path, Reason: "found " + describeNode(v.node) + ", expected " + what}
+		f.firstErr = &dubbo.FieldError{Field: v.path, Reason: "found " + describeNode(v.node) + ", expected " + expected}
 	}
 }
 
@@ -234,15 +234,15 @@ func (f *fields) stringList(v value) []string {
 	switch node := v.node.(type) {
 	case nil:
 	case []any:
-		var all []string
-		for i, one := range node {
-			at := value{v.path + "[" + strconv.Itoa(i) + "]", one}
-			if one == nil {
-				f.reportType(at, "a string")
+		var list []string
+		for i, element := range node {
+			elementValue := value{v.path + "[" + strconv.Itoa(i) + "]", element}
+			if element == nil {
+				f.reportType(elementValue, "a string")
 			}
-			all = append(all, f.stringValue(at))
+			list = append(list, f.stringValue(elementValue))
 		}
-		return all
+		return list
 	case string:
 		return f.stringList(value{v.path, splitMethods([]string{node})})
 	default:
@@ -264,8 +264,8 @@ func (f *fields) stringMap(v value) map[string]string {
 	}
 	out := make(map[string]string, len(members))
 	for key, node := range members {
-		if is, ok := node.(bool); ok {
-			out[key] = strconv.FormatBool(is)
+		if b, ok := node.(bool); ok {
+			out[key] = strconv.FormatBool(b)
 			continue
 		}
 		out[key] = f.stringValue(value{v.path + "." + key, node})
@@ -292,9 +292,9 @@ func describeNode(node any) string {
 
 // quoted quotes and shortens a text of a client for messages.
 func quoted(text string) string {
-	const most = 100
-	if len(text) > most {
-		text = text[:most] + "…"
+	const maxLen = 100
+	if len(text) > maxLen {
+		text = text[:maxLen] + "…"
 	}
 	return strconv.Quote(text)
 }

@@ -18,15 +18,15 @@ func (o *Options) services(w http.ResponseWriter, _ *http.Request) {
 // service responds with the services of one key: group/interface:version.
 func (o *Options) service(w http.ResponseWriter, r *http.Request) {
 	key := chi.URLParam(r, "*")
-	if plain, err := url.PathUnescape(key); err == nil {
-		key = plain
+	if unescaped, err := url.PathUnescape(key); err == nil {
+		key = unescaped
 	}
-	all := o.Services()
-	all.Published = slices.DeleteFunc(slices.Clone(all.Published), func(p dubbo.PublishedStatus) bool { return p.Key != key })
-	all.Subscribed = slices.DeleteFunc(slices.Clone(all.Subscribed), func(s dubbo.ReferenceStatus) bool { return s.Key != key })
-	if len(all.Published)+len(all.Subscribed) == 0 {
+	status := o.Services()
+	status.Published = slices.DeleteFunc(slices.Clone(status.Published), func(p dubbo.PublishedStatus) bool { return p.Key != key })
+	status.Subscribed = slices.DeleteFunc(slices.Clone(status.Subscribed), func(s dubbo.ReferenceStatus) bool { return s.Key != key })
+	if len(status.Published)+len(status.Subscribed) == 0 {
 		writeResponse(w, http.StatusNotFound, failure, "service "+quoted(key)+" is not published or subscribed: GET /services lists all services")
 		return
 	}
-	writeJSON(w, http.StatusOK, all)
+	writeJSON(w, http.StatusOK, status)
 }

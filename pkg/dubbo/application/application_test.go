@@ -37,29 +37,29 @@ func instance(metadata map[string]string) registry.Instance {
 // echo is the interface of the providers in testdata.
 const echo = "weft.interop.dubbo.Echo"
 
-func texts(all []registry.URL) (texts []string) {
-	for _, u := range all {
-		texts = append(texts, u.String())
+func texts(urls []registry.URL) (list []string) {
+	for _, u := range urls {
+		list = append(list, u.String())
 	}
-	slices.Sort(texts)
-	return texts
+	slices.Sort(list)
+	return list
 }
 
 func TestParseMetadataOfJava(t *testing.T) {
-	services, err := application.ParseMetadataInfo(golden(t, "remote.json"))
+	info, err := application.ParseMetadataInfo(golden(t, "remote.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := services.URLs(instance(nil), registry.Service{Interface: echo})
-	if len(all) != 1 {
-		t.Fatalf("it has %v", texts(all))
+	urls := info.URLs(instance(nil), registry.Service{Interface: echo})
+	if len(urls) != 1 {
+		t.Fatalf("it has %v", texts(urls))
 	}
-	u := all[0]
+	u := urls[0]
 	if u.Protocol != "dubbo" || u.Address() != "10.77.0.1:20001" || u.Path != echo || u.Get("release") != "3.3.5" || u.Get("application") != "echo-provider" {
 		t.Errorf("it is %s", u)
 	}
-	if more := services.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); more != nil {
-		t.Errorf("services of another version: %v", texts(more))
+	if others := info.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); others != nil {
+		t.Errorf("services of another version: %v", texts(others))
 	}
 }
 
@@ -68,25 +68,25 @@ func TestURLsOfInstance(t *testing.T) {
 		"g/x:1:dubbo": {"name": "x", "group": "g", "version": "1", "protocol": "dubbo", "port": 1, "path": "x", "params": {"weight": "50", "timestamp": "7"}},
 		"x:dubbo": {"name": "x", "protocol": "dubbo", "path": "x"},
 		"x:tri": {"name": "x", "protocol": "tri", "path": "x"}}}`
-	services, err := application.ParseMetadataInfo([]byte(metadata))
+	info, err := application.ParseMetadataInfo([]byte(metadata))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, grouped := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "g", Version: "1"}
+	ungrouped, grouped := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "g", Version: "1"}
 	tests := []struct {
 		name    string
 		change  func(*registry.Instance)
 		service registry.Service
 		want    string
 	}{
-		{"its own port", func(*registry.Instance) {}, plain,
+		{"its own port", func(*registry.Instance) {}, ungrouped,
 			"dubbo://10.77.0.1:1/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=50 " +
 				"dubbo://10.77.0.1:20001/x?application=echo-provider&interface=x tri://10.77.0.1:20001/x?application=echo-provider&interface=x"},
 		{"the service's port", func(*registry.Instance) {}, grouped,
 			"dubbo://10.77.0.1:1/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=50"},
 		{"ports of protocols", func(i *registry.Instance) {
 			i.Metadata = map[string]string{"dubbo.endpoints": `[{"port": 5, "protocol": "dubbo"}, {"port": 6, "protocol": "tri"}]`}
-		}, plain, "dubbo://10.77.0.1:5/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=50 " +
+		}, ungrouped, "dubbo://10.77.0.1:5/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=50 " +
 			"dubbo://10.77.0.1:5/x?application=echo-provider&interface=x tri://10.77.0.1:6/x?application=echo-provider&interface=x"},
 		{"a tag, and since when it runs", func(i *registry.Instance) {
 			i.Metadata = map[string]string{"dubbo.tag": "gray", "timestamp": "9"}
@@ -103,7 +103,7 @@ func TestURLsOfInstance(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			i := instance(nil)
 			tt.change(&i)
-			if got := strings.Join(texts(services.URLs(i, tt.service)), " "); got != tt.want {
+			if got := strings.Join(texts(info.URLs(i, tt.service)), " "); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -133,12 +133,12 @@ func (s fakeMetadataSource) Metadata(_ context.Context, app, revision string) ([
 
 func TestMetadataInTheRegistry(t *testing.T) {
 	i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata.storage-type": "remote"})
-	services, err := application.Fetch(t.Context(), fakeMetadataSource{text: golden(t, "remote.json")}, i)
-	if err != nil || services.Len() != 1 {
-		t.Fatalf("Fetch = %v, %v", services, err)
+	info, err := application.Fetch(t.Context(), fakeMetadataSource{text: golden(t, "remote.json")}, i)
+	if err != nil || info.Len() != 1 {
+		t.Fatalf("Fetch = %v, %v", info, err)
 	}
-	for name, s := range map[string]fakeMetadataSource{"is not there": {err: registry.ErrNoMetadata}, "cannot be read": {text: []byte("[]")}, "has no name": {text: []byte(`{"services": {"a": {}}}`)}} {
-		if _, err := application.Fetch(t.Context(), s, i); err == nil || !strings.Contains(err.Error(), "metadata of echo-provider, revision r") {
+	for name, source := range map[string]fakeMetadataSource{"is not there": {err: registry.ErrNoMetadata}, "cannot be read": {text: []byte("[]")}, "has no name": {text: []byte(`{"services": {"a": {}}}`)}} {
+		if _, err := application.Fetch(t.Context(), source, i); err == nil || !strings.Contains(err.Error(), "metadata of echo-provider, revision r") {
 			t.Errorf("what %s: %v", name, err)
 		}
 	}
@@ -148,57 +148,57 @@ func TestMetadataInTheRegistry(t *testing.T) {
 // with the request that it receives.
 func startFakeInstance(t *testing.T, head, body []byte) (registry.Instance, <-chan []byte) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := make(chan []byte, 1)
+	calls := make(chan []byte, 1)
 	go func() {
-		defer close(got)
-		conn, err := l.Accept()
+		defer close(calls)
+		conn, err := ln.Accept()
 		if err != nil {
 			return
 		}
 		defer func() { _ = conn.Close() }() // the test has ended
-		request := make([]byte, 16)
-		if _, err := io.ReadFull(conn, request); err != nil {
+		header := make([]byte, 16)
+		if _, err := io.ReadFull(conn, header); err != nil {
 			return
 		}
-		call := make([]byte, binary.BigEndian.Uint32(request[12:]))
+		call := make([]byte, binary.BigEndian.Uint32(header[12:]))
 		if _, err := io.ReadFull(conn, call); err != nil {
 			return
 		}
-		got <- call
-		copy(head[4:12], request[4:12])
+		calls <- call
+		copy(head[4:12], header[4:12])
 		binary.BigEndian.PutUint32(head[12:], uint32(len(body)))
 		ping := []byte("\xda\xbb\xe2\x00\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x01N")
 		_, _ = conn.Write(append(append(ping, head...), body...)) // the caller reports errors
 	}()
-	t.Cleanup(func() { _ = l.Close() })
-	port := l.Addr().(*net.TCPAddr).Port
+	t.Cleanup(func() { _ = ln.Close() })
+	port := ln.Addr().(*net.TCPAddr).Port
 	i := instance(map[string]string{
 		"dubbo.metadata.revision": "r", "dubbo.metadata.storage-type": "local",
 		"dubbo.metadata-service.url-params": `{"version": "1.0.0", "side": "provider", "port": "` + strconv.Itoa(port) + `", "protocol": "dubbo"}`,
 	})
 	i.Host = "127.0.0.1"
-	return i, got
+	return i, calls
 }
 
 func okHeader() []byte { return append([]byte("\xda\xbb\x02\x14"), make([]byte, 12)...) }
 
 func TestMetadataOfTheInstanceItself(t *testing.T) {
-	i, got := startFakeInstance(t, okHeader(), golden(t, "local.bin"))
-	services, err := application.Fetch(t.Context(), fakeMetadataSource{err: errors.New("not asked")}, i)
+	i, calls := startFakeInstance(t, okHeader(), golden(t, "local.bin"))
+	info, err := application.Fetch(t.Context(), fakeMetadataSource{err: errors.New("not asked")}, i)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := services.URLs(i, registry.Service{Interface: echo})
-	all = slices.DeleteFunc(all, func(u registry.URL) bool { return u.Get("group") != "" || u.Get("version") != "" }) // there are three
-	if len(all) != 1 || all[0].Get("release") != "3.3.5" || all[0].Get("methods") == "" || all[0].Path != echo {
-		t.Errorf("it has %v", texts(all))
+	urls := info.URLs(i, registry.Service{Interface: echo})
+	urls = slices.DeleteFunc(urls, func(u registry.URL) bool { return u.Get("group") != "" || u.Get("version") != "" }) // there are three
+	if len(urls) != 1 || urls[0].Get("release") != "3.3.5" || urls[0].Get("methods") == "" || urls[0].Path != echo {
+		t.Errorf("it has %v", texts(urls))
 	}
 	var d hessian.Decoder
-	d.Reset(<-got)
+	d.Reset(<-calls)
 	for _, want := range []string{"2.0.2", "org.apache.dubbo.metadata.MetadataService", "1.0.0", "getMetadataInfo", "Ljava/lang/String;", "r"} {
 		if text, err := d.Text(); err != nil || string(text) != want {
 			t.Fatalf("argument of the call = %q, %v; want %q", text, err, want)
@@ -207,18 +207,18 @@ func TestMetadataOfTheInstanceItself(t *testing.T) {
 }
 
 func TestInvalidResponses(t *testing.T) {
-	null := hessian.AppendInt(nil, 2)
-	refused := hessian.AppendThrowable(hessian.AppendInt(nil, 0), hessian.Throwable{Class: "java.lang.RuntimeException", Message: "not now"})
+	nullResult := hessian.AppendInt(nil, 2)
+	exception := hessian.AppendThrowable(hessian.AppendInt(nil, 0), hessian.Throwable{Class: "java.lang.RuntimeException", Message: "not now"})
 	tests := []struct {
 		name string
 		head []byte
 		body []byte
 		want string
 	}{
-		{"it has forgotten the revision", okHeader(), null, "no longer has that revision"},
-		{"an exception", okHeader(), refused, "not now"},
+		{"it has forgotten the revision", okHeader(), nullResult, "no longer has that revision"},
+		{"an exception", okHeader(), exception, "not now"},
 		{"a fault", append([]byte("\xda\xbb\x02\x3c"), make([]byte, 12)...), nil, "its status is 60"},
-		{"another serialization", append([]byte("\xda\xbb\x06\x14"), make([]byte, 12)...), null, "not encoded in Hessian 2"},
+		{"another serialization", append([]byte("\xda\xbb\x06\x14"), make([]byte, 12)...), nullResult, "not encoded in Hessian 2"},
 		{"nothing", okHeader(), nil, "unexpected end at byte 0"},
 		{"a number", okHeader(), hessian.AppendInt(hessian.AppendInt(nil, 1), 7), "the result is not an object"},
 		{"another map", okHeader(), hessian.AppendMapEnd(hessian.AppendMapStart(hessian.AppendInt(nil, 1))), "no map of services"},
@@ -234,17 +234,17 @@ func TestInvalidResponses(t *testing.T) {
 }
 
 func TestFetchTimesOut(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // nothing was accepted
+	defer func() { _ = ln.Close() }() // nothing was accepted
 	i := instance(map[string]string{"dubbo.metadata.revision": "r",
-		"dubbo.metadata-service.url-params": `{"dubbo": {"port": "` + strconv.Itoa(l.Addr().(*net.TCPAddr).Port) + `"}}`})
+		"dubbo.metadata-service.url-params": `{"dubbo": {"port": "` + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port) + `"}}`})
 	i.Host = "127.0.0.1"
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		if conn, err := l.Accept(); err == nil {
+		if conn, err := ln.Accept(); err == nil {
 			_, _ = io.ReadFull(conn, make([]byte, 16)) // the request has arrived
 			cancel()
 		}
@@ -266,11 +266,11 @@ func TestInstancesWithoutMetadataService(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(golden(f, "remote.json"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		services, err := application.ParseMetadataInfo(text)
+		info, err := application.ParseMetadataInfo(text)
 		if err != nil {
 			return
 		}
-		for _, u := range services.URLs(instance(nil), registry.Service{Interface: echo}) {
+		for _, u := range info.URLs(instance(nil), registry.Service{Interface: echo}) {
 			if u.Service() != (registry.Service{Interface: echo}) && u.Get("version") != "0.0.0" {
 				t.Errorf("it is %s", u)
 			}

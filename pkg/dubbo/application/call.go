@@ -78,8 +78,8 @@ func appendRequest(dst []byte, application, version, revision string) []byte {
 		dst = hessian.AppendString(dst, text)
 	}
 	dst = hessian.AppendMapStart(dst)
-	for _, one := range [...][2]string{{"path", metadataService}, {"interface", metadataService}, {"version", version}, {"group", application}} {
-		dst = hessian.AppendString(hessian.AppendString(dst, one[0]), one[1])
+	for _, attachment := range [...][2]string{{"path", metadataService}, {"interface", metadataService}, {"version", version}, {"group", application}} {
+		dst = hessian.AppendString(hessian.AppendString(dst, attachment[0]), attachment[1])
 	}
 	dst = hessian.AppendMapEnd(dst)
 	binary.BigEndian.PutUint32(dst[start+lengthOffset:], uint32(len(dst)-start-headSize))
@@ -135,15 +135,15 @@ func metadataFromObject(m map[string]any) (*MetadataInfo, error) {
 		return nil, fmt.Errorf("%w: there is no map of services", errInvalidMetadata)
 	}
 	application, _ := m["app"].(string)
-	all := make(map[string]service, len(raw))
+	services := make(map[string]service, len(raw))
 	for key, value := range raw {
-		o, ok := value.(map[string]any)
+		fields, ok := value.(map[string]any)
 		if !ok {
 			return nil, fmt.Errorf("%w: a service is not an object", errInvalidMetadata)
 		}
-		text := func(name string) string { s, _ := o[name].(string); return s }
-		port, _ := o["port"].(int64)
-		params, _ := o["params"].(map[string]any)
+		text := func(name string) string { s, _ := fields[name].(string); return s }
+		port, _ := fields["port"].(int64)
+		params, _ := fields["params"].(map[string]any)
 		s := service{Name: text("name"), Group: text("group"), Version: text("version"), Protocol: text("protocol"),
 			Port: int(port), Path: text("path"), Params: make(map[string]string, len(params))}
 		for name, value := range params {
@@ -151,7 +151,7 @@ func metadataFromObject(m map[string]any) (*MetadataInfo, error) {
 				s.Params[name] = v
 			}
 		}
-		all[key] = s
+		services[key] = s
 	}
-	return newMetadataInfo(application, all)
+	return newMetadataInfo(application, services)
 }

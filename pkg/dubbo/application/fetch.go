@@ -19,18 +19,18 @@ var errNoMetadataService = errors.New("the instance has no port to fetch its met
 
 // Fetch returns what an instance provides: from the registry, or from the instance if its
 // application does not store metadata in the registry. ctx bounds the time.
-func Fetch(ctx context.Context, from MetadataSource, i registry.Instance) (*MetadataInfo, error) {
+func Fetch(ctx context.Context, source MetadataSource, i registry.Instance) (*MetadataInfo, error) {
 	revision := Revision(i)
-	services, err := fetch(ctx, from, i, revision)
+	info, err := fetch(ctx, source, i, revision)
 	if err != nil {
 		return nil, fmt.Errorf("metadata of %s, revision %s: %w", i.Application, revision, err)
 	}
-	return services, nil
+	return info, nil
 }
 
-func fetch(ctx context.Context, from MetadataSource, i registry.Instance, revision string) (*MetadataInfo, error) {
+func fetch(ctx context.Context, source MetadataSource, i registry.Instance, revision string) (*MetadataInfo, error) {
 	if i.Metadata[keyStorage] == storageRemote {
-		text, err := from.Metadata(ctx, i.Application, revision)
+		text, err := source.Metadata(ctx, i.Application, revision)
 		if err != nil {
 			return nil, err
 		}

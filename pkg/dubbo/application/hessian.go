@@ -185,8 +185,8 @@ func (r *hessianReader) readObject(n int64, depth int) (any, error) {
 func (r *hessianReader) atEnd() bool { return r.offset < len(r.body) && r.body[r.offset] == 'Z' }
 
 func (r *hessianReader) readMap(depth int) (any, error) {
-	mapping := map[string]any{}
-	r.refs = append(r.refs, mapping)
+	m := map[string]any{}
+	r.refs = append(r.refs, m)
 	for !r.atEnd() {
 		key, err := r.readValue(depth + 1)
 		if err != nil {
@@ -197,45 +197,45 @@ func (r *hessianReader) readMap(depth int) (any, error) {
 			return nil, err
 		}
 		if name, ok := key.(string); ok {
-			mapping[name] = value
+			m[name] = value
 		}
 	}
 	r.offset++
-	return mapping, nil
+	return m, nil
 }
 
 // readList consumes a list. Tags from 0x55 on have a type, a length, or both. Tags from 0x70 on contain
 // the length; those below 0x78 have a type.
 func (r *hessianReader) readList(tag byte, depth int) (any, error) {
-	const open, fixed, untyped = 0x55, 0x56, 0x57
+	const typedVariable, typedFixed, untypedVariable = 0x55, 0x56, 0x57
 	r.offset++
-	typed := tag == open || tag == fixed || tag >= 0x70 && tag < 0x78
-	ended := tag == open || tag == untyped
+	typed := tag == typedVariable || tag == typedFixed || tag >= 0x70 && tag < 0x78
+	terminated := tag == typedVariable || tag == untypedVariable
 	if typed {
 		if err := r.readTypeName(); err != nil {
 			return nil, err
 		}
 	}
 	length := int64(tag & 7)
-	if !ended && tag < 0x70 {
+	if !terminated && tag < 0x70 {
 		var err error
 		if length, err = r.readInt(); err != nil {
 			return nil, err
 		}
 	}
-	number := len(r.refs)
+	index := len(r.refs)
 	r.refs = append(r.refs, nil)
 	list := []any{}
-	for i := int64(0); ended && !r.atEnd() || !ended && i < length; i++ {
+	for i := int64(0); terminated && !r.atEnd() || !terminated && i < length; i++ {
 		value, err := r.readValue(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, value)
 	}
-	if ended {
+	if terminated {
 		r.offset++
 	}
-	r.refs[number] = list
+	r.refs[index] = list
 	return list, nil
 }

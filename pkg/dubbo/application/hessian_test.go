@@ -56,15 +56,15 @@ func TestInvalidValues(t *testing.T) {
 }
 
 func FuzzResponse(f *testing.F) {
-	answer, err := os.ReadFile("testdata/local.bin")
+	response, err := os.ReadFile("testdata/local.bin")
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(answer)
+	f.Add(response)
 	f.Add([]byte("\x91H\x08servicesH\x01aC\x01x\x92\x04name\x06params`\x01xHZZZ"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if services, err := parseResponse(body); err == nil && services.Len() > len(body) {
-			t.Errorf("%d services of %d bytes", services.Len(), len(body))
+		if info, err := parseResponse(body); err == nil && info.Len() > len(body) {
+			t.Errorf("%d services of %d bytes", info.Len(), len(body))
 		}
 	})
 }

@@ -53,34 +53,34 @@ func ParseMetadataInfo(text []byte) (*MetadataInfo, error) {
 	return newMetadataInfo(raw.App, raw.Services)
 }
 
-func newMetadataInfo(application string, all map[string]service) (*MetadataInfo, error) {
-	if len(all) > maxServices {
-		return nil, fmt.Errorf("metadata has %d services; the maximum is %d", len(all), maxServices)
+func newMetadataInfo(application string, services map[string]service) (*MetadataInfo, error) {
+	if len(services) > maxServices {
+		return nil, fmt.Errorf("metadata has %d services; the maximum is %d", len(services), maxServices)
 	}
-	s := &MetadataInfo{application: application, byInterface: map[string][]service{}}
-	for _, one := range all {
-		if one.Name == "" {
+	info := &MetadataInfo{application: application, byInterface: map[string][]service{}}
+	for _, s := range services {
+		if s.Name == "" {
 			return nil, fmt.Errorf("%w: a service has no name", errInvalidMetadata)
 		}
-		s.byInterface[one.Name] = append(s.byInterface[one.Name], one)
+		info.byInterface[s.Name] = append(info.byInterface[s.Name], s)
 	}
-	return s, nil
+	return info, nil
 }
 
 // Len returns the number of interfaces.
-func (s *MetadataInfo) Len() int { return len(s.byInterface) }
+func (m *MetadataInfo) Len() int { return len(m.byInterface) }
 
 // URLs returns the providers of a service at an instance, at the ports that the instance names.
 // Their weight is the weight of the service multiplied by that of the instance. They are disabled
 // if the instance is disabled or unhealthy.
-func (s *MetadataInfo) URLs(i registry.Instance, wanted registry.Service) (all []registry.URL) {
-	for _, one := range s.byInterface[wanted.Interface] {
-		u := one.url(i)
-		if wanted.Accepts(u) {
-			all = append(all, u)
+func (m *MetadataInfo) URLs(i registry.Instance, target registry.Service) (urls []registry.URL) {
+	for _, s := range m.byInterface[target.Interface] {
+		u := s.url(i)
+		if target.Accepts(u) {
+			urls = append(urls, u)
 		}
 	}
-	return all
+	return urls
 }
 
 func (s *service) url(i registry.Instance) registry.URL {
@@ -91,43 +91,43 @@ func (s *service) url(i registry.Instance) registry.URL {
 	if port == 0 {
 		port = i.Port
 	}
-	all := maps.Clone(s.Params)
-	if all == nil {
-		all = map[string]string{}
+	params := maps.Clone(s.Params)
+	if params == nil {
+		params = map[string]string{}
 	}
 	set := func(key, value string) {
 		if value != "" {
-			all[key] = value
+			params[key] = value
 		}
 	}
 	set(registry.ParameterInterface, s.Name)
 	set(registry.ParameterGroup, s.Group)
 	set(registry.ParameterVersion, s.Version)
 	set("application", i.Application)
-	delete(all, registry.ParameterCategory)
+	delete(params, registry.ParameterCategory)
 	for _, key := range [...]string{"timestamp", "dubbo.tag"} { // set per process
-		if all[key] == "" {
+		if params[key] == "" {
 			set(key, i.Metadata[key])
 		}
 	}
 	if !i.Enabled || !i.Healthy {
-		all["disabled"] = "true"
+		params["disabled"] = "true"
 	}
 	if i.Weight != 1 {
-		all["weight"] = strconv.Itoa(scaleWeight(all["weight"], i.Weight))
+		params["weight"] = strconv.Itoa(scaleWeight(params["weight"], i.Weight))
 	}
-	return registry.URL{Protocol: s.Protocol, Host: i.Host, Port: port, Path: s.Path, Parameters: registry.ParametersOf(all)}
+	return registry.URL{Protocol: s.Protocol, Host: i.Host, Port: port, Path: s.Path, Parameters: registry.ParametersOf(params)}
 }
 
 // scaleWeight multiplies a Dubbo weight by the weight of an instance.
-func scaleWeight(text string, by float64) int {
-	const usual, most = 100, 1 << 20
+func scaleWeight(text string, factor float64) int {
+	const defaultWeight, maxWeight = 100, 1 << 20
 	weight, err := strconv.Atoi(text)
 	if err != nil {
-		weight = usual
+		weight = defaultWeight
 	}
-	if by <= 0 || weight <= 0 {
+	if factor <= 0 || weight <= 0 {
 		return 0
 	}
-	return int(max(1, min(float64(weight)*by, most)))
+	return int(max(1, min(float64(weight)*factor, maxWeight)))
 }

@@ -45,22 +45,22 @@ type metadataInfoJSON struct {
 
 // key returns the key by which Dubbo distinguishes services of an application:
 // group/interface:version:protocol.
-func (o *ServiceInfo) key() string { return o.Service.String() + ":" + o.Protocol }
+func (s *ServiceInfo) key() string { return s.Service.String() + ":" + s.Protocol }
 
 // encoded returns the service at a port as JSON. It caches the first result, because an application
 // has many services, of which one changes at a time.
-func (o *ServiceInfo) encoded(port uint16) []byte {
-	write := func() []byte {
+func (s *ServiceInfo) encoded(port uint16) []byte {
+	marshal := func() []byte {
 		return encode(serviceInfoJSON{
-			Name: o.Service.Interface, Group: o.Service.Group, Version: o.Service.Version,
-			Protocol: o.Protocol, Port: port, Path: o.Path, Params: o.Parameters,
+			Name: s.Service.Interface, Group: s.Service.Group, Version: s.Service.Version,
+			Protocol: s.Protocol, Port: port, Path: s.Path, Params: s.Parameters,
 		})
 	}
-	o.once.Do(func() { o.port, o.text = port, write() })
-	if o.port != port {
-		return write()
+	s.once.Do(func() { s.port, s.text = port, marshal() })
+	if s.port != port {
+		return marshal()
 	}
-	return o.text
+	return s.text
 }
 
 // serviceInfoJSON is MetadataInfo.ServiceInfo as Dubbo writes it, without empty fields.
@@ -87,25 +87,25 @@ const keyTimestamp = "timestamp"
 // consumer requests them from the process. Consumers only compare revisions for equality. The
 // revision is a hash of the application and the encoded services, and of nothing else, so that
 // processes that provide the same share it.
-func NewInstanceRegistration(p LocalInstance, offers []*ServiceInfo) *registry.InstanceRegistration {
-	ordered := slices.SortedFunc(slices.Values(offers), func(a, b *ServiceInfo) int { return cmp.Compare(a.key(), b.key()) })
-	services := []byte{'{'}
+func NewInstanceRegistration(p LocalInstance, services []*ServiceInfo) *registry.InstanceRegistration {
+	ordered := slices.SortedFunc(slices.Values(services), func(a, b *ServiceInfo) int { return cmp.Compare(a.key(), b.key()) })
+	object := []byte{'{'}
 	var interfaces []string
 	var endpoints []endpoint
-	for i, o := range ordered {
+	for i, s := range ordered {
 		if i > 0 {
-			services = append(services, ',')
+			object = append(object, ',')
 		}
-		services = append(append(services, encode(o.key())...), ':')
-		services = append(services, o.encoded(p.Port)...)
-		interfaces = append(interfaces, o.Service.Interface)
-		endpoints = append(endpoints, endpoint{p.Port, o.Protocol})
+		object = append(append(object, encode(s.key())...), ':')
+		object = append(object, s.encoded(p.Port)...)
+		interfaces = append(interfaces, s.Service.Interface)
+		endpoints = append(endpoints, endpoint{p.Port, s.Protocol})
 	}
-	services = append(services, '}')
+	object = append(object, '}')
 	slices.Sort(interfaces)
 	slices.SortFunc(endpoints, func(a, b endpoint) int { return cmp.Compare(a.Protocol, b.Protocol) })
-	sum := sha256.Sum256(append(encode(p.Application), services...))
-	info := metadataInfoJSON{Application: p.Application, Revision: hex.EncodeToString(sum[:16]), Services: services}
+	sum := sha256.Sum256(append(encode(p.Application), object...))
+	info := metadataInfoJSON{Application: p.Application, Revision: hex.EncodeToString(sum[:16]), Services: object}
 	return &registry.InstanceRegistration{
 		Instance: registry.Instance{
 			Application: p.Application, Host: p.Host, Port: p.Port, Weight: 1, Healthy: true, Enabled: true,

@@ -25,18 +25,18 @@ func shop() application.LocalInstance {
 func offer(group, version string, parameters map[string]string) *application.ServiceInfo {
 	const name = "com.example.Cart"
 	s := registry.Service{Interface: name, Group: group, Version: version}
-	all := map[string]string{"interface": name, "methods": "add,get", "side": "provider"}
-	maps.Copy(all, parameters)
-	return &application.ServiceInfo{Service: s, Protocol: "dubbo", Path: name, Parameters: all}
+	merged := map[string]string{"interface": name, "methods": "add,get", "side": "provider"}
+	maps.Copy(merged, parameters)
+	return &application.ServiceInfo{Service: s, Protocol: "dubbo", Path: name, Parameters: merged}
 }
 
 func TestInstanceRegistrationFormat(t *testing.T) {
-	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
+	reg := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
 	var text bytes.Buffer
-	if err := json.Indent(&text, a.MetadataInfo, "", "  "); err != nil {
+	if err := json.Indent(&text, reg.MetadataInfo, "", "  "); err != nil {
 		t.Fatal(err)
 	}
-	instance, err := json.MarshalIndent(a.Instance.Metadata, "", "  ")
+	instance, err := json.MarshalIndent(reg.Instance.Metadata, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +54,10 @@ func TestInstanceRegistrationFormat(t *testing.T) {
 	if got != string(want) {
 		t.Errorf("it is written as\n%s\nwant\n%s", got, want)
 	}
-	if a.Revision != a.Instance.Metadata["dubbo.metadata.revision"] || !slices.Equal(a.Interfaces, []string{"com.example.Cart"}) {
-		t.Errorf("the revision is %s, the interfaces %v", a.Revision, a.Interfaces)
+	if reg.Revision != reg.Instance.Metadata["dubbo.metadata.revision"] || !slices.Equal(reg.Interfaces, []string{"com.example.Cart"}) {
+		t.Errorf("the revision is %s, the interfaces %v", reg.Revision, reg.Interfaces)
 	}
-	if err := a.Check(); err != nil {
+	if err := reg.Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -67,20 +67,20 @@ type announced struct {
 	a *registry.InstanceRegistration
 }
 
-func (s announced) Metadata(_ context.Context, name, revision string) ([]byte, error) {
-	if name != s.a.Instance.Application || revision != s.a.Revision {
+func (reg announced) Metadata(_ context.Context, name, revision string) ([]byte, error) {
+	if name != reg.a.Instance.Application || revision != reg.a.Revision {
 		return nil, registry.ErrNoMetadata
 	}
-	return s.a.MetadataInfo, nil
+	return reg.a.MetadataInfo, nil
 }
 
 func TestInstanceRegistrationRoundTrip(t *testing.T) {
-	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
-	services, err := application.Fetch(t.Context(), announced{a}, a.Instance)
+	reg := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
+	info, err := application.Fetch(t.Context(), announced{reg}, reg.Instance)
 	if err != nil {
 		t.Fatal(err)
 	}
-	urls := services.URLs(a.Instance, registry.Service{Interface: "com.example.Cart", Group: "blue", Version: "1.0"})
+	urls := info.URLs(reg.Instance, registry.Service{Interface: "com.example.Cart", Group: "blue", Version: "1.0"})
 	if len(urls) != 1 {
 		t.Fatalf("it is found as %v", urls)
 	}
@@ -92,33 +92,33 @@ func TestInstanceRegistrationRoundTrip(t *testing.T) {
 }
 
 func TestRevisionDependsOnServices(t *testing.T) {
-	revision := func(p application.LocalInstance, offers ...*application.ServiceInfo) string {
-		return application.NewInstanceRegistration(p, offers).Revision
+	revision := func(p application.LocalInstance, services ...*application.ServiceInfo) string {
+		return application.NewInstanceRegistration(p, services).Revision
 	}
-	plain, blue := offer("", "", nil), offer("blue", "", nil)
-	other := shop()
-	other.Host, other.Since = "10.0.0.8", other.Since.Add(time.Hour)
-	moved, renamed := shop(), shop()
-	moved.Port++
+	ungrouped, blue := offer("", "", nil), offer("blue", "", nil)
+	otherHost := shop()
+	otherHost.Host, otherHost.Since = "10.0.0.8", otherHost.Since.Add(time.Hour)
+	otherPort, renamed := shop(), shop()
+	otherPort.Port++
 	renamed.Application = "store"
-	base := revision(shop(), plain)
+	base := revision(shop(), ungrouped)
 	tests := []struct {
 		name string
 		got  string
 		same bool
 	}{
-		{"at another host, started later", revision(other, plain), true},
-		{"with a service more", revision(shop(), plain, blue), false},
+		{"at another host, started later", revision(otherHost, ungrouped), true},
+		{"with a service more", revision(shop(), ungrouped, blue), false},
 		{"with another parameter", revision(shop(), offer("", "", map[string]string{"timeout": "5"})), false},
-		{"at another port", revision(moved, plain), false},
-		{"of another application", revision(renamed, plain), false},
+		{"at another port", revision(otherPort, ungrouped), false},
+		{"of another application", revision(renamed, ungrouped), false},
 	}
 	for _, tt := range tests {
 		if same := tt.got == base; same != tt.same {
 			t.Errorf("%s: the revision is the same: %t, want %t", tt.name, same, tt.same)
 		}
 	}
-	if revision(shop(), plain, blue) != revision(shop(), blue, plain) {
+	if revision(shop(), ungrouped, blue) != revision(shop(), blue, ungrouped) {
 		t.Error("the order counts")
 	}
 }

@@ -40,9 +40,9 @@ func (c *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
 // BenchmarkHostSelection measures route matching and host selection for services with rules.
 func BenchmarkHostSelection(b *testing.B) {
 	tags := document("tag", "application", "a", "tags: [{name: gray, addresses: ['10.0.0.3:1', '10.0.0.4:1']}]")
-	var many []registry.URL
+	var conditions []registry.URL
 	for i := range 100 {
-		many = append(many, condition(fmt.Sprintf("attachments[user]=u%d & method=get* =>", i)))
+		conditions = append(conditions, condition(fmt.Sprintf("attachments[user]=u%d & method=get* =>", i)))
 	}
 	for _, bench := range []struct {
 		name  string
@@ -53,17 +53,17 @@ func BenchmarkHostSelection(b *testing.B) {
 		{"tag rule, call without tag", []registry.URL{tags}, ""},
 		{"tag rule, call with tag", []registry.URL{tags}, "gray"},
 		{"two conditions", []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("attachments[user]=ann => host=10.0.0.2")}, ""},
-		{"100 conditions", many, ""},
+		{"100 conditions", conditions, ""},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			var providers []string
 			for i := range 20 {
 				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?application=a", i+1))
 			}
-			l := lists(b, providers...)
-			l[0].Snapshot.Routers = bench.rules
-			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
-			table, err := router.Compile(plan.RouteTable([][]*config.Route{o.Routes}))
+			snapshots := lists(b, providers...)
+			snapshots[0].Snapshot.Routers = bench.rules
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
+			table, err := router.Compile(plan.RouteTable([][]*config.Route{result.Routes}))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -72,22 +72,22 @@ func BenchmarkHostSelection(b *testing.B) {
 				Policies:   map[config.LBPolicy]balance.New{config.Random: balance.Random},
 			})
 			defer set.Close()
-			change, err := set.Prepare([]*config.Cluster{o.Cluster})
+			change, err := set.Prepare([]*config.Cluster{result.Cluster})
 			if err != nil {
 				b.Fatal(err)
 			}
 			change.Commit()
 			change.Retire()
-			x := newCall("method=getName", "user=eve", "dubbo.tag="+bench.tag)
-			f := table.Match(x).Config.Forward
+			call := newCall("method=getName", "user=eve", "dubbo.tag="+bench.tag)
+			f := table.Match(call).Config.Forward
 			picker := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: subset.NewLabels(f.Metadata)}
 			b.ReportAllocs()
 			for b.Loop() {
-				x.Record.Attempts = x.Record.Attempts[:0]
-				if r := table.Match(x); r == nil {
+				call.Record.Attempts = call.Record.Attempts[:0]
+				if r := table.Match(call); r == nil {
 					b.Fatal("the call has no route")
 				}
-				if err := x.Serve(context.Background(), picker); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
+				if err := call.Serve(context.Background(), picker); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
 					b.Fatal(err)
 				}
 			}

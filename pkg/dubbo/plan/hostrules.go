@@ -42,27 +42,27 @@ const maxOutcomes = 64
 const labelAddress = "weft.address"
 
 // buildChains creates the chains of the candidates, and marks providers that never get calls.
-func (p *providers) buildChains(w Reference, routers []registry.URL, audiences []candidates, n *warnings) {
-	all := rules.ReadRouters(routers, n.add)
-	own := rules.TagOf(w.Parameters)
-	p.tagged = w.Tagged || own.Name != "" || all.HaveTags(p.usableURLs())
-	for i := range audiences {
-		a := &audiences[i]
-		a.chain = &hostChain{rules: all.ChainFor(w.Consumer, own, p.tagged, a.urls), weighted: config.NewHostSet(len(a.members)), spans: map[string]span{}}
-		for at, member := range a.members {
+func (p *providers) buildChains(ref Reference, routers []registry.URL, candidateSets []candidates, warn *warnings) {
+	parsed := rules.ReadRouters(routers, warn.add)
+	consumerTag := rules.TagOf(ref.Parameters)
+	p.tagged = ref.Tagged || consumerTag.Name != "" || parsed.HaveTags(p.usableURLs())
+	for i := range candidateSets {
+		a := &candidateSets[i]
+		a.chain = &hostChain{rules: parsed.ChainFor(ref.Consumer, consumerTag, p.tagged, a.urls), weighted: config.NewHostSet(len(a.members)), spans: map[string]span{}}
+		for index, member := range a.members {
 			if p.all[member].Weight > 0 {
-				a.chain.weighted.Add(at)
+				a.chain.weighted.Add(index)
 			}
-			address := a.urls[at].Address()
-			place, ok := a.chain.spans[address]
+			address := a.urls[index].Address()
+			addressSpan, ok := a.chain.spans[address]
 			if !ok {
-				place.from = at
+				addressSpan.from = index
 			}
-			a.chain.spans[address] = span{place.from, at + 1}
+			a.chain.spans[address] = span{addressSpan.from, index + 1}
 		}
 		p.findOutcomes(a)
 	}
-	p.markUnused(audiences)
+	p.markUnused(candidateSets)
 }
 
 // findOutcomes computes the sets that the chain of a can return.
@@ -75,8 +75,8 @@ func (p *providers) findOutcomes(a *candidates) {
 	for _, set := range sets {
 		a.chain.keepWeighted(set)
 		var allowed []int
-		for at, member := range a.members {
-			if set.Has(at) {
+		for index, member := range a.members {
+			if set.Has(index) {
 				allowed = append(allowed, member)
 			}
 		}
@@ -88,43 +88,43 @@ func (p *providers) findOutcomes(a *candidates) {
 }
 
 // markUnused marks members that never get calls.
-func (p *providers) markUnused(audiences []candidates) {
+func (p *providers) markUnused(candidateSets []candidates) {
 	called := make([]bool, len(p.all))
-	for _, a := range audiences {
+	for _, a := range candidateSets {
 		for _, allowed := range a.outcomes {
 			for _, i := range allowed {
 				called[i] = true
 			}
 		}
 	}
-	for _, a := range audiences {
+	for _, a := range candidateSets {
 		for _, i := range a.members {
-			switch one := &p.all[i]; {
-			case called[i] || one.UnusedReason != "":
-			case one.Weight == 0:
-				one.UnusedReason = "its weight is 0"
+			switch provider := &p.all[i]; {
+			case called[i] || provider.UnusedReason != "":
+			case provider.Weight == 0:
+				provider.UnusedReason = "its weight is 0"
 			default:
-				one.UnusedReason = "routing rules exclude it from all calls"
+				provider.UnusedReason = "routing rules exclude it from all calls"
 			}
 		}
 	}
 }
 
 // routersOf returns the routers of all registries, without duplicates.
-func routersOf(lists []RegistrySnapshot) (all []registry.URL) {
-	if len(lists) == 1 {
-		return lists[0].Snapshot.Routers
+func routersOf(snapshots []RegistrySnapshot) (routers []registry.URL) {
+	if len(snapshots) == 1 {
+		return snapshots[0].Snapshot.Routers
 	}
 	seen := map[string]bool{}
-	for _, list := range lists {
-		for _, u := range list.Snapshot.Routers {
+	for _, snapshot := range snapshots {
+		for _, u := range snapshot.Snapshot.Routers {
 			if text := u.String(); !seen[text] {
 				seen[text] = true
-				all = append(all, u)
+				routers = append(routers, u)
 			}
 		}
 	}
-	return all
+	return routers
 }
 
 // Len implements config.HostChain.
@@ -146,8 +146,8 @@ func (c *hostChain) keepWeighted(allowed config.HostSet) {
 
 // Allows implements config.HostChain: a host stands for every provider at its address.
 func (c *hostChain) Allows(allowed config.HostSet, h *config.Host) bool {
-	place := c.spans[h.Metadata[labelAddress]]
-	for i := place.from; i < place.to; i++ {
+	members := c.spans[h.Metadata[labelAddress]]
+	for i := members.from; i < members.to; i++ {
 		if allowed.Has(i) {
 			return true
 		}
@@ -180,20 +180,20 @@ func labelKey(labels map[string]string) string {
 
 // rulesOf returns the rules of a cluster, or nil if every call of each of its route targets may go
 // to all hosts with the labels of the target.
-func (p *providers) rulesOf(cluster string, lanes []routeTarget) config.HostRules {
-	all := &hostRules{chains: map[string]*hostChain{}, emptyChain: &hostChain{rules: (&rules.Routers{}).ChainFor(registry.URL{}, rules.Tag{}, false, nil)}}
+func (p *providers) rulesOf(cluster string, targets []routeTarget) config.HostRules {
+	hr := &hostRules{chains: map[string]*hostChain{}, emptyChain: &hostChain{rules: (&rules.Routers{}).ChainFor(registry.URL{}, rules.Tag{}, false, nil)}}
 	needed := false
-	for i := range lanes {
-		l := &lanes[i]
-		if l.cluster != cluster {
+	for i := range targets {
+		t := &targets[i]
+		if t.cluster != cluster {
 			continue
 		}
-		a := l.candidates
-		all.chains[labelKey(l.labels)] = a.chain
-		needed = needed || !a.constant || len(a.members) > 0 && len(a.outcomes[0]) == 0 || p.excludesAll(l, a.outcomes[0])
+		a := t.candidates
+		hr.chains[labelKey(t.labels)] = a.chain
+		needed = needed || !a.constant || len(a.members) > 0 && len(a.outcomes[0]) == 0 || p.excludesAll(t, a.outcomes[0])
 	}
 	if !needed {
 		return nil
 	}
-	return all
+	return hr
 }

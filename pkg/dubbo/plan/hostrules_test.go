@@ -15,9 +15,9 @@ import (
 )
 
 // matchRoute returns the route of a call of x with fields, or nil.
-func matchRoute(t *testing.T, o *plan.Result, fields ...string) *router.Route {
+func matchRoute(t *testing.T, result *plan.Result, fields ...string) *router.Route {
 	t.Helper()
-	table, err := router.Compile(plan.RouteTable([][]*config.Route{o.Routes}))
+	table, err := router.Compile(plan.RouteTable([][]*config.Route{result.Routes}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,61 +26,61 @@ func matchRoute(t *testing.T, o *plan.Result, fields ...string) *router.Route {
 
 // newCall returns a call of x with fields.
 func newCall(fields ...string) *protocol.Exchange {
-	x := &protocol.Exchange{}
-	x.Meta.Protocol = string(config.Dubbo)
-	x.Request.Header.Add("service", "x")
+	call := &protocol.Exchange{}
+	call.Meta.Protocol = string(config.Dubbo)
+	call.Request.Header.Add("service", "x")
 	for _, field := range fields {
 		name, value, _ := strings.Cut(field, "=")
-		x.Request.Header.Add(name, value)
+		call.Request.Header.Add(name, value)
 	}
-	return x
+	return call
 }
 
 // hostsFor returns the hosts of a cluster that a call with labels may go to.
-func hostsFor(c *config.Cluster, labels map[string]string, x *protocol.Exchange) (all []config.Host) {
-	may := func(*config.Host) bool { return true }
+func hostsFor(c *config.Cluster, labels map[string]string, call *protocol.Exchange) (hosts []config.Host) {
+	allows := func(*config.Host) bool { return true }
 	if c.HostRules != nil {
 		chain := c.HostRules.Chain(labels)
-		left := config.NewHostSet(chain.Len())
-		chain.Select(x, left)
-		may = func(h *config.Host) bool { return chain.Allows(left, h) }
+		allowed := config.NewHostSet(chain.Len())
+		chain.Select(call, allowed)
+		allows = func(h *config.Host) bool { return chain.Allows(allowed, h) }
 	}
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
-		has := may(h)
+		selected := allows(h)
 		for key, value := range labels {
-			of, ok := h.Metadata[key]
-			has = has && ok && of == value
+			label, ok := h.Metadata[key]
+			selected = selected && ok && label == value
 		}
-		if has {
-			all = append(all, *h)
+		if selected {
+			hosts = append(hosts, *h)
 		}
 	}
-	return all
+	return hosts
 }
 
 // addressesWithLabels returns the last parts of the addresses that a call with labels may go to: "1 2".
-func addressesWithLabels(o *plan.Result, labels map[string]string, x *protocol.Exchange) string {
+func addressesWithLabels(result *plan.Result, labels map[string]string, call *protocol.Exchange) string {
 	var parts []string
-	for _, h := range hostsFor(o.Cluster, labels, x) {
+	for _, h := range hostsFor(result.Cluster, labels, call) {
 		parts = append(parts, strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"))
 	}
 	return strings.Join(parts, " ")
 }
 
 // addressesOfCall returns the last parts of the addresses that a call may go to: "1 2".
-func addressesOfCall(t *testing.T, o *plan.Result, fields ...string) string {
+func addressesOfCall(t *testing.T, result *plan.Result, fields ...string) string {
 	t.Helper()
-	r := matchRoute(t, o, fields...)
+	r := matchRoute(t, result, fields...)
 	if r == nil {
 		t.Fatal("there is no route")
 	}
-	return addressesWithLabels(o, r.Config.Forward.Metadata, newCall(fields...))
+	return addressesWithLabels(result, r.Config.Forward.Metadata, newCall(fields...))
 }
 
-func condition(rule string, more ...string) registry.URL {
+func condition(rule string, extra ...string) registry.URL {
 	parameters := map[string]string{"rule": rule}
-	for _, parameter := range more {
+	for _, parameter := range extra {
 		key, value, _ := strings.Cut(parameter, "=")
 		parameters[key] = value
 	}
@@ -92,7 +92,7 @@ func document(protocol, scope, key, yaml string) registry.URL {
 }
 
 func TestRules(t *testing.T) {
-	plain := []string{"dubbo://10.0.0.1:1/x?application=a", "dubbo://10.0.0.2:1/x?application=a", "dubbo://10.0.0.3:1/x?application=b"}
+	untagged := []string{"dubbo://10.0.0.1:1/x?application=a", "dubbo://10.0.0.2:1/x?application=a", "dubbo://10.0.0.3:1/x?application=b"}
 	tagged := []string{"dubbo://10.0.0.1:1/x?application=a", "dubbo://10.0.0.2:1/x?application=a&dubbo.tag=gray", "dubbo://10.0.0.3:1/x?application=a"}
 	tags := document("tag", "application", "a", "tags: [{name: blue, addresses: ['10.0.0.3:1']}, {name: gone, addresses: ['10.0.0.9:1']}]")
 	tests := []struct {
@@ -102,28 +102,28 @@ func TestRules(t *testing.T) {
 		parameters map[string]string
 		calls      map[string]string // fields of a call, and where it may go
 	}{
-		{"no rules", plain, nil, nil, map[string]string{"method=get": "1 2 3", "dubbo.tag=gray": "1 2 3"}},
-		{"for all", plain, []registry.URL{condition("=> host=10.0.0.1")}, nil, map[string]string{"method=get": "1"}},
-		{"for a consumer", plain, []registry.URL{condition("host=10.9.9.9 => host!=10.0.0.1")}, nil, map[string]string{"method=get": "2 3"}},
-		{"nobody", plain, []registry.URL{condition("application=shop =>")}, nil, map[string]string{"method=get": ""}},
-		{"by method", plain, []registry.URL{condition("method=get*,find => host=10.0.0.1")}, nil,
+		{"no rules", untagged, nil, nil, map[string]string{"method=get": "1 2 3", "dubbo.tag=gray": "1 2 3"}},
+		{"for all", untagged, []registry.URL{condition("=> host=10.0.0.1")}, nil, map[string]string{"method=get": "1"}},
+		{"for a consumer", untagged, []registry.URL{condition("host=10.9.9.9 => host!=10.0.0.1")}, nil, map[string]string{"method=get": "2 3"}},
+		{"nobody", untagged, []registry.URL{condition("application=shop =>")}, nil, map[string]string{"method=get": ""}},
+		{"by method", untagged, []registry.URL{condition("method=get*,find => host=10.0.0.1")}, nil,
 			map[string]string{"method=getAll": "1", "method=find": "1", "method=findAll": "1 2 3"}},
-		{"but methods", plain, []registry.URL{condition("method!=get* => host=10.0.0.1")}, nil,
+		{"but methods", untagged, []registry.URL{condition("method!=get* => host=10.0.0.1")}, nil,
 			map[string]string{"method=getAll": "1 2 3", "method=set": "1"}},
-		{"two rules by method", plain, []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("method=*All => host!=10.0.0.3")}, nil,
+		{"two rules by method", untagged, []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("method=*All => host!=10.0.0.3")}, nil,
 			map[string]string{"method=get": "2 3", "method=setAll": "1 2", "method=getAll": "2", "method=set": "1 2 3"}},
-		{"a method with its own timeout", plain, []registry.URL{condition("method=get* => host=10.0.0.1")}, map[string]string{"getAll.timeout": "5", "set.timeout": "6"},
+		{"a method with its own timeout", untagged, []registry.URL{condition("method=get* => host=10.0.0.1")}, map[string]string{"getAll.timeout": "5", "set.timeout": "6"},
 			map[string]string{"method=getAll": "1", "method=get": "1", "method=set": "1 2 3"}},
-		{"a method is denied", plain, []registry.URL{condition("method=set =>")}, nil, map[string]string{"method=set": "", "method=get": "1 2 3"}},
-		{"by attachment", plain, []registry.URL{condition("attachments[user]=a & method=get => host=10.0.0.2")}, nil,
+		{"a method is denied", untagged, []registry.URL{condition("method=set =>")}, nil, map[string]string{"method=set": "", "method=get": "1 2 3"}},
+		{"by attachment", untagged, []registry.URL{condition("attachments[user]=a & method=get => host=10.0.0.2")}, nil,
 			map[string]string{"method=get user=a": "2", "method=get user=b": "1 2 3", "method=set user=a": "1 2 3", "method=get": "1 2 3"}},
-		{"but an attachment", plain, []registry.URL{condition("attachments[user]!=a => host=10.0.0.2")}, nil,
+		{"but an attachment", untagged, []registry.URL{condition("attachments[user]!=a => host=10.0.0.2")}, nil,
 			map[string]string{"user=a": "1 2 3", "user=b": "2", "method=get": "1 2 3"}}, // no match if missing, as in Dubbo 3
-		{"by a range", plain, []registry.URL{condition("attachments[age]=18~ => host=10.0.0.2")}, nil,
+		{"by a range", untagged, []registry.URL{condition("attachments[age]=18~ => host=10.0.0.2")}, nil,
 			map[string]string{"age=18": "2", "age=17": "1 2 3", "age=old": "1 2 3", "method=get": "1 2 3"}},
-		{"but a range", plain, []registry.URL{condition("attachments[age]!=~17,99,8* => host=10.0.0.2")}, nil,
+		{"but a range", untagged, []registry.URL{condition("attachments[age]!=~17,99,8* => host=10.0.0.2")}, nil,
 			map[string]string{"age=18": "2", "age=17": "1 2 3", "age=99": "1 2 3", "age=80": "1 2 3", "method=get": "1 2 3"}},
-		{"an application", plain, []registry.URL{document("condition", "application", "a", "conditions: ['=> host=10.0.0.1']")}, nil, map[string]string{"method=get": "1 3"}},
+		{"an application", untagged, []registry.URL{document("condition", "application", "a", "conditions: ['=> host=10.0.0.1']")}, nil, map[string]string{"method=get": "1 3"}},
 
 		{"tags of providers", tagged, nil, nil, map[string]string{
 			"method=get": "1 3", "dubbo.tag=gray": "2", "dubbo.tag=other": "1 3", "dubbo.tag=other dubbo.force.tag=true": "", "dubbo.tag=gray dubbo.force.tag=true": "2",
@@ -139,20 +139,20 @@ func TestRules(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := lists(t, tt.providers...)
-			l[0].Snapshot.Routers = tt.rules
+			snapshots := lists(t, tt.providers...)
+			snapshots[0].Snapshot.Routers = tt.rules
 			consumer := urls(t, "consumer://10.9.9.9/x?application=shop")[0]
-			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Consumer: consumer, Parameters: tt.parameters}, l, noon())
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Consumer: consumer, Parameters: tt.parameters}, snapshots, noon())
 			for call, want := range tt.calls {
-				if got := addressesOfCall(t, o, strings.Fields(call)...); got != want {
+				if got := addressesOfCall(t, result, strings.Fields(call)...); got != want {
 					t.Errorf("%s goes to %q, want %q", call, got, want)
 				}
 			}
-			if len(o.Warnings) > 0 {
-				t.Errorf("warnings %q", o.Warnings)
+			if len(result.Warnings) > 0 {
+				t.Errorf("warnings %q", result.Warnings)
 			}
 			names := map[string]bool{}
-			for _, r := range o.Routes {
+			for _, r := range result.Routes {
 				if names[r.Name] {
 					t.Errorf("two routes are called %s", r.Name)
 				}
@@ -163,35 +163,35 @@ func TestRules(t *testing.T) {
 }
 
 func TestForcedTagWithoutProviders(t *testing.T) {
-	w := plan.Reference{Service: registry.Service{Interface: "x"}}
-	o := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
-	w.Tagged = o.Tagged
-	o = plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x"), noon())
-	if got := addressesOfCall(t, o, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
+	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
+	result := plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
+	ref.Tagged = result.Tagged
+	result = plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x"), noon())
+	if got := addressesOfCall(t, result, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
 		t.Errorf("it goes to %q", got)
 	}
-	if got := addressesOfCall(t, o, "dubbo.tag=gray"); got != "1" {
+	if got := addressesOfCall(t, result, "dubbo.tag=gray"); got != "1" {
 		t.Errorf("what is not forced goes to %q", got)
 	}
 }
 
 func TestManyRules(t *testing.T) {
-	l := lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray")
+	snapshots := lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray")
 	denied := 300
 	for i := range denied {
-		l[0].Snapshot.Routers = append(l[0].Snapshot.Routers, condition(fmt.Sprintf("attachments[user]=u%d =>", i)))
+		snapshots[0].Snapshot.Routers = append(snapshots[0].Snapshot.Routers, condition(fmt.Sprintf("attachments[user]=u%d =>", i)))
 	}
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 	for i := range denied {
-		if got := addressesOfCall(t, o, fmt.Sprintf("user=u%d", i)); got != "" {
+		if got := addressesOfCall(t, result, fmt.Sprintf("user=u%d", i)); got != "" {
 			t.Errorf("a call of u%d, which is denied, goes to %s", i, got)
 		}
 	}
-	if got := addressesOfCall(t, o, "user=ann"); got != "1" {
+	if got := addressesOfCall(t, result, "user=ann"); got != "1" {
 		t.Errorf("a call that no rule denies goes to %q", got)
 	}
-	if len(o.Warnings) > 0 || len(o.Routes) != 2 {
-		t.Errorf("%d routes, warnings %q", len(o.Routes), o.Warnings)
+	if len(result.Warnings) > 0 || len(result.Routes) != 2 {
+		t.Errorf("%d routes, warnings %q", len(result.Routes), result.Warnings)
 	}
 }
 
@@ -201,35 +201,35 @@ func TestManyTags(t *testing.T) {
 	for i := range tags {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?dubbo.tag=t%[1]d", i+2))
 	}
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
 	for i := range tags {
-		if got, want := addressesOfCall(t, o, fmt.Sprintf("dubbo.tag=t%d", i+2)), fmt.Sprint(i+2); got != want {
+		if got, want := addressesOfCall(t, result, fmt.Sprintf("dubbo.tag=t%d", i+2)), fmt.Sprint(i+2); got != want {
 			t.Errorf("a call with the tag t%d goes to %q, want %q", i+2, got, want)
 		}
 	}
-	if len(o.Warnings) > 0 {
-		t.Errorf("warnings %q", o.Warnings)
+	if len(result.Warnings) > 0 {
+		t.Errorf("warnings %q", result.Warnings)
 	}
 }
 
 // TestTooManyRulesRejectCalls verifies that too many rules reject calls, because an ignored
 // rule may have denied them.
 func TestTooManyRulesRejectCalls(t *testing.T) {
-	l := lists(t, "dubbo://10.0.0.1:1/x")
+	snapshots := lists(t, "dubbo://10.0.0.1:1/x")
 	long := "attachments[user]=a" + strings.Repeat(",b", 2000) + " =>"
 	for range rules.MaxConditions + 1 {
-		l[0].Snapshot.Routers = append(l[0].Snapshot.Routers, condition("method=set => host=10.0.0.1"))
+		snapshots[0].Snapshot.Routers = append(snapshots[0].Snapshot.Routers, condition("method=set => host=10.0.0.1"))
 	}
-	for name, routers := range map[string][]registry.URL{"many conditions": l[0].Snapshot.Routers, "a long one": {condition(long)}} {
-		l[0].Snapshot.Routers = routers
-		o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
-		if got := addressesOfCall(t, o, "method=get"); got != "" {
+	for name, routers := range map[string][]registry.URL{"many conditions": snapshots[0].Snapshot.Routers, "a long one": {condition(long)}} {
+		snapshots[0].Snapshot.Routers = routers
+		result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
+		if got := addressesOfCall(t, result, "method=get"); got != "" {
 			t.Errorf("%s: a call goes to %s", name, got)
 		}
-		if len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0], "all calls of the service are rejected") {
-			t.Errorf("%s: warnings %q", name, o.Warnings)
+		if len(result.Warnings) != 1 || !strings.Contains(result.Warnings[0], "all calls of the service are rejected") {
+			t.Errorf("%s: warnings %q", name, result.Warnings)
 		}
-		if o.Cluster.HostRules == nil {
+		if result.Cluster.HostRules == nil {
 			t.Errorf("%s: the cluster has no warning about why it has no hosts", name)
 		}
 	}
@@ -240,27 +240,27 @@ func TestGroupsMethodsAndRulesCombined(t *testing.T) {
 	for i := range 40 {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?group=g%[1]d&version=%[1]d&m%[1]d.timeout=%[1]d&dubbo.tag=t%[1]d", i+1))
 	}
-	l := lists(t, providers...)
-	l[0].Snapshot.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, l, noon())
-	if n := len(o.Routes); n > 4096 || n < 64 {
+	snapshots := lists(t, providers...)
+	snapshots[0].Snapshot.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, snapshots, noon())
+	if n := len(result.Routes); n > 4096 || n < 64 {
 		t.Errorf("there are %d routes", n)
 	}
-	if len(o.Warnings) > 0 {
-		t.Errorf("warnings %q", o.Warnings)
+	if len(result.Warnings) > 0 {
+		t.Errorf("warnings %q", result.Warnings)
 	}
 }
 
 func TestOverridesChangeHowCallsAreMade(t *testing.T) {
-	l := lists(t, "dubbo://10.0.0.1:1/x?timeout=3000", "dubbo://10.0.0.2:1/x?timeout=3000", "dubbo://10.0.0.3:1/x?timeout=3000")
-	l[0].Snapshot.Configurators = urls(t,
+	snapshots := lists(t, "dubbo://10.0.0.1:1/x?timeout=3000", "dubbo://10.0.0.2:1/x?timeout=3000", "dubbo://10.0.0.3:1/x?timeout=3000")
+	snapshots[0].Snapshot.Configurators = urls(t,
 		"override://10.0.0.1:1/x?weight=20", "override://10.0.0.2:1/x?disabled=true",
 		"override://0.0.0.0/x?timeout=50&retries=3&loadbalance=roundrobin&cluster=failover")
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"timeout": "9", "cluster": "failfast"}}, l, noon())
-	if got, want := summary(o), "10.0.0.1:1*20; 10.0.0.3:1*100; 10.0.0.2:1: it is disabled"; got != want {
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"timeout": "9", "cluster": "failfast"}}, snapshots, noon())
+	if got, want := summary(result), "10.0.0.1:1*20; 10.0.0.3:1*100; 10.0.0.2:1: it is disabled"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if o.Timeout != 200*time.Millisecond || o.Retries != 3 || o.LoadBalance != "roundrobin" || o.Cluster.LBPolicy != config.WeightedRoundRobin {
-		t.Errorf("timeout %v, %d retries, %s: %+v", o.Timeout, o.Retries, o.LoadBalance, o.Warnings)
+	if result.Timeout != 200*time.Millisecond || result.Retries != 3 || result.LoadBalance != "roundrobin" || result.Cluster.LBPolicy != config.WeightedRoundRobin {
+		t.Errorf("timeout %v, %d retries, %s: %+v", result.Timeout, result.Retries, result.LoadBalance, result.Warnings)
 	}
 }

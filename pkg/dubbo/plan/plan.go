@@ -86,41 +86,41 @@ const (
 // Compute returns the clusters and routes of a service at the time now, for the reports of the
 // registries in lists. If lists contain an address several times for one group and version, gather
 // selects one of them.
-func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
-	n := &warnings{}
-	lacks := &warnings{}
-	p := collectProviders(w, lists, n)
-	p.readWeights(n)
-	lanes := p.computeTargets(w, routersOf(lists), n, lacks)
+func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result {
+	warn := &warnings{}
+	unrouted := &warnings{}
+	p := collectProviders(ref, snapshots, warn)
+	p.readWeights(warn)
+	targets := p.computeTargets(ref, routersOf(snapshots), warn, unrouted)
 	p.computeWeights(now)
 	used := p.usedIndexes()
-	with := readSettings(w, p.byIndexes(used), n)
-	p.assignClusters(w, lanes, with, n)
-	o := &Result{
-		Routes:      routes(w.Service, lanes),
+	defaults := readSettings(ref, p.byIndexes(used), warn)
+	p.assignClusters(ref, targets, defaults, warn)
+	result := &Result{
+		Routes:      routes(ref.Service, targets),
 		Providers:   p.all,
-		LoadBalance: with.loadBalance,
-		Timeout:     with.forService.totalTimeout(),
-		Retries:     max(0, with.forService.retries),
+		LoadBalance: defaults.loadBalance,
+		Timeout:     defaults.forService.totalTimeout(),
+		Retries:     max(0, defaults.forService.retries),
 		NextChange:  p.nextChange,
 		Tagged:      p.tagged,
 	}
 	byCluster := map[string][]*config.Route{}
-	for _, r := range o.Routes {
+	for _, r := range result.Routes {
 		byCluster[r.Forward.Cluster] = append(byCluster[r.Forward.Cluster], r)
 	}
-	name := w.Service.String()
-	o.Cluster = p.cluster(name, with.policy, p.usableIndexes(), byCluster[name], p.rulesOf(name, lanes))
+	name := ref.Service.String()
+	result.Cluster = p.cluster(name, defaults.policy, p.usableIndexes(), byCluster[name], p.rulesOf(name, targets))
 	delete(byCluster, name)
-	for _, one := range lanes {
-		if routes := byCluster[one.cluster]; routes != nil {
-			o.VariantClusters = append(o.VariantClusters, p.cluster(one.cluster, one.settings.policy, one.candidates.members, routes, p.rulesOf(one.cluster, lanes)))
-			delete(byCluster, one.cluster) // other targets lead to the same cluster
+	for _, t := range targets {
+		if routes := byCluster[t.cluster]; routes != nil {
+			result.VariantClusters = append(result.VariantClusters, p.cluster(t.cluster, t.settings.policy, t.candidates.members, routes, p.rulesOf(t.cluster, targets)))
+			delete(byCluster, t.cluster) // other targets lead to the same cluster
 		}
 	}
-	o.Warnings = n.sorted()
-	o.Unrouted = strings.Join(lacks.sorted(), "; ")
-	return o
+	result.Warnings = warn.sorted()
+	result.Unrouted = strings.Join(unrouted.sorted(), "; ")
+	return result
 }
 
 // newCluster returns a cluster without hosts. Outlier detection ejects a host only if Weft cannot
@@ -168,35 +168,35 @@ type warnings struct{ texts []string }
 // maxWarnings bounds the list: each of many providers may have its own mistake.
 const maxWarnings = 16
 
-func (n *warnings) add(text string) {
-	const most = 300 // bytes; the text may quote any registry data
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+func (w *warnings) add(text string) {
+	const maxLen = 300 // bytes; the text may quote any registry data
+	if len(text) > maxLen {
+		text = strings.ToValidUTF8(text[:maxLen], "") + "…"
 	}
-	if len(n.texts) < maxWarnings && !slices.Contains(n.texts, text) {
-		n.texts = append(n.texts, text)
+	if len(w.texts) < maxWarnings && !slices.Contains(w.texts, text) {
+		w.texts = append(w.texts, text)
 	}
 }
 
-func (n *warnings) sorted() []string {
-	slices.Sort(n.texts)
-	return n.texts
+func (w *warnings) sorted() []string {
+	slices.Sort(w.texts)
+	return w.texts
 }
 
 // mostCommon returns the most frequent value, the smallest of several, or "" if there is none. It
 // sorts values.
 func mostCommon(values []string) (best string) {
 	slices.Sort(values)
-	most := 0
+	bestCount := 0
 	for len(values) > 0 {
-		same := 1
-		for same < len(values) && values[same] == values[0] {
-			same++
+		count := 1
+		for count < len(values) && values[count] == values[0] {
+			count++
 		}
-		if same > most {
-			best, most = values[0], same
+		if count > bestCount {
+			best, bestCount = values[0], count
 		}
-		values = values[same:]
+		values = values[count:]
 	}
 	return best
 }

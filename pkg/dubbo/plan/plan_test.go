@@ -21,16 +21,16 @@ import (
 // noon is the time at which tests compute results.
 func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
-func urls(t testing.TB, texts ...string) (all []registry.URL) {
+func urls(t testing.TB, texts ...string) (list []registry.URL) {
 	t.Helper()
 	for _, text := range texts {
 		u, err := registry.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, u)
+		list = append(list, u)
 	}
-	return all
+	return list
 }
 
 func lists(t testing.TB, texts ...string) []plan.RegistrySnapshot {
@@ -39,12 +39,12 @@ func lists(t testing.TB, texts ...string) []plan.RegistrySnapshot {
 }
 
 // summary returns the hosts of a result, and why other providers are unused.
-func summary(o *plan.Result) string {
+func summary(result *plan.Result) string {
 	var parts []string
-	for _, h := range o.Cluster.Hosts {
+	for _, h := range result.Cluster.Hosts {
 		parts = append(parts, fmt.Sprintf("%s*%d", h.Address, h.Weight))
 	}
-	for _, p := range o.Providers {
+	for _, p := range result.Providers {
 		if p.UnusedReason != "" {
 			parts = append(parts, fmt.Sprintf("%s: %s", p.URL.Address(), p.UnusedReason))
 		}
@@ -53,7 +53,7 @@ func summary(o *plan.Result) string {
 }
 
 func TestProviderWeights(t *testing.T) {
-	at := func(age time.Duration) string { return strconv.FormatInt(noon().Add(-age).UnixMilli(), 10) }
+	startedAgo := func(age time.Duration) string { return strconv.FormatInt(noon().Add(-age).UnixMilli(), 10) }
 	tests := []struct {
 		name      string
 		providers []string
@@ -85,18 +85,18 @@ func TestProviderWeights(t *testing.T) {
 		{"version, reference without version", []string{"dubbo://10.0.0.1:1/x?version=2"}, "10.0.0.1:1*100"},
 		{"duplicate address, second matches exactly", []string{"dubbo://10.0.0.1:1/x?version=2&weight=1", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*2"},
 		{"other category", []string{"dubbo://10.0.0.1:1/x?category=configurators"}, ""},
-		{"started now", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(0)}, "10.0.0.1:1*1"},
-		{"half of the warmup", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(5*time.Minute)}, "10.0.0.1:1*50"},
-		{"after the warmup", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(10*time.Minute)}, "10.0.0.1:1*100"},
-		{"custom warmup", []string{"dubbo://10.0.0.1:1/x?warmup=10000&timestamp=" + at(5*time.Second)}, "10.0.0.1:1*50"},
-		{"no warmup", []string{"dubbo://10.0.0.1:1/x?warmup=0&timestamp=" + at(0)}, "10.0.0.1:1*100"},
-		{"timestamp slightly in the future", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Second)}, "10.0.0.1:1*1"},
-		{"timestamp far in the future", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Hour)}, "10.0.0.1:1*100"},
+		{"started now", []string{"dubbo://10.0.0.1:1/x?timestamp=" + startedAgo(0)}, "10.0.0.1:1*1"},
+		{"half of the warmup", []string{"dubbo://10.0.0.1:1/x?timestamp=" + startedAgo(5*time.Minute)}, "10.0.0.1:1*50"},
+		{"after the warmup", []string{"dubbo://10.0.0.1:1/x?timestamp=" + startedAgo(10*time.Minute)}, "10.0.0.1:1*100"},
+		{"custom warmup", []string{"dubbo://10.0.0.1:1/x?warmup=10000&timestamp=" + startedAgo(5*time.Second)}, "10.0.0.1:1*50"},
+		{"no warmup", []string{"dubbo://10.0.0.1:1/x?warmup=0&timestamp=" + startedAgo(0)}, "10.0.0.1:1*100"},
+		{"timestamp slightly in the future", []string{"dubbo://10.0.0.1:1/x?timestamp=" + startedAgo(-time.Second)}, "10.0.0.1:1*1"},
+		{"timestamp far in the future", []string{"dubbo://10.0.0.1:1/x?timestamp=" + startedAgo(-time.Hour)}, "10.0.0.1:1*100"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
-			if got := summary(o); got != tt.want {
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			if got := summary(result); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -108,18 +108,18 @@ func TestWarmupSteps(t *testing.T) {
 	provider := lists(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(started.UnixMilli(), 10))
 	now, weight, steps := started, uint32(0), 0
 	for ; ; steps++ {
-		o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, provider, now)
-		if w := o.Cluster.Hosts[0].Weight; w <= weight {
+		result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, provider, now)
+		if w := result.Cluster.Hosts[0].Weight; w <= weight {
 			t.Fatalf("%v after the start: the weight is %d, not above %d", now.Sub(started), w, weight)
 		}
-		weight = o.Cluster.Hosts[0].Weight
-		if o.NextChange.IsZero() {
+		weight = result.Cluster.Hosts[0].Weight
+		if result.NextChange.IsZero() {
 			break
 		}
-		if !o.NextChange.After(now) || !o.NextChange.Equal(o.NextChange.Truncate(5*time.Second)) {
-			t.Fatalf("at %v the next change is at %v", now, o.NextChange)
+		if !result.NextChange.After(now) || !result.NextChange.Equal(result.NextChange.Truncate(5*time.Second)) {
+			t.Fatalf("at %v the next change is at %v", now, result.NextChange)
 		}
-		now = o.NextChange
+		now = result.NextChange
 	}
 	if weight != 100 || steps < 15 || steps > 20 {
 		t.Errorf("after %d steps the weight is %d, want 100 after 15 to 20", steps, weight)
@@ -127,15 +127,15 @@ func TestWarmupSteps(t *testing.T) {
 }
 
 func TestSeveralRegistries(t *testing.T) {
-	both := []plan.RegistrySnapshot{
+	snapshots := []plan.RegistrySnapshot{
 		{Registry: "a", Snapshot: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=1")}},
 		{Registry: "b", Snapshot: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=2", "dubbo://10.0.0.2:1/x?weight=3")}},
 	}
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, both, noon())
-	if got, want := summary(o), "10.0.0.1:1*1; 10.0.0.2:1*3"; got != want {
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
+	if got, want := summary(result), "10.0.0.1:1*1; 10.0.0.2:1*3"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got := o.Providers[0].Registry + o.Providers[1].Registry; got != "ab" {
+	if got := result.Providers[0].Registry + result.Providers[1].Registry; got != "ab" {
 		t.Errorf("registries of the addresses: %q, want ab", got)
 	}
 }
@@ -153,19 +153,19 @@ func TestEveryCallMayBeRetried(t *testing.T) {
 }
 
 func TestHostNamesUseDNS(t *testing.T) {
-	w := plan.Reference{Service: registry.Service{Interface: "x"}}
+	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
 	for text, want := range map[string]config.ClusterType{"10.0.0.1": config.ClusterStatic, "provider.local": config.ClusterStrictDNS} {
-		if got := plan.Compute(w, lists(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
+		if got := plan.Compute(ref, lists(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
 }
 
 func TestLabels(t *testing.T) {
-	w := plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}
-	o := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
+	ref := plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}
+	result := plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
 	want := map[string]string{"group": "g", "version": "1", "application": "a", "region": "r", "tag": "gray", "weft.address": "10.0.0.1:1"}
-	if diff := cmp.Diff(want, o.Cluster.Hosts[0].Metadata); diff != "" {
+	if diff := cmp.Diff(want, result.Cluster.Hosts[0].Metadata); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -211,11 +211,11 @@ func TestSettings(t *testing.T) {
 			for i, query := range tt.providers {
 				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?%s", i+1, query))
 			}
-			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, lists(t, providers...), noon())
-			if got := settingsSummary(o); got != tt.want {
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, lists(t, providers...), noon())
+			if got := settingsSummary(result); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
-			if warnings := strings.Join(o.Warnings, "\n"); !strings.Contains(warnings, tt.warning) || (tt.warning == "") != (warnings == "") {
+			if warnings := strings.Join(result.Warnings, "\n"); !strings.Contains(warnings, tt.warning) || (tt.warning == "") != (warnings == "") {
 				t.Errorf("the warnings are %q, want one with %q", warnings, tt.warning)
 			}
 		})
@@ -223,17 +223,17 @@ func TestSettings(t *testing.T) {
 }
 
 // settingsSummary returns the policy and the routes of a result as text.
-func settingsSummary(o *plan.Result) string {
+func settingsSummary(result *plan.Result) string {
 	var text strings.Builder
-	text.WriteString(string(o.Cluster.LBPolicy))
+	text.WriteString(string(result.Cluster.LBPolicy))
 	var hashHeaders []string
-	for _, p := range o.Routes[0].Forward.HashPolicies {
+	for _, p := range result.Routes[0].Forward.HashPolicies {
 		hashHeaders = append(hashHeaders, p.Header)
 	}
 	if hashHeaders != nil {
 		text.WriteString(" by " + strings.Join(hashHeaders, ","))
 	}
-	for _, r := range o.Routes {
+	for _, r := range result.Routes {
 		method := "-"
 		for _, h := range r.Match.Headers {
 			if h.Name == "method" {

@@ -55,15 +55,15 @@ type providers struct {
 }
 
 // collectProviders collects the providers of lists.
-func collectProviders(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
+func collectProviders(ref Reference, snapshots []RegistrySnapshot, warn *warnings) *providers {
 	p := &providers{}
-	for _, list := range lists {
-		overrides := rules.ReadConfigurators(list.Snapshot.Configurators, n.add)
-		p.all = slices.Grow(p.all, len(list.Snapshot.Providers)) // most are accepted, and are retained for long
-		for _, u := range list.Snapshot.Providers {
-			if w.Service.Accepts(u) && u.Category() == registry.Providers {
-				u, consumer := overrides.Apply(u, w.Consumer, w.Parameters)
-				p.all = append(p.all, Provider{URL: u, Registry: list.Registry, Consumer: consumer})
+	for _, snapshot := range snapshots {
+		overrides := rules.ReadConfigurators(snapshot.Snapshot.Configurators, warn.add)
+		p.all = slices.Grow(p.all, len(snapshot.Snapshot.Providers)) // most are accepted, and are retained for long
+		for _, u := range snapshot.Snapshot.Providers {
+			if ref.Service.Accepts(u) && u.Category() == registry.Providers {
+				u, consumer := overrides.Apply(u, ref.Consumer, ref.Parameters)
+				p.all = append(p.all, Provider{URL: u, Registry: snapshot.Registry, Consumer: consumer})
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func collectProviders(w Reference, lists []RegistrySnapshot, n *warnings) *provi
 		if order := compareAddresses(a, b); order != 0 {
 			return order // the common case
 		}
-		return cmp.Or(cmp.Compare(rank(w.Service, a), rank(w.Service, b)), compareVariants(variantOf(a.URL), variantOf(b.URL)))
+		return cmp.Or(cmp.Compare(rank(ref.Service, a), rank(ref.Service, b)), compareVariants(variantOf(a.URL), variantOf(b.URL)))
 	})
 	p.dropDuplicates()
 	p.excluded = make([]bool, len(p.all))
@@ -88,30 +88,30 @@ func collectProviders(w Reference, lists []RegistrySnapshot, n *warnings) *provi
 
 // dropDuplicates keeps the first provider of each variant at an address.
 func (p *providers) dropDuplicates() {
-	left := p.all[:0]
+	kept := p.all[:0]
 	for from := 0; from < len(p.all); {
 		to := p.addressEnd(from)
 		if to == from+1 {
-			left = append(left, p.all[from])
+			kept = append(kept, p.all[from])
 		} else {
-			left = appendVariants(left, p.all[from:to])
+			kept = appendVariants(kept, p.all[from:to])
 		}
 		from = to
 	}
-	clear(p.all[len(left):])
-	p.all = left
+	clear(p.all[len(kept):])
+	p.all = kept
 }
 
 // appendVariants appends the first provider of each variant.
-func appendVariants(to, all []Provider) []Provider {
-	seen := make(map[variant]bool, len(all))
-	for _, one := range all {
-		if k := variantOf(one.URL); !seen[k] {
-			seen[k] = true
-			to = append(to, one)
+func appendVariants(dst, src []Provider) []Provider {
+	seen := make(map[variant]bool, len(src))
+	for _, provider := range src {
+		if v := variantOf(provider.URL); !seen[v] {
+			seen[v] = true
+			dst = append(dst, provider)
 		}
 	}
-	return to
+	return dst
 }
 
 // addressEnd returns the index after the last provider at the address of provider from.
@@ -129,17 +129,17 @@ func variantOf(u registry.URL) variant {
 }
 
 // get returns the group or the version.
-func (k variant) get(field string) string {
+func (v variant) get(field string) string {
 	if field == fieldVersion {
-		return k.version
+		return v.version
 	}
-	return k.group
+	return v.group
 }
 
 // has reports whether a provider of the variant has all of the labels.
-func (k variant) has(labels map[string]string) bool {
-	for field, value := range labels {
-		if k.get(field) != value {
+func (v variant) has(labels map[string]string) bool {
+	for field, want := range labels {
+		if v.get(field) != want {
 			return false
 		}
 	}
@@ -206,8 +206,8 @@ func isUnroutable(host string) bool {
 
 // isName reports whether host can be resolved (RFC 1123 2.1, and underscores, which are in use).
 func isName(host string) bool {
-	const longest = 253 // RFC 1035 2.3.4
-	if host == "" || len(host) > longest {
+	const maxLen = 253 // RFC 1035 2.3.4
+	if host == "" || len(host) > maxLen {
 		return false
 	}
 	return !strings.ContainsFunc(host, func(c rune) bool {
@@ -216,17 +216,17 @@ func isName(host string) bool {
 }
 
 // readWeights reads the weight of each provider after its warmup.
-func (p *providers) readWeights(n *warnings) {
+func (p *providers) readWeights(warn *warnings) {
 	for i := range p.all {
-		one := &p.all[i]
-		one.Weight = defaultWeight
-		if text := lookup(nil, one.URL, "", keyWeight); text != "" {
+		provider := &p.all[i]
+		provider.Weight = defaultWeight
+		if text := lookup(nil, provider.URL, "", keyWeight); text != "" {
 			weight, err := strconv.ParseInt(text, 10, 32) // 32 bits, as in Java
 			if err != nil {
-				n.add(fmt.Sprintf("weight %q is not a number: using %d", text, defaultWeight))
+				warn.add(fmt.Sprintf("weight %q is not a number: using %d", text, defaultWeight))
 				weight = defaultWeight
 			}
-			one.Weight = max(int(weight), 0)
+			provider.Weight = max(int(weight), 0)
 		}
 	}
 }
@@ -235,24 +235,24 @@ func (p *providers) readWeights(n *warnings) {
 func (p *providers) computeWeights(now time.Time) {
 	p.weights = make([]int, len(p.all))
 	for i := range p.all {
-		one := &p.all[i]
-		if one.UnusedReason != "" {
+		provider := &p.all[i]
+		if provider.UnusedReason != "" {
 			continue
 		}
-		part, next := warmupSteps(one, now)
+		steps, next := warmupSteps(provider, now)
 		if !next.IsZero() && (p.nextChange.IsZero() || next.Before(p.nextChange)) {
 			p.nextChange = next
 		}
-		p.weights[i] = max(1, one.Weight*part/warmSteps) // weight 0: it shares calls if all have weight 0
+		p.weights[i] = max(1, provider.Weight*steps/warmSteps) // weight 0: it shares calls if all have weight 0
 	}
 }
 
 // warmupSteps returns the share of its weight that a provider gets, in units of 1/warmSteps, based
 // on its timestamp, and when the share grows. next is zero if the warmup is complete.
-func warmupSteps(p *Provider, now time.Time) (part int, next time.Time) {
+func warmupSteps(p *Provider, now time.Time) (steps int, next time.Time) {
 	u := p.URL
-	began, err := strconv.ParseInt(u.Get(keyTimestamp), 10, 64)
-	if err != nil || began <= 0 {
+	timestamp, err := strconv.ParseInt(u.Get(keyTimestamp), 10, 64)
+	if err != nil || timestamp <= 0 {
 		return warmSteps, time.Time{}
 	}
 	warmup := defaultWarmup
@@ -260,17 +260,17 @@ func warmupSteps(p *Provider, now time.Time) (part int, next time.Time) {
 		warmup = time.Duration(ms) * time.Millisecond
 	}
 	step := warmup / warmSteps
-	start := time.UnixMilli(began)
+	start := time.UnixMilli(timestamp)
 	age := now.Sub(start)
 	if age >= warmup || age < -maxClockSkew || step <= 0 {
 		return warmSteps, time.Time{}
 	}
-	part = int(max(age, 0) / step)
-	next = start.Add(time.Duration(part+1) * step)
-	if late := next.Truncate(weightInterval); !late.Equal(next) {
-		next = late.Add(weightInterval)
+	steps = int(max(age, 0) / step)
+	next = start.Add(time.Duration(steps+1) * step)
+	if aligned := next.Truncate(weightInterval); !aligned.Equal(next) {
+		next = aligned.Add(weightInterval)
 	}
-	return part, next
+	return steps, next
 }
 
 // usedIndexes returns the indexes of the providers that get calls.
@@ -284,13 +284,13 @@ func (p *providers) usedIndexes() (members []int) {
 }
 
 // usableIndexes returns the indexes of the providers that can be called, whatever rules say.
-func (p *providers) usableIndexes() (all []int) {
-	for i, out := range p.excluded {
-		if !out {
-			all = append(all, i)
+func (p *providers) usableIndexes() (indexes []int) {
+	for i, excluded := range p.excluded {
+		if !excluded {
+			indexes = append(indexes, i)
 		}
 	}
-	return all
+	return indexes
 }
 
 // usableURLs returns the URLs of the providers of usableIndexes.
@@ -302,11 +302,11 @@ func (p *providers) usableURLs() (urls []registry.URL) {
 }
 
 // byIndexes returns the providers with these indexes.
-func (p *providers) byIndexes(indexes []int) (all []*Provider) {
+func (p *providers) byIndexes(indexes []int) (selected []*Provider) {
 	for _, i := range indexes {
-		all = append(all, &p.all[i])
+		selected = append(selected, &p.all[i])
 	}
-	return all
+	return selected
 }
 
 // cluster returns a cluster of the members that get calls, with the subsets that routes to it use.
@@ -328,11 +328,11 @@ func (p *providers) cluster(name string, policy config.LBPolicy, members []int, 
 // that routes use. The members at one address become one host. It has the labels of the first
 // member, even if only others get calls, so that rules do not move a host to another cluster. Its
 // weight is that of the first member that gets calls, preferably of one with a nonzero weight.
-func (p *providers) hosts(members []int, routes []*config.Route, all bool) []config.Host {
-	always := map[string]bool{} // labels that routes use; true: hosts without a value have the empty label
+func (p *providers) hosts(members []int, routes []*config.Route, includeUnused bool) []config.Host {
+	keepEmpty := map[string]bool{} // labels that routes use; true: hosts without a value have the empty label
 	for _, r := range routes {
 		for key, value := range r.Forward.Metadata {
-			always[key] = always[key] || value == ""
+			keepEmpty[key] = keepEmpty[key] || value == ""
 		}
 	}
 	largest := maxHostWeight
@@ -341,27 +341,27 @@ func (p *providers) hosts(members []int, routes []*config.Route, all bool) []con
 	}
 	hosts := make([]config.Host, 0, len(members))
 	var labels map[string]string
-	for at := 0; at < len(members); {
-		first := members[at]
-		end, counts := p.addressEnd(first), -1
-		for ; at < len(members) && members[at] < end; at++ {
-			if i := members[at]; (all || p.all[i].UnusedReason == "") && (counts < 0 || p.weights[counts] == 0 || p.all[counts].Weight == 0 && p.all[i].Weight > 0) {
-				counts = i
+	for pos := 0; pos < len(members); {
+		first := members[pos]
+		end, weighted := p.addressEnd(first), -1
+		for ; pos < len(members) && members[pos] < end; pos++ {
+			if i := members[pos]; (includeUnused || p.all[i].UnusedReason == "") && (weighted < 0 || p.weights[weighted] == 0 || p.all[weighted].Weight == 0 && p.all[i].Weight > 0) {
+				weighted = i
 			}
 		}
-		if counts < 0 {
+		if weighted < 0 {
 			continue
 		}
-		own := labelsOf(&p.all[first], always)
-		if all {
-			own[labelAddress] = p.all[first].URL.Address()
+		hostLabels := labelsOf(&p.all[first], keepEmpty)
+		if includeUnused {
+			hostLabels[labelAddress] = p.all[first].URL.Address()
 		}
-		if !maps.Equal(own, labels) {
-			labels = own // else the host shares the labels of the previous host
+		if !maps.Equal(hostLabels, labels) {
+			labels = hostLabels // else the host shares the labels of the previous host
 		}
 		hosts = append(hosts, config.Host{
 			Address:  p.all[first].URL.Address(),
-			Weight:   uint32(max(1, p.weights[counts]*maxHostWeight/largest)),
+			Weight:   uint32(max(1, p.weights[weighted]*maxHostWeight/largest)),
 			Metadata: labels,
 		})
 	}
@@ -370,7 +370,7 @@ func (p *providers) hosts(members []int, routes []*config.Route, all bool) []con
 
 // labelsOf returns the labels for subsets of hosts. Labels that are true in always exist even if
 // they are empty.
-func labelsOf(p *Provider, always map[string]bool) map[string]string {
+func labelsOf(p *Provider, keepEmpty map[string]bool) map[string]string {
 	u, labels := p.URL, map[string]string{}
 	for _, key := range [...]string{"application", "environment", "group", "region", "version", "zone"} {
 		if value := u.Get(key); value != "" {
@@ -380,8 +380,8 @@ func labelsOf(p *Provider, always map[string]bool) map[string]string {
 	if tag := u.Get("dubbo.tag"); tag != "" {
 		labels["tag"] = tag
 	}
-	for key, are := range always {
-		if are {
+	for key, keep := range keepEmpty {
+		if keep {
 			labels[key] = fieldValue(u, key)
 		}
 	}

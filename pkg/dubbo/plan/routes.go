@@ -71,37 +71,37 @@ func RouteTable(services [][]*config.Route) *config.RouteTable {
 
 // routes returns the routes of a service: for each route target one per method with different
 // settings, then one for all methods.
-func routes(s registry.Service, lanes []routeTarget) (all []*config.Route) {
-	for i, to := range lanes {
-		add := func(method string, c callSettings, more ...config.HeaderMatch) {
+func routes(s registry.Service, targets []routeTarget) (list []*config.Route) {
+	for i, t := range targets {
+		add := func(method string, c callSettings, extra ...config.HeaderMatch) {
 			r := &config.Route{Name: routeName(s, i, method), Forward: &config.Forward{
-				Cluster:      to.cluster,
+				Cluster:      t.cluster,
 				Upstream:     config.Dubbo,
 				Timeout:      c.totalTimeout(),
 				Retry:        c.retryPolicy(),
-				HashPolicies: to.settings.hash,
-				Metadata:     to.labels,
+				HashPolicies: t.settings.hash,
+				Metadata:     t.labels,
 			}}
-			r.Match.Headers = slices.Concat(to.conditions, more)
-			all = append(all, r)
+			r.Match.Headers = slices.Concat(t.conditions, extra)
+			list = append(list, r)
 		}
-		for _, method := range slices.Sorted(maps.Keys(to.settings.forMethods)) {
-			add(method, to.settings.forMethods[method], config.HeaderMatch{Name: fieldMethod, Value: method})
+		for _, method := range slices.Sorted(maps.Keys(t.settings.forMethods)) {
+			add(method, t.settings.forMethods[method], config.HeaderMatch{Name: fieldMethod, Value: method})
 		}
-		add("", to.settings.forService)
+		add("", t.settings.forService)
 	}
-	return all
+	return list
 }
 
 // routeName returns group/interface:version#method/number, without a number for the first route
 // target.
-func routeName(s registry.Service, lane int, method string) string {
+func routeName(s registry.Service, index int, method string) string {
 	name := s.String()
 	if method != "" {
 		name += "#" + method
 	}
-	if lane > 0 {
-		name = fmt.Sprintf("%s/%d", name, lane+1)
+	if index > 0 {
+		name = fmt.Sprintf("%s/%d", name, index+1)
 	}
 	return name
 }

@@ -77,10 +77,10 @@ func (c callSettings) retryPolicy() *config.RetryPolicy {
 // readSettings combines the settings of a consumer and of the providers that get calls. Where
 // providers differ, it uses the longest timeout, the fewest retries, and the most common load
 // balancing.
-func readSettings(w Reference, providers []*Provider, n *warnings) settings {
-	r := &settingsReader{providers: providers, warnings: n}
+func readSettings(ref Reference, providers []*Provider, warn *warnings) settings {
+	r := &settingsReader{providers: providers, warnings: warn}
 	if len(r.providers) == 0 {
-		r.providers = []*Provider{{Consumer: w.Parameters}} // for the consumer's parameters
+		r.providers = []*Provider{{Consumer: ref.Parameters}} // for the consumer's parameters
 	}
 	s := settings{forService: r.callSettings(""), forMethods: map[string]callSettings{}}
 	for _, method := range r.methods() {
@@ -122,7 +122,7 @@ func consumerFirst(consumer map[string]string, provider registry.URL, key string
 // maxMethods of them.
 func (r *settingsReader) methods() []string {
 	names := map[string]struct{}{}
-	note := func(parameters iter.Seq2[string, string]) {
+	collect := func(parameters iter.Seq2[string, string]) {
 		for key := range parameters {
 			method, ok := strings.CutSuffix(key, "."+keyTimeout)
 			if !ok {
@@ -133,55 +133,55 @@ func (r *settingsReader) methods() []string {
 			}
 		}
 	}
-	note(maps.All(r.providers[0].Consumer))
+	collect(maps.All(r.providers[0].Consumer))
 	for i, p := range r.providers {
 		if i > 0 && !maps.Equal(p.Consumer, r.providers[0].Consumer) {
-			note(maps.All(p.Consumer)) // a rule changed it
+			collect(maps.All(p.Consumer)) // a rule changed it
 		}
-		note(p.URL.Parameters.All())
+		collect(p.URL.Parameters.All())
 	}
-	all := slices.Sorted(maps.Keys(names))
-	if len(all) > maxMethods {
-		r.warnings.add(fmt.Sprintf("%d methods have their own timeouts or retries: methods after %q use those of the service", len(all), all[maxMethods-1]))
-		all = all[:maxMethods]
+	list := slices.Sorted(maps.Keys(names))
+	if len(list) > maxMethods {
+		r.warnings.add(fmt.Sprintf("%d methods have their own timeouts or retries: methods after %q use those of the service", len(list), list[maxMethods-1]))
+		list = list[:maxMethods]
 	}
-	return all
+	return list
 }
 
 // callSettings returns the settings of a method, or of the service if method is "".
 func (r *settingsReader) callSettings(method string) callSettings {
 	c := callSettings{retries: -1}
-	var ways []string
-	for _, u := range r.providers {
-		if way := u.Consumer[keyCluster]; way != "" {
-			ways = append(ways, way)
+	var strategies []string
+	for _, p := range r.providers {
+		if strategy := p.Consumer[keyCluster]; strategy != "" {
+			strategies = append(strategies, strategy)
 		}
-		if ms := r.number(u, method, keyTimeout); ms > 0 {
+		if ms := r.number(p, method, keyTimeout); ms > 0 {
 			c.timeout = max(c.timeout, min(maxTimeout, time.Duration(min(ms, int64(maxTimeout/time.Millisecond)))*time.Millisecond))
 		}
-		text := lookup(u.Consumer, u.URL, method, keyRetries)
+		text := lookup(p.Consumer, p.URL, method, keyRetries)
 		if text == "" {
 			continue
 		}
-		retries := int(min(maxRetries, max(0, r.number(u, method, keyRetries))))
+		retries := int(min(maxRetries, max(0, r.number(p, method, keyRetries))))
 		if c.retries < 0 || retries < c.retries {
 			c.retries = retries
 		}
 	}
-	switch way := mostCommon(ways); way {
+	switch strategy := mostCommon(strategies); strategy {
 	case "", "failover":
 	case "failfast":
 		c.retries = 0
 	default:
-		r.warnings.add(fmt.Sprintf("cluster %q is treated as failfast", way))
+		r.warnings.add(fmt.Sprintf("cluster %q is treated as failfast", strategy))
 		c.retries = 0
 	}
 	return c
 }
 
 // number returns the value of a numeric parameter; 0: missing or invalid.
-func (r *settingsReader) number(u *Provider, method, key string) int64 {
-	text := lookup(u.Consumer, u.URL, method, key)
+func (r *settingsReader) number(p *Provider, method, key string) int64 {
+	text := lookup(p.Consumer, p.URL, method, key)
 	if text == "" {
 		return 0
 	}
@@ -195,13 +195,13 @@ func (r *settingsReader) number(u *Provider, method, key string) int64 {
 
 // setLoadBalance selects the load balancing policy.
 func (r *settingsReader) setLoadBalance(s *settings) {
-	words := make([]string, 0, len(r.providers))
-	for _, u := range r.providers {
-		if word := lookup(u.Consumer, u.URL, "", keyBalance); word != "" {
-			words = append(words, strings.ToLower(word))
+	policies := make([]string, 0, len(r.providers))
+	for _, p := range r.providers {
+		if policy := lookup(p.Consumer, p.URL, "", keyBalance); policy != "" {
+			policies = append(policies, strings.ToLower(policy))
 		}
 	}
-	if s.loadBalance = mostCommon(words); s.loadBalance == "" {
+	if s.loadBalance = mostCommon(policies); s.loadBalance == "" {
 		s.loadBalance = "random"
 	}
 	switch s.loadBalance {

@@ -33,29 +33,29 @@ type routeTarget struct {
 
 // computeTargets returns the route targets of the providers, the more specific first. It adds
 // groups and versions without a route target to lacks.
-func (p *providers) computeTargets(w Reference, routers []registry.URL, n, lacks *warnings) []routeTarget {
-	of := map[variant][]int{}
+func (p *providers) computeTargets(ref Reference, routers []registry.URL, warn, unrouted *warnings) []routeTarget {
+	byVariant := map[variant][]int{}
 	for i := range p.all {
 		if !p.excluded[i] {
-			k := variantOf(p.all[i].URL)
-			of[k] = append(of[k], i)
+			v := variantOf(p.all[i].URL)
+			byVariant[v] = append(byVariant[v], i)
 		}
 	}
-	lanes, audiences := p.routeTargets(routeMatches(w.Service, slices.Collect(maps.Keys(of)), lacks), of)
-	p.buildChains(w, routers, audiences, n)
-	return lanes
+	targets, candidateSets := p.routeTargets(routeMatches(ref.Service, slices.Collect(maps.Keys(byVariant)), unrouted), byVariant)
+	p.buildChains(ref, routers, candidateSets, warn)
+	return targets
 }
 
 // routeTargets returns the route targets of matches. of contains the providers of each variant.
-func (p *providers) routeTargets(found []routeMatch, of map[variant][]int) (all []routeTarget, audiences []candidates) {
-	for i, one := range found {
-		to := routeTarget{routeMatch: one, candidatesIndex: len(audiences)}
-		if i > 0 && maps.Equal(one.labels, found[i-1].labels) { // two spellings of "no version"
-			to.candidatesIndex--
+func (p *providers) routeTargets(matches []routeMatch, byVariant map[variant][]int) (targets []routeTarget, candidateSets []candidates) {
+	for i, match := range matches {
+		target := routeTarget{routeMatch: match, candidatesIndex: len(candidateSets)}
+		if i > 0 && maps.Equal(match.labels, matches[i-1].labels) { // two spellings of "no version"
+			target.candidatesIndex--
 		} else {
 			var a candidates
-			for k, members := range of {
-				if k.has(one.labels) {
+			for v, members := range byVariant {
+				if v.has(match.labels) {
 					a.members = append(a.members, members...)
 				}
 			}
@@ -63,32 +63,32 @@ func (p *providers) routeTargets(found []routeMatch, of map[variant][]int) (all 
 			for _, i := range a.members {
 				a.urls = append(a.urls, p.all[i].URL)
 			}
-			audiences = append(audiences, a)
+			candidateSets = append(candidateSets, a)
 		}
-		all = append(all, to)
+		targets = append(targets, target)
 	}
-	for i := range all {
-		all[i].candidates = &audiences[all[i].candidatesIndex]
+	for i := range targets {
+		targets[i].candidates = &candidateSets[targets[i].candidatesIndex]
 	}
-	return all, audiences
+	return targets, candidateSets
 }
 
 // assignClusters sets the cluster and the settings of each route target. with contains the settings
 // from all providers that get calls.
-func (p *providers) assignClusters(w Reference, lanes []routeTarget, with settings, n *warnings) {
-	name := w.Service.String()
-	for i := range lanes {
-		to := &lanes[i]
-		to.cluster, to.settings = name, with
-		if len(to.labels) == 0 {
+func (p *providers) assignClusters(ref Reference, targets []routeTarget, defaults settings, warn *warnings) {
+	name := ref.Service.String()
+	for i := range targets {
+		target := &targets[i]
+		target.cluster, target.settings = name, defaults
+		if len(target.labels) == 0 {
 			continue
 		}
-		called := slices.DeleteFunc(slices.Clone(to.candidates.members), func(i int) bool { return p.all[i].UnusedReason != "" })
-		to.settings = readSettings(w, p.byIndexes(called), n)
-		if p.needsOwnCluster(to.candidates.members) {
-			to.cluster, to.labels, to.dedicated = variantClusterName(name, to.labels), nil, true
+		called := slices.DeleteFunc(slices.Clone(target.candidates.members), func(i int) bool { return p.all[i].UnusedReason != "" })
+		target.settings = readSettings(ref, p.byIndexes(called), warn)
+		if p.needsOwnCluster(target.candidates.members) {
+			target.cluster, target.labels, target.dedicated = variantClusterName(name, target.labels), nil, true
 		} else { // the cluster determines how a host is chosen
-			to.settings.policy, to.settings.hash = with.policy, with.hash
+			target.settings.policy, target.settings.hash = defaults.policy, defaults.hash
 		}
 	}
 }
@@ -96,14 +96,14 @@ func (p *providers) assignClusters(w Reference, lanes []routeTarget, with settin
 // needsOwnCluster reports whether the labels of hosts cannot select the members: at some address a provider
 // that is not a member determines the labels of the host.
 func (p *providers) needsOwnCluster(members []int) bool {
-	for at := 0; at < len(members); {
-		host := members[at]
-		for i := host - 1; i >= 0 && compareAddresses(p.all[i], p.all[host]) == 0; i-- {
+	for pos := 0; pos < len(members); {
+		first := members[pos]
+		for i := first - 1; i >= 0 && compareAddresses(p.all[i], p.all[first]) == 0; i-- {
 			if !p.excluded[i] {
 				return true
 			}
 		}
-		for end := p.addressEnd(host); at < len(members) && members[at] < end; at++ {
+		for end := p.addressEnd(first); pos < len(members) && members[pos] < end; pos++ {
 		}
 	}
 	return false
@@ -111,25 +111,25 @@ func (p *providers) needsOwnCluster(members []int) bool {
 
 // excludesAll reports whether the cluster of a route target has a host with its labels at whose
 // address left contains no provider.
-func (p *providers) excludesAll(l *routeTarget, left []int) bool {
-	members := l.candidates.members
-	if len(left) == len(members) {
+func (p *providers) excludesAll(t *routeTarget, allowed []int) bool {
+	members := t.candidates.members
+	if len(allowed) == len(members) {
 		return false
 	}
-	for at := 0; at < len(members); {
-		host := members[at]
-		end, isHost := p.addressEnd(host), false
-		for ; at < len(members) && members[at] < end; at++ {
-			isHost = isHost || p.all[members[at]].UnusedReason == ""
+	for pos := 0; pos < len(members); {
+		first := members[pos]
+		end, isHost := p.addressEnd(first), false
+		for ; pos < len(members) && members[pos] < end; pos++ {
+			isHost = isHost || p.all[members[pos]].UnusedReason == ""
 		}
-		if !l.dedicated { // other providers at the address make it a host, too
-			isHost = slices.ContainsFunc(p.all[host:end], func(one Provider) bool { return one.UnusedReason == "" })
+		if !t.dedicated { // other providers at the address make it a host, too
+			isHost = slices.ContainsFunc(p.all[first:end], func(provider Provider) bool { return provider.UnusedReason == "" })
 		}
-		isLeft := false
-		for ; len(left) > 0 && left[0] < end; left = left[1:] {
-			isLeft = true
+		hasAllowed := false
+		for ; len(allowed) > 0 && allowed[0] < end; allowed = allowed[1:] {
+			hasAllowed = true
 		}
-		if isHost && !isLeft {
+		if isHost && !hasAllowed {
 			return true
 		}
 	}
@@ -138,34 +138,34 @@ func (p *providers) excludesAll(l *routeTarget, left []int) bool {
 
 // variantClusterName returns the name of the cluster for calls of providers with these labels.
 func variantClusterName(service string, labels map[string]string) string {
-	all := url.Values{}
+	values := url.Values{}
 	for key, value := range labels {
-		all.Set(key, value)
+		values.Set(key, value)
 	}
-	return service + "?" + all.Encode()
+	return service + "?" + values.Encode()
 }
 
 // routeMatches returns the matches of calls of a service that is provided in these variants, the more
 // specific first.
-func routeMatches(s registry.Service, kinds []variant, lacks *warnings) (all []routeMatch) {
-	for _, group := range groupMatches(s.Group, namesOf(s, kinds, fieldGroup, lacks)) {
-		some := slices.DeleteFunc(slices.Clone(kinds), func(k variant) bool { return !k.has(group.labels) })
-		in := s
+func routeMatches(s registry.Service, variants []variant, unrouted *warnings) (matches []routeMatch) {
+	for _, group := range groupMatches(s.Group, namesOf(s, variants, fieldGroup, unrouted)) {
+		inGroup := slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return !v.has(group.labels) })
+		sub := s
 		if name := group.labels[fieldGroup]; name != "" {
-			in.Group = name
+			sub.Group = name
 		}
-		for _, version := range versionMatches(s.Version, namesOf(in, some, fieldVersion, lacks)) {
-			w := routeMatch{conditions: []config.HeaderMatch{{Name: fieldService, Value: s.Interface}}}
-			w.conditions = slices.Concat(w.conditions, version.conditions, group.conditions)
+		for _, version := range versionMatches(s.Version, namesOf(sub, inGroup, fieldVersion, unrouted)) {
+			match := routeMatch{conditions: []config.HeaderMatch{{Name: fieldService, Value: s.Interface}}}
+			match.conditions = slices.Concat(match.conditions, version.conditions, group.conditions)
 			if len(group.labels)+len(version.labels) > 0 {
-				w.labels = map[string]string{}
-				maps.Copy(w.labels, group.labels)
-				maps.Copy(w.labels, version.labels)
+				match.labels = map[string]string{}
+				maps.Copy(match.labels, group.labels)
+				maps.Copy(match.labels, version.labels)
 			}
-			all = append(all, w)
+			matches = append(matches, match)
 		}
 	}
-	return all
+	return matches
 }
 
 // maxNamed bounds the groups, and the versions, that have their own routes.
@@ -178,10 +178,10 @@ type names struct {
 }
 
 // namesOf returns the values of a field in the variants, at most maxNamed of them.
-func namesOf(s registry.Service, kinds []variant, field string, lacks *warnings) (n names) {
+func namesOf(s registry.Service, variants []variant, field string, unrouted *warnings) (n names) {
 	found := map[string]struct{}{}
-	for _, k := range kinds {
-		if name := k.get(field); name != "" {
+	for _, v := range variants {
+		if name := v.get(field); name != "" {
 			found[name] = struct{}{}
 		} else {
 			n.hasUnnamed = true
@@ -189,7 +189,7 @@ func namesOf(s registry.Service, kinds []variant, field string, lacks *warnings)
 	}
 	n.all = slices.Sorted(maps.Keys(found))
 	if len(n.all) > maxNamed {
-		addUnrouted(s, field, n.all, lacks)
+		addUnrouted(s, field, n.all, unrouted)
 		n.all = n.all[:maxNamed]
 	}
 	return n
@@ -197,25 +197,25 @@ func namesOf(s registry.Service, kinds []variant, field string, lacks *warnings)
 
 // addUnrouted records that values of a field have no routes of their own, if they would otherwise have
 // them.
-func addUnrouted(s registry.Service, field string, all []string, lacks *warnings) {
-	asked, effect := s.Group, "match no route"
+func addUnrouted(s registry.Service, field string, values []string, unrouted *warnings) {
+	requested, effect := s.Group, "match no route"
 	if field == fieldVersion {
-		asked = registry.PlainVersion(s.Version)
+		requested = registry.PlainVersion(s.Version)
 	}
-	switch asked {
+	switch requested {
 	case "":
 	case wildcard:
 		effect = "go to any provider"
 	default:
 		return
 	}
-	const most = 8 // number of values that the text names
-	rest := all[maxNamed:]
-	named := strings.Join(rest[:min(most, len(rest))], ", ")
-	if more := len(rest) - most; more > 0 {
-		named += fmt.Sprintf(" and %d more", more)
+	const maxListed = 8 // number of values that the text names
+	omitted := values[maxNamed:]
+	list := strings.Join(omitted[:min(maxListed, len(omitted))], ", ")
+	if unlisted := len(omitted) - maxListed; unlisted > 0 {
+		list += fmt.Sprintf(" and %d more", unlisted)
 	}
-	lacks.add(fmt.Sprintf("%s has providers in %d %ss, but at most %d can have their own routes: calls for %s %s", s, len(all), field, maxNamed, named, effect))
+	unrouted.add(fmt.Sprintf("%s has providers in %d %ss, but at most %d can have their own routes: calls for %s %s", s, len(values), field, maxNamed, list, effect))
 }
 
 // fieldValue returns the group or the version of a provider.
@@ -229,31 +229,31 @@ func fieldValue(u registry.URL, key string) string {
 // forUnnamed returns the matches for a consumer that names no value. A call that names one goes to
 // providers with it. A call that matches one of the conditions none goes to providers without a
 // value, or to all if each has one.
-func (n names) forUnnamed(field string, none ...config.HeaderMatch) (all []routeMatch) {
-	for _, one := range n.all {
-		all = append(all, matchName(field, one))
+func (n names) forUnnamed(field string, emptyMatches ...config.HeaderMatch) (matches []routeMatch) {
+	for _, name := range n.all {
+		matches = append(matches, matchName(field, name))
 	}
 	var labels map[string]string
 	if len(n.all) > 0 && n.hasUnnamed {
 		labels = map[string]string{field: ""}
 	}
-	for _, condition := range none {
-		all = append(all, routeMatch{[]config.HeaderMatch{condition}, labels})
+	for _, condition := range emptyMatches {
+		matches = append(matches, routeMatch{[]config.HeaderMatch{condition}, labels})
 	}
-	return all
+	return matches
 }
 
 // forWildcard returns the matches for a consumer that accepts any value. A call that names one, or matches
 // one of the conditions none, goes to providers that have it, if there are any. Every other call
 // goes to all providers.
-func (n names) forWildcard(field string, none ...config.HeaderMatch) []routeMatch {
+func (n names) forWildcard(field string, emptyMatches ...config.HeaderMatch) []routeMatch {
 	switch {
 	case len(n.all) == 0:
 		return []routeMatch{{}}
 	case !n.hasUnnamed:
-		none = nil
+		emptyMatches = nil
 	}
-	return append(n.forUnnamed(field, none...), routeMatch{})
+	return append(n.forUnnamed(field, emptyMatches...), routeMatch{})
 }
 
 // matchName matches calls that name a group or version, and selects the hosts that have it.
@@ -263,29 +263,29 @@ func matchName(field, name string) routeMatch {
 
 // groupMatches returns the matches for the group of a consumer. A consumer that accepts several groups
 // names one of them, and gets a provider of that group, or names all of them.
-func groupMatches(group string, known names) (all []routeMatch) {
+func groupMatches(group string, provided names) (matches []routeMatch) {
 	switch {
 	case group == "":
-		return known.forUnnamed(fieldGroup, matchEmpty(fieldGroup))
+		return provided.forUnnamed(fieldGroup, matchEmpty(fieldGroup))
 	case group == wildcard:
-		return known.forWildcard(fieldGroup, matchEmpty(fieldGroup))
+		return provided.forWildcard(fieldGroup, matchEmpty(fieldGroup))
 	case !strings.Contains(group, ","):
 		return []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
 	}
-	all = []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
-	for one := range strings.SplitSeq(group, ",") {
-		all = append(all, matchName(fieldGroup, one))
+	matches = []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
+	for name := range strings.SplitSeq(group, ",") {
+		matches = append(matches, matchName(fieldGroup, name))
 	}
-	return all
+	return matches
 }
 
-func versionMatches(version string, known names) (all []routeMatch) {
+func versionMatches(version string, provided names) (matches []routeMatch) {
 	noVersion := config.HeaderMatch{Name: fieldVersion, Value: registry.NoVersion}
 	switch version {
 	case wildcard:
-		return known.forWildcard(fieldVersion, noVersion, matchEmpty(fieldVersion))
+		return provided.forWildcard(fieldVersion, noVersion, matchEmpty(fieldVersion))
 	case "", registry.NoVersion:
-		return known.forUnnamed(fieldVersion, noVersion, matchEmpty(fieldVersion))
+		return provided.forUnnamed(fieldVersion, noVersion, matchEmpty(fieldVersion))
 	}
 	return []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldVersion, Value: version}}}}
 }

@@ -41,11 +41,11 @@ type request struct {
 // without "=" values. A missing attachment meets no condition.
 func (r *request) matches(call config.Call) bool {
 	if r.attachment != "" {
-		text, there := call.Attachment(r.attachment)
-		return r.keyMatch.matches(text, there, nil)
+		text, exists := call.Attachment(r.attachment)
+		return r.keyMatch.matches(text, exists, nil)
 	}
-	text, there := call.Argument(r.argument)
-	if !there {
+	text, exists := call.Argument(r.argument)
+	if !exists {
 		return len(r.is) == 0
 	}
 	return r.keyMatch.matches(text, true, nil)
@@ -53,17 +53,17 @@ func (r *request) matches(call config.Call) bool {
 
 // ChainFor returns the chain for calls of a consumer to providers. own is the consumer's own tag.
 // The chain evaluates tags only if tagged is true.
-func (r *Routers) ChainFor(consumer registry.URL, own Tag, tagged bool, providers []registry.URL) *RouterChain {
+func (r *Routers) ChainFor(consumer registry.URL, consumerTag Tag, tagged bool, providers []registry.URL) *RouterChain {
 	c := &RouterChain{size: len(providers), all: config.NewHostSet(len(providers)), rejectAll: r.rejectAll}
 	for i := range providers {
 		c.all.Add(i)
 	}
 	if tagged {
-		c.tags = r.tagSets(own, providers)
+		c.tags = r.tagSets(consumerTag, providers)
 	}
 	for i := range r.conditions {
-		if one := &r.conditions[i]; one.appliesTo(consumer) {
-			c.steps = append(c.steps, one.step(providers, consumer))
+		if condition := &r.conditions[i]; condition.appliesTo(consumer) {
+			c.steps = append(c.steps, condition.step(providers, consumer))
 		}
 	}
 	return c
@@ -72,8 +72,8 @@ func (r *Routers) ChainFor(consumer registry.URL, own Tag, tagged bool, provider
 // appliesTo reports whether the condition applies to calls of a consumer.
 func (c *conditionRule) appliesTo(consumer registry.URL) bool {
 	for i := range c.when {
-		text, there := urlValue(consumer, c.when[i].key)
-		if !c.when[i].matches(text, there, nil) {
+		text, exists := urlValue(consumer, c.when[i].key)
+		if !c.when[i].matches(text, exists, nil) {
 			return false
 		}
 	}
@@ -82,10 +82,10 @@ func (c *conditionRule) appliesTo(consumer registry.URL) bool {
 
 func (c *conditionRule) step(providers []registry.URL, consumer registry.URL) step {
 	s := step{requests: c.requests, strict: c.denies || c.force, matched: config.NewHostSet(len(providers)), remaining: config.NewHostSet(len(providers))}
-	mine := c.application == "" || c.application == consumer.Get(keyApplication)
+	consumerMatches := c.application == "" || c.application == consumer.Get(keyApplication)
 	for i, u := range providers {
 		switch {
-		case !mine && c.application != u.Get(keyApplication):
+		case !consumerMatches && c.application != u.Get(keyApplication):
 			s.remaining.Add(i)
 		case !c.denies && c.matchesProvider(u, &consumer):
 			s.matched.Add(i)
@@ -97,8 +97,8 @@ func (c *conditionRule) step(providers []registry.URL, consumer registry.URL) st
 
 func (c *conditionRule) matchesProvider(u registry.URL, consumer *registry.URL) bool {
 	for i := range c.then {
-		text, there := urlValue(u, c.then[i].key)
-		if !c.then[i].matches(text, there, consumer) {
+		text, exists := urlValue(u, c.then[i].key)
+		if !c.then[i].matches(text, exists, consumer) {
 			return false
 		}
 	}
@@ -143,37 +143,37 @@ func (s *step) apply(allowed config.HostSet) {
 
 // Outcomes returns all sets that Select can return, without duplicates; the caller may modify them.
 // ok is false if there may be more than most.
-func (c *RouterChain) Outcomes(most int) (all []config.HostSet, ok bool) {
-	u := distinctSets{seen: map[string]bool{}}
-	c.initialSets(&u, most)
+func (c *RouterChain) Outcomes(limit int) (outcomes []config.HostSet, ok bool) {
+	sets := distinctSets{seen: map[string]bool{}}
+	c.initialSets(&sets, limit)
 	for i := range c.steps {
-		if s := &c.steps[i]; len(u.all) <= most {
-			u = s.outcomes(u.all)
+		if s := &c.steps[i]; len(sets.all) <= limit {
+			sets = s.outcomes(sets.all)
 		}
 	}
-	return u.all, len(u.all) <= most
+	return sets.all, len(sets.all) <= limit
 }
 
 // initialSets adds the sets that Select can begin with.
-func (c *RouterChain) initialSets(u *distinctSets, most int) {
+func (c *RouterChain) initialSets(sets *distinctSets, limit int) {
 	switch {
 	case c.rejectAll:
-		u.add(config.NewHostSet(c.size))
+		sets.add(config.NewHostSet(c.size))
 	case c.tags == nil:
-		u.add(slices.Clone(c.all))
+		sets.add(slices.Clone(c.all))
 	default:
 		for _, force := range []bool{c.tags.own.Force, true} {
 			for name := range c.tags.byTag {
-				if len(u.all) <= most {
-					u.add(c.tags.outcome(name, force, c.size))
+				if len(sets.all) <= limit {
+					sets.add(c.tags.outcome(name, force, c.size))
 				}
 			}
 		}
-		u.add(c.tags.outcome(c.tags.own.Name, c.tags.own.Force, c.size))
+		sets.add(c.tags.outcome(c.tags.own.Name, c.tags.own.Force, c.size))
 		if !c.tags.own.Force {
-			u.add(slices.Clone(c.tags.untagged))
+			sets.add(slices.Clone(c.tags.untagged))
 		}
-		u.add(config.NewHostSet(c.size)) // no provider has the tag, and force is set
+		sets.add(config.NewHostSet(c.size)) // no provider has the tag, and force is set
 	}
 }
 
@@ -185,17 +185,17 @@ func (t *tagSets) outcome(name string, force bool, size int) config.HostSet {
 
 // outcomes returns the sets that a step makes of other sets. A step with request conditions leaves
 // a set unchanged for calls that do not match.
-func (s *step) outcomes(of []config.HostSet) distinctSets {
-	u := distinctSets{seen: make(map[string]bool, len(of))}
-	for _, set := range of {
+func (s *step) outcomes(sets []config.HostSet) distinctSets {
+	result := distinctSets{seen: make(map[string]bool, len(sets))}
+	for _, set := range sets {
 		if len(s.requests) > 0 {
-			u.add(set)
+			result.add(set)
 		}
 		allowed := slices.Clone(set)
 		s.apply(allowed)
-		u.add(allowed)
+		result.add(allowed)
 	}
-	return u
+	return result
 }
 
 // distinctSets is a list of distinct sets.
@@ -204,13 +204,13 @@ type distinctSets struct {
 	seen map[string]bool
 }
 
-func (u *distinctSets) add(set config.HostSet) {
+func (d *distinctSets) add(set config.HostSet) {
 	key := make([]byte, 0, 8*len(set))
 	for _, word := range set {
 		key = binary.LittleEndian.AppendUint64(key, word)
 	}
-	if !u.seen[string(key)] {
-		u.seen[string(key)] = true
-		u.all = append(u.all, set)
+	if !d.seen[string(key)] {
+		d.seen[string(key)] = true
+		d.all = append(d.all, set)
 	}
 }

@@ -82,8 +82,8 @@ func (p *pattern) matches(value string, consumer *registry.URL) bool {
 
 // integer parses a number like Java's Integer.parseInt. It does not allocate.
 func integer(text string) (n int64, ok bool) {
-	const longest = len("-2147483648")
-	if len(text) > longest || strings.Trim(text, "+-0123456789") != "" {
+	const maxLen = len("-2147483648")
+	if len(text) > maxLen || strings.Trim(text, "+-0123456789") != "" {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
@@ -98,8 +98,8 @@ func matchesConsumerParameter(name, text string, consumer *registry.URL) bool {
 
 // matches evaluates the conditions like Dubbo 3: "!=" before "=". No condition matches a missing
 // value.
-func (p *keyMatch) matches(text string, there bool, consumer *registry.URL) bool {
-	if !there {
+func (p *keyMatch) matches(text string, exists bool, consumer *registry.URL) bool {
+	if !exists {
 		return false
 	}
 	return !matchesAnyPattern(p.not, text, consumer) && (len(p.is) == 0 || matchesAnyPattern(p.is, text, consumer))
@@ -163,15 +163,15 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 	if isDocumentDisabled(root) {
 		return
 	}
-	var all []conditionRule
-	for one := range root.Get("conditions").All() {
-		if one.Kind() != document.String {
-			warn.report(u, one.Path()+": a condition must be a string, found "+one.Found()+": the rule has no effect")
+	var conditions []conditionRule
+	for item := range root.Get("conditions").All() {
+		if item.Kind() != document.String {
+			warn.report(u, item.Path()+": a condition must be a string, found "+item.Found()+": the rule has no effect")
 			return
 		}
-		c, err := readCondition(one.Text())
+		c, err := readCondition(item.Text())
 		if err != nil {
-			r.dropRule(u, fmt.Errorf("%s: %w: the rule has no effect", one.Path(), err), warn)
+			r.dropRule(u, fmt.Errorf("%s: %w: the rule has no effect", item.Path(), err), warn)
 			return
 		}
 		c.force = boolOr(root.Get("force"), false)
@@ -179,24 +179,24 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 		if u.Get(keyScope) == scopeApplication {
 			c.order, c.application = orderOfApplications, u.Path
 		}
-		all = append(all, c)
+		conditions = append(conditions, c)
 	}
-	r.add(u, warn, all...)
+	r.add(u, warn, conditions...)
 }
 
 // add appends the conditions of a rule. Conditions may deny calls, so Weft rejects every call of
 // the service if there are more conditions than it evaluates.
-func (r *Routers) add(u registry.URL, warn Warn, all ...conditionRule) {
-	r.conditions = append(r.conditions, all...)
+func (r *Routers) add(u registry.URL, warn Warn, conditions ...conditionRule) {
+	r.conditions = append(r.conditions, conditions...)
 	if len(r.conditions) > MaxConditions {
 		r.setRejectAll(u, warn, fmt.Sprintf("there are more than %d conditions", MaxConditions))
 	}
 }
 
 // setRejectAll makes the chain reject every call.
-func (r *Routers) setRejectAll(u registry.URL, warn Warn, why string) {
+func (r *Routers) setRejectAll(u registry.URL, warn Warn, problem string) {
 	r.rejectAll = true
-	warn.report(u, why+": all calls of the service are rejected")
+	warn.report(u, problem+": all calls of the service are rejected")
 }
 
 // dropRule drops an invalid rule, as Dubbo does. A rule that is only too long is valid in Dubbo and
@@ -226,11 +226,11 @@ func readCondition(text string) (c conditionRule, err error) {
 		return c, fmt.Errorf("%w: the condition is empty", errInvalidRule)
 	}
 	if when != "" && when != "true" {
-		all, err := readPairs(when)
+		pairs, err := readPairs(when)
 		if err != nil {
 			return c, err
 		}
-		for _, p := range all {
+		for _, p := range pairs {
 			if request, ok, err := p.asRequest(); err != nil {
 				return c, err
 			} else if ok {
@@ -280,9 +280,9 @@ func (p keyMatch) asRequest() (r request, ok bool, err error) {
 const maxPairs = 1024
 
 // readPairs parses "a=1,2 & b!=3". It merges the conditions on one key.
-func readPairs(text string) (all []keyMatch, err error) {
-	at := -1            // index of the current key; -1: none
-	var into *[]pattern // destination of values; nil: no operator was read
+func readPairs(text string) (pairs []keyMatch, err error) {
+	current := -1      // index of the current key; -1: none
+	var dst *[]pattern // destination of values; nil: no operator was read
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
 		const separators = "&!=,"
 		rest := strings.TrimLeft(text, separators)
@@ -292,40 +292,40 @@ func readPairs(text string) (all []keyMatch, err error) {
 		if end < 0 {
 			end = len(rest)
 		}
-		word := rest[:end]
+		token := rest[:end]
 		text = rest[end:]
-		if word == "" {
+		if token == "" {
 			return nil, fmt.Errorf("%w: no key or value after %q", errInvalidRule, separator)
 		}
-		is, ok := newPattern(word)
+		value, ok := newPattern(token)
 		if !ok && separator != "&" && separator != "" {
-			return nil, fmt.Errorf("%w: %q is not a valid range", errInvalidRule, truncate(word))
+			return nil, fmt.Errorf("%w: %q is not a valid range", errInvalidRule, truncate(token))
 		}
 		switch {
-		case separator == "&" || separator == "" && at < 0:
-			if at = slices.IndexFunc(all, func(p keyMatch) bool { return p.key == word }); at < 0 {
-				at = len(all)
-				all = append(all, keyMatch{key: word})
+		case separator == "&" || separator == "" && current < 0:
+			if current = slices.IndexFunc(pairs, func(p keyMatch) bool { return p.key == token }); current < 0 {
+				current = len(pairs)
+				pairs = append(pairs, keyMatch{key: token})
 			}
-			into = nil
+			dst = nil
 			continue
-		case separator == "=" && at >= 0:
-			into = &all[at].is
-		case separator == "!=" && at >= 0:
-			into = &all[at].not
-		case separator == "," && into != nil:
+		case separator == "=" && current >= 0:
+			dst = &pairs[current].is
+		case separator == "!=" && current >= 0:
+			dst = &pairs[current].not
+		case separator == "," && dst != nil:
 		default:
-			return nil, fmt.Errorf("%w: unexpected %q before %q", errInvalidRule, separator, truncate(word))
+			return nil, fmt.Errorf("%w: unexpected %q before %q", errInvalidRule, separator, truncate(token))
 		}
-		*into = append(*into, is)
-		if len(all) > maxPairs || len(*into) > maxPairs {
+		*dst = append(*dst, value)
+		if len(pairs) > maxPairs || len(*dst) > maxPairs {
 			return nil, fmt.Errorf("%w: one side has more than %d keys, or values of a key", errTooLong, maxPairs)
 		}
 	}
-	for _, p := range all {
+	for _, p := range pairs {
 		if len(p.is) == 0 && len(p.not) == 0 {
 			return nil, fmt.Errorf("%w: key %q has no value", errInvalidRule, truncate(p.key))
 		}
 	}
-	return all, nil
+	return pairs, nil
 }

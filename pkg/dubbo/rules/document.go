@@ -22,23 +22,23 @@ func readDocument(u registry.URL) (document.Node, error) {
 }
 
 // stringList returns the elements of a list, or a single text, as texts.
-func stringList(n document.Node) (all []string) {
+func stringList(n document.Node) (list []string) {
 	if n.Kind() != document.Array {
 		if n.Exists() {
-			all = append(all, strings.TrimSpace(n.Text()))
+			list = append(list, strings.TrimSpace(n.Text()))
 		}
-		return all
+		return list
 	}
-	for one := range n.All() {
-		all = append(all, strings.TrimSpace(one.Text()))
+	for item := range n.All() {
+		list = append(list, strings.TrimSpace(item.Text()))
 	}
-	return all
+	return list
 }
 
 // boolOr returns a boolean that is written as a boolean or as a text; usual is the default.
-func boolOr(n document.Node, usual bool) bool {
+func boolOr(n document.Node, fallback bool) bool {
 	if !n.Exists() {
-		return usual
+		return fallback
 	}
 	return strings.EqualFold(n.Text(), "true")
 }
@@ -55,18 +55,18 @@ type parameterMatch struct {
 }
 
 // readParameterMatches parses [{key: k, value: {exact: v}}].
-func readParameterMatches(n document.Node) (all []parameterMatch, problem string) {
+func readParameterMatches(n document.Node) (matches []parameterMatch, problem string) {
 	if n.Exists() && n.Kind() != document.Array {
 		return nil, n.Path() + " is " + n.Found() + ", not a list"
 	}
-	for one := range n.All() {
-		is, problem := readTextMatch(one.Get("value"))
+	for item := range n.All() {
+		value, problem := readTextMatch(item.Get("value"))
 		if problem != "" {
 			return nil, problem
 		}
-		all = append(all, parameterMatch{one.Get("key").Text(), is})
+		matches = append(matches, parameterMatch{item.Get("key").Text(), value})
 	}
-	return all, ""
+	return matches, ""
 }
 
 func (m parameterMatch) matches(u registry.URL) bool {

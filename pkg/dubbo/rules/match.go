@@ -33,11 +33,11 @@ func matchesAnyAddress(expressions []string, host string, port uint16) bool {
 		if matchesHost(e, host) {
 			return true
 		}
-		at := strings.LastIndexByte(e, ':')
-		if at < 0 || e[at+1:] != wildcard && e[at+1:] != strconv.Itoa(int(port)) {
+		colon := strings.LastIndexByte(e, ':')
+		if colon < 0 || e[colon+1:] != wildcard && e[colon+1:] != strconv.Itoa(int(port)) {
 			continue
 		}
-		if matchesHost(strings.Trim(e[:at], "[]"), host) {
+		if matchesHost(strings.Trim(e[:colon], "[]"), host) {
 			return true
 		}
 	}
@@ -62,12 +62,12 @@ func matchesHost(expression, host string) bool {
 	if strings.Contains(expression, ":") {
 		separator = ":"
 	}
-	parts, of := strings.Split(expression, separator), strings.Split(host, separator)
-	if len(parts) != len(of) {
+	parts, hostParts := strings.Split(expression, separator), strings.Split(host, separator)
+	if len(parts) != len(hostParts) {
 		return false
 	}
 	for i, part := range parts {
-		if !matchesAddressPart(part, of[i], separator) {
+		if !matchesAddressPart(part, hostParts[i], separator) {
 			return false
 		}
 	}
@@ -117,8 +117,8 @@ func readTextMatch(n document.Node) (m textMatch, problem string) {
 	if n.Kind() != document.Object || n.Len() != 1 {
 		return m, "a match must be one condition, found " + n.Found()
 	}
-	for one := range n.All() {
-		m = textMatch{kind: strings.ToLower(one.Key()), text: one.Text()}
+	for condition := range n.All() {
+		m = textMatch{kind: strings.ToLower(condition.Key()), text: condition.Text()}
 	}
 	if m.kind == matchCIDRInDubbo {
 		m.kind = matchCIDR

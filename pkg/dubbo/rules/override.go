@@ -60,31 +60,31 @@ func protectedKeys() []string {
 
 // ReadConfigurators parses the configurators of a registry.
 func ReadConfigurators(urls []registry.URL, warn Warn) Configurators {
-	var all Configurators
+	var configurators Configurators
 	for _, u := range urls {
 		switch {
 		case u.Protocol == "empty":
 			return nil
-		case len(all) >= MaxRules:
+		case len(configurators) >= MaxRules:
 			warn.report(u, "too many rules: this rule has no effect")
 			continue
 		case u.Get(keyYAML) != "":
-			all = append(all, readOverrideDocument(u, warn)...)
+			configurators = append(configurators, readOverrideDocument(u, warn)...)
 		case u.Protocol != "override" && u.Protocol != "absent":
 			warn.report(u, "unknown rule type")
 		case !isDisabled(u):
-			all = append(all, readOverrideURL(u)...)
+			configurators = append(configurators, readOverrideURL(u)...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b configurator) int {
+	slices.SortStableFunc(configurators, func(a, b configurator) int {
 		return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.host, b.host), cmp.Compare(a.priority, b.priority))
 	})
-	return all
+	return configurators
 }
 
 // readOverrideURL parses a rule of Dubbo 2.6.
 func readOverrideURL(u registry.URL) []configurator {
-	o := configurator{
+	c := configurator{
 		priority: priority(u), host: u.Host, port: u.Port, side: u.Get(keySide),
 		application: cmp.Or(u.Get(keyApplication), u.Username),
 		urlService:  u.Service(),
@@ -92,24 +92,24 @@ func readOverrideURL(u registry.URL) []configurator {
 		conditions:  map[string]string{}, set: map[string]string{},
 	}
 	if text := u.Get("providerAddresses"); text != "" {
-		o.providers = strings.Split(text, ",")
+		c.providers = strings.Split(text, ",")
 	}
 	for key, value := range u.Parameters.All() {
-		switch plain, isCondition := strings.CutPrefix(key, "~"); {
+		switch name, isCondition := strings.CutPrefix(key, "~"); {
 		case isCondition:
-			o.conditions[plain] = value
+			c.conditions[name] = value
 		case !slices.Contains(protectedKeys(), key):
-			o.set[key] = value
+			c.set[key] = value
 		}
 	}
-	if len(o.set) == 0 {
+	if len(c.set) == 0 {
 		return nil
 	}
-	return []configurator{o}
+	return []configurator{c}
 }
 
 // readOverrideDocument parses a document, which may contain several rules.
-func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
+func readOverrideDocument(u registry.URL, warn Warn) (configurators []configurator) {
 	root, err := readDocument(u)
 	if err != nil {
 		warn.report(u, err.Error())
@@ -118,44 +118,44 @@ func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 	enabled := boolOr(root.Get("enabled"), true)
 	for item := range root.Get("configs").All() {
 		applies := enabled
-		if kind := item.Get("type").Text(); kind != "" && kind != "general" {
+		if itemType := item.Get("type").Text(); itemType != "" && itemType != "general" {
 			applies = boolOr(item.Get("enabled"), false) // these types have their own switch, off by default
 		}
 		if !applies {
 			continue
 		}
-		more, problem := readOverrideItem(u, item)
+		parsed, problem := readOverrideItem(u, item)
 		if problem != "" {
 			warn.report(u, item.Path()+": "+problem)
 			continue
 		}
-		if all = append(all, more...); len(all) > MaxRules {
+		if configurators = append(configurators, parsed...); len(configurators) > MaxRules {
 			warn.report(u, "too many rules in one document: the remaining rules have no effect")
-			return all[:MaxRules]
+			return configurators[:MaxRules]
 		}
 	}
-	return all
+	return configurators
 }
 
-func readOverrideItem(u registry.URL, item document.Node) (all []configurator, problem string) {
-	o := configurator{stage: stageService, side: item.Get("side").Text(), set: map[string]string{}, providers: stringList(item.Get("providerAddresses"))}
-	if o.side != consumerSide && o.side != providerSide {
+func readOverrideItem(u registry.URL, item document.Node) (configurators []configurator, problem string) {
+	c := configurator{stage: stageService, side: item.Get("side").Text(), set: map[string]string{}, providers: stringList(item.Get("providerAddresses"))}
+	if c.side != consumerSide && c.side != providerSide {
 		return nil, "side must be consumer or provider, found " + item.Get("side").Found()
 	}
 	for p := range item.Get("parameters").All() {
 		if !slices.Contains(protectedKeys(), p.Key()) {
-			o.set[p.Key()] = p.Text()
+			c.set[p.Key()] = p.Text()
 		}
 	}
-	if len(o.set) == 0 {
+	if len(c.set) == 0 {
 		return nil, "no parameters that a rule can change"
 	}
-	if o.match, problem = readMatch(item.Get("match")); problem != "" {
+	if c.match, problem = readMatch(item.Get("match")); problem != "" {
 		return nil, problem
 	}
 	services, applications := []string{wildcard}, stringList(item.Get("applications"))
 	if u.Get(keyScope) == scopeApplication {
-		o.stage = stageApplication
+		c.stage = stageApplication
 		applications = []string{u.Path}
 		if list := stringList(item.Get("services")); len(list) > 0 {
 			services = list
@@ -176,14 +176,14 @@ func readOverrideItem(u registry.URL, item document.Node) (all []configurator, p
 		if err != nil {
 			return nil, err.Error()
 		}
-		o.host, o.port = target.Host, target.Port
-		for _, o.service = range services {
-			for _, o.application = range applications {
-				all = append(all, o)
+		c.host, c.port = target.Host, target.Port
+		for _, c.service = range services {
+			for _, c.application = range applications {
+				configurators = append(configurators, c)
 			}
 		}
 	}
-	return all, ""
+	return configurators, ""
 }
 
 func readMatch(n document.Node) (m *match, problem string) {
@@ -217,42 +217,42 @@ func readMatch(n document.Node) (m *match, problem string) {
 }
 
 // readTextMatches parses one condition, or {oneof: […]}.
-func readTextMatches(n document.Node) (all []textMatch, problem string) {
+func readTextMatches(n document.Node) (matches []textMatch, problem string) {
 	list := n.Get("oneof")
 	if !list.Exists() {
-		one, problem := readTextMatch(n)
-		return []textMatch{one}, problem
+		m, problem := readTextMatch(n)
+		return []textMatch{m}, problem
 	}
 	for item := range list.All() {
-		one, problem := readTextMatch(item)
+		m, problem := readTextMatch(item)
 		if problem != "" {
 			return nil, problem
 		}
-		all = append(all, one)
+		matches = append(matches, m)
 	}
-	if len(all) == 0 {
+	if len(matches) == 0 {
 		return nil, "oneof is empty"
 	}
-	return all, ""
+	return matches, ""
 }
 
 // Apply returns a provider after the rules have changed it, and the parameters with which the
 // consumer calls it. consumer identifies the consumer; parameters are those that it configured.
 // Apply does not copy values that no rule changes.
-func (all Configurators) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
+func (cs Configurators) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
 	cloned := false
-	for i := range all {
-		o := &all[i]
-		asConsumer := o.appliesTo(provider, consumer, consumerSide)
-		if !asConsumer && !o.appliesTo(provider, consumer, providerSide) {
+	for i := range cs {
+		c := &cs[i]
+		asConsumer := c.appliesTo(provider, consumer, consumerSide)
+		if !asConsumer && !c.appliesTo(provider, consumer, providerSide) {
 			continue
 		}
 		if asConsumer && !cloned {
 			parameters, cloned = cloneParameters(parameters), true
 		}
 		changed := provider.Parameters.Map()
-		for key, value := range o.set {
-			if o.onlyMissing && (provider.Get(key) != "" || asConsumer && parameters[key] != "") {
+		for key, value := range c.set {
+			if c.onlyMissing && (provider.Get(key) != "" || asConsumer && parameters[key] != "") {
 				continue
 			}
 			changed[key] = value
@@ -272,7 +272,7 @@ func cloneParameters(parameters map[string]string) map[string]string {
 }
 
 // appliesTo reports whether the rule applies to one side of a call from consumer to provider.
-func (o *configurator) appliesTo(provider, consumer registry.URL, side string) bool {
+func (c *configurator) appliesTo(provider, consumer registry.URL, side string) bool {
 	u, host := provider, provider.Host
 	get := func(key string) string { text, _ := urlValue(provider, key); return text }
 	if side == consumerSide {
@@ -286,22 +286,22 @@ func (o *configurator) appliesTo(provider, consumer registry.URL, side string) b
 		}
 	}
 	switch {
-	case o.side != "" && o.side != side:
+	case c.side != "" && c.side != side:
 		return false
-	case !o.matchesHost(provider, host, side):
+	case !c.matchesHost(provider, host, side):
 		return false
-	case !isAny(o.application) && o.application != u.Get(keyApplication):
+	case !isAny(c.application) && c.application != u.Get(keyApplication):
 		return false
-	case !isAny(o.service) && o.service != serviceKey(provider):
+	case !isAny(c.service) && c.service != serviceKey(provider):
 		return false
-	case !o.matchesService(provider):
+	case !c.matchesService(provider):
 		return false
-	case len(o.providers) > 0 && !matchesAnyAddress(o.providers, provider.Host, provider.Port):
+	case len(c.providers) > 0 && !matchesAnyAddress(c.providers, provider.Host, provider.Port):
 		return false
-	case o.match != nil && !o.match.matches(provider, u, host):
+	case c.match != nil && !c.match.matches(provider, u, host):
 		return false
 	}
-	for key, want := range o.conditions {
+	for key, want := range c.conditions {
 		if want != wildcard && get(key) != want {
 			return false
 		}
@@ -311,26 +311,26 @@ func (o *configurator) appliesTo(provider, consumer registry.URL, side string) b
 
 // matchesService reports whether a provider has the group and version of a rule, or the rule has none.
 // It restricts providers because a consumer may accept several groups and versions.
-func (o *configurator) matchesService(provider registry.URL) bool {
-	if o.urlService.Group == "" && o.urlService.Version == "" {
+func (c *configurator) matchesService(provider registry.URL) bool {
+	if c.urlService.Group == "" && c.urlService.Version == "" {
 		return true
 	}
-	accepted := o.urlService
+	accepted := c.urlService
 	accepted.Interface = provider.Service().Interface // that of the rule may be a wildcard
 	return accepted.Accepts(provider)
 }
 
 // matchesHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port selects
 // a provider, on either side. Without a port it selects a consumer, or any host.
-func (o *configurator) matchesHost(provider registry.URL, host, side string) bool {
-	anyHostMatches := o.host == anyHost || o.host == ""
-	if o.port != 0 && (o.stage == stageURLs || side == providerSide) {
-		return o.port == provider.Port && (anyHostMatches || o.host == provider.Host)
+func (c *configurator) matchesHost(provider registry.URL, host, side string) bool {
+	anyHostMatches := c.host == anyHost || c.host == ""
+	if c.port != 0 && (c.stage == stageURLs || side == providerSide) {
+		return c.port == provider.Port && (anyHostMatches || c.host == provider.Host)
 	}
-	if o.stage == stageURLs && side == providerSide {
+	if c.stage == stageURLs && side == providerSide {
 		return anyHostMatches
 	}
-	return anyHostMatches || o.host == host
+	return anyHostMatches || c.host == host
 }
 
 func isAny(name string) bool { return name == "" || name == wildcard }
@@ -357,6 +357,6 @@ func (m *match) matches(provider, side registry.URL, host string) bool {
 }
 
 // matchesAnyText reports whether one of the conditions matches, or there is none.
-func matchesAnyText(all []textMatch, value string) bool {
-	return len(all) == 0 || slices.ContainsFunc(all, func(m textMatch) bool { return m.matches(value) })
+func matchesAnyText(matches []textMatch, value string) bool {
+	return len(matches) == 0 || slices.ContainsFunc(matches, func(m textMatch) bool { return m.matches(value) })
 }

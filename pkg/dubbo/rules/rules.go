@@ -70,9 +70,9 @@ func (w Warn) report(u registry.URL, problem string) {
 }
 
 func truncate(text string) string {
-	const most = 120
-	if len(text) > most {
-		return text[:most] + "…"
+	const maxLen = 120
+	if len(text) > maxLen {
+		return text[:maxLen] + "…"
 	}
 	return text
 }
@@ -89,7 +89,7 @@ func priority(u registry.URL) int {
 }
 
 // urlValue returns the value of a key of a URL, as Java's URL does, and whether it exists.
-func urlValue(u registry.URL, key string) (text string, there bool) {
+func urlValue(u registry.URL, key string) (text string, exists bool) {
 	switch key {
 	case "host":
 		return u.Host, true

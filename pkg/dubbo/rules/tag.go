@@ -42,14 +42,14 @@ func (r *Routers) readTagDocument(u registry.URL, warn Warn) {
 		return
 	}
 	rule := tagRule{application: u.Path, force: boolOr(root.Get("force"), false)}
-	for one := range root.Get("tags").All() {
-		t := tag{name: one.Get("name").Text(), addresses: stringList(one.Get("addresses"))}
-		match, problem := readParameterMatches(one.Get("match"))
+	for item := range root.Get("tags").All() {
+		t := tag{name: item.Get("name").Text(), addresses: stringList(item.Get("addresses"))}
+		match, problem := readParameterMatches(item.Get("match"))
 		if t.match = match; t.name == "" {
 			problem = "the tag has no name"
 		}
 		if problem != "" {
-			warn.report(u, one.Path()+": "+problem+": the rule has no effect")
+			warn.report(u, item.Path()+": "+problem+": the rule has no effect")
 			return
 		}
 		rule.tags = append(rule.tags, t)
@@ -105,13 +105,13 @@ func (t *tagSets) selectInto(call config.Call, allowed config.HostSet) {
 }
 
 func (t *tagSets) selectTag(name string, force bool, allowed config.HostSet) {
-	h := t.byTag[name]
-	if name == "" || len(h.members) == 0 && !force && !h.force {
+	set := t.byTag[name]
+	if name == "" || len(set.members) == 0 && !force && !set.force {
 		copy(allowed, t.untagged)
 		return
 	}
 	clear(allowed)
-	for _, i := range h.members {
+	for _, i := range set.members {
 		allowed.Add(int(i))
 	}
 }
@@ -119,55 +119,55 @@ func (t *tagSets) selectTag(name string, force bool, allowed config.HostSet) {
 // HaveTags reports whether a provider has a tag of its own, or the rule of its application defines
 // tags, even tags that no provider has.
 func (r *Routers) HaveTags(providers []registry.URL) bool {
-	of := r.rulesByApplication()
+	byApplication := r.rulesByApplication()
 	return slices.ContainsFunc(providers, func(u registry.URL) bool {
-		rule := of[u.Get(keyApplication)]
+		rule := byApplication[u.Get(keyApplication)]
 		return u.Get(KeyTag) != "" || rule != nil && len(rule.tags) > 0
 	})
 }
 
 // rulesByApplication returns the first rule of each application.
 func (r *Routers) rulesByApplication() map[string]*tagRule {
-	all := make(map[string]*tagRule, len(r.tags))
+	rules := make(map[string]*tagRule, len(r.tags))
 	for i := range r.tags {
-		if rule := &r.tags[i]; all[rule.application] == nil {
-			all[rule.application] = rule
+		if rule := &r.tags[i]; rules[rule.application] == nil {
+			rules[rule.application] = rule
 		}
 	}
-	return all
+	return rules
 }
 
 // tagSets computes which providers have which tag. If a rule sets a tag, only the rule decides
 // which providers have it; otherwise the providers decide.
-func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
-	t := &tagSets{own: own, byTag: map[string]tagMembers{}, untagged: config.NewHostSet(len(providers))}
-	of := r.rulesByApplication()
-	set := map[*tagRule]map[string]bool{} // the tags that rules set for these providers
+func (r *Routers) tagSets(consumerTag Tag, providers []registry.URL) *tagSets {
+	t := &tagSets{own: consumerTag, byTag: map[string]tagMembers{}, untagged: config.NewHostSet(len(providers))}
+	byApplication := r.rulesByApplication()
+	definedTags := map[*tagRule]map[string]bool{} // the tags that rules set for these providers
 	for _, u := range providers {
-		rule := of[u.Get(keyApplication)]
+		rule := byApplication[u.Get(keyApplication)]
 		if rule == nil {
 			continue
 		}
-		if set[rule] == nil {
-			set[rule] = map[string]bool{}
+		if definedTags[rule] == nil {
+			definedTags[rule] = map[string]bool{}
 		}
 		for i := range rule.tags {
-			if one := &rule.tags[i]; !set[rule][one.name] && (len(one.addresses) > 0 || one.matches(u)) {
-				set[rule][one.name] = true
+			if ruleTag := &rule.tags[i]; !definedTags[rule][ruleTag.name] && (len(ruleTag.addresses) > 0 || ruleTag.matches(u)) {
+				definedTags[rule][ruleTag.name] = true
 			}
 		}
 	}
 	for i, u := range providers {
-		name, rule := u.Get(KeyTag), of[u.Get(keyApplication)]
+		name, rule := u.Get(KeyTag), byApplication[u.Get(keyApplication)]
 		tagged := name != ""
-		if tagged && !set[rule][name] {
+		if tagged && !definedTags[rule][name] {
 			t.add(name, i)
 		}
 		if rule != nil {
 			for j := range rule.tags {
-				if one := &rule.tags[j]; one.matches(u) {
+				if ruleTag := &rule.tags[j]; ruleTag.matches(u) {
 					tagged = true
-					t.add(one.name, i)
+					t.add(ruleTag.name, i)
 				}
 			}
 		}
@@ -175,11 +175,11 @@ func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 			t.untagged.Add(i)
 		}
 	}
-	for rule, names := range set {
+	for rule, names := range definedTags {
 		for name := range names {
-			h := t.byTag[name]
-			h.force = h.force || rule.force
-			t.byTag[name] = h
+			members := t.byTag[name]
+			members.force = members.force || rule.force
+			t.byTag[name] = members
 		}
 	}
 	return t
@@ -187,9 +187,9 @@ func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 
 // add records that provider i has a tag. The caller adds the providers in order.
 func (t *tagSets) add(name string, i int) {
-	h := t.byTag[name]
-	if n := len(h.members); n == 0 || h.members[n-1] != int32(i) { //nolint:gosec // there are far fewer than 2^31
-		h.members = append(h.members, int32(i)) //nolint:gosec // the same
-		t.byTag[name] = h
+	members := t.byTag[name]
+	if n := len(members.members); n == 0 || members.members[n-1] != int32(i) { //nolint:gosec // there are far fewer than 2^31
+		members.members = append(members.members, int32(i)) //nolint:gosec // the same
+		t.byTag[name] = members
 	}
 }
