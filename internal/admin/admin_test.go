@@ -139,16 +139,16 @@ func runServer(t *testing.T, s *Server) {
 
 func get(t *testing.T, c *http.Client, url string) (int, string) {
 	t.Helper()
-	answer, err := c.Get(url)
+	resp, err := c.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer.StatusCode, string(body)
+	return resp.StatusCode, string(body)
 }
 
 func TestListenTCP(t *testing.T) {
@@ -174,12 +174,12 @@ func TestListenTCP(t *testing.T) {
 
 func TestListenUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
-	dead, err := net.Listen("unix", path)
+	stale, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.(*net.UnixListener).SetUnlinkOnClose(false)
-	dead.Close() // leaves the socket file, like a killed process
+	stale.(*net.UnixListener).SetUnlinkOnClose(false)
+	stale.Close() // leaves the socket file, like a killed process
 
 	s, err := Listen(t.Context(), Options{Address: path, Endpoints: testEndpoints(nil)})
 	if err != nil {
@@ -204,11 +204,11 @@ func TestListenUnixSocket(t *testing.T) {
 	if _, err := Listen(t.Context(), Options{Address: path}); err == nil {
 		t.Error("a socket in use was replaced")
 	}
-	plain := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(plain, []byte("mine"), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(t.Context(), Options{Address: plain}); err == nil || !strings.Contains(err.Error(), "not a socket") {
+	if _, err := Listen(t.Context(), Options{Address: file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a regular file was accepted as a socket: %v", err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 func TestIndexes(t *testing.T) {
 	tests := []struct {
-		name, before, now string
-		want              []int32
+		name, previous, current string
+		want                    []int32
 	}{
 		{"both empty", "", "", []int32{}},
 		{"the first list", "", "ab", []int32{-1, -1}},
@@ -28,26 +28,26 @@ func TestIndexes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := Indexes([]byte(test.before), []byte(test.now)); !slices.Equal(got, test.want) {
-				t.Errorf("Places(%q, %q) = %v, want %v", test.before, test.now, got, test.want)
+			if got := Indexes([]byte(test.previous), []byte(test.current)); !slices.Equal(got, test.want) {
+				t.Errorf("Indexes(%q, %q) = %v, want %v", test.previous, test.current, got, test.want)
 			}
 		})
 	}
 }
 
 func TestIndexesReferToEqualElements(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
 	for range 2000 {
-		before, now := make([]int, random.IntN(12)), make([]int, random.IntN(12))
-		for i := range before {
-			before[i] = random.IntN(8)
+		previous, current := make([]int, rng.IntN(12)), make([]int, rng.IntN(12))
+		for i := range previous {
+			previous[i] = rng.IntN(8)
 		}
-		for i := range now {
-			now[i] = random.IntN(8)
+		for i := range current {
+			current[i] = rng.IntN(8)
 		}
-		for i, place := range Indexes(before, now) {
-			if place >= 0 && before[place] != now[i] {
-				t.Fatalf("Places(%v, %v)[%d] = %d", before, now, i, place)
+		for i, index := range Indexes(previous, current) {
+			if index >= 0 && previous[index] != current[i] {
+				t.Fatalf("Indexes(%v, %v)[%d] = %d", previous, current, i, index)
 			}
 		}
 	}

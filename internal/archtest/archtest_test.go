@@ -57,10 +57,10 @@ func runArchive(t *testing.T, name string) (broken []string) {
 	}
 	tree := fstest.MapFS{"go.mod": &fstest.MapFile{Data: []byte("module example.com/proxy\n")}}
 	var want []byte
-	wantAt := -1
+	wantIndex := -1
 	for i, f := range archive.Files {
 		if f.Name == "want" {
-			want, wantAt = f.Data, i
+			want, wantIndex = f.Data, i
 			continue
 		}
 		tree[f.Name] = &fstest.MapFile{Data: f.Data}
@@ -75,11 +75,11 @@ func runArchive(t *testing.T, name string) (broken []string) {
 		got.WriteString(v.String() + "\n")
 	}
 	if *update {
-		if wantAt < 0 {
+		if wantIndex < 0 {
 			archive.Files = append(archive.Files, txtar.File{Name: "want"})
-			wantAt = len(archive.Files) - 1
+			wantIndex = len(archive.Files) - 1
 		}
-		archive.Files[wantAt].Data = got.Bytes()
+		archive.Files[wantIndex].Data = got.Bytes()
 		if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
 			t.Fatal(err)
 		}

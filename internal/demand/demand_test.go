@@ -6,20 +6,20 @@ import (
 )
 
 func TestRepeatedRequestsAreTakenOnce(t *testing.T) {
-	d := NewRequestQueue()
+	q := NewRequestQueue()
 	for _, name := range []string{"b", "a", "b"} {
-		d.Request(name)
+		q.Request(name)
 	}
-	<-d.Requested()
-	if got, want := d.Take(), []string{"a", "b"}; !slices.Equal(got, want) {
+	<-q.Requested()
+	if got, want := q.Take(), []string{"a", "b"}; !slices.Equal(got, want) {
 		t.Errorf("Take() = %v, want %v", got, want)
 	}
-	if got := d.Take(); len(got) != 0 {
+	if got := q.Take(); len(got) != 0 {
 		t.Errorf("Take() = %v the second time, want nothing", got)
 	}
-	d.Request("c")
-	<-d.Requested()
-	if got, want := d.Take(), []string{"c"}; !slices.Equal(got, want) {
+	q.Request("c")
+	<-q.Requested()
+	if got, want := q.Take(), []string{"c"}; !slices.Equal(got, want) {
 		t.Errorf("Take() = %v, want %v", got, want)
 	}
 }

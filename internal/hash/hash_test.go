@@ -35,15 +35,15 @@ func TestPairIsNotSymmetric(t *testing.T) {
 // TestSimilarInputsSpread verifies that hashes of similar strings fill all buckets evenly,
 // whichever bits select the bucket.
 func TestSimilarInputsSpread(t *testing.T) {
-	const many, buckets = 64_000, 64
+	const inputs, buckets = 64_000, 64
 	for _, shift := range []int{0, 29, 58} {
 		var count [buckets]int
-		for i := range many {
+		for i := range inputs {
 			count[String("10.0.0."+strconv.Itoa(i))>>shift%buckets]++
 		}
 		for b, n := range count {
-			if allowed := 6 * math.Sqrt(many/buckets); math.Abs(float64(n)-many/buckets) > allowed {
-				t.Errorf("bits from %d: bucket %d has %d of %d, want %d ± %.0f", shift, b, n, many, many/buckets, allowed)
+			if maxDeviation := 6 * math.Sqrt(inputs/buckets); math.Abs(float64(n)-inputs/buckets) > maxDeviation {
+				t.Errorf("bits from %d: bucket %d has %d of %d, want %d ± %.0f", shift, b, n, inputs, inputs/buckets, maxDeviation)
 			}
 		}
 	}

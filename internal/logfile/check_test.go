@@ -26,22 +26,22 @@ func TestCheckMatchesOpen(t *testing.T) {
 		"stderr":                        {"stderr", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checked := Check(c.path)
-			if (checked == nil) != c.ok {
-				t.Errorf("Check(%q) = %v", c.path, checked)
+			checkErr := Check(c.path)
+			if (checkErr == nil) != c.ok {
+				t.Errorf("Check(%q) = %v", c.path, checkErr)
 			}
-			if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-				t.Fatalf("Check left %v (%v)", left, err)
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+				t.Fatalf("Check left %v (%v)", entries, err)
 			}
 			f, err := Open(c.path, Roller{})
 			if (err == nil) != c.ok {
-				t.Errorf("Open(%q) = %v, Check returned %v", c.path, err, checked)
+				t.Errorf("Open(%q) = %v, Check returned %v", c.path, err, checkErr)
 			}
 			if err == nil {
 				_ = f.Close()
 			}
-			for _, made := range []string{"new", "a"} {
-				if err := os.RemoveAll(filepath.Join(dir, made)); err != nil {
+			for _, created := range []string{"new", "a"} {
+				if err := os.RemoveAll(filepath.Join(dir, created)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -62,8 +62,8 @@ func TestCheckOnlySet(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Errorf("Close = %v", err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("it left %v (%v)", left, err)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("it left %v (%v)", entries, err)
 	}
 	if _, err := s.Open(dir, Roller{}); err == nil {
 		t.Error("a directory was accepted as a log file")

@@ -124,8 +124,8 @@ func TestRotateFileOfPreviousProcess(t *testing.T) {
 		if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		before := time.Now().Add(-48 * time.Hour)
-		if err := os.Chtimes(path, before, before); err != nil {
+		modTime := time.Now().Add(-48 * time.Hour)
+		if err := os.Chtimes(path, modTime, modTime); err != nil {
 			t.Fatal(err)
 		}
 		f := mustOpen(t, path, Roller{Interval: 24 * time.Hour})
@@ -167,21 +167,21 @@ func TestRotatedFilesArePruned(t *testing.T) {
 				others := map[string]string{"log.txt": "x", "log.2000": "x", "other.19990101T000000.000": "x", "log.19990101T000000.000.zst": "x"}
 				maps.Copy(c.want, others)
 				files := map[string]string{"log.19990101T000000.000": "a", "log.19991001T000000.000": "b", "log.19991231T000000.000": "d"}
-				for _, all := range []map[string]string{others, files} {
-					for name, text := range all {
+				for _, contents := range []map[string]string{others, files} {
+					for name, text := range contents {
 						if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 							t.Fatal(err)
 						}
 					}
 				}
-				zipped, err := os.Create(filepath.Join(dir, "log.19991230T000000.000.gz"))
+				compressed, err := os.Create(filepath.Join(dir, "log.19991230T000000.000.gz"))
 				if err != nil {
 					t.Fatal(err)
 				}
-				z := gzip.NewWriter(zipped)
+				z := gzip.NewWriter(compressed)
 				write(t, z, "c")
 				z.Close()
-				zipped.Close()
+				compressed.Close()
 				c.want["log"] = ""
 
 				f := mustOpen(t, filepath.Join(dir, "log"), c.roller)
@@ -303,16 +303,16 @@ func TestConcurrentWritesDuringRotation(t *testing.T) {
 	dir := t.TempDir()
 	f := mustOpen(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1})
 	const writers, each, length = 4, 200, 4 << 10
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for w := range writers {
 		line := strings.Repeat(string(rune('a'+w)), length-1) + "\n"
-		all.Go(func() {
+		wg.Go(func() {
 			for range each {
 				io.WriteString(f, line)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	got := map[byte]int{}
 	for name, text := range readDir(t, dir) {
 		if len(text) > 1<<20 {

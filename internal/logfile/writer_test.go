@@ -26,82 +26,82 @@ type fakeFile struct {
 	stuck    chan struct{} // nil: never; Write blocks until a test closes it
 }
 
-func (d *fakeFile) Write(p []byte) (int, error) {
-	if d.stuck != nil {
-		<-d.stuck
+func (f *fakeFile) Write(p []byte) (int, error) {
+	if f.stuck != nil {
+		<-f.stuck
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.writes++
-	if d.fails != nil {
-		return len(p) / 2, d.fails
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	if f.fails != nil {
+		return len(p) / 2, f.fails
 	}
-	return d.written.Write(p)
+	return f.written.Write(p)
 }
 
-func (d *fakeFile) Reopen() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.reopened++
+func (f *fakeFile) Reopen() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reopened++
 	return nil
 }
 
-func (d *fakeFile) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
+func (f *fakeFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
 	return nil
 }
 
-func (d *fakeFile) text() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.written.String()
+func (f *fakeFile) text() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.written.String()
 }
 
-func (d *fakeFile) fail(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.fails = err
+func (f *fakeFile) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fails = err
 }
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeFile{}
-		w := newWriter("log", d, discardLog())
+		f := &fakeFile{}
+		w := newWriter("log", f, discardLog())
 		defer w.Close()
 		write(t, w, "one\n")
 		time.Sleep(flushInterval / 2)
 		write(t, w, "two\n")
 		synctest.Wait()
-		if got := d.text(); got != "" {
+		if got := f.text(); got != "" {
 			t.Errorf("written at once: %q, want it to wait for company", got)
 		}
 		time.Sleep(flushInterval / 2)
 		synctest.Wait()
-		if got := d.text(); got != "one\ntwo\n" || d.writes != 1 {
-			t.Errorf("after a second: %q in %d writes, want both lines in one", got, d.writes)
+		if got := f.text(); got != "one\ntwo\n" || f.writes != 1 {
+			t.Errorf("after a second: %q in %d writes, want both lines in one", got, f.writes)
 		}
 		time.Sleep(time.Hour)
-		if d.writes != 1 {
-			t.Errorf("%d writes, want none while there is nothing to write", d.writes)
+		if f.writes != 1 {
+			t.Errorf("%d writes, want none while there is nothing to write", f.writes)
 		}
 	})
 }
 
 func TestFlushSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeFile{}
-		w := newWriter("log", d, discardLog())
+		f := &fakeFile{}
+		w := newWriter("log", f, discardLog())
 		defer w.Close()
 		line := strings.Repeat("x", 1023) + "\n"
 		for range flushSize / len(line) {
 			write(t, w, line)
 		}
 		synctest.Wait()
-		if got := len(d.text()); got != flushSize {
+		if got := len(f.text()); got != flushSize {
 			t.Errorf("%d bytes written at once, want %d", got, flushSize)
 		}
 	})
@@ -109,8 +109,8 @@ func TestFlushSize(t *testing.T) {
 
 func TestFlushReopenCloseWritePendingLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeFile{}
-		w := newWriter("log", d, discardLog())
+		f := &fakeFile{}
+		w := newWriter("log", f, discardLog())
 		for _, step := range []struct {
 			name string
 			do   func() error
@@ -119,12 +119,12 @@ func TestFlushReopenCloseWritePendingLines(t *testing.T) {
 			if err := step.do(); err != nil {
 				t.Errorf("%s: %v", step.name, err)
 			}
-			if got := d.text(); !strings.HasSuffix(got, step.name+"\n") {
+			if got := f.text(); !strings.HasSuffix(got, step.name+"\n") {
 				t.Errorf("after %s: %q", step.name, got)
 			}
 		}
-		if d.reopened != 1 || !d.closed {
-			t.Errorf("reopened %d times, closed: %v", d.reopened, d.closed)
+		if f.reopened != 1 || !f.closed {
+			t.Errorf("reopened %d times, closed: %v", f.reopened, f.closed)
 		}
 		if err := w.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
@@ -140,32 +140,32 @@ func TestFlushReopenCloseWritePendingLines(t *testing.T) {
 
 func TestWriteDoesNotBlockOnHungFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeFile{stuck: make(chan struct{})}
-		w := newWriter("log", d, discardLog())
+		f := &fakeFile{stuck: make(chan struct{})}
+		w := newWriter("log", f, discardLog())
 		line := strings.Repeat("x", 1023) + "\n"
-		const sent = 5 << 10 // 5 MiB
-		begin := time.Now()
-		for range sent {
+		const lines = 5 << 10 // 5 MiB
+		start := time.Now()
+		for range lines {
 			write(t, w, line)
 		}
-		if took := time.Since(begin); took != 0 {
-			t.Errorf("writing took %v, want it never to wait", took)
+		if elapsed := time.Since(start); elapsed != 0 {
+			t.Errorf("writing took %v, want it never to wait", elapsed)
 		}
 		dropped := w.Dropped()
-		if dropped < sent-3*maxPending/1024 || dropped >= sent {
-			t.Errorf("%d of %d lines dropped, want all but what the bounds hold", dropped, sent)
+		if dropped < lines-3*maxPending/1024 || dropped >= lines {
+			t.Errorf("%d of %d lines dropped, want all but what the bounds hold", dropped, lines)
 		}
-		if held := len(w.pending) + cap(w.freeBuf); held > 2*maxPending {
-			t.Errorf("%d bytes held, want at most %d", held, 2*maxPending)
+		if bytesHeld := len(w.pending) + cap(w.freeBuf); bytesHeld > 2*maxPending {
+			t.Errorf("%d bytes held, want at most %d", bytesHeld, 2*maxPending)
 		}
 		if err := w.Flush(); !errors.Is(err, errTimeout) {
 			t.Errorf("Flush: %v, want %v", err, errTimeout)
 		}
-		close(d.stuck)
+		close(f.stuck)
 		if err := w.Flush(); err != nil {
 			t.Errorf("Flush of a disk that works again: %v", err)
 		}
-		if got, want := strings.Count(d.text(), "\n"), sent-int(dropped); got != want {
+		if got, want := strings.Count(f.text(), "\n"), lines-int(dropped); got != want {
 			t.Errorf("%d lines written, want %d", got, want)
 		}
 		if err := w.Close(); err != nil {
@@ -176,16 +176,16 @@ func TestWriteDoesNotBlockOnHungFile(t *testing.T) {
 
 func TestCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fakeFile{stuck: make(chan struct{})}
-		w := newWriter("log", d, discardLog())
+		f := &fakeFile{stuck: make(chan struct{})}
+		w := newWriter("log", f, discardLog())
 		write(t, w, "x\n")
-		begin := time.Now()
-		if err := w.Close(); !errors.Is(err, errTimeout) || time.Since(begin) != closeTimeout {
-			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(begin), errTimeout, closeTimeout)
+		start := time.Now()
+		if err := w.Close(); !errors.Is(err, errTimeout) || time.Since(start) != closeTimeout {
+			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(start), errTimeout, closeTimeout)
 		}
-		close(d.stuck) // lets the goroutine end, as the bubble requires
-		if err := w.Close(); err != nil || d.text() != "x\n" {
-			t.Errorf("Close once the disk works: %v, written %q", err, d.text())
+		close(f.stuck) // lets the goroutine end, as the bubble requires
+		if err := w.Close(); err != nil || f.text() != "x\n" {
+			t.Errorf("Close once the disk works: %v, written %q", err, f.text())
 		}
 	})
 }
@@ -193,9 +193,9 @@ func TestCloseTimeout(t *testing.T) {
 func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var report bytes.Buffer
-		d := &fakeFile{}
-		w := newWriter("access.log", d, slog.New(slog.NewTextHandler(&report, nil)))
-		d.fail(errors.New("no space left"))
+		f := &fakeFile{}
+		w := newWriter("access.log", f, slog.New(slog.NewTextHandler(&report, nil)))
+		f.fail(errors.New("no space left"))
 		for range 3 {
 			write(t, w, "lost\nlost\n")
 			if err := w.Flush(); err == nil {
@@ -205,13 +205,13 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 		if got := w.Dropped(); got != 3 {
 			t.Errorf("%d lines dropped, want 3: the disk took half of each batch", got)
 		}
-		d.fail(nil)
+		f.fail(nil)
 		write(t, w, "kept\n")
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if d.text() != "kept\n" {
-			t.Errorf("written %q", d.text())
+		if f.text() != "kept\n" {
+			t.Errorf("written %q", f.text())
 		}
 		for text, want := range map[string]int{"cannot write to the log file": 1, "no space left": 1, "the log file is writable again": 1, "file=access.log": 2} {
 			if got := strings.Count(report.String(), text); got != want {
@@ -222,12 +222,12 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 }
 
 func TestConcurrentWritersLoseNothing(t *testing.T) {
-	d := &fakeFile{}
-	w := newWriter("log", d, discardLog())
+	f := &fakeFile{}
+	w := newWriter("log", f, discardLog())
 	const writers, each = 8, 1000
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range writers {
-		all.Go(func() {
+		wg.Go(func() {
 			for n := range each {
 				fmt.Fprintf(w, "%d %d\n", i, n)
 				if n%100 == 0 {
@@ -236,11 +236,11 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(d.text(), "\n") + int(w.Dropped()); got != writers*each || w.Dropped() != 0 {
+	if got := strings.Count(f.text(), "\n") + int(w.Dropped()); got != writers*each || w.Dropped() != 0 {
 		t.Errorf("%d lines, %d dropped, want %d and 0", got, w.Dropped(), writers*each)
 	}
 }

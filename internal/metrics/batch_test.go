@@ -30,29 +30,29 @@ func TestBatchEqualsSingleRequests(t *testing.T) {
 		{Duration: 70 * time.Millisecond, BytesIn: 4, BytesOut: 40, Attempts: 1},
 	}
 	outcome := Outcome{Protocol: "dubbo", Reason: 1, Status: 200, Code: 20}
-	each, together := testRegistry(), testRegistry()
+	separate, batched := testRegistry(), testRegistry()
 	sum := Batch{Outcome: outcome}
 	for _, r := range requests {
 		single := Batch{Outcome: outcome}
 		single.AddRequest(r)
 		sum.AddRequest(r)
-		addToAll(each, single)
+		addToAll(separate, single)
 	}
-	addToAll(together, sum)
+	addToAll(batched, sum)
 	if sum.Len() != 5 || sum.Retries() != 3 {
 		t.Errorf("the sum has %d requests and %d retries, want 5 and 3", sum.Len(), sum.Retries())
 	}
-	for _, of := range [...]string{"host_", "route_", "rpc_"} {
-		wantLines(t, exported(t, together, of), exported(t, each, of)...)
+	for _, prefix := range [...]string{"host_", "route_", "rpc_"} {
+		wantLines(t, exported(t, batched, prefix), exported(t, separate, prefix)...)
 	}
 }
 
 // addToAll adds s to an Account of each kind.
-func addToAll(r *Registry, s Batch) {
+func addToAll(r *Registry, b Batch) {
 	h, _ := r.Host("c", "h")
-	h.Add(s)
+	h.Add(b)
 	var route Route
 	route.Open(r.Routes("t"), "v", "r")
-	route.Add("v", "r", s)
-	r.RPC().Method("s", "m").Add(s)
+	route.Add("v", "r", b)
+	r.RPC().Method("s", "m").Add(b)
 }

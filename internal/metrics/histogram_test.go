@@ -15,11 +15,11 @@ func TestHistogramsCountBySize(t *testing.T) {
 	if other := r.Histogram(m, []float64{1, 10}, "b"); other == h {
 		t.Error("other values have the same histogram")
 	}
-	found, err := r.Gather()
+	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range found {
+	for _, f := range families {
 		if f.GetName() != m.Name {
 			continue
 		}

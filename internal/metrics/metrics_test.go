@@ -17,13 +17,13 @@ import (
 // without the prefix "weft_".
 func exported(t *testing.T, r *Registry, prefix string) []string {
 	t.Helper()
-	answer := httptest.NewRecorder()
-	r.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
-	if answer.Code != 200 {
-		t.Fatalf("scrape: status %d: %s", answer.Code, answer.Body)
+	resp := httptest.NewRecorder()
+	r.Handler().ServeHTTP(resp, httptest.NewRequest("GET", "/", nil))
+	if resp.Code != 200 {
+		t.Fatalf("scrape: status %d: %s", resp.Code, resp.Body)
 	}
 	var lines []string
-	for line := range strings.Lines(answer.Body.String()) {
+	for line := range strings.Lines(resp.Body.String()) {
 		if line = strings.TrimPrefix(strings.TrimSpace(line), "weft_"); strings.HasPrefix(line, prefix) {
 			lines = append(lines, line)
 		}
@@ -76,7 +76,7 @@ func TestRequestsCountByProtocolClassAndReason(t *testing.T) {
 }
 
 func TestDurationBuckets(t *testing.T) {
-	slow := func(d time.Duration) int {
+	search := func(d time.Duration) int {
 		i, _ := slices.BinarySearch(bounds[:], d)
 		return i
 	}
@@ -89,12 +89,12 @@ func TestDurationBuckets(t *testing.T) {
 	for _, bound := range bounds {
 		durations = append(durations, bound-1, bound, bound+1)
 	}
-	random := rand.New(rand.NewPCG(1, 2))
+	rng := rand.New(rand.NewPCG(1, 2))
 	for range 10000 {
-		durations = append(durations, time.Duration(random.Int64()>>random.IntN(63)))
+		durations = append(durations, time.Duration(rng.Int64()>>rng.IntN(63)))
 	}
 	for _, d := range durations {
-		if got, want := bucketOf(d), slow(d); got != want {
+		if got, want := bucketOf(d), search(d); got != want {
 			t.Errorf("bucketOf(%d) = %d, want %d", d, got, want)
 		}
 	}
@@ -135,7 +135,7 @@ func TestReleaseRemovesSeries(t *testing.T) {
 		t.Errorf("series after release: %v, want none", got)
 	}
 	releaseHost() // a second release does nothing
-	if _, again := r.Host("shop", "10.0.0.1:80"); again == nil {
+	if _, reacquired := r.Host("shop", "10.0.0.1:80"); reacquired == nil {
 		t.Error("no account for the host after it came back")
 	}
 }
@@ -143,25 +143,25 @@ func TestReleaseRemovesSeries(t *testing.T) {
 func TestSharedScopeKeepsCounters(t *testing.T) {
 	r := testRegistry()
 	sample := batchOf(sample{Status: 200})
-	open := func(of *Routes, name string) *Route {
+	open := func(routes *Routes, name string) *Route {
 		route := new(Route)
-		route.Open(of, "vh", name)
+		route.Open(routes, "vh", name)
 		return route
 	}
-	old, other := r.Routes("table"), r.Routes("other")
-	a := open(old, "a")
+	previous, other := r.Routes("table"), r.Routes("other")
+	a := open(previous, "a")
 	for _, name := range []string{"b", "gone"} {
-		open(old, name).Add("vh", name, sample)
+		open(previous, name).Add("vh", name, sample)
 	}
 	a.Add("vh", "a", sample)
-	elsewhere := open(other, "a")
-	fresh := r.Routes("table")
-	open(fresh, "b")
-	again := open(fresh, "a")
-	old.Release()
+	otherRoute := open(other, "a")
+	current := r.Routes("table")
+	open(current, "b")
+	reopened := open(current, "a")
+	previous.Release()
 	a.Add("vh", "a", sample) // a late request still counts: the route exists
-	again.Add("vh", "a", sample)
-	elsewhere.Add("vh", "a", sample)
+	reopened.Add("vh", "a", sample)
+	otherRoute.Add("vh", "a", sample)
 
 	wantLines(t, exported(t, r, "route_requests_total"),
 		`route_requests_total{protocol="none",route="a",status_class="2xx",table="other",virtual_host="vh"} 1`,
@@ -172,20 +172,20 @@ func TestSharedScopeKeepsCounters(t *testing.T) {
 func TestCloseRemovesRouteCounters(t *testing.T) {
 	r := testRegistry()
 	routes := r.Routes("table")
-	counted := batchOf(sample{Status: 200})
-	var was, unused, is Route
-	was.Open(routes, "vh", "a")
-	was.Add("vh", "a", counted)
+	batch := batchOf(sample{Status: 200})
+	var oldRoute, unused, newRoute Route
+	oldRoute.Open(routes, "vh", "a")
+	oldRoute.Add("vh", "a", batch)
 	unused.Open(routes, "vh", "b")
-	is.Open(routes, "vh", "a") // the route has changed
-	was.Close()
-	was.Add("vh", "a", counted) // late
-	is.Add("vh", "a", counted)
+	newRoute.Open(routes, "vh", "a") // the route has changed
+	oldRoute.Close()
+	oldRoute.Add("vh", "a", batch) // late
+	newRoute.Add("vh", "a", batch)
 	unused.Close()
-	unused.Add("vh", "b", counted) // too late: nothing would remove it from the shelf
+	unused.Add("vh", "b", batch) // too late: nothing would remove it from the shelf
 	wantLines(t, exported(t, r, "route_requests_total"),
 		`route_requests_total{protocol="none",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`)
-	is.Close()
+	newRoute.Close()
 	wantLines(t, exported(t, r, "route_"))
 	routes.Release()
 }
@@ -241,7 +241,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.Ejections.Add(4)
 	c.Active.SetFunc(func() int64 { return 8 })
 	c.Overflow[1][LimitPending].Add(13)
-	c.LimitUsage.SetFunc(func(priority int, l Limit) (used, most int64) {
+	c.LimitUsage.SetFunc(func(priority int, l Limit) (used, limit int64) {
 		switch {
 		case priority == 1 && l == LimitRequests:
 			return 3, 3
@@ -373,9 +373,9 @@ func TestInvalidUTF8LabelsAreReplaced(t *testing.T) {
 func TestConcurrentUseLosesNothing(t *testing.T) {
 	r := testRegistry()
 	const workers, each = 8, 500
-	var wait sync.WaitGroup
+	var wg sync.WaitGroup
 	for w := range workers {
-		wait.Go(func() {
+		wg.Go(func() {
 			for i := range each {
 				table, name := r.Routes("table"), fmt.Sprint(i%2)
 				var route Route
@@ -389,22 +389,22 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 		})
 	}
 	kept, release := r.Host("shop", "kept")
-	wait.Go(func() {
+	wg.Go(func() {
 		for range 20 {
 			if _, err := r.Gather(); err != nil {
 				t.Errorf("Gather: %v", err)
 			}
 		}
 	})
-	wait.Wait()
+	wg.Wait()
 	defer release()
 	kept.Add(batchOf(sample{Status: 200}))
 	// The workers may have released the host before this test acquired it, so the expected number
 	// is unknown. The counters must be consistent.
 	total, inHistogram := uint64(0), uint64(0)
-	for a := kept.first.Load(); a != nil; a = a.next.Load() {
-		for class := range a.rows {
-			if cells := a.rows[class].Load(); cells != nil {
+	for counters := kept.first.Load(); counters != nil; counters = counters.next.Load() {
+		for class := range counters.rows {
+			if cells := counters.rows[class].Load(); cells != nil {
 				for i := range cells {
 					total += cells[i].Load()
 				}
@@ -461,13 +461,13 @@ func TestIdleRoutesAreCheap(t *testing.T) {
 
 func TestScrapeIsTheTextFormat(t *testing.T) {
 	r := testRegistry()
-	answer := httptest.NewRecorder()
-	r.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
-	body, err := io.ReadAll(answer.Body)
+	resp := httptest.NewRecorder()
+	r.Handler().ServeHTTP(resp, httptest.NewRequest("GET", "/", nil))
+	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := answer.Header().Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
+	if got := resp.Header().Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
 		t.Errorf("Content-Type %q", got)
 	}
 	for _, want := range []string{"# TYPE weft_build_info gauge", "# TYPE go_goroutines gauge", "# TYPE process_cpu_seconds_total counter"} {

@@ -49,7 +49,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	l, _ := r.Listener("a")
 	l.Add(batchOf(s))
 	c, _ := r.Cluster("a")
-	c.LimitUsage.SetFunc(func(int, Limit) (used, most int64) { return 1, 2 })
+	c.LimitUsage.SetFunc(func(int, Limit) (used, limit int64) { return 1, 2 })
 	c.Add(batchOf(s))
 	h, _ := r.Host("a", "b")
 	h.Add(batchOf(s))
@@ -76,12 +76,12 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Counter(OverloadFailures, "memory")
 	r.Counter(OverloadDone, "shrink_heap")
 
-	found, err := r.Gather()
+	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got, want []string
-	for _, f := range found {
+	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "weft_") {
 			continue
 		}

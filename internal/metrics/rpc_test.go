@@ -34,7 +34,7 @@ func TestRPCCountsByMethodCodeAndReason(t *testing.T) {
 		`rpc_request_failures_total{method="none",reason="no_route",service="none"} 1`)
 	var figures []string
 	for _, line := range exported(t, r, "rpc_request_duration_seconds") {
-		if _, figure, of := strings.Cut(line, `method="list",service="com.shop.Items"`); of && !strings.HasSuffix(figure, " 3") {
+		if _, figure, ok := strings.Cut(line, `method="list",service="com.shop.Items"`); ok && !strings.HasSuffix(figure, " 3") {
 			figures = append(figures, figure)
 		}
 	}
@@ -147,17 +147,17 @@ func TestMethodNamedOtherSharesOverflowSeries(t *testing.T) {
 
 func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 	r := testRegistry()
-	random := rand.New(rand.NewPCG(3, 4))
+	rng := rand.New(rand.NewPCG(3, 4))
 	name := func() string {
-		b := make([]byte, random.IntN(2*MaxMethodName))
+		b := make([]byte, rng.IntN(2*MaxMethodName))
 		for i := range b {
-			b[i] = byte(random.Uint32())
+			b[i] = byte(rng.Uint32())
 		}
 		return string(b)
 	}
 	const calls = 5000
 	for range calls {
-		r.RPC().Method(name(), name()).Add(batchOf(sample{Code: random.IntN(40)}))
+		r.RPC().Method(name(), name()).Add(batchOf(sample{Code: rng.IntN(40)}))
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -194,22 +194,22 @@ func TestNamesAreCopied(t *testing.T) {
 func TestConcurrentCallsLoseNothing(t *testing.T) {
 	r := testRegistry()
 	const workers, methods, each = 8, MaxMethods + 200, 3
-	var wait sync.WaitGroup
+	var wg sync.WaitGroup
 	for w := range workers {
-		wait.Go(func() {
+		wg.Go(func() {
 			for i := range methods * each {
 				r.RPC().Method("s", fmt.Sprint(i%methods)).Add(batchOf(sample{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)}))
 			}
 		})
 	}
-	wait.Go(func() {
+	wg.Go(func() {
 		for range 5 {
 			if _, err := r.Gather(); err != nil {
 				t.Errorf("Gather: %v", err)
 			}
 		}
 	})
-	wait.Wait()
+	wg.Wait()
 	for _, name := range []string{"rpc_requests_total", "rpc_request_duration_seconds_count"} {
 		sum := 0
 		for _, line := range exported(t, r, name) {

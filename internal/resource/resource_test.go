@@ -145,8 +145,8 @@ func TestCgroups(t *testing.T) {
 			if processors != want.processors || err != nil {
 				t.Errorf("Processors = %v, %v; want %v", processors, err, want.processors)
 			}
-			if spent, err := cpu.time(); spent != want.time || err != nil {
-				t.Errorf("time = %v, %v; want %v", spent, err, want.time)
+			if cpuTime, err := cpu.time(); cpuTime != want.time || err != nil {
+				t.Errorf("time = %v, %v; want %v", cpuTime, err, want.time)
 			}
 		})
 	}
@@ -172,15 +172,15 @@ func TestNoCgroup(t *testing.T) {
 }
 
 func TestReadErrors(t *testing.T) {
-	broken := map[string]string{
+	malformed := map[string]string{
 		"proc/self/statm": "12\n", "proc/meminfo": "MemFree: 1 kB\n", "proc/self/limits": "Max cpu time unlimited\n",
 		"proc/self/stat": "1 (weft) S 1\n", "proc/stat": "intr 5\n",
 		"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
 		"sys/fs/cgroup/memory.max": "lots\n", "sys/fs/cgroup/cpu.max": "100000\n", "sys/fs/cgroup/cpu.stat": "user_usec 1\n",
 	}
-	for name, system := range map[string]fs.FS{"absent": fileTree(nil), "malformed": fileTree(broken)} {
+	for name, system := range map[string]fs.FS{"absent": fileTree(nil), "malformed": fileTree(malformed)} {
 		group := &Cgroup{system: system, v2: true, dirs: []string{"sys/fs/cgroup"}}
-		for what, read := range map[string]func() error{
+		for function, read := range map[string]func() error{
 			"Memory":          func() error { _, err := Memory(system); return err },
 			"MachineMemory":   func() error { _, err := MachineMemory(system); return err },
 			"Descriptors":     func() error { _, err := Descriptors(system); return err },
@@ -193,7 +193,7 @@ func TestReadErrors(t *testing.T) {
 			"Processors":      func() error { _, err := group.Processors(); return err },
 		} {
 			if err := read(); err == nil {
-				t.Errorf("%s, %s: no error", name, what)
+				t.Errorf("%s, %s: no error", name, function)
 			}
 		}
 	}
@@ -223,8 +223,8 @@ func TestProcess(t *testing.T) {
 	if n, err := processTime(system); n != 200 || err != nil {
 		t.Errorf("processTime = %d, %v, want 200", n, err)
 	}
-	if busy, all, err := machineTime(system); busy != 160 || all != 1000 || err != nil {
-		t.Errorf("machineTime = %d, %d, %v; want 160, 1000", busy, all, err)
+	if busy, total, err := machineTime(system); busy != 160 || total != 1000 || err != nil {
+		t.Errorf("machineTime = %d, %d, %v; want 160, 1000", busy, total, err)
 	}
 	unlimited := fileTree(map[string]string{"proc/self/limits": "Max open files            unlimited            unlimited            files\n"})
 	if _, err := DescriptorLimit(unlimited); !errors.Is(err, ErrNoLimit) {
@@ -252,8 +252,8 @@ func TestThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if more, err := Descriptors(system); more != open+1 || err != nil {
-		t.Errorf("with one more open there are %d, %v; before %d", more, err, open)
+	if withFile, err := Descriptors(system); withFile != open+1 || err != nil {
+		t.Errorf("with one more open there are %d, %v; before %d", withFile, err, open)
 	}
 	if limit, err := DescriptorLimit(system); err != nil || limit < open {
 		t.Errorf("limit %d, %v", limit, err)
@@ -261,8 +261,8 @@ func TestThisMachine(t *testing.T) {
 	if n, err := processTime(system); err != nil || n < 0 {
 		t.Errorf("processTime = %d, %v", n, err)
 	}
-	if busy, all, err := machineTime(system); err != nil || busy <= 0 || busy >= all {
-		t.Errorf("machineTime = %d, %d, %v", busy, all, err)
+	if busy, total, err := machineTime(system); err != nil || busy <= 0 || busy >= total {
+		t.Errorf("machineTime = %d, %d, %v", busy, total, err)
 	}
 	if heap := Heap(); heap <= 0 || heap > machine {
 		t.Errorf("Heap = %d", heap)
@@ -284,21 +284,21 @@ func TestHeap(t *testing.T) {
 }
 
 func TestCPUIsSmoothed(t *testing.T) {
-	second := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	used, could := 0.0, 0.0
-	c := &CPU{count: func(time.Time) (float64, float64, error) { return used, could, nil }}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	used, available := 0.0, 0.0
+	c := &CPU{count: func(time.Time) (float64, float64, error) { return used, available, nil }}
 	read := func() float64 {
-		share, err := c.Read(second)
+		fraction, err := c.Read(now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return share
+		return fraction
 	}
-	pass := func(seconds int, share float64) (last float64) {
+	advance := func(seconds int, fraction float64) (last float64) {
 		for range seconds {
-			second = second.Add(time.Second)
-			could += 4
-			used += 4 * share
+			now = now.Add(time.Second)
+			available += 4
+			used += 4 * fraction
 			last = read()
 		}
 		return last
@@ -306,26 +306,26 @@ func TestCPUIsSmoothed(t *testing.T) {
 	if got := read(); got != 0 {
 		t.Errorf("the first read gives %v, want 0", got)
 	}
-	if got := pass(5, 1); math.Abs(got-(1-1/math.E)) > 0.001 {
+	if got := advance(5, 1); math.Abs(got-(1-1/math.E)) > 0.001 {
 		t.Errorf("5 s of full use give %v, want two thirds", got)
 	}
-	if got := pass(30, 1); got < 0.99 || got > 1 {
+	if got := advance(30, 1); got < 0.99 || got > 1 {
 		t.Errorf("35 s of full use give %v", got)
 	}
-	if again := read(); again < 0.99 {
-		t.Errorf("at an unchanged time: %v", again)
+	if unchanged := read(); unchanged < 0.99 {
+		t.Errorf("at an unchanged time: %v", unchanged)
 	}
-	if got := pass(30, 0.25); math.Abs(got-0.25) > 0.01 {
+	if got := advance(30, 0.25); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("30 s of a quarter give %v", got)
 	}
 	used += 1000 // the processor clock is ahead
-	if got := pass(1, 0); got > 1 {
+	if got := advance(1, 0); got > 1 {
 		t.Errorf("%v is busy", got)
 	}
 }
 
 func TestCPUQuota(t *testing.T) {
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	files := fstest.MapFS{
 		"proc/self/cgroup":                 {Data: []byte("0::/\n")},
 		"proc/self/stat":                   {Data: []byte("7 (weft) S 1 7 7 0 -1 4194304 100 0 0 0 0 0 0 0 20 0 5 0 100 1 2\n")},
@@ -338,10 +338,10 @@ func TestCPUQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]*CPU{"group": group, "process": ProcessCPU(files, 8), "host": HostCPU(files)}
-	for name, c := range all {
-		if share, err := c.Read(at); share != 0 || err != nil {
-			t.Errorf("%s: %v, %v at first", name, share, err)
+	cpus := map[string]*CPU{"group": group, "process": ProcessCPU(files, 8), "host": HostCPU(files)}
+	for name, c := range cpus {
+		if fraction, err := c.Read(start); fraction != 0 || err != nil {
+			t.Errorf("%s: %v, %v at first", name, fraction, err)
 		}
 	}
 	// In 100 s with a quota of half a processor, the group used 50 s of processor time and the
@@ -350,9 +350,9 @@ func TestCPUQuota(t *testing.T) {
 	files["proc/self/stat"].Data = []byte("7 (weft) S 1 7 7 0 -1 4194304 100 0 0 0 2000 500 0 0 20 0 5 0 100 1 2\n")
 	files["proc/stat"].Data = []byte("cpu  5000 0 3000 70000 2000 0 0 0 0 0\n")
 	for name, want := range map[string]float64{"group": 1, "process": 0.5, "host": 0.1} {
-		share, err := all[name].Read(at.Add(100 * time.Second))
-		if math.Abs(share-want) > 0.001 || err != nil {
-			t.Errorf("%s: %v, %v, want %v", name, share, err, want)
+		fraction, err := cpus[name].Read(start.Add(100 * time.Second))
+		if math.Abs(fraction-want) > 0.001 || err != nil {
+			t.Errorf("%s: %v, %v, want %v", name, fraction, err, want)
 		}
 	}
 	if _, err := CgroupCPU(fileTree(nil), 8); err == nil {

@@ -12,10 +12,10 @@ import (
 var errBroken = errors.New("broken")
 
 // untilCanceled returns a task that runs until its context ends, and then takes a while to return.
-func untilCanceled(name string, takes time.Duration) Task {
+func untilCanceled(name string, delay time.Duration) Task {
 	return Task{name, func(ctx context.Context) error {
 		<-ctx.Done()
-		<-time.After(takes)
+		<-time.After(delay)
 		return ctx.Err()
 	}}
 }
@@ -36,31 +36,31 @@ func done(after time.Duration) Task {
 
 func TestGroup(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		tasks []Task
-		grace time.Duration
-		ctx   time.Duration // until the caller's context ends; 0: never
-		want  string        // the error; "" for none
-		took  time.Duration
+		name    string
+		tasks   []Task
+		grace   time.Duration
+		ctx     time.Duration // until the caller's context ends; 0: never
+		want    string        // the error; "" for none
+		elapsed time.Duration
 	}{
 		{name: "without tasks ends at once"},
-		{name: "ends when all are done", tasks: []Task{done(time.Second), done(2 * time.Second)}, took: 2 * time.Second},
-		{name: "goes on when one is done", tasks: []Task{done(time.Second), failing(time.Minute)}, want: "failing: broken", took: time.Minute},
+		{name: "ends when all are done", tasks: []Task{done(time.Second), done(2 * time.Second)}, elapsed: 2 * time.Second},
+		{name: "goes on when one is done", tasks: []Task{done(time.Second), failing(time.Minute)}, want: "failing: broken", elapsed: time.Minute},
 		{name: "waits for the others after an error", tasks: []Task{failing(time.Second), untilCanceled("a", 2*time.Second)},
-			grace: time.Minute, want: "failing: broken", took: 3 * time.Second},
+			grace: time.Minute, want: "failing: broken", elapsed: 3 * time.Second},
 		{name: "returns the first of two errors", tasks: []Task{failing(2 * time.Second), {"early", func(context.Context) error { return os.ErrExist }}},
-			want: "early: file already exists", took: 2 * time.Second},
+			want: "early: file already exists", elapsed: 2 * time.Second},
 		{name: "ends with its context, which is no error", tasks: []Task{untilCanceled("a", time.Second)},
-			ctx: time.Minute, took: time.Minute + time.Second},
+			ctx: time.Minute, elapsed: time.Minute + time.Second},
 		{name: "gives up on who does not end", tasks: []Task{failing(time.Second), untilCanceled("slow", time.Hour), untilCanceled("quick", time.Second)},
-			grace: 10 * time.Second, want: "failing: broken\ntasks did not end in time: slow", took: 11 * time.Second},
+			grace: 10 * time.Second, want: "failing: broken\ntasks did not end in time: slow", elapsed: 11 * time.Second},
 		{name: "gives up when its context ended, too", tasks: []Task{untilCanceled("slow", time.Hour)},
-			ctx: time.Second, grace: time.Second, want: "tasks did not end in time: slow", took: 2 * time.Second},
-		{name: "waits for ever without a grace", tasks: []Task{failing(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", took: time.Hour},
+			ctx: time.Second, grace: time.Second, want: "tasks did not end in time: slow", elapsed: 2 * time.Second},
+		{name: "waits for ever without a grace", tasks: []Task{failing(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", elapsed: time.Hour},
 		{name: "reports an error of ending", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
-			ctx: time.Second, want: "closing: broken", took: time.Second},
+			ctx: time.Second, want: "closing: broken", elapsed: time.Second},
 		{name: "ends without an error when a task says so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilCanceled("a", time.Second)},
-			took: time.Second},
+			elapsed: time.Second},
 		{name: "reports an error of ending when a task said so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }},
 			{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}}, want: "closing: broken"},
 	} {
@@ -71,13 +71,13 @@ func TestGroup(t *testing.T) {
 				if c.ctx > 0 {
 					time.AfterFunc(c.ctx, cancel)
 				}
-				begin := time.Now()
+				start := time.Now()
 				err := Group(ctx, c.grace, c.tasks...)
 				if got := message(err); got != c.want {
 					t.Errorf("error %q, want %q", got, c.want)
 				}
-				if took := time.Since(begin); took != c.took {
-					t.Errorf("took %v, want %v", took, c.took)
+				if elapsed := time.Since(start); elapsed != c.elapsed {
+					t.Errorf("elapsed time %v, want %v", elapsed, c.elapsed)
 				}
 				time.Sleep(2 * time.Hour) // lets the tasks that outlived grace end, as the bubble requires
 			})

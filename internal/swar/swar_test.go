@@ -10,20 +10,20 @@ import (
 // position.
 func TestFirstMark(t *testing.T) {
 	for c := range 256 {
-		for at := range 8 {
+		for position := range 8 {
 			text := []byte("mmmmmmmm")
-			text[at] = byte(c)
-			if at < 7 {
-				text[at+1] = byte(c - 1) // after a mark, and possibly a wrong one
+			text[position] = byte(c)
+			if position < 7 {
+				text[position+1] = byte(c - 1) // after a mark, and possibly a wrong one
 			}
 			w := Load(text)
 			if other := Load(string(text)); w != other {
 				t.Fatalf("Load(%q) = %x of the bytes, %x of the string", text, w, other)
 			}
 			for _, test := range []struct {
-				name  string
-				mark  uint64
-				holds func(b byte) bool
+				name    string
+				mark    uint64
+				matches func(b byte) bool
 			}{
 				{"Below 0x20", Below(w, 0x20), func(b byte) bool { return b < 0x20 }},
 				{"Below 128", Below(w, 128), func(b byte) bool { return b < 128 }},
@@ -33,7 +33,7 @@ func TestFirstMark(t *testing.T) {
 			} {
 				want := 8
 				for i, b := range slices.Backward(text) {
-					if test.holds(b) {
+					if test.matches(b) {
 						want = i
 					}
 				}

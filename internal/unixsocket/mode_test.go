@@ -17,8 +17,8 @@ func TestListenSetsMode(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%v beside a umask of %#o", test.mode, umask), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "s")
-				old := syscall.Umask(umask)
-				defer syscall.Umask(old)
+				previous := syscall.Umask(umask)
+				defer syscall.Umask(previous)
 				ln, err := Listen(t.Context(), path, test.mode)
 				if err != nil {
 					t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 
 // listenUnix binds a socket of the given type at path with system calls; backlog < 0: it does not
 // listen.
-func listenUnix(t *testing.T, path string, kind, backlog int) {
+func listenUnix(t *testing.T, path string, socketType, backlog int) {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_UNIX, kind, 0)
+	fd, err := syscall.Socket(syscall.AF_UNIX, socketType, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +38,11 @@ func TestListenRejectsLiveSocket(t *testing.T) {
 		},
 		"it has more callers than may wait": func(t *testing.T, path string) context.Context {
 			listenUnix(t, path, syscall.SOCK_STREAM, 0)
-			waiting, err := net.Dial("unix", path)
+			conn, err := net.Dial("unix", path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = waiting.Close() })
+			t.Cleanup(func() { _ = conn.Close() })
 			return t.Context()
 		},
 		"it is of another kind": func(t *testing.T, path string) context.Context {

@@ -4,9 +4,9 @@ import "testing"
 
 func TestBoltAcceptsBothVersions(t *testing.T) {
 	for _, test := range []struct {
-		caller, host Protocol
-		carried      bool
-		want         Protocol
+		downstream, host Protocol
+		canSend          bool
+		want             Protocol
 	}{
 		{Bolt, Bolt, true, Bolt},
 		{BoltV2, Bolt, true, BoltV2},
@@ -17,11 +17,11 @@ func TestBoltAcceptsBothVersions(t *testing.T) {
 		{BoltV2, Auto, true, BoltV2},
 		{HTTP1, HTTP2, true, HTTP2},
 	} {
-		if got := test.caller.CanSendAs(test.host); got != test.carried {
-			t.Errorf("%s.CarriedBy(%q) = %v, want %v", test.caller, test.host, got, test.carried)
+		if got := test.downstream.CanSendAs(test.host); got != test.canSend {
+			t.Errorf("%s.CanSendAs(%q) = %v, want %v", test.downstream, test.host, got, test.canSend)
 		}
-		if got := test.caller.UpstreamProtocol(test.host); got != test.want {
-			t.Errorf("%s.SentIn(%q) = %s, want %s", test.caller, test.host, got, test.want)
+		if got := test.downstream.UpstreamProtocol(test.host); got != test.want {
+			t.Errorf("%s.UpstreamProtocol(%q) = %s, want %s", test.downstream, test.host, got, test.want)
 		}
 	}
 }

@@ -28,10 +28,10 @@ func TestBackoffBound(t *testing.T) {
 
 func TestRetryOnNames(t *testing.T) {
 	var all RetryOn
-	for _, word := range RetryOnNames() {
-		on := ParseRetryOn(word)
-		if on == 0 || all&on != 0 || on.String() != word {
-			t.Errorf("RetryWord(%q) = %b, whose String is %q", word, on, on)
+	for _, name := range RetryOnNames() {
+		on := ParseRetryOn(name)
+		if on == 0 || all&on != 0 || on.String() != name {
+			t.Errorf("RetryWord(%q) = %b, whose String is %q", name, on, on)
 		}
 		all |= on
 	}

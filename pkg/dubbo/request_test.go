@@ -12,41 +12,41 @@ import (
 )
 
 func TestInvalidRequests(t *testing.T) {
-	r := newRig(t, config.DubboRegistry{})
+	env := newRig(t, config.DubboRegistry{})
 	with := func(change func(*dubbo.Request)) dubbo.Request {
-		q := request("x")
-		change(&q)
-		return q
+		req := request("x")
+		change(&req)
+		return req
 	}
 	tests := []struct {
 		name  string
-		q     dubbo.Request
+		req   dubbo.Request
 		field string
 	}{
-		{"no interface", with(func(q *dubbo.Request) { q.Service.Interface = "" }), "service.interface"},
-		{"an interface that is a path", with(func(q *dubbo.Request) { q.Service.Interface = "a/b" }), "service.interface"},
-		{"an interface that is the folder above", with(func(q *dubbo.Request) { q.Service.Interface = ".." }), "service.interface"},
-		{"an interface with a line feed", with(func(q *dubbo.Request) { q.Service.Interface = "a\nb" }), "service.interface"},
-		{"an interface that is too long", with(func(q *dubbo.Request) { q.Service.Interface = strings.Repeat("x", 2000) }), "service.interface"},
-		{"no methods", with(func(q *dubbo.Request) { q.Service.Methods = nil }), "service.methods"},
-		{"a method without name", with(func(q *dubbo.Request) { q.Service.Methods = []string{"a", ""} }), "service.methods[1]"},
-		{"several groups", with(func(q *dubbo.Request) { q.Service.Group = "a,b" }), "service.group"},
-		{"any version", with(func(q *dubbo.Request) { q.Service.Version = "*" }), "service.version"},
+		{"no interface", with(func(req *dubbo.Request) { req.Service.Interface = "" }), "service.interface"},
+		{"an interface that is a path", with(func(req *dubbo.Request) { req.Service.Interface = "a/b" }), "service.interface"},
+		{"an interface that is the folder above", with(func(req *dubbo.Request) { req.Service.Interface = ".." }), "service.interface"},
+		{"an interface with a line feed", with(func(req *dubbo.Request) { req.Service.Interface = "a\nb" }), "service.interface"},
+		{"an interface that is too long", with(func(req *dubbo.Request) { req.Service.Interface = strings.Repeat("x", 2000) }), "service.interface"},
+		{"no methods", with(func(req *dubbo.Request) { req.Service.Methods = nil }), "service.methods"},
+		{"a method without name", with(func(req *dubbo.Request) { req.Service.Methods = []string{"a", ""} }), "service.methods[1]"},
+		{"several groups", with(func(req *dubbo.Request) { req.Service.Group = "a,b" }), "service.group"},
+		{"any version", with(func(req *dubbo.Request) { req.Service.Version = "*" }), "service.version"},
 		{"no port at all", request("x"), "service.port"},
-		{"invalid port", with(func(q *dubbo.Request) { q.Service.Port = "70000" }), "service.port"},
-		{"an unknown registry", with(func(q *dubbo.Request) { q.Registry.Type = "etcd" }), "registry.type"},
-		{"no type", with(func(q *dubbo.Request) { q.Registry.Type = "" }), "registry.type"},
-		{"no address", with(func(q *dubbo.Request) { q.Registry.Address = "" }), "registry.addr"},
-		{"a folder that is not configured", with(func(q *dubbo.Request) { q.Registry = dubbo.Registry{Type: "memory", Address: "file:/etc"} }), "registry.addr"},
-		{"an address with a space", with(func(q *dubbo.Request) { q.Registry.Address = "a b" }), "registry.addr"},
-		{"a parameter that is a field", with(func(q *dubbo.Request) { q.Service.Parameters = map[string]string{"group": "g"} }), "service.parameters.group"},
-		{"a parameter without name", with(func(q *dubbo.Request) { q.Service.Parameters = map[string]string{"": "g"} }), "service.parameters"},
-		{"a parameter with a NUL", with(func(q *dubbo.Request) { q.Service.Parameters = map[string]string{"a": "\x00"} }), "service.parameters.a"},
+		{"invalid port", with(func(req *dubbo.Request) { req.Service.Port = "70000" }), "service.port"},
+		{"an unknown registry", with(func(req *dubbo.Request) { req.Registry.Type = "etcd" }), "registry.type"},
+		{"no type", with(func(req *dubbo.Request) { req.Registry.Type = "" }), "registry.type"},
+		{"no address", with(func(req *dubbo.Request) { req.Registry.Address = "" }), "registry.addr"},
+		{"a folder that is not configured", with(func(req *dubbo.Request) { req.Registry = dubbo.Registry{Type: "memory", Address: "file:/etc"} }), "registry.addr"},
+		{"an address with a space", with(func(req *dubbo.Request) { req.Registry.Address = "a b" }), "registry.addr"},
+		{"a parameter that is a field", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"group": "g"} }), "service.parameters.group"},
+		{"a parameter without name", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"": "g"} }), "service.parameters"},
+		{"a parameter with a NUL", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"a": "\x00"} }), "service.parameters.a"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var field *dubbo.FieldError
-			if err := r.discovery.Publish(r.Context(), tt.q); !errors.As(err, &field) || field.Field != tt.field {
+			if err := env.discovery.Publish(env.Context(), tt.req); !errors.As(err, &field) || field.Field != tt.field {
 				t.Errorf("got %v, want a mistake in %s", err, tt.field)
 			}
 		})
@@ -56,22 +56,22 @@ func TestInvalidRequests(t *testing.T) {
 // TestServicesAreBounded verifies that requests beyond the limit fail.
 func TestServicesAreBounded(t *testing.T) {
 	const most = 1 << 14
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		for i := range most {
-			must(r.T, r.discovery.Publish(r.Context(), request(fmt.Sprint("s", i))))
+			must(env.T, env.discovery.Publish(env.Context(), request(fmt.Sprint("s", i))))
 		}
 		var field *dubbo.FieldError
-		if err := r.discovery.Publish(r.Context(), request("more")); !errors.As(err, &field) || field.Field != "service" {
+		if err := env.discovery.Publish(env.Context(), request("more")); !errors.As(err, &field) || field.Field != "service" {
 			t.Errorf("one more: %v, want a mistake in service", err)
 		}
-		elsewhere := request("more")
-		elsewhere.Registry.Address = "h:2"
-		if err := r.discovery.Publish(r.Context(), elsewhere); !errors.As(err, &field) || r.fake.opened != 1 {
-			t.Errorf("one more at another registry: %v, and %d sessions were opened, want an error and 1", err, r.fake.opened)
+		atOtherRegistry := request("more")
+		atOtherRegistry.Registry.Address = "h:2"
+		if err := env.discovery.Publish(env.Context(), atOtherRegistry); !errors.As(err, &field) || env.fake.opened != 1 {
+			t.Errorf("one more at another registry: %v, and %d sessions were opened, want an error and 1", err, env.fake.opened)
 		}
-		must(r.T, r.discovery.Publish(r.Context(), request("s1"))) // already published
-		must(r.T, r.discovery.Unpublish(r.Context(), request("s1")))
-		must(r.T, r.discovery.Publish(r.Context(), request("more")))
+		must(env.T, env.discovery.Publish(env.Context(), request("s1"))) // already published
+		must(env.T, env.discovery.Unpublish(env.Context(), request("s1")))
+		must(env.T, env.discovery.Publish(env.Context(), request("more")))
 	})
 }
 
@@ -82,7 +82,7 @@ func TestInvalidHostOfEnvironment(t *testing.T) {
 		t.Setenv("DUBBO_IP_TO_REGISTRY", text)
 		_, err := dubbo.New(dubbo.Options{Config: config.DubboRegistry{Enable: true}, Log: slog.New(slog.DiscardHandler)})
 		var field *dubbo.FieldError
-		if is := !errors.As(err, &field); is != want {
+		if valid := !errors.As(err, &field); valid != want {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestDefaultRegistry(t *testing.T) {
 	tests := []struct {
 		name    string
 		c       []config.RegistrySettings
-		q       dubbo.Registry
+		req     dubbo.Registry
 		want    string
 		problem string
 	}{
@@ -104,11 +104,11 @@ func TestDefaultRegistry(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := defaultConfig()
 			c.Registries = tt.c
-			inSynctest(t, c, func(r *testEnv) {
-				q := request("x")
-				q.Registry = tt.q
-				must(t, r.discovery.Publish(r.Context(), q))
-				if got := r.discovery.Status().Published[0].Registry; got != tt.want {
+			inSynctest(t, c, func(env *testEnv) {
+				req := request("x")
+				req.Registry = tt.req
+				must(t, env.discovery.Publish(env.Context(), req))
+				if got := env.discovery.Status().Published[0].Registry; got != tt.want {
 					t.Errorf("got %s, want %s", got, tt.want)
 				}
 			})

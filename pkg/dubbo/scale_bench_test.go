@@ -40,11 +40,11 @@ type benchEnv struct {
 }
 
 // providerURL returns a provider URL of typical content and length, as Java writes it.
-func providerURL(service, provider int, more string) registry.URL {
+func providerURL(service, provider int, extra string) registry.URL {
 	name := fmt.Sprintf("com.example.inventory.Service%d", service)
 	u, err := registry.Parse(fmt.Sprintf("dubbo://10.%d.%d.%d:20880/%s?anyhost=true&application=inventory-provider&background=false&deprecated=false"+
 		"&dubbo=2.0.2&dynamic=true&generic=false&interface=%s&methods=create,get,list,update&pid=%d&release=2.7.23&revision=1.4.2&side=provider"+
-		"&timeout=1000&timestamp=1700000000000&version=1.0.0%s", service>>8, service&255, provider+1, name, name, 1000+provider, more))
+		"&timeout=1000&timestamp=1700000000000&version=1.0.0%s", service>>8, service&255, provider+1, name, name, 1000+provider, extra))
 	if err != nil {
 		panic(err)
 	}
@@ -52,52 +52,52 @@ func providerURL(service, provider int, more string) registry.URL {
 }
 
 func newBenchEnv(b *testing.B) *benchEnv {
-	s := &benchEnv{b: b, server: memory.NewServer()}
+	env := &benchEnv{b: b, server: memory.NewServer()}
 	var err error
-	if s.peers, err = s.server.Open(registry.Options{}); err != nil {
+	if env.peers, err = env.server.Open(registry.Options{}); err != nil {
 		b.Fatal(err)
 	}
 	for service := range benchSubscribed {
 		for provider := range benchProviders {
-			if err := s.peers.Register(b.Context(), providerURL(service, provider, "")); err != nil {
+			if err := env.peers.Register(b.Context(), providerURL(service, provider, "")); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
-	return s
+	return env
 }
 
-func (s *benchEnv) newDiscovery() {
+func (env *benchEnv) newDiscovery() {
 	var err error
-	s.discovery, err = dubbo.New(dubbo.Options{
-		Registries: map[string]registry.OpenFunc{"memory": s.server.Open},
-		Config:     config.DubboRegistry{Enable: true, Host: "10.200.0.1", ServerPort: 20080, StateFile: s.file},
+	env.discovery, err = dubbo.New(dubbo.Options{
+		Registries: map[string]registry.OpenFunc{"memory": env.server.Open},
+		Config:     config.DubboRegistry{Enable: true, Host: "10.200.0.1", ServerPort: 20080, StateFile: env.file},
 		Apply: func(_ context.Context, c layers.Change) error {
-			s.changes++
-			if s.applied != nil {
-				s.applied <- c
+			env.changes++
+			if env.applied != nil {
+				env.applied <- c
 			}
 			return nil
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		s.b.Fatal(err)
+		env.b.Fatal(err)
 	}
 }
 
 // start creates a Discovery and makes all requests, several concurrently.
-func (s *benchEnv) start() {
-	s.newDiscovery()
+func (env *benchEnv) start() {
+	env.newDiscovery()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := s.discovery.Run(ctx); err != nil {
-			s.b.Error(err)
+		if err := env.discovery.Run(ctx); err != nil {
+			env.b.Error(err)
 		}
 	}()
-	s.end = func() {
+	env.end = func() {
 		cancel()
 		<-ended
 	}
@@ -107,18 +107,18 @@ func (s *benchEnv) start() {
 		workers.Go(func() {
 			for f := range work {
 				if err := f(); err != nil {
-					s.b.Error(err)
+					env.b.Error(err)
 				}
 			}
 		})
 	}
 	for i := range max(benchPublished, benchSubscribed) {
 		if i < benchPublished {
-			q := dubbo.Request{Service: dubbo.Service{Interface: fmt.Sprintf("com.example.order.Service%d", i), Methods: []string{"create", "get"}, Version: "1.0.0"}}
-			work <- func() error { return s.discovery.Publish(ctx, q) }
+			req := dubbo.Request{Service: dubbo.Service{Interface: fmt.Sprintf("com.example.order.Service%d", i), Methods: []string{"create", "get"}, Version: "1.0.0"}}
+			work <- func() error { return env.discovery.Publish(ctx, req) }
 		}
-		q := dubbo.Request{Service: dubbo.Service{Interface: fmt.Sprintf("com.example.inventory.Service%d", i), Version: "1.0.0"}}
-		work <- func() error { return s.discovery.Subscribe(ctx, q) }
+		req := dubbo.Request{Service: dubbo.Service{Interface: fmt.Sprintf("com.example.inventory.Service%d", i), Version: "1.0.0"}}
+		work <- func() error { return env.discovery.Subscribe(ctx, req) }
 	}
 	close(work)
 	workers.Wait()
@@ -135,32 +135,32 @@ func heap() uint64 {
 // BenchmarkReady measures the time from the start until all requests are applied. MB is the heap of
 // the Discovery and of what it has applied.
 func BenchmarkReady(b *testing.B) {
-	s := newBenchEnv(b)
+	env := newBenchEnv(b)
 	for b.Loop() {
 		b.StopTimer()
-		s.discovery = nil // drop the Discovery of the previous round
-		before := heap()
+		env.discovery = nil // drop the Discovery of the previous round
+		heapBefore := heap()
 		b.StartTimer()
-		s.start()
+		env.start()
 		b.StopTimer()
-		b.ReportMetric(float64(heap()-before)/(1<<20), "MB")
-		b.ReportMetric(float64(s.changes), "changes")
-		s.changes = 0
-		if t := s.discovery.Totals(); t.Registered != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
+		b.ReportMetric(float64(heap()-heapBefore)/(1<<20), "MB")
+		b.ReportMetric(float64(env.changes), "changes")
+		env.changes = 0
+		if t := env.discovery.Totals(); t.Registered != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
 			b.Fatalf("the totals are %+v", t)
 		}
-		s.end()
+		env.end()
 		b.StartTimer()
 	}
 }
 
 // BenchmarkScrape measures a scrape of the metrics of 3,000 services.
 func BenchmarkScrape(b *testing.B) {
-	s := newBenchEnv(b)
-	s.start()
-	defer s.end()
+	env := newBenchEnv(b)
+	env.start()
+	defer env.end()
 	r := metrics.New(metrics.Options{})
-	r.Discovery(func() metrics.Discovery { return metrics.Discovery(s.discovery.Totals()) })
+	r.Discovery(func() metrics.Discovery { return metrics.Discovery(env.discovery.Totals()) })
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {
@@ -172,23 +172,23 @@ func BenchmarkScrape(b *testing.B) {
 // BenchmarkOneChange measures the time from the registration or removal of one provider until it is
 // applied.
 func BenchmarkOneChange(b *testing.B) {
-	s := newBenchEnv(b)
-	s.start()
-	defer s.end()
-	s.applied = make(chan layers.Change)
+	env := newBenchEnv(b)
+	env.start()
+	defer env.end()
+	env.applied = make(chan layers.Change)
 	u := providerURL(7, benchProviders, "")
-	there := false
+	registered := false
 	for b.Loop() {
 		var err error
-		if there = !there; there {
-			err = s.peers.Register(b.Context(), u)
+		if registered = !registered; registered {
+			err = env.peers.Register(b.Context(), u)
 		} else {
-			err = s.peers.Unregister(b.Context(), u)
+			err = env.peers.Unregister(b.Context(), u)
 		}
 		if err != nil {
 			b.Fatal(err)
 		}
-		if c := <-s.applied; len(c.Clusters) != 1 || c.Routes != nil {
+		if c := <-env.applied; len(c.Clusters) != 1 || c.Routes != nil {
 			b.Fatalf("the change is %+v, want one cluster", c)
 		}
 	}
@@ -196,17 +196,17 @@ func BenchmarkOneChange(b *testing.B) {
 
 // BenchmarkRestart measures the time to restore a state file, including clusters and routes.
 func BenchmarkRestart(b *testing.B) {
-	s := newBenchEnv(b)
-	s.file = filepath.Join(b.TempDir(), "state.json")
-	s.start()
-	s.end()
+	env := newBenchEnv(b)
+	env.file = filepath.Join(b.TempDir(), "state.json")
+	env.start()
+	env.end()
 	for b.Loop() {
-		s.newDiscovery()
-		if clusters, _ := s.discovery.Resources(); len(clusters) != benchSubscribed {
+		env.newDiscovery()
+		if clusters, _ := env.discovery.Resources(); len(clusters) != benchSubscribed {
 			b.Fatalf("%d clusters, want %d", len(clusters), benchSubscribed)
 		}
 	}
-	info, err := os.Stat(s.file)
+	info, err := os.Stat(env.file)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -215,20 +215,20 @@ func BenchmarkRestart(b *testing.B) {
 
 // BenchmarkSubscribe measures one Subscribe and Unsubscribe among these services.
 func BenchmarkSubscribe(b *testing.B) {
-	s := newBenchEnv(b)
-	s.start()
-	defer s.end()
-	q := dubbo.Request{Service: dubbo.Service{Interface: "com.example.order.Service1", Version: "1.0.0"}}
+	env := newBenchEnv(b)
+	env.start()
+	defer env.end()
+	req := dubbo.Request{Service: dubbo.Service{Interface: "com.example.order.Service1", Version: "1.0.0"}}
 	var longest time.Duration
 	for b.Loop() {
-		began := time.Now()
-		if err := s.discovery.Subscribe(b.Context(), q); err != nil {
+		start := time.Now()
+		if err := env.discovery.Subscribe(b.Context(), req); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.discovery.Unsubscribe(b.Context(), q); err != nil {
+		if err := env.discovery.Unsubscribe(b.Context(), req); err != nil {
 			b.Fatal(err)
 		}
-		longest = max(longest, time.Since(began))
+		longest = max(longest, time.Since(start))
 	}
 	b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
 }

@@ -43,18 +43,18 @@ func (r *scriptedRegistry) Subscribe(s registry.Service, notify func(registry.Sn
 
 // report reports that an interface has hosts providers.
 func (r *scriptedRegistry) report(iface string, hosts int) {
-	var v registry.Snapshot
+	var snapshot registry.Snapshot
 	for i := range hosts {
 		u, err := registry.Parse(fmt.Sprintf("dubbo://10.0.0.%d:20880/%s?interface=%s", i+1, iface, iface))
 		if err != nil {
 			panic(err)
 		}
-		v.Providers = append(v.Providers, u)
+		snapshot.Providers = append(snapshot.Providers, u)
 	}
 	r.mu.Lock()
 	notify := r.watchers[iface]
 	r.mu.Unlock()
-	notify(v)
+	notify(snapshot)
 }
 
 // beforePlan calls do with each service before its input is read.
@@ -82,8 +82,8 @@ func TestSessionChangesWhilePlanning(t *testing.T) {
 			Apply: func(_ context.Context, c layers.Change) error {
 				mu.Lock()
 				defer mu.Unlock()
-				for _, one := range c.Clusters {
-					hosts[one.Name] = len(one.Hosts)
+				for _, cluster := range c.Clusters {
+					hosts[cluster.Name] = len(cluster.Hosts)
 				}
 				return nil
 			},
@@ -92,16 +92,16 @@ func TestSessionChangesWhilePlanning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		armed, planned := false, "" // owned by the loop while it plans
+		active, planned := false, "" // owned by the loop while it plans
 		d.planner.input = &beforePlan{d.subscriber, func(iface string) {
-			if !armed {
+			if !active {
 				return
 			}
 			if planned == "" { // the first service of the pass
 				planned = iface
 				return
 			}
-			armed = false
+			active = false
 			fake.mu.Lock()
 			fake.sessions = 2
 			fake.mu.Unlock()
@@ -112,20 +112,20 @@ func TestSessionChangesWhilePlanning(t *testing.T) {
 		run.Go(func() { _ = d.Run(ctx) })
 		synctest.Wait()
 		for _, iface := range []string{"x", "y"} {
-			q := Request{Registry: Registry{Type: "fake", Address: "h:1"}, Service: Service{Interface: iface, Methods: []string{"get"}}}
-			if err := d.Subscribe(t.Context(), q); err != nil {
+			req := Request{Registry: Registry{Type: "fake", Address: "h:1"}, Service: Service{Interface: iface, Methods: []string{"get"}}}
+			if err := d.Subscribe(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
 		}
 		synctest.Wait() // the loop waits
-		armed = true
+		active = true
 		d.planner.start() // plans both services in one pass
 		synctest.Wait()
 		<-time.After(time.Second)
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		if armed || hosts["x"] != 3 || hosts["y"] != 3 {
+		if active || hosts["x"] != 3 || hosts["y"] != 3 {
 			t.Errorf("after a reconnection that lost most providers, the clusters have %v hosts, want 3 each, with retained ones", hosts)
 		}
 		end()

@@ -56,8 +56,8 @@ func TestStateFilePermissions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := encoded(t, got); !bytes.Equal(again, text) {
-		t.Errorf("read and written again: %s; want %s", again, text)
+	if reencoded := encoded(t, got); !bytes.Equal(reencoded, text) {
+		t.Errorf("read and written again: %s; want %s", reencoded, text)
 	}
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(files) != 1 {
@@ -75,7 +75,7 @@ func TestDamagedStateFileIsRejected(t *testing.T) {
 			continue
 		}
 		// The case of a key may change; nothing else may.
-		if again := encoded(t, s); !bytes.Equal(again, text) {
+		if reencoded := encoded(t, s); !bytes.Equal(reencoded, text) {
 			t.Fatalf("with byte %d changed it is read: %s", i, damaged)
 		}
 	}
@@ -87,14 +87,14 @@ func TestDamagedStateFileIsRejected(t *testing.T) {
 }
 
 func TestInvalidURLInStateFileIsSkipped(t *testing.T) {
-	before := exampleState()
-	before.Subscribed[0].Providers = append([]stateURL{{}}, before.Subscribed[0].Providers...)
-	after, err := parseState(encoded(t, before))
+	original := exampleState()
+	original.Subscribed[0].Providers = append([]stateURL{{}}, original.Subscribed[0].Providers...)
+	parsed, err := parseState(encoded(t, original))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := after.Subscribed[0].Providers
-	if len(got) != 2 || got[0].problem == nil || got[1].problem != nil || got[1].String() != before.Subscribed[0].Providers[1].String() {
+	got := parsed.Subscribed[0].Providers
+	if len(got) != 2 || got[0].problem == nil || got[1].problem != nil || got[1].String() != original.Subscribed[0].Providers[1].String() {
 		t.Errorf("got %v, want one invalid and one valid URL", got)
 	}
 }

@@ -16,26 +16,26 @@ import (
 func TestSecretsAreNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		r := newRig(t, defaultConfig())
-		r.log = slog.New(slog.NewTextHandler(&log, nil))
-		r.discovery = r.newDiscovery(defaultConfig())
-		r.run()
-		defer r.end()
-		q := request("x")
-		q.Registry.Username, q.Registry.Password = "u", "s3cret"
-		q.Service.Parameters = map[string]string{"token": "s3cret", "a.access-key": "s3cret", "weight": "7"}
-		r.fake.set(false, errors.New("no"))
-		_ = r.discovery.Publish(t.Context(), q) // it is rejected and logged
-		r.fake.set(false, nil)
+		env := newRig(t, defaultConfig())
+		env.log = slog.New(slog.NewTextHandler(&log, nil))
+		env.discovery = env.newDiscovery(defaultConfig())
+		env.run()
+		defer env.end()
+		req := request("x")
+		req.Registry.Username, req.Registry.Password = "u", "s3cret"
+		req.Service.Parameters = map[string]string{"token": "s3cret", "a.access-key": "s3cret", "weight": "7"}
+		env.fake.set(false, errors.New("no"))
+		_ = env.discovery.Publish(t.Context(), req) // it is rejected and logged
+		env.fake.set(false, nil)
 		advanceClock(time.Minute)
-		text, err := json.Marshal(r.discovery.Status())
+		text, err := json.Marshal(env.discovery.Status())
 		must(t, err)
-		for where, said := range map[string]string{"the API": string(text), "the log": log.String()} {
-			if strings.Contains(said, "s3cret") || !strings.Contains(said, "weight=7") {
-				t.Errorf("%s contains %s", where, said)
+		for output, content := range map[string]string{"the API": string(text), "the log": log.String()} {
+			if strings.Contains(content, "s3cret") || !strings.Contains(content, "weight=7") {
+				t.Errorf("%s contains %s", output, content)
 			}
 		}
-		if got := fmt.Sprint(r.fake.urls); !strings.Contains(got, "token=s3cret") {
+		if got := fmt.Sprint(env.fake.urls); !strings.Contains(got, "token=s3cret") {
 			t.Errorf("registered is %s", got)
 		}
 	})

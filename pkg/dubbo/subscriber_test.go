@@ -7,72 +7,72 @@ import (
 )
 
 func TestSubscribeAppliesSnapshots(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.report("x", "10.0.0.1")
-		began := time.Now()
-		must(t, r.discovery.Subscribe(r.Context(), request("x")))
-		if took := time.Since(began); took != 0 {
-			t.Errorf("the call took %v, of which the registry nothing", took)
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.report("x", "10.0.0.1")
+		start := time.Now()
+		must(t, env.discovery.Subscribe(env.Context(), request("x")))
+		if elapsed := time.Since(start); elapsed != 0 {
+			t.Errorf("the call took %v, of which the registry nothing", elapsed)
 		}
-		r.desired("x=10.0.0.1")
-		r.fake.report("x", "10.0.0.1", "10.0.0.2")
+		env.desired("x=10.0.0.1")
+		env.fake.report("x", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
-		r.desired("x=10.0.0.1,10.0.0.2")
-		r.fake.report("x", "10.0.0.2")
+		env.desired("x=10.0.0.1,10.0.0.2")
+		env.fake.report("x", "10.0.0.2")
 		synctest.Wait()
-		r.desired("x=10.0.0.2")
-		must(t, r.discovery.Unsubscribe(r.Context(), request("x")))
-		r.desired("")
+		env.desired("x=10.0.0.2")
+		must(t, env.discovery.Unsubscribe(env.Context(), request("x")))
+		env.desired("")
 		synctest.Wait()
-		if n := len(r.fake.watchers); n != 0 || r.fake.closed != 1 {
-			t.Errorf("%d are watched, %d sessions are closed; want none and one", n, r.fake.closed)
+		if n := len(env.fake.watchers); n != 0 || env.fake.closed != 1 {
+			t.Errorf("%d are watched, %d sessions are closed; want none and one", n, env.fake.closed)
 		}
 	})
 }
 
 func TestServicesWithDifferentKeys(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		for _, s := range []string{"x", "g/x", "x:1", "g/x:1"} {
-			r.fake.report("x", "10.0.0.1")
-			must(t, r.discovery.Subscribe(r.Context(), request(s)))
+			env.fake.report("x", "10.0.0.1")
+			must(t, env.discovery.Subscribe(env.Context(), request(s)))
 		}
-		r.desired("g/x:1=10.0.0.1; g/x=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
-		must(t, r.discovery.Unsubscribe(r.Context(), request("g/x")))
-		r.desired("g/x:1=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
+		env.desired("g/x:1=10.0.0.1; g/x=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
+		must(t, env.discovery.Unsubscribe(env.Context(), request("g/x")))
+		env.desired("g/x:1=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
 	})
 }
 
 func TestSubscribeWhileRegistryUnavailable(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.set(true, nil)
-		r.fake.report("x", "10.0.0.1")
-		began := time.Now()
-		must(t, r.discovery.Subscribe(r.Context(), request("x")))
-		if took := time.Since(began); took != 3*time.Second {
-			t.Errorf("the call took %v, want three seconds of waiting for a response", took)
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.set(true, nil)
+		env.fake.report("x", "10.0.0.1")
+		start := time.Now()
+		must(t, env.discovery.Subscribe(env.Context(), request("x")))
+		if elapsed := time.Since(start); elapsed != 3*time.Second {
+			t.Errorf("the call took %v, want three seconds of waiting for a response", elapsed)
 		}
-		r.desired("x=")
-		if totals := r.discovery.Totals(); totals.WithoutSnapshot != 1 || totals.Connected != 0 {
+		env.desired("x=")
+		if totals := env.discovery.Totals(); totals.WithoutSnapshot != 1 || totals.Connected != 0 {
 			t.Errorf("the totals are %+v, want one service without a response, and no connection", totals)
 		}
-		r.fake.set(false, nil)
+		env.fake.set(false, nil)
 		synctest.Wait()
-		r.desired("x=10.0.0.1")
+		env.desired("x=10.0.0.1")
 	})
 }
 
 func TestSameServiceAtTwoRegistries(t *testing.T) {
-	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		r.fake.report("x", "10.0.0.1")
+	inSynctest(t, defaultConfig(), func(env *testEnv) {
+		env.fake.report("x", "10.0.0.1")
 		other := request("x")
 		other.Registry.Address = "h:2"
-		must(t, r.discovery.Subscribe(r.Context(), request("x")))
-		must(t, r.discovery.Subscribe(r.Context(), other))
-		r.desired("x=10.0.0.1")
-		must(t, r.discovery.Unsubscribe(r.Context(), request("x")))
-		r.desired("x=10.0.0.1")
-		must(t, r.discovery.Unsubscribe(r.Context(), other))
-		r.desired("")
+		must(t, env.discovery.Subscribe(env.Context(), request("x")))
+		must(t, env.discovery.Subscribe(env.Context(), other))
+		env.desired("x=10.0.0.1")
+		must(t, env.discovery.Unsubscribe(env.Context(), request("x")))
+		env.desired("x=10.0.0.1")
+		must(t, env.discovery.Unsubscribe(env.Context(), other))
+		env.desired("")
 	})
 }
 
@@ -80,15 +80,15 @@ func TestSameServiceAtTwoRegistries(t *testing.T) {
 // opens before the loop has started it.
 func TestRestoredSubscriptionStartsOnce(t *testing.T) {
 	c := configWithStateFile(t)
-	inSynctest(t, c, func(r *testEnv) {
-		r.fake.report("x", "10.0.0.1")
-		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
-		r.restart(c)
-		r.run()
-		defer r.end()
-		r.fake.mu.Lock()
-		defer r.fake.mu.Unlock()
-		if n := len(r.fake.watchers); n != 1 {
+	inSynctest(t, c, func(env *testEnv) {
+		env.fake.report("x", "10.0.0.1")
+		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
+		env.restart(c)
+		env.run()
+		defer env.end()
+		env.fake.mu.Lock()
+		defer env.fake.mu.Unlock()
+		if n := len(env.fake.watchers); n != 1 {
 			t.Errorf("the registry has %d subscriptions, want 1", n)
 		}
 	})

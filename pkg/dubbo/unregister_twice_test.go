@@ -28,42 +28,42 @@ func (d *delayedUnregister) Unregister(ctx context.Context, u registry.URL) erro
 }
 
 func newDelayedUnregister(t *testing.T) *testEnv {
-	r := newRig(t, defaultConfig())
+	env := newRig(t, defaultConfig())
 	c := defaultConfig()
 	c.UnregisterWait = 10 * time.Second
 	discovery, err := dubbo.New(dubbo.Options{
 		Registries: map[string]registry.OpenFunc{"fake": func(o registry.Options) (registry.Registry, error) {
-			_, err := r.fake.open(o)
-			return &delayedUnregister{r.fake}, err
+			_, err := env.fake.open(o)
+			return &delayedUnregister{env.fake}, err
 		}},
-		Config: c, Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+		Config: c, Apply: env.apply, Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
-	r.discovery = discovery
-	return r.run()
+	env.discovery = discovery
+	return env.run()
 }
 
 // TestUnpublishDuringUnregisterAll verifies that Unpublish does not cancel what UnregisterAll has
 // begun.
 func TestUnpublishDuringUnregisterAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newDelayedUnregister(t)
-		defer r.end()
-		must(t, r.discovery.Publish(t.Context(), request("x")))
-		began := time.Now()
-		var all sync.WaitGroup
-		all.Go(func() {
-			r.discovery.UnregisterAll(t.Context())
-			if took := time.Since(began); took != 11*time.Second {
-				t.Errorf("UnregisterAll returned after %v, want 1s for the registry and 10s for consumers", took)
+		env := newDelayedUnregister(t)
+		defer env.end()
+		must(t, env.discovery.Publish(t.Context(), request("x")))
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			env.discovery.UnregisterAll(t.Context())
+			if elapsed := time.Since(start); elapsed != 11*time.Second {
+				t.Errorf("UnregisterAll returned after %v, want 1s for the registry and 10s for consumers", elapsed)
 			}
 		})
 		synctest.Wait()
-		if err := r.discovery.Unpublish(t.Context(), request("x")); err != nil {
+		if err := env.discovery.Unpublish(t.Context(), request("x")); err != nil {
 			t.Errorf("Unpublish: %v", err)
 		}
-		all.Wait()
-		if got := r.fake.registered(); len(got) > 0 {
+		wg.Wait()
+		if got := env.fake.registered(); len(got) > 0 {
 			t.Errorf("still registered: %q", got)
 		}
 	})
@@ -73,20 +73,20 @@ func TestUnpublishDuringUnregisterAll(t *testing.T) {
 // the URL that the first one has begun.
 func TestPublishAsInstanceTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newDelayedUnregister(t)
-		defer r.end()
-		must(t, r.discovery.Publish(t.Context(), inMode("all", "x")))
-		var all sync.WaitGroup
+		env := newDelayedUnregister(t)
+		defer env.end()
+		must(t, env.discovery.Publish(t.Context(), inMode("all", "x")))
+		var wg sync.WaitGroup
 		for range 2 {
-			all.Go(func() {
-				if err := r.discovery.Publish(t.Context(), inMode("instance", "x")); err != nil {
+			wg.Go(func() {
+				if err := env.discovery.Publish(t.Context(), inMode("instance", "x")); err != nil {
 					t.Errorf("Publish: %v", err)
 				}
 			})
 			synctest.Wait()
 		}
-		all.Wait()
-		if got := r.fake.registered(); len(got) > 0 {
+		wg.Wait()
+		if got := env.fake.registered(); len(got) > 0 {
 			t.Errorf("still registered: %q", got)
 		}
 	})

@@ -22,22 +22,22 @@ type instanceTracker struct {
 	there map[string]string // guarded by mu; the services of each instance
 }
 
-func (h *instanceTracker) open(o registry.Options) (registry.Registry, error) {
-	_, err := h.fakeRegistry.open(o)
-	return h, err
+func (tr *instanceTracker) open(o registry.Options) (registry.Registry, error) {
+	_, err := tr.fakeRegistry.open(o)
+	return tr, err
 }
 
-func (h *instanceTracker) RegisterInstance(_ context.Context, a *registry.InstanceRegistration) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.there[a.Instance.Application] = strings.Join(a.Interfaces, ",")
+func (tr *instanceTracker) RegisterInstance(_ context.Context, reg *registry.InstanceRegistration) error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.there[reg.Instance.Application] = strings.Join(reg.Interfaces, ",")
 	return nil
 }
 
-func (h *instanceTracker) UnregisterInstance(_ context.Context, i registry.Instance) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.there, i.Application)
+func (tr *instanceTracker) UnregisterInstance(_ context.Context, i registry.Instance) error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	delete(tr.there, i.Application)
 	return nil
 }
 
@@ -45,38 +45,38 @@ func (h *instanceTracker) UnregisterInstance(_ context.Context, i registry.Insta
 // same time, while the application unpublishes its services one by one.
 func TestUnpublishAfterUnregisterAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, defaultConfig())
-		to := &instanceTracker{fakeRegistry: r.fake, there: map[string]string{}}
+		env := newRig(t, defaultConfig())
+		tracker := &instanceTracker{fakeRegistry: env.fake, there: map[string]string{}}
 		discovery, err := dubbo.New(dubbo.Options{
-			Registries: map[string]registry.OpenFunc{"fake": to.open}, Config: defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+			Registries: map[string]registry.OpenFunc{"fake": tracker.open}, Config: defaultConfig(), Apply: env.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
-		r.discovery = discovery
-		r.run()
-		defer r.end()
-		all := map[string]dubbo.Request{}
+		env.discovery = discovery
+		env.run()
+		defer env.end()
+		requests := map[string]dubbo.Request{}
 		for _, name := range []string{"x", "y", "z"} {
-			q := request(name)
-			q.Service.Name = "shop"
-			q.Service.Parameters = map[string]string{"register-mode": "all"}
-			all[name] = q
-			must(t, r.discovery.Publish(t.Context(), q))
+			req := request(name)
+			req.Service.Name = "shop"
+			req.Service.Parameters = map[string]string{"register-mode": "all"}
+			requests[name] = req
+			must(t, env.discovery.Publish(t.Context(), req))
 		}
 		want := func(instances string, urls ...string) {
 			t.Helper()
 			synctest.Wait()
-			if got := fmt.Sprint(to.there); got != instances || !slices.Equal(r.fake.registered(), urls) {
-				t.Errorf("registered instances and URLs = %s and %q, want %s and %q", got, r.fake.registered(), instances, urls)
+			if got := fmt.Sprint(tracker.there); got != instances || !slices.Equal(env.fake.registered(), urls) {
+				t.Errorf("registered instances and URLs = %s and %q, want %s and %q", got, env.fake.registered(), instances, urls)
 			}
 		}
 		want("map[shop:x,y,z]", "dubbo x#get", "dubbo y#get", "dubbo z#get")
-		must(t, r.discovery.Unpublish(t.Context(), all["y"]))
+		must(t, env.discovery.Unpublish(t.Context(), requests["y"]))
 		want("map[shop:x,z]", "dubbo x#get", "dubbo z#get")
-		r.discovery.UnregisterAll(t.Context())
+		env.discovery.UnregisterAll(t.Context())
 		want("map[]")
-		must(t, r.discovery.Unpublish(t.Context(), all["x"]))
+		must(t, env.discovery.Unpublish(t.Context(), requests["x"]))
 		want("map[]")
-		must(t, r.discovery.Unpublish(t.Context(), all["z"]))
+		must(t, env.discovery.Unpublish(t.Context(), requests["z"]))
 		want("map[]")
 	})
 }

@@ -63,9 +63,9 @@ func TestClusterDNS(t *testing.T) {
 		RefreshRate: time.Minute, RespectTTL: true, FailureBackoffBase: time.Second, FailureBackoffMax: 10 * time.Second, Jitter: 2 * time.Second,
 		Family: "ALL", Resolvers: []string{"10.0.0.1:54"}, Search: []string{"x.example"}, Ndots: 2, Timeout: 3 * time.Second, Attempts: 4,
 	}
-	all := `, "dns_refresh_rate": "1m", "respect_dns_ttl": true, "dns_failure_refresh_rate": {"base_interval": "1s"}, "dns_jitter": "2s",
+	allKeys := `, "dns_refresh_rate": "1m", "respect_dns_ttl": true, "dns_failure_refresh_rate": {"base_interval": "1s"}, "dns_jitter": "2s",
 		"dns_lookup_family": "ALL", "dns_resolvers": {"servers": ["10.0.0.1"], "port": "54", "search": ["x.example."], "ndots": 2, "timeout": 3, "attempts": 4}`
-	if diff := cmp.Diff(want, parse(all)); diff != "" {
+	if diff := cmp.Diff(want, parse(allKeys)); diff != "" {
 		t.Errorf("an object: -want +got:\n%s", diff)
 	}
 	if !want.Equal(&want) || want.Equal(&defaults) {
@@ -81,7 +81,7 @@ func FuzzResolvConf(f *testing.F) {
 		var d config.DNS
 		parseResolvConf(text, "53", &d)
 		for _, address := range d.Resolvers {
-			if at, err := netip.ParseAddrPort(address); err != nil || at.Port() != 53 {
+			if addrPort, err := netip.ParseAddrPort(address); err != nil || addrPort.Port() != 53 {
 				t.Errorf("name server %q", address)
 			}
 		}

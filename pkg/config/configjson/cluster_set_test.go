@@ -43,26 +43,26 @@ func clusterKeys() map[string]bool {
 // "cluster", and that testdata/refused shows an error for each that refers to a cluster. For
 // settings of filters see TestClusterKeysAreTagged in cmd/weft.
 func TestEveryClusterKeyIsChecked(t *testing.T) {
-	shown := unknownClusterKeys(t)
-	judged := clusterKeys()
+	tested := unknownClusterKeys(t)
+	listed := clusterKeys()
 	for _, section := range document.Sections("", rootJSON{}, variants(Capabilities{})) {
 		for _, k := range section.Keys {
 			path := join(section.Path, k.Name)
 			if !strings.Contains(k.Name, "cluster") && !strings.HasSuffix(section.Path, ".cluster") {
 				continue
 			}
-			names, known := judged[path]
-			delete(judged, path)
-			switch bare := regexp.MustCompile(` \(\w+\)`).ReplaceAllString(path, ""); {
+			names, ok := listed[path]
+			delete(listed, path)
+			switch plainPath := regexp.MustCompile(` \(\w+\)`).ReplaceAllString(path, ""); {
 			case strings.HasSuffix(path, "[].cluster.weight"), strings.HasSuffix(path, "[].cluster.metadata_match"), strings.HasSuffix(path, "weighted_clusters[].cluster"):
-			case !known:
+			case !ok:
 				t.Errorf("%s: the key seems to contain a cluster name, but the test does not list it", path)
-			case names && !shown[bare]:
+			case names && !tested[plainPath]:
 				t.Errorf("%s: no archive of testdata/refused has an unknown cluster in this key", path)
 			}
 		}
 	}
-	for path := range judged {
+	for path := range listed {
 		t.Errorf("%s is not a key", path)
 	}
 }
@@ -71,13 +71,13 @@ func TestEveryClusterKeyIsChecked(t *testing.T) {
 func unknownClusterKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	keys := map[string]bool{}
-	said := regexp.MustCompile(`(?m)^\S+: (\S+): unknown cluster "`)
+	pattern := regexp.MustCompile(`(?m)^\S+: (\S+): unknown cluster "`)
 	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/refused/*.txtar"))) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range said.FindAllStringSubmatch(string(data), -1) {
+		for _, m := range pattern.FindAllStringSubmatch(string(data), -1) {
 			keys[regexp.MustCompile(`\[\d+\]`).ReplaceAllString(m[1], "[]")] = true
 		}
 	}
@@ -108,8 +108,8 @@ func (n *nestedClusters) Validate() error {
 // TestTaggedKeysNameClusters verifies that the refers tag alone makes check validate the clusters of
 // a new filter, for listeners and routes.
 func TestTaggedKeysNameClusters(t *testing.T) {
-	k := testCapabilities()
-	k.StreamFilters = append(k.StreamFilters, filter.StreamFilterFactory{Name: "nested", Config: func() any { return new(nestedClusters) }})
+	caps := testCapabilities()
+	caps.StreamFilters = append(caps.StreamFilters, filter.StreamFilterFactory{Name: "nested", Config: func() any { return new(nestedClusters) }})
 	const text = `
 servers:
 - listeners:
@@ -136,7 +136,7 @@ c.yaml:13:53: ` + listener + `.tenants.blue[1].cluster: unknown cluster "shop4";
 c.yaml:14:27: ` + listener + `.backup.cluster: unknown cluster "shop6"; did you mean "shop"?
 c.yaml:16:86: ` + route + `: no name
 c.yaml:16:94: ` + route + `.list[0]: unknown cluster "shop7"; did you mean "shop"?`
-	if _, list := Parse("c.yaml", []byte(text), k, Options{}); list.Error() != want {
+	if _, list := Parse("c.yaml", []byte(text), caps, Options{}); list.Error() != want {
 		t.Errorf("Parse reports\n%s\nwant\n%s", list.Error(), want)
 	}
 }

@@ -19,8 +19,8 @@ static_resources:
   clusters:
   - typed: {envoy.http.Options: {x: 1}}
 `
-	kinds := testCapabilities()
-	f, diagnostics := Open("a.yaml", kinds, Options{Files: memFS{fstest.MapFS{"a.yaml": {Data: []byte(text)}}}})
+	caps := testCapabilities()
+	f, diagnostics := Open("a.yaml", caps, Options{Files: memFS{fstest.MapFS{"a.yaml": {Data: []byte(text)}}}})
 	if f == nil {
 		t.Fatal(diagnostics)
 	}

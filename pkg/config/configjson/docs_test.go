@@ -14,11 +14,11 @@ import (
 func TestReferenceIsCurrent(t *testing.T) {
 	const dir = "../../../docs/reference"
 	docs := ReferenceDocs()
-	found, err := filepath.Glob(filepath.Join(dir, "*"))
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range found {
+	for _, path := range paths {
 		if _, ok := docs[filepath.Base(path)]; !ok {
 			t.Errorf("%s is not a page of the reference: remove it", path)
 		}

@@ -122,11 +122,11 @@ var keysWithoutEffect = map[string]string{
 // as not supported yet. A key without effect must cause a warning.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	sections := document.Sections("", rootJSON{}, variants(testCapabilities()))
-	unbuilt := map[string]bool{} // paths of keys
+	unsupportedPaths := map[string]bool{} // paths of keys
 	for _, section := range sections {
 		for i := range section.Keys {
 			if k := &section.Keys[i]; k.Unsupported != "" {
-				unbuilt[join(section.Path, k.Name)] = true
+				unsupportedPaths[join(section.Path, k.Name)] = true
 			}
 		}
 	}
@@ -141,12 +141,12 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 			count++
 			path := join(section.Path, k.Name)
 			t.Run(path, func(t *testing.T) {
-				refused := false
-				for prefix := range unbuilt {
-					bare := strings.TrimSuffix(strings.TrimSuffix(path, "[]"), ".")
-					refused = refused || bare == prefix || strings.HasPrefix(path, prefix+".") || strings.HasPrefix(path, prefix+"[]")
+				unsupported := false
+				for prefix := range unsupportedPaths {
+					parent := strings.TrimSuffix(strings.TrimSuffix(path, "[]"), ".")
+					unsupported = unsupported || parent == prefix || strings.HasPrefix(path, prefix+".") || strings.HasPrefix(path, prefix+"[]")
 				}
-				checkEffect(t, section.Path, path, k, value, refused)
+				checkEffect(t, section.Path, path, k, value, unsupported)
 			})
 		}
 	}
@@ -164,13 +164,13 @@ func probe(k *document.Key) (value any, ok bool) {
 	for leaf.Kind() == reflect.Pointer || leaf.Kind() == reflect.Slice || leaf.Kind() == reflect.Map {
 		leaf = leaf.Elem()
 	}
-	node := leaf == reflect.TypeFor[document.Node]()
+	isNode := leaf == reflect.TypeFor[document.Node]()
 	switch {
-	case leaf.Kind() == reflect.Struct && !node && leaf.NumField() == 0:
+	case leaf.Kind() == reflect.Struct && !isNode && leaf.NumField() == 0:
 		return map[string]any{}, true
-	case leaf.Kind() == reflect.Struct && !node:
+	case leaf.Kind() == reflect.Struct && !isNode:
 		return nil, false
-	case node && k.Variant != "" && k.Type.Kind() != reflect.Map:
+	case isNode && k.Variant != "" && k.Type.Kind() != reflect.Map:
 		return nil, false
 	}
 	if err := json.Unmarshal([]byte(k.Example), &value); err != nil {
@@ -179,7 +179,7 @@ func probe(k *document.Key) (value any, ok bool) {
 	return value, true
 }
 
-func checkEffect(t *testing.T, object, path string, k *document.Key, value any, refused bool) {
+func checkEffect(t *testing.T, object, path string, k *document.Key, value any, unsupported bool) {
 	doc := decodeJSON(t, fullConfig)
 	for _, p := range slices.Concat(tlsPreparations(), overloadPreparations(), preparations) {
 		if strings.Contains(path, p.path) {
@@ -190,15 +190,15 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 	before, beforeDiags := load(t, doc)
 	reach(doc, object)[k.Name] = value
 	after, afterDiags := load(t, doc)
-	if why := keysWithoutEffect[path]; why != "" {
+	if reason := keysWithoutEffect[path]; reason != "" {
 		if len(afterDiags) != len(beforeDiags) || !reflect.DeepEqual(before, after) {
-			t.Errorf("%s: want no effect (%s), got %v", path, why, afterDiags)
+			t.Errorf("%s: want no effect (%s), got %v", path, reason, afterDiags)
 		}
 		return
 	}
 	text := afterDiags.Error()
 	switch {
-	case refused:
+	case unsupported:
 		if !strings.Contains(afterDiags.Errors().Error(), "not supported yet") {
 			t.Errorf("%s = %v: want the error \"not supported yet\", got %v", path, value, text)
 		}
@@ -210,7 +210,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 		t.Errorf("%s = %v is rejected: %v", path, value, text)
 	case reflect.DeepEqual(before, after) && text == beforeDiags.Error():
 		delete(reach(doc, object), k.Name)
-		if _, without := load(t, doc); k.Required && without.Failed() {
+		if _, withoutKey := load(t, doc); k.Required && withoutKey.Failed() {
 			return // the example is the only possible value
 		}
 		t.Errorf("%s = %v changes neither the model nor a diagnostic (before: %v)", path, value, beforeDiags)
@@ -234,8 +234,8 @@ func merge(base, patch any) map[string]any {
 func mergeValue(base, patch any) any {
 	switch p := patch.(type) {
 	case map[string]any:
-		if whole, ok := p["="]; ok {
-			return whole
+		if replacement, ok := p["="]; ok {
+			return replacement
 		}
 		b, ok := base.(map[string]any)
 		if !ok {
@@ -262,34 +262,34 @@ func mergeValue(base, patch any) any {
 
 // reach returns the object at a path of document.Sections and creates missing parents.
 func reach(doc map[string]any, path string) map[string]any {
-	at := doc
+	object := doc
 	if path == "" {
-		return at
+		return object
 	}
 	for step := range strings.SplitSeq(path, ".") {
 		name, variant, hasVariant := strings.Cut(step, " (")
-		name, list := strings.CutSuffix(name, "[]")
+		name, isList := strings.CutSuffix(name, "[]")
 		if hasVariant {
-			at["type"] = strings.TrimSuffix(variant, ")")
+			object["type"] = strings.TrimSuffix(variant, ")")
 		}
 		var next map[string]any
-		if list {
-			elements, _ := at[name].([]any)
+		if isList {
+			elements, _ := object[name].([]any)
 			if len(elements) == 0 {
 				elements = []any{map[string]any{}}
-				at[name] = elements
+				object[name] = elements
 			}
 			next = elements[0].(map[string]any) //nolint:forcetypeassert // an object by the schema
 		} else {
-			next, _ = at[name].(map[string]any)
+			next, _ = object[name].(map[string]any)
 			if next == nil {
 				next = map[string]any{}
-				at[name] = next
+				object[name] = next
 			}
 		}
-		at = next
+		object = next
 	}
-	return at
+	return object
 }
 
 // load parses a document with two directories of one file each.

@@ -25,27 +25,27 @@ func TestBootstrapKeysAreComplete(t *testing.T) {
 // fields. It skips the messages that package xds parses.
 func checkKeys(t *testing.T, path string, message protoreflect.MessageDescriptor, keys reflect.Type) (count int) {
 	t.Helper()
-	all := document.Keys(reflect.New(keys).Interface())
+	structKeys := document.Keys(reflect.New(keys).Interface())
 	for i := range message.Fields().Len() {
 		f := message.Fields().Get(i)
 		count++
 		name := string(f.Name())
-		at := slices.IndexFunc(all, func(k document.Key) bool { return k.Name == name || slices.Contains(k.Aliases, name) })
-		if at < 0 {
+		index := slices.IndexFunc(structKeys, func(k document.Key) bool { return k.Name == name || slices.Contains(k.Aliases, name) })
+		if index < 0 {
 			t.Errorf("%s%s of %s is not a key", path, name, message.FullName())
 			continue
 		}
-		k := &all[at]
+		k := &structKeys[index]
 		if json := f.JSONName(); k.Name != json && !slices.Contains(k.Aliases, json) {
 			t.Errorf("%s%s is not accepted as %s", path, name, json)
 		}
-		inner := k.Type
-		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
-			inner = inner.Elem()
+		elemType := k.Type
+		for elemType.Kind() == reflect.Pointer || elemType.Kind() == reflect.Slice {
+			elemType = elemType.Elem()
 		}
-		known := inner.Kind() == reflect.Struct && inner != reflect.TypeFor[document.Node]()
-		if known && f.Message() != nil && f.Message().FullName() != "google.protobuf.Any" {
-			count += checkKeys(t, path+name+".", f.Message(), inner)
+		isStruct := elemType.Kind() == reflect.Struct && elemType != reflect.TypeFor[document.Node]()
+		if isStruct && f.Message() != nil && f.Message().FullName() != "google.protobuf.Any" {
+			count += checkKeys(t, path+name+".", f.Message(), elemType)
 		}
 	}
 	return count

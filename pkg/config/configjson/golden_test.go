@@ -37,17 +37,17 @@ func loadArchive(t *testing.T, path string) (*config.Snapshot, document.Diagnost
 			main = f.Name
 		}
 	}
-	words := strings.Split(string(a.Comment), "\n")
-	kinds := testCapabilities()
-	if slices.Contains(words, "http2") {
-		kinds.Protocols = append(kinds.Protocols, config.HTTP2)
+	options := strings.Split(string(a.Comment), "\n")
+	caps := testCapabilities()
+	if slices.Contains(options, "http2") {
+		caps.Protocols = append(caps.Protocols, config.HTTP2)
 	}
-	if slices.Contains(words, "nodns") {
-		kinds.ClusterTypes = []config.ClusterType{config.ClusterStatic}
+	if slices.Contains(options, "nodns") {
+		caps.ClusterTypes = []config.ClusterType{config.ClusterStatic}
 	}
-	s, diags := Load(main, kinds, Options{
-		Lenient: slices.Contains(words, "lenient"),
-		Lint:    slices.Contains(words, "lint"),
+	s, diags := Load(main, caps, Options{
+		Lenient: slices.Contains(options, "lenient"),
+		Lint:    slices.Contains(options, "lint"),
 		Env: func(name string) (string, bool) {
 			value, set := map[string]string{"ADDRESS": "127.0.0.1:8080", "TRIES": "3"}[name]
 			return value, set
@@ -64,22 +64,22 @@ func compare(t *testing.T, path string, a *txtar.Archive, diags document.Diagnos
 	if len(diags) > 0 {
 		got = diags.Error() + "\n"
 	}
-	at := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "want" })
+	index := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "want" })
 	if *update {
-		if at < 0 {
+		if index < 0 {
 			a.Files = append(a.Files, txtar.File{Name: "want"})
-			at = len(a.Files) - 1
+			index = len(a.Files) - 1
 		}
-		a.Files[at].Data = []byte(got)
+		a.Files[index].Data = []byte(got)
 		if err := os.WriteFile(path, txtar.Format(a), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if at < 0 {
+	if index < 0 {
 		t.Fatal("the archive has no \"want\": run with -update and read it")
 	}
-	if diff := cmp.Diff(string(a.Files[at].Data), got); diff != "" {
+	if diff := cmp.Diff(string(a.Files[index].Data), got); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
 }
@@ -124,16 +124,16 @@ func archives(t *testing.T, pattern string) map[string]bool {
 // TestEveryMessageHasATestCase verifies that the archives contain every message that the conversion
 // reports.
 func TestEveryMessageHasATestCase(t *testing.T) {
-	var all strings.Builder
+	var content strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/*/*.txtar"))) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all.Write(data)
+		content.Write(data)
 	}
 	for _, message := range messages(t) {
-		if !strings.Contains(all.String(), message) {
+		if !strings.Contains(content.String(), message) {
 			t.Errorf("no archive of testdata contains the message %q", message)
 		}
 	}

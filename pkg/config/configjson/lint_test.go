@@ -11,18 +11,18 @@ func lintWarnings(t *testing.T, routes, clusters string) []string {
 	t.Helper()
 	text := fmt.Sprintf(`{"servers": [{"listeners": [], "routers": [{"router_config_name": "t", "virtual_hosts": [{"name": "v", "domains": ["*"], "routers": [%s]}]}]}],
 		"cluster_manager": {"clusters": [%s]}}`, routes, clusters)
-	_, plain := Parse("c.json", []byte(text), testCapabilities(), Options{})
-	known := map[string]bool{}
-	for _, d := range plain {
-		known[d.Error()] = true
+	_, withoutLint := Parse("c.json", []byte(text), testCapabilities(), Options{})
+	seen := map[string]bool{}
+	for _, d := range withoutLint {
+		seen[d.Error()] = true
 	}
-	_, all := Parse("c.json", []byte(text), testCapabilities(), Options{Lint: true})
-	if all.Failed() {
-		t.Fatal(all)
+	_, withLint := Parse("c.json", []byte(text), testCapabilities(), Options{Lint: true})
+	if withLint.Failed() {
+		t.Fatal(withLint)
 	}
 	var out []string
-	for _, d := range all {
-		if !known[d.Error()] {
+	for _, d := range withLint {
+		if !seen[d.Error()] {
 			out = append(out, d.Text())
 		}
 	}
@@ -30,22 +30,22 @@ func lintWarnings(t *testing.T, routes, clusters string) []string {
 }
 
 func TestLint(t *testing.T) {
-	answer := func(name, match string) string {
+	route := func(name, match string) string {
 		return fmt.Sprintf(`{"name": %q, "match": {%s}, "direct_response": {"status": 200}}`, name, match)
 	}
 	const a = `{"name": "a", "type": "STATIC", "hosts": [{"address": "127.0.0.1:1"}]}`
 	for name, c := range map[string]struct{ routes, clusters, want string }{
-		"a route behind one for all":           {answer("1", `"prefix": "/"`) + "," + answer("2", `"prefix": "/a"`), "", `no request reaches route "2": route "1" before it matches the same requests`},
-		"behind a shorter prefix":              {answer("1", `"prefix": "/a"`) + "," + answer("2", `"path": "/ab"`), "", `no request reaches route "2"`},
-		"behind the same expression":           {answer("1", `"regex": "/a.*"`) + "," + answer("2", `"regex": "/a.*"`), "", `no request reaches route "2"`},
-		"behind fewer conditions":              {answer("1", `"prefix": "/", "headers": [{"name": "x", "value": "1"}]`) + "," + answer("2", `"prefix": "/a", "headers": [{"name": "y", "value": "1"}, {"name": "x", "value": "1"}]`), "", `no request reaches route "2"`},
-		"before a shorter prefix":              {answer("1", `"prefix": "/a"`) + "," + answer("2", `"prefix": "/"`), "", ""},
-		"behind another condition":             {answer("1", `"prefix": "/", "headers": [{"name": "x", "value": "1"}]`) + "," + answer("2", `"prefix": "/a", "headers": [{"name": "x", "value": "2"}]`), "", ""},
-		"behind a path":                        {answer("1", `"path": "/a"`) + "," + answer("2", `"prefix": "/a"`), "", ""},
-		"an expression behind a prefix":        {answer("1", `"prefix": "/a"`) + "," + answer("2", `"regex": "/ab?"`), "", ""},
-		"a prefix without a slash":             {answer("1", `"prefix": "a/"`), "", `found "a/", which no path matches`},
-		"a path without a slash":               {answer("1", `"path": "a"`), "", `found "a", which no path matches`},
-		"a cluster that nothing refers to":     {answer("1", `"prefix": "/"`), a, `cluster "a" is not used`},
+		"a route behind one for all":           {route("1", `"prefix": "/"`) + "," + route("2", `"prefix": "/a"`), "", `no request reaches route "2": route "1" before it matches the same requests`},
+		"behind a shorter prefix":              {route("1", `"prefix": "/a"`) + "," + route("2", `"path": "/ab"`), "", `no request reaches route "2"`},
+		"behind the same expression":           {route("1", `"regex": "/a.*"`) + "," + route("2", `"regex": "/a.*"`), "", `no request reaches route "2"`},
+		"behind fewer conditions":              {route("1", `"prefix": "/", "headers": [{"name": "x", "value": "1"}]`) + "," + route("2", `"prefix": "/a", "headers": [{"name": "y", "value": "1"}, {"name": "x", "value": "1"}]`), "", `no request reaches route "2"`},
+		"before a shorter prefix":              {route("1", `"prefix": "/a"`) + "," + route("2", `"prefix": "/"`), "", ""},
+		"behind another condition":             {route("1", `"prefix": "/", "headers": [{"name": "x", "value": "1"}]`) + "," + route("2", `"prefix": "/a", "headers": [{"name": "x", "value": "2"}]`), "", ""},
+		"behind a path":                        {route("1", `"path": "/a"`) + "," + route("2", `"prefix": "/a"`), "", ""},
+		"an expression behind a prefix":        {route("1", `"prefix": "/a"`) + "," + route("2", `"regex": "/ab?"`), "", ""},
+		"a prefix without a slash":             {route("1", `"prefix": "a/"`), "", `found "a/", which no path matches`},
+		"a path without a slash":               {route("1", `"path": "a"`), "", `found "a", which no path matches`},
+		"a cluster that nothing refers to":     {route("1", `"prefix": "/"`), a, `cluster "a" is not used`},
 		"a cluster that a route refers to":     {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a"}}`, a, ""},
 		"a cluster without hosts":              {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a"}}`, `{"name": "a", "type": "STATIC"}`, `cluster "a" has no hosts`},
 		"a per-try timeout above all":          {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a", "timeout": "1s", "retry_policy": {"retry_on": true, "num_retries": 1, "retry_timeout": "2s"}}}`, a, `the per-try timeout (2s) is not less than the timeout of the route (1s)`},

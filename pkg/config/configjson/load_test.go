@@ -26,16 +26,16 @@ import (
 // exampleCapabilities returns the features that the examples need. Their filters accept any settings,
 // which the packages of the filters check.
 func exampleCapabilities() Capabilities {
-	k := testCapabilities()
-	k.Protocols = append(k.Protocols, config.HTTP2)
-	k.StreamFilters = nil
+	caps := testCapabilities()
+	caps.Protocols = append(caps.Protocols, config.HTTP2)
+	caps.StreamFilters = nil
 	for _, name := range []string{
 		"adaptive_concurrency", "compressor", "cors", "csrf", "decompressor", "dubbo_stream", "ext_authz", "fault", "flowControlFilter", "gzip", "header_mutation", "header_to_metadata", "istio_stats", "peer_metadata",
 		"healthcheck", "ip_access", "jwt_authn", "local_ratelimit", "mirror", "payload_limit", "rbac",
 	} {
-		k.StreamFilters = append(k.StreamFilters, filter.StreamFilterFactory{Name: name, Config: func() any { return &map[string]any{} }})
+		caps.StreamFilters = append(caps.StreamFilters, filter.StreamFilterFactory{Name: name, Config: func() any { return &map[string]any{} }})
 	}
-	return k
+	return caps
 }
 
 // examples returns the paths of the example files in configs.
@@ -43,11 +43,11 @@ func examples(t *testing.T) []string {
 	t.Helper()
 	var list []string
 	for _, pattern := range []string{"*.json", "*.yaml"} {
-		found, err := filepath.Glob(filepath.Join("../../../configs", pattern))
+		paths, err := filepath.Glob(filepath.Join("../../../configs", pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, found...)
+		list = append(list, paths...)
 	}
 	if len(list) < 5 {
 		t.Fatalf("examples: %v", list)
@@ -91,9 +91,9 @@ func TestJSONAndYAMLAreEquivalent(t *testing.T) {
 			t.Fatal(err)
 		}
 		var r document.Report
-		plain := document.Redact(document.Parse(path, data, document.Options{}, &r))
+		redacted := document.Redact(document.Parse(path, data, document.Options{}, &r))
 		for _, name := range []string{"as.json", "as.yaml"} {
-			got, diags := Parse(name, plain, exampleCapabilities(), o)
+			got, diags := Parse(name, redacted, exampleCapabilities(), o)
 			if got == nil {
 				t.Errorf("%s %s: %v", path, name, diags)
 				continue
@@ -106,11 +106,11 @@ func TestJSONAndYAMLAreEquivalent(t *testing.T) {
 }
 
 func TestLegacyFormIsEquivalent(t *testing.T) {
-	older, diags := Load("../../../configs/older_form.json", exampleCapabilities(), Options{})
-	if older == nil {
+	legacy, diags := Load("../../../configs/older_form.json", exampleCapabilities(), Options{})
+	if legacy == nil {
 		t.Fatal(diags)
 	}
-	today, diags := Parse("today.json", []byte(`{
+	current, diags := Parse("today.json", []byte(`{
 		"servers": [{
 			"default_log_path": "stdout",
 			"listeners": [{"name": "client", "address": "127.0.0.1:2345", "filter_chains": [{"filters": [{"type": "proxy", "config": {
@@ -120,10 +120,10 @@ func TestLegacyFormIsEquivalent(t *testing.T) {
 		}],
 		"cluster_manager": {"clusters": [{"name": "client_cluster", "lb_type": "LB_RANDOM", "max_request_per_conn": 1024, "hosts": [{"address": "127.0.0.1:2346"}]}]}
 	}`), exampleCapabilities(), Options{})
-	if today == nil {
+	if current == nil {
 		t.Fatal(diags)
 	}
-	if diff := cmp.Diff(today, older); diff != "" {
+	if diff := cmp.Diff(current, legacy); diff != "" {
 		t.Errorf("the older form differs (-today +older):\n%s", diff)
 	}
 }
@@ -275,8 +275,8 @@ func TestMissingFileIsDiagnosed(t *testing.T) {
 // failingFiles implements Files whose calls fail.
 type failingFiles struct{ err error }
 
-func (b failingFiles) ReadFile(string) ([]byte, error)       { return nil, b.err }
-func (b failingFiles) ReadDir(string) ([]fs.DirEntry, error) { return nil, b.err }
+func (f failingFiles) ReadFile(string) ([]byte, error)       { return nil, f.err }
+func (f failingFiles) ReadDir(string) ([]fs.DirEntry, error) { return nil, f.err }
 
 func TestReadErrorsAreDiagnosed(t *testing.T) {
 	_, diags := Load("a.json", testCapabilities(), Options{Files: failingFiles{errors.New("disk on fire")}})
@@ -342,15 +342,15 @@ func TestRedactedHasNoSecrets(t *testing.T) {
 
 func TestSchemaValidatesExamples(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
-	kinds := testCapabilities()
-	kinds.Protocols = append(kinds.Protocols, config.HTTP2)
+	caps := testCapabilities()
+	caps.Protocols = append(caps.Protocols, config.HTTP2)
 	for _, name := range []string{ // of the examples, with settings of other packages
 		"rbac", "peer_metadata", "local_ratelimit", "istio_stats", "ip_access", "healthcheck", "flowControlFilter", "adaptive_concurrency",
 		"jwt_authn", "header_to_metadata", "header_mutation", "gzip", "ext_authz", "dubbo_stream", "decompressor", "csrf", "cors", "compressor",
 	} {
-		kinds.StreamFilters = append(kinds.StreamFilters, filter.StreamFilterFactory{Name: name, Config: func() any { return &map[string]any{} }})
+		caps.StreamFilters = append(caps.StreamFilters, filter.StreamFilterFactory{Name: name, Config: func() any { return &map[string]any{} }})
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(kinds.Schema()))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(caps.Schema()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,10 +418,10 @@ func TestTagExamplesAreValid(t *testing.T) {
 			if k.Example == "" {
 				continue
 			}
-			into := reflect.New(section.Type)
+			target := reflect.New(section.Type)
 			var r document.Report
 			n := document.Parse("tag.json", []byte(`{"`+k.Name+`": `+k.Example+`}`), document.Options{}, &r)
-			document.NewDecoder(&r).Decode(n, into.Interface())
+			document.NewDecoder(&r).Decode(n, target.Interface())
 			for _, d := range r.Diagnostics().Errors() {
 				if strings.HasPrefix(d.Path, k.Name) && !strings.Contains(d.Problem, "not supported yet") {
 					t.Errorf("%s: the example of %q is rejected: %v", section.Path, k.Name, d)

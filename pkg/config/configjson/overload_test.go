@@ -103,7 +103,7 @@ func TestAcceptRates(t *testing.T) {
 
 // overloadPreparations returns the preparations for the keys of overload_manager, of the file and
 // of the server, and for those of accept_rate: see preparations.
-func overloadPreparations() (all []struct{ path, patch string }) {
+func overloadPreparations() (list []struct{ path, patch string }) {
 	for _, p := range []struct{ path, patch string }{
 		{"overload_manager", `{"resource_monitors": [{"name": "memory"}], "actions": [
 			{"name": "reduce_timeouts", "triggers": [{"name": "memory", "threshold": {"value": 0.5}}]}]}`},
@@ -114,9 +114,9 @@ func overloadPreparations() (all []struct{ path, patch string }) {
 		{"overload_manager.actions[].typed_config.timer_scale_factors[].min_timeout", `{"actions": [{"typed_config": {"timer_scale_factors": [
 			{"min_scale": null}]}}]}`},
 	} {
-		all = append(all,
+		list = append(list,
 			struct{ path, patch string }{p.path, `{"overload_manager": ` + p.patch + `}`},
 			struct{ path, patch string }{"servers[]." + p.path, `{"overload_manager": null, "servers": [{"overload_manager": ` + p.patch + `}]}`})
 	}
-	return append(all, struct{ path, patch string }{".accept_rate.", `{"servers": [{"listeners": [{"accept_rate": {"per_second": 10}}]}]}`})
+	return append(list, struct{ path, patch string }{".accept_rate.", `{"servers": [{"listeners": [{"accept_rate": {"per_second": 10}}]}]}`})
 }

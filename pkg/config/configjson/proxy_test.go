@@ -10,8 +10,8 @@ import (
 // TestResetLimits verifies that each key sets its budget and the other budgets keep their
 // defaults.
 func TestResetLimits(t *testing.T) {
-	usual := config.DefaultHTTP2Options()
-	for key, of := range map[string]func(o *config.HTTP2Options) *config.TokenBucket{
+	defaults := config.DefaultHTTP2Options()
+	for key, bucketOf := range map[string]func(o *config.HTTP2Options) *config.TokenBucket{
 		"http2_reset_budget":          func(o *config.HTTP2Options) *config.TokenBucket { return &o.ConnectionResets },
 		"http2_source_reset_budget":   func(o *config.HTTP2Options) *config.TokenBucket { return &o.SourceResets },
 		"http2_listener_reset_budget": func(o *config.HTTP2Options) *config.TokenBucket { return &o.ListenerResets },
@@ -23,8 +23,8 @@ func TestResetLimits(t *testing.T) {
 		if s == nil {
 			t.Fatal(diags)
 		}
-		want := usual
-		*of(&want) = config.TokenBucket{Burst: 400, PerSecond: 7}
+		want := defaults
+		*bucketOf(&want) = config.TokenBucket{Burst: 400, PerSecond: 7}
 		if got := s.Listeners[0].FilterChains[0].Proxy.HTTP2; got != want {
 			t.Errorf("%s = %+v, want %+v", key, got, want)
 		}

@@ -34,11 +34,11 @@ func TestMirrorPoliciesConfigureMirrorFilter(t *testing.T) {
 				t.Fatal(err)
 			}
 			model, list := load(t, document)
-			var said strings.Builder
+			var lines strings.Builder
 			for _, d := range list {
-				said.WriteString(d.Error() + "\n")
+				lines.WriteString(d.Error() + "\n")
 			}
-			diagnostics := said.String()
+			diagnostics := lines.String()
 			if !strings.Contains(diagnostics, test.says) || test.says == "" && diagnostics != "" {
 				t.Errorf("diagnostics %q, want %q", diagnostics, test.says)
 			}

@@ -20,10 +20,10 @@ func TestFilterEnablesOutlierDetection(t *testing.T) {
 	}
 	want := map[string]int{"a": 1, "b": 1, "c": 1, "own": 0} // MaxHosts; 0: its own outlier_detection
 	for _, c := range s.Clusters {
-		hosts, watched := want[c.Name]
-		if (c.OutlierDetection != nil) != watched {
-			t.Errorf("cluster %s detects outliers: %v, want %v", c.Name, c.OutlierDetection != nil, watched)
-		} else if watched && c.OutlierDetection.MaxEjectedHosts != hosts {
+		hosts, ok := want[c.Name]
+		if (c.OutlierDetection != nil) != ok {
+			t.Errorf("cluster %s detects outliers: %v, want %v", c.Name, c.OutlierDetection != nil, ok)
+		} else if ok && c.OutlierDetection.MaxEjectedHosts != hosts {
 			t.Errorf("cluster %s ejects at most %d hosts, want %d", c.Name, c.OutlierDetection.MaxEjectedHosts, hosts)
 		}
 	}

@@ -28,9 +28,9 @@ static_resources:
 	if f == nil {
 		t.Fatal(diagnostics)
 	}
-	shown := string(f.Redacted())
-	if strings.Contains(shown, "s3cret") || strings.Count(shown, "shown-") != 4 {
-		t.Errorf("the redacted file is %s", shown)
+	redacted := string(f.Redacted())
+	if strings.Contains(redacted, "s3cret") || strings.Count(redacted, "shown-") != 4 {
+		t.Errorf("the redacted file is %s", redacted)
 	}
 	if b := f.Snapshot.Bootstrap; !strings.Contains(string(b.DynamicResources), "s3cret-1") || !strings.Contains(string(b.StaticResources), "s3cret-8") {
 		t.Error("the bootstrap lacks the secrets")

@@ -3,7 +3,7 @@ package configjson
 import "testing"
 
 func TestNullRouteFilterSettingsAreIgnored(t *testing.T) {
-	for settings, own := range map[string]int{"null": 0, "{}": 1} {
+	for settings, want := range map[string]int{"null": 0, "{}": 1} {
 		s, diags := Parse("config.json", []byte(`{"servers": [{
 			"listeners": [{"name": "in", "address": "127.0.0.1:1", "stream_filters": [{"type": "fault", "config": {"status": 500}}],
 				"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "t"}}]}]}],
@@ -13,8 +13,8 @@ func TestNullRouteFilterSettingsAreIgnored(t *testing.T) {
 		if s == nil || len(diags) > 0 {
 			t.Fatal(diags)
 		}
-		if got := s.Routes[0].VirtualHosts[0].Routes[0].Filters; len(got) != own {
-			t.Errorf("%s: the route has %v, want %d settings of its own", settings, got, own)
+		if got := s.Routes[0].VirtualHosts[0].Routes[0].Filters; len(got) != want {
+			t.Errorf("%s: the route has %v, want %d settings of its own", settings, got, want)
 		}
 	}
 }

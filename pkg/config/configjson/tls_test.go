@@ -14,27 +14,27 @@ import (
 // tlsPreparations are the preparations of TestEveryKeyHasAnEffect for the keys of every
 // tls_context.
 func tlsPreparations() []struct{ path, patch string } {
-	const on = `{"status": true, "cert_chain": "own.pem", "private_key": "own.key", "ca_cert": "own-ca.pem"}`
+	const enabled = `{"status": true, "cert_chain": "own.pem", "private_key": "own.key", "ca_cert": "own-ca.pem"}`
 	out := []struct{ path, patch string }{
-		{"listeners[].inspector", `{"servers": [{"listeners": [{"filter_chains": [{"tls_context": ` + on + `}]}]}]}`},
-		{"clusters[].cluster_manager_tls", `{"cluster_manager": {"tls_context": ` + on + `}}`},
+		{"listeners[].inspector", `{"servers": [{"listeners": [{"filter_chains": [{"tls_context": ` + enabled + `}]}]}]}`},
+		{"clusters[].cluster_manager_tls", `{"cluster_manager": {"tls_context": ` + enabled + `}}`},
 	}
-	for path, around := range map[string]string{
+	for path, format := range map[string]string{
 		"filter_chains[].tls_context.":       `{"servers": [{"listeners": [{"filter_chains": [{"tls_context": %}]}]}]}`,
 		"filter_chains[].tls_context_set[].": `{"servers": [{"listeners": [{"filter_chains": [{"tls_context_set": [%]}]}]}]}`,
 		"clusters[].tls_context.":            `{"cluster_manager": {"clusters": [{"tls_context": %}]}}`,
 		"cluster_manager.tls_context.":       `{"cluster_manager": {"tls_context": %, "clusters": [{"cluster_manager_tls": true}]}}`,
 	} {
-		add := func(key, inner string) {
-			out = append(out, struct{ path, patch string }{path + key, strings.Replace(around, "%", inner, 1)})
+		add := func(key, value string) {
+			out = append(out, struct{ path, patch string }{path + key, strings.Replace(format, "%", value, 1)})
 		}
-		add("", on)
+		add("", enabled)
 		add("match_", `{"require_client_cert": true}`)
 		add("match_typed_subject_alt_names[]", `{"match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "x"}}]}`)
 		for _, key := range []string{"prefix", "suffix", "contains", "safe_regex"} {
 			add("match_typed_subject_alt_names[].matcher."+key, `{"match_typed_subject_alt_names": [{"matcher": {"exact": null}}]}`)
 		}
-		out = append(out, struct{ path, patch string }{path + "status", strings.Replace(strings.Replace(around,
+		out = append(out, struct{ path, patch string }{path + "status", strings.Replace(strings.Replace(format,
 			`, "clusters": [{"cluster_manager_tls": true}]`, `, "clusters": [{"cluster_manager_tls": null}]`, 1), "%", `{"status": null}`, 1)})
 	}
 	return out
@@ -49,12 +49,12 @@ func secureFile(t *testing.T, listener, cluster string) map[string]any {
 }
 
 func TestTLSContextsAreRead(t *testing.T) {
-	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
+	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
 	doc := secureFile(t, `"tls_context_set": {"=": [
-		{`+own+`, "server_name": "a.example", "ca_cert": "ca.pem", "require_client_cert": true, "alpn": "h2, http/1.1",
+		{`+certificate+`, "server_name": "a.example", "ca_cert": "ca.pem", "require_client_cert": true, "alpn": "h2, http/1.1",
 			"min_version": "tlsv1_3", "ecdh_curves": "x25519:P256", "match_typed_subject_alt_names": [
 				{"san_type": "URI", "matcher": {"prefix": "spiffe://shop/"}}, {"san_type": "DNS", "matcher": {"safe_regex": {"regex": "[ab]"}}}]},
-		{"status": false, "cert_chain": "nowhere"}, {}, {`+own+`}]}`,
+		{"status": false, "cert_chain": "nowhere"}, {}, {`+certificate+`}]}`,
 		`"tls_context": {"status": true, "server_name": "b.example"}, "hosts": [{"address": "127.0.0.1:2", "tls_disable": true}]`)
 	s, diags := load(t, doc)
 	if diags.Failed() || s == nil {
@@ -77,21 +77,21 @@ func TestTLSContextsAreRead(t *testing.T) {
 }
 
 func TestInvalidTLSContextsAreRejected(t *testing.T) {
-	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
+	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
 	for _, test := range []struct{ name, listener, cluster, want string }{
 		{"no certificate", `"tls_context": {"status": true}`, ``, "a server needs cert_chain and private_key"},
 		{"no such file", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key"}`, ``, "cert_chain: open nowhere.pem: file does not exist"},
 		{"another's key", `"tls_context": {"status": true, "cert_chain": "own.pem", "private_key": "stranger.key"}`, ``, "private key does not match"},
-		{"client verification without CAs", `"tls_context": {` + own + `, "require_client_cert": true}`, ``, "without ca_cert"},
-		{"names of clients without verification", `"tls_context": {` + own + `, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "requires require_client_cert or verify_client"},
-		{"two matchers", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a", "prefix": "b"}}]}`, ``, "expected one of exact"},
-		{"a misspelled cipher suite", `"tls_context": {` + own + `, "cipher_suites": "ECDHE-RSA-AES256-GCM-SHA348"}`, ``, `did you mean "ECDHE-RSA-AES256-GCM-SHA384"`},
-		{"an unknown curve", `"tls_context": {` + own + `, "ecdh_curves": "p257"}`, ``, "unknown curve"},
-		{"maximum version below the minimum", `"tls_context": {` + own + `, "min_version": "tlsv1_3", "max_version": "tlsv1_2"}`, ``, "lower than the minimum version"},
-		{"tls_context_set with tls_context", `"tls_context": {` + own + `}, "tls_context_set": [{` + own + `}]`, ``, "mutually exclusive"},
+		{"client verification without CAs", `"tls_context": {` + certificate + `, "require_client_cert": true}`, ``, "without ca_cert"},
+		{"names of clients without verification", `"tls_context": {` + certificate + `, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "requires require_client_cert or verify_client"},
+		{"two matchers", `"tls_context": {` + certificate + `, "ca_cert": "ca.pem", "require_client_cert": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a", "prefix": "b"}}]}`, ``, "expected one of exact"},
+		{"a misspelled cipher suite", `"tls_context": {` + certificate + `, "cipher_suites": "ECDHE-RSA-AES256-GCM-SHA348"}`, ``, `did you mean "ECDHE-RSA-AES256-GCM-SHA384"`},
+		{"an unknown curve", `"tls_context": {` + certificate + `, "ecdh_curves": "p257"}`, ``, "unknown curve"},
+		{"maximum version below the minimum", `"tls_context": {` + certificate + `, "min_version": "tlsv1_3", "max_version": "tlsv1_2"}`, ``, "lower than the minimum version"},
+		{"tls_context_set with tls_context", `"tls_context": {` + certificate + `}, "tls_context_set": [{` + certificate + `}]`, ``, "mutually exclusive"},
 		{"a CA file without a certificate", ``, `"tls_context": {"status": true, "ca_cert": "own.key"}`, "it contains no certificate"},
 		{"cluster_manager without tls_context", ``, `"cluster_manager_tls": true`, "cluster_manager has no enabled tls_context"},
-		{"SDS", `"tls_context": {` + own + `, "sds_source": {"a": 1}}`, ``, "sds_source is not supported yet"},
+		{"SDS", `"tls_context": {` + certificate + `, "sds_source": {"a": 1}}`, ``, "sds_source is not supported yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, diags := load(t, secureFile(t, test.listener, test.cluster)); !strings.Contains(diags.Errors().Error(), test.want) {
@@ -102,17 +102,17 @@ func TestInvalidTLSContextsAreRejected(t *testing.T) {
 }
 
 func TestWeakTLSSettingsWarn(t *testing.T) {
-	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
+	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
 	for _, test := range []struct{ name, listener, cluster, want string }{
-		{"old versions", `"tls_context": {` + own + `, "min_version": "tlsv1_0"}`, ``, "RFC 8996"},
-		{"weak suites", `"tls_context": {` + own + `, "cipher_suites": "AES128-SHA"}`, ``, "is weak"},
+		{"old versions", `"tls_context": {` + certificate + `, "min_version": "tlsv1_0"}`, ``, "RFC 8996"},
+		{"weak suites", `"tls_context": {` + certificate + `, "cipher_suites": "AES128-SHA"}`, ``, "is weak"},
 		{"no verification", ``, `"tls_context": {"status": true, "insecure_skip": true}`, "insecure_skip disables the verification"},
-		{"clients without a certificate", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "verify_client": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "clients without a certificate are accepted"},
+		{"clients without a certificate", `"tls_context": {` + certificate + `, "ca_cert": "ca.pem", "verify_client": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "clients without a certificate are accepted"},
 		{"TLS without status", `"tls_context": {"cert_chain": "own.pem", "private_key": "own.key"}`, ``, "TLS is disabled"},
 		{"TLS to hosts without status", ``, `"tls_context": {"ca_cert": "ca.pem"}`, "TLS is disabled"},
-		{"plaintext and client certificates", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}}], "inspector": true, "stream_filters": [{`, ``, "plaintext clients are accepted"},
-		{"contexts with different client verification", `"tls_context_set": {"=": [{` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}, {` + own + `}]}`, ``, "one context may accept a client that another rejects"},
-		{"an ALPN protocol that is not supported", `"tls_context": {` + own + `, "alpn": "h2,http/1.1"}`, ``, "the ALPN protocol h2 is not in downstream_protocol"},
+		{"plaintext and client certificates", `"tls_context": {` + certificate + `, "ca_cert": "ca.pem", "require_client_cert": true}}], "inspector": true, "stream_filters": [{`, ``, "plaintext clients are accepted"},
+		{"contexts with different client verification", `"tls_context_set": {"=": [{` + certificate + `, "ca_cert": "ca.pem", "require_client_cert": true}, {` + certificate + `}]}`, ``, "one context may accept a client that another rejects"},
+		{"an ALPN protocol that is not supported", `"tls_context": {` + certificate + `, "alpn": "h2,http/1.1"}`, ``, "the ALPN protocol h2 is not in downstream_protocol"},
 		{"fallback to plaintext", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key", "fall_back": true}`, ``, "the listener serves plaintext"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -64,9 +64,9 @@ func TestBuiltDocumentsAreReportedInOrder(t *testing.T) {
 		"\n", NewString("\n"), "labels", object("a\"", NewNumber("1")), "weight", NewNumber("-1"),
 		"list", NewList(object("tries", NewNumber("9"), "", NewString("")), NewString("\"")), "ratio", NewString(""), "RATIO", NewNumber("1"),
 	)
-	var into settings
+	var target settings
 	var r Report
-	NewDecoder(&r).Decode(Build("f", v, &r), &into)
+	NewDecoder(&r).Decode(Build("f", v, &r), &target)
 	want := []string{
 		`: the key "name" is missing: expected a string like "a"`,
 		"[\"\\n\"]: unknown key \"\\n\"",
@@ -98,12 +98,12 @@ func TestBuildLimitsTheNesting(t *testing.T) {
 		}
 		var r Report
 		n := Build("f", v, &r)
-		all := r.Diagnostics()
-		if want == "" && (len(all) > 0 || n.Kind() != Array) {
-			t.Errorf("%d levels: %v, want none", levels, all)
+		diags := r.Diagnostics()
+		if want == "" && (len(diags) > 0 || n.Kind() != Array) {
+			t.Errorf("%d levels: %v, want none", levels, diags)
 		}
-		if want != "" && (len(all) != 1 || all[0].Path+all[0].Text() != want || n != Node{}) {
-			t.Errorf("%d levels: %v, want %q", levels, all, want)
+		if want != "" && (len(diags) != 1 || diags[0].Path+diags[0].Text() != want || n != Node{}) {
+			t.Errorf("%d levels: %v, want %q", levels, diags, want)
 		}
 	}
 }

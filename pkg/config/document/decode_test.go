@@ -63,13 +63,13 @@ func (p *picky) Validate() error {
 
 // decode returns the value decoded from a document, the diagnostics, and the root node.
 func decode[T any](text string, lenient bool) (T, Diagnostics, Node) {
-	var into T
+	var target T
 	var r Report
 	n := Parse("c.json", []byte(text), Options{Env: func(name string) (string, bool) { return "12", name == "N" }}, &r)
 	d := NewDecoder(&r)
 	d.Lenient = lenient
-	d.Decode(n, &into)
-	return into, r.Diagnostics(), n
+	d.Decode(n, &target)
+	return target, r.Diagnostics(), n
 }
 
 var ignoreNodes = cmp.Options{
@@ -111,11 +111,11 @@ func TestDecodeSetsDefaults(t *testing.T) {
 }
 
 func TestDecodeKeepsFieldsWithoutDefault(t *testing.T) {
-	into := picky{From: 3, To: 7}
+	target := picky{From: 3, To: 7}
 	var r Report
 	n := Parse("c.json", []byte(`{"to": 9}`), Options{}, &r)
-	if !NewDecoder(&r).Decode(n, &into) || into != (picky{3, 9}) {
-		t.Errorf("Decode over {3 7} = %v, %v", into, r.Diagnostics())
+	if !NewDecoder(&r).Decode(n, &target) || target != (picky{3, 9}) {
+		t.Errorf("Decode over {3 7} = %v, %v", target, r.Diagnostics())
 	}
 }
 
@@ -126,12 +126,12 @@ type streamSettings struct {
 func TestStreamsDecodeOneElementAtATime(t *testing.T) {
 	var r Report
 	n := Parse("c.json", []byte(`{"items": [{"tries": 4, "on": true}, {}, {"tries": 9}, {"x": 1}, null, 5]}`), Options{}, &r)
-	var into streamSettings
-	if !NewDecoder(&r).Decode(n, &into) || into.Items.Len() != 6 {
-		t.Fatalf("Decode reports %v, Len() = %d", r.Diagnostics(), into.Items.Len())
+	var target streamSettings
+	if !NewDecoder(&r).Decode(n, &target) || target.Items.Len() != 6 {
+		t.Fatalf("Decode reports %v, Len() = %d", r.Diagnostics(), target.Items.Len())
 	}
 	var got []retry
-	for item := range into.Items.All() {
+	for item := range target.Items.All() {
 		got = append(got, *item)
 	}
 	want := []retry{{On: true, Tries: 4}, {Tries: 2}, {}, {Tries: 2}, {Tries: 2}, {}}
@@ -235,8 +235,8 @@ func TestDiagnosticsAreSortedAndLimited(t *testing.T) {
 	if diff := cmp.Diff([]int{1, 2, 3, 3}, lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
-	many := `{"list": [` + strings.Repeat(`{"x":1},`, 5000) + `], "name": "a"}`
-	_, diags, _ = decode[settings](many, false)
+	text := `{"list": [` + strings.Repeat(`{"x":1},`, 5000) + `], "name": "a"}`
+	_, diags, _ = decode[settings](text, false)
 	if got := diags[len(diags)-1].Text(); len(diags) != maxDiagnostics+1 || got != "and 4000 more" {
 		t.Errorf("%d diagnostics, the last is %q", len(diags), got)
 	}

@@ -95,7 +95,7 @@ func TestSchema(t *testing.T) {
 	if schema.Properties["old"]["deprecated"] != true {
 		t.Errorf("old is not deprecated: %v", schema.Properties["old"])
 	}
-	choice := map[string]any{
+	condition := map[string]any{
 		"if":   map[string]any{"properties": map[string]any{"type": map[string]any{"const": "range"}}, "required": []any{"type"}},
 		"then": map[string]any{"properties": map[string]any{"config": map[string]any{"$ref": "#/$defs/picky"}}},
 	}
@@ -103,7 +103,7 @@ func TestSchema(t *testing.T) {
 	if len(conditions) != 2 {
 		t.Fatalf("plug has %d conditions, want one for each variant with a prototype", len(conditions))
 	}
-	if diff := cmp.Diff(any(choice), conditions[0]); diff != "" {
+	if diff := cmp.Diff(any(condition), conditions[0]); diff != "" {
 		t.Errorf("the first condition (-want +got):\n%s", diff)
 	}
 	byKey, _ := schema.Properties["by_key"]["properties"].(map[string]any)

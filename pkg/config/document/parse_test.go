@@ -181,8 +181,8 @@ func TestPathAndPosition(t *testing.T) {
 	for server := range n.Get("SERVERS").All() {
 		last = server
 	}
-	inner := last.Get("mosn.lb").Get("Ä")
-	for element := range inner.All() {
+	list := last.Get("mosn.lb").Get("Ä")
+	for element := range list.All() {
 		last = element
 	}
 	if got, want := last.Path(), `servers[1]["mosn.lb"]["Ä"][1]`; got != want {
@@ -191,7 +191,7 @@ func TestPathAndPosition(t *testing.T) {
 	if got, want := last.Position(), (Position{"dir/a.json", 4, 27}); got != want {
 		t.Errorf("Position() = %v, want %v", got, want)
 	}
-	if got, want := inner.KeyPosition(), (Position{"dir/a.json", 4, 18}); got != want {
+	if got, want := list.KeyPosition(), (Position{"dir/a.json", 4, 18}); got != want {
 		t.Errorf("KeyPosition() = %v, want %v", got, want)
 	}
 	if got := (Node{}).Position(); got != (Position{}) {
@@ -299,14 +299,14 @@ func FuzzParseYAML(f *testing.F) {
 		}
 		walkTree(t, n)
 		if r.Errors() == 0 {
-			var again Report
+			var second Report
 			printed := Redact(n)
-			m := Parse("fuzz.json", printed, Options{Format: JSON}, &again)
-			if again.Errors() > 0 {
+			m := Parse("fuzz.json", printed, Options{Format: JSON}, &second)
+			if second.Errors() > 0 {
 				if strings.Contains(string(printed), "${") {
 					return
 				}
-				t.Fatalf("Redact returns %q for %q: %v", printed, data, again.Diagnostics())
+				t.Fatalf("Redact returns %q for %q: %v", printed, data, second.Diagnostics())
 			}
 			walkTree(t, m)
 		}

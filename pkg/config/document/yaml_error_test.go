@@ -31,9 +31,9 @@ func TestYAMLSyntaxErrorPositions(t *testing.T) {
 		"an anchor":                           {"x: 1\ny: *nope\n", 2, 4, "unknown anchor 'nope'"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for shift, before := range map[int]string{0: "", 14: strings.Repeat("# a comment {\n", 14)} {
+			for shift, prefix := range map[int]string{0: "", 14: strings.Repeat("# a comment {\n", 14)} {
 				var r Report
-				Parse("a.yaml", []byte(before+c.text), Options{}, &r)
+				Parse("a.yaml", []byte(prefix+c.text), Options{}, &r)
 				diags := r.Diagnostics()
 				if len(diags) != 1 {
 					t.Fatalf("diagnostics %v, want one", diags)

@@ -340,12 +340,12 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 func TestSocketPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	// A process that was killed left this socket behind.
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	staleSocket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stale.SetUnlinkOnClose(false)
-	_ = stale.Close() // its file stays
+	staleSocket.SetUnlinkOnClose(false)
+	_ = staleSocket.Close() // its file stays
 	a := open(t, func(o *api.Options) { o.Address, o.Socket = "", path })
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {

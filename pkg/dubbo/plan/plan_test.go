@@ -251,26 +251,26 @@ func settingsSummary(result *plan.Result) string {
 // TestMethodRoutesAreBounded verifies the limit on routes for methods, which anyone
 // with write access to a registry can name.
 func TestMethodRoutesAreBounded(t *testing.T) {
-	var many []string
+	var providers []string
 	for i := range 20 {
 		var text strings.Builder
 		fmt.Fprintf(&text, "dubbo://10.0.0.%d:1/x?weight=%s", i, strings.Repeat("w", 1000))
 		for j := range 100 {
 			fmt.Fprintf(&text, "&m%d_%d.timeout=7", i, j)
 		}
-		many = append(many, text.String())
+		providers = append(providers, text.String())
 	}
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, many...), noon())
-	if len(o.Routes) > 600 {
-		t.Errorf("there are %d routes", len(o.Routes))
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
+	if len(result.Routes) > 600 {
+		t.Errorf("there are %d routes", len(result.Routes))
 	}
-	for _, w := range o.Warnings {
+	for _, w := range result.Warnings {
 		if len(w) > 400 {
 			t.Errorf("a warning has %d bytes: %.50s…", len(w), w)
 		}
 	}
-	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "2000 methods") {
-		t.Errorf("the warnings are %s, want one about the methods", all)
+	if warnings := strings.Join(result.Warnings, "\n"); !strings.Contains(warnings, "2000 methods") {
+		t.Errorf("the warnings are %s, want one about the methods", warnings)
 	}
 }
 
@@ -318,17 +318,17 @@ func TestRoutesMatchCalls(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%s/%s:%s#%s", tt.group, tt.service, tt.version, tt.method), func(t *testing.T) {
-			x := &protocol.Exchange{}
-			x.Meta.Protocol = string(config.Dubbo)
-			x.Request.Authority = tt.service
-			x.Request.Path = "/" + tt.service + "/" + tt.method
+			call := &protocol.Exchange{}
+			call.Meta.Protocol = string(config.Dubbo)
+			call.Request.Authority = tt.service
+			call.Request.Path = "/" + tt.service + "/" + tt.method
 			for name, value := range map[string]string{"service": tt.service, "method": tt.method, "group": tt.group, "version": tt.version} {
 				if value != "" {
-					x.Request.Header.Add(name, value)
+					call.Request.Header.Add(name, value)
 				}
 			}
 			got := ""
-			if r := table.Match(x); r != nil {
+			if r := table.Match(call); r != nil {
 				got = r.Config.Name
 			}
 			if trimmed := strings.TrimSuffix(got, "/2"); got != tt.want && trimmed != tt.want {
@@ -357,8 +357,8 @@ func TestCallSelectsOneOfSeveralGroups(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers...), noon())
-			forward := forwarded(t, o, tt.group, tt.version)
+			result := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers...), noon())
+			forward := forwarded(t, result, tt.group, tt.version)
 			if forward == nil {
 				t.Fatal("no route matches")
 			}
@@ -371,16 +371,16 @@ func TestCallSelectsOneOfSeveralGroups(t *testing.T) {
 
 // forwarded returns the action for a call with a group and a version, or nil. It verifies that the
 // cluster has the subset.
-func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forward {
+func forwarded(t *testing.T, result *plan.Result, group, version string) *config.Forward {
 	t.Helper()
-	r := matchRoute(t, o, "method=get", "group="+group, "version="+version)
+	r := matchRoute(t, result, "method=get", "group="+group, "version="+version)
 	if r == nil {
 		return nil
 	}
 	keys := slices.Sorted(maps.Keys(r.Config.Forward.Metadata))
-	subset := slices.ContainsFunc(o.Cluster.Subsets.Selectors, func(s []string) bool { return slices.Equal(s, keys) })
+	subset := slices.ContainsFunc(result.Cluster.Subsets.Selectors, func(s []string) bool { return slices.Equal(s, keys) })
 	if len(keys) > 0 && !subset {
-		t.Errorf("the cluster has the subsets %v, want one with the keys %v", o.Cluster.Subsets.Selectors, keys)
+		t.Errorf("the cluster has the subsets %v, want one with the keys %v", result.Cluster.Subsets.Selectors, keys)
 	}
 	return r.Config.Forward
 }
@@ -388,7 +388,7 @@ func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forw
 // TestCallsSelectGroupAndVersion covers subscriptions by interface only, as some
 // clients write them.
 func TestCallsSelectGroupAndVersion(t *testing.T) {
-	bare, first, second := "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.3:1/x?version=2"
+	unversioned, first, second := "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.3:1/x?version=2"
 	grouped := "dubbo://10.0.0.4:1/x?group=g&version=1"
 	zeroVersion := "dubbo://10.0.0.5:1/x?version=0.0.0" // Java's notation for no version
 	tests := []struct {
@@ -397,28 +397,28 @@ func TestCallsSelectGroupAndVersion(t *testing.T) {
 		group, version string
 		want           string // last digits of the hosts; "": no route; "none": no host
 	}{
-		{"no provider with a version", []string{bare, zeroVersion}, "", "", "1 5"},
-		{"no provider with the version", []string{bare, zeroVersion}, "", "1", ""},
+		{"no provider with a version", []string{unversioned, zeroVersion}, "", "", "1 5"},
+		{"no provider with the version", []string{unversioned, zeroVersion}, "", "1", ""},
 		{"all versioned, call without version", []string{first, second}, "", "", "2 3"},
 		{"all versioned, call with 0.0.0", []string{first, second}, "", "0.0.0", "2 3"},
 		{"all versioned, matching call", []string{first, second}, "", "2", "3"},
 		{"all versioned, other version", []string{first, second}, "", "3", ""},
-		{"some versioned, call without version", []string{bare, first, zeroVersion}, "", "", "1 5"},
-		{"some versioned, call with 0.0.0", []string{bare, first, zeroVersion}, "", "0.0.0", "1 5"},
-		{"some versioned, matching call", []string{bare, first, second}, "", "1", "2"},
+		{"some versioned, call without version", []string{unversioned, first, zeroVersion}, "", "", "1 5"},
+		{"some versioned, call with 0.0.0", []string{unversioned, first, zeroVersion}, "", "0.0.0", "1 5"},
+		{"some versioned, matching call", []string{unversioned, first, second}, "", "1", "2"},
 		{"all grouped, call without group", []string{grouped}, "", "1", "4"},
 		{"all grouped, other group", []string{grouped}, "h", "1", ""},
-		{"some grouped, call without group", []string{bare, first, grouped}, "", "1", "2"},
-		{"some grouped, matching call", []string{bare, first, grouped}, "g", "1", "4"},
-		{"some grouped, matching group without version", []string{bare, first, grouped}, "g", "", "4"},
+		{"some grouped, call without group", []string{unversioned, first, grouped}, "", "1", "2"},
+		{"some grouped, matching call", []string{unversioned, first, grouped}, "g", "1", "4"},
+		{"some grouped, matching group without version", []string{unversioned, first, grouped}, "g", "", "4"},
 		{"no provider", nil, "", "", "none"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
 			got := ""
-			if forward := forwarded(t, o, tt.group, tt.version); forward != nil {
-				if got = addressesWithLabels(o, forward.Metadata, newCall()); got == "" {
+			if forward := forwarded(t, result, tt.group, tt.version); forward != nil {
+				if got = addressesWithLabels(result, forward.Metadata, newCall()); got == "" {
 					got = "none"
 				}
 			}
@@ -430,9 +430,9 @@ func TestCallsSelectGroupAndVersion(t *testing.T) {
 }
 
 func TestRouteNamesAreUnique(t *testing.T) {
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "a,b"}, Parameters: map[string]string{"m.timeout": "1"}}, nil, noon())
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "a,b"}, Parameters: map[string]string{"m.timeout": "1"}}, nil, noon())
 	seen := map[string]bool{}
-	for _, r := range o.Routes {
+	for _, r := range result.Routes {
 		if seen[r.Name] {
 			t.Errorf("two routes have the name %q", r.Name)
 		}
@@ -444,9 +444,9 @@ func TestRouteNamesAreUnique(t *testing.T) {
 }
 
 func TestComputeIsDeterministic(t *testing.T) {
-	w := plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"loadbalance": "roundrobin"}}
-	a := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
-	b := plan.Compute(w, lists(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())
+	ref := plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"loadbalance": "roundrobin"}}
+	a := plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
+	b := plan.Compute(ref, lists(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())
 	if diff := cmp.Diff(a, b); diff != "" {
 		t.Error(diff)
 	}

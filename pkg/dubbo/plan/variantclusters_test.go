@@ -15,43 +15,43 @@ import (
 // servedBy returns the hosts of a call, such as "1*100 2*50 in 1s": the last part of each address,
 // its weight, and the timeout of the call; "nowhere": no route matches. It verifies that the
 // cluster contains each address once.
-func servedBy(t *testing.T, o *plan.Result, fields ...string) string {
+func servedBy(t *testing.T, result *plan.Result, fields ...string) string {
 	t.Helper()
-	r := matchRoute(t, o, fields...)
+	r := matchRoute(t, result, fields...)
 	if r == nil {
 		return "nowhere"
 	}
 	f := r.Config.Forward
-	all := append([]*config.Cluster{o.Cluster}, o.VariantClusters...)
-	at := slices.IndexFunc(all, func(c *config.Cluster) bool { return c.Name == f.Cluster })
-	if at < 0 {
+	clusters := append([]*config.Cluster{result.Cluster}, result.VariantClusters...)
+	index := slices.IndexFunc(clusters, func(c *config.Cluster) bool { return c.Name == f.Cluster })
+	if index < 0 {
 		t.Fatalf("there is no cluster %q", f.Cluster)
 	}
 	var parts []string
 	seen := map[string]bool{}
-	for _, h := range all[at].Hosts {
+	for _, h := range clusters[index].Hosts {
 		if seen[h.Address] {
 			t.Errorf("the cluster %q has the host %s twice", f.Cluster, h.Address)
 		}
 		seen[h.Address] = true
 	}
 	// A call whose labels no host has would go to any host.
-	if len(f.Metadata) > 0 && all[at].Subsets.Fallback != config.NoFallback && len(hostsFor(&config.Cluster{Hosts: all[at].Hosts}, f.Metadata, nil)) == 0 {
-		t.Errorf("calls whose labels no host has go to %v", all[at].Subsets.Fallback)
+	if len(f.Metadata) > 0 && clusters[index].Subsets.Fallback != config.NoFallback && len(hostsFor(&config.Cluster{Hosts: clusters[index].Hosts}, f.Metadata, nil)) == 0 {
+		t.Errorf("calls whose labels no host has go to %v", clusters[index].Subsets.Fallback)
 	}
-	for _, h := range hostsFor(all[at], f.Metadata, newCall(fields...)) {
+	for _, h := range hostsFor(clusters[index], f.Metadata, newCall(fields...)) {
 		parts = append(parts, fmt.Sprintf("%s*%d", strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"), h.Weight))
 	}
 	return fmt.Sprintf("%s in %v", strings.Join(parts, " "), f.Timeout)
 }
 
 func TestSeveralVariantsAtOneAddress(t *testing.T) {
-	both := []string{
+	versions := []string{
 		"dubbo://10.0.0.1:1/x?version=1.0.0&weight=10&timeout=1000", "dubbo://10.0.0.1:1/x?version=2.0.0&weight=20&timeout=2000",
 		"dubbo://10.0.0.2:1/x?version=2.0.0&weight=40&timeout=3000",
 	}
 	groups := []string{"dubbo://10.0.0.1:1/x?group=g&weight=10", "dubbo://10.0.0.1:1/x?group=h&weight=20", "dubbo://10.0.0.2:1/x?group=h&version=1"}
-	open, all := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "*", Version: "*"}
+	unset, wildcard := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "*", Version: "*"}
 	tests := []struct {
 		name      string
 		service   registry.Service
@@ -59,32 +59,32 @@ func TestSeveralVariantsAtOneAddress(t *testing.T) {
 		call      string // group/version
 		want      string
 	}{
-		{"the first version", open, both, "/1.0.0", "1*10 in 1s"},
-		{"the second version", open, both, "/2.0.0", "1*20 2*40 in 3s"},
-		{"no version, which all have", open, both, "/", "1*10 2*40 in 3s"},
-		{"a version without providers", open, both, "/3.0.0", "nowhere"},
-		{"of all, the first version", all, both, "/1.0.0", "1*10 in 1s"},
-		{"of all, the second version", all, both, "/2.0.0", "1*20 2*40 in 3s"},
-		{"of all, any version", all, both, "/*", "1*10 2*40 in 3s"},
-		{"no version beside one", open, append(both, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/", "2*50 in 5s"},
-		{"no version beside one, as Java writes it", open, append(both, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/0.0.0", "2*50 in 5s"},
-		{"a version beside none", open, append(both, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/2.0.0", "1*20 2*40 in 3s"},
-		{"a group", open, groups, "g/", "1*10 in 1m0s"},
-		{"another group", open, groups, "h/", "1*20 in 1m0s"},
-		{"a group and a version", open, groups, "h/1", "2*100 in 1m0s"},
+		{"the first version", unset, versions, "/1.0.0", "1*10 in 1s"},
+		{"the second version", unset, versions, "/2.0.0", "1*20 2*40 in 3s"},
+		{"no version, which all have", unset, versions, "/", "1*10 2*40 in 3s"},
+		{"a version without providers", unset, versions, "/3.0.0", "nowhere"},
+		{"of all, the first version", wildcard, versions, "/1.0.0", "1*10 in 1s"},
+		{"of all, the second version", wildcard, versions, "/2.0.0", "1*20 2*40 in 3s"},
+		{"of all, any version", wildcard, versions, "/*", "1*10 2*40 in 3s"},
+		{"no version beside one", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/", "2*50 in 5s"},
+		{"no version beside one, as Java writes it", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/0.0.0", "2*50 in 5s"},
+		{"a version beside none", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/2.0.0", "1*20 2*40 in 3s"},
+		{"a group", unset, groups, "g/", "1*10 in 1m0s"},
+		{"another group", unset, groups, "h/", "1*20 in 1m0s"},
+		{"a group and a version", unset, groups, "h/1", "2*100 in 1m0s"},
 		{"one of two groups", registry.Service{Interface: "x", Group: "g,h"}, groups, "h/", "1*20 in 1m0s"},
 		{"either of two groups", registry.Service{Interface: "x", Group: "g,h"}, groups, "g,h/1", "2*100 in 1m0s"},
 		{"of any version, the group", registry.Service{Interface: "x", Group: "h", Version: "*"}, groups, "h/*", "1*20 2*100 in 1m0s"},
-		{"one that is disabled beside another", open, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/2", "1*100 in 1m0s"},
-		{"disabled beside another", open, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/1", "nowhere"},
-		{"one of no weight beside another", open, []string{"dubbo://10.0.0.1:1/x?version=1&weight=0", "dubbo://10.0.0.1:1/x?version=2"}, "/", "1*100 in 1m0s"},
-		{"versions at addresses of their own have timeouts of their own", open, []string{"dubbo://10.0.0.1:1/x?version=1&timeout=1000", "dubbo://10.0.0.2:1/x?version=2&timeout=2000"}, "/1", "1*100 in 1s"},
+		{"one that is disabled beside another", unset, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/2", "1*100 in 1m0s"},
+		{"disabled beside another", unset, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/1", "nowhere"},
+		{"one of no weight beside another", unset, []string{"dubbo://10.0.0.1:1/x?version=1&weight=0", "dubbo://10.0.0.1:1/x?version=2"}, "/", "1*100 in 1m0s"},
+		{"versions at addresses of their own have timeouts of their own", unset, []string{"dubbo://10.0.0.1:1/x?version=1&timeout=1000", "dubbo://10.0.0.2:1/x?version=2&timeout=2000"}, "/1", "1*100 in 1s"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, tt.providers...), noon())
+			result := plan.Compute(plan.Reference{Service: tt.service}, lists(t, tt.providers...), noon())
 			group, version, _ := strings.Cut(tt.call, "/")
-			if got := servedBy(t, o, "method=get", "group="+group, "version="+version); got != tt.want {
+			if got := servedBy(t, result, "method=get", "group="+group, "version="+version); got != tt.want {
 				t.Errorf("it goes to %s, want %s", got, tt.want)
 			}
 		})
@@ -92,15 +92,15 @@ func TestSeveralVariantsAtOneAddress(t *testing.T) {
 }
 
 func TestOneVariantPerAddressNeedsOneCluster(t *testing.T) {
-	w := plan.Reference{Service: registry.Service{Interface: "x"}}
-	alone := []string{"dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2", "dubbo://10.0.0.2:1/x?version=2&pid=2", "dubbo://10.0.0.3:1/x?group=g&version=1", "dubbo://10.0.0.3:1/x?group=g&version=2"}
-	if o := plan.Compute(w, lists(t, alone[:3]...), noon()); len(o.VariantClusters) != 0 {
-		t.Errorf("unexpected variant clusters: %v", namesOf(o.VariantClusters))
+	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
+	providers := []string{"dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2", "dubbo://10.0.0.2:1/x?version=2&pid=2", "dubbo://10.0.0.3:1/x?group=g&version=1", "dubbo://10.0.0.3:1/x?group=g&version=2"}
+	if result := plan.Compute(ref, lists(t, providers[:3]...), noon()); len(result.VariantClusters) != 0 {
+		t.Errorf("unexpected variant clusters: %v", namesOf(result.VariantClusters))
 	}
 	// The host of the group has the labels of its first version.
 	want := []string{"x?group=g&version=2"}
-	if o := plan.Compute(w, lists(t, alone...), noon()); !slices.Equal(namesOf(o.VariantClusters), want) {
-		t.Errorf("the clusters apart are %v, want %v", namesOf(o.VariantClusters), want)
+	if result := plan.Compute(ref, lists(t, providers...), noon()); !slices.Equal(namesOf(result.VariantClusters), want) {
+		t.Errorf("the clusters apart are %v, want %v", namesOf(result.VariantClusters), want)
 	}
 }
 
@@ -114,13 +114,13 @@ func namesOf(clusters []*config.Cluster) (names []string) {
 // TestMethodSettingsOfVersion covers a method for which only a less specific target has
 // settings.
 func TestMethodSettingsOfVersion(t *testing.T) {
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
 		"dubbo://10.0.0.1:1/x?version=1&timeout=1000&get.timeout=100",
 		"dubbo://10.0.0.1:1/x?version=2&timeout=2000",
 		"dubbo://10.0.0.2:1/x?version=3&timeout=3000",
 	), noon())
 	for version, want := range map[string]string{"1": "1*100 in 100ms", "2": "1*100 in 2s", "3": "2*100 in 3s", "*": "1*100 2*100 in 3s"} {
-		if got := servedBy(t, o, "method=get", "version="+version); got != want {
+		if got := servedBy(t, result, "method=get", "version="+version); got != want {
 			t.Errorf("version %s: it goes to %s, want %s", version, got, want)
 		}
 	}
@@ -129,15 +129,15 @@ func TestMethodSettingsOfVersion(t *testing.T) {
 // TestRulesSelectOneVariantOfAddress verifies that rules select a provider by its own
 // parameters, not by those of others at its address.
 func TestRulesSelectOneVariantOfAddress(t *testing.T) {
-	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2")
-	l[0].Snapshot.Routers = []registry.URL{condition("method=get => host=10.0.0.1&version=2", "force=true")}
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
+	snapshots := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2")
+	snapshots[0].Snapshot.Routers = []registry.URL{condition("method=get => host=10.0.0.1&version=2", "force=true")}
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 	for call, want := range map[string]string{
 		"get 1": "", "get 2": "1", "get ": "1",
 		"put 1": "1 2", "put 2": "1 2", "put ": "1 2",
 	} {
 		method, version, _ := strings.Cut(call, " ")
-		got := servedBy(t, o, "method="+method, "version="+version)
+		got := servedBy(t, result, "method="+method, "version="+version)
 		got, _, _ = strings.Cut(strings.ReplaceAll(got, "*100", ""), " in")
 		if got != want {
 			t.Errorf("%q goes to %q, want %q", call, got, want)
@@ -147,71 +147,71 @@ func TestRulesSelectOneVariantOfAddress(t *testing.T) {
 
 // TestRulesKeepClusterOfCall verifies that rules apply without new connections.
 func TestRulesKeepClusterOfCall(t *testing.T) {
-	var exports []string
+	var providers []string
 	for host := range 2 {
-		for _, more := range []string{"", "?group=b&version=1", "?group=g&version=1", "?group=g&version=2"} {
-			exports = append(exports, fmt.Sprintf("dubbo://10.0.0.%d:1/x%s", host+1, more))
+		for _, query := range []string{"", "?group=b&version=1", "?group=g&version=1", "?group=g&version=2"} {
+			providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x%s", host+1, query))
 		}
 	}
-	l := lists(t, exports...)
-	w := plan.Reference{Service: registry.Service{Interface: "x"}}
-	before := plan.Compute(w, l, noon())
-	l[0].Snapshot.Routers = []registry.URL{condition("method=get => host=10.0.0.1", "force=true")}
-	after := plan.Compute(w, l, noon())
+	snapshots := lists(t, providers...)
+	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
+	withoutRule := plan.Compute(ref, snapshots, noon())
+	snapshots[0].Snapshot.Routers = []registry.URL{condition("method=get => host=10.0.0.1", "force=true")}
+	withRule := plan.Compute(ref, snapshots, noon())
 	for _, call := range []string{"/", "/0.0.0", "b/1", "g/1", "g/2", "g/", "h/1"} {
 		group, version, _ := strings.Cut(call, "/")
-		one, two := matchRoute(t, before, "method=get", "group="+group, "version="+version), matchRoute(t, after, "method=get", "group="+group, "version="+version)
-		if (one == nil) != (two == nil) || one != nil && one.Config.Forward.Cluster != two.Config.Forward.Cluster {
+		routeBefore, routeAfter := matchRoute(t, withoutRule, "method=get", "group="+group, "version="+version), matchRoute(t, withRule, "method=get", "group="+group, "version="+version)
+		if (routeBefore == nil) != (routeAfter == nil) || routeBefore != nil && routeBefore.Config.Forward.Cluster != routeAfter.Config.Forward.Cluster {
 			t.Errorf("calls of %s go to another cluster with a rule", call)
 		}
-		if got := servedBy(t, after, "method=get", "group="+group, "version="+version); two != nil && !strings.HasPrefix(got, "1*100 in") {
+		if got := servedBy(t, withRule, "method=get", "group="+group, "version="+version); routeAfter != nil && !strings.HasPrefix(got, "1*100 in") {
 			t.Errorf("calls of %s go to %s", call, got)
 		}
 	}
-	if got, want := servedBy(t, after, "method=get"), "1*100 in 1m0s"; got != want {
+	if got, want := servedBy(t, withRule, "method=get"), "1*100 in 1m0s"; got != want {
 		t.Errorf("calls without group and version go to %s, want %s", got, want)
 	}
-	if at := matchRoute(t, after, "method=get"); at.Config.Forward.Cluster != "x" {
-		t.Errorf("calls without group and version go to the cluster %s", at.Config.Forward.Cluster)
+	if route := matchRoute(t, withRule, "method=get"); route.Config.Forward.Cluster != "x" {
+		t.Errorf("calls without group and version go to the cluster %s", route.Config.Forward.Cluster)
 	}
 }
 
 func TestOverrideAppliesToItsVersion(t *testing.T) {
-	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2")
-	l[0].Snapshot.Configurators = urls(t, "override://0.0.0.0/x?category=configurators&version=2&weight=7&timeout=70")
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
-	if got, want := servedBy(t, o, "method=get", "version=1"), "1*100 in 1m0s"; got != want {
+	snapshots := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2")
+	snapshots[0].Snapshot.Configurators = urls(t, "override://0.0.0.0/x?category=configurators&version=2&weight=7&timeout=70")
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
+	if got, want := servedBy(t, result, "method=get", "version=1"), "1*100 in 1m0s"; got != want {
 		t.Errorf("the first goes to %s, want %s", got, want)
 	}
-	if got, want := servedBy(t, o, "method=get", "version=2"), "1*7 in 70ms"; got != want {
+	if got, want := servedBy(t, result, "method=get", "version=2"), "1*7 in 70ms"; got != want {
 		t.Errorf("the second goes to %s, want %s", got, want)
 	}
 }
 
 func TestNewVersionAtSameAddressWarmsUp(t *testing.T) {
-	born := fmt.Sprint(noon().Add(-5 * time.Minute).UnixMilli())
-	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+born), noon())
-	if got, want := servedBy(t, o, "method=get", "version=2"), "1*50 in 1m0s"; got != want {
+	startTime := fmt.Sprint(noon().Add(-5 * time.Minute).UnixMilli())
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+startTime), noon())
+	if got, want := servedBy(t, result, "method=get", "version=2"), "1*50 in 1m0s"; got != want {
 		t.Errorf("it goes to %s, want %s", got, want)
 	}
-	if o.NextChange.IsZero() {
+	if result.NextChange.IsZero() {
 		t.Error("it does not change")
 	}
 }
 
 func TestTooManyVersionsAreReported(t *testing.T) {
-	var many []string
+	var providers []string
 	for i := range 33 {
-		many = append(many, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.Y?group=g&version=1.%02d", i, i))
+		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.Y?group=g&version=1.%02d", i, i))
 	}
-	inGroup := lists(t, many...)
-	many = nil
+	inGroup := lists(t, providers...)
+	providers = nil
 	for i := range 42 {
-		many = append(many, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.X?version=1.%02d", i, i))
+		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.X?version=1.%02d", i, i))
 	}
 	want := "g/com.example.Y has providers in 33 versions, but at most 32 can have their own routes: calls for 1.32 match no route"
-	if o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "com.example.Y"}}, inGroup, noon()); !strings.Contains(o.Unrouted, "; "+want) {
-		t.Errorf("in a group: got %q, want %q in addition to those without a group", o.Unrouted, want)
+	if result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "com.example.Y"}}, inGroup, noon()); !strings.Contains(result.Unrouted, "; "+want) {
+		t.Errorf("in a group: got %q, want %q in addition to those without a group", result.Unrouted, want)
 	}
 	tests := []struct {
 		name    string
@@ -230,9 +230,9 @@ func TestTooManyVersionsAreReported(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, many[:tt.count]...), noon())
-			if o.Unrouted != tt.want {
-				t.Errorf("got  %q\nwant %q", o.Unrouted, tt.want)
+			result := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers[:tt.count]...), noon())
+			if result.Unrouted != tt.want {
+				t.Errorf("got  %q\nwant %q", result.Unrouted, tt.want)
 			}
 		})
 	}

@@ -12,12 +12,12 @@ import (
 )
 
 // addresses returns the hosts of a call, without weights and timeout.
-func addresses(t *testing.T, o *plan.Result, fields ...string) string {
+func addresses(t *testing.T, result *plan.Result, fields ...string) string {
 	t.Helper()
-	text, _, _ := strings.Cut(servedBy(t, o, fields...), " in")
+	text, _, _ := strings.Cut(servedBy(t, result, fields...), " in")
 	var hosts []string
-	for one := range strings.FieldsSeq(text) {
-		host, _, _ := strings.Cut(one, "*")
+	for field := range strings.FieldsSeq(text) {
+		host, _, _ := strings.Cut(field, "*")
 		hosts = append(hosts, host)
 	}
 	return strings.Join(hosts, " ")
@@ -26,9 +26,9 @@ func addresses(t *testing.T, o *plan.Result, fields ...string) string {
 // TestRulesAndWeightsApplyWithinVariant verifies that rules and weights only consider
 // providers that match the call: a Dubbo consumer of one version knows no others.
 func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
-	open, all := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "*", Version: "*"}
+	unset, wildcard := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "*", Version: "*"}
 	const first, second = "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2"
-	loose := condition("method=get => host=10.0.0.1", "force=false")
+	unforced := condition("method=get => host=10.0.0.1", "force=false")
 	forced := condition("method=get => host=10.0.0.1", "force=true")
 	everywhere := condition("=> host=10.0.0.1", "force=true")
 	tests := []struct {
@@ -39,32 +39,32 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 		call      string // group/version/tag
 		want      string
 	}{
-		{"a rule that excludes all providers of a version", open, []string{first, second}, []registry.URL{loose}, "/2/", "2"},
-		{"a rule that leaves some of another", open, []string{first, second}, []registry.URL{loose}, "/1/", "1"},
-		{"a rule for who takes any version", open, []string{first, second}, []registry.URL{loose}, "//", "1"},
-		{"a rule that excludes all providers of a group", open, []string{"dubbo://10.0.0.1:1/x?group=a", "dubbo://10.0.0.2:1/x?group=b"}, []registry.URL{loose}, "b//", "2"},
-		{"a rule that is forced", open, []string{first, second}, []registry.URL{forced}, "/2/", ""},
-		{"a rule for all calls that is forced", open, []string{first, second}, []registry.URL{everywhere}, "/2/", ""},
-		{"a forced rule against those of no version", open, []string{"dubbo://10.0.0.2:1/x", first}, []registry.URL{everywhere}, "//", ""},
-		{"a tag without providers in a version", open, []string{first + "&dubbo.tag=gray", second}, nil, "/2/gray", "2"},
-		{"a version of no weight", open, []string{first + "&weight=0", second}, nil, "/1/", "1"},
-		{"any version, of which one has no weight", open, []string{first + "&weight=0", second}, nil, "//", "2"},
-		{"a version of no weight beside another", open, []string{first + "&weight=0", "dubbo://10.0.0.1:1/x?version=2", second}, nil, "/1/", "1"},
-		{"a version of which one has no weight", open, []string{first + "&weight=0", "dubbo://10.0.0.2:1/x?version=1"}, nil, "/1/", "2"},
-		{"a rule that leaves who has no weight", open, []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x"}, []registry.URL{loose}, "//", "1"},
-		{"of all, no version", all, []string{"dubbo://10.0.0.1:1/x", second}, nil, "//", "1"},
-		{"of all, no version, as Java writes it", all, []string{"dubbo://10.0.0.1:1/x", second}, nil, "/0.0.0/", "1"},
-		{"of all, no group", all, []string{"dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?group=g"}, nil, "//", "1"},
-		{"of all, any", all, []string{"dubbo://10.0.0.1:1/x", second}, nil, "*/*/", "1 2"},
-		{"of all, none of those that have one", all, []string{first, second}, nil, "//", "1 2"},
+		{"a rule that excludes all providers of a version", unset, []string{first, second}, []registry.URL{unforced}, "/2/", "2"},
+		{"a rule that leaves some of another", unset, []string{first, second}, []registry.URL{unforced}, "/1/", "1"},
+		{"a rule for who takes any version", unset, []string{first, second}, []registry.URL{unforced}, "//", "1"},
+		{"a rule that excludes all providers of a group", unset, []string{"dubbo://10.0.0.1:1/x?group=a", "dubbo://10.0.0.2:1/x?group=b"}, []registry.URL{unforced}, "b//", "2"},
+		{"a rule that is forced", unset, []string{first, second}, []registry.URL{forced}, "/2/", ""},
+		{"a rule for all calls that is forced", unset, []string{first, second}, []registry.URL{everywhere}, "/2/", ""},
+		{"a forced rule against those of no version", unset, []string{"dubbo://10.0.0.2:1/x", first}, []registry.URL{everywhere}, "//", ""},
+		{"a tag without providers in a version", unset, []string{first + "&dubbo.tag=gray", second}, nil, "/2/gray", "2"},
+		{"a version of no weight", unset, []string{first + "&weight=0", second}, nil, "/1/", "1"},
+		{"any version, of which one has no weight", unset, []string{first + "&weight=0", second}, nil, "//", "2"},
+		{"a version of no weight beside another", unset, []string{first + "&weight=0", "dubbo://10.0.0.1:1/x?version=2", second}, nil, "/1/", "1"},
+		{"a version of which one has no weight", unset, []string{first + "&weight=0", "dubbo://10.0.0.2:1/x?version=1"}, nil, "/1/", "2"},
+		{"a rule that leaves who has no weight", unset, []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x"}, []registry.URL{unforced}, "//", "1"},
+		{"of all, no version", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "//", "1"},
+		{"of all, no version, as Java writes it", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "/0.0.0/", "1"},
+		{"of all, no group", wildcard, []string{"dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?group=g"}, nil, "//", "1"},
+		{"of all, any", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "*/*/", "1 2"},
+		{"of all, none of those that have one", wildcard, []string{first, second}, nil, "//", "1 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := lists(t, tt.providers...)
-			l[0].Snapshot.Routers = tt.rules
-			o := plan.Compute(plan.Reference{Service: tt.service}, l, noon())
+			snapshots := lists(t, tt.providers...)
+			snapshots[0].Snapshot.Routers = tt.rules
+			result := plan.Compute(plan.Reference{Service: tt.service}, snapshots, noon())
 			call := strings.Split(tt.call, "/")
-			if got := addresses(t, o, "method=get", "group="+call[0], "version="+call[1], "dubbo.tag="+call[2]); got != tt.want {
+			if got := addresses(t, result, "method=get", "group="+call[0], "version="+call[1], "dubbo.tag="+call[2]); got != tt.want {
 				t.Errorf("it goes to %q, want %q", got, tt.want)
 			}
 		})
@@ -74,39 +74,39 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 // TestCallMatchesSubscriptionToItsVersion compares calls of services that are subscribed
 // by interface with subscriptions to one group and version.
 func TestCallMatchesSubscriptionToItsVersion(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
-	pick := func(some ...string) string { return some[random.IntN(len(some))] }
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+	pick := func(choices ...string) string { return choices[rng.IntN(len(choices))] }
 	for range 400 {
-		var exports []string
-		for range 1 + random.IntN(8) {
-			exports = append(exports, fmt.Sprintf("dubbo://10.0.0.%s:1/x?%s%s%s%s", pick("1", "2", "3"),
+		var providers []string
+		for range 1 + rng.IntN(8) {
+			providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%s:1/x?%s%s%s%s", pick("1", "2", "3"),
 				pick("", "&group=g", "&group=h"), pick("", "&version=1", "&version=2"), pick("", "", "&weight=0"), pick("", "", "&dubbo.tag=gray", "&disabled=true")))
 		}
-		l := lists(t, exports...)
-		for range random.IntN(3) {
-			l[0].Snapshot.Routers = append(l[0].Snapshot.Routers, condition(pick("", "method=get ", "method=put ")+"=> host="+pick("10.0.0.1", "10.0.0.1,10.0.0.2", "10.0.0.3"), "force="+pick("true", "false")))
+		snapshots := lists(t, providers...)
+		for range rng.IntN(3) {
+			snapshots[0].Snapshot.Routers = append(snapshots[0].Snapshot.Routers, condition(pick("", "method=get ", "method=put ")+"=> host="+pick("10.0.0.1", "10.0.0.1,10.0.0.2", "10.0.0.3"), "force="+pick("true", "false")))
 		}
-		open := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
+		byInterface := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 		called := map[string]bool{}
-		for _, r := range open.Routes {
+		for _, r := range byInterface.Routes {
 			called[r.Forward.Cluster] = true
 		}
-		for _, c := range open.VariantClusters {
+		for _, c := range byInterface.VariantClusters {
 			if !called[c.Name] {
-				t.Fatalf("%q, %v: no provider gets calls of the cluster %s", exports, l[0].Snapshot.Routers, c.Name)
+				t.Fatalf("%q, %v: no provider gets calls of the cluster %s", providers, snapshots[0].Snapshot.Routers, c.Name)
 			}
 		}
-		for _, p := range open.Providers { // each group and version that can be called
+		for _, p := range byInterface.Providers { // each group and version that can be called
 			s := registry.Service{Interface: "x", Group: p.URL.Get("group"), Version: p.URL.Get("version")}
 			if s.Group == "" || s.Version == "" || p.UnusedReason == "it is disabled" {
 				continue
 			}
-			exact := plan.Compute(plan.Reference{Service: s, Tagged: open.Tagged}, l, noon())
+			exact := plan.Compute(plan.Reference{Service: s, Tagged: byInterface.Tagged}, snapshots, noon())
 			for _, method := range []string{"get", "put", "set"} {
 				for _, tag := range []string{"", "gray"} {
 					call := []string{"method=" + method, "group=" + s.Group, "version=" + s.Version, "dubbo.tag=" + tag}
-					if got, want := addresses(t, open, call...), addresses(t, exact, call...); got != want {
-						t.Fatalf("%q, %v: %q goes to %q, want %q", exports, l[0].Snapshot.Routers, call, got, want)
+					if got, want := addresses(t, byInterface, call...), addresses(t, exact, call...); got != want {
+						t.Fatalf("%q, %v: %q goes to %q, want %q", providers, snapshots[0].Snapshot.Routers, call, got, want)
 					}
 				}
 			}
@@ -117,23 +117,23 @@ func TestCallMatchesSubscriptionToItsVersion(t *testing.T) {
 // TestRulesKeepClusterOfGroup verifies that rules do not change the cluster of
 // calls of a group without a version that shares its addresses with another group.
 func TestRulesKeepClusterOfGroup(t *testing.T) {
-	l := lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.1:1/x?group=g&version=2", "dubbo://10.0.0.1:1/x?group=h&version=1",
+	snapshots := lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.1:1/x?group=g&version=2", "dubbo://10.0.0.1:1/x?group=h&version=1",
 		"dubbo://10.0.0.2:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=g&version=2", "dubbo://10.0.0.2:1/x?group=h&version=1")
-	w := plan.Reference{Service: registry.Service{Interface: "x"}}
-	before := plan.Compute(w, l, noon())
+	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
+	withoutRule := plan.Compute(ref, snapshots, noon())
 	for _, rule := range []string{"method=get => host=10.0.0.1", "=> version=2", "=> group=h", "method=get => version=2"} {
-		l[0].Snapshot.Routers = []registry.URL{condition(rule, "force=true")}
-		after := plan.Compute(w, l, noon())
+		snapshots[0].Snapshot.Routers = []registry.URL{condition(rule, "force=true")}
+		withRule := plan.Compute(ref, snapshots, noon())
 		for _, call := range []string{"/", "g/", "g/1", "g/2", "h/", "h/1"} {
 			group, version, _ := strings.Cut(call, "/")
 			fields := []string{"method=get", "group=" + group, "version=" + version}
-			one, two := matchRoute(t, before, fields...).Config.Forward, matchRoute(t, after, fields...).Config.Forward
-			if one.Cluster != two.Cluster {
-				t.Errorf("with %q calls of %s go to %s, before to %s", rule, call, two.Cluster, one.Cluster)
+			forwardBefore, forwardAfter := matchRoute(t, withoutRule, fields...).Config.Forward, matchRoute(t, withRule, fields...).Config.Forward
+			if forwardBefore.Cluster != forwardAfter.Cluster {
+				t.Errorf("with %q calls of %s go to %s, before to %s", rule, call, forwardAfter.Cluster, forwardBefore.Cluster)
 			}
 		}
 	}
-	for _, c := range append([]*config.Cluster{before.Cluster}, before.VariantClusters...) {
+	for _, c := range append([]*config.Cluster{withoutRule.Cluster}, withoutRule.VariantClusters...) {
 		if len(c.Hosts) != 2 {
 			t.Errorf("%s has %d hosts, want 2", c.Name, len(c.Hosts))
 		}

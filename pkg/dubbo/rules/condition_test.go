@@ -12,21 +12,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-func providers(t testing.TB) (all []registry.URL) {
+func providers(t testing.TB) (urls []registry.URL) {
 	for _, text := range []string{
 		"dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&region=hangzhou",
 		"dubbo://10.0.0.2:20880/com.foo.Bar?application=stock&region=beijing",
 		"dubbo://10.0.1.3:20881/com.foo.Bar?application=store&region=hangzhou&dubbo.tag=gray",
 	} {
-		all = append(all, parse(t, text))
+		urls = append(urls, parse(t, text))
 	}
-	return all
+	return urls
 }
 
 // conditionRule returns a rule of Dubbo 2.6, with additional parameters.
-func conditionRule(protocol, rule string, more ...string) registry.URL {
+func conditionRule(protocol, rule string, extra ...string) registry.URL {
 	parameters := map[string]string{"rule": rule}
-	for _, parameter := range more {
+	for _, parameter := range extra {
 		key, value, _ := strings.Cut(parameter, "=")
 		parameters[key] = value
 	}
@@ -51,22 +51,22 @@ func (c call) Argument(i int) (value string, ok bool) {
 }
 
 // selected returns the indexes of the providers that a chain selects for a call.
-func selected(c *rules.RouterChain, of call) []int {
-	kept := config.NewHostSet(c.Len())
-	c.Select(of, kept)
-	all := []int{}
+func selected(c *rules.RouterChain, request call) []int {
+	allowed := config.NewHostSet(c.Len())
+	c.Select(request, allowed)
+	indexes := []int{}
 	for i := range c.Len() {
-		if kept.Has(i) {
-			all = append(all, i)
+		if allowed.Has(i) {
+			indexes = append(indexes, i)
 		}
 	}
-	return all
+	return indexes
 }
 
 // allowedProviders returns the numbers of the providers that are selected for a call, from 1.
-func allowedProviders(r *rules.Routers, all []registry.URL, request map[string]string) string {
+func allowedProviders(r *rules.Routers, providerURLs []registry.URL, request map[string]string) string {
 	var parts []string
-	for _, i := range selected(r.ChainFor(consumer(), rules.Tag{}, false, all), request) {
+	for _, i := range selected(r.ChainFor(consumer(), rules.Tag{}, false, providerURLs), request) {
 		parts = append(parts, fmt.Sprint(i+1))
 	}
 	return strings.Join(parts, " ")
@@ -190,10 +190,10 @@ func TestInvalidRoutersAreReported(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			said := ""
-			r := rules.ReadRouters([]registry.URL{tt.rule}, func(text string) { said += text })
-			if got := allowedProviders(r, providers(t), nil); got != "1 2 3" || !strings.Contains(said, tt.want) {
-				t.Errorf("remaining providers = %s, warning = %q; want a warning with %q", got, said, tt.want)
+			warning := ""
+			r := rules.ReadRouters([]registry.URL{tt.rule}, func(text string) { warning += text })
+			if got := allowedProviders(r, providers(t), nil); got != "1 2 3" || !strings.Contains(warning, tt.want) {
+				t.Errorf("remaining providers = %s, warning = %q; want a warning with %q", got, warning, tt.want)
 			}
 		})
 	}
@@ -235,8 +235,8 @@ func TestTags(t *testing.T) {
 				urls = append(urls, read(t, "tag", tt.rule))
 			}
 			r := rules.ReadRouters(urls, func(text string) { t.Error(text) })
-			of := call{"attachment dubbo.tag": tt.tag, "attachment dubbo.force.tag": fmt.Sprint(tt.force)}
-			if got := fmt.Sprint(selected(r.ChainFor(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
+			request := call{"attachment dubbo.tag": tt.tag, "attachment dubbo.force.tag": fmt.Sprint(tt.force)}
+			if got := fmt.Sprint(selected(r.ChainFor(consumer(), rules.Tag{}, true, providers(t)), request)); got != tt.want {
 				t.Errorf("remaining providers = %s, want %s", got, tt.want)
 			}
 		})
@@ -245,12 +245,12 @@ func TestTags(t *testing.T) {
 
 func TestHaveTags(t *testing.T) {
 	const rule = "application %s\ntags: [{name: gone, addresses: ['10.9.9.9:1']}]"
-	all := providers(t)
+	urls := providers(t)
 	for _, tt := range []struct {
 		application string
 		providers   []registry.URL
 		want        bool
-	}{{"stock", all[:2], true}, {"other", all[:2], false}, {"other", all, true}} {
+	}{{"stock", urls[:2], true}, {"other", urls[:2], false}, {"other", urls, true}} {
 		r := rules.ReadRouters([]registry.URL{read(t, "tag", fmt.Sprintf(rule, tt.application))}, nil)
 		if got := r.HaveTags(tt.providers); got != tt.want {
 			t.Errorf("a rule of %s, %d providers: %v, want %v", tt.application, len(tt.providers), got, tt.want)
@@ -272,24 +272,24 @@ func TestOutcomesAreComplete(t *testing.T) {
 	for i := range 8 {
 		for _, tag := range []string{"", "blue", "gray", "other"} {
 			for _, force := range []string{"", "true"} {
-				of := call{"attachment dubbo.tag": tag, "attachment dubbo.force.tag": force}
+				request := call{"attachment dubbo.tag": tag, "attachment dubbo.force.tag": force}
 				for bit, name := range []string{"a", "b", "c"} {
-					of["attachment "+name] = fmt.Sprint(i >> bit & 1)
+					request["attachment "+name] = fmt.Sprint(i >> bit & 1)
 				}
-				want[fmt.Sprint(selected(chain, of))] = true
+				want[fmt.Sprint(selected(chain, request))] = true
 			}
 		}
 	}
 	sets, ok := chain.Outcomes(16)
 	got := map[string]bool{}
 	for _, set := range sets {
-		all := []int{}
+		indexes := []int{}
 		for i := range chain.Len() {
 			if set.Has(i) {
-				all = append(all, i)
+				indexes = append(indexes, i)
 			}
 		}
-		got[fmt.Sprint(all)] = true
+		got[fmt.Sprint(indexes)] = true
 	}
 	if !ok || !maps.Equal(got, want) || len(sets) != len(got) {
 		t.Errorf("got %v, want %v", got, want)
@@ -305,12 +305,12 @@ func TestSelectDoesNotAllocate(t *testing.T) {
 		read(t, "tag", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
 	}, func(text string) { t.Error(text) })
 	chain := r.ChainFor(consumer(), rules.Tag{}, true, providers(t))
-	kept := config.NewHostSet(chain.Len())
-	x := &protocol.Exchange{}
+	allowed := config.NewHostSet(chain.Len())
+	exchange := &protocol.Exchange{}
 	for name, value := range map[string]string{"method": "getName", "user": "eve", "dubbo.tag": "blue"} {
-		x.Request.Header.Add(name, value)
+		exchange.Request.Header.Add(name, value)
 	}
-	if n := testing.AllocsPerRun(100, func() { chain.Select(x, kept) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { chain.Select(exchange, allowed) }); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
 }
@@ -321,15 +321,15 @@ func FuzzRouters(f *testing.F) {
 		r := rules.ReadRouters([]registry.URL{
 			conditionRule("condition", rule), document("condition", "application", "stock", conditions), document("tag", "application", "stock", tags),
 		}, func(string) {})
-		all := providers(t)
-		allowedProviders(r, all, map[string]string{"method": "get"})
-		chain := r.ChainFor(consumer(), rules.Tag{}, true, all)
+		urls := providers(t)
+		allowedProviders(r, urls, map[string]string{"method": "get"})
+		chain := r.ChainFor(consumer(), rules.Tag{}, true, urls)
 		for _, name := range []string{"", "blue", "gray", tags} {
-			of := call{"method": "get", "attachment dubbo.tag": name, "attachment dubbo.force.tag": "true"}
-			forced := selected(chain, of)
-			delete(of, "attachment dubbo.force.tag")
-			if all := selected(chain, of); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(all) {
-				t.Errorf("by force %v, else %v", forced, all)
+			request := call{"method": "get", "attachment dubbo.tag": name, "attachment dubbo.force.tag": "true"}
+			forced := selected(chain, request)
+			delete(request, "attachment dubbo.force.tag")
+			if urls := selected(chain, request); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(urls) {
+				t.Errorf("by force %v, else %v", forced, urls)
 			}
 		}
 	})

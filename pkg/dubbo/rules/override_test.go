@@ -46,8 +46,8 @@ func consumer() registry.URL {
 
 func TestConfigurators(t *testing.T) {
 	const provider = "dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&side=provider&timeout=3000&interface=com.foo.Bar"
-	item := func(scope, rest string) string {
-		return scope + "\nconfigVersion: v2.7\nenabled: true\nconfigs:\n" + rest
+	item := func(scope, items string) string {
+		return scope + "\nconfigVersion: v2.7\nenabled: true\nconfigs:\n" + items
 	}
 	tests := []struct {
 		name  string
@@ -127,9 +127,9 @@ func TestConfigurators(t *testing.T) {
 					t.Error(text)
 				}
 			}
-			before, input := parse(t, provider), map[string]string{"timeout": "100"}
-			after, parameters := rules.ReadConfigurators(urls, warn).Apply(before, consumer(), input)
-			if got := changes(before.Parameters.Map(), after.Parameters.Map()); got != tt.want {
+			previous, input := parse(t, provider), map[string]string{"timeout": "100"}
+			changed, parameters := rules.ReadConfigurators(urls, warn).Apply(previous, consumer(), input)
+			if got := changes(previous.Parameters.Map(), changed.Parameters.Map()); got != tt.want {
 				t.Errorf("the provider has %q, want %q", got, tt.want)
 			}
 			if got := changes(map[string]string{"timeout": "100"}, parameters); got != tt.wantCall {
@@ -144,13 +144,13 @@ func TestConfigurators(t *testing.T) {
 
 // changes returns the differences in after, as "key=value".
 func changes(before, after map[string]string) string {
-	var all []string
+	var list []string
 	for _, key := range slices.Sorted(maps.Keys(after)) {
 		if before[key] != after[key] {
-			all = append(all, fmt.Sprintf("%s=%s", key, after[key]))
+			list = append(list, fmt.Sprintf("%s=%s", key, after[key]))
 		}
 	}
-	return strings.Join(all, " ")
+	return strings.Join(list, " ")
 }
 
 func TestInvalidOverridesAreReported(t *testing.T) {
@@ -167,10 +167,10 @@ func TestInvalidOverridesAreReported(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			said := ""
-			all := rules.ReadConfigurators([]registry.URL{read(t, "override", tt.rule)}, func(text string) { said += text })
-			if len(all) != 0 || !strings.Contains(said, tt.want) {
-				t.Errorf("%d rules, warning = %q; want no rules, and a warning with %q", len(all), said, tt.want)
+			warning := ""
+			configurators := rules.ReadConfigurators([]registry.URL{read(t, "override", tt.rule)}, func(text string) { warning += text })
+			if len(configurators) != 0 || !strings.Contains(warning, tt.want) {
+				t.Errorf("%d rules, warning = %q; want no rules, and a warning with %q", len(configurators), warning, tt.want)
 			}
 		})
 	}
@@ -184,9 +184,9 @@ func FuzzOverrides(f *testing.F) {
 			t.Skip()
 		}
 		provider := parse(t, "dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&interface=com.foo.Bar&group=g")
-		after, _ := rules.ReadConfigurators([]registry.URL{u, document("override", "application", "stock", yaml)}, func(string) {}).Apply(provider, consumer(), nil)
-		if after.Service() != provider.Service() || after.Address() != provider.Address() {
-			t.Errorf("it is %s now", after)
+		changed, _ := rules.ReadConfigurators([]registry.URL{u, document("override", "application", "stock", yaml)}, func(string) {}).Apply(provider, consumer(), nil)
+		if changed.Service() != provider.Service() || changed.Address() != provider.Address() {
+			t.Errorf("it is %s now", changed)
 		}
 	})
 }
