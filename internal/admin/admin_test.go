@@ -213,7 +213,7 @@ func TestListenUnixSocket(t *testing.T) {
 	}
 }
 
-func TestMetricsPortHasMetricsOnly(t *testing.T) {
+func TestListenMetrics(t *testing.T) {
 	s, err := ListenMetrics(t.Context(), "127.0.0.1:0", "/scrape", http.HandlerFunc(writeMetrics), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestMetricsPortHasMetricsOnly(t *testing.T) {
 	}
 }
 
-func TestRunReportsASocketThatFailed(t *testing.T) {
+func TestRunReportsSocketError(t *testing.T) {
 	s, err := Listen(t.Context(), Options{Address: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ func Indexes[E comparable](previous, current []E) []int32 {
 	shorter := min(len(previous), len(current))
 	head := 0
 	for head < shorter && previous[head] == current[head] {
-		indexes[head] = int32(head) //nolint:gosec // lists are in memory, and shorter
+		indexes[head] = int32(head) //nolint:gosec // lists are much shorter than 2^31
 		head++
 	}
 	tail := 0

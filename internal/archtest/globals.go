@@ -19,7 +19,7 @@ func checkGlobals(p *pkg, report reporter) {
 	for f := range p.nonTestFiles {
 		for _, decl := range f.syntax.Decls {
 			if variables, ok := decl.(*ast.GenDecl); ok && variables.Tok == token.VAR {
-				p.findMutable(variables, report)
+				p.reportMutable(variables, report)
 			}
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -34,8 +34,8 @@ func checkGlobals(p *pkg, report reporter) {
 	}
 }
 
-// findMutable reports the variables of a declaration whose type is mutable.
-func (p *pkg) findMutable(decl *ast.GenDecl, report reporter) {
+// reportMutable reports the variables of a declaration whose type is mutable.
+func (p *pkg) reportMutable(decl *ast.GenDecl, report reporter) {
 	for _, spec := range decl.Specs {
 		valueSpec, ok := spec.(*ast.ValueSpec)
 		if !ok {
@@ -135,7 +135,7 @@ func (p *pkg) typeNamed(name string) *ast.TypeSpec {
 	return nil
 }
 
-// writes returns the expressions that a node writes to.
+// writes returns the expressions that a node assigns or modifies.
 func (p *pkg) writes(n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.AssignStmt:

@@ -47,7 +47,7 @@ func checkSleep(p *pkg, report reporter) {
 		for _, decl := range f.syntax.Decls {
 			function, ok := decl.(*ast.FuncDecl)
 			if !ok {
-				p.findSleep(f, decl, report)
+				p.reportSleep(f, decl, report)
 				continue
 			}
 			reason, hasMarker := marker(function.Doc, "clock")
@@ -56,13 +56,13 @@ func checkSleep(p *pkg, report reporter) {
 				report(function.Pos(), "//arch:clock without a reason", "state which test calls it inside a synctest bubble")
 			case hasMarker && f.test:
 			default:
-				p.findSleep(f, decl, report)
+				p.reportSleep(f, decl, report)
 			}
 		}
 	}
 }
 
-func (p *pkg) findSleep(f *file, root ast.Node, report reporter) {
+func (p *pkg) reportSleep(f *file, root ast.Node, report reporter) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
@@ -82,8 +82,8 @@ func (p *pkg) findSleep(f *file, root ast.Node, report reporter) {
 	})
 }
 
-// checkLength verifies that files and functions are short, unless a marker gives a reason. Of
-// tests, only the files are measured, because their functions hold tables.
+// checkLength verifies that files and functions are short, unless a marker gives a reason. For
+// tests it only measures files, because functions of tests contain tables.
 func checkLength(p *pkg, report reporter) {
 	for _, f := range p.files {
 		if ast.IsGenerated(f.syntax) {

@@ -115,9 +115,9 @@ func (t *tree) parse(fsys fs.FS, name string) (*file, error) {
 	}, nil
 }
 
-// resolve finds the objects that the identifiers of p refer to. Imported packages are empty placeholders, so
-// everything from them has no type. That is enough to distinguish a package's variable from a local
-// of the same name.
+// resolve finds the objects that the identifiers of p refer to. Imported packages are empty
+// placeholders, so their objects have no types. That is enough to distinguish a package's variable
+// from a local of the same name.
 func (p *pkg) resolve() {
 	p.info = &types.Info{
 		Defs: map[*ast.Ident]types.Object{},

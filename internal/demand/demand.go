@@ -2,10 +2,10 @@
 // removes these resources:
 //
 //	user                               provider
-//	Item.MarkUsed                           polls Item.SwapUsed
+//	Item.MarkUsed                           polls Item.ResetUsed
 //	if absent: Item.Wait,
-//	Desk.Request                     ──▶   Desk.Requested, Desk.Take
-//	waits                        ◀──   Item.Notify
+//	RequestQueue.Request             ──▶   RequestQueue.Requested, RequestQueue.Take
+//	waits                            ◀──   Item.Notify
 //
 // Using a resource that is present costs one atomic load.
 package demand
@@ -26,12 +26,13 @@ type RequestQueue struct {
 	pending map[string]struct{} // guarded by mu
 }
 
-// NewRequestQueue returns a Desk without requests.
+// NewRequestQueue returns an empty RequestQueue.
 func NewRequestQueue() *RequestQueue {
 	return &RequestQueue{notify: make(chan struct{}, 1), pending: map[string]struct{}{}}
 }
 
-// Request requests a name. Repeated calls before the next Take count as one. Ask does not block.
+// Request requests a name. Repeated calls before the next Take count as one. Request does not
+// block.
 func (q *RequestQueue) Request(name string) {
 	q.mu.Lock()
 	q.pending[name] = struct{}{}
@@ -42,8 +43,8 @@ func (q *RequestQueue) Request(name string) {
 	}
 }
 
-// Requested returns a channel that receives after names were requested since the last Take, and
-// sometimes when none were. Only one goroutine may receive from it.
+// Requested returns a channel that receives a value if names were requested since the last Take. It
+// may also receive one if none were requested. Only one goroutine may receive from it.
 func (q *RequestQueue) Requested() <-chan struct{} { return q.notify }
 
 // Take returns the names that were requested since the previous call, in sorted order.
@@ -71,11 +72,11 @@ func (i *Item) MarkUsed() {
 	}
 }
 
-// SwapUsed reports whether Use was called since the previous call of Used.
-func (i *Item) SwapUsed() bool { return i.used.Swap(false) }
+// ResetUsed reports whether Use was called since the previous call of Used.
+func (i *Item) ResetUsed() bool { return i.used.Swap(false) }
 
-// Wait returns a channel that the next Come closes. After Wait, the caller must check again whether
-// the resource is present, because Come may have run just before.
+// Wait returns a channel that the next Notify closes. After Wait, the caller must check again
+// whether the resource is present, because Notify may have run just before.
 func (i *Item) Wait() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -85,7 +86,7 @@ func (i *Item) Wait() <-chan struct{} {
 	return i.ready
 }
 
-// Notify wakes all waiters. The caller makes the resource available first.
+// Notify wakes all waiters. The caller first makes the resource available.
 func (i *Item) Notify() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

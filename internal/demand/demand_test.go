@@ -26,15 +26,15 @@ func TestRepeatedRequestsAreTakenOnce(t *testing.T) {
 
 func TestSwapUsed(t *testing.T) {
 	var i Item
-	if i.SwapUsed() {
+	if i.ResetUsed() {
 		t.Error("Used() = true before Use()")
 	}
 	i.MarkUsed()
 	i.MarkUsed()
-	if !i.SwapUsed() {
+	if !i.ResetUsed() {
 		t.Error("Used() = false after Use()")
 	}
-	if i.SwapUsed() {
+	if i.ResetUsed() {
 		t.Error("Used() = true without another Use()")
 	}
 }

@@ -1,6 +1,6 @@
-// Package hash provides the hashes that choose hosts. They have no seed, so proxies that know the
-// same hosts send the same user to the same host. They do not resist deliberate collisions, which
-// would only let a client choose its host.
+// Package hash provides the hashes that choose hosts. They have no seed, so proxies with the same
+// hosts select the same host for a request. They do not resist deliberate collisions, with which a
+// client could only choose its own host.
 package hash
 
 // String returns the hash of s: 64-bit FNV-1a, finalized by Mix.

@@ -65,8 +65,8 @@ func SameOrigin(r *http.Request) bool {
 	return !otherOrigin || r.Header.Get("Sec-Fetch-Mode") == "navigate"
 }
 
-// NoPages is an AllowPage for a port that serves no pages. It allows only an address that the user
-// entered.
+// NoPages is an AllowPage for a port that serves no pages. Among requests of browsers, it allows
+// only addresses that the user entered.
 func NoPages(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") == "" && (site == "" || site == "none")

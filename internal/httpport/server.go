@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Limits of a port. They bound what a slow or abusive client costs the proxy.
+// Limits of a port. They bound the resources that a slow or abusive client can use.
 const (
 	headTimeout     = 5 * time.Second
 	idleTimeout     = 60 * time.Second
@@ -58,8 +58,8 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// Run serves requests until ctx ends, and then gives those in flight at most three seconds. It
-// returns nil unless a listener failed. The caller must call it only once.
+// Run serves requests until ctx ends, and then gives the requests in flight at most three seconds.
+// It returns nil unless a listener failed. The caller must call it only once.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, len(s.listeners))
 	for _, ln := range s.listeners {

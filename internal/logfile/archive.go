@@ -19,22 +19,22 @@ const (
 	// timeFormat is the format of the UTC time at which a file was rolled, in the suffix of its name:
 	// access.log.20261121T041537.123. Names sort by time.
 	timeFormat = "20060102T150405.000"
-	// gzipSuffix is the suffix of compressed files, packing that of incomplete ones.
+	// gzipSuffix is the suffix of compressed files, partSuffix the suffix of incomplete ones.
 	gzipSuffix = ".gz"
 	partSuffix = ".gz.part"
 )
 
-// archive manages the rolled files of one path. At most one goroutine at a time works on them.
+// archive manages the rotated files of one path. At most one goroutine at a time works on them.
 type archive struct {
 	path string // immutable
 
-	ctx    context.Context //nolint:containedctx // the lifetime of what runs in the background
+	ctx    context.Context //nolint:containedctx // the lifetime of the background work
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	mu           sync.Mutex
 	running      bool    // guarded by mu; run is active
-	nextRotation *Roller // guarded by mu; run once more, with these rules
+	nextRotation *Roller // guarded by mu; the rules for one more pass of run
 	closed       bool    // guarded by mu
 }
 
@@ -109,7 +109,7 @@ func (a *archive) rotatedFiles() []string {
 	dir, base := filepath.Split(a.path)
 	entries, err := os.ReadDir(filepath.Clean(dir + "."))
 	if err != nil {
-		return nil // the directory is gone: nothing to do
+		return nil // the directory does not exist
 	}
 	var paths []string
 	for _, entry := range entries {
@@ -125,8 +125,8 @@ func (a *archive) rotatedFiles() []string {
 	return paths
 }
 
-// prune deletes files that are too old or too many. It retries files that it cannot delete the next
-// time.
+// prune deletes files that exceed MaxDays or MaxBackups. If a deletion fails, the next prune
+// retries it.
 func (a *archive) prune(r Roller, now time.Time) {
 	paths := a.rotatedFiles()
 	for i, path := range paths {
@@ -139,8 +139,8 @@ func (a *archive) prune(r Roller, now time.Time) {
 	}
 }
 
-// compress compresses the uncompressed files, oldest first. It retries files that fail the next
-// time.
+// compress compresses the uncompressed files, oldest first. If that fails for a file, the next
+// compress retries it.
 func (a *archive) compress() {
 	for _, path := range a.rotatedFiles() {
 		if a.ctx.Err() != nil {
@@ -152,7 +152,8 @@ func (a *archive) compress() {
 	}
 }
 
-// compressFile replaces path by its compressed form. At every moment one of the two is complete.
+// compressFile replaces the file at path by a compressed file. One of the two is complete at any
+// time.
 func (a *archive) compressFile(path string) (err error) {
 	in, err := os.Open(path)
 	if err != nil {

@@ -38,7 +38,7 @@ type File struct {
 	mu        sync.Mutex
 	out       io.Writer // guarded by mu; nil after Close
 	closer    io.Closer // guarded by mu; nil for stdout and stderr
-	size      int64     // guarded by mu
+	size      int64     // guarded by mu; bytes in the file
 	lastWrite time.Time // guarded by mu; time of the last write
 
 	rotation atomic.Pointer[Roller]
@@ -65,8 +65,8 @@ func Open(path string, r Roller) (*File, error) {
 	return f, nil
 }
 
-// open opens the path and, on success, closes the previous file. f.mu is held, or f is not shared
-// yet.
+// open opens the path and, on success, closes the previous file. The caller holds f.mu, or f is not
+// shared yet.
 func (f *File) open() error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("log file: %w", err)
@@ -87,7 +87,7 @@ func (f *File) open() error {
 	f.size = stat.Size()
 	f.lastWrite = time.Now()
 	if f.size > 0 {
-		f.lastWrite = stat.ModTime() // an earlier process may have written it long ago
+		f.lastWrite = stat.ModTime() // the last write of an earlier process
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func period(t time.Time, length time.Duration) int64 {
 
 func (f *File) rotate() error {
 	if err := f.archive.add(time.Now()); err != nil {
-		f.size = 0 // retry after another full size, not at every line
+		f.size = 0 // retry after MaxSizeMB more, not at every line
 		return err
 	}
 	if err := f.open(); err != nil {
@@ -161,11 +161,11 @@ func (f *File) Reopen() error {
 	return f.open()
 }
 
-// SetRotation replaces the rules. It does not wait for a Write.
+// SetRotation replaces the Roller. It does not wait for a Write.
 func (f *File) SetRotation(r Roller) { f.rotation.Store(&r) }
 
-// Close closes the file. It waits for background work, except for compression: Close cancels it,
-// and the next process that compresses does it.
+// Close closes the file. It waits for background work, except for compression: Close cancels
+// compression, and a later process completes it.
 func (f *File) Close() error {
 	f.mu.Lock()
 	closer := f.closer

@@ -46,7 +46,7 @@ func NewSet(o SetOptions) *Set {
 	return &Set{o: o, shared: map[string]*sharedWriter{}}
 }
 
-// Open opens the log at path, or shares it; r then replaces the previous roller. Write of the
+// Open opens the log at path, or shares it; r then replaces the previous Roller. Write on the
 // result does not block. The caller must call Close; the last Close of a path writes the pending
 // lines.
 func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
@@ -93,7 +93,7 @@ func (s *Set) Reopen() error {
 	errs := make([]error, len(writers))
 	var wg sync.WaitGroup
 	for i, w := range writers {
-		wg.Go(func() { errs[i] = w.Reopen() }) // concurrently, so that a file that hangs does not delay the others
+		wg.Go(func() { errs[i] = w.Reopen() }) // concurrently, so that a hung file does not delay the others
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -49,16 +49,16 @@ type Writer struct {
 
 	mu      sync.Mutex
 	pending []byte // guarded by mu
-	freeBuf []byte // guarded by mu; storage for the next pending
+	freeBuf []byte // guarded by mu; free storage for pending
 	closed  bool   // guarded by mu
 
 	failing  bool  // owned by run; the last write failed
 	closeErr error // owned by run until done; result of Close
 }
 
-// request asks run to call do and to send the result to result.
+// request makes run call fn and send its error to result.
 type request struct {
-	do     func() error
+	fn     func() error
 	result chan error
 }
 
@@ -81,7 +81,7 @@ func newWriter(name string, f sink, log *slog.Logger) *Writer {
 	return w
 }
 
-// Write takes one or more lines; p must end in a line feed. It returns os.ErrClosed after Close,
+// Write queues one or more lines; p must end in a line feed. It returns os.ErrClosed after Close,
 // and no error otherwise, even if it dropped p.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
@@ -148,7 +148,7 @@ func (w *Writer) Close() error {
 	}
 }
 
-// submit makes run write the pending lines and call do, and waits for the result.
+// submit makes run write the pending lines and call fn, and waits for the result.
 func (w *Writer) submit(fn func() error) error {
 	r := request{fn, make(chan error, 1)}
 	timer := time.NewTimer(closeTimeout)
@@ -182,7 +182,7 @@ func (w *Writer) run() {
 		case <-w.flushNow:
 			_ = w.flush() // flush reports the error
 		case r := <-w.requests:
-			r.result <- errors.Join(w.flush(), r.do())
+			r.result <- errors.Join(w.flush(), r.fn())
 		case <-w.quit:
 			w.closeErr = errors.Join(w.flush(), w.file.Close())
 			return
@@ -209,8 +209,7 @@ func (w *Writer) flush() error {
 	return err
 }
 
-// recycle makes the storage of batch the next spare, unless it is large: a burst must not hold memory
-// forever.
+// recycle stores batch in freeBuf, unless it is large: a burst must not retain memory forever.
 func (w *Writer) recycle(batch []byte) {
 	if cap(batch) > 2*flushSize {
 		batch = nil

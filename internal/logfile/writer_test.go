@@ -22,19 +22,19 @@ type fakeFile struct {
 	writes   int           // guarded by mu
 	reopened int           // guarded by mu
 	closed   bool          // guarded by mu
-	fails    error         // guarded by mu
-	stuck    chan struct{} // nil: never; Write blocks until a test closes it
+	err    error         // guarded by mu
+	unblock    chan struct{} // nil: never; Write blocks until a test closes it
 }
 
 func (f *fakeFile) Write(p []byte) (int, error) {
-	if f.stuck != nil {
-		<-f.stuck
+	if f.unblock != nil {
+		<-f.unblock
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.writes++
-	if f.fails != nil {
-		return len(p) / 2, f.fails
+	if f.err != nil {
+		return len(p) / 2, f.err
 	}
 	return f.written.Write(p)
 }
@@ -59,10 +59,10 @@ func (f *fakeFile) text() string {
 	return f.written.String()
 }
 
-func (f *fakeFile) fail(err error) {
+func (f *fakeFile) setError(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fails = err
+	f.err = err
 }
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -140,7 +140,7 @@ func TestFlushReopenCloseWritePendingLines(t *testing.T) {
 
 func TestWriteDoesNotBlockOnHungFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFile{stuck: make(chan struct{})}
+		f := &fakeFile{unblock: make(chan struct{})}
 		w := newWriter("log", f, discardLog())
 		line := strings.Repeat("x", 1023) + "\n"
 		const lines = 5 << 10 // 5 MiB
@@ -161,7 +161,7 @@ func TestWriteDoesNotBlockOnHungFile(t *testing.T) {
 		if err := w.Flush(); !errors.Is(err, errTimeout) {
 			t.Errorf("Flush: %v, want %v", err, errTimeout)
 		}
-		close(f.stuck)
+		close(f.unblock)
 		if err := w.Flush(); err != nil {
 			t.Errorf("Flush of a disk that works again: %v", err)
 		}
@@ -176,14 +176,14 @@ func TestWriteDoesNotBlockOnHungFile(t *testing.T) {
 
 func TestCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFile{stuck: make(chan struct{})}
+		f := &fakeFile{unblock: make(chan struct{})}
 		w := newWriter("log", f, discardLog())
 		write(t, w, "x\n")
 		start := time.Now()
 		if err := w.Close(); !errors.Is(err, errTimeout) || time.Since(start) != closeTimeout {
 			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(start), errTimeout, closeTimeout)
 		}
-		close(f.stuck) // lets the goroutine end, as the bubble requires
+		close(f.unblock) // lets the goroutine end, as the bubble requires
 		if err := w.Close(); err != nil || f.text() != "x\n" {
 			t.Errorf("Close once the disk works: %v, written %q", err, f.text())
 		}
@@ -195,7 +195,7 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 		var report bytes.Buffer
 		f := &fakeFile{}
 		w := newWriter("access.log", f, slog.New(slog.NewTextHandler(&report, nil)))
-		f.fail(errors.New("no space left"))
+		f.setError(errors.New("no space left"))
 		for range 3 {
 			write(t, w, "lost\nlost\n")
 			if err := w.Flush(); err == nil {
@@ -205,7 +205,7 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 		if got := w.Dropped(); got != 3 {
 			t.Errorf("%d lines dropped, want 3: the disk took half of each batch", got)
 		}
-		f.fail(nil)
+		f.setError(nil)
 		write(t, w, "kept\n")
 		if err := w.Close(); err != nil {
 			t.Fatal(err)

@@ -3,7 +3,7 @@ package metrics
 import "time"
 
 // Account counts requests. Safe for concurrent use.
-type Account interface{ Add(s Batch) }
+type Recorder interface{ Add(b Batch) }
 
 // Outcome is the result of a request.
 type Outcome struct {
@@ -16,8 +16,8 @@ type Outcome struct {
 	UpstreamStatus int
 }
 
-// Batch sums up requests with the same outcome: one, or several that are added to an Account
-// together. The zero value is empty and has a zero Outcome.
+// Batch counts one or more requests with the same outcome, which are added to a Recorder together.
+// The zero value is empty and has a zero Outcome.
 type Batch struct {
 	Outcome
 
@@ -28,7 +28,7 @@ type Batch struct {
 	bytesIn, bytesOut uint64
 }
 
-// Request holds the values of one request that a Sum counts.
+// Request holds the values of one request that a Batch counts.
 type Request struct {
 	Duration time.Duration // from the first byte of the request to the last byte of the response
 	BytesIn  int64         // body bytes of the request
@@ -36,7 +36,7 @@ type Request struct {
 	Attempts int           // attempts, including the first
 }
 
-// AddRequest adds a request with the outcome of s.
+// AddRequest adds a request with the outcome of b.
 func (b *Batch) AddRequest(r Request) {
 	d := max(r.Duration, 0)
 	bucket := uint8(bucketOf(d))
@@ -50,7 +50,7 @@ func (b *Batch) AddRequest(r Request) {
 	b.nanoseconds += uint64(d)
 	b.bytesIn += uint64(max(r.BytesIn, 0))
 	b.bytesOut += uint64(max(r.BytesOut, 0))
-	b.attempts += uint32(max(r.Attempts, 1)) //nolint:gosec // a handful
+	b.attempts += uint32(max(r.Attempts, 1)) //nolint:gosec // at most a few
 }
 
 // Len returns the number of counted requests.
@@ -59,7 +59,7 @@ func (b *Batch) Len() int { return int(b.count) }
 // Retries returns the number of counted attempts beyond the first of each request.
 func (b *Batch) Retries() int { return int(b.attempts - b.count) }
 
-// addTo adds the counts by duration to of.
+// addTo adds the counts by duration to dst.
 func (b *Batch) addTo(dst *row) {
 	for i := b.low; i < b.high; i++ {
 		if n := b.cells[i]; n > 0 {

@@ -54,8 +54,8 @@ type LimitUsage struct {
 	read atomic.Pointer[func(priority int, l Limit) (used, most int64)]
 }
 
-// SetFunc sets the function that returns the usage; any goroutine may call it. most is the limit: 0
-// means unlimited, and a negative value allows nothing.
+// SetFunc sets the function that returns the usage; any goroutine may call it. A limit of 0 means
+// unlimited, and a negative limit allows nothing.
 func (r *LimitUsage) SetFunc(read func(priority int, l Limit) (used, limit int64)) {
 	r.read.Store(&read)
 }
@@ -67,7 +67,7 @@ func (c *scopeCollector) collectBreakers(e *emitter, name string, cluster *Clust
 	for p, priority := range priorityNames {
 		for l := range Limits() {
 			if n := cluster.Overflow[p][l].Value(); n > 0 || p == 0 {
-				e.counter(c.cluster[clusterOverflow], n, name, priority, l.String())
+				e.emitCounter(c.cluster[clusterOverflow], n, name, priority, l.String())
 			}
 			if read == nil {
 				continue
@@ -80,8 +80,8 @@ func (c *scopeCollector) collectBreakers(e *emitter, name string, cluster *Clust
 			if used >= limit {
 				open = 1
 			}
-			e.value(c.cluster[clusterBreakerOpen], open, name, priority, l.String())
-			e.value(c.cluster[clusterBreakerRemaining], float64(max(limit-used, 0)), name, priority, l.String())
+			e.emitValue(c.cluster[clusterBreakerOpen], open, name, priority, l.String())
+			e.emitValue(c.cluster[clusterBreakerRemaining], float64(max(limit-used, 0)), name, priority, l.String())
 		}
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// bounds are the upper bounds of the duration buckets. They range from the overhead of a sidecar
+// durationBounds are the upper bounds of the duration buckets. They range from the overhead of a sidecar
 // (fractions of a millisecond) to client timeouts. Each bound is at least twice the previous one:
 // bucketOf relies on it.
 //
 //nolint:gochecknoglobals // a constant table
-var bounds = [...]time.Duration{
+var durationBounds = [...]time.Duration{
 	100 * time.Microsecond,
 	250 * time.Microsecond,
 	500 * time.Microsecond,
@@ -32,10 +32,10 @@ var bounds = [...]time.Duration{
 
 // Bounds returns the upper bounds of the duration buckets, in increasing order. One more bucket
 // follows the last bound.
-func Bounds() []time.Duration { return slices.Clone(bounds[:]) }
+func Bounds() []time.Duration { return slices.Clone(durationBounds[:]) }
 
 // bucketCount includes the bucket beyond the last bound.
-const bucketCount = len(bounds) + 1
+const bucketCount = len(durationBounds) + 1
 
 // firstBucket maps the bit width of a duration in nanoseconds to the bucket of the shortest
 // duration of that width.
@@ -44,7 +44,7 @@ const bucketCount = len(bounds) + 1
 var firstBucket = func() (table [64]uint8) {
 	for width := 1; width < len(table); width++ {
 		shortest := time.Duration(1) << (width - 1)
-		for int(table[width]) < len(bounds) && bounds[table[width]] < shortest {
+		for int(table[width]) < len(durationBounds) && durationBounds[table[width]] < shortest {
 			table[width]++
 		}
 	}
@@ -58,7 +58,7 @@ var firstBucket = func() (table [64]uint8) {
 // and one comparison is enough.
 func bucketOf(d time.Duration) int {
 	i := int(firstBucket[bits.Len64(uint64(d))&63])
-	if i < len(bounds) && d > bounds[i] {
+	if i < len(durationBounds) && d > durationBounds[i] {
 		i++
 	}
 	return i

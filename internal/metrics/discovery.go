@@ -66,7 +66,7 @@ func discoveryMetrics() []Metric {
 	}
 }
 
-// Discovery holds the values of the metrics above at one time.
+// Discovery holds the values of these metrics at one time.
 type Discovery struct {
 	Registries, Connected int
 	Published, Registered int
@@ -103,7 +103,7 @@ func (c *discoveryCollector) Describe(chan<- *prometheus.Desc) {}
 // Collect sends all series except those of DiscoveryCalls.
 func (c *discoveryCollector) Collect(ch chan<- prometheus.Metric) {
 	e := c.r.emitter(ch)
-	emit := func(m Metric, n float64, labels ...string) { e.value(c.descs[m.Name], n, labels...) }
+	emit := func(m Metric, n float64, labels ...string) { e.emitValue(c.descs[m.Name], n, labels...) }
 	d := c.read()
 	emit(DiscoveryRegistries, float64(d.Registries))
 	emit(DiscoveryConnected, float64(d.Connected))

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// families holds the metrics without a scope: those of the process and of filters.
+// families holds the metrics without a scope: metrics of the process and of filters.
 type families struct {
 	limit int // maximum number of series of one family; immutable
 
@@ -26,8 +26,8 @@ type family struct {
 type series struct {
 	values    []string
 	read      func() float64
-	counter   *Counter   // read returns its value; set if Registry.Counter made the series
-	histogram *Histogram // replaces read; set if Registry.Histogram made the series
+	counter   *Counter   // read returns its value; set if Registry.Counter created the series
+	histogram *Histogram // replaces read; set if Registry.Histogram created the series
 }
 
 // Counter returns the counter of m with the given label values, in the order of m.Labels. The same
@@ -74,8 +74,8 @@ func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove
 	}
 }
 
-// findOrAdd returns the series of m with the given values and whether it existed before; otherwise it
-// adds the series. f.mu is held.
+// findOrAdd returns the series of m with the given values and whether it existed before; otherwise
+// it adds the series. The caller holds f.mu.
 func (f *families) findOrAdd(m Metric, values []string) (s *series, found bool) {
 	if len(values) != len(m.Labels) {
 		panic(fmt.Sprintf("metrics: %s has the labels %q, got the values %q", m.Name, m.Labels, values))
@@ -138,9 +138,9 @@ func (c *familyCollector) Collect(ch chan<- prometheus.Metric) {
 	e := c.r.emitter(ch)
 	for _, r := range readings {
 		if h := r.series.histogram; h != nil {
-			e.sizeHistogram(r.desc, h, r.series.values...)
+			e.emitSizeHistogram(r.desc, h, r.series.values...)
 			continue
 		}
-		e.value(r.desc, r.series.read(), r.series.values...)
+		e.emitValue(r.desc, r.series.read(), r.series.values...)
 	}
 }

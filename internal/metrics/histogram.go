@@ -52,8 +52,8 @@ func (r *Registry) Histogram(m Metric, bounds []float64, values ...string) *Hist
 	return s.histogram
 }
 
-// sizeHistogram emits h.
-func (e *emitter) sizeHistogram(d *desc, h *Histogram, values ...string) {
+// emitSizeHistogram emits h.
+func (e *emitter) emitSizeHistogram(d *desc, h *Histogram, values ...string) {
 	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
 		return
 	}

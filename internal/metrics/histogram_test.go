@@ -2,7 +2,7 @@ package metrics
 
 import "testing"
 
-func TestHistogramsCountBySize(t *testing.T) {
+func TestHistogramBuckets(t *testing.T) {
 	r := testRegistry()
 	m := Metric{Name: "weft_test_bytes", Help: "Sizes of what the test has.", Kind: KindHistogram, Labels: []string{"kind"}}
 	h := r.Histogram(m, []float64{1, 10}, "a")

@@ -77,16 +77,16 @@ func TestRequestsCountByProtocolClassAndReason(t *testing.T) {
 
 func TestDurationBuckets(t *testing.T) {
 	search := func(d time.Duration) int {
-		i, _ := slices.BinarySearch(bounds[:], d)
+		i, _ := slices.BinarySearch(durationBounds[:], d)
 		return i
 	}
-	for i := 1; i < len(bounds); i++ {
-		if bounds[i] < 2*bounds[i-1] {
-			t.Fatalf("bound %v is less than twice %v: bucketOf needs that", bounds[i], bounds[i-1])
+	for i := 1; i < len(durationBounds); i++ {
+		if durationBounds[i] < 2*durationBounds[i-1] {
+			t.Fatalf("bound %v is less than twice %v: bucketOf needs that", durationBounds[i], durationBounds[i-1])
 		}
 	}
 	durations := []time.Duration{0, 1, time.Hour, 1<<63 - 1}
-	for _, bound := range bounds {
+	for _, bound := range durationBounds {
 		durations = append(durations, bound-1, bound, bound+1)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -459,7 +459,7 @@ func TestIdleRoutesAreCheap(t *testing.T) {
 	runtime.KeepAlive(routes)
 }
 
-func TestScrapeIsTheTextFormat(t *testing.T) {
+func TestScrapeFormat(t *testing.T) {
 	r := testRegistry()
 	resp := httptest.NewRecorder()
 	r.Handler().ServeHTTP(resp, httptest.NewRequest("GET", "/", nil))

@@ -176,7 +176,7 @@ func Metrics() []Metric {
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }
 
-// scopeMetrics holds the metrics of one kind of scope.
+// scopeMetrics holds the metrics of one type of scope.
 type scopeMetrics struct {
 	requests requestMetrics
 	others   []Metric

@@ -6,9 +6,9 @@
 // constant metrics.
 //
 //	Listener, Routes, Cluster, Host    handles by scope             scopes.go
-//	  Requests.Add                     counts requests              requests.go
+//	  RequestRecorder.Add              counts requests              requests.go
 //	  bucketOf                         bucket of a duration         buckets.go
-//	Sum                                requests of one outcome      batch.go
+//	Batch                              requests of one outcome      batch.go
 //	RPC                                methods of RPC services      rpc.go
 //	Counter, Func                      metrics without a scope      family.go
 //	Histogram                          the same, for sizes          histogram.go
@@ -16,9 +16,9 @@
 //
 // Handles have reference counts: scopes that two configurations share keep their numbers, and the
 // series of a scope disappear when it leaves the configuration. Every label value comes from the
-// configuration or from a closed list. Each kind of scope has a limit; scopes beyond it share one
+// configuration or from a closed list. Each type of scope has a limit; scopes beyond it share one
 // series whose labels are "_other". Clients choose the services and methods of RPC requests, which
-// have limits of their own: MaxMethods, MaxCodes, MaxMethodName.
+// have separate limits: MaxMethods, MaxCodes, MaxMethodName.
 package metrics
 
 import (
@@ -51,7 +51,7 @@ type Options struct {
 	// combinations of one other metric that have series of their own. Default DefaultMaxScopes.
 	MaxScopes int
 
-	// Version and Revision identify the build in weft_build_info.
+	// Version and Revision are labels of weft_build_info.
 	Version, Revision string
 }
 
@@ -69,13 +69,14 @@ type Registry struct {
 	rpc       *RPC // immutable
 }
 
-// New returns a registry that exports metrics of the Go runtime, of the process and of its handles.
+// New returns a registry that exports the metrics of the Go runtime, of the process, and of the
+// registry's handles.
 func New(o Options) *Registry {
 	if len(o.Reasons) > maxReasons {
 		panic("metrics: more than 64 reasons")
 	}
 	if len(o.CloseReasons) > maxCloseReasons {
-		panic("metrics: more causes than maxCauses")
+		panic("metrics: more than 24 close reasons")
 	}
 	if len(o.Reasons) == 0 {
 		o.Reasons = []string{valueNone}
@@ -159,7 +160,7 @@ func labelKeys(f *dto.MetricFamily) []string {
 // maxScrapes is the maximum number of concurrent scrapes; others get a 503.
 const maxScrapes = 3
 
-// Handler serves scrapes, in the text format or the one that the scraper prefers.
+// Handler serves scrapes, in the text format or in a format that the scraper prefers.
 func (r *Registry) Handler() http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError, // one invalid series must not hide the others

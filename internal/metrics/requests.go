@@ -15,21 +15,21 @@ const classCount = 6
 // maxReasons is the maximum number of reasons.
 const maxReasons = 64
 
-// RequestRecorder counts the requests of one scope. It implements Account. The zero value is ready to use
-// and occupies one word until the first Add. Add takes no lock and allocates only for the first
-// request of a protocol, a status class or failures.
+// RequestRecorder counts the requests of one scope. It implements Recorder. The zero value is ready
+// to use and occupies one word until the first Add. Add takes no lock and allocates only for the
+// first request of a protocol, a status class or failures.
 type RequestRecorder struct {
 	first atomic.Pointer[protocolCounters]
 }
 
-// protocolCounters holds the counters of one scope and one protocol. The accounts of a scope form a linked
+// protocolCounters holds the counters of one scope and one protocol. Those of a scope form a linked
 // list, newest protocol last. Most lists have one element.
 type protocolCounters struct {
 	protocol string // immutable
 	next     atomic.Pointer[protocolCounters]
 
 	// rows count requests by duration, one row for each status class, allocated on first use. The
-	// number of requests is the sum of a row, so the request path increments one counter for both.
+	// number of requests is the sum of a row, so the request path increments only one counter.
 	rows     [classCount]atomic.Pointer[row]
 	failures atomic.Pointer[[maxReasons]atomic.Uint64] // by reason; allocated on first use
 
@@ -40,7 +40,7 @@ type protocolCounters struct {
 
 type row [bucketCount]atomic.Uint64
 
-// Add counts the requests of s.
+// Add counts the requests of b.
 func (r *RequestRecorder) Add(b Batch) {
 	counters := r.first.Load()
 	if counters == nil || counters.protocol != b.Protocol {
@@ -71,7 +71,7 @@ func (r *RequestRecorder) Add(b Batch) {
 	}
 }
 
-// protocolCounters returns the account of a protocol, adding it if needed.
+// protocolCounters returns the counters of a protocol, and adds them if needed.
 func (r *RequestRecorder) protocolCounters(protocol string) *protocolCounters {
 	link := &r.first
 	for {
@@ -81,7 +81,7 @@ func (r *RequestRecorder) protocolCounters(protocol string) *protocolCounters {
 			if link.CompareAndSwap(nil, added) {
 				return added
 			}
-			continue // another goroutine was first: look at its account
+			continue // another goroutine was faster: check its counters
 		}
 		if counters.protocol == protocol {
 			return counters
@@ -90,7 +90,7 @@ func (r *RequestRecorder) protocolCounters(protocol string) *protocolCounters {
 	}
 }
 
-// loadOrNew returns what p points to, after allocating it if p is nil.
+// loadOrNew returns the value that p points to. If p is nil, it first allocates the value.
 func loadOrNew[T any](p *atomic.Pointer[T]) *T {
 	value := new(T)
 	if p.CompareAndSwap(nil, value) {
@@ -125,7 +125,7 @@ func (m requestMetrics) metrics() []Metric {
 	return []Metric{m.requests, m.failures, m.duration, m.bytesIn, m.bytesOut}
 }
 
-// requestCollector exports Requests.
+// requestCollector exports a RequestRecorder.
 type requestCollector struct {
 	requests, failures, duration, bytesIn, bytesOut *desc
 }
@@ -159,21 +159,21 @@ func (c *requestCollector) collectProtocol(e *emitter, counters *protocolCounter
 			cells[i] += n
 			sum += n
 		}
-		e.counter(c.requests, sum, append(values, classNames[class])...)
+		e.emitCounter(c.requests, sum, append(values, classNames[class])...)
 	}
 	if failures := counters.failures.Load(); failures != nil {
 		for reason, name := range e.reasons {
 			if n := failures[reason].Load(); n > 0 {
-				e.counter(c.failures, n, append(values, name)...)
+				e.emitCounter(c.failures, n, append(values, name)...)
 			}
 		}
 	}
-	e.histogram(c.duration, &cells, time.Duration(counters.nanoseconds.Load()), values...)
-	e.counter(c.bytesIn, counters.bytesIn.Load(), values...)
-	e.counter(c.bytesOut, counters.bytesOut.Load(), values...)
+	e.emitHistogram(c.duration, &cells, time.Duration(counters.nanoseconds.Load()), values...)
+	e.emitCounter(c.bytesIn, counters.bytesIn.Load(), values...)
+	e.emitCounter(c.bytesOut, counters.bytesOut.Load(), values...)
 }
 
-// emitter sends the series that are not excluded to Prometheus. It lives for one scrape.
+// emitter sends the series that are not excluded to Prometheus. Each scrape has its own.
 type emitter struct {
 	ch                    chan<- prometheus.Metric
 	exclusion             *Exclusion
@@ -190,11 +190,11 @@ func newDesc(m Metric) *desc {
 	return &desc{m, prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)}
 }
 
-func (e *emitter) counter(d *desc, n uint64, values ...string) {
-	e.value(d, float64(n), values...)
+func (e *emitter) emitCounter(d *desc, n uint64, values ...string) {
+	e.emitValue(d, float64(n), values...)
 }
 
-func (e *emitter) value(d *desc, v float64, values ...string) {
+func (e *emitter) emitValue(d *desc, v float64, values ...string) {
 	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
 		return
 	}
@@ -205,16 +205,16 @@ func (e *emitter) value(d *desc, v float64, values ...string) {
 	e.ch <- prometheus.MustNewConstMetric(d.prometheus, kind, v, values...)
 }
 
-func (e *emitter) histogram(d *desc, cells *[bucketCount]uint64, sum time.Duration, values ...string) {
+func (e *emitter) emitHistogram(d *desc, cells *[bucketCount]uint64, sum time.Duration, values ...string) {
 	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
 		return
 	}
-	buckets := make(map[float64]uint64, len(bounds))
+	buckets := make(map[float64]uint64, len(durationBounds))
 	n := uint64(0)
-	for i, bound := range bounds {
+	for i, bound := range durationBounds {
 		n += cells[i]
 		buckets[bound.Seconds()] = n
 	}
-	n += cells[len(bounds)]
+	n += cells[len(durationBounds)]
 	e.ch <- prometheus.MustNewConstHistogram(d.prometheus, n, sum.Seconds(), buckets, values...)
 }

@@ -11,9 +11,9 @@ type Routes struct {
 	scopes *scopeTable[routeKey, RequestRecorder]
 
 	mu          sync.Mutex
-	hasCounters bool              // guarded by mu; the table already has counters that routes may continue
+	hasCounters bool              // guarded by mu; the table has counters that routes may continue
 	released    bool              // guarded by mu
-	releases    map[*Route]func() // guarded by mu; routes in the shelf
+	releases    map[*Route]func() // guarded by mu; release functions of the active routes
 }
 
 // Route counts the requests of one route. It is exported only after its first use, so that large
@@ -21,7 +21,7 @@ type Routes struct {
 type Route struct {
 	routes   *Routes
 	requests atomic.Pointer[RequestRecorder] // nil: not used yet
-	closed   bool                            // guarded by of.mu
+	closed   bool                            // guarded by routes.mu
 }
 
 // Routes returns the counters of a table, without any route.
@@ -85,8 +85,8 @@ func (t *Routes) key(virtualHost, route string) routeKey {
 	return routeKey{t.table, label(virtualHost), label(route)}
 }
 
-// activate adds the route to the shelf. It returns nil if the route was not used before Close or
-// Release.
+// activate acquires the scope of the route. It returns nil if Close or Release was called before
+// the first use.
 func (r *Route) activate(virtualHost, route string) *RequestRecorder {
 	t := r.routes
 	t.mu.Lock()

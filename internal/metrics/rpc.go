@@ -16,10 +16,10 @@ import (
 // Limits of the RPC metrics, whose label values clients choose.
 const (
 	// MaxMethods is the number of (service, method) pairs of a process with series of their own:
-	// the first that are called. All others share the pair ("other", "other"). With every code and
+	// those that are called first. All others share the pair ("other", "other"). With every code and
 	// every reason, a pair takes 4 KB.
 	MaxMethods = 1000
-	// MaxCodes is the number of codes of a pair with series of their own: the first that occur. All
+	// MaxCodes is the number of codes of a pair with series of their own: those that occur first. All
 	// others share the code "other". gRPC has 17 codes, and "none" is one more.
 	MaxCodes = 18
 	// MaxMethodName is the maximum length in bytes of a service or method name in a label value.
@@ -39,20 +39,20 @@ type RPC struct {
 
 	// slots is a hash table with linear probing. A method in it never moves.
 	slots [slotCount]atomic.Pointer[Method]
-	count atomic.Int32 // number of methods in slots except rest; written under mu
+	count atomic.Int32 // number of methods in slots except overflow; written under mu
 
-	// recent caches recently called methods by place, which needs no hash.
+	// recent caches recently called methods by recentIndex, which is cheaper than a hash.
 	recent [64]atomic.Pointer[Method]
 
 	mu sync.Mutex // held while a method is added
 }
 
-// Method counts the calls of one method of one service. It implements Account.
+// Method counts the calls of one method of one service. It implements Recorder.
 type Method struct {
 	service, name string // immutable; label values
 
 	codes      [MaxCodes]atomic.Pointer[codeRow] // used entries first
-	otherCodes atomic.Pointer[row]               // calls with other codes; allocated on first use
+	otherCodes atomic.Pointer[row]               // calls with further codes; allocated on first use
 	failures   atomic.Pointer[[maxReasons]atomic.Uint64]
 
 	nanoseconds atomic.Uint64 // sum of the durations
@@ -78,12 +78,12 @@ func newRPC() *RPC {
 // are as the client sent them; "" counts as "none". They may borrow a buffer: Method copies what it
 // retains.
 func (r *RPC) Method(service, name string) *Method {
-	return r.method(truncateName(service), truncateName(name))
+	return r.lookup(truncateName(service), truncateName(name))
 }
 
-// Add counts the calls of s.
+// Add counts the calls of b.
 func (m *Method) Add(b Batch) {
-	b.addTo(m.row(max(b.Code, -1)))
+	b.addTo(m.rowFor(max(b.Code, -1)))
 	m.nanoseconds.Add(b.nanoseconds)
 	if b.Reason != 0 {
 		failures := m.failures.Load()
@@ -112,8 +112,8 @@ func truncateName(name string) string {
 	return name[:n]
 }
 
-// method returns the counters of a method, or rest if it has none of its own.
-func (r *RPC) method(service, name string) *Method {
+// lookup returns the counters of a method, or rest if it has none of its own.
+func (r *RPC) lookup(service, name string) *Method {
 	recent := &r.recent[recentIndex(service, name)]
 	if m := recent.Load(); m != nil && m.name == name && m.service == service {
 		return m
@@ -157,8 +157,8 @@ func (r *RPC) find(service, name string) (m *Method, index uint64) {
 	}
 }
 
-// add adds the method. If another goroutine has added it meanwhile, add returns that one; if the
-// table has MaxMethods methods, it returns rest.
+// add adds the method. If another goroutine has added the method meanwhile, add returns that one.
+// If the table has MaxMethods methods, add returns overflow.
 func (r *RPC) add(service, name string) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,8 +175,8 @@ func (r *RPC) add(service, name string) *Method {
 	return m
 }
 
-// row returns the counters of calls with the code.
-func (m *Method) row(code int) *row {
+// rowFor returns the counters of calls with the code.
+func (m *Method) rowFor(code int) *row {
 	for i := range m.codes {
 		slot := &m.codes[i]
 		c := slot.Load()
@@ -256,7 +256,7 @@ func (c *rpcCollector) collect(e *emitter, m *Method) {
 			cells[i] += n
 			sum += n
 		}
-		e.counter(c.descs[rpcRequests], sum, m.service, m.name, code)
+		e.emitCounter(c.descs[rpcRequests], sum, m.service, m.name, code)
 	}
 	for i := range m.codes {
 		if counts := m.codes[i].Load(); counts != nil {
@@ -272,11 +272,11 @@ func (c *rpcCollector) collect(e *emitter, m *Method) {
 	if failures := m.failures.Load(); failures != nil {
 		for reason, name := range e.reasons {
 			if n := failures[reason].Load(); n > 0 {
-				e.counter(c.descs[rpcFailures], n, m.service, m.name, name)
+				e.emitCounter(c.descs[rpcFailures], n, m.service, m.name, name)
 			}
 		}
 	}
-	e.histogram(c.descs[rpcDuration], &cells, time.Duration(m.nanoseconds.Load()), m.service, m.name)
+	e.emitHistogram(c.descs[rpcDuration], &cells, time.Duration(m.nanoseconds.Load()), m.service, m.name)
 }
 
 // codeName returns a code as a label value.

@@ -41,7 +41,7 @@ func TestRPCCountsByMethodCodeAndReason(t *testing.T) {
 	wantLines(t, figures, `,le="0.0001"} 1`, `,le="0.00025"} 1`, `,le="0.0005"} 1`, `,le="0.001"} 2`, `,le="0.0025"} 2`, `} 0.004`)
 }
 
-func TestMethodsBeyondTheLimitShareOneSeries(t *testing.T) {
+func TestMethodsBeyondLimitShareOneSeries(t *testing.T) {
 	r := testRegistry()
 	const methods = 10_000
 	for range 2 {
@@ -65,7 +65,7 @@ func TestMethodsBeyondTheLimitShareOneSeries(t *testing.T) {
 	}
 }
 
-func TestCodesBeyondTheLimitShareOneSeries(t *testing.T) {
+func TestCodesBeyondLimitShareOneSeries(t *testing.T) {
 	r := testRegistry()
 	for range 2 {
 		for code := range 100 {
@@ -82,7 +82,7 @@ func TestCodesBeyondTheLimitShareOneSeries(t *testing.T) {
 	wantLines(t, exported(t, r, "rpc_request_duration_seconds_count"), `rpc_request_duration_seconds_count{method="m",service="s"} 200`)
 }
 
-func TestEveryCodeOfGRPCHasASeries(t *testing.T) {
+func TestEveryGRPCCodeHasSeries(t *testing.T) {
 	r := testRegistry()
 	var want []string
 	for code := -1; code <= 16; code++ {
@@ -182,7 +182,7 @@ func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 	}
 }
 
-func TestNamesAreCopied(t *testing.T) {
+func TestMethodCopiesNames(t *testing.T) {
 	r := testRegistry()
 	buffer := []byte("service.method")
 	r.RPC().Method(unsafeString(buffer[:7]), unsafeString(buffer[8:])).Add(batchOf(sample{Code: 20}))
@@ -233,7 +233,7 @@ func TestMethodAddDoesNotAllocate(t *testing.T) {
 	for i := range MaxMethods {
 		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(sample{Code: 20}))
 	}
-	for name, c := range map[string]calledMethod{
+	for name, c := range map[string]methodCall{
 		"known":          {"s", "7", sample{Code: 20, Reason: 1, Duration: 12345}},
 		"unknown":        {"s", "unknown", sample{Code: 20}},
 		"known and long": {strings.Repeat("s", 1000), "7", sample{Code: 20}},
@@ -273,26 +273,26 @@ func TestExcludeRPCMetrics(t *testing.T) {
 	wantLines(t, exported(t, r, "rpc_"))
 }
 
-// calledMethod is a method with one call of it.
-type calledMethod struct {
+// methodCall is a method with one call of it.
+type methodCall struct {
 	service, method string
 	call            sample
 }
 
 // observe counts the call.
-func (c *calledMethod) observe(r *Registry) { r.RPC().Method(c.service, c.method).Add(batchOf(c.call)) }
+func (c *methodCall) observe(r *Registry) { r.RPC().Method(c.service, c.method).Add(batchOf(c.call)) }
 
-// calledMethods returns the methods of a large application.
-func calledMethods() (calls []calledMethod) {
+// methodCalls returns the methods of a large application.
+func methodCalls() (calls []methodCall) {
 	for i := range 200 {
-		calls = append(calls, calledMethod{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
+		calls = append(calls, methodCall{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
 			sample{Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond}})
 	}
 	return calls
 }
 
 func BenchmarkObserveCall(b *testing.B) {
-	r, calls := testRegistry(), calledMethods()
+	r, calls := testRegistry(), methodCalls()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		calls[i%len(calls)].observe(r)
@@ -302,8 +302,8 @@ func BenchmarkObserveCall(b *testing.B) {
 func BenchmarkObserveCallContended(b *testing.B) {
 	for _, test := range []struct {
 		name  string
-		calls []calledMethod
-	}{{"many methods", calledMethods()}, {"one method", calledMethods()[:1]}} {
+		calls []methodCall
+	}{{"many methods", methodCalls()}, {"one method", methodCalls()[:1]}} {
 		b.Run(test.name, func(b *testing.B) {
 			r := testRegistry()
 			b.ReportAllocs()
@@ -317,7 +317,7 @@ func BenchmarkObserveCallContended(b *testing.B) {
 }
 
 func BenchmarkFindMethodContended(b *testing.B) {
-	r, calls := testRegistry(), calledMethods()
+	r, calls := testRegistry(), methodCalls()
 	for i := range calls {
 		calls[i].observe(r)
 	}

@@ -32,7 +32,7 @@ type GaugeFunc struct{ read atomic.Pointer[func() int64] }
 // SetFunc sets the function that Value calls; any goroutine may call it.
 func (g *GaugeFunc) SetFunc(read func() int64) { g.read.Store(&read) }
 
-// Value returns the result of the function; 0 before Follow.
+// Value returns the result of the function, or 0 before SetFunc.
 func (g *GaugeFunc) Value() int64 {
 	if read := g.read.Load(); read != nil {
 		return (*read)()
@@ -55,7 +55,8 @@ type Listener struct {
 // Accepted counts a connection that the listener serves.
 func (l *Listener) Accepted() { l.accepted.Add(1) }
 
-// Closed counts an accepted connection that has closed. cause is an index into Options.CloseReasons.
+// Closed counts an accepted connection that has closed. reason is an index into
+// Options.CloseReasons.
 func (l *Listener) Closed(reason uint8) { l.closed[reason].Add(1) }
 
 // Refused counts a connection beyond the listener's limit.
@@ -82,13 +83,13 @@ type Cluster struct {
 	Ejections          Counter // ejections of hosts by outlier detection
 	EjectionOverflow   Counter // hosts not ejected because too many are ejected already
 	Hedges             Counter // hedged attempts
-	HedgesWon          Counter // hedged attempts whose response the client got
+	HedgesWon          Counter // hedged attempts whose response was sent to the client
 	Cancelled          Counter // attempts cancelled because the client disconnected or another attempt won
 }
 
 // Listener returns the counters of the named listener. The caller must call release when the
-// listener leaves the configuration; concurrent use of l is harmless then. The same applies to the
-// other scopes.
+// listener leaves the configuration; later use of l is harmless. The same applies to the other
+// scopes.
 func (r *Registry) Listener(name string) (l *Listener, release func()) {
 	return r.listeners.acquire(label(name))
 }
@@ -113,7 +114,7 @@ func label(text string) string {
 	return strings.Clone(strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// scopeTable is a cache of reference-counted scopes of one kind. The keys are their names.
+// scopeTable contains the reference-counted scopes of one type. The keys are their names.
 type scopeTable[K comparable, P any] struct {
 	limit       int // immutable
 	overflowKey K   // immutable; the name that all scopes beyond the limit share
@@ -123,7 +124,7 @@ type scopeTable[K comparable, P any] struct {
 }
 
 type scopeEntry[P any] struct {
-	refs  int // guarded by the shelf's mu
+	refs  int // guarded by scopeTable.mu
 	scope P
 }
 
@@ -198,7 +199,7 @@ func (s *scopeTable[K, P]) each(f func(key K, scope *P)) {
 type scopeCollector struct {
 	r                                  *Registry
 	listeners, routes, clusters, hosts requestCollector
-	listener, cluster                  []*desc // in the order of listenerMetrics().more and clusterMetrics().more
+	listener, cluster                  []*desc // in the order of listenerMetrics().others and clusterMetrics().others
 }
 
 func newScopeCollector(r *Registry) *scopeCollector {
@@ -258,34 +259,34 @@ func (c *scopeCollector) collectListener(e *emitter, name string, l *Listener) {
 		n := l.closed[reason].Value()
 		closed += n
 		if reason < len(e.closeReasons) {
-			e.counter(c.listener[listenerClosed], n, name, e.closeReasons[reason])
+			e.emitCounter(c.listener[listenerClosed], n, name, e.closeReasons[reason])
 		}
 	}
 	accepted := l.accepted.Value() // read after closed, so that closed never exceeds accepted
-	e.value(c.listener[listenerActive], float64(l.Active.Value()), name)
-	e.counter(c.listener[listenerAccepted], accepted, name)
-	e.counter(c.listener[listenerRefused], l.refused.Value(), name)
-	e.value(c.listener[listenerConnections], float64(accepted-closed), name)
-	e.counter(c.listener[listenerErrors], l.errors.Value(), name)
+	e.emitValue(c.listener[listenerActive], float64(l.Active.Value()), name)
+	e.emitCounter(c.listener[listenerAccepted], accepted, name)
+	e.emitCounter(c.listener[listenerRefused], l.refused.Value(), name)
+	e.emitValue(c.listener[listenerConnections], float64(accepted-closed), name)
+	e.emitCounter(c.listener[listenerErrors], l.errors.Value(), name)
 }
 
 func (c *scopeCollector) collectCluster(e *emitter, name string, cluster *Cluster) {
 	closed, opened := cluster.Closed.Value(), cluster.Opened.Value()
-	e.value(c.cluster[clusterActive], float64(cluster.Active.Value()), name)
-	e.counter(c.cluster[clusterOpened], opened, name)
-	e.counter(c.cluster[clusterClosed], closed, name)
-	e.counter(c.cluster[clusterMaxRequestsReached], cluster.MaxRequestsReached.Value(), name)
-	e.value(c.cluster[clusterConnections], float64(max(opened, closed)-closed), name)
-	e.counter(c.cluster[clusterConnectFailures], cluster.ConnectFailures.Value(), name)
-	e.counter(c.cluster[clusterRetries], cluster.Retries.Value(), name)
-	e.counter(c.cluster[clusterResent], cluster.Resent.Value(), name)
+	e.emitValue(c.cluster[clusterActive], float64(cluster.Active.Value()), name)
+	e.emitCounter(c.cluster[clusterOpened], opened, name)
+	e.emitCounter(c.cluster[clusterClosed], closed, name)
+	e.emitCounter(c.cluster[clusterMaxRequestsReached], cluster.MaxRequestsReached.Value(), name)
+	e.emitValue(c.cluster[clusterConnections], float64(max(opened, closed)-closed), name)
+	e.emitCounter(c.cluster[clusterConnectFailures], cluster.ConnectFailures.Value(), name)
+	e.emitCounter(c.cluster[clusterRetries], cluster.Retries.Value(), name)
+	e.emitCounter(c.cluster[clusterResent], cluster.Resent.Value(), name)
 	c.collectBreakers(e, name, cluster)
-	e.counter(c.cluster[clusterHostDown], cluster.HostDown.Value(), name)
-	e.counter(c.cluster[clusterHostUp], cluster.HostUp.Value(), name)
-	e.counter(c.cluster[clusterCheckFailures], cluster.CheckFailures.Value(), name)
-	e.counter(c.cluster[clusterEjections], cluster.Ejections.Value(), name)
-	e.counter(c.cluster[clusterEjectionOverflow], cluster.EjectionOverflow.Value(), name)
-	e.counter(c.cluster[clusterHedges], cluster.Hedges.Value(), name)
-	e.counter(c.cluster[clusterHedgesWon], cluster.HedgesWon.Value(), name)
-	e.counter(c.cluster[clusterCancelled], cluster.Cancelled.Value(), name)
+	e.emitCounter(c.cluster[clusterHostDown], cluster.HostDown.Value(), name)
+	e.emitCounter(c.cluster[clusterHostUp], cluster.HostUp.Value(), name)
+	e.emitCounter(c.cluster[clusterCheckFailures], cluster.CheckFailures.Value(), name)
+	e.emitCounter(c.cluster[clusterEjections], cluster.Ejections.Value(), name)
+	e.emitCounter(c.cluster[clusterEjectionOverflow], cluster.EjectionOverflow.Value(), name)
+	e.emitCounter(c.cluster[clusterHedges], cluster.Hedges.Value(), name)
+	e.emitCounter(c.cluster[clusterHedgesWon], cluster.HedgesWon.Value(), name)
+	e.emitCounter(c.cluster[clusterCancelled], cluster.Cancelled.Value(), name)
 }

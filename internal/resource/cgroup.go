@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// cgroupMount is where distributions mount control groups.
+// cgroupMount is the usual mount point of control groups.
 const cgroupMount = "sys/fs/cgroup"
 
 // The controllers.
@@ -110,8 +110,9 @@ func cgroupV1(system fs.FS, controller, shared, groupPath string) (*Cgroup, erro
 	return g, nil
 }
 
-// cgroupDirs returns the directories from the group at at up to root that contain file, the group's own
-// first. In a container, at may be a path of the machine of which the mount shows only the end.
+// cgroupDirs returns the directories from the group at groupPath up to root that contain file,
+// innermost first. In a container, groupPath may be a path on the machine of which the mount
+// contains only the end.
 func cgroupDirs(system fs.FS, root, groupPath, file string) (dirs []string) {
 	for groupPath = path.Clean("/" + groupPath); ; groupPath = path.Dir(groupPath) {
 		dir := path.Join(root, groupPath)
@@ -124,8 +125,8 @@ func cgroupDirs(system fs.FS, root, groupPath, file string) (dirs []string) {
 	}
 }
 
-// Memory returns the memory usage of the group in bytes, without the part of the page cache that
-// the kernel reclaims first (inactive_file).
+// Memory returns the memory usage of the group in bytes, without inactive_file, the part of the
+// page cache that the kernel reclaims first.
 func (g *Cgroup) Memory() (int64, error) {
 	file, cache := "memory.current", "inactive_file"
 	if !g.v2 {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// smoothingTime is the time constant of the moving average: after this time a change shows to two
-// thirds.
+// smoothingTime is the time constant of the moving average: after this time the average contains
+// two thirds of a change.
 const smoothingTime = 5 * time.Second
 
 // CPU measures processor usage, smoothed over a few seconds. It is not safe for concurrent use.
 type CPU struct {
-	// count returns the used and the available processor time, both in the same unit and since the
+	// measure returns the used and the available processor time, both in the same unit and since the
 	// same arbitrary start.
-	count func(now time.Time) (used, could float64, err error)
+	measure func(now time.Time) (used, could float64, err error)
 
 	started                 bool
 	lastTime                time.Time
@@ -25,7 +25,7 @@ type CPU struct {
 
 // HostCPU measures the busy time of the machine's processors as a fraction of their total time.
 func HostCPU(system fs.FS) *CPU {
-	return &CPU{count: func(time.Time) (float64, float64, error) {
+	return &CPU{measure: func(time.Time) (float64, float64, error) {
 		busy, total, err := machineTime(system)
 		return float64(busy), float64(total), err
 	}}
@@ -38,7 +38,7 @@ func CgroupCPU(system fs.FS, processors int) (*CPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CPU{count: withQuota(g, processors, g.time)}, nil
+	return &CPU{measure: withQuota(g, processors, g.time)}, nil
 }
 
 // ProcessCPU measures the processor time of the process alone against the same limit as CgroupCPU.
@@ -48,14 +48,14 @@ func ProcessCPU(system fs.FS, processors int) *CPU {
 	if err != nil {
 		g = nil
 	}
-	return &CPU{count: withQuota(g, processors, func() (time.Duration, error) {
+	return &CPU{measure: withQuota(g, processors, func() (time.Duration, error) {
 		n, err := processTime(system)
 		return time.Duration(n) * (time.Second / 100), err
 	})}
 }
 
-// withQuota returns a count function that compares used with the processor time that g's quota and
-// the number of processors allow. g may be nil: no quota.
+// withQuota returns a measure function. The available time is what the quota of g and the number of
+// processors allow. g may be nil: no quota.
 func withQuota(g *Cgroup, processors int, used func() (time.Duration, error)) func(time.Time) (float64, float64, error) {
 	var last time.Time
 	var available float64
@@ -82,7 +82,7 @@ func withQuota(g *Cgroup, processors int, used func() (time.Duration, error)) fu
 // Read returns the busy fraction, from 0 to 1. The first call returns 0, because a measurement
 // needs two.
 func (c *CPU) Read(now time.Time) (float64, error) {
-	used, available, err := c.count(now)
+	used, available, err := c.measure(now)
 	if err != nil {
 		return 0, err
 	}

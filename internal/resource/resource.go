@@ -2,13 +2,13 @@
 // control group and the machine from /proc and /sys/fs/cgroup.
 //
 //	Memory, Descriptors    of the process                  process.go
-//	Group                  its control group, v1 or v2     cgroup.go
+//	Cgroup                 its control group, v1 or v2     cgroup.go
 //	Heap                   memory of the Go runtime        heap.go
 //	CPU                    processor usage                 cpu.go
 //
 // All functions but Heap read an fs.FS whose root is the system's root, so that tests can describe
-// a machine by files. A read costs some system calls and a little garbage, so do not read on the
-// request path.
+// a machine by files. A read costs system calls and allocations, so do not read on the request
+// path.
 package resource
 
 import (

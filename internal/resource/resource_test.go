@@ -286,7 +286,7 @@ func TestHeap(t *testing.T) {
 func TestCPUIsSmoothed(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	used, available := 0.0, 0.0
-	c := &CPU{count: func(time.Time) (float64, float64, error) { return used, available, nil }}
+	c := &CPU{measure: func(time.Time) (float64, float64, error) { return used, available, nil }}
 	read := func() float64 {
 		fraction, err := c.Read(now)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 type Task struct {
 	Name string // for errors
 	// Run must return soon after ctx ends. An error ends the whole group, unless it is ctx's error
-	// after ctx ended. nil means that the task is done and the others continue.
+	// after ctx ended. nil means that the task is done; the others continue.
 	Run func(ctx context.Context) error
 }
 

@@ -1,13 +1,13 @@
-// Package swar examines eight bytes of a text in one step (SIMD within a register). A word holds
+// Package swar compares eight bytes of a text in one step (SIMD within a register). A word holds
 // the bytes in order, the first in its lowest bits. A comparison marks a byte that matches by the
 // high bit of that byte; bits.TrailingZeros64(mark)/8 is the index of the first mark. The compiler
 // inlines every function.
 package swar
 
 const (
-	// Ones has 1 in each byte: c*Ones has c in each byte.
+	// Ones has the value 1 in each byte, so c*Ones has c in each byte.
 	Ones = 0x0101010101010101
-	// Highs are the high bits of the bytes: those that ASCII does not have.
+	// Highs are the high bits of the bytes, which are 0 in ASCII.
 	Highs = 0x8080808080808080
 )
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestFirstMark compares the first mark of each function with a loop, for each byte at each
+// TestLowestMark compares the first mark of each function with a loop, for each byte at each
 // position.
-func TestFirstMark(t *testing.T) {
+func TestLowestMark(t *testing.T) {
 	for c := range 256 {
 		for position := range 8 {
 			text := []byte("mmmmmmmm")

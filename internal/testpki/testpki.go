@@ -1,5 +1,5 @@
 // Package testpki creates certificate authorities and certificates for tests, so that the
-// repository holds none. Only tests import it.
+// repository contains none. Only tests import it.
 package testpki
 
 import (

@@ -1,5 +1,5 @@
 // Package unixsocket listens on unix sockets. It controls which users can connect, and replaces
-// socket files that other processes left behind.
+// stale socket files of other processes.
 package unixsocket
 
 import (
@@ -25,7 +25,7 @@ const dialTimeout = time.Second
 func IsAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 
 // ListenOwnerOnly listens on a socket at path that only this process's user can connect to. It
-// replaces a socket that no process listens on anymore. It returns an error for an abstract name,
+// replaces a stale socket, on which no process listens. It returns an error for an abstract name,
 // which it cannot protect.
 func ListenOwnerOnly(ctx context.Context, path string) (net.Listener, error) {
 	return Listen(ctx, path, ownerOnly)
@@ -73,10 +73,10 @@ func restoreMode(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// RemoveStale removes the socket at path if no process listens on it anymore, as after a killed
-// process. It removes the socket only if the kernel refuses a connection. A listener that is busy,
-// or that denies this process, counts as alive; the error is then EADDRINUSE. A file at path that
-// is not a socket is an error too. An abstract name needs no removal.
+// RemoveStale removes the socket at path if no process listens on it, for example after a process
+// was killed. It removes the socket only if the kernel refuses a connection. A listener that is
+// busy, or that denies this process, counts as alive; the error is then EADDRINUSE. A file at path
+// that is not a socket is an error too. An abstract name needs no removal.
 func RemoveStale(ctx context.Context, path string) error {
 	if IsAbstract(path) {
 		return nil

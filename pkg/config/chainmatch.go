@@ -50,8 +50,8 @@ func (m *ChainMatch) String() string {
 // Listener.InspectTimeout.
 type Inspection struct {
 	NoTimeout bool // no timeout: Listener.InspectTimeout does not apply
-	// ContinueOnTimeout lets connections that time out select a filter chain by the properties known so far;
-	// their transport protocol is RawBuffer unless it is already known.
+	// ContinueOnTimeout lets connections that time out select a filter chain by the properties that
+	// were inspected before the timeout; an unknown transport protocol counts as RawBuffer.
 	ContinueOnTimeout bool
 	// SkipTLSPorts and SkipHTTPPorts are destination ports where the server sends first. On SkipTLSPorts ports Weft does
 	// not wait for a TLS handshake and treats connections as RawBuffer; on SkipHTTPPorts ports it does not

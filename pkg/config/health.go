@@ -38,7 +38,7 @@ type HealthCheck struct {
 }
 
 // HTTPCheck configures the request of CheckHTTP1 and CheckHTTP2 and the expected statuses.
-// CheckGRPC uses Port and Domain only.
+// CheckGRPC uses Port and Authority only.
 type HTTPCheck struct {
 	Port             uint16 // 0: the port of the host
 	Path             string // "" is "/"
@@ -53,7 +53,7 @@ type HTTPCheck struct {
 // StatusRange is a range of statuses from Start to End, inclusive.
 type StatusRange struct{ Start, End int }
 
-// Accepts reports whether a status is expected: one of Codes, or 200 if Codes is empty.
+// Accepts reports whether a status is expected: one of ExpectedStatuses, or 200 if that is empty.
 func (h *HTTPCheck) Accepts(status int) bool {
 	if len(h.ExpectedStatuses) == 0 {
 		return status == 200
@@ -94,13 +94,13 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 type OutlierDetection struct {
 	Interval time.Duration // between two evaluations of the rates; above 0
 
-	// BaseEjectionTime times the number of consecutive ejections is the duration of an ejection, limited to
-	// MaxEjectionTime, plus a random part of up to Jitter. Each Interval without an ejection decreases the
-	// number by one.
+	// BaseEjectionTime times the number of consecutive ejections is the duration of an ejection,
+	// limited to MaxEjectionTime, plus a random part of up to MaxEjectionTimeJitter. Each Interval
+	// without an ejection decreases the number by one.
 	BaseEjectionTime, MaxEjectionTime, MaxEjectionTimeJitter time.Duration
 
 	MaxEjectionPercent     int  // of the cluster's hosts that may be ejected at the same time; 0 … 100
-	MaxEjectedHosts        int  // that may be ejected at the same time; 0: only MaxEjectionPercent limits
+	MaxEjectedHosts        int  // maximum number of hosts ejected at the same time; 0: only MaxEjectionPercent limits ejections
 	AlwaysEjectOne         bool // one host may be ejected even if MaxEjectionPercent allows none
 	SplitLocalOriginErrors bool
 	// UnejectOnHealthCheck ends the ejection of a host immediately when it passes an active check.
@@ -128,8 +128,8 @@ type Consecutive struct {
 }
 
 // SuccessRate ejects hosts whose success rate is lower than the mean of all hosts by more than
-// StdevFactor/1000 standard deviations. It ignores hosts with fewer than Volume requests in the
-// interval, and ejects none if fewer than MinHosts hosts remain.
+// StdevFactor/1000 standard deviations. It ignores hosts with fewer than RequestVolume requests in
+// the interval, and ejects none if fewer than MinHosts hosts remain.
 type SuccessRate struct {
 	MinHosts      int
 	RequestVolume int
@@ -138,7 +138,7 @@ type SuccessRate struct {
 }
 
 // FailurePercentage ejects hosts whose failure percentage is at least Threshold. MinHosts and
-// Volume have the same meaning as in SuccessRate.
+// RequestVolume have the same meaning as in SuccessRate.
 type FailurePercentage struct {
 	MinHosts      int
 	RequestVolume int
@@ -147,7 +147,7 @@ type FailurePercentage struct {
 }
 
 // FailureMultiple ejects hosts whose failure rate is at least Multiple times the rate of all hosts.
-// Volume has the same meaning as in SuccessRate. The stream filter fault_tolerance uses it.
+// RequestVolume has the same meaning as in SuccessRate. The stream filter fault_tolerance uses it.
 type FailureMultiple struct {
 	Multiple      float64 // 0: off
 	RequestVolume int

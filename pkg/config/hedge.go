@@ -1,7 +1,7 @@
 package config
 
-// HedgePolicy says when a request is sent to several hosts concurrently; the first good response
-// wins. The zero value disables hedging.
+// HedgePolicy says when a request is sent to several hosts concurrently; the client gets the first
+// good response. The zero value disables hedging.
 type HedgePolicy struct {
 	// InitialRequests is the number of requests sent immediately, including the first; 0 means 1.
 	InitialRequests int

@@ -9,13 +9,13 @@ type HTTP2Options struct {
 	MaxConcurrentStreams int // open streams of a client on one connection; default 1,024
 	// StreamWindow and ConnectionWindow are the maximum unread body bytes of one stream and of all
 	// streams of a connection; default 256 KiB and 16 MiB. ConnectionWindow applies to downstream
-	// connections only: the responses on an upstream connection wait for independent clients.
+	// connections only: independent clients read the responses on an upstream connection.
 	StreamWindow     int
 	ConnectionWindow int
 	// StreamIdleTimeout is how long a stream may be open without a byte in either direction;
 	// default 5 min; 0: no limit.
 	StreamIdleTimeout time.Duration
-	// HeartbeatInterval is the idle time of a connection with open streams before Weft sends a PING;
+	// PingInterval is the idle time of a connection with open streams before Weft sends a PING;
 	// default 0: never. PingTimeout is the time to wait for the response before closing the
 	// connection; default 10 s.
 	PingInterval time.Duration

@@ -26,8 +26,8 @@ type VirtualHost struct {
 	Response HeaderMutation
 }
 
-// Route matches requests and says how to handle them: exactly one of Forward, Redirect and Direct
-// is set.
+// Route matches requests and says how to handle them: exactly one of Forward, Redirect and
+// DirectResponse is set.
 type Route struct {
 	Name           string // unique in its table: configured, or "virtualhost/3"
 	Match          RouteMatch
@@ -35,7 +35,7 @@ type Route struct {
 	Redirect       *Redirect
 	DirectResponse *DirectResponse
 
-	Response HeaderMutation // applied to the responses of Redirect and Direct; Forward has its own
+	Response HeaderMutation // applied to the responses of Redirect and DirectResponse; Forward has its own
 
 	// Filters is per_filter_config: filter name -> its validated configuration, FilterDisabled or
 	// FilterEnabled.
@@ -43,7 +43,7 @@ type Route struct {
 	Metadata map[string]any
 }
 
-// PathKind says how Match.Path is compared with the request's path without the query.
+// PathKind says how RouteMatch.Path is compared with the request's path without the query.
 type PathKind uint8
 
 // The kinds.
@@ -136,7 +136,7 @@ type VariableMatch struct {
 type Forward struct {
 	Cluster          string            // one of Cluster,
 	ClusterVariable  string            // ClusterVariable (the variable with the cluster name) and
-	WeightedClusters []WeightedCluster // Weighted is set
+	WeightedClusters []WeightedCluster // WeightedClusters is set
 	Upstream         Protocol          // "": as the cluster sets, or the proxy
 	// ClusterNotFoundStatus is the status of the response if there is no cluster: the name is unknown, or
 	// ClusterVariable has no value; 0: 404, as in MOSN.

@@ -18,7 +18,7 @@ type Snapshot struct {
 	Clusters  []*Cluster    // names are unique
 	Admin     *Admin        // nil: no admin port
 	Metrics   Metrics
-	Bootstrap Bootstrap     // the control plane that sends more configuration
+	Bootstrap Bootstrap     // the connection to the control plane, which sends more configuration
 	Overload  *Overload     // nil: no overload monitors
 	Dubbo     DubboRegistry // for services that the application provides and calls
 }
@@ -108,8 +108,8 @@ type Listener struct {
 	// nil: they are closed.
 	FilterChains []*FilterChain
 	DefaultChain *FilterChain
-	// InspectTimeout bounds the time from accepting a connection until it has shown every property
-	// that the matches need; 0: 15 s.
+	// InspectTimeout bounds the time from accepting a connection until every property that the
+	// matches need is known; 0: 15 s.
 	InspectTimeout time.Duration
 	Inspection     Inspection
 }
@@ -171,8 +171,8 @@ type RPCOptions struct {
 	// understand it; default false.
 	SendGoAway bool
 	// HeartbeatInterval is the idle time of an upstream connection before Weft sends a heartbeat;
-	// default 15 s; 0: never. MaxMissedHeartbeats is the number of missed heartbeat responses that closes
-	// the connection; default 6.
+	// default 15 s; 0: never. MaxMissedHeartbeats is the number of missed heartbeat responses that
+	// closes the connection; default 6.
 	HeartbeatInterval   time.Duration
 	MaxMissedHeartbeats int
 }
@@ -283,7 +283,7 @@ type PortRange struct{ First, Last uint16 }
 type Filter struct {
 	Name   string
 	Config any // the value that the registered Config function returned, filled; or FilterConfigMissing
-	// Disabled disables the filter on all routes except those that have settings for it or FilterEnabled. A
-	// filter that runs before route selection cannot be off.
+	// Disabled disables the filter on all routes except those that have settings for it or
+	// FilterEnabled. A filter that runs before route selection cannot be disabled.
 	Disabled bool
 }

@@ -5,11 +5,11 @@ import "time"
 // Socket holds the options of the sockets to a cluster's hosts. The zero value keeps the defaults
 // of the system.
 type Socket struct {
-	// SourceIPv4 and Source6 are the source IP addresses of connections to IPv4 and IPv6 hosts; "":
-	// the system chooses.
+	// SourceIPv4 and SourceIPv6 are the source IP addresses of connections to IPv4 and IPv6 hosts;
+	// "": the system chooses.
 	SourceIPv4, SourceIPv6 string
-	// SourcePortIPv4 and Port6 are their source ports; 0: any. With a fixed port only one connection to each
-	// host address is possible.
+	// SourcePortIPv4 and SourcePortIPv6 are the source ports; 0: any. With a fixed port only one
+	// connection to each host address is possible.
 	SourcePortIPv4, SourcePortIPv6 uint16
 	KeepAlive                      TCPKeepAlive
 }

@@ -1,7 +1,7 @@
 package config
 
-// TargetNormalization say how the targets of HTTP requests are normalized before filters, routes and the
-// upstream read them. The zero value leaves them unchanged.
+// TargetNormalization says how the targets of HTTP requests are normalized before filters, routes
+// and the upstream read them. The zero value leaves them unchanged.
 type TargetNormalization struct {
 	EscapedSlashes   EscapedSlashes // %2F and %5C in the path; applied before the other rules
 	NormalizePath    bool           // RFC 3986 section 6.2.2: dot segments, unneeded and missing percent-encodings, and backslashes; an encoded NUL: 400
@@ -34,8 +34,8 @@ const (
 // FilterDisabled disables a stream filter in a Route. It replaces the Route's settings for the filter.
 type FilterDisabled struct{}
 
-// FilterEnabled enables a Filter that is Off in a Route, with the listener's settings. It replaces the
-// Route's settings for the filter.
+// FilterEnabled enables a Filter that is Disabled in a Route, with the settings of the listener. It
+// replaces the Route's settings for the filter.
 type FilterEnabled struct{}
 
 // FilterConfigMissing replaces the configuration of a Filter whose configuration has not arrived.

@@ -20,8 +20,8 @@ type TLS struct {
 	// empty: any. On a cluster they replace ServerName for verification.
 	MatchSANs          []SANMatcher
 	InsecureSkipVerify bool // on a cluster: do not verify hosts
-	// SkipHostnameCheck, on a cluster without Peers, accepts every host certificate that Authorities verify,
-	// whatever its name. config.json has no key for it.
+	// SkipHostnameCheck, on a cluster without MatchSANs, accepts every host certificate that
+	// TrustedCA verifies, whatever its name. config.json has no key for it.
 	SkipHostnameCheck bool
 
 	CipherSuites           []string   // OpenSSL or IANA names; empty: the secure ones

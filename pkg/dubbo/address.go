@@ -10,8 +10,8 @@ import (
 // hostVariable is the environment variable that Dubbo's own providers use, too.
 const hostVariable = "DUBBO_IP_TO_REGISTRY"
 
-// hostToPublish returns the host under which providers are published: the configured one, else that
-// of the environment, else the machine's first global IPv4 address.
+// hostToPublish returns the host under which providers are published: the configured one, else the
+// one of the environment, else the first global IPv4 address of the machine.
 func hostToPublish(configured string) string {
 	if configured != "" {
 		return configured
@@ -30,8 +30,8 @@ func hostToPublish(configured string) string {
 	return firstGlobal(prefixes)
 }
 
-// firstGlobal returns the first global unicast IPv4 address of the prefixes in texts, or 127.0.0.1
-// if there is none.
+// firstGlobal returns the first global unicast IPv4 address of prefixes, or 127.0.0.1 if there is
+// none.
 func firstGlobal(prefixes []string) string {
 	for _, prefix := range prefixes {
 		if p, err := netip.ParsePrefix(prefix); err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {

@@ -74,7 +74,7 @@ func New(o Options) (*Discovery, error) {
 	d.sessions = newSessions(s, d.wakeLoop)
 	d.publisher = newPublisher(s, d.stateWriter, &d.tasks)
 	d.planner = newPlanner(s, d.wakeLoop)
-	d.subscriber = newSubscriber(s, d.stateWriter, &d.tasks, d.wakeLoop, d.planner.changed)
+	d.subscriber = newSubscriber(s, d.stateWriter, &d.tasks, d.wakeLoop, d.planner.markDirty)
 	d.planner.input = d.subscriber
 	d.restore()
 	return d, nil
@@ -104,7 +104,7 @@ func (d *Discovery) Run(ctx context.Context) error {
 	writer.Wait()
 	d.publisher.close()
 	d.subscriber.close()
-	d.stateWriter.write() // even if nothing has changed: the file contains the time of the end
+	d.stateWriter.write() // even without a change: the file contains the time of the shutdown
 	close(d.ended)
 	d.tasks.stop()
 	var closeGroup sync.WaitGroup
@@ -133,7 +133,7 @@ func (d *Discovery) loop(ctx context.Context) {
 }
 
 // acquireSession returns a session that the caller releases. If it could not be opened before,
-// acquireSession starts everything that has waited for it.
+// acquireSession starts the registrations and subscriptions that have waited for it.
 func (d *Discovery) acquireSession(key sessionKey) (*session, error) {
 	s, opened, err := d.sessions.acquire(key)
 	if opened {
@@ -143,7 +143,7 @@ func (d *Discovery) acquireSession(key sessionKey) (*session, error) {
 	return s, err
 }
 
-// checkCapacity returns an error if there are maxServices services and known is false.
+// checkCapacity returns an error if there are maxServices services and exists is false.
 func checkCapacity(exists bool, services int) error {
 	if exists || services < maxServices {
 		return nil
@@ -151,10 +151,10 @@ func checkCapacity(exists bool, services int) error {
 	return &FieldError{"service", fmt.Sprintf("limit of %d services reached", maxServices)}
 }
 
-// Publish publishes a service of this application. It returns when the registry has it. An error
-// that wraps ErrPending means that the registry does not have it yet and Weft keeps trying. Publish
-// replaces an earlier publication with the same registry and service. A *FieldError reports an
-// invalid request, which had no effect.
+// Publish publishes a service of this application. It returns when the registry has the service. An
+// error that wraps ErrPending means that the registry does not have the service yet and Weft keeps
+// trying. Publish replaces an earlier publication with the same registry and service. A *FieldError
+// reports an invalid request, which had no effect.
 func (d *Discovery) Publish(ctx context.Context, r Request) error {
 	sp, err := d.settings.validate(r, opPublish)
 	if err != nil {
@@ -265,7 +265,7 @@ const (
 	logService  = "service"
 	logServices = "services"
 	logFile     = "file"
-	logAside    = "moved_to"
+	logMovedTo    = "moved_to"
 	logError    = "error"
 	logURL      = "url"
 

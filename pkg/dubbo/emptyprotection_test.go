@@ -52,7 +52,7 @@ func TestEmptyProtection(t *testing.T) {
 						first = false
 					}
 					synctest.Wait()
-					got := strings.ReplaceAll(strings.TrimPrefix(env.inForce(), "x="), "10.0.0.", "")
+					got := strings.ReplaceAll(strings.TrimPrefix(env.activeHosts(), "x="), "10.0.0.", "")
 					if want = strings.ReplaceAll(strings.TrimSpace(want), " ", ","); got != want {
 						t.Fatalf("after %q: active providers = %q, want %q", strings.TrimSpace(step), got, want)
 					}
@@ -123,7 +123,7 @@ func TestAuthoritativeEmptySnapshot(t *testing.T) {
 			w.notify(registry.Snapshot{Authoritative: true})
 		}
 		synctest.Wait()
-		env.desired("x=")
+		env.wantActive("x=")
 	})
 }
 
@@ -135,16 +135,16 @@ func TestEmptyProtectionDisabled(t *testing.T) {
 		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
 		env.fake.report("x")
 		synctest.Wait()
-		env.desired("x=")
+		env.wantActive("x=")
 	})
 }
 
-func TestReplacedEmptySnapshotIsNoticed(t *testing.T) {
+func TestEmptySnapshotReplacedDuringApply(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.report("x", "10.0.0.1", "10.0.0.2")
 		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
 		release := make(chan struct{})
-		env.refuse = func(layers.Change) error { // blocks the next change of the discovery
+		env.reject = func(layers.Change) error { // blocks the next change of the discovery
 			<-release
 			return nil
 		}
@@ -157,7 +157,7 @@ func TestReplacedEmptySnapshotIsNoticed(t *testing.T) {
 		close(release)
 		must(env.T, <-subscribed)
 		synctest.Wait()
-		env.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
+		env.wantActive("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
 	})
 }
 
@@ -188,7 +188,7 @@ func TestProvidersWarmUp(t *testing.T) {
 // for the same session as the previous one, whichever registry triggered the change.
 func TestSnapshotDuringPlanning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		env := newRig(t, defaultConfig())
+		env := newTestEnv(t, defaultConfig())
 		other := newFakeRegistry()
 		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": env.fake.open, "other": other.open},
@@ -205,10 +205,10 @@ func TestSnapshotDuringPlanning(t *testing.T) {
 		must(t, env.discovery.Subscribe(t.Context(), request("x")))
 		must(t, env.discovery.Subscribe(t.Context(), y))
 		env.fake.mu.Lock()
-		env.fake.asking = func() { other.report("y", "10.0.0.1") }
+		env.fake.onState = func() { other.report("y", "10.0.0.1") }
 		env.fake.mu.Unlock()
 		env.fake.report("x", "10.0.0.2")
 		advanceClock(time.Second)
-		env.desired("x=10.0.0.2; y=10.0.0.1")
+		env.wantActive("x=10.0.0.2; y=10.0.0.1")
 	})
 }

@@ -14,7 +14,7 @@ import (
 
 // fakeInstances contains the instances that were registered with a fake.
 type fakeInstances struct {
-	there      map[string]*registry.InstanceRegistration // by application and address
+	registered      map[string]*registry.InstanceRegistration // by application and address
 	calls      []string
 	latency    time.Duration // duration of each registration
 	unmappable string        // an interface that is not valid as a name; "": none
@@ -24,10 +24,10 @@ type fakeInstances struct {
 func (f *fakeRegistry) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
 	<-time.After(f.instanceCalls.latency)
 	err := f.accept(ctx, func() {
-		if f.instanceCalls.there == nil {
-			f.instanceCalls.there = map[string]*registry.InstanceRegistration{}
+		if f.instanceCalls.registered == nil {
+			f.instanceCalls.registered = map[string]*registry.InstanceRegistration{}
 		}
-		f.instanceCalls.there[reg.Instance.Application+" "+reg.Instance.Name()] = reg
+		f.instanceCalls.registered[reg.Instance.Application+" "+reg.Instance.Name()] = reg
 		f.instanceCalls.calls = append(f.instanceCalls.calls, "+"+reg.Instance.Application+" "+strings.Join(servicesOf(reg), ","))
 	})
 	if err == nil && slices.Contains(reg.Interfaces, f.instanceCalls.unmappable) {
@@ -39,7 +39,7 @@ func (f *fakeRegistry) RegisterInstance(ctx context.Context, reg *registry.Insta
 func (f *fakeRegistry) UnregisterInstance(_ context.Context, i registry.Instance) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.instanceCalls.there, i.Application+" "+i.Name())
+	delete(f.instanceCalls.registered, i.Application+" "+i.Name())
 	f.instanceCalls.calls = append(f.instanceCalls.calls, "-"+i.Application)
 	return nil
 }
@@ -48,7 +48,7 @@ func (f *fakeRegistry) UnregisterInstance(_ context.Context, i registry.Instance
 func (f *fakeRegistry) instances() (list []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for name, reg := range f.instanceCalls.there {
+	for name, reg := range f.instanceCalls.registered {
 		list = append(list, name+" "+strings.Join(servicesOf(reg), ","))
 	}
 	slices.Sort(list)

@@ -35,7 +35,7 @@ type fakeRegistry struct {
 	calls               []string
 	metadata            map[string]string // by application and revision, such as "a/1"
 	metadataRequests    []string          // the keys of metadata that were requested
-	asking              func()            // State calls it once; may be nil
+	onState              func()            // State calls it once; may be nil
 
 	instanceCalls fakeInstances
 }
@@ -204,8 +204,8 @@ const noResponse = "none"
 
 func (f *fakeRegistry) State() registry.State {
 	f.mu.Lock()
-	onState := f.asking
-	f.asking = nil
+	onState := f.onState
+	f.onState = nil
 	f.mu.Unlock()
 	if onState != nil {
 		onState()
@@ -220,7 +220,7 @@ func (f *fakeRegistry) Close(context.Context) {
 	defer f.mu.Unlock()
 	f.closed++
 	clear(f.urls)
-	clear(f.instanceCalls.there)
+	clear(f.instanceCalls.registered)
 }
 
 // registered returns the registered URLs, without the consumers.
@@ -245,14 +245,14 @@ type testEnv struct {
 	end       func()       // stops Run
 
 	mu       sync.Mutex
-	refuse   func(layers.Change) error
+	reject   func(layers.Change) error
 	clusters map[string]*config.Cluster
 	routes   *config.RouteTable
 	applies  int
 }
 
-// newRig returns a rig whose Discovery does not run yet.
-func newRig(t *testing.T, c config.DubboRegistry) *testEnv {
+// newTestEnv returns a rig whose Discovery does not run yet.
+func newTestEnv(t *testing.T, c config.DubboRegistry) *testEnv {
 	env := &testEnv{T: t, fake: newFakeRegistry(), clusters: map[string]*config.Cluster{}}
 	env.discovery = env.newDiscovery(c)
 	return env
@@ -282,7 +282,7 @@ func (env *testEnv) newDiscovery(c config.DubboRegistry) *dubbo.Discovery {
 func (env *testEnv) apply(_ context.Context, c layers.Change) error {
 	env.mu.Lock()
 	env.applies++
-	reject := env.refuse
+	reject := env.reject
 	env.mu.Unlock()
 	if reject != nil {
 		if err := reject(c); err != nil { // may block
@@ -321,8 +321,8 @@ func (env *testEnv) run() *testEnv {
 	return env
 }
 
-// inForce returns the hosts of each applied cluster, and whether it has a route.
-func (env *testEnv) inForce() string {
+// activeHosts returns the hosts of each applied cluster, and whether it has a route.
+func (env *testEnv) activeHosts() string {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	hasRoute := map[string]bool{}
@@ -351,9 +351,9 @@ func (env *testEnv) inForce() string {
 	return strings.Join(parts, "; ")
 }
 
-func (env *testEnv) desired(want string) {
+func (env *testEnv) wantActive(want string) {
 	env.Helper()
-	if got := env.inForce(); got != want {
+	if got := env.activeHosts(); got != want {
 		env.Errorf("active: %q, want %q", got, want)
 	}
 }
@@ -381,7 +381,7 @@ func must(t *testing.T, err error) {
 // inSynctest runs a test with a rig in fake time.
 func inSynctest(t *testing.T, c config.DubboRegistry, test func(env *testEnv)) {
 	synctest.Test(t, func(t *testing.T) {
-		env := newRig(t, c).run()
+		env := newTestEnv(t, c).run()
 		defer env.end()
 		test(env)
 	})

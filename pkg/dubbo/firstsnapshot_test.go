@@ -32,17 +32,17 @@ func (silentRegistry) Subscribe(s registry.Service, notify func(registry.Snapsho
 	return func() { timer.Stop() }
 }
 
-// interposed calls meanwhile once, when a service without subscriptions is planned.
-type interposed struct {
+// hookedSource calls meanwhile once, when a service without subscriptions is planned.
+type hookedSource struct {
 	planSource
 
-	meanwhile func()
+	hook func()
 }
 
-func (i *interposed) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
+func (i *hookedSource) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
 	in := i.planSource.planInput(key, now, awaitFirst)
-	if callback := i.meanwhile; callback != nil && in.awaitUntil.IsZero() && len(in.snapshots) == 0 {
-		i.meanwhile = nil
+	if callback := i.hook; callback != nil && in.awaitUntil.IsZero() && len(in.snapshots) == 0 {
+		i.hook = nil
 		callback()
 	}
 	return in
@@ -75,7 +75,7 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 		}
 		req := Request{Registry: Registry{Type: "fake", Address: "h:1"}, Service: Service{Interface: "x", Methods: []string{"get"}}}
 		var calls sync.WaitGroup
-		d.planner.input = &interposed{d.subscriber, func() {
+		d.planner.input = &hookedSource{d.subscriber, func() {
 			calls.Go(func() {
 				start := time.Now()
 				if err := d.Subscribe(t.Context(), req); err != nil {

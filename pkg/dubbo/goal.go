@@ -15,7 +15,7 @@ func (reg *registration) goal() goal {
 	return goal{reg, reg.version}
 }
 
-// await waits until the registry is in the state of the goal, or has rejected it, at most
+// await waits until the registry has reached the goal or rejected it, but at most for
 // registryTimeout. The error is errClosing if ended is closed before that.
 func (g goal) await(ctx context.Context, ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, registryTimeout, errNoResponse)
@@ -23,7 +23,7 @@ func (g goal) await(ctx context.Context, ended <-chan struct{}) error {
 	reg := g.registration
 	for {
 		reg.mu.Lock()
-		reconciled, err, changed := reg.settled(), reg.err, reg.changed
+		reconciled, err, changed := reg.isReconciled(), reg.err, reg.changed
 		met := reconciled || reg.confirmed >= g.version
 		reg.mu.Unlock()
 		switch {

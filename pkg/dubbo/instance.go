@@ -38,14 +38,14 @@ type localInstance struct {
 	members      map[identity]*publication // services that the instance provides
 	changes      int                       // number of changes of members
 
-	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all
+	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all of them
 }
 
 // registrableInstance is an immutable copy of a localInstance at one change.
 type registrableInstance struct {
 	publisher *publisher
 	instance  *localInstance
-	change    int // of the change
+	change    int // number of the change
 	local     application.LocalInstance
 	services  []*application.ServiceInfo
 }
@@ -65,7 +65,7 @@ func (ri *registrableInstance) register(ctx context.Context, r registry.Registry
 	return nil
 }
 
-// recordUnmapped records, and logs once, which members consumers do not find.
+// recordUnmapped records which members consumers do not find, and logs each new error.
 func (p *publisher) recordUnmapped(i *localInstance, current *registry.UnmappedError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 	return i.registration.session.open() == r && i.registration.isDesired()
 }
 
-// joinInstance adds a publication to its instance, or to none if wanted is false. The caller holds
-// mu, as in the functions below.
+// joinInstance adds a publication to its instance, or removes it if desired is false. The caller
+// holds mu, as in the functions below.
 func (p *publisher) joinInstance(pub *publication, desired bool) {
 	u := p.settings.providerURL(pub.spec, pub.since)
 	key := instanceKey{pub.spec.id.kind, pub.spec.id.address, u.Get(parameterApplication), u.Port}
@@ -119,7 +119,7 @@ func (p *publisher) joinInstance(pub *publication, desired bool) {
 	}
 	s, info := pub.urlRegistration.session, serviceInfoOf(pub.spec, u)
 	if reg := i.registration; reg != nil && reg.session == s && reg.isDesired() && i.members[pub.spec.id] == pub && maps.Equal(pub.serviceInfo.Parameters, info.Parameters) {
-		return // nothing has changed
+		return // unchanged
 	}
 	if reg := i.registration; reg == nil || reg.session != s || !reg.revive() {
 		if reg != nil && reg.isEnding() {
@@ -140,7 +140,7 @@ func (p *publisher) instanceRegistration(i *localInstance) registrationOptions {
 	return o
 }
 
-// leaveInstance removes a publication from its instance, and ends the instance with the last one.
+// leaveInstance removes a publication from its instance. It ends the instance if no member is left.
 func (p *publisher) leaveInstance(pub *publication) {
 	i := pub.instance
 	pub.instance = nil
@@ -152,7 +152,7 @@ func (p *publisher) leaveInstance(pub *publication) {
 	}
 }
 
-// updateInstance registers the current members of an instance, unless everything is withdrawn.
+// updateInstance registers the current members of an instance, unless UnregisterAll was called.
 func (p *publisher) updateInstance(i *localInstance) {
 	if p.withdrawn {
 		return
@@ -168,8 +168,8 @@ func (p *publisher) updateInstance(i *localInstance) {
 	i.registration.set(ri)
 }
 
-// endReplaced ends the URLs with other credentials that an instance replaces, when the registry has
-// the instance: the predecessors of members that have no URL of their own. The caller does not hold
+// endReplaced runs when the registry has an instance. It ends the URLs with other credentials that
+// the instance replaces: the predecessors of members that desire no URL. The caller does not hold
 // mu.
 func (p *publisher) endReplaced(i *localInstance, reg *registration) {
 	p.mu.Lock()

@@ -28,7 +28,7 @@ func (s *slowUnregister) UnregisterInstance(ctx context.Context, i registry.Inst
 // published again while its previous registration is being removed over a shared session.
 func TestRepublishWithOtherCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		env := newRig(t, defaultConfig())
+		env := newTestEnv(t, defaultConfig())
 		proceed := make(chan struct{})
 		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": func(o registry.Options) (registry.Registry, error) {
@@ -87,11 +87,11 @@ func TestRepublishAsInstanceWithOtherCredentials(t *testing.T) {
 		if err := env.discovery.Publish(env.Context(), republish); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("Publish: %v", err)
 		}
-		env.wantInstanceCalls("dubbo x#get", "dubbo y#get")
+		env.wantURLs("dubbo x#get", "dubbo y#get")
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
 		env.wantInstances("weft 10.1.1.1:20080 x")
-		env.wantInstanceCalls("dubbo y#get")
+		env.wantURLs("dubbo y#get")
 	})
 }
 

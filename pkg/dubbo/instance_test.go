@@ -39,8 +39,8 @@ func (env *testEnv) wantInstances(want ...string) {
 	}
 }
 
-// wantInstanceCalls verifies the registered provider URLs.
-func (env *testEnv) wantInstanceCalls(want ...string) {
+// wantURLs verifies the registered provider URLs.
+func (env *testEnv) wantURLs(want ...string) {
 	env.Helper()
 	synctest.Wait()
 	if got := env.fake.registered(); !slices.Equal(got, want) {
@@ -53,7 +53,7 @@ func (env *testEnv) wantInstanceCalls(want ...string) {
 func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		env := newRig(t, defaultConfig())
+		env := newTestEnv(t, defaultConfig())
 		env.log = slog.New(slog.NewTextHandler(&log, nil))
 		env.fake.instanceCalls.unmappable = "odd"
 		env.discovery = env.newDiscovery(defaultConfig())
@@ -87,7 +87,7 @@ func TestOneInstancePerApplication(t *testing.T) {
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "g/y:1")))
 		env.wantInstances("weft 10.1.1.1:20080 g/y:1,x")
-		env.wantInstanceCalls()
+		env.wantURLs()
 		other := inMode("instance", "z")
 		other.Service.Name = "other"
 		must(env.T, env.discovery.Publish(env.Context(), other))
@@ -165,26 +165,26 @@ func TestChangedRegisterMode(t *testing.T) {
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
 		must(env.T, env.discovery.Publish(env.Context(), inMode("interface", "x")))
 		env.wantInstances()
-		env.wantInstanceCalls("dubbo x#get")
+		env.wantURLs("dubbo x#get")
 		must(env.T, env.discovery.Publish(env.Context(), inMode("all", "x")))
 		env.wantInstances("weft 10.1.1.1:20080 x")
-		env.wantInstanceCalls("dubbo x#get")
+		env.wantURLs("dubbo x#get")
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
 		env.wantInstances("weft 10.1.1.1:20080 x")
-		env.wantInstanceCalls()
+		env.wantURLs()
 	})
 }
 
 func TestMetadataContainsNoHost(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x", "weight=50")))
-		first := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+		first := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		const want = `"params":{"application":"weft","dubbo":"2.0.2","dynamic":"true","generic":"false","interface":"x","methods":"get","side":"provider","weight":"50"}`
 		if text := string(first.MetadataInfo); !strings.Contains(text, want) {
 			t.Errorf("the metadata are %s, want %s", text, want)
 		}
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x", "weight=60")))
-		second := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+		second := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		if first.Revision == second.Revision || first.Instance.Metadata["timestamp"] != second.Instance.Metadata["timestamp"] {
 			t.Errorf("after another weight the instance is %v, was %v", second.Instance.Metadata, first.Instance.Metadata)
 		}
@@ -211,7 +211,7 @@ func TestInstanceIsRegisteredWhenRegistryReturns(t *testing.T) {
 		advanceClock(time.Minute)
 		env.wantInstances("weft 10.1.1.1:20080 s1,s2,s3,s4,s5,s6,s7,s8,s9")
 		env.fake.set(false, errors.New("not you"))
-		must(env.T, waited(env, func() error { return env.discovery.Unpublish(env.Context(), request("s1")) }, "not you"))
+		must(env.T, wantError(env, func() error { return env.discovery.Unpublish(env.Context(), request("s1")) }, "not you"))
 		if got := env.discovery.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
 			t.Errorf("status = %+v", got)
 		}
@@ -221,8 +221,8 @@ func TestInstanceIsRegisteredWhenRegistryReturns(t *testing.T) {
 	})
 }
 
-// waited returns nil if a call fails with a text.
-func waited(env *testEnv, call func() error, text string) error {
+// wantError returns nil if a call fails with a text.
+func wantError(env *testEnv, call func() error, text string) error {
 	env.Helper()
 	if err := call(); err == nil || !strings.Contains(err.Error(), text) {
 		return fmt.Errorf("got %w, want %s", err, text)
@@ -315,7 +315,7 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 			t.Errorf("it took %v", elapsed)
 		}
 		env.wantInstances()
-		env.wantInstanceCalls()
+		env.wantURLs()
 		if err := env.discovery.Publish(env.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("after it, Publish: %v", err)
 		}
@@ -329,15 +329,15 @@ func TestInstanceIsSameAfterRestart(t *testing.T) {
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x")))
 		advanceClock(time.Minute)
 		must(env.T, env.discovery.Publish(env.Context(), inMode("all", "y")))
-		previous := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+		previous := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		advanceClock(time.Minute)
 		env.restart(c)
 		env.run()
 		defer env.end()
 		advanceClock(time.Minute)
 		env.wantInstances("weft 10.1.1.1:20080 x,y")
-		env.wantInstanceCalls("dubbo y#get")
-		current := env.fake.instanceCalls.there["weft 10.1.1.1:20080"]
+		env.wantURLs("dubbo y#get")
+		current := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		if previous == current || current.Revision != previous.Revision || current.Instance.Metadata["timestamp"] != previous.Instance.Metadata["timestamp"] {
 			t.Errorf("the instance is %v, was %v", current.Instance.Metadata, previous.Instance.Metadata)
 		}

@@ -13,13 +13,13 @@ import (
 
 // metadataCache fetches the metadata of revisions, once for all services and instances, and retries
 // after a failure. Its methods are safe for concurrent use. The caller of get holds subscriber.mu;
-// the goroutines of the cache call instances and changed without a lock.
+// the goroutines of the cache call instances and onChange without a lock.
 type metadataCache struct {
 	tasks     *tasks                                // immutable
 	log       *slog.Logger                          // immutable
 	instances func(revisionKey) []registry.Instance // immutable; those that have a revision
-	changed   func(revisionKey)                     // immutable; get returns another result
-	turns     chan struct{}                         // one element for each fetch that holds a turn
+	onChange   func(revisionKey)                     // immutable; get returns another result
+	slots     chan struct{}                         // one element for each fetch that holds a turn
 
 	mu        sync.Mutex
 	revisions map[revisionKey]*revision // guarded by mu, like the revisions
@@ -36,20 +36,21 @@ func revisionKeyOf(s *session, i registry.Instance) revisionKey {
 	return revisionKey{s, i.Application, application.Revision(i)}
 }
 
-// isOf reports whether an instance has the revision.
-func (k revisionKey) isOf(i registry.Instance) bool {
+// matches reports whether an instance has the revision.
+func (k revisionKey) matches(i registry.Instance) bool {
 	return i.Application == k.application && application.Revision(i) == k.revision
 }
 
-// revision is what is known about one revision. The zero value: nothing yet.
+// revision is the result of fetching one revision. The zero value means that there is no result
+// yet.
 type revision struct {
-	metadata *application.MetadataInfo // nil: not known yet
+	metadata *application.MetadataInfo // nil: not fetched yet
 	err      error                     // of the last attempt; nil: no attempt, or success
 }
 
 const (
 	fetchTimeout         = 5 * time.Second
-	maxConcurrentFetches = 32 // fetches that hold a turn concurrently
+	maxConcurrentFetches = 32 // maximum number of fetches that hold a slot
 	fetchSlotTime        = 500 * time.Millisecond
 	// firstFetchBackoff is the backoff before the second attempt. It doubles with each attempt. Dubbo
 	// registers an instance shortly before the instance serves its metadata.
@@ -61,15 +62,15 @@ var errRegistryClosed = errors.New("the registry is no longer in use")
 
 func newMetadataCache(t *tasks, log *slog.Logger, instances func(revisionKey) []registry.Instance, changed func(revisionKey)) *metadataCache {
 	return &metadataCache{
-		tasks: t, log: log, instances: instances, changed: changed,
-		turns:     make(chan struct{}, maxConcurrentFetches),
+		tasks: t, log: log, instances: instances, onChange: changed,
+		slots:     make(chan struct{}, maxConcurrentFetches),
 		revisions: map[revisionKey]*revision{},
 	}
 }
 
-// get returns what is known about the revisions of instances of a session, and starts to fetch each
-// on first use; nil: nothing is known about some of them yet. The element of an instance that
-// provides nothing is zero. needed returns the revisions that a sweep must keep.
+// get returns the revisions of instances of a session, and starts to fetch each on first use. It
+// returns nil if some of them have no result yet. The element of an instance that provides nothing
+// is zero. needed returns the revisions that a sweep must keep.
 func (c *metadataCache) get(s *session, instances []registry.Instance, needed func() map[revisionKey]bool) []revision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,16 +114,16 @@ func (c *metadataCache) add(key revisionKey, needed func() map[revisionKey]bool)
 }
 
 // fetch fetches the metadata of a revision until it succeeds, or no instance has the revision. At
-// most maxConcurrentFetches fetches hold a turn; the others queue for one, independently of earlier
-// failures. Snapshots wait at most fetchTimeout. A turn ends before an attempt times out, so that
-// many dead instances do not starve live ones.
+// most maxConcurrentFetches fetches hold a slot; the others queue for one, independently of earlier
+// failures. Snapshots wait at most fetchTimeout. A fetch releases its slot before an attempt times
+// out, so that many dead instances do not starve live ones.
 func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision) {
 	firstResultTimer := time.AfterFunc(fetchTimeout, func() { c.record(ctx, key, r, nil, errNoResponse, true) })
 	defer firstResultTimer.Stop()
 	backoff := firstFetchBackoff
 	for attempt := 0; ; attempt++ {
-		c.turns <- struct{}{} // the holder releases it within fetchSlotTime
-		releaseSlot := sync.OnceFunc(func() { <-c.turns })
+		c.slots <- struct{}{} // the holder releases it within fetchSlotTime
+		releaseSlot := sync.OnceFunc(func() { <-c.slots })
 		slotTimer := time.AfterFunc(fetchSlotTime, releaseSlot)
 		instances := c.instances(key)
 		needed := len(instances) > 0 && ctx.Err() == nil
@@ -176,12 +177,11 @@ func (c *metadataCache) record(ctx context.Context, key revisionKey, r *revision
 			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)
 	}
 	if previous.err == nil || err == nil {
-		c.changed(key)
+		c.onChange(key)
 	}
 }
 
-// drop forgets a revision that no instance has. An instance that has it by now makes the cache
-// fetch it again.
+// drop deletes a revision that no instance has. If an instance has it again, get fetches it again.
 func (c *metadataCache) drop(ctx context.Context, key revisionKey, r *revision) {
 	c.mu.Lock()
 	if c.revisions[key] == r {
@@ -189,6 +189,6 @@ func (c *metadataCache) drop(ctx context.Context, key revisionKey, r *revision) 
 	}
 	c.mu.Unlock()
 	if ctx.Err() == nil {
-		c.changed(key)
+		c.onChange(key)
 	}
 }

@@ -61,12 +61,12 @@ func TestInstancesBecomeProviders(t *testing.T) {
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		must(t, env.discovery.Subscribe(env.Context(), request("y")))
 		env.fake.reportInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
-		env.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
+		env.wantActive("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
 		if got := len(env.fake.metadataRequests); got != 2 {
 			t.Errorf("metadata were fetched %d times: %v", got, env.fake.metadataRequests)
 		}
 		env.fake.reportInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
-		env.desired("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
+		env.wantActive("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
 		if got := len(env.fake.metadataRequests); got != 2 {
 			t.Errorf("known metadata were fetched again: %v", env.fake.metadataRequests)
 		}
@@ -79,7 +79,7 @@ func TestInstanceOverridesURLOfSameAddress(t *testing.T) {
 		env.fake.report("x")
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		env.fake.reportInstances([]string{"10.0.0.1?weight=99", "10.0.0.2?weight=99"}, "10.0.0.1 a/1")
-		env.desired("x=10.0.0.1,10.0.0.2")
+		env.wantActive("x=10.0.0.1,10.0.0.2")
 		var weights []int
 		for _, p := range env.discovery.Status().Subscribed[0].Providers {
 			weights = append(weights, p.Weight)
@@ -98,7 +98,7 @@ func TestInstanceOverridesOnlyItsVersion(t *testing.T) {
 		env.fake.metadata = map[string]string{"a/1": `{"app": "a", "services": {"x:2:dubbo": {"name": "x", "version": "2", "protocol": "dubbo", "path": "x"}}}`}
 		env.fake.mu.Unlock()
 		env.fake.reportInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
-		env.desired("x=10.0.0.1; x?version=2=10.0.0.1")
+		env.wantActive("x=10.0.0.1; x?version=2=10.0.0.1")
 		if p := env.discovery.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Variants) != 1 || p[0].Variants[0].Version != "2" {
 			t.Errorf("the providers are %+v", p)
 		}
@@ -111,24 +111,24 @@ func TestUnknownRevisionKeepsProviders(t *testing.T) {
 		env.fake.report("x")
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		env.fake.reportInstances(nil, "10.0.0.1 a/1")
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 
 		env.fake.reportInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // without metadata
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 		if text := env.discovery.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
 			t.Errorf("error = %q", text)
 		}
 		env.fake.publish("a/2", 10, "x")
 		<-time.After(2 * time.Second) // fake time, until the next attempt
 		synctest.Wait()
-		env.desired("x=10.0.0.1,10.0.0.2")
+		env.wantActive("x=10.0.0.1,10.0.0.2")
 		if text := env.discovery.Status().Subscribed[0].Sources[0].Error; text != "" {
 			t.Errorf("error is still %q", text)
 		}
 	})
 }
 
-func TestUnusedRevisionsAreNotFetched(t *testing.T) {
+func TestUnusedRevisionIsNotRetried(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.report("x")
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
@@ -177,12 +177,12 @@ func TestUnavailableRevisionDelaysSnapshotOnce(t *testing.T) {
 		slices.Reverse(specs) // the one that lives comes last
 		env.fake.reportInstances([]string{"10.9.9.8"}, specs...)
 		advanceClock(6 * time.Second)
-		if got := env.inForce(); !strings.Contains(got, "10.9.9.8") {
+		if got := env.activeHosts(); !strings.Contains(got, "10.9.9.8") {
 			t.Errorf("active: %q, want only providers that need no metadata", got)
 		}
 		// Every fetch gets its turn, however often the others retry.
 		advanceClock((dead/32 + 1) * 5 * time.Second)
-		env.desired("x=10.0.0.1,10.9.9.8")
+		env.wantActive("x=10.0.0.1,10.9.9.8")
 	})
 }
 
@@ -198,6 +198,6 @@ func TestLateMetadataIsRetriedSoon(t *testing.T) {
 		env.fake.publish("a/1", 10, "x")
 		<-time.After(200 * time.Millisecond)
 		synctest.Wait()
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 	})
 }

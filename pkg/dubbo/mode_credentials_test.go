@@ -21,7 +21,7 @@ func (urlRejecter) Register(context.Context, registry.URL) error { return errors
 // is rejected, and which then has only its instance, that the registry has already.
 func TestInstanceModeEndsURLOfOtherCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		env := newRig(t, defaultConfig())
+		env := newTestEnv(t, defaultConfig())
 		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": func(o registry.Options) (registry.Registry, error) {
 				if _, err := env.fake.open(o); err != nil || o.Username == "" {
@@ -46,10 +46,10 @@ func TestInstanceModeEndsURLOfOtherCredentials(t *testing.T) {
 			t.Errorf("Publish in the mode all: %v, want ErrPending, because the URL is rejected", err)
 		}
 		env.wantInstances("weft 10.1.1.1:20080 x")
-		env.wantInstanceCalls("dubbo x#get", "dubbo y#get")
+		env.wantURLs("dubbo x#get", "dubbo y#get")
 		must(t, discovery.Publish(t.Context(), withOtherUser("instance")))
 		advanceClock(time.Minute)
 		env.wantInstances("weft 10.1.1.1:20080 x")
-		env.wantInstanceCalls("dubbo y#get")
+		env.wantURLs("dubbo y#get")
 	})
 }

@@ -27,7 +27,7 @@ type model struct {
 	subscribed   map[string]time.Time // since when without interruption
 	current      map[string][]string  // last reported hosts of an interface
 	lastNonEmpty map[string]time.Time // when a service last had a provider
-	away         bool
+	unavailable         bool
 	history      []string
 }
 
@@ -46,7 +46,7 @@ func TestRandomOperationsConverge(t *testing.T) {
 			c.StateFile = filepath.Join(t.TempDir(), "state.json")
 			synctest.Test(t, func(t *testing.T) {
 				m := &model{
-					testEnv: newRig(t, c), config: c, rng: rand.New(rand.NewPCG(seed, 0)),
+					testEnv: newTestEnv(t, c), config: c, rng: rand.New(rand.NewPCG(seed, 0)),
 					published: map[string]bool{}, subscribed: map[string]time.Time{}, current: map[string][]string{}, lastNonEmpty: map[string]time.Time{},
 				}
 				m.run()
@@ -66,7 +66,7 @@ func TestRandomOperationsConverge(t *testing.T) {
 	}
 }
 
-func (m *model) note(format string, args ...any) {
+func (m *model) record(format string, args ...any) {
 	m.history = append(m.history, fmt.Sprintf("%s  ", time.Now().Format("15:04:05"))+fmt.Sprintf(format, args...))
 }
 
@@ -87,55 +87,55 @@ func (m *model) randomStep() {
 	service := names[m.rng.IntN(len(names))]
 	switch m.rng.IntN(14) {
 	case 0, 1:
-		m.note("publish %s", service)
+		m.record("publish %s", service)
 		m.published[service] = true
-		m.result(m.discovery.Publish(m.Context(), m.request(service)))
+		m.checkError(m.discovery.Publish(m.Context(), m.request(service)))
 	case 2:
-		m.note("unpublish %s", service)
-		m.result(m.discovery.Unpublish(m.Context(), m.request(service)))
+		m.record("unpublish %s", service)
+		m.checkError(m.discovery.Unpublish(m.Context(), m.request(service)))
 		delete(m.published, service)
 	case 3, 4:
-		m.note("subscribe %s", service)
-		m.follow(service)
-		m.result(m.discovery.Subscribe(m.Context(), m.request(service)))
+		m.record("subscribe %s", service)
+		m.noteSubscribed(service)
+		m.checkError(m.discovery.Subscribe(m.Context(), m.request(service)))
 	case 5:
-		m.note("unsubscribe %s", service)
-		m.result(m.discovery.Unsubscribe(m.Context(), m.request(service)))
+		m.record("unsubscribe %s", service)
+		m.checkError(m.discovery.Unsubscribe(m.Context(), m.request(service)))
 		delete(m.subscribed, service)
 	case 6, 7, 8:
 		m.report(interfaceOf(service), m.rng.IntN(5))
 	case 9:
 		m.report(interfaceOf(service), 0)
 	case 10:
-		m.away = !m.away
-		m.note("away: %v", m.away)
+		m.unavailable = !m.unavailable
+		m.record("away: %v", m.unavailable)
 		m.fake.mu.Lock()
 		m.fake.sessions++
 		m.fake.mu.Unlock()
-		m.fake.set(m.away, nil)
-		m.told()
+		m.fake.set(m.unavailable, nil)
+		m.noteProviders()
 	case 11:
 		d := time.Duration(m.rng.IntN(400)) * time.Second
-		m.note("%v pass", d)
+		m.record("%v pass", d)
 		advanceClock(d)
 	case 12:
-		m.refuseSome()
+		m.toggleRejection()
 	case 13:
 		m.restartOrBurst()
 	}
 }
 
-func (m *model) follow(service string) {
+func (m *model) noteSubscribed(service string) {
 	if _, ok := m.subscribed[service]; !ok {
 		m.subscribed[service] = time.Now()
 		delete(m.lastNonEmpty, service)
 	}
-	m.told()
+	m.noteProviders()
 }
 
-// result verifies that an error is one of the expected ones.
-func (m *model) result(err error) {
-	if err != nil && !errors.Is(err, dubbo.ErrPending) && !errors.Is(err, dubbo.ErrNotFound) && !errors.Is(err, errRefused) {
+// checkError verifies that an error is one of the expected ones.
+func (m *model) checkError(err error) {
+	if err != nil && !errors.Is(err, dubbo.ErrPending) && !errors.Is(err, dubbo.ErrNotFound) && !errors.Is(err, errRejected) {
 		m.Errorf("an error of another kind: %v", err)
 	}
 }
@@ -158,40 +158,40 @@ func (m *model) report(iface string, n int) {
 			hosts = append(hosts, fmt.Sprintf("10.0.0.%d", i+1))
 		}
 	}
-	m.note("%s is at %v", iface, hosts)
+	m.record("%s is at %v", iface, hosts)
 	m.current[iface] = hosts
 	m.fake.report(iface, hosts...)
-	m.told()
+	m.noteProviders()
 }
 
-// told records which services have providers now.
-func (m *model) told() {
+// noteProviders records which services have providers now.
+func (m *model) noteProviders() {
 	for service := range m.subscribed {
-		if len(m.current[interfaceOf(service)]) > 0 && !m.away {
+		if len(m.current[interfaceOf(service)]) > 0 && !m.unavailable {
 			m.lastNonEmpty[service] = time.Now()
 		}
 	}
 }
 
-var errRefused = errors.New("refused by chance")
+var errRejected = errors.New("refused by chance")
 
 // retryTime is the time until rejected changes have been retried.
 const retryTime = time.Minute
 
-func (m *model) refuseSome() {
+func (m *model) toggleRejection() {
 	reject := m.rng.IntN(3) > 0
-	m.note("a third of the changes is refused: %v", reject)
+	m.record("a third of the changes is refused: %v", reject)
 	n := 0
 	rejectEveryThird := func(layers.Change) error {
 		if n++; n%3 == 0 {
-			return errRefused
+			return errRejected
 		}
 		return nil
 	}
 	m.mu.Lock()
-	wasRejecting := m.refuse != nil
-	if m.refuse = nil; reject {
-		m.refuse = rejectEveryThird
+	wasRejecting := m.reject != nil
+	if m.reject = nil; reject {
+		m.reject = rejectEveryThird
 	}
 	m.mu.Unlock()
 	if wasRejecting && !reject {
@@ -201,29 +201,29 @@ func (m *model) refuseSome() {
 
 func (m *model) restartOrBurst() {
 	if m.rng.IntN(2) == 0 {
-		m.note("restart")
+		m.record("restart")
 		m.restart(m.config)
 		m.run()
-		m.told()
+		m.noteProviders()
 		return
 	}
-	m.note("everything is subscribed to at once")
+	m.record("everything is subscribed to at once")
 	var wg sync.WaitGroup
 	for _, service := range services() {
-		m.follow(service)
+		m.noteSubscribed(service)
 		req := m.request(service)
-		wg.Go(func() { m.result(m.discovery.Subscribe(m.Context(), req)) })
+		wg.Go(func() { m.checkError(m.discovery.Subscribe(m.Context(), req)) })
 	}
 	wg.Wait()
 }
 
 // checkNotEmptied verifies that no service that recently had providers is without hosts.
 func (m *model) checkNotEmptied() {
-	m.told()
+	m.noteProviders()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for service, lastSeen := range m.lastNonEmpty {
-		if _, ok := m.subscribed[service]; !ok || m.refuse != nil {
+		if _, ok := m.subscribed[service]; !ok || m.reject != nil {
 			continue
 		}
 		c := m.clusters[service]
@@ -235,11 +235,11 @@ func (m *model) checkNotEmptied() {
 
 // endDisturbances ends all disturbances, and waits until everything is reconciled.
 func (m *model) endDisturbances() {
-	m.note("calm")
+	m.record("calm")
 	m.mu.Lock()
-	m.refuse = nil
+	m.reject = nil
 	m.mu.Unlock()
-	m.away = false
+	m.unavailable = false
 	m.fake.set(false, nil)
 	for _, iface := range []string{"x", "y", "z"} {
 		m.report(iface, 3)
@@ -294,7 +294,7 @@ func (m *model) checkDesiredState() {
 // checkRoutes verifies that each cluster has routes, and that Resources returns what was
 // applied.
 func (m *model) checkRoutes() {
-	if text := m.inForce(); strings.Contains(text, "route") {
+	if text := m.activeHosts(); strings.Contains(text, "route") {
 		m.Errorf("active: %s", text)
 	}
 	clusters, routes := m.discovery.Resources()

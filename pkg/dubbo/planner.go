@@ -26,18 +26,18 @@ type planner struct {
 	wake     func()                                     // immutable; wakes the loop, which calls reconcile
 
 	// Owned by the loop.
-	dueAt     map[*service]time.Time // to be planned at that time
-	nextApply time.Time              // no change starts earlier
+	dueAt     map[*service]time.Time // when each service must be planned again
+	nextApply time.Time              // earliest time of the next change
 
 	mu       sync.Mutex
-	services map[registry.Service]*service // guarded by mu; with subscriptions, or still applied
+	services map[registry.Service]*service // guarded by mu; those with subscriptions, or still applied
 	dirty    map[*service]struct{}         // guarded by mu; to be planned
 	progress chan struct{}                 // guarded by mu; closed and replaced when services were applied, or have failed
 	applied  uint64                        // guarded by mu; changes that were applied
 	failures uint64                        // guarded by mu; attempts to apply that failed
 }
 
-// planSource is what the planner plans. It is implemented by subscriber.
+// planSource provides the input of the planner. subscriber implements it.
 type planSource interface {
 	planInput(key registry.Service, now time.Time, awaitFirst bool) planInput
 }
@@ -46,7 +46,7 @@ type planSource interface {
 // by planner.mu, and reads them without it.
 type service struct {
 	key      registry.Service // immutable
-	unrouted string           // owned by the loop; last logged text; "": none
+	unrouted string           // owned by the loop; last text that was logged; "": none
 
 	// Guarded by planner.mu.
 	result  *plan.Result // nil: not planned yet, or nothing subscribes
@@ -76,7 +76,7 @@ func (r *resources) cluster(name string) *config.Cluster {
 	return nil
 }
 
-// reuseEqual replaces values that are equal to those in before by these, so that pointer comparisons find
+// reuseEqual replaces values by equal values of previous, so that a comparison of pointers finds
 // them unchanged.
 func (r *resources) reuseEqual(previous resources) {
 	for i, c := range r.clusters {
@@ -128,8 +128,8 @@ func (p *planner) requestLocked(s *service) pendingChange {
 	return pendingChange{service: s, number: s.requestedChange}
 }
 
-// changed schedules the planning of a service whose input has changed.
-func (p *planner) changed(key registry.Service) {
+// markDirty schedules the planning of a service whose input has changed.
+func (p *planner) markDirty(key registry.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.services[key]; s != nil { // else request follows

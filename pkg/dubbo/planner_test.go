@@ -17,7 +17,7 @@ import (
 func TestManySubscriptionsNeedFewChanges(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		const n = 500
-		env.refuse = func(layers.Change) error { // a change takes 20 ms
+		env.reject = func(layers.Change) error { // a change takes 20 ms
 			<-time.After(20 * time.Millisecond)
 			return nil
 		}
@@ -50,7 +50,7 @@ func TestChangeContainsOnlyDifferences(t *testing.T) {
 			must(t, env.discovery.Subscribe(env.Context(), request(s)))
 		}
 		var got []layers.Change
-		env.refuse = func(c layers.Change) error { got = append(got, c); return nil }
+		env.reject = func(c layers.Change) error { got = append(got, c); return nil }
 		env.fake.report("x", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
 		env.fake.report("x", "10.0.0.2", "10.0.0.1") // the same providers
@@ -72,7 +72,7 @@ func TestChangeContainsOnlyDifferences(t *testing.T) {
 func TestFailedApplyDoesNotBlockOthers(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		applyErr := errors.New("a cluster of the file has that name")
-		env.refuse = func(c layers.Change) error {
+		env.reject = func(c layers.Change) error {
 			if slices.ContainsFunc(c.Clusters, func(c *config.Cluster) bool { return c.Name == "s3" }) {
 				return applyErr
 			}
@@ -89,16 +89,16 @@ func TestFailedApplyDoesNotBlockOthers(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		env.desired("s0=10.0.0.1; s1=10.0.0.1; s2=10.0.0.1; s4=10.0.0.1; s5=10.0.0.1; s6=10.0.0.1; s7=10.0.0.1")
+		env.wantActive("s0=10.0.0.1; s1=10.0.0.1; s2=10.0.0.1; s4=10.0.0.1; s5=10.0.0.1; s6=10.0.0.1; s7=10.0.0.1")
 		if got := env.discovery.Status().LastError; !strings.Contains(got, "s3: a cluster") {
 			t.Errorf("the last error is %q", got)
 		}
 		env.mu.Lock()
-		env.refuse = nil
+		env.reject = nil
 		env.mu.Unlock()
 		advanceClock(time.Minute)
 		if len(env.clusters) != 8 || env.discovery.Status().LastError != "" {
-			t.Errorf("a minute after it is possible: %s", env.inForce())
+			t.Errorf("a minute after it is possible: %s", env.activeHosts())
 		}
 	})
 }

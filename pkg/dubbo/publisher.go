@@ -24,9 +24,9 @@ type publisher struct {
 
 	mu        sync.Mutex
 	stamps    stamps                         // guarded by mu, like all fields below
-	published map[identity]*publication      //
-	instances map[instanceKey]*localInstance //
-	withdrawn bool                           // nothing is published any more
+	published map[identity]*publication
+	instances map[instanceKey]*localInstance
+	withdrawn bool                           // UnregisterAll was called
 	closed    bool                           // no more requests: the state file is about to be written
 }
 
@@ -67,8 +67,9 @@ func (p *publisher) checkLocked(sp *spec) error {
 	return nil
 }
 
-// publish registers a service over a session, and returns the goals of that. It replaces an earlier
-// publication with the same registry and service. The error is a *FieldError or wraps errClosing.
+// publish registers a service over a session, and returns the goals of the registration. It
+// replaces an earlier publication with the same registry and service. The error is a *FieldError or
+// wraps errClosing.
 func (p *publisher) publish(sp *spec, s *session) ([]goal, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +113,7 @@ func (p *publisher) register(pub *publication) {
 	pub.urlRegistration.setURL(p.settings.providerURL(pub.spec, pub.since))
 }
 
-// unpublish reverts publish, and returns the goals of that. The error wraps ErrNotFound or
+// unpublish reverts publish, and returns the goals of the change. The error wraps ErrNotFound or
 // errClosing.
 func (p *publisher) unpublish(sp *spec) ([]goal, error) {
 	p.mu.Lock()
@@ -256,7 +257,8 @@ func (p *publisher) describe(pub *publication, states map[*session]registry.Stat
 	return st
 }
 
-// totals returns the number of publications, and of those that the registries have.
+// totals returns the number of publications, and the number of publications that the registries
+// have.
 func (p *publisher) totals(states map[*session]registry.State) (published, registered int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

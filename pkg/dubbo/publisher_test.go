@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
-func TestPublishing(t *testing.T) {
+func TestPublish(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		must(t, env.discovery.Publish(env.Context(), request("g/x:1")))
 		must(t, env.discovery.Publish(env.Context(), request("g/x:1"))) // the second has no effect
@@ -49,9 +49,9 @@ func TestPublishing(t *testing.T) {
 	})
 }
 
-// TestPublishingWithOtherCredentials verifies that a service is registered with the new credentials
+// TestPublishWithOtherCredentials verifies that a service is registered with the new credentials
 // before it is unregistered with the old ones, and stays registered if the new ones are wrong.
-func TestPublishingWithOtherCredentials(t *testing.T) {
+func TestPublishWithOtherCredentials(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		req := request("x")
 		must(t, env.discovery.Publish(env.Context(), req))
@@ -81,7 +81,7 @@ func TestPublishingWithOtherCredentials(t *testing.T) {
 	})
 }
 
-func TestPublishingIsKept(t *testing.T) {
+func TestPublishIsRetried(t *testing.T) {
 	refusal := errors.New("no permission")
 	tests := []struct {
 		name    string
@@ -143,7 +143,7 @@ func TestUnregisterAll(t *testing.T) {
 		if got := env.fake.registered(); len(got) != 0 {
 			t.Errorf("%q is still registered", got)
 		}
-		env.desired("y=10.0.0.1")
+		env.wantActive("y=10.0.0.1")
 		if err := env.discovery.Publish(env.Context(), request("z")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("publishing after that: %v, want ErrKept", err)
 		}

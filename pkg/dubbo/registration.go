@@ -21,12 +21,12 @@ import (
 // safe for concurrent use. They call only tasks and sessions with mu held, and the functions of
 // registrationOptions without it.
 type registration struct {
-	session *session // immutable; end gives up the reference
+	session *session // immutable; end releases it
 	registrationOptions
 
 	mu              sync.Mutex
 	desired         registrable   // guarded by mu, like all fields below; nil: nothing
-	version         int           // number of changes of desired
+	version         int           // number of changes of desired so far
 	confirmed       int           // highest version that the registry has confirmed
 	predecessor     *registration // ends once desired is registered, or this registration ends; may be nil
 	mayBeRegistered bool          // the registry may have desired
@@ -97,7 +97,7 @@ func (reg *registration) setLocked(entry registrable) {
 	if entry != nil && reg.desired != nil && entry.String() == reg.desired.String() {
 		return
 	}
-	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // else the current step is needed
+	if reg.cancel != nil && (entry != nil || reg.desired != nil) { // otherwise the current step is still needed
 		reg.cancel()
 	}
 	if reg.mayBeRegistered {
@@ -105,7 +105,7 @@ func (reg *registration) setLocked(entry registrable) {
 	}
 	reg.mayBeRegistered, reg.registered = false, false
 	if entry != nil {
-		text := entry.String() // the Registry accepts Register for an existing entry
+		text := entry.String() // Registry.Register accepts an existing entry
 		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
 	}
 	reg.version++
@@ -114,7 +114,7 @@ func (reg *registration) setLocked(entry registrable) {
 	reg.startLocked()
 }
 
-// start starts the goroutine of e, if the session is open and it does not run.
+// start starts the goroutine of reg, if the session is open and the goroutine does not run.
 func (reg *registration) start() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
@@ -167,7 +167,7 @@ func (reg *registration) revive() bool {
 	return true
 }
 
-// endPredecessor ends the registration that e replaces.
+// endPredecessor ends the registration that reg replaces.
 func (reg *registration) endPredecessor() {
 	reg.mu.Lock()
 	predecessor := reg.predecessor
@@ -178,8 +178,8 @@ func (reg *registration) endPredecessor() {
 	}
 }
 
-// unregisterAll unregisters e and its predecessors, without ending them. It returns those that the
-// registry may have.
+// unregisterAll unregisters reg and its predecessors, without ending them. It returns the
+// registrations that the registry may have.
 func (reg *registration) unregisterAll() (registrations []*registration) {
 	for reg != nil {
 		reg.mu.Lock()
@@ -220,8 +220,7 @@ func (reg *registration) isRegistered() bool {
 	return reg.registered
 }
 
-// errorText returns why the registry does not have the desired entry; "": it has, or nothing is
-// known yet.
+// errorText returns why the registry does not have the desired entry, or "" if there is no error.
 func (reg *registration) errorText() string {
 	if text := reg.session.errorText(); text != "" {
 		return text
@@ -234,8 +233,8 @@ func (reg *registration) errorText() string {
 	return reg.err.Error()
 }
 
-// settled reports whether the registry is in the desired state. The caller holds mu.
-func (reg *registration) settled() bool {
+// isReconciled reports whether the registry is in the desired state. The caller holds mu.
+func (reg *registration) isReconciled() bool {
 	if reg.desired == nil {
 		return len(reg.stale) == 0
 	}
@@ -260,7 +259,7 @@ func (reg *registration) nextStep() (step, bool) {
 	return step{}, false
 }
 
-// reconcile takes steps until none is needed. It is the goroutine of e.
+// reconcile takes steps until none is needed. It runs in the goroutine of reg.
 func (reg *registration) reconcile(ctx context.Context, r registry.Registry) {
 	backoff := minBackoff
 	for {
@@ -280,7 +279,7 @@ func (reg *registration) reconcile(ctx context.Context, r registry.Registry) {
 
 		reg.mu.Lock()
 		reg.cancel = nil
-		retry := reg.note(s, err)
+		retry := reg.recordResult(s, err)
 		if ctx.Err() == nil {
 			reg.logStep(s, err, retry)
 		}
@@ -344,9 +343,9 @@ func (reg *registration) logStep(s step, err error, retry bool) {
 	}
 }
 
-// note records the result of a step, and reports whether to retry it after a backoff. The caller
+// recordResult records the result of a step, and reports whether to retry it after a backoff. The caller
 // holds mu.
-func (reg *registration) note(s step, err error) (retry bool) {
+func (reg *registration) recordResult(s step, err error) (retry bool) {
 	text := s.target.String()
 	current := reg.desired != nil && reg.desired.String() == text
 	if s.register && err == nil {
@@ -359,8 +358,8 @@ func (reg *registration) note(s step, err error) (retry bool) {
 		}
 		retry = err != nil
 	case !s.register:
-		// An unregistration that failed is not retried: the Registry no longer keeps the entry
-		// desired.
+		// A failed unregistration is not retried: after Unregister, the Registry does not restore the
+		// entry.
 		reg.stale = slices.DeleteFunc(reg.stale, func(r registrable) bool { return r.String() == text })
 		if reg.desired == nil {
 			reg.err = err

@@ -57,7 +57,7 @@ type operation uint8
 const (
 	opPublish operation = iota
 	opSubscribe
-	opRemove // of either
+	opRemove // of a publication or a subscription
 )
 
 // validate validates a request. The error is a *FieldError.
@@ -128,7 +128,7 @@ func validateService(r *Request, op operation) error {
 	if s.Interface == "" {
 		return &FieldError{"service.interface", "is missing"}
 	}
-	if s.Interface == "." || s.Interface == ".." { // paths give these a special meaning
+	if s.Interface == "." || s.Interface == ".." { // these names have a special meaning in paths
 		return &FieldError{"service.interface", fmt.Sprintf("%q is not a valid name", s.Interface)}
 	}
 	allowList := op != opPublish // a consumer may accept several groups, or any version

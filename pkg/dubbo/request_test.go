@@ -12,7 +12,7 @@ import (
 )
 
 func TestInvalidRequests(t *testing.T) {
-	env := newRig(t, config.DubboRegistry{})
+	env := newTestEnv(t, config.DubboRegistry{})
 	with := func(change func(*dubbo.Request)) dubbo.Request {
 		req := request("x")
 		change(&req)

@@ -9,7 +9,7 @@ import (
 // Instances that a registry reports (Dubbo 3) become providers once the metadata of their revisions
 // are known:
 //
-//	onSnapshot ── Snapshot.Instances ──▶ resolveInstances ──▶ metadata known ──▶ queueSnapshot
+//	onSnapshot ── Snapshot.Instances ──▶ resolveInstances ──▶ metadata fetched ──▶ queueSnapshot
 //	                                       │  ▲
 //	                                   get ▼  │ metadataChanged: fetched, or failed
 //	                                 metadataCache ─▶ registry.Metadata, or the instance
@@ -46,7 +46,7 @@ func (s *subscriber) metadataChanged(key revisionKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subscriptions {
-		if slices.ContainsFunc(sub.reported(key.session), key.isOf) {
+		if slices.ContainsFunc(sub.reported(key.session), key.matches) {
 			s.resolveInstances(sub)
 		}
 	}
@@ -58,7 +58,7 @@ func (s *subscriber) instancesOf(key revisionKey) (instances []registry.Instance
 	defer s.mu.Unlock()
 	for _, sub := range s.subscriptions {
 		for _, i := range sub.reported(key.session) {
-			if key.isOf(i) {
+			if key.matches(i) {
 				instances = append(instances, i)
 			}
 		}
@@ -96,8 +96,9 @@ func (s *subscription) providersAt(i registry.Instance) (providers []registry.UR
 	return providers
 }
 
-// mergeProviders returns found, the providers from instances, and those of others with another
-// address, group or version. As in Dubbo, a provider from an instance takes precedence.
+// mergeProviders returns found, the providers from instances, and those providers in others that
+// have another address, group or version. As in Dubbo, a provider from an instance takes
+// precedence.
 func mergeProviders(found, others []registry.URL) []registry.URL {
 	if len(found) == 0 {
 		return others

@@ -54,7 +54,7 @@ func TestRestartRestoresState(t *testing.T) {
 		env.fake.set(true, nil)
 		env.run()
 		defer env.end()
-		env.desired("y=10.0.0.1,10.0.0.2")
+		env.wantActive("y=10.0.0.1,10.0.0.2")
 		advanceClock(time.Hour)
 		source := env.discovery.Status().Subscribed[0].Sources[0]
 		if !source.Restored || source.Age != "1h0m3s" {
@@ -65,7 +65,7 @@ func TestRestartRestoresState(t *testing.T) {
 		}
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
-		env.desired("y=10.0.0.1,10.0.0.2")
+		env.wantActive("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(env.fake.registered(), " "); got != "dubbo g/x:1#get" {
 			t.Errorf("registered again: %q, want g/x:1", got)
 		}
@@ -86,14 +86,14 @@ func TestEmptyProtectionAfterRestart(t *testing.T) {
 		env.restart(c)
 		env.fake.report("y")
 		env.run()
-		env.desired("y=10.0.0.1,10.0.0.2,10.0.0.3")
+		env.wantActive("y=10.0.0.1,10.0.0.2,10.0.0.3")
 		env.restart(c)
 		env.fake.report("y", "10.0.0.1")
 		env.run()
 		defer env.end()
-		env.desired("y=10.0.0.1,10.0.0.2,10.0.0.3")
+		env.wantActive("y=10.0.0.1,10.0.0.2,10.0.0.3")
 		advanceClock(11 * time.Minute)
-		env.desired("y=10.0.0.1")
+		env.wantActive("y=10.0.0.1")
 	})
 }
 
@@ -204,7 +204,7 @@ func TestStaleTempFilesAreRemoved(t *testing.T) {
 		must(t, os.WriteFile(path, nil, 0o600))
 	}
 	must(t, os.Chtimes(stale, time.Time{}, time.Now().Add(-time.Hour)))
-	newRig(t, c)
+	newTestEnv(t, c)
 	if _, err := os.Stat(stale); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: %v, want it removed", stale, err)
 	}
@@ -278,10 +278,10 @@ func TestChangedCredentialsKeepSnapshot(t *testing.T) {
 		req := request("x")
 		req.Registry = dubbo.Registry{Type: "fake", Address: "h:1", Username: "u", Password: "p"}
 		must(env.T, env.discovery.Subscribe(env.Context(), req))
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 		env.fake.set(false, nil)
 		synctest.Wait()
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 		if env.fake.opened != 2 || len(env.fake.watchers) != 1 {
 			t.Errorf("%d sessions, %d are watched; want two and one", env.fake.opened, len(env.fake.watchers))
 		}

@@ -43,7 +43,7 @@ func (d *Discovery) moveUnreadable(path string, cause error) {
 	movedTo := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
 	err := os.Rename(path, movedTo)
 	d.settings.Log.Error("cannot read the state file; nothing is published or subscribed until it is requested again",
-		logFile, path, logError, errors.Join(cause, err), logAside, movedTo)
+		logFile, path, logError, errors.Join(cause, err), logMovedTo, movedTo)
 }
 
 func (d *Discovery) restorePublished(entry stateEntry) {

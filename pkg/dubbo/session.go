@@ -27,7 +27,7 @@ type sessions struct {
 	mu      sync.Mutex
 	running bool                    // guarded by mu; between start and close
 	byKey   map[sessionKey]*session // guarded by mu
-	closing sync.WaitGroup          // sessions that close; nothing is added once close waits
+	closing sync.WaitGroup          // sessions that are closing; none is added after close waits
 }
 
 // session is a session with a registry. A registration or a subscription holds one reference.
@@ -46,9 +46,9 @@ func newSessions(s *settings, wake func()) *sessions {
 	return &sessions{settings: s, wake: wake, byKey: map[sessionKey]*session{}}
 }
 
-// acquire returns the session of a key with a reference that the caller releases. While Discovery
-// runs, acquire opens a session that is not open; opened reports that it has done so. The error is
-// a *FieldError.
+// acquire returns the session of a key, and acquires a reference that the caller releases. While
+// Discovery runs, acquire opens a session that is not open; opened reports that it has done so. The
+// error is a *FieldError.
 func (ss *sessions) acquire(key sessionKey) (s *session, opened bool, err error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *session) close() {
 	s.registry.Close(ctx)
 }
 
-// start opens the sessions that were acquired before Run, and logs which cannot be opened.
+// start opens the sessions that were acquired before Run, and logs errors.
 func (ss *sessions) start() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

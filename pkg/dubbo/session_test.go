@@ -50,14 +50,14 @@ func TestRegistryOpenedLater(t *testing.T) {
 		if p := env.discovery.Status().Published[0]; p.Registered || !strings.Contains(p.Error, "no certificate") {
 			t.Errorf("described as %+v, want the reason", p)
 		}
-		env.desired("y=10.0.0.1")
+		env.wantActive("y=10.0.0.1")
 		env.fake.mu.Lock()
 		env.fake.openErr = nil
 		env.fake.mu.Unlock()
 		must(env.T, env.discovery.Publish(env.Context(), request("z")))
 		env.fake.report("y", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
-		env.desired("y=10.0.0.1,10.0.0.2")
+		env.wantActive("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(env.fake.registered(), "; "); got != "dubbo x#get; dubbo z#get" {
 			t.Errorf("registered: %s", got)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// settings are the options with defaults, and what follows from them. They are immutable.
+// settings are the options with defaults, and values derived from them. They are immutable.
 type settings struct {
 	Options
 

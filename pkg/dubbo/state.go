@@ -48,7 +48,8 @@ type stateSubscribed struct {
 	Routers       []stateURL `json:"routers,omitempty"`
 }
 
-// stateURL encodes itself as text, to avoid a copy of all texts that would be as large as the file.
+// stateURL implements encoding.TextMarshaler, to avoid a copy of all URLs that would be as large as
+// the file.
 type stateURL struct {
 	registry.URL
 

@@ -12,8 +12,8 @@ import (
 const (
 	saveSoon     = 10 * time.Millisecond // after a request
 	saveLater    = 30 * time.Second      // after a snapshot
-	minSaveGap   = time.Second           // minimum time between the end of a write and the next write
-	maxSaveShare = 10                    // writing takes at most one in maxSaveShare parts of the time
+	minSaveGap   = time.Second           // minimum time from the end of a write to the next write
+	maxSaveShare = 10                    // writes take at most 1/maxSaveShare of the time
 )
 
 // stateWriter writes the state file after changes. Its methods are safe for concurrent use; save may
@@ -22,12 +22,12 @@ type stateWriter struct {
 	path     string        // immutable; "": no state file
 	log      *slog.Logger  // immutable
 	contents func() *state // immutable; called with no lock held
-	wake     chan struct{} // at has become earlier
+	wake     chan struct{} // receives after dueAt has become earlier
 	failures atomic.Uint64 // failed attempts to write the file
 
 	mu    sync.Mutex
-	at    time.Time // guarded by mu; zero: no write is scheduled
-	after time.Time // guarded by mu; the earliest next write, to limit the rate
+	dueAt    time.Time // guarded by mu; zero: no write is scheduled
+	notBefore time.Time // guarded by mu; earliest time of the next write, to limit the rate
 }
 
 func newStateWriter(s *settings, contents func() *state) *stateWriter {
@@ -45,11 +45,11 @@ func (w *stateWriter) saveLocked(delay time.Duration) {
 	if w.path == "" {
 		return
 	}
-	due := laterOf(time.Now().Add(delay), w.after)
-	if !w.at.IsZero() && !due.Before(w.at) {
+	due := laterOf(time.Now().Add(delay), w.notBefore)
+	if !w.dueAt.IsZero() && !due.Before(w.dueAt) {
 		return
 	}
-	w.at = due
+	w.dueAt = due
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -65,7 +65,7 @@ func (w *stateWriter) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		w.mu.Lock()
-		due := w.at
+		due := w.dueAt
 		w.mu.Unlock()
 		wait := idleWait
 		if !due.IsZero() {
@@ -92,7 +92,7 @@ func (w *stateWriter) write() {
 	}
 	start := time.Now()
 	w.mu.Lock()
-	w.at = time.Time{} // before the contents, so that no later change is missed
+	w.dueAt = time.Time{} // reset before contents is called, so that no later change is missed
 	w.mu.Unlock()
 	s := w.contents()
 	s.Saved = time.Now()
@@ -107,9 +107,9 @@ func (w *stateWriter) write() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	end := time.Now()
-	w.after = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(start)))
-	if !w.at.IsZero() { // scheduled during the write
-		w.at = laterOf(w.at, w.after)
+	w.notBefore = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(start)))
+	if !w.dueAt.IsZero() { // scheduled during the write
+		w.dueAt = laterOf(w.dueAt, w.notBefore)
 	}
 	if err != nil {
 		w.saveLocked(saveLater)

@@ -16,7 +16,7 @@ import (
 func TestSecretsAreNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		env := newRig(t, defaultConfig())
+		env := newTestEnv(t, defaultConfig())
 		env.log = slog.New(slog.NewTextHandler(&log, nil))
 		env.discovery = env.newDiscovery(defaultConfig())
 		env.run()

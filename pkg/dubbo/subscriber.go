@@ -12,23 +12,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// subscriber keeps the subscriptions to the services that the local consumer calls, and what
-// registries report about them: providers, and instances of applications (resolve.go). The planner
+// subscriber owns the subscriptions to the services that the local consumer calls, and the reports
+// of registries about them: providers, and instances of applications (resolve.go). The planner
 // reads the result. The methods are safe for concurrent use. They call registrations, the metadata
-// cache, the state writer and changed with mu held. They call registries without mu, because these
-// may call back: the loop calls Subscribe and stop, the goroutine of a notification State.
+// cache, the state writer and onChange with mu held. They call registries without mu, because
+// registries may call back: the loop calls Subscribe and stop, and the goroutine of a notification
+// calls State.
 type subscriber struct {
 	settings *settings              // immutable
 	state    *stateWriter           // immutable
 	tasks    *tasks                 // immutable
-	changed  func(registry.Service) // immutable; the planner must plan a service again
+	onChange  func(registry.Service) // immutable; the planner must plan a service again
 	wake     func()                 // immutable; wakes the loop, which calls startAndStop
 	metadata *metadataCache         // immutable
 
 	mu            sync.Mutex
 	closed        bool                               // guarded by mu, like all fields below; no more requests
-	stamps        stamps                             //
-	subscriptions map[identity]*subscription         //
+	stamps        stamps
+	subscriptions map[identity]*subscription
 	sources       map[registry.Service]subscriptions // of a service, sorted by registry
 	pendingStarts []*subscription                    // subscriptions to start
 	pendingStops  []func()                           // functions that stop subscriptions
@@ -41,7 +42,7 @@ func newSubscriber(cfg *settings, state *stateWriter, t *tasks, wake func(), cha
 		settings:      cfg,
 		state:         state,
 		tasks:         t,
-		changed:       changed,
+		onChange:       changed,
 		wake:          wake,
 		subscriptions: map[identity]*subscription{},
 		sources:       map[registry.Service]subscriptions{},
@@ -85,7 +86,7 @@ func (s *subscriber) subscribe(sp *spec, ses *session) error {
 		return nil
 	}
 	sub := s.newSubscription(sp, ses)
-	if old != nil { // with other credentials: the known state stays
+	if old != nil { // with other credentials: the snapshot stays
 		sub.current, sub.retained, sub.removed, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
 		s.end(old)
 	}
@@ -138,7 +139,7 @@ func (s *subscriber) end(sub *subscription) {
 	if len(s.sources[key]) == 0 {
 		delete(s.sources, key)
 	}
-	stop := sub.stop // nil: startAndStop sees that ended is set
+	stop := sub.stop // nil: startAndStop checks ended
 	s.pendingStops = append(s.pendingStops, func() {
 		if stop != nil {
 			stop()
@@ -250,10 +251,11 @@ func (s *subscriber) onSnapshot(sub *subscription, session int, snapshot registr
 func (s *subscriber) queueSnapshot(sub *subscription, session int, snapshot registry.Snapshot) {
 	sub.pending, sub.pendingSession = &snapshot, session
 	sub.sawEmpty = sub.sawEmpty && !snapshot.Authoritative || isEmpty(&snapshot) && !snapshot.Authoritative
-	s.changed(sub.spec.id.service)
+	s.onChange(sub.spec.id.service)
 }
 
-// filterAccepted returns the providers that a consumer of a service accepts. It does not modify all.
+// filterAccepted returns the providers that a consumer of a service accepts. It does not modify
+// urls.
 func filterAccepted(s registry.Service, urls []registry.URL) []registry.URL {
 	rejected := func(u registry.URL) bool { return !s.Accepts(u) }
 	if !slices.ContainsFunc(urls, rejected) {
@@ -262,8 +264,8 @@ func filterAccepted(s registry.Service, urls []registry.URL) []registry.URL {
 	return slices.DeleteFunc(slices.Clone(urls), rejected)
 }
 
-// firstSnapshotDeadline returns until when to wait for the first snapshot of a service; zero: a
-// registry has sent one, or there is no subscription. The caller holds mu.
+// firstSnapshotDeadline returns the time until which the first snapshot of a service is awaited. It
+// returns zero if a registry has sent a snapshot, or there is no subscription. The caller holds mu.
 func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Time) {
 	for _, sub := range s.sources[key] {
 		if sub.hasSnapshot() || sub.pending != nil {
@@ -276,7 +278,7 @@ func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Tim
 	return until
 }
 
-// planInput is what the plan of a service depends on.
+// planInput is the input for the plan of a service.
 type planInput struct {
 	reference plan.Reference
 	snapshots []plan.RegistrySnapshot // one for each subscription

@@ -14,15 +14,15 @@ func TestSubscribeAppliesSnapshots(t *testing.T) {
 		if elapsed := time.Since(start); elapsed != 0 {
 			t.Errorf("the call took %v, of which the registry nothing", elapsed)
 		}
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 		env.fake.report("x", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
-		env.desired("x=10.0.0.1,10.0.0.2")
+		env.wantActive("x=10.0.0.1,10.0.0.2")
 		env.fake.report("x", "10.0.0.2")
 		synctest.Wait()
-		env.desired("x=10.0.0.2")
+		env.wantActive("x=10.0.0.2")
 		must(t, env.discovery.Unsubscribe(env.Context(), request("x")))
-		env.desired("")
+		env.wantActive("")
 		synctest.Wait()
 		if n := len(env.fake.watchers); n != 0 || env.fake.closed != 1 {
 			t.Errorf("%d are watched, %d sessions are closed; want none and one", n, env.fake.closed)
@@ -36,9 +36,9 @@ func TestServicesWithDifferentKeys(t *testing.T) {
 			env.fake.report("x", "10.0.0.1")
 			must(t, env.discovery.Subscribe(env.Context(), request(s)))
 		}
-		env.desired("g/x:1=10.0.0.1; g/x=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
+		env.wantActive("g/x:1=10.0.0.1; g/x=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
 		must(t, env.discovery.Unsubscribe(env.Context(), request("g/x")))
-		env.desired("g/x:1=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
+		env.wantActive("g/x:1=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
 	})
 }
 
@@ -51,13 +51,13 @@ func TestSubscribeWhileRegistryUnavailable(t *testing.T) {
 		if elapsed := time.Since(start); elapsed != 3*time.Second {
 			t.Errorf("the call took %v, want three seconds of waiting for a response", elapsed)
 		}
-		env.desired("x=")
+		env.wantActive("x=")
 		if totals := env.discovery.Totals(); totals.WithoutSnapshot != 1 || totals.Connected != 0 {
 			t.Errorf("the totals are %+v, want one service without a response, and no connection", totals)
 		}
 		env.fake.set(false, nil)
 		synctest.Wait()
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 	})
 }
 
@@ -68,11 +68,11 @@ func TestSameServiceAtTwoRegistries(t *testing.T) {
 		other.Registry.Address = "h:2"
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		must(t, env.discovery.Subscribe(env.Context(), other))
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 		must(t, env.discovery.Unsubscribe(env.Context(), request("x")))
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 		must(t, env.discovery.Unsubscribe(env.Context(), other))
-		env.desired("")
+		env.wantActive("")
 	})
 }
 

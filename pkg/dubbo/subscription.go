@@ -17,8 +17,8 @@ import (
 //	  first snapshot of another session    Weft retains the missing providers
 //
 // Retained providers are used next to reported ones until the registry reports them again, or
-// EmptyAfter has passed. A provider that is really gone costs little: Weft cannot reach it, and
-// ejects it. A live provider without calls costs the service.
+// EmptyAfter has passed. Retaining a dead provider costs little, because Weft cannot reach it and
+// ejects it. Dropping a live provider can make the service unavailable.
 type subscription struct {
 	spec     *spec         // guarded by subscriber.mu
 	since    time.Time     // immutable
@@ -34,15 +34,15 @@ type subscription struct {
 	unresolved       error              // why some instances are not providers
 	pending          *registry.Snapshot // not evaluated yet; nil: none
 	pendingSession   int                // number of the session in which it arrived
-	sawEmpty         bool               // pending or replaced snapshots: one was empty, not authoritative
+	sawEmpty         bool               // pending, or a snapshot that it replaced, was empty and not authoritative
 	current          registry.Snapshot  // the last evaluated snapshot
 	retained         []retainedProvider // used in addition to current
 	removed          []removedProvider  // recently removed by the registry
 	evaluatedAt      time.Time          // when current was evaluated; zero: no snapshot
 	restored         bool               // current is not from this session
-	validUntil       time.Time          // if restored: until when current was known to be valid
-	emptySince       time.Time          // since when there is no provider; zero: there is one
-	sessionNumber    int                // session in which current arrived; 0: none of this process
+	validUntil       time.Time          // if restored: when the previous process last saved current
+	emptySince       time.Time          // when current became empty; zero: it has a provider
+	sessionNumber    int                // session in which current arrived; 0: a previous process received it
 }
 
 // providerKey is a service at an address, which may provide it in other groups or versions, too.
@@ -86,13 +86,13 @@ func (s *subscription) evaluate(now time.Time, emptyAfter time.Duration) {
 	s.retained = slices.DeleteFunc(s.retained, func(r retainedProvider) bool { return !now.Before(r.until) })
 }
 
-// accept makes v the current snapshot, and decides which missing providers to retain.
+// accept makes snapshot the current one, and decides which missing providers to retain.
 func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
 	present := map[providerKey]bool{}
 	for _, u := range snapshot.Providers {
 		present[providerKeyOf(u)] = true
 	}
-	// Providers that are missing from v.
+	// Providers that are missing from snapshot.
 	var missing []registry.URL
 	previous := map[providerKey]bool{}
 	for _, u := range s.current.Providers {
@@ -153,8 +153,8 @@ func isEmpty(snapshot *registry.Snapshot) bool {
 	return len(snapshot.Providers) == 0 && len(snapshot.Instances) == 0
 }
 
-// withRules returns v with the rules of before if it has none, because they were lost with the
-// providers.
+// withRules returns snapshot with the rules of previous if it has none, because they were lost with
+// the providers.
 func withRules(snapshot, previous registry.Snapshot) registry.Snapshot {
 	if len(snapshot.Configurators) == 0 {
 		snapshot.Configurators = previous.Configurators

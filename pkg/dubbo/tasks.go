@@ -12,15 +12,15 @@ type tasks struct {
 	running sync.WaitGroup  // nothing is added after stop
 }
 
-// start lets run start goroutines. They get ctx, which ends when Run ends.
+// start enables run. The goroutines get ctx, which ends when Run ends.
 func (t *tasks) start(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ctx = ctx
 }
 
-// run calls f on a goroutine of its own, and reports true. Before start and after stop it does
-// nothing and reports false.
+// run calls f on a new goroutine, and reports true. Before start and after stop it does nothing and
+// reports false.
 func (t *tasks) run(f func(ctx context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,7 +32,7 @@ func (t *tasks) run(f func(ctx context.Context)) bool {
 	return true
 }
 
-// stop makes run start nothing more.
+// stop disables run.
 func (t *tasks) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

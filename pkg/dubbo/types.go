@@ -48,7 +48,8 @@ type Service struct {
 	Interface string   `json:"interface"`
 	Methods   []string `json:"methods,omitempty"`
 	// Group and Version select one of several services. A subscription may select several groups,
-	// "a,b", or any group or version, "*". In a subscription, "" selects what each call names.
+	// "a,b", or any group or version, "*". In a subscription, "" means that each call selects the
+	// group or version.
 	Group   string `json:"group,omitempty"`
 	Version string `json:"version,omitempty"`
 	Name    string `json:"name,omitempty"` // of the application; "": from the configuration
@@ -60,7 +61,7 @@ type Service struct {
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// FieldError is an invalid field of a request.
+// FieldError reports an invalid field of a request.
 type FieldError struct {
 	Field  string // JSON path, such as "service.interface"
 	Reason string
@@ -72,10 +73,10 @@ func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Re
 // ErrPending means that a request is accepted but not performed yet; Weft keeps trying.
 var ErrPending = errors.New("pending: Weft performs the request when the registry is available")
 
-// ErrNotFound means that the application wants to end what it never requested.
+// ErrNotFound means that the service is not published, or that there is no subscription to it.
 var ErrNotFound = errors.New("not published or subscribed")
 
-// Status is everything that Discovery knows at one time. Its lists are sorted by name.
+// Status is the state of a Discovery at one time. Its lists are sorted by name.
 type Status struct {
 	Host       string            `json:"host"` // host of the published providers
 	Port       uint16            `json:"port"`
@@ -163,7 +164,7 @@ type Provider struct {
 // Totals are numbers for gauges and counters.
 type Totals struct {
 	Registries, Connected int
-	Published, Registered int // published services, and those that the registries have
+	Published, Registered int // published services, and the published services that the registries have
 	Subscribed, Providers int // subscribed services, and the addresses in use
 	WithoutSnapshot       int // services without a snapshot from any registry
 	Restored              int // services with a snapshot that is older than the start, or the session

@@ -28,7 +28,7 @@ func (d *delayedUnregister) Unregister(ctx context.Context, u registry.URL) erro
 }
 
 func newDelayedUnregister(t *testing.T) *testEnv {
-	env := newRig(t, defaultConfig())
+	env := newTestEnv(t, defaultConfig())
 	c := defaultConfig()
 	c.UnregisterWait = 10 * time.Second
 	discovery, err := dubbo.New(dubbo.Options{

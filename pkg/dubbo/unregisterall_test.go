@@ -19,7 +19,7 @@ type instanceTracker struct {
 	*fakeRegistry
 
 	mu    sync.Mutex
-	there map[string]string // guarded by mu; the services of each instance
+	registered map[string]string // guarded by mu; the services of each instance
 }
 
 func (tr *instanceTracker) open(o registry.Options) (registry.Registry, error) {
@@ -30,14 +30,14 @@ func (tr *instanceTracker) open(o registry.Options) (registry.Registry, error) {
 func (tr *instanceTracker) RegisterInstance(_ context.Context, reg *registry.InstanceRegistration) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.there[reg.Instance.Application] = strings.Join(reg.Interfaces, ",")
+	tr.registered[reg.Instance.Application] = strings.Join(reg.Interfaces, ",")
 	return nil
 }
 
 func (tr *instanceTracker) UnregisterInstance(_ context.Context, i registry.Instance) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	delete(tr.there, i.Application)
+	delete(tr.registered, i.Application)
 	return nil
 }
 
@@ -45,8 +45,8 @@ func (tr *instanceTracker) UnregisterInstance(_ context.Context, i registry.Inst
 // same time, while the application unpublishes its services one by one.
 func TestUnpublishAfterUnregisterAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		env := newRig(t, defaultConfig())
-		tracker := &instanceTracker{fakeRegistry: env.fake, there: map[string]string{}}
+		env := newTestEnv(t, defaultConfig())
+		tracker := &instanceTracker{fakeRegistry: env.fake, registered: map[string]string{}}
 		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": tracker.open}, Config: defaultConfig(), Apply: env.apply, Log: slog.New(slog.DiscardHandler),
 		})
@@ -65,7 +65,7 @@ func TestUnpublishAfterUnregisterAll(t *testing.T) {
 		want := func(instances string, urls ...string) {
 			t.Helper()
 			synctest.Wait()
-			if got := fmt.Sprint(tracker.there); got != instances || !slices.Equal(env.fake.registered(), urls) {
+			if got := fmt.Sprint(tracker.registered); got != instances || !slices.Equal(env.fake.registered(), urls) {
 				t.Errorf("registered instances and URLs = %s and %q, want %s and %q", got, env.fake.registered(), instances, urls)
 			}
 		}

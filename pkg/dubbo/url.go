@@ -23,9 +23,9 @@ const (
 // protocolVersion is the version of Dubbo's protocol, used by all releases since 2.6.
 const protocolVersion = "2.0.2"
 
-// providerURL returns the URL of a service that this machine has provided since a time. It contains no
-// pid, so that it is the same after a restart: the registry has one entry for it even if the
-// session of the killed process has not expired, and consumers see no change.
+// providerURL returns the URL of a service that this machine provides since the given time. It
+// contains no pid, so that it is the same after a restart: the registry has one entry for it even
+// if the session of the killed process has not expired, and consumers see no change.
 func (s *settings) providerURL(sp *spec, since time.Time) registry.URL {
 	port := s.Config.ServerPort
 	if n, err := strconv.ParseUint(sp.Service.Port, 10, 16); err == nil && port == 0 {
@@ -63,8 +63,8 @@ func (s *settings) buildURL(sp *spec, since time.Time, u registry.URL, extra map
 	}).With(svc.Parameters)
 }
 
-// stamps are the timestamps of URLs, so that a new registration differs from one that is being
-// unregistered. The caller synchronizes calls.
+// stamps generates the timestamps of URLs, so that a new registration differs from one that is
+// being unregistered. The caller synchronizes calls.
 type stamps struct{ last time.Time }
 
 // next returns the current time, at least a millisecond later than the last result.

@@ -16,7 +16,7 @@ func TestVersionsAtOneAddress(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.report("x", "10.0.0.1?version=1&weight=10", "10.0.0.1?version=2&weight=20", "10.0.0.2?version=2")
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
-		env.desired("x=10.0.0.1,10.0.0.2; x?version=2=10.0.0.1,10.0.0.2")
+		env.wantActive("x=10.0.0.1,10.0.0.2; x?version=2=10.0.0.1,10.0.0.2")
 		if n := env.discovery.Totals().Providers; n != 2 {
 			t.Errorf("%d addresses are counted, want 2", n)
 		}
@@ -42,12 +42,12 @@ func TestVersionsAtOneAddress(t *testing.T) {
 		env.mu.Unlock()
 		env.fake.report("x", "10.0.0.1?version=1", "10.0.0.2?version=2")
 		advanceClock(time.Second)
-		env.desired("x=10.0.0.1,10.0.0.2")
+		env.wantActive("x=10.0.0.1,10.0.0.2")
 		env.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
 		advanceClock(time.Second)
-		env.desired("x=10.0.0.1; x?version=2=10.0.0.1")
+		env.wantActive("x=10.0.0.1; x?version=2=10.0.0.1")
 		must(t, env.discovery.Unsubscribe(env.Context(), request("x")))
-		env.desired("")
+		env.wantActive("")
 	})
 }
 
@@ -82,13 +82,13 @@ func TestRetainedVersionsReturnIndependently(t *testing.T) {
 		for _, snapshot := range [][]string{{}, {first}, {first, second}, {}, {second}} {
 			env.fake.report("x", snapshot...)
 			advanceClock(time.Second)
-			env.desired("x=10.0.0.1; x?version=2=10.0.0.1")
+			env.wantActive("x=10.0.0.1; x?version=2=10.0.0.1")
 		}
 		if p := env.discovery.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "1" || !p[0].Retained || len(p[0].Variants) != 1 || p[0].Variants[0].Retained {
 			t.Errorf("the providers are %+v, of which the first version is kept", p)
 		}
 		advanceClock(10 * time.Minute)
-		env.desired("x=10.0.0.1")
+		env.wantActive("x=10.0.0.1")
 	})
 }
 
@@ -103,7 +103,7 @@ func TestVersionsAtOneAddressSurviveRestart(t *testing.T) {
 		}
 		env.run()
 		defer env.end()
-		env.desired("x=10.0.0.1; x?version=2=10.0.0.1")
+		env.wantActive("x=10.0.0.1; x?version=2=10.0.0.1")
 	})
 }
 
@@ -112,7 +112,7 @@ func TestFailedApplyRollsBackAllClusters(t *testing.T) {
 		env.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		env.mu.Lock()
-		env.refuse = func(layers.Change) error { return errors.New("no") }
+		env.reject = func(layers.Change) error { return errors.New("no") }
 		env.mu.Unlock()
 		env.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=3")
 		advanceClock(time.Second / 2)
@@ -120,10 +120,10 @@ func TestFailedApplyRollsBackAllClusters(t *testing.T) {
 			t.Errorf("there are %d clusters", len(clusters))
 		}
 		env.mu.Lock()
-		env.refuse = nil
+		env.reject = nil
 		env.mu.Unlock()
 		advanceClock(time.Minute)
-		env.desired("x=10.0.0.1; x?version=3=10.0.0.1")
+		env.wantActive("x=10.0.0.1; x?version=3=10.0.0.1")
 	})
 }
 

@@ -38,7 +38,7 @@ func (d OnDemandClusters) TakeRequested() []string { return d.set.env.desk.Take(
 // InUse reports whether an exchange is in flight in the cluster, or arrived since its last call.
 func (d OnDemandClusters) InUse(name string) bool {
 	c := d.set.Find(name)
-	return c != nil && (c.onDemand.SwapUsed() || c.InFlight() > 0)
+	return c != nil && (c.onDemand.ResetUsed() || c.InFlight() > 0)
 }
 
 // RequestHosts marks the cluster as used and requests its hosts if they are not there. It does not

@@ -107,8 +107,8 @@ func hostName(s string) bool {
 	return true
 }
 
-// ranges parses address ranges. longer converts the object form to text; it returns false after it
-// has reported an error.
+// ranges parses address ranges. objectText converts the object form to text; it returns false after
+// it has reported an error.
 func (in *input) ranges(list []document.Node, objectText func(document.Node) (string, bool)) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range list {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// Capabilities lists the supported features: those of the names in the schema that a file may use. The
-// zero value supports nothing. It is read-only.
+// Capabilities lists the supported features: the names in the schema that a file may use. The zero
+// value supports nothing. It is read-only.
 type Capabilities struct {
 	Protocols         []config.Protocol
 	NetworkFilters    []string                         // a subset of ProxyFilter, TCPProxyFilter and UDPProxyFilter
@@ -74,8 +74,8 @@ func knownSinks() []string { return []string{prometheusSink, "console"} }
 
 const prometheusSink = "prometheus"
 
-// choose finds a name in built, ignoring case, and returns it with the spelling of built. Otherwise
-// it reports an error at the node at: not supported yet if known contains the name, else unknown
+// choose finds a name in supported, ignoring case, and returns it with the spelling of supported.
+// Otherwise it reports an error at node: not supported yet if known contains the name, else unknown
 // with the nearest known name.
 func choose[T ~string](r *document.Report, node document.Node, label, name string, supported []T, known []string) (T, bool) {
 	for _, b := range supported {

@@ -165,7 +165,7 @@ func (r *clusterReader) readCluster(j *clusterJSON) {
 	r.readSocket(j, c)
 	r.readAutoSNI(j, c)
 	if j.Name == "" {
-		return // reported, unless the name is an explicit ""
+		return // an absent name has been reported
 	}
 	if r.clusters.byName[j.Name] != nil {
 		r.report.Errorf(j.Node.Get("name"), "duplicate cluster name %q", j.Name)

@@ -66,7 +66,7 @@ type outlierJSON struct {
 	TimeJitter     time.Duration `key:"max_ejection_time_jitter" doc:"Maximum random time added to an ejection." default:"0s" example:"\"1s\""`
 	MaxPercent     int           `key:"max_ejection_percent" doc:"Maximum percentage of hosts that may be ejected at the same time, rounded down: 10 % of five hosts is none." unit:"percent" min:"0" max:"100" default:"10" example:"50"`
 	AlwaysEjectOne bool          `key:"always_eject_one_host" doc:"Allow one ejected host even if max_ejection_percent allows none." default:"false" example:"true"`
-	CheckReturns   bool          `key:"successful_active_health_check_uneject_host" doc:"A passed health_check ends the ejection of a host immediately." default:"true" example:"false"`
+	UnejectOnCheck   bool          `key:"successful_active_health_check_uneject_host" doc:"A passed health_check ends the ejection of a host immediately." default:"true" example:"false"`
 
 	SuccessMinHosts     int `key:"success_rate_minimum_hosts" doc:"Minimum number of hosts with success_rate_request_volume; with fewer, success rates are not evaluated." unit:"hosts" min:"1" default:"5" example:"3"`
 	SuccessVolume       int `key:"success_rate_request_volume" doc:"Minimum number of requests in an interval for the success rate of a host to be evaluated." unit:"requests" min:"1" default:"100" example:"50"`
@@ -81,7 +81,7 @@ type outlierJSON struct {
 	EnforceLocalFailure int `key:"enforcing_failure_percentage_local_origin" doc:"Percentage of detections by failure percentage of local failures that eject the host. Requires split_external_local_origin_errors." unit:"percent" min:"0" max:"100" default:"0" example:"100"`
 }
 
-// readHealth converts the health checks of c.
+// readHealth converts the health checks and the outlier detection of c.
 func (r *clusterReader) readHealth(j *clusterJSON, c *config.Cluster) {
 	if node := j.Node.Get("health_check"); !node.IsDisabled() {
 		c.HealthCheck = r.healthCheck(node, j.HealthCheck)
@@ -181,7 +181,7 @@ func (r *clusterReader) delay(n document.Node) time.Duration {
 	return 0
 }
 
-// orDefault returns v, or instead if v is 0.
+// orDefault returns v, or fallback if v is 0.
 func orDefault[T time.Duration | uint32](v, fallback T) T {
 	if v == 0 {
 		return fallback
@@ -198,7 +198,7 @@ func (r *clusterReader) outlierDetection(node document.Node, j *outlierJSON, hos
 		MaxEjectionPercent:     j.MaxPercent,
 		AlwaysEjectOne:         j.AlwaysEjectOne,
 		SplitLocalOriginErrors: j.SplitLocal,
-		UnejectOnHealthCheck:   j.CheckReturns,
+		UnejectOnHealthCheck:   j.UnejectOnCheck,
 		Consecutive5xx:         config.Consecutive{Failures: j.Consecutive5xx, Enforce: j.Enforce5xx},
 		ConsecutiveGateway:     config.Consecutive{Failures: j.ConsecutiveGateway, Enforce: j.EnforceGateway},
 		ConsecutiveLocal:       config.Consecutive{Failures: j.ConsecutiveLocal, Enforce: j.EnforceLocal},

@@ -46,8 +46,8 @@ func (s *clusterSet) names() []string {
 	return names
 }
 
-// check reports name if it is not a known cluster; "" means no cluster.
-func (s *clusterSet) check(node document.Node, name string, severity document.Severity) {
+// checkName reports name if it is not a known cluster; "" means no cluster.
+func (s *clusterSet) checkName(node document.Node, name string, severity document.Severity) {
 	if name == "" || s.byName[name] != nil || s.static[name] {
 		return
 	}

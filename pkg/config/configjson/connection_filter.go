@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// connectionFilter returns the factory of a connection filter; nil if name is not one.
+// connectionFilter returns the factory of a connection filter, or nil if name is not a supported
+// connection filter.
 func (r *filterReader) connectionFilter(name string) *filter.ConnectionFilterFactory {
 	for i := range r.capabilities.ConnectionFilters {
 		if factory := &r.capabilities.ConnectionFilters[i]; strings.EqualFold(factory.Name, name) {

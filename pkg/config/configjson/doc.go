@@ -5,8 +5,8 @@
 //
 // Load, Open or Parse (load.go) reads the file. Package document parses it into a tree of nodes and
 // decodes the tree into structs, whose field tags define every key; their names end in JSON. The
-// reader of each section converts its structs to the model and checks keys against each other. All
-// problems are collected in one report (input.go) with their positions. A snapshot is returned only
+// reader of each section converts its structs to the model and checks keys against each other. One
+// report (input.go) collects all problems with their positions. The package returns a snapshot only
 // if none of them is an error.
 //
 // A section is one file, or a few files with a common prefix: first its keys, then its reader. The

@@ -151,7 +151,7 @@ func (r *dubboReader) token(j *dubboRegistryJSON) string {
 	return token
 }
 
-// registry converts the settings of one registry and reports a duplicate of an earlier one.
+// registry converts the settings of one registry and reports a duplicate of a registry in earlier.
 func (r *dubboReader) registry(j *registryJSON, earlier []config.RegistrySettings) (config.RegistrySettings, bool) {
 	if j.Type == "" || j.Address == "" {
 		return config.RegistrySettings{}, false // reported

@@ -186,9 +186,9 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 			doc = merge(doc, decodeJSON(t, p.patch))
 		}
 	}
-	reach(doc, object) // in both, so that only the key makes the difference
+	objectAt(doc, object) // in both, so that only the key makes the difference
 	before, beforeDiags := load(t, doc)
-	reach(doc, object)[k.Name] = value
+	objectAt(doc, object)[k.Name] = value
 	after, afterDiags := load(t, doc)
 	if reason := keysWithoutEffect[path]; reason != "" {
 		if len(afterDiags) != len(beforeDiags) || !reflect.DeepEqual(before, after) {
@@ -209,7 +209,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 	case afterDiags.Failed():
 		t.Errorf("%s = %v is rejected: %v", path, value, text)
 	case reflect.DeepEqual(before, after) && text == beforeDiags.Error():
-		delete(reach(doc, object), k.Name)
+		delete(objectAt(doc, object), k.Name)
 		if _, withoutKey := load(t, doc); k.Required && withoutKey.Failed() {
 			return // the example is the only possible value
 		}
@@ -260,8 +260,8 @@ func mergeValue(base, patch any) any {
 	return patch
 }
 
-// reach returns the object at a path of document.Sections and creates missing parents.
-func reach(doc map[string]any, path string) map[string]any {
+// objectAt returns the object at a path of document.Sections and creates missing parents.
+func objectAt(doc map[string]any, path string) map[string]any {
 	object := doc
 	if path == "" {
 		return object

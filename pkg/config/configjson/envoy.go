@@ -71,8 +71,8 @@ func (r *reader) checkEnvoyBootstrap(j *envoyJSON) {
 	}
 }
 
-// checkExtension reports an extension that is not the only available one. The type of typed_config
-// identifies it; its name does so only if there is no typed_config.
+// checkExtension reports an extension other than the supported one. The type of typed_config
+// identifies an extension; without typed_config its name does.
 func (r *reader) checkExtension(n document.Node, name, message string) {
 	node, expected := n.Get("name"), name
 	if url := r.envoyMember(n, "typed_config").Get("@type"); url.Text() != "" {

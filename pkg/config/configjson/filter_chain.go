@@ -70,7 +70,7 @@ func (r *listenerReader) readChains(j *listenerJSON, l *config.Listener) {
 	r.checkChains(j, l)
 }
 
-// defaultChain converts the chain of the connections that match no other chain.
+// defaultChain converts the chain for connections that match no other chain.
 func (r *listenerReader) defaultChain(j *listenerJSON, l *config.Listener, filters []config.Filter) {
 	var c filterChainJSON
 	if !r.decoder.Decode(j.DefaultChain, &c) {

@@ -12,15 +12,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// input is what the readers of all sections share: the file, what it may contain, and the report. A
-// reader reports a problem and continues; the caller of newInput uses the result only if the report
-// contains no error.
+// input is shared by the readers of all sections: the file, the supported features, and the report.
+// A reader reports a problem and continues; the caller of newInput uses the result only if the
+// report contains no error.
 type input struct {
-	file         string // its name
+	file         string // name of the file
 	capabilities Capabilities
 	env          document.Lookup
 	files        Files
-	report       *document.Report // of all problems
+	report       *document.Report
 	decoder      *document.Decoder
 	documents    []source // the file and those of its directories
 	lintEnabled  bool
@@ -39,7 +39,7 @@ func newInput(file string, caps Capabilities, o Options) *input {
 	return in
 }
 
-// document parses one document. If it returns an absent node, it has reported an error.
+// document parses one document. It reports an error if it returns an absent node.
 func (in *input) document(name string, data []byte) document.Node {
 	errorsBefore := in.report.Errors()
 	root := document.Parse(name, data, document.Options{Env: in.env}, in.report)
@@ -50,8 +50,8 @@ func (in *input) document(name string, data []byte) document.Node {
 	return root
 }
 
-// directory parses the documents of a directory in the order of their names. at is the node with
-// the directory.
+// directory parses the documents of a directory in the order of their names. node contains the name
+// of the directory.
 func (in *input) directory(node document.Node, dir string) []document.Node {
 	entries, err := in.files.ReadDir(dir)
 	if err != nil && !filepath.IsAbs(dir) {

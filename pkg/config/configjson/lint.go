@@ -19,7 +19,7 @@ type linter struct {
 	routes   *routeReader
 }
 
-// lint warns of valid settings that are probably mistakes. It runs after the whole file has been
+// lint warns of valid settings that are probably mistakes. It runs after all sections have been
 // converted.
 func (l *linter) lint(root document.Node) {
 	for _, model := range l.routes.out {
@@ -51,7 +51,7 @@ func (l *linter) lintTable(t *table) {
 	}
 }
 
-// lintRoute warns of one route; before contains the earlier routes of its virtual host.
+// lintRoute warns of one route; earlier contains the routes before it in its virtual host.
 func (l *linter) lintRoute(node document.Node, earlier []*config.Route, route *config.Route) {
 	match := node.Get("match")
 	for _, other := range earlier[:min(len(earlier), maxComparedRoutes)] {

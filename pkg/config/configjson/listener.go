@@ -61,7 +61,8 @@ type listenerReader struct {
 }
 
 // read converts the listeners and checks them against each other. chains contains the filters for
-// listeners without stream_filters; its keys are the names of listeners. The access logs use roller.
+// listeners without stream_filters; its keys are the names of listeners. roller configures the
+// rotation of access logs.
 func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON, roller config.Roller) {
 	names := map[string]bool{}
 	addresses := map[string]string{} // of those that bind, with the name of the listener
@@ -102,8 +103,8 @@ func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON,
 	}
 }
 
-// checkTimeoutFields rejects trust_timeout_fields on ingress listeners: any client could occupy an
-// upstream for as long as a day.
+// checkTimeoutFields rejects trust_timeout_fields on ingress listeners, because any client could
+// then occupy an upstream for a day.
 func (r *listenerReader) checkTimeoutFields(l *config.Listener) {
 	if !l.Ingress {
 		return

@@ -16,8 +16,8 @@ type originalDstFilterJSON struct {
 	Node document.Node `key:"."`
 }
 
-// originalDst sets the redirection of a listener: that of the key, else that of a listener filter,
-// which is redirect.
+// originalDst sets the redirection mode of a listener: the value of the key, else
+// OriginalDstRedirect if there is the listener filter.
 func (r *listenerReader) originalDst(j *listenerJSON, l *config.Listener) {
 	node := j.OriginalDst
 	if !node.Exists() {
@@ -54,8 +54,8 @@ func (r *listenerReader) originalDstMode(node document.Node) config.OriginalDstM
 	return ""
 }
 
-// checkVirtualListeners runs after all listeners are converted. It checks the virtual listeners, which do
-// not bind, against the others; list contains their sources.
+// checkVirtualListeners runs after all listeners are converted. It checks the virtual listeners,
+// which do not bind, against the other listeners; list contains the JSON structs of all listeners.
 func (r *listenerReader) checkVirtualListeners(list []listenerJSON) {
 	hasRedirect := false
 	for _, l := range r.out {
@@ -72,7 +72,7 @@ func (r *listenerReader) checkVirtualListeners(list []listenerJSON) {
 				r.report.Warnf(node, "%s has no effect on a listener with bind_port false: set it on the listener that accepts the connections", key)
 			}
 		}
-		address, err := netip.ParseAddrPort(withWildcardHost(l.Address))
+		address, err := netip.ParseAddrPort(addWildcardHost(l.Address))
 		switch {
 		case !hasRedirect:
 			r.report.Warnf(node, "the listener has bind_port false and receives no connections: no other listener has use_original_dst")
@@ -85,8 +85,8 @@ func (r *listenerReader) checkVirtualListeners(list []listenerJSON) {
 	}
 }
 
-// withWildcardHost adds 0.0.0.0 to an address without an IP.
-func withWildcardHost(address string) string {
+// addWildcardHost adds 0.0.0.0 to an address without an IP.
+func addWildcardHost(address string) string {
 	if strings.HasPrefix(address, ":") {
 		return netip.IPv4Unspecified().String() + address
 	}

@@ -40,8 +40,8 @@ type source struct {
 	root document.Node
 }
 
-// Redacted returns the documents as one indented JSON object with a member for each file, by its
-// name. Secrets and the values of environment variables are omitted.
+// Redacted returns the documents as one indented JSON object with a member for each file; its key
+// is the name of the file. Secrets and the values of environment variables are omitted.
 func (f *File) Redacted() []byte {
 	out := []byte("{")
 	for i, s := range f.documents {

@@ -55,7 +55,7 @@ func examples(t *testing.T) []string {
 	return list
 }
 
-func TestExamplesLoadWithoutAWarning(t *testing.T) {
+func TestExamplesLoadWithoutWarnings(t *testing.T) {
 	o := exampleOptions(t)
 	for _, path := range examples(t) {
 		s, diags := Load(path, exampleCapabilities(), o)
@@ -180,7 +180,7 @@ func TestAbsentKeysGetDefaults(t *testing.T) {
 	}
 }
 
-func TestProtocolsReachTheModel(t *testing.T) {
+func TestProxyProtocols(t *testing.T) {
 	for _, test := range []struct {
 		name, config string
 		want         func(p *config.Proxy)
@@ -238,7 +238,7 @@ func TestProtocolsReachTheModel(t *testing.T) {
 	}
 }
 
-func TestFilterSettingsReachTheModel(t *testing.T) {
+func TestFilterSettings(t *testing.T) {
 	s, diags := Parse("config.json", []byte(`{
 		"servers": [{
 			"listeners": [{"name": "in", "address": "127.0.0.1:1", "filter_chains": [{"filters": [{"type": "proxy", "config": {

@@ -163,7 +163,7 @@ func (r *overloadReader) readMonitor(o *config.Overload, j *monitorJSON) {
 	o.Monitors = append(o.Monitors, m)
 }
 
-// warnUnused warns of all settings other than used.
+// warnUnused warns of all settings other than usedKey.
 func (r *overloadReader) warnUnused(settings document.Node, usedKey, label, name string) {
 	for member := range settings.All() {
 		if key := member.Key(); key != usedKey && key != lowerCamel(usedKey) && key != "@type" && !member.IsDisabled() {

@@ -16,7 +16,7 @@ type referencePage struct {
 	name  string // file name
 	title string
 	about string // first paragraph
-	paths []string
+	paths []string // prefixes of section paths
 }
 
 func referencePages() []referencePage {

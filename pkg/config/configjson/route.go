@@ -125,8 +125,8 @@ func (r *routeReader) readTable(j *routerJSON) *table {
 	return t
 }
 
-// connectionManager converts the network filter that contains a route table in older files. One
-// without virtual hosts refers to a table that is defined elsewhere.
+// connectionManager converts the network filter that contains a route table in older files. A
+// filter without virtual hosts refers to a table that is defined elsewhere.
 func (r *routeReader) connectionManager(f *networkFilterJSON) *table {
 	var j routerJSON
 	if !r.decoder.Decode(f.Node.Member("config"), &j) && j.Name == "" {

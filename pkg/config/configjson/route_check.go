@@ -12,10 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// routeFilter is one per_filter_config entry in a table.
+// routeFilter is an entry of per_filter_config in a table.
 type routeFilter struct {
 	name string
-	at   document.Node
+	node   document.Node
 }
 
 // proxyNode is a proxy with its node.
@@ -58,7 +58,7 @@ func (r *routeChecker) check() {
 		t := r.routes.tables[name]
 		for _, f := range t.filters {
 			if !t.usedFilters[f.name] {
-				r.report.Warnf(f.at, "the settings have no effect: no listener that uses the route table %q has the stream filter %q", name, f.name)
+				r.report.Warnf(f.node, "the settings have no effect: no listener that uses the route table %q has the stream filter %q", name, f.name)
 			}
 		}
 		if !t.failed {
@@ -69,8 +69,8 @@ func (r *routeChecker) check() {
 	}
 }
 
-// checkTranslation reports routes of a table whose clusters cannot carry any downstream protocol of
-// the proxy.
+// checkTranslation reports routes of a table if requests of no downstream protocol of the proxy can
+// be sent to their clusters.
 func (r *routeChecker) checkTranslation(p *config.Proxy, t *table) {
 	index := 0
 	for _, v := range t.model.VirtualHosts {
@@ -94,7 +94,8 @@ func (r *routeChecker) checkTranslation(p *config.Proxy, t *table) {
 	}
 }
 
-// checkTranslatable reports an error if requests of none of the protocols can be sent in up.
+// checkTranslatable reports an error if requests of none of the protocols in downstream can be sent
+// in upstream.
 func (r *routeChecker) checkTranslatable(node document.Node, downstream []config.Protocol, upstream config.Protocol, suffix string) {
 	if slices.ContainsFunc(downstream, func(d config.Protocol) bool { return d == config.Auto || d.CanSendAs(upstream) }) {
 		return
@@ -120,21 +121,21 @@ func (r *routeChecker) compile(t *table) {
 			}}
 			if _, err := router.Compile(&single); err != nil {
 				prefix := fmt.Sprintf("virtual host %q: route %q: ", "", route.Name)
-				r.report.Errorf(t.routes[index], "%s", oneLine(strings.TrimPrefix(err.Error(), prefix)))
+				r.report.Errorf(t.routes[index], "%s", joinLines(strings.TrimPrefix(err.Error(), prefix)))
 			}
 			index++
 		}
 	}
 	if r.report.Errors() == errorsBefore {
-		r.report.Errorf(t.node, "%s", oneLine(err.Error()))
+		r.report.Errorf(t.node, "%s", joinLines(err.Error()))
 	}
 }
 
-// oneLine joins the lines of an error text.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+// joinLines joins the lines of an error text.
+func joinLines(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// checkProxyProtocol reports routes of a table to clusters with proxy_protocol if several clients would
-// share their connections: such a connection names one client.
+// checkProxyProtocol reports routes to clusters with proxy_protocol if several clients would share
+// a connection: its PROXY header contains the address of one client only.
 func (r *routeChecker) checkProxyProtocol(t *table) {
 	index := 0
 	for _, v := range t.model.VirtualHosts {
@@ -169,9 +170,9 @@ func routeClusters(f *config.Forward) []string {
 	return names
 }
 
-// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that only HTTP has
-// is an error, or a warning if it merely has no effect. If HTTP uses the table too, a route may be
-// meant for it.
+// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that exists
+// only in HTTP is an error, or a warning if it merely has no effect. If HTTP proxies also use the
+// table, a route may be meant for them.
 func (r *routeChecker) checkRPCTable(t *table) {
 	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
 		return

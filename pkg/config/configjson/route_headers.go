@@ -51,7 +51,7 @@ func (r *routeReader) mutation(n document.Node, removeKey string, add []headerAd
 		}
 		value := config.HeaderValue{Name: h.Key, Value: h.Value, Append: add[i].Append}
 		if err := check(config.HeaderMutation{Add: []config.HeaderValue{value}}); err != nil {
-			r.report.Errorf(h.Node, "%s", oneLine(err.Error()))
+			r.report.Errorf(h.Node, "%s", joinLines(err.Error()))
 			continue
 		}
 		out.Add = append(out.Add, value)
@@ -62,7 +62,7 @@ func (r *routeReader) mutation(n document.Node, removeKey string, add []headerAd
 			continue // reported
 		}
 		if err := check(config.HeaderMutation{Remove: []string{name}}); err != nil {
-			r.report.Errorf(nodes[i], "%s", oneLine(err.Error()))
+			r.report.Errorf(nodes[i], "%s", joinLines(err.Error()))
 			continue
 		}
 		out.Remove = append(out.Remove, name)

@@ -9,14 +9,14 @@ import (
 
 // outlierFilter is a stream filter that configures outlier detection for the clusters of its routes.
 type outlierFilter struct {
-	filter    string // its name
+	filter    string // name of the filter
 	listener  proxyNode
 	detection *config.OutlierDetection
 }
 
-// enableOutlierDetection configures outlier detection for the clusters of a listener's routes as the
-// listener's filters request it. It does not change a cluster with its own outlier_detection. If
-// two listeners request different settings, the first one wins.
+// enableOutlierDetection configures outlier detection for the clusters of a listener's routes as
+// the listener's filters request it. It does not change a cluster with its own outlier_detection.
+// If two listeners request different settings, those of the first listener apply.
 func (r *routeChecker) enableOutlierDetection() {
 	explicit := map[*config.Cluster]bool{}
 	for _, c := range r.clusters.all {

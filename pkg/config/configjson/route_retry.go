@@ -70,7 +70,7 @@ func (r *routeReader) retryPolicy(j *retryJSON) *config.RetryPolicy {
 	return p
 }
 
-// retryLists returns the lists of a retry_policy and the retry_on elements that they need.
+// retryLists returns the lists of a retry_policy with the retry_on element that each requires.
 func retryLists() []retryList {
 	return []retryList{
 		{config.RetryStatusCodes, []string{"status_codes", "retriable_status_codes", "rpc_status_codes"}},
@@ -83,8 +83,8 @@ type retryList struct {
 	keys []string
 }
 
-// checkRetryLists compares the lists of a policy with the words of retry_on. Without retry_on, a
-// list implies its word. Otherwise a list without its word, or a word without its list, has no
+// checkRetryLists compares the lists of a policy with the names in retry_on. Without retry_on, a
+// list implies its name. Otherwise a list without its name, or a name without its list, has no
 // effect.
 func (r *routeReader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
 	switch {
@@ -121,7 +121,7 @@ func (r *routeReader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list ret
 	}
 }
 
-// containsRetryOn reports whether a list of words contains the word of an element.
+// containsRetryOn reports whether a comma-separated list contains the name of an element.
 func containsRetryOn(text string, on config.RetryOn) bool {
 	for word := range strings.SplitSeq(text, ",") {
 		if strings.EqualFold(strings.TrimSpace(word), on.String()) {
@@ -131,7 +131,7 @@ func containsRetryOn(text string, on config.RetryOn) bool {
 	return false
 }
 
-// retryOn parses a boolean, or words separated by commas. A boolean from an environment variable is
+// retryOn parses a boolean, or names separated by commas. A boolean from an environment variable is
 // a string.
 func (r *routeReader) retryOn(n document.Node) config.RetryOn {
 	var on config.RetryOn
@@ -148,13 +148,13 @@ func (r *routeReader) retryOn(n document.Node) config.RetryOn {
 	return on
 }
 
-// knownRetryOnNames returns all words of Envoy.
+// knownRetryOnNames returns all retry_on names of Envoy.
 func knownRetryOnNames() []string {
 	return append(slices.Clone(config.RetryOnNames()), "envoy-ratelimited", "reset-before-request", "http3-post-connect-failure")
 }
 
-// hedgePolicy converts a hedge_policy, and warns of parts that have no effect with the route's
-// retry policy.
+// hedgePolicy converts a hedge_policy, and warns of settings that have no effect with the retry
+// policy of the route.
 func (r *routeReader) hedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.HedgePolicy {
 	p := &config.HedgePolicy{InitialRequests: j.Initial, OnPerTryTimeout: j.OnTryTimeout}
 	if c := j.Chance; c != nil {

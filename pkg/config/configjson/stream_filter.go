@@ -59,7 +59,7 @@ func (r *filterReader) streamFilters(list []streamFilterJSON) []config.Filter {
 	return out
 }
 
-// filterConfig decodes the settings of a stream filter; at is the node with its name.
+// filterConfig decodes the settings of a stream filter; node contains its name.
 func (r *filterReader) filterConfig(node document.Node, name string, settings document.Node) (any, bool) {
 	f := r.streamFilterFactory(node, name)
 	if f == nil {
@@ -79,7 +79,7 @@ func (r *filterReader) streamFilterFactory(node document.Node, name string) *fil
 	if !ok {
 		return nil
 	}
-	r.report.Unknown(node, "stream filter", name, []string{supportedName}) // it differs in case
+	r.report.Unknown(node, "stream filter", name, []string{supportedName}) // the names differ in case
 	return nil
 }
 
@@ -106,25 +106,25 @@ func (r *filterReader) routeFilters(j *routeJSON) map[string]any {
 	return out
 }
 
-// decode decodes the settings of a filter and reports unknown clusters in their keys with the
-// tag refers:"cluster". An unknown cluster does not make the settings invalid: the result is that
-// of Decode.
+// decode decodes the settings of a filter and reports unknown clusters in their keys with the tag
+// refers:"cluster". It returns the result of Decode: an unknown cluster does not make the settings
+// invalid.
 func (r *filterReader) decode(settings document.Node, target any) bool {
 	r.references = r.references[:0]
 	ok := r.decoder.Decode(settings, target)
 	if r.clusters.dynamic {
-		return ok // more clusters may come from elsewhere
+		return ok // a control plane or a registry may add clusters
 	}
 	for _, ref := range r.references {
 		if ref.Kind == refersCluster {
-			r.clusters.check(ref.At, ref.Name, ref.Severity)
+			r.clusters.checkName(ref.Node, ref.Name, ref.Severity)
 		}
 	}
 	return ok
 }
 
-// indexChains indexes the named chains of stream filters. Their filters are converted with the listener
-// of the same name.
+// indexChains returns the named chains of stream filters by name. The listener with that name
+// converts their filters.
 func (r *filterReader) indexChains(list []chainJSON) map[string]*chainJSON {
 	out := make(map[string]*chainJSON, len(list))
 	for i := range list {

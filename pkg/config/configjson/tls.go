@@ -221,7 +221,7 @@ func (r *tlsReader) readSANMatcher(j *peerNameJSON, t *config.TLS) {
 	t.MatchSANs = append(t.MatchSANs, p)
 }
 
-// warnIneffective warns of settings that have no effect on this side or without others.
+// warnIneffective warns of settings that have no effect on this side, or without other settings.
 func (r *tlsReader) warnIneffective(j *tlsJSON, side tlsSide) {
 	keys, context := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "on connections to hosts"
 	if side == listenerTLS {

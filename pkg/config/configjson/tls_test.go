@@ -48,7 +48,7 @@ func secureFile(t *testing.T, listener, cluster string) map[string]any {
 	return merge(doc, decodeJSON(t, `{"cluster_manager": {"clusters": [{`+cluster+`}]}}`))
 }
 
-func TestTLSContextsAreRead(t *testing.T) {
+func TestTLSContexts(t *testing.T) {
 	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
 	doc := secureFile(t, `"tls_context_set": {"=": [
 		{`+certificate+`, "server_name": "a.example", "ca_cert": "ca.pem", "require_client_cert": true, "alpn": "h2, http/1.1",

@@ -27,7 +27,7 @@ type xdsLazyJSON struct {
 	Routes bool          `key:"routes" doc:"Also subscribe to routes on demand. false: hosts only." default:"true" example:"false"`
 }
 
-// xdsReader reads the keys about control planes.
+// xdsReader reads the keys for control planes.
 type xdsReader struct {
 	*input
 	out config.Bootstrap

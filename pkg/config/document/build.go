@@ -8,9 +8,9 @@ import (
 )
 
 // Value is a value of a document that a program builds, for example from a message of another
-// format. Build makes a document of it. One goroutine uses a Value. Several objects and lists may
-// share one, but a Value must not contain itself. A nil Value is an absent value: it has no text and
-// no members.
+// format. Build converts it to a document. One goroutine uses a Value. Several objects and lists
+// may share a Value, but a Value must not contain itself. A nil Value is an absent value: it has no
+// text and no members.
 type Value struct {
 	kind    Kind
 	text    string // of a string, number or boolean
@@ -147,7 +147,7 @@ func (v *Value) SortKeys() {
 	}
 }
 
-// Build makes a document of v and returns its root. Diagnostics use name as the file name. The
+// Build converts v to a document and returns its root. Diagnostics use name as the file name. The
 // document has one line, on which the values have increasing positions. Build reports nesting that
 // is too deep to r and then returns the zero Node. The document does not refer to v.
 func Build(name string, v *Value, r *Report) Node {
@@ -172,9 +172,9 @@ func (v *Value) measure() (values, size int) {
 }
 
 // addValue appends v and its members. e contains its key. It writes the texts to the source, with a
-// byte after each so that no two positions are equal. It reports whether v is not nested too deep.
+// byte after each so that no two positions are equal. It returns false if v is nested too deeply.
 func (d *Document) addValue(parent uint32, e entry, v *Value, depth int) bool {
-	e.at, e.kind = uint32(len(d.src)), v.kind //nolint:gosec // documents are smaller than 4 GiB
+	e.offset, e.kind = uint32(len(d.src)), v.kind //nolint:gosec // documents are smaller than 4 GiB
 	if v.kind != Object && v.kind != Array {
 		e.size = uint32(len(v.text)) //nolint:gosec // likewise
 		d.src = append(append(d.src, v.text...), ',')

@@ -16,7 +16,7 @@ func object(keysAndValues ...any) *Value {
 	return out
 }
 
-func TestBuildMakesTheTreeThatParseMakes(t *testing.T) {
+func TestBuildEqualsParse(t *testing.T) {
 	shared := object("x", NewNumber("1.5"))
 	for text, v := range map[string]*Value{
 		`null`:                    NewNull(),
@@ -57,9 +57,9 @@ func outline(n Node) string {
 	return b.String()
 }
 
-// TestBuiltDocumentsAreReportedInOrder verifies that diagnostics have the order of the values, and
+// TestBuildDiagnosticOrder verifies that diagnostics have the order of the values, and
 // that those of an object come before those of its members.
-func TestBuiltDocumentsAreReportedInOrder(t *testing.T) {
+func TestBuildDiagnosticOrder(t *testing.T) {
 	v := object(
 		"\n", NewString("\n"), "labels", object("a\"", NewNumber("1")), "weight", NewNumber("-1"),
 		"list", NewList(object("tries", NewNumber("9"), "", NewString("")), NewString("\"")), "ratio", NewString(""), "RATIO", NewNumber("1"),
@@ -90,7 +90,7 @@ func TestBuiltDocumentsAreReportedInOrder(t *testing.T) {
 	}
 }
 
-func TestBuildLimitsTheNesting(t *testing.T) {
+func TestBuildMaxDepth(t *testing.T) {
 	for levels, want := range map[int]string{maxDepth: "", maxDepth + 1: "more than 200 levels of nesting"} {
 		v := NewList()
 		for range levels - 1 {
@@ -108,7 +108,7 @@ func TestBuildLimitsTheNesting(t *testing.T) {
 	}
 }
 
-func TestValuesCanBeChanged(t *testing.T) {
+func TestValueMutation(t *testing.T) {
 	v := object("c", NewString("1"), "a", NewBool(true), "b", NewList(object("z", NewNull(), "y", NewNull())))
 	v.Set("c", NewString("2"))
 	v.Delete("a")
@@ -149,7 +149,7 @@ func TestAbsentValues(t *testing.T) {
 	}
 }
 
-func TestNewNumberPanicsOnOtherText(t *testing.T) {
+func TestNewNumberPanicsOnInvalidText(t *testing.T) {
 	for _, text := range []string{"", "NaN", "01", "1.", `"1"`} {
 		func() {
 			defer func() {

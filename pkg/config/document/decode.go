@@ -32,7 +32,7 @@ func NewDecoder(r *Report) *Decoder {
 
 // Reference is the name of an object in a key with a refers tag.
 type Reference struct {
-	At       Node     // the value or, in a map, the member that has the name as its key
+	Node       Node     // the value or, in a map, the member that has the name as its key
 	Kind     string   // of the object, as in the tag: "cluster"
 	Name     string   // may be ""
 	Severity Severity // of an unknown name
@@ -50,22 +50,22 @@ func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// Decode fills the struct, map or slice that into points to and reports whether it succeeded
+// Decode fills the struct, map or slice that target points to and reports whether it succeeded
 // without an error. Absent keys get their defaults. Decode reports every problem and fills the
-// remaining fields. It retains only the parts of the document that into captures as Nodes. It
-// panics if into is not a pointer or has invalid tags.
+// remaining fields. It retains only the parts of the document that target captures as Nodes. It
+// panics if target is not a pointer or has invalid tags.
 func (d *Decoder) Decode(n Node, target any) bool {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
 		panic(fmt.Sprintf("document: Decode into %T, which is not a pointer", target))
 	}
 	errorsBefore := d.report.Errors()
-	d.value(n, v.Elem(), &Key{Type: v.Type().Elem()})
+	d.decodeValue(n, v.Elem(), &Key{Type: v.Type().Elem()})
 	return d.report.Errors() == errorsBefore
 }
 
-// value fills v. k describes the key of n, or of the list that contains n.
-func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
+// decodeValue fills v. k describes the key of n, or of the list that contains n.
+func (d *Decoder) decodeValue(n Node, v reflect.Value, k *Key) {
 	t := v.Type()
 	if k.Secret {
 		n.markSecret()
@@ -74,7 +74,7 @@ func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
 	case kind == Invalid && n.d != nil: // the parser reported it
 		return
 	case t == nodeType:
-		d.node(n, v, k)
+		d.captureNode(n, v, k)
 		return
 	case t == anyType:
 		if value := n.Value(); value != nil {
@@ -87,25 +87,25 @@ func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
 	switch t.Kind() {
 	case reflect.Pointer:
 		target := reflect.New(t.Elem())
-		d.value(n, target.Elem(), k)
+		d.decodeValue(n, target.Elem(), k)
 		v.Set(target)
 	case reflect.Struct:
 		if s, ok := v.Addr().Interface().(stream); ok {
-			d.stream(n, s, k)
+			d.bindStream(n, s, k)
 		} else {
-			d.object(n, v)
+			d.decodeObject(n, v)
 		}
 	case reflect.Slice:
 		d.decodeList(n, v, k)
 	case reflect.Map:
 		d.decodeMap(n, v, k)
 	default:
-		d.scalar(n, v, k)
+		d.decodeScalar(n, v, k)
 	}
 }
 
-// node captures a raw value.
-func (d *Decoder) node(n Node, v reflect.Value, k *Key) {
+// captureNode captures a raw value.
+func (d *Decoder) captureNode(n Node, v reflect.Value, k *Key) {
 	if len(k.Accept) > 0 && n.Exists() {
 		ok := false
 		for _, kind := range k.Accept {
@@ -119,8 +119,8 @@ func (d *Decoder) node(n Node, v reflect.Value, k *Key) {
 	v.Set(reflect.ValueOf(n))
 }
 
-// object fills a struct; an absent or null value fills it with defaults.
-func (d *Decoder) object(n Node, v reflect.Value) {
+// decodeObject fills a struct; an absent or null value fills it with defaults.
+func (d *Decoder) decodeObject(n Node, v reflect.Value) {
 	s := d.structInfo(v.Type())
 	for _, index := range s.nodeFields {
 		v.FieldByIndex(index).Set(reflect.ValueOf(n))
@@ -152,12 +152,12 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 		}
 		if seen[keyIndex] {
 			if first := n.Get(append(s.keys[keyIndex].Aliases, s.keys[keyIndex].Name)...); first.Key() != member.Key() {
-				d.report.duplicateKey(member, first) // the parser reported keys that are spelled identically
+				d.report.duplicateKey(member, first) // the parser has reported keys with the same spelling
 			}
 			continue
 		}
 		seen[keyIndex] = true
-		d.member(member, v, &s.keys[keyIndex])
+		d.decodeMember(member, v, &s.keys[keyIndex])
 	}
 	d.setDefaults(n, v, s, seen)
 	if s.validates && d.report.Errors() == errorsBefore && n.Exists() {
@@ -165,8 +165,8 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 	}
 }
 
-// member fills the field of one key.
-func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
+// decodeMember fills the field of one key.
+func (d *Decoder) decodeMember(member Node, v reflect.Value, k *Key) {
 	switch {
 	case k.IgnoredReason != "":
 		d.report.Warnf(member, "%s is accepted and has no effect%s", k.Name, k.ignoredSuffix())
@@ -178,7 +178,7 @@ func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
 	case k.EmptyIsAbsent && member.Kind() == String && member.Text() == "":
 		d.setDefault(field, k)
 	case member.Kind() != Null:
-		d.value(member, field, k)
+		d.decodeValue(member, field, k)
 	case k.Required:
 		d.report.Expect(member, k.Expected())
 	default:
@@ -210,8 +210,8 @@ func (k *Key) expectedWithExample() string {
 	return expected + " like " + k.Example
 }
 
-// mistakeDetector is a struct that recognizes common mistakes in its object. Misread returns the
-// correction, or "" for an object that can be decoded.
+// mistakeDetector is a struct that recognizes common mistakes in its object. DetectMistake returns
+// the correction, or "" for an object that can be decoded.
 type mistakeDetector interface{ DetectMistake(n Node) string }
 
 // setDefault sets the default of one field.
@@ -220,7 +220,7 @@ func (d *Decoder) setDefault(field reflect.Value, k *Key) {
 	case k.HasDefault:
 		k.setText(field, k.Default)
 	case k.object:
-		d.object(Node{}, field)
+		d.decodeObject(Node{}, field)
 	}
 }
 
@@ -255,7 +255,7 @@ func (d *Decoder) decodeList(n Node, v reflect.Value, k *Key) {
 	list := reflect.MakeSlice(v.Type(), n.Len(), n.Len())
 	i := 0
 	for e := range n.All() {
-		d.element(e, list.Index(i), k)
+		d.decodeElement(e, list.Index(i), k)
 		i++
 	}
 	v.Set(list)
@@ -275,8 +275,8 @@ func (d *Decoder) unwrap(n Node, name string) Node {
 	return n.Get(name)
 }
 
-// stream binds a Stream, which decodes its elements later.
-func (d *Decoder) stream(n Node, s stream, k *Key) {
+// bindStream binds a Stream, which decodes its elements later.
+func (d *Decoder) bindStream(n Node, s stream, k *Key) {
 	switch {
 	case n.Kind() == Array:
 		s.bind(d, n, k)
@@ -285,12 +285,12 @@ func (d *Decoder) stream(n Node, s stream, k *Key) {
 	}
 }
 
-// element fills an element of a list; null is an error.
-func (d *Decoder) element(n Node, v reflect.Value, k *Key) {
+// decodeElement fills an element of a list; null is an error.
+func (d *Decoder) decodeElement(n Node, v reflect.Value, k *Key) {
 	if n.Kind() == Null {
 		d.report.Expect(n, k.expected(v.Type()))
 	}
-	d.value(n, v, k)
+	d.decodeValue(n, v, k)
 }
 
 func (d *Decoder) decodeMap(n Node, v reflect.Value, k *Key) {
@@ -306,17 +306,17 @@ func (d *Decoder) decodeMap(n Node, v reflect.Value, k *Key) {
 	m := reflect.MakeMapWithSize(v.Type(), n.Len())
 	for member := range n.All() {
 		if k.Refers != "" {
-			d.reference(member, member.Key(), k)
+			d.reportReference(member, member.Key(), k)
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(member, value, elementKey)
+		d.decodeValue(member, value, elementKey)
 		m.SetMapIndex(reflect.ValueOf(member.Key()).Convert(v.Type().Key()), value)
 	}
 	v.Set(m)
 }
 
-// reference passes a name in k, which refers to objects, to OnReference.
-func (d *Decoder) reference(n Node, name string, k *Key) {
+// reportReference passes a name in k, which refers to objects, to OnReference.
+func (d *Decoder) reportReference(n Node, name string, k *Key) {
 	if d.OnReference == nil {
 		return
 	}
@@ -324,7 +324,7 @@ func (d *Decoder) reference(n Node, name string, k *Key) {
 	if k.RefersWarn {
 		severity = Warning
 	}
-	d.OnReference(Reference{At: n, Kind: k.Refers, Name: name, Severity: severity})
+	d.OnReference(Reference{Node: n, Kind: k.Refers, Name: name, Severity: severity})
 }
 
 func (d *Decoder) structInfo(t reflect.Type) *structInfo {

@@ -43,15 +43,15 @@ type settings struct {
 	Later   Node              `key:"subset" doc:"Later." unbuilt:"subset"`
 	Colours []string          `key:"colours" doc:"Colours." enum:"red|blue"`
 	headers
-	Unspoken int `key:"-"`
+	Ignored int `key:"-"`
 }
 
-type picky struct {
+type portRange struct {
 	From int `key:"from" doc:"From."`
 	To   int `key:"to" doc:"To."`
 }
 
-func (p *picky) Validate() error {
+func (p *portRange) Validate() error {
 	if p.From > p.To {
 		return &KeyError{Key: "to", Err: errors.New("is below from")}
 	}
@@ -111,10 +111,10 @@ func TestDecodeSetsDefaults(t *testing.T) {
 }
 
 func TestDecodeKeepsFieldsWithoutDefault(t *testing.T) {
-	target := picky{From: 3, To: 7}
+	target := portRange{From: 3, To: 7}
 	var r Report
 	n := Parse("c.json", []byte(`{"to": 9}`), Options{}, &r)
-	if !NewDecoder(&r).Decode(n, &target) || target != (picky{3, 9}) {
+	if !NewDecoder(&r).Decode(n, &target) || target != (portRange{3, 9}) {
 		t.Errorf("Decode over {3 7} = %v, %v", target, r.Diagnostics())
 	}
 }
@@ -123,7 +123,7 @@ type streamSettings struct {
 	Items Stream[retry] `key:"items" doc:"Many." required:"true"`
 }
 
-func TestStreamsDecodeOneElementAtATime(t *testing.T) {
+func TestStream(t *testing.T) {
 	var r Report
 	n := Parse("c.json", []byte(`{"items": [{"tries": 4, "on": true}, {}, {"tries": 9}, {"x": 1}, null, 5]}`), Options{}, &r)
 	var target streamSettings
@@ -219,7 +219,7 @@ func TestValidateRunsAfterDecode(t *testing.T) {
 		`{"from": 3, "to": "x"}`: `c.json:1:19: to: found the string "x", expected an integer`,
 	}
 	for text, want := range cases {
-		_, diags, _ := decode[picky](text, false)
+		_, diags, _ := decode[portRange](text, false)
 		if got := diags.Error(); got != want {
 			t.Errorf("Decode(%s) reports %q, want %q", text, got, want)
 		}

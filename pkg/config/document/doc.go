@@ -1,10 +1,10 @@
-// Package document owns the reading of configuration documents. It parses JSON, JSON with comments,
-// and YAML into a tree that knows the position of each value, and decodes the tree into structs by
-// their field tags. It generates everything else from the same tags: diagnostics, redaction, a JSON
-// Schema and the tables of docs/reference.
+// Package document reads configuration documents. It parses JSON, JSON with comments, and YAML into
+// a tree with the position of each value, and decodes the tree into structs by their field tags. It
+// generates everything else from the same tags: diagnostics, redaction, a JSON Schema and the
+// tables of docs/reference.
 //
 // A document is processed in steps. Parse (json.go, yaml.go) builds a tree of nodes and expands
-// ${ENV} (env.go). Build (build.go) makes the same tree of a Value, which a program fills.
+// ${ENV} (env.go). Build (build.go) builds the same tree from a Value, which a program fills.
 // Decoder.Decode (decode.go, scalar.go) fills structs. Report (report.go) collects every problem of
 // these steps. Reading stops early only if the nesting of the brackets is broken.
 //

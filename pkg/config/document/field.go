@@ -66,10 +66,10 @@ type structInfo struct {
 	names           []string       // for suggestions
 	nodeFields      [][]int        // fields that capture the object
 	validates       bool
-	detectsMistakes bool // the type implements misreader
+	detectsMistakes bool // the type implements mistakeDetector
 }
 
-//nolint:gochecknoglobals // types are constants in all but the language's name
+//nolint:gochecknoglobals // a constant table; Go has no constants of this type
 var (
 	nodeType     = reflect.TypeFor[Node]()
 	durationType = reflect.TypeFor[time.Duration]()

@@ -7,23 +7,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-type plug struct {
+type plugin struct {
 	Type   string `key:"type" doc:"Name of the plug." required:"true" example:"\"x\""`
 	Config Node   `key:"config" doc:"Its settings." accept:"object" variant:"plug"`
 }
 
 type outer struct {
-	Plugs []plug          `key:"plugs" doc:"The plugs."`
+	Plugs []plugin          `key:"plugs" doc:"The plugs."`
 	ByKey map[string]Node `key:"by_key" doc:"Settings by name." variant:"plug" accept:"object"`
-	Inner *picky          `key:"inner" doc:"A range; a|b."`
+	Inner *portRange          `key:"inner" doc:"A range; a|b."`
 	Port  uint16          `key:"port,portValue" doc:"A port." default:"80" example:"8080"`
 	Old   string          `key:"old" doc:"Old." noeffect:"nobody reads it"`
 	Later bool            `key:"later" doc:"Later." unbuilt:"later" example:"true"`
 	Level level           `key:"level" doc:"How loud." enum:"LOW|HIGH" default:"LOW" since:"0.2"`
-	Twice *picky          `key:"twice" doc:"The same again."`
+	Twice *portRange          `key:"twice" doc:"The same again."`
 }
 
-var testVariants = Variants{"plug": {{Name: "range", Prototype: picky{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
+var testVariants = Variants{"plug": {{Name: "range", Prototype: portRange{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
 
 func TestSections(t *testing.T) {
 	var got []string

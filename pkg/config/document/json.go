@@ -19,19 +19,19 @@ type jsonParser struct {
 	pos     int
 	depth   int
 	env     Lookup
-	r       *Report
+	report       *Report
 	aborted bool // the nesting is broken: return from all levels
 }
 
 func parseJSON(d *Document, env Lookup, r *Report) Node {
-	p := &jsonParser{d: d, src: d.src, env: env, r: r}
+	p := &jsonParser{d: d, src: d.src, env: env, report: r}
 	d.entries = make([]entry, 0, estimateEntries(d.src))
 	p.skipSpace()
 	if p.pos == len(p.src) && !p.aborted {
 		p.errorf(p.pos, "the document is empty")
 		return Node{}
 	}
-	p.value(0, entry{})
+	p.parseValue(0, entry{})
 	p.skipSpace()
 	if !p.aborted && p.pos < len(p.src) {
 		p.errorf(p.pos, "unexpected text after the end of the document")
@@ -51,7 +51,7 @@ func estimateEntries(src []byte) int {
 
 func (p *jsonParser) errorf(offset int, format string, args ...any) {
 	pos := p.d.position(uint32(offset))
-	p.r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
+	p.report.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
 }
 
 // fatalf reports a problem that makes the rest of the document unreadable.
@@ -110,23 +110,23 @@ func (p *jsonParser) skipComment() bool {
 	return true
 }
 
-// value reads one value; e contains its key.
-func (p *jsonParser) value(parent uint32, e entry) {
-	e.at = uint32(p.pos)
+// parseValue reads one value; e contains its key.
+func (p *jsonParser) parseValue(parent uint32, e entry) {
+	e.offset = uint32(p.pos)
 	switch c := p.peek(); {
 	case c == '{' || c == '[':
-		p.container(parent, e, c)
+		p.parseContainer(parent, e, c)
 	case c == '"':
-		p.stringValue(parent, e)
+		p.parseString(parent, e)
 	case c == '-' || c >= '0' && c <= '9':
-		p.numberValue(parent, e)
+		p.parseNumber(parent, e)
 	default:
-		p.wordValue(parent, e)
+		p.parseWord(parent, e)
 	}
 }
 
-// container reads an object or a list.
-func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
+// parseContainer reads an object or a list.
+func (p *jsonParser) parseContainer(parent uint32, e entry, bracket byte) {
 	e.kind = Array
 	closing := byte(']')
 	if bracket == '{' {
@@ -139,16 +139,16 @@ func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
 	open := p.pos
 	index := p.d.beginEntry(parent, e)
 	p.pos++
-	p.elements(index, e.kind, open, closing)
+	p.parseElements(index, e.kind, open, closing)
 	p.depth--
 	p.d.endEntry(index)
 	if e.kind == Object && !p.aborted {
-		p.d.checkDuplicates(index, p.r)
+		p.d.checkDuplicates(index, p.report)
 	}
 }
 
-// elements reads the content between the brackets and the closing bracket.
-func (p *jsonParser) elements(index uint32, kind Kind, open int, closing byte) {
+// parseElements reads the content between the brackets and the closing bracket.
+func (p *jsonParser) parseElements(index uint32, kind Kind, open int, closing byte) {
 	valueAllowed := true // a value may follow
 	for {
 		p.skipSpace()
@@ -179,15 +179,15 @@ func (p *jsonParser) elements(index uint32, kind Kind, open int, closing byte) {
 		}
 		valueAllowed = false
 		if kind == Object {
-			p.member(index)
+			p.parseMember(index)
 		} else {
-			p.value(index, entry{})
+			p.parseValue(index, entry{})
 		}
 	}
 }
 
-// member reads a key, a colon and a value.
-func (p *jsonParser) member(parent uint32) {
+// parseMember reads a key, a colon and a value.
+func (p *jsonParser) parseMember(parent uint32) {
 	e := entry{flags: flagKeyed, key: uint32(p.pos)}
 	if p.peek() == '"' {
 		e.key++
@@ -218,14 +218,14 @@ func (p *jsonParser) member(parent uint32) {
 	p.skipSpace()
 	if c := p.peek(); c == '}' || c == ',' {
 		p.errorf(p.pos, "a value is missing after the colon")
-		e.at = uint32(p.pos)
+		e.offset = uint32(p.pos)
 		p.d.beginEntry(parent, e)
 		return
 	}
-	p.value(parent, e)
+	p.parseValue(parent, e)
 }
 
-func (p *jsonParser) stringValue(parent uint32, e entry) {
+func (p *jsonParser) parseString(parent uint32, e entry) {
 	e.kind = String
 	text, decoded, hasDollar := p.scanString()
 	if p.aborted {
@@ -234,7 +234,7 @@ func (p *jsonParser) stringValue(parent uint32, e entry) {
 	e.size, e.flags = uint32(len(text)), e.flags|flagQuoted
 	switch {
 	case hasDollar && bytes.Contains(text, []byte("${")):
-		p.d.addExpanded(parent, e, string(text), p.env, p.r)
+		p.d.addExpanded(parent, e, string(text), p.env, p.report)
 		return
 	case decoded:
 		e.size, e.flags = p.d.addTexts(string(text)), e.flags|flagText
@@ -256,7 +256,7 @@ func (d *Document) addExpanded(parent uint32, e entry, original string, env Look
 }
 
 // scanString reads a string in double quotes. text aliases the source unless escapes were decoded;
-// dollar reports whether it contains a "$".
+// hasDollar reports whether it contains a "$".
 func (p *jsonParser) scanString() (text []byte, decoded, hasDollar bool) {
 	start := p.pos + 1
 	for i := start; i < len(p.src); i++ {
@@ -294,7 +294,7 @@ func (p *jsonParser) unescape(start, i int, hasDollar bool) ([]byte, bool) {
 			return nil, false
 		case c == '\\':
 			var n int
-			text, n = p.escape(text, i)
+			text, n = p.parseEscape(text, i)
 			i += n
 			continue
 		case c < ' ':
@@ -309,8 +309,8 @@ func (p *jsonParser) unescape(start, i int, hasDollar bool) ([]byte, bool) {
 	return nil, false
 }
 
-// escape appends the character of the escape at i and returns the length of the escape.
-func (p *jsonParser) escape(text []byte, i int) ([]byte, int) {
+// parseEscape appends the character of the escape at i and returns the length of the escape.
+func (p *jsonParser) parseEscape(text []byte, i int) ([]byte, int) {
 	rest := p.src[i:]
 	if len(rest) < 2 {
 		return text, len(rest)
@@ -329,15 +329,15 @@ func (p *jsonParser) escape(text []byte, i int) ([]byte, int) {
 	case 't':
 		return append(text, '\t'), 2
 	case 'u':
-		return p.escapeUnicode(text, i)
+		return p.parseUnicodeEscape(text, i)
 	}
 	p.errorf(i, "unknown escape \\%c: write \\\\ for a backslash", rest[1])
 	return append(text, '\\'), 1
 }
 
-// escapeUnicode appends the code point of the \u escape at i, which may be a surrogate pair, and
+// parseUnicodeEscape appends the code point of the \u escape at i, which may be a surrogate pair, and
 // returns the length of the escape.
-func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
+func (p *jsonParser) parseUnicodeEscape(text []byte, i int) ([]byte, int) {
 	rest := p.src[i:]
 	first, ok := parseHex4(rest[2:])
 	if !ok {
@@ -364,8 +364,8 @@ func parseHex4(b []byte) (rune, bool) {
 	return rune(v), err == nil
 }
 
-// numberValue reads a number (RFC 8259 section 6).
-func (p *jsonParser) numberValue(parent uint32, e entry) {
+// parseNumber reads a number (RFC 8259 section 6).
+func (p *jsonParser) parseNumber(parent uint32, e entry) {
 	start := p.pos
 	for p.pos < len(p.src) && isWordByte(p.src[p.pos]) {
 		p.pos++
@@ -379,8 +379,8 @@ func (p *jsonParser) numberValue(parent uint32, e entry) {
 	p.d.beginEntry(parent, e)
 }
 
-// wordValue reads true, false and null, and reports any other word.
-func (p *jsonParser) wordValue(parent uint32, e entry) {
+// parseWord reads true, false and null, and reports any other word.
+func (p *jsonParser) parseWord(parent uint32, e entry) {
 	start := p.pos
 	text := p.scanWord()
 	e.size = uint32(len(text))

@@ -86,17 +86,17 @@ func (s *Section) Table(variants Variants, target func(reflect.Type) string) str
 	b.WriteString("| key | meaning | value | default | example |\n|---|---|---|---|---|\n")
 	for i := range s.Keys {
 		k := &s.Keys[i]
-		value := markdownCell(kindOf(k))
+		value := markdownCell(describeValues(k))
 		if target != nil {
-			value = linked(k, value, variants, target)
+			value = addLinks(k, value, variants, target)
 		}
 		b.WriteString(markdownRow(k, value))
 	}
 	return b.String()
 }
 
-// linked returns value, the values of k, with links to the sections of nested objects.
-func linked(k *Key, value string, variants Variants, target func(reflect.Type) string) string {
+// addLinks returns value, the values of k, with links to the sections of nested objects.
+func addLinks(k *Key, value string, variants Variants, target func(reflect.Type) string) string {
 	base := leafType(k.Type)
 	if base != nodeType {
 		link := target(base)
@@ -161,8 +161,8 @@ func defaultOf(k *Key) string {
 	return ""
 }
 
-// kindOf describes the values that a key accepts, for a table.
-func kindOf(k *Key) string {
+// describeValues describes the values that a key accepts, for a table.
+func describeValues(k *Key) string {
 	base, list := deref(k.Type), ""
 	element, isList := elementOf(base)
 	switch {

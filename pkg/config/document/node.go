@@ -45,7 +45,7 @@ type entry struct {
 	end    uint32
 	key    uint32 // offset of the key's first byte; without flagKeyText, of its text
 	keyLen uint32 // length of the key or, with flagKeyText, its index in texts
-	at     uint32 // offset of the value's first byte
+	offset     uint32 // offset of the value's first byte
 	size   uint32 // length of the text in bytes or, with flagText, its index in texts
 	kind   Kind
 	flags  flags
@@ -54,7 +54,7 @@ type entry struct {
 type flags uint8
 
 const (
-	flagQuoted   flags = 1 << iota // the text begins one byte after at
+	flagQuoted   flags = 1 << iota // the text begins one byte after offset
 	flagText                       // texts contains the text
 	flagKeyText                    // texts contains the key
 	flagKeyed                      // the value is a member of an object
@@ -103,7 +103,7 @@ func (n Node) text() []byte {
 	case e.flags&flagText != 0:
 		return []byte(n.d.texts[e.size])
 	}
-	start := e.at
+	start := e.offset
 	if e.flags&flagQuoted != 0 {
 		start++
 	}
@@ -179,11 +179,11 @@ func (n Node) Member(name string) Node {
 	if member := n.Get(name); member.Exists() || n.d == nil {
 		return member
 	}
-	e := entry{at: n.entry().at, key: n.entry().at, keyLen: n.d.addTexts(name), kind: Object, flags: flagKeyed | flagKeyText}
+	e := entry{offset: n.entry().offset, key: n.entry().offset, keyLen: n.d.addTexts(name), kind: Object, flags: flagKeyed | flagKeyText}
 	return Node{n.d, n.d.beginEntry(n.i, e)}
 }
 
-// Or returns n, or other if n is absent; it finds a position for a diagnostic.
+// Or returns n, or other if n is absent. It selects the node whose position a diagnostic gets.
 func (n Node) Or(other Node) Node {
 	if n.d == nil {
 		return other
@@ -191,9 +191,9 @@ func (n Node) Or(other Node) Node {
 	return n
 }
 
-// IsDisabled reports whether the value disables its feature: it is absent, null, false, 0, "", "0", "0s",
-// an empty list or object, an object or list whose members are all off, or an object with "enable",
-// "enabled" or "status" false.
+// IsDisabled reports whether the value disables its feature: it is absent, null, false, 0, "", "0",
+// "0s", an empty list or object, an object or list whose members are all disabled, or an object
+// with "enable", "enabled" or "status" false.
 func (n Node) IsDisabled() bool {
 	switch n.Kind() {
 	case Invalid, Null:
@@ -259,7 +259,7 @@ func parseNumber(text string) any {
 // Found describes the value for a diagnostic: its kind and, unless it is secret, a short form of
 // its text.
 func (n Node) Found() string {
-	const maxLen = 40 // bytes that help to recognize it
+	const maxLen = 40 // bytes of the text that are shown
 	kind := n.Kind()
 	if kind != Bool && kind != Number && kind != String || n.entry().flags&flagSecret != 0 {
 		return kind.String()
@@ -341,7 +341,7 @@ func (n Node) Position() Position {
 	if n.d == nil {
 		return Position{}
 	}
-	return n.d.position(n.entry().at)
+	return n.d.position(n.entry().offset)
 }
 
 // KeyPosition returns the position of the key of a member, and Position for other values.
@@ -380,7 +380,7 @@ func (d *Document) line(offset uint32) (index int, start uint32) {
 	return index, d.lines[index]
 }
 
-// beginEntry appends an entry and starts its subtree; close ends the subtree.
+// beginEntry appends an entry and starts its subtree; endEntry ends the subtree.
 func (d *Document) beginEntry(parent uint32, e entry) uint32 {
 	i := uint32(len(d.entries))
 	e.parent, e.end = parent, i+1
@@ -400,7 +400,7 @@ func (d *Document) addTexts(texts ...string) uint32 {
 // containsPrivateKey reports whether text contains a private key.
 func containsPrivateKey(text string) bool { return strings.Contains(text, "PRIVATE KEY-----") }
 
-// checkDuplicates reports the members of an object whose key occurs before.
+// checkDuplicates reports the members of an object whose key an earlier member has.
 func (d *Document) checkDuplicates(object uint32, r *Report) {
 	const maxPairwise = 12 // up to this number, comparing keys pairwise is faster than a map
 	n := Node{d, object}

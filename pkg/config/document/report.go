@@ -176,17 +176,17 @@ func (r *Report) Warnf(at Node, format string, args ...any) {
 	r.addAt(at, at.Position(), Diagnostic{Severity: Warning, Problem: fmt.Sprintf(format, args...)})
 }
 
-// Expect reports that a value is not the expected one; expected describes that: "a duration like
-// \"10s\"".
+// Expect reports a value that is not as expected. expected describes the accepted values: "a
+// duration like \"10s\"".
 func (r *Report) Expect(at Node, expected string) {
 	r.addAt(at, at.Position(), Diagnostic{Found: at.Found(), Expected: expected})
 }
 
-// Unknown reports a name that is not in known; what describes the name: "filter", "cluster" and the
-// like.
+// Unknown reports a name that is not in known. label says what the name refers to, such as "filter"
+// or "cluster".
 func (r *Report) Unknown(at Node, label, name string, known []string) {
 	if r.limitReached() {
-		known = nil // searching it would cost too much
+		known = nil // a suggestion for each would be too expensive
 	}
 	r.addAt(at, at.Position(), Diagnostic{
 		Problem:    fmt.Sprintf("unknown %s %q", label, name),

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// scalar fills a string, boolean, number or duration.
-func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
+// decodeScalar fills a string, boolean, number or duration.
+func (d *Decoder) decodeScalar(n Node, v reflect.Value, k *Key) {
 	if k.Refers != "" {
-		d.reference(n, n.Text(), k)
+		d.reportReference(n, n.Text(), k)
 	}
 	var problem string
 	switch kind := n.Kind(); {
@@ -193,8 +193,7 @@ func (k *Key) expected(t reflect.Type) string {
 	return "an object"
 }
 
-// integerBounds describes the bounds of the tags, or those of the type for unsigned and 16-bit
-// integers.
+// integerBounds describes the bounds of the tags, or the bounds of the type for unsigned integers.
 func (k *Key) integerBounds(t reflect.Type) string {
 	bounded := *k
 	if !bounded.minBound.set && reflect.Zero(t).CanUint() {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Variant is one kind of object that a Node field can hold, selected by the name in a sibling
-// member.
+// Variant is one type of object that a Node field can hold. The name in a sibling member selects
+// it.
 type Variant struct {
 	Name      string
 	Doc       string
@@ -22,17 +22,17 @@ func (v *Variant) hasKeys() bool {
 	return v.Prototype != nil && deref(reflect.TypeOf(v.Prototype)).Kind() == reflect.Struct
 }
 
-// Variants lists, by the name of a variant tag, the kinds of objects that a Node field can hold.
-// The discriminator is the sibling member "type", or "name" if the object has no "type"; for a
-// field that is a map of Nodes it is the key.
+// Variants lists the types of objects that a Node field can hold; the keys are the names of variant
+// tags. The discriminator is the sibling member "type", or "name" if the object has no "type"; for
+// a field that is a map of Nodes it is the key.
 type Variants map[string][]Variant
 
 // schemaID is the JSON Schema dialect that Schema writes.
 const schemaID = "https://json-schema.org/draft/2020-12/schema"
 
 // Schema returns a JSON Schema (2020-12) of the documents that Decode reads into the prototype, a
-// configuration struct. It accepts keys and words only as the tags spell them; Decode ignores their
-// case.
+// configuration struct. It accepts keys and enum values only with the spelling of the tags; Decode
+// ignores case.
 func Schema(title string, prototype any, variants Variants) []byte {
 	w := schemaWriter{variants: variants, defs: map[string]any{
 		"duration": map[string]any{
@@ -51,7 +51,7 @@ func Schema(title string, prototype any, variants Variants) []byte {
 			"pattern":     `\$\{`,
 		},
 	}, names: map[reflect.Type]string{}}
-	root := w.object(leafType(reflect.TypeOf(prototype)))
+	root := w.objectSchema(leafType(reflect.TypeOf(prototype)))
 	root["$schema"] = schemaID
 	root["title"] = title
 	root["$defs"] = w.defs
@@ -71,11 +71,11 @@ type schemaWriter struct {
 	names    map[reflect.Type]string
 }
 
-// ref returns a reference to the definition of a struct type, and adds the definition if it is
+// reference returns a reference to the definition of a struct type, and adds the definition if it is
 // missing. A struct without a name is defined inline.
-func (w *schemaWriter) ref(t reflect.Type) map[string]any {
+func (w *schemaWriter) reference(t reflect.Type) map[string]any {
 	if t.Name() == "" {
-		return w.object(t)
+		return w.objectSchema(t)
 	}
 	name, ok := w.names[t]
 	if !ok {
@@ -85,13 +85,13 @@ func (w *schemaWriter) ref(t reflect.Type) map[string]any {
 		}
 		w.names[t] = name
 		w.defs[name] = nil // reserves the name before the members refer to it
-		w.defs[name] = w.object(t)
+		w.defs[name] = w.objectSchema(t)
 	}
 	return map[string]any{"$ref": "#/$defs/" + name}
 }
 
-// object returns the schema of an object.
-func (w *schemaWriter) object(t reflect.Type) map[string]any {
+// objectSchema returns the schema of an object.
+func (w *schemaWriter) objectSchema(t reflect.Type) map[string]any {
 	properties := map[string]any{}
 	var required []string
 	var conditions []any
@@ -100,7 +100,7 @@ func (w *schemaWriter) object(t reflect.Type) map[string]any {
 	for i := range s.keys {
 		k := &s.keys[i]
 		for _, name := range append([]string{k.Name}, k.Aliases...) {
-			properties[name] = w.key(k)
+			properties[name] = w.keySchema(k)
 		}
 		if k.Variant != "" && k.Type == nodeType {
 			variantTag = k.Variant
@@ -176,15 +176,15 @@ func (w *schemaWriter) variantConditions(s *structInfo, k *Key) []any {
 		}
 		out = append(out, map[string]any{
 			"if":   map[string]any{"properties": map[string]any{memberName: map[string]any{"const": v.Name}}, "required": []string{memberName}},
-			"then": map[string]any{"properties": map[string]any{k.Name: w.ref(leafType(reflect.TypeOf(v.Prototype)))}},
+			"then": map[string]any{"properties": map[string]any{k.Name: w.reference(leafType(reflect.TypeOf(v.Prototype)))}},
 		})
 	}
 	return out
 }
 
-// key returns the schema of a key with its description.
-func (w *schemaWriter) key(k *Key) map[string]any {
-	out := w.value(k, k.Type)
+// keySchema returns the schema of a key with its description.
+func (w *schemaWriter) keySchema(k *Key) map[string]any {
+	out := w.valueSchema(k, k.Type)
 	if k.EmptyIsAbsent {
 		out = anyOf(out, map[string]any{"const": ""})
 	}
@@ -226,19 +226,19 @@ func jsonDefault(k *Key, text string) any {
 	return text
 }
 
-// value returns the schema of a value of type t under a key.
-func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
+// valueSchema returns the schema of a value of type t under a key.
+func (w *schemaWriter) valueSchema(k *Key, t reflect.Type) map[string]any {
 	t = deref(t)
 	switch t {
 	case nodeType:
-		return w.node(k)
+		return w.nodeSchema(k)
 	case anyType:
 		return map[string]any{}
 	case durationType:
 		return map[string]any{"$ref": "#/$defs/duration"}
 	}
 	if element, ok := elementOf(t); ok {
-		list := map[string]any{"type": "array", "items": w.value(k, element)}
+		list := map[string]any{"type": "array", "items": w.valueSchema(k, element)}
 		if k.WrapperKey == "" {
 			return list
 		}
@@ -246,12 +246,12 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		return w.ref(t)
+		return w.reference(t)
 	case reflect.Map:
 		if t.Elem() == nodeType && k.Variant != "" {
 			return map[string]any{"type": "object", "properties": w.mapProperties(k)}
 		}
-		return map[string]any{"type": "object", "additionalProperties": w.value(k, t.Elem())}
+		return map[string]any{"type": "object", "additionalProperties": w.valueSchema(k, t.Elem())}
 	case reflect.String:
 		if choices := w.choiceSchema(k); choices != nil {
 			return choices
@@ -263,10 +263,10 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 	case reflect.Bool:
 		return anyOf(map[string]any{"type": "boolean"}, variableRef())
 	}
-	return w.number(k, t)
+	return w.numberSchema(k, t)
 }
 
-func (w *schemaWriter) node(k *Key) map[string]any {
+func (w *schemaWriter) nodeSchema(k *Key) map[string]any {
 	names := map[Kind]string{Bool: "boolean", Number: "number", String: "string", Object: "object", Array: "array"}
 	var kinds []string
 	choices := w.choiceSchema(k)
@@ -290,13 +290,13 @@ func (w *schemaWriter) mapProperties(k *Key) map[string]any {
 	for _, v := range w.variants[k.Variant] {
 		out[v.Name] = map[string]any{"type": "object"}
 		if v.hasKeys() {
-			out[v.Name] = w.ref(leafType(reflect.TypeOf(v.Prototype)))
+			out[v.Name] = w.reference(leafType(reflect.TypeOf(v.Prototype)))
 		}
 	}
 	return out
 }
 
-func (w *schemaWriter) number(k *Key, t reflect.Type) map[string]any {
+func (w *schemaWriter) numberSchema(k *Key, t reflect.Type) map[string]any {
 	number := map[string]any{"type": "number"}
 	if isInteger(t) {
 		number["type"] = "integer"

@@ -18,15 +18,15 @@ type Stream[T any] struct {
 // Len returns the number of elements.
 func (s Stream[T]) Len() int { return s.node.Len() }
 
-// All yields the elements. Each is decoded into the same T: the caller may keep what it refers to,
-// but not the pointer.
+// All yields the elements. All of them are decoded into the same T: the caller may keep values that
+// it refers to, but not the pointer.
 func (s Stream[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		target := new(T)
 		v := reflect.ValueOf(target).Elem()
 		for element := range s.node.All() {
 			v.SetZero()
-			s.decoder.element(element, v, s.key)
+			s.decoder.decodeElement(element, v, s.key)
 			if !yield(target) {
 				return
 			}

@@ -33,7 +33,7 @@ func Suggest(name string, known []string) string {
 	return best
 }
 
-// fold removes case and separators, which users often get wrong.
+// fold removes case and separators, where typos are frequent.
 func fold(s string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune("_-. ", r) {

@@ -13,16 +13,16 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxAliasCopies is the maximum number of values that aliases add to a document. They are copied, so
-// that nested aliases in a few lines would otherwise fill the memory.
+// maxAliasCopies is the maximum number of values that aliases add to a document. Each alias is
+// copied, so nested aliases in a few lines could otherwise fill the memory.
 const maxAliasCopies = 200_000
 
 // yamlParser converts the nodes of a YAML document into those of a Document. It copies the targets
-// of aliases and merge keys to where they are used, with the positions of the targets.
+// of aliases and merge keys to each use, with the positions of the targets.
 type yamlParser struct {
 	d             *Document
 	env           Lookup
-	r             *Report
+	report             *Report
 	aliasCopies   int          // values that were copied from aliases
 	activeAliases []*yaml.Node // anchors that are being copied
 	aborted       bool
@@ -35,7 +35,7 @@ func parseYAML(d *Document, env Lookup, r *Report) Node {
 		r.Add(d.yamlDiagnostic(err))
 		return Node{}
 	}
-	p := &yamlParser{d: d, env: env, r: r}
+	p := &yamlParser{d: d, env: env, report: r}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		if err != nil {
 			r.Add(d.yamlDiagnostic(err))
@@ -48,7 +48,7 @@ func parseYAML(d *Document, env Lookup, r *Report) Node {
 		r.Add(Diagnostic{File: d.name, Line: 1, Column: 1, Problem: "the document is empty"})
 		return Node{}
 	}
-	p.value(0, entry{}, root.Content[0], 0)
+	p.parseValue(0, entry{}, root.Content[0], 0)
 	if p.aborted {
 		return Node{}
 	}
@@ -78,12 +78,12 @@ func (d *Document) offset(line, column int) uint32 {
 
 func (p *yamlParser) errorf(y *yaml.Node, format string, args ...any) {
 	pos := p.d.position(p.offset(y))
-	p.r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
+	p.report.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
 }
 
-// value appends a value; e contains its key.
-func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
-	e.at = p.offset(y)
+// parseValue appends a value; e contains its key.
+func (p *yamlParser) parseValue(parent uint32, e entry, y *yaml.Node, depth int) {
+	e.offset = p.offset(y)
 	if depth > maxDepth {
 		if !p.aborted {
 			p.errorf(y, "more than %d levels of nesting", maxDepth)
@@ -103,27 +103,27 @@ func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 	case yaml.MappingNode:
 		e.kind = Object
 		index := p.d.beginEntry(parent, e)
-		p.members(index, y, depth, nil)
+		p.parseMembers(index, y, depth, nil)
 		p.d.endEntry(index)
 		if !p.aborted {
-			p.d.checkDuplicates(index, p.r)
+			p.d.checkDuplicates(index, p.report)
 		}
 	case yaml.SequenceNode:
 		e.kind = Array
 		index := p.d.beginEntry(parent, e)
 		for _, element := range y.Content {
-			p.value(index, entry{}, element, depth+1)
+			p.parseValue(index, entry{}, element, depth+1)
 		}
 		p.d.endEntry(index)
 	case yaml.AliasNode:
-		p.alias(y, func(anchor *yaml.Node) { p.value(parent, e, anchor, depth) })
+		p.expandAlias(y, func(anchor *yaml.Node) { p.parseValue(parent, e, anchor, depth) })
 	default:
-		p.scalar(parent, e, y)
+		p.parseScalar(parent, e, y)
 	}
 }
 
-// alias calls use with the target of an alias.
-func (p *yamlParser) alias(y *yaml.Node, visit func(anchor *yaml.Node)) {
+// expandAlias calls use with the target of an alias.
+func (p *yamlParser) expandAlias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 	if slices.Contains(p.activeAliases, y.Alias) {
 		p.errorf(y, "the alias *%s contains itself", y.Value)
 		p.aborted = true
@@ -134,9 +134,9 @@ func (p *yamlParser) alias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 	p.activeAliases = p.activeAliases[:len(p.activeAliases)-1]
 }
 
-// members appends the members of a mapping, then those of its merge keys ("<<") that neither the
+// parseMembers appends the members of a mapping, then those of its merge keys ("<<") that neither the
 // mapping nor written contains.
-func (p *yamlParser) members(parent uint32, y *yaml.Node, depth int, existing map[string]bool) {
+func (p *yamlParser) parseMembers(parent uint32, y *yaml.Node, depth int, existing map[string]bool) {
 	var merged []*yaml.Node
 	skipExisting := existing != nil // only then are keys skipped
 	keys := make([]string, 0, len(y.Content)/2)
@@ -158,7 +158,7 @@ func (p *yamlParser) members(parent uint32, y *yaml.Node, depth int, existing ma
 		}
 		keys = append(keys, key.Value)
 		e := entry{flags: flagKeyed, key: p.offset(key)}
-		p.value(parent, p.withKey(e, key.Value), value, depth+1)
+		p.parseValue(parent, p.withKey(e, key.Value), value, depth+1)
 	}
 	if len(merged) == 0 {
 		return
@@ -171,25 +171,25 @@ func (p *yamlParser) members(parent uint32, y *yaml.Node, depth int, existing ma
 		seen[name] = true
 	}
 	for _, m := range merged {
-		p.merge(parent, m, depth, seen)
+		p.mergeMembers(parent, m, depth, seen)
 	}
 }
 
-// merge appends the members of a mapping, of an alias of one, or of a list of these.
-func (p *yamlParser) merge(parent uint32, y *yaml.Node, depth int, seen map[string]bool) {
+// mergeMembers appends the members of a mapping, of an alias of one, or of a list of these.
+func (p *yamlParser) mergeMembers(parent uint32, y *yaml.Node, depth int, seen map[string]bool) {
 	switch {
 	case p.aborted:
 	case depth > maxDepth:
 		p.errorf(y, "more than %d levels of nesting", maxDepth)
 		p.aborted = true
 	case y.Kind == yaml.AliasNode:
-		p.alias(y, func(anchor *yaml.Node) { p.merge(parent, anchor, depth+1, seen) })
+		p.expandAlias(y, func(anchor *yaml.Node) { p.mergeMembers(parent, anchor, depth+1, seen) })
 	case y.Kind == yaml.SequenceNode:
 		for _, element := range y.Content {
-			p.merge(parent, element, depth+1, seen)
+			p.mergeMembers(parent, element, depth+1, seen)
 		}
 	case y.Kind == yaml.MappingNode:
-		p.members(parent, y, depth, seen)
+		p.parseMembers(parent, y, depth, seen)
 		for i := 0; i+1 < len(y.Content); i += 2 {
 			seen[y.Content[i].Value] = true
 		}
@@ -221,8 +221,8 @@ func (p *yamlParser) findSource(offset uint32, text string) (uint32, bool) {
 	return 0, false
 }
 
-// scalar appends a string, number, boolean or null.
-func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
+// parseScalar appends a string, number, boolean or null.
+func (p *yamlParser) parseScalar(parent uint32, e entry, y *yaml.Node) {
 	text := y.Value
 	switch y.ShortTag() {
 	case "!!null":
@@ -245,14 +245,14 @@ func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
 	case "!!str", "!!timestamp":
 		e.kind = String
 		if strings.Contains(text, "${") {
-			p.d.addExpanded(parent, e, text, p.env, p.r)
+			p.d.addExpanded(parent, e, text, p.env, p.report)
 			return
 		}
 	default:
 		p.errorf(y, "unknown tag %s", y.Tag)
 	}
-	switch offset, ok := p.findSource(e.at, text); {
-	case ok && offset == e.at:
+	switch offset, ok := p.findSource(e.offset, text); {
+	case ok && offset == e.offset:
 		e.size = uint32(len(text))
 	case ok:
 		e.size, e.flags = uint32(len(text)), e.flags|flagQuoted

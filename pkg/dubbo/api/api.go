@@ -3,7 +3,7 @@
 //
 //	Server         addresses, limits                        api.go, listen.go
 //	accessControl  who may use the API                      accesscontrol.go
-//	endpoint       publish, subscribe and their opposites   endpoints.go
+//	endpoint       publish, unpublish, subscribe, unsubscribe   endpoints.go
 //	readRequest    the body of a call                       request.go
 //	services       the state of services                    services.go
 //
@@ -93,7 +93,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 // handler returns the handler of all paths.
 func (o *Options) handler() http.Handler {
 	r := chi.NewRouter()
-	for _, e := range o.calls() {
+	for _, e := range o.endpoints() {
 		r.Post(e.path, e.serve)
 	}
 	r.Get("/services", o.services)

@@ -213,7 +213,7 @@ func TestBodyFormats(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheField(t *testing.T) {
+func TestInvalidBodies(t *testing.T) {
 	a := open(t, func(o *api.Options) { o.StrictStatus = true })
 	tests := []struct {
 		name, body, kind string
@@ -293,7 +293,7 @@ func TestAccessControl(t *testing.T) {
 	}
 }
 
-func TestServicesAreListed(t *testing.T) {
+func TestServices(t *testing.T) {
 	a := open(t, nil)
 	tests := []struct {
 		path   string

@@ -18,8 +18,8 @@ type endpoint struct {
 	options     *Options
 }
 
-// calls returns all endpoints. Existing clients know the texts.
-func (o *Options) calls() []endpoint {
+// endpoints returns all endpoints. Existing clients know the texts.
+func (o *Options) endpoints() []endpoint {
 	return []endpoint{
 		{"/pub", "publish success", "publish fail, err: ", o.Publish, o},
 		{"/unpub", "unpub success", "unpub fail, err: ", o.Unpublish, o},

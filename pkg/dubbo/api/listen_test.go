@@ -21,9 +21,9 @@ func (l *endlessListener) Accept() (net.Conn, error) {
 func (e *endlessListener) Addr() net.Addr { return &net.TCPAddr{} }
 func (l *endlessListener) Close() error   { l.closed = true; return nil }
 
-// TestConnectionsAreBounded verifies that connections beyond the limit wait until another
+// TestLimitListener verifies that connections beyond the limit wait until another
 // connection or the listener is closed.
-func TestConnectionsAreBounded(t *testing.T) {
+func TestLimitListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newLimitListener(&endlessListener{})
 		var conns []net.Conn

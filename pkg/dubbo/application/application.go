@@ -27,8 +27,8 @@ const (
 	emptyRevision = "0" // the revision of an instance that provides nothing
 )
 
-// Revision returns the revision of the application's services that an instance has, or "" if it
-// provides nothing or names no revision.
+// Revision returns the revision of the application's services that an instance has, or "" if the
+// instance provides nothing or has no revision.
 func Revision(i registry.Instance) string {
 	if revision := i.Metadata[keyRevision]; revision != emptyRevision {
 		return revision

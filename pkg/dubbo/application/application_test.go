@@ -37,7 +37,7 @@ func instance(metadata map[string]string) registry.Instance {
 // echo is the interface of the providers in testdata.
 const echo = "weft.interop.dubbo.Echo"
 
-func texts(urls []registry.URL) (list []string) {
+func urlStrings(urls []registry.URL) (list []string) {
 	for _, u := range urls {
 		list = append(list, u.String())
 	}
@@ -52,14 +52,14 @@ func TestParseMetadataOfJava(t *testing.T) {
 	}
 	urls := info.URLs(instance(nil), registry.Service{Interface: echo})
 	if len(urls) != 1 {
-		t.Fatalf("it has %v", texts(urls))
+		t.Fatalf("it has %v", urlStrings(urls))
 	}
 	u := urls[0]
 	if u.Protocol != "dubbo" || u.Address() != "10.77.0.1:20001" || u.Path != echo || u.Get("release") != "3.3.5" || u.Get("application") != "echo-provider" {
 		t.Errorf("it is %s", u)
 	}
 	if others := info.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); others != nil {
-		t.Errorf("services of another version: %v", texts(others))
+		t.Errorf("services of another version: %v", urlStrings(others))
 	}
 }
 
@@ -103,14 +103,14 @@ func TestURLsOfInstance(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			i := instance(nil)
 			tt.change(&i)
-			if got := strings.Join(texts(info.URLs(i, tt.service)), " "); got != tt.want {
+			if got := strings.Join(urlStrings(info.URLs(i, tt.service)), " "); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestInstancesWithoutServicesHaveNoRevision(t *testing.T) {
+func TestRevision(t *testing.T) {
 	for text, want := range map[string]string{"": "", "0": "", "abc": "abc"} {
 		if got := application.Revision(instance(map[string]string{"dubbo.metadata.revision": text})); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -131,7 +131,7 @@ func (s fakeMetadataSource) Metadata(_ context.Context, app, revision string) ([
 	return s.text, s.err
 }
 
-func TestMetadataInTheRegistry(t *testing.T) {
+func TestFetchFromRegistry(t *testing.T) {
 	i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata.storage-type": "remote"})
 	info, err := application.Fetch(t.Context(), fakeMetadataSource{text: golden(t, "remote.json")}, i)
 	if err != nil || info.Len() != 1 {
@@ -186,7 +186,7 @@ func startFakeInstance(t *testing.T, head, body []byte) (registry.Instance, <-ch
 
 func okHeader() []byte { return append([]byte("\xda\xbb\x02\x14"), make([]byte, 12)...) }
 
-func TestMetadataOfTheInstanceItself(t *testing.T) {
+func TestFetchFromInstance(t *testing.T) {
 	i, calls := startFakeInstance(t, okHeader(), golden(t, "local.bin"))
 	info, err := application.Fetch(t.Context(), fakeMetadataSource{err: errors.New("not asked")}, i)
 	if err != nil {
@@ -195,7 +195,7 @@ func TestMetadataOfTheInstanceItself(t *testing.T) {
 	urls := info.URLs(i, registry.Service{Interface: echo})
 	urls = slices.DeleteFunc(urls, func(u registry.URL) bool { return u.Get("group") != "" || u.Get("version") != "" }) // there are three
 	if len(urls) != 1 || urls[0].Get("release") != "3.3.5" || urls[0].Get("methods") == "" || urls[0].Path != echo {
-		t.Errorf("it has %v", texts(urls))
+		t.Errorf("it has %v", urlStrings(urls))
 	}
 	var d hessian.Decoder
 	d.Reset(<-calls)
@@ -254,7 +254,7 @@ func TestFetchTimesOut(t *testing.T) {
 	}
 }
 
-func TestInstancesWithoutMetadataService(t *testing.T) {
+func TestFetchWithoutMetadataService(t *testing.T) {
 	for _, text := range []string{"", "{", `{"port": "x", "protocol": "dubbo"}`, `{"port": "1", "protocol": "tri"}`, `{"tri": {"port": "1"}}`, `{"port": "70000", "protocol": "dubbo"}`} {
 		i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata-service.url-params": text})
 		if _, err := application.Fetch(t.Context(), nil, i); err == nil || !strings.Contains(err.Error(), "has no port to fetch its metadata") {

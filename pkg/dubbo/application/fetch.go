@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// MetadataSource returns the metadata that applications published. A registry.Registry is one.
+// MetadataSource returns the metadata that applications published. registry.Registry implements it.
 type MetadataSource interface {
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 }

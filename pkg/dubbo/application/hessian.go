@@ -9,7 +9,8 @@ import (
 
 // hessianReader decodes the values of a body in Hessian 2: nil, bool, int64, string, []any, and
 // map[string]any for maps and objects. Other scalars decode to nil, and entries whose keys are not
-// texts are dropped. Package hessian decodes the scalars; reader decodes what contains them.
+// strings are dropped. Package hessian decodes the scalars; hessianReader decodes lists, maps and
+// objects.
 type hessianReader struct {
 	body    []byte
 	offset  int

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestValues(t *testing.T) {
+func TestReadValue(t *testing.T) {
 	tests := []struct {
 		name, body string
 		want       any
@@ -43,7 +43,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestInvalidValues(t *testing.T) {
+func TestReadInvalidValue(t *testing.T) {
 	for _, body := range []string{
 		"", "Z", "`", "O\x95", "Q\x90", "H", "H\x01a", "C", "C\x01x\x92\x01a", "C\x01x\x91\x91`", "M\x95Z", "V\x01t\x01t", "W\x91", "\x79", "C\x01xI\x7f\xff\xff\xff",
 		strings.Repeat("W", 100), strings.Repeat("C\x01x\x90", 100) + "`",

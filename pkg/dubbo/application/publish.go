@@ -48,7 +48,7 @@ type metadataInfoJSON struct {
 func (s *ServiceInfo) key() string { return s.Service.String() + ":" + s.Protocol }
 
 // encoded returns the service at a port as JSON. It caches the first result, because an application
-// has many services, of which one changes at a time.
+// has many services, and usually only one of them changes.
 func (s *ServiceInfo) encoded(port uint16) []byte {
 	marshal := func() []byte {
 		return encode(serviceInfoJSON{

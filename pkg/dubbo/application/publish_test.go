@@ -18,11 +18,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-func shop() application.LocalInstance {
+func newLocalInstance() application.LocalInstance {
 	return application.LocalInstance{Application: "shop", Host: "10.0.0.7", Port: 20080, Since: time.UnixMilli(1_700_000_000_000)}
 }
 
-func offer(group, version string, parameters map[string]string) *application.ServiceInfo {
+func newServiceInfo(group, version string, parameters map[string]string) *application.ServiceInfo {
 	const name = "com.example.Cart"
 	s := registry.Service{Interface: name, Group: group, Version: version}
 	merged := map[string]string{"interface": name, "methods": "add,get", "side": "provider"}
@@ -31,7 +31,7 @@ func offer(group, version string, parameters map[string]string) *application.Ser
 }
 
 func TestInstanceRegistrationFormat(t *testing.T) {
-	reg := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
+	reg := application.NewInstanceRegistration(newLocalInstance(), []*application.ServiceInfo{newServiceInfo("", "", nil), newServiceInfo("blue", "1.0", map[string]string{"weight": "50"})})
 	var text bytes.Buffer
 	if err := json.Indent(&text, reg.MetadataInfo, "", "  "); err != nil {
 		t.Fatal(err)
@@ -62,21 +62,21 @@ func TestInstanceRegistrationFormat(t *testing.T) {
 	}
 }
 
-// announced is a registry with one revision.
-type announced struct {
-	a *registry.InstanceRegistration
+// singleRevision is a registry with one revision.
+type singleRevision struct {
+	registration *registry.InstanceRegistration
 }
 
-func (reg announced) Metadata(_ context.Context, name, revision string) ([]byte, error) {
-	if name != reg.a.Instance.Application || revision != reg.a.Revision {
+func (reg singleRevision) Metadata(_ context.Context, name, revision string) ([]byte, error) {
+	if name != reg.registration.Instance.Application || revision != reg.registration.Revision {
 		return nil, registry.ErrNoMetadata
 	}
-	return reg.a.MetadataInfo, nil
+	return reg.registration.MetadataInfo, nil
 }
 
 func TestInstanceRegistrationRoundTrip(t *testing.T) {
-	reg := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
-	info, err := application.Fetch(t.Context(), announced{reg}, reg.Instance)
+	reg := application.NewInstanceRegistration(newLocalInstance(), []*application.ServiceInfo{newServiceInfo("", "", nil), newServiceInfo("blue", "1.0", map[string]string{"weight": "50"})})
+	info, err := application.Fetch(t.Context(), singleRevision{reg}, reg.Instance)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,21 +95,21 @@ func TestRevisionDependsOnServices(t *testing.T) {
 	revision := func(p application.LocalInstance, services ...*application.ServiceInfo) string {
 		return application.NewInstanceRegistration(p, services).Revision
 	}
-	ungrouped, blue := offer("", "", nil), offer("blue", "", nil)
-	otherHost := shop()
+	ungrouped, blue := newServiceInfo("", "", nil), newServiceInfo("blue", "", nil)
+	otherHost := newLocalInstance()
 	otherHost.Host, otherHost.Since = "10.0.0.8", otherHost.Since.Add(time.Hour)
-	otherPort, renamed := shop(), shop()
+	otherPort, renamed := newLocalInstance(), newLocalInstance()
 	otherPort.Port++
 	renamed.Application = "store"
-	base := revision(shop(), ungrouped)
+	base := revision(newLocalInstance(), ungrouped)
 	tests := []struct {
 		name string
 		got  string
 		same bool
 	}{
 		{"at another host, started later", revision(otherHost, ungrouped), true},
-		{"with a service more", revision(shop(), ungrouped, blue), false},
-		{"with another parameter", revision(shop(), offer("", "", map[string]string{"timeout": "5"})), false},
+		{"with a service more", revision(newLocalInstance(), ungrouped, blue), false},
+		{"with another parameter", revision(newLocalInstance(), newServiceInfo("", "", map[string]string{"timeout": "5"})), false},
 		{"at another port", revision(otherPort, ungrouped), false},
 		{"of another application", revision(renamed, ungrouped), false},
 	}
@@ -118,7 +118,7 @@ func TestRevisionDependsOnServices(t *testing.T) {
 			t.Errorf("%s: the revision is the same: %t, want %t", tt.name, same, tt.same)
 		}
 	}
-	if revision(shop(), ungrouped, blue) != revision(shop(), blue, ungrouped) {
+	if revision(newLocalInstance(), ungrouped, blue) != revision(newLocalInstance(), blue, ungrouped) {
 		t.Error("the order counts")
 	}
 }

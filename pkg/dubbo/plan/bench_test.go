@@ -60,7 +60,7 @@ func BenchmarkHostSelection(b *testing.B) {
 			for i := range 20 {
 				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?application=a", i+1))
 			}
-			snapshots := lists(b, providers...)
+			snapshots := snapshots(b, providers...)
 			snapshots[0].Snapshot.Routers = bench.rules
 			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 			table, err := router.Compile(plan.RouteTable([][]*config.Route{result.Routes}))

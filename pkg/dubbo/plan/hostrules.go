@@ -12,15 +12,15 @@ import (
 )
 
 // candidates are the providers that may get the calls of a route target before rules and weights
-// apply. Rules fall back to them, and they share the weights: a Dubbo consumer knows no other
-// providers.
+// apply. Rules fall back to them, and weights apply among them, because a Dubbo consumer knows no
+// other providers.
 type candidates struct {
 	members []int // indexes of the providers
 	urls    []registry.URL
 
 	chain    *hostChain
 	outcomes [][]int // the provider sets that chain may return; if there are too many, all members
-	constant bool    // outcomes is complete and has one element, whatever the call
+	constant bool    // outcomes is complete and has one element: it is the same for all calls
 }
 
 // hostChain combines the rules and weights of candidates. It implements config.HostChain, and
@@ -65,7 +65,7 @@ func (p *providers) buildChains(ref Reference, routers []registry.URL, candidate
 	p.markUnused(candidateSets)
 }
 
-// findOutcomes computes the sets that the chain of a can return.
+// findOutcomes computes the provider sets that the chain of a can return.
 func (p *providers) findOutcomes(a *candidates) {
 	sets, ok := a.chain.rules.Outcomes(maxOutcomes)
 	if !ok {
@@ -157,7 +157,7 @@ func (c *hostChain) Allows(allowed config.HostSet, h *config.Host) bool {
 
 // hostRules contains the chains of a cluster's route targets. It implements config.HostRules.
 type hostRules struct {
-	chains     map[string]*hostChain // by the labels of the route targets; see labelKey
+	chains     map[string]*hostChain // the keys are from labelKey
 	emptyChain *hostChain
 }
 

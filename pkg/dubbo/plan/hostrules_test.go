@@ -139,7 +139,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			snapshots := lists(t, tt.providers...)
+			snapshots := snapshots(t, tt.providers...)
 			snapshots[0].Snapshot.Routers = tt.rules
 			consumer := urls(t, "consumer://10.9.9.9/x?application=shop")[0]
 			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Consumer: consumer, Parameters: tt.parameters}, snapshots, noon())
@@ -164,9 +164,9 @@ func TestRules(t *testing.T) {
 
 func TestForcedTagWithoutProviders(t *testing.T) {
 	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
-	result := plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
+	result := plan.Compute(ref, snapshots(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
 	ref.Tagged = result.Tagged
-	result = plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x"), noon())
+	result = plan.Compute(ref, snapshots(t, "dubbo://10.0.0.1:1/x"), noon())
 	if got := addressesOfCall(t, result, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
 		t.Errorf("it goes to %q", got)
 	}
@@ -176,7 +176,7 @@ func TestForcedTagWithoutProviders(t *testing.T) {
 }
 
 func TestManyRules(t *testing.T) {
-	snapshots := lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray")
+	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray")
 	denied := 300
 	for i := range denied {
 		snapshots[0].Snapshot.Routers = append(snapshots[0].Snapshot.Routers, condition(fmt.Sprintf("attachments[user]=u%d =>", i)))
@@ -201,7 +201,7 @@ func TestManyTags(t *testing.T) {
 	for i := range tags {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?dubbo.tag=t%[1]d", i+2))
 	}
-	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, providers...), noon())
 	for i := range tags {
 		if got, want := addressesOfCall(t, result, fmt.Sprintf("dubbo.tag=t%d", i+2)), fmt.Sprint(i+2); got != want {
 			t.Errorf("a call with the tag t%d goes to %q, want %q", i+2, got, want)
@@ -215,7 +215,7 @@ func TestManyTags(t *testing.T) {
 // TestTooManyRulesRejectCalls verifies that too many rules reject calls, because an ignored
 // rule may have denied them.
 func TestTooManyRulesRejectCalls(t *testing.T) {
-	snapshots := lists(t, "dubbo://10.0.0.1:1/x")
+	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x")
 	long := "attachments[user]=a" + strings.Repeat(",b", 2000) + " =>"
 	for range rules.MaxConditions + 1 {
 		snapshots[0].Snapshot.Routers = append(snapshots[0].Snapshot.Routers, condition("method=set => host=10.0.0.1"))
@@ -240,7 +240,7 @@ func TestGroupsMethodsAndRulesCombined(t *testing.T) {
 	for i := range 40 {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?group=g%[1]d&version=%[1]d&m%[1]d.timeout=%[1]d&dubbo.tag=t%[1]d", i+1))
 	}
-	snapshots := lists(t, providers...)
+	snapshots := snapshots(t, providers...)
 	snapshots[0].Snapshot.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, snapshots, noon())
 	if n := len(result.Routes); n > 4096 || n < 64 {
@@ -251,8 +251,8 @@ func TestGroupsMethodsAndRulesCombined(t *testing.T) {
 	}
 }
 
-func TestOverridesChangeHowCallsAreMade(t *testing.T) {
-	snapshots := lists(t, "dubbo://10.0.0.1:1/x?timeout=3000", "dubbo://10.0.0.2:1/x?timeout=3000", "dubbo://10.0.0.3:1/x?timeout=3000")
+func TestOverridesChangeCallSettings(t *testing.T) {
+	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x?timeout=3000", "dubbo://10.0.0.2:1/x?timeout=3000", "dubbo://10.0.0.3:1/x?timeout=3000")
 	snapshots[0].Snapshot.Configurators = urls(t,
 		"override://10.0.0.1:1/x?weight=20", "override://10.0.0.2:1/x?disabled=true",
 		"override://0.0.0.0/x?timeout=50&retries=3&loadbalance=roundrobin&cluster=failover")

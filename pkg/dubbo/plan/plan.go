@@ -1,9 +1,9 @@
 // Package plan computes the cluster, the hosts and the routes of a service that is called from this
-// machine, from what the consumer configured and what registries report. Its results depend only on
-// its arguments.
+// machine, from the configuration of the consumer and the reports of registries. Its results depend
+// only on its arguments.
 //
-//	Compute  a service -> its clusters and routes                 plan.go
-//	         the weights of addresses, as rules say               providers.go
+//	Compute  the clusters and routes of a service                 plan.go
+//	         the providers and their weights                      providers.go
 //	         the providers that each call may go to               hostrules.go
 //	         timeouts, retries, load balancing                    settings.go
 //	         the requests that match, and their targets           targets.go
@@ -26,7 +26,7 @@ type Reference struct {
 	// Parameters are the consumer's. They take precedence over those of a provider, as in Dubbo; a
 	// method's parameter takes precedence over a service's.
 	Parameters map[string]string
-	// Consumer is the consumer's URL as registries have it: rules may select it.
+	// Consumer is the URL of the consumer in registries; rules may select consumers by it.
 	Consumer registry.URL
 	// Tagged means that the service has had providers with tags. Calls that force a tag then fail
 	// when no provider has it.
@@ -54,7 +54,7 @@ type Result struct {
 
 	Tagged bool // for the next Reference
 
-	// Warnings are about configuration that has no effect, or another effect than in Dubbo.
+	// Warnings name configuration that has no effect, or another effect than in Dubbo.
 	Warnings []string
 	// Unrouted names groups and versions that are provided but have no routes of their own, because
 	// there are too many; "": none.
@@ -77,14 +77,14 @@ type Provider struct {
 const (
 	connectTimeout = 3 * time.Second // Dubbo's default
 	idleTimeout    = time.Minute
-	maxRequests    = 1024 // on a connection that carries one request at a time
+	maxRequests    = 1024 // per connection that carries one request at a time
 	maxFrameSize   = 8 << 20
 	pingInterval   = 15 * time.Second
 	pingTimeout    = 90 * time.Second
 )
 
-// Compute returns the clusters and routes of a service at the time now, for the reports of the
-// registries in lists. If lists contain an address several times for one group and version, gather
+// Compute returns the clusters and routes of a service at the time now, for snapshots of the
+// registries. If they contain an address several times for one group and version, collectProviders
 // selects one of them.
 func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result {
 	warn := &warnings{}
@@ -183,8 +183,8 @@ func (w *warnings) sorted() []string {
 	return w.texts
 }
 
-// mostCommon returns the most frequent value, the smallest of several, or "" if there is none. It
-// sorts values.
+// mostCommon returns the most frequent value, the smallest of several equally frequent ones, or ""
+// if there is none. It sorts values.
 func mostCommon(values []string) (best string) {
 	slices.Sort(values)
 	bestCount := 0

@@ -33,7 +33,7 @@ func urls(t testing.TB, texts ...string) (list []registry.URL) {
 	return list
 }
 
-func lists(t testing.TB, texts ...string) []plan.RegistrySnapshot {
+func snapshots(t testing.TB, texts ...string) []plan.RegistrySnapshot {
 	t.Helper()
 	return []plan.RegistrySnapshot{{Registry: "r", Snapshot: registry.Snapshot{Providers: urls(t, texts...)}}}
 }
@@ -95,7 +95,7 @@ func TestProviderWeights(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, tt.providers...), noon())
 			if got := summary(result); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -105,7 +105,7 @@ func TestProviderWeights(t *testing.T) {
 
 func TestWarmupSteps(t *testing.T) {
 	started := noon().Add(1234 * time.Millisecond)
-	provider := lists(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(started.UnixMilli(), 10))
+	provider := snapshots(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(started.UnixMilli(), 10))
 	now, weight, steps := started, uint32(0), 0
 	for ; ; steps++ {
 		result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, provider, now)
@@ -140,11 +140,11 @@ func TestSeveralRegistries(t *testing.T) {
 	}
 }
 
-// TestEveryCallMayBeRetried verifies that all calls in flight on a provider that dies can be
+// TestRetriesAreNotLimitedBelowRequests verifies that all calls in flight on a provider that dies can be
 // retried, within the service's retries. Envoy's default of 3 concurrent retries would lose the
 // others.
-func TestEveryCallMayBeRetried(t *testing.T) {
-	c := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
+func TestRetriesAreNotLimitedBelowRequests(t *testing.T) {
+	c := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
 	for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
 		if b := c.Limits(p); b.MaxRetries < b.MaxRequests {
 			t.Errorf("priority %v: %d retries in flight, want as many as requests: %d", p, b.MaxRetries, b.MaxRequests)
@@ -155,7 +155,7 @@ func TestEveryCallMayBeRetried(t *testing.T) {
 func TestHostNamesUseDNS(t *testing.T) {
 	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
 	for text, want := range map[string]config.ClusterType{"10.0.0.1": config.ClusterStatic, "provider.local": config.ClusterStrictDNS} {
-		if got := plan.Compute(ref, lists(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
+		if got := plan.Compute(ref, snapshots(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
@@ -163,7 +163,7 @@ func TestHostNamesUseDNS(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	ref := plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}
-	result := plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
+	result := plan.Compute(ref, snapshots(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
 	want := map[string]string{"group": "g", "version": "1", "application": "a", "region": "r", "tag": "gray", "weft.address": "10.0.0.1:1"}
 	if diff := cmp.Diff(want, result.Cluster.Hosts[0].Metadata); diff != "" {
 		t.Error(diff)
@@ -211,7 +211,7 @@ func TestSettings(t *testing.T) {
 			for i, query := range tt.providers {
 				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?%s", i+1, query))
 			}
-			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, lists(t, providers...), noon())
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, snapshots(t, providers...), noon())
 			if got := settingsSummary(result); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -260,7 +260,7 @@ func TestMethodRoutesAreBounded(t *testing.T) {
 		}
 		providers = append(providers, text.String())
 	}
-	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, providers...), noon())
 	if len(result.Routes) > 600 {
 		t.Errorf("there are %d routes", len(result.Routes))
 	}
@@ -290,7 +290,7 @@ func TestRoutesMatchCalls(t *testing.T) {
 	slices.SortFunc(services, plan.Compare)
 	var routes [][]*config.Route
 	for _, s := range services {
-		routes = append(routes, plan.Compute(plan.Reference{Service: s}, lists(t, "dubbo://10.0.0.1:1/y?timeout=5&slow.timeout=90"), noon()).Routes)
+		routes = append(routes, plan.Compute(plan.Reference{Service: s}, snapshots(t, "dubbo://10.0.0.1:1/y?timeout=5&slow.timeout=90"), noon()).Routes)
 	}
 	table, err := router.Compile(plan.RouteTable(routes))
 	if err != nil {
@@ -338,8 +338,8 @@ func TestRoutesMatchCalls(t *testing.T) {
 	}
 }
 
-// TestCallSelectsOneOfSeveralGroups verifies which hosts a call may go to, by their labels.
-func TestCallSelectsOneOfSeveralGroups(t *testing.T) {
+// TestLabelsOfSelectedGroup verifies which hosts a call may go to, by their labels.
+func TestLabelsOfSelectedGroup(t *testing.T) {
 	providers := []string{
 		"dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=h&version=1", "dubbo://10.0.0.3:1/x?group=h&version=2",
 	}
@@ -357,7 +357,7 @@ func TestCallSelectsOneOfSeveralGroups(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			result := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers...), noon())
+			result := plan.Compute(plan.Reference{Service: tt.service}, snapshots(t, providers...), noon())
 			forward := forwarded(t, result, tt.group, tt.version)
 			if forward == nil {
 				t.Fatal("no route matches")
@@ -415,7 +415,7 @@ func TestCallsSelectGroupAndVersion(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, tt.providers...), noon())
 			got := ""
 			if forward := forwarded(t, result, tt.group, tt.version); forward != nil {
 				if got = addressesWithLabels(result, forward.Metadata, newCall()); got == "" {
@@ -445,8 +445,8 @@ func TestRouteNamesAreUnique(t *testing.T) {
 
 func TestComputeIsDeterministic(t *testing.T) {
 	ref := plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"loadbalance": "roundrobin"}}
-	a := plan.Compute(ref, lists(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
-	b := plan.Compute(ref, lists(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())
+	a := plan.Compute(ref, snapshots(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
+	b := plan.Compute(ref, snapshots(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())
 	if diff := cmp.Diff(a, b); diff != "" {
 		t.Error(diff)
 	}

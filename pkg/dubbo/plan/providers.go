@@ -32,8 +32,8 @@ const (
 	maxHostWeight = 128
 )
 
-// During the warmup a weight grows in warmSteps steps. Clusters change at whole multiples of pace,
-// so that the weights of many providers change together.
+// During the warmup a weight grows in warmSteps steps. Clusters change at multiples of
+// weightInterval, so that the weights of many providers change together.
 const (
 	warmSteps      = 20
 	weightInterval = 5 * time.Second
@@ -51,15 +51,15 @@ type providers struct {
 	weights    []int  // parallel to all: current weight
 	nextChange time.Time
 
-	tagged bool // some have, or had, tags
+	tagged bool // a provider has, or had, a tag
 }
 
-// collectProviders collects the providers of lists.
+// collectProviders collects the providers of snapshots.
 func collectProviders(ref Reference, snapshots []RegistrySnapshot, warn *warnings) *providers {
 	p := &providers{}
 	for _, snapshot := range snapshots {
 		overrides := rules.ReadConfigurators(snapshot.Snapshot.Configurators, warn.add)
-		p.all = slices.Grow(p.all, len(snapshot.Snapshot.Providers)) // most are accepted, and are retained for long
+		p.all = slices.Grow(p.all, len(snapshot.Snapshot.Providers)) // most are accepted
 		for _, u := range snapshot.Snapshot.Providers {
 			if ref.Service.Accepts(u) && u.Category() == registry.Providers {
 				u, consumer := overrides.Apply(u, ref.Consumer, ref.Parameters)
@@ -114,7 +114,7 @@ func appendVariants(dst, src []Provider) []Provider {
 	return dst
 }
 
-// addressEnd returns the index after the last provider at the address of provider from.
+// addressEnd returns the index after the last provider with the address of provider from.
 func (p *providers) addressEnd(from int) (to int) {
 	for to = from + 1; to < len(p.all) && compareAddresses(p.all[from], p.all[to]) == 0; to++ {
 	}
@@ -191,8 +191,8 @@ func speaksDubbo(u registry.URL) bool {
 	return u.Protocol == protocol || slices.Contains(strings.Split(u.Get(keyProtocols), ","), protocol)
 }
 
-// isAddress reports whether host is an IP address. Its zone, which can be any text, must be a valid
-// interface name.
+// isAddress reports whether host is an IP address. netip accepts any text as its zone; isAddress
+// requires a valid interface name.
 func isAddress(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && (a.Zone() == "" || isName(a.Zone()))
@@ -243,7 +243,7 @@ func (p *providers) computeWeights(now time.Time) {
 		if !next.IsZero() && (p.nextChange.IsZero() || next.Before(p.nextChange)) {
 			p.nextChange = next
 		}
-		p.weights[i] = max(1, provider.Weight*steps/warmSteps) // weight 0: it shares calls if all have weight 0
+		p.weights[i] = max(1, provider.Weight*steps/warmSteps) // a provider of weight 0 shares calls if all have weight 0
 	}
 }
 
@@ -327,7 +327,7 @@ func (p *providers) cluster(name string, policy config.LBPolicy, members []int, 
 // hosts returns the members that get calls, or all members, as hosts of a cluster with the labels
 // that routes use. The members at one address become one host. It has the labels of the first
 // member, even if only others get calls, so that rules do not move a host to another cluster. Its
-// weight is that of the first member that gets calls, preferably of one with a nonzero weight.
+// weight is the weight of the first member that gets calls, preferably one with a nonzero weight.
 func (p *providers) hosts(members []int, routes []*config.Route, includeUnused bool) []config.Host {
 	keepEmpty := map[string]bool{} // labels that routes use; true: hosts without a value have the empty label
 	for _, r := range routes {
@@ -368,8 +368,8 @@ func (p *providers) hosts(members []int, routes []*config.Route, includeUnused b
 	return hosts
 }
 
-// labelsOf returns the labels for subsets of hosts. Labels that are true in always exist even if
-// they are empty.
+// labelsOf returns the labels of a host. Labels that are true in keepEmpty exist even if they are
+// empty.
 func labelsOf(p *Provider, keepEmpty map[string]bool) map[string]string {
 	u, labels := p.URL, map[string]string{}
 	for _, key := range [...]string{"application", "environment", "group", "region", "version", "zone"} {

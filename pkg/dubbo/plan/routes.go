@@ -33,10 +33,10 @@ func Compare(a, b registry.Service) int {
 	)
 }
 
-// breadth returns how much a service matches: 0 for one group and one version. The group has
+// breadth returns how broad a service is: 0 for one group and one version. The group has
 // precedence.
 func breadth(s registry.Service) (n int) {
-	const versions = 3 // number of version classes
+	const versions = 3 // number of results of the switch on the version
 	switch {
 	case s.Group == wildcard:
 		n += 3 * versions

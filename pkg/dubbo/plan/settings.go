@@ -29,7 +29,7 @@ const (
 const (
 	defaultTimeout        = time.Minute // of a call without a configured timeout
 	maxRetries            = 16
-	maxMethods            = 256 // with their own routes; anyone with write access to the registry can add some
+	maxMethods            = 256 // with their own routes; anyone with write access to the registry can add methods
 	maxTimeout            = 24 * time.Hour
 	statusServiceNotFound = 60 // the status of a provider that does not have the service
 )
@@ -60,8 +60,8 @@ func (c callSettings) totalTimeout() time.Duration {
 	return c.timeout
 }
 
-// retryPolicy returns the retry policy of a route, or nil for none. Weft retries calls that did not get a
-// response of the service itself; Dubbo does not look further, either.
+// retryPolicy returns the retry policy of a route, or nil for none. Weft retries calls without a
+// response of the service itself, as Dubbo does.
 func (c callSettings) retryPolicy() *config.RetryPolicy {
 	if c.retries <= 0 {
 		return nil
@@ -74,13 +74,13 @@ func (c callSettings) retryPolicy() *config.RetryPolicy {
 	}
 }
 
-// readSettings combines the settings of a consumer and of the providers that get calls. Where
+// readSettings combines the settings of a consumer and of the providers that get calls. If
 // providers differ, it uses the longest timeout, the fewest retries, and the most common load
 // balancing.
 func readSettings(ref Reference, providers []*Provider, warn *warnings) settings {
 	r := &settingsReader{providers: providers, warnings: warn}
 	if len(r.providers) == 0 {
-		r.providers = []*Provider{{Consumer: ref.Parameters}} // for the consumer's parameters
+		r.providers = []*Provider{{Consumer: ref.Parameters}} // the parameters of the consumer still apply
 	}
 	s := settings{forService: r.callSettings(""), forMethods: map[string]callSettings{}}
 	for _, method := range r.methods() {
@@ -148,7 +148,7 @@ func (r *settingsReader) methods() []string {
 	return list
 }
 
-// callSettings returns the settings of a method, or of the service if method is "".
+// callSettings returns the settings of a method, or the settings of the service if method is "".
 func (r *settingsReader) callSettings(method string) callSettings {
 	c := callSettings{retries: -1}
 	var strategies []string

@@ -20,10 +20,10 @@ type routeMatch struct {
 
 // routeTarget is a routeMatch with the candidates for its calls.
 type routeTarget struct {
-	routeMatch // its labels are labels of the cluster's hosts
+	routeMatch // assignClusters clears the labels of a dedicated target
 
 	candidates      *candidates
-	candidatesIndex int // index of audience
+	candidatesIndex int // index into the candidate sets
 
 	// Set by assignClusters.
 	cluster   string
@@ -32,7 +32,7 @@ type routeTarget struct {
 }
 
 // computeTargets returns the route targets of the providers, the more specific first. It adds
-// groups and versions without a route target to lacks.
+// groups and versions without a route target to unrouted.
 func (p *providers) computeTargets(ref Reference, routers []registry.URL, warn, unrouted *warnings) []routeTarget {
 	byVariant := map[variant][]int{}
 	for i := range p.all {
@@ -46,7 +46,8 @@ func (p *providers) computeTargets(ref Reference, routers []registry.URL, warn, 
 	return targets
 }
 
-// routeTargets returns the route targets of matches. of contains the providers of each variant.
+// routeTargets returns the route targets of matches. byVariant contains the providers of each
+// variant.
 func (p *providers) routeTargets(matches []routeMatch, byVariant map[variant][]int) (targets []routeTarget, candidateSets []candidates) {
 	for i, match := range matches {
 		target := routeTarget{routeMatch: match, candidatesIndex: len(candidateSets)}
@@ -73,8 +74,8 @@ func (p *providers) routeTargets(matches []routeMatch, byVariant map[variant][]i
 	return targets, candidateSets
 }
 
-// assignClusters sets the cluster and the settings of each route target. with contains the settings
-// from all providers that get calls.
+// assignClusters sets the cluster and the settings of each route target. defaults contains the
+// settings from all providers that get calls.
 func (p *providers) assignClusters(ref Reference, targets []routeTarget, defaults settings, warn *warnings) {
 	name := ref.Service.String()
 	for i := range targets {
@@ -85,7 +86,7 @@ func (p *providers) assignClusters(ref Reference, targets []routeTarget, default
 		}
 		called := slices.DeleteFunc(slices.Clone(target.candidates.members), func(i int) bool { return p.all[i].UnusedReason != "" })
 		target.settings = readSettings(ref, p.byIndexes(called), warn)
-		if p.needsOwnCluster(target.candidates.members) {
+		if p.needsVariantCluster(target.candidates.members) {
 			target.cluster, target.labels, target.dedicated = variantClusterName(name, target.labels), nil, true
 		} else { // the cluster determines how a host is chosen
 			target.settings.policy, target.settings.hash = defaults.policy, defaults.hash
@@ -93,9 +94,9 @@ func (p *providers) assignClusters(ref Reference, targets []routeTarget, default
 	}
 }
 
-// needsOwnCluster reports whether the labels of hosts cannot select the members: at some address a provider
+// needsVariantCluster reports whether the labels of hosts cannot select the members: at some address a provider
 // that is not a member determines the labels of the host.
-func (p *providers) needsOwnCluster(members []int) bool {
+func (p *providers) needsVariantCluster(members []int) bool {
 	for pos := 0; pos < len(members); {
 		first := members[pos]
 		for i := first - 1; i >= 0 && compareAddresses(p.all[i], p.all[first]) == 0; i-- {
@@ -109,8 +110,8 @@ func (p *providers) needsOwnCluster(members []int) bool {
 	return false
 }
 
-// excludesAll reports whether the cluster of a route target has a host with its labels at whose
-// address left contains no provider.
+// excludesAll reports whether allowed contains no provider at the address of a host that has the
+// labels of the route target.
 func (p *providers) excludesAll(t *routeTarget, allowed []int) bool {
 	members := t.candidates.members
 	if len(allowed) == len(members) {
@@ -136,7 +137,7 @@ func (p *providers) excludesAll(t *routeTarget, allowed []int) bool {
 	return false
 }
 
-// variantClusterName returns the name of the cluster for calls of providers with these labels.
+// variantClusterName returns the name of the cluster for providers with these labels.
 func variantClusterName(service string, labels map[string]string) string {
 	values := url.Values{}
 	for key, value := range labels {
@@ -173,7 +174,7 @@ const maxNamed = 32
 
 // names are the groups, or the versions, of providers.
 type names struct {
-	all        []string // sorted
+	values        []string // sorted
 	hasUnnamed bool     // some providers have none
 }
 
@@ -187,16 +188,15 @@ func namesOf(s registry.Service, variants []variant, field string, unrouted *war
 			n.hasUnnamed = true
 		}
 	}
-	n.all = slices.Sorted(maps.Keys(found))
-	if len(n.all) > maxNamed {
-		addUnrouted(s, field, n.all, unrouted)
-		n.all = n.all[:maxNamed]
+	n.values = slices.Sorted(maps.Keys(found))
+	if len(n.values) > maxNamed {
+		addUnrouted(s, field, n.values, unrouted)
+		n.values = n.values[:maxNamed]
 	}
 	return n
 }
 
-// addUnrouted records that values of a field have no routes of their own, if they would otherwise have
-// them.
+// addUnrouted records the values of a field beyond maxNamed, which have no routes of their own.
 func addUnrouted(s registry.Service, field string, values []string, unrouted *warnings) {
 	requested, effect := s.Group, "match no route"
 	if field == fieldVersion {
@@ -209,7 +209,7 @@ func addUnrouted(s registry.Service, field string, values []string, unrouted *wa
 	default:
 		return
 	}
-	const maxListed = 8 // number of values that the text names
+	const maxListed = 8 // number of values in the text
 	omitted := values[maxNamed:]
 	list := strings.Join(omitted[:min(maxListed, len(omitted))], ", ")
 	if unlisted := len(omitted) - maxListed; unlisted > 0 {
@@ -226,15 +226,15 @@ func fieldValue(u registry.URL, key string) string {
 	return u.Get(key)
 }
 
-// forUnnamed returns the matches for a consumer that names no value. A call that names one goes to
-// providers with it. A call that matches one of the conditions none goes to providers without a
-// value, or to all if each has one.
+// forUnnamed returns the matches for a consumer without a value. A call with a value goes to the
+// providers that have it. A call that matches one of emptyMatches goes to providers without a
+// value, or to all providers if each has one.
 func (n names) forUnnamed(field string, emptyMatches ...config.HeaderMatch) (matches []routeMatch) {
-	for _, name := range n.all {
+	for _, name := range n.values {
 		matches = append(matches, matchName(field, name))
 	}
 	var labels map[string]string
-	if len(n.all) > 0 && n.hasUnnamed {
+	if len(n.values) > 0 && n.hasUnnamed {
 		labels = map[string]string{field: ""}
 	}
 	for _, condition := range emptyMatches {
@@ -243,12 +243,12 @@ func (n names) forUnnamed(field string, emptyMatches ...config.HeaderMatch) (mat
 	return matches
 }
 
-// forWildcard returns the matches for a consumer that accepts any value. A call that names one, or matches
-// one of the conditions none, goes to providers that have it, if there are any. Every other call
-// goes to all providers.
+// forWildcard returns the matches for a consumer that accepts any value. A call with a value goes
+// to the providers that have it; a call that matches one of emptyMatches goes to providers without
+// a value. Every other call goes to all providers.
 func (n names) forWildcard(field string, emptyMatches ...config.HeaderMatch) []routeMatch {
 	switch {
-	case len(n.all) == 0:
+	case len(n.values) == 0:
 		return []routeMatch{{}}
 	case !n.hasUnnamed:
 		emptyMatches = nil
@@ -261,8 +261,8 @@ func matchName(field, name string) routeMatch {
 	return routeMatch{[]config.HeaderMatch{{Name: field, Value: name}}, map[string]string{field: name}}
 }
 
-// groupMatches returns the matches for the group of a consumer. A consumer that accepts several groups
-// names one of them, and gets a provider of that group, or names all of them.
+// groupMatches returns the matches for the group of a consumer. A call of a consumer that accepts
+// several groups contains one of them, which selects its providers, or the whole list.
 func groupMatches(group string, provided names) (matches []routeMatch) {
 	switch {
 	case group == "":

@@ -82,7 +82,7 @@ func TestSeveralVariantsAtOneAddress(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			result := plan.Compute(plan.Reference{Service: tt.service}, lists(t, tt.providers...), noon())
+			result := plan.Compute(plan.Reference{Service: tt.service}, snapshots(t, tt.providers...), noon())
 			group, version, _ := strings.Cut(tt.call, "/")
 			if got := servedBy(t, result, "method=get", "group="+group, "version="+version); got != tt.want {
 				t.Errorf("it goes to %s, want %s", got, tt.want)
@@ -94,12 +94,12 @@ func TestSeveralVariantsAtOneAddress(t *testing.T) {
 func TestOneVariantPerAddressNeedsOneCluster(t *testing.T) {
 	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
 	providers := []string{"dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2", "dubbo://10.0.0.2:1/x?version=2&pid=2", "dubbo://10.0.0.3:1/x?group=g&version=1", "dubbo://10.0.0.3:1/x?group=g&version=2"}
-	if result := plan.Compute(ref, lists(t, providers[:3]...), noon()); len(result.VariantClusters) != 0 {
+	if result := plan.Compute(ref, snapshots(t, providers[:3]...), noon()); len(result.VariantClusters) != 0 {
 		t.Errorf("unexpected variant clusters: %v", namesOf(result.VariantClusters))
 	}
 	// The host of the group has the labels of its first version.
 	want := []string{"x?group=g&version=2"}
-	if result := plan.Compute(ref, lists(t, providers...), noon()); !slices.Equal(namesOf(result.VariantClusters), want) {
+	if result := plan.Compute(ref, snapshots(t, providers...), noon()); !slices.Equal(namesOf(result.VariantClusters), want) {
 		t.Errorf("the clusters apart are %v, want %v", namesOf(result.VariantClusters), want)
 	}
 }
@@ -114,7 +114,7 @@ func namesOf(clusters []*config.Cluster) (names []string) {
 // TestMethodSettingsOfVersion covers a method for which only a less specific target has
 // settings.
 func TestMethodSettingsOfVersion(t *testing.T) {
-	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Version: "*"}}, snapshots(t,
 		"dubbo://10.0.0.1:1/x?version=1&timeout=1000&get.timeout=100",
 		"dubbo://10.0.0.1:1/x?version=2&timeout=2000",
 		"dubbo://10.0.0.2:1/x?version=3&timeout=3000",
@@ -129,7 +129,7 @@ func TestMethodSettingsOfVersion(t *testing.T) {
 // TestRulesSelectOneVariantOfAddress verifies that rules select a provider by its own
 // parameters, not by those of others at its address.
 func TestRulesSelectOneVariantOfAddress(t *testing.T) {
-	snapshots := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2")
+	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2")
 	snapshots[0].Snapshot.Routers = []registry.URL{condition("method=get => host=10.0.0.1&version=2", "force=true")}
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 	for call, want := range map[string]string{
@@ -153,7 +153,7 @@ func TestRulesKeepClusterOfCall(t *testing.T) {
 			providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x%s", host+1, query))
 		}
 	}
-	snapshots := lists(t, providers...)
+	snapshots := snapshots(t, providers...)
 	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
 	withoutRule := plan.Compute(ref, snapshots, noon())
 	snapshots[0].Snapshot.Routers = []registry.URL{condition("method=get => host=10.0.0.1", "force=true")}
@@ -177,7 +177,7 @@ func TestRulesKeepClusterOfCall(t *testing.T) {
 }
 
 func TestOverrideAppliesToItsVersion(t *testing.T) {
-	snapshots := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2")
+	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2")
 	snapshots[0].Snapshot.Configurators = urls(t, "override://0.0.0.0/x?category=configurators&version=2&weight=7&timeout=70")
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 	if got, want := servedBy(t, result, "method=get", "version=1"), "1*100 in 1m0s"; got != want {
@@ -190,7 +190,7 @@ func TestOverrideAppliesToItsVersion(t *testing.T) {
 
 func TestNewVersionAtSameAddressWarmsUp(t *testing.T) {
 	startTime := fmt.Sprint(noon().Add(-5 * time.Minute).UnixMilli())
-	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+startTime), noon())
+	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+startTime), noon())
 	if got, want := servedBy(t, result, "method=get", "version=2"), "1*50 in 1m0s"; got != want {
 		t.Errorf("it goes to %s, want %s", got, want)
 	}
@@ -204,7 +204,7 @@ func TestTooManyVersionsAreReported(t *testing.T) {
 	for i := range 33 {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.Y?group=g&version=1.%02d", i, i))
 	}
-	inGroup := lists(t, providers...)
+	inGroup := snapshots(t, providers...)
 	providers = nil
 	for i := range 42 {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.X?version=1.%02d", i, i))
@@ -230,7 +230,7 @@ func TestTooManyVersionsAreReported(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			result := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers[:tt.count]...), noon())
+			result := plan.Compute(plan.Reference{Service: tt.service}, snapshots(t, providers[:tt.count]...), noon())
 			if result.Unrouted != tt.want {
 				t.Errorf("got  %q\nwant %q", result.Unrouted, tt.want)
 			}

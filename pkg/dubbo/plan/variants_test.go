@@ -60,7 +60,7 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			snapshots := lists(t, tt.providers...)
+			snapshots := snapshots(t, tt.providers...)
 			snapshots[0].Snapshot.Routers = tt.rules
 			result := plan.Compute(plan.Reference{Service: tt.service}, snapshots, noon())
 			call := strings.Split(tt.call, "/")
@@ -82,7 +82,7 @@ func TestCallMatchesSubscriptionToItsVersion(t *testing.T) {
 			providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%s:1/x?%s%s%s%s", pick("1", "2", "3"),
 				pick("", "&group=g", "&group=h"), pick("", "&version=1", "&version=2"), pick("", "", "&weight=0"), pick("", "", "&dubbo.tag=gray", "&disabled=true")))
 		}
-		snapshots := lists(t, providers...)
+		snapshots := snapshots(t, providers...)
 		for range rng.IntN(3) {
 			snapshots[0].Snapshot.Routers = append(snapshots[0].Snapshot.Routers, condition(pick("", "method=get ", "method=put ")+"=> host="+pick("10.0.0.1", "10.0.0.1,10.0.0.2", "10.0.0.3"), "force="+pick("true", "false")))
 		}
@@ -117,7 +117,7 @@ func TestCallMatchesSubscriptionToItsVersion(t *testing.T) {
 // TestRulesKeepClusterOfGroup verifies that rules do not change the cluster of
 // calls of a group without a version that shares its addresses with another group.
 func TestRulesKeepClusterOfGroup(t *testing.T) {
-	snapshots := lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.1:1/x?group=g&version=2", "dubbo://10.0.0.1:1/x?group=h&version=1",
+	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.1:1/x?group=g&version=2", "dubbo://10.0.0.1:1/x?group=h&version=1",
 		"dubbo://10.0.0.2:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=g&version=2", "dubbo://10.0.0.2:1/x?group=h&version=1")
 	ref := plan.Reference{Service: registry.Service{Interface: "x"}}
 	withoutRule := plan.Compute(ref, snapshots, noon())

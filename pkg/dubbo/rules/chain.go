@@ -14,7 +14,7 @@ const fieldMethod = "method"
 // RouterChain selects the providers that a call of one consumer may go to: first by tags, then by
 // each condition in order. It is immutable and safe for concurrent use.
 type RouterChain struct {
-	all       config.HostSet // the initial set if tags are ignored
+	all       config.HostSet // all providers: the initial set if tags are ignored
 	size      int
 	tags      *tagSets // nil: tags are ignored
 	steps     []step
@@ -46,13 +46,13 @@ func (r *request) matches(call config.Call) bool {
 	}
 	text, exists := call.Argument(r.argument)
 	if !exists {
-		return len(r.is) == 0
+		return len(r.equals) == 0
 	}
 	return r.keyMatch.matches(text, true, nil)
 }
 
-// ChainFor returns the chain for calls of a consumer to providers. own is the consumer's own tag.
-// The chain evaluates tags only if tagged is true.
+// ChainFor returns the chain for calls of a consumer to providers. consumerTag is the tag that the
+// consumer configures. The chain evaluates tags only if tagged is true.
 func (r *Routers) ChainFor(consumer registry.URL, consumerTag Tag, tagged bool, providers []registry.URL) *RouterChain {
 	c := &RouterChain{size: len(providers), all: config.NewHostSet(len(providers)), rejectAll: r.rejectAll}
 	for i := range providers {
@@ -142,7 +142,7 @@ func (s *step) apply(allowed config.HostSet) {
 }
 
 // Outcomes returns all sets that Select can return, without duplicates; the caller may modify them.
-// ok is false if there may be more than most.
+// ok is false if there may be more than limit.
 func (c *RouterChain) Outcomes(limit int) (outcomes []config.HostSet, ok bool) {
 	sets := distinctSets{seen: map[string]bool{}}
 	c.initialSets(&sets, limit)
@@ -162,15 +162,15 @@ func (c *RouterChain) initialSets(sets *distinctSets, limit int) {
 	case c.tags == nil:
 		sets.add(slices.Clone(c.all))
 	default:
-		for _, force := range []bool{c.tags.own.Force, true} {
+		for _, force := range []bool{c.tags.consumerTag.Force, true} {
 			for name := range c.tags.byTag {
 				if len(sets.all) <= limit {
 					sets.add(c.tags.outcome(name, force, c.size))
 				}
 			}
 		}
-		sets.add(c.tags.outcome(c.tags.own.Name, c.tags.own.Force, c.size))
-		if !c.tags.own.Force {
+		sets.add(c.tags.outcome(c.tags.consumerTag.Name, c.tags.consumerTag.Force, c.size))
+		if !c.tags.consumerTag.Force {
 			sets.add(slices.Clone(c.tags.untagged))
 		}
 		sets.add(config.NewHostSet(c.size)) // no provider has the tag, and force is set
@@ -183,7 +183,7 @@ func (t *tagSets) outcome(name string, force bool, size int) config.HostSet {
 	return allowed
 }
 
-// outcomes returns the sets that a step makes of other sets. A step with request conditions leaves
+// outcomes returns the sets that a step can return for sets. A step with request conditions leaves
 // a set unchanged for calls that do not match.
 func (s *step) outcomes(sets []config.HostSet) distinctSets {
 	result := distinctSets{seen: make(map[string]bool, len(sets))}

@@ -35,11 +35,11 @@ type conditionRule struct {
 // keyMatch contains the conditions on one key.
 type keyMatch struct {
 	key     string
-	is, not []pattern
+	equals, notEquals []pattern
 }
 
-// pattern matches values: a text in which the last "*" matches any text, or a range of numbers with
-// both ends included.
+// pattern matches values. It is a text in which the last "*" matches any text, or an inclusive
+// range of numbers.
 type pattern struct {
 	text     string
 	star     int // index in text; -1: none
@@ -102,7 +102,7 @@ func (p *keyMatch) matches(text string, exists bool, consumer *registry.URL) boo
 	if !exists {
 		return false
 	}
-	return !matchesAnyPattern(p.not, text, consumer) && (len(p.is) == 0 || matchesAnyPattern(p.is, text, consumer))
+	return !matchesAnyPattern(p.notEquals, text, consumer) && (len(p.equals) == 0 || matchesAnyPattern(p.equals, text, consumer))
 }
 
 // matchesAnyPattern reports whether one of the patterns matches text.
@@ -193,7 +193,7 @@ func (r *Routers) add(u registry.URL, warn Warn, conditions ...conditionRule) {
 	}
 }
 
-// setRejectAll makes the chain reject every call.
+// setRejectAll makes chains reject every call.
 func (r *Routers) setRejectAll(u registry.URL, warn Warn, problem string) {
 	r.rejectAll = true
 	warn.report(u, problem+": all calls of the service are rejected")
@@ -248,7 +248,7 @@ func readCondition(text string) (c conditionRule, err error) {
 	return c, err
 }
 
-// asRequest returns the pair as a condition on requests, if it is one.
+// asRequest returns p as a condition on requests; ok is false if p is a condition on the consumer.
 func (p keyMatch) asRequest() (r request, ok bool, err error) {
 	r = request{keyMatch: p}
 	inBrackets := func(name string) (text string, ok bool) {
@@ -276,13 +276,13 @@ func (p keyMatch) asRequest() (r request, ok bool, err error) {
 	return r, false, nil
 }
 
-// maxPairs bounds the keys in one side of a condition, and the values of each key.
+// maxPairs bounds the keys on one side of a condition, and the values of each key.
 const maxPairs = 1024
 
 // readPairs parses "a=1,2 & b!=3". It merges the conditions on one key.
 func readPairs(text string) (pairs []keyMatch, err error) {
 	current := -1      // index of the current key; -1: none
-	var dst *[]pattern // destination of values; nil: no operator was read
+	var dst *[]pattern // values of the last operator; nil: no operator was read
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
 		const separators = "&!=,"
 		rest := strings.TrimLeft(text, separators)
@@ -310,9 +310,9 @@ func readPairs(text string) (pairs []keyMatch, err error) {
 			dst = nil
 			continue
 		case separator == "=" && current >= 0:
-			dst = &pairs[current].is
+			dst = &pairs[current].equals
 		case separator == "!=" && current >= 0:
-			dst = &pairs[current].not
+			dst = &pairs[current].notEquals
 		case separator == "," && dst != nil:
 		default:
 			return nil, fmt.Errorf("%w: unexpected %q before %q", errInvalidRule, separator, truncate(token))
@@ -323,7 +323,7 @@ func readPairs(text string) (pairs []keyMatch, err error) {
 		}
 	}
 	for _, p := range pairs {
-		if len(p.is) == 0 && len(p.not) == 0 {
+		if len(p.equals) == 0 && len(p.notEquals) == 0 {
 			return nil, fmt.Errorf("%w: key %q has no value", errInvalidRule, truncate(p.key))
 		}
 	}

@@ -21,7 +21,7 @@ func readDocument(u registry.URL) (document.Node, error) {
 	return root, nil
 }
 
-// stringList returns the elements of a list, or a single text, as texts.
+// stringList returns the texts of the elements of a list, or the text of a single value.
 func stringList(n document.Node) (list []string) {
 	if n.Kind() != document.Array {
 		if n.Exists() {
@@ -35,7 +35,8 @@ func stringList(n document.Node) (list []string) {
 	return list
 }
 
-// boolOr returns a boolean that is written as a boolean or as a text; usual is the default.
+// boolOr returns a value that is written as a boolean or as a text; fallback is the result for an
+// absent value.
 func boolOr(n document.Node, fallback bool) bool {
 	if !n.Exists() {
 		return fallback
@@ -51,7 +52,7 @@ func isDocumentDisabled(root document.Node) bool {
 // parameterMatch is a condition on a parameter of a URL.
 type parameterMatch struct {
 	key string
-	is  textMatch
+	value  textMatch
 }
 
 // readParameterMatches parses [{key: k, value: {exact: v}}].
@@ -71,5 +72,5 @@ func readParameterMatches(n document.Node) (matches []parameterMatch, problem st
 
 func (m parameterMatch) matches(u registry.URL) bool {
 	text, _ := urlValue(u, m.key)
-	return m.is.matches(text)
+	return m.value.matches(text)
 }

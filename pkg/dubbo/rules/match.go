@@ -93,7 +93,7 @@ func matchesAddressPart(expression, part, separator string) bool {
 	return err1 == nil && err2 == nil && err3 == nil && low <= n && n <= high
 }
 
-// textMatch is one condition on a text.
+// textMatch is a condition on a text.
 type textMatch struct {
 	kind, text string
 	expression *regexp.Regexp // only for matchRegex

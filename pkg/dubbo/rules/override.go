@@ -31,7 +31,7 @@ type configurator struct {
 	conditions  map[string]string // by parameter name, from "~name"
 	match       *match            // of a v3.0 document; nil: no further condition
 	onlyMissing bool              // set only missing parameters
-	set         map[string]string
+	set         map[string]string // the new values
 }
 
 type stage uint8
@@ -119,7 +119,7 @@ func readOverrideDocument(u registry.URL, warn Warn) (configurators []configurat
 	for item := range root.Get("configs").All() {
 		applies := enabled
 		if itemType := item.Get("type").Text(); itemType != "" && itemType != "general" {
-			applies = boolOr(item.Get("enabled"), false) // these types have their own switch, off by default
+			applies = boolOr(item.Get("enabled"), false) // items of these types are disabled by default
 		}
 		if !applies {
 			continue
@@ -237,7 +237,7 @@ func readTextMatches(n document.Node) (matches []textMatch, problem string) {
 }
 
 // Apply returns a provider after the rules have changed it, and the parameters with which the
-// consumer calls it. consumer identifies the consumer; parameters are those that it configured.
+// consumer calls it. consumer identifies the consumer; parameters are its configured parameters.
 // Apply does not copy values that no rule changes.
 func (cs Configurators) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
 	cloned := false
@@ -309,14 +309,15 @@ func (c *configurator) appliesTo(provider, consumer registry.URL, side string) b
 	return true
 }
 
-// matchesService reports whether a provider has the group and version of a rule, or the rule has none.
-// It restricts providers because a consumer may accept several groups and versions.
+// matchesService reports whether a provider has the group and version of a rule. A rule without
+// them matches every provider. It restricts providers because a consumer may accept several groups
+// and versions.
 func (c *configurator) matchesService(provider registry.URL) bool {
 	if c.urlService.Group == "" && c.urlService.Version == "" {
 		return true
 	}
 	accepted := c.urlService
-	accepted.Interface = provider.Service().Interface // that of the rule may be a wildcard
+	accepted.Interface = provider.Service().Interface // the interface of the rule may be a wildcard
 	return accepted.Accepts(provider)
 }
 

@@ -1,6 +1,6 @@
-// Package rules parses the rules of operators for Dubbo services, and evaluates them: which
-// parameters providers have, and which providers a call may go to. Its results depend only on its
-// arguments.
+// Package rules parses the rules of operators for Dubbo services, and evaluates them. Rules
+// determine the parameters of providers, and the providers that a call may go to. Its results
+// depend only on its arguments.
 //
 //	Configurators  override:// and absent://, and documents of configurators           override.go
 //	Routers        condition:// and route://, and documents of condition-router         condition.go
@@ -52,7 +52,7 @@ const MaxRules = 256
 // every call.
 const (
 	MaxConditions = 1 << 14
-	MaxTagRules   = 1 << 12 // and of the tags in each rule
+	MaxTagRules   = 1 << 12 // also the bound of the tags in each rule
 )
 
 // Warn receives a text about each rule that has no effect, or another effect than in Dubbo. It may

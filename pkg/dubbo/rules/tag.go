@@ -23,9 +23,9 @@ type tagRule struct {
 	tags        []tag
 }
 
-// tag selects the providers with the addresses; without addresses, those for which all of match
-// hold. A rule does not set a tag that has neither, or whose match selects no provider: then the
-// providers' own tags decide.
+// tag selects the providers with the addresses; without addresses, the providers that meet all
+// conditions of match. A rule does not set a tag that has neither, or whose match selects no
+// provider; then the tags of the providers themselves decide.
 type tag struct {
 	name      string
 	addresses []string
@@ -66,9 +66,9 @@ func (t *tag) matches(u registry.URL) bool {
 	return len(t.match) > 0 && !slices.ContainsFunc(t.match, func(m parameterMatch) bool { return !m.matches(u) })
 }
 
-// tagSets contains the providers that calls go to by their tags.
+// tagSets contains the providers by their tags.
 type tagSets struct {
-	own      Tag
+	consumerTag      Tag
 	byTag    map[string]tagMembers // by tag
 	untagged config.HostSet
 }
@@ -94,9 +94,9 @@ func TagOf(parameters map[string]string) Tag {
 // tag is not forced, it selects the untagged providers, which also get calls without a tag.
 func (t *tagSets) selectInto(call config.Call, allowed config.HostSet) {
 	name, _ := call.Attachment(KeyTag)
-	force := t.own.Force
+	force := t.consumerTag.Force
 	if name == "" {
-		name = t.own.Name
+		name = t.consumerTag.Name
 	} else if !force {
 		text, _ := call.Attachment(KeyForceTag)
 		force = strings.EqualFold(text, "true")
@@ -116,7 +116,7 @@ func (t *tagSets) selectTag(name string, force bool, allowed config.HostSet) {
 	}
 }
 
-// HaveTags reports whether a provider has a tag of its own, or the rule of its application defines
+// HaveTags reports whether a provider sets a tag itself, or the rule of its application defines
 // tags, even tags that no provider has.
 func (r *Routers) HaveTags(providers []registry.URL) bool {
 	byApplication := r.rulesByApplication()
@@ -140,7 +140,7 @@ func (r *Routers) rulesByApplication() map[string]*tagRule {
 // tagSets computes which providers have which tag. If a rule sets a tag, only the rule decides
 // which providers have it; otherwise the providers decide.
 func (r *Routers) tagSets(consumerTag Tag, providers []registry.URL) *tagSets {
-	t := &tagSets{own: consumerTag, byTag: map[string]tagMembers{}, untagged: config.NewHostSet(len(providers))}
+	t := &tagSets{consumerTag: consumerTag, byTag: map[string]tagMembers{}, untagged: config.NewHostSet(len(providers))}
 	byApplication := r.rulesByApplication()
 	definedTags := map[*tagRule]map[string]bool{} // the tags that rules set for these providers
 	for _, u := range providers {
@@ -189,7 +189,7 @@ func (r *Routers) tagSets(consumerTag Tag, providers []registry.URL) *tagSets {
 func (t *tagSets) add(name string, i int) {
 	members := t.byTag[name]
 	if n := len(members.members); n == 0 || members.members[n-1] != int32(i) { //nolint:gosec // there are far fewer than 2^31
-		members.members = append(members.members, int32(i)) //nolint:gosec // the same
+		members.members = append(members.members, int32(i)) //nolint:gosec // as above
 		t.byTag[name] = members
 	}
 }

@@ -82,7 +82,7 @@ func (d OnDemandRoutes) InUse(name string) bool {
 	d.tables.mu.Lock()
 	i := d.tables.items[name]
 	d.tables.mu.Unlock()
-	return i != nil && i.SwapUsed()
+	return i != nil && i.ResetUsed()
 }
 
 // OnDemandTable is an on-demand table for a pipeline. Immutable.
