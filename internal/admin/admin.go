@@ -1,5 +1,5 @@
-// Package admin implements the admin port: an HTTP port that serves the endpoints that its user
-// lists, and an index of them.
+// Package admin implements the admin port: an HTTP port that serves the endpoints in Options, and
+// an index of them.
 //
 //	Server     address, limits                              admin.go
 //	guard      rejects requests of foreign web pages        guard.go
@@ -96,7 +96,7 @@ func bind(ctx context.Context, address string, mode fs.FileMode) (net.Listener, 
 	return config.Listen(ctx, "tcp", address)
 }
 
-// WriteJSON writes v as the response. A value that cannot be encoded is a bug of its source.
+// WriteJSON writes v as the response. If v cannot be encoded, which is a bug, it writes an error.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -114,7 +114,7 @@ type ErrorBody struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
-// WriteError writes an error response: what is wrong, and what to do about it; hint may be "".
+// WriteError writes an error response: the problem, and a hint how to solve it, which may be "".
 func WriteError(w http.ResponseWriter, status int, problem, hint string) {
 	WriteJSON(w, status, ErrorBody{problem, hint})
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// testEndpoints returns three pages and a command, which calls drain.
+// testEndpoints returns GET endpoints, and one POST endpoint that calls drain.
 func testEndpoints(drain func()) []Endpoint {
 	page := func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, "page") }
 	return []Endpoint{
@@ -34,7 +34,7 @@ func writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "weft_draining 0\n")
 }
 
-// request sends a request as curl would; fields are pairs of name and value.
+// request sends a request like curl; fields are pairs of name and value.
 func request(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"
@@ -56,7 +56,7 @@ func TestEndpointWithoutHandlerDoesNotExist(t *testing.T) {
 		t.Errorf("status %d, body %s", w.Code, w.Body)
 	}
 	if got := request(h, "GET", "/").Body.String(); strings.Contains(got, "/missing") || !strings.Contains(got, "/ready") {
-		t.Errorf("the index is\n%s", got)
+		t.Errorf("index:\n%s", got)
 	}
 }
 
@@ -66,11 +66,11 @@ func TestPprof(t *testing.T) {
 		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/symbol": "num_symbols",
 	} {
 		if w := request(h, "GET", target); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%s: %d %.80s", target, w.Code, w.Body)
+			t.Errorf("%s: status %d, body %.80s", target, w.Code, w.Body)
 		}
 	}
 	if w := request(h, "GET", "/debug/pprof/cmdline"); w.Code != 404 {
-		t.Errorf("cmdline, which may hold secrets, is shown: %d", w.Code)
+		t.Errorf("cmdline, which may contain secrets: status %d, want 404", w.Code)
 	}
 }
 
@@ -82,24 +82,24 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 		want           int
 	}{
 		{"curl", "POST", "/drain", nil, 202},
-		{"our own page", "POST", "/drain", []string{"Origin", "http://127.0.0.1:34901", "Sec-Fetch-Site", "same-origin"}, 202},
-		{"a form of another site", "POST", "/drain", []string{"Origin", "http://evil.example"}, 403},
-		{"a page on another port of this machine", "POST", "/drain", []string{"Origin", "http://127.0.0.1:8080"}, 403},
-		{"a sandboxed page", "POST", "/drain", []string{"Origin", "null"}, 403},
-		{"a browser that says so without an origin", "POST", "/drain", []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		{"an image of another site", "GET", "/clusters", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
-		{"a script of another site", "GET", "/clusters", []string{"Origin", "https://evil.example"}, 403},
-		{"a link on another site", "GET", "/clusters", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200},
-		{"an address typed in", "GET", "/clusters", []string{"Sec-Fetch-Site", "none"}, 200},
-		{"a name that resolves to us", "GET", "/config_dump", []string{"Host", "evil.example"}, 403},
-		{"the same with a port", "GET", "/config_dump", []string{"Host", "evil.example:34901"}, 403},
-		{"a name that begins like ours", "GET", "/config_dump", []string{"Host", "localhost.evil.example"}, 403},
-		{"a name like an address", "GET", "/config_dump", []string{"Host", "127.0.0.1.evil.example"}, 403},
-		{"no name", "GET", "/config_dump", []string{"Host", ""}, 403},
+		{"page of this origin", "POST", "/drain", []string{"Origin", "http://127.0.0.1:34901", "Sec-Fetch-Site", "same-origin"}, 202},
+		{"form of another site", "POST", "/drain", []string{"Origin", "http://evil.example"}, 403},
+		{"page on another port of this machine", "POST", "/drain", []string{"Origin", "http://127.0.0.1:8080"}, 403},
+		{"sandboxed page", "POST", "/drain", []string{"Origin", "null"}, 403},
+		{"cross-site request without an origin", "POST", "/drain", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"image of another site", "GET", "/clusters", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		{"script of another site", "GET", "/clusters", []string{"Origin", "https://evil.example"}, 403},
+		{"link on another site", "GET", "/clusters", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200},
+		{"entered address", "GET", "/clusters", []string{"Sec-Fetch-Site", "none"}, 200},
+		{"foreign host name", "GET", "/config_dump", []string{"Host", "evil.example"}, 403},
+		{"foreign host name with a port", "GET", "/config_dump", []string{"Host", "evil.example:34901"}, 403},
+		{"host name with the prefix localhost", "GET", "/config_dump", []string{"Host", "localhost.evil.example"}, 403},
+		{"host name with the prefix of an address", "GET", "/config_dump", []string{"Host", "127.0.0.1.evil.example"}, 403},
+		{"empty host name", "GET", "/config_dump", []string{"Host", ""}, 403},
 		{"localhost", "GET", "/config_dump", []string{"Host", "LocalHost:34901"}, 200},
 		{"IPv6", "GET", "/config_dump", []string{"Host", "[::1]:34901"}, 200},
 		{"IPv6 without a port", "GET", "/config_dump", []string{"Host", "[::1]"}, 200},
-		{"a configured name", "GET", "/config_dump", []string{"Host", "weft.Internal:80"}, 200},
+		{"allowed host name", "GET", "/config_dump", []string{"Host", "weft.Internal:80"}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			drained := 0
@@ -109,7 +109,7 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", w.Code, c.want, w.Body)
 			}
 			if c.want == 403 && drained != 0 {
-				t.Error("it drained")
+				t.Error("the rejected request called drain")
 			}
 		})
 	}
@@ -165,10 +165,10 @@ func TestListenTCP(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	if log.Len() != 0 {
-		t.Errorf("a loopback port is warned of: %s", &log)
+		t.Errorf("unexpected log for a loopback port: %s", &log)
 	}
 	if _, err := Listen(t.Context(), Options{Address: s.Addr().String()}); err == nil || !strings.Contains(err.Error(), "admin: ") {
-		t.Errorf("the same address twice: %v", err)
+		t.Errorf("Listen on an address in use: %v", err)
 	}
 }
 
@@ -199,17 +199,17 @@ func TestListenUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := stat.Mode().Perm(); got != 0o600 {
-		t.Errorf("mode %v: others may use it", got)
+		t.Errorf("mode %v, want 0600", got)
 	}
 	if _, err := Listen(t.Context(), Options{Address: path}); err == nil {
-		t.Error("a socket in use was replaced")
+		t.Error("Listen replaced a socket in use")
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("data"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Listen(t.Context(), Options{Address: file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("a regular file was accepted as a socket: %v", err)
+		t.Errorf("Listen on a regular file: %v", err)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestRunReportsSocketError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "admin: ") {
-		t.Errorf("Run of a closed socket: %v", err)
+		t.Errorf("Run after Close: %v", err)
 	}
 }
 
@@ -248,15 +248,15 @@ func TestOnlyAllowedHostNamesAreServed(t *testing.T) {
 		host    string
 		status  int
 	}{
-		"an address":                  {nil, "10.0.0.1:34901", 200},
-		"localhost":                   {nil, "localhost:34901", 200},
-		"a name, and none is allowed": {nil, "weft.test:34901", 403},
-		"the name that is allowed":    {[]string{"weft.test"}, "WEFT.test:34901", 200},
-		"a name below it":             {[]string{"weft.test"}, "a.weft.test", 403},
-		"a name below a suffix":       {[]string{"*.mesh.test"}, "a.b.mesh.test", 200},
-		"the suffix itself":           {[]string{"*.mesh.test"}, "mesh.test", 403},
-		"a name that ends alike":      {[]string{"*.mesh.test"}, "evilmesh.test", 403},
-		"nothing but the suffix":      {[]string{"*.mesh.test"}, ".mesh.test", 403},
+		"address":                      {nil, "10.0.0.1:34901", 200},
+		"localhost":                    {nil, "localhost:34901", 200},
+		"no allowed name":              {nil, "weft.test:34901", 403},
+		"allowed name":                 {[]string{"weft.test"}, "WEFT.test:34901", 200},
+		"subdomain of an allowed name": {[]string{"weft.test"}, "a.weft.test", 403},
+		"name below a suffix":          {[]string{"*.mesh.test"}, "a.b.mesh.test", 200},
+		"suffix itself":                {[]string{"*.mesh.test"}, "mesh.test", 403},
+		"name that ends with the suffix without a dot": {[]string{"*.mesh.test"}, "evilmesh.test", 403},
+		"empty label below a suffix":                   {[]string{"*.mesh.test"}, ".mesh.test", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := request(NewHandler(Options{Hosts: c.allowed, Endpoints: testEndpoints(nil)}), "GET", "/ready", "Host", c.host)

@@ -12,7 +12,8 @@ import (
 // Endpoint is one endpoint of the admin port.
 type Endpoint struct {
 	Method string // "GET", "POST", "PUT"
-	// Path may have an example of the query. A path that ends with "/" includes all paths below it.
+	// Path may contain an example of the query. A path that ends with "/" includes all paths below
+	// it.
 	Path    string
 	Doc     string           // one sentence, for the index
 	Handler http.HandlerFunc // nil: the endpoint does not exist

@@ -19,6 +19,6 @@ func TestUnixSocketMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mode := info.Mode().Perm(); mode != 0o660 {
-		t.Errorf("the mode is %v, want 0660", mode)
+		t.Errorf("mode %v, want 0660", mode)
 	}
 }

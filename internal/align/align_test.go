@@ -12,19 +12,19 @@ func TestIndexes(t *testing.T) {
 		want                    []int32
 	}{
 		{"both empty", "", "", []int32{}},
-		{"the first list", "", "ab", []int32{-1, -1}},
-		{"nothing is left", "ab", "", []int32{}},
-		{"nothing changed", "abc", "abc", []int32{0, 1, 2}},
-		{"one changed", "abc", "aXc", []int32{0, -1, 2}},
-		{"one more at the beginning", "abc", "Xabc", []int32{-1, 0, 1, 2}},
-		{"one more in the middle", "abc", "abXc", []int32{0, 1, -1, 2}},
-		{"one more at the end", "abc", "abcX", []int32{0, 1, 2, -1}},
-		{"one less", "abc", "ac", []int32{0, 2}},
-		{"two in each other's place", "abcd", "acbd", []int32{0, 2, 1, 3}},
-		{"the other way round", "abc", "cba", []int32{2, 1, 0}},
-		{"equal ones", "aab", "aaab", []int32{0, 1, -1, 2}},
-		{"equal ones become fewer", "aaa", "aa", []int32{0, 1}},
-		{"equal ones between the ends", "xbby", "zbbz", []int32{-1, 1, 1, -1}},
+		{"previous empty", "", "ab", []int32{-1, -1}},
+		{"current empty", "ab", "", []int32{}},
+		{"unchanged", "abc", "abc", []int32{0, 1, 2}},
+		{"element replaced", "abc", "aXc", []int32{0, -1, 2}},
+		{"element added at the beginning", "abc", "Xabc", []int32{-1, 0, 1, 2}},
+		{"element added in the middle", "abc", "abXc", []int32{0, 1, -1, 2}},
+		{"element added at the end", "abc", "abcX", []int32{0, 1, 2, -1}},
+		{"element removed", "abc", "ac", []int32{0, 2}},
+		{"two elements swapped", "abcd", "acbd", []int32{0, 2, 1, 3}},
+		{"reversed", "abc", "cba", []int32{2, 1, 0}},
+		{"duplicates, one added", "aab", "aaab", []int32{0, 1, -1, 2}},
+		{"duplicates, one removed", "aaa", "aa", []int32{0, 1}},
+		{"duplicates between the ends", "xbby", "zbbz", []int32{-1, 1, 1, -1}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestIndexes(t *testing.T) {
 }
 
 func TestIndexesReferToEqualElements(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // deterministic
 	for range 2000 {
 		previous, current := make([]int, rng.IntN(12)), make([]int, rng.IntN(12))
 		for i := range previous {

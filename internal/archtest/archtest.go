@@ -22,7 +22,7 @@ import (
 	"slices"
 )
 
-// A Violation is one position that breaks one rule.
+// A Violation is a position in the source that breaks a rule.
 type Violation struct {
 	File string // slash-separated, relative to the root of the tree
 	Line int
@@ -35,7 +35,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", v.File, v.Line, v.Rule, v.Text)
 }
 
-// A rule checks one package and reports violations. Rules keep no state between packages.
+// rule checks one package and reports violations. Rules keep no state between packages.
 type rule struct {
 	name  string
 	check func(p *pkg, report reporter)

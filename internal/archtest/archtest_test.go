@@ -86,7 +86,7 @@ func runArchive(t *testing.T, name string) (broken []string) {
 		return broken
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("reported, - want + got:\n%s", diff)
+		t.Errorf("violations (-want +got):\n%s", diff)
 	}
 	return broken
 }

@@ -61,7 +61,7 @@ func checkLayers(p *pkg, report reporter) {
 			to, found := packageTreeOf(dir)
 			switch {
 			case !found || to == from:
-				// the same tree, or a package without a layer, which has a report of its own
+				// the same tree, or a package without a layer, which is reported separately
 			case f.test && to.dir == "cmd":
 				report(pos, "a test imports "+dir,
 					"no package may import cmd: test the package that it uses, or run the program")

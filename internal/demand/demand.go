@@ -72,7 +72,7 @@ func (i *Item) MarkUsed() {
 	}
 }
 
-// ResetUsed reports whether Use was called since the previous call of Used.
+// ResetUsed reports whether MarkUsed was called since the previous call of ResetUsed.
 func (i *Item) ResetUsed() bool { return i.used.Swap(false) }
 
 // Wait returns a channel that the next Notify closes. After Wait, the caller must check again

@@ -15,7 +15,7 @@ func TestRepeatedRequestsAreTakenOnce(t *testing.T) {
 		t.Errorf("Take() = %v, want %v", got, want)
 	}
 	if got := q.Take(); len(got) != 0 {
-		t.Errorf("Take() = %v the second time, want nothing", got)
+		t.Errorf("second Take() = %v, want nothing", got)
 	}
 	q.Request("c")
 	<-q.Requested()
@@ -27,22 +27,22 @@ func TestRepeatedRequestsAreTakenOnce(t *testing.T) {
 func TestSwapUsed(t *testing.T) {
 	var i Item
 	if i.ResetUsed() {
-		t.Error("Used() = true before Use()")
+		t.Error("ResetUsed() = true before MarkUsed()")
 	}
 	i.MarkUsed()
 	i.MarkUsed()
 	if !i.ResetUsed() {
-		t.Error("Used() = false after Use()")
+		t.Error("ResetUsed() = false after MarkUsed()")
 	}
 	if i.ResetUsed() {
-		t.Error("Used() = true without another Use()")
+		t.Error("second ResetUsed() = true without MarkUsed()")
 	}
 }
 
 func TestMarkUsedDoesNotAllocate(t *testing.T) {
 	var i Item
 	if n := testing.AllocsPerRun(100, i.MarkUsed); n != 0 {
-		t.Errorf("Use() allocates %v times", n)
+		t.Errorf("MarkUsed() allocates %v times", n)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestNotifyWakesWaiters(t *testing.T) {
 	<-second
 	select {
 	case <-i.Wait():
-		t.Error("a later caller does not wait for the next time")
+		t.Error("a channel returned by Wait after Notify is closed")
 	default:
 	}
 }

@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-// TestHashValuesAreStable verifies that the hashes do not change: other machines build their
-// tables with the same ones.
+// TestHashValuesAreStable verifies that the hashes do not change: other proxies must build the same
+// tables.
 func TestHashValuesAreStable(t *testing.T) {
 	tests := []struct {
 		name      string
 		got, want uint64
 	}{
-		{"of nothing", String(""), 0xf52a15e9a9b5e89b},
-		{"of an address", String("127.0.0.1:8080"), 0x210de053f452be8d},
-		{"of zero", Mix(0), 0},
-		{"the first of a sequence", Nth(1, 0), Mix(1)},
+		{"empty string", String(""), 0xf52a15e9a9b5e89b},
+		{"address", String("127.0.0.1:8080"), 0x210de053f452be8d},
+		{"Mix of zero", Mix(0), 0},
+		{"first element of a sequence", Nth(1, 0), Mix(1)},
 	}
 	for _, tt := range tests {
 		if tt.got != tt.want {
@@ -28,7 +28,7 @@ func TestHashValuesAreStable(t *testing.T) {
 
 func TestPairIsNotSymmetric(t *testing.T) {
 	if Pair("a", "b") == Pair("b", "a") || Pair("ab", "") == Pair("a", "b") {
-		t.Error("pairs with the same letters have the same hash")
+		t.Error("pairs with the same characters have the same hash")
 	}
 }
 

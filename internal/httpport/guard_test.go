@@ -22,14 +22,14 @@ func TestCheck(t *testing.T) {
 		local              net.Addr
 		want               Violation
 	}{
-		{"an allowed name", "weft.test", "", tcp, NoViolation},
-		{"with a port and capitals", "Weft.Test:80", "", tcp, NoViolation},
-		{"an unknown local address", "weft.test", "", nil, NoViolation},
-		{"another name", "evil.test", "", tcp, ForeignHost},
-		{"another name on a unix socket", "evil.test", "", unix, NoViolation},
-		{"a page", "weft.test", "http://evil.test", tcp, ForeignPage},
-		{"a page on a unix socket", "weft.test", "http://evil.test", unix, ForeignPage},
-		{"a page for another name", "evil.test", "http://evil.test", tcp, ForeignHost},
+		{"allowed name", "weft.test", "", tcp, NoViolation},
+		{"allowed name with a port and capitals", "Weft.Test:80", "", tcp, NoViolation},
+		{"unknown local address", "weft.test", "", nil, NoViolation},
+		{"foreign name", "evil.test", "", tcp, ForeignHost},
+		{"foreign name on a unix socket", "evil.test", "", unix, NoViolation},
+		{"web page", "weft.test", "http://evil.test", tcp, ForeignPage},
+		{"web page on a unix socket", "weft.test", "http://evil.test", unix, ForeignPage},
+		{"web page with a foreign name", "evil.test", "http://evil.test", tcp, ForeignHost},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

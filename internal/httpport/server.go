@@ -1,4 +1,4 @@
-// Package httpport owns what the HTTP ports of the process have in common: the admin port, the
+// Package httpport implements the common part of the HTTP ports of the process: the admin port, the
 // metrics port and the API of Dubbo services. None of them carries proxied traffic.
 //
 //	Server  limits, listeners, shutdown          server.go

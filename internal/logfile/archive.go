@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// timeFormat is the format of the UTC time at which a file was rolled, in the suffix of its name:
+	// timeFormat is the format of the UTC time at which a file was rotated, in the suffix of its name:
 	// access.log.20261121T041537.123. Names sort by time.
 	timeFormat = "20060102T150405.000"
 	// gzipSuffix is the suffix of compressed files, partSuffix the suffix of incomplete ones.
@@ -51,7 +51,7 @@ func (a *archive) add(now time.Time) error {
 		if !exists(name) && !exists(name+gzipSuffix) {
 			return os.Rename(a.path, name)
 		}
-		now = now.Add(time.Millisecond) // rolled twice in a millisecond: keep both, in order
+		now = now.Add(time.Millisecond) // rotated twice in a millisecond: keep both, in order
 	}
 }
 
@@ -104,7 +104,7 @@ func (a *archive) stop() {
 	a.work.Wait()
 }
 
-// rotatedFiles returns the paths of the rolled files, oldest first.
+// rotatedFiles returns the paths of the rotated files, oldest first.
 func (a *archive) rotatedFiles() []string {
 	dir, base := filepath.Split(a.path)
 	entries, err := os.ReadDir(filepath.Clean(dir + "."))

@@ -16,14 +16,14 @@ func TestCheckMatchesOpen(t *testing.T) {
 		path string
 		ok   bool
 	}{
-		"an existing file":              {file, true},
-		"a new file":                    {filepath.Join(dir, "new"), true},
-		"a new file in new folders":     {filepath.Join(dir, "a", "b", "new"), true},
-		"a folder":                      {dir, false},
-		"a file in the place of folder": {filepath.Join(file, "new"), false},
-		"the same, deeper":              {filepath.Join(file, "a", "new"), false},
-		"stdout":                        {"stdout", true},
-		"stderr":                        {"stderr", true},
+		"an existing file":                     {file, true},
+		"a new file":                           {filepath.Join(dir, "new"), true},
+		"a new file in new directories":        {filepath.Join(dir, "a", "b", "new"), true},
+		"a directory":                          {dir, false},
+		"a file instead of a directory":        {filepath.Join(file, "new"), false},
+		"a file instead of a parent directory": {filepath.Join(file, "a", "new"), false},
+		"stdout":                               {"stdout", true},
+		"stderr":                               {"stderr", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkErr := Check(c.path)
@@ -31,7 +31,7 @@ func TestCheckMatchesOpen(t *testing.T) {
 				t.Errorf("Check(%q) = %v", c.path, checkErr)
 			}
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-				t.Fatalf("Check left %v (%v)", entries, err)
+				t.Fatalf("files after Check: %v (%v), want one", entries, err)
 			}
 			f, err := Open(c.path, Roller{})
 			if (err == nil) != c.ok {
@@ -63,9 +63,9 @@ func TestCheckOnlySet(t *testing.T) {
 		t.Errorf("Close = %v", err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("it left %v (%v)", entries, err)
+		t.Errorf("files after Close: %v (%v), want none", entries, err)
 	}
 	if _, err := s.Open(dir, Roller{}); err == nil {
-		t.Error("a directory was accepted as a log file")
+		t.Error("Open of a directory succeeded")
 	}
 }

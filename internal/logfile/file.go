@@ -1,9 +1,9 @@
-// Package logfile writes log files: it rolls them by size and age, reopens them after an external
+// Package logfile writes log files: it rotates them by size and age, reopens them after an external
 // rename, and does not block requests on writes.
 //
 //	Writer   buffers lines of requests, never blocks on a disk   writer.go
-//	File     writes and rolls one file, stdout or stderr         file.go
-//	archive  names, compresses and deletes rolled files          archive.go
+//	File     writes and rotates one file, stdout or stderr         file.go
+//	archive  names, compresses and deletes rotated files          archive.go
 //	Set      the Writers of a process, one for each path         set.go
 package logfile
 
@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// Roller configures when a file is rolled, which renames it and starts a new one, and which rolled
-// files are kept. The zero value never rolls.
+// Roller configures when a file is rotated, which renames it and starts a new one, and which rotated
+// files are kept. The zero value never rotates.
 type Roller struct {
-	MaxSizeMB  int           // roll before the file exceeds this size in MiB; 0: not by size
-	Interval   time.Duration // roll at multiples of this in local time (24h: at midnight); 0: not by age
-	MaxDays    int           // delete rolled files older than this; 0: never
-	MaxBackups int           // number of rolled files to keep; 0: all
-	Compress   bool          // gzip rolled files
+	MaxSizeMB  int           // rotate before the file exceeds this size in MiB; 0: not by size
+	Interval   time.Duration // rotate at multiples of this in local time (24h: at midnight); 0: not by age
+	MaxDays    int           // delete rotated files older than this; 0: never
+	MaxBackups int           // number of rotated files to keep; 0: all
+	Compress   bool          // gzip rotated files
 }
 
 // File is a log file, "stdout" or "stderr". Each Write goes to a single file. Safe for concurrent
@@ -45,7 +45,7 @@ type File struct {
 }
 
 // Open opens the file for appending. It creates the file and its directory if needed. The paths
-// "stdout" and "stderr" mean those of the process, which are never rolled or closed.
+// "stdout" and "stderr" mean those of the process, which are never rotated or closed.
 func Open(path string, r Roller) (*File, error) {
 	f := &File{path: path}
 	f.rotation.Store(&r)
@@ -61,7 +61,7 @@ func Open(path string, r Roller) (*File, error) {
 		return nil, err
 	}
 	f.archive = newArchive(path)
-	f.archive.startCleanup(r) // rolled files of an earlier process
+	f.archive.startCleanup(r) // rotated files of an earlier process
 	return f, nil
 }
 
@@ -92,7 +92,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends p, after rolling the file if necessary. If rolling fails, Write appends p to the
+// Write appends p, after rotating the file if necessary. If rotating fails, Write appends p to the
 // old file.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
@@ -115,7 +115,7 @@ func (f *File) append(p []byte) (int, error) {
 	return n, err
 }
 
-// needsRotation reports whether the file must be rolled before n bytes are written.
+// needsRotation reports whether the file must be rotated before n bytes are written.
 func (f *File) needsRotation(n int) bool {
 	r := f.rotation.Load()
 	last := f.lastWrite

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// readDir returns the contents of the files of dir, unpacked; the keys are the names of the files.
+// readDir returns the uncompressed contents of the files in dir; the keys are their names.
 func readDir(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -68,12 +68,12 @@ func wantFiles(t *testing.T, dir string, want map[string]string) {
 	got := readDir(t, dir)
 	for name, text := range want {
 		if g, ok := got[name]; !ok || g != text {
-			t.Errorf("%s: %.40q (there: %v), want %.40q", name, g, ok, text)
+			t.Errorf("%s: %.40q (exists: %v), want %.40q", name, g, ok, text)
 		}
 	}
 	for name := range got {
 		if _, ok := want[name]; !ok {
-			t.Errorf("%s is there, want it not to be", name)
+			t.Errorf("unexpected file %s", name)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestRotateBySize(t *testing.T) {
 		write(t, f, b)
 		time.Sleep(time.Hour)
 		write(t, f, "next\n")
-		write(t, f, c) // larger than the limit: gets a file of its own
+		write(t, f, c) // larger than the limit: gets a separate file
 		write(t, f, "last\n")
 		wantFiles(t, dir, map[string]string{
 			"log.20000101T010000.000": a + b,
@@ -145,7 +145,7 @@ func TestSizeIncludesExistingContent(t *testing.T) {
 	write(t, f, "new\n")
 	got := readDir(t, dir)
 	if len(got) != 2 || got["log"] != "new\n" {
-		t.Errorf("%d files, log is %.20q; want the old content rolled", len(got), got["log"])
+		t.Errorf("%d files, log is %.20q; want the old content in a rotated file", len(got), got["log"])
 	}
 }
 
@@ -251,7 +251,7 @@ func TestFailedRotationLosesNoLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := io.WriteString(f, "kept\n"); n != 5 || err == nil {
-		t.Errorf("Write = %d, %v; want 5 and the error of rolling", n, err)
+		t.Errorf("Write = %d, %v; want 5 and the error of the rotation", n, err)
 	}
 	write(t, f, "and more\n")
 	wantFiles(t, dir, map[string]string{"moved": strings.Repeat("a", 1<<20) + "kept\nand more\n"})
@@ -288,14 +288,14 @@ func TestWriteAfterCloseFails(t *testing.T) {
 		t.Errorf("Write after Close: %v", err)
 	}
 	if err := f.Reopen(); err != nil || f.out != nil {
-		t.Errorf("Reopen after Close opened it again (%v)", err)
+		t.Errorf("Reopen after Close opens the file (%v)", err)
 	}
 }
 
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(dir, Roller{}); err == nil || !strings.Contains(err.Error(), dir) {
-		t.Errorf("Open of a folder: %v, want an error that names it", err)
+		t.Errorf("Open of a directory: %v, want an error with its path", err)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestConcurrentWritesDuringRotation(t *testing.T) {
 		}
 		for line := range strings.Lines(text) {
 			if strings.Count(line, line[:1]) != length-1 {
-				t.Fatalf("%s: a line is not whole: %.20q…", name, line)
+				t.Fatalf("%s: incomplete line %.20q…", name, line)
 			}
 			got[line[0]]++
 		}

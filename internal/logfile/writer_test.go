@@ -22,8 +22,8 @@ type fakeFile struct {
 	writes   int           // guarded by mu
 	reopened int           // guarded by mu
 	closed   bool          // guarded by mu
-	err    error         // guarded by mu
-	unblock    chan struct{} // nil: never; Write blocks until a test closes it
+	err      error         // guarded by mu
+	unblock  chan struct{} // Write blocks until a test closes it; nil: Write does not block
 }
 
 func (f *fakeFile) Write(p []byte) (int, error) {
@@ -77,16 +77,16 @@ func TestFlushInterval(t *testing.T) {
 		write(t, w, "two\n")
 		synctest.Wait()
 		if got := f.text(); got != "" {
-			t.Errorf("written at once: %q, want it to wait for company", got)
+			t.Errorf("written immediately: %q, want nothing before flushInterval", got)
 		}
 		time.Sleep(flushInterval / 2)
 		synctest.Wait()
 		if got := f.text(); got != "one\ntwo\n" || f.writes != 1 {
-			t.Errorf("after a second: %q in %d writes, want both lines in one", got, f.writes)
+			t.Errorf("after flushInterval: %q in %d writes, want both lines in one write", got, f.writes)
 		}
 		time.Sleep(time.Hour)
 		if f.writes != 1 {
-			t.Errorf("%d writes, want none while there is nothing to write", f.writes)
+			t.Errorf("%d writes, want no further write without pending lines", f.writes)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestFlushSize(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := len(f.text()); got != flushSize {
-			t.Errorf("%d bytes written at once, want %d", got, flushSize)
+			t.Errorf("%d bytes written immediately, want %d", got, flushSize)
 		}
 	})
 }
@@ -149,21 +149,21 @@ func TestWriteDoesNotBlockOnHungFile(t *testing.T) {
 			write(t, w, line)
 		}
 		if elapsed := time.Since(start); elapsed != 0 {
-			t.Errorf("writing took %v, want it never to wait", elapsed)
+			t.Errorf("writing took %v, want 0", elapsed)
 		}
 		dropped := w.Dropped()
 		if dropped < lines-3*maxPending/1024 || dropped >= lines {
-			t.Errorf("%d of %d lines dropped, want all but what the bounds hold", dropped, lines)
+			t.Errorf("%d of %d lines dropped, want all except the pending lines", dropped, lines)
 		}
 		if bytesHeld := len(w.pending) + cap(w.freeBuf); bytesHeld > 2*maxPending {
-			t.Errorf("%d bytes held, want at most %d", bytesHeld, 2*maxPending)
+			t.Errorf("%d bytes pending, want at most %d", bytesHeld, 2*maxPending)
 		}
 		if err := w.Flush(); !errors.Is(err, errTimeout) {
 			t.Errorf("Flush: %v, want %v", err, errTimeout)
 		}
 		close(f.unblock)
 		if err := w.Flush(); err != nil {
-			t.Errorf("Flush of a disk that works again: %v", err)
+			t.Errorf("Flush of a file that no longer hangs: %v", err)
 		}
 		if got, want := strings.Count(f.text(), "\n"), lines-int(dropped); got != want {
 			t.Errorf("%d lines written, want %d", got, want)
@@ -185,7 +185,7 @@ func TestCloseTimeout(t *testing.T) {
 		}
 		close(f.unblock) // lets the goroutine end, as the bubble requires
 		if err := w.Close(); err != nil || f.text() != "x\n" {
-			t.Errorf("Close once the disk works: %v, written %q", err, f.text())
+			t.Errorf("Close of a file that no longer hangs: %v, written %q", err, f.text())
 		}
 	})
 }
@@ -199,11 +199,11 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 		for range 3 {
 			write(t, w, "lost\nlost\n")
 			if err := w.Flush(); err == nil {
-				t.Error("Flush hid the failure")
+				t.Error("Flush returned no error")
 			}
 		}
 		if got := w.Dropped(); got != 3 {
-			t.Errorf("%d lines dropped, want 3: the disk took half of each batch", got)
+			t.Errorf("%d lines dropped, want 3: the file accepts half of each batch", got)
 		}
 		f.setError(nil)
 		write(t, w, "kept\n")
@@ -276,7 +276,7 @@ func TestSetSharesWriterByPath(t *testing.T) {
 	s := NewSet(SetOptions{Meter: func(path string, dropped func() float64) func() {
 		metered[filepath.Base(path)]++
 		if dropped() != 0 {
-			t.Error("lines were lost before any was written")
+			t.Error("lines are dropped before the first write")
 		}
 		return func() { metered[filepath.Base(path)]-- }
 	}})

@@ -2,7 +2,7 @@ package metrics
 
 import "time"
 
-// Account counts requests. Safe for concurrent use.
+// Recorder counts requests. Safe for concurrent use.
 type Recorder interface{ Add(b Batch) }
 
 // Outcome is the result of a request.

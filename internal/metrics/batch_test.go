@@ -14,7 +14,7 @@ type sample struct {
 	BytesIn, BytesOut int64
 }
 
-// batchOf returns the Sum of one request.
+// batchOf returns the Batch of one request.
 func batchOf(s sample) Batch {
 	sum := Batch{Outcome: Outcome{Protocol: s.Protocol, Reason: s.Reason, Status: s.Status, Code: s.Code}}
 	sum.AddRequest(Request{Duration: s.Duration, BytesIn: s.BytesIn, BytesOut: s.BytesOut, Attempts: 1})
@@ -40,14 +40,14 @@ func TestBatchEqualsSingleRequests(t *testing.T) {
 	}
 	addToAll(batched, sum)
 	if sum.Len() != 5 || sum.Retries() != 3 {
-		t.Errorf("the sum has %d requests and %d retries, want 5 and 3", sum.Len(), sum.Retries())
+		t.Errorf("the batch has %d requests and %d retries, want 5 and 3", sum.Len(), sum.Retries())
 	}
 	for _, prefix := range [...]string{"host_", "route_", "rpc_"} {
 		wantLines(t, exported(t, batched, prefix), exported(t, separate, prefix)...)
 	}
 }
 
-// addToAll adds s to an Account of each kind.
+// addToAll adds b to a Recorder of each type.
 func addToAll(r *Registry, b Batch) {
 	h, _ := r.Host("c", "h")
 	h.Add(b)

@@ -8,7 +8,7 @@ import (
 // Limit is a limit of a cluster's circuit breakers.
 type Limit uint8
 
-// Limits of circuit breakers.
+// The limits.
 const (
 	LimitConnections Limit = iota
 	LimitPending

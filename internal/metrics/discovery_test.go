@@ -34,6 +34,6 @@ func TestScrapeReadsDiscoveryOnce(t *testing.T) {
 		`discovery_subscribed_unanswered 7`,
 	)
 	if reads != 1 {
-		t.Errorf("it is read %d times", reads)
+		t.Errorf("the scrape called the function %d times, want 1", reads)
 	}
 }

@@ -4,16 +4,16 @@ import "testing"
 
 func TestHistogramBuckets(t *testing.T) {
 	r := testRegistry()
-	m := Metric{Name: "weft_test_bytes", Help: "Sizes of what the test has.", Kind: KindHistogram, Labels: []string{"kind"}}
+	m := Metric{Name: "weft_test_bytes", Help: "Sizes.", Kind: KindHistogram, Labels: []string{"kind"}}
 	h := r.Histogram(m, []float64{1, 10}, "a")
 	for _, v := range []uint64{0, 1, 2, 10, 11} {
 		h.Add(v)
 	}
 	if same := r.Histogram(m, []float64{1, 10}, "a"); same != h || h.Count() != 5 {
-		t.Errorf("the same values have another histogram, or %d samples are counted", h.Count())
+		t.Errorf("the same label values return another histogram, or the count %d is not 5", h.Count())
 	}
 	if other := r.Histogram(m, []float64{1, 10}, "b"); other == h {
-		t.Error("other values have the same histogram")
+		t.Error("other label values return the same histogram")
 	}
 	families, err := r.Gather()
 	if err != nil {

@@ -82,7 +82,7 @@ func TestDurationBuckets(t *testing.T) {
 	}
 	for i := 1; i < len(durationBounds); i++ {
 		if durationBounds[i] < 2*durationBounds[i-1] {
-			t.Fatalf("bound %v is less than twice %v: bucketOf needs that", durationBounds[i], durationBounds[i-1])
+			t.Fatalf("bound %v is less than twice %v, which bucketOf requires", durationBounds[i], durationBounds[i-1])
 		}
 	}
 	durations := []time.Duration{0, 1, time.Hour, 1<<63 - 1}
@@ -121,7 +121,7 @@ func TestReleaseRemovesSeries(t *testing.T) {
 	route.Add("all", "all/0", batchOf(s))
 	for i, n := range counts() {
 		if n == 0 {
-			t.Errorf("no series of place %d while it is configured", i)
+			t.Errorf("no series of scope %d while it is configured", i)
 		}
 	}
 
@@ -129,14 +129,14 @@ func TestReleaseRemovesSeries(t *testing.T) {
 	releaseCluster()
 	releaseHost()
 	routes.Release()
-	listener.Add(batchOf(s)) // as from exchanges in flight
+	listener.Add(batchOf(s)) // like exchanges in flight
 	route.Add("all", "all/0", batchOf(s))
 	if got := counts(); got != [4]int{} {
 		t.Errorf("series after release: %v, want none", got)
 	}
 	releaseHost() // a second release does nothing
 	if _, reacquired := r.Host("shop", "10.0.0.1:80"); reacquired == nil {
-		t.Error("no account for the host after it came back")
+		t.Error("Host returns no release function after the host was removed")
 	}
 }
 
@@ -159,7 +159,7 @@ func TestSharedScopeKeepsCounters(t *testing.T) {
 	open(current, "b")
 	reopened := open(current, "a")
 	previous.Release()
-	a.Add("vh", "a", sample) // a late request still counts: the route exists
+	a.Add("vh", "a", sample) // a late request counts, because the route still exists
 	reopened.Add("vh", "a", sample)
 	otherRoute.Add("vh", "a", sample)
 
@@ -179,10 +179,10 @@ func TestCloseRemovesRouteCounters(t *testing.T) {
 	unused.Open(routes, "vh", "b")
 	newRoute.Open(routes, "vh", "a") // the route has changed
 	oldRoute.Close()
-	oldRoute.Add("vh", "a", batch) // late
+	oldRoute.Add("vh", "a", batch) // a late request
 	newRoute.Add("vh", "a", batch)
 	unused.Close()
-	unused.Add("vh", "b", batch) // too late: nothing would remove it from the shelf
+	unused.Add("vh", "b", batch) // ignored: nothing would remove the counters
 	wantLines(t, exported(t, r, "route_requests_total"),
 		`route_requests_total{protocol="none",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`)
 	newRoute.Close()
@@ -291,14 +291,14 @@ func TestExclusions(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		exclusion Exclusion
-		left      map[string]bool // by prefix of a line
+		exported  map[string]bool // by prefix of a line
 	}{
-		{"nothing", Exclusion{}, map[string]bool{"host_requests_total": true, "listener_accept": true, "go_goroutines": true, "process_cpu": true}},
+		{"no exclusion", Exclusion{}, map[string]bool{"host_requests_total": true, "listener_accept": true, "go_goroutines": true, "process_cpu": true}},
 		{"all", Exclusion{All: true}, map[string]bool{"host_requests_total": false, "listener_accept": false, "go_goroutines": false, "process_cpu": false}},
-		{"by label", Exclusion{Labels: []string{"host"}}, map[string]bool{"host_requests_total": false, "host_request_duration": false, "cluster_requests_total": true, "go_goroutines": true}},
-		{"by name", Exclusion{Names: []string{"weft_host_requests_total", "listener_accept_errors_total", "go_goroutines"}},
+		{"label", Exclusion{Labels: []string{"host"}}, map[string]bool{"host_requests_total": false, "host_request_duration": false, "cluster_requests_total": true, "go_goroutines": true}},
+		{"names", Exclusion{Names: []string{"weft_host_requests_total", "listener_accept_errors_total", "go_goroutines"}},
 			map[string]bool{"host_requests_total": false, "host_request_bytes": true, "listener_accept_errors": false, "listener_connections": true, "go_goroutines": false, "go_gc": true}},
-		{"a label of the runtime's", Exclusion{Labels: []string{"quantile"}}, map[string]bool{"go_goroutines": true}},
+		{"label of a runtime metric", Exclusion{Labels: []string{"quantile"}}, map[string]bool{"go_goroutines": true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := testRegistry()
@@ -308,14 +308,14 @@ func TestExclusions(t *testing.T) {
 			cluster.Add(batchOf(sample{Status: 200}))
 			r.Listener("in")
 			r.Exclude(c.exclusion)
-			for prefix, want := range c.left {
+			for prefix, want := range c.exported {
 				if got := len(exported(t, r, prefix)) > 0; got != want {
 					t.Errorf("%s exported: %v, want %v", prefix, got, want)
 				}
 			}
 			r.Exclude(Exclusion{})
 			if len(exported(t, r, "host_requests_total")) == 0 {
-				t.Error("not exported after the exclusion was lifted")
+				t.Error("not exported after the exclusion was removed")
 			}
 		})
 	}
@@ -339,14 +339,14 @@ func TestCounterAndFunc(t *testing.T) {
 func TestInvalidMetricUsePanics(t *testing.T) {
 	counter := Metric{"weft_a_total", "A.", KindCounter, []string{"x"}}
 	for name, misuse := range map[string]func(*Registry){
-		"values missing":     func(r *Registry) { r.Counter(counter) },
+		"missing values":     func(r *Registry) { r.Counter(counter) },
 		"gauge as a counter": func(r *Registry) { r.Counter(Draining) },
 		"histogram":          func(r *Registry) { r.Func(Metric{"weft_a_seconds", "A.", KindHistogram, nil}, nil) },
 		"other labels": func(r *Registry) {
 			r.Counter(counter, "1")
 			r.Counter(Metric{"weft_a_total", "A.", KindCounter, []string{"y"}}, "1")
 		},
-		"function as a counter": func(r *Registry) {
+		"func series as a counter": func(r *Registry) {
 			r.Func(counter, func() float64 { return 0 }, "1")
 			r.Counter(counter, "1")
 		},
@@ -453,7 +453,7 @@ func TestIdleRoutesAreCheap(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > limit {
-		t.Errorf("%d idle routes take %d bytes, want at most %d", n, used, limit)
+		t.Errorf("%d unused routes take %d bytes, want at most %d", n, used, limit)
 	}
 	table.Release()
 	runtime.KeepAlive(routes)
@@ -472,7 +472,7 @@ func TestScrapeFormat(t *testing.T) {
 	}
 	for _, want := range []string{"# TYPE weft_build_info gauge", "# TYPE go_goroutines gauge", "# TYPE process_cpu_seconds_total counter"} {
 		if !strings.Contains(string(body), want) {
-			t.Errorf("the scrape has no %q", want)
+			t.Errorf("the scrape does not contain %q", want)
 		}
 	}
 }

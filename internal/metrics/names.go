@@ -199,7 +199,7 @@ func listenerMetrics() scopeMetrics {
 	}
 }
 
-// Indexes into listenerMetrics().more.
+// Indexes into listenerMetrics().others.
 const (
 	listenerActive = iota
 	listenerAccepted
@@ -245,7 +245,7 @@ func clusterMetrics() scopeMetrics {
 	}
 }
 
-// Indexes into clusterMetrics().more.
+// Indexes into clusterMetrics().others.
 const (
 	clusterActive = iota
 	clusterOpened

@@ -12,29 +12,29 @@ func TestMetricNamesFollowConventions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range Metrics() {
 		if !name.MatchString(m.Name) {
-			t.Errorf("%s: want weft_ and lower-case words", m.Name)
+			t.Errorf("%s: want the prefix weft_ and lower-case words", m.Name)
 		}
 		if seen[m.Name] {
-			t.Errorf("%s is there twice", m.Name)
+			t.Errorf("duplicate metric %s", m.Name)
 		}
 		seen[m.Name] = true
 		if !strings.HasSuffix(m.Help, ".") && !strings.HasSuffix(m.Help, ").") || len(m.Help) < 10 {
 			t.Errorf("%s: help %q is not a sentence", m.Name, m.Help)
 		}
 		if got, want := strings.HasSuffix(m.Name, "_total"), m.Kind == KindCounter; got != want {
-			t.Errorf("%s is a %s: _total is for counters, and all of them", m.Name, m.Kind)
+			t.Errorf("%s is a %s: exactly the counters end in _total", m.Name, m.Kind)
 		}
 		if m.Kind == KindHistogram && !strings.HasSuffix(m.Name, "_seconds") {
-			t.Errorf("%s: a histogram names its base unit", m.Name)
+			t.Errorf("%s: the name of a histogram must end in _seconds", m.Name)
 		}
 		for _, unit := range []string{"milli", "_ms", "micro", "kilo", "mega", "_kb", "_mb", "minute", "percent"} {
 			if strings.Contains(m.Name, unit) {
-				t.Errorf("%s is not in a base unit", m.Name)
+				t.Errorf("%s does not use a base unit", m.Name)
 			}
 		}
 		for _, key := range m.Labels {
 			if !regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`).MatchString(key) || key == "le" || key == "quantile" {
-				t.Errorf("%s: label %q", m.Name, key)
+				t.Errorf("%s: invalid label %q", m.Name, key)
 			}
 			if strings.Contains(m.Name, "by_"+key) {
 				t.Errorf("%s repeats its label %s", m.Name, key)

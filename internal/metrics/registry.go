@@ -139,7 +139,7 @@ func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
 		return nil, nil
 	}
 	families, err := r.prometheus.Gather()
-	// Weft's metrics are excluded where they are emitted; this excludes those of the Go runtime.
+	// The emitter excludes Weft's own metrics; this excludes metrics of the Go runtime.
 	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
 		return x.excludes(f.GetName(), labelKeys(f))
 	})

@@ -28,7 +28,7 @@ type protocolCounters struct {
 	protocol string // immutable
 	next     atomic.Pointer[protocolCounters]
 
-	// rows count requests by duration, one row for each status class, allocated on first use. The
+	// rows counts requests by duration, one row for each status class, allocated on first use. The
 	// number of requests is the sum of a row, so the request path increments only one counter.
 	rows     [classCount]atomic.Pointer[row]
 	failures atomic.Pointer[[maxReasons]atomic.Uint64] // by reason; allocated on first use

@@ -112,13 +112,13 @@ func truncateName(name string) string {
 	return name[:n]
 }
 
-// lookup returns the counters of a method, or rest if it has none of its own.
+// lookup returns the counters of a method, or overflow if it has no counters of its own.
 func (r *RPC) lookup(service, name string) *Method {
 	recent := &r.recent[recentIndex(service, name)]
 	if m := recent.Load(); m != nil && m.name == name && m.service == service {
 		return m
 	}
-	// Names that are found are valid: add is called with valid names only.
+	// Names in slots are valid UTF-8: lookup passes only valid names to add.
 	if m, _ := r.find(service, name); m != nil {
 		recent.Store(m)
 		return m

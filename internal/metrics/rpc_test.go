@@ -58,7 +58,7 @@ func TestMethodsBeyondLimitShareOneSeries(t *testing.T) {
 		t.Errorf("no series %s", shared)
 	}
 	if first := `rpc_requests_total{code="20",method="method0",service="service0"} 2`; !slices.Contains(counts, first) {
-		t.Errorf("no series %s: the first methods keep their series", first)
+		t.Errorf("no series %s, want the first methods to keep their series", first)
 	}
 	if got, want := len(exported(t, r, "rpc_request_duration_seconds_count")), MaxMethods+1; got != want {
 		t.Errorf("%d histograms, want %d", got, want)
@@ -100,21 +100,21 @@ func TestEveryGRPCCodeHasSeries(t *testing.T) {
 func TestClientNamesBecomeLabels(t *testing.T) {
 	long := strings.Repeat("x", MaxMethodName)
 	for _, test := range []struct{ name, sent, label string }{
-		{"as it is", "list", "list"},
+		{"unchanged", "list", "list"},
 		{"missing", "", "none"},
 		{"not ASCII", "größe", "größe"},
-		{"of the length that fits", long, long},
-		{"longer", long + "y", long},
+		{"maximum length", long, long},
+		{"too long", long + "y", long},
 		{"a megabyte", strings.Repeat("x", 1<<20), long},
-		{"cut within a character", long[1:] + "é", long[1:]},
-		{"cut behind a character", long[2:] + "éa", long[2:] + "é"},
+		{"truncated within a character", long[1:] + "é", long[1:]},
+		{"truncated after a character", long[2:] + "éa", long[2:] + "é"},
 		{"not UTF-8", "a\xffb", "a\uFFFDb"},
-		{"not UTF-8 at all", strings.Repeat("\x80", 1000), "\uFFFD"},
-		{"longer once it is UTF-8", strings.Repeat("a\xff", MaxMethodName/2), strings.Repeat("a\uFFFD", MaxMethodName/4)},
-		{"an end of line", "a\n# b", `a\n# b`},
-		{"what ends a label", `a"} 1`, `a\"} 1`},
+		{"only invalid UTF-8", strings.Repeat("\x80", 1000), "\uFFFD"},
+		{"too long after replacement of invalid UTF-8", strings.Repeat("a\xff", MaxMethodName/2), strings.Repeat("a\uFFFD", MaxMethodName/4)},
+		{"line feed", "a\n# b", `a\n# b`},
+		{"quote", `a"} 1`, `a\"} 1`},
 		{"zero bytes", "\x00", "\x00"},
-		{"the name of the rest", "other", "other"},
+		{"name of the overflow series", "other", "other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := testRegistry()
@@ -178,7 +178,7 @@ func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 		}
 	}
 	if n != calls {
-		t.Errorf("%v calls were counted, want %d", n, calls)
+		t.Errorf("counted %v calls, want %d", n, calls)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 			sum += n
 		}
 		if want := workers * methods * each; sum != want {
-			t.Errorf("%s adds up to %d, want %d", name, sum, want)
+			t.Errorf("sum of %s = %d, want %d", name, sum, want)
 		}
 	}
 	if got, want := len(exported(t, r, "rpc_request_duration_seconds_count")), MaxMethods+1; got != want {
@@ -326,7 +326,7 @@ func BenchmarkFindMethodContended(b *testing.B) {
 		for i := 0; pb.Next(); i++ {
 			c := &calls[i%len(calls)]
 			if r.RPC().Method(c.service, c.method).name != c.method {
-				b.Error("found another method")
+				b.Error("Method returned another method")
 			}
 		}
 	})

@@ -13,8 +13,8 @@ const smoothingTime = 5 * time.Second
 
 // CPU measures processor usage, smoothed over a few seconds. It is not safe for concurrent use.
 type CPU struct {
-	// measure returns the used and the available processor time, both in the same unit and since the
-	// same arbitrary start.
+	// measure returns the used and the available processor time, in the same unit and since the same
+	// arbitrary time.
 	measure func(now time.Time) (used, could float64, err error)
 
 	started                 bool

@@ -36,7 +36,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/system.slice/weft.service/cpu.max":            "150000 100000\n",
 			"sys/fs/cgroup/system.slice/weft.service/cpu.stat":           "usage_usec 2500000\nuser_usec 2000000\n",
 		}),
-		"v2, a tighter limit around it": fileTree(map[string]string{
+		"v2, lower limit of the parent": fileTree(map[string]string{
 			"proc/self/cgroup":                         "0::/pod/app\n",
 			"sys/fs/cgroup/cgroup.controllers":         "cpu memory\n",
 			"sys/fs/cgroup/pod/cgroup.controllers":     "cpu memory\n",
@@ -61,7 +61,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/pod/plain/cgroup.controllers": "",
 			"sys/fs/cgroup/pod/plain/cpu.stat":           "usage_usec 1000000\n",
 		}),
-		"v2, a container that sees its group as the root": fileTree(map[string]string{
+		"v2, group mounted as the root": fileTree(map[string]string{
 			"proc/self/cgroup":                 "0::/docker/0123456789abcdef\n",
 			"sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
 			"sys/fs/cgroup/memory.max":         "134217728\n",
@@ -91,7 +91,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/cpu,cpuacct/docker/ab/cpu.cfs_period_us": "100000\n",
 			"sys/fs/cgroup/cpu,cpuacct/docker/ab/cpuacct.usage":     "3000000000\n",
 		}),
-		"v1, no limits, folders of their own": fileTree(map[string]string{
+		"v1, no limits, separate hierarchies": fileTree(map[string]string{
 			"proc/self/cgroup":                           "3:cpuacct:/\n2:cpu:/\n1:memory:/\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes": "4096\n",
@@ -110,13 +110,13 @@ func TestCgroups(t *testing.T) {
 		processors  float64
 		time        time.Duration
 	}{
-		"v2, own limits":                                  {32 << 20, 64 << 20, 1.5, 2500 * time.Millisecond},
-		"v2, a tighter limit around it":                   {1 << 20, 32 << 20, 0.5, time.Second},
-		"v2, no own controllers":                          {2 << 20, 32 << 20, 0.5, time.Second},
-		"v2, a container that sees its group as the root": {0, 128 << 20, 2, 0},
-		"v2, no limits":                                   {4096, none, none, 7 * time.Microsecond},
-		"v1":                                              {32 << 20, 96 << 20, 0.25, 3 * time.Second},
-		"v1, no limits, folders of their own":             {4096, none, none, time.Microsecond},
+		"v2, own limits":                      {32 << 20, 64 << 20, 1.5, 2500 * time.Millisecond},
+		"v2, lower limit of the parent":       {1 << 20, 32 << 20, 0.5, time.Second},
+		"v2, no own controllers":              {2 << 20, 32 << 20, 0.5, time.Second},
+		"v2, group mounted as the root":       {0, 128 << 20, 2, 0},
+		"v2, no limits":                       {4096, none, none, 7 * time.Microsecond},
+		"v1":                                  {32 << 20, 96 << 20, 0.25, 3 * time.Second},
+		"v1, no limits, separate hierarchies": {4096, none, none, time.Microsecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			system := machines()[name]
@@ -156,9 +156,9 @@ func TestNoCgroup(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"no file":            {},
 		"no controller":      {"proc/self/cgroup": "2:cpuset:/\n"},
-		"nothing is mounted": {"proc/self/cgroup": "0::/a\n"},
-		"v1 that is nowhere": {"proc/self/cgroup": "4:memory:/a\n"},
-		"the root of v2, whose memory is not counted": {
+		"no mount":           {"proc/self/cgroup": "0::/a\n"},
+		"v1 without a mount": {"proc/self/cgroup": "4:memory:/a\n"},
+		"root of v2, without memory accounting": {
 			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory\n", "sys/fs/cgroup/cpu.stat": "usage_usec 1\n",
 		},
 	} {
@@ -167,7 +167,7 @@ func TestNoCgroup(t *testing.T) {
 		}
 	}
 	if _, err := MemoryCgroup(fileTree(map[string]string{"proc/self/cgroup": "nonsense\n"})); err == nil {
-		t.Error("a line without colons is accepted")
+		t.Error("MemoryCgroup accepts a line without colons")
 	}
 }
 
@@ -228,7 +228,7 @@ func TestProcess(t *testing.T) {
 	}
 	unlimited := fileTree(map[string]string{"proc/self/limits": "Max open files            unlimited            unlimited            files\n"})
 	if _, err := DescriptorLimit(unlimited); !errors.Is(err, ErrNoLimit) {
-		t.Errorf("an unlimited DescriptorLimit: %v", err)
+		t.Errorf("DescriptorLimit without a limit: %v, want ErrNoLimit", err)
 	}
 }
 
@@ -241,11 +241,11 @@ func TestThisMachine(t *testing.T) {
 	}
 	machine, err := MachineMemory(system)
 	if err != nil || memory < 1<<20 || memory >= machine {
-		t.Errorf("%d bytes of %d are resident, %v", memory, machine, err)
+		t.Errorf("Memory = %d of %d bytes, %v", memory, machine, err)
 	}
 	open, err := Descriptors(system)
 	if err != nil || open < 3 {
-		t.Errorf("%d descriptors are open, %v", open, err)
+		t.Errorf("Descriptors = %d, %v", open, err)
 	}
 	file, err := os.Open(os.DevNull)
 	if err != nil {
@@ -253,10 +253,10 @@ func TestThisMachine(t *testing.T) {
 	}
 	defer file.Close()
 	if withFile, err := Descriptors(system); withFile != open+1 || err != nil {
-		t.Errorf("with one more open there are %d, %v; before %d", withFile, err, open)
+		t.Errorf("Descriptors with one more file = %d, %v; before %d", withFile, err, open)
 	}
 	if limit, err := DescriptorLimit(system); err != nil || limit < open {
-		t.Errorf("limit %d, %v", limit, err)
+		t.Errorf("DescriptorLimit = %d, %v", limit, err)
 	}
 	if n, err := processTime(system); err != nil || n < 0 {
 		t.Errorf("processTime = %d, %v", n, err)
@@ -276,10 +276,10 @@ func TestHeap(t *testing.T) {
 		b[i] = 1
 	}
 	if grown := Heap() - before; grown < 60<<20 || grown > 100<<20 {
-		t.Errorf("64 MiB more are %d more", grown)
+		t.Errorf("Heap grows by %d for 64 MiB", grown)
 	}
 	if b[7] != 1 {
-		t.Error("not used")
+		t.Error("the buffer was not written")
 	}
 }
 
@@ -304,23 +304,23 @@ func TestCPUIsSmoothed(t *testing.T) {
 		return last
 	}
 	if got := read(); got != 0 {
-		t.Errorf("the first read gives %v, want 0", got)
+		t.Errorf("first Read = %v, want 0", got)
 	}
 	if got := advance(5, 1); math.Abs(got-(1-1/math.E)) > 0.001 {
-		t.Errorf("5 s of full use give %v, want two thirds", got)
+		t.Errorf("after 5 s of full use: %v, want two thirds", got)
 	}
 	if got := advance(30, 1); got < 0.99 || got > 1 {
-		t.Errorf("35 s of full use give %v", got)
+		t.Errorf("after 35 s of full use: %v, want about 1", got)
 	}
 	if unchanged := read(); unchanged < 0.99 {
-		t.Errorf("at an unchanged time: %v", unchanged)
+		t.Errorf("Read at an unchanged time = %v, want the previous value", unchanged)
 	}
 	if got := advance(30, 0.25); math.Abs(got-0.25) > 0.01 {
-		t.Errorf("30 s of a quarter give %v", got)
+		t.Errorf("after 30 s at a quarter: %v, want 0.25", got)
 	}
 	used += 1000 // the processor clock is ahead
 	if got := advance(1, 0); got > 1 {
-		t.Errorf("%v is busy", got)
+		t.Errorf("Read = %v, want at most 1", got)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestCPUQuota(t *testing.T) {
 	cpus := map[string]*CPU{"group": group, "process": ProcessCPU(files, 8), "host": HostCPU(files)}
 	for name, c := range cpus {
 		if fraction, err := c.Read(start); fraction != 0 || err != nil {
-			t.Errorf("%s: %v, %v at first", name, fraction, err)
+			t.Errorf("%s: first Read = %v, %v; want 0", name, fraction, err)
 		}
 	}
 	// In 100 s with a quota of half a processor, the group used 50 s of processor time and the
@@ -356,6 +356,6 @@ func TestCPUQuota(t *testing.T) {
 		}
 	}
 	if _, err := CgroupCPU(fileTree(nil), 8); err == nil {
-		t.Error("a machine without groups has one")
+		t.Error("CgroupCPU succeeds on a machine without control groups")
 	}
 }

@@ -55,7 +55,7 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 			}
 		case r := <-results:
 			delete(running, r.task)
-			// Ignore ctx's error from a task that was asked to end.
+			// After ctx has ended, its error is not a failure.
 			if errors.Is(r.err, ErrDone) {
 				cancel()
 			} else if r.err != nil && firstErr == nil && !(ctx.Err() != nil && errors.Is(r.err, ctx.Err())) {

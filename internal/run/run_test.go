@@ -39,29 +39,29 @@ func TestGroup(t *testing.T) {
 		name    string
 		tasks   []Task
 		grace   time.Duration
-		ctx     time.Duration // until the caller's context ends; 0: never
+		ctx     time.Duration // until the context ends; 0: never
 		want    string        // the error; "" for none
 		elapsed time.Duration
 	}{
-		{name: "without tasks ends at once"},
-		{name: "ends when all are done", tasks: []Task{done(time.Second), done(2 * time.Second)}, elapsed: 2 * time.Second},
-		{name: "goes on when one is done", tasks: []Task{done(time.Second), failing(time.Minute)}, want: "failing: broken", elapsed: time.Minute},
-		{name: "waits for the others after an error", tasks: []Task{failing(time.Second), untilCanceled("a", 2*time.Second)},
+		{name: "ends immediately without tasks"},
+		{name: "ends when all tasks are done", tasks: []Task{done(time.Second), done(2 * time.Second)}, elapsed: 2 * time.Second},
+		{name: "continues when one task is done", tasks: []Task{done(time.Second), failing(time.Minute)}, want: "failing: broken", elapsed: time.Minute},
+		{name: "waits for the other tasks after an error", tasks: []Task{failing(time.Second), untilCanceled("a", 2*time.Second)},
 			grace: time.Minute, want: "failing: broken", elapsed: 3 * time.Second},
 		{name: "returns the first of two errors", tasks: []Task{failing(2 * time.Second), {"early", func(context.Context) error { return os.ErrExist }}},
 			want: "early: file already exists", elapsed: 2 * time.Second},
-		{name: "ends with its context, which is no error", tasks: []Task{untilCanceled("a", time.Second)},
+		{name: "returns nil when its context ends", tasks: []Task{untilCanceled("a", time.Second)},
 			ctx: time.Minute, elapsed: time.Minute + time.Second},
-		{name: "gives up on who does not end", tasks: []Task{failing(time.Second), untilCanceled("slow", time.Hour), untilCanceled("quick", time.Second)},
+		{name: "returns after grace if a task does not end", tasks: []Task{failing(time.Second), untilCanceled("slow", time.Hour), untilCanceled("quick", time.Second)},
 			grace: 10 * time.Second, want: "failing: broken\ntasks did not end in time: slow", elapsed: 11 * time.Second},
-		{name: "gives up when its context ended, too", tasks: []Task{untilCanceled("slow", time.Hour)},
+		{name: "returns after grace if the context ended", tasks: []Task{untilCanceled("slow", time.Hour)},
 			ctx: time.Second, grace: time.Second, want: "tasks did not end in time: slow", elapsed: 2 * time.Second},
-		{name: "waits for ever without a grace", tasks: []Task{failing(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", elapsed: time.Hour},
-		{name: "reports an error of ending", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
+		{name: "waits without a limit if grace is 0", tasks: []Task{failing(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", elapsed: time.Hour},
+		{name: "reports an error after the context ended", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
 			ctx: time.Second, want: "closing: broken", elapsed: time.Second},
-		{name: "ends without an error when a task says so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilCanceled("a", time.Second)},
+		{name: "ends without an error on ErrDone", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilCanceled("a", time.Second)},
 			elapsed: time.Second},
-		{name: "reports an error of ending when a task said so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }},
+		{name: "reports an error after ErrDone", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }},
 			{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}}, want: "closing: broken"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

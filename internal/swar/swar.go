@@ -18,12 +18,12 @@ func Load[T []byte | string](b T) uint64 {
 		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 }
 
-// Below marks the bytes of w that are less than n, which is at most 128. The lowest mark is right;
-// marks above it may be wrong because of a borrow.
+// Below marks the bytes of w that are less than n, which is at most 128. The lowest mark is
+// correct; higher marks may be wrong because of a borrow.
 func Below(w, n uint64) uint64 { return (w - n*Ones) &^ w & Highs }
 
-// Equal marks the bytes of w that are c, which is less than 128. The lowest mark is right; marks
-// above it may be wrong because of a borrow.
+// Equal marks the bytes of w that are c, which is less than 128. The lowest mark is correct; higher
+// marks may be wrong because of a borrow.
 func Equal(w, c uint64) uint64 { return Below(w^c*Ones, 1) }
 
 // InRange marks, exactly, the bytes of w from first to last, which are both less than 128. All

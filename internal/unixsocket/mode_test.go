@@ -15,7 +15,7 @@ func TestListenSetsMode(t *testing.T) {
 		for _, test := range []struct{ mode, want fs.FileMode }{
 			{0, 0o600}, {0o600, 0o600}, {0o660, 0o660}, {0o666, 0o666}, {0o400, 0o400},
 		} {
-			t.Run(fmt.Sprintf("%v beside a umask of %#o", test.mode, umask), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v with umask %#o", test.mode, umask), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "s")
 				previous := syscall.Umask(umask)
 				defer syscall.Umask(previous)
@@ -29,7 +29,7 @@ func TestListenSetsMode(t *testing.T) {
 					t.Fatal(err)
 				}
 				if mode := info.Mode().Perm(); mode != test.want {
-					t.Errorf("the mode is %v, want %v", mode, test.want)
+					t.Errorf("mode %v, want %v", mode, test.want)
 				}
 			})
 		}
@@ -41,7 +41,7 @@ func TestListenRejectsNonPermissionBits(t *testing.T) {
 	for _, mode := range []fs.FileMode{fs.ModeSetuid | 0o600, 0o1000} {
 		if ln, err := Listen(t.Context(), path, mode); err == nil {
 			_ = ln.Close()
-			t.Errorf("%v is accepted", mode)
+			t.Errorf("Listen accepts the mode %v", mode)
 		}
 	}
 }

@@ -32,11 +32,11 @@ func listenUnix(t *testing.T, path string, socketType, backlog int) {
 // TestListenRejectsLiveSocket verifies that only a refused connection marks a socket as stale.
 func TestListenRejectsLiveSocket(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, path string) context.Context{
-		"it accepts": func(t *testing.T, path string) context.Context {
+		"listening": func(t *testing.T, path string) context.Context {
 			listenUnix(t, path, syscall.SOCK_STREAM, 10)
 			return t.Context()
 		},
-		"it has more callers than may wait": func(t *testing.T, path string) context.Context {
+		"full backlog": func(t *testing.T, path string) context.Context {
 			listenUnix(t, path, syscall.SOCK_STREAM, 0)
 			conn, err := net.Dial("unix", path)
 			if err != nil {
@@ -45,11 +45,11 @@ func TestListenRejectsLiveSocket(t *testing.T) {
 			t.Cleanup(func() { _ = conn.Close() })
 			return t.Context()
 		},
-		"it is of another kind": func(t *testing.T, path string) context.Context {
+		"datagram socket": func(t *testing.T, path string) context.Context {
 			listenUnix(t, path, syscall.SOCK_DGRAM, -1)
 			return t.Context()
 		},
-		"the context ends": func(t *testing.T, path string) context.Context {
+		"canceled context": func(t *testing.T, path string) context.Context {
 			listenUnix(t, path, syscall.SOCK_STREAM, 10)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
@@ -60,10 +60,10 @@ func TestListenRejectsLiveSocket(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
 			ctx := prepare(t, path)
 			if err := RemoveStale(ctx, path); !errors.Is(err, syscall.EADDRINUSE) {
-				t.Errorf("got %v, want that it is in use", err)
+				t.Errorf("RemoveStale = %v, want EADDRINUSE", err)
 			}
 			if _, err := os.Stat(path); err != nil {
-				t.Errorf("the socket is gone: %v", err)
+				t.Errorf("the socket was removed: %v", err)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestListenReplacesStaleSocket(t *testing.T) {
 	}
 	defer ln.Close()
 	if _, err := ListenOwnerOnly(t.Context(), path); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("a second listener got %v", err)
+		t.Errorf("second Listen = %v, want EADDRINUSE", err)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestRemoveStaleKeepsOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := RemoveStale(t.Context(), path); err == nil {
-		t.Error("a file passed for a stale socket")
+		t.Error("RemoveStale accepts a regular file")
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
@@ -115,18 +115,18 @@ func TestSocketIsOwnerOnlyFromCreation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mode := info.Mode().Perm(); mode != 0o600 {
-		t.Errorf("the mode is %v, want 0600", mode)
+		t.Errorf("mode %v, want 0600", mode)
 	}
 	stat := info.Sys().(*syscall.Stat_t)
 	if stat.Ctim != stat.Mtim {
-		t.Errorf("the file was changed after it was made: %v, %v", stat.Mtim, stat.Ctim)
+		t.Errorf("change time %[2]v differs from modification time %[1]v", stat.Mtim, stat.Ctim)
 	}
 }
 
 func TestListenOwnerOnlyRejectsAbstractName(t *testing.T) {
 	if ln, err := ListenOwnerOnly(t.Context(), "@weft-test"); err == nil {
 		_ = ln.Close()
-		t.Error("an abstract socket passed for one of its owner alone")
+		t.Error("ListenOwnerOnly accepts an abstract name")
 	}
 	if err := RemoveStale(t.Context(), "@weft-test"); err != nil {
 		t.Errorf("RemoveStale of an abstract name: %v", err)

@@ -6,7 +6,7 @@ import "time"
 // receives none.
 type OriginalDstMode string
 
-// The redirections.
+// The redirection modes.
 const (
 	OriginalDstRedirect OriginalDstMode = "redirect" // the kernel has rewritten the destination and reports the original one
 	OriginalDstTProxy   OriginalDstMode = "tproxy"   // the kernel has rewritten nothing: the local address of the socket is the original destination

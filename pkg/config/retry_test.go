@@ -12,11 +12,11 @@ func TestBackoffBound(t *testing.T) {
 		b    Backoff
 		want map[int]time.Duration
 	}{
-		"as usual":              {Backoff{25 * ms, 250 * ms}, map[int]time.Duration{1: 25 * ms, 2: 75 * ms, 3: 175 * ms, 4: 250 * ms, 5: 250 * ms, 100: 250 * ms}},
-		"a maximum at once":     {Backoff{time.Second, time.Second}, map[int]time.Duration{1: time.Second, 2: time.Second}},
-		"none":                  {Backoff{}, map[int]time.Duration{1: 0, 2: 0, 100: 0}},
-		"none whatever the max": {Backoff{0, time.Second}, map[int]time.Duration{1: 0, 7: 0}},
-		"beyond what fits":      {Backoff{time.Hour, math.MaxInt64 / 4}, map[int]time.Duration{1: time.Hour, 100: math.MaxInt64 / 4}},
+		"growth up to the maximum": {Backoff{25 * ms, 250 * ms}, map[int]time.Duration{1: 25 * ms, 2: 75 * ms, 3: 175 * ms, 4: 250 * ms, 5: 250 * ms, 100: 250 * ms}},
+		"maximum equal to base":    {Backoff{time.Second, time.Second}, map[int]time.Duration{1: time.Second, 2: time.Second}},
+		"zero value":               {Backoff{}, map[int]time.Duration{1: 0, 2: 0, 100: 0}},
+		"zero base":                {Backoff{0, time.Second}, map[int]time.Duration{1: 0, 7: 0}},
+		"no overflow":              {Backoff{time.Hour, math.MaxInt64 / 4}, map[int]time.Duration{1: time.Hour, 100: math.MaxInt64 / 4}},
 	} {
 		for n, want := range test.want {
 			if got := test.b.Bound(n); got != want {
@@ -31,15 +31,15 @@ func TestRetryOnNames(t *testing.T) {
 	for _, name := range RetryOnNames() {
 		on := ParseRetryOn(name)
 		if on == 0 || all&on != 0 || on.String() != name {
-			t.Errorf("RetryWord(%q) = %b, whose String is %q", name, on, on)
+			t.Errorf("ParseRetryOn(%q) = %b, String() = %q", name, on, on)
 		}
 		all |= on
 	}
 	if want := RetryUnavailable<<1 - 1; all != want {
-		t.Errorf("all words together = %b, want %b", all, want)
+		t.Errorf("union of all elements = %b, want %b", all, want)
 	}
 	if got := ParseRetryOn("5XX"); got != 0 {
-		t.Errorf("RetryWord of an unknown word = %v, want 0", got)
+		t.Errorf("ParseRetryOn of an unknown name = %v, want 0", got)
 	}
 	if got, want := (RetryReset | Retry5xx).String(), "5xx,reset"; got != want {
 		t.Errorf("String of a set = %q, want %q", got, want)

@@ -265,7 +265,7 @@ const (
 	logService  = "service"
 	logServices = "services"
 	logFile     = "file"
-	logMovedTo    = "moved_to"
+	logMovedTo  = "moved_to"
 	logError    = "error"
 	logURL      = "url"
 

@@ -15,30 +15,30 @@ import (
 
 // TestEmptyProtection runs scripts of registry events, and compares the active hosts after each one:
 //
-//	says HOST …     a snapshot
+//	report HOST …   a snapshot
 //	session         a new session
-//	passes TIME
-//	away, back
+//	advance TIME    advances the clock
+//	down, up        the registry is unavailable, or available again
 func TestEmptyProtection(t *testing.T) {
 	tests := []struct {
 		name   string
 		script string // "step => active hosts; …"
 	}{
-		{"providers come and go", "says 1 2 3 => 1 2 3; says 1 3 => 1 3; says 4 => 4"},
-		{"nobody is not believed at once", "says 1 2 => 1 2; says => 1 2; passes 9m => 1 2; passes 1m => "},
-		{"nor when they leave one after the other", "says 1 2 3 => 1 2 3; says 1 2 => 1 2; passes 10s => 1 2; says 1 => 1; passes 1m => 1; says => 1 2 3; passes 10m => "},
-		{"the last is not, either", "says 1 2 => 1 2; says 1 => 1; passes 3m => 1; says => 1; passes 10m => "},
-		{"who left and came back is kept once", "says 1 2 => 1 2; says 1 => 1; says 1 2 => 1 2; says => 1 2; says 2 => 1 2; passes 10m => 2"},
-		{"nobody to begin with", "says => ; says 1 => 1"},
-		{"those who come back one after the other", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; says 2 3 => 1 2 3; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
-		{"those who do not come back", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; passes 10m => 2"},
-		{"others in their place", "says 1 2 => 1 2; says => 1 2; says 3 4 => 1 2 3 4; passes 10m => 3 4"},
-		{"who leaves in between is gone", "says 1 2 => 1 2; says => 1 2; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
-		{"nobody, twice", "says 1 2 => 1 2; says => 1 2; passes 5m => 1 2; says 1 => 1 2; says => 1 2; passes 5m => 1; passes 5m => "},
-		{"most are gone in another session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 => 1 2 3; says 1 2 => 1 2 3; passes 10m => 1 2"},
-		{"some are gone in another session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 2 => 1 2"},
-		{"most are gone in the same session", "says 1 2 3 => 1 2 3; says 1 => 1"},
-		{"a registry that is away changes nothing", "says 1 2 => 1 2; away => 1 2; passes 24h => 1 2; back => 1 2"},
+		{"providers added and removed", "says 1 2 3 => 1 2 3; says 1 3 => 1 3; says 4 => 4"},
+		{"empty snapshot", "says 1 2 => 1 2; says => 1 2; passes 9m => 1 2; passes 1m => "},
+		{"removed one by one, then empty", "says 1 2 3 => 1 2 3; says 1 2 => 1 2; passes 10s => 1 2; says 1 => 1; passes 1m => 1; says => 1 2 3; passes 10m => "},
+		{"last provider removed", "says 1 2 => 1 2; says 1 => 1; passes 3m => 1; says => 1; passes 10m => "},
+		{"removed and added again, then empty", "says 1 2 => 1 2; says 1 => 1; says 1 2 => 1 2; says => 1 2; says 2 => 1 2; passes 10m => 2"},
+		{"first snapshot empty", "says => ; says 1 => 1"},
+		{"returning one by one", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; says 2 3 => 1 2 3; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
+		{"some do not return", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; passes 10m => 2"},
+		{"replaced by others", "says 1 2 => 1 2; says => 1 2; says 3 4 => 1 2 3 4; passes 10m => 3 4"},
+		{"removed after all returned", "says 1 2 => 1 2; says => 1 2; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
+		{"empty twice", "says 1 2 => 1 2; says => 1 2; passes 5m => 1 2; says 1 => 1 2; says => 1 2; passes 5m => 1; passes 5m => "},
+		{"most missing in a new session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 => 1 2 3; says 1 2 => 1 2 3; passes 10m => 1 2"},
+		{"few missing in a new session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 2 => 1 2"},
+		{"most missing in the same session", "says 1 2 3 => 1 2 3; says 1 => 1"},
+		{"unavailable registry", "says 1 2 => 1 2; away => 1 2; passes 24h => 1 2; back => 1 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,17 +100,17 @@ func TestStatusShowsRetainedProviders(t *testing.T) {
 		synctest.Wait()
 		source := env.discovery.Status().Subscribed[0].Sources[0]
 		if !source.EmptySince.Equal(emptySince) || !source.Received {
-			t.Errorf("the source is %+v, want it emptied at %v", source, emptySince)
+			t.Errorf("the source is %+v, want EmptySince %v", source, emptySince)
 		}
 		if totals := env.discovery.Totals(); totals.EmptyProtected != 1 || totals.Providers != 1 {
-			t.Errorf("the totals are %+v, want one service in doubt, with one provider", totals)
+			t.Errorf("the totals are %+v, want one service with empty protection, and one provider", totals)
 		}
 		if p := env.discovery.Status().Subscribed[0].Providers[0]; !p.Retained {
-			t.Errorf("the provider is %+v, want it kept", p)
+			t.Errorf("the provider is %+v, want it retained", p)
 		}
 		advanceClock(10 * time.Minute)
 		if source = env.discovery.Status().Subscribed[0].Sources[0]; !source.EmptySince.IsZero() {
-			t.Errorf("the source is %+v, want no doubt any more", source)
+			t.Errorf("the source is %+v, want no EmptySince", source)
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestEmptySnapshotReplacedDuringApply(t *testing.T) {
 		env.fake.report("x", "10.0.0.1", "10.0.0.2")
 		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
 		release := make(chan struct{})
-		env.reject = func(layers.Change) error { // blocks the next change of the discovery
+		env.reject = func(layers.Change) error { // blocks the next change
 			<-release
 			return nil
 		}
@@ -171,15 +171,15 @@ func TestProvidersWarmUp(t *testing.T) {
 			return env.clusters["x"].Hosts[0].Weight
 		}
 		if w := weight(); w != 1 {
-			t.Errorf("a provider that has just begun has the weight %d, want 1", w)
+			t.Errorf("weight at the start = %d, want 1", w)
 		}
 		advanceClock(5*time.Minute + time.Second)
 		if w := weight(); w != 50 {
-			t.Errorf("after half of the time it has the weight %d, want 50", w)
+			t.Errorf("weight after half of the warmup = %d, want 50", w)
 		}
 		advanceClock(5 * time.Minute)
 		if w := weight(); w != 100 || env.applies > 21 {
-			t.Errorf("in the end it has the weight %d after %d changes, want 100 after about 20", w, env.applies)
+			t.Errorf("final weight = %d after %d changes, want 100 after about 20", w, env.applies)
 		}
 	})
 }

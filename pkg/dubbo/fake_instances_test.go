@@ -12,12 +12,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// fakeInstances contains the instances that were registered with a fake.
+// fakeInstances contains the instances that are registered in a fakeRegistry.
 type fakeInstances struct {
-	registered      map[string]*registry.InstanceRegistration // by application and address
+	registered map[string]*registry.InstanceRegistration // by application and address
 	calls      []string
 	latency    time.Duration // duration of each registration
-	unmappable string        // an interface that is not valid as a name; "": none
+	unmappable string        // an interface for which RegisterInstance returns an UnmappedError; "": none
 }
 
 // RegisterInstance waits while the registry is unavailable, like Register.
@@ -31,7 +31,7 @@ func (f *fakeRegistry) RegisterInstance(ctx context.Context, reg *registry.Insta
 		f.instanceCalls.calls = append(f.instanceCalls.calls, "+"+reg.Instance.Application+" "+strings.Join(servicesOf(reg), ","))
 	})
 	if err == nil && slices.Contains(reg.Interfaces, f.instanceCalls.unmappable) {
-		return &registry.UnmappedError{Application: reg.Instance.Application, Interfaces: []string{f.instanceCalls.unmappable}, Err: errors.New("it is odd")}
+		return &registry.UnmappedError{Application: reg.Instance.Application, Interfaces: []string{f.instanceCalls.unmappable}, Err: errors.New("invalid name")}
 	}
 	return err
 }

@@ -23,19 +23,19 @@ type fakeRegistry struct {
 	mu                  sync.Mutex
 	unavailable         bool // the registry does not respond
 	rejection           error
-	openErr             error // why no session can be opened
+	openErr             error // error of open
 	sessions            int
 	opened              int
 	closed              int
 	lists               map[string][]string // providers by interface; no entry: no notification
 	urls                map[string]bool     // registered URLs
 	watchers            map[*fakeWatcher]bool
-	availabilityChanged chan struct{} // closed and replaced when away or refusal changes
+	availabilityChanged chan struct{} // closed and replaced when unavailable or rejection changes
 	changed             func()
 	calls               []string
 	metadata            map[string]string // by application and revision, such as "a/1"
 	metadataRequests    []string          // the keys of metadata that were requested
-	onState              func()            // State calls it once; may be nil
+	onState             func()            // State calls it once; may be nil
 
 	instanceCalls fakeInstances
 }
@@ -51,7 +51,7 @@ func newFakeRegistry() *fakeRegistry {
 
 func (f *fakeRegistry) open(o registry.Options) (registry.Registry, error) {
 	if o.Address == "bad" {
-		return nil, errors.New("it is no address")
+		return nil, errors.New("invalid address")
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +84,7 @@ func (f *fakeRegistry) Register(ctx context.Context, u registry.URL) error {
 }
 
 // accept waits while the registry is unavailable, and calls do unless the registry rejects
-// requests. It holds mu during do.
+// requests. It holds mu during the call.
 func (f *fakeRegistry) accept(ctx context.Context, do func()) error {
 	for {
 		f.mu.Lock()
@@ -236,7 +236,7 @@ func (f *fakeRegistry) registered() (list []string) {
 	return list
 }
 
-// testEnv is a Discovery with a fake registry, and the changes that it has applied.
+// testEnv is a Discovery with a fake registry, and the clusters and routes that it has applied.
 type testEnv struct {
 	*testing.T
 	fake      *fakeRegistry
@@ -251,7 +251,7 @@ type testEnv struct {
 	applies  int
 }
 
-// newTestEnv returns a rig whose Discovery does not run yet.
+// newTestEnv returns an environment whose Discovery does not run yet.
 func newTestEnv(t *testing.T, c config.DubboRegistry) *testEnv {
 	env := &testEnv{T: t, fake: newFakeRegistry(), clusters: map[string]*config.Cluster{}}
 	env.discovery = env.newDiscovery(c)
@@ -345,7 +345,7 @@ func (env *testEnv) activeHosts() string {
 		parts = append(parts, text)
 	}
 	for name := range hasRoute {
-		parts = append(parts, name+" has a route and is no cluster")
+		parts = append(parts, name+" has a route, but there is no cluster")
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, "; ")
@@ -354,7 +354,7 @@ func (env *testEnv) activeHosts() string {
 func (env *testEnv) wantActive(want string) {
 	env.Helper()
 	if got := env.activeHosts(); got != want {
-		env.Errorf("active: %q, want %q", got, want)
+		env.Errorf("active hosts %q, want %q", got, want)
 	}
 }
 
@@ -378,7 +378,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// inSynctest runs a test with a rig in fake time.
+// inSynctest runs a test with a testEnv in fake time.
 func inSynctest(t *testing.T, c config.DubboRegistry, test func(env *testEnv)) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, c).run()

@@ -48,8 +48,8 @@ func (i *hookedSource) planInput(key registry.Service, now time.Time, awaitFirst
 	return in
 }
 
-// TestSubscribeAgainWaitsForTheFirstSnapshot covers a subscription that begins while the loop
-// plans the end of the previous one.
+// TestSubscribeAgainWaitsForTheFirstSnapshot covers a subscription that starts while the loop plans
+// the end of the previous one.
 func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -87,7 +87,7 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 					t.Errorf("Subscribe returned after %v with a cluster of %d hosts, want the provider that the registry reports after 1s", time.Since(start), hosts)
 				}
 			})
-			<-time.After(time.Millisecond) // the call above has subscribed
+			<-time.After(time.Millisecond) // meanwhile Subscribe has subscribed
 		}}
 		ctx, end := context.WithCancel(t.Context())
 		var run sync.WaitGroup

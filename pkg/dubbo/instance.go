@@ -38,7 +38,7 @@ type localInstance struct {
 	members      map[identity]*publication // services that the instance provides
 	changes      int                       // number of changes of members
 
-	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all of them
+	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all of them of them
 }
 
 // registrableInstance is an immutable copy of a localInstance at one change.

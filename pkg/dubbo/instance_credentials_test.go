@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// slowUnregister is a registry that unregisters an instance only after let is closed.
+// slowUnregister is a registry that unregisters instances only after proceed is closed.
 type slowUnregister struct {
 	*fakeRegistry
 
@@ -54,7 +54,7 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 		synctest.Wait()
 		republish := inMode("instance", "x")
 		republish.Registry.Username, republish.Registry.Password = "u", "p"
-		env.fake.set(false, errors.New("not now"))
+		env.fake.set(false, errors.New("rejected"))
 		if err := discovery.Publish(t.Context(), republish); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("Publish: %v", err)
 		}
@@ -70,20 +70,20 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 		env.fake.mu.Lock()
 		defer env.fake.mu.Unlock()
 		if env.fake.closed != 0 {
-			t.Error("the session that z is published in was closed")
+			t.Error("the session of z was closed")
 		}
 	})
 }
 
 // TestRepublishAsInstanceWithOtherCredentials verifies that the URL of the previous publication
-// stays registered until the instance is, and no longer.
+// stays registered only until the instance is registered.
 func TestRepublishAsInstanceWithOtherCredentials(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		must(t, env.discovery.Publish(env.Context(), inMode("interface", "x")))
 		must(t, env.discovery.Publish(env.Context(), request("y"))) // keeps the session open
 		republish := inMode("instance", "x")
 		republish.Registry.Username, republish.Registry.Password = "u", "p"
-		env.fake.set(false, errors.New("not now"))
+		env.fake.set(false, errors.New("rejected"))
 		if err := env.discovery.Publish(env.Context(), republish); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("Publish: %v", err)
 		}
@@ -95,8 +95,8 @@ func TestRepublishAsInstanceWithOtherCredentials(t *testing.T) {
 	})
 }
 
-// TestInstanceWithOtherCredentialsReleasesSession verifies that the session of the previous
-// credentials ends.
+// TestInstanceWithOtherCredentialsReleasesSession verifies that the session with the previous
+// credentials closes.
 func TestInstanceWithOtherCredentialsReleasesSession(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		req := inMode("instance", "x")
@@ -105,7 +105,7 @@ func TestInstanceWithOtherCredentialsReleasesSession(t *testing.T) {
 		must(t, env.discovery.Publish(env.Context(), req))
 		synctest.Wait()
 		if open := env.discovery.Status().Registries; len(open) != 1 || open[0].Username != "u" {
-			t.Errorf("the sessions are %+v, want only that of u", open)
+			t.Errorf("sessions %+v, want only the session of user u", open)
 		}
 	})
 }

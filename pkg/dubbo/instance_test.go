@@ -35,7 +35,7 @@ func (env *testEnv) wantInstances(want ...string) {
 	env.Helper()
 	synctest.Wait()
 	if got := env.fake.instances(); !slices.Equal(got, want) {
-		env.Errorf("the instances are %q, want %q", got, want)
+		env.Errorf("instances %q, want %q", got, want)
 	}
 }
 
@@ -44,7 +44,7 @@ func (env *testEnv) wantURLs(want ...string) {
 	env.Helper()
 	synctest.Wait()
 	if got := env.fake.registered(); !slices.Equal(got, want) {
-		env.Errorf("the URLs are %q, want %q", got, want)
+		env.Errorf("URLs %q, want %q", got, want)
 	}
 }
 
@@ -64,13 +64,13 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 		}
 		env.wantInstances("weft 10.1.1.1:20080 odd,x,y")
 		for _, p := range env.discovery.Status().Published {
-			if unmapped := strings.Contains(p.Error, "it is odd"); !p.Registered || unmapped != (p.Key == "odd") {
+			if unmapped := strings.Contains(p.Error, "invalid name"); !p.Registered || unmapped != (p.Key == "odd") {
 				t.Errorf("%s is registered: %t, its error is %q", p.Key, p.Registered, p.Error)
 			}
 		}
 		advanceClock(time.Hour)
 		if n := strings.Count(log.String(), "cannot find weft by odd"); n != 1 {
-			t.Errorf("the log says it %d times:\n%s", n, &log)
+			t.Errorf("the log has %d entries, want 1:\n%s", n, &log)
 		}
 		must(t, env.discovery.Unpublish(t.Context(), inMode("instance", "odd")))
 		env.wantInstances("weft 10.1.1.1:20080 x,y")
@@ -107,7 +107,7 @@ func TestOneInstancePerApplication(t *testing.T) {
 		env.fake.mu.Lock()
 		defer env.fake.mu.Unlock()
 		if env.fake.closed != 1 {
-			t.Errorf("an unused session was closed %d times", env.fake.closed)
+			t.Errorf("closed sessions: %d, want 1", env.fake.closed)
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestOneInstancePerApplication(t *testing.T) {
 func TestConfiguredRegisterMode(t *testing.T) {
 	for _, tt := range []struct {
 		configured config.RegisterMode
-		said       string
+		requested  string
 		url, other bool
 	}{
 		{"", "", true, false},
@@ -124,20 +124,20 @@ func TestConfiguredRegisterMode(t *testing.T) {
 		{config.RegisterAll, "interface", true, false},
 		{"", "all", true, true},
 	} {
-		t.Run(fmt.Sprintf("%q, and a call says %q", tt.configured, tt.said), func(t *testing.T) {
+		t.Run(fmt.Sprintf("configured %q, requested %q", tt.configured, tt.requested), func(t *testing.T) {
 			c := defaultConfig()
 			c.Registries = []config.RegistrySettings{{Type: "fake", Address: "h:1", RegisterMode: tt.configured}}
 			inSynctest(t, c, func(env *testEnv) {
-				must(env.T, env.discovery.Publish(env.Context(), inMode(tt.said, "x")))
+				must(env.T, env.discovery.Publish(env.Context(), inMode(tt.requested, "x")))
 				if got := len(env.fake.registered()) == 1; got != tt.url {
-					t.Errorf("a URL is there: %t, want %t", got, tt.url)
+					t.Errorf("URL registered: %t, want %t", got, tt.url)
 				}
 				if got := len(env.fake.instances()) == 1; got != tt.other {
-					t.Errorf("an instance is there: %t, want %t", got, tt.other)
+					t.Errorf("instance registered: %t, want %t", got, tt.other)
 				}
 				for text := range env.fake.urls {
 					if strings.Contains(text, "register-mode") {
-						t.Errorf("it is part of %s", text)
+						t.Errorf("URL %s contains register-mode", text)
 					}
 				}
 				if got := env.discovery.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
@@ -181,12 +181,12 @@ func TestMetadataContainsNoHost(t *testing.T) {
 		first := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		const want = `"params":{"application":"weft","dubbo":"2.0.2","dynamic":"true","generic":"false","interface":"x","methods":"get","side":"provider","weight":"50"}`
 		if text := string(first.MetadataInfo); !strings.Contains(text, want) {
-			t.Errorf("the metadata are %s, want %s", text, want)
+			t.Errorf("metadata %s, want %s", text, want)
 		}
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x", "weight=60")))
 		second := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		if first.Revision == second.Revision || first.Instance.Metadata["timestamp"] != second.Instance.Metadata["timestamp"] {
-			t.Errorf("after another weight the instance is %v, was %v", second.Instance.Metadata, first.Instance.Metadata)
+			t.Errorf("after a change of the weight: instance %v, before %v", second.Instance.Metadata, first.Instance.Metadata)
 		}
 	})
 }
@@ -210,9 +210,9 @@ func TestInstanceIsRegisteredWhenRegistryReturns(t *testing.T) {
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
 		env.wantInstances("weft 10.1.1.1:20080 s1,s2,s3,s4,s5,s6,s7,s8,s9")
-		env.fake.set(false, errors.New("not you"))
-		must(env.T, wantError(env, func() error { return env.discovery.Unpublish(env.Context(), request("s1")) }, "not you"))
-		if got := env.discovery.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
+		env.fake.set(false, errors.New("no permission"))
+		must(env.T, wantError(env, func() error { return env.discovery.Unpublish(env.Context(), request("s1")) }, "no permission"))
+		if got := env.discovery.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "no permission") {
 			t.Errorf("status = %+v", got)
 		}
 		env.fake.set(false, nil)
@@ -276,7 +276,7 @@ func TestConcurrentPublishes(t *testing.T) {
 		wg.Wait()
 		// Each call waits for the registration in flight, and for the one with its change.
 		if elapsed, maxElapsed := time.Since(start), 2*each*env.fake.instanceCalls.latency; elapsed > maxElapsed {
-			t.Errorf("it took %v and %d announcements, want %v at most", elapsed, len(env.fake.instanceCalls.calls), maxElapsed)
+			t.Errorf("%v and %d calls of the registry, want at most %v", elapsed, len(env.fake.instanceCalls.calls), maxElapsed)
 		}
 	})
 }
@@ -289,7 +289,7 @@ func TestChangedCredentialsKeepInstance(t *testing.T) {
 		req.Registry.Username, req.Registry.Password = "u", "p"
 		must(env.T, env.discovery.Publish(env.Context(), req))
 		if got := env.fake.instanceCalls.calls[2]; got != "+weft x,y" {
-			t.Errorf("the other session begins with %q", got)
+			t.Errorf("first call of the new session: %q", got)
 		}
 		must(env.T, env.discovery.Unpublish(env.Context(), request("y")))
 		must(env.T, env.discovery.Unpublish(env.Context(), request("x")))
@@ -307,17 +307,17 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 		go func() {
 			<-time.After(time.Second) // fake time
 			if got := env.fake.instances(); len(got) > 0 {
-				t.Errorf("during withdraw_wait there are %v", got)
+				t.Errorf("instances during withdraw_wait: %v, want none", got)
 			}
 		}()
 		env.discovery.UnregisterAll(env.Context())
 		if elapsed := time.Since(start); elapsed != c.UnregisterWait {
-			t.Errorf("it took %v", elapsed)
+			t.Errorf("UnregisterAll took %v", elapsed)
 		}
 		env.wantInstances()
 		env.wantURLs()
 		if err := env.discovery.Publish(env.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("after it, Publish: %v", err)
+			t.Errorf("Publish after UnregisterAll: %v", err)
 		}
 		env.wantInstances()
 	})
@@ -339,7 +339,7 @@ func TestInstanceIsSameAfterRestart(t *testing.T) {
 		env.wantURLs("dubbo y#get")
 		current := env.fake.instanceCalls.registered["weft 10.1.1.1:20080"]
 		if previous == current || current.Revision != previous.Revision || current.Instance.Metadata["timestamp"] != previous.Instance.Metadata["timestamp"] {
-			t.Errorf("the instance is %v, was %v", current.Instance.Metadata, previous.Instance.Metadata)
+			t.Errorf("instance %v, before the restart %v", current.Instance.Metadata, previous.Instance.Metadata)
 		}
 	})
 }

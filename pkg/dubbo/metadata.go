@@ -18,8 +18,8 @@ type metadataCache struct {
 	tasks     *tasks                                // immutable
 	log       *slog.Logger                          // immutable
 	instances func(revisionKey) []registry.Instance // immutable; those that have a revision
-	onChange   func(revisionKey)                     // immutable; get returns another result
-	slots     chan struct{}                         // one element for each fetch that holds a turn
+	onChange  func(revisionKey)                     // immutable; called when the result of get changes
+	slots     chan struct{}                         // semaphore: one element for each fetch that holds a slot
 
 	mu        sync.Mutex
 	revisions map[revisionKey]*revision // guarded by mu, like the revisions

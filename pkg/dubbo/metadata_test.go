@@ -68,7 +68,7 @@ func TestInstancesBecomeProviders(t *testing.T) {
 		env.fake.reportInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
 		env.wantActive("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
 		if got := len(env.fake.metadataRequests); got != 2 {
-			t.Errorf("known metadata were fetched again: %v", env.fake.metadataRequests)
+			t.Errorf("cached metadata were fetched again: %v", env.fake.metadataRequests)
 		}
 	})
 }
@@ -85,7 +85,7 @@ func TestInstanceOverridesURLOfSameAddress(t *testing.T) {
 			weights = append(weights, p.Weight)
 		}
 		if !slices.Equal(weights, []int{10, 99}) {
-			t.Errorf("the weights are %v", weights)
+			t.Errorf("weights %v, want [10 99]", weights)
 		}
 	})
 }
@@ -100,7 +100,7 @@ func TestInstanceOverridesOnlyItsVersion(t *testing.T) {
 		env.fake.reportInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
 		env.wantActive("x=10.0.0.1; x?version=2=10.0.0.1")
 		if p := env.discovery.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Variants) != 1 || p[0].Variants[0].Version != "2" {
-			t.Errorf("the providers are %+v", p)
+			t.Errorf("providers %+v", p)
 		}
 	})
 }
@@ -123,7 +123,7 @@ func TestUnknownRevisionKeepsProviders(t *testing.T) {
 		synctest.Wait()
 		env.wantActive("x=10.0.0.1,10.0.0.2")
 		if text := env.discovery.Status().Subscribed[0].Sources[0].Error; text != "" {
-			t.Errorf("error is still %q", text)
+			t.Errorf("error = %q, want none", text)
 		}
 	})
 }
@@ -141,8 +141,8 @@ func TestUnusedRevisionIsNotRetried(t *testing.T) {
 	})
 }
 
-// TestManyRevisionsAreFetchedConcurrently verifies that more needed revisions than maxRevisions work,
-// without a sweep for each one.
+// TestManyRevisionsAreFetchedConcurrently verifies that more than maxRevisions revisions can be in
+// use, without a sweep for each of them.
 func TestManyRevisionsAreFetchedConcurrently(t *testing.T) {
 	const many = 2500
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
@@ -174,21 +174,20 @@ func TestUnavailableRevisionDelaysSnapshotOnce(t *testing.T) {
 		}
 		env.fake.report("x", "10.9.9.9")
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
-		slices.Reverse(specs) // the one that lives comes last
+		slices.Reverse(specs) // the live instance is the last
 		env.fake.reportInstances([]string{"10.9.9.8"}, specs...)
 		advanceClock(6 * time.Second)
 		if got := env.activeHosts(); !strings.Contains(got, "10.9.9.8") {
 			t.Errorf("active: %q, want only providers that need no metadata", got)
 		}
-		// Every fetch gets its turn, however often the others retry.
+		// Every fetch gets a slot, however often the others retry.
 		advanceClock((dead/32 + 1) * 5 * time.Second)
 		env.wantActive("x=10.0.0.1,10.9.9.8")
 	})
 }
 
-// TestLateMetadataIsRetriedSoon verifies that the first retry is fast,
-// because Dubbo registers an instance before it serves its metadata, and sometimes before it has
-// written them.
+// TestLateMetadataIsRetriedSoon verifies that the first retry is fast, because Dubbo registers an
+// instance before it serves, and sometimes before it stores, its metadata.
 func TestLateMetadataIsRetriedSoon(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.report("x")

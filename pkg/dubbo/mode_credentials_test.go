@@ -17,8 +17,8 @@ type urlRejecter struct{ *fakeRegistry }
 
 func (urlRejecter) Register(context.Context, registry.URL) error { return errors.New("no URLs") }
 
-// TestInstanceModeEndsURLOfOtherCredentials covers a publication with other credentials whose URL
-// is rejected, and which then has only its instance, that the registry has already.
+// TestInstanceModeEndsURLOfOtherCredentials covers a publication with other credentials. The
+// registry rejects its URL, but has its instance. Then the mode changes to instance.
 func TestInstanceModeEndsURLOfOtherCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, defaultConfig())

@@ -18,23 +18,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/layers"
 )
 
-// model is the expected state, which a test tracks next to a rig.
+// model is a testEnv with the expected state.
 type model struct {
 	*testEnv
 	config       config.DubboRegistry
 	rng          *rand.Rand
 	published    map[string]bool
-	subscribed   map[string]time.Time // since when without interruption
+	subscribed   map[string]time.Time // since when
 	current      map[string][]string  // last reported hosts of an interface
 	lastNonEmpty map[string]time.Time // when a service last had a provider
-	unavailable         bool
+	unavailable  bool
 	history      []string
 }
 
-// TestRandomOperationsConverge randomly calls the API, changes snapshots, disconnects the registry, replaces
-// its session, rejects changes and restarts. It verifies that no service becomes empty within
-// EmptyAfter of its last provider, and that after the disturbances everything reaches the desired
-// state.
+// TestRandomOperationsConverge randomly calls the API, changes snapshots, disconnects the registry,
+// replaces its session, rejects changes and restarts. It verifies that no service becomes empty
+// within EmptyAfter of its last provider, and that everything reaches the desired state when the
+// disturbances end.
 func TestRandomOperationsConverge(t *testing.T) {
 	seeds := uint64(24)
 	if testing.Short() {
@@ -59,7 +59,7 @@ func TestRandomOperationsConverge(t *testing.T) {
 				m.endDisturbances()
 				m.checkDesiredState()
 				if t.Failed() {
-					t.Log("what happened:\n" + strings.Join(m.history, "\n"))
+					t.Log("steps:\n" + strings.Join(m.history, "\n"))
 				}
 			})
 		})
@@ -108,7 +108,7 @@ func (m *model) randomStep() {
 		m.report(interfaceOf(service), 0)
 	case 10:
 		m.unavailable = !m.unavailable
-		m.record("away: %v", m.unavailable)
+		m.record("registry unavailable: %v", m.unavailable)
 		m.fake.mu.Lock()
 		m.fake.sessions++
 		m.fake.mu.Unlock()
@@ -116,7 +116,7 @@ func (m *model) randomStep() {
 		m.noteProviders()
 	case 11:
 		d := time.Duration(m.rng.IntN(400)) * time.Second
-		m.record("%v pass", d)
+		m.record("advance the clock by %v", d)
 		advanceClock(d)
 	case 12:
 		m.toggleRejection()
@@ -136,7 +136,7 @@ func (m *model) noteSubscribed(service string) {
 // checkError verifies that an error is one of the expected ones.
 func (m *model) checkError(err error) {
 	if err != nil && !errors.Is(err, dubbo.ErrPending) && !errors.Is(err, dubbo.ErrNotFound) && !errors.Is(err, errRejected) {
-		m.Errorf("an error of another kind: %v", err)
+		m.Errorf("unexpected error: %v", err)
 	}
 }
 
@@ -158,7 +158,7 @@ func (m *model) report(iface string, n int) {
 			hosts = append(hosts, fmt.Sprintf("10.0.0.%d", i+1))
 		}
 	}
-	m.record("%s is at %v", iface, hosts)
+	m.record("report %s at %v", iface, hosts)
 	m.current[iface] = hosts
 	m.fake.report(iface, hosts...)
 	m.noteProviders()
@@ -173,14 +173,14 @@ func (m *model) noteProviders() {
 	}
 }
 
-var errRejected = errors.New("refused by chance")
+var errRejected = errors.New("rejected at random")
 
 // retryTime is the time until rejected changes have been retried.
 const retryTime = time.Minute
 
 func (m *model) toggleRejection() {
 	reject := m.rng.IntN(3) > 0
-	m.record("a third of the changes is refused: %v", reject)
+	m.record("reject a third of the changes: %v", reject)
 	n := 0
 	rejectEveryThird := func(layers.Change) error {
 		if n++; n%3 == 0 {
@@ -195,7 +195,7 @@ func (m *model) toggleRejection() {
 	}
 	m.mu.Unlock()
 	if wasRejecting && !reject {
-		advanceClock(retryTime) // until then a service may lack a rejected change
+		advanceClock(retryTime) // until then rejected changes may be missing
 	}
 }
 
@@ -207,7 +207,7 @@ func (m *model) restartOrBurst() {
 		m.noteProviders()
 		return
 	}
-	m.record("everything is subscribed to at once")
+	m.record("subscribe to all services concurrently")
 	var wg sync.WaitGroup
 	for _, service := range services() {
 		m.noteSubscribed(service)
@@ -228,14 +228,14 @@ func (m *model) checkNotEmptied() {
 		}
 		c := m.clusters[service]
 		if c != nil && len(c.Hosts) == 0 && time.Since(lastSeen) < config.DefaultEmptyProtection-time.Second {
-			m.Errorf("%s has no hosts, and had some %v ago", service, time.Since(lastSeen))
+			m.Errorf("%s has no hosts; its last provider was reported %v ago", service, time.Since(lastSeen))
 		}
 	}
 }
 
 // endDisturbances ends all disturbances, and waits until everything is reconciled.
 func (m *model) endDisturbances() {
-	m.record("calm")
+	m.record("end of the disturbances")
 	m.mu.Lock()
 	m.reject = nil
 	m.mu.Unlock()
@@ -247,7 +247,7 @@ func (m *model) endDisturbances() {
 	advanceClock(11 * time.Minute)
 }
 
-// checkDesiredState compares everything with the model.
+// checkDesiredState compares the state of the Discovery and of the registry with the model.
 func (m *model) checkDesiredState() {
 	m.mu.Lock()
 	got := map[string]string{}
@@ -282,12 +282,12 @@ func (m *model) checkDesiredState() {
 		}
 	}
 	if len(s.Published) != len(m.published) || len(s.Subscribed) != len(m.subscribed) || s.LastError != "" {
-		m.Errorf("%d published, %d subscribed, the last error %q; want %d, %d and none", len(s.Published), len(s.Subscribed), s.LastError, len(m.published), len(m.subscribed))
+		m.Errorf("%d published, %d subscribed, last error %q; want %d, %d and none", len(s.Published), len(s.Subscribed), s.LastError, len(m.published), len(m.subscribed))
 	}
 	m.fake.mu.Lock()
 	defer m.fake.mu.Unlock()
 	if len(m.fake.watchers) != len(m.subscribed) {
-		m.Errorf("%d are watched, want %d", len(m.fake.watchers), len(m.subscribed))
+		m.Errorf("%d subscriptions, want %d", len(m.fake.watchers), len(m.subscribed))
 	}
 }
 
@@ -301,11 +301,11 @@ func (m *model) checkRoutes() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {
-		m.Errorf("the overlay has %d clusters, %d are active", len(clusters), len(m.clusters))
+		m.Errorf("Resources has %d clusters, %d are active", len(clusters), len(m.clusters))
 	}
 	for _, c := range clusters {
 		if m.clusters[c.Name] != c {
-			m.Errorf("cluster %s of the overlay differs from the active one", c.Name)
+			m.Errorf("cluster %s of Resources differs from the active one", c.Name)
 		}
 	}
 }

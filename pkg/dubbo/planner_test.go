@@ -32,13 +32,13 @@ func TestManySubscriptionsNeedFewChanges(t *testing.T) {
 		}
 		wg.Wait()
 		if len(env.clusters) != n || env.applies > 4 {
-			t.Errorf("%d clusters by %d changes, want %d by a few", len(env.clusters), env.applies, n)
+			t.Errorf("%d clusters after %d changes, want %d after at most 4", len(env.clusters), env.applies, n)
 		}
 		env.applies = 0
 		env.fake.report("s7", "10.0.0.2")
 		advanceClock(time.Second)
 		if env.applies != 1 || env.clusters["s7"].Hosts[0].Address != "10.0.0.2:20880" {
-			t.Errorf("%d changes, and s7 is %+v", env.applies, env.clusters["s7"].Hosts)
+			t.Errorf("%d changes, hosts of s7 %+v", env.applies, env.clusters["s7"].Hosts)
 		}
 	})
 }
@@ -61,10 +61,10 @@ func TestChangeContainsOnlyDifferences(t *testing.T) {
 			t.Fatalf("%d changes, want 2", len(got))
 		}
 		if c := got[0]; len(c.Clusters) != 1 || c.Clusters[0].Name != "x" || c.Routes != nil {
-			t.Errorf("the first change is %+v, want the cluster x alone", c)
+			t.Errorf("first change %+v, want only the cluster x", c)
 		}
 		if c := got[1]; len(c.Clusters) != 0 || c.Routes == nil {
-			t.Errorf("the second change is %+v, want routes alone", c)
+			t.Errorf("second change %+v, want only routes", c)
 		}
 	})
 }
@@ -91,14 +91,14 @@ func TestFailedApplyDoesNotBlockOthers(t *testing.T) {
 		wg.Wait()
 		env.wantActive("s0=10.0.0.1; s1=10.0.0.1; s2=10.0.0.1; s4=10.0.0.1; s5=10.0.0.1; s6=10.0.0.1; s7=10.0.0.1")
 		if got := env.discovery.Status().LastError; !strings.Contains(got, "s3: a cluster") {
-			t.Errorf("the last error is %q", got)
+			t.Errorf("last error %q", got)
 		}
 		env.mu.Lock()
 		env.reject = nil
 		env.mu.Unlock()
 		advanceClock(time.Minute)
 		if len(env.clusters) != 8 || env.discovery.Status().LastError != "" {
-			t.Errorf("a minute after it is possible: %s", env.activeHosts())
+			t.Errorf("active hosts after the retry: %s", env.activeHosts())
 		}
 	})
 }

@@ -23,11 +23,11 @@ type publisher struct {
 	registrations registrationOptions // immutable; of URLs
 
 	mu        sync.Mutex
-	stamps    stamps                         // guarded by mu, like all fields below
+	stamps    stamps // guarded by mu, like all fields below
 	published map[identity]*publication
 	instances map[instanceKey]*localInstance
-	withdrawn bool                           // UnregisterAll was called
-	closed    bool                           // no more requests: the state file is about to be written
+	withdrawn bool // UnregisterAll was called
+	closed    bool // no more requests: the state file is about to be written
 }
 
 // publication is a service that is provided on this machine. All fields are guarded by

@@ -30,21 +30,21 @@ func TestPublish(t *testing.T) {
 		p := env.discovery.Status().Published[0]
 		for _, part := range []string{"dubbo://10.1.1.1:20080/x?", "group=g", "version=1", "methods=get,set", "application=shop", "side=provider", "weight=7", "generic=true"} {
 			if !strings.Contains(p.URL, part) {
-				t.Errorf("the URL %s lacks %s", p.URL, part)
+				t.Errorf("the URL %s has no %s", p.URL, part)
 			}
 		}
 		if strings.Contains(p.URL, "pid=") {
-			t.Errorf("the URL %s is another one after a restart", p.URL)
+			t.Errorf("the URL %s contains the pid, which changes after a restart", p.URL)
 		}
 		if !p.Registered || p.Error != "" {
-			t.Errorf("the service is described as %+v, want it registered", p)
+			t.Errorf("status %+v, want it registered", p)
 		}
 		must(t, env.discovery.Unpublish(env.Context(), request("g/x:1")))
 		if got := strings.Join(env.fake.registered(), " "); got != "y#get" && got != "dubbo y#get" {
-			t.Errorf("registered: %q, want y alone", got)
+			t.Errorf("registered %q, want only y", got)
 		}
 		if err := env.discovery.Unpublish(env.Context(), request("g/x:1")); !errors.Is(err, dubbo.ErrNotFound) {
-			t.Errorf("again: %v, want ErrUnknown", err)
+			t.Errorf("second Unpublish: %v, want ErrNotFound", err)
 		}
 	})
 }
@@ -58,11 +58,11 @@ func TestPublishWithOtherCredentials(t *testing.T) {
 		env.fake.set(false, errors.New("wrong password"))
 		req.Registry.Username, req.Registry.Password = "u", "p"
 		if err := env.discovery.Publish(env.Context(), req); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("got %v, want ErrKept", err)
+			t.Errorf("got %v, want ErrPending", err)
 		}
 		advanceClock(time.Hour)
 		if got := env.fake.registered(); len(got) != 1 {
-			t.Errorf("%q is registered, want what was before", got)
+			t.Errorf("registered %q, want the previous registration", got)
 		}
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
@@ -76,7 +76,7 @@ func TestPublishWithOtherCredentials(t *testing.T) {
 			t.Errorf("%q is registered", got)
 		}
 		if n := len(env.discovery.Status().Registries); n != 0 {
-			t.Errorf("%d sessions are open", n)
+			t.Errorf("%d sessions are open, want none", n)
 		}
 	})
 }
@@ -90,8 +90,8 @@ func TestPublishIsRetried(t *testing.T) {
 		want    string
 		within  time.Duration
 	}{
-		{"while the registry is away", true, nil, "no response yet", 3 * time.Second},
-		{"while it refuses", false, refusal, "no permission", 0},
+		{"registry unavailable", true, nil, "no response yet", 3 * time.Second},
+		{"registry rejects requests", false, refusal, "no permission", 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,15 +100,15 @@ func TestPublishIsRetried(t *testing.T) {
 				start := time.Now()
 				err := env.discovery.Publish(env.Context(), request("x"))
 				if !errors.Is(err, dubbo.ErrPending) || !strings.Contains(err.Error(), tt.want) || time.Since(start) != tt.within {
-					t.Errorf("got %v after %v, want ErrKept with %q after %v", err, time.Since(start), tt.want, tt.within)
+					t.Errorf("got %v after %v, want ErrPending with %q after %v", err, time.Since(start), tt.want, tt.within)
 				}
 				env.fake.set(false, nil)
 				advanceClock(time.Minute)
 				if got := env.fake.registered(); len(got) != 1 {
-					t.Errorf("a minute after the registry is there again %q is registered", got)
+					t.Errorf("registered after a minute: %q, want one URL", got)
 				}
 				if p := env.discovery.Status().Published[0]; !p.Registered || p.Error != "" {
-					t.Errorf("described as %+v", p)
+					t.Errorf("status %+v, want it registered", p)
 				}
 			})
 		})
@@ -119,7 +119,7 @@ func TestUnpublishBeforeRegistered(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.set(true, nil)
 		if err := env.discovery.Publish(env.Context(), request("x")); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("got %v, want ErrKept", err)
+			t.Errorf("got %v, want ErrPending", err)
 		}
 		must(t, env.discovery.Unpublish(env.Context(), request("x")))
 		env.fake.set(false, nil)
@@ -138,14 +138,14 @@ func TestUnregisterAll(t *testing.T) {
 		start := time.Now()
 		env.discovery.UnregisterAll(env.Context())
 		if elapsed := time.Since(start); elapsed != 3*time.Second {
-			t.Errorf("it took %v, want the time that callers need to notice", elapsed)
+			t.Errorf("UnregisterAll took %v, want UnregisterWait (3s)", elapsed)
 		}
 		if got := env.fake.registered(); len(got) != 0 {
 			t.Errorf("%q is still registered", got)
 		}
 		env.wantActive("y=10.0.0.1")
 		if err := env.discovery.Publish(env.Context(), request("z")); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("publishing after that: %v, want ErrKept", err)
+			t.Errorf("Publish after UnregisterAll: %v, want ErrPending", err)
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestUnregisterAllWhileRegistryUnavailable(t *testing.T) {
 		env.discovery.UnregisterAll(env.Context())
 		// UnregisterAll does not wait for consumers if no registry has confirmed.
 		if elapsed := time.Since(start); elapsed != 3*time.Second {
-			t.Errorf("it took %v, want three seconds of waiting for a response", elapsed)
+			t.Errorf("UnregisterAll took %v, want registryTimeout (3s)", elapsed)
 		}
 	})
 }
@@ -169,12 +169,12 @@ func TestUnregisterAllOfUnregisteredIsImmediate(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.discovery.UnregisterAll(env.Context())
 		if err := env.discovery.Publish(env.Context(), request("x")); !errors.Is(err, dubbo.ErrPending) {
-			t.Errorf("publishing after that: %v, want ErrKept", err)
+			t.Errorf("Publish after UnregisterAll: %v, want ErrPending", err)
 		}
 		start := time.Now()
 		env.discovery.UnregisterAll(env.Context())
 		if elapsed := time.Since(start); elapsed != 0 {
-			t.Errorf("it took %v", elapsed)
+			t.Errorf("UnregisterAll took %v, want 0", elapsed)
 		}
 	})
 }

@@ -24,30 +24,30 @@ func TestInvalidRequests(t *testing.T) {
 		field string
 	}{
 		{"no interface", with(func(req *dubbo.Request) { req.Service.Interface = "" }), "service.interface"},
-		{"an interface that is a path", with(func(req *dubbo.Request) { req.Service.Interface = "a/b" }), "service.interface"},
-		{"an interface that is the folder above", with(func(req *dubbo.Request) { req.Service.Interface = ".." }), "service.interface"},
-		{"an interface with a line feed", with(func(req *dubbo.Request) { req.Service.Interface = "a\nb" }), "service.interface"},
-		{"an interface that is too long", with(func(req *dubbo.Request) { req.Service.Interface = strings.Repeat("x", 2000) }), "service.interface"},
+		{"interface with a slash", with(func(req *dubbo.Request) { req.Service.Interface = "a/b" }), "service.interface"},
+		{"interface ..", with(func(req *dubbo.Request) { req.Service.Interface = ".." }), "service.interface"},
+		{"interface with a line feed", with(func(req *dubbo.Request) { req.Service.Interface = "a\nb" }), "service.interface"},
+		{"interface too long", with(func(req *dubbo.Request) { req.Service.Interface = strings.Repeat("x", 2000) }), "service.interface"},
 		{"no methods", with(func(req *dubbo.Request) { req.Service.Methods = nil }), "service.methods"},
-		{"a method without name", with(func(req *dubbo.Request) { req.Service.Methods = []string{"a", ""} }), "service.methods[1]"},
+		{"method without a name", with(func(req *dubbo.Request) { req.Service.Methods = []string{"a", ""} }), "service.methods[1]"},
 		{"several groups", with(func(req *dubbo.Request) { req.Service.Group = "a,b" }), "service.group"},
 		{"any version", with(func(req *dubbo.Request) { req.Service.Version = "*" }), "service.version"},
-		{"no port at all", request("x"), "service.port"},
+		{"no port", request("x"), "service.port"},
 		{"invalid port", with(func(req *dubbo.Request) { req.Service.Port = "70000" }), "service.port"},
-		{"an unknown registry", with(func(req *dubbo.Request) { req.Registry.Type = "etcd" }), "registry.type"},
-		{"no type", with(func(req *dubbo.Request) { req.Registry.Type = "" }), "registry.type"},
+		{"unknown registry type", with(func(req *dubbo.Request) { req.Registry.Type = "etcd" }), "registry.type"},
+		{"address without a type", with(func(req *dubbo.Request) { req.Registry.Type = "" }), "registry.type"},
 		{"no address", with(func(req *dubbo.Request) { req.Registry.Address = "" }), "registry.addr"},
-		{"a folder that is not configured", with(func(req *dubbo.Request) { req.Registry = dubbo.Registry{Type: "memory", Address: "file:/etc"} }), "registry.addr"},
-		{"an address with a space", with(func(req *dubbo.Request) { req.Registry.Address = "a b" }), "registry.addr"},
-		{"a parameter that is a field", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"group": "g"} }), "service.parameters.group"},
-		{"a parameter without name", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"": "g"} }), "service.parameters"},
-		{"a parameter with a NUL", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"a": "\x00"} }), "service.parameters.a"},
+		{"directory that is not configured", with(func(req *dubbo.Request) { req.Registry = dubbo.Registry{Type: "memory", Address: "file:/etc"} }), "registry.addr"},
+		{"address with a space", with(func(req *dubbo.Request) { req.Registry.Address = "a b" }), "registry.addr"},
+		{"parameter that is a field", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"group": "g"} }), "service.parameters.group"},
+		{"parameter without a name", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"": "g"} }), "service.parameters"},
+		{"parameter with a NUL", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"a": "\x00"} }), "service.parameters.a"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var field *dubbo.FieldError
 			if err := env.discovery.Publish(env.Context(), tt.req); !errors.As(err, &field) || field.Field != tt.field {
-				t.Errorf("got %v, want a mistake in %s", err, tt.field)
+				t.Errorf("Publish = %v, want a FieldError for %s", err, tt.field)
 			}
 		})
 	}
@@ -62,12 +62,12 @@ func TestServicesAreBounded(t *testing.T) {
 		}
 		var field *dubbo.FieldError
 		if err := env.discovery.Publish(env.Context(), request("more")); !errors.As(err, &field) || field.Field != "service" {
-			t.Errorf("one more: %v, want a mistake in service", err)
+			t.Errorf("Publish above the limit: %v, want a FieldError for service", err)
 		}
 		atOtherRegistry := request("more")
 		atOtherRegistry.Registry.Address = "h:2"
 		if err := env.discovery.Publish(env.Context(), atOtherRegistry); !errors.As(err, &field) || env.fake.opened != 1 {
-			t.Errorf("one more at another registry: %v, and %d sessions were opened, want an error and 1", err, env.fake.opened)
+			t.Errorf("Publish above the limit at another registry: %v, %d sessions opened; want an error and 1", err, env.fake.opened)
 		}
 		must(env.T, env.discovery.Publish(env.Context(), request("s1"))) // already published
 		must(env.T, env.discovery.Unpublish(env.Context(), request("s1")))
@@ -96,9 +96,9 @@ func TestDefaultRegistry(t *testing.T) {
 		want    string
 		problem string
 	}{
-		{"nothing said, nothing configured", nil, dubbo.Registry{}, "memory://", ""},
-		{"the first that is configured", []config.RegistrySettings{{Type: "fake", Address: "a:1"}, {Type: "memory", Address: "m"}}, dubbo.Registry{}, "fake://a:1", ""},
-		{"the first of the type", []config.RegistrySettings{{Type: "fake", Address: "a:1"}, {Type: "memory", Address: "m"}}, dubbo.Registry{Type: "Memory"}, "memory://m", ""},
+		{"nothing configured", nil, dubbo.Registry{}, "memory://", ""},
+		{"first configured registry", []config.RegistrySettings{{Type: "fake", Address: "a:1"}, {Type: "memory", Address: "m"}}, dubbo.Registry{}, "fake://a:1", ""},
+		{"first configured registry of the type", []config.RegistrySettings{{Type: "fake", Address: "a:1"}, {Type: "memory", Address: "m"}}, dubbo.Registry{Type: "Memory"}, "memory://m", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

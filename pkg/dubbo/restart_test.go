@@ -44,12 +44,12 @@ func TestRestartRestoresState(t *testing.T) {
 		must(env.T, env.discovery.Publish(env.Context(), request("gone")))
 		must(env.T, env.discovery.Unpublish(env.Context(), request("gone")))
 		previousURL := env.discovery.Status().Published[0].URL
-		env.discovery.UnregisterAll(env.Context()) // not permanent
+		env.discovery.UnregisterAll(env.Context()) // the registrations stay in the state file
 		env.restart(c)
 
 		clusters, routes := env.discovery.Resources()
 		if len(clusters) != 1 || len(clusters[0].Hosts) != 2 || len(routes.VirtualHosts[0].Routes) == 0 {
-			t.Errorf("before Run, there are the clusters %v and the routes %v", clusters, routes)
+			t.Errorf("Resources before Run = %v, %v; want one cluster with two hosts, and routes", clusters, routes)
 		}
 		env.fake.set(true, nil)
 		env.run()
@@ -58,22 +58,22 @@ func TestRestartRestoresState(t *testing.T) {
 		advanceClock(time.Hour)
 		source := env.discovery.Status().Subscribed[0].Sources[0]
 		if !source.Restored || source.Age != "1h0m3s" {
-			t.Errorf("while the registry is away the source is %+v, want it restored, an hour and three seconds old", source)
+			t.Errorf("while the registry is unavailable: source %+v, want it restored, with the age 1h0m3s", source)
 		}
 		if totals := env.discovery.Totals(); totals.OldestSnapshot != time.Hour+3*time.Second || totals.Restored != 1 {
-			t.Errorf("the oldest list is %v old", totals.OldestSnapshot)
+			t.Errorf("OldestSnapshot = %v", totals.OldestSnapshot)
 		}
 		env.fake.set(false, nil)
 		advanceClock(time.Minute)
 		env.wantActive("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(env.fake.registered(), " "); got != "dubbo g/x:1#get" {
-			t.Errorf("registered again: %q, want g/x:1", got)
+			t.Errorf("registered %q, want g/x:1", got)
 		}
 		if currentURL := env.discovery.Status().Published[0].URL; currentURL != previousURL {
-			t.Errorf("the URL is %s, was %s", currentURL, previousURL)
+			t.Errorf("URL %s, before the restart %s", currentURL, previousURL)
 		}
 		if source = env.discovery.Status().Subscribed[0].Sources[0]; source.Restored {
-			t.Errorf("the registry has responded, but the source is %+v", source)
+			t.Errorf("after a response of the registry: source %+v, want it not restored", source)
 		}
 	})
 }
@@ -102,21 +102,21 @@ func TestEmptyProtectionAfterRestart(t *testing.T) {
 func TestKillLosesOnlyRecentSnapshots(t *testing.T) {
 	tests := []struct {
 		name string
-		ask  func(env *testEnv)
+		run  func(env *testEnv)
 		want string
 	}{
-		{"nothing, of one call", func(env *testEnv) {
+		{"one request", func(env *testEnv) {
 			must(env.T, env.discovery.Publish(env.Context(), request("x")))
 			advanceClock(20 * time.Millisecond)
 		}, "x"},
-		{"nothing, of calls that are a second apart", func(env *testEnv) {
+		{"requests more than a second apart", func(env *testEnv) {
 			must(env.T, env.discovery.Publish(env.Context(), request("x")))
 			must(env.T, env.discovery.Publish(env.Context(), request("y")))
 			advanceClock(2 * time.Second)
 			must(env.T, env.discovery.Unpublish(env.Context(), request("x")))
 			advanceClock(20 * time.Millisecond)
 		}, "y"},
-		{"what was asked for in the last second, of many", func(env *testEnv) {
+		{"second request within a second is lost", func(env *testEnv) {
 			must(env.T, env.discovery.Publish(env.Context(), request("x")))
 			advanceClock(20 * time.Millisecond)
 			must(env.T, env.discovery.Publish(env.Context(), request("y")))
@@ -127,7 +127,7 @@ func TestKillLosesOnlyRecentSnapshots(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := configWithStateFile(t)
 			inSynctest(t, c, func(env *testEnv) {
-				tt.ask(env)
+				tt.run(env)
 				saved, err := os.ReadFile(c.StateFile)
 				must(env.T, err)
 				env.end()
@@ -153,7 +153,7 @@ func TestStateFileWritesAreBatched(t *testing.T) {
 			}
 		}
 		if n := len(modTimes); n == 0 || n > 5 {
-			t.Errorf("it was written %d times in 5 s, want once a second", n)
+			t.Errorf("%d writes in 5 s, want one per second", n)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func TestUnreadableStateFileIsMoved(t *testing.T) {
 	must(t, os.WriteFile(c.StateFile, []byte(`{"weft_dubbo_services":1,"sha256":"0","content":{}}`), 0o600))
 	inSynctest(t, c, func(env *testEnv) {
 		if s := env.discovery.Status(); len(s.Published)+len(s.Subscribed) != 0 {
-			t.Errorf("it was read: %+v", s)
+			t.Errorf("status %+v, want no services", s)
 		}
 		renamed, err := filepath.Glob(c.StateFile + ".unusable-*")
 		if err != nil || len(renamed) != 1 {
@@ -172,7 +172,7 @@ func TestUnreadableStateFileIsMoved(t *testing.T) {
 		must(env.T, env.discovery.Publish(env.Context(), request("x")))
 		advanceClock(time.Second)
 		if _, err := os.Stat(c.StateFile); err != nil {
-			t.Errorf("what is published is not kept: %v", err)
+			t.Errorf("no state file after Publish: %v", err)
 		}
 	})
 }
@@ -248,7 +248,7 @@ func TestRepeatedRequestWritesNothing(t *testing.T) {
 		after, err := os.Stat(c.StateFile)
 		must(env.T, err)
 		if !os.SameFile(before, after) {
-			t.Error("the file was written again, and has nothing new")
+			t.Error("the unchanged state was written again")
 		}
 	})
 }
@@ -259,13 +259,13 @@ func TestConfiguredCredentialsAreNotSaved(t *testing.T) {
 	inSynctest(t, c, func(env *testEnv) {
 		must(env.T, env.discovery.Publish(env.Context(), request("x")))
 		if got := env.discovery.Status().Registries[0].Username; got != "u" {
-			t.Errorf("the user is %q, want that of the configuration", got)
+			t.Errorf("user %q, want the configured user", got)
 		}
 		env.end()
 		text, err := os.ReadFile(c.StateFile)
 		must(env.T, err)
 		if strings.Contains(string(text), "secret") {
-			t.Errorf("the state file has the password: %s", text)
+			t.Errorf("the state file contains the password: %s", text)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestChangedCredentialsKeepSnapshot(t *testing.T) {
 		synctest.Wait()
 		env.wantActive("x=10.0.0.1")
 		if env.fake.opened != 2 || len(env.fake.watchers) != 1 {
-			t.Errorf("%d sessions, %d are watched; want two and one", env.fake.opened, len(env.fake.watchers))
+			t.Errorf("%d sessions, %d subscriptions; want 2 and 1", env.fake.opened, len(env.fake.watchers))
 		}
 	})
 }

@@ -26,11 +26,11 @@ const (
 	benchProviders  = 20
 )
 
-// benchEnv is a Discovery of these sizes, with the registry in memory.
+// benchEnv is a Discovery of these sizes, with a registry in memory.
 type benchEnv struct {
 	b         *testing.B
 	server    *memory.Server
-	peers     registry.Registry // registers the providers that the Discovery uses
+	peers     registry.Registry // registers the providers
 	discovery *dubbo.Discovery
 	end       func()
 	file      string // the state file; "": none
@@ -147,7 +147,7 @@ func BenchmarkReady(b *testing.B) {
 		b.ReportMetric(float64(env.changes), "changes")
 		env.changes = 0
 		if t := env.discovery.Totals(); t.Registered != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
-			b.Fatalf("the totals are %+v", t)
+			b.Fatalf("totals %+v", t)
 		}
 		env.end()
 		b.StartTimer()
@@ -213,7 +213,7 @@ func BenchmarkRestart(b *testing.B) {
 	b.ReportMetric(float64(info.Size())/(1<<20), "file-MB")
 }
 
-// BenchmarkSubscribe measures one Subscribe and Unsubscribe among these services.
+// BenchmarkSubscribe measures one Subscribe and one Unsubscribe next to these services.
 func BenchmarkSubscribe(b *testing.B) {
 	env := newBenchEnv(b)
 	env.start()

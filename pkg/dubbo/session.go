@@ -112,7 +112,7 @@ func (s *session) acquire() *session {
 	return s
 }
 
-// release gives up a reference. The last one closes the session.
+// release releases a reference. The last release closes the session.
 func (s *session) release() {
 	owner := s.owner
 	owner.mu.Lock()

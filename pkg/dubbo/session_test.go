@@ -26,10 +26,10 @@ func TestOneSessionForAllServicesOfAnAddress(t *testing.T) {
 		req.Registry.Password = "p"
 		must(t, env.discovery.Publish(env.Context(), req))
 		if env.fake.opened != 2 {
-			t.Errorf("%d sessions, want another one for another user", env.fake.opened)
+			t.Errorf("%d sessions, want a second one for another user", env.fake.opened)
 		}
 		if n := len(env.discovery.Status().Published); n != 5 {
-			t.Errorf("%d services are published, want 5: it is the same whoever says it", n)
+			t.Errorf("%d services are published, want 5: the user does not identify a service", n)
 		}
 	})
 }
@@ -48,7 +48,7 @@ func TestRegistryOpenedLater(t *testing.T) {
 		env.run()
 		defer env.end()
 		if p := env.discovery.Status().Published[0]; p.Registered || !strings.Contains(p.Error, "no certificate") {
-			t.Errorf("described as %+v, want the reason", p)
+			t.Errorf("status %+v, want the error", p)
 		}
 		env.wantActive("y=10.0.0.1")
 		env.fake.mu.Lock()
@@ -59,7 +59,7 @@ func TestRegistryOpenedLater(t *testing.T) {
 		synctest.Wait()
 		env.wantActive("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(env.fake.registered(), "; "); got != "dubbo x#get; dubbo z#get" {
-			t.Errorf("registered: %s", got)
+			t.Errorf("registered %s", got)
 		}
 	})
 }
@@ -77,7 +77,7 @@ func TestRegistriesAreBounded(t *testing.T) {
 		}
 		var field *dubbo.FieldError
 		if err := env.discovery.Publish(env.Context(), requestTo(most)); !errors.As(err, &field) || field.Field != "registry.addr" {
-			t.Errorf("one more: %v, want a mistake in registry.addr", err)
+			t.Errorf("Publish above the limit: %v, want a FieldError for registry.addr", err)
 		}
 		must(env.T, env.discovery.Publish(env.Context(), requestTo(1)))
 		must(env.T, env.discovery.Unpublish(env.Context(), requestTo(1)))
@@ -91,10 +91,10 @@ func TestRegistryCannotBeOpened(t *testing.T) {
 		req.Registry.Address = "bad"
 		var field *dubbo.FieldError
 		if err := env.discovery.Subscribe(env.Context(), req); !errors.As(err, &field) || field.Field != "registry.addr" {
-			t.Errorf("got %v, want a mistake in registry.addr", err)
+			t.Errorf("Subscribe = %v, want a FieldError for registry.addr", err)
 		}
 		if s := env.discovery.Status(); len(s.Registries) != 0 || len(s.Subscribed) != 0 {
-			t.Errorf("what was wrong is known: %+v", s)
+			t.Errorf("status %+v, want no registry and no subscription", s)
 		}
 	})
 }

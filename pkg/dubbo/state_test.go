@@ -50,14 +50,14 @@ func TestStateFilePermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("the mode is %v, want 0600 because the file contains passwords", info.Mode())
+		t.Errorf("mode %v, want 0600, because the file contains passwords", info.Mode())
 	}
 	got, err := readState(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if reencoded := encoded(t, got); !bytes.Equal(reencoded, text) {
-		t.Errorf("read and written again: %s; want %s", reencoded, text)
+		t.Errorf("encoded again: %s, want %s", reencoded, text)
 	}
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(files) != 1 {
@@ -74,14 +74,14 @@ func TestDamagedStateFileIsRejected(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		// The case of a key may change; nothing else may.
+		// Only the case of a key may differ.
 		if reencoded := encoded(t, s); !bytes.Equal(reencoded, text) {
-			t.Fatalf("with byte %d changed it is read: %s", i, damaged)
+			t.Fatalf("parseState accepts a file whose byte %d is changed: %s", i, damaged)
 		}
 	}
 	for n := range text {
 		if _, err := parseState(text[:n]); err == nil {
-			t.Fatalf("%d bytes of %d are read", n, len(text))
+			t.Fatalf("parseState accepts %d bytes of %d", n, len(text))
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestOversizedStateFileIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := readState(path); err == nil || !strings.Contains(err.Error(), strconv.Itoa(maxStateSize)) {
-		t.Errorf("got %v, want an error that says how large it may be", err)
+		t.Errorf("readState = %v, want an error with the maximum size", err)
 	}
 }
 
@@ -132,9 +132,9 @@ func TestHostToPublish(t *testing.T) {
 		texts []string
 		want  string
 	}{
-		{"none", nil, "127.0.0.1"},
-		{"not loopback, not link-local, not IPv6", []string{"127.0.0.1/8", "fe80::1/64", "169.254.1.1/16", "2001:db8::1/64", "10.0.0.7/24", "10.0.0.8/24"}, "10.0.0.7"},
-		{"loopback alone", []string{"127.0.0.1/8", "::1/128"}, "127.0.0.1"},
+		{"no address", nil, "127.0.0.1"},
+		{"first global IPv4 address", []string{"127.0.0.1/8", "fe80::1/64", "169.254.1.1/16", "2001:db8::1/64", "10.0.0.7/24", "10.0.0.8/24"}, "10.0.0.7"},
+		{"only loopback", []string{"127.0.0.1/8", "::1/128"}, "127.0.0.1"},
 	}
 	for _, tt := range tests {
 		if got := firstGlobal(tt.texts); got != tt.want {
@@ -143,9 +143,9 @@ func TestHostToPublish(t *testing.T) {
 	}
 	t.Setenv(hostVariable, "192.0.2.1")
 	if got := hostToPublish(""); got != "192.0.2.1" {
-		t.Errorf("got %s, want what the environment says", got)
+		t.Errorf("got %s, want the value of the environment variable", got)
 	}
 	if got := hostToPublish("192.0.2.2"); got != "192.0.2.2" {
-		t.Errorf("got %s, want what is configured", got)
+		t.Errorf("got %s, want the configured host", got)
 	}
 }

@@ -25,8 +25,8 @@ type stateWriter struct {
 	wake     chan struct{} // receives after dueAt has become earlier
 	failures atomic.Uint64 // failed attempts to write the file
 
-	mu    sync.Mutex
-	dueAt    time.Time // guarded by mu; zero: no write is scheduled
+	mu        sync.Mutex
+	dueAt     time.Time // guarded by mu; zero: no write is scheduled
 	notBefore time.Time // guarded by mu; earliest time of the next write, to limit the rate
 }
 

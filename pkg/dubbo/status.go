@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// Status returns everything that Discovery knows.
+// Status returns the state of all registries, publications and subscriptions.
 func (d *Discovery) Status() Status {
 	states := d.sessions.states()
 	services := d.planner.status()

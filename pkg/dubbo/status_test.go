@@ -36,7 +36,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 			}
 		}
 		if got := fmt.Sprint(env.fake.urls); !strings.Contains(got, "token=s3cret") {
-			t.Errorf("registered is %s", got)
+			t.Errorf("registered URLs %s, want one with the token", got)
 		}
 	})
 }

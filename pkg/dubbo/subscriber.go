@@ -22,12 +22,12 @@ type subscriber struct {
 	settings *settings              // immutable
 	state    *stateWriter           // immutable
 	tasks    *tasks                 // immutable
-	onChange  func(registry.Service) // immutable; the planner must plan a service again
+	onChange func(registry.Service) // immutable; the planner must plan a service again
 	wake     func()                 // immutable; wakes the loop, which calls startAndStop
 	metadata *metadataCache         // immutable
 
 	mu            sync.Mutex
-	closed        bool                               // guarded by mu, like all fields below; no more requests
+	closed        bool // guarded by mu, like all fields below; no more requests
 	stamps        stamps
 	subscriptions map[identity]*subscription
 	sources       map[registry.Service]subscriptions // of a service, sorted by registry
@@ -42,7 +42,7 @@ func newSubscriber(cfg *settings, state *stateWriter, t *tasks, wake func(), cha
 		settings:      cfg,
 		state:         state,
 		tasks:         t,
-		onChange:       changed,
+		onChange:      changed,
 		wake:          wake,
 		subscriptions: map[identity]*subscription{},
 		sources:       map[registry.Service]subscriptions{},

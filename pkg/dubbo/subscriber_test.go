@@ -12,7 +12,7 @@ func TestSubscribeAppliesSnapshots(t *testing.T) {
 		start := time.Now()
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		if elapsed := time.Since(start); elapsed != 0 {
-			t.Errorf("the call took %v, of which the registry nothing", elapsed)
+			t.Errorf("Subscribe took %v, want 0", elapsed)
 		}
 		env.wantActive("x=10.0.0.1")
 		env.fake.report("x", "10.0.0.1", "10.0.0.2")
@@ -25,7 +25,7 @@ func TestSubscribeAppliesSnapshots(t *testing.T) {
 		env.wantActive("")
 		synctest.Wait()
 		if n := len(env.fake.watchers); n != 0 || env.fake.closed != 1 {
-			t.Errorf("%d are watched, %d sessions are closed; want none and one", n, env.fake.closed)
+			t.Errorf("%d subscriptions, %d closed sessions; want 0 and 1", n, env.fake.closed)
 		}
 	})
 }
@@ -49,11 +49,11 @@ func TestSubscribeWhileRegistryUnavailable(t *testing.T) {
 		start := time.Now()
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		if elapsed := time.Since(start); elapsed != 3*time.Second {
-			t.Errorf("the call took %v, want three seconds of waiting for a response", elapsed)
+			t.Errorf("Subscribe took %v, want registryTimeout (3s)", elapsed)
 		}
 		env.wantActive("x=")
 		if totals := env.discovery.Totals(); totals.WithoutSnapshot != 1 || totals.Connected != 0 {
-			t.Errorf("the totals are %+v, want one service without a response, and no connection", totals)
+			t.Errorf("totals %+v, want one service without a snapshot, and no connected registry", totals)
 		}
 		env.fake.set(false, nil)
 		synctest.Wait()
@@ -76,8 +76,8 @@ func TestSameServiceAtTwoRegistries(t *testing.T) {
 	})
 }
 
-// TestRestoredSubscriptionStartsOnce covers a subscription that is to be started, and whose session
-// opens before the loop has started it.
+// TestRestoredSubscriptionStartsOnce covers a subscription whose session opens before the loop has
+// started the subscription.
 func TestRestoredSubscriptionStartsOnce(t *testing.T) {
 	c := configWithStateFile(t)
 	inSynctest(t, c, func(env *testEnv) {

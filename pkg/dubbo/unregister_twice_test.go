@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// delayedUnregister is a registry that takes a second to unregister a URL, even if the caller no
-// longer waits.
+// delayedUnregister is a registry that takes a second to unregister a URL, even if the caller has
+// stopped waiting.
 type delayedUnregister struct{ *fakeRegistry }
 
 func (d *delayedUnregister) Unregister(ctx context.Context, u registry.URL) error {
@@ -43,8 +43,8 @@ func newDelayedUnregister(t *testing.T) *testEnv {
 	return env.run()
 }
 
-// TestUnpublishDuringUnregisterAll verifies that Unpublish does not cancel what UnregisterAll has
-// begun.
+// TestUnpublishDuringUnregisterAll verifies that Unpublish does not cancel the unregistration that
+// UnregisterAll has started.
 func TestUnpublishDuringUnregisterAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newDelayedUnregister(t)
@@ -70,7 +70,7 @@ func TestUnpublishDuringUnregisterAll(t *testing.T) {
 }
 
 // TestPublishAsInstanceTwice verifies that the second call does not cancel the unregistration of
-// the URL that the first one has begun.
+// the URL that the first call has started.
 func TestPublishAsInstanceTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newDelayedUnregister(t)

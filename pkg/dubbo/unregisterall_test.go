@@ -18,7 +18,7 @@ import (
 type instanceTracker struct {
 	*fakeRegistry
 
-	mu    sync.Mutex
+	mu         sync.Mutex
 	registered map[string]string // guarded by mu; the services of each instance
 }
 

@@ -18,17 +18,17 @@ func TestVersionsAtOneAddress(t *testing.T) {
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		env.wantActive("x=10.0.0.1,10.0.0.2; x?version=2=10.0.0.1,10.0.0.2")
 		if n := env.discovery.Totals().Providers; n != 2 {
-			t.Errorf("%d addresses are counted, want 2", n)
+			t.Errorf("Totals counts %d addresses, want 2", n)
 		}
 		var listed []string
 		for _, p := range env.discovery.Status().Subscribed[0].Providers {
 			listed = append(listed, fmt.Sprintf("%s %s*%d", p.Address, p.Version, p.Weight))
 			for _, other := range p.Variants {
-				listed = append(listed, fmt.Sprintf("beside %s*%d", other.Version, other.Weight))
+				listed = append(listed, fmt.Sprintf("variant %s*%d", other.Version, other.Weight))
 			}
 		}
-		if got, want := strings.Join(listed, ", "), "10.0.0.1:20880 1*10, beside 2*20, 10.0.0.2:20880 2*100"; got != want {
-			t.Errorf("listed are %s, want %s", got, want)
+		if got, want := strings.Join(listed, ", "), "10.0.0.1:20880 1*10, variant 2*20, 10.0.0.2:20880 2*100"; got != want {
+			t.Errorf("providers %s, want %s", got, want)
 		}
 		env.mu.Lock()
 		cluster := env.clusters["x"]
@@ -37,7 +37,7 @@ func TestVersionsAtOneAddress(t *testing.T) {
 		advanceClock(time.Second)
 		env.mu.Lock()
 		if c := env.clusters["x?version=2"]; c == nil || c.Hosts[0].Weight != 30 || env.clusters["x"] != cluster {
-			t.Errorf("a new weight of one version makes %+v, or changes the others", c)
+			t.Errorf("after a new weight of version 2: cluster %+v, or the cluster of version 1 has changed", c)
 		}
 		env.mu.Unlock()
 		env.fake.report("x", "10.0.0.1?version=1", "10.0.0.2?version=2")
@@ -60,14 +60,14 @@ func TestStatusPrefersUsedVariant(t *testing.T) {
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		p := env.discovery.Status().Subscribed[0].Providers
 		if len(p) != 2 || p[0].Version != "3" || p[0].UnusedReason != "" {
-			t.Fatalf("the providers are %+v", p)
+			t.Fatalf("providers %+v", p)
 		}
 		var variants []string
 		for _, other := range p[0].Variants {
 			variants = append(variants, fmt.Sprintf("%s %q", other.Version, other.UnusedReason))
 		}
 		if got, want := strings.Join(variants, ", "), `1 "its weight is 0", 2 "its weight is 0", 4 ""`; got != want {
-			t.Errorf("other providers = %s, want %s", got, want)
+			t.Errorf("variants %s, want %s", got, want)
 		}
 	})
 }
@@ -85,7 +85,7 @@ func TestRetainedVersionsReturnIndependently(t *testing.T) {
 			env.wantActive("x=10.0.0.1; x?version=2=10.0.0.1")
 		}
 		if p := env.discovery.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "1" || !p[0].Retained || len(p[0].Variants) != 1 || p[0].Variants[0].Retained {
-			t.Errorf("the providers are %+v, of which the first version is kept", p)
+			t.Errorf("providers %+v, want only version 1 retained", p)
 		}
 		advanceClock(10 * time.Minute)
 		env.wantActive("x=10.0.0.1")
@@ -99,7 +99,7 @@ func TestVersionsAtOneAddressSurviveRestart(t *testing.T) {
 		must(env.T, env.discovery.Subscribe(env.Context(), request("x")))
 		env.restart(c)
 		if clusters, _ := env.discovery.Resources(); len(clusters) != 2 || clusters[0].Name != "x" || clusters[1].Name != "x?version=2" {
-			t.Errorf("before Run, there are %d clusters", len(clusters))
+			t.Errorf("Resources before Run has %d clusters, want 2", len(clusters))
 		}
 		env.run()
 		defer env.end()
@@ -117,7 +117,7 @@ func TestFailedApplyRollsBackAllClusters(t *testing.T) {
 		env.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=3")
 		advanceClock(time.Second / 2)
 		if clusters, _ := env.discovery.Resources(); len(clusters) != 2 || clusters[1].Name != "x?version=2" {
-			t.Errorf("there are %d clusters", len(clusters))
+			t.Errorf("Resources has %d clusters, want 2", len(clusters))
 		}
 		env.mu.Lock()
 		env.reject = nil
@@ -143,17 +143,17 @@ func TestUnroutedVersionsAreLoggedOnce(t *testing.T) {
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		const want = "calls for 1.32, 1.33 match no route"
 		if got := env.discovery.Status().Subscribed[0].Sources[0].Error; !strings.Contains(got, want) {
-			t.Errorf("the error is %q, want one with %q", got, want)
+			t.Errorf("error %q, want one with %q", got, want)
 		}
 		env.fake.report("x", append(providers, "10.0.0.2?version=1.00")...)
 		advanceClock(time.Second)
 		if n := strings.Count(log.String(), want); n != 1 {
-			t.Errorf("the log says it %d times:\n%s", n, &log)
+			t.Errorf("the log has %d entries, want 1:\n%s", n, &log)
 		}
 		env.fake.report("x", providers[:32]...)
 		advanceClock(time.Second)
 		if got := env.discovery.Status().Subscribed[0].Sources[0].Error; got != "" {
-			t.Errorf("the error is %q when all have routes", got)
+			t.Errorf("error %q, want none when all versions have routes", got)
 		}
 	})
 }

@@ -40,7 +40,7 @@ type clusterRecorder struct {
 
 func (a clusterRecorder) Close() { a.release() }
 
-// Add implements metrics.Account.
+// Add implements metrics.Recorder.
 func (a clusterRecorder) Add(s metrics.Batch) {
 	a.cluster.Add(s)
 	if n := s.Retries(); n > 0 {

@@ -44,7 +44,7 @@ func accountFor(x *protocol.Exchange) {
 	var one metrics.Batch
 	one.AddRequest(metrics.Request{})
 	for _, p := range [...]protocol.Named{x.Record.Cluster, x.Record.Host()} {
-		p.(metrics.Account).Add(one)
+		p.(metrics.Recorder).Add(one)
 	}
 }
 

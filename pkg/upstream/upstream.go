@@ -77,7 +77,7 @@ type Meter interface {
 // Recorder accounts for the exchanges of a scope. Add may still be called after Close, for
 // exchanges that were in flight.
 type Recorder interface {
-	metrics.Account
+	metrics.Recorder
 	// Close is called once, when the scope has left the configuration.
 	Close()
 }

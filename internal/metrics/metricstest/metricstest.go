@@ -1,4 +1,4 @@
-// Package metricstest has what tests of packages with metrics share.
+// Package metricstest provides helpers for tests of packages with metrics.
 package metricstest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// Value returns the sum of a metric's series that have the label values given, in any order; ""
-// fits any. It ends the test if the metrics cannot be read.
+// Value returns the sum of the series of a metric that have the given label values, in any order;
+// "" matches any value. It ends the test if the metrics cannot be read.
 func Value(t testing.TB, registry *metrics.Registry, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := registry.Gather()

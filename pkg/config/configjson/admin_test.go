@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestAdminUnixSocket verifies the accepted and rejected addresses of the admin port.
+// TestAdminUnixSocket verifies which unix sockets the admin port accepts.
 func TestAdminUnixSocket(t *testing.T) {
 	for address, want := range map[string]string{ // address in the model; "": rejected
 		`{"pipe": {"path": "/run/admin"}}`:               "/run/admin",

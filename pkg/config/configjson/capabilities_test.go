@@ -11,8 +11,8 @@ import (
 
 // faultSettings replaces the settings of a filter that runs after route selection.
 type faultSettings struct {
-	Status     int           `key:"status" doc:"Status of the answer." min:"200" max:"599" default:"503" example:"500"`
-	Percentage uint32        `key:"percentage" doc:"Share of the requests." unit:"percent" max:"100" default:"100" example:"10"`
+	Status     int           `key:"status" doc:"Status of the response." min:"200" max:"599" default:"503" example:"500"`
+	Percentage uint32        `key:"percentage" doc:"Fraction of the requests." unit:"percent" max:"100" default:"100" example:"10"`
 	Delay      time.Duration `key:"delay" doc:"Wait." example:"\"1s\""`
 	Secret     string        `key:"secret" doc:"A secret." secret:"true" example:"\"x\""`
 }
@@ -20,14 +20,14 @@ type faultSettings struct {
 // Validate rejects a delay together with 418.
 func (f *faultSettings) Validate() error {
 	if f.Status == 418 && f.Delay > 0 {
-		return &document.KeyError{Key: "delay", Err: errors.New("a teapot does not wait")}
+		return &document.KeyError{Key: "delay", Err: errors.New("is not allowed with the status 418")}
 	}
 	return nil
 }
 
 // limitSettings replaces the settings of a filter with a required key.
 type limitSettings struct {
-	Max int64 `key:"max" doc:"Largest content." unit:"bytes" required:"true" example:"1024"`
+	Max int64 `key:"max" doc:"Maximum size of a body." unit:"bytes" required:"true" example:"1024"`
 }
 
 // earlySettings replaces the settings of a filter that runs before route selection.

@@ -15,14 +15,14 @@ func TestResolvConf(t *testing.T) {
 		name, text string
 		want       config.DNS
 	}{
-		{"nothing", "", config.DNS{Ndots: 1, Attempts: 1}},
-		{"all of it", "search a.example. b\nnameserver 10.0.0.1\nnameserver fd00::1\noptions ndots:3 timeout:4 attempts:2 rotate\n", config.DNS{
+		{"empty file", "", config.DNS{Ndots: 1, Attempts: 1}},
+		{"all keywords", "search a.example. b\nnameserver 10.0.0.1\nnameserver fd00::1\noptions ndots:3 timeout:4 attempts:2 rotate\n", config.DNS{
 			Resolvers: []string{"10.0.0.1:53", "[fd00::1]:53"}, Search: []string{"a.example", "b"},
 			Ndots: 3, Timeout: 4 * time.Second, Attempts: 2,
 		}},
-		{"the last search counts", "search a\ndomain b\n", config.DNS{Search: []string{"b"}, Ndots: 1, Attempts: 1}},
+		{"last search is used", "search a\ndomain b\n", config.DNS{Search: []string{"b"}, Ndots: 1, Attempts: 1}},
 		{"values are bounded", "options ndots:99 timeout:99 attempts:99\n", config.DNS{Ndots: 15, Timeout: 30 * time.Second, Attempts: 5}},
-		{"what is not understood is left out", "nameserver nobody\nsearch -?-\noptions ndots:x timeout: debug\nsortlist 10.0.0.0\n;nameserver 10.0.0.1\n#\nnameserver\n",
+		{"unknown and invalid lines are ignored", "nameserver nohost\nsearch -?-\noptions ndots:x timeout: debug\nsortlist 10.0.0.0\n;nameserver 10.0.0.1\n#\nnameserver\n",
 			config.DNS{Ndots: 1, Attempts: 1}},
 	}
 	for _, tt := range tests {
@@ -46,7 +46,7 @@ func TestClusterDNS(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if c := s.Clusters[0]; c.Type != config.ClusterLogicalDNS || c.Hosts[0].Address != "a.example:80" {
-			t.Errorf("cluster %+v", c)
+			t.Errorf("cluster = %+v", c)
 		}
 		return s.Clusters[0].DNS
 	}
@@ -57,7 +57,7 @@ func TestClusterDNS(t *testing.T) {
 	}
 	want.Resolvers = []string{"10.0.0.1:53", "10.0.0.2:54"}
 	if diff := cmp.Diff(want, parse(`, "dns_resolvers": ["10.0.0.1", "10.0.0.2:54"]`)); diff != "" {
-		t.Errorf("a list: -want +got:\n%s", diff)
+		t.Errorf("list form: -want +got:\n%s", diff)
 	}
 	want = config.DNS{
 		RefreshRate: time.Minute, RespectTTL: true, FailureBackoffBase: time.Second, FailureBackoffMax: 10 * time.Second, Jitter: 2 * time.Second,
@@ -66,7 +66,7 @@ func TestClusterDNS(t *testing.T) {
 	allKeys := `, "dns_refresh_rate": "1m", "respect_dns_ttl": true, "dns_failure_refresh_rate": {"base_interval": "1s"}, "dns_jitter": "2s",
 		"dns_lookup_family": "ALL", "dns_resolvers": {"servers": ["10.0.0.1"], "port": "54", "search": ["x.example."], "ndots": 2, "timeout": 3, "attempts": 4}`
 	if diff := cmp.Diff(want, parse(allKeys)); diff != "" {
-		t.Errorf("an object: -want +got:\n%s", diff)
+		t.Errorf("object form: -want +got:\n%s", diff)
 	}
 	if !want.Equal(&want) || want.Equal(&defaults) {
 		t.Error("Equal reports true for different settings")
@@ -82,12 +82,12 @@ func FuzzResolvConf(f *testing.F) {
 		parseResolvConf(text, "53", &d)
 		for _, address := range d.Resolvers {
 			if addrPort, err := netip.ParseAddrPort(address); err != nil || addrPort.Port() != 53 {
-				t.Errorf("name server %q", address)
+				t.Errorf("invalid name server %q", address)
 			}
 		}
 		for _, domain := range d.Search {
 			if !hostName(domain) {
-				t.Errorf("domain %q", domain)
+				t.Errorf("invalid domain %q", domain)
 			}
 		}
 		if d.Ndots < 1 || d.Ndots > 15 || d.Attempts < 1 || d.Attempts > 5 || d.Timeout < 0 || d.Timeout > 30*time.Second {

@@ -66,7 +66,7 @@ type outlierJSON struct {
 	TimeJitter     time.Duration `key:"max_ejection_time_jitter" doc:"Maximum random time added to an ejection." default:"0s" example:"\"1s\""`
 	MaxPercent     int           `key:"max_ejection_percent" doc:"Maximum percentage of hosts that may be ejected at the same time, rounded down: 10 % of five hosts is none." unit:"percent" min:"0" max:"100" default:"10" example:"50"`
 	AlwaysEjectOne bool          `key:"always_eject_one_host" doc:"Allow one ejected host even if max_ejection_percent allows none." default:"false" example:"true"`
-	UnejectOnCheck   bool          `key:"successful_active_health_check_uneject_host" doc:"A passed health_check ends the ejection of a host immediately." default:"true" example:"false"`
+	UnejectOnCheck bool          `key:"successful_active_health_check_uneject_host" doc:"A passed health_check ends the ejection of a host immediately." default:"true" example:"false"`
 
 	SuccessMinHosts     int `key:"success_rate_minimum_hosts" doc:"Minimum number of hosts with success_rate_request_volume; with fewer, success rates are not evaluated." unit:"hosts" min:"1" default:"5" example:"3"`
 	SuccessVolume       int `key:"success_rate_request_volume" doc:"Minimum number of requests in an interval for the success rate of a host to be evaluated." unit:"requests" min:"1" default:"100" example:"50"`

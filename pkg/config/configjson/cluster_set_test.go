@@ -13,9 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// clusterKeys returns the keys of the schema that contain "cluster", except those of stream
-// filters; true if their value is a cluster name. The path identifies a key inside an object, such
-// as the name of a weighted cluster.
+// clusterKeys returns the keys of the schema that contain "cluster", except keys of stream filters.
+// The value is true if the key contains the name of a cluster.
 func clusterKeys() map[string]bool {
 	const filters, route = "servers[].listeners[].filter_chains[].filters[].", "servers[].routers[].virtual_hosts[].routers[].route."
 	return map[string]bool{
@@ -84,13 +83,14 @@ func unknownClusterKeys(t *testing.T) map[string]bool {
 	return keys
 }
 
-// nestedClusters is the configuration of a filter with cluster names at every kind of place.
+// nestedClusters is the configuration of a filter with cluster names in strings, lists, maps and
+// objects.
 type nestedClusters struct {
 	Name    string                   `key:"name,to" doc:"One." refers:"cluster" example:"\"a\""`
-	List    []string                 `key:"list" doc:"Several." refers:"cluster" example:"[\"a\"]"`
-	Shares  map[string]float64       `key:"shares" doc:"A share of each." refers:"cluster,warn" example:"{\"a\": 1}"`
+	List    []string                 `key:"list" doc:"Clusters." refers:"cluster" example:"[\"a\"]"`
+	Shares  map[string]float64       `key:"shares" doc:"Weights by cluster." refers:"cluster,warn" example:"{\"a\": 1}"`
 	Tenants map[string][]nestedEntry `key:"tenants" doc:"The clusters of each tenant."`
-	Backup  *nestedEntry             `key:"backup" doc:"Another."`
+	Backup  *nestedEntry             `key:"backup" doc:"The backup."`
 }
 
 type nestedEntry struct {
@@ -105,8 +105,8 @@ func (n *nestedClusters) Validate() error {
 	return nil
 }
 
-// TestTaggedKeysNameClusters verifies that the refers tag alone makes check validate the clusters of
-// a new filter, for listeners and routes.
+// TestTaggedKeysNameClusters verifies that Parse checks the cluster names in keys with a refers
+// tag, in filters of listeners and of routes.
 func TestTaggedKeysNameClusters(t *testing.T) {
 	caps := testCapabilities()
 	caps.StreamFilters = append(caps.StreamFilters, filter.StreamFilterFactory{Name: "nested", Config: func() any { return new(nestedClusters) }})

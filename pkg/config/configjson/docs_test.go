@@ -42,7 +42,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// TestReferencePagesAreReadable verifies that every page has sections and a readable size.
+// TestReferencePagesAreReadable verifies that every page has sections and at most 25 KiB.
 func TestReferencePagesAreReadable(t *testing.T) {
 	const maxBytes = 25 << 10
 	for name, text := range ReferenceDocs() {

@@ -47,8 +47,8 @@ const fullConfig = `{
   "metrics": {"sinks": [{"type": "prometheus", "config": {"port": 4}}], "stats_matcher": {}}
 }`
 
-// preparations are patches that are merged into everything to make a key, and all keys below it,
-// valid: null removes a member, the one element of a list is merged into the first element, and
+// preparations are patches of fullConfig. Each makes a key, and all keys below it, valid. In a
+// patch, null removes a member, the only element of a list is merged into the first element, and
 // {"=": value} replaces the old value.
 var preparations = []struct{ path, patch string }{
 	{"servers[].routers[].router_configs", `{"servers": [{"routers": [{"virtual_hosts": null}]}]}`},
@@ -102,19 +102,19 @@ var preparations = []struct{ path, patch string }{
 	{"outlier_detection.split_external_local_origin_errors", `{"cluster_manager": {"clusters": [{"outlier_detection": {}}]}}`},
 }
 
-// keysWithoutEffect lists keys that change nothing by themselves, with the reason.
+// keysWithoutEffect lists keys that change neither the model nor a diagnostic, with the reason.
 var keysWithoutEffect = map[string]string{
-	"$schema":        "for editors",
-	"tracing.driver": "means nothing without enable, which is refused",
-	"tracing.tracer": "means nothing without enable, which is refused",
-	"tracing.config": "means nothing without enable, which is refused",
-	"overload_manager.resource_monitors[].typed_config.@type": "the name says it",
-	"overload_manager.actions[].typed_config.@type":           "the name says it",
+	"$schema":        "only for editors",
+	"tracing.driver": "ignored without enable, which is not supported",
+	"tracing.tracer": "ignored without enable, which is not supported",
+	"tracing.config": "ignored without enable, which is not supported",
+	"overload_manager.resource_monitors[].typed_config.@type": "the name determines it",
+	"overload_manager.actions[].typed_config.@type":           "the name determines it",
 
-	"servers[].overload_manager.resource_monitors[].typed_config.@type": "the name says it",
-	"servers[].overload_manager.actions[].typed_config.@type":           "the name says it",
+	"servers[].overload_manager.resource_monitors[].typed_config.@type": "the name determines it",
+	"servers[].overload_manager.actions[].typed_config.@type":           "the name determines it",
 
-	"pprof.port_value": "the admin port's or refused: testdata/refused/profiler.txtar",
+	"pprof.port_value": "must be absent or the port of the admin port: testdata/refused/profiler.txtar",
 }
 
 // TestEveryKeyHasAnEffect sets every key of the schema to the example in its tags. A supported key
@@ -151,7 +151,7 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 		}
 	}
 	if count < 200 {
-		t.Errorf("%d keys were set, the schema has more", count)
+		t.Errorf("%d keys were set, want at least 200", count)
 	}
 }
 
@@ -186,7 +186,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 			doc = merge(doc, decodeJSON(t, p.patch))
 		}
 	}
-	objectAt(doc, object) // in both, so that only the key makes the difference
+	objectAt(doc, object) // in both documents, so that they differ only in the key
 	before, beforeDiags := load(t, doc)
 	objectAt(doc, object)[k.Name] = value
 	after, afterDiags := load(t, doc)
@@ -221,7 +221,7 @@ func decodeJSON(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var out map[string]any
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatalf("the test's own JSON: %v", err)
+		t.Fatalf("invalid JSON in the test: %v", err)
 	}
 	return out
 }
@@ -318,7 +318,7 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 // memFS implements Files in memory.
 type memFS struct{ fs fstest.MapFS }
 
-// mapFile is one file of memory.
+// mapFile is a file in a memFS.
 type mapFile = fstest.MapFile
 
 func (m memFS) ReadFile(name string) ([]byte, error)       { return m.fs.ReadFile(name) }

@@ -35,7 +35,7 @@ type envoyJSON struct {
 	Allocator       document.Node   `key:"memory_allocator_manager,memoryAllocatorManager" doc:"Envoy bootstrap: when memory is returned to the system." accept:"object" noeffect:"the Go runtime does that" example:"{\"bytes_to_release\": 1048576}"`
 	Extensions      []document.Node `key:"bootstrap_extensions,bootstrapExtensions" doc:"Envoy bootstrap: process-wide extensions, such as internal listeners and WebAssembly." noeffect:"Weft rejects resources that refer to them" example:"[{\"name\": \"envoy.bootstrap.internal_listener\"}]"`
 
-	// Of each of these keys only the default value is accepted: see checkEnvoyBootstrap.
+	// checkEnvoyBootstrap accepts only the default values of these keys.
 	DNS                 document.Node `key:"typed_dns_resolver_config,typedDnsResolverConfig" doc:"Envoy bootstrap: DNS resolver of all clusters. Weft rejects it if it contains DNS servers; set them on each cluster instead." accept:"object" noeffect:"the system's resolver is used" example:"{\"name\": \"envoy.network.dns_resolver.cares\"}"`
 	DNSResolutionConfig document.Node `key:"dns_resolution_config,dnsResolutionConfig" doc:"Envoy bootstrap: older form of typed_dns_resolver_config." accept:"object" noeffect:"the system's resolver is used" example:"{\"dns_resolver_options\": {}}"`
 	DNSTCP              bool          `key:"use_tcp_for_dns_lookups,useTcpForDnsLookups" doc:"Envoy bootstrap: resolve names over TCP." noeffect:"Weft tries UDP first" example:"true"`

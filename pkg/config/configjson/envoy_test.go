@@ -17,7 +17,7 @@ import (
 func TestBootstrapKeysAreComplete(t *testing.T) {
 	message := (&bootstrapv3.Bootstrap{}).ProtoReflect().Descriptor()
 	if count := checkKeys(t, "", message, reflect.TypeFor[rootJSON]()); count < 80 {
-		t.Errorf("%d fields were checked, a bootstrap has more", count)
+		t.Errorf("%d fields were checked, want at least 80", count)
 	}
 }
 
@@ -32,12 +32,12 @@ func checkKeys(t *testing.T, path string, message protoreflect.MessageDescriptor
 		name := string(f.Name())
 		index := slices.IndexFunc(structKeys, func(k document.Key) bool { return k.Name == name || slices.Contains(k.Aliases, name) })
 		if index < 0 {
-			t.Errorf("%s%s of %s is not a key", path, name, message.FullName())
+			t.Errorf("field %s%s of %s: the schema has no such key", path, name, message.FullName())
 			continue
 		}
 		k := &structKeys[index]
 		if json := f.JSONName(); k.Name != json && !slices.Contains(k.Aliases, json) {
-			t.Errorf("%s%s is not accepted as %s", path, name, json)
+			t.Errorf("field %s%s: the schema does not accept the name %s", path, name, json)
 		}
 		elemType := k.Type
 		for elemType.Kind() == reflect.Pointer || elemType.Kind() == reflect.Slice {

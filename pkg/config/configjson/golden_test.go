@@ -17,12 +17,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-var update = flag.Bool("update", false, "write what is, instead of comparing with it")
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// loadArchive loads config.json or config.yaml from an archive of testdata; its file "want" contains the
-// expected diagnostics. The comment of the archive describes the case. Words on separate lines of
-// the comment set options: "lenient", "lint", "http2" (supports Http2 as well) and "nodns" (does
-// not support STRICT_DNS).
+// loadArchive loads config.json or config.yaml from an archive of testdata; its file "want"
+// contains the expected diagnostics. The comment of the archive describes the case. Lines of the
+// comment set options: "lenient", "lint", "http2" (supports Http2 as well) and "nodns" (does not
+// support STRICT_DNS).
 func loadArchive(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, *txtar.Archive) {
 	t.Helper()
 	a, err := txtar.ParseFile(path)
@@ -77,7 +77,7 @@ func compare(t *testing.T, path string, a *txtar.Archive, diags document.Diagnos
 		return
 	}
 	if index < 0 {
-		t.Fatal("the archive has no \"want\": run with -update and read it")
+		t.Fatal("the archive has no \"want\": run with -update and review it")
 	}
 	if diff := cmp.Diff(string(a.Files[index].Data), got); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
@@ -89,7 +89,7 @@ func TestRejectedFiles(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			s, diags, a := loadArchive(t, path)
 			if s != nil || !diags.Failed() {
-				t.Errorf("Load returns a snapshot, or no error: %v", diags)
+				t.Errorf("Load returns a snapshot, or reports no error: %v", diags)
 			}
 			compare(t, path, a, diags)
 		})
@@ -101,7 +101,7 @@ func TestAcceptedFiles(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			s, diags, a := loadArchive(t, path)
 			if s == nil || diags.Failed() {
-				t.Errorf("Load returns no snapshot, or an error")
+				t.Errorf("Load returns no snapshot, or reports an error")
 			}
 			compare(t, path, a, diags)
 		})

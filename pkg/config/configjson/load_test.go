@@ -23,8 +23,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// exampleCapabilities returns the features that the examples need. Their filters accept any settings,
-// which the packages of the filters check.
+// exampleCapabilities returns the features that the examples need. The filters accept any settings;
+// the packages of the filters check them.
 func exampleCapabilities() Capabilities {
 	caps := testCapabilities()
 	caps.Protocols = append(caps.Protocols, config.HTTP2)
@@ -50,7 +50,7 @@ func examples(t *testing.T) []string {
 		list = append(list, paths...)
 	}
 	if len(list) < 5 {
-		t.Fatalf("examples: %v", list)
+		t.Fatalf("found only the examples %v", list)
 	}
 	return list
 }
@@ -124,7 +124,7 @@ func TestLegacyFormIsEquivalent(t *testing.T) {
 		t.Fatal(diags)
 	}
 	if diff := cmp.Diff(current, legacy); diff != "" {
-		t.Errorf("the older form differs (-today +older):\n%s", diff)
+		t.Errorf("the legacy form differs (-current +legacy):\n%s", diff)
 	}
 }
 
@@ -185,22 +185,22 @@ func TestProxyProtocols(t *testing.T) {
 		name, config string
 		want         func(p *config.Proxy)
 	}{
-		{"a list in its order", `"downstream_protocol": "dubbo, http1"`, func(p *config.Proxy) {
+		{"list in order", `"downstream_protocol": "dubbo, http1"`, func(p *config.Proxy) {
 			p.Downstream = []config.Protocol{config.Dubbo, config.HTTP1}
 		}},
-		{"Auto both ways", `"downstream_protocol": "AUTO", "upstream_protocol": "auto"`, func(p *config.Proxy) {
+		{"Auto downstream and upstream", `"downstream_protocol": "AUTO", "upstream_protocol": "auto"`, func(p *config.Proxy) {
 			p.Downstream = []config.Protocol{config.Auto}
 		}},
-		{"Auto with an upstream", `"downstream_protocol": "Auto", "upstream_protocol": "dubbo"`, func(p *config.Proxy) {
+		{"Auto with an upstream protocol", `"downstream_protocol": "Auto", "upstream_protocol": "dubbo"`, func(p *config.Proxy) {
 			p.Downstream, p.Upstream = []config.Protocol{config.Auto}, config.Dubbo
 		}},
-		{"X is sub_protocol", `"downstream_protocol": "X", "upstream_protocol": "X", "extend_config": {"sub_protocol": "dubbo"}`, func(p *config.Proxy) {
+		{"X with sub_protocol", `"downstream_protocol": "X", "upstream_protocol": "X", "extend_config": {"sub_protocol": "dubbo"}`, func(p *config.Proxy) {
 			p.Downstream, p.Upstream = []config.Protocol{config.Dubbo}, config.Dubbo
 		}},
-		{"X is a list", `"downstream_protocol": "X", "upstream_protocol": "X", "extend_config": {"sub_protocol": "dubbo,Http1"}`, func(p *config.Proxy) {
+		{"X with a list", `"downstream_protocol": "X", "upstream_protocol": "X", "extend_config": {"sub_protocol": "dubbo,Http1"}`, func(p *config.Proxy) {
 			p.Downstream = []config.Protocol{config.Dubbo, config.HTTP1}
 		}},
-		{"X is Auto", `"downstream_protocol": "X", "extend_config": {"sub_protocol": "Auto"}`, func(p *config.Proxy) {
+		{"X with Auto", `"downstream_protocol": "X", "extend_config": {"sub_protocol": "Auto"}`, func(p *config.Proxy) {
 			p.Downstream = []config.Protocol{config.Auto}
 		}},
 		{"limits", `"downstream_protocol": "dubbo", "extend_config": {"max_request_body_size": "1MB", "max_in_flight": 7,
@@ -211,7 +211,7 @@ func TestProxyProtocols(t *testing.T) {
 			p.HTTP1.WriteTimeout, p.RPC.WriteTimeout = 3*time.Second, 3*time.Second
 			p.DetectTimeout = 4 * time.Second
 		}},
-		{"no limit of size", `"downstream_protocol": "dubbo", "extend_config": {"max_request_body_size": 0}`, func(p *config.Proxy) {
+		{"no size limit", `"downstream_protocol": "dubbo", "extend_config": {"max_request_body_size": 0}`, func(p *config.Proxy) {
 			p.Downstream = []config.Protocol{config.Dubbo}
 			p.RPC.MaxFrameSize = 0
 		}},
@@ -232,7 +232,7 @@ func TestProxyProtocols(t *testing.T) {
 			}
 			test.want(want)
 			if diff := cmp.Diff(want, s.Listeners[0].FilterChains[0].Proxy); diff != "" {
-				t.Errorf("the model differs (-want +got):\n%s", diff)
+				t.Errorf("Proxy (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestFilterSettings(t *testing.T) {
 		{Name: "fault", Config: &faultSettings{Status: 503, Percentage: 100, Delay: 2 * time.Second}},
 	}
 	if diff := cmp.Diff(want, s.Listeners[0].FilterChains[0].Proxy.StreamFilters); diff != "" {
-		t.Errorf("the filters of the chain with the listener's name (-want +got):\n%s", diff)
+		t.Errorf("filters of the chain named like the listener (-want +got):\n%s", diff)
 	}
 	byRoute := map[string]any{"fault": &faultSettings{Status: 503, Percentage: 5}}
 	if diff := cmp.Diff(byRoute, s.Routes[0].VirtualHosts[0].Routes[0].Filters); diff != "" {
@@ -279,7 +279,7 @@ func (f failingFiles) ReadFile(string) ([]byte, error)       { return nil, f.err
 func (f failingFiles) ReadDir(string) ([]fs.DirEntry, error) { return nil, f.err }
 
 func TestReadErrorsAreDiagnosed(t *testing.T) {
-	_, diags := Load("a.json", testCapabilities(), Options{Files: failingFiles{errors.New("disk on fire")}})
+	_, diags := Load("a.json", testCapabilities(), Options{Files: failingFiles{errors.New("input/output error")}})
 	if got, want := diags.Error(), "a.json: cannot be read: disk on fire"; got != want {
 		t.Errorf("Load reports %q, want %q", got, want)
 	}
@@ -328,7 +328,7 @@ func TestRedactedHasNoSecrets(t *testing.T) {
 		t.Fatalf("Redacted is not JSON: %v\n%s", err, printed)
 	}
 	if len(object) != 2 || object["config.json"] == nil || object[filepath.Join("hosts", "a.json")] == nil {
-		t.Errorf("Redacted lacks one of the two files:\n%s", printed)
+		t.Errorf("Redacted does not contain both files:\n%s", printed)
 	}
 	if n := bytes.Count(printed, []byte(document.Redacted)); n != 3 {
 		t.Errorf("%d values are redacted, want 3:\n%s", n, printed)
@@ -344,7 +344,7 @@ func TestSchemaValidatesExamples(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
 	caps := testCapabilities()
 	caps.Protocols = append(caps.Protocols, config.HTTP2)
-	for _, name := range []string{ // of the examples, with settings of other packages
+	for _, name := range []string{ // filters in the examples
 		"rbac", "peer_metadata", "local_ratelimit", "istio_stats", "ip_access", "healthcheck", "flowControlFilter", "adaptive_concurrency",
 		"jwt_authn", "header_to_metadata", "header_mutation", "gzip", "ext_authz", "dubbo_stream", "decompressor", "csrf", "cors", "compressor",
 	} {
@@ -373,7 +373,7 @@ func TestSchemaValidatesExamples(t *testing.T) {
 	for _, path := range examples(t) {
 		switch filepath.Base(path) {
 		case "filters.json", "mirror.json", "older_form.json":
-			continue // settings of other packages' filters, or a key in another case
+			continue // contains settings of filters, or a key in other case
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -383,19 +383,19 @@ func TestSchemaValidatesExamples(t *testing.T) {
 			t.Errorf("the schema rejects %s: %v", path, err)
 		}
 	}
-	if err := check("everything.json", []byte(fullConfig)); err != nil {
-		t.Errorf("the schema rejects every document: %v", err)
+	if err := check("full.json", []byte(fullConfig)); err != nil {
+		t.Errorf("the schema rejects fullConfig: %v", err)
 	}
 	for name, text := range map[string]string{
-		"unknown key":      `{"servers": [{}], "server": []}`,
-		"missing key":      `{}`,
-		"wrong kind":       `{"servers": [{"graceful_timeout": 5}]}`,
-		"wrong word":       `{"servers": [{"default_log_level": "LOUD"}]}`,
-		"wrong duration":   `{"servers": [{"graceful_timeout": "soon"}]}`,
-		"out of range":     `{"servers": [{"processor": -1}]}`,
-		"port":             `{"servers": [{}], "admin": {"address": {"socket_address": {"port_value": 70000}}}}`,
-		"filter's setting": `{"servers": [{"listeners": [{"address": "a", "filter_chains": [], "stream_filters": [{"type": "fault", "config": {"statu": 1}}]}]}]}`,
-		"proxy's setting":  `{"servers": [{"listeners": [{"address": "a", "filter_chains": [{"filters": [{"type": "proxy", "config": {"router": 1}}]}]}]}]}`,
+		"unknown key":                  `{"servers": [{}], "server": []}`,
+		"missing key":                  `{}`,
+		"wrong type":                   `{"servers": [{"graceful_timeout": 5}]}`,
+		"wrong enum value":             `{"servers": [{"default_log_level": "LOUD"}]}`,
+		"wrong duration":               `{"servers": [{"graceful_timeout": "soon"}]}`,
+		"out of range":                 `{"servers": [{"processor": -1}]}`,
+		"port":                         `{"servers": [{}], "admin": {"address": {"socket_address": {"port_value": 70000}}}}`,
+		"unknown setting of a filter":  `{"servers": [{"listeners": [{"address": "a", "filter_chains": [], "stream_filters": [{"type": "fault", "config": {"statu": 1}}]}]}]}`,
+		"unknown setting of the proxy": `{"servers": [{"listeners": [{"address": "a", "filter_chains": [{"filters": [{"type": "proxy", "config": {"router": 1}}]}]}]}]}`,
 	} {
 		if check("a.json", []byte(text)) == nil {
 			t.Errorf("%s: the schema accepts %s", name, text)
@@ -413,7 +413,7 @@ func TestTagExamplesAreValid(t *testing.T) {
 		for i := range section.Keys {
 			k := &section.Keys[i]
 			if k.Doc == "" || !strings.HasSuffix(strings.TrimSuffix(k.Doc, "}"), ".") && !strings.HasSuffix(k.Doc, ".") {
-				t.Errorf("%s.%s: its doc is not a sentence: %q", section.Path, k.Name, k.Doc)
+				t.Errorf("%s.%s: doc %q is not a sentence", section.Path, k.Name, k.Doc)
 			}
 			if k.Example == "" {
 				continue
@@ -441,9 +441,9 @@ func TestBigFileMemory(t *testing.T) {
 	if s == nil {
 		t.Fatal(err)
 	}
-	const most = 32 << 20 // bytes, including garbage
-	if got := after.TotalAlloc - before.TotalAlloc; got > most {
-		t.Errorf("%d clusters and %d routes take %d bytes of allocations, want at most %d", clusters, 5*clusters, got, most)
+	const maxBytes = 32 << 20 // including garbage
+	if got := after.TotalAlloc - before.TotalAlloc; got > maxBytes {
+		t.Errorf("%d clusters and %d routes allocate %d bytes, want at most %d", clusters, 5*clusters, got, maxBytes)
 	}
 }
 
@@ -470,7 +470,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, d := range diags {
 			if d.Text() == "" || d.File == "" {
-				t.Fatalf("an empty diagnostic: %#v", d)
+				t.Fatalf("diagnostic without text or file: %#v", d)
 			}
 		}
 	})

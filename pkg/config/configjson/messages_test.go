@@ -48,12 +48,12 @@ func messages(t *testing.T) []string {
 		})
 	}
 	if len(out) < 40 {
-		t.Errorf("found %d messages, the package has more", len(out))
+		t.Errorf("found %d messages, want at least 40", len(out))
 	}
 	return out
 }
 
-// constantPart returns the longest part of a format without verbs.
+// constantPart returns the longest part of a format between its verbs.
 func constantPart(literal string) string {
 	text, err := strconv.Unquote(literal)
 	if err != nil {

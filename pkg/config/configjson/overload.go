@@ -102,8 +102,8 @@ type overloadReader struct {
 	out *config.Overload // nil: absent
 }
 
-// read converts the overload_manager of the file or of its server. j is nil if it is
-// absent; at is its node.
+// read converts the overload_manager of the file or of its server. j is nil if it is absent; node
+// contains it.
 func (r *overloadReader) read(node document.Node, j *overloadJSON) {
 	if j == nil {
 		return

@@ -48,8 +48,8 @@ func TestOverloadManagerOfFileOrServer(t *testing.T) {
 		},
 	}
 	for name, text := range map[string]string{
-		"the file's":   `{"servers": [{}], ` + overloadManager + `}`,
-		"the server's": `{"servers": [{` + overloadManager + `}]}`,
+		"top level": `{"servers": [{}], ` + overloadManager + `}`,
+		"server":    `{"servers": [{` + overloadManager + `}]}`,
 	} {
 		s, diags := Parse("file.json", []byte(text), testCapabilities(), Options{})
 		if s == nil {
@@ -60,7 +60,7 @@ func TestOverloadManagerOfFileOrServer(t *testing.T) {
 		}
 	}
 	if s, diags := Parse("file.json", []byte(`{"servers": [{}]}`), testCapabilities(), Options{}); s == nil || s.Overload != nil {
-		t.Errorf("without an overload manager: %v (%v)", s, diags)
+		t.Errorf("without an overload manager: snapshot %v, diagnostics %v", s, diags)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestReduceTimeoutsMinimum(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if a := s.Overload.Actions[0]; a.MinTimeout != want.MinTimeout || a.MinScale != want.MinScale {
-			t.Errorf("%s: LeastTimeout %v, LeastShare %v", timer, a.MinTimeout, a.MinScale)
+			t.Errorf("%s: MinTimeout %v, MinScale %v", timer, a.MinTimeout, a.MinScale)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestResetLimits verifies that each key sets its budget and the other budgets keep their
-// defaults.
+// TestResetLimits verifies that each key sets its token bucket, and that the other token buckets
+// keep their defaults.
 func TestResetLimits(t *testing.T) {
 	defaults := config.DefaultHTTP2Options()
 	for key, bucketOf := range map[string]func(o *config.HTTP2Options) *config.TokenBucket{

@@ -15,7 +15,7 @@ import (
 type referencePage struct {
 	name  string // file name
 	title string
-	about string // first paragraph
+	about string   // first paragraph
 	paths []string // prefixes of section paths
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// rootJSON is the whole file. In every struct of this package whose name ends in JSON, Node is the object
-// itself, for diagnostics.
+// rootJSON is the root object of the file. In every struct of this package whose name ends in JSON,
+// Node is the object itself, for diagnostics.
 type rootJSON struct {
 	Node           document.Node      `key:"."`
 	Schema         string             `key:"$schema" doc:"JSON Schema of this file, for editors." example:"\"weft.schema.json\""`

@@ -15,7 +15,7 @@ import (
 // routeFilter is an entry of per_filter_config in a table.
 type routeFilter struct {
 	name string
-	node   document.Node
+	node document.Node
 }
 
 // proxyNode is a proxy with its node.

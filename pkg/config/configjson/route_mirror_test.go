@@ -8,8 +8,8 @@ import (
 
 // mirrorSettings replaces the settings of the mirror filter.
 type mirrorSettings struct {
-	Cluster string `key:"cluster" doc:"Where the copies go." refers:"cluster" example:"\"shadow\""`
-	Percent int    `key:"percent" doc:"Share of the requests that are copied." example:"10"`
+	Cluster string `key:"cluster" doc:"Cluster of the copies." refers:"cluster" example:"\"shadow\""`
+	Percent int    `key:"percent" doc:"Percentage of requests to copy." example:"10"`
 }
 
 const mirrorFile = `{"servers": [{
@@ -20,12 +20,12 @@ const mirrorFile = `{"servers": [{
   "cluster_manager": {"clusters": [{"name": "a", "hosts": [{"address": "127.0.0.1:2"}]}, {"name": "shadow", "hosts": []}, {"name": "b", "hosts": []}]}}`
 
 func TestMirrorPoliciesConfigureMirrorFilter(t *testing.T) {
-	for _, test := range []struct{ name, filters, route, cluster, says string }{
-		{"the listener has the filter", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", ""},
-		{"the listener lacks the filter", ``, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", "the settings have no effect"},
-		{"together with settings of the filter", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "b"}, "per_filter_config": {"mirror": {}}`, "", "mutually exclusive"},
-		{"with an unknown key", `{"type": "mirror"}`, `"request_mirror_policies": {"clutser": "b"}`, "", "cluster"},
-		{"empty", `{"type": "mirror"}`, `"request_mirror_policies": {}`, "", ""},
+	for _, test := range []struct{ name, filters, route, cluster, want string }{
+		{"listener with the filter", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", ""},
+		{"listener without the filter", ``, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", "the settings have no effect"},
+		{"with per_filter_config", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "b"}, "per_filter_config": {"mirror": {}}`, "", "mutually exclusive"},
+		{"unknown key", `{"type": "mirror"}`, `"request_mirror_policies": {"clutser": "b"}`, "", "cluster"},
+		{"empty object", `{"type": "mirror"}`, `"request_mirror_policies": {}`, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := strings.NewReplacer("FILTERS", test.filters, "ROUTE", test.route).Replace(mirrorFile)
@@ -39,15 +39,15 @@ func TestMirrorPoliciesConfigureMirrorFilter(t *testing.T) {
 				lines.WriteString(d.Error() + "\n")
 			}
 			diagnostics := lines.String()
-			if !strings.Contains(diagnostics, test.says) || test.says == "" && diagnostics != "" {
-				t.Errorf("diagnostics %q, want %q", diagnostics, test.says)
+			if !strings.Contains(diagnostics, test.want) || test.want == "" && diagnostics != "" {
+				t.Errorf("diagnostics %q, want %q", diagnostics, test.want)
 			}
 			if model == nil {
 				return
 			}
 			got, _ := model.Routes[0].VirtualHosts[0].Routes[0].Filters["mirror"].(*mirrorSettings)
 			if (got != nil) != (test.cluster != "") || got != nil && got.Cluster != test.cluster {
-				t.Errorf("the route's settings are %+v, want %q", got, test.cluster)
+				t.Errorf("settings of the route %+v, want the cluster %q", got, test.cluster)
 			}
 		})
 	}

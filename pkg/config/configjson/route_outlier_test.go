@@ -18,11 +18,11 @@ func TestFilterEnablesOutlierDetection(t *testing.T) {
 	if s == nil {
 		t.Fatal(diags)
 	}
-	want := map[string]int{"a": 1, "b": 1, "c": 1, "own": 0} // MaxHosts; 0: its own outlier_detection
+	want := map[string]int{"a": 1, "b": 1, "c": 1, "own": 0} // MaxEjectedHosts; 0: the cluster has its own outlier_detection
 	for _, c := range s.Clusters {
 		hosts, ok := want[c.Name]
 		if (c.OutlierDetection != nil) != ok {
-			t.Errorf("cluster %s detects outliers: %v, want %v", c.Name, c.OutlierDetection != nil, ok)
+			t.Errorf("cluster %s has outlier detection: %v, want %v", c.Name, c.OutlierDetection != nil, ok)
 		} else if ok && c.OutlierDetection.MaxEjectedHosts != hosts {
 			t.Errorf("cluster %s ejects at most %d hosts, want %d", c.Name, c.OutlierDetection.MaxEjectedHosts, hosts)
 		}

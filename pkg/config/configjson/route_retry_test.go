@@ -27,7 +27,7 @@ func TestRetryListsImplyRetryOn(t *testing.T) {
 			t.Fatalf("%s is rejected", policy)
 		}
 		if got := s.Routes[0].VirtualHosts[0].Routes[0].Forward.Retry.On; got != want {
-			t.Errorf("%s: on %q, want %q", policy, got, want)
+			t.Errorf("%s: On = %q, want %q", policy, got, want)
 		}
 	}
 }

@@ -30,9 +30,9 @@ static_resources:
 	}
 	redacted := string(f.Redacted())
 	if strings.Contains(redacted, "s3cret") || strings.Count(redacted, "shown-") != 4 {
-		t.Errorf("the redacted file is %s", redacted)
+		t.Errorf("Redacted = %s, want it without secrets", redacted)
 	}
 	if b := f.Snapshot.Bootstrap; !strings.Contains(string(b.DynamicResources), "s3cret-1") || !strings.Contains(string(b.StaticResources), "s3cret-8") {
-		t.Error("the bootstrap lacks the secrets")
+		t.Error("the bootstrap does not contain the secrets")
 	}
 }

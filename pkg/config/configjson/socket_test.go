@@ -14,14 +14,14 @@ func TestClusterSocketOptions(t *testing.T) {
 		name, keys string
 		want       config.Socket
 	}{
-		{"not said", "", config.Socket{}},
-		{"an address", `, "upstream_bind_config": {"source_address": "10.0.0.5"}`, config.Socket{SourceIPv4: "10.0.0.5"}},
-		{"an object", `, "upstream_bind_config": {"source_address": {"address": "fd00::5", "port_value": 0}}`, config.Socket{SourceIPv6: "fd00::5"}},
-		{"one of each family", `, "upstream_bind_config": {"source_address": ["fd00:0::5", {"address": "10.0.0.5"}]}`,
+		{"no options", "", config.Socket{}},
+		{"address", `, "upstream_bind_config": {"source_address": "10.0.0.5"}`, config.Socket{SourceIPv4: "10.0.0.5"}},
+		{"object", `, "upstream_bind_config": {"source_address": {"address": "fd00::5", "port_value": 0}}`, config.Socket{SourceIPv6: "fd00::5"}},
+		{"IPv4 and IPv6", `, "upstream_bind_config": {"source_address": ["fd00:0::5", {"address": "10.0.0.5"}]}`,
 			config.Socket{SourceIPv4: "10.0.0.5", SourceIPv6: "fd00::5"}},
-		{"keep-alive as the system does", `, "upstream_connection_options": {"tcp_keepalive": {}}`,
+		{"keepalive with the values of the system", `, "upstream_connection_options": {"tcp_keepalive": {}}`,
 			config.Socket{KeepAlive: config.TCPKeepAlive{Enabled: true}}},
-		{"keep-alive", `, "upstream_connection_options": {"tcp_keepalive": {"keepalive_probes": 3, "keepalive_time": 60, "keepalive_interval": 10}}`,
+		{"keepalive", `, "upstream_connection_options": {"tcp_keepalive": {"keepalive_probes": 3, "keepalive_time": 60, "keepalive_interval": 10}}`,
 			config.Socket{KeepAlive: config.TCPKeepAlive{Enabled: true, Idle: time.Minute, Interval: 10 * time.Second, Probes: 3}}},
 	}
 	for _, tt := range tests {

@@ -14,7 +14,7 @@ func TestNullRouteFilterSettingsAreIgnored(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if got := s.Routes[0].VirtualHosts[0].Routes[0].Filters; len(got) != want {
-			t.Errorf("%s: the route has %v, want %d settings of its own", settings, got, want)
+			t.Errorf("%s: filter settings of the route %v, want %d", settings, got, want)
 		}
 	}
 }

@@ -69,10 +69,10 @@ func TestTLSContexts(t *testing.T) {
 		HandshakeTimeout: contexts[0].HandshakeTimeout,
 	}
 	if len(contexts) != 2 || !reflect.DeepEqual(contexts[0], want) {
-		t.Errorf("%d contexts, the first %+v, want 2 and %+v", len(contexts), contexts[0], want)
+		t.Errorf("%d contexts, the first is %+v; want 2 and %+v", len(contexts), contexts[0], want)
 	}
 	if c := s.Clusters[0]; c.TLS == nil || c.TLS.ServerName != "b.example" || !c.Hosts[0].NoTLS {
-		t.Errorf("the cluster has the TLS settings %+v and the hosts %+v", c.TLS, c.Hosts)
+		t.Errorf("TLS settings of the cluster %+v, hosts %+v", c.TLS, c.Hosts)
 	}
 }
 
@@ -80,16 +80,16 @@ func TestInvalidTLSContextsAreRejected(t *testing.T) {
 	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
 	for _, test := range []struct{ name, listener, cluster, want string }{
 		{"no certificate", `"tls_context": {"status": true}`, ``, "a server needs cert_chain and private_key"},
-		{"no such file", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key"}`, ``, "cert_chain: open nowhere.pem: file does not exist"},
-		{"another's key", `"tls_context": {"status": true, "cert_chain": "own.pem", "private_key": "stranger.key"}`, ``, "private key does not match"},
+		{"missing file", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key"}`, ``, "cert_chain: open nowhere.pem: file does not exist"},
+		{"key of another certificate", `"tls_context": {"status": true, "cert_chain": "own.pem", "private_key": "stranger.key"}`, ``, "private key does not match"},
 		{"client verification without CAs", `"tls_context": {` + certificate + `, "require_client_cert": true}`, ``, "without ca_cert"},
-		{"names of clients without verification", `"tls_context": {` + certificate + `, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "requires require_client_cert or verify_client"},
+		{"client names without verification", `"tls_context": {` + certificate + `, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "requires require_client_cert or verify_client"},
 		{"two matchers", `"tls_context": {` + certificate + `, "ca_cert": "ca.pem", "require_client_cert": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a", "prefix": "b"}}]}`, ``, "expected one of exact"},
-		{"a misspelled cipher suite", `"tls_context": {` + certificate + `, "cipher_suites": "ECDHE-RSA-AES256-GCM-SHA348"}`, ``, `did you mean "ECDHE-RSA-AES256-GCM-SHA384"`},
-		{"an unknown curve", `"tls_context": {` + certificate + `, "ecdh_curves": "p257"}`, ``, "unknown curve"},
+		{"misspelled cipher suite", `"tls_context": {` + certificate + `, "cipher_suites": "ECDHE-RSA-AES256-GCM-SHA348"}`, ``, `did you mean "ECDHE-RSA-AES256-GCM-SHA384"`},
+		{"unknown curve", `"tls_context": {` + certificate + `, "ecdh_curves": "p257"}`, ``, "unknown curve"},
 		{"maximum version below the minimum", `"tls_context": {` + certificate + `, "min_version": "tlsv1_3", "max_version": "tlsv1_2"}`, ``, "lower than the minimum version"},
 		{"tls_context_set with tls_context", `"tls_context": {` + certificate + `}, "tls_context_set": [{` + certificate + `}]`, ``, "mutually exclusive"},
-		{"a CA file without a certificate", ``, `"tls_context": {"status": true, "ca_cert": "own.key"}`, "it contains no certificate"},
+		{"CA file without a certificate", ``, `"tls_context": {"status": true, "ca_cert": "own.key"}`, "it contains no certificate"},
 		{"cluster_manager without tls_context", ``, `"cluster_manager_tls": true`, "cluster_manager has no enabled tls_context"},
 		{"SDS", `"tls_context": {` + certificate + `, "sds_source": {"a": 1}}`, ``, "sds_source is not supported yet"},
 	} {
@@ -112,7 +112,7 @@ func TestWeakTLSSettingsWarn(t *testing.T) {
 		{"TLS to hosts without status", ``, `"tls_context": {"ca_cert": "ca.pem"}`, "TLS is disabled"},
 		{"plaintext and client certificates", `"tls_context": {` + certificate + `, "ca_cert": "ca.pem", "require_client_cert": true}}], "inspector": true, "stream_filters": [{`, ``, "plaintext clients are accepted"},
 		{"contexts with different client verification", `"tls_context_set": {"=": [{` + certificate + `, "ca_cert": "ca.pem", "require_client_cert": true}, {` + certificate + `}]}`, ``, "one context may accept a client that another rejects"},
-		{"an ALPN protocol that is not supported", `"tls_context": {` + certificate + `, "alpn": "h2,http/1.1"}`, ``, "the ALPN protocol h2 is not in downstream_protocol"},
+		{"ALPN protocol that is not in downstream_protocol", `"tls_context": {` + certificate + `, "alpn": "h2,http/1.1"}`, ``, "the ALPN protocol h2 is not in downstream_protocol"},
 		{"fallback to plaintext", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key", "fall_back": true}`, ``, "the listener serves plaintext"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestCertificatePathRelativeToFile(t *testing.T) {
 	}
 	got := s.Listeners[0].FilterChains[0].TLS[0]
 	if got.Certificate.Path != "etc/weft/own.pem" || got.Key.Path != "own.key" {
-		t.Errorf("the certificate is %q, the key %q", got.Certificate.Path, got.Key.Path)
+		t.Errorf("certificate %q, key %q", got.Certificate.Path, got.Key.Path)
 	}
 }
 

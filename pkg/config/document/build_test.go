@@ -39,7 +39,7 @@ func TestBuildEqualsParse(t *testing.T) {
 			t.Errorf("%s: Build reports %v, Parse %v", text, built.Diagnostics(), parsed.Diagnostics())
 		}
 		if diff := cmp.Diff(want.Value(), got.Value()); diff != "" || got.Kind() != want.Kind() {
-			t.Errorf("%s: - want + got:\n%s", text, diff)
+			t.Errorf("%s: -want +got:\n%s", text, diff)
 		}
 		if g, w := outline(got), outline(want); g != w {
 			t.Errorf("Build = %s, want %s", g, w)
@@ -57,8 +57,8 @@ func outline(n Node) string {
 	return b.String()
 }
 
-// TestBuildDiagnosticOrder verifies that diagnostics have the order of the values, and
-// that those of an object come before those of its members.
+// TestBuildDiagnosticOrder verifies that diagnostics have the order of the values, and that
+// diagnostics of an object precede those of its members.
 func TestBuildDiagnosticOrder(t *testing.T) {
 	v := object(
 		"\n", NewString("\n"), "labels", object("a\"", NewNumber("1")), "weight", NewNumber("-1"),
@@ -86,7 +86,7 @@ func TestBuildDiagnosticOrder(t *testing.T) {
 		got = append(got, d.Path+": "+d.Text())
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("diagnostics, - want + got:\n%s", diff)
+		t.Errorf("diagnostics, -want +got:\n%s", diff)
 	}
 }
 
@@ -100,10 +100,10 @@ func TestBuildMaxDepth(t *testing.T) {
 		n := Build("f", v, &r)
 		diags := r.Diagnostics()
 		if want == "" && (len(diags) > 0 || n.Kind() != Array) {
-			t.Errorf("%d levels: %v, want none", levels, diags)
+			t.Errorf("%d levels: diagnostics %v, want none", levels, diags)
 		}
 		if want != "" && (len(diags) != 1 || diags[0].Path+diags[0].Text() != want || n != Node{}) {
-			t.Errorf("%d levels: %v, want %q", levels, diags, want)
+			t.Errorf("%d levels: diagnostics %v, want %q", levels, diags, want)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestValueMutation(t *testing.T) {
 	want := `{"b": [{"y": null, "z": null}], "c": "2", "d": false}`
 	var r Report
 	if got := outline(Build("", v, &r)); got != outline(Parse("", []byte(want), Options{}, &r)) {
-		t.Errorf("the value is\n%s, want %s", got, want)
+		t.Errorf("value\n%s, want %s", got, want)
 	}
 	var keys []string
 	for key, member := range v.Members() {
@@ -128,7 +128,7 @@ func TestValueMutation(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{"b", "i", "c", "d"}, keys); diff != "" {
-		t.Errorf("keys, - want + got:\n%s", diff)
+		t.Errorf("keys, -want +got:\n%s", diff)
 	}
 	if v.Get("C") != nil || v.Get("c").Text() != "2" || v.Get("c").Len() != 0 || v.Len() != 3 {
 		t.Errorf("Get(c) = %q, Len() = %d", v.Get("c").Text(), v.Len())
@@ -154,7 +154,7 @@ func TestNewNumberPanicsOnInvalidText(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("NewNumber(%q) returns", text)
+					t.Errorf("NewNumber(%q) does not panic", text)
 				}
 			}()
 			NewNumber(text)

@@ -32,7 +32,7 @@ func NewDecoder(r *Report) *Decoder {
 
 // Reference is the name of an object in a key with a refers tag.
 type Reference struct {
-	Node       Node     // the value or, in a map, the member that has the name as its key
+	Node     Node     // the value or, in a map, the member that has the name as its key
 	Kind     string   // of the object, as in the tag: "cluster"
 	Name     string   // may be ""
 	Severity Severity // of an unknown name

@@ -13,8 +13,8 @@ type level string
 
 type retry struct {
 	Node  Node `key:"."`
-	On    bool `key:"on" doc:"Whether."`
-	Tries int  `key:"tries" doc:"How often." default:"2" min:"1" max:"5"`
+	On    bool `key:"on" doc:"Enabled."`
+	Tries int  `key:"tries" doc:"Attempts." default:"2" min:"1" max:"5"`
 }
 
 type headers struct {
@@ -24,17 +24,17 @@ type headers struct {
 type settings struct {
 	Node    Node              `key:"."`
 	Name    string            `key:"name,title" doc:"The name." required:"true" example:"\"a\""`
-	Level   level             `key:"level" doc:"How loud." enum:"INFO|WARN" default:"INFO"`
-	Timeout time.Duration     `key:"connect_timeout" doc:"How long." default:"10s" min:"1ms"`
+	Level   level             `key:"level" doc:"Log level." enum:"INFO|WARN" default:"INFO"`
+	Timeout time.Duration     `key:"connect_timeout" doc:"A timeout." default:"10s" min:"1ms"`
 	Pause   *time.Duration    `key:"pause" doc:"A pause."`
-	Weight  uint8             `key:"weight" doc:"A share."`
+	Weight  uint8             `key:"weight" doc:"A weight."`
 	Threads int               `key:"threads" doc:"CPUs." enum:"auto=0" numeral:"true" default:"auto"`
 	Size    int64             `key:"size" doc:"A size." unit:"bytes" default:"8KB"`
 	Ratio   float64           `key:"ratio" doc:"A ratio." min:"0" max:"1"`
 	Secret  string            `key:"private_key" doc:"The key." secret:"true"`
-	Tokens  []string          `key:"tokens" doc:"More secrets." secret:"true"`
+	Tokens  []string          `key:"tokens" doc:"Secrets." secret:"true"`
 	Retry   retry             `key:"retry" doc:"Retries."`
-	More    *retry            `key:"more" doc:"Retries again." blank:"true"`
+	More    *retry            `key:"more" doc:"Optional retries." blank:"true"`
 	List    []retry           `key:"list" doc:"Many."`
 	Labels  map[string]string `key:"labels" doc:"Labels."`
 	Extra   any               `key:"extra" doc:"Anything."`
@@ -56,7 +56,7 @@ func (p *portRange) Validate() error {
 		return &KeyError{Key: "to", Err: errors.New("is below from")}
 	}
 	if p.To > 100 {
-		return errors.New("covers too much")
+		return errors.New("is too wide")
 	}
 	return nil
 }
@@ -115,12 +115,12 @@ func TestDecodeKeepsFieldsWithoutDefault(t *testing.T) {
 	var r Report
 	n := Parse("c.json", []byte(`{"to": 9}`), Options{}, &r)
 	if !NewDecoder(&r).Decode(n, &target) || target != (portRange{3, 9}) {
-		t.Errorf("Decode over {3 7} = %v, %v", target, r.Diagnostics())
+		t.Errorf("Decode into {3 7} = %v, %v", target, r.Diagnostics())
 	}
 }
 
 type streamSettings struct {
-	Items Stream[retry] `key:"items" doc:"Many." required:"true"`
+	Items Stream[retry] `key:"items" doc:"A list." required:"true"`
 }
 
 func TestStream(t *testing.T) {
@@ -161,37 +161,37 @@ func TestVariablesInNumbers(t *testing.T) {
 
 func TestDecodeReportsAllErrors(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
-		"unknown key":          {`{"name": "a", "conect_timeout": "1s"}`, `c.json:1:15: conect_timeout: unknown key "conect_timeout"; did you mean "connect_timeout"?`},
-		"unknown key, far off": {`{"name": "a", "zzz": 1}`, `c.json:1:15: zzz: unknown key "zzz"`},
-		"other separators":     {`{"name": "a", "connectTimeout": "1s"}`, `c.json:1:15: connectTimeout: unknown key "connectTimeout"; did you mean "connect_timeout"?`},
-		"missing key":          {`{"level": "INFO"}`, `c.json:1:1: the key "name" is missing: expected a string like "a"`},
-		"null for a must":      {`{"name": null}`, `c.json:1:10: name: found null, expected a string`},
-		"wrong word":           {`{"name": "a", "level": "WARNING"}`, `c.json:1:24: level: found the string "WARNING", expected "INFO" or "WARN"; did you mean "WARN"?`},
-		"number for a string":  {`{"name": 5}`, `c.json:1:10: name: found the number 5, expected a string`},
-		"number for duration":  {`{"name": "a", "connect_timeout": 10}`, `c.json:1:34: connect_timeout: found the number 10, expected a duration like "10s" of at least 1ms`},
-		"words for a duration": {`{"name": "a", "connect_timeout": "soon"}`, `c.json:1:34: connect_timeout: found the string "soon", expected a duration like "10s" of at least 1ms`},
-		"negative duration":    {`{"name": "a", "pause": "-1s"}`, `c.json:1:24: pause: found the string "-1s", expected a duration like "10s"`},
-		"duration too small":   {`{"name": "a", "connect_timeout": "1us"}`, `c.json:1:34: connect_timeout: found the string "1us", expected a duration like "10s" of at least 1ms`},
-		"string for a number":  {`{"name": "a", "weight": "5"}`, `c.json:1:25: weight: found the string "5", expected an integer from 0 to 255`},
-		"too large":            {`{"name": "a", "weight": 256}`, `c.json:1:25: weight: found the number 256, expected an integer from 0 to 255`},
-		"fraction":             {`{"name": "a", "retry": {"tries": 1.5}}`, `c.json:1:34: retry.tries: found the number 1.5, expected an integer from 1 to 5`},
-		"above the range":      {`{"name": "a", "list": [{}, {"tries": 6}]}`, `c.json:1:38: list[1].tries: found the number 6, expected an integer from 1 to 5`},
-		"no word, no number":   {`{"name": "a", "threads": "many"}`, `c.json:1:26: threads: found the string "many", expected an integer or "auto"`},
-		"strange size":         {`{"name": "a", "size": "8 TB"}`, `c.json:1:23: size: found the string "8 TB", expected a number of bytes like 65536 or "64KB"`},
-		"string for a boolean": {`{"name": "a", "retry": {"on": "yes"}}`, `c.json:1:31: retry.on: found the string "yes", expected true or false`},
-		"list for an object":   {`{"name": "a", "retry": []}`, `c.json:1:24: retry: found a list, expected an object`},
-		"object for a list":    {`{"name": "a", "list": {}}`, `c.json:1:23: list: found an object, expected a list`},
-		"object for a string":  {`{"name": {}}`, `c.json:1:10: name: found an object, expected a string`},
-		"null in a list":       {`{"name": "a", "colours": [null]}`, `c.json:1:27: colours[0]: found null, expected "red" or "blue"`},
-		"wrong word in a list": {`{"name": "a", "colours": ["bleu"]}`, `c.json:1:27: colours[0]: found the string "bleu", expected "red" or "blue"; did you mean "blue"?`},
-		"wrong in a map":       {`{"name": "a", "labels": {"x.y": 1}}`, `c.json:1:33: labels["x.y"]: found the number 1, expected a string`},
-		"wrong raw kind":       {`{"name": "a", "raw": 1}`, `c.json:1:22: raw: found the number 1, expected a boolean or a string`},
-		"no effect":            {`{"name": "a", "log_path": "x"}`, `c.json:1:27: warning: log_path: log_path is accepted and has no effect`},
-		"unbuilt":              {`{"name": "a", "subset": {"x": "y"}}`, `c.json:1:25: subset: subset is not supported yet`},
-		"secret":               {`{"name": "a", "private_key": 123456}`, `c.json:1:30: private_key: found a number, expected a string`},
-		"same key, other case": {`{"name": "a", "Name": "b"}`, `c.json:1:15: Name: duplicate key "Name": it is already defined on line 1`},
-		"key and its alias":    {`{"name": "a", "title": "b"}`, `c.json:1:15: title: duplicate key "title": it is already defined on line 1`},
-		"not an object":        {`[]`, `c.json:1:1: found a list, expected an object`},
+		"unknown key":                    {`{"name": "a", "conect_timeout": "1s"}`, `c.json:1:15: conect_timeout: unknown key "conect_timeout"; did you mean "connect_timeout"?`},
+		"unknown key without suggestion": {`{"name": "a", "zzz": 1}`, `c.json:1:15: zzz: unknown key "zzz"`},
+		"other separators":               {`{"name": "a", "connectTimeout": "1s"}`, `c.json:1:15: connectTimeout: unknown key "connectTimeout"; did you mean "connect_timeout"?`},
+		"missing key":                    {`{"level": "INFO"}`, `c.json:1:1: the key "name" is missing: expected a string like "a"`},
+		"null for a required key":        {`{"name": null}`, `c.json:1:10: name: found null, expected a string`},
+		"wrong enum value":               {`{"name": "a", "level": "WARNING"}`, `c.json:1:24: level: found the string "WARNING", expected "INFO" or "WARN"; did you mean "WARN"?`},
+		"number for a string":            {`{"name": 5}`, `c.json:1:10: name: found the number 5, expected a string`},
+		"number for duration":            {`{"name": "a", "connect_timeout": 10}`, `c.json:1:34: connect_timeout: found the number 10, expected a duration like "10s" of at least 1ms`},
+		"text for a duration":            {`{"name": "a", "connect_timeout": "soon"}`, `c.json:1:34: connect_timeout: found the string "soon", expected a duration like "10s" of at least 1ms`},
+		"negative duration":              {`{"name": "a", "pause": "-1s"}`, `c.json:1:24: pause: found the string "-1s", expected a duration like "10s"`},
+		"duration too small":             {`{"name": "a", "connect_timeout": "1us"}`, `c.json:1:34: connect_timeout: found the string "1us", expected a duration like "10s" of at least 1ms`},
+		"string for a number":            {`{"name": "a", "weight": "5"}`, `c.json:1:25: weight: found the string "5", expected an integer from 0 to 255`},
+		"too large":                      {`{"name": "a", "weight": 256}`, `c.json:1:25: weight: found the number 256, expected an integer from 0 to 255`},
+		"fraction":                       {`{"name": "a", "retry": {"tries": 1.5}}`, `c.json:1:34: retry.tries: found the number 1.5, expected an integer from 1 to 5`},
+		"above the range":                {`{"name": "a", "list": [{}, {"tries": 6}]}`, `c.json:1:38: list[1].tries: found the number 6, expected an integer from 1 to 5`},
+		"neither enum value nor number":  {`{"name": "a", "threads": "many"}`, `c.json:1:26: threads: found the string "many", expected an integer or "auto"`},
+		"unknown unit of a size":         {`{"name": "a", "size": "8 TB"}`, `c.json:1:23: size: found the string "8 TB", expected a number of bytes like 65536 or "64KB"`},
+		"string for a boolean":           {`{"name": "a", "retry": {"on": "yes"}}`, `c.json:1:31: retry.on: found the string "yes", expected true or false`},
+		"list for an object":             {`{"name": "a", "retry": []}`, `c.json:1:24: retry: found a list, expected an object`},
+		"object for a list":              {`{"name": "a", "list": {}}`, `c.json:1:23: list: found an object, expected a list`},
+		"object for a string":            {`{"name": {}}`, `c.json:1:10: name: found an object, expected a string`},
+		"null in a list":                 {`{"name": "a", "colours": [null]}`, `c.json:1:27: colours[0]: found null, expected "red" or "blue"`},
+		"wrong enum value in a list":     {`{"name": "a", "colours": ["bleu"]}`, `c.json:1:27: colours[0]: found the string "bleu", expected "red" or "blue"; did you mean "blue"?`},
+		"wrong type in a map":            {`{"name": "a", "labels": {"x.y": 1}}`, `c.json:1:33: labels["x.y"]: found the number 1, expected a string`},
+		"wrong kind of a Node":           {`{"name": "a", "raw": 1}`, `c.json:1:22: raw: found the number 1, expected a boolean or a string`},
+		"no effect":                      {`{"name": "a", "log_path": "x"}`, `c.json:1:27: warning: log_path: log_path is accepted and has no effect`},
+		"unsupported":                    {`{"name": "a", "subset": {"x": "y"}}`, `c.json:1:25: subset: subset is not supported yet`},
+		"secret":                         {`{"name": "a", "private_key": 123456}`, `c.json:1:30: private_key: found a number, expected a string`},
+		"same key, other case":           {`{"name": "a", "Name": "b"}`, `c.json:1:15: Name: duplicate key "Name": it is already defined on line 1`},
+		"key and its alias":              {`{"name": "a", "title": "b"}`, `c.json:1:15: title: duplicate key "title": it is already defined on line 1`},
+		"not an object":                  {`[]`, `c.json:1:1: found a list, expected an object`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestValidateRunsAfterDecode(t *testing.T) {
 		`{"from": 1, "to": 2}`:   ``,
 		`{"from": 3, "to": 2}`:   `c.json:1:19: to: is below from`,
 		`{"from": 3}`:            `c.json:1:1: is below from`,
-		`{"from": 3, "to": 200}`: `c.json:1:1: covers too much`,
+		`{"from": 3, "to": 200}`: `c.json:1:1: is too wide`,
 		`{"from": 3, "to": "x"}`: `c.json:1:19: to: found the string "x", expected an integer`,
 	}
 	for text, want := range cases {
@@ -251,16 +251,16 @@ func TestInvalidTagsPanic(t *testing.T) {
 		"channel": struct {
 			A chan int `key:"a"`
 		}{},
-		"broken default": struct {
+		"invalid default": struct {
 			A int `key:"a" default:"x"`
 		}{},
-		"broken min": struct {
+		"invalid min": struct {
 			A int `key:"a" min:"x"`
 		}{},
-		"broken enum": struct {
+		"invalid enum": struct {
 			A int `key:"a" enum:"x|y"`
 		}{},
-		"broken accept": struct {
+		"invalid accept": struct {
 			A Node `key:"a" accept:"dog"`
 		}{},
 		"refers on a number": struct {
@@ -316,17 +316,16 @@ func TestSuggest(t *testing.T) {
 	}
 	for name, want := range cases {
 		if got := Suggest(name, known); got != want {
-			t.Errorf("Near(%q) = %q, want %q", name, got, want)
+			t.Errorf("Suggest(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
 
-// TestWrapperKey verifies that a list may be the only member of an object, under the
-// name in the tag.
+// TestWrapperKey verifies that a list may be the only member of an object; the tag defines its key.
 func TestWrapperKey(t *testing.T) {
 	type holder struct {
-		Items []retry `key:"items" within:"all" doc:"Some."`
-		Plain []int   `key:"plain" doc:"Others."`
+		Items []retry `key:"items" within:"all" doc:"A list."`
+		Plain []int   `key:"plain" doc:"A list of numbers."`
 	}
 	for text, want := range map[string]struct {
 		items   int

@@ -8,19 +8,19 @@ import (
 )
 
 type plugin struct {
-	Type   string `key:"type" doc:"Name of the plug." required:"true" example:"\"x\""`
+	Type   string `key:"type" doc:"Name of the plugin." required:"true" example:"\"x\""`
 	Config Node   `key:"config" doc:"Its settings." accept:"object" variant:"plug"`
 }
 
 type outer struct {
-	Plugs []plugin          `key:"plugs" doc:"The plugs."`
+	Plugs []plugin        `key:"plugs" doc:"The plugs."`
 	ByKey map[string]Node `key:"by_key" doc:"Settings by name." variant:"plug" accept:"object"`
-	Inner *portRange          `key:"inner" doc:"A range; a|b."`
+	Inner *portRange      `key:"inner" doc:"A range; a|b."`
 	Port  uint16          `key:"port,portValue" doc:"A port." default:"80" example:"8080"`
-	Old   string          `key:"old" doc:"Old." noeffect:"nobody reads it"`
+	Old   string          `key:"old" doc:"Old." noeffect:"no component reads it"`
 	Later bool            `key:"later" doc:"Later." unbuilt:"later" example:"true"`
-	Level level           `key:"level" doc:"How loud." enum:"LOW|HIGH" default:"LOW" since:"0.2"`
-	Twice *portRange          `key:"twice" doc:"The same again."`
+	Level level           `key:"level" doc:"Log level." enum:"LOW|HIGH" default:"LOW" since:"0.2"`
+	Twice *portRange      `key:"twice" doc:"A second range."`
 }
 
 var testVariants = Variants{"plug": {{Name: "range", Prototype: portRange{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
@@ -49,13 +49,13 @@ func TestMarkdown(t *testing.T) {
 		"| `by_key` | Settings by name. | object, each member: object |  |  |\n" +
 		"| `inner` | A range; a\\|b. | object |  |  |\n" +
 		"| `port`, `portValue` | A port. | integer from 0 to 65535 | `80` | `8080` |\n" +
-		"| `old` | Old. **Accepted, no effect: nobody reads it.** | string |  |  |\n" +
+		"| `old` | Old. **Accepted, no effect: no component reads it.** | string |  |  |\n" +
 		"| `later` | Later. *Not supported yet.* | true or false |  | `true` |\n" +
-		"| `level` | How loud. (since 0.2) | \"LOW\" or \"HIGH\" | `LOW` |  |\n" +
-		"| `twice` | The same again. | object |  |  |\n\n" +
+		"| `level` | Log level. (since 0.2) | \"LOW\" or \"HIGH\" | `LOW` |  |\n" +
+		"| `twice` | A second range. | object |  |  |\n\n" +
 		"## `o.plugs[]`\n\n" +
 		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
-		"| `type` | Name of the plug. **Required.** | string |  | `\"x\"` |\n" +
+		"| `type` | Name of the plugin. **Required.** | string |  | `\"x\"` |\n" +
 		"| `config` | Its settings. | object |  |  |\n\n" +
 		"## `o.inner`\n\n" +
 		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
@@ -78,7 +78,7 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if schema.Schema != schemaID || schema.Title != "All" || schema.Additional {
-		t.Errorf("the head of the schema is %q %q %v", schema.Schema, schema.Title, schema.Additional)
+		t.Errorf("schema, title and additionalProperties = %q, %q, %v", schema.Schema, schema.Title, schema.Additional)
 	}
 	port := map[string]any{
 		"description": "A port.", "default": float64(80), "examples": []any{float64(8080)},
@@ -108,7 +108,7 @@ func TestSchema(t *testing.T) {
 	}
 	byKey, _ := schema.Properties["by_key"]["properties"].(map[string]any)
 	if len(byKey) != 3 {
-		t.Errorf("by_key has the variants %v, want all three", byKey)
+		t.Errorf("by_key has the variants %v, want three", byKey)
 	}
 }
 

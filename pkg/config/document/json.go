@@ -19,7 +19,7 @@ type jsonParser struct {
 	pos     int
 	depth   int
 	env     Lookup
-	report       *Report
+	report  *Report
 	aborted bool // the nesting is broken: return from all levels
 }
 

@@ -45,7 +45,7 @@ type entry struct {
 	end    uint32
 	key    uint32 // offset of the key's first byte; without flagKeyText, of its text
 	keyLen uint32 // length of the key or, with flagKeyText, its index in texts
-	offset     uint32 // offset of the value's first byte
+	offset uint32 // offset of the value's first byte
 	size   uint32 // length of the text in bytes or, with flagText, its index in texts
 	kind   Kind
 	flags  flags

@@ -50,8 +50,8 @@ func TestFormatsParseToSameTree(t *testing.T) {
 			} // end`,
 		"block.yaml":  "name: a\nweight: 3\nshare: 0.25\non: true\nnone:\nlist:\n- 1\n- zwei\n- []\n- {}\ndeep:\n  a.b: |-\n    x y\n    \"z\" ä 😀\n",
 		"flow.yml":    "{name: 'a', weight: 0x3, share: .25, on: True, none: ~, list: [1, zwei, [], {}], deep: {\"a.b\": \"x y\\n\\\"z\\\" ä 😀\"}}",
-		"sniffed":     `{"name":"a","weight":3,"share":0.25,"on":true,"none":null,"list":[1,"zwei",[],{}],"deep":{"a.b":"x y\n\"z\" ä 😀"}}`,
-		"sniffedtoo":  "# comment\nname: a\nweight: 3\nshare: 0.25\non: true\nnone: null\nlist: [1, zwei, [], {}]\ndeep: {a.b: \"x y\\n\\\"z\\\" ä 😀\"}\n",
+		"detected":    `{"name":"a","weight":3,"share":0.25,"on":true,"none":null,"list":[1,"zwei",[],{}],"deep":{"a.b":"x y\n\"z\" ä 😀"}}`,
+		"detected2":   "# comment\nname: a\nweight: 3\nshare: 0.25\non: true\nnone: null\nlist: [1, zwei, [], {}]\ndeep: {a.b: \"x y\\n\\\"z\\\" ä 😀\"}\n",
 		"merged.yaml": "deep: &d {a.b: \"x y\\n\\\"z\\\" ä 😀\"}\n<<: {name: a, weight: 3, on: true}\nshare: 0.25\nnone: null\nlist: [1, zwei, [], {}]\n",
 		"bom.json":    "\ufeff" + `{"name":"a","weight":3,"share":0.25,"on":true,"none":null,"list":[1,"zwei",[],{}],"deep":{"a.b":"x y\n\"z\" ä 😀"}}`,
 	}
@@ -67,16 +67,16 @@ func TestFormatsParseToSameTree(t *testing.T) {
 
 func TestSyntaxErrors(t *testing.T) {
 	cases := map[string]struct{ name, text, want string }{
-		"nothing":              {"a.json", " // only this\n", `a.json:2:1: the document is empty`},
-		"nothing in yaml":      {"a.yaml", "", `a.yaml:1:1: the document is empty`},
+		"empty document":       {"a.json", " // comment\n", `a.json:2:1: the document is empty`},
+		"empty yaml":           {"a.yaml", "", `a.yaml:1:1: the document is empty`},
 		"missing comma":        {"a.json", "{\"a\": 1\n \"b\": 2}", `a.json:2:2: a comma is missing before this`},
-		"comma too many":       {"a.json", `[1,,2]`, `a.json:1:4: unexpected comma: no value precedes it`},
+		"extra comma":          {"a.json", `[1,,2]`, `a.json:1:4: unexpected comma: no value precedes it`},
 		"missing colon":        {"a.json", `{"a" 1}`, `a.json:1:6: a colon is missing after the key`},
 		"missing value":        {"a.json", `{"a": }`, `a.json:1:7: a value is missing after the colon`},
-		"bare key":             {"a.json", `{a: 1}`, `a.json:1:2: the key a needs double quotes`},
-		"bare word":            {"a.json", `{"a": debug}`, `a.json:1:7: found debug, expected a value; strings need double quotes`},
+		"unquoted key":         {"a.json", `{a: 1}`, `a.json:1:2: the key a needs double quotes`},
+		"unquoted value":       {"a.json", `{"a": debug}`, `a.json:1:7: found debug, expected a value; strings need double quotes`},
 		"single quotes":        {"a.json", `{"a": 'x'}`, `a.json:1:7: found '\'', expected a value`},
-		"wrong bracket":        {"a.json", "{\"a\": [1\n}", `a.json:2:1: '}' does not match the '[' of line 1`},
+		"mismatched bracket":   {"a.json", "{\"a\": [1\n}", `a.json:2:1: '}' does not match the '[' of line 1`},
 		"open object":          {"a.json", `{"a": 1`, `a.json:1:8: the document ends before the '{' of line 1 is closed`},
 		"no value at all":      {"a.json", `{"a":`, `a.json:1:6: the document ends where a value is expected`},
 		"ends after key":       {"a.json", `{"a"`, `a.json:1:5: the document ends after a key`},
@@ -87,8 +87,8 @@ func TestSyntaxErrors(t *testing.T) {
 		"leading zero":         {"a.json", `[012]`, `a.json:1:2: "012" is not a number`},
 		"number with letters":  {"a.json", `[10s]`, `a.json:1:2: "10s" is not a number`},
 		"unknown escape":       {"a.json", `["a\d"]`, `a.json:1:4: unknown escape \d: write \\ for a backslash`},
-		"half a surrogate":     {"a.json", `["\ud83d"]`, `a.json:1:3: unpaired surrogate in a \u escape`},
-		"bad \\u":              {"a.json", `["\u12"]`, `a.json:1:3: \u requires four hexadecimal digits`},
+		"unpaired surrogate":   {"a.json", `["\ud83d"]`, `a.json:1:3: unpaired surrogate in a \u escape`},
+		"invalid \\u":          {"a.json", `["\u12"]`, `a.json:1:3: \u requires four hexadecimal digits`},
 		"tab in a string":      {"a.json", "[\"a\tb\"]", `a.json:1:4: a control character in a string: write \u0009`},
 		"not UTF-8":            {"a.json", "[\"a\xff\"]", `a.json:1:4: the byte is not valid UTF-8`},
 		"column in characters": {"a.json", `["äöü", x]`, `a.json:1:9: found x, expected a value; strings need double quotes`},
@@ -98,13 +98,13 @@ func TestSyntaxErrors(t *testing.T) {
 		"unset variable": {"a.json", `{"a": "${NOPE}"}`,
 			`a.json:1:7: a: the environment variable NOPE is not set: set it, or add a default with "${NOPE:-…}"`},
 		"open variable":        {"a.json", `["${HOME"]`, `a.json:1:2: [0]: "${" has no closing "}": write "$${" for a literal "${"`},
-		"strange variable":     {"a.yaml", `a: "${2,3}"`, `a.yaml:1:4: a: "${2,3}" does not contain a valid environment variable name: write "$${" for a literal "${"`},
+		"invalid variable":     {"a.yaml", `a: "${2,3}"`, `a.yaml:1:4: a: "${2,3}" does not contain a valid environment variable name: write "$${" for a literal "${"`},
 		"yaml syntax":          {"a.yaml", "a: [1\nb: 2\n", `a.yaml:1:4: the "[" that begins here is not closed: did not find expected ',' or ']'`},
 		"yaml second document": {"a.yaml", "a: 1\n---\nb: 2\n", `a.yaml:2:1: found a second document: a file contains exactly one`},
 		"yaml complex key":     {"a.yaml", "? [1]\n: 2\n", `a.yaml:1:3: the key is not a string`},
 		"yaml tag":             {"a.yaml", "a: !thing 2\n", `a.yaml:1:4: unknown tag !thing`},
 		"yaml infinity":        {"a.yaml", "a: .inf\n", `a.yaml:1:4: ".inf" is not a number`},
-		"yaml circle":          {"a.yaml", "a: &x [*x]\n", `a.yaml:1:8: the alias *x contains itself`},
+		"yaml recursive alias": {"a.yaml", "a: &x [*x]\n", `a.yaml:1:8: the alias *x contains itself`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestAliasCopiesAreLimited(t *testing.T) {
 	}
 	_, diags := parse("bomb.yaml", b.String())
 	if !diags.Failed() || !strings.Contains(diags.Error(), "aliases expand to more than") {
-		t.Errorf("Parse of aliases of aliases reports %v", diags)
+		t.Errorf("Parse of nested aliases reports %v", diags)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestVariablesAreExpanded(t *testing.T) {
 		for _, name := range []string{"a.json", "a.yaml"} {
 			n := mustParse(t, name, `{"v": "`+text+`"}`)
 			if got := n.Get("v").Text(); got != want {
-				t.Errorf("%s: %q is replaced by %q, want %q", name, text, got, want)
+				t.Errorf("%s: %q is expanded to %q, want %q", name, text, got, want)
 			}
 		}
 	}
@@ -207,11 +207,11 @@ func TestIsDisabled(t *testing.T) {
 	}
 	for text, want := range cases {
 		if got := mustParse(t, "a.json", text).IsDisabled(); got != want {
-			t.Errorf("Off(%s) = %v, want %v", text, got, want)
+			t.Errorf("IsDisabled(%s) = %v, want %v", text, got, want)
 		}
 	}
 	if !(Node{}).IsDisabled() {
-		t.Error("Off() of an absent node = false")
+		t.Error("IsDisabled() of an absent node = false")
 	}
 }
 
@@ -227,15 +227,15 @@ func FuzzParseJSON(f *testing.F) {
 		var r Report
 		n := Parse("fuzz.json", data, Options{}, &r)
 		if bytes.Contains(data, []byte("${")) || bytes.HasPrefix(data, []byte("\ufeff")) {
-			return // only this parser supports these
+			return // hujson does not support these
 		}
 		standard, err := hujson.Standardize(append(bytes.Clone(data), '\n')) // a trailing line comment needs a newline
 		if r.Errors() == 0 && err != nil {
-			t.Fatalf("Parse accepts %q, hujson says %v", data, err)
+			t.Fatalf("Parse accepts %q, hujson returns %v", data, err)
 		}
 		if r.Errors() > 0 {
 			if err == nil && !isIntendedRejection(r.Diagnostics()) {
-				t.Fatalf("hujson accepts %q, Parse says %v", data, r.Diagnostics())
+				t.Fatalf("hujson accepts %q, Parse reports %v", data, r.Diagnostics())
 			}
 			return
 		}
@@ -251,7 +251,8 @@ func FuzzParseJSON(f *testing.F) {
 	})
 }
 
-// isIntendedRejection reports whether hujson checks for none of the reported problems.
+// isIntendedRejection reports whether all diagnostics are about problems that hujson does not
+// check.
 func isIntendedRejection(diags Diagnostics) bool {
 	for _, d := range diags {
 		text := d.Error()

@@ -22,7 +22,7 @@ const maxAliasCopies = 200_000
 type yamlParser struct {
 	d             *Document
 	env           Lookup
-	report             *Report
+	report        *Report
 	aliasCopies   int          // values that were copied from aliases
 	activeAliases []*yaml.Node // anchors that are being copied
 	aborted       bool

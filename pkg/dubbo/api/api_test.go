@@ -149,11 +149,11 @@ func TestStrictStatus(t *testing.T) {
 		status int
 		text   string
 	}{
-		{"a wrong field", &dubbo.FieldError{Field: "service.port", Reason: "no port"}, 400, "service.port: no port"},
-		{"not known", fmt.Errorf("com.example.User: %w", dubbo.ErrNotFound), 404, "publish fail, err: com.example.User: not published or subscribed"},
-		{"kept for later", fmt.Errorf("no connection: %w", dubbo.ErrPending), 503, "publish fail, err: no connection: pending: Weft performs the request when the registry is available"},
-		{"too slow", context.DeadlineExceeded, 504, "publish fail, err: context deadline exceeded"},
-		{"refused by the registry", errors.New("no auth"), 502, "publish fail, err: no auth"},
+		{"invalid field", &dubbo.FieldError{Field: "service.port", Reason: "no port"}, 400, "service.port: no port"},
+		{"not found", fmt.Errorf("com.example.User: %w", dubbo.ErrNotFound), 404, "publish fail, err: com.example.User: not published or subscribed"},
+		{"pending", fmt.Errorf("no connection: %w", dubbo.ErrPending), 503, "publish fail, err: no connection: pending: Weft performs the request when the registry is available"},
+		{"timeout", context.DeadlineExceeded, 504, "publish fail, err: context deadline exceeded"},
+		{"rejected by the registry", errors.New("no auth"), 502, "publish fail, err: no auth"},
 	}
 	for _, strict := range []bool{false, true} {
 		a := open(t, func(o *api.Options) { o.StrictStatus = strict })
@@ -175,28 +175,28 @@ func TestStrictStatus(t *testing.T) {
 
 func TestBodyFormats(t *testing.T) {
 	a := open(t, nil)
-	const whole = `{"registry":{"type":"zookeeper","addr":"a:1","username":"u","password":"p"},` +
+	const fullBody = `{"registry":{"type":"zookeeper","addr":"a:1","username":"u","password":"p"},` +
 		`"service":{"interface":"com.example.User","methods":["a","b"],"group":"g","version":"1.0","name":"app","port":"20880","parameters":{"a.timeout":"5","weight":"200"}}}`
 	tests := []struct{ name, path, body, kind string }{
-		{"JSON", "/pub", whole, asJSON},
-		{"JSON that says it is a form, as curl -d does", "/pub", whole, asForm},
-		{"JSON without a content type", "/pub", " " + whole, "X: y"},
-		{"JSON with a charset", "/pub", whole, asJSON + "; charset=utf-8"},
-		{"parameters as some call them", "/pub", strings.Replace(whole, `"parameters"`, `"params"`, 1), asJSON},
-		{"keys in another case", "/pub", strings.NewReplacer(`"interface"`, `"Interface"`, `"registry"`, `"Registry"`, `"addr"`, `"ADDR"`).Replace(whole), asJSON},
-		{"unknown keys", "/pub", strings.Replace(whole, `"service":{`, `"more":[{}],"service":{"timeout":{"x":1},`, 1), asJSON},
-		{"numbers for strings", "/pub", strings.NewReplacer(`"20880"`, `20880`, `"200"`, `200`, `"1.0"`, `1.0`).Replace(whole), asJSON},
-		{"methods in one string", "/pub", strings.Replace(whole, `["a","b"]`, `"a, b"`, 1), asJSON},
+		{"JSON", "/pub", fullBody, asJSON},
+		{"JSON with the content type of a form, as curl -d sends", "/pub", fullBody, asForm},
+		{"JSON without a content type", "/pub", " " + fullBody, "X: y"},
+		{"JSON with a charset", "/pub", fullBody, asJSON + "; charset=utf-8"},
+		{"alias of parameters", "/pub", strings.Replace(fullBody, `"parameters"`, `"params"`, 1), asJSON},
+		{"keys in another case", "/pub", strings.NewReplacer(`"interface"`, `"Interface"`, `"registry"`, `"Registry"`, `"addr"`, `"ADDR"`).Replace(fullBody), asJSON},
+		{"unknown keys", "/pub", strings.Replace(fullBody, `"service":{`, `"more":[{}],"service":{"timeout":{"x":1},`, 1), asJSON},
+		{"numbers for strings", "/pub", strings.NewReplacer(`"20880"`, `20880`, `"200"`, `200`, `"1.0"`, `1.0`).Replace(fullBody), asJSON},
+		{"methods as one string", "/pub", strings.Replace(fullBody, `["a","b"]`, `"a, b"`, 1), asJSON},
 		{
-			"a form", "/pub", "type=Zookeeper&addr=a:1&username=u&password=p&interface=com.example.User&methods=a&methods=b&group=g&version=1.0&name=app&port=20880" +
+			"form", "/pub", "type=Zookeeper&addr=a:1&username=u&password=p&interface=com.example.User&methods=a&methods=b&group=g&version=1.0&name=app&port=20880" +
 				"&parameters.weight=200&params.a.timeout=5&x=y", asForm,
 		},
 		{
-			"a form with whole names", "/pub", "registry.type=zookeeper&registry.addr=a:1&Registry.UserName=u&registry.password=p&service.interface=com.example.User" +
+			"form with full names", "/pub", "registry.type=zookeeper&registry.addr=a:1&Registry.UserName=u&registry.password=p&service.interface=com.example.User" +
 				"&service.methods=a,b&service.group=g&service.version=1.0&service.name=app&service.port=20880&service.parameters.weight=200&Service.Parameters.a.timeout=5&other.x=y", asForm,
 		},
 		{
-			"a query", "/pub?Type=zookeeper&Addr=a:1&UserName=u&Password=p&Interface=com.example.User&Methods[]=a&Methods[]=b&Group=g&Version=1.0&Name=app&Port=20880" +
+			"query", "/pub?Type=zookeeper&Addr=a:1&UserName=u&Password=p&Interface=com.example.User&Methods[]=a&Methods[]=b&Group=g&Version=1.0&Name=app&Port=20880" +
 				"&parameters.weight=200&parameters.a.timeout=5", "", "X: y",
 		},
 	}
@@ -206,7 +206,7 @@ func TestBodyFormats(t *testing.T) {
 			if status != 200 || body != `{"err_no":0,"err_msg":"publish success"}` {
 				t.Fatalf("POST %s = %d %s", tt.path, status, body)
 			}
-			if diff := cmp.Diff("publish "+whole, a.calls[len(a.calls)-1]); diff != "" {
+			if diff := cmp.Diff("publish "+fullBody, a.calls[len(a.calls)-1]); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
 		})
@@ -220,21 +220,21 @@ func TestInvalidBodies(t *testing.T) {
 		status           int
 		text             string
 	}{
-		{"nothing", "", asJSON, 400, "the body is empty"},
-		{"no JSON", `{"service": {]}`, asJSON, 400, "the body is not valid JSON: byte 14: invalid character ']' looking for beginning of object key string"},
-		{"half", `{"service": {`, asJSON, 400, "the body is not valid JSON: unexpected EOF"},
-		{"more than one", `{} {}`, asJSON, 400, "the body is not valid JSON: unexpected data after the object"},
-		{"a list", `[]`, asJSON, 400, "the body: found a list, expected an object"},
-		{"a field of another kind", `{"service": {"interface": ["a"]}}`, asJSON, 400, "service.interface: found a list, expected a string"},
-		{"an object of another kind", `{"registry": "zookeeper"}`, asJSON, 400, `registry: found the string \"zookeeper\", expected an object`},
-		{"an element of another kind", `{"service": {"methods": ["a", {}]}}`, asJSON, 400, "service.methods[1]: found an object, expected a string"},
-		{"no element", `{"service": {"methods": ["a", null]}}`, asJSON, 400, "service.methods[1]: found null, expected a string"},
-		{"methods of another kind", `{"service": {"methods": true}}`, asJSON, 400, "service.methods: found true, expected a list of strings"},
-		{"a parameter of another kind", `{"service": {"parameters": {"weight": [1]}}}`, asJSON, 400, "service.parameters.weight: found a list, expected a string"},
-		{"parameters of another kind", `{"service": {"parameters": [1]}}`, asJSON, 400, "service.parameters: found a list, expected an object"},
-		{"no form", "a=%zz", asForm, 400, `the body is not a valid form: invalid URL escape \"%zz\"`},
-		{"another type", "<a/>", "Content-Type: text/xml", 415, `Content-Type: found \"text/xml\", expected application/json or application/x-www-form-urlencoded`},
-		{"too much", validBody + strings.Repeat(" ", 256<<10), asJSON, 413, "the body has more than 262144 bytes"},
+		{"empty body", "", asJSON, 400, "the body is empty"},
+		{"invalid JSON", `{"service": {]}`, asJSON, 400, "the body is not valid JSON: byte 14: invalid character ']' looking for beginning of object key string"},
+		{"truncated JSON", `{"service": {`, asJSON, 400, "the body is not valid JSON: unexpected EOF"},
+		{"two objects", `{} {}`, asJSON, 400, "the body is not valid JSON: unexpected data after the object"},
+		{"list", `[]`, asJSON, 400, "the body: found a list, expected an object"},
+		{"wrong type of a field", `{"service": {"interface": ["a"]}}`, asJSON, 400, "service.interface: found a list, expected a string"},
+		{"wrong type of an object", `{"registry": "zookeeper"}`, asJSON, 400, `registry: found the string \"zookeeper\", expected an object`},
+		{"wrong type of an element", `{"service": {"methods": ["a", {}]}}`, asJSON, 400, "service.methods[1]: found an object, expected a string"},
+		{"null element", `{"service": {"methods": ["a", null]}}`, asJSON, 400, "service.methods[1]: found null, expected a string"},
+		{"wrong type of methods", `{"service": {"methods": true}}`, asJSON, 400, "service.methods: found true, expected a list of strings"},
+		{"wrong type of a parameter", `{"service": {"parameters": {"weight": [1]}}}`, asJSON, 400, "service.parameters.weight: found a list, expected a string"},
+		{"wrong type of parameters", `{"service": {"parameters": [1]}}`, asJSON, 400, "service.parameters: found a list, expected an object"},
+		{"invalid form", "a=%zz", asForm, 400, `the body is not a valid form: invalid URL escape \"%zz\"`},
+		{"unsupported content type", "<a/>", "Content-Type: text/xml", 415, `Content-Type: found \"text/xml\", expected application/json or application/x-www-form-urlencoded`},
+		{"body too large", validBody + strings.Repeat(" ", 256<<10), asJSON, 413, "the body has more than 262144 bytes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -261,21 +261,21 @@ func TestAccessControl(t *testing.T) {
 		fields []string
 		status int
 	}{
-		{"by the address", plain, nil, 200},
-		{"by localhost", plain, []string{"Host: LocalHost:22222"}, 200},
-		{"by IPv6", plain, []string{"Host: [::1]:22222"}, 200},
-		{"by a name of somebody else's, as a rebound page does", plain, []string{"Host: attacker.example"}, 403},
-		{"by an address of somebody else's", plain, []string{"Host: 10.0.0.1:22222"}, 403},
-		{"by a page", plain, []string{"Origin: http://127.0.0.1:22222"}, 403},
-		{"by a sandboxed page", plain, []string{"Origin: null"}, 403},
-		{"by a picture of a page", plain, []string{"Sec-Fetch-Site: cross-site"}, 403},
-		{"by somebody who types the address", plain, []string{"Sec-Fetch-Site: none"}, 200},
-		{"with the token", guarded, []string{"Authorization: Bearer secret"}, 200},
-		{"with the token, in another case", guarded, []string{"Authorization: bearer  secret"}, 200},
-		{"without the token", guarded, nil, 401},
-		{"with another token", guarded, []string{"Authorization: Bearer secre"}, 401},
-		{"with the token by another scheme", guarded, []string{"Authorization: Basic secret"}, 401},
-		{"with an empty token", guarded, []string{"Authorization: Bearer "}, 401},
+		{"address", plain, nil, 200},
+		{"localhost", plain, []string{"Host: LocalHost:22222"}, 200},
+		{"IPv6 address", plain, []string{"Host: [::1]:22222"}, 200},
+		{"foreign host name (DNS rebinding)", plain, []string{"Host: attacker.example"}, 403},
+		{"foreign address", plain, []string{"Host: 10.0.0.1:22222"}, 403},
+		{"web page", plain, []string{"Origin: http://127.0.0.1:22222"}, 403},
+		{"sandboxed page", plain, []string{"Origin: null"}, 403},
+		{"image on a page", plain, []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"entered address", plain, []string{"Sec-Fetch-Site: none"}, 200},
+		{"token", guarded, []string{"Authorization: Bearer secret"}, 200},
+		{"scheme in lower case", guarded, []string{"Authorization: bearer  secret"}, 200},
+		{"missing token", guarded, nil, 401},
+		{"wrong token", guarded, []string{"Authorization: Bearer secre"}, 401},
+		{"wrong scheme", guarded, []string{"Authorization: Basic secret"}, 401},
+		{"empty token", guarded, []string{"Authorization: Bearer "}, 401},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestAccessControl(t *testing.T) {
 				t.Errorf("GET /services = %d %s, want %d", status, body, tt.status)
 			}
 			if calls := len(tt.port.calls) - callsBefore; (calls == 1) != (tt.status == 200) {
-				t.Errorf("%d calls were made", calls)
+				t.Errorf("%d operations ran", calls)
 			}
 		})
 	}
@@ -339,7 +339,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 
 func TestSocketPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
-	// A process that was killed left this socket behind.
+	// A process that was killed leaves its socket file.
 	staleSocket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

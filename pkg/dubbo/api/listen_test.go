@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// endlessListener is a listener with an endless supply of connections.
+// endlessListener is a listener whose Accept always returns a connection.
 type endlessListener struct{ closed bool }
 
 func (l *endlessListener) Accept() (net.Conn, error) {
@@ -21,8 +21,8 @@ func (l *endlessListener) Accept() (net.Conn, error) {
 func (e *endlessListener) Addr() net.Addr { return &net.TCPAddr{} }
 func (l *endlessListener) Close() error   { l.closed = true; return nil }
 
-// TestLimitListener verifies that connections beyond the limit wait until another
-// connection or the listener is closed.
+// TestLimitListener verifies that connections beyond the limit wait until another connection or the
+// listener closes.
 func TestLimitListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newLimitListener(&endlessListener{})
@@ -61,7 +61,7 @@ func TestLimitListener(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := <-results; !errors.Is(got.err, net.ErrClosed) {
-			t.Errorf("Accept returns %v after Close", got.err)
+			t.Errorf("Accept after Close = %v, want ErrClosed", got.err)
 		}
 	})
 }

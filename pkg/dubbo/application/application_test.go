@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// golden returns a file of testdata, which a provider of Dubbo 3.3.5 wrote.
+// golden returns a file of testdata that a provider of Dubbo 3.3.5 wrote.
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
@@ -59,7 +59,7 @@ func TestParseMetadataOfJava(t *testing.T) {
 		t.Errorf("it is %s", u)
 	}
 	if others := info.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); others != nil {
-		t.Errorf("services of another version: %v", urlStrings(others))
+		t.Errorf("providers of another version: %v, want none", urlStrings(others))
 	}
 }
 
@@ -79,25 +79,25 @@ func TestURLsOfInstance(t *testing.T) {
 		service registry.Service
 		want    string
 	}{
-		{"its own port", func(*registry.Instance) {}, ungrouped,
+		{"port of the instance", func(*registry.Instance) {}, ungrouped,
 			"dubbo://10.77.0.1:1/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=50 " +
 				"dubbo://10.77.0.1:20001/x?application=echo-provider&interface=x tri://10.77.0.1:20001/x?application=echo-provider&interface=x"},
-		{"the service's port", func(*registry.Instance) {}, grouped,
+		{"port of the service", func(*registry.Instance) {}, grouped,
 			"dubbo://10.77.0.1:1/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=50"},
-		{"ports of protocols", func(i *registry.Instance) {
+		{"ports by protocol", func(i *registry.Instance) {
 			i.Metadata = map[string]string{"dubbo.endpoints": `[{"port": 5, "protocol": "dubbo"}, {"port": 6, "protocol": "tri"}]`}
 		}, ungrouped, "dubbo://10.77.0.1:5/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=50 " +
 			"dubbo://10.77.0.1:5/x?application=echo-provider&interface=x tri://10.77.0.1:6/x?application=echo-provider&interface=x"},
-		{"a tag, and since when it runs", func(i *registry.Instance) {
+		{"tag and timestamp", func(i *registry.Instance) {
 			i.Metadata = map[string]string{"dubbo.tag": "gray", "timestamp": "9"}
 		}, grouped, "dubbo://10.77.0.1:1/x?application=echo-provider&dubbo.tag=gray&group=g&interface=x&timestamp=7&version=1&weight=50"},
-		{"a weight", func(i *registry.Instance) { i.Weight = 2 }, grouped,
+		{"weight", func(i *registry.Instance) { i.Weight = 2 }, grouped,
 			"dubbo://10.77.0.1:1/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=100"},
-		{"no weight", func(i *registry.Instance) { i.Weight = 0 }, grouped,
+		{"zero weight", func(i *registry.Instance) { i.Weight = 0 }, grouped,
 			"dubbo://10.77.0.1:1/x?application=echo-provider&group=g&interface=x&timestamp=7&version=1&weight=0"},
-		{"ill", func(i *registry.Instance) { i.Healthy = false }, grouped,
+		{"unhealthy", func(i *registry.Instance) { i.Healthy = false }, grouped,
 			"dubbo://10.77.0.1:1/x?application=echo-provider&disabled=true&group=g&interface=x&timestamp=7&version=1&weight=50"},
-		{"another service", func(*registry.Instance) {}, registry.Service{Interface: "y"}, ""},
+		{"unknown service", func(*registry.Instance) {}, registry.Service{Interface: "y"}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -137,15 +137,15 @@ func TestFetchFromRegistry(t *testing.T) {
 	if err != nil || info.Len() != 1 {
 		t.Fatalf("Fetch = %v, %v", info, err)
 	}
-	for name, source := range map[string]fakeMetadataSource{"is not there": {err: registry.ErrNoMetadata}, "cannot be read": {text: []byte("[]")}, "has no name": {text: []byte(`{"services": {"a": {}}}`)}} {
+	for name, source := range map[string]fakeMetadataSource{"not found": {err: registry.ErrNoMetadata}, "invalid JSON": {text: []byte("[]")}, "service without a name": {text: []byte(`{"services": {"a": {}}}`)}} {
 		if _, err := application.Fetch(t.Context(), source, i); err == nil || !strings.Contains(err.Error(), "metadata of echo-provider, revision r") {
-			t.Errorf("what %s: %v", name, err)
+			t.Errorf("%s: %v, want an error with the application and the revision", name, err)
 		}
 	}
 }
 
-// startFakeInstance returns an instance that responds to one call with a head and a body, and a channel
-// with the request that it receives.
+// startFakeInstance returns an instance that responds to one call with a head and a body, and a
+// channel that receives the body of the call.
 func startFakeInstance(t *testing.T, head, body []byte) (registry.Instance, <-chan []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -172,7 +172,7 @@ func startFakeInstance(t *testing.T, head, body []byte) (registry.Instance, <-ch
 		copy(head[4:12], header[4:12])
 		binary.BigEndian.PutUint32(head[12:], uint32(len(body)))
 		ping := []byte("\xda\xbb\xe2\x00\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x01N")
-		_, _ = conn.Write(append(append(ping, head...), body...)) // the caller reports errors
+		_, _ = conn.Write(append(append(ping, head...), body...)) // Fetch reports errors
 	}()
 	t.Cleanup(func() { _ = ln.Close() })
 	port := ln.Addr().(*net.TCPAddr).Port
@@ -188,7 +188,7 @@ func okHeader() []byte { return append([]byte("\xda\xbb\x02\x14"), make([]byte, 
 
 func TestFetchFromInstance(t *testing.T) {
 	i, calls := startFakeInstance(t, okHeader(), golden(t, "local.bin"))
-	info, err := application.Fetch(t.Context(), fakeMetadataSource{err: errors.New("not asked")}, i)
+	info, err := application.Fetch(t.Context(), fakeMetadataSource{err: errors.New("unexpected request")}, i)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,13 +215,13 @@ func TestInvalidResponses(t *testing.T) {
 		body []byte
 		want string
 	}{
-		{"it has forgotten the revision", okHeader(), nullResult, "no longer has that revision"},
-		{"an exception", okHeader(), exception, "not now"},
-		{"a fault", append([]byte("\xda\xbb\x02\x3c"), make([]byte, 12)...), nil, "its status is 60"},
-		{"another serialization", append([]byte("\xda\xbb\x06\x14"), make([]byte, 12)...), nullResult, "not encoded in Hessian 2"},
-		{"nothing", okHeader(), nil, "unexpected end at byte 0"},
-		{"a number", okHeader(), hessian.AppendInt(hessian.AppendInt(nil, 1), 7), "the result is not an object"},
-		{"another map", okHeader(), hessian.AppendMapEnd(hessian.AppendMapStart(hessian.AppendInt(nil, 1))), "no map of services"},
+		{"null result", okHeader(), nullResult, "no longer has that revision"},
+		{"exception", okHeader(), exception, "not now"},
+		{"error status", append([]byte("\xda\xbb\x02\x3c"), make([]byte, 12)...), nil, "its status is 60"},
+		{"other serialization", append([]byte("\xda\xbb\x06\x14"), make([]byte, 12)...), nullResult, "not encoded in Hessian 2"},
+		{"empty body", okHeader(), nil, "unexpected end at byte 0"},
+		{"number instead of an object", okHeader(), hessian.AppendInt(hessian.AppendInt(nil, 1), 7), "the result is not an object"},
+		{"map without services", okHeader(), hessian.AppendMapEnd(hessian.AppendMapStart(hessian.AppendInt(nil, 1))), "no map of services"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestFetchTimesOut(t *testing.T) {
 		}
 	}()
 	if _, err := application.Fetch(ctx, nil, i); !errors.Is(err, context.Canceled) {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("Fetch = %v, want Canceled", err)
 	}
 }
 

@@ -86,7 +86,7 @@ func appendRequest(dst []byte, application, version, revision string) []byte {
 	return dst
 }
 
-// The kinds of results. Kinds with attachments are larger by withAttachments.
+// The result types. withAttachments is added to the type of a result with attachments.
 const (
 	resultException = iota
 	resultValue

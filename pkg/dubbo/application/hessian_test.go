@@ -14,27 +14,27 @@ func TestReadValue(t *testing.T) {
 		want       any
 	}{
 		{"null", "N", nil},
-		{"a number", "\x97", int64(7)},
-		{"a text", "\x02ab", "ab"},
-		{"a map", "H\x01a\x91\x01bTZ", map[string]any{"a": int64(1), "b": true}},
-		{"a map with a type, twice", "H\x01aM\x01tZ\x01bM\x90ZZ", map[string]any{"a": map[string]any{}, "b": map[string]any{}}},
-		{"an object", "C\x01x\x92\x01a\x01b`\x91\x01c", map[string]any{"a": int64(1), "b": "c"}},
-		{"an object of a number", "C\x01x\x91\x01aO\x90\x91", map[string]any{"a": int64(1)}},
-		{"lists", "\x7a\x91\x92", []any{int64(1), int64(2)}},
-		{"a list of a type", "\x71\x01t\x91", []any{int64(1)}},
-		{"a list of a type and a length", "V\x01t\x91\x91", []any{int64(1)}},
-		{"a list of a length", "X\x91\x91", []any{int64(1)}},
-		{"an open list", "W\x91Z", []any{int64(1)}},
-		{"an open list of a type", "U\x01t\x91Z", []any{int64(1)}},
-		{"the same again", "H\x01aHZ\x01bQ\x91Z", map[string]any{"a": map[string]any{}, "b": map[string]any{}}},
-		{"what is of no interest", "H\x01aD\x00\x00\x00\x00\x00\x00\x00\x00\x91\x91Z", map[string]any{"a": nil}},
+		{"number", "\x97", int64(7)},
+		{"string", "\x02ab", "ab"},
+		{"map", "H\x01a\x91\x01bTZ", map[string]any{"a": int64(1), "b": true}},
+		{"two typed maps", "H\x01aM\x01tZ\x01bM\x90ZZ", map[string]any{"a": map[string]any{}, "b": map[string]any{}}},
+		{"object", "C\x01x\x92\x01a\x01b`\x91\x01c", map[string]any{"a": int64(1), "b": "c"}},
+		{"object with a class number", "C\x01x\x91\x01aO\x90\x91", map[string]any{"a": int64(1)}},
+		{"untyped list of fixed length", "\x7a\x91\x92", []any{int64(1), int64(2)}},
+		{"typed list, length in the tag", "\x71\x01t\x91", []any{int64(1)}},
+		{"typed list with a length", "V\x01t\x91\x91", []any{int64(1)}},
+		{"untyped list with a length", "X\x91\x91", []any{int64(1)}},
+		{"list of variable length", "W\x91Z", []any{int64(1)}},
+		{"typed list of variable length", "U\x01t\x91Z", []any{int64(1)}},
+		{"reference", "H\x01aHZ\x01bQ\x91Z", map[string]any{"a": map[string]any{}, "b": map[string]any{}}},
+		{"ignored scalar", "H\x01aD\x00\x00\x00\x00\x00\x00\x00\x00\x91\x91Z", map[string]any{"a": nil}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &hessianReader{body: []byte(tt.body)}
 			got, err := r.readValue(0)
 			if err != nil || r.offset != len(tt.body) {
-				t.Fatalf("read = %v, %v, %d of %d bytes", got, err, r.offset, len(tt.body))
+				t.Fatalf("readValue = %v, %v after %d of %d bytes", got, err, r.offset, len(tt.body))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -50,7 +50,7 @@ func TestReadInvalidValue(t *testing.T) {
 	} {
 		r := &hessianReader{body: []byte(body)}
 		if got, err := r.readValue(0); err == nil {
-			t.Errorf("%q is %v", body, got)
+			t.Errorf("readValue(%q) = %v, want an error", body, got)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func FuzzResponse(f *testing.F) {
 	f.Add([]byte("\x91H\x08servicesH\x01aC\x01x\x92\x04name\x06params`\x01xHZZZ"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if info, err := parseResponse(body); err == nil && info.Len() > len(body) {
-			t.Errorf("%d services of %d bytes", info.Len(), len(body))
+			t.Errorf("%d services in %d bytes", info.Len(), len(body))
 		}
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// ServiceInfo is a service that an application provides, as consumers need it. It is immutable. Its
-// parameters are equal at all instances: they contain nothing that depends on a host or a start
+// ServiceInfo describes a service that an application provides, for its consumers. It is immutable.
+// Its parameters are equal at all instances: they contain nothing that depends on a host or a start
 // time.
 type ServiceInfo struct {
 	Service    registry.Service

@@ -52,10 +52,10 @@ func TestInstanceRegistrationFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("it is written as\n%s\nwant\n%s", got, want)
+		t.Errorf("encoded as\n%s\nwant\n%s", got, want)
 	}
 	if reg.Revision != reg.Instance.Metadata["dubbo.metadata.revision"] || !slices.Equal(reg.Interfaces, []string{"com.example.Cart"}) {
-		t.Errorf("the revision is %s, the interfaces %v", reg.Revision, reg.Interfaces)
+		t.Errorf("revision %s, interfaces %v", reg.Revision, reg.Interfaces)
 	}
 	if err := reg.Check(); err != nil {
 		t.Error(err)
@@ -82,12 +82,12 @@ func TestInstanceRegistrationRoundTrip(t *testing.T) {
 	}
 	urls := info.URLs(reg.Instance, registry.Service{Interface: "com.example.Cart", Group: "blue", Version: "1.0"})
 	if len(urls) != 1 {
-		t.Fatalf("it is found as %v", urls)
+		t.Fatalf("URLs = %v, want one", urls)
 	}
 	const want = "dubbo://10.0.0.7:20080/com.example.Cart?application=shop&group=blue&interface=com.example.Cart" +
 		"&methods=add,get&side=provider&timestamp=1700000000000&version=1.0&weight=50"
 	if got := urls[0].String(); got != want {
-		t.Errorf("it is found as\n%s, want\n%s", got, want)
+		t.Errorf("URL\n%s, want\n%s", got, want)
 	}
 }
 
@@ -107,18 +107,18 @@ func TestRevisionDependsOnServices(t *testing.T) {
 		got  string
 		same bool
 	}{
-		{"at another host, started later", revision(otherHost, ungrouped), true},
-		{"with a service more", revision(newLocalInstance(), ungrouped, blue), false},
-		{"with another parameter", revision(newLocalInstance(), newServiceInfo("", "", map[string]string{"timeout": "5"})), false},
-		{"at another port", revision(otherPort, ungrouped), false},
-		{"of another application", revision(renamed, ungrouped), false},
+		{"other host and start time", revision(otherHost, ungrouped), true},
+		{"additional service", revision(newLocalInstance(), ungrouped, blue), false},
+		{"other parameter", revision(newLocalInstance(), newServiceInfo("", "", map[string]string{"timeout": "5"})), false},
+		{"other port", revision(otherPort, ungrouped), false},
+		{"other application", revision(renamed, ungrouped), false},
 	}
 	for _, tt := range tests {
 		if same := tt.got == base; same != tt.same {
-			t.Errorf("%s: the revision is the same: %t, want %t", tt.name, same, tt.same)
+			t.Errorf("%s: same revision: %t, want %t", tt.name, same, tt.same)
 		}
 	}
 	if revision(newLocalInstance(), ungrouped, blue) != revision(newLocalInstance(), blue, ungrouped) {
-		t.Error("the order counts")
+		t.Error("the revision depends on the order of services")
 	}
 }

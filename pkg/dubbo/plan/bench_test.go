@@ -85,7 +85,7 @@ func BenchmarkHostSelection(b *testing.B) {
 			for b.Loop() {
 				call.Record.Attempts = call.Record.Attempts[:0]
 				if r := table.Match(call); r == nil {
-					b.Fatal("the call has no route")
+					b.Fatal("no route matches the call")
 				}
 				if err := call.Serve(context.Background(), picker); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
 					b.Fatal(err)

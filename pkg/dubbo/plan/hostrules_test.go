@@ -100,30 +100,30 @@ func TestRules(t *testing.T) {
 		providers  []string
 		rules      []registry.URL
 		parameters map[string]string
-		calls      map[string]string // fields of a call, and where it may go
+		calls      map[string]string // fields of a call, and the hosts that it may go to
 	}{
 		{"no rules", untagged, nil, nil, map[string]string{"method=get": "1 2 3", "dubbo.tag=gray": "1 2 3"}},
-		{"for all", untagged, []registry.URL{condition("=> host=10.0.0.1")}, nil, map[string]string{"method=get": "1"}},
-		{"for a consumer", untagged, []registry.URL{condition("host=10.9.9.9 => host!=10.0.0.1")}, nil, map[string]string{"method=get": "2 3"}},
-		{"nobody", untagged, []registry.URL{condition("application=shop =>")}, nil, map[string]string{"method=get": ""}},
-		{"by method", untagged, []registry.URL{condition("method=get*,find => host=10.0.0.1")}, nil,
+		{"rule for all consumers", untagged, []registry.URL{condition("=> host=10.0.0.1")}, nil, map[string]string{"method=get": "1"}},
+		{"rule for one consumer", untagged, []registry.URL{condition("host=10.9.9.9 => host!=10.0.0.1")}, nil, map[string]string{"method=get": "2 3"}},
+		{"rule that rejects all calls", untagged, []registry.URL{condition("application=shop =>")}, nil, map[string]string{"method=get": ""}},
+		{"methods", untagged, []registry.URL{condition("method=get*,find => host=10.0.0.1")}, nil,
 			map[string]string{"method=getAll": "1", "method=find": "1", "method=findAll": "1 2 3"}},
-		{"but methods", untagged, []registry.URL{condition("method!=get* => host=10.0.0.1")}, nil,
+		{"excluded methods", untagged, []registry.URL{condition("method!=get* => host=10.0.0.1")}, nil,
 			map[string]string{"method=getAll": "1 2 3", "method=set": "1"}},
-		{"two rules by method", untagged, []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("method=*All => host!=10.0.0.3")}, nil,
+		{"two rules with methods", untagged, []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("method=*All => host!=10.0.0.3")}, nil,
 			map[string]string{"method=get": "2 3", "method=setAll": "1 2", "method=getAll": "2", "method=set": "1 2 3"}},
-		{"a method with its own timeout", untagged, []registry.URL{condition("method=get* => host=10.0.0.1")}, map[string]string{"getAll.timeout": "5", "set.timeout": "6"},
+		{"method with its own timeout", untagged, []registry.URL{condition("method=get* => host=10.0.0.1")}, map[string]string{"getAll.timeout": "5", "set.timeout": "6"},
 			map[string]string{"method=getAll": "1", "method=get": "1", "method=set": "1 2 3"}},
-		{"a method is denied", untagged, []registry.URL{condition("method=set =>")}, nil, map[string]string{"method=set": "", "method=get": "1 2 3"}},
-		{"by attachment", untagged, []registry.URL{condition("attachments[user]=a & method=get => host=10.0.0.2")}, nil,
+		{"rejected method", untagged, []registry.URL{condition("method=set =>")}, nil, map[string]string{"method=set": "", "method=get": "1 2 3"}},
+		{"attachment", untagged, []registry.URL{condition("attachments[user]=a & method=get => host=10.0.0.2")}, nil,
 			map[string]string{"method=get user=a": "2", "method=get user=b": "1 2 3", "method=set user=a": "1 2 3", "method=get": "1 2 3"}},
-		{"but an attachment", untagged, []registry.URL{condition("attachments[user]!=a => host=10.0.0.2")}, nil,
+		{"excluded attachment", untagged, []registry.URL{condition("attachments[user]!=a => host=10.0.0.2")}, nil,
 			map[string]string{"user=a": "1 2 3", "user=b": "2", "method=get": "1 2 3"}}, // no match if missing, as in Dubbo 3
-		{"by a range", untagged, []registry.URL{condition("attachments[age]=18~ => host=10.0.0.2")}, nil,
+		{"range", untagged, []registry.URL{condition("attachments[age]=18~ => host=10.0.0.2")}, nil,
 			map[string]string{"age=18": "2", "age=17": "1 2 3", "age=old": "1 2 3", "method=get": "1 2 3"}},
-		{"but a range", untagged, []registry.URL{condition("attachments[age]!=~17,99,8* => host=10.0.0.2")}, nil,
+		{"excluded range", untagged, []registry.URL{condition("attachments[age]!=~17,99,8* => host=10.0.0.2")}, nil,
 			map[string]string{"age=18": "2", "age=17": "1 2 3", "age=99": "1 2 3", "age=80": "1 2 3", "method=get": "1 2 3"}},
-		{"an application", untagged, []registry.URL{document("condition", "application", "a", "conditions: ['=> host=10.0.0.1']")}, nil, map[string]string{"method=get": "1 3"}},
+		{"rule of an application", untagged, []registry.URL{document("condition", "application", "a", "conditions: ['=> host=10.0.0.1']")}, nil, map[string]string{"method=get": "1 3"}},
 
 		{"tags of providers", tagged, nil, nil, map[string]string{
 			"method=get": "1 3", "dubbo.tag=gray": "2", "dubbo.tag=other": "1 3", "dubbo.tag=other dubbo.force.tag=true": "", "dubbo.tag=gray dubbo.force.tag=true": "2",
@@ -131,8 +131,8 @@ func TestRules(t *testing.T) {
 		{"tags of a rule", tagged, []registry.URL{tags}, nil, map[string]string{
 			"method=get": "1", "dubbo.tag=blue": "3", "dubbo.tag=gray": "2", "dubbo.tag=gone": "1", "dubbo.tag=gone dubbo.force.tag=True": "",
 		}},
-		{"a tag of the consumer's", tagged, nil, map[string]string{"dubbo.tag": "gray"}, map[string]string{"method=get": "2", "dubbo.tag=other": "1 3"}},
-		{"a forced tag of the consumer's", tagged, nil, map[string]string{"dubbo.tag": "blue", "dubbo.force.tag": "true"}, map[string]string{"method=get": "", "dubbo.tag=gray": "2"}},
+		{"tag of the consumer", tagged, nil, map[string]string{"dubbo.tag": "gray"}, map[string]string{"method=get": "2", "dubbo.tag=other": "1 3"}},
+		{"forced tag of the consumer", tagged, nil, map[string]string{"dubbo.tag": "blue", "dubbo.force.tag": "true"}, map[string]string{"method=get": "", "dubbo.tag=gray": "2"}},
 		{"tags, then conditions", tagged, []registry.URL{condition("method=get => host=10.0.0.3", "force=true")}, nil, map[string]string{
 			"method=get": "3", "method=set": "1 3", "method=get dubbo.tag=gray": "", "method=set dubbo.tag=gray": "2",
 		}},
@@ -154,7 +154,7 @@ func TestRules(t *testing.T) {
 			names := map[string]bool{}
 			for _, r := range result.Routes {
 				if names[r.Name] {
-					t.Errorf("two routes are called %s", r.Name)
+					t.Errorf("duplicate route name %s", r.Name)
 				}
 				names[r.Name] = true
 			}
@@ -168,10 +168,10 @@ func TestForcedTagWithoutProviders(t *testing.T) {
 	ref.Tagged = result.Tagged
 	result = plan.Compute(ref, snapshots(t, "dubbo://10.0.0.1:1/x"), noon())
 	if got := addressesOfCall(t, result, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
-		t.Errorf("it goes to %q", got)
+		t.Errorf("call with a forced tag goes to %q, want no host", got)
 	}
 	if got := addressesOfCall(t, result, "dubbo.tag=gray"); got != "1" {
-		t.Errorf("what is not forced goes to %q", got)
+		t.Errorf("call without force goes to %q, want 1", got)
 	}
 }
 
@@ -184,11 +184,11 @@ func TestManyRules(t *testing.T) {
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 	for i := range denied {
 		if got := addressesOfCall(t, result, fmt.Sprintf("user=u%d", i)); got != "" {
-			t.Errorf("a call of u%d, which is denied, goes to %s", i, got)
+			t.Errorf("rejected call of u%d goes to %s", i, got)
 		}
 	}
 	if got := addressesOfCall(t, result, "user=ann"); got != "1" {
-		t.Errorf("a call that no rule denies goes to %q", got)
+		t.Errorf("accepted call goes to %q, want 1", got)
 	}
 	if len(result.Warnings) > 0 || len(result.Routes) != 2 {
 		t.Errorf("%d routes, warnings %q", len(result.Routes), result.Warnings)
@@ -212,15 +212,15 @@ func TestManyTags(t *testing.T) {
 	}
 }
 
-// TestTooManyRulesRejectCalls verifies that too many rules reject calls, because an ignored
-// rule may have denied them.
+// TestTooManyRulesRejectCalls verifies that too many rules reject calls, because an ignored rule
+// could have rejected them.
 func TestTooManyRulesRejectCalls(t *testing.T) {
 	snapshots := snapshots(t, "dubbo://10.0.0.1:1/x")
 	long := "attachments[user]=a" + strings.Repeat(",b", 2000) + " =>"
 	for range rules.MaxConditions + 1 {
 		snapshots[0].Snapshot.Routers = append(snapshots[0].Snapshot.Routers, condition("method=set => host=10.0.0.1"))
 	}
-	for name, routers := range map[string][]registry.URL{"many conditions": snapshots[0].Snapshot.Routers, "a long one": {condition(long)}} {
+	for name, routers := range map[string][]registry.URL{"too many conditions": snapshots[0].Snapshot.Routers, "too many values": {condition(long)}} {
 		snapshots[0].Snapshot.Routers = routers
 		result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 		if got := addressesOfCall(t, result, "method=get"); got != "" {
@@ -230,7 +230,7 @@ func TestTooManyRulesRejectCalls(t *testing.T) {
 			t.Errorf("%s: warnings %q", name, result.Warnings)
 		}
 		if result.Cluster.HostRules == nil {
-			t.Errorf("%s: the cluster has no warning about why it has no hosts", name)
+			t.Errorf("%s: the cluster has no rules", name)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func TestGroupsMethodsAndRulesCombined(t *testing.T) {
 	snapshots[0].Snapshot.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, snapshots, noon())
 	if n := len(result.Routes); n > 4096 || n < 64 {
-		t.Errorf("there are %d routes", n)
+		t.Errorf("%d routes, want 64 to 4096", n)
 	}
 	if len(result.Warnings) > 0 {
 		t.Errorf("warnings %q", result.Warnings)

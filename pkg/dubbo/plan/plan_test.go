@@ -117,7 +117,7 @@ func TestWarmupSteps(t *testing.T) {
 			break
 		}
 		if !result.NextChange.After(now) || !result.NextChange.Equal(result.NextChange.Truncate(5*time.Second)) {
-			t.Fatalf("at %v the next change is at %v", now, result.NextChange)
+			t.Fatalf("NextChange at %v = %v, want a later multiple of 5s", now, result.NextChange)
 		}
 		now = result.NextChange
 	}
@@ -140,9 +140,9 @@ func TestSeveralRegistries(t *testing.T) {
 	}
 }
 
-// TestRetriesAreNotLimitedBelowRequests verifies that all calls in flight on a provider that dies can be
-// retried, within the service's retries. Envoy's default of 3 concurrent retries would lose the
-// others.
+// TestRetriesAreNotLimitedBelowRequests verifies that all calls in flight on a provider that dies
+// can be retried, within the retries of the service. Envoy's default would limit them to 3
+// concurrent retries.
 func TestRetriesAreNotLimitedBelowRequests(t *testing.T) {
 	c := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
 	for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
@@ -216,7 +216,7 @@ func TestSettings(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if warnings := strings.Join(result.Warnings, "\n"); !strings.Contains(warnings, tt.warning) || (tt.warning == "") != (warnings == "") {
-				t.Errorf("the warnings are %q, want one with %q", warnings, tt.warning)
+				t.Errorf("warnings %q, want one with %q", warnings, tt.warning)
 			}
 		})
 	}
@@ -262,7 +262,7 @@ func TestMethodRoutesAreBounded(t *testing.T) {
 	}
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, providers...), noon())
 	if len(result.Routes) > 600 {
-		t.Errorf("there are %d routes", len(result.Routes))
+		t.Errorf("%d routes, want at most 600", len(result.Routes))
 	}
 	for _, w := range result.Warnings {
 		if len(w) > 400 {
@@ -270,7 +270,7 @@ func TestMethodRoutesAreBounded(t *testing.T) {
 		}
 	}
 	if warnings := strings.Join(result.Warnings, "\n"); !strings.Contains(warnings, "2000 methods") {
-		t.Errorf("the warnings are %s, want one about the methods", warnings)
+		t.Errorf("warnings %s, want one about the methods", warnings)
 	}
 }
 

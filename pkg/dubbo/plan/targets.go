@@ -174,7 +174,7 @@ const maxNamed = 32
 
 // names are the groups, or the versions, of providers.
 type names struct {
-	values        []string // sorted
+	values     []string // sorted
 	hasUnnamed bool     // some providers have none
 }
 

@@ -13,13 +13,13 @@ import (
 )
 
 // servedBy returns the hosts of a call, such as "1*100 2*50 in 1s": the last part of each address,
-// its weight, and the timeout of the call; "nowhere": no route matches. It verifies that the
+// its weight, and the timeout of the call; "no route": no route matches. It verifies that the
 // cluster contains each address once.
 func servedBy(t *testing.T, result *plan.Result, fields ...string) string {
 	t.Helper()
 	r := matchRoute(t, result, fields...)
 	if r == nil {
-		return "nowhere"
+		return "no route"
 	}
 	f := r.Config.Forward
 	clusters := append([]*config.Cluster{result.Cluster}, result.VariantClusters...)
@@ -35,7 +35,7 @@ func servedBy(t *testing.T, result *plan.Result, fields ...string) string {
 		}
 		seen[h.Address] = true
 	}
-	// A call whose labels no host has would go to any host.
+	// Labels that no host has would select the fallback.
 	if len(f.Metadata) > 0 && clusters[index].Subsets.Fallback != config.NoFallback && len(hostsFor(&config.Cluster{Hosts: clusters[index].Hosts}, f.Metadata, nil)) == 0 {
 		t.Errorf("calls whose labels no host has go to %v", clusters[index].Subsets.Fallback)
 	}
@@ -59,33 +59,33 @@ func TestSeveralVariantsAtOneAddress(t *testing.T) {
 		call      string // group/version
 		want      string
 	}{
-		{"the first version", unset, versions, "/1.0.0", "1*10 in 1s"},
-		{"the second version", unset, versions, "/2.0.0", "1*20 2*40 in 3s"},
-		{"no version, which all have", unset, versions, "/", "1*10 2*40 in 3s"},
-		{"a version without providers", unset, versions, "/3.0.0", "nowhere"},
-		{"of all, the first version", wildcard, versions, "/1.0.0", "1*10 in 1s"},
-		{"of all, the second version", wildcard, versions, "/2.0.0", "1*20 2*40 in 3s"},
-		{"of all, any version", wildcard, versions, "/*", "1*10 2*40 in 3s"},
-		{"no version beside one", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/", "2*50 in 5s"},
-		{"no version beside one, as Java writes it", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/0.0.0", "2*50 in 5s"},
-		{"a version beside none", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/2.0.0", "1*20 2*40 in 3s"},
-		{"a group", unset, groups, "g/", "1*10 in 1m0s"},
-		{"another group", unset, groups, "h/", "1*20 in 1m0s"},
-		{"a group and a version", unset, groups, "h/1", "2*100 in 1m0s"},
+		{"first version", unset, versions, "/1.0.0", "1*10 in 1s"},
+		{"second version", unset, versions, "/2.0.0", "1*20 2*40 in 3s"},
+		{"call without version, all versioned", unset, versions, "/", "1*10 2*40 in 3s"},
+		{"version without providers", unset, versions, "/3.0.0", "no route"},
+		{"wildcard, first version", wildcard, versions, "/1.0.0", "1*10 in 1s"},
+		{"wildcard, second version", wildcard, versions, "/2.0.0", "1*20 2*40 in 3s"},
+		{"wildcard, any version", wildcard, versions, "/*", "1*10 2*40 in 3s"},
+		{"call without version, some unversioned", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/", "2*50 in 5s"},
+		{"call with 0.0.0, some unversioned", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/0.0.0", "2*50 in 5s"},
+		{"call with a version, some unversioned", unset, append(versions, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/2.0.0", "1*20 2*40 in 3s"},
+		{"group", unset, groups, "g/", "1*10 in 1m0s"},
+		{"other group", unset, groups, "h/", "1*20 in 1m0s"},
+		{"group and version", unset, groups, "h/1", "2*100 in 1m0s"},
 		{"one of two groups", registry.Service{Interface: "x", Group: "g,h"}, groups, "h/", "1*20 in 1m0s"},
 		{"either of two groups", registry.Service{Interface: "x", Group: "g,h"}, groups, "g,h/1", "2*100 in 1m0s"},
-		{"of any version, the group", registry.Service{Interface: "x", Group: "h", Version: "*"}, groups, "h/*", "1*20 2*100 in 1m0s"},
-		{"one that is disabled beside another", unset, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/2", "1*100 in 1m0s"},
-		{"disabled beside another", unset, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/1", "nowhere"},
-		{"one of no weight beside another", unset, []string{"dubbo://10.0.0.1:1/x?version=1&weight=0", "dubbo://10.0.0.1:1/x?version=2"}, "/", "1*100 in 1m0s"},
-		{"versions at addresses of their own have timeouts of their own", unset, []string{"dubbo://10.0.0.1:1/x?version=1&timeout=1000", "dubbo://10.0.0.2:1/x?version=2&timeout=2000"}, "/1", "1*100 in 1s"},
+		{"group, any version", registry.Service{Interface: "x", Group: "h", Version: "*"}, groups, "h/*", "1*20 2*100 in 1m0s"},
+		{"other version at the address disabled", unset, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/2", "1*100 in 1m0s"},
+		{"disabled version", unset, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/1", "no route"},
+		{"other version at the address with weight 0", unset, []string{"dubbo://10.0.0.1:1/x?version=1&weight=0", "dubbo://10.0.0.1:1/x?version=2"}, "/", "1*100 in 1m0s"},
+		{"timeouts of versions at separate addresses", unset, []string{"dubbo://10.0.0.1:1/x?version=1&timeout=1000", "dubbo://10.0.0.2:1/x?version=2&timeout=2000"}, "/1", "1*100 in 1s"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			result := plan.Compute(plan.Reference{Service: tt.service}, snapshots(t, tt.providers...), noon())
 			group, version, _ := strings.Cut(tt.call, "/")
 			if got := servedBy(t, result, "method=get", "group="+group, "version="+version); got != tt.want {
-				t.Errorf("it goes to %s, want %s", got, tt.want)
+				t.Errorf("hosts %s, want %s", got, tt.want)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestOneVariantPerAddressNeedsOneCluster(t *testing.T) {
 	// The host of the group has the labels of its first version.
 	want := []string{"x?group=g&version=2"}
 	if result := plan.Compute(ref, snapshots(t, providers...), noon()); !slices.Equal(namesOf(result.VariantClusters), want) {
-		t.Errorf("the clusters apart are %v, want %v", namesOf(result.VariantClusters), want)
+		t.Errorf("variant clusters %v, want %v", namesOf(result.VariantClusters), want)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestMethodSettingsOfVersion(t *testing.T) {
 	), noon())
 	for version, want := range map[string]string{"1": "1*100 in 100ms", "2": "1*100 in 2s", "3": "2*100 in 3s", "*": "1*100 2*100 in 3s"} {
 		if got := servedBy(t, result, "method=get", "version="+version); got != want {
-			t.Errorf("version %s: it goes to %s, want %s", version, got, want)
+			t.Errorf("version %s goes to %s, want %s", version, got, want)
 		}
 	}
 }
@@ -145,7 +145,8 @@ func TestRulesSelectOneVariantOfAddress(t *testing.T) {
 	}
 }
 
-// TestRulesKeepClusterOfCall verifies that rules apply without new connections.
+// TestRulesKeepClusterOfCall verifies that a rule does not move calls to another cluster, which
+// would need new connections.
 func TestRulesKeepClusterOfCall(t *testing.T) {
 	var providers []string
 	for host := range 2 {
@@ -162,7 +163,7 @@ func TestRulesKeepClusterOfCall(t *testing.T) {
 		group, version, _ := strings.Cut(call, "/")
 		routeBefore, routeAfter := matchRoute(t, withoutRule, "method=get", "group="+group, "version="+version), matchRoute(t, withRule, "method=get", "group="+group, "version="+version)
 		if (routeBefore == nil) != (routeAfter == nil) || routeBefore != nil && routeBefore.Config.Forward.Cluster != routeAfter.Config.Forward.Cluster {
-			t.Errorf("calls of %s go to another cluster with a rule", call)
+			t.Errorf("calls of %s go to another cluster because of the rule", call)
 		}
 		if got := servedBy(t, withRule, "method=get", "group="+group, "version="+version); routeAfter != nil && !strings.HasPrefix(got, "1*100 in") {
 			t.Errorf("calls of %s go to %s", call, got)
@@ -181,10 +182,10 @@ func TestOverrideAppliesToItsVersion(t *testing.T) {
 	snapshots[0].Snapshot.Configurators = urls(t, "override://0.0.0.0/x?category=configurators&version=2&weight=7&timeout=70")
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots, noon())
 	if got, want := servedBy(t, result, "method=get", "version=1"), "1*100 in 1m0s"; got != want {
-		t.Errorf("the first goes to %s, want %s", got, want)
+		t.Errorf("version 1 goes to %s, want %s", got, want)
 	}
 	if got, want := servedBy(t, result, "method=get", "version=2"), "1*7 in 70ms"; got != want {
-		t.Errorf("the second goes to %s, want %s", got, want)
+		t.Errorf("version 2 goes to %s, want %s", got, want)
 	}
 }
 
@@ -192,10 +193,10 @@ func TestNewVersionAtSameAddressWarmsUp(t *testing.T) {
 	startTime := fmt.Sprint(noon().Add(-5 * time.Minute).UnixMilli())
 	result := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, snapshots(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+startTime), noon())
 	if got, want := servedBy(t, result, "method=get", "version=2"), "1*50 in 1m0s"; got != want {
-		t.Errorf("it goes to %s, want %s", got, want)
+		t.Errorf("version 2 goes to %s, want %s", got, want)
 	}
 	if result.NextChange.IsZero() {
-		t.Error("it does not change")
+		t.Error("NextChange is zero during the warmup")
 	}
 }
 
@@ -219,14 +220,14 @@ func TestTooManyVersionsAreReported(t *testing.T) {
 		count   int
 		want    string
 	}{
-		{"as many as may be", registry.Service{Interface: "com.example.X"}, 32, ""},
-		{"one more", registry.Service{Interface: "com.example.X"}, 33,
+		{"at the limit", registry.Service{Interface: "com.example.X"}, 32, ""},
+		{"above the limit", registry.Service{Interface: "com.example.X"}, 33,
 			"com.example.X has providers in 33 versions, but at most 32 can have their own routes: calls for 1.32 match no route"},
-		{"many more", registry.Service{Interface: "com.example.X"}, 42,
+		{"far above the limit", registry.Service{Interface: "com.example.X"}, 42,
 			"com.example.X has providers in 42 versions, but at most 32 can have their own routes: calls for 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38, 1.39 and 2 more match no route"},
-		{"for who takes any", registry.Service{Interface: "com.example.X", Version: "*"}, 33,
+		{"reference with a wildcard", registry.Service{Interface: "com.example.X", Version: "*"}, 33,
 			"com.example.X:* has providers in 33 versions, but at most 32 can have their own routes: calls for 1.32 go to any provider"},
-		{"for who wants one", registry.Service{Interface: "com.example.X", Version: "1.07"}, 42, ""},
+		{"reference with one version", registry.Service{Interface: "com.example.X", Version: "1.07"}, 42, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -23,8 +23,8 @@ func addresses(t *testing.T, result *plan.Result, fields ...string) string {
 	return strings.Join(hosts, " ")
 }
 
-// TestRulesAndWeightsApplyWithinVariant verifies that rules and weights only consider
-// providers that match the call: a Dubbo consumer of one version knows no others.
+// TestRulesAndWeightsApplyWithinVariant verifies that rules and weights only consider providers
+// that match the call: a Dubbo consumer of one version has no other providers.
 func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 	unset, wildcard := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "*", Version: "*"}
 	const first, second = "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2"
@@ -39,24 +39,24 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 		call      string // group/version/tag
 		want      string
 	}{
-		{"a rule that excludes all providers of a version", unset, []string{first, second}, []registry.URL{unforced}, "/2/", "2"},
-		{"a rule that leaves some of another", unset, []string{first, second}, []registry.URL{unforced}, "/1/", "1"},
-		{"a rule for who takes any version", unset, []string{first, second}, []registry.URL{unforced}, "//", "1"},
-		{"a rule that excludes all providers of a group", unset, []string{"dubbo://10.0.0.1:1/x?group=a", "dubbo://10.0.0.2:1/x?group=b"}, []registry.URL{unforced}, "b//", "2"},
-		{"a rule that is forced", unset, []string{first, second}, []registry.URL{forced}, "/2/", ""},
-		{"a rule for all calls that is forced", unset, []string{first, second}, []registry.URL{everywhere}, "/2/", ""},
-		{"a forced rule against those of no version", unset, []string{"dubbo://10.0.0.2:1/x", first}, []registry.URL{everywhere}, "//", ""},
-		{"a tag without providers in a version", unset, []string{first + "&dubbo.tag=gray", second}, nil, "/2/gray", "2"},
-		{"a version of no weight", unset, []string{first + "&weight=0", second}, nil, "/1/", "1"},
-		{"any version, of which one has no weight", unset, []string{first + "&weight=0", second}, nil, "//", "2"},
-		{"a version of no weight beside another", unset, []string{first + "&weight=0", "dubbo://10.0.0.1:1/x?version=2", second}, nil, "/1/", "1"},
-		{"a version of which one has no weight", unset, []string{first + "&weight=0", "dubbo://10.0.0.2:1/x?version=1"}, nil, "/1/", "2"},
-		{"a rule that leaves who has no weight", unset, []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x"}, []registry.URL{unforced}, "//", "1"},
-		{"of all, no version", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "//", "1"},
-		{"of all, no version, as Java writes it", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "/0.0.0/", "1"},
-		{"of all, no group", wildcard, []string{"dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?group=g"}, nil, "//", "1"},
-		{"of all, any", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "*/*/", "1 2"},
-		{"of all, none of those that have one", wildcard, []string{first, second}, nil, "//", "1 2"},
+		{"rule excludes all providers of the version", unset, []string{first, second}, []registry.URL{unforced}, "/2/", "2"},
+		{"rule selects providers of the version", unset, []string{first, second}, []registry.URL{unforced}, "/1/", "1"},
+		{"rule, call without version", unset, []string{first, second}, []registry.URL{unforced}, "//", "1"},
+		{"rule excludes all providers of the group", unset, []string{"dubbo://10.0.0.1:1/x?group=a", "dubbo://10.0.0.2:1/x?group=b"}, []registry.URL{unforced}, "b//", "2"},
+		{"forced rule for a method", unset, []string{first, second}, []registry.URL{forced}, "/2/", ""},
+		{"forced rule for all calls", unset, []string{first, second}, []registry.URL{everywhere}, "/2/", ""},
+		{"forced rule excludes unversioned providers", unset, []string{"dubbo://10.0.0.2:1/x", first}, []registry.URL{everywhere}, "//", ""},
+		{"tag without providers in the version", unset, []string{first + "&dubbo.tag=gray", second}, nil, "/2/gray", "2"},
+		{"version with weight 0", unset, []string{first + "&weight=0", second}, nil, "/1/", "1"},
+		{"call without version, one version with weight 0", unset, []string{first + "&weight=0", second}, nil, "//", "2"},
+		{"version with weight 0 at a shared address", unset, []string{first + "&weight=0", "dubbo://10.0.0.1:1/x?version=2", second}, nil, "/1/", "1"},
+		{"version with one provider of weight 0", unset, []string{first + "&weight=0", "dubbo://10.0.0.2:1/x?version=1"}, nil, "/1/", "2"},
+		{"rule selects only a provider of weight 0", unset, []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x"}, []registry.URL{unforced}, "//", "1"},
+		{"wildcard, call without version", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "//", "1"},
+		{"wildcard, call with 0.0.0", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "/0.0.0/", "1"},
+		{"wildcard, call without group", wildcard, []string{"dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?group=g"}, nil, "//", "1"},
+		{"wildcard, any version", wildcard, []string{"dubbo://10.0.0.1:1/x", second}, nil, "*/*/", "1 2"},
+		{"wildcard, call without version, all versioned", wildcard, []string{first, second}, nil, "//", "1 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 			result := plan.Compute(plan.Reference{Service: tt.service}, snapshots, noon())
 			call := strings.Split(tt.call, "/")
 			if got := addresses(t, result, "method=get", "group="+call[0], "version="+call[1], "dubbo.tag="+call[2]); got != tt.want {
-				t.Errorf("it goes to %q, want %q", got, tt.want)
+				t.Errorf("hosts %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 // TestCallMatchesSubscriptionToItsVersion compares calls of services that are subscribed
 // by interface with subscriptions to one group and version.
 func TestCallMatchesSubscriptionToItsVersion(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // deterministic
 	pick := func(choices ...string) string { return choices[rng.IntN(len(choices))] }
 	for range 400 {
 		var providers []string
@@ -129,7 +129,7 @@ func TestRulesKeepClusterOfGroup(t *testing.T) {
 			fields := []string{"method=get", "group=" + group, "version=" + version}
 			forwardBefore, forwardAfter := matchRoute(t, withoutRule, fields...).Config.Forward, matchRoute(t, withRule, fields...).Config.Forward
 			if forwardBefore.Cluster != forwardAfter.Cluster {
-				t.Errorf("with %q calls of %s go to %s, before to %s", rule, call, forwardAfter.Cluster, forwardBefore.Cluster)
+				t.Errorf("with the rule %q calls of %s go to %s, without it to %s", rule, call, forwardAfter.Cluster, forwardBefore.Cluster)
 			}
 		}
 	}

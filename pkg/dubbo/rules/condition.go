@@ -34,7 +34,7 @@ type conditionRule struct {
 
 // keyMatch contains the conditions on one key.
 type keyMatch struct {
-	key     string
+	key               string
 	equals, notEquals []pattern
 }
 
@@ -147,7 +147,7 @@ func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 	return r
 }
 
-// The order in which the kinds of conditions apply.
+// The order in which conditions apply, by their origin.
 const (
 	orderOfServices = iota
 	orderOfApplications

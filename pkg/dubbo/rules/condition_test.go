@@ -79,57 +79,57 @@ func TestConditions(t *testing.T) {
 		more       []string
 		want       string
 	}{
-		{"a consumer to a provider", "host = 10.9.9.9 => host = 10.0.0.2", nil, "2"},
-		{"another consumer", "host = 10.9.9.8 => host = 10.0.0.2", nil, "1 2 3"},
-		{"consumers of a network", "host = 10.9.* => host = 10.0.0.*", nil, "1 2"},
-		{"keep consumers out", "host != 10.20.153.10,10.20.153.11 =>", nil, ""},
-		{"a list of who may", "host != 10.9.9.9 =>", nil, "1 2 3"},
-		{"without =>, it is of providers", "host = 10.0.0.1", nil, "1"},
-		{"but one", "=> host != 10.0.0.1", nil, "2 3"},
-		{"but some", "=> host != 10.0.0.1,10.0.0.2", nil, "3"},
-		{"some, but not all of them", "=> host = 10.0.* & host != 10.0.0.2", nil, "1 3"},
-		{"an address", "=> address = 10.0.1.3:20881", nil, "3"},
-		{"a port", "=> port = 20880", nil, "1 2"},
+		{"host of the consumer and of the provider", "host = 10.9.9.9 => host = 10.0.0.2", nil, "2"},
+		{"other consumer", "host = 10.9.9.8 => host = 10.0.0.2", nil, "1 2 3"},
+		{"host wildcards", "host = 10.9.* => host = 10.0.0.*", nil, "1 2"},
+		{"reject all consumers but two", "host != 10.20.153.10,10.20.153.11 =>", nil, ""},
+		{"accepted consumer", "host != 10.9.9.9 =>", nil, "1 2 3"},
+		{"without =>", "host = 10.0.0.1", nil, "1"},
+		{"all but one provider", "=> host != 10.0.0.1", nil, "2 3"},
+		{"all but some providers", "=> host != 10.0.0.1,10.0.0.2", nil, "3"},
+		{"included and excluded hosts", "=> host = 10.0.* & host != 10.0.0.2", nil, "1 3"},
+		{"address", "=> address = 10.0.1.3:20881", nil, "3"},
+		{"port", "=> port = 20880", nil, "1 2"},
 		{"true and false", "true => false", nil, ""},
-		{"the same as the consumer's", "=> region = $region", nil, "1 3"},
-		{"the consumer's host", "=> host = $host", []string{"force=true"}, ""},
-		{"nobody is such, so all", "=> host = 10.1.1.1", nil, "1 2 3"},
-		{"nobody is such, by force", "=> host = 10.1.1.1", []string{"force=true"}, ""},
-		{"a consumer's application", "application = shop => region = beijing", nil, "2"},
-		{"what nobody has", "moon = full => false", nil, "1 2 3"},
-		{"what nobody has is not another, either", "moon != full => host = 10.0.0.1", nil, "1 2 3"},
-		{"some providers do not have it", "=> dubbo.tag != blue", []string{"force=true"}, "3"},
+		{"parameter of the consumer", "=> region = $region", nil, "1 3"},
+		{"host of the consumer", "=> host = $host", []string{"force=true"}, ""},
+		{"no match", "=> host = 10.1.1.1", nil, "1 2 3"},
+		{"no match, forced", "=> host = 10.1.1.1", []string{"force=true"}, ""},
+		{"application of the consumer", "application = shop => region = beijing", nil, "2"},
+		{"unknown key", "moon = full => false", nil, "1 2 3"},
+		{"unknown key with !=", "moon != full => host = 10.0.0.1", nil, "1 2 3"},
+		{"key that only some providers have", "=> dubbo.tag != blue", []string{"force=true"}, "3"},
 		{"any value", "=> dubbo.tag = *", []string{"force=true"}, "3"},
-		{"a range of ports", "=> port = 20881~", nil, "3"},
-		{"a range of ports, both ends", "=> port = 20000~20880", nil, "1 2"},
-		{"a range or a value", "=> port = ~20, 20881", nil, "3"},
-		{"not a range", "=> port != ~20880", nil, "3"},
-		{"a range of what is no number", "=> region = 0~9", []string{"force=true"}, ""},
-		{"as 2.6 has it in Java", "consumer.host = 10.9.9.9 => provider.host = 10.0.0.1", nil, "1"},
-		{"switched off", "=> host = 10.0.0.1", []string{"enabled=false"}, "1 2 3"},
+		{"range without an upper bound", "=> port = 20881~", nil, "3"},
+		{"range with both bounds", "=> port = 20000~20880", nil, "1 2"},
+		{"range or value", "=> port = ~20, 20881", nil, "3"},
+		{"excluded range", "=> port != ~20880", nil, "3"},
+		{"range with a value that is not a number", "=> region = 0~9", []string{"force=true"}, ""},
+		{"prefixes of Dubbo 2.6", "consumer.host = 10.9.9.9 => provider.host = 10.0.0.1", nil, "1"},
+		{"disabled", "=> host = 10.0.0.1", []string{"enabled=false"}, "1 2 3"},
 		{"methods", "method = find*,list*,get*,is* => host = 10.0.0.1", nil, "1"},
-		{"other methods", "method = find*,list* => host = 10.0.0.1", nil, "1 2 3"},
-		{"but methods", "method != find*,list* => host = 10.0.0.1", nil, "1"},
-		{"a method of a consumer", "method = getName & host = 10.9.9.9 => host = 10.0.0.1", nil, "1"},
-		{"an attachment", "attachments[user] = ann => host = 10.0.0.1", nil, "1"},
-		{"another attachment", "attachments[role] = admin => host = 10.0.0.1", nil, "1 2 3"},
-		{"an argument", "arguments[0] = 7 => host = 10.0.0.1", nil, "1"},
-		{"another argument", "arguments[1] = 7 => host = 10.0.0.1", nil, "1 2 3"},
-		{"an argument that is not there is another", "arguments[1] != 7 => host = 10.0.0.1", nil, "1"},
-		{"an attachment that is not there is not", "attachments[role] != admin => host = 10.0.0.1", nil, "1 2 3"},
-		{"an argument in a range", "arguments[0] = 1~7 => host = 10.0.0.1", nil, "1"},
-		{"an argument beyond a range", "arguments[0] = 8~ => host = 10.0.0.1", nil, "1 2 3"},
-		{"an argument in a range or a value", "arguments[0] = 1~2,7 => host = 10.0.0.1", nil, "1"},
-		{"an attachment with a dollar", "attachments[user] = $host,ann => host = 10.0.0.1", nil, "1"},
-		{"an argument far behind", "arguments[1000] != 7 => host = 10.0.0.1", nil, "1"},
-		{"an argument not in a range", "arguments[0] != 1~5,9 => host = 10.0.0.1", nil, "1"},
+		{"methods that do not match", "method = find*,list* => host = 10.0.0.1", nil, "1 2 3"},
+		{"excluded methods", "method != find*,list* => host = 10.0.0.1", nil, "1"},
+		{"method and consumer", "method = getName & host = 10.9.9.9 => host = 10.0.0.1", nil, "1"},
+		{"attachment", "attachments[user] = ann => host = 10.0.0.1", nil, "1"},
+		{"missing attachment", "attachments[role] = admin => host = 10.0.0.1", nil, "1 2 3"},
+		{"argument", "arguments[0] = 7 => host = 10.0.0.1", nil, "1"},
+		{"missing argument", "arguments[1] = 7 => host = 10.0.0.1", nil, "1 2 3"},
+		{"missing argument with !=", "arguments[1] != 7 => host = 10.0.0.1", nil, "1"},
+		{"missing attachment with !=", "attachments[role] != admin => host = 10.0.0.1", nil, "1 2 3"},
+		{"argument in a range", "arguments[0] = 1~7 => host = 10.0.0.1", nil, "1"},
+		{"argument outside a range", "arguments[0] = 8~ => host = 10.0.0.1", nil, "1 2 3"},
+		{"argument with a range or a value", "arguments[0] = 1~2,7 => host = 10.0.0.1", nil, "1"},
+		{"attachment with a dollar", "attachments[user] = $host,ann => host = 10.0.0.1", nil, "1"},
+		{"large argument index with !=", "arguments[1000] != 7 => host = 10.0.0.1", nil, "1"},
+		{"argument outside an excluded range", "arguments[0] != 1~5,9 => host = 10.0.0.1", nil, "1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, protocol := range []string{"condition", "route"} {
 				r := rules.ReadRouters([]registry.URL{conditionRule(protocol, tt.rule, tt.more...)}, func(text string) { t.Error(text) })
 				if got := allowedProviders(r, providers(t), get); got != tt.want {
-					t.Errorf("%s: %q leaves %q, want %q", protocol, tt.rule, got, tt.want)
+					t.Errorf("%s: remaining providers of %q = %q, want %q", protocol, tt.rule, got, tt.want)
 				}
 			}
 		})
@@ -138,16 +138,16 @@ func TestConditions(t *testing.T) {
 
 func TestConditionDocuments(t *testing.T) {
 	tests := []struct{ name, document, want string }{
-		{"one", "service com.foo.Bar::\nconfigVersion: v2.7\nforce: true\nruntime: true\nconditions: ['=> region = hangzhou']", "1 3"},
-		{"one after the other", "service com.foo.Bar::\nconditions:\n- '=> region = hangzhou'\n- '=> port = 20880'", "1"},
-		{"by force", "service com.foo.Bar::\nforce: true\nconditions: ['=> region = paris']", ""},
-		{"by force, as a text", "service com.foo.Bar::\nforce: 'true'\nconditions: ['=> region = paris']", ""},
-		{"off", "service com.foo.Bar::\nenabled: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
-		{"not valid", "service com.foo.Bar::\nvalid: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
-		{"of the application that calls", "application shop\nconditions: ['=> region = hangzhou']", "1 3"},
-		{"of an application that provides", "application stock\nconditions: ['=> region = hangzhou']", "1 3"},
-		{"of an application that provides, nobody", "application store\nconditions: ['=>']", "1 2"},
-		{"of another application", "application other\nconditions: ['=>']", "1 2 3"},
+		{"one condition", "service com.foo.Bar::\nconfigVersion: v2.7\nforce: true\nruntime: true\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"two conditions", "service com.foo.Bar::\nconditions:\n- '=> region = hangzhou'\n- '=> port = 20880'", "1"},
+		{"forced", "service com.foo.Bar::\nforce: true\nconditions: ['=> region = paris']", ""},
+		{"force as a string", "service com.foo.Bar::\nforce: 'true'\nconditions: ['=> region = paris']", ""},
+		{"disabled", "service com.foo.Bar::\nenabled: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
+		{"valid: false", "service com.foo.Bar::\nvalid: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
+		{"application of the consumer", "application shop\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"application of some providers", "application stock\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"application of some providers, rejecting all calls", "application store\nconditions: ['=>']", "1 2"},
+		{"other application", "application other\nconditions: ['=>']", "1 2 3"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -175,18 +175,18 @@ func TestInvalidRoutersAreReported(t *testing.T) {
 		want string
 	}{
 		{"empty", conditionRule("condition", ""), "the condition is empty"},
-		{"a value without a key", conditionRule("condition", "= 1 => host = 1"), `unexpected "=" before "1"`},
-		{"a list without a value", conditionRule("condition", "host,10 => host = 1"), `unexpected "," before "10"`},
+		{"value without a key", conditionRule("condition", "= 1 => host = 1"), `unexpected "=" before "1"`},
+		{"list without a key", conditionRule("condition", "host,10 => host = 1"), `unexpected "," before "10"`},
 		{"two separators", conditionRule("condition", "host == 10 => host = 1"), `unexpected "==" before "10"`},
-		{"nothing follows", conditionRule("condition", "host = => host = 1"), "no key or value after"},
-		{"nothing is said", conditionRule("condition", "host => host = 1"), `key "host" has no value`},
-		{"no number", conditionRule("condition", "arguments[a]=1 => host = 1"), "has no valid argument index"},
-		{"no range", conditionRule("condition", "=> port = 1~b"), `"1~b" is not a valid range`},
-		{"a script", conditionRule("route", "", "router=script"), `"script" are not supported`},
-		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "a condition must be a string"},
+		{"operator without a value", conditionRule("condition", "host = => host = 1"), "no key or value after"},
+		{"key without a value", conditionRule("condition", "host => host = 1"), `key "host" has no value`},
+		{"invalid argument index", conditionRule("condition", "arguments[a]=1 => host = 1"), "has no valid argument index"},
+		{"invalid range", conditionRule("condition", "=> port = 1~b"), `"1~b" is not a valid range`},
+		{"script router", conditionRule("route", "", "router=script"), `"script" are not supported`},
+		{"document of Dubbo 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "a condition must be a string"},
 		{"invalid document", read(t, "condition", "service x\nconditions: ["), "cannot parse the document"},
-		{"tags without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "the tag has no name"},
-		{"tags by what is not known", read(t, "tag", "application x\ntags: [{name: a, match: [{key: b, value: {like: c}}]}]"), "unknown match like"},
+		{"tag without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "the tag has no name"},
+		{"tag with an unknown match", read(t, "tag", "application x\ntags: [{name: a, match: [{key: b, value: {like: c}}]}]"), "unknown match like"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -206,27 +206,27 @@ func TestTags(t *testing.T) {
 		force           bool
 		want            string
 	}{
-		{"none, by themselves", "", "", false, "[0 1]"},
-		{"one of theirs", "", "gray", false, "[2]"},
-		{"one that nobody has", "", "blue", false, "[0 1]"},
-		{"one that nobody has, by force", "", "blue", true, "[]"},
-		{"one of a rule", fmt.Sprintf(rule, false), "blue", false, "[0]"},
-		{"one of a rule, by a parameter", fmt.Sprintf(rule, false), "near", false, "[1]"},
-		{"one of a rule that has nobody", fmt.Sprintf(rule, false), "gone", false, "[]"}, // all have a tag
-		{"one of a rule that forces", fmt.Sprintf(rule, true), "gone", false, "[]"},
-		{"none, with a rule", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[1]"},
-		{"the rule is off", "application stock\nenabled: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
-		{"the rule of another application", "application other\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
-		{"a network", "application stock\ntags: [{name: blue, addresses: [10.0.0.0/24]}]", "blue", false, "[0 1]"},
-		{"a range", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2-9:20880']}]", "blue", false, "[1]"},
-		{"addresses count, and not what is matched beside", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880'], match: [{key: region, value: {exact: beijing}}]}]", "blue", false, "[0]"},
-		{"a tag without addresses is the providers' own", "application store\nforce: true\ntags: [{name: gray, addresses: []}]", "gray", false, "[2]"},
-		{"a tag that matches nobody is the providers' own", "application store\nforce: true\ntags: [{name: gray, match: [{key: region, value: {exact: paris}}]}]", "gray", false, "[2]"},
-		{"a tag that nobody has and no rule sets", "application stock\nforce: true\ntags: [{name: blue, addresses: []}]", "blue", false, "[0 1]"},
-		{"the rule is not valid", "application stock\nvalid: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"call without tag", "", "", false, "[0 1]"},
+		{"tag of a provider", "", "gray", false, "[2]"},
+		{"unknown tag", "", "blue", false, "[0 1]"},
+		{"unknown tag, forced", "", "blue", true, "[]"},
+		{"tag of a rule", fmt.Sprintf(rule, false), "blue", false, "[0]"},
+		{"tag of a rule by a parameter", fmt.Sprintf(rule, false), "near", false, "[1]"},
+		{"tag of a rule without providers", fmt.Sprintf(rule, false), "gone", false, "[]"}, // all have a tag
+		{"tag of a forced rule without providers", fmt.Sprintf(rule, true), "gone", false, "[]"},
+		{"call without tag, with a rule", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[1]"},
+		{"disabled rule", "application stock\nenabled: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"rule of another application", "application other\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"network", "application stock\ntags: [{name: blue, addresses: [10.0.0.0/24]}]", "blue", false, "[0 1]"},
+		{"range", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2-9:20880']}]", "blue", false, "[1]"},
+		{"addresses take precedence over match", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880'], match: [{key: region, value: {exact: beijing}}]}]", "blue", false, "[0]"},
+		{"tag without addresses", "application store\nforce: true\ntags: [{name: gray, addresses: []}]", "gray", false, "[2]"},
+		{"tag whose match selects no provider", "application store\nforce: true\ntags: [{name: gray, match: [{key: region, value: {exact: paris}}]}]", "gray", false, "[2]"},
+		{"unknown tag in a rule without addresses", "application stock\nforce: true\ntags: [{name: blue, addresses: []}]", "blue", false, "[0 1]"},
+		{"rule with valid: false", "application stock\nvalid: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
 		{"any port", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:*']}]", "blue", false, "[1]"},
-		{"every host at a port", "application stock\ntags: [{name: blue, addresses: ['*:20880']}]", "blue", false, "[0 1]"},
-		{"some hosts at another port", "application stock\ntags: [{name: blue, addresses: ['10.0.0.*:1']}]", "blue", true, "[]"},
+		{"any host with the port", "application stock\ntags: [{name: blue, addresses: ['*:20880']}]", "blue", false, "[0 1]"},
+		{"host wildcard with another port", "application stock\ntags: [{name: blue, addresses: ['10.0.0.*:1']}]", "blue", true, "[]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestOutcomesAreComplete(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if _, ok := chain.Outcomes(2); ok {
-		t.Error("there are more than two")
+		t.Error("Outcomes(2) reports ok, want more than two outcomes")
 	}
 }
 
@@ -329,7 +329,7 @@ func FuzzRouters(f *testing.F) {
 			forced := selected(chain, request)
 			delete(request, "attachment dubbo.force.tag")
 			if urls := selected(chain, request); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(urls) {
-				t.Errorf("by force %v, else %v", forced, urls)
+				t.Errorf("with force %v, without %v", forced, urls)
 			}
 		}
 	})

@@ -51,8 +51,8 @@ func isDocumentDisabled(root document.Node) bool {
 
 // parameterMatch is a condition on a parameter of a URL.
 type parameterMatch struct {
-	key string
-	value  textMatch
+	key   string
+	value textMatch
 }
 
 // readParameterMatches parses [{key: k, value: {exact: v}}].

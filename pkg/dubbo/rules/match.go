@@ -99,7 +99,7 @@ type textMatch struct {
 	expression *regexp.Regexp // only for matchRegex
 }
 
-// The kinds of textMatch, by their names in documents.
+// The kinds of textMatch, spelled as in documents.
 const (
 	matchExact       = "exact"
 	matchPrefix      = "prefix"

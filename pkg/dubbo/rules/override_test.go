@@ -56,61 +56,61 @@ func TestConfigurators(t *testing.T) {
 		// consumer, from "timeout=100".
 		want, wantCall string
 	}{
-		{"nothing", nil, "", ""},
-		{"everybody", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&dynamic=false&weight=200"}, "weight=200", "weight=200"},
-		{"one provider", []string{"override://10.0.0.1:20880/com.foo.Bar?category=configurators&disabled=true"}, "disabled=true", "disabled=true"},
-		{"another provider", []string{"override://10.0.0.2:20880/com.foo.Bar?category=configurators&disabled=true"}, "", ""},
-		{"another port", []string{"override://10.0.0.1:20881/com.foo.Bar?category=configurators&disabled=true"}, "", ""},
-		{"everybody at a port", []string{"override://0.0.0.0:20880/com.foo.Bar?category=configurators&weight=1"}, "weight=1", "weight=1"},
-		{"one consumer", []string{"override://10.9.9.9/com.foo.Bar?category=configurators&retries=0"}, "retries=0", "retries=0"},
-		{"another consumer", []string{"override://10.9.9.8/com.foo.Bar?category=configurators&retries=0"}, "", ""},
-		{"a consumer by application", []string{"override://0.0.0.0/com.foo.Bar?application=shop&retries=0"}, "retries=0", "retries=0"},
-		{"a provider by application", []string{"override://0.0.0.0/com.foo.Bar?application=stock&retries=0"}, "retries=0", ""},
-		{"another application", []string{"override://0.0.0.0/com.foo.Bar?application=other&retries=0"}, "", ""},
-		{"an application as the user", []string{"override://shop@0.0.0.0/com.foo.Bar?retries=0"}, "retries=0", "retries=0"},
-		{"overrides the consumer", []string{"override://0.0.0.0/com.foo.Bar?timeout=7"}, "timeout=7", "timeout=7"},
-		{"it says whose", []string{"override://0.0.0.0/com.foo.Bar?side=provider&timeout=7"}, "timeout=7", ""},
-		{"another version", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&version=2&disabled=true"}, "", ""},
-		{"another group", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&group=g&disabled=true"}, "", ""},
+		{"no rules", nil, "", ""},
+		{"all hosts", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&dynamic=false&weight=200"}, "weight=200", "weight=200"},
+		{"provider", []string{"override://10.0.0.1:20880/com.foo.Bar?category=configurators&disabled=true"}, "disabled=true", "disabled=true"},
+		{"other provider", []string{"override://10.0.0.2:20880/com.foo.Bar?category=configurators&disabled=true"}, "", ""},
+		{"other port", []string{"override://10.0.0.1:20881/com.foo.Bar?category=configurators&disabled=true"}, "", ""},
+		{"all hosts with a port", []string{"override://0.0.0.0:20880/com.foo.Bar?category=configurators&weight=1"}, "weight=1", "weight=1"},
+		{"consumer", []string{"override://10.9.9.9/com.foo.Bar?category=configurators&retries=0"}, "retries=0", "retries=0"},
+		{"other consumer", []string{"override://10.9.9.8/com.foo.Bar?category=configurators&retries=0"}, "", ""},
+		{"application of the consumer", []string{"override://0.0.0.0/com.foo.Bar?application=shop&retries=0"}, "retries=0", "retries=0"},
+		{"application of the provider", []string{"override://0.0.0.0/com.foo.Bar?application=stock&retries=0"}, "retries=0", ""},
+		{"other application", []string{"override://0.0.0.0/com.foo.Bar?application=other&retries=0"}, "", ""},
+		{"application as the user name", []string{"override://shop@0.0.0.0/com.foo.Bar?retries=0"}, "retries=0", "retries=0"},
+		{"parameter of the consumer", []string{"override://0.0.0.0/com.foo.Bar?timeout=7"}, "timeout=7", "timeout=7"},
+		{"side", []string{"override://0.0.0.0/com.foo.Bar?side=provider&timeout=7"}, "timeout=7", ""},
+		{"other version", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&version=2&disabled=true"}, "", ""},
+		{"other group", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&group=g&disabled=true"}, "", ""},
 		{"any version", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&version=*&weight=1"}, "weight=1", "weight=1"},
-		{"only if it is not there", []string{"absent://0.0.0.0/com.foo.Bar?timeout=7&retries=1"}, "retries=1", "retries=1"},
-		{"switched off", []string{"override://0.0.0.0/com.foo.Bar?enabled=false&timeout=7"}, "", ""},
-		{"what cannot be changed", []string{"override://0.0.0.0/com.foo.Bar?group=g&version=2&side=consumer&check=true&interface=x"}, "", ""},
-		{"a condition holds", []string{"override://0.0.0.0/com.foo.Bar?~region=hangzhou&retries=0"}, "retries=0", "retries=0"},
-		{"a condition does not", []string{"override://0.0.0.0/com.foo.Bar?~region=beijing&retries=0"}, "", ""},
-		{"a condition on the provider", []string{"override://0.0.0.0/com.foo.Bar?~timeout=3000&retries=0"}, "retries=0", "retries=0"},
-		{"who is named counts more than all", []string{"override://10.0.0.1:20880/com.foo.Bar?weight=1", "override://0.0.0.0/com.foo.Bar?weight=2"}, "weight=1", "weight=1"},
-		{"a higher priority has the last word", []string{"override://0.0.0.0/com.foo.Bar?weight=1&priority=2", "override://0.0.0.0/com.foo.Bar?weight=2&priority=1"}, "weight=1", "weight=1"},
-		{"an empty list", []string{"override://0.0.0.0/com.foo.Bar?weight=1", "empty://0.0.0.0/com.foo.Bar?category=configurators"}, "", ""},
-		{"some addresses", []string{"override://0.0.0.0/com.foo.Bar?weight=1&providerAddresses=10.0.0.2:1,10.0.0.1:20880"}, "weight=1", "weight=1"},
+		{"absent rule", []string{"absent://0.0.0.0/com.foo.Bar?timeout=7&retries=1"}, "retries=1", "retries=1"},
+		{"disabled", []string{"override://0.0.0.0/com.foo.Bar?enabled=false&timeout=7"}, "", ""},
+		{"protected parameters", []string{"override://0.0.0.0/com.foo.Bar?group=g&version=2&side=consumer&check=true&interface=x"}, "", ""},
+		{"condition that matches", []string{"override://0.0.0.0/com.foo.Bar?~region=hangzhou&retries=0"}, "retries=0", "retries=0"},
+		{"condition that does not match", []string{"override://0.0.0.0/com.foo.Bar?~region=beijing&retries=0"}, "", ""},
+		{"condition on the provider", []string{"override://0.0.0.0/com.foo.Bar?~timeout=3000&retries=0"}, "retries=0", "retries=0"},
+		{"provider takes precedence over all hosts", []string{"override://10.0.0.1:20880/com.foo.Bar?weight=1", "override://0.0.0.0/com.foo.Bar?weight=2"}, "weight=1", "weight=1"},
+		{"higher priority applies last", []string{"override://0.0.0.0/com.foo.Bar?weight=1&priority=2", "override://0.0.0.0/com.foo.Bar?weight=2&priority=1"}, "weight=1", "weight=1"},
+		{"empty protocol", []string{"override://0.0.0.0/com.foo.Bar?weight=1", "empty://0.0.0.0/com.foo.Bar?category=configurators"}, "", ""},
+		{"provider addresses", []string{"override://0.0.0.0/com.foo.Bar?weight=1&providerAddresses=10.0.0.2:1,10.0.0.1:20880"}, "weight=1", "weight=1"},
 
-		{"a service", []string{item("service com.foo.Bar::", "- addresses: [0.0.0.0]\n  side: consumer\n  parameters: {timeout: 6000}")}, "timeout=6000", "timeout=6000"},
-		{"a service, its providers", []string{item("service com.foo.Bar::", "- addresses: ['0.0.0.0']\n  side: provider\n  parameters: {timeout: 6000}")}, "timeout=6000", ""},
-		{"a service, one provider", []string{item("service com.foo.Bar::", "- addresses: ['10.0.0.1:20880']\n  side: provider\n  parameters: {weight: '6'}")}, "weight=6", ""},
-		{"a service, another port", []string{item("service com.foo.Bar::", "- addresses: ['10.0.0.1:20881']\n  side: provider\n  parameters: {weight: '6'}")}, "", ""},
-		{"a service, one consumer", []string{item("service com.foo.Bar::", "- addresses: [10.9.9.9]\n  side: consumer\n  parameters: {retries: 5}")}, "retries=5", "retries=5"},
-		{"a service, one consumer and one provider", []string{item("service com.foo.Bar::",
+		{"service, consumers", []string{item("service com.foo.Bar::", "- addresses: [0.0.0.0]\n  side: consumer\n  parameters: {timeout: 6000}")}, "timeout=6000", "timeout=6000"},
+		{"service, providers", []string{item("service com.foo.Bar::", "- addresses: ['0.0.0.0']\n  side: provider\n  parameters: {timeout: 6000}")}, "timeout=6000", ""},
+		{"service, one provider", []string{item("service com.foo.Bar::", "- addresses: ['10.0.0.1:20880']\n  side: provider\n  parameters: {weight: '6'}")}, "weight=6", ""},
+		{"service, other port", []string{item("service com.foo.Bar::", "- addresses: ['10.0.0.1:20881']\n  side: provider\n  parameters: {weight: '6'}")}, "", ""},
+		{"service, one consumer", []string{item("service com.foo.Bar::", "- addresses: [10.9.9.9]\n  side: consumer\n  parameters: {retries: 5}")}, "retries=5", "retries=5"},
+		{"service, one consumer and another provider", []string{item("service com.foo.Bar::",
 			"- addresses: [10.9.9.9]\n  providerAddresses: ['10.0.0.2:20880']\n  side: consumer\n  parameters: {retries: 5}")}, "", ""},
-		{"a service, for applications", []string{item("service com.foo.Bar::", "- side: consumer\n  applications: [other, shop]\n  parameters: {retries: 5}")}, "retries=5", "retries=5"},
-		{"a service, for other applications", []string{item("service com.foo.Bar::", "- side: consumer\n  applications: [other]\n  parameters: {retries: 5}")}, "", ""},
-		{"an application that calls", []string{item("application shop", "- side: consumer\n  services: ['*']\n  parameters: {cluster: failfast}")}, "cluster=failfast", "cluster=failfast"},
-		{"an application that provides", []string{item("application stock", "- side: provider\n  parameters: {weight: 5}")}, "weight=5", ""},
-		{"the other side of an application", []string{item("application stock", "- side: consumer\n  parameters: {weight: 5}")}, "", ""},
-		{"an application, another service", []string{item("application shop", "- side: consumer\n  services: [com.foo.Baz]\n  parameters: {retries: 5}")}, "", ""},
-		{"a service counts more than an application", []string{
+		{"service, applications", []string{item("service com.foo.Bar::", "- side: consumer\n  applications: [other, shop]\n  parameters: {retries: 5}")}, "retries=5", "retries=5"},
+		{"service, other applications", []string{item("service com.foo.Bar::", "- side: consumer\n  applications: [other]\n  parameters: {retries: 5}")}, "", ""},
+		{"application, consumers", []string{item("application shop", "- side: consumer\n  services: ['*']\n  parameters: {cluster: failfast}")}, "cluster=failfast", "cluster=failfast"},
+		{"application, providers", []string{item("application stock", "- side: provider\n  parameters: {weight: 5}")}, "weight=5", ""},
+		{"application, other side", []string{item("application stock", "- side: consumer\n  parameters: {weight: 5}")}, "", ""},
+		{"application, other service", []string{item("application shop", "- side: consumer\n  services: [com.foo.Baz]\n  parameters: {retries: 5}")}, "", ""},
+		{"service takes precedence over application", []string{
 			item("service com.foo.Bar::", "- side: consumer\n  parameters: {retries: 1}"), item("application shop", "- side: consumer\n  parameters: {retries: 2}"),
 		}, "retries=1", "retries=1"},
-		{"a document that is off", []string{"service com.foo.Bar::\nenabled: false\nconfigs: [{side: consumer, parameters: {retries: 1}}]"}, "", ""},
-		{"everybody at any port", []string{item("service com.foo.Bar::", "- side: provider\n  providerAddresses: ['0.0.0.0:*']\n  parameters: {weight: 5}")}, "weight=5", ""},
-		{"weights are off unless they are on", []string{item("application stock", "- {type: weight, side: provider, parameters: {weight: 5}}")}, "", ""},
-		{"weights that are on", []string{item("application stock", "- {type: weight, enabled: true, side: provider, parameters: {weight: 5}}")}, "weight=5", ""},
-		{"weights have a switch of their own", []string{item("application stock", "- {type: weight, enabled: false, side: provider, parameters: {weight: 5}}")}, "", ""},
+		{"disabled document", []string{"service com.foo.Bar::\nenabled: false\nconfigs: [{side: consumer, parameters: {retries: 1}}]"}, "", ""},
+		{"any host and port", []string{item("service com.foo.Bar::", "- side: provider\n  providerAddresses: ['0.0.0.0:*']\n  parameters: {weight: 5}")}, "weight=5", ""},
+		{"weight item, disabled by default", []string{item("application stock", "- {type: weight, side: provider, parameters: {weight: 5}}")}, "", ""},
+		{"weight item, enabled", []string{item("application stock", "- {type: weight, enabled: true, side: provider, parameters: {weight: 5}}")}, "weight=5", ""},
+		{"weight item, disabled", []string{item("application stock", "- {type: weight, enabled: false, side: provider, parameters: {weight: 5}}")}, "", ""},
 
-		{"v3.0, a parameter", []string{item("application stock", "- side: provider\n  match: {param: [{key: application, value: {exact: stock}}]}\n  parameters: {weight: 5}")}, "weight=5", ""},
-		{"v3.0, another value", []string{item("application stock", "- side: provider\n  match: {param: [{key: timeout, value: {prefix: '4'}}]}\n  parameters: {weight: 5}")}, "", ""},
-		{"v3.0, an address", []string{item("service com.foo.Bar::", "- side: provider\n  match: {address: {wildcard: '10.0.0.*'}}\n  parameters: {weight: 5}")}, "weight=5", ""},
-		{"v3.0, a network", []string{item("service com.foo.Bar::", "- side: provider\n  match: {address: {cidr: 10.1.0.0/16}}\n  parameters: {weight: 5}")}, "", ""},
-		{"v3.0, a network as Dubbo spells it", []string{item("service com.foo.Bar::", "- side: provider\n  match: {address: {cird: 10.0.0.0/16}}\n  parameters: {weight: 5}")}, "weight=5", ""},
+		{"v3.0, parameter", []string{item("application stock", "- side: provider\n  match: {param: [{key: application, value: {exact: stock}}]}\n  parameters: {weight: 5}")}, "weight=5", ""},
+		{"v3.0, other value", []string{item("application stock", "- side: provider\n  match: {param: [{key: timeout, value: {prefix: '4'}}]}\n  parameters: {weight: 5}")}, "", ""},
+		{"v3.0, address", []string{item("service com.foo.Bar::", "- side: provider\n  match: {address: {wildcard: '10.0.0.*'}}\n  parameters: {weight: 5}")}, "weight=5", ""},
+		{"v3.0, other network", []string{item("service com.foo.Bar::", "- side: provider\n  match: {address: {cidr: 10.1.0.0/16}}\n  parameters: {weight: 5}")}, "", ""},
+		{"v3.0, network with Dubbo's spelling", []string{item("service com.foo.Bar::", "- side: provider\n  match: {address: {cird: 10.0.0.0/16}}\n  parameters: {weight: 5}")}, "weight=5", ""},
 		{"v3.0, services and applications", []string{item("application shop",
 			"- side: consumer\n  match: {service: {oneof: [{exact: x}, {regex: 'com.foo.*'}]}, app: {oneof: [{exact: shop}]}}\n  parameters: {retries: 5}")}, "retries=5", "retries=5"},
 		{"v3.0, other services", []string{item("application shop",
@@ -123,17 +123,17 @@ func TestConfigurators(t *testing.T) {
 				urls = append(urls, read(t, "override", text))
 			}
 			warn := func(text string) {
-				if !strings.Contains(tt.name, "cannot") {
+				if !strings.Contains(tt.name, "protected") {
 					t.Error(text)
 				}
 			}
 			previous, input := parse(t, provider), map[string]string{"timeout": "100"}
 			changed, parameters := rules.ReadConfigurators(urls, warn).Apply(previous, consumer(), input)
 			if got := changes(previous.Parameters.Map(), changed.Parameters.Map()); got != tt.want {
-				t.Errorf("the provider has %q, want %q", got, tt.want)
+				t.Errorf("changed parameters of the provider: %q, want %q", got, tt.want)
 			}
 			if got := changes(map[string]string{"timeout": "100"}, parameters); got != tt.wantCall {
-				t.Errorf("the consumer has %q, want %q", got, tt.wantCall)
+				t.Errorf("changed parameters of the consumer: %q, want %q", got, tt.wantCall)
 			}
 			if len(input) != 1 || input["timeout"] != "100" {
 				t.Errorf("the input was changed: %v", input)
@@ -155,14 +155,14 @@ func changes(before, after map[string]string) string {
 
 func TestInvalidOverridesAreReported(t *testing.T) {
 	tests := []struct{ name, rule, want string }{
-		{"another kind", "script://0.0.0.0/com.foo.Bar?x=y", "unknown rule type"},
-		{"no YAML", "service com.foo.Bar::\n{configs: [", "cannot parse the document"},
-		{"no object", "service com.foo.Bar::\n- 1", "not an object"},
+		{"unknown protocol", "script://0.0.0.0/com.foo.Bar?x=y", "unknown rule type"},
+		{"invalid YAML", "service com.foo.Bar::\n{configs: [", "cannot parse the document"},
+		{"not an object", "service com.foo.Bar::\n- 1", "not an object"},
 		{"no side", "service com.foo.Bar::\nconfigs: [{parameters: {retries: 1}}]", "side must be consumer or provider"},
 		{"no parameters", "service com.foo.Bar::\nconfigs: [{side: consumer}]", "no parameters"},
 		{"invalid address", "service com.foo.Bar::\nconfigs: [{side: consumer, addresses: ['a:b'], parameters: {retries: 1}}]", "not a valid port"},
-		{"a condition that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {moon: {exact: full}}, parameters: {retries: 1}}]", "unknown match moon"},
-		{"a comparison that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {like: x}}, parameters: {retries: 1}}]", "unknown match like"},
+		{"unknown condition", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {moon: {exact: full}}, parameters: {retries: 1}}]", "unknown match moon"},
+		{"unknown comparison", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {like: x}}, parameters: {retries: 1}}]", "unknown match like"},
 		{"invalid expression", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {regex: '('}}, parameters: {retries: 1}}]", "missing closing"},
 	}
 	for _, tt := range tests {
@@ -186,7 +186,7 @@ func FuzzOverrides(f *testing.F) {
 		provider := parse(t, "dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&interface=com.foo.Bar&group=g")
 		changed, _ := rules.ReadConfigurators([]registry.URL{u, document("override", "application", "stock", yaml)}, func(string) {}).Apply(provider, consumer(), nil)
 		if changed.Service() != provider.Service() || changed.Address() != provider.Address() {
-			t.Errorf("it is %s now", changed)
+			t.Errorf("Apply changed the service or the address: %s", changed)
 		}
 	})
 }

@@ -68,9 +68,9 @@ func (t *tag) matches(u registry.URL) bool {
 
 // tagSets contains the providers by their tags.
 type tagSets struct {
-	consumerTag      Tag
-	byTag    map[string]tagMembers // by tag
-	untagged config.HostSet
+	consumerTag Tag
+	byTag       map[string]tagMembers // by tag
+	untagged    config.HostSet
 }
 
 // tagMembers contains the providers that have a tag.

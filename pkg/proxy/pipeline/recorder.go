@@ -59,7 +59,7 @@ func (r *Recorder) observe(x *protocol.Exchange) {
 func (r *Recorder) add(w *recordKey, s metrics.Batch) {
 	r.listener.Add(s)
 	for _, p := range &w.scopes {
-		if a, ok := p.(metrics.Account); ok {
+		if a, ok := p.(metrics.Recorder); ok {
 			a.Add(s)
 		}
 	}
@@ -156,7 +156,7 @@ type methodScope metrics.Method
 // Name implements protocol.Named.
 func (p *methodScope) Name() string { return (*metrics.Method)(p).Name() }
 
-// Add implements metrics.Account.
+// Add implements metrics.Recorder.
 func (p *methodScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
 
 // grpcScope is the scope of a gRPC method, whose responses carry their status in headers.
@@ -165,5 +165,5 @@ type grpcScope metrics.Method
 // Name implements protocol.Named.
 func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
 
-// Add implements metrics.Account.
+// Add implements metrics.Recorder.
 func (p *grpcScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }

@@ -56,7 +56,7 @@ type routeScope struct {
 // Name implements protocol.Named.
 func (p *routeScope) Name() string { return p.route.Config.Name }
 
-// Add implements metrics.Account.
+// Add implements metrics.Recorder.
 func (p *routeScope) Add(s metrics.Batch) {
 	p.metrics.Add(p.route.VirtualHost, p.route.Config.Name, s)
 }
