@@ -273,7 +273,7 @@ func TestExcludeRPCMetrics(t *testing.T) {
 	wantLines(t, exported(t, r, "rpc_"))
 }
 
-// methodCall is a method with one call of it.
+// methodCall is a method with one call.
 type methodCall struct {
 	service, method string
 	call            sample

@@ -20,7 +20,7 @@ type faultSettings struct {
 // Validate rejects a delay together with 418.
 func (f *faultSettings) Validate() error {
 	if f.Status == 418 && f.Delay > 0 {
-		return &document.KeyError{Key: "delay", Err: errors.New("is not allowed with the status 418")}
+		return &document.KeyError{Key: "delay", Err: errors.New("a teapot does not wait")}
 	}
 	return nil
 }

@@ -280,7 +280,7 @@ func (f failingFiles) ReadDir(string) ([]fs.DirEntry, error) { return nil, f.err
 
 func TestReadErrorsAreDiagnosed(t *testing.T) {
 	_, diags := Load("a.json", testCapabilities(), Options{Files: failingFiles{errors.New("input/output error")}})
-	if got, want := diags.Error(), "a.json: cannot be read: disk on fire"; got != want {
+	if got, want := diags.Error(), "a.json: cannot be read: input/output error"; got != want {
 		t.Errorf("Load reports %q, want %q", got, want)
 	}
 }
@@ -393,7 +393,7 @@ func TestSchemaValidatesExamples(t *testing.T) {
 		"wrong enum value":             `{"servers": [{"default_log_level": "LOUD"}]}`,
 		"wrong duration":               `{"servers": [{"graceful_timeout": "soon"}]}`,
 		"out of range":                 `{"servers": [{"processor": -1}]}`,
-		"port":                         `{"servers": [{}], "admin": {"address": {"socket_address": {"port_value": 70000}}}}`,
+		"port out of range":                         `{"servers": [{}], "admin": {"address": {"socket_address": {"port_value": 70000}}}}`,
 		"unknown setting of a filter":  `{"servers": [{"listeners": [{"address": "a", "filter_chains": [], "stream_filters": [{"type": "fault", "config": {"statu": 1}}]}]}]}`,
 		"unknown setting of the proxy": `{"servers": [{"listeners": [{"address": "a", "filter_chains": [{"filters": [{"type": "proxy", "config": {"router": 1}}]}]}]}]}`,
 	} {

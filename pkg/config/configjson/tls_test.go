@@ -49,7 +49,7 @@ func secureFile(t *testing.T, listener, cluster string) map[string]any {
 }
 
 func TestTLSContexts(t *testing.T) {
-	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
+	const certificate = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
 	doc := secureFile(t, `"tls_context_set": {"=": [
 		{`+certificate+`, "server_name": "a.example", "ca_cert": "ca.pem", "require_client_cert": true, "alpn": "h2, http/1.1",
 			"min_version": "tlsv1_3", "ecdh_curves": "x25519:P256", "match_typed_subject_alt_names": [
@@ -77,7 +77,7 @@ func TestTLSContexts(t *testing.T) {
 }
 
 func TestInvalidTLSContextsAreRejected(t *testing.T) {
-	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
+	const certificate = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
 	for _, test := range []struct{ name, listener, cluster, want string }{
 		{"no certificate", `"tls_context": {"status": true}`, ``, "a server needs cert_chain and private_key"},
 		{"missing file", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key"}`, ``, "cert_chain: open nowhere.pem: file does not exist"},
@@ -102,7 +102,7 @@ func TestInvalidTLSContextsAreRejected(t *testing.T) {
 }
 
 func TestWeakTLSSettingsWarn(t *testing.T) {
-	const certificate = `"status": true, "cert_chain": "certificate.pem", "private_key": "certificate.key"`
+	const certificate = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
 	for _, test := range []struct{ name, listener, cluster, want string }{
 		{"old versions", `"tls_context": {` + certificate + `, "min_version": "tlsv1_0"}`, ``, "RFC 8996"},
 		{"weak suites", `"tls_context": {` + certificate + `, "cipher_suites": "AES128-SHA"}`, ``, "is weak"},

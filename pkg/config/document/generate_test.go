@@ -9,28 +9,28 @@ import (
 
 type plugin struct {
 	Type   string `key:"type" doc:"Name of the plugin." required:"true" example:"\"x\""`
-	Config Node   `key:"config" doc:"Its settings." accept:"object" variant:"plug"`
+	Config Node   `key:"config" doc:"Its settings." accept:"object" variant:"plugin"`
 }
 
 type outer struct {
-	Plugs []plugin        `key:"plugs" doc:"The plugs."`
-	ByKey map[string]Node `key:"by_key" doc:"Settings by name." variant:"plug" accept:"object"`
-	Inner *portRange      `key:"inner" doc:"A range; a|b."`
-	Port  uint16          `key:"port,portValue" doc:"A port." default:"80" example:"8080"`
-	Old   string          `key:"old" doc:"Old." noeffect:"no component reads it"`
-	Later bool            `key:"later" doc:"Later." unbuilt:"later" example:"true"`
-	Level level           `key:"level" doc:"Log level." enum:"LOW|HIGH" default:"LOW" since:"0.2"`
-	Twice *portRange      `key:"twice" doc:"A second range."`
+	Plugins []plugin        `key:"plugins" doc:"The plugins."`
+	ByKey   map[string]Node `key:"by_key" doc:"Settings by name." variant:"plugin" accept:"object"`
+	Inner   *portRange      `key:"inner" doc:"A range; a|b."`
+	Port    uint16          `key:"port,portValue" doc:"A port." default:"80" example:"8080"`
+	Old     string          `key:"old" doc:"Old." noeffect:"no component reads it"`
+	Later   bool            `key:"later" doc:"Later." unbuilt:"later" example:"true"`
+	Level   level           `key:"level" doc:"Log level." enum:"LOW|HIGH" default:"LOW" since:"0.2"`
+	Twice   *portRange      `key:"twice" doc:"A second range."`
 }
 
-var testVariants = Variants{"plug": {{Name: "range", Prototype: portRange{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
+var testVariants = Variants{"plugin": {{Name: "range", Prototype: portRange{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
 
 func TestSections(t *testing.T) {
 	var got []string
 	for _, s := range Sections("", outer{}, testVariants) {
 		got = append(got, s.Path)
 	}
-	want := []string{"", "plugs[]", "plugs[].config (range)", "plugs[].config (retry)"}
+	want := []string{"", "plugins[]", "plugins[].config (range)", "plugins[].config (retry)"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Sections (-want +got):\n%s", diff)
 	}
@@ -45,7 +45,7 @@ func TestMarkdown(t *testing.T) {
 		"| `o` | O. | object |  |  |\n\n" +
 		"## `o`\n\n" +
 		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
-		"| `plugs` | The plugs. | list: object |  |  |\n" +
+		"| `plugins` | The plugins. | list: object |  |  |\n" +
 		"| `by_key` | Settings by name. | object, each member: object |  |  |\n" +
 		"| `inner` | A range; a\\|b. | object |  |  |\n" +
 		"| `port`, `portValue` | A port. | integer from 0 to 65535 | `80` | `8080` |\n" +
@@ -53,7 +53,7 @@ func TestMarkdown(t *testing.T) {
 		"| `later` | Later. *Not supported yet.* | true or false |  | `true` |\n" +
 		"| `level` | Log level. (since 0.2) | \"LOW\" or \"HIGH\" | `LOW` |  |\n" +
 		"| `twice` | A second range. | object |  |  |\n\n" +
-		"## `o.plugs[]`\n\n" +
+		"## `o.plugins[]`\n\n" +
 		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
 		"| `type` | Name of the plugin. **Required.** | string |  | `\"x\"` |\n" +
 		"| `config` | Its settings. | object |  |  |\n\n" +
@@ -97,11 +97,11 @@ func TestSchema(t *testing.T) {
 	}
 	condition := map[string]any{
 		"if":   map[string]any{"properties": map[string]any{"type": map[string]any{"const": "range"}}, "required": []any{"type"}},
-		"then": map[string]any{"properties": map[string]any{"config": map[string]any{"$ref": "#/$defs/picky"}}},
+		"then": map[string]any{"properties": map[string]any{"config": map[string]any{"$ref": "#/$defs/portRange"}}},
 	}
-	conditions, _ := schema.Defs["plug"]["allOf"].([]any)
+	conditions, _ := schema.Defs["plugin"]["allOf"].([]any)
 	if len(conditions) != 2 {
-		t.Fatalf("plug has %d conditions, want one for each variant with a prototype", len(conditions))
+		t.Fatalf("plugin has %d conditions, want one for each variant with a prototype", len(conditions))
 	}
 	if diff := cmp.Diff(any(condition), conditions[0]); diff != "" {
 		t.Errorf("the first condition (-want +got):\n%s", diff)

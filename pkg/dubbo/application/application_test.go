@@ -52,7 +52,7 @@ func TestParseMetadataOfJava(t *testing.T) {
 	}
 	urls := info.URLs(instance(nil), registry.Service{Interface: echo})
 	if len(urls) != 1 {
-		t.Fatalf("it has %v", urlStrings(urls))
+		t.Fatalf("providers = %v, want one", urlStrings(urls))
 	}
 	u := urls[0]
 	if u.Protocol != "dubbo" || u.Address() != "10.77.0.1:20001" || u.Path != echo || u.Get("release") != "3.3.5" || u.Get("application") != "echo-provider" {
