@@ -49,7 +49,7 @@ func TestRules(t *testing.T) {
 }
 
 // runArchive compares the reports for an archive with its file "want" and returns the broken rules.
-func runArchive(t *testing.T, name string) (broken []string) {
+func runArchive(t *testing.T, name string) (brokenRules []string) {
 	t.Helper()
 	archive, err := txtar.ParseFile(name)
 	if err != nil {
@@ -71,7 +71,7 @@ func runArchive(t *testing.T, name string) (broken []string) {
 	}
 	var got bytes.Buffer
 	for _, v := range violations {
-		broken = append(broken, v.Rule)
+		brokenRules = append(brokenRules, v.Rule)
 		got.WriteString(v.String() + "\n")
 	}
 	if *update {
@@ -83,12 +83,12 @@ func runArchive(t *testing.T, name string) (broken []string) {
 		if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return broken
+		return brokenRules
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
 	}
-	return broken
+	return brokenRules
 }
 
 func TestCheckReturnsReadErrors(t *testing.T) {

@@ -160,7 +160,7 @@ func guessName(importPath string) string {
 func (p *pkg) line(pos token.Pos) int { return p.fileSet.Position(pos).Line }
 
 // imports yields the imports of f with their paths.
-func (f *file) imports(yield func(importPath string, at token.Pos) bool) {
+func (f *file) imports(yield func(importPath string, pos token.Pos) bool) {
 	for _, spec := range f.syntax.Imports {
 		importPath, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {

@@ -137,8 +137,8 @@ func TestRotateFileOfPreviousProcess(t *testing.T) {
 func TestSizeIncludesExistingContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	old := strings.Repeat("o", 1<<20)
-	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+	content := strings.Repeat("o", 1<<20)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f := mustOpen(t, path, Roller{MaxSizeMB: 1})
@@ -164,10 +164,10 @@ func TestRotatedFilesArePruned(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
-				others := map[string]string{"log.txt": "x", "log.2000": "x", "other.19990101T000000.000": "x", "log.19990101T000000.000.zst": "x"}
-				maps.Copy(c.want, others)
+				otherFiles := map[string]string{"log.txt": "x", "log.2000": "x", "other.19990101T000000.000": "x", "log.19990101T000000.000.zst": "x"}
+				maps.Copy(c.want, otherFiles)
 				files := map[string]string{"log.19990101T000000.000": "a", "log.19991001T000000.000": "b", "log.19991231T000000.000": "d"}
-				for _, contents := range []map[string]string{others, files} {
+				for _, contents := range []map[string]string{otherFiles, files} {
 					for name, text := range contents {
 						if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 							t.Fatal(err)

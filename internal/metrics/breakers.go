@@ -51,7 +51,7 @@ var priorityNames = [...]string{"default", "high"}
 
 // LimitUsage reads the usage of the circuit breaker limits, by priority index and Limit.
 type LimitUsage struct {
-	read atomic.Pointer[func(priority int, l Limit) (used, most int64)]
+	read atomic.Pointer[func(priority int, l Limit) (used, limit int64)]
 }
 
 // SetFunc sets the function that returns the usage; any goroutine may call it. A limit of 0 means

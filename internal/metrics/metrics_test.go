@@ -148,13 +148,13 @@ func TestSharedScopeKeepsCounters(t *testing.T) {
 		route.Open(routes, "vh", name)
 		return route
 	}
-	previous, other := r.Routes("table"), r.Routes("other")
+	previous, otherTable := r.Routes("table"), r.Routes("other")
 	a := open(previous, "a")
 	for _, name := range []string{"b", "gone"} {
 		open(previous, name).Add("vh", name, sample)
 	}
 	a.Add("vh", "a", sample)
-	otherRoute := open(other, "a")
+	otherRoute := open(otherTable, "a")
 	current := r.Routes("table")
 	open(current, "b")
 	reopened := open(current, "a")
@@ -388,7 +388,7 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 			}
 		})
 	}
-	kept, release := r.Host("shop", "kept")
+	host, release := r.Host("shop", "kept")
 	wg.Go(func() {
 		for range 20 {
 			if _, err := r.Gather(); err != nil {
@@ -398,11 +398,11 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	})
 	wg.Wait()
 	defer release()
-	kept.Add(batchOf(sample{Status: 200}))
+	host.Add(batchOf(sample{Status: 200}))
 	// The workers may have released the host before this test acquired it, so the expected number
 	// is unknown. The counters must be consistent.
 	total, inHistogram := uint64(0), uint64(0)
-	for counters := kept.first.Load(); counters != nil; counters = counters.next.Load() {
+	for counters := host.first.Load(); counters != nil; counters = counters.next.Load() {
 		for class := range counters.rows {
 			if cells := counters.rows[class].Load(); cells != nil {
 				for i := range cells {

@@ -243,19 +243,19 @@ func TestThisMachine(t *testing.T) {
 	if err != nil || memory < 1<<20 || memory >= machine {
 		t.Errorf("Memory = %d of %d bytes, %v", memory, machine, err)
 	}
-	open, err := Descriptors(system)
-	if err != nil || open < 3 {
-		t.Errorf("Descriptors = %d, %v", open, err)
+	openFiles, err := Descriptors(system)
+	if err != nil || openFiles < 3 {
+		t.Errorf("Descriptors = %d, %v", openFiles, err)
 	}
 	file, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if withFile, err := Descriptors(system); withFile != open+1 || err != nil {
-		t.Errorf("Descriptors with one more file = %d, %v; before %d", withFile, err, open)
+	if withFile, err := Descriptors(system); withFile != openFiles+1 || err != nil {
+		t.Errorf("Descriptors with one more file = %d, %v; before %d", withFile, err, openFiles)
 	}
-	if limit, err := DescriptorLimit(system); err != nil || limit < open {
+	if limit, err := DescriptorLimit(system); err != nil || limit < openFiles {
 		t.Errorf("DescriptorLimit = %d, %v", limit, err)
 	}
 	if n, err := processTime(system); err != nil || n < 0 {

@@ -20,16 +20,16 @@ func untilCanceled(name string, delay time.Duration) Task {
 	}}
 }
 
-func failing(after time.Duration) Task {
+func failing(delay time.Duration) Task {
 	return Task{"failing", func(context.Context) error {
-		<-time.After(after)
+		<-time.After(delay)
 		return errBroken
 	}}
 }
 
-func done(after time.Duration) Task {
+func done(delay time.Duration) Task {
 	return Task{"done", func(context.Context) error {
-		<-time.After(after)
+		<-time.After(delay)
 		return nil
 	}}
 }

@@ -17,8 +17,8 @@ func TestLowestMark(t *testing.T) {
 				text[position+1] = byte(c - 1) // after a mark, and possibly a wrong one
 			}
 			w := Load(text)
-			if other := Load(string(text)); w != other {
-				t.Fatalf("Load(%q) = %x of the bytes, %x of the string", text, w, other)
+			if fromString := Load(string(text)); w != fromString {
+				t.Fatalf("Load(%q) = %x of the bytes, %x of the string", text, w, fromString)
 			}
 			for _, test := range []struct {
 				name    string

@@ -103,8 +103,8 @@ func TestRemoveStaleKeepsOtherFiles(t *testing.T) {
 // creation: nothing changes the mode afterwards, so its change time equals its modification time.
 func TestSocketIsOwnerOnlyFromCreation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	old := syscall.Umask(0)
-	defer syscall.Umask(old)
+	previous := syscall.Umask(0)
+	defer syscall.Umask(previous)
 	ln, err := ListenOwnerOnly(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)

@@ -27,16 +27,16 @@ func TestBackoffBound(t *testing.T) {
 }
 
 func TestRetryOnNames(t *testing.T) {
-	var all RetryOn
+	var union RetryOn
 	for _, name := range RetryOnNames() {
 		on := ParseRetryOn(name)
-		if on == 0 || all&on != 0 || on.String() != name {
+		if on == 0 || union&on != 0 || on.String() != name {
 			t.Errorf("ParseRetryOn(%q) = %b, String() = %q", name, on, on)
 		}
-		all |= on
+		union |= on
 	}
-	if want := RetryUnavailable<<1 - 1; all != want {
-		t.Errorf("union of all elements = %b, want %b", all, want)
+	if want := RetryUnavailable<<1 - 1; union != want {
+		t.Errorf("union of all elements = %b, want %b", union, want)
 	}
 	if got := ParseRetryOn("5XX"); got != 0 {
 		t.Errorf("ParseRetryOn of an unknown name = %v, want 0", got)

@@ -189,9 +189,9 @@ func TestProvidersWarmUp(t *testing.T) {
 func TestSnapshotDuringPlanning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, defaultConfig())
-		other := newFakeRegistry()
+		otherRegistry := newFakeRegistry()
 		discovery, err := dubbo.New(dubbo.Options{
-			Registries: map[string]registry.OpenFunc{"fake": env.fake.open, "other": other.open},
+			Registries: map[string]registry.OpenFunc{"fake": env.fake.open, "other": otherRegistry.open},
 			Config:     defaultConfig(), Apply: env.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
@@ -201,11 +201,11 @@ func TestSnapshotDuringPlanning(t *testing.T) {
 		y := request("y")
 		y.Registry.Type = "other"
 		env.fake.report("x", "10.0.0.1")
-		other.report("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+		otherRegistry.report("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
 		must(t, env.discovery.Subscribe(t.Context(), request("x")))
 		must(t, env.discovery.Subscribe(t.Context(), y))
 		env.fake.mu.Lock()
-		env.fake.onState = func() { other.report("y", "10.0.0.1") }
+		env.fake.onState = func() { otherRegistry.report("y", "10.0.0.1") }
 		env.fake.mu.Unlock()
 		env.fake.report("x", "10.0.0.2")
 		advanceClock(time.Second)

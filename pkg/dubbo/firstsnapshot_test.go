@@ -40,12 +40,12 @@ type hookedSource struct {
 }
 
 func (i *hookedSource) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
-	in := i.planSource.planInput(key, now, awaitFirst)
-	if callback := i.hook; callback != nil && in.awaitUntil.IsZero() && len(in.snapshots) == 0 {
+	input := i.planSource.planInput(key, now, awaitFirst)
+	if callback := i.hook; callback != nil && input.awaitUntil.IsZero() && len(input.snapshots) == 0 {
 		i.hook = nil
 		callback()
 	}
-	return in
+	return input
 }
 
 // TestSubscribeAgainWaitsForTheFirstSnapshot covers a subscription that starts while the loop plans

@@ -104,8 +104,8 @@ func TestInstanceWithOtherCredentialsReleasesSession(t *testing.T) {
 		req.Registry.Username, req.Registry.Password = "u", "p"
 		must(t, env.discovery.Publish(env.Context(), req))
 		synctest.Wait()
-		if open := env.discovery.Status().Registries; len(open) != 1 || open[0].Username != "u" {
-			t.Errorf("sessions %+v, want only the session of user u", open)
+		if registries := env.discovery.Status().Registries; len(registries) != 1 || registries[0].Username != "u" {
+			t.Errorf("sessions %+v, want only the session of user u", registries)
 		}
 	})
 }

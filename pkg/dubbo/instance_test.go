@@ -88,9 +88,9 @@ func TestOneInstancePerApplication(t *testing.T) {
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "g/y:1")))
 		env.wantInstances("weft 10.1.1.1:20080 g/y:1,x")
 		env.wantURLs()
-		other := inMode("instance", "z")
-		other.Service.Name = "other"
-		must(env.T, env.discovery.Publish(env.Context(), other))
+		otherApplication := inMode("instance", "z")
+		otherApplication.Service.Name = "other"
+		must(env.T, env.discovery.Publish(env.Context(), otherApplication))
 		env.wantInstances("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1,x")
 
 		must(env.T, env.discovery.Publish(env.Context(), inMode("instance", "x"))) // nothing changes
@@ -259,14 +259,14 @@ func TestInstanceRepublishedImmediately(t *testing.T) {
 // TestConcurrentPublishes verifies that each Publish returns when its own
 // change is registered, whatever other calls have changed since.
 func TestConcurrentPublishes(t *testing.T) {
-	const many, each = 64, 5
+	const callers, callsPerCaller = 64, 5
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.instanceCalls.latency = 100 * time.Millisecond
 		start := time.Now()
 		var wg sync.WaitGroup
-		for i := range many {
+		for i := range callers {
 			wg.Go(func() {
-				for j := range each {
+				for j := range callsPerCaller {
 					if err := env.discovery.Publish(env.Context(), inMode("instance", fmt.Sprintf("s%d.%d", i, j))); err != nil {
 						t.Error(err)
 					}
@@ -275,7 +275,7 @@ func TestConcurrentPublishes(t *testing.T) {
 		}
 		wg.Wait()
 		// Each call waits for the registration in flight, and for the one with its change.
-		if elapsed, maxElapsed := time.Since(start), 2*each*env.fake.instanceCalls.latency; elapsed > maxElapsed {
+		if elapsed, maxElapsed := time.Since(start), 2*callsPerCaller*env.fake.instanceCalls.latency; elapsed > maxElapsed {
 			t.Errorf("%v and %d calls of the registry, want at most %v", elapsed, len(env.fake.instanceCalls.calls), maxElapsed)
 		}
 	})

@@ -144,18 +144,18 @@ func TestUnusedRevisionIsNotRetried(t *testing.T) {
 // TestManyRevisionsAreFetchedConcurrently verifies that more than maxRevisions revisions can be in
 // use, without a sweep for each of them.
 func TestManyRevisionsAreFetchedConcurrently(t *testing.T) {
-	const many = 2500
+	const revisions = 2500
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		var specs []string
-		for i := range many {
+		for i := range revisions {
 			env.fake.publish(fmt.Sprintf("a%d/1", i), 10, "x")
 			specs = append(specs, fmt.Sprintf("10.0.%d.%d a%d/1", i/250, i%250, i))
 		}
 		env.fake.report("x")
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
 		env.fake.reportInstances(nil, specs...)
-		if got := env.discovery.Totals().Providers; got != many {
-			t.Errorf("%d providers are active, want %d", got, many)
+		if got := env.discovery.Totals().Providers; got != revisions {
+			t.Errorf("%d providers are active, want %d", got, revisions)
 		}
 	})
 }

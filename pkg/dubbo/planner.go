@@ -236,12 +236,12 @@ func (p *planner) takeDue(now time.Time) []pendingChange {
 func (p *planner) planDue(now time.Time) []pendingChange {
 	var batch []pendingChange
 	for _, c := range p.takeDue(now) {
-		in := p.input.planInput(c.service.key, now, c.service.active.clusters == nil)
-		if !in.awaitUntil.IsZero() {
-			p.dueAt[c.service] = in.awaitUntil // request, changed or that time trigger planning again
+		input := p.input.planInput(c.service.key, now, c.service.active.clusters == nil)
+		if !input.awaitUntil.IsZero() {
+			p.dueAt[c.service] = input.awaitUntil // request, changed or that time trigger planning again
 			continue
 		}
-		c.next = p.plan(c.service, now, &in)
+		c.next = p.plan(c.service, now, &input)
 		batch = append(batch, c)
 	}
 	slices.SortFunc(batch, func(a, b pendingChange) int { return plan.Compare(a.service.key, b.service.key) })
@@ -249,13 +249,13 @@ func (p *planner) planDue(now time.Time) []pendingChange {
 }
 
 // plan plans a service.
-func (p *planner) plan(s *service, now time.Time, in *planInput) (next resources) {
+func (p *planner) plan(s *service, now time.Time, input *planInput) (next resources) {
 	delete(p.dueAt, s)
 	var result *plan.Result
-	if len(in.snapshots) > 0 {
-		in.reference.Tagged = s.result != nil && s.result.Tagged
-		result = plan.Compute(in.reference, in.snapshots, now)
-		if at := earlierOf(in.expiry, result.NextChange); !at.IsZero() {
+	if len(input.snapshots) > 0 {
+		input.reference.Tagged = s.result != nil && s.result.Tagged
+		result = plan.Compute(input.reference, input.snapshots, now)
+		if at := earlierOf(input.expiry, result.NextChange); !at.IsZero() {
 			p.dueAt[s] = now.Add(at.Sub(now)) // immune to changes of the wall clock
 		}
 		p.logUnrouted(s, result.Unrouted)
@@ -291,8 +291,8 @@ func (p *planner) restore(keys []registry.Service) {
 	now := time.Now()
 	for _, key := range keys {
 		s := &service{key: key, reapply: true}
-		in := p.input.planInput(key, now, false)
-		next := p.plan(s, now, &in)
+		input := p.input.planInput(key, now, false)
+		next := p.plan(s, now, &input)
 		p.mu.Lock()
 		s.active = next
 		p.services[key] = s

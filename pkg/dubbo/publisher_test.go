@@ -82,21 +82,21 @@ func TestPublishWithOtherCredentials(t *testing.T) {
 }
 
 func TestPublishIsRetried(t *testing.T) {
-	refusal := errors.New("no permission")
+	rejection := errors.New("no permission")
 	tests := []struct {
-		name    string
-		away    bool
-		refusal error
-		want    string
-		within  time.Duration
+		name        string
+		unavailable bool
+		rejection   error
+		want        string
+		within      time.Duration
 	}{
 		{"registry unavailable", true, nil, "no response yet", 3 * time.Second},
-		{"registry rejects requests", false, refusal, "no permission", 0},
+		{"registry rejects requests", false, rejection, "no permission", 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			inSynctest(t, defaultConfig(), func(env *testEnv) {
-				env.fake.set(tt.away, tt.refusal)
+				env.fake.set(tt.unavailable, tt.rejection)
 				start := time.Now()
 				err := env.discovery.Publish(env.Context(), request("x"))
 				if !errors.Is(err, dubbo.ErrPending) || !strings.Contains(err.Error(), tt.want) || time.Since(start) != tt.within {

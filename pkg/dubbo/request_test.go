@@ -13,7 +13,7 @@ import (
 
 func TestInvalidRequests(t *testing.T) {
 	env := newTestEnv(t, config.DubboRegistry{})
-	with := func(change func(*dubbo.Request)) dubbo.Request {
+	changed := func(change func(*dubbo.Request)) dubbo.Request {
 		req := request("x")
 		change(&req)
 		return req
@@ -23,25 +23,25 @@ func TestInvalidRequests(t *testing.T) {
 		req   dubbo.Request
 		field string
 	}{
-		{"no interface", with(func(req *dubbo.Request) { req.Service.Interface = "" }), "service.interface"},
-		{"interface with a slash", with(func(req *dubbo.Request) { req.Service.Interface = "a/b" }), "service.interface"},
-		{"interface ..", with(func(req *dubbo.Request) { req.Service.Interface = ".." }), "service.interface"},
-		{"interface with a line feed", with(func(req *dubbo.Request) { req.Service.Interface = "a\nb" }), "service.interface"},
-		{"interface too long", with(func(req *dubbo.Request) { req.Service.Interface = strings.Repeat("x", 2000) }), "service.interface"},
-		{"no methods", with(func(req *dubbo.Request) { req.Service.Methods = nil }), "service.methods"},
-		{"method without a name", with(func(req *dubbo.Request) { req.Service.Methods = []string{"a", ""} }), "service.methods[1]"},
-		{"several groups", with(func(req *dubbo.Request) { req.Service.Group = "a,b" }), "service.group"},
-		{"any version", with(func(req *dubbo.Request) { req.Service.Version = "*" }), "service.version"},
+		{"no interface", changed(func(req *dubbo.Request) { req.Service.Interface = "" }), "service.interface"},
+		{"interface with a slash", changed(func(req *dubbo.Request) { req.Service.Interface = "a/b" }), "service.interface"},
+		{"interface ..", changed(func(req *dubbo.Request) { req.Service.Interface = ".." }), "service.interface"},
+		{"interface with a line feed", changed(func(req *dubbo.Request) { req.Service.Interface = "a\nb" }), "service.interface"},
+		{"interface too long", changed(func(req *dubbo.Request) { req.Service.Interface = strings.Repeat("x", 2000) }), "service.interface"},
+		{"no methods", changed(func(req *dubbo.Request) { req.Service.Methods = nil }), "service.methods"},
+		{"method without a name", changed(func(req *dubbo.Request) { req.Service.Methods = []string{"a", ""} }), "service.methods[1]"},
+		{"several groups", changed(func(req *dubbo.Request) { req.Service.Group = "a,b" }), "service.group"},
+		{"any version", changed(func(req *dubbo.Request) { req.Service.Version = "*" }), "service.version"},
 		{"no port", request("x"), "service.port"},
-		{"invalid port", with(func(req *dubbo.Request) { req.Service.Port = "70000" }), "service.port"},
-		{"unknown registry type", with(func(req *dubbo.Request) { req.Registry.Type = "etcd" }), "registry.type"},
-		{"address without a type", with(func(req *dubbo.Request) { req.Registry.Type = "" }), "registry.type"},
-		{"no address", with(func(req *dubbo.Request) { req.Registry.Address = "" }), "registry.addr"},
-		{"directory that is not configured", with(func(req *dubbo.Request) { req.Registry = dubbo.Registry{Type: "memory", Address: "file:/etc"} }), "registry.addr"},
-		{"address with a space", with(func(req *dubbo.Request) { req.Registry.Address = "a b" }), "registry.addr"},
-		{"parameter that is a field", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"group": "g"} }), "service.parameters.group"},
-		{"parameter without a name", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"": "g"} }), "service.parameters"},
-		{"parameter with a NUL", with(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"a": "\x00"} }), "service.parameters.a"},
+		{"invalid port", changed(func(req *dubbo.Request) { req.Service.Port = "70000" }), "service.port"},
+		{"unknown registry type", changed(func(req *dubbo.Request) { req.Registry.Type = "etcd" }), "registry.type"},
+		{"address without a type", changed(func(req *dubbo.Request) { req.Registry.Type = "" }), "registry.type"},
+		{"no address", changed(func(req *dubbo.Request) { req.Registry.Address = "" }), "registry.addr"},
+		{"directory that is not configured", changed(func(req *dubbo.Request) { req.Registry = dubbo.Registry{Type: "memory", Address: "file:/etc"} }), "registry.addr"},
+		{"address with a space", changed(func(req *dubbo.Request) { req.Registry.Address = "a b" }), "registry.addr"},
+		{"parameter that is a field", changed(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"group": "g"} }), "service.parameters.group"},
+		{"parameter without a name", changed(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"": "g"} }), "service.parameters"},
+		{"parameter with a NUL", changed(func(req *dubbo.Request) { req.Service.Parameters = map[string]string{"a": "\x00"} }), "service.parameters.a"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,9 +55,9 @@ func TestInvalidRequests(t *testing.T) {
 
 // TestServicesAreBounded verifies that requests beyond the limit fail.
 func TestServicesAreBounded(t *testing.T) {
-	const most = 1 << 14
+	const maxServices = 1 << 14
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
-		for i := range most {
+		for i := range maxServices {
 			must(env.T, env.discovery.Publish(env.Context(), request(fmt.Sprint("s", i))))
 		}
 		var field *dubbo.FieldError

@@ -65,23 +65,23 @@ func TestRegistryOpenedLater(t *testing.T) {
 }
 
 func TestRegistriesAreBounded(t *testing.T) {
-	const most = 256
+	const maxRegistries = 256
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		requestTo := func(i int) dubbo.Request {
 			req := request("x")
 			req.Registry.Address = fmt.Sprint("h:", i)
 			return req
 		}
-		for i := range most {
+		for i := range maxRegistries {
 			must(env.T, env.discovery.Publish(env.Context(), requestTo(i)))
 		}
 		var field *dubbo.FieldError
-		if err := env.discovery.Publish(env.Context(), requestTo(most)); !errors.As(err, &field) || field.Field != "registry.addr" {
+		if err := env.discovery.Publish(env.Context(), requestTo(maxRegistries)); !errors.As(err, &field) || field.Field != "registry.addr" {
 			t.Errorf("Publish above the limit: %v, want a FieldError for registry.addr", err)
 		}
 		must(env.T, env.discovery.Publish(env.Context(), requestTo(1)))
 		must(env.T, env.discovery.Unpublish(env.Context(), requestTo(1)))
-		must(env.T, env.discovery.Publish(env.Context(), requestTo(most)))
+		must(env.T, env.discovery.Publish(env.Context(), requestTo(maxRegistries)))
 	})
 }
 

@@ -50,9 +50,9 @@ func setDefaults(c *config.DubboRegistry) {
 }
 
 // registry returns the configuration of a registry, or nil.
-func (s *settings) registry(kind, address string) *config.RegistrySettings {
+func (s *settings) registry(registryType, address string) *config.RegistrySettings {
 	for i := range s.Config.Registries {
-		if configured := &s.Config.Registries[i]; configured.Type == kind && configured.Address == address {
+		if configured := &s.Config.Registries[i]; configured.Type == registryType && configured.Address == address {
 			return configured
 		}
 	}

@@ -297,22 +297,22 @@ func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst b
 			return planInput{awaitUntil: until}
 		}
 	}
-	in := planInput{reference: plan.Reference{Service: key}}
+	input := planInput{reference: plan.Reference{Service: key}}
 	for _, sub := range s.sources[key] {
 		if sub.pending != nil {
 			s.state.save(saveLater)
 		}
 		sub.evaluate(now, s.settings.Config.EmptyProtection)
-		in.expiry = earlierOf(in.expiry, sub.nextExpiry())
-		if in.reference.Parameters == nil {
-			in.reference.Parameters = sub.spec.Service.Parameters
+		input.expiry = earlierOf(input.expiry, sub.nextExpiry())
+		if input.reference.Parameters == nil {
+			input.reference.Parameters = sub.spec.Service.Parameters
 		}
-		if in.reference.Consumer.Protocol == "" {
-			in.reference.Consumer = s.settings.consumerURL(sub.spec, sub.since)
+		if input.reference.Consumer.Protocol == "" {
+			input.reference.Consumer = s.settings.consumerURL(sub.spec, sub.since)
 		}
-		in.snapshots = append(in.snapshots, plan.RegistrySnapshot{Registry: sub.session.key.String(), Snapshot: sub.effective()})
+		input.snapshots = append(input.snapshots, plan.RegistrySnapshot{Registry: sub.session.key.String(), Snapshot: sub.effective()})
 	}
-	return in
+	return input
 }
 
 // stateEntries returns the content of the state file, and the snapshots of the entries.

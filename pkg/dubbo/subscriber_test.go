@@ -64,14 +64,14 @@ func TestSubscribeWhileRegistryUnavailable(t *testing.T) {
 func TestSameServiceAtTwoRegistries(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(env *testEnv) {
 		env.fake.report("x", "10.0.0.1")
-		other := request("x")
-		other.Registry.Address = "h:2"
+		atOtherRegistry := request("x")
+		atOtherRegistry.Registry.Address = "h:2"
 		must(t, env.discovery.Subscribe(env.Context(), request("x")))
-		must(t, env.discovery.Subscribe(env.Context(), other))
+		must(t, env.discovery.Subscribe(env.Context(), atOtherRegistry))
 		env.wantActive("x=10.0.0.1")
 		must(t, env.discovery.Unsubscribe(env.Context(), request("x")))
 		env.wantActive("x=10.0.0.1")
-		must(t, env.discovery.Unsubscribe(env.Context(), other))
+		must(t, env.discovery.Unsubscribe(env.Context(), atOtherRegistry))
 		env.wantActive("")
 	})
 }

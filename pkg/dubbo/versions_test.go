@@ -20,14 +20,14 @@ func TestVersionsAtOneAddress(t *testing.T) {
 		if n := env.discovery.Totals().Providers; n != 2 {
 			t.Errorf("Totals counts %d addresses, want 2", n)
 		}
-		var listed []string
+		var lines []string
 		for _, p := range env.discovery.Status().Subscribed[0].Providers {
-			listed = append(listed, fmt.Sprintf("%s %s*%d", p.Address, p.Version, p.Weight))
-			for _, other := range p.Variants {
-				listed = append(listed, fmt.Sprintf("variant %s*%d", other.Version, other.Weight))
+			lines = append(lines, fmt.Sprintf("%s %s*%d", p.Address, p.Version, p.Weight))
+			for _, variant := range p.Variants {
+				lines = append(lines, fmt.Sprintf("variant %s*%d", variant.Version, variant.Weight))
 			}
 		}
-		if got, want := strings.Join(listed, ", "), "10.0.0.1:20880 1*10, variant 2*20, 10.0.0.2:20880 2*100"; got != want {
+		if got, want := strings.Join(lines, ", "), "10.0.0.1:20880 1*10, variant 2*20, 10.0.0.2:20880 2*100"; got != want {
 			t.Errorf("providers %s, want %s", got, want)
 		}
 		env.mu.Lock()
@@ -63,8 +63,8 @@ func TestStatusPrefersUsedVariant(t *testing.T) {
 			t.Fatalf("providers %+v", p)
 		}
 		var variants []string
-		for _, other := range p[0].Variants {
-			variants = append(variants, fmt.Sprintf("%s %q", other.Version, other.UnusedReason))
+		for _, variant := range p[0].Variants {
+			variants = append(variants, fmt.Sprintf("%s %q", variant.Version, variant.UnusedReason))
 		}
 		if got, want := strings.Join(variants, ", "), `1 "its weight is 0", 2 "its weight is 0", 4 ""`; got != want {
 			t.Errorf("variants %s, want %s", got, want)

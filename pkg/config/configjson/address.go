@@ -63,7 +63,7 @@ func listenAddress(address string) (string, error) {
 }
 
 // dialAddress validates an address to connect to; named reports whether its host is a DNS name.
-func dialAddress(address string) (out string, named bool, err error) {
+func dialAddress(address string) (out string, isName bool, err error) {
 	address = socketPath(address)
 	if isPath(address) {
 		return address, false, nil

@@ -83,9 +83,9 @@ func choose[T ~string](r *document.Report, node document.Node, label, name strin
 			return b, true
 		}
 	}
-	for _, k := range known {
-		if strings.EqualFold(k, name) {
-			r.Unsupported(node, label+" "+k)
+	for _, knownName := range known {
+		if strings.EqualFold(knownName, name) {
+			r.Unsupported(node, label+" "+knownName)
 			return "", false
 		}
 	}

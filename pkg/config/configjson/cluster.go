@@ -188,8 +188,8 @@ func (r *clusterReader) checkPool(j *clusterJSON, c *config.Cluster) {
 		r.report.Warnf(node, "max_requests has no effect with the mode %q: set max_request_per_conn, which limits connections that carry one request at a time", c.Pool.Mode)
 	}
 	keepAlive := j.Node.Get("keepalive")
-	if k := c.Heartbeat; k.Timeout < k.Interval {
-		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: an idle connection is closed after one interval", k.Timeout, k.Interval)
+	if heartbeat := c.Heartbeat; heartbeat.Timeout < heartbeat.Interval {
+		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: an idle connection is closed after one interval", heartbeat.Timeout, heartbeat.Interval)
 	}
 }
 
@@ -231,14 +231,14 @@ func (r *clusterReader) readHosts(j *clusterJSON, c *config.Cluster) {
 	clear(r.addresses)
 	for i := range j.Hosts {
 		h := &j.Hosts[i]
-		address, named, err := dialAddress(h.Address)
+		address, isName, err := dialAddress(h.Address)
 		if err != nil {
 			if node := h.Node.Get("address"); node.Kind() == document.String {
 				r.report.Errorf(node, "%v", err)
 			}
 			continue
 		}
-		if named {
+		if isName {
 			r.convertToStrictDNS(h, c)
 		}
 		if r.addresses[address] {

@@ -90,14 +90,14 @@ func (r *clusterReader) checkHashTables(n document.Node, c *config.Cluster) {
 	if c.MaglevTableSize > 0 && !big.NewInt(int64(c.MaglevTableSize)).ProbablyPrime(0) { // exact below 2^64
 		r.report.Errorf(n.Get("table_size"), "found %d, expected a prime number", c.MaglevTableSize)
 	}
-	for _, k := range []struct {
+	for _, setting := range []struct {
 		key   string
 		needs config.LBPolicy
 	}{
 		{"minimum_ring_size", config.RingHash}, {"maximum_ring_size", config.RingHash}, {"table_size", config.Maglev},
 	} {
-		if node := n.Get(k.key); node.Exists() && c.LBPolicy != k.needs {
-			r.report.Warnf(node, "%s has no effect with lb_type %s", k.key, c.LBPolicy)
+		if node := n.Get(setting.key); node.Exists() && c.LBPolicy != setting.needs {
+			r.report.Warnf(node, "%s has no effect with lb_type %s", setting.key, c.LBPolicy)
 		}
 	}
 }

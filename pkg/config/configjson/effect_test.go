@@ -187,11 +187,11 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 		}
 	}
 	objectAt(doc, object) // in both documents, so that they differ only in the key
-	before, beforeDiags := load(t, doc)
+	without, beforeDiags := load(t, doc)
 	objectAt(doc, object)[k.Name] = value
-	after, afterDiags := load(t, doc)
+	with, afterDiags := load(t, doc)
 	if reason := keysWithoutEffect[path]; reason != "" {
-		if len(afterDiags) != len(beforeDiags) || !reflect.DeepEqual(before, after) {
+		if len(afterDiags) != len(beforeDiags) || !reflect.DeepEqual(without, with) {
 			t.Errorf("%s: want no effect (%s), got %v", path, reason, afterDiags)
 		}
 		return
@@ -208,7 +208,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 		}
 	case afterDiags.Failed():
 		t.Errorf("%s = %v is rejected: %v", path, value, text)
-	case reflect.DeepEqual(before, after) && text == beforeDiags.Error():
+	case reflect.DeepEqual(without, with) && text == beforeDiags.Error():
 		delete(objectAt(doc, object), k.Name)
 		if _, withoutKey := load(t, doc); k.Required && withoutKey.Failed() {
 			return // the example is the only possible value

@@ -87,8 +87,8 @@ func (r *listenerReader) read(list []listenerJSON, chains map[string]*chainJSON,
 		if l.Network == networkUDP {
 			key = "udp " + key // UDP ports are separate
 		}
-		if other, inUse := addresses[key]; inUse && l.Address != "" && l.Bind && !hasEphemeralPort(l) {
-			r.report.Errorf(j.Node.Get("address"), "the address is already in use by listener %q", other)
+		if otherName, inUse := addresses[key]; inUse && l.Address != "" && l.Bind && !hasEphemeralPort(l) {
+			r.report.Errorf(j.Node.Get("address"), "the address is already in use by listener %q", otherName)
 		}
 		if l.Bind {
 			addresses[key] = l.Name

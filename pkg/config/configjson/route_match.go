@@ -33,13 +33,13 @@ type variableMatchJSON struct {
 // match converts the condition of a route.
 func (r *routeReader) match(j *matchJSON, m *config.RouteMatch) {
 	paths := 0
-	for _, k := range []struct {
+	for _, path := range []struct {
 		kind config.PathKind
 		text *string
 	}{{config.PathPrefix, j.Prefix}, {config.PathExact, j.Path}, {config.PathRegex, j.Regex}} {
-		if k.text != nil {
+		if path.text != nil {
 			paths++
-			m.PathKind, m.Path = k.kind, *k.text
+			m.PathKind, m.Path = path.kind, *path.text
 		}
 	}
 	if paths > 1 {

@@ -123,8 +123,8 @@ func (r *routeReader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list ret
 
 // containsRetryOn reports whether a comma-separated list contains the name of an element.
 func containsRetryOn(text string, on config.RetryOn) bool {
-	for word := range strings.SplitSeq(text, ",") {
-		if strings.EqualFold(strings.TrimSpace(word), on.String()) {
+	for name := range strings.SplitSeq(text, ",") {
+		if strings.EqualFold(strings.TrimSpace(name), on.String()) {
 			return true
 		}
 	}

@@ -32,11 +32,11 @@ func TestBuildEqualsParse(t *testing.T) {
 			"", object("a", NewString(""), "B", NewNull()), `"`, NewList(NewObject(0)), "x", shared, "y", shared,
 		),
 	} {
-		var built, parsed Report
-		got := Build("f", v, &built)
-		want := Parse("f", []byte(text), Options{Format: JSON}, &parsed)
-		if len(built.Diagnostics())+len(parsed.Diagnostics()) > 0 {
-			t.Errorf("%s: Build reports %v, Parse %v", text, built.Diagnostics(), parsed.Diagnostics())
+		var buildReport, parseReport Report
+		got := Build("f", v, &buildReport)
+		want := Parse("f", []byte(text), Options{Format: JSON}, &parseReport)
+		if len(buildReport.Diagnostics())+len(parseReport.Diagnostics()) > 0 {
+			t.Errorf("%s: Build reports %v, Parse %v", text, buildReport.Diagnostics(), parseReport.Diagnostics())
 		}
 		if diff := cmp.Diff(want.Value(), got.Value()); diff != "" || got.Kind() != want.Kind() {
 			t.Errorf("%s: -want +got:\n%s", text, diff)

@@ -24,8 +24,8 @@ func expand(text string, env Lookup) (string, string) {
 			continue
 		}
 		out.WriteString(text[:start])
-		body, rest, closed := strings.Cut(text[start+2:], "}")
-		if !closed {
+		body, rest, ok := strings.Cut(text[start+2:], "}")
+		if !ok {
 			return out.String(), `"${" has no closing "}": write "$${" for a literal "${"`
 		}
 		value, refProblem := resolve(body, env)

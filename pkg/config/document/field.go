@@ -113,12 +113,12 @@ func (s *structInfo) addFields(t reflect.Type, index []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		fieldIndex := append(append([]int(nil), index...), i)
-		tag, tagged := f.Tag.Lookup("key")
+		tag, hasTag := f.Tag.Lookup("key")
 		switch {
 		case tag == "-" || !f.IsExported() && !f.Anonymous:
 		case tag == "." && f.Type == nodeType:
 			s.nodeFields = append(s.nodeFields, fieldIndex)
-		case tagged:
+		case hasTag:
 			s.keys = append(s.keys, newKey(t, f, tag, fieldIndex))
 		case f.Anonymous && f.Type.Kind() == reflect.Struct:
 			s.addFields(f.Type, fieldIndex)

@@ -167,28 +167,28 @@ func (r *Report) Add(d Diagnostic) {
 }
 
 // Errorf reports an error at a value.
-func (r *Report) Errorf(at Node, format string, args ...any) {
-	r.addAt(at, at.Position(), Diagnostic{Problem: fmt.Sprintf(format, args...)})
+func (r *Report) Errorf(n Node, format string, args ...any) {
+	r.addAt(n, n.Position(), Diagnostic{Problem: fmt.Sprintf(format, args...)})
 }
 
 // Warnf reports a warning at a value.
-func (r *Report) Warnf(at Node, format string, args ...any) {
-	r.addAt(at, at.Position(), Diagnostic{Severity: Warning, Problem: fmt.Sprintf(format, args...)})
+func (r *Report) Warnf(n Node, format string, args ...any) {
+	r.addAt(n, n.Position(), Diagnostic{Severity: Warning, Problem: fmt.Sprintf(format, args...)})
 }
 
 // Expect reports a value that is not as expected. expected describes the accepted values: "a
 // duration like \"10s\"".
-func (r *Report) Expect(at Node, expected string) {
-	r.addAt(at, at.Position(), Diagnostic{Found: at.Found(), Expected: expected})
+func (r *Report) Expect(n Node, expected string) {
+	r.addAt(n, n.Position(), Diagnostic{Found: n.Found(), Expected: expected})
 }
 
 // Unknown reports a name that is not in known. label says what the name refers to, such as "filter"
 // or "cluster".
-func (r *Report) Unknown(at Node, label, name string, known []string) {
+func (r *Report) Unknown(n Node, label, name string, known []string) {
 	if r.limitReached() {
 		known = nil // a suggestion for each would be too expensive
 	}
-	r.addAt(at, at.Position(), Diagnostic{
+	r.addAt(n, n.Position(), Diagnostic{
 		Problem:    fmt.Sprintf("unknown %s %q", label, name),
 		Found:      fmt.Sprintf("%q", name),
 		Expected:   "a known " + label,
@@ -200,8 +200,8 @@ func (r *Report) Unknown(at Node, label, name string, known []string) {
 func (r *Report) limitReached() bool { return len(r.list) >= maxDiagnostics }
 
 // Unsupported reports a key that the schema defines and Weft does not support yet.
-func (r *Report) Unsupported(at Node, feature string) {
-	r.addAt(at, at.Position(), Diagnostic{
+func (r *Report) Unsupported(n Node, feature string) {
+	r.addAt(n, n.Position(), Diagnostic{
 		Problem:  feature + " is not supported yet",
 		Found:    feature,
 		Expected: "its absence",

@@ -14,11 +14,11 @@ func Suggest(name string, known []string) string {
 	}
 	folded := fold(name)
 	best, bestDistance := "", 1+max(1, len(folded)/3)
-	for _, k := range known {
-		if len(k) > maxLen {
+	for _, knownName := range known {
+		if len(knownName) > maxLen {
 			continue
 		}
-		candidate := fold(k)
+		candidate := fold(knownName)
 		d := distance(folded, candidate)
 		if len(folded) >= 4 && (strings.HasPrefix(candidate, folded) || strings.HasSuffix(candidate, folded)) {
 			d = min(d, 2)
@@ -27,7 +27,7 @@ func Suggest(name string, known []string) string {
 			d = min(d, 2)
 		}
 		if d < bestDistance {
-			best, bestDistance = k, d
+			best, bestDistance = knownName, d
 		}
 	}
 	return best

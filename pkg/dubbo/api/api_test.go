@@ -177,7 +177,7 @@ func TestBodyFormats(t *testing.T) {
 	a := open(t, nil)
 	const fullBody = `{"registry":{"type":"zookeeper","addr":"a:1","username":"u","password":"p"},` +
 		`"service":{"interface":"com.example.User","methods":["a","b"],"group":"g","version":"1.0","name":"app","port":"20880","parameters":{"a.timeout":"5","weight":"200"}}}`
-	tests := []struct{ name, path, body, kind string }{
+	tests := []struct{ name, path, body, contentType string }{
 		{"JSON", "/pub", fullBody, asJSON},
 		{"JSON with the content type of a form, as curl -d sends", "/pub", fullBody, asForm},
 		{"JSON without a content type", "/pub", " " + fullBody, "X: y"},
@@ -202,7 +202,7 @@ func TestBodyFormats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			status, body := a.send("POST", tt.path, tt.body, tt.kind)
+			status, body := a.send("POST", tt.path, tt.body, tt.contentType)
 			if status != 200 || body != `{"err_no":0,"err_msg":"publish success"}` {
 				t.Fatalf("POST %s = %d %s", tt.path, status, body)
 			}
@@ -216,9 +216,9 @@ func TestBodyFormats(t *testing.T) {
 func TestInvalidBodies(t *testing.T) {
 	a := open(t, func(o *api.Options) { o.StrictStatus = true })
 	tests := []struct {
-		name, body, kind string
-		status           int
-		text             string
+		name, body, contentType string
+		status                  int
+		text                    string
 	}{
 		{"empty body", "", asJSON, 400, "the body is empty"},
 		{"invalid JSON", `{"service": {]}`, asJSON, 400, "the body is not valid JSON: byte 14: invalid character ']' looking for beginning of object key string"},
@@ -238,7 +238,7 @@ func TestInvalidBodies(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			status, body := a.send("POST", "/sub", tt.body, tt.kind)
+			status, body := a.send("POST", "/sub", tt.body, tt.contentType)
 			if text := `{"err_no":1,"err_msg":"` + tt.text + `"}`; status != tt.status || body != text {
 				t.Errorf("POST /sub = %d %s, want %d %s", status, body, tt.status, text)
 			}
@@ -253,7 +253,7 @@ func TestInvalidBodies(t *testing.T) {
 }
 
 func TestAccessControl(t *testing.T) {
-	plain := open(t, nil)
+	unguarded := open(t, nil)
 	guarded := open(t, func(o *api.Options) { o.Token = "secret" })
 	tests := []struct {
 		name   string
@@ -261,15 +261,15 @@ func TestAccessControl(t *testing.T) {
 		fields []string
 		status int
 	}{
-		{"address", plain, nil, 200},
-		{"localhost", plain, []string{"Host: LocalHost:22222"}, 200},
-		{"IPv6 address", plain, []string{"Host: [::1]:22222"}, 200},
-		{"foreign host name (DNS rebinding)", plain, []string{"Host: attacker.example"}, 403},
-		{"foreign address", plain, []string{"Host: 10.0.0.1:22222"}, 403},
-		{"web page", plain, []string{"Origin: http://127.0.0.1:22222"}, 403},
-		{"sandboxed page", plain, []string{"Origin: null"}, 403},
-		{"image on a page", plain, []string{"Sec-Fetch-Site: cross-site"}, 403},
-		{"entered address", plain, []string{"Sec-Fetch-Site: none"}, 200},
+		{"address", unguarded, nil, 200},
+		{"localhost", unguarded, []string{"Host: LocalHost:22222"}, 200},
+		{"IPv6 address", unguarded, []string{"Host: [::1]:22222"}, 200},
+		{"foreign host name (DNS rebinding)", unguarded, []string{"Host: attacker.example"}, 403},
+		{"foreign address", unguarded, []string{"Host: 10.0.0.1:22222"}, 403},
+		{"web page", unguarded, []string{"Origin: http://127.0.0.1:22222"}, 403},
+		{"sandboxed page", unguarded, []string{"Origin: null"}, 403},
+		{"image on a page", unguarded, []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"entered address", unguarded, []string{"Sec-Fetch-Site: none"}, 200},
 		{"token", guarded, []string{"Authorization: Bearer secret"}, 200},
 		{"scheme in lower case", guarded, []string{"Authorization: bearer  secret"}, 200},
 		{"missing token", guarded, nil, 401},

@@ -175,19 +175,19 @@ func (f *fields) requestFrom(root value) dubbo.Request {
 		root.path = "the body"
 	}
 	top := f.members(root)
-	in := f.members(top(keyRegistry))
+	member := f.members(top(keyRegistry))
 	r := dubbo.Registry{
-		Type:    strings.ToLower(f.stringValue(in("type"))),
-		Address: f.stringValue(in("addr")), Username: f.stringValue(in("username")), Password: f.stringValue(in("password")),
+		Type:    strings.ToLower(f.stringValue(member("type"))),
+		Address: f.stringValue(member("addr")), Username: f.stringValue(member("username")), Password: f.stringValue(member("password")),
 	}
-	in = f.members(top(keyService))
-	parameters := in(keyParameters)
+	member = f.members(top(keyService))
+	parameters := member(keyParameters)
 	if parameters.node == nil {
-		parameters = in(keyParams)
+		parameters = member(keyParams)
 	}
 	s := dubbo.Service{
-		Interface: f.stringValue(in("interface")), Methods: f.stringList(in("methods")),
-		Group: f.stringValue(in("group")), Version: f.stringValue(in("version")), Name: f.stringValue(in("name")), Port: f.stringValue(in("port")),
+		Interface: f.stringValue(member("interface")), Methods: f.stringList(member("methods")),
+		Group: f.stringValue(member("group")), Version: f.stringValue(member("version")), Name: f.stringValue(member("name")), Port: f.stringValue(member("port")),
 		Parameters: f.stringMap(parameters),
 	}
 	return dubbo.Request{Registry: r, Service: s}

@@ -56,10 +56,10 @@ func TestParseMetadataOfJava(t *testing.T) {
 	}
 	u := urls[0]
 	if u.Protocol != "dubbo" || u.Address() != "10.77.0.1:20001" || u.Path != echo || u.Get("release") != "3.3.5" || u.Get("application") != "echo-provider" {
-		t.Errorf("it is %s", u)
+		t.Errorf("provider = %s", u)
 	}
-	if others := info.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); others != nil {
-		t.Errorf("providers of another version: %v, want none", urlStrings(others))
+	if otherURLs := info.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); otherURLs != nil {
+		t.Errorf("providers of another version: %v, want none", urlStrings(otherURLs))
 	}
 }
 
@@ -195,7 +195,7 @@ func TestFetchFromInstance(t *testing.T) {
 	urls := info.URLs(i, registry.Service{Interface: echo})
 	urls = slices.DeleteFunc(urls, func(u registry.URL) bool { return u.Get("group") != "" || u.Get("version") != "" }) // there are three
 	if len(urls) != 1 || urls[0].Get("release") != "3.3.5" || urls[0].Get("methods") == "" || urls[0].Path != echo {
-		t.Errorf("it has %v", urlStrings(urls))
+		t.Errorf("providers = %v, want one with the data of the golden file", urlStrings(urls))
 	}
 	var d hessian.Decoder
 	d.Reset(<-calls)
@@ -272,7 +272,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, u := range info.URLs(instance(nil), registry.Service{Interface: echo}) {
 			if u.Service() != (registry.Service{Interface: echo}) && u.Get("version") != "0.0.0" {
-				t.Errorf("it is %s", u)
+				t.Errorf("provider = %s", u)
 			}
 		}
 	})

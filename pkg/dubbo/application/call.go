@@ -97,11 +97,11 @@ const (
 // parseResponse parses the body of a response.
 func parseResponse(body []byte) (*MetadataInfo, error) {
 	r := &hessianReader{body: body}
-	kind, err := r.readValue(0)
+	resultType, err := r.readValue(0)
 	if err != nil {
 		return nil, err
 	}
-	n, ok := kind.(int64)
+	n, ok := resultType.(int64)
 	if ok && n >= withAttachments {
 		n -= withAttachments
 	}

@@ -31,8 +31,8 @@ const (
 
 var errHessian = errors.New("the response is not valid or supported Hessian 2")
 
-func (r *hessianReader) fail(what string) error {
-	return fmt.Errorf("%w: %s at byte %d", errHessian, what, r.offset)
+func (r *hessianReader) fail(reason string) error {
+	return fmt.Errorf("%w: %s at byte %d", errHessian, reason, r.offset)
 }
 
 // readValue consumes a value.

@@ -103,9 +103,9 @@ func TestRevisionDependsOnServices(t *testing.T) {
 	renamed.Application = "store"
 	base := revision(newLocalInstance(), ungrouped)
 	tests := []struct {
-		name string
-		got  string
-		same bool
+		name         string
+		got          string
+		sameRevision bool
 	}{
 		{"other host and start time", revision(otherHost, ungrouped), true},
 		{"additional service", revision(newLocalInstance(), ungrouped, blue), false},
@@ -114,8 +114,8 @@ func TestRevisionDependsOnServices(t *testing.T) {
 		{"other application", revision(renamed, ungrouped), false},
 	}
 	for _, tt := range tests {
-		if same := tt.got == base; same != tt.same {
-			t.Errorf("%s: same revision: %t, want %t", tt.name, same, tt.same)
+		if sameRevision := tt.got == base; sameRevision != tt.sameRevision {
+			t.Errorf("%s: same revision: %t, want %t", tt.name, sameRevision, tt.sameRevision)
 		}
 	}
 	if revision(newLocalInstance(), ungrouped, blue) != revision(newLocalInstance(), blue, ungrouped) {

@@ -206,8 +206,8 @@ type distinctSets struct {
 
 func (d *distinctSets) add(set config.HostSet) {
 	key := make([]byte, 0, 8*len(set))
-	for _, word := range set {
-		key = binary.LittleEndian.AppendUint64(key, word)
+	for _, bits := range set {
+		key = binary.LittleEndian.AppendUint64(key, bits)
 	}
 	if !d.seen[string(key)] {
 		d.seen[string(key)] = true

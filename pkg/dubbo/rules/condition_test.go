@@ -73,10 +73,10 @@ func allowedProviders(r *rules.Routers, providerURLs []registry.URL, request map
 }
 
 func TestConditions(t *testing.T) {
-	get := map[string]string{"method": "getName", "attachment user": "ann", "argument 0": "7"}
+	request := map[string]string{"method": "getName", "attachment user": "ann", "argument 0": "7"}
 	tests := []struct {
 		name, rule string
-		more       []string
+		parameters []string
 		want       string
 	}{
 		{"host of the consumer and of the provider", "host = 10.9.9.9 => host = 10.0.0.2", nil, "2"},
@@ -127,8 +127,8 @@ func TestConditions(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, protocol := range []string{"condition", "route"} {
-				r := rules.ReadRouters([]registry.URL{conditionRule(protocol, tt.rule, tt.more...)}, func(text string) { t.Error(text) })
-				if got := allowedProviders(r, providers(t), get); got != tt.want {
+				r := rules.ReadRouters([]registry.URL{conditionRule(protocol, tt.rule, tt.parameters...)}, func(text string) { t.Error(text) })
+				if got := allowedProviders(r, providers(t), request); got != tt.want {
 					t.Errorf("%s: remaining providers of %q = %q, want %q", protocol, tt.rule, got, tt.want)
 				}
 			}

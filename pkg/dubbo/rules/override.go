@@ -274,10 +274,10 @@ func cloneParameters(parameters map[string]string) map[string]string {
 // appliesTo reports whether the rule applies to one side of a call from consumer to provider.
 func (c *configurator) appliesTo(provider, consumer registry.URL, side string) bool {
 	u, host := provider, provider.Host
-	get := func(key string) string { text, _ := urlValue(provider, key); return text }
+	lookup := func(key string) string { text, _ := urlValue(provider, key); return text }
 	if side == consumerSide {
 		u, host = consumer, consumer.Host
-		get = func(key string) string {
+		lookup = func(key string) string {
 			if text := consumer.Get(key); text != "" {
 				return text
 			}
@@ -302,7 +302,7 @@ func (c *configurator) appliesTo(provider, consumer registry.URL, side string) b
 		return false
 	}
 	for key, want := range c.conditions {
-		if want != wildcard && get(key) != want {
+		if want != wildcard && lookup(key) != want {
 			return false
 		}
 	}
