@@ -28,7 +28,7 @@ type Set struct {
 
 	// mu is held while files are opened and closed, so that no path is opened twice.
 	mu     sync.Mutex
-	shared map[string]*sharedWriter // by clean path; guarded by mu
+	writers map[string]*sharedWriter // by clean path; guarded by mu
 }
 
 type sharedWriter struct {
@@ -43,7 +43,7 @@ func NewSet(o SetOptions) *Set {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Set{o: o, shared: map[string]*sharedWriter{}}
+	return &Set{o: o, writers: map[string]*sharedWriter{}}
 }
 
 // Open opens the log at path, or shares it; r then replaces the previous Roller. Write on the
@@ -56,7 +56,7 @@ func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.shared[path]
+	w := s.writers[path]
 	if w == nil {
 		file, err := Open(path, r)
 		if err != nil {
@@ -66,7 +66,7 @@ func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 		if s.o.Meter != nil {
 			w.remove = s.o.Meter(path, func() float64 { return float64(w.Dropped()) })
 		}
-		s.shared[path] = w
+		s.writers[path] = w
 	} else {
 		w.file.SetRotation(r)
 	}
@@ -85,8 +85,8 @@ func (discardCloser) Close() error { return nil }
 // previous file stays in use.
 func (s *Set) Reopen() error {
 	s.mu.Lock()
-	writers := make([]*Writer, 0, len(s.shared))
-	for _, w := range s.shared {
+	writers := make([]*Writer, 0, len(s.writers))
+	for _, w := range s.writers {
 		writers = append(writers, w.Writer)
 	}
 	s.mu.Unlock()
@@ -118,12 +118,12 @@ func (h *handle) Close() error {
 func (s *Set) release(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.shared[path]
+	w := s.writers[path]
 	w.refs--
 	if w.refs > 0 {
 		return nil
 	}
-	delete(s.shared, path)
+	delete(s.writers, path)
 	w.remove()
 	return w.Writer.Close()
 }

@@ -293,7 +293,7 @@ func TestSetSharesWriterByPath(t *testing.T) {
 	if metered["log"] != 1 {
 		t.Errorf("metered %d times, want once", metered["log"])
 	}
-	if got := s.shared[path].file.rotation.Load().MaxSizeMB; got != 1 {
+	if got := s.writers[path].file.rotation.Load().MaxSizeMB; got != 1 {
 		t.Errorf("MaxSizeMB %d, want that of the last Open", got)
 	}
 	if err := os.Rename(path, path+".1"); err != nil {
@@ -312,8 +312,8 @@ func TestSetSharesWriterByPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFiles(t, dir, map[string]string{"log.1": "a\nb\n", "log": "c\n"})
-	if len(s.shared) != 0 || metered["log"] != 0 {
-		t.Errorf("%d files open and %d metered after all were closed", len(s.shared), metered["log"])
+	if len(s.writers) != 0 || metered["log"] != 0 {
+		t.Errorf("%d files open and %d metered after all were closed", len(s.writers), metered["log"])
 	}
 	if _, err := s.Open(dir, Roller{}); err == nil {
 		t.Error("Open of a directory succeeded")

@@ -165,7 +165,7 @@ func Metrics() []Metric {
 	var list []Metric
 	for _, p := range []scopeMetrics{listenerMetrics(), routeMetrics(), clusterMetrics(), hostMetrics()} {
 		list = append(list, p.requests.metrics()...)
-		list = append(list, p.others...)
+		list = append(list, p.additional...)
 	}
 	list = append(list, overloadMetrics()...)
 	list = append(list, rpcMetrics()...)
@@ -179,7 +179,7 @@ func Metrics() []Metric {
 // scopeMetrics holds the metrics of one type of scope.
 type scopeMetrics struct {
 	requests requestMetrics
-	others   []Metric
+	additional   []Metric
 }
 
 func listenerMetrics() scopeMetrics {
@@ -187,7 +187,7 @@ func listenerMetrics() scopeMetrics {
 	return scopeMetrics{
 		requests: newRequestMetrics("the listener", keys, requestNames{nameListenerRequests, nameListenerFailures,
 			nameListenerDuration, nameListenerRequestBytes, nameListenerResponseBytes}),
-		others: []Metric{
+		additional: []Metric{
 			listenerActive:   {nameListenerActive, "Requests of the listener that are in flight.", KindGauge, keys},
 			listenerAccepted: {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
 			listenerClosed: {nameListenerClosed, "Accepted connections that were closed, by close reason.", KindCounter,
@@ -220,7 +220,7 @@ func clusterMetrics() scopeMetrics {
 	return scopeMetrics{
 		requests: newRequestMetrics("the cluster", keys, requestNames{nameClusterRequests, nameClusterFailures,
 			nameClusterDuration, nameClusterRequestBytes, nameClusterResponseBytes}),
-		others: []Metric{
+		additional: []Metric{
 			clusterActive:             {nameClusterActive, "Requests to the cluster that are in flight.", KindGauge, keys},
 			clusterOpened:             {nameClusterOpened, "Connections opened to hosts of the cluster.", KindCounter, keys},
 			clusterClosed:             {nameClusterClosed, "Connections to hosts of the cluster that were closed.", KindCounter, keys},

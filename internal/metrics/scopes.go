@@ -177,9 +177,9 @@ func (s *scopeTable[K, P]) anyKey(matches func(K) bool) bool {
 	return false
 }
 
-// each calls f with every scope. It does not hold the lock during the calls, because a slow scraper
+// forEach calls f with every scope. It does not hold the lock during the calls, because a slow scraper
 // must not block a reload.
-func (s *scopeTable[K, P]) each(f func(key K, scope *P)) {
+func (s *scopeTable[K, P]) forEach(f func(key K, scope *P)) {
 	type pair struct {
 		key   K
 		scope *P
@@ -210,8 +210,8 @@ func newScopeCollector(r *Registry) *scopeCollector {
 		routes:    newRequestCollector(routeMetrics().requests),
 		clusters:  newRequestCollector(cluster.requests),
 		hosts:     newRequestCollector(hostMetrics().requests),
-		listener:  newDescs(listener.others),
-		cluster:   newDescs(cluster.others),
+		listener:  newDescs(listener.additional),
+		cluster:   newDescs(cluster.additional),
 	}
 }
 
@@ -237,18 +237,18 @@ func (c *scopeCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect sends the series of all scopes.
 func (c *scopeCollector) Collect(ch chan<- prometheus.Metric) {
 	e := c.r.emitter(ch)
-	c.r.listeners.each(func(name string, l *Listener) {
+	c.r.listeners.forEach(func(name string, l *Listener) {
 		c.listeners.collect(e, &l.RequestRecorder, name)
 		c.collectListener(e, name, l)
 	})
-	c.r.routes.each(func(k routeKey, r *RequestRecorder) {
+	c.r.routes.forEach(func(k routeKey, r *RequestRecorder) {
 		c.routes.collect(e, r, k.table, k.virtualHost, k.route)
 	})
-	c.r.clusters.each(func(name string, cluster *Cluster) {
+	c.r.clusters.forEach(func(name string, cluster *Cluster) {
 		c.clusters.collect(e, &cluster.RequestRecorder, name)
 		c.collectCluster(e, name, cluster)
 	})
-	c.r.hosts.each(func(k hostKey, h *RequestRecorder) {
+	c.r.hosts.forEach(func(k hostKey, h *RequestRecorder) {
 		c.hosts.collect(e, h, k.cluster, k.host)
 	})
 }

@@ -20,14 +20,14 @@ func untilCanceled(name string, delay time.Duration) Task {
 	}}
 }
 
-func failing(delay time.Duration) Task {
+func failAfter(delay time.Duration) Task {
 	return Task{"failing", func(context.Context) error {
 		<-time.After(delay)
 		return errBroken
 	}}
 }
 
-func done(delay time.Duration) Task {
+func returnAfter(delay time.Duration) Task {
 	return Task{"done", func(context.Context) error {
 		<-time.After(delay)
 		return nil
@@ -44,19 +44,19 @@ func TestGroup(t *testing.T) {
 		elapsed time.Duration
 	}{
 		{name: "ends immediately without tasks"},
-		{name: "ends when all tasks are done", tasks: []Task{done(time.Second), done(2 * time.Second)}, elapsed: 2 * time.Second},
-		{name: "continues when one task is done", tasks: []Task{done(time.Second), failing(time.Minute)}, want: "failing: broken", elapsed: time.Minute},
-		{name: "waits for the other tasks after an error", tasks: []Task{failing(time.Second), untilCanceled("a", 2*time.Second)},
+		{name: "ends when all tasks are done", tasks: []Task{returnAfter(time.Second), returnAfter(2 * time.Second)}, elapsed: 2 * time.Second},
+		{name: "continues when one task is done", tasks: []Task{returnAfter(time.Second), failAfter(time.Minute)}, want: "failing: broken", elapsed: time.Minute},
+		{name: "waits for the other tasks after an error", tasks: []Task{failAfter(time.Second), untilCanceled("a", 2*time.Second)},
 			grace: time.Minute, want: "failing: broken", elapsed: 3 * time.Second},
-		{name: "returns the first of two errors", tasks: []Task{failing(2 * time.Second), {"early", func(context.Context) error { return os.ErrExist }}},
+		{name: "returns the first of two errors", tasks: []Task{failAfter(2 * time.Second), {"early", func(context.Context) error { return os.ErrExist }}},
 			want: "early: file already exists", elapsed: 2 * time.Second},
 		{name: "returns nil when its context ends", tasks: []Task{untilCanceled("a", time.Second)},
 			ctx: time.Minute, elapsed: time.Minute + time.Second},
-		{name: "returns after grace if a task does not end", tasks: []Task{failing(time.Second), untilCanceled("slow", time.Hour), untilCanceled("quick", time.Second)},
+		{name: "returns after grace if a task does not end", tasks: []Task{failAfter(time.Second), untilCanceled("slow", time.Hour), untilCanceled("quick", time.Second)},
 			grace: 10 * time.Second, want: "failing: broken\ntasks did not end in time: slow", elapsed: 11 * time.Second},
 		{name: "returns after grace if the context ended", tasks: []Task{untilCanceled("slow", time.Hour)},
 			ctx: time.Second, grace: time.Second, want: "tasks did not end in time: slow", elapsed: 2 * time.Second},
-		{name: "waits without a limit if grace is 0", tasks: []Task{failing(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", elapsed: time.Hour},
+		{name: "waits without a limit if grace is 0", tasks: []Task{failAfter(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", elapsed: time.Hour},
 		{name: "reports an error after the context ended", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
 			ctx: time.Second, want: "closing: broken", elapsed: time.Second},
 		{name: "ends without an error on ErrDone", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilCanceled("a", time.Second)},

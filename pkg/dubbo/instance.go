@@ -25,7 +25,7 @@ const parameterRegisterMode = "register-mode"
 
 // instanceKey identifies a localInstance.
 type instanceKey struct {
-	kind, address string // of the registry
+	registryType, address string // of the registry
 	application   string
 	port          uint16
 }
@@ -105,7 +105,7 @@ func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
 // holds mu, as in the functions below.
 func (p *publisher) joinInstance(pub *publication, desired bool) {
 	u := p.settings.providerURL(pub.spec, pub.since)
-	key := instanceKey{pub.spec.id.kind, pub.spec.id.address, u.Get(parameterApplication), u.Port}
+	key := instanceKey{pub.spec.id.registryType, pub.spec.id.address, u.Get(parameterApplication), u.Port}
 	if pub.instance != nil && (!desired || pub.instance.key != key) {
 		p.leaveInstance(pub)
 	}

@@ -33,14 +33,14 @@ const (
 
 // identity identifies a publication or a subscription.
 type identity struct {
-	kind, address string // of the registry
+	registryType, address string // of the registry
 	service       registry.Service
 }
 
 // sessionKey identifies a session.
-type sessionKey struct{ kind, address, username, password string }
+type sessionKey struct{ registryType, address, username, password string }
 
-func (k sessionKey) String() string { return k.kind + "://" + k.address }
+func (k sessionKey) String() string { return k.registryType + "://" + k.address }
 
 // spec is a validated request.
 type spec struct {
@@ -72,7 +72,7 @@ func (s *settings) validate(r Request, op operation) (*spec, error) {
 		Interface: r.Service.Interface, Group: r.Service.Group, Version: r.Service.Version,
 	}}
 	sp.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
-	configured := s.registry(sp.session.kind, sp.session.address)
+	configured := s.registry(sp.session.registryType, sp.session.address)
 	if configured != nil && sp.session.username == "" && sp.session.password == "" {
 		sp.session.username, sp.session.password = configured.Username, configured.Password // not stored in the state file
 	}

@@ -72,9 +72,9 @@ func (ss *sessions) acquire(key sessionKey) (s *session, opened bool, err error)
 // open opens a registry. The caller holds mu.
 func (ss *sessions) open(key sessionKey) (registry.Registry, error) {
 	options := &ss.settings.Options
-	open := options.Registries[key.kind]
+	open := options.Registries[key.registryType]
 	if open == nil {
-		return nil, fmt.Errorf("the type %q is not one of %s", key.kind, ss.settings.registryTypes())
+		return nil, fmt.Errorf("the type %q is not one of %s", key.registryType, ss.settings.registryTypes())
 	}
 	o := registry.Options{
 		Address:  key.address,
@@ -83,7 +83,7 @@ func (ss *sessions) open(key sessionKey) (registry.Registry, error) {
 		Changed:  ss.sessionChanged,
 		Log:      options.Log.With(logRegistry, key.String()),
 	}
-	if s := ss.settings.registry(key.kind, key.address); s != nil {
+	if s := ss.settings.registry(key.registryType, key.address); s != nil {
 		o.Root, o.SessionTimeout = s.Root, s.SessionTimeout
 		if s.TLS != nil {
 			if options.TLS == nil {

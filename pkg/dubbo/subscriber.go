@@ -109,7 +109,7 @@ func (s *subscriber) add(sub *subscription) {
 	s.subscriptions[sub.spec.id] = sub
 	sources := append(s.sources[sub.spec.id.service], sub)
 	slices.SortFunc(sources, func(a, b *subscription) int {
-		return cmp.Or(cmp.Compare(a.spec.id.kind, b.spec.id.kind), cmp.Compare(a.spec.id.address, b.spec.id.address))
+		return cmp.Or(cmp.Compare(a.spec.id.registryType, b.spec.id.registryType), cmp.Compare(a.spec.id.address, b.spec.id.address))
 	})
 	s.sources[sub.spec.id.service] = sources
 }

@@ -67,7 +67,7 @@ type retainedProvider struct {
 // removedProvider is a provider that the registry no longer reports.
 type removedProvider struct {
 	url registry.URL
-	at  time.Time
+	removedAt  time.Time
 }
 
 // lossWindow is how long after their removal providers count as lost when the registry becomes empty.
@@ -108,7 +108,7 @@ func (s *subscription) accept(snapshot registry.Snapshot, now time.Time, session
 	suspicious := s.sawEmpty || newSession && 2*len(missing) > len(previous)
 	s.retained = slices.DeleteFunc(s.retained, func(r retainedProvider) bool { return present[providerKeyOf(r.url)] || snapshot.Authoritative })
 	s.removed = slices.DeleteFunc(s.removed, func(p removedProvider) bool {
-		return present[providerKeyOf(p.url)] || snapshot.Authoritative || now.Sub(p.at) > lossWindow
+		return present[providerKeyOf(p.url)] || snapshot.Authoritative || now.Sub(p.removedAt) > lossWindow
 	})
 	for _, u := range missing {
 		s.removed = append(s.removed, removedProvider{u, now})

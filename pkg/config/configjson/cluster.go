@@ -115,7 +115,7 @@ type clusterReader struct {
 func (r *clusterReader) read(j *clusterManagerJSON) {
 	r.managerTLS = r.tls.context(j.TLS, clusterTLS)
 	total := j.Clusters.Len()
-	r.clusters.all = make([]*config.Cluster, 0, total)
+	r.clusters.list = make([]*config.Cluster, 0, total)
 	for c := range j.Clusters.All() {
 		r.readCluster(c)
 	}
@@ -172,7 +172,7 @@ func (r *clusterReader) readCluster(j *clusterJSON) {
 		return
 	}
 	r.clusters.byName[j.Name] = c
-	r.clusters.all = append(r.clusters.all, c)
+	r.clusters.list = append(r.clusters.list, c)
 }
 
 // checkPool warns of connection settings without effect.

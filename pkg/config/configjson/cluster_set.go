@@ -13,7 +13,7 @@ import (
 // clusterReader fills it.
 type clusterSet struct {
 	report *document.Report
-	all    []*config.Cluster // of cluster_manager, in the order of the file
+	list    []*config.Cluster // of cluster_manager, in the order of the file
 	byName map[string]*config.Cluster
 	static map[string]bool // names in static_resources
 	// dynamic says that a control plane or a registry may add clusters.
@@ -39,8 +39,8 @@ func (s *clusterSet) resolve(n document.Node, key, name string) string {
 
 // names returns the names of all clusters, for suggestions.
 func (s *clusterSet) names() []string {
-	names := make([]string, len(s.all))
-	for i, c := range s.all {
+	names := make([]string, len(s.list))
+	for i, c := range s.list {
 		names[i] = c.Name
 	}
 	return names

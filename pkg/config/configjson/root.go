@@ -111,7 +111,7 @@ func (r *reader) readRoot(j *rootJSON) {
 		r.report.Errorf(j.Node, "the key \"servers\" is missing: expected a list with one server, or static_resources or dynamic_resources of an Envoy bootstrap")
 	}
 	r.snapshot.Server.PIDFile = j.PIDFile
-	r.snapshot.Clusters, r.snapshot.Routes, r.snapshot.Overload = r.clusters.all, r.routes.out, r.overload.out
+	r.snapshot.Clusters, r.snapshot.Routes, r.snapshot.Overload = r.clusters.list, r.routes.out, r.overload.out
 }
 
 // readServer reads a server: its route tables, then its listeners, which refer to the tables.

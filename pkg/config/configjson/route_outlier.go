@@ -19,7 +19,7 @@ type outlierFilter struct {
 // If two listeners request different settings, those of the first listener apply.
 func (r *routeChecker) enableOutlierDetection() {
 	explicit := map[*config.Cluster]bool{}
-	for _, c := range r.clusters.all {
+	for _, c := range r.clusters.list {
 		explicit[c] = c.OutlierDetection != nil
 	}
 	setBy := map[*config.Cluster]*outlierFilter{}

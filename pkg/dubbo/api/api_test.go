@@ -47,8 +47,8 @@ func (a *testAPI) endpoint(name string) api.Operation {
 	}
 }
 
-// open starts an API server on a loopback port, or as change configures it.
-func open(t *testing.T, change func(*api.Options)) *testAPI {
+// startAPI starts an API server on a loopback port, or as change configures it.
+func startAPI(t *testing.T, change func(*api.Options)) *testAPI {
 	t.Helper()
 	a := &testAPI{t: t, client: &http.Client{Transport: &http.Transport{}}}
 	o := api.Options{
@@ -121,7 +121,7 @@ const (
 )
 
 func TestResponsesOfCalls(t *testing.T) {
-	a := open(t, nil)
+	a := startAPI(t, nil)
 	for path, want := range map[string][2]string{
 		"/pub":   {"publish", "publish success"},
 		"/unpub": {"unpublish", "unpub success"},
@@ -156,7 +156,7 @@ func TestStrictStatus(t *testing.T) {
 		{"rejected by the registry", errors.New("no auth"), 502, "publish fail, err: no auth"},
 	}
 	for _, strict := range []bool{false, true} {
-		a := open(t, func(o *api.Options) { o.StrictStatus = strict })
+		a := startAPI(t, func(o *api.Options) { o.StrictStatus = strict })
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("%s, strict %t", tt.name, strict), func(t *testing.T) {
 				a.opErr = tt.fails
@@ -174,7 +174,7 @@ func TestStrictStatus(t *testing.T) {
 }
 
 func TestBodyFormats(t *testing.T) {
-	a := open(t, nil)
+	a := startAPI(t, nil)
 	const fullBody = `{"registry":{"type":"zookeeper","addr":"a:1","username":"u","password":"p"},` +
 		`"service":{"interface":"com.example.User","methods":["a","b"],"group":"g","version":"1.0","name":"app","port":"20880","parameters":{"a.timeout":"5","weight":"200"}}}`
 	tests := []struct{ name, path, body, contentType string }{
@@ -214,7 +214,7 @@ func TestBodyFormats(t *testing.T) {
 }
 
 func TestInvalidBodies(t *testing.T) {
-	a := open(t, func(o *api.Options) { o.StrictStatus = true })
+	a := startAPI(t, func(o *api.Options) { o.StrictStatus = true })
 	tests := []struct {
 		name, body, contentType string
 		status                  int
@@ -253,8 +253,8 @@ func TestInvalidBodies(t *testing.T) {
 }
 
 func TestAccessControl(t *testing.T) {
-	unguarded := open(t, nil)
-	guarded := open(t, func(o *api.Options) { o.Token = "secret" })
+	unguarded := startAPI(t, nil)
+	guarded := startAPI(t, func(o *api.Options) { o.Token = "secret" })
 	tests := []struct {
 		name   string
 		port   *testAPI
@@ -294,7 +294,7 @@ func TestAccessControl(t *testing.T) {
 }
 
 func TestServices(t *testing.T) {
-	a := open(t, nil)
+	a := startAPI(t, nil)
 	tests := []struct {
 		path   string
 		status int
@@ -326,7 +326,7 @@ func TestServices(t *testing.T) {
 }
 
 func TestUnknownPathsAndMethods(t *testing.T) {
-	a := open(t, nil)
+	a := startAPI(t, nil)
 	for _, tt := range []struct {
 		method, path string
 		status       int
@@ -346,7 +346,7 @@ func TestSocketPermissions(t *testing.T) {
 	}
 	staleSocket.SetUnlinkOnClose(false)
 	_ = staleSocket.Close() // its file stays
-	a := open(t, func(o *api.Options) { o.Address, o.Socket = "", path })
+	a := startAPI(t, func(o *api.Options) { o.Address, o.Socket = "", path })
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket's mode is %v, %v", info.Mode(), err)

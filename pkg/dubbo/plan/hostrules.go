@@ -45,12 +45,12 @@ const labelAddress = "weft.address"
 func (p *providers) buildChains(ref Reference, routers []registry.URL, candidateSets []candidates, warn *warnings) {
 	parsed := rules.ReadRouters(routers, warn.add)
 	consumerTag := rules.TagOf(ref.Parameters)
-	p.tagged = ref.Tagged || consumerTag.Name != "" || parsed.HaveTags(p.usableURLs())
+	p.hasTags = ref.Tagged || consumerTag.Name != "" || parsed.HaveTags(p.usableURLs())
 	for i := range candidateSets {
 		a := &candidateSets[i]
-		a.chain = &hostChain{rules: parsed.ChainFor(ref.Consumer, consumerTag, p.tagged, a.urls), weighted: config.NewHostSet(len(a.members)), spans: map[string]span{}}
+		a.chain = &hostChain{rules: parsed.ChainFor(ref.Consumer, consumerTag, p.hasTags, a.urls), weighted: config.NewHostSet(len(a.members)), spans: map[string]span{}}
 		for index, member := range a.members {
-			if p.all[member].Weight > 0 {
+			if p.list[member].Weight > 0 {
 				a.chain.weighted.Add(index)
 			}
 			address := a.urls[index].Address()
@@ -89,7 +89,7 @@ func (p *providers) findOutcomes(a *candidates) {
 
 // markUnused marks members that never get calls.
 func (p *providers) markUnused(candidateSets []candidates) {
-	called := make([]bool, len(p.all))
+	called := make([]bool, len(p.list))
 	for _, a := range candidateSets {
 		for _, allowed := range a.outcomes {
 			for _, i := range allowed {
@@ -99,7 +99,7 @@ func (p *providers) markUnused(candidateSets []candidates) {
 	}
 	for _, a := range candidateSets {
 		for _, i := range a.members {
-			switch provider := &p.all[i]; {
+			switch provider := &p.list[i]; {
 			case called[i] || provider.UnusedReason != "":
 			case provider.Weight == 0:
 				provider.UnusedReason = "its weight is 0"

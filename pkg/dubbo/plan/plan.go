@@ -98,12 +98,12 @@ func Compute(ref Reference, snapshots []RegistrySnapshot, now time.Time) *Result
 	p.assignClusters(ref, targets, defaults, warn)
 	result := &Result{
 		Routes:      routes(ref.Service, targets),
-		Providers:   p.all,
+		Providers:   p.list,
 		LoadBalance: defaults.loadBalance,
 		Timeout:     defaults.forService.totalTimeout(),
 		Retries:     max(0, defaults.forService.retries),
 		NextChange:  p.nextChange,
-		Tagged:      p.tagged,
+		Tagged:      p.hasTags,
 	}
 	byCluster := map[string][]*config.Route{}
 	for _, r := range result.Routes {

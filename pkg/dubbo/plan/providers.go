@@ -46,12 +46,12 @@ const maxClockSkew = time.Minute
 // providers contains the providers of a service, sorted by address. Those at one address are sorted
 // by rank, so that the best match for the reference comes first.
 type providers struct {
-	all        []Provider
+	list        []Provider
 	excluded   []bool // parallel to all: the provider cannot be called, whatever rules say
 	weights    []int  // parallel to all: current weight
 	nextChange time.Time
 
-	tagged bool // a provider has, or had, a tag
+	hasTags bool // a provider has, or had, a tag
 }
 
 // collectProviders collects the providers of snapshots.
@@ -59,47 +59,47 @@ func collectProviders(ref Reference, snapshots []RegistrySnapshot, warn *warning
 	p := &providers{}
 	for _, snapshot := range snapshots {
 		overrides := rules.ReadConfigurators(snapshot.Snapshot.Configurators, warn.add)
-		p.all = slices.Grow(p.all, len(snapshot.Snapshot.Providers)) // most are accepted
+		p.list = slices.Grow(p.list, len(snapshot.Snapshot.Providers)) // most are accepted
 		for _, u := range snapshot.Snapshot.Providers {
 			if ref.Service.Accepts(u) && u.Category() == registry.Providers {
 				u, consumer := overrides.Apply(u, ref.Consumer, ref.Parameters)
-				p.all = append(p.all, Provider{URL: u, Registry: snapshot.Registry, Consumer: consumer})
+				p.list = append(p.list, Provider{URL: u, Registry: snapshot.Registry, Consumer: consumer})
 			}
 		}
 	}
 	// Of several URLs with the same address, group and version, Weft keeps a usable one, then one
 	// that matches the reference exactly, then the first.
-	for i := range p.all {
-		p.all[i].UnusedReason = unusableReason(p.all[i].URL)
+	for i := range p.list {
+		p.list[i].UnusedReason = unusableReason(p.list[i].URL)
 	}
-	slices.SortStableFunc(p.all, func(a, b Provider) int {
+	slices.SortStableFunc(p.list, func(a, b Provider) int {
 		if order := compareAddresses(a, b); order != 0 {
 			return order // the common case
 		}
 		return cmp.Or(cmp.Compare(rank(ref.Service, a), rank(ref.Service, b)), compareVariants(variantOf(a.URL), variantOf(b.URL)))
 	})
 	p.dropDuplicates()
-	p.excluded = make([]bool, len(p.all))
-	for i := range p.all {
-		p.excluded[i] = p.all[i].UnusedReason != ""
+	p.excluded = make([]bool, len(p.list))
+	for i := range p.list {
+		p.excluded[i] = p.list[i].UnusedReason != ""
 	}
 	return p
 }
 
 // dropDuplicates keeps the first provider of each variant at an address.
 func (p *providers) dropDuplicates() {
-	kept := p.all[:0]
-	for from := 0; from < len(p.all); {
+	kept := p.list[:0]
+	for from := 0; from < len(p.list); {
 		to := p.addressEnd(from)
 		if to == from+1 {
-			kept = append(kept, p.all[from])
+			kept = append(kept, p.list[from])
 		} else {
-			kept = appendVariants(kept, p.all[from:to])
+			kept = appendVariants(kept, p.list[from:to])
 		}
 		from = to
 	}
-	clear(p.all[len(kept):])
-	p.all = kept
+	clear(p.list[len(kept):])
+	p.list = kept
 }
 
 // appendVariants appends the first provider of each variant.
@@ -116,7 +116,7 @@ func appendVariants(dst, src []Provider) []Provider {
 
 // addressEnd returns the index after the last provider with the address of provider from.
 func (p *providers) addressEnd(from int) (to int) {
-	for to = from + 1; to < len(p.all) && compareAddresses(p.all[from], p.all[to]) == 0; to++ {
+	for to = from + 1; to < len(p.list) && compareAddresses(p.list[from], p.list[to]) == 0; to++ {
 	}
 	return to
 }
@@ -217,8 +217,8 @@ func isName(host string) bool {
 
 // readWeights reads the weight of each provider after its warmup.
 func (p *providers) readWeights(warn *warnings) {
-	for i := range p.all {
-		provider := &p.all[i]
+	for i := range p.list {
+		provider := &p.list[i]
 		provider.Weight = defaultWeight
 		if text := lookup(nil, provider.URL, "", keyWeight); text != "" {
 			weight, err := strconv.ParseInt(text, 10, 32) // 32 bits, as in Java
@@ -233,9 +233,9 @@ func (p *providers) readWeights(warn *warnings) {
 
 // computeWeights computes the current weight of each provider that gets calls, and when it changes.
 func (p *providers) computeWeights(now time.Time) {
-	p.weights = make([]int, len(p.all))
-	for i := range p.all {
-		provider := &p.all[i]
+	p.weights = make([]int, len(p.list))
+	for i := range p.list {
+		provider := &p.list[i]
 		if provider.UnusedReason != "" {
 			continue
 		}
@@ -275,8 +275,8 @@ func warmupSteps(p *Provider, now time.Time) (steps int, next time.Time) {
 
 // usedIndexes returns the indexes of the providers that get calls.
 func (p *providers) usedIndexes() (members []int) {
-	for i := range p.all {
-		if p.all[i].UnusedReason == "" {
+	for i := range p.list {
+		if p.list[i].UnusedReason == "" {
 			members = append(members, i)
 		}
 	}
@@ -296,7 +296,7 @@ func (p *providers) usableIndexes() (indexes []int) {
 // usableURLs returns the URLs of the providers of usableIndexes.
 func (p *providers) usableURLs() (urls []registry.URL) {
 	for _, i := range p.usableIndexes() {
-		urls = append(urls, p.all[i].URL)
+		urls = append(urls, p.list[i].URL)
 	}
 	return urls
 }
@@ -304,7 +304,7 @@ func (p *providers) usableURLs() (urls []registry.URL) {
 // byIndexes returns the providers with these indexes.
 func (p *providers) byIndexes(indexes []int) (selected []*Provider) {
 	for _, i := range indexes {
-		selected = append(selected, &p.all[i])
+		selected = append(selected, &p.list[i])
 	}
 	return selected
 }
@@ -315,7 +315,7 @@ func (p *providers) cluster(name string, policy config.LBPolicy, members []int, 
 	c := newCluster(name, policy)
 	c.HostRules = rules
 	if slices.ContainsFunc(members, func(i int) bool {
-		return (rules != nil || p.all[i].UnusedReason == "") && !isAddress(p.all[i].URL.Host)
+		return (rules != nil || p.list[i].UnusedReason == "") && !isAddress(p.list[i].URL.Host)
 	}) {
 		c.Type = config.ClusterStrictDNS
 	}
@@ -345,22 +345,22 @@ func (p *providers) hosts(members []int, routes []*config.Route, includeUnused b
 		first := members[pos]
 		end, weighted := p.addressEnd(first), -1
 		for ; pos < len(members) && members[pos] < end; pos++ {
-			if i := members[pos]; (includeUnused || p.all[i].UnusedReason == "") && (weighted < 0 || p.weights[weighted] == 0 || p.all[weighted].Weight == 0 && p.all[i].Weight > 0) {
+			if i := members[pos]; (includeUnused || p.list[i].UnusedReason == "") && (weighted < 0 || p.weights[weighted] == 0 || p.list[weighted].Weight == 0 && p.list[i].Weight > 0) {
 				weighted = i
 			}
 		}
 		if weighted < 0 {
 			continue
 		}
-		hostLabels := labelsOf(&p.all[first], keepEmpty)
+		hostLabels := labelsOf(&p.list[first], keepEmpty)
 		if includeUnused {
-			hostLabels[labelAddress] = p.all[first].URL.Address()
+			hostLabels[labelAddress] = p.list[first].URL.Address()
 		}
 		if !maps.Equal(hostLabels, labels) {
 			labels = hostLabels // else the host shares the labels of the previous host
 		}
 		hosts = append(hosts, config.Host{
-			Address:  p.all[first].URL.Address(),
+			Address:  p.list[first].URL.Address(),
 			Weight:   uint32(max(1, p.weights[weighted]*maxHostWeight/largest)),
 			Metadata: labels,
 		})

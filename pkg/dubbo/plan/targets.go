@@ -35,9 +35,9 @@ type routeTarget struct {
 // groups and versions without a route target to unrouted.
 func (p *providers) computeTargets(ref Reference, routers []registry.URL, warn, unrouted *warnings) []routeTarget {
 	byVariant := map[variant][]int{}
-	for i := range p.all {
+	for i := range p.list {
 		if !p.excluded[i] {
-			v := variantOf(p.all[i].URL)
+			v := variantOf(p.list[i].URL)
 			byVariant[v] = append(byVariant[v], i)
 		}
 	}
@@ -62,7 +62,7 @@ func (p *providers) routeTargets(matches []routeMatch, byVariant map[variant][]i
 			}
 			slices.Sort(a.members)
 			for _, i := range a.members {
-				a.urls = append(a.urls, p.all[i].URL)
+				a.urls = append(a.urls, p.list[i].URL)
 			}
 			candidateSets = append(candidateSets, a)
 		}
@@ -84,7 +84,7 @@ func (p *providers) assignClusters(ref Reference, targets []routeTarget, default
 		if len(target.labels) == 0 {
 			continue
 		}
-		called := slices.DeleteFunc(slices.Clone(target.candidates.members), func(i int) bool { return p.all[i].UnusedReason != "" })
+		called := slices.DeleteFunc(slices.Clone(target.candidates.members), func(i int) bool { return p.list[i].UnusedReason != "" })
 		target.settings = readSettings(ref, p.byIndexes(called), warn)
 		if p.needsVariantCluster(target.candidates.members) {
 			target.cluster, target.labels, target.dedicated = variantClusterName(name, target.labels), nil, true
@@ -99,7 +99,7 @@ func (p *providers) assignClusters(ref Reference, targets []routeTarget, default
 func (p *providers) needsVariantCluster(members []int) bool {
 	for pos := 0; pos < len(members); {
 		first := members[pos]
-		for i := first - 1; i >= 0 && compareAddresses(p.all[i], p.all[first]) == 0; i-- {
+		for i := first - 1; i >= 0 && compareAddresses(p.list[i], p.list[first]) == 0; i-- {
 			if !p.excluded[i] {
 				return true
 			}
@@ -121,10 +121,10 @@ func (p *providers) excludesAll(t *routeTarget, allowed []int) bool {
 		first := members[pos]
 		end, isHost := p.addressEnd(first), false
 		for ; pos < len(members) && members[pos] < end; pos++ {
-			isHost = isHost || p.all[members[pos]].UnusedReason == ""
+			isHost = isHost || p.list[members[pos]].UnusedReason == ""
 		}
 		if !t.dedicated { // other providers at the address make it a host, too
-			isHost = slices.ContainsFunc(p.all[first:end], func(provider Provider) bool { return provider.UnusedReason == "" })
+			isHost = slices.ContainsFunc(p.list[first:end], func(provider Provider) bool { return provider.UnusedReason == "" })
 		}
 		hasAllowed := false
 		for ; len(allowed) > 0 && allowed[0] < end; allowed = allowed[1:] {

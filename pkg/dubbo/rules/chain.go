@@ -14,7 +14,7 @@ const fieldMethod = "method"
 // RouterChain selects the providers that a call of one consumer may go to: first by tags, then by
 // each condition in order. It is immutable and safe for concurrent use.
 type RouterChain struct {
-	all       config.HostSet // all providers: the initial set if tags are ignored
+	providers       config.HostSet // all providers: the initial set if tags are ignored
 	size      int
 	tags      *tagSets // nil: tags are ignored
 	steps     []step
@@ -54,9 +54,9 @@ func (r *request) matches(call config.Call) bool {
 // ChainFor returns the chain for calls of a consumer to providers. consumerTag is the tag that the
 // consumer configures. The chain evaluates tags only if tagged is true.
 func (r *Routers) ChainFor(consumer registry.URL, consumerTag Tag, tagged bool, providers []registry.URL) *RouterChain {
-	c := &RouterChain{size: len(providers), all: config.NewHostSet(len(providers)), rejectAll: r.rejectAll}
+	c := &RouterChain{size: len(providers), providers: config.NewHostSet(len(providers)), rejectAll: r.rejectAll}
 	for i := range providers {
-		c.all.Add(i)
+		c.providers.Add(i)
 	}
 	if tagged {
 		c.tags = r.tagSets(consumerTag, providers)
@@ -117,7 +117,7 @@ func (c *RouterChain) Select(call config.Call, allowed config.HostSet) {
 	case c.tags != nil:
 		c.tags.selectInto(call, allowed)
 	default:
-		copy(allowed, c.all)
+		copy(allowed, c.providers)
 	}
 	for i := range c.steps {
 		if s := &c.steps[i]; s.appliesTo(call) {
@@ -147,11 +147,11 @@ func (c *RouterChain) Outcomes(limit int) (outcomes []config.HostSet, ok bool) {
 	sets := distinctSets{seen: map[string]bool{}}
 	c.initialSets(&sets, limit)
 	for i := range c.steps {
-		if s := &c.steps[i]; len(sets.all) <= limit {
-			sets = s.outcomes(sets.all)
+		if s := &c.steps[i]; len(sets.sets) <= limit {
+			sets = s.outcomes(sets.sets)
 		}
 	}
-	return sets.all, len(sets.all) <= limit
+	return sets.sets, len(sets.sets) <= limit
 }
 
 // initialSets adds the sets that Select can begin with.
@@ -160,11 +160,11 @@ func (c *RouterChain) initialSets(sets *distinctSets, limit int) {
 	case c.rejectAll:
 		sets.add(config.NewHostSet(c.size))
 	case c.tags == nil:
-		sets.add(slices.Clone(c.all))
+		sets.add(slices.Clone(c.providers))
 	default:
 		for _, force := range []bool{c.tags.consumerTag.Force, true} {
 			for name := range c.tags.byTag {
-				if len(sets.all) <= limit {
+				if len(sets.sets) <= limit {
 					sets.add(c.tags.outcome(name, force, c.size))
 				}
 			}
@@ -200,7 +200,7 @@ func (s *step) outcomes(sets []config.HostSet) distinctSets {
 
 // distinctSets is a list of distinct sets.
 type distinctSets struct {
-	all  []config.HostSet
+	sets  []config.HostSet
 	seen map[string]bool
 }
 
@@ -211,6 +211,6 @@ func (d *distinctSets) add(set config.HostSet) {
 	}
 	if !d.seen[string(key)] {
 		d.seen[string(key)] = true
-		d.all = append(d.all, set)
+		d.sets = append(d.sets, set)
 	}
 }
