@@ -46,7 +46,8 @@ func isAllowedHost(allowed []string, host string) bool {
 	return host == "localhost" || slices.ContainsFunc(allowed, func(name string) bool { return matchesHost(name, host) })
 }
 
-// matchesHost reports whether host is the allowed name, or ends in the suffix of an allowed "*.suffix".
+// matchesHost reports whether host is the allowed name, or ends in the suffix of an allowed
+// "*.suffix".
 func matchesHost(allowed, host string) bool {
 	suffix, isWildcard := strings.CutPrefix(allowed, "*")
 	if isWildcard {

@@ -6,8 +6,8 @@
 // changed.
 //
 // A rule is a function of the parsed tree. Its data (layers, plugins, owning packages of
-// dependencies) is in layers.go. The packages and the size of the binary are in binary.go. Exceptions
-// are listed there or marked in the source:
+// dependencies) is in layers.go. The packages and the size of the binary are in binary.go.
+// Exceptions are listed there or marked in the source:
 //
 //	//arch:long reason     a file or function may exceed the length limit
 //	//arch:clock reason    a function of a test may sleep: it runs in a testing/synctest bubble

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// TestBinaryPackages verifies that the binary contains the packages of binaryPackages and no others.
+// TestBinaryPackages verifies that the binary contains the packages of binaryPackages and no
+// others.
 func TestBinaryPackages(t *testing.T) {
 	problems, err := CheckBinary(os.DirFS(filepath.Join("..", "..")))
 	if err != nil {
@@ -56,8 +57,8 @@ func TestImportsOf(t *testing.T) {
 	}
 }
 
-// TestCheckBinaryReports verifies that CheckBinary reports an import that is not listed, and a listed
-// package that the binary does not contain.
+// TestCheckBinaryReports verifies that CheckBinary reports an import that is not listed, and a
+// listed package that the binary does not contain.
 func TestCheckBinaryReports(t *testing.T) {
 	problems, err := CheckBinary(fstest.MapFS{
 		"go.mod":                  {Data: []byte("module example.com/proxy\n")},

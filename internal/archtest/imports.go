@@ -144,8 +144,8 @@ func (o dependencyOwner) importers() string {
 	return "which is allowed only in " + strings.Join(allowed, ", ")
 }
 
-// isStandardLibrary reports whether an import path belongs to the standard library: its first element is not
-// a domain name.
+// isStandardLibrary reports whether an import path belongs to the standard library: its first
+// element is not a domain name.
 func isStandardLibrary(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
@@ -187,8 +187,8 @@ func isPure(dir string) bool {
 	})
 }
 
-// hasSideEffects reports whether a package of the standard library, or a module that extends it, has side
-// effects.
+// hasSideEffects reports whether a package of the standard library, or a module that extends it,
+// has side effects.
 func hasSideEffects(importPath string) bool {
 	switch importPath {
 	case "net/netip", "net/url": // values only

@@ -172,8 +172,8 @@ func (f *file) imports(yield func(importPath string, pos token.Pos) bool) {
 	}
 }
 
-// selector returns the import path and the name that a package selector refers to ("time", "Now"), or
-// "" if e is anything else.
+// selector returns the import path and the name that a package selector refers to ("time", "Now"),
+// or "" if e is anything else.
 func (p *pkg) selector(e ast.Expr) (importPath, name string) {
 	selector, ok := e.(*ast.SelectorExpr)
 	if !ok {

@@ -49,9 +49,9 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
 }
 
-// SameOrigin is an AllowPage for a port that serves pages. It allows requests of its own pages, and
-// links that the user follows. CrossOriginProtection allows every GET; SameOrigin also rejects
-// cross-origin GETs, because some endpoints are expensive.
+// SameOrigin is an AllowPage for a port that serves pages. It allows requests of pages from the
+// same port, and links that the user follows. CrossOriginProtection allows every GET; SameOrigin
+// also rejects cross-origin GETs, because some endpoints are expensive.
 func SameOrigin(r *http.Request) bool {
 	if new(http.CrossOriginProtection).Check(r) != nil {
 		return false

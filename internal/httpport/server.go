@@ -1,5 +1,5 @@
 // Package httpport implements the common part of the HTTP ports of the process: the admin port, the
-// metrics port and the API of Dubbo services. None of them carries proxied traffic.
+// metrics port and the API of Dubbo services. None of them serves proxied traffic.
 //
 //	Server  limits, listeners, shutdown          server.go
 //	Guard   rejects requests of web pages        guard.go

@@ -27,7 +27,7 @@ type Set struct {
 	o SetOptions // immutable
 
 	// mu is held while files are opened and closed, so that no path is opened twice.
-	mu     sync.Mutex
+	mu      sync.Mutex
 	writers map[string]*sharedWriter // by clean path; guarded by mu
 }
 

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// durationBounds are the upper bounds of the duration buckets. They range from the overhead of a sidecar
-// (fractions of a millisecond) to client timeouts. Each bound is at least twice the previous one:
-// bucketOf relies on it.
+// durationBounds are the upper bounds of the duration buckets. They range from the overhead of a
+// sidecar (fractions of a millisecond) to client timeouts. Each bound is at least twice the
+// previous one: bucketOf relies on it.
 //
 //nolint:gochecknoglobals // a constant table
 var durationBounds = [...]time.Duration{

@@ -41,8 +41,8 @@ var (
 	// start, or than the registry session.
 	DiscoveryRestored = Metric{"weft_discovery_subscribed_restored", "Subscribed services whose providers date from before the last start or registry session and have not been confirmed since.",
 		KindGauge, nil}
-	// DiscoveryEmptyProtected is the number of subscribed services that use retained providers, because
-	// the registry reports none.
+	// DiscoveryEmptyProtected is the number of subscribed services that use retained providers,
+	// because the registry reports none.
 	DiscoveryEmptyProtected = Metric{"weft_discovery_subscribed_doubted", "Subscribed services that use retained providers until empty_after, because the registry reports none.",
 		KindGauge, nil}
 	// DiscoveryProviders is the number of provider addresses of all subscribed services.

@@ -178,8 +178,8 @@ func Metrics() []Metric {
 
 // scopeMetrics holds the metrics of one type of scope.
 type scopeMetrics struct {
-	requests requestMetrics
-	additional   []Metric
+	requests   requestMetrics
+	additional []Metric
 }
 
 func listenerMetrics() scopeMetrics {

@@ -344,6 +344,6 @@ func BenchmarkScrape1000Methods(b *testing.B) {
 	}
 }
 
-// unsafeString returns b as a string that borrows its bytes, as an engine passes names. It is valid until
-// b is written.
+// unsafeString returns b as a string that borrows its bytes, as an engine passes names. It is valid
+// until b is written.
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -109,7 +109,7 @@ type hostKey struct{ cluster, host string }
 type routeKey struct{ table, virtualHost, route string }
 
 // label returns text as a valid label value: Prometheus rejects values that are not UTF-8. It
-// copies text, because a substring would keep a whole configuration file in memory.
+// copies text, because a substring would retain the configuration file in memory.
 func label(text string) string {
 	return strings.Clone(strings.ToValidUTF8(text, "\uFFFD"))
 }
@@ -132,8 +132,8 @@ func newScopeTable[K comparable, P any](limit int, overflowKey K) scopeTable[K, 
 	return scopeTable[K, P]{limit: limit, overflowKey: overflowKey, scopes: map[K]*scopeEntry[P]{}}
 }
 
-// acquire returns the scope of key, creating it if needed, and acquires a reference. release drops the
-// reference; repeated calls do nothing.
+// acquire returns the scope of key, creating it if needed, and acquires a reference. release drops
+// the reference; repeated calls do nothing.
 func (s *scopeTable[K, P]) acquire(key K) (scope *P, release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +177,8 @@ func (s *scopeTable[K, P]) anyKey(matches func(K) bool) bool {
 	return false
 }
 
-// forEach calls f with every scope. It does not hold the lock during the calls, because a slow scraper
-// must not block a reload.
+// forEach calls f with every scope. It does not hold the lock during the calls, because a slow
+// scraper must not block a reload.
 func (s *scopeTable[K, P]) forEach(f func(key K, scope *P)) {
 	type pair struct {
 		key   K

@@ -36,8 +36,8 @@ func MemoryCgroup(system fs.FS) (*Cgroup, error) { return findCgroup(system, mem
 // CPUCgroup returns the control group that accounts for the processor time of the process.
 func CPUCgroup(system fs.FS) (*Cgroup, error) { return findCgroup(system, cpuController) }
 
-// findCgroup reads /proc/self/cgroup (cgroups(7)). Its lines are "ID:CONTROLLERS:PATH"; the v2 line has
-// no controllers. On a machine with both versions, a controller that v1 has belongs to v1.
+// findCgroup reads /proc/self/cgroup (cgroups(7)). Its lines are "ID:CONTROLLERS:PATH"; the v2 line
+// has no controllers. On a machine with both versions, a controller that v1 has belongs to v1.
 func findCgroup(system fs.FS, controller string) (*Cgroup, error) {
 	const name = "proc/self/cgroup"
 	data, err := fs.ReadFile(system, name)
@@ -73,8 +73,8 @@ func findCgroup(system fs.FS, controller string) (*Cgroup, error) {
 	return nil, fmt.Errorf("%s: no cgroup with the controller %s: %w", cgroupMount, controller, fs.ErrNotExist)
 }
 
-// accountsFor reports whether the v2 group in dir accounts for the controller's resource. The parents
-// account for a group without the controller; the root group has no memory accounting.
+// accountsFor reports whether the v2 group in dir accounts for the controller's resource. The
+// parents account for a group without the controller; the root group has no memory accounting.
 func accountsFor(system fs.FS, dir, controller string) bool {
 	file := "memory.current"
 	if controller == cpuController {

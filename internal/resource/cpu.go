@@ -31,8 +31,8 @@ func HostCPU(system fs.FS) *CPU {
 	}}
 }
 
-// CgroupCPU measures the processor time of the control group as a fraction of what its quota, and at
-// most the given number of processors, allows.
+// CgroupCPU measures the processor time of the control group as a fraction of what its quota, and
+// at most the given number of processors, allows.
 func CgroupCPU(system fs.FS, processors int) (*CPU, error) {
 	g, err := CPUCgroup(system)
 	if err != nil {

@@ -42,7 +42,8 @@ func parseNumber(name, text string) (int64, error) {
 	return n, nil
 }
 
-// lineFields returns the words after name at the beginning of a line, or nil if there is no such line.
+// lineFields returns the words after name at the beginning of a line, or nil if there is no such
+// line.
 func lineFields(data []byte, name string) []string {
 	for line := range bytes.Lines(data) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t' || rest[0] == ':') {

@@ -53,9 +53,9 @@ type Inspection struct {
 	// ContinueOnTimeout lets connections that time out select a filter chain by the properties that
 	// were inspected before the timeout; an unknown transport protocol counts as RawBuffer.
 	ContinueOnTimeout bool
-	// SkipTLSPorts and SkipHTTPPorts are destination ports where the server sends first. On SkipTLSPorts ports Weft does
-	// not wait for a TLS handshake and treats connections as RawBuffer; on SkipHTTPPorts ports it does not
-	// wait for HTTP.
+	// SkipTLSPorts and SkipHTTPPorts are destination ports where the server sends first. On
+	// SkipTLSPorts ports Weft does not wait for a TLS handshake and treats connections as RawBuffer;
+	// on SkipHTTPPorts ports it does not wait for HTTP.
 	SkipTLSPorts, SkipHTTPPorts []PortRange
 }
 

@@ -17,7 +17,7 @@ type ClientHeaders struct {
 
 // EnvoyHeaders are the rules by which Envoy's HTTP connection manager accepts x-envoy-* headers and
 // x-request-id. A request is internal if X-Forwarded-For, including an appended client address, is
-// a single address in Internal.
+// a single address in InternalRanges.
 type EnvoyHeaders struct {
 	UseRemoteAddress   bool           // use_remote_address: requests that are not internal come from external clients
 	InternalRanges     []netip.Prefix // internal_address_config.cidr_ranges

@@ -102,8 +102,8 @@ type Pool struct {
 	// MaxConnecting is the maximum number of concurrent connects to a host for the requests of one
 	// priority in one protocol; 0: DefaultMaxConnecting.
 	MaxConnecting int
-	// MaxPendingBytes is the maximum of pending bytes on a connection of a framed RPC protocol whose host
-	// does not read; 0: the default of RPCOptions.
+	// MaxPendingBytes is the maximum of pending bytes on a connection of a framed RPC protocol whose
+	// host does not read; 0: the default of RPCOptions.
 	MaxPendingBytes int
 }
 
@@ -156,9 +156,9 @@ func (c *Cluster) Limits(p Priority) *CircuitBreakers {
 	return &c.CircuitBreakers
 }
 
-// CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and LimitZero allows
-// nothing. The readers of configuration formats set DefaultCircuitBreakers for an absent value. For an
-// explicit 0 they follow their format: no limit in config.json, LimitZero in Envoy's.
+// CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and LimitZero
+// allows nothing. The readers of configuration formats set DefaultCircuitBreakers for an absent
+// value. For an explicit 0 they follow their format: no limit in config.json, LimitZero in Envoy's.
 type CircuitBreakers struct {
 	MaxConnections     int // open connections
 	MaxPendingRequests int // requests that wait for a connection

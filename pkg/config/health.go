@@ -45,8 +45,8 @@ type HTTPCheck struct {
 	Method           string // "" is GET
 	Authority        string // authority of the request; "": the hostname of the host, else its address
 	ExpectedStatuses []StatusRange
-	// HeaderMutation modifies the headers of the request, Remove first. Values are literal: Weft does not
-	// replace %variables%.
+	// HeaderMutation modifies the headers of the request, Remove first. Values are literal: Weft does
+	// not replace %variables%.
 	HeaderMutation HeaderMutation
 }
 
@@ -83,14 +83,15 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 		slices.Equal(h.HTTP.HeaderMutation.Remove, other.HTTP.HeaderMutation.Remove)
 }
 
-// OutlierDetection configures passive health checks after Envoy's outlier detection: when a host is ejected
-// because of its responses, and for how long. A threshold or an enforcement of 0 disables a
+// OutlierDetection configures passive health checks after Envoy's outlier detection: when a host is
+// ejected because of its responses, and for how long. A threshold or an enforcement of 0 disables a
 // detector. It is immutable.
 //
 // A request fails in one of two ways. The host returns a response with a status of 500 or more (for
 // RPC, the HTTP equivalent; for gRPC, the status that grpc-status maps to). Or Weft detects a local
-// failure: a failed connect, a reset, a timeout, or a malformed response. With SplitLocalOriginErrors the two
-// are counted separately; otherwise a local failure counts as a gateway failure.
+// failure: a failed connect, a reset, a timeout, or a malformed response. With
+// SplitLocalOriginErrors the two are counted separately; otherwise a local failure counts as a
+// gateway failure.
 type OutlierDetection struct {
 	Interval time.Duration // between two evaluations of the rates; above 0
 

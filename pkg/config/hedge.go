@@ -5,7 +5,8 @@ package config
 type HedgePolicy struct {
 	// InitialRequests is the number of requests sent immediately, including the first; 0 means 1.
 	InitialRequests int
-	// AdditionalRequestChance is the fraction of requests with one more, in Millionths.
+	// AdditionalRequestChance is the fraction of requests for which Weft immediately sends one more,
+	// in Millionths.
 	AdditionalRequestChance uint32
 	// OnPerTryTimeout continues an attempt whose per-try timeout has expired and sends another one
 	// concurrently, if the retry policy allows one.

@@ -14,7 +14,7 @@ type HostRules interface {
 type HostChain interface {
 	// Len returns the number of candidates.
 	Len() int
-	// Select sets allowed to the candidates that the call may go to. allowed has room for Len
+	// Select sets allowed to the candidates that the call may go to. allowed has space for Len
 	// candidates. Select does not allocate unless a rule reads an argument.
 	Select(call Call, allowed HostSet)
 	// Allows reports whether a set contains a candidate of the host.
@@ -35,7 +35,7 @@ type HostSet []uint64
 
 const wordBits = 64
 
-// NewHostSet returns an empty set with room for n candidates.
+// NewHostSet returns an empty set with space for n candidates.
 func NewHostSet(n int) HostSet { return make(HostSet, (n+wordBits-1)/wordBits) }
 
 // Has reports whether candidate i is in the set.

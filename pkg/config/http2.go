@@ -31,8 +31,8 @@ type HTTP2Options struct {
 	DrainGrace time.Duration
 }
 
-// TokenBucket is a token bucket with Burst tokens that refills PerSecond tokens per second. Both are
-// positive.
+// TokenBucket is a token bucket with Burst tokens that refills PerSecond tokens per second. Both
+// are positive.
 type TokenBucket struct{ Burst, PerSecond int }
 
 // DefaultHTTP2Options returns the defaults.

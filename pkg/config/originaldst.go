@@ -2,8 +2,8 @@ package config
 
 import "time"
 
-// OriginalDstMode says how a listener receives connections that clients made to another address; "": it
-// receives none.
+// OriginalDstMode says how a listener receives connections that clients made to another address;
+// "": it receives none.
 type OriginalDstMode string
 
 // The redirection modes.

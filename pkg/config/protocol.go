@@ -29,8 +29,8 @@ func (p Protocol) Accepts(other Protocol) bool {
 	return p == other || p == Bolt && other == BoltV2
 }
 
-// UpstreamProtocol returns the protocol in which a request of protocol p goes to hosts of protocol upstream:
-// p itself if they accept it, or if upstream is "" or Auto.
+// UpstreamProtocol returns the protocol in which a request of protocol p goes to hosts of protocol
+// upstream: p itself if they accept it, or if upstream is "" or Auto.
 func (p Protocol) UpstreamProtocol(upstream Protocol) Protocol {
 	if upstream == "" || upstream == Auto || upstream.Accepts(p) {
 		return p

@@ -7,10 +7,10 @@ import "time"
 type ProxyProtocol struct {
 	// AllowMissing accepts connections without a PROXY protocol header.
 	AllowMissing bool
-	// DisallowedVersions are the header versions, 1 and 2, that the listener does not recognize as a PROXY
-	// protocol header.
+	// DisallowedVersions are the header versions, 1 and 2, that the listener does not recognize as a
+	// PROXY protocol header.
 	DisallowedVersions []int
-	// Timeout bounds the time from accepting the connection to receiving the whole header; default
+	// Timeout bounds the time from accepting the connection to receiving the complete header; default
 	// 15 s.
 	Timeout time.Duration
 }

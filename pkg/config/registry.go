@@ -27,8 +27,8 @@ type DubboRegistry struct {
 	// StateFile stores registrations and subscriptions for the next start; "": not stored. It
 	// contains registry passwords.
 	StateFile string
-	// EmptyProtection is how long the last known providers of a service are retained after the registry
-	// has reported that there are none; default 10 min.
+	// EmptyProtection is how long the last known providers of a service are retained after the
+	// registry has reported that there are none; default 10 min.
 	EmptyProtection time.Duration
 	// UnregisterWait is the time between unregistering everything and continuing the shutdown, in
 	// which consumers notice the change; default 3 s.

@@ -78,8 +78,8 @@ type HeaderMatch struct {
 	Name  string
 	Value string // ".*" matches any value, but the header must be present, whatever Regex is
 	Regex bool   // Value is a regular expression
-	// Matcher replaces Value and Regex. An inverted one matches if no header with the name matches. nil:
-	// Value and Regex apply.
+	// Matcher replaces Value and Regex. An inverted one matches if no header with the name matches.
+	// nil: Value and Regex apply.
 	Matcher *ValueMatch
 }
 
@@ -138,8 +138,8 @@ type Forward struct {
 	ClusterVariable  string            // ClusterVariable (the variable with the cluster name) and
 	WeightedClusters []WeightedCluster // WeightedClusters is set
 	Upstream         Protocol          // "": as the cluster sets, or the proxy
-	// ClusterNotFoundStatus is the status of the response if there is no cluster: the name is unknown, or
-	// ClusterVariable has no value; 0: 404, as in MOSN.
+	// ClusterNotFoundStatus is the status of the response if there is no cluster: the name is
+	// unknown, or ClusterVariable has no value; 0: 404, as in MOSN.
 	ClusterNotFoundStatus int
 
 	Priority Priority // selects the limits of the cluster

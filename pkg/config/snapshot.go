@@ -194,7 +194,7 @@ func DefaultRPCOptions() RPCOptions {
 // defaults; 0 means no limit only where a field says so.
 type HTTP1Options struct {
 	MaxRequestLineSize       int                // bytes; default 8 KiB; above: 414
-	MaxHeaderSize            int                // bytes of the whole head; default 16 KiB; above: 431
+	MaxHeaderSize            int                // bytes of the head, with the request line; default 16 KiB; above: 431
 	MaxHeaderCount           int                // header fields; default 100; above: 431
 	MaxRequestBodySize       int64              // bytes; 0: no limit (default); above: 413
 	HeadTimeout              time.Duration      // from the first byte to the end of the head; default 10 s; 408

@@ -31,7 +31,8 @@ const (
 	StripAnyPort      StripPort = "every"
 )
 
-// FilterDisabled disables a stream filter in a Route. It replaces the Route's settings for the filter.
+// FilterDisabled disables a stream filter in a Route. It replaces the Route's settings for the
+// filter.
 type FilterDisabled struct{}
 
 // FilterEnabled enables a Filter that is Disabled in a Route, with the settings of the listener. It

@@ -16,8 +16,8 @@ type TLS struct {
 	TrustedCA        PEM // CAs that verify peer certificates; on a cluster, the zero value means the system's
 
 	ClientAuth ClientAuth // on a listener
-	// MatchSANs are the accepted subject alternative names: the peer certificate must have one of them;
-	// empty: any. On a cluster they replace ServerName for verification.
+	// MatchSANs are the accepted subject alternative names: the peer certificate must have one of
+	// them; empty: any. On a cluster they replace ServerName for verification.
 	MatchSANs          []SANMatcher
 	InsecureSkipVerify bool // on a cluster: do not verify hosts
 	// SkipHostnameCheck, on a cluster without MatchSANs, accepts every host certificate that
@@ -36,14 +36,13 @@ type TLS struct {
 	ALPNOptional bool
 
 	HandshakeTimeout time.Duration // of a listener; default 10 s. A cluster uses connect_timeout
-	// PlaintextFallback, on a listener, serves plaintext if the files are not usable when the configuration
-	// is applied.
+	// PlaintextFallback, on a listener, serves plaintext if the files are not usable when the
+	// configuration is applied.
 	PlaintextFallback bool
 }
 
-// AutoSNI says how the hostname of an HTTP request, its authority without the port, affects the
-// TLS connection that carries it. With it, requests for different names never share a connection to
-// a host.
+// AutoSNI says how the hostname of an HTTP request, its authority without the port, affects the TLS
+// connection to the host. If it is enabled, requests for different names never share a connection.
 type AutoSNI struct {
 	SendSNI        bool   // send the name as SNI instead of TLS.ServerName, unless it is an IP address
 	ValidateSAN    bool   // the host's certificate must match the name, in addition to the other checks
@@ -77,15 +76,15 @@ const (
 	TLS13 TLSVersion = "tlsv1_3"
 )
 
-// SANMatcher matches subject alternative names of one kind. One of the texts is set; Regex (RE2) must
-// match the whole name.
+// SANMatcher matches subject alternative names of one kind. One of the texts is set; Regex (RE2)
+// must match the whole name.
 type SANMatcher struct {
 	Kind                                   SANType
 	Exact, Prefix, Suffix, Contains, Regex string
 	IgnoreCase                             bool
 }
 
-// SANType is a kind of subject alternative name.
+// SANType is a type of subject alternative names.
 type SANType string
 
 // The kinds.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// hostVariable is the environment variable that Dubbo's own providers use, too.
+// hostVariable is an environment variable that Dubbo's Java providers use, too.
 const hostVariable = "DUBBO_IP_TO_REGISTRY"
 
 // hostToPublish returns the host under which providers are published: the configured one, else the

@@ -248,8 +248,8 @@ func (d *Discovery) Unsubscribe(ctx context.Context, r Request) error {
 	return d.planner.await(ctx, d.planner.request(sp.id.service), d.ended)
 }
 
-// ReapplyRestored makes Run apply the services of the state file as new ones, for a caller that could
-// not start with the result of Resources. It must be called before Run.
+// ReapplyRestored makes Run apply the services of the state file as new ones, for a caller that
+// could not start with the result of Resources. It must be called before Run.
 func (d *Discovery) ReapplyRestored() { d.planner.reapplyRestored() }
 
 // Resources returns the desired clusters and route table: the result of all changes so far, and of

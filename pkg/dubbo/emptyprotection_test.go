@@ -13,7 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// TestEmptyProtection runs scripts of registry events, and compares the active hosts after each one:
+// TestEmptyProtection runs scripts of registry events, and compares the active hosts after each
+// one:
 //
 //	report HOST …   a snapshot
 //	session         a new session

@@ -134,7 +134,8 @@ func (f *fakeRegistry) Subscribe(s registry.Service, notify func(registry.Snapsh
 	}
 }
 
-// report sets the providers of an interface, as hosts with optional parameters, and notifies watchers.
+// report sets the providers of an interface, as hosts with optional parameters, and notifies
+// watchers.
 func (f *fakeRegistry) report(iface string, providers ...string) {
 	f.mu.Lock()
 	f.lists[iface] = providers

@@ -32,7 +32,7 @@ func (silentRegistry) Subscribe(s registry.Service, notify func(registry.Snapsho
 	return func() { timer.Stop() }
 }
 
-// hookedSource calls meanwhile once, when a service without subscriptions is planned.
+// hookedSource calls hook once, when a service without subscriptions is planned.
 type hookedSource struct {
 	planSource
 
@@ -87,7 +87,7 @@ func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
 					t.Errorf("Subscribe returned after %v with a cluster of %d hosts, want the provider that the registry reports after 1s", time.Since(start), hosts)
 				}
 			})
-			<-time.After(time.Millisecond) // meanwhile Subscribe has subscribed
+			<-time.After(time.Millisecond) // by then Subscribe has subscribed
 		}}
 		ctx, end := context.WithCancel(t.Context())
 		var run sync.WaitGroup

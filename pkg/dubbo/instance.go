@@ -26,8 +26,8 @@ const parameterRegisterMode = "register-mode"
 // instanceKey identifies a localInstance.
 type instanceKey struct {
 	registryType, address string // of the registry
-	application   string
-	port          uint16
+	application           string
+	port                  uint16
 }
 
 // localInstance is the instance of an application at one address that this process registers. All
@@ -193,8 +193,8 @@ func (p *publisher) dropInstance(i *localInstance, reg *registration) {
 	}
 }
 
-// serviceInfoOf returns the entry of a service in the metadata: the parameters of its URL that do not
-// depend on the host or the start time.
+// serviceInfoOf returns the entry of a service in the metadata: the parameters of its URL that do
+// not depend on the host or the start time.
 func serviceInfoOf(sp *spec, u registry.URL) *application.ServiceInfo {
 	info := &application.ServiceInfo{Service: sp.id.service, Protocol: u.Protocol, Path: u.Path, Parameters: map[string]string{}}
 	copyParam := func(name string) {

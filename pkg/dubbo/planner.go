@@ -17,8 +17,8 @@ import (
 )
 
 // planner converts the input of services to clusters and routes, and applies all pending changes
-// together (apply.go). The loop calls reconcile; the methods that other goroutines call are safe for
-// concurrent use. With mu held, the planner calls only wake.
+// together (apply.go). The loop calls reconcile; the methods that other goroutines call are safe
+// for concurrent use. With mu held, the planner calls only wake.
 type planner struct {
 	input    planSource                                 // immutable
 	activate func(context.Context, layers.Change) error // immutable; Options.Apply

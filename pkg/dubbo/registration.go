@@ -146,8 +146,8 @@ func (reg *registration) end() (ended bool) {
 	return ended
 }
 
-// endLocked marks an ending registration without a goroutine as ended, and reports whether it did. The
-// caller then releases the session, without mu.
+// endLocked marks an ending registration without a goroutine as ended, and reports whether it did.
+// The caller then releases the session, without mu.
 func (reg *registration) endLocked() bool {
 	if !reg.ending || reg.ended || reg.reconciling {
 		return false
@@ -343,8 +343,8 @@ func (reg *registration) logStep(s step, err error, retry bool) {
 	}
 }
 
-// recordResult records the result of a step, and reports whether to retry it after a backoff. The caller
-// holds mu.
+// recordResult records the result of a step, and reports whether to retry it after a backoff. The
+// caller holds mu.
 func (reg *registration) recordResult(s step, err error) (retry bool) {
 	text := s.target.String()
 	current := reg.desired != nil && reg.desired.String() == text

@@ -34,7 +34,7 @@ const (
 // identity identifies a publication or a subscription.
 type identity struct {
 	registryType, address string // of the registry
-	service       registry.Service
+	service               registry.Service
 }
 
 // sessionKey identifies a session.

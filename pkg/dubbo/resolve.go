@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// Instances that a registry reports (Dubbo 3) become providers once the metadata of their revisions
-// are known:
+// Instances that a registry reports (Dubbo 3) become providers after the metadata of their
+// revisions were fetched:
 //
 //	onSnapshot ── Snapshot.Instances ──▶ resolveInstances ──▶ metadata fetched ──▶ queueSnapshot
 //	                                       │  ▲
@@ -17,8 +17,8 @@ import (
 // A snapshot waits until each of its revisions was fetched or has failed once, so that providers do
 // not disappear while their application changes its revision.
 
-// resolveInstances converts the last instances to providers, if the metadata of all is available or has
-// failed. The caller holds mu.
+// resolveInstances converts the last instances to providers, if the metadata of all is available or
+// has failed. The caller holds mu.
 func (s *subscriber) resolveInstances(sub *subscription) {
 	snapshot := *sub.instanceSnapshot
 	sub.unresolved = nil

@@ -97,8 +97,9 @@ func TestEmptyProtectionAfterRestart(t *testing.T) {
 	})
 }
 
-// TestKillLosesOnlyRecentSnapshots verifies that requests are in the state file immediately, or within a second
-// of the previous write, so that an unpublished service does not return with the next start.
+// TestKillLosesOnlyRecentSnapshots verifies that requests are in the state file immediately, or
+// within a second of the previous write, so that an unpublished service does not return with the
+// next start.
 func TestKillLosesOnlyRecentSnapshots(t *testing.T) {
 	tests := []struct {
 		name string
@@ -177,8 +178,8 @@ func TestUnreadableStateFileIsMoved(t *testing.T) {
 	})
 }
 
-// TestRequestsAfterCloseAreRejected verifies that requests after the last write of the state file fail,
-// because the next start would not know them.
+// TestRequestsAfterCloseAreRejected verifies that requests after the last write of the state file
+// fail, because the next start would not know them.
 func TestRequestsAfterCloseAreRejected(t *testing.T) {
 	inSynctest(t, configWithStateFile(t), func(env *testEnv) {
 		must(env.T, env.discovery.Publish(env.Context(), request("x")))

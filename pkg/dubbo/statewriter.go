@@ -16,8 +16,8 @@ const (
 	maxSaveShare = 10                    // writes take at most 1/maxSaveShare of the time
 )
 
-// stateWriter writes the state file after changes. Its methods are safe for concurrent use; save may
-// be called with any other lock of this package held.
+// stateWriter writes the state file after changes. Its methods are safe for concurrent use; save
+// may be called with any other lock of this package held.
 type stateWriter struct {
 	path     string        // immutable; "": no state file
 	log      *slog.Logger  // immutable

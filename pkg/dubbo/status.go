@@ -105,8 +105,8 @@ func describeProvider(p *plan.Provider) Provider {
 	}
 }
 
-// merge merges a provider at the same address with another group or version. The first one that gets
-// calls represents the address.
+// merge merges a provider at the same address with another group or version. The first one that
+// gets calls represents the address.
 func (p Provider) merge(other Provider) Provider {
 	variants := p.Variants
 	p.Variants = nil

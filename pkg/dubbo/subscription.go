@@ -66,12 +66,12 @@ type retainedProvider struct {
 
 // removedProvider is a provider that the registry no longer reports.
 type removedProvider struct {
-	url registry.URL
-	removedAt  time.Time
+	url       registry.URL
+	removedAt time.Time
 }
 
-// lossWindow is how long after their removal providers count as lost when the registry becomes empty.
-// It covers the expiry of sessions that lost the registry at the same time.
+// lossWindow is how long after their removal providers count as lost when the registry becomes
+// empty. It covers the expiry of sessions that lost the registry at the same time.
 const lossWindow = 2 * time.Minute
 
 // hasSnapshot reports whether there is a snapshot.

@@ -293,8 +293,8 @@ func (r *clusterReader) readAutoSNI(j *clusterJSON, c *config.Cluster) {
 	c.AutoSNI = sni
 }
 
-// readCircuitBreakers converts circuit_breakers, which has at most one element for each priority. A priority
-// without an element gets the defaults. An explicit 0 means no limit.
+// readCircuitBreakers converts circuit_breakers, which has at most one element for each priority. A
+// priority without an element gets the defaults. An explicit 0 means no limit.
 func (r *clusterReader) readCircuitBreakers(j *clusterJSON, c *config.Cluster) {
 	c.CircuitBreakers, c.HighCircuitBreakers = config.DefaultCircuitBreakers(), config.DefaultCircuitBreakers()
 	var seen [config.NumPriorities]bool

@@ -125,7 +125,8 @@ func (r *clusterReader) readResolvers(n document.Node, d *config.DNS) {
 	}
 }
 
-// readResolverOptions converts the settings of the object form of dns_resolvers other than the servers.
+// readResolverOptions converts the settings of the object form of dns_resolvers other than the
+// servers.
 func (r *clusterReader) readResolverOptions(j *resolversJSON, d *config.DNS) {
 	d.Ndots, d.Timeout, d.Attempts = j.Ndots, time.Duration(j.Timeout)*time.Second, j.Attempts
 	for node := range j.Node.Get("search").All() {
@@ -174,8 +175,8 @@ func (r *clusterReader) readResolverFile(j *clusterJSON, d *config.DNS) {
 	}
 }
 
-// parseResolvConf parses a file in the format of resolv.conf(5): nameserver, search, domain, and the
-// options ndots, timeout and attempts. As usual for this format, it ignores everything else.
+// parseResolvConf parses a file in the format of resolv.conf(5): nameserver, search, domain, and
+// the options ndots, timeout and attempts. As usual for this format, it ignores everything else.
 func parseResolvConf(text, port string, d *config.DNS) {
 	d.Ndots, d.Attempts = 1, 1
 	for line := range strings.Lines(text) {

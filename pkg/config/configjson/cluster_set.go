@@ -13,7 +13,7 @@ import (
 // clusterReader fills it.
 type clusterSet struct {
 	report *document.Report
-	list    []*config.Cluster // of cluster_manager, in the order of the file
+	list   []*config.Cluster // of cluster_manager, in the order of the file
 	byName map[string]*config.Cluster
 	static map[string]bool // names in static_resources
 	// dynamic says that a control plane or a registry may add clusters.

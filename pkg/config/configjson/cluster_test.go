@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestClusterCircuitBreakers verifies that absent limits are Envoy's defaults, and that an explicit 0
-// means no limit.
+// TestClusterCircuitBreakers verifies that absent limits are Envoy's defaults, and that an explicit
+// 0 means no limit.
 func TestClusterCircuitBreakers(t *testing.T) {
 	defaults := config.DefaultCircuitBreakers()
 	budget := config.RetryBudget{Percent: 20, MinConcurrency: 3}

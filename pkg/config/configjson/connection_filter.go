@@ -37,8 +37,8 @@ func (r *filterReader) readConnectionFilter(f *networkFilterJSON, factory *filte
 	out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: factory.Name, Config: settings})
 }
 
-// checkConnectionFilters reports connection filters without a filter that serves connections, connection
-// filters for UDP, and observers without a TCP proxy.
+// checkConnectionFilters reports connection filters without a filter that serves connections,
+// connection filters for UDP, and observers without a TCP proxy.
 func (r *listenerReader) checkConnectionFilters(j *filterChainJSON, out *config.FilterChain) {
 	switch {
 	case len(out.ConnectionFilters) == 0:

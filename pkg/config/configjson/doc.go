@@ -32,9 +32,10 @@
 //
 // # What a build supports
 //
-// The argument Capabilities lists the supported features. A protocol, filter, policy or cluster type
-// that the schema defines and Capabilities does not list is rejected as not supported yet. One that
-// the schema does not define is rejected with the nearest known name. Nothing is skipped silently.
+// The argument Capabilities lists the supported features. A protocol, filter, policy or cluster
+// type that the schema defines and Capabilities does not list is rejected as not supported yet. One
+// that the schema does not define is rejected with the nearest known name. Nothing is skipped
+// silently.
 //
 // # Cost
 //

@@ -110,8 +110,8 @@ func (j *rootJSON) hasBootstrap() bool {
 	return hasMembers(j.StaticResources) || hasMembers(j.DynamicResources)
 }
 
-// readBootstrapServer replaces readServer for an Envoy bootstrap: the server has default settings and the
-// name of the node.
+// readBootstrapServer replaces readServer for an Envoy bootstrap: the server has default settings
+// and the name of the node.
 func (r *reader) readBootstrapServer(j *rootJSON) {
 	var s serverJSON
 	r.decoder.Decode(document.Node{}, &s)

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// maxComparedRoutes limits how many earlier routes each route is compared with. The first routes are
-// compared, where a forgotten catch-all route does the most harm.
+// maxComparedRoutes limits how many earlier routes each route is compared with. A route is compared
+// with the first routes, where a catch-all route affects most routes.
 const maxComparedRoutes = 1000
 
 // linter warns of settings that are probably mistakes.

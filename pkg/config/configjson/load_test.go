@@ -80,8 +80,8 @@ func TestExamplesUseLoopbackOnly(t *testing.T) {
 	}
 }
 
-// TestJSONAndYAMLAreEquivalent reads every example in the other format: Redact writes JSON, and JSON
-// is valid YAML.
+// TestJSONAndYAMLAreEquivalent reads every example in the other format: Redact writes JSON, and
+// JSON is valid YAML.
 func TestJSONAndYAMLAreEquivalent(t *testing.T) {
 	o := exampleOptions(t)
 	for _, path := range examples(t) {
@@ -393,7 +393,7 @@ func TestSchemaValidatesExamples(t *testing.T) {
 		"wrong enum value":             `{"servers": [{"default_log_level": "LOUD"}]}`,
 		"wrong duration":               `{"servers": [{"graceful_timeout": "soon"}]}`,
 		"out of range":                 `{"servers": [{"processor": -1}]}`,
-		"port out of range":                         `{"servers": [{}], "admin": {"address": {"socket_address": {"port_value": 70000}}}}`,
+		"port out of range":            `{"servers": [{}], "admin": {"address": {"socket_address": {"port_value": 70000}}}}`,
 		"unknown setting of a filter":  `{"servers": [{"listeners": [{"address": "a", "filter_chains": [], "stream_filters": [{"type": "fault", "config": {"statu": 1}}]}]}]}`,
 		"unknown setting of the proxy": `{"servers": [{"listeners": [{"address": "a", "filter_chains": [{"filters": [{"type": "proxy", "config": {"router": 1}}]}]}]}]}`,
 	} {

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// outlierFilter is a stream filter that configures outlier detection for the clusters of its routes.
+// outlierFilter is a stream filter that configures outlier detection for the clusters of its
+// routes.
 type outlierFilter struct {
 	filter    string // name of the filter
 	listener  proxyNode
@@ -60,8 +61,8 @@ func (r *routeChecker) setOutlierDetection(t *table, f *outlierFilter, explicit 
 	}
 }
 
-// tableClusters returns the names of the clusters of a table's routes, and whether a variable selects
-// some of them.
+// tableClusters returns the names of the clusters of a table's routes, and whether a variable
+// selects some of them.
 func tableClusters(t *config.RouteTable) (names []string, variable bool) {
 	for _, v := range t.VirtualHosts {
 		for _, route := range v.Routes {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestFilterEnablesOutlierDetection verifies that the clusters of a listener's routes eject hosts as
-// its filter requests.
+// TestFilterEnablesOutlierDetection verifies that the clusters of a listener's routes eject hosts
+// as its filter requests.
 func TestFilterEnablesOutlierDetection(t *testing.T) {
 	data, err := os.ReadFile("testdata/accepted/fault_tolerance.txtar")
 	if err != nil {

@@ -123,8 +123,8 @@ func (r *filterReader) decode(settings document.Node, target any) bool {
 	return ok
 }
 
-// indexChains returns the named chains of stream filters by name. The listener with that name
-// converts their filters.
+// indexChains returns the named chains of stream filters; the keys are their names. Their filters
+// are converted with the listener of the same name.
 func (r *filterReader) indexChains(list []chainJSON) map[string]*chainJSON {
 	out := make(map[string]*chainJSON, len(list))
 	for i := range list {

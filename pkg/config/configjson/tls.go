@@ -176,7 +176,8 @@ func (r *tlsReader) cipherSuites(j *tlsJSON, t *config.TLS) {
 	}
 }
 
-// checkVersions checks the versions against each other. The names of the versions sort in version order.
+// checkVersions checks the versions against each other. The names of the versions sort in version
+// order.
 func (r *tlsReader) checkVersions(j *tlsJSON, t *config.TLS) {
 	lowest, highest := t.MinVersion, t.MaxVersion
 	if lowest == "" {

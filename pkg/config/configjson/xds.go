@@ -60,8 +60,8 @@ func (r *xdsReader) read(j *rootJSON) config.Bootstrap {
 	return r.out
 }
 
-// hasMembers reports whether an object has members. Members may be empty, since presence is significant
-// in a protobuf message, as in ads: {}.
+// hasMembers reports whether an object has members. Members may be empty, since presence is
+// significant in a protobuf message, as in ads: {}.
 func hasMembers(n document.Node) bool { return n.Len() > 0 }
 
 // rawJSON returns an object as JSON, or nil if it has no members.

@@ -60,7 +60,7 @@ func NewObject(capacity int) *Value {
 	return &Value{kind: Object, members: make([]valueMember, 0, capacity)}
 }
 
-// Kind returns the kind of v, Invalid for an absent value.
+// Kind returns the kind of v, or Invalid if v is absent.
 func (v *Value) Kind() Kind {
 	if v == nil {
 		return Invalid
@@ -84,8 +84,8 @@ func (v *Value) Len() int {
 	return len(v.members)
 }
 
-// Members yields the members of an object with their keys, in order. The loop must not add or delete
-// members of v.
+// Members yields the members of an object with their keys, in order. The loop must not add or
+// delete members of v.
 func (v *Value) Members() iter.Seq2[string, *Value] {
 	return func(yield func(string, *Value) bool) {
 		for i := 0; v.Kind() == Object && i < len(v.members) && yield(v.members[i].key, v.members[i].value); i++ {

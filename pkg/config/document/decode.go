@@ -8,7 +8,7 @@ import (
 )
 
 // Decoder fills structs from nodes by their field tags. One goroutine uses it. It caches the types
-// that it has compiled, so one Decoder should read a whole configuration.
+// that it has compiled, so one Decoder should decode all documents of a configuration.
 type Decoder struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool

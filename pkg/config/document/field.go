@@ -25,8 +25,8 @@ type Key struct {
 	Choice     string
 	WrapperKey string // the list may also be the member with this name in an object; "": it may not
 	Accept     []Kind // kinds that a Node field accepts; nil: any
-	// Refers is the kind of object that the key names, such as "cluster"; "": none. A map names
-	// objects by its keys, any other value by its text.
+	// Refers is the type of the objects that the key refers to, such as "cluster"; "": none. A map
+	// names objects by its keys, any other value by its text.
 	Refers string
 	Type   reflect.Type
 
@@ -220,8 +220,8 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// leafType returns the type of the values that a field contains, at any depth of pointers, lists and
-// maps.
+// leafType returns the type of the values that a field contains, at any depth of pointers, lists
+// and maps.
 func leafType(t reflect.Type) reflect.Type {
 	for {
 		element, isList := elementOf(t)

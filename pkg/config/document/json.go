@@ -42,8 +42,8 @@ func parseJSON(d *Document, env Lookup, r *Report) Node {
 	return Node{d: d}
 }
 
-// estimateEntries estimates how many values a JSON document has. Commas and brackets in strings make the
-// estimate too large; it is bounded for files with many commas.
+// estimateEntries estimates how many values a JSON document has. Commas and brackets in strings
+// make the estimate too large; it is bounded for files with many commas.
 func estimateEntries(src []byte) int {
 	count := 1 + bytes.Count(src, []byte{','}) + bytes.Count(src, []byte{'{'}) + bytes.Count(src, []byte{'['})
 	return min(count, 16+len(src)/8)
@@ -335,8 +335,8 @@ func (p *jsonParser) parseEscape(text []byte, i int) ([]byte, int) {
 	return append(text, '\\'), 1
 }
 
-// parseUnicodeEscape appends the code point of the \u escape at i, which may be a surrogate pair, and
-// returns the length of the escape.
+// parseUnicodeEscape appends the code point of the \u escape at i, which may be a surrogate pair,
+// and returns the length of the escape.
 func (p *jsonParser) parseUnicodeEscape(text []byte, i int) ([]byte, int) {
 	rest := p.src[i:]
 	first, ok := parseHex4(rest[2:])

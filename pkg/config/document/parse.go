@@ -68,8 +68,8 @@ func firstInvalid(src []byte) int {
 	return len(src)
 }
 
-// detectFormat selects the format by the extension of name, else by the first character that is not white
-// space.
+// detectFormat selects the format by the extension of name, else by the first character that is not
+// white space.
 func detectFormat(name string, src []byte) Format {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".json", ".jsonc", ".hujson":

@@ -115,8 +115,8 @@ func (d Diagnostics) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxDiagnostics is the number of diagnostics that a Report keeps; the further problems of a generated
-// file are usually repetitions.
+// maxDiagnostics is the number of diagnostics that a Report keeps; the further problems of a
+// generated file are usually repetitions.
 const maxDiagnostics = 1000
 
 // Report collects the problems of one or several documents. The zero value is ready to use. One

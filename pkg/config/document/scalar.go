@@ -217,7 +217,8 @@ func (k *Key) bounds() string {
 	return ""
 }
 
-// ignoredSuffix returns a colon and the reason why a key has no effect, or "" if the tag gives none.
+// ignoredSuffix returns a colon and the reason why a key has no effect, or "" if the tag gives
+// none.
 func (k *Key) ignoredSuffix() string {
 	if k.IgnoredReason == "" || k.IgnoredReason == "true" {
 		return ""

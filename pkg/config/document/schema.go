@@ -17,7 +17,7 @@ type Variant struct {
 	Prototype any // a configuration struct; any other value: any object
 }
 
-// hasKeys reports whether the keys of the variant are known.
+// hasKeys reports whether the prototype defines the keys of the variant.
 func (v *Variant) hasKeys() bool {
 	return v.Prototype != nil && deref(reflect.TypeOf(v.Prototype)).Kind() == reflect.Struct
 }
@@ -71,8 +71,8 @@ type schemaWriter struct {
 	names    map[reflect.Type]string
 }
 
-// reference returns a reference to the definition of a struct type, and adds the definition if it is
-// missing. A struct without a name is defined inline.
+// reference returns a reference to the definition of a struct type, and adds the definition if it
+// is missing. A struct without a name is defined inline.
 func (w *schemaWriter) reference(t reflect.Type) map[string]any {
 	if t.Name() == "" {
 		return w.objectSchema(t)

@@ -5,8 +5,9 @@ import (
 	"unicode"
 )
 
-// Suggest returns the name of known that is nearest to name, or "" if name is not a likely typo of it:
-// swapped, missing, doubled or wrong letters, other separators, or only the beginning or end of it.
+// Suggest returns the name of known that is nearest to name, or "" if name is not a likely typo of
+// it: swapped, missing, doubled or wrong letters, other separators, or only the beginning or end of
+// it.
 func Suggest(name string, known []string) string {
 	const maxLen = 64 // all known names are shorter
 	if len(name) == 0 || len(name) > maxLen {

@@ -134,8 +134,8 @@ func (p *yamlParser) expandAlias(y *yaml.Node, visit func(anchor *yaml.Node)) {
 	p.activeAliases = p.activeAliases[:len(p.activeAliases)-1]
 }
 
-// parseMembers appends the members of a mapping, then those of its merge keys ("<<") that neither the
-// mapping nor written contains.
+// parseMembers appends the members of a mapping, then those of its merge keys ("<<") that neither
+// the mapping nor written contains.
 func (p *yamlParser) parseMembers(parent uint32, y *yaml.Node, depth int, existing map[string]bool) {
 	var merged []*yaml.Node
 	skipExisting := existing != nil // only then are keys skipped
@@ -208,8 +208,8 @@ func (p *yamlParser) withKey(e entry, key string) entry {
 	return e
 }
 
-// findSource returns the offset of text if the source contains it at an offset or, in quotes, one byte
-// after it.
+// findSource returns the offset of text if the source contains it at an offset or, in quotes, one
+// byte after it.
 func (p *yamlParser) findSource(offset uint32, text string) (uint32, bool) {
 	rest := p.d.src[offset:]
 	if bytes.HasPrefix(rest, []byte(text)) {

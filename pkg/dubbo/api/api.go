@@ -2,7 +2,7 @@
 // subscribe to them.
 //
 //	Server         addresses, limits                        api.go, listen.go
-//	accessControl  who may use the API                      accesscontrol.go
+//	accessControl  rejects unauthorized requests            accesscontrol.go
 //	endpoint       publish, unpublish, subscribe, unsubscribe   endpoints.go
 //	readRequest    the body of a call                       request.go
 //	services       the state of services                    services.go

@@ -18,7 +18,7 @@ type endpoint struct {
 	options     *Options
 }
 
-// endpoints returns all endpoints. Existing clients know the texts.
+// endpoints returns all endpoints. Existing clients depend on the texts.
 func (o *Options) endpoints() []endpoint {
 	return []endpoint{
 		{"/pub", "publish success", "publish fail, err: ", o.Publish, o},

@@ -116,8 +116,8 @@ const (
 	keyParams     = "params"     // alias that clients of other sidecars use
 )
 
-// splitFieldName returns the object and the key of a form field. It keeps the case of parameter names
-// only.
+// splitFieldName returns the object and the key of a form field. It keeps the case of parameter
+// names only.
 func splitFieldName(name string) (object, key string) {
 	first, rest, dotted := strings.Cut(name, ".")
 	if dotted && strings.EqualFold(first, keyService) {
@@ -193,8 +193,8 @@ func (f *fields) requestFrom(root value) dubbo.Request {
 	return dubbo.Request{Registry: r, Service: s}
 }
 
-// members returns a function that finds members of an object, ignoring case. A missing object has no
-// members.
+// members returns a function that finds members of an object, ignoring case. A missing object has
+// no members.
 func (f *fields) members(v value) func(key string) value {
 	members, ok := v.node.(map[string]any)
 	if !ok && v.node != nil {

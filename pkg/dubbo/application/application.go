@@ -60,9 +60,9 @@ func toPort(n int) uint16 {
 	return uint16(n)
 }
 
-// metadataPort returns the port and the version of the instance's metadata service over Dubbo; port is
-// 0 if there is none. Dubbo writes the parameters as a map by protocol, or as a single object if there
-// is only one protocol.
+// metadataPort returns the port and the version of the instance's metadata service over Dubbo; port
+// is 0 if there is none. Dubbo writes the parameters as a map by protocol, or as a single object if
+// there is only one protocol.
 func metadataPort(i registry.Instance) (port uint16, version string) {
 	text := []byte(i.Metadata[keyService])
 	type parameters struct {

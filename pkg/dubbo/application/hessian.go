@@ -205,8 +205,8 @@ func (r *hessianReader) readMap(depth int) (any, error) {
 	return m, nil
 }
 
-// readList consumes a list. Tags from 0x55 on have a type, a length, or both. Tags from 0x70 on contain
-// the length; those below 0x78 have a type.
+// readList consumes a list. Tags from 0x55 on have a type, a length, or both. Tags from 0x70 on
+// contain the length; those below 0x78 have a type.
 func (r *hessianReader) readList(tag byte, depth int) (any, error) {
 	const typedVariable, typedFixed, untypedVariable = 0x55, 0x56, 0x57
 	r.offset++

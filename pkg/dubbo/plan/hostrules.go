@@ -12,7 +12,7 @@ import (
 )
 
 // candidates are the providers that may get the calls of a route target before rules and weights
-// apply. Rules fall back to them, and weights apply among them, because a Dubbo consumer knows no
+// apply. Rules fall back to them, and weights apply among them, because a Dubbo consumer has no
 // other providers.
 type candidates struct {
 	members []int // indexes of the providers
@@ -136,8 +136,8 @@ func (c *hostChain) Select(call config.Call, allowed config.HostSet) {
 	c.keepWeighted(allowed)
 }
 
-// keepWeighted removes providers without weight. If no provider has weight, all share the calls, as in
-// Dubbo.
+// keepWeighted removes providers without weight. If no provider has weight, all share the calls, as
+// in Dubbo.
 func (c *hostChain) keepWeighted(allowed config.HostSet) {
 	if allowed.Intersects(c.weighted) {
 		allowed.Intersect(c.weighted)

@@ -59,7 +59,8 @@ func hostsFor(c *config.Cluster, labels map[string]string, call *protocol.Exchan
 	return hosts
 }
 
-// addressesWithLabels returns the last parts of the addresses that a call with labels may go to: "1 2".
+// addressesWithLabels returns the last parts of the addresses that a call with labels may go to: "1
+// 2".
 func addressesWithLabels(result *plan.Result, labels map[string]string, call *protocol.Exchange) string {
 	var parts []string
 	for _, h := range hostsFor(result.Cluster, labels, call) {

@@ -154,8 +154,8 @@ func newCluster(name string, policy config.LBPolicy) *config.Cluster {
 }
 
 // breakers returns the limits of a service's cluster: the defaults, except for retries. The
-// service's own "retries" limits them, as in Dubbo: when a provider dies, Weft retries each call
-// that was in flight on it.
+// "retries" parameter of the service limits them, as in Dubbo: when a provider dies, Weft retries
+// each call that was in flight on it.
 func breakers() config.CircuitBreakers {
 	b := config.DefaultCircuitBreakers()
 	b.MaxRetries = b.MaxRequests
@@ -165,7 +165,7 @@ func breakers() config.CircuitBreakers {
 // warnings is a list of distinct warnings.
 type warnings struct{ texts []string }
 
-// maxWarnings bounds the list: each of many providers may have its own mistake.
+// maxWarnings bounds the list, because every provider may cause a different warning.
 const maxWarnings = 16
 
 func (w *warnings) add(text string) {

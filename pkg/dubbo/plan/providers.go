@@ -46,7 +46,7 @@ const maxClockSkew = time.Minute
 // providers contains the providers of a service, sorted by address. Those at one address are sorted
 // by rank, so that the best match for the reference comes first.
 type providers struct {
-	list        []Provider
+	list       []Provider
 	excluded   []bool // parallel to all: the provider cannot be called, whatever rules say
 	weights    []int  // parallel to all: current weight
 	nextChange time.Time

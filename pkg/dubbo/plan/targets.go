@@ -94,8 +94,8 @@ func (p *providers) assignClusters(ref Reference, targets []routeTarget, default
 	}
 }
 
-// needsVariantCluster reports whether the labels of hosts cannot select the members: at some address a provider
-// that is not a member determines the labels of the host.
+// needsVariantCluster reports whether the labels of hosts cannot select the members: at some
+// address a provider that is not a member determines the labels of the host.
 func (p *providers) needsVariantCluster(members []int) bool {
 	for pos := 0; pos < len(members); {
 		first := members[pos]
@@ -146,8 +146,8 @@ func variantClusterName(service string, labels map[string]string) string {
 	return service + "?" + values.Encode()
 }
 
-// routeMatches returns the matches of calls of a service that is provided in these variants, the more
-// specific first.
+// routeMatches returns the matches of calls of a service that is provided in these variants, the
+// more specific first.
 func routeMatches(s registry.Service, variants []variant, unrouted *warnings) (matches []routeMatch) {
 	for _, group := range groupMatches(s.Group, namesOf(s, variants, fieldGroup, unrouted)) {
 		inGroup := slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return !v.has(group.labels) })
@@ -262,7 +262,7 @@ func matchName(field, name string) routeMatch {
 }
 
 // groupMatches returns the matches for the group of a consumer. A call of a consumer that accepts
-// several groups contains one of them, which selects its providers, or the whole list.
+// several groups contains either one of them, which selects its providers, or the complete list.
 func groupMatches(group string, provided names) (matches []routeMatch) {
 	switch {
 	case group == "":

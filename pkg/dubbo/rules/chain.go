@@ -14,7 +14,7 @@ const fieldMethod = "method"
 // RouterChain selects the providers that a call of one consumer may go to: first by tags, then by
 // each condition in order. It is immutable and safe for concurrent use.
 type RouterChain struct {
-	providers       config.HostSet // all providers: the initial set if tags are ignored
+	providers config.HostSet // all providers: the initial set if tags are ignored
 	size      int
 	tags      *tagSets // nil: tags are ignored
 	steps     []step
@@ -200,7 +200,7 @@ func (s *step) outcomes(sets []config.HostSet) distinctSets {
 
 // distinctSets is a list of distinct sets.
 type distinctSets struct {
-	sets  []config.HostSet
+	sets []config.HostSet
 	seen map[string]bool
 }
 

@@ -25,9 +25,9 @@ func glob(pattern, value string) bool {
 	return len(value) >= len(head)+len(tail) && strings.HasPrefix(value, head) && strings.HasSuffix(value, tail)
 }
 
-// matchesAnyAddress reports whether one of the expressions matches host:port. An expression is an address
-// with a port ("*": any port), an address without one ("0.0.0.0" and "*": any address), a network
-// ("10.0.0.0/8"), or an address with parts that are "*" or ranges ("10.0.1.5-9").
+// matchesAnyAddress reports whether one of the expressions matches host:port. An expression is an
+// address with a port ("*": any port), an address without one ("0.0.0.0" and "*": any address), a
+// network ("10.0.0.0/8"), or an address with parts that are "*" or ranges ("10.0.1.5-9").
 func matchesAnyAddress(expressions []string, host string, port uint16) bool {
 	for _, e := range expressions {
 		if matchesHost(e, host) {
@@ -74,7 +74,8 @@ func matchesHost(expression, host string) bool {
 	return true
 }
 
-// matchesAddressPart compares one part of an address, which is decimal in IPv4 and hexadecimal in IPv6.
+// matchesAddressPart compares one part of an address, which is decimal in IPv4 and hexadecimal in
+// IPv6.
 func matchesAddressPart(expression, part, separator string) bool {
 	if expression == wildcard || expression == part {
 		return true
@@ -99,7 +100,7 @@ type textMatch struct {
 	expression *regexp.Regexp // only for matchRegex
 }
 
-// The kinds of textMatch, spelled as in documents.
+// The values of textMatch.kind, spelled as in documents.
 const (
 	matchExact       = "exact"
 	matchPrefix      = "prefix"

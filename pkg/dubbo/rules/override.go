@@ -49,8 +49,8 @@ type match struct {
 	parameters            []parameterMatch
 }
 
-// protectedKeys returns the parameters that a rule cannot change: they identify the service, or select
-// the targets of the rule.
+// protectedKeys returns the parameters that a rule cannot change: they identify the service, or
+// select the targets of the rule.
 func protectedKeys() []string {
 	return []string{
 		"category", "check", "dynamic", keyEnabled, "group", "version", keyApplication, keySide,
@@ -257,7 +257,7 @@ func (cs Configurators) Apply(provider, consumer registry.URL, parameters map[st
 			}
 			changed[key] = value
 			if asConsumer {
-				parameters[key] = value // a rule overrides the consumer's own parameter
+				parameters[key] = value // a rule overrides the parameter of the consumer
 			}
 		}
 		provider.Parameters = registry.ParametersOf(changed)
@@ -321,8 +321,8 @@ func (c *configurator) matchesService(provider registry.URL) bool {
 	return accepted.Accepts(provider)
 }
 
-// matchesHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port selects
-// a provider, on either side. Without a port it selects a consumer, or any host.
+// matchesHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port
+// selects a provider, on either side. Without a port it selects a consumer, or any host.
 func (c *configurator) matchesHost(provider registry.URL, host, side string) bool {
 	anyHostMatches := c.host == anyHost || c.host == ""
 	if c.port != 0 && (c.stage == stageURLs || side == providerSide) {

@@ -79,7 +79,7 @@ type tagMembers struct {
 	force   bool // calls do not fall back to untagged providers, even if they allow it
 }
 
-// Tag is the tag that a consumer's own parameters request.
+// Tag is the tag that the parameters of a consumer request.
 type Tag struct {
 	Name  string // "": no tag
 	Force bool   // for every call, whatever its tag
