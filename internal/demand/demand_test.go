@@ -24,7 +24,7 @@ func TestRepeatedRequestsAreTakenOnce(t *testing.T) {
 	}
 }
 
-func TestSwapUsed(t *testing.T) {
+func TestResetUsed(t *testing.T) {
 	var i Item
 	if i.ResetUsed() {
 		t.Error("ResetUsed() = true before MarkUsed()")

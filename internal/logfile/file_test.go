@@ -302,12 +302,12 @@ func TestOpenErrors(t *testing.T) {
 func TestConcurrentWritesDuringRotation(t *testing.T) {
 	dir := t.TempDir()
 	f := mustOpen(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1})
-	const writers, each, length = 4, 200, 4 << 10
+	const writers, linesPerWriter, length = 4, 200, 4 << 10
 	var wg sync.WaitGroup
 	for w := range writers {
 		line := strings.Repeat(string(rune('a'+w)), length-1) + "\n"
 		wg.Go(func() {
-			for range each {
+			for range linesPerWriter {
 				io.WriteString(f, line)
 			}
 		})
@@ -326,8 +326,8 @@ func TestConcurrentWritesDuringRotation(t *testing.T) {
 		}
 	}
 	for w := range writers {
-		if n := got[byte('a'+w)]; n != each {
-			t.Errorf("%d lines of writer %d, want %d", n, w, each)
+		if n := got[byte('a'+w)]; n != linesPerWriter {
+			t.Errorf("%d lines of writer %d, want %d", n, w, linesPerWriter)
 		}
 	}
 }

@@ -224,11 +224,11 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 func TestConcurrentWritersLoseNothing(t *testing.T) {
 	f := &fakeFile{}
 	w := newWriter("log", f, discardLog())
-	const writers, each = 8, 1000
+	const writers, linesPerWriter = 8, 1000
 	var wg sync.WaitGroup
 	for i := range writers {
 		wg.Go(func() {
-			for n := range each {
+			for n := range linesPerWriter {
 				fmt.Fprintf(w, "%d %d\n", i, n)
 				if n%100 == 0 {
 					w.Flush()
@@ -240,8 +240,8 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(f.text(), "\n") + int(w.Dropped()); got != writers*each || w.Dropped() != 0 {
-		t.Errorf("%d lines, %d dropped, want %d and 0", got, w.Dropped(), writers*each)
+	if got := strings.Count(f.text(), "\n") + int(w.Dropped()); got != writers*linesPerWriter || w.Dropped() != 0 {
+		t.Errorf("%d lines, %d dropped, want %d and 0", got, w.Dropped(), writers*linesPerWriter)
 	}
 }
 

@@ -372,11 +372,11 @@ func TestInvalidUTF8LabelsAreReplaced(t *testing.T) {
 
 func TestConcurrentUseLosesNothing(t *testing.T) {
 	r := testRegistry()
-	const workers, each = 8, 500
+	const workers, rounds = 8, 500
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			for i := range each {
+			for i := range rounds {
 				table, name := r.Routes("table"), fmt.Sprint(i%2)
 				var route Route
 				route.Open(table, "vh", name)

@@ -193,11 +193,11 @@ func TestMethodCopiesNames(t *testing.T) {
 
 func TestConcurrentCallsLoseNothing(t *testing.T) {
 	r := testRegistry()
-	const workers, methods, each = 8, MaxMethods + 200, 3
+	const workers, methods, callsPerMethod = 8, MaxMethods + 200, 3
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			for i := range methods * each {
+			for i := range methods * callsPerMethod {
 				r.RPC().Method("s", fmt.Sprint(i%methods)).Add(batchOf(sample{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)}))
 			}
 		})
@@ -219,7 +219,7 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 			}
 			sum += n
 		}
-		if want := workers * methods * each; sum != want {
+		if want := workers * methods * callsPerMethod; sum != want {
 			t.Errorf("sum of %s = %d, want %d", name, sum, want)
 		}
 	}

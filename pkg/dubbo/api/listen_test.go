@@ -18,7 +18,7 @@ func (l *endlessListener) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-func (e *endlessListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *endlessListener) Addr() net.Addr { return &net.TCPAddr{} }
 func (l *endlessListener) Close() error   { l.closed = true; return nil }
 
 // TestLimitListener verifies that connections beyond the limit wait until another connection or the
