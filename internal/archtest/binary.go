@@ -29,7 +29,7 @@ func binaryPackages() []string {
 		"pkg/inspect",
 		"pkg/layers",
 		"pkg/network", "pkg/network/credential",
-		"pkg/protocol", "pkg/protocol/hessian", "pkg/protocol/http1", "pkg/protocol/http2", "pkg/protocol/opening", "pkg/protocol/proxyproto",
+		"pkg/protocol", "pkg/protocol/detect", "pkg/protocol/hessian", "pkg/protocol/http1", "pkg/protocol/http2", "pkg/protocol/proxyproto",
 		"pkg/protocol/urlpath", "pkg/protocol/variable", "pkg/protocol/workload",
 		"pkg/protocol/xprotocol", "pkg/protocol/xprotocol/bolt", "pkg/protocol/xprotocol/dubbo",
 		"pkg/proxy", "pkg/proxy/accesslog", "pkg/proxy/explain", "pkg/proxy/overload", "pkg/proxy/overload/trigger", "pkg/proxy/pipeline", "pkg/proxy/service",

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
-	"github.com/weft-proxy/weft/pkg/protocol/opening"
+	"github.com/weft-proxy/weft/pkg/protocol/detect"
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
 
@@ -23,7 +23,7 @@ var errInspectTimeout = errors.New("timeout before the connection sent the bytes
 // inspection is the state of the inspection of a connection's first bytes.
 type inspection struct {
 	needs chainmatch.Needs
-	hello opening.HelloParser
+	hello detect.HelloParser
 	conn  *chainmatch.Connection
 }
 
@@ -70,7 +70,7 @@ func (l *inspection) parse(b []byte) (sure bool, err error) {
 	if l.conn.Transport == config.AnyTransport {
 		hello, done, err := l.hello.Parse(b)
 		switch {
-		case errors.Is(err, opening.ErrNotTLS):
+		case errors.Is(err, detect.ErrNotTLS):
 			l.conn.Transport = config.RawBuffer
 		case err != nil:
 			return false, err
@@ -84,7 +84,7 @@ func (l *inspection) parse(b []byte) (sure bool, err error) {
 	if l.needs&chainmatch.NeedHTTP == 0 {
 		return true, nil
 	}
-	protocol, sure := opening.HTTP(b)
+	protocol, sure := detect.HTTP(b)
 	if protocol != "" {
 		l.conn.Protocols = []string{protocol}
 	}
@@ -94,7 +94,7 @@ func (l *inspection) parse(b []byte) (sure bool, err error) {
 // inspectFailed sets the close reason of an inspected connection.
 func (c *chainSet) inspectFailed(conn *network.Conn, err error) error {
 	switch {
-	case errors.Is(err, opening.ErrMalformed), errors.Is(err, opening.ErrTooLarge):
+	case errors.Is(err, detect.ErrMalformed), errors.Is(err, detect.ErrTooLarge):
 		conn.CloseReason = network.ClosedHandshakeFailed
 		if c.handshakes != nil {
 			c.handshakes.count(err)

@@ -1,4 +1,4 @@
-package opening
+package detect
 
 import (
 	"bytes"
@@ -16,13 +16,13 @@ const (
 // MaxRequestLine is the maximum length of a request line that HTTP detects, in bytes.
 const MaxRequestLine = 16 << 10
 
-// preface is the start of the HTTP/2 connection preface (RFC 9113 3.4): enough to distinguish it from an
-// HTTP/1 request.
+// preface is the start of the HTTP/2 connection preface (RFC 9113 3.4), long enough to distinguish it
+// from an HTTP/1 request.
 const preface = "PRI * HTTP/2.0\r\n"
 
 // HTTP returns the version of HTTP of a plaintext connection that begins with b, or "" if it is not
-// HTTP. If sure is false, more bytes may change the result.
-func HTTP(b []byte) (protocol string, sure bool) {
+// HTTP. If final is false, more bytes may change the result.
+func HTTP(b []byte) (protocol string, final bool) {
 	if strings.HasPrefix(preface, string(b[:min(len(b), len(preface))])) {
 		if len(b) >= len(preface) {
 			return H2C, true
@@ -38,12 +38,12 @@ func HTTP(b []byte) (protocol string, sure bool) {
 	if !isRequestPrefix(line) {
 		return "", true
 	}
-	_, rest, _ := bytes.Cut(line, []byte(" "))
-	at := bytes.LastIndexByte(rest, ' ')
-	if at < 1 {
+	_, target, _ := bytes.Cut(line, []byte(" "))
+	space := bytes.LastIndexByte(target, ' ')
+	if space < 1 {
 		return "", true
 	}
-	switch version := string(rest[at+1:]); {
+	switch version := string(target[space+1:]); {
 	case version == "HTTP/1.0":
 		return HTTP10, true
 	case len(version) == len("HTTP/1.1") && strings.HasPrefix(version, "HTTP/1.") && version[7] >= '1' && version[7] <= '9':

@@ -1,4 +1,4 @@
-package opening
+package detect
 
 import (
 	"bytes"
@@ -35,18 +35,19 @@ func golden(t testing.TB, name string) []byte {
 	return b
 }
 
-// parseReads calls Parse after each read.
+// parseReads calls Parse for each of the prefixes of b with the lengths reads, and then for b. It
+// stops at the first result.
 func parseReads(b []byte, reads ...int) (h ClientHello, done bool, err error) {
-	var s HelloParser
+	var p HelloParser
 	for _, n := range append(reads, len(b)) {
-		if h, done, err = s.Parse(b[:n]); done || err != nil {
+		if h, done, err = p.Parse(b[:n]); done || err != nil {
 			return h, done, err
 		}
 	}
 	return h, done, err
 }
 
-// records splits the message of a one-record hello into records of size bytes.
+// records splits the message of a ClientHello in one record into records of size bytes.
 func records(hello []byte, size int) []byte {
 	var out []byte
 	for part := range slices.Chunk(hello[recordHeader:], size) {
@@ -72,20 +73,20 @@ func hellos() map[string]ClientHello {
 func TestParseSplitHello(t *testing.T) {
 	for name, want := range hellos() {
 		t.Run(name, func(t *testing.T) {
-			whole := golden(t, name)
-			for _, size := range []int{1, 2, 3, 4, 5, 7, 40, len(whole)} {
-				b := records(whole, size)
-				for at := range len(b) {
-					if got, done, err := parseReads(b, at); !done || err != nil || !equal(got, want) {
-						t.Fatalf("in records of %d, split at %d: %+v, %v, %v; want %+v", size, at, got, done, err, want)
+			hello := golden(t, name)
+			for _, size := range []int{1, 2, 3, 4, 5, 7, 40, len(hello)} {
+				b := records(hello, size)
+				for split := range len(b) {
+					if got, done, err := parseReads(b, split); !done || err != nil || !equal(got, want) {
+						t.Fatalf("records of %d bytes, split at %d: %+v, %v, %v; want %+v", size, split, got, done, err, want)
 					}
 				}
-				every := make([]int, len(b))
-				for i := range every {
-					every[i] = i
+				splits := make([]int, len(b))
+				for i := range splits {
+					splits[i] = i
 				}
-				if got, done, err := parseReads(b, every...); !done || err != nil || !equal(got, want) {
-					t.Errorf("in records of %d, byte by byte: %+v, %v, %v; want %+v", size, got, done, err, want)
+				if got, done, err := parseReads(b, splits...); !done || err != nil || !equal(got, want) {
+					t.Errorf("records of %d bytes, byte by byte: %+v, %v, %v; want %+v", size, got, done, err, want)
 				}
 			}
 		})
@@ -94,20 +95,20 @@ func TestParseSplitHello(t *testing.T) {
 
 func TestPartialHelloNeedsMore(t *testing.T) {
 	for name := range hellos() {
-		whole := records(golden(t, name), 11)
-		for at := range len(whole) {
-			if h, done, err := parseReads(whole[:at]); done || err != nil {
-				t.Fatalf("%s: the first %d bytes: %+v, %v, %v; want need more", name, at, h, done, err)
+		hello := records(golden(t, name), 11)
+		for n := range len(hello) {
+			if h, done, err := parseReads(hello[:n]); done || err != nil {
+				t.Fatalf("%s: the first %d bytes: %+v, %v, %v; want an incomplete hello", name, n, h, done, err)
 			}
 		}
 	}
 }
 
 func TestNotTLSVersusMalformed(t *testing.T) {
-	whole := golden(t, "names")
-	changed := func(at int, to byte) []byte {
-		b := slices.Clone(whole)
-		b[at] = to
+	hello := golden(t, "names")
+	changed := func(index int, value byte) []byte {
+		b := slices.Clone(hello)
+		b[index] = value
 		return b
 	}
 	huge := func(size int) []byte {
@@ -120,29 +121,29 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 		want error
 	}{
 		{"HTTP", []byte("GET / HTTP/1.1\r\n"), ErrNotTLS},
-		{"an alert", []byte{21, 3, 1, 0, 2, 1, 0}, ErrMalformed},
-		{"what is no alert either", []byte{21, 3, 1, 0, 3, 1, 0}, ErrNotTLS},
-		{"the hello of SSL 2", []byte{0x80, 0x2e, 1, 0, 2}, ErrNotTLS},
-		{"no version", changed(1, 0x20), ErrNotTLS},
-		{"an empty record", []byte{22, 3, 1, 0, 0, 1}, ErrNotTLS},
-		{"a record that is too long", []byte{22, 3, 1, 0xff, 0xff, 1}, ErrNotTLS},
-		{"another message", changed(5, 2), ErrNotTLS},
-		{"one byte of text", []byte("x"), ErrNotTLS},
-		{"an alert between two records", append(records(whole, 60)[:65], 21, 3, 1, 0, 2, 1, 0), ErrMalformed},
-		{"a session that is too long", changed(recordHeader+messageHeader+2+32, 255), ErrMalformed},
-		{"a message that is too short", records(append(make([]byte, 5), 1, 0, 0, 2, 3, 3), 6), ErrMalformed},
-		{"a message above the limit by its length", records(append(make([]byte, 5), 1, 1, 0, 1, 3, 3), 6), ErrTooLarge},
-		{"a hello above the limit", huge(MaxHello - messageHeader), ErrTooLarge},
-		{"the same extension twice", golden(t, "bad_twice"), ErrMalformed},
-		{"two names", golden(t, "bad_two_names"), ErrMalformed},
-		{"a name with a last dot", golden(t, "bad_dot"), ErrMalformed},
-		{"an empty protocol", golden(t, "bad_protocol"), ErrMalformed},
+		{"alert", []byte{21, 3, 1, 0, 2, 1, 0}, ErrMalformed},
+		{"alert of wrong length", []byte{21, 3, 1, 0, 3, 1, 0}, ErrNotTLS},
+		{"SSL 2 hello", []byte{0x80, 0x2e, 1, 0, 2}, ErrNotTLS},
+		{"invalid version", changed(1, 0x20), ErrNotTLS},
+		{"empty record", []byte{22, 3, 1, 0, 0, 1}, ErrNotTLS},
+		{"record too long", []byte{22, 3, 1, 0xff, 0xff, 1}, ErrNotTLS},
+		{"another message type", changed(5, 2), ErrNotTLS},
+		{"one byte", []byte("x"), ErrNotTLS},
+		{"alert between two records", append(records(hello, 60)[:65], 21, 3, 1, 0, 2, 1, 0), ErrMalformed},
+		{"session ID too long", changed(recordHeader+messageHeader+2+32, 255), ErrMalformed},
+		{"message too short", records(append(make([]byte, 5), 1, 0, 0, 2, 3, 3), 6), ErrMalformed},
+		{"declared length above the limit", records(append(make([]byte, 5), 1, 1, 0, 1, 3, 3), 6), ErrTooLarge},
+		{"hello above the limit", huge(MaxHello - messageHeader), ErrTooLarge},
+		{"duplicate extension", golden(t, "bad_twice"), ErrMalformed},
+		{"two server names", golden(t, "bad_two_names"), ErrMalformed},
+		{"server name with trailing dot", golden(t, "bad_dot"), ErrMalformed},
+		{"empty ALPN protocol", golden(t, "bad_protocol"), ErrMalformed},
 		{"bytes after the extensions", golden(t, "bad_rest"), ErrMalformed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for at := range min(len(tt.b), 200) {
-				if h, done, err := parseReads(tt.b, at); done || !errors.Is(err, tt.want) {
-					t.Fatalf("split at %d: %+v, %v, %v; want %v", at, h, done, err, tt.want)
+			for index := range min(len(tt.b), 200) {
+				if h, done, err := parseReads(tt.b, index); done || !errors.Is(err, tt.want) {
+					t.Fatalf("split at %d: %+v, %v, %v; want %v", index, h, done, err, tt.want)
 				}
 			}
 		})
@@ -154,40 +155,40 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 func TestLargeHelloTakesLinearTime(t *testing.T) {
 	message := append([]byte{messageHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
 	b := records(append(make([]byte, recordHeader), message...), 1)
-	var s HelloParser
+	var p HelloParser
 	last := 0
 	for n := range len(b) {
-		before := s.next
-		_, done, err := s.Parse(b[:n])
+		before := p.next
+		_, done, err := p.Parse(b[:n])
 		if done || err != nil {
 			break
 		}
-		if s.next < before || s.next-before > 6 {
-			t.Fatalf("with %d bytes the scan went from %d to %d", n, before, s.next)
+		if p.next < before || p.next-before > 6 {
+			t.Fatalf("Parse of %d bytes advanced from %d to %d, want at most 6 bytes", n, before, p.next)
 		}
-		last = s.next
+		last = p.next
 	}
 	if last < len(b)-20 {
-		t.Errorf("the scan ended at %d of %d", last, len(b))
+		t.Errorf("Parse stopped at byte %d of %d", last, len(b))
 	}
 }
 
-// hello returns the ClientHello that crypto/tls sends.
-func hello(t testing.TB, c *tls.Config) []byte {
+// captureHello returns the ClientHello that crypto/tls sends.
+func captureHello(t testing.TB, config *tls.Config) []byte {
 	t.Helper()
-	ours, theirs := net.Pipe()
+	server, client := net.Pipe()
 	go func() {
-		_ = tls.Client(theirs, c).Handshake() //nolint:noctx // it fails when the pipe closes
-		_ = theirs.Close()
+		_ = tls.Client(client, config).Handshake() //nolint:noctx // it fails when the pipe closes
+		_ = client.Close()
 	}()
-	defer ours.Close()
-	var head [recordHeader]byte
-	if _, err := io.ReadFull(ours, head[:]); err != nil {
+	defer server.Close()
+	var header [recordHeader]byte
+	if _, err := io.ReadFull(server, header[:]); err != nil {
 		t.Fatal(err)
 	}
-	record := make([]byte, recordHeader+(int(head[3])<<8|int(head[4])))
-	copy(record, head[:])
-	if _, err := io.ReadFull(ours, record[recordHeader:]); err != nil {
+	record := make([]byte, recordHeader+(int(header[3])<<8|int(header[4])))
+	copy(record, header[:])
+	if _, err := io.ReadFull(server, record[recordHeader:]); err != nil {
 		t.Fatal(err)
 	}
 	return record
@@ -197,9 +198,9 @@ func TestParseCryptoTLSHello(t *testing.T) {
 	for _, want := range []ClientHello{
 		{}, {ServerName: "a.example"}, {ServerName: "b.example", Protocols: []string{"h2", "http/1.1"}}, {Protocols: []string{"x"}},
 	} {
-		c := &tls.Config{ServerName: want.ServerName, NextProtos: want.Protocols, InsecureSkipVerify: true} //nolint:gosec // the test verifies no certificate
-		if got, done, err := parseReads(hello(t, c)); !done || err != nil || !equal(got, want) {
-			t.Errorf("scan = %+v, %v, %v; want %+v", got, done, err, want)
+		config := &tls.Config{ServerName: want.ServerName, NextProtos: want.Protocols, InsecureSkipVerify: true} //nolint:gosec // the test verifies no certificate
+		if got, done, err := parseReads(captureHello(t, config)); !done || err != nil || !equal(got, want) {
+			t.Errorf("Parse = %+v, %v, %v; want %+v", got, done, err, want)
 		}
 	}
 }
@@ -208,13 +209,13 @@ func TestParseCryptoTLSHello(t *testing.T) {
 func cryptoTLSHello(b []byte) (h ClientHello, ok bool) {
 	config := &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		h, ok = ClientHello{strings.ToLower(info.ServerName), info.SupportedProtos}, true
-		return nil, errors.New("that is all")
+		return nil, errors.New("the ClientHello was parsed")
 	}}
 	_ = tls.Server(&cannedConn{Reader: bytes.NewReader(b)}, config).HandshakeContext(context.Background())
 	return h, ok
 }
 
-// cannedConn is a connection that returns fixed bytes and discards writes.
+// cannedConn is a net.Conn that reads from a bytes.Reader and discards writes.
 type cannedConn struct {
 	*bytes.Reader
 	net.Conn
@@ -226,7 +227,7 @@ func (c *cannedConn) Close() error                     { return nil }
 func (c *cannedConn) SetWriteDeadline(time.Time) error { return nil }
 
 // FuzzHello verifies that Parse returns the same as crypto/tls, or an error, so that the filter chain is
-// never chosen by another server name than that of the handshake.
+// never selected by a server name other than that of the handshake.
 func FuzzHello(f *testing.F) {
 	for name := range hellos() {
 		f.Add(golden(f, name), uint16(9))
@@ -236,17 +237,17 @@ func FuzzHello(f *testing.F) {
 	}
 	f.Add(records(golden(f, "names"), 30), uint16(33))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), uint16(1))
-	f.Fuzz(func(t *testing.T, b []byte, at uint16) {
+	f.Fuzz(func(t *testing.T, b []byte, split uint16) {
 		got, done, err := parseReads(b)
-		if split, sdone, serr := parseReads(b, min(int(at), len(b))); !equal(split, got) || sdone != done || !errors.Is(serr, err) {
-			t.Fatalf("split at %d: %+v, %v, %v; whole: %+v, %v, %v", at, split, sdone, serr, got, done, err)
+		if h, splitDone, splitErr := parseReads(b, min(int(split), len(b))); !equal(h, got) || splitDone != done || !errors.Is(splitErr, err) {
+			t.Fatalf("split at %d: %+v, %v, %v; in one read: %+v, %v, %v", split, h, splitDone, splitErr, got, done, err)
 		}
 		want, ok := cryptoTLSHello(b)
 		if ok && done && !equal(got, want) {
-			t.Errorf("scan = %+v, crypto/tls understands %+v", got, want)
+			t.Errorf("Parse = %+v, but crypto/tls parses %+v", got, want)
 		}
 		if ok && errors.Is(err, ErrNotTLS) {
-			t.Errorf("a handshake is taken for something else: crypto/tls understands %+v", want)
+			t.Errorf("ErrNotTLS for a handshake: crypto/tls parses %+v", want)
 		}
 	})
 }
@@ -271,13 +272,13 @@ func TestDetectHTTP(t *testing.T) {
 		"{\"a\":":                                     "",
 		"GET /" + strings.Repeat("a", MaxRequestLine): "",
 	} {
-		if got, sure := HTTP([]byte(text)); got != want || !sure {
-			t.Errorf("HTTP(%.40q) = %q, %v; want %q, for sure", text, got, sure, want)
+		if got, final := HTTP([]byte(text)); got != want || !final {
+			t.Errorf("HTTP(%.40q) = %q, %v; want %q, true", text, got, final, want)
 		}
-		// No prefix may have had a different final result.
-		for at := range min(len(text), 100) {
-			if got, sure := HTTP([]byte(text[:at])); sure && got != want {
-				t.Errorf("HTTP(%q) = %q for sure, of %q", text[:at], got, text)
+		// No prefix may have a different final result.
+		for n := range min(len(text), 100) {
+			if got, final := HTTP([]byte(text[:n])); final && got != want {
+				t.Errorf("HTTP(%q) = %q, true, a prefix of %q; want %q", text[:n], got, text, want)
 			}
 		}
 	}
@@ -285,9 +286,9 @@ func TestDetectHTTP(t *testing.T) {
 
 func TestPartialRequestLineNeedsMore(t *testing.T) {
 	for _, text := range []string{"GET / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n", "\r\nGET / HTTP/1.0\n"} {
-		for at := range len(text) {
-			if got, sure := HTTP([]byte(text[:at])); got != "" || sure {
-				t.Errorf("HTTP(%q) = %q, %v; want need more", text[:at], got, sure)
+		for n := range len(text) {
+			if got, final := HTTP([]byte(text[:n])); got != "" || final {
+				t.Errorf("HTTP(%q) = %q, %v; want \"\", false", text[:n], got, final)
 			}
 		}
 	}
@@ -296,21 +297,21 @@ func TestPartialRequestLineNeedsMore(t *testing.T) {
 func FuzzHTTP(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n"), uint16(3))
 	f.Add([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), uint16(9))
-	f.Fuzz(func(t *testing.T, b []byte, at uint16) {
-		whole, _ := HTTP(b)
-		part, sure := HTTP(b[:min(int(at), len(b))])
-		if sure && part != whole {
-			t.Errorf("HTTP(%q) = %q for sure, of %q it is %q", b[:min(int(at), len(b))], part, b, whole)
+	f.Fuzz(func(t *testing.T, b []byte, split uint16) {
+		want, _ := HTTP(b)
+		got, final := HTTP(b[:min(int(split), len(b))])
+		if final && got != want {
+			t.Errorf("HTTP(%q) = %q, true; HTTP(%q) = %q", b[:min(int(split), len(b))], got, b, want)
 		}
 	})
 }
 
 func BenchmarkHello(b *testing.B) {
-	whole := golden(b, "names")
+	hello := golden(b, "names")
 	b.ReportAllocs()
 	for b.Loop() {
-		var s HelloParser
-		if _, done, err := s.Parse(whole); !done || err != nil {
+		var p HelloParser
+		if _, done, err := p.Parse(hello); !done || err != nil {
 			b.Fatal(done, err)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package opening inspects the first bytes of a connection: the server name and the protocols of a TLS
-// ClientHello, and the version of HTTP in plaintext. It is pure.
-package opening
+// Package detect detects the protocol of a connection from its first bytes: the server name and the
+// ALPN protocols of a TLS ClientHello, and the version of HTTP in plaintext. It does no I/O.
+package detect
 
 import (
 	"errors"
@@ -19,11 +19,11 @@ const MaxHello = 64 << 10
 // Errors of HelloParser.Parse.
 var (
 	// ErrNotTLS means that the connection does not begin with a TLS handshake.
-	ErrNotTLS = errors.New("opening: not a TLS handshake")
+	ErrNotTLS = errors.New("detect: not a TLS handshake")
 	// ErrMalformed means that the handshake is malformed. Its server name must not be guessed.
-	ErrMalformed = errors.New("opening: malformed ClientHello")
+	ErrMalformed = errors.New("detect: malformed ClientHello")
 	// ErrTooLarge means that the ClientHello is larger than MaxHello.
-	ErrTooLarge = errors.New("opening: ClientHello above 64 KiB")
+	ErrTooLarge = errors.New("detect: ClientHello above 64 KiB")
 )
 
 // Bytes on the wire (RFC 8446 5.1, 4).
@@ -36,59 +36,59 @@ const (
 	extensionName   = 0
 	extensionALPN   = 16
 	nameTypeHost    = 0
-	versionLimit    = 0x10 // of the major version; the rest of a record's version is ignored (RFC 8446 5.1)
+	versionLimit    = 0x10 // exceeds every major version; the minor version is ignored (RFC 8446 5.1)
 	recordAlert     = 21
 )
 
-// HelloParser reads the ClientHello at the beginning of a connection, however it is split into
-// records and reads. The zero value is ready.
+// HelloParser parses the ClientHello at the beginning of a connection, however it is split into
+// records and reads. The zero value is ready to use.
 type HelloParser struct {
 	next   int    // offset of the next record
-	body   []byte // the message so far, if it spans several records
-	length int    // of the message; 0: not yet received
+	body   []byte // the part of the message received so far, if it spans several records
+	length int    // length of the message; 0: not yet received
 }
 
 // Parse parses b, which holds all bytes received so far, and continues where the previous call stopped.
 // done reports that the ClientHello is complete. If done is false without an error, more bytes are
 // needed. The total work of all calls is proportional to the number of bytes. The errors ErrNotTLS,
 // ErrMalformed and ErrTooLarge are final.
-func (s *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
-	if s.next == 0 {
+func (p *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
+	if p.next == 0 {
 		if err := checkFirstBytes(b); err != nil || len(b) == 0 {
 			return h, false, err
 		}
 	}
 	for {
-		record, err := s.record(b)
+		record, err := p.record(b)
 		if record == nil || err != nil {
 			if err == nil && len(b) >= MaxHello {
 				err = ErrTooLarge
 			}
 			return h, false, err
 		}
-		if s.next += recordHeader + len(record); s.next > MaxHello {
+		if p.next += recordHeader + len(record); p.next > MaxHello {
 			return h, false, ErrTooLarge
 		}
 		message := record
-		if s.body != nil || !s.complete(record) {
-			s.body = append(s.body, record...)
-			message = s.body
+		if p.body != nil || !p.complete(record) {
+			p.body = append(p.body, record...)
+			message = p.body
 		}
-		if s.complete(message) {
-			h, err = parseHello(message[messageHeader:s.length])
+		if p.complete(message) {
+			h, err = parseHello(message[messageHeader:p.length])
 			return h, err == nil, err
 		}
-		if err := s.checkLength(message); err != nil {
+		if err := p.checkLength(message); err != nil {
 			return h, false, err
 		}
 	}
 }
 
 // checkFirstBytes returns an error if b is not the start of a handshake. The first record contains at
-// least the type of the message (RFC 8446 5.1), so six bytes decide. A connection cannot begin with an
-// alert, but some TLS servers skip one: the bytes after it must not count as plaintext.
+// least the type of the message (RFC 8446 5.1), so six bytes suffice. A connection cannot begin with an
+// alert, but some TLS servers skip one: the bytes after it must not be treated as plaintext.
 func checkFirstBytes(b []byte) error {
-	has := func(at int) bool { return len(b) > at }
+	has := func(index int) bool { return len(b) > index }
 	length := 0
 	if has(4) {
 		length = int(b[3])<<8 | int(b[4])
@@ -107,9 +107,9 @@ func checkFirstBytes(b []byte) error {
 	return nil
 }
 
-// record returns the content of the record at s.next, or nil if the record is incomplete.
-func (s *HelloParser) record(b []byte) ([]byte, error) {
-	b = b[s.next:]
+// record returns the content of the record at p.next, or nil if the record is incomplete.
+func (p *HelloParser) record(b []byte) ([]byte, error) {
+	b = b[p.next:]
 	if len(b) < recordHeader {
 		return nil, nil
 	}
@@ -125,19 +125,19 @@ func (s *HelloParser) record(b []byte) ([]byte, error) {
 
 // complete reports whether m contains a complete message. It records the length of the message once
 // its header is complete.
-func (s *HelloParser) complete(m []byte) bool {
-	if s.length == 0 && len(m) >= messageHeader {
-		s.length = messageHeader + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
+func (p *HelloParser) complete(m []byte) bool {
+	if p.length == 0 && len(m) >= messageHeader {
+		p.length = messageHeader + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
 	}
-	return s.length > 0 && len(m) >= s.length
+	return p.length > 0 && len(m) >= p.length
 }
 
 // checkLength checks the type and the length of a message that begins with m.
-func (s *HelloParser) checkLength(m []byte) error {
+func (p *HelloParser) checkLength(m []byte) error {
 	switch {
 	case m[0] != messageHello:
 		return ErrMalformed
-	case s.length > MaxHello:
+	case p.length > MaxHello:
 		return ErrTooLarge
 	}
 	return nil
@@ -176,7 +176,7 @@ func (r *reader) vector(size int) reader {
 func parseHello(body []byte) (h ClientHello, err error) {
 	r := reader{b: body}
 	r.take(2 + 32) // version, random
-	r.vector(1)    // session
+	r.vector(1)    // session ID
 	ciphers := r.vector(2)
 	compression := r.vector(1)
 	if r.truncated || len(ciphers.b)%2 != 0 || len(compression.b) == 0 {
@@ -191,13 +191,13 @@ func parseHello(body []byte) (h ClientHello, err error) {
 	}
 	seen := map[int]bool{}
 	for len(extensions.b) > 0 {
-		kind := extensions.number(2)
+		extension := extensions.number(2)
 		data := extensions.vector(2)
-		if extensions.truncated || seen[kind] { // RFC 8446 4.2
+		if extensions.truncated || seen[extension] { // RFC 8446 4.2
 			return ClientHello{}, ErrMalformed
 		}
-		seen[kind] = true
-		switch kind {
+		seen[extension] = true
+		switch extension {
 		case extensionName:
 			h.ServerName, err = serverName(data)
 		case extensionALPN:
@@ -217,12 +217,12 @@ func serverName(data reader) (name string, err error) {
 		return "", ErrMalformed
 	}
 	for len(names.b) > 0 {
-		kind := names.number(1)
+		nameType := names.number(1)
 		value := names.vector(2)
 		switch {
 		case names.truncated || len(value.b) == 0:
 			return "", ErrMalformed
-		case kind != nameTypeHost:
+		case nameType != nameTypeHost:
 			continue
 		case name != "" || value.b[len(value.b)-1] == '.':
 			return "", ErrMalformed // at most one name per type, without a trailing dot
