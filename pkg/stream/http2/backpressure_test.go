@@ -12,17 +12,17 @@ import (
 
 // TestNoDeadlockWithHostThatWritesBeforeReading verifies that the engine reads from a host that
 // reads nothing before it has written its responses, although more bytes are in flight in both
-// directions than the sockets hold. Two adjacent proxies are such hosts for each other, and would
-// otherwise wait forever.
+// directions than the sockets hold. Two adjacent proxies are such hosts for piecesPerStream other,
+// and would otherwise wait forever.
 func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	const (
-		streams = 60
-		each    = 16 // pieces that fill the window of a stream
+		streams         = 60
+		piecesPerStream = 16 // fills the window of a stream
 	)
 	piece := make([]byte, syntax.MinFrameSize)
-	window := http2.Setting{ID: http2.SettingInitialWindowSize, Val: each * syntax.MinFrameSize}
-	asked, full := make(chan struct{}), make(chan struct{})
-	got := make(chan int, 1)
+	window := http2.Setting{ID: http2.SettingInitialWindowSize, Val: piecesPerStream * syntax.MinFrameSize}
+	requestsArrived, bodiesSent := make(chan struct{}), make(chan struct{})
+	received := make(chan int, 1)
 	up := startHost(t, func(p *peer) {
 		p.must(p.fr.WriteWindowUpdate(0, 1<<30))
 		var ids []uint32
@@ -33,47 +33,47 @@ func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 			}
 			ids = append(ids, id)
 		}
-		close(asked)
+		close(requestsArrived)
 		select {
-		case <-full:
+		case <-bodiesSent:
 		case <-t.Context().Done():
 			return
 		}
 		_ = p.conn.SetWriteDeadline(time.Now().Add(eventTimeout)) // fails only on a closed connection
 		for _, id := range ids {
 			p.headers(id, false, ":status", "200")
-			for range each {
+			for range piecesPerStream {
 				if err := p.fr.WriteData(id, false, piece); err != nil {
 					t.Errorf("response on stream %d: %v", id, err)
 					return
 				}
 			}
 		}
-		all := 0
-		for all < streams*each*len(piece) {
+		n := 0
+		for n < streams*piecesPerStream*len(piece) {
 			switch f := p.next().(type) {
 			case nil:
 				return
 			case *http2.DataFrame:
-				all += len(f.Data())
+				n += len(f.Data())
 			}
 		}
-		got <- all
-		for p.next() != nil { // closing the connection now could lose responses
+		received <- n
+		for p.next() != nil { // to close the connection now could lose responses
 		}
 	}, window)
-	to := new(forward)
-	r := newRig(t, to, nil)
+	service := new(forward)
+	r := newRig(t, service, nil)
 	u := r.dialUpstream(up, nil)
-	to.client.Store(u)
+	service.conn.Store(u)
 	p := r.dial(window)
 	p.must(p.fr.WriteWindowUpdate(0, 1<<30))
 	for i := range uint32(streams) {
 		p.request(2*i+1, false, ":method", "POST")
 	}
-	awaitClosed(t, asked, "requests at the host")
+	awaitClosed(t, requestsArrived, "requests at the host")
 	for i := range uint32(streams) {
-		for range each {
+		for range piecesPerStream {
 			p.must(p.fr.WriteData(2*i+1, false, piece))
 		}
 	}
@@ -87,21 +87,21 @@ func TestNoDeadlockWithHostThatWritesBeforeReading(t *testing.T) {
 	waiting := u.waitingPumps.len()
 	u.mu.Unlock()
 	if waiting == 0 || waiting > streams {
-		t.Errorf("%d pumps wait for the host, want one to %d", waiting, streams)
+		t.Errorf("%d pumps wait for the host, want 1 to %d", waiting, streams)
 	}
-	close(full)
-	for left := streams * each * len(piece); left > 0; {
+	close(bodiesSent)
+	for remaining := streams * piecesPerStream * len(piece); remaining > 0; {
 		switch f := p.next().(type) {
 		case nil:
-			t.Fatalf("the connection ended %d bytes before the end of the responses", left)
+			t.Fatalf("the connection ended %d bytes before the end of the responses", remaining)
 		case *http2.DataFrame:
-			left -= len(f.Data())
+			remaining -= len(f.Data())
 		}
 	}
 	select {
-	case <-got:
+	case <-received:
 	case <-time.After(eventTimeout):
-		t.Error("the host has not received all bodies")
+		t.Error("timeout waiting until the host has received all bodies")
 	}
 }
 
@@ -114,27 +114,27 @@ func TestClosedBodySendsNoEndStream(t *testing.T) {
 	x.Reset()
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "POST", "http", "shop.test", "/"
 	source := &muxStream{conn: &muxConn{creditThreshold: 1}}
-	c := &source.in
-	c.start(source, nil, 0)
-	c.add([]byte("content that is never sent"), nil, nil)
-	c.markComplete()
-	x.Request.Body = c
-	k := r.engine.newCall()
-	k.init(u, &x, nil, false)
+	body := &source.in
+	body.start(source, nil, 0)
+	body.add([]byte("body that is never sent"), nil, nil)
+	body.markComplete()
+	x.Request.Body = body
+	c := r.engine.newCall()
+	c.init(u, &x, nil, false)
 	u.mu.Lock()
-	u.openOrEnqueue(k, time.Now())
+	u.openOrEnqueue(c, time.Now())
 	u.mu.Unlock()
-	_ = c.Close()
-	k.out.start(c, &k.muxStream, k, k.id.Load())
-	k.out.kick(nil)
+	_ = body.Close()
+	c.out.start(body, &c.muxStream, c, c.id.Load())
+	c.out.kick(nil)
 	u.mu.Lock()
-	state := k.stream.State()
+	state := c.stream.State()
 	u.mu.Unlock()
 	if state != syntax.Open {
-		t.Errorf("the stream is %v, want %v", state, syntax.Open)
+		t.Errorf("stream state %v, want %v", state, syntax.Open)
 	}
-	k.stopUpload()
-	k.free()
+	c.stopUpload()
+	c.free()
 }
 
 // TestFullWriteQueueOverflows verifies that a request overflows without opening a stream if the
@@ -148,13 +148,13 @@ func TestFullWriteQueueOverflows(t *testing.T) {
 	u.mu.Lock() // keeps the queue unflushed until the request
 	u.writeQueue.Limit(1)
 	err := u.writeQueue.EndFrame(syntax.AppendPing(u.writeQueue.BeginFrame(17), false, [8]byte{}))
-	k := &call{x: &protocol.Exchange{}}
-	k.x.Request.Method, k.x.Request.Path, k.x.Request.Scheme, k.x.Request.Authority = "GET", "/", "http", "shop.test"
-	k.x.Request.ContentLength = -1
-	refused := u.openStream(k, time.Now())
+	c := &call{x: &protocol.Exchange{}}
+	c.x.Request.Method, c.x.Request.Path, c.x.Request.Scheme, c.x.Request.Authority = "GET", "/", "http", "shop.test"
+	c.x.Request.ContentLength = -1
+	openErr := u.openStream(c, time.Now())
 	streams := u.state.Len()
 	u.mu.Unlock()
-	if err != nil || protocol.ReasonOf(refused) != protocol.Overflow || streams != 0 {
-		t.Errorf("errors %v, %v (reason %v), %d streams; want an overflow and no stream", err, refused, protocol.ReasonOf(refused), streams)
+	if err != nil || protocol.ReasonOf(openErr) != protocol.Overflow || streams != 0 {
+		t.Errorf("errors %v, %v (reason %v), %d streams; want an overflow and no stream", err, openErr, protocol.ReasonOf(openErr), streams)
 	}
 }

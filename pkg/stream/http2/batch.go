@@ -23,17 +23,17 @@ type batch struct {
 // borrowed.
 const maxHeldBuffers = 8
 
-// addBorrower records that o borrows bytes, which flush reclaims.
-func (b *batch) addBorrower(o *network.WriteQueue) {
-	if !slices.Contains(b.borrowers, o) {
-		b.borrowers = append(b.borrowers, o)
+// addBorrower records that q borrows bytes, which flush reclaims.
+func (b *batch) addBorrower(q *network.WriteQueue) {
+	if !slices.Contains(b.borrowers, q) {
+		b.borrowers = append(b.borrowers, q)
 	}
 }
 
 // holdBuffer keeps a buffer of the reader until its borrowed parts are reclaimed. It flushes b if
 // the maximum is reached.
-func (b *batch) holdBuffer(in *buffer.IoBuffer) {
-	b.heldBuffers = append(b.heldBuffers, in)
+func (b *batch) holdBuffer(buf *buffer.IoBuffer) {
+	b.heldBuffers = append(b.heldBuffers, buf)
 	if len(b.heldBuffers) >= maxHeldBuffers {
 		b.flush()
 	}
@@ -41,11 +41,11 @@ func (b *batch) holdBuffer(in *buffer.IoBuffer) {
 
 // reclaimBorrowed reclaims the borrowed bytes: write queues copy those that they have not sent.
 func (b *batch) reclaimBorrowed() {
-	for _, o := range b.borrowers {
-		o.CopyBorrowed()
+	for _, q := range b.borrowers {
+		q.CopyBorrowed()
 	}
-	for _, in := range b.heldBuffers {
-		in.Release()
+	for _, buf := range b.heldBuffers {
+		buf.Release()
 	}
 	clear(b.borrowers)
 	clear(b.heldBuffers)
@@ -58,13 +58,13 @@ func (b *batch) reclaimBorrowed() {
 // (TestNoDeadlockWithHostThatWritesBeforeReading).
 const maxPendingWrites = 4 * network.HighWatermark
 
-// scheduleFlush schedules a flush of o: with the batch b, or soon if b is nil.
-func (b *batch) scheduleFlush(o *network.WriteQueue) {
+// scheduleFlush schedules a flush of q: with the batch b, or soon if b is nil.
+func (b *batch) scheduleFlush(q *network.WriteQueue) {
 	if b == nil {
-		_ = o.FlushAfterYield() // the connection's reader finds out
+		_ = q.FlushAfterYield() // the connection's reader handles the error
 		return
 	}
-	b.dirty.Add(o)
+	b.dirty.Add(q)
 }
 
 // time returns the time at which the data of b was read, or the current time if b is nil.

@@ -15,17 +15,17 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// slowReader reads in pieces of random sizes, and pauses at random.
+// slowReader reads pieces of random sizes from src, and pauses at random.
 type slowReader struct {
-	from io.Reader
-	r    *rand.Rand
+	src  io.Reader
+	rand *rand.Rand
 }
 
 func (s slowReader) Read(p []byte) (int, error) {
-	if s.r.IntN(50) == 0 {
-		<-time.After(time.Millisecond) // windows close and sockets fill meanwhile
+	if s.rand.IntN(50) == 0 {
+		<-time.After(time.Millisecond) // meanwhile, windows close and socket buffers fill
 	}
-	return s.from.Read(p[:min(len(p), 1+s.r.IntN(60_000))])
+	return s.src.Read(p[:min(len(p), 1+s.rand.IntN(60_000))])
 }
 
 // TestBorrowedBodiesArriveIntact verifies that large bodies arrive intact, while many are in
@@ -33,27 +33,27 @@ func (s slowReader) Read(p []byte) (int, error) {
 // written by several goroutines, split within frames, and copied for slow peers. Some clients
 // disconnect before the end.
 func TestBorrowedBodiesArriveIntact(t *testing.T) {
-	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+	origin := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full-duplex
 		_, _ = io.CopyBuffer(w, slowReader{r.Body, rand.New(rand.NewPCG(1, 2))}, make([]byte, 70_000))
 	})
-	r := newProxyRig(t, up, nil, nil)
+	r := newProxyRig(t, origin, nil, nil)
 	c := newHTTP2Client(t)
-	var all sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range 12 {
-		all.Go(func() {
+		clients.Go(func() {
 			random := rand.New(rand.NewPCG(3, uint64(i)))
-			content := make([]byte, 1<<20+random.IntN(1<<20))
-			_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(content)
-			resp, err := c.Post(fmt.Sprintf("http://%s/%d", r.address, i), "text/plain", io.NopCloser(slowReader{bytes.NewReader(content), random}))
+			body := make([]byte, 1<<20+random.IntN(1<<20))
+			_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(body)
+			resp, err := c.Post(fmt.Sprintf("http://%s/%d", r.address, i), "text/plain", io.NopCloser(slowReader{bytes.NewReader(body), random}))
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer resp.Body.Close()
-			want := content
+			want := body
 			if i%3 == 0 {
-				want = content[:len(content)/2]
+				want = body[:len(body)/2]
 			}
 			got := make([]byte, len(want))
 			n, err := io.ReadFull(slowReader{resp.Body, rand.New(rand.NewPCG(4, uint64(i)))}, got)
@@ -62,7 +62,7 @@ func TestBorrowedBodiesArriveIntact(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	clients.Wait()
 }
 
 // TestFrameIsBorrowedOnce verifies that a write queue cannot borrow a frame again after a rewind:
@@ -70,15 +70,15 @@ func TestBorrowedBodiesArriveIntact(t *testing.T) {
 // stream.
 func TestFrameIsBorrowedOnce(t *testing.T) {
 	source := &muxStream{conn: &muxConn{creditThreshold: 1}}
-	c, b, to := &source.in, new(batch), new(pump)
-	c.start(source, nil, 0)
-	c.setPump(to)
+	body, b, consumer := &source.in, new(batch), new(pump)
+	body.start(source, nil, 0)
+	body.setPump(consumer)
 	frame := syntax.AppendData(nil, 1, make([]byte, minBorrowSize), true)
 	n := len(frame) - syntax.FrameHeaderLen
-	if kick, lent, _ := c.add(frame[syntax.FrameHeaderLen:], frame, b); kick != to || !lent {
-		t.Fatal("add = false: the payload was not borrowed")
+	if kick, borrows, _ := body.add(frame[syntax.FrameHeaderLen:], frame, b); kick != consumer || !borrows {
+		t.Fatal("add did not borrow the payload")
 	}
-	c.markComplete()
+	body.markComplete()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -89,24 +89,24 @@ func TestFrameIsBorrowedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	var running sync.WaitGroup
-	w := &muxConn{writeQueue: network.NewWriteQueue(conn, running.Go)}
+	var goroutines sync.WaitGroup
+	mc := &muxConn{writeQueue: network.NewWriteQueue(conn, goroutines.Go)}
 	head := syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 5)
-	if !w.appendBorrowed(b, c, head, n) {
+	if !mc.appendBorrowed(b, body, head, n) {
 		t.Fatal("appendBorrowed = false for a frame that was not borrowed before")
 	}
-	c.consume(n)
-	if !c.Rewind() || c.unread != n {
-		t.Fatalf("%d unread bytes after Rewind, want %d", c.unread, n)
+	body.consume(n)
+	if !body.Rewind() || body.unread != n {
+		t.Fatalf("%d unread bytes after Rewind, want %d", body.unread, n)
 	}
-	if w.appendBorrowed(b, c, syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 7), n) {
+	if mc.appendBorrowed(b, body, syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 7), n) {
 		t.Error("appendBorrowed = true for a frame that is already borrowed")
 	}
 	if got := frame[8]; got != 5 {
 		t.Errorf("the frame has stream identifier %d, want 5", got)
 	}
-	w.writeQueue.Fail(io.ErrClosedPipe)
+	mc.writeQueue.Fail(io.ErrClosedPipe)
 	b.reclaimBorrowed()
-	c.copyBorrowed()
-	c.reset()
+	body.copyBorrowed()
+	body.reset()
 }

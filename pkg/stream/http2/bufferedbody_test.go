@@ -14,9 +14,9 @@ import (
 // TestBufferedBodyLargerThanWriteQueueIsSent verifies that a body larger than the write queue is
 // sent if it always has buffered bytes, so that reading it never causes a flush.
 func TestBufferedBodyLargerThanWriteQueueIsSent(t *testing.T) {
-	content := strings.Repeat("x", 3*network.HighWatermark)
+	body := strings.Repeat("x", 3*network.HighWatermark)
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.LocalReply(200, "text/plain", content)
+		x.LocalReply(200, "text/plain", body)
 		return nil
 	}), nil)
 	protocols := new(http.Protocols)
@@ -25,18 +25,18 @@ func TestBufferedBodyLargerThanWriteQueueIsSent(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	c := &http.Client{Transport: transport, Timeout: eventTimeout}
 	for range 5 {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+"/", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+"/", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := c.Do(request)
+		resp, err := c.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := io.Copy(io.Discard, response.Body)
-		_ = response.Body.Close()
-		if err != nil || n != int64(len(content)) {
-			t.Fatalf("%d bytes of %d, %v", n, len(content), err)
+		n, err := io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || n != int64(len(body)) {
+			t.Fatalf("%d bytes of %d, %v", n, len(body), err)
 		}
 	}
 }

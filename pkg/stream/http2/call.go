@@ -9,21 +9,21 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// watchAfter is how long a response has to be pending before the engine watches a client of another
-// protocol for a disconnect. The watch costs a goroutine, and most responses arrive sooner.
-const watchAfter = 250 * time.Millisecond
+// disconnectWatchDelay is how long a response has to be pending before the engine watches a client
+// of another protocol for a disconnect. The watch costs a goroutine, and most responses arrive
+// sooner.
+const disconnectWatchDelay = 250 * time.Millisecond
 
 // maxInterims is the maximum number of interim responses from a host before the final one. Each is
 // forwarded to a client that may not read.
 const maxInterims = 32
 
-// call is an exchange on an upstream connection. Its state says which goroutine owns it: see
-// callState.
+// call is an exchange on an upstream connection. Its callState says which goroutine owns it.
 type call struct {
 	muxStream
 	upstream   *UpstreamConn
 	x          *protocol.Exchange
-	downstream *exchange     // x's Caller if it is an exchange of this engine, else nil
+	downstream *exchange     // x.Downstream if it is an exchange of this engine, else nil
 	id         atomic.Uint64 // unique in the engine; 0: the call is not in use
 
 	// async: x resumes on the goroutine that owns the call. If false, the call is blocking: a
@@ -40,13 +40,13 @@ type call struct {
 	headReadAt   time.Time   // when the final head was read
 	interims     []interim   // interim responses to forward
 
-	text     []byte // x.Response holds views of it
+	text     []byte // storage of the strings in x.Response
 	body     responseBody
 	uploader *uploader // the goroutine that sends the request's body; nil: none was started
 }
 
-// pendingCall identifies the connection and the call on which an exchange waits for a response.
-// number is that of the call; no other call has it.
+// pendingCall identifies the connection and the call on which an exchange waits for a response. The
+// call may belong to another exchange by now; then its id differs from callID.
 type pendingCall struct {
 	conn   *UpstreamConn
 	call   *call
@@ -61,299 +61,299 @@ type interim struct {
 
 // newCall returns a call that is not in use.
 func (e *Engine) newCall() *call {
-	k, ok := e.calls.Get().(*call)
+	c, ok := e.calls.Get().(*call)
 	if !ok {
-		k = &call{wake: make(chan struct{}, 1)}
-		k.body.call = k
+		c = &call{wake: make(chan struct{}, 1)}
+		c.body.call = c
 	}
-	return k
+	return c
 }
 
-// init assigns k to x.
-func (k *call) init(u *UpstreamConn, x *protocol.Exchange, e *exchange, async bool) {
-	k.conn, k.upstream, k.x, k.downstream, k.async = &u.muxConn, u, x, e, async
-	k.sendCond.L = &u.mu
-	k.sendErr, k.blocked, k.bytesSent = nil, false, 0
-	k.state, k.requestEnded, k.err = callWorking, false, nil
-	k.interimCount = 0
-	k.body.closed = false
-	k.in.start(&k.muxStream, &x.Response.Trailer, 0)
-	k.id.Store(u.engine.lastCallID.Add(1))
+// init assigns c to x.
+func (c *call) init(u *UpstreamConn, x *protocol.Exchange, downstream *exchange, async bool) {
+	c.conn, c.upstream, c.x, c.downstream, c.async = &u.muxConn, u, x, downstream, async
+	c.sendCond.L = &u.mu
+	c.sendErr, c.blocked, c.bytesSent = nil, false, 0
+	c.state, c.requestEnded, c.err = callWorking, false, nil
+	c.interimCount = 0
+	c.body.closed = false
+	c.in.start(&c.muxStream, &x.Response.Trailer, 0)
+	c.id.Store(u.engine.lastCallID.Add(1))
 }
 
-// yield ends the ownership of k, which then waits for an event. It returns false if k was resolved
-// meanwhile: then the caller still owns k.
-func (k *call) yield() (waits bool) {
-	k.upstream.mu.Lock()
-	defer k.upstream.mu.Unlock()
-	return k.state.yield()
+// yield ends the ownership of c, which then waits for an event. It returns false if c was resolved
+// meanwhile: then the caller still owns c.
+func (c *call) yield() (waits bool) {
+	c.upstream.mu.Lock()
+	defer c.upstream.mu.Unlock()
+	return c.state.yield()
 }
 
-// resolve records that k has a response, or that it failed with err. If it returns true, the caller
-// owns k and has to resume the exchange after it releases u.mu. u.mu is held.
-func (k *call) resolve(err error) (owned bool) {
-	k.err = err
-	owned = k.state.resolve()
-	if !k.async {
-		k.signal()
+// resolve records that c has a response, or that it failed with err. If it returns true, the caller
+// owns c and has to resume the exchange after it releases u.mu. u.mu is held.
+func (c *call) resolve(err error) (owned bool) {
+	c.err = err
+	owned = c.state.resolve()
+	if !c.async {
+		c.signal()
 		return false
 	}
 	return owned
 }
 
-// signal wakes the goroutine that waits.
-func (k *call) signal() {
+// signal wakes the goroutine in await.
+func (c *call) signal() {
 	select {
-	case k.wake <- struct{}{}:
-	default: // it is already signaled
+	case c.wake <- struct{}{}:
+	default: // already signaled
 	}
 }
 
-// resumeExchange resumes x after k was resolved.
-func (k *call) resumeExchange(b *batch) {
-	e := k.downstream
-	e.batch = b
-	e.resume(b, callRecovered(k.deliverResponse))
+// resumeExchange resumes x after c was resolved.
+func (c *call) resumeExchange(b *batch) {
+	downstream := c.downstream
+	downstream.batch = b
+	downstream.resume(b, callRecovered(c.deliverResponse))
 }
 
 // continueOpened continues an asynchronous call after it left the queue.
-func (k *call) continueOpened(b *batch) {
-	k.upload(b)
-	if !k.yield() {
-		k.resumeExchange(b)
+func (c *call) continueOpened(b *batch) {
+	c.upload(b)
+	if !c.yield() {
+		c.resumeExchange(b)
 	}
 }
 
 // continueInterims forwards the interim responses of a call that handleHead has claimed.
-func (k *call) continueInterims(b *batch) {
-	k.forwardInterims()
-	if !k.yield() {
-		k.resumeExchange(b)
+func (c *call) continueInterims(b *batch) {
+	c.forwardInterims()
+	if !c.yield() {
+		c.resumeExchange(b)
 	}
 }
 
 // handleHead processes the head of a response, which is the session's last event. u.mu is held.
-func (k *call) handleHead(e *syntax.Event, b *batch, fx *effects) {
-	if k.state.resolved() {
+func (c *call) handleHead(event *syntax.Event, b *batch, fx *effects) {
+	if c.state.resolved() {
 		return // the call has failed: the response is discarded
 	}
-	r := &k.x.Response
-	if err := k.takeHead(e); err != nil {
-		k.fail(err, fx)
+	r := &c.x.Response
+	if err := c.takeHead(event); err != nil {
+		c.fail(err, fx)
 		return
 	}
 	if r.Status < 200 && r.Status != 101 {
-		if k.interimCount++; k.interimCount > maxInterims {
-			k.fail(protocol.Faultf(protocol.UpstreamMalformed, "more than %d interim responses", maxInterims), fx)
+		if c.interimCount++; c.interimCount > maxInterims {
+			c.fail(protocol.Faultf(protocol.UpstreamMalformed, "more than %d interim responses", maxInterims), fx)
 			return
 		}
-		k.interims = append(k.interims, interim{r.Status, r.Header})
-		r.Status, r.Header, k.text = 0, protocol.Header{}, nil
+		c.interims = append(c.interims, interim{r.Status, r.Header})
+		r.Status, r.Header, c.text = 0, protocol.Header{}, nil
 		switch {
-		case !k.async:
-			k.signal()
-		case k.state.claim():
-			fx.interims = k
+		case !c.async:
+			c.signal()
+		case c.state.claim():
+			fx.interims = c
 		} // else the goroutine that owns the call forwards them
 		return
 	}
 	r.Version = "HTTP/2.0"
-	k.headReadAt = b.now
+	c.headReadAt = b.now
 	// The per-try timeout applies only to the head: TestPerTryTimeoutEndsWithHead.
-	if !k.x.PerTryDeadline.IsZero() {
-		k.deadline = k.x.Deadline
-		k.upstream.arm(k.deadline)
+	if !c.x.PerTryDeadline.IsZero() {
+		c.deadline = c.x.Deadline
+		c.upstream.arm(c.deadline)
 	}
-	if e.End {
-		k.in.markComplete()
+	if event.End {
+		c.in.markComplete()
 	}
-	if k.resolve(nil) {
-		k.upstream.readyCalls = append(k.upstream.readyCalls, k)
+	if c.resolve(nil) {
+		c.upstream.readyCalls = append(c.upstream.readyCalls, c)
 	}
 }
 
 // takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a
 // recovered panic. u.mu is held.
-func (k *call) takeHead(e *syntax.Event) (err error) {
+func (c *call) takeHead(event *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
-	k.text = k.upstream.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
+	c.text = c.upstream.state.TakeResponse(event.Stream, &c.x.Response, c.text[:0])
 	return nil
 }
 
 // forwardInterims forwards the interim responses that have arrived.
-func (k *call) forwardInterims() {
-	k.upstream.mu.Lock()
-	list := k.interims
-	k.interims = nil
-	k.upstream.mu.Unlock()
-	if k.x.Downstream == nil {
+func (c *call) forwardInterims() {
+	c.upstream.mu.Lock()
+	interims := c.interims
+	c.interims = nil
+	c.upstream.mu.Unlock()
+	if c.x.Downstream == nil {
 		return
 	}
-	for i := range list {
-		err := callRecovered(func() error { return k.x.Downstream.SendInterim(list[i].status, &list[i].header) })
-		protocol.PanicIn(err).Log(k.upstream.engine.goroutines.Log, "forwarding an interim response")
+	for i := range interims {
+		err := callRecovered(func() error { return c.x.Downstream.SendInterim(interims[i].status, &interims[i].header) })
+		protocol.PanicIn(err).Log(c.upstream.engine.goroutines.Log, "forwarding an interim response")
 		if err != nil {
-			return // the client has disconnected: its engine reports that
+			return // the client has disconnected; its engine reports that
 		}
 	}
 }
 
-// await blocks the goroutine of Serve until k is resolved, and returns the error of
+// await blocks the goroutine of Serve until c is resolved, and returns the error of
 // deliverResponse.
-func (k *call) await() error {
-	var patience <-chan time.Time
-	var sent <-chan struct{}
-	if k.downstream == nil && k.x.Downstream != nil {
-		t := time.NewTimer(watchAfter)
+func (c *call) await() error {
+	var watch <-chan time.Time
+	var uploaded <-chan struct{}
+	if c.downstream == nil && c.x.Downstream != nil {
+		t := time.NewTimer(disconnectWatchDelay)
 		defer t.Stop()
-		patience = t.C
+		watch = t.C
 	}
-	on := pendingCall{k.upstream, k, k.id.Load()}
+	pending := pendingCall{c.upstream, c, c.id.Load()}
 	for {
 		select {
-		case <-k.wake:
-		case <-patience:
-			patience = nil
-			if k.uploader != nil {
-				sent = k.uploader.done // until the upload ends, it notices a disconnect
+		case <-c.wake:
+		case <-watch:
+			watch = nil
+			if c.uploader != nil {
+				uploaded = c.uploader.done // until the upload ends, it notices a disconnect
 				continue
 			}
-			defer k.x.Downstream.OnDisconnect(on.abandon)()
-		case <-sent:
-			sent = nil
-			defer k.x.Downstream.OnDisconnect(on.abandon)()
+			defer c.x.Downstream.OnDisconnect(pending.abandon)()
+		case <-uploaded:
+			uploaded = nil
+			defer c.x.Downstream.OnDisconnect(pending.abandon)()
 		}
-		k.forwardInterims()
-		k.upstream.mu.Lock()
-		done, send := k.state.resolved(), k.state.startUpload()
-		k.upstream.mu.Unlock()
-		if send {
-			k.upload(k.batch())
+		c.forwardInterims()
+		c.upstream.mu.Lock()
+		done, startUpload := c.state.resolved(), c.state.startUpload()
+		c.upstream.mu.Unlock()
+		if startUpload {
+			c.upload(c.batch())
 		}
 		if done {
-			return k.deliverResponse()
+			return c.deliverResponse()
 		}
 	}
 }
 
 // deliverResponse sets the body or the tunnel of x's response. If the call failed, it releases the
 // call and returns the Fault.
-func (k *call) deliverResponse() error {
-	x, u := k.x, k.upstream
-	if len(k.interims) > 0 {
-		k.forwardInterims()
+func (c *call) deliverResponse() error {
+	x, u := c.x, c.upstream
+	if len(c.interims) > 0 {
+		c.forwardInterims()
 	}
-	if k.err == nil {
-		x.Record.UpstreamFirstByte = k.headReadAt
+	if c.err == nil {
+		x.Record.UpstreamFirstByte = c.headReadAt
 		x.Response.Source = protocol.UpstreamResponse
-		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
+		if status := x.Response.Status; status == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && status/100 == 2 {
 			u.mu.Lock()
-			k.responseIdleTimeout = 0 // idle timeouts of both connections apply to the tunnel
+			c.responseIdleTimeout = 0 // idle timeouts of both connections apply to the tunnel
 			u.mu.Unlock()
-			x.Response.SetTunnel(newTunnel(k))
+			x.Response.SetTunnel(newTunnel(c))
 			return nil
 		}
-		x.Response.SetBody(&k.body)
+		x.Response.SetBody(&c.body)
 		return nil
 	}
-	err := k.err
+	err := c.err
 	if errors.Is(err, errResponseIdle) {
 		x.PerTryDeadline = time.Time{} // the exchange is idle, not only this attempt: no retry
 	}
-	started := k.stopUpload()
+	hasBody := c.stopUpload()
 	x.ResetResponse()
-	if started && protocol.ReasonOf(err).Spec().SafeToRetry && !k.rewind() {
+	if hasBody && protocol.ReasonOf(err).Spec().SafeToRetry && !c.rewind() {
 		err = protocol.Faultf(protocol.UpstreamReset, "a part of the request body was already sent: %w", err)
 	}
-	k.free()
+	c.free()
 	u.opts.OnRelease(!u.closing.Load())
 	return err
 }
 
 // rewind rewinds the request's body, and reports whether the request can be sent again.
-func (k *call) rewind() (again bool) {
+func (c *call) rewind() (ok bool) {
 	defer func() {
 		if p := recover(); p != nil { // from the body of a filter
-			k.upstream.engine.goroutines.LogPanic("rereading a request body", p)
-			again = false
+			c.upstream.engine.goroutines.LogPanic("rereading a request body", p)
+			ok = false
 		}
 	}()
-	return protocol.RewindBody(k.x.Request.Body)
+	return protocol.RewindBody(c.x.Request.Body)
 }
 
 // releaseUnsent releases a call that was not sent, and returns err.
-func (k *call) releaseUnsent(err error) error {
-	u := k.upstream
-	k.free()
+func (c *call) releaseUnsent(err error) error {
+	u := c.upstream
+	c.free()
 	u.opts.OnRelease(!u.closing.Load())
 	return err
 }
 
-func (k *call) batch() *batch {
-	if k.downstream == nil {
+func (c *call) batch() *batch {
+	if c.downstream == nil {
 		return nil
 	}
-	return k.downstream.batch
+	return c.downstream.batch
 }
 
-// free releases the stream and puts k back into the pool. Nothing reads the request any more.
-func (k *call) free() {
-	u, b := k.upstream, k.batch()
-	_ = k.in.Close()
+// free releases the stream and puts c back into the pool. Nothing reads the request any more.
+func (c *call) free() {
+	u, b := c.upstream, c.batch()
+	_ = c.in.Close()
 	u.mu.Lock()
-	said := k.release(syntax.Cancel)
-	k.id.Store(0)
-	k.state = callUnused
-	u.pending.remove(k)
+	queued := c.release(syntax.Cancel)
+	c.id.Store(0)
+	c.state = callUnused
+	u.pending.remove(c)
 	var fx effects
 	u.openPending(b.time(), &fx)
 	u.mu.Unlock()
-	if said || !fx.empty() {
+	if queued || !fx.empty() {
 		b.scheduleFlush(u.writeQueue)
 	}
-	k.in.reset()
+	c.in.reset()
 	select {
-	case <-k.wake:
+	case <-c.wake:
 	default:
 	}
-	k.upstream, k.x, k.downstream, k.interims, k.uploader = nil, nil, nil, nil, nil
-	u.engine.calls.Put(k)
+	c.upstream, c.x, c.downstream, c.interims, c.uploader = nil, nil, nil, nil, nil
+	u.engine.calls.Put(c)
 	fx.apply(b)
 }
 
 // fail implements owner.
-func (k *call) fail(why error, fx *effects) {
-	k.failSends(why)
-	k.upstream.pending.remove(k)
-	response := k.in.fail(why)
+func (c *call) fail(fault error, fx *effects) {
+	c.failSends(fault)
+	c.upstream.pending.remove(c)
+	response := c.in.fail(fault)
 	switch {
-	case k.state.resolved():
+	case c.state.resolved():
 		fx.kickReceived(response)
-	case k.resolve(why):
-		fx.resumed = append(fx.resumed, k)
+	case c.resolve(fault):
+		fx.resumed = append(fx.resumed, c)
 	}
 }
 
 // expire implements owner.
-func (k *call) expire(why error, fx *effects) { k.fail(why, fx) }
+func (c *call) expire(fault error, fx *effects) { c.fail(fault, fx) }
 
 // abandon fails the call because its client has disconnected.
-func (w pendingCall) abandon() { w.conn.abandon(w, nil) }
+func (p pendingCall) abandon() { p.conn.abandon(p, nil) }
 
 // abandon fails a call because its client has disconnected. It does nothing if the call belongs to
 // another exchange by now.
-func (u *UpstreamConn) abandon(on pendingCall, b *batch) {
-	k := on.call
-	if k.id.Load() != on.callID {
+func (u *UpstreamConn) abandon(pending pendingCall, b *batch) {
+	c := pending.call
+	if c.id.Load() != pending.callID {
 		return
 	}
 	u.mu.Lock()
-	if k.id.Load() != on.callID {
+	if c.id.Load() != pending.callID {
 		u.mu.Unlock()
 		return
 	}
 	var fx effects
-	k.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected before the upstream response was complete"), &fx)
+	c.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected before the upstream response was complete"), &fx)
 	u.mu.Unlock()
 	fx.apply(b)
 }

@@ -2,8 +2,8 @@ package http2
 
 import "fmt"
 
-// callState is the state of a call, guarded by UpstreamConn.mu. It says which goroutine continues
-// the call.
+// callState is the state of a call, guarded by UpstreamConn.mu. It defines which goroutine
+// continues the call.
 //
 // The goroutine that works on a call owns it: first the one that opens its stream and sends its
 // request, later the one that delivers an event while the call waits. While a goroutine owns a
@@ -23,7 +23,7 @@ type callState uint8
 // States of a call.
 const (
 	callUnused         callState = iota // in the pool
-	callWorking                         // a goroutine owns the call, which has no result
+	callWorking                         // a goroutine owns the call, which has no result yet
 	callQueued                          // in UpstreamConn.pending, until a stream may be opened
 	callOpened                          // blocking: left the queue, its goroutine has to upload
 	callWaiting                         // waits for the response
@@ -47,7 +47,8 @@ const (
 	numCallEvents
 )
 
-// callTransitions holds the next states; callUnused: the event is a defect in the state.
+// callTransitions holds the next state for each state and event. callUnused marks an event that
+// must not happen in that state.
 //
 //nolint:gochecknoglobals // a constant table
 var callTransitions = [numCallStates][numCallEvents]callState{
@@ -58,8 +59,9 @@ var callTransitions = [numCallStates][numCallEvents]callState{
 	callResolvedOpened: {callUpload: callResolved},
 }
 
-// on changes the state because of an event, which has to be possible in it.
-func (s *callState) on(e callEvent) {
+// transition changes the state because of an event. It panics if the event must not happen in the
+// state.
+func (s *callState) transition(e callEvent) {
 	next := callTransitions[*s][e]
 	if next == callUnused {
 		panic(fmt.Sprintf("http2: event %d in call state %d", e, *s))
@@ -75,7 +77,7 @@ func (s *callState) yield() (waits bool) {
 	if s.resolved() {
 		return false
 	}
-	s.on(callYield)
+	s.transition(callYield)
 	return true
 }
 
@@ -85,7 +87,7 @@ func (s *callState) claim() (claimed bool) {
 	if *s != callWaiting {
 		return false
 	}
-	s.on(callClaim)
+	s.transition(callClaim)
 	return true
 }
 
@@ -95,7 +97,7 @@ func (s *callState) startUpload() bool {
 	if *s != callOpened && *s != callResolvedOpened {
 		return false
 	}
-	s.on(callUpload)
+	s.transition(callUpload)
 	return true
 }
 
@@ -103,6 +105,6 @@ func (s *callState) startUpload() bool {
 // that the caller owns an asynchronous call now.
 func (s *callState) resolve() (owned bool) {
 	owned = *s == callWaiting || *s == callQueued
-	s.on(callResolve)
+	s.transition(callResolve)
 	return owned
 }

@@ -29,7 +29,7 @@ func stateAfter(s callState, e callEvent) (after callState) {
 			after = callUnused
 		}
 	}()
-	s.on(e)
+	s.transition(e)
 	return s
 }
 
@@ -41,19 +41,19 @@ func TestCallState(t *testing.T) {
 		want   bool
 		after  callState
 	}{
-		{"yield waits", callWorking, (*callState).yield, true, callWaiting},
-		{"yield keeps a resolved call", callResolved, (*callState).yield, false, callResolved},
-		{"claim takes a waiting call", callWaiting, (*callState).claim, true, callWorking},
-		{"claim leaves a call to its owner", callWorking, (*callState).claim, false, callWorking},
-		{"claim leaves a resolved call", callResolved, (*callState).claim, false, callResolved},
+		{"yield of a working call", callWorking, (*callState).yield, true, callWaiting},
+		{"yield of a resolved call", callResolved, (*callState).yield, false, callResolved},
+		{"claim of a waiting call", callWaiting, (*callState).claim, true, callWorking},
+		{"claim of a working call", callWorking, (*callState).claim, false, callWorking},
+		{"claim of a resolved call", callResolved, (*callState).claim, false, callResolved},
 		{"startUpload of an opened call", callOpened, (*callState).startUpload, true, callWaiting},
 		{"startUpload of a resolved opened call", callResolvedOpened, (*callState).startUpload, true, callResolved},
 		{"startUpload of a waiting call", callWaiting, (*callState).startUpload, false, callWaiting},
 		{"startUpload of a resolved call", callResolved, (*callState).startUpload, false, callResolved},
-		{"resolve leaves a call to its owner", callWorking, (*callState).resolve, false, callResolved},
-		{"resolve takes a waiting call", callWaiting, (*callState).resolve, true, callResolved},
-		{"resolve takes a queued call", callQueued, (*callState).resolve, true, callResolved},
-		{"resolve leaves an opened call to its goroutine", callOpened, (*callState).resolve, false, callResolvedOpened},
+		{"resolve of a working call", callWorking, (*callState).resolve, false, callResolved},
+		{"resolve of a waiting call", callWaiting, (*callState).resolve, true, callResolved},
+		{"resolve of a queued call", callQueued, (*callState).resolve, true, callResolved},
+		{"resolve of an opened call", callOpened, (*callState).resolve, false, callResolvedOpened},
 	}
 	for _, tt := range tests {
 		s := tt.state

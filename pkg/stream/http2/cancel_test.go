@@ -23,7 +23,7 @@ func (s *countingService) Start(ctx context.Context, x *protocol.Exchange) error
 
 func (s *countingService) Serve(_ context.Context, x *protocol.Exchange) error {
 	s.count.Add(1)
-	x.LocalReply(200, "text/plain", "fine")
+	x.LocalReply(200, "text/plain", "ok")
 	return nil
 }
 
@@ -32,11 +32,11 @@ func (s *countingService) Serve(_ context.Context, x *protocol.Exchange) error {
 // served, and that the others are recorded as disconnects.
 func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 	const resets = 400 // too few to end the connection
-	for name, forks := range map[string]bool{"on the reader": false, "on workers": true} {
+	for name, onWorkers := range map[string]bool{"on the reader": false, "on workers": true} {
 		t.Run(name, func(t *testing.T) {
 			s := new(countingService)
 			service := protocol.Service(s)
-			if !forks {
+			if !onWorkers {
 				service = inlineService{s}
 			}
 			r := newRig(t, service, nil)
@@ -62,16 +62,16 @@ func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 			if got := s.count.Load(); got < 1 || got > 1+boundaries {
 				t.Errorf("%d requests were served, want 1 to 1+%d", got, boundaries)
 			}
-			gone := 0
+			disconnects := 0
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			for _, o := range r.observed {
 				if o.reason == protocol.ReasonDownstreamDisconnect {
-					gone++
+					disconnects++
 				}
 			}
-			if gone < resets-boundaries {
-				t.Errorf("%d requests were recorded as disconnects, want %d", gone, resets)
+			if disconnects < resets-boundaries {
+				t.Errorf("%d requests were recorded as disconnects, want %d", disconnects, resets)
 			}
 		})
 	}
@@ -82,8 +82,8 @@ type inlineService struct{ protocol.BlockingService }
 
 func (s inlineService) Start(ctx context.Context, x *protocol.Exchange) error { return s.Serve(ctx, x) }
 
-// TestConnectionEndsWhenClientDisconnects verifies that a connection ends whose client sends
-// requests and closes it immediately.
+// TestConnectionEndsWhenClientDisconnects verifies that a connection ends if its client sends
+// requests and closes the connection immediately.
 func TestConnectionEndsWhenClientDisconnects(t *testing.T) {
 	r := newRig(t, new(countingService), nil)
 	p := r.dial()
@@ -92,8 +92,8 @@ func TestConnectionEndsWhenClientDisconnects(t *testing.T) {
 	}
 	_ = p.conn.(*net.TCPConn).SetLinger(0)
 	_ = p.conn.Close()
-	until := time.Now().Add(eventTimeout)
-	for r.ln.Connections() > 0 && time.Now().Before(until) {
+	deadline := time.Now().Add(eventTimeout)
+	for r.ln.Connections() > 0 && time.Now().Before(deadline) {
 		<-time.After(time.Millisecond)
 	}
 	if n := r.ln.Connections(); n != 0 {
@@ -104,21 +104,21 @@ func TestConnectionEndsWhenClientDisconnects(t *testing.T) {
 // TestCanceledAfterReset verifies that Canceled returns true once the client has
 // reset the stream.
 func TestCanceledAfterReset(t *testing.T) {
-	asked, told := make(chan struct{}), make(chan bool, 2)
+	started, canceled := make(chan struct{}), make(chan bool, 2)
 	r := newRig(t, serviceFunc(func(x *protocol.Exchange) error {
-		told <- x.Canceled()
-		gone := make(chan struct{})
-		defer x.Downstream.OnDisconnect(func() { close(gone) })()
-		close(asked)
-		<-gone
-		told <- x.Canceled()
+		canceled <- x.Canceled()
+		disconnected := make(chan struct{})
+		defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
+		close(started)
+		<-disconnected
+		canceled <- x.Canceled()
 		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 	}), nil)
 	p := r.dial()
 	p.request(1, true)
-	awaitClosed(t, asked, "the request is served")
+	awaitClosed(t, started, "start of the request")
 	p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
-	if before, after := <-told, <-told; before || !after {
+	if before, after := <-canceled, <-canceled; before || !after {
 		t.Errorf("Canceled = %v before the reset, %v after it", before, after)
 	}
 	r.awaitRecord()
@@ -141,8 +141,8 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 	})
 	p := r.dial()
 	p.request(1, true)
-	awaitClosed(t, h.started, "the first request is served") // receives from h.started
-	p.request(3, true)                                       // queued
+	awaitClosed(t, h.started, "start of the first request") // receives from h.started
+	p.request(3, true)                                      // queued
 	p.request(5, true)
 	if got := p.awaitFields(5)[":status"]; got != "503" {
 		t.Errorf("the request beyond the limit: status %s, want 503", got)
@@ -168,18 +168,18 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 		t.Errorf("%d more requests were served", n)
 	}
 	// A worker releases its slot after it has recorded the exchange.
-	late, look := time.After(10*time.Second), time.NewTicker(time.Millisecond)
-	defer look.Stop()
+	timeout, ticker := time.After(10*time.Second), time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
 	for r.engine.workers.Reserved() != 0 {
 		select {
-		case <-look.C:
-		case <-late:
+		case <-ticker.C:
+		case <-timeout:
 			t.Fatalf("%d slots are reserved at the end", r.engine.workers.Reserved())
 		}
 	}
 }
 
-// TestEndlessInterimResponsesFail verifies that an exchange fails whose host sends interim
+// TestEndlessInterimResponsesFail verifies that an exchange fails if its host sends interim
 // responses endlessly.
 func TestEndlessInterimResponsesFail(t *testing.T) {
 	address := startHost(t, func(p *peer) {
@@ -195,10 +195,10 @@ func TestEndlessInterimResponsesFail(t *testing.T) {
 	p.request(1, true)
 	interims := 0
 	for {
-		head := p.awaitFields(1)
-		if head[":status"] != "103" {
-			if head[":status"] != "502" {
-				t.Errorf("response %v, want 502", head)
+		fields := p.awaitFields(1)
+		if fields[":status"] != "103" {
+			if fields[":status"] != "502" {
+				t.Errorf("response %v, want 502", fields)
 			}
 			break
 		}
@@ -243,11 +243,11 @@ func TestIdleStreamGetsLocalReply(t *testing.T) {
 					b.host.awaitReset(id)
 				}()
 				head := p.awaitFields(1)
-				b.checkElapsed(time.Minute, "the answer came")
+				b.checkElapsed(time.Minute, "the response arrived")
 				if head[":status"] != tt.status || tt.grpc && head["grpc-status"] != "14" {
 					t.Errorf("response %v, want %s", head, tt.status)
 				}
-				if o := <-b.ended; o.reason != tt.reason {
+				if o := <-b.records; o.reason != tt.reason {
 					t.Errorf("recorded %+v, want %v", o, tt.reason)
 				}
 				<-reset

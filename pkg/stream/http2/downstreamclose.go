@@ -14,8 +14,8 @@ import (
 
 // maxRequestsReached reports whether the connection has reached its maximum number of requests.
 func (c *downstreamConn) maxRequestsReached() bool {
-	most := c.server.opts.HTTP1.MaxRequestsPerConnection
-	return most > 0 && c.conn.Requests >= most
+	maxRequests := c.server.opts.HTTP1.MaxRequestsPerConnection
+	return maxRequests > 0 && c.conn.Requests >= maxRequests
 }
 
 // sendShutdownNotice sends the GOAWAY that announces the end of the connection, once (RFC 9113
@@ -51,7 +51,7 @@ func (c *downstreamConn) sendGoAway() {
 }
 
 // SendGoAway implements network.GoAwayHandler. A parked connection has no exchange in flight, so
-// one GOAWAY is enough. The client may send a request that crosses it again (RFC 9113 6.8).
+// one GOAWAY is enough. The client may retry a request that crosses it (RFC 9113 6.8).
 func (c *downstreamConn) SendGoAway() {
 	c.mu.Lock()
 	c.enqueue(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
@@ -61,35 +61,35 @@ func (c *downstreamConn) SendGoAway() {
 
 // setCloseReason sets the close reason. It returns nil if the connection ended regularly, else err.
 func (c *downstreamConn) setCloseReason(err error) error {
-	cause := &c.conn.CloseReason
-	var wrong *syntax.ConnectionError
+	reason := &c.conn.CloseReason
+	var connErr *syntax.ConnectionError
 	switch {
 	case errors.Is(err, errIdleAfterGoAway):
-		*cause = c.drainCloseReason()
+		*reason = c.drainCloseReason()
 		return nil
 	case err == io.EOF && !c.hasPartialFrame():
-		*cause = network.ClosedByPeer
+		*reason = network.ClosedByPeer
 		if !c.shutdownNoticeAt.IsZero() {
-			*cause = c.drainCloseReason()
+			*reason = c.drainCloseReason()
 		}
 		return nil
-	case errors.As(err, &wrong) && wrong.Flood != syntax.NoFlood:
-		*cause = network.ClosedFloodLimit
+	case errors.As(err, &connErr) && connErr.Flood != syntax.NoFlood:
+		*reason = network.ClosedFloodLimit
 		if skipped, ok := c.server.floodLimiter.AllowLog(time.Now()); ok {
 			c.server.opts.Log.Warn("downstream connection closed because of a flood", "listener", c.server.opts.Listener,
-				"remote", c.meta.RemoteText, "flood", wrong.Flood.String(), "not_logged_before", skipped)
+				"remote", c.meta.RemoteText, "flood", connErr.Flood.String(), "not_logged_before", skipped)
 		}
-		if flooded := c.engine.onFlood; flooded != nil {
-			flooded(wrong.Flood)
+		if onFlood := c.engine.onFlood; onFlood != nil {
+			onFlood(connErr.Flood)
 		}
-	case wrong != nil && wrong.Code == syntax.InternalError:
-		*cause = network.ClosedInternalError
-	case wrong != nil:
-		*cause = network.ClosedProtocolError
+	case connErr != nil && connErr.Code == syntax.InternalError:
+		*reason = network.ClosedInternalError
+	case connErr != nil:
+		*reason = network.ClosedProtocolError
 	case protocol.ReasonOf(err) == protocol.RequestTimeout:
-		*cause = network.ClosedRequestTimeout
+		*reason = network.ClosedRequestTimeout
 	default:
-		*cause = network.ClosedByPeer
+		*reason = network.ClosedByPeer
 	}
 	return err
 }
@@ -107,17 +107,17 @@ func (c *downstreamConn) drainCloseReason() network.CloseReason {
 func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.mu.Lock()
 	c.chargeRemaining(time.Now())
-	var wrong *syntax.ConnectionError
+	var connErr *syntax.ConnectionError
 	switch {
-	case errors.As(err, &wrong):
-		c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], wrong.Code, wrong.Reason), &c.batch)
+	case errors.As(err, &connErr):
+		c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], connErr.Code, connErr.Reason), &c.batch)
 	case err != io.EOF:
 		c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
 	}
 	c.mu.Unlock()
 	c.batch.now = time.Now()
 	c.batch.flush()
-	if wrong != nil {
+	if connErr != nil {
 		stream.Linger(c.conn, lingerTime, stream.MaxReadPerFlush) // the client reads the GOAWAY
 	}
 	c.read.Release()

@@ -2,12 +2,12 @@ package http2
 
 import "github.com/weft-proxy/weft/pkg/network"
 
-// effects says what remains to be done after code that held a muxConn.mu has changed the state of
-// streams. That code adds to it; then its caller releases the lock and calls apply. The zero value
-// is empty.
+// effects records what remains to be done after code that held a muxConn.mu has changed the state
+// of streams. That code adds to it; then its caller releases the lock and calls apply. The zero
+// value is empty.
 //
-// apply handles the fields in their order. It matters within one exchange: the pump of its request
-// reports why the request ended before the call is abandoned.
+// apply handles the fields in their order. The order matters within one exchange: the pump of its
+// request reports why the request ended before the call is abandoned.
 type effects struct {
 	received  []*pump       // pumps whose source got bytes, its end or an error: kick them
 	borrower  *recvBody     // borrows bytes of the reader: it copies those that its pump has not sent
@@ -18,80 +18,80 @@ type effects struct {
 	sendable  []*pump       // pumps whose destination was unblocked or has failed: kick them
 
 	windowOpened *muxConn           // its send window has grown: resume blocked streams
-	lingered     []*lingeringStream // streams that stop to linger: release them
+	lingered     []*lingeringStream // streams that no longer linger: release them
 
-	shutdownNotice *downstreamConn // its stream identifiers run out: send the shutdown notice
+	shutdownNotice *downstreamConn // its stream identifiers are running out: send the shutdown notice
 	goAway         *downstreamConn // its client has seen the shutdown notice: send GOAWAY
 	unresponsive   *network.Conn   // the host acknowledges no PING: close it, and its reader notices
 }
 
 // kickReceived adds p to received, unless it is nil.
-func (f *effects) kickReceived(p *pump) {
+func (fx *effects) kickReceived(p *pump) {
 	if p != nil {
-		f.received = append(f.received, p)
+		fx.received = append(fx.received, p)
 	}
 }
 
 // empty reports whether nothing remains to be done.
-func (f *effects) empty() bool {
-	return len(f.received)+len(f.opened)+len(f.resumed)+len(f.abandoned)+len(f.sendable)+len(f.lingered) == 0 &&
-		f.borrower == nil && f.interims == nil && f.windowOpened == nil && f.shutdownNotice == nil && f.goAway == nil && f.unresponsive == nil
+func (fx *effects) empty() bool {
+	return len(fx.received)+len(fx.opened)+len(fx.resumed)+len(fx.abandoned)+len(fx.sendable)+len(fx.lingered) == 0 &&
+		fx.borrower == nil && fx.interims == nil && fx.windowOpened == nil && fx.shutdownNotice == nil && fx.goAway == nil && fx.unresponsive == nil
 }
 
-// apply does what f says, and empties f. The caller holds no lock and owns b.
-func (f *effects) apply(b *batch) {
-	if f.empty() {
-		return // most frames
+// apply carries out the effects in fx, and empties fx. The caller holds no lock and owns b.
+func (fx *effects) apply(b *batch) {
+	if fx.empty() {
+		return // most frames have no effects
 	}
-	for _, p := range f.received {
+	for _, p := range fx.received {
 		p.kick(b)
 	}
-	if f.borrower != nil {
-		f.borrower.copyBorrowed()
+	if fx.borrower != nil {
+		fx.borrower.copyBorrowed()
 	}
-	if f.interims != nil {
-		f.interims.continueInterims(b)
+	if fx.interims != nil {
+		fx.interims.continueInterims(b)
 	}
-	for _, k := range f.opened {
-		k.continueOpened(b)
+	for _, c := range fx.opened {
+		c.continueOpened(b)
 	}
-	for _, k := range f.resumed {
-		k.resumeExchange(b)
+	for _, c := range fx.resumed {
+		c.resumeExchange(b)
 	}
-	for _, on := range f.abandoned {
-		on.conn.abandon(on, b)
+	for _, pending := range fx.abandoned {
+		pending.conn.abandon(pending, b)
 	}
-	for _, p := range f.sendable {
+	for _, p := range fx.sendable {
 		p.kick(b)
 	}
-	if f.windowOpened != nil {
-		f.windowOpened.resumeBlocked(b)
+	if fx.windowOpened != nil {
+		fx.windowOpened.resumeBlocked(b)
 	}
-	for _, r := range f.lingered {
-		r.stop(b)
+	for _, ls := range fx.lingered {
+		ls.stop(b)
 	}
-	if f.shutdownNotice != nil {
-		f.shutdownNotice.sendShutdownNotice()
+	if fx.shutdownNotice != nil {
+		fx.shutdownNotice.sendShutdownNotice()
 	}
-	if f.goAway != nil {
-		f.goAway.sendGoAway()
+	if fx.goAway != nil {
+		fx.goAway.sendGoAway()
 	}
-	if f.unresponsive != nil {
-		_ = f.unresponsive.Close()
+	if fx.unresponsive != nil {
+		_ = fx.unresponsive.Close()
 	}
-	f.reset()
+	fx.reset()
 }
 
-// reset empties f, but keeps the storage of its lists.
-func (f *effects) reset() {
-	clear(f.received)
-	clear(f.opened)
-	clear(f.resumed)
-	clear(f.abandoned)
-	clear(f.sendable)
-	clear(f.lingered)
-	*f = effects{
-		received: f.received[:0], opened: f.opened[:0], resumed: f.resumed[:0],
-		abandoned: f.abandoned[:0], sendable: f.sendable[:0], lingered: f.lingered[:0],
+// reset empties fx, but keeps the storage of its lists.
+func (fx *effects) reset() {
+	clear(fx.received)
+	clear(fx.opened)
+	clear(fx.resumed)
+	clear(fx.abandoned)
+	clear(fx.sendable)
+	clear(fx.lingered)
+	*fx = effects{
+		received: fx.received[:0], opened: fx.opened[:0], resumed: fx.resumed[:0],
+		abandoned: fx.abandoned[:0], sendable: fx.sendable[:0], lingered: fx.lingered[:0],
 	}
 }

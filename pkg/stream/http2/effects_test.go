@@ -13,8 +13,8 @@ import (
 // orderedPumper records the errors with which its pumps end.
 type orderedPumper struct{ ended []string }
 
-func (o *orderedPumper) pumpEnded(_ *batch, _ *muxConn, _ uint64, err error) {
-	o.ended = append(o.ended, err.Error())
+func (p *orderedPumper) pumpEnded(_ *batch, _ *muxConn, _ uint64, err error) {
+	p.ended = append(p.ended, err.Error())
 }
 
 // TestEffectsKickSourcesBeforeDestinations verifies that the pump of a request reports why the
@@ -22,35 +22,35 @@ func (o *orderedPumper) pumpEnded(_ *batch, _ *muxConn, _ uint64, err error) {
 func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	e := New(nil, nil)
 	defer e.Close()
-	var w muxConn
-	w.engine, w.writeQueue = e, network.NewWriteQueue(nil, e.goroutines.Start)
-	o := new(orderedPumper)
-	var from recvBody
-	from.start(&muxStream{conn: &w}, nil, 0)
-	failed := func(why string) *pump {
-		l := &muxStream{conn: &w, sendErr: protocol.Faultf(protocol.StreamIdle, "%s", why)}
-		w.waitingPumps.linksOf = func(p *pump) *links[pump] { return &p.waitLinks }
-		l.out.start(&from, l, o, 0)
-		return &l.out
+	var mc muxConn
+	mc.engine, mc.writeQueue = e, network.NewWriteQueue(nil, e.goroutines.Start)
+	owner := new(orderedPumper)
+	var source recvBody
+	source.start(&muxStream{conn: &mc}, nil, 0)
+	failedPump := func(detail string) *pump {
+		ms := &muxStream{conn: &mc, sendErr: protocol.Faultf(protocol.StreamIdle, "%s", detail)}
+		mc.waitingPumps.linksOf = func(p *pump) *links[pump] { return &p.waitLinks }
+		ms.out.start(&source, ms, owner, 0)
+		return &ms.out
 	}
 	b := &batch{now: time.Now()}
 	var fx effects
-	fx.sendable = append(fx.sendable, failed("destination"))
+	fx.sendable = append(fx.sendable, failedPump("destination"))
 	fx.kickReceived(nil)
-	fx.kickReceived(failed("source"))
+	fx.kickReceived(failedPump("source"))
 	if fx.empty() {
 		t.Error("empty() = true with two pumps to kick")
 	}
 	fx.apply(b)
-	if len(o.ended) != 2 || !strings.HasSuffix(o.ended[0], "source") || !strings.HasSuffix(o.ended[1], "destination") {
-		t.Errorf("pumps ended in the order %q", o.ended)
+	if len(owner.ended) != 2 || !strings.HasSuffix(owner.ended[0], "source") || !strings.HasSuffix(owner.ended[1], "destination") {
+		t.Errorf("pumps ended in the order %q", owner.ended)
 	}
 	if !fx.empty() {
 		t.Error("empty() = false after apply")
 	}
 	fx.apply(b)
-	if len(o.ended) != 2 {
-		t.Errorf("a second apply ended %d pumps", len(o.ended)-2)
+	if len(owner.ended) != 2 {
+		t.Errorf("a second apply ended %d pumps", len(owner.ended)-2)
 	}
 }
 
@@ -76,19 +76,19 @@ func TestCallFailure(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u := &UpstreamConn{opts: stream.UpstreamConnOptions{}}
 			u.engine = e
-			u.pending.linksOf = func(k *call) *links[call] { return &k.pendingLinks }
-			k := e.newCall()
-			k.init(u, new(protocol.Exchange), nil, tt.async)
-			k.state = tt.state
+			u.pending.linksOf = func(c *call) *links[call] { return &c.pendingLinks }
+			c := e.newCall()
+			c.init(u, new(protocol.Exchange), nil, tt.async)
+			c.state = tt.state
 			var fx effects
-			k.fail(protocol.Faultf(protocol.UpstreamReset, "failed"), &fx)
+			c.fail(protocol.Faultf(protocol.UpstreamReset, "failed"), &fx)
 			if got := len(fx.resumed) == 1; got != tt.resumed {
 				t.Errorf("resumes its exchange: %t, want %t", got, tt.resumed)
 			}
-			if got := len(k.wake) == 1; got != tt.wakes {
+			if got := len(c.wake) == 1; got != tt.wakes {
 				t.Errorf("wakes its goroutine: %t, want %t", got, tt.wakes)
 			}
-			if !k.state.resolved() {
+			if !c.state.resolved() {
 				t.Error("the call is not resolved")
 			}
 		})

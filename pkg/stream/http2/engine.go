@@ -1,6 +1,6 @@
 // Package http2 implements the HTTP/2 engine: downstream and upstream connections that carry many
 // exchanges concurrently (RFC 9113). pkg/protocol/http2, which does no I/O, interprets frames; this
-// package has the sockets, goroutines and buffers.
+// package owns the sockets, goroutines and buffers.
 //
 // The path of a request and its response; each column is a goroutine:
 //
@@ -63,10 +63,10 @@ type Engine struct {
 	FirstStream uint32
 }
 
-// New returns an engine. The engine logs recovered panics to log. It calls flooded, which may be
+// New returns an engine. The engine logs recovered panics to log. It calls onFlood, which may be
 // nil, for each downstream connection that it closes because a flood limit is exceeded.
-func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
-	e := &Engine{goroutines: stream.Goroutines{Log: log}, onFlood: flooded}
+func New(log *slog.Logger, onFlood func(syntax.Flood)) *Engine {
+	e := &Engine{goroutines: stream.Goroutines{Log: log}, onFlood: onFlood}
 	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxReservedWorkers}, (*exchange).runOnWorker)
 	return e
 }
@@ -84,9 +84,9 @@ func (e *Engine) Protocol() stream.Protocol {
 	return stream.Protocol{
 		Name:      config.HTTP2,
 		Match:     Match,
-		NewServer: func(o stream.ServerOptions) stream.Server { return newServer(e, o) },
-		NewUpstreamConn: func(conn *network.Conn, o stream.UpstreamConnOptions) stream.UpstreamConn {
-			return newUpstreamConn(e, conn, o)
+		NewServer: func(opts stream.ServerOptions) stream.Server { return newServer(e, opts) },
+		NewUpstreamConn: func(conn *network.Conn, opts stream.UpstreamConnOptions) stream.UpstreamConn {
+			return newUpstreamConn(e, conn, opts)
 		},
 		Multiplexed: true,
 	}
@@ -103,20 +103,20 @@ func (e *Engine) Close() {
 func (e *Engine) floodLimiter(listener string) *stream.FloodLimiter {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b := e.floodLimiters[listener].Value(); b != nil {
-		return b
+	if limiter := e.floodLimiters[listener].Value(); limiter != nil {
+		return limiter
 	}
 	maps.DeleteFunc(e.floodLimiters, func(_ string, p weak.Pointer[stream.FloodLimiter]) bool { return p.Value() == nil })
 	if e.floodLimiters == nil {
 		e.floodLimiters = make(map[string]weak.Pointer[stream.FloodLimiter])
 	}
-	b := stream.NewFloodLimiter()
-	e.floodLimiters[listener] = weak.Make(b)
-	return b
+	limiter := stream.NewFloodLimiter()
+	e.floodLimiters[listener] = weak.Make(limiter)
+	return limiter
 }
 
-// callRecovered runs f and returns its error, or the Fault of a recovered panic.
-func callRecovered(f func() error) (err error) {
+// callRecovered runs fn and returns its error, or the Fault of a recovered panic.
+func callRecovered(fn func() error) (err error) {
 	defer protocol.RecoverPanic(&err)
-	return f()
+	return fn()
 }

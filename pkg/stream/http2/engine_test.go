@@ -26,12 +26,12 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Method", r.Method)
 	flusher := w.(http.Flusher)
 	flusher.Flush()
-	piece := make([]byte, 32<<10)
+	buf := make([]byte, 32<<10)
 	total := 0
 	for {
-		n, err := r.Body.Read(piece)
+		n, err := r.Body.Read(buf)
 		if n > 0 {
-			_, _ = w.Write(piece[:n]) // the client checks the body
+			_, _ = w.Write(buf[:n]) // the client checks the body
 			flusher.Flush()
 			total += n
 		}
@@ -54,42 +54,42 @@ func TestGET(t *testing.T) {
 }
 
 func TestRequestIsForwarded(t *testing.T) {
-	var seen http.Request
-	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
-		seen = *r
-		w.Header().Set("X-Answer", "yes")
+	var received http.Request
+	origin := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		received = *r
+		w.Header().Set("X-Response", "yes")
 		w.WriteHeader(201)
-		_, _ = io.WriteString(w, "made")
+		_, _ = io.WriteString(w, "created")
 	})
-	r := newProxyRig(t, up, nil, nil)
+	r := newProxyRig(t, origin, nil, nil)
 	req, _ := http.NewRequest("GET", "http://"+r.address+"/path?q=1", nil)
 	req.Host = "shop.test"
-	req.Header.Set("X-Asked", "this")
+	req.Header.Set("X-Request", "this")
 	resp, err := newHTTP2Client(t).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	body, _ := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
-	if resp.StatusCode != 201 || string(body) != "made" || resp.Header.Get("X-Answer") != "yes" {
+	if resp.StatusCode != 201 || string(body) != "created" || resp.Header.Get("X-Response") != "yes" {
 		t.Errorf("response %d %q %v", resp.StatusCode, body, resp.Header)
 	}
-	if seen.Host != "shop.test" || seen.RequestURI != "/path?q=1" || seen.Header.Get("X-Asked") != "this" || seen.Proto != "HTTP/2.0" {
-		t.Errorf("the origin received %s %s %v", seen.Host, seen.RequestURI, seen.Header)
+	if received.Host != "shop.test" || received.RequestURI != "/path?q=1" || received.Header.Get("X-Request") != "this" || received.Proto != "HTTP/2.0" {
+		t.Errorf("the origin received %s %s %v", received.Host, received.RequestURI, received.Header)
 	}
 }
 
 func TestBodiesOfAnySizeAreForwarded(t *testing.T) {
-	up := startOrigin(t, echo)
-	for _, service := range []string{"in halves", "on a stack"} {
-		t.Run(service, func(t *testing.T) {
-			to := new(forward)
-			var s protocol.Service = to
-			if service == "on a stack" {
-				s = blocking{to}
+	origin := startOrigin(t, echo)
+	for _, mode := range []string{"asynchronous", "blocking"} {
+		t.Run(mode, func(t *testing.T) {
+			forwarding := new(forward)
+			var s protocol.Service = forwarding
+			if mode == "blocking" {
+				s = blocking{forwarding}
 			}
 			r := newRig(t, s, nil)
-			to.client.Store(r.dialUpstream(up, nil))
+			forwarding.conn.Store(r.dialUpstream(origin, nil))
 			c := newHTTP2Client(t)
 			for _, size := range []int{0, 1, 1000, 16 << 10, 100_000, 3 << 20} {
 				text := strings.Repeat("0123456789abcdef", size/16+1)[:size]
@@ -114,15 +114,15 @@ func TestBodiesOfAnySizeAreForwarded(t *testing.T) {
 }
 
 func TestManyExchangesShareOneConnection(t *testing.T) {
-	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+	origin := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, r.URL.Path+string(b))
 	})
-	r := newProxyRig(t, up, nil, nil)
+	r := newProxyRig(t, origin, nil, nil)
 	c := newHTTP2Client(t)
-	var all sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range 300 {
-		all.Go(func() {
+		clients.Go(func() {
 			path, text := fmt.Sprintf("/%d", i), strings.Repeat("x", i*100)
 			resp, err := c.Post("http://"+r.address+path, "text/plain", strings.NewReader(text))
 			if err != nil {
@@ -135,5 +135,5 @@ func TestManyExchangesShareOneConnection(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	clients.Wait()
 }

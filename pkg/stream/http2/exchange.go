@@ -11,7 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// exchange is a downstream stream while it is served, and the Downstream of its protocol.Exchange.
+// exchange is a downstream stream that is being served. It is the Downstream of its
+// protocol.Exchange.
 type exchange struct {
 	muxStream
 	engine     *Engine // immutable
@@ -22,7 +23,7 @@ type exchange struct {
 	// Owned by the goroutine that works on the exchange.
 	batch         *batch // of that goroutine; nil: the goroutine belongs to the exchange
 	ownsGoroutine bool   // the exchange has its own goroutine, which may block
-	forked
+	workerTask
 	holdsWorkerSlot bool // it holds one of the engine's reservations for workers
 
 	// canceled: the client has disconnected or a deadline has passed. It is set before watchers are
@@ -30,39 +31,39 @@ type exchange struct {
 	canceled   atomic.Bool
 	expiredErr error // guarded by muxConn.mu; a Fault: why a deadline canceled the exchange
 
-	text            []byte // x.Request holds views of it
+	text            []byte // storage of the strings in x.Request
 	acceptsTrailers bool   // the client accepts trailers (TE: trailers)
 	grpcContentType string // the content-type of a gRPC request; "": not gRPC
 	inlineText      [512]byte
 }
 
 func (e *Engine) newExchange() *exchange {
-	if x, ok := e.exchanges.Get().(*exchange); ok {
-		return x
+	if ex, ok := e.exchanges.Get().(*exchange); ok {
+		return ex
 	}
-	x := &exchange{engine: e}
-	x.x.Downstream = x
-	x.x.Reset() // the state in which finish leaves it
-	x.text = x.inlineText[:0]
-	return x
+	ex := &exchange{engine: e}
+	ex.x.Downstream = ex
+	ex.x.Reset() // the state in which finish leaves it
+	ex.text = ex.inlineText[:0]
+	return ex
 }
 
-// takeHead takes the head that has just arrived into x.Request. The error, possibly the Fault of a
-// recovered panic, rejects the request. e.muxConn.mu is held.
-func (e *exchange) takeHead(s *downstreamConn, end bool, b *batch) (err error) {
+// takeHead stores the head that has just arrived in x.Request. The error, possibly the Fault of a
+// recovered panic, rejects the request. c.mu is held.
+func (e *exchange) takeHead(c *downstreamConn, end bool, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	x := &e.x
-	x.Meta.Conn = &s.meta
+	x.Meta.Conn = &c.meta
 	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
 	x.Meta.Start = b.now
-	e.text, err = s.state.TakeRequest(&x.Request, e.text[:0])
-	e.acceptsTrailers = s.state.WantsTrailers()
+	e.text, err = c.state.TakeRequest(&x.Request, e.text[:0])
+	e.acceptsTrailers = c.state.WantsTrailers()
 	e.grpcContentType = ""
 	if protocol.IsGRPC(&x.Request.Header) {
 		e.grpcContentType = x.Request.Header.Get(contentType)
 		setDeadlineFromGRPCTimeout(x)
 	}
-	e.in.start(&e.muxStream, &x.Request.Trailer, s.server.opts.HTTP1.MaxRequestBodySize)
+	e.in.start(&e.muxStream, &x.Request.Trailer, c.server.opts.HTTP1.MaxRequestBodySize)
 	if end {
 		e.in.markComplete()
 		return err
@@ -78,17 +79,17 @@ func (e *exchange) takeHead(s *downstreamConn, end bool, b *batch) (err error) {
 	return err
 }
 
-// start starts to serve the request on the goroutine that owns b. refused is the error of a
+// start starts to serve the request on the goroutine that owns b. rejectErr is the error of a
 // rejected request, or nil. A request that is already canceled is not served.
-func (e *exchange) start(b *batch, refused error) {
+func (e *exchange) start(b *batch, rejectErr error) {
 	e.batch = b
 	if e.canceled.Load() {
-		refused = e.cancelErr()
+		rejectErr = e.cancelErr()
 	}
-	if refused == nil {
-		refused = e.x.Start(e.downstream.ctx, e.downstream.server.service)
+	if rejectErr == nil {
+		rejectErr = e.x.Start(e.downstream.ctx, e.downstream.server.service)
 	}
-	e.respondIfDone(refused)
+	e.respondIfDone(rejectErr)
 }
 
 // cancelErr returns the Fault of an exchange that was canceled before it was served.
@@ -117,18 +118,18 @@ func (e *exchange) resume(b *batch, err error) {
 // respondIfDone sends the response unless err is ErrPending. Afterwards e may belong to another
 // request.
 func (e *exchange) respondIfDone(err error) {
-	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
+	if err == protocol.ErrPending { //nolint:errorlint // ErrPending is never wrapped
 		return // another goroutine owns the exchange now
 	}
-	if panicked := e.respond(err); panicked != nil {
-		e.failResponse(panicked)
+	if panicErr := e.respond(err); panicErr != nil {
+		e.failResponse(panicErr)
 	}
 }
 
-// respond sends x.Response, or the local reply for err. panicked is the Fault of a recovered panic
+// respond sends x.Response, or the local reply for err. panicErr is the Fault of a recovered panic
 // of a body or the encoder: then the exchange has not ended.
-func (e *exchange) respond(err error) (panicked error) {
-	defer protocol.RecoverPanic(&panicked)
+func (e *exchange) respond(err error) (panicErr error) {
+	defer protocol.RecoverPanic(&panicErr)
 	x := &e.x
 	if err != nil {
 		x.LocalReplyError(err)
@@ -148,27 +149,27 @@ func (e *exchange) setExpiredReply() bool {
 		return false
 	}
 	e.conn.mu.Lock()
-	why := e.expiredErr
+	fault := e.expiredErr
 	if e.sendErr != nil {
-		why = nil
+		fault = nil
 	}
 	e.conn.mu.Unlock()
-	if why == nil {
+	if fault == nil {
 		return false
 	}
-	e.x.LocalReplyError(why)
+	e.x.LocalReplyError(fault)
 	return true
 }
 
 // RunBlocking implements protocol.BlockingRunner.
-func (e *exchange) RunBlocking(ctx context.Context, s protocol.BlockingService) error {
+func (e *exchange) RunBlocking(ctx context.Context, service protocol.BlockingService) error {
 	if e.ownsGoroutine {
-		return s.Serve(ctx, &e.x)
+		return service.Serve(ctx, &e.x)
 	}
 	if err := e.reserveWorker(); err != nil {
 		return err
 	}
-	e.forked = forked{ctx: ctx, service: s}
+	e.workerTask = workerTask{ctx: ctx, service: service}
 	e.engine.workers.Go(e)
 	return protocol.ErrPending
 }
@@ -183,53 +184,53 @@ func (e *exchange) reserveWorker() error {
 	return nil
 }
 
-// forked is the work of an exchange on a worker.
-type forked struct {
+// workerTask is what an exchange runs on a worker.
+type workerTask struct {
 	ctx     context.Context //nolint:containedctx // of the service
 	service protocol.BlockingService
 	body    protocol.Body // response body to send; nil: service serves the request
 }
 
-// runOnWorker runs e's forked work on a worker. An exchange that was canceled while it waited for a
+// runOnWorker runs e's workerTask on a worker. An exchange that was canceled while it waited for a
 // worker is not served.
 func (e *exchange) runOnWorker() {
-	f := e.forked
-	e.forked = forked{}
+	task := e.workerTask
+	e.workerTask = workerTask{}
 	e.batch = nil
 	switch {
-	case f.body != nil:
-		e.copyBody(f.body)
+	case task.body != nil:
+		e.copyBody(task.body)
 	case e.canceled.Load():
 		e.respondIfDone(e.x.Resume(e.downstream.ctx, e.cancelErr()))
 	default:
-		e.respondIfDone(e.x.Resume(e.downstream.ctx, protocol.ServeRecovered(f.ctx, f.service, &e.x)))
+		e.respondIfDone(e.x.Resume(e.downstream.ctx, protocol.ServeRecovered(task.ctx, task.service, &e.x)))
 	}
 }
 
 // SendInterim implements protocol.Downstream.
 func (e *exchange) SendInterim(status int, header *protocol.Header) (err error) {
 	defer protocol.RecoverPanic(&err)
-	w := e.conn
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	mc := e.conn
+	mc.mu.Lock()
+	defer mc.mu.Unlock()
 	if e.sendErr != nil {
 		return e.sendErr
 	}
 	if status == 101 || e.stream == nil {
 		return nil
 	}
-	dst, err := w.startHead()
+	dst, err := mc.startHead()
 	if err != nil {
 		return disconnectFault(err)
 	}
-	err = w.endHead(w.state.AppendInterim(dst, e.stream, status, header))
-	_ = w.writeQueue.Flush() // the connection's reader finds out
+	err = mc.endHead(mc.state.AppendInterim(dst, e.stream, status, header))
+	_ = mc.writeQueue.Flush() // the connection's reader handles the error
 	return err
 }
 
 // OnDisconnect implements protocol.Downstream.
-func (e *exchange) OnDisconnect(gone func()) (stop func()) {
-	return e.watch.Start(e.engine.goroutines.Start, gone)
+func (e *exchange) OnDisconnect(onDisconnect func()) (stop func()) {
+	return e.watch.Start(e.engine.goroutines.Start, onDisconnect)
 }
 
 // finish records the exchange and puts it back into the pool. It resets a stream that is still open
@@ -240,7 +241,7 @@ func (e *exchange) finish(code syntax.Code) {
 	x.Record.ResponseBytes = e.bytesSent // no other goroutine writes any more
 	x.Record.End = b.time()
 	e.observe()
-	_ = e.in.Close() // the unread rest is discarded
+	_ = e.in.Close() // discards unread bytes
 	e.dropResponse() // ends readers of the request
 	if e.detach(code, b.time()) {
 		b.scheduleFlush(e.conn.writeQueue)
@@ -277,34 +278,34 @@ func (e *exchange) dropResponse() {
 
 // fail implements owner: the client has reset the stream, violated the protocol on it, or
 // disconnected.
-func (e *exchange) fail(why error, fx *effects) {
-	e.failSends(why)
-	e.cancel(why, fx)
+func (e *exchange) fail(fault error, fx *effects) {
+	e.failSends(fault)
+	e.cancel(fault, fx)
 }
 
 // expire implements owner. If no response head was sent, the client gets a local reply (504, or 408
 // if its request is incomplete): the goroutine that works on the exchange gives up as after a
 // disconnect, and respond sends the local reply. A second expiry resets the stream.
-func (e *exchange) expire(why error, fx *effects) {
-	whole, _ := e.in.Complete()
-	if (whole || e.stream.IsConnect()) && protocol.ReasonOf(why) == protocol.RequestIdle {
-		why = protocol.Faultf(protocol.StreamIdle, "no byte on the stream for its idle timeout")
+func (e *exchange) expire(fault error, fx *effects) {
+	complete, _ := e.in.Complete()
+	if (complete || e.stream.IsConnect()) && protocol.ReasonOf(fault) == protocol.RequestIdle {
+		fault = protocol.Faultf(protocol.StreamIdle, "no byte on the stream for its idle timeout")
 	}
 	if e.expiredErr != nil || e.stream.HeadSent() {
-		e.fail(why, fx)
+		e.fail(fault, fx)
 		return
 	}
-	e.expiredErr = why
+	e.expiredErr = fault
 	e.touch(time.Now())
-	e.cancel(why, fx)
+	e.cancel(fault, fx)
 }
 
 // cancel makes the goroutine that works on the exchange give up. muxConn.mu is held.
-func (e *exchange) cancel(why error, fx *effects) {
+func (e *exchange) cancel(fault error, fx *effects) {
 	e.canceled.Store(true)
-	fx.kickReceived(e.in.fail(why))
-	if on := e.watch.NotifyDisconnect(e.engine.goroutines.Start); on.conn != nil {
-		fx.abandoned = append(fx.abandoned, on)
+	fx.kickReceived(e.in.fail(fault))
+	if pending := e.watch.NotifyDisconnect(e.engine.goroutines.Start); pending.conn != nil {
+		fx.abandoned = append(fx.abandoned, pending)
 	}
 	fx.sendable = append(fx.sendable, &e.out)
 }

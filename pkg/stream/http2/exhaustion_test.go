@@ -39,18 +39,18 @@ func TestShutdownNoticeBeforeStreamIDsRunOut(t *testing.T) {
 		t.Fatalf("got %v, want a GOAWAY with last stream %d", second, shutdownNoticeStreamID+2)
 	}
 	close(h.release)
-	answered := make(map[uint32]string)
-	for len(answered) < 4 {
+	statuses := make(map[uint32]string)
+	for len(statuses) < 4 {
 		switch f := p.next().(type) {
 		case nil:
-			t.Fatalf("the connection ended after the responses %v", answered)
+			t.Fatalf("the connection ended after the responses %v", statuses)
 		case *http2.MetaHeadersFrame:
-			answered[f.StreamID] = f.PseudoValue("status")
+			statuses[f.StreamID] = f.PseudoValue("status")
 		}
 	}
 	for _, id := range []uint32{1, shutdownNoticeStreamID - 2, shutdownNoticeStreamID, shutdownNoticeStreamID + 2} {
-		if answered[id] != "200" {
-			t.Errorf("stream %d: status %q", id, answered[id])
+		if statuses[id] != "200" {
+			t.Errorf("stream %d: status %q", id, statuses[id])
 		}
 	}
 }
@@ -65,8 +65,8 @@ func TestUpstreamStreamIDExhaustion(t *testing.T) {
 		if !u.Usable(0) {
 			t.Fatalf("Usable = false after %d of 2 exchanges", i)
 		}
-		if status, content, err := sendRequest(u, nil); status != 200 || content != "/" || err != nil {
-			t.Fatalf("exchange %d: %d %q, %v", i, status, content, err)
+		if status, body, err := sendRequest(u, nil); status != 200 || body != "/" || err != nil {
+			t.Fatalf("exchange %d: %d %q, %v", i, status, body, err)
 		}
 	}
 	if u.Usable(0) {

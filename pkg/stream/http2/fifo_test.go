@@ -26,32 +26,32 @@ func (q *fifo[T]) len() int {
 // TestFifo verifies push, remove and pop against a slice.
 func TestFifo(t *testing.T) {
 	q := newNumbers()
-	all := make([]queuedNumber, 10)
+	elements := make([]queuedNumber, 10)
 	var want []int
-	for i := range all {
-		all[i].n = i
-		if !q.push(&all[i]) {
+	for i := range elements {
+		elements[i].n = i
+		if !q.push(&elements[i]) {
 			t.Fatalf("push(%d) = false, want true", i)
 		}
 		want = append(want, i)
 	}
-	if q.push(&all[3]) {
+	if q.push(&elements[3]) {
 		t.Error("push of a queued element = true")
 	}
-	check := func(what string) {
+	check := func(step string) {
 		t.Helper()
 		var got []int
 		for v := range q.all() {
 			got = append(got, v.n)
 		}
 		if !slices.Equal(got, want) || q.empty() != (len(want) == 0) {
-			t.Fatalf("%s: queue %v, want %v", what, got, want)
+			t.Fatalf("%s: queue %v, want %v", step, got, want)
 		}
 	}
 	check("after push")
-	for _, i := range []int{0, 9, 4} { // the first, the last, one in between
-		if !q.remove(&all[i]) || q.remove(&all[i]) {
-			t.Errorf("remove(%d) is not true exactly once", i)
+	for _, i := range []int{0, 9, 4} { // the first, the last, one in the middle
+		if !q.remove(&elements[i]) || q.remove(&elements[i]) {
+			t.Errorf("remove(%d) did not return true exactly once", i)
 		}
 		want = slices.DeleteFunc(want, func(n int) bool { return n == i })
 		check("after remove")
@@ -63,7 +63,7 @@ func TestFifo(t *testing.T) {
 	}
 	want = slices.DeleteFunc(want, func(n int) bool { return n%2 == 1 })
 	check("after removing while iterating")
-	q.push(&all[9])
+	q.push(&elements[9])
 	want = append(want, 9)
 	check("after pushing again")
 	for len(want) > 0 {
@@ -74,7 +74,7 @@ func TestFifo(t *testing.T) {
 		check("after pop")
 	}
 	if q.pop() != nil {
-		t.Error("pop of an empty fifo is not nil")
+		t.Error("pop of an empty fifo did not return nil")
 	}
 }
 
@@ -82,17 +82,17 @@ func TestFifo(t *testing.T) {
 // not depend on the length.
 func BenchmarkFifo(b *testing.B) {
 	for _, size := range []int{100, 100_000} {
-		all := make([]queuedNumber, size)
+		elements := make([]queuedNumber, size)
 		b.Run(map[int]string{100: "short", 100_000: "long"}[size], func(b *testing.B) {
 			q := newNumbers()
 			b.ReportAllocs()
 			for b.Loop() {
-				for i := range all {
-					q.push(&all[i])
+				for i := range elements {
+					q.push(&elements[i])
 				}
-				for i := range all {
+				for i := range elements {
 					if i%2 == 0 {
-						q.remove(&all[size-1-i])
+						q.remove(&elements[size-1-i])
 					} else {
 						q.pop()
 					}

@@ -11,7 +11,7 @@ import (
 // TestFloodsAreReported verifies that each flood ends the connection and is reported to the
 // engine's callback.
 func TestFloodsAreReported(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		flood syntax.Flood
 		send  func(p *peer, i uint32) error
 	}{
@@ -41,18 +41,18 @@ func TestFloodsAreReported(t *testing.T) {
 			return p.fr.WriteContinuation(1, false, nil)
 		}},
 	} {
-		t.Run(test.flood.String(), func(t *testing.T) {
+		t.Run(tt.flood.String(), func(t *testing.T) {
 			h := &heldService{make(chan struct{}, 10_000), make(chan struct{}, 10_000), make(chan struct{})}
 			defer close(h.release)
 			r := newRig(t, h, nil)
 			p := r.dial()
 			for i := range uint32(3000) {
-				if test.send(p, i) != nil {
+				if tt.send(p, i) != nil {
 					break // the connection has ended
 				}
 			}
-			if got := <-r.floods; got != test.flood {
-				t.Errorf("reported %v, want %v", got, test.flood)
+			if got := <-r.floods; got != tt.flood {
+				t.Errorf("reported %v, want %v", got, tt.flood)
 			}
 		})
 	}
@@ -61,10 +61,10 @@ func TestFloodsAreReported(t *testing.T) {
 // TestPanicInFloodCallbackClosesConnection verifies that other connections are served after the
 // flood callback has panicked.
 func TestPanicInFloodCallbackClosesConnection(t *testing.T) {
-	told := make(chan struct{}, 1)
+	called := make(chan struct{}, 1)
 	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
 		e.onFlood = func(syntax.Flood) {
-			told <- struct{}{}
+			called <- struct{}{}
 			panic(injected)
 		}
 	})
@@ -74,10 +74,10 @@ func TestPanicInFloodCallbackClosesConnection(t *testing.T) {
 			break // the connection has ended
 		}
 	}
-	receiveOrFail(t, told)
-	q := r.dial()
-	q.request(1, true)
-	if got := q.awaitFields(1)[":status"]; got != "200" {
+	receiveOrFail(t, called)
+	p2 := r.dial()
+	p2.request(1, true)
+	if got := p2.awaitFields(1)[":status"]; got != "200" {
 		t.Errorf("another connection: status %s, want 200", got)
 	}
 }

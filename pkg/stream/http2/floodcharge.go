@@ -8,8 +8,8 @@ import (
 )
 
 // chargeThreshold implements connSide. It returns 1 if no request on the connection got a complete
-// response and the address is over its budget: the connection may be one of many that the address
-// opens.
+// response and the address exceeds its flood limit: the connection may be one of many that the
+// address opens.
 func (c *downstreamConn) chargeThreshold(now time.Time) int {
 	if !c.state.HasCompletedStream() && c.server.floodLimiter.SourceExceeded(&c.server.floodLimits, c.meta.Remote.Addr(), now) {
 		return 1
@@ -39,7 +39,7 @@ func (c *downstreamConn) chargeRemaining(now time.Time) {
 		}
 	}
 	if n > minCharges {
-		// The result is irrelevant: this connection is ending anyway.
+		// The result does not matter: this connection is ending anyway.
 		c.server.floodLimiter.Take(&c.server.floodLimits, c.meta.Remote.Addr(), n, now)
 	}
 }

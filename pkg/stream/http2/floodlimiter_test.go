@@ -16,17 +16,17 @@ import (
 // defaultLimits are the default limits.
 var defaultLimits = stream.FloodRateLimitsOf(new(config.HTTP2Options))
 
-// TestSharedFloodLimitClosesConnections exhausts the budget of a source address, or of
-// a listener. It verifies that a connection that resets streams then ends with GOAWAY, and is
-// counted and logged, while a connection with few resets continues.
+// TestSharedFloodLimitClosesConnections exhausts the flood limit of a source address, or of a
+// listener. It verifies that a connection that resets streams then ends with GOAWAY, and is counted
+// and logged, while a connection with few resets continues.
 func TestSharedFloodLimitClosesConnections(t *testing.T) {
-	for flood, use := range map[syntax.Flood]func(b *stream.FloodLimiter){
-		syntax.FloodSource: func(b *stream.FloodLimiter) {
-			// The time is in the future, so that nothing is refunded during the test.
-			b.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
+	for flood, exhaust := range map[syntax.Flood]func(limiter *stream.FloodLimiter){
+		syntax.FloodSource: func(limiter *stream.FloodLimiter) {
+			// The time is in the future, so that no tokens are added during the test.
+			limiter.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
 		},
-		syntax.FloodListener: func(b *stream.FloodLimiter) {
-			b.Take(&defaultLimits, netip.Addr{}, defaultLimits.Listener.Burst, time.Now().Add(time.Hour))
+		syntax.FloodListener: func(limiter *stream.FloodLimiter) {
+			limiter.Take(&defaultLimits, netip.Addr{}, defaultLimits.Listener.Burst, time.Now().Add(time.Hour))
 		},
 	} {
 		t.Run(flood.String(), func(t *testing.T) {
@@ -34,9 +34,9 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 			r := newRig(t, heldPathService(), func(o *stream.ServerOptions) {
 				o.Log = slog.New(slog.NewTextHandler(log, nil))
 			})
-			b := r.engine.floodLimiter("test")
-			b.Take(&defaultLimits, netip.Addr{}, 0, time.Now())
-			use(b)
+			limiter := r.engine.floodLimiter("test")
+			limiter.Take(&defaultLimits, netip.Addr{}, 0, time.Now())
+			exhaust(limiter)
 
 			honest := r.dial()
 			id := uint32(3)
@@ -59,9 +59,9 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 				if f == nil {
 					t.Fatal("the connection ended without GOAWAY")
 				}
-				if away, ok := f.(*http2.GoAwayFrame); ok {
-					if away.ErrCode != http2.ErrCodeEnhanceYourCalm {
-						t.Errorf("GOAWAY with %v, want %v", away.ErrCode, http2.ErrCodeEnhanceYourCalm)
+				if goAway, ok := f.(*http2.GoAwayFrame); ok {
+					if goAway.ErrCode != http2.ErrCodeEnhanceYourCalm {
+						t.Errorf("GOAWAY with %v, want %v", goAway.ErrCode, http2.ErrCodeEnhanceYourCalm)
 					}
 					break
 				}
@@ -87,30 +87,30 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 }
 
 // TestFloodLimiterIsSharedAcrossReloads verifies that two servers of one listener, as before and
-// after a reload, share a budget, and that another listener has its own.
+// after a reload, share a flood limiter, and that another listener has a different one.
 func TestFloodLimiterIsSharedAcrossReloads(t *testing.T) {
 	r := newRig(t, new(countingService), nil)
-	a, b := newServer(r.engine, stream.ServerOptions{Listener: "a"}), newServer(r.engine, stream.ServerOptions{Listener: "a"})
+	before, after := newServer(r.engine, stream.ServerOptions{Listener: "a"}), newServer(r.engine, stream.ServerOptions{Listener: "a"})
 	other := newServer(r.engine, stream.ServerOptions{Listener: "b"})
-	if a.floodLimiter != b.floodLimiter {
-		t.Error("two servers of one listener have different budgets")
+	if before.floodLimiter != after.floodLimiter {
+		t.Error("two servers of one listener have different flood limiters")
 	}
-	if a.floodLimiter == other.floodLimiter {
-		t.Error("two listeners share a budget")
+	if before.floodLimiter == other.floodLimiter {
+		t.Error("two listeners share a flood limiter")
 	}
 }
 
 // TestFloodLimitsAreConfigurable verifies that the configured limits for resets of a connection, a
 // source address and a listener end a connection that exceeds them.
 func TestFloodLimitsAreConfigurable(t *testing.T) {
-	few := config.TokenBucket{Burst: 3, PerSecond: 1}
-	for flood, change := range map[syntax.Flood]func(o *config.HTTP2Options){
-		syntax.FloodRapidReset: func(o *config.HTTP2Options) { o.ConnectionResets = few },
-		syntax.FloodSource:     func(o *config.HTTP2Options) { o.SourceResets = few },
-		syntax.FloodListener:   func(o *config.HTTP2Options) { o.ListenerResets = few },
+	bucket := config.TokenBucket{Burst: 3, PerSecond: 1}
+	for flood, configure := range map[syntax.Flood]func(o *config.HTTP2Options){
+		syntax.FloodRapidReset: func(o *config.HTTP2Options) { o.ConnectionResets = bucket },
+		syntax.FloodSource:     func(o *config.HTTP2Options) { o.SourceResets = bucket },
+		syntax.FloodListener:   func(o *config.HTTP2Options) { o.ListenerResets = bucket },
 	} {
 		t.Run(flood.String(), func(t *testing.T) {
-			r := newRig(t, heldPathService(), func(o *stream.ServerOptions) { change(&o.HTTP2) })
+			r := newRig(t, heldPathService(), func(o *stream.ServerOptions) { configure(&o.HTTP2) })
 			p := r.dial()
 			p.inOneWrite(func() {
 				for i := range uint32(minCharges + 1) {

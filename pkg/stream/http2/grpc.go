@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// The header fields of gRPC over HTTP/2 that concern an intermediary.
+// Header fields of gRPC over HTTP/2 that the engine uses.
 const (
 	contentType = "content-type"
 	grpcTimeout = "grpc-timeout"
@@ -44,9 +44,9 @@ func parseGRPCTimeout(s string) (time.Duration, bool) {
 	if unit == 0 || err != nil {
 		return 0, false
 	}
-	const longest = time.Duration(1<<63 - 1)
-	if n > uint64(longest/unit) {
-		return longest, true
+	const maxDuration = time.Duration(1<<63 - 1)
+	if n > uint64(maxDuration/unit) {
+		return maxDuration, true
 	}
 	return time.Duration(n) * unit, true
 }
@@ -76,17 +76,17 @@ func setDeadlineFromGRPCTimeout(x *protocol.Exchange) {
 // reduceGRPCTimeout reduces the grpc-timeout of a gRPC request to the remaining time. It returns
 // false if the deadline of the request, gRPC or not, has passed.
 func reduceGRPCTimeout(x *protocol.Exchange, now time.Time) bool {
-	until := x.EffectiveDeadline()
-	if until.IsZero() {
+	deadline := x.EffectiveDeadline()
+	if deadline.IsZero() {
 		return true
 	}
-	left := until.Sub(now)
-	if left <= 0 {
+	remaining := deadline.Sub(now)
+	if remaining <= 0 {
 		return false
 	}
 	if _, ok := x.Request.Header.Lookup(grpcTimeout); !ok || !protocol.IsGRPC(&x.Request.Header) {
 		return true
 	}
-	x.Request.Header.Set(grpcTimeout, formatGRPCTimeout(left))
+	x.Request.Header.Set(grpcTimeout, formatGRPCTimeout(remaining))
 	return true
 }

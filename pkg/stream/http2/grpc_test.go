@@ -18,12 +18,12 @@ func TestParseGRPCTimeout(t *testing.T) {
 		"99999999H": 1<<63 - 1, // above the maximum of time.Duration
 	} {
 		if got, ok := parseGRPCTimeout(text); !ok || got != want {
-			t.Errorf("parseTimeout(%q) = %v, %v, want %v", text, got, ok, want)
+			t.Errorf("parseGRPCTimeout(%q) = %v, %v, want %v", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"", "S", "5", "5s", "-5S", "+5S", "1.5S", "123456789S", " 5S", "0x5S"} {
 		if got, ok := parseGRPCTimeout(text); ok {
-			t.Errorf("parseTimeout(%q) = %v, want none", text, got)
+			t.Errorf("parseGRPCTimeout(%q) = %v, true; want false", text, got)
 		}
 	}
 }
@@ -40,8 +40,8 @@ func TestFormatGRPCTimeout(t *testing.T) {
 		time.Duration(1<<63-1) - time.Minute: "2562047H",
 	} {
 		got := formatGRPCTimeout(d)
-		if back, ok := parseGRPCTimeout(got); got != want || !ok || back > d {
-			t.Errorf("formatTimeout(%v) = %q, which reads as %v; want %q", d, got, back, want)
+		if parsed, ok := parseGRPCTimeout(got); got != want || !ok || parsed > d {
+			t.Errorf("formatGRPCTimeout(%v) = %q, which parses as %v; want %q", d, got, parsed, want)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func TestGRPCMessagesArePercentEncoded(t *testing.T) {
 }
 
 func TestLocalReplyHasGRPCStatus(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		reason protocol.Reason
 		status int
 		want   string
@@ -74,17 +74,17 @@ func TestLocalReplyHasGRPCStatus(t *testing.T) {
 	} {
 		var x protocol.Exchange
 		x.Reset()
-		x.Record.Reason = test.reason
-		x.LocalReply(test.status, "text/plain", "something")
+		x.Record.Reason = tt.reason
+		x.LocalReply(tt.status, "text/plain", "text")
 		x.Response.Header.Add("Retry-After", "5")
 		protocol.ReplyGRPC(&x, "application/grpc+proto")
 		h := &x.Response.Header
-		if got := h.Get("grpc-status"); x.Response.Status != 200 || got != test.want || x.Response.Body != nil {
-			t.Errorf("%v, %d: HTTP %d, grpc-status %q, want %q", test.reason, test.status, x.Response.Status, got, test.want)
+		if got := h.Get("grpc-status"); x.Response.Status != 200 || got != tt.want || x.Response.Body != nil {
+			t.Errorf("%v, %d: HTTP %d, grpc-status %q, want %q", tt.reason, tt.status, x.Response.Status, got, tt.want)
 		}
 		if h.Get(contentType) != "application/grpc+proto" || h.Get("grpc-message") == "" || h.Get("retry-after") != "5" {
 			t.Errorf("%v, %d: content-type %q, grpc-message %q, retry-after %q",
-				test.reason, test.status, h.Get(contentType), h.Get("grpc-message"), h.Get("retry-after"))
+				tt.reason, tt.status, h.Get(contentType), h.Get("grpc-message"), h.Get("retry-after"))
 		}
 	}
 }

@@ -14,7 +14,7 @@ type lingeringStream struct{ muxStream }
 
 // detach releases the stream, or makes it linger if code is NoError and the request is incomplete.
 // It reports whether there are frames to flush.
-func (e *exchange) detach(code syntax.Code, now time.Time) (said bool) {
+func (e *exchange) detach(code syntax.Code, now time.Time) (queued bool) {
 	e.conn.mu.Lock()
 	defer e.conn.mu.Unlock()
 	if code == syntax.NoError && e.linger(now) {
@@ -26,17 +26,17 @@ func (e *exchange) detach(code syntax.Code, now time.Time) (said bool) {
 // linger makes the stream of e a lingeringStream if the request is incomplete, and reports whether
 // it did. muxConn.mu is held.
 func (e *exchange) linger(now time.Time) bool {
-	w := e.conn
-	if e.stream == nil || e.sendErr != nil || w.lostErr != nil || e.stream.State() != syntax.HalfClosedLocal {
+	mc := e.conn
+	if e.stream == nil || e.sendErr != nil || mc.lostErr != nil || e.stream.State() != syntax.HalfClosedLocal {
 		return false
 	}
-	r := &lingeringStream{}
-	r.conn, r.dropsData = w, true
-	r.attach(e.stream, r, now)
-	r.deadline = now.Add(lingerTime)
-	w.arm(r.deadline)
+	ls := &lingeringStream{}
+	ls.conn, ls.dropsData = mc, true
+	ls.attach(e.stream, ls, now)
+	ls.deadline = now.Add(lingerTime)
+	mc.arm(ls.deadline)
 	if e.blocked {
-		w.unblock(&e.muxStream)
+		mc.unblock(&e.muxStream)
 	}
 	e.stream, e.owner, e.deadline = nil, nil, time.Time{}
 	return true
@@ -44,22 +44,22 @@ func (e *exchange) linger(now time.Time) bool {
 
 // releaseStream releases the stream, with a reset if its request is still incomplete. muxConn.mu is
 // held.
-func (r *lingeringStream) releaseStream(b *batch) {
-	if r.stream != nil {
-		r.conn.enqueueBatched(r.conn.state.Release(r.conn.scratch[:0], r.stream, syntax.NoError), b)
-		r.stream = nil
+func (ls *lingeringStream) releaseStream(b *batch) {
+	if ls.stream != nil {
+		ls.conn.enqueueBatched(ls.conn.state.Release(ls.conn.scratch[:0], ls.stream, syntax.NoError), b)
+		ls.stream = nil
 	}
 }
 
 // stop releases the stream.
-func (r *lingeringStream) stop(b *batch) {
-	r.conn.mu.Lock()
-	defer r.conn.mu.Unlock()
-	r.releaseStream(b)
+func (ls *lingeringStream) stop(b *batch) {
+	ls.conn.mu.Lock()
+	defer ls.conn.mu.Unlock()
+	ls.releaseStream(b)
 }
 
 // fail implements owner.
-func (r *lingeringStream) fail(_ error, fx *effects) { fx.lingered = append(fx.lingered, r) }
+func (ls *lingeringStream) fail(_ error, fx *effects) { fx.lingered = append(fx.lingered, ls) }
 
 // expire implements owner.
-func (r *lingeringStream) expire(why error, fx *effects) { r.fail(why, fx) }
+func (ls *lingeringStream) expire(fault error, fx *effects) { ls.fail(fault, fx) }

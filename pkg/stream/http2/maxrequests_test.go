@@ -28,9 +28,9 @@ func withMaxRequests(n int) func(o *stream.ServerOptions) {
 	return func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = n }
 }
 
-// TestMaxRequestsPerConnection verifies that a client gets the shutdown
-// notice with the last request that the limit allows, and that requests it sends before it has seen
-// the notice are served.
+// TestMaxRequestsPerConnection verifies that a client gets the shutdown notice with the last
+// request that the limit allows, and that requests it sends before it has seen the notice are
+// served.
 func TestMaxRequestsPerConnection(t *testing.T) {
 	h := newHeldService()
 	r := newRig(t, h, withMaxRequests(3))
@@ -61,14 +61,14 @@ func TestMaxRequestsPerConnection(t *testing.T) {
 		t.Fatalf("got %v, want a GOAWAY with last stream 7", second)
 	}
 	close(h.release)
-	answered := 0
+	responses := 0
 	for f := p.next(); f != nil; f = p.next() { // until the connection ends
 		if f, ok := f.(*http2.MetaHeadersFrame); ok && f.PseudoValue("status") == "200" {
-			answered++
+			responses++
 		}
 	}
-	if answered != 4 {
-		t.Errorf("%d responses, want 4", answered)
+	if responses != 4 {
+		t.Errorf("%d responses, want 4", responses)
 	}
 }
 
@@ -77,23 +77,23 @@ func TestMaxRequestsPerConnection(t *testing.T) {
 func TestMaxRequestsLosesNoRequest(t *testing.T) {
 	r := newRig(t, connIDService(), withMaxRequests(3))
 	c := newHTTP2Client(t)
-	carried := make(map[string]int)
+	requests := make(map[string]int)
 	for range 12 {
 		status, conn := get(t, c, "http://"+r.address)
 		if status != 200 {
 			t.Errorf("status %d", status)
 		}
-		carried[conn]++
+		requests[conn]++
 	}
 	// One more request may cross the GOAWAY.
-	for conn, n := range carried {
+	for conn, n := range requests {
 		if n > 4 {
-			t.Errorf("connection %s had %d requests, want at most 3", conn, n)
+			t.Errorf("connection %s had %d requests, want at most 4", conn, n)
 		}
 	}
-	var all sync.WaitGroup
+	var clients sync.WaitGroup
 	for range 8 {
-		all.Go(func() {
+		clients.Go(func() {
 			for range 50 {
 				resp, err := c.Get("http://" + r.address)
 				if err != nil {
@@ -107,11 +107,11 @@ func TestMaxRequestsLosesNoRequest(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	clients.Wait()
 }
 
-// TestFinalGoAwayAfterDrainGrace verifies that a client which acknowledges no PING and
-// continues to send requests gets the final GOAWAY.
+// TestFinalGoAwayAfterDrainGrace verifies that a client that acknowledges no PING and continues to
+// send requests gets the final GOAWAY.
 func TestFinalGoAwayAfterDrainGrace(t *testing.T) {
 	r := newRig(t, connIDService(), func(o *stream.ServerOptions) {
 		withMaxRequests(1)(o)
@@ -120,14 +120,14 @@ func TestFinalGoAwayAfterDrainGrace(t *testing.T) {
 	p := r.dial()
 	for id := uint32(1); id < 100_000; id += 2 {
 		p.request(id, true)
-		for served := false; !served; {
+		for responded := false; !responded; {
 			switch f := p.next().(type) {
 			case *http2.GoAwayFrame:
 				if f.LastStreamID < 1<<31-1 {
 					return
 				}
 			case *http2.DataFrame:
-				served = true
+				responded = true
 			case nil:
 				t.Fatal("the connection ended without the final GOAWAY")
 			}
@@ -145,13 +145,13 @@ func TestTunnelContinuesAfterMaxRequests(t *testing.T) {
 	}, nil)
 	p := r.dial()
 	p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-	final := false
-	for open := false; !open || !final; {
+	finalGoAway := false
+	for open := false; !open || !finalGoAway; {
 		switch f := p.next().(type) {
 		case *http2.MetaHeadersFrame:
 			open = f.PseudoValue("status") == "200"
 		case *http2.GoAwayFrame:
-			final = f.LastStreamID == 1
+			finalGoAway = f.LastStreamID == 1
 		case nil:
 			t.Fatal("the connection ended")
 		}
@@ -187,18 +187,18 @@ func TestMaxRequestsCountsUpgradeRequest(t *testing.T) {
 // closeReasons receives the close reasons of connections.
 type closeReasons chan network.CloseReason
 
-func (closeReasons) Accepted()                        {}
-func (closeReasons) Refused()                         {}
-func (closeReasons) AcceptError()                     {}
-func (c closeReasons) Closed(why network.CloseReason) { c <- why }
+func (closeReasons) Accepted()                           {}
+func (closeReasons) Refused()                            {}
+func (closeReasons) AcceptError()                        {}
+func (c closeReasons) Closed(reason network.CloseReason) { c <- reason }
 
 func TestMaxRequestsCloseReason(t *testing.T) {
 	r := newRig(t, connIDService(), nil)
 	o := stream.ServerOptions{Service: connIDService(), HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options()}
 	withMaxRequests(2)(&o)
-	ended := make(closeReasons, 1)
+	reasons := make(closeReasons, 1)
 	ctx := t.Context()
-	ln, err := network.Listen(ctx, network.ListenOptions{Name: "spent", Network: "tcp", Address: "127.0.0.1:0", Counter: ended}, newServer(r.engine, o))
+	ln, err := network.Listen(ctx, network.ListenOptions{Name: "maxrequests", Network: "tcp", Address: "127.0.0.1:0", Counter: reasons}, newServer(r.engine, o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,11 +213,11 @@ func TestMaxRequestsCloseReason(t *testing.T) {
 	p.request(3, true)
 	p.awaitFields(3)
 	select {
-	case why := <-ended:
-		if why != network.ClosedMaxRequests {
-			t.Errorf("close reason %v, want %v", why, network.ClosedMaxRequests)
+	case reason := <-reasons:
+		if reason != network.ClosedMaxRequests {
+			t.Errorf("close reason %v, want %v", reason, network.ClosedMaxRequests)
 		}
 	case <-time.After(eventTimeout):
-		t.Error("the connection has not ended")
+		t.Error("timeout waiting for the end of the connection")
 	}
 }

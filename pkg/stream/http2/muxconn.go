@@ -17,10 +17,10 @@ const (
 	minPartialData = 4 << 10
 	// maxScratch is the maximum capacity of scratch that is kept for the next frames, in bytes.
 	maxScratch = 16 << 10
-	// minCharges is the minimum number of charges of a connection that are added to the budgets of
-	// its source address and its listener. A connection with fewer charges is not closed because of
-	// the charges of others, unless none of its requests got a complete response and its address is
-	// over its budget.
+	// minCharges is the minimum number of charges of a connection that are charged to its source
+	// address and its listener. A connection with fewer charges is not closed because of the
+	// charges of others, unless none of its requests got a complete response and its address
+	// exceeds its flood limit.
 	minCharges = 16
 )
 
@@ -31,7 +31,7 @@ type muxConn struct {
 	writeQueue        *network.WriteQueue // immutable
 	side              connSide            // immutable
 	streamIdleTimeout time.Duration       // immutable; idle timeout of a stream; 0: none
-	creditThreshold   int                 // immutable; bytes of a stream to consume before a credit
+	creditThreshold   int                 // immutable; consumed bytes of a stream that are credited together
 
 	mu               sync.Mutex
 	state            *syntax.Session  // guarded by mu; appended frames are queued with mu held
@@ -44,7 +44,7 @@ type muxConn struct {
 
 	// The reader goroutine owns these fields.
 	read    stream.ReadBuffer
-	event   syntax.Event // meaning of the last frame
+	event   syntax.Event // event of the last frame
 	effects *effects     // of the last frame; nil: none since the connection was parked
 }
 
@@ -52,14 +52,14 @@ type muxConn struct {
 type connSide interface {
 	// handleSideEvent handles the events that concern only one side: heads, settings, PING
 	// acknowledgements, GOAWAY. muxConn.mu is held.
-	handleSideEvent(e *syntax.Event, b *batch, fx *effects)
+	handleSideEvent(event *syntax.Event, b *batch, fx *effects)
 	// resetFault and protocolFault return the Fault of a stream that the peer has reset, or on
 	// which it violated the protocol.
 	resetFault(code syntax.Code) error
 	protocolFault(e *syntax.StreamError) error
 	// chargeThreshold returns the number of charges at which charge is called. muxConn.mu is held.
 	chargeThreshold(now time.Time) int
-	// charge adds n charges to the budgets that the connection shares. An error ends the
+	// charge takes n tokens from the flood limits that the connection shares. An error ends the
 	// connection. muxConn.mu is held.
 	charge(n int, now time.Time) error
 	timeoutSide
@@ -74,32 +74,32 @@ type timeoutSide interface {
 	expireSide(b *batch, fx *effects) (next time.Time)
 }
 
-// init initializes w for conn, except for state, which the side sets.
-func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
-	w.engine, w.conn, w.side = e, conn, side
-	w.timer.Init(w.onTimer)
-	w.writeQueue = network.NewWriteQueue(conn, e.goroutines.Start)
-	w.blockedStreams.linksOf = func(l *muxStream) *links[muxStream] { return &l.blockedLinks }
-	w.waitingPumps.linksOf = func(p *pump) *links[pump] { return &p.waitLinks }
+// init initializes mc for conn, except for state, which the side sets.
+func (mc *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
+	mc.engine, mc.conn, mc.side = e, conn, side
+	mc.timer.Init(mc.onTimer)
+	mc.writeQueue = network.NewWriteQueue(conn, e.goroutines.Start)
+	mc.blockedStreams.linksOf = func(ms *muxStream) *links[muxStream] { return &ms.blockedLinks }
+	mc.waitingPumps.linksOf = func(p *pump) *links[pump] { return &p.waitLinks }
 }
 
 // enqueue queues frames that state has appended to scratch, and reports whether there are any. mu
 // is held.
-func (w *muxConn) enqueue(frames []byte) (some bool) {
+func (mc *muxConn) enqueue(frames []byte) (queued bool) {
 	if len(frames) > 0 {
-		_ = w.enqueueFrames(frames) // the reader handles the error
+		_ = mc.enqueueFrames(frames) // the reader handles the error
 	}
 	return len(frames) > 0
 }
 
 // enqueueFrames queues frames that state has appended to scratch. It returns an error if the
 // connection is lost. mu is held.
-func (w *muxConn) enqueueFrames(frames []byte) error {
-	w.scratch = frames[:0]
+func (mc *muxConn) enqueueFrames(frames []byte) error {
+	mc.scratch = frames[:0]
 	if cap(frames) > maxScratch {
-		w.scratch = nil
+		mc.scratch = nil
 	}
-	return w.writeQueue.EndFrame(append(w.writeQueue.BeginFrame(len(frames)), frames...))
+	return mc.writeQueue.EndFrame(append(mc.writeQueue.BeginFrame(len(frames)), frames...))
 }
 
 // startHead returns scratch for the frames of a header section, which the caller passes to endHead.
@@ -107,22 +107,23 @@ func (w *muxConn) enqueueFrames(frames []byte) error {
 // connection continues. The error is ErrWriteQueueFull. startHead checks the queue before anything
 // is encoded, because the peer has to receive each section that was encoded (RFC 9113 4.3). mu is
 // held.
-func (w *muxConn) startHead() ([]byte, error) {
-	if w.writeQueue.Full() {
+func (mc *muxConn) startHead() ([]byte, error) {
+	if mc.writeQueue.Full() {
 		return nil, network.ErrWriteQueueFull
 	}
-	if w.scratch == nil {
-		w.scratch = make([]byte, 0, stream.MinReadSize/8)
+	if mc.scratch == nil {
+		mc.scratch = make([]byte, 0, stream.MinReadSize/8)
 	}
-	return w.scratch[:0], nil
+	return mc.scratch[:0], nil
 }
 
 // endHead queues the frames that were appended to startHead's scratch. err is the error of
-// appending them, which put returns as a Fault. mu is held.
-func (w *muxConn) endHead(frames []byte, err error) error {
+// appending them: endHead returns syntax.ErrNotOpen as a Fault, and other errors unchanged. mu is
+// held.
+func (mc *muxConn) endHead(frames []byte, err error) error {
 	switch {
 	case err == nil:
-		err = w.enqueueFrames(frames)
+		err = mc.enqueueFrames(frames)
 	case !errors.Is(err, syntax.ErrNotOpen):
 		return err
 	}
@@ -132,20 +133,20 @@ func (w *muxConn) endHead(frames []byte, err error) error {
 	return nil
 }
 
-// appendEnd queues the end of l's message, with trailers if there are any. mu is held.
-func (w *muxConn) appendEnd(l *muxStream, trailer *protocol.Header) error {
-	if l.sendErr != nil {
-		return l.sendErr
+// appendEnd queues the end of ms's message, with trailers if there are any. mu is held.
+func (mc *muxConn) appendEnd(ms *muxStream, trailer *protocol.Header) error {
+	if ms.sendErr != nil {
+		return ms.sendErr
 	}
-	dst, err := w.startHead()
+	dst, err := mc.startHead()
 	if err != nil {
 		return disconnectFault(err)
 	}
 	if trailer != nil && trailer.Len() > 0 {
-		return w.endHead(w.state.AppendTrailer(dst, l.stream, trailer))
+		return mc.endHead(mc.state.AppendTrailer(dst, ms.stream, trailer))
 	}
-	dst, _, err = w.state.ReserveData(dst, l.stream, 0, true)
-	return w.endHead(dst, err)
+	dst, _, err = mc.state.ReserveData(dst, ms.stream, 0, true)
+	return mc.endHead(dst, err)
 }
 
 // disconnectFault returns the Fault of a peer that has disconnected or accepts no more frames.
@@ -153,80 +154,80 @@ func disconnectFault(err error) error {
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 }
 
-// block marks l as blocked by its window or the connection's. mu is held.
-func (w *muxConn) block(l *muxStream) {
-	l.blocked = true
-	if w.state.SendWindow() <= 0 {
-		w.blockedStreams.push(l)
+// block marks ms as blocked by its window or the connection's. mu is held.
+func (mc *muxConn) block(ms *muxStream) {
+	ms.blocked = true
+	if mc.state.SendWindow() <= 0 {
+		mc.blockedStreams.push(ms)
 	}
 }
 
-// unblock marks l as unblocked. mu is held.
-func (w *muxConn) unblock(l *muxStream) {
-	l.blocked = false
-	w.blockedStreams.remove(l)
-	l.sendCond.Broadcast()
+// unblock marks ms as unblocked. mu is held.
+func (mc *muxConn) unblock(ms *muxStream) {
+	ms.blocked = false
+	mc.blockedStreams.remove(ms)
+	ms.sendCond.Broadcast()
 }
 
-// onWindowUpdate unblocks l, whose window has grown. l may be nil. mu is held.
-func (w *muxConn) onWindowUpdate(l *muxStream, fx *effects) {
-	if l != nil && l.blocked {
-		w.unblock(l)
-		fx.sendable = append(fx.sendable, &l.out)
+// onWindowUpdate unblocks l, whose window has grown. ms may be nil. mu is held.
+func (mc *muxConn) onWindowUpdate(ms *muxStream, fx *effects) {
+	if ms != nil && ms.blocked {
+		mc.unblock(ms)
+		fx.sendable = append(fx.sendable, &ms.out)
 	}
 }
 
 // resumeBlocked resumes the streams that are blocked by the connection's window, oldest first,
 // while the window is open. It does not resume streams that are blocked by their own window: there
 // may be thousands, and each update would wake all of them without effect.
-func (w *muxConn) resumeBlocked(b *batch) {
+func (mc *muxConn) resumeBlocked(b *batch) {
 	for {
-		w.mu.Lock()
-		if w.state.SendWindow() <= 0 || w.blockedStreams.empty() {
-			w.mu.Unlock()
+		mc.mu.Lock()
+		if mc.state.SendWindow() <= 0 || mc.blockedStreams.empty() {
+			mc.mu.Unlock()
 			return
 		}
-		l := w.blockedStreams.first
-		w.unblock(l)
-		w.mu.Unlock()
-		l.out.kick(b)
+		ms := mc.blockedStreams.first
+		mc.unblock(ms)
+		mc.mu.Unlock()
+		ms.out.kick(b)
 	}
 }
 
 // unblockAll unblocks all blocked streams, because SETTINGS may have changed every stream's window.
 // mu is held.
-func (w *muxConn) unblockAll(fx *effects) {
-	for s := range w.state.Streams() {
-		w.onWindowUpdate(muxStreamOf(s), fx)
+func (mc *muxConn) unblockAll(fx *effects) {
+	for s := range mc.state.Streams() {
+		mc.onWindowUpdate(muxStreamOf(s), fx)
 	}
 }
 
 // errInternal ends a connection after a panic on its reader goroutine.
 var errInternal = &syntax.ConnectionError{Code: syntax.InternalError, Reason: "internal error"}
 
-// failStreams fails the streams in flight because the connection ends, and waits for expire. The
-// reader calls it after its last read.
-func (w *muxConn) failStreams(why error, b *batch) {
+// failStreams fails the streams in flight because the connection ends, and waits until onTimer is
+// not running. The reader calls it after its last read.
+func (mc *muxConn) failStreams(fault error, b *batch) {
 	var fx effects
-	w.mu.Lock()
-	if w.lostErr == nil {
-		w.lostErr = why
-		w.timer.Stop()
-		for s := range w.state.Streams() {
-			if l := muxStreamOf(s); l != nil {
-				l.owner.fail(why, &fx)
+	mc.mu.Lock()
+	if mc.lostErr == nil {
+		mc.lostErr = fault
+		mc.timer.Stop()
+		for s := range mc.state.Streams() {
+			if ms := muxStreamOf(s); ms != nil {
+				ms.owner.fail(fault, &fx)
 			}
 		}
 	}
-	w.mu.Unlock()
+	mc.mu.Unlock()
 	fx.apply(b)
 	b.flush()
-	w.timer.Wait()
+	mc.timer.Wait()
 }
 
 // enqueueBatched queues frames, which are flushed with b. mu is held.
-func (w *muxConn) enqueueBatched(frames []byte, b *batch) {
-	if w.enqueue(frames) {
-		b.scheduleFlush(w.writeQueue)
+func (mc *muxConn) enqueueBatched(frames []byte, b *batch) {
+	if mc.enqueue(frames) {
+		b.scheduleFlush(mc.writeQueue)
 	}
 }

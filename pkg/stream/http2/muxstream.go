@@ -12,8 +12,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// muxStream is one stream of a connection, of either side: its received content and what it sends.
-// exchange, call and lingeringStream embed it.
+// muxStream is one stream of a downstream or upstream connection: the body that it receives, and
+// the state of what it sends. exchange, call and lingeringStream embed it.
 type muxStream struct {
 	conn *muxConn
 	in   recvBody // body received from the peer
@@ -37,20 +37,20 @@ type muxStream struct {
 
 // owner is the type that embeds a muxStream.
 type owner interface {
-	// fail is called with muxConn.mu held when the stream has ended early. why is a Fault.
-	fail(why error, fx *effects)
+	// fail is called with muxConn.mu held when the stream has ended early. fault is a Fault.
+	fail(fault error, fx *effects)
 	// expire is like fail, for a stream whose deadline has passed while its peer is still
 	// connected.
-	expire(why error, fx *effects)
+	expire(fault error, fx *effects)
 }
 
-// attach assigns the stream s to l. muxConn.mu is held.
-func (l *muxStream) attach(s *syntax.Stream, o owner, now time.Time) {
-	l.stream, l.owner = s, o
-	l.sendCond.L = &l.conn.mu
-	l.sendErr, l.blocked, l.bytesSent = nil, false, 0
-	l.lastActive, l.responseIdleTimeout = now, 0
-	s.Owner = l
+// attach assigns the stream s to ms. muxConn.mu is held.
+func (ms *muxStream) attach(s *syntax.Stream, o owner, now time.Time) {
+	ms.stream, ms.owner = s, o
+	ms.sendCond.L = &ms.conn.mu
+	ms.sendErr, ms.blocked, ms.bytesSent = nil, false, 0
+	ms.lastActive, ms.responseIdleTimeout = now, 0
+	s.Owner = ms
 }
 
 // muxStreamOf returns the muxStream of s, or nil if it was released.
@@ -58,87 +58,87 @@ func muxStreamOf(s *syntax.Stream) *muxStream {
 	if s == nil {
 		return nil
 	}
-	l, _ := s.Owner.(*muxStream)
-	return l
+	ms, _ := s.Owner.(*muxStream)
+	return ms
 }
 
 // touch records that bytes were sent or received. muxConn.mu is held.
-func (l *muxStream) touch(now time.Time) { l.lastActive = now }
+func (ms *muxStream) touch(now time.Time) { ms.lastActive = now }
 
-// reportConsumed tells the session that n bytes were consumed, which may open windows.
-func (l *muxStream) reportConsumed(b *batch, n int) {
+// reportConsumed reports to the session that n bytes were consumed, which may open windows.
+func (ms *muxStream) reportConsumed(b *batch, n int) {
 	if n == 0 {
 		return
 	}
-	w := l.conn
-	w.mu.Lock()
-	if l.stream == nil {
-		w.mu.Unlock()
+	mc := ms.conn
+	mc.mu.Lock()
+	if ms.stream == nil {
+		mc.mu.Unlock()
 		return // release counted them as consumed
 	}
-	said := w.enqueue(w.state.ReportConsumed(w.scratch[:0], l.stream, n))
-	w.mu.Unlock()
-	if said {
-		b.scheduleFlush(w.writeQueue)
+	queued := mc.enqueue(mc.state.ReportConsumed(mc.scratch[:0], ms.stream, n))
+	mc.mu.Unlock()
+	if queued {
+		b.scheduleFlush(mc.writeQueue)
 	}
 }
 
-// failSends makes all further sends fail with why, which is a Fault. muxConn.mu is held.
-func (l *muxStream) failSends(why error) {
-	if l.sendErr == nil {
-		l.sendErr = why
-		l.sendCond.Broadcast()
+// failSends makes all further sends fail with fault, which is a Fault. muxConn.mu is held.
+func (ms *muxStream) failSends(fault error) {
+	if ms.sendErr == nil {
+		ms.sendErr = fault
+		ms.sendCond.Broadcast()
 	}
 }
 
 // release releases the stream, and resets it with code if it is still open. It reports whether
 // there are frames to flush. muxConn.mu is held.
-func (l *muxStream) release(code syntax.Code) (said bool) {
-	w := l.conn
-	if l.stream == nil {
+func (ms *muxStream) release(code syntax.Code) (queued bool) {
+	mc := ms.conn
+	if ms.stream == nil {
 		return false
 	}
-	said = w.enqueue(w.state.Release(w.scratch[:0], l.stream, code))
-	l.stream, l.owner, l.deadline = nil, nil, time.Time{}
-	if l.blocked {
-		w.unblock(l)
+	queued = mc.enqueue(mc.state.Release(mc.scratch[:0], ms.stream, code))
+	ms.stream, ms.owner, ms.deadline = nil, nil, time.Time{}
+	if ms.blocked {
+		mc.unblock(ms)
 	}
-	return said
+	return queued
 }
 
 // write sends p, and blocks until the windows allow all of it. end marks the end of the message.
 // Errors are Faults.
-func (l *muxStream) write(p []byte, end bool) error {
-	w := l.conn
+func (ms *muxStream) write(p []byte, end bool) error {
+	mc := ms.conn
 	for {
-		w.mu.Lock()
-		n, err := w.appendData(l, p, end)
+		mc.mu.Lock()
+		n, err := mc.appendData(ms, p, end)
 		p = p[n:]
 		if err != nil || len(p) == 0 {
-			w.mu.Unlock()
+			mc.mu.Unlock()
 			return err
 		}
-		w.mu.Unlock()
-		if err := w.writeQueue.Flush(); err != nil {
+		mc.mu.Unlock()
+		if err := mc.writeQueue.Flush(); err != nil {
 			return disconnectFault(err)
 		}
-		w.writeQueue.AwaitCapacity()
-		w.mu.Lock()
-		if l.sendErr == nil && w.state.Writable(l.stream) == 0 {
-			w.block(l)
+		mc.writeQueue.AwaitCapacity()
+		mc.mu.Lock()
+		if ms.sendErr == nil && mc.state.Writable(ms.stream) == 0 {
+			mc.block(ms)
 		}
-		for l.blocked && l.sendErr == nil {
-			l.sendCond.Wait()
+		for ms.blocked && ms.sendErr == nil {
+			ms.sendCond.Wait()
 		}
-		w.mu.Unlock()
+		mc.mu.Unlock()
 	}
 }
 
 // writeEnd queues the end of the message, with trailers if there are any. The caller flushes it.
-func (l *muxStream) writeEnd(trailer *protocol.Header) error {
-	l.conn.mu.Lock()
-	defer l.conn.mu.Unlock()
-	return l.conn.appendEnd(l, trailer)
+func (ms *muxStream) writeEnd(trailer *protocol.Header) error {
+	ms.conn.mu.Lock()
+	defer ms.conn.mu.Unlock()
+	return ms.conn.appendEnd(ms, trailer)
 }
 
 // bodyReadSize is the maximum size of one read of a body, in bytes.
@@ -147,20 +147,20 @@ const bodyReadSize = 16 << 10
 // copyFrom sends the complete body, and the trailers that are known when it ends. It may block.
 // length is the number of bytes that the body must have; -1: any. readErr is the error of the body,
 // and writeErr that of the stream, which is a Fault.
-func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
+func (ms *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
 	defer protocol.RecoverPanic(&readErr) // from the body of a filter
-	out := buffer.Get(bodyReadSize)
-	defer out.Release()
-	for left := length; ; {
-		n, err := body.Read(out.Tail())
-		left -= int64(n)
-		if left == 0 && err == nil && n < len(out.Tail()) {
-			// The declared length is reached: read the end too, to send it with the last bytes.
-			var more int
-			more, err = body.Read(out.Tail()[n:])
-			left -= int64(more)
+	buf := buffer.Get(bodyReadSize)
+	defer buf.Release()
+	for remaining := length; ; {
+		n, err := body.Read(buf.Tail())
+		remaining -= int64(n)
+		if remaining == 0 && err == nil && n < len(buf.Tail()) {
+			// The declared length is reached: read io.EOF too, to send the end with the last bytes.
+			var extra int
+			extra, err = body.Read(buf.Tail()[n:])
+			remaining -= int64(extra)
 		}
-		if length >= 0 && (left < 0 || err == io.EOF && left > 0) {
+		if length >= 0 && (remaining < 0 || err == io.EOF && remaining > 0) {
 			return protocol.Faultf(protocol.Internal, "body length differs from the declared %d bytes", length), nil
 		}
 		if err != nil && err != io.EOF {
@@ -168,41 +168,41 @@ func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol
 		}
 		end := err == io.EOF && trailer.Len() == 0
 		if n > 0 {
-			if werr := l.write(out.Tail()[:n], end); werr != nil {
-				return nil, werr
+			if err := ms.write(buf.Tail()[:n], end); err != nil {
+				return nil, err
 			}
 		}
 		switch {
 		case end && n > 0:
 			return nil, nil
 		case err == io.EOF:
-			return nil, l.writeEnd(trailer)
+			return nil, ms.writeEnd(trailer)
 		}
-		if left != 0 && body.Buffered() == 0 || l.conn.writeQueue.Queued() >= network.HighWatermark {
-			_ = l.conn.writeQueue.Flush() // the connection's reader finds out
+		if remaining != 0 && body.Buffered() == 0 || ms.conn.writeQueue.Queued() >= network.HighWatermark {
+			_ = ms.conn.writeQueue.Flush() // the connection's reader handles the error
 		}
-		l.conn.writeQueue.AwaitCapacity()
+		ms.conn.writeQueue.AwaitCapacity()
 	}
 }
 
 // appendData queues as much of p as may be sent now, and returns that number of bytes. end marks
-// the end of the message if all of p is queued. w.mu is held.
-func (w *muxConn) appendData(l *muxStream, p []byte, end bool) (n int, err error) {
-	if l.sendErr != nil {
-		return 0, l.sendErr
+// the end of the message if all of p is queued. mc.mu is held.
+func (mc *muxConn) appendData(ms *muxStream, p []byte, end bool) (n int, err error) {
+	if ms.sendErr != nil {
+		return 0, ms.sendErr
 	}
 	defer protocol.RecoverPanic(&err)
-	_, err, lost := w.writeQueue.AppendFrame(min(len(p), network.HighWatermark)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
+	_, err, lost := mc.writeQueue.AppendFrame(min(len(p), network.HighWatermark)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
 		var err error
-		dst, n, err = w.state.AppendData(dst, l.stream, p, end)
+		dst, n, err = mc.state.AppendData(dst, ms.stream, p, end)
 		return dst, err
 	})
 	if lost != nil || errors.Is(err, syntax.ErrNotOpen) {
 		err = disconnectFault(errors.Join(lost, err))
 	}
-	l.bytesSent += int64(n)
+	ms.bytesSent += int64(n)
 	if n > 0 && !(end && n == len(p)) { // no idle timeout is needed after the end
-		l.touch(time.Now())
+		ms.touch(time.Now())
 	}
 	return n, err
 }

@@ -14,15 +14,15 @@ import (
 // has not processed the request and the request can be sent again.
 func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	e, ok := x.Downstream.(*exchange)
-	async := ok && !e.ownsGoroutine // else this goroutine may wait
-	k, err := u.send(x, async)
+	async := ok && !e.ownsGoroutine // else this goroutine may block
+	c, err := u.send(x, async)
 	switch {
-	case k == nil:
+	case c == nil:
 		return err
 	case async:
 		return protocol.ErrPending
 	}
-	return k.await()
+	return c.await()
 }
 
 // send opens a stream for x, or queues it. The returned call is in flight; if async is set, it
@@ -42,57 +42,57 @@ func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 		u.opts.OnRelease(!u.closing.Load())
 		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
 	}
-	k := u.engine.newCall()
-	k.init(u, x, e, async)
-	if e != nil && !e.watch.SetPending(pendingCall{u, k, k.id.Load()}) {
-		return nil, k.releaseUnsent(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection"))
+	c := u.engine.newCall()
+	c.init(u, x, e, async)
+	if e != nil && !e.watch.SetPending(pendingCall{u, c, c.id.Load()}) {
+		return nil, c.releaseUnsent(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection"))
 	}
-	queued, opened := u.admit(k, now)
+	queued, opened := u.admit(c, now)
 	if queued {
 		b.scheduleFlush(u.writeQueue) // the host may wait for our SETTINGS before it sends its own
-		return k, nil                 // openPending opens a stream for it
+		return c, nil                 // openPending opens a stream for it
 	}
 	if opened {
-		k.upload(b)
+		c.upload(b)
 	}
-	if k.yield() {
-		return k, nil
+	if c.yield() {
+		return c, nil
 	}
 	if async {
-		return nil, k.deliverResponse()
+		return nil, c.deliverResponse()
 	}
-	return k, nil
+	return c, nil
 }
 
-// admit locks mu and calls openOrEnqueue. It reports whether k waits for a stream, or has one.
-func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
+// admit locks mu and calls openOrEnqueue. It reports whether c waits for a stream, or has one.
+func (u *UpstreamConn) admit(c *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.openOrEnqueue(k, now)
-	return k.state == callQueued, k.stream != nil
+	u.openOrEnqueue(c, now)
+	return c.state == callQueued, c.stream != nil
 }
 
-// openOrEnqueue opens a stream for k or queues it. If neither is possible, it resolves k with the
-// reason. The caller owns k. mu is held.
-func (u *UpstreamConn) openOrEnqueue(k *call, now time.Time) {
+// openOrEnqueue opens a stream for c or queues it. If neither is possible, it resolves c with the
+// reason. The caller owns c. mu is held.
+func (u *UpstreamConn) openOrEnqueue(c *call, now time.Time) {
 	switch {
-	case k.state.resolved(): // its client has disconnected
+	case c.state.resolved(): // its client has disconnected
 		return
 	case u.lostErr != nil:
-		k.resolve(protocol.NewFault(protocol.ConnectFailure, u.lostErr))
+		c.resolve(protocol.NewFault(protocol.ConnectFailure, u.lostErr))
 		return
 	case u.closing.Load():
-		k.resolve(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
+		c.resolve(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
 		return
 	}
-	u.arm(k.x.EffectiveDeadline())
-	if !u.canOpen(k) || !u.pending.empty() {
-		k.state.on(callEnqueue)
-		u.pending.push(k)
+	u.arm(c.x.EffectiveDeadline())
+	if !u.canOpen(c) || !u.pending.empty() {
+		c.state.transition(callEnqueue)
+		u.pending.push(c)
 		return
 	}
-	if err := u.openStream(k, now); err != nil {
-		k.resolve(err)
+	if err := u.openStream(c, now); err != nil {
+		c.resolve(err)
 	}
 }
 
@@ -103,26 +103,26 @@ func (u *UpstreamConn) openPending(now time.Time, fx *effects) {
 		return
 	}
 	for !u.pending.empty() && u.canOpen(u.pending.first) {
-		k := u.pending.pop()
-		switch err := u.openStream(k, now); {
+		c := u.pending.pop()
+		switch err := u.openStream(c, now); {
 		case err != nil:
-			if k.resolve(err) {
-				fx.resumed = append(fx.resumed, k)
+			if c.resolve(err) {
+				fx.resumed = append(fx.resumed, c)
 			}
-		case k.async:
-			k.state.on(callOpen)
-			fx.opened = append(fx.opened, k)
+		case c.async:
+			c.state.transition(callOpen)
+			fx.opened = append(fx.opened, c)
 		default:
-			k.state.on(callOpenBlocking)
-			k.signal()
+			c.state.transition(callOpenBlocking)
+			c.signal()
 		}
 	}
 }
 
-// canOpen reports whether a stream for k may be opened now. A request with Upgrade waits for the
+// canOpen reports whether a stream for c may be opened now. A request with Upgrade waits for the
 // host's settings, which show whether the host supports extended CONNECT. mu is held.
-func (u *UpstreamConn) canOpen(k *call) bool {
-	return u.availableStreams() > 0 && (u.settingsReceived || k.x.Request.Upgrade == "")
+func (u *UpstreamConn) canOpen(c *call) bool {
+	return u.availableStreams() > 0 && (u.settingsReceived || c.x.Request.Upgrade == "")
 }
 
 // availableStreams returns how many streams may be opened now. mu is held.
@@ -136,48 +136,48 @@ func (u *UpstreamConn) availableStreams() int {
 
 // wantsTrailers reports whether the request is sent with "te: trailers": the client sent TE, in any
 // version of HTTP, or the request is gRPC.
-func (k *call) wantsTrailers() bool {
-	h := &k.x.Request.Header
-	if k.downstream != nil && k.downstream.acceptsTrailers || protocol.IsGRPC(h) {
+func (c *call) wantsTrailers() bool {
+	h := &c.x.Request.Header
+	if c.downstream != nil && c.downstream.acceptsTrailers || protocol.IsGRPC(h) {
 		return true
 	}
-	if k.downstream != nil { // an HTTP/2 client, which did not send it
+	if c.downstream != nil { // an HTTP/2 client, which did not send it
 		return false
 	}
-	_, said := h.Lookup("te")
-	return said
+	_, ok := h.Lookup("te")
+	return ok
 }
 
-// openStream opens a stream with the head of k's request. Errors, including those of a recovered
+// openStream opens a stream with the head of c's request. Errors, including those of a recovered
 // panic, are Faults. mu is held.
-func (u *UpstreamConn) openStream(k *call, now time.Time) (err error) {
+func (u *UpstreamConn) openStream(c *call, now time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			u.state.DropBlock()
 			err = protocol.NewFault(protocol.Internal, protocol.NewPanic(p))
 		}
 	}()
-	x := k.x
+	x := c.x
 	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
-	o := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
-	o.AcceptTrailers = k.wantsTrailers()
+	opts := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
+	opts.AcceptTrailers = c.wantsTrailers()
 	dst, err := u.startHead()
 	if err != nil {
 		return openFault(err)
 	}
-	dst, s, err := u.state.AppendRequest(dst, &x.Request, o)
+	dst, s, err := u.state.AppendRequest(dst, &x.Request, opts)
 	if err != nil {
 		return openFault(err)
 	}
 	u.enqueue(dst)
-	k.attach(s, k, now)
-	k.requestEnded = o.End
-	k.deadline = x.EffectiveDeadline()
+	c.attach(s, c, now)
+	c.requestEnded = opts.End
+	c.deadline = x.EffectiveDeadline()
 	if u.streamIdleTimeout > 0 {
 		u.arm(now.Add(u.streamIdleTimeout))
 	}
-	if o.End || x.Request.Body == nil {
-		k.startResponseIdleTimeout(now)
+	if opts.End || x.Request.Body == nil {
+		c.startResponseIdleTimeout(now)
 	}
 	if d := u.opts.HTTP2.PingInterval; d > 0 {
 		u.arm(now.Add(d))

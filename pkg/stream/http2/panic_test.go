@@ -26,8 +26,8 @@ const injected = "injected by a test"
 // panicService is a service that panics at one point of exchanges whose path is /panic.
 type panicService struct {
 	forward
-	point  string
-	forked bool // exchanges are served on a worker
+	point    string
+	onWorker bool // exchanges are served on a worker
 }
 
 func (h *panicService) panicIfAt(point string) {
@@ -52,7 +52,7 @@ func (h *panicService) Start(ctx context.Context, x *protocol.Exchange) error {
 	case strings.HasPrefix(h.point, "request body") && x.Request.Body != nil:
 		x.Request.Body = &brokenBody{x.Request.Body, h, "request body "}
 	}
-	if h.forked {
+	if h.onWorker {
 		return x.RunBlocking(ctx, blocking{&h.forward})
 	}
 	return h.forward.Start(ctx, x)
@@ -76,7 +76,7 @@ func (h *panicService) Finish(_ context.Context, x *protocol.Exchange, err error
 		x.Response.Body = &brokenBody{x.Response.Body, h, ""}
 		x.Response.ContentLength = -1
 		x.Response.Trailer.Add("x-bad", unreadable())
-	case h.point == "response body Whole":
+	case h.point == "response body Complete":
 		x.Response.Body = completeBrokenBody{&brokenBody{x.Response.Body, h, "response body "}}
 	case strings.HasPrefix(h.point, "response body"):
 		x.Response.Body = &brokenBody{x.Response.Body, h, "response body "}
@@ -99,12 +99,12 @@ func (p panickingWatcher) Start(ctx context.Context, x *protocol.Exchange) error
 }
 
 func (panickingWatcher) Serve(_ context.Context, x *protocol.Exchange) error {
-	gone := make(chan struct{})
+	disconnected := make(chan struct{})
 	defer x.Downstream.OnDisconnect(func() {
-		defer close(gone)
+		defer close(disconnected)
 		panic(injected)
 	})()
-	<-gone
+	<-disconnected
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 }
 
@@ -116,7 +116,7 @@ func (p panickingService) Start(ctx context.Context, x *protocol.Exchange) error
 
 func (panickingService) Serve(context.Context, *protocol.Exchange) error { panic(injected) }
 
-// brokenBody is a filter's body that wraps another one and panics at the callback point of h.
+// brokenBody is a filter's body. It wraps another body and panics in the method that h.point names.
 type brokenBody struct {
 	protocol.Body
 	h    *panicService
@@ -136,8 +136,8 @@ func (b *brokenBody) Buffered() int {
 // completeBrokenBody is a brokenBody that implements protocol.CompleteBody.
 type completeBrokenBody struct{ *brokenBody }
 
-func (b completeBrokenBody) Complete() (whole, empty bool) {
-	b.h.panicIfAt(b.side + "Whole")
+func (b completeBrokenBody) Complete() (complete, empty bool) {
+	b.h.panicIfAt(b.side + "Complete")
 	return false, false
 }
 
@@ -171,13 +171,13 @@ func (t *brokenTunnel) CloseWrite() error {
 	return t.Tunnel.CloseWrite()
 }
 
-// unreadable returns a string that causes a panic when it is read: its bytes are at address 0.
+// unreadable returns a string that causes a panic when it is read: its data is at address 0.
 func unreadable() string {
-	fake := struct {
-		at  uintptr
-		len int
+	s := struct {
+		data uintptr
+		len  int
 	}{0, 8}
-	return *(*string)(unsafe.Pointer(&fake))
+	return *(*string)(unsafe.Pointer(&s))
 }
 
 // logBuffer is an io.Writer for a log. Safe for concurrent use.
@@ -210,7 +210,7 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 			h.observe(x)
 		}
 	}, func(e *Engine) { e.goroutines.Log = slog.New(slog.NewTextHandler(log, nil)) })
-	h.client.Store(r.dialUpstream(address, func(o *stream.UpstreamConnOptions) {
+	h.conn.Store(r.dialUpstream(address, func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(bool) {
 			calls.Add(-1)
 			h.panicIfAt("Released")
@@ -219,7 +219,7 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 	return r, calls, log
 }
 
-// countedService counts calls in flight: it adds one when it starts an exchange.
+// countedService counts calls in flight: it increments calls when it starts an exchange.
 type countedService struct {
 	h     *panicService
 	calls *atomic.Int64
@@ -237,42 +237,42 @@ func (c countedService) Start(ctx context.Context, x *protocol.Exchange) error {
 // both connections continue, and that no call stays on the host's connection.
 func TestPanicFailsOneExchange(t *testing.T) {
 	address := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the error is irrelevant
+		_, _ = io.Copy(io.Discard, r.Body) // the error does not matter
 		w.Header().Set("x-seen", "twice")
-		_, _ = w.Write(bytes.Repeat([]byte("fine "), 4000))
+		_, _ = w.Write(bytes.Repeat([]byte("body "), 4000))
 	})
-	const unharmed = 200 // the exchange gets its response
+	const unaffected = 200 // the client gets the response
 	for point, status := range map[string]int{
 		"Start": 500, "Finish": 500, "worker": 500,
 		"request field":         500,
 		"request body Read":     500,
-		"request body Close":    unharmed,
+		"request body Close":    unaffected,
 		"request body Buffered": 500,
-		// 0 stands for a stream that is reset.
-		"response field": 0, "interim field": unharmed, "trailer": 0,
-		"response body Read": 0, "response body Buffered": 0, "response body Whole": 0,
-		"response body Close": unharmed,
-		"Observe":             unharmed,
-		"Released":            unharmed,
+		// Status 0: the stream is reset.
+		"response field": 0, "interim field": unaffected, "trailer": 0,
+		"response body Read": 0, "response body Buffered": 0, "response body Complete": 0,
+		"response body Close": unaffected,
+		"Observe":             unaffected,
+		"Released":            unaffected,
 	} {
-		for _, forked := range []bool{false, true} {
+		for _, onWorker := range []bool{false, true} {
 			name := point
-			if forked {
+			if onWorker {
 				name += " on a worker"
 			}
 			t.Run(name, func(t *testing.T) {
-				h := &panicService{point: point, forked: forked}
+				h := &panicService{point: point, onWorker: onWorker}
 				r, calls, log := panicRig(t, h, address)
 				c := newHTTP2Client(t)
-				fine := func() {
+				checkGET := func() {
 					t.Helper()
 					if got, text := get(t, c, "http://"+r.address+"/"); got != 200 || len(text) != 20_000 {
 						t.Fatalf("GET /: %d with %d bytes, want 200 with 20000", got, len(text))
 					}
 				}
-				fine()
+				checkGET()
 				for range 3 {
-					var body io.Reader = strings.NewReader("content")
+					var body io.Reader = strings.NewReader("body")
 					if point != "request body Buffered" {
 						// The length is unknown.
 						body = io.MultiReader(body, strings.NewReader(" in pieces"))
@@ -288,10 +288,10 @@ func TestPanicFailsOneExchange(t *testing.T) {
 					if got != status {
 						t.Errorf("POST /panic: %d (%v), want %d", got, err, status)
 					}
-					fine()
+					checkGET()
 				}
-				until := time.Now().Add(eventTimeout)
-				for calls.Load() != 0 && time.Now().Before(until) {
+				deadline := time.Now().Add(eventTimeout)
+				for calls.Load() != 0 && time.Now().Before(deadline) {
 					<-time.After(time.Millisecond)
 				}
 				if n := calls.Load(); n != 0 {
@@ -351,8 +351,8 @@ func TestPanicInTunnelEndsTunnel(t *testing.T) {
 				p.must(p.fr.WriteData(id, true, []byte("up")))
 				p.awaitReset(id)
 			}
-			until := time.Now().Add(eventTimeout)
-			for calls.Load() != 0 && time.Now().Before(until) {
+			deadline := time.Now().Add(eventTimeout)
+			for calls.Load() != 0 && time.Now().Before(deadline) {
 				<-time.After(time.Millisecond)
 			}
 			if n := calls.Load(); n != 0 || !log.contains(injected) {
@@ -366,11 +366,11 @@ func TestPanicInTunnelEndsTunnel(t *testing.T) {
 // with the lock held. It verifies that the connection ends with INTERNAL_ERROR, and that other
 // connections are served.
 func TestPanicInReaderClosesConnection(t *testing.T) {
-	var broken atomic.Bool
-	broken.Store(true)
+	var panics atomic.Bool
+	panics.Store(true)
 	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
 		e.exchanges.New = func() any {
-			if broken.Swap(false) {
+			if panics.Swap(false) {
 				return (*exchange)(nil)
 			}
 			return nil
@@ -382,16 +382,16 @@ func TestPanicInReaderClosesConnection(t *testing.T) {
 		if f == nil {
 			t.Fatal("the connection did not end with GOAWAY")
 		}
-		if away, ok := f.(*http2.GoAwayFrame); ok {
-			if away.ErrCode != http2.ErrCodeInternal {
-				t.Errorf("GOAWAY with %v, want %v", away.ErrCode, http2.ErrCodeInternal)
+		if goAway, ok := f.(*http2.GoAwayFrame); ok {
+			if goAway.ErrCode != http2.ErrCodeInternal {
+				t.Errorf("GOAWAY with %v, want %v", goAway.ErrCode, http2.ErrCodeInternal)
 			}
 			break
 		}
 	}
-	q := r.dial()
-	q.request(1, true)
-	if got := q.awaitFields(1)[":status"]; got != "200" {
+	p2 := r.dial()
+	p2.request(1, true)
+	if got := p2.awaitFields(1)[":status"]; got != "200" {
 		t.Errorf("another connection: status %s", got)
 	}
 }

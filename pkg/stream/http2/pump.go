@@ -8,16 +8,16 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// pump moves the content of a stream to a stream of another connection, as bytes arrive and windows
-// open. It has no goroutine: a goroutine that changes the state of either stream kicks it, and
-// moves bytes until the pump has to wait for either side. A late kick is harmless, even if the pump
-// moves another content by now.
+// pump moves a received body to a stream of another connection, as bytes arrive and windows open.
+// It has no goroutine: a goroutine that changes the state of either stream kicks it, and moves
+// bytes until the pump has to wait for either side. A late kick is harmless, even if the pump moves
+// another body by now.
 //
-// Lock order: mu, then muxConn.mu of the destination, then mu of the content. The pump credits the
-// source with only mu held.
+// Lock order: mu, then muxConn.mu of the destination, then recvBody.mu. The pump credits the source
+// with only mu held.
 type pump struct {
 	mu     sync.Mutex
-	active bool // guarded by mu; if false, the fields up to number are unused
+	active bool // guarded by mu; if false, the fields up to callID are unused
 	from   *recvBody
 	to     *muxStream
 	owner  pumper
@@ -28,19 +28,19 @@ type pump struct {
 
 // pumper is notified when a pump ends.
 type pumper interface {
-	// pumpEnded is called once for each start, unless stop was called first: the content and its
-	// end are queued, or err is the reason why they cannot be sent. It runs on the goroutine that
-	// kicked the pump, which owns b. to is the destination connection, and number is the one passed
-	// to start: the pumper may belong to another exchange by now.
-	pumpEnded(b *batch, to *muxConn, number uint64, err error)
+	// pumpEnded is called once for each start, unless stop was called first: the body and its end
+	// are queued, or err is the reason why they cannot be sent. It runs on the goroutine that
+	// kicked the pump, which owns b. to is the destination connection. callID is the one passed to
+	// start: the pumper may belong to another exchange by now.
+	pumpEnded(b *batch, to *muxConn, callID uint64, err error)
 }
 
 // start makes p move from to the stream to. The caller kicks p afterwards.
-func (p *pump) start(from *recvBody, to *muxStream, owner pumper, number uint64) {
+func (p *pump) start(from *recvBody, to *muxStream, owner pumper, callID uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.active, p.from, p.to, p.owner, p.callID = true, from, to, owner, number
-	from.setPump(p) // p.mu is held, so that a kick cannot end p before this
+	p.active, p.from, p.to, p.owner, p.callID = true, from, to, owner, callID
+	from.setPump(p) // p.mu is held, so that no kick can end p earlier
 }
 
 // stop stops p, and reports whether it had ended before. After stop returns, p uses neither stream.
@@ -49,10 +49,10 @@ func (p *pump) stop() (ended bool) {
 	defer p.mu.Unlock()
 	ended = !p.active
 	if p.active {
-		w := p.to.conn
-		w.mu.Lock()
-		w.waitingPumps.remove(p)
-		w.mu.Unlock()
+		mc := p.to.conn
+		mc.mu.Lock()
+		mc.waitingPumps.remove(p)
+		mc.mu.Unlock()
 	}
 	p.clear()
 	return ended
@@ -66,49 +66,49 @@ func (p *pump) clear() {
 
 // kick moves as many bytes as possible. The caller holds no lock.
 func (p *pump) kick(b *batch) {
-	owner, to, number, over, err := p.run(b)
+	owner, to, callID, ended, err := p.run(b)
 	if owner == nil {
 		return
 	}
 	if to.writeQueue.Queued() > 0 {
 		b.scheduleFlush(to.writeQueue)
 	}
-	if over || err != nil {
-		owner.pumpEnded(b, to, number, err)
+	if ended || err != nil {
+		owner.pumpEnded(b, to, callID, err)
 	}
 }
 
 // run does the work of kick with p.mu held. owner is nil if p is not active.
-func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over bool, err error) {
+func (p *pump) run(b *batch) (owner pumper, to *muxConn, callID uint64, ended bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.active {
 		return nil, nil, 0, false, nil
 	}
 	from := p.from
-	owner, to, number = p.owner, p.to.conn, p.callID
-	taken, over, err := p.move(b)
-	if over || err != nil {
+	owner, to, callID = p.owner, p.to.conn, p.callID
+	credit, ended, err := p.move(b)
+	if ended || err != nil {
 		from.setPump(nil)
 		p.clear()
 	}
-	if taken > 0 {
-		from.stream.reportConsumed(b, taken) // with p.mu held, so that from is not released meanwhile
+	if credit > 0 {
+		from.stream.reportConsumed(b, credit) // with p.mu held, so that from is not released meanwhile
 	}
-	return owner, to, number, over, err
+	return owner, to, callID, ended, err
 }
 
-// move queues as many bytes as possible. credit is the number of bytes to credit the source with;
-// over: the end was queued too. p.mu is held.
-func (p *pump) move(b *batch) (credit int, over bool, err error) {
+// move queues as many bytes as possible. credit is the number of bytes to credit the source with.
+// ended reports whether the end was queued too. p.mu is held.
+func (p *pump) move(b *batch) (credit int, ended bool, err error) {
 	from, l := p.from, p.to
-	w := l.conn
-	w.mu.Lock()
+	mc := l.conn
+	mc.mu.Lock()
 	defer func() {
-		if over || err != nil {
-			w.waitingPumps.remove(p) // p may be used for another connection next
+		if ended || err != nil {
+			mc.waitingPumps.remove(p) // p may be used for another connection next
 		}
-		w.mu.Unlock()
+		mc.mu.Unlock()
 	}()
 	defer protocol.RecoverPanic(&err)
 	if l.sendErr != nil {
@@ -126,105 +126,105 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 		case from.unread == 0 && !from.complete:
 			return from.takeCredit(), false, nil
 		case from.unread == 0:
-			if err = w.appendEnd(l, &from.trailer); err == nil {
+			if err = mc.appendEnd(l, &from.trailer); err == nil {
 				from.addTrailers()
 			}
 			return from.takeCredit(), err == nil, err
-		case w.waitIfQueueFull(p):
+		case mc.waitIfQueueFull(p):
 			return from.takeCredit(), false, nil
 		}
-		n, ended, err := w.appendPiece(b, l, from)
+		n, sentEnd, err := mc.appendPiece(b, l, from)
 		if err != nil {
 			return from.takeCredit(), false, err
 		}
 		if n == 0 {
-			w.block(l)
+			mc.block(l)
 			return from.takeCredit(), false, nil
 		}
-		if ended {
+		if sentEnd {
 			return from.takeCredit(), true, nil
 		}
 	}
 }
 
-// appendPiece queues as much of c's first unread piece as one frame can hold, with the end of the
-// message if it is the last. n is 0 if the windows are closed. w.mu and c.mu are held.
-func (w *muxConn) appendPiece(b *batch, l *muxStream, c *recvBody) (n int, ended bool, err error) {
-	p := c.pieces[c.first].Bytes()
-	last := c.complete && c.unread == len(p) && c.trailer.Len() == 0
-	head, n, err := w.state.ReserveData(w.scratch[:0], l.stream, len(p), last)
-	w.scratch = head[:0]
-	if len(head) > 0 && (n == 0 || !w.appendBorrowed(b, c, head, n)) {
-		dst := append(w.writeQueue.BeginFrame(len(head)+n), head...)
-		if lost := w.writeQueue.EndFrame(append(dst, p[:n]...)); lost != nil && err == nil {
+// appendPiece queues as much of from's first unread piece as one frame can hold, with the end of
+// the message if it is the last. n is 0 if the windows are closed. mc.mu and from.mu are held.
+func (mc *muxConn) appendPiece(b *batch, to *muxStream, from *recvBody) (n int, ended bool, err error) {
+	p := from.pieces[from.first].Bytes()
+	last := from.complete && from.unread == len(p) && from.trailer.Len() == 0
+	head, n, err := mc.state.ReserveData(mc.scratch[:0], to.stream, len(p), last)
+	mc.scratch = head[:0]
+	if len(head) > 0 && (n == 0 || !mc.appendBorrowed(b, from, head, n)) {
+		dst := append(mc.writeQueue.BeginFrame(len(head)+n), head...)
+		if lost := mc.writeQueue.EndFrame(append(dst, p[:n]...)); lost != nil && err == nil {
 			err = disconnectFault(lost)
 		}
 	}
 	if n > 0 {
-		c.consume(n)
-		l.bytesSent += int64(n)
+		from.consume(n)
+		to.bytesSent += int64(n)
 	}
 	return n, last && n == len(p) && err == nil, err
 }
 
-// appendBorrowed queues a frame without copying its payload, if c borrows a frame with the same
+// appendBorrowed queues a frame without copying its payload, if from borrows a frame with the same
 // payload. head ends with the new frame header, and may begin with another frame. n is the length
-// of the payload. w.mu and c.mu are held.
-func (w *muxConn) appendBorrowed(b *batch, c *recvBody, head []byte, n int) bool {
-	frame := c.borrowedFrame(b, n)
+// of the payload. mc.mu and from.mu are held.
+func (mc *muxConn) appendBorrowed(b *batch, from *recvBody, head []byte, n int) bool {
+	frame := from.borrowedFrame(b, n)
 	if frame == nil {
 		return false
 	}
-	at := len(head) - syntax.FrameHeaderLen
-	copy(frame, head[at:])
-	if !w.writeQueue.AppendBorrowed(head[:at], frame) {
+	headerStart := len(head) - syntax.FrameHeaderLen
+	copy(frame, head[headerStart:])
+	if !mc.writeQueue.AppendBorrowed(head[:headerStart], frame) {
 		return false
 	}
-	c.borrowedFrom = nil // the queue uses its header bytes, so it cannot be borrowed again
-	b.addBorrower(w.writeQueue)
+	from.borrowedFrom = nil // the queue uses its header bytes, so it cannot be borrowed again
+	b.addBorrower(mc.writeQueue)
 	return true
 }
 
 // waitIfQueueFull reports whether so many bytes are pending that p has to wait. If so,
-// kickWhenWritable kicks p later. w.mu is held.
-func (w *muxConn) waitIfQueueFull(p *pump) bool {
-	if w.writeQueue.Queued() < network.HighWatermark {
+// kickWhenWritable kicks p later. mc.mu is held.
+func (mc *muxConn) waitIfQueueFull(p *pump) bool {
+	if mc.writeQueue.Queued() < network.HighWatermark {
 		return false
 	}
-	w.waitingPumps.push(p) // no effect if p already waits
-	if !w.awaitingCapacity {
-		w.awaitingCapacity = true
-		w.engine.goroutines.Start(w.kickWhenWritable)
+	mc.waitingPumps.push(p) // no effect if p already waits
+	if !mc.awaitingCapacity {
+		mc.awaitingCapacity = true
+		mc.engine.goroutines.Start(mc.kickWhenWritable)
 	}
 	return true
 }
 
 // kickWhenWritable kicks the pumps that wait for space in the write queue, oldest first, until none
 // waits.
-func (w *muxConn) kickWhenWritable() {
-	for more := true; more; {
-		_ = w.writeQueue.Flush() // nothing else may have flushed it
-		w.writeQueue.AwaitCapacity()
-		more = w.kickWaiting()
+func (mc *muxConn) kickWhenWritable() {
+	for waiting := true; waiting; {
+		_ = mc.writeQueue.Flush() // nothing else may have flushed it
+		mc.writeQueue.AwaitCapacity()
+		waiting = mc.kickWaiting()
 	}
 }
 
 // kickWaiting kicks waiting pumps until the write queue reaches the high watermark. It returns
 // false if no pump waits.
-func (w *muxConn) kickWaiting() (more bool) {
+func (mc *muxConn) kickWaiting() (waiting bool) {
 	for {
-		w.mu.Lock()
+		mc.mu.Lock()
 		switch {
-		case w.waitingPumps.empty():
-			w.awaitingCapacity = false
-			w.mu.Unlock()
+		case mc.waitingPumps.empty():
+			mc.awaitingCapacity = false
+			mc.mu.Unlock()
 			return false
-		case w.lostErr == nil && w.writeQueue.Queued() >= network.HighWatermark:
-			w.mu.Unlock()
+		case mc.lostErr == nil && mc.writeQueue.Queued() >= network.HighWatermark:
+			mc.mu.Unlock()
 			return true
 		}
-		p := w.waitingPumps.pop()
-		w.mu.Unlock()
+		p := mc.waitingPumps.pop()
+		mc.mu.Unlock()
 		p.kick(nil)
 	}
 }

@@ -13,23 +13,23 @@ type brokenOwner struct {
 	panicked bool
 }
 
-func (o *brokenOwner) fail(why error, fx *effects) {
+func (o *brokenOwner) fail(fault error, fx *effects) {
 	if !o.panicked {
 		o.panicked = true
 		panic(injected)
 	}
-	o.owner.fail(why, fx)
+	o.owner.fail(fault, fx)
 }
 
 // TestPanicInUpstreamReaderLosesNoResponse makes the reader of a host's connection panic after it
 // has processed the head of another response in the same read. It verifies that both exchanges end.
 func TestPanicInUpstreamReaderLosesNoResponse(t *testing.T) {
-	asked, broken := make(chan struct{}), make(chan struct{})
+	requestsArrived, ownerReplaced := make(chan struct{}), make(chan struct{})
 	address := startHost(t, func(p *peer) {
 		p.awaitHead()
 		p.awaitHead()
-		close(asked)
-		<-broken
+		close(requestsArrived)
+		<-ownerReplaced
 		w := bufio.NewWriter(p.conn)
 		p.fr = http2.NewFramer(w, p.in)
 		p.headers(1, true, ":status", "204")
@@ -42,13 +42,13 @@ func TestPanicInUpstreamReaderLosesNoResponse(t *testing.T) {
 	p := r.dial()
 	p.request(1, true)
 	p.request(3, true)
-	<-asked
-	u := h.client.Load()
+	<-requestsArrived
+	u := h.conn.Load()
 	u.mu.Lock()
-	l := muxStreamOf(u.state.Stream(3))
-	l.owner = &brokenOwner{owner: l.owner}
+	ms := muxStreamOf(u.state.Stream(3))
+	ms.owner = &brokenOwner{owner: ms.owner}
 	u.mu.Unlock()
-	close(broken)
+	close(ownerReplaced)
 	if got := p.awaitFields(1)[":status"]; got != "204" {
 		t.Errorf("the request whose response has arrived: status %s, want 204", got)
 	}

@@ -16,14 +16,14 @@ import (
 // protocol.Body. The window opens only as bytes are consumed, so a body never holds more than a
 // window.
 //
-//	reader of the connection:  add … add, end or fail
+//	reader of the connection:  add … add, markComplete or fail
 //	consumer:                  Read … Read, Close   or   a pump, which is kicked
 //
 // While a pump consumes the body, it borrows the reader's bytes: they are copied at most once, from
 // the reader's buffer to their destination. Only the bytes that the pump could not send immediately
 // are copied into the body.
 type recvBody struct {
-	stream     *muxStream   // the stream that it arrives on; set by start
+	stream     *muxStream   // the stream on which the body arrives; set by start
 	trailerDst *header      // receives the trailers when io.EOF is returned; set by start
 	maxBytes   int64        // maximum bytes; more are an error; 0: no limit; set by start
 	received   atomic.Int64 // bytes received
@@ -42,354 +42,354 @@ type recvBody struct {
 	closed            bool               // guarded by mu; the consumer has closed it
 	err               error              // guarded by mu; why the body ended early
 	trailer           header             // guarded by mu; final once complete is set
-	text              []byte             // guarded by mu; trailer holds views of it
+	text              []byte             // guarded by mu; storage of the strings in trailer
 	pump              *pump              // guarded by mu; the pump that consumes it; nil: none
 }
 
 type header = protocol.Header
 
-// start makes c the content of stream l. It needs no lock: the reader of c's previous stream may
-// still be in copyBorrowed, which uses none of these fields.
-func (c *recvBody) start(l *muxStream, into *header, limit int64) {
-	c.stream, c.trailerDst, c.maxBytes = l, into, limit
-	c.changed.L = &c.mu
-	c.received.Store(0)
-	c.pendingCredit, c.keepsRead, c.complete, c.closed, c.err, c.pump = 0, false, false, false, nil, nil
+// start makes rb the body that arrives on ms. It needs no lock: the reader of rb's previous stream
+// may still be in copyBorrowed, which uses none of these fields.
+func (rb *recvBody) start(ms *muxStream, trailerDst *header, maxBytes int64) {
+	rb.stream, rb.trailerDst, rb.maxBytes = ms, trailerDst, maxBytes
+	rb.changed.L = &rb.mu
+	rb.received.Store(0)
+	rb.pendingCredit, rb.keepsRead, rb.complete, rb.closed, rb.err, rb.pump = 0, false, false, false, nil, nil
 }
 
-// reset releases what c holds. Only a late copyBorrowed may still use c.
-func (c *recvBody) reset() {
-	c.mu.Lock() // excludes copyBorrowed
-	defer c.mu.Unlock()
-	c.dropUnread()
-	c.trailer.Reset()
-	c.stream, c.trailerDst, c.pump, c.err = nil, nil, nil, nil
+// reset releases what rb holds. Only a late copyBorrowed may still use rb.
+func (rb *recvBody) reset() {
+	rb.mu.Lock() // excludes copyBorrowed
+	defer rb.mu.Unlock()
+	rb.dropUnread()
+	rb.trailer.Reset()
+	rb.stream, rb.trailerDst, rb.pump, rb.err = nil, nil, nil, nil
 }
 
-// dropUnread drops the unread bytes and returns their number. c.mu is held.
-func (c *recvBody) dropUnread() int {
-	dropped := c.unread
-	for i, p := range c.pieces {
-		c.releasePiece(p)
-		c.pieces[i] = nil
+// dropUnread drops the unread bytes and returns their number. rb.mu is held.
+func (rb *recvBody) dropUnread() int {
+	dropped := rb.unread
+	for i, p := range rb.pieces {
+		rb.releasePiece(p)
+		rb.pieces[i] = nil
 	}
-	c.pieces, c.first, c.unread = c.pieces[:0], 0, 0
+	rb.pieces, rb.first, rb.unread = rb.pieces[:0], 0, 0
 	return dropped
 }
 
-// releasePiece releases a piece. c.mu is held.
-func (c *recvBody) releasePiece(piece *buffer.IoBuffer) {
-	if piece == &c.borrowed {
-		c.borrowed.SetStorage(nil)
-		c.borrowed.Reset()
-		c.borrowedFrom, c.borrowedHeaderLen = nil, 0
+// releasePiece releases a piece. rb.mu is held.
+func (rb *recvBody) releasePiece(piece *buffer.IoBuffer) {
+	if piece == &rb.borrowed {
+		rb.borrowed.SetStorage(nil)
+		rb.borrowed.Reset()
+		rb.borrowedFrom, rb.borrowedHeaderLen = nil, 0
 		return
 	}
 	piece.Release()
 }
 
-// add appends received bytes, and returns the pump to kick. unwanted is the number of bytes that
-// nothing will read. add copies p unless lent is true: then the caller calls copyBorrowed after
+// add appends received bytes, and returns the pump to kick. discarded is the number of bytes that
+// nothing will read. add copies p unless borrows is true: then the caller calls copyBorrowed after
 // the kick, before it reuses p. frame is the frame header followed by p if the frame holds nothing
 // else, or nil. b is the batch of the reader. The stream's muxConn.mu is held.
-func (c *recvBody) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.err != nil {
+func (rb *recvBody) add(p, frame []byte, b *batch) (consumer *pump, borrows bool, discarded int) {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	if rb.closed || rb.err != nil {
 		return nil, false, len(p)
 	}
-	total := c.received.Add(int64(len(p)))
-	if c.maxBytes > 0 && total > c.maxBytes {
-		c.err = protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", c.maxBytes)
-		unwanted = c.dropUnread() + len(p)
-		c.changed.Broadcast()
-		return c.pump, false, unwanted
+	total := rb.received.Add(int64(len(p)))
+	if rb.maxBytes > 0 && total > rb.maxBytes {
+		rb.err = protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", rb.maxBytes)
+		discarded = rb.dropUnread() + len(p)
+		rb.changed.Broadcast()
+		return rb.pump, false, discarded
 	}
 	if len(p) == 0 {
 		return nil, false, 0
 	}
-	lent = c.pump != nil && c.unread == 0 // else nothing consumes it immediately
-	c.unread += len(p)
-	if n := len(c.pieces); lent {
-		c.borrow(p, frame, b)
-		c.pieces = append(c.pieces, &c.borrowed)
-	} else if n > 0 && len(c.pieces[n-1].Tail()) >= len(p) {
-		_, _ = c.pieces[n-1].Write(p) // never fails
+	borrows = rb.pump != nil && rb.unread == 0 // else nothing consumes it immediately
+	rb.unread += len(p)
+	if n := len(rb.pieces); borrows {
+		rb.borrow(p, frame, b)
+		rb.pieces = append(rb.pieces, &rb.borrowed)
+	} else if n > 0 && len(rb.pieces[n-1].Tail()) >= len(p) {
+		_, _ = rb.pieces[n-1].Write(p) // never fails
 	} else {
-		c.pieces = append(c.pieces, copyOf(p))
+		rb.pieces = append(rb.pieces, copyOf(p))
 	}
-	c.changed.Broadcast()
-	return c.pump, lent, 0
+	rb.changed.Broadcast()
+	return rb.pump, borrows, 0
 }
 
-// borrow makes c borrow p, or frame, which ends with p, if it is not nil. c.mu is held.
-func (c *recvBody) borrow(p, frame []byte, b *batch) {
+// borrow makes rb borrow p, or frame, which ends with p, if it is not nil. rb.mu is held.
+func (rb *recvBody) borrow(p, frame []byte, b *batch) {
 	if frame == nil {
 		frame = p
 	}
-	c.borrowedHeaderLen, c.borrowedFrom = len(frame)-len(p), b
-	c.borrowed.SetStorage(frame[:len(frame):len(frame)])
-	c.borrowed.Discard(c.borrowedHeaderLen)
+	rb.borrowedHeaderLen, rb.borrowedFrom = len(frame)-len(p), b
+	rb.borrowed.SetStorage(frame[:len(frame):len(frame)])
+	rb.borrowed.Discard(rb.borrowedHeaderLen)
 }
 
 // minBorrowSize is the minimum payload of a DATA frame, in bytes, for which borrowing is cheaper
 // than copying.
 const minBorrowSize = 4 << 10
 
-// borrowedFrame returns the frame that c borrows from the reader of b, if all n bytes of its
+// borrowedFrame returns the frame that rb borrows from the reader of b, if all n bytes of its
 // payload are unread. The caller may change its header. It returns nil if there is no such frame,
 // if n is below minBorrowSize, if a write queue has already borrowed the frame, or if b belongs to
-// another reader. c.mu is held.
-func (c *recvBody) borrowedFrame(b *batch, n int) []byte {
-	frame := c.borrowed.Storage()
-	if b == nil || b != c.borrowedFrom || c.borrowedHeaderLen == 0 || n < minBorrowSize || c.pieces[c.first] != &c.borrowed || len(frame) != c.borrowedHeaderLen+n {
+// another reader. rb.mu is held.
+func (rb *recvBody) borrowedFrame(b *batch, n int) []byte {
+	frame := rb.borrowed.Storage()
+	if b == nil || b != rb.borrowedFrom || rb.borrowedHeaderLen == 0 || n < minBorrowSize || rb.pieces[rb.first] != &rb.borrowed || len(frame) != rb.borrowedHeaderLen+n {
 		return nil
 	}
 	return frame
 }
 
 func copyOf(p []byte) *buffer.IoBuffer {
-	b := buffer.Get(len(p))
-	_, _ = b.Write(p) // never fails
-	return b
+	buf := buffer.Get(len(p))
+	_, _ = buf.Write(p) // never fails
+	return buf
 }
 
-// copyBorrowed copies the borrowed bytes that were not consumed or are kept. c may belong to
+// copyBorrowed copies the borrowed bytes that were not consumed or are kept. rb may belong to
 // another stream by now; then it copies bytes that this stream borrows, earlier than necessary.
-func (c *recvBody) copyBorrowed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := len(c.pieces) - 1
-	if last < 0 || c.pieces[last] != &c.borrowed {
+func (rb *recvBody) copyBorrowed() {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	last := len(rb.pieces) - 1
+	if last < 0 || rb.pieces[last] != &rb.borrowed {
 		return
 	}
-	all := c.borrowed.Storage()[c.borrowedHeaderLen:] // includes bytes already read, which may be kept
-	b := copyOf(all)
-	b.Discard(len(all) - c.borrowed.Len())
-	c.pieces[last] = b
-	c.releasePiece(&c.borrowed)
+	payload := rb.borrowed.Storage()[rb.borrowedHeaderLen:] // includes bytes already read, which may be kept
+	buf := copyOf(payload)
+	buf.Discard(len(payload) - rb.borrowed.Len())
+	rb.pieces[last] = buf
+	rb.releasePiece(&rb.borrowed)
 }
 
-// markComplete marks the content as complete, and returns the pump to kick. muxConn.mu is held.
-func (c *recvBody) markComplete() *pump {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.complete = true
-	c.changed.Broadcast()
-	return c.pump
+// markComplete marks the body as complete, and returns the pump to kick. muxConn.mu is held.
+func (rb *recvBody) markComplete() *pump {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	rb.complete = true
+	rb.changed.Broadcast()
+	return rb.pump
 }
 
-// markCompleteWithTrailer is markComplete with the trailers of the session's last event.
-func (c *recvBody) markCompleteWithTrailer(s *syntax.Session) *pump {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.text = s.TakeTrailer(&c.trailer, c.text[:0])
+// markCompleteWithTrailer is like markComplete, with the trailers of the session's last event.
+func (rb *recvBody) markCompleteWithTrailer(s *syntax.Session) *pump {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	if !rb.closed {
+		rb.text = s.TakeTrailer(&rb.trailer, rb.text[:0])
 	}
-	c.complete = true
-	c.changed.Broadcast()
-	return c.pump
+	rb.complete = true
+	rb.changed.Broadcast()
+	return rb.pump
 }
 
-// fail ends the content early, drops the unread bytes and returns the pump to kick. It does nothing
-// if the content is complete or has failed. err is a Fault.
-func (c *recvBody) fail(err error) *pump {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.complete || c.err != nil {
+// fail ends the body early, drops the unread bytes and returns the pump to kick. It does nothing if
+// the body is complete or has failed. err is a Fault.
+func (rb *recvBody) fail(err error) *pump {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	if rb.complete || rb.err != nil {
 		return nil
 	}
-	c.err = err
-	c.dropUnread()
-	c.changed.Broadcast()
-	return c.pump
+	rb.err = err
+	rb.dropUnread()
+	rb.changed.Broadcast()
+	return rb.pump
 }
 
-// setPump sets the pump that consumes the content from now on; nil: none.
-func (c *recvBody) setPump(to *pump) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pump = to
+// setPump sets the pump that consumes the body from now on; nil: none.
+func (rb *recvBody) setPump(consumer *pump) {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	rb.pump = consumer
 }
 
 // isEmpty reports whether the body is complete and empty, and the message has no trailers.
-func (c *recvBody) isEmpty() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.complete && c.err == nil && c.unread == 0 && c.trailer.Len() == 0 && c.received.Load() == 0
+func (rb *recvBody) isEmpty() bool {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	return rb.complete && rb.err == nil && rb.unread == 0 && rb.trailer.Len() == 0 && rb.received.Load() == 0
 }
 
 // Complete implements protocol.CompleteBody.
-func (c *recvBody) Complete() (whole, empty bool) {
-	c.mu.Lock()
-	whole = c.complete && c.err == nil && !c.closed
-	c.mu.Unlock()
-	return whole, whole && c.isEmpty()
+func (rb *recvBody) Complete() (complete, empty bool) {
+	rb.mu.Lock()
+	complete = rb.complete && rb.err == nil && !rb.closed
+	rb.mu.Unlock()
+	return complete, complete && rb.isEmpty()
 }
 
-// awaitsReader reports whether the consumer can continue before the peer sends more: the content is
+// awaitsReader reports whether the consumer can continue before the peer sends more: the body is
 // complete, or some of it is unread.
-func (c *recvBody) awaitsReader() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.complete || c.unread > 0
+func (rb *recvBody) awaitsReader() bool {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	return rb.complete || rb.unread > 0
 }
 
 // Read implements protocol.Body. Its errors are Faults.
-func (c *recvBody) Read(p []byte) (int, error) {
-	c.mu.Lock()
-	for !c.ready() {
-		c.changed.Wait()
+func (rb *recvBody) Read(p []byte) (int, error) {
+	rb.mu.Lock()
+	for !rb.ready() {
+		rb.changed.Wait()
 	}
 	switch {
-	case c.closed:
-		c.mu.Unlock()
+	case rb.closed:
+		rb.mu.Unlock()
 		return 0, errClosed
-	case c.err != nil:
-		defer c.mu.Unlock()
-		return 0, c.err
-	case c.unread == 0:
-		c.addTrailers()
-		c.mu.Unlock()
+	case rb.err != nil:
+		defer rb.mu.Unlock()
+		return 0, rb.err
+	case rb.unread == 0:
+		rb.addTrailers()
+		rb.mu.Unlock()
 		return 0, io.EOF
 	}
 	n := 0
-	for n < len(p) && c.first < len(c.pieces) {
-		m := copy(p[n:], c.pieces[c.first].Bytes())
-		c.consume(m)
+	for n < len(p) && rb.first < len(rb.pieces) {
+		m := copy(p[n:], rb.pieces[rb.first].Bytes())
+		rb.consume(m)
 		n += m
 	}
-	credit := c.takeCredit()
-	c.mu.Unlock()
-	c.stream.reportConsumed(nil, credit)
+	credit := rb.takeCredit()
+	rb.mu.Unlock()
+	rb.stream.reportConsumed(nil, credit)
 	return n, nil
 }
 
-// awaitReadable waits at most d until Read would not block, and reports whether it would not.
-func (c *recvBody) awaitReadable(d time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ready() {
+// awaitReadable waits at most d until Read would not block, and returns the value of ready.
+func (rb *recvBody) awaitReadable(d time.Duration) bool {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	if rb.ready() {
 		return true
 	}
-	late := false
+	timedOut := false
 	timer := time.AfterFunc(d, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		late = true
-		c.changed.Broadcast()
+		rb.mu.Lock()
+		defer rb.mu.Unlock()
+		timedOut = true
+		rb.changed.Broadcast()
 	})
 	defer timer.Stop()
-	for !c.ready() && !late {
-		c.changed.Wait()
+	for !rb.ready() && !timedOut {
+		rb.changed.Wait()
 	}
-	return c.ready()
+	return rb.ready()
 }
 
-// ready reports whether Read would not block. c.mu is held.
-func (c *recvBody) ready() bool { return c.unread > 0 || c.complete || c.err != nil || c.closed }
+// ready reports whether Read would not block. rb.mu is held.
+func (rb *recvBody) ready() bool { return rb.unread > 0 || rb.complete || rb.err != nil || rb.closed }
 
-// addTrailers adds the trailers to the message, once. c.mu is held.
-func (c *recvBody) addTrailers() {
-	if c.trailerDst == nil {
+// addTrailers adds the trailers to the message, once. rb.mu is held.
+func (rb *recvBody) addTrailers() {
+	if rb.trailerDst == nil {
 		return
 	}
-	for name, value := range c.trailer.All() {
-		c.trailerDst.Add(name, value)
+	for name, value := range rb.trailer.All() {
+		rb.trailerDst.Add(name, value)
 	}
-	c.trailerDst = nil
+	rb.trailerDst = nil
 }
 
 // maxKeptBody is the maximum size of a body that is kept to be read again, in bytes. A body whose
 // first bytes were read before it was complete is not kept.
 const maxKeptBody = 64 << 10
 
-// consume consumes n bytes of the first unread piece. c.mu is held.
-func (c *recvBody) consume(n int) {
-	if c.complete && !c.keepsRead && c.unread <= maxKeptBody && int64(c.unread) == c.received.Load() {
-		c.keepsRead = true
+// consume consumes n bytes of the first unread piece. rb.mu is held.
+func (rb *recvBody) consume(n int) {
+	if rb.complete && !rb.keepsRead && rb.unread <= maxKeptBody && int64(rb.unread) == rb.received.Load() {
+		rb.keepsRead = true
 	}
-	first := c.pieces[c.first]
+	first := rb.pieces[rb.first]
 	first.Discard(n)
-	c.unread -= n
-	if c.keepsRead {
+	rb.unread -= n
+	if rb.keepsRead {
 		if first.Len() == 0 {
-			c.first++
+			rb.first++
 		}
 		return
 	}
-	c.pendingCredit += n
+	rb.pendingCredit += n
 	if first.Len() > 0 {
 		return
 	}
-	c.releasePiece(first)
-	last := copy(c.pieces, c.pieces[1:])
-	c.pieces[last] = nil
-	c.pieces = c.pieces[:last]
+	rb.releasePiece(first)
+	last := copy(rb.pieces, rb.pieces[1:])
+	rb.pieces[last] = nil
+	rb.pieces = rb.pieces[:last]
 }
 
 // Rewind implements protocol.Rewinder.
-func (c *recvBody) Rewind() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.err != nil {
+func (rb *recvBody) Rewind() bool {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	if rb.closed || rb.err != nil {
 		return false
 	}
-	if c.keepsRead {
-		for _, p := range c.pieces {
-			read := len(p.Storage()) - p.Len()
-			if p == &c.borrowed {
-				read -= c.borrowedHeaderLen
+	if rb.keepsRead {
+		for _, p := range rb.pieces {
+			readLen := len(p.Storage()) - p.Len()
+			if p == &rb.borrowed {
+				readLen -= rb.borrowedHeaderLen
 			}
-			p.Undiscard(read)
+			p.Undiscard(readLen)
 		}
-		c.unread = int(c.received.Load())
-		c.first = 0
+		rb.unread = int(rb.received.Load())
+		rb.first = 0
 	}
-	return int64(c.unread) == c.received.Load()
+	return int64(rb.unread) == rb.received.Load()
 }
 
 // takeCredit returns the number of consumed bytes to credit the peer with, or 0 while they are few.
-// c.mu is held.
-func (c *recvBody) takeCredit() int {
-	if c.pendingCredit < c.stream.conn.creditThreshold {
+// rb.mu is held.
+func (rb *recvBody) takeCredit() int {
+	if rb.pendingCredit < rb.stream.conn.creditThreshold {
 		return 0
 	}
-	n := c.pendingCredit
-	c.pendingCredit = 0
+	n := rb.pendingCredit
+	rb.pendingCredit = 0
 	return n
 }
 
 // Buffered implements protocol.Body.
-func (c *recvBody) Buffered() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unread
+func (rb *recvBody) Buffered() int {
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	return rb.unread
 }
 
 // Close implements protocol.Body. It unblocks Read and drops the unread bytes.
-func (c *recvBody) Close() error {
-	c.mu.Lock()
-	if c.closed || c.stream == nil {
-		c.mu.Unlock()
+func (rb *recvBody) Close() error {
+	rb.mu.Lock()
+	if rb.closed || rb.stream == nil {
+		rb.mu.Unlock()
 		return nil
 	}
-	c.closed = true
-	c.pump = nil
-	credit := c.pendingCredit
-	if c.keepsRead {
-		credit = int(c.received.Load()) // pendingCredit does not include kept bytes
-		c.dropUnread()
+	rb.closed = true
+	rb.pump = nil
+	credit := rb.pendingCredit
+	if rb.keepsRead {
+		credit = int(rb.received.Load()) // pendingCredit does not include kept bytes
+		rb.dropUnread()
 	} else {
-		credit += c.dropUnread()
+		credit += rb.dropUnread()
 	}
-	c.pendingCredit = 0
-	c.changed.Broadcast()
-	l := c.stream
-	c.mu.Unlock()
-	l.reportConsumed(nil, credit)
+	rb.pendingCredit = 0
+	rb.changed.Broadcast()
+	ms := rb.stream
+	rb.mu.Unlock()
+	ms.reportConsumed(nil, credit)
 	return nil
 }
 
-// errClosed is the error of using closed content or a closed tunnel.
+// errClosed is the error of using a closed body or a closed tunnel.
 var errClosed = protocol.NewFault(protocol.Internal, io.ErrClosedPipe)

@@ -19,14 +19,14 @@ func (e *exchange) sendResponse() {
 	if e.wantsTunnel() {
 		x.LocalReplyError(protocol.Faultf(protocol.NotImplemented, "the upstream responded with %d and did not switch to the requested protocol", r.Status))
 	}
-	own := r.Source == protocol.LocalReply
+	local := r.Source == protocol.LocalReply
 	if e.grpcContentType != "" {
 		protocol.ReplyGRPC(x, e.grpcContentType)
 	}
 	body := r.Body
 	if x.Request.Method == "HEAD" || r.Status == 204 || r.Status == 304 {
 		body = nil
-	} else if body == nil && (e.grpcContentType == "" || !own) && r.ContentLength < 0 {
+	} else if body == nil && (e.grpcContentType == "" || !local) && r.ContentLength < 0 {
 		r.ContentLength = 0
 	}
 	end := body == nil || isEmpty(body)
@@ -39,10 +39,10 @@ func (e *exchange) sendResponse() {
 		e.flush()
 		e.finish(syntax.NoError)
 	case from != nil:
-		o, b := e.conn.writeQueue, e.batch
+		queue, b := e.conn.writeQueue, e.batch
 		e.out.start(from, &e.muxStream, e, 0)
 		e.out.kick(b)
-		b.scheduleFlush(o) // the head, if it was not flushed with content
+		b.scheduleFlush(queue) // the head, if it was not flushed with the body
 	default:
 		e.sendBody(body)
 	}
@@ -50,18 +50,18 @@ func (e *exchange) sendResponse() {
 
 // isEmpty reports whether a body is known to be empty, without trailers.
 func isEmpty(body protocol.Body) bool {
-	if c := recvBodyOf(body); c != nil {
-		return c.isEmpty()
+	if rb := recvBodyOf(body); rb != nil {
+		return rb.isEmpty()
 	}
-	w, ok := body.(protocol.CompleteBody) // for example a body that wraps a content
+	cb, ok := body.(protocol.CompleteBody) // for example a body that wraps a recvBody
 	if !ok {
 		return false
 	}
-	_, empty := w.Complete()
+	_, empty := cb.Complete()
 	return empty
 }
 
-// recvBodyOf returns the content of a stream that body is, or nil for another kind of body.
+// recvBodyOf returns the recvBody of body, or nil for other types of bodies.
 func recvBodyOf(body protocol.Body) *recvBody {
 	switch b := body.(type) {
 	case *recvBody:
@@ -74,36 +74,36 @@ func recvBodyOf(body protocol.Body) *recvBody {
 
 // sendHead queues the head of the response. Errors are Faults.
 func (e *exchange) sendHead(end bool) error {
-	w, x := e.conn, &e.x
-	o := syntax.ResponseOptions{End: end, Server: e.downstream.server.opts.HTTP1.ServerName}
-	own := x.Response.Source == protocol.LocalReply
-	at := x.Record.UpstreamFirstByte
-	if own {
-		at = e.batch.time()
+	mc, x := e.conn, &e.x
+	opts := syntax.ResponseOptions{End: end, Server: e.downstream.server.opts.HTTP1.ServerName}
+	local := x.Response.Source == protocol.LocalReply
+	date := x.Record.UpstreamFirstByte
+	if local {
+		date = e.batch.time()
 	} else {
-		o.Server = ""
+		opts.Server = ""
 	}
-	o.Date = e.downstream.server.dateCache.Date(at)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	opts.Date = e.downstream.server.dateCache.Date(date)
+	mc.mu.Lock()
+	defer mc.mu.Unlock()
 	if e.sendErr != nil {
 		return e.sendErr
 	}
-	if own {
+	if local {
 		e.deadline = time.Time{}
 	} else {
 		e.deadline = x.Deadline // a slow client occupies an upstream stream
 	}
-	w.arm(e.deadline)
-	dst, err := w.startHead()
+	mc.arm(e.deadline)
+	dst, err := mc.startHead()
 	if err != nil {
 		return disconnectFault(err)
 	}
-	return w.endHead(w.state.AppendResponse(dst, e.stream, &x.Response, o))
+	return mc.endHead(mc.state.AppendResponse(dst, e.stream, &x.Response, opts))
 }
 
-// sendBody sends a body that is not the content of another stream: immediately if it is small,
-// buffered and fits the window, else from a goroutine that may block.
+// sendBody sends a body that does not arrive on a stream: immediately if it is small, buffered and
+// fits the window, else from a goroutine that may block.
 func (e *exchange) sendBody(body protocol.Body) {
 	length := e.x.Response.ContentLength
 	if n := int(min(length, bodyReadSize+1)); !e.ownsGoroutine && n >= 0 && n <= bodyReadSize && body.Buffered() >= n && e.sendCapacity() >= n {
@@ -119,7 +119,7 @@ func (e *exchange) sendBody(body protocol.Body) {
 		return
 	}
 	e.flush()
-	e.forked = forked{body: body}
+	e.workerTask = workerTask{body: body}
 	e.engine.workers.Go(e)
 }
 

@@ -8,33 +8,33 @@ type responseBody struct {
 
 // Read implements protocol.Body. Its errors are Faults. If the body is slow to arrive, Read watches
 // a client of another protocol for a disconnect.
-func (a *responseBody) Read(p []byte) (int, error) {
-	k := a.call
-	if k.downstream == nil && k.x.Downstream != nil && (k.uploader == nil || k.uploader.ended()) && !k.in.awaitReadable(watchAfter) {
-		on := pendingCall{k.upstream, k, k.id.Load()}
-		defer k.x.Downstream.OnDisconnect(on.abandon)()
+func (b *responseBody) Read(p []byte) (int, error) {
+	c := b.call
+	if c.downstream == nil && c.x.Downstream != nil && (c.uploader == nil || c.uploader.ended()) && !c.in.awaitReadable(disconnectWatchDelay) {
+		pending := pendingCall{c.upstream, c, c.id.Load()}
+		defer c.x.Downstream.OnDisconnect(pending.abandon)()
 	}
-	return k.in.Read(p)
+	return c.in.Read(p)
 }
 
 // Complete implements protocol.CompleteBody.
-func (a *responseBody) Complete() (whole, empty bool) { return a.call.in.Complete() }
+func (b *responseBody) Complete() (complete, empty bool) { return b.call.in.Complete() }
 
 // Buffered implements protocol.Body.
-func (a *responseBody) Buffered() int { return a.call.in.Buffered() }
+func (b *responseBody) Buffered() int { return b.call.in.Buffered() }
 
 // Close implements protocol.Body. It removes the body from the exchange, so that the engine does
 // not close it again.
-func (a *responseBody) Close() error {
-	k := a.call
-	if a.closed {
+func (b *responseBody) Close() error {
+	c := b.call
+	if b.closed {
 		return nil
 	}
-	a.closed = true
-	u := k.upstream
-	k.x.Response.BodyClosed(a)
-	k.stopUpload()
-	k.free()
+	b.closed = true
+	u := c.upstream
+	c.x.Response.BodyClosed(b)
+	c.stopUpload()
+	c.free()
 	u.opts.OnRelease(!u.closing.Load())
 	return nil
 }

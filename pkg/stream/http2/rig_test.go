@@ -37,7 +37,7 @@ type rig struct {
 
 	mu       sync.Mutex
 	observed []observation
-	seen     chan struct{} // one for each observation
+	recorded chan struct{} // receives a value for each observation
 
 	floods chan syntax.Flood // reported by the engine
 }
@@ -56,11 +56,11 @@ func newRig(t testing.TB, service protocol.Service, change func(o *stream.Server
 	return newRigOn(t, service, change, func(*Engine) {})
 }
 
-// newRigOn is newRig with a function that changes the engine before it serves.
+// newRigOn is like newRig, and calls prepare with the engine before it serves.
 func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions), prepare func(e *Engine)) *rig {
 	t.Helper()
-	before := buffer.Outstanding()
-	r := &rig{t: t, seen: make(chan struct{}, 10_000), floods: make(chan syntax.Flood, 100)}
+	buffersBefore := buffer.Outstanding()
+	r := &rig{t: t, recorded: make(chan struct{}, 10_000), floods: make(chan syntax.Flood, 100)}
 	r.engine = New(slog.New(slog.DiscardHandler), func(f syntax.Flood) { r.floods <- f })
 	prepare(r.engine)
 	o := stream.ServerOptions{
@@ -78,22 +78,22 @@ func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.Serv
 		t.Fatal(err)
 	}
 	r.address = r.ln.Addr().String()
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(done)
 		_ = r.ln.Serve(ctx) // returns after Drain
 	}()
 	t.Cleanup(func() {
-		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer done()
-		r.ln.Drain(stop)
+		drainCtx, cancelDrain := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancelDrain()
+		r.ln.Drain(drainCtx)
 		cancel()
-		<-ended
+		<-done
 		r.engine.Close()
-		left := buffer.Outstanding()
-		for until := time.Now().Add(eventTimeout); invariants.Enabled && left != before; left = buffer.Outstanding() {
-			if time.Now().After(until) {
-				t.Errorf("%d buffers are in use, %d before the test", left, before)
+		inUse := buffer.Outstanding()
+		for deadline := time.Now().Add(eventTimeout); invariants.Enabled && inUse != buffersBefore; inUse = buffer.Outstanding() {
+			if time.Now().After(deadline) {
+				t.Errorf("%d buffers are in use, %d before the test", inUse, buffersBefore)
 				break
 			}
 			<-time.After(time.Millisecond) // connections of other rigs may still be ending
@@ -110,7 +110,7 @@ func (r *rig) observe(x *protocol.Exchange) {
 		x.Record.RequestBytes, x.Record.ResponseBytes, x.Response.Trailer.Len(),
 	})
 	select {
-	case r.seen <- struct{}{}:
+	case r.recorded <- struct{}{}:
 	default:
 	}
 }
@@ -119,7 +119,7 @@ func (r *rig) observe(x *protocol.Exchange) {
 func (r *rig) awaitRecord() observation {
 	r.t.Helper()
 	select {
-	case <-r.seen:
+	case <-r.recorded:
 	case <-time.After(5 * time.Second):
 		r.t.Fatal("timeout waiting for the end of an exchange")
 	}
@@ -147,19 +147,19 @@ func (r *rig) dialUpstream(address string, change func(o *stream.UpstreamConnOpt
 }
 
 // newProxyRig returns a rig whose service sends all requests on one connection to address.
-func newProxyRig(t testing.TB, address string, change func(o *stream.ServerOptions), changeClient func(o *stream.UpstreamConnOptions)) *rig {
+func newProxyRig(t testing.TB, address string, change func(o *stream.ServerOptions), changeUpstream func(o *stream.UpstreamConnOptions)) *rig {
 	t.Helper()
-	to := new(forward)
-	r := newRig(t, to, change)
-	to.client.Store(r.dialUpstream(address, changeClient))
+	service := new(forward)
+	r := newRig(t, service, change)
+	service.conn.Store(r.dialUpstream(address, changeUpstream))
 	return r
 }
 
 // forward is a service that sends exchanges to one upstream connection.
-type forward struct{ client atomic.Pointer[UpstreamConn] }
+type forward struct{ conn atomic.Pointer[UpstreamConn] }
 
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
-	return f.client.Load().Start(ctx, x)
+	return f.conn.Load().Start(ctx, x)
 }
 
 // blocking serves with next on a goroutine that may wait.
@@ -260,9 +260,9 @@ func (p *peer) request(id uint32, end bool, fields ...string) {
 	p.headers(id, end, all...)
 }
 
-func indexOf(all []string, name string) int {
-	for i := 0; i < len(all); i += 2 {
-		if all[i] == name && strings.HasPrefix(name, ":") {
+func indexOf(fields []string, name string) int {
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i] == name && strings.HasPrefix(name, ":") {
 			return i
 		}
 	}
@@ -309,19 +309,19 @@ func (p *peer) next() http2.Frame {
 func (p *peer) awaitFields(id uint32) map[string]string {
 	p.t.Helper()
 	for {
-		f := p.next()
-		if f == nil {
+		frame := p.next()
+		if frame == nil {
 			p.t.Fatalf("the connection ended before the head on stream %d", id)
 		}
-		h, ok := f.(*http2.MetaHeadersFrame)
-		if !ok || h.StreamID != id {
+		head, ok := frame.(*http2.MetaHeadersFrame)
+		if !ok || head.StreamID != id {
 			continue
 		}
 		fields := make(map[string]string)
-		for _, f := range h.Fields {
-			fields[f.Name] = f.Value
+		for _, frame := range head.Fields {
+			fields[frame.Name] = frame.Value
 		}
-		if h.StreamEnded() {
+		if head.StreamEnded() {
 			fields["END"] = "1"
 		}
 		return fields
@@ -344,22 +344,22 @@ func (p *peer) awaitReset(id uint32) http2.ErrCode {
 }
 
 // startHost starts a server and returns its address. script runs for each connection, after the
-// client's preface arrived and the server's settings were sent.
+// client's preface has arrived and the server's settings were sent.
 func startHost(t testing.TB, script func(p *peer), settings ...http2.Setting) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var running sync.WaitGroup
-	running.Go(func() {
+	var goroutines sync.WaitGroup
+	goroutines.Go(func() {
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
 				return
 			}
 			p := newPeer(t, conn)
-			running.Go(func() {
+			goroutines.Go(func() {
 				defer conn.Close()
 				preface := make([]byte, len(syntax.Preface))
 				if _, err := io.ReadFull(p.in, preface); err != nil {
@@ -373,7 +373,7 @@ func startHost(t testing.TB, script func(p *peer), settings ...http2.Setting) st
 	})
 	t.Cleanup(func() {
 		_ = ln.Close()
-		running.Wait()
+		goroutines.Wait()
 	})
 	return ln.Addr().String()
 }
@@ -391,20 +391,20 @@ func (p *peer) awaitHead() uint32 {
 	}
 }
 
-// sendRequest sends a request on u as a client of another protocol, and returns status and body of
-// the response.
-func sendRequest(u *UpstreamConn, req func(x *protocol.Exchange)) (status int, content string, err error) {
+// sendRequest sends a request on u as a client of another protocol, and returns the status and the
+// body of the response.
+func sendRequest(u *UpstreamConn, change func(x *protocol.Exchange)) (status int, body string, err error) {
 	var x protocol.Exchange
 	x.Reset()
 	x.Meta.Protocol = "test"
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/"
-	if req != nil {
-		req(&x)
+	if change != nil {
+		change(&x)
 	}
 	if err := x.Serve(context.Background(), u); err != nil {
 		return 0, "", err
 	}
 	defer x.ResetResponse()
-	all, err := io.ReadAll(x.Response.Body)
-	return x.Response.Status, string(all), err
+	b, err := io.ReadAll(x.Response.Body)
+	return x.Response.Status, string(b), err
 }

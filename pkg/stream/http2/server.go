@@ -44,11 +44,11 @@ type server struct {
 	floodLimits       stream.FloodRateLimits // immutable
 }
 
-func newServer(e *Engine, o stream.ServerOptions) *server {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+func newServer(e *Engine, opts stream.ServerOptions) *server {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	return &server{engine: e, opts: o, service: o.Service, yieldsBeforeFlush: runtime.GOMAXPROCS(0) == 1, floodLimiter: e.floodLimiter(o.Listener), floodLimits: stream.FloodRateLimitsOf(&o.HTTP2)}
+	return &server{engine: e, opts: opts, service: opts.Service, yieldsBeforeFlush: runtime.GOMAXPROCS(0) == 1, floodLimiter: e.floodLimiter(opts.Listener), floodLimits: stream.FloodRateLimitsOf(&opts.HTTP2)}
 }
 
 // IdleTimeout implements network.ClientFirstHandler.
@@ -72,18 +72,18 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 // newDownstreamConn returns the downstreamConn of a connection. It has not queued any frame yet.
 func (s *server) newDownstreamConn(conn *network.Conn) *downstreamConn {
 	c := &downstreamConn{server: s, meta: stream.NewConnMeta(s.opts.Listener, conn)}
-	o := &s.opts.HTTP2
+	h2 := &s.opts.HTTP2
 	c.init(s.engine, conn, c)
-	c.creditThreshold, c.streamIdleTimeout = creditThreshold(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), o.StreamIdleTimeout
+	c.creditThreshold, c.streamIdleTimeout = creditThreshold(h2.StreamWindow, h2.ConnectionWindow, h2.MaxConcurrentStreams), h2.StreamIdleTimeout
 	c.state = syntax.NewSession(syntax.Config{
 		Role:                 syntax.Server,
-		MaxConcurrentStreams: uint32(o.MaxConcurrentStreams),
-		StreamWindow:         uint32(o.StreamWindow),
-		ConnectionWindow:     uint32(o.ConnectionWindow),
+		MaxConcurrentStreams: uint32(h2.MaxConcurrentStreams),
+		StreamWindow:         uint32(h2.StreamWindow),
+		ConnectionWindow:     uint32(h2.ConnectionWindow),
 		MaxHeaderListSize:    uint32(s.opts.HTTP1.MaxHeaderSize),
 		MaxFields:            s.opts.HTTP1.MaxHeaderCount,
 		EnableConnect:        true,
-		FloodLimits:          syntax.FloodLimits{Reset: syntax.RateLimit(o.ConnectionResets)},
+		FloodLimits:          syntax.FloodLimits{Reset: syntax.RateLimit(h2.ConnectionResets)},
 	})
 	c.inflightCond.L = &c.mu
 	c.onWait = c.startAndFlush
@@ -99,10 +99,10 @@ func (c *downstreamConn) start() {
 	c.mu.Unlock()
 }
 
-// creditThreshold returns how many bytes of a stream's body are consumed before the session learns
-// of them: so few that the unreported bytes of all streams leave most of both windows open.
-func creditThreshold(stream, connection, streams int) int {
-	return max(1, min(stream/4, connection/4/max(streams, 1)))
+// creditThreshold returns how many bytes of a stream's body are consumed before they are reported
+// to the session: so few that the unreported bytes of all streams leave most of both windows open.
+func creditThreshold(streamWindow, connWindow, maxStreams int) int {
+	return max(1, min(streamWindow/4, connWindow/4/max(maxStreams, 1)))
 }
 
 // downstreamConn is a downstream connection. The reader goroutine owns the fields whose comment
@@ -110,11 +110,11 @@ func creditThreshold(stream, connection, streams int) int {
 type downstreamConn struct {
 	muxConn
 	server      *server
-	ctx         context.Context //nolint:containedctx // of the exchanges: it is the connection's
+	ctx         context.Context //nolint:containedctx // the context of the connection and its exchanges
 	meta        protocol.ConnMeta
 	batch       batch
 	onWait      func() // startAndFlush as a func value, created once
-	prefaceRead bool   // the preface has been read
+	prefaceRead bool   // the client's preface has been read
 	unstarted   []unstartedExchange
 
 	shutdownNoticeAt time.Time // when the shutdown notice was queued; zero: not yet
@@ -125,7 +125,7 @@ type downstreamConn struct {
 }
 
 // unstartedExchange is an exchange that begins once everything that arrived with its head has been
-// processed. refused is the error if the request was rejected.
+// processed. rejectErr is the error if the request was rejected.
 type unstartedExchange struct {
 	e         *exchange
 	rejectErr error
@@ -218,19 +218,19 @@ func (c *downstreamConn) flush() {
 // fill sets the read deadline and reads once. A connection holds no buffer while it waits for a new
 // frame.
 func (c *downstreamConn) fill() error {
-	wait := stream.ParkAfter
-	busy := c.inflightCount() > 0
+	timeout := stream.ParkAfter
+	hasInflight := c.inflightCount() > 0
 	switch {
 	case c.hasPartialFrame() || !c.prefaceRead:
-		wait = c.server.frameTimeout()
-	case !c.shutdownNoticeAt.IsZero() && !busy:
-		wait = stream.CloseGrace
+		timeout = c.server.frameTimeout()
+	case !c.shutdownNoticeAt.IsZero() && !hasInflight:
+		timeout = stream.CloseGrace
 	case !c.shutdownNoticeAt.IsZero():
-		wait = c.server.opts.HTTP2.DrainGrace
-	case busy:
-		wait = idleCheckInterval
+		timeout = c.server.opts.HTTP2.DrainGrace
+	case hasInflight:
+		timeout = idleCheckInterval
 	}
-	stream.SetReadTimeout(c.conn, wait)
+	stream.SetReadTimeout(c.conn, timeout)
 	if c.shutdownNoticeAt.IsZero() && !c.hasPartialFrame() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
@@ -248,17 +248,17 @@ var errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
 // or parks the connection.
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
-	busy := c.inflightCount() > 0
+	hasInflight := c.inflightCount() > 0
 	switch {
 	case c.hasPartialFrame() || !c.prefaceRead:
 		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.server.frameTimeout())
 	case !c.shutdownNoticeAt.IsZero():
 		c.sendGoAway()
-		if busy {
+		if hasInflight {
 			return nil
 		}
 		return errIdleAfterGoAway
-	case busy:
+	case hasInflight:
 		return nil
 	}
 	c.mu.Lock()
@@ -292,31 +292,31 @@ const maxUnstartedRead = 64 << 10
 
 // startExchanges begins the unstarted exchanges.
 func (c *downstreamConn) startExchanges() {
-	for _, f := range c.unstarted {
-		f.e.start(&c.batch, f.rejectErr)
+	for _, u := range c.unstarted {
+		u.e.start(&c.batch, u.rejectErr)
 	}
 	clear(c.unstarted)
 	c.unstarted = c.unstarted[:0]
 }
 
 // handleSideEvent implements connSide.
-func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch, fx *effects) {
-	switch e.Kind {
+func (c *downstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effects) {
+	switch event.Kind {
 	case syntax.HeadersArrived:
 		c.conn.Requests++
-		x := c.engine.newExchange()
-		x.downstream, x.conn = c, &c.muxConn
-		x.attach(e.Stream, x, b.now)
+		ex := c.engine.newExchange()
+		ex.downstream, ex.conn = c, &c.muxConn
+		ex.attach(event.Stream, ex, b.now)
 		if c.streamIdleTimeout > 0 {
 			c.arm(b.now.Add(c.streamIdleTimeout))
 		}
 		c.inflight++
-		c.unstarted = append(c.unstarted, unstartedExchange{x, x.takeHead(c, e.End, b)})
-		if e.Stream.ID >= shutdownNoticeStreamID {
+		c.unstarted = append(c.unstarted, unstartedExchange{ex, ex.takeHead(c, event.End, b)})
+		if event.Stream.ID >= shutdownNoticeStreamID {
 			fx.shutdownNotice = c
 		}
 	case syntax.PingAcked:
-		if e.Ping == drainPing {
+		if event.Ping == drainPing {
 			fx.goAway = c
 		}
 	default: // the session handles the client's settings; its GOAWAY has no effect

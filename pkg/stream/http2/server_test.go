@@ -19,12 +19,12 @@ import (
 const eventTimeout = 5 * time.Second
 
 // awaitClosed waits until c has a value or is closed, and fails the test after eventTimeout.
-func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
+func awaitClosed(t *testing.T, c <-chan struct{}, event string) {
 	t.Helper()
 	select {
 	case <-c:
 	case <-time.After(eventTimeout):
-		t.Fatalf("%s: not within %v", what, eventTimeout)
+		t.Fatalf("timeout waiting for: %s", event)
 	}
 }
 
@@ -41,21 +41,21 @@ func (h *heldService) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 func (h *heldService) Serve(_ context.Context, x *protocol.Exchange) error {
-	left := make(chan struct{})
-	stop := x.Downstream.OnDisconnect(func() { close(left) })
+	disconnected := make(chan struct{})
+	stop := x.Downstream.OnDisconnect(func() { close(disconnected) })
 	defer stop()
 	h.started <- struct{}{}
 	select {
 	case <-h.release:
 		x.LocalReply(200, "text/plain", "done")
 		return nil
-	case <-left:
+	case <-disconnected:
 		h.disconnected <- struct{}{}
-		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected")
 	}
 }
 
-func TestStreamsAboveTheLimitAreRefused(t *testing.T) {
+func TestStreamsAboveLimitAreRefused(t *testing.T) {
 	h := newHeldService()
 	r := newRig(t, h, func(o *stream.ServerOptions) { o.HTTP2.MaxConcurrentStreams = 2 })
 	p := r.dial()
@@ -97,24 +97,24 @@ func TestClientResetIsDisconnect(t *testing.T) {
 }
 
 func TestDisconnectCancelsUpstream(t *testing.T) {
-	for name, leave := range map[string]func(p *peer){
+	for name, disconnect := range map[string]func(p *peer){
 		"reset":        func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
 		"close":        func(p *peer) { _ = p.conn.Close() },
 		"stream error": func(p *peer) { p.must(p.fr.WriteWindowUpdate(1, 1<<31-1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			begun, ended := make(chan struct{}), make(chan struct{})
-			up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
-				close(begun)
+			started, ended := make(chan struct{}), make(chan struct{})
+			origin := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+				close(started)
 				<-r.Context().Done()
 				close(ended)
 			})
-			r := newProxyRig(t, up, nil, nil)
+			r := newProxyRig(t, origin, nil, nil)
 			p := r.dial()
 			p.request(1, true)
-			awaitClosed(t, begun, "the request at the origin")
-			leave(p)
-			awaitClosed(t, ended, "the cancellation at the origin")
+			awaitClosed(t, started, "request at the origin")
+			disconnect(p)
+			awaitClosed(t, ended, "cancellation at the origin")
 			if o := r.awaitRecord(); o.reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %+v", o)
 			}
@@ -125,9 +125,9 @@ func TestDisconnectCancelsUpstream(t *testing.T) {
 // sendManyBytes returns a handler that sends up to 64 MiB, and counts the bytes.
 func sendManyBytes(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		piece := make([]byte, 16<<10)
+		buf := make([]byte, 16<<10)
 		for range 4096 {
-			n, err := w.Write(piece)
+			n, err := w.Write(buf)
 			sent.Add(int64(n))
 			if err != nil {
 				return
@@ -141,8 +141,8 @@ func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/flood", sendManyBytes(&sent))
 	mux.HandleFunc("/small", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "small") })
-	up := startOrigin(t, mux.ServeHTTP)
-	r := newProxyRig(t, up, nil, nil)
+	origin := startOrigin(t, mux.ServeHTTP)
+	r := newProxyRig(t, origin, nil, nil)
 	p := r.dial()
 	const streams = 40 // together they would exhaust a small connection window of the host
 	for i := range uint32(streams) {
@@ -159,41 +159,41 @@ func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 		}
 	}
 	// Per stream: a window on each side, and the buffers of sockets and the origin.
-	if most := int64(streams) * (1 << 20); sent.Load() > most {
-		t.Errorf("the origin sent %d bytes to clients that read nothing, want at most %d", sent.Load(), most)
+	if limit := int64(streams) * (1 << 20); sent.Load() > limit {
+		t.Errorf("the origin sent %d bytes to clients that read nothing, want at most %d", sent.Load(), limit)
 	}
 }
 
 func TestUploadIsFlowControlled(t *testing.T) {
-	let := make(chan struct{})
-	got := make(chan int64, 1)
-	up := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) {
-		<-let
+	release := make(chan struct{})
+	received := make(chan int64, 1)
+	origin := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-release
 		n, _ := io.Copy(io.Discard, r.Body)
-		got <- n
+		received <- n
 	})
-	r := newProxyRig(t, up, nil, nil)
-	read, write := io.Pipe()
+	r := newProxyRig(t, origin, nil, nil)
+	pr, pw := io.Pipe()
 	var sent atomic.Int64
 	const all = 16 << 20
 	go func() {
-		piece := make([]byte, 16<<10)
+		buf := make([]byte, 16<<10)
 		for sent.Load() < all {
-			n, err := write.Write(piece)
+			n, err := pw.Write(buf)
 			sent.Add(int64(n))
 			if err != nil {
 				return
 			}
 		}
-		_ = write.Close()
+		_ = pw.Close()
 	}()
-	answered := make(chan error, 1)
+	postErr := make(chan error, 1)
 	go func() {
-		resp, err := newHTTP2Client(t).Post("http://"+r.address+"/", "text/plain", read)
+		resp, err := newHTTP2Client(t).Post("http://"+r.address+"/", "text/plain", pr)
 		if err == nil {
 			err = resp.Body.Close()
 		}
-		answered <- err
+		postErr <- err
 	}()
 	for before := int64(-1); before != sent.Load(); { // until it stops growing
 		before = sent.Load()
@@ -202,11 +202,11 @@ func TestUploadIsFlowControlled(t *testing.T) {
 	if n := sent.Load(); n > 4<<20 {
 		t.Errorf("%d bytes were sent to an origin that reads nothing", n)
 	}
-	close(let)
-	if n := <-got; n != all {
+	close(release)
+	if n := <-received; n != all {
 		t.Errorf("the origin read %d bytes, want %d", n, all)
 	}
-	if err := <-answered; err != nil {
+	if err := <-postErr; err != nil {
 		t.Error(err)
 	}
 }
@@ -226,34 +226,34 @@ func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
 				t.Errorf("%v, want a head with grpc-status %s that ends the stream", head, want)
 			}
 			if head["grpc-message"] == "" || head["content-length"] != "" {
-				t.Errorf("%v", head)
+				t.Errorf("response %v", head)
 			}
 		})
 	}
 }
 
 func TestGRPCTimeoutIsForwardedReduced(t *testing.T) {
-	seen := make(chan string, 1)
-	up := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) {
-		seen <- r.Header.Get("Grpc-Timeout")
+	received := make(chan string, 1)
+	origin := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) {
+		received <- r.Header.Get("Grpc-Timeout")
 		<-r.Context().Done()
 	})
-	to := new(forward)
+	service := new(forward)
 	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		<-time.After(50 * time.Millisecond)
-		return x.Serve(ctx, to)
+		return x.Serve(ctx, service)
 	}), nil)
-	to.client.Store(r.dialUpstream(up, nil))
+	service.conn.Store(r.dialUpstream(origin, nil))
 	p := r.dial()
-	began := time.Now()
+	start := time.Now()
 	p.request(1, true, ":method", "POST", "content-type", "application/grpc", "te", "trailers", "grpc-timeout", "1S")
-	left, ok := parseGRPCTimeout(<-seen)
-	if !ok || left <= 0 || left > 950*time.Millisecond {
-		t.Errorf("grpc-timeout at the host: %v, want at most 950ms", left)
+	remaining, ok := parseGRPCTimeout(<-received)
+	if !ok || remaining <= 0 || remaining > 950*time.Millisecond {
+		t.Errorf("grpc-timeout at the host: %v, want at most 950ms", remaining)
 	}
 	head := p.awaitFields(1)
-	if took := time.Since(began); head["grpc-status"] != "4" || took < time.Second {
-		t.Errorf("after %v: %v, want grpc-status 4 after 1 s", took, head)
+	if elapsed := time.Since(start); head["grpc-status"] != "4" || elapsed < time.Second {
+		t.Errorf("after %v: %v, want grpc-status 4 after 1 s", elapsed, head)
 	}
 	if o := r.awaitRecord(); o.reason != protocol.UpstreamTimeout {
 		t.Errorf("recorded %+v", o)
@@ -268,9 +268,9 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 	<-h.started
 	drained := make(chan int, 1)
 	go func() {
-		stop, done := context.WithTimeout(context.Background(), eventTimeout)
-		defer done()
-		drained <- r.ln.Drain(stop)
+		drainCtx, cancel := context.WithTimeout(context.Background(), eventTimeout)
+		defer cancel()
+		drained <- r.ln.Drain(drainCtx)
 	}()
 	first, ok := p.next().(*http2.GoAwayFrame)
 	if !ok || first.LastStreamID != 1<<31-1 || first.ErrCode != http2.ErrCodeNo {
@@ -299,8 +299,8 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 			}
 		}
 	}
-	if cut := <-drained; cut != 0 {
-		t.Errorf("%d connections were force-closed", cut)
+	if forceClosed := <-drained; forceClosed != 0 {
+		t.Errorf("%d connections were force-closed", forceClosed)
 	}
 }
 
@@ -315,11 +315,11 @@ func TestDrainSendsGoAwayToIdleConnections(t *testing.T) {
 			<-time.After(idle)
 			drained := make(chan int, 1)
 			go func() {
-				stop, done := context.WithTimeout(context.Background(), eventTimeout)
-				defer done()
-				drained <- r.ln.Drain(stop)
+				drainCtx, cancel := context.WithTimeout(context.Background(), eventTimeout)
+				defer cancel()
+				drained <- r.ln.Drain(drainCtx)
 			}()
-			var last uint32
+			var lastStreamID uint32
 			for {
 				f := p.next()
 				if f == nil {
@@ -329,18 +329,18 @@ func TestDrainSendsGoAwayToIdleConnections(t *testing.T) {
 				case *http2.PingFrame:
 					p.must(p.fr.WritePing(true, f.Data))
 				case *http2.GoAwayFrame:
-					last = f.LastStreamID
+					lastStreamID = f.LastStreamID
 					if f.ErrCode != http2.ErrCodeNo {
 						t.Errorf("GOAWAY with %v", f.ErrCode)
 					}
 				}
 			}
-			if last != 1 {
-				t.Errorf("GOAWAY with last stream %d, want 1", last)
+			if lastStreamID != 1 {
+				t.Errorf("GOAWAY with last stream %d, want 1", lastStreamID)
 			}
 			_ = p.conn.Close()
-			if cut := <-drained; cut != 0 {
-				t.Errorf("%d connections were force-closed", cut)
+			if forceClosed := <-drained; forceClosed != 0 {
+				t.Errorf("%d connections were force-closed", forceClosed)
 			}
 		})
 	}
@@ -360,10 +360,10 @@ func TestHeaderAboveLimitGets431(t *testing.T) {
 }
 
 func TestBodyAboveLimitGets413(t *testing.T) {
-	up := startOrigin(t, echo)
+	origin := startOrigin(t, echo)
 	limit := func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 1000 }
 	t.Run("declared", func(t *testing.T) {
-		r := newProxyRig(t, up, limit, nil)
+		r := newProxyRig(t, origin, limit, nil)
 		p := r.dial()
 		p.request(1, false, ":method", "POST", "content-length", "1001")
 		if got := p.awaitFields(1)[":status"]; got != "413" {
@@ -415,7 +415,7 @@ func TestEarlyResponseIsCompleteBeforeReset(t *testing.T) {
 func TestPanicInServiceFailsOneStream(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Path == "/panic" {
-			panic("of a test")
+			panic(injected)
 		}
 		x.LocalReply(200, "", "")
 		return nil
@@ -432,8 +432,8 @@ func TestPanicInServiceFailsOneStream(t *testing.T) {
 }
 
 func TestIdleStreamIsReset(t *testing.T) {
-	up := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	r := newProxyRig(t, up, func(o *stream.ServerOptions) { o.HTTP2.StreamIdleTimeout = 50 * time.Millisecond }, nil)
+	origin := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	r := newProxyRig(t, origin, func(o *stream.ServerOptions) { o.HTTP2.StreamIdleTimeout = 50 * time.Millisecond }, nil)
 	p := r.dial()
 	p.request(1, false, ":method", "POST")
 	p.awaitReset(1)
@@ -451,9 +451,9 @@ func TestConnectionErrorSendsGoAway(t *testing.T) {
 		if f == nil {
 			t.Fatal("no GOAWAY")
 		}
-		if g, ok := f.(*http2.GoAwayFrame); ok {
-			if g.ErrCode != http2.ErrCodeProtocol {
-				t.Errorf("GOAWAY with %v", g.ErrCode)
+		if goAway, ok := f.(*http2.GoAwayFrame); ok {
+			if goAway.ErrCode != http2.ErrCodeProtocol {
+				t.Errorf("GOAWAY with %v", goAway.ErrCode)
 			}
 			break
 		}

@@ -12,20 +12,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestNewConnectionOfExceededSourceHasNoFreeResets opens connections of one address sequentially,
+// TestNewConnectionOfExceededSourceHasNoFreeResets opens connections from one address sequentially,
 // each of which resets its first stream. It verifies that this ends the connection while the
-// address is over its budget. Clients of the address are still served if they got a response or
-// reset nothing.
+// address exceeds its flood limit. Clients of the address are still served if they got a response
+// or reset nothing.
 func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
-	for _, over := range []bool{false, true} {
-		t.Run(fmt.Sprintf("over: %t", over), func(t *testing.T) { // the rig counts buffers
+	for _, exceeded := range []bool{false, true} {
+		t.Run(fmt.Sprintf("exceeded: %t", exceeded), func(t *testing.T) { // the rig counts buffers
 			r := newRig(t, heldPathService(), nil)
-			b := r.engine.floodLimiter("test")
-			b.Take(&defaultLimits, netip.Addr{}, 0, time.Now())
-			ended := 0
+			limiter := r.engine.floodLimiter("test")
+			limiter.Take(&defaultLimits, netip.Addr{}, 0, time.Now())
+			closed := 0
 			for range 10 {
-				if over { // in each round, because a charge at the current time caps the debt
-					b.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
+				if exceeded { // in each round, because a charge at the current time caps the debt
+					limiter.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
 				}
 				p := r.dial()
 				p.inOneWrite(func() {
@@ -34,13 +34,13 @@ func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 					p.must(p.fr.WritePing(false, [8]byte{7}))
 				})
 				if p.goAwayBeforePingAck() {
-					ended++
+					closed++
 				}
 			}
 			// A reset is charged only if it is read within 50 ms of its request, which a loaded
 			// machine may miss.
-			if !over && ended > 0 || over && ended < 5 {
-				t.Errorf("the first reset closed %d of 10 connections", ended)
+			if !exceeded && closed > 0 || exceeded && closed < 5 {
+				t.Errorf("the first reset closed %d of 10 connections", closed)
 			}
 			p := r.dial()
 			p.request(1, true)
@@ -51,7 +51,7 @@ func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 			p.must(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
 			p.request(5, true)
 			if got := p.awaitFields(5)[":status"]; got != "200" {
-				t.Errorf("after one reset, a client that got a response: status %s", got)
+				t.Errorf("after a reset by a client that got a response: status %s", got)
 			}
 		})
 	}
@@ -62,12 +62,12 @@ func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 func heldPathService() protocol.Service {
 	return serviceFunc(func(x *protocol.Exchange) error {
 		if x.Request.Path == "/held" { // a complete response would refund a reset
-			gone := make(chan struct{})
-			defer x.Downstream.OnDisconnect(func() { close(gone) })()
-			<-gone
+			disconnected := make(chan struct{})
+			defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
+			<-disconnected
 			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 		}
-		x.LocalReply(200, "text/plain", "fine")
+		x.LocalReply(200, "text/plain", "ok")
 		return nil
 	})
 }
@@ -76,10 +76,10 @@ func heldPathService() protocol.Service {
 func (p *peer) inOneWrite(write func()) {
 	p.t.Helper()
 	var burst bytes.Buffer
-	direct := p.fr
+	framer := p.fr
 	p.fr = http2.NewFramer(&burst, nil)
 	write()
-	p.fr = direct
+	p.fr = framer
 	_, err := p.conn.Write(burst.Bytes())
 	p.must(err)
 }

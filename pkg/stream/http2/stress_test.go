@@ -22,7 +22,7 @@ func TestStress(t *testing.T) {
 		switch r.URL.Path {
 		case "/early":
 			w.WriteHeader(403)
-		case "/cut":
+		case "/abort":
 			_, _ = w.Write(make([]byte, 30_000))
 			panic(http.ErrAbortHandler)
 		case "/silent":
@@ -36,26 +36,26 @@ func TestStress(t *testing.T) {
 	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 20}
 	s.Start()
 	defer s.Close()
-	to := new(forward)
+	forwarding := new(forward)
 	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		return x.Serve(ctx, to)
+		return x.Serve(ctx, forwarding)
 	}), nil)
-	r2 := newRig(t, to, nil)
-	to.client.Store(r2.dialUpstream(s.Listener.Addr().String(), nil))
-	content := bytes.Repeat([]byte("content "), 20_000)
-	var callers sync.WaitGroup
+	r2 := newRig(t, forwarding, nil)
+	forwarding.conn.Store(r2.dialUpstream(s.Listener.Addr().String(), nil))
+	body := bytes.Repeat([]byte("content "), 20_000)
+	var clients sync.WaitGroup
 	for i := range 24 {
 		address := []string{r.address, r2.address}[i%2]
-		callers.Go(func() {
+		clients.Go(func() {
 			c := newHTTP2Client(t)
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for range 30 {
-				path := []string{"/echo", "/echo", "/early", "/cut", "/silent"}[random.IntN(5)]
+				path := []string{"/echo", "/echo", "/early", "/abort", "/silent"}[random.IntN(5)]
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+random.IntN(40))*time.Millisecond)
 				if path == "/echo" && random.IntN(2) == 0 {
 					ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
 				}
-				req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+address+path, bytes.NewReader(content[:random.IntN(len(content))]))
+				req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+address+path, bytes.NewReader(body[:random.IntN(len(body))]))
 				if random.IntN(3) == 0 {
 					req.ContentLength = -1
 				}
@@ -70,10 +70,10 @@ func TestStress(t *testing.T) {
 			}
 		})
 	}
-	callers.Wait()
+	clients.Wait()
 	// The connection to the host still works.
-	status, body := get(t, newHTTP2Client(t), "http://"+r2.address+"/echo")
-	if status != 200 || body != "" {
-		t.Errorf("after the load: response %d %q, %+v", status, body, r2.observed[len(r2.observed)-1])
+	status, respBody := get(t, newHTTP2Client(t), "http://"+r2.address+"/echo")
+	if status != 200 || respBody != "" {
+		t.Errorf("after the load: response %d %q, %+v", status, respBody, r2.observed[len(r2.observed)-1])
 	}
 }

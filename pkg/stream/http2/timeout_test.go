@@ -22,23 +22,23 @@ import (
 // bubble is an engine between clients and a host in a synctest bubble: time passes instantly, and
 // timeouts are exact. Connections are pipes. All requests go to the host.
 type bubble struct {
-	t      *testing.T
-	engine *Engine
-	server stream.Server
-	client *UpstreamConn // the connection to the host
-	host   *peer         // the other side of client; it has sent its settings
-	began  time.Time
-	ended  chan observation
+	t        *testing.T
+	engine   *Engine
+	server   stream.Server
+	upstream *UpstreamConn // the connection to the host
+	host     *peer         // the other side of upstream; it has sent its settings
+	start    time.Time
+	records  chan observation
 }
 
 // inBubble runs a test in a bubble. change may be nil.
 func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.UpstreamConnOptions), test func(b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{t: t, engine: New(slog.New(slog.DiscardHandler), nil), ended: make(chan observation, 100)}
-		to := new(forward)
+		b := &bubble{t: t, engine: New(slog.New(slog.DiscardHandler), nil), records: make(chan observation, 100)}
+		forwarding := new(forward)
 		o := stream.ServerOptions{
-			Listener: "test", Service: to, Observe: b.observe, Log: slog.New(slog.DiscardHandler),
+			Listener: "test", Service: forwarding, Observe: b.observe, Log: slog.New(slog.DiscardHandler),
 			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),
 		}
 		u := stream.UpstreamConnOptions{
@@ -51,19 +51,19 @@ func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.Upstr
 		}
 		b.server = b.engine.Protocol().NewServer(o)
 		t.Cleanup(b.engine.Close) // runs last, after the connections have ended
-		near, far := net.Pipe()
-		b.client = newUpstreamConn(b.engine, network.NewConn(near), u)
-		t.Cleanup(func() { _ = b.client.Close() })
-		to.client.Store(b.client)
-		b.host = b.peer(far)
+		local, remote := net.Pipe()
+		b.upstream = newUpstreamConn(b.engine, network.NewConn(local), u)
+		t.Cleanup(func() { _ = b.upstream.Close() })
+		forwarding.conn.Store(b.upstream)
+		b.host = b.peer(remote)
 		b.host.must(b.host.fr.WriteSettings())
-		b.began = time.Now()
+		b.start = time.Now()
 		test(b)
 	})
 }
 
 func (b *bubble) observe(x *protocol.Exchange) {
-	b.ended <- observation{
+	b.records <- observation{
 		x.Record.Reason, x.Response.Status, x.Record.Detail,
 		x.Record.RequestBytes, x.Record.ResponseBytes, x.Response.Trailer.Len(),
 	}
@@ -77,10 +77,10 @@ func (b *bubble) peer(conn net.Conn) *peer {
 
 // connect starts to serve a connection and returns its other side.
 func (b *bubble) connect() net.Conn {
-	near, far := net.Pipe()
-	conn := network.NewConn(near)
-	var served sync.WaitGroup
-	served.Go(func() {
+	local, remote := net.Pipe()
+	conn := network.NewConn(local)
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		err := b.server.ServeConn(b.t.Context(), conn)
 		for errors.Is(err, network.ErrPark) {
 			err = conn.Handler.ServeConn(b.t.Context(), conn)
@@ -88,10 +88,10 @@ func (b *bubble) connect() net.Conn {
 		_ = conn.Close()
 	})
 	b.t.Cleanup(func() {
-		_ = far.Close()
-		served.Wait()
+		_ = remote.Close()
+		serving.Wait()
 	})
-	return far
+	return remote
 }
 
 // dial connects as a client, and sends the preface and settings.
@@ -106,10 +106,10 @@ func (b *bubble) dial() *peer {
 }
 
 // awaitHostRequest reads the host's connection until the head of a request, and returns its stream.
-// If first is set, it reads the preface before.
-func (b *bubble) awaitHostRequest(first bool) uint32 {
+// If readPreface is set, it reads the preface first.
+func (b *bubble) awaitHostRequest(readPreface bool) uint32 {
 	b.t.Helper()
-	if first {
+	if readPreface {
 		if _, err := io.ReadFull(b.host.in, make([]byte, len(syntax.Preface))); err != nil {
 			b.t.Fatal(err)
 		}
@@ -120,11 +120,11 @@ func (b *bubble) awaitHostRequest(first bool) uint32 {
 // sleep waits for d.
 func (b *bubble) sleep(d time.Duration) { <-time.After(d) }
 
-// checkElapsed fails the test unless exactly want has passed since its start.
-func (b *bubble) checkElapsed(want time.Duration, what string) {
+// checkElapsed fails the test unless exactly want has passed since b.start.
+func (b *bubble) checkElapsed(want time.Duration, event string) {
 	b.t.Helper()
-	if got := time.Since(b.began); got != want {
-		b.t.Errorf("%s after %v, want %v", what, got, want)
+	if got := time.Since(b.start); got != want {
+		b.t.Errorf("%s after %v, want %v", event, got, want)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestStreamIdleTimeoutIsExact(t *testing.T) {
 		p.awaitFields(1)
 		b.sleep(40 * time.Second)
 		p.must(p.fr.WriteData(1, false, []byte("still here")))
-		for { // the bytes that the client sent
+		for { // until the client's bytes arrive
 			if _, ok := b.host.next().(*http2.DataFrame); ok {
 				break
 			}
@@ -149,7 +149,7 @@ func TestStreamIdleTimeoutIsExact(t *testing.T) {
 		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
 			t.Errorf("the host's stream was reset with %v", code)
 		}
-		if o := <-b.ended; o.reason != protocol.RequestIdle {
+		if o := <-b.records; o.reason != protocol.RequestIdle {
 			t.Errorf("recorded %+v", o)
 		}
 	})
@@ -167,7 +167,7 @@ func TestDeadlineResetsHostStream(t *testing.T) {
 		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
 			t.Errorf("the host's stream was reset with %v", code)
 		}
-		if o := <-b.ended; o.reason != protocol.UpstreamTimeout {
+		if o := <-b.records; o.reason != protocol.UpstreamTimeout {
 			t.Errorf("recorded %+v", o)
 		}
 	})
@@ -177,7 +177,7 @@ func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline time.Duration // of the exchange; 0: none
-		ends     time.Duration // when the response is reset; 0: it ends with its body
+		reset    time.Duration // when the response is reset; 0: it ends with its body
 	}{
 		{"body before the deadline", 3 * time.Second, 0},
 		{"no deadline", 0, 0},
@@ -185,31 +185,31 @@ func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bubble) {
-				answered := make(chan error, 1)
-				var content string
+				done := make(chan error, 1)
+				var body string
 				go func() {
 					var err error
-					_, content, err = sendRequest(b.client, func(x *protocol.Exchange) {
-						x.PerTryDeadline = b.began.Add(time.Second)
+					_, body, err = sendRequest(b.upstream, func(x *protocol.Exchange) {
+						x.PerTryDeadline = b.start.Add(time.Second)
 						if tt.deadline > 0 {
-							x.Deadline = b.began.Add(tt.deadline)
+							x.Deadline = b.start.Add(tt.deadline)
 						}
 					})
-					answered <- err
+					done <- err
 				}()
 				id := b.awaitHostRequest(true)
 				b.host.headers(id, false, ":status", "200")
-				if tt.ends > 0 {
-					if err := <-answered; protocol.ReasonOf(err) != protocol.UpstreamTimeout {
+				if tt.reset > 0 {
+					if err := <-done; protocol.ReasonOf(err) != protocol.UpstreamTimeout {
 						t.Errorf("ended with %v", err)
 					}
-					b.checkElapsed(tt.ends, "the response was reset")
+					b.checkElapsed(tt.reset, "the response was reset")
 					return
 				}
 				b.sleep(2 * time.Second)
 				b.host.must(b.host.fr.WriteData(id, true, []byte("late")))
-				if err := <-answered; err != nil || content != "late" {
-					t.Errorf("body %q, %v; want late", content, err)
+				if err := <-done; err != nil || body != "late" {
+					t.Errorf("body %q, %v; want late", body, err)
 				}
 			})
 		})
@@ -217,11 +217,11 @@ func TestPerTryTimeoutEndsWithHead(t *testing.T) {
 }
 
 func TestPingKeepalive(t *testing.T) {
-	ping := func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
+	configure := func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
 		u.HTTP2.PingInterval, u.HTTP2.PingTimeout = 15*time.Second, 10*time.Second
 	}
 	t.Run("acknowledged", func(t *testing.T) {
-		inBubble(t, ping, func(b *bubble) {
+		inBubble(t, configure, func(b *bubble) {
 			p := b.dial()
 			p.request(1, true)
 			id := b.awaitHostRequest(true)
@@ -230,22 +230,22 @@ func TestPingKeepalive(t *testing.T) {
 				if !ok || f.IsAck() {
 					t.Fatalf("got %v, want a PING", f)
 				}
-				slow := 40 * time.Millisecond
-				b.checkElapsed(time.Duration(i+1)*15*time.Second+time.Duration(i)*slow, "a PING arrived")
-				b.sleep(slow)
+				rtt := 40 * time.Millisecond
+				b.checkElapsed(time.Duration(i+1)*15*time.Second+time.Duration(i)*rtt, "a PING arrived")
+				b.sleep(rtt)
 				b.host.must(b.host.fr.WritePing(true, f.Data))
 			}
 			b.host.headers(id, true, ":status", "200")
 			if got := p.awaitFields(1)[":status"]; got != "200" {
 				t.Errorf("status %s, want 200", got)
 			}
-			if got := b.client.RTT(); got != 40*time.Millisecond {
+			if got := b.upstream.RTT(); got != 40*time.Millisecond {
 				t.Errorf("RTT = %v, want 40ms", got)
 			}
 		})
 	})
 	t.Run("not acknowledged", func(t *testing.T) {
-		inBubble(t, ping, func(b *bubble) {
+		inBubble(t, configure, func(b *bubble) {
 			p := b.dial()
 			p.request(1, true)
 			b.awaitHostRequest(true)
@@ -260,7 +260,7 @@ func TestPingKeepalive(t *testing.T) {
 }
 
 func TestIncompleteFrameTimeout(t *testing.T) {
-	for name, said := range map[string]string{
+	for name, input := range map[string]string{
 		"partial preface":      syntax.Preface[:10],
 		"partial frame header": syntax.Preface + "\x00\x00\x06",
 		"partial SETTINGS":     syntax.Preface + "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00",
@@ -268,7 +268,7 @@ func TestIncompleteFrameTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP1.BodyTimeout = 20 * time.Second }, func(b *bubble) {
 				conn := b.connect()
-				if _, err := io.WriteString(conn, said); err != nil {
+				if _, err := io.WriteString(conn, input); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := io.Copy(io.Discard, conn); err != nil {
@@ -288,9 +288,9 @@ func TestWriteTimeout(t *testing.T) {
 		b.host.headers(id, false, ":status", "200")
 		b.host.must(b.host.fr.WriteData(id, true, make([]byte, 10<<10)))
 		b.sleep(2 * time.Minute) // the client reads none of the response
-		rest, err := io.ReadAll(p.conn)
-		if err != nil || len(rest) > 0 {
-			t.Errorf("read %d bytes, %v; want none", len(rest), err)
+		data, err := io.ReadAll(p.conn)
+		if err != nil || len(data) > 0 {
+			t.Errorf("read %d bytes, %v; want none", len(data), err)
 		}
 	})
 }
@@ -325,41 +325,43 @@ func TestBlockedStreamIdleTimeout(t *testing.T) {
 }
 
 func TestResetIsForwardedAndHoldsSlot(t *testing.T) {
-	const most = 4
-	inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP2.MaxConcurrentStreams = most }, func(b *bubble) {
+	const maxStreams = 4
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) {
+		o.HTTP2.MaxConcurrentStreams = maxStreams
+	}, func(b *bubble) {
 		p := b.dial()
-		ask := func(from uint32) {
-			for i := range uint32(most) {
-				p.request(from+2*i, true)
+		sendRequests := func(firstID uint32) {
+			for i := range uint32(maxStreams) {
+				p.request(firstID+2*i, true)
 			}
 		}
 		var ids []uint32
-		ask(1)
-		for i := range most {
+		sendRequests(1)
+		for i := range maxStreams {
 			ids = append(ids, b.awaitHostRequest(i == 0))
 		}
 		b.sleep(60 * time.Millisecond) // resets this late are not charged
-		for i := range uint32(most) {
+		for i := range uint32(maxStreams) {
 			p.must(p.fr.WriteRSTStream(1+2*i, http2.ErrCodeCancel))
 			if code := b.host.awaitReset(ids[i]); code != http2.ErrCodeCancel {
 				t.Errorf("the host's stream was reset with %v", code)
 			}
 		}
-		ask(9)
-		for i := range uint32(most) {
+		sendRequests(9)
+		for i := range uint32(maxStreams) {
 			if code := p.awaitReset(9 + 2*i); code != http2.ErrCodeRefusedStream {
 				t.Errorf("stream %d was reset with %v, want REFUSED_STREAM", 9+2*i, code)
 			}
 		}
 		b.sleep(100 * time.Millisecond)
-		ask(17)
-		for range most {
+		sendRequests(17)
+		for range maxStreams {
 			if b.awaitHostRequest(false) == 0 {
 				t.Fatal("the connection to the host ended")
 			}
 		}
-		for range most {
-			if o := <-b.ended; o.reason != protocol.ReasonDownstreamDisconnect {
+		for range maxStreams {
+			if o := <-b.records; o.reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %+v", o)
 			}
 		}

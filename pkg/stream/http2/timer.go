@@ -8,77 +8,77 @@ import (
 )
 
 // arm makes onTimer run at t or earlier. A zero t has no effect. mu is held.
-func (w *muxConn) arm(t time.Time) {
-	if w.lostErr == nil {
-		w.timer.Arm(t)
+func (mc *muxConn) arm(t time.Time) {
+	if mc.lostErr == nil {
+		mc.timer.Arm(t)
 	}
 }
 
 // stopTimer stops the timer if the connection has no streams. mu is held.
-func (w *muxConn) stopTimer() {
-	if w.state.Len() == 0 {
-		w.timer.Stop()
+func (mc *muxConn) stopTimer() {
+	if mc.state.Len() == 0 {
+		mc.timer.Stop()
 	}
 }
 
 // onTimer ends the streams whose deadline or idle timeout has passed. The timer runs it on a
 // separate goroutine.
-func (w *muxConn) onTimer() {
+func (mc *muxConn) onTimer() {
 	b := &batch{now: time.Now()}
 	var fx effects
-	if !w.expire(b, &fx) {
+	if !mc.expire(b, &fx) {
 		return
 	}
-	defer w.timer.Done()
-	defer w.engine.goroutines.Contain("expiring a stream")
+	defer mc.timer.Done()
+	defer mc.engine.goroutines.Contain("expiring a stream")
 	fx.apply(b)
 	b.flush()
 }
 
-// expire ends the streams and the side's calls that are due, and arms the timer again. It returns
-// false if the connection has ended; otherwise the caller calls timer.Done.
-func (w *muxConn) expire(b *batch, fx *effects) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer.Fired(w.lostErr != nil)
-	if w.lostErr != nil {
+// expire ends the streams and calls whose deadline or idle timeout has passed, and arms the timer
+// again. It returns false if the connection has ended; otherwise the caller calls timer.Done.
+func (mc *muxConn) expire(b *batch, fx *effects) bool {
+	mc.mu.Lock()
+	defer mc.mu.Unlock()
+	mc.timer.Fired(mc.lostErr != nil)
+	if mc.lostErr != nil {
 		return false
 	}
-	next := w.expireStreams(b.now, fx)
-	at := w.side.expireSide(b, fx)
-	w.arm(next)
-	w.arm(at)
+	next := mc.expireStreams(b.now, fx)
+	sideNext := mc.side.expireSide(b, fx)
+	mc.arm(next)
+	mc.arm(sideNext)
 	return true
 }
 
-// expireStreams calls expire of the streams whose deadline or idle timeout has passed, and returns
-// the earliest remaining deadline. mu is held.
-func (w *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
-	for s := range w.state.Streams() {
-		l := muxStreamOf(s)
-		if l == nil || l.sendErr != nil {
+// expireStreams calls owner.expire for the streams whose deadline or idle timeout has passed, and
+// returns the earliest remaining deadline. mu is held.
+func (mc *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
+	for s := range mc.state.Streams() {
+		ms := muxStreamOf(s)
+		if ms == nil || ms.sendErr != nil {
 			continue
 		}
-		at, why := l.deadline, protocol.UpstreamTimeout
-		if w.streamIdleTimeout > 0 {
-			if quiet := l.lastActive.Add(w.streamIdleTimeout); at.IsZero() || quiet.Before(at) {
-				at, why = quiet, w.side.idleReason()
+		deadline, reason := ms.deadline, protocol.UpstreamTimeout
+		if mc.streamIdleTimeout > 0 {
+			if idleDeadline := ms.lastActive.Add(mc.streamIdleTimeout); deadline.IsZero() || idleDeadline.Before(deadline) {
+				deadline, reason = idleDeadline, mc.side.idleReason()
 			}
 		}
-		quiet := l.responseIdleDeadline(now)
-		if !quiet.IsZero() && (at.IsZero() || quiet.Before(at)) {
-			at = quiet
+		idleDeadline := ms.responseIdleDeadline(now)
+		if !idleDeadline.IsZero() && (deadline.IsZero() || idleDeadline.Before(deadline)) {
+			deadline = idleDeadline
 		}
 		switch {
-		case at.IsZero():
-		case !at.After(now):
-			fault := protocol.Faultf(why, "stream deadline exceeded")
-			if at.Equal(quiet) {
-				fault = idleFault(l.responseIdleTimeout)
+		case deadline.IsZero():
+		case !deadline.After(now):
+			fault := protocol.Faultf(reason, "stream deadline exceeded")
+			if deadline.Equal(idleDeadline) {
+				fault = idleFault(ms.responseIdleTimeout)
 			}
-			l.owner.expire(fault, fx)
-		case next.IsZero() || at.Before(next):
-			next = at
+			ms.owner.expire(fault, fx)
+		case next.IsZero() || deadline.Before(next):
+			next = deadline
 		}
 	}
 	return next
@@ -87,14 +87,14 @@ func (w *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
 // responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or
 // zero if there is none. The idle time starts again while some of the response is unread, or all of
 // it has arrived. muxConn.mu is held.
-func (l *muxStream) responseIdleDeadline(now time.Time) time.Time {
-	if l.responseIdleTimeout <= 0 {
+func (ms *muxStream) responseIdleDeadline(now time.Time) time.Time {
+	if ms.responseIdleTimeout <= 0 {
 		return time.Time{}
 	}
-	if l.in.awaitsReader() {
-		l.lastActive = now
+	if ms.in.awaitsReader() {
+		ms.lastActive = now
 	}
-	return l.lastActive.Add(l.responseIdleTimeout)
+	return ms.lastActive.Add(ms.responseIdleTimeout)
 }
 
 // errResponseIdle marks the faults of idleFault.

@@ -25,9 +25,9 @@ type tunnel struct {
 	closed bool // guarded by mu; acquire fails
 }
 
-func newTunnel(k *call) *tunnel {
-	k.muxStream.clearDeadline()
-	return &tunnel{call: k}
+func newTunnel(c *call) *tunnel {
+	c.muxStream.clearDeadline()
+	return &tunnel{call: c}
 }
 
 // acquire allows its caller to use t.call until it calls release. It returns false if t is closed.
@@ -52,10 +52,10 @@ func (t *tunnel) release() {
 }
 
 // clearDeadline removes the deadline of a stream that becomes a tunnel.
-func (l *muxStream) clearDeadline() {
-	l.conn.mu.Lock()
-	defer l.conn.mu.Unlock()
-	l.deadline = time.Time{}
+func (ms *muxStream) clearDeadline() {
+	ms.conn.mu.Lock()
+	defer ms.conn.mu.Unlock()
+	ms.deadline = time.Time{}
 }
 
 // Read implements protocol.Tunnel.
@@ -108,28 +108,28 @@ func (t *tunnel) Close() error {
 }
 
 // writeAndFlush writes p and flushes the write queue.
-func (l *muxStream) writeAndFlush(p []byte) (int, error) {
-	if err := l.write(p, false); err != nil {
+func (ms *muxStream) writeAndFlush(p []byte) (int, error) {
+	if err := ms.write(p, false); err != nil {
 		return 0, err
 	}
-	l.conn.mu.Lock()
-	l.touch(time.Now())
-	l.conn.mu.Unlock()
-	return len(p), l.conn.writeQueue.Flush()
+	ms.conn.mu.Lock()
+	ms.touch(time.Now())
+	ms.conn.mu.Unlock()
+	return len(p), ms.conn.writeQueue.Flush()
 }
 
 // closeWrite sends END_STREAM.
-func (l *muxStream) closeWrite() error {
-	if err := l.writeEnd(nil); err != nil {
+func (ms *muxStream) closeWrite() error {
+	if err := ms.writeEnd(nil); err != nil {
 		return err
 	}
-	return l.conn.writeQueue.Flush()
+	return ms.conn.writeQueue.Flush()
 }
 
 // startTunnel makes the downstream stream a tunnel until both directions have ended. If that fails,
 // the exchange fails, and finish closes the upstream tunnel.
 func (e *exchange) startTunnel() {
-	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
+	fault := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.requestedTunnel() {
 		if e.sendHead(false) == nil {
 			e.clearDeadline()
@@ -138,9 +138,9 @@ func (e *exchange) startTunnel() {
 			e.engine.goroutines.Start(func() { e.relayTunnel(peer) })
 			return
 		}
-		err.Reason = protocol.ReasonDownstreamDisconnect
+		fault.Reason = protocol.ReasonDownstreamDisconnect
 	}
-	e.failResponse(&err)
+	e.failResponse(&fault)
 }
 
 // wantsTunnel reports whether the client would interpret the response as the start of a tunnel: it
@@ -163,7 +163,7 @@ func (e *exchange) requestedTunnel() bool {
 func (e *exchange) relayTunnel(peer protocol.Tunnel) {
 	e.batch, e.ownsGoroutine = nil, true
 	stop := e.OnDisconnect(func() { _ = peer.Close() }) // ends both directions
-	up := make(chan error, 1)
+	uploadDone := make(chan error, 1)
 	e.engine.goroutines.Start(func() {
 		err := relay(&e.in, peer)
 		if err == nil {
@@ -172,7 +172,7 @@ func (e *exchange) relayTunnel(peer protocol.Tunnel) {
 		if err != nil {
 			e.closeTunnel(peer) // ends the other direction
 		}
-		up <- err
+		uploadDone <- err
 	})
 	err := relay(peer, writerFunc(e.muxStream.writeAndFlush))
 	if err == nil {
@@ -181,10 +181,10 @@ func (e *exchange) relayTunnel(peer protocol.Tunnel) {
 	if err != nil {
 		_ = e.in.Close() // ends the other direction
 	}
-	if upErr := <-up; protocol.PanicIn(upErr) != nil {
-		err = upErr
-	} else if err == nil && upErr != nil {
-		err = protocol.NewFault(protocol.ReasonDownstreamDisconnect, upErr)
+	if uploadErr := <-uploadDone; protocol.PanicIn(uploadErr) != nil {
+		err = uploadErr
+	} else if err == nil && uploadErr != nil {
+		err = protocol.NewFault(protocol.ReasonDownstreamDisconnect, uploadErr)
 	}
 	stop()
 	e.closeTunnel(peer) // everything was sent, or cannot be
@@ -211,12 +211,12 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // relay copies from src to dst. It returns nil when src ends.
 func relay(src io.Reader, dst io.Writer) (err error) {
 	defer protocol.RecoverPanic(&err) // from the tunnel of a filter
-	piece := buffer.Get(bodyReadSize)
-	defer piece.Release()
+	buf := buffer.Get(bodyReadSize)
+	defer buf.Release()
 	for {
-		n, err := src.Read(piece.Tail())
+		n, err := src.Read(buf.Tail())
 		if n > 0 {
-			if _, werr := dst.Write(piece.Tail()[:n]); werr != nil {
+			if _, werr := dst.Write(buf.Tail()[:n]); werr != nil {
 				return werr
 			}
 		}

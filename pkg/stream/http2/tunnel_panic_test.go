@@ -39,14 +39,14 @@ func TestPanicInTunnelHeadClosesTunnel(t *testing.T) {
 }
 
 // TestPanicInTunnelCloseReleasesCall makes Close of a filter's tunnel or OnRelease panic: after
-// host and client have ended the tunnel, and after the client has reset it while the host still
-// sends. It verifies that no call stays on the host's connection, and that another tunnel works.
+// host and client have ended the tunnel, and after the client has reset it while the host is still
+// sending. It verifies that no call stays on the host's connection, and that another tunnel works.
 func TestPanicInTunnelCloseReleasesCall(t *testing.T) {
 	for _, point := range []string{"tunnel Close", "Released"} {
 		for _, resets := range []bool{false, true} {
-			name := point + " behind the end"
+			name := point + " after the end"
 			if resets {
-				name = point + " behind a reset"
+				name = point + " after a reset"
 			}
 			t.Run(name, func(t *testing.T) {
 				address := startHost(t, func(p *peer) {

@@ -54,23 +54,23 @@ func TestClosedTunnelDoesNotAffectNext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old := x.Response.Tunnel
-		checkEcho(t, old, "first")
+		closed := x.Response.Tunnel
+		checkEcho(t, closed, "first")
 		x.ResetResponse()
 		next, err := openWebSocket(u, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := old.Close(); err != nil {
+		if err := closed.Close(); err != nil {
 			t.Errorf("the second Close = %v", err)
 		}
-		if n, err := old.Write([]byte("stray")); n != 0 || err == nil {
+		if n, err := closed.Write([]byte("stray")); n != 0 || err == nil {
 			t.Errorf("Write after Close = %d, %v", n, err)
 		}
-		if err := old.CloseWrite(); err == nil {
+		if err := closed.CloseWrite(); err == nil {
 			t.Error("CloseWrite after Close = nil")
 		}
-		if n, err := old.Read(make([]byte, 1)); n != 0 || err == nil {
+		if n, err := closed.Read(make([]byte, 1)); n != 0 || err == nil {
 			t.Errorf("Read after Close = %d, %v", n, err)
 		}
 		checkEcho(t, next.Response.Tunnel, "second")
@@ -91,20 +91,20 @@ func TestTunnelCloseUnblocksRead(t *testing.T) {
 		}
 		tunnel := x.Response.Tunnel
 		checkEcho(t, tunnel, "text")
-		read := make(chan error)
+		readErr := make(chan error)
 		go func() {
 			_, err := tunnel.Read(make([]byte, 1))
-			read <- err
+			readErr <- err
 		}()
 		_ = tunnel.Close()
-		if err := <-read; err == nil {
+		if err := <-readErr; err == nil {
 			t.Error("Read of a closed tunnel returned no error")
 		}
 		awaitClosed(t, released, "OnRelease")
 		x.ResetResponse()
 	}
 	if n := len(released); n > 0 {
-		t.Errorf("OnRelease was called %d times more than Start", n)
+		t.Errorf("OnRelease was called %d more times than Start", n)
 	}
 }
 
@@ -116,38 +116,38 @@ func TestTunnelReadDeadline(t *testing.T) {
 	}
 	defer x.ResetResponse()
 	tunnel := x.Response.Tunnel
-	bounded, ok := tunnel.(interface{ SetReadDeadline(at time.Time) })
+	deadliner, ok := tunnel.(interface{ SetReadDeadline(at time.Time) })
 	if !ok {
-		t.Fatal("the tunnel has no SetReadDeadline, which Relay needs for its idle timeout")
+		t.Fatal("the tunnel has no SetReadDeadline, which the idle timeout of Relay needs")
 	}
-	bounded.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	deadliner.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	if n, err := tunnel.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Read = %d, %v, want 0, %v", n, err, os.ErrDeadlineExceeded)
 	}
-	bounded.SetReadDeadline(time.Time{})
+	deadliner.SetReadDeadline(time.Time{})
 	checkEcho(t, tunnel, "later")
 }
 
 // silentTunnel is an upstream tunnel whose host never sends a byte.
 type silentTunnel struct {
-	ended, closed chan struct{}
-	once          sync.Once
+	writeClosed, closed chan struct{}
+	once                sync.Once
 }
 
-func (m *silentTunnel) Read([]byte) (int, error) {
-	<-m.closed
+func (t *silentTunnel) Read([]byte) (int, error) {
+	<-t.closed
 	return 0, io.ErrClosedPipe
 }
 
-func (m *silentTunnel) Write(p []byte) (int, error) { return len(p), nil }
+func (t *silentTunnel) Write(p []byte) (int, error) { return len(p), nil }
 
-func (m *silentTunnel) CloseWrite() error {
-	close(m.ended)
+func (t *silentTunnel) CloseWrite() error {
+	close(t.writeClosed)
 	return nil
 }
 
-func (m *silentTunnel) Close() error {
-	m.once.Do(func() { close(m.closed) })
+func (t *silentTunnel) Close() error {
+	t.once.Do(func() { close(t.closed) })
 	return nil
 }
 
@@ -155,26 +155,26 @@ func (m *silentTunnel) Close() error {
 // after it has ended its direction, although the engine no longer reads from that client and the
 // host sends nothing.
 func TestDisconnectAfterHalfCloseEndsTunnel(t *testing.T) {
-	for name, leave := range map[string]func(p *peer){
+	for name, disconnect := range map[string]func(p *peer){
 		"reset": func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
 		"close": func(p *peer) { _ = p.conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			app := &silentTunnel{ended: make(chan struct{}), closed: make(chan struct{})}
-			t.Cleanup(func() { _ = app.Close() })
+			tunnel := &silentTunnel{writeClosed: make(chan struct{}), closed: make(chan struct{})}
+			t.Cleanup(func() { _ = tunnel.Close() })
 			r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-				x.Response.Status, x.Response.Version, x.Response.Tunnel = 101, "HTTP/1.1", app
+				x.Response.Status, x.Response.Version, x.Response.Tunnel = 101, "HTTP/1.1", tunnel
 				return nil
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-			if h := p.awaitFields(1); h[":status"] != "200" {
-				t.Fatalf("response %v to CONNECT", h)
+			if fields := p.awaitFields(1); fields[":status"] != "200" {
+				t.Fatalf("response %v to CONNECT", fields)
 			}
 			p.must(p.fr.WriteData(1, true, nil))
-			awaitClosed(t, app.ended, "the caller's end arrives")
-			leave(p)
-			awaitClosed(t, app.closed, "the tunnel is closed")
+			awaitClosed(t, tunnel.writeClosed, "end of the client's direction")
+			disconnect(p)
+			awaitClosed(t, tunnel.closed, "close of the tunnel")
 			r.awaitRecord()
 		})
 	}
@@ -191,8 +191,8 @@ func TestTunnelOfHTTPIsRejected(t *testing.T) {
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", name)
-			if h := p.awaitFields(1); h[":status"] != "501" {
-				t.Errorf("response %v to CONNECT, want 501", h)
+			if fields := p.awaitFields(1); fields[":status"] != "501" {
+				t.Errorf("response %v to CONNECT, want 501", fields)
 			}
 		})
 	}

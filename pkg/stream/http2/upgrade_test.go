@@ -24,17 +24,18 @@ import (
 
 // upgradeHandler upgrades every connection immediately, with the same request.
 type upgradeHandler struct {
-	to stream.Upgrader
-	u  func() stream.Upgrade
+	upgrader   stream.Upgrader
+	newUpgrade func() stream.Upgrade
 }
 
-func (s upgradeHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
-	return s.to.Upgrade(conn, s.u()).ServeConn(ctx, conn)
+func (h upgradeHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
+	return h.upgrader.Upgrade(conn, h.newUpgrade()).ServeConn(ctx, conn)
 }
 
-// dialUpgraded connects to r's engine as a client that has just received 101 in response to its
-// HTTP/1.1 request u. If preface is set, the client sends its preface and settings immediately.
-func (r *rig) dialUpgraded(u func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
+// dialUpgraded connects to r's engine as a client that has just received 101 in response to the
+// HTTP/1.1 request that newUpgrade returns. If preface is set, the client sends its preface and
+// settings immediately.
+func (r *rig) dialUpgraded(newUpgrade func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
 	r.t.Helper()
 	o := stream.ServerOptions{
 		Service: service, Observe: r.observe, Log: slog.New(slog.DiscardHandler),
@@ -44,22 +45,22 @@ func (r *rig) dialUpgraded(u func() stream.Upgrade, change func(o *stream.Server
 		change(&o)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server := upgradeHandler{newServer(r.engine, o), u}
-	ln, err := network.Listen(ctx, network.ListenOptions{Name: "switched", Network: "tcp", Address: "127.0.0.1:0"}, server)
+	server := upgradeHandler{newServer(r.engine, o), newUpgrade}
+	ln, err := network.Listen(ctx, network.ListenOptions{Name: "upgraded", Network: "tcp", Address: "127.0.0.1:0"}, server)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(done)
 		_ = ln.Serve(ctx) // returns after Drain
 	}()
 	r.t.Cleanup(func() {
-		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer done()
-		ln.Drain(stop)
+		drainCtx, cancelDrain := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancelDrain()
+		ln.Drain(drainCtx)
 		cancel()
-		<-ended
+		<-done
 	})
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
@@ -75,23 +76,23 @@ func (r *rig) dialUpgraded(u func() stream.Upgrade, change func(o *stream.Server
 }
 
 // encodeSettings encodes a SETTINGS payload as the value of HTTP2-Settings.
-func encodeSettings(list ...syntax.Setting) string {
-	frame := syntax.AppendSettings(nil, list...)
+func encodeSettings(settings ...syntax.Setting) string {
+	frame := syntax.AppendSettings(nil, settings...)
 	return base64.RawURLEncoding.EncodeToString(frame[syntax.FrameHeaderLen:])
 }
 
 // newUpgradeRequest returns a function that creates an HTTP/1.1 request with Upgrade: h2c.
-func newUpgradeRequest(method, content, settings string) func() stream.Upgrade {
+func newUpgradeRequest(method, body, settings string) func() stream.Upgrade {
 	return func() stream.Upgrade {
 		var x protocol.Exchange
 		x.Reset()
 		x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = method, "http", "shop.test", "/a"
 		x.Request.Header.Add("X-One", "1")
-		if content != "" {
-			x.Request.ContentLength = int64(len(content))
+		if body != "" {
+			x.Request.ContentLength = int64(len(body))
 		}
 		x.Meta.Version, x.Meta.Start = "HTTP/1.1", time.Now()
-		return stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Body: []byte(content), Settings: settings, AcceptsTrailers: true}
+		return stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Body: []byte(body), Settings: settings, AcceptsTrailers: true}
 	}
 }
 
@@ -105,13 +106,13 @@ var describingService = protocol.BlockingFunc(func(_ context.Context, x *protoco
 			return err
 		}
 	}
-	said := []string{r.Method, r.Scheme, r.Authority, r.Path, r.Header.Get("x-one"), string(content), x.Meta.Protocol, x.Meta.Version}
-	x.LocalReply(200, "text/plain", strings.Join(said, " "))
+	parts := []string{r.Method, r.Scheme, r.Authority, r.Path, r.Header.Get("x-one"), string(content), x.Meta.Protocol, x.Meta.Version}
+	x.LocalReply(200, "text/plain", strings.Join(parts, " "))
 	return nil
 })
 
-// nextWithoutAck is next for a client that has not sent its preface: it does not acknowledge
-// SETTINGS.
+// nextWithoutAck is like next, but does not acknowledge SETTINGS: the client has not sent its
+// preface.
 func (p *peer) nextWithoutAck() http2.Frame {
 	p.t.Helper()
 	for {
@@ -134,15 +135,15 @@ func (p *peer) nextWithoutAck() http2.Frame {
 // readBody reads the DATA of a stream to its end.
 func (p *peer) readBody(id uint32) string {
 	p.t.Helper()
-	var all strings.Builder
+	var body strings.Builder
 	for {
 		switch f := p.next().(type) {
 		case nil:
-			p.t.Fatalf("the connection ended before stream %d; it had %q", id, all.String())
+			p.t.Fatalf("the connection ended before stream %d; it had %q", id, body.String())
 		case *http2.DataFrame:
-			all.Write(f.Data())
+			body.Write(f.Data())
 			if f.StreamEnded() {
-				return all.String()
+				return body.String()
 			}
 		}
 	}
@@ -156,8 +157,8 @@ func TestUpgradeRequestIsStream1(t *testing.T) { // RFC 7540 3.2
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, describingService, nil)
 			p := r.dialUpgraded(newUpgradeRequest(test.method, test.content, encodeSettings()), nil, describingService, true)
-			if h := p.awaitFields(1); h[":status"] != "200" {
-				t.Errorf("the head on stream 1 is %v, want 200", h)
+			if fields := p.awaitFields(1); fields[":status"] != "200" {
+				t.Errorf("the head on stream 1 is %v, want 200", fields)
 			}
 			if got := p.readBody(1); got != test.want {
 				t.Errorf("the service got %q, want %q", got, test.want)
@@ -188,7 +189,7 @@ func TestUpgradeSettingsApply(t *testing.T) { // RFC 7540 3.2.1
 	p.must(err)
 	p.must(p.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}))
 	if got, want := p.readBody(1), "ttp shop.test /a 1  Http2 HTTP/1.1"; got != want {
-		t.Errorf("the rest of the body is %q, want %q", got, want)
+		t.Errorf("remaining body %q, want %q", got, want)
 	}
 }
 
@@ -201,7 +202,7 @@ func TestUpgradeStreamIsHalfClosedRemote(t *testing.T) { // RFC 9113 5.1: half-c
 	if code := p.awaitReset(1); code != http2.ErrCodeStreamClosed {
 		t.Errorf("DATA on stream 1: reset with %v, want STREAM_CLOSED", code)
 	}
-	awaitClosed(t, h.disconnected, "OnDisconnect of the service")
+	awaitClosed(t, h.disconnected, "OnDisconnect callback")
 }
 
 func TestUpgradeWithoutPrefaceTimesOut(t *testing.T) {
@@ -226,9 +227,9 @@ func TestInvalidUpgradeSettingsAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, describingService, nil)
 			o := stream.ServerOptions{Service: describingService, HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options()}
-			ours, theirs := net.Pipe()
-			defer theirs.Close()
-			conn := network.NewConn(ours)
+			server, client := net.Pipe()
+			defer client.Close()
+			conn := network.NewConn(server)
 			defer conn.Close()
 			if h := newServer(r.engine, o).Upgrade(conn, newUpgradeRequest("GET", "", value)()); h != nil {
 				t.Errorf("HTTP2-Settings %q was accepted", value)

@@ -14,129 +14,129 @@ type uploader struct {
 }
 
 // ended reports whether the goroutine has ended.
-func (s *uploader) ended() bool {
+func (u *uploader) ended() bool {
 	select {
-	case <-s.done:
+	case <-u.done:
 		return true
 	default:
 		return false
 	}
 }
 
-// upload sends the body of k's request: what can be sent now, and the rest as bytes arrive and
-// windows open. The caller owns k.
-func (k *call) upload(b *batch) {
-	u, x := k.upstream, k.x
+// upload sends the body of c's request: as much as possible now, and the rest as bytes arrive and
+// windows open. The caller owns c.
+func (c *call) upload(b *batch) {
+	u, x := c.upstream, c.x
 	defer b.scheduleFlush(u.writeQueue)
 	body := x.Request.Body
-	if k.requestEnded || body == nil {
+	if c.requestEnded || body == nil {
 		return
 	}
-	if c := recvBodyOf(body); c != nil {
-		k.out.start(c, &k.muxStream, k, k.id.Load())
-		k.out.kick(b)
+	if rb := recvBodyOf(body); rb != nil {
+		c.out.start(rb, &c.muxStream, c, c.id.Load())
+		c.out.kick(b)
 		return
 	}
 	length := x.Request.ContentLength
-	small, err := k.fitsNow(body, length)
+	small, err := c.fitsNow(body, length)
 	if err != nil {
-		k.pumpEnded(b, &u.muxConn, k.id.Load(), err)
+		c.pumpEnded(b, &u.muxConn, c.id.Load(), err)
 		return
 	}
 	if small {
-		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
-		k.uploadEnded(k.id.Load())
-		k.pumpEnded(b, &u.muxConn, k.id.Load(), readErr)
+		readErr, writeErr := c.copyFrom(body, length, &x.Request.Trailer)
+		c.uploadEnded(c.id.Load())
+		c.pumpEnded(b, &u.muxConn, c.id.Load(), readErr)
 		_ = writeErr // fail or failSends has recorded why sending failed
 		return
 	}
 	s := &uploader{body, make(chan struct{})}
-	k.uploader = s
-	trailer, number := &x.Request.Trailer, k.id.Load()
+	c.uploader = s
+	trailer, callID := &x.Request.Trailer, c.id.Load()
 	u.engine.goroutines.Start(func() {
 		// The write error is ignored: fail or failSends has recorded why sending failed.
-		readErr, _ := k.copyFrom(body, length, trailer)
+		readErr, _ := c.copyFrom(body, length, trailer)
 		_ = u.writeQueue.Flush() // the connection's reader handles the error
 		protocol.PanicIn(readErr).Log(u.engine.goroutines.Log, "reading a request body")
-		k.uploadEnded(number)
+		c.uploadEnded(callID)
 		close(s.done)
-		k.pumpEnded(nil, &u.muxConn, number, readErr)
+		c.pumpEnded(nil, &u.muxConn, callID, readErr)
 	})
 }
 
 // fitsNow reports whether a request's body is small, buffered and fits the window. The error is nil
 // or the Fault of a recovered panic of the body.
-func (k *call) fitsNow(body protocol.Body, length int64) (fits bool, err error) {
+func (c *call) fitsNow(body protocol.Body, length int64) (ok bool, err error) {
 	defer protocol.RecoverPanic(&err) // from the body of a filter
 	n := int(min(length, bodyReadSize+1))
-	return n >= 0 && n <= bodyReadSize && body.Buffered() >= n && k.sendCapacity() >= n, nil
+	return n >= 0 && n <= bodyReadSize && body.Buffered() >= n && c.sendCapacity() >= n, nil
 }
 
 // uploadEnded records that no more of the request's body will be sent.
-func (k *call) uploadEnded(number uint64) {
-	if k.x.IdleTimeout <= 0 {
+func (c *call) uploadEnded(callID uint64) {
+	if c.x.IdleTimeout <= 0 {
 		return
 	}
-	k.conn.mu.Lock()
-	defer k.conn.mu.Unlock()
-	if k.id.Load() == number {
-		k.startResponseIdleTimeout(time.Now())
+	c.conn.mu.Lock()
+	defer c.conn.mu.Unlock()
+	if c.id.Load() == callID {
+		c.startResponseIdleTimeout(time.Now())
 	}
 }
 
 // startResponseIdleTimeout starts the idle timeout of the response, if the exchange has one. u.mu
 // is held.
-func (k *call) startResponseIdleTimeout(now time.Time) {
-	if d := k.x.IdleTimeout; d > 0 && k.stream != nil {
-		k.responseIdleTimeout, k.lastActive = d, now
-		k.upstream.arm(now.Add(d))
+func (c *call) startResponseIdleTimeout(now time.Time) {
+	if d := c.x.IdleTimeout; d > 0 && c.stream != nil {
+		c.responseIdleTimeout, c.lastActive = d, now
+		c.upstream.arm(now.Add(d))
 	}
 }
 
 // sendCapacity returns how many bytes of the body may be sent now.
-func (l *muxStream) sendCapacity() int {
-	l.conn.mu.Lock()
-	defer l.conn.mu.Unlock()
-	if l.sendErr != nil || l.stream == nil {
+func (ms *muxStream) sendCapacity() int {
+	ms.conn.mu.Lock()
+	defer ms.conn.mu.Unlock()
+	if ms.sendErr != nil || ms.stream == nil {
 		return 0
 	}
-	return l.conn.state.Writable(l.stream)
+	return ms.conn.state.Writable(ms.stream)
 }
 
 // pumpEnded implements pumper: the request was sent, or failed with err. It fails the call, unless
-// failSends was called: then a response may still arrive, or the call has already failed. k may
+// failSends was called: then a response may still arrive, or the call has already failed. c may
 // belong to another exchange by now.
-func (k *call) pumpEnded(b *batch, to *muxConn, number uint64, err error) {
+func (c *call) pumpEnded(b *batch, to *muxConn, callID uint64, err error) {
 	u, ok := to.side.(*UpstreamConn)
-	if !ok || err == nil || k.id.Load() != number {
+	if !ok || err == nil || c.id.Load() != callID {
 		return
 	}
 	u.mu.Lock()
-	if k.id.Load() != number || k.sendErr != nil && errors.Is(err, k.sendErr) {
+	if c.id.Load() != callID || c.sendErr != nil && errors.Is(err, c.sendErr) {
 		u.mu.Unlock()
 		return
 	}
 	var fx effects
-	k.fail(err, &fx)
+	c.fail(err, &fx)
 	u.mu.Unlock()
 	fx.apply(b)
 }
 
 // stopUpload stops sending the request. It reports whether the request has a body, part of which
 // may have been consumed.
-func (k *call) stopUpload() (started bool) {
-	k.out.stop()
-	if s := k.uploader; s != nil {
-		k.upstream.mu.Lock()
-		k.failSends(errClosed)
-		k.upstream.mu.Unlock()
+func (c *call) stopUpload() (hasBody bool) {
+	c.out.stop()
+	if s := c.uploader; s != nil {
+		c.upstream.mu.Lock()
+		c.failSends(errClosed)
+		c.upstream.mu.Unlock()
 		select {
 		case <-s.done:
 		default:
-			err := k.x.CloseRequestBody(s.body) // unblocks a read of the client's body
-			protocol.PanicIn(err).Log(k.upstream.engine.goroutines.Log, "closing a request body")
+			err := c.x.CloseRequestBody(s.body) // unblocks a read of the client's body
+			protocol.PanicIn(err).Log(c.upstream.engine.goroutines.Log, "closing a request body")
 			<-s.done
 		}
 	}
-	return k.x.Request.Body != nil
+	return c.x.Request.Body != nil
 }

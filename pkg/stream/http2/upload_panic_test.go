@@ -15,9 +15,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestPanicInBodyCloseEndsUpload makes the host reset a request whose body is still arriving.
-// It verifies that the exchange ends although Close of a filter's body panics before it closes the
-// body that it wraps.
+// TestPanicInBodyCloseEndsUpload makes the host reset a request whose body is still arriving. It
+// verifies that the exchange ends even if Close of a filter's body panics before it closes the
+// wrapped body.
 func TestPanicInBodyCloseEndsUpload(t *testing.T) {
 	h := &panicService{point: "request body Close"}
 	r, calls, log := panicRig(t, h, startHost(t, func(p *peer) {
@@ -63,35 +63,35 @@ func (b *panickingBody) Read(p []byte) (int, error) {
 // serves the request, which sends small bodies. It verifies that the host's stream is reset, and
 // that both connections continue.
 func TestPanicInBodyReadResetsHostStream(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name, length string // content-length; "": none
-		answered     bool   // the host sends the response head before the panic
+		responded    bool   // the host sends the response head before the panic
 	}{
 		{"streamed body", "", false}, {"streamed body after the response head", "", true},
 		{"small body", "12", false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			resets := make(chan uint32, 10)
 			h := new(panicService)
 			calls, log := new(atomic.Int64), new(logBuffer)
-			uploads := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 				calls.Add(1)
 				if x.Request.Body != nil {
 					x.Request.Body = &panickingBody{Body: x.Request.Body}
-					if test.length != "" {
+					if tt.length != "" {
 						x.Request.Body.(*panickingBody).reads.Store(1)
 					}
 				}
 				return x.Serve(ctx, &h.forward)
 			})
-			r := newRigOn(t, uploads, nil, func(e *Engine) { e.goroutines.Log = slog.New(slog.NewTextHandler(log, nil)) })
-			h.client.Store(r.dialUpstream(startHost(t, func(p *peer) {
+			r := newRigOn(t, service, nil, func(e *Engine) { e.goroutines.Log = slog.New(slog.NewTextHandler(log, nil)) })
+			h.conn.Store(r.dialUpstream(startHost(t, func(p *peer) {
 				for {
 					switch f := p.next().(type) {
 					case nil:
 						return
 					case *http2.MetaHeadersFrame:
-						if f.StreamEnded() || test.answered {
+						if f.StreamEnded() || tt.responded {
 							p.headers(f.StreamID, f.StreamEnded(), ":status", "200")
 						}
 					case *http2.RSTStreamFrame:
@@ -101,18 +101,18 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 			}), func(o *stream.UpstreamConnOptions) { o.OnRelease = func(bool) { calls.Add(-1) } }))
 			p := r.dial()
 			fields := []string{":method", "POST"}
-			if test.length != "" {
-				fields = append(fields, "content-length", test.length)
+			if tt.length != "" {
+				fields = append(fields, "content-length", tt.length)
 			}
 			p.request(1, false, fields...)
-			if test.answered {
+			if tt.responded {
 				if got := p.awaitFields(1)[":status"]; got != "200" {
 					t.Errorf("the request: status %s", got)
 				}
 			}
 			p.must(p.fr.WriteData(1, false, []byte("a part")))
 			p.must(p.fr.WriteData(1, true, []byte("a part")))
-			if test.answered {
+			if tt.responded {
 				p.awaitReset(1)
 			} else if got := p.awaitFields(1)[":status"]; got != "500" {
 				t.Errorf("the request: status %s, want 500", got)
@@ -147,8 +147,8 @@ func receiveOrFail[T any](t *testing.T, c <-chan T) {
 // awaitNoCalls waits until no call is on the host's connection.
 func awaitNoCalls(t *testing.T, calls *atomic.Int64) {
 	t.Helper()
-	until := time.Now().Add(eventTimeout)
-	for calls.Load() != 0 && time.Now().Before(until) {
+	deadline := time.Now().Add(eventTimeout)
+	for calls.Load() != 0 && time.Now().Before(deadline) {
 		<-time.After(time.Millisecond)
 	}
 	if n := calls.Load(); n != 0 {

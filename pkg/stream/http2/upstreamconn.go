@@ -41,34 +41,32 @@ type UpstreamConn struct {
 	pending          fifo[call] // guarded by mu; calls that wait until a stream may be opened
 	readyCalls       []*call    // owned by the reader goroutine; calls whose response has arrived
 	keepalive        keepalive  // guarded by mu
-	// pingSentAt is when the unacknowledged PING was sent; zero: there is none. Guarded by
-	// mu.
-	pingSentAt time.Time
+	rttPingSentAt    time.Time  // guarded by mu; when the unacknowledged PING was sent; zero: none
 }
 
 // keepalive is the state of PING keepalives.
 type keepalive struct {
 	lastReadAt time.Time // when something was last read
-	pingSentAt time.Time // when a PING was sent; zero: none since lastReadAt
+	pingSentAt time.Time // when a PING was sent; zero: none was sent since lastReadAt
 }
 
-func newUpstreamConn(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
-	u := &UpstreamConn{opts: o, localAddr: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
+func newUpstreamConn(e *Engine, conn *network.Conn, opts stream.UpstreamConnOptions) *UpstreamConn {
+	u := &UpstreamConn{opts: opts, localAddr: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
 	u.maxStreams.Store(defaultMaxStreams)
-	h := &o.HTTP2
+	h2 := &opts.HTTP2
 	u.init(e, conn, u)
-	u.creditThreshold, u.streamIdleTimeout = creditThreshold(h.StreamWindow, upstreamConnWindow, 1), h.StreamIdleTimeout
-	u.pending.linksOf = func(k *call) *links[call] { return &k.pendingLinks }
+	u.creditThreshold, u.streamIdleTimeout = creditThreshold(h2.StreamWindow, upstreamConnWindow, 1), h2.StreamIdleTimeout
+	u.pending.linksOf = func(c *call) *links[call] { return &c.pendingLinks }
 	u.state = syntax.NewSession(syntax.Config{
 		Role:             syntax.Client,
 		FirstStream:      e.FirstStream,
-		StreamWindow:     uint32(h.StreamWindow),
+		StreamWindow:     uint32(h2.StreamWindow),
 		ConnectionWindow: upstreamConnWindow,
 		// Hosts are configured and trusted. Some send small WINDOW_UPDATE frames, and reset a
 		// closed stream for each frame that they get on it (TestHostMayResetClosedStreams).
 		FloodLimits: syntax.FloodLimits{WindowUpdate: syntax.RateLimit{Burst: -1}, Reset: syntax.RateLimit{Burst: -1}},
 	})
-	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
+	conn.SetWriteTimeout(opts.HTTP1.WriteTimeout)
 	u.enqueue(u.state.AppendPreface(nil)) // sent with the first request
 	u.keepalive.lastReadAt = time.Now()
 	e.goroutines.Start(u.run)
@@ -137,10 +135,10 @@ func (u *UpstreamConn) processRead(b *batch) error {
 
 // resumeReady resumes the exchanges whose response has arrived, each one once.
 func (u *UpstreamConn) resumeReady(b *batch) {
-	for i, k := range u.readyCalls {
-		if k != nil { // nil: it was resumed before a panic
+	for i, c := range u.readyCalls {
+		if c != nil { // nil: it was resumed before a panic
 			u.readyCalls[i] = nil
-			k.resumeExchange(b)
+			c.resumeExchange(b)
 		}
 	}
 	u.readyCalls = u.readyCalls[:0]
@@ -155,24 +153,24 @@ func (u *UpstreamConn) recordRead(now time.Time, fx *effects) {
 }
 
 // handleSideEvent implements connSide.
-func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch, fx *effects) {
-	switch e.Kind {
+func (u *UpstreamConn) handleSideEvent(event *syntax.Event, b *batch, fx *effects) {
+	switch event.Kind {
 	case syntax.HeadersArrived:
-		if l := muxStreamOf(e.Stream); l != nil {
-			if k, ok := l.owner.(*call); ok {
-				l.touch(b.now)
-				k.handleHead(e, b, fx)
+		if ms := muxStreamOf(event.Stream); ms != nil {
+			if c, ok := ms.owner.(*call); ok {
+				ms.touch(b.now)
+				c.handleHead(event, b, fx)
 			}
 		}
 	case syntax.SettingsArrived:
 		u.settingsReceived = true
 		u.maxStreams.Store(int64(u.state.PeerSettings().MaxConcurrentStreams))
 	case syntax.GoAwayArrived:
-		u.handleGoAway(e, fx)
+		u.handleGoAway(event, fx)
 	case syntax.PingAcked:
-		if !u.pingSentAt.IsZero() {
-			u.rtt.Store(int64(max(b.now.Sub(u.pingSentAt), 1)))
-			u.pingSentAt = time.Time{}
+		if !u.rttPingSentAt.IsZero() {
+			u.rtt.Store(int64(max(b.now.Sub(u.rttPingSentAt), 1)))
+			u.rttPingSentAt = time.Time{}
 		}
 	default: // the other events need no action
 	}
@@ -180,21 +178,21 @@ func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch, fx *effects) {
 
 // handleGoAway fails the calls that the host will not process (RFC 9113 6.8), and those that wait
 // for a stream. The others continue. mu is held.
-func (u *UpstreamConn) handleGoAway(e *syntax.Event, fx *effects) {
+func (u *UpstreamConn) handleGoAway(event *syntax.Event, fx *effects) {
 	u.closing.Store(true)
-	why := protocol.Faultf(protocol.ConnectFailure, "the host sent GOAWAY: %v", e.Code)
-	u.failPending(why, fx)
+	fault := protocol.Faultf(protocol.ConnectFailure, "the host sent GOAWAY: %v", event.Code)
+	u.failPending(fault, fx)
 	for s := range u.state.Streams() {
-		if l := muxStreamOf(s); l != nil && u.state.Unprocessed(s) {
-			l.owner.fail(why, fx)
+		if ms := muxStreamOf(s); ms != nil && u.state.Unprocessed(s) {
+			ms.owner.fail(fault, fx)
 		}
 	}
 }
 
 // failPending fails the calls that wait for a stream. mu is held.
-func (u *UpstreamConn) failPending(why error, fx *effects) {
-	for k := u.pending.pop(); k != nil; k = u.pending.pop() {
-		k.fail(why, fx)
+func (u *UpstreamConn) failPending(fault error, fx *effects) {
+	for c := u.pending.pop(); c != nil; c = u.pending.pop() {
+		c.fail(fault, fx)
 	}
 }
 
@@ -224,37 +222,37 @@ func (u *UpstreamConn) idleReason() protocol.Reason { return protocol.StreamIdle
 // expireSide implements connSide: it fails the queued calls whose deadline has passed, and sends a
 // PING to a silent host.
 func (u *UpstreamConn) expireSide(b *batch, fx *effects) (next time.Time) {
-	for k := range u.pending.all() {
-		switch at := k.x.EffectiveDeadline(); {
-		case at.IsZero():
-		case !at.After(b.now):
-			k.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available"), fx)
-		case next.IsZero() || at.Before(next):
-			next = at
+	for c := range u.pending.all() {
+		switch deadline := c.x.EffectiveDeadline(); {
+		case deadline.IsZero():
+		case !deadline.After(b.now):
+			c.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available"), fx)
+		case next.IsZero() || deadline.Before(next):
+			next = deadline
 		}
 	}
 	if interval := u.opts.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
-		at, dead := u.keepaliveTick(b, interval)
-		if dead {
+		deadline, timedOut := u.keepaliveTick(b, interval)
+		if timedOut {
 			fx.unresponsive = u.conn
 		}
-		if next.IsZero() || at.Before(next) {
-			next = at
+		if next.IsZero() || deadline.Before(next) {
+			next = deadline
 		}
 	}
 	return next
 }
 
-// keepaliveTick sends a PING if one is due, and returns when it has to be called again. dead:
-// nothing was read within PingTimeout after the last PING. mu is held.
-func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next time.Time, dead bool) {
+// keepaliveTick sends a PING if one is due, and returns when it has to be called again. timedOut
+// reports that nothing was read within PingTimeout after the last PING. mu is held.
+func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next time.Time, timedOut bool) {
 	p := &u.keepalive
 	switch {
 	case !p.pingSentAt.IsZero():
 		next = p.pingSentAt.Add(u.opts.HTTP2.PingTimeout)
 		return next, !b.now.Before(next)
 	case b.now.Sub(p.lastReadAt) >= interval:
-		p.pingSentAt, u.pingSentAt = b.now, b.now
+		p.pingSentAt, u.rttPingSentAt = b.now, b.now
 		u.enqueueBatched(u.state.AppendPing(u.scratch[:0], 0), b)
 		return b.now.Add(u.opts.HTTP2.PingTimeout), false
 	}
@@ -264,10 +262,10 @@ func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next tim
 // failAll fails all calls because the connection is lost.
 func (u *UpstreamConn) failAll(err error, b *batch) {
 	u.closing.Store(true)
-	var wrong *syntax.ConnectionError
-	if errors.As(err, &wrong) {
+	var connErr *syntax.ConnectionError
+	if errors.As(err, &connErr) {
 		u.mu.Lock()
-		u.enqueueBatched(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
+		u.enqueueBatched(u.state.AppendGoAway(u.scratch[:0], connErr.Code, connErr.Reason), b)
 		u.mu.Unlock()
 	}
 	u.resumeReady(b) // a panic of the reader may have left some calls
@@ -276,12 +274,12 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 	_ = u.conn.Close() // it may already be closed
 	u.writeQueue.Fail(err)
 	u.read.Release()
-	why := connLostFault(err)
+	fault := connLostFault(err)
 	b.now = time.Now()
-	u.failStreams(why, b)
+	u.failStreams(fault, b)
 	var fx effects
 	u.mu.Lock()
-	u.failPending(why, &fx)
+	u.failPending(fault, &fx)
 	u.mu.Unlock()
 	fx.apply(b)
 	b.flush()
@@ -289,11 +287,11 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 
 // connLostFault returns the Fault of the calls in flight on a connection that ended with err.
 func connLostFault(err error) error {
-	var wrong *syntax.ConnectionError
+	var connErr *syntax.ConnectionError
 	switch {
-	case errors.As(err, &wrong) && wrong.Code == syntax.InternalError:
+	case errors.As(err, &connErr) && connErr.Code == syntax.InternalError:
 		return protocol.NewFault(protocol.Internal, err)
-	case wrong != nil:
+	case connErr != nil:
 		return protocol.NewFault(protocol.UpstreamMalformed, err)
 	case errors.Is(err, io.EOF):
 		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err)

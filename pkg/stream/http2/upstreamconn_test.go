@@ -16,33 +16,33 @@ import (
 )
 
 // newUpstreamRig returns a rig for tests of an upstream connection alone.
-func newUpstreamRig(t *testing.T) *rig { return newRig(t, reply(500, "nobody asks"), nil) }
+func newUpstreamRig(t *testing.T) *rig { return newRig(t, reply(500, "not called"), nil) }
 
 func TestUnprocessedRequestIsSafeToRetry(t *testing.T) {
-	for name, end := range map[string]func(p *peer, id uint32){
+	for name, reject := range map[string]func(p *peer, id uint32){
 		"GOAWAY":         func(p *peer, _ uint32) { p.must(p.fr.WriteGoAway(0, http2.ErrCodeNo, nil)) },
 		"REFUSED_STREAM": func(p *peer, id uint32) { p.must(p.fr.WriteRSTStream(id, http2.ErrCodeRefusedStream)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := startHost(t, func(p *peer) {
+			address := startHost(t, func(p *peer) {
 				if id := p.awaitHead(); id > 0 {
-					end(p, id)
+					reject(p, id)
 				}
 				p.awaitHead()
 			})
 			var reusable atomic.Int64
-			u := newUpstreamRig(t).dialUpstream(up, func(o *stream.UpstreamConnOptions) {
-				o.OnRelease = func(again bool) {
-					if again {
+			u := newUpstreamRig(t).dialUpstream(address, func(o *stream.UpstreamConnOptions) {
+				o.OnRelease = func(reuse bool) {
+					if reuse {
 						reusable.Add(1)
 					}
 				}
 			})
-			body := protocol.NewStringBody("content that can be sent again")
+			body := protocol.NewStringBody("body that can be sent again")
 			_, _, err := sendRequest(u, func(x *protocol.Exchange) {
 				x.Request.Method, x.Request.Body, x.Request.ContentLength = "POST", body, int64(body.Buffered())
 			})
-			if r := protocol.ReasonOf(err); !r.Spec().SafeToRetry {
+			if reason := protocol.ReasonOf(err); !reason.Spec().SafeToRetry {
 				t.Errorf("ended with %v, want ConnectFailure", err)
 			}
 			if body.Buffered() == 0 {
@@ -56,26 +56,26 @@ func TestUnprocessedRequestIsSafeToRetry(t *testing.T) {
 }
 
 func TestUnprocessedRequestWithoutRewindIsNotRetried(t *testing.T) {
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		if id := p.awaitHead(); id > 0 {
 			p.must(p.fr.WriteRSTStream(id, http2.ErrCodeRefusedStream))
 		}
 		p.awaitHead()
 	})
-	u := newUpstreamRig(t).dialUpstream(up, nil)
+	u := newUpstreamRig(t).dialUpstream(address, nil)
 	_, _, err := sendRequest(u, func(x *protocol.Exchange) {
-		x.Request.Method, x.Request.Body = "POST", onlyOnce{strings.NewReader("once")}
+		x.Request.Method, x.Request.Body = "POST", nonRewindableBody{strings.NewReader("once")}
 	})
-	if r := protocol.ReasonOf(err); r != protocol.UpstreamReset {
+	if reason := protocol.ReasonOf(err); reason != protocol.UpstreamReset {
 		t.Errorf("ended with %v, want %v", err, protocol.UpstreamReset)
 	}
 }
 
-// onlyOnce is a body that cannot be rewound.
-type onlyOnce struct{ *strings.Reader }
+// nonRewindableBody is a body that cannot be rewound.
+type nonRewindableBody struct{ *strings.Reader }
 
-func (o onlyOnce) Buffered() int { return o.Len() }
-func (o onlyOnce) Close() error  { return nil }
+func (b nonRewindableBody) Buffered() int { return b.Len() }
+func (b nonRewindableBody) Close() error  { return nil }
 
 func TestHostResetIsUpstreamReset(t *testing.T) {
 	for code, want := range map[http2.ErrCode]protocol.Reason{
@@ -83,13 +83,13 @@ func TestHostResetIsUpstreamReset(t *testing.T) {
 		http2.ErrCodeCancel:   protocol.UpstreamReset,
 	} {
 		t.Run(code.String(), func(t *testing.T) {
-			up := startHost(t, func(p *peer) {
+			address := startHost(t, func(p *peer) {
 				if id := p.awaitHead(); id > 0 {
 					p.must(p.fr.WriteRSTStream(id, code))
 				}
 				p.awaitHead()
 			})
-			_, _, err := sendRequest(newUpstreamRig(t).dialUpstream(up, nil), nil)
+			_, _, err := sendRequest(newUpstreamRig(t).dialUpstream(address, nil), nil)
 			if protocol.ReasonOf(err) != want {
 				t.Errorf("ended with %v, want %v", err, want)
 			}
@@ -98,7 +98,7 @@ func TestHostResetIsUpstreamReset(t *testing.T) {
 }
 
 func TestMalformedResponse(t *testing.T) {
-	for name, answer := range map[string]func(p *peer, id uint32){
+	for name, respond := range map[string]func(p *peer, id uint32){
 		"no status":             func(p *peer, id uint32) { p.headers(id, true, "x", "y") },
 		"uppercase":             func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "X-Upper", "y") },
 		"content-length":        func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "5") },
@@ -108,13 +108,13 @@ func TestMalformedResponse(t *testing.T) {
 		"DATA before the head":  func(p *peer, id uint32) { p.must(p.fr.WriteData(id, true, []byte("x"))) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := startHost(t, func(p *peer) {
+			address := startHost(t, func(p *peer) {
 				if id := p.awaitHead(); id > 0 {
-					answer(p, id)
+					respond(p, id)
 				}
 				p.awaitHead()
 			})
-			_, _, err := sendRequest(newUpstreamRig(t).dialUpstream(up, nil), nil)
+			_, _, err := sendRequest(newUpstreamRig(t).dialUpstream(address, nil), nil)
 			if protocol.ReasonOf(err) != protocol.UpstreamMalformed {
 				t.Errorf("ended with %v, want %v", err, protocol.UpstreamMalformed)
 			}
@@ -124,18 +124,18 @@ func TestMalformedResponse(t *testing.T) {
 
 func TestConnectionLossFailsExchanges(t *testing.T) {
 	heads := make(chan struct{}, 10)
-	let := make(chan struct{})
-	up := startHost(t, func(p *peer) {
+	closeConn := make(chan struct{})
+	address := startHost(t, func(p *peer) {
 		for range 5 {
 			p.awaitHead()
 			heads <- struct{}{}
 		}
-		<-let
+		<-closeConn
 	})
-	u := newUpstreamRig(t).dialUpstream(up, nil)
-	var all sync.WaitGroup
+	u := newUpstreamRig(t).dialUpstream(address, nil)
+	var exchanges sync.WaitGroup
 	for range 5 {
-		all.Go(func() {
+		exchanges.Go(func() {
 			if _, _, err := sendRequest(u, nil); protocol.ReasonOf(err) != protocol.UpstreamClosed && protocol.ReasonOf(err) != protocol.UpstreamReset {
 				t.Errorf("ended with %v", err)
 			}
@@ -144,8 +144,8 @@ func TestConnectionLossFailsExchanges(t *testing.T) {
 	for range 5 {
 		<-heads
 	}
-	close(let)
-	all.Wait()
+	close(closeConn)
+	exchanges.Wait()
 	if u.Usable(0) {
 		t.Error("the connection is still usable")
 	}
@@ -154,136 +154,139 @@ func TestConnectionLossFailsExchanges(t *testing.T) {
 	}
 }
 
-func TestExchangesWaitForAStream(t *testing.T) {
-	var now, most atomic.Int64
-	up := startHost(t, func(p *peer) {
+func TestExchangesWaitForStream(t *testing.T) {
+	var inflight, maxInflight atomic.Int64
+	address := startHost(t, func(p *peer) {
 		for {
 			id := p.awaitHead()
 			if id == 0 {
 				return
 			}
-			if n := now.Add(1); n > most.Load() {
-				most.Store(n)
+			if n := inflight.Add(1); n > maxInflight.Load() {
+				maxInflight.Store(n)
 			}
-			now.Add(-1)
+			inflight.Add(-1)
 			p.headers(id, true, ":status", "204")
 		}
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
-	u := newUpstreamRig(t).dialUpstream(up, nil)
+	u := newUpstreamRig(t).dialUpstream(address, nil)
 	if status, _, err := sendRequest(u, nil); status != 204 || err != nil { // the host's settings arrive
 		t.Fatal(status, err)
 	}
-	var all sync.WaitGroup
+	var exchanges sync.WaitGroup
 	for range 50 {
-		all.Go(func() {
+		exchanges.Go(func() {
 			if status, _, err := sendRequest(u, nil); status != 204 || err != nil {
 				t.Errorf("%d, %v", status, err)
 			}
 		})
 	}
-	all.Wait()
+	exchanges.Wait()
 }
 
 func TestDeadlineAppliesToPendingRequest(t *testing.T) {
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		for p.awaitHead() != 0 { // sends no response
 		}
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
-	u := newUpstreamRig(t).dialUpstream(up, nil)
-	began := time.Now()
+	u := newUpstreamRig(t).dialUpstream(address, nil)
+	start := time.Now()
 	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Deadline = time.Now().Add(50 * time.Millisecond) })
-	if protocol.ReasonOf(err) != protocol.UpstreamTimeout || time.Since(began) > eventTimeout {
-		t.Errorf("ended with %v after %v", err, time.Since(began))
+	if protocol.ReasonOf(err) != protocol.UpstreamTimeout || time.Since(start) > eventTimeout {
+		t.Errorf("ended with %v after %v", err, time.Since(start))
 	}
 }
 
 func TestDeadlineAppliesToResponse(t *testing.T) {
 	reset := make(chan struct{})
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		id := p.awaitHead()
 		if p.awaitReset(id) == http2.ErrCodeCancel {
 			close(reset)
 		}
 	})
-	u := newUpstreamRig(t).dialUpstream(up, nil)
+	u := newUpstreamRig(t).dialUpstream(address, nil)
 	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Deadline = time.Now().Add(30 * time.Millisecond) })
 	if protocol.ReasonOf(err) != protocol.UpstreamTimeout {
 		t.Errorf("ended with %v", err)
 	}
-	awaitClosed(t, reset, "the host's cancellation")
+	awaitClosed(t, reset, "reset at the host")
 }
 
 func TestOtherProtocolDisconnectCancelsPending(t *testing.T) {
 	reset := make(chan struct{})
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		if p.awaitReset(p.awaitHead()) == http2.ErrCodeCancel {
 			close(reset)
 		}
 	})
-	u := newUpstreamRig(t).dialUpstream(up, nil)
+	u := newUpstreamRig(t).dialUpstream(address, nil)
 	c := &disconnectingClient{callbacks: make(chan func(), 1)}
 	go func() { (<-c.callbacks)() }()
 	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Downstream = c })
 	if protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("ended with %v", err)
 	}
-	awaitClosed(t, reset, "the host's cancellation")
+	awaitClosed(t, reset, "reset at the host")
 }
 
 // disconnectingClient is a client that disconnects as soon as it is watched.
 type disconnectingClient struct{ callbacks chan func() }
 
 func (*disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
-func (l *disconnectingClient) OnDisconnect(gone func()) func()       { l.callbacks <- gone; return func() {} }
+func (c *disconnectingClient) OnDisconnect(onDisconnect func()) func() {
+	c.callbacks <- onDisconnect
+	return func() {}
+}
 
 func TestInterimResponsesAreForwarded(t *testing.T) {
-	up := startOrigin(t, func(w http.ResponseWriter, _ *http.Request) {
+	address := startOrigin(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>")
 		w.WriteHeader(103)
 		w.WriteHeader(103)
 		w.Header().Del("Link")
 		_, _ = io.WriteString(w, "final")
 	})
-	r := newProxyRig(t, up, nil, nil)
+	r := newProxyRig(t, address, nil, nil)
 	p := r.dial()
 	p.request(1, true)
 	for i := range 2 {
-		if h := p.awaitFields(1); h[":status"] != "103" || h["link"] != "</style.css>" {
-			t.Errorf("interim response %d: %v", i, h)
+		if fields := p.awaitFields(1); fields[":status"] != "103" || fields["link"] != "</style.css>" {
+			t.Errorf("interim response %d: %v", i, fields)
 		}
 	}
-	if h := p.awaitFields(1); h[":status"] != "200" || h["link"] != "" {
-		t.Errorf("final response: %v", h)
+	if fields := p.awaitFields(1); fields[":status"] != "200" || fields["link"] != "" {
+		t.Errorf("final response: %v", fields)
 	}
 }
 
 func TestTrailersAreForwarded(t *testing.T) {
-	got := make(chan string, 1)
-	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+	received := make(chan string, 1)
+	address := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		got <- r.Trailer.Get("X-Request-Sum")
+		received <- r.Trailer.Get("X-Request-Sum")
 		w.Header().Set(http.TrailerPrefix+"X-Answer-Sum", "2")
 		_, _ = io.WriteString(w, "content")
 	})
-	r := newProxyRig(t, up, nil, nil)
+	r := newProxyRig(t, address, nil, nil)
 	p := r.dial()
 	p.request(1, false, ":method", "POST", "trailer", "x-request-sum")
 	p.must(p.fr.WriteData(1, false, []byte("content")))
 	p.headers(1, true, "x-request-sum", "1")
-	if sum := <-got; sum != "1" {
+	if sum := <-received; sum != "1" {
 		t.Errorf("the origin received the trailer %q, want 1", sum)
 	}
 	p.awaitFields(1)
-	if h := p.awaitFields(1); h["x-answer-sum"] != "2" || h["END"] == "" {
-		t.Errorf("the client received the trailers %v", h)
+	if fields := p.awaitFields(1); fields["x-answer-sum"] != "2" || fields["END"] == "" {
+		t.Errorf("the client received the trailers %v", fields)
 	}
 	if o := r.awaitRecord(); o.trailers != 1 {
 		t.Errorf("recorded %+v", o)
 	}
 }
 
-func TestExtendedCONNECTIsATunnel(t *testing.T) {
-	up := startHost(t, func(p *peer) {
+func TestExtendedConnectOpensTunnel(t *testing.T) {
+	address := startHost(t, func(p *peer) {
 		p.headers(p.awaitHead(), true, ":status", "204")
 		id := p.awaitHead()
 		p.headers(id, false, ":status", "200")
@@ -296,13 +299,13 @@ func TestExtendedCONNECTIsATunnel(t *testing.T) {
 			}
 		}
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
-	r := newProxyRig(t, up, nil, nil)
+	r := newProxyRig(t, address, nil, nil)
 	p := r.dial()
 	p.request(1, true) // the host's settings arrive before its response
 	p.awaitFields(1)
 	p.request(3, false, ":method", "CONNECT", ":protocol", "websocket")
-	if h := p.awaitFields(3); h[":status"] != "200" {
-		t.Fatalf("response %v to CONNECT", h)
+	if fields := p.awaitFields(3); fields[":status"] != "200" {
+		t.Fatalf("response %v to CONNECT", fields)
 	}
 	p.must(p.fr.WriteData(3, false, []byte("ping")))
 	for {
@@ -326,39 +329,39 @@ func TestExtendedCONNECTIsATunnel(t *testing.T) {
 }
 
 func TestPingTimeoutFailsExchange(t *testing.T) {
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		for {
 			if _, err := p.fr.ReadFrame(); err != nil { // acknowledges no PING
 				return
 			}
 		}
 	})
-	u := newUpstreamRig(t).dialUpstream(up, func(o *stream.UpstreamConnOptions) {
+	u := newUpstreamRig(t).dialUpstream(address, func(o *stream.UpstreamConnOptions) {
 		o.HTTP2.PingInterval, o.HTTP2.PingTimeout = 20*time.Millisecond, 50*time.Millisecond
 	})
-	began := time.Now()
+	start := time.Now()
 	_, _, err := sendRequest(u, nil)
-	if err == nil || time.Since(began) > eventTimeout {
-		t.Errorf("ended with %v after %v", err, time.Since(began))
+	if err == nil || time.Since(start) > eventTimeout {
+		t.Errorf("ended with %v after %v", err, time.Since(start))
 	}
 }
 
 func TestOtherProtocolDisconnectCancelsBody(t *testing.T) {
 	reset := make(chan struct{})
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		id := p.awaitHead()
 		p.headers(id, false, ":status", "200")
-		p.must(p.fr.WriteData(id, false, []byte("begun")))
+		p.must(p.fr.WriteData(id, false, []byte("partial")))
 		if p.awaitReset(id) == http2.ErrCodeCancel {
 			close(reset)
 		}
 	})
-	u := newUpstreamRig(t).dialUpstream(up, nil)
+	u := newUpstreamRig(t).dialUpstream(address, nil)
 	c := &disconnectingClient{callbacks: make(chan func(), 1)}
 	go func() { (<-c.callbacks)() }()
-	status, content, err := sendRequest(u, func(x *protocol.Exchange) { x.Downstream = c })
-	if status != 200 || content != "begun" || protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
-		t.Errorf("%d %q, ended with %v", status, content, err)
+	status, body, err := sendRequest(u, func(x *protocol.Exchange) { x.Downstream = c })
+	if status != 200 || body != "partial" || protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
+		t.Errorf("response %d %q, error %v", status, body, err)
 	}
-	awaitClosed(t, reset, "the host's cancellation")
+	awaitClosed(t, reset, "reset at the host")
 }

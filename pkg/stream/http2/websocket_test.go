@@ -47,26 +47,26 @@ func (p *peer) awaitRequest() (uint32, map[string]string) {
 	}
 }
 
-// TestFirstUpgradeAwaitsHostSettings verifies that an upgrade on a new connection
-// waits for the host's settings, and becomes an extended CONNECT.
+// TestFirstUpgradeAwaitsHostSettings verifies that an upgrade on a new connection waits for the
+// host's settings, and becomes an extended CONNECT.
 func TestFirstUpgradeAwaitsHostSettings(t *testing.T) { // RFC 8441 3
-	asked := make(chan map[string]string, 1)
-	up := startHost(t, func(p *peer) {
+	request := make(chan map[string]string, 1)
+	address := startHost(t, func(p *peer) {
 		id, fields := p.awaitRequest()
 		if id == 0 {
 			return
 		}
-		asked <- fields
-		p.headers(id, false, ":status", "200", "sec-websocket-accept", "of no use", "sec-websocket-protocol", "chat")
+		request <- fields
+		p.headers(id, false, ":status", "200", "sec-websocket-accept", "unused", "sec-websocket-protocol", "chat")
 		p.next()
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 	r := newRig(t, nil, nil)
-	x, err := openWebSocket(r.dialUpstream(up, nil), time.Time{})
+	x, err := openWebSocket(r.dialUpstream(address, nil), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.ResetResponse()
-	got := <-asked
+	got := <-request
 	for name, want := range map[string]string{
 		":method": "CONNECT", ":protocol": "websocket", ":scheme": "http", ":path": "/chat", ":authority": "shop.test",
 		"sec-websocket-version": "13", "sec-websocket-protocol": "chat", "sec-websocket-key": "", "upgrade": "", "connection": "",
@@ -81,35 +81,35 @@ func TestFirstUpgradeAwaitsHostSettings(t *testing.T) { // RFC 8441 3
 }
 
 func TestUpgradeWithoutExtendedConnectFails(t *testing.T) { // RFC 8441 3
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		if id, fields := p.awaitRequest(); id != 0 {
 			t.Errorf("the host received the request %v", fields)
 		}
 	})
 	r := newRig(t, nil, nil)
-	if _, err := openWebSocket(r.dialUpstream(up, nil), time.Time{}); protocol.ReasonOf(err) != protocol.NotImplemented {
+	if _, err := openWebSocket(r.dialUpstream(address, nil), time.Time{}); protocol.ReasonOf(err) != protocol.NotImplemented {
 		t.Errorf("Serve = %v, want a Fault with reason %v", err, protocol.NotImplemented)
 	}
 }
 
 func TestRejectedUpgradeIsForwarded(t *testing.T) {
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		id, _ := p.awaitRequest()
 		p.headers(id, true, ":status", "403")
 		p.next()
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 	r := newRig(t, nil, nil)
-	x, err := openWebSocket(r.dialUpstream(up, nil), time.Time{})
+	x, err := openWebSocket(r.dialUpstream(address, nil), time.Time{})
 	if err != nil || x.Response.Status != 403 || x.Response.Tunnel != nil {
 		t.Errorf("response %d, tunnel: %t, error %v; want 403 without a tunnel", x.Response.Status, x.Response.Tunnel != nil, err)
 	}
 	x.ResetResponse()
 }
 
-// TestTunnelHasNoDeadline verifies that a tunnel continues after the deadline
-// of its exchange, which applies only to the response.
+// TestTunnelHasNoDeadline verifies that a tunnel continues after the deadline of its exchange,
+// which applies only to the response.
 func TestTunnelHasNoDeadline(t *testing.T) {
-	up := startHost(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		id, _ := p.awaitRequest()
 		p.headers(id, false, ":status", "200")
 		for {
@@ -121,19 +121,19 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 			}
 		}
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
-	to := new(forward)
-	const patience = 150 * time.Millisecond
+	forwarding := new(forward)
+	const timeout = 150 * time.Millisecond
 	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		x.Deadline = time.Now().Add(patience)
-		return x.Serve(ctx, to)
+		x.Deadline = time.Now().Add(timeout)
+		return x.Serve(ctx, forwarding)
 	}), nil)
-	to.client.Store(r.dialUpstream(up, nil))
+	forwarding.conn.Store(r.dialUpstream(address, nil))
 	p := r.dial()
 	p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-	if h := p.awaitFields(1); h[":status"] != "200" {
-		t.Fatalf("response %v to CONNECT", h)
+	if fields := p.awaitFields(1); fields[":status"] != "200" {
+		t.Fatalf("response %v to CONNECT", fields)
 	}
-	<-time.After(2 * patience)
+	<-time.After(2 * timeout)
 	p.must(p.fr.WriteData(1, true, []byte("late")))
 	for got := ""; ; {
 		f, ok := p.next().(*http2.DataFrame)
@@ -160,8 +160,8 @@ func TestResponseWithoutTunnelIsNot2xx(t *testing.T) { // RFC 8441 4
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-			if h := p.awaitFields(1); h[":status"] != want {
-				t.Errorf("response %d was sent as %v, want %s", status, h, want)
+			if fields := p.awaitFields(1); fields[":status"] != want {
+				t.Errorf("response %d was sent as %v, want %s", status, fields, want)
 			}
 		})
 	}

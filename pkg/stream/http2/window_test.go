@@ -15,46 +15,46 @@ import (
 )
 
 // newFixedSizeRig returns a rig in front of an origin that responds with size bytes, and a pointer
-// to the last client's connection.
+// to the last downstream connection.
 func newFixedSizeRig(t *testing.T, size int) (*rig, *atomic.Pointer[downstreamConn]) {
 	t.Helper()
-	up := startOrigin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })
-	to, at := new(forward), new(atomic.Pointer[downstreamConn])
-	r := newRig(t, connRecorder{to, at}, nil)
-	to.client.Store(r.dialUpstream(up, nil))
-	return r, at
+	origin := startOrigin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })
+	service, lastConn := new(forward), new(atomic.Pointer[downstreamConn])
+	r := newRig(t, connRecorder{service, lastConn}, nil)
+	service.conn.Store(r.dialUpstream(origin, nil))
+	return r, lastConn
 }
 
-// connRecorder stores the connection of the last exchange that it forwards.
+// connRecorder stores the downstream connection of the last exchange that it forwards.
 type connRecorder struct {
 	*forward
 	last *atomic.Pointer[downstreamConn]
 }
 
-func (n connRecorder) Start(ctx context.Context, x *protocol.Exchange) error {
-	n.last.Store(x.Downstream.(*exchange).downstream)
-	return n.forward.Start(ctx, x)
+func (r connRecorder) Start(ctx context.Context, x *protocol.Exchange) error {
+	r.last.Store(x.Downstream.(*exchange).downstream)
+	return r.forward.Start(ctx, x)
 }
 
-// countBlocked returns the number of blocked streams of c, and how many of them are blocked by the
-// connection's window.
-func (c *downstreamConn) countBlocked() (all, connection int) {
+// countBlocked returns the number of blocked streams of c, and the number of those that are blocked
+// by the connection's window.
+func (c *downstreamConn) countBlocked() (streams, byConnWindow int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.state.Streams() {
-		if l := muxStreamOf(s); l != nil && l.blocked {
-			all++
+		if ms := muxStreamOf(s); ms != nil && ms.blocked {
+			streams++
 		}
 	}
-	return all, c.blockedStreams.len()
+	return streams, c.blockedStreams.len()
 }
 
-// TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn verifies that streams blocked by their own
+// TestConnWindowDoesNotWakeStreamsBlockedByStreamWindow verifies that streams blocked by their own
 // windows are not in the connection's queue. Otherwise a client with a thousand such streams could
 // make the engine check each of them with a frame of 13 bytes.
-func TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn(t *testing.T) {
+func TestConnWindowDoesNotWakeStreamsBlockedByStreamWindow(t *testing.T) {
 	const streams = 100
-	r, at := newFixedSizeRig(t, 1000)
+	r, lastConn := newFixedSizeRig(t, 1000)
 	p := r.dial(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	for i := range uint32(streams) {
 		p.request(2*i+1, true)
@@ -64,13 +64,13 @@ func TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn(t *testing.T) {
 			t.Fatal("the frame is not a response head")
 		}
 	}
-	c := at.Load()
-	for until := time.Now().Add(eventTimeout); ; <-time.After(time.Millisecond) {
-		all, connection := c.countBlocked()
-		if connection > 0 || time.Now().After(until) {
-			t.Fatalf("%d blocked streams, %d of them by the connection's window; want %d, 0", all, connection, streams)
+	c := lastConn.Load()
+	for deadline := time.Now().Add(eventTimeout); ; <-time.After(time.Millisecond) {
+		blocked, byConnWindow := c.countBlocked()
+		if byConnWindow > 0 || time.Now().After(deadline) {
+			t.Fatalf("%d blocked streams, %d of them by the connection's window; want %d, 0", blocked, byConnWindow, streams)
 		}
-		if all == streams {
+		if blocked == streams {
 			break
 		}
 	}
@@ -81,7 +81,7 @@ func TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn(t *testing.T) {
 	for ended := 0; ended < streams; {
 		f, ok := p.next().(*http2.DataFrame)
 		if !ok {
-			t.Fatalf("%d of %d responses are complete", ended, streams)
+			t.Fatalf("the connection ended after %d of %d responses", ended, streams)
 		}
 		if f.StreamEnded() {
 			ended++
@@ -89,8 +89,8 @@ func TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn(t *testing.T) {
 	}
 }
 
-// TestBlockedStreamsShareConnWindow verifies that blocked streams use the
-// connection's window completely, when it grows by little and when it suffices for all.
+// TestBlockedStreamsShareConnWindow verifies that blocked streams use the connection's window
+// completely, both when it grows by little and when it suffices for all of them.
 func TestBlockedStreamsShareConnWindow(t *testing.T) {
 	const (
 		streams = 8
@@ -101,32 +101,32 @@ func TestBlockedStreamsShareConnWindow(t *testing.T) {
 	for i := range uint32(streams) {
 		p.request(2*i+1, true)
 	}
-	got, ended := 0, 0
-	take := func(n int) {
+	received, ended := 0, 0
+	receive := func(n int) {
 		t.Helper()
-		for got < n {
+		for received < n {
 			switch f := p.next().(type) {
 			case nil:
-				t.Fatalf("the connection ended after %d bytes", got)
+				t.Fatalf("the connection ended after %d bytes", received)
 			case *http2.DataFrame:
-				if got += len(f.Data()); f.StreamEnded() {
+				if received += len(f.Data()); f.StreamEnded() {
 					ended++
 				}
 			}
 		}
-		if got > n {
-			t.Fatalf("received %d bytes with a window of %d", got, n)
+		if received > n {
+			t.Fatalf("received %d bytes with a window of %d", received, n)
 		}
 	}
 	window := 1<<16 - 1
-	take(window)
+	receive(window)
 	for range 20 {
 		p.must(p.fr.WriteWindowUpdate(0, 1000))
 		window += 1000
-		take(window)
+		receive(window)
 	}
 	p.must(p.fr.WriteWindowUpdate(0, 1<<20))
-	take(streams * size)
+	receive(streams * size)
 	for ended < streams {
 		if f, ok := p.next().(*http2.DataFrame); ok && f.StreamEnded() {
 			ended++
