@@ -75,14 +75,14 @@ func isPort(s string) bool {
 	return true
 }
 
-// regNameBytes has a bit for each byte below 128 that a name may contain: unreserved and sub-delims
-// (RFC 3986 2.2, 2.3).
+// regNameBytes has a bit for each byte below 128 that a reg-name may contain: unreserved and
+// sub-delims (RFC 3986 2.2, 2.3).
 //
 //nolint:gochecknoglobals // a constant table
 var regNameBytes = func() (bits [2]uint64) {
-	const all = "-._~!$&'()*+,;=0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	for i := range len(all) {
-		bits[all[i]/64] |= 1 << (all[i] % 64)
+	const chars = "-._~!$&'()*+,;=0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for i := range len(chars) {
+		bits[chars[i]/64] |= 1 << (chars[i] % 64)
 	}
 	return bits
 }()

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestHostBytes: unreserved and sub-delims, RFC 3986 2.2, 2.3, and HEXDIG in either
-// case, RFC 5234 B.1.
+// TestHostBytes verifies isRegNameByte (unreserved and sub-delims, RFC 3986 2.2, 2.3) and
+// isHexDigit (HEXDIG in either case, RFC 5234 B.1).
 func TestHostBytes(t *testing.T) {
 	const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	for c := range 256 {
 		if got, want := isRegNameByte(byte(c)), strings.IndexByte("!$&'()*+,-.;=_~"+alphanumeric, byte(c)) >= 0; got != want {
-			t.Errorf("isHostByte(%q) = %t, want %t", byte(c), got, want)
+			t.Errorf("isRegNameByte(%q) = %t, want %t", byte(c), got, want)
 		}
 		if got, want := isHexDigit(byte(c)), strings.IndexByte("0123456789ABCDEFabcdef", byte(c)) >= 0; got != want {
 			t.Errorf("isHexDigit(%q) = %t, want %t", byte(c), got, want)
@@ -21,8 +21,8 @@ func TestHostBytes(t *testing.T) {
 
 func TestAuthority(t *testing.T) {
 	tests := []struct {
-		s             string
-		valid, ported bool
+		s              string
+		valid, hasPort bool
 	}{
 		{"example.com", true, false},
 		{"example.com:80", true, true},
@@ -67,8 +67,8 @@ func TestAuthority(t *testing.T) {
 		if got := IsAuthority(tt.s); got != tt.valid {
 			t.Errorf("IsAuthority(%q) = %t, want %t", tt.s, got, tt.valid)
 		}
-		if got := IsTunnelTarget(tt.s); got != tt.ported {
-			t.Errorf("IsTunnelTarget(%q) = %t, want %t", tt.s, got, tt.ported)
+		if got := IsTunnelTarget(tt.s); got != tt.hasPort {
+			t.Errorf("IsTunnelTarget(%q) = %t, want %t", tt.s, got, tt.hasPort)
 		}
 	}
 }

@@ -29,14 +29,14 @@ type Rewinder interface {
 
 // CompleteBody is a Body that knows whether all of it has arrived.
 type CompleteBody interface {
-	// Complete reports whether the body is complete, so that no Read waits any more, and if so,
+	// Complete reports whether the body is complete, so that Read does not block, and if so,
 	// whether it has neither bytes nor a trailer.
-	Complete() (whole, empty bool)
+	Complete() (complete, empty bool)
 }
 
 // Tunnel is a connection that switched protocols: it carries bytes in both directions. One
 // goroutine reads and one writes. Any goroutine may call Close, more than once and concurrently
-// with a Read and a Write, which it ends.
+// with Read and Write, which then return.
 type Tunnel interface {
 	io.ReadWriteCloser
 	// CloseWrite ends the direction that Weft writes.
@@ -70,8 +70,8 @@ func (b *StringBody) Rewind() bool { b.read = 0; return true }
 // Close does nothing and returns nil.
 func (b *StringBody) Close() error { return nil }
 
-// Arguments is an optional interface of the body of an RPC request: it gives access to the
-// arguments of the call, which no other code decodes.
+// Arguments is an optional interface of the body of an RPC request. It decodes arguments of the
+// call on demand.
 type Arguments interface {
 	// Argument returns argument i, counted from 0, as text. ok is false if it is not a string, an
 	// integer or a boolean, or if there is no such argument. Argument decodes the arguments before

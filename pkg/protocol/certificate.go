@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// EscapedPEM returns the certificate as PEM (RFC 7468), percent-encoded for use in a header. With
-// chain, the certificates that were sent with it follow in the order received. It returns "" if Raw
-// is empty.
+// EscapedPEM returns the certificate as PEM (RFC 7468), percent-encoded for use in a header. If
+// chain is true, the certificates that were sent with it follow in the order received. EscapedPEM
+// returns "" if Raw is empty.
 func (c *Certificate) EscapedPEM(chain bool) string {
 	var text []byte
 	for i, der := range c.Raw {

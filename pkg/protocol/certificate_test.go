@@ -9,13 +9,13 @@ import (
 
 func TestEscapedPEM(t *testing.T) {
 	c := &Certificate{Raw: [][]byte{{0xfb, 0xff, 1}, {2}}}
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		chain bool
 		want  int
 	}{{false, 1}, {true, 2}} {
-		got := c.EscapedPEM(test.chain)
+		got := c.EscapedPEM(tt.chain)
 		if strings.ContainsAny(got, " \n+/=,;\"") {
-			t.Errorf("%q cannot stand in a field", got)
+			t.Errorf("%q contains characters that a header must not contain", got)
 		}
 		text, err := url.QueryUnescape(got)
 		if err != nil {
@@ -23,17 +23,17 @@ func TestEscapedPEM(t *testing.T) {
 		}
 		rest, n := []byte(text), 0
 		for ; len(rest) > 0; n++ {
-			block, more := pem.Decode(rest)
+			block, after := pem.Decode(rest)
 			if block == nil || string(block.Bytes) != string(c.Raw[n]) {
-				t.Fatalf("certificate %d is %v", n, block)
+				t.Fatalf("certificate %d: PEM block %v", n, block)
 			}
-			rest = more
+			rest = after
 		}
-		if n != test.want {
-			t.Errorf("%d certificates, want %d", n, test.want)
+		if n != tt.want {
+			t.Errorf("%d certificates, want %d", n, tt.want)
 		}
 	}
 	if got := new(Certificate).EscapedPEM(true); got != "" {
-		t.Errorf("of unknown bytes %q", got)
+		t.Errorf("EscapedPEM without Raw = %q, want \"\"", got)
 	}
 }

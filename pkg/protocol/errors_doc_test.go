@@ -47,10 +47,10 @@ func TestReasonsAreCompleteAndUnique(t *testing.T) {
 		if row.Dubbo == 0 || row.Dubbo == 20 || row.Bolt == 0 {
 			t.Errorf("%v: Dubbo status %d or Bolt status %d is not an error status", r, row.Dubbo, row.Bolt)
 		}
-		if other, taken := names[row.Name]; taken {
+		if other, ok := names[row.Name]; ok {
 			t.Errorf("the name %q belongs to the reasons %d and %d", row.Name, other, r)
 		}
-		if other, taken := texts[row.Text]; taken {
+		if other, ok := texts[row.Text]; ok {
 			t.Errorf("the text %q belongs to the reasons %d and %d", row.Text, other, r)
 		}
 		names[row.Name], texts[row.Text] = r, r

@@ -16,8 +16,8 @@ import (
 // the goroutine that called Start, Finish or Serve, and keeps no part of it. The one exception is a
 // streamed upload, which may read Request.Body until Response.Body is closed.
 //
-// Every string in it may be a view of an engine's buffer, valid only as long as the exchange. Code
-// that keeps a string clones it with strings.Clone. See docs/ownership.md.
+// Every string in an Exchange may be a view of an engine's buffer, valid only as long as the
+// exchange. Code that keeps a string clones it with strings.Clone. See docs/ownership.md.
 //
 // A field belongs here only if both an engine and a filter need it.
 type Exchange struct {
@@ -52,11 +52,11 @@ type Downstream interface {
 	// are views, after it returns. An error means that the client disconnected.
 	SendInterim(status int, header *Header) error
 
-	// OnDisconnect calls gone, from another goroutine and at most once, when the client disconnects
-	// before its response was written. stop ends the watch; when stop returns, gone has returned or
+	// OnDisconnect calls f, from another goroutine and at most once, when the client disconnects
+	// before its response was written. stop ends the watch; when stop returns, f has returned or
 	// will not be called. The watch costs a goroutine for HTTP/1: use it only when the response is
 	// slow.
-	OnDisconnect(gone func()) (stop func())
+	OnDisconnect(f func()) (stop func())
 }
 
 // Request is the request of the client. RPC protocols fill the same fields as HTTP: Authority is
@@ -91,8 +91,8 @@ type Response struct {
 	// Version is the protocol version of the response, in the form of Meta.Version; "" for a local
 	// reply.
 	Version string
-	// Source says who produced the response. An engine's upstream connection sets it when it has
-	// read the head of a response; every reset sets it back to LocalReply.
+	// Source tells a local reply from an upstream response. An engine's upstream connection sets it
+	// when it has read the head of a response; every reset sets it back to LocalReply.
 	Source ResponseSource
 	Message
 
@@ -100,8 +100,8 @@ type Response struct {
 	// CONNECT). The engine relays its bytes and closes it.
 	Tunnel Tunnel
 
-	// The body or the tunnel that the upstream's engine made, until it is closed. Body and Tunnel
-	// may be wrappers that filters put around them.
+	// engineBody and engineTunnel are the body and the tunnel that the upstream's engine set, until
+	// they are closed. Body and Tunnel may be wrappers that filters put around them.
 	engineBody   Body
 	engineTunnel Tunnel
 }
@@ -142,9 +142,9 @@ type filteredTunnel struct {
 }
 
 // SetReadDeadline sets the deadline of the next reads, if the filter's tunnel supports it.
-func (f filteredTunnel) SetReadDeadline(at time.Time) {
-	if t, ok := f.Tunnel.(interface{ SetReadDeadline(at time.Time) }); ok {
-		t.SetReadDeadline(at)
+func (f filteredTunnel) SetReadDeadline(deadline time.Time) {
+	if t, ok := f.Tunnel.(interface{ SetReadDeadline(deadline time.Time) }); ok {
+		t.SetReadDeadline(deadline)
 	}
 }
 
@@ -154,7 +154,8 @@ func (f filteredTunnel) Close() error {
 	return f.Tunnel.Close()
 }
 
-// closeUpstream closes the body and the tunnel of an upstream, if they are still open, and resets r.
+// closeUpstream closes the body and the tunnel of an upstream, if they are still open, and resets
+// r.
 func (r *Response) closeUpstream() {
 	if r.engineBody == nil && r.engineTunnel == nil {
 		r.reset()
@@ -163,7 +164,7 @@ func (r *Response) closeUpstream() {
 	defer r.reset()
 	if b := r.engineBody; b != nil {
 		r.engineBody = nil
-		_ = b.Close() // the response is dropped: the error has no receiver
+		_ = b.Close() // the response is dropped, so the error does not matter
 	}
 	if t := r.engineTunnel; t != nil {
 		r.engineTunnel = nil
@@ -171,10 +172,10 @@ func (r *Response) closeUpstream() {
 	}
 }
 
-// ResponseSource says who produced a response.
+// ResponseSource is the source of a response: Weft or a host.
 type ResponseSource uint8
 
-// The sources of a response.
+// Sources of a response.
 const (
 	// LocalReply is a response that Weft generates: a fault, a filter's reply, a redirect. It is
 	// the source of a Response until an upstream has responded.
@@ -265,15 +266,14 @@ func (m *ConnMeta) DirectRemote() netip.AddrPort {
 	return m.Remote
 }
 
-// DownstreamConn is what services may know and do about a downstream connection. Values are
-// comparable.
+// DownstreamConn is a downstream connection as services see it. Values are comparable.
 type DownstreamConn interface {
 	// OnClose calls f once when the connection has closed, whichever side closes it, or immediately
 	// if it is closed already. f must not block. stop cancels the call; it may come too late.
 	OnClose(f func()) (stop func())
 
-	// Shed makes the connection close after its current exchange if its protocol can tell the
-	// client, as HTTP does.
+	// Shed closes the connection after its current exchange if its protocol can announce the close
+	// to the client, as HTTP can.
 	Shed()
 
 	// ListenerDraining reports whether the connection ends because its listener or its filter chain
@@ -281,46 +281,46 @@ type DownstreamConn interface {
 	ListenerDraining() bool
 }
 
-// Detacher is a Downstream whose other exchanges wait while a service works on this one: the engine
-// serves them one after the other on one goroutine, each until it waits for its upstream.
+// Detacher is a Downstream that serves several exchanges on one goroutine, one after the other,
+// each until it waits for its upstream: while a service works on one exchange, the others wait.
 type Detacher interface {
-	// Detach moves the exchange to a goroutine of its own, unless it already has one.
+	// Detach moves the exchange to a separate goroutine, unless it already has one.
 	Detach()
 }
 
-// Detach must be called by a service before it waits for anything but the response of an upstream
-// connection: a timer, a connect, a free slot.
+// Detach prepares x for a wait. A service must call it before it waits for anything but the
+// response of an upstream connection: a timer, a connect, a free slot.
 func (x *Exchange) Detach() {
 	if d, ok := x.Downstream.(Detacher); ok {
 		d.Detach()
 	}
 }
 
-// Cancellable is a Downstream that knows without waiting whether its exchange was canceled.
+// Cancellable is a Downstream that reports without waiting whether its exchange was canceled.
 type Cancellable interface {
 	// Canceled reports whether the client disconnected or the request timed out. It is safe for
 	// concurrent use and costs an atomic load.
 	Canceled() bool
 }
 
-// Canceled reports whether the client is known to want no response any more. A service calls it
-// before expensive work such as a connect; a service that is about to wait uses
+// Canceled reports whether the exchange was canceled, as far as the Downstream knows. A service
+// calls it before expensive work such as a connect; a service that is about to wait uses
 // Downstream.OnDisconnect, which reports later disconnects.
 func (x *Exchange) Canceled() bool {
 	c, ok := x.Downstream.(Cancellable)
 	return ok && c.Canceled()
 }
 
-// RequestBodyCloser is a Downstream that can close the body of its request without the wrappers that
-// filters have put around it.
+// RequestBodyCloser is a Downstream that can close the body of its request without the wrappers
+// that filters have put around it.
 type RequestBodyCloser interface {
 	// CloseRequestBody closes the body that the engine reads.
 	CloseRequestBody()
 }
 
 // CloseRequestBody closes body, the body of x's request, so that a Read of it on another goroutine
-// ends. If body is a filter's and its Close panics, the Downstream closes the body that it wraps. The
-// error is the panic.
+// ends. If the Close of a filter's body panics, CloseRequestBody returns the panic as an error, and
+// the Downstream closes the wrapped body.
 func (x *Exchange) CloseRequestBody(body Body) (err error) {
 	defer func() {
 		if c, ok := x.Downstream.(RequestBodyCloser); ok && err != nil {
@@ -332,8 +332,8 @@ func (x *Exchange) CloseRequestBody(body Body) (err error) {
 	return nil
 }
 
-// Named is a configured object that exchanges pass: a route, a cluster, a host. Values are
-// comparable.
+// Named is a configured object that an exchange uses: a listener, a route, a cluster, a host.
+// Values are comparable.
 type Named interface {
 	// Name returns the name for logs. It never changes.
 	Name() string
@@ -351,7 +351,7 @@ type Host interface {
 type Attempt struct {
 	Host   Host
 	Local  string // local address of the upstream connection, as text; "" if there was none, or it is unknown
-	TLS    *TLS   // of the connection to Host; nil: plaintext, or there was none
+	TLS    *TLS   // TLS of the connection to Host; nil: plaintext, or there was no connection
 	Reason Reason // why the attempt failed; ReasonNone if Host responded
 	Status int    // status of the response; 0 if there was none
 }
@@ -359,14 +359,14 @@ type Attempt struct {
 // Record describes what happened to an exchange, for access logs and metrics.
 type Record struct {
 	Reason Reason // why Weft sent a local reply or ended the exchange; otherwise ReasonNone
-	Flags  Flags  // what else happened
+	Flags  Flags  // further events
 	Detail string // one line for operators, from the fault
 
 	// Listener is the listener that serves the exchange. The first service sets it; its engine has
 	// each exchange that it serves observed once. nil: no service has received the exchange.
 	Listener Named
 
-	Method  Named // of an RPC request, as the client named it; nil: not known
+	Method  Named // method of an RPC request, as the client named it; nil: unknown
 	Route   Named // nil: no route matched
 	Cluster Named // nil: no cluster was reached
 	// TargetCluster is the name of the cluster that the route selected, set before the cluster is
@@ -428,7 +428,7 @@ func (x *Exchange) EffectiveDeadline() time.Time {
 	return x.Deadline
 }
 
-// Reset prepares x for the next request. It keeps storage and Caller.
+// Reset prepares x for the next request. It keeps storage, Meta.Conn and Downstream.
 func (x *Exchange) Reset() {
 	x.Request.reset()
 	x.Response.reset()
@@ -437,7 +437,7 @@ func (x *Exchange) Reset() {
 	x.Record = Record{Attempts: x.Record.Attempts[:0]}
 	x.Metadata.reset()
 	x.Deadline, x.PerTryDeadline, x.IdleTimeout = time.Time{}, time.Time{}, 0
-	clear(x.finishers) // it is empty unless an engine abandoned x
+	clear(x.finishers) // empty unless an engine abandoned x
 	x.finishers = x.finishers[:0]
 }
 
@@ -446,14 +446,14 @@ func (x *Exchange) Reset() {
 func (x *Exchange) ResetResponse() {
 	defer x.Response.closeUpstream()
 	if x.Response.Body != nil {
-		_ = x.Response.Body.Close() // the response is dropped: the error has no receiver
+		_ = x.Response.Body.Close() // the response is dropped, so the error does not matter
 	}
 	if x.Response.Tunnel != nil {
 		_ = x.Response.Tunnel.Close()
 	}
 }
 
-// LocalReply replaces the response with a local reply, which contains nothing of the request.
+// LocalReply replaces the response with a local reply.
 func (x *Exchange) LocalReply(status int, contentType, body string) {
 	x.ResetResponse()
 	x.Response.Status = status
@@ -467,21 +467,21 @@ func (x *Exchange) LocalReply(status int, contentType, body string) {
 	}
 }
 
-// LocalReplyError makes the local reply for err's Reason and records err. The detail goes only to
-// the log, because it may contain text that the client must not see.
+// LocalReplyError replaces the response with the local reply for err's Reason, and records err.
+// Only the log contains the error text, because the client must not see all of it.
 func (x *Exchange) LocalReplyError(err error) {
 	reason := ReasonOf(err)
 	x.Record.Reason = reason
 	x.Record.Detail = err.Error()
-	t := reason.Spec()
-	x.LocalReply(t.HTTP, "text/plain; charset=utf-8", t.Text+"\n")
+	spec := reason.Spec()
+	x.LocalReply(spec.HTTP, "text/plain; charset=utf-8", spec.Text+"\n")
 	if reason == Overflow {
 		x.Response.Header.Add(overloadedField, "true")
 	}
 }
 
-// Abandon records that the client disconnected before there was a response. Unlike LocalReplyError
-// it makes no body, because no client can read it, and allocates nothing.
+// Abandon records that the client disconnected before there was a response. Unlike LocalReplyError,
+// it sets no body, because no client can read it, and allocates nothing.
 func (x *Exchange) Abandon(detail string) {
 	x.Record.Reason, x.Record.Detail = ReasonDownstreamDisconnect, detail
 	x.LocalReply(ReasonDownstreamDisconnect.Spec().HTTP, "", "")

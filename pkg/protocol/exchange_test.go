@@ -17,35 +17,35 @@ type closeCounter struct {
 func (c *closeCounter) Close() error { c.closed++; return nil }
 
 func lines(h *Header) string {
-	var b strings.Builder
+	var out strings.Builder
 	for name, value := range h.All() {
-		b.WriteString(name + "=" + value + " ")
+		out.WriteString(name + "=" + value + " ")
 	}
-	return b.String()
+	return out.String()
 }
 
 func TestHeaderKeepsOrderCaseAndRepetition(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(h *Header)
 		want   string
 	}{
 		{"as added", func(*Header) {}, "A=1 b=2 a=3 C=4 "},
-		{"Set takes the first one's place and removes the others", func(h *Header) { h.Set("a", "x") }, "A=x b=2 C=4 "},
-		{"Set adds what is not there", func(h *Header) { h.Set("D", "x") }, "A=1 b=2 a=3 C=4 D=x "},
-		{"Del removes all of a name", func(h *Header) { h.Del("a") }, "b=2 C=4 "},
-		{"Del of nothing", func(h *Header) { h.Del("d") }, "A=1 b=2 a=3 C=4 "},
+		{"Set replaces the first and removes the others", func(h *Header) { h.Set("a", "x") }, "A=x b=2 C=4 "},
+		{"Set appends a missing field", func(h *Header) { h.Set("D", "x") }, "A=1 b=2 a=3 C=4 D=x "},
+		{"Del removes all fields of a name", func(h *Header) { h.Del("a") }, "b=2 C=4 "},
+		{"Del of a missing field", func(h *Header) { h.Del("d") }, "A=1 b=2 a=3 C=4 "},
 		{"At changes in place", func(h *Header) { h.At(1).Value = "x" }, "A=1 b=x a=3 C=4 "},
 		{"Reset", (*Header).Reset, ""},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			var h Header
 			for _, f := range []Field{{"A", "1"}, {"b", "2"}, {"a", "3"}, {"C", "4"}} {
 				h.Add(f.Name, f.Value)
 			}
-			test.change(&h)
-			if got := lines(&h); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
+			tt.change(&h)
+			if got := lines(&h); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -55,19 +55,19 @@ func TestLookupsIgnoreASCIICaseOnly(t *testing.T) { // RFC 9110 5.1
 	var h Header
 	h.Add("X-One", "")
 	if v, ok := h.Lookup("x-oNE"); v != "" || !ok {
-		t.Errorf("Lookup = %q, %v; want an empty value that is there", v, ok)
+		t.Errorf("Lookup = %q, %v; want an empty value, true", v, ok)
 	}
 	if _, ok := h.Lookup("X-On"); ok {
-		t.Error("a prefix was found")
+		t.Error("Lookup of a prefix of a name returned true")
 	}
 	for _, pair := range [][2]string{{"k", "\u212a"}, {"@", "`"}, {"[", "{"}, {"a", "ab"}} {
 		if EqualFold(pair[0], pair[1]) {
-			t.Errorf("EqualFold(%q, %q)", pair[0], pair[1])
+			t.Errorf("EqualFold(%q, %q) = true, want false", pair[0], pair[1])
 		}
 	}
 }
 
-func TestLocalReplyReplacesResponse(t *testing.T) { // lesson 2
+func TestLocalReplyReplacesResponse(t *testing.T) {
 	var x Exchange
 	x.Reset()
 	x.Request.Header.Add("Authorization", "secret")
@@ -76,15 +76,15 @@ func TestLocalReplyReplacesResponse(t *testing.T) { // lesson 2
 	x.Response.Header.Add("Set-Cookie", "secret")
 	x.Response.Trailer.Add("X-Sum", "secret")
 	x.LocalReplyError(Faultf(UpstreamTimeout, "host %s: %w", "h", io.EOF))
-	content, err := io.ReadAll(x.Response.Body)
-	if err != nil || x.Response.Status != 504 || string(content) != "upstream timed out\n" || x.Response.ContentLength != int64(len(content)) {
-		t.Errorf("the reply is %d with %q of %d bytes, %v", x.Response.Status, content, x.Response.ContentLength, err)
+	text, err := io.ReadAll(x.Response.Body)
+	if err != nil || x.Response.Status != 504 || string(text) != "upstream timed out\n" || x.Response.ContentLength != int64(len(text)) {
+		t.Errorf("local reply %d with %q of %d bytes, %v", x.Response.Status, text, x.Response.ContentLength, err)
 	}
 	if got := lines(&x.Response.Header) + lines(&x.Response.Trailer); got != "Content-Type=text/plain; charset=utf-8 " {
-		t.Errorf("its fields are %q", got)
+		t.Errorf("headers and trailers of the local reply: %q", got)
 	}
 	if body.closed != 1 {
-		t.Errorf("the response whose place it took was closed %d times, want once", body.closed)
+		t.Errorf("the body of the replaced response was closed %d times, want once", body.closed)
 	}
 	if x.Record.Reason != UpstreamTimeout || x.Record.Detail != "upstream timed out: host h: EOF" {
 		t.Errorf("recorded %v, %q", x.Record.Reason, x.Record.Detail)
@@ -102,55 +102,55 @@ func TestResetClearsExchange(t *testing.T) {
 	x.Record.Detail = "d"
 	x.Reset()
 	if x.Meta.Conn != conn {
-		t.Error("it left its connection")
+		t.Error("Reset cleared Meta.Conn")
 	}
 	if x.Request.Method+x.Request.Upgrade+x.Record.Detail != "" || x.Request.ExpectContinue || x.Request.Header.Len() != 0 ||
 		x.Response.Status != 0 || len(x.Record.Attempts) != 0 || x.Request.ContentLength != -1 || x.Response.ContentLength != -1 {
-		t.Errorf("left: %+v", x)
+		t.Errorf("after Reset: %+v", x)
 	}
 	if x.Record.Host() != nil || x.Record.Tried(nil) {
-		t.Error("an exchange without attempts names a host")
+		t.Error("an exchange without attempts has a host")
 	}
 }
 
 func TestReasonOf(t *testing.T) {
 	fault := NewFault(ReasonNoRoute, nil)
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name string
 		err  error
 		want Reason
 		text string
 	}{
 		{"no error", nil, ReasonNone, ""},
-		{"a fault", fault, ReasonNoRoute, "no route matched"},
-		{"a fault with its cause", NewFault(ReasonNoRoute, io.EOF), ReasonNoRoute, "no route matched: EOF"},
-		{"the first of two", NewFault(ReasonPerTryTimeout, NewFault(UpstreamTimeout, nil)), ReasonPerTryTimeout, "upstream attempt timed out: upstream timed out"},
-		{"a fault within", fmt.Errorf("router: %w", fault), ReasonNoRoute, "router: no route matched"},
-		{"none", io.EOF, Internal, "EOF"},
+		{"fault", fault, ReasonNoRoute, "no route matched"},
+		{"fault with an error", NewFault(ReasonNoRoute, io.EOF), ReasonNoRoute, "no route matched: EOF"},
+		{"fault in a fault", NewFault(ReasonPerTryTimeout, NewFault(UpstreamTimeout, nil)), ReasonPerTryTimeout, "upstream attempt timed out: upstream timed out"},
+		{"wrapped fault", fmt.Errorf("router: %w", fault), ReasonNoRoute, "router: no route matched"},
+		{"other error", io.EOF, Internal, "EOF"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := ReasonOf(test.err); got != test.want {
-				t.Errorf("ReasonOf = %v, want %v", got, test.want)
+		t.Run(tt.name, func(t *testing.T) {
+			if got := ReasonOf(tt.err); got != tt.want {
+				t.Errorf("ReasonOf = %v, want %v", got, tt.want)
 			}
-			if test.err != nil && test.err.Error() != test.text {
-				t.Errorf("its text is %q, want %q", test.err, test.text)
+			if tt.err != nil && tt.err.Error() != tt.text {
+				t.Errorf("Error() = %q, want %q", tt.err, tt.text)
 			}
 		})
 	}
 	if !errors.Is(NewFault(ReasonNoRoute, io.EOF), io.EOF) {
-		t.Error("a fault hides its cause")
+		t.Error("a fault does not wrap its error")
 	}
 }
 
 func TestReasonTable(t *testing.T) {
 	names := make(map[string]bool)
 	for r := range Reasons() {
-		tr := r.Spec()
-		if tr.Name == "" || tr.Flag == "" || tr.Text == "" || tr.Hint == "" || tr.HTTP < 400 || tr.HTTP > 599 || tr.GRPC == 0 || tr.Dubbo == 0 || tr.Bolt == 0 {
-			t.Errorf("reason %d lacks a part: %+v", r, *tr)
+		spec := r.Spec()
+		if spec.Name == "" || spec.Flag == "" || spec.Text == "" || spec.Hint == "" || spec.HTTP < 400 || spec.HTTP > 599 || spec.GRPC == 0 || spec.Dubbo == 0 || spec.Bolt == 0 {
+			t.Errorf("reason %d has an incomplete spec: %+v", r, *spec)
 		}
 		if names[r.String()] {
-			t.Errorf("two reasons are called %q", r)
+			t.Errorf("two reasons have the name %q", r)
 		}
 		names[r.String()] = true
 	}
@@ -169,7 +169,7 @@ func TestStringBodyRewinds(t *testing.T) {
 			t.Errorf("read %q, %v", got, err)
 		}
 		if !b.Rewind() {
-			t.Error("not rewound")
+			t.Error("Rewind = false")
 		}
 	}
 	if err := b.Close(); err != nil {

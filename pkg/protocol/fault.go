@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// ErrNotSent is in the chain of the Fault when no byte of the request was written, because the
-// connection had closed before.
+// ErrNotSent is in the chain of the Fault if no byte of the request was written because the
+// connection was already closed.
 var ErrNotSent = errors.New("nothing of the request was sent")
 
-// ErrNotReceived is in the chain of the Fault when the peer closed the connection before it
-// received all of a request that was written in full or in part (RFC 9112 9.3.1). The peer has not
-// processed the request.
+// ErrNotReceived is in the chain of the Fault if the peer closed the connection before it received
+// all of a request that was written in full or in part (RFC 9112 9.3.1). The peer has not processed
+// the request.
 var ErrNotReceived = errors.New("the connection was closed before the peer received the request")
 
 // Fault is an error that fails one exchange; any other error that an engine's loop returns closes
@@ -21,10 +21,10 @@ type Fault struct {
 	Err    error // what happened and where; nil if the reason is enough
 }
 
-// NewFault returns a fault with its cause; err may be nil.
+// NewFault returns a Fault with reason and err, which may be nil.
 func NewFault(reason Reason, err error) *Fault { return &Fault{Reason: reason, Err: err} }
 
-// Faultf returns a fault whose cause fmt.Errorf makes of format and args.
+// Faultf returns a Fault whose Err is fmt.Errorf(format, args...).
 func Faultf(reason Reason, format string, args ...any) *Fault {
 	return &Fault{Reason: reason, Err: fmt.Errorf(format, args...)}
 }

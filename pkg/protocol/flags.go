@@ -2,35 +2,35 @@ package protocol
 
 import "strings"
 
-// Flags say what happened to an exchange in addition to its Reason, for %response_flags%.
+// Flags record events of an exchange in addition to its Reason, for %response_flags%.
 // They have Envoy's short names.
 type Flags uint8
 
-// The flags.
+// Flags of an exchange.
 const (
 	DelayInjected      Flags = 1 << iota // DI: the fault filter delayed it
 	RetryLimitExceeded                   // URX: the last attempt failed, and the policy allows no more
 	ExternallyDenied                     // UAEX: the ext_authz service denied it, or failed
 )
 
-// NamesWith returns the names of the flags and then that of r, in the order in which they occur, or "-"
-// if there are none. It allocates only if there are several names.
+// NamesWith returns the names of the flags and then that of r, in the order in which they occur, or
+// "-" if there are none. It allocates only if there are several names.
 func (f Flags) NamesWith(r Reason) string {
-	own, none := r.Spec().Flag, ReasonNone.Spec().Flag
+	reasonFlag, none := r.Spec().Flag, ReasonNone.Spec().Flag
 	if f == 0 {
-		return own
+		return reasonFlag
 	}
 	names := make([]string, 0, 4)
-	for _, one := range [...]struct {
+	for _, entry := range [...]struct {
 		flag Flags
 		name string
 	}{{DelayInjected, "DI"}, {ExternallyDenied, "UAEX"}, {RetryLimitExceeded, "URX"}} {
-		if f&one.flag != 0 {
-			names = append(names, one.name)
+		if f&entry.flag != 0 {
+			names = append(names, entry.name)
 		}
 	}
-	if own != none {
-		names = append(names, own)
+	if reasonFlag != none {
+		names = append(names, reasonFlag)
 	}
 	return strings.Join(names, ",")
 }

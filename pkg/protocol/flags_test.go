@@ -4,7 +4,7 @@ import "testing"
 
 // TestFlagsNamesWithReason compares the names with those of Envoy's access log.
 func TestFlagsNamesWithReason(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		flags  Flags
 		reason Reason
 		want   string
@@ -14,11 +14,11 @@ func TestFlagsNamesWithReason(t *testing.T) {
 		{RetryLimitExceeded, ReasonNone, "URX"}, {RetryLimitExceeded, ConnectFailure, "URX,UF"},
 		{ExternallyDenied, ReasonDenied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"},
 	} {
-		if got := test.flags.NamesWith(test.reason); got != test.want {
-			t.Errorf("%b with %s: %q, want %q", test.flags, test.reason, got, test.want)
+		if got := tt.flags.NamesWith(tt.reason); got != tt.want {
+			t.Errorf("%b with %s: %q, want %q", tt.flags, tt.reason, got, tt.want)
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() { _ = Flags(0).NamesWith(ReasonNoRoute) }); n != 0 {
-		t.Errorf("a reason alone costs %v allocations", n)
+		t.Errorf("NamesWith without flags: %v allocations, want 0", n)
 	}
 }

@@ -1,8 +1,8 @@
 package protocol
 
-// EqualFoldUnderscore reports whether an application may take one header name for another: the
-// names differ only in case, or in "_" and "-". Applications that make variables of headers read
-// X_User as X-User, so code that removes one must remove the other.
+// EqualFoldUnderscore reports whether an application may treat two header names as the same: they
+// differ only in case, or in "_" and "-". Applications that expose headers as variables, as CGI
+// does, read X_User as X-User, so code that removes one must remove the other.
 func EqualFoldUnderscore(a, b string) bool {
 	if len(a) != len(b) {
 		return false

@@ -3,7 +3,7 @@ package protocol
 import "testing"
 
 func TestEqualFoldUnderscore(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		a, b string
 		want bool
 	}{
@@ -14,8 +14,8 @@ func TestEqualFoldUnderscore(t *testing.T) {
 		{"X-User", "X.User", false},
 		{"", "", true},
 	} {
-		if got := EqualFoldUnderscore(test.a, test.b); got != test.want {
-			t.Errorf("Alike(%q, %q) = %t, want %t", test.a, test.b, got, test.want)
+		if got := EqualFoldUnderscore(tt.a, tt.b); got != tt.want {
+			t.Errorf("EqualFoldUnderscore(%q, %q) = %t, want %t", tt.a, tt.b, got, tt.want)
 		}
 	}
 }

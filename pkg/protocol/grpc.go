@@ -6,12 +6,12 @@ import "strings"
 // application/grpc, with or without a subtype ("application/grpc+proto"). As in Envoy,
 // application/grpc-web and types with parameters do not match.
 func IsGRPC(h *Header) bool {
-	const kind = "application/grpc"
+	const contentType = "application/grpc"
 	value := h.Get("content-type")
-	if !HasPrefixFold(value, kind) {
+	if !HasPrefixFold(value, contentType) {
 		return false
 	}
-	return len(value) == len(kind) || value[len(kind)] == '+'
+	return len(value) == len(contentType) || value[len(contentType)] == '+'
 }
 
 // GRPCMethod returns the service and the method in the path of a gRPC request:

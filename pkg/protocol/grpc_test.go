@@ -3,7 +3,7 @@ package protocol
 import "testing"
 
 func TestIsGRPC(t *testing.T) {
-	for kind, want := range map[string]bool{
+	for contentType, want := range map[string]bool{
 		"application/grpc":       true,
 		"application/grpc+proto": true,
 		"Application/GRPC":       true, "application/grpc; charset=x": false, "application/grpc ": false,
@@ -13,11 +13,11 @@ func TestIsGRPC(t *testing.T) {
 		"":                     false,
 	} {
 		var h Header
-		if kind != "" {
-			h.Add("Content-Type", kind)
+		if contentType != "" {
+			h.Add("Content-Type", contentType)
 		}
 		if got := IsGRPC(&h); got != want {
-			t.Errorf("IsGRPC(%q) = %v", kind, got)
+			t.Errorf("IsGRPC(%q) = %v", contentType, got)
 		}
 	}
 }
@@ -40,27 +40,27 @@ func TestGRPCMethod(t *testing.T) {
 }
 
 func TestGRPCStatus(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, tt := range map[string]struct {
 		head, trailer string
 		want          int
 	}{
-		"of the trailers":          {trailer: "0", want: 0},
-		"of the head":              {head: "14", want: 14},
-		"of the trailers, if both": {head: "14", trailer: "5", want: 5},
-		"not told":                 {want: NoCode},
-		"no number":                {trailer: "-1", want: NoCode},
-		"too long a number":        {trailer: "1000", want: NoCode},
+		"in the trailers": {trailer: "0", want: 0},
+		"in the head":     {head: "14", want: 14},
+		"in both":         {head: "14", trailer: "5", want: 5},
+		"missing":         {want: NoCode},
+		"not a number":    {trailer: "-1", want: NoCode},
+		"too many digits": {trailer: "1000", want: NoCode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r Response
-			if test.head != "" {
-				r.Header.Add("Grpc-Status", test.head)
+			if tt.head != "" {
+				r.Header.Add("Grpc-Status", tt.head)
 			}
-			if test.trailer != "" {
-				r.Trailer.Add("grpc-status", test.trailer)
+			if tt.trailer != "" {
+				r.Trailer.Add("grpc-status", tt.trailer)
 			}
-			if got := GRPCStatus(&r); got != test.want {
-				t.Errorf("GRPCStatus = %d, want %d", got, test.want)
+			if got := GRPCStatus(&r); got != tt.want {
+				t.Errorf("GRPCStatus = %d, want %d", got, tt.want)
 			}
 		})
 	}

@@ -14,9 +14,9 @@ func ReplyGRPC(x *Exchange, contentType string) {
 	if r.Source != LocalReply || x.Record.Reason == ReasonNone && r.Status == 200 {
 		return
 	}
-	code, text := grpcCode(x)
+	code, message := grpcCode(x)
 	if r.Body != nil {
-		_ = r.Body.Close() // it is not sent
+		_ = r.Body.Close() // the body is not sent
 		r.Body = nil
 	}
 	r.Status, r.ContentLength = 200, -1
@@ -25,13 +25,13 @@ func ReplyGRPC(x *Exchange, contentType string) {
 	if _, ok := r.Header.Lookup("grpc-status"); !ok {
 		r.Header.Set("grpc-status", strconv.Itoa(code))
 	}
-	if _, ok := r.Header.Lookup("grpc-message"); !ok && text != "" {
-		r.Header.Set("grpc-message", EncodeGRPCMessage(text))
+	if _, ok := r.Header.Lookup("grpc-message"); !ok && message != "" {
+		r.Header.Set("grpc-message", EncodeGRPCMessage(message))
 	}
 }
 
 // grpcCode returns the grpc-status and the grpc-message of a local reply.
-func grpcCode(x *Exchange) (code int, text string) {
+func grpcCode(x *Exchange) (code int, message string) {
 	r := x.Record.Reason
 	if r == UpstreamTimeout || r == ReasonPerTryTimeout || r == StreamIdle {
 		if _, ok := x.Request.Header.Lookup("grpc-timeout"); ok {

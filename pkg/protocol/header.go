@@ -25,14 +25,14 @@ type FieldLoader interface {
 }
 
 // SetLazy defers loading the fields of h, which is empty, until they are first read or changed:
-// most responses pass without it. The fields that s adds do not count as changed.
-func (h *Header) SetLazy(s FieldLoader) { h.loader = s }
+// most responses are forwarded without that. The fields that loader adds do not count as changed.
+func (h *Header) SetLazy(loader FieldLoader) { h.loader = loader }
 
 // load loads the fields that SetLazy deferred.
 func (h *Header) load() {
-	s := h.loader
+	loader := h.loader
 	h.loader = nil
-	s.LoadFields(h)
+	loader.LoadFields(h)
 	h.MarkUnchanged()
 }
 
@@ -65,14 +65,14 @@ func (h *Header) All() iter.Seq2[string, string] {
 // CloneFields returns the fields in order, for code that keeps them: no string is a view of the
 // buffer that a message was read from.
 func (h *Header) CloneFields() []Field {
-	list := make([]Field, 0, h.Len())
+	fields := make([]Field, 0, h.Len())
 	for name, value := range h.All() {
-		list = append(list, Field{Name: strings.Clone(name), Value: strings.Clone(value)})
+		fields = append(fields, Field{Name: strings.Clone(name), Value: strings.Clone(value)})
 	}
-	return list
+	return fields
 }
 
-// Get returns the value of the first field called name, "" if there is none.
+// Get returns the value of the first field called name, or "" if there is none.
 func (h *Header) Get(name string) string {
 	v, _ := h.Lookup(name)
 	return v

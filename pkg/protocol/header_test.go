@@ -9,9 +9,9 @@ import (
 // testLoader is a FieldLoader whose fields are views of a buffer.
 type testLoader struct{ buffer []byte }
 
-func (r testLoader) LoadFields(h *Header) {
-	h.Add(unsafe.String(&r.buffer[0], 1), unsafe.String(&r.buffer[1], 2))
-	h.Add(unsafe.String(&r.buffer[0], 1), unsafe.String(&r.buffer[3], 2))
+func (l testLoader) LoadFields(h *Header) {
+	h.Add(unsafe.String(&l.buffer[0], 1), unsafe.String(&l.buffer[1], 2))
+	h.Add(unsafe.String(&l.buffer[0], 1), unsafe.String(&l.buffer[3], 2))
 }
 
 func TestCloneFields(t *testing.T) {
@@ -21,9 +21,9 @@ func TestCloneFields(t *testing.T) {
 	got := h.CloneFields()
 	clear(buffer)
 	if want := []Field{{"A", "12"}, {"A", "bc"}}; !slices.Equal(got, want) {
-		t.Errorf("Copied = %q, want %q", got, want)
+		t.Errorf("CloneFields = %q, want %q", got, want)
 	}
 	if got := new(Header).CloneFields(); len(got) != 0 {
-		t.Errorf("of a header without fields: %q", got)
+		t.Errorf("CloneFields of an empty header = %q, want none", got)
 	}
 }

@@ -21,12 +21,13 @@ func Namespace(name string) string {
 // its own key. MetadataKey allocates for longer paths: call it when a configuration is built.
 func MetadataKey(path ...string) string { return strings.Join(path, "\x00") }
 
-// Metadata holds what filters learned about a request, for the services after them: the labels of
-// the hosts that it may go to, the claims of its token. It is part of the exchange, costs nothing
-// while it is empty, and keeps its storage. Lookups are linear, because there are few entries.
+// Metadata holds values that filters determine for a request, for the services after them: the
+// labels of the hosts to which it may be sent, the claims of its token. It is part of the exchange,
+// costs nothing while it is empty, and keeps its storage. Lookups are linear, because there are few
+// entries.
 //
-// Strings may be views, valid as long as the exchange. Namespaces are spelled as Namespace returns
-// them, keys as MetadataKey does.
+// Strings may be views, valid as long as the exchange. Namespace returns the namespaces, and
+// MetadataKey the keys.
 type Metadata struct {
 	entries []metadataEntry
 }
@@ -36,7 +37,7 @@ type metadataEntry struct {
 	kind                  valueKind
 }
 
-// valueKind is the kind of a value.
+// valueKind is the method that added a value.
 type valueKind uint8
 
 const (
@@ -79,9 +80,9 @@ func (m *Metadata) IsList(namespace, key string) bool {
 	return m.has(namespace, key, kindList)
 }
 
-func (m *Metadata) has(namespace, key string, of valueKind) bool {
+func (m *Metadata) has(namespace, key string, kind valueKind) bool {
 	for i := range m.entries {
-		if e := &m.entries[i]; e.kind == of && e.key == key && e.namespace == namespace {
+		if e := &m.entries[i]; e.kind == kind && e.key == key && e.namespace == namespace {
 			return true
 		}
 	}

@@ -15,7 +15,7 @@ func TestMetadataHoldsValuesByNamespaceAndKey(t *testing.T) {
 	m.Set("b", "version", "2")
 	m.Set("a", "version", "3")
 
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		namespace, key string
 		want           []string
 	}{
@@ -24,12 +24,12 @@ func TestMetadataHoldsValuesByNamespaceAndKey(t *testing.T) {
 		{"a", "group", []string{"red", "blue"}},
 		{"b", "group", nil},
 	} {
-		if got := slices.Collect(m.Values(test.namespace, test.key)); !slices.Equal(got, test.want) {
-			t.Errorf("Values(%s, %s) = %q, want %q", test.namespace, test.key, got, test.want)
+		if got := slices.Collect(m.Values(tt.namespace, tt.key)); !slices.Equal(got, tt.want) {
+			t.Errorf("Values(%s, %s) = %q, want %q", tt.namespace, tt.key, got, tt.want)
 		}
-		first, ok := m.Lookup(test.namespace, test.key)
-		if ok != (test.want != nil) || ok && first != test.want[0] {
-			t.Errorf("Lookup(%s, %s) = %q, %t; want the first of %q", test.namespace, test.key, first, ok, test.want)
+		first, ok := m.Lookup(tt.namespace, tt.key)
+		if ok != (tt.want != nil) || ok && first != tt.want[0] {
+			t.Errorf("Lookup(%s, %s) = %q, %t; want the first of %q", tt.namespace, tt.key, first, ok, tt.want)
 		}
 	}
 	if got, want := maps.Collect(m.All("b")), map[string]string{"version": "2"}; !maps.Equal(got, want) {
@@ -37,7 +37,7 @@ func TestMetadataHoldsValuesByNamespaceAndKey(t *testing.T) {
 	}
 	m.Del("a", "group")
 	if _, ok := m.Lookup("a", "group"); ok || m.Len() != 2 {
-		t.Errorf("after Del there are %d values, want 2", m.Len())
+		t.Errorf("%d values after Del, want 2", m.Len())
 	}
 }
 
@@ -46,13 +46,13 @@ func TestResetClearsMetadata(t *testing.T) {
 	x.Metadata.Set(BalancerNamespace, "version", "1")
 	x.Reset()
 	if n := x.Metadata.Len(); n != 0 {
-		t.Errorf("%d values are left after Reset", n)
+		t.Errorf("%d values after Reset, want 0", n)
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		x.Metadata.Set(BalancerNamespace, "version", "1")
 		x.Reset()
 	}); n != 0 {
-		t.Errorf("metadata of an exchange that is used again allocates %v times, want 0", n)
+		t.Errorf("metadata of a reused exchange: %v allocations, want 0", n)
 	}
 }
 
@@ -63,6 +63,6 @@ func TestBalancerNamespaceAlias(t *testing.T) {
 		}
 	}
 	if MetadataKey("a.b") == MetadataKey("a", "b") {
-		t.Error("a key with a dot is the same as a path of two parts")
+		t.Error("MetadataKey(\"a.b\") equals MetadataKey(\"a\", \"b\")")
 	}
 }

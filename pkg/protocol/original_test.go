@@ -16,6 +16,6 @@ func TestOriginalPathAndAuthority(t *testing.T) {
 	}
 	x.Reset()
 	if x.OriginalAuthority() != "" {
-		t.Errorf("the next request is for %s", x.OriginalAuthority())
+		t.Errorf("OriginalAuthority after Reset = %s, want \"\"", x.OriginalAuthority())
 	}
 }

@@ -2,7 +2,8 @@ package protocol
 
 import "testing"
 
-// TestOverflowSetsEnvoyOverloaded checks that a header tells clients of an open circuit breaker, as in Envoy.
+// TestOverflowSetsEnvoyOverloaded verifies that the local reply of an open circuit breaker, and no
+// other, has x-envoy-overloaded, as in Envoy.
 func TestOverflowSetsEnvoyOverloaded(t *testing.T) {
 	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: "", RetryOverflow: ""} {
 		x := new(Exchange)
@@ -11,8 +12,8 @@ func TestOverflowSetsEnvoyOverloaded(t *testing.T) {
 		if got := x.Response.Header.Get("x-envoy-overloaded"); got != want {
 			t.Errorf("%v: x-envoy-overloaded is %q, want %q", reason, got, want)
 		}
-		if traits := reason.Spec(); x.Response.Status != traits.HTTP {
-			t.Errorf("%v: status %d, want %d", reason, x.Response.Status, traits.HTTP)
+		if spec := reason.Spec(); x.Response.Status != spec.HTTP {
+			t.Errorf("%v: status %d, want %d", reason, x.Response.Status, spec.HTTP)
 		}
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is the error made of a panic that was recovered while an exchange was served.
+// PanicError is a panic that was recovered while an exchange was served.
 type PanicError struct {
 	Value any
-	Stack []byte // of the goroutine that panicked
+	Stack []byte // stack of the goroutine that panicked
 }
 
-// NewPanic returns a PanicError of the value that recover returned. The deferred function that
-// recovers calls it, so that the stack shows what panicked. A PanicError that was thrown again
-// keeps its first stack.
+// NewPanic returns a PanicError for the value that recover returned. The deferred function that
+// recovers calls it, so that the stack shows where the panic occurred. If recovered is a
+// PanicError, NewPanic returns it, with its original stack.
 func NewPanic(recovered any) *PanicError {
 	if p, ok := recovered.(*PanicError); ok {
 		return p
@@ -37,20 +37,20 @@ type PanicLog interface {
 	Error(msg string, args ...any)
 }
 
-// Log logs a recovered panic: doing says what it interrupted, args are additional attributes. Log
-// of a nil PanicError does nothing.
+// Log logs a recovered panic. doing describes the interrupted activity; args are additional
+// attributes. Log of a nil PanicError does nothing.
 func (p *PanicError) Log(log PanicLog, doing string, args ...any) {
 	if p == nil {
 		return
 	}
-	all := append([]any{"while", doing}, args...)
-	log.Error("panic; this is a defect, please report it", append(all, "panic", p.Value, "stack", string(p.Stack))...)
+	attrs := append([]any{"while", doing}, args...)
+	log.Error("panic; this is a defect, please report it", append(attrs, "panic", p.Value, "stack", string(p.Stack))...)
 }
 
 // ServeRecovered calls s.Serve and returns a panic as an error with a *PanicError.
-func ServeRecovered(ctx context.Context, s BlockingService, x *Exchange) (err error) {
+func ServeRecovered(ctx context.Context, service BlockingService, x *Exchange) (err error) {
 	defer RecoverPanic(&err)
-	return s.Serve(ctx, x)
+	return service.Serve(ctx, x)
 }
 
 // RecoverPanic sets *err to a Fault with a *PanicError if the function that defers it panics.

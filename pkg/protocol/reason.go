@@ -2,11 +2,11 @@ package protocol
 
 import "iter"
 
-// Reason says why Weft sent a local reply for an exchange, or ended it. The set is closed;
-// docs/errors.md is generated from its table.
+// Reason is the reason why Weft sent a local reply for an exchange, or ended it. docs/errors.md is
+// generated from the table of all reasons.
 type Reason uint8
 
-// The reasons. Their order is not part of any contract; their names are.
+// Reasons. Their names are stable, their order is not.
 const (
 	ReasonNone Reason = iota
 
@@ -60,7 +60,7 @@ const (
 	reasonCount
 )
 
-// ReasonSpec is a row of the Reason table: it defines a reason in the terms of each protocol.
+// ReasonSpec is a row of the table of reasons: it defines how each protocol expresses a reason.
 type ReasonSpec struct {
 	Name  string // stable identifier: metrics label, documentation
 	Flag  string // access log (%response_flag%), Envoy's short names

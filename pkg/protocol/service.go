@@ -15,7 +15,7 @@ import (
 //		return t.next.Start(ctx, x)
 //	}
 //
-// A service that does is also a Finisher, and pushes itself first:
+// A service that processes the response is also a Finisher, and pushes itself first:
 //
 //	func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 //		f.route.RewriteRequest(x)
@@ -24,14 +24,14 @@ import (
 //	}
 //
 // A service that has to wait for something else passes the rest of its work to
-// Exchange.RunBlocking, or is a BlockingFunc as a whole.
+// Exchange.RunBlocking, or is a BlockingFunc.
 type Service interface {
 	// Start serves x as far as it can without waiting. If it returns nil, x.Response is set. If it
 	// returns an error, x.Response is not set, and service.Respond turns the error into a local
-	// reply; a Fault in its chain sets the reason. With ErrPending the response comes later, and x
-	// already has another owner: code that gets ErrPending returns it and does not touch x any
-	// more. A service drops the response (Exchange.ResetResponse) before it calls the next service
-	// again.
+	// reply; a Fault in its chain sets the reason. ErrPending means that the response arrives
+	// later, and that another goroutine already owns x: code that gets ErrPending returns it and no
+	// longer uses x. A service drops the response (Exchange.ResetResponse) before it calls the next
+	// service again.
 	//
 	// ctx lives as long as the connection: the deadline of a request is x.Deadline.
 	Start(ctx context.Context, x *Exchange) error
@@ -50,8 +50,8 @@ type Finisher interface {
 	Finish(ctx context.Context, x *Exchange, err error) error
 }
 
-// ErrPending is the error that Start and Finish return when the response comes later. It is not a
-// failure and never reaches a Finisher.
+// ErrPending is the error that Start and Finish return if the response arrives later. It is not a
+// failure and is never passed to a Finisher.
 var ErrPending = errors.New("protocol: pending")
 
 // BlockingService produces the response of an exchange on a goroutine that may wait.
@@ -75,9 +75,9 @@ type BlockingRunner interface {
 	RunBlocking(ctx context.Context, s BlockingService) error
 }
 
-// RunBlocking serves x with s on a goroutine that may wait: the caller's, or another one, and then
-// it returns ErrPending. x has no response: Finish drops one before the call. Start and Finish call
-// RunBlocking as the last thing they do.
+// RunBlocking serves x with s on a goroutine that may wait. If that is not the caller's goroutine,
+// RunBlocking returns ErrPending. x must have no response: Finish drops a response before the call.
+// A call of RunBlocking must be the last action of Start or Finish.
 func (x *Exchange) RunBlocking(ctx context.Context, s BlockingService) error {
 	if f, ok := x.Downstream.(BlockingRunner); ok {
 		return f.RunBlocking(ctx, s)
@@ -89,15 +89,15 @@ func (x *Exchange) RunBlocking(ctx context.Context, s BlockingService) error {
 // order.
 func (x *Exchange) PushFinisher(f Finisher) { x.finishers = append(x.finishers, f) }
 
-// Start starts to serve x with s, without waiting. It returns what s and its finishers do; after
-// ErrPending, the code that gets the response calls Resume. A panic becomes an error with a
+// Start starts to serve x with s, without waiting. It returns the result of s and its finishers;
+// after ErrPending, the code that gets the response calls Resume. A panic becomes an error with a
 // *PanicError.
 func (x *Exchange) Start(ctx context.Context, s Service) error {
 	return x.runFinishers(ctx, x.start(ctx, s), 0)
 }
 
-// Resume continues a pending exchange: err is the result of the service in which it was pending.
-// Resume returns what Start does.
+// Resume continues a pending exchange. err is the result of the service in which it was pending.
+// The result of Resume is like that of Start.
 func (x *Exchange) Resume(ctx context.Context, err error) error { return x.runFinishers(ctx, err, 0) }
 
 // Serve serves x with s on a goroutine that may wait, and returns when there is a response. A panic
@@ -116,7 +116,7 @@ func (x *Exchange) start(ctx context.Context, s Service) (err error) {
 
 // runFinishers calls the finishers above depth until one makes the exchange pending again.
 func (x *Exchange) runFinishers(ctx context.Context, err error, depth int) error {
-	for err != ErrPending && len(x.finishers) > depth { //nolint:errorlint // it is never wrapped
+	for err != ErrPending && len(x.finishers) > depth { //nolint:errorlint // ErrPending is never wrapped
 		err = x.finish(ctx, err, depth)
 	}
 	return err
@@ -126,7 +126,7 @@ func (x *Exchange) runFinishers(ctx context.Context, err error, depth int) error
 // receive.
 func (x *Exchange) finish(ctx context.Context, err error, depth int) (result error) {
 	defer RecoverPanic(&result)
-	for n := len(x.finishers) - 1; n >= depth && err != ErrPending; n-- { //nolint:errorlint // it is never wrapped
+	for n := len(x.finishers) - 1; n >= depth && err != ErrPending; n-- { //nolint:errorlint // ErrPending is never wrapped
 		f := x.finishers[n]
 		x.finishers[n] = nil
 		x.finishers = x.finishers[:n]

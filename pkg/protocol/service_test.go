@@ -38,11 +38,11 @@ func (b onBlockingGoroutine) Serve(ctx context.Context, x *Exchange) error {
 }
 
 func (s *testService) Finish(ctx context.Context, x *Exchange, err error) error {
-	word := "finish " + s.name
+	entry := "finish " + s.name
 	if err != nil {
-		word += ": " + err.Error()
+		entry += ": " + err.Error()
 	}
-	*s.log = append(*s.log, word)
+	*s.log = append(*s.log, entry)
 	if s.panics == "finish" {
 		panic(s.name)
 	}
@@ -65,41 +65,41 @@ func (f *fakeRunner) RunBlocking(_ context.Context, s BlockingService) error {
 func TestFinishersRunInNestedOrder(t *testing.T) {
 	var log []string
 	fault := errors.New("fault")
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		name  string
 		chain *testService
 		want  []string
 		err   string
 	}{
-		{"an answer", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log}},
+		{"response", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log}},
 			[]string{"start a", "start b", "finish b", "finish a"}, ""},
-		{"an error", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, startErr: fault}},
+		{"error", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, startErr: fault}},
 			[]string{"start a", "start b", "finish b: fault", "finish a: fault"}, "fault"},
-		{"a panic before", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "start"}},
+		{"panic in Start", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "start"}},
 			[]string{"start a", "start b", "finish a: internal error: panic: b"}, "internal error: panic: b"},
-		{"a panic after", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "finish"}},
+		{"panic in Finish", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "finish"}},
 			[]string{"start a", "start b", "finish b", "finish a: internal error: panic: b"}, "internal error: panic: b"},
-		{"a panic at last", &testService{name: "a", log: &log, panics: "finish"},
+		{"panic in the last Finish", &testService{name: "a", log: &log, panics: "finish"},
 			[]string{"start a", "finish a"}, "internal error: panic: a"},
-		{"a fork on a stack that may wait", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: &testService{name: "c", log: &log}}},
+		{"RunBlocking in Finish", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: &testService{name: "c", log: &log}}},
 			[]string{"start a", "start b", "finish b", "start c", "finish c", "finish a"}, ""},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			for _, serve := range []func(x *Exchange) error{
-				func(x *Exchange) error { return x.Serve(t.Context(), c.chain) },
-				func(x *Exchange) error { return x.Start(t.Context(), c.chain) },
+				func(x *Exchange) error { return x.Serve(t.Context(), tt.chain) },
+				func(x *Exchange) error { return x.Start(t.Context(), tt.chain) },
 			} {
 				log = nil
 				var x Exchange
 				err := serve(&x)
-				if got := errorText(err); got != c.err {
-					t.Errorf("error %q, want %q", got, c.err)
+				if got := errorText(err); got != tt.err {
+					t.Errorf("error %q, want %q", got, tt.err)
 				}
-				if !slices.Equal(log, c.want) {
-					t.Errorf("ran %q, want %q", log, c.want)
+				if !slices.Equal(log, tt.want) {
+					t.Errorf("ran %q, want %q", log, tt.want)
 				}
 				if len(x.finishers) != 0 {
-					t.Errorf("%d finishers are left", len(x.finishers))
+					t.Errorf("%d finishers were not run", len(x.finishers))
 				}
 			}
 		})
@@ -115,20 +115,20 @@ func errorText(err error) string {
 
 func TestResumeContinuesPendingExchange(t *testing.T) {
 	var log []string
-	again := &testService{name: "again", log: &log}
-	chain := &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: again, next: &testService{name: "c", log: &log, startErr: ErrPending}}}
-	caller := new(fakeRunner)
-	x := Exchange{Downstream: caller}
+	blocking := &testService{name: "again", log: &log}
+	chain := &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: blocking, next: &testService{name: "c", log: &log, startErr: ErrPending}}}
+	downstream := new(fakeRunner)
+	x := Exchange{Downstream: downstream}
 	if err := x.Start(t.Context(), chain); err != ErrPending {
 		t.Fatalf("Start: %v, want ErrPending", err)
 	}
 	if err := x.Resume(t.Context(), errors.New("lost")); err != ErrPending {
-		t.Fatalf("Resume: %v, want ErrPending: b forks", err)
+		t.Fatalf("Resume: %v, want ErrPending, because b calls RunBlocking", err)
 	}
-	if caller.pending != (onBlockingGoroutine{again}) {
-		t.Fatalf("forked %v, want b's", caller.pending)
+	if downstream.pending != (onBlockingGoroutine{blocking}) {
+		t.Fatalf("RunBlocking got %v, want the blocking service of b", downstream.pending)
 	}
-	if err := x.Resume(t.Context(), caller.pending.Serve(t.Context(), &x)); err != nil {
+	if err := x.Resume(t.Context(), downstream.pending.Serve(t.Context(), &x)); err != nil {
 		t.Fatalf("Resume: %v", err)
 	}
 	want := []string{"start a", "start b", "start c", "finish c: lost", "finish b: lost", "start again", "finish again", "finish a"}
@@ -137,20 +137,20 @@ func TestResumeContinuesPendingExchange(t *testing.T) {
 	}
 }
 
-// TestServeKeepsOuterFinishers verifies that Serve runs only the finishers that were pushed after it
-// was called.
+// TestServeKeepsOuterFinishers verifies that Serve runs only the finishers that were pushed after
+// it was called.
 func TestServeKeepsOuterFinishers(t *testing.T) {
 	var log []string
-	whole := BlockingFunc(func(ctx context.Context, x *Exchange) error {
+	nested := BlockingFunc(func(ctx context.Context, x *Exchange) error {
 		err := x.Serve(ctx, &testService{name: "inner", log: &log})
-		log = append(log, "whole goes on")
+		log = append(log, "nested continues")
 		return err
 	})
-	chain := &testService{name: "outer", log: &log, next: whole}
+	chain := &testService{name: "outer", log: &log, next: nested}
 	if err := new(Exchange).Serve(t.Context(), chain); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"start outer", "start inner", "finish inner", "whole goes on", "finish outer"}
+	want := []string{"start outer", "start inner", "finish inner", "nested continues", "finish outer"}
 	if !slices.Equal(log, want) {
 		t.Errorf("ran %q, want %q", log, want)
 	}
@@ -161,7 +161,7 @@ func TestPanicKeepsStack(t *testing.T) {
 	err := new(Exchange).Serve(t.Context(), &testService{name: "a", log: &log, panics: "start"})
 	var p *PanicError
 	if !errors.As(err, &p) || p.Value != "a" || len(p.Stack) == 0 {
-		t.Errorf("error %#v, want a Panic with value and stack", err)
+		t.Errorf("error %#v, want a PanicError with value and stack", err)
 	}
 	if ReasonOf(err) != Internal {
 		t.Errorf("reason %v, want Internal", ReasonOf(err))
@@ -171,14 +171,14 @@ func TestPanicKeepsStack(t *testing.T) {
 func TestEffectiveDeadline(t *testing.T) {
 	var x Exchange
 	if !x.EffectiveDeadline().IsZero() {
-		t.Error("without deadlines there is an end")
+		t.Error("EffectiveDeadline without deadlines is not zero")
 	}
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
-	for _, c := range []struct{ whole, try, want int }{{0, 1, 1}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}} {
-		at := []Exchange{{}, {Deadline: early}, {Deadline: late}}
-		x.Deadline, x.PerTryDeadline = at[c.whole].Deadline, at[c.try].Deadline
-		if got := x.EffectiveDeadline(); !got.Equal(at[c.want].Deadline) {
-			t.Errorf("Until() of %v and %v = %v", x.Deadline, x.PerTryDeadline, got)
+	for _, tt := range []struct{ exchange, try, want int }{{0, 1, 1}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}} {
+		deadlines := []Exchange{{}, {Deadline: early}, {Deadline: late}}
+		x.Deadline, x.PerTryDeadline = deadlines[tt.exchange].Deadline, deadlines[tt.try].Deadline
+		if got := x.EffectiveDeadline(); !got.Equal(deadlines[tt.want].Deadline) {
+			t.Errorf("EffectiveDeadline with deadlines %v and %v = %v", x.Deadline, x.PerTryDeadline, got)
 		}
 	}
 }

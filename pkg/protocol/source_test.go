@@ -6,23 +6,22 @@ import (
 )
 
 func TestLocalReplyResetsSource(t *testing.T) {
-	for name, answer := range map[string]func(x *Exchange){
-		"Reply":         func(x *Exchange) { x.LocalReply(200, "", "") },
-		"Fail":          func(x *Exchange) { x.LocalReplyError(NewFault(UpstreamTimeout, nil)) },
-		"ResetResponse": func(x *Exchange) { x.ResetResponse() },
-		"Reset":         func(x *Exchange) { x.Reset() },
+	for name, reset := range map[string]func(x *Exchange){
+		"LocalReply":      func(x *Exchange) { x.LocalReply(200, "", "") },
+		"LocalReplyError": func(x *Exchange) { x.LocalReplyError(NewFault(UpstreamTimeout, nil)) },
+		"ResetResponse":   func(x *Exchange) { x.ResetResponse() },
+		"Reset":           func(x *Exchange) { x.Reset() },
 	} {
 		var x Exchange
 		x.Response.Source = UpstreamResponse
-		answer(&x)
+		reset(&x)
 		if x.Response.Source != LocalReply {
-			t.Errorf("%s leaves the source at %v", name, x.Response.Source)
+			t.Errorf("source %v after %s, want LocalReply", x.Response.Source, name)
 		}
 	}
 }
 
-// TestBeginAttemptClearsTimes checks that an attempt that never reaches its
-// host has no times of sending and response.
+// TestBeginAttemptClearsTimes verifies that BeginAttempt clears the times of the previous attempt.
 func TestBeginAttemptClearsTimes(t *testing.T) {
 	var r Record
 	r.UpstreamStart, r.UpstreamFirstByte = time.Unix(1, 0), time.Unix(2, 0)

@@ -4,8 +4,8 @@ package protocol
 // 8441) carries HTTP requests: in a tunnel they would bypass routes and filters. name has no
 // version.
 func CarriesHTTP(name string) bool {
-	for _, carrier := range [...]string{"h2c", "h2", "HTTP", "TLS"} {
-		if EqualFold(name, carrier) {
+	for _, protocol := range [...]string{"h2c", "h2", "HTTP", "TLS"} {
+		if EqualFold(name, protocol) {
 			return true
 		}
 	}

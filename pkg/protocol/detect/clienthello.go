@@ -48,10 +48,10 @@ type HelloParser struct {
 	length int    // length of the message; 0: not yet received
 }
 
-// Parse parses b, which holds all bytes received so far, and continues where the previous call stopped.
-// done reports that the ClientHello is complete. If done is false without an error, more bytes are
-// needed. The total work of all calls is proportional to the number of bytes. The errors ErrNotTLS,
-// ErrMalformed and ErrTooLarge are final.
+// Parse parses b, which holds all bytes received so far, and continues where the previous call
+// stopped. done reports that the ClientHello is complete. If done is false without an error, more
+// bytes are needed. The total work of all calls is proportional to the number of bytes. The errors
+// ErrNotTLS, ErrMalformed and ErrTooLarge are final.
 func (p *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 	if p.next == 0 {
 		if err := checkFirstBytes(b); err != nil || len(b) == 0 {
@@ -84,9 +84,10 @@ func (p *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 	}
 }
 
-// checkFirstBytes returns an error if b is not the start of a handshake. The first record contains at
-// least the type of the message (RFC 8446 5.1), so six bytes suffice. A connection cannot begin with an
-// alert, but some TLS servers skip one: the bytes after it must not be treated as plaintext.
+// checkFirstBytes returns an error if b is not the start of a handshake. The first record contains
+// at least the type of the message (RFC 8446 5.1), so six bytes suffice. A connection cannot begin
+// with an alert, but some TLS servers skip one: the bytes after it must not be treated as
+// plaintext.
 func checkFirstBytes(b []byte) error {
 	has := func(index int) bool { return len(b) > index }
 	length := 0

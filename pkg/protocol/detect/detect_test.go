@@ -150,8 +150,8 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 	}
 }
 
-// TestLargeHelloTakesLinearTime verifies that the work is linear in the number of bytes, even with tiny
-// records and tiny reads.
+// TestLargeHelloTakesLinearTime verifies that the work is linear in the number of bytes, even with
+// tiny records and tiny reads.
 func TestLargeHelloTakesLinearTime(t *testing.T) {
 	message := append([]byte{messageHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
 	b := records(append(make([]byte, recordHeader), message...), 1)
@@ -226,8 +226,8 @@ func (c *cannedConn) Write(p []byte) (int, error)      { return len(p), nil }
 func (c *cannedConn) Close() error                     { return nil }
 func (c *cannedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzHello verifies that Parse returns the same as crypto/tls, or an error, so that the filter chain is
-// never selected by a server name other than that of the handshake.
+// FuzzHello verifies that Parse returns the same as crypto/tls, or an error, so that the filter
+// chain is never selected by a server name other than that of the handshake.
 func FuzzHello(f *testing.F) {
 	for name := range hellos() {
 		f.Add(golden(f, name), uint16(9))

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Protocols of plaintext connections: the ALPN names of HTTP/1 (RFC 7301 6), and the Upgrade token of
-// HTTP/2 (RFC 7540 3.1).
+// Protocols of plaintext connections: the ALPN names of HTTP/1 (RFC 7301 6), and the Upgrade token
+// of HTTP/2 (RFC 7540 3.1).
 const (
 	HTTP10 = "http/1.0"
 	HTTP11 = "http/1.1"
@@ -16,8 +16,8 @@ const (
 // MaxRequestLine is the maximum length of a request line that HTTP detects, in bytes.
 const MaxRequestLine = 16 << 10
 
-// preface is the start of the HTTP/2 connection preface (RFC 9113 3.4), long enough to distinguish it
-// from an HTTP/1 request.
+// preface is the start of the HTTP/2 connection preface (RFC 9113 3.4), long enough to distinguish
+// it from an HTTP/1 request.
 const preface = "PRI * HTTP/2.0\r\n"
 
 // HTTP returns the version of HTTP of a plaintext connection that begins with b, or "" if it is not
@@ -52,8 +52,8 @@ func HTTP(b []byte) (protocol string, final bool) {
 	return "", true
 }
 
-// isRequestPrefix reports whether line begins with a method and a space, or is a prefix of such a line
-// (RFC 9112 3.1).
+// isRequestPrefix reports whether line begins with a method and a space, or is a prefix of such a
+// line (RFC 9112 3.1).
 func isRequestPrefix(line []byte) bool {
 	for i, c := range line {
 		if c == ' ' {

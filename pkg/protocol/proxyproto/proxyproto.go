@@ -1,6 +1,6 @@
-// Package proxyproto parses and appends the header of the PROXY protocol, versions 1 and 2. A proxy sends
-// it before the first byte of a connection. It contains the addresses of the original connection.
-// Comments cite the sections of HAProxy's proxy-protocol.txt.
+// Package proxyproto parses and appends headers of the PROXY protocol, versions 1 and 2. A proxy
+// sends such a header before the first byte of a connection. It contains the addresses of the
+// original connection. Comments cite the sections of HAProxy's proxy-protocol.txt.
 package proxyproto
 
 import (
@@ -21,26 +21,26 @@ type Header struct {
 	Source, Destination Endpoint
 }
 
-// Endpoint is one end of a connection.
+// Endpoint is the address of one side of a connection.
 type Endpoint struct {
 	Address netip.AddrPort // IPv4 or IPv6; invalid for unix sockets
-	Path    string         // of a unix socket; a leading "@" means an abstract name; "" for none
+	Path    string         // path of a unix socket; a leading "@" means an abstract name; "" for none
 }
 
 // Errors of Parse. Others wrap ErrMalformed.
 var (
 	// ErrAbsent means that the bytes are not the start of a header.
 	ErrAbsent = errors.New("no PROXY protocol header")
-	// ErrMalformed means that the bytes begin like a header but are not a valid one.
+	// ErrMalformed means that the bytes begin like a header but are not a valid header.
 	ErrMalformed = errors.New("malformed PROXY protocol header")
 )
 
 // MaxSize is the maximum size of a header, in bytes: version 2 with extensions.
 const MaxSize = fixedSize + 1<<16 - 1
 
-// Parse parses the header at the start of b. n is its size in bytes; the bytes after it belong to the
-// connection. If n is 0 without an error, more bytes are needed. Parse skips the extensions (TLVs) of
-// version 2, including checksums. h owns its strings.
+// Parse parses the header at the start of b. n is its size in bytes; the bytes after it belong to
+// the connection. If n is 0 without an error, more bytes are needed. Parse skips the extensions
+// (TLVs) of version 2, including checksums. h owns its strings.
 func Parse(b []byte) (h Header, n int, err error) {
 	switch Version(b) {
 	case 1:
@@ -63,10 +63,10 @@ func Version(b []byte) int {
 	return 0
 }
 
-// hasPrefix reports whether b starts with mark, or is a prefix of mark.
-func hasPrefix(b []byte, mark string) bool {
-	n := min(len(b), len(mark))
-	return string(b[:n]) == mark[:n]
+// hasPrefix reports whether b starts with prefix, or is a prefix of prefix.
+func hasPrefix(b []byte, prefix string) bool {
+	n := min(len(b), len(prefix))
+	return string(b[:n]) == prefix[:n]
 }
 
 func malformed(format string, args ...any) error {

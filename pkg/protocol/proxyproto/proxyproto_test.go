@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// binaryHeader is a header of version 2 with this content.
-func binaryHeader(command, family byte, content string) string {
-	return signature2 + string([]byte{command, family, byte(len(content) >> 8), byte(len(content))}) + content
+// binaryHeader returns a version 2 header with payload.
+func binaryHeader(command, family byte, payload string) string {
+	return signature2 + string([]byte{command, family, byte(len(payload) >> 8), byte(len(payload))}) + payload
 }
 
-// field fills a name up with zeros.
-func field(name string) string { return name + strings.Repeat("\x00", pathSize-len(name)) }
+// pathField returns path, padded with zeros.
+func pathField(path string) string { return path + strings.Repeat("\x00", pathSize-len(path)) }
 
 const (
 	content4 = "\xc0\x00\x02\x01\xc0\x00\x02\x02\xdc\x04\x01\xbb"
@@ -33,7 +33,7 @@ func version(v int, h Header) Header {
 	return h
 }
 
-// headers are those that are accepted, and what they say.
+// headers returns valid headers and their parsed form.
 func headers() []struct {
 	name, text string
 	want       Header
@@ -53,8 +53,8 @@ func headers() []struct {
 		{"text, longest unknown with other data", "PROXY UNKNOWN " + strings.Repeat("x", 91) + "\r\n", version(1, local)},
 		{"binary, IPv4", binaryHeader(0x21, 0x11, content4), version(2, four)},
 		{"binary, IPv6", binaryHeader(0x21, 0x21, content6), version(2, six)},
-		{"binary, unix", binaryHeader(0x21, 0x31, field("/run/a")+field("\x00b")), version(2, paths)},
-		{"binary, unix without a name", binaryHeader(0x21, 0x31, field("")+field(strings.Repeat("p", pathSize))),
+		{"binary, unix", binaryHeader(0x21, 0x31, pathField("/run/a")+pathField("\x00b")), version(2, paths)},
+		{"binary, unix without a name", binaryHeader(0x21, 0x31, pathField("")+pathField(strings.Repeat("p", pathSize))),
 			Header{Version: 2, Destination: Endpoint{Path: strings.Repeat("p", pathSize)}}},
 		{"binary, with extensions", binaryHeader(0x21, 0x11, content4+tlv), version(2, four)},
 		{"binary, maximum size", binaryHeader(0x21, 0x11, content4+strings.Repeat("x", 1<<16-1-size4)), version(2, four)},
@@ -67,23 +67,23 @@ func headers() []struct {
 }
 
 func TestParseSplitHeaders(t *testing.T) {
-	for _, test := range headers() {
-		whole := test.text + "\nPROXY what follows"
-		h, n, err := Parse([]byte(whole))
-		if err != nil || n != len(test.text) || h != test.want {
-			t.Errorf("%s: Parse = %+v, %d, %v, want %+v, %d", test.name, h, n, err, test.want, len(test.text))
+	for _, tt := range headers() {
+		input := tt.text + "\nPROXY next bytes"
+		h, n, err := Parse([]byte(input))
+		if err != nil || n != len(tt.text) || h != tt.want {
+			t.Errorf("%s: Parse = %+v, %d, %v, want %+v, %d", tt.name, h, n, err, tt.want, len(tt.text))
 		}
-		step := 1 + len(test.text)/1000
-		for cut := 0; cut < len(test.text); cut += step {
-			if h, n, err := Parse([]byte(whole[:cut])); err != nil || n != 0 {
-				t.Errorf("%s: Parse of its first %d bytes = %+v, %d, %v, want need more", test.name, cut, h, n, err)
+		step := 1 + len(tt.text)/1000
+		for size := 0; size < len(tt.text); size += step {
+			if h, n, err := Parse([]byte(input[:size])); err != nil || n != 0 {
+				t.Errorf("%s: Parse of its first %d bytes = %+v, %d, %v, want incomplete", tt.name, size, h, n, err)
 			}
 		}
 	}
 }
 
 func TestMalformedHeadersAreRejected(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name, text string
 		want       error
 	}{
@@ -95,61 +95,61 @@ func TestMalformedHeadersAreRejected(t *testing.T) {
 		{"empty lines", "\r\n\r\nGET", ErrAbsent},
 
 		{"no family", "PROXY \r\n", ErrMalformed},
-		{"nothing", "PROXY \n", ErrMalformed},
+		{"empty line", "PROXY \n", ErrMalformed},
 		{"another family", "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
-		{"LF alone", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n", ErrMalformed},
+		{"LF without CR", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n", ErrMalformed},
 		{"two spaces", "PROXY TCP4  192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
-		{"a space at the end", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n", ErrMalformed},
+		{"trailing space", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n", ErrMalformed},
 		{"too few words", "PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n", ErrMalformed},
 		{"no words", "PROXY TCP4\r\n", ErrMalformed},
 		{"IPv6 declared as IPv4", "PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n", ErrMalformed},
 		{"IPv4 declared as IPv6", "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
-		{"one of each", "PROXY TCP4 192.0.2.1 2001:db8::2 1 2\r\n", ErrMalformed},
-		{"a zone", "PROXY TCP6 fe80::1%eth0 fe80::2 1 2\r\n", ErrMalformed},
+		{"mixed families", "PROXY TCP4 192.0.2.1 2001:db8::2 1 2\r\n", ErrMalformed},
+		{"zone", "PROXY TCP6 fe80::1%eth0 fe80::2 1 2\r\n", ErrMalformed},
 		{"leading zeros of an address", "PROXY TCP4 192.0.2.01 192.0.2.2 1 2\r\n", ErrMalformed},
-		{"a name", "PROXY TCP4 localhost 192.0.2.2 1 2\r\n", ErrMalformed},
-		{"a port that is too large", "PROXY TCP4 192.0.2.1 192.0.2.2 65536 2\r\n", ErrMalformed},
-		{"a port with a sign", "PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n", ErrMalformed},
+		{"host name", "PROXY TCP4 localhost 192.0.2.2 1 2\r\n", ErrMalformed},
+		{"port too large", "PROXY TCP4 192.0.2.1 192.0.2.2 65536 2\r\n", ErrMalformed},
+		{"signed port", "PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n", ErrMalformed},
 		{"leading zeros of a port", "PROXY TCP4 192.0.2.1 192.0.2.2 1 02\r\n", ErrMalformed},
-		{"a line without end", "PROXY UNKNOWN " + strings.Repeat("x", 93), ErrMalformed},
-		{"a line that is too long", "PROXY UNKNOWN " + strings.Repeat("x", 92) + "\r\n", ErrMalformed},
+		{"unterminated line", "PROXY UNKNOWN " + strings.Repeat("x", 93), ErrMalformed},
+		{"line too long", "PROXY UNKNOWN " + strings.Repeat("x", 92) + "\r\n", ErrMalformed},
 
 		{"version 1 in binary", signature2 + "\x11", ErrMalformed},
 		{"version 3 in binary", signature2 + "\x31", ErrMalformed},
 		{"another command", signature2 + "\x22", ErrMalformed},
 		{"another family in binary", signature2 + "\x21\x41", ErrMalformed},
 		{"another transport", signature2 + "\x21\x13", ErrMalformed},
-		{"IPv4 that is too short", binaryHeader(0x21, 0x11, content4[1:]), ErrMalformed},
-		{"IPv6 that is too short", binaryHeader(0x21, 0x21, content6[1:]), ErrMalformed},
-		{"paths that are too short", binaryHeader(0x21, 0x31, field("/a")), ErrMalformed},
-		{"a path with a newline", binaryHeader(0x21, 0x31, field("/a\nb")+field("/c")), ErrMalformed},
+		{"IPv4 addresses too short", binaryHeader(0x21, 0x11, content4[1:]), ErrMalformed},
+		{"IPv6 addresses too short", binaryHeader(0x21, 0x21, content6[1:]), ErrMalformed},
+		{"paths too short", binaryHeader(0x21, 0x31, pathField("/a")), ErrMalformed},
+		{"path with a newline", binaryHeader(0x21, 0x31, pathField("/a\nb")+pathField("/c")), ErrMalformed},
 	} {
-		if h, n, err := Parse([]byte(test.text)); !errors.Is(err, test.want) || n != 0 || h != (Header{}) {
-			t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %v", test.name, test.text, h, n, err, test.want)
+		if h, n, err := Parse([]byte(tt.text)); !errors.Is(err, tt.want) || n != 0 || h != (Header{}) {
+			t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %v", tt.name, tt.text, h, n, err, tt.want)
 		}
 	}
 }
 
 func TestAppendParseRoundTrip(t *testing.T) {
-	for _, test := range []struct{ name, source, destination, wantSource, wantDestination string }{
+	for _, tt := range []struct{ name, source, destination, wantSource, wantDestination string }{
 		{"IPv4", "192.0.2.1:1", "192.0.2.2:65535", "", ""},
 		{"IPv6", "[2001:db8::1]:1", "[::1]:2", "", ""},
 		{"IPv4 in IPv6", "[::ffff:192.0.2.1]:1", "192.0.2.2:2", "192.0.2.1:1", ""},
-		{"one of each", "192.0.2.1:1", "[2001:db8::1]:2", "[::ffff:192.0.2.1]:1", ""},
-		{"a zone", "[fe80::1%lo]:1", "[fe80::2]:2", "[fe80::1]:1", ""},
+		{"mixed families", "192.0.2.1:1", "[2001:db8::1]:2", "[::ffff:192.0.2.1]:1", ""},
+		{"zone", "[fe80::1%lo]:1", "[fe80::2]:2", "[fe80::1]:1", ""},
 	} {
-		source, destination := netip.MustParseAddrPort(test.source), netip.MustParseAddrPort(test.destination)
+		source, destination := netip.MustParseAddrPort(tt.source), netip.MustParseAddrPort(tt.destination)
 		want := Header{Source: Endpoint{Address: source}, Destination: Endpoint{Address: destination}}
-		if test.wantSource != "" {
-			want.Source = endpoint(test.wantSource)
+		if tt.wantSource != "" {
+			want.Source = endpoint(tt.wantSource)
 		}
-		if test.wantDestination != "" {
-			want.Destination = endpoint(test.wantDestination)
+		if tt.wantDestination != "" {
+			want.Destination = endpoint(tt.wantDestination)
 		}
 		for i, b := range [][]byte{AppendV1(nil, source, destination), AppendV2(nil, source, destination)} {
 			h, n, err := Parse(b)
 			if err != nil || n != len(b) || h != version(i+1, want) {
-				t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %+v", test.name, b, h, n, err, version(i+1, want))
+				t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %+v", tt.name, b, h, n, err, version(i+1, want))
 			}
 		}
 	}
@@ -177,19 +177,19 @@ func FuzzParse(f *testing.F) {
 		if n == 0 {
 			return
 		}
-		for cut := range min(n, 300) {
-			if _, early, err := Parse(b[:cut]); err != nil || early != 0 {
-				t.Fatalf("Parse(%q) = %d, %v, and with more bytes %d", b[:cut], early, err, n)
+		for size := range min(n, 300) {
+			if _, m, err := Parse(b[:size]); err != nil || m != 0 {
+				t.Fatalf("Parse(%q) = %d, %v, and with more bytes %d", b[:size], m, err, n)
 			}
 		}
 		if h.Local || !h.Source.Address.IsValid() {
 			return
 		}
-		again, _, err := Parse(AppendV2(nil, h.Source.Address, h.Destination.Address))
+		reparsed, _, err := Parse(AppendV2(nil, h.Source.Address, h.Destination.Address))
 		want := [2]netip.Addr{h.Source.Address.Addr().Unmap(), h.Destination.Address.Addr().Unmap()}
-		got := [2]netip.Addr{again.Source.Address.Addr().Unmap(), again.Destination.Address.Addr().Unmap()}
+		got := [2]netip.Addr{reparsed.Source.Address.Addr().Unmap(), reparsed.Destination.Address.Addr().Unmap()}
 		if err != nil || got != want {
-			t.Fatalf("Parse(%q) = %+v, written again %+v, %v", b, h, again, err)
+			t.Fatalf("Parse(%q) = %+v, after AppendV2 %+v, %v", b, h, reparsed, err)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func parse1(b []byte) (h Header, n int, err error) {
 	case end < len(prefix1) || b[end-1] != '\r':
 		return Header{}, 0, malformed("the line does not end with CR LF")
 	}
-	family, rest, more := strings.Cut(string(b[len(prefix1):end-1]), " ")
+	family, args, hasArgs := strings.Cut(string(b[len(prefix1):end-1]), " ")
 	h = Header{Version: 1}
 	switch family {
 	case "UNKNOWN": // the rest of the line is ignored
@@ -36,8 +36,8 @@ func parse1(b []byte) (h Header, n int, err error) {
 	default:
 		return Header{}, 0, malformed("unknown family %q", family)
 	}
-	words := strings.Split(rest, " ")
-	if !more || len(words) != 4 {
+	words := strings.Split(args, " ")
+	if !hasArgs || len(words) != 4 {
 		return Header{}, 0, malformed("%s requires two addresses and two ports", family)
 	}
 	if h.Source.Address, err = endpoint1(words[0], words[2]); err != nil {
@@ -59,11 +59,11 @@ func endpoint1(address, port string) (netip.AddrPort, error) {
 	if err != nil || ip.Zone() != "" {
 		return netip.AddrPort{}, malformed("%q is not a valid address", address)
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || strconv.FormatUint(number, 10) != port {
+	p, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || strconv.FormatUint(p, 10) != port {
 		return netip.AddrPort{}, malformed("%q is not a valid port", port)
 	}
-	return netip.AddrPortFrom(ip, uint16(number)), nil
+	return netip.AddrPortFrom(ip, uint16(p)), nil
 }
 
 // AppendV1 appends the header of version 1 for a connection from source to

@@ -55,8 +55,8 @@ func parse2(b []byte) (h Header, n int, err error) {
 	family, transport := b[13]>>4, b[13]&0xf
 	if b[12]&0xf == commandLocal || family == familyUnspec || transport != transportStream {
 		h.Local = true
-	} else if need := addressSize(family); size < need {
-		return Header{}, 0, malformed("address block of %d bytes, but the family requires %d", size, need)
+	} else if minSize := addressSize(family); size < minSize {
+		return Header{}, 0, malformed("address block of %d bytes, but the family requires %d", size, minSize)
 	}
 	if len(b) < fixedSize+size {
 		return Header{}, 0, nil
@@ -98,8 +98,8 @@ func (h *Header) addresses(family byte, b []byte) error {
 	return nil
 }
 
-// unixPath returns the name in a zero-padded field. A name that begins with a zero byte is abstract and
-// gets a leading "@".
+// unixPath returns the name in a zero-padded field. A name that begins with a zero byte is abstract
+// and gets a leading "@".
 func unixPath(b []byte) string {
 	abstract := b[0] == 0
 	if abstract {

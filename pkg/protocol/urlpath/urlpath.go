@@ -1,8 +1,7 @@
-// Package urlpath owns the forms of a request's path that mean the same: it makes one of
-// them, so that those who compare paths and those who serve them read the same. It is
-// pure. All functions take a request target in origin form (RFC 9112 3.2.1), "/path?query",
-// leave its query alone, and return the target itself, without an allocation, where there
-// is nothing to change.
+// Package urlpath owns the normalization of request paths: it converts equivalent paths to one
+// form, so that code that matches paths and code that serves them interpret them in the same way.
+// It does no I/O. All functions take a request target in origin form (RFC 9112 3.2.1),
+// "/path?query", do not change its query, and return an unchanged target without an allocation.
 package urlpath
 
 import (
@@ -12,33 +11,33 @@ import (
 	"strings"
 )
 
-// ErrNUL says that a path has an encoded NUL, which ends a text for many programs.
+// ErrNUL means that a path contains an encoded NUL, which ends a string in many programs.
 var ErrNUL = errors.New("the path has an encoded NUL")
 
-// Normalize makes one form of the paths that mean the same, as Envoy's normalize_path does.
-// It decodes what needs no encoding (RFC 3986 6.2.2.2), encodes what may not stand in a
-// path as it is (3.3), takes backslashes for slashes, as browsers do, and removes dot
-// segments (6.2.2.3), with their parameters; those that lead above the root lead to it. What
-// is normal stays as it is if it is normalized again. An encoding that stays keeps its case.
-// A percent sign that begins no encoding stays, unless decoding makes one of it: then it is
-// encoded. The only error is ErrNUL.
+// Normalize converts equivalent paths to one form, as Envoy's normalize_path does. It decodes
+// percent-encoded unreserved characters (RFC 3986 6.2.2.2), encodes characters that a path must not
+// contain (3.3), replaces backslashes by slashes, as browsers do, and removes dot segments
+// (6.2.2.3) with their parameters. Dot segments do not lead above the root. Normalize is
+// idempotent. It does not change the case of the hexadecimal digits in an encoding. It keeps a
+// percent sign that begins no encoding, unless a decoded character would complete an encoding: then
+// it encodes the percent sign. The only error is ErrNUL.
 func Normalize(target string) (string, error) {
 	path, query := splitQuery(target)
 	if !strings.ContainsAny(path, "%\\"+illegalChars) && !strings.Contains(path, "/.") {
 		return target, nil
 	}
-	plain, err := decode(path)
+	normalized, err := decode(path)
 	if err != nil {
 		return "", err
 	}
-	if plain = removeDots(plain); plain == path {
+	if normalized = removeDots(normalized); normalized == path {
 		return target, nil
 	}
-	return plain + query, nil
+	return normalized + query, nil
 }
 
-// MergeSlashes makes one slash of several in a row. A path of slashes alone, but for "/",
-// becomes "//", as Envoy's merge_slashes has it.
+// MergeSlashes replaces consecutive slashes by one slash. A path of two or more slashes and nothing
+// else becomes "//", as with Envoy's merge_slashes.
 func MergeSlashes(target string) string {
 	path, query := splitQuery(target)
 	if !strings.Contains(path, "//") {
@@ -58,8 +57,8 @@ func MergeSlashes(target string) string {
 	return b.String()
 }
 
-// UnescapeSlashes decodes the slashes and backslashes that are encoded, and reports
-// whether there are any.
+// UnescapeSlashes decodes percent-encoded slashes and backslashes, and reports whether there are
+// any.
 func UnescapeSlashes(target string) (out string, found bool) {
 	path, query := splitQuery(target)
 	if !strings.Contains(path, "%") {
@@ -90,17 +89,16 @@ func splitQuery(target string) (path, query string) {
 	return target, ""
 }
 
-// illegalChars are the visible ASCII characters that a path may not hold as they are (RFC 3986
-// 3.3), but for the percent sign and those that end a path, and for brackets, which are
-// common.
+// illegalChars are the visible ASCII characters that a path must not contain (RFC 3986 3.3), except
+// the percent sign, the characters that end a path, and brackets, which are common.
 const illegalChars = "\"<>^`{|}"
 
-// decode decodes unreserved characters, encodes illegal ones, and makes slashes of
-// backslashes.
+// decode decodes unreserved characters, encodes illegal characters, and replaces backslashes by
+// slashes.
 func decode(path string) (string, error) {
 	const hex = "0123456789ABCDEF"
 	out := make([]byte, 0, len(path)+8)
-	stray := -1 // place in out of the last percent sign that begins no encoding
+	strayPercent := -1 // index in out of the last percent sign that begins no encoding
 	for i := 0; i < len(path); i++ {
 		switch b := path[i]; {
 		case b == '\\':
@@ -113,13 +111,13 @@ func decode(path string) (string, error) {
 			c, ok := decodeOctet(path[i:])
 			switch {
 			case !ok:
-				stray = len(out)
+				strayPercent = len(out)
 				out = append(out, '%')
 				continue
 			case c == 0:
 				return "", ErrNUL
 			case isUnreserved(c):
-				out = encodeStray(append(out, c), stray, path[i+3:])
+				out = encodeStray(append(out, c), strayPercent, path[i+3:])
 			default:
 				out = append(out, path[i:i+3]...)
 			}
@@ -129,35 +127,36 @@ func decode(path string) (string, error) {
 	return string(out), nil
 }
 
-// encodeStray encodes the percent sign at stray if it begins an encoding together with the
-// character that was decoded last, and the first of rest if need be: who decodes the path
-// once more must not find another one. A stray below 0 is none.
-func encodeStray(out []byte, stray int, rest string) []byte {
-	var three [3]byte
+// encodeStray encodes the percent sign at strayPercent if it begins an encoding together with the
+// character that was decoded last, and with the first character of remaining if necessary: decoding
+// the path again must not find another encoding. If strayPercent is negative, there is no such
+// percent sign.
+func encodeStray(out []byte, strayPercent int, remaining string) []byte {
+	var octet [3]byte
 	switch {
-	case stray < 0 || len(out)-stray > len(three):
+	case strayPercent < 0 || len(out)-strayPercent > len(octet):
 		return out
-	case len(out)-stray == len(three):
-		copy(three[:], out[stray:])
-	case rest == "":
+	case len(out)-strayPercent == len(octet):
+		copy(octet[:], out[strayPercent:])
+	case remaining == "":
 		return out
 	default:
-		copy(three[:], out[stray:])
-		three[2] = rest[0]
+		copy(octet[:], out[strayPercent:])
+		octet[2] = remaining[0]
 	}
-	if _, ok := decodeOctet(string(three[:])); !ok {
+	if _, ok := decodeOctet(string(octet[:])); !ok {
 		return out
 	}
-	return slices.Insert(out, stray+1, '2', '5')
+	return slices.Insert(out, strayPercent+1, '2', '5')
 }
 
-// decodeOctet returns what "%XX" at the beginning of text stands for.
-func decodeOctet(text string) (c byte, ok bool) {
-	if len(text) < 3 || text[0] != '%' {
+// decodeOctet decodes "%XX" at the beginning of s.
+func decodeOctet(s string) (c byte, ok bool) {
+	if len(s) < 3 || s[0] != '%' {
 		return 0, false
 	}
-	high, ok1 := hexDigit(text[1])
-	low, ok2 := hexDigit(text[2])
+	high, ok1 := hexDigit(s[1])
+	low, ok2 := hexDigit(s[2])
 	return high<<4 | low, ok1 && ok2
 }
 
@@ -173,7 +172,7 @@ func hexDigit(c byte) (byte, bool) {
 	return 0, false
 }
 
-// isUnreserved is RFC 3986 2.3.
+// isUnreserved reports whether c is an unreserved character (RFC 3986 2.3).
 func isUnreserved(c byte) bool {
 	switch {
 	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
@@ -182,9 +181,9 @@ func isUnreserved(c byte) bool {
 	return c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-// removeDots is RFC 3986 5.2.4 for a path that begins with a slash. A dot segment may have
-// parameters (RFC 3986 3.3), as in "/..;x", which servers of servlets remove before they
-// resolve it.
+// removeDots removes the dot segments (RFC 3986 5.2.4) of a path that begins with a slash. A dot
+// segment may have parameters (RFC 3986 3.3), as in "/..;x", which servlet containers remove before
+// they resolve it.
 func removeDots(path string) string {
 	if !strings.Contains(path, "/.") {
 		return path
@@ -213,7 +212,7 @@ func removeDots(path string) string {
 	return string(out)
 }
 
-// removeLastSegment cuts the last segment off.
+// removeLastSegment returns path without its last segment.
 func removeLastSegment(path []byte) []byte {
 	return path[:max(bytes.LastIndexByte(path, '/'), 0)]
 }

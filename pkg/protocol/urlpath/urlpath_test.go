@@ -84,7 +84,7 @@ func TestMergeSlashes(t *testing.T) {
 }
 
 func TestUnescapeSlashes(t *testing.T) {
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		in, want string
 		found    bool
 	}{
@@ -95,8 +95,8 @@ func TestUnescapeSlashes(t *testing.T) {
 		{"/a%252f", "/a%252f", false},
 		{"/a%2", "/a%2", false},
 	} {
-		if got, found := UnescapeSlashes(c.in); got != c.want || found != c.found {
-			t.Errorf("UnescapeSlashes(%q) = %q, %v, want %q, %v", c.in, got, found, c.want, c.found)
+		if got, found := UnescapeSlashes(tt.in); got != tt.want || found != tt.found {
+			t.Errorf("UnescapeSlashes(%q) = %q, %v, want %q, %v", tt.in, got, found, tt.want, tt.found)
 		}
 	}
 }
@@ -114,8 +114,8 @@ func TestNormalPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzNormalize verifies that Normalize is idempotent, and that a normalized path has no dot segments
-// and no percent-encoded unreserved characters.
+// FuzzNormalize verifies that Normalize is idempotent, and that a normalized path has no dot
+// segments and no percent-encoded unreserved characters.
 func FuzzNormalize(f *testing.F) {
 	for _, seed := range []string{"/", "/a/../b", "/%2e%2e/a", `/\..\a`, "/%2%65", "/a/.?b", "/%252e", "//..//.", "/a/..;b/.;", "/a/%2e%2e%2f"} {
 		f.Add(seed)
@@ -124,28 +124,28 @@ func FuzzNormalize(f *testing.F) {
 		if !strings.HasPrefix(in, "/") {
 			return
 		}
-		once, err := Normalize(in)
+		normalized, err := Normalize(in)
 		if err != nil {
 			return
 		}
-		if twice, err := Normalize(once); twice != once || err != nil {
-			t.Errorf("Normalize(%q) = %q, and Normalize of the result = %q, %v", in, once, twice, err)
+		if again, err := Normalize(normalized); again != normalized || err != nil {
+			t.Errorf("Normalize(%q) = %q, and Normalize of the result = %q, %v", in, normalized, again, err)
 		}
-		path, query, _ := strings.Cut(once, "?")
-		if _, sent, _ := strings.Cut(in, "?"); query != sent {
-			t.Errorf("the query of %q differs from that of %q", once, in)
+		path, query, _ := strings.Cut(normalized, "?")
+		if _, wantQuery, _ := strings.Cut(in, "?"); query != wantQuery {
+			t.Errorf("the query of %q differs from that of %q", normalized, in)
 		}
 		for segment := range strings.SplitSeq(path, "/") {
 			if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
-				t.Errorf("Normalize(%q) = %q", in, once)
+				t.Errorf("Normalize(%q) = %q", in, normalized)
 			}
 		}
 		if !strings.HasPrefix(path, "/") || strings.Contains(path, `\`) || strings.Contains(strings.ToLower(path), "%2e") {
-			t.Errorf("Normalize(%q) = %q", in, once)
+			t.Errorf("Normalize(%q) = %q", in, normalized)
 		}
-		merged := MergeSlashes(once)
+		merged := MergeSlashes(normalized)
 		if MergeSlashes(merged) != merged {
-			t.Errorf("MergeSlashes(%q) = %q", once, merged)
+			t.Errorf("MergeSlashes(%q) = %q", normalized, merged)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// mosnTimeFormat is how MOSN writes times, in the zone of the exchange's start.
+// mosnTimeFormat is MOSN's time format, in the zone of the exchange's start.
 const mosnTimeFormat = "2006/01/02 15:04:05.000"
 
 // definitions is the table of variables, in the order of the documentation.
@@ -192,11 +192,11 @@ func durationText(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) 
 	}
 }
 
-// appendDuration allocates nothing: String is inlined here.
+// appendDuration appends d.String(). It allocates nothing, because String is inlined.
 func appendDuration(dst []byte, d time.Duration) []byte { return append(dst, d.String()...) }
 
-// durationMillis writes a span in milliseconds with three decimals: 1.500. A span is
-// negative if the clock was set back and is written as 0 then.
+// durationMillis writes a span in milliseconds with three decimals: 1.500. A span is negative if
+// the clock was set back; it is then written as 0.
 func durationMillis(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		d, ok := s(x)
@@ -205,8 +205,8 @@ func durationMillis(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool
 		}
 		micro := max(d.Microseconds(), 0)
 		dst = strconv.AppendInt(dst, micro/1000, 10)
-		rest := micro % 1000
-		return append(dst, '.', byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10)), true
+		fraction := micro % 1000
+		return append(dst, '.', byte('0'+fraction/100), byte('0'+fraction/10%10), byte('0'+fraction%10)), true
 	}
 }
 
@@ -253,7 +253,7 @@ func responseCode(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return strconv.AppendInt(dst, int64(x.Response.Status), 10), true
 }
 
-// The connection.
+// Connection.
 
 func downstreamProtocol(x *protocol.Exchange, _ string) (string, bool) {
 	return nonEmpty(x.Meta.Protocol)
@@ -289,7 +289,7 @@ func downstreamIP(x *protocol.Exchange, _ string) (string, bool) {
 	return nonEmpty(x.Meta.ClientIP())
 }
 
-// The request.
+// Request.
 
 func method(x *protocol.Exchange, _ string) (string, bool) { return nonEmpty(x.Request.Method) }
 
@@ -321,10 +321,10 @@ func query(x *protocol.Exchange, _ string) (string, bool) {
 }
 
 func queryArgument(x *protocol.Exchange, name string) (string, bool) {
-	rest, _ := query(x, "")
-	for rest != "" {
+	remaining, _ := query(x, "")
+	for remaining != "" {
 		var pair string
-		pair, rest, _ = strings.Cut(rest, "&")
+		pair, remaining, _ = strings.Cut(remaining, "&")
 		if key, value, _ := strings.Cut(pair, "="); key == name {
 			return value, true
 		}
@@ -336,8 +336,7 @@ func requestHeader(x *protocol.Exchange, name string) (string, bool) {
 	return x.Request.Header.Lookup(name)
 }
 
-// cookie looks through every Cookie field: HTTP/2 may split them (RFC 9113
-// 8.2.3).
+// cookie returns a cookie of any Cookie field: HTTP/2 may split the header (RFC 9113 8.2.3).
 func cookie(x *protocol.Exchange, name string) (string, bool) {
 	h := &x.Request.Header
 	for i := range h.Len() {
@@ -345,9 +344,9 @@ func cookie(x *protocol.Exchange, name string) (string, bool) {
 		if !protocol.EqualFold(field.Name, "Cookie") {
 			continue
 		}
-		for rest := field.Value; rest != ""; {
+		for remaining := field.Value; remaining != ""; {
 			var pair string
-			pair, rest, _ = strings.Cut(rest, ";")
+			pair, remaining, _ = strings.Cut(remaining, ";")
 			if key, value, ok := strings.Cut(strings.TrimLeft(pair, " "), "="); ok && key == name {
 				return value, true
 			}
@@ -367,14 +366,14 @@ func requestIDField(*protocol.Exchange, string) (string, bool) { return requestI
 // headerArgument is the field of a variable whose argument is the field's name.
 func headerArgument(_ *protocol.Exchange, name string) (string, bool) { return name, true }
 
-// Fields in which calls of RPC say what they call.
+// Headers that contain the service and the method of an RPC request.
 const (
 	serviceField = "service"
 	methodField  = "method"
 )
 
-// rpcField returns the field of a variable that says what a call is for. A call of RPC has
-// it once: attachments of that name come after it. One of gRPC has it in its path.
+// rpcField returns the field of a variable for the service or the method. An RPC request has the
+// header once: attachments of that name follow it. A gRPC request has the value in its path.
 func rpcField(name string) func(x *protocol.Exchange, _ string) (string, bool) {
 	return func(x *protocol.Exchange, _ string) (string, bool) {
 		return name, x.Request.Method != "" && !isGRPC(x)
@@ -397,12 +396,12 @@ func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
 	return x.Request.Header.Lookup(methodField)
 }
 
-// isGRPC reports whether x is a call of gRPC, which HTTP carries.
+// isGRPC reports whether x is a gRPC request, which is also an HTTP request.
 func isGRPC(x *protocol.Exchange) bool {
 	return x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
 }
 
-// grpcTarget returns what the caller has called, whatever became of the path.
+// grpcTarget returns the service and the method in the original path.
 func grpcTarget(x *protocol.Exchange) (service, method string) {
 	uri, _ := requestURI(x, "")
 	return protocol.GRPCMethod(uri)
@@ -416,7 +415,7 @@ func rpcGroup(x *protocol.Exchange, _ string) (string, bool) {
 	return rpcHeader(x, "group")
 }
 
-// rpcHeader is a field that means something of its own in HTTP.
+// rpcHeader returns a header of an RPC request. In HTTP, a header of that name has another meaning.
 func rpcHeader(x *protocol.Exchange, name string) (string, bool) {
 	if x.Request.Method != "" {
 		return "", false
@@ -448,7 +447,7 @@ func rpcStatus(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return strconv.AppendInt(dst, int64(code), 10), true
 }
 
-// The way upstream.
+// Upstream.
 
 func route(x *protocol.Exchange, _ string) (string, bool) { return scopeName(x.Record.Route) }
 
@@ -480,14 +479,14 @@ func lastAttempt(x *protocol.Exchange) *protocol.Attempt {
 	return &x.Record.Attempts[n-1]
 }
 
-func scopeName(p protocol.Named) (string, bool) {
-	if p == nil {
+func scopeName(scope protocol.Named) (string, bool) {
+	if scope == nil {
 		return "", false
 	}
-	return nonEmpty(p.Name())
+	return nonEmpty(scope.Name())
 }
 
-// The answer.
+// Response.
 
 func responseFlag(x *protocol.Exchange, _ string) (string, bool) {
 	if flags := x.Record.Flags.NamesWith(x.Record.Reason); flags != protocol.ReasonNone.Spec().Flag {
@@ -509,5 +508,5 @@ func responseHeader(x *protocol.Exchange, name string) (string, bool) {
 	return x.Response.Header.Lookup(name)
 }
 
-// nonEmpty returns s, and whether there is anything in it.
+// nonEmpty returns s, and whether it is not empty.
 func nonEmpty(s string) (string, bool) { return s, s != "" }

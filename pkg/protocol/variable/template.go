@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Unavailable replaces a value that the exchange lacks in the text of a template.
+// Unavailable is the text of a value that an exchange does not have.
 const Unavailable = "-"
 
 // Template is text with variables in it. It is immutable.
@@ -30,25 +30,25 @@ type part struct {
 func Compile(format string) (*Template, error) {
 	t := &Template{}
 	var literal strings.Builder
-	for rest := format; ; {
-		before, after, ok := strings.Cut(rest, "%")
+	for remaining := format; ; {
+		before, after, ok := strings.Cut(remaining, "%")
 		literal.WriteString(before)
 		if !ok {
 			break
 		}
-		at := len(format) - len(after)
+		pos := len(format) - len(after)
 		name, tail, ok := strings.Cut(after, "%")
 		if !ok {
-			return nil, fmt.Errorf("byte %d of %q: %% without a closing %%: write %%%% for a percent sign", at, format)
+			return nil, fmt.Errorf("byte %d of %q: %% without a closing %%: write %%%% for a percent sign", pos, format)
 		}
-		rest = tail
+		remaining = tail
 		if name == "" {
 			literal.WriteByte('%')
 			continue
 		}
 		v, ok := Lookup(name)
 		if !ok {
-			return nil, fmt.Errorf("byte %d of %q: %w", at, format, &UnknownError{name})
+			return nil, fmt.Errorf("byte %d of %q: %w", pos, format, &UnknownError{name})
 		}
 		t.add(literal.String(), v)
 		literal.Reset()
@@ -71,8 +71,8 @@ func (t *Template) add(literal string, v Variable) {
 type UnknownError struct{ Name string }
 
 func (e *UnknownError) Error() string {
-	if near := Nearest(e.Name); near != "" {
-		return fmt.Sprintf("unknown variable %q: did you mean %q?", e.Name, near)
+	if nearest := Nearest(e.Name); nearest != "" {
+		return fmt.Sprintf("unknown variable %q: did you mean %q?", e.Name, nearest)
 	}
 	return fmt.Sprintf("unknown variable %q", e.Name)
 }
@@ -98,7 +98,7 @@ func (t *Template) Single() (Variable, bool) {
 
 // Append appends the text for x. It allocates only to grow dst or to escape control characters.
 //
-// A value that x lacks is written as Unavailable. Control characters of values (not of the
+// A value that x does not have is written as Unavailable. Control characters of values (not of the
 // template) are written as \x0a, so that a client cannot add lines to a log or headers to a
 // message.
 func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
@@ -120,8 +120,8 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 }
 
 // Text returns what Append appends, as a string, and false if the template is a single variable
-// that x lacks. If the template is constant, or a single variable whose value is text without
-// control characters, the string is a view of the template or the exchange, and nothing is
+// that x does not have. If the template is constant, or a single variable whose value is text
+// without control characters, the string is a view of the template or the exchange, and nothing is
 // allocated.
 func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	if text, ok := t.Constant(); ok {
@@ -141,11 +141,10 @@ func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	return text, true
 }
 
-// AppendJSON appends the text for x as a JSON value (RFC 8259). It allocates only to grow dst, or to
-// escape a name of a certificate. The
-// value is a string, quotes included, with two exceptions: a template that is a single variable
-// becomes a number if the variable is one, and null if x lacks it. Bytes that are not UTF-8 become
-// U+FFFD.
+// AppendJSON appends the text for x as a JSON value (RFC 8259). It allocates only to grow dst, or
+// to escape a name of a certificate. The value is a string, quotes included, with two exceptions: a
+// template that is a single variable becomes a number if the variable is numeric, and null if x has
+// no such value. Bytes that are not UTF-8 become U+FFFD.
 func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 	if v, ok := t.Single(); ok {
 		return v.appendJSON(dst, x)
@@ -198,8 +197,9 @@ func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
 	return dst
 }
 
-// escapeFrom returns dst with what follows start as appendEscaped writes it. It allocates only if
-// something needs an escape, as a name in a certificate may: numbers, times and addresses do not.
+// escapeFrom returns dst with the bytes from start escaped by appendEscaped. It allocates only if a
+// byte needs an escape, which is possible for names in certificates, but not for numbers, times and
+// addresses.
 func escapeFrom(dst []byte, start int) []byte {
 	if !slices.ContainsFunc(dst[start:], func(c byte) bool {
 		return c >= utf8.RuneSelf || isControl(c) || c == '"' || c == '\\'
@@ -213,21 +213,21 @@ const hexDigits = "0123456789abcdef"
 
 // appendEscaped appends s as it appears between the quotes of a JSON string.
 func appendEscaped(dst []byte, s string) []byte {
-	clean := 0 // s[clean:i] needs no escape and is not yet appended
+	pending := 0 // s[pending:i] needs no escape and is not yet appended
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
 			if r == utf8.RuneError && n == 1 {
-				dst = append(append(dst, s[clean:i]...), `\ufffd`...)
-				clean = i + 1
+				dst = append(append(dst, s[pending:i]...), `\ufffd`...)
+				pending = i + 1
 			}
 			i += n
 			continue
 		}
 		if isControl(c) || c == '"' || c == '\\' {
-			dst = append(dst, s[clean:i]...)
-			clean = i + 1
+			dst = append(dst, s[pending:i]...)
+			pending = i + 1
 			if c == '"' || c == '\\' {
 				dst = append(dst, '\\', c)
 			} else {
@@ -236,11 +236,11 @@ func appendEscaped(dst []byte, s string) []byte {
 		}
 		i++
 	}
-	return append(dst, s[clean:]...)
+	return append(dst, s[pending:]...)
 }
 
-// escapeControls returns value with its control characters written as \x0a. It allocates: only a hostile
-// or broken client causes the call.
+// escapeControls returns value with its control characters written as \x0a. It allocates: only a
+// hostile or broken client causes the call.
 func escapeControls(value []byte) []byte {
 	out := make([]byte, 0, len(value)+16)
 	for _, c := range value {

@@ -25,10 +25,10 @@ func upstreamTLS(x *protocol.Exchange) *protocol.TLS {
 	return nil
 }
 
-// stateVar makes a variable of a property of a side's TLS.
-func (w tlsSide) stateVar(value func(*protocol.TLS) string) func(*protocol.Exchange, string) (string, bool) {
+// stateVar returns the text function of a variable for a property of the side's TLS.
+func (side tlsSide) stateVar(value func(*protocol.TLS) string) func(*protocol.Exchange, string) (string, bool) {
 	return func(x *protocol.Exchange, _ string) (string, bool) {
-		t := w(x)
+		t := side(x)
 		if t == nil {
 			return "", false
 		}
@@ -36,9 +36,10 @@ func (w tlsSide) stateVar(value func(*protocol.TLS) string) func(*protocol.Excha
 	}
 }
 
-// certificateVar makes a variable of a property of a side's peer certificate.
-func (w tlsSide) certificateVar(value func(*protocol.Certificate) string) func(*protocol.Exchange, string) (string, bool) {
-	return w.stateVar(func(t *protocol.TLS) string {
+// certificateVar returns the text function of a variable for a property of the side's peer
+// certificate.
+func (side tlsSide) certificateVar(value func(*protocol.Certificate) string) func(*protocol.Exchange, string) (string, bool) {
+	return side.stateVar(func(t *protocol.TLS) string {
 		if t.Peer == nil {
 			return ""
 		}
@@ -46,14 +47,15 @@ func (w tlsSide) certificateVar(value func(*protocol.Certificate) string) func(*
 	})
 }
 
-// sanVar makes a variable of the names in a side's peer certificate, separated by commas.
-func (w tlsSide) sanVar(of func(*protocol.Certificate) []string) func([]byte, *protocol.Exchange) ([]byte, bool) {
+// sanVar returns the write function of a variable for names in the side's peer certificate, separated
+// by commas.
+func (side tlsSide) sanVar(sans func(*protocol.Certificate) []string) func([]byte, *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-		t := w(x)
+		t := side(x)
 		if t == nil || t.Peer == nil {
 			return dst, false
 		}
-		names := of(t.Peer)
+		names := sans(t.Peer)
 		for i, name := range names {
 			if i > 0 {
 				dst = append(dst, ',')

@@ -10,9 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Variable is a named value that an exchange has or lacks. Get one from Lookup; the zero Variable
-// is not valid. Variables are immutable and may be used from any goroutine, each on an exchange of
-// its own.
+// Variable is a named value that an exchange may have. Lookup returns a Variable; the zero Variable
+// is not valid. Variables are immutable and safe for concurrent use on different exchanges.
 type Variable struct {
 	def *definition
 	arg string // the NAME in a name like request_header_NAME
@@ -28,7 +27,7 @@ type definition struct {
 	// write appends a value that is not text in the exchange, or returns false if there is none.
 	write func(dst []byte, x *protocol.Exchange) ([]byte, bool)
 	// field returns the name of the request header of which text is the first value, and false if
-	// text is not the value of a header. nil: text never is.
+	// text is not the value of a header. If field is nil, text is never the value of a header.
 	field func(x *protocol.Exchange, arg string) (name string, ok bool)
 	// number: write appends a JSON number.
 	number bool
@@ -41,9 +40,9 @@ func (d *definition) family() bool { return strings.HasSuffix(d.name, "_") }
 // Http2_cookie_NAME) mean the same value as without their prefix.
 func Lookup(name string) (Variable, bool) {
 	for _, version := range []string{"Http1_", "Http2_"} {
-		rest, ok := strings.CutPrefix(name, version)
-		if ok && (strings.HasPrefix(rest, "request_") || strings.HasPrefix(rest, "cookie_")) {
-			name = rest
+		unprefixed, ok := strings.CutPrefix(name, version)
+		if ok && (strings.HasPrefix(unprefixed, "request_") || strings.HasPrefix(unprefixed, "cookie_")) {
+			name = unprefixed
 		}
 	}
 	for i := range definitions {
@@ -112,21 +111,21 @@ func (v Variable) Append(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 // Nearest returns the known name that is most similar to name, or "" if none is similar enough. It
 // is for error messages.
 func Nearest(name string) string {
-	best, least := "", len(name)
+	best, minDistance := "", len(name)
 	for i := range definitions {
-		known, typed, shown := definitions[i].name, name, definitions[i].name
+		prefix, typed, displayed := definitions[i].name, name, definitions[i].name
 		if definitions[i].family() { // the argument after the family's name may be any text
-			typed = name[:min(len(name), len(known))]
-			shown += "NAME"
+			typed = name[:min(len(name), len(prefix))]
+			displayed += "NAME"
 		}
-		if d := distance(typed, known); d < least && d <= max(1, len(known)/3) {
-			best, least = shown, d
+		if d := distance(typed, prefix); d < minDistance && d <= max(1, len(prefix)/3) {
+			best, minDistance = displayed, d
 		}
 	}
 	return best
 }
 
-// distance returns the number of bytes to insert, delete or replace to make b of a.
+// distance returns the number of bytes to insert, delete or replace to turn a into b (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -85,55 +85,55 @@ func TestOnlyRPCRequestsHaveVersionAndGroup(t *testing.T) {
 }
 
 func TestGRPCStatusVariable(t *testing.T) {
-	line, err := Compile("%rpc_status%")
+	template, err := Compile("%rpc_status%")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct {
-		kind, head, trailer string
-		want                string
+	for name, tt := range map[string]struct {
+		contentType, head, trailer string
+		want                       string
 	}{
-		"in trailers":       {"application/grpc", "", "5", "5"},
-		"in the head":       {"application/grpc+proto", "14", "", "14"},
-		"nowhere":           {"application/grpc", "", "", "-"},
-		"of no gRPC at all": {"application/json", "14", "5", "-"},
+		"in trailers": {"application/grpc", "", "5", "5"},
+		"in the head": {"application/grpc+proto", "14", "", "14"},
+		"missing":     {"application/grpc", "", "", "-"},
+		"not gRPC":    {"application/json", "14", "5", "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := finished()
-			x.Request.Header.Set("content-type", test.kind)
-			if test.head != "" {
-				x.Response.Header.Add("grpc-status", test.head)
+			x.Request.Header.Set("content-type", tt.contentType)
+			if tt.head != "" {
+				x.Response.Header.Add("grpc-status", tt.head)
 			}
-			if test.trailer != "" {
-				x.Response.Trailer.Add("grpc-status", test.trailer)
+			if tt.trailer != "" {
+				x.Response.Trailer.Add("grpc-status", tt.trailer)
 			}
-			if got := string(line.Append(nil, x)); got != test.want {
-				t.Errorf("%%rpc_status%% = %q, want %q", got, test.want)
+			if got := string(template.Append(nil, x)); got != tt.want {
+				t.Errorf("%%rpc_status%% = %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
 func TestGRPCServiceAndMethodVariables(t *testing.T) {
-	line, err := Compile("%rpc_service% %rpc_method% %x-mosn-rpc-service% %Dubbo_method%")
+	template, err := Compile("%rpc_service% %rpc_method% %x-mosn-rpc-service% %Dubbo_method%")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct{ kind, sent, path, want string }{
-		"as they are":                 {"application/grpc", "", "/shop.Items/List", "shop.Items List shop.Items List"},
-		"as sent":                     {"application/grpc+proto", "/shop.Items/List?a", "/other/Path", "shop.Items List shop.Items List"},
-		"behind a prefix":             {"application/grpc", "", "/v1/shop.Items/List", "v1/shop.Items List v1/shop.Items List"},
-		"without a method":            {"application/grpc", "", "/shop.Items", "shop.Items - shop.Items -"},
-		"in fields if it is not gRPC": {"application/grpc-web", "", "/shop.Items/List", "a field a field"},
+	for name, tt := range map[string]struct{ contentType, sent, path, want string }{
+		"current path":          {"application/grpc", "", "/shop.Items/List", "shop.Items List shop.Items List"},
+		"rewritten path":        {"application/grpc+proto", "/shop.Items/List?a", "/other/Path", "shop.Items List shop.Items List"},
+		"path with a prefix":    {"application/grpc", "", "/v1/shop.Items/List", "v1/shop.Items List v1/shop.Items List"},
+		"path without a method": {"application/grpc", "", "/shop.Items", "shop.Items - shop.Items -"},
+		"not gRPC":              {"application/grpc-web", "", "/shop.Items/List", "a field a field"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := new(protocol.Exchange)
-			x.Request.Method, x.Request.Path, x.Record.OriginalPath = "POST", test.path, test.sent
-			x.Request.Header.Add("content-type", test.kind)
+			x.Request.Method, x.Request.Path, x.Record.OriginalPath = "POST", tt.path, tt.sent
+			x.Request.Header.Add("content-type", tt.contentType)
 			x.Request.Header.Add("service", "a")
 			x.Request.Header.Add("method", "field")
-			if got := string(line.Append(nil, x)); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
+			if got := string(template.Append(nil, x)); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -237,22 +237,22 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 	}
 	x, call := finished(), finishedCall()
 	tested := make(map[*definition]bool)
-	for _, test := range tests {
-		v, ok := Lookup(test.name)
+	for _, tt := range tests {
+		v, ok := Lookup(tt.name)
 		if !ok {
-			t.Errorf("Lookup(%q) finds nothing", test.name)
+			t.Errorf("Lookup(%q) = false", tt.name)
 			continue
 		}
 		tested[v.def] = true
 		x := x
-		if strings.HasPrefix(test.name, "rpc_") {
+		if strings.HasPrefix(tt.name, "rpc_") {
 			x = call
 		}
-		if got, ok := v.Text(x); got != test.want || !ok {
-			t.Errorf("%s: Text = %q, %v, want %q, true", test.name, got, ok, test.want)
+		if got, ok := v.Text(x); got != tt.want || !ok {
+			t.Errorf("%s: Text = %q, %v, want %q, true", tt.name, got, ok, tt.want)
 		}
-		if got, ok := v.Append([]byte("> "), x); string(got) != "> "+test.want || !ok {
-			t.Errorf("%s: Append = %q, %v, want %q, true", test.name, got, ok, "> "+test.want)
+		if got, ok := v.Append([]byte("> "), x); string(got) != "> "+tt.want || !ok {
+			t.Errorf("%s: Append = %q, %v, want %q, true", tt.name, got, ok, "> "+tt.want)
 		}
 	}
 	for i := range definitions {
@@ -262,25 +262,25 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 	}
 }
 
-// The variables that an empty exchange has, with the value 0.
-var always = map[string]bool{"attempts": true, "bytes_sent": true, "bytes_received": true, "request_length": true}
+// alwaysSet holds the variables that have the value 0 for an empty exchange.
+var alwaysSet = map[string]bool{"attempts": true, "bytes_sent": true, "bytes_received": true, "request_length": true}
 
 func TestEmptyExchangeHasNoValues(t *testing.T) {
 	x := &protocol.Exchange{}
 	for name := range Names() {
 		v, ok := Lookup(name)
 		if !ok {
-			t.Errorf("Lookup(%q) finds nothing", name)
+			t.Errorf("Lookup(%q) = false", name)
 			continue
 		}
 		if v.Name() != name {
 			t.Errorf("Lookup(%q).Name() = %q", name, v.Name())
 		}
-		if got, ok := v.Text(x); ok != always[name] || !ok && got != "" {
-			t.Errorf("%s: Text = %q, %v, want available: %v", name, got, ok, always[name])
+		if got, ok := v.Text(x); ok != alwaysSet[name] || !ok && got != "" {
+			t.Errorf("%s: Text = %q, %v, want available: %v", name, got, ok, alwaysSet[name])
 		}
-		if got, ok := v.Append([]byte("> "), x); ok != always[name] || !ok && string(got) != "> " {
-			t.Errorf("%s: Append = %q, %v, want available: %v", name, got, ok, always[name])
+		if got, ok := v.Append([]byte("> "), x); ok != alwaysSet[name] || !ok && string(got) != "> " {
+			t.Errorf("%s: Append = %q, %v, want available: %v", name, got, ok, alwaysSet[name])
 		}
 	}
 }
@@ -304,41 +304,41 @@ func TestNamesAreUniqueAndDocumented(t *testing.T) {
 func TestLookupUnknown(t *testing.T) {
 	for _, name := range []string{"", "nonsense", "request_header_", "cookie_", "START_TIME", "Http1_start_time", "Http3_request_uri"} {
 		if v, ok := Lookup(name); ok {
-			t.Errorf("Lookup(%q) = %s, want nothing", name, v.Name())
+			t.Errorf("Lookup(%q) = %s, true; want false", name, v.Name())
 		}
 	}
 }
 
 func TestTemplateText(t *testing.T) {
 	tests := []struct{ name, format, want string }{
-		{"nothing", "", ""},
+		{"empty", "", ""},
 		{"a constant", "plain text\n", "plain text\n"},
 		{"a percent sign", "100%% of 50%%", "100% of 50%"},
 		{"one variable", "%method%", "GET"},
 		{"variables and literals", "[%method%] %path%?%query%.", "[GET] /v2/items?color=blue&size=&color=red."},
 		{"adjacent variables", "%method%%scheme%", "GEThttp"},
 		{"a percent sign next to a variable", "%%%method%%%", "%GET%"},
-		{"what is lacking", "a=%request_header_none% b=%cookie_none%", "a=- b=-"},
-		{"only what is lacking", "%request_header_none%", "-"},
-		{"controls of a value", "<%request_header_evil%>", `<a\x0d\x0aX: y\x00\x09\x7f>`},
-		{"controls of a single value", "%request_header_evil%", `a\x0d\x0aX: y\x00\x09\x7f`},
-		{"controls of a name in a certificate", "%upstream_peer_dns_san%", `a\x0ab,c`},
+		{"missing values in text", "a=%request_header_none% b=%cookie_none%", "a=- b=-"},
+		{"missing value", "%request_header_none%", "-"},
+		{"control characters of a value", "<%request_header_evil%>", `<a\x0d\x0aX: y\x00\x09\x7f>`},
+		{"control characters of a single value", "%request_header_evil%", `a\x0d\x0aX: y\x00\x09\x7f`},
+		{"control characters of a name in a certificate", "%upstream_peer_dns_san%", `a\x0ab,c`},
 		{"a single number", "%response_code%", "504"},
 	}
 	x := finished()
 	x.Record.Attempts[1].TLS.Peer.DNSSANs = []string{"a\nb", "c"} // an IA5String may hold any ASCII
 	x.Request.Header.Add("evil", "a\r\nX: y\x00\t\x7f")
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			template, err := Compile(test.format)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			template, err := Compile(tt.format)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := template.Append([]byte("> "), x); string(got) != "> "+test.want {
-				t.Errorf("Compile(%q).Append = %q, want %q", test.format, got, "> "+test.want)
+			if got := template.Append([]byte("> "), x); string(got) != "> "+tt.want {
+				t.Errorf("Compile(%q).Append = %q, want %q", tt.format, got, "> "+tt.want)
 			}
-			if got, ok := template.Text(x); got != test.want || ok == (test.want == Unavailable) {
-				t.Errorf("Compile(%q).Text = %q, %v, want %q", test.format, got, ok, test.want)
+			if got, ok := template.Text(x); got != tt.want || ok == (tt.want == Unavailable) {
+				t.Errorf("Compile(%q).Text = %q, %v, want %q", tt.format, got, ok, tt.want)
 			}
 		})
 	}
@@ -346,15 +346,15 @@ func TestTemplateText(t *testing.T) {
 
 func TestTemplateJSON(t *testing.T) {
 	tests := []struct{ name, format, want string }{
-		{"a number alone", "%response_code%", `504`},
+		{"a single number", "%response_code%", `504`},
 		{"a number that does not fit a double", "%connection_id%", `18446744073709551615`},
 		{"a number in text", "code %response_code%", `"code 504"`},
 		{"a duration", "%duration%", `"5.5ms"`},
 		{"text", "%method%", `"GET"`},
-		{"lacking alone", "%request_header_none%", `null`},
-		{"a number that is lacking", "%upstream_local_address%", `null`},
-		{"a duration that is lacking", "%response_received_duration%", `null`},
-		{"lacking in text", "h=%request_header_none% d=%response_received_duration%", `"h=- d=-"`},
+		{"missing value", "%request_header_none%", `null`},
+		{"missing address", "%upstream_local_address%", `null`},
+		{"missing duration", "%response_received_duration%", `null`},
+		{"missing values in text", "h=%request_header_none% d=%response_received_duration%", `"h=- d=-"`},
 		{"a constant with escapes", "a\"b\\\n", `"a\"b\\\u000a"`},
 		{"an empty template", "", `""`},
 		{"a hostile value", "%request_header_evil%", `"\"}\u000d\u000a\\\u0000é\ufffd\ufffdz\u007f"`},
@@ -369,18 +369,18 @@ func TestTemplateJSON(t *testing.T) {
 	x.Record.Attempts = nil
 	x.Request.Header.Add("evil", "\"}\r\n\\\x00é\xff\xc3z\x7f")
 	x.Request.Header.Add("fffd", "\ufffd")
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			template, err := Compile(test.format)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			template, err := Compile(tt.format)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := template.AppendJSON(nil, x)
-			if string(got) != test.want {
-				t.Errorf("Compile(%q).AppendJSON = %s, want %s", test.format, got, test.want)
+			if string(got) != tt.want {
+				t.Errorf("Compile(%q).AppendJSON = %s, want %s", tt.format, got, tt.want)
 			}
 			if !json.Valid(got) {
-				t.Errorf("Compile(%q).AppendJSON = %s, which is not JSON", test.format, got)
+				t.Errorf("Compile(%q).AppendJSON = %s, which is not JSON", tt.format, got)
 			}
 		})
 	}
@@ -394,15 +394,15 @@ func TestCompileErrors(t *testing.T) {
 		{"%respons_code%", `byte 1 of "%respons_code%": unknown variable "respons_code": did you mean "response_code"?`},
 		{"%completely else%", `byte 1 of "%completely else%": unknown variable "completely else"`},
 	}
-	for _, test := range tests {
-		_, err := Compile(test.format)
-		if err == nil || err.Error() != test.want {
-			t.Errorf("Compile(%q): error %v, want %s", test.format, err, test.want)
+	for _, tt := range tests {
+		_, err := Compile(tt.format)
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("Compile(%q): error %v, want %s", tt.format, err, tt.want)
 		}
 	}
 	var unknown *UnknownError
 	if _, err := Compile("%nope%"); !errors.As(err, &unknown) || unknown.Name != "nope" {
-		t.Errorf("Compile(%%nope%%): error %v does not carry the name", err)
+		t.Errorf("Compile(%%nope%%): error %v does not contain the name", err)
 	}
 }
 
@@ -419,22 +419,22 @@ func TestConstantAndSingle(t *testing.T) {
 		{"%path%!", "", false, ""},
 		{"!%path%", "", false, ""},
 	}
-	for _, test := range tests {
-		template, err := Compile(test.format)
+	for _, tt := range tests {
+		template, err := Compile(tt.format)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := template.Constant(); got != test.constant || ok != test.isConstant {
-			t.Errorf("Compile(%q).Constant = %q, %v, want %q, %v", test.format, got, ok, test.constant, test.isConstant)
+		if got, ok := template.Constant(); got != tt.constant || ok != tt.isConstant {
+			t.Errorf("Compile(%q).Constant = %q, %v, want %q, %v", tt.format, got, ok, tt.constant, tt.isConstant)
 		}
 		v, ok := template.Single()
-		if ok != (test.single != "") || ok && v.Name() != test.single {
-			t.Errorf("Compile(%q).Single = %v, want %q", test.format, ok, test.single)
+		if ok != (tt.single != "") || ok && v.Name() != tt.single {
+			t.Errorf("Compile(%q).Single = %v, want %q", tt.format, ok, tt.single)
 		}
 	}
 }
 
-// allVariables is a template of all variables.
+// allVariables returns a template of all variables.
 func allVariables(t testing.TB) *Template {
 	var format strings.Builder
 	for name := range Names() {
@@ -452,10 +452,10 @@ func TestTemplatesDoNotAllocate(t *testing.T) {
 	template := allVariables(t)
 	buf := make([]byte, 0, 4096)
 	if n := testing.AllocsPerRun(100, func() { buf = template.Append(buf[:0], x) }); n != 0 {
-		t.Errorf("Append allocates %v times, want 0", n)
+		t.Errorf("Append: %v allocations, want 0", n)
 	}
 	if n := testing.AllocsPerRun(100, func() { buf = template.AppendJSON(buf[:0], x) }); n != 0 {
-		t.Errorf("AppendJSON allocates %v times, want 0", n)
+		t.Errorf("AppendJSON: %v allocations, want 0", n)
 	}
 	single, err := Compile("%request_header_user-agent%")
 	if err != nil {
@@ -483,7 +483,7 @@ func FuzzTemplate(f *testing.F) {
 			t.Errorf("Text = %q, Append = %q", got, text)
 		}
 		if !hasControl(format) && hasControl(text) {
-			t.Errorf("a control character came through: %q", text)
+			t.Errorf("the text contains a control character: %q", text)
 		}
 		if got := template.AppendJSON(nil, x); !json.Valid(got) {
 			t.Errorf("AppendJSON = %s, which is not JSON", got)

@@ -41,9 +41,9 @@ var (
 	errMalformed = errors.New("workload: metadata is malformed")
 )
 
-// ParseMetadata reads a value of FieldMetadata: a google.protobuf.Struct in base64, with
-// padding or without. It skips unknown keys and invalid values: those that are not UTF-8, are
-// longer than 256 bytes or contain a semicolon. w does not alias value.
+// ParseMetadata parses a value of FieldMetadata: a google.protobuf.Struct in base64, with or
+// without padding. It skips unknown keys and invalid values: values that are not UTF-8, are longer
+// than 256 bytes or contain a semicolon. w does not alias value.
 func ParseMetadata(value string) (w Workload, err error) {
 	if len(value) > MaxMetadata {
 		return w, errTooLong
@@ -96,18 +96,18 @@ func (w *Workload) field(key string) *string {
 
 // setField sets the field for a key from a Value, if w has the field and the Value is a string.
 func (w *Workload) setField(key string, value []byte) error {
-	place := w.field(key)
+	field := w.field(key)
 	return eachValue(value, valueString, func(text []byte) error {
-		if place != nil {
-			*place = validPart(string(text))
+		if field != nil {
+			*field = validPart(string(text))
 		}
 		return nil
 	})
 }
 
-// eachEntry calls f with the entries of a Struct. An entry without a value has an empty
-// one. Of duplicate fields, the last one applies.
-func eachEntry(b []byte, f func(key string, value []byte) error) error {
+// eachEntry calls yield with the entries of a Struct. The value of an entry without a value is
+// empty. Of duplicate fields, the last one applies.
+func eachEntry(b []byte, yield func(key string, value []byte) error) error {
 	return eachValue(b, structFields, func(entry []byte) error {
 		var key string
 		var value []byte
@@ -123,30 +123,30 @@ func eachEntry(b []byte, f func(key string, value []byte) error) error {
 		if err != nil {
 			return err
 		}
-		return f(key, value)
+		return yield(key, value)
 	})
 }
 
-// eachValue calls f with the content of each field of a message with the given number.
-func eachValue(b []byte, number protowire.Number, f func(content []byte) error) error {
+// eachValue calls yield with the content of each field of a message with the given number.
+func eachValue(b []byte, number protowire.Number, yield func(content []byte) error) error {
 	return eachField(b, func(n protowire.Number, content []byte) error {
 		if n != number {
 			return nil
 		}
-		return f(content)
+		return yield(content)
 	})
 }
 
-// eachField calls f with each length-delimited field of a message, and skips the others.
-func eachField(b []byte, f func(number protowire.Number, content []byte) error) error {
+// eachField calls yield with each length-delimited field of a message, and skips the others.
+func eachField(b []byte, yield func(number protowire.Number, content []byte) error) error {
 	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
+		number, wireType, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
 		}
 		b = b[n:]
-		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+		if wireType != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, wireType, b); n < 0 {
 				return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
 			}
 			b = b[n:]
@@ -156,7 +156,7 @@ func eachField(b []byte, f func(number protowire.Number, content []byte) error) 
 		if n < 0 {
 			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
 		}
-		if err := f(number, content); err != nil {
+		if err := yield(number, content); err != nil {
 			return err
 		}
 		b = b[n:]
@@ -164,21 +164,21 @@ func eachField(b []byte, f func(number protowire.Number, content []byte) error) 
 	return nil
 }
 
-// Metadata returns w in the format that ParseMetadata reads. Equal workloads have equal texts. Unknown
-// fields are omitted.
+// Metadata returns w in the format that ParseMetadata reads. Equal workloads have equal texts.
+// Unknown fields are omitted.
 func (w *Workload) Metadata() string {
-	var labels, all []byte
+	var labels, fields []byte
 	for _, key := range []string{labelApp, labelService, labelRevision, labelVersion} {
 		labels = appendText(labels, key, *w.field(key))
 	}
 	for _, key := range []string{keyCluster, keyLabels, keyInstance, keyNamespace, keyOwner, keyName} {
 		if key == keyLabels {
-			all = appendEntry(all, keyLabels, valueStruct, labels)
+			fields = appendEntry(fields, keyLabels, valueStruct, labels)
 			continue
 		}
-		all = appendText(all, key, *w.field(key))
+		fields = appendText(fields, key, *w.field(key))
 	}
-	return base64.StdEncoding.EncodeToString(all)
+	return base64.StdEncoding.EncodeToString(fields)
 }
 
 // appendText appends a Struct entry with a string value, unless the string is empty.
@@ -189,7 +189,8 @@ func appendText(dst []byte, key, text string) []byte {
 	return appendEntry(dst, key, valueString, []byte(text))
 }
 
-// appendEntry appends a Struct entry whose Value contains content in the field with the given number.
+// appendEntry appends a Struct entry whose Value contains content in the field with the given
+// number.
 func appendEntry(dst []byte, key string, number protowire.Number, content []byte) []byte {
 	value := protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
 	entry := protowire.AppendString(protowire.AppendTag(nil, entryKey, protowire.BytesType), key)

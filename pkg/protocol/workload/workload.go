@@ -1,6 +1,6 @@
-// Package workload parses and formats the identity of workloads in an Istio mesh. Sidecars exchange it
-// in the headers x-envoy-peer-metadata-id and x-envoy-peer-metadata, and control planes send it in the
-// metadata of endpoints. It is pure.
+// Package workload parses and formats the identity of workloads in an Istio mesh. Sidecars exchange
+// it in the headers x-envoy-peer-metadata-id and x-envoy-peer-metadata, and control planes send it
+// in the metadata of endpoints. It is pure.
 package workload
 
 import (
@@ -11,19 +11,19 @@ import (
 // Headers in which sidecars send their identity.
 const (
 	FieldID       = "x-envoy-peer-metadata-id" // ID of the node
-	FieldMetadata = "x-envoy-peer-metadata"    // its workload: see ParseMetadata
+	FieldMetadata = "x-envoy-peer-metadata"    // workload of the node: see ParseMetadata
 )
 
-// Metadata of exchanges (protocol.Metadata) that the peer_metadata filter sets for other filters and for
-// metrics. Parse parses the values.
+// Metadata of exchanges (protocol.Metadata) that the peer_metadata filter sets for other filters
+// and for metrics. Parse parses the values.
 const (
 	Namespace     = "istio"
 	KeyDownstream = "downstream_peer" // workload of the client
 	KeyUpstream   = "upstream_peer"   // workload of the host
 )
 
-// Workload identifies the application of a sidecar. Unknown fields are "". The keys are those of filter
-// configurations.
+// Workload identifies the application of a sidecar. Unknown fields are "". The keys are those of
+// filter configurations.
 type Workload struct {
 	Instance  string `key:"instance" doc:"Name of the pod." example:"\"reviews-v1-7d8f-x2z\""`
 	Name      string `key:"name" doc:"Workload of the pod, usually a deployment." example:"\"reviews-v1\""`
@@ -37,8 +37,8 @@ type Workload struct {
 }
 
 // Parse parses a text whose parts are separated by semicolons: Name, Namespace, Service, Revision,
-// Cluster, and optionally App and Version. The text of an endpoint ends with Cluster. ok is false if
-// parts are missing.
+// Cluster, and optionally App and Version. The text of an endpoint ends with Cluster. ok is false
+// if parts are missing.
 func Parse(text string) (w Workload, ok bool) {
 	parts := strings.SplitN(text, ";", 8)
 	if len(parts) < 5 {

@@ -17,7 +17,7 @@ func reviews() Workload {
 // golden is the metadata of reviews as a protobuf serializer with sorted maps writes it.
 const golden = "ChoKCkNMVVNURVJfSUQSDBoKS3ViZXJuZXRlcwqLAQoGTEFCRUxTEoABKn4KEAoDYXBwEgkaB3Jldmlld3MKLAofc2VydmljZS5pc3Rpby5pby9jYW5vbmljYWwtbmFtZRIJGgdyZXZpZXdzCisKI3NlcnZpY2UuaXN0aW8uaW8vY2Fub25pY2FsLXJldmlzaW9uEgQaAnYxCg8KB3ZlcnNpb24SBBoCdjEKHQoETkFNRRIVGhNyZXZpZXdzLXYxLTdkOGYteDJ6ChYKCU5BTUVTUEFDRRIJGgdkZWZhdWx0Ck4KBU9XTkVSEkUaQ2t1YmVybmV0ZXM6Ly9hcGlzL2FwcHMvdjEvbmFtZXNwYWNlcy9kZWZhdWx0L2RlcGxveW1lbnRzL3Jldmlld3MtdjEKHQoNV09SS0xPQURfTkFNRRIMGgpyZXZpZXdzLXYx"
 
-func TestMetadataIsAStructInBase64(t *testing.T) {
+func TestMetadataIsBase64Struct(t *testing.T) {
 	w := reviews()
 	if got := w.Metadata(); got != golden {
 		t.Errorf("Metadata() = %s, want %s", got, golden)
@@ -35,33 +35,33 @@ func TestMetadataOmitsUnknown(t *testing.T) {
 		t.Errorf("ParseMetadata = %+v, %v, want %+v", got, err, w)
 	}
 	if got, err := ParseMetadata(""); err != nil || got != (Workload{}) {
-		t.Errorf("of nothing: %+v, %v", got, err)
+		t.Errorf("ParseMetadata of an empty value = %+v, %v; want no fields", got, err)
 	}
 }
 
 func TestParseMetadataInvalid(t *testing.T) {
 	pack := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		name, value string
 		want        Workload
-		refused     bool
+		wantErr     bool
 	}{
-		{name: "no base64", value: "a*b", refused: true},
-		{name: "cut short", value: pack([]byte{0x0a, 0x20, 0x0a}), refused: true},
-		{name: "a group without an end", value: pack([]byte{0x0b}), refused: true},
-		{name: "too long", value: strings.Repeat("A", MaxMetadata+1), refused: true},
-		{name: "a semicolon", value: pack(appendText(nil, keyName, "a;b"))},
-		{name: "a text too long", value: pack(appendText(nil, keyName, strings.Repeat("a", maxPartLen+1)))},
-		{name: "no UTF-8", value: pack(appendText(nil, keyName, "\xff"))},
-		{name: "an invalid label", value: pack(appendText(nil, labelApp, "shop"))},
-		{name: "an unknown key", value: pack(appendText(appendText(nil, "PLATFORM", "x"), keyName, "shop")), want: Workload{Name: "shop"}},
-		{name: "another kind of value", value: pack(appendEntry(nil, keyName, 2, []byte("shop")))},
-		{name: "the last of two", value: pack(appendText(appendText(nil, keyName, "a"), keyName, "b")), want: Workload{Name: "b"}},
+		{name: "not base64", value: "a*b", wantErr: true},
+		{name: "truncated", value: pack([]byte{0x0a, 0x20, 0x0a}), wantErr: true},
+		{name: "unterminated group", value: pack([]byte{0x0b}), wantErr: true},
+		{name: "too long", value: strings.Repeat("A", MaxMetadata+1), wantErr: true},
+		{name: "semicolon", value: pack(appendText(nil, keyName, "a;b"))},
+		{name: "part too long", value: pack(appendText(nil, keyName, strings.Repeat("a", maxPartLen+1)))},
+		{name: "not UTF-8", value: pack(appendText(nil, keyName, "\xff"))},
+		{name: "label outside LABELS", value: pack(appendText(nil, labelApp, "shop"))},
+		{name: "unknown key", value: pack(appendText(appendText(nil, "PLATFORM", "x"), keyName, "shop")), want: Workload{Name: "shop"}},
+		{name: "wrong value type", value: pack(appendEntry(nil, keyName, 2, []byte("shop")))},
+		{name: "duplicate key", value: pack(appendText(appendText(nil, keyName, "a"), keyName, "b")), want: Workload{Name: "b"}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			got, err := ParseMetadata(test.value)
-			if (err != nil) != test.refused || got != test.want {
-				t.Errorf("ParseMetadata = %+v, %v, want %+v, rejected: %v", got, err, test.want, test.refused)
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseMetadata(tt.value)
+			if (err != nil) != tt.wantErr || got != tt.want {
+				t.Errorf("ParseMetadata = %+v, %v, want %+v, rejected: %v", got, err, tt.want, tt.wantErr)
 			}
 		})
 	}
@@ -76,10 +76,10 @@ func TestTextRoundTrip(t *testing.T) {
 	// The text of an endpoint has fewer parts.
 	want := Workload{Name: "reviews-0", Namespace: "default", Service: "reviews", Revision: "v1", Cluster: "Kubernetes"}
 	if got, ok := Parse("reviews-0;default;reviews;v1;Kubernetes"); !ok || got != want {
-		t.Errorf("of an endpoint: %+v, %v", got, ok)
+		t.Errorf("Parse of an endpoint's text = %+v, %v", got, ok)
 	}
 	if got, ok := Parse("reviews-0;default;reviews;v1"); ok {
-		t.Errorf("of four parts: %+v", got)
+		t.Errorf("Parse of four parts = %+v, true; want false", got)
 	}
 }
 
@@ -92,9 +92,9 @@ func FuzzParseMetadata(f *testing.F) {
 		if err != nil {
 			return
 		}
-		back, err := ParseMetadata(w.Metadata())
-		if err != nil || back != w {
-			t.Errorf("%+v comes back as %+v, %v", w, back, err)
+		reparsed, err := ParseMetadata(w.Metadata())
+		if err != nil || reparsed != w {
+			t.Errorf("ParseMetadata(Metadata()) of %+v = %+v, %v", w, reparsed, err)
 		}
 		w.Instance, w.Owner = "", ""
 		if got, ok := Parse(w.Text()); !ok || got != w {

@@ -1,7 +1,6 @@
-// Package xprotocol defines the contract of framed RPC protocols. Their frames declare their length
-// and carry a request id, so that one connection has many requests in flight. Each protocol is a
-// directory below this one: codec.go, a README, tests. Codecs are pure: they have no state and do
-// no I/O.
+// Package xprotocol defines the interface of codecs for framed RPC protocols. Frames declare their
+// length and contain a request id, so that one connection has many requests in flight. Each codec
+// is a package below this one. Codecs are pure: they have no state and do no I/O.
 //
 // How the engine, pkg/stream/xprotocol, uses a codec:
 //
@@ -39,9 +38,9 @@ type Framing interface {
 	Match(b []byte) MatchResult
 
 	// ParseFrame parses the head of the frame that b begins with. Size 0 means that b is too short;
-	// a Size beyond len(b) means that the frame is incomplete. Size is the declared size, without a
-	// limit. An error means that b is not of the protocol: the connection is lost, because the
-	// start of the next frame is unknown.
+	// a Size above len(b) means that the frame is incomplete. Size is the declared size, without a
+	// limit. An error means that b is not a frame of the protocol: the engine closes the
+	// connection, because the start of the next frame is unknown.
 	ParseFrame(b []byte) (Frame, error)
 
 	// SetID changes the id of a complete frame in place, and updates its checksum if it has one.
@@ -53,25 +52,26 @@ type Messages interface {
 	// ReadRequest fills r, which is empty, from a complete frame of kind Request or OneWay:
 	// Authority and Path as protocol.Request says; Header with "service", "method", "version" and
 	// "group" (those that the request has, in this order, before everything else), then the
-	// attachments in wire order; OneWay, Serialization and ContentLength. It seals Header. Strings
-	// are views of the frame. It skips the arguments. A body with an unknown serialization is not
-	// an error: r then holds only what the frame header has. Errors are Faults of MalformedRequest.
+	// attachments in wire order; OneWay, Serialization and ContentLength. It calls
+	// Header.MarkUnchanged. Strings are views of the frame. It skips the arguments. A body with an
+	// unknown serialization is not an error: r then holds only the values of the frame header.
+	// Errors are Faults of MalformedRequest.
 	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
 	// AppendRequest appends the request with the changes in r. If r.Header is unchanged
 	// (protocol.Header.Changed), that is the frame byte for byte. Otherwise it encodes the frame
 	// again around the same arguments: the attachments as in the fields, and service, method,
-	// version and group where the protocol has them. left, if not 0, is the client's remaining
+	// version and group where the protocol has them. remaining, if not 0, is the client's remaining
 	// time, to which AppendRequest lowers the timeout in the frame. The caller calls SetID next,
-	// which may compute the checksum. Errors are Faults: the frame cannot carry a change, because
+	// which may compute the checksum. Errors are Faults: the frame cannot contain a change, because
 	// its serialization is unknown or a length would overflow.
-	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, left time.Duration) ([]byte, error)
+	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, remaining time.Duration) ([]byte, error)
 
 	// ReadResponse fills r, which is empty, from a complete frame of kind Response: Status (the
-	// HTTP view of the code), Code, Header with the attachments, sealed, and ContentLength. Strings
-	// are views of the frame. It may defer attachments that are expensive to find: see
-	// protocol.Header.SetLazy. An unknown serialization is not an error, as for ReadRequest. Errors
-	// are Faults of UpstreamMalformed.
+	// HTTP equivalent of the code), Code, Header with the attachments, marked unchanged, and
+	// ContentLength. Strings are views of the frame. It may defer attachments that are expensive to
+	// find: see protocol.Header.SetLazy. An unknown serialization is not an error, as for
+	// ReadRequest. Errors are Faults of UpstreamMalformed.
 	ReadResponse(frame []byte, r *protocol.Response, v *FrameView) error
 
 	// AppendResponse does for responses what AppendRequest does for requests.
@@ -82,7 +82,7 @@ type Messages interface {
 // returns dst unchanged.
 type ControlFrames interface {
 	// AppendErrorResponse appends an error response that expresses reason in the protocol's terms.
-	// frame is the request; its head is enough. text is for people.
+	// frame is the request; its head is enough. text is a message for developers.
 	AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte
 
 	// AppendHeartbeat appends a heartbeat request.
@@ -136,7 +136,7 @@ const (
 	Response                     // the response to a request
 	Heartbeat                    // a heartbeat that expects a response
 	HeartbeatAck                 // the response to a heartbeat, even an unsolicited one
-	GoAway                       // the sender takes no new requests
+	GoAway                       // the sender accepts no new requests
 	Ignored                      // well-formed, but not relevant to a proxy
 )
 
@@ -144,11 +144,11 @@ const (
 type Frame struct {
 	Kind Kind
 	ID   uint64
-	Size int // of the whole frame in bytes, as declared
+	Size int // declared size of the frame in bytes
 }
 
-// FrameView is what the codec found next to the request or response: for the codec itself when it
-// appends the frame, and for the engine.
+// FrameView holds values of a frame that are not part of the request or the response. The codec
+// uses them when it appends the frame, and the engine reads some of them.
 type FrameView struct {
 	// Timeout is how long the client waits, as the frame declares; 0: not declared.
 	Timeout time.Duration
@@ -158,13 +158,13 @@ type FrameView struct {
 	Offsets [6]int32
 	// TrailerLen is the number of bytes after the body: a checksum.
 	TrailerLen int32
-	// Ambiguous: the server may take the request for a call of another service or method than the
-	// fields say.
+	// Ambiguous: the server may interpret the request as a call of a service or method other than
+	// that in the fields.
 	Ambiguous bool
-	// LazyFields is a part of the frame that the codec reads on demand: see
+	// LazyFields is the part of the frame that the codec reads on demand: see
 	// protocol.Header.SetLazy.
 	LazyFields []byte
-	// Text is memory for strings that are not contiguous in the frame, such as Path. Reading
-	// overwrites it. A FrameView that is used again keeps it and so saves the allocation.
+	// Text is storage for strings that are not contiguous in the frame, such as Path. ReadRequest
+	// and ReadResponse overwrite it. A reused FrameView keeps it to save the allocation.
 	Text []byte
 }

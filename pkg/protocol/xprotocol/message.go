@@ -7,10 +7,10 @@ import (
 )
 
 // Message is a complete frame as the Body of a request or a response. Filters read its body;
-// engines pass on the frame. RPC cannot carry an exchange in which a service replaced the Message
-// by another Body.
+// engines forward the frame. An RPC engine cannot send an exchange in which a service replaced the
+// Message by another Body.
 //
-// The creator of the Message owns the frame. Close does nothing here; engines embed Message.
+// The creator of the Message owns the frame. Close does nothing; engines embed Message.
 type Message struct {
 	Codec  Codec
 	Traits *Traits // Codec.Traits()
@@ -33,8 +33,8 @@ func (m *Message) Reset() { m.Codec, m.Traits, m.Frame, m.View.LazyFields = nil,
 
 // MessageOf returns body as a Message, or nil if it is another type.
 func MessageOf(body protocol.Body) *Message {
-	if c, ok := body.(interface{ message() *Message }); ok {
-		return c.message()
+	if m, ok := body.(interface{ message() *Message }); ok {
+		return m.message()
 	}
 	return nil
 }
@@ -65,15 +65,15 @@ func (m *Message) Rewind() bool { m.read = 0; return true }
 
 // Argument implements protocol.Arguments for codecs that read arguments.
 func (m *Message) Argument(i int) (text string, ok bool) {
-	if c, reads := m.Codec.(ArgumentReader); reads {
-		return c.Argument(m.Frame, i)
+	if reader, reads := m.Codec.(ArgumentReader); reads {
+		return reader.Argument(m.Frame, i)
 	}
 	return "", false
 }
 
 // ArgumentReader is a Codec that reads arguments of a request on demand.
 type ArgumentReader interface {
-	// Argument does what protocol.Arguments says, for a frame that ReadRequest has read without an
+	// Argument implements protocol.Arguments for a frame that ReadRequest has read without an
 	// error. It keeps no part of the frame.
 	Argument(frame []byte, i int) (text string, ok bool)
 }
