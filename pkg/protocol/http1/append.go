@@ -28,19 +28,19 @@ type RequestOptions struct {
 //
 // A ContentLength of -1 writes no Content-Length, except 0 for POST, PUT and PATCH (RFC 9110 8.6).
 // An Authority of "" is written as an empty Host (RFC 9112 3.2). AppendRequest omits Host and the
-// framing and connection headers of Header: filters do not control them.
+// framing and connection headers in Header: filters do not control them.
 //
 // A filter cannot inject a line. If the method, target, host, a name or a value has bytes that are
 // invalid in its place, AppendRequest returns dst unchanged and a Fault of reason Internal that
 // names the field.
-func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, error) {
+func AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, error) {
 	start := len(dst)
 	target := req.Path
 	if req.Method == "CONNECT" {
 		target = req.Authority
 	}
-	if what := invalidRequestPart(req, target); what != "" {
-		return dst, protocol.Faultf(protocol.Internal, "request %s contains invalid bytes", what)
+	if part := invalidRequestPart(req, target); part != "" {
+		return dst, protocol.Faultf(protocol.Internal, "request %s contains invalid bytes", part)
 	}
 	dst = slices.Grow(dst, len(req.Method)+len(target)+len(req.Authority)+len("  HTTP/1.1\r\nHost: \r\n"))
 	dst = append(dst, req.Method...)
@@ -60,30 +60,30 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 		}
 		dst = appendField(dst, f.Name, f.Value)
 	}
-	dst = appendRequestFraming(dst, req, o)
+	dst = appendRequestFraming(dst, req, opts)
 	switch {
-	case req.Upgrade != "" && o.Close:
+	case req.Upgrade != "" && opts.Close:
 		dst = append(dst, "Connection: upgrade, close\r\n"...)
 	case req.Upgrade != "":
 		dst = append(dst, "Connection: upgrade\r\n"...)
-	case o.Trailers && o.Close:
+	case opts.Trailers && opts.Close:
 		dst = append(dst, "TE: trailers\r\nConnection: TE, close\r\n"...)
-	case o.Trailers:
+	case opts.Trailers:
 		dst = append(dst, "TE: trailers\r\nConnection: TE\r\n"...)
-	case o.Close:
+	case opts.Close:
 		dst = append(dst, "Connection: close\r\n"...)
 	}
 	if req.Upgrade != "" {
 		dst = appendField(dst, "Upgrade", req.Upgrade)
 	}
-	if o.WebSocketKey != "" {
-		dst = appendField(dst, WebSocketKey, o.WebSocketKey)
+	if opts.WebSocketKey != "" {
+		dst = appendField(dst, WebSocketKey, opts.WebSocketKey)
 	}
 	return append(dst, '\r', '\n'), nil
 }
 
-// invalidRequestPart returns the name of the part of the request outside Header that cannot be
-// written, "" if all can.
+// invalidRequestPart returns the name of an invalid part of the request outside Header, or "" if
+// all parts are valid.
 func invalidRequestPart(req *protocol.Request, target string) string {
 	switch {
 	case !isToken(req.Method):
@@ -110,16 +110,16 @@ func isOriginForm(method, target string) bool {
 	return target != "" && target[0] == '/' && targetLen(bytesOf(target)) == len(target)
 }
 
-func appendRequestFraming(dst []byte, req *protocol.Request, o RequestOptions) []byte {
+func appendRequestFraming(dst []byte, req *protocol.Request, opts RequestOptions) []byte {
 	switch {
-	case o.Chunked:
+	case opts.Chunked:
 		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
 	case req.ContentLength >= 0:
 		dst = appendLength(dst, req.ContentLength)
 	case req.Method == "POST", req.Method == "PUT", req.Method == "PATCH":
 		dst = appendLength(dst, 0)
 	}
-	if req.ExpectContinue && (o.Chunked || req.ContentLength > 0) {
+	if req.ExpectContinue && (opts.Chunked || req.ContentLength > 0) {
 		dst = append(dst, "Expect: 100-continue\r\n"...)
 	}
 	return dst
@@ -137,14 +137,14 @@ type ResponseOptions struct {
 	// Minor is the client's minor version. A client of 0 gets a keep-alive if the connection
 	// persists.
 	Minor int
-	// Server and Date are the values of headers to add when the response has none (RFC 9110 10.2.4,
-	// 6.6.1); "" adds none.
+	// Server and Date are the values of headers to add if the response does not have them (RFC 9110
+	// 10.2.4, 6.6.1); "" adds none.
 	Server, Date string
 }
 
 // AppendResponse appends a response head with its empty line: the status line with the standard
-// phrase, Header in its order, the headers that o adds, framing, and last the connection headers.
-// The version is always HTTP/1.1 (RFC 9112 2.3).
+// phrase, Header in its order, the headers that opts adds, framing, and last the connection
+// headers. The version is always HTTP/1.1 (RFC 9112 2.3).
 //
 // A ContentLength of -1 writes no Content-Length. 204 and 1xx never have one. 304 has one only
 // above 0: 0 would claim an empty body, which few senders mean (RFC 9110 8.6). For a response to
@@ -152,9 +152,9 @@ type ResponseOptions struct {
 //
 // AppendResponse omits framing and connection headers of Header, except the Upgrade of 101 and 426.
 // It writes control characters in a value as spaces (RFC 9110 5.5) and omits a header whose name is
-// not a token, so a filter cannot inject a line. It panics on a status outside 100 to 999, which no
-// parser and no configuration lets through.
-func AppendResponse(dst []byte, resp *protocol.Response, o ResponseOptions) []byte {
+// not a token, so a filter cannot inject a line. It panics on a status outside 100 to 999, which
+// parsers and configuration reject.
+func AppendResponse(dst []byte, resp *protocol.Response, opts ResponseOptions) []byte {
 	dst = appendStatusLine(dst, resp.Status)
 	h := &resp.Header
 	var upgrade, server, date bool
@@ -176,32 +176,32 @@ func AppendResponse(dst []byte, resp *protocol.Response, o ResponseOptions) []by
 		}
 		dst = appendCleaned(dst, f)
 	}
-	if o.Server != "" && !server {
-		dst = appendField(dst, "Server", o.Server)
+	if opts.Server != "" && !server {
+		dst = appendField(dst, "Server", opts.Server)
 	}
-	if o.Date != "" && !date {
-		dst = appendField(dst, "Date", o.Date)
+	if opts.Date != "" && !date {
+		dst = appendField(dst, "Date", opts.Date)
 	}
-	if !o.Tunnel {
-		dst = appendResponseFraming(dst, resp, o)
+	if !opts.Tunnel {
+		dst = appendResponseFraming(dst, resp, opts)
 	}
 	switch {
-	case upgrade && o.Close && !o.Tunnel:
+	case upgrade && opts.Close && !opts.Tunnel:
 		dst = append(dst, "Connection: upgrade, close\r\n"...)
 	case upgrade:
 		dst = append(dst, "Connection: upgrade\r\n"...)
-	case o.Close:
+	case opts.Close:
 		dst = append(dst, "Connection: close\r\n"...)
-	case o.Minor == 0 && !o.Tunnel:
+	case opts.Minor == 0 && !opts.Tunnel:
 		dst = append(dst, "Connection: keep-alive\r\n"...)
 	}
 	return append(dst, '\r', '\n')
 }
 
-func appendResponseFraming(dst []byte, resp *protocol.Response, o ResponseOptions) []byte {
+func appendResponseFraming(dst []byte, resp *protocol.Response, opts ResponseOptions) []byte {
 	switch {
 	case resp.Status < 200, resp.Status == 204:
-	case o.Chunked:
+	case opts.Chunked:
 		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
 	case resp.ContentLength > 0, resp.ContentLength == 0 && resp.Status != 304:
 		dst = appendLength(dst, resp.ContentLength)
@@ -279,6 +279,6 @@ func isField(f *protocol.Field) bool {
 
 // printable returns a header name for an error text, shortened and quoted.
 func printable(name string) string {
-	const enough = 64
-	return strconv.Quote(name[:min(len(name), enough)])
+	const maxLen = 64
+	return strconv.Quote(name[:min(len(name), maxLen)])
 }

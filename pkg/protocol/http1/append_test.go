@@ -8,14 +8,14 @@ import (
 )
 
 // fields returns a header of alternating names and values.
-func fields(nameValue ...string) (h protocol.Header) {
-	for i := 0; i < len(nameValue); i += 2 {
-		h.Add(nameValue[i], nameValue[i+1])
+func fields(namesAndValues ...string) (h protocol.Header) {
+	for i := 0; i < len(namesAndValues); i += 2 {
+		h.Add(namesAndValues[i], namesAndValues[i+1])
 	}
 	return h
 }
 
-// request is a GET of a with no content declared, changed by change.
+// request returns a GET request without a body, changed by change, which may be nil.
 func request(change func(*protocol.Request)) *protocol.Request {
 	r := &protocol.Request{Method: "GET", Path: "/p?q", Authority: "a:80"}
 	r.ContentLength = -1
@@ -29,7 +29,7 @@ func TestAppendRequestBytes(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*protocol.Request)
-		o      RequestOptions
+		opts   RequestOptions
 		want   string
 	}{
 		{"Host comes first (RFC 9112 3.2)", func(r *protocol.Request) { r.Header = fields("B", "1", "a", "", "B", "2") }, RequestOptions{},
@@ -44,18 +44,18 @@ func TestAppendRequestBytes(t *testing.T) {
 			lines("GET /p?q HTTP/1.1", "Host: a:80", "Content-Length: 12")},
 		{"declared length of zero", func(r *protocol.Request) { r.ContentLength = 0 }, RequestOptions{},
 			lines("GET /p?q HTTP/1.1", "Host: a:80", "Content-Length: 0")},
-		{"POST without content says so (RFC 9110 8.6)", func(r *protocol.Request) { r.Method = "POST" }, RequestOptions{},
+		{"POST without content declares it (RFC 9110 8.6)", func(r *protocol.Request) { r.Method = "POST" }, RequestOptions{},
 			lines("POST /p?q HTTP/1.1", "Host: a:80", "Content-Length: 0")},
 		{"chunked, and never together with a length (RFC 9112 6.2)", func(r *protocol.Request) { r.ContentLength = 12 }, RequestOptions{Chunked: true},
 			lines("GET /p?q HTTP/1.1", "Host: a:80", "Transfer-Encoding: chunked")},
-		{"framing and connection fields of a filter are left out", func(r *protocol.Request) {
+		{"framing and connection fields of a filter are omitted", func(r *protocol.Request) {
 			r.Header = fields("Host", "b", "content-length", "5", "Transfer-Encoding", "gzip", "Connection", "close", "Keep-Alive", "5",
 				"Proxy-Connection", "x", "TE", "x", "Upgrade", "h2c", "HTTP2-Settings", "x", "Expect", "x", "A", "b", "Date", "d", "Server", "s")
 		}, RequestOptions{},
 			lines("GET /p?q HTTP/1.1", "Host: a:80", "A: b", "Date: d", "Server: s")},
-		{"Expect goes on (RFC 9110 10.1.1)", func(r *protocol.Request) { r.ContentLength, r.ExpectContinue = 1, true }, RequestOptions{},
+		{"Expect is forwarded (RFC 9110 10.1.1)", func(r *protocol.Request) { r.ContentLength, r.ExpectContinue = 1, true }, RequestOptions{},
 			lines("GET /p?q HTTP/1.1", "Host: a:80", "Content-Length: 1", "Expect: 100-continue")},
-		{"Expect without content does not", func(r *protocol.Request) { r.ContentLength, r.ExpectContinue = 0, true }, RequestOptions{},
+		{"Expect without content is omitted", func(r *protocol.Request) { r.ContentLength, r.ExpectContinue = 0, true }, RequestOptions{},
 			lines("GET /p?q HTTP/1.1", "Host: a:80", "Content-Length: 0")},
 		{"close (RFC 9112 9.6)", nil, RequestOptions{Close: true},
 			lines("GET /p?q HTTP/1.1", "Host: a:80", "Connection: close")},
@@ -66,7 +66,7 @@ func TestAppendRequestBytes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := AppendRequest([]byte("before"), request(tt.change), tt.o)
+			got, err := AppendRequest([]byte("before"), request(tt.change), tt.opts)
 			if err != nil {
 				t.Fatalf("AppendRequest: %v", err)
 			}
@@ -77,7 +77,8 @@ func TestAppendRequestBytes(t *testing.T) {
 	}
 }
 
-// A filter cannot inject another line, part or request.
+// TestAppendRequestRejectsInvalidRequests verifies that a filter cannot inject a line, a part of
+// the request line or a request.
 func TestAppendRequestRejectsInvalidRequests(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -111,7 +112,7 @@ func TestAppendRequestRejectsInvalidRequests(t *testing.T) {
 			got, err := AppendRequest([]byte("before"), request(tt.change), RequestOptions{})
 			checkFault(t, tt.name, err, protocol.Internal, tt.rule)
 			if string(got) != "before" {
-				t.Errorf("AppendRequest left %q, want what was there before", got)
+				t.Errorf("AppendRequest returned %q, want dst unchanged", got)
 			}
 		})
 	}
@@ -131,7 +132,7 @@ func TestAppendResponseBytes(t *testing.T) {
 		status int
 		length int64
 		header protocol.Header
-		o      ResponseOptions
+		opts   ResponseOptions
 		want   string
 	}{
 		{"fields, then framing", 200, 5, fields("B", "1", "a", "2"), ResponseOptions{Minor: 1},
@@ -146,24 +147,24 @@ func TestAppendResponseBytes(t *testing.T) {
 			lines("HTTP/1.1 204 No Content")},
 		{"304 keeps a length (RFC 9110 8.6)", 304, 5, protocol.Header{}, ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 304 Not Modified", "Content-Length: 5")},
-		{"304 does not claim to be empty", 304, 0, protocol.Header{}, ResponseOptions{Minor: 1},
+		{"304 without a length", 304, 0, protocol.Header{}, ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 304 Not Modified")},
-		{"1.0 is told that the connection persists (RFC 9112 9.3)", 200, 0, protocol.Header{}, ResponseOptions{},
+		{"1.0 client and a persistent connection (RFC 9112 9.3)", 200, 0, protocol.Header{}, ResponseOptions{},
 			lines("HTTP/1.1 200 OK", "Content-Length: 0", "Connection: keep-alive")},
-		{"1.0 is told that it does not", 200, 0, protocol.Header{}, ResponseOptions{Close: true},
+		{"1.0 client and a closing connection", 200, 0, protocol.Header{}, ResponseOptions{Close: true},
 			lines("HTTP/1.1 200 OK", "Content-Length: 0", "Connection: close")},
 		{"Server and Date are added (RFC 9110 6.6.1)", 200, 0, protocol.Header{}, ResponseOptions{Minor: 1, Server: "weft", Date: "now"},
 			lines("HTTP/1.1 200 OK", "Server: weft", "Date: now", "Content-Length: 0")},
 		{"the origin's Server and Date stay", 200, 0, fields("date", "then", "SERVER", "s"), ResponseOptions{Minor: 1, Server: "weft", Date: "now"},
 			lines("HTTP/1.1 200 OK", "date: then", "SERVER: s", "Content-Length: 0")},
-		{"framing and connection fields of a filter are left out", 200, 0,
+		{"framing and connection fields of a filter are omitted", 200, 0,
 			fields("Content-Length", "5", "transfer-encoding", "chunked", "Connection", "x", "Keep-Alive", "x", "Proxy-Connection", "x", "Upgrade", "h2c", "TE", "x", "A", "b"),
 			ResponseOptions{Minor: 1}, lines("HTTP/1.1 200 OK", "A: b", "Content-Length: 0")},
 		{"101 (RFC 9110 15.2.2)", 101, -1, fields("Upgrade", "websocket", "A", "b"), ResponseOptions{Minor: 1, Tunnel: true},
 			lines("HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "A: b", "Connection: upgrade")},
 		{"2xx to CONNECT has no framing (RFC 9110 9.3.6)", 200, 0, protocol.Header{}, ResponseOptions{Tunnel: true},
 			lines("HTTP/1.1 200 OK")},
-		{"426 tells what to upgrade to (RFC 9110 15.5.22)", 426, 0, fields("Upgrade", "websocket"), ResponseOptions{Minor: 1, Close: true},
+		{"426 keeps Upgrade (RFC 9110 15.5.22)", 426, 0, fields("Upgrade", "websocket"), ResponseOptions{Minor: 1, Close: true},
 			lines("HTTP/1.1 426 Upgrade Required", "Upgrade: websocket", "Content-Length: 0", "Connection: upgrade, close")},
 		{"status without a phrase (RFC 9112 4)", 299, 0, protocol.Header{}, ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 299 ", "Content-Length: 0")},
@@ -171,7 +172,7 @@ func TestAppendResponseBytes(t *testing.T) {
 			lines("HTTP/1.1 999 ", "Content-Length: 0")},
 		{"controls in a value become spaces (RFC 9110 5.5)", 200, 0, fields("A", "b\r\nSet-Cookie: c\x00\td\x7f"), ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 200 OK", "A: b  Set-Cookie: c \td ", "Content-Length: 0")},
-		{"a name that is no token is left out with its value", 200, 0, fields("A\r\nB", "c", "", "d", "Content-Length:", "5", "E", "f"), ResponseOptions{Minor: 1},
+		{"a name that is not a token is omitted with its value", 200, 0, fields("A\r\nB", "c", "", "d", "Content-Length:", "5", "E", "f"), ResponseOptions{Minor: 1},
 			lines("HTTP/1.1 200 OK", "E: f", "Content-Length: 0")},
 	}
 	for _, tt := range tests {
@@ -179,7 +180,7 @@ func TestAppendResponseBytes(t *testing.T) {
 			resp := &protocol.Response{Status: tt.status}
 			resp.ContentLength, resp.Header = tt.length, tt.header
 			before := headerText(&resp.Header)
-			got := string(AppendResponse([]byte("before"), resp, tt.o))
+			got := string(AppendResponse([]byte("before"), resp, tt.opts))
 			if want := "before" + tt.want; got != want {
 				t.Errorf("AppendResponse = %q, want %q", got, want)
 			}
@@ -190,10 +191,10 @@ func TestAppendResponseBytes(t *testing.T) {
 	}
 }
 
-func TestAppendResponsePanicsWithoutAStatus(t *testing.T) {
+func TestAppendResponsePanicsOnInvalidStatus(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("AppendResponse wrote status 0")
+			t.Error("AppendResponse with status 0 did not panic")
 		}
 	}()
 	AppendResponse(nil, &protocol.Response{}, ResponseOptions{})
@@ -209,7 +210,7 @@ func TestAppendInterim(t *testing.T) {
 	}
 }
 
-// Checks a few of each class; the table itself matches the registry.
+// TestPhrasesAreStandard verifies samples of each class of statuses.
 func TestPhrasesAreStandard(t *testing.T) {
 	for status, want := range map[int]string{100: "Continue", 200: "OK", 404: "Not Found", 413: "Content Too Large", 502: "Bad Gateway", 511: "Network Authentication Required", 499: "", 600: ""} {
 		if got := phrase(status); got != want {
@@ -218,23 +219,23 @@ func TestPhrasesAreStandard(t *testing.T) {
 	}
 }
 
-// A head that was parsed and written again does not change when this is repeated.
-func TestHeadsComeBackAsTheyWere(t *testing.T) {
+// TestHeadsRoundTrip verifies that a parsed head is written without changes.
+func TestHeadsRoundTrip(t *testing.T) {
 	head := lines("GET /shop?q=%20 HTTP/1.1", "Host: a", "b: 1", "Accept: */*", "B: 2")
 	var req protocol.Request
 	var f Framing
-	if _, err := ParseRequest([]byte(head), wide, &req, &f); err != nil {
+	if _, err := ParseRequest([]byte(head), largeLimits, &req, &f); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := AppendRequest(nil, &req, RequestOptions{}); err != nil || string(got) != head {
-		t.Errorf("request came back as %q, %v, want %q", got, err, head)
+		t.Errorf("request was written as %q, %v, want %q", got, err, head)
 	}
 	head = lines("HTTP/1.1 200 OK", "server: s", "Set-Cookie: a", "set-cookie: b", "Content-Length: 3")
 	var resp protocol.Response
-	if _, err := ParseResponse([]byte(head), wide, "GET", &resp, &f); err != nil {
+	if _, err := ParseResponse([]byte(head), largeLimits, "GET", &resp, &f); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(AppendResponse(nil, &resp, ResponseOptions{Minor: 1, Server: "weft"})); got != head {
-		t.Errorf("response came back as %q, want %q", got, head)
+		t.Errorf("response was written as %q, want %q", got, head)
 	}
 }

@@ -44,15 +44,15 @@ const (
 )
 
 func BenchmarkParseRequest(b *testing.B) {
-	for _, c := range []struct{ name, head string }{{"wrk", wrkHead}, {"browser", browserHead}} {
-		b.Run(c.name, func(b *testing.B) {
-			head := []byte(c.head)
+	for _, tt := range []struct{ name, head string }{{"wrk", wrkHead}, {"browser", browserHead}} {
+		b.Run(tt.name, func(b *testing.B) {
+			head := []byte(tt.head)
 			var req protocol.Request
 			var f Framing
 			b.SetBytes(int64(len(head)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if n, err := ParseRequest(head, wide, &req, &f); n != len(head) {
+				if n, err := ParseRequest(head, largeLimits, &req, &f); n != len(head) {
 					b.Fatal(n, err)
 				}
 			}
@@ -67,18 +67,18 @@ func BenchmarkParseResponse(b *testing.B) {
 	b.SetBytes(int64(len(head)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if n, err := ParseResponse(head, wide, "GET", &resp, &f); n != len(head) {
+		if n, err := ParseResponse(head, largeLimits, "GET", &resp, &f); n != len(head) {
 			b.Fatal(n, err)
 		}
 	}
 }
 
 func BenchmarkAppendRequest(b *testing.B) {
-	for _, c := range []struct{ name, head string }{{"wrk", wrkHead}, {"browser", browserHead}} {
-		b.Run(c.name, func(b *testing.B) {
+	for _, tt := range []struct{ name, head string }{{"wrk", wrkHead}, {"browser", browserHead}} {
+		b.Run(tt.name, func(b *testing.B) {
 			var req protocol.Request
 			var f Framing
-			if n, err := ParseRequest([]byte(c.head), wide, &req, &f); n == 0 {
+			if n, err := ParseRequest([]byte(tt.head), largeLimits, &req, &f); n == 0 {
 				b.Fatal(n, err)
 			}
 			dst := make([]byte, 0, 4<<10)
@@ -95,7 +95,7 @@ func BenchmarkAppendRequest(b *testing.B) {
 func BenchmarkAppendResponse(b *testing.B) {
 	var resp protocol.Response
 	var f Framing
-	if n, err := ParseResponse([]byte(nginxHead), wide, "GET", &resp, &f); n == 0 {
+	if n, err := ParseResponse([]byte(nginxHead), largeLimits, "GET", &resp, &f); n == 0 {
 		b.Fatal(n, err)
 	}
 	dst := make([]byte, 0, 4<<10)
@@ -118,7 +118,7 @@ func BenchmarkChunkReader(b *testing.B) {
 	for b.Loop() {
 		c.Reset()
 		for rest := coded; ; {
-			n, _, done, err := c.Next(rest, wide, nil)
+			n, _, done, err := c.Next(rest, largeLimits, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

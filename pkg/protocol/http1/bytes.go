@@ -11,7 +11,7 @@ import (
 const (
 	tokenByte  = 1 << iota // tchar (RFC 9110 5.6.2)
 	valueByte              // VCHAR, obs-text, SP, HTAB (RFC 9110 5.5)
-	targetByte             // visible ASCII but "#" (RFC 9112 3.2)
+	targetByte             // visible ASCII except "#" (RFC 9112 3.2)
 	hexByte                // HEXDIG
 )
 
@@ -49,18 +49,18 @@ func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 // bytesOf returns the bytes of s, which the caller must not change.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// valueLen returns how many bytes at the start of b are allowed in a field value: all but controls,
-// HTAB excepted (RFC 9110 5.5).
+// valueLen returns how many bytes at the start of b are allowed in a field value: all except
+// control characters other than HTAB (RFC 9110 5.5).
 func valueLen(b []byte) int {
 	i := 0
 	for len(b)-i >= 8 {
 		w := swar.Load(b[i:])
-		mark := swar.Below(w, 0x20) | swar.Equal(w, 0x7f)
-		if mark == 0 {
+		stop := swar.Below(w, 0x20) | swar.Equal(w, 0x7f)
+		if stop == 0 {
 			i += 8
 			continue
 		}
-		i += bits.TrailingZeros64(mark) / 8
+		i += bits.TrailingZeros64(stop) / 8
 		if b[i] != '\t' {
 			return i
 		}
@@ -73,14 +73,14 @@ func valueLen(b []byte) int {
 }
 
 // targetLen returns how many bytes at the start of b are allowed in a request target: visible ASCII
-// but "#", which would start a fragment.
+// except "#", which would start a fragment.
 func targetLen(b []byte) int {
 	i := 0
 	for len(b)-i >= 8 {
 		w := swar.Load(b[i:])
-		mark := swar.Below(w, 0x21) | swar.Equal(w, 0x7f) | swar.Equal(w, '#') | w&swar.Highs
-		if mark != 0 {
-			return i + bits.TrailingZeros64(mark)/8
+		stop := swar.Below(w, 0x21) | swar.Equal(w, 0x7f) | swar.Equal(w, '#') | w&swar.Highs
+		if stop != 0 {
+			return i + bits.TrailingZeros64(stop)/8
 		}
 		i += 8
 	}
@@ -90,8 +90,8 @@ func targetLen(b []byte) int {
 	return i
 }
 
-// tokenLen returns how many bytes at the start of b are allowed in a token. Names are short, so
-// byte by byte is faster than by words.
+// tokenLen returns how many bytes at the start of b are allowed in a token. It compares single
+// bytes, which is faster than words because names are short.
 func tokenLen(b []byte) int {
 	i := 0
 	for i < len(b) && classes[b[i]]&tokenByte != 0 {
@@ -100,9 +100,9 @@ func tokenLen(b []byte) int {
 	return i
 }
 
-// unusual marks, exactly, the bytes of w that are not letters, digits or "-". Those bytes are rare
-// in tokens or end one.
-func unusual(w uint64) uint64 {
+// markNonAlnum sets the highest bit of exactly those bytes of the result that are not letters,
+// digits or "-" in w. Such bytes are rare in tokens, or end them.
+func markNonAlnum(w uint64) uint64 {
 	low := w &^ swar.Highs
 	letter := swar.InRange(low|0x20*swar.Ones, 'a', 'z')
 	digit := swar.InRange(low, '0', '9')
@@ -115,11 +115,11 @@ func isToken(s string) bool {
 	if len(b) < 8 {
 		return len(b) > 0 && tokenLen(b) == len(b)
 	}
-	mark := unusual(swar.Load(b[len(b)-8:])) // the words may overlap
+	other := markNonAlnum(swar.Load(b[len(b)-8:])) // the words may overlap
 	for i := 0; i < len(b)-8; i += 8 {
-		mark |= unusual(swar.Load(b[i:]))
+		other |= markNonAlnum(swar.Load(b[i:]))
 	}
-	return mark == 0 || tokenLen(b) == len(b)
+	return other == 0 || tokenLen(b) == len(b)
 }
 
 // trim returns s without optional whitespace around it (RFC 9110 5.6.3).

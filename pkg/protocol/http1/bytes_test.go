@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// Checks every byte value at every position of a word and after every other value, so that no
-// borrow of the word-wise comparison stays hidden.
-func TestScanningByWordsEqualsScanningByBytes(t *testing.T) {
-	scans := []struct {
+// TestWordwiseScanMatchesBytewise checks every byte value at every position of a word and after
+// every other value, which finds borrows between the bytes of a word.
+func TestWordwiseScanMatchesBytewise(t *testing.T) {
+	tests := []struct {
 		name  string
 		class uint8
 		scan  func([]byte) int
@@ -25,29 +25,29 @@ func TestScanningByWordsEqualsScanningByBytes(t *testing.T) {
 			return n
 		}},
 	}
-	for _, s := range scans {
-		t.Run(s.name, func(t *testing.T) {
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
 			b := bytes.Repeat([]byte("a"), 19)
-			for at := range len(b) - 1 {
+			for i := range len(b) - 1 {
 				for first := range 256 {
 					for second := range 256 {
-						b[at], b[at+1] = byte(first), byte(second)
+						b[i], b[i+1] = byte(first), byte(second)
 						want := 0
-						for want < len(b) && classes[b[want]]&s.class != 0 {
+						for want < len(b) && classes[b[want]]&tt.class != 0 {
 							want++
 						}
-						if got := s.scan(b); got != want {
-							t.Fatalf("%s(%q) = %d, want %d", s.name, b, got, want)
+						if got := tt.scan(b); got != want {
+							t.Fatalf("%s(%q) = %d, want %d", tt.name, b, got, want)
 						}
 					}
 				}
-				b[at], b[at+1] = 'a', 'a'
+				b[i], b[i+1] = 'a', 'a'
 			}
 		})
 	}
 }
 
-func TestClassesAreThoseOfTheRFCs(t *testing.T) {
+func TestByteClassesMatchRFCs(t *testing.T) {
 	const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	tests := []struct {
 		name  string

@@ -47,19 +47,19 @@ type ChunkReader struct {
 	// these names.
 	Nominated []string
 
-	state  chunkState
-	digits int   // digits of the size read so far
-	left   int64 // bytes of the chunk still to come
-	excess int64 // bytes by which extensions exceed the body so far
-	read   int   // bytes consumed, for errors
+	state     chunkState
+	digits    int   // digits of the size read so far
+	remaining int64 // bytes of the chunk that have not arrived
+	excess    int64 // bytes by which extensions exceed the body so far
+	read      int   // bytes consumed, for errors
 }
 
 // Reset makes c ready for the next body. It keeps only Reason.
 func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 
-// Next consumes n bytes from the start of b, which continues where the previous call stopped
-// consuming. data is a view of b with the body bytes among them; it may be empty. Call Next until n
-// is 0, then again with more bytes.
+// Next consumes n bytes from the start of b, which begins with the first byte that the previous
+// call did not consume. data is a view of the body bytes among them; it may be empty. Call Next
+// until n is 0, then again with more bytes.
 //
 // done reports that Next consumed the last chunk and the trailer section; data is then empty. Next
 // consumes a trailer section only when b holds all of it, which lim.Head bounds. It adds the fields
@@ -84,9 +84,9 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 	for n < len(b) {
 		switch c.state {
 		case chunkData:
-			size := int(min(c.left, int64(len(b)-n)))
+			size := int(min(c.remaining, int64(len(b)-n)))
 			data = b[n : n+size]
-			return n + size + c.took(b[n+size:], size), data, nil
+			return n + size + c.consumeData(b[n+size:], size), data, nil
 		case chunkTrailer:
 			size, v := c.trailers(b[n:], lim, trailer)
 			if v != nil {
@@ -108,12 +108,12 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 	return n, nil, nil
 }
 
-// took accounts for size bytes of data. If rest starts with the CRLF that ends the chunk, took
-// consumes it and returns 2, else 0.
-func (c *ChunkReader) took(rest []byte, size int) int {
-	c.left -= int64(size)
+// consumeData accounts for size bytes of data. If rest starts with the CRLF that ends the chunk,
+// took consumes it and returns 2, else 0.
+func (c *ChunkReader) consumeData(rest []byte, size int) int {
+	c.remaining -= int64(size)
 	c.excess = max(0, c.excess-int64(size))
-	if c.left > 0 {
+	if c.remaining > 0 {
 		return 0
 	}
 	if len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' {
@@ -124,8 +124,8 @@ func (c *ChunkReader) took(rest []byte, size int) int {
 	return 0
 }
 
-// step consumes one framing byte. It returns the rule that the byte breaks, "" if it breaks none.
-func (c *ChunkReader) step(b byte) (broken string) {
+// step consumes one framing byte. It returns the rule that the byte violates, or "".
+func (c *ChunkReader) step(b byte) (rule string) {
 	switch c.state {
 	case chunkSize:
 		return c.stepSize(b)
@@ -162,7 +162,7 @@ func (c *ChunkReader) step(b byte) (broken string) {
 		}
 		c.digits = 0
 		c.state = chunkData
-		if c.left == 0 {
+		if c.remaining == 0 {
 			c.state = chunkTrailer
 		}
 	case chunkDataCR:
@@ -179,15 +179,15 @@ func (c *ChunkReader) step(b byte) (broken string) {
 	return ""
 }
 
-// stepSize is step within a chunk's size.
-func (c *ChunkReader) stepSize(b byte) (broken string) {
+// stepSize does the work of step within a chunk's size.
+func (c *ChunkReader) stepSize(b byte) (rule string) {
 	switch {
 	case classes[b]&hexByte != 0:
-		if c.digits == maxSizeDigits || c.left > math.MaxInt64>>4 {
+		if c.digits == maxSizeDigits || c.remaining > math.MaxInt64>>4 {
 			return "chunk size overflows (RFC 9112 7.1)"
 		}
 		c.digits++
-		c.left = c.left<<4 | int64(hexValue(b))
+		c.remaining = c.remaining<<4 | int64(hexValue(b))
 	case c.digits == 0:
 		return "chunk size is not a hexadecimal number (RFC 9112 7.1)"
 	case b == '\r':
@@ -214,7 +214,7 @@ func hexValue(c byte) byte {
 
 // trailers consumes the trailer section at the start of b if it is complete (RFC 9112 7.1.2).
 func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (int, *syntaxError) {
-	window, cut := clip(b, 0, lim.Head, lim.Head)
+	window, truncated := clip(b, 0, lim.Head, lim.Head)
 	response := c.Reason == protocol.UpstreamMalformed
 	end := 0
 	for count := 0; ; count++ {
@@ -222,7 +222,7 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 		switch {
 		case v != nil:
 			return 0, v
-		case l.next == 0 && cut, lim.Fields > 0 && l.name != "" && count == lim.Fields:
+		case l.next == 0 && truncated, lim.Fields > 0 && l.name != "" && count == lim.Fields:
 			return 0, &syntaxError{protocol.HeaderTooLarge, end, "trailer section exceeds its limit"}
 		case l.next == 0:
 			return 0, nil
@@ -254,8 +254,8 @@ func (c *ChunkReader) nominates(name string) bool {
 }
 
 // allowedInTrailer reports whether a field is allowed in a trailer section. Fields that frame or
-// route the message, authenticate, control the response or describe the body are not (RFC 9110
-// 6.5.1): those decisions precede the body.
+// route the message, authenticate, control the response or describe the body are not allowed (RFC
+// 9110 6.5.1), because they take effect before the body.
 func allowedInTrailer(name string) bool {
 	if kindOf(name) != ordinary {
 		return false
@@ -264,15 +264,15 @@ func allowedInTrailer(name string) bool {
 	if len(name) > len(forwarded) && protocol.EqualFold(name[:len(forwarded)], forwarded) {
 		return false
 	}
-	for known := range strings.FieldsSeq(notInTrailer) {
-		if protocol.EqualFold(name, known) {
+	for forbidden := range strings.FieldsSeq(trailerForbidden) {
+		if protocol.EqualFold(name, forbidden) {
 			return false
 		}
 	}
 	return true
 }
 
-const notInTrailer = `
+const trailerForbidden = `
 Authorization Proxy-Authorization WWW-Authenticate Proxy-Authenticate
 Authentication-Info Proxy-Authentication-Info Cookie Set-Cookie
 Content-Encoding Content-Type Content-Range Content-Language Content-Location

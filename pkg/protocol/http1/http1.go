@@ -1,14 +1,13 @@
 // Package http1 owns the syntax of HTTP/1.0 and HTTP/1.1 messages: heads, their framing and the
-// chunked coding. It parses strictly and writes canonically (RFC 9112, RFC 9110). It is pure: it
-// handles bytes, never a connection.
+// chunked coding. It parses strictly and writes canonically (RFC 9112, RFC 9110). It does no I/O.
 //
-// Parsers return only what an intermediary may act on. Headers that belong to one connection (RFC
-// 9110 7.6.1) and framing headers become Framing and members of the message. Header keeps the
-// end-to-end headers, in order and case. Parsers reject input that two readers could interpret
+// Parsers return only values that an intermediary may use. They convert headers of one connection
+// (RFC 9110 7.6.1) and framing headers to Framing and members of the message. Header keeps the
+// end-to-end headers, in order and case. Parsers reject input that two recipients could interpret
 // differently.
 //
 // A request head passes through the files in this order: request.go (the line and its target),
-// field.go (field lines), meaning.go (framing and connection headers). A response head starts in
+// field.go (field lines), head.go (framing and connection headers). A response head starts in
 // response.go. append.go writes heads.
 package http1
 
@@ -17,14 +16,14 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // Limits bound a head and a trailer section. A limit of zero or less means no limit.
 type Limits struct {
 	Line   int // bytes of a request or status line without its CRLF
-	Head   int // bytes of a whole head, or of a whole trailer section
+	Head   int // bytes of a head, or of a trailer section
 	Fields int // field lines of a head or trailer section
 }
 
-// BodyKind tells how a message's body ends (RFC 9112 6.3).
+// BodyKind defines how a message's body ends (RFC 9112 6.3).
 type BodyKind uint8
 
-// The kinds.
+// Kinds of bodies.
 const (
 	// NoBody: the message has no body, or a body of zero bytes.
 	NoBody BodyKind = iota
@@ -49,20 +48,20 @@ type Framing struct {
 	// Upgrade: the connection is a tunnel after this response: 101, or 2xx to CONNECT.
 	Upgrade bool
 	// ConnectionOptions lists, if Body is Chunked, the headers that Connection names and that could
-	// be end to end, as views of the head. Header lacks them, and so must the trailer section (RFC
-	// 9110 7.6.1): see ChunkReader. Almost always nil.
+	// be end to end, as views of the head. Header does not contain them, and a ChunkReader drops
+	// them from the trailer section (RFC 9110 7.6.1). Almost always nil.
 	ConnectionOptions []string
 	// Trailers: a request whose sender wants trailer fields (TE: trailers, RFC
 	// 9110 10.1.4).
 	Trailers bool
 	// HTTP2Settings is the HTTP2-Settings of a request that asks for HTTP/2 in clear text (Upgrade:
-	// h2c, RFC 7540 3.2), a view of the head. It is "" if the request does not ask, or not as the
-	// RFC requires.
+	// h2c, RFC 7540 3.2), a view of the head. It is "" if the request does not ask for HTTP/2 as
+	// the RFC requires.
 	HTTP2Settings string
 }
 
-// syntaxError names a rule that the input breaks. Its text never quotes the input: field values may
-// be secrets.
+// syntaxError names a rule that the input violates. Its text never quotes the input: field values
+// may be secrets.
 type syntaxError struct {
 	reason protocol.Reason
 	offset int // bytes from the start of the head or trailer section
@@ -78,8 +77,7 @@ func (v *syntaxError) requestFault() error {
 	return protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule)
 }
 
-// responseFault returns the error of ParseResponse for v. Its reason is always UpstreamMalformed:
-// the upstream is at fault.
+// responseFault returns the error of ParseResponse for v. Its reason is always UpstreamMalformed.
 func (v *syntaxError) responseFault() error {
 	return protocol.Faultf(protocol.UpstreamMalformed, "at byte %d: %s", v.offset, v.rule)
 }

@@ -7,38 +7,39 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestEmptyLinesBeforeRequest (RFC 9112 2.2) checks every split. The headers that Connection
-// names are still dropped.
+// TestEmptyLinesBeforeRequest verifies that empty lines before a request are skipped (RFC 9112
+// 2.2), for every split, and that headers that Connection names are still dropped.
 func TestEmptyLinesBeforeRequest(t *testing.T) {
-	for _, empty := range []int{0, 1, 2, maxEmptyLines} {
-		head := strings.Repeat("\r\n", empty) + "GET /a HTTP/1.1\r\nHost: h\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-End: 2\r\n\r\n"
+	for _, count := range []int{0, 1, 2, maxEmptyLines} {
+		head := strings.Repeat("\r\n", count) + "GET /a HTTP/1.1\r\nHost: h\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-End: 2\r\n\r\n"
 		var req protocol.Request
 		var f Framing
-		var scan Scanner
+		var scanner Scanner
 		for n := range len(head) {
 			if got, err := ParseRequest([]byte(head[:n]), Limits{}, &req, &f); got != 0 || err != nil {
-				t.Fatalf("%d empty lines: ParseRequest of the first %d bytes = %d, %v", empty, n, got, err)
+				t.Fatalf("%d empty lines: ParseRequest of the first %d bytes = %d, %v", count, n, got, err)
 			}
-			if scan.Ready([]byte(head[:n]), Limits{}) {
-				t.Fatalf("%d empty lines: Ready after %d bytes: each more would be parsed anew", empty, n)
+			if scanner.Ready([]byte(head[:n]), Limits{}) {
+				t.Fatalf("%d empty lines: Ready = true after %d bytes of an incomplete head", count, n)
 			}
 		}
-		if !scan.Ready([]byte(head), Limits{}) {
-			t.Errorf("%d empty lines: the whole head is not ready", empty)
+		if !scanner.Ready([]byte(head), Limits{}) {
+			t.Errorf("%d empty lines: Ready = false for a complete head", count)
 		}
 		req = protocol.Request{}
 		n, err := ParseRequest([]byte(head), Limits{}, &req, &f)
 		if n != len(head) || err != nil || req.Path != "/a" || req.Header.Get("X-End") != "2" || req.Header.Get("X-Hop") != "" {
-			t.Errorf("%d empty lines: ParseRequest = %d, %v, %q, X-Hop %q", empty, n, err, req.Path, req.Header.Get("X-Hop"))
+			t.Errorf("%d empty lines: ParseRequest = %d, %v, %q, X-Hop %q", count, n, err, req.Path, req.Header.Get("X-Hop"))
 		}
 	}
-	var scan Scanner
-	if !scan.Ready([]byte(strings.Repeat("\r\n", maxEmptyLines+1)), Limits{}) {
-		t.Error("more empty lines than may be are not looked at")
+	var scanner Scanner
+	if !scanner.Ready([]byte(strings.Repeat("\r\n", maxEmptyLines+1)), Limits{}) {
+		t.Error("Ready = false with too many empty lines")
 	}
 }
 
-// TestHigherMinorVersionIsHTTP11 (RFC 9110 2.5).
+// TestHigherMinorVersionIsHTTP11 verifies that higher minor versions are parsed as 1.1 (RFC 9110
+// 2.5).
 func TestHigherMinorVersionIsHTTP11(t *testing.T) {
 	for _, version := range []string{"HTTP/1.2", "HTTP/1.9"} {
 		var req protocol.Request
@@ -48,7 +49,7 @@ func TestHigherMinorVersionIsHTTP11(t *testing.T) {
 			t.Errorf("a request in %s: %d, %v, %+v; want 1.1", version, n, err, f)
 		}
 		if _, err := ParseRequest([]byte("GET / "+version+"\r\n\r\n"), Limits{}, &req, &f); err == nil {
-			t.Errorf("a request in %s without Host passes", version)
+			t.Errorf("a request in %s without Host was accepted", version)
 		}
 		if n, err := ParseResponse([]byte(version+" 200 OK\r\nContent-Length: 0\r\n\r\n"), Limits{}, "GET", &resp, &f); n == 0 || err != nil || f.Minor != 1 {
 			t.Errorf("a response in %s: %d, %v, %+v; want 1.1", version, n, err, f)
@@ -56,8 +57,8 @@ func TestHigherMinorVersionIsHTTP11(t *testing.T) {
 	}
 }
 
-// TestSpaceBeforeColonInResponse: a proxy removes the space (RFC 9112 5.1) and applies the
-// header. It rejects a request with it.
+// TestSpaceBeforeColonInResponse verifies that a space before a colon is removed from responses
+// (RFC 9112 5.1), and that the header applies.
 func TestSpaceBeforeColonInResponse(t *testing.T) {
 	for _, space := range []string{" ", "\t", "  \t"} {
 		head := "HTTP/1.1 200 OK\r\nX-A" + space + ": b\r\nTransfer-Encoding" + space + ": chunked\r\nConnection" + space + ": X-Hop\r\nX-Hop" + space + ": c\r\n\r\n"
@@ -80,11 +81,12 @@ func TestSpaceBeforeColonInResponse(t *testing.T) {
 		}
 	}
 	if _, err := ParseResponse([]byte("HTTP/1.1 200 OK\r\nX A: b\r\n\r\n"), Limits{}, "GET", new(protocol.Response), new(Framing)); err == nil {
-		t.Error("a space within a name passes")
+		t.Error("a space within a name was accepted")
 	}
 }
 
-// TestAnyThreeDigitStatusIsForwarded (RFC 9110 15).
+// TestAnyThreeDigitStatusIsForwarded verifies that a status above 599 is parsed and written (RFC
+// 9110 15).
 func TestAnyThreeDigitStatusIsForwarded(t *testing.T) {
 	for _, status := range []string{"600", "999"} {
 		var resp protocol.Response

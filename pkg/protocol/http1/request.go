@@ -12,8 +12,8 @@ import (
 // rejects more than 16).
 //
 // If n is 0 and err is nil, the head is incomplete: call again with more bytes after the same ones.
-// Each call starts over: see Scanner for heads that arrive in many pieces. Limits apply to an
-// incomplete head too.
+// Each call parses from the start: see Scanner for heads that arrive in many pieces. Limits apply
+// to an incomplete head too.
 //
 // Strings in req are views of b. ParseRequest sets only Method, Scheme, Authority, Path, Header,
 // ContentLength, Upgrade and ExpectContinue. They and f are valid only if n > 0.
@@ -25,7 +25,7 @@ import (
 //   - Upgrade is set if Connection lists it too, the request has no body, is HTTP/1.1 and not a
 //     CONNECT, and the protocol does not carry HTTP (h2c does).
 //   - ExpectContinue is set only if the request has a body.
-//   - Header lacks Host, the framing and connection headers, Expect, and every header that
+//   - Header does not contain Host, the framing and connection headers, Expect, and every header that
 //     Connection names; naming Host or a framing header has no effect. A TE that lists trailers
 //     becomes one header "TE: trailers" at the end, which AppendRequest omits; any other TE
 //     concerns the connection (RFC 9110 10.1.4).
@@ -46,18 +46,18 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 	if v != nil {
 		return 0, v
 	}
-	window, cut := clip(b, start, lim.Line+2, lim.Line)
+	window, truncated := clip(b, start, lim.Line+2, lim.Line)
 	l, v := readRequestLine(window, start)
 	if v != nil {
 		return 0, v
 	}
 	if l.next == 0 {
-		if cut {
-			return 0, longLine(window, start)
+		if truncated {
+			return 0, lineTooLong(window, start)
 		}
 		return 0, headLimit(b, lim)
 	}
-	window, cut = clip(b, 0, lim.Head, lim.Head)
+	window, truncated = clip(b, 0, lim.Head, lim.Head)
 	req.Header.Reset()
 	m := head{minor: l.minor}
 	n := 0
@@ -67,8 +67,8 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 		}
 	}
 	if n == 0 {
-		if cut {
-			return 0, tooLarge(len(window))
+		if truncated {
+			return 0, headTooLarge(len(window))
 		}
 		return 0, nil
 	}
@@ -79,7 +79,7 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 	if v := frameRequest(req, &m, f); v != nil {
 		return 0, v
 	}
-	if m.has(saidNominated) {
+	if m.has(flagNominated) {
 		if v := dropConnectionOptions(b[:n], l.next, &req.Header, f); v != nil {
 			return 0, v
 		}
@@ -90,8 +90,8 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 	return n, nil
 }
 
-// maxEmptyLines is the maximum number of CRLFs before a request line. RFC 9112 2.2 asks for at
-// least one; the bound stops a peer that sends CRLFs forever.
+// maxEmptyLines is the maximum number of CRLFs before a request line. RFC 9112 2.2 recommends at
+// least one; the maximum stops a client that sends CRLFs forever.
 const maxEmptyLines = 16
 
 // skipEmptyLines returns the start of the request line, after the CRLFs that some clients send
@@ -114,9 +114,9 @@ func skipEmptyLines(b []byte) (int, *syntaxError) {
 	}
 }
 
-// clip returns b up to size bytes after start, and whether it reached that bound. There is no bound
-// if limit is not positive.
-func clip(b []byte, start, size, limit int) (window []byte, cut bool) {
+// clip returns the part of b that ends at most size bytes after start, and reports whether b
+// reaches that end. If limit is not positive, clip returns b.
+func clip(b []byte, start, size, limit int) (window []byte, truncated bool) {
 	if limit <= 0 || len(b)-start < size {
 		return b, false
 	}
@@ -125,17 +125,17 @@ func clip(b []byte, start, size, limit int) (window []byte, cut bool) {
 
 func headLimit(b []byte, lim Limits) *syntaxError {
 	if lim.Head > 0 && len(b) >= lim.Head {
-		return tooLarge(lim.Head)
+		return headTooLarge(lim.Head)
 	}
 	return nil
 }
 
-func tooLarge(at int) *syntaxError {
-	return &syntaxError{protocol.HeaderTooLarge, at, "head exceeds its limit"}
+func headTooLarge(offset int) *syntaxError {
+	return &syntaxError{protocol.HeaderTooLarge, offset, "head exceeds its limit"}
 }
 
-// longLine returns the violation of a request line that exceeds its limit (RFC 9112 3).
-func longLine(window []byte, start int) *syntaxError {
+// lineTooLong returns the error for a request line that exceeds its limit (RFC 9112 3).
+func lineTooLong(window []byte, start int) *syntaxError {
 	if bytes.IndexByte(window[start:], ' ') < 0 {
 		return &syntaxError{protocol.NotImplemented, start, "method is too long (RFC 9112 3)"}
 	}
@@ -145,7 +145,7 @@ func longLine(window []byte, start int) *syntaxError {
 // requestLine is the parsed request line.
 type requestLine struct {
 	method, target string
-	targetAt       int
+	targetOffset   int
 	minor          int
 	next           int // offset of the field lines; 0: the line is incomplete
 }
@@ -166,7 +166,7 @@ func readRequestLine(b []byte, i int) (l requestLine, v *syntaxError) {
 		return l, nil
 	}
 	if b[end] != ' ' || end == target {
-		return l, badTarget(b, target, end)
+		return l, targetError(b, target, end)
 	}
 	minor, next, v := readVersion(b, end+1)
 	if v != nil || next == 0 {
@@ -178,7 +178,7 @@ func readRequestLine(b []byte, i int) (l requestLine, v *syntaxError) {
 	return requestLine{view(b[i:space]), view(b[target:end]), target, minor, next}, nil
 }
 
-func badTarget(b []byte, start, i int) *syntaxError {
+func targetError(b []byte, start, i int) *syntaxError {
 	switch c := b[i]; {
 	case c == '\n':
 		return malformed(i, "bare LF (RFC 9112 2.2)")
@@ -195,9 +195,9 @@ func badTarget(b []byte, start, i int) *syntaxError {
 
 const versionLen = len("HTTP/1.1")
 
-// readVersion reads HTTP-version at b[i] (RFC 9112 2.3). next is its end, 0 if it is incomplete. It
-// reads a minor version above 1 as 1, the highest defined one (RFC 9110 2.5), and rejects another
-// major version.
+// readVersion reads HTTP-version at b[i] (RFC 9112 2.3). next is its end, or 0 if it is incomplete.
+// It returns 1, the highest defined minor version, for minor versions above 1 (RFC 9110 2.5), and
+// rejects other major versions.
 func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 	if len(b)-i >= versionLen && string(b[i:i+versionLen-1]) == "HTTP/1." && isDigit(b[i+versionLen-1]) {
 		return min(int(b[i+versionLen-1]-'0'), 1), i + versionLen, nil
@@ -214,7 +214,7 @@ func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 	return 0, 0, &syntaxError{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
 }
 
-// lineEnd reads CRLF at b[i]. next is the start of the next line, 0 if the CRLF is incomplete.
+// lineEnd reads CRLF at b[i]. next is the start of the next line, or 0 if the CRLF is incomplete.
 func lineEnd(b []byte, i int) (next int, v *syntaxError) {
 	switch {
 	case i < len(b) && b[i] == '\n':
@@ -231,7 +231,7 @@ func lineEnd(b []byte, i int) (next int, v *syntaxError) {
 
 // readTarget sets Scheme, Authority and Path from the request target and Host (RFC 9112 3.2, 3.3).
 func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
-	if m.minor == 1 && !m.has(saidHost) {
+	if m.minor == 1 && !m.has(flagHost) {
 		return malformed(0, "missing Host (RFC 9112 3.2)")
 	}
 	target := l.target
@@ -239,13 +239,13 @@ func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
 	switch {
 	case l.method == "CONNECT":
 		if !protocol.IsTunnelTarget(target) {
-			return malformed(l.targetAt, "target of CONNECT is not a host with a port (RFC 9112 3.2.3)")
+			return malformed(l.targetOffset, "target of CONNECT is not a host with a port (RFC 9112 3.2.3)")
 		}
 		req.Authority, req.Path = target, ""
 	case target[0] == '/':
 	case target == "*":
 		if l.method != "OPTIONS" {
-			return malformed(l.targetAt, "target * with a method other than OPTIONS (RFC 9112 3.2.4)")
+			return malformed(l.targetOffset, "target * with a method other than OPTIONS (RFC 9112 3.2.4)")
 		}
 	default:
 		return readAbsolute(req, l)
@@ -255,23 +255,23 @@ func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
 
 // readAbsolute reads a target in absolute-form (RFC 9112 3.2.2).
 func readAbsolute(req *protocol.Request, l *requestLine) *syntaxError {
-	scheme, rest, ok := strings.Cut(l.target, "://")
+	scheme, remainder, ok := strings.Cut(l.target, "://")
 	switch {
 	case ok && protocol.EqualFold(scheme, "http"):
 		req.Scheme = "http"
 	case ok && protocol.EqualFold(scheme, "https"):
 		req.Scheme = "https"
 	default:
-		return malformed(l.targetAt, "request target has an unknown form (RFC 9112 3.2)")
+		return malformed(l.targetOffset, "request target has an unknown form (RFC 9112 3.2)")
 	}
-	end := strings.IndexAny(rest, "/?")
+	end := strings.IndexAny(remainder, "/?")
 	if end < 0 {
-		end = len(rest)
+		end = len(remainder)
 	}
-	if !protocol.IsAuthority(rest[:end]) {
-		return malformed(l.targetAt, "authority of the target is not a host with an optional port (RFC 9110 4.2)")
+	if !protocol.IsAuthority(remainder[:end]) {
+		return malformed(l.targetOffset, "authority of the target is not a host with an optional port (RFC 9110 4.2)")
 	}
-	req.Authority, req.Path = rest[:end], rest[end:]
+	req.Authority, req.Path = remainder[:end], remainder[end:]
 	switch {
 	case req.Path == "" && l.method == "OPTIONS":
 		req.Path = "*"
@@ -286,7 +286,7 @@ func readAbsolute(req *protocol.Request, l *requestLine) *syntaxError {
 // frameRequest sets the framing of the body and whether the connection persists (RFC 9112 6.3,
 // 9.3).
 func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
-	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, Trailers: m.minor == 1 && m.has(saidTrailers)}
+	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, Trailers: m.minor == 1 && m.has(flagTrailers)}
 	chunked, v := m.chunked()
 	if v != nil {
 		return v
@@ -295,7 +295,7 @@ func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
 	switch {
 	case chunked:
 		f.Body = Chunked
-	case m.has(saidLength):
+	case m.has(flagLength):
 		req.ContentLength = m.length
 		if m.length > 0 {
 			f.Body, f.Length = Length, m.length
@@ -304,10 +304,10 @@ func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
 	if req.Method == "CONNECT" && f.Body != NoBody {
 		return malformed(0, "CONNECT with a body (RFC 9110 9.3.6)")
 	}
-	req.ExpectContinue = m.has(saidContinue) && f.Body != NoBody
+	req.ExpectContinue = m.has(flagContinue) && f.Body != NoBody
 	req.Upgrade = ""
-	const asked = saidUpgrade | saidConnectionUpgrade
-	if m.said&(asked|saidUpgradeUnfit) == asked && m.minor == 1 && f.Body == NoBody && req.Method != "CONNECT" {
+	const required = flagUpgrade | flagConnectionUpgrade
+	if m.flags&(required|flagUpgradeIgnored) == required && m.minor == 1 && f.Body == NoBody && req.Method != "CONNECT" {
 		req.Upgrade = m.upgrade
 	}
 	if m.switchesToHTTP2() && req.Method != "CONNECT" {

@@ -7,25 +7,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// reading is a head and the text of its parsed form.
-type reading struct{ name, head, want string }
+// validRequest is a head and the text of its parsed form.
+type validRequest struct{ name, head, want string }
 
-// refusal is a head that is rejected, the reason, and a part of the error.
-type refusal struct {
+// invalidHead is an invalid head, the reason of the error, and a part of its text.
+type invalidHead struct {
 	name, head string
 	reason     protocol.Reason
 	rule       string
 }
 
-func requestReadings() []reading {
-	return []reading{
+func validRequests() []validRequest {
+	return []validRequest{
 		{"origin-form (RFC 9112 3.2.1)",
 			get("Accept: */*"),
 			"GET /\nauthority a\nno body, persists\nAccept: */*\n"},
-		{"target as it is: encoding, dots, slashes (RFC 9110 4.2.3)",
+		{"target unchanged: encoding, dots, slashes (RFC 9110 4.2.3)",
 			lines("GET //a/../%2e%2E/%zz;v=1?q={}|\\^`\"<> HTTP/1.1", "Host: a"),
 			"GET //a/../%2e%2E/%zz;v=1?q={}|\\^`\"<>\nauthority a\nno body, persists\n"},
-		{"absolute-form: its authority beats Host (RFC 9112 3.2.2)",
+		{"absolute-form: its authority overrides Host (RFC 9112 3.2.2)",
 			lines("GET http://b:81/x?y HTTP/1.1", "Host: a"),
 			"GET /x?y\nscheme http\nauthority b:81\nno body, persists\n"},
 		{"absolute-form: scheme in any case (RFC 9110 4.2.3)",
@@ -37,7 +37,7 @@ func requestReadings() []reading {
 		{"absolute-form: empty path with a query (RFC 9112 3.2.1)",
 			lines("GET http://b?q HTTP/1.1", "Host: b"),
 			"GET /?q\nscheme http\nauthority b\nno body, persists\n"},
-		{"absolute-form: OPTIONS with an empty path is of the server (RFC 9112 3.2.4)",
+		{"absolute-form: OPTIONS with an empty path becomes * (RFC 9112 3.2.4)",
 			lines("OPTIONS http://b HTTP/1.1", "Host: b"),
 			"OPTIONS *\nscheme http\nauthority b\nno body, persists\n"},
 		{"authority-form (RFC 9112 3.2.3)",
@@ -56,10 +56,10 @@ func requestReadings() []reading {
 		{"fields in order, case and repetition",
 			get("B: 1", "a: 2", "B: 3", "x-Y-z: 4"),
 			"GET /\nauthority a\nno body, persists\nB: 1\na: 2\nB: 3\nx-Y-z: 4\n"},
-		{"whitespace around a value is not its part (RFC 9112 5.1)",
+		{"whitespace around a value is removed (RFC 9112 5.1)",
 			get("A: \t  b \t c\t \t", "B:", "C: \t ", "D:e"),
 			"GET /\nauthority a\nno body, persists\nA: b \t c\nB: \nC: \nD: e\n"},
-		{"names that resemble those of the connection are others'",
+		{"names similar to connection fields",
 			get("Hose: 1", "Tea: 2", "T: 3", "Upgradd: 4", "Connectiom: 5", "Content-Lengtg: 6", "Transfer_Encoding: 7"),
 			"GET /\nauthority a\nno body, persists\nHose: 1\nTea: 2\nT: 3\nUpgradd: 4\nConnectiom: 5\nContent-Lengtg: 6\nTransfer_Encoding: 7\n"},
 		{"obs-text in a value (RFC 9110 5.5)",
@@ -91,7 +91,7 @@ func requestReadings() []reading {
 		{"Connection: close (RFC 9112 9.3)",
 			get("Connection: CLOSE"),
 			"GET /\nauthority a\nno body\n"},
-		{"close beats keep-alive",
+		{"close overrides keep-alive",
 			get("Connection: close, keep-alive"),
 			"GET /\nauthority a\nno body\n"},
 		{"HTTP/1.0 closes by default, needs no Host (RFC 9112 9.3, 3.2)",
@@ -103,10 +103,10 @@ func requestReadings() []reading {
 		{"HTTP/1.0 with an empty Host",
 			lines("GET / HTTP/1.0", "Host:"),
 			"GET /\nno body, 1.0\n"},
-		{"Proxy-Connection decides nothing (RFC 9112 C.2.2)",
+		{"Proxy-Connection is ignored (RFC 9112 C.2.2)",
 			lines("GET / HTTP/1.0", "Proxy-Connection: keep-alive"),
 			"GET /\nno body, 1.0\n"},
-		{"fields of the connection are removed (RFC 9110 7.6.1)",
+		{"connection fields are removed (RFC 9110 7.6.1)",
 			get("A: 1", "Keep-Alive: 5", "Proxy-Connection: close", "TE: gzip", "Upgrade: x", "HTTP2-Settings: AA", "B: 2"),
 			"GET /\nauthority a\nno body, persists\nA: 1\nB: 2\n"},
 		{"fields that Connection names are removed (RFC 9110 7.6.1)",
@@ -115,16 +115,16 @@ func requestReadings() []reading {
 		{"Trailer is end to end (RFC 9110 6.6.2)",
 			get("Trailer: X-Sum", "A: 1"),
 			"GET /\nauthority a\nno body, persists\nTrailer: X-Sum\nA: 1\n"},
-		{"naming Host changes nothing of the routing",
+		{"connection option Host does not affect routing",
 			get("Connection: host, close"),
 			"GET /\nauthority a\nno body\n"},
-		{"naming Content-Length changes nothing of the framing",
+		{"connection option Content-Length does not affect framing",
 			post("Connection: content-length", "Content-Length: 5"),
 			"POST /\nauthority a\nbody of 5, declared 5, persists\n"},
-		{"naming Transfer-Encoding changes nothing of the framing",
+		{"connection option Transfer-Encoding does not affect framing",
 			post("Connection: transfer-encoding", "Transfer-Encoding: chunked"),
 			"POST /\nauthority a\nchunked body, persists\n"},
-		{"naming Connection itself changes nothing",
+		{"connection option Connection has no effect",
 			get("Connection: connection, x", "X: 1"),
 			"GET /\nauthority a\nno body, persists\n"},
 		{"TE: trailers (RFC 9110 10.1.4)",
@@ -134,7 +134,7 @@ func requestReadings() []reading {
 		{"Upgrade (RFC 9110 7.8)",
 			get("Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
 			"GET /\nauthority a\nupgrade websocket\nno body, persists\nSec-WebSocket-Version: 13\n"},
-		{"Upgrade to one of several, with versions",
+		{"Upgrade to several protocols, with versions",
 			get("Connection: upgrade", "Upgrade: IRC/6.9, RTA/x11"),
 			"GET /\nauthority a\nupgrade IRC/6.9, RTA/x11\nno body, persists\n"},
 		{"Upgrade without the connection option is ignored (RFC 9110 7.8)",
@@ -145,10 +145,10 @@ func requestReadings() []reading {
 			"GET /\nno body, 1.0\n"},
 		{"Upgrade to h2c (RFC 7540 3.2)",
 			get("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"),
-			"GET /\nauthority a\nno body, persists, goes on in HTTP/2 with AAMAAABk\n"},
+			"GET /\nauthority a\nno body, persists, HTTP2-Settings AAMAAABk\n"},
 		{"Upgrade to h2c of a request with content (RFC 7540 3.2)",
 			post("HTTP2-Settings: AAMAAABk", "Upgrade: H2C", "Connection: http2-settings", "Connection: upgrade", "Content-Length: 1"),
-			"POST /\nauthority a\nbody of 1, declared 1, persists, goes on in HTTP/2 with AAMAAABk\n"},
+			"POST /\nauthority a\nbody of 1, declared 1, persists, HTTP2-Settings AAMAAABk\n"},
 		{"Upgrade to h2c without HTTP2-Settings is ignored (RFC 7540 3.2.1)",
 			get("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"),
 			"GET /\nauthority a\nno body, persists\n"},
@@ -204,10 +204,10 @@ func requestReadings() []reading {
 	}
 }
 
-func TestParseRequestReads(t *testing.T) {
-	for _, tt := range requestReadings() {
+func TestParseRequest(t *testing.T) {
+	for _, tt := range validRequests() {
 		t.Run(tt.name, func(t *testing.T) {
-			got := parseWhole([]byte(tt.head+"behind"), wide)
+			got := parseRequestOnce([]byte(tt.head+"next"), largeLimits)
 			if want := (outcome{n: len(tt.head), text: tt.want}); got != want {
 				t.Errorf("ParseRequest(%q) =\n%+v, want\n%+v", tt.head, got, want)
 			}
@@ -215,9 +215,9 @@ func TestParseRequestReads(t *testing.T) {
 	}
 }
 
-func requestRefusals() []refusal {
+func invalidRequests() []invalidHead {
 	const bad = protocol.MalformedRequest
-	return []refusal{
+	return []invalidHead{
 		{"Content-Length with Transfer-Encoding (RFC 9112 6.3)", post("Content-Length: 3", "Transfer-Encoding: chunked"), bad, "both Transfer-Encoding and Content-Length"},
 		{"Transfer-Encoding with Content-Length (RFC 9112 6.3)", post("Transfer-Encoding: chunked", "Content-Length: 3"), bad, "both Transfer-Encoding and Content-Length"},
 		{"differing Content-Length (RFC 9112 6.3)", post("Content-Length: 3", "Content-Length: 4"), bad, "more than one Content-Length"},
@@ -227,7 +227,7 @@ func requestRefusals() []refusal {
 		{"Content-Length with a sign", post("Content-Length: +1"), bad, "not a number"},
 		{"negative Content-Length", post("Content-Length: -1"), bad, "not a number"},
 		{"hexadecimal Content-Length", post("Content-Length: 0x1"), bad, "not a number"},
-		{"Content-Length with a space within", post("Content-Length: 1 1"), bad, "not a number"},
+		{"Content-Length with a space inside", post("Content-Length: 1 1"), bad, "not a number"},
 		{"Content-Length with a separator", post("Content-Length: 1_000"), bad, "not a number"},
 		{"empty Content-Length", post("Content-Length:"), bad, "not a number"},
 		{"Content-Length of blanks", post("Content-Length: \t "), bad, "not a number"},
@@ -236,11 +236,11 @@ func requestRefusals() []refusal {
 		{"Content-Length of 2^64+1, which wraps to 1", post("Content-Length: 18446744073709551617"), bad, "overflows"},
 
 		{"unknown coding (RFC 9112 6.1)", post("Transfer-Encoding: gzip, chunked"), protocol.NotImplemented, "coding other than chunked"},
-		{"unknown coding in a field of its own", post("Transfer-Encoding: x", "Transfer-Encoding: chunked"), protocol.NotImplemented, "coding other than chunked"},
+		{"unknown coding in a separate field", post("Transfer-Encoding: x", "Transfer-Encoding: chunked"), protocol.NotImplemented, "coding other than chunked"},
 		{"chunked is not the final coding (RFC 9112 6.3)", post("Transfer-Encoding: chunked, gzip"), bad, "not the final"},
 		{"chunked is not the final coding, in fields", post("Transfer-Encoding: chunked", "Transfer-Encoding: identity"), bad, "not the final"},
 		{"chunked is not among the codings", post("Transfer-Encoding: gzip"), bad, "not the final"},
-		{"a coding that resembles chunked", post("Transfer-Encoding: xchunked"), bad, "not the final"},
+		{"a coding similar to chunked", post("Transfer-Encoding: xchunked"), bad, "not the final"},
 		{"chunked with a parameter (RFC 9112 7)", post("Transfer-Encoding: chunked;q=1"), bad, "not the final"},
 		{"chunked twice (RFC 9112 6.1)", post("Transfer-Encoding: chunked, chunked"), bad, "twice"},
 		{"chunked twice, in fields", post("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"), bad, "twice"},
@@ -249,23 +249,23 @@ func requestRefusals() []refusal {
 		{"empty last member of Transfer-Encoding", post("Transfer-Encoding: chunked,"), bad, "not a list of codings"},
 		{"quoted coding", post("Transfer-Encoding: \"chunked\""), bad, "not a list of codings"},
 		{"vertical tab before chunked", post("Transfer-Encoding: \x0bchunked"), bad, "control character"},
-		{"non-breaking space behind chunked", post("Transfer-Encoding: chunked\xa0"), bad, "not a list of codings"},
+		{"non-breaking space after chunked", post("Transfer-Encoding: chunked\xa0"), bad, "not a list of codings"},
 		{"Transfer-Encoding in HTTP/1.0 (RFC 9112 6.1)", lines("POST / HTTP/1.0", "Transfer-Encoding: chunked"), bad, "in HTTP/1.0"},
 		{"space before the colon of Transfer-Encoding", post("Transfer-Encoding : chunked"), bad, "before its colon"},
 
-		{"bare LF behind the request line (RFC 9112 2.2)", "GET / HTTP/1.1\nHost: a\r\n\r\n", bad, "bare LF"},
-		{"bare LF behind a field line (RFC 9112 2.2)", "GET / HTTP/1.1\r\nHost: a\nB: c\r\n\r\n", bad, "bare LF"},
+		{"bare LF after the request line (RFC 9112 2.2)", "GET / HTTP/1.1\nHost: a\r\n\r\n", bad, "bare LF"},
+		{"bare LF after a field line (RFC 9112 2.2)", "GET / HTTP/1.1\r\nHost: a\nB: c\r\n\r\n", bad, "bare LF"},
 		{"bare LF as the empty line", "GET / HTTP/1.1\r\nHost: a\r\n\n", bad, "bare LF"},
 		{"bare LF before the request line", "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", bad, "bare LF"},
 		{"bare LF in a target", "GET /\nHTTP/1.1\r\n\r\n", bad, "bare LF"},
 		{"bare LF in a name", "GET / HTTP/1.1\r\nHo\nst: a\r\n\r\n", bad, "bare LF"},
-		{"bare CR behind the request line (RFC 9112 2.2)", "GET / HTTP/1.1\rHost: a\r\n\r\n", bad, "bare CR"},
+		{"bare CR after the request line (RFC 9112 2.2)", "GET / HTTP/1.1\rHost: a\r\n\r\n", bad, "bare CR"},
 		{"bare CR in a value (RFC 9112 2.2)", get("A: b\rc"), bad, "bare CR"},
 		{"two CR before LF", get("A: b\r"), bad, "bare CR"},
 		{"bare CR at the start of a field line", get("\rA: b"), bad, "bare CR"},
 		{"bare CR before the request line", "\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", bad, "bare CR"},
 		{"17 CRLF before the request line", strings.Repeat("\r\n", 17) + get(), bad, "too many empty lines"},
-		{"a bare CR behind a CRLF", "\r\n\r" + get(), bad, "bare CR"},
+		{"a bare CR after a CRLF", "\r\n\r" + get(), bad, "bare CR"},
 		{"NUL in a value (RFC 9110 5.5)", get("A: b\x00c"), bad, "control character"},
 		{"control character in a value (RFC 9110 5.5)", get("A: b\x1fc"), bad, "control character"},
 		{"DEL in a value (RFC 9110 5.5)", get("A: b\x7fc"), bad, "control character"},
@@ -277,16 +277,16 @@ func requestRefusals() []refusal {
 		{"tab before the colon (RFC 9112 5.1)", get("A\t: b"), bad, "before its colon"},
 		{"space in a name (RFC 9110 5.1)", get("A b: c"), bad, "whitespace in a field name"},
 		{"empty name (RFC 9110 5.1)", get(": b"), bad, "empty field name"},
-		{"name that is no token (RFC 9110 5.1)", get("A(b): c"), bad, "not a token"},
+		{"name that is not a token (RFC 9110 5.1)", get("A(b): c"), bad, "not a token"},
 		{"NUL in a name", get("A\x00: c"), bad, "not a token"},
 		{"name that is not ASCII", get("\xc3\xa4: c"), bad, "not a token"},
 		{"field line without a colon (RFC 9112 5)", get("abc"), bad, "without a colon"},
 
 		{"empty method (RFC 9112 3.1)", lines(" / HTTP/1.1", "Host: a"), bad, "method"},
-		{"method that is no token (RFC 9110 9.1)", lines("GE(T / HTTP/1.1", "Host: a"), bad, "method"},
+		{"method that is not a token (RFC 9110 9.1)", lines("GE(T / HTTP/1.1", "Host: a"), bad, "method"},
 		{"method that is not ASCII", lines("GÄT / HTTP/1.1", "Host: a"), bad, "method"},
-		{"tab behind the method (RFC 9112 3)", lines("GET\t/ HTTP/1.1", "Host: a"), bad, "method"},
-		{"two spaces behind the method (RFC 9112 3)", lines("GET  / HTTP/1.1", "Host: a"), bad, "more than one space"},
+		{"tab after the method (RFC 9112 3)", lines("GET\t/ HTTP/1.1", "Host: a"), bad, "method"},
+		{"two spaces after the method (RFC 9112 3)", lines("GET  / HTTP/1.1", "Host: a"), bad, "more than one space"},
 		{"space in a target (RFC 9112 3.2)", lines("GET /a b HTTP/1.1", "Host: a"), bad, "not an HTTP version"},
 		{"tab in a target", lines("GET /a\tb HTTP/1.1", "Host: a"), bad, "not visible ASCII"},
 		{"NUL in a target", lines("GET /a\x00b HTTP/1.1", "Host: a"), bad, "not visible ASCII"},
@@ -311,7 +311,7 @@ func requestRefusals() []refusal {
 		{"version in lower case (RFC 9112 2.3)", lines("GET / http/1.1", "Host: a"), bad, "not an HTTP version"},
 		{"version with two digits", lines("GET / HTTP/1.10", "Host: a"), bad, "between the version and the end"},
 		{"version without a minor", lines("GET / HTTP/1", "Host: a"), bad, "not an HTTP version"},
-		{"space behind the version (RFC 9112 3)", lines("GET / HTTP/1.1 ", "Host: a"), bad, "between the version and the end"},
+		{"space after the version (RFC 9112 3)", lines("GET / HTTP/1.1 ", "Host: a"), bad, "between the version and the end"},
 		{"HTTP/0.9", lines("GET / HTTP/0.9", "Host: a"), protocol.VersionNotSupported, "version other than"},
 		{"HTTP/3.0", lines("GET / HTTP/3.0", "Host: a"), protocol.VersionNotSupported, "version other than"},
 		{"HTTP/2's preface (RFC 9113 3.4)", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", protocol.VersionNotSupported, "version other than"},
@@ -330,11 +330,11 @@ func requestRefusals() []refusal {
 		{"invalid Host with an absolute-form target (RFC 9112 3.2)", lines("GET http://a/ HTTP/1.1", "Host: a b"), bad, "Host is not"},
 		{"listed Hosts", lines("GET / HTTP/1.1", "Host: a, b"), bad, "Host is not"},
 
-		{"connection option that is no token (RFC 9110 7.6.1)", get("Connection: a b"), bad, "connection option"},
+		{"connection option that is not a token (RFC 9110 7.6.1)", get("Connection: a b"), bad, "connection option"},
 		{"connection option in quotes", get("Connection: \"close\""), bad, "connection option"},
-		{"more connection options than can be meant", get("Connection: " + strings.Repeat("a,", maxNominated+1)), bad, "too many connection options"},
-		{"more connection options than can be meant, in fields", get(strings.TrimSuffix(strings.Repeat("Connection: a\r\n", maxNominated+1), "\r\n")), bad, "too many connection options"},
-		{"Upgrade that is no list of protocols (RFC 9110 7.8)", get("Connection: upgrade", "Upgrade: a b"), bad, "Upgrade is not"},
+		{"too many connection options", get("Connection: " + strings.Repeat("a,", maxNominated+1)), bad, "too many connection options"},
+		{"too many connection options, in fields", get(strings.TrimSuffix(strings.Repeat("Connection: a\r\n", maxNominated+1), "\r\n")), bad, "too many connection options"},
+		{"Upgrade that is not a list of protocols (RFC 9110 7.8)", get("Connection: upgrade", "Upgrade: a b"), bad, "Upgrade is not"},
 		{"empty Upgrade", get("Connection: upgrade", "Upgrade:"), bad, "Upgrade is not"},
 		{"Upgrade with an empty version", get("Connection: upgrade", "Upgrade: a/"), bad, "Upgrade is not"},
 		{"other expectation (RFC 9110 10.1.1)", post("Expect: 200-ok", "Content-Length: 1"), protocol.ExpectationFailed, "expectation"},
@@ -343,11 +343,11 @@ func requestRefusals() []refusal {
 }
 
 func TestParseRequestRejects(t *testing.T) {
-	for _, tt := range requestRefusals() {
+	for _, tt := range invalidRequests() {
 		t.Run(tt.name, func(t *testing.T) {
 			var req protocol.Request
 			var f Framing
-			n, err := ParseRequest([]byte(tt.head), wide, &req, &f)
+			n, err := ParseRequest([]byte(tt.head), largeLimits, &req, &f)
 			checkFault(t, tt.head, err, tt.reason, tt.rule)
 			if n != 0 {
 				t.Errorf("ParseRequest(%q) returned an error and consumed %d bytes", tt.head, n)
@@ -375,16 +375,16 @@ func TestParseRequestKeepsSecretsOutOfErrors(t *testing.T) {
 	for _, head := range heads {
 		var req protocol.Request
 		var f Framing
-		_, err := ParseRequest([]byte(head), wide, &req, &f)
+		_, err := ParseRequest([]byte(head), largeLimits, &req, &f)
 		if err == nil {
-			t.Errorf("ParseRequest(%q) has no error", head)
+			t.Errorf("ParseRequest(%q) = nil, want an error", head)
 		} else if strings.Contains(err.Error(), secret) {
 			t.Errorf("ParseRequest(%q): error %q quotes the request", head, err)
 		}
 	}
 }
 
-// Limits are exact to the byte and apply before the rest of the head arrives.
+// TestParseRequestLimits verifies that limits are exact and apply to incomplete heads.
 func TestParseRequestLimits(t *testing.T) {
 	line := "GET /" + strings.Repeat("a", 100) + " HTTP/1.1"
 	head := lines(line, "Host: a", "B: c")
@@ -396,21 +396,21 @@ func TestParseRequestLimits(t *testing.T) {
 		n      int
 	}{
 		{"line at its limit", Limits{Line: len(line)}, head, protocol.ReasonNone, len(head)},
-		{"line past its limit", Limits{Line: len(line) - 1}, head, protocol.TargetTooLong, 0},
-		{"line at its limit behind an empty one", Limits{Line: len(line)}, "\r\n" + head, protocol.ReasonNone, len(head) + 2},
-		{"line past its limit behind an empty one", Limits{Line: len(line) - 1}, "\r\n" + head, protocol.TargetTooLong, 0},
-		{"line of 8,000 octets (RFC 9112 3)", wide, lines("GET /"+strings.Repeat("a", 8000-len("GET / HTTP/1.1"))+" HTTP/1.1", "Host: a"), protocol.ReasonNone, 8000 + len("\r\nHost: a\r\n\r\n")},
-		{"target too long, not whole", Limits{Line: 20}, line[:22], protocol.TargetTooLong, 0},
+		{"line above its limit", Limits{Line: len(line) - 1}, head, protocol.TargetTooLong, 0},
+		{"line at its limit after an empty one", Limits{Line: len(line)}, "\r\n" + head, protocol.ReasonNone, len(head) + 2},
+		{"line above its limit after an empty one", Limits{Line: len(line) - 1}, "\r\n" + head, protocol.TargetTooLong, 0},
+		{"line of 8,000 octets (RFC 9112 3)", largeLimits, lines("GET /"+strings.Repeat("a", 8000-len("GET / HTTP/1.1"))+" HTTP/1.1", "Host: a"), protocol.ReasonNone, 8000 + len("\r\nHost: a\r\n\r\n")},
+		{"target too long, incomplete", Limits{Line: 20}, line[:22], protocol.TargetTooLong, 0},
 		{"target that may still fit", Limits{Line: 20}, line[:21], protocol.ReasonNone, 0},
-		{"method longer than the line may be (RFC 9112 3)", Limits{Line: 20}, strings.Repeat("G", 22), protocol.NotImplemented, 0},
+		{"method longer than the line limit (RFC 9112 3)", Limits{Line: 20}, strings.Repeat("G", 22), protocol.NotImplemented, 0},
 		{"head at its limit", Limits{Head: len(head)}, head, protocol.ReasonNone, len(head)},
-		{"head past its limit", Limits{Head: len(head) - 1}, head, protocol.HeaderTooLarge, 0},
-		{"head too large, not whole", Limits{Head: len(line) + 6}, line + "\r\nHost", protocol.HeaderTooLarge, 0},
+		{"head above its limit", Limits{Head: len(head) - 1}, head, protocol.HeaderTooLarge, 0},
+		{"head too large, incomplete", Limits{Head: len(line) + 6}, line + "\r\nHost", protocol.HeaderTooLarge, 0},
 		{"head that may still fit", Limits{Head: len(line) + 7}, line + "\r\nHost", protocol.ReasonNone, 0},
-		{"head of which the line alone is too large", Limits{Head: 20}, line[:20], protocol.HeaderTooLarge, 0},
-		{"head of which the whole line is too large", Limits{Head: 20}, head, protocol.HeaderTooLarge, 0},
+		{"line above the head limit, incomplete", Limits{Head: 20}, line[:20], protocol.HeaderTooLarge, 0},
+		{"line above the head limit", Limits{Head: 20}, head, protocol.HeaderTooLarge, 0},
 		{"fields at their limit", Limits{Fields: 2}, head, protocol.ReasonNone, len(head)},
-		{"fields past their limit", Limits{Fields: 1}, head, protocol.HeaderTooLarge, 0},
+		{"fields above their limit", Limits{Fields: 1}, head, protocol.HeaderTooLarge, 0},
 		{"fields that are removed count", Limits{Fields: 2}, get("TE: x", "TE: x"), protocol.HeaderTooLarge, 0},
 		{"no limits", Limits{}, head, protocol.ReasonNone, len(head)},
 	}
@@ -426,15 +426,15 @@ func TestParseRequestLimits(t *testing.T) {
 	}
 }
 
-func TestParseRequestOverwritesWhatWasParsedBefore(t *testing.T) {
+func TestParseRequestOverwritesPreviousResult(t *testing.T) {
 	var req protocol.Request
 	var f Framing
 	first := lines("PUT https://b/x HTTP/1.1", "Host: a", "Expect: 100-continue", "Content-Length: 5", "A: b", "TE: trailers")
-	if _, err := ParseRequest([]byte(first), wide, &req, &f); err != nil {
+	if _, err := ParseRequest([]byte(first), largeLimits, &req, &f); err != nil {
 		t.Fatal(err)
 	}
 	second := get("Connection: close")
-	if _, err := ParseRequest([]byte(second), wide, &req, &f); err != nil {
+	if _, err := ParseRequest([]byte(second), largeLimits, &req, &f); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := requestText(&req, &f), "GET /\nauthority a\nno body\n"; got != want {
@@ -442,13 +442,13 @@ func TestParseRequestOverwritesWhatWasParsedBefore(t *testing.T) {
 	}
 }
 
-func TestParseRequestStopsAtTheEmptyLine(t *testing.T) {
+func TestParseRequestStopsAtEmptyLine(t *testing.T) {
 	first, second := post("Content-Length: 0"), get("A: b")
 	b := []byte(first + second)
-	if got := parseWhole(b, wide); got.n != len(first) {
+	if got := parseRequestOnce(b, largeLimits); got.n != len(first) {
 		t.Fatalf("first of two requests: %+v, want n = %d", got, len(first))
 	}
-	if got := parseWhole(b[len(first):], wide); got.n != len(second) {
+	if got := parseRequestOnce(b[len(first):], largeLimits); got.n != len(second) {
 		t.Errorf("second of two requests: %+v, want n = %d", got, len(second))
 	}
 }

@@ -10,18 +10,18 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // ContentLength is the declared length, even where there is no body (HEAD, 304); it is -1 for a
 // tunnel.
 //
-// Header lacks the framing and connection headers, those that only requests have (Host, TE,
-// Expect), and every header that Connection names. Only a 101 or 426 keeps its Upgrade, which tells
-// the client the new or the required protocol. The caller checks whether the request asked for a
-// 101.
+// Header does not contain the framing and connection headers, the headers that only requests have
+// (Host, TE, Expect), and every header that Connection names. Only a 101 or 426 keeps its Upgrade,
+// which names the new or the required protocol for the client. The caller checks whether the
+// request asked for a 101.
 //
 // A response to HEAD, a 204 and a 304 have no body, whatever their headers declare (RFC 9112 6.3).
 // A 204 that declares a body does not persist; ParseResponse rejects a 1xx that does. Other
 // responses without a length last until the connection closes.
 //
-// Errors are Faults of reason UpstreamMalformed; a status below 100 is one (RFC 9110 15). A status
-// above 599 is accepted, although its class is unknown. The connection cannot be reused after an
-// error.
+// Errors are Faults of reason UpstreamMalformed. A status below 100 is an error (RFC 9110 15); a
+// status above 599 is accepted, although its class is unknown. The connection cannot be reused
+// after an error.
 func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (n int, err error) {
 	n, v := parseResponse(b, lim, method, resp, f)
 	if v != nil {
@@ -31,19 +31,19 @@ func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 }
 
 func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (int, *syntaxError) {
-	window, cut := clip(b, 0, lim.Line+2, lim.Line)
+	window, truncated := clip(b, 0, lim.Line+2, lim.Line)
 	m := head{response: true}
 	start, v := readStatusLine(window, &m)
 	if v != nil {
 		return 0, v
 	}
 	if start == 0 {
-		if cut {
+		if truncated {
 			return 0, malformed(len(window), "status line exceeds its limit")
 		}
 		return 0, headLimit(b, lim)
 	}
-	window, cut = clip(b, 0, lim.Head, lim.Head)
+	window, truncated = clip(b, 0, lim.Head, lim.Head)
 	resp.Header.Reset()
 	n := 0
 	if start <= len(window) {
@@ -52,8 +52,8 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 		}
 	}
 	if n == 0 {
-		if cut {
-			return 0, tooLarge(len(window))
+		if truncated {
+			return 0, headTooLarge(len(window))
 		}
 		return 0, nil
 	}
@@ -61,7 +61,7 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 	if v := frameResponse(resp, &m, method, f); v != nil {
 		return 0, v
 	}
-	if m.has(saidNominated) {
+	if m.has(flagNominated) {
 		if v := dropConnectionOptions(b[:n], start, &resp.Header, f); v != nil {
 			return 0, v
 		}
@@ -69,8 +69,8 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 	return n, nil
 }
 
-// readStatusLine reads the first line of b (RFC 9112 4). next is the offset of the field lines, 0
-// if the line is incomplete. It accepts a status line without the phrase and the space before it,
+// readStatusLine reads the first line of b (RFC 9112 4). next is the offset of the field lines, or
+// 0 if the line is incomplete. It accepts a status line without the phrase and the space before it,
 // which some servers send.
 func readStatusLine(b []byte, m *head) (next int, v *syntaxError) {
 	minor, i, v := readVersion(b, 0)
@@ -122,7 +122,7 @@ func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) 
 	if v != nil {
 		return v
 	}
-	if m.has(saidLength) {
+	if m.has(flagLength) {
 		resp.ContentLength = m.length
 	}
 	switch {
@@ -144,10 +144,10 @@ func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) 
 	return nil
 }
 
-// frameInterim is frameResponse for 1xx, which has no body and no framing headers (RFC 9110 8.6,
-// RFC 9112 6.1).
+// frameInterim does the work of frameResponse for 1xx, which has no body and no framing headers
+// (RFC 9110 8.6, RFC 9112 6.1).
 func frameInterim(resp *protocol.Response, m *head, f *Framing) *syntaxError {
-	if m.has(saidCoding) || resp.ContentLength > 0 {
+	if m.has(flagCoding) || resp.ContentLength > 0 {
 		return malformed(0, "interim response that declares a body (RFC 9112 6.3)")
 	}
 	resp.ContentLength = -1
@@ -155,7 +155,7 @@ func frameInterim(resp *protocol.Response, m *head, f *Framing) *syntaxError {
 		f.Interim = true
 		return nil
 	}
-	if !m.has(saidUpgrade) {
+	if !m.has(flagUpgrade) {
 		return malformed(0, "101 without Upgrade (RFC 9110 15.2.2)")
 	}
 	f.Upgrade = true

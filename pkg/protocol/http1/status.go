@@ -1,7 +1,7 @@
 package http1
 
 // phrase returns the standard reason phrase of a status (RFC 9110 15 and the registry of status
-// codes), "" if it has none.
+// codes), or "" if it has none.
 func phrase(status int) string {
 	if status < len(phrases) {
 		return phrases[status]

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTEIsVisibleAsTrailersOnly: the parser reduces a client's TE to the part that filters, routes
-// and upstreams may act on, and no written request head repeats the client's TE (RFC 9110 10.1.4).
-func TestTEIsVisibleAsTrailersOnly(t *testing.T) {
+// TestTEIsReducedToTrailers verifies that the parser reduces a client's TE to "trailers", and that
+// AppendRequest omits it (RFC 9110 10.1.4).
+func TestTEIsReducedToTrailers(t *testing.T) {
 	for head, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\nA: b\r\n\r\n":              "trailers",
 		"GET / HTTP/1.1\r\nHost: a\r\nte: trailers\r\n\r\n":                                        "trailers",
@@ -43,7 +43,7 @@ func TestTEIsVisibleAsTrailersOnly(t *testing.T) {
 	}
 }
 
-func TestTEOfAResponseIsDropped(t *testing.T) {
+func TestResponseTEIsDropped(t *testing.T) {
 	var resp protocol.Response
 	var f Framing
 	if _, err := ParseResponse([]byte("HTTP/1.1 200 OK\r\nTE: trailers\r\nContent-Length: 0\r\n\r\n"), Limits{}, "GET", &resp, &f); err != nil {

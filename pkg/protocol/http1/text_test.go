@@ -8,16 +8,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// wide has limits that no parsing test reaches.
-var wide = Limits{Line: 8 << 10, Head: 16 << 10, Fields: 100}
+// largeLimits are limits that no head of the parse tests reaches.
+var largeLimits = Limits{Line: 8 << 10, Head: 16 << 10, Fields: 100}
 
 // requestText formats a parsed request, one item per line.
 func requestText(req *protocol.Request, f *Framing) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s %s\n", req.Method, req.Path)
-	note(&s, "scheme", req.Scheme)
-	note(&s, "authority", req.Authority)
-	note(&s, "upgrade", req.Upgrade)
+	writeItem(&s, "scheme", req.Scheme)
+	writeItem(&s, "authority", req.Authority)
+	writeItem(&s, "upgrade", req.Upgrade)
 	if req.ExpectContinue {
 		s.WriteString("expects continue\n")
 	}
@@ -60,7 +60,7 @@ func messageText(s *strings.Builder, m *protocol.Message, f *Framing) {
 		s.WriteString(", tunnel")
 	}
 	if f.HTTP2Settings != "" {
-		fmt.Fprintf(s, ", goes on in HTTP/2 with %s", f.HTTP2Settings)
+		fmt.Fprintf(s, ", HTTP2-Settings %s", f.HTTP2Settings)
 	}
 	if f.Trailers {
 		s.WriteString(", wants trailers")
@@ -77,7 +77,7 @@ func headerText(h *protocol.Header) string {
 	return s.String()
 }
 
-func note(s *strings.Builder, name, value string) {
+func writeItem(s *strings.Builder, name, value string) {
 	if value != "" {
 		fmt.Fprintf(s, "%s %s\n", name, value)
 	}
@@ -86,18 +86,17 @@ func note(s *strings.Builder, name, value string) {
 // lines joins the lines of a head and adds its empty line.
 func lines(line ...string) string { return strings.Join(line, "\r\n") + "\r\n\r\n" }
 
-// get returns a valid GET with more field lines.
+// get returns the head of a valid GET request with fields.
 func get(fields ...string) string {
 	return lines(append([]string{"GET / HTTP/1.1", "Host: a"}, fields...)...)
 }
 
-// post returns a valid POST with more field lines.
+// post returns the head of a valid POST request with fields.
 func post(fields ...string) string {
 	return lines(append([]string{"POST / HTTP/1.1", "Host: a"}, fields...)...)
 }
 
-// outcome is the result of parsing an input, as text, so that tests can compare two ways of feeding
-// it.
+// outcome is the result of parsing an input, as text, so that tests can compare results.
 type outcome struct {
 	n    int
 	text string
@@ -111,44 +110,45 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// parseWhole parses a complete request head in one call.
-func parseWhole(head []byte, lim Limits) outcome {
+// parseRequestOnce parses a request head in one call.
+func parseRequestOnce(head []byte, lim Limits) outcome {
 	var req protocol.Request
 	var f Framing
 	n, err := ParseRequest(head, lim, &req, &f)
-	o := outcome{n: n, err: errorText(err)}
+	result := outcome{n: n, err: errorText(err)}
 	if n > 0 {
-		o.text = requestText(&req, &f)
+		result.text = requestText(&req, &f)
 	}
-	return o
+	return result
 }
 
-// parsePieces parses a request head of which first come the first bytes, then
-// all. A parser that said anything but "incomplete" the first time is done.
-func parsePieces(head []byte, first int, lim Limits) outcome {
-	if o := parseWhole(head[:first:first], lim); o != (outcome{}) {
-		return o
+// parseRequestTwice parses the first split bytes of a request head, and then, if they are
+// incomplete, all bytes.
+func parseRequestTwice(head []byte, split int, lim Limits) outcome {
+	if result := parseRequestOnce(head[:split:split], lim); result != (outcome{}) {
+		return result
 	}
-	return parseWhole(head, lim)
+	return parseRequestOnce(head, lim)
 }
 
-// answerWhole and answerPieces are parseWhole and parsePieces for responses.
-func answerWhole(head []byte, method string, lim Limits) outcome {
+// parseResponseOnce parses a response head in one call.
+func parseResponseOnce(head []byte, method string, lim Limits) outcome {
 	var resp protocol.Response
 	var f Framing
 	n, err := ParseResponse(head, lim, method, &resp, &f)
-	o := outcome{n: n, err: errorText(err)}
+	result := outcome{n: n, err: errorText(err)}
 	if n > 0 {
-		o.text = responseText(&resp, &f)
+		result.text = responseText(&resp, &f)
 	}
-	return o
+	return result
 }
 
-func answerPieces(head []byte, first int, method string, lim Limits) outcome {
-	if o := answerWhole(head[:first:first], method, lim); o != (outcome{}) {
-		return o
+// parseResponseTwice parses a response head in two calls, like parseRequestTwice.
+func parseResponseTwice(head []byte, split int, method string, lim Limits) outcome {
+	if result := parseResponseOnce(head[:split:split], method, lim); result != (outcome{}) {
+		return result
 	}
-	return answerWhole(head, method, lim)
+	return parseResponseOnce(head, method, lim)
 }
 
 // checkFault fails t unless err is a Fault of the reason with rule in its text.
@@ -161,6 +161,6 @@ func checkFault(t *testing.T, input string, err error, reason protocol.Reason, r
 		t.Errorf("parsing %q: reason %v (%v), want %v", input, got, err, reason)
 	}
 	if !strings.Contains(err.Error(), rule) {
-		t.Errorf("parsing %q: error %q, want one of %q", input, err, rule)
+		t.Errorf("parsing %q: error %q, want an error that contains %q", input, err, rule)
 	}
 }

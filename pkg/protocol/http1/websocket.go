@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// These headers form the WebSocket handshake of HTTP/1.1: the client's key, and the server's proof
-// that it understood the key (RFC 6455 11.3). Later versions of HTTP have neither (RFC 8441 5). A
-// proxy that translates adds them on the HTTP/1.1 side and removes them on the other.
+// Headers of the WebSocket handshake of HTTP/1.1: the client's key, and the server's proof that it
+// processed the key (RFC 6455 11.3). Later versions of HTTP have neither (RFC 8441 5). A proxy that
+// translates between versions adds them on the HTTP/1.1 side and removes them on the other side.
 const (
 	WebSocketKey         = "Sec-WebSocket-Key"
 	WebSocketAcceptField = "Sec-WebSocket-Accept"
@@ -33,13 +33,13 @@ func IsWebSocketKey(value string) bool {
 }
 
 // NewWebSocketKey returns the Sec-WebSocket-Key for 16 random bytes, which the caller supplies.
-func NewWebSocketKey(chance [webSocketKeyLen]byte) string {
-	return base64.StdEncoding.EncodeToString(chance[:])
+func NewWebSocketKey(random [webSocketKeyLen]byte) string {
+	return base64.StdEncoding.EncodeToString(random[:])
 }
 
 // WebSocketAccept returns the Sec-WebSocket-Accept for a key (RFC 6455 4.2.2).
 func WebSocketAccept(key string) string {
-	const fixed = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-	sum := sha1.Sum([]byte(key + fixed))
+	const guid = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+	sum := sha1.Sum([]byte(key + guid))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }

@@ -10,7 +10,7 @@ import (
 func TestWebSocketAccept(t *testing.T) { // RFC 6455 1.3 and 4.2.2
 	const key, want = "dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 	if got := WebSocketAccept(key); got != want {
-		t.Errorf("ProveWebSocket(%q) = %q, want %q", key, got, want)
+		t.Errorf("WebSocketAccept(%q) = %q, want %q", key, got, want)
 	}
 	if got := NewWebSocketKey([16]byte([]byte("the sample nonce"))); got != key {
 		t.Errorf("NewWebSocketKey of the RFC's example = %q, want %q", got, key)
