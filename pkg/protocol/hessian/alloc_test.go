@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestReadRequestDoesNotAllocate verifies that a Decoder on the stack does not allocate for a normal
-// request with any argument.
+// TestReadRequestDoesNotAllocate verifies that a Decoder on the stack does not allocate for a
+// normal request with any argument.
 func TestReadRequestDoesNotAllocate(t *testing.T) {
 	for _, argument := range []string{"world", strings.Repeat("x", 1<<20), strings.Repeat("😀", 1000)} {
 		body := request(t, argument)
@@ -22,8 +22,8 @@ func TestReadRequestDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestReusedDecoderDoesNotAllocate covers deep nesting, many classes, text that is not a view, and a
-// map by reference.
+// TestReusedDecoderDoesNotAllocate verifies that a reused Decoder does not allocate for deep
+// nesting, many classes, text that is not a view, and a map by reference.
 func TestReusedDecoderDoesNotAllocate(t *testing.T) {
 	const depth, classes = 300, 100
 	body := nested(depth)
@@ -64,7 +64,8 @@ func TestReusedDecoderDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestAppendDoesNotAllocate verifies that the Append functions do not allocate if dst has the capacity.
+// TestAppendDoesNotAllocate verifies that the Append functions do not allocate if dst has the
+// capacity.
 func TestAppendDoesNotAllocate(t *testing.T) {
 	dst := make([]byte, 0, 1<<20)
 	long := strings.Repeat("a😀", 50_000)

@@ -77,8 +77,8 @@ func AppendString(dst []byte, s string) []byte {
 	}
 }
 
-// chunkOf returns the size in bytes and the length in code units of the longest chunk at the start of
-// s. plain reports that the encoded bytes are the same.
+// chunkOf returns the size in bytes and the length in code units of the longest chunk at the start
+// of s. plain reports whether the chunk is encoded as the same bytes.
 func chunkOf(s string) (size, length int, plain bool) {
 	if first := s[:min(len(s), maxChunk)]; isASCII(first) {
 		return len(first), len(first), true

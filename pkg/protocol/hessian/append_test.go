@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestNumbersReadAsWritten(t *testing.T) {
+func TestNumberRoundTrip(t *testing.T) {
 	var values []int64
 	for _, edge := range []int64{0, -0x10, 0x2f, -0x08, 0x0f, -0x800, 0x7ff, -0x40000, 0x3ffff, math.MinInt32, math.MaxInt32} {
 		values = append(values, edge-1, edge, edge+1)
@@ -14,14 +14,14 @@ func TestNumbersReadAsWritten(t *testing.T) {
 	for _, v := range values {
 		d := newDecoder(Final, AppendLong(nil, v))
 		if got, err := d.Long(); got != v || err != nil || d.Kind() != End {
-			t.Errorf("long %d is read as %d, %v", v, got, err)
+			t.Errorf("Long of %d = %d, %v", v, got, err)
 		}
 		if v != int64(int32(v)) {
 			continue
 		}
 		d.Reset(AppendInt(nil, int32(v)))
 		if got, err := d.Int(); got != int32(v) || err != nil || d.Kind() != End {
-			t.Errorf("int %d is read as %d, %v", v, got, err)
+			t.Errorf("Int of %d = %d, %v", v, got, err)
 		}
 	}
 }
@@ -42,10 +42,10 @@ func TestAppendKeepsPrefix(t *testing.T) {
 	}
 }
 
-// TestThrowable compares with bytes that hessian-lite 3.2.13 reads, on Java 17 with java.lang opened,
-// as exceptions of these classes with the message, no cause, an empty stack trace, and getCode 4 for
-// the second; addSuppressed and printStackTrace work on them. dubbo-go-hessian2 1.12.5 reads the first
-// as the error of that name, the second as a map.
+// TestThrowable compares the output with bytes that hessian-lite 3.2.13 reads, on Java 17 with
+// java.lang opened, as exceptions of these classes with the message, no cause, an empty stack
+// trace, and getCode 4 for the second; addSuppressed and printStackTrace work on them.
+// dubbo-go-hessian2 1.12.5 reads the first as the error of that name, the second as a map.
 func TestThrowable(t *testing.T) {
 	const trace = "\x70\x1c[java.lang.StackTraceElement"
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestThrowable(t *testing.T) {
 			t.Errorf("%+v is written as\n%q, want\n%q", c.v, got, c.want)
 		}
 		if values, err := walk(Final, []byte(got)); values != 1 || err != nil {
-			t.Errorf("%+v is %d values, %v", c.v, values, err)
+			t.Errorf("%+v is written as %d values, %v", c.v, values, err)
 		}
 	}
 }

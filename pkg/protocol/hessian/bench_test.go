@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// request is the body of a captured request with an argument of 1 KB.
+// request returns the body of a captured request with argument in place of its argument.
 func request(tb testing.TB, argument string) []byte {
 	tb.Helper()
 	for _, c := range captures(tb) {

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// Decoder reads the values of one body in order. Call Reset first. It reads the Final dialect within
-// the default Limits unless the fields say otherwise. A Decoder can live on the stack. A reused Decoder
-// does not allocate in steady state. After an error only Reset may be called.
+// Decoder reads the values of one body in order. Call Reset first. It reads the Final dialect
+// within the default Limits unless the fields say otherwise. A Decoder can live on the stack. A
+// reused Decoder does not allocate in steady state. After an error only Reset may be called.
 type Decoder struct {
-	// Set by the caller; read by Reset.
+	// The caller sets Dialect and Limits before Reset.
 	Dialect Dialect
 	Limits  Limits
 
@@ -17,7 +17,7 @@ type Decoder struct {
 	pos       int // offset of the next value in b
 	tags      *[256]tag
 	limits    Limits // with defaults in place of zeros
-	oversized bool   // b is only the part of the body that Limits.Size allows
+	oversized bool   // the body is larger than Limits.Size, and b contains only the first bytes
 
 	values     int   // number of values so far
 	containers int   // number of lists, maps and objects so far: the reference number of the next one
@@ -33,9 +33,9 @@ type Decoder struct {
 	text    []byte // text that cannot be a view of b
 }
 
-// Reset prepares d for the body b, from its first byte, from which reference numbers count. b must not
-// change until the next Reset, because results may be views of it. A body that exceeds Limits.Size is
-// an error once d reads beyond the limit.
+// Reset prepares d to read the body b from its first byte. b must not change until the next Reset,
+// because results may be views of it. A body that exceeds Limits.Size is an error once d reads
+// beyond the limit.
 func (d *Decoder) Reset(b []byte) {
 	d.tags = &tags[d.Dialect]
 	d.limits = Limits{
@@ -54,15 +54,15 @@ func (d *Decoder) Reset(b []byte) {
 	d.text = d.text[:0]
 }
 
-func orDefault(limit, byDefault int) int {
+func orDefault(limit, defaultLimit int) int {
 	if limit == 0 {
-		return byDefault
+		return defaultLimit
 	}
 	return limit
 }
 
-// Offset returns the offset of the next value in the body. It goes back in the entries of a map that is
-// a reference; see Map.
+// Offset returns the offset of the next value in the body. The offset decreases while the entries
+// of a map that is a reference are read; see Map.
 func (d *Decoder) Offset() int { return d.pos }
 
 // Kind returns the kind of the next value without consuming it. It does not detect a value that is
@@ -90,7 +90,7 @@ func (d *Decoder) Bool() (bool, error) {
 		return false, err
 	}
 	if t.kind != Bool {
-		return false, d.back(v, ruleWantBool)
+		return false, d.unreadError(v, ruleWantBool)
 	}
 	return t.base == 1, nil
 }
@@ -101,7 +101,7 @@ func (d *Decoder) Int() (int32, error) {
 	n, err := d.Long()
 	if err == nil && n != int64(int32(n)) {
 		d.pos = start
-		err = d.broken(ruleWantRange)
+		err = d.ruleError(ruleWantRange)
 	}
 	return int32(n), err
 }
@@ -113,43 +113,43 @@ func (d *Decoder) Long() (int64, error) {
 		return 0, err
 	}
 	if t.kind != Int && t.kind != Long {
-		return 0, d.back(v, ruleWantNumber)
+		return 0, d.unreadError(v, ruleWantNumber)
 	}
 	return t.number(v), nil
 }
 
-// Double consumes a double. In the Final dialect, a five-byte double is in thousandths, as in the peers
-// of Dubbo (in the specification it is a float). In Draft it is a float.
+// Double consumes a double. In the Final dialect, a five-byte double is in thousandths, as in the
+// peers of Dubbo (in the specification it is a float). In Draft it is a float.
 func (d *Decoder) Double() (float64, error) {
 	t, v, err := d.scalar(ruleWantDouble)
 	if err != nil {
 		return 0, err
 	}
 	if t.kind != Double {
-		return 0, d.back(v, ruleWantDouble)
+		return 0, d.unreadError(v, ruleWantDouble)
 	}
 	return d.double(t, v), nil
 }
 
-// scalar consumes a value that consists of a tag and a few bytes. v includes the tag. Any other value
-// is an error with the given rule.
+// scalar consumes a value that consists of a tag and a few bytes. v includes the tag. Any other
+// value is an error with the given rule.
 func (d *Decoder) scalar(rule string) (t *tag, v []byte, err error) {
 	if d.pos >= len(d.b) {
-		return nil, nil, d.cut()
+		return nil, nil, d.truncatedError()
 	}
 	t = &d.tags[d.b[d.pos]]
 	if t.form != formScalar {
-		return nil, nil, d.broken(rule)
+		return nil, nil, d.ruleError(rule)
 	}
-	rest := d.b[d.pos:]
-	if len(rest) < int(t.size) {
-		return nil, nil, d.cut()
+	remaining := d.b[d.pos:]
+	if len(remaining) < int(t.size) {
+		return nil, nil, d.truncatedError()
 	}
 	if d.values++; d.values > d.limits.Values {
-		return nil, nil, d.exceeded(limitValues, d.limits.Values)
+		return nil, nil, d.limitError(limitValues, d.limits.Values)
 	}
 	d.pos += int(t.size)
-	return t, rest[:t.size], nil
+	return t, remaining[:t.size], nil
 }
 
 // number returns the int or long in v (Hessian 2.0 serialization 4.5, 4.7).
@@ -189,50 +189,50 @@ func (d *Decoder) double(t *tag, v []byte) float64 {
 	}
 }
 
-// back returns broken at the start of a scalar that was consumed.
-func (d *Decoder) back(v []byte, rule string) error {
+// unreadError moves back to the start of the consumed scalar v, and returns the error for it.
+func (d *Decoder) unreadError(v []byte, rule string) error {
 	d.pos -= len(v)
-	return d.broken(rule)
+	return d.ruleError(rule)
 }
 
-// broken returns the error for a body that breaks a rule at the current offset.
-func (d *Decoder) broken(rule string) error { return &Error{Offset: d.pos, Rule: rule} }
+// ruleError returns the error for a body that violates a rule at the current offset.
+func (d *Decoder) ruleError(rule string) error { return &Error{Offset: d.pos, Rule: rule} }
 
-// cut returns the error for a truncated body.
-func (d *Decoder) cut() error {
+// truncatedError returns the error for a truncated body.
+func (d *Decoder) truncatedError() error {
 	if d.oversized {
-		return d.exceeded(limitSize, d.limits.Size)
+		return d.limitError(limitSize, d.limits.Size)
 	}
-	return &Error{Offset: len(d.b), Rule: ruleCut}
+	return &Error{Offset: len(d.b), Rule: ruleTruncated}
 }
 
-// exceeded returns the error for a body that exceeds a limit at the current offset.
-func (d *Decoder) exceeded(rule string, limit int) error {
+// limitError returns the error for a body that exceeds a limit at the current offset.
+func (d *Decoder) limitError(rule string, limit int) error {
 	return &Error{Offset: d.pos, Rule: rule, Limit: limit}
 }
 
 // stack is a stack of numbers. It allocates only for more than 16 numbers.
 type stack struct {
-	n    int
-	near [16]int32
-	far  []int32 // from the 17th number; never shrinks
+	n        int
+	inline   [16]int32
+	overflow []int32 // from the 17th number; never shrinks
 }
 
 func (s *stack) push(v int32) {
-	if s.n < len(s.near) {
-		s.near[s.n] = v
+	if s.n < len(s.inline) {
+		s.inline[s.n] = v
 	} else {
-		s.far = append(s.far[:s.n-len(s.near)], v)
+		s.overflow = append(s.overflow[:s.n-len(s.inline)], v)
 	}
 	s.n++
 }
 
 // at returns the number at index i, which must be less than s.n.
 func (s *stack) at(i int) int32 {
-	if i < len(s.near) {
-		return s.near[i]
+	if i < len(s.inline) {
+		return s.inline[i]
 	}
-	return s.far[i-len(s.near)]
+	return s.overflow[i-len(s.inline)]
 }
 
 // pop removes and returns the last number; s.n must not be 0.

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestKindOfEveryFirstByte compares with the bytecode map of the specification (Hessian 2.0
-// serialization 6), and with that of the draft as the SOFA library reads it.
+// TestKindOfEveryFirstByte compares Kind with the bytecode map of the specification (Hessian 2.0
+// serialization 6), and with the draft as the SOFA library reads it.
 func TestKindOfEveryFirstByte(t *testing.T) {
 	type span struct {
 		first, last int
@@ -45,7 +45,7 @@ func TestKindOfEveryFirstByte(t *testing.T) {
 				t.Errorf("%s: %#02x begins a %v, want %v", c.name, b, got, kind)
 			}
 			if err := d.Skip(); kind == Invalid && err == nil {
-				t.Errorf("%s: %#02x is skipped", c.name, b)
+				t.Errorf("%s: Skip accepted %#02x", c.name, b)
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func TestKindsHaveNames(t *testing.T) {
 	seen := map[string]Kind{}
 	for k := Invalid; k <= Ref; k++ {
 		if other, ok := seen[k.String()]; ok {
-			t.Errorf("kinds %d and %d are both called %v", other, k, k)
+			t.Errorf("kinds %d and %d have the name %v", other, k, k)
 		}
 		seen[k.String()] = k
 	}
@@ -79,8 +79,8 @@ func TestNumbers(t *testing.T) {
 		{"string", "\x011", ruleWantNumber, ruleWantNumber},
 		{"null", "N", ruleWantNumber, ruleWantNumber},
 		{"double", "\x5b", ruleWantNumber, ruleWantNumber},
-		{"nothing", "", ruleCut, ruleCut},
-		{"cut int", "I\x00\x00\x00", ruleCut, ruleCut},
+		{"empty body", "", ruleTruncated, ruleTruncated},
+		{"truncated int", "I\x00\x00\x00", ruleTruncated, ruleTruncated},
 	} {
 		check := func(method string, got any, err error, offset int, want any) {
 			t.Helper()
@@ -91,7 +91,7 @@ func TestNumbers(t *testing.T) {
 				}
 				return
 			}
-			if broken, ok := err.(*Error); !ok || broken.Rule != rule || offset != 0 {
+			if parseErr, ok := err.(*Error); !ok || parseErr.Rule != rule || offset != 0 {
 				t.Errorf("%s: %s: %v at byte %d, want %q at byte 0", c.name, method, err, offset, rule)
 			}
 		}
@@ -117,14 +117,14 @@ func TestWrongKindIsRejected(t *testing.T) {
 		{"text from a date", "\x4b\x00\x00\x00\x00", func(d *Decoder) error { _, err := d.Text(); return err }, ruleWantText},
 		{"text from a binary", "\x211", func(d *Decoder) error { _, err := d.Text(); return err }, ruleWantText},
 		{"text from a map", "HZ", func(d *Decoder) error { _, err := d.Text(); return err }, ruleWantText},
-		{"text from nothing", "", func(d *Decoder) error { _, err := d.Text(); return err }, ruleCut},
+		{"text from an empty body", "", func(d *Decoder) error { _, err := d.Text(); return err }, ruleTruncated},
 		{"map from a list", "\x78", func(d *Decoder) error { _, err := d.Map(); return err }, ruleWantMap},
 		{"map from a string", "\x00", func(d *Decoder) error { _, err := d.Map(); return err }, ruleWantMap},
-		{"map from nothing", "", func(d *Decoder) error { _, err := d.Map(); return err }, ruleCut},
+		{"map from an empty body", "", func(d *Decoder) error { _, err := d.Map(); return err }, ruleTruncated},
 	} {
 		d := newDecoder(Final, []byte(c.body))
 		err := c.read(d)
-		if broken, ok := err.(*Error); !ok || broken.Rule != c.want || d.Offset() != 0 {
+		if parseErr, ok := err.(*Error); !ok || parseErr.Rule != c.want || d.Offset() != 0 {
 			t.Errorf("%s: %v at byte %d, want %q at byte 0", c.name, err, d.Offset(), c.want)
 		}
 	}

@@ -2,37 +2,40 @@ package hessian
 
 // Entry is one entry of a map: a key and its value.
 //
-// To write a changed map, copy the unchanged entries, body[e.Start:e.End], with one exception. Lists,
-// maps, objects, class definitions and types have reference numbers in the order of the body. If an
-// entry with such numbers (Defines) is omitted or gets another value, the numbers after it change, and
-// a later entry with a reference (Refers) would refer to something else. So after a removed or changed
-// entry that Defines, no entry may be one that Refers. Strings and scalars have no numbers: you can
-// always change or add them.
+// To write a changed map, copy the unchanged entries, body[e.Start:e.End], with one exception.
+// Lists, maps, objects, class definitions and types have reference numbers in the order of the
+// body. If an entry with such numbers (Defines) is omitted or gets another value, the numbers after
+// it change, and a later entry with a reference (Refers) would refer to another value. So no entry
+// with Refers may follow a removed or changed entry with Defines. Strings and scalars have no
+// numbers: you can always change or add them.
 type Entry struct {
 	Key   []byte // the text of a key that is a string, else nil: see Decoder.Text
 	Value []byte // the text of the value, as Decoder.Text returns it; nil if it has none
 	Kind  Kind   // kind of the value; Null, Date, Binary and the containers have no text
-	// Start and End are the offsets of the entry in the body, and Middle is the offset of its value.
-	Start, Middle, End int
-	// Defines: the entry contains something with a reference number. Refers: it contains a reference.
+	// Start and End are the offsets of the entry in the body. ValueStart is the offset of its
+	// value.
+	Start, ValueStart, End int
+	// Defines: the entry contains a value or a name with a reference number. Refers: it contains a
+	// reference.
 	Defines, Refers bool
 }
 
 // entries is the position of a Decoder in a map.
 type entries struct {
-	inside bool
-	// For a map that is a reference: the offset after the reference, else 0, and the counts before it.
+	inMap bool
+	// resume is the offset after the reference if the map is a reference, else 0. containers, types
+	// and classes are the counts at that offset.
 	resume                     int
 	containers, types, classes int
 }
 
-// Map consumes the head of a map; Entry then consumes its entries. A null is a map without entries. A
-// reference to an earlier map is read as that map (Hessian 2.0 serialization 4.11): Entry goes back to
-// the map, and after its last entry continues after the reference. To find the map, the Decoder walks
-// the body again from its start, because it keeps no positions.
+// Map consumes the head of a map; Entry then consumes its entries. A null is a map without entries.
+// A reference to an earlier map is read as that map (Hessian 2.0 serialization 4.11): the Decoder
+// moves back to the map, and after its last entry to the end of the reference. To find the map, the
+// Decoder reads the body again from its start, because it stores no positions.
 //
-// head is a view of the bytes at the start of the map, including its type; a map that replaces it must
-// start with them. It is empty for a null.
+// head is a view of the bytes at the start of the map, including its type; a map that replaces it
+// must start with them. It is empty for a null.
 func (d *Decoder) Map() (head []byte, err error) {
 	d.entries = entries{}
 	switch d.next() {
@@ -41,62 +44,62 @@ func (d *Decoder) Map() (head []byte, err error) {
 		d.pos++
 		return nil, nil
 	case Ref:
-		if err := d.follow(); err != nil {
+		if err := d.followReference(); err != nil {
 			return nil, err
 		}
 	case End:
-		return nil, d.cut()
+		return nil, d.truncatedError()
 	default:
-		return nil, d.broken(ruleWantMap)
+		return nil, d.ruleError(ruleWantMap)
 	}
 	if d.values++; d.values > d.limits.Values {
-		return nil, d.exceeded(limitValues, d.limits.Values)
+		return nil, d.limitError(limitValues, d.limits.Values)
 	}
 	start := d.pos
 	if _, err := d.open(&d.tags[d.b[start]]); err != nil {
 		return nil, err
 	}
-	d.entries.inside = true
+	d.entries.inMap = true
 	return d.b[start:d.pos:d.pos], nil
 }
 
-// follow consumes a reference and goes to the map that it refers to.
-func (d *Decoder) follow() error {
+// followReference consumes a reference and goes to the map that it refers to.
+func (d *Decoder) followReference() error {
 	start := d.pos
 	number, err := d.reference()
 	if err != nil {
 		return err
 	}
-	w := *d // shares memory with d: the same walk writes the same values
-	w.Reset(d.b[:start])
-	w.want = number + 1
-	for w.found < 0 && number < d.containers && err == nil {
-		err = w.Skip()
+	walker := *d // shares storage with d, to which it writes the same values again
+	walker.Reset(d.b[:start])
+	walker.want = number + 1
+	for walker.found < 0 && number < d.containers && err == nil {
+		err = walker.Skip()
 	}
-	if err != nil || w.found < 0 || d.tags[d.b[w.found]].kind != Map {
+	if err != nil || walker.found < 0 || d.tags[d.b[walker.found]].kind != Map {
 		d.pos = start
-		return d.broken(ruleRef)
+		return d.ruleError(ruleRef)
 	}
 	d.entries = entries{resume: d.pos, containers: d.containers, types: d.types, classes: d.classes.n}
-	d.pos = w.found
+	d.pos = walker.found
 	return nil
 }
 
-// Entry consumes the next entry of the current map into e. At the end of the map it consumes the end
-// and returns false.
+// Entry consumes the next entry of the current map into e. At the end of the map it consumes the
+// end and returns false.
 func (d *Decoder) Entry(e *Entry) (more bool, err error) {
-	if !d.entries.inside {
+	if !d.entries.inMap {
 		return false, nil
 	}
 	if d.pos >= len(d.b) {
-		return false, d.cut()
+		return false, d.truncatedError()
 	}
 	if d.shortEntry(e) {
 		return true, nil
 	}
 	if d.tags[d.b[d.pos]].form == formEnd {
 		d.pos++
-		d.leave()
+		d.leaveMap()
 		return false, nil
 	}
 	containers, types, classes := d.containers, d.types, d.classes.n
@@ -110,7 +113,7 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	e.Middle, e.Kind = d.pos, d.next()
+	e.ValueStart, e.Kind = d.pos, d.next()
 	switch e.Kind {
 	case Bool, Int, Long, Double, String:
 		e.Value, err = d.Text()
@@ -127,8 +130,8 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	return true, nil
 }
 
-// shortEntry is Entry for the most common case, two short ASCII strings. For other entries it consumes
-// nothing and returns false.
+// shortEntry is Entry for the maxInt common case, two short ASCII strings. For other entries it
+// consumes nothing and returns false.
 func (d *Decoder) shortEntry(e *Entry) bool {
 	start := d.pos
 	key, middle := d.shortAt(start)
@@ -136,20 +139,20 @@ func (d *Decoder) shortEntry(e *Entry) bool {
 		return false
 	}
 	value, end := d.shortAt(middle)
-	// If the key is not ASCII, the value is elsewhere, and this check fails, too.
+	// If the key is not ASCII, the value has another offset, but then isASCII returns false, too.
 	if value == nil || !isASCII(d.b[start:end]) || d.values+2 > d.limits.Values {
 		return false
 	}
 	d.pos = end
 	d.values += 2
 	e.Key, e.Value, e.Kind = key, value, String
-	e.Start, e.Middle, e.End = start, middle, end
+	e.Start, e.ValueStart, e.End = start, middle, end
 	e.Refers, e.Defines = false, false
 	return true
 }
 
-// leave continues after the map, or after the reference to it.
-func (d *Decoder) leave() {
+// leaveMap continues after the map, or after the reference to it.
+func (d *Decoder) leaveMap() {
 	if s := d.entries; s.resume > 0 {
 		d.pos, d.containers, d.types, d.classes.n = s.resume, s.containers, s.types, s.classes
 	}

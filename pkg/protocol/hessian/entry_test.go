@@ -27,10 +27,10 @@ func TestEntries(t *testing.T) {
 			t.Errorf("%s: %q, %s\nwant %q, %s", c.name, head, got, c.head, c.want)
 		}
 		if more, err := d.Entry(new(Entry)); more || err != nil {
-			t.Errorf("%s: behind the map there is an entry: %v, %v", c.name, more, err)
+			t.Errorf("%s: Entry after the map = %v, %v", c.name, more, err)
 		}
 		if end, err := d.Text(); string(end) != "end" || err != nil {
-			t.Errorf("%s: behind the map is %q, %v", c.name, end, err)
+			t.Errorf("%s: the value after the map is %q, %v", c.name, end, err)
 		}
 	}
 }
@@ -52,8 +52,8 @@ func TestDraftEntries(t *testing.T) {
 	}
 }
 
-// TestMapByReference covers a client that passes the same map as an argument and as attachments: then
-// the attachments are a reference.
+// TestMapByReference verifies that a reference is read as its map. Clients send one if they pass
+// the same map as an argument and as attachments.
 func TestMapByReference(t *testing.T) {
 	for _, c := range []struct {
 		name, before, ref, head, want string
@@ -82,14 +82,14 @@ func TestMapByReference(t *testing.T) {
 			t.Errorf("%s: numbers are %d, %d, %d, want %d, %d, %d", c.name, d.containers, d.classes.n, d.types, containers, classes, types)
 		}
 		if text, err := d.Text(); string(text) != "end" || err != nil {
-			t.Errorf("%s: behind the reference is %q, %v", c.name, text, err)
+			t.Errorf("%s: the value after the reference is %q, %v", c.name, text, err)
 		}
 	}
 }
 
 func TestReferenceToOtherKind(t *testing.T) {
 	for _, c := range []struct{ name, before, ref string }{
-		{"nothing before", "", "Q\x90"},
+		{"no earlier container", "", "Q\x90"},
 		{"a list", "\x78", "Q\x90"},
 		{"an object", "C\x01c\x90\x60", "Q\x90"},
 		{"beyond the last", "HZ", "Q\x91"},
@@ -102,7 +102,7 @@ func TestReferenceToOtherKind(t *testing.T) {
 			}
 		}
 		_, err := d.Map()
-		if broken, ok := err.(*Error); !ok || broken.Rule != ruleRef || broken.Offset != len(c.before) {
+		if parseErr, ok := err.(*Error); !ok || parseErr.Rule != ruleRef || parseErr.Offset != len(c.before) {
 			t.Errorf("%s: %v, want byte %d: %s", c.name, err, len(c.before), ruleRef)
 		}
 	}
@@ -114,14 +114,14 @@ func TestMalformedMap(t *testing.T) {
 		offset     int
 		rule       string
 	}{
-		{"no end", "H\x01a\x01b", 5, ruleCut},
+		{"no end", "H\x01a\x01b", 5, ruleTruncated},
 		{"end in place of a value", "H\x01aZ", 3, ruleEnd},
-		{"cut key", "H\x03a", 3, ruleCut},
-		{"cut value", "H\x01a\x03b", 5, ruleCut},
-		{"cut list", "H\x01a\x7a\x91", 4, ruleCount},
+		{"truncated key", "H\x03a", 3, ruleTruncated},
+		{"truncated value", "H\x01a\x03b", 5, ruleTruncated},
+		{"truncated list", "H\x01a\x7a\x91", 4, ruleCount},
 		{"no type", "M\x91\x01a\x01bZ", 2, ""}, // a type number is not looked up
 		{"invalid type", "MT\x01a\x01bZ", 1, ruleType},
-		{"cut reference", "Q", 1, ruleCut},
+		{"truncated reference", "Q", 1, ruleTruncated},
 	} {
 		err := func() error {
 			d := newDecoder(Final, []byte(c.body))
@@ -141,14 +141,14 @@ func TestMalformedMap(t *testing.T) {
 			}
 			continue
 		}
-		if broken, ok := err.(*Error); !ok || broken.Offset != c.offset || broken.Rule != c.rule {
+		if parseErr, ok := err.(*Error); !ok || parseErr.Offset != c.offset || parseErr.Rule != c.rule {
 			t.Errorf("%s: %v, want byte %d: %s", c.name, err, c.offset, c.rule)
 		}
 	}
 }
 
-// TestRewriteMap rewrites a map as the package comment describes: it copies unchanged entries, changes
-// one and adds one.
+// TestRewriteMap rewrites a map as the package comment describes: it copies unchanged entries,
+// changes one and adds one.
 func TestRewriteMap(t *testing.T) {
 	before := AppendString(nil, "2.0.2")
 	body := append(bytes.Clone(before), "C\x05Point\x92\x01x\x01y\x60\x91\x92M\x04type\x04tag1\x01a\x04list\x7a\x91\x60\x93\x94\x04tag2\x01bZ"...)
@@ -163,7 +163,7 @@ func TestRewriteMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anew := append(bytes.Clone(body[:start]), head...)
+	rewritten := append(bytes.Clone(body[:start]), head...)
 	var e Entry
 	for {
 		more, err := d.Entry(&e)
@@ -174,14 +174,14 @@ func TestRewriteMap(t *testing.T) {
 			break
 		}
 		if string(e.Key) == "tag1" {
-			anew = AppendString(append(anew, body[e.Start:e.Middle]...), "changed")
+			rewritten = AppendString(append(rewritten, body[e.Start:e.ValueStart]...), "changed")
 			continue
 		}
-		anew = append(anew, body[e.Start:e.End]...)
+		rewritten = append(rewritten, body[e.Start:e.End]...)
 	}
-	anew = AppendMapEnd(AppendString(AppendString(anew, "new"), "ü"))
+	rewritten = AppendMapEnd(AppendString(AppendString(rewritten, "new"), "ü"))
 
-	d.Reset(anew)
+	d.Reset(rewritten)
 	for range 2 {
 		if err := d.Skip(); err != nil {
 			t.Fatal(err)

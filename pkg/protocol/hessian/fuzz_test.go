@@ -8,99 +8,99 @@ import (
 	"unicode/utf8"
 )
 
-// samples returns seed bodies: captures, output of other writers, and bodies of the tests of this
-// package.
+// samples returns seed bodies: captures, output of other implementations, and bodies of this
+// package's tests.
 func samples(tb testing.TB) []capture {
 	tb.Helper()
-	all := captures(tb)
+	seeds := captures(tb)
 	for _, g := range goldens(tb) {
 		if len(g.bytes) > 0 && len(g.bytes) < 2000 {
-			all = append(all, capture{g.name, g.dialect, g.bytes})
+			seeds = append(seeds, capture{g.name, g.dialect, g.bytes})
 		}
 	}
 	for _, body := range []string{
 		"H\x01a\x01bZQ\x90", "M\x04typeN\x01aZ", "H\x01aQ\x90\x01b\x79Q\x91Z", "R\x00\x02a\xed\xa0\xbdS\x00\x02\xed\xb8\x80b",
 		"\x01\xc1\x81\x02\xed\xb8\x80x", "\x57\x57\x79HNZZZ", "C\x01c\x92\x01f\x01g\x60TH\x01k\x91ZQ\x91",
 	} {
-		all = append(all, capture{body, Final, []byte(body)})
+		seeds = append(seeds, capture{body, Final, []byte(body)})
 	}
 	for _, body := range []string{
 		"Mt\x00\x01t\x01aMu\x90z\x01bv\x90\x92TFz\x4a\x00", "VTn\x01Nz", "VT\x90l\x00\x00\x00\x01Nz",
 	} {
-		all = append(all, capture{body, Draft, []byte(body)})
+		seeds = append(seeds, capture{body, Draft, []byte(body)})
 	}
-	return all
+	return seeds
 }
 
-// FuzzDecoder verifies that a walk of any body stays within its bytes and takes at most one step per
-// byte; that skipping and reading give the same result; that a prefix of a body has the same values or
-// is truncated; and that a rewritten map has the same entries.
+// FuzzDecoder verifies that a walk of any body stays within its bytes and takes at maxInt one step
+// per byte; that skipping and reading give the same result; that a prefix of a body has the same
+// values or is truncated; and that a rewritten map has the same entries.
 func FuzzDecoder(f *testing.F) {
 	for _, c := range samples(f) {
 		f.Add(c.body, c.dialect == Draft, uint16(len(c.body)/2))
 	}
-	var skipped, read, part Decoder
-	f.Fuzz(func(t *testing.T, b []byte, draft bool, cut uint16) {
+	var skipper, reader, prefix Decoder
+	f.Fuzz(func(t *testing.T, b []byte, draft bool, n uint16) {
 		dialect := Final
 		if draft {
 			dialect = Draft
 		}
-		skipped.Dialect, read.Dialect, part.Dialect = dialect, dialect, dialect
-		skipped.Reset(b)
-		read.Reset(b)
-		part.Reset(b[:min(int(cut), len(b))])
-		for skipped.Kind() != End {
-			start := skipped.Offset()
-			kind := skipped.Kind()
-			err := skipped.Skip()
-			if skipped.Offset() > len(b) || skipped.values > len(b) || err == nil && skipped.Offset() <= start {
-				t.Fatalf("%d values, from byte %d to %d of %d", skipped.values, start, skipped.Offset(), len(b))
+		skipper.Dialect, reader.Dialect, prefix.Dialect = dialect, dialect, dialect
+		skipper.Reset(b)
+		reader.Reset(b)
+		prefix.Reset(b[:min(int(n), len(b))])
+		for skipper.Kind() != End {
+			start := skipper.Offset()
+			kind := skipper.Kind()
+			err := skipper.Skip()
+			if skipper.Offset() > len(b) || skipper.values > len(b) || err == nil && skipper.Offset() <= start {
+				t.Fatalf("%d values, from byte %d to %d of %d", skipper.values, start, skipper.Offset(), len(b))
 			}
-			checkPart(t, &part, &skipped, err)
-			errRead := readValue(t, &read, b)
+			checkPrefix(t, &prefix, &skipper, err)
+			readErr := readValue(t, &reader, b)
 			if err != nil {
-				broken, ok := err.(*Error)
-				if !ok || broken.Offset > len(b) || broken.Rule == "" {
+				parseErr, ok := err.(*Error)
+				if !ok || parseErr.Offset > len(b) || parseErr.Rule == "" {
 					t.Fatalf("at byte %d: %v", start, err)
 				}
-				if errRead == nil {
-					t.Fatalf("a %v at byte %d is read, but not skipped: %v", kind, start, err)
+				if readErr == nil {
+					t.Fatalf("a %v at byte %d was read, but Skip failed: %v", kind, start, err)
 				}
 				return
 			}
-			if errRead != nil {
-				if kind == Ref { // not to a map
+			if readErr != nil {
+				if kind == Ref { // a reference that does not refer to a map
 					return
 				}
-				t.Fatalf("a %v at byte %d is skipped, but not read: %v", kind, start, errRead)
+				t.Fatalf("a %v at byte %d was skipped, but reading failed: %v", kind, start, readErr)
 			}
-			if state(&read) != state(&skipped) {
-				t.Fatalf("a %v at byte %d is read to %v and skipped to %v", kind, start, state(&read), state(&skipped))
+			if state(&reader) != state(&skipper) {
+				t.Fatalf("a %v at byte %d: state %v after reading, %v after Skip", kind, start, state(&reader), state(&skipper))
 			}
 		}
 	})
 }
 
-// state is the state on which later values depend.
+// state returns the state on which later values depend.
 func state(d *Decoder) [4]int { return [4]int{d.pos, d.containers, d.types, d.classes.n} }
 
-// checkPart fails t unless part, a prefix of whole, has the same values.
-func checkPart(t *testing.T, part, whole *Decoder, err error) {
+// checkPrefix fails t unless part, a prefix of whole, has the same values.
+func checkPrefix(t *testing.T, prefix, full *Decoder, err error) {
 	t.Helper()
-	if part.next() == End {
+	if prefix.next() == End {
 		return
 	}
-	errPart := part.Skip()
-	if errPart == nil {
-		if err != nil || state(part) != state(whole) {
-			t.Fatalf("the first %d bytes are a value to %v; all are to %v, %v", len(part.b), state(part), state(whole), err)
+	prefixErr := prefix.Skip()
+	if prefixErr == nil {
+		if err != nil || state(prefix) != state(full) {
+			t.Fatalf("the state after a value of the first %d bytes is %v; of the full body %v, %v", len(prefix.b), state(prefix), state(full), err)
 		}
 		return
 	}
-	if rule := errPart.(*Error).Rule; err == nil && rule != ruleCut && rule != ruleCount {
-		t.Fatalf("the first %d bytes are not cut but: %v", len(part.b), errPart)
+	if rule := prefixErr.(*Error).Rule; err == nil && rule != ruleTruncated && rule != ruleCount {
+		t.Fatalf("the first %d bytes: %v, want truncated", len(prefix.b), prefixErr)
 	}
-	part.Reset(nil)
+	prefix.Reset(nil)
 }
 
 // readValue consumes a value according to its kind.
@@ -136,18 +136,18 @@ func checkText(t *testing.T, text []byte, err error) {
 	if !utf8.Valid(text) || err == nil && text == nil {
 		t.Fatalf("text %q, %v", text, err)
 	}
-	again := newDecoder(Final, AppendString(nil, string(text)))
-	if got, err := again.Text(); err != nil || !bytes.Equal(got, text) {
-		t.Fatalf("%q written anew reads as %q, %v", text, got, err)
+	d := newDecoder(Final, AppendString(nil, string(text)))
+	if got, err := d.Text(); err != nil || !bytes.Equal(got, text) {
+		t.Fatalf("%q written again reads as %q, %v", text, got, err)
 	}
 }
 
-// rewriteMap consumes a map, rewrites it from its head and entries, and fails t unless the result has
-// the same entries.
+// rewriteMap consumes a map, rewrites it from its head and entries, and fails t unless the result
+// has the same entries.
 func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 	t.Helper()
 	before := *d
-	before.classes.far, before.text = slices.Clone(d.classes.far), nil // must not be shared
+	before.classes.overflow, before.text = slices.Clone(d.classes.overflow), nil // must not be shared
 	head, err := d.Map()
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 	if d.Dialect == Draft {
 		end = 'z'
 	}
-	anew := append(bytes.Clone(b[:before.pos]), head...)
+	rewritten := append(bytes.Clone(b[:before.pos]), head...)
 	var entries []Entry
 	var e Entry
 	for {
@@ -167,38 +167,38 @@ func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 		if !more {
 			break
 		}
-		if e.Start >= e.Middle || e.Middle >= e.End || e.End > len(b) {
-			t.Fatalf("an entry from byte %d by %d to %d of %d", e.Start, e.Middle, e.End, len(b))
+		if e.Start >= e.ValueStart || e.ValueStart >= e.End || e.End > len(b) {
+			t.Fatalf("an entry from byte %d by %d to %d of %d", e.Start, e.ValueStart, e.End, len(b))
 		}
-		anew = append(anew, b[e.Start:e.End]...)
+		rewritten = append(rewritten, b[e.Start:e.End]...)
 		entries = append(entries, e)
 	}
 	if len(head) == 0 {
 		return nil
 	}
-	anew = append(anew, end)
-	again := before
-	again.b = anew
-	if _, err := again.Map(); err != nil {
-		t.Fatalf("the map written anew: %v", err)
+	rewritten = append(rewritten, end)
+	reparsed := before
+	reparsed.b = rewritten
+	if _, err := reparsed.Map(); err != nil {
+		t.Fatalf("the rewritten map: %v", err)
 	}
 	for i, want := range entries {
-		more, err := again.Entry(&e)
+		more, err := reparsed.Entry(&e)
 		if !more || err != nil {
-			t.Fatalf("entry %d of the map written anew: %v", i, err)
+			t.Fatalf("entry %d of the rewritten map: %v", i, err)
 		}
 		if !bytes.Equal(e.Key, want.Key) || !bytes.Equal(e.Value, want.Value) || e.Kind != want.Kind || e.Refers != want.Refers || want.Defines && !e.Defines {
-			t.Fatalf("entry %d is %+v, and written anew %+v", i, want, e)
+			t.Fatalf("entry %d is %+v, and after the rewrite %+v", i, want, e)
 		}
 	}
-	if more, err := again.Entry(&e); more || err != nil || again.pos != len(anew) {
-		t.Fatalf("the map written anew goes on: %v, %v, byte %d of %d", more, err, again.pos, len(anew))
+	if more, err := reparsed.Entry(&e); more || err != nil || reparsed.pos != len(rewritten) {
+		t.Fatalf("the rewritten map goes on: %v, %v, byte %d of %d", more, err, reparsed.pos, len(rewritten))
 	}
 	return nil
 }
 
-// FuzzAppendString verifies that any string reads as it was written, in one piece and in chunks, with
-// invalid UTF-8 as U+FFFD.
+// FuzzAppendString verifies that any string reads as it was written, in one piece and in chunks,
+// with invalid UTF-8 as U+FFFD.
 func FuzzAppendString(f *testing.F) {
 	for _, s := range []string{"", "abc", "é中😀", "\xff\xc0a", strings.Repeat("x", 31) + "😀"} {
 		f.Add(s, uint16(1))

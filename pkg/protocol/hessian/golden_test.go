@@ -15,22 +15,22 @@ import (
 
 // golden is a line of a file with the output of another implementation.
 type golden struct {
-	file       string
-	dialect    Dialect
-	name       string
-	kind, rest string // first word of the name, and the rest
-	bytes      []byte // nil if there are too many
-	size       int
-	sum        string
+	file      string
+	dialect   Dialect
+	name      string
+	kind, arg string // first word of the name, and the rest
+	bytes     []byte // nil if there are too many
+	size      int
+	sum       string
 }
 
 // hessianLite is the library of Dubbo.
 const hessianLite = "hessian-lite-3.2.13.tsv"
 
-// goldens returns the output of the independent writers.
+// goldens returns the output of independent implementations.
 func goldens(tb testing.TB) []golden {
 	tb.Helper()
-	var all []golden
+	var list []golden
 	for _, file := range []struct {
 		name    string
 		dialect Dialect
@@ -40,29 +40,29 @@ func goldens(tb testing.TB) []golden {
 			tb.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			name, written, ok := strings.Cut(strings.TrimSpace(line), "\t")
+			name, output, ok := strings.Cut(strings.TrimSpace(line), "\t")
 			if strings.HasPrefix(line, "#") {
 				continue
 			}
 			g := golden{file: file.name, dialect: file.dialect, name: name}
-			g.kind, g.rest, _ = strings.Cut(name, " ")
+			g.kind, g.arg, _ = strings.Cut(name, " ")
 			if !ok {
 				tb.Fatalf("%s: %q has no bytes", file.name, line)
 			}
-			if size, sum, many := strings.Cut(written, " "); many {
+			if size, sum, hashed := strings.Cut(output, " "); hashed {
 				g.size, err = strconv.Atoi(size)
 				g.sum = sum
 			} else {
-				g.bytes, err = hex.DecodeString(written)
+				g.bytes, err = hex.DecodeString(output)
 				g.size, g.sum = len(g.bytes), sumOf(g.bytes)
 			}
 			if err != nil {
 				tb.Fatalf("%s: %q: %v", file.name, name, err)
 			}
-			all = append(all, g)
+			list = append(list, g)
 		}
 	}
-	return all
+	return list
 }
 
 func sumOf(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
@@ -92,7 +92,7 @@ func walk(dialect Dialect, b []byte) (values int, err error) {
 // text returns the string that the name of a golden describes.
 func (g *golden) text(tb testing.TB) string {
 	tb.Helper()
-	points, times, _ := strings.Cut(g.rest, " ")
+	points, times, _ := strings.Cut(g.arg, " ")
 	var s strings.Builder
 	if points != "-" {
 		for point := range strings.SplitSeq(points, ".") {
@@ -113,7 +113,7 @@ func (g *golden) text(tb testing.TB) string {
 // integer returns the number that the name of a golden describes.
 func (g *golden) integer(tb testing.TB) int64 {
 	tb.Helper()
-	n, err := strconv.ParseInt(g.rest, 10, 64)
+	n, err := strconv.ParseInt(g.arg, 10, 64)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestAppendMatchesJava(t *testing.T) {
 		case "null":
 			b = AppendNull(nil)
 		case "bool":
-			b = AppendBool(nil, g.rest == "true")
+			b = AppendBool(nil, g.arg == "true")
 		case "int":
 			b = AppendInt(nil, int32(g.integer(t)))
 		case "long":
@@ -157,7 +157,7 @@ func TestReadGoldenScalars(t *testing.T) {
 		var err error
 		switch g.kind {
 		case "bool":
-			want = g.rest == "true"
+			want = g.arg == "true"
 			got, err = d.Bool()
 		case "int":
 			want = int32(g.integer(t))
@@ -210,21 +210,20 @@ func TestSkipGoldenValues(t *testing.T) {
 	}
 }
 
-// TestTruncatedAnywhere verifies that a value that is truncated anywhere is an error that says so, and
-// that results before the truncation stay valid.
+// TestTruncatedAnywhere verifies the error of values that are truncated at any byte.
 func TestTruncatedAnywhere(t *testing.T) {
 	for _, g := range goldens(t) {
-		for cut := range g.bytes {
-			values, err := walk(g.dialect, g.bytes[:cut])
+		for n := range g.bytes {
+			values, err := walk(g.dialect, g.bytes[:n])
 			if err == nil && values > 0 {
 				continue // between two values
 			}
-			if cut == 0 {
+			if n == 0 {
 				continue // no value at all
 			}
-			broken, ok := err.(*Error)
-			if !ok || broken.Rule != ruleCut && broken.Rule != ruleCount || broken.Offset > cut {
-				t.Fatalf("%s: %s truncated at byte %d of %d: %v", g.file, g.name, cut, len(g.bytes), err)
+			parseErr, ok := err.(*Error)
+			if !ok || parseErr.Rule != ruleTruncated && parseErr.Rule != ruleCount || parseErr.Offset > n {
+				t.Fatalf("%s: %s truncated at byte %d of %d: %v", g.file, g.name, n, len(g.bytes), err)
 			}
 		}
 	}
@@ -244,7 +243,7 @@ func captures(tb testing.TB) []capture {
 	if err != nil || len(files) == 0 {
 		tb.Fatal("no captures", err)
 	}
-	var all []capture
+	var list []capture
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -259,26 +258,26 @@ func captures(tb testing.TB) []capture {
 			c.dialect = Draft
 			c.body = boltContent(frame)
 		}
-		all = append(all, c)
+		list = append(list, c)
 	}
-	return all
+	return list
 }
 
 // boltContent returns the content of a Bolt frame.
 func boltContent(frame []byte) []byte {
 	version, request := frame[0], frame[1] != 0
-	head := 20 // of a response in version 1
+	headSize := 20 // of a response in version 1
 	if version == 2 {
-		head, request = 22, frame[2] != 0
+		headSize, request = 22, frame[2] != 0
 	}
 	if request {
-		head += 2
+		headSize += 2
 	}
-	lengths := frame[head-8 : head]
+	lengths := frame[headSize-8 : headSize]
 	class := int(lengths[0])<<8 | int(lengths[1])
 	header := int(lengths[2])<<8 | int(lengths[3])
 	content := int(lengths[6])<<8 | int(lengths[7])
-	start := head + class + header
+	start := headSize + class + header
 	return frame[start : start+content]
 }
 
@@ -303,10 +302,10 @@ func TestWalkCaptures(t *testing.T) {
 		if err != nil || listed && values != n || !listed && c.dialect == Final {
 			t.Errorf("%s: %d values, %v, want %d", c.name, values, err, n)
 		}
-		for cut := range c.body {
-			_, err := walk(c.dialect, c.body[:cut])
-			if broken, ok := err.(*Error); err != nil && (!ok || broken.Rule != ruleCut && broken.Rule != ruleCount) {
-				t.Fatalf("%s truncated at byte %d: %v", c.name, cut, err)
+		for size := range c.body {
+			_, err := walk(c.dialect, c.body[:size])
+			if parseErr, ok := err.(*Error); err != nil && (!ok || parseErr.Rule != ruleTruncated && parseErr.Rule != ruleCount) {
+				t.Fatalf("%s truncated at byte %d: %v", c.name, size, err)
 			}
 		}
 	}

@@ -1,11 +1,11 @@
-// Package hessian reads and writes the part of Hessian 2 that routing, attachments and local replies
-// need. It walks the values of a body without building them, reads the few values that a proxy uses,
-// and appends values. It is pure. ("Hessian 2.0 serialization 4.x" below refers to the public
-// specification, Hessian 2.0 Serialization Protocol.)
+// Package hessian reads and writes the part of Hessian 2 that routing, attachments and local
+// replies need. It skips the values of a body without building objects, reads the few values that a
+// proxy uses, and appends values. It does no I/O. Comments cite the sections of the public
+// specification, Hessian 2.0 Serialization Protocol.
 //
-// A body is a sequence of values. Later values depend on earlier ones: objects on class definitions,
-// types on earlier type names, references on earlier lists, maps and objects (5. Reference Maps). So a
-// Decoder starts at the first byte of a body and reads it in order:
+// A body is a sequence of values. Later values depend on earlier ones: objects on class
+// definitions, types on earlier type names, references on earlier lists, maps and objects (5.
+// Reference Maps). So a Decoder starts at the first byte of a body and reads it in order:
 //
 //	var d hessian.Decoder
 //	d.Reset(body)
@@ -20,20 +20,21 @@
 //		…                  // e.Key, e.Value; body[e.Start:e.End] is the entry
 //	}
 //
-// To change the attachments, append a new map to body[:start]: head (or AppendMapStart), the unchanged
-// entries byte for byte, the new ones with AppendString, and AppendMapEnd. Reference numbers count from
-// the start of the body. So everything before the map stays valid (its strings may change, because they
-// have no numbers), and so does an entry that refers to it. Only an entry that Refers must not follow a
-// removed entry that Defines: see Entry.
+// To change the attachments, append a new map to body[:start]: head (or AppendMapStart), the
+// unchanged entries byte for byte, the new entries with AppendString, and AppendMapEnd. Reference
+// numbers count from the start of the body. So all values before the map stay valid (strings may
+// change, because they have no numbers), and so do entries that refer to them. Only an entry with
+// Refers must not follow a removed entry with Defines: see Entry.
 //
-// Bodies are untrusted. A walk takes time in proportion to the bytes that exist, not to declared sizes.
-// It allocates only 4 bytes for each open container and class definition, both of which are limited.
-// Texts that are not views of the body are about as long as their encoding. Nothing recurses.
-// References are not followed, unless the attachments are a reference. Reference numbers are not
-// checked, because only receivers that build the values use them.
+// Bodies are untrusted. The time to read a body is proportional to its actual size, not to declared
+// sizes. A Decoder allocates only 4 bytes for each open container and class definition, both of
+// which are limited. Texts that are not views of the body are about as long as their encoding. No
+// function is recursive. References are not followed, unless the attachments are a reference.
+// Reference numbers are not checked, because only receivers that build objects use them.
 //
 // The files in the order of the data flow: tag.go (meaning of first bytes), decoder.go (scalars),
-// text.go (strings), skip.go (the walk), entry.go (maps), append.go and throwable.go (writing).
+// text.go (strings), skip.go (skipped values), entry.go (maps), append.go and throwable.go
+// (writing).
 package hessian
 
 import "fmt"
@@ -45,16 +46,16 @@ type Dialect uint8
 const (
 	// Final is the grammar of the specification and of Dubbo.
 	Final Dialect = iota
-	// Draft is the grammar of the 2007 draft, which the SOFA library uses up to version 3: objects are
-	// 'O' and 'o', types have 't', lists end with 'z'. XML and remote objects are errors, as in that
-	// library.
+	// Draft is the grammar of the 2007 draft, which the SOFA library uses up to version 3: objects
+	// are 'O' and 'o', types have 't', lists end with 'z'. XML and remote objects are errors, as in
+	// that library.
 	Draft
 )
 
 // Kind is the kind of a value.
 type Kind uint8
 
-// The kinds.
+// Kinds of values.
 const (
 	Invalid Kind = iota // no value begins with this byte
 	End                 // the body has no further value
@@ -68,8 +69,8 @@ const (
 	Binary
 	List
 	Map
-	Object // with the class definitions before it
-	Ref    // to an earlier list, map or object
+	Object // object, with the class definitions before it
+	Ref    // reference to an earlier list, map or object
 )
 
 // String returns the name of the kind in lower case.
@@ -91,13 +92,14 @@ type Limits struct {
 	Size    int // bytes of a body; default and maximum 2^31-1
 }
 
-// Error reports a body that is not Hessian or exceeds a limit. Every error of a Decoder is an *Error.
+// Error reports a body that is not Hessian or exceeds a limit. Every error of a Decoder is an
+// *Error.
 type Error struct {
 	// Offset is the offset of the invalid value, length or character in the body.
 	Offset int
 	// Rule is the violated rule. It never contains a part of the body, which may be secret.
 	Rule string
-	// Limit is the limit that was exceeded, 0 if none was.
+	// Limit is the limit that was exceeded, or 0 for other rules.
 	Limit int
 }
 
@@ -111,18 +113,18 @@ func (e *Error) Error() string {
 
 // Violated rules. The section numbers are those of the specification.
 const (
-	ruleCut      = "the body ends within a value"
-	ruleTag      = "no value begins with this byte (Hessian 2.0 serialization 6)"
-	ruleEnd      = "a container ends where a value is expected (Hessian 2.0 serialization 4.8)"
-	ruleText     = "an invalid character, or one of more than 16 bits (Hessian 2.0 serialization 4.12)"
-	ruleChunk    = "a chunk is not followed by a chunk of the same type (Hessian 2.0 serialization 4.1, 4.12)"
-	ruleInt      = "a count or number is not an int (Hessian 2.0 serialization 4.6, 4.10)"
-	ruleNegative = "a count or number is negative"
-	ruleCount    = "the body declares more values than it has bytes left"
-	ruleClass    = "an object refers to an undefined class (Hessian 2.0 serialization 4.10)"
-	ruleName     = "a class or field name is not a string (Hessian 2.0 serialization 4.10)"
-	ruleType     = "a type is neither a string nor a number (Hessian 2.0 serialization 4.13)"
-	ruleRef      = "a reference does not refer to an earlier map (Hessian 2.0 serialization 4.11)"
+	ruleTruncated = "the body ends within a value"
+	ruleTag       = "no value begins with this byte (Hessian 2.0 serialization 6)"
+	ruleEnd       = "a container ends where a value is expected (Hessian 2.0 serialization 4.8)"
+	ruleText      = "an invalid character, or one of more than 16 bits (Hessian 2.0 serialization 4.12)"
+	ruleChunk     = "a chunk is not followed by a chunk of the same type (Hessian 2.0 serialization 4.1, 4.12)"
+	ruleInt       = "a count or number is not an int (Hessian 2.0 serialization 4.6, 4.10)"
+	ruleNegative  = "a count or number is negative"
+	ruleCount     = "the body declares more values than it has bytes left"
+	ruleClass     = "an object refers to an undefined class (Hessian 2.0 serialization 4.10)"
+	ruleName      = "a class or field name is not a string (Hessian 2.0 serialization 4.10)"
+	ruleType      = "a type is neither a string nor a number (Hessian 2.0 serialization 4.13)"
+	ruleRef       = "a reference does not refer to an earlier map (Hessian 2.0 serialization 4.11)"
 
 	ruleWantNumber = "the value is not an int or a long"
 	ruleWantRange  = "the value does not fit an int"

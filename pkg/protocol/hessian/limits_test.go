@@ -41,8 +41,8 @@ func TestLimits(t *testing.T) {
 		}
 		d.Reset([]byte(c.bad))
 		err := d.Skip()
-		broken, ok := err.(*Error)
-		if !ok || broken.Offset != c.offset || broken.Rule != c.rule || broken.Limit == 0 {
+		parseErr, ok := err.(*Error)
+		if !ok || parseErr.Offset != c.offset || parseErr.Rule != c.rule || parseErr.Limit == 0 {
 			t.Errorf("%s: beyond the limit: %v, want byte %d: %s", c.name, err, c.offset, c.rule)
 		}
 	}
@@ -73,33 +73,32 @@ func TestLimitsApplyToReads(t *testing.T) {
 				more, err = d.Entry(new(Entry))
 			}
 		}
-		if broken, ok := err.(*Error); !ok || broken.Rule != c.rule {
+		if parseErr, ok := err.(*Error); !ok || parseErr.Rule != c.rule {
 			t.Errorf("%s: %v, want %s", c.name, err, c.rule)
 		}
 	}
 }
 
-// TestHostileBodies verifies that declared sizes cost neither time nor memory, and that the time is
-// proportional to the bytes that exist.
+// TestHostileBodies verifies that declared sizes cost neither time nor memory.
 func TestHostileBodies(t *testing.T) {
-	const most = "I\x7f\xff\xff\xff"
+	const maxInt = "I\x7f\xff\xff\xff"
 	for _, c := range []struct {
 		name, body string
 		offset     int
 		rule       string
 	}{
-		{"list of 2^31-1", "\x58" + most, 6, ruleCount},
-		{"typed list of 2^31-1", "V\x01t" + most, 8, ruleCount},
-		{"list of one more than there is", "\x7cNNN", 1, ruleCount},
+		{"list of 2^31-1", "\x58" + maxInt, 6, ruleCount},
+		{"typed list of 2^31-1", "V\x01t" + maxInt, 8, ruleCount},
+		{"list of more values than bytes", "\x7cNNN", 1, ruleCount},
 		{"list of -1", "\x58\x8f", 1, ruleNegative},
 		{"list of a long", "\x58\xe1N", 1, ruleInt},
-		{"class of 2^31-1 fields", "C\x01c" + most, 8, limitFields},
+		{"class of 2^31-1 fields", "C\x01c" + maxInt, 8, limitFields},
 		{"class of -2^31 fields", "C\x01cI\x80\x00\x00\x00", 3, ruleNegative},
 		{"class without a name", "CN\x90N", 1, ruleName},
 		{"class with a number for a field", "C\x01c\x91\x91", 4, ruleName},
 		{"object of no class", "\x60", 1, ruleClass},
 		{"object of the next class", "C\x01c\x90\x61", 5, ruleClass},
-		{"object of class 2^31-1", "C\x01c\x90O" + most, 10, ruleClass},
+		{"object of class 2^31-1", "C\x01c\x90O" + maxInt, 10, ruleClass},
 		{"object of class -1", "C\x01c\x90O\x8f", 5, ruleNegative},
 		{"object of fewer fields than defined", "C\x01c\x92\x01f\x01g\x60N", 9, ruleCount},
 		{"reference -1", "Q\x8f", 1, ruleNegative},
@@ -108,9 +107,9 @@ func TestHostileBodies(t *testing.T) {
 		{"type -1", "V\x8f\x90", 1, ruleNegative},
 		{"end without a start", "Z", 0, ruleEnd},
 		{"end in a list of known length", "\x79Z", 1, ruleEnd},
-		{"end behind a key", "HNZ", 2, ruleEnd},
-		{"definitions without an object", strings.Repeat("C\x00\x90", 1000), 3000, ruleCut},
-		{"open lists without an end", strings.Repeat("\x57", 500), 500, ruleCut},
+		{"end after a key", "HNZ", 2, ruleEnd},
+		{"definitions without an object", strings.Repeat("C\x00\x90", 1000), 3000, ruleTruncated},
+		{"open lists without an end", strings.Repeat("\x57", 500), 500, ruleTruncated},
 		{"lists a million deep", strings.Repeat("\x57", 1_000_000), 512, limitDepth},
 		{"maps a million deep", strings.Repeat("HN", 1_000_000), 1024, limitDepth},
 	} {
@@ -119,12 +118,12 @@ func TestHostileBodies(t *testing.T) {
 		allocs := testing.AllocsPerRun(1, func() {
 			d.Reset(body)
 			err := d.Skip()
-			if broken, ok := err.(*Error); !ok || broken.Offset != c.offset || broken.Rule != c.rule {
+			if parseErr, ok := err.(*Error); !ok || parseErr.Offset != c.offset || parseErr.Rule != c.rule {
 				t.Errorf("%s: %v, want byte %d: %s", c.name, err, c.offset, c.rule)
 			}
 		})
 		if allocs > 1 {
-			t.Errorf("%s costs %v allocations in addition to the error", c.name, allocs-1)
+			t.Errorf("%s: %v allocations in addition to the error", c.name, allocs-1)
 		}
 	}
 }
@@ -136,28 +135,28 @@ func TestMalformedDraft(t *testing.T) {
 		offset     int
 		rule       string
 	}{
-		{"class name cut", "O\x93ab", Limits{}, 4, ruleCut},
-		{"class name of no length", "ON", Limits{}, 1, ruleInt},
+		{"truncated class name", "O\x93ab", Limits{}, 4, ruleTruncated},
+		{"class name without a length", "ON", Limits{}, 1, ruleInt},
 		{"class name of length -1", "O\x8f", Limits{}, 1, ruleNegative},
 		{"class name with a four-byte sequence", "O\x93a\xf0\x9f\x98\x80", Limits{}, 3, ruleText},
 		{"class name beyond the limit", "O\x93abc\x90N", Limits{Length: 2}, 2, limitLength},
-		{"type cut", "Vt\x00\x03ab", Limits{}, 6, ruleCut},
-		{"type without its length", "Vt\x00", Limits{}, 3, ruleCut},
-		{"type number cut", "Vu", Limits{}, 2, ruleCut},
-		{"length cut", "Vl\x00\x00", Limits{}, 4, ruleCut},
-		{"list cut behind its tag", "V", Limits{}, 1, ruleCut},
+		{"truncated type", "Vt\x00\x03ab", Limits{}, 6, ruleTruncated},
+		{"type without its length", "Vt\x00", Limits{}, 3, ruleTruncated},
+		{"truncated type number", "Vu", Limits{}, 2, ruleTruncated},
+		{"truncated length", "Vl\x00\x00", Limits{}, 4, ruleTruncated},
+		{"list truncated after its tag", "V", Limits{}, 1, ruleTruncated},
 		{"fixed list with a type's name", "v\x01t\x90", Limits{}, 1, ruleInt},
-		{"fixed list of more than there is", "v\x90\x92T", Limits{}, 3, ruleCount},
-		{"reference cut", "\x4b\x00", Limits{}, 2, ruleCut},
-		{"old mark of a type number, and none", "MTz", Limits{}, 2, ruleInt},
-		{"end behind a key", "MNz", Limits{}, 2, ruleEnd},
+		{"fixed list of more values than bytes", "v\x90\x92T", Limits{}, 3, ruleCount},
+		{"truncated reference", "\x4b\x00", Limits{}, 2, ruleTruncated},
+		{"old marker without a type number", "MTz", Limits{}, 2, ruleInt},
+		{"end after a key", "MNz", Limits{}, 2, ruleEnd},
 		{"XML", "X\x00\x01a", Limits{}, 0, ruleTag},
 		{"remote object", "rt\x00\x01a\x01u", Limits{}, 0, ruleTag},
 	} {
 		d := Decoder{Dialect: Draft, Limits: c.limits}
 		d.Reset([]byte(c.body))
 		err := d.Skip()
-		if broken, ok := err.(*Error); !ok || broken.Offset != c.offset || broken.Rule != c.rule {
+		if parseErr, ok := err.(*Error); !ok || parseErr.Offset != c.offset || parseErr.Rule != c.rule {
 			t.Errorf("%s: %v, want byte %d: %s", c.name, err, c.offset, c.rule)
 		}
 	}
@@ -173,7 +172,8 @@ func TestDepthWithoutLimit(t *testing.T) {
 	}
 }
 
-// TestReferencesAreNotFollowed verifies that a walk does not follow references, wherever they point.
+// TestReferencesAreNotFollowed verifies that a walk does not follow references, wherever they
+// point.
 func TestReferencesAreNotFollowed(t *testing.T) {
 	for _, body := range []string{
 		"\x79Q\x90",            // to the enclosing list
@@ -188,8 +188,8 @@ func TestReferencesAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestObjectsWithoutFields: a value has at least one byte, so a body cannot contain more values than
-// bytes.
+// TestObjectsWithoutFields verifies that objects without fields have at least one byte each: a body
+// never contains more values than bytes.
 func TestObjectsWithoutFields(t *testing.T) {
 	const n = 100_000
 	body := AppendInt([]byte("C\x01c\x90\x58"), n)

@@ -2,8 +2,8 @@ package hessian
 
 import "encoding/binary"
 
-// Expected next element of an open container. Other containers store the number of remaining values.
-// Keys and values of a map alternate.
+// Expected next element of an open container. Other containers store the number of remaining
+// values. Keys and values of a map alternate.
 const (
 	valueOrEnd int32 = -1 - iota
 	keyOrEnd
@@ -16,42 +16,42 @@ const (
 // what one container expects next.
 func (d *Decoder) Skip() error {
 	d.levels.n = 0
-	for left := int32(1); ; {
-		for left == 0 { // the container has all of its declared values
+	for expected := int32(1); ; {
+		for expected == 0 { // the container has all of its declared values
 			if d.levels.n == 0 {
 				return nil
 			}
-			left = d.levels.pop()
+			expected = d.levels.pop()
 		}
 		if d.pos >= len(d.b) {
-			return d.cut()
+			return d.truncatedError()
 		}
 		t := &d.tags[d.b[d.pos]]
 		if t.form >= formClass {
 			if t.form != formEnd {
-				if err := d.define(t); err != nil {
+				if err := d.classDefinition(t); err != nil {
 					return err
 				}
 				continue
 			}
-			if left != valueOrEnd && left != keyOrEnd {
-				return d.broken(ruleEnd)
+			if expected != valueOrEnd && expected != keyOrEnd {
+				return d.ruleError(ruleEnd)
 			}
 			d.pos++
-			left = d.levels.pop()
+			expected = d.levels.pop()
 			continue
 		}
 		if d.values++; d.values > d.limits.Values {
-			return d.exceeded(limitValues, d.limits.Values)
+			return d.limitError(limitValues, d.limits.Values)
 		}
-		switch left {
+		switch expected {
 		case valueOrEnd:
 		case keyOrEnd:
-			left = valueOfKey
+			expected = valueOfKey
 		case valueOfKey:
-			left = keyOrEnd
+			expected = keyOrEnd
 		default:
-			left--
+			expected--
 		}
 		if t.kind < List || t.kind == Ref {
 			if err := d.leaf(t); err != nil {
@@ -60,10 +60,10 @@ func (d *Decoder) Skip() error {
 			continue
 		}
 		if d.levels.n >= d.limits.Depth {
-			return d.exceeded(limitDepth, d.limits.Depth)
+			return d.limitError(limitDepth, d.limits.Depth)
 		}
 		start := d.pos
-		inside, err := d.open(t)
+		next, err := d.open(t)
 		if err != nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func (d *Decoder) Skip() error {
 			d.found = start
 			return nil
 		}
-		d.levels.push(left)
-		left = inside
+		d.levels.push(expected)
+		expected = next
 	}
 }
 
@@ -84,12 +84,12 @@ func (d *Decoder) leaf(t *tag) error {
 		return err
 	case t.form == formScalar:
 		if len(d.b)-d.pos < int(t.size) {
-			return d.cut()
+			return d.truncatedError()
 		}
 		d.pos += int(t.size)
 		return nil
 	case t.form == formNone:
-		return d.broken(ruleTag)
+		return d.ruleError(ruleTag)
 	default:
 		return d.skipChunks(t.kind)
 	}
@@ -106,7 +106,7 @@ func (d *Decoder) reference() (int, error) {
 		return d.count()
 	}
 	if len(rest) < int(t.size) {
-		return 0, d.cut()
+		return 0, d.truncatedError()
 	}
 	n := 0
 	for _, c := range rest[1:t.size] {
@@ -166,24 +166,24 @@ func (d *Decoder) open(t *tag) (int32, error) {
 	if t.kind == Object {
 		d.refers = true
 		if number >= d.classes.n {
-			return 0, d.broken(ruleClass)
+			return 0, d.ruleError(ruleClass)
 		}
 		number = int(d.classes.at(number))
 	}
 	if number > len(d.b)-d.pos {
 		if d.oversized {
-			return 0, d.cut()
+			return 0, d.truncatedError()
 		}
-		return 0, d.broken(ruleCount)
+		return 0, d.ruleError(ruleCount)
 	}
 	return int32(number), nil
 }
 
-// define consumes a class definition: a name, the number of fields, and their names (Hessian 2.0
-// serialization 4.10.1).
-func (d *Decoder) define(t *tag) error {
+// classDefinition consumes a class definition: a name, the number of fields, and their names
+// (Hessian 2.0 serialization 4.10.1).
+func (d *Decoder) classDefinition(t *tag) error {
 	if d.classes.n >= d.limits.Classes {
-		return d.exceeded(limitClasses, d.limits.Classes)
+		return d.limitError(limitClasses, d.limits.Classes)
 	}
 	d.pos++
 	name := d.name
@@ -198,7 +198,7 @@ func (d *Decoder) define(t *tag) error {
 		return err
 	}
 	if fields > d.limits.Fields {
-		return d.exceeded(limitFields, d.limits.Fields)
+		return d.limitError(limitFields, d.limits.Fields)
 	}
 	for range fields {
 		if err := d.name(); err != nil {
@@ -212,13 +212,13 @@ func (d *Decoder) define(t *tag) error {
 // name consumes the name of a class or field.
 func (d *Decoder) name() error {
 	if kind := d.next(); kind != String && kind != End {
-		return d.broken(ruleName)
+		return d.ruleError(ruleName)
 	}
 	return d.skipChunks(String)
 }
 
-// typeName consumes a type: its name, or the number of an earlier type name (Hessian 2.0 serialization
-// 4.13, 4.14).
+// typeName consumes a type: its name, or the number of an earlier type name (Hessian 2.0
+// serialization 4.13, 4.14).
 func (d *Decoder) typeName() error {
 	switch d.next() {
 	case String:
@@ -229,26 +229,26 @@ func (d *Decoder) typeName() error {
 		_, err := d.count()
 		return err
 	default:
-		return d.broken(ruleType)
+		return d.ruleError(ruleType)
 	}
 }
 
 // count consumes an int that is a count or an index.
 func (d *Decoder) count() (int, error) {
 	if d.pos >= len(d.b) {
-		return 0, d.cut()
+		return 0, d.truncatedError()
 	}
 	t := &d.tags[d.b[d.pos]]
 	if t.kind != Int {
-		return 0, d.broken(ruleInt)
+		return 0, d.ruleError(ruleInt)
 	}
 	rest := d.b[d.pos:]
 	if len(rest) < int(t.size) {
-		return 0, d.cut()
+		return 0, d.truncatedError()
 	}
 	n := t.number(rest[:t.size])
 	if n < 0 {
-		return 0, d.broken(ruleNegative)
+		return 0, d.ruleError(ruleNegative)
 	}
 	d.pos += int(t.size)
 	return int(n), nil
@@ -262,7 +262,7 @@ func (d *Decoder) draftType() error {
 	switch rest := d.b[d.pos:]; rest[0] {
 	case draftType:
 		if len(rest) < 3 {
-			return d.cut()
+			return d.truncatedError()
 		}
 		d.types++
 		return d.units(3, int(binary.BigEndian.Uint16(rest[1:])))
@@ -276,8 +276,8 @@ func (d *Decoder) draftType() error {
 	}
 }
 
-// draftLength consumes the optional length of a list in the Draft dialect. It is only a hint: the list
-// continues until its end.
+// draftLength consumes the optional length of a list in the Draft dialect. It is only a hint: the
+// list continues until its end.
 func (d *Decoder) draftLength() error {
 	if d.pos >= len(d.b) {
 		return nil
@@ -290,7 +290,7 @@ func (d *Decoder) draftLength() error {
 		size = 5
 	}
 	if len(d.b)-d.pos < size {
-		return d.cut()
+		return d.truncatedError()
 	}
 	d.pos += size
 	return nil
@@ -308,15 +308,15 @@ func (d *Decoder) draftName() error {
 // units consumes n code units after head bytes.
 func (d *Decoder) units(head, n int) error {
 	if n > d.limits.Length {
-		return d.exceeded(limitLength, d.limits.Length)
+		return d.limitError(limitLength, d.limits.Length)
 	}
 	size, _, rule := textSize(d.b[d.pos+head:], n)
-	if rule == ruleCut {
-		return d.cut()
+	if rule == ruleTruncated {
+		return d.truncatedError()
 	}
 	d.pos += head + size
 	if rule != "" {
-		return d.broken(rule)
+		return d.ruleError(rule)
 	}
 	return nil
 }

@@ -7,14 +7,15 @@ const (
 	formNone form = iota
 	// formScalar has tag.size bytes, including the tag.
 	formScalar
-	// A length and as many bytes, or UTF-16 code units of a string. The length is in the tag; in the
-	// tag and the next byte; in two bytes; or in two bytes, and another chunk follows.
+	// The next four forms are a length and as many bytes, or UTF-16 code units of a string. The
+	// length is in the tag; in the tag and the next byte; in two bytes; or in two bytes, and
+	// another chunk follows.
 	formLengthInTag
 	formLengthShort
 	formLengthFinal
 	formLengthChunk
-	// A list or map, with or without a type. The number of values is in the tag or in an int, or the
-	// values continue until formEnd.
+	// The next six forms are a list or map, with or without a type. The number of values is in the
+	// tag or in an int, or the values continue until formEnd.
 	formDirect
 	formDirectTyped
 	formFixed
@@ -26,13 +27,13 @@ const (
 	formObject
 	// A reference; an int is its number.
 	formRef
-	// Forms of the Draft dialect: a list with an optional type and length, and an end; a list with two
-	// ints, type and length; a map with an optional type.
+	// Forms of the Draft dialect: a list with an optional type and length, and an end; a list with
+	// two ints, type and length; a map with an optional type.
 	formDraftList
 	formDraftFixed
 	formDraftMap
 
-	// Not values: class definitions before a value, and ends.
+	// The last forms are not values: class definitions before a value, and ends.
 	formClass
 	formDraftClass
 	formEnd
@@ -43,7 +44,7 @@ type tag struct {
 	kind Kind
 	form form
 	size uint8 // of a scalar, including the tag
-	base uint8 // the tag that means zero; or the value of a one-byte bool or double
+	base uint8 // the tag that represents zero; or the value of a one-byte bool or double
 }
 
 // Markers of the Draft dialect within values.
@@ -58,8 +59,8 @@ const (
 //nolint:gochecknoglobals // a constant table
 var tags = [...][256]tag{Final: finalTags(), Draft: draftTags()}
 
-// finalTags returns the bytecode map of the specification (Hessian 2.0 serialization 6). Bytes without
-// an entry are reserved.
+// finalTags returns the bytecode map of the specification (Hessian 2.0 serialization 6). Bytes
+// without an entry are reserved.
 func finalTags() (t [256]tag) {
 	commonTags(&t)
 	span(&t, 0x30, 0x33, tag{kind: String, form: formLengthShort, base: 0x30})
@@ -134,8 +135,8 @@ func commonTags(t *[256]tag) {
 	t['T'] = tag{kind: Bool, form: formScalar, size: 1, base: 1}
 }
 
-func span(t *[256]tag, first, last int, meaning tag) {
+func span(t *[256]tag, first, last int, entry tag) {
 	for c := first; c <= last; c++ {
-		t[c] = meaning
+		t[c] = entry
 	}
 }

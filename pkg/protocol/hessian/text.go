@@ -10,18 +10,19 @@ import (
 	"github.com/weft-proxy/weft/internal/swar"
 )
 
-// Text consumes a value that is a string or can be represented as text. Null is nil; a bool, an int or
-// a long is formatted like %v, and a double by strconv.FormatFloat with 'g' and -1. (Java readers also
-// accept scalars where they expect a string.)
+// Text consumes a value that is a string or can be represented as text. Null is nil; a bool, an int
+// or a long is formatted like %v, and a double by strconv.FormatFloat with 'g' and -1. (Java
+// readers also accept scalars where they expect a string.)
 //
-// The text of a string is valid UTF-8 and never nil. It is encoded in UTF-16, with one to three bytes
-// for each code unit (Hessian 2.0 serialization 4.12); a character beyond U+FFFF is two surrogates of
-// three bytes each. Text combines surrogate pairs, even across two chunks, and replaces an unpaired
-// surrogate by U+FFFD. It accepts overlong code units, like the common readers, so that filters compare
-// the text that the receiver gets. Like those readers, it rejects four-byte sequences.
+// The text of a string is valid UTF-8 and never nil. It is encoded in UTF-16, with one to three
+// bytes for each code unit (Hessian 2.0 serialization 4.12); a character beyond U+FFFF is two
+// surrogates of three bytes each. Text combines surrogate pairs, even across two chunks, and
+// replaces an unpaired surrogate by U+FFFD. It accepts overlong code units, like the common
+// readers, so that filters compare the text that the receiver gets. Like those readers, it rejects
+// four-byte sequences.
 //
-// The text is a view of the body if it is in one piece there, else it is in memory of d. Both are valid
-// until Reset.
+// The text is a view of the body if its bytes are contiguous there, else of storage of d. Both are
+// valid until Reset.
 func (d *Decoder) Text() ([]byte, error) {
 	if d.next() == String {
 		return d.stringText()
@@ -43,17 +44,17 @@ func (d *Decoder) Text() ([]byte, error) {
 		d.text = strconv.AppendFloat(d.text, d.double(t, v), 'g', -1, 64)
 	default: // a date, or a reference of the Draft dialect
 		d.pos = start
-		return nil, d.broken(ruleWantText)
+		return nil, d.ruleError(ruleWantText)
 	}
 	return d.text[from:len(d.text):len(d.text)], nil
 }
 
-// stringText is Text for a string.
+// stringText does the work of Text for a string.
 func (d *Decoder) stringText() ([]byte, error) {
 	if d.values++; d.values > d.limits.Values {
-		return nil, d.exceeded(limitValues, d.limits.Values)
+		return nil, d.limitError(limitValues, d.limits.Values)
 	}
-	if text := d.short(); text != nil {
+	if text := d.shortString(); text != nil {
 		return text, nil
 	}
 	c, err := d.chunk(String, 0)
@@ -63,7 +64,7 @@ func (d *Decoder) stringText() ([]byte, error) {
 	if c.last && c.isUTF8() {
 		return c.data[:len(c.data):len(c.data)], nil
 	}
-	from := len(d.text)
+	textStart := len(d.text)
 	var high rune
 	for {
 		d.text, high = c.appendText(d.text, high)
@@ -77,15 +78,15 @@ func (d *Decoder) stringText() ([]byte, error) {
 	if high != 0 {
 		d.text = utf8.AppendRune(d.text, utf8.RuneError)
 	}
-	if from == len(d.text) {
+	if textStart == len(d.text) {
 		return c.data[:0:0], nil // d.text may be nil; the text must not be
 	}
-	return d.text[from:len(d.text):len(d.text)], nil
+	return d.text[textStart:len(d.text):len(d.text)], nil
 }
 
-// short consumes a string of the most common form, ASCII with its length in the tag, and returns its
-// text; nil for other values.
-func (d *Decoder) short() []byte {
+// shortString consumes a string of the maxInt common form, ASCII with its length in the tag, and
+// returns its text; nil for other values.
+func (d *Decoder) shortString() []byte {
 	text, end := d.shortAt(d.pos)
 	if text == nil || !isASCII(text) {
 		return nil
@@ -94,18 +95,18 @@ func (d *Decoder) short() []byte {
 	return text
 }
 
-// shortAt returns the text of a short ASCII string at an offset, and the offset after it; nil for other
-// values.
-func (d *Decoder) shortAt(at int) (text []byte, end int) {
-	if at >= len(d.b) || d.b[at] > 0x1f {
+// shortAt returns the text of the short string at offset, and the offset after it. The text is nil
+// for other values. The caller checks that the text is ASCII.
+func (d *Decoder) shortAt(offset int) (text []byte, end int) {
+	if offset >= len(d.b) || d.b[offset] > 0x1f {
 		return nil, 0
 	}
-	length := int(d.b[at])
-	end = at + 1 + length
+	length := int(d.b[offset])
+	end = offset + 1 + length
 	if end > len(d.b) || length > d.limits.Length {
 		return nil, 0
 	}
-	return d.b[at+1 : end : end], end
+	return d.b[offset+1 : end : end], end
 }
 
 // chunk is a piece of a string or binary.
@@ -116,15 +117,16 @@ type chunk struct {
 	last   bool
 }
 
-// chunk consumes a chunk of a string or binary; before is the length of the previous chunks.
-func (d *Decoder) chunk(kind Kind, before int) (chunk, error) {
+// chunk consumes a chunk of a string or binary. previousLength is the length of the previous
+// chunks.
+func (d *Decoder) chunk(kind Kind, previousLength int) (chunk, error) {
 	if d.pos >= len(d.b) {
-		return chunk{}, d.cut()
+		return chunk{}, d.truncatedError()
 	}
 	rest := d.b[d.pos:]
 	t := &d.tags[rest[0]]
 	if t.kind != kind {
-		return chunk{}, d.broken(ruleChunk)
+		return chunk{}, d.ruleError(ruleChunk)
 	}
 	length, head := int(rest[0]-t.base), 1
 	switch {
@@ -134,25 +136,25 @@ func (d *Decoder) chunk(kind Kind, before int) (chunk, error) {
 	case t.form != formLengthShort && len(rest) >= 3:
 		length, head = int(binary.BigEndian.Uint16(rest[1:])), 3
 	default:
-		return chunk{}, d.cut()
+		return chunk{}, d.truncatedError()
 	}
-	if before+length > d.limits.Length {
-		return chunk{}, d.exceeded(limitLength, d.limits.Length)
+	if previousLength+length > d.limits.Length {
+		return chunk{}, d.limitError(limitLength, d.limits.Length)
 	}
 	if len(rest)-head < length {
-		return chunk{}, d.cut() // a code unit has at least one byte
+		return chunk{}, d.truncatedError() // a code unit has at least one byte
 	}
-	c := chunk{length: before + length, last: t.form != formLengthChunk}
+	c := chunk{length: previousLength + length, last: t.form != formLengthChunk}
 	size := length
 	if kind == String {
 		var rule string
 		size, c.ascii, rule = textSize(rest[head:], length)
-		if rule == ruleCut {
-			return chunk{}, d.cut()
+		if rule == ruleTruncated {
+			return chunk{}, d.truncatedError()
 		}
 		if rule != "" {
 			d.pos += head + size
-			return chunk{}, d.broken(rule)
+			return chunk{}, d.ruleError(rule)
 		}
 	}
 	c.data = rest[head : head+size]
@@ -163,8 +165,8 @@ func (d *Decoder) chunk(kind Kind, before int) (chunk, error) {
 // isUTF8 reports whether the bytes of the chunk are its text in UTF-8.
 func (c *chunk) isUTF8() bool { return c.ascii || utf8.Valid(c.data) }
 
-// appendText appends the text of a chunk. high is the trailing high surrogate of the previous chunk, or
-// 0; appendText returns that of this chunk.
+// appendText appends the text of a chunk. high is the trailing high surrogate of the previous
+// chunk, or 0; appendText returns that of this chunk.
 func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
 	if high == 0 && c.isUTF8() {
 		return append(dst, c.data...), 0
@@ -173,7 +175,8 @@ func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
 		unit, size := unitOf(b)
 		b = b[size:]
 		if high != 0 {
-			// A low surrogate completes the pair. Before anything else, the high one is unpaired.
+			// A low surrogate completes the pair. Before any other unit, the high surrogate is
+			// unpaired.
 			r := utf16.DecodeRune(high, unit)
 			high = 0
 			dst = utf8.AppendRune(dst, r)
@@ -202,8 +205,8 @@ func unitOf(b []byte) (unit rune, size int) {
 	}
 }
 
-// textSize returns the size in bytes of the first n code units of b, and whether all are ASCII. If rule
-// is not empty, the byte at size violates it; ruleCut means that b is too short.
+// textSize returns the size in bytes of the first n code units of b, and whether all are ASCII. If
+// rule is not empty, the byte at size violates it; ruleTruncated means that b is too short.
 func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 	if n <= len(b) && isASCII(b[:n]) {
 		return n, true, ""
@@ -214,7 +217,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 		case c < 0x80:
 			run := 1
 			if n >= 8 && len(b)-i >= 8 {
-				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // at most 7
+				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // at maxInt 7
 			}
 			i, n = i+run, n-run+1
 		case c&0xe0 == 0xc0:
@@ -226,7 +229,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 		}
 	}
 	if n > 0 || i > len(b) {
-		return len(b), false, ruleCut
+		return len(b), false, ruleTruncated
 	}
 	return i, false, ""
 }
@@ -234,8 +237,8 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 // bytestring is bytes or a string; generic functions on it are compiled for each.
 type bytestring interface{ []byte | string }
 
-// half loads the first four bytes of b.
-func half[T bytestring](b T) uint32 {
+// load32 loads the first four bytes of b.
+func load32[T bytestring](b T) uint32 {
 	_ = b[3]
 	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
 }
@@ -247,7 +250,7 @@ func isASCII[T bytestring](b T) bool {
 	switch {
 	case n >= 8:
 	case n >= 4:
-		return (half(b)|half(b[n-4:]))&(swar.Highs>>32) == 0
+		return (load32(b)|load32(b[n-4:]))&(swar.Highs>>32) == 0
 	default:
 		var all byte
 		for i := range n {

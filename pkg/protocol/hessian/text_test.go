@@ -16,15 +16,15 @@ func TestText(t *testing.T) {
 		{"ascii of eight", "\x08abcdefgh", "abcdefgh", true},
 		{"length in two bytes", "\x30\x03abc", "abc", true},
 		{"length in three bytes", "S\x00\x03abc", "abc", true},
-		{"two bytes a unit", "\x02éé", "éé", true},
-		{"three bytes a unit", "\x02中文", "中文", true},
+		{"two bytes per unit", "\x02éé", "éé", true},
+		{"three bytes per unit", "\x02中文", "中文", true},
 		{"U+FFFF", "\x01\uffff", "\uffff", true},
 		{"surrogate pair", "\x02\xed\xa0\xbd\xed\xb8\x80", "😀", false},
 		{"pair among others", "\x05a\xed\xa0\xbd\xed\xb8\x80é中", "a😀é中", false},
 		{"lone high surrogate", "\x02\xed\xa0\xbdx", "\ufffdx", false},
 		{"lone high surrogate at the end", "\x01\xed\xa0\xbd", "\ufffd", false},
 		{"lone low surrogate", "\x02\xed\xb8\x80x", "\ufffdx", false},
-		{"pair the wrong way round", "\x02\xed\xb8\x80\xed\xa0\xbd", "\ufffd\ufffd", false},
+		{"pair in reverse order", "\x02\xed\xb8\x80\xed\xa0\xbd", "\ufffd\ufffd", false},
 		{"two high surrogates and a low one", "\x03\xed\xa0\xbd\xed\xa0\xbd\xed\xb8\x80", "\ufffd😀", false},
 		{"NUL", "\x01\x00", "\x00", true},
 		{"NUL in two bytes", "\x01\xc0\x80", "\x00", false},
@@ -55,7 +55,7 @@ func TestText(t *testing.T) {
 		}
 		view := len(got) == 0 || len(got) < len(body) && &got[0] == &body[len(body)-len(got)]
 		if view != c.view {
-			t.Errorf("%s: a view of the body: %v, want %v", c.name, view, c.view)
+			t.Errorf("%s: view of the body: %v, want %v", c.name, view, c.view)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestNullHasNoText(t *testing.T) {
 	}
 }
 
-func TestTextStaysUntilReset(t *testing.T) {
+func TestTextIsValidUntilReset(t *testing.T) {
 	body := AppendString(nil, "😀")
 	body = AppendInt(body, 1234)
 	for range 100 {
@@ -82,7 +82,7 @@ func TestTextStaysUntilReset(t *testing.T) {
 		}
 	}
 	if string(first) != "😀" || string(second) != "1234" {
-		t.Errorf("%q and %q after others were read", first, second)
+		t.Errorf("texts %q and %q after reading further values", first, second)
 	}
 	if got := append(first, "x"...); string(second) != "1234" || len(got) != 5 {
 		t.Errorf("appending to a text changed the next to %q", second)
@@ -101,10 +101,10 @@ func TestMalformedText(t *testing.T) {
 		{"chunk followed by a number", "R\x00\x01a\x91", 4, ruleChunk},
 		{"chunk followed by a binary", "R\x00\x01a\x20", 4, ruleChunk},
 		{"chunk followed by null", "R\x00\x01aN", 4, ruleChunk},
-		{"chunk followed by nothing", "R\x00\x01a", 4, ruleCut},
-		{"cut in a unit", "\x01\xe4\xb8", 3, ruleCut},
-		{"cut in a unit of two", "\x01\xc3", 2, ruleCut},
-		{"cut among units of many bytes", "\x03中", 4, ruleCut},
+		{"chunk at the end", "R\x00\x01a", 4, ruleTruncated},
+		{"truncated unit", "\x01\xe4\xb8", 3, ruleTruncated},
+		{"truncated unit of two bytes", "\x01\xc3", 2, ruleTruncated},
+		{"truncated after a unit of three bytes", "\x03中", 4, ruleTruncated},
 	} {
 		for _, read := range []struct {
 			name string
@@ -114,15 +114,15 @@ func TestMalformedText(t *testing.T) {
 			{"Skip", (*Decoder).Skip},
 		} {
 			err := read.call(newDecoder(Final, []byte(c.body)))
-			if broken, ok := err.(*Error); !ok || broken.Offset != c.offset || broken.Rule != c.rule {
+			if parseErr, ok := err.(*Error); !ok || parseErr.Offset != c.offset || parseErr.Rule != c.rule {
 				t.Errorf("%s: %s: %v, want byte %d: %s", c.name, read.name, err, c.offset, c.rule)
 			}
 		}
 	}
 }
 
-// TestStringsReadAsWritten uses sizes around those at which words, forms and chunks change.
-func TestStringsReadAsWritten(t *testing.T) {
+// TestStringRoundTrip uses sizes around those at which words, forms and chunks change.
+func TestStringRoundTrip(t *testing.T) {
 	for _, letter := range []string{"a", "é", "中", "😀", "a😀", "xxxxxxxx中", "\xff"} {
 		for _, times := range []int{0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 511, 512, 1023, 1024, 1025, 16383, 16384, 32767, 32768, 32769, 65535, 65536, 70000} {
 			s := strings.Repeat(letter, times)
@@ -134,11 +134,11 @@ func TestStringsReadAsWritten(t *testing.T) {
 			got, err := d.Text()
 			want := strings.Repeat(strings.ToValidUTF8(letter, "\ufffd"), times)
 			if err != nil || string(got) != want || d.Kind() != End {
-				t.Fatalf("%q × %d is read as %.40q…, %v, then %v", letter, times, got, err, d.Kind())
+				t.Fatalf("Text of %q × %d = %.40q…, %v, then %v", letter, times, got, err, d.Kind())
 			}
 			d.Reset(b[1:])
 			if err := d.Skip(); err != nil || d.Kind() != End {
-				t.Fatalf("%q × %d is skipped to %v, %v", letter, times, d.Kind(), err)
+				t.Fatalf("after Skip of %q × %d: %v, %v", letter, times, d.Kind(), err)
 			}
 		}
 	}
@@ -148,12 +148,12 @@ func TestIsASCIIFindsByteAnywhere(t *testing.T) {
 	for n := range 100 {
 		b := []byte(strings.Repeat("\x7f", n))
 		if !isASCII(b) {
-			t.Fatalf("%d bytes are not ASCII", n)
+			t.Fatalf("isASCII of %d ASCII bytes = false", n)
 		}
 		for i := range b {
 			b[i] = utf8.RuneSelf
 			if isASCII(b) {
-				t.Fatalf("byte %d of %d is overlooked", i, n)
+				t.Fatalf("isASCII = true with a non-ASCII byte %d of %d", i, n)
 			}
 			b[i] = 'a'
 		}

@@ -3,8 +3,8 @@ package hessian
 // Throwable is a Java exception that Weft generates: the value of a Dubbo response of kind 0 or 3.
 type Throwable struct {
 	// Class is the full name of the class, which the client must have, such as
-	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". An unknown class becomes a
-	// map there. Dubbo clients in Go have the exceptions of java.lang, but not RpcException.
+	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". An unknown class becomes
+	// a map there. Dubbo clients in Go have the exceptions of java.lang, but not RpcException.
 	Class string
 	// Message is the result of getMessage.
 	Message string
@@ -15,10 +15,11 @@ type Throwable struct {
 
 // AppendThrowable appends v and the definition of its class to a body without class definitions.
 //
-// It writes two fields of java.lang.Throwable: "detailMessage", the message, and an empty "stackTrace".
-// Without a stack trace, readers that call the constructor would show their own stack as that of the
-// error, and in readers that do not, old versions of Throwable would fail. The constructor, or null,
-// sets "cause" and "suppressedExceptions" to none.
+// It writes two fields of java.lang.Throwable: "detailMessage", the message, and an empty
+// "stackTrace". Without a stack trace, readers that call the constructor would show their own stack
+// as that of the error; in readers that do not call it, old versions of Throwable would fail.
+// "cause" and "suppressedExceptions" keep the value of the constructor, or null, which both mean
+// none.
 func AppendThrowable(dst []byte, v Throwable) []byte {
 	const firstClass = 0x60 // an object of the first defined class
 	fields := int32(2)

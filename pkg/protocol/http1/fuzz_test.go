@@ -172,8 +172,9 @@ func FuzzChunkReader(f *testing.F) {
 	})
 }
 
-// sameOutcome compares two ways of validRequest one input. The split may change how much of a chunk
-// precedes an error, and the excess of extensions in between, but not the outcome.
+// sameOutcome reports whether two results for one input are equal. If both have an error, it
+// compares only the errors, because the split may change how much of a chunk is decoded before the
+// error.
 func sameOutcome(a, b decoded) bool {
 	if a.err != "" && b.err != "" {
 		return a.err == b.err

@@ -45,8 +45,8 @@ type head struct {
 
 func (m *head) has(f headFlags) bool { return m.flags&f != 0 }
 
-// addField records a header of the given kind. at is the offset of its line. keep reports that the
-// header also belongs in Header.
+// addField records a header of the given kind, whose line starts at offset. keep reports whether
+// the header also belongs in Header.
 func (m *head) addField(kind fieldKind, value string, offset int) (keep bool, v *syntaxError) {
 	switch kind {
 	case contentLengthField:

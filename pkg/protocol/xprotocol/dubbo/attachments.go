@@ -142,11 +142,11 @@ func (w *rewriter) keep(dst []byte, e *hessian.Entry) []byte {
 
 // set appends an attachment with a value, which may be unchanged.
 func (w *rewriter) set(dst []byte, e *hessian.Entry, value string) []byte {
-	at := len(dst) + e.Middle - e.Start
+	at := len(dst) + e.ValueStart - e.Start
 	if value == view(e.Value) {
 		dst = w.keep(dst, e)
 	} else {
-		dst = append(dst, w.body[e.Start:e.Middle]...)
+		dst = append(dst, w.body[e.Start:e.ValueStart]...)
 		dst = hessian.AppendString(dst, value)
 	}
 	w.lower(view(e.Key), dst[at:])

@@ -41,7 +41,7 @@ func isTimeout(name string) bool {
 // seeTimeout takes the timeout from an attachment. It records no offsets if the attachments refer
 // to a map that is also an argument, which must stay unchanged.
 func seeTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachments int) {
-	ms, _ := parseTimeout(body[e.Middle:e.End])
+	ms, _ := parseTimeout(body[e.ValueStart:e.End])
 	if ms == 0 {
 		return
 	}
@@ -52,8 +52,8 @@ func seeTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachmen
 	if mark == markOfCall || v.Timeout == 0 {
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}
-	if e.Middle > attachments {
-		v.Offsets[mark], v.Offsets[mark+1] = int32(headSize+e.Middle), int32(headSize+e.End)
+	if e.ValueStart > attachments {
+		v.Offsets[mark], v.Offsets[mark+1] = int32(headSize+e.ValueStart), int32(headSize+e.End)
 	}
 }
 
