@@ -130,8 +130,8 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	return true, nil
 }
 
-// shortEntry is Entry for the maxInt common case, two short ASCII strings. For other entries it
-// consumes nothing and returns false.
+// shortEntry does the work of Entry for the most common case, two short ASCII strings. For other
+// entries it consumes nothing and returns false.
 func (d *Decoder) shortEntry(e *Entry) bool {
 	start := d.pos
 	key, middle := d.shortAt(start)

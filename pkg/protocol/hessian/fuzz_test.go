@@ -32,8 +32,8 @@ func samples(tb testing.TB) []capture {
 	return seeds
 }
 
-// FuzzDecoder verifies that a walk of any body stays within its bytes and takes at maxInt one step
-// per byte; that skipping and reading give the same result; that a prefix of a body has the same
+// FuzzDecoder verifies that a Decoder stays within the body and takes at most one step per byte;
+// that Skip and the other methods consume the same bytes; that a prefix of a body has the same
 // values or is truncated; and that a rewritten map has the same entries.
 func FuzzDecoder(f *testing.F) {
 	for _, c := range samples(f) {
@@ -84,7 +84,7 @@ func FuzzDecoder(f *testing.F) {
 // state returns the state on which later values depend.
 func state(d *Decoder) [4]int { return [4]int{d.pos, d.containers, d.types, d.classes.n} }
 
-// checkPrefix fails t unless part, a prefix of whole, has the same values.
+// checkPrefix fails t unless prefix has the same values as full.
 func checkPrefix(t *testing.T, prefix, full *Decoder, err error) {
 	t.Helper()
 	if prefix.next() == End {

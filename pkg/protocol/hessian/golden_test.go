@@ -19,7 +19,7 @@ type golden struct {
 	dialect   Dialect
 	name      string
 	kind, arg string // first word of the name, and the rest
-	bytes     []byte // nil if there are too many
+	bytes     []byte // nil if the file has only their hash
 	size      int
 	sum       string
 }

@@ -84,7 +84,7 @@ func (d *Decoder) stringText() ([]byte, error) {
 	return d.text[textStart:len(d.text):len(d.text)], nil
 }
 
-// shortString consumes a string of the maxInt common form, ASCII with its length in the tag, and
+// shortString consumes a string of the most common form, ASCII with its length in the tag, and
 // returns its text; nil for other values.
 func (d *Decoder) shortString() []byte {
 	text, end := d.shortAt(d.pos)
@@ -217,7 +217,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 		case c < 0x80:
 			run := 1
 			if n >= 8 && len(b)-i >= 8 {
-				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // at maxInt 7
+				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // at most 7
 			}
 			i, n = i+run, n-run+1
 		case c&0xe0 == 0xc0:

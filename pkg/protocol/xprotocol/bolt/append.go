@@ -11,15 +11,15 @@ import (
 )
 
 // AppendRequest implements xprotocol.Messages. It writes a changed service into every header entry
-// that has it. It does not update the checksum; SetID does, because a frame that leaves gets a new
+// that has it. It does not update the checksum; SetID does, because each forwarded frame gets a new
 // id.
-func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
+func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	if !r.Header.Changed() {
 		dst = append(dst, frame...)
 	} else {
 		header, _ := c.split(frame)
-		w, err := routed(header, &r.Header)
+		w, err := newRequestWriter(header, &r.Header)
 		if err != nil {
 			return dst, err
 		}
@@ -27,8 +27,8 @@ func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotoco
 			return dst, err
 		}
 	}
-	if left > 0 && left < v.Timeout {
-		c.setTimeout(dst[start:], int(max(left.Milliseconds(), 1)))
+	if remaining > 0 && remaining < v.Timeout {
+		c.setTimeout(dst[start:], int(max(remaining.Milliseconds(), 1)))
 	}
 	return dst, nil
 }
@@ -45,24 +45,24 @@ func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xproto
 // dst unchanged.
 func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	start := len(dst)
-	header, at := c.split(frame)
-	dst = append(dst, frame[:at-len(header)]...)
-	from := len(dst)
+	header, contentOffset := c.split(frame)
+	dst = append(dst, frame[:contentOffset-len(header)]...)
+	headerStart := len(dst)
 	dst = w.append(dst, header)
-	n := len(dst) - from
+	n := len(dst) - headerStart
 	if n > math.MaxInt16 {
 		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "bolt: a header of %d bytes; the protocol allows at most %d", n, math.MaxInt16)
 	}
-	dst = append(dst, frame[at:]...)
+	dst = append(dst, frame[contentOffset:]...)
 	c.setHeaderLength(dst[start:], n)
 	return dst, nil
 }
 
-// routed returns a writer for the request with this header and the fields h.
-func routed(header []byte, h *protocol.Header) (writer, error) {
-	was, _ := read(header) // ReadRequest has already read it
+// newRequestWriter returns a writer for a request with header and the fields h.
+func newRequestWriter(header []byte, h *protocol.Header) (writer, error) {
+	old, _ := read(header) // ReadRequest has already validated it
 	service, method, group := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod), h.Get(xprotocol.FieldGroup)
-	if version := h.Get(xprotocol.FieldVersion); version != versionOf(was.service) {
+	if version := h.Get(xprotocol.FieldVersion); version != versionOf(old.service) {
 		switch {
 		case strings.Contains(version, ":"):
 			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: %q is not a valid service version: it contains a colon", version)
@@ -74,9 +74,9 @@ func routed(header []byte, h *protocol.Header) (writer, error) {
 	return writer{
 		header:  h,
 		routes:  true,
-		service: route{value: service, changed: service != was.service},
-		method:  route{value: method, changed: method != was.method},
-		group:   route{value: group, changed: group != was.group},
+		service: route{value: service, changed: service != old.service},
+		method:  route{value: method, changed: method != old.method},
+		group:   route{value: group, changed: group != old.group},
 	}, nil
 }
 
@@ -91,12 +91,12 @@ type route struct {
 type writer struct {
 	header *protocol.Header
 
-	routes                 bool // the header is a request's
+	routes                 bool // the header is that of a request
 	service, method, group route
 }
 
-// of returns the routing field of an entry name, or nil.
-func (w *writer) of(name string) *route {
+// routeOf returns the routing field of an entry name, or nil.
+func (w *writer) routeOf(name string) *route {
 	if !w.routes {
 		return nil
 	}
@@ -111,34 +111,34 @@ func (w *writer) of(name string) *route {
 	return nil
 }
 
-// append appends the header was with the current fields.
-func (w *writer) append(dst, was []byte) []byte {
+// append appends header with the current fields.
+func (w *writer) append(dst, header []byte) []byte {
 	var e entry
-	for rest := was; len(rest) > 0; {
+	for rest := header; len(rest) > 0; {
 		rest, _ = e.next(rest)
 		if e.isField(w.routes) {
 			continue
 		}
-		if r := w.of(e.key); r != nil && !e.nullKey && r.changed {
+		if r := w.routeOf(e.key); r != nil && !e.nullKey && r.changed {
 			dst = r.append(dst, e.key)
 		} else {
 			dst = append(dst, e.bytes...)
 		}
 	}
 	for name, value := range w.header.All() {
-		r := w.of(name)
+		r := w.routeOf(name)
 		switch {
 		case w.routes && isRouting(name):
 		case r != nil && r.changed:
 			dst = r.append(dst, name)
-		case value == "" && wasNull(was, name):
+		case value == "" && hasNullValue(header, name):
 			dst = appendNull(appendText(dst, name))
 		default:
 			dst = appendEntry(dst, name, value)
 		}
 	}
 	for _, name := range [...]string{keyService, keyMethod, keyGroup} {
-		if r := w.of(name); r != nil && r.changed && !r.written {
+		if r := w.routeOf(name); r != nil && r.changed && !r.written {
 			dst = r.append(dst, name)
 		}
 	}
@@ -154,8 +154,8 @@ func (r *route) append(dst []byte, name string) []byte {
 	return appendEntry(dst, name, r.value)
 }
 
-// wasNull reports whether a header has a null value under the name.
-func wasNull(header []byte, name string) bool {
+// hasNullValue reports whether a header has a null value under the name.
+func hasNullValue(header []byte, name string) bool {
 	var e entry
 	for len(header) > 0 {
 		if header, _ = e.next(header); e.key == name {

@@ -22,39 +22,39 @@ func fuzz(f *testing.F, version string) {
 	f.Helper()
 	c := codecs()[version]
 	var seeds [][]byte
-	for _, all := range []map[string][]byte{captures(f, version), built(c)} {
-		for _, name := range sortedKeys(all) {
-			seeds = append(seeds, all[name])
+	for _, frames := range []map[string][]byte{captures(f, version), builtFrames(c)} {
+		for _, name := range sortedKeys(frames) {
+			seeds = append(seeds, frames[name])
 		}
 	}
 	codectest.Fuzz(f, c, seeds)
 }
 
-// TestNegativeLengthsAreRejected: peers store lengths in signed integers, so a length with the sign bit
-// is malformed.
+// TestNegativeLengthsAreRejected verifies that a length with the sign bit is malformed, because
+// peers store lengths in signed integers.
 func TestNegativeLengthsAreRejected(t *testing.T) {
 	for version, c := range codecs() {
-		for kind, size := range map[byte]int{typeRequest: c.requestSize, typeResponse: c.answerSize} {
-			for name, at := range map[string]int{"class": size - 8, "header": size - 6, "content": size - 4} {
-				frame := frameOf(c, kind, commandRequest, 0, "", nil, "")
-				frame[at] = 0x7f
+		for frameType, size := range map[byte]int{typeRequest: c.requestHeadSize, typeResponse: c.responseHeadSize} {
+			for name, offset := range map[string]int{"class": size - 8, "header": size - 6, "content": size - 4} {
+				frame := newFrame(c, frameType, commandRequest, 0, "", nil, "")
+				frame[offset] = 0x7f
 				if _, err := c.ParseFrame(frame); err != nil {
-					t.Errorf("%s: the longest %s: %v", version, name, err)
+					t.Errorf("%s: maximum length of the %s: %v", version, name, err)
 				}
-				frame[at] = 0x80
+				frame[offset] = 0x80
 				if _, err := c.ParseFrame(frame); err == nil {
-					t.Errorf("%s: %s: a length with the sign bit is taken", version, name)
+					t.Errorf("%s: %s: a length with the sign bit was accepted", version, name)
 				}
 			}
 		}
 	}
 }
 
-// TestChecksumFlag: the bit means a checksum only if the second byte is 2.
+// TestChecksumFlag verifies that a frame has a checksum only if the second byte is 2.
 func TestChecksumFlag(t *testing.T) {
 	c := V2()
-	frame := frameOf(c, typeRequest, commandRequest, 0, "c", entries("service", "s"), "content")
-	frame[c.switchesAt] = checksumBit
+	frame := newFrame(c, typeRequest, commandRequest, 0, "c", entries("service", "s"), "content")
+	frame[c.switchesOffset] = checksumBit
 	if head, err := c.ParseFrame(frame); err != nil || head.Size != len(frame) {
 		t.Errorf("second byte 1: %d bytes, %v; want %d", head.Size, err, len(frame))
 	}
@@ -71,11 +71,11 @@ func TestDamagedFrameIsRejected(t *testing.T) {
 			continue
 		}
 		head, _ := c.ParseFrame(frame)
-		for i := c.switchesAt + 1; i < len(frame); i++ {
+		for i := c.switchesOffset + 1; i < len(frame); i++ {
 			damaged := bytes.Clone(frame)
 			damaged[i] ^= 4
-			if again, err := c.ParseFrame(damaged); err != nil || again.Size != head.Size {
-				continue // a length: the size of the frame changes
+			if damagedHead, err := c.ParseFrame(damaged); err != nil || damagedHead.Size != head.Size {
+				continue // the byte belongs to a length, and the size of the frame changes
 			}
 			var err error
 			var v xprotocol.FrameView
@@ -94,8 +94,8 @@ func TestDamagedFrameIsRejected(t *testing.T) {
 	}
 }
 
-// TestServiceAndMethodChangeInEveryEntry: SOFARPC repeats the service in two entries, and its version
-// is a part of the name.
+// TestServiceAndMethodChangeInEveryEntry verifies changes of entries that SOFARPC repeats, and of
+// the version, which is a part of the service.
 func TestServiceAndMethodChangeInEveryEntry(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -106,27 +106,27 @@ func TestServiceAndMethodChangeInEveryEntry(t *testing.T) {
 	}{
 		{"service", entries("service", "a:1", keyTarget, "a:1"), "service", "b:1", entries("service", "b:1", keyTarget, "b:1")},
 		{"service in one entry", entries("service", "a"), "service", "b", entries("service", "b")},
-		{"service where there was none", entries("k", "v"), "service", "b", entries("k", "v", "service", "b")},
+		{"new service", entries("k", "v"), "service", "b", entries("k", "v", "service", "b")},
 		{"method", entries("service", "a", keyMethod, "m"), "method", "n", entries("service", "a", keyMethod, "n")},
-		{"method where there was none", entries("service", "a"), "method", "n", entries("service", "a", keyMethod, "n")},
+		{"new method", entries("service", "a"), "method", "n", entries("service", "a", keyMethod, "n")},
 		{"version", entries("service", "a:1.0"), "version", "2.0", entries("service", "a:2.0")},
 		{"version before a unique id", entries("service", "a:1.0:u"), "version", "2.0", entries("service", "a:2.0:u")},
-		{"version where there was none", entries("service", "a"), "version", "2.0", entries("service", "a:2.0")},
+		{"new version", entries("service", "a"), "version", "2.0", entries("service", "a:2.0")},
 		{"group", entries("service", "a"), "group", "g", entries("service", "a", "group", "g")},
-		{"an entry of SOFARPC by its own name", entries("service", "a", keyTarget, "b"), keyTarget, "c", entries("service", "a", keyTarget, "c")},
+		{"SOFARPC entry by its name", entries("service", "a", keyTarget, "b"), keyTarget, "c", entries("service", "a", keyTarget, "c")},
 	}
 	for version, c := range codecs() {
-		for _, test := range tests {
-			t.Run(version+"/"+test.name, func(t *testing.T) {
-				frame := frameOf(c, typeRequest, commandRequest, 0, "class", test.header, "content")
+		for _, tt := range tests {
+			t.Run(version+"/"+tt.name, func(t *testing.T) {
+				frame := newFrame(c, typeRequest, commandRequest, 0, "class", tt.header, "content")
 				var r protocol.Request
 				var v xprotocol.FrameView
 				if err := c.ReadRequest(frame, &r, &v); err != nil {
 					t.Fatal(err)
 				}
-				r.Header.Set(test.field, test.value)
+				r.Header.Set(tt.field, tt.value)
 				got, err := c.AppendRequest(nil, frame, &r, &v, 0)
-				want := frameOf(c, typeRequest, commandRequest, 0, "class", test.want, "content")
+				want := newFrame(c, typeRequest, commandRequest, 0, "class", tt.want, "content")
 				if err != nil || !bytes.Equal(got, want) {
 					t.Errorf("%v\n got %q\nwant %q", err, got, want)
 				}
@@ -135,8 +135,8 @@ func TestServiceAndMethodChangeInEveryEntry(t *testing.T) {
 	}
 }
 
-// TestVersionWithoutServiceIsRejected: the version is a part of the name of the service and has no
-// entry of its own.
+// TestVersionWithoutServiceIsRejected verifies that a version without a service is an error,
+// because the version is a part of the service.
 func TestVersionWithoutServiceIsRejected(t *testing.T) {
 	tests := []struct {
 		name         string
@@ -145,29 +145,29 @@ func TestVersionWithoutServiceIsRejected(t *testing.T) {
 		version      string
 		want         protocol.Reason
 	}{
-		{name: "of no service", header: entries("k", "v"), version: "2", want: protocol.MalformedRequest},
+		{name: "without a service", header: entries("k", "v"), version: "2", want: protocol.MalformedRequest},
 		{name: "with a colon", header: entries("service", "a"), version: "2:u", want: protocol.MalformedRequest},
-		{name: "none of no service", header: entries("k", "v"), version: ""},
-		{name: "with a service that is new too", header: entries("k", "v"), field: "service", value: "b", version: "2"},
+		{name: "no version without a service", header: entries("k", "v"), version: ""},
+		{name: "with a new service", header: entries("k", "v"), field: "service", value: "b", version: "2"},
 	}
 	for version, c := range codecs() {
-		for _, test := range tests {
-			frame := frameOf(c, typeRequest, commandRequest, 0, "class", test.header, "content")
+		for _, tt := range tests {
+			frame := newFrame(c, typeRequest, commandRequest, 0, "class", tt.header, "content")
 			var r protocol.Request
 			var v xprotocol.FrameView
 			if err := c.ReadRequest(frame, &r, &v); err != nil {
 				t.Fatal(err)
 			}
-			if test.field != "" {
-				r.Header.Set(test.field, test.value)
+			if tt.field != "" {
+				r.Header.Set(tt.field, tt.value)
 			}
-			r.Header.Set(xprotocol.FieldVersion, test.version)
+			r.Header.Set(xprotocol.FieldVersion, tt.version)
 			dst, err := c.AppendRequest([]byte("before"), frame, &r, &v, 0)
 			switch {
-			case test.want == protocol.ReasonNone && err != nil:
-				t.Errorf("%s, %s: %v", version, test.name, err)
-			case test.want != protocol.ReasonNone && (protocol.ReasonOf(err) != test.want || string(dst) != "before"):
-				t.Errorf("%s, %s: %v and %q, want the reason %v and nothing appended", version, test.name, err, dst, test.want)
+			case tt.want == protocol.ReasonNone && err != nil:
+				t.Errorf("%s, %s: %v", version, tt.name, err)
+			case tt.want != protocol.ReasonNone && (protocol.ReasonOf(err) != tt.want || string(dst) != "before"):
+				t.Errorf("%s, %s: %v and %q, want the reason %v and nothing appended", version, tt.name, err, dst, tt.want)
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func TestVersionWithoutServiceIsRejected(t *testing.T) {
 
 func TestHeaderTooLong(t *testing.T) {
 	c := V1()
-	frame := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
+	frame := newFrame(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
 	var r protocol.Request
 	var v xprotocol.FrameView
 	if err := c.ReadRequest(frame, &r, &v); err != nil {
@@ -208,17 +208,17 @@ func TestErrorTextIsLimited(t *testing.T) {
 	}
 }
 
-// TestErrorResponseContainsException compares the content with the bytes that Java (1.6.12) and Node
-// clients have read, in their draft of Hessian 2.
+// TestErrorResponseContainsException compares the content with the bytes that Java (1.6.12) and
+// Node clients have read, in their draft of Hessian 2.
 func TestErrorResponseContainsException(t *testing.T) {
 	const want = "O\xc8\x34com.alipay.remoting.rpc.exception.RpcServerException" +
 		"\x92\x0ddetailMessage\x0astackTrace" + "o\x90" +
 		"S\x00\x07no ä€\xed\xa0\xbd\xed\xb8\x80" +
 		"Vt\x00\x1c[java.lang.StackTraceElementl\x00\x00\x00\x00z"
 	for version, c := range codecs() {
-		request := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
+		request := newFrame(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
 		for code, content := range map[byte]string{hessian2: want, 11: "", 12: ""} {
-			request[c.serializationAt] = code
+			request[c.serializationOffset] = code
 			for _, reason := range []protocol.Reason{protocol.ReasonNoRoute, protocol.ReasonDenied} {
 				frame := c.AppendErrorResponse(nil, request, reason, "no ä€😀")
 				var r protocol.Response
@@ -230,10 +230,10 @@ func TestErrorResponseContainsException(t *testing.T) {
 					t.Errorf("%s, serialization %d, %v:\n got %q\nwant %q", version, code, reason, got, content)
 				}
 				if got := r.Header.Get(keyFault); got != "no ä€😀" {
-					t.Errorf("%s, serialization %d, %v: the header says %q", version, code, reason, got)
+					t.Errorf("%s, serialization %d, %v: the header has %q", version, code, reason, got)
 				}
 				class, _, _ := c.lengths(frame)
-				if name := string(frame[c.answerSize:][:class]); (name == faultClass) != (content != "") {
+				if name := string(frame[c.responseHeadSize:][:class]); (name == faultClass) != (content != "") {
 					t.Errorf("%s, serialization %d, %v: class %q", version, code, reason, name)
 				}
 			}
@@ -245,7 +245,7 @@ func BenchmarkForward(b *testing.B) {
 	for _, version := range []string{"v1", "v2"} {
 		c := codecs()[version]
 		b.Run(version, func(b *testing.B) {
-			frame := built(c)["SOFARPC"]
+			frame := builtFrames(c)["SOFARPC"]
 			var r protocol.Request
 			var m xprotocol.Message
 			dst := make([]byte, 0, 1<<10)
@@ -265,11 +265,12 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkForwardChanged measures a changed request of 16 KiB with a checksum: it is read, its timeout
-// is lowered, and it gets an ID. One pass verifies the checksum, and one computes the new one.
+// BenchmarkForwardChanged measures a changed request of 16 KiB with a checksum: it is read, its
+// timeout is lowered, and it gets an ID. One pass verifies the checksum, and one computes the new
+// one.
 func BenchmarkForwardChanged(b *testing.B) {
 	c := V2()
-	frame := summed(c, frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s:1.0", keyMethod, "m"), strings.Repeat("x", 16<<10)))
+	frame := addChecksum(c, newFrame(c, typeRequest, commandRequest, 0, "class", entries("service", "s:1.0", keyMethod, "m"), strings.Repeat("x", 16<<10)))
 	var r protocol.Request
 	var m xprotocol.Message
 	dst := make([]byte, 0, 32<<10)
@@ -289,9 +290,9 @@ func BenchmarkForwardChanged(b *testing.B) {
 	}
 }
 
-// summed adds a checksum to a frame of version 2.
-func summed(c Codec, frame []byte) []byte {
+// addChecksum adds a checksum to a frame of version 2.
+func addChecksum(c Codec, frame []byte) []byte {
 	frame[1] = withChecksums
-	frame[c.switchesAt] |= checksumBit
+	frame[c.switchesOffset] |= checksumBit
 	return c.finish(frame, 0)
 }

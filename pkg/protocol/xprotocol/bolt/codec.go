@@ -1,11 +1,11 @@
 // Package bolt implements the frames of SOFA Bolt, versions 1 and 2. The versions differ only in
-// the positions of the numbers in the head and in the optional checksum of version 2. So they are
-// one codec with two layouts, V1 and V2, which config.json names bolt and boltv2. README.md
-// describes what filters see.
+// the positions of the numbers in the head and in the optional checksum of version 2. So one codec
+// has two layouts, V1 and V2, which config.json names bolt and boltv2. README.md describes the view
+// of filters.
 //
 // The files in the order of the data flow: codec.go (size and kind of a frame), layout.go
-// (positions in the head), read.go (reading), append.go (writing), signals.go (frames that Weft
-// generates).
+// (positions in the head), read.go (reading), append.go (writing), controlframes.go (frames that
+// Weft generates).
 package bolt
 
 import (
@@ -53,27 +53,27 @@ func (c Codec) Traits() *xprotocol.Traits { return &c.traits }
 // Match implements xprotocol.Framing: it checks the version, the type and the command.
 func (c Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
-	case !c.begins(b):
+	case !c.mayBegin(b):
 		return xprotocol.MatchNo
-	case len(b) < c.commandAt+2:
+	case len(b) < c.commandOffset+2:
 		return xprotocol.MatchNeedMore
 	}
 	switch command := c.command(b); {
 	case command == commandHeartbeat,
-		command == commandRequest && b[c.typeAt] != typeResponse,
-		command == commandResponse && b[c.typeAt] == typeResponse,
+		command == commandRequest && b[c.typeOffset] != typeResponse,
+		command == commandResponse && b[c.typeOffset] == typeResponse,
 		command == commandGoAway:
 		return xprotocol.MatchYes
 	}
 	return xprotocol.MatchNo
 }
 
-// begins reports whether a frame may begin with b, which may be short.
-func (c Codec) begins(b []byte) bool {
+// mayBegin reports whether a frame may begin with b, which may be short.
+func (c Codec) mayBegin(b []byte) bool {
 	switch {
 	case len(b) > 0 && b[0] != c.version,
-		c.typeAt > 1 && len(b) > 1 && b[1] != 1 && b[1] != withChecksums,
-		len(b) > c.typeAt && b[c.typeAt] > typeOneWay:
+		c.typeOffset > 1 && len(b) > 1 && b[1] != 1 && b[1] != withChecksums,
+		len(b) > c.typeOffset && b[c.typeOffset] > typeOneWay:
 		return false
 	}
 	return true
@@ -81,13 +81,13 @@ func (c Codec) begins(b []byte) bool {
 
 // ParseFrame implements xprotocol.Framing. Lengths that peers read as negative numbers are errors.
 func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
-	if !c.begins(b) {
-		if len(b) > c.typeAt && b[c.typeAt] > typeOneWay {
+	if !c.mayBegin(b) {
+		if len(b) > c.typeOffset && b[c.typeOffset] > typeOneWay {
 			return xprotocol.Frame{}, errType
 		}
 		return xprotocol.Frame{}, fmt.Errorf("bolt: a frame of version %d does not begin with % x", c.version, b[:min(len(b), 2)])
 	}
-	if len(b) <= c.typeAt || len(b) < c.head(b) {
+	if len(b) <= c.typeOffset || len(b) < c.head(b) {
 		return xprotocol.Frame{}, nil
 	}
 	class, header, content := c.lengths(b)
@@ -103,19 +103,19 @@ func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 
 // kind returns the kind of a frame, which has at least its head.
 func (c Codec) kind(frame []byte) xprotocol.Kind {
-	command, kind := c.command(frame), frame[c.typeAt]
+	command, frameType := c.command(frame), frame[c.typeOffset]
 	switch {
-	case kind == typeResponse && command == commandResponse:
+	case frameType == typeResponse && command == commandResponse:
 		return xprotocol.Response
-	case kind == typeResponse && command == commandHeartbeat:
+	case frameType == typeResponse && command == commandHeartbeat:
 		return xprotocol.HeartbeatAck
-	case kind == typeRequest && command == commandRequest:
+	case frameType == typeRequest && command == commandRequest:
 		return xprotocol.Request
-	case kind == typeOneWay && command == commandRequest:
+	case frameType == typeOneWay && command == commandRequest:
 		return xprotocol.OneWay
-	case kind == typeRequest && command == commandHeartbeat:
+	case frameType == typeRequest && command == commandHeartbeat:
 		return xprotocol.Heartbeat
-	case kind != typeResponse && command == commandGoAway:
+	case frameType != typeResponse && command == commandGoAway:
 		return xprotocol.GoAway
 	}
 	return xprotocol.Ignored
@@ -124,5 +124,5 @@ func (c Codec) kind(frame []byte) xprotocol.Kind {
 // SetID implements xprotocol.Framing.
 func (c Codec) SetID(frame []byte, id uint64) {
 	c.setID(frame, uint32(id))
-	c.sum(frame)
+	c.updateChecksum(frame)
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
 )
 
-var update = flag.Bool("update", false, "write testdata/views.txt anew")
+var update = flag.Bool("update", false, "rewrite testdata/*-views.txt")
 
 // codecs returns the versions with the names of their captures.
 func codecs() map[string]Codec { return map[string]Codec{"v1": V1(), "v2": V2()} }
 
-// captures returns frames of peers, by name; version is v1 or v2.
+// captures returns captured frames of peers by name. version is v1 or v2.
 func captures(t testing.TB, version string) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + version + "*.hex")
@@ -48,21 +48,21 @@ func captures(t testing.TB, version string) map[string][]byte {
 	return frames
 }
 
-// built returns frames that no capture contains.
-func built(c Codec) map[string][]byte {
-	all := map[string][]byte{
-		"one-way":     frameOf(c, typeOneWay, commandRequest, 0, "class", entries("service", "s", "sofa_head_method_name", "m"), "content"),
-		"SOFARPC":     frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "x", keyTarget, "a.B:2.0:u", keyMethod, "m", "k", "v"), "content"),
-		"no header":   frameOf(c, typeRequest, commandRequest, 0, "class", nil, "content"),
-		"null value":  frameOf(c, typeRequest, commandRequest, 0, "c", append(entries("service", "s"), nullEntry("trace")...), "x"),
-		"own names":   frameOf(c, typeRequest, commandRequest, 0, "c", entries("service", "s", "method", "not a field", "Group", "nor this", "", "a field"), "x"),
-		"fault":       frameOf(c, typeResponse, commandResponse, 6, "", entries("why", "not"), ""),
+// builtFrames returns frames that no capture contains.
+func builtFrames(c Codec) map[string][]byte {
+	frames := map[string][]byte{
+		"one-way":     newFrame(c, typeOneWay, commandRequest, 0, "class", entries("service", "s", "sofa_head_method_name", "m"), "content"),
+		"SOFARPC":     newFrame(c, typeRequest, commandRequest, 0, "class", entries("service", "x", keyTarget, "a.B:2.0:u", keyMethod, "m", "k", "v"), "content"),
+		"no header":   newFrame(c, typeRequest, commandRequest, 0, "class", nil, "content"),
+		"null value":  newFrame(c, typeRequest, commandRequest, 0, "c", append(entries("service", "s"), nullEntry("trace")...), "x"),
+		"own names":   newFrame(c, typeRequest, commandRequest, 0, "c", entries("service", "s", "method", "not a field", "Group", "nor this", "", "a field"), "x"),
+		"fault":       newFrame(c, typeResponse, commandResponse, 6, "", entries("why", "not"), ""),
 		"goodbye":     c.AppendGoAway(nil, 7),
-		"other":       frameOf(c, typeRequest, 99, 0, "", nil, ""),
+		"other":       newFrame(c, typeRequest, 99, 0, "", nil, ""),
 		"ping":        c.AppendHeartbeat(nil, 8),
-		"unsolicited": frameOf(c, typeResponse, commandHeartbeat, 0, "", nil, ""),
+		"unsolicited": newFrame(c, typeResponse, commandHeartbeat, 0, "", nil, ""),
 	}
-	return all
+	return frames
 }
 
 func entries(keysAndValues ...string) []byte {
@@ -75,19 +75,19 @@ func entries(keysAndValues ...string) []byte {
 
 func nullEntry(key string) []byte { return appendNull(appendText(nil, key)) }
 
-// frameOf returns a frame with the ID 9.
-func frameOf(c Codec, kind byte, command, status int, class string, header []byte, content string) []byte {
+// newFrame returns a frame with the ID 9.
+func newFrame(c Codec, frameType byte, command, status int, class string, header []byte, content string) []byte {
 	b := []byte{c.version}
-	if c.typeAt > 1 {
+	if c.typeOffset > 1 {
 		b = append(b, 1)
 	}
-	b = append(b, kind)
+	b = append(b, frameType)
 	b = binary.BigEndian.AppendUint16(b, uint16(command))
 	b = append(b, 1, 0, 0, 0, 9, 1)
-	if c.switchesAt > 0 {
+	if c.switchesOffset > 0 {
 		b = append(b, 0)
 	}
-	if kind == typeResponse {
+	if frameType == typeResponse {
 		b = binary.BigEndian.AppendUint16(b, uint16(status))
 	} else {
 		b = binary.BigEndian.AppendUint32(b, 5000)
@@ -100,20 +100,20 @@ func frameOf(c Codec, kind byte, command, status int, class string, header []byt
 	return append(b, content...)
 }
 
-// TestCodecContract runs the codec tests with every capture and the built frames, and their views in
-// testdata/views.txt.
+// TestCodecContract runs the codec tests with every capture and the built frames, and their views
+// in testdata/views.txt.
 func TestCodecContract(t *testing.T) {
 	for _, version := range []string{"v1", "v2"} {
 		c := codecs()[version]
 		t.Run(version, func(t *testing.T) {
-			oversize := frameOf(c, typeRequest, commandRequest, 0, "", nil, "")
+			oversize := newFrame(c, typeRequest, commandRequest, 0, "", nil, "")
 			binary.BigEndian.PutUint32(oversize[len(oversize)-4:], math.MaxInt32)
 			codectest.Run(t, c, codectest.Suite{
 				Frames:   goldenFrames(t, version),
-				Oversize: []codectest.Head{{Bytes: oversize, Size: c.requestSize + math.MaxInt32}},
+				Oversize: []codectest.Head{{Bytes: oversize, Size: c.requestHeadSize + math.MaxInt32}},
 				Foreign: [][]byte{
 					{c.version, 9}, {3}, {0},
-					otherVersion(c).AppendHeartbeat(nil, 1),
+					otherCodec(c).AppendHeartbeat(nil, 1),
 				},
 				Code:    func(t *protocol.ReasonSpec) int { return int(t.Bolt) },
 				Routing: []string{"service", "method", "group"},
@@ -123,7 +123,7 @@ func TestCodecContract(t *testing.T) {
 					return name
 				},
 				Telling: []string{keyTarget, keyMethod},
-				Intact:  c.intact,
+				Intact:  c.checksumValid,
 
 				FaultText: func(fault []byte) (string, error) { return faultText(c, fault) },
 			})
@@ -139,17 +139,17 @@ func faultText(c Codec, fault []byte) (string, error) {
 	if err := c.ReadResponse(fault, &r, &v); err != nil {
 		return "", err
 	}
-	text, found := r.Header.Lookup(keyFault)
-	if !found {
+	text, ok := r.Header.Lookup(keyFault)
+	if !ok {
 		return "", errors.New("the header has no text")
 	}
 	content := fault[v.ContentOffset : len(fault)-int(v.TrailerLen)]
 	if len(content) == 0 {
 		return text, nil
 	}
-	said, err := exceptionText(content)
-	if err == nil && said != text {
-		err = fmt.Errorf("the header says %q, the exception %q", text, said)
+	exception, err := exceptionText(content)
+	if err == nil && exception != text {
+		err = fmt.Errorf("the header has the text %q, the exception %q", text, exception)
 	}
 	return text, err
 }
@@ -162,8 +162,8 @@ func exceptionText(content []byte) (string, error) {
 		return "", errors.New("no object")
 	}
 	var units []uint16
-	left := int(binary.BigEndian.Uint16(text))
-	for text = text[2:]; left > 0; left-- {
+	remaining := int(binary.BigEndian.Uint16(text))
+	for text = text[2:]; remaining > 0; remaining-- {
 		switch {
 		case len(text) >= 1 && text[0] < 0x80:
 			units, text = append(units, uint16(text[0])), text[1:]
@@ -172,16 +172,16 @@ func exceptionText(content []byte) (string, error) {
 		case len(text) >= 3 && text[0]&0xf0 == 0xe0:
 			units, text = append(units, uint16(text[0])<<12|uint16(text[1]&0x3f)<<6|uint16(text[2]&0x3f)), text[3:]
 		default:
-			return "", fmt.Errorf("%d units are missing", left)
+			return "", fmt.Errorf("%d units are missing", remaining)
 		}
 	}
 	if len(text) == 0 || text[0] != 'V' { // the stack trace
-		return "", fmt.Errorf("%q is behind the text", text)
+		return "", fmt.Errorf("%q follows the text, want the stack trace", text)
 	}
 	return string(utf16.Decode(units)), nil
 }
 
-func otherVersion(c Codec) Codec {
+func otherCodec(c Codec) Codec {
 	if c == V1() {
 		return V2()
 	}
@@ -191,15 +191,15 @@ func otherVersion(c Codec) Codec {
 func goldenFrames(t *testing.T, version string) []codectest.Frame {
 	t.Helper()
 	c := codecs()[version]
-	all := captures(t, version)
-	for name, frame := range built(c) {
-		all["built "+name] = frame
+	byName := captures(t, version)
+	for name, frame := range builtFrames(c) {
+		byName["built "+name] = frame
 	}
 	file := "testdata/" + version + "-views.txt"
 	if *update {
 		var views txtar.Archive
-		for _, name := range sortedKeys(all) {
-			views.Files = append(views.Files, txtar.File{Name: name, Data: []byte(codectest.View(c, all[name]))})
+		for _, name := range sortedKeys(byName) {
+			views.Files = append(views.Files, txtar.File{Name: name, Data: []byte(codectest.View(c, byName[name]))})
 		}
 		if err := os.WriteFile(file, txtar.Format(&views), 0o644); err != nil {
 			t.Fatal(err)
@@ -209,12 +209,12 @@ func goldenFrames(t *testing.T, version string) []codectest.Frame {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(views.Files) != len(all) {
-		t.Fatalf("%s has %d views of %d frames", file, len(views.Files), len(all))
+	if len(views.Files) != len(byName) {
+		t.Fatalf("%s has %d views of %d frames", file, len(views.Files), len(byName))
 	}
 	var frames []codectest.Frame
 	for _, view := range views.Files {
-		frames = append(frames, codectest.Frame{Name: view.Name, Bytes: all[view.Name], View: string(view.Data)})
+		frames = append(frames, codectest.Frame{Name: view.Name, Bytes: byName[view.Name], View: string(view.Data)})
 	}
 	return frames
 }

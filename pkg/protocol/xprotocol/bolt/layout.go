@@ -27,27 +27,27 @@ type layout struct {
 	traits  xprotocol.Traits
 	version byte
 
-	typeAt, commandAt, idAt, serializationAt int
+	typeOffset, commandOffset, idOffset, serializationOffset int
 
-	switchesAt  int // 0: there are none
-	timeoutAt   int
-	statusAt    int
-	requestSize int // head of a request, in bytes
-	answerSize  int
+	switchesOffset   int // 0: the version has no switches
+	timeoutOffset    int
+	statusOffset     int
+	requestHeadSize  int // head of a request, in bytes
+	responseHeadSize int
 }
 
 //nolint:gochecknoglobals // a constant
 var v1 = layout{
 	traits:  xprotocol.Traits{Name: "bolt", Version: "bolt/1", MaxID: math.MaxInt32, OptInGoAway: true, FrameHeaderLen: 22},
-	version: 1, typeAt: 1, commandAt: 2, idAt: 5, serializationAt: 9,
-	timeoutAt: 10, statusAt: 10, requestSize: 22, answerSize: 20,
+	version: 1, typeOffset: 1, commandOffset: 2, idOffset: 5, serializationOffset: 9,
+	timeoutOffset: 10, statusOffset: 10, requestHeadSize: 22, responseHeadSize: 20,
 }
 
 //nolint:gochecknoglobals // a constant
 var v2 = layout{
 	traits:  xprotocol.Traits{Name: "boltv2", Version: "bolt/2", MaxID: math.MaxInt32, OptInGoAway: true, FrameHeaderLen: 24},
-	version: 2, typeAt: 2, commandAt: 3, idAt: 6, serializationAt: 10,
-	switchesAt: 11, timeoutAt: 12, statusAt: 12, requestSize: 24, answerSize: 22,
+	version: 2, typeOffset: 2, commandOffset: 3, idOffset: 6, serializationOffset: 10,
+	switchesOffset: 11, timeoutOffset: 12, statusOffset: 12, requestHeadSize: 24, responseHeadSize: 22,
 }
 
 const (
@@ -57,19 +57,21 @@ const (
 	checksumBit   = 1
 )
 
-func (l *layout) command(b []byte) int       { return int(binary.BigEndian.Uint16(b[l.commandAt:])) }
-func (l *layout) id(b []byte) uint32         { return binary.BigEndian.Uint32(b[l.idAt:]) }
-func (l *layout) setID(b []byte, id uint32)  { binary.BigEndian.PutUint32(b[l.idAt:], id) }
-func (l *layout) timeout(b []byte) int32     { return int32(binary.BigEndian.Uint32(b[l.timeoutAt:])) }
-func (l *layout) setTimeout(b []byte, n int) { binary.BigEndian.PutUint32(b[l.timeoutAt:], uint32(n)) }
-func (l *layout) status(b []byte) int        { return int(binary.BigEndian.Uint16(b[l.statusAt:])) }
+func (l *layout) command(b []byte) int      { return int(binary.BigEndian.Uint16(b[l.commandOffset:])) }
+func (l *layout) id(b []byte) uint32        { return binary.BigEndian.Uint32(b[l.idOffset:]) }
+func (l *layout) setID(b []byte, id uint32) { binary.BigEndian.PutUint32(b[l.idOffset:], id) }
+func (l *layout) timeout(b []byte) int32    { return int32(binary.BigEndian.Uint32(b[l.timeoutOffset:])) }
+func (l *layout) setTimeout(b []byte, n int) {
+	binary.BigEndian.PutUint32(b[l.timeoutOffset:], uint32(n))
+}
+func (l *layout) status(b []byte) int { return int(binary.BigEndian.Uint16(b[l.statusOffset:])) }
 
-// head returns the size of a frame's head. b reaches at least to the type.
+// head returns the size of a frame's head. b contains at least the type.
 func (l *layout) head(b []byte) int {
-	if b[l.typeAt] == typeResponse {
-		return l.answerSize
+	if b[l.typeOffset] == typeResponse {
+		return l.responseHeadSize
 	}
-	return l.requestSize
+	return l.requestHeadSize
 }
 
 // lengths returns the lengths that the head declares.
@@ -92,15 +94,15 @@ func (l *layout) setHeaderLength(b []byte, n int) {
 
 // checksumSize returns the size of a frame's checksum, or 0 if it has none.
 func (l *layout) checksumSize(b []byte) int {
-	if l.switchesAt > 0 && b[1] == withChecksums && b[l.switchesAt]&checksumBit != 0 {
+	if l.switchesOffset > 0 && b[1] == withChecksums && b[l.switchesOffset]&checksumBit != 0 {
 		return crc32.Size
 	}
 	return 0
 }
 
-// intact reports whether the checksum of a complete frame is correct or absent. It is the CRC-32 of
-// everything before it (IEEE 802.3).
-func (l *layout) intact(frame []byte) bool {
+// checksumValid reports whether the checksum of a complete frame is correct or absent. It is the
+// CRC-32 of everything before it (IEEE 802.3).
+func (l *layout) checksumValid(frame []byte) bool {
 	if l.checksumSize(frame) == 0 {
 		return true
 	}
@@ -108,8 +110,8 @@ func (l *layout) intact(frame []byte) bool {
 	return binary.BigEndian.Uint32(frame[end:]) == crc32.ChecksumIEEE(frame[:end])
 }
 
-// sum updates the checksum of a complete frame, if it has one.
-func (l *layout) sum(frame []byte) {
+// updateChecksum updates the checksum of a complete frame, if it has one.
+func (l *layout) updateChecksum(frame []byte) {
 	if l.checksumSize(frame) > 0 {
 		end := len(frame) - crc32.Size
 		binary.BigEndian.PutUint32(frame[end:], crc32.ChecksumIEEE(frame[:end]))

@@ -14,8 +14,8 @@ import (
 
 // Names of header entries.
 const (
-	keyService = "service"                  // of applications that use only the library, and of SOFARPC
-	keyTarget  = "sofa_head_target_service" // of SOFARPC; takes precedence over keyService
+	keyService = "service"                  // written by applications that use only the library, and by SOFARPC
+	keyTarget  = "sofa_head_target_service" // written by SOFARPC; takes precedence over keyService
 	keyMethod  = "sofa_head_method_name"
 	keyGroup   = "group" // only written when a filter sets the field
 )
@@ -25,16 +25,16 @@ var (
 	errHeader   = errors.New("a header entry extends past the end of the header")
 )
 
-// ReadRequest implements xprotocol.Messages. The service is what the header says, unchanged:
-// "name:version" or "name:version:unique id" of SOFARPC. The authority is only its name, so that
-// one domain covers all versions; the version is also a field. A request whose header names no
-// service and no method has the path "/"; then only the content names the call.
+// ReadRequest implements xprotocol.Messages. The service is the value in the header, unchanged:
+// "name:version" or "name:version:unique id" for SOFARPC. The authority is only its name, so that
+// one domain covers all versions; the version is also a field. A request whose header has no
+// service and no method has the path "/"; then only the content identifies the call.
 func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
-	if !c.intact(frame) {
+	if !c.checksumValid(frame) {
 		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", errChecksum)
 	}
-	r.OneWay = frame[c.typeAt] == typeOneWay
-	r.Serialization = serialization(frame[c.serializationAt])
+	r.OneWay = frame[c.typeOffset] == typeOneWay
+	r.Serialization = serialization(frame[c.serializationOffset])
 	header, content := c.split(frame)
 	checksum := c.checksumSize(frame)
 	v.ContentOffset, v.TrailerLen = content, int32(checksum)
@@ -43,20 +43,20 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.Frame
 	if ms := c.timeout(frame); ms > 0 {
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}
-	said, ok := read(header)
+	routing, ok := read(header)
 	if !ok {
 		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", errHeader)
 	}
 	h := &r.Header
-	add(h, xprotocol.FieldService, said.service)
-	add(h, xprotocol.FieldMethod, said.method)
-	add(h, xprotocol.FieldVersion, versionOf(said.service))
-	add(h, xprotocol.FieldGroup, said.group)
+	add(h, xprotocol.FieldService, routing.service)
+	add(h, xprotocol.FieldMethod, routing.method)
+	add(h, xprotocol.FieldVersion, versionOf(routing.service))
+	add(h, xprotocol.FieldGroup, routing.group)
 	addEntries(h, header, true)
-	r.Authority, _, _ = strings.Cut(said.service, ":")
-	v.Text = append(append(v.Text[:0], '/'), said.service...)
-	if said.service != "" || said.method != "" {
-		v.Text = append(append(v.Text, '/'), said.method...)
+	r.Authority, _, _ = strings.Cut(routing.service, ":")
+	v.Text = append(append(v.Text[:0], '/'), routing.service...)
+	if routing.service != "" || routing.method != "" {
+		v.Text = append(append(v.Text, '/'), routing.method...)
 	}
 	r.Path = view(v.Text)
 	h.MarkUnchanged()
@@ -65,7 +65,7 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.Frame
 
 // ReadResponse implements xprotocol.Messages.
 func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
-	if !c.intact(frame) {
+	if !c.checksumValid(frame) {
 		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: response: %w", errChecksum)
 	}
 	header, content := c.split(frame)
@@ -84,8 +84,8 @@ func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Fra
 // split returns the header of a complete frame and the offset of its content.
 func (c Codec) split(frame []byte) (header []byte, content int) {
 	class, size, _ := c.lengths(frame)
-	at := c.head(frame) + class
-	return frame[at : at+size : at+size], at + size
+	start := c.head(frame) + class
+	return frame[start : start+size : start+size], start + size
 }
 
 // names are the routing names in a header.
@@ -160,10 +160,10 @@ func textSize(b []byte) (size int, ok bool) {
 // textOf decodes a text that textSize has measured. A length of -1 is null.
 func textOf(b []byte) (s string, null bool) { return view(b[4:]), b[0] > 0x7f }
 
-// isField reports whether filters see an entry under its own name. They do not if it has no name,
-// or in a request if a routing field has that name.
-func (e *entry) isField(ofRequest bool) bool {
-	return !e.nullKey && !(ofRequest && isRouting(e.key))
+// isField reports whether filters see an entry under its name. They do not if it has no name, or in
+// a request if a routing field has that name.
+func (e *entry) isField(inRequest bool) bool {
+	return !e.nullKey && !(inRequest && isRouting(e.key))
 }
 
 func isRouting(name string) bool {
@@ -180,14 +180,14 @@ func isRouting(name string) bool {
 
 // addEntries adds the entries of a header that are fields. It returns false at an entry that
 // exceeds the header.
-func addEntries(h *protocol.Header, header []byte, ofRequest bool) bool {
+func addEntries(h *protocol.Header, header []byte, inRequest bool) bool {
 	var e entry
 	for len(header) > 0 {
 		rest, ok := e.next(header)
 		if !ok {
 			return false
 		}
-		if e.isField(ofRequest) {
+		if e.isField(inRequest) {
 			h.Add(e.key, e.value)
 		}
 		header = rest
@@ -245,7 +245,7 @@ const (
 	statusConnectionClosed = 16
 )
 
-// httpStatus returns the HTTP view of a status.
+// httpStatus returns the HTTP equivalent of a status.
 func httpStatus(status int) int {
 	switch status {
 	case statusSuccess:

@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// keyFault is the header entry, in a response that Weft generates, that has the text for people,
-// whatever the serialization.
+// keyFault is the header entry of the error text in a response that Weft generates, with any
+// serialization.
 const keyFault = "weft-fault"
 
-// maxFault is the maximum size of the text, in bytes.
+// maxFault is the maximum size of the error text, in bytes.
 const maxFault = 4 << 10
 
 // heartbeatTimeout is the timeout that peers declare in a heartbeat, in ms.
@@ -24,16 +24,16 @@ const heartbeatTimeout = 3000
 const hessian2 = 1
 
 // AppendErrorResponse implements xprotocol.ControlFrames. It puts the text into the header. For a
-// request in Hessian it also makes the content the exception that servers of the usual library
-// send. Java clients throw it as the cause of a server exception and otherwise use the status; Node
-// clients show it whatever the status.
+// request in Hessian, the content is the exception that servers of the SOFA library send. Java
+// clients throw it as the cause of a server exception and otherwise use the status; Node clients
+// show it with any status.
 func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	if len(text) > maxFault || !utf8.ValidString(text) {
-		text = legible(text)
+		text = truncateUTF8(text)
 	}
 	start := len(dst)
-	dst = c.appendAnswerHead(dst, frame, commandResponse, reason.Spec().Bolt, 4+len(keyFault)+4+len(text))
-	if frame[c.serializationAt] != hessian2 {
+	dst = c.appendResponseHead(dst, frame, commandResponse, reason.Spec().Bolt, 4+len(keyFault)+4+len(text))
+	if frame[c.serializationOffset] != hessian2 {
 		return c.finish(appendEntry(dst, keyFault, text), start)
 	}
 	c.setClassLength(dst[start:], len(faultClass))
@@ -48,12 +48,12 @@ func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, te
 const faultClass = "com.alipay.remoting.rpc.exception.RpcServerException"
 
 // appendException appends a faultClass with a message in the Hessian of SOFA's peers, a draft of
-// Hessian 2: 'O' defines a class, 'o' makes an object of it. The message is UTF-8 and shorter than
-// 64 Ki. Clients create the fields that are not written. An empty stack trace is written, so that
-// clients do not show their own.
+// Hessian 2: 'O' defines a class, 'o' creates an object of it. The message is UTF-8 and shorter
+// than 64 Ki. Clients initialize the fields that are not written. An empty stack trace is written,
+// so that clients do not show their own stack trace.
 func appendException(dst []byte, message string) []byte {
 	dst = append(dst, "O\xc8\x34"+faultClass+"\x92\x0ddetailMessage\x0astackTrace"+"o\x90"+"S\x00\x00"...)
-	lengthAt, units := len(dst)-2, 0
+	lengthOffset, units := len(dst)-2, 0
 	for _, r := range message {
 		if r > '\uffff' { // two units of UTF-16, each written like a rune
 			high, low := utf16.EncodeRune(r)
@@ -64,7 +64,7 @@ func appendException(dst []byte, message string) []byte {
 		dst = utf8.AppendRune(dst, r)
 		units++
 	}
-	binary.BigEndian.PutUint16(dst[lengthAt:], uint16(units))
+	binary.BigEndian.PutUint16(dst[lengthOffset:], uint16(units))
 	return append(dst, "Vt\x00\x1c[java.lang.StackTraceElement"+"l\x00\x00\x00\x00"+"z"...)
 }
 
@@ -73,8 +73,8 @@ func appendUnit(dst []byte, u rune) []byte {
 	return append(dst, 0xe0|byte(u>>12), 0x80|byte(u>>6)&0x3f, 0x80|byte(u)&0x3f)
 }
 
-// legible returns the valid UTF-8 of a text, up to maxFault bytes.
-func legible(text string) string {
+// truncateUTF8 returns the valid UTF-8 in text, truncated to maxFault bytes.
+func truncateUTF8(text string) string {
 	text = strings.ToValidUTF8(text, "")
 	for n := maxFault; n < len(text); n-- {
 		if utf8.RuneStart(text[n]) {
@@ -86,15 +86,16 @@ func legible(text string) string {
 
 // AppendHeartbeatAck implements xprotocol.ControlFrames.
 func (c Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
-	return c.finish(c.appendAnswerHead(dst, ping, commandHeartbeat, statusSuccess, 0), len(dst))
+	return c.finish(c.appendResponseHead(dst, ping, commandHeartbeat, statusSuccess, 0), len(dst))
 }
 
-// appendAnswerHead appends the head of a response in the version and serialization of the request,
-// whose head is enough. header is the length of its header in bytes; class and content are empty.
-func (c Codec) appendAnswerHead(dst, request []byte, command byte, status uint16, header int) []byte {
-	dst = append(dst, request[:c.typeAt]...)
+// appendResponseHead appends the head of a response in the version and serialization of the
+// request, whose head is enough. header is the length of its header in bytes; class and content are
+// empty.
+func (c Codec) appendResponseHead(dst, request []byte, command byte, status uint16, header int) []byte {
+	dst = append(dst, request[:c.typeOffset]...)
 	dst = append(dst, typeResponse, 0, command)
-	dst = append(dst, request[c.commandAt+2:c.timeoutAt]...) // version of the command, id, serialization, switches
+	dst = append(dst, request[c.commandOffset+2:c.timeoutOffset]...) // version of the command, id, serialization, switches
 	dst = binary.BigEndian.AppendUint16(dst, status)
 	dst = append(dst, 0, 0)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(header))
@@ -103,25 +104,25 @@ func (c Codec) appendAnswerHead(dst, request []byte, command byte, status uint16
 
 // AppendHeartbeat implements xprotocol.ControlFrames.
 func (c Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
-	return c.appendSignal(dst, commandHeartbeat, typeRequest, id)
+	return c.appendControlFrame(dst, commandHeartbeat, typeRequest, id)
 }
 
 // AppendGoAway implements xprotocol.ControlFrames.
 func (c Codec) AppendGoAway(dst []byte, id uint64) []byte {
-	return c.appendSignal(dst, commandGoAway, typeOneWay, id)
+	return c.appendControlFrame(dst, commandGoAway, typeOneWay, id)
 }
 
-// appendSignal appends a request without class, header and content.
-func (c Codec) appendSignal(dst []byte, command, kind byte, id uint64) []byte {
+// appendControlFrame appends a request without class, header and content.
+func (c Codec) appendControlFrame(dst []byte, command, frameType byte, id uint64) []byte {
 	start := len(dst)
 	dst = append(dst, c.version)
-	if c.typeAt > 1 {
+	if c.typeOffset > 1 {
 		dst = append(dst, 1)
 	}
-	dst = append(dst, kind, 0, command, 1)
+	dst = append(dst, frameType, 0, command, 1)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(id))
 	dst = append(dst, hessian2)
-	if c.switchesAt > 0 {
+	if c.switchesOffset > 0 {
 		dst = append(dst, 0)
 	}
 	dst = binary.BigEndian.AppendUint32(dst, heartbeatTimeout)
