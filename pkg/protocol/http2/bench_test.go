@@ -59,7 +59,7 @@ func (c *grpcCall) fields() []hpack.HeaderField {
 	return append(list, hpack.HeaderField{Name: "te", Value: "trailers"})
 }
 
-// benchPair is both sides of a connection, with the storage that the engines of both sides would reuse.
+// benchPair is both sides of a connection, with storage that is reused as in an engine.
 type benchPair struct {
 	tb                 testing.TB
 	client, server     *Session
@@ -70,53 +70,53 @@ type benchPair struct {
 }
 
 func newBenchPair(tb testing.TB) *benchPair {
-	u := &benchPair{
+	p := &benchPair{
 		tb:      tb,
 		client:  NewSession(Config{Role: Client}),
 		server:  NewSession(Config{Role: Server}),
 		message: make([]byte, 128),
 	}
-	u.got.Reset()
-	u.toServer = u.client.AppendPreface(nil)[len(Preface):]
-	u.toClient = u.server.AppendPreface(nil)
-	for len(u.toServer)+len(u.toClient) > 0 {
-		u.deliver(u.server, &u.toServer, &u.toClient)
-		u.deliver(u.client, &u.toClient, &u.toServer)
+	p.got.Reset()
+	p.toServer = p.client.AppendPreface(nil)[len(Preface):]
+	p.toClient = p.server.AppendPreface(nil)
+	for len(p.toServer)+len(p.toClient) > 0 {
+		p.deliver(p.server, &p.toServer, &p.toClient)
+		p.deliver(p.client, &p.toClient, &p.toServer)
 	}
-	return u
+	return p
 }
 
 // deliver passes all frames of in to s, takes their messages, and returns the stream of the last
 // event.
-func (u *benchPair) deliver(s *Session, in, out *[]byte) *Stream {
+func (p *benchPair) deliver(s *Session, in, out *[]byte) *Stream {
 	var last *Stream
-	rest := *in
-	for len(rest) > 0 {
-		f, n, err := ParseFrame(rest, s.MaxFrameSize())
+	remaining := *in
+	for len(remaining) > 0 {
+		f, n, err := ParseFrame(remaining, s.MaxFrameSize())
 		if n == 0 || err != nil {
-			u.tb.Fatalf("Next = %d, %v", n, err)
+			p.tb.Fatalf("ParseFrame = %d, %v", n, err)
 		}
-		rest = rest[n:]
+		remaining = remaining[n:]
 		var e Event
 		if *out, err = s.Handle(*out, f, epoch, &e); err != nil {
-			u.tb.Fatal(err)
+			p.tb.Fatal(err)
 		}
 		switch e.Kind {
 		case HeadersArrived:
-			text := u.texts[s.cfg.Role][:0]
+			text := p.texts[s.cfg.Role][:0]
 			if s.cfg.Role == Server {
-				u.got.Request.Header.Reset()
-				if text, err = s.TakeRequest(&u.got.Request, text); err != nil {
-					u.tb.Fatal(err)
+				p.got.Request.Header.Reset()
+				if text, err = s.TakeRequest(&p.got.Request, text); err != nil {
+					p.tb.Fatal(err)
 				}
 			} else {
-				u.got.Response.Header.Reset()
-				text = s.TakeResponse(e.Stream, &u.got.Response, text)
+				p.got.Response.Header.Reset()
+				text = s.TakeResponse(e.Stream, &p.got.Response, text)
 			}
-			u.texts[s.cfg.Role] = text
+			p.texts[s.cfg.Role] = text
 		case TrailersArrived:
-			u.got.Response.Trailer.Reset()
-			u.texts[s.cfg.Role] = s.TakeTrailer(&u.got.Response.Trailer, u.texts[s.cfg.Role])
+			p.got.Response.Trailer.Reset()
+			p.texts[s.cfg.Role] = s.TakeTrailer(&p.got.Response.Trailer, p.texts[s.cfg.Role])
 		case DataArrived:
 			*out = s.ReportConsumed(*out, e.Stream, len(e.Data))
 		default:
@@ -131,29 +131,29 @@ func (u *benchPair) deliver(s *Session, in, out *[]byte) *Stream {
 
 // roundTrip makes one call: the request's head and message, then the response's head, message and
 // trailers.
-func (u *benchPair) roundTrip(c *grpcCall) {
+func (p *benchPair) roundTrip(c *grpcCall) {
 	c.changeTraceparent()
-	var mine *Stream
+	var clientStream *Stream
 	var err error
-	if u.toServer, mine, err = u.client.AppendRequest(u.toServer, &c.req, RequestOptions{AcceptTrailers: true}); err != nil {
-		u.tb.Fatal(err)
+	if p.toServer, clientStream, err = p.client.AppendRequest(p.toServer, &c.req, RequestOptions{AcceptTrailers: true}); err != nil {
+		p.tb.Fatal(err)
 	}
-	if u.toServer, _, err = u.client.AppendData(u.toServer, mine, u.message, true); err != nil {
-		u.tb.Fatal(err)
+	if p.toServer, _, err = p.client.AppendData(p.toServer, clientStream, p.message, true); err != nil {
+		p.tb.Fatal(err)
 	}
-	theirs := u.deliver(u.server, &u.toServer, &u.toClient)
-	if u.toClient, err = u.server.AppendResponse(u.toClient, theirs, &c.resp, ResponseOptions{}); err != nil {
-		u.tb.Fatal(err)
+	serverStream := p.deliver(p.server, &p.toServer, &p.toClient)
+	if p.toClient, err = p.server.AppendResponse(p.toClient, serverStream, &c.resp, ResponseOptions{}); err != nil {
+		p.tb.Fatal(err)
 	}
-	if u.toClient, _, err = u.server.AppendData(u.toClient, theirs, u.message, false); err != nil {
-		u.tb.Fatal(err)
+	if p.toClient, _, err = p.server.AppendData(p.toClient, serverStream, p.message, false); err != nil {
+		p.tb.Fatal(err)
 	}
-	if u.toClient, err = u.server.AppendTrailer(u.toClient, theirs, &c.trailer); err != nil {
-		u.tb.Fatal(err)
+	if p.toClient, err = p.server.AppendTrailer(p.toClient, serverStream, &c.trailer); err != nil {
+		p.tb.Fatal(err)
 	}
-	u.deliver(u.client, &u.toClient, &u.toServer)
-	u.toClient = u.server.Release(u.toClient, theirs, Cancel)
-	u.toServer = u.client.Release(u.toServer, mine, Cancel)
+	p.deliver(p.client, &p.toClient, &p.toServer)
+	p.toClient = p.server.Release(p.toClient, serverStream, Cancel)
+	p.toServer = p.client.Release(p.toServer, clientStream, Cancel)
 }
 
 // TestUnaryAllocs verifies that a call allocates nothing on either side once a few calls have
@@ -162,40 +162,40 @@ func TestUnaryAllocs(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	u, c := newBenchPair(t), newGRPCCall()
+	p, c := newBenchPair(t), newGRPCCall()
 	for range 100 {
-		u.roundTrip(c)
+		p.roundTrip(c)
 	}
-	if n := testing.AllocsPerRun(1000, func() { u.roundTrip(c) }); n != 0 {
-		t.Fatalf("a call allocates %v times, want 0", n)
+	if n := testing.AllocsPerRun(1000, func() { p.roundTrip(c) }); n != 0 {
+		t.Fatalf("%v allocations per call, want 0", n)
 	}
-	if got := u.got.Request.Header.Get("traceparent"); got != string(c.traceparent) {
-		t.Fatalf("traceparent %q arrived, want %q", got, c.traceparent)
+	if got := p.got.Request.Header.Get("traceparent"); got != string(c.traceparent) {
+		t.Fatalf("received traceparent %q, want %q", got, c.traceparent)
 	}
-	if got := u.got.Response.Trailer.Get("grpc-status"); got != "0" {
-		t.Fatalf("grpc-status %q arrived, want 0", got)
+	if got := p.got.Response.Trailer.Get("grpc-status"); got != "0" {
+		t.Fatalf("received grpc-status %q, want 0", got)
 	}
 }
 
 func BenchmarkUnary(b *testing.B) {
-	u, c := newBenchPair(b), newGRPCCall()
+	p, c := newBenchPair(b), newGRPCCall()
 	b.ReportAllocs()
 	for b.Loop() {
-		u.roundTrip(c)
+		p.roundTrip(c)
 	}
 }
 
 // BenchmarkFrames parses the frames of one read of a call: HEADERS, DATA, WINDOW_UPDATE and PING.
 func BenchmarkFrames(b *testing.B) {
-	read := AppendHeaders(nil, 1, make([]byte, 40), false, MinFrameSize)
-	read = AppendData(read, 1, make([]byte, 128), true)
-	read = AppendWindowUpdate(read, 0, 100)
-	read = AppendPing(read, false, [8]byte{})
+	input := AppendHeaders(nil, 1, make([]byte, 40), false, MinFrameSize)
+	input = AppendData(input, 1, make([]byte, 128), true)
+	input = AppendWindowUpdate(input, 0, 100)
+	input = AppendPing(input, false, [8]byte{})
 	b.Run("weft", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			frames := 0
-			for rest := read; len(rest) > 0; frames++ {
+			for rest := input; len(rest) > 0; frames++ {
 				_, n, err := ParseFrame(rest, MinFrameSize)
 				if err != nil {
 					b.Fatal(err)
@@ -208,12 +208,12 @@ func BenchmarkFrames(b *testing.B) {
 		}
 	})
 	b.Run("xnet", func(b *testing.B) {
-		r := bytes.NewReader(read)
+		r := bytes.NewReader(input)
 		framer := xhttp2.NewFramer(io.Discard, r)
 		framer.SetReuseFrames()
 		b.ReportAllocs()
 		for b.Loop() {
-			r.Reset(read)
+			r.Reset(input)
 			for range 4 {
 				if _, err := framer.ReadFrame(); err != nil {
 					b.Fatal(err)
@@ -229,9 +229,9 @@ func BenchmarkDecodeRequest(b *testing.B) {
 	c := newGRPCCall()
 	var wire bytes.Buffer
 	e := hpack.NewEncoder(&wire)
-	var warm []byte
+	var warmup []byte
 	for range 2 {
-		warm = bytes.Clone(wire.Bytes())
+		warmup = bytes.Clone(wire.Bytes())
 		wire.Reset()
 		for _, f := range c.fields() {
 			if f.Name == "traceparent" {
@@ -245,7 +245,7 @@ func BenchmarkDecodeRequest(b *testing.B) {
 	block := appendText(appendText(append(wire.Bytes(), 0), "traceparent"), unsafeString(c.traceparent))
 	b.Run("weft", func(b *testing.B) {
 		d := newDecoder()
-		if err := d.decode(warm); err != nil {
+		if err := d.decode(warmup); err != nil {
 			b.Fatal(err)
 		}
 		b.ReportAllocs()
@@ -258,7 +258,7 @@ func BenchmarkDecodeRequest(b *testing.B) {
 	b.Run("xnet", func(b *testing.B) {
 		var fields []hpack.HeaderField
 		d := hpack.NewDecoder(DefaultTableSize, func(f hpack.HeaderField) { fields = append(fields, f) })
-		if _, err := d.Write(warm); err != nil {
+		if _, err := d.Write(warmup); err != nil {
 			b.Fatal(err)
 		}
 		b.ReportAllocs()
@@ -290,8 +290,8 @@ func BenchmarkEncodeRequest(b *testing.B) {
 			}
 		}
 	})
-	for _, all := range []bool{false, true} {
-		name := map[bool]string{false: "xnet-copied-once", true: "xnet-all-copied"}[all]
+	for _, cloneAll := range []bool{false, true} {
+		name := map[bool]string{false: "xnet-copied-once", true: "xnet-all-copied"}[cloneAll]
 		b.Run(name, func(b *testing.B) {
 			c := newGRPCCall()
 			list := c.fields()
@@ -302,7 +302,7 @@ func BenchmarkEncodeRequest(b *testing.B) {
 				c.changeTraceparent()
 				wire.Reset()
 				for _, f := range list {
-					if all || f.Name == "traceparent" {
+					if cloneAll || f.Name == "traceparent" {
 						f.Value = strings.Clone(f.Value)
 					}
 					if err := e.WriteField(f); err != nil {
@@ -316,7 +316,7 @@ func BenchmarkEncodeRequest(b *testing.B) {
 
 // BenchmarkUnaryBlocks encodes and decodes the three header blocks of a call.
 func BenchmarkUnaryBlocks(b *testing.B) {
-	answers := [][]hpack.HeaderField{
+	responses := [][]hpack.HeaderField{
 		{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/grpc"}},
 		{{Name: "grpc-status", Value: "0"}},
 	}
@@ -330,21 +330,21 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 			d[i] = newDecoder()
 		}
 		var dst []byte
-		round := func(way int, list []hpack.HeaderField) {
+		roundTrip := func(side int, list []hpack.HeaderField) {
 			dst = dst[:0]
 			for i := range list {
-				dst = e[way].appendField(dst, uint32(staticNameIndex(list[i].Name)), list[i].Name, list[i].Value)
+				dst = e[side].appendField(dst, uint32(staticNameIndex(list[i].Name)), list[i].Name, list[i].Value)
 			}
-			if err := d[way].decode(dst); err != nil {
+			if err := d[side].decode(dst); err != nil {
 				b.Fatal(err)
 			}
 		}
 		b.ReportAllocs()
 		for b.Loop() {
 			c.changeTraceparent()
-			round(0, list)
-			for _, list := range answers {
-				round(1, list)
+			roundTrip(0, list)
+			for _, list := range responses {
+				roundTrip(1, list)
 			}
 		}
 	})
@@ -359,27 +359,27 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 			e[i] = hpack.NewEncoder(&wire)
 			d[i] = hpack.NewDecoder(DefaultTableSize, func(f hpack.HeaderField) { fields = append(fields, f) })
 		}
-		round := func(way int, list []hpack.HeaderField) {
+		roundTrip := func(side int, list []hpack.HeaderField) {
 			wire.Reset()
 			for _, f := range list {
 				if f.Name == "traceparent" {
 					f.Value = strings.Clone(f.Value)
 				}
-				if err := e[way].WriteField(f); err != nil {
+				if err := e[side].WriteField(f); err != nil {
 					b.Fatal(err)
 				}
 			}
 			fields = fields[:0]
-			if _, err := d[way].Write(wire.Bytes()); err != nil {
+			if _, err := d[side].Write(wire.Bytes()); err != nil {
 				b.Fatal(err)
 			}
 		}
 		b.ReportAllocs()
 		for b.Loop() {
 			c.changeTraceparent()
-			round(0, list)
-			for _, list := range answers {
-				round(1, list)
+			roundTrip(0, list)
+			for _, list := range responses {
+				roundTrip(1, list)
 			}
 		}
 	})
@@ -387,17 +387,17 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 
 // BenchmarkEncodeResponse encodes the head and the trailers of a response.
 func BenchmarkEncodeResponse(b *testing.B) {
-	u, c := newBenchPair(b), newGRPCCall()
+	p, c := newBenchPair(b), newGRPCCall()
 	var dst []byte
 	st := &Stream{ID: 1}
 	b.ReportAllocs()
 	for b.Loop() {
 		*st = Stream{ID: 1, state: Open, openedByUs: false}
 		var err error
-		if dst, err = u.server.AppendResponse(dst[:0], st, &c.resp, ResponseOptions{Server: "weft"}); err != nil {
+		if dst, err = p.server.AppendResponse(dst[:0], st, &c.resp, ResponseOptions{Server: "weft"}); err != nil {
 			b.Fatal(err)
 		}
-		if dst, err = u.server.AppendTrailer(dst, st, &c.trailer); err != nil {
+		if dst, err = p.server.AppendTrailer(dst, st, &c.trailer); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -53,8 +53,8 @@ func allInClass(s string, class uint8) bool {
 
 func isToken(s string) bool { return s != "" && allInClass(s, tokenByte) }
 
-// hasOnlyValueBytes reports whether every byte of s may be in a field's value (valueByte). It checks
-// eight bytes at a time.
+// hasOnlyValueBytes reports whether every byte of s may be in a field's value (valueByte). It
+// checks eight bytes at a time.
 func hasOnlyValueBytes(s string) bool {
 	for len(s) >= 8 {
 		w := swar.Load(s)
@@ -66,8 +66,8 @@ func hasOnlyValueBytes(s string) bool {
 	return allInClass(s, valueByte)
 }
 
-// isFieldValue reports whether s can be a field's value: it has no control characters except HTAB, and
-// neither begins nor ends with SP or HTAB (RFC 9113 8.2.1).
+// isFieldValue reports whether s can be a field's value: it has no control characters except HTAB,
+// and neither begins nor ends with SP or HTAB (RFC 9113 8.2.1).
 func isFieldValue(s string) bool {
 	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && hasOnlyValueBytes(s)
 }
@@ -87,8 +87,8 @@ func trimOWS(s string) string {
 	return s
 }
 
-// unsafeString returns b's bytes as a string that shares them. It is valid only as long as the bytes are
-// neither changed nor reused. This is the package's only unsafe code.
+// unsafeString returns b's bytes as a string that shares them. It is valid only as long as the
+// bytes are neither changed nor reused. This is the package's only unsafe code.
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // cloneBoth copies two strings into one allocation. It does not use a+b, because that is a itself,

@@ -9,17 +9,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// unreadable returns a string that panics when it is read: its bytes are at address 0.
+// unreadable returns a string that causes a panic when it is read: its data is at address 0.
 func unreadable() string {
-	fake := struct {
-		at  uintptr
-		len int
+	s := struct {
+		data uintptr
+		len  int
 	}{0, 8}
-	return *(*string)(unsafe.Pointer(&fake))
+	return *(*string)(unsafe.Pointer(&s))
 }
 
 // TestSessionContinuesAfterEncoderPanic makes each method that appends a header block panic in the
-// middle of it, after fields were added to the compression table. It verifies that a peer which
+// middle of it, after fields were added to the compression table. It verifies that a peer that
 // never received the dropped block decodes later blocks correctly.
 func TestSessionContinuesAfterEncoderPanic(t *testing.T) {
 	fill := func(h *protocol.Header) {
@@ -78,7 +78,7 @@ func TestSessionContinuesAfterEncoderPanic(t *testing.T) {
 				out := write(s, st, h, nil)
 				fields, err := peer.DecodeFull(out[FrameHeaderLen:])
 				if err != nil {
-					t.Fatalf("a block after the panic cannot be read: %v", err)
+					t.Fatalf("decoding a block after the panic: %v", err)
 				}
 				return fields
 			}
@@ -116,7 +116,7 @@ func TestSessionContinuesAfterEncoderPanic(t *testing.T) {
 					got[f.Name+"="+f.Value]++
 				}
 				if got["x-a=first"] != 3 || got["x-b=second"] != 3 || got["x-late=third"] != 1 {
-					t.Fatalf("after the panic the peer reads %v", fields)
+					t.Fatalf("fields after the panic: %v", fields)
 				}
 			}
 		})

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Code is the reason why a stream or a connection ends (RFC 9113 7). A peer may send codes that
-// this package does not name; they have no special meaning.
+// Code is an error code: the reason why a stream or a connection ends (RFC 9113 7). A peer may send
+// codes that this package does not name; they have no special meaning.
 type Code uint32
 
 // The error codes.

@@ -1,6 +1,6 @@
 package http2
 
-// EventKind is what a frame means to the engine.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // The kinds of events.
@@ -14,7 +14,7 @@ const (
 	// next frame.
 	TrailersArrived
 	// DataArrived: bytes of the body, in Data, which may be empty if End is set. The engine calls
-	// Consumed when it is done with the bytes.
+	// ReportConsumed when it has consumed the bytes.
 	DataArrived
 	// StreamReset: the peer reset the stream, with Code.
 	StreamReset
@@ -27,8 +27,8 @@ const (
 	SettingsAcked
 	// PingAcked: the peer acknowledged the PING with the data Ping.
 	PingAcked
-	// GoAwayArrived: the peer does not process our streams above Last (Session.Unprocessed). Code
-	// is the reason; Data is debug data for people.
+	// GoAwayArrived: the peer does not process our streams above LastStreamID
+	// (Session.Unprocessed). Code is the reason; Data is debug text.
 	GoAwayArrived
 )
 
@@ -40,7 +40,7 @@ var eventNames = [...]string{
 // String returns the name of the kind.
 func (k EventKind) String() string { return eventNames[k] }
 
-// Event is what one frame means. Kind decides which fields are set.
+// Event is the meaning of one frame for the engine. Kind determines which fields are set.
 type Event struct {
 	Kind   EventKind
 	Stream *Stream

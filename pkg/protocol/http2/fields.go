@@ -1,6 +1,6 @@
 package http2
 
-// fieldKind is how this package treats a field.
+// fieldKind classifies fields by how this package treats them.
 type fieldKind uint8
 
 const (
@@ -31,8 +31,8 @@ const (
 
 func (k fieldKind) isPseudo() bool { return k >= pseudoMethod && k <= pseudoUnknown }
 
-// isForwarded reports whether a received field is added to the message's Header, and whether a field of a
-// Header is sent.
+// isForwarded reports whether a received field is added to the message's Header, and whether a
+// field of a Header is sent.
 func (k fieldKind) isForwarded() bool {
 	switch k {
 	case regularField, cookieField, serverField, dateField, sensitiveField:
@@ -96,8 +96,8 @@ type field struct {
 	flags       uint8
 }
 
-func newField(name, value string, marks uint8) field {
-	f := field{name: name, value: value, flags: marks}
+func newField(name, value string, flags uint8) field {
+	f := field{name: name, value: value, flags: flags}
 	f.kind = classifyName(name)
 	if !isFieldValue(value) {
 		f.flags |= invalidValue
@@ -105,7 +105,7 @@ func newField(name, value string, marks uint8) field {
 	return f
 }
 
-// classifyName is knownFieldKind for a name that was not validated.
+// classifyName classifies a field by its name, which may be invalid.
 func classifyName(name string) fieldKind {
 	if k := knownFieldKind(name); k != regularField {
 		return k

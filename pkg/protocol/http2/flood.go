@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Flood names a pattern of frames that costs the receiver more than the sender.
+// Flood is a pattern of frames that costs the receiver more than the sender.
 type Flood uint8
 
 // The floods.
@@ -71,7 +71,7 @@ type FloodLimits struct {
 	// refunds one. Default 100, 10 a second.
 	EmptyData RateLimit
 	// WindowUpdate: WINDOW_UPDATE frames with an increment below 256 bytes. Each DATA frame sent
-	// refunds two, unless the windows cut it to less than 256 bytes. Each header block received
+	// refunds two, unless the windows limit it to less than 256 bytes. Each header block received
 	// refunds two. Default 1000, 100 a second.
 	WindowUpdate RateLimit
 	// Priority: PRIORITY, PRIORITY_UPDATE, GOAWAY and unknown frames. Each header block received
@@ -86,59 +86,59 @@ type FloodLimits struct {
 }
 
 // rapidResetWindow is how long a stream has to be open for its reset to be free.
-// MaxConcurrentStreams bounds the rate of such streams. They are free because clients reset all
-// their streams when a host hangs until their deadlines pass, on a connection that also carries
+// MaxConcurrentStreams bounds the rate of such streams. Late resets are free because clients reset
+// many streams when a host hangs until their deadlines pass, on a connection that also carries
 // requests to other hosts.
 const rapidResetWindow = 50 * time.Millisecond
 
-func (b *FloodLimits) setDefaults(maxHeaderList uint32) {
+func (l *FloodLimits) setDefaults(maxHeaderList uint32) {
 	for _, d := range [...]struct {
-		of *RateLimit
-		is RateLimit
+		limit *RateLimit
+		value RateLimit
 	}{
-		{&b.Reset, RateLimit{500, 50}},
-		{&b.MadeYouReset, RateLimit{200, 20}},
-		{&b.Settings, RateLimit{32, 2}},
-		{&b.Ping, RateLimit{100, 10}},
-		{&b.EmptyData, RateLimit{100, 10}},
-		{&b.WindowUpdate, RateLimit{1000, 100}},
-		{&b.Priority, RateLimit{500, 50}},
+		{&l.Reset, RateLimit{500, 50}},
+		{&l.MadeYouReset, RateLimit{200, 20}},
+		{&l.Settings, RateLimit{32, 2}},
+		{&l.Ping, RateLimit{100, 10}},
+		{&l.EmptyData, RateLimit{100, 10}},
+		{&l.WindowUpdate, RateLimit{1000, 100}},
+		{&l.Priority, RateLimit{500, 50}},
 	} {
-		if *d.of == (RateLimit{}) {
-			*d.of = d.is
+		if *d.limit == (RateLimit{}) {
+			*d.limit = d.value
 		}
 	}
-	if b.ContinuationFrames == 0 {
-		b.ContinuationFrames = 64
+	if l.ContinuationFrames == 0 {
+		l.ContinuationFrames = 64
 	}
-	if b.BlockBytes == 0 {
-		b.BlockBytes = max(64<<10, 4*int(min(maxHeaderList, math.MaxInt32/4)))
+	if l.BlockBytes == 0 {
+		l.BlockBytes = max(64<<10, 4*int(min(maxHeaderList, math.MaxInt32/4)))
 	}
 }
 
 // rateLimit returns the rate limit of a flood; Burst is -1 if it has none.
-func (b *FloodLimits) rateLimit(f Flood) RateLimit {
+func (l *FloodLimits) rateLimit(f Flood) RateLimit {
 	switch f {
 	case FloodRapidReset:
-		return b.Reset
+		return l.Reset
 	case FloodMadeYouReset:
-		return b.MadeYouReset
+		return l.MadeYouReset
 	case FloodSettings:
-		return b.Settings
+		return l.Settings
 	case FloodPing:
-		return b.Ping
+		return l.Ping
 	case FloodEmptyData:
-		return b.EmptyData
+		return l.EmptyData
 	case FloodWindowUpdate:
-		return b.WindowUpdate
+		return l.WindowUpdate
 	case FloodPriority:
-		return b.Priority
+		return l.Priority
 	default:
 		return RateLimit{Burst: -1}
 	}
 }
 
-// floodBuckets are the token buckets of the floods. paid is the time since start at which the
+// floodBuckets are the token buckets of the floods. fullAt is the time since start at which a
 // bucket is full again: it represents a token bucket in one word.
 type floodBuckets struct {
 	start  time.Time
@@ -146,64 +146,65 @@ type floodBuckets struct {
 }
 
 // take takes one token of f's bucket. It returns false if the bucket is empty.
-func (m *floodBuckets) take(f Flood, b RateLimit, now time.Time) bool {
-	if b.Burst < 0 {
+func (b *floodBuckets) take(f Flood, limit RateLimit, now time.Time) bool {
+	if limit.Burst < 0 {
 		return true
 	}
-	if m.start.IsZero() {
-		m.start = now
+	if b.start.IsZero() {
+		b.start = now
 	}
-	elapsed := now.Sub(m.start)
-	one := refillInterval(b)
-	paid := max(m.fullAt[f], elapsed) + one
-	if paid-elapsed > time.Duration(b.Burst)*one {
+	elapsed := now.Sub(b.start)
+	interval := refillInterval(limit)
+	full := max(b.fullAt[f], elapsed) + interval
+	if full-elapsed > time.Duration(limit.Burst)*interval {
 		return false
 	}
-	m.fullAt[f] = paid
+	b.fullAt[f] = full
 	return true
 }
 
 // refund refunds n tokens of f's bucket. A full bucket stays full.
-func (m *floodBuckets) refund(f Flood, b RateLimit, n int) {
-	m.fullAt[f] = max(0, m.fullAt[f]-time.Duration(n)*refillInterval(b))
+func (b *floodBuckets) refund(f Flood, limit RateLimit, n int) {
+	b.fullAt[f] = max(0, b.fullAt[f]-time.Duration(n)*refillInterval(limit))
 }
 
 // resetSlots counts the streams that the peer reset before they got a complete response. It is a
-// token bucket like those of floodBuckets: until is the time since start at which no slot is held.
+// token bucket like those of floodBuckets: allFreeAt is the time since start at which no slot is
+// held.
 type resetSlots struct {
 	start     time.Time
 	allFreeAt time.Duration
 }
 
-// resetSlotHoldTime is how long a reset stream holds one of MaxConcurrentStreams slots. The upstream
-// may not have noticed the reset yet, and nothing reports when it has. A client with deadlines
-// longer than this, which has at most that many streams open, takes slots more slowly on average
-// than they are released.
+// resetSlotHoldTime is how long a reset stream holds one of MaxConcurrentStreams slots. The
+// upstream may not have noticed the reset yet, and nothing reports when it has. A client with
+// deadlines longer than this, which has at most that many streams open, takes slots more slowly on
+// average than they are released.
 const resetSlotHoldTime = 100 * time.Millisecond
 
-// acquire takes one of most slots.
-func (c *resetSlots) acquire(most uint32, now time.Time) {
-	if c.start.IsZero() {
-		c.start = now
+// acquire takes one of slots slots.
+func (r *resetSlots) acquire(slots uint32, now time.Time) {
+	if r.start.IsZero() {
+		r.start = now
 	}
-	one := resetSlotHoldTime / time.Duration(most)
-	c.allFreeAt = min(max(c.allFreeAt, now.Sub(c.start))+one, now.Sub(c.start)+resetSlotHoldTime)
+	holdTime := resetSlotHoldTime / time.Duration(slots)
+	r.allFreeAt = min(max(r.allFreeAt, now.Sub(r.start))+holdTime, now.Sub(r.start)+resetSlotHoldTime)
 }
 
-// exhausted reports whether all of most slots are held.
-func (c *resetSlots) exhausted(most uint32, now time.Time) bool {
-	return c.allFreeAt > 0 && c.allFreeAt-now.Sub(c.start) > resetSlotHoldTime-resetSlotHoldTime/time.Duration(most)
+// exhausted reports whether all slots are held.
+func (r *resetSlots) exhausted(slots uint32, now time.Time) bool {
+	return r.allFreeAt > 0 && r.allFreeAt-now.Sub(r.start) > resetSlotHoldTime-resetSlotHoldTime/time.Duration(slots)
 }
 
 // release releases a slot.
-func (c *resetSlots) release(most uint32) {
-	if c.allFreeAt > 0 {
-		c.allFreeAt = max(0, c.allFreeAt-resetSlotHoldTime/time.Duration(most))
+func (r *resetSlots) release(slots uint32) {
+	if r.allFreeAt > 0 {
+		r.allFreeAt = max(0, r.allFreeAt-resetSlotHoldTime/time.Duration(slots))
 	}
 }
 
-func refillInterval(b RateLimit) time.Duration {
-	return time.Second / time.Duration(max(1, b.PerSecond))
+func refillInterval(limit RateLimit) time.Duration {
+	return time.Second / time.Duration(max(1, limit.PerSecond))
 }
 
 func floodError(f Flood, reason string) *ConnectionError {

@@ -12,7 +12,7 @@ type testClient struct {
 	t       *testing.T
 	session *Session
 	now     time.Time
-	lastID  uint32 // of the last stream
+	lastID  uint32 // identifier of the last stream
 }
 
 func newTestClient(t *testing.T) *testClient {
@@ -31,14 +31,14 @@ func (p *testClient) send(frames ...[]byte) error {
 	for _, b := range frames {
 		f, n, err := ParseFrame(b, MaxFrameSize)
 		if err != nil || n != len(b) {
-			p.t.Fatalf("Next(%x) = %d, %v", b, n, err)
+			p.t.Fatalf("ParseFrame(%x) = %d, %v", b, n, err)
 		}
 		var e Event
 		_, err = p.session.Handle(nil, f, p.now, &e)
-		var wrong *StreamError
-		if errors.As(err, &wrong) {
-			st := p.session.Stream(wrong.ID)
-			if _, err = p.session.Fail(nil, wrong, p.now); st != nil {
+		var streamErr *StreamError
+		if errors.As(err, &streamErr) {
+			st := p.session.Stream(streamErr.ID)
+			if _, err = p.session.Fail(nil, streamErr, p.now); st != nil {
 				p.session.Release(nil, st, Cancel)
 			}
 		}
@@ -78,19 +78,19 @@ func (p *testClient) respond(n int) {
 func attacks() []struct {
 	name  string
 	flood Flood
-	less  int
-	once  func(p *testClient) error
+	spent int
+	send  func(p *testClient) error
 } {
 	return []struct {
 		name  string
 		flood Flood
-		less  int
-		once  func(p *testClient) error
+		spent int
+		send  func(p *testClient) error
 	}{
-		{"requests that are reset at once", FloodRapidReset, 0, func(p *testClient) error {
+		{"immediate resets", FloodRapidReset, 0, func(p *testClient) error {
 			return p.send(p.headersFrame(true), AppendRSTStream(nil, p.lastID, Cancel))
 		}},
-		{"requests that are reset just before it costs nothing", FloodRapidReset, 0, func(p *testClient) error {
+		{"resets at the end of the rapid reset window", FloodRapidReset, 0, func(p *testClient) error {
 			head := p.headersFrame(true)
 			now := p.now
 			p.now = now.Add(1 - rapidResetWindow)
@@ -101,55 +101,55 @@ func attacks() []struct {
 			}
 			return p.send(AppendRSTStream(nil, p.lastID, Cancel))
 		}},
-		{"resets of one stream again and again", FloodRapidReset, 0, func(p *testClient) error {
+		{"repeated resets of one stream", FloodRapidReset, 0, func(p *testClient) error {
 			return p.send(AppendRSTStream(nil, p.lastID, Cancel))
 		}},
-		{"requests that break a rule", FloodMadeYouReset, 0, func(p *testClient) error {
+		{"malformed requests", FloodMadeYouReset, 0, func(p *testClient) error {
 			p.headersFrame(true)
 			return p.send(AppendHeaders(nil, p.lastID, []byte{0x83}, true, MinFrameSize))
 		}},
-		{"windows of nothing for requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+		{"window updates of 0 on open streams", FloodMadeYouReset, 0, func(p *testClient) error {
 			return p.send(p.headersFrame(true), AppendWindowUpdate(nil, p.lastID, 0))
 		}},
-		{"windows too large for requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+		{"excessive window updates on open streams", FloodMadeYouReset, 0, func(p *testClient) error {
 			return p.send(p.headersFrame(true), AppendWindowUpdate(nil, p.lastID, MaxWindow))
 		}},
-		{"content behind the end of requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+		{"DATA after END_STREAM", FloodMadeYouReset, 0, func(p *testClient) error {
 			return p.send(p.headersFrame(true), AppendData(nil, p.lastID, []byte("x"), true))
 		}},
-		{"heads behind the end of requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+		{"HEADERS after END_STREAM", FloodMadeYouReset, 0, func(p *testClient) error {
 			return p.send(p.headersFrame(true), AppendHeaders(nil, p.lastID, []byte{0x83}, true, MinFrameSize))
 		}},
-		{"priorities of the wrong size for requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+		{"PRIORITY of the wrong size on open streams", FloodMadeYouReset, 0, func(p *testClient) error {
 			return p.send(p.headersFrame(true), append(AppendFrameHeader(nil, 1, FramePriority, 0, p.lastID), 0))
 		}},
-		{"settings", FloodSettings, 2, func(p *testClient) error { return p.send(AppendSettings(nil)) }},
-		{"pings", FloodPing, 0, func(p *testClient) error { return p.send(AppendPing(nil, false, [8]byte{})) }},
-		{"data that is empty", FloodEmptyData, 0, func(p *testClient) error { return p.send(AppendData(nil, p.lastID, nil, false)) }},
-		{"data that is padding", FloodEmptyData, 0, func(p *testClient) error {
+		{"SETTINGS", FloodSettings, 2, func(p *testClient) error { return p.send(AppendSettings(nil)) }},
+		{"PING", FloodPing, 0, func(p *testClient) error { return p.send(AppendPing(nil, false, [8]byte{})) }},
+		{"empty DATA", FloodEmptyData, 0, func(p *testClient) error { return p.send(AppendData(nil, p.lastID, nil, false)) }},
+		{"DATA with padding only", FloodEmptyData, 0, func(p *testClient) error {
 			return p.send(append(AppendFrameHeader(nil, 3, FrameData, FlagPadded, p.lastID), 2, 0, 0))
 		}},
-		{"data that is empty for a stream that was reset", FloodEmptyData, 0, func(p *testClient) error {
+		{"empty DATA on a reset stream", FloodEmptyData, 0, func(p *testClient) error {
 			if st := p.session.Stream(p.lastID); st != nil {
 				p.session.Release(nil, st, Cancel)
 			}
 			return p.send(AppendData(nil, p.lastID, nil, false))
 		}},
-		{"windows by a byte", FloodWindowUpdate, 0, func(p *testClient) error { return p.send(AppendWindowUpdate(nil, 0, 1)) }},
-		{"windows by a byte for a stream", FloodWindowUpdate, 0, func(p *testClient) error { return p.send(AppendWindowUpdate(nil, p.lastID, 1)) }},
-		{"priorities", FloodPriority, 0, func(p *testClient) error {
+		{"small window updates of the connection", FloodWindowUpdate, 0, func(p *testClient) error { return p.send(AppendWindowUpdate(nil, 0, 1)) }},
+		{"small window updates of a stream", FloodWindowUpdate, 0, func(p *testClient) error { return p.send(AppendWindowUpdate(nil, p.lastID, 1)) }},
+		{"PRIORITY", FloodPriority, 0, func(p *testClient) error {
 			return p.send(append(AppendFrameHeader(nil, 5, FramePriority, 0, p.lastID), 0, 0, 0, 0, 1))
 		}},
-		{"new priorities", FloodPriority, 0, func(p *testClient) error {
+		{"PRIORITY_UPDATE", FloodPriority, 0, func(p *testClient) error {
 			return p.send(append(AppendFrameHeader(nil, 4, FramePriorityUpdate, 0, 0), 0, 0, 0, 1))
 		}},
 		{"frames of an unknown type", FloodPriority, 0, func(p *testClient) error { return p.send(AppendFrameHeader(nil, 0, 99, 0, 0)) }},
-		{"farewells", FloodPriority, 0, func(p *testClient) error { return p.send(AppendGoAway(nil, 0, NoError, "")) }},
+		{"GOAWAY", FloodPriority, 0, func(p *testClient) error { return p.send(AppendGoAway(nil, 0, NoError, "")) }},
 	}
 }
 
 // TestFloods verifies that each attack ends the connection with the frame that exceeds its rate
-// limit, and that it never does at the rate that the limit allows.
+// limit, and that the same frames at the allowed rate do not end it.
 func TestFloods(t *testing.T) {
 	for _, c := range attacks() {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,19 +158,19 @@ func TestFloods(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := p.session.cfg.FloodLimits.rateLimit(c.flood)
-			for i := range b.Burst - c.less {
-				if err := c.once(p); err != nil {
-					t.Fatalf("number %d: %v, want none until %d", i+1, err, b.Burst-c.less)
+			for i := range b.Burst - c.spent {
+				if err := c.send(p); err != nil {
+					t.Fatalf("number %d: %v, want none until %d", i+1, err, b.Burst-c.spent)
 				}
 			}
-			checkFlood(t, c.once(p), c.flood)
+			checkFlood(t, c.send(p), c.flood)
 			p.now = p.now.Add(time.Second)
 			for i := range b.PerSecond {
-				if err := c.once(p); err != nil {
+				if err := c.send(p); err != nil {
 					t.Fatalf("number %d a second later: %v, want none until %d", i+1, err, b.PerSecond)
 				}
 			}
-			checkFlood(t, c.once(p), c.flood)
+			checkFlood(t, c.send(p), c.flood)
 		})
 		t.Run(c.name+", slowly", func(t *testing.T) {
 			p := newTestClient(t)
@@ -180,7 +180,7 @@ func TestFloods(t *testing.T) {
 			b := p.session.cfg.FloodLimits.rateLimit(c.flood)
 			for i := range 10 * b.Burst {
 				p.now = p.now.Add(refillInterval(b))
-				if err := c.once(p); err != nil {
+				if err := c.send(p); err != nil {
 					t.Fatalf("number %d: %v", i+1, err)
 				}
 			}
@@ -190,8 +190,8 @@ func TestFloods(t *testing.T) {
 
 func checkFlood(t *testing.T, err error, want Flood) {
 	t.Helper()
-	var c *ConnectionError
-	if !errors.As(err, &c) || c.Code != EnhanceYourCalm || c.Flood != want {
+	var connErr *ConnectionError
+	if !errors.As(err, &connErr) || connErr.Code != EnhanceYourCalm || connErr.Flood != want {
 		t.Fatalf("error %v, want ENHANCE_YOUR_CALM for %v", err, want)
 	}
 }
@@ -199,18 +199,18 @@ func checkFlood(t *testing.T, err error, want Flood) {
 // TestContinuationFlood verifies that the CONTINUATION frames and the bytes of a header block are
 // bounded, whether it arrives in one frame or in many.
 func TestContinuationFlood(t *testing.T) {
-	start := func(p *testClient, n int) error {
+	sendHeaders := func(p *testClient, n int) error {
 		return p.send(append(AppendFrameHeader(nil, n, FrameHeaders, FlagEndStream, 1), make([]byte, n)...))
 	}
-	more := func(p *testClient, n int) error {
+	sendContinuation := func(p *testClient, n int) error {
 		return p.send(append(AppendFrameHeader(nil, n, FrameContinuation, 0, 1), make([]byte, n)...))
 	}
 	t.Run("frames", func(t *testing.T) {
 		p := newTestClient(t)
-		err := start(p, 0)
+		err := sendHeaders(p, 0)
 		frames := 0
 		for ; err == nil; frames++ {
-			err = more(p, 0)
+			err = sendContinuation(p, 0)
 		}
 		if checkFlood(t, err, FloodContinuation); frames != 65 {
 			t.Fatalf("ended at frame %d, want 65", frames)
@@ -218,10 +218,10 @@ func TestContinuationFlood(t *testing.T) {
 	})
 	t.Run("bytes", func(t *testing.T) {
 		p := newTestClient(t)
-		err := start(p, MinFrameSize)
+		err := sendHeaders(p, MinFrameSize)
 		frames := 1
 		for ; err == nil; frames++ {
-			err = more(p, MinFrameSize)
+			err = sendContinuation(p, MinFrameSize)
 		}
 		if checkFlood(t, err, FloodContinuation); frames != 17 {
 			t.Fatalf("ended at frame %d, want 17, which is above 256 KiB", frames)
@@ -234,14 +234,14 @@ func TestContinuationFlood(t *testing.T) {
 	})
 }
 
-// TestRegularTrafficIsNoFlood verifies that patterns of regular traffic are no flood, however long and fast
-// they are.
+// TestRegularTrafficIsNoFlood verifies that patterns of regular traffic are no flood, at any
+// duration and rate.
 func TestRegularTrafficIsNoFlood(t *testing.T) {
 	cases := []struct {
 		name string
-		do   func(p *testClient) error
+		send func(p *testClient) error
 	}{
-		{"a load generator: 100 streams at once, 50,000 answers a second", func(p *testClient) error {
+		{"load generator: 100 concurrent streams, 50,000 responses per second", func(p *testClient) error {
 			if err := p.send(AppendWindowUpdate(nil, 0, 1<<20)); err != nil {
 				return err
 			}
@@ -264,7 +264,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"a browser that leaves a page: 100 requests, all reset, every 4 seconds", func(p *testClient) error {
+		{"browser that leaves a page: 100 requests, all reset, every 4 seconds", func(p *testClient) error {
 			for range 100 {
 				for range 100 {
 					if err := p.send(p.headersFrame(true)); err != nil {
@@ -280,7 +280,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"callers whose host hangs: 1000 calls a second run into a deadline of 100 ms", func(p *testClient) error {
+		{"host that hangs: 1000 requests per second exceed a deadline of 100 ms", func(p *testClient) error {
 			for range 600 {
 				for range 100 {
 					if err := p.send(p.headersFrame(true)); err != nil {
@@ -296,7 +296,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"a caller that hedges: of two requests one is answered and one is reset", func(p *testClient) error {
+		{"hedging client: of two requests, one gets a response and one is reset", func(p *testClient) error {
 			for range 10000 {
 				if err := p.send(p.headersFrame(true)); err != nil {
 					return err
@@ -308,7 +308,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"a browser's priorities: one for each of 100 requests at once", func(p *testClient) error {
+		{"browser priorities: one for each request", func(p *testClient) error {
 			for range 1000 {
 				err := p.send(p.headersFrame(true), append(AppendFrameHeader(nil, 5, FramePriority, 0, p.lastID), 0, 0, 0, 0, 1))
 				if err != nil {
@@ -318,7 +318,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"a gRPC client that measures the bandwidth of a stream by PING", func(p *testClient) error {
+		{"gRPC client that measures the bandwidth with PING", func(p *testClient) error {
 			if err := p.send(p.headersFrame(true)); err != nil {
 				return err
 			}
@@ -336,7 +336,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"a reader of small pieces: a window by 4 KiB for each, long behind the answer", func(p *testClient) error {
+		{"slow reader: a window update for each 4 KiB, long after the response was sent", func(p *testClient) error {
 			if err := p.send(AppendWindowUpdate(nil, 0, 1<<30), AppendSettings(nil, Setting{SettingInitialWindowSize, 64 << 20})); err != nil {
 				return err
 			}
@@ -351,7 +351,7 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 			}
 			return nil
 		}},
-		{"an upload in small pieces, each followed by a flush of nothing", func(p *testClient) error {
+		{"upload in small pieces, each followed by empty DATA", func(p *testClient) error {
 			if err := p.send(p.headersFrame(false)); err != nil {
 				return err
 			}
@@ -365,15 +365,15 @@ func TestRegularTrafficIsNoFlood(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.do(newTestClient(t)); err != nil {
+			if err := c.send(newTestClient(t)); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
 }
 
-// TestHostResetsAreNoFlood verifies that a host which resets or breaks streams that the session opened
-// causes no flood, however often.
+// TestHostResetsAreNoFlood verifies that a host that resets streams that the session opened, or
+// sends malformed responses on them, causes no flood.
 func TestHostResetsAreNoFlood(t *testing.T) {
 	s := NewSession(Config{Role: Client})
 	s.AppendPreface(nil)
@@ -388,19 +388,19 @@ func TestHostResetsAreNoFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2000 {
-		for _, broken := range []bool{false, true} {
+		for _, malformed := range []bool{false, true} {
 			_, st, err := s.AppendRequest(nil, newGetRequest("/"), RequestOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !broken {
+			if !malformed {
 				err = handle(AppendRSTStream(nil, st.ID, RefusedStream))
 			} else {
-				var wrong *StreamError
-				if err = handle(AppendHeaders(nil, st.ID, []byte{0x83}, true, MinFrameSize)); !errors.As(err, &wrong) {
+				var streamErr *StreamError
+				if err = handle(AppendHeaders(nil, st.ID, []byte{0x83}, true, MinFrameSize)); !errors.As(err, &streamErr) {
 					t.Fatalf("error %v, want a *StreamError", err)
 				}
-				_, err = s.Fail(nil, wrong, epoch)
+				_, err = s.Fail(nil, streamErr, epoch)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -408,13 +408,13 @@ func TestHostResetsAreNoFlood(t *testing.T) {
 			s.Release(nil, st, Cancel)
 		}
 	}
-	var c *ConnectionError
+	var connErr *ConnectionError
 	err := error(nil)
-	for range 501 { // but resets of a stream that closed long ago count
+	for range 501 { // resets of a stream that closed long ago are charged
 		err = handle(AppendRSTStream(nil, 1, RefusedStream))
 	}
-	if !errors.As(err, &c) || c.Flood != FloodRapidReset {
-		t.Fatalf("resets of a stream that is gone: %v, want a flood of them", err)
+	if !errors.As(err, &connErr) || connErr.Flood != FloodRapidReset {
+		t.Fatalf("resets of a closed stream: %v, want %v", err, FloodRapidReset)
 	}
 }
 
@@ -429,27 +429,26 @@ func TestNegativeBurstDisablesLimit(t *testing.T) {
 	}
 }
 
-// TestResetStreamsHoldSlots verifies that streams which the client resets
-// hold slots for resetSlotHoldTime: there are MaxConcurrentStreams of them, in addition to the open
-// streams.
+// TestResetStreamsHoldSlots verifies that streams that the client resets hold slots for
+// resetSlotHoldTime. There are MaxConcurrentStreams slots, in addition to the open streams.
 func TestResetStreamsHoldSlots(t *testing.T) {
-	const most = 16
+	const maxStreams = 16
 	type step struct {
-		wait     time.Duration // before the step
-		open     int           // number of streams, which are reset after rapidResetWindow
-		answered int           // number of these that get a complete response instead
-		refused  int
+		wait      time.Duration // before the step
+		open      int           // number of streams, which are reset after rapidResetWindow
+		completed int           // number of these that get a complete response instead
+		refused   int
 	}
 	for name, steps := range map[string][]step{
-		"as many as may be open":                  {{open: most}, {open: most, refused: most}},
-		"they come back":                          {{open: most}, {wait: resetSlotHoldTime / 2, open: most / 2}, {open: 1, refused: 1}},
-		"all of them":                             {{open: most}, {wait: resetSlotHoldTime, open: most}, {open: 1, refused: 1}},
-		"one after the other, slower":             {{open: most}, {wait: resetSlotHoldTime / most, open: 1}, {wait: resetSlotHoldTime / most, open: 1}},
-		"those that were answered pay for others": {{open: most}, {wait: resetSlotHoldTime, open: most, answered: most / 2}, {open: most / 2, refused: 0}},
+		"all slots held":                 {{open: maxStreams}, {open: maxStreams, refused: maxStreams}},
+		"half of the slots released":     {{open: maxStreams}, {wait: resetSlotHoldTime / 2, open: maxStreams / 2}, {open: 1, refused: 1}},
+		"all slots released":             {{open: maxStreams}, {wait: resetSlotHoldTime, open: maxStreams}, {open: 1, refused: 1}},
+		"one slot released at a time":    {{open: maxStreams}, {wait: resetSlotHoldTime / maxStreams, open: 1}, {wait: resetSlotHoldTime / maxStreams, open: 1}},
+		"complete streams release slots": {{open: maxStreams}, {wait: resetSlotHoldTime, open: maxStreams, completed: maxStreams / 2}, {open: maxStreams / 2, refused: 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestClient(t)
-			p.session.cfg.MaxConcurrentStreams = most
+			p.session.cfg.MaxConcurrentStreams = maxStreams
 			for i, step := range steps {
 				p.now = p.now.Add(step.wait)
 				var opened []uint32
@@ -465,7 +464,7 @@ func TestResetStreamsHoldSlots(t *testing.T) {
 					opened = append(opened, p.lastID)
 				}
 				for j, id := range opened {
-					if j < step.answered {
+					if j < step.completed {
 						p.lastID, id = id, p.lastID
 						p.respond(1)
 						p.lastID = id

@@ -9,10 +9,10 @@ func (s *Session) initialRecvWindow() int64 {
 	return max(DefaultWindow, int64(s.cfg.StreamWindow))
 }
 
-// ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. This opens
-// windows again, so that a slow reader slows its sender down. It appends a WINDOW_UPDATE once half
-// of a window was consumed that ReserveData has not reported. It panics if the engine consumes more
-// bytes than events delivered.
+// ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. This
+// opens windows again, so that a slow reader slows its sender down. It appends a WINDOW_UPDATE once
+// half of a window was consumed, except for bytes that ReserveData has reported. It panics if the
+// engine consumes more bytes than events delivered.
 func (s *Session) ReportConsumed(dst []byte, st *Stream, n int) []byte {
 	st.unconsumed -= int64(n)
 	if st.unconsumed < 0 {
@@ -31,31 +31,31 @@ func (s *Session) ReportConsumed(dst []byte, st *Stream, n int) []byte {
 
 // appendCredit appends a WINDOW_UPDATE for all consumed bytes.
 func (st *Stream) appendCredit(dst []byte) []byte {
-	freed := st.pendingCredit
+	credit := st.pendingCredit
 	st.pendingCredit = 0
-	st.recvWindow += freed
-	return AppendWindowUpdate(dst, st.ID, uint32(freed))
+	st.recvWindow += credit
+	return AppendWindowUpdate(dst, st.ID, uint32(credit))
 }
 
-// creditConnection records n consumed bytes for the connection's window. It appends a WINDOW_UPDATE once
-// half of the window was consumed.
+// creditConnection records n consumed bytes for the connection's window. It appends a WINDOW_UPDATE
+// once half of the window was consumed.
 func (s *Session) creditConnection(dst []byte, n int64) []byte {
 	s.pendingCredit += n
 	if s.pendingCredit < int64(s.cfg.ConnectionWindow)/2 {
 		return dst
 	}
-	freed := s.pendingCredit
+	credit := s.pendingCredit
 	s.pendingCredit = 0
-	s.recvWindow += freed
-	return AppendWindowUpdate(dst, 0, uint32(freed))
+	s.recvWindow += credit
+	return AppendWindowUpdate(dst, 0, uint32(credit))
 }
 
 // SendWindow returns how many bytes the peer accepts on all streams together.
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
-// minWindowUpdate is the smallest increment of a WINDOW_UPDATE, in bytes, that costs nothing: peers
-// that read large bodies in small pieces send such increments. A smaller DATA frame with more bytes
-// to follow is small because of the windows.
+// minWindowUpdate is the minimum increment of a WINDOW_UPDATE, in bytes, that takes no token: peers
+// that read large bodies in small pieces send such increments. A DATA frame that is smaller,
+// although more bytes follow, is limited by the windows.
 const minWindowUpdate = 1 << 8
 
 // Writable returns how many bytes of the body may be sent on st now.
@@ -91,7 +91,7 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
-	// Less credit is not worth a frame.
+	// Less credit does not justify a frame.
 	if st.state == Open && st.pendingCredit > int64(s.cfg.StreamWindow)/5 {
 		dst = st.appendCredit(dst)
 	}

@@ -63,7 +63,7 @@ func (t FrameType) String() string {
 	return "UNKNOWN"
 }
 
-// Flags are the flags of a frame. The type decides what a bit means.
+// Flags are the flags of a frame. The meaning of a bit depends on the type.
 type Flags uint8
 
 // The flags.
@@ -110,23 +110,23 @@ func ParseFrame(b []byte, limit uint32) (f Frame, n int, err error) {
 }
 
 // ParsePartialData returns the received part of an incomplete DATA frame that b starts with, as a
-// separate frame: frame boundaries have no meaning for a body. rest is the header of a frame for
-// the remainder. f has no payload if it would have less than least bytes, or if b starts with
-// another or a padded frame. The caller has checked with ParseFrame that b starts with a valid,
-// incomplete frame.
-func ParsePartialData(b []byte, least int) (f Frame, rest [FrameHeaderLen]byte) {
-	if len(b) < FrameHeaderLen+max(least, 1) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
-		return Frame{}, rest
+// separate frame: frame boundaries have no meaning for a body. remainder is the header of a frame
+// for the missing bytes. f has no payload if it would have less than minPayload bytes, or if b
+// starts with a frame of another type or a padded frame. The caller has checked with ParseFrame
+// that b starts with a valid, incomplete frame.
+func ParsePartialData(b []byte, minPayload int) (f Frame, remainder [FrameHeaderLen]byte) {
+	if len(b) < FrameHeaderLen+max(minPayload, 1) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
+		return Frame{}, remainder
 	}
-	rest = [FrameHeaderLen]byte(b)
-	left := int(binary.BigEndian.Uint32(b)>>8) - (len(b) - FrameHeaderLen)
-	rest[0], rest[1], rest[2] = byte(left>>16), byte(left>>8), byte(left)
+	remainder = [FrameHeaderLen]byte(b)
+	remaining := int(binary.BigEndian.Uint32(b)>>8) - (len(b) - FrameHeaderLen)
+	remainder[0], remainder[1], remainder[2] = byte(remaining>>16), byte(remaining>>8), byte(remaining)
 	return Frame{
 		Type:    FrameData,
-		Flags:   Flags(b[4]) &^ FlagEndStream, // rest has it
+		Flags:   Flags(b[4]) &^ FlagEndStream, // remainder has the flag
 		Stream:  binary.BigEndian.Uint32(b[5:]) & MaxStreamID,
 		Payload: b[FrameHeaderLen:len(b):len(b)],
-	}, rest
+	}, remainder
 }
 
 // AppendFrameHeader appends the header of a frame. The caller appends the payload of length bytes.
@@ -194,10 +194,10 @@ func AppendPing(dst []byte, ack bool, data [8]byte) []byte {
 	return append(dst, data[:]...)
 }
 
-// AppendGoAway appends a GOAWAY frame. debug is for people; the peer sees it.
-func AppendGoAway(dst []byte, last uint32, code Code, debug string) []byte {
+// AppendGoAway appends a GOAWAY frame. debug is a text that the peer may log.
+func AppendGoAway(dst []byte, lastStreamID uint32, code Code, debug string) []byte {
 	dst = AppendFrameHeader(dst, 8+len(debug), FrameGoAway, 0, 0)
-	dst = binary.BigEndian.AppendUint32(dst, last)
+	dst = binary.BigEndian.AppendUint32(dst, lastStreamID)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(code))
 	return append(dst, debug...)
 }

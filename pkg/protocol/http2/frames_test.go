@@ -29,8 +29,8 @@ import (
 //	PRIORITY_UPDATE 0
 //	RAW 4 1 0 00                       type, flags, stream, payload in hex
 func makeFrame(text string) (Frame, error) {
-	head, block, _ := strings.Cut(text, "|")
-	words := strings.Fields(head)
+	spec, block, _ := strings.Cut(text, "|")
+	words := strings.Fields(spec)
 	if len(words) == 0 {
 		return Frame{}, fmt.Errorf("no frame in %q", text)
 	}
@@ -52,7 +52,7 @@ func makeFrame(text string) (Frame, error) {
 	if f.Type == FrameHeaders || f.Type == FrameContinuation {
 		f.Flags |= FlagEndHeaders
 	}
-	var rest []string
+	var args []string
 	for _, w := range words {
 		key, value, _ := strings.Cut(w, "=")
 		switch {
@@ -72,10 +72,10 @@ func makeFrame(text string) (Frame, error) {
 		case blocks()[w] != nil:
 			fields = append(fields, blocks()[w]...)
 		default:
-			rest = append(rest, w)
+			args = append(args, w)
 		}
 	}
-	f.Payload = append(priority, payload(f.Type, rest, fields)...)
+	f.Payload = append(priority, payload(f.Type, args, fields)...)
 	if pad >= 0 {
 		f.Payload = slices.Concat([]byte{byte(pad)}, f.Payload, make([]byte, pad))
 	}
@@ -195,8 +195,8 @@ func setting(name string) SettingID {
 	return SettingID(number(name))
 }
 
-// frameDescriber describes the frames that a session sends. It holds the state of header compression in a
-// decoder of x/net.
+// frameDescriber describes the frames that a session sends. It holds the state of header
+// compression in a decoder of x/net.
 type frameDescriber struct{ decoder *hpack.Decoder }
 
 func newFrameDescriber() *frameDescriber {
@@ -204,7 +204,7 @@ func newFrameDescriber() *frameDescriber {
 }
 
 // describe returns one line for each frame of b.
-func (r *frameDescriber) describe(b []byte) []string {
+func (d *frameDescriber) describe(b []byte) []string {
 	var lines []string
 	if rest, ok := bytes.CutPrefix(b, []byte(Preface)); ok {
 		lines, b = append(lines, "preface"), rest
@@ -214,13 +214,13 @@ func (r *frameDescriber) describe(b []byte) []string {
 		if n == 0 || err != nil {
 			return append(lines, fmt.Sprintf("not a frame: %x %v", b, err))
 		}
-		lines = append(lines, r.describeFrame(f))
+		lines = append(lines, d.describeFrame(f))
 		b = b[n:]
 	}
 	return lines
 }
 
-func (r *frameDescriber) describeFrame(f Frame) string {
+func (d *frameDescriber) describeFrame(f Frame) string {
 	s := f.Type.String()
 	if f.Type != FrameSettings && f.Type != FramePing && f.Type != FrameGoAway {
 		s += fmt.Sprintf(" %d", f.Stream)
@@ -234,7 +234,7 @@ func (r *frameDescriber) describeFrame(f Frame) string {
 		if !f.Flags.Has(FlagEndHeaders) {
 			return s + " more"
 		}
-		fields, err := r.decoder.DecodeFull(p)
+		fields, err := d.decoder.DecodeFull(p)
 		if err != nil {
 			return s + " " + err.Error()
 		}

@@ -30,7 +30,7 @@ const (
 	sawExpectation // any other Expect
 )
 
-// The rules that several readers check.
+// Rules that several functions check.
 const (
 	ruleName            = "field name is not a lowercase token (RFC 9113 8.2.1)"
 	ruleValue           = "field value has control characters, or whitespace around it (RFC 9113 8.2.1)"
@@ -40,8 +40,8 @@ const (
 	ruleLength          = "content-length is not a number, or is repeated (RFC 9110 8.6)"
 )
 
-// addField checks f by the rules that requests and responses have in common, and records it. It returns
-// "" or the violated rule.
+// addField checks f by the rules that requests and responses have in common, and records it. It
+// returns "" or the violated rule.
 func (h *head) addField(f *field) string {
 	if f.flags&invalidValue != 0 {
 		return ruleValue
@@ -72,24 +72,24 @@ func (h *head) addField(f *field) string {
 	return ""
 }
 
-// recordPseudo records a pseudo-header field. It reports whether the field is the first of its kind and
-// precedes all regular fields.
-func (h *head) recordPseudo(which fieldSet) bool {
-	fits := h.seen&(which|sawRegular) == 0
-	h.seen |= which
-	return fits
+// recordPseudo records a pseudo-header field. It reports whether the field is the first of its kind
+// and precedes all regular fields.
+func (h *head) recordPseudo(flag fieldSet) bool {
+	valid := h.seen&(flag|sawRegular) == 0
+	h.seen |= flag
+	return valid
 }
 
 // parseLength parses a content-length: digits without a sign.
 func parseLength(s string) (int64, bool) {
-	const most = 1<<63 - 1
+	const maxLength = 1<<63 - 1
 	if s == "" {
 		return 0, false
 	}
 	n := int64(0)
 	for i := range len(s) {
 		d := int64(s[i]) - '0'
-		if d < 0 || d > 9 || n > (most-d)/10 {
+		if d < 0 || d > 9 || n > (maxLength-d)/10 {
 			return 0, false
 		}
 		n = n*10 + d
@@ -137,8 +137,8 @@ func (s *Session) joinCookies(text []byte, h *protocol.Header) []byte {
 	return text
 }
 
-// retain returns a string that the exchange may keep: s itself if owned is set, else a view of a copy
-// that it appends to text.
+// retain returns a string that is valid as long as the exchange: s itself if owned is set, else a
+// view of a copy that retain appends to text.
 func retain(text []byte, s string, owned bool) ([]byte, string) {
 	if owned {
 		return text, s

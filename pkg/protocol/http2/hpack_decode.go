@@ -7,20 +7,20 @@ import (
 )
 
 // decoder decodes header blocks (RFC 7541). It also decodes fields beyond its limits, because all
-// later blocks share the table, but does not keep them. It uses only the Huffman decoder of x/net,
-// whose hpack.Decoder allocates each string: docs/decisions/0009.
+// later blocks share the table, but does not keep them. It uses the Huffman decoder of x/net, but
+// not hpack.Decoder, which allocates each string: docs/decisions/0009.
 type decoder struct {
 	table        decoderTable
 	maxTableSize uint32 // the maximum that the peer may set table.max to
-	// needsSizeUpdate: the peer acknowledged a smaller table; the next block must start with a size update
-	// (RFC 7541 4.2).
+	// needsSizeUpdate: the peer acknowledged a smaller table; the next block must start with a size
+	// update (RFC 7541 4.2).
 	needsSizeUpdate bool
 
 	maxListSize uint32 // maximum size of a header section, in bytes
 	maxFields   int
 
-	fields   []field // of the last block, in order
-	size     uint32  // of the last block, all fields counted
+	fields   []field // fields of the last block, in order
+	size     uint32  // size of all fields of the last block
 	tooLarge bool    // the last block exceeded a limit; fields holds the fields before that
 	text     appender
 }
@@ -33,14 +33,14 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// maxKeptText is the maximum size, in bytes, of text storage that is kept for the next block, so that
-// one unusually large block does not make a connection expensive forever.
+// maxKeptText is the maximum size, in bytes, of text storage that is kept for the next block, so
+// that one unusually large block does not make a connection expensive forever.
 const maxKeptText = 4 << 10
 
 // maxKeptFields is the maximum capacity of fields that is kept for the next block.
 const maxKeptFields = 64
 
-// The errors of decoding. They end the connection with CompressionError.
+// Errors of decoding. They end the connection with CompressionError.
 var (
 	errTruncated  = errors.New("header block ends within a field (RFC 7541 3.2)")
 	errIndex      = errors.New("header block refers to an unknown table entry (RFC 7541 2.3.3)")
@@ -86,7 +86,8 @@ func (d *decoder) decode(block []byte) error {
 	return nil
 }
 
-// releaseOversized releases storage that an unusually large block needed. The fields become invalid.
+// releaseOversized releases storage that an unusually large block needed. The fields become
+// invalid.
 func (d *decoder) releaseOversized() {
 	if cap(d.text.b) > maxKeptText {
 		d.text.b = nil
@@ -125,7 +126,7 @@ func (d *decoder) readIndexed(block []byte) (field, []byte, error) {
 // at returns the entry with index i of the static and the dynamic table (RFC 7541 2.3.3), or nil if
 // there is none.
 func (d *decoder) at(i uint32) *field {
-	if i-1 < staticTableLen { // 0 wraps
+	if i-1 < staticTableLen { // false for 0, because 0-1 wraps
 		return &staticTable[i]
 	}
 	if i -= staticTableLen + 1; i < uint32(d.table.n) {
@@ -146,11 +147,11 @@ func (d *decoder) readLiteral(block []byte, prefix uint8) (f field, rest []byte,
 		}
 		f.kind = classifyName(f.name)
 	} else {
-		named := d.at(i)
-		if named == nil {
+		entry := d.at(i)
+		if entry == nil {
 			return field{}, nil, errIndex
 		}
-		f.name, f.kind, f.flags = named.name, named.kind, nameOwned
+		f.name, f.kind, f.flags = entry.name, entry.kind, nameOwned
 	}
 	if f.value, block, err = d.readString(block); err != nil {
 		return field{}, nil, err
@@ -210,7 +211,8 @@ func (d *decoder) readSizeUpdate(block []byte, first bool) ([]byte, error) {
 	return block, nil
 }
 
-// setMaxTableSize sets the maximum table size that the peer may use, after the peer has acknowledged it.
+// setMaxTableSize sets the maximum table size that the peer may use, after the peer has
+// acknowledged it.
 func (d *decoder) setMaxTableSize(size uint32) {
 	d.maxTableSize = size
 	d.needsSizeUpdate = d.table.max > size
@@ -222,9 +224,9 @@ func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
 	if len(b) == 0 {
 		return 0, nil, errTruncated
 	}
-	most := uint32(1)<<prefix - 1
-	n := uint32(b[0]) & most
-	if n < most {
+	maxPrefix := uint32(1)<<prefix - 1
+	n := uint32(b[0]) & maxPrefix
+	if n < maxPrefix {
 		return n, b[1:], nil
 	}
 	sum := uint64(n)
@@ -270,11 +272,11 @@ func (t *decoderTable) add(f *field) {
 }
 
 func (t *decoderTable) grow() {
-	bigger := make([]field, max(8, 2*len(t.ring)))
+	ring := make([]field, max(8, 2*len(t.ring)))
 	for i := range t.n {
-		bigger[i] = *t.at(t.n - 1 - i)
+		ring[i] = *t.at(t.n - 1 - i)
 	}
-	t.ring, t.next = bigger, t.n
+	t.ring, t.next = ring, t.n
 }
 
 // evict removes the oldest entries until at most size bytes are left.

@@ -13,15 +13,15 @@ import (
 // links of a sidecar: docs/decisions/0009.
 type encoder struct {
 	ring []encoderEntry // its length is a power of two, or 0
-	n    int            // entries
-	// added counts the entries ever added. The newest has number added-1; its index in ring is that
-	// number modulo the length.
+	n    int            // number of entries
+	// added counts all entries that were ever added. The newest has number added-1; its index in
+	// ring is that number modulo the length of ring.
 	added uint32
 	size  uint32
 	max   uint32
 
-	// minSize is the minimum of max since the last block; see appendSizeUpdates. changed: the next block
-	// has to start with max (RFC 7541 4.2).
+	// minSize is the minimum of max since the last block; see appendSizeUpdates. sizeChanged: the
+	// next block has to start with max (RFC 7541 4.2).
 	minSize     uint32
 	sizeChanged bool
 
@@ -31,7 +31,7 @@ type encoder struct {
 type encoderEntry struct {
 	name, value string
 	nameHash    uint32
-	hash        uint32 // of both
+	hash        uint32 // hash of name and value
 	validated   bool   // the field came from a Header and passed validation
 }
 
@@ -52,9 +52,9 @@ func (e *encoder) setMaxSize(size uint32) {
 	e.evict(size)
 }
 
-// appendSizeUpdates appends the table size updates that a block has to start with. If the maximum fell
-// and rose again, it sends 0 in between and empties the table: x/net's decoder, which gRPC uses,
-// rejects a second update while its table has entries (TestEncodeDecodeRoundTrip).
+// appendSizeUpdates appends the table size updates that a block has to start with. If the maximum
+// fell and rose again, it sends 0 in between and empties the table: x/net's decoder, which gRPC
+// uses, rejects a second update while its table has entries (TestEncodeDecodeRoundTrip).
 func (e *encoder) appendSizeUpdates(dst []byte) []byte {
 	if !e.sizeChanged {
 		return dst
@@ -67,8 +67,8 @@ func (e *encoder) appendSizeUpdates(dst []byte) []byte {
 	return appendInteger(dst, 0x20, 5, e.max)
 }
 
-// resetTable empties the table, and makes the next block empty the peer's: a block that was never sent
-// may have added entries.
+// resetTable empties the table, and makes the next block empty the peer's table: a block that was
+// never sent may have added entries.
 func (e *encoder) resetTable() {
 	e.evict(0)
 	e.recentHashes = nil
@@ -81,11 +81,11 @@ func appendIndex(dst []byte, i uint32) []byte { return appendInteger(dst, 0x80, 
 // appendLiteral appends a field without adding it to the table. name is the index of its name in
 // the static table. never: intermediaries must not index it either (RFC 7541 6.2.3).
 func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
-	var form byte
+	var firstByte byte
 	if never {
-		form = 0x10
+		firstByte = 0x10
 	}
-	dst = appendInteger(dst, form, 4, name)
+	dst = appendInteger(dst, firstByte, 4, name)
 	return appendText(dst, value)
 }
 
@@ -110,7 +110,7 @@ type tableMatch struct {
 // find looks up a field in the dynamic table, whose names are in lowercase.
 func (e *encoder) find(name, value string) (m tableMatch) {
 	m.nameHash = hashText(0, name)
-	m.hash = hashText(m.nameHash, value) | 1 // not 0, which marks an empty slot of seen
+	m.hash = hashText(m.nameHash, value) | 1 // not 0, which marks an empty slot of recentHashes
 	for i := range uint32(e.n) {
 		entry := e.entry(i)
 		if entry.hash == m.hash && entry.name == name && entry.value == value {
@@ -136,41 +136,41 @@ func (e *encoder) entry(i uint32) *encoderEntry {
 	return &e.ring[(e.added-1-i)&uint32(len(e.ring)-1)]
 }
 
-// appendField appends a field, as an index if it is in the dynamic table. inStatic is the index of
-// its name in the static table, or 0. name is in lowercase.
-func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) []byte {
+// appendField appends a field, as an index if it is in the dynamic table. staticIndex is the index
+// of its name in the static table, or 0. name is in lowercase.
+func (e *encoder) appendField(dst []byte, staticIndex uint32, name, value string) []byte {
 	m := e.find(name, value)
-	return e.appendMatched(dst, inStatic, name, value, &m, false)
+	return e.appendMatched(dst, staticIndex, name, value, &m, false)
 }
 
-// appendMatched appends a field for which find returned m. valid is stored in the entry if the
+// appendMatched appends a field for which find returned m. validated is stored in the entry if the
 // field is added to the table.
-func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string, m *tableMatch, valid bool) []byte {
+func (e *encoder) appendMatched(dst []byte, staticIndex uint32, name, value string, m *tableMatch, validated bool) []byte {
 	if m.index > 0 {
 		return appendIndex(dst, m.index)
 	}
-	named := inStatic
-	if named == 0 {
-		named = e.findName(m.nameHash, name)
+	nameIndex := staticIndex
+	if nameIndex == 0 {
+		nameIndex = e.findName(m.nameHash, name)
 	}
 	if e.recentHashes == nil {
 		e.recentHashes = new([64]uint32)
 	}
 	slot := &e.recentHashes[m.hash>>1%uint32(len(e.recentHashes))]
 	size := fieldSize(name, value)
-	again := *slot == m.hash && size <= e.max/2
+	recent := *slot == m.hash && size <= e.max/2
 	*slot = m.hash
-	if again {
-		dst = appendInteger(dst, 0x40, 6, named)
+	if recent {
+		dst = appendInteger(dst, 0x40, 6, nameIndex)
 	} else {
-		dst = appendInteger(dst, 0, 4, named)
+		dst = appendInteger(dst, 0, 4, nameIndex)
 	}
-	if named == 0 {
+	if nameIndex == 0 {
 		dst = appendText(dst, name)
 	}
 	dst = appendText(dst, value)
-	if again {
-		e.add(encoderEntry{name: name, value: value, nameHash: m.nameHash, hash: m.hash, validated: valid})
+	if recent {
+		e.add(encoderEntry{name: name, value: value, nameHash: m.nameHash, hash: m.hash, validated: validated})
 	}
 	return dst
 }
@@ -189,12 +189,12 @@ func (e *encoder) add(entry encoderEntry) {
 }
 
 func (e *encoder) grow() {
-	bigger := make([]encoderEntry, max(8, 2*len(e.ring)))
+	ring := make([]encoderEntry, max(8, 2*len(e.ring)))
 	for i := range e.n {
-		number := e.added - 1 - uint32(i)
-		bigger[number&uint32(len(bigger)-1)] = *e.entry(uint32(i))
+		n := e.added - 1 - uint32(i)
+		ring[n&uint32(len(ring)-1)] = *e.entry(uint32(i))
 	}
-	e.ring = bigger
+	e.ring = ring
 }
 
 // evict removes the oldest entries until at most size bytes are left.
@@ -236,12 +236,12 @@ func appendText(dst []byte, s string) []byte {
 // appendInteger appends n with a prefix of prefix bits in the first byte. form holds the other bits
 // of that byte (RFC 7541 5.1).
 func appendInteger(dst []byte, form byte, prefix uint8, n uint32) []byte {
-	most := uint32(1)<<prefix - 1
-	if n < most {
+	maxPrefix := uint32(1)<<prefix - 1
+	if n < maxPrefix {
 		return append(dst, form|byte(n))
 	}
-	dst = append(dst, form|byte(most))
-	for n -= most; n >= 0x80; n >>= 7 {
+	dst = append(dst, form|byte(maxPrefix))
+	for n -= maxPrefix; n >= 0x80; n >>= 7 {
 		dst = append(dst, byte(n)|0x80)
 	}
 	return append(dst, byte(n))

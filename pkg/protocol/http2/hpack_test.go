@@ -28,9 +28,9 @@ func blockText(d *decoder) string {
 // TestStaticTable verifies every entry of the static table against x/net's decoder, and the index
 // that staticNameIndex returns for each name that the encoder sends.
 func TestStaticTable(t *testing.T) {
-	judge := hpack.NewDecoder(DefaultTableSize, nil)
+	reference := hpack.NewDecoder(DefaultTableSize, nil)
 	for i := uint32(1); i <= staticTableLen; i++ {
-		want, err := judge.DecodeFull(appendIndex(nil, i))
+		want, err := reference.DecodeFull(appendIndex(nil, i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,8 +40,8 @@ func TestStaticTable(t *testing.T) {
 		if k := staticTable[i].kind; k.isPseudo() || k == hostField || k == connectionField {
 			continue
 		}
-		if at := staticNameIndex(staticTable[i].name); at != uint64(i) {
-			t.Errorf("staticName(%q) = %d, want %d", staticTable[i].name, at, i)
+		if index := staticNameIndex(staticTable[i].name); index != uint64(i) {
+			t.Errorf("staticNameIndex(%q) = %d, want %d", staticTable[i].name, index, i)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestDecodeSequences(t *testing.T) {
 			"828684be5886a8eb10649cbf",
 			"828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
 		}, ":method: GET\n:scheme: https\n:path: /index.html\n:authority: www.example.com\ncustom-key: custom-value\n", 164},
-		{"responses that push each other out", 256, []string{
+		{"responses with eviction", 256, []string{
 			"488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae82ae43d3",
 			"4883640effc1c0bf",
 			"88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
@@ -85,33 +85,32 @@ func TestDecodeSequences(t *testing.T) {
 				}
 			}
 			if got := blockText(d); got != c.want || d.table.size != c.size {
-				t.Fatalf("last block\n%stable of %d, want\n%stable of %d", got, d.table.size, c.want, c.size)
+				t.Fatalf("last block\n%stable size %d, want\n%stable size %d", got, d.table.size, c.want, c.size)
 			}
 		})
 	}
 }
 
-// TestDecodeRejectsMalformedBlocks verifies that malformed blocks are rejected.
 func TestDecodeRejectsMalformedBlocks(t *testing.T) {
 	cases := []struct {
 		name, block string
 		want        error
 	}{
 		{"index 0", "80", errIndex},
-		{"an index behind both tables", "be", errIndex},
-		{"a name's index behind both tables", "7f0000", errIndex},
-		{"an index cut short", "ff", errTruncated},
-		{"an integer of six bytes", "ffffffffffff01", errInteger},
-		{"an integer above 2^31", "ff8080808008", errInteger},
-		{"a literal without its name", "40", errTruncated},
-		{"a name cut short", "400561", errTruncated},
-		{"a literal without its value", "400161", errTruncated},
-		{"a value cut short", "4001610262", errTruncated},
-		{"a length above all bytes", "40ffffffff07", errTruncated},
-		{"a Huffman code with EOS in it", "408161" + "84ffffffff", errHuffman},
+		{"index above both tables", "be", errIndex},
+		{"name index above both tables", "7f0000", errIndex},
+		{"truncated index", "ff", errTruncated},
+		{"integer of six bytes", "ffffffffffff01", errInteger},
+		{"integer above 2^31", "ff8080808008", errInteger},
+		{"literal without its name", "40", errTruncated},
+		{"truncated name", "400561", errTruncated},
+		{"literal without its value", "400161", errTruncated},
+		{"truncated value", "4001610262", errTruncated},
+		{"length above the number of bytes", "40ffffffff07", errTruncated},
+		{"Huffman code with EOS", "408161" + "84ffffffff", errHuffman},
 		{"Huffman padding of more than seven bits", "4082" + "1fff" + "0161", errHuffman},
-		{"a table size above what was allowed", "3fe21f", errSizeUpdate},
-		{"a table size behind a field", "8220", errSizeUpdate},
+		{"table size above the maximum", "3fe21f", errSizeUpdate},
+		{"table size after a field", "8220", errSizeUpdate},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -140,7 +139,7 @@ func TestDecodeShrink(t *testing.T) {
 		t.Fatalf("a block with the new size: %v", err)
 	}
 	if err := d.decode(appendInteger(nil, 0x20, 5, 101)); err != errSizeUpdate {
-		t.Fatalf("a larger one: %v, want %v", err, errSizeUpdate)
+		t.Fatalf("a larger size: %v, want %v", err, errSizeUpdate)
 	}
 }
 
@@ -154,7 +153,7 @@ func TestDecodeLimits(t *testing.T) {
 		maxFields int
 		kept      int
 	}{
-		{"within both", 102, 3, 3},
+		{"within both limits", 102, 3, 3},
 		{"too many bytes", 101, 3, 2},
 		{"too many fields", 102, 2, 2},
 	} {
@@ -174,8 +173,8 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
-// TestEncoderIndexesRepeatedFields verifies that a field is added to the table when it is encoded for the
-// second time, and takes one byte from the third time on.
+// TestEncoderIndexesRepeatedFields verifies that a field is added to the table when it is encoded
+// for the second time, and takes one byte from the third time on.
 func TestEncoderIndexesRepeatedFields(t *testing.T) {
 	e := &encoder{max: DefaultTableSize}
 	var sizes []int
@@ -183,14 +182,14 @@ func TestEncoderIndexesRepeatedFields(t *testing.T) {
 		sizes = append(sizes, len(e.appendField(nil, 0, "x-tenant", "blue")))
 	}
 	if want := "[15 15 1 1]"; fmt.Sprint(sizes) != want {
-		t.Fatalf("written in %v bytes, want %s", sizes, want)
+		t.Fatalf("encoded sizes %v, want %s", sizes, want)
 	}
 	name := string([]byte("x-id"))
 	for i := range 100 {
 		e.appendField(nil, 0, name, fmt.Sprint(i))
 	}
 	if e.n != 1 {
-		t.Fatalf("table has %d entries, want 1: values that come once are not added", e.n)
+		t.Fatalf("table has %d entries, want 1: values that do not recur are not added", e.n)
 	}
 }
 
@@ -203,17 +202,17 @@ func TestEncoderCopiesStrings(t *testing.T) {
 	}
 	copy(text, "other")
 	if b := e.appendField(nil, 0, "name", "value"); len(b) != 1 {
-		t.Fatalf("the field is written as %x, want its place in the table", b)
+		t.Fatalf("the field is encoded as %x, want an index", b)
 	}
 }
 
-// TestEncodeDecodeRoundTrip verifies that x/net's decoder and ours decode random blocks correctly, whatever
-// the table sizes.
+// TestEncodeDecodeRoundTrip verifies that x/net's decoder and ours decode random blocks correctly
+// with changing table sizes.
 func TestEncodeDecodeRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	e := &encoder{max: DefaultTableSize}
-	ours := newDecoder()
-	judge := hpack.NewDecoder(DefaultTableSize, nil)
+	d := newDecoder()
+	reference := hpack.NewDecoder(DefaultTableSize, nil)
 	for range 2000 {
 		if random.IntN(20) == 0 {
 			for range 1 + random.IntN(2) {
@@ -228,15 +227,15 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 			block = e.appendField(block, 0, name, value)
 			fmt.Fprintf(&want, "%s: %s\n", name, value)
 		}
-		if err := ours.decode(block); err != nil || blockText(ours) != want.String() {
-			t.Fatalf("%x reads as\n%s%v, want\n%s", block, blockText(ours), err, want.String())
+		if err := d.decode(block); err != nil || blockText(d) != want.String() {
+			t.Fatalf("%x is decoded as\n%s%v, want\n%s", block, blockText(d), err, want.String())
 		}
-		fields, err := judge.DecodeFull(block)
+		fields, err := reference.DecodeFull(block)
 		if text := headerFieldsText(fields); err != nil || text != want.String() {
-			t.Fatalf("%x reads for x/net as\n%s%v, want\n%s", block, text, err, want.String())
+			t.Fatalf("x/net decodes %x as\n%s%v, want\n%s", block, text, err, want.String())
 		}
-		if e.size > e.max || e.size != ours.table.size {
-			t.Fatalf("encoder's table of %d bytes of %d, decoder's of %d", e.size, e.max, ours.table.size)
+		if e.size > e.max || e.size != d.table.size {
+			t.Fatalf("encoder's table of %d bytes of %d, decoder's of %d", e.size, e.max, d.table.size)
 		}
 	}
 }
@@ -260,36 +259,37 @@ func FuzzDecode(f *testing.F) {
 		f.Add(b, b)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		ours := newDecoder()
-		judge := hpack.NewDecoder(DefaultTableSize, nil)
+		d := newDecoder()
+		reference := hpack.NewDecoder(DefaultTableSize, nil)
 		for _, block := range [][]byte{first, second} {
-			err := ours.decode(block)
-			fields, judgeErr := judge.DecodeFull(block)
-			if err == nil && judgeErr != nil {
-				t.Fatalf("decode(%x) = %q, x/net: %v", block, blockText(ours), judgeErr)
+			err := d.decode(block)
+			fields, referenceErr := reference.DecodeFull(block)
+			if err == nil && referenceErr != nil {
+				t.Fatalf("decode(%x) = %q, x/net: %v", block, blockText(d), referenceErr)
 			}
 			if err == errInteger || err == errSizeUpdate {
 				// x/net accepts larger integers (RFC 7541 5.1), and size updates after a field if
 				// its table is empty (4.2).
 				return
 			}
-			if (err == nil) != (judgeErr == nil) {
-				t.Fatalf("decode(%x) = %v, x/net: %v", block, err, judgeErr)
+			if (err == nil) != (referenceErr == nil) {
+				t.Fatalf("decode(%x) = %v, x/net: %v", block, err, referenceErr)
 			}
 			if err != nil {
 				return
 			}
-			if got, want := blockText(ours), headerFieldsText(fields); got != want {
+			if got, want := blockText(d), headerFieldsText(fields); got != want {
 				t.Fatalf("decode(%x) = %q, x/net: %q", block, got, want)
 			}
-			if ours.table.size > ours.table.max {
-				t.Fatalf("table of %d bytes, allowed are %d", ours.table.size, ours.table.max)
+			if d.table.size > d.table.max {
+				t.Fatalf("table of %d bytes, maximum %d", d.table.size, d.table.max)
 			}
 		}
 	})
 }
 
-// TestDecodeBlocksOfXNet verifies that blocks of x/net's encoder are decoded, Huffman codes included.
+// TestDecodeBlocksOfXNet verifies that blocks of x/net's encoder are decoded, Huffman codes
+// included.
 func TestDecodeBlocksOfXNet(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -307,53 +307,53 @@ func TestDecodeBlocksOfXNet(t *testing.T) {
 		}
 		const want = ":method: POST\nuser-agent: grpc-go/1.80.0\nauthorization: Bearer x\n"
 		if err := d.decode(b.Bytes()); err != nil || blockText(d) != want {
-			t.Fatalf("%x reads as %q, %v, want %q", b.Bytes(), blockText(d), err, want)
+			t.Fatalf("%x is decoded as %q, %v, want %q", b.Bytes(), blockText(d), err, want)
 		}
 	}
 }
 
-// FuzzEncode verifies that our decoder decodes the blocks of both encoders, and x/net's decoder
-// ours, whatever the fields and the table sizes. Each line of blocks is a field, and an empty line
-// ends a block. Each block takes one byte of sizes.
+// FuzzEncode verifies that our decoder decodes the blocks of both encoders, and that x/net's
+// decoder decodes our blocks. Each line of blocks is a field, and an empty line ends a block. Each
+// block consumes one byte of sizes.
 func FuzzEncode(f *testing.F) {
 	f.Add("a: b\na: b\n\na: b\na: c", []byte{255, 0, 16})
 	f.Add(":path: /x\ncookie: long enough to be added to it\n\ncookie: long enough to be added to it\n\n: ", []byte{1, 0, 200, 9})
 	f.Fuzz(func(t *testing.T, blocks string, sizes []byte) {
-		mine := &encoder{max: DefaultTableSize}
-		var theirBlock bytes.Buffer
-		theirs := hpack.NewEncoder(&theirBlock)
-		judge := hpack.NewDecoder(DefaultTableSize, nil)
-		readers := [2]*decoder{newDecoder(), newDecoder()}
+		e := &encoder{max: DefaultTableSize}
+		var referenceBlock bytes.Buffer
+		referenceEncoder := hpack.NewEncoder(&referenceBlock)
+		reference := hpack.NewDecoder(DefaultTableSize, nil)
+		decoders := [2]*decoder{newDecoder(), newDecoder()}
 		for text := range strings.SplitSeq(blocks, "\n\n") {
 			if len(sizes) > 0 {
 				size := uint32(sizes[0]) * 16
 				sizes = sizes[1:]
-				mine.setMaxSize(size)
-				theirs.SetMaxDynamicTableSize(size)
+				e.setMaxSize(size)
+				referenceEncoder.SetMaxDynamicTableSize(size)
 			}
-			theirBlock.Reset()
-			block := mine.appendSizeUpdates(nil)
+			referenceBlock.Reset()
+			block := e.appendSizeUpdates(nil)
 			var lines strings.Builder
 			for line := range strings.SplitSeq(text, "\n") {
 				name, value, _ := strings.Cut(line, ": ")
 				fmt.Fprintf(&lines, "%s: %s\n", name, value)
-				block = mine.appendField(block, uint32(staticNameIndex(name)), name, value)
-				if err := theirs.WriteField(hpack.HeaderField{Name: name, Value: value}); err != nil {
+				block = e.appendField(block, uint32(staticNameIndex(name)), name, value)
+				if err := referenceEncoder.WriteField(hpack.HeaderField{Name: name, Value: value}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			want := lines.String()
-			fields, err := judge.DecodeFull(block)
+			fields, err := reference.DecodeFull(block)
 			if got := headerFieldsText(fields); err != nil || got != want {
-				t.Fatalf("x/net reads %x as %q, %v, want %q", block, got, err, want)
+				t.Fatalf("x/net decodes %x as %q, %v, want %q", block, got, err, want)
 			}
-			for i, b := range [][]byte{block, theirBlock.Bytes()} {
-				if err := readers[i].decode(b); err != nil || blockText(readers[i]) != want {
-					t.Fatalf("%x reads as %q, %v, want %q", b, blockText(readers[i]), err, want)
+			for i, b := range [][]byte{block, referenceBlock.Bytes()} {
+				if err := decoders[i].decode(b); err != nil || blockText(decoders[i]) != want {
+					t.Fatalf("%x is decoded as %q, %v, want %q", b, blockText(decoders[i]), err, want)
 				}
 			}
-			if mine.size != readers[0].table.size || mine.size > mine.max || uint32(mine.n) != uint32(readers[0].table.n) {
-				t.Fatalf("our encoder has %d bytes of %d in its table, its reader %d", mine.size, mine.max, readers[0].table.size)
+			if e.size != decoders[0].table.size || e.size > e.max || uint32(e.n) != uint32(decoders[0].table.n) {
+				t.Fatalf("the encoder's table has %d bytes of %d, the decoder's %d", e.size, e.max, decoders[0].table.size)
 			}
 		}
 	})

@@ -65,20 +65,20 @@ func (m *model) receive(f Frame) bool {
 	}
 	m.applyReceived(f, e, err == nil)
 	m.applySent(out)
-	var wrong *StreamError
-	if errors.As(err, &wrong) {
-		if out, err = m.s.Fail(nil, wrong, epoch); err != nil {
+	var streamErr *StreamError
+	if errors.As(err, &streamErr) {
+		if out, err = m.s.Fail(nil, streamErr, epoch); err != nil {
 			checkError(m.t, err, 0)
 			return false
 		}
 		m.applySent(out)
-		m.removeUnprocessed(wrong.ID)
+		m.removeUnprocessed(streamErr.ID)
 	}
 	m.check()
 	return true
 }
 
-// verifyError compares the error of a frame with the one that the model requires.
+// verifyError compares the error of a frame with the error that the model requires.
 func (m *model) verifyError(f Frame, err error) {
 	m.t.Helper()
 	size := int64(len(f.Payload))
@@ -89,27 +89,27 @@ func (m *model) verifyError(f Frame, err error) {
 	}
 	switch f.Type {
 	case FrameData:
-		wrong := f.Stream == 0 || f.Stream%2 == 0 || f.Stream > m.last || size > m.recv ||
+		invalid := f.Stream == 0 || f.Stream%2 == 0 || f.Stream > m.last || size > m.recv ||
 			st != nil && (st.remote || size > max(0, st.recv))
-		if wrong && err == nil {
-			m.t.Fatalf("DATA of %d bytes on stream %d is taken; windows %d, stream %+v", size, f.Stream, m.recv, st)
+		if invalid && err == nil {
+			m.t.Fatalf("DATA of %d bytes on stream %d is accepted; windows %d, stream %+v", size, f.Stream, m.recv, st)
 		}
-		if !wrong && err != nil && st != nil && m.unreleased[f.Stream].part == partHead {
+		if !invalid && err != nil && st != nil && m.unreleased[f.Stream].part == partHead {
 			m.t.Fatalf("DATA of %d bytes on stream %d is rejected: %v; windows %d, stream %+v", size, f.Stream, err, m.recv, st)
 		}
 	case FrameWindowUpdate:
-		more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
+		increment := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
 		window := m.send
 		if st != nil {
 			window = st.send
 		}
 		idle := f.Stream != 0 && (f.Stream%2 == 0 || f.Stream > m.last)
-		gone := f.Stream != 0 && st == nil
-		if wrong := idle || !gone && (more == 0 || window+more > MaxWindow); wrong != (err != nil) {
-			m.t.Fatalf("WINDOW_UPDATE by %d of a window of %d on stream %d: %v", more, window, f.Stream, err)
+		closed := f.Stream != 0 && st == nil
+		if invalid := idle || !closed && (increment == 0 || window+increment > MaxWindow); invalid != (err != nil) {
+			m.t.Fatalf("WINDOW_UPDATE by %d of a window of %d on stream %d: %v", increment, window, f.Stream, err)
 		}
 	case FrameRSTStream:
-		if wrong := f.Stream%2 == 0 || f.Stream > m.last; wrong != (err != nil) {
+		if invalid := f.Stream%2 == 0 || f.Stream > m.last; invalid != (err != nil) {
 			m.t.Fatalf("RST_STREAM on stream %d of %d: %v", f.Stream, m.last, err)
 		}
 	default:
@@ -117,13 +117,13 @@ func (m *model) verifyError(f Frame, err error) {
 }
 
 // applyReceived applies a received frame to the model.
-func (m *model) applyReceived(f Frame, e Event, taken bool) {
+func (m *model) applyReceived(f Frame, e Event, accepted bool) {
 	end := f.Flags.Has(FlagEndStream)
 	st := m.streams[f.Stream]
 	switch f.Type {
 	case FrameData:
 		m.recv -= int64(len(f.Payload))
-		if taken && st != nil {
+		if accepted && st != nil {
 			st.recv -= int64(len(f.Payload))
 			m.applyEnd(f.Stream, false, end)
 		}
@@ -134,17 +134,17 @@ func (m *model) applyReceived(f Frame, e Event, taken bool) {
 		if e.Kind == HeadersArrived && st == nil {
 			m.addStream(e.Stream)
 		}
-		if taken {
+		if accepted {
 			m.applyEnd(f.Stream, false, end)
 		}
 	case FrameRSTStream:
 		delete(m.streams, f.Stream)
 	case FrameWindowUpdate:
-		more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
+		increment := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
 		if f.Stream == 0 {
-			m.send += more
+			m.send += increment
 		} else if st != nil {
-			st.send += more
+			st.send += increment
 		}
 	case FrameSettings:
 		m.applySettings(f)
@@ -221,19 +221,19 @@ func (m *model) applySent(b []byte) {
 			m.send -= size
 			st.send -= size
 			if size > 0 && (m.send < 0 || st.send < 0) {
-				m.t.Fatalf("the session sends %d bytes more than the windows are", -min(m.send, st.send))
+				m.t.Fatalf("the session exceeds the windows by %d bytes", -min(m.send, st.send))
 			}
 		case FrameRSTStream:
 			delete(m.streams, f.Stream)
 		case FrameWindowUpdate:
-			more := int64(binary.BigEndian.Uint32(f.Payload))
-			if more == 0 {
-				m.t.Fatal("the session opens a window by 0")
+			increment := int64(binary.BigEndian.Uint32(f.Payload))
+			if increment == 0 {
+				m.t.Fatal("the session sends WINDOW_UPDATE with an increment of 0")
 			}
 			if f.Stream == 0 {
-				m.recv += more
+				m.recv += increment
 			} else if st != nil {
-				st.recv += more
+				st.recv += increment
 			}
 		default:
 		}
@@ -254,12 +254,12 @@ func (m *model) check() {
 	for id, st := range m.unreleased {
 		sum += st.unconsumed
 		if st.unconsumed < 0 {
-			m.t.Fatalf("stream %d holds %d bytes", id, st.unconsumed)
+			m.t.Fatalf("stream %d has %d unconsumed bytes", id, st.unconsumed)
 		}
 		m.checkStream(id, st)
 	}
 	if sum != DefaultWindow {
-		m.t.Fatalf("window, bytes freed and bytes held are %d, want %d", sum, DefaultWindow)
+		m.t.Fatalf("window, pending credit and unconsumed bytes add up to %d, want %d", sum, DefaultWindow)
 	}
 }
 
@@ -284,7 +284,7 @@ func (m *model) checkStream(id uint32, st *Stream) {
 		window = int64(m.s.cfg.StreamWindow)
 	}
 	if sum := st.recvWindow + st.pendingCredit + st.unconsumed; !model.remote && sum != window {
-		m.t.Fatalf("window, bytes freed and bytes held of stream %d are %d, want %d", id, sum, window)
+		m.t.Fatalf("window, pending credit and unconsumed bytes of stream %d add up to %d, want %d", id, sum, window)
 	}
 }
 
@@ -324,14 +324,14 @@ func (m *model) callMethod(op, n byte, id uint32) {
 		}
 	}
 	if err != nil && len(out) > 0 {
-		m.t.Fatalf("%v, and %x", err, out)
+		m.t.Fatalf("error %v, but %x was appended", err, out)
 	}
 	m.applySent(out)
 	m.check()
 }
 
-// removeUnprocessed removes stream id if the peer's GOAWAY has excluded it: the session closes it without a
-// frame.
+// removeUnprocessed removes stream id if the peer's GOAWAY has excluded it: the session closes it
+// without a frame.
 func (m *model) removeUnprocessed(id uint32) {
 	if id > m.lastProcessedID {
 		delete(m.streams, id)
@@ -356,12 +356,12 @@ func FuzzSession(f *testing.F) {
 		}
 		m := newModel(t, role, window)
 		for ; len(steps) >= 4; steps = steps[4:] {
-			what, flags, id, n := steps[0], steps[1], uint32(steps[2]%16), steps[3]
-			if what&0x20 == 0 {
-				m.callMethod(what&15, n, id)
+			op, flags, id, n := steps[0], steps[1], uint32(steps[2]%16), steps[3]
+			if op&0x20 == 0 {
+				m.callMethod(op&15, n, id)
 				continue
 			}
-			if !m.receive(peerFrame(role, FrameType(what&15), Flags(flags), id, n)) {
+			if !m.receive(peerFrame(role, FrameType(op&15), Flags(flags), id, n)) {
 				return
 			}
 		}

@@ -6,34 +6,34 @@ import (
 )
 
 func TestParsePartialDataSplitsFrame(t *testing.T) {
-	content := bytes.Repeat([]byte("0123456789abcdef"), 4)
+	body := bytes.Repeat([]byte("0123456789abcdef"), 4)
 	for _, end := range []bool{false, true} {
-		whole := AppendData(nil, 5, content, end)
-		for first := 16; first < len(content); first += 7 {
-			b := bytes.Clone(whole)
-			f, head := ParsePartialData(b[:FrameHeaderLen+first], 16)
-			if f.Type != FrameData || f.Stream != 5 || f.Flags != 0 || !bytes.Equal(f.Payload, content[:first]) {
-				t.Fatalf("CutData of %d bytes = %+v", first, f)
+		frame := AppendData(nil, 5, body, end)
+		for split := 16; split < len(body); split += 7 {
+			b := bytes.Clone(frame)
+			f, head := ParsePartialData(b[:FrameHeaderLen+split], 16)
+			if f.Type != FrameData || f.Stream != 5 || f.Flags != 0 || !bytes.Equal(f.Payload, body[:split]) {
+				t.Fatalf("ParsePartialData of %d bytes = %+v", split, f)
 			}
-			b = append(head[:], b[FrameHeaderLen+first:]...)
-			rest, m, err := ParseFrame(b, MinFrameSize)
-			if err != nil || m != len(b) || rest.Flags.Has(FlagEndStream) != end || rest.Stream != 5 || !bytes.Equal(rest.Payload, content[first:]) {
-				t.Fatalf("behind the first %d bytes: %+v, %d, %v", first, rest, m, err)
+			b = append(head[:], b[FrameHeaderLen+split:]...)
+			remainder, m, err := ParseFrame(b, MinFrameSize)
+			if err != nil || m != len(b) || remainder.Flags.Has(FlagEndStream) != end || remainder.Stream != 5 || !bytes.Equal(remainder.Payload, body[split:]) {
+				t.Fatalf("after the first %d bytes: %+v, %d, %v", split, remainder, m, err)
 			}
 		}
 	}
 }
 
 func TestParsePartialDataSkipsOtherFrames(t *testing.T) {
-	long := make([]byte, 64)
+	payload := make([]byte, 64)
 	for name, b := range map[string][]byte{
-		"a header block":         AppendHeaders(nil, 1, long, false, MinFrameSize),
-		"padded content":         append(AppendFrameHeader(nil, 64, FrameData, FlagPadded, 1), long...),
-		"hardly any content":     AppendData(nil, 1, long, false)[:FrameHeaderLen+15],
-		"the header of a frame":  AppendData(nil, 1, long, false)[:FrameHeaderLen],
-		"not even the header":    AppendData(nil, 1, long, false)[:FrameHeaderLen-1],
-		"nothing":                nil,
-		"a frame of other types": AppendGoAway(nil, 1, NoError, string(long)),
+		"header block":           AppendHeaders(nil, 1, payload, false, MinFrameSize),
+		"padded data":            append(AppendFrameHeader(nil, 64, FrameData, FlagPadded, 1), payload...),
+		"less than the minimum":  AppendData(nil, 1, payload, false)[:FrameHeaderLen+15],
+		"frame header only":      AppendData(nil, 1, payload, false)[:FrameHeaderLen],
+		"truncated frame header": AppendData(nil, 1, payload, false)[:FrameHeaderLen-1],
+		"empty":                  nil,
+		"another frame type":     AppendGoAway(nil, 1, NoError, string(payload)),
 	} {
 		if f, _ := ParsePartialData(b[:max(0, len(b)-1)], 16); len(f.Payload) > 0 {
 			t.Errorf("%s: %+v", name, f)

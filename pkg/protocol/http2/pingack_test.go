@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestUnsolicitedPingAcksAreAFlood verifies, on both sides, that acknowledgements of PING
-// frames which the session never sent are limited like PING frames.
-func TestUnsolicitedPingAcksAreAFlood(t *testing.T) {
+// TestUnsolicitedPingAckFlood verifies, on both sides, that acknowledgements of PING frames that
+// the session never sent are limited like PING frames.
+func TestUnsolicitedPingAckFlood(t *testing.T) {
 	now := time.Unix(0, 0)
 	for _, role := range []Role{Server, Client} {
 		s := NewSession(Config{Role: role})
@@ -21,21 +21,21 @@ func TestUnsolicitedPingAcksAreAFlood(t *testing.T) {
 		for ; err == nil && handled < 1000; handled++ {
 			var e Event
 			if _, err = s.Handle(nil, ack, now, &e); err == nil && e.Kind != NoEvent {
-				t.Fatalf("role %d: an unsolicited acknowledgement is the event %v, want nothing", role, e.Kind)
+				t.Fatalf("role %d: an unsolicited acknowledgement is the event %v, want none", role, e.Kind)
 			}
 		}
-		var wrong *ConnectionError
-		if !errors.As(err, &wrong) || wrong.Flood != FloodPing || wrong.Code != EnhanceYourCalm {
+		var connErr *ConnectionError
+		if !errors.As(err, &connErr) || connErr.Flood != FloodPing || connErr.Code != EnhanceYourCalm {
 			t.Fatalf("role %d: after %d unsolicited acknowledgements: %v, want the flood %v", role, handled, err, FloodPing)
 		}
 		if handled != 101 {
-			t.Errorf("role %d: %d unsolicited acknowledgements were taken, want the budget of 100 and the one that exceeds it", role, handled)
+			t.Errorf("role %d: %d unsolicited acknowledgements were handled, want 101: the burst of 100 and one that exceeds it", role, handled)
 		}
 	}
 }
 
-// TestSolicitedPingAcksAreFree verifies that acknowledgements of the session's PING frames
-// are not limited.
+// TestSolicitedPingAcksAreFree verifies that acknowledgements of the session's PING frames are not
+// limited.
 func TestSolicitedPingAcksAreFree(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := NewSession(Config{Role: Server})

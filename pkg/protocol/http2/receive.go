@@ -16,7 +16,7 @@ type headerBlock struct {
 
 // Handle processes the next frame of the peer. It appends the frames that the protocol requires in
 // return to dst: acknowledgements, window updates, and resets of refused streams. now comes from
-// any clock that does not run backwards.
+// any clock that does not go backwards.
 //
 // Handle stores the meaning of the frame in e, whose views are valid as long as f's payload is. The
 // error is nil, a *StreamError or a *ConnectionError. With an error, e is empty.
@@ -65,8 +65,8 @@ func (s *Session) takeToken(f Flood, now time.Time, reason string) error {
 	return nil
 }
 
-// isIdle reports whether stream id is idle: the side that may open it has neither opened nor skipped
-// it, or no side may (RFC 9113 5.1.1).
+// isIdle reports whether stream id is idle: the side that may open it has neither opened nor
+// skipped it, or no side may (RFC 9113 5.1.1).
 func (s *Session) isIdle(id uint32) bool {
 	odd := id%2 == 1
 	if s.cfg.Role == Server {
@@ -227,7 +227,7 @@ func (s *Session) applySettings(payload []byte) error {
 	for ; len(payload) > 0; payload = payload[settingLen:] {
 		id := SettingID(binary.BigEndian.Uint16(payload))
 		value := binary.BigEndian.Uint32(payload[2:])
-		was := int64(s.peerSettings.InitialWindowSize)
+		oldWindow := int64(s.peerSettings.InitialWindowSize)
 		if err := s.peerSettings.set(id, value, s.cfg.Role.opposite()); err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (s *Session) applySettings(payload []byte) error {
 		case SettingHeaderTableSize: // apply each value, not only the last (RFC 7541 4.2)
 			s.enc.setMaxSize(value)
 		case SettingInitialWindowSize:
-			if err := s.resizeWindows(int64(value) - was); err != nil {
+			if err := s.resizeWindows(int64(value) - oldWindow); err != nil {
 				return err
 			}
 		default:
@@ -258,8 +258,8 @@ func (s *Session) resizeWindows(delta int64) error {
 	return nil
 }
 
-// applySettingsAck applies our settings that are below the defaults, which the peer observes from now on.
-// The error is nil or a *ConnectionError.
+// applySettingsAck applies our settings that are below the defaults, because the peer now complies
+// with them. The error is nil or a *ConnectionError.
 func (s *Session) applySettingsAck(f Frame) error {
 	if len(f.Payload) != 0 {
 		return connectionError(FrameSizeError, "SETTINGS ACK with a payload (RFC 9113 6.5)")
@@ -310,13 +310,13 @@ func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time, e *Event) ([]
 	if err := s.takeToken(FloodPriority, now, "too many GOAWAY"); err != nil {
 		return dst, err
 	}
-	last := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
-	if last > s.goAwayReceivedID {
+	lastStreamID := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
+	if lastStreamID > s.goAwayReceivedID {
 		return dst, connectionError(ProtocolError, "GOAWAY raises the last stream identifier (RFC 9113 6.8)")
 	}
-	s.goAwayReceivedID = last
+	s.goAwayReceivedID = lastStreamID
 	s.goingAway = true
-	e.Kind, e.LastStreamID, e.Code = GoAwayArrived, last, Code(binary.BigEndian.Uint32(f.Payload[4:]))
+	e.Kind, e.LastStreamID, e.Code = GoAwayArrived, lastStreamID, Code(binary.BigEndian.Uint32(f.Payload[4:]))
 	e.Data = f.Payload[8:]
 	return dst, nil
 }
@@ -328,17 +328,17 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	if f.Stream != 0 && s.isIdle(f.Stream) {
 		return dst, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
 	}
-	more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
-	if more < minWindowUpdate {
+	increment := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
+	if increment < minWindowUpdate {
 		if err := s.takeToken(FloodWindowUpdate, now, "too many WINDOW_UPDATE with small increments"); err != nil {
 			return dst, err
 		}
 	}
 	if f.Stream == 0 {
-		if more == 0 {
+		if increment == 0 {
 			return dst, connectionError(ProtocolError, "WINDOW_UPDATE with an increment of 0 (RFC 9113 6.9)")
 		}
-		if s.sendWindow += more; s.sendWindow > MaxWindow {
+		if s.sendWindow += increment; s.sendWindow > MaxWindow {
 			return dst, connectionError(FlowControlError, "WINDOW_UPDATE raises the connection window above 2^31-1 (RFC 9113 6.9.1)")
 		}
 		e.Kind = WindowGrew
@@ -348,10 +348,10 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	if st == nil {
 		return dst, nil // the frame may cross the end of the stream (RFC 9113 5.1)
 	}
-	if more == 0 {
+	if increment == 0 {
 		return dst, streamError(st.ID, ProtocolError, "WINDOW_UPDATE with an increment of 0 (RFC 9113 6.9)")
 	}
-	if st.sendWindow += more; st.sendWindow > MaxWindow {
+	if st.sendWindow += increment; st.sendWindow > MaxWindow {
 		return dst, streamError(st.ID, FlowControlError, "WINDOW_UPDATE raises the stream window above 2^31-1 (RFC 9113 6.9.1)")
 	}
 	e.Kind, e.Stream = WindowGrew, st

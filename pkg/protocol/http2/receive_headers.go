@@ -10,14 +10,14 @@ func (s *Session) handleHeaders(dst []byte, f Frame, now time.Time, e *Event) ([
 	if cerr != nil {
 		return dst, cerr
 	}
-	bl := &s.block
-	bl.streamID, bl.endStream, bl.dependsOnItself, bl.continuations = f.Stream, f.Flags.Has(FlagEndStream), false, 0
-	bl.fragments = bl.fragments[:0]
+	block := &s.block
+	block.streamID, block.endStream, block.dependsOnItself, block.continuations = f.Stream, f.Flags.Has(FlagEndStream), false, 0
+	block.fragments = block.fragments[:0]
 	if f.Flags.Has(FlagPriority) {
 		if len(fragment) < priorityLen {
 			return dst, connectionError(FrameSizeError, "HEADERS is too short for its priority (RFC 9113 6.2)")
 		}
-		bl.dependsOnItself = dependsOn(fragment) == f.Stream
+		block.dependsOnItself = dependsOn(fragment) == f.Stream
 		fragment = fragment[priorityLen:]
 	}
 	if !f.Flags.Has(FlagEndHeaders) {
@@ -30,11 +30,11 @@ func (s *Session) handleHeaders(dst []byte, f Frame, now time.Time, e *Event) ([
 }
 
 func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
-	bl := &s.block
-	if bl.streamID == 0 {
+	block := &s.block
+	if block.streamID == 0 {
 		return dst, connectionError(ProtocolError, "CONTINUATION without HEADERS (RFC 9113 6.10)")
 	}
-	if bl.continuations++; bl.continuations > s.cfg.FloodLimits.ContinuationFrames {
+	if block.continuations++; block.continuations > s.cfg.FloodLimits.ContinuationFrames {
 		return dst, floodError(FloodContinuation, "too many CONTINUATION frames")
 	}
 	s.charges++
@@ -44,9 +44,9 @@ func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time, e *Even
 	if !f.Flags.Has(FlagEndHeaders) {
 		return dst, nil
 	}
-	dst, err := s.handleBlock(dst, bl.fragments, now, e)
-	if cap(bl.fragments) > maxKeptText {
-		bl.fragments = nil
+	dst, err := s.handleBlock(dst, block.fragments, now, e)
+	if cap(block.fragments) > maxKeptText {
+		block.fragments = nil
 	}
 	return dst, err
 }
@@ -60,7 +60,8 @@ func (s *Session) appendFragment(fragment []byte) error {
 	return nil
 }
 
-// checkBlockSize checks the encoded size of a block in bytes. The error is nil or a *ConnectionError.
+// checkBlockSize checks the encoded size of a block in bytes. The error is nil or a
+// *ConnectionError.
 func (s *Session) checkBlockSize(size int) error {
 	if size > s.cfg.FloodLimits.BlockBytes {
 		return floodError(FloodContinuation, "header block too large")
@@ -71,7 +72,7 @@ func (s *Session) checkBlockSize(size int) error {
 // handleBlock processes a complete header block. It decodes even blocks of streams that it ignores
 // or refuses, because all streams share the compression state.
 func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]byte, error) {
-	bl := s.block
+	block := s.block
 	s.block.streamID = 0
 	s.refundTokens(FloodPing, 1)
 	s.refundTokens(FloodWindowUpdate, 2)
@@ -83,60 +84,60 @@ func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]
 	if s.head == nil {
 		s.head = new(head)
 	}
-	st := s.streams[bl.streamID]
+	st := s.streams[block.streamID]
 	switch {
-	case st == nil && s.isIdle(bl.streamID):
-		return s.handleRequest(dst, bl, now, e)
-	case st == nil && s.skippedIDs.contains(bl.streamID):
+	case st == nil && s.isIdle(block.streamID):
+		return s.handleRequest(dst, block, now, e)
+	case st == nil && s.skippedIDs.contains(block.streamID):
 		return dst, connectionError(ProtocolError, "HEADERS with a stream identifier below the last one (RFC 9113 5.1.1)")
 	case st == nil:
-		return dst, s.closedError(bl.streamID)
+		return dst, s.closedError(block.streamID)
 	case st.state == HalfClosedRemote:
 		return dst, streamError(st.ID, StreamClosed, "HEADERS after END_STREAM (RFC 9113 5.1)")
-	case bl.dependsOnItself:
+	case block.dependsOnItself:
 		return dst, streamError(st.ID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
 	case st.inTunnel:
 		return dst, streamError(st.ID, ProtocolError, "HEADERS in a tunnel (RFC 9113 8.5)")
 	case st.part == partHead:
-		return s.handleTrailer(dst, st, bl.endStream, e)
+		return s.handleTrailer(dst, st, block.endStream, e)
 	}
-	return s.handleResponse(dst, st, bl.endStream, e)
+	return s.handleResponse(dst, st, block.endStream, e)
 }
 
 // handleRequest opens a stream for a request, unless the request is ignored, refused or malformed.
-func (s *Session) handleRequest(dst []byte, bl headerBlock, now time.Time, e *Event) ([]byte, error) {
-	s.skippedIDs.add(s.lastPeerStreamID, bl.streamID)
-	s.lastPeerStreamID = bl.streamID
-	if bl.streamID > s.goAwaySentID {
+func (s *Session) handleRequest(dst []byte, block headerBlock, now time.Time, e *Event) ([]byte, error) {
+	s.skippedIDs.add(s.lastPeerStreamID, block.streamID)
+	s.lastPeerStreamID = block.streamID
+	if block.streamID > s.goAwaySentID {
 		return dst, nil // ignored (RFC 9113 6.8)
 	}
-	if bl.dependsOnItself {
-		return dst, streamError(bl.streamID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
+	if block.dependsOnItself {
+		return dst, streamError(block.streamID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
 	}
-	most := s.cfg.MaxConcurrentStreams
-	if uint32(len(s.streams)) >= most || s.unreleased/2 >= most {
-		return dst, streamError(bl.streamID, RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 5.1.2)")
+	maxStreams := s.cfg.MaxConcurrentStreams
+	if uint32(len(s.streams)) >= maxStreams || s.unreleased/2 >= maxStreams {
+		return dst, streamError(block.streamID, RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 5.1.2)")
 	}
-	if s.resetSlots.exhausted(most, now) {
+	if s.resetSlots.exhausted(maxStreams, now) {
 		s.charges++
-		s.recentResets.add(bl.streamID, byUs) // not Fail: the peer has violated no rule
-		return AppendRSTStream(dst, bl.streamID, RefusedStream), nil
+		s.recentResets.add(block.streamID, byUs) // not Fail: the peer has violated no rule
+		return AppendRSTStream(dst, block.streamID, RefusedStream), nil
 	}
 	if rule := s.head.parseRequest(&s.dec, s.cfg.EnableConnect); rule != "" {
-		return dst, streamError(bl.streamID, ProtocolError, rule)
+		return dst, streamError(block.streamID, ProtocolError, rule)
 	}
-	if bl.endStream && s.head.length > 0 {
-		return dst, streamError(bl.streamID, ProtocolError, "content-length in a request without a body (RFC 9113 8.1.1)")
+	if block.endStream && s.head.length > 0 {
+		return dst, streamError(block.streamID, ProtocolError, "content-length in a request without a body (RFC 9113 8.1.1)")
 	}
-	st := s.newStream(bl.streamID)
+	st := s.newStream(block.streamID)
 	s.unreleased++
 	st.part, st.kind, st.contentLength = partHead, s.head.kind, s.head.length
 	st.inTunnel = st.IsConnect()
 	st.openedAt = now
-	if bl.endStream {
+	if block.endStream {
 		st.endRemote()
 	}
-	e.Kind, e.Stream, e.End = HeadersArrived, st, bl.endStream
+	e.Kind, e.Stream, e.End = HeadersArrived, st, block.endStream
 	return dst, nil
 }
 

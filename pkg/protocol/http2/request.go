@@ -5,8 +5,8 @@ import (
 )
 
 // parseRequest checks a request's header section (RFC 9113 8.3.1; RFC 8441 4). It returns "" or the
-// violated rule. connect: the server allows extended CONNECT. If the section is too large,
-// parseRequest checks only the fields that the decoder kept.
+// violated rule. connect means that the server allows extended CONNECT. If the section is too
+// large, parseRequest checks only the fields that the decoder kept.
 func (h *head) parseRequest(d *decoder, connect bool) string {
 	*h = head{length: -1}
 	for i := range d.fields {
@@ -25,25 +25,25 @@ func (h *head) parseRequest(d *decoder, connect bool) string {
 }
 
 func (h *head) addRequestField(f *field) string {
-	fits := true
+	valid := true
 	switch f.kind {
 	case pseudoMethod:
-		fits = h.recordPseudo(sawMethod)
+		valid = h.recordPseudo(sawMethod)
 		h.method = *f
 	case pseudoScheme:
-		fits = h.recordPseudo(sawScheme)
+		valid = h.recordPseudo(sawScheme)
 		h.scheme = *f
 	case pseudoAuthority:
-		fits = h.recordPseudo(sawAuthority)
+		valid = h.recordPseudo(sawAuthority)
 		h.authority = *f
 	case pseudoPath:
-		fits = h.recordPseudo(sawPath)
+		valid = h.recordPseudo(sawPath)
 		h.path = *f
 	case pseudoProtocol:
-		fits = h.recordPseudo(sawProtocol)
+		valid = h.recordPseudo(sawProtocol)
 		h.protocol = *f
 	case pseudoStatus, pseudoUnknown:
-		fits = false
+		valid = false
 	case hostField:
 		if h.host != nil {
 			return "more than one Host (RFC 9110 7.2)"
@@ -57,7 +57,7 @@ func (h *head) addRequestField(f *field) string {
 		}
 	default:
 	}
-	if !fits {
+	if !valid {
 		return rulePseudo
 	}
 	return ""
@@ -126,7 +126,7 @@ func isPath(s string) bool { return s != "" && s[0] == '/' && allInClass(s, targ
 //
 // Extended CONNECT becomes GET with Upgrade, as in HTTP/1.1. CONNECT has no Path and no Scheme.
 // Cookies are joined. If the request has te: trailers, it is the last field and occurs once (RFC
-// 9113 8.2.2). The session has already checked everything else. The error is nil or a Fault that
+// 9113 8.2.2). The session has already checked all other rules. The error is nil or a Fault that
 // the engine responds to on the stream: HeaderTooLarge, ExpectationFailed or NotImplemented. With
 // an error, req is as complete as possible.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {

@@ -1,24 +1,24 @@
 package http2
 
-// skippedRanges remembers the last ranges of identifiers that the peer skipped. These streams are closed
-// (RFC 9113 5.1.1), although no frame ended them.
+// skippedRanges stores the last ranges of identifiers that the peer skipped. These streams are
+// closed (RFC 9113 5.1.1), although no frame ended them.
 type skippedRanges struct {
 	ring [4]struct{ above, below uint32 }
 	next int
 }
 
 // add records that the peer opened stream id after stream last.
-func (k *skippedRanges) add(last, id uint32) {
+func (r *skippedRanges) add(last, id uint32) {
 	if id-last <= 2 {
 		return
 	}
-	k.ring[k.next].above, k.ring[k.next].below = last, id
-	k.next = (k.next + 1) % len(k.ring)
+	r.ring[r.next].above, r.ring[r.next].below = last, id
+	r.next = (r.next + 1) % len(r.ring)
 }
 
-// contains reports whether stream id is in one of the remembered ranges.
-func (k *skippedRanges) contains(id uint32) bool {
-	for _, s := range k.ring {
+// contains reports whether stream id is in one of the stored ranges.
+func (r *skippedRanges) contains(id uint32) bool {
+	for _, s := range r.ring {
 		if s.above < id && id < s.below {
 			return true
 		}
@@ -35,17 +35,17 @@ const (
 	byPeer                 // the peer reset it
 )
 
-// recentResets remembers the streams that were reset recently. Streams that both sides ended need no
+// recentResets stores the streams that were reset recently. Streams that both sides ended need no
 // entry.
 type recentResets struct {
 	ring []reset // nil: no stream was reset; else its length is maxRecentResets
 	next int
-	// maxEvictedID is the highest stream that we reset and that is no longer in ring: frames of closed
-	// streams up to it are ignored.
+	// maxEvictedID is the highest stream that we reset and that is no longer in ring: frames of
+	// closed streams up to it are ignored.
 	maxEvictedID uint32
 }
 
-// maxRecentResets is how many streams are remembered.
+// maxRecentResets is the maximum number of stored streams.
 const maxRecentResets = 32
 
 type reset struct {
@@ -53,8 +53,8 @@ type reset struct {
 	by closedBy
 }
 
-// add records that by reset stream id. The latest reset counts: if the peer continues a stream that
-// it has reset, we reset that stream once.
+// add records that stream id was reset, and by which side. The latest reset applies: if the peer
+// continues a stream that it has reset, we reset that stream once.
 func (r *recentResets) add(id uint32, by closedBy) {
 	for i := range r.ring {
 		if r.ring[i].id == id {

@@ -136,15 +136,15 @@ func (r *scriptRunner) runLine(line string) []string {
 		return r.receive(frame, number(words[1]))
 	}
 	var flags []string
-	var rest []string
+	var args []string
 	for _, w := range words[1:] {
 		if w == "end" {
 			flags = append(flags, w)
 		} else {
-			rest = append(rest, w)
+			args = append(args, w)
 		}
 	}
-	out, err := r.callMethod(words[0], rest, len(flags) > 0, headerOf(fields))
+	out, err := r.callMethod(words[0], args, len(flags) > 0, headerOf(fields))
 	var lines []string
 	if err != nil {
 		lines = append(lines, "! "+err.Error())
@@ -235,14 +235,14 @@ func (r *scriptRunner) eventText(e *Event) string {
 		s += fmt.Sprintf(" %d", e.Ping)
 	case GoAwayArrived:
 		s += fmt.Sprintf(" %d %v", e.LastStreamID, e.Code)
-		var lost []string
+		var unprocessed []string
 		for st := range r.s.Streams() {
 			if r.s.Unprocessed(st) {
-				lost = append(lost, fmt.Sprintf(" unprocessed: %d", st.ID))
+				unprocessed = append(unprocessed, fmt.Sprintf(" unprocessed: %d", st.ID))
 			}
 		}
-		slices.Sort(lost)
-		s += strings.Join(lost, "")
+		slices.Sort(unprocessed)
+		s += strings.Join(unprocessed, "")
 	}
 	return s
 }
@@ -353,8 +353,8 @@ func (r *scriptRunner) request(args []string, end bool, h *protocol.Header) ([]b
 	if len(args) > 2 {
 		req.ContentLength = int64(number(args[2]))
 	}
-	if up := h.Get("Upgrade"); up != "" {
-		req.Upgrade = up
+	if upgrade := h.Get("Upgrade"); upgrade != "" {
+		req.Upgrade = upgrade
 		h.Del("Upgrade")
 	}
 	req.Header = *h

@@ -10,8 +10,8 @@ import (
 type RequestOptions struct {
 	// End: the request has neither a body nor trailers.
 	End bool
-	// AcceptTrailers: the client accepts trailers. AppendRequest adds te: trailers, which gRPC servers
-	// require.
+	// AcceptTrailers: the client accepts trailers. AppendRequest adds te: trailers, which gRPC
+	// servers require.
 	AcceptTrailers bool
 }
 
@@ -26,14 +26,14 @@ type RequestOptions struct {
 // End with a positive ContentLength. A header section that is larger than the peer accepts is
 // HeaderTooLarge. Other errors are ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and
 // ErrNoExtendedConnect. With any error dst is returned unchanged, and no stream is open.
-func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, *Stream, error) {
+func (s *Session) AppendRequest(dst []byte, req *protocol.Request, opts RequestOptions) ([]byte, *Stream, error) {
 	if err := s.checkCanOpen(req); err != nil {
 		return dst, nil, err
 	}
-	if what := s.invalidPart(req); what != "" {
-		return dst, nil, invalidRequestFault(what)
+	if part := s.invalidPart(req); part != "" {
+		return dst, nil, invalidRequestFault(part)
 	}
-	if o.End && req.ContentLength > 0 {
+	if opts.End && req.ContentLength > 0 {
 		return dst, nil, protocol.Faultf(protocol.Internal, "request declares a body of %d bytes but has none", req.ContentLength)
 	}
 	if s.peerSettings.MaxHeaderListSize != unlimited && requestSize(req) > uint64(s.peerSettings.MaxHeaderListSize) {
@@ -48,38 +48,38 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	before := dst
 	dst = s.startBlock(dst)
 	dst = s.appendTarget(dst, st, req)
-	dst, what := s.appendFields(dst, &req.Header, true)
-	if what != "" {
+	dst, part := s.appendFields(dst, &req.Header, true)
+	if part != "" {
 		s.DropBlock()
-		return before, nil, invalidRequestFault(what)
+		return before, nil, invalidRequestFault(part)
 	}
 	if req.ContentLength >= 0 && st.kind < connectExchange {
 		dst = appendLength(dst, req.ContentLength)
 	}
-	if req.ExpectContinue && !o.End {
+	if req.ExpectContinue && !opts.End {
 		dst = s.enc.appendField(dst, 35, "expect", "100-continue")
 	}
-	if o.AcceptTrailers {
+	if opts.AcceptTrailers {
 		dst = s.enc.appendField(dst, 0, "te", "trailers")
 	}
-	if o.End {
+	if opts.End {
 		st.endLocal()
 	}
-	dst = s.endBlock(dst, start, st.ID, o.End)
+	dst = s.endBlock(dst, start, st.ID, opts.End)
 	s.openingStream = nil
 	return dst, st, nil
 }
 
-func invalidRequestFault(what string) error {
-	return protocol.Faultf(protocol.Internal, "request %s is not valid in HTTP/2", what)
+func invalidRequestFault(part string) error {
+	return protocol.Faultf(protocol.Internal, "request %s is not valid in HTTP/2", part)
 }
 
-// DropBlock closes the stream that AppendRequest was opening when it panicked or found an unfit
+// DropBlock closes the stream that AppendRequest was opening when it panicked or found an invalid
 // field. Without such a stream it does nothing. The engine sends none of the appended bytes.
 //
 // If a block of AppendRequest, AppendResponse, AppendInterim or AppendTrailer that changed the
-// compression table was dropped, the next header block empties the table, and the peer's with it
-// (RFC 7541 4.2). The engine itself resets the stream of the last three.
+// compression table was dropped, the next header block empties the table and the peer's table (RFC
+// 7541 4.2). The engine resets the stream of AppendResponse, AppendInterim and AppendTrailer.
 func (s *Session) DropBlock() {
 	if st := s.openingStream; st != nil {
 		s.openingStream = nil
@@ -144,8 +144,8 @@ func (s *Session) appendTarget(dst []byte, st *Stream, req *protocol.Request) []
 	return dst
 }
 
-// invalidPart returns the name of a part of the request, other than its fields, that cannot be sent, or
-// "" if there is none.
+// invalidPart returns the name of a part of the request, other than its fields, that cannot be
+// sent, or "" if there is none.
 func (s *Session) invalidPart(req *protocol.Request) string {
 	tunnel := req.Method == "CONNECT" && req.Upgrade == ""
 	switch {
@@ -179,20 +179,20 @@ func requestSize(req *protocol.Request) uint64 {
 type ResponseOptions struct {
 	// End: the response has neither a body nor trailers.
 	End bool
-	// Server and Date are the values of fields that AppendResponse adds if the response lacks them
-	// (RFC 9110 10.2.4, 6.6.1); "" adds none.
+	// Server and Date are the values of fields that AppendResponse adds if the response does not
+	// have them (RFC 9110 10.2.4, 6.6.1); "" adds none.
 	Server, Date string
 }
 
 // AppendResponse appends the head of a final response on st: status, Header in its order with names
-// in lowercase, the fields of o, and content-length if ContentLength is not negative and method and
-// status allow it. Status 101 is sent as 200 in response to an extended CONNECT; elsewhere it is a
-// Fault of reason Internal, as is a status outside 200 to 999.
+// in lowercase, the fields of opts, and content-length if ContentLength is not negative and method
+// and status allow it. Status 101 is sent as 200 in response to an extended CONNECT; elsewhere it
+// is a Fault of reason Internal, as is a status outside 200 to 999.
 //
 // Connection and framing fields in Header are omitted. A control character in a value is sent as a
 // space, and a field whose name is not a token is omitted. ErrNotOpen: the stream was reset, or its
 // response head was sent. With any error dst is returned unchanged.
-func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response, o ResponseOptions) ([]byte, error) {
+func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response, opts ResponseOptions) ([]byte, error) {
 	if !st.awaitsHead() {
 		return dst, ErrNotOpen
 	}
@@ -208,20 +208,20 @@ func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response
 	dst = s.startBlock(dst)
 	dst = s.appendStatus(dst, status)
 	dst, _ = s.appendFields(dst, &resp.Header, false)
-	if o.Server != "" && !hasField(&resp.Header, "server") {
-		dst = s.enc.appendField(dst, 54, "server", o.Server)
+	if opts.Server != "" && !hasField(&resp.Header, "server") {
+		dst = s.enc.appendField(dst, 54, "server", opts.Server)
 	}
-	if o.Date != "" && !hasField(&resp.Header, "date") {
-		dst = s.enc.appendField(dst, 33, "date", o.Date)
+	if opts.Date != "" && !hasField(&resp.Header, "date") {
+		dst = s.enc.appendField(dst, 33, "date", opts.Date)
 	}
 	length := resp.ContentLength
 	if length >= 0 && status != 204 && (length > 0 || status != 304) && (st.kind < connectExchange || status >= 300) {
 		dst = appendLength(dst, length)
 	}
-	if o.End && st.endLocal() {
+	if opts.End && st.endLocal() {
 		s.closeCompleted(st)
 	}
-	return s.endBlock(dst, start, st.ID, o.End), nil
+	return s.endBlock(dst, start, st.ID, opts.End), nil
 }
 
 func hasField(h *protocol.Header, name string) bool {
@@ -276,7 +276,7 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 // startBlock reserves space for a frame header and starts a header block. It also restores the
 // compression table after a dropped block.
 func (s *Session) startBlock(dst []byte) []byte {
-	if s.inBlock { // the previous block was dropped: its caller panicked, or found an unfit field
+	if s.inBlock { // the previous block was dropped after a panic or an invalid field
 		if s.enc.added != s.addedBeforeBlock || s.resizedBeforeBlock {
 			s.enc.resetTable()
 		}
@@ -317,10 +317,10 @@ func appendLength(dst []byte, n int64) []byte {
 	return appendLiteral(dst, staticContentLength, unsafeString(strconv.AppendInt(digits[:0], n, 10)), false)
 }
 
-// appendFields appends the fields of h that are kept. It cleans values that hold control characters
+// appendFields appends the fields of h that are forwarded. It replaces control characters in values
 // and omits fields whose name is not a token. If strict is set, it stops at the first such field
-// and returns its name as unfit; the caller then drops the block.
-func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ []byte, unfit string) {
+// and returns its name as invalid; the caller then drops the block.
+func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ []byte, invalid string) {
 	for i := range h.Len() {
 		f := h.At(i)
 		name, value := f.Name, f.Value
@@ -339,10 +339,10 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 			}
 			m = s.enc.find(name, value)
 		}
-		const guessable = 20 // shorter cookies, in bytes, can be guessed by trying (RFC 7541 7.1.3)
+		const minIndexedCookie = 20 // bytes; shorter cookies can be guessed by trying (RFC 7541 7.1.3)
 		switch kind := knownFieldKind(name); {
 		case !kind.isForwarded():
-		case kind == sensitiveField, kind == cookieField && len(value) < guessable:
+		case kind == sensitiveField, kind == cookieField && len(value) < minIndexedCookie:
 			dst = appendNeverIndexed(dst, name, value)
 		default:
 			dst = s.enc.appendMatched(dst, uint32(staticNameIndex(name)), name, value, &m, true)
@@ -351,8 +351,8 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 	return dst, ""
 }
 
-// sanitizeField returns name in lowercase, and value trimmed and with forbidden bytes replaced by spaces.
-// The results are views of s.scratch, or of value. It returns false if name is not a token.
+// sanitizeField returns name in lowercase, and value trimmed and with forbidden bytes replaced by
+// spaces. The results are views of s.scratch, or of value. It returns false if name is not a token.
 func (s *Session) sanitizeField(name, value string) (lower, cleaned string, ok bool) {
 	if !isToken(name) {
 		return "", "", false

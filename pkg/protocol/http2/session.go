@@ -11,8 +11,8 @@ type Role uint8
 
 // The roles of a session.
 const (
-	Client Role = iota // it opens streams
-	Server             // it responds on them
+	Client Role = iota // opens streams
+	Server             // responds on streams
 )
 
 func (r Role) opposite() Role { return r ^ 1 }
@@ -22,10 +22,10 @@ type Config struct {
 	Role Role
 
 	// MaxConcurrentStreams is how many streams the peer may have open; more are refused. Up to
-	// twice as many may be unreleased, open ones included. If the peer resets as many within 100
-	// ms, before their responses are complete, more streams are refused for a moment, which does
-	// not count as MadeYouReset. Each stream that both sides ended makes up for one reset. Servers
-	// only. Default 128.
+	// twice as many may be unreleased, including open streams. If the peer resets as many within
+	// 100 ms, before their responses are complete, more streams are refused temporarily, which does
+	// not count as MadeYouReset. Each stream that both sides ended offsets one reset. Servers only.
+	// Default 128.
 	MaxConcurrentStreams uint32
 	// StreamWindow is the receive window of a stream in bytes: the maximum that the engine has to
 	// buffer for it. Default DefaultWindow.
@@ -56,8 +56,8 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	defaults := [...]struct {
-		of *uint32
-		is uint32
+		field *uint32
+		value uint32
 	}{
 		{&c.MaxConcurrentStreams, 128},
 		{&c.StreamWindow, DefaultWindow},
@@ -67,8 +67,8 @@ func (c *Config) setDefaults() {
 		{&c.MaxHeaderListSize, 64 << 10},
 	}
 	for _, d := range defaults {
-		if *d.of == 0 {
-			*d.of = d.is
+		if *d.field == 0 {
+			*d.field = d.value
 		}
 	}
 	c.StreamWindow = min(c.StreamWindow, MaxWindow)
@@ -118,13 +118,13 @@ type Session struct {
 	freeStreams      []*Stream          // for reuse
 	unreleased       uint32             // streams that the peer opened and the engine has not released
 	localStreams     uint32             // number of open streams that we opened
-	nextStreamID     uint32             // of the next stream we open
+	nextStreamID     uint32             // identifier of the next stream that we open
 	lastPeerStreamID uint32             // the highest that the peer opened
 	recentResets     recentResets       // streams that were reset recently
 	skippedIDs       skippedRanges      // identifiers that the peer skipped recently
 
-	goAwaySentID     uint32 // last stream of the GOAWAY sent; MaxStreamID before
-	goAwayReceivedID uint32 // last stream of the GOAWAY received; MaxStreamID before
+	goAwaySentID     uint32 // last stream of the GOAWAY sent; MaxStreamID: none sent
+	goAwayReceivedID uint32 // last stream of the GOAWAY received; MaxStreamID: none received
 	goingAway        bool   // a GOAWAY was sent or received
 
 	floodBuckets floodBuckets
@@ -134,13 +134,14 @@ type Session struct {
 	charges         int
 	completedStream bool // both sides ended a stream
 
-	// openingStream is the stream that AppendRequest is opening; it stays set if AppendRequest panicked.
+	// openingStream is the stream that AppendRequest is opening; it stays set if AppendRequest
+	// panicked.
 	openingStream *Stream
 	inBlock       bool // a header block was started and not ended: it is being appended, or was dropped
-	// addedBeforeBlock and resizedBeforeBlock are enc.added and enc.changed from before that block.
+	// addedBeforeBlock and resizedBeforeBlock are enc.added and enc.sizeChanged before that block.
 	addedBeforeBlock   uint32
 	resizedBeforeBlock bool
-	scratch            []byte // for sending: a cleaned field, a block that is split
+	scratch            []byte // storage for a sanitized field, or for a block that is split
 }
 
 // NewSession returns a session for a new connection.
@@ -189,16 +190,16 @@ func (s *Session) AppendPreface(dst []byte) []byte {
 	}
 	dst = AppendSettings(dst, list...)
 	s.unackedSettings++
-	if more := int64(s.cfg.ConnectionWindow) - s.recvWindow; more > 0 {
-		s.recvWindow += more
-		dst = AppendWindowUpdate(dst, 0, uint32(more))
+	if increment := int64(s.cfg.ConnectionWindow) - s.recvWindow; increment > 0 {
+		s.recvWindow += increment
+		dst = AppendWindowUpdate(dst, 0, uint32(increment))
 	}
 	return dst
 }
 
-// ParsePreface returns the length of the client's preface that b starts with, or 0 if b holds only
-// a part of it. The error is a *ConnectionError if b starts with something else. A server calls it
-// before it parses the first frame.
+// ParsePreface returns the length of the client's preface that b starts with, or 0 if b contains
+// only a part of it. The error is a *ConnectionError if b does not start with the preface. A server
+// calls it before it parses the first frame.
 func ParsePreface(b []byte) (int, error) {
 	n := min(len(b), len(Preface))
 	if string(b[:n]) != Preface[:n] {
@@ -226,25 +227,25 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	return st, nil
 }
 
-// TakeCharges returns the charges since it last took them if there are at least least, else 0.
-// These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's head or on a
+// TakeCharges returns the charges since it last returned them if there are at least threshold, else
+// 0. These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's head or on a
 // closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION frame. Fail
 // and RST_STREAM charge nothing for open streams that the session opened. Each stream that both
-// sides ended refunds one. The engine sums up the charges of many connections.
-func (s *Session) TakeCharges(least int) int {
+// sides ended refunds one. The engine adds up the charges of many connections.
+func (s *Session) TakeCharges(threshold int) int {
 	n := s.charges
-	if n < least {
+	if n < threshold {
 		return 0
 	}
 	s.charges = 0
 	return n
 }
 
-// Charges returns the charges without taking them.
+// Charges returns the charges without resetting them.
 func (s *Session) Charges() int { return s.charges }
 
-// HasCompletedStream reports whether both sides have ever ended a stream. For a server, that stream got its
-// complete response.
+// HasCompletedStream reports whether both sides have ever ended a stream. For a server, that stream
+// got its complete response.
 func (s *Session) HasCompletedStream() bool { return s.completedStream }
 
 // PeerSettings returns the peer's settings.
@@ -271,22 +272,23 @@ func (s *Session) Streams() iter.Seq[*Stream] {
 // Len returns the number of streams that are open or half-closed.
 func (s *Session) Len() int { return len(s.streams) }
 
-// AvailableStreams returns how many streams the session may open now: the peer's limit minus those
-// that are open. It returns 0 once the connection is going away or has no identifiers left.
+// AvailableStreams returns how many streams the session may open now: the peer's limit minus the
+// number of open streams. It returns 0 once GOAWAY was sent or received, or all identifiers are
+// used.
 func (s *Session) AvailableStreams() int {
 	if s.goingAway || s.localStreams >= s.peerSettings.MaxConcurrentStreams || s.nextStreamID > MaxStreamID {
 		return 0
 	}
-	left := (MaxStreamID-s.nextStreamID)/2 + 1
-	return int(min(s.peerSettings.MaxConcurrentStreams-s.localStreams, left))
+	remaining := (MaxStreamID-s.nextStreamID)/2 + 1
+	return int(min(s.peerSettings.MaxConcurrentStreams-s.localStreams, remaining))
 }
 
 // Exhausted reports whether the session can never open a stream again; the engine then replaces the
 // connection.
 func (s *Session) Exhausted() bool { return s.goingAway || s.nextStreamID > MaxStreamID }
 
-// Unprocessed reports whether the peer's GOAWAY says that it did not process a stream of ours: its
-// request may be sent elsewhere, whatever its method (RFC 9113 6.8).
+// Unprocessed reports whether, according to the peer's GOAWAY, it did not process a stream of ours:
+// the request may be sent elsewhere, with any method (RFC 9113 6.8).
 func (s *Session) Unprocessed(st *Stream) bool { return st.openedByUs && st.ID > s.goAwayReceivedID }
 
 // newStream returns an open stream and adds it to s.streams.
@@ -334,15 +336,15 @@ func (s *Session) Release(dst []byte, st *Stream, code Code) []byte {
 		s.unreleased--
 	}
 	*st = Stream{state: Closed}
-	const keep = 64
-	if len(s.freeStreams) < keep {
+	const maxFreeStreams = 64
+	if len(s.freeStreams) < maxFreeStreams {
 		s.freeStreams = append(s.freeStreams, st)
 	}
 	return dst
 }
 
-// Reset ends a stream immediately. It appends nothing if the stream is closed already, or if the
-// peer said that it did not process it.
+// Reset ends a stream immediately. It appends nothing if the stream is already closed or
+// Unprocessed.
 func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 	if st.state == Closed {
 		return dst
@@ -376,7 +378,7 @@ func (s *Session) AppendShutdownNotice(dst []byte) []byte {
 }
 
 // AppendGoAway appends a GOAWAY: no stream above the last one that the peer opened is accepted.
-// With NoError, the earlier ones still get responses. debug is for people; the peer sees it.
+// With NoError, the earlier streams still get responses. debug is a text that the peer may log.
 func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
 	s.goingAway = true
 	s.goAwaySentID = min(s.goAwaySentID, s.lastPeerStreamID)

@@ -39,7 +39,7 @@ func (p *pair) deliverToServer() []Event {
 	if !p.prefaceRead {
 		n, err := ParsePreface(p.toServer)
 		if n == 0 || err != nil {
-			p.t.Fatalf("CutPreface = %d, %v", n, err)
+			p.t.Fatalf("ParsePreface = %d, %v", n, err)
 		}
 		p.toServer = p.toServer[n:]
 		p.prefaceRead = true
@@ -97,7 +97,7 @@ func onlyEvent(t *testing.T, events []Event, kind EventKind) Event {
 	return events[0]
 }
 
-// sendRequest sends req from the client and returns both ends of its stream.
+// sendRequest sends req from the client and returns the streams of both sessions.
 func (p *pair) sendRequest(req *protocol.Request, end bool) (client, server *Stream) {
 	p.t.Helper()
 	var err error
@@ -202,8 +202,8 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestSmallestTableSizeIsSignaled verifies that each table size of one SETTINGS frame is applied: the
-// peer's decoder has evicted the entries above the smallest size (RFC 7541 4.2).
+// TestSmallestTableSizeIsSignaled verifies that each table size of one SETTINGS frame is applied:
+// the peer's decoder has evicted the entries above the smallest size (RFC 7541 4.2).
 func TestSmallestTableSizeIsSignaled(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	for range 3 { // example.org is in the table
@@ -224,9 +224,9 @@ func TestSmallestTableSizeIsSignaled(t *testing.T) {
 	}
 }
 
-// TestEvictedNamesAreNotRetained verifies that an entry of the table does not retain the memory of an evicted
-// entry with the same name. Otherwise a peer could make the decoder retain many times the table's
-// size.
+// TestEvictedNamesAreNotRetained verifies that an entry of the table does not retain the memory of
+// an evicted entry with the same name. Otherwise a peer could make the decoder retain many times
+// the table's size.
 func TestEvictedNamesAreNotRetained(t *testing.T) {
 	d := newDecoder()
 	large := appendText([]byte{0x40, 1, 'n'}, strings.Repeat("v", 2000))
@@ -239,7 +239,7 @@ func TestEvictedNamesAreNotRetained(t *testing.T) {
 		t.Fatalf("entries named %q and %q, want n", first.name, second.name)
 	}
 	if unsafe.StringData(first.name) == unsafe.StringData(second.name) {
-		t.Fatal("both names are in the same memory")
+		t.Fatal("both names share storage")
 	}
 }
 
@@ -258,11 +258,11 @@ func TestSessionContinuesAfterShrink(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.server.Shrink() // no effect: the stream is not released
-		var back protocol.Response
+		var received protocol.Response
 		onlyEvent(t, p.deliverToClient(), HeadersArrived)
-		p.client.TakeResponse(client, &back, nil)
-		if got := back.Header.Get("x-shard"); back.Status != 200 || got != "7" {
-			t.Fatalf("response %d with x-shard %q", back.Status, got)
+		p.client.TakeResponse(client, &received, nil)
+		if got := received.Header.Get("x-shard"); received.Status != 200 || got != "7" {
+			t.Fatalf("response %d with x-shard %q", received.Status, got)
 		}
 		p.toClient = p.server.Release(p.toClient, server, NoError)
 		p.toServer = p.client.Release(p.toServer, client, NoError)
@@ -270,7 +270,7 @@ func TestSessionContinuesAfterShrink(t *testing.T) {
 		p.server.Shrink()
 		p.client.Shrink()
 		if p.server.Len() != 0 || p.client.Len() != 0 {
-			t.Fatalf("%d and %d streams are left", p.server.Len(), p.client.Len())
+			t.Fatalf("server has %d streams, client %d, want none", p.server.Len(), p.client.Len())
 		}
 	}
 }

@@ -22,73 +22,73 @@ type splitReceiver struct {
 }
 
 func newSplitReceiver(role Role) *splitReceiver {
-	l := &splitReceiver{r: newScriptRunner(Config{Role: role}), awaitsPreface: role == Server}
-	l.r.runLine("start")
+	sr := &splitReceiver{r: newScriptRunner(Config{Role: role}), awaitsPreface: role == Server}
+	sr.r.runLine("start")
 	if role == Client {
 		for _, method := range []string{"GET end", "HEAD end", "POST", "POST"} {
-			l.r.runLine("request " + method)
+			sr.r.runLine("request " + method)
 		}
 	}
-	return l
+	return sr
 }
 
 // receive processes b, and resets streams that fail, as the engine does.
-func (l *splitReceiver) receive(b []byte) {
-	l.pending = append(l.pending, b...)
-	for !l.finished {
-		n, err := l.step()
+func (sr *splitReceiver) receive(b []byte) {
+	sr.pending = append(sr.pending, b...)
+	for !sr.finished {
+		n, err := sr.step()
 		if err != nil {
-			l.log = append(l.log, errorText(err))
+			sr.log = append(sr.log, errorText(err))
 		}
 		if n == 0 {
 			return
 		}
-		l.pending = l.pending[n:]
+		sr.pending = sr.pending[n:]
 	}
 }
 
 // step processes the preface or one frame and returns its length, or 0 if it is incomplete.
-func (l *splitReceiver) step() (int, error) {
-	if l.awaitsPreface {
-		n, err := ParsePreface(l.pending)
-		l.awaitsPreface, l.finished = n == 0, err != nil
+func (sr *splitReceiver) step() (int, error) {
+	if sr.awaitsPreface {
+		n, err := ParsePreface(sr.pending)
+		sr.awaitsPreface, sr.finished = n == 0, err != nil
 		return n, err
 	}
-	f, n, err := ParseFrame(l.pending, l.r.s.MaxFrameSize())
+	f, n, err := ParseFrame(sr.pending, sr.r.s.MaxFrameSize())
 	if n == 0 || err != nil {
-		l.finished = err != nil
+		sr.finished = err != nil
 		return 0, err
 	}
 	var e Event
-	l.out, err = l.r.s.Handle(l.out, f, epoch, &e)
+	sr.out, err = sr.r.s.Handle(sr.out, f, epoch, &e)
 	if e.Kind != NoEvent {
-		l.log = append(l.log, l.r.eventText(&e)+fmt.Sprintf(" %x", e.Data))
+		sr.log = append(sr.log, sr.r.eventText(&e)+fmt.Sprintf(" %x", e.Data))
 	}
-	var wrong *StreamError
-	if errors.As(err, &wrong) {
+	var streamErr *StreamError
+	if errors.As(err, &streamErr) {
 		var flood error
-		if l.out, flood = l.r.s.Fail(l.out, wrong, epoch); flood != nil {
+		if sr.out, flood = sr.r.s.Fail(sr.out, streamErr, epoch); flood != nil {
 			err = flood
 		}
 	}
 	var c *ConnectionError
-	l.finished = errors.As(err, &c)
+	sr.finished = errors.As(err, &c)
 	return n, err
 }
 
-// receiveWhole returns a listener that received all of b in one piece.
-func receiveWhole(role Role, b []byte) *splitReceiver {
-	l := newSplitReceiver(role)
-	l.receive(b)
-	return l
+// receiveAll returns a receiver that has received all of b in one piece.
+func receiveAll(role Role, b []byte) *splitReceiver {
+	sr := newSplitReceiver(role)
+	sr.receive(b)
+	return sr
 }
 
-func (l *splitReceiver) compare(other *splitReceiver) error {
-	if !slices.Equal(l.log, other.log) {
-		return fmt.Errorf("events\n%s\nwant\n%s", strings.Join(l.log, "\n"), strings.Join(other.log, "\n"))
+func (sr *splitReceiver) compare(other *splitReceiver) error {
+	if !slices.Equal(sr.log, other.log) {
+		return fmt.Errorf("events\n%s\nwant\n%s", strings.Join(sr.log, "\n"), strings.Join(other.log, "\n"))
 	}
-	if !bytes.Equal(l.out, other.out) {
-		return fmt.Errorf("sent %q, want %q", l.r.describer.describe(l.out), other.r.describer.describe(other.out))
+	if !bytes.Equal(sr.out, other.out) {
+		return fmt.Errorf("sent %q, want %q", sr.r.describer.describe(sr.out), other.r.describer.describe(other.out))
 	}
 	return nil
 }
@@ -127,24 +127,24 @@ func allFrameTypes(t testing.TB, role Role) []byte {
 	return b
 }
 
-// TestResultsDoNotDependOnReadBoundaries verifies that results do not depend on where reads end, and that the session waits for
-// missing bytes.
+// TestResultsDoNotDependOnReadBoundaries verifies that results do not depend on where reads end,
+// and that the session waits for missing bytes.
 func TestResultsDoNotDependOnReadBoundaries(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		b := allFrameTypes(t, role)
-		want := receiveWhole(role, b)
+		want := receiveAll(role, b)
 		if !want.finished || len(want.log) < 10 {
-			t.Fatalf("the conversation of role %d is too short: %q", role, want.log)
+			t.Fatalf("the log of role %d is too short: %q", role, want.log)
 		}
 		single := newSplitReceiver(role)
 		for i := range b {
-			l := newSplitReceiver(role)
-			l.receive(b[:i])
-			if i < len(b)-10 && l.finished {
-				t.Fatalf("role %d, the first %d bytes: %q", role, i, l.log)
+			sr := newSplitReceiver(role)
+			sr.receive(b[:i])
+			if i < len(b)-10 && sr.finished {
+				t.Fatalf("role %d, the first %d bytes: %q", role, i, sr.log)
 			}
-			l.receive(b[i:])
-			if err := l.compare(want); err != nil {
+			sr.receive(b[i:])
+			if err := sr.compare(want); err != nil {
 				t.Fatalf("role %d, split at %d: %v", role, i, err)
 			}
 			single.receive(b[i : i+1])
@@ -156,39 +156,39 @@ func TestResultsDoNotDependOnReadBoundaries(t *testing.T) {
 }
 
 // TestTruncations verifies that a frame whose payload and length are shortened is never processed
-// as if it held more bytes.
+// as if it had more bytes.
 func TestTruncations(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		rest := bytes.TrimPrefix(allFrameTypes(t, role), []byte(Preface))
-		var before []byte
+		var previous []byte
 		if role == Server {
-			before = []byte(Preface)
+			previous = []byte(Preface)
 		}
 		for len(rest) > 0 {
 			f, n, err := ParseFrame(rest, MaxFrameSize)
 			if err != nil || n == 0 {
-				t.Fatalf("Next = %d, %v", n, err)
+				t.Fatalf("ParseFrame = %d, %v", n, err)
 			}
 			for size := range len(f.Payload) {
-				l := newSplitReceiver(role)
-				l.receive(before)
-				out := len(l.out)
-				l.receive(append(AppendFrameHeader(nil, size, f.Type, f.Flags, f.Stream), f.Payload[:size]...))
-				if len(l.pending) > 0 && !l.finished {
-					t.Fatalf("%v of %d bytes in place of %d: %d bytes are waiting", f.Type, size, len(f.Payload), len(l.pending))
+				sr := newSplitReceiver(role)
+				sr.receive(previous)
+				out := len(sr.out)
+				sr.receive(append(AppendFrameHeader(nil, size, f.Type, f.Flags, f.Stream), f.Payload[:size]...))
+				if len(sr.pending) > 0 && !sr.finished {
+					t.Fatalf("%v of %d bytes instead of %d: %d bytes are pending", f.Type, size, len(f.Payload), len(sr.pending))
 				}
-				if fixed := f.Type == FramePing || f.Type == FrameWindowUpdate || f.Type == FrameRSTStream; fixed && (!l.finished || len(l.out) > out) {
-					t.Fatalf("%v of %d bytes in place of %d is taken: %q", f.Type, size, len(f.Payload), l.log)
+				if fixedSize := f.Type == FramePing || f.Type == FrameWindowUpdate || f.Type == FrameRSTStream; fixedSize && (!sr.finished || len(sr.out) > out) {
+					t.Fatalf("%v of %d bytes instead of %d is accepted: %q", f.Type, size, len(f.Payload), sr.log)
 				}
 			}
-			before = append(before, rest[:n]...)
+			previous = append(previous, rest[:n]...)
 			rest = rest[n:]
 		}
 	}
 }
 
-// TestOversizedFrameIsRejectedByItsHeader verifies that a frame above the limit is rejected by its header, before its payload
-// arrives.
+// TestOversizedFrameIsRejectedByItsHeader verifies that a frame above the limit is rejected by its
+// header, before its payload arrives.
 func TestOversizedFrameIsRejectedByItsHeader(t *testing.T) {
 	for ty := range FrameType(20) {
 		header := AppendFrameHeader(nil, MinFrameSize+1, ty, 0, 1)
@@ -197,32 +197,31 @@ func TestOversizedFrameIsRejectedByItsHeader(t *testing.T) {
 			t.Errorf("%v of %d bytes: %v, want FRAME_SIZE_ERROR", ty, MinFrameSize+1, err)
 		}
 		if _, n, err := ParseFrame(header, MinFrameSize+1); n != 0 || err != nil {
-			t.Errorf("%v of %d bytes within the limit: %d, %v, want more bytes to be waited for", ty, MinFrameSize+1, n, err)
+			t.Errorf("%v of %d bytes within the limit: %d, %v, want incomplete", ty, MinFrameSize+1, n, err)
 		}
 	}
 }
 
-// FuzzBytes verifies that any bytes cause the same events, frames and errors, wherever they are
-// split.
+// FuzzBytes verifies that events, frames and errors do not depend on how the input is split.
 func FuzzBytes(f *testing.F) {
 	for _, role := range []Role{Client, Server} {
 		f.Add(allFrameTypes(f, role), []byte{1, 9, 30}, role == Server)
 	}
-	f.Fuzz(func(t *testing.T, b, cuts []byte, server bool) {
+	f.Fuzz(func(t *testing.T, b, sizes []byte, server bool) {
 		role := Client
 		if server {
 			role = Server
 		}
-		want := receiveWhole(role, b)
-		l := newSplitReceiver(role)
+		want := receiveAll(role, b)
+		sr := newSplitReceiver(role)
 		rest := b
-		for _, c := range cuts {
+		for _, c := range sizes {
 			n := min(int(c), len(rest))
-			l.receive(rest[:n])
+			sr.receive(rest[:n])
 			rest = rest[n:]
 		}
-		l.receive(rest)
-		if err := l.compare(want); err != nil {
+		sr.receive(rest)
+		if err := sr.compare(want); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -260,18 +259,18 @@ func FuzzHeads(f *testing.F) {
 		client.peerSettings.EnableConnectProtocol = true
 		b, _, err := client.AppendRequest(nil, first, RequestOptions{End: end, AcceptTrailers: trailers})
 		if err != nil {
-			t.Fatalf("%q is read, and not written: %v", text, err)
+			t.Fatalf("%q was accepted, but cannot be sent: %v", text, err)
 		}
 		frame, n, err := ParseFrame(b, MaxFrameSize)
 		if err != nil || n != len(b) {
-			t.Fatalf("Next = %d of %d, %v", n, len(b), err)
+			t.Fatalf("ParseFrame = %d of %d, %v", n, len(b), err)
 		}
-		second, again := readHead(t, frame.Payload, end)
+		second, secondTrailers := readHead(t, frame.Payload, end)
 		if second == nil {
-			t.Fatalf("%q is written as %x, which is rejected", text, b)
+			t.Fatalf("%q is sent as %x, which is rejected", text, b)
 		}
-		if got, want := requestText(second), requestText(first); got != want || trailers != again {
-			t.Fatalf("%q is written and read as\n%s, want\n%s", text, got, want)
+		if got, want := requestText(second), requestText(first); got != want || trailers != secondTrailers {
+			t.Fatalf("%q is received again as\n%s, want\n%s", text, got, want)
 		}
 	})
 }
@@ -298,7 +297,7 @@ func readHead(t *testing.T, block []byte, end bool) (req *protocol.Request, trai
 	return &x.Request, s.WantsTrailers()
 }
 
-// checkRequest fails if r has a part that an HTTP/1.1 writer must never get.
+// checkRequest fails if r has a part that must not be written to HTTP/1.1.
 func checkRequest(t *testing.T, r *protocol.Request) {
 	t.Helper()
 	tunnel := r.Method == "CONNECT"

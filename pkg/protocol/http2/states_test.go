@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var updateGolden = flag.Bool("update", false, "write testdata anew")
+var updateGolden = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // states lists every state of RFC 9113 5.1 that a stream can be in, and the steps of either role
 // that lead to it. The reserved states do not occur, because push is rejected.
@@ -53,8 +53,8 @@ func frames(role Role) []string {
 }
 
 // TestStates verifies what every frame means in every state, for both roles, against
-// testdata/states_*.txt. -update writes these files; people review them against the RFC. A pair
-// that is missing there fails.
+// testdata/states_*.txt. -update writes these files; review changes against the RFC. A pair that is
+// missing there fails.
 func TestStates(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		name := [...]string{"client", "server"}[role]
@@ -62,16 +62,16 @@ func TestStates(t *testing.T) {
 			var got strings.Builder
 			fmt.Fprintf(&got, "# What each frame means to a %s in each state: the event, the error, what is\n# sent at once, and the state of stream 1 if it changes.\n", name)
 			for _, st := range states() {
-				way := st.client
+				steps := st.client
 				if role == Server {
-					way = st.server
+					steps = st.server
 				}
-				if way == "" && st.name != "idle" && st.name != "no SETTINGS yet" {
+				if steps == "" && st.name != "idle" && st.name != "no SETTINGS yet" {
 					continue
 				}
 				fmt.Fprintf(&got, "\n%s\n", st.name)
 				for _, frame := range frames(role) {
-					fmt.Fprintf(&got, "  %-32s %s\n", frame, outcome(t, role, st.name, way, frame))
+					fmt.Fprintf(&got, "  %-32s %s\n", frame, outcome(t, role, st.name, steps, frame))
 				}
 			}
 			checkGolden(t, "testdata/states_"+name+".txt", got.String())
@@ -80,15 +80,15 @@ func TestStates(t *testing.T) {
 }
 
 // outcome brings a session to a state and returns the result of a frame there.
-func outcome(t *testing.T, role Role, state, way, frame string) string {
+func outcome(t *testing.T, role Role, state, setup, frame string) string {
 	t.Helper()
 	r := newScriptRunner(Config{Role: role})
 	steps := []string{"start", "> SETTINGS"}
 	if state == "no SETTINGS yet" {
 		steps = steps[:1]
 	}
-	if way != "" {
-		steps = append(steps, strings.Split(way, "; ")...)
+	if setup != "" {
+		steps = append(steps, strings.Split(setup, "; ")...)
 	}
 	for _, step := range steps {
 		for _, line := range r.runLine(step) {
@@ -156,11 +156,11 @@ func TestStatesAreComplete(t *testing.T) {
 		for _, st := range states() {
 			r := newScriptRunner(Config{Role: role})
 			r.start(" ready")
-			way := st.client
+			steps := st.client
 			if role == Server {
-				way = st.server
+				steps = st.server
 			}
-			for step := range strings.SplitSeq(way, "; ") {
+			for step := range strings.SplitSeq(steps, "; ") {
 				if step != "" {
 					r.runLine(step)
 				}
@@ -169,7 +169,7 @@ func TestStatesAreComplete(t *testing.T) {
 		}
 		for st := range Closed + 1 {
 			if !reached[st] {
-				t.Errorf("no way to %v for role %d", st, role)
+				t.Errorf("no steps lead to %v for role %d", st, role)
 			}
 		}
 	}

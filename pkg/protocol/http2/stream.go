@@ -38,7 +38,7 @@ type Stream struct {
 	// headSent: the head of our final response, or of our request, was sent.
 	headSent bool
 
-	openedAt time.Time // by the peer
+	openedAt time.Time // when the peer opened the stream
 
 	contentLength int64 // length of the peer's body; 0 if it cannot have one; -1: unknown
 	received      int64 // bytes of the body received
@@ -55,7 +55,7 @@ type messagePart uint8
 const (
 	partNone    messagePart = iota // nothing, or interim responses
 	partHead                       // the head; a body may follow
-	partTrailer                    // everything
+	partTrailer                    // the complete message
 )
 
 // exchangeKind is the kind of a request.
@@ -77,8 +77,8 @@ func (st *Stream) CanSend() bool {
 	return st.headSent && (st.state == Open || st.state == HalfClosedRemote)
 }
 
-// OpenedRecently reports whether the peer opened the stream within the last 50 ms. A reset of such a stream
-// by the peer is charged (Session.TakeCharges).
+// OpenedRecently reports whether the peer opened the stream within the last 50 ms. A reset of such
+// a stream by the peer is charged (Session.TakeCharges).
 func (st *Stream) OpenedRecently(now time.Time) bool {
 	return !st.openedByUs && now.Sub(st.openedAt) < rapidResetWindow
 }
@@ -99,8 +99,8 @@ func (st *Stream) SendWindow() int64 { return st.sendWindow }
 // Unconsumed returns how many received bytes of the body the engine has not consumed.
 func (st *Stream) Unconsumed() int64 { return st.unconsumed }
 
-// endLocal and endRemote record the END_STREAM of one side. They report whether both sides have
-// ended the stream.
+// endLocal records the END_STREAM of our side, and reports whether both sides have ended the
+// stream.
 func (st *Stream) endLocal() bool {
 	if st.state == Open {
 		st.state = HalfClosedLocal
@@ -109,6 +109,8 @@ func (st *Stream) endLocal() bool {
 	return true
 }
 
+// endRemote records the END_STREAM of the peer, and reports whether both sides have ended the
+// stream.
 func (st *Stream) endRemote() bool {
 	if st.state == Open {
 		st.state = HalfClosedRemote

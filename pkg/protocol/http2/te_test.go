@@ -9,14 +9,14 @@ import (
 // TestRequestTEFollowsOptions verifies that a request has te: trailers once if
 // RequestOptions.AcceptTrailers was set, and not at all otherwise (RFC 9113 8.2.2).
 func TestRequestTEFollowsOptions(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		trailers bool
 		want     int
 	}{{true, 1}, {false, 0}} {
 		p := newPair(t, Config{Role: Client}, Config{Role: Server})
 		req := newGetRequest("/")
 		req.Header.Add("te", "trailers") // AppendRequest uses only its options
-		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, AcceptTrailers: test.trailers})
+		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, AcceptTrailers: tt.trailers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,8 +32,8 @@ func TestRequestTEFollowsOptions(t *testing.T) {
 				n++
 			}
 		}
-		if n != test.want {
-			t.Errorf("Trailers %v: the host's request has te %d times, want %d", test.trailers, n, test.want)
+		if n != tt.want {
+			t.Errorf("AcceptTrailers %v: the host's request has te %d times, want %d", tt.trailers, n, tt.want)
 		}
 	}
 }

@@ -22,36 +22,36 @@ func newRequestWriter(t *testing.T) *requestWriter {
 
 // write sends a request with fields, which alternate between name and value. It returns the regular
 // fields that the peer decodes, or an error.
-func (w *requestWriter) write(o RequestOptions, fields ...string) (string, error) {
+func (w *requestWriter) write(opts RequestOptions, fields ...string) (string, error) {
 	w.t.Helper()
 	req := &protocol.Request{Method: "GET", Scheme: "http", Path: "/items", Authority: "shop.test"}
-	req.ContentLength, req.ExpectContinue = -1, !o.End
+	req.ContentLength, req.ExpectContinue = -1, !opts.End
 	for i := 0; i < len(fields); i += 2 {
 		req.Header.Add(fields[i], fields[i+1])
 	}
-	out, st, err := w.s.AppendRequest(nil, req, o)
+	out, st, err := w.s.AppendRequest(nil, req, opts)
 	if err != nil {
 		if len(out) > 0 || st != nil || w.s.Len() > 0 {
-			w.t.Fatalf("%d bytes, stream %v, %d streams open behind %v, want none", len(out), st, w.s.Len(), err)
+			w.t.Fatalf("%d bytes, stream %v, %d open streams after %v, want none", len(out), st, w.s.Len(), err)
 		}
 		return "", err
 	}
-	read, err := w.d.DecodeFull(out[FrameHeaderLen:])
+	decoded, err := w.d.DecodeFull(out[FrameHeaderLen:])
 	if err != nil {
 		w.t.Fatalf("the peer cannot read the block: %v", err)
 	}
 	w.s.Reset(nil, st, Cancel)
 	w.s.Release(nil, st, Cancel)
 	var b strings.Builder
-	for _, f := range read[4:] { // after the pseudo-header fields
+	for _, f := range decoded[4:] { // after the pseudo-header fields
 		b.WriteString(f.Name + ": " + f.Value + "\n")
 	}
 	return b.String(), nil
 }
 
-// TestHeaderCannotSendReservedFields verifies that a Header cannot send fields
-// which only this package may send, even if they are in the compression table. An entry skips
-// validation only if it came from a Header.
+// TestHeaderCannotSendReservedFields verifies that a Header cannot send fields that only this
+// package may send, even if they are in the compression table. An entry skips validation only if it
+// came from a Header.
 func TestHeaderCannotSendReservedFields(t *testing.T) {
 	w := newRequestWriter(t)
 	for range 3 {
@@ -61,7 +61,7 @@ func TestHeaderCannotSendReservedFields(t *testing.T) {
 	}
 	for _, name := range []string{":path", "te", "expect", ":authority"} {
 		if m := w.s.enc.find(name, map[string]string{":path": "/items", "te": "trailers", "expect": "100-continue", ":authority": "shop.test"}[name]); m.index == 0 {
-			t.Fatalf("%s is not in the table: the test shows nothing", name)
+			t.Fatalf("%s is not in the table, which this test requires", name)
 		}
 	}
 	for range 3 {
@@ -76,9 +76,9 @@ func TestHeaderCannotSendReservedFields(t *testing.T) {
 	}
 }
 
-// TestInvalidFieldKeepsTablesInSync sends requests whose last field is unfit, after
-// others were added to the compression table. It verifies that the peer decodes the next requests
-// correctly, and that they use the same stream.
+// TestInvalidFieldKeepsTablesInSync sends requests whose last field is invalid, after others were
+// added to the compression table. It verifies that the peer decodes the next requests correctly,
+// and that they use the same stream.
 func TestInvalidFieldKeepsTablesInSync(t *testing.T) {
 	w := newRequestWriter(t)
 	fields := []string{"x-a", "first", "x-b", "second"}
@@ -99,7 +99,7 @@ func TestInvalidFieldKeepsTablesInSync(t *testing.T) {
 	}
 }
 
-// TestInvalidFieldWithoutInsertKeepsTable verifies that an unfit field does not empty the
+// TestInvalidFieldWithoutInsertKeepsTable verifies that an invalid field does not empty the
 // compression table if its block added nothing to it.
 func TestInvalidFieldWithoutInsertKeepsTable(t *testing.T) {
 	w := newRequestWriter(t)
@@ -110,7 +110,7 @@ func TestInvalidFieldWithoutInsertKeepsTable(t *testing.T) {
 	}
 	for range 3 {
 		if _, err := w.write(RequestOptions{End: true}, "x-a", "first", "x-bad", "a\nb"); err == nil {
-			t.Fatal("the unfit field was written")
+			t.Fatal("the invalid field was sent")
 		}
 		if m := w.s.enc.find("x-a", "first"); m.index == 0 || w.s.enc.sizeChanged {
 			t.Fatal("the table was emptied")
@@ -121,17 +121,17 @@ func TestInvalidFieldWithoutInsertKeepsTable(t *testing.T) {
 	}
 }
 
-// TestHasOnlyValueBytesMatchesByteClasses compares hasOnlyValueBytes with the byte classes, for each byte at each position
-// of strings up to 24 bytes long.
+// TestHasOnlyValueBytesMatchesByteClasses compares hasOnlyValueBytes with the byte classes, for
+// each byte at each position of strings up to 24 bytes long.
 func TestHasOnlyValueBytesMatchesByteClasses(t *testing.T) {
 	for n := range 25 {
-		for at := range n {
+		for i := range n {
 			for c := range 256 {
-				for _, around := range []byte{' ', 'a', 0x7e, 0x80, 0xff} {
-					b := []byte(strings.Repeat(string([]byte{around}), n))
-					b[at] = byte(c)
+				for _, filler := range []byte{' ', 'a', 0x7e, 0x80, 0xff} {
+					b := []byte(strings.Repeat(string([]byte{filler}), n))
+					b[i] = byte(c)
 					if got, want := hasOnlyValueBytes(string(b)), allInClass(string(b), valueByte); got != want {
-						t.Fatalf("isText(%q) = %v, want %v", b, got, want)
+						t.Fatalf("hasOnlyValueBytes(%q) = %v, want %v", b, got, want)
 					}
 				}
 			}
@@ -144,10 +144,10 @@ func TestHasOnlyValueBytesMatchesByteClasses(t *testing.T) {
 func TestHashesDiffer(t *testing.T) {
 	seen := map[uint32]string{}
 	for n := range 40 {
-		for at := range n + 1 {
+		for i := range n + 1 {
 			b := []byte(strings.Repeat("a", n))
-			if at < n {
-				b[at] = 'b'
+			if i < n {
+				b[i] = 'b'
 			}
 			h := hashText(0, string(b))
 			if other, ok := seen[h]; ok {
