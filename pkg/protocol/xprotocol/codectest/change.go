@@ -13,41 +13,41 @@ import (
 )
 
 // change is a change of a message's fields by a filter. mayFail: a protocol may have no space for
-// it and return an error.
+// it, and the codec may return an error.
 type change struct {
 	name    string
-	make    func(h *protocol.Header)
+	apply   func(h *protocol.Header)
 	mayFail bool
 }
 
-// changes returns the changes of fields other than routing fields that every protocol must carry.
+// changes returns the changes of fields other than routing fields that every codec must support.
 func (s *Suite) changes() []change {
 	add := func(name, value string) func(h *protocol.Header) {
 		return func(h *protocol.Header) { h.Add(name, value) }
 	}
 	return []change{
-		{name: "add", make: add("x-weft", "1")},
-		{name: "add unicode", make: add("x-wëft-\U0001f600", "grün 织 \U0001f9f5")},
-		{name: "add an empty value", make: add("x-empty", "")},
-		{name: "add a value of 300 bytes", make: add("x-long", strings.Repeat("x", 300))},
-		{name: "add a value of 100,000 bytes", make: add("x-long", strings.Repeat("ü", 50_000)), mayFail: true},
-		{name: "add three", make: func(h *protocol.Header) { h.Add("a", "1"); h.Add("b", "2"); h.Add("c", "") }},
-		{name: "add and remove", make: func(h *protocol.Header) { h.Add("x-weft", "1"); h.Del("x-weft") }},
-		{name: "set", make: s.others(func(h *protocol.Header, name string) { h.Set(name, "set") })},
-		{name: "set to something longer", make: s.others(func(h *protocol.Header, name string) { h.Set(name, strings.Repeat("long ", 100)) })},
-		{name: "set to nothing", make: s.others(func(h *protocol.Header, name string) { h.Set(name, "") })},
-		{name: "remove", make: s.others(func(h *protocol.Header, name string) { h.Del(name) })},
-		{name: "remove and add", make: s.others(func(h *protocol.Header, name string) { h.Del(name); h.Add(name, "added") })},
+		{name: "add", apply: add("x-weft", "1")},
+		{name: "add unicode", apply: add("x-wëft-\U0001f600", "grün 织 \U0001f9f5")},
+		{name: "add an empty value", apply: add("x-empty", "")},
+		{name: "add a value of 300 bytes", apply: add("x-long", strings.Repeat("x", 300))},
+		{name: "add a value of 100,000 bytes", apply: add("x-long", strings.Repeat("ü", 50_000)), mayFail: true},
+		{name: "add three", apply: func(h *protocol.Header) { h.Add("a", "1"); h.Add("b", "2"); h.Add("c", "") }},
+		{name: "add and remove", apply: func(h *protocol.Header) { h.Add("x-weft", "1"); h.Del("x-weft") }},
+		{name: "set", apply: s.changeField(func(h *protocol.Header, name string) { h.Set(name, "set") })},
+		{name: "set to a longer value", apply: s.changeField(func(h *protocol.Header, name string) { h.Set(name, strings.Repeat("long ", 100)) })},
+		{name: "set to an empty value", apply: s.changeField(func(h *protocol.Header, name string) { h.Set(name, "") })},
+		{name: "remove", apply: s.changeField(func(h *protocol.Header, name string) { h.Del(name) })},
+		{name: "remove and add", apply: s.changeField(func(h *protocol.Header, name string) { h.Del(name); h.Add(name, "added") })},
 	}
 }
 
-// others returns a change of the last field without a meaning of its own, or of a new one if there
-// is none.
-func (s *Suite) others(f func(h *protocol.Header, name string)) func(h *protocol.Header) {
+// changeField returns a change of the last field that is neither a routing field nor in
+// SpecialFields, or of a new field if there is none.
+func (s *Suite) changeField(f func(h *protocol.Header, name string)) func(h *protocol.Header) {
 	return func(h *protocol.Header) {
 		name := ""
 		for field := range h.All() {
-			if place(field) == len(order) && !slices.Contains(s.Telling, field) {
+			if routingIndex(field) == len(routingOrder) && !slices.Contains(s.SpecialFields, field) {
 				name = strings.Clone(field)
 			}
 		}
@@ -69,42 +69,42 @@ func checkResponseChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkChanges(tb, c, s, func(k xprotocol.Kind) bool { return k == xprotocol.Response })
 }
 
-func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, is func(xprotocol.Kind) bool) {
+func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, matches func(xprotocol.Kind) bool) {
 	for _, f := range s.Frames {
 		head, _ := c.ParseFrame(f.Bytes)
-		if !is(head.Kind) {
+		if !matches(head.Kind) {
 			continue
 		}
 		for _, change := range s.changes() {
 			name := f.Name + ", " + change.name
-			was, now, ok := carry(tb, c, s, name, &f, change)
+			sent, received, ok := roundTrip(tb, c, s, name, &f, change)
 			if !ok {
 				continue
 			}
-			want, got := was.header(head.Kind), now.header(head.Kind)
-			if byName(got) != byName(want) {
-				tb.Errorf("%s: received with %s\nwant %s", name, byName(got), byName(want))
+			want, got := sent.header(head.Kind), received.header(head.Kind)
+			if sortedFieldsText(got) != sortedFieldsText(want) {
+				tb.Errorf("%s: received with %s\nwant %s", name, sortedFieldsText(got), sortedFieldsText(want))
 			}
-			if a, b := was.status(), now.status(); a != b {
+			if a, b := sent.status(), received.status(); a != b {
 				tb.Errorf("%s: received as %v, want %v", name, b, a)
 			}
 		}
 	}
 }
 
-// byName returns the fields on one line, sorted by name: codecs need not keep the order of fields
-// with different names.
-func byName(h *protocol.Header) string {
-	all := make([]protocol.Field, h.Len())
-	for i := range all {
-		all[i] = *h.At(i)
+// sortedFieldsText returns the fields on one line, sorted by name: codecs need not keep the order
+// of fields with different names.
+func sortedFieldsText(h *protocol.Header) string {
+	fields := make([]protocol.Field, h.Len())
+	for i := range fields {
+		fields[i] = *h.At(i)
 	}
-	slices.SortStableFunc(all, func(a, b protocol.Field) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(fields, func(a, b protocol.Field) int { return strings.Compare(a.Name, b.Name) })
 	var sorted protocol.Header
-	for _, f := range all {
+	for _, f := range fields {
 		sorted.Add(f.Name, f.Value)
 	}
-	return listed(&sorted)
+	return fieldsText(&sorted)
 }
 
 // status holds the values of a message other than its fields and its body.
@@ -116,23 +116,23 @@ type status struct {
 }
 
 func (m *message) status() status {
-	q, a := &m.request, &m.response
-	return status{q.Authority, q.Path, q.Serialization, q.OneWay, a.Status, a.Code, m.view.Timeout}
+	req, resp := &m.request, &m.response
+	return status{req.Authority, req.Path, req.Serialization, req.OneWay, resp.Status, resp.Code, m.view.Timeout}
 }
 
-// carry reads a frame, changes it, appends it and reads it again. ok is false if there is nothing
-// to compare: the frame cannot be changed, or carry has reported an error.
-func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, change change) (was, now *message, ok bool) {
+// roundTrip reads a frame, changes it, appends it and reads it again. ok is false if there is
+// nothing to compare: the frame cannot be changed, or roundTrip has reported an error.
+func roundTrip(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, change change) (sent, received *message, ok bool) {
 	head, _ := c.ParseFrame(f.Bytes)
-	was, now = new(message), new(message)
-	if err := read(c, was, f.Bytes); err != nil {
+	sent, received = new(message), new(message)
+	if err := read(c, sent, f.Bytes); err != nil {
 		tb.Errorf("%s: %v", name, err)
 		return nil, nil, false
 	}
-	content := s.content(f.Bytes, &was.view)
-	change.make(was.header(head.Kind))
-	out, err := was.append(c, head.Kind, f.Bytes)
-	if f.Fixed || err != nil && change.mayFail {
+	content := s.content(f.Bytes, &sent.view)
+	change.apply(sent.header(head.Kind))
+	out, err := sent.append(c, head.Kind, f.Bytes)
+	if f.Unchangeable || err != nil && change.mayFail {
 		checkRejected(tb, name, f, head.Kind, out, err)
 		return nil, nil, false
 	}
@@ -141,25 +141,25 @@ func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, ch
 		tb.Errorf("%s: encoded as %x, %v", name, out, err)
 		return nil, nil, false
 	}
-	again, err := c.ParseFrame(frame)
-	if want := (xprotocol.Frame{Kind: head.Kind, ID: head.ID, Size: len(frame)}); err != nil || again != want {
-		tb.Errorf("%s: encoded frame parses as %+v, %v, want %+v", name, again, err, want)
+	reparsed, err := c.ParseFrame(frame)
+	if want := (xprotocol.Frame{Kind: head.Kind, ID: head.ID, Size: len(frame)}); err != nil || reparsed != want {
+		tb.Errorf("%s: encoded frame parses as %+v, %v, want %+v", name, reparsed, err, want)
 		return nil, nil, false
 	}
-	c.SetID(frame, head.ID) // as an engine does; a checksum is right from here on
-	checkIntact(tb, s, name, frame)
-	if err := read(c, now, frame); err != nil {
+	c.SetID(frame, head.ID) // as an engine does; afterwards the checksum must be correct
+	checkChecksum(tb, s, name, frame)
+	if err := read(c, received, frame); err != nil {
 		tb.Errorf("%s: the encoded frame cannot be read: %v: %x", name, err, frame)
 		return nil, nil, false
 	}
-	if got := s.content(frame, &now.view); !bytes.Equal(got, content) {
+	if got := s.content(frame, &received.view); !bytes.Equal(got, content) {
 		tb.Errorf("%s: content received as %x, want %x", name, got, content)
 	}
-	return was, now, true
+	return sent, received, true
 }
 
-// checkRejected checks that a change that a frame cannot carry returns a Fault and appends nothing.
-// A response may also stay unchanged.
+// checkRejected checks that a change that a frame does not allow returns a Fault and appends
+// nothing. A response may also stay unchanged.
 func checkRejected(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []byte, err error) {
 	var fault *protocol.Fault
 	switch {
@@ -169,11 +169,11 @@ func checkRejected(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out [
 	case !errors.As(err, &fault):
 		tb.Errorf("%s: %v is not a Fault", name, err)
 	case string(out) != before:
-		tb.Errorf("%s: with the error %v it is encoded as %x", name, err, out)
+		tb.Errorf("%s: AppendRequest or AppendResponse = %x with the error %v", name, out, err)
 	}
 }
 
-// content returns the part of a frame that a change of fields must keep.
+// content returns the part of a frame that a change of fields must not change.
 func (s *Suite) content(frame []byte, v *xprotocol.FrameView) []byte {
 	if s.Content != nil {
 		return s.Content(frame, v)
@@ -184,9 +184,9 @@ func (s *Suite) content(frame []byte, v *xprotocol.FrameView) []byte {
 // checkRouting checks that a changed service, method, version or group can be read back. Other
 // fields may change with them, so they are not compared.
 func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	routing := s.Routing
+	routing := s.RoutingFields
 	if routing == nil {
-		routing = order
+		routing = routingOrder
 	}
 	for _, f := range s.Frames {
 		if head, _ := c.ParseFrame(f.Bytes); !isRequest(head.Kind) {
@@ -194,10 +194,10 @@ func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		for _, field := range routing {
 			for _, change := range []change{
-				{name: field + " is set", make: func(h *protocol.Header) { h.Set(field, "org.weft.Sét") }},
-				{name: field + " is removed", make: func(h *protocol.Header) { h.Set(field, "x"); h.Del(field) }},
+				{name: field + " is set", apply: func(h *protocol.Header) { h.Set(field, "org.weft.Sét") }},
+				{name: field + " is removed", apply: func(h *protocol.Header) { h.Set(field, "x"); h.Del(field) }},
 			} {
-				if place(field) < 2 && strings.HasSuffix(change.name, "removed") {
+				if routingIndex(field) < 2 && strings.HasSuffix(change.name, "removed") {
 					continue // a request needs a service and a method
 				}
 				checkRouted(tb, c, s, &f, change)
@@ -208,16 +208,16 @@ func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
 
 func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change change) {
 	name := f.Name + ", " + change.name
-	was, now, ok := carry(tb, c, s, name, f, change)
+	sent, received, ok := roundTrip(tb, c, s, name, f, change)
 	if !ok {
 		return
 	}
-	h := &now.request.Header
-	for _, field := range order {
-		if slices.Contains(s.Derived, field) {
+	h := &received.request.Header
+	for _, field := range routingOrder {
+		if slices.Contains(s.DerivedFields, field) {
 			continue
 		}
-		want, hasWant := was.request.Header.Lookup(field)
+		want, hasWant := sent.request.Header.Lookup(field)
 		if got, has := h.Lookup(field); got != want || has != hasWant {
 			tb.Errorf("%s: %s received as %q, want %q", name, field, got, want)
 		}
@@ -225,16 +225,16 @@ func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change ch
 	service, method := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)
 	path := "/" + service + "/" + method
 	if service == "" && method == "" {
-		path = "/" // what is called is not known
+		path = "/" // service and method are unknown
 	}
 	authority := service
 	if s.Authority != nil {
 		authority = s.Authority(service)
 	}
-	if now.request.Path != path || now.request.Authority != authority {
-		tb.Errorf("%s: received at path %q for %q, want %q for %q", name, now.request.Path, now.request.Authority, path, authority)
+	if received.request.Path != path || received.request.Authority != authority {
+		tb.Errorf("%s: received at path %q for %q, want %q for %q", name, received.request.Path, received.request.Authority, path, authority)
 	}
-	checkFirst(tb, name, h)
+	checkRoutingOrder(tb, name, h)
 }
 
 // checkTimeouts checks that the host gets the client's remaining time, and never more than the
@@ -249,46 +249,46 @@ func checkTimeouts(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			tb.Errorf("%s: %v", f.Name, err)
 			continue
 		}
-		said := m.view.Timeout
-		for _, left := range slices.Compact([]time.Duration{0, 1, 3 * time.Millisecond, said / 3, said / 2, said, said + 1, 10 * said}) {
-			checkTimeout(tb, c, s, &f, &m, left)
+		declared := m.view.Timeout
+		for _, remaining := range slices.Compact([]time.Duration{0, 1, 3 * time.Millisecond, declared / 3, declared / 2, declared, declared + 1, 10 * declared}) {
+			checkTimeout(tb, c, s, &f, &m, remaining)
 		}
-		if f.Fixed {
+		if f.Unchangeable {
 			continue
 		}
 		m.request.Header.Add("x-weft", "1")
-		for _, left := range []time.Duration{0, 3 * time.Millisecond, said / 2, said, 2 * said} {
-			checkTimeout(tb, c, s, &f, &m, left)
+		for _, remaining := range []time.Duration{0, 3 * time.Millisecond, declared / 2, declared, 2 * declared} {
+			checkTimeout(tb, c, s, &f, &m, remaining)
 		}
 	}
 }
 
 // checkTimeout checks that m, which was read from f, is appended with the correct timeout.
-func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *message, left time.Duration) {
-	said := m.view.Timeout
-	out, err := c.AppendRequest([]byte(before), f.Bytes, &m.request, &m.view, left)
+func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *message, remaining time.Duration) {
+	declared := m.view.Timeout
+	out, err := c.AppendRequest([]byte(before), f.Bytes, &m.request, &m.view, remaining)
 	frame, found := bytes.CutPrefix(out, []byte(before))
 	if err != nil || !found {
-		tb.Errorf("%s with a timeout of %v is encoded as %x, %v", f.Name, left, out, err)
+		tb.Errorf("%s with a remaining time of %v is encoded as %x, %v", f.Name, remaining, out, err)
 		return
 	}
 	head, _ := c.ParseFrame(f.Bytes)
-	c.SetID(frame, head.ID) // as in carry
-	checkIntact(tb, s, f.Name, frame)
-	lower := left > 0 && left < said
+	c.SetID(frame, head.ID) // as in roundTrip
+	checkChecksum(tb, s, f.Name, frame)
+	lower := remaining > 0 && remaining < declared
 	if !lower && !m.request.Header.Changed() && !bytes.Equal(frame, f.Bytes) {
-		tb.Errorf("%s, which declares %v, is encoded with a timeout of %v as %x\nreceived as %x", f.Name, said, left, frame, f.Bytes)
+		tb.Errorf("%s, which declares %v, is encoded with a remaining time of %v as %x\nreceived as %x", f.Name, declared, remaining, frame, f.Bytes)
 	}
-	var again message
-	if err := again.readRequest(c, frame); err != nil {
-		tb.Errorf("%s with a timeout of %v cannot be read again: %v", f.Name, left, err)
+	var reread message
+	if err := reread.readRequest(c, frame); err != nil {
+		tb.Errorf("%s with a remaining time of %v cannot be read again: %v", f.Name, remaining, err)
 		return
 	}
-	got := again.view.Timeout
-	switch most := max(left, time.Millisecond); {
-	case !lower && got != said:
-		tb.Errorf("%s, which declares %v, declares %v with a timeout of %v", f.Name, said, got, left)
-	case lower && (got <= 0 || got > most):
-		tb.Errorf("%s, which declares %v, declares %v with a timeout of %v, want more than 0 and at most %v", f.Name, said, got, left, most)
+	got := reread.view.Timeout
+	switch limit := max(remaining, time.Millisecond); {
+	case !lower && got != declared:
+		tb.Errorf("%s, which declares %v, declares %v with a remaining time of %v", f.Name, declared, got, remaining)
+	case lower && (got <= 0 || got > limit):
+		tb.Errorf("%s, which declares %v, declares %v with a remaining time of %v, want more than 0 and at most %v", f.Name, declared, got, remaining, limit)
 	}
 }

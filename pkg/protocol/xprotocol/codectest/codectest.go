@@ -1,8 +1,9 @@
-// Package codectest provides the tests that every xprotocol.Codec must pass. It knows the contract
-// but no protocol; a Suite describes one.
+// Package codectest provides the tests that every xprotocol.Codec must pass. A Suite describes the
+// tested protocol.
 //
-// The files: codectest.go (Suite, Run and View), framing.go, messages.go, change.go and signals.go
-// (the checks, as in the contract), speed.go (allocations), fuzz.go.
+// The files: codectest.go (Suite, Run and View), framing.go, messages.go, change.go and
+// controlframes.go (the checks, grouped like the interfaces of package xprotocol), allocs.go
+// (allocations), fuzz.go.
 package codectest
 
 import (
@@ -22,46 +23,47 @@ type Suite struct {
 	// timeouts.
 	Frames []Frame
 
-	// Oversize are heads that declare more than a frame may have, and that size. At least one.
+	// Oversize are heads that declare a size above every limit, with that size. At least one.
 	Oversize []Head
 
 	// Foreign are first bytes of connections of other protocols, in addition to those that this
-	// package has: HTTP, TLS, Dubbo, Bolt, noise.
+	// package tests: HTTP, TLS, Dubbo, Bolt, noise.
 	Foreign [][]byte
 
 	// Code returns the Response.Code of the error response for a reason.
 	Code func(t *protocol.ReasonSpec) int
 
-	// FaultText decodes the error text of a complete error response, as peers do, from each position
-	// where a peer expects it. nil: the test searches for its bytes, which does not
-	// find a text that is truncated or written in pieces.
+	// FaultText decodes the error text of a complete error response, as peers do, from each
+	// position where a peer expects it. nil: the test searches for the bytes of the text, which
+	// does not find a text that is split.
 	FaultText func(fault []byte) (string, error)
 
-	// Routing are the fields among "service", "method", "version" and "group" that every request
-	// can carry; nil: all four. The tests set them, and remove version and group, in every request
-	// whose fields can be changed.
-	Routing []string
+	// RoutingFields are the fields among "service", "method", "version" and "group" that every
+	// request can contain; nil: all four. The tests set them, and remove version and group, in
+	// every request whose fields can be changed.
+	RoutingFields []string
 
-	// Derived are routing fields that are a part of another routing field: they change with it.
-	Derived []string
+	// DerivedFields are routing fields that are a part of another routing field: they change with
+	// it.
+	DerivedFields []string
 
 	// Authority returns the Request.Authority for a value of the service field; nil: the same text.
 	Authority func(service string) string
 
-	// Telling are the other fields with a meaning of their own: a field that also contains a routing
-	// field, or a timeout. The tests change them only by the routing field or by the timeout
+	// SpecialFields are other fields with a meaning for the codec: fields that repeat a routing
+	// field, and timeouts. The tests change them only by the routing field or by the remaining
 	// argument of AppendRequest.
-	Telling []string
+	SpecialFields []string
 
-	// Content returns the part of a frame that a change of fields must keep: the arguments or the
-	// result. nil: the bytes from FrameView.ContentOffset up to the trailer. It is called for
+	// Content returns the part of a frame that a change of fields must not change: the arguments or
+	// the result. nil: the bytes from FrameView.ContentOffset up to the trailer. It is called for
 	// frames that were read.
 	Content func(frame []byte, v *xprotocol.FrameView) []byte
 
-	// Intact reports whether a frame's checksum, of at most 4 bytes, is correct; nil if the
-	// protocol has none. Every frame that the codec appends must have a correct one; changed
-	// requests and responses need it only after SetID.
-	Intact func(frame []byte) bool
+	// ChecksumValid reports whether a frame's checksum, of at most 4 bytes, is correct; nil if the
+	// protocol has none. Every frame that the codec appends must have a correct checksum; changed
+	// requests and responses only after SetID.
+	ChecksumValid func(frame []byte) bool
 }
 
 // Frame is a golden frame.
@@ -71,11 +73,11 @@ type Frame struct {
 	// View is the expected result of View; white space around lines does not matter. A failed check
 	// prints the actual view.
 	View string
-	// Fixed: the fields cannot be changed, because the body has an unknown serialization. A change
-	// of a request is a Fault then; a response may also stay unchanged.
-	Fixed bool
-	// Rare: the frame is not ordinary, and reading it may allocate.
-	Rare bool
+	// Unchangeable: the fields cannot be changed, because the body has an unknown serialization. A
+	// change of a request is then a Fault; a response may also stay unchanged.
+	Unchangeable bool
+	// MayAllocate: reading the frame may allocate, because it is unusual.
+	MayAllocate bool
 }
 
 // Head is the beginning of a frame, of at least Traits.FrameHeaderLen bytes, and the size that it
@@ -102,14 +104,14 @@ func checks() []check {
 		{"only the id changes with the id", checkSetID},
 		{"frames parse", checkViews},
 		{"reading sets the fields that engines use", checkReading},
-		{"truncated and malformed frames are errors", checkDamage},
-		{"unchanged frames are forwarded unchanged", checkUntouched},
+		{"truncated and malformed frames are errors", checkMalformed},
+		{"unchanged frames are forwarded unchanged", checkUnchanged},
 		{"changed requests arrive", checkRequestChanges},
 		{"changed responses arrive", checkResponseChanges},
 		{"routing fields arrive", checkRouting},
 		{"timeouts are lowered and never raised", checkTimeouts},
 		{"faults become responses", checkFaults},
-		{"heartbeats are acknowledged", checkPings},
+		{"heartbeats are acknowledged", checkHeartbeats},
 		{"GOAWAY is recognized", checkGoAway},
 		{"the hot path does not allocate", checkAllocations},
 	}
@@ -117,20 +119,20 @@ func checks() []check {
 
 // Run tests c, with a subtest for each check. The codec's package calls it from a test.
 func Run(t *testing.T, c xprotocol.Codec, s Suite) {
-	for _, k := range checks() {
-		t.Run(k.name, func(t *testing.T) { k.apply(t, c, &s) })
+	for _, chk := range checks() {
+		t.Run(chk.name, func(t *testing.T) { chk.apply(t, c, &s) })
 	}
 }
 
 // apply runs a check; a codec that panics fails it.
-func (k *check) apply(tb testing.TB, c xprotocol.Codec, s *Suite) {
+func (chk *check) apply(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	tb.Helper()
 	defer func() {
 		if p := recover(); p != nil {
 			tb.Errorf("panic: %v", p)
 		}
 	}()
-	k.run(tb, c, s)
+	chk.run(tb, c, s)
 }
 
 // checkSuite checks that the suite is complete, because the other checks depend on it.
@@ -156,7 +158,7 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			tb.Errorf("frame name %q is empty or not unique", f.Name)
 		}
 		names[f.Name] = true
-		if head, _ := c.ParseFrame(f.Bytes); !f.Fixed {
+		if head, _ := c.ParseFrame(f.Bytes); !f.Unchangeable {
 			open[head.Kind]++
 		}
 	}
@@ -167,8 +169,8 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// View returns what c reads from a complete frame as text: kind, id and size, and for requests and
-// responses one line for each value. It includes errors.
+// View returns the values that c reads from a complete frame as text: kind, id and size, and for
+// requests and responses one line for each value. It includes errors.
 func View(c xprotocol.Codec, frame []byte) string {
 	var b strings.Builder
 	head, err := c.ParseFrame(frame)
@@ -251,7 +253,7 @@ func (m *message) readRequest(c xprotocol.Codec, frame []byte) error {
 	h := m.request.Header
 	h.Reset()
 	m.request = protocol.Request{Message: protocol.Message{Header: h}}
-	return c.ReadRequest(frame, &m.request, m.empty())
+	return c.ReadRequest(frame, &m.request, m.resetView())
 }
 
 // readResponse resets and fills m.response.
@@ -259,14 +261,14 @@ func (m *message) readResponse(c xprotocol.Codec, frame []byte) error {
 	h := m.response.Header
 	h.Reset()
 	m.response = protocol.Response{Code: protocol.NoCode, Message: protocol.Message{Header: h}}
-	err := c.ReadResponse(frame, &m.response, m.empty())
+	err := c.ReadResponse(frame, &m.response, m.resetView())
 	m.response.Header.Len() // loads lazy fields
 	m.view.LazyFields = nil
 	return err
 }
 
-// empty resets and returns the view; it keeps the memory of Text.
-func (m *message) empty() *xprotocol.FrameView {
+// resetView resets and returns the view; it keeps the storage of Text.
+func (m *message) resetView() *xprotocol.FrameView {
 	m.view = xprotocol.FrameView{Text: m.view.Text[:0]}
 	return &m.view
 }

@@ -28,8 +28,9 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// memo returns a frame of the example protocol with the ID 7. fields are alternating names and values.
-func memo(kind byte, timeout uint32, content string, fields ...string) []byte {
+// newFrame returns a frame of the example protocol with the ID 7. fields are alternating names and
+// values.
+func newFrame(kind byte, timeout uint32, content string, fields ...string) []byte {
 	var text []byte
 	for _, field := range fields {
 		text = append(binary.BigEndian.AppendUint32(text, uint32(len(field))), field...)
@@ -42,11 +43,11 @@ func memo(kind byte, timeout uint32, content string, fields ...string) []byte {
 }
 
 // textOf returns the content of a frame without fields.
-func textOf(frame []byte) string { return string(frame[len(memo('=', 0, "")):]) }
+func textOf(frame []byte) string { return string(frame[len(newFrame('=', 0, "")):]) }
 
 // suite returns the suite of the example. The test of the example verifies the views.
 func suite() *Suite {
-	huge := memo('?', 0, "")
+	huge := newFrame('?', 0, "")
 	binary.BigEndian.PutUint32(huge[16:], math.MaxUint32)
 	s := &Suite{
 		Oversize: []Head{{Bytes: huge, Size: len(huge) + math.MaxUint32}},
@@ -55,11 +56,11 @@ func suite() *Suite {
 		FaultText: func(fault []byte) (string, error) { return textOf(fault), nil },
 	}
 	for name, frame := range map[string][]byte{
-		"request": memo('?', 3000, "hello", "service", "S", "method", "m", "version", "1", "group", "g", "k", "v"),
-		"one-way": memo('!', 0, "hello", "service", "S", "method", "m"),
-		"answer":  memo('=', 0, "hello", "k", "v"),
-		"ping":    memo('p', 0, ""),
-		"goodbye": memo('G', 0, ""),
+		"request":   newFrame('?', 3000, "hello", "service", "S", "method", "m", "version", "1", "group", "g", "k", "v"),
+		"one-way":   newFrame('!', 0, "hello", "service", "S", "method", "m"),
+		"response":  newFrame('=', 0, "hello", "k", "v"),
+		"heartbeat": newFrame('p', 0, ""),
+		"GOAWAY":    newFrame('G', 0, ""),
 	} {
 		s.Frames = append(s.Frames, Frame{Name: name, Bytes: frame, View: View(example.Codec{}, frame)})
 	}
@@ -69,15 +70,15 @@ func suite() *Suite {
 
 // failed returns the names of the checks that fail for c, with their messages.
 func failed(t *testing.T, c xprotocol.Codec, s *Suite) map[string][]string {
-	all := map[string][]string{}
-	for _, k := range checks() {
+	failures := map[string][]string{}
+	for _, chk := range checks() {
 		r := &recorder{TB: t}
-		k.apply(r, c, s)
+		chk.apply(r, c, s)
 		if len(r.failures) > 0 {
-			all[k.name] = r.failures
+			failures[chk.name] = r.failures
 		}
 	}
-	return all
+	return failures
 }
 
 func TestValidCodecPasses(t *testing.T) {
@@ -86,21 +87,22 @@ func TestValidCodecPasses(t *testing.T) {
 	}
 }
 
-// TestChecksFindDefects verifies that each check finds its defects, and that each check has a defect.
+// TestChecksFindDefects verifies that each check finds its defects, and that each check has a
+// defect.
 func TestChecksFindDefects(t *testing.T) {
 	found := map[string]bool{}
-	for _, d := range slices.Concat(framingDefects(), readingDefects(), appendingDefects(), signalDefects()) {
+	for _, d := range slices.Concat(framingDefects(), readingDefects(), appendingDefects(), controlFrameDefects()) {
 		t.Run(d.name, func(t *testing.T) {
 			found[d.check] = true
-			all := failed(t, d.codec, suite())
-			if len(all[d.check]) == 0 {
-				t.Errorf("%q passes it", d.check)
+			failures := failed(t, d.codec, suite())
+			if len(failures[d.check]) == 0 {
+				t.Errorf("the defect passes the check %q", d.check)
 			}
 		})
 	}
-	for _, k := range checks() {
-		if !found[k.name] {
-			t.Errorf("no defect is found by %q", k.name)
+	for _, chk := range checks() {
+		if !found[chk.name] {
+			t.Errorf("no defect fails the check %q", chk.name)
 		}
 	}
 }
@@ -110,62 +112,63 @@ func TestIncompleteSuiteFails(t *testing.T) {
 	for name, change := range map[string]func(s *Suite){
 		"no frames":      func(s *Suite) { s.Frames = nil },
 		"no name":        func(s *Suite) { s.Frames[0].Name = "" },
-		"a name twice":   func(s *Suite) { s.Frames[0].Name = s.Frames[1].Name },
+		"duplicate name": func(s *Suite) { s.Frames[0].Name = s.Frames[1].Name },
 		"no code":        func(s *Suite) { s.Code = nil },
 		"no large frame": func(s *Suite) { s.Oversize = nil },
-		"nothing changes": func(s *Suite) {
+		"no frame that can be changed": func(s *Suite) {
 			for i := range s.Frames {
-				s.Frames[i].Fixed = true
+				s.Frames[i].Unchangeable = true
 			}
 		},
 	} {
 		s := suite()
 		change(s)
 		if len(failed(t, example.Codec{}, s)["the suite is complete"]) == 0 {
-			t.Errorf("%s: it is complete", name)
+			t.Errorf("%s: the suite passes as complete", name)
 		}
 	}
 }
 
-// TestSuiteIsComparedWithCodec verifies that wrong statements of a suite fail.
+// TestSuiteIsComparedWithCodec verifies that the checks fail for a suite that does not describe the
+// codec.
 func TestSuiteIsComparedWithCodec(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, tt := range map[string]struct {
 		change func(s *Suite)
 		check  string
 	}{
-		"another view":              {func(s *Suite) { s.Frames[0].View += "more" }, "frames parse"},
-		"fields that are fixed":     {func(s *Suite) { s.Frames[4].Fixed = true }, "changed requests arrive"},
-		"fixed fields of an answer": {func(s *Suite) { s.Frames[0].Fixed = true }, "changed responses arrive"},
-		"a checksum that is wrong":  {func(s *Suite) { s.Intact = func([]byte) bool { return false } }, "only the id changes with the id"},
-		"content that changes": {func(s *Suite) {
+		"wrong view":                      {func(s *Suite) { s.Frames[0].View += "more" }, "frames parse"},
+		"request marked as unchangeable":  {func(s *Suite) { s.Frames[3].Unchangeable = true }, "changed requests arrive"},
+		"response marked as unchangeable": {func(s *Suite) { s.Frames[4].Unchangeable = true }, "changed responses arrive"},
+		"wrong checksum":                  {func(s *Suite) { s.ChecksumValid = func([]byte) bool { return false } }, "only the id changes with the id"},
+		"content includes the fields": {func(s *Suite) {
 			s.Content = func(frame []byte, _ *xprotocol.FrameView) []byte { return frame }
 		}, "changed requests arrive"},
-		"a text that is cut short": {func(s *Suite) {
+		"truncated error text": {func(s *Suite) {
 			s.FaultText = func(fault []byte) (string, error) { return strings.TrimSuffix(textOf(fault), "»"), nil }
 		}, "faults become responses"},
-		"a text that cannot be decoded": {func(s *Suite) {
+		"error text that cannot be decoded": {func(s *Suite) {
 			s.FaultText = func([]byte) (string, error) { return "", errors.New("no text") }
 		}, "faults become responses"},
-		"another authority":                  {func(s *Suite) { s.Authority = strings.ToUpper }, "routing fields arrive"},
-		"a foreign protocol that is its own": {func(s *Suite) { s.Foreign = [][]byte{memo('?', 0, "")} }, "foreign bytes are rejected"},
-		"another code":                       {func(s *Suite) { s.Code = func(*protocol.ReasonSpec) int { return 99 } }, "faults become responses"},
+		"wrong authority":               {func(s *Suite) { s.Authority = strings.ToUpper }, "routing fields arrive"},
+		"foreign bytes of the protocol": {func(s *Suite) { s.Foreign = [][]byte{newFrame('?', 0, "")} }, "foreign bytes are rejected"},
+		"wrong code":                    {func(s *Suite) { s.Code = func(*protocol.ReasonSpec) int { return 99 } }, "faults become responses"},
 	} {
 		s := suite()
-		c.change(s)
-		if len(failed(t, example.Codec{}, s)[c.check]) == 0 {
-			t.Errorf("%s: %q passes", name, c.check)
+		tt.change(s)
+		if len(failed(t, example.Codec{}, s)[tt.check]) == 0 {
+			t.Errorf("%s: %q passes", name, tt.check)
 		}
 	}
 }
 
-// TestFixedFramePasses covers a frame that is marked as unchangeable.
-func TestFixedFramePasses(t *testing.T) {
+// TestUnchangeableFramePasses verifies that a codec may reject changes of an Unchangeable frame.
+func TestUnchangeableFramePasses(t *testing.T) {
 	s := suite()
-	foreign := Frame{Name: "foreign", Bytes: memo('?', 0, "x", "service", "fixed", "method", "m"), Fixed: true}
-	foreign.View = View(example.Codec{}, foreign.Bytes)
-	s.Frames = append(s.Frames, foreign)
-	c := broken{appendRequest: func(out, frame []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
-		if h.Changed() && bytes.Equal(frame, foreign.Bytes) {
+	unchangeable := Frame{Name: "foreign", Bytes: newFrame('?', 0, "x", "service", "fixed", "method", "m"), Unchangeable: true}
+	unchangeable.View = View(example.Codec{}, unchangeable.Bytes)
+	s.Frames = append(s.Frames, unchangeable)
+	c := faultyCodec{appendRequest: func(out, frame []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
+		if h.Changed() && bytes.Equal(frame, unchangeable.Bytes) {
 			return out[:len(before)], protocol.Faultf(protocol.NotImplemented, "foreign")
 		}
 		return out, nil
@@ -175,15 +178,15 @@ func TestFixedFramePasses(t *testing.T) {
 	}
 }
 
-// TestSuiteExceptions verifies that fields listed in Telling are not changed, and that a Rare frame may
-// allocate.
+// TestSuiteExceptions verifies that fields listed in SpecialFields are not changed, and that a
+// frame with MayAllocate may allocate.
 func TestSuiteExceptions(t *testing.T) {
 	s := suite()
-	s.Telling = []string{"k"}
+	s.SpecialFields = []string{"k"}
 	for i := range s.Frames {
-		s.Frames[i].Rare = true
+		s.Frames[i].MayAllocate = true
 	}
-	c := broken{
+	c := faultyCodec{
 		readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			r.Path = strings.Clone(r.Path)
 			return err
@@ -200,29 +203,29 @@ func TestSuiteExceptions(t *testing.T) {
 	}
 	for _, check := range []string{"changed requests arrive", "the hot path does not allocate"} {
 		if len(failed(t, c, suite())[check]) == 0 {
-			t.Errorf("%q passes without leave", check)
+			t.Errorf("%q passes without SpecialFields and MayAllocate", check)
 		}
 	}
 }
 
 // TestView verifies that a view includes errors.
 func TestView(t *testing.T) {
-	newer := broken{next: func(_ []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) { f.Kind = 77; return f, err }}
-	for _, c := range []struct {
+	unknownKind := faultyCodec{next: func(_ []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) { f.Kind = 77; return f, err }}
+	for _, tt := range []struct {
 		name  string
 		codec xprotocol.Codec
 		frame []byte
 		want  string
 	}{
-		{"a pong", example.Codec{}, memo('P', 0, ""), "heartbeat ack 7 of 20 bytes\n"},
-		{"an ignored frame", example.Codec{}, memo('x', 0, ""), "ignored frame 7 of 20 bytes\n"},
-		{"an unknown kind", newer, memo('x', 0, ""), "frame of unknown kind 77 7 of 20 bytes\n"},
-		{"no frame", example.Codec{}, []byte("GET /"), "error: memo: invalid magic number\n"},
-		{"a request that is malformed", example.Codec{}, memo('?', 0, ""), "request 7 of 20 bytes\nerror: malformed request: memo: missing service or method\n"},
-		{"an answer that is malformed", example.Codec{}, memo('=', 0, "", "alone"), "response 7 of 29 bytes\nerror: malformed upstream response: memo: a field extends past the end of the fields\n"},
+		{"heartbeat ack", example.Codec{}, newFrame('P', 0, ""), "heartbeat ack 7 of 20 bytes\n"},
+		{"ignored frame", example.Codec{}, newFrame('x', 0, ""), "ignored frame 7 of 20 bytes\n"},
+		{"unknown kind", unknownKind, newFrame('x', 0, ""), "frame of unknown kind 77 7 of 20 bytes\n"},
+		{"other protocol", example.Codec{}, []byte("GET /"), "error: memo: invalid magic number\n"},
+		{"malformed request", example.Codec{}, newFrame('?', 0, ""), "request 7 of 20 bytes\nerror: malformed request: memo: missing service or method\n"},
+		{"malformed response", example.Codec{}, newFrame('=', 0, "", "alone"), "response 7 of 29 bytes\nerror: malformed upstream response: memo: a field extends past the end of the fields\n"},
 	} {
-		if got := View(c.codec, c.frame); got != c.want {
-			t.Errorf("%s: View = %q, want %q", c.name, got, c.want)
+		if got := View(tt.codec, tt.frame); got != tt.want {
+			t.Errorf("%s: View = %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

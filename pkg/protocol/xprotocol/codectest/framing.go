@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// checkMatch checks that Match accepts what a client may send first, and that its result for a
-// prefix holds for more bytes.
+// checkMatch checks that Match accepts the frames that a client may send first, and that more bytes
+// do not change a final result.
 func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	if v := c.Match(nil); v != xprotocol.MatchNeedMore {
 		tb.Errorf("Match of no bytes = %s, want need more", matchName(v))
@@ -19,7 +19,7 @@ func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		checkMatchIsFinal(tb, c, f.Name, f.Bytes)
 		head, _ := c.ParseFrame(f.Bytes)
 		if !isRequest(head.Kind) && head.Kind != xprotocol.Heartbeat {
-			continue // no client begins with this
+			continue // a client does not send this first
 		}
 		if v := c.Match(f.Bytes); v != xprotocol.MatchYes {
 			tb.Errorf("%s: Match = %s, want yes", f.Name, matchName(v))
@@ -29,14 +29,14 @@ func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 
 // checkMatchIsFinal checks that more bytes do not change a result other than MatchNeedMore.
 func checkMatchIsFinal(tb testing.TB, c xprotocol.Codec, name string, b []byte) {
-	before := xprotocol.MatchNeedMore
+	previous := xprotocol.MatchNeedMore
 	for n := range len(b) + 1 {
 		v := c.Match(b[:n])
-		if v > xprotocol.MatchNo || before != xprotocol.MatchNeedMore && v != before {
-			tb.Errorf("%s: Match of %d bytes = %s, with one byte less %s", name, n, matchName(v), matchName(before))
+		if v > xprotocol.MatchNo || previous != xprotocol.MatchNeedMore && v != previous {
+			tb.Errorf("%s: Match of %d bytes = %s, of one byte less %s", name, n, matchName(v), matchName(previous))
 			return
 		}
-		before = v
+		previous = v
 	}
 }
 
@@ -60,33 +60,33 @@ var foreign = []struct{ name, first string }{
 
 // checkForeign checks that Match and ParseFrame reject the bytes of other protocols.
 func checkForeign(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	refuse := func(name string, b []byte) {
+	checkRejectedBytes := func(name string, b []byte) {
 		checkMatchIsFinal(tb, c, name, b)
 		if v := c.Match(b); v != xprotocol.MatchNo {
 			tb.Errorf("%s: Match(%q) = %s, want no", name, b, matchName(v))
 		}
 		if head, err := c.ParseFrame(b); err == nil || head.Size != 0 {
-			tb.Errorf("%s: Next(%q) = %+v, %v, want an error", name, b, head, err)
+			tb.Errorf("%s: ParseFrame(%q) = %+v, %v, want an error", name, b, head, err)
 		}
 	}
 	for _, f := range foreign {
 		if f.name != c.Traits().Name {
-			refuse(f.name, []byte(f.first))
+			checkRejectedBytes(f.name, []byte(f.first))
 		}
 	}
 	for _, b := range s.Foreign {
-		refuse("foreign", b)
+		checkRejectedBytes("foreign", b)
 	}
 	for seed := range uint64(64) {
 		b := noise(seed)
-		if !begins(s, b) {
-			refuse("noise", b)
+		if !sharesFirstByte(s, b) {
+			checkRejectedBytes("noise", b)
 		}
 	}
 }
 
-// begins reports whether a golden frame has the same first byte as b.
-func begins(s *Suite, b []byte) bool {
+// sharesFirstByte reports whether a golden frame has the same first byte as b.
+func sharesFirstByte(s *Suite, b []byte) bool {
 	for _, f := range s.Frames {
 		if len(f.Bytes) > 0 && f.Bytes[0] == b[0] {
 			return true
@@ -110,31 +110,31 @@ func noise(seed uint64) []byte {
 }
 
 // checkSplits checks that ParseFrame returns the same frame for each prefix that it can parse, and
-// whatever follows the frame. Only frames that are not messages may change their kind.
+// with any bytes after the frame. Only frames that are not messages may change their kind.
 func checkSplits(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		whole, err := c.ParseFrame(f.Bytes)
-		if err != nil || whole.Size != len(f.Bytes) {
-			tb.Errorf("%s: Next = %+v, %v, want a size of %d", f.Name, whole, err, len(f.Bytes))
+		complete, err := c.ParseFrame(f.Bytes)
+		if err != nil || complete.Size != len(f.Bytes) {
+			tb.Errorf("%s: ParseFrame = %+v, %v, want a size of %d", f.Name, complete, err, len(f.Bytes))
 			continue
 		}
 		for n := range len(f.Bytes) {
 			got, err := c.ParseFrame(f.Bytes[:n])
-			want := whole
-			if !isMessage(whole.Kind) {
+			want := complete
+			if !isMessage(complete.Kind) {
 				want.Kind = got.Kind
 			}
 			if got.Size == 0 && n < c.Traits().FrameHeaderLen {
 				want = xprotocol.Frame{}
 			}
 			if err != nil || got != want {
-				tb.Errorf("%s: Next of %d bytes = %+v, %v, want %+v", f.Name, n, got, err, want)
+				tb.Errorf("%s: ParseFrame of %d bytes = %+v, %v, want %+v", f.Name, n, got, err, want)
 				break
 			}
 		}
 		for _, tail := range [][]byte{{0}, {0xff}, f.Bytes} {
-			if got, err := c.ParseFrame(append(bytes.Clone(f.Bytes), tail...)); err != nil || got != whole {
-				tb.Errorf("%s: Next with %d bytes behind it = %+v, %v, want %+v", f.Name, len(tail), got, err, whole)
+			if got, err := c.ParseFrame(append(bytes.Clone(f.Bytes), tail...)); err != nil || got != complete {
+				tb.Errorf("%s: ParseFrame with %d bytes after it = %+v, %v, want %+v", f.Name, len(tail), got, err, complete)
 			}
 		}
 	}
@@ -148,52 +148,52 @@ func checkOversize(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, h := range s.Oversize {
 		got, err := c.ParseFrame(h.Bytes)
 		if err != nil || got.Size != h.Size {
-			tb.Errorf("Next(%x) = %+v, %v, want a size of %d", h.Bytes, got, err, h.Size)
+			tb.Errorf("ParseFrame(%x) = %+v, %v, want a size of %d", h.Bytes, got, err, h.Size)
 		}
 	}
 }
 
 // checkSetID checks that SetID changes only the id and the checksum.
 func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	last := c.Traits().MaxID
-	most := (bits.Len64(last) + 7) / 8
-	if s.Intact != nil {
-		most += 4
+	maxID := c.Traits().MaxID
+	limit := (bits.Len64(maxID) + 7) / 8
+	if s.ChecksumValid != nil {
+		limit += 4
 	}
 	for _, f := range s.Frames {
 		before, err := c.ParseFrame(f.Bytes)
 		if err != nil {
-			tb.Errorf("%s: Next: %v", f.Name, err)
+			tb.Errorf("%s: ParseFrame: %v", f.Name, err)
 			continue
 		}
 		frame := bytes.Clone(f.Bytes)
 		changed := map[int]bool{}
-		for _, id := range []uint64{0, 1, last / 3, last - 1, last} {
+		for _, id := range []uint64{0, 1, maxID / 3, maxID - 1, maxID} {
 			c.SetID(frame, id)
 			want := before
 			want.ID = id
 			if got, err := c.ParseFrame(frame); err != nil || got != want {
-				tb.Errorf("%s: with the id %d Next = %+v, %v, want %+v", f.Name, id, got, err, want)
+				tb.Errorf("%s: with the id %d ParseFrame = %+v, %v, want %+v", f.Name, id, got, err, want)
 			}
 			for i := range frame {
 				if frame[i] != f.Bytes[i] {
 					changed[i] = true
 				}
 			}
-			checkIntact(tb, s, f.Name, frame)
+			checkChecksum(tb, s, f.Name, frame)
 		}
-		if len(changed) > most {
-			tb.Errorf("%s: SetID changes %d bytes, want at most %d", f.Name, len(changed), most)
+		if len(changed) > limit {
+			tb.Errorf("%s: SetID changes %d bytes, want at most %d", f.Name, len(changed), limit)
 		}
 		if c.SetID(frame, before.ID); !bytes.Equal(frame, f.Bytes) {
-			tb.Errorf("%s: after its own id is restored, the frame is %x, was %x", f.Name, frame, f.Bytes)
+			tb.Errorf("%s: after the original id was restored, the frame is %x, want %x", f.Name, frame, f.Bytes)
 		}
 	}
 }
 
-// checkIntact checks the checksum of a frame.
-func checkIntact(tb testing.TB, s *Suite, name string, frame []byte) {
-	if s.Intact != nil && !s.Intact(frame) {
+// checkChecksum checks the checksum of a frame.
+func checkChecksum(tb testing.TB, s *Suite, name string, frame []byte) {
+	if s.ChecksumValid != nil && !s.ChecksumValid(frame) {
 		tb.Errorf("%s: the checksum of %x is wrong", name, frame)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// maxFuzzed is the maximum size of a frame that Invariants completes, in bytes.
+// maxFuzzed is the maximum size of a frame that Invariants pads, in bytes.
 const maxFuzzed = 64 << 10
 
-// Fuzz makes f search for bytes that break c's contract. The seeds are frames; each is tried with a
-// changed field. Invariants pads incomplete frames with zeros, so that most inputs are not merely
-// truncated.
+// Fuzz makes f search for bytes for which c violates the contract. The seeds are frames; each is
+// combined with changes of a field. Invariants pads incomplete frames with zeros, because most
+// inputs would otherwise be truncated.
 func Fuzz(f *testing.F, c xprotocol.Codec, seeds [][]byte) {
 	for _, seed := range seeds {
 		f.Add(seed, "x-weft", "1")
@@ -28,54 +28,55 @@ func Fuzz(f *testing.F, c xprotocol.Codec, seeds [][]byte) {
 	f.Fuzz(func(t *testing.T, b []byte, name, value string) { Invariants(t, c, b, name, value) })
 }
 
-// Invariants checks what the contract guarantees for any bytes b: nothing panics, a readable frame
-// is appended unchanged, and a change of the field name to value can be read back. Fuzz calls it.
+// Invariants checks the guarantees of the contract for any bytes b: nothing panics, a readable
+// frame is appended unchanged, and a change of the field name to value can be read back. Fuzz calls
+// it.
 func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) {
-	verdict := c.Match(b)
-	if half := c.Match(b[:len(b)/2]); half != xprotocol.MatchNeedMore && half != verdict {
-		tb.Errorf("Match(%x) = %s, of its first half %s", b, matchName(verdict), matchName(half))
+	match := c.Match(b)
+	if prefixMatch := c.Match(b[:len(b)/2]); prefixMatch != xprotocol.MatchNeedMore && prefixMatch != match {
+		tb.Errorf("Match(%x) = %s, of its first half %s", b, matchName(match), matchName(prefixMatch))
 	}
 	head, err := c.ParseFrame(b)
 	if err != nil {
 		if head.Size != 0 {
-			tb.Errorf("Next(%x) = %+v with the error %v", b, head, err)
+			tb.Errorf("ParseFrame(%x) = %+v with the error %v", b, head, err)
 		}
 		return
 	}
 	switch {
 	case head.Size < 0, head.Size == 0 && len(b) >= c.Traits().FrameHeaderLen:
-		tb.Errorf("Next of %d bytes = %+v: %x", len(b), head, b)
+		tb.Errorf("ParseFrame of %d bytes = %+v: %x", len(b), head, b)
 		return
 	case head.Size == 0, head.Size > maxFuzzed:
 		return
 	}
 	frame := append(bytes.Clone(b), make([]byte, max(0, head.Size-len(b)))...)[:head.Size]
-	if again, err := c.ParseFrame(frame); err != nil || again.Size != head.Size || again.ID != head.ID {
-		tb.Errorf("Next of %x = %+v, %v, and completed %+v", b, head, err, again)
+	if completed, err := c.ParseFrame(frame); err != nil || completed.Size != head.Size || completed.ID != head.ID {
+		tb.Errorf("ParseFrame of %x = %+v, %v, and completed %+v", b, head, err, completed)
 		return
 	}
-	digest(tb, c, "it", head.Kind, frame)
+	checkForwarded(tb, c, "it", head.Kind, frame)
 	switch {
 	case isMessage(head.Kind):
 		fuzzMessage(tb, c, head, frame, string([]rune(name)), string([]rune(value)))
 	case head.Kind == xprotocol.Heartbeat:
-		pong := c.AppendHeartbeatAck(nil, frame)
-		got, err := c.ParseFrame(pong)
-		if want := (xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(pong)}); err != nil || got != want {
-			tb.Errorf("the heartbeat %x is acknowledged with %x, which parses as %+v, %v", frame, pong, got, err)
+		ack := c.AppendHeartbeatAck(nil, frame)
+		got, err := c.ParseFrame(ack)
+		if want := (xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(ack)}); err != nil || got != want {
+			tb.Errorf("the heartbeat %x is acknowledged with %x, which parses as %+v, %v", frame, ack, got, err)
 		}
 	}
 }
 
 // fuzzMessage sets a field. name and value are UTF-8, because other text need not be preserved.
 func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame []byte, name, value string) {
-	var m, again message
+	var m, reread message
 	if read(c, &m, frame) != nil {
-		return // digest has checked the error
+		return // checkForwarded has checked the error
 	}
 	checkRead(tb, c, "it", frame, &m)
 	if n := m.view.ContentOffset; n < 0 || n > len(frame) {
-		return // checkRead has reported it
+		return // checkRead has reported the error
 	}
 	if isRequest(head.Kind) {
 		fuzzTimeout(tb, c, frame, &m)
@@ -91,19 +92,19 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 		tb.Errorf("after a change, %x is encoded as %x, %v", frame, out, err)
 		return
 	case err != nil, string(out) == before+string(frame) && head.Kind == xprotocol.Response:
-		return // it cannot be changed
+		return // the message cannot be changed
 	}
 	out = out[len(before):]
 	if f, err := c.ParseFrame(out); err != nil || f.Size != len(out) || f.Kind != head.Kind || f.ID != head.ID {
 		tb.Errorf("after a change, %x is encoded as %x, which parses as %+v, %v", frame, out, f, err)
 		return
 	}
-	c.SetID(out, head.ID) // as in carry
-	if err := read(c, &again, out); err != nil {
+	c.SetID(out, head.ID) // as in roundTrip
+	if err := read(c, &reread, out); err != nil {
 		tb.Errorf("after a change, %x is encoded as %x, which cannot be read: %v", frame, out, err)
 		return
 	}
-	if got := again.header(head.Kind).Get(name); got != value {
+	if got := reread.header(head.Kind).Get(name); got != value {
 		tb.Errorf("%q was set to %q and is received as %q: %x", name, value, got, out)
 	}
 }
@@ -111,14 +112,14 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 // fuzzTimeout checks that AppendRequest does not raise the timeout, and that the result can be
 // read.
 func fuzzTimeout(tb testing.TB, c xprotocol.Codec, frame []byte, m *message) {
-	var again message
+	var reread message
 	out, err := c.AppendRequest(nil, frame, &m.request, &m.view, 7*time.Millisecond)
 	if err == nil {
 		head, _ := c.ParseFrame(frame)
-		c.SetID(out, head.ID) // as in carry
-		err = again.readRequest(c, out)
+		c.SetID(out, head.ID) // as in roundTrip
+		err = reread.readRequest(c, out)
 	}
-	if err != nil || again.view.Timeout > m.view.Timeout {
-		tb.Errorf("%x with a timeout of %v is encoded as %x, with %v, %v", frame, m.view.Timeout, out, again.view.Timeout, err)
+	if err != nil || reread.view.Timeout > m.view.Timeout {
+		tb.Errorf("%x with a timeout of %v is encoded as %x, with %v, %v", frame, m.view.Timeout, out, reread.view.Timeout, err)
 	}
 }

@@ -13,100 +13,100 @@ import (
 
 // TestInvariantsFindDefects verifies that Invariants finds each defect with a single frame.
 func TestInvariantsFindDefects(t *testing.T) {
-	good := memo('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
+	valid := newFrame('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
 	type frame = xprotocol.Frame
 	for name, d := range map[string]struct {
-		codec broken
+		codec faultyCodec
 		b     []byte
 	}{
-		"Match changes its mind": {broken{match: func(b []byte, v xprotocol.MatchResult) xprotocol.MatchResult {
+		"Match changes its result": {faultyCodec{match: func(b []byte, v xprotocol.MatchResult) xprotocol.MatchResult {
 			if len(b) > 40 {
 				return xprotocol.MatchNo
 			}
 			return v
-		}}, good},
-		"an error with a size":     {broken{next: func(_ []byte, f frame, _ error) (frame, error) { return f, errors.New("no") }}, good},
-		"a size that is not known": {broken{next: func([]byte, frame, error) (frame, error) { return frame{}, nil }}, good},
-		"less than no size":        {broken{next: func([]byte, frame, error) (frame, error) { return frame{Size: -1}, nil }}, good},
-		"a size by what is there": {broken{next: func(b []byte, f frame, err error) (frame, error) {
+		}}, valid},
+		"an error with a size": {faultyCodec{next: func(_ []byte, f frame, _ error) (frame, error) { return f, errors.New("no") }}, valid},
+		"missing size":         {faultyCodec{next: func([]byte, frame, error) (frame, error) { return frame{}, nil }}, valid},
+		"negative size":        {faultyCodec{next: func([]byte, frame, error) (frame, error) { return frame{Size: -1}, nil }}, valid},
+		"size depends on the available bytes": {faultyCodec{next: func(b []byte, f frame, err error) (frame, error) {
 			f.Size = len(b) + 1
 			return f, err
-		}}, good},
-		"a header that is not sealed": {broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
+		}}, valid},
+		"a header that is marked as changed": {faultyCodec{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			r.Header.Del("k")
 			return err
-		}}, good},
-		"content outside of the frame": {broken{readRequest: func(_ []byte, _ *protocol.Request, v *xprotocol.FrameView, err error) error {
+		}}, valid},
+		"content outside of the frame": {faultyCodec{readRequest: func(_ []byte, _ *protocol.Request, v *xprotocol.FrameView, err error) error {
 			v.ContentOffset = 1 << 20
 			return err
-		}}, good},
-		"an error that is not a Fault": {broken{readRequest: func([]byte, *protocol.Request, *xprotocol.FrameView, error) error {
+		}}, valid},
+		"an error that is not a Fault": {faultyCodec{readRequest: func([]byte, *protocol.Request, *xprotocol.FrameView, error) error {
 			return errors.New("no")
-		}}, good},
-		"an untouched frame is another": {broken{appendRequest: func(out, _ []byte, _ *protocol.Header, _ time.Duration) ([]byte, error) {
+		}}, valid},
+		"an unchanged frame is changed": {faultyCodec{appendRequest: func(out, _ []byte, _ *protocol.Header, _ time.Duration) ([]byte, error) {
 			out[len(out)-1] ^= 1
 			return out, nil
-		}}, good},
-		"a change is ignored": {broken{appendRequest: func(out, frame []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
+		}}, valid},
+		"a change is ignored": {faultyCodec{appendRequest: func(out, frame []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 			if h.Changed() {
 				out = append([]byte(before), frame...)
 			}
 			return out, nil
-		}}, good},
-		"a change is an error that is not a Fault": {broken{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
+		}}, valid},
+		"a change returns an error that is not a Fault": {faultyCodec{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 			if h.Changed() {
 				return out[:len(before)], errors.New("no")
 			}
 			return out, nil
-		}}, good},
-		"a change is a Fault, and appended": {broken{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
+		}}, valid},
+		"a change returns a Fault and appends bytes": {faultyCodec{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 			if h.Changed() {
 				return out, protocol.NewFault(protocol.Internal, nil)
 			}
 			return out, nil
-		}}, good},
-		"a changed frame is too long": {broken{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
+		}}, valid},
+		"a changed frame is too long": {faultyCodec{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 			if h.Changed() {
 				out = append(out, 0)
 			}
 			return out, nil
-		}}, good},
-		"a changed frame cannot be read": {broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
+		}}, valid},
+		"a changed frame cannot be read": {faultyCodec{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			if r.Header.Get("k") == "w" {
 				return protocol.NewFault(protocol.MalformedRequest, nil)
 			}
 			return err
-		}}, good},
-		"a timeout is raised": {broken{appendRequest: func(out, _ []byte, _ *protocol.Header, left time.Duration) ([]byte, error) {
-			if left > 0 {
+		}}, valid},
+		"a timeout is raised": {faultyCodec{appendRequest: func(out, _ []byte, _ *protocol.Header, remaining time.Duration) ([]byte, error) {
+			if remaining > 0 {
 				binary.BigEndian.PutUint32(out[8:], 3001)
 			}
 			return out, nil
-		}}, good},
-		"a pong with another id": {broken{signal: func(out []byte) []byte { out[7] ^= 1; return out }}, memo('p', 0, "")},
-		"a pong that is cut":     {broken{signal: func(out []byte) []byte { return out[:19] }}, memo('p', 0, "")},
+		}}, valid},
+		"acknowledgement with another id": {faultyCodec{changeControlFrame: func(out []byte) []byte { out[7] ^= 1; return out }}, newFrame('p', 0, "")},
+		"truncated acknowledgement":       {faultyCodec{changeControlFrame: func(out []byte) []byte { return out[:19] }}, newFrame('p', 0, "")},
 	} {
 		r := &recorder{TB: t}
 		Invariants(r, d.codec, d.b, "k", "w")
 		if len(r.failures) == 0 {
-			t.Errorf("%s: nothing is found", name)
+			t.Errorf("%s: Invariants found no defect", name)
 		}
 	}
 }
 
 // TestInvariantsOfValidCodec verifies that Invariants accepts a valid codec for any bytes.
 func TestInvariantsOfValidCodec(t *testing.T) {
-	good := memo('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
+	valid := newFrame('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
 	huge := suite().Oversize[0].Bytes
 	for _, b := range [][]byte{
-		nil, good, good[:19], good[:21], huge, []byte("GET / HTTP/1.1\r\n"), memo('p', 0, ""), memo('=', 0, "x", "k", "v"),
-		memo('?', 0, "", "service", "S"), memo('x', 0, ""),
+		nil, valid, valid[:19], valid[:21], huge, []byte("GET / HTTP/1.1\r\n"), newFrame('p', 0, ""), newFrame('=', 0, "x", "k", "v"),
+		newFrame('?', 0, "", "service", "S"), newFrame('x', 0, ""),
 	} {
 		for _, value := range []string{"v", "w", "", "\xff"} {
 			r := &recorder{TB: t}
 			Invariants(r, example.Codec{}, b, "k", value)
 			if len(r.failures) > 0 {
-				t.Errorf("of %q: %v", b, r.failures)
+				t.Errorf("Invariants of %q: %v", b, r.failures)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // before is the content of the buffer that a codec appends to and must keep.
 const before = "before"
 
-// checkViews checks that golden frames are read as the suite says.
+// checkViews checks that golden frames have the views of the suite.
 func checkViews(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		if got := View(c, f.Bytes); trimmed(got) != trimmed(f.View) {
@@ -35,22 +35,23 @@ func trimmed(text string) string {
 	return b.String()
 }
 
-// checkReading checks what View does not show, and that nothing remains of the previous message.
+// checkReading checks values that View does not show, and that nothing remains of the previous
+// message.
 func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	var used message
+	var reused message
 	for _, f := range s.Frames {
 		head, _ := c.ParseFrame(f.Bytes)
 		if !isMessage(head.Kind) {
 			continue
 		}
 		var fresh message
-		if err := errors.Join(read(c, &fresh, f.Bytes), read(c, &used, f.Bytes)); err != nil {
+		if err := errors.Join(read(c, &fresh, f.Bytes), read(c, &reused, f.Bytes)); err != nil {
 			tb.Errorf("%s: %v", f.Name, err)
 			continue
 		}
 		checkRead(tb, c, f.Name, f.Bytes, &fresh)
-		if was, is := summary(&fresh, head.Kind), summary(&used, head.Kind); was != is {
-			tb.Errorf("%s parses as\n%s\nand after other frames as\n%s", f.Name, was, is)
+		if want, got := summary(&fresh, head.Kind), summary(&reused, head.Kind); want != got {
+			tb.Errorf("%s parses as\n%s\nand after other frames as\n%s", f.Name, want, got)
 		}
 	}
 }
@@ -63,7 +64,7 @@ func read(c xprotocol.Codec, m *message, frame []byte) error {
 	return m.readResponse(c, frame)
 }
 
-// summary returns everything in m, a message of kind k, except the storage of the view.
+// summary returns all values of m, a message of kind k, except the storage of the view.
 func summary(m *message, k xprotocol.Kind) string {
 	m.view.Text = nil
 	if isRequest(k) {
@@ -72,60 +73,61 @@ func summary(m *message, k xprotocol.Kind) string {
 	return fmt.Sprintf("%+v %+v", m.response, m.view)
 }
 
-// checkRead checks what holds for every message that was read.
+// checkRead checks the conditions that every message must meet after it was read.
 func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *message) {
 	head, _ := c.ParseFrame(frame)
 	msg := &m.response.Message
 	if isRequest(head.Kind) {
 		msg = &m.request.Message
 		if m.request.OneWay != (head.Kind == xprotocol.OneWay) {
-			tb.Errorf("%s: a %s is read with OneWay = %t", name, kindName(head.Kind), m.request.OneWay)
+			tb.Errorf("%s: OneWay of a %s = %[3]t", name, kindName(head.Kind), m.request.OneWay)
 		}
 		if !strings.HasPrefix(m.request.Path, "/") {
 			tb.Errorf("%s: the path is %q", name, m.request.Path)
 		}
-		checkFirst(tb, name, &msg.Header)
+		checkRoutingOrder(tb, name, &msg.Header)
 	}
 	if msg.Header.Changed() {
-		tb.Errorf("%s: the header is not sealed", name)
+		tb.Errorf("%s: Header.Changed() = true after reading", name)
 	}
 	if n, end := m.view.ContentOffset, len(frame)-int(m.view.TrailerLen); n < 0 || n > end || end > len(frame) || msg.ContentLength != int64(end-n) {
-		tb.Errorf("%s: of %d bytes the content is %d, from %d on", name, len(frame), msg.ContentLength, n)
+		tb.Errorf("%s: a frame of %d bytes has %d bytes of content at offset %d", name, len(frame), msg.ContentLength, n)
 	}
 	if m.view.Timeout < 0 {
 		tb.Errorf("%s: the timeout is %v", name, m.view.Timeout)
 	}
 }
 
-// order is the order of the routing fields.
+// routingOrder is the order of the routing fields.
 //
 //nolint:gochecknoglobals // a constant table
-var order = []string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup}
+var routingOrder = []string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup}
 
-// place returns the index of name in order, or len(order) if it is not a routing field.
-func place(name string) int {
-	i := slices.IndexFunc(order, func(routing string) bool { return protocol.EqualFold(name, routing) })
+// routingIndex returns the index of name in routingOrder, or its length if it is not a routing
+// field.
+func routingIndex(name string) int {
+	i := slices.IndexFunc(routingOrder, func(routing string) bool { return protocol.EqualFold(name, routing) })
 	if i < 0 {
-		return len(order)
+		return len(routingOrder)
 	}
 	return i
 }
 
-// checkFirst checks that routing fields precede all others, in order and once each.
-func checkFirst(tb testing.TB, name string, h *protocol.Header) {
+// checkRoutingOrder checks that routing fields precede all others, in order and once each.
+func checkRoutingOrder(tb testing.TB, name string, h *protocol.Header) {
 	last := -1
 	for field := range h.All() {
-		at := place(field)
-		if at < last || at == last && at < len(order) {
-			tb.Errorf("%s: the field %q is not among the first fields: %s", name, field, listed(h))
+		index := routingIndex(field)
+		if index < last || index == last && index < len(routingOrder) {
+			tb.Errorf("%s: the field %q is not among the first fields: %s", name, field, fieldsText(h))
 			return
 		}
-		last = at
+		last = index
 	}
 }
 
-// listed returns the fields on one line.
-func listed(h *protocol.Header) string {
+// fieldsText returns the fields on one line.
+func fieldsText(h *protocol.Header) string {
 	var b strings.Builder
 	for name, value := range h.All() {
 		fmt.Fprintf(&b, "%q=%q ", name, value)
@@ -133,48 +135,49 @@ func listed(h *protocol.Header) string {
 	return b.String()
 }
 
-// maxDamaged is approximately the maximum number of positions at which a frame is damaged.
-const maxDamaged = 4096
+// maxChangedBytes is approximately the maximum number of bytes of a frame that are changed, one at
+// a time.
+const maxChangedBytes = 4096
 
-// checkDamage checks that a damaged frame causes no panic, and that errors have the reason that the
-// engine expects.
-func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
+// checkMalformed checks that malformed frames cause no panic, and that errors have the reason that
+// the engine expects.
+func checkMalformed(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		head, err := c.ParseFrame(f.Bytes)
 		if err != nil || len(f.Bytes) < c.Traits().FrameHeaderLen {
 			continue
 		}
-		step := 1 + len(f.Bytes)/maxDamaged
+		step := 1 + len(f.Bytes)/maxChangedBytes
 		for n := c.Traits().FrameHeaderLen; n < len(f.Bytes); n += step {
-			survive(tb, c, fmt.Sprintf("%s, the first %d bytes", f.Name, n), head.Kind, f.Bytes[:n])
+			checkNoPanic(tb, c, fmt.Sprintf("%s, the first %d bytes", f.Name, n), head.Kind, f.Bytes[:n])
 		}
-		for at := 0; at < len(f.Bytes); at += step {
-			for _, with := range []byte{0x00, 0x01, 0x7f, 0x80, 0xff, f.Bytes[at] + 1, f.Bytes[at] ^ 0x40} {
+		for i := 0; i < len(f.Bytes); i += step {
+			for _, value := range []byte{0x00, 0x01, 0x7f, 0x80, 0xff, f.Bytes[i] + 1, f.Bytes[i] ^ 0x40} {
 				frame := bytes.Clone(f.Bytes)
-				frame[at] = with
+				frame[i] = value
 				head, err := c.ParseFrame(frame)
 				if err != nil || head.Size != len(frame) {
 					continue // not a complete frame
 				}
-				survive(tb, c, fmt.Sprintf("%s with %#x at %d", f.Name, with, at), head.Kind, frame)
+				checkNoPanic(tb, c, fmt.Sprintf("%s with %#x at %d", f.Name, value, i), head.Kind, frame)
 			}
 		}
 	}
 }
 
-// survive calls digest and reports a panic to tb.
-func survive(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
+// checkNoPanic calls checkForwarded and reports a panic to tb.
+func checkNoPanic(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
 	defer func() {
 		if p := recover(); p != nil {
 			tb.Errorf("%s: panic: %v: %x", name, p, frame)
 		}
 	}()
-	digest(tb, c, name, kind, frame)
+	checkForwarded(tb, c, name, kind, frame)
 }
 
-// digest handles a frame as an engine does and checks that a readable message is appended
+// checkForwarded handles a frame as an engine does and checks that a readable message is appended
 // unchanged. frame may be anything.
-func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
+func checkForwarded(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
 	var m message
 	var err error
 	var out []byte
@@ -203,9 +206,9 @@ func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, 
 	}
 }
 
-// checkUntouched checks that an unchanged message keeps all bytes, also after a field is set to its
-// own value.
-func checkUntouched(tb testing.TB, c xprotocol.Codec, s *Suite) {
+// checkUnchanged checks that an unchanged message keeps all bytes, also after a field is set to its
+// current value.
+func checkUnchanged(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		head, _ := c.ParseFrame(f.Bytes)
 		if !isMessage(head.Kind) {

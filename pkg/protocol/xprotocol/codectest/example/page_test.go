@@ -48,7 +48,7 @@ func TestPageShowsThisCode(t *testing.T) {
 	}
 	for _, name := range []string{"codec_test.go", "weft_test.go"} {
 		if shown[name] == "" {
-			t.Errorf("%s shows nothing of %s", page, name)
+			t.Errorf("%s does not show any part of %s", page, name)
 		}
 	}
 	if blocks := strings.Count(string(text), "```go"); blocks != len(codeBlock.FindAll(text, -1)) {

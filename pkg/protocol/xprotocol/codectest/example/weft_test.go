@@ -219,7 +219,7 @@ func TestGarbageAfterFrameClosesConnection(t *testing.T) {
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(append(frame(kindPing, 0, 0, ""), "no frame begins so"...)); err != nil {
+	if _, err := conn.Write(append(frame(kindPing, 0, 0, ""), "not a frame"...)); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := readFrame(conn); err != nil || b[2] != kindPong {

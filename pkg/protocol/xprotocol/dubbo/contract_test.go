@@ -20,12 +20,12 @@ func TestCodecContract(t *testing.T) {
 	oversize := frameOf(twoWay, 0)
 	binary.BigEndian.PutUint32(oversize[lengthAt:], math.MaxUint32)
 	codectest.Run(t, Codec{}, codectest.Suite{
-		Frames:   goldenFrames(t),
-		Oversize: []codectest.Head{{Bytes: oversize, Size: headSize + math.MaxUint32}},
-		Foreign:  [][]byte{{magic >> 8, 0}, {0, magic & 0xff}},
-		Code:     func(t *protocol.ReasonSpec) int { return int(t.Dubbo) },
-		Content:  content,
-		Telling:  []string{attachmentInterface, attachmentPath, timeoutOfService, timeoutOfCall, timeoutOfCallLower},
+		Frames:        goldenFrames(t),
+		Oversize:      []codectest.Head{{Bytes: oversize, Size: headSize + math.MaxUint32}},
+		Foreign:       [][]byte{{magic >> 8, 0}, {0, magic & 0xff}},
+		Code:          func(t *protocol.ReasonSpec) int { return int(t.Dubbo) },
+		Content:       content,
+		SpecialFields: []string{attachmentInterface, attachmentPath, timeoutOfService, timeoutOfCall, timeoutOfCallLower},
 	})
 }
 
@@ -59,20 +59,20 @@ func goldenFrames(t *testing.T) []codectest.Frame {
 		}
 		frames = append(frames, codectest.Frame{
 			Name: c.name, Bytes: c.frame, View: string(views.Files[i].Data),
-			Fixed: isFixed(c.frame), Rare: slices.Contains(rare, c.name),
+			Unchangeable: isUnchangeable(c.frame), MayAllocate: slices.Contains(rare, c.name),
 		})
 	}
 	return frames
 }
 
-// isFixed reports whether the fields of a frame cannot be changed.
-func isFixed(frame []byte) bool {
+// isUnchangeable reports whether the fields of a frame cannot be changed.
+func isUnchangeable(frame []byte) bool {
 	return !isHessian(frame) || frame[flagsAt]&flagRequest == 0 && frame[statusAt] != statusOK
 }
 
 // content returns the arguments of a request with their types, or the result of a response.
 func content(frame []byte, _ *xprotocol.FrameView) []byte {
-	if isFixed(frame) {
+	if isUnchangeable(frame) {
 		return frame[headSize:]
 	}
 	var d hessian.Decoder

@@ -115,15 +115,15 @@ func TestCodecContract(t *testing.T) {
 					{c.version, 9}, {3}, {0},
 					otherCodec(c).AppendHeartbeat(nil, 1),
 				},
-				Code:    func(t *protocol.ReasonSpec) int { return int(t.Bolt) },
-				Routing: []string{"service", "method", "group"},
-				Derived: []string{"version"},
+				Code:          func(t *protocol.ReasonSpec) int { return int(t.Bolt) },
+				RoutingFields: []string{"service", "method", "group"},
+				DerivedFields: []string{"version"},
 				Authority: func(service string) string {
 					name, _, _ := strings.Cut(service, ":")
 					return name
 				},
-				Telling: []string{keyTarget, keyMethod},
-				Intact:  c.checksumValid,
+				SpecialFields: []string{keyTarget, keyMethod},
+				ChecksumValid: c.checksumValid,
 
 				FaultText: func(fault []byte) (string, error) { return faultText(c, fault) },
 			})

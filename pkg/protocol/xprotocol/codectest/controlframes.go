@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Error texts. Both contain non-ASCII characters; the second has a character that UTF-16, and protocols
-// that count in it, represent by two units.
+// Error texts. Both contain non-ASCII characters; the second has a character that UTF-16, and
+// protocols that count in it, represent by two units.
 const (
-	faultText     = "nobody is hôme"
-	faultTextWide = "nobody is 🏠 at «a»"
+	faultText     = "no hôst available"
+	faultTextWide = "no 🏠 at «a»"
 )
 
 // checkFaults checks that each reason has an error response, with its code and the text.
@@ -26,15 +26,15 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		for reason := range protocol.Reasons() {
 			name := fmt.Sprintf("%s, %v", f.Name, reason)
-			frame := appended(tb, name, c.AppendErrorResponse([]byte(before), f.Bytes, reason, faultText))
-			checkSignal(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
+			frame := cutBefore(tb, name, c.AppendErrorResponse([]byte(before), f.Bytes, reason, faultText))
+			checkControlFrame(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
 			short := f.Bytes[:min(len(f.Bytes), c.Traits().FrameHeaderLen)]
 			if got := c.AppendErrorResponse([]byte(before), short, reason, faultText); string(got) != before+string(frame) {
-				tb.Errorf("%s: the request's head yields %x, the complete request %x", name, got, frame)
+				tb.Errorf("%s: error response for the request's head %x, for the complete request %x", name, got, frame)
 			}
 			var m message
 			if err := m.readResponse(c, frame); err != nil {
-				tb.Errorf("%s: it cannot be read: %v", name, err)
+				tb.Errorf("%s: the error response cannot be read: %v", name, err)
 				continue
 			}
 			if want := s.Code(reason.Spec()); m.response.Code != want || m.response.Status < 400 {
@@ -60,8 +60,8 @@ func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, req
 	}
 }
 
-// appended returns the bytes after before.
-func appended(tb testing.TB, name string, out []byte) []byte {
+// cutBefore returns the bytes after before.
+func cutBefore(tb testing.TB, name string, out []byte) []byte {
 	frame, found := bytes.CutPrefix(out, []byte(before))
 	if !found {
 		tb.Errorf("%s: the previous bytes of the buffer were changed to %x", name, out)
@@ -69,45 +69,46 @@ func appended(tb testing.TB, name string, out []byte) []byte {
 	return frame
 }
 
-// checkSignal checks a frame that the codec generated.
-func checkSignal(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame []byte, want xprotocol.Frame) {
+// checkControlFrame checks a frame that the codec generated.
+func checkControlFrame(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame []byte, want xprotocol.Frame) {
 	got, err := c.ParseFrame(frame)
 	if err != nil || got != want {
 		tb.Errorf("%s: %x is a frame %+v, %v, want %+v", name, frame, got, err, want)
 	}
-	checkIntact(tb, s, name, frame)
+	checkChecksum(tb, s, name, frame)
 }
 
-// checkPings checks that AppendHeartbeat makes a heartbeat, and that its response has its id.
-func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	checkPong := func(name string, ping []byte) {
+// checkHeartbeats checks that AppendHeartbeat appends a heartbeat, and that its acknowledgement has
+// its id.
+func checkHeartbeats(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	checkAck := func(name string, ping []byte) {
 		head, _ := c.ParseFrame(ping)
-		pong := appended(tb, name, c.AppendHeartbeatAck([]byte(before), ping))
-		checkSignal(tb, c, s, name+", its acknowledgment", pong, xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(pong)})
+		ack := cutBefore(tb, name, c.AppendHeartbeatAck([]byte(before), ping))
+		checkControlFrame(tb, c, s, name+", its acknowledgement", ack, xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(ack)})
 	}
 	for _, f := range s.Frames {
 		if head, _ := c.ParseFrame(f.Bytes); head.Kind == xprotocol.Heartbeat {
-			checkPong(f.Name, f.Bytes)
+			checkAck(f.Name, f.Bytes)
 		}
 	}
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		ping := appended(tb, "a heartbeat", c.AppendHeartbeat([]byte(before), id))
+		ping := cutBefore(tb, "a heartbeat", c.AppendHeartbeat([]byte(before), id))
 		if len(ping) == 0 {
-			return // the protocol has none
+			return // the protocol has no such frame
 		}
 		name := fmt.Sprintf("a heartbeat with the id %d", id)
-		checkSignal(tb, c, s, name, ping, xprotocol.Frame{Kind: xprotocol.Heartbeat, ID: id, Size: len(ping)})
-		checkPong(name, ping)
+		checkControlFrame(tb, c, s, name, ping, xprotocol.Frame{Kind: xprotocol.Heartbeat, ID: id, Size: len(ping)})
+		checkAck(name, ping)
 	}
 }
 
-// checkGoAway checks that ParseFrame recognizes the GOAWAY that the codec makes.
+// checkGoAway checks that ParseFrame recognizes the GOAWAY that the codec appends.
 func checkGoAway(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		frame := appended(tb, "a GOAWAY", c.AppendGoAway([]byte(before), id))
+		frame := cutBefore(tb, "a GOAWAY", c.AppendGoAway([]byte(before), id))
 		if len(frame) == 0 {
-			return // the protocol has none
+			return // the protocol has no such frame
 		}
-		checkSignal(tb, c, s, fmt.Sprintf("a GOAWAY with the id %d", id), frame, xprotocol.Frame{Kind: xprotocol.GoAway, ID: id, Size: len(frame)})
+		checkControlFrame(tb, c, s, fmt.Sprintf("a GOAWAY with the id %d", id), frame, xprotocol.Frame{Kind: xprotocol.GoAway, ID: id, Size: len(frame)})
 	}
 }
