@@ -12,27 +12,27 @@ import (
 )
 
 var (
-	errForeign = errors.New("dubbo: fields cannot be changed in this serialization")
-	errNoName  = errors.New("dubbo: a request requires a service and a method")
+	errOtherSerialization = errors.New("dubbo: fields cannot be changed in this serialization")
+	errNoName             = errors.New("dubbo: a request requires a service and a method")
 )
 
 // AppendRequest implements xprotocol.Messages. It writes a changed "service" as the path and the
 // attachments "path" and "interface", and "version" and "group" wherever the frame has them. The
 // "method" of a generic call is its first argument. It omits a version or group that was removed or
 // is empty.
-func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
+func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	ms := int64(0)
-	if left > 0 {
-		ms = max(1, left.Milliseconds())
+	if remaining > 0 {
+		ms = max(1, remaining.Milliseconds())
 	}
 	if r.Header.Changed() {
 		return appendChangedRequest(dst, frame, &r.Header, ms)
 	}
 	dst = append(dst, frame...)
-	if ms > 0 && left < v.Timeout {
-		for _, mark := range [...]int{markOfCall, markOfService} {
-			if from, to := int(v.Offsets[mark]), int(v.Offsets[mark+1]); to > 0 {
+	if ms > 0 && remaining < v.Timeout {
+		for _, index := range [...]int{callTimeoutIndex, serviceTimeoutIndex} {
+			if from, to := int(v.Offsets[index]), int(v.Offsets[index+1]); to > 0 {
 				lowerTimeout(dst[start+from:start+to], ms)
 			}
 		}
@@ -41,7 +41,7 @@ func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.
 }
 
 // appendChangedRequest appends a request with the current fields.
-func appendChangedRequest(dst, frame []byte, h *protocol.Header, left int64) ([]byte, error) {
+func appendChangedRequest(dst, frame []byte, h *protocol.Header, maxTimeout int64) ([]byte, error) {
 	if err := checkChange(frame, h); err != nil {
 		return dst, err
 	}
@@ -49,28 +49,28 @@ func appendChangedRequest(dst, frame []byte, h *protocol.Header, left int64) ([]
 	body := frame[headSize:]
 	var d hessian.Decoder
 	var q requestRewriter
-	q.rewriter = rewriter{body: body, header: h, left: left}
+	q.rewriter = rewriter{body: body, header: h, maxTimeout: maxTimeout}
 	if err := q.read(&d, h); err != nil {
 		return dst, err
 	}
 
 	dst = append(dst, frame[:headSize]...)
-	at := 0 // offset in the body: the bytes before it are written
+	offset := 0 // offset in the body: the bytes before it are written
 	replace := func(v value, text string) {
-		dst = append(dst, body[at:v.start]...)
+		dst = append(dst, body[offset:v.start]...)
 		dst = hessian.AppendString(dst, text)
-		at = v.end
+		offset = v.end
 	}
-	if q.service.isChanged() {
+	if q.service.changed() {
 		replace(q.call.path, q.service.in(view(q.call.path.text)))
 	}
-	if q.version.isChanged() {
-		replace(q.call.version, q.version.now)
+	if q.version.changed() {
+		replace(q.call.version, q.version.after)
 	}
-	if q.method.isChanged() {
-		replace(q.call.method, q.method.now)
+	if q.method.changed() {
+		replace(q.call.method, q.method.after)
 	}
-	dst = append(dst, body[at:q.call.attachments]...)
+	dst = append(dst, body[offset:q.call.attachments]...)
 
 	dst, err := q.appendAttachments(dst, &d)
 	if err != nil {
@@ -79,10 +79,10 @@ func appendChangedRequest(dst, frame []byte, h *protocol.Header, left int64) ([]
 	return finish(q.end(dst, &d), start)
 }
 
-// checkChange returns the fault for a change that a frame cannot carry.
+// checkChange returns the Fault for a change that a frame does not allow.
 func checkChange(frame []byte, h *protocol.Header) error {
 	if !isHessian(frame) {
-		return protocol.NewFault(protocol.NotImplemented, errForeign)
+		return protocol.NewFault(protocol.NotImplemented, errOtherSerialization)
 	}
 	if h.Len() > maxFields {
 		return protocol.Faultf(protocol.HeaderTooLarge, "dubbo: %d attachments; the limit is %d", h.Len(), maxFields)
@@ -98,17 +98,17 @@ func finish(dst []byte, start int) ([]byte, error) {
 	return patchBodyLength(dst, start), nil
 }
 
-// change is the previous and current value of a routing field; empty: none.
-type change struct{ was, now string }
+// change is the original and the current value of a routing field; "": none.
+type change struct{ before, after string }
 
-func (c *change) isChanged() bool { return c.was != c.now }
+func (c *change) changed() bool { return c.before != c.after }
 
 // in returns the path text with the new service; it keeps a context before the service.
 func (c *change) in(text string) string {
-	if before, ok := strings.CutSuffix(text, c.was); ok && strings.HasSuffix(before, "/") {
-		return before + c.now
+	if context, ok := strings.CutSuffix(text, c.before); ok && strings.HasSuffix(context, "/") {
+		return context + c.after
 	}
-	return c.now
+	return c.after
 }
 
 // requestRewriter rewrites a request, whose routing fields occur in several places.
@@ -121,20 +121,20 @@ type requestRewriter struct {
 	hasGroup bool // an attachment has the group
 }
 
-// read consumes the body up to its attachments with d, and reads ahead in them for the previous
-// routing fields. h has the current ones.
+// read consumes the body up to its attachments with d, and reads the attachments in advance for the
+// original routing fields. h contains the current routing fields.
 func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 	if err := q.call.read(d, q.body); err != nil {
 		return malformedRequest(err)
 	}
-	c := q.call // without the values of the attachments
-	ahead := *d // reads ahead; writes the same values to memory shared with d
-	if _, err := beginAttachments(&ahead); err != nil {
+	c := q.call     // q.call keeps the values of the body, without those of the attachments
+	lookahead := *d // shares storage with d, to which it writes the same values
+	if _, err := beginAttachments(&lookahead); err != nil {
 		return malformedRequest(err)
 	}
 	var e hessian.Entry
 	for n := 0; ; n++ {
-		more, err := nextAttachment(&ahead, &e, n)
+		more, err := nextAttachment(&lookahead, &e, n)
 		if err != nil {
 			return malformedRequest(err)
 		}
@@ -147,7 +147,7 @@ func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 	q.method = change{view(c.method.text), h.Get(xprotocol.FieldMethod)}
 	q.version = change{view(c.version.text), h.Get(xprotocol.FieldVersion)}
 	q.group = change{view(c.group), h.Get(xprotocol.FieldGroup)}
-	if q.service.isChanged() && q.service.now == "" || q.method.isChanged() && q.method.now == "" {
+	if q.service.changed() && q.service.after == "" || q.method.changed() && q.method.after == "" {
 		return protocol.NewFault(protocol.Internal, errNoName)
 	}
 	for i := range h.Len() {
@@ -175,8 +175,8 @@ func (q *requestRewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]b
 		}
 		dst = q.appendEntry(dst, &e)
 	}
-	if !q.hasGroup && q.group.now != "" {
-		dst = q.add(dst, xprotocol.FieldGroup, q.group.now)
+	if !q.hasGroup && q.group.after != "" {
+		dst = q.add(dst, xprotocol.FieldGroup, q.group.after)
 	}
 	return dst, nil
 }
@@ -197,7 +197,7 @@ func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 		switch {
 		case f == nil:
 			return dst
-		case q.service.isChanged() && f.Value == view(e.Value):
+		case q.service.changed() && f.Value == view(e.Value):
 			return q.set(dst, e, q.service.in(f.Value))
 		default:
 			return q.set(dst, e, f.Value)
@@ -212,20 +212,20 @@ func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 // setRouting appends an attachment with the value of a routing field.
 func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []byte {
 	switch {
-	case !c.isChanged():
+	case !c.changed():
 		return q.keep(dst, e)
-	case c.now == "":
+	case c.after == "":
 		return dst
 	default:
-		return q.set(dst, e, c.now)
+		return q.set(dst, e, c.after)
 	}
 }
 
 // AppendResponse implements xprotocol.Messages. If the response has no attachments, it changes the
-// kind of the result to one that has. A response that is only a text (see ReadResponse) stays
-// unchanged whatever the fields say, so that it is not lost.
+// kind of the result to one with attachments. A response that is only a text (see ReadResponse)
+// stays unchanged with any fields, so that it is not lost.
 func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.FrameView) ([]byte, error) {
-	if !r.Header.Changed() || frame[statusAt] != statusOK {
+	if !r.Header.Changed() || frame[statusOffset] != statusOK {
 		return append(dst, frame...), nil
 	}
 	if err := checkChange(frame, &r.Header); err != nil {
@@ -235,17 +235,17 @@ func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotoco
 	body := frame[headSize:]
 	w := rewriter{body: body, header: &r.Header}
 	var d hessian.Decoder
-	var a result
-	if err := a.read(&d, body); err != nil {
+	var res result
+	if err := res.read(&d, body); err != nil {
 		return dst, malformedResponse(err)
 	}
-	if err := a.skipValue(&d); err != nil {
+	if err := res.skipValue(&d); err != nil {
 		return dst, malformedResponse(err)
 	}
 	dst = append(dst, frame[:headSize]...)
-	dst = hessian.AppendInt(dst, a.kind%attached+attached)
-	dst = append(dst, body[a.value:d.Offset()]...)
-	if a.kind < attached {
+	dst = hessian.AppendInt(dst, res.kind%attachedOffset+attachedOffset)
+	dst = append(dst, body[res.value:d.Offset()]...)
+	if res.kind < attachedOffset {
 		return finish(w.end(hessian.AppendMapStart(dst), &d), start)
 	}
 	dst, err := w.appendAttachments(dst, &d)

@@ -11,14 +11,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// TestChangedRequest verifies that changed fields are written, and that all other bytes stay the same.
+// TestChangedRequest verifies that changed fields are written, and that all other bytes stay the
+// same.
 func TestChangedRequest(t *testing.T) {
 	body := func(path, version, method string, attachments ...string) []byte {
 		return append(texts("2.0.2", path, version, method, "I"), append([]byte{0x91}, mapOf(attachments...)...)...)
 	}
 	full := body("A", "1.0.0", "m", "a", "1", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")
 	bare := body("A", "1.0.0", "m")
-	odd := slices.Clip(append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01k\x01v\x01nN\x91\x01y\x01r\x51\x91Z!"...))
+	mixed := slices.Clip(append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01k\x01v\x01nN\x91\x01y\x01r\x51\x91Z!"...))
 	generic := func(method string) []byte {
 		return append(append([]byte(genericHead), texts(method)...), "\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ"...)
 	}
@@ -32,7 +33,7 @@ func TestChangedRequest(t *testing.T) {
 			body("A", "1.0.0", "m", "a", "one", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")},
 		{"set in another case", full, func(h *protocol.Header) { h.Set("A", "one") },
 			body("A", "1.0.0", "m", "a", "one", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")},
-		{"set to nothing", full, func(h *protocol.Header) { h.Set("a", "") },
+		{"set to an empty value", full, func(h *protocol.Header) { h.Set("a", "") },
 			body("A", "1.0.0", "m", "a", "", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")},
 		{"remove", full, func(h *protocol.Header) { h.Del("a") },
 			body("A", "1.0.0", "m", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")},
@@ -40,7 +41,7 @@ func TestChangedRequest(t *testing.T) {
 			body("A", "1.0.0", "m", "a", "1", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2", "c", "3", "ü", "😀")},
 		{"remove and add", full, func(h *protocol.Header) { h.Del("a"); h.Add("a", "3") },
 			body("A", "1.0.0", "m", "a", "3", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")},
-		{"add one of the same name", full, func(h *protocol.Header) { h.Add("b", "3") },
+		{"add a field of the same name", full, func(h *protocol.Header) { h.Add("b", "3") },
 			body("A", "1.0.0", "m", "a", "1", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2", "b", "3")},
 		{"a long value", bare, func(h *protocol.Header) { h.Add("c", strings.Repeat("x", 100_000)) },
 			body("A", "1.0.0", "m", "c", strings.Repeat("x", 100_000))},
@@ -54,7 +55,7 @@ func TestChangedRequest(t *testing.T) {
 			body("B", "1.0.0", "m", "interface", "B", "path", "B")},
 		{"service and path", full, func(h *protocol.Header) { h.Set("service", "B"); h.Set("path", "x") },
 			body("B", "1.0.0", "m", "a", "1", "path", "x", "interface", "B", "version", "1.0.0", "group", "g", "b", "2")},
-		{"service, and the path away", full, func(h *protocol.Header) { h.Set("service", "B"); h.Del("path") },
+		{"service, without path", full, func(h *protocol.Header) { h.Set("service", "B"); h.Del("path") },
 			body("B", "1.0.0", "m", "a", "1", "interface", "B", "version", "1.0.0", "group", "g", "b", "2")},
 		{"method", full, func(h *protocol.Header) { h.Set("method", "n") },
 			body("A", "1.0.0", "n", "a", "1", "path", "A", "interface", "A", "version", "1.0.0", "group", "g", "b", "2")},
@@ -70,29 +71,29 @@ func TestChangedRequest(t *testing.T) {
 			body("A", "1.0.0", "m", "a", "1", "path", "A", "interface", "A", "version", "1.0.0", "b", "2")},
 		{"a first group", bare, func(h *protocol.Header) { h.Set("group", "h") }, body("A", "1.0.0", "m", "group", "h")},
 		{"a second service is rejected", bare, func(h *protocol.Header) { h.Add("service", "B"); h.Add("k", "v") }, body("A", "1.0.0", "m", "k", "v")},
-		{"what has the name of a routing field", body("A", "1.0.0", "m", "Service", "x", "method", "y", "a", "1"), func(h *protocol.Header) { h.Del("a") },
+		{"attachments with names of routing fields", body("A", "1.0.0", "m", "Service", "x", "method", "y", "a", "1"), func(h *protocol.Header) { h.Del("a") },
 			body("A", "1.0.0", "m", "Service", "x", "method", "y")},
 
 		{"add to null", append(texts("2.0.2", "A", "1.0.0", "m", ""), 'N'), func(h *protocol.Header) { h.Add("k", "v") },
 			append(texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("k", "v")...)},
-		{"add to nothing", texts("2.0.2", "A", "1.0.0", "m", ""), func(h *protocol.Header) { h.Add("k", "v") },
+		{"add to missing attachments", texts("2.0.2", "A", "1.0.0", "m", ""), func(h *protocol.Header) { h.Add("k", "v") },
 			append(texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("k", "v")...)},
-		{"what is no field stays, and what is behind the attachments", odd, func(h *protocol.Header) { h.Del("k"); h.Add("new", "1") },
+		{"other attachments and the bytes after them", mixed, func(h *protocol.Header) { h.Del("k"); h.Add("new", "1") },
 			append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01nN\x91\x01y\x01r\x51\x91\x03new\x011Z!"...)},
-		{"a number that is set to itself stays one", odd, func(h *protocol.Header) { h.Set("i", "7"); h.Set("k", "w") },
+		{"number set to the same value", mixed, func(h *protocol.Header) { h.Set("i", "7"); h.Set("k", "w") },
 			append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x97\x01k\x01w\x01nN\x91\x01y\x01r\x51\x91Z!"...)},
-		{"a number, and null", odd, func(h *protocol.Header) { h.Set("i", "8"); h.Set("n", "x") },
+		{"changed number and null", mixed, func(h *protocol.Header) { h.Set("i", "8"); h.Set("n", "x") },
 			append(texts("2.0.2", "A", "1.0.0", "m", ""), "M\x01t\x01l\x71\x07[string\x01x\x01i\x018\x01k\x01v\x01n\x01x\x91\x01y\x01r\x51\x91Z!"...)},
-		{"a map by reference becomes one of its own", append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZQ\x90"...), func(h *protocol.Header) { h.Set("k", "w") },
+		{"map by reference", append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZQ\x90"...), func(h *protocol.Header) { h.Set("k", "w") },
 			append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZH\x01k\x01wZ"...)},
 		{"the method of a generic call", generic("m"), func(h *protocol.Header) { h.Set("method", "n") }, generic("n")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			frame := frameOf(twoWay, 0, c.body)
+			frame := newFrame(twoWay, 0, c.body)
 			r := readRequest(t, frame)
 			c.change(&r.Header)
 			got, err := Codec{}.AppendRequest([]byte("before"), frame, &r.Request, &r.view, 0)
-			want := append([]byte("before"), frameOf(twoWay, 0, c.want)...)
+			want := append([]byte("before"), newFrame(twoWay, 0, c.want)...)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("appended as %q, %v\nwant %q", got, err, want)
 			}
@@ -115,12 +116,12 @@ func TestFieldsAddedInOtherOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fields(&readRequest(t, frame).Header); got != want {
-		t.Errorf("read again as %s\nwant %s", got, want)
+		t.Errorf("fields after the change %s\nwant %s", got, want)
 	}
 }
 
 func TestUnsupportedChanges(t *testing.T) {
-	many := func(h *protocol.Header) {
+	addMany := func(h *protocol.Header) {
 		for range maxFields + 1 {
 			h.Add("k", "v")
 		}
@@ -131,10 +132,10 @@ func TestUnsupportedChanges(t *testing.T) {
 		change func(h *protocol.Header)
 		want   protocol.Reason
 	}{
-		{"another serialization", frameOf(flagRequest|flagTwoWay|23, 0, []byte{1, 2, 3}), func(h *protocol.Header) { h.Add("k", "v") }, protocol.NotImplemented},
+		{"another serialization", newFrame(flagRequest|flagTwoWay|23, 0, []byte{1, 2, 3}), func(h *protocol.Header) { h.Add("k", "v") }, protocol.NotImplemented},
 		{"no service", requestOf(mapOf()), func(h *protocol.Header) { h.Del("service") }, protocol.Internal},
 		{"no method", requestOf(mapOf()), func(h *protocol.Header) { h.Set("method", "") }, protocol.Internal},
-		{"too many fields", requestOf(mapOf()), many, protocol.HeaderTooLarge},
+		{"too many fields", requestOf(mapOf()), addMany, protocol.HeaderTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := readRequest(t, c.frame)
@@ -150,7 +151,7 @@ func TestUnsupportedChanges(t *testing.T) {
 
 func TestChangedResponse(t *testing.T) {
 	add := func(h *protocol.Header) { h.Add("k", "v") }
-	none := func(h *protocol.Header) { h.Add("k", "v"); h.Del("k") }
+	addAndRemove := func(h *protocol.Header) { h.Add("k", "v"); h.Del("k") }
 	value := texts("value")
 	for _, c := range []struct {
 		name   string
@@ -164,18 +165,18 @@ func TestChangedResponse(t *testing.T) {
 		{"add to null with attachments", slices.Concat([]byte{0x95}, mapOf("a", "1")), add, slices.Concat([]byte{0x95}, mapOf("a", "1", "k", "v"))},
 		{"add to an exception with attachments", slices.Concat([]byte{0x93}, value, mapOf("a", "1")), add, slices.Concat([]byte{0x93}, value, mapOf("a", "1", "k", "v"))},
 		{"add to a value", slices.Concat([]byte{0x91}, value), add, slices.Concat([]byte{0x94}, value, mapOf("k", "v"))},
-		{"add to a value with more behind it", slices.Concat([]byte{0x91}, value, []byte{'N'}), add, slices.Concat([]byte{0x94}, value, mapOf("k", "v"), []byte{'N'})},
+		{"add to a value with bytes after it", slices.Concat([]byte{0x91}, value, []byte{'N'}), add, slices.Concat([]byte{0x94}, value, mapOf("k", "v"), []byte{'N'})},
 		{"add to null", []byte{0x92}, add, slices.Concat([]byte{0x95}, mapOf("k", "v"))},
 		{"add to an exception", slices.Concat([]byte{0x90}, value), add, slices.Concat([]byte{0x93}, value, mapOf("k", "v"))},
 		{"the kind in a long form", slices.Concat([]byte{'I', 0, 0, 0, 1}, value), add, slices.Concat([]byte{0x94}, value, mapOf("k", "v"))},
-		{"add and remove", slices.Concat([]byte{0x91}, value), none, slices.Concat([]byte{0x94}, value, mapOf())},
+		{"add and remove", slices.Concat([]byte{0x91}, value), addAndRemove, slices.Concat([]byte{0x94}, value, mapOf())},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			frame := frameOf(answer, statusOK, c.body)
+			frame := newFrame(responseFlags, statusOK, c.body)
 			r := readResponse(t, frame)
 			c.change(&r.Header)
 			got, err := Codec{}.AppendResponse([]byte("before"), frame, r, &xprotocol.FrameView{})
-			want := append([]byte("before"), frameOf(answer, statusOK, c.want)...)
+			want := append([]byte("before"), newFrame(responseFlags, statusOK, c.want)...)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("appended as %q, %v\nwant %q", got, err, want)
 			}
@@ -186,7 +187,7 @@ func TestChangedResponse(t *testing.T) {
 // TestErrorResponsesStayUnchanged verifies that a changed field never replaces an error response.
 func TestErrorResponsesStayUnchanged(t *testing.T) {
 	for _, frame := range [][]byte{
-		frameOf(answer, 70, texts("what is wrong")), frameOf(answer, 31), frameOf(23, 100, []byte{1, 2, 3}),
+		newFrame(responseFlags, 70, texts("what is wrong")), newFrame(responseFlags, 31), newFrame(23, 100, []byte{1, 2, 3}),
 	} {
 		r := readResponse(t, frame)
 		r.Header.Add("k", "v")
@@ -198,7 +199,7 @@ func TestErrorResponsesStayUnchanged(t *testing.T) {
 }
 
 func TestOtherSerializationCannotBeChanged(t *testing.T) {
-	frame := frameOf(23, statusOK, []byte{1, 2, 3})
+	frame := newFrame(23, statusOK, []byte{1, 2, 3})
 	r := readResponse(t, frame)
 	r.Header.Add("k", "v")
 	got, err := Codec{}.AppendResponse(nil, frame, r, &xprotocol.FrameView{})

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/hessian"
 )
 
-// Argument implements xprotocol.ArgumentReader. It returns no arguments of a generic call, which
-// are in a list.
+// Argument implements xprotocol.ArgumentReader. It does not return arguments of a generic call,
+// because they are in a list.
 func (Codec) Argument(frame []byte, i int) (text string, ok bool) {
 	if i < 0 || !isHessian(frame) {
 		return "", false
@@ -31,8 +31,8 @@ func (Codec) Argument(frame []byte, i int) (text string, ok bool) {
 		n, err := d.Long()
 		return strconv.FormatInt(n, 10), err == nil
 	case hessian.Bool:
-		on, err := d.Bool()
-		return strconv.FormatBool(on), err == nil
+		b, err := d.Bool()
+		return strconv.FormatBool(b), err == nil
 	default:
 		return "", false
 	}

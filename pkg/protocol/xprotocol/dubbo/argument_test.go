@@ -11,23 +11,23 @@ import (
 
 func TestArgument(t *testing.T) {
 	call := func(types string, arguments ...string) []byte {
-		return frameOf(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", types), []byte(strings.Join(arguments, "")), mapOf("k", "v"))
+		return newFrame(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", types), []byte(strings.Join(arguments, "")), mapOf("k", "v"))
 	}
-	long := strings.Repeat("a", 40_000)
+	longText := strings.Repeat("a", 40_000)
 	for _, c := range []struct {
 		name  string
 		frame []byte
 		want  []string // "": no readable argument
 	}{
 		{"none", call(""), []string{""}},
-		{"a text", call("Ljava/lang/String;", "\x04blue"), []string{"blue", ""}},
-		{"a text in pieces", call("Ljava/lang/String;", string(texts(long))), []string{long}},
-		{"whole numbers", call("IJS", "\x90", "L\x80\x00\x00\x00\x00\x00\x00\x00", "\xd4\x75\x30"), []string{"0", "-9223372036854775808", "30000"}},
+		{"string", call("Ljava/lang/String;", "\x04blue"), []string{"blue", ""}},
+		{"chunked string", call("Ljava/lang/String;", string(texts(longText))), []string{longText}},
+		{"integers", call("IJS", "\x90", "L\x80\x00\x00\x00\x00\x00\x00\x00", "\xd4\x75\x30"), []string{"0", "-9223372036854775808", "30000"}},
 		{"booleans", call("ZZ", "T", "F"), []string{"true", "false"}},
 		{"another type", call("DLjava/lang/Object;[I", "\x5c", "N", "\x71\x02[I\x90"), []string{"", "", ""}},
-		{"behind others", call("Ljava/util/Map;Ljava/lang/String;", "H\x01k\x01vZ", "\x04blue"), []string{"", "blue"}},
-		{"of a generic call", frameOf(twoWay, 0, []byte(genericHead+"\x01m\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ")), []string{"", "", ""}},
-		{"of a foreign serialization", frameOf(flagRequest|flagTwoWay|6, 0, []byte("whatever")), []string{""}},
+		{"after other arguments", call("Ljava/util/Map;Ljava/lang/String;", "H\x01k\x01vZ", "\x04blue"), []string{"", "blue"}},
+		{"generic call", newFrame(twoWay, 0, []byte(genericHead+"\x01m\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ")), []string{"", "", ""}},
+		{"another serialization", newFrame(flagRequest|flagTwoWay|6, 0, []byte("whatever")), []string{""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var m xprotocol.Message
@@ -40,7 +40,7 @@ func TestArgument(t *testing.T) {
 				}
 			}
 			if _, ok := m.Argument(-1); ok || !slices.Equal(before, c.frame) {
-				t.Error("there is an argument before all others, or the frame was changed")
+				t.Error("Argument(-1) returned true, or the frame was changed")
 			}
 		})
 	}

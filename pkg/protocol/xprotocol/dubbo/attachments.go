@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/hessian"
 )
 
-// limits bounds the nesting of a body. Java's reader recurses: deeper values overflow its stack.
+// limits bounds the nesting of a body. Java's reader is recursive: deeper values overflow its
+// stack.
 //
 //nolint:gochecknoglobals // a constant
 var limits = hessian.Limits{Depth: 1 << 16, Classes: 1 << 16}
@@ -31,7 +32,7 @@ func beginAttachments(d *hessian.Decoder) (head []byte, err error) {
 	return head, nil
 }
 
-// nextAttachment consumes attachment number n, from 0, into e, or returns false if there is none.
+// nextAttachment consumes attachment n, counted from 0, into e. It returns false if there is none.
 func nextAttachment(d *hessian.Decoder, e *hessian.Entry, n int) (more bool, err error) {
 	if more, err = d.Entry(e); err != nil {
 		return false, fmt.Errorf("attachments: %w", err)
@@ -48,27 +49,27 @@ func isField(e *hessian.Entry) bool {
 	return e.Key != nil && (e.Value != nil || e.Kind == hessian.Null)
 }
 
-// rewriter writes attachments with the current fields of a header. Unchanged fields, and
-// attachments that are not fields, stay byte for byte and in place. A changed value becomes a
-// string; new fields come last.
+// rewriter writes attachments with the current fields of a header. It copies unchanged fields, and
+// attachments that are not fields, byte for byte and in place. A changed value becomes a string;
+// new fields come last.
 //
 // References in the attachments stay valid: the values of fields are strings and scalars, to which
 // nothing refers (see hessian.Entry).
 type rewriter struct {
-	body   []byte           // contains the attachments
-	header *protocol.Header // at most maxFields
-	left   int64            // upper bound for timeouts, in ms; 0: none
-	next   int              // index of the likely field of the next attachment
-	used   [maxFields / 64]uint64
+	body       []byte           // contains the attachments
+	header     *protocol.Header // at most maxFields
+	maxTimeout int64            // upper bound for timeouts, in ms; 0: none
+	next       int              // index of the likely field of the next attachment
+	used       [maxFields / 64]uint64
 }
 
-// use marks the field at index i as used by an attachment.
+// use marks the field with index i as used by an attachment.
 func (w *rewriter) use(i int) { w.used[i/64] |= 1 << (i % 64) }
 
 func (w *rewriter) isUsed(i int) bool { return w.used[i/64]&(1<<(i%64)) != 0 }
 
-// field returns the unused field of an attachment and marks it as used; nil if the field was
-// removed.
+// field returns the unused field of an attachment and marks it as used. It returns nil if the field
+// was removed.
 func (w *rewriter) field(e *hessian.Entry) *protocol.Field {
 	n := w.header.Len()
 	for k := range n {
@@ -142,29 +143,29 @@ func (w *rewriter) keep(dst []byte, e *hessian.Entry) []byte {
 
 // set appends an attachment with a value, which may be unchanged.
 func (w *rewriter) set(dst []byte, e *hessian.Entry, value string) []byte {
-	at := len(dst) + e.ValueStart - e.Start
+	valueStart := len(dst) + e.ValueStart - e.Start
 	if value == view(e.Value) {
 		dst = w.keep(dst, e)
 	} else {
 		dst = append(dst, w.body[e.Start:e.ValueStart]...)
 		dst = hessian.AppendString(dst, value)
 	}
-	w.lower(view(e.Key), dst[at:])
+	w.lower(view(e.Key), dst[valueStart:])
 	return dst
 }
 
 // add appends a new attachment.
 func (w *rewriter) add(dst []byte, name, value string) []byte {
 	dst = hessian.AppendString(dst, name)
-	at := len(dst)
+	valueStart := len(dst)
 	dst = hessian.AppendString(dst, value)
-	w.lower(name, dst[at:])
+	w.lower(name, dst[valueStart:])
 	return dst
 }
 
-// lower lowers the value written if the attachment is a timeout.
-func (w *rewriter) lower(name string, written []byte) {
-	if w.left > 0 && isTimeout(name) {
-		lowerTimeout(written, w.left)
+// lower lowers the Hessian value of an attachment if the attachment is a timeout.
+func (w *rewriter) lower(name string, value []byte) {
+	if w.maxTimeout > 0 && isTimeout(name) {
+		lowerTimeout(value, w.maxTimeout)
 	}
 }

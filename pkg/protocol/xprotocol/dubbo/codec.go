@@ -1,10 +1,10 @@
 // Package dubbo implements the frames of Dubbo 2: a head of 16 bytes and a body. It reads and
-// changes bodies in Hessian 2, and passes others on unchanged. README.md describes what filters
-// see.
+// changes bodies in Hessian 2, and forwards others unchanged. README.md describes the view of
+// filters.
 //
 // The files in the order of the data flow: codec.go (size and kind of a frame), request.go and
-// response.go (reading), attachments.go and timeout.go (what both share), append.go (writing),
-// signals.go (frames that Weft generates).
+// response.go (reading), attachments.go and timeout.go (shared code), append.go (writing),
+// controlframes.go (frames that Weft generates).
 package dubbo
 
 import (
@@ -26,18 +26,18 @@ var _ xprotocol.Codec = Codec{}
 //
 //	0  magic
 //	2  flags: request, two-way, event, and five bits of serialization
-//	3  status, of a response
+//	3  status of a response
 //	4  request id
 //	12 length of the body in bytes
 //	16 body
 const (
 	magic = 0xdabb
 
-	flagsAt  = 2
-	statusAt = 3
-	idAt     = 4
-	lengthAt = 12
-	headSize = 16
+	flagsOffset  = 2
+	statusOffset = 3
+	idOffset     = 4
+	lengthOffset = 12
+	headSize     = 16
 
 	flagRequest       = 0x80
 	flagTwoWay        = 0x40
@@ -61,7 +61,7 @@ func (Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
 	case !hasMagic(b):
 		return xprotocol.MatchNo
-	case len(b) < flagsAt:
+	case len(b) < flagsOffset:
 		return xprotocol.MatchNeedMore
 	default:
 		return xprotocol.MatchYes
@@ -77,22 +77,22 @@ func hasMagic(b []byte) bool {
 // the body shows whether the event is a GOAWAY.
 func (Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	if !hasMagic(b) {
-		return xprotocol.Frame{}, fmt.Errorf("dubbo: a frame begins with % x, not with %x", b[:min(len(b), flagsAt)], magic)
+		return xprotocol.Frame{}, fmt.Errorf("dubbo: a frame begins with % x, not with %x", b[:min(len(b), flagsOffset)], magic)
 	}
 	if len(b) < headSize {
 		return xprotocol.Frame{}, nil
 	}
-	size := headSize + int(binary.BigEndian.Uint32(b[lengthAt:]))
+	size := headSize + int(binary.BigEndian.Uint32(b[lengthOffset:]))
 	return xprotocol.Frame{
 		Kind: kindOf(b[:min(size, len(b))]),
-		ID:   binary.BigEndian.Uint64(b[idAt:]),
+		ID:   binary.BigEndian.Uint64(b[idOffset:]),
 		Size: size,
 	}, nil
 }
 
 // kindOf returns the kind of a frame, which has at least its head.
 func kindOf(frame []byte) xprotocol.Kind {
-	flags := frame[flagsAt]
+	flags := frame[flagsOffset]
 	switch {
 	case flags&flagRequest == 0 && flags&flagEvent != 0:
 		return xprotocol.HeartbeatAck
@@ -112,7 +112,7 @@ func kindOf(frame []byte) xprotocol.Kind {
 }
 
 const (
-	// readOnly is the event by which a provider asks for no new requests. The other events are
+	// readOnly is the event that asks clients to send no new requests. The other events are
 	// null, a heartbeat, and "W", which revokes readOnly.
 	readOnly = "R"
 	// maxEvent is the maximum size of the body of one of these events, in bytes, in any
@@ -120,7 +120,7 @@ const (
 	maxEvent = 64
 )
 
-// isReadOnly reports whether an event is readOnly. All serializations write the letter as it is,
+// isReadOnly reports whether an event is readOnly. All serializations write the letter unchanged,
 // and no other event contains it.
 func isReadOnly(frame []byte) bool {
 	body := frame[headSize:]
@@ -137,18 +137,18 @@ func isReadOnly(frame []byte) bool {
 }
 
 // SetID implements xprotocol.Framing.
-func (Codec) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint64(frame[idAt:], id) }
+func (Codec) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint64(frame[idOffset:], id) }
 
 // serializationHessian is the id of Hessian 2, the only serialization that Weft reads.
 const serializationHessian = 2
 
 // isHessian reports whether a frame's body is in Hessian 2.
 func isHessian(frame []byte) bool {
-	return frame[flagsAt]&maskSerialization == serializationHessian
+	return frame[flagsOffset]&maskSerialization == serializationHessian
 }
 
-// serializations are the names of the serializations by id, as in a provider's configuration; the
-// number if there is no name.
+// serializations are the names of the serializations by id, as in a provider's configuration, or
+// the id if there is no name.
 //
 //nolint:gochecknoglobals // a constant table
 var serializations = [maskSerialization + 1]string{
@@ -160,5 +160,5 @@ var serializations = [maskSerialization + 1]string{
 
 // serialization returns the name of a frame's serialization.
 func serialization(frame []byte) string {
-	return serializations[frame[flagsAt]&maskSerialization]
+	return serializations[frame[flagsOffset]&maskSerialization]
 }

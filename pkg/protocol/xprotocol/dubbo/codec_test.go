@@ -8,14 +8,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-var update = flag.Bool("update", false, "write testdata/captures.txt anew, and what is new of testdata/judged.tsv")
+var update = flag.Bool("update", false, "rewrite testdata/captures.txt, and add new frames to testdata/judged.tsv")
 
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
 		want        xprotocol.MatchResult
 	}{
-		{"nothing", "", xprotocol.MatchNeedMore},
+		{"empty", "", xprotocol.MatchNeedMore},
 		{"half the magic", "\xda", xprotocol.MatchNeedMore},
 		{"the magic", "\xda\xbb", xprotocol.MatchYes},
 		{"a head", "\xda\xbb\xc2\x00\x00\x00", xprotocol.MatchYes},
@@ -32,12 +32,12 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestOtherBytesAreAnError verifies that 32 bytes without the magic are an error, instead of a wait for
-// more bytes.
+// TestOtherBytesAreAnError verifies that 32 bytes without the magic are an error, instead of a wait
+// for more bytes.
 func TestOtherBytesAreAnError(t *testing.T) {
 	for _, b := range []string{"G", "\xda\x00", strings.Repeat("x", 32), strings.Repeat("\x00", 32)} {
 		if f, err := (Codec{}).ParseFrame([]byte(b)); err == nil || f.Size != 0 {
-			t.Errorf("Next(%q) = %+v, %v, want an error", b, f, err)
+			t.Errorf("ParseFrame(%q) = %+v, %v, want an error", b, f, err)
 		}
 	}
 }
@@ -49,21 +49,21 @@ func TestKinds(t *testing.T) {
 		frame []byte
 		want  xprotocol.Kind
 	}{
-		{"a request", frameOf(twoWay, 0), xprotocol.Request},
-		{"a one-way request", frameOf(flagRequest|serializationHessian, 0), xprotocol.OneWay},
-		{"an answer", frameOf(answer, 20), xprotocol.Response},
-		{"an answer with the two-way bit", frameOf(answer|flagTwoWay, 20), xprotocol.Response},
-		{"a heartbeat", frameOf(twoWay|flagEvent, 0, []byte("N")), xprotocol.Heartbeat},
-		{"a heartbeat without a body", frameOf(twoWay|flagEvent, 0), xprotocol.Heartbeat},
-		{"a heartbeat with two nulls", frameOf(twoWay|flagEvent, 0, []byte("NN")), xprotocol.Heartbeat},
-		{"a heartbeat that wants no answer", frameOf(event|serializationHessian, 0, []byte("N")), xprotocol.Ignored},
-		{"an answer to a heartbeat", frameOf(answer|flagEvent, 20, []byte("NN")), xprotocol.HeartbeatAck},
-		{"read only", frameOf(event|serializationHessian, 0, texts("R")), xprotocol.GoAway},
-		{"read only, in a long form", frameOf(event|serializationHessian, 0, []byte("S\x00\x01R")), xprotocol.GoAway},
-		{"read only with the two-way bit", frameOf(twoWay|flagEvent, 0, texts("R")), xprotocol.GoAway},
-		{"writable again", frameOf(event|serializationHessian, 0, texts("W")), xprotocol.Ignored},
-		{"a part of a string, which begins with R", frameOf(twoWay|flagEvent, 0, []byte("R\x00\x01x")), xprotocol.Heartbeat},
-		{"an event that is too long to be one", frameOf(event|6, 0, []byte(strings.Repeat("R", 65))), xprotocol.Ignored},
+		{"a request", newFrame(twoWay, 0), xprotocol.Request},
+		{"a one-way request", newFrame(flagRequest|serializationHessian, 0), xprotocol.OneWay},
+		{"a response", newFrame(responseFlags, 20), xprotocol.Response},
+		{"a response with the two-way bit", newFrame(responseFlags|flagTwoWay, 20), xprotocol.Response},
+		{"a heartbeat", newFrame(twoWay|flagEvent, 0, []byte("N")), xprotocol.Heartbeat},
+		{"a heartbeat without a body", newFrame(twoWay|flagEvent, 0), xprotocol.Heartbeat},
+		{"a heartbeat with two nulls", newFrame(twoWay|flagEvent, 0, []byte("NN")), xprotocol.Heartbeat},
+		{"a one-way heartbeat", newFrame(event|serializationHessian, 0, []byte("N")), xprotocol.Ignored},
+		{"a heartbeat ack", newFrame(responseFlags|flagEvent, 20, []byte("NN")), xprotocol.HeartbeatAck},
+		{"read only", newFrame(event|serializationHessian, 0, texts("R")), xprotocol.GoAway},
+		{"read only, in a long form", newFrame(event|serializationHessian, 0, []byte("S\x00\x01R")), xprotocol.GoAway},
+		{"read only with the two-way bit", newFrame(twoWay|flagEvent, 0, texts("R")), xprotocol.GoAway},
+		{"writable again", newFrame(event|serializationHessian, 0, texts("W")), xprotocol.Ignored},
+		{"a chunk of a string, which begins with R", newFrame(twoWay|flagEvent, 0, []byte("R\x00\x01x")), xprotocol.Heartbeat},
+		{"an event that is too long", newFrame(event|6, 0, []byte(strings.Repeat("R", 65))), xprotocol.Ignored},
 		{"read only in fastjson", captured(t, "dubbo-2.7.23 fastjson R"), xprotocol.GoAway},
 		{"null in fastjson", captured(t, "dubbo-2.7.23 fastjson heartbeat"), xprotocol.Heartbeat},
 		{"read only in nativejava", captured(t, "dubbo-2.7.23 nativejava R"), xprotocol.GoAway},
@@ -73,7 +73,7 @@ func TestKinds(t *testing.T) {
 	} {
 		f, err := Codec{}.ParseFrame(c.frame)
 		if err != nil || f.Kind != c.want || f.ID != 7 {
-			t.Errorf("%s: Next = %+v, %v, want kind %d and id 7", c.name, f, err, c.want)
+			t.Errorf("%s: ParseFrame = %+v, %v, want kind %d and id 7", c.name, f, err, c.want)
 		}
 	}
 }

@@ -17,15 +17,15 @@ import (
 
 // TestCodecContract runs the codec tests with every capture and its view in testdata/captures.txt.
 func TestCodecContract(t *testing.T) {
-	oversize := frameOf(twoWay, 0)
-	binary.BigEndian.PutUint32(oversize[lengthAt:], math.MaxUint32)
+	oversize := newFrame(twoWay, 0)
+	binary.BigEndian.PutUint32(oversize[lengthOffset:], math.MaxUint32)
 	codectest.Run(t, Codec{}, codectest.Suite{
 		Frames:        goldenFrames(t),
 		Oversize:      []codectest.Head{{Bytes: oversize, Size: headSize + math.MaxUint32}},
 		Foreign:       [][]byte{{magic >> 8, 0}, {0, magic & 0xff}},
 		Code:          func(t *protocol.ReasonSpec) int { return int(t.Dubbo) },
 		Content:       content,
-		SpecialFields: []string{attachmentInterface, attachmentPath, timeoutOfService, timeoutOfCall, timeoutOfCallLower},
+		SpecialFields: []string{attachmentInterface, attachmentPath, serviceTimeout, callTimeout, callTimeoutLower},
 	})
 }
 
@@ -33,10 +33,10 @@ func TestCodecContract(t *testing.T) {
 func goldenFrames(t *testing.T) []codectest.Frame {
 	t.Helper()
 	const file = "testdata/captures.txt"
-	all := captures(t)
+	list := captures(t)
 	if *update {
 		var views txtar.Archive
-		for _, c := range all {
+		for _, c := range list {
 			views.Files = append(views.Files, txtar.File{Name: c.name, Data: []byte(codectest.View(Codec{}, c.frame))})
 		}
 		if err := os.WriteFile(file, txtar.Format(&views), 0o644); err != nil {
@@ -47,19 +47,19 @@ func goldenFrames(t *testing.T) []codectest.Frame {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(views.Files) != len(all) {
-		t.Fatalf("%s has %d views of %d captures", file, len(views.Files), len(all))
+	if len(views.Files) != len(list) {
+		t.Fatalf("%s has %d views of %d captures", file, len(views.Files), len(list))
 	}
 	// Numeric attachments become texts, and Java encodes some characters differently from Go.
-	rare := []string{"dubbo-2.7.23 request object attachments", "dubbo-2.7.23 request unicode"}
-	frames := make([]codectest.Frame, 0, len(all))
-	for i, c := range all {
+	mayAllocate := []string{"dubbo-2.7.23 request object attachments", "dubbo-2.7.23 request unicode"}
+	frames := make([]codectest.Frame, 0, len(list))
+	for i, c := range list {
 		if views.Files[i].Name != c.name {
-			t.Fatalf("%s has a view of %q in the place of %q", file, views.Files[i].Name, c.name)
+			t.Fatalf("%s has a view of %q instead of %q", file, views.Files[i].Name, c.name)
 		}
 		frames = append(frames, codectest.Frame{
 			Name: c.name, Bytes: c.frame, View: string(views.Files[i].Data),
-			Unchangeable: isUnchangeable(c.frame), MayAllocate: slices.Contains(rare, c.name),
+			Unchangeable: isUnchangeable(c.frame), MayAllocate: slices.Contains(mayAllocate, c.name),
 		})
 	}
 	return frames
@@ -67,7 +67,7 @@ func goldenFrames(t *testing.T) []codectest.Frame {
 
 // isUnchangeable reports whether the fields of a frame cannot be changed.
 func isUnchangeable(frame []byte) bool {
-	return !isHessian(frame) || frame[flagsAt]&flagRequest == 0 && frame[statusAt] != statusOK
+	return !isHessian(frame) || frame[flagsOffset]&flagRequest == 0 && frame[statusOffset] != statusOK
 }
 
 // content returns the arguments of a request with their types, or the result of a response.
@@ -77,16 +77,16 @@ func content(frame []byte, _ *xprotocol.FrameView) []byte {
 	}
 	var d hessian.Decoder
 	body := frame[headSize:]
-	if frame[flagsAt]&flagRequest != 0 {
+	if frame[flagsOffset]&flagRequest != 0 {
 		var c call
 		if c.read(&d, body) != nil {
 			return nil
 		}
 		return body[c.method.end:c.attachments]
 	}
-	var a result
-	if a.read(&d, body) != nil || a.skipValue(&d) != nil {
+	var res result
+	if res.read(&d, body) != nil || res.skipValue(&d) != nil {
 		return nil
 	}
-	return body[a.value:d.Offset()]
+	return body[res.value:d.Offset()]
 }

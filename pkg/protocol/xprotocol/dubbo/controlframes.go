@@ -10,13 +10,13 @@ import (
 
 // AppendErrorResponse implements xprotocol.ControlFrames. The body is the reason's HTTP status and
 // the text, "502|text", so that programs can distinguish reasons with the same Dubbo status. It is
-// in Hessian 2 whatever the request uses: readers use the serialization of the response, and every
-// Dubbo has Hessian 2.
+// in Hessian 2 with any serialization of the request: readers use the serialization of the
+// response, and every Dubbo implementation supports Hessian 2.
 func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
-	t := reason.Spec()
+	spec := reason.Spec()
 	start := len(dst)
-	dst = appendHead(dst, serializationHessian, t.Dubbo, binary.BigEndian.Uint64(frame[idAt:]))
-	dst = hessian.AppendString(dst, strconv.Itoa(t.HTTP)+"|"+text)
+	dst = appendHead(dst, serializationHessian, spec.Dubbo, binary.BigEndian.Uint64(frame[idOffset:]))
+	dst = hessian.AppendString(dst, strconv.Itoa(spec.HTTP)+"|"+text)
 	return patchBodyLength(dst, start)
 }
 
@@ -28,16 +28,16 @@ func (Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
 }
 
 // AppendHeartbeatAck implements xprotocol.ControlFrames. The body is a null in the serialization of
-// the ping: if Weft does not know that, it is the ping's body.
+// the ping. If Weft does not support that serialization, it is the ping's body.
 func (Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
 	start := len(dst)
-	id := binary.BigEndian.Uint64(ping[idAt:])
+	id := binary.BigEndian.Uint64(ping[idOffset:])
 	body := ping[headSize:]
 	if isHessian(ping) || len(body) == 0 || len(body) > maxEvent {
 		dst = appendHead(dst, flagEvent|serializationHessian, statusOK, id)
 		return patchBodyLength(hessian.AppendNull(dst), start)
 	}
-	dst = appendHead(dst, flagEvent|ping[flagsAt]&maskSerialization, statusOK, id)
+	dst = appendHead(dst, flagEvent|ping[flagsOffset]&maskSerialization, statusOK, id)
 	return patchBodyLength(append(dst, body...), start)
 }
 
@@ -59,6 +59,6 @@ func appendHead(dst []byte, flags, status byte, id uint64) []byte {
 
 // patchBodyLength writes the body length of the frame dst[start:].
 func patchBodyLength(dst []byte, start int) []byte {
-	binary.BigEndian.PutUint32(dst[start+lengthAt:], uint32(len(dst)-start-headSize))
+	binary.BigEndian.PutUint32(dst[start+lengthOffset:], uint32(len(dst)-start-headSize))
 	return dst
 }

@@ -14,62 +14,62 @@ import (
 func TestErrorResponses(t *testing.T) {
 	for reason := range protocol.Reasons() {
 		for _, serialization := range []byte{serializationHessian, 23} {
-			request := frameOf(flagRequest|flagTwoWay|serialization, 0, []byte("body"))
+			request := newFrame(flagRequest|flagTwoWay|serialization, 0, []byte("body"))
 			got := Codec{}.AppendErrorResponse([]byte("before"), request[:headSize], reason, "what 是 wrong")
-			got, found := bytes.CutPrefix(got, []byte("before"))
+			got, ok := bytes.CutPrefix(got, []byte("before"))
 			f, err := Codec{}.ParseFrame(got)
-			if !found || err != nil || f != (xprotocol.Frame{Kind: xprotocol.Response, ID: 7, Size: len(got)}) {
+			if !ok || err != nil || f != (xprotocol.Frame{Kind: xprotocol.Response, ID: 7, Size: len(got)}) {
 				t.Fatalf("%v: a frame %+v, %v: %x", reason, f, err, got)
 			}
-			traits := reason.Spec()
-			if r := readResponse(t, got); r.Code != int(traits.Dubbo) || !isHessian(got) {
-				t.Errorf("%v: code %d, want %d", reason, r.Code, traits.Dubbo)
+			spec := reason.Spec()
+			if r := readResponse(t, got); r.Code != int(spec.Dubbo) || !isHessian(got) {
+				t.Errorf("%v: code %d, want %d", reason, r.Code, spec.Dubbo)
 			}
 			var d hessian.Decoder
 			d.Reset(got[headSize:])
 			text, err := d.Text()
-			if want := fmt.Sprintf("%d|what 是 wrong", traits.HTTP); string(text) != want || err != nil || d.Kind() != hessian.End {
+			if want := fmt.Sprintf("%d|what 是 wrong", spec.HTTP); string(text) != want || err != nil || d.Kind() != hessian.End {
 				t.Errorf("%v: text %q, %v, want %q", reason, text, err, want)
 			}
 		}
 	}
 }
 
-// TestErrorStatuses verifies the statuses that the documentation promises.
+// TestErrorStatuses verifies the documented statuses.
 func TestErrorStatuses(t *testing.T) {
 	for reason, want := range map[protocol.Reason]string{
 		protocol.ReasonNoRoute: "60 404|x", protocol.NoHealthyHost: "60 502|x", protocol.Overflow: "100 503|x", protocol.UpstreamTimeout: "30 504|x",
 		protocol.ReasonDenied: "70 403|x", protocol.MalformedRequest: "40 400|x", protocol.BodyTooLarge: "40 413|x",
 	} {
-		got := Codec{}.AppendErrorResponse(nil, frameOf(twoWay, 0), reason, "x")
-		if got := fmt.Sprintf("%d %s", got[statusAt], got[headSize+1:]); got != want {
+		got := Codec{}.AppendErrorResponse(nil, newFrame(twoWay, 0), reason, "x")
+		if got := fmt.Sprintf("%d %s", got[statusOffset], got[headSize+1:]); got != want {
 			t.Errorf("%v is %q, want %q", reason, got, want)
 		}
 	}
 }
 
-func TestPing(t *testing.T) {
+func TestHeartbeat(t *testing.T) {
 	got := Codec{}.AppendHeartbeat([]byte("before"), 76)
 	if want := "before" + string(captured(t, "16")); string(got) != want {
-		t.Errorf("a ping is %x, want %x", got, want)
+		t.Errorf("AppendHeartbeat = %x, want %x", got, want)
 	}
 }
 
-func TestPong(t *testing.T) {
-	long := bytes.Repeat([]byte{'x'}, maxEvent+1)
+func TestHeartbeatAck(t *testing.T) {
+	longBody := bytes.Repeat([]byte{'x'}, maxEvent+1)
 	for _, c := range []struct{ name, flags, body, wantFlags, want string }{
 		{"Hessian", "\xe2", "N", "\x22", "N"},
 		{"Hessian, two nulls", "\xe2", "NN", "\x22", "N"},
 		{"Hessian, no body", "\xe2", "", "\x22", "N"},
-		{"Hessian, a long body", "\xe2", string(long), "\x22", "N"},
+		{"Hessian, a long body", "\xe2", string(longBody), "\x22", "N"},
 		{"foreign, its null", "\xe6", "null\r\n", "\x26", "null\r\n"},
 		{"foreign, no body", "\xe6", "", "\x22", "N"},
-		{"foreign, a long body", "\xe6", string(long), "\x22", "N"},
+		{"foreign, a long body", "\xe6", string(longBody), "\x22", "N"},
 	} {
-		ping := frameOf(c.flags[0], 0, []byte(c.body))
-		want := "before" + string(frameOf(c.wantFlags[0], statusOK, []byte(c.want)))
+		ping := newFrame(c.flags[0], 0, []byte(c.body))
+		want := "before" + string(newFrame(c.wantFlags[0], statusOK, []byte(c.want)))
 		if got := (Codec{}).AppendHeartbeatAck([]byte("before"), ping); string(got) != want {
-			t.Errorf("%s: the response is %x, want %x", c.name, got, want)
+			t.Errorf("%s: AppendHeartbeatAck = %x, want %x", c.name, got, want)
 		}
 	}
 }
@@ -85,36 +85,37 @@ func TestHeartbeatAckMatchesJava(t *testing.T) {
 		}
 		n++
 		if got, want := (Codec{}).AppendHeartbeatAck(nil, c.frame), captured(t, name+" heartbeat-answer"); !bytes.Equal(got, want) {
-			t.Errorf("%s is answered by %x, want %x", c.name, got, want)
+			t.Errorf("%s: AppendHeartbeatAck = %x, want %x", c.name, got, want)
 		}
 	}
 	if n != 8 {
-		t.Errorf("%d heartbeats", n)
+		t.Errorf("%d captured heartbeats, want 8", n)
 	}
 }
 
 func TestGoAway(t *testing.T) {
 	got := Codec{}.AppendGoAway([]byte("before"), 7)
-	if want := "before" + string(frameOf(flagRequest|flagEvent|serializationHessian, 0, []byte("\x01R"))); string(got) != want {
-		t.Fatalf("it is %x, want %x", got, want)
+	if want := "before" + string(newFrame(flagRequest|flagEvent|serializationHessian, 0, []byte("\x01R"))); string(got) != want {
+		t.Fatalf("AppendGoAway = %x, want %x", got, want)
 	}
-	if java := captured(t, "dubbo-2.7.23 hessian2 R"); !bytes.HasSuffix(got, java) {
-		t.Errorf("it is %x, Java's is %x", got, java)
+	if javaFrame := captured(t, "dubbo-2.7.23 hessian2 R"); !bytes.HasSuffix(got, javaFrame) {
+		t.Errorf("AppendGoAway = %x, Java sends %x", got, javaFrame)
 	}
 	if f, err := (Codec{}).ParseFrame(got[len("before"):]); err != nil || f.Kind != xprotocol.GoAway || f.ID != 7 {
-		t.Errorf("it is read as %+v, %v", f, err)
+		t.Errorf("ParseFrame = %+v, %v", f, err)
 	}
 }
 
-// TestErrorResponseWithAnyText verifies that peers can read an error text of any length and content.
+// TestErrorResponseWithAnyText verifies that peers can read an error text of any length and
+// content.
 func TestErrorResponseWithAnyText(t *testing.T) {
 	for _, text := range []string{"", "\xff", "😀", strings.Repeat("é", 100_000)} {
-		got := Codec{}.AppendErrorResponse(nil, frameOf(twoWay, 0), protocol.Internal, text)
+		got := Codec{}.AppendErrorResponse(nil, newFrame(twoWay, 0), protocol.Internal, text)
 		var d hessian.Decoder
 		d.Reset(got[headSize:])
-		read, err := d.Text()
-		if want := "500|" + string([]rune(text)); err != nil || string(read) != want {
-			t.Errorf("%.10q is read as %.20q, %v", text, read, err)
+		decoded, err := d.Text()
+		if want := "500|" + string([]rune(text)); err != nil || string(decoded) != want {
+			t.Errorf("the text %.10q is decoded as %.20q, %v", text, decoded, err)
 		}
 	}
 }

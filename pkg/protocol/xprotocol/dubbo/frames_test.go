@@ -28,7 +28,7 @@ func captures(tb testing.TB) []capture {
 	if err != nil || len(files) == 0 {
 		tb.Fatal("no captures", err)
 	}
-	all := make([]capture, 0, len(files))
+	list := make([]capture, 0, len(files))
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -38,7 +38,7 @@ func captures(tb testing.TB) []capture {
 		if err != nil {
 			tb.Fatalf("%s: %v", file, err)
 		}
-		all = append(all, capture{strings.TrimSuffix(filepath.Base(file), ".hex"), frame})
+		list = append(list, capture{strings.TrimSuffix(filepath.Base(file), ".hex"), frame})
 	}
 	for _, release := range []string{"dubbo-2.7.23", "dubbo-3.3.5"} {
 		for _, columns := range table(tb, release+".tsv") {
@@ -46,10 +46,10 @@ func captures(tb testing.TB) []capture {
 			if err != nil {
 				tb.Fatalf("%s: %s: %v", release, columns[0], err)
 			}
-			all = append(all, capture{release + " " + columns[0], frame})
+			list = append(list, capture{release + " " + columns[0], frame})
 		}
 	}
-	return all
+	return list
 }
 
 // table returns the lines of a file in testdata as columns, without comments.
@@ -79,50 +79,50 @@ func lines(tb testing.TB, name string) []string {
 	return slices.Collect(strings.Lines(string(text)))
 }
 
-// captured returns the capture whose name starts with start.
-func captured(tb testing.TB, start string) []byte {
+// captured returns the capture whose name starts with prefix.
+func captured(tb testing.TB, prefix string) []byte {
 	tb.Helper()
 	for _, c := range captures(tb) {
-		if strings.HasPrefix(c.name, start) {
+		if strings.HasPrefix(c.name, prefix) {
 			return bytes.Clone(c.frame)
 		}
 	}
-	tb.Fatalf("no capture %s", start)
+	tb.Fatalf("no capture %s", prefix)
 	return nil
 }
 
-// frameOf returns a frame with the ID 7.
-func frameOf(flags, status byte, body ...[]byte) []byte {
+// newFrame returns a frame with the ID 7.
+func newFrame(flags, status byte, body ...[]byte) []byte {
 	b := []byte{magic >> 8, magic & 0xff, flags, status, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0}
 	for _, part := range body {
 		b = append(b, part...)
 	}
-	binary.BigEndian.PutUint32(b[lengthAt:], uint32(len(b)-headSize))
+	binary.BigEndian.PutUint32(b[lengthOffset:], uint32(len(b)-headSize))
 	return b
 }
 
 const (
-	twoWay = flagRequest | flagTwoWay | serializationHessian
-	answer = serializationHessian
+	twoWay        = flagRequest | flagTwoWay | serializationHessian
+	responseFlags = serializationHessian
 )
 
 // texts returns strings in Hessian.
-func texts(all ...string) []byte {
+func texts(values ...string) []byte {
 	var b []byte
-	for _, s := range all {
+	for _, s := range values {
 		b = hessian.AppendString(b, s)
 	}
 	return b
 }
 
 // mapOf returns a Hessian map of strings from alternating keys and values.
-func mapOf(all ...string) []byte {
-	return hessian.AppendMapEnd(append(hessian.AppendMapStart(nil), texts(all...)...))
+func mapOf(keysAndValues ...string) []byte {
+	return hessian.AppendMapEnd(append(hessian.AppendMapStart(nil), texts(keysAndValues...)...))
 }
 
 // requestOf returns a request for org.example.A.m in version 1.0.0 with one string argument.
 func requestOf(attachments []byte) []byte {
-	return frameOf(twoWay, 0, texts("2.0.2", "org.example.A", "1.0.0", "m", "Ljava/lang/String;", "argument"), attachments)
+	return newFrame(twoWay, 0, texts("2.0.2", "org.example.A", "1.0.0", "m", "Ljava/lang/String;", "argument"), attachments)
 }
 
 // request is a request with the storage that its view refers to.
@@ -139,7 +139,7 @@ func readRequest(tb testing.TB, frame []byte) *request {
 		tb.Fatalf("%v: %x", err, frame)
 	}
 	if r.Header.Changed() {
-		tb.Fatal("the header is not sealed")
+		tb.Fatal("Header.Changed() = true after reading")
 	}
 	return &r
 }
@@ -153,16 +153,16 @@ func readResponse(tb testing.TB, frame []byte) *protocol.Response {
 		tb.Fatalf("%v: %x", err, frame)
 	}
 	if r.Header.Changed() {
-		tb.Fatal("the header is not sealed")
+		tb.Fatal("Header.Changed() = true after reading")
 	}
 	return &r
 }
 
 // fields returns a header as text: "name=value name=value".
 func fields(h *protocol.Header) string {
-	all := make([]string, 0, h.Len())
+	list := make([]string, 0, h.Len())
 	for name, value := range h.All() {
-		all = append(all, name+"="+value)
+		list = append(list, name+"="+value)
 	}
-	return strings.Join(all, " ")
+	return strings.Join(list, " ")
 }

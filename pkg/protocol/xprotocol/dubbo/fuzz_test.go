@@ -22,16 +22,16 @@ func FuzzCodec(f *testing.F) {
 		slices.Concat(texts("2.0.2", "ctx/A", "1.0.0", "m", "[[IJ"), []byte("N\xe0M\x01t\x09interface\x01A\x05group\x01g\x91\x01y\x01rQ\x91\x04nullNZN")),
 		slices.Concat([]byte(genericHead), []byte("\x01mNNH\x07timeout\xd4\x75\x30Z")),
 	} {
-		f.Add(frameOf(twoWay, 0, body), "service", "B")
-		f.Add(frameOf(twoWay, 0, body), "method", "n")
-		f.Add(frameOf(twoWay, 0, body), "group", "h")
-		f.Add(frameOf(twoWay, 0, body), "timeout", "100")
+		f.Add(newFrame(twoWay, 0, body), "service", "B")
+		f.Add(newFrame(twoWay, 0, body), "method", "n")
+		f.Add(newFrame(twoWay, 0, body), "group", "h")
+		f.Add(newFrame(twoWay, 0, body), "timeout", "100")
 	}
 	f.Fuzz(func(t *testing.T, b []byte, name, value string) {
 		codectest.Invariants(t, Codec{}, b, name, value)
 		frame, err := Codec{}.ParseFrame(b)
 		if (err != nil) != ((Codec{}).Match(b) == xprotocol.MatchNo) {
-			t.Fatalf("Match and Next are not of one mind: %v", err)
+			t.Fatalf("Match and ParseFrame disagree: %v", err)
 		}
 		if frame.Size == 0 {
 			return
@@ -50,15 +50,15 @@ func FuzzCodec(f *testing.F) {
 }
 
 func fuzzRequest(t *testing.T, frame []byte, name, value string) {
-	var r, again request
+	var r, reread request
 	if (Codec{}).ReadRequest(frame, &r.Request, &r.view) != nil {
 		return
 	}
 	out, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, 7*time.Millisecond)
 	if err != nil || len(out) != len(frame) {
-		t.Fatalf("with less time leaves as %x, %v", out, err)
+		t.Fatalf("AppendRequest with 7 ms = %x, %v", out, err)
 	}
-	checkTimeout(t, &r, out)
+	checkLowered(t, &r, out)
 
 	r.Header.Set(name, value)
 	if r.Header.Len() > maxAttachments || !r.Header.Changed() {
@@ -67,55 +67,55 @@ func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 	out, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, 0)
 	if !isHessian(frame) || r.Header.Get("service") == "" || r.Header.Get("method") == "" {
 		if err == nil && !isHessian(frame) {
-			t.Fatalf("a foreign body was changed: %x", out)
+			t.Fatalf("a body in another serialization was changed: %x", out)
 		}
 		return
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (Codec{}).ReadRequest(out, &again.Request, &again.view); err != nil {
-		t.Fatalf("changed, it cannot be read: %v", err)
+	if err := (Codec{}).ReadRequest(out, &reread.Request, &reread.view); err != nil {
+		t.Fatalf("reading the changed frame: %v", err)
 	}
-	if !isRouting(name) && fields(&again.Header) != fields(&r.Header) {
-		t.Fatalf("read as %s\nwant %s", fields(&again.Header), fields(&r.Header))
+	if !isRouting(name) && fields(&reread.Header) != fields(&r.Header) {
+		t.Fatalf("fields %s\nwant %s", fields(&reread.Header), fields(&r.Header))
 	}
 }
 
-// checkTimeout fails t unless every timeout in a frame that can be lowered is 7 ms.
-func checkTimeout(t *testing.T, was *request, frame []byte) {
-	if was.view.Offsets == [6]int32{} {
+// checkLowered fails t unless every timeout in a frame that can be lowered is 7 ms.
+func checkLowered(t *testing.T, original *request, frame []byte) {
+	if original.view.Offsets == [6]int32{} {
 		return
 	}
 	var r request
 	if err := (Codec{}).ReadRequest(frame, &r.Request, &r.view); err != nil {
-		t.Fatalf("with less time, it cannot be read: %v", err)
+		t.Fatalf("reading the frame with the lowered timeout: %v", err)
 	}
-	if r.view.Timeout > was.view.Timeout {
-		t.Fatalf("the timeout was %v and is %v", was.view.Timeout, r.view.Timeout)
+	if r.view.Timeout > original.view.Timeout {
+		t.Fatalf("the timeout was raised from %v to %v", original.view.Timeout, r.view.Timeout)
 	}
-	for _, mark := range [...]int{markOfCall, markOfService} {
-		from, to := r.view.Offsets[mark], r.view.Offsets[mark+1]
-		if from != was.view.Offsets[mark] || to != was.view.Offsets[mark+1] {
-			t.Fatal("a timeout has moved")
+	for _, index := range [...]int{callTimeoutIndex, serviceTimeoutIndex} {
+		from, to := r.view.Offsets[index], r.view.Offsets[index+1]
+		if from != original.view.Offsets[index] || to != original.view.Offsets[index+1] {
+			t.Fatal("the offsets of a timeout changed")
 		}
-		if to == 0 || was.view.Timeout <= 7*time.Millisecond {
+		if to == 0 || original.view.Timeout <= 7*time.Millisecond {
 			continue
 		}
 		if ms, _ := parseTimeout(frame[from:to]); ms > 7 {
-			t.Fatalf("%d ms are left of the 7", ms)
+			t.Fatalf("timeout %d ms, want at most 7 ms", ms)
 		}
 	}
 }
 
 func fuzzResponse(t *testing.T, frame []byte, name, value string) {
-	var r, again protocol.Response
+	var r, reread protocol.Response
 	var v xprotocol.FrameView
 	if (Codec{}).ReadResponse(frame, &r, &v) != nil {
 		return
 	}
 	r.Header.Set(name, value)
-	if r.Header.Len() > maxAttachments || !r.Header.Changed() || !isHessian(frame) || frame[statusAt] != statusOK {
+	if r.Header.Len() > maxAttachments || !r.Header.Changed() || !isHessian(frame) || frame[statusOffset] != statusOK {
 		return
 	}
 	out, err := Codec{}.AppendResponse(nil, frame, &r, &v)
@@ -125,10 +125,10 @@ func fuzzResponse(t *testing.T, frame []byte, name, value string) {
 		}
 		return // the codec may forward the value without reading it
 	}
-	if err := (Codec{}).ReadResponse(out, &again, &v); err != nil {
-		t.Fatalf("changed, it cannot be read: %v", err)
+	if err := (Codec{}).ReadResponse(out, &reread, &v); err != nil {
+		t.Fatalf("reading the changed frame: %v", err)
 	}
-	if fields(&again.Header) != fields(&r.Header) {
-		t.Fatalf("read as %s\nwant %s", fields(&again.Header), fields(&r.Header))
+	if fields(&reread.Header) != fields(&r.Header) {
+		t.Fatalf("fields %s\nwant %s", fields(&reread.Header), fields(&r.Header))
 	}
 }

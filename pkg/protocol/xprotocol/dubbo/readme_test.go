@@ -12,7 +12,7 @@ import (
 
 // TestReadmeTables verifies that the tables of README.md match the code.
 func TestReadmeTables(t *testing.T) {
-	var statuses, faults, serials strings.Builder
+	var statuses, faults, serializationTable strings.Builder
 	statuses.WriteString("| status | HTTP |\n|---|---|\n")
 	for code := range 256 {
 		if status := httpStatus(byte(code)); status != 500 {
@@ -22,22 +22,22 @@ func TestReadmeTables(t *testing.T) {
 	statuses.WriteString("| any other | 500 |\n")
 	faults.WriteString("| reason | status | text |\n|---|---|---|\n")
 	for reason := range protocol.Reasons() {
-		traits := reason.Spec()
-		fmt.Fprintf(&faults, "| `%s` | %d | `%d\\|…` |\n", traits.Name, traits.Dubbo, traits.HTTP)
+		spec := reason.Spec()
+		fmt.Fprintf(&faults, "| `%s` | %d | `%d\\|…` |\n", spec.Name, spec.Dubbo, spec.HTTP)
 	}
-	serials.WriteString("| id | name |\n|---|---|\n")
+	serializationTable.WriteString("| id | name |\n|---|---|\n")
 	for id, name := range serializations {
 		if name != strconv.Itoa(id) {
-			fmt.Fprintf(&serials, "| %d | `%s` |\n", id, name)
+			fmt.Fprintf(&serializationTable, "| %d | `%s` |\n", id, name)
 		}
 	}
-	serials.WriteString("| any other | the number |\n")
+	serializationTable.WriteString("| any other | the number |\n")
 
 	readme := readReadme(t)
-	for section, table := range map[string]string{"statuses": statuses.String(), "errors": faults.String(), "serializations": serials.String()} {
+	for section, table := range map[string]string{"statuses": statuses.String(), "errors": faults.String(), "serializations": serializationTable.String()} {
 		begin, end := "<!-- begin "+section+" -->\n", "<!-- end "+section+" -->\n"
-		before, rest, found := strings.Cut(readme, begin)
-		got, after, foundEnd := strings.Cut(rest, end)
+		before, remainder, found := strings.Cut(readme, begin)
+		got, after, foundEnd := strings.Cut(remainder, end)
 		if !found || !foundEnd {
 			t.Fatalf("README.md has no section %s", section)
 		}

@@ -12,11 +12,11 @@ import (
 )
 
 // ReadRequest implements xprotocol.Messages. If the body has a value twice, such as the version,
-// the view has the one that a provider uses: the attachment, if there is one. So Header does not
+// the view has the value that a provider uses: the attachment, if there is one. So Header does not
 // repeat "version" and "group" among the attachments, and omits attachments that have the name of a
-// routing field and another meaning. The path of a request in another serialization is "/".
+// routing field but another meaning. The path of a request in another serialization is "/".
 func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
-	r.OneWay = frame[flagsAt]&flagTwoWay == 0
+	r.OneWay = frame[flagsOffset]&flagTwoWay == 0
 	r.Serialization = serialization(frame)
 	r.ContentLength = int64(len(frame) - headSize)
 	v.Timeout, v.ContentOffset, v.Offsets, v.Ambiguous = 0, headSize, [len(v.Offsets)]int32{}, false
@@ -67,7 +67,7 @@ func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Head
 		}
 		h.Add(view(e.Key), view(e.Value))
 		if isTimeout(view(e.Key)) {
-			seeTimeout(v, &e, body, c.attachments)
+			recordTimeout(v, &e, body, c.attachments)
 		}
 	}
 	for i, text := range [...][]byte{c.service(), c.method.text, c.version.text, c.group} {
@@ -104,7 +104,7 @@ func (v *value) readText(d *hessian.Decoder) (err error) {
 // arguments and attachments.
 type call struct {
 	path, version value
-	method        value // for a generic call the first argument, which names the real method
+	method        value // for a generic call, the first argument, which is the called method
 	attachments   int   // offset in the body
 	isGeneric     bool
 
@@ -118,7 +118,7 @@ const (
 	attachmentPath      = "path"
 )
 
-// A generic call, which calls a method by its name.
+// Method names and argument types of generic calls, whose first argument is the called method.
 const (
 	genericMethod      = "$invoke"
 	genericMethodAsync = "$invokeAsync"
@@ -205,7 +205,7 @@ func countTypes(descriptor []byte) (n int, ok bool) {
 	return n, true
 }
 
-// applyAttachment stores the values that a provider takes from an attachment. They override the
+// applyAttachment stores the values that a provider reads from an attachment. They override the
 // values of the body.
 func (c *call) applyAttachment(e *hessian.Entry) {
 	if e.Value == nil && e.Kind != hessian.Null {
@@ -223,7 +223,8 @@ func (c *call) applyAttachment(e *hessian.Entry) {
 	}
 }
 
-// service returns the interface that is called. It is the path unless an attachment says otherwise.
+// service returns the called interface: the attachment "interface" or "path", or else the path of
+// the body.
 func (c *call) service() []byte {
 	switch {
 	case len(c.iface) > 0:
@@ -235,10 +236,10 @@ func (c *call) service() []byte {
 	}
 }
 
-// isAmbiguous reports whether providers may take a call for another one than the fields say.
-// Providers look up the service by the path of the attachment or the body, not by the interface.
-// Older ones take a call for a generic one whatever types it declares. A path with a context
-// ("shop/org.example.Shop") is not ambiguous.
+// isAmbiguous reports whether providers may interpret a call as another call than the fields
+// describe. Providers look up the service by the path of the attachment or the body, not by the
+// interface. Old providers treat a call of a generic method as generic with any declared types. A
+// path with a context ("shop/org.example.Shop") is not ambiguous.
 func (c *call) isAmbiguous() bool {
 	service := c.service()
 	for _, path := range [...][]byte{c.target, c.path.text} {

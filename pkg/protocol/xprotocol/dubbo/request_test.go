@@ -26,39 +26,40 @@ func TestReadRequest(t *testing.T) {
 	}{
 		{"no attachments, an empty map", append(head, mapOf()...), "/A/m", "service=A method=m version=1.0.0"},
 		{"no attachments, null", append(head, 'N'), "/A/m", "service=A method=m version=1.0.0"},
-		{"no attachments, nothing", head, "/A/m", "service=A method=m version=1.0.0"},
+		{"no attachments, missing", head, "/A/m", "service=A method=m version=1.0.0"},
 		{"no version", append(nulls, mapOf("k", "v")...), "/A/m", "service=A method=m k=v"},
 		{"no types, null", append(append(texts("2.0.2", "A", "1.0.0", "m"), 'N'), mapOf("k", "v")...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 		{"an interface in addition to the path", append(head, mapOf("interface", "B", "path", "ctx/B")...), "/B/m", "service=B method=m version=1.0.0 interface=B path=ctx/B"},
 		{"a path attachment only", append(head, mapOf("path", "B")...), "/B/m", "service=B method=m version=1.0.0 path=B"},
 		{"an attachment overrides the version", append(head, mapOf("version", "2.0.0")...), "/A/m", "service=A method=m version=2.0.0"},
-		{"an attachment takes the version away", append(head, "H\x07versionNZ"...), "/A/m", "service=A method=m"},
+		{"a null attachment removes the version", append(head, "H\x07versionNZ"...), "/A/m", "service=A method=m"},
 		{"a group", append(head, mapOf("a", "1", "group", "g", "b", "2")...), "/A/m", "service=A method=m version=1.0.0 group=g a=1 b=2"},
 		{"the last of two groups", append(head, mapOf("group", "g", "group", "h")...), "/A/m", "service=A method=m version=1.0.0 group=h"},
-		{"names of routing fields stay theirs", append(head, mapOf("method", "x", "Service", "y", "GROUP", "z", "k", "v")...), "/A/m", "service=A method=m version=1.0.0 k=v"},
+		{"attachments with names of routing fields", append(head, mapOf("method", "x", "Service", "y", "GROUP", "z", "k", "v")...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 		{"scalars as text", append(head, "H\x01i\xd4\x75\x30\x01lL\x00\x00\x00\x10\x00\x00\x00\x00\x01bT\x01d\x5c\x01nN\x01s\x00Z"...), "/A/m", "service=A method=m version=1.0.0 i=30000 l=68719476736 b=true d=1 n= s="},
-		{"what has no text is not shown", append(head, "H\x01lV\x07[string\x91\x01a\x90\x91\x01d\x4b\x00\x00\x00\x00\x01k\x01vZ"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
+		{"values without text", append(head, "H\x01lV\x07[string\x91\x01a\x90\x91\x01d\x4b\x00\x00\x00\x00\x01k\x01vZ"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 		{"a map by reference", append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), "H\x01k\x01vZQ\x90"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 		{"unicode", append(texts("2.0.2", "服务", "1.0.0", "方法", ""), mapOf("ключ", "😀")...), "/服务/方法", "service=服务 method=方法 version=1.0.0 ключ=😀"},
 		{"all types of arguments", append(texts("2.0.2", "A", "1.0.0", "m", "BCDFIJSZ[I[[Ljava/lang/String;LB;"), append([]byte("\x90\x90\x5b\x5b\x91\xe0\x92T\x71\x02[I\x90NN"), mapOf("k", "v")...)...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 		{"$echo", append(texts("2.0.2", "A", "1.0.0", "$echo", "Ljava/lang/Object;"), append([]byte("\x02ok"), mapOf("k", "v")...)...), "/A/$echo", "service=A method=$echo version=1.0.0 k=v"},
-		{"a generic call has the method that it is for", append([]byte(genericHead), "\x01m\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ"...), "/A/m", "service=A method=m version=1.0.0 generic=true"},
-		{"a generic call of nothing", append([]byte(genericHead), "NNNH\x07generic\x04trueZ"...), "/A/$invoke", "service=A method=$invoke version=1.0.0 generic=true"},
-		{"more behind the attachments", append(append(head, mapOf("k", "v")...), "N!?"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
+		{"generic call", append([]byte(genericHead), "\x01m\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ"...), "/A/m", "service=A method=m version=1.0.0 generic=true"},
+		{"generic call without a method", append([]byte(genericHead), "NNNH\x07generic\x04trueZ"...), "/A/$invoke", "service=A method=$invoke version=1.0.0 generic=true"},
+		{"bytes after the attachments", append(append(head, mapOf("k", "v")...), "N!?"...), "/A/m", "service=A method=m version=1.0.0 k=v"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := readRequest(t, frameOf(twoWay, 0, c.body))
+			r := readRequest(t, newFrame(twoWay, 0, c.body))
 			if got := fields(&r.Header); got != c.fields || r.Path != c.path || r.Authority != r.Header.Get("service") || r.OneWay {
-				t.Errorf("read as %q %q %s\nwant %q %s", r.Authority, r.Path, got, c.path, c.fields)
+				t.Errorf("authority %q, path %q, fields %s\nwant path %q, fields %s", r.Authority, r.Path, got, c.path, c.fields)
 			}
 		})
 	}
 }
 
-// TestOtherSerialization verifies that a request in another serialization is routed without its body.
+// TestOtherSerialization verifies that a request in another serialization is routed without its
+// body.
 func TestOtherSerialization(t *testing.T) {
 	for id, name := range map[byte]string{3: "java", 8: "kryo", 14: "14", 21: "protobuf-json", 23: "fastjson2", 27: "msgpack"} {
-		frame := frameOf(flagRequest|id, 0, texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("timeout", "5"))
+		frame := newFrame(flagRequest|id, 0, texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("timeout", "5"))
 		r := readRequest(t, frame)
 		if r.Serialization != name || !r.OneWay || r.ContentLength != int64(len(frame)-headSize) ||
 			r.Path != "/" || r.Authority != "" || r.Header.Len() != 0 || r.view.Timeout != 0 {
@@ -71,28 +72,28 @@ func TestMalformedRequest(t *testing.T) {
 	head := texts("2.0.2", "A", "1.0.0", "m")
 	for _, c := range []struct{ name, body, want string }{
 		{"empty", "", "dubbo version"},
-		{"no string for a version", "H", "dubbo version"},
-		{"cut in the path", "\x052.0.2\x05A", "path"},
-		{"a list for the service version", "\x052.0.2\x01A\x78", "version"},
+		{"map instead of the Dubbo version", "H", "dubbo version"},
+		{"truncated path", "\x052.0.2\x05A", "path"},
+		{"list instead of the service version", "\x052.0.2\x01A\x78", "version"},
 		{"no method", "\x052.0.2\x01A\x051.0.0", "method"},
 		{"no types", string(head), "types of arguments"},
-		{"types that are none", string(head) + "\x03foo", "descriptor"},
-		{"a class without an end", string(head) + "\x06Ljava/", "descriptor"},
-		{"an array of nothing", string(head) + "\x01[", "descriptor"},
-		{"an argument too few", string(head) + "\x02II\x90", "argument 2 of 2"},
+		{"invalid types", string(head) + "\x03foo", "descriptor"},
+		{"unterminated class name", string(head) + "\x06Ljava/", "descriptor"},
+		{"array without an element type", string(head) + "\x01[", "descriptor"},
+		{"missing argument", string(head) + "\x02II\x90", "argument 2 of 2"},
 		{"an invalid argument", string(head) + "\x01I\x45", "argument 1 of 1"},
-		{"a string for attachments", string(head) + "\x00\x01k", "attachments"},
-		{"attachments without an end", string(head) + "\x00H\x01k\x01v", "attachments"},
-		{"a list of a billion", string(head) + "\x01[\x57", "descriptor"},
+		{"string instead of attachments", string(head) + "\x00\x01k", "attachments"},
+		{"unterminated attachments", string(head) + "\x00H\x01k\x01v", "attachments"},
+		{"unterminated array type", string(head) + "\x01[\x57", "descriptor"},
 		{"a declared length of 2 GB", string(head) + "\x02[IX\x49\x7f\xff\xff\xff", "argument 1 of 1"},
 		{"too many attachments", string(head) + "\x00H" + strings.Repeat("\x01k\x01v", 1025) + "Z", "more than 1024"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var r request
-			err := Codec{}.ReadRequest(frameOf(twoWay, 0, []byte(c.body)), &r.Request, &r.view)
+			err := Codec{}.ReadRequest(newFrame(twoWay, 0, []byte(c.body)), &r.Request, &r.view)
 			var fault *protocol.Fault
 			if !errors.As(err, &fault) || fault.Reason != protocol.MalformedRequest || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want a malformed request that speaks of %q", err, c.want)
+				t.Errorf("error %v, want MalformedRequest with %q", err, c.want)
 			}
 		})
 	}
@@ -108,24 +109,24 @@ func TestLargeRequest(t *testing.T) {
 	}
 	body := append(texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/List;"), deep...)
 	body = append(append(body, 'N'), hessian.AppendMapEnd(attachments)...)
-	if r := readRequest(t, frameOf(twoWay, 0, body)); r.Header.Len() != 3+maxAttachments {
+	if r := readRequest(t, newFrame(twoWay, 0, body)); r.Header.Len() != 3+maxAttachments {
 		t.Errorf("%d fields", r.Header.Len())
 	}
 }
 
 // TestTruncatedRequest verifies that a request that is truncated anywhere is malformed or has fewer
-// fields, never other ones, and that nothing panics.
+// fields, but never other fields, and that nothing panics.
 func TestTruncatedRequest(t *testing.T) {
 	for _, c := range captures(t) {
-		if c.frame[flagsAt]&(flagRequest|flagEvent) != flagRequest {
+		if c.frame[flagsOffset]&(flagRequest|flagEvent) != flagRequest {
 			continue
 		}
-		whole := readRequest(t, c.frame)
+		full := readRequest(t, c.frame)
 		for n := headSize; n < len(c.frame); n++ {
 			var r request
 			err := Codec{}.ReadRequest(c.frame[:n], &r.Request, &r.view)
-			if err == nil && (r.Path != whole.Path || r.Header.Len() > 4) {
-				t.Errorf("%s: %d bytes of %d are read as %s %s", c.name, n, len(c.frame), r.Path, fields(&r.Header))
+			if err == nil && (r.Path != full.Path || r.Header.Len() > 4) {
+				t.Errorf("%s: %d bytes of %d: path %s, fields %s", c.name, n, len(c.frame), r.Path, fields(&r.Header))
 			}
 			if err != nil && protocol.ReasonOf(err) != protocol.MalformedRequest {
 				t.Errorf("%s: %d bytes: %v", c.name, n, err)
@@ -140,15 +141,15 @@ func TestTimeout(t *testing.T) {
 		name        string
 		attachments string
 		want        time.Duration
-		left        time.Duration
-		lowered     string // attachments; "": unchanged
+		remaining   time.Duration
+		lowered     string // attachments with the lowered timeout; "": unchanged
 	}{
 		{"a string", "H\x07timeout\x043000Z", ms(3000), ms(999), "H\x07timeout\x040999Z"},
-		{"no more is left than said", "H\x07timeout\x043000Z", ms(3000), ms(3000), ""},
-		{"more is left than said", "H\x07timeout\x043000Z", ms(3000), time.Hour, ""},
-		{"nothing is known of what is left", "H\x07timeout\x043000Z", ms(3000), 0, ""},
-		{"a part of a ms is one", "H\x07timeout\x043000Z", ms(3000), 1, "H\x07timeout\x040001Z"},
-		{"a part of a ms is not added", "H\x07timeout\x043000Z", ms(3000), ms(10) + 999*time.Microsecond, "H\x07timeout\x040010Z"},
+		{"remaining time equals the timeout", "H\x07timeout\x043000Z", ms(3000), ms(3000), ""},
+		{"remaining time above the timeout", "H\x07timeout\x043000Z", ms(3000), time.Hour, ""},
+		{"unknown remaining time", "H\x07timeout\x043000Z", ms(3000), 0, ""},
+		{"less than 1 ms becomes 1 ms", "H\x07timeout\x043000Z", ms(3000), 1, "H\x07timeout\x040001Z"},
+		{"fractions of a ms are dropped", "H\x07timeout\x043000Z", ms(3000), ms(10) + 999*time.Microsecond, "H\x07timeout\x040010Z"},
 		{"an int of one byte", "H\x07timeout\xbfZ", ms(47), ms(5), "H\x07timeout\x95Z"},
 		{"an int of two bytes", "H\x07timeout\xcb\xe8Z", ms(1000), ms(300), "H\x07timeout\xc9\x2cZ"},
 		{"an int of three bytes", "H\x07timeout\xd4\x75\x30Z", ms(30000), ms(300), "H\x07timeout\xd4\x01\x2cZ"},
@@ -165,21 +166,21 @@ func TestTimeout(t *testing.T) {
 		{"a word is not a timeout", "H\x07timeout\x03oneZ", 0, ms(12), ""},
 		{"an empty value is not a timeout", "H\x07timeout\x00Z", 0, ms(12), ""},
 		{"a bool is not a timeout", "H\x07timeoutTZ", 0, ms(12), ""},
-		{"the most that Java takes", "H\x07timeout\x0a2147483647Z", ms(2147483647), ms(1), "H\x07timeout\x0a0000000001Z"},
+		{"the Java maximum", "H\x07timeout\x0a2147483647Z", ms(2147483647), ms(1), "H\x07timeout\x0a0000000001Z"},
 		{"more than the Java maximum is not a timeout", "H\x07timeout\x0a2147483648Z", 0, ms(1), ""},
 		{"much more than the Java maximum is not a timeout", "H\x07timeout\x1a99999999999999999999999999Z", 0, ms(1), ""},
-		{"a long that Java does not take", "H\x07timeoutL\x00\x00\x00\x01\x00\x00\x00\x00Z", 0, ms(1), ""},
-		{"what is left of the call goes before", "H\x03_TO\xcb\xe8\x07timeout\x043000Z", ms(1000), ms(999), "H\x03_TO\xcb\xe7\x07timeout\x040999Z"},
-		{"what is left of the call comes later", "H\x07timeout\x03500\x03_to\x041000Z", ms(1000), ms(600), "H\x07timeout\x03500\x03_to\x040600Z"},
+		{"a long above the Java maximum", "H\x07timeoutL\x00\x00\x00\x01\x00\x00\x00\x00Z", 0, ms(1), ""},
+		{"call timeout first", "H\x03_TO\xcb\xe8\x07timeout\x043000Z", ms(1000), ms(999), "H\x03_TO\xcb\xe7\x07timeout\x040999Z"},
+		{"call timeout last", "H\x07timeout\x03500\x03_to\x041000Z", ms(1000), ms(600), "H\x07timeout\x03500\x03_to\x040600Z"},
 		{"another case", "H\x07Timeout\x043000Z", 0, ms(1), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			frame := requestOf([]byte(c.attachments))
 			r := readRequest(t, frame)
 			if r.view.Timeout != c.want {
-				t.Errorf("the timeout is %v, want %v", r.view.Timeout, c.want)
+				t.Errorf("timeout %v, want %v", r.view.Timeout, c.want)
 			}
-			got, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.left)
+			got, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.remaining)
 			want := frame
 			if c.lowered != "" {
 				want = requestOf([]byte(c.lowered))
@@ -189,7 +190,7 @@ func TestTimeout(t *testing.T) {
 			}
 			// The same with a changed field.
 			r.Header.Add("new", "field")
-			got, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.left)
+			got, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.remaining)
 			want = append(bytes.Clone(want[:len(want)-1]), "\x03new\x05fieldZ"...)
 			want = patchBodyLength(want, 0)
 			if err != nil || !bytes.Equal(got, want) {
@@ -201,7 +202,7 @@ func TestTimeout(t *testing.T) {
 
 // TestTimeoutInArgument verifies that attachments that are also an argument stay unchanged.
 func TestTimeoutInArgument(t *testing.T) {
-	frame := frameOf(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), []byte("H\x07timeout\x043000ZQ\x90"))
+	frame := newFrame(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), []byte("H\x07timeout\x043000ZQ\x90"))
 	r := readRequest(t, frame)
 	got, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, time.Millisecond)
 	if err != nil || !bytes.Equal(got, frame) || r.view.Timeout != 3*time.Second {
@@ -213,7 +214,7 @@ func TestTimeoutInArgument(t *testing.T) {
 func TestReusedView(t *testing.T) {
 	var r request
 	for _, frame := range [][]byte{
-		requestOf(mapOf("timeout", "3000")), requestOf(mapOf("k", "v")), frameOf(flagRequest|3, 0),
+		requestOf(mapOf("timeout", "3000")), requestOf(mapOf("k", "v")), newFrame(flagRequest|3, 0),
 	} {
 		r.Request = protocol.Request{}
 		if err := (Codec{}).ReadRequest(frame, &r.Request, &r.view); err != nil {
@@ -231,33 +232,33 @@ func TestAmbiguousCalls(t *testing.T) {
 		return append(texts("2.0.2", "A", "1.0.0", "$invoke", types), append(texts("m"), "NNN"...)...)
 	}
 	for _, c := range []struct {
-		name     string
-		body     []byte
-		disputed bool
+		name      string
+		body      []byte
+		ambiguous bool
 	}{
 		{"one service", append(head, mapOf("path", "A", "interface", "A")...), false},
-		{"one service, in the body alone", head, false},
+		{"one service, only in the body", head, false},
 		{"a path with a context", append(texts("2.0.2", "shop/A", "1.0.0", "m", ""), mapOf("path", "shop/A", "interface", "A")...), false},
-		{"an interface that is not the body's path", append(head, mapOf("interface", "B")...), true},
-		{"an interface that is not the path", append(head, mapOf("interface", "B", "path", "A")...), true},
-		{"a path that is not the body's", append(head, mapOf("path", "B")...), true},
-		{"an interface that the path ends with by chance", append(texts("2.0.2", "AB", "1.0.0", "m", ""), mapOf("interface", "B")...), true},
+		{"an interface that differs from the body's path", append(head, mapOf("interface", "B")...), true},
+		{"an interface that differs from the path attachment", append(head, mapOf("interface", "B", "path", "A")...), true},
+		{"a path attachment that differs from the body's path", append(head, mapOf("path", "B")...), true},
+		{"an interface that is a suffix of the path", append(texts("2.0.2", "AB", "1.0.0", "m", ""), mapOf("interface", "B")...), true},
 		{"a generic call", []byte(genericHead + "\x01mNNN"), false},
-		{"a generic call of nothing", []byte(genericHead + "NNNN"), true},
+		{"a generic call without a method", []byte(genericHead + "NNNN"), true},
 		{"a generic call of other types", generic("Ljava/lang/Object;[Ljava/lang/String;[Ljava/lang/Object;"), true},
 	} {
-		if r := readRequest(t, frameOf(twoWay, 0, c.body)); r.view.Ambiguous != c.disputed {
-			t.Errorf("%s: disputed is %t", c.name, r.view.Ambiguous)
+		if r := readRequest(t, newFrame(twoWay, 0, c.body)); r.view.Ambiguous != c.ambiguous {
+			t.Errorf("%s: Ambiguous = %t", c.name, r.view.Ambiguous)
 		}
 	}
 	var r request
 	for _, body := range [][]byte{append(head, mapOf("interface", "B")...), head} {
 		r.Request = protocol.Request{}
-		if err := (Codec{}).ReadRequest(frameOf(twoWay, 0, body), &r.Request, &r.view); err != nil {
+		if err := (Codec{}).ReadRequest(newFrame(twoWay, 0, body), &r.Request, &r.view); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if r.view.Ambiguous {
-		t.Error("a view that is used again says what the request before was")
+		t.Error("a reused view keeps Ambiguous of the previous request")
 	}
 }

@@ -21,8 +21,8 @@ const (
 	statusThreadPoolIsEmpty = 100
 )
 
-// httpStatus returns the HTTP view of a status. An exception that a service throws has statusOK,
-// like any result.
+// httpStatus returns the HTTP equivalent of a status. An exception that a service throws has
+// statusOK, like any result.
 func httpStatus(status byte) int {
 	switch status {
 	case statusOK:
@@ -37,13 +37,13 @@ func httpStatus(status byte) int {
 		return 503
 	case statusClientTimeout, statusServerTimeout:
 		return 504
-	default: // of the service, of the server, of its serialization, and unknown ones
+	default: // errors of the service, the server or its serialization, and unknown statuses
 		return 500
 	}
 }
 
-// Results: the first value of a response with statusOK. Those with attachments exist since Dubbo
-// 2.6.3 (protocol 2.0.2).
+// Kinds of results: the first value of a response with statusOK. The kinds with attachments exist
+// since Dubbo 2.6.3 (protocol 2.0.2).
 const (
 	resultException = iota
 	resultValue
@@ -52,25 +52,25 @@ const (
 	resultValueAttached
 	resultNullAttached
 
-	attached = resultExceptionAttached - resultException
+	attachedOffset = resultExceptionAttached - resultException
 )
 
 // ReadResponse implements xprotocol.Messages. A response with a status other than statusOK is only
 // a text and has no attachments. Otherwise the attachments follow the value, and ReadResponse
 // defers reading them until they are used. It therefore does not detect malformed attachments.
 func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
-	r.Code = int(frame[statusAt])
-	r.Status = httpStatus(frame[statusAt])
+	r.Code = int(frame[statusOffset])
+	r.Status = httpStatus(frame[statusOffset])
 	r.ContentLength = int64(len(frame) - headSize)
 	v.Timeout, v.ContentOffset, v.Offsets, v.LazyFields = 0, headSize, [len(v.Offsets)]int32{}, nil
-	if !isHessian(frame) || frame[statusAt] != statusOK {
+	if !isHessian(frame) || frame[statusOffset] != statusOK {
 		return nil
 	}
 	kind, err := resultOf(frame[headSize:])
 	if err != nil {
 		return malformedResponse(err)
 	}
-	if kind < attached {
+	if kind < attachedOffset {
 		return nil // the rest is the value
 	}
 	v.LazyFields = frame
@@ -85,8 +85,8 @@ type attachments xprotocol.FrameView
 // before the error.
 func (v *attachments) LoadFields(h *protocol.Header) {
 	var d hessian.Decoder
-	var a result
-	if a.read(&d, v.LazyFields[headSize:]) != nil || a.skipValue(&d) != nil {
+	var res result
+	if res.read(&d, v.LazyFields[headSize:]) != nil || res.skipValue(&d) != nil {
 		return
 	}
 	if _, err := beginAttachments(&d); err != nil {
@@ -120,31 +120,31 @@ func resultOf(body []byte) (int32, error) {
 		return int32(body[0] - shortZero), nil
 	}
 	var d hessian.Decoder
-	var a result
-	err := a.read(&d, body)
-	return a.kind, err
+	var res result
+	err := res.read(&d, body)
+	return res.kind, err
 }
 
 // shortZero is the int 0 in one byte (Hessian 2.0 serialization 4.5.1).
 const shortZero = 0x90
 
 // read consumes the kind of the result.
-func (a *result) read(d *hessian.Decoder, body []byte) (err error) {
+func (r *result) read(d *hessian.Decoder, body []byte) (err error) {
 	d.Limits = limits
 	d.Reset(body)
-	if a.kind, err = d.Int(); err != nil {
+	if r.kind, err = d.Int(); err != nil {
 		return fmt.Errorf("kind of result: %w", err)
 	}
-	if a.kind < resultException || a.kind > resultNullAttached {
-		return fmt.Errorf("%d is not a valid kind of result", a.kind)
+	if r.kind < resultException || r.kind > resultNullAttached {
+		return fmt.Errorf("%d is not a valid kind of result", r.kind)
 	}
-	a.value = d.Offset()
+	r.value = d.Offset()
 	return nil
 }
 
 // skipValue consumes the value or exception.
-func (a *result) skipValue(d *hessian.Decoder) error {
-	if a.kind%attached == resultNull {
+func (r *result) skipValue(d *hessian.Decoder) error {
+	if r.kind%attachedOffset == resultNull {
 		return nil
 	}
 	if err := d.Skip(); err != nil {

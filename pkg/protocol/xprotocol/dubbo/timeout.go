@@ -11,49 +11,49 @@ import (
 )
 
 // Attachments that declare how long the client waits, in ms, as a string or a number.
-// timeoutOfService is the service's configured timeout. Clients that count down, or have another
-// timeout for the method, send timeoutOfCall, and providers use that.
+// serviceTimeout is the configured timeout of the service. Clients that reduce the timeout by the
+// elapsed time, or have another timeout for the method, send callTimeout, which providers then use.
 const (
-	timeoutOfService   = "timeout"
-	timeoutOfCall      = "_TO"
-	timeoutOfCallLower = "_to"
+	serviceTimeout   = "timeout"
+	callTimeout      = "_TO"
+	callTimeoutLower = "_to"
 )
 
 // Indexes in FrameView.Offsets of the start and end of these values in the frame. The end is 0 if
-// there is no value, or none that can be changed in place.
+// there is no value that can be changed in place.
 const (
-	markOfCall    = 0
-	markOfService = 2
+	callTimeoutIndex    = 0
+	serviceTimeoutIndex = 2
 )
 
 // isTimeout reports whether an attachment is a timeout.
 func isTimeout(name string) bool {
 	switch len(name) {
-	case len(timeoutOfService):
-		return name == timeoutOfService
-	case len(timeoutOfCall):
-		return name == timeoutOfCall || name == timeoutOfCallLower
+	case len(serviceTimeout):
+		return name == serviceTimeout
+	case len(callTimeout):
+		return name == callTimeout || name == callTimeoutLower
 	default:
 		return false
 	}
 }
 
-// seeTimeout takes the timeout from an attachment. It records no offsets if the attachments refer
-// to a map that is also an argument, which must stay unchanged.
-func seeTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachments int) {
+// recordTimeout records the timeout in an attachment. It records no offsets if the attachments are
+// a reference to a map that is also an argument, which must stay unchanged.
+func recordTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachments int) {
 	ms, _ := parseTimeout(body[e.ValueStart:e.End])
 	if ms == 0 {
 		return
 	}
-	mark := markOfCall
-	if len(e.Key) == len(timeoutOfService) {
-		mark = markOfService
+	index := callTimeoutIndex
+	if len(e.Key) == len(serviceTimeout) {
+		index = serviceTimeoutIndex
 	}
-	if mark == markOfCall || v.Timeout == 0 {
+	if index == callTimeoutIndex || v.Timeout == 0 {
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}
 	if e.ValueStart > attachments {
-		v.Offsets[mark], v.Offsets[mark+1] = int32(headSize+e.ValueStart), int32(headSize+e.End)
+		v.Offsets[index], v.Offsets[index+1] = int32(headSize+e.ValueStart), int32(headSize+e.End)
 	}
 }
 
@@ -61,7 +61,7 @@ func seeTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachmen
 // digits are its bytes if it is a string.
 func parseTimeout(value []byte) (ms int64, digits []byte) {
 	if n := int(value[0]); n <= 0x1f && len(value) == 1+n {
-		return parseDigits(value[1:]), value[1:] // a short string, the usual form
+		return parseDigits(value[1:]), value[1:] // a short string, the most common form
 	}
 	var d hessian.Decoder
 	d.Reset(value)
@@ -76,7 +76,7 @@ func parseTimeout(value []byte) (ms int64, digits []byte) {
 		text, err := d.Text()
 		digits = value[len(value)-len(text):]
 		if err != nil || !bytes.Equal(text, digits) {
-			return 0, nil // a string in pieces, in which no writer writes a number
+			return 0, nil // a chunked string, which writers do not use for numbers
 		}
 		return parseDigits(digits), digits
 	default:
@@ -99,8 +99,8 @@ func parseDigits(digits []byte) int64 {
 // size. A string gets leading zeros, which all peers read; a number keeps its form, which can hold
 // smaller numbers.
 func lowerTimeout(value []byte, ms int64) {
-	said, digits := parseTimeout(value)
-	if said <= ms {
+	current, digits := parseTimeout(value)
+	if current <= ms {
 		return
 	}
 	if digits == nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// judged are frames that this package changes or generates. testdata/judged.tsv records how other
-// implementations read them.
-var judged = []struct {
-	name   string
-	start  string // prefix of the name of the capture
-	change func(h *protocol.Header)
-	left   time.Duration
+// interopCases are changes of captured frames. testdata/judged.tsv records how other
+// implementations read the changed frames.
+var interopCases = []struct {
+	name      string
+	start     string // prefix of the name of the capture
+	change    func(h *protocol.Header)
+	remaining time.Duration
 }{
 	{"request as it is", "dubbo-2.7.23 request string", func(*protocol.Header) {}, 0},
 	{"request with less time", "dubbo-2.7.23 request string", func(*protocol.Header) {}, 50 * time.Millisecond},
@@ -64,12 +64,12 @@ var judged = []struct {
 	{"answer of dubbo-go", "02-response-value", func(h *protocol.Header) { h.Add("k", "v") }, 0},
 }
 
-// TestJudged verifies that the frames are those that other implementations have read. If one changes,
-// run the readers again: -update writes the frame without their results.
-func TestJudged(t *testing.T) {
-	verdicts := map[string][]string{}
+// TestInteropFrames verifies that the changed frames are those that other implementations have
+// read. If a frame changes, run the readers again: -update writes the frame without their results.
+func TestInteropFrames(t *testing.T) {
+	recorded := map[string][]string{}
 	for _, columns := range table(t, "judged.tsv") {
-		verdicts[columns[0]] = columns[1:]
+		recorded[columns[0]] = columns[1:]
 	}
 	var lines strings.Builder
 	for _, comment := range comments(t, "judged.tsv") {
@@ -77,15 +77,15 @@ func TestJudged(t *testing.T) {
 	}
 	check := func(name string, frame []byte) {
 		got := fmt.Sprintf("%x", frame)
-		v := verdicts[name]
+		v := recorded[name]
 		if len(v) != 3 || v[0] != got {
-			t.Errorf("%s is %s, which was not judged", name, got)
+			t.Errorf("%s is %s, which other implementations have not read", name, got)
 			v = []string{got}
 		}
-		delete(verdicts, name)
+		delete(recorded, name)
 		fmt.Fprintf(&lines, "%s\t%s\n", name, strings.Join(v, "\t"))
 	}
-	for _, c := range judged {
+	for _, c := range interopCases {
 		frame := captured(t, c.start)
 		var out []byte
 		var err error
@@ -96,7 +96,7 @@ func TestJudged(t *testing.T) {
 		} else {
 			r := readRequest(t, frame)
 			c.change(&r.Header)
-			out, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.left)
+			out, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.remaining)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -104,8 +104,8 @@ func TestJudged(t *testing.T) {
 		check(c.name, out)
 	}
 	check("fault", Codec{}.AppendErrorResponse(nil, captured(t, "01"), protocol.NoHealthyHost, "what 是 wrong 😀"))
-	for name := range verdicts {
-		t.Errorf("%s is judged, and not made", name)
+	for name := range recorded {
+		t.Errorf("testdata/judged.tsv has %s, which is not an interop case", name)
 	}
 	if *update {
 		if err := os.WriteFile("testdata/judged.tsv", []byte(lines.String()), 0o644); err != nil {
