@@ -94,17 +94,17 @@ func (s *Sources) clusters(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sources) listeners(w http.ResponseWriter, r *http.Request) {
-	all, name := s.Listeners(), r.URL.Query().Get("name")
+	statuses, name := s.Listeners(), r.URL.Query().Get("name")
 	if name == "" {
-		admin.WriteJSON(w, http.StatusOK, all)
+		admin.WriteJSON(w, http.StatusOK, statuses)
 		return
 	}
-	i := slices.IndexFunc(all, func(l proxy.ListenerStatus) bool { return l.Name == name })
+	i := slices.IndexFunc(statuses, func(l proxy.ListenerStatus) bool { return l.Name == name })
 	if i < 0 {
 		writeMissing(w, "listener", name)
 		return
 	}
-	admin.WriteJSON(w, http.StatusOK, all[i])
+	admin.WriteJSON(w, http.StatusOK, statuses[i])
 }
 
 func (s *Sources) routes(w http.ResponseWriter, r *http.Request) {
@@ -129,16 +129,16 @@ func writeMissing(w http.ResponseWriter, kind, name string) {
 // that control planes sent.
 func (s *Sources) configDump(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	part := query.Get("resource")
+	resource := query.Get("resource")
 	var configs []json.RawMessage
 	if s.Dump != nil {
 		var err error
-		if configs, err = s.Dump(part, query.Has("include_eds")); err != nil {
+		if configs, err = s.Dump(resource, query.Has("include_eds")); err != nil {
 			admin.WriteError(w, http.StatusBadRequest, err.Error(), "omit ?resource= to show all resources")
 			return
 		}
 	}
-	if part != "" {
+	if resource != "" {
 		if configs == nil {
 			admin.WriteError(w, http.StatusNotFound, "no control plane is configured", "omit ?resource= to show all resources")
 			return
@@ -176,12 +176,12 @@ func (s *Sources) xds(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Sources) explain(w http.ResponseWriter, r *http.Request) {
-	answer, err := s.Explain(r.URL.Query())
+	result, err := s.Explain(r.URL.Query())
 	if err != nil {
 		admin.WriteError(w, http.StatusBadRequest, err.Error(), "/explain?url=http://host/path, or weft explain")
 		return
 	}
-	admin.WriteJSON(w, http.StatusOK, answer)
+	admin.WriteJSON(w, http.StatusOK, result)
 }
 
 func (s *Sources) level(w http.ResponseWriter, _ *http.Request) {

@@ -81,12 +81,12 @@ type EnvoyLocality struct {
 
 // NewEnvoyClusters returns clusters in Envoy's format. fromFile has the names of the
 // clusters that the configuration file defines.
-func NewEnvoyClusters(all []upstream.ClusterStatus, fromFile map[string]bool) EnvoyClusters {
+func NewEnvoyClusters(clusters []upstream.ClusterStatus, fromFile map[string]bool) EnvoyClusters {
 	out := EnvoyClusters{Clusters: []EnvoyCluster{}}
-	for i := range all {
-		c := EnvoyCluster{Name: all[i].Name, Added: !fromFile[all[i].Name]}
-		for j := range all[i].Hosts {
-			c.Hosts = append(c.Hosts, newEnvoyHost(&all[i].Hosts[j]))
+	for i := range clusters {
+		c := EnvoyCluster{Name: clusters[i].Name, Added: !fromFile[clusters[i].Name]}
+		for j := range clusters[i].Hosts {
+			c.Hosts = append(c.Hosts, newEnvoyHost(&clusters[i].Hosts[j]))
 		}
 		out.Clusters = append(out.Clusters, c)
 	}
@@ -132,14 +132,14 @@ func newEnvoyHealth(down hosthealth.Flags) EnvoyHealth {
 
 // newEnvoyAddress returns the address to which connections of a host go.
 func newEnvoyAddress(h *upstream.HostStatus) EnvoyAddress {
-	text := cmp.Or(h.Target, h.Address)
-	if at, err := netip.ParseAddrPort(text); err == nil {
-		return EnvoyAddress{Socket: &EnvoySocketAddress{at.Addr().String(), at.Port()}}
+	address := cmp.Or(h.Target, h.Address)
+	if addrPort, err := netip.ParseAddrPort(address); err == nil {
+		return EnvoyAddress{Socket: &EnvoySocketAddress{addrPort.Addr().String(), addrPort.Port()}}
 	}
-	if colon := strings.LastIndexByte(text, ':'); colon > 0 && !strings.Contains(text, "/") {
-		if port, err := strconv.ParseUint(text[colon+1:], 10, 16); err == nil {
-			return EnvoyAddress{Socket: &EnvoySocketAddress{text[:colon], uint16(port)}}
+	if colon := strings.LastIndexByte(address, ':'); colon > 0 && !strings.Contains(address, "/") {
+		if port, err := strconv.ParseUint(address[colon+1:], 10, 16); err == nil {
+			return EnvoyAddress{Socket: &EnvoySocketAddress{address[:colon], uint16(port)}}
 		}
 	}
-	return EnvoyAddress{Pipe: &EnvoyPipe{text}}
+	return EnvoyAddress{Pipe: &EnvoyPipe{address}}
 }

@@ -37,11 +37,11 @@ func ServicesText(status *dubbo.Status, now time.Time) string {
 func writeTable(b *strings.Builder, rows [][]string) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		words := make([]string, len(row))
-		for i, word := range row {
-			words[i] = dashIfEmpty(sanitize(word))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = dashIfEmpty(sanitize(cell))
 		}
-		_, _ = fmt.Fprintln(t, "  "+strings.Join(words, "\t")) // a strings.Builder returns no errors
+		_, _ = fmt.Fprintln(t, "  "+strings.Join(cells, "\t")) // a strings.Builder returns no errors
 	}
 	_ = t.Flush() // as above
 }
@@ -90,8 +90,8 @@ func (s *servicesText) writePublished(b *strings.Builder) {
 	writeTable(b, rows)
 }
 
-func registrationState(is bool) string {
-	if is {
+func registrationState(registered bool) string {
+	if registered {
 		return "registered"
 	}
 	return "pending"
@@ -108,11 +108,11 @@ func (s *servicesText) writeSubscribed(b *strings.Builder) {
 	b.WriteString("subscribed\n")
 	rows := [][]string{{"SERVICE", "REGISTRY", "SNAPSHOT", "AGE", "PROVIDERS", "ERROR"}}
 	for i := range s.Subscribed {
-		one := &s.Subscribed[i]
-		providers := s.providersText(one)
-		for j := range one.Sources {
-			from := &one.Sources[j]
-			rows = append(rows, []string{one.Key, from.Registry, s.snapshotState(from), s.since(from.ReceivedAt), providers, from.Error})
+		ref := &s.Subscribed[i]
+		providers := s.providersText(ref)
+		for j := range ref.Sources {
+			source := &ref.Sources[j]
+			rows = append(rows, []string{ref.Key, source.Registry, s.snapshotState(source), s.since(source.ReceivedAt), providers, source.Error})
 			providers = "\""
 		}
 	}
@@ -125,28 +125,28 @@ func (s *servicesText) writeSubscribed(b *strings.Builder) {
 }
 
 // snapshotState returns the state of the snapshot of a registry.
-func (s *servicesText) snapshotState(from *dubbo.SubscriptionStatus) string {
+func (s *servicesText) snapshotState(source *dubbo.SubscriptionStatus) string {
 	switch {
-	case !from.EmptySince.IsZero():
-		return "empty for " + s.since(from.EmptySince) + ", providers retained"
-	case from.Restored:
+	case !source.EmptySince.IsZero():
+		return "empty for " + s.since(source.EmptySince) + ", providers retained"
+	case source.Restored:
 		return "restored"
-	case from.Received:
+	case source.Received:
 		return "received"
 	}
 	return "pending"
 }
 
 // providersText returns the number of providers in use, with some addresses.
-func (s *servicesText) providersText(one *dubbo.ReferenceStatus) string {
+func (s *servicesText) providersText(ref *dubbo.ReferenceStatus) string {
 	var used []string
 	unused := 0
-	for i := range one.Providers {
-		if one.Providers[i].UnusedReason != "" {
+	for i := range ref.Providers {
+		if ref.Providers[i].UnusedReason != "" {
 			unused++
 			continue
 		}
-		used = append(used, one.Providers[i].Address)
+		used = append(used, ref.Providers[i].Address)
 	}
 	text := fmt.Sprint(len(used))
 	if unused > 0 {
@@ -163,11 +163,11 @@ func (s *servicesText) providersText(one *dubbo.ReferenceStatus) string {
 }
 
 // since returns the time since at, or "-" for the zero time.
-func (s *servicesText) since(at time.Time) string {
-	if at.IsZero() {
+func (s *servicesText) since(t time.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
-	d := s.now.Sub(at)
+	d := s.now.Sub(t)
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
 	}

@@ -27,7 +27,7 @@ func envoyStatNames() map[string][]statName {
 	cluster := func(name string, gauge bool) statName {
 		return statName{prefix: "cluster.", label: metrics.LabelCluster, name: "." + name, gauge: gauge}
 	}
-	by := func(p statName, label string) statName {
+	withClass := func(p statName, label string) statName {
 		p.classLabel = label
 		return p
 	}
@@ -39,11 +39,11 @@ func envoyStatNames() map[string][]statName {
 		"weft_listener_requests_active":            {http("downstream_rq_active", true)},
 		"weft_listener_requests_total": {
 			http("downstream_rq_total", false), http("downstream_rq_completed", false),
-			by(http("downstream_rq_*", false), metrics.LabelStatusClass),
+			withClass(http("downstream_rq_*", false), metrics.LabelStatusClass),
 		},
 		"weft_cluster_requests_total": {
 			cluster("upstream_rq_total", false), cluster("upstream_rq_completed", false),
-			by(cluster("upstream_rq_*", false), metrics.LabelStatusClass),
+			withClass(cluster("upstream_rq_*", false), metrics.LabelStatusClass),
 		},
 		"weft_cluster_requests_active":             {cluster("upstream_rq_active", true)},
 		"weft_cluster_connections_opened_total":    {cluster("upstream_cx_total", false)},

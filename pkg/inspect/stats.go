@@ -35,26 +35,26 @@ type StatsInput struct {
 
 // NewStats returns all statistics, in any order.
 func NewStats(in *StatsInput) []Stat {
-	all, patterns := statSet{}, envoyStatNames()
+	set, patterns := statSet{}, envoyStatNames()
 	for m := range in.Samples {
 		switch m.Name {
 		case metrics.XDSResponses.Name:
-			all.addUpdates(m)
+			set.addUpdates(m)
 		case "weft_cluster_overflow_total":
-			all.addOverflow(m)
+			set.addOverflow(m)
 		default:
-			all.addSample(m, patterns[m.Name])
+			set.addSample(m, patterns[m.Name])
 		}
 	}
 	for i := range in.Clusters {
-		all.addHosts(&in.Clusters[i])
+		set.addHosts(&in.Clusters[i])
 	}
-	all.add("cluster_manager.active_clusters", float64(len(in.Clusters)), true)
-	all.add("listener_manager.total_listeners_active", float64(in.Listeners), true)
-	all.addProcess(in)
-	out := make([]Stat, 0, len(all))
-	for _, one := range all {
-		out = append(out, *one)
+	set.add("cluster_manager.active_clusters", float64(len(in.Clusters)), true)
+	set.add("listener_manager.total_listeners_active", float64(in.Listeners), true)
+	set.addProcess(in)
+	out := make([]Stat, 0, len(set))
+	for _, stat := range set {
+		out = append(out, *stat)
 	}
 	return out
 }
@@ -63,18 +63,18 @@ func NewStats(in *StatsInput) []Stat {
 type statSet map[string]*Stat
 
 func (s statSet) add(name string, value float64, gauge bool) {
-	one := s[name]
-	if one == nil {
-		one = &Stat{Name: name, Gauge: gauge, Used: gauge}
-		s[name] = one
+	stat := s[name]
+	if stat == nil {
+		stat = &Stat{Name: name, Gauge: gauge, Used: gauge}
+		s[name] = stat
 	}
-	one.Value += uint64(max(value, 0))
-	one.Used = one.Used || value > 0
+	stat.Value += uint64(max(value, 0))
+	stat.Used = stat.Used || value > 0
 }
 
 // addSample adds the value of a sample under each pattern.
-func (s statSet) addSample(m metrics.Sample, all []statName) {
-	for _, p := range all {
+func (s statSet) addSample(m metrics.Sample, patterns []statName) {
+	for _, p := range patterns {
 		name := p.prefix
 		if p.label != "" {
 			name += escapeStatName(m.Labels[p.label]) + p.name
@@ -96,13 +96,13 @@ func (s statSet) addUpdates(m metrics.Sample) {
 	if !ok {
 		return
 	}
-	accepted, refused := m.Value, 0.0
+	accepted, rejected := m.Value, 0.0
 	if m.Labels[metrics.LabelResult] == metrics.ResultRefused {
-		accepted, refused = 0, m.Value
+		accepted, rejected = 0, m.Value
 	}
 	s.add(prefix+"update_attempt", m.Value, false)
 	s.add(prefix+"update_success", accepted, false)
-	s.add(prefix+"update_rejected", refused, false)
+	s.add(prefix+"update_rejected", rejected, false)
 }
 
 // addOverflow adds how often a circuit breaker limit was reached.

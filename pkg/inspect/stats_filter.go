@@ -17,29 +17,29 @@ import (
 // filter= is a regular expression that the name must match, usedonly omits values that are not Used,
 // and type= selects Counters or Gauges. It reuses the memory of all. An error says that filter= is
 // invalid.
-func FilterStats(all []Stat, query url.Values) ([]Stat, error) {
+func FilterStats(stats []Stat, query url.Values) ([]Stat, error) {
 	filter, err := regexp.Compile(query.Get("filter"))
 	if err != nil {
 		return nil, err
 	}
-	kind := query.Get("type")
-	all = slices.DeleteFunc(all, func(one Stat) bool {
+	statType := query.Get("type")
+	stats = slices.DeleteFunc(stats, func(stat Stat) bool {
 		switch {
-		case query.Has("usedonly") && !one.Used,
-			kind == "Counters" && one.Gauge, kind == "Gauges" && !one.Gauge, kind == "Histograms", kind == "TextReadouts":
+		case query.Has("usedonly") && !stat.Used,
+			statType == "Counters" && stat.Gauge, statType == "Gauges" && !stat.Gauge, statType == "Histograms", statType == "TextReadouts":
 			return true
 		}
-		return !filter.MatchString(one.Name)
+		return !filter.MatchString(stat.Name)
 	})
-	slices.SortFunc(all, func(a, b Stat) int { return cmp.Compare(a.Name, b.Name) })
-	return all, nil
+	slices.SortFunc(stats, func(a, b Stat) int { return cmp.Compare(a.Name, b.Name) })
+	return stats, nil
 }
 
 // WriteStats writes statistics in Envoy's text format: lines "name: value".
-func WriteStats(w io.Writer, all []Stat) error {
+func WriteStats(w io.Writer, stats []Stat) error {
 	out := bufio.NewWriter(w)
-	for _, one := range all {
-		_, _ = out.WriteString(one.Name + ": " + strconv.FormatUint(one.Value, 10) + "\n") // Flush returns the error
+	for _, stat := range stats {
+		_, _ = out.WriteString(stat.Name + ": " + strconv.FormatUint(stat.Value, 10) + "\n") // Flush returns the error
 	}
 	return out.Flush()
 }
@@ -57,8 +57,8 @@ func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveStats writes the statistics that the query selects.
-func serveStats(w http.ResponseWriter, query url.Values, all []Stat) {
-	selected, err := FilterStats(all, query)
+func serveStats(w http.ResponseWriter, query url.Values, stats []Stat) {
+	selected, err := FilterStats(stats, query)
 	if err != nil {
 		admin.WriteError(w, http.StatusBadRequest, "filter: "+err.Error(), "filter is a regular expression (RE2)")
 		return

@@ -52,11 +52,11 @@ func (s *xdsText) writeControlPlane(b *strings.Builder, p *status.ControlPlane) 
 	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tRESOURCES\tSUBSCRIBED\tCHANGED\tACCEPTED\tREJECTED") // a strings.Builder returns no errors
 	for i := range p.Types {
 		t := &p.Types[i]
-		wanted := fmt.Sprint(t.Requested)
+		subscribed := fmt.Sprint(t.Requested)
 		if t.Wildcard {
-			wanted = "all"
+			subscribed = "all"
 		}
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%s\t%s\t%s\t%s\n", t.Short(), dashIfEmpty(t.Version), t.Resources, wanted, s.ago(t.Changed), s.ackText(t.Accepted), s.ackText(t.Rejected))
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%s\t%s\t%s\t%s\n", t.Short(), dashIfEmpty(t.Version), t.Resources, subscribed, s.ago(t.Changed), s.ackText(t.Accepted), s.ackText(t.Rejected))
 	}
 	_ = table.Flush() // as above
 	for i := range p.Types {
@@ -64,12 +64,12 @@ func (s *xdsText) writeControlPlane(b *strings.Builder, p *status.ControlPlane) 
 		if len(t.Missing) > 0 {
 			fmt.Fprintf(b, "  %s, subscribed but not received: %s\n", t.Short(), joinNames(t.Missing))
 		}
-		for j, bad := range t.RejectedResources {
+		for j, rejected := range t.RejectedResources {
 			if j == maxListedNames {
 				fmt.Fprintf(b, "  %s, %d more rejected\n", t.Short(), len(t.RejectedResources)-j)
 				break
 			}
-			fmt.Fprintf(b, "  %s %s, rejected %s ago: %s\n", t.Short(), bad.Name, s.ago(bad.At), bad.Reason)
+			fmt.Fprintf(b, "  %s %s, rejected %s ago: %s\n", t.Short(), rejected.Name, s.ago(rejected.At), rejected.Reason)
 		}
 	}
 }
@@ -81,45 +81,45 @@ func (s *xdsText) writeWarming(b *strings.Builder) {
 			fmt.Fprintf(b, "and %d more are warming\n", len(s.Warming)-i)
 			return
 		}
-		before := "no previous version is active"
+		previous := "no previous version is active"
 		if w.PreviousActive {
-			before = "the previous version is active"
+			previous = "the previous version is active"
 		}
-		fmt.Fprintf(b, "%s %s is warming, waiting for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, joinNames(w.Missing), s.ago(w.Since), before)
+		fmt.Fprintf(b, "%s %s is warming, waiting for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, joinNames(w.Missing), s.ago(w.Since), previous)
 	}
 }
 
 // writeOnDemand writes the on-demand resources and which of them are not subscribed.
 func (s *xdsText) writeOnDemand(b *strings.Builder) {
-	l := s.OnDemand
-	if l == nil {
+	onDemand := s.OnDemand
+	if onDemand == nil {
 		return
 	}
-	line := func(kind string, awake int, asleep []string) {
-		fmt.Fprintf(b, "%s on demand: %d subscribed, %d unsubscribed", kind, awake, len(asleep))
-		if len(asleep) > 0 {
-			b.WriteString(": " + joinNames(asleep))
+	line := func(label string, subscribed int, unsubscribed []string) {
+		fmt.Fprintf(b, "%s on demand: %d subscribed, %d unsubscribed", label, subscribed, len(unsubscribed))
+		if len(unsubscribed) > 0 {
+			b.WriteString(": " + joinNames(unsubscribed))
 		}
 		b.WriteString("\n")
 	}
-	line("clusters", l.SubscribedClusters, l.UnsubscribedClusters)
-	line("routes", l.SubscribedRoutes, l.UnsubscribedRoutes)
+	line("clusters", onDemand.SubscribedClusters, onDemand.UnsubscribedClusters)
+	line("routes", onDemand.SubscribedRoutes, onDemand.UnsubscribedRoutes)
 }
 
 // ackText returns the version and the age of a reply.
-func (s *xdsText) ackText(r *status.Ack) string {
-	if r == nil {
+func (s *xdsText) ackText(ack *status.Ack) string {
+	if ack == nil {
 		return "-"
 	}
-	return strings.TrimSpace(r.Version + " " + s.ago(r.At) + " ago")
+	return strings.TrimSpace(ack.Version + " " + s.ago(ack.At) + " ago")
 }
 
 // ago returns the time since at, or "-" for the zero time.
-func (s *xdsText) ago(at time.Time) string {
-	if at.IsZero() {
+func (s *xdsText) ago(t time.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
-	d := s.now.Sub(at)
+	d := s.now.Sub(t)
 	unit := time.Second
 	if d < time.Second {
 		unit = time.Millisecond

@@ -50,17 +50,17 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 //
 // observers are called for each exchange that has ended.
-func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.Service, observers []pipeline.Observer, err error) {
-	before, after, observers, err := b.buildFilters(place, p.StreamFilters)
+func (b *builder) buildService(key string, p *config.Proxy) (outermost protocol.Service, observers []pipeline.Observer, err error) {
+	beforeRoute, inRoute, observers, err := b.buildFilters(key, p.StreamFilters)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := b.buildRouter(p, after)
+	r, err := b.buildRouter(p, inRoute)
 	if err != nil {
 		return nil, nil, err
 	}
 	var s protocol.Service = r
-	for _, f := range slices.Backward(before) {
+	for _, f := range slices.Backward(beforeRoute) {
 		s = f(s)
 	}
 	s = service.Forwarded(s, p)
@@ -85,14 +85,14 @@ type routeFilter struct {
 }
 
 // buildFilters builds the listener's filters in order and splits them by stage.
-func (b *builder) buildFilters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []pipeline.Observer, err error) {
+func (b *builder) buildFilters(key string, list []config.Filter) (beforeRoute []filter.Filter, inRoute []routeFilter, observers []pipeline.Observer, err error) {
 	for i, f := range list {
 		if f.Config == (config.FilterConfigMissing{}) {
-			before, after = addMissingConfig(f, before, after)
+			beforeRoute, inRoute = addMissingConfig(f, beforeRoute, inRoute)
 			continue
 		}
-		kind := b.findStreamFilter(f.Name)
-		if kind == nil {
+		factory := b.findStreamFilter(f.Name)
+		if factory == nil {
 			return nil, nil, nil, fmt.Errorf("stream filter %q is not supported by this build", f.Name)
 		}
 		env := filter.Env{
@@ -101,19 +101,19 @@ func (b *builder) buildFilters(place string, list []config.Filter) (before []fil
 			ClusterClient: clusterClient{b.server},
 			Cluster:       b.server.clusterConfig,
 			Observe:       func(f func(*protocol.Exchange)) { observers = append(observers, f) },
-			Key:           fmt.Sprintf("%s %d", place, i),
+			Key:           fmt.Sprintf("%s %d", key, i),
 		}
-		made, err := kind.New(f.Config, env)
+		built, err := factory.New(f.Config, env)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("stream filter %q: %w", f.Name, err)
 		}
-		if kind.Stage == filter.BeforeRoute {
-			before = append(before, made)
+		if factory.Stage == filter.BeforeRoute {
+			beforeRoute = append(beforeRoute, built)
 		} else {
-			after = append(after, routeFilter{name: f.Name, factory: kind, env: env, config: f.Config, shared: made, disabled: f.Disabled})
+			inRoute = append(inRoute, routeFilter{name: f.Name, factory: factory, env: env, config: f.Config, shared: built, disabled: f.Disabled})
 		}
 	}
-	return before, after, observers, nil
+	return beforeRoute, inRoute, observers, nil
 }
 
 // clusterConfig implements filter.Env.Cluster.
@@ -127,8 +127,8 @@ func (s *Server) clusterConfig(name string) *config.Cluster {
 
 func (b *builder) findStreamFilter(name string) *filter.StreamFilterFactory {
 	for i := range b.server.o.StreamFilters {
-		if k := &b.server.o.StreamFilters[i]; k.Name == name {
-			return k
+		if f := &b.server.o.StreamFilters[i]; f.Name == name {
+			return f
 		}
 	}
 	return nil
@@ -182,11 +182,11 @@ func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []rou
 		s = service.Timeout(s, route)
 	}
 	for _, f := range slices.Backward(filters) {
-		made, err := f.forRoute(p, c)
+		built, err := f.forRoute(p, c)
 		if err != nil {
 			return nil, fmt.Errorf("per_filter_config %q: %w", f.name, err)
 		}
-		s = made(s)
+		s = built(s)
 	}
 	if c.Forward != nil {
 		s = service.Forward(s, route)
@@ -197,15 +197,15 @@ func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []rou
 // buildUpstream composes the service that sends to the clusters of a route.
 func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.Service {
 	f := route.Config.Forward
-	var chosen func(*protocol.Exchange, *upstream.Host)
+	var onHostSelected func(*protocol.Exchange, *upstream.Host)
 	if f.AutoHostRewrite {
-		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
+		onHostSelected = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
 	if f.Hedge.Enabled() {
-		chosen = service.RecordHedgedHost(chosen)
+		onHostSelected = service.RecordHedgedHost(onHostSelected)
 	}
 	picker := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
-		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: subset.NewLabels(labels), OnHostSelected: chosen}
+		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: subset.NewLabels(labels), OnHostSelected: onHostSelected}
 	}
 	switch {
 	case f.Cluster != "":
@@ -230,9 +230,9 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 
 // onDemandTable returns the on-demand state of a table, or nil if it is not on demand.
 func (b *builder) onDemandTable(table string) *pipeline.OnDemandTable {
-	source := b.routeTables[table]
-	if source == nil || !source.OnDemand.Enabled() {
+	c := b.routeTables[table]
+	if c == nil || !c.OnDemand.Enabled() {
 		return nil
 	}
-	return b.server.onDemand.Table(table, source.OnDemand)
+	return b.server.onDemand.Table(table, c.OnDemand)
 }

@@ -30,34 +30,34 @@ type compiledChain struct {
 
 // activate activates the chain's new pipeline and returns the previous one, or nil. The caller
 // closes the recorder of the previous pipeline after that pipeline has ended.
-func (c *compiledChain) activate() (before *pipeline.Pipeline) {
+func (c *compiledChain) activate() (previous *pipeline.Pipeline) {
 	if c.live == nil {
 		return nil
 	}
-	before = c.live.Activate(c.next)
-	if before != nil {
-		before.Release()
+	previous = c.live.Activate(c.next)
+	if previous != nil {
+		previous.Release()
 	}
-	return before
+	return previous
 }
 
 // activateOver is activate for a chain that replaces was, which may be nil. If was served exchanges
 // and c relays bytes, activateOver releases the pipeline of was.
-func (c *compiledChain) activateOver(was *compiledChain) (before *pipeline.Pipeline) {
-	if was != nil && c.live == nil {
-		if before = was.active(); before != nil {
-			before.Release()
+func (c *compiledChain) activateOver(old *compiledChain) (previous *pipeline.Pipeline) {
+	if old != nil && c.live == nil {
+		if previous = old.active(); previous != nil {
+			previous.Release()
 		}
-		return before
+		return previous
 	}
 	return c.activate()
 }
 
 // close releases an active chain after its last connection has ended.
 func (c *compiledChain) close() {
-	if now := c.active(); now != nil {
-		now.Release()
-		now.Close()
+	if active := c.active(); active != nil {
+		active.Release()
+		active.Close()
 	}
 }
 
@@ -79,32 +79,32 @@ func (c *compiledChain) discard() {
 
 // buildChain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c
 // from all other chains.
-func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *pipeline.Live, place string) error {
+func (b *builder) buildChain(cl *compiledListener, c *compiledChain, old *pipeline.Live, key string) error {
 	fc := c.config
-	var carries network.Handler
+	var relay network.Handler
 	if fc.TCPProxy != nil {
-		watchers, err := b.buildSessionObservers(fc.ConnectionFilters, place)
+		observers, err := b.buildSessionObservers(fc.ConnectionFilters, key)
 		if err != nil {
 			return err
 		}
-		carries = b.server.o.TCPProxy(*fc.TCPProxy, &TCPForwarder{b.server.clusters, b.server.upstreamTLS, watchers}, b.server.o.Log)
-		c.handler = carries
+		relay = b.server.o.TCPProxy(*fc.TCPProxy, &TCPForwarder{b.server.clusters, b.server.upstreamTLS, observers}, b.server.o.Log)
+		c.handler = relay
 	}
 	var byALPN map[string]network.Handler
 	if fc.Proxy != nil {
 		var err error
-		if byALPN, err = b.buildProxyChain(e.config, c, old, carries, place); err != nil {
+		if byALPN, err = b.buildProxyChain(cl.config, c, old, relay, key); err != nil {
 			return err
 		}
 	}
 	if c.handler == nil {
 		return errors.New("no network filter serves connections")
 	}
-	if err := b.addConnectionFilters(e, c, byALPN, place); err != nil {
+	if err := b.addConnectionFilters(cl, c, byALPN, key); err != nil {
 		c.discard()
 		return err
 	}
-	if err := b.addTLS(e, c, byALPN); err != nil {
+	if err := b.addTLS(cl, c, byALPN); err != nil {
 		c.discard()
 		return fmt.Errorf("tls_context: %w", err)
 	}
@@ -113,13 +113,13 @@ func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *pipelin
 
 // buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy
 // filter has a fallback, unknown serves connections whose protocol is not detected.
-func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *pipeline.Live, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
+func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, live *pipeline.Live, fallback network.Handler, key string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)
 	if err != nil {
 		return nil, err
 	}
-	outermost, observers, err := b.buildService(place, p)
+	outermost, observers, err := b.buildService(key, p)
 	if err != nil {
 		return nil, err
 	}
@@ -127,62 +127,62 @@ func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *pipel
 	if err != nil {
 		return nil, err
 	}
-	if s == nil {
-		s = new(pipeline.Live)
+	if live == nil {
+		live = new(pipeline.Live)
 	}
 	if !p.Fallback {
-		unknown = nil
+		fallback = nil
 	}
 	table := b.onDemandTable(p.RouteTable)
 	if table != nil && table.Unsubscribed {
 		outermost = service.Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
 	}
-	c.live, c.next = s, pipeline.New(l.Name, outermost, rec, table)
-	c.handler, byALPN = b.buildHandler(l, p, s, engines, unknown)
+	c.live, c.next = live, pipeline.New(l.Name, outermost, rec, table)
+	c.handler, byALPN = b.buildHandler(l, p, live, engines, fallback)
 	return byALPN, nil
 }
 
 // buildHandler lets each engine serve the connections of its protocol, detected by first bytes or
 // chosen by ALPN.
-func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, s *pipeline.Live, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
+func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, live *pipeline.Live, engines []*stream.Protocol, fallback network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,
-		Service:          s,
+		Service:          live,
 		HTTP1:            p.HTTP1,
 		HTTP2:            p.HTTP2,
 		RPC:              p.RPC,
 		IdleTimeout:      l.IdleTimeout,
-		Observe:          s.Observe,
-		NewBatchObserver: func() stream.BatchObserver { return s.NewBatchObserver() },
+		Observe:          live.Observe,
+		NewBatchObserver: func() stream.BatchObserver { return live.NewBatchObserver() },
 		Log:              b.server.o.Log,
 	}
 	byALPN = map[string]network.Handler{}
-	if len(engines) == 1 && !isAuto(p) && unknown == nil {
+	if len(engines) == 1 && !isAuto(p) && fallback == nil {
 		h = engines[0].NewServer(o)
 		byALPN[stream.ALPN(engines[0].Name)] = h
 		return h, byALPN
 	}
-	if isBolt(p) && unknown == nil {
+	if isBolt(p) && fallback == nil {
 		return bolt(engines, o, p.DetectTimeout), byALPN
 	}
-	choices := make([]stream.Candidate, len(engines))
-	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after the protocols that its clients may upgrade to
+	candidates := make([]stream.Candidate, len(engines))
+	for _, isHTTP1 := range [...]bool{false, true} { // HTTP/1.1 after the protocols that its clients may upgrade to
 		for i, e := range engines {
-			if upgrades != (e.Name == config.HTTP1) {
+			if isHTTP1 != (e.Name == config.HTTP1) {
 				continue
 			}
-			choices[i] = stream.Candidate{Match: e.Match, Server: e.NewServer(o)}
-			byALPN[stream.ALPN(e.Name)] = choices[i].Server
-			if upgrades && unknown == nil && isHTTP(p) {
-				unknown = choices[i].Server // it responds to other bytes with 400
+			candidates[i] = stream.Candidate{Match: e.Match, Server: e.NewServer(o)}
+			byALPN[stream.ALPN(e.Name)] = candidates[i].Server
+			if isHTTP1 && fallback == nil && isHTTP(p) {
+				fallback = candidates[i].Server // it responds to other bytes with 400
 			}
-			if u, ok := choices[i].Server.(stream.Upgrader); ok {
+			if u, ok := candidates[i].Server.(stream.Upgrader); ok {
 				o.H2C = u
 			}
 		}
 	}
 	return stream.NewDetector(stream.DetectOptions{
-		Candidates: choices, Fallback: unknown, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,
+		Candidates: candidates, Fallback: fallback, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,
 	}), byALPN
 }
 
@@ -192,14 +192,14 @@ func isBolt(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstrea
 // their first byte. Connections that start with neither version get the version 1 engine.
 func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Duration) network.Handler {
 	v1, v2 := versions[0], versions[1]
-	first := func(b []byte) xprotocol.MatchResult {
+	matchV2 := func(b []byte) xprotocol.MatchResult {
 		if v2.Match(b[:1]) == xprotocol.MatchNo {
 			return xprotocol.MatchNo
 		}
 		return xprotocol.MatchYes
 	}
 	return stream.NewDetector(stream.DetectOptions{
-		Candidates: []stream.Candidate{{Match: first, Server: v2.NewServer(o)}}, Fallback: v1.NewServer(o),
+		Candidates: []stream.Candidate{{Match: matchV2, Server: v2.NewServer(o)}}, Fallback: v1.NewServer(o),
 		Timeout: timeout, IdleTimeout: o.IdleTimeout,
 	})
 }

@@ -38,17 +38,17 @@ var errNoChain = errors.New("no matching filter chain")
 // ServeConn implements network.Handler. If the choice depends on the first bytes of the connection,
 // it waits for them.
 func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error {
-	now, known := c.active.Load(), connectionOf(conn)
-	if now.needs(&known) == 0 {
+	chains, props := c.active.Load(), connectionOf(conn)
+	if chains.needs(&props) == 0 {
 		return c.dispatch(ctx, conn, false)
 	}
-	if !now.inspection.NoTimeout {
-		timeout := now.timeout
+	if !chains.inspection.NoTimeout {
+		timeout := chains.timeout
 		if timeout == 0 {
 			timeout = defaultInspectTimeout
 		}
 		conn.SetReadDeadline(time.Now().Add(timeout))
-		if now.inspection.ContinueOnTimeout { // a parked connection ends at its deadline
+		if chains.inspection.ContinueOnTimeout { // a parked connection ends at its deadline
 			if err := awaitFirstBytes(conn); err != nil {
 				return err
 			}
@@ -76,16 +76,16 @@ func awaitFirstBytes(conn *network.Conn) error {
 
 // needs returns the properties that the matcher must learn from the first bytes of a connection. If
 // the listener skips TLS inspection on the port, needs sets known.Transport to plaintext.
-func (c *chainSet) needs(known *chainmatch.Connection) chainmatch.Needs {
-	asks := c.matcher.NeedsFor(known)
-	if asks&chainmatch.NeedTLS != 0 && inPortRanges(c.inspection.SkipTLSPorts, known.Destination.Port()) {
-		known.Transport = config.RawBuffer
-		asks &^= chainmatch.NeedTLS
+func (c *chainSet) needs(props *chainmatch.Connection) chainmatch.Needs {
+	required := c.matcher.NeedsFor(props)
+	if required&chainmatch.NeedTLS != 0 && inPortRanges(c.inspection.SkipTLSPorts, props.Destination.Port()) {
+		props.Transport = config.RawBuffer
+		required &^= chainmatch.NeedTLS
 	}
-	if asks&chainmatch.NeedHTTP != 0 && inPortRanges(c.inspection.SkipHTTPPorts, known.Destination.Port()) {
-		asks &^= chainmatch.NeedHTTP
+	if required&chainmatch.NeedHTTP != 0 && inPortRanges(c.inspection.SkipHTTPPorts, props.Destination.Port()) {
+		required &^= chainmatch.NeedHTTP
 	}
-	return asks
+	return required
 }
 
 func inPortRanges(ranges []config.PortRange, port uint16) bool {
@@ -103,34 +103,34 @@ func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
 // dispatch passes conn to its chain. If begun is true, the first bytes have arrived or the choice
 // does not need them. dispatch reads as many bytes as the choice needs and puts them back. It
 // closes a connection without a chain with ClosedNoFilterChain.
-func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun bool) error {
+func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, hasData bool) error {
 	for {
-		now, known, speaks := c.active.Load(), connectionOf(conn), begun
-		if asks := now.needs(&known); asks != 0 {
-			if !begun {
+		chains, props, connHasData := c.active.Load(), connectionOf(conn), hasData
+		if needs := chains.needs(&props); needs != 0 {
+			if !hasData {
 				return c.ServeConn(ctx, conn) // a new configuration changed the chains
 			}
 			var err error
-			if speaks, err = now.inspect(conn, asks, &known); err != nil {
+			if connHasData, err = chains.inspect(conn, needs, &props); err != nil {
 				return err
 			}
 		}
-		chosen := now.match(&known)
-		if chosen == nil {
+		chain := chains.match(&props)
+		if chain == nil {
 			conn.CloseReason = network.ClosedNoFilterChain
-			return noChainError(&known)
+			return noChainError(&props)
 		}
-		if chosen.group.Join(conn) {
-			return serve(ctx, conn, chosen.handler, speaks)
+		if chain.group.Join(conn) {
+			return serve(ctx, conn, chain.handler, connHasData)
 		}
 		// A new configuration replaced the chain: choose again.
 	}
 }
 
 // match returns the chain for known, or nil.
-func (c *chainSet) match(known *chainmatch.Connection) *compiledChain {
-	if at := c.matcher.Match(known); at >= 0 {
-		return c.chains[at]
+func (c *chainSet) match(props *chainmatch.Connection) *compiledChain {
+	if i := c.matcher.Match(props); i >= 0 {
+		return c.chains[i]
 	}
 	if len(c.chains) > c.matchCount {
 		return c.chains[c.matchCount]
@@ -139,11 +139,11 @@ func (c *chainSet) match(known *chainmatch.Connection) *compiledChain {
 }
 
 // serve makes h the handler of conn. If begun is true, conn has bytes to read.
-func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun bool) error {
+func serve(ctx context.Context, conn *network.Conn, h network.Handler, hasData bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h
 	p, ok := h.(network.ClientFirstHandler)
-	if !ok || begun {
+	if !ok || hasData {
 		return h.ServeConn(ctx, conn)
 	}
 	if d := p.IdleTimeout(); d > 0 {
@@ -153,22 +153,22 @@ func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun boo
 }
 
 // noChainError returns the error for a connection that no chain matches.
-func noChainError(known *chainmatch.Connection) error {
-	text := fmt.Sprintf("from %s to %s", known.Source, known.Destination)
-	if known.Transport == config.TransportTLS {
-		text += fmt.Sprintf(", TLS for %q", known.ServerName)
+func noChainError(props *chainmatch.Connection) error {
+	text := fmt.Sprintf("from %s to %s", props.Source, props.Destination)
+	if props.Transport == config.TransportTLS {
+		text += fmt.Sprintf(", TLS for %q", props.ServerName)
 	}
-	if len(known.Protocols) > 0 {
-		text += fmt.Sprintf(", protocols %q", known.Protocols)
+	if len(props.Protocols) > 0 {
+		text += fmt.Sprintf(", protocols %q", props.Protocols)
 	}
 	return fmt.Errorf("%w: %s", errNoChain, text)
 }
 
 // connectionOf returns the properties of conn that are known before its first bytes.
 func connectionOf(conn *network.Conn) chainmatch.Connection {
-	peer, _ := conn.Addrs().DirectRemote()
+	direct, _ := conn.Addrs().DirectRemote()
 	return chainmatch.Connection{
 		Destination: unmapped(addrPort(conn.LocalAddr())), Source: unmapped(addrPort(conn.RemoteAddr())),
-		DirectSource: unmapped(addrPort(peer)).Addr(),
+		DirectSource: unmapped(addrPort(direct)).Addr(),
 	}
 }

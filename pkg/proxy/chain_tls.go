@@ -51,25 +51,25 @@ func (s *chainTLS) close() {
 
 // addTLS puts TLS in front of the handlers of a filter chain of e if it is configured: byALPN for
 // protocols with an ALPN name and c.handler for the rest.
-func (b *builder) addTLS(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
+func (b *builder) addTLS(cl *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int
 	timeout := time.Duration(0)
 	delete(byALPN, "") // protocols without an ALPN name
 	for i, t := range c.config.TLS {
-		var offer []string
+		var alpn []string
 		for _, name := range []string{"h2", "http/1.1"} {
 			if byALPN[name] != nil {
-				offer = append(offer, name)
+				alpn = append(alpn, name)
 			}
 		}
-		context, err := stream.NewTLSContext(t, offer)
+		context, err := stream.NewTLSContext(t, alpn)
 		if err != nil {
 			return err
 		}
 		if err := context.Check(true, nil); err != nil && t.PlaintextFallback {
 			b.server.o.Log.Warn("unusable tls_context ignored because it sets fall_back; without another tls_context, the listener accepts plaintext",
-				"listener", e.config.Name, "error", err)
+				"listener", cl.config.Name, "error", err)
 			continue
 		}
 		contexts, usable, timeout = append(contexts, context), append(usable, i), max(timeout, t.HandshakeTimeout)
@@ -82,16 +82,16 @@ func (b *builder) addTLS(e *compiledListener, c *compiledChain, byALPN map[strin
 		return err
 	}
 	c.tls = &chainTLS{server, usable}
-	if e.handshakes == nil {
-		e.handshakes = e.previousHandshakes.acquire()
+	if cl.handshakes == nil {
+		cl.handshakes = cl.previousHandshakes.acquire()
 	}
-	if e.handshakes == nil {
-		e.handshakes = newHandshakeRecorder(b.server.o.Metrics, metrics.ListenerHandshakes, e.config.Name)
+	if cl.handshakes == nil {
+		cl.handshakes = newHandshakeRecorder(b.server.o.Metrics, metrics.ListenerHandshakes, cl.config.Name)
 	}
 	o := stream.TLSOptions{
 		Config: server.Config(), ByALPN: byALPN, Default: c.handler,
-		Timeout: timeout, IdleTimeout: e.config.IdleTimeout,
-		Listener: e.config.Name, Log: b.server.o.Log, OnHandshake: e.handshakes.count,
+		Timeout: timeout, IdleTimeout: cl.config.IdleTimeout,
+		Listener: cl.config.Name, Log: b.server.o.Log, OnHandshake: cl.handshakes.count,
 	}
 	if c.config.AllowPlaintext {
 		o.Plaintext = c.handler

@@ -13,13 +13,13 @@ import (
 type clusterClient struct{ server *Server }
 
 // Call implements filter.ClusterClient.
-func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
-	cluster := c.server.clusters.Find(to.Cluster)
+func (c clusterClient) Call(ctx context.Context, target filter.Target, x *protocol.Exchange, receive func() error) error {
+	cluster := c.server.clusters.Find(target.Cluster)
 	if cluster == nil {
-		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", to.Cluster)
+		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", target.Cluster)
 	}
-	via := upstream.ClusterPicker{Cluster: cluster, Protocol: to.Protocol}
-	if err := x.Serve(ctx, &via); err != nil {
+	picker := upstream.ClusterPicker{Cluster: cluster, Protocol: target.Protocol}
+	if err := x.Serve(ctx, &picker); err != nil {
 		return err
 	}
 	defer x.ResetResponse()
@@ -27,13 +27,13 @@ func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.E
 }
 
 // Hosts implements filter.ClusterClient.
-func (c clusterClient) Hosts(cluster string) (usable, all int) {
-	found := c.server.clusters.Find(cluster)
-	if found == nil {
+func (c clusterClient) Hosts(name string) (usable, total int) {
+	cluster := c.server.clusters.Find(name)
+	if cluster == nil {
 		return 0, 0
 	}
-	found.RequestHosts()
-	return found.UsableHosts(), found.HostCount()
+	cluster.RequestHosts()
+	return cluster.UsableHosts(), cluster.HostCount()
 }
 
 // Go implements filter.ClusterClient. The server waits for exchanges and other calls, so at least

@@ -35,77 +35,77 @@ type compiledListener struct {
 
 // buildListener compiles l. old is its current state, or nil if l is new.
 func (b *builder) buildListener(l *config.Listener, old *compiledListener) (*compiledListener, error) {
-	e := &compiledListener{config: l, chainsByIdentity: map[string]*compiledChain{}, chainSet: &chainSet{timeout: l.InspectTimeout, inspection: l.Inspection}}
+	cl := &compiledListener{config: l, chainsByIdentity: map[string]*compiledChain{}, chainSet: &chainSet{timeout: l.InspectTimeout, inspection: l.Inspection}}
 	if old != nil {
-		e.selector = old.selector
+		cl.selector = old.selector
 		if old.config.Name == l.Name {
-			e.previousHandshakes = old.handshakes
+			cl.previousHandshakes = old.handshakes
 		}
 	} else {
-		e.selector = new(chainSelector)
+		cl.selector = new(chainSelector)
 	}
-	if err := b.buildChains(e, old); err != nil {
-		e.discardChains()
+	if err := b.buildChains(cl, old); err != nil {
+		cl.discardChains()
 		return nil, err
 	}
 	var err error
-	if e.chainSet.matcher, err = chainmatch.Compile(chainMatches(l)); err != nil {
-		e.discardChains()
+	if cl.chainSet.matcher, err = chainmatch.Compile(chainMatches(l)); err != nil {
+		cl.discardChains()
 		return nil, err
 	}
-	e.handler = b.server.listenerHandler(e)
-	e.metrics, e.releaseMetrics = b.server.o.Metrics.Listener(l.Name)
-	return e, nil
+	cl.handler = b.server.listenerHandler(cl)
+	cl.metrics, cl.releaseMetrics = b.server.o.Metrics.Listener(l.Name)
+	return cl, nil
 }
 
 // buildChains builds the filter chains of e.
-func (b *builder) buildChains(e, old *compiledListener) error {
+func (b *builder) buildChains(cl, old *compiledListener) error {
 	names := map[string]int{}
-	for fc := range e.config.Chains() {
+	for fc := range cl.config.Chains() {
 		names[fc.Name]++
 	}
-	for fc := range e.config.Chains() {
-		c := &compiledChain{config: fc, identity: e.identity(fc, names[fc.Name] == 1), group: new(network.ConnGroup)}
-		place := fmt.Sprintf("%q", e.config.Name)
-		if e.selectsChain() {
-			place += " " + c.identity
+	for fc := range cl.config.Chains() {
+		c := &compiledChain{config: fc, identity: cl.identity(fc, names[fc.Name] == 1), group: new(network.ConnGroup)}
+		key := fmt.Sprintf("%q", cl.config.Name)
+		if cl.selectsChain() {
+			key += " " + c.identity
 		}
-		var serves *pipeline.Live
-		if before := old.previousChain(e, c); before != nil {
-			serves = before.live
+		var live *pipeline.Live
+		if previous := old.previousChain(cl, c); previous != nil {
+			live = previous.live
 		}
-		err := b.buildChain(e, c, serves, place)
+		err := b.buildChain(cl, c, live, key)
 		switch {
-		case err != nil && e.selectsChain():
+		case err != nil && cl.selectsChain():
 			return fmt.Errorf("filter chain %s: %w", c.identity, err)
 		case err != nil:
 			return err
 		}
-		e.chains = append(e.chains, c)
-		e.chainsByIdentity[c.identity] = c
+		cl.chains = append(cl.chains, c)
+		cl.chainsByIdentity[c.identity] = c
 	}
 	return nil
 }
 
 // listenerHandler returns the first handler of e's connections: the PROXY protocol if configured,
 // then the selector if connections may use different chains.
-func (s *Server) listenerHandler(e *compiledListener) network.Handler {
-	var h network.Handler = e.selector
-	if !e.selectsChain() {
-		h = e.chains[0].handler
+func (s *Server) listenerHandler(cl *compiledListener) network.Handler {
+	var h network.Handler = cl.selector
+	if !cl.selectsChain() {
+		h = cl.chains[0].handler
 	}
-	if p := e.config.ProxyProtocol; p != nil {
-		h = stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{Headers: *p, Next: h, Listener: e.config.Name, Log: s.o.Log})
+	if p := cl.config.ProxyProtocol; p != nil {
+		h = stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{Headers: *p, Next: h, Listener: cl.config.Name, Log: s.o.Log})
 	}
 	return h
 }
 
 // initialGroup returns the group of new connections, or nil if they must choose a chain first.
-func (e *compiledListener) initialGroup() *network.ConnGroup {
-	if e.selectsChain() {
+func (cl *compiledListener) initialGroup() *network.ConnGroup {
+	if cl.selectsChain() {
 		return nil
 	}
-	return e.chains[0].group
+	return cl.chains[0].group
 }
 
 func chainMatches(l *config.Listener) []config.ChainMatch {
@@ -118,86 +118,86 @@ func chainMatches(l *config.Listener) []config.ChainMatch {
 
 // selectsChain reports whether connections may use different chains: there is more than one, or one
 // with match criteria.
-func (e *compiledListener) selectsChain() bool {
-	l := e.config
+func (cl *compiledListener) selectsChain() bool {
+	l := cl.config
 	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
 }
 
 // identity distinguishes fc from e's other filter chains across configurations: its name if that is
 // unique, or its match criteria.
-func (e *compiledListener) identity(fc *config.FilterChain, unique bool) string {
-	what := fc.Match.String()
+func (cl *compiledListener) identity(fc *config.FilterChain, unique bool) string {
+	criteria := fc.Match.String()
 	switch {
 	case fc.Name != "" && unique:
 		return strconv.Quote(fc.Name)
-	case fc == e.config.DefaultChain:
-		what = "(default)"
-	case what == "":
-		what = "(all)"
+	case fc == cl.config.DefaultChain:
+		criteria = "(default)"
+	case criteria == "":
+		criteria = "(all)"
 	}
 	if fc.Name == "" {
-		return what
+		return criteria
 	}
-	return strconv.Quote(fc.Name) + " " + what
+	return strconv.Quote(fc.Name) + " " + criteria
 }
 
 // previousChain returns the chain that c of next replaces, or nil if c is new. e may be nil.
-func (e *compiledListener) previousChain(next *compiledListener, c *compiledChain) *compiledChain {
+func (cl *compiledListener) previousChain(next *compiledListener, c *compiledChain) *compiledChain {
 	switch {
-	case e == nil:
+	case cl == nil:
 		return nil
-	case !e.selectsChain() && !next.selectsChain():
-		return e.chains[0] // the only chain, whatever its name
+	case !cl.selectsChain() && !next.selectsChain():
+		return cl.chains[0] // the only chain, whatever its name
 	}
-	return e.chainsByIdentity[c.identity]
+	return cl.chainsByIdentity[c.identity]
 }
 
 // activate activates the first configuration of a listener.
-func (e *compiledListener) activate() {
-	for _, c := range e.chains {
+func (cl *compiledListener) activate() {
+	for _, c := range cl.chains {
 		c.activate()
 	}
-	e.publishChains()
+	cl.publishChains()
 }
 
 // publishChains makes the selector choose among e's chains.
-func (e *compiledListener) publishChains() {
-	choice := *e.chainSet
-	choice.chains, choice.matchCount = e.chains, len(e.config.FilterChains)
-	choice.handshakes = e.handshakes
-	e.selector.active.Store(&choice)
+func (cl *compiledListener) publishChains() {
+	set := *cl.chainSet
+	set.chains, set.matchCount = cl.chains, len(cl.config.FilterChains)
+	set.handshakes = cl.handshakes
+	cl.selector.active.Store(&set)
 }
 
 // activePipelines returns the active pipelines of e.
-func (e *compiledListener) activePipelines() []*pipeline.Pipeline {
-	var all []*pipeline.Pipeline
-	for _, c := range e.chains {
-		if s := c.active(); s != nil {
-			all = append(all, s)
+func (cl *compiledListener) activePipelines() []*pipeline.Pipeline {
+	var pipelines []*pipeline.Pipeline
+	for _, c := range cl.chains {
+		if p := c.active(); p != nil {
+			pipelines = append(pipelines, p)
 		}
 	}
-	return all
+	return pipelines
 }
 
 // discard releases a listener that never became active.
-func (e *compiledListener) discard() {
-	e.discardChains()
-	e.releaseMetrics()
+func (cl *compiledListener) discard() {
+	cl.discardChains()
+	cl.releaseMetrics()
 }
 
 // discardChains releases the chains and the handshake recorder.
-func (e *compiledListener) discardChains() {
-	for _, c := range e.chains {
+func (cl *compiledListener) discardChains() {
+	for _, c := range cl.chains {
 		c.discard()
 	}
-	e.handshakes.release()
+	cl.handshakes.release()
 }
 
 // close releases what e owns apart from its pipelines.
-func (e *compiledListener) close() {
-	for _, c := range e.chains {
+func (cl *compiledListener) close() {
+	for _, c := range cl.chains {
 		c.tls.close()
 	}
-	e.handshakes.release()
-	e.releaseMetrics()
+	cl.handshakes.release()
+	cl.releaseMetrics()
 }

@@ -21,54 +21,54 @@ type filteredHandler struct {
 // addConnectionFilters puts the connection filters of c in front of its handlers: byALPN for
 // protocols with an ALPN name and c.handler for the rest. place distinguishes c from all other
 // chains.
-func (b *builder) addConnectionFilters(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler, place string) error {
-	gates, err := b.buildConnectionFilters(c.config.ConnectionFilters, place)
-	if err != nil || len(gates) == 0 {
+func (b *builder) addConnectionFilters(cl *compiledListener, c *compiledChain, byALPN map[string]network.Handler, key string) error {
+	filters, err := b.buildConnectionFilters(c.config.ConnectionFilters, key)
+	if err != nil || len(filters) == 0 {
 		return err
 	}
-	c.handler = &filteredHandler{gates, e.config.Name, c.handler}
+	c.handler = &filteredHandler{filters, cl.config.Name, c.handler}
 	for name, h := range byALPN {
-		byALPN[name] = &filteredHandler{gates, e.config.Name, h}
+		byALPN[name] = &filteredHandler{filters, cl.config.Name, h}
 	}
 	return nil
 }
 
-func (b *builder) buildConnectionFilters(list []config.Filter, place string) (gates []filter.ConnectionFilter, err error) {
-	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
-		if kind.New == nil {
+func (b *builder) buildConnectionFilters(list []config.Filter, key string) (filters []filter.ConnectionFilter, err error) {
+	err = b.eachConnectionFilter(list, key, func(factory *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
+		if factory.New == nil {
 			return nil // the filter only observes sessions
 		}
-		made, err := kind.New(cfg, env)
-		gates = append(gates, made)
+		f, err := factory.New(cfg, env)
+		filters = append(filters, f)
 		return err
 	})
-	return gates, err
+	return filters, err
 }
 
 // buildSessionObservers builds the network filters of a chain that observe its sessions.
-func (b *builder) buildSessionObservers(list []config.Filter, place string) (watchers []filter.SessionObserver, err error) {
-	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
-		if kind.NewObserver == nil {
+func (b *builder) buildSessionObservers(list []config.Filter, key string) (observers []filter.SessionObserver, err error) {
+	err = b.eachConnectionFilter(list, key, func(factory *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
+		if factory.NewObserver == nil {
 			return nil // the filter does not observe sessions
 		}
-		made, err := kind.NewObserver(cfg, env)
-		watchers = append(watchers, made)
+		observer, err := factory.NewObserver(cfg, env)
+		observers = append(observers, observer)
 		return err
 	})
-	return watchers, err
+	return observers, err
 }
 
-func (b *builder) eachConnectionFilter(list []config.Filter, place string, build func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error) error {
+func (b *builder) eachConnectionFilter(list []config.Filter, key string, build func(factory *filter.ConnectionFilterFactory, cfg any, env filter.Env) error) error {
 	for i, f := range list {
-		kind := b.findConnectionFilter(f.Name)
-		if kind == nil {
+		factory := b.findConnectionFilter(f.Name)
+		if factory == nil {
 			return fmt.Errorf("network filter %q is not supported by this build", f.Name)
 		}
-		err := build(kind, f.Config, filter.Env{
+		err := build(factory, f.Config, filter.Env{
 			Log:           b.server.o.Log.With("filter", f.Name),
 			Metrics:       b.server.o.Metrics,
 			ClusterClient: clusterClient{b.server},
-			Key:           fmt.Sprintf("%s network %d", place, i),
+			Key:           fmt.Sprintf("%s network %d", key, i),
 		})
 		if err != nil {
 			return fmt.Errorf("network filter %q: %w", f.Name, err)
@@ -79,21 +79,21 @@ func (b *builder) eachConnectionFilter(list []config.Filter, place string, build
 
 func (b *builder) findConnectionFilter(name string) *filter.ConnectionFilterFactory {
 	for i := range b.server.o.ConnectionFilters {
-		if k := &b.server.o.ConnectionFilters[i]; k.Name == name {
-			return k
+		if f := &b.server.o.ConnectionFilters[i]; f.Name == name {
+			return f
 		}
 	}
 	return nil
 }
 
 // ServeConn implements network.Handler. It closes a denied connection with ClosedDenied.
-func (g *filteredHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
-	known := stream.NewConnMeta(g.listener, conn)
-	for _, admit := range g.filters {
-		if err := admit(&known); err != nil {
+func (h *filteredHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
+	meta := stream.NewConnMeta(h.listener, conn)
+	for _, admit := range h.filters {
+		if err := admit(&meta); err != nil {
 			conn.CloseReason = network.ClosedDenied
 			return err
 		}
 	}
-	return serve(ctx, conn, g.next, false)
+	return serve(ctx, conn, h.next, false)
 }

@@ -16,31 +16,31 @@ import (
 type datagramHosts struct{ clusters *upstream.Set }
 
 // Lease implements filter.HostLeaser.
-func (d datagramHosts) Lease(cluster string, hash uint64, now filter.HostLease) (filter.HostLease, error) {
-	cell := d.clusters.Find(cluster)
-	if cell == nil {
-		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
+func (d datagramHosts) Lease(name string, hash uint64, current filter.HostLease) (filter.HostLease, error) {
+	cluster := d.clusters.Find(name)
+	if cluster == nil {
+		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q", name)
 	}
-	var instead *upstream.HostLease
-	way, has := now.(*datagramLease)
-	if has {
-		instead = way.HostLease
+	var previous *upstream.HostLease
+	old, ok := current.(*datagramLease)
+	if ok {
+		previous = old.HostLease
 	}
-	a, err := cell.Lease(hash, instead)
+	lease, err := cluster.Lease(hash, previous)
 	if err != nil {
 		return nil, err
 	}
-	h := a.Host()
-	if has && way.Host() == h && !way.connRefused.Load() {
-		a.Release()
-		return now, nil
+	h := lease.Host()
+	if ok && old.Host() == h && !old.connRefused.Load() {
+		lease.Release()
+		return current, nil
 	}
-	peer, err := dialDatagrams(h)
+	socket, err := dialDatagrams(h)
 	if err != nil {
-		a.Release()
+		lease.Release()
 		return nil, protocol.NewFault(protocol.ConnectFailure, err)
 	}
-	return &datagramLease{HostLease: a, peer: peer}, nil
+	return &datagramLease{HostLease: lease, peer: socket}, nil
 }
 
 // errUnixSocket reports a host with a unix socket, which cannot receive datagrams.
@@ -61,18 +61,18 @@ type datagramLease struct {
 }
 
 // Report implements filter.HostLease.
-func (w *datagramLease) Report(err error) {
+func (l *datagramLease) Report(err error) {
 	if err != nil {
-		w.connRefused.Store(true)
+		l.connRefused.Store(true)
 	}
-	w.HostLease.Report(err)
+	l.HostLease.Report(err)
 }
 
 // Socket implements filter.HostLease.
-func (w *datagramLease) Socket() *network.ConnectedUDP { return w.peer }
+func (l *datagramLease) Socket() *network.ConnectedUDP { return l.peer }
 
 // Release implements filter.HostLease.
-func (w *datagramLease) Release() {
-	w.peer.Close()
-	w.HostLease.Release()
+func (l *datagramLease) Release() {
+	l.peer.Close()
+	l.HostLease.Release()
 }

@@ -53,45 +53,45 @@ func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*dat
 		if s.datagrams.endDrainAt(l.Address) {
 			continue
 		}
-		live, err := s.bindDatagrams(ctx, l)
+		dl, err := s.bindDatagrams(ctx, l)
 		if err != nil {
 			p.rollback()
 			return nil, err
 		}
-		p.bound[l.Address] = live
+		p.bound[l.Address] = dl
 	}
 	return p, nil
 }
 
 // udpListeners checks and returns the UDP listeners of next, in order.
-func (s *Server) udpListeners(next *config.Snapshot) (all []*config.Listener, err error) {
-	taken := map[string]bool{}
+func (s *Server) udpListeners(next *config.Snapshot) (listeners []*config.Listener, err error) {
+	seen := map[string]bool{}
 	for _, l := range next.Listeners {
 		switch {
 		case l.Network != networkUDP:
 			continue
-		case taken[l.Address]:
+		case seen[l.Address]:
 			return nil, fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		case len(l.FilterChains) != 1 || l.FilterChains[0].UDPProxy == nil || s.o.UDPProxy == nil:
 			return nil, fmt.Errorf("listener %q: a UDP listener requires exactly one filter chain, with a udp_proxy", l.Name)
 		}
-		taken[l.Address] = true
-		all = append(all, l)
+		seen[l.Address] = true
+		listeners = append(listeners, l)
 	}
-	return all, nil
+	return listeners, nil
 }
 
 // endDrainAt reports whether an active listener is bound to the address. It ends the drain of a
 // removed listener there.
 func (d *datagramListeners) endDrainAt(address string) bool {
 	d.mu.Lock()
-	live, gone := d.live[address], d.removed[address]
+	active, removed := d.live[address], d.removed[address]
 	d.mu.Unlock()
-	if gone != nil {
-		gone.forceClose()
-		<-gone.drained
+	if removed != nil {
+		removed.forceClose()
+		<-removed.drained
 	}
-	return live != nil
+	return active != nil
 }
 
 func (s *Server) bindDatagrams(ctx context.Context, l *config.Listener) (*datagramListener, error) {
@@ -101,13 +101,13 @@ func (s *Server) bindDatagrams(ctx context.Context, l *config.Listener) (*datagr
 	if err != nil {
 		return nil, err
 	}
-	live := &datagramListener{config: l, socket: socket, counts: new(filter.DatagramCounters), drained: make(chan struct{})}
-	live.proxy, err = s.o.UDPProxy(*l.FilterChains[0].UDPProxy, socket, datagramHosts{s.clusters}, live.counts, s.o.Log)
+	dl := &datagramListener{config: l, socket: socket, counts: new(filter.DatagramCounters), drained: make(chan struct{})}
+	dl.proxy, err = s.o.UDPProxy(*l.FilterChains[0].UDPProxy, socket, datagramHosts{s.clusters}, dl.counts, s.o.Log)
 	if err != nil {
 		_ = socket.Close() // no datagram is lost
 		return nil, fmt.Errorf("listener %q: %w", l.Name, err)
 	}
-	return live, nil
+	return dl, nil
 }
 
 // rollback closes the listeners that the plan has bound.
@@ -115,47 +115,47 @@ func (p *datagramPlan) rollback() {
 	if p == nil {
 		return
 	}
-	now, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, live := range p.bound {
-		live.proxy.Drain(now)
+	for _, dl := range p.bound {
+		dl.proxy.Drain(ctx)
 	}
 }
 
 // activateDatagrams activates the plan. It cannot fail.
 func (s *Server) activateDatagrams(p *datagramPlan) {
 	d := &s.datagrams
-	var news []listenerChange
-	defer func() { s.logListenerChanges(news) }() // runs after the unlock
+	var changes []listenerChange
+	defer func() { s.logListenerChanges(changes) }() // runs after the unlock
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for address, live := range d.live {
+	for address, dl := range d.live {
 		next := p.config[address]
 		if next == nil {
 			delete(d.live, address)
-			news = append(news, listenerChange{false, live.config.Name, address})
-			s.drainRemovedDatagrams(live)
+			changes = append(changes, listenerChange{false, dl.config.Name, address})
+			s.drainRemovedDatagrams(dl)
 			continue
 		}
-		if next.Name != live.config.Name {
-			live.unregisterMetrics()
-			live.registerMetrics(s.o.Metrics, next.Name)
+		if next.Name != dl.config.Name {
+			dl.unregisterMetrics()
+			dl.registerMetrics(s.o.Metrics, next.Name)
 		}
-		s.checkBound(live.config, next)
-		live.config = next
-		live.proxy.UpdateConfig(*next.FilterChains[0].UDPProxy)
+		s.checkBound(dl.config, next)
+		dl.config = next
+		dl.proxy.UpdateConfig(*next.FilterChains[0].UDPProxy)
 	}
 	if d.live == nil {
 		d.live, d.removed = map[string]*datagramListener{}, map[string]*datagramListener{}
 	}
-	for address, live := range p.bound {
-		d.live[address] = live
-		news = append(news, listenerChange{true, live.config.Name, address})
-		live.registerMetrics(s.o.Metrics, live.config.Name)
+	for address, dl := range p.bound {
+		d.live[address] = dl
+		changes = append(changes, listenerChange{true, dl.config.Name, address})
+		dl.registerMetrics(s.o.Metrics, dl.config.Name)
 		s.tasks.Go(func() {
-			if err := live.proxy.Serve(); err != nil {
+			if err := dl.proxy.Serve(); err != nil {
 				select {
-				case s.failed <- fmt.Errorf("listener %s: %w", live.config.Name, err):
+				case s.failed <- fmt.Errorf("listener %s: %w", dl.config.Name, err):
 				default: // one error is enough to end the process
 				}
 			}
@@ -164,43 +164,43 @@ func (s *Server) activateDatagrams(p *datagramPlan) {
 }
 
 // drainRemovedDatagrams drains a removed listener. d.mu is held.
-func (s *Server) drainRemovedDatagrams(live *datagramListener) {
-	address, ctx := live.config.Address, context.Background()
-	ctx, live.forceClose = context.WithTimeout(ctx, s.gracePeriod())
-	s.datagrams.removed[address] = live
+func (s *Server) drainRemovedDatagrams(dl *datagramListener) {
+	address, ctx := dl.config.Address, context.Background()
+	ctx, dl.forceClose = context.WithTimeout(ctx, s.gracePeriod())
+	s.datagrams.removed[address] = dl
 	s.tasks.Go(func() {
-		s.drainDatagrams(ctx, live)
+		s.drainDatagrams(ctx, dl)
 		s.datagrams.mu.Lock()
 		defer s.datagrams.mu.Unlock()
-		if s.datagrams.removed[address] == live {
+		if s.datagrams.removed[address] == dl {
 			delete(s.datagrams.removed, address)
 		}
-		live.forceClose()
+		dl.forceClose()
 	})
 }
 
-func (s *Server) drainDatagrams(ctx context.Context, live *datagramListener) {
-	s.logForceClosed(ctx, "UDP sessions", live.config.Name, live.proxy.Drain(ctx))
-	live.unregisterMetrics()
-	close(live.drained)
+func (s *Server) drainDatagrams(ctx context.Context, dl *datagramListener) {
+	s.logForceClosed(ctx, "UDP sessions", dl.config.Name, dl.proxy.Drain(ctx))
+	dl.unregisterMetrics()
+	close(dl.drained)
 }
 
 // drainAllDatagrams is the part of Drain for UDP listeners. It returns when all have ended.
 func (s *Server) drainAllDatagrams(ctx context.Context) {
 	d := &s.datagrams
-	var ends sync.WaitGroup
+	var wg sync.WaitGroup
 	d.mu.Lock()
-	all := d.live
+	active := d.live
 	d.live = nil
-	for _, live := range d.removed {
-		defer context.AfterFunc(ctx, live.forceClose)()
-		ends.Go(func() { <-live.drained })
+	for _, dl := range d.removed {
+		defer context.AfterFunc(ctx, dl.forceClose)()
+		wg.Go(func() { <-dl.drained })
 	}
 	d.mu.Unlock()
-	for _, live := range all {
-		ends.Go(func() { s.drainDatagrams(ctx, live) })
+	for _, dl := range active {
+		wg.Go(func() { s.drainDatagrams(ctx, dl) })
 	}
-	ends.Wait()
+	wg.Wait()
 }
 
 // registerMetrics exports the listener's metrics under that name.
@@ -209,20 +209,20 @@ func (l *datagramListener) registerMetrics(r *metrics.Registry, name string) {
 		return
 	}
 	c := l.counts
-	number := func(n interface{ Load() uint64 }) func() float64 { return func() float64 { return float64(n.Load()) } }
+	value := func(n interface{ Load() uint64 }) func() float64 { return func() float64 { return float64(n.Load()) } }
 	l.unregister = []func(){
 		r.Func(metrics.UDPSessions, func() float64 { return float64(l.proxy.Sessions()) }, name),
-		r.Func(metrics.UDPSessionsOpened, number(&c.SessionsOpened), name),
-		r.Func(metrics.UDPSessionsMoved, number(&c.SessionsMoved), name),
-		r.Func(metrics.UDPDatagrams, number(&c.In), name, metrics.DirectionIn),
-		r.Func(metrics.UDPDatagrams, number(&c.Out), name, metrics.DirectionOut),
-		r.Func(metrics.UDPBytes, number(&c.InBytes), name, metrics.DirectionIn),
-		r.Func(metrics.UDPBytes, number(&c.OutBytes), name, metrics.DirectionOut),
-		r.Func(metrics.UDPDropped, number(&c.DroppedMaxSessions), name, metrics.DropMaxSessions),
-		r.Func(metrics.UDPDropped, number(&c.DroppedNoHost), name, metrics.DropNoHost),
-		r.Func(metrics.UDPDropped, number(&c.DroppedDraining), name, metrics.DropDraining),
-		r.Func(metrics.UDPDropped, number(&c.DroppedToHost), name, metrics.DropToHost),
-		r.Func(metrics.UDPDropped, number(&c.DroppedToClient), name, metrics.DropToClient),
+		r.Func(metrics.UDPSessionsOpened, value(&c.SessionsOpened), name),
+		r.Func(metrics.UDPSessionsMoved, value(&c.SessionsMoved), name),
+		r.Func(metrics.UDPDatagrams, value(&c.In), name, metrics.DirectionIn),
+		r.Func(metrics.UDPDatagrams, value(&c.Out), name, metrics.DirectionOut),
+		r.Func(metrics.UDPBytes, value(&c.InBytes), name, metrics.DirectionIn),
+		r.Func(metrics.UDPBytes, value(&c.OutBytes), name, metrics.DirectionOut),
+		r.Func(metrics.UDPDropped, value(&c.DroppedMaxSessions), name, metrics.DropMaxSessions),
+		r.Func(metrics.UDPDropped, value(&c.DroppedNoHost), name, metrics.DropNoHost),
+		r.Func(metrics.UDPDropped, value(&c.DroppedDraining), name, metrics.DropDraining),
+		r.Func(metrics.UDPDropped, value(&c.DroppedToHost), name, metrics.DropToHost),
+		r.Func(metrics.UDPDropped, value(&c.DroppedToClient), name, metrics.DropToClient),
 	}
 }
 
@@ -234,14 +234,14 @@ func (l *datagramListener) unregisterMetrics() {
 }
 
 // describe appends the status of the active listeners.
-func (d *datagramListeners) describe(all []ListenerStatus) []ListenerStatus {
+func (d *datagramListeners) describe(statuses []ListenerStatus) []ListenerStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, live := range d.live {
-		all = append(all, ListenerStatus{
-			Name: live.config.Name, Network: networkUDP, Address: live.socket.Addr().String(),
-			Sessions: live.proxy.Sessions(), ChainStatus: ChainStatus{Cluster: live.config.FilterChains[0].UDPProxy.Cluster},
+	for _, dl := range d.live {
+		statuses = append(statuses, ListenerStatus{
+			Name: dl.config.Name, Network: networkUDP, Address: dl.socket.Addr().String(),
+			Sessions: dl.proxy.Sessions(), ChainStatus: ChainStatus{Cluster: dl.config.FilterChains[0].UDPProxy.Cluster},
 		})
 	}
-	return all
+	return statuses
 }

@@ -21,8 +21,8 @@ type handshakeRecorder struct {
 	closed bool             // guarded by mu; another recorder may use the scope now
 }
 
-func newHandshakeRecorder(r *metrics.Registry, m metrics.Metric, place string) *handshakeRecorder {
-	return &handshakeRecorder{registry: r, metric: m, scope: place, refs: 1, counts: map[string]int64{}}
+func newHandshakeRecorder(r *metrics.Registry, m metrics.Metric, scope string) *handshakeRecorder {
+	return &handshakeRecorder{registry: r, metric: m, scope: scope, refs: 1, counts: map[string]int64{}}
 }
 
 // acquire adds a reference to h and returns h. h may be nil.
@@ -58,9 +58,9 @@ func (h *handshakeRecorder) count(err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, known := h.counts[result]
+	_, exists := h.counts[result]
 	h.counts[result]++
-	if !known && !h.closed && h.registry != nil {
+	if !exists && !h.closed && h.registry != nil {
 		h.remove = append(h.remove, h.registry.Func(h.metric, func() float64 { return h.read(result) }, h.scope, result))
 	}
 }
@@ -74,10 +74,10 @@ func (h *handshakeRecorder) read(result string) float64 {
 // close removes the series. Handshakes in flight may still call count.
 func (h *handshakeRecorder) close() {
 	h.mu.Lock()
-	remove := h.remove
+	unregister := h.remove
 	h.remove, h.closed = nil, true
 	h.mu.Unlock()
-	for _, f := range remove {
+	for _, f := range unregister {
 		f()
 	}
 }

@@ -30,21 +30,21 @@ type inspection struct {
 // inspect reads conn until everything in asks is known, and puts the bytes back. It returns begun
 // if there are any. An error closes the connection, with ClosedHandshakeFailed for a malformed TLS
 // handshake or ClosedRequestTimeout if the connection is too slow.
-func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *chainmatch.Connection) (begun bool, err error) {
-	l := inspection{needs: asks, conn: known}
+func (c *chainSet) inspect(conn *network.Conn, needs chainmatch.Needs, props *chainmatch.Connection) (hasData bool, err error) {
+	insp := inspection{needs: needs, conn: props}
 	var b *buffer.IoBuffer
 	for {
 		_, err := conn.Fill(&b, inspectBufferSize)
-		sure := false
+		decided := false
 		if err == nil {
-			sure, err = l.parse(b.Bytes())
-		} else if err == io.EOF && known.Transport == config.RawBuffer {
-			sure, err = true, nil // the client sends no more
+			decided, err = insp.parse(b.Bytes())
+		} else if err == io.EOF && props.Transport == config.RawBuffer {
+			decided, err = true, nil // the client sends no more
 		} else if c.inspection.ContinueOnTimeout && errors.Is(err, os.ErrDeadlineExceeded) {
-			if known.Transport == config.AnyTransport {
-				known.Transport = config.RawBuffer
+			if props.Transport == config.AnyTransport {
+				props.Transport = config.RawBuffer
 			}
-			sure, err = true, nil
+			decided, err = true, nil
 		}
 		switch {
 		case err != nil:
@@ -52,7 +52,7 @@ func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *cha
 				b.Release()
 			}
 			return false, c.inspectFailed(conn, err)
-		case !sure:
+		case !decided:
 		case b == nil:
 			return false, nil
 		case b.Len() == 0:
@@ -66,29 +66,29 @@ func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *cha
 }
 
 // parse inspects all bytes so far and reports whether they suffice.
-func (l *inspection) parse(b []byte) (sure bool, err error) {
-	if l.conn.Transport == config.AnyTransport {
-		hello, done, err := l.hello.Parse(b)
+func (i *inspection) parse(b []byte) (decided bool, err error) {
+	if i.conn.Transport == config.AnyTransport {
+		hello, done, err := i.hello.Parse(b)
 		switch {
 		case errors.Is(err, detect.ErrNotTLS):
-			l.conn.Transport = config.RawBuffer
+			i.conn.Transport = config.RawBuffer
 		case err != nil:
 			return false, err
 		case !done:
 			return false, nil
 		default:
-			l.conn.Transport, l.conn.ServerName, l.conn.Protocols = config.TransportTLS, hello.ServerName, hello.Protocols
+			i.conn.Transport, i.conn.ServerName, i.conn.Protocols = config.TransportTLS, hello.ServerName, hello.Protocols
 			return true, nil
 		}
 	}
-	if l.needs&chainmatch.NeedHTTP == 0 {
+	if i.needs&chainmatch.NeedHTTP == 0 {
 		return true, nil
 	}
-	protocol, sure := detect.HTTP(b)
-	if protocol != "" {
-		l.conn.Protocols = []string{protocol}
+	version, decided := detect.HTTP(b)
+	if version != "" {
+		i.conn.Protocols = []string{version}
 	}
-	return sure, nil
+	return decided, nil
 }
 
 // inspectFailed sets the close reason of an inspected connection.

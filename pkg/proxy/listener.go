@@ -21,9 +21,9 @@ type liveListener struct {
 }
 
 // bindListener binds the address of e's listener.
-func (s *Server) bindListener(ctx context.Context, e *compiledListener) (*liveListener, error) {
-	l := e.config
-	count := &connCounter{metrics: e.metrics}
+func (s *Server) bindListener(ctx context.Context, cl *compiledListener) (*liveListener, error) {
+	l := cl.config
+	counter := &connCounter{metrics: cl.metrics}
 	ln, err := network.Listen(ctx, network.ListenOptions{
 		Name:           l.Name,
 		Network:        l.Network,
@@ -34,13 +34,13 @@ func (s *Server) bindListener(ctx context.Context, e *compiledListener) (*liveLi
 		AcceptRate:     network.AcceptRate(l.AcceptRate),
 		Limiter:        s.overload.ConnLimiter(),
 		Log:            s.o.Log,
-		Counter:        count,
-	}, e.handler)
+		Counter:        counter,
+	}, cl.handler)
 	if err != nil {
 		return nil, err
 	}
 	ln.SetKeepAlive(keepAlive(l.KeepAlive))
-	return &liveListener{ln: ln, counter: count, compiled: e}, nil
+	return &liveListener{ln: ln, counter: counter, compiled: cl}, nil
 }
 
 // checkBound logs a warning about changes that cannot apply to a bound socket.
@@ -53,7 +53,7 @@ func (s *Server) checkBound(old, next *config.Listener) {
 // reconfigure applies a new entry to a listener and returns the previous pipelines. Open
 // connections use the new configuration. If engine options changed, they end after their next
 // exchange. If their filter chain was removed, they drain.
-func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before []*pipeline.Pipeline) {
+func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previous []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)
 	live.ln.SetMaxConnections(next.config.MaxConnections)
@@ -62,44 +62,44 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before
 	live.counter.moveTo(next.metrics)
 	var changed []*compiledChain
 	rotated := false
-	gone := slices.Clone(old.chains)
+	removed := slices.Clone(old.chains)
 	for _, c := range next.chains {
-		was := old.previousChain(next, c)
-		last := c.activateOver(was)
-		s.closeRecorder(last)
-		before = append(before, last)
-		if was == nil {
+		oldChain := old.previousChain(next, c)
+		replaced := c.activateOver(oldChain)
+		s.closeRecorder(replaced)
+		previous = append(previous, replaced)
+		if oldChain == nil {
 			continue
 		}
-		gone = slices.DeleteFunc(gone, func(other *compiledChain) bool { return other == was })
-		covers := was.tls.covers(c.tls)
+		removed = slices.DeleteFunc(removed, func(chain *compiledChain) bool { return chain == oldChain })
+		covers := oldChain.tls.covers(c.tls)
 		switch {
-		case covers && sameEngine(old.config, next.config, was.config, c.config):
-			c.handler, c.group = was.handler, was.group
-			c.tls, was.tls = was.tls, c.tls
-		case covers && sameExceptCertificates(old.config, next.config, was.config, c.config):
-			c.group, rotated = was.group, true // new connections use other certificates
+		case covers && sameEngine(old.config, next.config, oldChain.config, c.config):
+			c.handler, c.group = oldChain.handler, oldChain.group
+			c.tls, oldChain.tls = oldChain.tls, c.tls
+		case covers && sameExceptCertificates(old.config, next.config, oldChain.config, c.config):
+			c.group, rotated = oldChain.group, true // new connections use other certificates
 		default:
-			changed = append(changed, was)
+			changed = append(changed, oldChain)
 		}
 	}
 	next.publishChains()
 	live.setHandlers(s, old, next, changed, len(changed) == 0 && !rotated)
-	for _, c := range gone {
-		before = append(before, c.active())
+	for _, c := range removed {
+		previous = append(previous, c.active())
 		s.drainChain(live, c)
 	}
 	old.close()
 	live.compiled = next
-	return slices.DeleteFunc(before, func(c *pipeline.Pipeline) bool { return c == nil })
+	return slices.DeleteFunc(previous, func(c *pipeline.Pipeline) bool { return c == nil })
 }
 
 // setHandlers makes new connections use next and ends those of changed filter chains after their
 // next exchange. If same is true, all chains keep their handlers.
-func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, same bool) {
-	chooses := next.selectsChain()
-	sameFront := chooses == old.selectsChain() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
-	if sameFront && (chooses || same) {
+func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, keepHandlers bool) {
+	selects := next.selectsChain()
+	sameFront := selects == old.selectsChain() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
+	if sameFront && (selects || keepHandlers) {
 		next.handler = old.handler
 	} else {
 		next.handler = s.listenerHandler(next)
@@ -117,12 +117,12 @@ type listenerChange struct {
 }
 
 // logListenerChanges logs which listeners began or stopped accepting.
-func (s *Server) logListenerChanges(news []listenerChange) {
-	for _, n := range news {
-		if n.active {
-			s.o.Log.Info("listener active", "listener", n.listener, "address", n.address)
+func (s *Server) logListenerChanges(changes []listenerChange) {
+	for _, c := range changes {
+		if c.active {
+			s.o.Log.Info("listener active", "listener", c.listener, "address", c.address)
 		} else {
-			s.o.Log.Info("listener removed", "listener", n.listener, "address", n.address)
+			s.o.Log.Info("listener removed", "listener", c.listener, "address", c.address)
 		}
 	}
 }
@@ -144,11 +144,11 @@ func (c *connCounter) Accepted() {
 }
 
 // Closed implements network.ListenerCounter.
-func (c *connCounter) Closed(cause network.CloseReason) {
+func (c *connCounter) Closed(reason network.CloseReason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
-	c.metrics.Closed(uint8(cause))
+	c.metrics.Closed(uint8(reason))
 }
 
 // Refused implements network.ListenerCounter.
@@ -164,17 +164,17 @@ func (c *connCounter) current() *metrics.Listener {
 }
 
 // moveTo moves the open connections to the recorder account and counts new ones there.
-func (c *connCounter) moveTo(account *metrics.Listener) {
+func (c *connCounter) moveTo(recorder *metrics.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.metrics == account {
+	if c.metrics == recorder {
 		return
 	}
 	for range c.open {
 		c.metrics.Closed(uint8(network.ClosedComplete))
-		account.Accepted()
+		recorder.Accepted()
 	}
-	c.metrics = account
+	c.metrics = recorder
 }
 
 // sameEngine reports whether connections that a accepted in chain ca can stay unchanged in chain cb
@@ -207,15 +207,15 @@ func sameExceptCertificates(a, b *config.Listener, ca, cb *config.FilterChain) b
 // sameTLSSettings reports whether a and b differ only in inline certificates, keys and authorities.
 // These rotate like files, and connections from before keep their handshake.
 func sameTLSSettings(a, b *config.TLS) bool {
-	one, other := *a, *b
+	x, y := *a, *b
 	for _, p := range []struct{ of, and *config.PEM }{
-		{&one.Certificate, &other.Certificate}, {&one.Key, &other.Key}, {&one.TrustedCA, &other.TrustedCA},
+		{&x.Certificate, &y.Certificate}, {&x.Key, &y.Key}, {&x.TrustedCA, &y.TrustedCA},
 	} {
 		if p.of.Text != "" && p.and.Text != "" {
 			p.of.Text = p.and.Text
 		}
 	}
-	return reflect.DeepEqual(one, other)
+	return reflect.DeepEqual(x, y)
 }
 
 // sameDetection reports whether a and b detect the same protocols in the same way.

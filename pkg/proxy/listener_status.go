@@ -33,18 +33,18 @@ type ChainStatus struct {
 func (s *Server) Describe() []ListenerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]ListenerStatus, 0, len(s.listeners))
+	statuses := make([]ListenerStatus, 0, len(s.listeners))
 	for _, live := range s.listeners {
-		all = append(all, live.describe())
+		statuses = append(statuses, live.describe())
 	}
 	for live := range s.drainingListeners {
 		status := live.describe()
 		status.Draining = true
-		all = append(all, status)
+		statuses = append(statuses, status)
 	}
-	all = s.datagrams.describe(all)
-	slices.SortFunc(all, func(a, b ListenerStatus) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	statuses = s.datagrams.describe(statuses)
+	slices.SortFunc(statuses, func(a, b ListenerStatus) int { return strings.Compare(a.Name, b.Name) })
+	return statuses
 }
 
 // describe returns the status of a listener. Server.mu is held.

@@ -11,11 +11,11 @@ import (
 type Meter struct{ Registry *metrics.Registry }
 
 // Cluster implements upstream.Meter.
-func (m Meter) Cluster(name string, levels upstream.Gauges) upstream.ClusterRecorder {
+func (m Meter) Cluster(name string, gauges upstream.Gauges) upstream.ClusterRecorder {
 	c, release := m.Registry.Cluster(name)
-	c.Active.SetFunc(levels.InFlight)
-	c.LimitUsage.SetFunc(func(priority int, l metrics.Limit) (used, most int64) {
-		return levels.LimitUsage(config.Priority(priority), l)
+	c.Active.SetFunc(gauges.InFlight)
+	c.LimitUsage.SetFunc(func(priority int, l metrics.Limit) (used, limit int64) {
+		return gauges.LimitUsage(config.Priority(priority), l)
 	})
 	return clusterRecorder{c, release}
 }
@@ -31,26 +31,26 @@ type hostRecorder struct {
 	release func()
 }
 
-func (a hostRecorder) Close() { a.release() }
+func (r hostRecorder) Close() { r.release() }
 
 type clusterRecorder struct {
 	cluster *metrics.Cluster
 	release func()
 }
 
-func (a clusterRecorder) Close() { a.release() }
+func (r clusterRecorder) Close() { r.release() }
 
 // Add implements metrics.Recorder.
-func (a clusterRecorder) Add(s metrics.Batch) {
-	a.cluster.Add(s)
-	if n := s.Retries(); n > 0 {
-		a.cluster.Retries.Add(uint64(n))
+func (r clusterRecorder) Add(b metrics.Batch) {
+	r.cluster.Add(b)
+	if n := b.Retries(); n > 0 {
+		r.cluster.Retries.Add(uint64(n))
 	}
 }
 
 // Count implements upstream.ClusterRecorder.
-func (a clusterRecorder) Count(e upstream.Event) {
-	c := a.cluster
+func (r clusterRecorder) Count(e upstream.Event) {
+	c := r.cluster
 	switch e {
 	case upstream.ConnectionOpened:
 		c.Opened.Add(1)
@@ -83,19 +83,19 @@ func (a clusterRecorder) Count(e upstream.Event) {
 }
 
 // LimitReached implements upstream.ClusterRecorder.
-func (a clusterRecorder) LimitReached(p config.Priority, e upstream.Event) {
-	of := &a.cluster.Overflow[p]
+func (r clusterRecorder) LimitReached(p config.Priority, e upstream.Event) {
+	counters := &r.cluster.Overflow[p]
 	switch e {
 	case upstream.ConnectionOverflow:
-		of[metrics.LimitConnections].Add(1)
+		counters[metrics.LimitConnections].Add(1)
 	case upstream.PendingOverflow:
-		of[metrics.LimitPending].Add(1)
+		counters[metrics.LimitPending].Add(1)
 	case upstream.RequestOverflow:
-		of[metrics.LimitRequests].Add(1)
+		counters[metrics.LimitRequests].Add(1)
 	case upstream.RetryOverflow:
-		of[metrics.LimitRetries].Add(1)
+		counters[metrics.LimitRetries].Add(1)
 	case upstream.BudgetOverflow:
-		of[metrics.LimitRetryBudget].Add(1)
+		counters[metrics.LimitRetryBudget].Add(1)
 	default: // Count counts it
 	}
 }

@@ -32,14 +32,14 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 // writeProxyHeader writes a PROXY protocol header to a new connection if h's cluster requires one.
 // Its errors are Faults: ConnectTimeout or ConnectFailure.
-func (on connOrigin) writeProxyHeader(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
-	var room [128]byte // the maximum is a version 1 header
+func (o connOrigin) writeProxyHeader(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
+	var buf [128]byte // the maximum is a version 1 header
 	var header []byte
 	switch h.ProxyProtocol() {
 	case 1:
-		header = proxyproto.AppendV1(room[:0], on.source, on.destination)
+		header = proxyproto.AppendV1(buf[:0], o.source, o.destination)
 	case 2:
-		header = proxyproto.AppendV2(room[:0], on.source, on.destination)
+		header = proxyproto.AppendV2(buf[:0], o.source, o.destination)
 	default:
 		return nil
 	}

@@ -97,17 +97,17 @@ type RetryStatus struct {
 // DescribeRoutes returns the active route table with that name, or all if name is "", in
 // configuration order. Its cost depends only on what it returns.
 func (s *Server) DescribeRoutes(name string) []RouteTableStatus {
-	all := []RouteTableStatus{}
+	tables := []RouteTableStatus{}
 	c := s.running.Load()
 	if c == nil {
-		return all
+		return tables
 	}
 	for _, t := range c.Routes {
 		if name == "" || t.Name == name {
-			all = append(all, describeTable(t, c.Listeners))
+			tables = append(tables, describeTable(t, c.Listeners))
 		}
 	}
-	return all
+	return tables
 }
 
 func describeTable(t *config.RouteTable, listeners []*config.Listener) RouteTableStatus {

@@ -54,8 +54,8 @@ func (s *session) notifyBegin() {
 		s.Cluster = s.cluster.Config()
 	}
 	for s.notified < len(s.observers) {
-		w := s.observers[s.notified]
+		observer := s.observers[s.notified]
 		s.notified++ // before the call, because w may panic
-		s.onEnd = append(s.onEnd, w(&s.Session))
+		s.onEnd = append(s.onEnd, observer(&s.Session))
 	}
 }

@@ -20,19 +20,19 @@ type TCPForwarder struct {
 // Forward connects to a host of the cluster on behalf of a client, with at most that many attempts.
 // It then calls use, which counts in traffic, and closes the connection. Forward's own errors are
 // Faults.
-func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
-	s := &session{cluster: c.clusters.Find(cluster), downstream: caller, observers: c.observers}
+func (f *TCPForwarder) Forward(ctx context.Context, downstream *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
+	s := &session{cluster: f.clusters.Find(cluster), downstream: downstream, observers: f.observers}
 	defer func() { s.end(err) }()
 	if s.cluster == nil {
 		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
-	at := connAddrsOf(caller)
-	err = s.cluster.ForwardConn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
-		conn, err := c.tls.dial(ctx, h, "", originOf(caller), deadline)
+	addrs := connAddrsOf(downstream)
+	err = s.cluster.ForwardConn(ctx, addrs, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
+		conn, err := f.tls.dial(ctx, h, "", originOf(downstream), deadline)
 		if err != nil {
 			return nil, err
 		}
-		if err := h.CheckLoop(at); err != nil {
+		if err := h.CheckLoop(addrs); err != nil {
 			_ = conn.Close() // the connection leads back to Weft
 			return nil, err
 		}
@@ -42,8 +42,8 @@ func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluste
 			return use(conn, &s.Traffic)
 		}, nil
 	})
-	if cause := closeReasonOf(err); cause != network.ClosedComplete {
-		caller.CloseReason = cause
+	if reason := closeReasonOf(err); reason != network.ClosedComplete {
+		downstream.CloseReason = reason
 	}
 	return err
 }

@@ -17,13 +17,13 @@ import (
 
 // connectors returns a connector for each protocol whose engine has an upstream side.
 func connectors(protocols []stream.Protocol, tls *upstreamTLS) map[config.Protocol]upstream.Connector {
-	all := make(map[config.Protocol]upstream.Connector, len(protocols))
+	byProtocol := make(map[config.Protocol]upstream.Connector, len(protocols))
 	for _, p := range protocols {
 		if p.NewUpstreamConn != nil {
-			all[p.Name] = connector{p.NewUpstreamConn, p.Multiplexed, stream.ALPN(p.Name), tls, connOrigin{}}
+			byProtocol[p.Name] = connector{p.NewUpstreamConn, p.Multiplexed, stream.ALPN(p.Name), tls, connOrigin{}}
 		}
 	}
-	return all
+	return byProtocol
 }
 
 // connector dials a host and starts an engine on the connection.
@@ -42,8 +42,8 @@ func (c connector) WithAddrs(source, destination netip.AddrPort) upstream.Connec
 }
 
 // WithHostname implements upstream.SNIConnector.
-func (c connector) WithHostname(by config.AutoSNI, name string) upstream.Connector {
-	c.origin.hostname = credential.HostnameOverride{Name: name, SNI: by.SendSNI, Verify: by.ValidateSAN}
+func (c connector) WithHostname(sni config.AutoSNI, name string) upstream.Connector {
+	c.origin.hostname = credential.HostnameOverride{Name: name, SNI: sni.SendSNI, Verify: sni.ValidateSAN}
 	return c
 }
 
@@ -51,7 +51,7 @@ func (c connector) WithHostname(by config.AutoSNI, name string) upstream.Connect
 func (c connector) Multiplexed() bool { return c.multiplexed }
 
 // Connect implements upstream.Connector.
-func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
+func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, onRelease func(bool)) (pool.Connection, error) {
 	conn, err := c.tls.dial(ctx, h, c.alpn, c.origin, deadline)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 		HTTP1:     config.DefaultHTTP1Options(),
 		HTTP2:     http2Options(h.Cluster().Config()),
 		RPC:       rpcOptions(h.Cluster().Config()),
-		OnRelease: released,
+		OnRelease: onRelease,
 	}), nil
 }
 
@@ -96,16 +96,16 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 
 // dial connects to h on behalf of the connection in on, with TLS if the cluster uses it. alpn is
 // the protocol to negotiate. Its errors are Faults: ConnectTimeout or ConnectFailure.
-func (c *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, on connOrigin, deadline time.Time) (*network.Conn, error) {
+func (u *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, origin connOrigin, deadline time.Time) (*network.Conn, error) {
 	conn, err := dial(ctx, h, deadline)
 	if err != nil {
 		return nil, err
 	}
-	if err := on.writeProxyHeader(conn, h, deadline); err != nil {
+	if err := origin.writeProxyHeader(conn, h, deadline); err != nil {
 		_ = conn.Close() // no longer usable
 		return nil, err
 	}
-	if err := c.handshake(ctx, conn, h, alpn, on.hostname, deadline); err != nil {
+	if err := u.handshake(ctx, conn, h, alpn, origin.hostname, deadline); err != nil {
 		_ = conn.Close() // no longer usable
 		return nil, err
 	}
@@ -114,11 +114,11 @@ func (c *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, o
 
 // dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
-	kind, address := "tcp", h.ResolvedAddress()
+	netName, address := "tcp", h.ResolvedAddress()
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
-		kind = "unix"
+		netName = "unix"
 	}
-	conn, err := dialer(h).Dial(ctx, kind, address, deadline)
+	conn, err := dialer(h).Dial(ctx, netName, address, deadline)
 	switch {
 	case err == nil:
 		h.TrackConn(conn)

@@ -35,15 +35,15 @@ type upstreamTLSTable struct {
 	previous atomic.Pointer[upstreamTLSTable]
 }
 
-func newUpstreamTLS(store *credential.Reloader, registry *metrics.Registry) *upstreamTLS {
-	c := &upstreamTLS{reloader: store, metrics: registry}
-	c.active.Store(&upstreamTLSTable{})
-	return c
+func newUpstreamTLS(reloader *credential.Reloader, registry *metrics.Registry) *upstreamTLS {
+	u := &upstreamTLS{reloader: reloader, metrics: registry}
+	u.active.Store(&upstreamTLSTable{})
+	return u
 }
 
 // prepare makes the table for these clusters. The caller drops or commits it.
-func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, error) {
-	old := c.active.Load()
+func (u *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, error) {
+	old := u.active.Load()
 	t := &upstreamTLSTable{
 		byCluster: map[string][]*credential.Client{}, byContent: map[string]*credential.Client{},
 		handshakes: map[string]*handshakeRecorder{},
@@ -53,14 +53,14 @@ func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, er
 		if cluster.TLS == nil && len(cluster.AlternateTLS) == 0 {
 			continue
 		}
-		all, err := c.clientsOf(cluster, t, old)
+		clients, err := u.clientsOf(cluster, t, old)
 		if err != nil {
-			c.rollback(t)
+			u.rollback(t)
 			return nil, fmt.Errorf("cluster %q: tls_context: %w", cluster.Name, err)
 		}
-		t.byCluster[cluster.Name] = all
+		t.byCluster[cluster.Name] = clients
 		if t.handshakes[cluster.Name] = old.handshakes[cluster.Name]; t.handshakes[cluster.Name] == nil {
-			t.handshakes[cluster.Name] = newHandshakeRecorder(c.metrics, metrics.ClusterHandshakes, cluster.Name)
+			t.handshakes[cluster.Name] = newHandshakeRecorder(u.metrics, metrics.ClusterHandshakes, cluster.Name)
 		}
 	}
 	return t, nil
@@ -68,9 +68,9 @@ func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, er
 
 // clientsOf returns the clients of a cluster and reuses those of t and old. It adds all of them to
 // t, even on an error.
-func (c *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTable) ([]*credential.Client, error) {
-	all := make([]*credential.Client, 1+len(cluster.AlternateTLS))
-	for i := range all {
+func (u *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTable) ([]*credential.Client, error) {
+	clients := make([]*credential.Client, 1+len(cluster.AlternateTLS))
+	for i := range clients {
 		settings := cluster.TLS
 		if i > 0 {
 			settings = cluster.AlternateTLS[i-1]
@@ -85,25 +85,25 @@ func (c *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTabl
 		}
 		if client == nil {
 			var err error
-			if client, err = c.newClient(settings); err != nil {
+			if client, err = u.newClient(settings); err != nil {
 				return nil, err
 			}
 		}
-		t.byContent[content], all[i] = client, client
+		t.byContent[content], clients[i] = client, client
 	}
-	return all, nil
+	return clients, nil
 }
 
-func (c *upstreamTLS) newClient(t *config.TLS) (*credential.Client, error) {
+func (u *upstreamTLS) newClient(t *config.TLS) (*credential.Client, error) {
 	context, err := stream.NewTLSContext(t, nil)
 	if err != nil {
 		return nil, err
 	}
-	return c.reloader.NewClient(context)
+	return u.reloader.NewClient(context)
 }
 
 // rollback releases a table that was not committed.
-func (c *upstreamTLS) rollback(t *upstreamTLSTable) { t.closeExcept(t.previous.Load()) }
+func (u *upstreamTLS) rollback(t *upstreamTLSTable) { t.closeExcept(t.previous.Load()) }
 
 // closeExcept closes the clients of t that other does not have.
 func (t *upstreamTLSTable) closeExcept(other *upstreamTLSTable) {
@@ -115,30 +115,30 @@ func (t *upstreamTLSTable) closeExcept(other *upstreamTLSTable) {
 }
 
 // commit activates t. The caller retires the previous table.
-func (c *upstreamTLS) commit(t *upstreamTLSTable) {
-	old := c.active.Swap(t)
-	for name, count := range old.handshakes {
+func (u *upstreamTLS) commit(t *upstreamTLSTable) {
+	old := u.active.Swap(t)
+	for name, recorder := range old.handshakes {
 		if t.handshakes[name] == nil {
-			count.close()
+			recorder.close()
 		}
 	}
 }
 
 // retire closes the clients that t no longer has, after the exchanges of the previous table have
 // ended. Each table is retired once.
-func (c *upstreamTLS) retire(t *upstreamTLSTable) {
-	if before := t.previous.Swap(nil); before != nil {
-		before.closeExcept(t)
+func (u *upstreamTLS) retire(t *upstreamTLSTable) {
+	if previous := t.previous.Swap(nil); previous != nil {
+		previous.closeExcept(t)
 	}
 }
 
 // find returns the TLS client for hosts with that index (config.Host.TLS), or nil if the cluster
 // was removed. It searches by name, because an unchanged cluster keeps the settings of an earlier
 // configuration.
-func (c *upstreamTLS) find(cluster string, which int) *credential.Client {
-	for table := c.active.Load(); table != nil; table = table.previous.Load() {
-		if all := table.byCluster[cluster]; which < len(all) && all[which] != nil {
-			return all[which]
+func (u *upstreamTLS) find(cluster string, index int) *credential.Client {
+	for table := u.active.Load(); table != nil; table = table.previous.Load() {
+		if clients := table.byCluster[cluster]; index < len(clients) && clients[index] != nil {
+			return clients[index]
 		}
 	}
 	return nil
@@ -149,30 +149,30 @@ const defaultHandshakeTimeout = 10 * time.Second
 
 // handshake performs the TLS handshake with h on a new connection. alpn is the protocol to
 // negotiate, "" for any. asked overrides the hostname. Its errors are Faults.
-func (c *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
+func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, override credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
 		return nil
 	}
-	client := c.find(h.Cluster().Name(), h.Config().TLSIndex)
+	client := u.find(h.Cluster().Name(), h.Config().TLSIndex)
 	if client == nil {
 		return protocol.Faultf(protocol.ConnectFailure, "the cluster of %s was removed from the configuration", h.Name())
 	}
 	if deadline.IsZero() {
 		deadline = time.Now().Add(defaultHandshakeTimeout)
 	}
-	var offer []string
+	var protocols []string
 	if alpn != "" {
-		offer = []string{alpn}
+		protocols = []string{alpn}
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the handshake
-	err := conn.ClientHandshake(client.ConfigForHostname(asked, peerName(h), h.Name(), offer), deadline)
+	err := conn.ClientHandshake(client.ConfigForHostname(override, peerName(h), h.Name(), protocols), deadline)
 	stop()
-	if agreed := conn.TLS(); err == nil && len(settings.ALPN) == 0 && alpn == stream.ALPN(config.HTTP2) && agreed.Protocol != alpn {
-		err = fmt.Errorf("the host chose %q instead of %q: %w", agreed.Protocol, alpn, errALPN)
+	if state := conn.TLS(); err == nil && len(settings.ALPN) == 0 && alpn == stream.ALPN(config.HTTP2) && state.Protocol != alpn {
+		err = fmt.Errorf("the host chose %q instead of %q: %w", state.Protocol, alpn, errALPN)
 	}
-	if count := c.active.Load().handshakes[h.Cluster().Name()]; count != nil {
-		count.count(err)
+	if recorder := u.active.Load().handshakes[h.Cluster().Name()]; recorder != nil {
+		recorder.count(err)
 	}
 	switch {
 	case err == nil:

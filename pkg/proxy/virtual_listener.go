@@ -28,35 +28,35 @@ type virtualListeners struct {
 }
 
 // publish activates the virtual listeners among these.
-func (h *virtualListeners) publish(listeners map[string]*liveListener) {
+func (v *virtualListeners) publish(listeners map[string]*liveListener) {
 	table := make(map[netip.AddrPort]*network.Listener)
 	for _, live := range listeners {
-		if at, ok := virtualAddress(live.compiled.config); ok {
-			table[at] = live.ln
+		if addr, ok := virtualAddress(live.compiled.config); ok {
+			table[addr] = live.ln
 		}
 	}
-	h.table.Store(&table)
+	v.table.Store(&table)
 }
 
 // find implements network.ListenerLookup. It prefers the listener with the exact address, then the
 // wildcard of the address family, then the wildcard of the other family, because a wildcard socket
 // accepts both.
-func (h *virtualListeners) find(to netip.AddrPort) *network.Listener {
-	table := *h.table.Load()
+func (v *virtualListeners) find(dst netip.AddrPort) *network.Listener {
+	table := *v.table.Load()
 	if len(table) == 0 {
 		return nil
 	}
-	if l := table[to]; l != nil {
+	if l := table[dst]; l != nil {
 		return l
 	}
-	own, other := netip.IPv4Unspecified(), netip.IPv6Unspecified()
-	if to.Addr().Is6() {
-		own, other = other, own
+	sameFamily, otherFamily := netip.IPv4Unspecified(), netip.IPv6Unspecified()
+	if dst.Addr().Is6() {
+		sameFamily, otherFamily = otherFamily, sameFamily
 	}
-	if l := table[netip.AddrPortFrom(own, to.Port())]; l != nil {
+	if l := table[netip.AddrPortFrom(sameFamily, dst.Port())]; l != nil {
 		return l
 	}
-	return table[netip.AddrPortFrom(other, to.Port())]
+	return table[netip.AddrPortFrom(otherFamily, dst.Port())]
 }
 
 // virtualAddress returns the address of a virtual listener. It returns false if l is not virtual or
@@ -69,41 +69,41 @@ func virtualAddress(l *config.Listener) (netip.AddrPort, bool) {
 	if len(address) > 0 && address[0] == ':' {
 		address = "0.0.0.0" + address
 	}
-	at, err := netip.ParseAddrPort(address)
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil && at.Port() != 0
+	addr, err := netip.ParseAddrPort(address)
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), err == nil && addr.Port() != 0
 }
 
 // openListener creates the bound or virtual listener of e, which does not accept yet. It returns
 // nil if no connection can reach the listener.
-func (s *Server) openListener(ctx context.Context, e *compiledListener) (*liveListener, error) {
-	if !e.config.Bind {
-		return s.openVirtualListener(e), nil
+func (s *Server) openListener(ctx context.Context, cl *compiledListener) (*liveListener, error) {
+	if !cl.config.Bind {
+		return s.openVirtualListener(cl), nil
 	}
-	live, err := s.bindListener(ctx, e)
+	live, err := s.bindListener(ctx, cl)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.setOriginalDst(live, e.config); err != nil {
+	if err := s.setOriginalDst(live, cl.config); err != nil {
 		live.ln.Stop()
 		return nil, err
 	}
 	return live, nil
 }
 
-func (s *Server) openVirtualListener(e *compiledListener) *liveListener {
-	at, ok := virtualAddress(e.config)
+func (s *Server) openVirtualListener(cl *compiledListener) *liveListener {
+	addr, ok := virtualAddress(cl.config)
 	if !ok {
 		return nil
 	}
-	count := &connCounter{metrics: e.metrics}
+	counter := &connCounter{metrics: cl.metrics}
 	ln := network.NewVirtualListener(network.ListenOptions{
-		Name:           e.config.Name,
-		MaxConnections: e.config.MaxConnections,
+		Name:           cl.config.Name,
+		MaxConnections: cl.config.MaxConnections,
 		Limiter:        s.overload.ConnLimiter(),
 		Log:            s.o.Log,
-		Counter:        count,
-	}, at, e.handler)
-	return &liveListener{ln: ln, counter: count, compiled: e}
+		Counter:        counter,
+	}, addr, cl.handler)
+	return &liveListener{ln: ln, counter: counter, compiled: cl}
 }
 
 // setOriginalDst configures how a bound listener finds the original destinations of its
@@ -135,10 +135,10 @@ func (live *liveListener) prepareOriginalDst(l *config.Listener) error {
 
 // connAddrsOf returns the addresses of a forwarded connection for the cluster.
 func connAddrsOf(conn *network.Conn) upstream.ConnAddrs {
-	peer, _ := conn.Addrs().DirectRemote()
-	at := upstream.ConnAddrs{From: unmapped(addrPort(peer)), To: unmapped(addrPort(conn.LocalAddr()))}
-	_, at.Redirected = conn.Addrs().OriginalDst()
-	return at
+	direct, _ := conn.Addrs().DirectRemote()
+	addrs := upstream.ConnAddrs{From: unmapped(addrPort(direct)), To: unmapped(addrPort(conn.LocalAddr()))}
+	_, addrs.Redirected = conn.Addrs().OriginalDst()
+	return addrs
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

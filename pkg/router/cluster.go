@@ -30,7 +30,7 @@ type weightedCluster struct {
 // forward, all weights are 0, or the variable has no value. For weighted clusters, place is the
 // index of the chosen one, else 0. random must be uniform in all its bits: it selects among
 // weighted clusters in proportion to their weights. A cluster of weight 0 is never selected.
-func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string, place int) {
+func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string, index int) {
 	switch {
 	case r.cluster == nil && r.Config.Forward == nil:
 		return "", 0
@@ -42,8 +42,8 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 	}
 	point, _ := bits.Mul64(random, r.cluster.totalWeight) // uniform in [0, total)
 	for i := range r.cluster.weighted {
-		if s := &r.cluster.weighted[i]; point < s.cumulativeWeight {
-			return s.cluster, i
+		if w := &r.cluster.weighted[i]; point < w.cumulativeWeight {
+			return w.cluster, i
 		}
 	}
 	return "", 0
@@ -91,42 +91,42 @@ const (
 // WithTimeoutFields returns a copy of r whose Timeouts lets requests override the route's
 // timeouts. It is for listeners that trust their clients to do that.
 func (r *Route) WithTimeoutFields() *Route {
-	trusting := *r
-	trusting.trustTimeoutHeaders = true
-	return &trusting
+	clone := *r
+	clone.trustTimeoutHeaders = true
+	return &clone
 }
 
 // Timeouts returns how long x and each of its attempts may take; 0 means no limit. The route sets
 // both. If r is from WithTimeoutFields, the request headers x-mosn-global-timeout and
 // x-mosn-try-timeout, in milliseconds, override them; Timeouts ignores a header that is not a
 // positive number. Under a global timeout, a per-try timeout that is not below it becomes 0.
-func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
+func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
 	f := r.Config.Forward
 	if f == nil {
 		return 0, 0
 	}
 	global = f.Timeout
 	if f.Retry != nil {
-		try = f.Retry.PerTryTimeout
+		perTry = f.Retry.PerTryTimeout
 	}
 	if r.trustTimeoutHeaders {
-		ofGlobal, ofTry := timeoutHeaders(&x.Request.Header)
-		if d, ok := milliseconds(ofGlobal); ok {
+		globalHeader, perTryHeader := timeoutHeaders(&x.Request.Header)
+		if d, ok := milliseconds(globalHeader); ok {
 			global = d
 		}
-		if d, ok := milliseconds(ofTry); ok {
-			try = d
+		if d, ok := milliseconds(perTryHeader); ok {
+			perTry = d
 		}
 	}
-	if global > 0 && try >= global {
-		try = 0
+	if global > 0 && perTry >= global {
+		perTry = 0
 	}
-	return global, try
+	return global, perTry
 }
 
 // timeoutHeaders returns the first value of each of the two headers, "" if it is missing. It runs
 // for each request, so it reads the headers in one pass and compares lengths first.
-func timeoutHeaders(h *protocol.Header) (global, try string) {
+func timeoutHeaders(h *protocol.Header) (global, perTry string) {
 	for i := range h.Len() {
 		f := h.At(i)
 		switch len(f.Name) {
@@ -135,12 +135,12 @@ func timeoutHeaders(h *protocol.Header) (global, try string) {
 				global = f.Value
 			}
 		case len(TryTimeoutField):
-			if try == "" && protocol.EqualFold(f.Name, TryTimeoutField) {
-				try = f.Value
+			if perTry == "" && protocol.EqualFold(f.Name, TryTimeoutField) {
+				perTry = f.Value
 			}
 		}
 	}
-	return global, try
+	return global, perTry
 }
 
 // maxTimeout keeps the sum of a time and a timeout far from overflow.

@@ -20,8 +20,8 @@ func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
 // route, and the table keeps Random. t does not change, and may be in use.
 func (t *Table) Recompile(c *config.RouteTable) (*Table, error) { return compile(t, c) }
 
-func compile(before *Table, c *config.RouteTable) (*Table, error) {
-	b := newBuilder(before, c)
+func compile(previous *Table, c *config.RouteTable) (*Table, error) {
+	b := newBuilder(previous, c)
 	for n, vh := range c.VirtualHosts {
 		b.compileVirtualHost(n, vh)
 	}
@@ -46,32 +46,32 @@ type builder struct {
 	errs            []error
 }
 
-func newBuilder(before *Table, c *config.RouteTable) *builder {
+func newBuilder(previous *Table, c *config.RouteTable) *builder {
 	total := 0
 	for _, vh := range c.VirtualHosts {
 		total += len(vh.Routes)
 	}
-	b := &builder{config: c, previous: before, expressions: make(expressions), tree: &tree{}}
+	b := &builder{config: c, previous: previous, expressions: make(expressions), tree: &tree{}}
 	b.table = &Table{
 		config: c,
 		hosts:  make([]virtualHost, len(c.VirtualHosts)),
 		routes: make([]*Route, 0, total),
 	}
-	b.addsDomains = before == nil || !sameDomains(before.config, c)
+	b.addsDomains = previous == nil || !sameDomains(previous.config, c)
 	if b.addsDomains {
 		b.table.domains = newDomains(c.LiteralDomains)
 	} else {
-		b.table.domains = before.domains
+		b.table.domains = previous.domains
 	}
-	if before == nil {
+	if previous == nil {
 		// Large tables that never change get one allocation for each type.
 		b.routePool, b.linkPool = make([]Route, 0, total), make([]link, total)
 	} else {
-		b.table.Random = before.Random
-		b.previousIndexes = align.Indexes(names(before.config), names(c))
+		b.table.Random = previous.Random
+		b.previousIndexes = align.Indexes(names(previous.config), names(c))
 	}
-	if before != nil && sameMutations(&before.config.Request, &before.config.Response, &c.Request, &c.Response) {
-		b.table.request, b.table.response = before.request, before.response
+	if previous != nil && sameMutations(&previous.config.Request, &previous.config.Response, &c.Request, &c.Response) {
+		b.table.request, b.table.response = previous.request, previous.response
 		return b
 	}
 	var err error
@@ -81,11 +81,11 @@ func newBuilder(before *Table, c *config.RouteTable) *builder {
 }
 
 func names(c *config.RouteTable) []string {
-	all := make([]string, len(c.VirtualHosts))
+	list := make([]string, len(c.VirtualHosts))
 	for i, vh := range c.VirtualHosts {
-		all[i] = vh.Name
+		list[i] = vh.Name
 	}
-	return all
+	return list
 }
 
 // sameDomains reports whether the domains of two tables lead to virtual hosts with the same
@@ -101,13 +101,13 @@ func sameMutations(request, response, nextRequest, nextResponse *config.HeaderMu
 }
 
 // addError records err, if it is not nil, with its location.
-func (b *builder) addError(where string, err error) {
+func (b *builder) addError(location string, err error) {
 	switch {
 	case err == nil:
-	case where == "":
+	case location == "":
 		b.errs = append(b.errs, err)
 	default:
-		b.errs = append(b.errs, fmt.Errorf("%s: %w", where, err))
+		b.errs = append(b.errs, fmt.Errorf("%s: %w", location, err))
 	}
 }
 
@@ -126,15 +126,15 @@ func (b *builder) compileVirtualHost(n int, vh *config.VirtualHost) {
 	h, old := &b.table.hosts[n], b.previousHost(n)
 	first := len(b.table.routes)
 	// Equal mutations of the table are the same pointers.
-	within := old != nil && b.table.request == b.previous.request && b.table.response == b.previous.response
-	if within && old.config == vh {
+	sameTable := old != nil && b.table.request == b.previous.request && b.table.response == b.previous.response
+	if sameTable && old.config == vh {
 		*h = *old
 		h.firstRoute = first
 		b.table.routes = append(b.table.routes, b.previous.routesOf(old)...)
 		return
 	}
 	h.config, h.firstRoute = vh, first
-	if within && sameMutations(&old.config.Request, &old.config.Response, &vh.Request, &vh.Response) {
+	if sameTable && sameMutations(&old.config.Request, &old.config.Response, &vh.Request, &vh.Response) {
 		h.request, h.response = old.request, old.response
 	} else {
 		var err error
@@ -164,9 +164,9 @@ func (b *builder) compileDomains(n int, vh *config.VirtualHost) {
 		b.addError(virtualHostLabel(vh), errors.New("it has no domains: no request can reach it"))
 	}
 	for _, d := range vh.Domains {
-		other, err := b.table.domains.add(d, int32(n)) //nolint:gosec // as many as there are
-		if err == nil && other != noVirtualHost {
-			err = fmt.Errorf("domain %q already belongs to virtual host %q", d, b.config.VirtualHosts[other].Name)
+		owner, err := b.table.domains.add(d, int32(n)) //nolint:gosec // as many as there are
+		if err == nil && owner != noVirtualHost {
+			err = fmt.Errorf("domain %q already belongs to virtual host %q", d, b.config.VirtualHosts[owner].Name)
 		}
 		if err != nil {
 			b.addError(virtualHostLabel(vh), err)
@@ -177,13 +177,13 @@ func (b *builder) compileDomains(n int, vh *config.VirtualHost) {
 // compileRoutes adds the routes of h to the table. It reuses unchanged routes of old and compiles the
 // others.
 func (b *builder) compileRoutes(h, old *virtualHost) {
-	var places []int32
+	var oldIndexes []int32
 	if old != nil {
-		places = align.Indexes(old.config.Routes, h.config.Routes)
+		oldIndexes = align.Indexes(old.config.Routes, h.config.Routes)
 	}
 	for i, c := range h.config.Routes {
-		if old != nil && places[i] >= 0 {
-			if r := b.previous.routes[old.firstRoute+int(places[i])]; r.compiledWithin(h) {
+		if old != nil && oldIndexes[i] >= 0 {
+			if r := b.previous.routes[old.firstRoute+int(oldIndexes[i])]; r.compiledWithin(h) {
 				b.table.routes = append(b.table.routes, r)
 				continue
 			}
@@ -212,8 +212,8 @@ func (b *builder) newRoute() *Route {
 }
 
 // sameMatches reports whether an index of the one list also serves the other.
-func sameMatches(before, now []*Route) bool {
-	return slices.EqualFunc(before, now, func(a, b *Route) bool {
+func sameMatches(previous, current []*Route) bool {
+	return slices.EqualFunc(previous, current, func(a, b *Route) bool {
 		return a == b || reflect.DeepEqual(&a.Config.Match, &b.Config.Match)
 	})
 }
@@ -287,30 +287,30 @@ func (b *builder) buildIndex(routes []*Route) hostIndex {
 		h.links[i] = link{next: endOfChain, matcher: r.matcher}
 	}
 	b.paths = b.paths[:0]
-	fields := make(map[fieldKey]int)
+	headers := make(map[fieldKey]int)
 	for i, r := range slices.Backward(routes[:reachable(routes)]) {
-		at := int32(i) //nolint:gosec // as many as there are
+		index := int32(i) //nolint:gosec // as many as there are
 		m := &r.Config.Match
 		switch kind := m.PathKind; {
 		case kind == config.PathRegex || r.matcher != nil && r.matcher.pathMatcher != nil:
-			h.prepend(&h.regex, at)
+			h.prepend(&h.regex, index)
 		case kind == config.PathExact:
-			b.paths = append(b.paths, pathEntry{m.Path, true, at})
+			b.paths = append(b.paths, pathEntry{m.Path, true, index})
 		case kind == config.PathPrefix:
-			b.paths = append(b.paths, pathEntry{m.Path, false, at})
+			b.paths = append(b.paths, pathEntry{m.Path, false, index})
 		default:
-			f := r.matcher.indexHeader()
-			if f == nil {
-				b.paths = append(b.paths, pathEntry{"", false, at})
+			header := r.matcher.indexHeader()
+			if header == nil {
+				b.paths = append(b.paths, pathEntry{"", false, index})
 				continue
 			}
-			n, ok := fields[f.fieldKey()]
+			n, ok := headers[header.fieldKey()]
 			if !ok {
 				n = len(h.fields)
-				fields[f.fieldKey()] = n
-				h.fields = append(h.fields, fieldIndex{field: f, chains: make(map[string]int32)})
+				headers[header.fieldKey()] = n
+				h.fields = append(h.fields, fieldIndex{field: header, chains: make(map[string]int32)})
 			}
-			h.fields[n].add(f.matcher.Text, at, &h)
+			h.fields[n].add(header.matcher.Text, index, &h)
 		}
 	}
 	h.paths = b.tree.add(b.paths, &h)
@@ -331,9 +331,9 @@ func reachable(routes []*Route) int {
 
 // prepend prepends the route at index at, which precedes all routes of the chain. Routes after a
 // route without conditions are unreachable, so link drops them.
-func (h *hostIndex) prepend(chain *int32, at int32) {
-	if l := &h.links[at]; l.matcher != nil {
+func (h *hostIndex) prepend(chain *int32, index int32) {
+	if l := &h.links[index]; l.matcher != nil {
 		l.next = *chain
 	}
-	*chain = at
+	*chain = index
 }

@@ -26,30 +26,30 @@ type routeMatcher struct {
 
 // matches reports whether x matches c. path is x's path without its query. random supplies the
 // sample for fraction.
-func (c *routeMatcher) matches(x *protocol.Exchange, path string, random func() uint64) bool {
-	for i := range c.headers {
-		if !c.headers[i].matches(x) {
+func (m *routeMatcher) matches(x *protocol.Exchange, path string, random func() uint64) bool {
+	for i := range m.headers {
+		if !m.headers[i].matches(x) {
 			return false
 		}
 	}
-	if c.pathRegex != nil && !c.pathRegex.MatchString(path) || c.pathMatcher != nil && !c.pathMatcher.matches(path) {
+	if m.pathRegex != nil && !m.pathRegex.MatchString(path) || m.pathMatcher != nil && !m.pathMatcher.matches(path) {
 		return false
 	}
-	for i := range c.query {
-		if !c.query[i].matches(x) {
+	for i := range m.query {
+		if !m.query[i].matches(x) {
 			return false
 		}
 	}
-	for i := range c.arguments {
-		if !c.arguments[i].matches(x) {
+	for i := range m.arguments {
+		if !m.arguments[i].matches(x) {
 			return false
 		}
 	}
-	return c.matchesVariables(x) && (c.fraction == nil || c.fraction.sample(random))
+	return m.matchesVariables(x) && (m.fraction == nil || m.fraction.sample(random))
 }
 
-func (c *routeMatcher) matchesVariables(x *protocol.Exchange) bool {
-	return len(c.variables) == 0 || slices.ContainsFunc(c.variables, func(group []variableCondition) bool {
+func (m *routeMatcher) matchesVariables(x *protocol.Exchange) bool {
+	return len(m.variables) == 0 || slices.ContainsFunc(m.variables, func(group []variableCondition) bool {
 		for i := range group {
 			if !group[i].matches(x) {
 				return false
@@ -61,14 +61,14 @@ func (c *routeMatcher) matchesVariables(x *protocol.Exchange) bool {
 
 // indexHeader returns an equality condition on a header by which the route can be indexed, nil if there
 // is none.
-func (c *routeMatcher) indexHeader() *headerMatcher {
-	if c == nil {
+func (m *routeMatcher) indexHeader() *headerMatcher {
+	if m == nil {
 		return nil
 	}
-	for i := range c.headers {
-		f := &c.headers[i]
-		if f.kind == testEqual && (f.source == inHeader || f.source == inCall || f.source == inMethod) {
-			return f
+	for i := range m.headers {
+		h := &m.headers[i]
+		if h.kind == testEqual && (h.source == inHeader || h.source == inCall || h.source == inMethod) {
+			return h
 		}
 	}
 	return nil
@@ -116,45 +116,45 @@ const (
 	testValue
 )
 
-func (f *headerMatcher) matches(x *protocol.Exchange) bool {
-	value, ok, repeats := f.singleValue(x)
+func (m *headerMatcher) matches(x *protocol.Exchange) bool {
+	value, ok, repeats := m.singleValue(x)
 	switch {
 	case repeats:
-		return f.matcher.MatchHeader(&x.Request.Header, f.name)
-	case f.kind == testEqual && !f.matcher.IgnoreCase: // the most frequent condition
-		return ok && value == f.matcher.Text
+		return m.matcher.MatchHeader(&x.Request.Header, m.name)
+	case m.kind == testEqual && !m.matcher.IgnoreCase: // the most frequent condition
+		return ok && value == m.matcher.Text
 	default:
-		return f.matcher.Match(value, ok)
+		return m.matcher.Match(value, ok)
 	}
 }
 
 // singleValue returns the value that x has at most once, and whether it is present. repeats reports
 // that the value is in any number of headers.
-func (f *headerMatcher) singleValue(x *protocol.Exchange) (value string, ok, repeats bool) {
+func (m *headerMatcher) singleValue(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
-	switch f.source {
+	switch m.source {
 	case inHeader:
 		return "", false, true
 	case inCall:
 		if !isRPC(x) {
 			return "", false, true
 		}
-		value, ok = r.Header.Lookup(f.name)
+		value, ok = r.Header.Lookup(m.name)
 		return value, ok, false
 	case inMethod:
 		if isRPC(x) {
-			if value, ok = r.Header.Lookup(f.name); ok {
+			if value, ok = r.Header.Lookup(m.name); ok {
 				return value, true, false
 			}
 		}
 		return r.Method, true, false
 	case inHost, inPath:
 		if isRPC(x) {
-			if _, repeats = r.Header.Lookup(f.name); repeats {
+			if _, repeats = r.Header.Lookup(m.name); repeats {
 				return "", false, true
 			}
 		}
-		if f.source == inHost {
+		if m.source == inHost {
 			return r.Authority, true, false
 		}
 		value, _, _ = strings.Cut(r.Path, "?")
@@ -206,7 +206,7 @@ type fieldKey struct {
 	name string // lower case
 }
 
-func (f *headerMatcher) fieldKey() fieldKey { return fieldKey{f.source, strings.ToLower(f.name)} }
+func (m *headerMatcher) fieldKey() fieldKey { return fieldKey{m.source, strings.ToLower(m.name)} }
 
 // fieldIndex finds the routes that require one value of a header and have no path condition.
 type fieldIndex struct {
@@ -216,36 +216,36 @@ type fieldIndex struct {
 }
 
 // add prepends the route at index at of h to the chain of value.
-func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
-	chain, ok := f.chains[value]
+func (hi *fieldIndex) add(value string, index int32, h *hostIndex) {
+	chain, ok := hi.chains[value]
 	if !ok {
 		chain = endOfChain
 	}
-	h.prepend(&chain, at)
-	f.chains[value] = chain
-	f.first = at // add is called in descending order
+	h.prepend(&chain, index)
+	hi.chains[value] = chain
+	hi.first = index // add is called in descending order
 }
 
 // findByHeader returns the first matching route of f's chains, or best if that comes before it. For a
 // repeated header it tries the chain of each value.
-func (s *search) findByHeader(f *fieldIndex, best int32) int32 {
-	if value, ok, repeats := f.field.singleValue(s.x); !repeats {
+func (s *search) findByHeader(index *fieldIndex, best int32) int32 {
+	if value, ok, repeats := index.field.singleValue(s.x); !repeats {
 		if !ok {
 			return best
 		}
-		return s.findByValue(f, value, best)
+		return s.findByValue(index, value, best)
 	}
 	h := &s.x.Request.Header
 	for i := range h.Len() {
-		if at := h.At(i); protocol.EqualFold(at.Name, f.field.name) {
-			best = s.findByValue(f, at.Value, best)
+		if field := h.At(i); protocol.EqualFold(field.Name, index.field.name) {
+			best = s.findByValue(index, field.Value, best)
 		}
 	}
 	return best
 }
 
-func (s *search) findByValue(f *fieldIndex, value string, best int32) int32 {
-	if chain, ok := f.chains[value]; ok {
+func (s *search) findByValue(index *fieldIndex, value string, best int32) int32 {
+	if chain, ok := index.chains[value]; ok {
 		return s.firstInChain(chain, best)
 	}
 	return best
@@ -309,102 +309,102 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 
 // compileMatch compiles m without its exact or prefix path. It returns nil if there is nothing else.
 func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
-	special := newPathMatcher(m)
-	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && special == nil && m.Percentage == nil {
+	pathMatch := newPathMatcher(m)
+	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && pathMatch == nil && m.Percentage == nil {
 		return nil, nil
 	}
-	c := &routeMatcher{pathMatcher: special}
+	out := &routeMatcher{pathMatcher: pathMatch}
 	for i := range m.Headers {
-		f, err := e.compileHeader(&m.Headers[i])
+		header, err := e.compileHeader(&m.Headers[i])
 		if err != nil {
 			return nil, err
 		}
-		c.headers = append(c.headers, f)
+		out.headers = append(out.headers, header)
 	}
-	slices.SortStableFunc(c.headers, func(a, b headerMatcher) int { return int(a.kind) - int(b.kind) })
+	slices.SortStableFunc(out.headers, func(a, b headerMatcher) int { return int(a.kind) - int(b.kind) })
 	if m.PathKind == config.PathRegex {
 		var err error
-		if c.pathRegex, err = e.compile(m.Path); err != nil {
+		if out.pathRegex, err = e.compile(m.Path); err != nil {
 			return nil, fmt.Errorf("path: %w", err)
 		}
 	}
-	if err := e.compileVariables(c, m.Variables); err != nil {
+	if err := e.compileVariables(out, m.Variables); err != nil {
 		return nil, err
 	}
 	for i := range m.Query {
-		is, err := e.compileValue(&m.Query[i].Matcher)
+		matcher, err := e.compileValue(&m.Query[i].Matcher)
 		if err != nil {
 			return nil, fmt.Errorf("condition on the query parameter %q: %w", m.Query[i].Name, err)
 		}
-		c.query = append(c.query, queryMatcher{m.Query[i].Name, is})
+		out.query = append(out.query, queryMatcher{m.Query[i].Name, matcher})
 	}
 	for i := range m.Arguments {
-		is, err := e.compileValue(&m.Arguments[i].Matcher)
+		matcher, err := e.compileValue(&m.Arguments[i].Matcher)
 		if err != nil {
 			return nil, fmt.Errorf("condition on argument %d: %w", m.Arguments[i].Index, err)
 		}
-		c.arguments = append(c.arguments, argumentMatcher{m.Arguments[i].Index, is})
+		out.arguments = append(out.arguments, argumentMatcher{m.Arguments[i].Index, matcher})
 	}
 	if m.Percentage != nil {
 		var err error
-		if c.fraction, err = newFraction(*m.Percentage); err != nil {
+		if out.fraction, err = newFraction(*m.Percentage); err != nil {
 			return nil, err
 		}
 	}
-	return c, nil
+	return out, nil
 }
 
 // compileHeader compiles a header condition. The expression ".*" matches any value, and so does the value
 // ".*", which RPC routes use.
 func (e expressions) compileHeader(m *config.HeaderMatch) (headerMatcher, error) {
-	of, err := sourceOf(m.Name)
+	src, err := sourceOf(m.Name)
 	if err != nil {
 		return headerMatcher{}, err
 	}
-	f := headerMatcher{source: of, name: m.Name}
+	out := headerMatcher{source: src, name: m.Name}
 	switch {
 	case m.Matcher != nil:
-		f.kind = testValue
-		if f.matcher, err = e.compileValue(m.Matcher); err != nil {
+		out.kind = testValue
+		if out.matcher, err = e.compileValue(m.Matcher); err != nil {
 			return headerMatcher{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
 	case m.Value == ".*":
-		f.kind, f.matcher = testPresent, headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
+		out.kind, out.matcher = testPresent, headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
 	case m.Regex:
 		expression, err := e.compile(m.Value)
 		if err != nil {
 			return headerMatcher{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
-		f.kind, f.matcher = testRegex, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
+		out.kind, out.matcher = testRegex, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
 	default:
-		isHost := of == inHost || of == pseudoAuthority // RFC 9110 4.2.3: hosts have no case
-		f.kind, f.matcher = testEqual, headermatch.New(config.ValueMatch{Text: m.Value, IgnoreCase: isHost}, nil)
+		isHost := src == inHost || src == pseudoAuthority // RFC 9110 4.2.3: hosts have no case
+		out.kind, out.matcher = testEqual, headermatch.New(config.ValueMatch{Text: m.Value, IgnoreCase: isHost}, nil)
 	}
-	return f, nil
+	return out, nil
 }
 
 // compileVariables compiles the groups of variable conditions. Each group ends with a condition that has
 // Or set, or with the last one.
-func (e expressions) compileVariables(c *routeMatcher, matches []config.VariableMatch) error {
+func (e expressions) compileVariables(out *routeMatcher, matches []config.VariableMatch) error {
 	var group []variableCondition
 	for i := range matches {
 		m := &matches[i]
-		of, ok := variable.Lookup(m.Name)
+		v, ok := variable.Lookup(m.Name)
 		if !ok {
 			return fmt.Errorf("variable condition: %w", &variable.UnknownError{Name: m.Name})
 		}
-		v := config.ValueMatch{Kind: config.ValueExact, Text: m.Value, TreatMissingAsEmpty: true}
+		match := config.ValueMatch{Kind: config.ValueExact, Text: m.Value, TreatMissingAsEmpty: true}
 		var expression *regexp.Regexp
 		if m.Regex {
-			v.Kind = config.ValueRegex
+			match.Kind = config.ValueRegex
 			var err error
 			if expression, err = e.compile(m.Value); err != nil {
 				return fmt.Errorf("variable condition on %q: %w", m.Name, err)
 			}
 		}
-		group = append(group, variableCondition{of, headermatch.New(v, expression)})
+		group = append(group, variableCondition{v, headermatch.New(match, expression)})
 		if m.Or || i == len(matches)-1 {
-			c.variables = append(c.variables, group)
+			out.variables = append(out.variables, group)
 			group = nil
 		}
 	}

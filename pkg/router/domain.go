@@ -65,7 +65,7 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 		return d.prefixes.add(string(appendLower(buf[:0], prefix)), n), nil
 	}
 	name = string(appendHost(buf[:0], name))
-	pattern, wild := strings.CutPrefix(name, "*")
+	pattern, isWildcard := strings.CutPrefix(name, "*")
 	switch {
 	case name == "" || strings.Contains(pattern, "*"):
 		return noVirtualHost, fmt.Errorf("domain %q is not valid: expected a host, *.suffix or *, optionally with :port or :*, or prefix.*", domain)
@@ -75,7 +75,7 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 		}
 		d.any = n
 		return noVirtualHost, nil
-	case !wild:
+	case !isWildcard:
 		return putIfAbsent(d.exact, name+":"+port, n), nil
 	}
 	return d.suffixesOf(port).add(pattern, n), nil
@@ -113,8 +113,8 @@ func (d *domains) suffixesOf(port string) *wildcards {
 
 // putIfAbsent sets m[key] if the key is absent and returns noVirtualHost, else the present value.
 func putIfAbsent(m map[string]int32, key string, n int32) int32 {
-	if other, ok := m[key]; ok {
-		return other
+	if existing, ok := m[key]; ok {
+		return existing
 	}
 	m[key] = n
 	return noVirtualHost
@@ -134,8 +134,8 @@ func (d *domains) find(authority, scheme string) int32 {
 	name, port := splitPort(authority)
 	key := appendHost(buf[:0], name)
 	length := len(key)
-	var tried [3]string
-	ports := appendPorts(tried[:0], port, scheme)
+	var portBuf [3]string
+	ports := appendPorts(portBuf[:0], port, scheme)
 
 	key = append(key, ':')
 	for _, p := range ports {
@@ -214,15 +214,15 @@ func (w *wildcards) longestPrefix(key []byte) (n int32, ok bool) {
 // appendPorts appends the ports of the domains that match a request for port, most specific
 // first. A missing port equals the scheme's default port (RFC 9110 4.2.3).
 func appendPorts(dst []string, port, scheme string) []string {
-	standard := "80"
+	defaultPort := "80"
 	if scheme == "https" {
-		standard = "443"
+		defaultPort = "443"
 	}
 	dst = append(dst, port)
 	switch port {
 	case "":
-		dst = append(dst, standard)
-	case standard:
+		dst = append(dst, defaultPort)
+	case defaultPort:
 		dst = append(dst, "")
 	}
 	return append(dst, anyPort)
@@ -237,8 +237,8 @@ func splitPort(authority string) (host, port string) {
 		return authority, ""
 	}
 	host, port = authority[:colon], authority[colon+1:]
-	bracketed := strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")
-	if !bracketed && strings.IndexByte(host, ':') >= 0 {
+	isIPv6 := strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")
+	if !isIPv6 && strings.IndexByte(host, ':') >= 0 {
 		return authority, ""
 	}
 	if port == anyPort {

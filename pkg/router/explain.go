@@ -54,21 +54,21 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	if t.config.IgnorePort {
 		e.Authority, _ = splitPort(e.Authority)
 	}
-	belongs := t.domains.find(e.Authority, x.Request.Scheme)
+	selected := t.domains.find(e.Authority, x.Request.Scheme)
 	for n := range t.hosts {
 		vh := t.hosts[n].config
-		fits := bestDomain(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
-		if int32(n) == belongs { //nolint:gosec // as many as there are
-			e.VirtualHost, e.Domain = vh, fits
+		domain := bestDomain(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
+		if int32(n) == selected { //nolint:gosec // as many as there are
+			e.VirtualHost, e.Domain = vh, domain
 			continue
 		}
-		e.Others = append(e.Others, OtherVirtualHost{vh, fits})
+		e.Others = append(e.Others, OtherVirtualHost{vh, domain})
 	}
 	if e.VirtualHost == nil {
 		return e
 	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
-	for _, r := range t.routesOf(&t.hosts[belongs]) {
+	for _, r := range t.routesOf(&t.hosts[selected]) {
 		e.Routes = append(e.Routes, e.explainRoute(r, x, path))
 	}
 	return e
@@ -76,128 +76,128 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 
 // explainRoute evaluates r, after the routes that are already explained.
 func (e *Explanation) explainRoute(r *Route, x *protocol.Exchange, path string) *ExplainedRoute {
-	one := &ExplainedRoute{Route: r, Why: r.mismatches(x, path)}
+	explained := &ExplainedRoute{Route: r, Why: r.mismatches(x, path)}
 	switch {
-	case len(one.Why) > 0:
+	case len(explained.Why) > 0:
 	case e.Route != nil:
-		one.Outcome = Shadowed
+		explained.Outcome = Shadowed
 	case r.Config.Match.Percentage != nil && *r.Config.Match.Percentage < 100:
-		one.Outcome, one.Percent = ByChance, *r.Config.Match.Percentage
+		explained.Outcome, explained.Percent = ByChance, *r.Config.Match.Percentage
 	default:
-		one.Outcome = Taken
+		explained.Outcome = Taken
 		e.Route = r
 	}
-	return one
+	return explained
 }
 
 // bestDomain returns the most specific matching domain of vh, "" if none matches.
 func bestDomain(vh *config.VirtualHost, literal bool, authority, scheme string) string {
 	d := newDomains(literal)
-	for i, domain := range vh.Domains {
-		_, _ = d.add(domain, int32(i)) //nolint:gosec // they were added to the table's without error
+	for j, domain := range vh.Domains {
+		_, _ = d.add(domain, int32(j)) //nolint:gosec // they were added to the table's without error
 	}
-	if at := d.find(authority, scheme); at != noVirtualHost {
-		return vh.Domains[at]
+	if i := d.find(authority, scheme); i != noVirtualHost {
+		return vh.Domains[i]
 	}
 	return ""
 }
 
 // mismatches describes the conditions of r that do not match. It counts a fraction as a failure
 // only if it is 0 %.
-func (r *Route) mismatches(x *protocol.Exchange, path string) (why []string) {
+func (r *Route) mismatches(x *protocol.Exchange, path string) (reasons []string) {
 	if text, ok := r.pathMismatch(path); ok {
-		why = append(why, text)
+		reasons = append(reasons, text)
 	}
 	if r.matcher == nil {
-		return why
+		return reasons
 	}
 	for i := range r.matcher.headers {
-		if f := &r.matcher.headers[i]; !f.matches(x) {
-			why = append(why, f.mismatch(x))
+		if h := &r.matcher.headers[i]; !h.matches(x) {
+			reasons = append(reasons, h.mismatch(x))
 		}
 	}
 	if m := &r.Config.Match; m.Percentage != nil && *m.Percentage <= 0 {
-		why = append(why, "it matches 0 % of the requests")
+		reasons = append(reasons, "it matches 0 % of the requests")
 	}
 	for i := range r.matcher.query {
 		q := &r.matcher.query[i]
 		if !q.matches(x) {
 			_, query, _ := strings.Cut(x.Request.Path, "?")
-			value, there := queryParameter(query, q.name)
-			why = append(why, "query parameter "+describeValue(q.name, value, there)+", expected "+describeExpected(&q.matcher.ValueMatch))
+			value, present := queryParameter(query, q.name)
+			reasons = append(reasons, "query parameter "+describeValue(q.name, value, present)+", expected "+describeExpected(&q.matcher.ValueMatch))
 		}
 	}
 	for i := range r.matcher.arguments {
 		a := &r.matcher.arguments[i]
 		if !a.matches(x) {
-			value, there := callArgument(x, a.index)
-			why = append(why, "argument "+describeValue(strconv.Itoa(a.index), value, there)+", expected "+describeExpected(&a.matcher.ValueMatch))
+			value, present := callArgument(x, a.index)
+			reasons = append(reasons, "argument "+describeValue(strconv.Itoa(a.index), value, present)+", expected "+describeExpected(&a.matcher.ValueMatch))
 		}
 	}
 	if !r.matcher.matchesVariables(x) {
-		why = append(why, r.matcher.variableMismatch(x))
+		reasons = append(reasons, r.matcher.variableMismatch(x))
 	}
-	return why
+	return reasons
 }
 
 // pathMismatch describes why the path does not match r, and reports whether it does not.
-func (r *Route) pathMismatch(path string) (why string, fails bool) {
+func (r *Route) pathMismatch(path string) (reason string, mismatch bool) {
 	m := &r.Config.Match
-	kind, holds := "", true
+	kind, matches := "", true
 	switch m.PathKind {
 	case config.PathAny:
 		return "", false
 	case config.PathExact:
-		holds = path == m.Path
+		matches = path == m.Path
 	case config.PathPrefix:
-		kind, holds = "beginning with ", strings.HasPrefix(path, m.Path)
+		kind, matches = "beginning with ", strings.HasPrefix(path, m.Path)
 	case config.PathSegments:
 		kind = "at or below "
 	case config.PathRegex:
-		kind, holds = "that matches ", r.matcher.pathRegex.MatchString(path)
+		kind, matches = "that matches ", r.matcher.pathRegex.MatchString(path)
 	}
 	if r.matcher != nil && r.matcher.pathMatcher != nil {
-		holds = r.matcher.pathMatcher.matches(path)
+		matches = r.matcher.pathMatcher.matches(path)
 	}
-	why = fmt.Sprintf("path is %q, expected one %s%q", path, kind, m.Path)
+	reason = fmt.Sprintf("path is %q, expected one %s%q", path, kind, m.Path)
 	if kind == "" {
-		why = fmt.Sprintf("path is %q, expected %q", path, m.Path)
+		reason = fmt.Sprintf("path is %q, expected %q", path, m.Path)
 	}
 	if m.IgnoreCase {
-		why += " (case-insensitive)"
+		reason += " (case-insensitive)"
 	}
-	return why, !holds
+	return reason, !matches
 }
 
 // mismatch describes why f does not match x.
-func (f *headerMatcher) mismatch(x *protocol.Exchange) string {
+func (m *headerMatcher) mismatch(x *protocol.Exchange) string {
 	expected := ""
-	switch f.kind {
+	switch m.kind {
 	case testPresent:
 		expected = "any value"
 	case testEqual:
-		expected = fmt.Sprintf("%q", f.matcher.Text)
+		expected = fmt.Sprintf("%q", m.matcher.Text)
 	case testRegex:
-		expected = fmt.Sprintf("a value that matches %q", f.matcher.Text)
+		expected = fmt.Sprintf("a value that matches %q", m.matcher.Text)
 	case testValue:
-		expected = describeExpected(&f.matcher.ValueMatch)
+		expected = describeExpected(&m.matcher.ValueMatch)
 	}
-	kind := "header "
-	if f.source != inHeader && f.source != inCall {
-		kind = "the request's "
+	label := "header "
+	if m.source != inHeader && m.source != inCall {
+		label = "the request's "
 	}
-	return kind + f.describeValue(x) + ", expected " + expected
+	return label + m.describeValue(x) + ", expected " + expected
 }
 
 // describeValue describes the values of f in x.
-func (f *headerMatcher) describeValue(x *protocol.Exchange) string {
-	if value, there, repeats := f.singleValue(x); !repeats {
-		return describeValue(f.name, value, there)
+func (m *headerMatcher) describeValue(x *protocol.Exchange) string {
+	if value, present, repeats := m.singleValue(x); !repeats {
+		return describeValue(m.name, value, present)
 	}
-	if values := quotedValues(x, f.name); values != "" {
-		return f.name + " is " + values
+	if values := quotedValues(x, m.name); values != "" {
+		return m.name + " is " + values
 	}
-	return describeValue(f.name, "", false)
+	return describeValue(m.name, "", false)
 }
 
 // quotedValues returns the quoted values of the headers called name; "" if there are none.
@@ -212,9 +212,9 @@ func quotedValues(x *protocol.Exchange, name string) string {
 }
 
 // variableMismatch describes the variable conditions that do not match x, group by group.
-func (c *routeMatcher) variableMismatch(x *protocol.Exchange) string {
-	alternatives := make([]string, len(c.variables))
-	for i, group := range c.variables {
+func (m *routeMatcher) variableMismatch(x *protocol.Exchange) string {
+	alternatives := make([]string, len(m.variables))
+	for i, group := range m.variables {
 		var failed []string
 		for j := range group {
 			v := &group[j]
@@ -244,8 +244,8 @@ func (c *variableCondition) describeValue(x *protocol.Exchange) string {
 }
 
 // describeValue describes the value of name.
-func describeValue(name, value string, there bool) string {
-	if !there {
+func describeValue(name, value string, present bool) string {
+	if !present {
 		return name + " is missing"
 	}
 	return fmt.Sprintf("%s is %q", name, value)

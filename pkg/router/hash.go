@@ -35,7 +35,7 @@ func (r *Route) Hashes() bool { return len(r.hash) > 0 }
 // set, of is the value of a cookie that the client does not have yet, taken from random; the
 // caller must then call SetCookie. Hash must be called before RewriteRequest: policies read the
 // request as the client sent it.
-func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool) {
+func (r *Route) Hash(x *protocol.Exchange, random uint64) (sum uint64, newCookie bool) {
 	for i := range r.hash {
 		p := &r.hash[i]
 		switch {
@@ -46,8 +46,8 @@ func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool)
 			}
 			return max(random, 1), true
 		default:
-			if of, ok := p.hash(x); ok {
-				return max(of, 1), false
+			if sum, ok := p.hash(x); ok {
+				return max(sum, 1), false
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool)
 }
 
 // hash returns the hash of the value that p reads, and whether the request has it.
-func (p *hashPolicy) hash(x *protocol.Exchange) (of uint64, ok bool) {
+func (p *hashPolicy) hash(x *protocol.Exchange) (sum uint64, ok bool) {
 	var text string
 	switch {
 	case p.header != "":
@@ -86,7 +86,7 @@ func pseudoField(x *protocol.Exchange, name string) (string, bool) {
 
 // hashField returns the hash of a request header. For a repeated header it covers all values in
 // any order (Envoy sorts them), because a proxy on the way may reorder lines.
-func hashField(x *protocol.Exchange, name string) (of uint64, ok bool) {
+func hashField(x *protocol.Exchange, name string) (sum uint64, ok bool) {
 	if name[0] == ':' {
 		text, ok := pseudoField(x, name)
 		return hash.String(text), ok
@@ -94,10 +94,10 @@ func hashField(x *protocol.Exchange, name string) (of uint64, ok bool) {
 	h := &x.Request.Header
 	for i := range h.Len() {
 		if f := h.At(i); protocol.EqualFold(f.Name, name) {
-			of, ok = of+hash.String(f.Value), true
+			sum, ok = sum+hash.String(f.Value), true
 		}
 	}
-	return of, ok
+	return sum, ok
 }
 
 // cookieDigits is the length of the cookies that SetCookie creates: the hash in hexadecimal, so
@@ -124,10 +124,10 @@ func (r *Route) SetCookie(x *protocol.Exchange) {
 }
 
 // compileHash checks and compiles the hash policies of a route.
-func compileHash(list []config.HashPolicy) ([]hashPolicy, error) {
-	out := make([]hashPolicy, 0, len(list))
-	for i := range list {
-		c := &list[i]
+func compileHash(policies []config.HashPolicy) ([]hashPolicy, error) {
+	out := make([]hashPolicy, 0, len(policies))
+	for i := range policies {
+		c := &policies[i]
 		var p hashPolicy
 		switch {
 		case c.Header != "":

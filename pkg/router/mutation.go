@@ -43,7 +43,7 @@ func (m *mutation) apply(h *protocol.Header, x *protocol.Exchange) {
 
 func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 	if a.condition != config.AddAlways {
-		if _, there := h.Lookup(a.name); there != (a.condition == config.AddIfPresent) {
+		if _, present := h.Lookup(a.name); present != (a.condition == config.AddIfPresent) {
 			return
 		}
 	}
@@ -85,7 +85,7 @@ func compileMutations(request, response *config.HeaderMutation, requestNext, res
 	return in, out, nil
 }
 
-func compileMutation(c *config.HeaderMutation, ofRequest bool, next *mutation) (*mutation, error) {
+func compileMutation(c *config.HeaderMutation, isRequest bool, next *mutation) (*mutation, error) {
 	if len(c.Add) == 0 && len(c.Remove) == 0 {
 		return next, nil
 	}
@@ -99,7 +99,7 @@ func compileMutation(c *config.HeaderMutation, ofRequest bool, next *mutation) (
 		}
 	}
 	for i := range c.Add {
-		a, err := compileAddition(&c.Add[i], ofRequest)
+		a, err := compileAddition(&c.Add[i], isRequest)
 		if err != nil {
 			return nil, err
 		}
@@ -108,12 +108,12 @@ func compileMutation(c *config.HeaderMutation, ofRequest bool, next *mutation) (
 	return m, nil
 }
 
-func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
-	a := addition{name: c.Name, append: c.Append, condition: c.If, isRoutingHeader: ofRequest && isRoutingHeader(c.Name)}
+func compileAddition(c *config.HeaderValue, isRequest bool) (addition, error) {
+	a := addition{name: c.Name, append: c.Append, condition: c.If, isRoutingHeader: isRequest && isRoutingHeader(c.Name)}
 	if err := checkName(c.Name); err != nil {
 		return a, err
 	}
-	if !ofRequest && isHost(c.Name) {
+	if !isRequest && isHost(c.Name) {
 		return a, fmt.Errorf("%q cannot be added: a response has no host", c.Name)
 	}
 	for i := range len(c.Value) {

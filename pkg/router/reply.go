@@ -16,9 +16,9 @@ import (
 // The response mutations of the route, the virtual host and the table apply to it.
 func (r *Route) Reply(x *protocol.Exchange) {
 	if c := r.Config.Redirect; c != nil {
-		to := location(&x.Request, c, r.path)
+		target := location(&x.Request, c, r.path)
 		x.LocalReply(redirectStatus(c), "", "")
-		x.Response.Header.Add("Location", to)
+		x.Response.Header.Add("Location", target)
 	} else {
 		x.LocalReply(r.Config.DirectResponse.Status, "text/plain; charset=utf-8", r.Config.DirectResponse.Body)
 	}
@@ -124,8 +124,8 @@ func checkRedirect(c *config.Redirect) error {
 		return fmt.Errorf("redirect: host_redirect %q is not a host", c.Host)
 	}
 	for i := range len(c.Scheme) {
-		letter := c.Scheme[i]|0x20 >= 'a' && c.Scheme[i]|0x20 <= 'z'
-		if !letter && (i == 0 || strings.IndexByte("0123456789+-.", c.Scheme[i]) < 0) {
+		isLetter := c.Scheme[i]|0x20 >= 'a' && c.Scheme[i]|0x20 <= 'z'
+		if !isLetter && (i == 0 || strings.IndexByte("0123456789+-.", c.Scheme[i]) < 0) {
 			return fmt.Errorf("redirect: scheme_redirect %q is not a scheme (RFC 3986 3.1)", c.Scheme)
 		}
 	}

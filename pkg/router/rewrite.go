@@ -45,8 +45,8 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 			return
 		}
 	} else {
-		was, _, _ := strings.Cut(old, "?")
-		x.Request.Header.Set(OriginalPathField, was)
+		oldPath, _, _ := strings.Cut(old, "?")
+		x.Request.Header.Set(OriginalPathField, oldPath)
 	}
 	x.Request.Path = path
 	x.Record.OriginalPath = old
@@ -64,17 +64,17 @@ func (w *pathRewrite) rewrite(old string) string {
 		if !w.pattern.MatchString(path) {
 			return old
 		}
-		made := w.pattern.ReplaceAllString(path, w.replacement)
-		if made == "" && w.keepIfEmpty {
+		rewritten := w.pattern.ReplaceAllString(path, w.replacement)
+		if rewritten == "" && w.keepIfEmpty {
 			return old
 		}
-		return joinTarget(made, query, hasQuery)
+		return joinTarget(rewritten, query, hasQuery)
 	case w.pathRegex != nil:
-		at := w.pathRegex.FindStringIndex(path)
-		if at == nil {
+		loc := w.pathRegex.FindStringIndex(path)
+		if loc == nil {
 			return old
 		}
-		return joinTarget(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
+		return joinTarget(path[:loc[0]]+w.replacement+path[loc[1]:], query, hasQuery)
 	case !w.hasPrefix(path) || w.exact && len(path) != len(w.prefix):
 		return old // a filter changed the path after the match
 	case !w.ignoreCase && strings.HasSuffix(w.prefix, w.replacement):
@@ -149,10 +149,10 @@ func (e expressions) compilePathRewrite(m *config.RouteMatch, f *config.Forward)
 }
 
 // checkTarget rejects bytes that a request target must not contain.
-func checkTarget(what, s string) error {
+func checkTarget(field, s string) error {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || c == '#' {
-			return fmt.Errorf("%s %q: byte %d is %q, which a path cannot contain: write it percent-encoded", what, s, i+1, c)
+			return fmt.Errorf("%s %q: byte %d is %q, which a path cannot contain: write it percent-encoded", field, s, i+1, c)
 		}
 	}
 	return nil

@@ -43,8 +43,8 @@ type inherited struct{ request, response *mutation }
 // prefix_rewrite only removes a part, and as much as Text of a variable.Template.
 func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	request := r.request
-	if s := r.weightedCluster(x); s != nil {
-		request = s.request
+	if w := r.weightedCluster(x); w != nil {
+		request = w.request
 	}
 	request.apply(&x.Request.Header, x)
 	if r.host != nil {
@@ -57,7 +57,7 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 
 // MutatesResponse reports whether MutateResponse has any mutation to apply.
 func (r *Route) MutatesResponse() bool {
-	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.weighted, func(s weightedCluster) bool { return s.response != nil })
+	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.weighted, func(w weightedCluster) bool { return w.response != nil })
 }
 
 // weightedCluster returns the weighted cluster that was chosen for x, nil if the route has none.
@@ -72,8 +72,8 @@ func (r *Route) weightedCluster(x *protocol.Exchange) *weightedCluster {
 // cluster, the route, the virtual host and the table, in this order.
 func (r *Route) MutateResponse(x *protocol.Exchange) {
 	response := r.response
-	if s := r.weightedCluster(x); s != nil {
-		response = s.response
+	if w := r.weightedCluster(x); w != nil {
+		response = w.response
 	}
 	response.apply(&x.Response.Header, x)
 }

@@ -46,11 +46,11 @@ func setCall(r *protocol.Request, path string) bool {
 
 // parseCall returns the service and the method of a path. The service may contain slashes.
 func parseCall(path string) (service, method string, ok bool) {
-	end := strings.LastIndexByte(path, '/')
-	if end <= 0 || end == len(path)-1 {
+	slash := strings.LastIndexByte(path, '/')
+	if slash <= 0 || slash == len(path)-1 {
 		return "", "", false
 	}
-	return path[1:end], path[end+1:], path[0] == '/'
+	return path[1:slash], path[slash+1:], path[0] == '/'
 }
 
 // setHeader sets a header unless it already has that value: Weft forwards unchanged headers byte

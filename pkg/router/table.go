@@ -61,8 +61,8 @@ func (t *Table) Routes() []*Route { return t.routes }
 
 // Match returns the route that Find finds for x, nil if there is none.
 func (t *Table) Match(x *protocol.Exchange) *Route {
-	if at := t.Find(x); at >= 0 {
-		return t.routes[at]
+	if i := t.Find(x); i >= 0 {
+		return t.routes[i]
 	}
 	return nil
 }

@@ -68,8 +68,8 @@ func (t *tree) addNodes(n int) int32 {
 }
 
 // build builds the subtree of node at, whose path is the first depth bytes of all entries.
-func (t *tree) build(at int32, entries []pathEntry, depth int, h *hostIndex) {
-	n := &t.nodes[at]
+func (t *tree) build(parent int32, entries []pathEntry, depth int, h *hostIndex) {
+	n := &t.nodes[parent]
 	for len(entries) > 0 && len(entries[0].path) == depth {
 		if e := entries[0]; e.exact {
 			h.prepend(&n.exact, e.route)
@@ -78,27 +78,27 @@ func (t *tree) build(at int32, entries []pathEntry, depth int, h *hostIndex) {
 		}
 		entries = entries[1:]
 	}
-	fan := 0
+	childCount := 0
 	for i := range entries {
 		if i == 0 || entries[i].path[depth] != entries[i-1].path[depth] {
-			fan++
+			childCount++
 		}
 	}
-	child := t.addNodes(fan) // moves the nodes: n is stale
-	t.nodes[at].firstChild, t.nodes[at].childCount = child, int32(fan)
+	child := t.addNodes(childCount) // moves the nodes: n is stale
+	t.nodes[parent].firstChild, t.nodes[parent].childCount = child, int32(childCount)
 
 	for c := child; len(entries) > 0; c++ {
 		first := entries[0].path
-		same := 1
-		for same < len(entries) && entries[same].path[depth] == first[depth] {
-			same++
+		end := 1
+		for end < len(entries) && entries[end].path[depth] == first[depth] {
+			end++
 		}
 		// The entries are sorted: a prefix of the first and the last is a prefix of all.
-		stop := depth + commonPrefixLen(first[depth:], entries[same-1].path[depth:])
-		t.nodes[c].label = first[depth:stop]
+		labelEnd := depth + commonPrefixLen(first[depth:], entries[end-1].path[depth:])
+		t.nodes[c].label = first[depth:labelEnd]
 		t.keys[c] = first[depth]
-		t.build(c, entries[:same], stop, h)
-		entries = entries[same:]
+		t.build(c, entries[:end], labelEnd, h)
+		entries = entries[end:]
 	}
 }
 

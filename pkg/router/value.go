@@ -15,8 +15,8 @@ func (e expressions) compileValue(m *config.ValueMatch) (headermatch.Matcher, er
 	if m.Kind != config.ValueRegex {
 		return headermatch.New(*m, nil), nil
 	}
-	whole, err := e.compile(headermatch.Anchored(m.Text))
-	return headermatch.New(*m, whole), err
+	anchored, err := e.compile(headermatch.Anchored(m.Text))
+	return headermatch.New(*m, anchored), err
 }
 
 // queryMatcher is a condition on a query parameter.
@@ -42,7 +42,7 @@ func (a *argumentMatcher) matches(x *protocol.Exchange) bool {
 
 // callArgument returns an argument of the RPC call x, and whether it is present.
 func callArgument(x *protocol.Exchange, index int) (value string, ok bool) {
-	if body, reads := x.Request.Body.(protocol.Arguments); reads {
+	if body, hasArguments := x.Request.Body.(protocol.Arguments); hasArguments {
 		return body.Argument(index)
 	}
 	return "", false
@@ -78,8 +78,8 @@ func newFraction(percent float64) (*fraction, error) {
 
 // sample takes a random sample and reports whether it is inside the fraction. Without random it
 // returns false.
-func (c *fraction) sample(random func() uint64) bool {
-	return random != nil && random() < c.threshold
+func (f *fraction) sample(random func() uint64) bool {
+	return random != nil && random() < f.threshold
 }
 
 // pathMatcher is a path condition that the tree of paths cannot evaluate.
@@ -92,8 +92,8 @@ func (p *pathMatcher) matches(path string) bool {
 	if !p.matcher.MatchValue(path) {
 		return false
 	}
-	at := len(p.matcher.Text)
-	return !p.segments || len(path) == at || path[at] == '/' || strings.HasSuffix(p.matcher.Text, "/")
+	n := len(p.matcher.Text)
+	return !p.segments || len(path) == n || path[n] == '/' || strings.HasSuffix(p.matcher.Text, "/")
 }
 
 // newPathMatcher compiles the path of m. It returns nil if the tree can evaluate it, or if it is
@@ -110,6 +110,6 @@ func newPathMatcher(m *config.RouteMatch) *pathMatcher {
 	case m.PathKind != config.PathExact:
 		return nil
 	}
-	is := headermatch.New(config.ValueMatch{Kind: kind, Text: m.Path, IgnoreCase: m.IgnoreCase}, nil)
-	return &pathMatcher{matcher: is, segments: m.PathKind == config.PathSegments}
+	matcher := headermatch.New(config.ValueMatch{Kind: kind, Text: m.Path, IgnoreCase: m.IgnoreCase}, nil)
+	return &pathMatcher{matcher: matcher, segments: m.PathKind == config.PathSegments}
 }

@@ -75,14 +75,14 @@ func compile(c config.AccessLog) ([]part, error) {
 // columnParts compiles a line of variables separated by spaces.
 func columnParts(format string) ([]part, error) {
 	var parts []part
-	before := ""
+	separator := ""
 	for column := range strings.FieldsSeq(format) {
 		value, err := variable.Compile(column)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, part{text: before, value: value, column: true})
-		before = " "
+		parts = append(parts, part{text: separator, value: value, column: true})
+		separator = " "
 	}
 	return append(parts, part{text: "\n"}), nil
 }
@@ -98,7 +98,7 @@ func escapeSpaces(line []byte, start int) []byte {
 // jsonParts compiles one object with the fields in their order.
 func jsonParts(fields []config.LogField) ([]part, error) {
 	parts := make([]part, 0, len(fields)+1)
-	before := "{"
+	separator := "{"
 	for _, f := range fields {
 		value, err := variable.Compile(f.Format)
 		if err != nil {
@@ -108,8 +108,8 @@ func jsonParts(fields []config.LogField) ([]part, error) {
 		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.Name, err)
 		}
-		parts = append(parts, part{text: before + string(name) + ":", value: value, json: true})
-		before = ","
+		parts = append(parts, part{text: separator + string(name) + ":", value: value, json: true})
+		separator = ","
 	}
 	return append(parts, part{text: "}\n"}), nil
 }
@@ -117,8 +117,8 @@ func jsonParts(fields []config.LogField) ([]part, error) {
 // Observe appends x's line. It does not wait for the file and allocates only when a line is longer
 // than all earlier ones.
 func (a *Log) Observe(x *protocol.Exchange) {
-	room := a.lines.Get().(*[]byte)
-	line := (*room)[:0]
+	buf := a.lines.Get().(*[]byte)
+	line := (*buf)[:0]
 	for i := range a.parts {
 		p := &a.parts[i]
 		line = append(line, p.text...)
@@ -134,8 +134,8 @@ func (a *Log) Observe(x *protocol.Exchange) {
 		}
 	}
 	_, _ = a.out.Write(line) // the log file counts lines that it cannot write
-	*room = line
-	a.lines.Put(room)
+	*buf = line
+	a.lines.Put(buf)
 }
 
 // Close closes the file after the queued lines have been written.

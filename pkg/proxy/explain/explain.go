@@ -107,30 +107,30 @@ type Host struct {
 type Upstreams func(name string) *Upstream
 
 // Explain returns the path of q through the configuration c.
-func Explain(c *config.Snapshot, up Upstreams, q *Query) *Answer {
-	a := &Answer{Request: q.String()}
-	l := a.findListener(c, q)
+func Explain(c *config.Snapshot, upstreams Upstreams, q *Query) *Answer {
+	res := &Answer{Request: q.String()}
+	l := res.findListener(c, q)
 	if l == nil {
-		return a
+		return res
 	}
-	fc := a.findChain(l, q)
+	fc := res.findChain(l, q)
 	if fc == nil {
-		return a
+		return res
 	}
 	for _, g := range fc.ConnectionFilters {
-		a.FiltersNotRun = append(a.FiltersNotRun, g.Name)
+		res.FiltersNotRun = append(res.FiltersNotRun, g.Name)
 	}
-	spoken, ok := a.chainProtocol(fc, q)
+	protocol, ok := res.chainProtocol(fc, q)
 	if !ok {
-		return a
+		return res
 	}
-	if spoken == "" {
-		a.relay(fc.TCPProxy, up, q)
-		return a
+	if protocol == "" {
+		res.relay(fc.TCPProxy, upstreams, q)
+		return res
 	}
 	for _, f := range fc.Proxy.StreamFilters {
-		a.FiltersNotRun = append(a.FiltersNotRun, f.Name)
+		res.FiltersNotRun = append(res.FiltersNotRun, f.Name)
 	}
-	a.findRoute(c, up, fc.Proxy, func() *exchange { return q.newExchange(spoken, l.Name) })
-	return a
+	res.findRoute(c, upstreams, fc.Proxy, func() *exchange { return q.newExchange(protocol, l.Name) })
+	return res
 }

@@ -26,84 +26,84 @@ const (
 )
 
 // findListener finds the listener for q. If there is none, it returns nil and sets End.
-func (a *Answer) findListener(c *config.Snapshot, q *Query) *config.Listener {
-	chosen, why := chooseListener(c.Listeners, q)
+func (res *Answer) findListener(c *config.Snapshot, q *Query) *config.Listener {
+	chosen, reason := chooseListener(c.Listeners, q)
 	for _, l := range c.Listeners {
 		if l == chosen {
-			a.Listener = &Selected{l.Name, why}
+			res.Listener = &Selected{l.Name, reason}
 			continue
 		}
 		if q.Listener == "" || chosen == nil {
-			a.OtherListeners = append(a.OtherListeners, Other{l.Name, []string{whyNotListener(l, q)}})
+			res.OtherListeners = append(res.OtherListeners, Other{l.Name, []string{whyNotListener(l, q)}})
 		}
 	}
 	if chosen == nil {
-		a.End = why
+		res.End = reason
 	}
 	return chosen
 }
 
 // unknownListener returns an error text for an unknown name, with the nearest known name.
-func unknownListener(all []*config.Listener, name string) string {
-	names := make([]string, len(all))
-	for i, l := range all {
+func unknownListener(listeners []*config.Listener, name string) string {
+	names := make([]string, len(listeners))
+	for i, l := range listeners {
 		names[i] = l.Name
 	}
 	text := fmt.Sprintf("listener %q is not defined", name)
-	if near := document.Suggest(name, names); near != "" {
-		text += fmt.Sprintf("; did you mean %q?", near)
+	if suggestion := document.Suggest(name, names); suggestion != "" {
+		text += fmt.Sprintf("; did you mean %q?", suggestion)
 	}
 	return text
 }
 
 // chooseListener returns the listener and the reason, or nil and why there is none.
-func chooseListener(all []*config.Listener, q *Query) (*config.Listener, string) {
+func chooseListener(listeners []*config.Listener, q *Query) (*config.Listener, string) {
 	if q.Listener != "" {
-		for _, l := range all {
+		for _, l := range listeners {
 			if l.Name == q.Listener {
 				return l, "the query names it"
 			}
 		}
-		return nil, unknownListener(all, q.Listener)
+		return nil, unknownListener(listeners, q.Listener)
 	}
 	var best *config.Listener
 	rank, reason := noMatch, ""
-	for _, l := range all {
-		if r, why := rankListener(l, q); r > rank {
-			best, rank, reason = l, r, why
+	for _, l := range listeners {
+		if r, lReason := rankListener(l, q); r > rank {
+			best, rank, reason = l, r, lReason
 		}
 	}
 	if best != nil {
 		return best, reason
 	}
-	var speaking []*config.Listener
-	for _, l := range all {
+	var candidates []*config.Listener
+	for _, l := range listeners {
 		if acceptsProtocol(l, q.Protocol) {
-			speaking = append(speaking, l)
+			candidates = append(candidates, l)
 		}
 	}
-	switch len(speaking) {
+	switch len(candidates) {
 	case 0:
 		return nil, fmt.Sprintf("no listener speaks %s", q.Protocol)
 	case 1:
-		return speaking[0], fmt.Sprintf("it is the only listener that speaks %s", q.Protocol)
+		return candidates[0], fmt.Sprintf("it is the only listener that speaks %s", q.Protocol)
 	}
-	return nil, fmt.Sprintf("%d listeners speak %s and none matches %s: name the listener in the query", len(speaking), q.Protocol, destination(q))
+	return nil, fmt.Sprintf("%d listeners speak %s and none matches %s: name the listener in the query", len(candidates), q.Protocol, destination(q))
 }
 
 // rankListener returns how well l matches the destination of q, and why.
-func rankListener(l *config.Listener, q *Query) (rank int, why string) {
-	at, to := addressOf(l), q.Destination
+func rankListener(l *config.Listener, q *Query) (rank int, reason string) {
+	addr, dst := addressOf(l), q.Destination
 	switch {
-	case l.Network != "tcp" || to.Port() == 0:
+	case l.Network != "tcp" || dst.Port() == 0:
 		return noMatch, ""
-	case at == to && l.Bind:
+	case addr == dst && l.Bind:
 		return matchExact, "it is bound to " + l.Address
-	case at == to:
+	case addr == dst:
 		return matchExact, "connections to " + l.Address + " are handed to it"
-	case at.Port() == to.Port() && !l.Bind && at.Addr().IsUnspecified():
-		return matchVirtual, "connections to port " + strconv.Itoa(int(at.Port())) + " are handed to it"
-	case at.Port() == to.Port() && l.Bind && (at.Addr().IsUnspecified() || !to.Addr().IsValid()):
+	case addr.Port() == dst.Port() && !l.Bind && addr.Addr().IsUnspecified():
+		return matchVirtual, "connections to port " + strconv.Itoa(int(addr.Port())) + " are handed to it"
+	case addr.Port() == dst.Port() && l.Bind && (addr.Addr().IsUnspecified() || !dst.Addr().IsValid()):
 		return matchPort, "it is bound to " + l.Address
 	case l.Bind && l.OriginalDst != "" && !l.Ingress:
 		return matchCatchAll, "no listener matches " + destination(q) + ", and it accepts redirected connections"
@@ -113,7 +113,7 @@ func rankListener(l *config.Listener, q *Query) (rank int, why string) {
 
 // whyNotListener says why l is not chosen.
 func whyNotListener(l *config.Listener, q *Query) string {
-	switch rank, why := rankListener(l, q); {
+	switch rank, reason := rankListener(l, q); {
 	case q.Listener != "":
 		return "the query names another listener; this one is at " + l.Address
 	case rank == matchCatchAll:
@@ -125,30 +125,30 @@ func whyNotListener(l *config.Listener, q *Query) string {
 	case rank == noMatch:
 		return "it is at " + l.Address
 	default:
-		return why + ", but another listener takes precedence"
+		return reason + ", but another listener takes precedence"
 	}
 }
 
 // destination describes the destination of the connection, as far as it is known.
 func destination(q *Query) string {
-	switch to := q.Destination; {
-	case to.Port() == 0:
+	switch dst := q.Destination; {
+	case dst.Port() == 0:
 		return "an unknown address"
-	case !to.Addr().IsValid():
-		return "port " + strconv.Itoa(int(to.Port()))
+	case !dst.Addr().IsValid():
+		return "port " + strconv.Itoa(int(dst.Port()))
 	default:
-		return to.String()
+		return dst.String()
 	}
 }
 
 // addressOf returns the address of a listener; it is not valid if l has no IP address.
 func addressOf(l *config.Listener) netip.AddrPort {
-	text := l.Address
-	if strings.HasPrefix(text, ":") {
-		text = "0.0.0.0" + text
+	address := l.Address
+	if strings.HasPrefix(address, ":") {
+		address = "0.0.0.0" + address
 	}
-	at, _ := netip.ParseAddrPort(text) // fails for a path or a name
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	addr, _ := netip.ParseAddrPort(address) // fails for a path or a name
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 
 // acceptsProtocol reports whether a chain of l accepts requests of protocol p.
@@ -176,7 +176,7 @@ func downstreamProtocol(proxy *config.Proxy, p config.Protocol) config.Protocol 
 }
 
 // findChain finds the filter chain for q. If there is none, it returns nil and sets End.
-func (a *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
+func (res *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
 	c := connectionOf(l, q)
 	matches := make([]config.ChainMatch, len(l.FilterChains))
 	for i, fc := range l.FilterChains {
@@ -184,22 +184,22 @@ func (a *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
 	}
 	m, err := chainmatch.Compile(matches)
 	if err != nil {
-		a.End = err.Error() // cannot happen with a valid configuration
+		res.End = err.Error() // cannot happen with a valid configuration
 		return nil
 	}
 	var chosen *config.FilterChain
-	why := "it matches all connections"
+	reason := "it matches all connections"
 	if at := m.Match(&c); at >= 0 {
 		chosen = l.FilterChains[at]
 		if text := chosen.Match.String(); text != "" {
-			why = "the connection matches " + text
+			reason = "the connection matches " + text
 		}
 	} else if chosen = l.DefaultChain; chosen != nil {
-		why = "it is the default for connections that no other filter chain matches"
+		reason = "it is the default for connections that no other filter chain matches"
 	}
 	for fc := range l.Chains() {
 		if fc == chosen {
-			a.Chain = &Selected{chainName(l, fc), why}
+			res.Chain = &Selected{chainName(l, fc), reason}
 			continue
 		}
 		other := Other{chainName(l, fc), chainmatch.Mismatches(&fc.Match, &c)}
@@ -209,24 +209,24 @@ func (a *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
 		case len(other.Why) == 0:
 			other.Why = []string{"its criteria match, but another filter chain is more specific"}
 		}
-		a.OtherChains = append(a.OtherChains, other)
+		res.OtherChains = append(res.OtherChains, other)
 	}
 	if chosen == nil {
-		a.End = "no filter chain matches the connection: Weft closes it"
+		res.End = "no filter chain matches the connection: Weft closes it"
 	}
 	return chosen
 }
 
 // connectionOf returns the properties of q's connection that l would know.
 func connectionOf(l *config.Listener, q *Query) chainmatch.Connection {
-	at, to := addressOf(l), q.Destination
-	if ip := at.Addr(); !to.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
-		to = netip.AddrPortFrom(ip, to.Port())
+	addr, dst := addressOf(l), q.Destination
+	if ip := addr.Addr(); !dst.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
+		dst = netip.AddrPortFrom(ip, dst.Port())
 	}
-	if to.Port() == 0 || l.OriginalDst == "" && l.Bind {
-		to = netip.AddrPortFrom(to.Addr(), at.Port())
+	if dst.Port() == 0 || l.OriginalDst == "" && l.Bind {
+		dst = netip.AddrPortFrom(dst.Addr(), addr.Port())
 	}
-	c := chainmatch.Connection{Destination: to, Source: q.Source, DirectSource: q.Source.Addr(), Transport: config.RawBuffer, Protocols: q.ALPN}
+	c := chainmatch.Connection{Destination: dst, Source: q.Source, DirectSource: q.Source.Addr(), Transport: config.RawBuffer, Protocols: q.ALPN}
 	if q.TLS {
 		c.Transport, c.ServerName = config.TransportTLS, q.ServerName
 	}
@@ -243,7 +243,7 @@ func chainName(l *config.Listener, fc *config.FilterChain) string {
 
 // chainProtocol returns the protocol with which the chain serves the request, or "" if the chain
 // relays bytes. If it can do neither, ok is false and End is set.
-func (a *Answer) chainProtocol(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
+func (res *Answer) chainProtocol(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
 	if fc.Proxy != nil {
 		p = downstreamProtocol(fc.Proxy, q.Protocol)
 	}
@@ -253,15 +253,15 @@ func (a *Answer) chainProtocol(fc *config.FilterChain, q *Query) (p config.Proto
 	case fc.TCPProxy != nil && (fc.Proxy == nil || fc.Proxy.Fallback):
 		return "", true
 	case fc.Proxy == nil:
-		a.End = "the filter chain accepts only UDP datagrams"
+		res.End = "the filter chain accepts only UDP datagrams"
 		return "", false
 	}
-	a.End = fmt.Sprintf("the filter chain speaks %v, not %s", fc.Proxy.Downstream, q.Protocol)
+	res.End = fmt.Sprintf("the filter chain speaks %v, not %s", fc.Proxy.Downstream, q.Protocol)
 	return "", false
 }
 
 // relay sets where a chain that relays bytes sends the connection.
-func (a *Answer) relay(t *config.TCPProxy, up Upstreams, q *Query) {
+func (res *Answer) relay(t *config.TCPProxy, upstreams Upstreams, q *Query) {
 	name := t.Cluster
 	for i := range t.Routes {
 		r := &t.Routes[i]
@@ -271,10 +271,10 @@ func (a *Answer) relay(t *config.TCPProxy, up Upstreams, q *Query) {
 		}
 	}
 	if name == "" {
-		a.End = "no route of tcp_proxy matches the connection: Weft closes it"
+		res.End = "no route of tcp_proxy matches the connection: Weft closes it"
 		return
 	}
-	a.RelayedTo = []Cluster{cluster(up, name, 100, nil, nil)}
+	res.RelayedTo = []Cluster{cluster(upstreams, name, 100, nil, nil)}
 }
 
 // inRanges reports whether a is in one of the address ranges and in one of the port ranges. An

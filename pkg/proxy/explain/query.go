@@ -102,11 +102,11 @@ func (q *Query) parseHTTP(v url.Values) error {
 		q.ServerName = cmp.Or(q.ServerName, strings.ToLower(u.Hostname()))
 	}
 	if text := u.Port(); text != "" {
-		at, err := netip.ParseAddrPort("0.0.0.0:" + text)
+		addr, err := netip.ParseAddrPort("0.0.0.0:" + text)
 		if err != nil {
 			return fmt.Errorf("url: %q is not a valid port", text)
 		}
-		port = at.Port()
+		port = addr.Port()
 	}
 	ip, _ := netip.ParseAddr(u.Hostname()) // fails for a name
 	q.Destination = netip.AddrPortFrom(ip, port)
@@ -159,11 +159,11 @@ func (q *Query) parseCall(v url.Values) error {
 // parseAddresses parses the destination and the source of the connection.
 func (q *Query) parseAddresses(v url.Values) error {
 	if text := v.Get(KeyTo); text != "" {
-		to, err := netip.ParseAddrPort(text)
+		dst, err := netip.ParseAddrPort(text)
 		if err != nil {
 			return fmt.Errorf("to: %q is not valid, expected ip:port", text)
 		}
-		q.Destination = to
+		q.Destination = dst
 	}
 	text := v.Get(KeyFrom)
 	if text == "" {
@@ -173,11 +173,11 @@ func (q *Query) parseAddresses(v url.Values) error {
 		q.Source = netip.AddrPortFrom(ip, 0)
 		return nil
 	}
-	from, err := netip.ParseAddrPort(text)
+	src, err := netip.ParseAddrPort(text)
 	if err != nil {
 		return fmt.Errorf("from: %q is not valid, expected ip or ip:port", text)
 	}
-	q.Source = from
+	q.Source = src
 	return nil
 }
 

@@ -10,52 +10,52 @@ import (
 
 // findRoute finds the route of a request. It calls ask for a new copy of the request when needed,
 // because routes change requests.
-func (a *Answer) findRoute(c *config.Snapshot, up Upstreams, p *config.Proxy, ask func() *exchange) {
-	a.RouteTable = p.RouteTable
-	var source *config.RouteTable
+func (res *Answer) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.Proxy, newExchange func() *exchange) {
+	res.RouteTable = p.RouteTable
+	var tableConfig *config.RouteTable
 	for _, t := range c.Routes {
 		if t.Name == p.RouteTable {
-			source = t
+			tableConfig = t
 		}
 	}
-	if source == nil {
-		a.End = fmt.Sprintf("route table %q is not defined", p.RouteTable)
+	if tableConfig == nil {
+		res.End = fmt.Sprintf("route table %q is not defined", p.RouteTable)
 		return
 	}
-	table, err := router.Compile(source)
+	table, err := router.Compile(tableConfig)
 	if err != nil {
-		a.End = err.Error() // cannot happen with an active configuration
+		res.End = err.Error() // cannot happen with an active configuration
 		return
 	}
-	e := table.Explain(ask())
-	for _, o := range e.Others {
-		why := fmt.Sprintf("none of its domains matches %q", e.Authority)
-		if o.Domain != "" {
-			why = fmt.Sprintf("its domain %q is less specific", o.Domain)
+	e := table.Explain(newExchange())
+	for _, other := range e.Others {
+		reason := fmt.Sprintf("none of its domains matches %q", e.Authority)
+		if other.Domain != "" {
+			reason = fmt.Sprintf("its domain %q is less specific", other.Domain)
 		}
-		a.OtherVirtualHosts = append(a.OtherVirtualHosts, Other{o.VirtualHost.Name, []string{why}})
+		res.OtherVirtualHosts = append(res.OtherVirtualHosts, Other{other.VirtualHost.Name, []string{reason}})
 	}
 	if e.VirtualHost == nil {
-		a.End = fmt.Sprintf("no virtual host has a domain that matches %q: the request fails with no_route", e.Authority)
+		res.End = fmt.Sprintf("no virtual host has a domain that matches %q: the request fails with no_route", e.Authority)
 		return
 	}
-	a.VirtualHost = &Selected{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
+	res.VirtualHost = &Selected{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
 	for _, r := range e.Routes {
-		one := Route{Name: r.Route.Config.Name, Outcome: outcome(r.Outcome), Why: r.Why, Percent: r.Percent}
+		described := Route{Name: r.Route.Config.Name, Outcome: outcome(r.Outcome), Why: r.Why, Percent: r.Percent}
 		if r.Outcome == router.Taken || r.Outcome == router.ByChance {
-			chosen := r.Route
+			route := r.Route
 			if p.CallerFields.OverrideTimeouts {
-				chosen = chosen.WithTimeoutFields()
+				route = route.WithTimeoutFields()
 			}
-			one.Action = action(chosen, up, ask())
+			described.Action = action(route, upstreams, newExchange())
 		}
-		a.Routes = append(a.Routes, one)
+		res.Routes = append(res.Routes, described)
 	}
 	if e.Route == nil {
-		a.End = "no route of the virtual host matches the request: it fails with no_route"
+		res.End = "no route of the virtual host matches the request: it fails with no_route"
 		for _, r := range e.Routes {
 			if r.Outcome == router.ByChance {
-				a.End = "if no fraction selects one of these routes, the request fails with no_route"
+				res.End = "if no fraction selects one of these routes, the request fails with no_route"
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func outcome(o router.Outcome) Outcome {
 }
 
 // action returns the action of r for x. It changes x.
-func action(r *router.Route, up Upstreams, x *exchange) *Action {
+func action(r *router.Route, upstreams Upstreams, x *exchange) *Action {
 	f := r.Config.Forward
 	if f == nil {
 		r.Reply(x)
@@ -85,7 +85,7 @@ func action(r *router.Route, up Upstreams, x *exchange) *Action {
 	if global, _ := r.Timeouts(x); global > 0 {
 		a.Timeout = global.String()
 	}
-	a.clusters(r, up, x)
+	a.clusters(r, upstreams, x)
 	r.RewriteRequest(x)
 	a.Authority, a.Path = x.Request.Authority, x.Request.Path
 	if f.AutoHostRewrite {
@@ -95,7 +95,7 @@ func action(r *router.Route, up Upstreams, x *exchange) *Action {
 }
 
 // clusters sets the clusters to which r may send x.
-func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
+func (a *Action) clusters(r *router.Route, upstreams Upstreams, x *exchange) {
 	f := r.Config.Forward
 	if len(f.WeightedClusters) == 0 {
 		name, _ := r.ChooseCluster(x, 0)
@@ -103,7 +103,7 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 			a.Missing = fmt.Sprintf("the variable %s, which names the cluster, has no value: the request fails with no_cluster", f.ClusterVariable)
 			return
 		}
-		a.Clusters = []Cluster{cluster(up, name, 100, f.Metadata, x)}
+		a.Clusters = []Cluster{cluster(upstreams, name, 100, f.Metadata, x)}
 		return
 	}
 	total := uint64(0)
@@ -119,7 +119,7 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 		if len(w.Metadata) > 0 {
 			labels = maps.Clone(w.Metadata)
 			for name, value := range f.Metadata {
-				if _, own := labels[name]; !own {
+				if _, ok := labels[name]; !ok {
 					labels[name] = value
 				}
 			}
@@ -128,6 +128,6 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 		if total > 0 {
 			percent = 100 * float64(w.Weight) / float64(total)
 		}
-		a.Clusters = append(a.Clusters, cluster(up, w.Cluster, percent, labels, x))
+		a.Clusters = append(a.Clusters, cluster(upstreams, w.Cluster, percent, labels, x))
 	}
 }

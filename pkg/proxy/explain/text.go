@@ -13,25 +13,25 @@ import (
 const maxLines = 20
 
 // Text returns the answer as text. It shortens long lists.
-func (a *Answer) Text() string {
+func (res *Answer) Text() string {
 	p := &printer{}
-	p.line(0, "%s", a.Request)
-	p.step("listener", a.Listener, a.OtherListeners)
-	p.step("filter chain", a.Chain, a.OtherChains)
-	if len(a.FiltersNotRun) > 0 {
-		p.line(0, "filters, which this query does not run: %s", strings.Join(a.FiltersNotRun, ", "))
+	p.line(0, "%s", res.Request)
+	p.step("listener", res.Listener, res.OtherListeners)
+	p.step("filter chain", res.Chain, res.OtherChains)
+	if len(res.FiltersNotRun) > 0 {
+		p.line(0, "filters, which this query does not run: %s", strings.Join(res.FiltersNotRun, ", "))
 	}
-	if a.RouteTable != "" {
-		p.line(0, "route table %q", a.RouteTable)
+	if res.RouteTable != "" {
+		p.line(0, "route table %q", res.RouteTable)
 	}
-	p.step("virtual host", a.VirtualHost, a.OtherVirtualHosts)
-	p.routes(a.Routes)
-	for i := range a.RelayedTo {
+	p.step("virtual host", res.VirtualHost, res.OtherVirtualHosts)
+	p.routes(res.Routes)
+	for i := range res.RelayedTo {
 		p.line(0, "relayed as bytes")
-		p.cluster(&a.RelayedTo[i])
+		p.cluster(&res.RelayedTo[i])
 	}
-	if a.End != "" {
-		p.line(0, "result: %s", a.End)
+	if res.End != "" {
+		p.line(0, "result: %s", res.End)
 	}
 	return p.String()
 }
@@ -44,9 +44,9 @@ func (p *printer) line(indent int, format string, args ...any) {
 }
 
 // step writes the selected candidate and the others.
-func (p *printer) step(kind string, s *Selected, others []Other) {
+func (p *printer) step(label string, s *Selected, others []Other) {
 	if s != nil {
-		p.line(0, "%s %q: %s", kind, s.Name, s.Why)
+		p.line(0, "%s %q: %s", label, s.Name, s.Why)
 	}
 	for i, o := range others {
 		if i == maxLines {
@@ -59,12 +59,12 @@ func (p *printer) step(kind string, s *Selected, others []Other) {
 
 // routes writes all routes that may be taken and the first of the others.
 func (p *printer) routes(all []Route) {
-	left := len(all)
+	remaining := len(all)
 	for i, r := range all {
 		if i >= maxLines && r.Action == nil {
 			continue
 		}
-		left--
+		remaining--
 		switch r.Outcome {
 		case Rejected:
 			p.line(1, "not %q: %s", r.Name, strings.Join(r.Why, "; "))
@@ -79,8 +79,8 @@ func (p *printer) routes(all []Route) {
 			p.action(r.Action)
 		}
 	}
-	if left > 0 {
-		p.line(1, "and %d other routes, which are not taken", left)
+	if remaining > 0 {
+		p.line(1, "and %d other routes, which are not taken", remaining)
 	}
 }
 

@@ -32,14 +32,14 @@ func FromConfig(c *config.Cluster) *Upstream {
 	u := &Upstream{Config: c}
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
-		one := UpstreamHost{Address: h.Address, Weight: h.Weight, Priority: h.Priority, Metadata: h.Metadata}
+		host := UpstreamHost{Address: h.Address, Weight: h.Weight, Priority: h.Priority, Metadata: h.Metadata}
 		if l := h.Locality; l != (config.Locality{}) {
-			one.Locality = l.Region + "/" + l.Zone + "/" + l.SubZone
+			host.Locality = l.Region + "/" + l.Zone + "/" + l.SubZone
 		}
 		if h.Health != config.HostHealthy {
-			one.DownReason = h.Health.String()
+			host.DownReason = h.Health.String()
 		}
-		u.Hosts = append(u.Hosts, one)
+		u.Hosts = append(u.Hosts, host)
 	}
 	return u
 }
@@ -47,49 +47,49 @@ func FromConfig(c *config.Cluster) *Upstream {
 // cluster returns which hosts of the named cluster may receive x with these labels; x is nil for a
 // connection. The policy chooses among the candidates. The distribution among priorities and
 // localities is ignored: only the first priority with a usable host counts.
-func cluster(up Upstreams, name string, percent float64, labels map[string]string, x *exchange) Cluster {
+func cluster(upstreams Upstreams, name string, percent float64, labels map[string]string, x *exchange) Cluster {
 	c := Cluster{Name: name, Percent: percent}
-	u := up(name)
+	u := upstreams(name)
 	if u == nil {
 		c.Missing = true
 		return c
 	}
 	c.Policy = string(u.Config.LBPolicy)
-	fits := func(*UpstreamHost) string { return "" }
+	mismatch := func(*UpstreamHost) string { return "" }
 	if len(u.Config.Subsets.Selectors) > 0 {
 		c.Labels = labels
-		fits = u.subsetFilter(labels)
+		mismatch = u.subsetFilter(labels)
 	}
 	if u.Config.HostRules != nil {
-		fits = u.withRules(fits, labels, x)
+		mismatch = u.withRules(mismatch, labels, x)
 	}
-	used := u.selectPriority(fits)
+	priority := u.selectPriority(mismatch)
 	for i := range u.Hosts {
 		h := &u.Hosts[i]
-		one := Host{Address: h.Address, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality}
-		if why := fits(h); why != "" {
-			one.Why = append(one.Why, why)
+		host := Host{Address: h.Address, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality}
+		if reason := mismatch(h); reason != "" {
+			host.Why = append(host.Why, reason)
 		}
 		if h.DownReason != "" && !u.Panic {
-			one.Why = append(one.Why, "it is down: "+h.DownReason)
+			host.Why = append(host.Why, "it is down: "+h.DownReason)
 		}
-		if h.Priority > used {
-			one.Why = append(one.Why, fmt.Sprintf("priority %d is used only when the hosts of earlier priorities fail", h.Priority))
+		if h.Priority > priority {
+			host.Why = append(host.Why, fmt.Sprintf("priority %d is used only when the hosts of earlier priorities fail", h.Priority))
 		}
-		one.Candidate = len(one.Why) == 0
-		c.Hosts = append(c.Hosts, one)
+		host.Candidate = len(host.Why) == 0
+		c.Hosts = append(c.Hosts, host)
 	}
 	return c
 }
 
 // selectPriority returns the first priority with a host that is up and fits, or the last one if
 // none has.
-func (u *Upstream) selectPriority(fits func(*UpstreamHost) string) uint32 {
+func (u *Upstream) selectPriority(mismatch func(*UpstreamHost) string) uint32 {
 	found, best, last := false, uint32(0), uint32(0)
 	for i := range u.Hosts {
 		h := &u.Hosts[i]
 		last = max(last, h.Priority)
-		if (h.DownReason == "" || u.Panic) && fits(h) == "" && (!found || h.Priority < best) {
+		if (h.DownReason == "" || u.Panic) && mismatch(h) == "" && (!found || h.Priority < best) {
 			found, best = true, h.Priority
 		}
 	}
@@ -102,11 +102,11 @@ func (u *Upstream) selectPriority(fits func(*UpstreamHost) string) uint32 {
 // subsetFilter returns a function that says why a host is not in the subset for labels, or "".
 func (u *Upstream) subsetFilter(labels map[string]string) func(*UpstreamHost) string {
 	names := slices.Sorted(maps.Keys(labels))
-	there := len(names) > 0 && slices.ContainsFunc(u.Config.Subsets.Selectors, func(s []string) bool {
+	exists := len(names) > 0 && slices.ContainsFunc(u.Config.Subsets.Selectors, func(s []string) bool {
 		return slices.Equal(slices.Compact(slices.Sorted(slices.Values(s))), names)
 	}) && slices.ContainsFunc(u.Hosts, func(h UpstreamHost) bool { return missingLabel(&h, labels) == "" })
 	switch {
-	case there:
+	case exists:
 		return func(h *UpstreamHost) string { return missingLabel(h, labels) }
 	case u.Config.Subsets.Fallback == config.AnyEndpoint:
 		return func(*UpstreamHost) string { return "" }
@@ -127,15 +127,15 @@ func missingLabel(h *UpstreamHost, labels map[string]string) string {
 }
 
 // withRules extends fits with the rules of the cluster that exclude a host for x.
-func (u *Upstream) withRules(fits func(*UpstreamHost) string, labels map[string]string, x *exchange) func(*UpstreamHost) string {
+func (u *Upstream) withRules(mismatch func(*UpstreamHost) string, labels map[string]string, x *exchange) func(*UpstreamHost) string {
 	chain := u.Config.HostRules.Chain(labels)
-	left := config.NewHostSet(chain.Len())
+	allowed := config.NewHostSet(chain.Len())
 	if x != nil {
-		chain.Select(x, left)
+		chain.Select(x, allowed)
 	}
 	return func(h *UpstreamHost) string {
-		if why := fits(h); why != "" || chain.Allows(left, &config.Host{Address: h.Address, Metadata: h.Metadata}) {
-			return why
+		if reason := mismatch(h); reason != "" || chain.Allows(allowed, &config.Host{Address: h.Address, Metadata: h.Metadata}) {
+			return reason
 		}
 		return "the rules of the cluster exclude it for the request"
 	}

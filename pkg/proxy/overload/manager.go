@@ -62,10 +62,10 @@ func New(o Options) *Manager {
 }
 
 // Policy returns the policy that the manager applies to exchanges.
-func (o *Manager) Policy() *service.OverloadPolicy { return &o.policy }
+func (m *Manager) Policy() *service.OverloadPolicy { return &m.policy }
 
 // ConnLimiter returns the limiter that the manager applies to the connections of all listeners.
-func (o *Manager) ConnLimiter() *network.ConnLimiter { return &o.connLimiter }
+func (m *Manager) ConnLimiter() *network.ConnLimiter { return &m.connLimiter }
 
 // Loop runs one configuration. It does nothing before Activate.
 type Loop struct {
@@ -94,112 +94,112 @@ type actionCounter struct {
 
 // Prepare creates the monitors of a configuration and starts nothing. A monitor that cannot be read
 // is an error. It returns nil for a nil configuration.
-func (o *Manager) Prepare(c *config.Overload) (*Loop, error) {
+func (m *Manager) Prepare(c *config.Overload) (*Loop, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // a nil configuration has no loop
 	}
-	w := &Loop{manager: o, config: c, evaluator: trigger.New(c), changedAt: make([]time.Time, len(c.Actions))}
-	for _, m := range c.Monitors {
-		made, err := newMonitor(m, o.options.System, o.connLimiter.Active)
+	l := &Loop{manager: m, config: c, evaluator: trigger.New(c), changedAt: make([]time.Time, len(c.Actions))}
+	for _, mc := range c.Monitors {
+		mon, err := newMonitor(mc, m.options.System, m.connLimiter.Active)
 		if err != nil {
 			return nil, err
 		}
-		w.monitors = append(w.monitors, made)
+		l.monitors = append(l.monitors, mon)
 	}
-	return w, nil
+	return l, nil
 }
 
 // Activate makes w the active loop. If both configurations are equal, the old loop and its actions
 // continue. If w is nil, the effects of all actions end.
-func (o *Manager) Activate(w *Loop) {
-	old := o.loop
-	if old != nil && w != nil && reflect.DeepEqual(old.config, w.config) {
+func (m *Manager) Activate(l *Loop) {
+	old := m.loop
+	if old != nil && l != nil && reflect.DeepEqual(old.config, l.config) {
 		return
 	}
-	o.stop()
-	o.connLimiter.SetLimit(0)
-	if w == nil {
-		o.resetActions()
+	m.stop()
+	m.connLimiter.SetLimit(0)
+	if l == nil {
+		m.resetActions()
 		return
 	}
-	for _, m := range w.config.Monitors {
-		if m.Name == config.MonitorConnections {
-			o.connLimiter.SetLimit(m.Max)
+	for _, mc := range l.config.Monitors {
+		if mc.Name == config.MonitorConnections {
+			m.connLimiter.SetLimit(mc.Max)
 		}
 	}
-	o.loop = w
-	w.start()
+	m.loop = l
+	l.start()
 }
 
 // stop ends the loop. Its actions stay in effect until release or until the next loop has evaluated
 // them.
-func (o *Manager) stop() {
-	if w := o.loop; w != nil {
-		w.cancel()
-		w.running.Wait()
-		w.unregisterMetrics()
-		o.loop = nil
+func (m *Manager) stop() {
+	if l := m.loop; l != nil {
+		l.cancel()
+		l.running.Wait()
+		l.unregisterMetrics()
+		m.loop = nil
 	}
 }
 
 // resetActions ends the effects of all actions.
-func (o *Manager) resetActions() {
-	o.policy.SetFractions(0, 0)
-	o.connLimiter.SetRejectFraction(0)
-	o.connLimiter.ResumeAccept()
-	o.resetIdleTracking()
-	o.status.Store(nil)
+func (m *Manager) resetActions() {
+	m.policy.SetFractions(0, 0)
+	m.connLimiter.SetRejectFraction(0)
+	m.connLimiter.ResumeAccept()
+	m.resetIdleTracking()
+	m.status.Store(nil)
 }
 
 // start evaluates once, so that actions of the previous loop continue without a gap, and then
 // starts run.
-func (w *Loop) start() {
-	w.registerMetrics()
-	w.evaluate(time.Now())
-	ctx, end := context.WithCancel(context.Background())
-	w.cancel = end
-	w.running.Go(func() { w.run(ctx) })
+func (l *Loop) start() {
+	l.registerMetrics()
+	l.evaluate(time.Now())
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	l.running.Go(func() { l.run(ctx) })
 }
 
 // run evaluates periodically until ctx ends.
-func (w *Loop) run(ctx context.Context) {
-	tick := time.NewTicker(w.config.Interval)
+func (l *Loop) run(ctx context.Context) {
+	tick := time.NewTicker(l.config.Interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			w.evaluate(now)
+			l.evaluate(now)
 		}
 	}
 }
 
 // evaluate reads the monitors, decides, and carries out the decisions.
-func (w *Loop) evaluate(now time.Time) {
-	pressures := w.read(now)
-	if w.underMemoryPressure(pressures) && now.Sub(w.lastGC) >= minGCInterval {
+func (l *Loop) evaluate(now time.Time) {
+	pressures := l.read(now)
+	if l.underMemoryPressure(pressures) && now.Sub(l.lastGC) >= minGCInterval {
 		// Garbage collection and emptying the pools may relieve the pressure.
-		w.lastGC = now
+		l.lastGC = now
 		debug.FreeOSMemory()
-		pressures = w.read(now)
+		pressures = l.read(now)
 	}
-	verdicts := w.evaluator.Decide(now, pressures)
-	w.act(now, verdicts)
-	w.publish(now, verdicts)
+	decisions := l.evaluator.Decide(now, pressures)
+	l.act(now, decisions)
+	l.publish(now, decisions)
 }
 
 // minGCInterval is the minimum interval between garbage collections under memory pressure.
 const minGCInterval = 2 * time.Second
 
 // read returns the pressures of the monitors. A monitor that cannot be read keeps its value.
-func (w *Loop) read(now time.Time) []float64 {
-	pressures := make([]float64, len(w.monitors))
-	for i, m := range w.monitors {
+func (l *Loop) read(now time.Time) []float64 {
+	pressures := make([]float64, len(l.monitors))
+	for i, m := range l.monitors {
 		if err := m.update(now); err != nil {
-			w.manager.options.Metrics.Counter(metrics.OverloadFailures, string(m.config.Name)).Add(1)
+			l.manager.options.Metrics.Counter(metrics.OverloadFailures, string(m.config.Name)).Add(1)
 			if !m.failing {
-				w.manager.options.Log.Error("resource monitor cannot be read, its pressure stays unchanged",
+				l.manager.options.Log.Error("resource monitor cannot be read, its pressure stays unchanged",
 					"monitor", string(m.config.Name), "pressure", m.pressure, "error", err)
 			}
 			m.failing = true
@@ -213,12 +213,12 @@ func (w *Loop) read(now time.Time) []float64 {
 
 // underMemoryPressure reports whether the pressure of a memory monitor is above the release
 // threshold of an action.
-func (w *Loop) underMemoryPressure(pressures []float64) bool {
-	for i, m := range w.config.Monitors {
+func (l *Loop) underMemoryPressure(pressures []float64) bool {
+	for i, m := range l.config.Monitors {
 		if m.Name != config.MonitorHeap && m.Name != config.MonitorMemory && m.Name != config.MonitorCgroup {
 			continue
 		}
-		for _, a := range w.config.Actions {
+		for _, a := range l.config.Actions {
 			for _, t := range a.Triggers {
 				if t.Monitor == m.Name && pressures[i] > trigger.ReleaseRatio*t.From {
 					return true
@@ -240,64 +240,64 @@ const (
 )
 
 // act carries out the decisions. It resets actions that are not configured.
-func (w *Loop) act(now time.Time, verdicts []trigger.Decision) {
-	o := w.manager
-	var refuse, end, reject float64
-	shut, looksAtIdle := false, false
-	for i, a := range w.config.Actions {
-		v := verdicts[i]
+func (l *Loop) act(now time.Time, decisions []trigger.Decision) {
+	m := l.manager
+	var rejectRequests, disableKeepAlive, rejectConns float64
+	stopAccepting, tracksIdle := false, false
+	for i, a := range l.config.Actions {
+		decision := decisions[i]
 		switch a.Name {
 		case config.ActionStopRequests:
-			refuse = v.Value
+			rejectRequests = decision.Value
 		case config.ActionDisableKeepAlive:
-			end = v.Value
+			disableKeepAlive = decision.Value
 		case config.ActionRejectConnections:
-			reject = v.Value
+			rejectConns = decision.Value
 		case config.ActionStopAccepting:
-			shut = v.State == trigger.Saturated
-			if shut && v.Changed {
-				w.counters[i].count.Add(1)
+			stopAccepting = decision.State == trigger.Saturated
+			if stopAccepting && decision.Changed {
+				l.counters[i].count.Add(1)
 			}
 		case config.ActionShrinkIdle:
-			if v.State == trigger.Saturated {
-				looksAtIdle = true
-				n := o.closeIdle(now, func(time.Duration) time.Duration { return shrinkIdleAfter })
-				w.counters[i].count.Add(uint64(n + o.options.CloseIdleHostConns(shrinkIdleAfter)))
+			if decision.State == trigger.Saturated {
+				tracksIdle = true
+				n := m.closeIdle(now, func(time.Duration) time.Duration { return shrinkIdleAfter })
+				l.counters[i].count.Add(uint64(n + m.options.CloseIdleHostConns(shrinkIdleAfter)))
 			}
 		case config.ActionReduceTimeouts:
-			if v.Value > 0 {
-				looksAtIdle = true
-				w.counters[i].count.Add(uint64(o.closeIdle(now, func(d time.Duration) time.Duration { return reducedTimeout(d, a, v.Value) })))
+			if decision.Value > 0 {
+				tracksIdle = true
+				l.counters[i].count.Add(uint64(m.closeIdle(now, func(d time.Duration) time.Duration { return reducedTimeout(d, a, decision.Value) })))
 			}
 		case config.ActionShrinkHeap:
-			if v.State == trigger.Saturated && now.Sub(w.lastMemoryReturn) >= minMemoryReturnInterval {
-				w.lastMemoryReturn = now
+			if decision.State == trigger.Saturated && now.Sub(l.lastMemoryReturn) >= minMemoryReturnInterval {
+				l.lastMemoryReturn = now
 				debug.FreeOSMemory()
-				w.counters[i].count.Add(1)
+				l.counters[i].count.Add(1)
 			}
 		}
 	}
-	o.policy.SetFractions(refuse, end)
-	o.connLimiter.SetRejectFraction(reject)
-	if shut {
-		o.connLimiter.PauseAccept()
+	m.policy.SetFractions(rejectRequests, disableKeepAlive)
+	m.connLimiter.SetRejectFraction(rejectConns)
+	if stopAccepting {
+		m.connLimiter.PauseAccept()
 	} else {
-		o.connLimiter.ResumeAccept()
+		m.connLimiter.ResumeAccept()
 	}
-	if !looksAtIdle {
-		o.resetIdleTracking()
+	if !tracksIdle {
+		m.resetIdleTracking()
 	}
-	for i := range w.counters {
-		w.counters[i].update()
+	for i := range l.counters {
+		l.counters[i].update()
 	}
 }
 
 // update adds the increase of source since the last call.
-func (d *actionCounter) update() {
-	if d.source != nil {
-		n := d.source()
-		d.count.Add(n - d.counted)
-		d.counted = n
+func (c *actionCounter) update() {
+	if c.source != nil {
+		n := c.source()
+		c.count.Add(n - c.counted)
+		c.counted = n
 	}
 }
 
@@ -310,26 +310,26 @@ func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float6
 	if timeout <= 0 {
 		return noIdleTimeout
 	}
-	least := a.MinTimeout
-	if least == 0 {
-		least = time.Duration(a.MinScale * float64(timeout))
+	minTimeout := a.MinTimeout
+	if minTimeout == 0 {
+		minTimeout = time.Duration(a.MinScale * float64(timeout))
 	}
-	if least >= timeout {
+	if minTimeout >= timeout {
 		return timeout
 	}
-	return timeout - time.Duration(value*float64(timeout-least))
+	return timeout - time.Duration(value*float64(timeout-minTimeout))
 }
 
 // closeIdle closes downstream connections that have been idle for the time that after returns for
 // their listener's idle timeout (0: none).
-func (o *Manager) closeIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
-	o.options.EachListener(func(l *network.Listener, idleTimeout time.Duration) {
-		ended += l.CloseIdle(now, after(idleTimeout))
+func (m *Manager) closeIdle(now time.Time, after func(idle time.Duration) time.Duration) (closed int) {
+	m.options.EachListener(func(l *network.Listener, idleTimeout time.Duration) {
+		closed += l.CloseIdle(now, after(idleTimeout))
 	})
-	return ended
+	return closed
 }
 
 // resetIdleTracking makes the listeners discard the idle times that CloseIdle has recorded.
-func (o *Manager) resetIdleTracking() {
-	o.options.EachListener(func(l *network.Listener, _ time.Duration) { l.ResetIdleTracking() })
+func (m *Manager) resetIdleTracking() {
+	m.options.EachListener(func(l *network.Listener, _ time.Duration) { l.ResetIdleTracking() })
 }

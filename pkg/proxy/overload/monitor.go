@@ -26,34 +26,34 @@ type monitor struct {
 // newMonitor returns the monitor that m describes. connections returns the number of open
 // downstream connections. An error means that the monitor can never be read here.
 func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*monitor, error) {
-	made := &monitor{config: m}
+	mon := &monitor{config: m}
 	var err error
 	switch m.Name {
 	case config.MonitorHeap:
-		made.read = readUsage(func() (int64, error) { return resource.Heap(), nil }, constantLimit(m.Max))
+		mon.read = readUsage(func() (int64, error) { return resource.Heap(), nil }, constantLimit(m.Max))
 	case config.MonitorConnections:
-		made.read = readUsage(func() (int64, error) { return connections(), nil }, constantLimit(m.Max))
+		mon.read = readUsage(func() (int64, error) { return connections(), nil }, constantLimit(m.Max))
 	case config.MonitorDescriptors:
-		made.read = exhaustedAsFull(readUsage(func() (int64, error) { return resource.Descriptors(system) },
+		mon.read = exhaustedAsFull(readUsage(func() (int64, error) { return resource.Descriptors(system) },
 			lowerLimit(m.Max, func() (int64, error) { return resource.DescriptorLimit(system) })))
 	case config.MonitorMemory:
-		made.read = readUsage(func() (int64, error) { return resource.Memory(system) },
+		mon.read = readUsage(func() (int64, error) { return resource.Memory(system) },
 			lowerLimit(m.Max, func() (int64, error) { return memoryLimit(system) }))
 	case config.MonitorCgroup:
 		var g *resource.Cgroup
 		if g, err = resource.MemoryCgroup(system); err == nil {
-			made.read = readUsage(g.Memory, lowerLimit(m.Max, g.MemoryLimit))
+			mon.read = readUsage(g.Memory, lowerLimit(m.Max, g.MemoryLimit))
 		}
 	case config.MonitorCPU:
-		made.read, err = readCPU(m.CPU, system)
+		mon.read, err = readCPU(m.CPU, system)
 	}
-	if err == nil && made.read == nil {
+	if err == nil && mon.read == nil {
 		err = errors.New("it is not supported by this build")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("overload_manager: resource monitor %s: %w", m.Name, err)
 	}
-	return made, nil
+	return mon, nil
 }
 
 // readCPU returns the read function of a CPU monitor.
@@ -105,45 +105,45 @@ func lowerLimit(configured int64, system func() (int64, error)) func() (int64, e
 }
 
 // readUsage returns a read function for used and limit. Without a limit the pressure is 0.
-func readUsage(used, limit func() (int64, error)) func(time.Time) (float64, float64, error) {
+func readUsage(readUsed, readLimit func() (int64, error)) func(time.Time) (float64, float64, error) {
 	return func(time.Time) (float64, float64, error) {
-		n, err := used()
+		used, err := readUsed()
 		if err != nil {
 			return 0, 0, err
 		}
-		of, err := limit()
+		limit, err := readLimit()
 		if errors.Is(err, resource.ErrNoLimit) {
-			return float64(n), 0, nil
+			return float64(used), 0, nil
 		}
-		return float64(n), float64(of), err
+		return float64(used), float64(limit), err
 	}
 }
 
 // exhaustedAsFull wraps a read of descriptors, which itself needs one. If none is left, it reports
 // that all are in use.
-func exhaustedAsFull(read func(time.Time) (used, of float64, err error)) func(time.Time) (float64, float64, error) {
-	last := 1.0 // last known limit; any value will do until then
+func exhaustedAsFull(read func(time.Time) (used, limit float64, err error)) func(time.Time) (float64, float64, error) {
+	lastLimit := 1.0 // last known limit; any value will do until then
 	return func(now time.Time) (float64, float64, error) {
-		used, of, err := read(now)
+		used, limit, err := read(now)
 		switch {
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			return last, last, nil
-		case err == nil && of > 0:
-			last = of
+			return lastLimit, lastLimit, nil
+		case err == nil && limit > 0:
+			lastLimit = limit
 		}
-		return used, of, err
+		return used, limit, err
 	}
 }
 
 // update reads the monitor. On an error the previous values stay.
 func (m *monitor) update(now time.Time) error {
-	used, of, err := m.read(now)
+	used, limit, err := m.read(now)
 	if err != nil {
 		return err
 	}
-	m.used, m.limit, m.pressure = used, of, 0
-	if of > 0 {
-		m.pressure = used / of
+	m.used, m.limit, m.pressure = used, limit, 0
+	if limit > 0 {
+		m.pressure = used / limit
 	}
 	return nil
 }

@@ -35,87 +35,87 @@ type ActionStatus struct {
 }
 
 // Status returns the state of the manager, or nil if it has no configuration.
-func (o *Manager) Status() *Status { return o.status.Load() }
+func (m *Manager) Status() *Status { return m.status.Load() }
 
 // publish writes the decisions to the log and to the status, from which metrics are read.
-func (w *Loop) publish(now time.Time, verdicts []trigger.Decision) {
-	s := &Status{Interval: w.config.Interval.String()}
-	for _, m := range w.monitors {
+func (l *Loop) publish(now time.Time, decisions []trigger.Decision) {
+	s := &Status{Interval: l.config.Interval.String()}
+	for _, m := range l.monitors {
 		s.Monitors = append(s.Monitors, MonitorStatus{
 			Name: string(m.config.Name), Pressure: m.pressure, Used: m.used, Limit: m.limit, Failing: m.failing,
 		})
 	}
-	for i, a := range w.config.Actions {
-		v := verdicts[i]
-		if v.Changed {
-			w.changedAt[i] = now
-			w.logChange(a.Name, v)
+	for i, a := range l.config.Actions {
+		d := decisions[i]
+		if d.Changed {
+			l.changedAt[i] = now
+			l.logChange(a.Name, d)
 		}
 		status := ActionStatus{
-			Name: string(a.Name), State: v.State.String(), Value: v.Value, Monitor: string(v.Monitor), Done: w.counters[i].count.Value(),
+			Name: string(a.Name), State: d.State.String(), Value: d.Value, Monitor: string(d.Monitor), Done: l.counters[i].count.Value(),
 		}
-		if !w.changedAt[i].IsZero() {
-			at := w.changedAt[i]
-			status.Since = &at
+		if !l.changedAt[i].IsZero() {
+			changedAt := l.changedAt[i]
+			status.Since = &changedAt
 		}
 		s.Actions = append(s.Actions, status)
 	}
-	w.manager.status.Store(s)
+	l.manager.status.Store(s)
 }
 
 // logChange logs a state change of an action.
-func (w *Loop) logChange(name config.ActionName, v trigger.Decision) {
-	log := w.manager.options.Log
-	if v.State == trigger.Inactive {
+func (l *Loop) logChange(name config.ActionName, d trigger.Decision) {
+	log := l.manager.options.Log
+	if d.State == trigger.Inactive {
 		log.Info("overload action inactive", "action", string(name))
 		return
 	}
 	pressure := 0.0
-	for _, m := range w.monitors {
-		if m.config.Name == v.Monitor {
+	for _, m := range l.monitors {
+		if m.config.Name == d.Monitor {
 			pressure = m.pressure
 		}
 	}
-	log.Warn("overload", "action", string(name), "state", v.State.String(), "value", v.Value,
-		"monitor", string(v.Monitor), "pressure", pressure)
+	log.Warn("overload", "action", string(name), "state", d.State.String(), "value", d.Value,
+		"monitor", string(d.Monitor), "pressure", pressure)
 }
 
 // registerMetrics registers the metrics of w. Gauges read the status.
-func (w *Loop) registerMetrics() {
-	o := w.manager
-	registry := o.options.Metrics
-	for i, m := range w.config.Monitors {
+func (l *Loop) registerMetrics() {
+	manager := l.manager
+	registry := manager.options.Metrics
+	for i, m := range l.config.Monitors {
 		registry.Counter(metrics.OverloadFailures, string(m.Name))
-		w.unregister = append(w.unregister, registry.Func(metrics.OverloadPressure, func() float64 {
-			if s := o.status.Load(); s != nil && i < len(s.Monitors) {
+		l.unregister = append(l.unregister, registry.Func(metrics.OverloadPressure, func() float64 {
+			if s := manager.status.Load(); s != nil && i < len(s.Monitors) {
 				return s.Monitors[i].Pressure
 			}
 			return 0
 		}, string(m.Name)))
 	}
-	for i, a := range w.config.Actions {
-		w.unregister = append(w.unregister, registry.Func(metrics.OverloadValue, func() float64 {
-			if s := o.status.Load(); s != nil && i < len(s.Actions) {
+	for i, a := range l.config.Actions {
+		l.unregister = append(l.unregister, registry.Func(metrics.OverloadValue, func() float64 {
+			if s := manager.status.Load(); s != nil && i < len(s.Actions) {
 				return s.Actions[i].Value
 			}
 			return 0
 		}, string(a.Name)))
-		d := actionCounter{count: registry.Counter(metrics.OverloadDone, string(a.Name))}
-		if n := o.policy.Counter(a.Name); n != nil {
-			d.source = n.Load
+		counter := actionCounter{count: registry.Counter(metrics.OverloadDone, string(a.Name))}
+		if n := manager.policy.Counter(a.Name); n != nil {
+			counter.source = n.Load
 		} else if a.Name == config.ActionRejectConnections {
-			d.source = o.connLimiter.Refused
+			counter.source = manager.connLimiter.Refused
 		}
-		if d.source != nil {
-			d.counted = d.source()
+		if counter.source != nil {
+			counter.counted = counter.source()
 		}
-		w.counters = append(w.counters, d)
+		l.counters = append(l.counters, counter)
 	}
 }
 
 // unregisterMetrics removes the gauges that registerMetrics registered.
-func (w *Loop) unregisterMetrics() {
-	for _, remove := range w.unregister {
+func (l *Loop) unregisterMetrics() {
+	for _, remove := range l.unregister {
 		remove()
 	}
 }

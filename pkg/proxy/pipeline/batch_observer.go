@@ -6,7 +6,7 @@ import (
 )
 
 // NewBatchObserver returns an observer for a goroutine that ends many exchanges of the chain.
-func (s *Live) NewBatchObserver() *BatchObserver { return &BatchObserver{live: s} }
+func (l *Live) NewBatchObserver() *BatchObserver { return &BatchObserver{live: l} }
 
 // BatchObserver records the exchanges of one listener that one goroutine ends, like Live.Observe.
 // It sums consecutive exchanges with equal keys, which avoids most of the cost when many end
@@ -25,11 +25,11 @@ const maxBatch = 1024
 
 // Enter implements stream.BatchObserver. Metrics count the exchange only for its listener, so they
 // do not need its request.
-func (t *BatchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
-	c := t.live.acquire()
-	c.recorder.listener.Active.Add(1)
-	x.Record.Listener, x.Record.Method = c, noMethod{}
-	return len(c.recorder.logs) > 0 || len(c.recorder.observers) > 0
+func (o *BatchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
+	p := o.live.acquire()
+	p.recorder.listener.Active.Add(1)
+	x.Record.Listener, x.Record.Method = p, noMethod{}
+	return len(p.recorder.logs) > 0 || len(p.recorder.observers) > 0
 }
 
 // noMethod is the method of an exchange that metrics count for no RPC method.
@@ -39,40 +39,40 @@ type noMethod struct{}
 func (noMethod) Name() string { return "" }
 
 // Observe implements stream.BatchObserver.
-func (t *BatchObserver) Observe(x *protocol.Exchange) {
-	c, ok := x.Record.Listener.(*Pipeline)
+func (o *BatchObserver) Observe(x *protocol.Exchange) {
+	p, ok := x.Record.Listener.(*Pipeline)
 	if !ok {
-		t.live.Observe(x)
+		o.live.Observe(x)
 		return
 	}
 	counted := false
 	defer func() {
 		if !counted { // a panic is in progress
-			c.recorder.listener.Active.Add(-1)
-			c.releaseN(1)
+			p.recorder.listener.Active.Add(-1)
+			p.releaseN(1)
 		}
 	}()
-	w := c.recorder.keyOf(x)
-	if t.pipeline != c || !t.key.equal(&w) || t.sum.Len() == maxBatch {
-		t.Flush()
-		t.pipeline, t.key, t.sum.Outcome = c, w, w.outcome
+	key := p.recorder.keyOf(x)
+	if o.pipeline != p || !o.key.equal(&key) || o.sum.Len() == maxBatch {
+		o.Flush()
+		o.pipeline, o.key, o.sum.Outcome = p, key, key.outcome
 	}
-	t.sum.AddRequest(requestMetrics(x))
+	o.sum.AddRequest(requestMetrics(x))
 	counted = true
-	c.recorder.write(x)
+	p.recorder.write(x)
 }
 
 // Flush implements stream.BatchObserver.
-func (t *BatchObserver) Flush() {
-	c := t.pipeline
-	if c == nil {
+func (o *BatchObserver) Flush() {
+	p := o.pipeline
+	if p == nil {
 		return
 	}
-	n := t.sum.Len()
-	defer c.releaseN(n)
-	defer t.clear() // deferred in case a recorder panics: nothing is released twice
-	c.recorder.listener.Active.Add(-int64(n))
-	c.recorder.add(&t.key, t.sum)
+	n := o.sum.Len()
+	defer p.releaseN(n)
+	defer o.clear() // deferred in case a recorder panics: nothing is released twice
+	p.recorder.listener.Active.Add(-int64(n))
+	p.recorder.add(&o.key, o.sum)
 }
 
-func (t *BatchObserver) clear() { t.pipeline, t.key, t.sum = nil, recordKey{}, metrics.Batch{} }
+func (o *BatchObserver) clear() { o.pipeline, o.key, o.sum = nil, recordKey{}, metrics.Batch{} }

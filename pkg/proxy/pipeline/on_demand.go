@@ -42,21 +42,21 @@ func (t *OnDemandTables) item(name string) *demand.Item {
 
 // NotifyWaiters wakes exchanges that wait for a table that is now active. It also wakes those whose
 // table was removed; they use the table that replaced it.
-func (t *OnDemandTables) NotifyWaiters(all []*config.RouteTable) {
+func (t *OnDemandTables) NotifyWaiters(tables []*config.RouteTable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.items) == 0 {
 		return
 	}
-	there := make(map[string]config.OnDemand, len(all))
-	for _, table := range all {
-		there[table.Name] = table.OnDemand
+	states := make(map[string]config.OnDemand, len(tables))
+	for _, table := range tables {
+		states[table.Name] = table.OnDemand
 	}
-	for name, i := range t.items {
-		if !there[name].Unsubscribed {
-			i.Notify()
+	for name, item := range t.items {
+		if !states[name].Unsubscribed {
+			item.Notify()
 		}
-		if !there[name].Enabled() {
+		if !states[name].Enabled() {
 			delete(t.items, name)
 		}
 	}
@@ -71,18 +71,18 @@ func (t *OnDemandTables) Requests() OnDemandRoutes { return OnDemandRoutes{t} }
 
 // Requested returns a channel that signals when TakeRequested may return names. It has one
 // receiver.
-func (d OnDemandRoutes) Requested() <-chan struct{} { return d.tables.desk.Requested() }
+func (r OnDemandRoutes) Requested() <-chan struct{} { return r.tables.desk.Requested() }
 
 // TakeRequested returns the names requested since its last call, in order. Some tables may be
 // present already or no longer in use.
-func (d OnDemandRoutes) TakeRequested() []string { return d.tables.desk.Take() }
+func (r OnDemandRoutes) TakeRequested() []string { return r.tables.desk.Take() }
 
 // InUse reports whether an exchange has used the table since the last call.
-func (d OnDemandRoutes) InUse(name string) bool {
-	d.tables.mu.Lock()
-	i := d.tables.items[name]
-	d.tables.mu.Unlock()
-	return i != nil && i.ResetUsed()
+func (r OnDemandRoutes) InUse(name string) bool {
+	r.tables.mu.Lock()
+	item := r.tables.items[name]
+	r.tables.mu.Unlock()
+	return item != nil && item.ResetUsed()
 }
 
 // OnDemandTable is an on-demand table for a pipeline. Immutable.
@@ -99,17 +99,17 @@ func (t *OnDemandTables) Table(name string, state config.OnDemand) *OnDemandTabl
 }
 
 // mustWait records that an exchange arrived and reports whether it must wait. d may be nil.
-func (d *OnDemandTable) mustWait() bool {
-	if d == nil {
+func (t *OnDemandTable) mustWait() bool {
+	if t == nil {
 		return false
 	}
-	d.item.MarkUsed()
-	return d.Unsubscribed
+	t.item.MarkUsed()
+	return t.Unsubscribed
 }
 
 // Start implements protocol.Service. It fails exchanges of a table that did not arrive in time.
-func (d *OnDemandTable) Start(context.Context, *protocol.Exchange) error {
-	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s was requested and did not arrive in time", d.name)
+func (t *OnDemandTable) Start(context.Context, *protocol.Exchange) error {
+	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s was requested and did not arrive in time", t.name)
 }
 
 // tableWaiter serves an exchange of a listener whose table is not subscribed yet.
@@ -120,34 +120,34 @@ type tableWaiter struct {
 
 // Serve implements protocol.BlockingService. It serves x with the active pipeline once the table
 // has arrived or the wait has timed out.
-func (e tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (w tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
-	e.await(ctx, x)
-	return x.Serve(ctx, activePipeline{e.live})
+	w.await(ctx, x)
+	return x.Serve(ctx, activePipeline{w.live})
 }
 
 // await requests the table and waits for it while the client stays connected.
-func (e tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
-	come := e.table.item.Wait()
-	if now := e.live.active.Load().table; now == nil || !now.Unsubscribed {
+func (w tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
+	arrived := w.table.item.Wait()
+	if table := w.live.active.Load().table; table == nil || !table.Unsubscribed {
 		return // the table has arrived in the meantime
 	}
-	e.table.desk.Request(e.table.name)
-	limit := e.table.Wait
+	w.table.desk.Request(w.table.name)
+	timeout := w.table.Wait
 	if !x.Deadline.IsZero() {
-		limit = min(limit, time.Until(x.Deadline))
+		timeout = min(timeout, time.Until(x.Deadline))
 	}
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	gone := make(chan struct{})
+	disconnected := make(chan struct{})
 	if x.Downstream != nil {
-		stop := x.Downstream.OnDisconnect(func() { close(gone) })
+		stop := x.Downstream.OnDisconnect(func() { close(disconnected) })
 		defer stop()
 	}
 	select {
-	case <-come:
+	case <-arrived:
 	case <-timer.C:
-	case <-gone:
+	case <-disconnected:
 	case <-ctx.Done():
 	}
 }

@@ -23,11 +23,11 @@ type Live struct {
 }
 
 // Active returns the active pipeline; nil before the first.
-func (s *Live) Active() *Pipeline { return s.active.Load() }
+func (l *Live) Active() *Pipeline { return l.active.Load() }
 
 // Activate makes next the active pipeline and returns the previous one; nil: there was none. The
 // caller releases the previous one.
-func (s *Live) Activate(next *Pipeline) (before *Pipeline) { return s.active.Swap(next) }
+func (l *Live) Activate(next *Pipeline) (previous *Pipeline) { return l.active.Swap(next) }
 
 // Pipeline serves and records the exchanges of a filter chain. It counts its exchanges so that its
 // dependencies can be retired after it is replaced and the last exchange has ended.
@@ -46,75 +46,75 @@ type Pipeline struct {
 // New returns a pipeline of a listener, with a reference for its time as the active one. The
 // pipeline owns r. table is the on-demand route table of s; nil: none.
 func New(listener string, s protocol.Service, r *Recorder, table *OnDemandTable) *Pipeline {
-	c := &Pipeline{listener: listener, service: s, recorder: r, table: table, ended: make(chan struct{})}
-	c.refs.Store(1)
-	return c
+	p := &Pipeline{listener: listener, service: s, recorder: r, table: table, ended: make(chan struct{})}
+	p.refs.Store(1)
+	return p
 }
 
 // Release releases the reference of New when c is no longer active.
-func (c *Pipeline) Release() { c.releaseN(1) }
+func (p *Pipeline) Release() { p.releaseN(1) }
 
 // Ended returns a channel that is closed when c is not active and has no exchanges.
-func (c *Pipeline) Ended() <-chan struct{} { return c.ended }
+func (p *Pipeline) Ended() <-chan struct{} { return p.ended }
 
 // Close closes the recorder. The caller waits for Ended first, unless c was never active.
-func (c *Pipeline) Close() { c.recorder.Close() }
+func (p *Pipeline) Close() { p.recorder.Close() }
 
 // releaseN releases n references.
-func (c *Pipeline) releaseN(n int) {
-	if c.refs.Add(-int64(n)) == 0 {
-		c.once.Do(func() { close(c.ended) })
+func (p *Pipeline) releaseN(n int) {
+	if p.refs.Add(-int64(n)) == 0 {
+		p.once.Do(func() { close(p.ended) })
 	}
 }
 
 // acquire returns the active pipeline with a reference.
-func (s *Live) acquire() *Pipeline {
+func (l *Live) acquire() *Pipeline {
 	for {
-		c := s.active.Load()
-		c.refs.Add(1)
-		if s.active.Load() == c {
-			return c
+		p := l.active.Load()
+		p.refs.Add(1)
+		if l.active.Load() == p {
+			return p
 		}
-		c.releaseN(1) // it was replaced before Add: ended may be closed already
+		p.releaseN(1) // it was replaced before Add: ended may be closed already
 	}
 }
 
 // Start implements protocol.Service. Observe releases the pipeline.
-func (s *Live) Start(ctx context.Context, x *protocol.Exchange) error {
-	c := s.acquire()
-	if c.table.mustWait() {
-		defer c.releaseN(1)
-		return x.RunBlocking(ctx, tableWaiter{s, c.table})
+func (l *Live) Start(ctx context.Context, x *protocol.Exchange) error {
+	p := l.acquire()
+	if p.table.mustWait() {
+		defer p.releaseN(1)
+		return x.RunBlocking(ctx, tableWaiter{l, p.table})
 	}
-	return s.startWith(ctx, x, c)
+	return l.startWith(ctx, x, p)
 }
 
 // startWith starts x with c, on which the caller has a reference.
-func (s *Live) startWith(ctx context.Context, x *protocol.Exchange, c *Pipeline) error {
-	c.recorder.listener.Active.Add(1)
-	x.Record.Listener = c
-	c.recorder.setMethod(x)
-	return c.service.Start(ctx, x)
+func (l *Live) startWith(ctx context.Context, x *protocol.Exchange, p *Pipeline) error {
+	p.recorder.listener.Active.Add(1)
+	x.Record.Listener = p
+	p.recorder.setMethod(x)
+	return p.service.Start(ctx, x)
 }
 
 // Observe records x with the pipeline that served it. If x was not a request, it uses the active
 // pipeline.
-func (s *Live) Observe(x *protocol.Exchange) {
-	if c, ok := x.Record.Listener.(*Pipeline); ok {
-		c.Observe(x)
+func (l *Live) Observe(x *protocol.Exchange) {
+	if p, ok := x.Record.Listener.(*Pipeline); ok {
+		p.Observe(x)
 		return
 	}
-	c := s.acquire()
-	defer c.releaseN(1)
-	c.recorder.observe(x)
+	p := l.acquire()
+	defer p.releaseN(1)
+	p.recorder.observe(x)
 }
 
 // Name implements protocol.Named.
-func (c *Pipeline) Name() string { return c.listener }
+func (p *Pipeline) Name() string { return p.listener }
 
 // Observe records x and releases the reference of Start.
-func (c *Pipeline) Observe(x *protocol.Exchange) {
-	defer c.releaseN(1)
-	c.recorder.listener.Active.Add(-1)
-	c.recorder.observe(x)
+func (p *Pipeline) Observe(x *protocol.Exchange) {
+	defer p.releaseN(1)
+	p.recorder.listener.Active.Add(-1)
+	p.recorder.observe(x)
 }

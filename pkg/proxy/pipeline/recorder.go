@@ -48,19 +48,19 @@ func NewRecorder(l *config.Listener, logs *logfile.Set, registry *metrics.Regist
 
 // observe records x after the last byte of its response.
 func (r *Recorder) observe(x *protocol.Exchange) {
-	w := r.keyOf(x)
-	s := metrics.Batch{Outcome: w.outcome}
-	s.AddRequest(requestMetrics(x))
-	r.add(&w, s)
+	key := r.keyOf(x)
+	b := metrics.Batch{Outcome: key.outcome}
+	b.AddRequest(requestMetrics(x))
+	r.add(&key, b)
 	r.write(x)
 }
 
 // add adds s to the metrics of the scopes in w.
-func (r *Recorder) add(w *recordKey, s metrics.Batch) {
-	r.listener.Add(s)
-	for _, p := range &w.scopes {
-		if a, ok := p.(metrics.Recorder); ok {
-			a.Add(s)
+func (r *Recorder) add(key *recordKey, b metrics.Batch) {
+	r.listener.Add(b)
+	for _, scope := range &key.scopes {
+		if account, ok := scope.(metrics.Recorder); ok {
+			account.Add(b)
 		}
 	}
 }
@@ -70,8 +70,8 @@ func (r *Recorder) write(x *protocol.Exchange) {
 	for _, log := range r.logs {
 		log.Observe(x)
 	}
-	for _, f := range r.observers {
-		f(x)
+	for _, observe := range r.observers {
+		observe(x)
 	}
 }
 
@@ -96,13 +96,13 @@ type recordKey struct {
 
 // equal reports whether *w == *o, without the function calls that == takes for an array of
 // interfaces. The host, which differs most often, comes first.
-func (w *recordKey) equal(o *recordKey) bool {
-	for i := len(w.scopes) - 1; i >= 0; i-- {
-		if w.scopes[i] != o.scopes[i] {
+func (k *recordKey) equal(other *recordKey) bool {
+	for i := len(k.scopes) - 1; i >= 0; i-- {
+		if k.scopes[i] != other.scopes[i] {
 			return false
 		}
 	}
-	return w.outcome == o.outcome
+	return k.outcome == other.outcome
 }
 
 // keyOf returns the key of x.
@@ -154,16 +154,16 @@ func (r *Recorder) setMethod(x *protocol.Exchange) {
 type methodScope metrics.Method
 
 // Name implements protocol.Named.
-func (p *methodScope) Name() string { return (*metrics.Method)(p).Name() }
+func (m *methodScope) Name() string { return (*metrics.Method)(m).Name() }
 
 // Add implements metrics.Recorder.
-func (p *methodScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
+func (m *methodScope) Add(b metrics.Batch) { (*metrics.Method)(m).Add(b) }
 
 // grpcScope is the scope of a gRPC method, whose responses carry their status in headers.
 type grpcScope metrics.Method
 
 // Name implements protocol.Named.
-func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
+func (g *grpcScope) Name() string { return (*metrics.Method)(g).Name() }
 
 // Add implements metrics.Recorder.
-func (p *grpcScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
+func (g *grpcScope) Add(b metrics.Batch) { (*metrics.Method)(g).Add(b) }

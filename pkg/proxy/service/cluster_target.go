@@ -58,35 +58,35 @@ type pickerCache struct {
 }
 
 // get returns the picker of a cluster, or nil if there is no such cluster.
-func (t *pickerCache) get(name string) *upstream.ClusterPicker {
-	c := t.find(name)
-	if c == nil {
+func (c *pickerCache) get(name string) *upstream.ClusterPicker {
+	cluster := c.find(name)
+	if cluster == nil {
 		return nil
 	}
-	v, ok := t.pickers.Load(c)
+	v, ok := c.pickers.Load(cluster)
 	if !ok {
-		v = t.add(c)
+		v = c.add(cluster)
 	}
 	return v.(*upstream.ClusterPicker) //nolint:forcetypeassert // nothing else is in it
 }
 
 // add creates and caches the picker of a cluster.
-func (t *pickerCache) add(c *upstream.Cluster) any {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	v, there := t.pickers.LoadOrStore(c, t.newPicker(c))
-	if there {
+func (c *pickerCache) add(cluster *upstream.Cluster) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, loaded := c.pickers.LoadOrStore(cluster, c.newPicker(cluster))
+	if loaded {
 		return v
 	}
-	if t.count++; t.count > max(t.limit, minCachedPickers) {
-		t.pickers.Range(func(key, _ any) bool {
-			if one, _ := key.(*upstream.Cluster); one != c && (t.count > maxCachedPickers || t.find(one.Name()) != one) {
-				t.pickers.Delete(key)
-				t.count--
+	if c.count++; c.count > max(c.limit, minCachedPickers) {
+		c.pickers.Range(func(key, _ any) bool {
+			if cached, _ := key.(*upstream.Cluster); cached != cluster && (c.count > maxCachedPickers || c.find(cached.Name()) != cached) {
+				c.pickers.Delete(key)
+				c.count--
 			}
 			return true
 		})
-		t.limit = min(2*t.count, maxCachedPickers)
+		c.limit = min(2*c.count, maxCachedPickers)
 	}
 	return v
 }

@@ -35,8 +35,8 @@ type forward struct {
 // Start implements protocol.Service.
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.route.Hashes() {
-		var made bool
-		if x.Record.Hash, made = f.route.Hash(x, rand.Uint64()); made {
+		var newCookie bool
+		if x.Record.Hash, newCookie = f.route.Hash(x, rand.Uint64()); newCookie {
 			x.PushFinisher(cookieSetter{f.route})
 		}
 	}
@@ -78,7 +78,7 @@ type cookieSetter struct{ route *router.Route }
 
 // Finish implements protocol.Finisher.
 func (c cookieSetter) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	if to, ok := x.Record.Cluster.(*upstream.Cluster); ok && err == nil && to.Hashes() {
+	if cluster, ok := x.Record.Cluster.(*upstream.Cluster); ok && err == nil && cluster.Hashes() {
 		c.route.SetCookie(x)
 	}
 	return err

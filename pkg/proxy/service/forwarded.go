@@ -90,8 +90,8 @@ func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) e
 const allowedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 // rejectMethod responds with 405 and the list of allowed methods (RFC 9110 15.5.6).
-func rejectMethod(x *protocol.Exchange, why string) {
-	x.LocalReply(405, "text/plain; charset=utf-8", why)
+func rejectMethod(x *protocol.Exchange, body string) {
+	x.LocalReply(405, "text/plain; charset=utf-8", body)
 	x.Response.Header.Add("Allow", allowedMethods)
 }
 
@@ -171,8 +171,8 @@ func (f *forwarded) addClient(h *protocol.Header, x *protocol.Exchange) {
 	if ip == "" {
 		ip = "unknown" // unix socket
 	}
-	if before := joinValues(h, forwardedFor); before != "" {
-		ip = before + ", " + ip
+	if previous := joinValues(h, forwardedFor); previous != "" {
+		ip = previous + ", " + ip
 	}
 	h.Set(forwardedFor, ip)
 	addProto(h, x)
@@ -209,17 +209,17 @@ func setSchemeFromProto(x *protocol.Exchange) {
 
 // joinValues joins the values of all fields with that name (RFC 9110 5.3).
 func joinValues(h *protocol.Header, name string) string {
-	all := ""
+	joined := ""
 	for field, value := range h.All() {
 		switch {
 		case value == "" || !protocol.EqualFold(field, name):
-		case all == "":
-			all = value
+		case joined == "":
+			joined = value
 		default:
-			all += ", " + value
+			joined += ", " + value
 		}
 	}
-	return all
+	return joined
 }
 
 // via holds precomputed values of the Via header.

@@ -17,24 +17,24 @@ func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.
 	if c.Mode == config.XFCCAlwaysForward {
 		return
 	}
-	known := conn != nil && conn.TLS != nil && conn.TLS.Peer != nil
-	if known && c.Mode == config.XFCCForward {
+	hasPeer := conn != nil && conn.TLS != nil && conn.TLS.Peer != nil
+	if hasPeer && c.Mode == config.XFCCForward {
 		removeSpellings(h, false)
 		return
 	}
-	before := ""
-	if known && c.Mode == config.XFCCAppend {
-		if before = joinValues(h, forwardedClientCert); !quotesBalanced(before) {
-			before = "" // otherwise the new element would become part of it
+	received := ""
+	if hasPeer && c.Mode == config.XFCCAppend {
+		if received = joinValues(h, forwardedClientCert); !quotesBalanced(received) {
+			received = "" // otherwise the new element would become part of it
 		}
 	}
 	removeSpellings(h, true)
-	if !known || c.Mode == config.XFCCSanitize {
+	if !hasPeer || c.Mode == config.XFCCSanitize {
 		return
 	}
 	element := certElement(conn.TLS, c)
-	if before != "" {
-		element = before + "," + element
+	if received != "" {
+		element = received + "," + element
 	}
 	h.Add(forwardedClientCert, element)
 }
@@ -55,9 +55,9 @@ func quotesBalanced(elements string) bool {
 
 // removeSpellings removes headers that applications may confuse with this one; all: also the header
 // itself.
-func removeSpellings(h *protocol.Header, all bool) {
+func removeSpellings(h *protocol.Header, includeExact bool) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
-		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (all || !protocol.EqualFold(name, forwardedClientCert)) {
+		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (includeExact || !protocol.EqualFold(name, forwardedClientCert)) {
 			h.Del(name)
 		}
 	}

@@ -10,14 +10,14 @@ import (
 // Mismatches returns a sentence for each criterion of match that c does not match, none if c
 // matches all. Even then c may take another chain that is more specific at the same or an earlier
 // criterion.
-func Mismatches(match *config.ChainMatch, c *Connection) (why []string) {
-	for _, one := range criteria(match, c) {
-		m, err := Compile([]config.ChainMatch{one.want})
+func Mismatches(match *config.ChainMatch, c *Connection) (reasons []string) {
+	for _, v := range criteria(match, c) {
+		m, err := Compile([]config.ChainMatch{v.want})
 		if err != nil || m.Match(c) < 0 {
-			why = append(why, fmt.Sprintf("%s, expected %s", one.got, one.want.String()))
+			reasons = append(reasons, fmt.Sprintf("%s, expected %s", v.got, v.want.String()))
 		}
 	}
-	return why
+	return reasons
 }
 
 // criterionValue is one criterion: the values that a chain requires, and the value of a connection.
@@ -27,10 +27,10 @@ type criterionValue struct {
 }
 
 // criteria splits match into its criteria, in the order of evaluation.
-func criteria(match *config.ChainMatch, c *Connection) (all []criterionValue) {
-	add := func(given bool, asks config.ChainMatch, is string, value any) {
-		if given {
-			all = append(all, criterionValue{asks, fmt.Sprintf(is, value)})
+func criteria(match *config.ChainMatch, c *Connection) (values []criterionValue) {
+	add := func(isSet bool, want config.ChainMatch, format string, value any) {
+		if isSet {
+			values = append(values, criterionValue{want, fmt.Sprintf(format, value)})
 		}
 	}
 	add(match.DestinationPort != 0, config.ChainMatch{DestinationPort: match.DestinationPort}, "its destination port is %d", c.Destination.Port())
@@ -42,7 +42,7 @@ func criteria(match *config.ChainMatch, c *Connection) (all []criterionValue) {
 	add(match.SourceType != config.AnySource, config.ChainMatch{SourceType: match.SourceType}, "its source is %s", address(c.Source.Addr()))
 	add(len(match.SourceRanges) > 0, config.ChainMatch{SourceRanges: match.SourceRanges}, "its source is %s", address(c.Source.Addr()))
 	add(len(match.SourcePorts) > 0, config.ChainMatch{SourcePorts: match.SourcePorts}, "its source port is %d", c.Source.Port())
-	return all
+	return values
 }
 
 // address formats a.

@@ -120,19 +120,19 @@ func keysOf(match *config.ChainMatch) [leaf][]key {
 	for _, port := range match.SourcePorts {
 		keys[sourcePort] = append(keys[sourcePort], key{port: port})
 	}
-	for i, list := range keys {
-		if len(list) == 0 {
+	for i, values := range keys {
+		if len(values) == 0 {
 			keys[i] = []key{{}}
 			continue
 		}
-		keys[i] = slices.Compact(slices.SortedFunc(slices.Values(list), compare))
+		keys[i] = slices.Compact(slices.SortedFunc(slices.Values(values), compare))
 	}
 	return keys
 }
 
-func ranges(list []netip.Prefix) []key {
-	keys := make([]key, len(list))
-	for i, p := range list {
+func ranges(prefixes []netip.Prefix) []key {
+	keys := make([]key, len(prefixes))
+	for i, p := range prefixes {
 		keys[i].prefix = unmapped(p)
 	}
 	return keys
@@ -152,16 +152,16 @@ func compare(a, b key) int {
 }
 
 // needsOf returns what must be known to evaluate match.
-func needsOf(match *config.ChainMatch) (asks Needs) {
+func needsOf(match *config.ChainMatch) (needs Needs) {
 	if len(match.ServerNames) > 0 || match.TransportProtocol != config.AnyTransport || len(match.ApplicationProtocols) > 0 {
-		asks = NeedTLS
+		needs = NeedTLS
 	}
 	for _, name := range match.ApplicationProtocols {
 		if name == config.PlainHTTP10 || name == config.PlainHTTP11 || name == config.PlainHTTP2 {
-			asks |= NeedHTTP
+			needs |= NeedHTTP
 		}
 	}
-	return asks
+	return needs
 }
 
 // insert adds the chain below n, a node of level.
@@ -169,13 +169,13 @@ func (c *compiler) insert(n *node, level criterion) error {
 	n.needs |= c.needs
 	for _, k := range c.keys[level] {
 		c.path[level] = k
-		next, fresh := n.childFor(k)
+		next, created := n.childFor(k)
 		switch {
 		case level+1 < leaf:
 			if err := c.insert(next, level+1); err != nil {
 				return err
 			}
-		case !fresh:
+		case !created:
 			return &ConflictError{First: next.chain, Second: c.chain, On: c.describe()}
 		default:
 			next.chain = c.chain
@@ -188,12 +188,12 @@ func (c *compiler) insert(n *node, level criterion) error {
 }
 
 // childFor returns the node for k, and whether it created the node.
-func (n *node) childFor(k key) (next *node, fresh bool) {
+func (n *node) childFor(k key) (next *node, created bool) {
 	if k == (key{}) {
 		if n.unconstrained == nil {
-			n.unconstrained, fresh = new(node), true
+			n.unconstrained, created = new(node), true
 		}
-		return n.unconstrained, fresh
+		return n.unconstrained, created
 	}
 	if next = n.children[k]; next != nil {
 		return next, false
@@ -239,21 +239,21 @@ func (c *compiler) describe() string {
 		"destination_port", "prefix_ranges", "server_names", "transport_protocol", "application_protocols",
 		"direct_source_prefix_ranges", "source_type", "source_prefix_ranges", "source_ports",
 	}
-	var all []string
+	var parts []string
 	for level, k := range c.path {
 		switch {
 		case k.port != 0:
-			all = append(all, fmt.Sprintf("%s %d", names[level], k.port))
+			parts = append(parts, fmt.Sprintf("%s %d", names[level], k.port))
 		case k.prefix.IsValid():
-			all = append(all, fmt.Sprintf("%s %s", names[level], k.prefix))
+			parts = append(parts, fmt.Sprintf("%s %s", names[level], k.prefix))
 		case criterion(level) == serverName && strings.HasPrefix(k.text, "."):
-			all = append(all, fmt.Sprintf("%s %q", names[level], "*"+k.text))
+			parts = append(parts, fmt.Sprintf("%s %q", names[level], "*"+k.text))
 		case k.text != "":
-			all = append(all, fmt.Sprintf("%s %q", names[level], k.text))
+			parts = append(parts, fmt.Sprintf("%s %q", names[level], k.text))
 		}
 	}
-	if len(all) == 0 {
+	if len(parts) == 0 {
 		return "all connections that no other filter chain matches"
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(parts, ", ")
 }

@@ -59,36 +59,36 @@ type Evaluator struct {
 
 // New returns an evaluator without pressure.
 func New(c *config.Overload) *Evaluator {
-	j := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), decisions: make([]Decision, len(c.Actions))}
+	e := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), decisions: make([]Decision, len(c.Actions))}
 	for i, a := range c.Actions {
 		for _, t := range a.Triggers {
-			j.actions[i] = append(j.actions[i], trigger{Trigger: t, monitor: monitorIndex(c, t.Monitor)})
+			e.actions[i] = append(e.actions[i], trigger{Trigger: t, monitor: monitorIndex(c, t.Monitor)})
 		}
 	}
-	return j
+	return e
 }
 
 // Decide returns the decisions for the actions, in configuration order. pressures are those of the
 // monitors, in configuration order. now must not be before that of the last call. The evaluator
 // reuses the result in the next call.
-func (j *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
-	for i := range j.actions {
-		was := j.decisions[i].State
-		v := Decision{}
-		for k := range j.actions[i] {
-			t := &j.actions[i][k]
+func (e *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
+	for i := range e.actions {
+		previous := e.decisions[i].State
+		d := Decision{}
+		for k := range e.actions[i] {
+			t := &e.actions[i][k]
 			t.update(now, pressures[t.monitor])
-			if t.active && (v.State == Inactive || t.value > v.Value) {
-				v = Decision{Value: t.value, State: Scaling, Monitor: t.Monitor}
+			if t.active && (d.State == Inactive || t.value > d.Value) {
+				d = Decision{Value: t.value, State: Scaling, Monitor: t.Monitor}
 			}
 		}
-		if v.Value >= 1 {
-			v.State = Saturated
+		if d.Value >= 1 {
+			d.State = Saturated
 		}
-		v.Changed = v.State != was
-		j.decisions[i] = v
+		d.Changed = d.State != previous
+		e.decisions[i] = d
 	}
-	return j.decisions
+	return e.decisions
 }
 
 // trigger is the state of a config.Trigger.
@@ -114,15 +114,15 @@ func (t *trigger) targetValue(pressure float64) float64 {
 
 // update updates the value for a pressure.
 func (t *trigger) update(now time.Time, pressure float64) {
-	want := t.targetValue(pressure)
-	held := pressure > ReleaseRatio*t.From
+	target := t.targetValue(pressure)
+	aboveRelease := pressure > ReleaseRatio*t.From
 	switch {
-	case want > 0 && want >= t.value:
-		t.value, t.active, t.lowerSince = want, true, time.Time{}
+	case target > 0 && target >= t.value:
+		t.value, t.active, t.lowerSince = target, true, time.Time{}
 		return
 	case !t.active:
 		return
-	case held && want == 0 && (t.From == t.To || t.value == 0): // below the threshold but not yet released
+	case aboveRelease && target == 0 && (t.From == t.To || t.value == 0): // below the threshold but not yet released
 		t.lowerSince = time.Time{}
 		return
 	case t.lowerSince.IsZero():
@@ -131,7 +131,7 @@ func (t *trigger) update(now time.Time, pressure float64) {
 	if now.Sub(t.lowerSince) < ScaleDownDelay {
 		return
 	}
-	t.value, t.active, t.lowerSince = want, want > 0 || held, time.Time{}
+	t.value, t.active, t.lowerSince = target, target > 0 || aboveRelease, time.Time{}
 }
 
 // monitorIndex returns the index of a monitor in c. Validation has checked that it exists.
