@@ -52,15 +52,15 @@ func allocsPerRequest(t *testing.T, address string) float64 {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	request, answer := []byte(rawRequest), make([]byte, 4<<10)
+	request, response := []byte(rawRequest), make([]byte, 4<<10)
 	exchange := func() {
 		if _, err := conn.Write(request); err != nil {
 			t.Fatal(err)
 		}
-		for n := 0; !bytes.HasSuffix(answer[:n], []byte("\r\n\r\nhello")); {
-			m, err := conn.Read(answer[n:])
-			if n += m; err != nil || n == len(answer) {
-				t.Fatalf("response %q, error %v", answer[:n], err)
+		for n := 0; !bytes.HasSuffix(response[:n], []byte("\r\n\r\nhello")); {
+			m, err := conn.Read(response[n:])
+			if n += m; err != nil || n == len(response) {
+				t.Fatalf("response %q, error %v", response[:n], err)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func rawOrigin(t testing.TB) (address string) {
 
 func respondRaw(conn io.ReadWriteCloser) {
 	defer conn.Close()
-	request, answer := make([]byte, 4<<10), []byte(rawAnswer)
+	request, response := make([]byte, 4<<10), []byte(rawAnswer)
 	for {
 		for n := 0; !bytes.HasSuffix(request[:n], []byte("\r\n\r\n")); {
 			m, err := conn.Read(request[n:])
@@ -109,7 +109,7 @@ func respondRaw(conn io.ReadWriteCloser) {
 				return
 			}
 		}
-		if _, err := conn.Write(answer); err != nil {
+		if _, err := conn.Write(response); err != nil {
 			return
 		}
 	}

@@ -15,9 +15,9 @@ import (
 )
 
 // filterChain returns a filter chain whose route responds with text.
-func filterChain(name, match, text string, more ...string) string {
+func filterChain(name, match, text string, options ...string) string {
 	return fmt.Sprintf(`{"name": %q, %s "filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": %q %s}}]}`,
-		name, match, text, strings.Join(append([]string{""}, more...), ", "))
+		name, match, text, strings.Join(append([]string{""}, options...), ", "))
 }
 
 // chainSnapshot returns a configuration with one listener, these filter chains, and a route table
@@ -30,8 +30,8 @@ func chainSnapshot(t *testing.T, address, listener string, chains ...string) *co
 		tables = append(tables, `{"router_config_name": "`+text+`", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+directRoute(text)+`]}]}`)
 	}
 	for _, c := range chains {
-		if rest, ok := strings.CutPrefix(c, "default:"); ok {
-			listener += `"default_filter_chain": ` + rest + `, `
+		if chain, ok := strings.CutPrefix(c, "default:"); ok {
+			listener += `"default_filter_chain": ` + chain + `, `
 		} else {
 			list = append(list, c)
 		}
@@ -91,26 +91,26 @@ func TestConnectionUsesMatchingFilterChain(t *testing.T) {
 // is removed or its engine options change, and stay open when other chains change.
 func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 	const other = `"extend_config": {"via": "weft"}`
-	mine, rest := filterChain("mine", toLocal, "one"), filterChain("rest", toAll, "two")
+	first, second := filterChain("mine", toLocal, "one"), filterChain("rest", toAll, "two")
 	for _, tt := range []struct {
 		name          string
 		before, after []string
 		stays         bool
 		answer        string // to the next request on the open connection
 	}{
-		{"no change", []string{mine, rest}, []string{mine, rest}, true, "one"},
-		{"chain added", []string{mine}, []string{mine, rest}, true, "one"},
-		{"default chain added", []string{mine}, []string{mine, "default:" + rest}, true, "one"},
-		{"other chain removed", []string{mine, rest}, []string{mine}, true, "one"},
-		{"other chain changed", []string{mine, rest}, []string{mine, filterChain("rest", toAll, "two", other)}, true, "one"},
-		{"reordered", []string{mine, rest}, []string{rest, mine}, true, "one"},
-		{"match changed, same name", []string{mine, rest}, []string{filterChain("mine", toOther, "one"), rest}, true, "one"},
+		{"no change", []string{first, second}, []string{first, second}, true, "one"},
+		{"chain added", []string{first}, []string{first, second}, true, "one"},
+		{"default chain added", []string{first}, []string{first, "default:" + second}, true, "one"},
+		{"other chain removed", []string{first, second}, []string{first}, true, "one"},
+		{"other chain changed", []string{first, second}, []string{first, filterChain("rest", toAll, "two", other)}, true, "one"},
+		{"reordered", []string{first, second}, []string{second, first}, true, "one"},
+		{"match changed, same name", []string{first, second}, []string{filterChain("mine", toOther, "one"), second}, true, "one"},
 		{"reordered, same names", []string{filterChain("x1", toLocal, "one"), filterChain("x2", toAll, "two")}, []string{filterChain("x1", toAll, "two"), filterChain("x2", toLocal, "one")}, true, "one"},
-		{"routes changed", []string{mine, rest}, []string{filterChain("mine", toLocal, "three"), rest}, true, "three"},
+		{"routes changed", []string{first, second}, []string{filterChain("mine", toLocal, "three"), second}, true, "three"},
 		{"second chain next to the catch-all chain", []string{filterChain("", toAll, "one")}, []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, true, "one"},
 		{"only the catch-all chain remains", []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, []string{filterChain("", toAll, "one")}, true, "one"},
 		{"catch-all chain renamed", []string{filterChain("a", toAll, "one")}, []string{filterChain("b", toAll, "one")}, true, "one"},
-		{"engine options changed", []string{mine, rest}, []string{filterChain("mine", toLocal, "one", other), rest}, false, "one"},
+		{"engine options changed", []string{first, second}, []string{filterChain("mine", toLocal, "one", other), second}, false, "one"},
 		{"engine options changed and chain added", []string{filterChain("a", toAll, "one")}, []string{filterChain("a", toAll, "one", other), filterChain("b", toOther, "two")}, false, "one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,17 +138,17 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 // TestRemovedChainDrains verifies that the idle connections of a removed chain close, whichever
 // chains remain.
 func TestRemovedChainDrains(t *testing.T) {
-	mine, rest := filterChain("mine", toLocal, "one"), filterChain("rest", toOther, "two")
+	first, second := filterChain("mine", toLocal, "one"), filterChain("rest", toOther, "two")
 	for name, change := range map[string]struct{ before, after []string }{
-		"another chain remains":                     {[]string{mine, rest}, []string{rest}},
-		"replaced by another chain":                 {[]string{mine}, []string{rest}},
-		"default chain":                             {[]string{rest, "default:" + mine}, []string{rest}},
-		"catch-all chain replaced by a named chain": {[]string{filterChain("", toAll, "one")}, []string{mine}},
+		"another chain remains":                     {[]string{first, second}, []string{second}},
+		"replaced by another chain":                 {[]string{first}, []string{second}},
+		"default chain":                             {[]string{second, "default:" + first}, []string{second}},
+		"catch-all chain replaced by a named chain": {[]string{filterChain("", toAll, "one")}, []string{first}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := change.before
 			if name == "default chain" {
-				before = []string{rest, "default:" + filterChain("mine", "", "one")}
+				before = []string{second, "default:" + filterChain("mine", "", "one")}
 			}
 			r, address := newRig(t), freeAddress(t)
 			r.apply(chainSnapshot(t, address, "", before...))
@@ -171,15 +171,15 @@ func TestNewConnectionOfRemovedChainServesFirstRequest(t *testing.T) {
 	ca, dir := testpki.New(t), t.TempDir()
 	leaf := ca.Issue(testpki.Spec{DNS: []string{"a.example"}})
 	leaf.Write(t, dir, "a")
-	overTLS := `"tls_context": {"status": true, "cert_chain": "` + filepath.Join(dir, "a.pem") + `", "private_key": "` + filepath.Join(dir, "a.key") + `"}, `
-	rest := filterChain("rest", toOther, "two")
+	tlsContext := `"tls_context": {"status": true, "cert_chain": "` + filepath.Join(dir, "a.pem") + `", "private_key": "` + filepath.Join(dir, "a.key") + `"}, `
+	second := filterChain("rest", toOther, "two")
 	for name, tt := range map[string]struct {
 		before, after []string
 		secure        bool
 	}{
-		"another chain remains":     {[]string{filterChain("mine", toLocal, "one"), rest}, []string{rest}, false},
-		"replaced by another chain": {[]string{filterChain("mine", toLocal, "one")}, []string{rest}, false},
-		"TLS":                       {[]string{filterChain("mine", overTLS+toLocal, "one"), rest}, []string{rest}, true},
+		"another chain remains":     {[]string{filterChain("mine", toLocal, "one"), second}, []string{second}, false},
+		"replaced by another chain": {[]string{filterChain("mine", toLocal, "one")}, []string{second}, false},
+		"TLS":                       {[]string{filterChain("mine", tlsContext+toLocal, "one"), second}, []string{second}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, address := newRig(t), freeAddress(t)
@@ -255,12 +255,12 @@ func TestInspectTimeoutClosesConnection(t *testing.T) {
 func TestHalfCloseDuringInspection(t *testing.T) {
 	r := newRig(t)
 	r.apply(chainSnapshot(t, "127.0.0.1:0", "", filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three", `"extend_config": {"allow_half_close": true}`)))
-	for sent, answered := range map[string]bool{"GET / HTTP/1.1": false, "GET / HTTP/1.1\r\nHost: a\r\n\r\n": true, "\x16\x03": false} {
+	for sent, wantResponse := range map[string]bool{"GET / HTTP/1.1": false, "GET / HTTP/1.1\r\nHost: a\r\n\r\n": true, "\x16\x03": false} {
 		c := dialClient(t, r.address("front"))
 		c.send(sent)
 		_ = c.CloseWrite()
-		if _, err := c.r.ReadByte(); (err == nil) != answered {
-			t.Errorf("%q and a half-close: read error %v, want a response: %v", sent, err, answered)
+		if _, err := c.r.ReadByte(); (err == nil) != wantResponse {
+			t.Errorf("%q and a half-close: read error %v, want a response: %v", sent, err, wantResponse)
 		}
 	}
 }
@@ -281,7 +281,7 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 		filterChain("c", `"match": {"transport_protocol": "raw_buffer"},`, "three"),
 	}
 	r.apply(chainSnapshot(t, address, "", chains...))
-	over := func(name string) (*testClient, string) {
+	requestTo := func(name string) (*testClient, string) {
 		c := dialClient(t, address)
 		secure := tls.Client(c.TCPConn, &tls.Config{RootCAs: ca.Pool(), ServerName: name})
 		if err := secure.Handshake(); err != nil {
@@ -293,12 +293,12 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 		}
 		return c, c.read(get("/")).body
 	}
-	open, got := over("a.example")
+	conn, got := requestTo("a.example")
 	if got != "one" {
 		t.Fatalf("a.example: %s", got)
 	}
 	for name, want := range map[string]string{"b.example": "two", "none.test": "EOF"} {
-		if _, got := over(name); got != want {
+		if _, got := requestTo(name); got != want {
 			t.Errorf("server name %s: response %s, want %s", name, got, want)
 		}
 	}
@@ -310,12 +310,12 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 	// A change of one chain keeps the TLS contexts and handshake counters of the others.
 	chains[1] = filterChain("b", b+`"match": {"server_names": ["*.example"]},`, "two", `"extend_config": {"via": "weft"}`)
 	r.apply(chainSnapshot(t, address, "", chains...))
-	if _, got := over("b.example"); got != "two" {
+	if _, got := requestTo("b.example"); got != "two" {
 		t.Errorf("b.example after the change: %s", got)
 	}
 	r.await(3, "weft_listener_tls_handshakes_total", "front", "ok")
 	r.apply(chainSnapshot(t, address, "", chains[1:]...))
-	if !open.ended() {
+	if !conn.ended() {
 		t.Error("a connection of a removed chain was not closed")
 	}
 }

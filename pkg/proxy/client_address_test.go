@@ -37,19 +37,19 @@ func TestClientAddressInFiltersAndLogs(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			_, address := setup{filters: only, routes: routes, clusters: cluster("app", app), proxy: `"extend_config": ` + test.proxy}.run(t)
 			c := dialClient(t, address)
-			here := c.LocalAddr().String()
-			for i, field := range test.asks {
+			localAddr := c.LocalAddr().String()
+			for i, value := range test.asks {
 				head := "GET / HTTP/1.1\r\nHost: a\r\n"
-				if field != "" {
-					head += "X-Forwarded-For: " + field + "\r\n"
+				if value != "" {
+					head += "X-Forwarded-For: " + value + "\r\n"
 				}
-				answer := c.roundTrip(head + "\r\n")
-				got := answer.body
-				if answer.StatusCode != 200 {
-					got = answer.Status[:3]
+				resp := c.roundTrip(head + "\r\n")
+				got := resp.body
+				if resp.StatusCode != 200 {
+					got = resp.Status[:3]
 				}
-				if want := strings.Replace(test.want[i], "HERE", here, 1); got != want {
-					t.Errorf("X-Forwarded-For %q: %q, want %q", field, got, want)
+				if want := strings.Replace(test.want[i], "HERE", localAddr, 1); got != want {
+					t.Errorf("X-Forwarded-For %q: %q, want %q", value, got, want)
 				}
 			}
 		})

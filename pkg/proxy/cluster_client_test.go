@@ -11,15 +11,15 @@ import (
 // TestDrainCancelsBackgroundTasks verifies that Drain cancels the background tasks of filters at
 // its deadline and waits for them.
 func TestDrainCancelsBackgroundTasks(t *testing.T) {
-	begun, ended := make(chan struct{}), false
-	beside := filter.StreamFilterFactory{
+	started, ended := make(chan struct{}), false
+	background := filter.StreamFilterFactory{
 		Name: "beside", Stage: filter.AfterRoute,
 		Config: func() any { return new(mark) },
 		New: func(_ any, env filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
 				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					env.ClusterClient.Go(func(ctx context.Context) {
-						close(begun)
+						close(started)
 						<-ctx.Done()
 						ended = true
 					})
@@ -28,11 +28,11 @@ func TestDrainCancelsBackgroundTasks(t *testing.T) {
 			}, nil
 		},
 	}
-	r, address := setup{filters: `{"type": "beside"}`, routes: directRoute("well")}.run(t, beside)
+	r, address := setup{filters: `{"type": "beside"}`, routes: directRoute("well")}.run(t, background)
 	if got := dialClient(t, address).roundTrip(get("/")); got.body != "well" {
 		t.Errorf("response %q", got.body)
 	}
-	<-begun
+	<-started
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.server.Drain(ctx)

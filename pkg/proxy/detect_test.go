@@ -108,9 +108,9 @@ func TestListenerDetectsProtocols(t *testing.T) {
 				t.Errorf("line: response %q, want %q", got, want)
 			}
 			r.await(2, "weft_listener_requests_total", "front")
-			tls := dialClient(t, address)
-			tls.send("\x16\x03\x01")
-			if !tls.ended() {
+			c := dialClient(t, address)
+			c.send("\x16\x03\x01")
+			if !c.ended() {
 				t.Error("the listener responded to TLS")
 			}
 			r.await(1, "weft_listener_connections_closed_total", "front", network.ClosedUnknownProtocol.String())

@@ -135,25 +135,25 @@ func TestDrainForceClosesAtDeadline(t *testing.T) {
 		"delay, incomplete body, listener removed": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newBlockingFilter()
+			filter := newBlockingFilter()
 			s := test.setup
 			if s.routes == "" {
 				s.routes, s.clusters = to("app"), cluster("app", newPendingRequest(t, "never").address)
 			}
 			s.filters = strings.TrimSuffix(`{"type": "gate"}, `+s.filters, ", ")
-			r, address := s.run(t, g.factory())
+			r, address := s.run(t, filter.factory())
 			c := dialClient(t, address)
 			c.send(test.request)
-			<-g.arrived
+			<-filter.arrived
 			if test.remove {
 				r.apply(parse(t, `{"servers": [{"graceful_timeout": "1h", "listeners": [], "routers": []}]}`))
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			began := time.Now()
+			start := time.Now()
 			r.server.Drain(ctx)
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("Drain took %v", took)
+			if elapsed := time.Since(start); elapsed > 5*time.Second {
+				t.Errorf("Drain took %v", elapsed)
 			}
 		})
 	}

@@ -50,8 +50,8 @@ func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server
 		s.Drain(ctx)
 		engine.Close()
 	})
-	k := kinds()
-	k.Protocols = append(k.Protocols, config.HTTP2)
+	caps := kinds()
+	caps.Protocols = append(caps.Protocols, config.HTTP2)
 	c, problems := configjson.Parse("test.json", fmt.Appendf(nil, `{
 		"servers": [{
 			"listeners": [{"name": "front", "address": "127.0.0.1:0", "filter_chains": [{"filters": [{"type": "proxy", "config": {
@@ -59,7 +59,7 @@ func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server
 			"routers": [{"router_config_name": "front", "virtual_hosts": [{"domains": ["*"], "routers": [{"route": {"cluster_name": "app"}}]}]}]
 		}],
 		"cluster_manager": {"clusters": [{"name": "app", "upstream_protocol": "Http2", "hosts": [{"address": %q}]}]}
-	}`, host), k, configjson.Options{})
+	}`, host), caps, configjson.Options{})
 	if c == nil {
 		t.Fatal(problems)
 	}
@@ -73,14 +73,14 @@ func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server
 // stream IDs left, and that requests in flight finish on their connection.
 func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 	const streams, requests = 5, 100
-	for _, caller := range []string{"Http1", "Http2"} {
-		t.Run(caller, func(t *testing.T) {
+	for _, downstream := range []string{"Http1", "Http2"} {
+		t.Run(downstream, func(t *testing.T) {
 			var opened atomic.Int64
-			begun, let := make(chan string, 1), make(chan struct{})
+			started, release := make(chan string, 1), make(chan struct{})
 			app := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/held" {
-					begun <- r.RemoteAddr
-					<-let
+					started <- r.RemoteAddr
+					<-release
 				}
 				fmt.Fprint(w, r.RemoteAddr)
 			}))
@@ -96,8 +96,8 @@ func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 			s, address := serverWithStreamLimit(t, streams, app.Listener.Addr().String())
 
 			tr := &http.Transport{Protocols: new(http.Protocols)}
-			tr.Protocols.SetHTTP1(caller == "Http1")
-			tr.Protocols.SetUnencryptedHTTP2(caller == "Http2")
+			tr.Protocols.SetHTTP1(downstream == "Http1")
+			tr.Protocols.SetUnencryptedHTTP2(downstream == "Http2")
 			t.Cleanup(tr.CloseIdleConnections)
 			fetch := func(path string) string {
 				resp, err := (&http.Client{Transport: tr}).Get("http://" + address + path)
@@ -106,33 +106,33 @@ func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 					return ""
 				}
 				defer resp.Body.Close()
-				content, err := io.ReadAll(resp.Body)
+				body, err := io.ReadAll(resp.Body)
 				if resp.StatusCode != 200 || err != nil {
-					t.Errorf("%s: %d %q, %v", path, resp.StatusCode, content, err)
+					t.Errorf("%s: %d %q, %v", path, resp.StatusCode, body, err)
 				}
-				return string(content)
+				return string(body)
 			}
 
-			var callers sync.WaitGroup
-			var held string
-			callers.Go(func() { held = fetch("/held") })
-			first := <-begun // on the first connection
+			var wg sync.WaitGroup
+			var heldAddr string
+			wg.Go(func() { heldAddr = fetch("/held") })
+			startedAddr := <-started // on the first connection
 			for range 4 {
-				callers.Go(func() {
+				wg.Go(func() {
 					for range requests / 4 {
 						fetch("/")
 					}
 				})
 			}
-			callers.Go(func() {
-				defer close(let)
+			wg.Go(func() {
+				defer close(release)
 				for range requests / 4 {
 					fetch("/")
 				}
 			})
-			callers.Wait()
-			if held != first {
-				t.Errorf("the blocked request arrived on %s, but its response came from %s", first, held)
+			wg.Wait()
+			if heldAddr != startedAddr {
+				t.Errorf("the blocked request arrived on %s, but its response came from %s", startedAddr, heldAddr)
 			}
 			const all = requests/4*5 + 1
 			if n := opened.Load(); n < all/streams {

@@ -9,12 +9,12 @@ import (
 // and the gRPC status in a header.
 func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
-	abort := func(path, fault string) string {
+	abortRoute := func(path, fault string) string {
 		return `{"match": {"path": "` + path + `"}, "direct_response": {"status": 200}, "per_filter_config": {"fault": {"abort": {` + fault + `, "percentage": 100}}}},`
 	}
 	_, front := setup{
 		filters: `{"type": "fault", "config": {}}, {"type": "rbac", "config": {}}`,
-		routes: abort("/f503", `"status": 503`) + abort("/f418", `"status": 418`) + abort("/f400", `"status": 400`) + abort("/f429", `"status": 429`) + abort("/g5", `"grpc_status": 5`) + `
+		routes: abortRoute("/f503", `"status": 503`) + abortRoute("/f418", `"status": 418`) + abortRoute("/f400", `"status": 400`) + abortRoute("/f429", `"status": 429`) + abortRoute("/g5", `"grpc_status": 5`) + `
 			{"match": {"path": "/rbac"}, "direct_response": {"status": 200}, "per_filter_config": {"rbac": {"rules": {"policies": {}}}}},
 			{"match": {"path": "/direct"}, "direct_response": {"status": 201, "body": "hi"}},
 			{"match": {"path": "/app"}, "route": {"cluster_name": "app"}}`,

@@ -19,12 +19,12 @@ import (
 func flakyOrigin(t *testing.T) (address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // the client disconnected
 		}
-		mood := rand.N(10)
-		if mood < 4 {
+		behavior := rand.N(10)
+		if behavior < 4 {
 			timer := time.NewTimer(rand.N(60 * time.Millisecond))
 			defer timer.Stop()
 			select {
@@ -33,7 +33,7 @@ func flakyOrigin(t *testing.T) (address string) {
 				return
 			}
 		}
-		switch mood {
+		switch behavior {
 		case 4:
 			panic(http.ErrAbortHandler)
 		case 5:
@@ -42,8 +42,8 @@ func flakyOrigin(t *testing.T) (address string) {
 		}
 		w.Header().Set("Trailer", "X-Path")
 		w.Header().Set("X-Path", r.URL.Path)
-		_, _ = fmt.Fprintf(w, "%s %s ", r.URL.Path, content) // the client may have disconnected
-		if mood == 6 {
+		_, _ = fmt.Fprintf(w, "%s %s ", r.URL.Path, body) // the client may have disconnected
+		if behavior == 6 {
 			_ = http.NewResponseController(w).Flush() // the client may have disconnected
 			panic(http.ErrAbortHandler)
 		}
@@ -71,12 +71,12 @@ func (c *loadClients) get(path string) {
 		defer time.AfterFunc(rand.N(100*time.Millisecond), cancel).Stop()
 	}
 	content := strings.Repeat("c", rand.N(3000)) + path
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, c.front+path, strings.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.front+path, strings.NewReader(content))
 	if err != nil {
 		c.t.Error(err)
 		return
 	}
-	answer, err := c.Do(request)
+	resp, err := c.Do(req)
 	if err != nil {
 		c.canceled.Add(1)
 		if ctx.Err() == nil {
@@ -84,15 +84,15 @@ func (c *loadClients) get(path string) {
 		}
 		return
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
 	switch text := string(body); {
-	case answer.StatusCode >= 500 || answer.StatusCode == 200 && err != nil:
+	case resp.StatusCode >= 500 || resp.StatusCode == 200 && err != nil:
 		c.bad.Add(1)
-	case answer.StatusCode != 200:
-		c.t.Errorf("%s: status %d", path, answer.StatusCode)
-	case !strings.HasPrefix(text, path+" "+content+" ") || !strings.HasSuffix(text, " "+path) || answer.Header.Get("X-Path") != path:
-		c.t.Errorf("%s: response %.60q… with X-Path %q", path, text, answer.Header.Get("X-Path"))
+	case resp.StatusCode != 200:
+		c.t.Errorf("%s: status %d", path, resp.StatusCode)
+	case !strings.HasPrefix(text, path+" "+content+" ") || !strings.HasSuffix(text, " "+path) || resp.Header.Get("X-Path") != path:
+		c.t.Errorf("%s: response %.60q… with X-Path %q", path, text, resp.Header.Get("X-Path"))
 	default:
 		c.good.Add(1)
 	}
@@ -102,33 +102,33 @@ func (c *loadClients) get(path string) {
 // attempt remains in use, whatever hosts and clients do.
 func TestHedgesUnderLoad(t *testing.T) {
 	r := newRig(t)
-	hosts := cluster("app", flakyOrigin(t), flakyOrigin(t), flakyOrigin(t), "127.0.0.1:1")
+	clusterJSON := cluster("app", flakyOrigin(t), flakyOrigin(t), flakyOrigin(t), "127.0.0.1:1")
 	r.apply(setup{
 		routes: `{"name": "r", "match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "2s",
 			"retry_policy": {"retry_on": "5xx", "num_retries": 2, "per_try_timeout": "15ms"},
 			"hedge_policy": {"hedge_on_per_try_timeout": true, "initial_requests": 2}}}`,
-		clusters: strings.TrimSuffix(hosts, "}") + `, "circuit_breakers": [{"max_connections": 40, "max_retries": 30}]}`,
+		clusters: strings.TrimSuffix(clusterJSON, "}") + `, "circuit_breakers": [{"max_connections": 40, "max_retries": 30}]}`,
 	}.snapshot(t))
 	c := &loadClients{t: t, front: "http://" + r.address("front"), Client: http.Client{Transport: new(http.Transport)}}
 	defer c.CloseIdleConnections()
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for g := range 16 {
-		all.Go(func() {
+		wg.Go(func() {
 			for n := range 20 {
 				c.get(fmt.Sprintf("/%d/%d", g, n))
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	if won := r.value("weft_cluster_hedges_won_total"); c.good.Load() == 0 || won == 0 {
 		t.Errorf("%d good responses, %d bad, %d canceled, %v hedges won", c.good.Load(), c.bad.Load(), c.canceled.Load(), won)
 	}
 	r.until(func() bool {
 		app := r.server.clusters.Describe()[0]
-		carried := app.InFlight + app.Pending + app.Retries
+		inUse := app.InFlight + app.Pending + app.Retries
 		for _, h := range app.Hosts {
-			carried += h.InFlight + h.Open - int64(h.Idle)
+			inUse += h.InFlight + h.Open - int64(h.Idle)
 		}
-		return carried == 0
+		return inUse == 0
 	}, func() { t.Errorf("resources remain in use: %+v", r.server.clusters.Describe()[0]) })
 }

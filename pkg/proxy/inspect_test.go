@@ -13,7 +13,7 @@ import (
 // TestInspect verifies how the inspection options of a listener select a filter chain. Connections
 // that are not inspected, or not in time, count as plaintext without a known protocol.
 func TestInspect(t *testing.T) {
-	every := []config.PortRange{{Last: 65535}}
+	allPorts := []config.PortRange{{Last: 65535}}
 	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
 	const asks, hello = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "\x16\x03"
 	for name, tt := range map[string]struct {
@@ -23,11 +23,11 @@ func TestInspect(t *testing.T) {
 		want    string // contained in the response; "": no response
 	}{
 		"as the chains require":               {config.Inspection{}, time.Minute, asks, "two"},
-		"HTTP inspection off":                 {config.Inspection{SkipHTTPPorts: every}, time.Minute, asks, "three"},
+		"HTTP inspection off":                 {config.Inspection{SkipHTTPPorts: allPorts}, time.Minute, asks, "three"},
 		"HTTP inspection off on another port": {config.Inspection{SkipHTTPPorts: []config.PortRange{{First: 1, Last: 1}}}, time.Minute, asks, "two"},
-		"TLS inspection off, TLS client":      {config.Inspection{SkipTLSPorts: every}, time.Minute, hello, "400"},
-		"TLS inspection off, HTTP client":     {config.Inspection{SkipTLSPorts: every}, time.Minute, asks, "two"},
-		"all inspection off":                  {config.Inspection{SkipTLSPorts: every, SkipHTTPPorts: every}, time.Minute, asks, "three"},
+		"TLS inspection off, TLS client":      {config.Inspection{SkipTLSPorts: allPorts}, time.Minute, hello, "400"},
+		"TLS inspection off, HTTP client":     {config.Inspection{SkipTLSPorts: allPorts}, time.Minute, asks, "two"},
+		"all inspection off":                  {config.Inspection{SkipTLSPorts: allPorts, SkipHTTPPorts: allPorts}, time.Minute, asks, "three"},
 		"timeout":                             {config.Inspection{}, 20 * time.Millisecond, hello, ""},
 		"timeout, TLS client continues":       {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, hello, "400"},
 		"timeout, HTTP client continues":      {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, "GET", "408"},

@@ -11,7 +11,7 @@ import (
 // TestSameEngineComparesEveryOption verifies that a change of any option needs new engines, except
 // for the options in replaced.
 func TestSameEngineComparesEveryOption(t *testing.T) {
-	replaced := []string{
+	unaffected := []string{
 		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // applied to the running listener
 		"Listener.KeepAlive",                                                            // used by new connections
 		"Listener.Network", "Listener.Address", "Listener.Bind", "FilterChain.UDPProxy", // a change creates another listener
@@ -26,23 +26,23 @@ func TestSameEngineComparesEveryOption(t *testing.T) {
 		c := &config.FilterChain{Proxy: p}
 		return &config.Listener{FilterChains: []*config.FilterChain{c}}, c, p
 	}
-	for _, of := range []reflect.Type{reflect.TypeFor[config.Listener](), reflect.TypeFor[config.FilterChain](), reflect.TypeFor[config.Proxy]()} {
-		for _, field := range reflect.VisibleFields(of) {
+	for _, typ := range []reflect.Type{reflect.TypeFor[config.Listener](), reflect.TypeFor[config.FilterChain](), reflect.TypeFor[config.Proxy]()} {
+		for _, field := range reflect.VisibleFields(typ) {
 			for i := range options(field.Type) {
 				before, _, _ := listener()
 				after, chain, proxy := listener()
 				v := map[string]reflect.Value{
 					"Listener": reflect.ValueOf(after), "FilterChain": reflect.ValueOf(chain), "Proxy": reflect.ValueOf(proxy),
-				}[of.Name()].Elem().FieldByIndex(field.Index)
-				name := of.Name() + "." + field.Name
-				wanted := slices.Contains(replaced, name)
+				}[typ.Name()].Elem().FieldByIndex(field.Index)
+				name := typ.Name() + "." + field.Name
+				want := slices.Contains(unaffected, name)
 				if v.Kind() == reflect.Struct {
 					name += "." + v.Type().Field(i).Name
 					v = v.Field(i)
 				}
 				change(t, name, v)
-				if same := sameEngine(before, after, before.FilterChains[0], after.FilterChains[0]); same != wanted {
-					t.Errorf("%s changed: sameEngine = %v, want %v", name, same, wanted)
+				if got := sameEngine(before, after, before.FilterChains[0], after.FilterChains[0]); got != want {
+					t.Errorf("%s changed: sameEngine = %v, want %v", name, got, want)
 				}
 			}
 		}

@@ -15,9 +15,9 @@ func TestNoClusterStatus(t *testing.T) {
 		c.Routes[0].VirtualHosts[0].Routes[0].Forward.ClusterNotFoundStatus = test.status
 		r := newRig(t)
 		r.apply(c)
-		for _, fields := range [][]string{nil, {"x-c: nope"}} {
-			if got := roundTrip(t, r.address("front"), get("/", append(fields, "")...)); got.StatusCode != test.want || got.body != protocol.NoCluster.Text()+"\n" {
-				t.Errorf("NoClusterStatus %d, headers %q: %d %q, want %d", test.status, fields, got.StatusCode, got.body, test.want)
+		for _, headers := range [][]string{nil, {"x-c: nope"}} {
+			if got := roundTrip(t, r.address("front"), get("/", append(headers, "")...)); got.StatusCode != test.want || got.body != protocol.NoCluster.Text()+"\n" {
+				t.Errorf("NoClusterStatus %d, headers %q: %d %q, want %d", test.status, headers, got.StatusCode, got.body, test.want)
 			}
 		}
 	}

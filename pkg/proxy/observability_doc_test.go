@@ -65,12 +65,12 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
+	exists := map[string]bool{}
 	for _, m := range allMetrics() {
-		known[m.Name] = true
+		exists[m.Name] = true
 	}
 	for _, name := range regexp.MustCompile(`weft_[a-z0-9_]+`).FindAllString(string(page), -1) {
-		if name != "weft_" && !known[strings.TrimSuffix(name, "_bucket")] {
+		if name != "weft_" && !exists[strings.TrimSuffix(name, "_bucket")] {
 			t.Errorf("metric %s does not exist", name)
 		}
 	}
@@ -111,11 +111,11 @@ func TestAccessLogLineHasTheColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile("(?s)<!-- begin line -->\n```\n(.*?)\n```\n<!-- end line -->").FindSubmatch(page)
-	if found == nil {
+	match := regexp.MustCompile("(?s)<!-- begin line -->\n```\n(.*?)\n```\n<!-- end line -->").FindSubmatch(page)
+	if match == nil {
 		t.Fatal("the page has no example line")
 	}
-	values, columns := strings.Split(string(found[1]), " "), strings.Fields(accesslog.DefaultFormat)
+	values, columns := strings.Split(string(match[1]), " "), strings.Fields(accesslog.DefaultFormat)
 	if len(values) != len(columns) {
 		t.Fatalf("the line has %d values, the default format %d columns", len(values), len(columns))
 	}
@@ -180,8 +180,8 @@ func allMetrics() []metrics.Metric {
 func TestMetricsOfFiltersAreNamedByThem(t *testing.T) {
 	for _, f := range builtFilters() {
 		for _, m := range f.Metrics {
-			ofIstio := f.Name == "istio_stats" && strings.HasPrefix(m.Name, "istio_")
-			if !ofIstio && !strings.HasPrefix(m.Name, "weft_filter_"+metricName(f.Name)+"_") || (m.Kind == metrics.KindCounter) != strings.HasSuffix(m.Name, "_total") {
+			isIstio := f.Name == "istio_stats" && strings.HasPrefix(m.Name, "istio_")
+			if !isIstio && !strings.HasPrefix(m.Name, "weft_filter_"+metricName(f.Name)+"_") || (m.Kind == metrics.KindCounter) != strings.HasSuffix(m.Name, "_total") {
 				t.Errorf("filter %s exports metric %s of kind %s", f.Name, m.Name, m.Kind)
 			}
 			if !strings.HasSuffix(m.Help, ".") {

@@ -12,10 +12,10 @@ import (
 
 // onDemandSnapshot puts the route table of c on demand. If asleep, the table is empty and not
 // subscribed.
-func onDemandSnapshot(c *config.Snapshot, wait time.Duration, asleep bool) *config.Snapshot {
+func onDemandSnapshot(c *config.Snapshot, wait time.Duration, unsubscribed bool) *config.Snapshot {
 	t := *c.Routes[0]
-	t.OnDemand = config.OnDemand{Wait: wait, Unsubscribed: asleep}
-	if asleep {
+	t.OnDemand = config.OnDemand{Wait: wait, Unsubscribed: unsubscribed}
+	if unsubscribed {
 		t.VirtualHosts = nil
 	}
 	c.Routes = []*config.RouteTable{&t}
@@ -29,9 +29,9 @@ func TestFirstRequestsWaitForOnDemandTable(t *testing.T) {
 	snapshot := setup{routes: directRoute("awake")}.snapshot
 	r.apply(onDemandSnapshot(snapshot(t), time.Minute, true))
 	address := r.address("front")
-	var asking sync.WaitGroup
+	var wg sync.WaitGroup
 	for range 8 {
-		asking.Go(func() {
+		wg.Go(func() {
 			if got := roundTrip(t, address, get("/")); got.body != "awake" {
 				t.Errorf("response %d %q, want awake", got.StatusCode, got.body)
 			}
@@ -43,29 +43,29 @@ func TestFirstRequestsWaitForOnDemandTable(t *testing.T) {
 		t.Errorf("requested tables %v, want table", got)
 	}
 	r.apply(onDemandSnapshot(snapshot(t), time.Minute, false))
-	asking.Wait()
+	wg.Wait()
 	if !d.InUse("table") || d.InUse("table") {
 		t.Error("InUse must return true after a request and then false")
 	}
-	open := dialClient(t, address)
-	open.roundTrip(get("/"))
+	c := dialClient(t, address)
+	c.roundTrip(get("/"))
 	if !d.InUse("table") {
 		t.Error("InUse = false after a request")
 	}
 
 	r.apply(onDemandSnapshot(snapshot(t), time.Minute, true))
-	var waits sync.WaitGroup
-	waits.Go(func() {
-		if got := open.roundTrip(get("/")); got.body != "again" {
+	var waiter sync.WaitGroup
+	waiter.Go(func() {
+		if got := c.roundTrip(get("/")); got.body != "again" {
 			t.Errorf("response %d %q, want again", got.StatusCode, got.body)
 		}
 	})
-	for asked := false; !asked; { // an earlier request for the table may signal again
+	for requested := false; !requested; { // an earlier request for the table may signal again
 		<-d.Requested()
-		asked = slices.Contains(d.TakeRequested(), "table")
+		requested = slices.Contains(d.TakeRequested(), "table")
 	}
 	r.apply(onDemandSnapshot(setup{routes: directRoute("again")}.snapshot(t), time.Minute, false))
-	waits.Wait()
+	waiter.Wait()
 }
 
 func TestOnDemandTableTimeout(t *testing.T) {
@@ -101,15 +101,15 @@ func TestTableReplacementWakesWaiters(t *testing.T) {
 	r := newRig(t)
 	r.apply(onDemandSnapshot(setup{routes: directRoute("never")}.snapshot(t), time.Minute, true))
 	address := r.address("front")
-	var asking sync.WaitGroup
-	asking.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		if got := roundTrip(t, address, get("/")); got.body != "other" {
 			t.Errorf("response %d %q, want other", got.StatusCode, got.body)
 		}
 	})
 	<-r.server.OnDemandRoutes().Requested()
 	r.apply(setup{routes: directRoute("other")}.snapshot(t))
-	asking.Wait()
+	wg.Wait()
 	if r.server.OnDemandRoutes().InUse("table") {
 		t.Error("the on-demand state of the table remains although it is not on demand")
 	}

@@ -25,39 +25,39 @@ type fakeSystem struct {
 }
 
 // Open implements fs.FS.
-func (m *fakeSystem) Open(name string) (fs.File, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	text, there := m.files[name]
+func (sys *fakeSystem) Open(name string) (fs.File, error) {
+	sys.mu.Lock()
+	defer sys.mu.Unlock()
+	text, ok := sys.files[name]
 	switch {
-	case m.err != nil:
-		return nil, &fs.PathError{Op: "open", Path: name, Err: m.err}
-	case !there:
+	case sys.err != nil:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: sys.err}
+	case !ok:
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	return fstest.MapFS{name: {Data: []byte(text)}}.Open(name)
 }
 
 // set replaces a file; "" removes it.
-func (m *fakeSystem) set(name, text string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.files[name] = text
+func (sys *fakeSystem) set(name, text string) {
+	sys.mu.Lock()
+	defer sys.mu.Unlock()
+	sys.files[name] = text
 	if text == "" {
-		delete(m.files, name)
+		delete(sys.files, name)
 	}
 }
 
 // fail makes every Open return err.
-func (m *fakeSystem) fail(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.err = err
+func (sys *fakeSystem) fail(err error) {
+	sys.mu.Lock()
+	defer sys.mu.Unlock()
+	sys.err = err
 }
 
 // setPressure sets the resident memory to a fraction of machineMemory.
-func (m *fakeSystem) setPressure(share float64) {
-	m.set("proc/self/statm", fmt.Sprintf("1 %d\n", int(math.Ceil(share*machineMemory/float64(os.Getpagesize())))))
+func (sys *fakeSystem) setPressure(fraction float64) {
+	sys.set("proc/self/statm", fmt.Sprintf("1 %d\n", int(math.Ceil(fraction*machineMemory/float64(os.Getpagesize())))))
 }
 
 const machineMemory = 1 << 30
@@ -78,14 +78,14 @@ func actionConfig(name string) string {
 func newOverloadRig(t *testing.T, server string) (*rig, *fakeSystem, setup) {
 	t.Helper()
 	t.Parallel()
-	m := &fakeSystem{files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\n"}}
-	m.setPressure(0.1)
+	sys := &fakeSystem{files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\n"}}
+	sys.setPressure(0.1)
 	s := setup{
 		server: server, routes: to("app"), clusters: cluster("app", origin(t, respondText("served"))),
 	}
-	r := newRigOn(t, m)
+	r := newRigOn(t, sys)
 	r.apply(s.snapshot(t))
-	return r, m, s
+	return r, sys, s
 }
 
 // awaitState waits until an action has the state.
@@ -107,12 +107,12 @@ func (r *rig) awaitState(name, state string) {
 }
 
 func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
+	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
 	c := dialClient(t, r.address("front"))
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Fatalf("before the pressure: status %d", got.StatusCode)
 	}
-	m.setPressure(0.95)
+	sys.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
 	got := c.roundTrip(get("/"))
 	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" || got.body != "overloaded\n" {
@@ -127,7 +127,7 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 	if p := r.value("weft_overload_pressure", "memory"); p < 0.94 || p > 0.96 {
 		t.Errorf("weft_overload_pressure = %v", p)
 	}
-	m.setPressure(0.5)
+	sys.setPressure(0.5)
 	r.awaitState("stop_accepting_requests", "inactive")
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Errorf("after the pressure: status %d", got.StatusCode)
@@ -142,29 +142,29 @@ func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
 }
 
 func TestFractionOfRequestsIsRejected(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(`{"name": "stop_accepting_requests", "triggers": [
+	r, sys, _ := newOverloadRig(t, overloadConfig(`{"name": "stop_accepting_requests", "triggers": [
 		{"name": "memory", "scaled": {"scaling_threshold": 0.5, "saturation_threshold": 0.9}}]}`))
-	m.setPressure(0.7)
+	sys.setPressure(0.7)
 	r.awaitState("stop_accepting_requests", "scaling")
 	c := dialClient(t, r.address("front"))
-	refused := 0
+	rejected := 0
 	for range 400 {
 		if c.roundTrip(get("/")).StatusCode == http.StatusServiceUnavailable {
-			refused++
+			rejected++
 		}
 	}
-	if refused < 130 || refused > 270 { // seven standard deviations
-		t.Errorf("%d of 400 requests were rejected, want half", refused)
+	if rejected < 130 || rejected > 270 { // seven standard deviations
+		t.Errorf("%d of 400 requests were rejected, want half", rejected)
 	}
 }
 
 func TestDisableKeepAliveClosesAfterResponse(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("disable_http_keepalive")))
+	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("disable_http_keepalive")))
 	c := dialClient(t, r.address("front"))
 	if got := c.roundTrip(get("/")); got.Close {
 		t.Fatal("the connection was closed before the pressure")
 	}
-	m.setPressure(0.95)
+	sys.setPressure(0.95)
 	r.awaitState("disable_http_keepalive", "saturated")
 	if got := c.roundTrip(get("/")); got.StatusCode != 200 || !got.Close || !c.ended() {
 		t.Errorf("under pressure: status %d, Close %v", got.StatusCode, got.Close)
@@ -174,36 +174,36 @@ func TestDisableKeepAliveClosesAfterResponse(t *testing.T) {
 }
 
 func TestStopAcceptingQueuesConnections(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_connections")))
-	open := dialClient(t, r.address("front"))
-	open.roundTrip(get("/"))
-	m.setPressure(0.95)
+	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_connections")))
+	established := dialClient(t, r.address("front"))
+	established.roundTrip(get("/"))
+	sys.setPressure(0.95)
 	r.awaitState("stop_accepting_connections", "saturated")
-	waiting := dialClient(t, r.address("front"))
-	waiting.send(get("/"))
-	if got := open.roundTrip(get("/")); got.StatusCode != 200 {
+	queued := dialClient(t, r.address("front"))
+	queued.send(get("/"))
+	if got := established.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Errorf("open connection: status %d", got.StatusCode)
 	}
 	if n := r.value("weft_listener_connections_accepted_total"); n != 1 {
 		t.Errorf("%v connections were accepted, want 1", n)
 	}
-	m.setPressure(0.1)
-	if got := waiting.read(get("/")); got.StatusCode != 200 {
+	sys.setPressure(0.1)
+	if got := queued.read(get("/")); got.StatusCode != 200 {
 		t.Errorf("connection from the accept queue: status %d", got.StatusCode)
 	}
 	r.await(1, "weft_overload_action_done_total", "stop_accepting_connections")
 }
 
 func TestNewConnectionsAreRejected(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("reject_incoming_connections")))
-	open := dialClient(t, r.address("front"))
-	open.roundTrip(get("/"))
-	m.setPressure(0.95)
+	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("reject_incoming_connections")))
+	established := dialClient(t, r.address("front"))
+	established.roundTrip(get("/"))
+	sys.setPressure(0.95)
 	r.awaitState("reject_incoming_connections", "saturated")
 	if !dialClient(t, r.address("front")).ended() {
 		t.Error("a new connection was served")
 	}
-	if got := open.roundTrip(get("/")); got.StatusCode != 200 {
+	if got := established.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Errorf("open connection: status %d", got.StatusCode)
 	}
 	r.await(1, "weft_overload_action_done_total", "reject_incoming_connections")
@@ -211,10 +211,10 @@ func TestNewConnectionsAreRejected(t *testing.T) {
 }
 
 func TestShrinkIdleClosesConnections(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("shrink_idle")))
+	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("shrink_idle")))
 	c := dialClient(t, r.address("front"))
 	c.roundTrip(get("/"))
-	m.setPressure(0.95)
+	sys.setPressure(0.95)
 	if !c.ended() {
 		t.Error("the idle client connection was not closed")
 	}
@@ -228,11 +228,11 @@ func TestShrinkIdleClosesConnections(t *testing.T) {
 }
 
 func TestIdleTimeoutsAreReduced(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(`{"name": "reduce_timeouts", "triggers": [{"name": "memory", "threshold": {"value": 0.9}}],
+	r, sys, _ := newOverloadRig(t, overloadConfig(`{"name": "reduce_timeouts", "triggers": [{"name": "memory", "threshold": {"value": 0.9}}],
 		"typed_config": {"timer_scale_factors": [{"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", "min_timeout": "200ms"}]}}`))
 	c := dialClient(t, r.address("front"))
 	c.roundTrip(get("/"))
-	m.setPressure(0.95)
+	sys.setPressure(0.95)
 	if !c.ended() { // its idle timeout is 90 s
 		t.Error("the idle client connection was not closed")
 	}
@@ -242,34 +242,34 @@ func TestIdleTimeoutsAreReduced(t *testing.T) {
 // TestReloadsWhileMemoryIsShort verifies that an unchanged overload manager keeps its state across
 // reloads, that a changed one acts immediately, and that all effects end without one.
 func TestReloadsWhileMemoryIsShort(t *testing.T) {
-	r, m, s := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
-	m.setPressure(0.95)
+	r, sys, s := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
+	sys.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
 	since := r.server.Overload().Actions[0].Since
 	c := dialClient(t, r.address("front"))
-	status := func(want int) {
+	expectStatus := func(want int) {
 		t.Helper()
 		if got := c.roundTrip(get("/")); got.StatusCode != want {
 			t.Errorf("status %d, want %d", got.StatusCode, want)
 		}
 	}
-	status(503)
+	expectStatus(503)
 	s.clusters = cluster("app", origin(t, respondText("another"))) // a change outside the overload manager
 	r.apply(s.snapshot(t))
-	status(503)
-	if again := r.server.Overload().Actions[0].Since; !again.Equal(*since) {
-		t.Errorf("the action started again at %v", again)
+	expectStatus(503)
+	if newSince := r.server.Overload().Actions[0].Since; !newSince.Equal(*since) {
+		t.Errorf("the action started again at %v", newSince)
 	}
 	s.server = overloadConfig(actionConfig("disable_http_keepalive") + "," + actionConfig("stop_accepting_requests"))
 	r.apply(s.snapshot(t))
-	status(503)
+	expectStatus(503)
 	if !c.ended() {
 		t.Error("the new action had no effect")
 	}
 	s.server = ""
 	r.apply(s.snapshot(t))
 	c = dialClient(t, r.address("front"))
-	status(200)
+	expectStatus(200)
 	if r.server.Overload() != nil {
 		t.Error("the overload manager still exists")
 	}
@@ -280,26 +280,26 @@ func TestReloadsWhileMemoryIsShort(t *testing.T) {
 
 // TestDrainWhileAcceptIsPaused verifies that Drain does not wait for accepting to resume.
 func TestDrainWhileAcceptIsPaused(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_connections")))
-	m.setPressure(0.95)
+	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_connections")))
+	sys.setPressure(0.95)
 	r.awaitState("stop_accepting_connections", "saturated")
-	waiting := dialClient(t, r.address("front"))
+	queued := dialClient(t, r.address("front"))
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	r.server.Drain(ctx)
 	if ctx.Err() != nil {
 		t.Error("Drain took until its deadline")
 	}
-	if !waiting.ended() {
+	if !queued.ended() {
 		t.Error("a connection that was not accepted is still open")
 	}
 }
 
 func TestUnreadableMonitorKeepsPressure(t *testing.T) {
-	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
-	m.setPressure(0.95)
+	r, sys, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
+	sys.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
-	m.set("proc/self/statm", "")
+	sys.set("proc/self/statm", "")
 	r.until(func() bool { return r.server.Overload().Monitors[0].Failing }, func() { t.Error("the status does not show the monitor as failing") })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
 		t.Errorf("status %d, want 503", got.StatusCode)
@@ -308,27 +308,27 @@ func TestUnreadableMonitorKeepsPressure(t *testing.T) {
 	if n := strings.Count(r.log.String(), "cannot be read"); n != 1 {
 		t.Errorf("%d log lines report the monitor, want 1", n)
 	}
-	m.setPressure(0.1)
+	sys.setPressure(0.1)
 	r.awaitState("stop_accepting_requests", "inactive")
 }
 
 // TestDescriptorExhaustionIsFullPressure verifies that the monitor reports full pressure when no
 // descriptor is left to count the open ones.
 func TestDescriptorExhaustionIsFullPressure(t *testing.T) {
-	r, m, s := newOverloadRig(t, "")
-	m.set("proc/self/fd", "12345") // the file size is the number of open descriptors
-	m.set("proc/self/limits", "Max open files 1024 4096 files\n")
+	r, sys, s := newOverloadRig(t, "")
+	sys.set("proc/self/fd", "12345") // the file size is the number of open descriptors
+	sys.set("proc/self/limits", "Max open files 1024 4096 files\n")
 	s.server = `"overload_manager": {"refresh_interval": "10ms", "resource_monitors": [{"name": "file_descriptors"}], "actions": [
 		{"name": "stop_accepting_requests", "triggers": [{"name": "file_descriptors", "threshold": {"value": 0.9}}]}]}`
 	r.apply(s.snapshot(t))
-	for _, short := range []error{syscall.EMFILE, syscall.ENFILE} {
+	for _, openErr := range []error{syscall.EMFILE, syscall.ENFILE} {
 		r.awaitState("stop_accepting_requests", "inactive")
-		m.fail(short)
+		sys.fail(openErr)
 		r.awaitState("stop_accepting_requests", "saturated")
 		if got := r.server.Overload().Monitors[0]; got.Pressure != 1 || got.Used != 1024 || got.Failing {
-			t.Errorf("%v: monitor %+v, want all 1024 used", short, got)
+			t.Errorf("%v: monitor %+v, want all 1024 used", openErr, got)
 		}
-		m.fail(nil)
+		sys.fail(nil)
 	}
 	r.awaitState("stop_accepting_requests", "inactive")
 }
@@ -347,11 +347,11 @@ func TestUnreadableMonitorIsRejected(t *testing.T) {
 
 // TestCPUMonitor verifies the CPU monitor in a control group with half a CPU.
 func TestCPUMonitor(t *testing.T) {
-	r, m, s := newOverloadRig(t, "")
-	m.set("proc/self/cgroup", "0::/\n")
-	m.set("sys/fs/cgroup/cgroup.controllers", "cpu\n")
-	m.set("sys/fs/cgroup/cpu.max", "50000 100000\n")
-	m.set("sys/fs/cgroup/cpu.stat", "usage_usec 0\n")
+	r, sys, s := newOverloadRig(t, "")
+	sys.set("proc/self/cgroup", "0::/\n")
+	sys.set("sys/fs/cgroup/cgroup.controllers", "cpu\n")
+	sys.set("sys/fs/cgroup/cpu.max", "50000 100000\n")
+	sys.set("sys/fs/cgroup/cpu.stat", "usage_usec 0\n")
 	s.server = `"overload_manager": {"refresh_interval": "10ms",
 		"resource_monitors": [{"name": "cpu_utilization", "typed_config": {"mode": "CONTAINER"}}], "actions": [
 			{"name": "stop_accepting_requests", "triggers": [{"name": "cpu_utilization", "threshold": {"value": 0.02}}]}]}`
@@ -359,9 +359,9 @@ func TestCPUMonitor(t *testing.T) {
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
 		t.Errorf("before the pressure: status %d", got.StatusCode)
 	}
-	m.set("sys/fs/cgroup/cpu.stat", "usage_usec 3600000000\n") // an hour of CPU time since the last read: full pressure
+	sys.set("sys/fs/cgroup/cpu.stat", "usage_usec 3600000000\n") // an hour of CPU time since the last read: full pressure
 	r.until(func() bool {
-		m.set("sys/fs/cgroup/cpu.stat", fmt.Sprintf("usage_usec %d\n", time.Now().UnixMicro()))
+		sys.set("sys/fs/cgroup/cpu.stat", fmt.Sprintf("usage_usec %d\n", time.Now().UnixMicro()))
 		return r.server.Overload().Actions[0].State == "saturated"
 	}, func() { t.Errorf("status %+v", r.server.Overload()) })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {

@@ -15,8 +15,8 @@ import (
 const proxyProtocolFront = `"listener_filters": [{"type": "proxy_protocol", "config": {}}], "listener_filters_timeout": "10s"`
 
 func TestProxyProtocolSetsClientAddress(t *testing.T) {
-	asked := make(chan string, 1)
-	app := origin(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("X-Forwarded-For") })
+	forwardedFor := make(chan string, 1)
+	app := origin(t, func(_ http.ResponseWriter, r *http.Request) { forwardedFor <- r.Header.Get("X-Forwarded-For") })
 	_, address := setup{
 		listener: proxyProtocolFront, proxy: `"extend_config": {"x_forwarded": "set"}`, routes: to("app"), clusters: cluster("app", app),
 	}.run(t)
@@ -24,7 +24,7 @@ func TestProxyProtocolSetsClientAddress(t *testing.T) {
 	c.send("PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n")
 	for range 2 { // the connection is idle between the requests
 		c.roundTrip(get("/"))
-		if got := <-asked; got != "2001:db8::1" {
+		if got := <-forwardedFor; got != "2001:db8::1" {
 			t.Errorf("X-Forwarded-For = %q, want the address in the PROXY header", got)
 		}
 	}
@@ -41,12 +41,12 @@ func TestMissingProxyProtocolHeaderIsCounted(t *testing.T) {
 }
 
 func TestProxyProtocolChangeDrainsConnections(t *testing.T) {
-	with := func(p *config.ProxyProtocol) *config.Listener {
+	newListener := func(p *config.ProxyProtocol) *config.Listener {
 		l := setup{routes: directRoute("x")}.snapshot(t).Listeners[0]
 		l.ProxyProtocol = p
 		return l
 	}
-	one := func() *config.ProxyProtocol {
+	newProxyProtocol := func() *config.ProxyProtocol {
 		return &config.ProxyProtocol{Timeout: time.Second, DisallowedVersions: []int{1}}
 	}
 	for _, test := range []struct {
@@ -54,11 +54,11 @@ func TestProxyProtocolChangeDrainsConnections(t *testing.T) {
 		before, after *config.ProxyProtocol
 		same          bool
 	}{
-		{"unchanged", one(), one(), true},
-		{"added", nil, one(), false},
-		{"changed", one(), &config.ProxyProtocol{Timeout: time.Second}, false},
+		{"unchanged", newProxyProtocol(), newProxyProtocol(), true},
+		{"added", nil, newProxyProtocol(), false},
+		{"changed", newProxyProtocol(), &config.ProxyProtocol{Timeout: time.Second}, false},
 	} {
-		a, b := with(test.before), with(test.after)
+		a, b := newListener(test.before), newListener(test.after)
 		if got := sameEngine(a, b, a.FilterChains[0], b.FilterChains[0]); got != test.same {
 			t.Errorf("%s: sameEngine = %t, want %t", test.name, got, test.same)
 		}

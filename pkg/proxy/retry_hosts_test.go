@@ -10,16 +10,16 @@ import (
 // again. All hosts respond with 503.
 func TestRetriesGoToOtherHosts(t *testing.T) {
 	const hosts = 4
-	asked := make(chan string, 100)
+	attempts := make(chan string, 100)
 	var addresses []string
 	for i := range hosts {
 		name := fmt.Sprint(i)
-		addresses = append(addresses, origin(t, failing(name, asked)))
+		addresses = append(addresses, origin(t, failing(name, attempts)))
 	}
-	retrying := func(n int) string {
+	retryRoute := func(n int) string {
 		return fmt.Sprintf(`{"match": {"prefix": "/%d"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": %d, "retry_back_off": {"base_interval": "0s"}}}}`, n, n)
 	}
-	r, address := setup{routes: retrying(3) + "," + retrying(5), clusters: cluster("app", addresses...)}.run(t)
+	r, address := setup{routes: retryRoute(3) + "," + retryRoute(5), clusters: cluster("app", addresses...)}.run(t)
 	for _, n := range []int{3, 5} {
 		for range 5 {
 			if got := roundTrip(t, address, get(fmt.Sprintf("/%d", n))); got.StatusCode != 503 {
@@ -27,7 +27,7 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 			}
 			var order []string
 			for range n + 1 {
-				order = append(order, <-asked)
+				order = append(order, <-attempts)
 			}
 			first := slices.Clone(order[:hosts])
 			slices.Sort(first)
@@ -42,16 +42,16 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 // TestMaxRetriesLimitsCluster verifies that max_retries of the circuit breaker limits concurrent
 // retries only, so consecutive requests may each retry.
 func TestMaxRetriesLimitsCluster(t *testing.T) {
-	asked := make(chan string, 100)
+	attempts := make(chan string, 100)
 	r, address := setup{
 		routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": 2}}}`,
-		clusters: `{"name": "app", "hosts": [{"address": "` + origin(t, failing("a", asked)) + `"}],
+		clusters: `{"name": "app", "hosts": [{"address": "` + origin(t, failing("a", attempts)) + `"}],
 			"circuit_breakers": [{"max_retries": 1}]}`,
 	}.run(t)
 	for range 3 {
 		roundTrip(t, address, get("/"))
 	}
-	if got := len(asked); got != 9 {
+	if got := len(attempts); got != 9 {
 		t.Errorf("the host received %d attempts, want 9", got)
 	}
 	if got := r.server.Clusters().Describe()[0].Retries; got != 0 {

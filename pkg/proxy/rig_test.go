@@ -75,13 +75,13 @@ func builtGates() []filter.ConnectionFilterFactory {
 
 // newRig returns a server without a configuration and drains it at the end of the test. more are
 // additional filters.
-func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
+func newRig(t testing.TB, extra ...filter.StreamFilterFactory) *rig {
 	t.Helper()
-	return newRigOn(t, nil, more...)
+	return newRigOn(t, nil, extra...)
 }
 
 // newRigOn is newRig on a machine whose proc and sys are in system; nil means this machine.
-func newRigOn(t testing.TB, system fs.FS, more ...filter.StreamFilterFactory) *rig {
+func newRigOn(t testing.TB, system fs.FS, extra ...filter.StreamFilterFactory) *rig {
 	t.Helper()
 	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for r := range protocol.Reasons() {
@@ -94,10 +94,10 @@ func newRigOn(t testing.TB, system fs.FS, more ...filter.StreamFilterFactory) *r
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	r.server = NewServer(Options{
 		Protocols:         []stream.Protocol{http1.Protocol()},
-		StreamFilters:     append(builtFilters(), more...),
+		StreamFilters:     append(builtFilters(), extra...),
 		ConnectionFilters: builtGates(),
-		TCPProxy: func(cfg config.TCPProxy, carrier *TCPForwarder, log *slog.Logger) network.Handler {
-			return tcpproxy.New(cfg, carrier, log)
+		TCPProxy: func(cfg config.TCPProxy, forwarder *TCPForwarder, log *slog.Logger) network.Handler {
+			return tcpproxy.New(cfg, forwarder, log)
 		},
 		Upstream: upstream.Options{
 			Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin},
@@ -153,7 +153,7 @@ func (r *rig) await(want float64, name string, labels ...string) {
 }
 
 // until waits until done returns true, and calls late after a timeout.
-func (r *rig) until(done func() bool, late func()) {
+func (r *rig) until(done func() bool, onTimeout func()) {
 	r.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -163,7 +163,7 @@ func (r *rig) until(done func() bool, late func()) {
 		}
 		<-tick.C
 	}
-	late()
+	onTimeout()
 }
 
 // logBuffer is an io.Writer for a log. It is safe for concurrent use.
@@ -185,21 +185,21 @@ func (l *logBuffer) String() string {
 }
 
 // kinds returns the capabilities for parsing test configurations.
-func kinds(more ...filter.StreamFilterFactory) configjson.Capabilities {
+func kinds(extra ...filter.StreamFilterFactory) configjson.Capabilities {
 	return configjson.Capabilities{
 		Protocols:         []config.Protocol{config.HTTP1},
 		NetworkFilters:    []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
 		ConnectionFilters: builtGates(),
-		StreamFilters:     append(builtFilters(), more...),
+		StreamFilters:     append(builtFilters(), extra...),
 		ClusterTypes:      []config.ClusterType{config.ClusterStatic},
 		Policies:          []config.LBPolicy{config.RoundRobin},
 	}
 }
 
 // parse parses a configuration and fails the test on any problem.
-func parse(t testing.TB, text string, more ...filter.StreamFilterFactory) *config.Snapshot {
+func parse(t testing.TB, text string, extra ...filter.StreamFilterFactory) *config.Snapshot {
 	t.Helper()
-	c, problems := configjson.Parse("test.json", []byte(text), kinds(more...), configjson.Options{})
+	c, problems := configjson.Parse("test.json", []byte(text), kinds(extra...), configjson.Options{})
 	if c == nil {
 		t.Fatal(problems)
 	}
@@ -218,7 +218,7 @@ type setup struct {
 }
 
 // snapshot returns the configuration.
-func (s setup) snapshot(t testing.TB, more ...filter.StreamFilterFactory) *config.Snapshot {
+func (s setup) snapshot(t testing.TB, extra ...filter.StreamFilterFactory) *config.Snapshot {
 	t.Helper()
 	if s.address == "" {
 		s.address = "127.0.0.1:0"
@@ -229,7 +229,7 @@ func (s setup) snapshot(t testing.TB, more ...filter.StreamFilterFactory) *confi
 			"filter_chains": [{"filters": [{"type": "proxy", "config": {`+member(s.proxy)+`
 				"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
 		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+s.routes+`]}]}]
-	}], "cluster_manager": {"clusters": [`+s.clusters+`]}}`, more...)
+	}], "cluster_manager": {"clusters": [`+s.clusters+`]}}`, extra...)
 }
 
 func member(text string) string {
@@ -254,21 +254,21 @@ func cluster(name string, hosts ...string) string {
 }
 
 // run applies s on a new rig and returns the rig and the listener's address.
-func (s setup) run(t testing.TB, more ...filter.StreamFilterFactory) (*rig, string) {
+func (s setup) run(t testing.TB, extra ...filter.StreamFilterFactory) (*rig, string) {
 	t.Helper()
-	r := newRig(t, more...)
-	r.apply(s.snapshot(t, more...))
+	r := newRig(t, extra...)
+	r.apply(s.snapshot(t, extra...))
 	return r, r.address("front")
 }
 
 // origin serves requests with a net/http server and returns its address.
-func origin(t testing.TB, answer http.HandlerFunc) (address string) {
+func origin(t testing.TB, handler http.HandlerFunc) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serveAt(t, ln, &http.Server{Handler: answer, ReadHeaderTimeout: time.Minute})
+	return serveAt(t, ln, &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute})
 }
 
 // serveAt makes s serve ln until the end of the test.
@@ -364,9 +364,9 @@ func roundTrip(t testing.TB, address, head string) testResponse {
 }
 
 // failing returns a handler that responds with 503 and sends its name to asked.
-func failing(name string, asked chan<- string) http.HandlerFunc {
+func failing(name string, attempts chan<- string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		asked <- name
+		attempts <- name
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }

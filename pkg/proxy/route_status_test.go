@@ -144,25 +144,25 @@ func TestDescribeRoutes(t *testing.T) {
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("DescribeRoutes (-want +got):\n%s", diff)
 	}
-	if all := r.server.DescribeRoutes(""); len(all) != 2 || all[1].Name != "unused" || len(all[1].Listeners) != 0 {
-		t.Errorf("status of all tables: %v", all)
+	if tables := r.server.DescribeRoutes(""); len(tables) != 2 || tables[1].Name != "unused" || len(tables[1].Listeners) != 0 {
+		t.Errorf("status of all tables: %v", tables)
 	}
-	if none := r.server.DescribeRoutes("other"); len(none) != 0 {
-		t.Errorf("status of an unknown table: %v", none)
+	if unknown := r.server.DescribeRoutes("other"); len(unknown) != 0 {
+		t.Errorf("status of an unknown table: %v", unknown)
 	}
-	if before := newRig(t).server.DescribeRoutes(""); len(before) != 0 {
-		t.Errorf("status before the first configuration: %v", before)
+	if initial := newRig(t).server.DescribeRoutes(""); len(initial) != 0 {
+		t.Errorf("status before the first configuration: %v", initial)
 	}
 }
 
 // TestDescribeRoutesOfOneTableIsCheap verifies that the cost of DescribeRoutes for one table does
 // not depend on 50,000 routes of another table.
 func TestDescribeRoutesOfOneTableIsCheap(t *testing.T) {
-	var many strings.Builder
+	var b strings.Builder
 	for i := range 50_000 {
-		fmt.Fprintf(&many, `{"match": {"prefix": "/%d"}, "direct_response": {"status": 200}},`, i)
+		fmt.Fprintf(&b, `{"match": {"prefix": "/%d"}, "direct_response": {"status": 200}},`, i)
 	}
-	routes := strings.TrimSuffix(many.String(), ",")
+	routes := strings.TrimSuffix(b.String(), ",")
 	r := newRig(t)
 	r.apply(parse(t, `{"servers": [{"listeners": [], "routers": [
 		{"router_config_name": "large", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+routes+`]}]},

@@ -65,12 +65,12 @@ func TestARouteChoosesItsCluster(t *testing.T) {
 			t.Errorf("%s with %s: response %d %q, want %d %q", test.path, test.field, got.StatusCode, got.body, test.status, test.want)
 		}
 	}
-	shares := map[string]int{}
+	counts := map[string]int{}
 	for range 200 {
-		shares[c.roundTrip(get("/half")).body]++
+		counts[c.roundTrip(get("/half")).body]++
 	}
-	if shares["one"] < 50 || shares["two"] < 50 || len(shares) != 2 { // seven standard deviations
-		t.Errorf("requests per cluster with equal weights: %v", shares)
+	if counts["one"] < 50 || counts["two"] < 50 || len(counts) != 2 { // seven standard deviations
+		t.Errorf("requests per cluster with equal weights: %v", counts)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestServicesAreComposedInOrder(t *testing.T) {
 		w.Header().Add("X-Mark", "app")
 		fmt.Fprint(w, strings.Join(r.Header["X-Mark"], " "))
 	})
-	kinds := []filter.StreamFilterFactory{marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute), marks("late", filter.AfterRoute)}
+	factories := []filter.StreamFilterFactory{marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute), marks("late", filter.AfterRoute)}
 	_, address := setup{
 		filters: `
 			{"type": "late", "config": {"name": "1"}},
@@ -141,7 +141,7 @@ func TestServicesAreComposedInOrder(t *testing.T) {
 			 "per_filter_config": {"after": {"name": "own"}}},
 			{"match": {"prefix": "/"}, "direct_response": {"status": 500}}`,
 		clusters: cluster("app", app),
-	}.run(t, kinds...)
+	}.run(t, factories...)
 	got := roundTrip(t, address, get("/asked"))
 	if want := "2@/asked@ 4@/changed@ route 1@/rewritten@app own@/rewritten@app"; got.body != want {
 		t.Errorf("request path: %q, want %q", got.body, want)
@@ -165,15 +165,15 @@ func TestRouteFiltersRunOnlyOnMatch(t *testing.T) {
 }
 
 func TestAFilterThatCannotBeBuiltIsNamed(t *testing.T) {
-	kind := marks("after", filter.AfterRoute)
+	factory := marks("after", filter.AfterRoute)
 	for name, s := range map[string]setup{
 		`listener "front": stream filter "after": it is broken`: {
 			filters: `{"type": "after", "config": {"name": "broken"}}`, routes: `{"direct_response": {"status": 200}}`},
 		`listener "front": route "all/0": per_filter_config "after": it is broken`: {
 			filters: `{"type": "after"}`, routes: `{"direct_response": {"status": 200}, "per_filter_config": {"after": {"name": "broken"}}}`},
 	} {
-		r := newRig(t, kind)
-		if err := r.server.Apply(t.Context(), config.FullDelta(s.snapshot(t, kind))); err == nil || err.Error() != name {
+		r := newRig(t, factory)
+		if err := r.server.Apply(t.Context(), s.snapshot(t, factory)); err == nil || err.Error() != name {
 			t.Errorf("Apply = %v, want %s", err, name)
 		}
 		if got := r.server.Running(); got != nil {

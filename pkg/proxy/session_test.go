@@ -44,9 +44,9 @@ func echoServer(t *testing.T) (address string) {
 
 // tcpProxyConfig returns a configuration whose listener relays bytes after an istio_stats filter,
 // which counts connections.
-func tcpProxyConfig(every, clusters string) string {
+func tcpProxyConfig(interval, clusters string) string {
 	return `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0", "filter_chains": [{"filters": [
-		{"type": "istio_stats", "config": {"reporter": "source", "tcp_reporting_duration": "` + every + `", "workload": {"name": "web-v1"}}},
+		{"type": "istio_stats", "config": {"reporter": "source", "tcp_reporting_duration": "` + interval + `", "workload": {"name": "web-v1"}}},
 		{"type": "tcp_proxy", "config": {"cluster": "app"}}
 	]}]}]}], "cluster_manager": {"clusters": [` + clusters + `]}}`
 }
@@ -74,8 +74,8 @@ func TestIstioStatsCountSessions(t *testing.T) {
 	}
 	c.send("!")
 	_ = c.CloseWrite()
-	if rest, err := io.ReadAll(c); string(rest) != "!" || err != nil {
-		t.Errorf("read %q, %v after the half-close", rest, err)
+	if data, err := io.ReadAll(c); string(data) != "!" || err != nil {
+		t.Errorf("read %q, %v after the half-close", data, err)
 	}
 	r.await(1, closed)
 	for _, name := range []string{sent, received} {
@@ -116,8 +116,8 @@ func TestIstioStatsCountSessionsAcrossReload(t *testing.T) {
 	c.send("!")
 	r.await(9, sent, "web-v1")
 	_ = c.CloseWrite()
-	if all, err := io.ReadAll(c); string(all) != "question!" || err != nil {
-		t.Errorf("read %q, %v", all, err)
+	if data, err := io.ReadAll(c); string(data) != "question!" || err != nil {
+		t.Errorf("read %q, %v", data, err)
 	}
 	r.await(1, closed, "web-v1")
 	for name, want := range map[string]float64{opened: 1, sent: 9, received: 9} {
@@ -133,15 +133,15 @@ func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*net
 	t.Helper()
 	r := newRig(t)
 	r.apply(parse(t, tcpProxyConfig("1ms", cluster("app", echoServer(t)))))
-	near, far := net.Pipe()
-	defer func() { _ = far.Close() }()
-	caller := network.NewConn(near)
-	defer func() { _ = caller.Close() }()
-	c := &TCPForwarder{r.server.clusters, r.server.upstreamTLS, observers}
+	local, remote := net.Pipe()
+	defer func() { _ = remote.Close() }()
+	downstream := network.NewConn(local)
+	defer func() { _ = downstream.Close() }()
+	f := &TCPForwarder{r.server.clusters, r.server.upstreamTLS, observers}
 	var err error
 	func() {
 		defer protocol.RecoverPanic(&err)
-		_ = c.Forward(t.Context(), caller, "app", 3, use)
+		_ = f.Forward(t.Context(), downstream, "app", 3, use)
 	}()
 	if protocol.PanicIn(err) == nil {
 		t.Errorf("Forward returned %v, want the panic", err)
@@ -155,16 +155,16 @@ func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*net
 // TestSessionObserversSeeEndDespitePanic verifies that a panic of the handler ends the session once
 // and leaves nothing in flight.
 func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
-	began, ended := 0, 0
+	begins, ends := 0, 0
 	observer := func(s *filter.Session) func() {
-		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
+		if begins++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
 			t.Errorf("session began with host %v, cluster %v, reason %v", s.Host, s.Cluster, s.Reason)
 		}
-		return func() { ended++ }
+		return func() { ends++ }
 	}
 	forwardWith(t, []filter.SessionObserver{observer}, func(*network.Conn, *network.RelayCounters) error { panic("a defect of a handler") })
-	if began != 1 || ended != 1 {
-		t.Errorf("the observer got %d begin calls and %d end calls, want one each", began, ended)
+	if begins != 1 || ends != 1 {
+		t.Errorf("the observer got %d begin calls and %d end calls, want one each", begins, ends)
 	}
 }
 
@@ -173,24 +173,24 @@ func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 // call returned gets the end call.
 func TestSessionObserverPanicEndsItsSession(t *testing.T) {
 	for atEnd, want := range map[bool]string{false: "[be b be]", true: "[be be be]"} {
-		var told [3]string
-		watcher := func(i int, panics bool) filter.SessionObserver {
+		var calls [3]string
+		newObserver := func(i int, panics bool) filter.SessionObserver {
 			return func(*filter.Session) func() {
-				told[i] += "b"
+				calls[i] += "b"
 				if panics && !atEnd {
 					panic("a defect at the beginning")
 				}
 				return func() {
-					told[i] += "e"
+					calls[i] += "e"
 					if panics {
 						panic("a defect at the end")
 					}
 				}
 			}
 		}
-		forwardWith(t, []filter.SessionObserver{watcher(0, false), watcher(1, true), watcher(2, false)},
+		forwardWith(t, []filter.SessionObserver{newObserver(0, false), newObserver(1, true), newObserver(2, false)},
 			func(*network.Conn, *network.RelayCounters) error { return nil })
-		if got := fmt.Sprint(told); got != want {
+		if got := fmt.Sprint(calls); got != want {
 			t.Errorf("calls of the observers: %s, want %s", got, want)
 		}
 	}

@@ -36,11 +36,11 @@ func TestHostsUseTheirTLSContext(t *testing.T) {
 	}
 
 	// Without SkipHostnameCheck, the certificate of the second host does not match.
-	again := *app
-	again.Hosts = again.Hosts[1:2]
-	again.AlternateTLS = []*config.TLS{{TrustedCA: config.PEM{Text: string(second.PEM)}}}
+	checked := *app
+	checked.Hosts = checked.Hosts[1:2]
+	checked.AlternateTLS = []*config.TLS{{TrustedCA: config.PEM{Text: string(second.PEM)}}}
 	changed := *next
-	changed.Clusters = []*config.Cluster{&again}
+	changed.Clusters = []*config.Cluster{&checked}
 	r.apply(&changed)
 	if got := roundTrip(t, s.address, get("/")); got.StatusCode != 502 {
 		t.Errorf("host with another name: response %d %q, want 502", got.StatusCode, got.body)

@@ -25,9 +25,9 @@ type sniServer struct {
 
 // open starts the server. certificates has the certificate of each server name; "" is for clients
 // without SNI.
-func (d *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Certificate) (address string) {
+func (s *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Certificate) (address string) {
 	t.Helper()
-	d.conns = map[string]map[string]bool{}
+	s.conns = map[string]map[string]bool{}
 	protocols := []string{"http/1.1"}
 	if h2 {
 		protocols = []string{"h2"}
@@ -36,7 +36,7 @@ func (d *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Cert
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: d, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{
+	srv := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{
 		NextProtos: protocols,
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if c, ok := certificates[hello.ServerName]; ok {
@@ -45,20 +45,20 @@ func (d *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Cert
 			return nil, fmt.Errorf("no certificate for %q", hello.ServerName)
 		},
 	}}
-	go s.ServeTLS(ln, "", "")
-	t.Cleanup(func() { _ = s.Close() })
+	go srv.ServeTLS(ln, "", "")
+	t.Cleanup(func() { _ = srv.Close() })
 	return ln.Addr().String()
 }
 
 // ServeHTTP implements http.Handler.
-func (d *sniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *sniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.TLS.ServerName
-	d.mu.Lock()
-	if d.conns[name] == nil {
-		d.conns[name] = map[string]bool{}
+	s.mu.Lock()
+	if s.conns[name] == nil {
+		s.conns[name] = map[string]bool{}
 	}
-	d.conns[name][r.RemoteAddr] = true
-	d.mu.Unlock()
+	s.conns[name][r.RemoteAddr] = true
+	s.mu.Unlock()
 	host, _, _ := strings.Cut(strings.ToLower(r.Host), ":")
 	if name != "" && r.Header.Get("x-name") == "" && host != name {
 		w.WriteHeader(http.StatusMisdirectedRequest)
@@ -66,27 +66,27 @@ func (d *sniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, name+" "+r.Proto) // the client reports a failed write
 }
 
-func (d *sniServer) connections(name string) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.conns[name])
+func (s *sniServer) connections(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns[name])
 }
 
 // TestRequestNameSetsSNI verifies that the request's authority sets the SNI, over HTTP/1.1 and
 // HTTP/2, and that requests for one name never use a connection for another.
 func TestRequestNameSetsSNI(t *testing.T) {
-	for _, spoken := range []config.Protocol{config.HTTP1, config.HTTP2} {
-		t.Run(string(spoken), func(t *testing.T) {
+	for _, proto := range []config.Protocol{config.HTTP1, config.HTTP2} {
+		t.Run(string(proto), func(t *testing.T) {
 			ca := testpki.New(t)
 			issue := func(names ...string) tls.Certificate { return ca.Issue(testpki.Spec{DNS: names}).TLS }
-			d := &sniServer{}
-			host := d.open(t, spoken == config.HTTP2, map[string]tls.Certificate{
+			sni := &sniServer{}
+			host := sni.open(t, proto == config.HTTP2, map[string]tls.Certificate{
 				"a.test": issue("a.test"), "b.test": issue("b.test"), "wrong.test": issue("a.test"), "": ca.Issue(testpki.Spec{}).TLS,
 			})
 			s := setup{routes: to("app"), address: freeAddress(t), clusters: cluster("app", host)}
 			next := s.snapshot(t)
 			app := next.Clusters[0]
-			app.Protocol = spoken
+			app.Protocol = proto
 			app.TLS = &config.TLS{TrustedCA: config.PEM{Text: string(ca.PEM)}, SkipHostnameCheck: true, ServerName: "a.test"}
 			app.AutoSNI = config.AutoSNI{SendSNI: true, ValidateSAN: true, OverrideHeader: "x-name"}
 			server, _ := serverWithStreamLimit(t, 1000, host)
@@ -94,7 +94,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			version := map[config.Protocol]string{config.HTTP1: " HTTP/1.1", config.HTTP2: " HTTP/2.0"}[spoken]
+			version := map[config.Protocol]string{config.HTTP1: " HTTP/1.1", config.HTTP2: " HTTP/2.0"}[proto]
 			for range 3 {
 				for name, want := range map[string]string{"a.test": "a.test", "B.test:81": "b.test", "a.test.": "a.test", "127.0.0.1:9": ""} {
 					got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n")
@@ -111,7 +111,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 				}
 			}
 			for _, name := range []string{"a.test", "b.test", ""} {
-				if n := d.connections(name); n == 0 || n > 1 && spoken == config.HTTP2 {
+				if n := sni.connections(name); n == 0 || n > 1 && proto == config.HTTP2 {
 					t.Errorf("server name %q has %d connections, want one that is reused", name, n)
 				}
 			}
@@ -120,7 +120,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 					t.Errorf("%s without a valid certificate: response %d %q, want 502", name, got.StatusCode, got.body)
 				}
 			}
-			if n := d.connections("wrong.test"); n != 0 {
+			if n := sni.connections("wrong.test"); n != 0 {
 				t.Error("a request was sent to a host with a certificate for another name")
 			}
 		})

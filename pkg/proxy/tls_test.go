@@ -18,9 +18,9 @@ import (
 )
 
 // secureOrigin is origin over TLS with one request per connection.
-func secureOrigin(t *testing.T, own tls.Certificate, text string) (address string) {
+func secureOrigin(t *testing.T, cert tls.Certificate, text string) (address string) {
 	t.Helper()
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, NextProtos: []string{"http/1.1"}})
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func secureListener(t *testing.T, address, dir string) *config.Snapshot {
 func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 	ca := testpki.New(t)
 	dir, address := t.TempDir(), freeAddress(t)
-	secured := func() bool {
+	acceptsTLS := func() bool {
 		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: ca.Pool()})
 		if err == nil {
 			_ = conn.Close()
@@ -77,24 +77,24 @@ func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 	}
 	r := newRig(t)
 	r.apply(secureListener(t, address, dir))
-	open := dialClient(t, address)
-	if got := open.roundTrip(get("/")); got.body != "in" || secured() {
-		t.Fatalf("without a certificate: plaintext response %q, TLS accepted: %v", got.body, secured())
+	plaintext := dialClient(t, address)
+	if got := plaintext.roundTrip(get("/")); got.body != "in" || acceptsTLS() {
+		t.Fatalf("without a certificate: plaintext response %q, TLS accepted: %v", got.body, acceptsTLS())
 	}
 	leaf := ca.Issue(testpki.Spec{})
 	leaf.Write(t, dir, "own")
 	r.apply(secureListener(t, address, dir))
-	if !secured() {
+	if !acceptsTLS() {
 		t.Error("with a certificate: TLS was not accepted")
 	}
-	if got := open.roundTrip(get("/")); !got.Close {
+	if got := plaintext.roundTrip(get("/")); !got.Close {
 		t.Error("a plaintext connection stays open")
 	}
 	if err := os.Remove(filepath.Join(dir, "own.pem")); err != nil {
 		t.Fatal(err)
 	}
 	r.apply(secureListener(t, address, dir))
-	if !secured() {
+	if !acceptsTLS() {
 		t.Error("the listener fell back to plaintext although it has a certificate")
 	}
 }
@@ -105,9 +105,9 @@ func TestClosedHandshakeRecorderHasNoSeries(t *testing.T) {
 	r := newRig(t)
 	old := newHandshakeRecorder(r.metrics, metrics.ListenerHandshakes, "front")
 	old.count(nil)
-	now := newHandshakeRecorder(r.metrics, metrics.ListenerHandshakes, "front")
-	now.count(nil)
-	now.count(nil)
+	successor := newHandshakeRecorder(r.metrics, metrics.ListenerHandshakes, "front")
+	successor.count(nil)
+	successor.count(nil)
 	old.close()
 	old.count(nil)
 	old.count(io.EOF)
@@ -117,7 +117,7 @@ func TestClosedHandshakeRecorderHasNoSeries(t *testing.T) {
 	if n := r.value(metrics.ListenerHandshakes.Name, "front"); n != 2 {
 		t.Errorf("%v handshakes with any result, want 2", n)
 	}
-	now.close()
+	successor.close()
 	if r.exports("front") {
 		t.Error("series remain after close")
 	}
@@ -129,13 +129,13 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()
 	ca.Write(dir)
-	own := ca.Issue(testpki.Spec{})
-	for name, end := range map[string]func(*tls.Conn) error{
+	cert := ca.Issue(testpki.Spec{})
+	for name, closeConn := range map[string]func(*tls.Conn) error{
 		"complete":  (*tls.Conn).Close,
 		"truncated": func(c *tls.Conn) error { return c.NetConn().Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own.TLS}})
+			ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert.TLS}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 				}
 				_, err = http.ReadRequest(bufio.NewReader(conn))
 				_, werr := io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\ncontent")
-				served <- errors.Join(err, werr, end(conn.(*tls.Conn)))
+				served <- errors.Join(err, werr, closeConn(conn.(*tls.Conn)))
 			}()
 			_, address := setup{
 				routes: to("app"),
@@ -163,7 +163,7 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 				t.Fatal(err)
 			}
 			body, err := io.ReadAll(response.Body)
-			if whole := err == nil; string(body) != "content" || whole != (name == "complete") {
+			if complete := err == nil; string(body) != "content" || complete != (name == "complete") {
 				t.Errorf("the client read %q, %v", body, err)
 			}
 			if err := <-served; err != nil {
@@ -176,26 +176,26 @@ func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 // TestRemovedClusterTLSOutlivesExchanges verifies that a removed cluster keeps its TLS client until
 // all configurations that contain it are retired, however many follow.
 func TestRemovedClusterTLSOutlivesExchanges(t *testing.T) {
-	c := newUpstreamTLS(newRig(t).server.reloader, nil)
+	u := newUpstreamTLS(newRig(t).server.reloader, nil)
 	apply := func(clusters ...*config.Cluster) *upstreamTLSTable {
-		table, err := c.prepare(clusters)
+		table, err := u.prepare(clusters)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.commit(table)
+		u.commit(table)
 		return table
 	}
 	app := &config.Cluster{Name: "app", TLS: &config.TLS{ServerName: "app"}}
 	first := apply(app)
-	left := apply()
+	empty := apply()
 	other := apply(&config.Cluster{Name: "other", TLS: &config.TLS{ServerName: "other"}})
-	c.retire(first)
-	if c.find("app", 0) == nil || c.find("other", 0) == nil {
+	u.retire(first)
+	if u.find("app", 0) == nil || u.find("other", 0) == nil {
 		t.Error("a cluster lost its TLS client while exchanges may use it")
 	}
-	c.retire(left)
-	c.retire(other)
-	if c.find("app", 0) != nil || c.find("other", 0) == nil {
+	u.retire(empty)
+	u.retire(other)
+	if u.find("app", 0) != nil || u.find("other", 0) == nil {
 		t.Error("after the last exchange the removed cluster still has a TLS client, or the other cluster lost its client")
 	}
 }

@@ -19,14 +19,14 @@ type busyPacketServer struct {
 	draining chan struct{}
 }
 
-func (e *busyPacketServer) Serve() error                 { return nil }
-func (e *busyPacketServer) UpdateConfig(config.UDPProxy) {}
-func (e *busyPacketServer) Sessions() int                { return 1 }
+func (s *busyPacketServer) Serve() error                 { return nil }
+func (s *busyPacketServer) UpdateConfig(config.UDPProxy) {}
+func (s *busyPacketServer) Sessions() int                { return 1 }
 
-func (e *busyPacketServer) Drain(ctx context.Context) int {
-	close(e.draining)
+func (s *busyPacketServer) Drain(ctx context.Context) int {
+	close(s.draining)
 	<-ctx.Done()
-	_ = e.socket.Close()
+	_ = s.socket.Close()
 	return 1
 }
 
@@ -64,8 +64,8 @@ func TestDrainCancelsRemovedUDPListeners(t *testing.T) {
 // idlePacketServer is a busyPacketServer whose sessions end immediately.
 type idlePacketServer struct{ busyPacketServer }
 
-func (b *idlePacketServer) Drain(context.Context) int {
-	_ = b.socket.Close()
+func (s *idlePacketServer) Drain(context.Context) int {
+	_ = s.socket.Close()
 	return 0
 }
 

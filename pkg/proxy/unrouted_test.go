@@ -61,16 +61,16 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 // requests after a change of only the routes, which keeps the router.
 func TestAReloadKeepsFiltersWhereNoRouteMatches(t *testing.T) {
 	r := newRig(t)
-	text := func(path string) *config.Snapshot {
+	snapshot := func(path string) *config.Snapshot {
 		return parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
 			"stream_filters": [{"type": "rbac", "config": {"rules": {"policies": {}}}}],
 			"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
 			"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [
 				{"match": {"path": "`+path+`"}, "direct_response": {"status": 200}}]}]}]}]}`)
 	}
-	r.apply(text("/a"))
-	next := text("/b")
-	if err := r.server.Apply(t.Context(), config.Delta{Routes: next.Routes, Next: func() *config.Snapshot { return next }}); err != nil {
+	r.apply(snapshot("/a"))
+	next := snapshot("/b")
+	if err := r.server.ApplyRoutes(t.Context(), next.Routes, func() *config.Snapshot { return next }); err != nil {
 		t.Fatal(err)
 	}
 	if got := dialClient(t, r.address("front")).roundTrip(get("/a")); got.StatusCode != 403 {

@@ -33,16 +33,16 @@ func TestFindVirtualListener(t *testing.T) {
 		"mapped":       {Network: "tcp", Address: "[::ffff:198.51.100.9]:80"},
 		"another port": {Network: "tcp", Address: "198.51.100.7:8080"},
 	} {
-		at, _ := virtualAddress(l)
-		live := &liveListener{ln: network.NewVirtualListener(network.ListenOptions{Name: name}, at, rejectHandler{}), compiled: &compiledListener{config: l}}
+		addr, _ := virtualAddress(l)
+		live := &liveListener{ln: network.NewVirtualListener(network.ListenOptions{Name: name}, addr, rejectHandler{}), compiled: &compiledListener{config: l}}
 		listeners[name], names[live.ln] = live, name
 	}
-	var h virtualListeners
-	h.publish(nil)
-	if l := h.find(netip.MustParseAddrPort("198.51.100.7:80")); l != nil {
+	var v virtualListeners
+	v.publish(nil)
+	if l := v.find(netip.MustParseAddrPort("198.51.100.7:80")); l != nil {
 		t.Error("find returned a listener for an empty set")
 	}
-	h.publish(listeners)
+	v.publish(listeners)
 	for _, tt := range []struct{ destination, want string }{
 		{"198.51.100.7:80", "exact"},
 		{"198.51.100.8:80", "every"},
@@ -57,12 +57,12 @@ func TestFindVirtualListener(t *testing.T) {
 		{"198.51.100.7:8080", "another port"},
 		{"198.51.100.8:8080", ""},
 	} {
-		if got := names[h.find(netip.MustParseAddrPort(tt.destination))]; got != tt.want {
+		if got := names[v.find(netip.MustParseAddrPort(tt.destination))]; got != tt.want {
 			t.Errorf("listener for %s is %q, want %q", tt.destination, got, tt.want)
 		}
 	}
-	to := netip.MustParseAddrPort("198.51.100.8:80")
-	if n := testing.AllocsPerRun(100, func() { h.find(to) }); n != 0 {
+	dst := netip.MustParseAddrPort("198.51.100.8:80")
+	if n := testing.AllocsPerRun(100, func() { v.find(dst) }); n != 0 {
 		t.Errorf("find allocates %v times, want 0", n)
 	}
 }
@@ -93,16 +93,16 @@ func TestForwardFailureCloseReason(t *testing.T) {
 }
 
 func TestForwardedConnectionAddrs(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
-	conn := network.NewConn(near)
+	local, remote := net.Pipe()
+	defer remote.Close()
+	conn := network.NewConn(local)
 	defer conn.Close()
-	if at := connAddrsOf(conn); at.Redirected || at.From.IsValid() || at.To.IsValid() {
-		t.Errorf("connection without a socket: %+v", at)
+	if addrs := connAddrsOf(conn); addrs.Redirected || addrs.From.IsValid() || addrs.To.IsValid() {
+		t.Errorf("connection without a socket: %+v", addrs)
 	}
-	to := netip.MustParseAddrPort("198.51.100.7:80")
-	conn.Addrs().SetOriginalDst(to)
-	if at := connAddrsOf(conn); !at.Redirected || at.To != to {
-		t.Errorf("redirected connection: %+v", at)
+	dst := netip.MustParseAddrPort("198.51.100.7:80")
+	conn.Addrs().SetOriginalDst(dst)
+	if addrs := connAddrsOf(conn); !addrs.Redirected || addrs.To != dst {
+		t.Errorf("redirected connection: %+v", addrs)
 	}
 }

@@ -37,7 +37,7 @@ func writeAccessLog(t *testing.T, c config.AccessLog, exchanges ...*protocol.Exc
 
 type scopeName string
 
-func (p scopeName) Name() string { return string(p) }
+func (s scopeName) Name() string { return string(s) }
 
 func (scopeName) ResponseDiscarded(*protocol.Exchange) {}
 

@@ -29,25 +29,25 @@ func listener(name, address string, chains ...*config.FilterChain) *config.Liste
 
 // shopConfig returns a configuration that covers the cases of TestExplain.
 func shopConfig() *config.Snapshot {
-	carries := &config.FilterChain{TCPProxy: &config.TCPProxy{Cluster: "anywhere", Routes: []config.TCPRoute{
+	relay := &config.FilterChain{TCPProxy: &config.TCPProxy{Cluster: "anywhere", Routes: []config.TCPRoute{
 		{Cluster: "database", DestinationPorts: []config.PortRange{{First: 3306, Last: 3306}}},
 	}}}
-	calls := &config.FilterChain{
+	dubbo := &config.FilterChain{
 		ConnectionFilters: []config.Filter{{Name: "rbac"}},
 		Proxy:             &config.Proxy{Downstream: []config.Protocol{config.Dubbo}, RouteTable: "calls"},
 	}
 	secure := http("web", config.ChainMatch{ServerNames: []string{"*.shop.test"}, TransportProtocol: config.TransportTLS})
 	secure.Name = "secure"
-	choosing := listener("choosing", "0.0.0.0:443", secure, http("other", config.ChainMatch{ServerNames: []string{"a.shop.test"}}))
-	choosing.FilterChains[1].Match.ApplicationProtocols = []string{"h2"}
-	out := listener("out", "127.0.0.1:15001", carries)
+	multiChain := listener("choosing", "0.0.0.0:443", secure, http("other", config.ChainMatch{ServerNames: []string{"a.shop.test"}}))
+	multiChain.FilterChains[1].Match.ApplicationProtocols = []string{"h2"}
+	out := listener("out", "127.0.0.1:15001", relay)
 	out.OriginalDst = config.OriginalDstRedirect
 	virtual := listener("virtual", "0.0.0.0:9080", http("web", config.ChainMatch{}))
 	virtual.Bind = false
 	return &config.Snapshot{
 		Listeners: []*config.Listener{
 			listener("web", "127.0.0.1:2045", http("web", config.ChainMatch{}, "cors", "rbac")),
-			choosing, listener("calls", "127.0.0.1:2645", calls), out, virtual,
+			multiChain, listener("calls", "127.0.0.1:2645", dubbo), out, virtual,
 		},
 		Routes: []*config.RouteTable{webTable(), callTable()},
 	}
@@ -55,7 +55,7 @@ func shopConfig() *config.Snapshot {
 
 func webTable() *config.RouteTable {
 	tenth := 10.0
-	to := func(name string, m config.RouteMatch, f config.Forward) *config.Route {
+	forward := func(name string, m config.RouteMatch, f config.Forward) *config.Route {
 		return &config.Route{Name: name, Match: m, Forward: &f}
 	}
 	prefix := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathPrefix, Path: p} }
@@ -63,15 +63,15 @@ func webTable() *config.RouteTable {
 		{Name: "shop", Domains: []string{"shop.test", "*.shop.test"}, Routes: []*config.Route{
 			{Name: "old", Match: prefix("/old"), Redirect: &config.Redirect{Code: 302, Path: "/new"}},
 			{Name: "health", Match: config.RouteMatch{PathKind: config.PathExact, Path: "/health"}, DirectResponse: &config.DirectResponse{Status: 200}},
-			to("canary", config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/", Percentage: &tenth}, config.Forward{Cluster: "v2"}),
-			to("jason", config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/", Headers: []config.HeaderMatch{{Name: "end-user", Value: "jason"}}},
+			forward("canary", config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/", Percentage: &tenth}, config.Forward{Cluster: "v2"}),
+			forward("jason", config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/", Headers: []config.HeaderMatch{{Name: "end-user", Value: "jason"}}},
 				config.Forward{Cluster: "subsets", Metadata: map[string]string{"version": "v2"}}),
-			to("api", prefix("/api/"), config.Forward{
+			forward("api", prefix("/api/"), config.Forward{
 				WeightedClusters: []config.WeightedCluster{{Cluster: "v1", Weight: 8}, {Cluster: "v2", Weight: 2}, {Cluster: "gone"}}, PrefixRewrite: "/", Timeout: 3e9,
 			}),
-			to("named", prefix("/named"), config.Forward{ClusterVariable: "request_header_to", HostRewrite: "named.test"}),
+			forward("named", prefix("/named"), config.Forward{ClusterVariable: "request_header_to", HostRewrite: "named.test"}),
 		}},
-		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{to("none", prefix("/"), config.Forward{Cluster: "gone"})}},
+		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{forward("none", prefix("/"), config.Forward{Cluster: "gone"})}},
 	}}
 }
 
@@ -86,7 +86,7 @@ func callTable() *config.RouteTable {
 // currentState returns the current state of a cluster of shopConfig.
 func currentState(name string) *Upstream {
 	c := &config.Cluster{Name: name, LBPolicy: config.RoundRobin}
-	hosts := func(all ...UpstreamHost) *Upstream { return &Upstream{Config: c, Hosts: all} }
+	hosts := func(list ...UpstreamHost) *Upstream { return &Upstream{Config: c, Hosts: list} }
 	switch name {
 	case "v1":
 		return hosts(UpstreamHost{Address: "10.0.0.1:80", Weight: 1}, UpstreamHost{Address: "10.0.0.2:80", Weight: 1, DownReason: "failing checks"},

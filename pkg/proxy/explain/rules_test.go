@@ -14,14 +14,14 @@ type byUser struct{}
 func (byUser) Chain(map[string]string) config.HostChain { return byUser{} }
 func (byUser) Len() int                                 { return 2 }
 
-func (byUser) Select(call config.Call, left config.HostSet) {
+func (byUser) Select(call config.Call, hosts config.HostSet) {
 	if user, ok := call.Attachment("user"); ok {
-		left.Add(int(user[0] - 'a'))
+		hosts.Add(int(user[0] - 'a'))
 	}
 }
 
-func (byUser) Allows(left config.HostSet, h *config.Host) bool {
-	return left.Has(int(h.Address[0] - 'a'))
+func (byUser) Allows(hosts config.HostSet, h *config.Host) bool {
+	return hosts.Has(int(h.Address[0] - 'a'))
 }
 
 func TestRulesExcludeHosts(t *testing.T) {

@@ -11,24 +11,24 @@ import (
 func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		r := newTestMetrics(t)
-		record, seen := newTestRecorder(t, r), 0
+		rec, seen := newTestRecorder(t, r), 0
 		if observed {
-			record.observers = append(record.observers, func(*protocol.Exchange) { seen++ })
+			rec.observers = append(rec.observers, func(*protocol.Exchange) { seen++ })
 		}
-		s := new(Live)
-		c := New("in", nil, record, nil)
-		s.Activate(c)
-		tally := s.NewBatchObserver()
+		live := new(Live)
+		p := New("in", nil, rec, nil)
+		live.Activate(p)
+		observer := live.NewBatchObserver()
 		const n = 3
 		for range n {
 			x := rpcExchange("shop.Items", "list", protocol.NoCode)
-			if got := tally.Enter(x); got != observed {
+			if got := observer.Enter(x); got != observed {
 				t.Fatalf("observer %v: Enter = %v", observed, got)
 			}
 			x.Abandon("left")
-			tally.Observe(x)
+			observer.Observe(x)
 		}
-		tally.Flush()
+		observer.Flush()
 		for _, test := range []struct {
 			metric string
 			labels []string
@@ -46,8 +46,8 @@ func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 		if observed && seen != n {
 			t.Errorf("the observer saw %d exchanges, want %d", seen, n)
 		}
-		if held := c.refs.Load(); held != 1 {
-			t.Errorf("observer %v: the pipeline has %d references, want 1", observed, held)
+		if refs := p.refs.Load(); refs != 1 {
+			t.Errorf("observer %v: the pipeline has %d references, want 1", observed, refs)
 		}
 	}
 }

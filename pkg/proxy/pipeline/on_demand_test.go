@@ -22,9 +22,9 @@ func TestOnDemandTablesFollowConfiguration(t *testing.T) {
 		{Name: "arrived", OnDemand: subscribed}, {Name: "missing", OnDemand: unsubscribed}, {Name: "plain"},
 	})
 	var woken []string
-	for name, come := range waiters {
+	for name, notified := range waiters {
 		select {
-		case <-come:
+		case <-notified:
 			woken = append(woken, name)
 		default:
 		}
@@ -34,8 +34,8 @@ func TestOnDemandTablesFollowConfiguration(t *testing.T) {
 		t.Errorf("woken waiters of tables %v, want %v", woken, want)
 	}
 	for name, want := range map[string]bool{"arrived": true, "missing": true, "plain": false, "removed": false} {
-		if _, kept := tables.items[name]; kept != want {
-			t.Errorf("table %s in the set: %t, want %t", name, kept, want)
+		if _, ok := tables.items[name]; ok != want {
+			t.Errorf("table %s in the set: %t, want %t", name, ok, want)
 		}
 	}
 }

@@ -26,12 +26,12 @@ type panickingLog struct {
 	lines int
 }
 
-func (s *panickingLog) Observe(*protocol.Exchange) {
-	if s.armed {
-		s.armed = false
+func (l *panickingLog) Observe(*protocol.Exchange) {
+	if l.armed {
+		l.armed = false
 		panic("panic in an access log")
 	}
-	s.lines++
+	l.lines++
 }
 
 func (*panickingLog) Close() {}
@@ -41,25 +41,25 @@ func (*panickingLog) Close() {}
 // BatchObserver. The test recovers panics as engines do.
 func TestRecorderPanicReleasesPipeline(t *testing.T) {
 	for _, point := range []string{"scope", "access log", "observer"} {
-		for _, tallied := range []string{"", ", batch of one", ", batch of many"} {
-			name := point + tallied
+		for _, batching := range []string{"", ", batch of one", ", batch of many"} {
+			name := point + batching
 			t.Run(name, func(t *testing.T) {
 				r := newTestMetrics(t)
 				rec := newTestRecorder(t, r)
-				place, sink, observing := &panickingScope{point == "scope"}, &panickingLog{armed: point == "access log"}, point == "observer"
-				rec.logs = []exchangeLog{sink}
+				scope, log, observerPanics := &panickingScope{point == "scope"}, &panickingLog{armed: point == "access log"}, point == "observer"
+				rec.logs = []exchangeLog{log}
 				rec.observers = []Observer{func(*protocol.Exchange) {
-					if observing {
-						observing = false
+					if observerPanics {
+						observerPanics = false
 						panic("panic in an observer")
 					}
 				}}
-				s := new(Live)
-				c := New("in", protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), rec, nil)
-				s.Activate(c)
-				tallies := s.NewBatchObserver()
+				live := new(Live)
+				p := New("in", protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), rec, nil)
+				live.Activate(p)
+				observer := live.NewBatchObserver()
 				panics := 0
-				contained := func(f func()) {
+				call := func(f func()) {
 					var err error
 					func() {
 						defer protocol.RecoverPanic(&err)
@@ -71,28 +71,28 @@ func TestRecorderPanicReleasesPipeline(t *testing.T) {
 				}
 				for i := range 3 {
 					x := rpcExchange("shop.Items", "list", i)
-					if err := x.Serve(t.Context(), s); err != nil {
+					if err := x.Serve(t.Context(), live); err != nil {
 						t.Fatal(err)
 					}
-					x.Record.Route = place
-					if tallied == "" {
-						contained(func() { s.Observe(x) })
+					x.Record.Route = scope
+					if batching == "" {
+						call(func() { live.Observe(x) })
 						continue
 					}
-					contained(func() { tallies.Observe(x) })
-					if tallied == ", batch of one" {
-						contained(tallies.Flush)
+					call(func() { observer.Observe(x) })
+					if batching == ", batch of one" {
+						call(observer.Flush)
 					}
 				}
-				contained(tallies.Flush)
+				call(observer.Flush)
 				if panics != 1 {
 					t.Errorf("%d panics, want 1", panics)
 				}
-				if held, active := c.refs.Load(), rec.listener.Active.Value(); held != 1 || active != 0 {
-					t.Errorf("%d references and %d active exchanges, want 1 and 0", held, active)
+				if refs, active := p.refs.Load(), rec.listener.Active.Value(); refs != 1 || active != 0 {
+					t.Errorf("%d references and %d active exchanges, want 1 and 0", refs, active)
 				}
-				if sink.lines < 2 {
-					t.Errorf("%d exchanges were logged, want at least 2", sink.lines)
+				if log.lines < 2 {
+					t.Errorf("%d exchanges were logged, want at least 2", log.lines)
 				}
 			})
 		}

@@ -58,17 +58,17 @@ func rpcExchange(service, method string, code int) *protocol.Exchange {
 
 func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 	r := newTestMetrics(t)
-	record := newTestRecorder(t, r)
+	rec := newTestRecorder(t, r)
 	for range 2 {
-		record.observe(rpcExchange("shop.Items", "list", 20))
+		rec.observe(rpcExchange("shop.Items", "list", 20))
 	}
-	record.observe(rpcExchange("shop.Items", "list", 70))
+	rec.observe(rpcExchange("shop.Items", "list", 70))
 	failed := rpcExchange("shop.Items", "list", 20)
 	failed.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
-	record.observe(failed)
+	rec.observe(failed)
 	oneWay := rpcExchange("shop.Items", "log", protocol.NoCode)
 	oneWay.Request.OneWay = true
-	record.observe(oneWay)
+	rec.observe(oneWay)
 
 	const requests, failures = "weft_rpc_requests_total", "weft_rpc_request_failures_total"
 	for _, test := range []struct {
@@ -94,7 +94,7 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 // TestHostStatusIsCounted verifies that metrics distinguish the status of the host from the status
 // that the client gets.
 func TestHostStatusIsCounted(t *testing.T) {
-	record := newTestRecorder(t, newTestMetrics(t))
+	rec := newTestRecorder(t, newTestMetrics(t))
 	x := rpcExchange("shop.Items", "list", 20)
 	for _, tt := range []struct {
 		name     string
@@ -106,7 +106,7 @@ func TestHostStatusIsCounted(t *testing.T) {
 		{"last attempt without a response", []protocol.Attempt{{Status: 503}, {Reason: protocol.ConnectFailure}}, 0},
 	} {
 		x.Record.Attempts = tt.attempts
-		if got := record.keyOf(x).outcome; got.UpstreamStatus != tt.want || got.Status != 200 {
+		if got := rec.keyOf(x).outcome; got.UpstreamStatus != tt.want || got.Status != 200 {
 			t.Errorf("%s: host status %d and client status %d, want %d and 200", tt.name, got.UpstreamStatus, got.Status, tt.want)
 		}
 	}
@@ -114,22 +114,22 @@ func TestHostStatusIsCounted(t *testing.T) {
 
 func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
 	r := newTestMetrics(t)
-	record := newTestRecorder(t, r)
-	answered := func(change func(x *protocol.Exchange)) {
+	rec := newTestRecorder(t, r)
+	observe := func(change func(x *protocol.Exchange)) {
 		x := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc+proto")
 		change(x)
-		record.observe(x)
+		rec.observe(x)
 	}
-	answered(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "0") })
-	answered(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "5") })
-	answered(func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") })
-	answered(func(*protocol.Exchange) {}) // truncated before its trailers
-	answered(func(x *protocol.Exchange) { // the route rewrites the path
-		record.setMethod(x)
+	observe(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "0") })
+	observe(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "5") })
+	observe(func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") })
+	observe(func(*protocol.Exchange) {}) // truncated before its trailers
+	observe(func(x *protocol.Exchange) { // the route rewrites the path
+		rec.setMethod(x)
 		x.Request.Path = "/other/Path"
 		x.Response.Trailer.Add("grpc-status", "0")
 	})
-	answered(func(x *protocol.Exchange) { // local reply of the engine for a failure
+	observe(func(x *protocol.Exchange) { // local reply of the engine for a failure
 		x.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
 		x.LocalReply(200, "", "")
 		x.Response.Header.Add("grpc-status", "14")
@@ -194,16 +194,16 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 		t.Skip("the race detector adds allocations")
 	}
 	r := newTestMetrics(t)
-	record := newTestRecorder(t, r)
-	known := rpcExchange("shop.Items", "list", 20)
+	rec := newTestRecorder(t, r)
+	rpc := rpcExchange("shop.Items", "list", 20)
 	failed := rpcExchange("shop.Items", "list", 20)
 	failed.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
-	long := rpcExchange(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
+	longName := rpcExchange(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
 	grpc := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")
 	grpc.Response.Trailer.Add("grpc-status", "0")
-	for name, x := range map[string]*protocol.Exchange{"response": known, "failed": failed, "long name": long, "gRPC": grpc} {
-		record.observe(x)
-		if n := testing.AllocsPerRun(100, func() { record.observe(x) }); n != 0 {
+	for name, x := range map[string]*protocol.Exchange{"response": rpc, "failed": failed, "long name": longName, "gRPC": grpc} {
+		rec.observe(x)
+		if n := testing.AllocsPerRun(100, func() { rec.observe(x) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)
 		}
 	}
@@ -211,7 +211,7 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 
 // BenchmarkRecord measures the recording of an exchange without access logs.
 func BenchmarkRecord(b *testing.B) {
-	for _, of := range []struct {
+	for _, bm := range []struct {
 		name string
 		x    *protocol.Exchange
 	}{
@@ -221,13 +221,13 @@ func BenchmarkRecord(b *testing.B) {
 		{"gRPC", httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")},
 		{"Dubbo", rpcExchange("shop.Items", "list", 20)},
 	} {
-		b.Run(of.name, func(b *testing.B) {
-			record := newTestRecorder(b, newTestMetrics(b))
+		b.Run(bm.name, func(b *testing.B) {
+			rec := newTestRecorder(b, newTestMetrics(b))
 			b.ReportAllocs()
 			for b.Loop() {
-				of.x.Record.Method = nil
-				record.setMethod(of.x)
-				record.observe(of.x)
+				bm.x.Record.Method = nil
+				rec.setMethod(bm.x)
+				rec.observe(bm.x)
 			}
 		})
 	}

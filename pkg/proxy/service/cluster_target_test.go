@@ -23,11 +23,11 @@ func newPickerCache(t *testing.T) (*upstream.Set, *pickerCache) {
 // configure replaces the clusters of the set with clusters of these names.
 func configure(t *testing.T, set *upstream.Set, names ...string) {
 	t.Helper()
-	var all []*config.Cluster
+	var clusters []*config.Cluster
 	for _, name := range names {
-		all = append(all, &config.Cluster{Name: name, LBPolicy: config.Random, Hosts: []config.Host{{Address: "127.0.0.1:1", Weight: 1}}})
+		clusters = append(clusters, &config.Cluster{Name: name, LBPolicy: config.Random, Hosts: []config.Host{{Address: "127.0.0.1:1", Weight: 1}}})
 	}
-	change, err := set.Prepare(all)
+	change, err := set.Prepare(clusters)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,47 +44,47 @@ func cacheLen(c *pickerCache) (n int) {
 }
 
 func TestPickerIsCachedPerCluster(t *testing.T) {
-	set, chosen := newPickerCache(t)
+	set, cache := newPickerCache(t)
 	configure(t, set, "a", "b")
-	if v := chosen.get("a"); v == nil || v.Cluster != set.Find("a") || v != chosen.get("a") || v == chosen.get("b") {
-		t.Errorf("pickers of a: %v, then %v; of b: %v", v, chosen.get("a"), chosen.get("b"))
+	if picker := cache.get("a"); picker == nil || picker.Cluster != set.Find("a") || picker != cache.get("a") || picker == cache.get("b") {
+		t.Errorf("pickers of a: %v, then %v; of b: %v", picker, cache.get("a"), cache.get("b"))
 	}
 	configure(t, set, "b")
-	if v := chosen.get("a"); v != nil {
-		t.Errorf("removed cluster: picker %v, want nil", v)
+	if picker := cache.get("a"); picker != nil {
+		t.Errorf("removed cluster: picker %v, want nil", picker)
 	}
-	if n := testing.AllocsPerRun(100, func() { chosen.get("b") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { cache.get("b") }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
 
 func TestRemovedClustersLeaveTheCache(t *testing.T) {
-	set, chosen := newPickerCache(t)
-	var gone []weak.Pointer[upstream.Cluster]
+	set, cache := newPickerCache(t)
+	var removed []weak.Pointer[upstream.Cluster]
 	for i := range 500 {
 		name := fmt.Sprint("c", i)
 		configure(t, set, "stays", name)
-		chosen.get("stays")
-		gone = append(gone, weak.Make(chosen.get(name).Cluster))
-		if n := cacheLen(chosen); n > minCachedPickers {
+		cache.get("stays")
+		removed = append(removed, weak.Make(cache.get(name).Cluster))
+		if n := cacheLen(cache); n > minCachedPickers {
 			t.Fatalf("after %d clusters the cache has %d entries, %d clusters exist", i, n, 2)
 		}
 	}
 	configure(t, set, "stays")
 	runtime.GC()
 	alive := 0
-	for _, one := range gone {
-		if one.Value() != nil {
+	for _, ref := range removed {
+		if ref.Value() != nil {
 			alive++
 		}
 	}
 	if alive > minCachedPickers {
-		t.Errorf("%d of %d removed clusters were not collected", alive, len(gone))
+		t.Errorf("%d of %d removed clusters were not collected", alive, len(removed))
 	}
 }
 
 func TestPickerCacheIsBounded(t *testing.T) {
-	set, chosen := newPickerCache(t)
+	set, cache := newPickerCache(t)
 	var names []string
 	for i := range 2*maxCachedPickers + 10 {
 		names = append(names, fmt.Sprint("c", i))
@@ -92,10 +92,10 @@ func TestPickerCacheIsBounded(t *testing.T) {
 	configure(t, set, names...)
 	for range 2 {
 		for _, name := range names {
-			if v := chosen.get(name); v == nil || v.Cluster != set.Find(name) {
-				t.Fatalf("picker of %s: %v", name, v)
+			if picker := cache.get(name); picker == nil || picker.Cluster != set.Find(name) {
+				t.Fatalf("picker of %s: %v", name, picker)
 			}
-			if n := cacheLen(chosen); n > maxCachedPickers {
+			if n := cacheLen(cache); n > maxCachedPickers {
 				t.Fatalf("the cache has %d entries", n)
 			}
 		}

@@ -100,7 +100,7 @@ func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // run launches and ends attempts until one gives the result. Errors are Faults.
 func (r *hedgedRequest) run(ctx context.Context) error {
-	slow, gone := time.After(disconnectWatchDelay), make(chan struct{})
+	watchDelay, disconnected := time.After(disconnectWatchDelay), make(chan struct{})
 	for {
 		select {
 		case a := <-r.results:
@@ -111,7 +111,7 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 				default:
 				}
 			}
-			if over, err := r.handleResult(a); over {
+			if done, err := r.handleResult(a); done {
 				return err
 			}
 		case <-r.hostChosen:
@@ -124,11 +124,11 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 		case <-r.retryTimer:
 			r.retryTimer = nil
 			r.launch(r.retry)
-		case <-slow:
+		case <-watchDelay:
 			if r.x.Downstream != nil {
-				defer r.x.Downstream.OnDisconnect(func() { close(gone) })()
+				defer r.x.Downstream.OnDisconnect(func() { close(disconnected) })()
 			}
-		case <-gone:
+		case <-disconnected:
 			r.recordAttempts(r.attempts[len(r.attempts)-1])
 			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected while %d attempts were in flight", r.running)
 		case <-ctx.Done():
@@ -202,16 +202,16 @@ func (r *hedgedRequest) launch(p permit) {
 
 // handleResult processes the result of an attempt. If over is true, the exchange has its response
 // or fails with the returned Fault.
-func (r *hedgedRequest) handleResult(a *attempt) (over bool, err error) {
+func (r *hedgedRequest) handleResult(a *attempt) (done bool, err error) {
 	r.running--
 	a.ended = true
 	reason := protocol.ReasonOf(a.err)
-	again := policyCovers(&r.hedge.retry.policy, reason, &a.x)
+	retriable := policyCovers(&r.hedge.retry.policy, reason, &a.x)
 	switch {
 	case a.err != nil:
 		a.cancel()
 		r.lastFailed = a
-	case !again:
+	case !retriable:
 		r.accept(a)
 		return true, nil
 	default:
@@ -221,7 +221,7 @@ func (r *hedgedRequest) handleResult(a *attempt) (over bool, err error) {
 	if r.running > 0 {
 		return false, nil
 	}
-	if again && r.prepareRetry() {
+	if retriable && r.prepareRetry() {
 		r.discardFallback()
 		r.retries++
 		r.retryTimer = time.After(r.retry.wait)
@@ -285,8 +285,8 @@ func (r *hedgedRequest) recordAttempts(a *attempt) {
 	if !a.ended {
 		return
 	}
-	of := &a.x.Record
-	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirstByte = of.Cluster, of.UpstreamStart, of.UpstreamFirstByte
+	rec := &a.x.Record
+	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirstByte = rec.Cluster, rec.UpstreamStart, rec.UpstreamFirstByte
 }
 
 // discardFallback discards the fallback response.

@@ -35,18 +35,18 @@ type attempt struct {
 }
 
 // run serves the attempt and cancels it when life ends.
-func (a *attempt) run(life context.Context) {
-	defer context.AfterFunc(life, a.cancel)()
+func (a *attempt) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, a.cancel)()
 	a.err = attemptError(&a.x, a.serve())
 	if a.budget != nil {
 		a.budget.EndRetry()
 	}
 	r := a.request
 	r.mu.Lock()
-	left := a.canceled
-	a.done = !left
+	canceled := a.canceled
+	a.done = !canceled
 	r.mu.Unlock()
-	if left {
+	if canceled {
 		a.discard()
 		return
 	}
@@ -89,9 +89,9 @@ func (a *attempt) attempts() []protocol.Attempt {
 func (a *attempt) abandon() {
 	a.request.mu.Lock()
 	a.canceled = true
-	over := a.done
+	done := a.done
 	a.request.mu.Unlock()
-	if over {
+	if done {
 		a.discard()
 		return
 	}
@@ -117,12 +117,12 @@ func (a *attempt) SendInterim(int, *protocol.Header) error { return nil }
 
 // OnDisconnect implements protocol.Downstream. For an accepted attempt it watches the client
 // itself.
-func (a *attempt) OnDisconnect(gone func()) (stop func()) {
+func (a *attempt) OnDisconnect(notify func()) (stop func()) {
 	if !a.accepted {
-		return a.watch.Start(a.runInBackground, gone)
+		return a.watch.Start(a.runInBackground, notify)
 	}
 	if c := a.request.x.Downstream; c != nil {
-		return c.OnDisconnect(gone)
+		return c.OnDisconnect(notify)
 	}
 	return func() {}
 }
@@ -138,9 +138,9 @@ func (a *attempt) acceptBody(body protocol.Body) protocol.Body {
 	}
 	b := &acceptedBody{Body: body, attempt: a, response: &a.request.x.Response}
 	if m := xprotocol.MessageOf(body); m != nil {
-		f := &acceptedMessage{Message: m, body: b}
-		b.wrapper = f
-		return f
+		msg := &acceptedMessage{Message: m, body: b}
+		b.wrapper = msg
+		return msg
 	}
 	b.wrapper = b
 	return b
@@ -170,9 +170,9 @@ func (b *acceptedBody) Read(p []byte) (int, error) {
 }
 
 // Complete implements protocol.CompleteBody.
-func (b *acceptedBody) Complete() (whole, empty bool) {
-	if w, ok := b.Body.(protocol.CompleteBody); ok {
-		return w.Complete()
+func (b *acceptedBody) Complete() (complete, empty bool) {
+	if body, ok := b.Body.(protocol.CompleteBody); ok {
+		return body.Complete()
 	}
 	return false, false
 }
@@ -199,13 +199,13 @@ type acceptedMessage struct {
 func (m *acceptedMessage) Close() error { return m.body.Close() }
 
 // RecordHedgedHost wraps chosen so that hedged attempts record the host that they chose.
-func RecordHedgedHost(chosen func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
+func RecordHedgedHost(onHostSelected func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
 	return func(x *protocol.Exchange, h *upstream.Host) {
 		if a, ok := x.Downstream.(*attempt); ok {
 			a.recordHost(h, h.Cluster())
 		}
-		if chosen != nil {
-			chosen(x, h)
+		if onHostSelected != nil {
+			onHostSelected(x, h)
 		}
 	}
 }

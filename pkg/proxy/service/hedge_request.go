@@ -48,19 +48,19 @@ func hedgeable(x *protocol.Exchange) bool {
 	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= maxHedgedBodySize {
 		return true
 	}
-	w, ok := r.Body.(protocol.CompleteBody)
+	body, ok := r.Body.(protocol.CompleteBody)
 	if !ok {
 		return false
 	}
-	whole, _ := w.Complete()
-	return whole
+	complete, _ := body.Complete()
+	return complete
 }
 
 // copyRequest reads x's request, which must be hedgeable, to its end. It returns the errors of
 // readBody.
 func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 	r := &x.Request
-	o := &requestCopy{
+	c := &requestCopy{
 		meta:   x.Meta,
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
@@ -69,23 +69,23 @@ func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 		metadata: x.Metadata.Clone(),
 	}
 	if m := xprotocol.MessageOf(r.Body); m != nil {
-		o.codec, o.frame, o.changed = m.Codec, slices.Clone(m.Frame), r.Header.Changed()
-		if o.changed {
-			o.fields = r.Header.CloneFields()
+		c.codec, c.frame, c.changed = m.Codec, slices.Clone(m.Frame), r.Header.Changed()
+		if c.changed {
+			c.fields = r.Header.CloneFields()
 		}
-		return o, nil
+		return c, nil
 	}
-	o.fields = r.Header.CloneFields()
+	c.fields = r.Header.CloneFields()
 	if r.Body == nil {
-		return o, nil
+		return c, nil
 	}
 	var err error
-	if o.body, err = readBody(x); err != nil {
+	if c.body, err = readBody(x); err != nil {
 		return nil, err
 	}
-	o.hasBody = true
-	o.trailers = r.Trailer.CloneFields()
-	return o, nil
+	c.hasBody = true
+	c.trailers = r.Trailer.CloneFields()
+	return c, nil
 }
 
 // readBody reads the body of x's request to its end, until x.Deadline. It returns an error of the
@@ -95,19 +95,19 @@ func readBody(x *protocol.Exchange) (text string, err error) {
 	body := x.Request.Body
 	var content strings.Builder
 	content.Grow(body.Buffered())
-	late := make(chan struct{})
+	timedOut := make(chan struct{})
 	if !x.Deadline.IsZero() {
-		var panicked error // valid once late is closed
+		var closeErr error // valid once late is closed
 		timer := time.AfterFunc(time.Until(x.Deadline), func() {
-			defer close(late)
-			panicked = x.CloseRequestBody(body) // Read returns the error
+			defer close(timedOut)
+			closeErr = x.CloseRequestBody(body) // Read returns the error
 		})
 		defer func() {
 			if timer.Stop() {
 				return
 			}
-			if <-late; panicked != nil { // another exchange reuses the body soon
-				err = panicked
+			if <-timedOut; closeErr != nil { // another exchange reuses the body soon
+				err = closeErr
 			}
 		}()
 	}
@@ -119,31 +119,31 @@ func readBody(x *protocol.Exchange) (text string, err error) {
 }
 
 // fill copies the request into x, which must be new. Errors are Faults.
-func (o *requestCopy) fill(x *protocol.Exchange) error {
+func (c *requestCopy) fill(x *protocol.Exchange) error {
 	r := &x.Request
-	x.Meta = o.meta
-	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = o.target, o.weightedIndex, o.hash
-	x.Metadata = o.metadata.Clone()
-	if o.codec != nil {
+	x.Meta = c.meta
+	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = c.target, c.weightedIndex, c.hash
+	x.Metadata = c.metadata.Clone()
+	if c.codec != nil {
 		m := new(xprotocol.Message)
-		m.Set(o.codec, o.frame)
+		m.Set(c.codec, c.frame)
 		r.Body = m
-		if err := o.codec.ReadRequest(o.frame, r, &m.View); err != nil {
+		if err := c.codec.ReadRequest(c.frame, r, &m.View); err != nil {
 			return err
 		}
-		if o.changed {
+		if c.changed {
 			r.Header.Reset()
 		}
 	}
-	r.Method, r.Scheme, r.Authority, r.Path = o.method, o.scheme, o.authority, o.path
-	r.ContentLength = o.length
-	for _, f := range o.fields {
+	r.Method, r.Scheme, r.Authority, r.Path = c.method, c.scheme, c.authority, c.path
+	r.ContentLength = c.length
+	for _, f := range c.fields {
 		r.Header.Add(f.Name, f.Value)
 	}
-	if o.hasBody {
-		r.Body = protocol.NewStringBody(o.body)
+	if c.hasBody {
+		r.Body = protocol.NewStringBody(c.body)
 	}
-	for _, f := range o.trailers {
+	for _, f := range c.trailers {
 		r.Trailer.Add(f.Name, f.Value)
 	}
 	return nil

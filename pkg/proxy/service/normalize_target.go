@@ -42,13 +42,13 @@ func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) erro
 
 // rewritePath rewrites the path and reports whether it has responded to x. An error is a Fault.
 func (t *targetNormalizer) rewritePath(x *protocol.Exchange) (done bool, err error) {
-	path, redirects := x.Request.Path, false
+	path, redirect := x.Request.Path, false
 	if t.rules.EscapedSlashes != config.KeepEscapedSlashes {
-		plain, found := urlpath.UnescapeSlashes(path)
+		unescaped, found := urlpath.UnescapeSlashes(path)
 		if found && t.rules.EscapedSlashes == config.RejectEscapedSlashes {
 			return false, protocol.Faultf(protocol.MalformedRequest, "the path has an encoded slash")
 		}
-		path, redirects = plain, found && t.rules.EscapedSlashes == config.RedirectEscapedSlashes
+		path, redirect = unescaped, found && t.rules.EscapedSlashes == config.RedirectEscapedSlashes
 	}
 	if t.rules.NormalizePath {
 		if path, err = urlpath.Normalize(path); err != nil {
@@ -58,7 +58,7 @@ func (t *targetNormalizer) rewritePath(x *protocol.Exchange) (done bool, err err
 	if t.rules.MergeSlashes {
 		path = urlpath.MergeSlashes(path)
 	}
-	if redirects {
+	if redirect {
 		// Two slashes at the beginning would name another host (RFC 3986 4.2).
 		path = "/" + strings.TrimLeft(path, `/\`)
 		x.LocalReply(307, "", "")

@@ -68,7 +68,7 @@ type permit struct {
 
 // Start implements protocol.Service. It makes the first attempt.
 func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
-	if limited := r.setPerTryDeadline(x); limited || r.policy.NumRetries > 0 {
+	if hasDeadline := r.setPerTryDeadline(x); hasDeadline || r.policy.NumRetries > 0 {
 		x.PushFinisher(r)
 	}
 	return r.next.Start(ctx, x)
@@ -77,8 +77,8 @@ func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish implements protocol.Finisher.
 func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	err = attemptError(x, err)
-	if second, ok := r.prepareRetry(x, err, 0); ok {
-		return x.RunBlocking(ctx, &retries{r, second})
+	if next, ok := r.prepareRetry(x, err, 0); ok {
+		return x.RunBlocking(ctx, &retries{r, next})
 	}
 	return err
 }

@@ -52,11 +52,11 @@ func hasRetriableStatus(p *config.RetryPolicy, r *protocol.Response) bool {
 
 // hasRetriableHeader reports whether a response has one of the fields. It compares each value of a
 // repeated field separately.
-func hasRetriableHeader(fields []config.RetryHeader, h *protocol.Header) bool {
-	for i := range fields {
-		want := &fields[i]
+func hasRetriableHeader(rules []config.RetryHeader, h *protocol.Header) bool {
+	for i := range rules {
+		rule := &rules[i]
 		for n := range h.Len() {
-			if f := h.At(n); protocol.EqualFold(f.Name, want.Name) && (want.Value == "" || want.Value == f.Value) {
+			if f := h.At(n); protocol.EqualFold(f.Name, rule.Name) && (rule.Value == "" || rule.Value == f.Value) {
 				return true
 			}
 		}

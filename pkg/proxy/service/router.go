@@ -37,14 +37,14 @@ func NewRouter(unrouted protocol.Service) *Router { return &Router{unrouted: unr
 
 // Start implements protocol.Service.
 func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
-	now := r.active.Load()
-	at := now.table.Find(x)
-	if at < 0 {
+	active := r.active.Load()
+	i := active.table.Find(x)
+	if i < 0 {
 		return r.unrouted.Start(ctx, x)
 	}
-	to := &now.routes[at]
-	x.Record.Route = to.scope
-	return to.service.Start(ctx, x)
+	route := &active.routes[i]
+	x.Record.Route = route.scope
+	return route.service.Start(ctx, x)
 }
 
 // routeScope is the scope of a route.
@@ -54,11 +54,11 @@ type routeScope struct {
 }
 
 // Name implements protocol.Named.
-func (p *routeScope) Name() string { return p.route.Config.Name }
+func (s *routeScope) Name() string { return s.route.Config.Name }
 
 // Add implements metrics.Recorder.
-func (p *routeScope) Add(s metrics.Batch) {
-	p.metrics.Add(p.route.VirtualHost, p.route.Config.Name, s)
+func (s *routeScope) Add(b metrics.Batch) {
+	s.metrics.Add(s.route.VirtualHost, s.route.Config.Name, b)
 }
 
 // RouteUpdate is a change of a Router's routes.
@@ -72,56 +72,56 @@ type RouteUpdate struct {
 
 // Prepare prepares a change to the routes of table, which build composes. It reuses the services of
 // routes that r already has, compared by address. The caller calls Activate or Rollback.
-func (r *Router) Prepare(table *router.Table, numbers *metrics.Routes, build func(*router.Route) (protocol.Service, error)) (*RouteUpdate, error) {
+func (r *Router) Prepare(table *router.Table, routeMetrics *metrics.Routes, build func(*router.Route) (protocol.Service, error)) (*RouteUpdate, error) {
 	routes := table.Routes()
-	c := &RouteUpdate{router: r, next: &routingTable{table: table, routes: make([]routeService, len(routes))}}
-	var listed []*router.Route
-	if c.previous = r.active.Load(); c.previous != nil {
-		listed = c.previous.table.Routes()
+	u := &RouteUpdate{router: r, next: &routingTable{table: table, routes: make([]routeService, len(routes))}}
+	var previousRoutes []*router.Route
+	if u.previous = r.active.Load(); u.previous != nil {
+		previousRoutes = u.previous.table.Routes()
 	}
-	places := align.Indexes(listed, routes)
-	c.kept = make([]bool, len(listed))
-	fresh := 0
-	for i, at := range places {
-		if at >= 0 {
-			c.next.routes[i], c.kept[at] = c.previous.routes[at], true
+	previousIndexes := align.Indexes(previousRoutes, routes)
+	u.kept = make([]bool, len(previousRoutes))
+	added := 0
+	for i, j := range previousIndexes {
+		if j >= 0 {
+			u.next.routes[i], u.kept[j] = u.previous.routes[j], true
 		} else {
-			fresh++
+			added++
 		}
 	}
-	made := make([]routeScope, fresh) // one allocation, for large tables
-	for i, at := range places {
-		if at >= 0 {
+	scopes := make([]routeScope, added) // one allocation, for large tables
+	for i, j := range previousIndexes {
+		if j >= 0 {
 			continue
 		}
 		route := routes[i]
 		s, err := build(route)
 		if err != nil {
-			c.Rollback()
+			u.Rollback()
 			return nil, fmt.Errorf("route %q: %w", route.Config.Name, err)
 		}
-		scope := &made[len(c.added)]
+		scope := &scopes[len(u.added)]
 		scope.route = route
-		scope.metrics.Open(numbers, route.VirtualHost, route.Config.Name)
-		c.added = append(c.added, scope)
-		c.next.routes[i] = routeService{service: s, scope: scope}
+		scope.metrics.Open(routeMetrics, route.VirtualHost, route.Config.Name)
+		u.added = append(u.added, scope)
+		u.next.routes[i] = routeService{service: s, scope: scope}
 	}
-	return c, nil
+	return u, nil
 }
 
 // Rollback releases a change that was not applied.
-func (c *RouteUpdate) Rollback() {
-	for _, p := range c.added {
-		p.metrics.Close()
+func (u *RouteUpdate) Rollback() {
+	for _, scope := range u.added {
+		scope.metrics.Close()
 	}
 }
 
 // Activate activates the change for new requests.
-func (c *RouteUpdate) Activate() {
-	c.router.active.Store(c.next)
-	for at, kept := range c.kept {
+func (u *RouteUpdate) Activate() {
+	u.router.active.Store(u.next)
+	for i, kept := range u.kept {
 		if !kept {
-			c.previous.routes[at].scope.metrics.Close()
+			u.previous.routes[i].scope.metrics.Close()
 		}
 	}
 }

@@ -22,11 +22,11 @@ type headerSanitizer struct {
 }
 
 func newHeaderSanitizer(c config.ClientHeaders, o *config.HTTP1Options) headerSanitizer {
-	f := headerSanitizer{allowOverrides: c.OverrideTimeouts, envoy: c.Envoy, trustedHops: o.XFFClientIndex - 1}
+	s := headerSanitizer{allowOverrides: c.OverrideTimeouts, envoy: c.Envoy, trustedHops: o.XFFClientIndex - 1}
 	if c.Envoy != nil {
-		f.internal = match.NewCIDRSet(c.Envoy.InternalRanges)
+		s.internal = match.NewCIDRSet(c.Envoy.InternalRanges)
 	}
-	return f
+	return s
 }
 
 // trustLevel is how far a request's direct peer is trusted.
@@ -41,15 +41,15 @@ const (
 // sanitize removes the headers that x's client may not send and adds those that the proxy sets.
 // Call it before appending to X-Forwarded-For, because the received value determines whether a
 // request is internal.
-func (f *headerSanitizer) sanitize(x *protocol.Exchange) {
+func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
 	h := &x.Request.Header
-	if f.envoy == nil {
-		f.removeTimeoutOverrides(h)
+	if s.envoy == nil {
+		s.removeTimeoutOverrides(h)
 		return
 	}
-	from := f.trustOf(x)
-	f.removeEnvoyHeaders(h, from)
-	switch from {
+	trust := s.trustOf(x)
+	s.removeEnvoyHeaders(h, trust)
+	switch trust {
 	case trustInternal:
 		h.Add(envoyInternal, "true")
 	case trustProxy:
@@ -57,7 +57,7 @@ func (f *headerSanitizer) sanitize(x *protocol.Exchange) {
 		if ip := x.Meta.ClientIP(); ip != "" {
 			h.Set(envoyExternalAddress, ip)
 		}
-		if _, sent := h.Lookup(requestID); sent && f.envoy.ReplaceRequestID {
+		if _, sent := h.Lookup(requestID); sent && s.envoy.ReplaceRequestID {
 			h.Set(requestID, newRequestID())
 		}
 	}
@@ -65,40 +65,40 @@ func (f *headerSanitizer) sanitize(x *protocol.Exchange) {
 
 // trustOf returns the trust in x's direct peer. Without use_remote_address it considers only a
 // single address in a single X-Forwarded-For header.
-func (f *headerSanitizer) trustOf(x *protocol.Exchange) trustLevel {
-	fields, only := forwardedAddress(&x.Request.Header)
-	if f.envoy.UseRemoteAddress {
-		if fields == 0 && f.isInternal(x, match.RemoteAddr(x)) {
+func (s *headerSanitizer) trustOf(x *protocol.Exchange) trustLevel {
+	count, single := forwardedAddress(&x.Request.Header)
+	if s.envoy.UseRemoteAddress {
+		if count == 0 && s.isInternal(x, match.RemoteAddr(x)) {
 			return trustInternal
 		}
 		return trustEdge
 	}
-	if addr, err := netip.ParseAddr(only); err == nil && f.trustedHops == 0 && f.internal.Contains(addr) {
+	if addr, err := netip.ParseAddr(single); err == nil && s.trustedHops == 0 && s.internal.Contains(addr) {
 		return trustInternal
 	}
 	return trustProxy
 }
 
-func (f *headerSanitizer) isInternal(x *protocol.Exchange, peer netip.Addr) bool {
+func (s *headerSanitizer) isInternal(x *protocol.Exchange, peer netip.Addr) bool {
 	if !peer.IsValid() {
-		return f.envoy.InternalUnixSocket && x.Meta.Conn != nil
+		return s.envoy.InternalUnixSocket && x.Meta.Conn != nil
 	}
-	return f.internal.Contains(peer)
+	return s.internal.Contains(peer)
 }
 
 // forwardedAddress returns the number of X-Forwarded-For headers and, if there is exactly one, its
 // value.
-func forwardedAddress(h *protocol.Header) (fields int, only string) {
+func forwardedAddress(h *protocol.Header) (count int, single string) {
 	for i := range h.Len() {
 		if f := h.At(i); protocol.EqualFold(f.Name, forwardedFor) {
-			fields++
-			only = f.Value
+			count++
+			single = f.Value
 		}
 	}
-	if fields != 1 {
-		return fields, ""
+	if count != 1 {
+		return count, ""
 	}
-	return fields, strings.Trim(only, " \t")
+	return count, strings.Trim(single, " \t")
 }
 
 // Headers in which a proxy states the origin of a request.
@@ -109,8 +109,8 @@ const (
 )
 
 // removeTimeoutOverrides removes the fields that override timeouts, unless clients may send them.
-func (f *headerSanitizer) removeTimeoutOverrides(h *protocol.Header) {
-	if f.allowOverrides {
+func (s *headerSanitizer) removeTimeoutOverrides(h *protocol.Header) {
+	if s.allowOverrides {
 		return
 	}
 	for i := range h.Len() {
@@ -130,10 +130,10 @@ func overridesTimeout(name string) bool {
 
 // removeEnvoyHeaders removes the fields that a peer with that trust may not send, and those that
 // Envoy's router does not forward.
-func (f *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, from trustLevel) {
+func (s *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, trust trustLevel) {
 	for i := range h.Len() {
-		if isForbidden(h.At(i).Name, from) {
-			h.DelFunc(func(name string) bool { return isForbidden(name, from) })
+		if isForbidden(h.At(i).Name, trust) {
+			h.DelFunc(func(name string) bool { return isForbidden(name, trust) })
 			return
 		}
 	}
@@ -142,7 +142,7 @@ func (f *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, from trustLevel
 // isForbidden reports whether the field is removed from requests of peers with that trust. It
 // follows Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders and the router) and adds
 // Weft's fields with the same meaning.
-func isForbidden(name string, from trustLevel) bool {
+func isForbidden(name string, trust trustLevel) bool {
 	const shortest, longest = len("x-envoy-ip-tags"), len("x-envoy-upstream-rq-timeout-alt-response")
 	if len(name) < shortest || len(name) > longest || name[0]|0x20 != 'x' || name[1] != '-' {
 		return false
@@ -164,10 +164,10 @@ func isForbidden(name string, from trustLevel) bool {
 		"x-envoy-upstream-stream-duration-ms":
 		return true
 	case "x-envoy-expected-rq-timeout-ms", "x-envoy-force-trace", "x-envoy-ip-tags", "x-envoy-original-url":
-		return from != trustInternal
+		return trust != trustInternal
 	case "x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
 		"x-envoy-original-host", "x-envoy-original-path", router.OriginalPathField:
-		return from == trustEdge
+		return trust == trustEdge
 	}
 	return false
 }

@@ -25,14 +25,14 @@ const (
 )
 
 // SetFractions replaces the fractions, each from 0 to 1.
-func (o *OverloadPolicy) SetFractions(refuse, end float64) {
-	o.packedState.Store(uint64(refuse*fractionScale)<<fractionBits | uint64(end*fractionScale))
+func (p *OverloadPolicy) SetFractions(reject, closeConn float64) {
+	p.packedState.Store(uint64(reject*fractionScale)<<fractionBits | uint64(closeConn*fractionScale))
 }
 
 // Shed returns a service that applies the policy. It is inside Respond and outside everything
 // expensive.
-func Shed(next protocol.Service, o *OverloadPolicy) protocol.Service {
-	return &shedService{next, o}
+func Shed(next protocol.Service, policy *OverloadPolicy) protocol.Service {
+	return &shedService{next, policy}
 }
 
 type shedService struct {
@@ -46,21 +46,21 @@ const retryAfter = "1"
 
 // Start implements protocol.Service.
 func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
-	if word := s.policy.packedState.Load(); word != 0 && s.policy.apply(word, x) {
+	if state := s.policy.packedState.Load(); state != 0 && s.policy.apply(state, x) {
 		return nil
 	}
 	return s.next.Start(ctx, x)
 }
 
 // apply applies the packed state word to x and reports whether it rejected x.
-func (o *OverloadPolicy) apply(word uint64, x *protocol.Exchange) (refused bool) {
-	if sampled(word&(1<<fractionBits-1)) && endConnection(x) {
-		o.closed.Add(1)
+func (p *OverloadPolicy) apply(state uint64, x *protocol.Exchange) (rejected bool) {
+	if sampled(state&(1<<fractionBits-1)) && endConnection(x) {
+		p.closed.Add(1)
 	}
-	if !sampled(word >> fractionBits) {
+	if !sampled(state >> fractionBits) {
 		return false
 	}
-	o.rejected.Add(1)
+	p.rejected.Add(1)
 	// This does what Exchange.LocalReplyError does, without its allocations.
 	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActionStopRequests)
 	x.LocalReply(protocol.Overloaded.Spec().HTTP, "text/plain; charset=utf-8", "overloaded\n")
@@ -69,8 +69,8 @@ func (o *OverloadPolicy) apply(word uint64, x *protocol.Exchange) (refused bool)
 }
 
 // sampled samples whether an exchange belongs to a fraction of fractionScale.
-func sampled(share uint64) bool {
-	return share >= fractionScale || share > 0 && rand.Uint64N(fractionScale) < share
+func sampled(fraction uint64) bool {
+	return fraction >= fractionScale || fraction > 0 && rand.Uint64N(fractionScale) < fraction
 }
 
 // endConnection asks x's connection to end and reports whether that is possible. RPC frames have
@@ -88,12 +88,12 @@ func endConnection(x *protocol.Exchange) bool {
 }
 
 // Counter returns the counter of an action that the policy carries out, or nil for other actions.
-func (o *OverloadPolicy) Counter(name config.ActionName) *atomic.Uint64 {
+func (p *OverloadPolicy) Counter(name config.ActionName) *atomic.Uint64 {
 	switch name {
 	case config.ActionStopRequests:
-		return &o.rejected
+		return &p.rejected
 	case config.ActionDisableKeepAlive:
-		return &o.closed
+		return &p.closed
 	default:
 		return nil
 	}

@@ -41,8 +41,8 @@ func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) t
 		x.Deadline = time.Time{}
 		return d
 	}
-	said := !x.Deadline.IsZero()
-	if end := x.Meta.Start.Add(g.Max); g.Max > 0 && (said && end.Before(x.Deadline) || !said && g.Replace) {
+	hasDeadline := !x.Deadline.IsZero()
+	if end := x.Meta.Start.Add(g.Max); g.Max > 0 && (hasDeadline && end.Before(x.Deadline) || !hasDeadline && g.Replace) {
 		x.Deadline = end
 	}
 	if g.Replace {

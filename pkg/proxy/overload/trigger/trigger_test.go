@@ -18,25 +18,25 @@ type step struct {
 
 func TestActionFollowsTrigger(t *testing.T) {
 	const look = 250 * time.Millisecond
-	step1 := config.Trigger{Monitor: "memory", From: 0.9, To: 0.9}
+	threshold := config.Trigger{Monitor: "memory", From: 0.9, To: 0.9}
 	scaled := config.Trigger{Monitor: "memory", From: 0.5, To: 1}
 	tests := []struct {
 		name    string
 		trigger config.Trigger
 		steps   []step
 	}{
-		{"threshold acts when reached", step1, []step{
+		{"threshold acts when reached", threshold, []step{
 			{0, 0.8999, 0, Inactive}, {look, 0.9, 1, Saturated},
 		}},
-		{"threshold releases late", step1, []step{
+		{"threshold releases late", threshold, []step{
 			{0, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.5, 1, Saturated},
 			{look, 0.5, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.5, 0, Inactive},
 		}},
-		{"threshold stays active just below it", step1, []step{
+		{"threshold stays active just below it", threshold, []step{
 			{0, 0.95, 1, Saturated}, {look, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.88, 1, Saturated},
 			{look, 0.87, 1, Saturated}, {ScaleDownDelay, 0.87, 0, Inactive},
 		}},
-		{"short drop of the pressure is ignored", step1, []step{
+		{"short drop of the pressure is ignored", threshold, []step{
 			{0, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated},
 			{3 * look, 0.5, 1, Saturated}, {look, 0.5, 0, Inactive},
 		}},
@@ -54,21 +54,21 @@ func TestActionFollowsTrigger(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			j := New(&config.Overload{
+			e := New(&config.Overload{
 				Monitors: []config.Monitor{{Name: "memory"}},
 				Actions:  []config.OverloadAction{{Name: config.ActionStopRequests, Triggers: []config.Trigger{tt.trigger}}},
 			})
-			now, before := time.Unix(0, 0), Inactive
+			now, previous := time.Unix(0, 0), Inactive
 			for i, s := range tt.steps {
 				now = now.Add(s.after)
-				got := j.Decide(now, []float64{s.pressure})[0]
+				got := e.Decide(now, []float64{s.pressure})[0]
 				if got.Value != s.value || got.State != s.state {
 					t.Errorf("step %d, pressure %v: value %v, state %v; want %v, %v", i, s.pressure, got.Value, got.State, s.value, s.state)
 				}
-				if got.Changed != (got.State != before) {
-					t.Errorf("step %d: Changed = %v from %v to %v", i, got.Changed, before, got.State)
+				if got.Changed != (got.State != previous) {
+					t.Errorf("step %d: Changed = %v from %v to %v", i, got.Changed, previous, got.State)
 				}
-				before = got.State
+				previous = got.State
 			}
 		})
 	}
@@ -109,15 +109,15 @@ func TestHighestTriggerWins(t *testing.T) {
 // TestNoOscillation verifies that an action changes its state rarely when it relieves the pressure
 // and the pressure returns without it.
 func TestNoOscillation(t *testing.T) {
-	j := New(&config.Overload{
+	e := New(&config.Overload{
 		Monitors: []config.Monitor{{Name: "memory"}},
 		Actions:  []config.OverloadAction{{Name: config.ActionStopRequests, Triggers: []config.Trigger{{Monitor: "memory", From: 0.9, To: 0.9}}}},
 	})
-	now, pressure, turns := time.Unix(0, 0), 0.85, 0
+	now, pressure, changes := time.Unix(0, 0), 0.85, 0
 	for range 4 * 60 { // one minute
-		v := j.Decide(now, []float64{pressure})[0]
+		v := e.Decide(now, []float64{pressure})[0]
 		if v.Changed {
-			turns++
+			changes++
 		}
 		if v.Value > 0 {
 			pressure -= 0.01
@@ -126,18 +126,18 @@ func TestNoOscillation(t *testing.T) {
 		}
 		now = now.Add(250 * time.Millisecond)
 	}
-	if turns == 0 || turns > 45 {
-		t.Errorf("the state changed %d times in a minute, want 1 to 45", turns)
+	if changes == 0 || changes > 45 {
+		t.Errorf("the state changed %d times in a minute, want 1 to 45", changes)
 	}
 }
 
 func TestDecideDoesNotAllocate(t *testing.T) {
-	j := New(&config.Overload{
+	e := New(&config.Overload{
 		Monitors: []config.Monitor{{Name: "memory"}},
 		Actions:  []config.OverloadAction{{Name: config.ActionStopRequests, Triggers: []config.Trigger{{Monitor: "memory", From: 0.5, To: 1}}}},
 	})
 	pressures, now := []float64{0.7}, time.Unix(0, 0)
-	if n := testing.AllocsPerRun(100, func() { j.Decide(now, pressures) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { e.Decide(now, pressures) }); n > 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
