@@ -15,14 +15,14 @@ func newHandler(s Sources) http.Handler {
 }
 
 // request sends a request as curl would; fields are pairs of name and value.
-func request(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
+func request(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"
-	for i := 0; i < len(fields); i += 2 {
-		if fields[i] == "Host" {
-			r.Host = fields[i+1]
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
 		} else {
-			r.Header.Set(fields[i], fields[i+1])
+			r.Header.Set(headers[i], headers[i+1])
 		}
 	}
 	w := httptest.NewRecorder()

@@ -13,7 +13,7 @@ import (
 )
 
 func TestEnvoyClustersFormat(t *testing.T) {
-	text, err := json.Marshal(NewEnvoyClusters([]upstream.ClusterStatus{
+	data, err := json.Marshal(NewEnvoyClusters([]upstream.ClusterStatus{
 		{Name: "a", Hosts: []upstream.HostStatus{
 			{Address: "10.0.0.1:80", Weight: 3, Attempts: 9, Failures: 2, Open: 1, Locality: "eu/a/", Hostname: "a.test"},
 			{Address: "a.test:81", Weight: 1, DownReasons: hosthealth.FailedCheck | hosthealth.Ejected, Priority: 1},
@@ -26,8 +26,8 @@ func TestEnvoyClustersFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := &adminv3.Clusters{}
-	if err := protojson.Unmarshal(text, got); err != nil {
-		t.Fatalf("%v, in %s", err, text)
+	if err := protojson.Unmarshal(data, got); err != nil {
+		t.Fatalf("%v, in %s", err, data)
 	}
 	a, b := got.GetClusterStatuses()[0], got.GetClusterStatuses()[1]
 	if !a.GetAddedViaApi() || b.GetAddedViaApi() || len(b.GetHostStatuses()) != 0 {
@@ -52,13 +52,13 @@ func TestEnvoyClustersFormat(t *testing.T) {
 			t.Errorf("host %d is %v, want %v", i, h, want)
 		}
 	}
-	if at := a.GetHostStatuses()[1].GetAddress().GetSocketAddress(); at.GetAddress() != "a.test" || at.GetPortValue() != 81 {
-		t.Errorf("a name is at %v", at)
+	if addr := a.GetHostStatuses()[1].GetAddress().GetSocketAddress(); addr.GetAddress() != "a.test" || addr.GetPortValue() != 81 {
+		t.Errorf("a name is at %v", addr)
 	}
-	if at := a.GetHostStatuses()[2].GetAddress().GetSocketAddress(); at.GetAddress() != "::1" || at.GetPortValue() != 82 {
-		t.Errorf("what was found by discovery is at %v", at)
+	if addr := a.GetHostStatuses()[2].GetAddress().GetSocketAddress(); addr.GetAddress() != "::1" || addr.GetPortValue() != 82 {
+		t.Errorf("what was found by discovery is at %v", addr)
 	}
-	if at := a.GetHostStatuses()[3].GetAddress().GetPipe(); at.GetPath() != "/run/a.sock" {
-		t.Errorf("a socket is at %v", at)
+	if addr := a.GetHostStatuses()[3].GetAddress().GetPipe(); addr.GetPath() != "/run/a.sock" {
+		t.Errorf("a socket is at %v", addr)
 	}
 }

@@ -60,12 +60,12 @@ func (p *process) sources() Sources {
 		},
 		Clusters: fixtureClusters,
 		Cluster: func(name string) (upstream.ClusterStatus, bool) {
-			all := fixtureClusters()
-			i := slices.IndexFunc(all, func(c upstream.ClusterStatus) bool { return c.Name == name })
+			clusters := fixtureClusters()
+			i := slices.IndexFunc(clusters, func(c upstream.ClusterStatus) bool { return c.Name == name })
 			if i < 0 {
 				return upstream.ClusterStatus{}, false
 			}
-			return all[i], true
+			return clusters[i], true
 		},
 		FileClusters: func() map[string]bool { return map[string]bool{"shop": true} },
 		Listeners: func() []proxy.ListenerStatus {
@@ -107,12 +107,12 @@ func (p *process) sources() Sources {
 		Samples:    fixtureSamples,
 		ReadMemory: func(m *runtime.MemStats) { m.HeapAlloc, m.HeapSys = 1000, 2000 },
 		Metrics:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weft_draining 0\n") }),
-		Explain: func(question url.Values) (*explain.Answer, error) {
-			if question.Get("url") == "" {
+		Explain: func(query url.Values) (*explain.Answer, error) {
+			if query.Get("url") == "" {
 				return nil, errors.New("url is missing")
 			}
 			return &explain.Answer{
-				Request: question.Get("url"), Listener: &explain.Selected{Name: "in", Why: "the query names it"},
+				Request: query.Get("url"), Listener: &explain.Selected{Name: "in", Why: "the query names it"},
 				OtherListeners: []explain.Other{{Name: "tls", Why: []string{"it is draining"}}}, End: "no route matches",
 			}, nil
 		},

@@ -56,10 +56,10 @@ func TestPages(t *testing.T) {
 	for i := range archive.Files {
 		f := &archive.Files[i]
 		t.Run(f.Name, func(t *testing.T) {
-			target, without := strings.CutSuffix(f.Name, " without the optional parts")
+			target, bare := strings.CutSuffix(f.Name, " without the optional parts")
 			method, path, _ := strings.Cut(target, " ")
 			p := fullProcess()
-			if without {
+			if bare {
 				p = newProcess()
 			}
 			w := request(newHandler(p.sources()), method, path)
@@ -85,8 +85,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for _, e := range Endpoints(newProcess().sources()) {
-		covered := func(f txtar.File) bool { return strings.HasPrefix(f.Name, e.Method+" "+e.Route()) }
-		if e.Handler != nil && !slices.ContainsFunc(archive.Files, covered) {
+		matches := func(f txtar.File) bool { return strings.HasPrefix(f.Name, e.Method+" "+e.Route()) }
+		if e.Handler != nil && !slices.ContainsFunc(archive.Files, matches) {
 			t.Errorf("%s has no %s %s", goldenFile, e.Method, e.Route())
 		}
 	}
@@ -108,11 +108,11 @@ func TestClientsDecodeViews(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
-		again, err := json.MarshalIndent(view, "", "  ")
+		encoded, err := json.MarshalIndent(view, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(body, string(again)+"\n"); diff != "" {
+		if diff := cmp.Diff(body, string(encoded)+"\n"); diff != "" {
 			t.Errorf("%s (-page +decoded and encoded):\n%s", path, diff)
 		}
 	}

@@ -59,9 +59,9 @@ func TestObservabilityDocPagesExist(t *testing.T) {
 	for _, e := range Endpoints(Sources{}) {
 		pages[e.Route()] = true
 	}
-	for _, found := range regexp.MustCompile(`http://127\.0\.0\.1:34901(/[a-z_/]*)`).FindAllStringSubmatch(string(page), -1) {
-		if !pages[strings.TrimSuffix(found[1], "profile")] {
-			t.Errorf("the admin port has no page %s", found[1])
+	for _, match := range regexp.MustCompile(`http://127\.0\.0\.1:34901(/[a-z_/]*)`).FindAllStringSubmatch(string(page), -1) {
+		if !pages[strings.TrimSuffix(match[1], "profile")] {
+			t.Errorf("the admin port has no page %s", match[1])
 		}
 	}
 }

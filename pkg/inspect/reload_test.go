@@ -10,7 +10,7 @@ import (
 func TestReload(t *testing.T) {
 	for name, c := range map[string]struct {
 		result Reload
-		failed error
+		err    error
 		status int
 		body   string
 	}{
@@ -22,7 +22,7 @@ func TestReload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcess()
-			p.reload, p.reloadFailed = c.result, c.failed
+			p.reload, p.reloadFailed = c.result, c.err
 			h := newHandler(p.sources())
 			w := request(h, "POST", "/reload")
 			if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != c.status || got != c.body {

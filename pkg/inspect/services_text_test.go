@@ -15,9 +15,9 @@ func TestServicesText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	tests := []struct {
-		name string
-		said dubbo.Status
-		want string
+		name   string
+		status dubbo.Status
+		want   string
 	}{
 		{"nothing", dubbo.Status{}, "no registry is in use\nnothing is published\nnothing is subscribed\n"},
 		{
@@ -65,7 +65,7 @@ subscribed
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := ServicesText(&tt.said, now)
+			got := ServicesText(&tt.status, now)
 			// Column widths vary, so compare the content only.
 			if diff := cmp.Diff(collapseSpaces(tt.want), collapseSpaces(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -78,7 +78,7 @@ subscribed
 // rules of a registry do not reach the terminal.
 func TestServicesTextIsSanitized(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
-	said := dubbo.Status{
+	status := dubbo.Status{
 		Host: evil, LastError: evil,
 		Registries: []dubbo.RegistryStatus{{Type: evil, Address: evil, Username: evil, LastError: evil}},
 		Published:  []dubbo.PublishedStatus{{Key: evil, Registry: evil, Error: evil}},
@@ -87,9 +87,9 @@ func TestServicesTextIsSanitized(t *testing.T) {
 			Sources: []dubbo.SubscriptionStatus{{Registry: evil, Error: evil}}, Providers: []dubbo.Provider{{Address: evil}},
 		}},
 	}
-	for line := range strings.Lines(ServicesText(&said, time.Now())) {
-		if at := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return !unicode.IsPrint(c) && c != unicode.ReplacementChar }); at >= 0 {
-			t.Errorf("%q has %q in it", line, line[at:])
+	for line := range strings.Lines(ServicesText(&status, time.Now())) {
+		if i := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return !unicode.IsPrint(c) && c != unicode.ReplacementChar }); i >= 0 {
+			t.Errorf("%q has %q in it", line, line[i:])
 		}
 		if strings.HasPrefix(line, "nothing") {
 			t.Errorf("a registry wrote the line %q", line)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestStatsFormat(t *testing.T) {
-	all := func() []Stat {
+	newStats := func() []Stat {
 		return []Stat{
 			{Name: "server.state", Gauge: true, Used: true},
 			{Name: "cluster.a.upstream_rq_total", Value: 3, Used: true},
@@ -32,14 +32,14 @@ func TestStatsFormat(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			serveStats(w, httptest.NewRequestWithContext(t.Context(), "GET", "/stats"+tt.query, nil).URL.Query(), all())
+			serveStats(w, httptest.NewRequestWithContext(t.Context(), "GET", "/stats"+tt.query, nil).URL.Query(), newStats())
 			if got := w.Body.String(); w.Code != tt.status || tt.status == 200 && got != tt.want || !strings.Contains(got, tt.want) {
 				t.Errorf("%d %q, want %d %q", w.Code, got, tt.status, tt.want)
 			}
 		})
 	}
 	w := httptest.NewRecorder()
-	serveStats(w, url.Values{"format": {"json"}, "filter": {"total"}}, all())
+	serveStats(w, url.Values{"format": {"json"}, "filter": {"total"}}, newStats())
 	want := `{"stats":[{"name":"cluster.a.upstream_rq_total","value":3}]}`
 	if got := strings.Join(strings.Fields(w.Body.String()), ""); got != want {
 		t.Errorf("as JSON: %s, want %s", got, want)

@@ -21,14 +21,14 @@ func TestEnvoyStatNamesReferToMetrics(t *testing.T) {
 }
 
 func TestStatsAreSummed(t *testing.T) {
-	s, known := statSet{}, envoyStatNames()
+	s, patterns := statSet{}, envoyStatNames()
 	for _, m := range []metrics.Sample{
 		{Name: "weft_cluster_requests_total", Labels: map[string]string{"cluster": "outbound|80||a:b", "protocol": "none", "status_class": "2xx"}, Value: 2},
 		{Name: "weft_cluster_requests_total", Labels: map[string]string{"cluster": "outbound|80||a:b", "protocol": "dubbo", "status_class": "none"}, Value: 1},
 		{Name: "weft_listener_connections_active", Labels: map[string]string{"listener": "in"}, Value: 4},
 		{Name: "weft_xds_connected", Labels: map[string]string{"control_plane": "xds"}, Value: 1},
 	} {
-		s.addSample(m, known[m.Name])
+		s.addSample(m, patterns[m.Name])
 	}
 	for _, result := range []string{metrics.ResultAccepted, metrics.ResultRefused} {
 		s.addUpdates(metrics.Sample{Labels: map[string]string{"type": "cluster", "result": result}, Value: 3})

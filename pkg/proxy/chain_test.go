@@ -95,8 +95,8 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		before, after []string
-		stays         bool
-		answer        string // to the next request on the open connection
+		staysOpen     bool
+		want          string // to the next request on the open connection
 	}{
 		{"no change", []string{first, second}, []string{first, second}, true, "one"},
 		{"chain added", []string{first}, []string{first, second}, true, "one"},
@@ -122,10 +122,10 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 			}
 			r.apply(chainSnapshot(t, address, "", tt.after...))
 			got := c.roundTrip(get("/"))
-			if got.body != tt.answer || got.Close == tt.stays {
-				t.Errorf("after the change: response %q, Close %v; want %q, %v", got.body, got.Close, tt.answer, !tt.stays)
+			if got.body != tt.want || got.Close == tt.staysOpen {
+				t.Errorf("after the change: response %q, Close %v; want %q, %v", got.body, got.Close, tt.want, !tt.staysOpen)
 			}
-			if tt.stays {
+			if tt.staysOpen {
 				c.roundTrip(get("/"))
 				r.await(1, "weft_listener_connections_active", "front")
 			} else if !c.ended() {
@@ -230,7 +230,7 @@ func TestWaitingConnectionUsesNewChains(t *testing.T) {
 
 func TestInspectTimeoutClosesConnection(t *testing.T) {
 	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
-	for name, tt := range map[string]struct{ sent, cause string }{
+	for name, tt := range map[string]struct{ input, reason string }{
 		"no bytes":              {"", "idle_timeout"},
 		"partial ClientHello":   {"\x16\x03\x01\x01\x00\x01", "request_timeout"},
 		"partial request":       {"GET /", "request_timeout"},
@@ -241,11 +241,11 @@ func TestInspectTimeoutClosesConnection(t *testing.T) {
 			r := newRig(t)
 			r.apply(chainSnapshot(t, "127.0.0.1:0", `"listener_filters_timeout": "50ms", `, chains...))
 			c := dialClient(t, r.address("front"))
-			c.send(tt.sent)
+			c.send(tt.input)
 			if !c.ended() {
 				t.Error("the connection was not closed")
 			}
-			r.await(1, "weft_listener_connections_closed_total", "front", tt.cause)
+			r.await(1, "weft_listener_connections_closed_total", "front", tt.reason)
 		})
 	}
 }

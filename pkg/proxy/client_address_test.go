@@ -18,9 +18,9 @@ func TestClientAddressInFiltersAndLogs(t *testing.T) {
 	routes := `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "request_headers_to_add": [
 		{"header": {"key": "x-client", "value": "%downstream_remote_ip% %downstream_remote_address%"}}]}}`
 	for _, test := range []struct {
-		name, proxy string
-		asks        []string // X-Forwarded-For, one per request; "": no header
-		want        []string
+		name, proxy  string
+		forwardedFor []string // X-Forwarded-For, one per request; "": no header
+		want         []string
 	}{
 		{"no trusted proxy", `{"x_forwarded": "append"}`, []string{"203.0.113.66"}, []string{"127.0.0.1 HERE 203.0.113.66, 127.0.0.1"}},
 		{
@@ -38,7 +38,7 @@ func TestClientAddressInFiltersAndLogs(t *testing.T) {
 			_, address := setup{filters: only, routes: routes, clusters: cluster("app", app), proxy: `"extend_config": ` + test.proxy}.run(t)
 			c := dialClient(t, address)
 			localAddr := c.LocalAddr().String()
-			for i, value := range test.asks {
+			for i, value := range test.forwardedFor {
 				head := "GET / HTTP/1.1\r\nHost: a\r\n"
 				if value != "" {
 					head += "X-Forwarded-For: " + value + "\r\n"

@@ -211,7 +211,7 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(*config.FilterChain)
-		same   bool
+		want   bool
 	}{
 		"no change":         {func(*config.FilterChain) {}, true},
 		"upstream":          {func(fc *config.FilterChain) { fc.Proxy.Upstream = config.Bolt }, true},
@@ -236,8 +236,8 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 			}
 			test.change(after.FilterChains[0])
 			ca, cb := before.FilterChains[0], after.FilterChains[0]
-			if sameEngine(before, after, ca, cb) != test.same || sameEngine(after, before, cb, ca) != test.same {
-				t.Errorf("sameEngine = %t, want %t", !test.same, test.same)
+			if sameEngine(before, after, ca, cb) != test.want || sameEngine(after, before, cb, ca) != test.want {
+				t.Errorf("sameEngine = %t, want %t", !test.want, test.want)
 			}
 		})
 	}

@@ -21,9 +21,9 @@ func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 		clusters: cluster("app", app),
 	}.run(t)
 	for _, test := range []struct {
-		path, kind string
-		status     int
-		code       string
+		path, contentType string
+		status            int
+		code              string
 	}{
 		{"/f503", "application/grpc", 200, "14"},
 		{"/f418", "application/grpc+proto", 200, "2"},
@@ -39,12 +39,12 @@ func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 		{"/f418", "text/plain", 418, ""},
 		{"/g5", "text/plain", 404, ""},
 	} {
-		got := dialClient(t, front).roundTrip(get(test.path, "Content-Type: "+test.kind))
+		got := dialClient(t, front).roundTrip(get(test.path, "Content-Type: "+test.contentType))
 		if code := got.Header.Get("grpc-status"); got.StatusCode != test.status || code != test.code {
-			t.Errorf("%s of %s: %d with grpc-status %q, want %d with %q", test.path, test.kind, got.StatusCode, code, test.status, test.code)
+			t.Errorf("%s of %s: %d with grpc-status %q, want %d with %q", test.path, test.contentType, got.StatusCode, code, test.status, test.code)
 		}
 		if test.code != "" && (got.body != "" || got.Header.Get("grpc-message") == "") {
-			t.Errorf("%s of %s: body %q, grpc-message %q", test.path, test.kind, got.body, got.Header.Get("grpc-message"))
+			t.Errorf("%s of %s: body %q, grpc-message %q", test.path, test.contentType, got.body, got.Header.Get("grpc-message"))
 		}
 	}
 }

@@ -17,10 +17,10 @@ func TestInspect(t *testing.T) {
 	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
 	const asks, hello = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "\x16\x03"
 	for name, tt := range map[string]struct {
-		how     config.Inspection
-		timeout time.Duration
-		sent    string
-		want    string // contained in the response; "": no response
+		inspection config.Inspection
+		timeout    time.Duration
+		input      string
+		want       string // contained in the response; "": no response
 	}{
 		"as the chains require":               {config.Inspection{}, time.Minute, asks, "two"},
 		"HTTP inspection off":                 {config.Inspection{SkipHTTPPorts: allPorts}, time.Minute, asks, "three"},
@@ -39,13 +39,13 @@ func TestInspect(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			s := chainSnapshot(t, "127.0.0.1:0", "", chains...)
-			s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection = tt.timeout, tt.how
+			s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection = tt.timeout, tt.inspection
 			for _, c := range s.Listeners[0].FilterChains {
 				c.Proxy.HTTP1.HeadTimeout = 200 * time.Millisecond
 			}
 			r.apply(s)
 			c := dialClient(t, r.address("front"))
-			c.send(tt.sent)
+			c.send(tt.input)
 			got, err := io.ReadAll(c.r)
 			if err != nil && tt.want != "" {
 				t.Fatal(err)

@@ -52,15 +52,15 @@ func TestProxyProtocolChangeDrainsConnections(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		before, after *config.ProxyProtocol
-		same          bool
+		want          bool
 	}{
 		{"unchanged", newProxyProtocol(), newProxyProtocol(), true},
 		{"added", nil, newProxyProtocol(), false},
 		{"changed", newProxyProtocol(), &config.ProxyProtocol{Timeout: time.Second}, false},
 	} {
 		a, b := newListener(test.before), newListener(test.after)
-		if got := sameEngine(a, b, a.FilterChains[0], b.FilterChains[0]); got != test.same {
-			t.Errorf("%s: sameEngine = %t, want %t", test.name, got, test.same)
+		if got := sameEngine(a, b, a.FilterChains[0], b.FilterChains[0]); got != test.want {
+			t.Errorf("%s: sameEngine = %t, want %t", test.name, got, test.want)
 		}
 	}
 }
@@ -79,12 +79,12 @@ func TestProxyProtocolHeaderIsSentToHosts(t *testing.T) {
 	r.apply(parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0", `+proxyProtocolFront+`,
 		"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}]}],
 		"cluster_manager": {"clusters": [{"name": "app", "proxy_protocol": "V1", "hosts": [{"address": "`+firstLineServer(t)+`"}]}]}}`))
-	for name, test := range map[string]struct{ sent, want string }{
+	for name, test := range map[string]struct{ input, want string }{
 		"proxied address":       {"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nx", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"},
 		"direct remote address": {"PROXY UNKNOWN\r\nx", "PROXY TCP4 127.0.0.1 127.0.0.1 "},
 	} {
 		c := dialClient(t, r.address("front"))
-		c.send(test.sent)
+		c.send(test.input)
 		if got, err := io.ReadAll(c); !strings.HasPrefix(string(got), test.want) || err != nil {
 			t.Errorf("%s: the host received %q, %v; want %q", name, got, err, test.want)
 		}

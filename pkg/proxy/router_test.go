@@ -50,9 +50,9 @@ func TestARouteChoosesItsCluster(t *testing.T) {
 	}.run(t)
 	c := dialClient(t, address)
 	for _, test := range []struct {
-		path, field string
-		status      int
-		want        string
+		path, header string
+		status       int
+		want         string
 	}{
 		{"/", "A: b", 200, "one"},
 		{"/variable", "X-Cluster: two", 200, "two"},
@@ -61,8 +61,8 @@ func TestARouteChoosesItsCluster(t *testing.T) {
 		{"/variable", "A: b", 404, "no such cluster\n"},
 		{"/all", "A: b", 200, "two"},
 	} {
-		if got := c.roundTrip(get(test.path, test.field)); got.StatusCode != test.status || got.body != test.want {
-			t.Errorf("%s with %s: response %d %q, want %d %q", test.path, test.field, got.StatusCode, got.body, test.status, test.want)
+		if got := c.roundTrip(get(test.path, test.header)); got.StatusCode != test.status || got.body != test.want {
+			t.Errorf("%s with %s: response %d %q, want %d %q", test.path, test.header, got.StatusCode, got.body, test.status, test.want)
 		}
 	}
 	counts := map[string]int{}

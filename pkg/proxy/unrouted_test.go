@@ -17,7 +17,7 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 	const limit = `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}`
 	for _, test := range []struct {
 		filter, settings string
-		off              bool
+		disabled         bool
 		want             []int // status of each request, in order
 	}{
 		{"rbac", `{"rules": {"policies": {}}}`, false, []int{403}},
@@ -32,14 +32,14 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 		{"adaptive_concurrency", `{"gradient_controller_config": {}}`, false, []int{404}},
 		{"header_to_metadata", `{"request_rules": [{"header": "x", "on_header_missing": {"key": "k", "value": "v"}}]}`, false, []int{404}},
 	} {
-		t.Run(fmt.Sprintf("%s/off=%t", test.filter, test.off), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s/off=%t", test.filter, test.disabled), func(t *testing.T) {
 			r := newRig(t)
 			s := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
 				"stream_filters": [{"type": "`+test.filter+`", "config": `+test.settings+`}],
 				"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
 				"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "one", "domains": ["a.test"], "routers": [
 					{"match": {"path": "/known"}, "direct_response": {"status": 200}}]}]}]}]}`)
-			s.Listeners[0].FilterChains[0].Proxy.StreamFilters[0].Disabled = test.off
+			s.Listeners[0].FilterChains[0].Proxy.StreamFilters[0].Disabled = test.disabled
 			r.apply(s)
 			for _, host := range []string{"a.test", "other.test"} {
 				if len(test.want) > 1 && host != "a.test" {

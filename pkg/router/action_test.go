@@ -16,11 +16,11 @@ import (
 // compileOnly compiles a table with one route and matches x against it.
 func compileOnly(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
 	t.Helper()
-	matched := mustCompile(t, r).Match(x)
-	if matched == nil {
+	matching := mustCompile(t, r).Match(x)
+	if matching == nil {
 		t.Fatal("the route does not match")
 	}
-	return matched
+	return matching
 }
 
 // fields returns h as "name: value" lines.
@@ -77,12 +77,12 @@ func TestPathRewrite(t *testing.T) {
 			if x.Request.Path != test.want {
 				t.Errorf("path %q becomes %q, want %q", test.path, x.Request.Path, test.want)
 			}
-			wantField, wantRecord := test.original, test.path
+			wantHeader, wantRecord := test.original, test.path
 			if test.original == "" {
-				wantField, wantRecord = "/spoofed", ""
+				wantHeader, wantRecord = "/spoofed", ""
 			}
-			if got := fields(&x.Request.Header); len(got) != 1 || got[0] != "X-Mosn-Original-Path: "+wantField {
-				t.Errorf("fields are %q, want x-mosn-original-path to be %q", got, wantField)
+			if got := fields(&x.Request.Header); len(got) != 1 || got[0] != "X-Mosn-Original-Path: "+wantHeader {
+				t.Errorf("fields are %q, want x-mosn-original-path to be %q", got, wantHeader)
 			}
 			if x.Record.OriginalPath != wantRecord {
 				t.Errorf("Record.OriginalPath = %q, want %q", x.Record.OriginalPath, wantRecord)
@@ -109,7 +109,7 @@ func TestHostRewrite(t *testing.T) {
 	tests := []struct {
 		name    string
 		forward config.Forward
-		fields  []string
+		headers []string
 		want    string
 	}{
 		{"none", config.Forward{}, nil, "a.test"},
@@ -133,14 +133,14 @@ func TestHostRewrite(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := test.forward
 			f.Cluster = "c"
-			x := request("GET", "a.test", "/e.test:81/path?q=/x/y", test.fields...)
+			x := request("GET", "a.test", "/e.test:81/path?q=/x/y", test.headers...)
 			r := compileOnly(t, &config.Route{Forward: &f}, x)
 			r.RewriteRequest(x)
 			r.RewriteHost(x, "origin.test")
 			if x.Request.Authority != test.want {
 				t.Errorf("authority becomes %q, want %q", x.Request.Authority, test.want)
 			}
-			if x.Request.Header.Len() != len(test.fields)/2 {
+			if x.Request.Header.Len() != len(test.headers)/2 {
 				t.Errorf("fields are %q, want them untouched", fields(&x.Request.Header))
 			}
 			r.RewriteHost(x, "")
@@ -157,10 +157,10 @@ func TestHeaderMutation(t *testing.T) {
 		return config.HeaderValue{Name: name, Value: value, Append: true}
 	}
 	tests := []struct {
-		name   string
-		m      config.HeaderMutation
-		fields []string
-		want   []string
+		name    string
+		m       config.HeaderMutation
+		headers []string
+		want    []string
 	}{
 		{"add to nothing", config.HeaderMutation{Add: []config.HeaderValue{add("X-A", "1")}}, nil, []string{"X-A: 1"}},
 		{"append", config.HeaderMutation{Add: []config.HeaderValue{add("x-a", "2")}}, []string{"X-A", "1"}, []string{"X-A: 1", "x-a: 2"}},
@@ -179,15 +179,15 @@ func TestHeaderMutation(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			x := request("GET", "a.test", "/", test.fields...)
+			x := request("GET", "a.test", "/", test.headers...)
 			compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}, x).RewriteRequest(x)
 			if got := fields(&x.Request.Header); !slices.Equal(got, test.want) {
 				t.Errorf("request fields are %q, want %q", got, test.want)
 			}
 			// Response mutations behave the same, except for variables of the request.
-			x = request("GET", "a.test", "/", test.fields...)
-			for i := 0; i < len(test.fields); i += 2 {
-				x.Response.Header.Add(test.fields[i], test.fields[i+1])
+			x = request("GET", "a.test", "/", test.headers...)
+			for i := 0; i < len(test.headers); i += 2 {
+				x.Response.Header.Add(test.headers[i], test.headers[i+1])
 			}
 			compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: test.m}}, x).MutateResponse(x)
 			if got := fields(&x.Response.Header); !slices.Equal(got, test.want) {
@@ -201,10 +201,10 @@ func TestHeaderMutationsOfRouteThenVirtualHostThenTable(t *testing.T) {
 	level := func(name string) config.HeaderMutation {
 		return config.HeaderMutation{Add: []config.HeaderValue{{Name: "level", Value: name, Append: true}, {Name: "last", Value: name}}}
 	}
-	own := forward("own", config.RouteMatch{PathKind: config.PathExact, Path: "/own"})
-	own.Forward.Request, own.Forward.Response = level("route"), level("route")
+	route := forward("own", config.RouteMatch{PathKind: config.PathExact, Path: "/own"})
+	route.Forward.Request, route.Forward.Response = level("route"), level("route")
 	table := mustCompileTable(t, &config.RouteTable{Request: level("table"), Response: level("table"), VirtualHosts: []*config.VirtualHost{
-		{Domains: []string{"a"}, Request: level("host"), Response: level("host"), Routes: []*config.Route{own, forward("none", config.RouteMatch{})}},
+		{Domains: []string{"a"}, Request: level("host"), Response: level("host"), Routes: []*config.Route{route, forward("none", config.RouteMatch{})}},
 		{Domains: []string{"*"}, Routes: []*config.Route{forward("table only", config.RouteMatch{})}},
 	}})
 	tests := []struct {
@@ -283,10 +283,10 @@ func TestDirectResponseContainsNothingOfRequest(t *testing.T) {
 		},
 	}}})
 	tests := []struct {
-		path   string
-		status int
-		fields []string
-		body   string
+		path    string
+		status  int
+		headers []string
+		body    string
 	}{
 		{"/body", 503, []string{"Content-Type: text/plain; charset=utf-8", "Strict-Transport-Security: max-age=1"}, "closed"},
 		{"/", 204, []string{"Strict-Transport-Security: max-age=1"}, ""},
@@ -301,20 +301,20 @@ func TestDirectResponseContainsNothingOfRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := fields(&x.Response.Header); x.Response.Status != test.status || !slices.Equal(got, test.fields) || string(body) != test.body {
-			t.Errorf("%s: the response is %d %q %q, want %d %q %q", test.path, x.Response.Status, got, body, test.status, test.fields, test.body)
+		if got := fields(&x.Response.Header); x.Response.Status != test.status || !slices.Equal(got, test.headers) || string(body) != test.body {
+			t.Errorf("%s: the response is %d %q %q, want %d %q %q", test.path, x.Response.Status, got, body, test.status, test.headers, test.body)
 		}
 	}
 }
 
 func TestWeightedClusterDistribution(t *testing.T) {
-	d := generator{rand.New(rand.NewPCG(1, 2))}
+	rng := generator{rand.New(rand.NewPCG(1, 2))}
 	x := request("GET", "a.test", "/")
 	for range 50 {
 		var weighted []config.WeightedCluster
 		total := uint64(0)
-		for i := range 1 + d.IntN(6) {
-			w := pick(d, 0, 0, 1, 5, 50, 1000, uint32(d.IntN(100)))
+		for i := range 1 + rng.IntN(6) {
+			w := pick(rng, 0, 0, 1, 5, 50, 1000, uint32(rng.IntN(100)))
 			weighted = append(weighted, config.WeightedCluster{Cluster: string(rune('a' + i)), Weight: w})
 			total += uint64(w)
 		}
@@ -322,9 +322,9 @@ func TestWeightedClusterDistribution(t *testing.T) {
 		const rounds = 20_000
 		got := make(map[string]int)
 		for range rounds {
-			name, place := r.ChooseCluster(x, d.Uint64())
-			if name != "" && weighted[place].Cluster != name {
-				t.Fatalf("weights %v: cluster %q is not at place %d", weighted, name, place)
+			name, index := r.ChooseCluster(x, rng.Uint64())
+			if name != "" && weighted[index].Cluster != name {
+				t.Fatalf("weights %v: cluster %q is not at place %d", weighted, name, index)
 			}
 			got[name]++
 		}
@@ -384,10 +384,10 @@ func TestClusterByNameAndByVariable(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	f := &config.Forward{Cluster: "c", Timeout: 10 * time.Second, Retry: &config.RetryPolicy{PerTryTimeout: 2 * time.Second}}
 	tests := []struct {
-		name        string
-		f           *config.Forward
-		fields      []string
-		global, try time.Duration
+		name           string
+		f              *config.Forward
+		headers        []string
+		global, perTry time.Duration
 	}{
 		{"the route's", f, nil, 10 * time.Second, 2 * time.Second},
 		{"no retry policy", &config.Forward{Cluster: "c", Timeout: time.Second}, nil, time.Second, 0},
@@ -400,15 +400,15 @@ func TestTimeouts(t *testing.T) {
 		{"no limit of the whole", &config.Forward{Cluster: "c"}, []string{"x-mosn-try-timeout", "50"}, 0, 50 * time.Millisecond},
 	}
 	for _, test := range tests {
-		x := request("GET", "a.test", "/", test.fields...)
-		global, try := compileOnly(t, &config.Route{Forward: test.f}, x).WithTimeoutFields().Timeouts(x)
-		if global != test.global || try != test.try {
-			t.Errorf("%s: Timeouts = %v, %v, want %v, %v", test.name, global, try, test.global, test.try)
+		x := request("GET", "a.test", "/", test.headers...)
+		global, gotPerTry := compileOnly(t, &config.Route{Forward: test.f}, x).WithTimeoutFields().Timeouts(x)
+		if global != test.global || gotPerTry != test.perTry {
+			t.Errorf("%s: Timeouts = %v, %v, want %v, %v", test.name, global, gotPerTry, test.global, test.perTry)
 		}
 	}
 	x := request("GET", "a.test", "/")
-	if global, try := compileOnly(t, &config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, x).Timeouts(x); global != 0 || try != 0 {
-		t.Errorf("Timeouts of a direct response = %v, %v, want 0, 0", global, try)
+	if global, gotPerTry := compileOnly(t, &config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, x).Timeouts(x); global != 0 || gotPerTry != 0 {
+		t.Errorf("Timeouts of a direct response = %v, %v, want 0, 0", global, gotPerTry)
 	}
 }
 
@@ -469,10 +469,10 @@ func TestCompileRejectsActions(t *testing.T) {
 
 func TestHeaderAppendConditions(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		add  config.HeaderValue
-		with string // value of x-here; x-gone is absent
-		want string
+		name     string
+		add      config.HeaderValue
+		existing string // value of x-here; x-gone is absent
+		want     string
 	}{
 		{"absent: it is there", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "old", "old"},
 		{"absent: there is none", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "", "new"},
@@ -485,8 +485,8 @@ func TestHeaderAppendConditions(t *testing.T) {
 				t.Fatal(err)
 			}
 			x := &protocol.Exchange{}
-			if tt.with != "" {
-				x.Request.Header.Add("x-here", tt.with)
+			if tt.existing != "" {
+				x.Request.Header.Add("x-here", tt.existing)
 			}
 			m.Apply(x, &x.Request.Header)
 			if got := x.Request.Header.Get("x-here"); got != tt.want {

@@ -29,9 +29,9 @@ func TestMatchArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		body protocol.Body
-		want string // "": none
-		why  []string
+		body    protocol.Body
+		want    string // "": none
+		reasons []string
 	}{
 		{callBody("blue"), "blue", nil},
 		{callBody("red"), "", []string{`argument 0 is "red", expected "blue"`}},
@@ -47,13 +47,13 @@ func TestMatchArguments(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%v goes to %q, want %q", test.body, got, test.want)
 		}
-		if why := table.Explain(x).Routes[1].Why; !slices.Equal(why, test.why) {
-			t.Errorf("%v: explained with %q, want %q", test.body, why, test.why)
+		if gotReasons := table.Explain(x).Routes[1].Why; !slices.Equal(gotReasons, test.reasons) {
+			t.Errorf("%v: explained with %q, want %q", test.body, gotReasons, test.reasons)
 		}
 	}
-	bad := config.ArgumentMatch{Matcher: config.ValueMatch{Kind: config.ValueRegex, Text: "("}}
+	invalid := config.ArgumentMatch{Matcher: config.ValueMatch{Kind: config.ValueRegex, Text: "("}}
 	if _, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{
-		{Name: "bad", Match: config.RouteMatch{Arguments: []config.ArgumentMatch{bad}}, DirectResponse: &config.DirectResponse{Status: 200}},
+		{Name: "bad", Match: config.RouteMatch{Arguments: []config.ArgumentMatch{invalid}}, DirectResponse: &config.DirectResponse{Status: 200}},
 	}}}}); err == nil {
 		t.Error("Compile accepted an invalid expression")
 	}

@@ -13,14 +13,14 @@ func TestOptionsAsteriskMatchesRoot(t *testing.T) {
 	route := func(name string, kind config.PathKind, path string) *config.Route {
 		return &config.Route{Name: name, Match: config.RouteMatch{PathKind: kind, Path: path}, Forward: &config.Forward{Cluster: "app", PrefixRewrite: "/x"}}
 	}
-	all := route("all", config.PathPrefix, "/")
+	catchAll := route("all", config.PathPrefix, "/")
 	for name, test := range map[string]struct {
 		routes []*config.Route
 		want   string // "": none
 	}{
-		"a catch-all prefix":          {[]*config.Route{route("a", config.PathPrefix, "/a"), all}, "all"},
+		"a catch-all prefix":          {[]*config.Route{route("a", config.PathPrefix, "/a"), catchAll}, "all"},
 		"an expression for all paths": {[]*config.Route{route("regex", config.PathRegex, "/.*")}, "regex"},
-		"a route of its own":          {[]*config.Route{all, route("own", config.PathExact, "*")}, "own"},
+		"a route of its own":          {[]*config.Route{catchAll, route("own", config.PathExact, "*")}, "own"},
 		"other paths only":            {[]*config.Route{route("a", config.PathPrefix, "/a")}, ""},
 	} {
 		table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: test.routes}}})

@@ -17,8 +17,8 @@ var update = flag.Bool("update", false, "write the golden files")
 func explainTable(t *testing.T) *Table {
 	t.Helper()
 	third := 33.3
-	value := func(name string, is config.ValueMatch) config.RouteMatch {
-		return config.RouteMatch{Headers: []config.HeaderMatch{{Name: name, Matcher: &is}}}
+	value := func(name string, m config.ValueMatch) config.RouteMatch {
+		return config.RouteMatch{Headers: []config.HeaderMatch{{Name: name, Matcher: &m}}}
 	}
 	return mustCompileTable(t, &config.RouteTable{Name: "shop", VirtualHosts: []*config.VirtualHost{
 		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{forward("any", config.RouteMatch{})}},
@@ -56,13 +56,13 @@ func (e *Explanation) lines() string {
 		host = fmt.Sprintf("%s by %s", e.VirtualHost.Name, e.Domain)
 	}
 	fmt.Fprintf(&b, "%s: virtual host %s\n", e.Authority, host)
-	for _, o := range e.Others {
-		fmt.Fprintf(&b, "  not %s %q\n", o.VirtualHost.Name, o.Domain)
+	for _, other := range e.Others {
+		fmt.Fprintf(&b, "  not %s %q\n", other.VirtualHost.Name, other.Domain)
 	}
 	for _, r := range e.Routes {
 		fmt.Fprintf(&b, "  %s: %s\n", r.Route.Config.Name, [...]string{"rejected", "taken", fmt.Sprintf("taken by %v %%", r.Percent), "later"}[r.Outcome])
-		for _, w := range r.Why {
-			fmt.Fprintf(&b, "    %s\n", w)
+		for _, reason := range r.Why {
+			fmt.Fprintf(&b, "    %s\n", reason)
 		}
 	}
 	return b.String()
@@ -97,8 +97,8 @@ func TestExplainRoutesThatDoNotMatch(t *testing.T) {
 // TestExplainAgreesWithMatch checks that Explain and Match agree for many requests.
 func TestExplainAgreesWithMatch(t *testing.T) {
 	table := explainTable(t)
-	for _, draw := range []uint64{0, 1<<64 - 1} { // a fraction matches always, and never
-		table.Random = func() uint64 { return draw }
+	for _, sample := range []uint64{0, 1<<64 - 1} { // a fraction matches always, and never
+		table.Random = func() uint64 { return sample }
 		for _, method := range []string{"GET", "PUT", "POST"} {
 			for _, authority := range []string{"shop.test", "a.shop.test", "other.test"} {
 				for _, path := range []string{"/", "/cart", "/api/x", "/Api", "/apis", "/v1/", "/?page=2"} {
@@ -110,7 +110,7 @@ func TestExplainAgreesWithMatch(t *testing.T) {
 						e, want := table.Explain(x), table.Match(x)
 						got := e.Route
 						for _, r := range e.Routes {
-							if r.Outcome == ByChance && draw == 0 {
+							if r.Outcome == ByChance && sample == 0 {
 								got = r.Route
 								break
 							}

@@ -15,11 +15,11 @@ func TestHashCookieAttributes(t *testing.T) {
 	}
 	x := request("GET", "a.test", "/")
 	r := hashRoute(t, x, p)
-	of, made := r.Hash(x, 0xabcd)
-	if !made {
+	sum, newCookie := r.Hash(x, 0xabcd)
+	if !newCookie {
 		t.Fatal("no cookie was made")
 	}
-	x.Record.Hash = of
+	x.Record.Hash = sum
 	r.SetCookie(x)
 	const want = "s=000000000000abcd; Path=/; Max-Age=3600; SameSite=Strict; Secure; Domain=a.test; HttpOnly"
 	if got := x.Response.Header.Get("Set-Cookie"); got != want {

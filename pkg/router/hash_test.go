@@ -24,7 +24,7 @@ func TestHashUsesFirstPolicyWithValue(t *testing.T) {
 		name     string
 		policies []config.HashPolicy
 		path     string
-		fields   []string
+		headers  []string
 		want     uint64
 	}{
 		{"a field, in any case", []config.HashPolicy{user}, "/", []string{"x-user", "ann"}, hash.String("ann")},
@@ -49,12 +49,12 @@ func TestHashUsesFirstPolicyWithValue(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x := request("GET", "a.test", tt.path, tt.fields...)
+			x := request("GET", "a.test", tt.path, tt.headers...)
 			x.Request.Scheme = "http"
 			x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:5"), RemoteIP: "192.0.2.1"}
 			r := hashRoute(t, x, tt.policies...)
-			if got, made := r.Hash(x, 99); got != tt.want || made {
-				t.Errorf("Hash = %#x, %v, want %#x, false", got, made, tt.want)
+			if got, newCookie := r.Hash(x, 99); got != tt.want || newCookie {
+				t.Errorf("Hash = %#x, %v, want %#x, false", got, newCookie, tt.want)
 			}
 			if r.Hashes() != (len(tt.policies) > 0) {
 				t.Errorf("Hashes = %v", r.Hashes())
@@ -78,20 +78,20 @@ func TestHashCreatesMissingCookie(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			x := request("GET", "a.test", "/", "Cookie", "other=1")
 			r := hashRoute(t, x, config.HashPolicy{Header: "x-none"}, tt.policy, config.HashPolicy{SourceIP: true})
-			of, made := r.Hash(x, 0xabcd)
-			if of != 0xabcd || !made {
-				t.Fatalf("Hash = %#x, %v, want 0xabcd and a cookie", of, made)
+			sum, newCookie := r.Hash(x, 0xabcd)
+			if sum != 0xabcd || !newCookie {
+				t.Fatalf("Hash = %#x, %v, want 0xabcd and a cookie", sum, newCookie)
 			}
-			x.Record.Hash = of
+			x.Record.Hash = sum
 			r.SetCookie(x)
-			set := x.Response.Header.Get("Set-Cookie")
-			if set != tt.want {
-				t.Errorf("Set-Cookie: %s, want %s", set, tt.want)
+			setCookie := x.Response.Header.Get("Set-Cookie")
+			if setCookie != tt.want {
+				t.Errorf("Set-Cookie: %s, want %s", setCookie, tt.want)
 			}
-			pair, _, _ := strings.Cut(set, ";")
+			pair, _, _ := strings.Cut(setCookie, ";")
 			next := request("GET", "a.test", "/", "Cookie", pair)
-			if again, made := r.Hash(next, 1); again != of || made {
-				t.Errorf("with the cookie: Hash = %#x, %v, want the same hash and no cookie", again, made)
+			if nextSum, newCookie := r.Hash(next, 1); nextSum != sum || newCookie {
+				t.Errorf("with the cookie: Hash = %#x, %v, want the same hash and no cookie", nextSum, newCookie)
 			}
 		})
 	}
@@ -101,8 +101,8 @@ func TestRPCIgnoresCookiePolicy(t *testing.T) {
 	x := request("", "a.test", "/", "user", "ann")
 	x.Meta.Protocol = string(config.Dubbo)
 	r := hashRoute(t, x, config.HashPolicy{Cookie: "s"}, config.HashPolicy{Header: "user"})
-	if got, made := r.Hash(x, 99); got != hash.String("ann") || made {
-		t.Errorf("Hash = %#x, %v, want that of the attachment", got, made)
+	if got, newCookie := r.Hash(x, 99); got != hash.String("ann") || newCookie {
+		t.Errorf("Hash = %#x, %v, want that of the attachment", got, newCookie)
 	}
 }
 

@@ -46,20 +46,20 @@ func TestLiteralDomains(t *testing.T) {
 	if _, err := Compile(&config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: []*config.VirtualHost{host("*x*")}}); err == nil {
 		t.Error("the domain *x* was accepted")
 	}
-	plain, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{host("a.test")}})
+	nonLiteral, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{host("a.test")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if literal, err := plain.Recompile(&config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: plain.Config().VirtualHosts}); err != nil || literal.Match(request("GET", "a.test:80", "/")) != nil {
+	if literal, err := nonLiteral.Recompile(&config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: nonLiteral.Config().VirtualHosts}); err != nil || literal.Match(request("GET", "a.test:80", "/")) != nil {
 		t.Errorf("recompiled to compare as written, a.test:80 still belongs to a.test (%v)", err)
 	}
 }
 
 func TestLocalRepliesGetRouteHeaders(t *testing.T) {
-	added := config.HeaderMutation{Add: []config.HeaderValue{{Name: "strict-transport-security", Value: "max-age=1"}}}
+	mutation := config.HeaderMutation{Add: []config.HeaderValue{{Name: "strict-transport-security", Value: "max-age=1"}}}
 	for name, route := range map[string]*config.Route{
-		"redirect": {Redirect: &config.Redirect{Scheme: "https"}, Response: added},
-		"direct":   {DirectResponse: &config.DirectResponse{Status: 200}, Response: added},
+		"redirect": {Redirect: &config.Redirect{Scheme: "https"}, Response: mutation},
+		"direct":   {DirectResponse: &config.DirectResponse{Status: 200}, Response: mutation},
 	} {
 		x := request("GET", "a.test", "/")
 		compileOnly(t, route, x).Reply(x)
@@ -71,18 +71,18 @@ func TestLocalRepliesGetRouteHeaders(t *testing.T) {
 
 func TestRegexRewriteToEmptyPath(t *testing.T) {
 	for _, test := range []struct {
-		keep             bool
-		pattern, in, out string
+		keepIfEmpty         bool
+		pattern, path, want string
 	}{
 		{false, "^/zx.*", "/zx/a?b", "/?b"},
 		{true, "^/zx.*", "/zx/a?b", "/zx/a?b"},
 		{true, "^/zy/", "/zy/?x", "/zy/?x"},
 		{true, "^/zy/", "/zy/a?x", "/a?x"},
 	} {
-		x := request("GET", "a.test", test.in)
-		compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: test.pattern, KeepIfEmpty: test.keep}}}, x).RewriteRequest(x)
-		if x.Request.Path != test.out {
-			t.Errorf("%q without %q becomes %q, want %q", test.in, test.pattern, x.Request.Path, test.out)
+		x := request("GET", "a.test", test.path)
+		compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: test.pattern, KeepIfEmpty: test.keepIfEmpty}}}, x).RewriteRequest(x)
+		if x.Request.Path != test.want {
+			t.Errorf("%q without %q becomes %q, want %q", test.path, test.pattern, x.Request.Path, test.want)
 		}
 	}
 }

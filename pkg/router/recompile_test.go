@@ -12,86 +12,86 @@ import (
 
 // edited returns a table that differs from c in a few places, with edits of every type. Unchanged
 // parts are the same pointers.
-func (d generator) edited(c *config.RouteTable) *config.RouteTable {
+func (g generator) edited(c *config.RouteTable) *config.RouteTable {
 	next := *c
 	next.VirtualHosts = slices.Clone(c.VirtualHosts)
-	for range 1 + d.IntN(3) {
-		switch d.IntN(10) {
+	for range 1 + g.IntN(3) {
+		switch g.IntN(10) {
 		case 0:
-			next.Request = d.mutation()
+			next.Request = g.mutation()
 		case 1:
 			next.IgnorePort = !next.IgnorePort
 		case 2: // another order, in which other domains come first
-			d.Shuffle(len(next.VirtualHosts), func(i, j int) {
+			g.Shuffle(len(next.VirtualHosts), func(i, j int) {
 				next.VirtualHosts[i], next.VirtualHosts[j] = next.VirtualHosts[j], next.VirtualHosts[i]
 			})
 		case 3: // added virtual hosts, whose domains may be in use
-			more := d.table().VirtualHosts
-			for i, vh := range more {
-				vh.Name = fmt.Sprintf("more-%d-%d", d.Uint32(), i)
+			added := g.table().VirtualHosts
+			for i, vh := range added {
+				vh.Name = fmt.Sprintf("more-%d-%d", g.Uint32(), i)
 			}
-			next.VirtualHosts = slices.Insert(next.VirtualHosts, d.IntN(len(next.VirtualHosts)+1), more...)
+			next.VirtualHosts = slices.Insert(next.VirtualHosts, g.IntN(len(next.VirtualHosts)+1), added...)
 		case 4: // a removed virtual host
 			if n := len(next.VirtualHosts); n > 1 {
-				at := d.IntN(n)
+				at := g.IntN(n)
 				next.VirtualHosts = slices.Delete(next.VirtualHosts, at, at+1)
 			}
 		default:
 			if n := len(next.VirtualHosts); n > 0 {
-				at := d.IntN(n)
-				next.VirtualHosts[at] = d.editedHost(next.VirtualHosts[at])
+				at := g.IntN(n)
+				next.VirtualHosts[at] = g.editedHost(next.VirtualHosts[at])
 			}
 		}
 	}
 	return &next
 }
 
-func (d generator) mutation() config.HeaderMutation {
-	return config.HeaderMutation{Add: []config.HeaderValue{{Name: "x", Value: pick(d, "1", "2")}}}
+func (g generator) mutation() config.HeaderMutation {
+	return config.HeaderMutation{Add: []config.HeaderValue{{Name: "x", Value: pick(g, "1", "2")}}}
 }
 
-func (d generator) editedHost(vh *config.VirtualHost) *config.VirtualHost {
+func (g generator) editedHost(vh *config.VirtualHost) *config.VirtualHost {
 	next := *vh
 	next.Routes = slices.Clone(vh.Routes)
-	for range 1 + d.IntN(3) {
+	for range 1 + g.IntN(3) {
 		n := len(next.Routes)
-		switch kind := d.IntN(8); {
+		switch kind := g.IntN(8); {
 		case kind == 0:
 			next.Name += "'"
 		case kind == 1:
-			next.Request, next.Response = d.mutation(), d.mutation()
+			next.Request, next.Response = g.mutation(), g.mutation()
 		case kind == 2 && len(vh.Domains) > 1:
 			next.Domains = vh.Domains[1:]
 		case kind == 3:
-			d.Shuffle(n, func(i, j int) { next.Routes[i], next.Routes[j] = next.Routes[j], next.Routes[i] })
+			g.Shuffle(n, func(i, j int) { next.Routes[i], next.Routes[j] = next.Routes[j], next.Routes[i] })
 		case kind == 4 || n == 0:
-			next.Routes = slices.Insert(next.Routes, d.IntN(n+1), d.route())
+			next.Routes = slices.Insert(next.Routes, g.IntN(n+1), g.route())
 		case kind == 5:
-			at := d.IntN(n)
+			at := g.IntN(n)
 			next.Routes = slices.Delete(next.Routes, at, at+1)
 		case kind == 6: // the action
-			at := d.IntN(n)
+			at := g.IntN(n)
 			r := *next.Routes[at]
-			r.Forward = &config.Forward{Cluster: "c", Request: d.mutation()}
+			r.Forward = &config.Forward{Cluster: "c", Request: g.mutation()}
 			next.Routes[at] = &r
 		default:
-			next.Routes[d.IntN(n)] = d.route()
+			next.Routes[g.IntN(n)] = g.route()
 		}
 	}
 	return &next
 }
 
-func (d generator) route() *config.Route {
-	return &config.Route{Name: pick(d, "a", "b"), Match: d.match(), Forward: &config.Forward{Cluster: "c"}}
+func (g generator) route() *config.Route {
+	return &config.Route{Name: pick(g, "a", "b"), Match: g.match(), Forward: &config.Forward{Cluster: "c"}}
 }
 
 // TestRecompileEqualsCompile changes tables repeatedly. After each change, requests must
 // take the same routes as in a newly compiled table, with the same results.
 func TestRecompileEqualsCompile(t *testing.T) {
-	accepted, refused, kept, all := 0, 0, 0, 0
+	accepted, rejected, reused, total := 0, 0, 0, 0
 	for seed := range uint64(50) {
-		d := generator{rand.New(rand.NewPCG(seed, 2))}
-		c := d.table()
+		g := generator{rand.New(rand.NewPCG(seed, 2))}
+		c := g.table()
 		for i, vh := range c.VirtualHosts {
 			vh.Name = fmt.Sprintf("host-%d", i)
 		}
@@ -100,37 +100,37 @@ func TestRecompileEqualsCompile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 12 {
-			next := d.edited(table.Config())
-			again, err := table.Recompile(next)
-			anew, anewErr := Compile(next)
-			if fmt.Sprint(err) != fmt.Sprint(anewErr) {
-				t.Fatalf("Recompile says %v, Compile %v", err, anewErr)
+			next := g.edited(table.Config())
+			recompiled, err := table.Recompile(next)
+			compiled, compileErr := Compile(next)
+			if fmt.Sprint(err) != fmt.Sprint(compileErr) {
+				t.Fatalf("Recompile says %v, Compile %v", err, compileErr)
 			}
 			if err != nil {
-				refused++
+				rejected++
 				continue // and continue from the previous table
 			}
 			accepted++
-			if again.Config() != next || len(again.Routes()) != len(anew.Routes()) {
-				t.Fatalf("the table has %d routes, want %d of the new configuration", len(again.Routes()), len(anew.Routes()))
+			if recompiled.Config() != next || len(recompiled.Routes()) != len(compiled.Routes()) {
+				t.Fatalf("the table has %d routes, want %d of the new configuration", len(recompiled.Routes()), len(compiled.Routes()))
 			}
-			for i, r := range again.Routes() {
-				if want := anew.Routes()[i]; r.Config != want.Config || r.VirtualHost != want.VirtualHost {
+			for i, r := range recompiled.Routes() {
+				if want := compiled.Routes()[i]; r.Config != want.Config || r.VirtualHost != want.VirtualHost {
 					t.Fatalf("route %d is %q of %q, want %q of %q", i, r.Config.Name, r.VirtualHost, want.Config.Name, want.VirtualHost)
 				}
 				if slices.Contains(table.Routes(), r) {
-					kept++
+					reused++
 				}
-				all++
+				total++
 			}
 			for range 30 {
-				compareTables(t, d.Uint64(), again, anew)
+				compareTables(t, g.Uint64(), recompiled, compiled)
 			}
-			table = again
+			table = recompiled
 		}
 	}
-	if accepted < 200 || refused < 20 || kept < all/2 || kept == all {
-		t.Errorf("%d tables were accepted and %d rejected, %d of %d routes kept: too one-sided to prove anything", accepted, refused, kept, all)
+	if accepted < 200 || rejected < 20 || reused < total/2 || reused == total {
+		t.Errorf("%d tables were accepted and %d rejected, %d of %d routes kept: too one-sided to prove anything", accepted, rejected, reused, total)
 	}
 }
 
@@ -139,15 +139,15 @@ func compareTables(t *testing.T, seed uint64, a, b *Table) {
 	t.Helper()
 	request := func() *protocol.Exchange { return generator{rand.New(rand.NewPCG(seed, 3))}.exchange() }
 	x, y := request(), request()
-	at := a.Find(x)
-	if want := b.Find(y); at != want {
-		t.Fatalf("Find(%s %q) = %d, want %d", x.Request.Authority, x.Request.Path, at, want)
+	i := a.Find(x)
+	if want := b.Find(y); i != want {
+		t.Fatalf("Find(%s %q) = %d, want %d", x.Request.Authority, x.Request.Path, i, want)
 	}
-	if at < 0 {
+	if i < 0 {
 		return
 	}
-	a.Routes()[at].RewriteRequest(x)
-	b.Routes()[at].RewriteRequest(y)
+	a.Routes()[i].RewriteRequest(x)
+	b.Routes()[i].RewriteRequest(y)
 	if got, want := x.Request.Header.CloneFields(), y.Request.Header.CloneFields(); !slices.Equal(got, want) {
 		t.Fatalf("the fields become %v, want %v", got, want)
 	}
@@ -161,23 +161,23 @@ func TestRecompileKeepsWhatHasNotChanged(t *testing.T) {
 	next.VirtualHosts = slices.Clone(c.VirtualHosts)
 	vh := *c.VirtualHosts[3]
 	vh.Routes = slices.Clone(vh.Routes)
-	one := *vh.Routes[50]
-	one.Forward = &config.Forward{Cluster: "another"}
-	vh.Routes[50] = &one
+	route := *vh.Routes[50]
+	route.Forward = &config.Forward{Cluster: "another"}
+	vh.Routes[50] = &route
 	next.VirtualHosts[3] = &vh
-	again, err := table.Recompile(&next)
+	recompiled, err := table.Recompile(&next)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range again.Routes() {
-		if same, want := r == table.Routes()[i], i != 350; same != want {
-			t.Errorf("route %d is the same: %v, want %v", i, same, want)
+	for i, r := range recompiled.Routes() {
+		if got, want := r == table.Routes()[i], i != 350; got != want {
+			t.Errorf("route %d is the same: %v, want %v", i, got, want)
 		}
 	}
-	if again.domains != table.domains || again.hosts[3].index.tree != table.tree() {
+	if recompiled.domains != table.domains || recompiled.hosts[3].index.tree != table.tree() {
 		t.Error("domains and paths are the same, and were indexed again")
 	}
-	if again.Random == nil || again.Random() != 7 {
+	if recompiled.Random == nil || recompiled.Random() != 7 {
 		t.Error("the table has another Random")
 	}
 }
@@ -197,18 +197,18 @@ func BenchmarkRecompile(b *testing.B) {
 					next.VirtualHosts = slices.Clone(c.VirtualHosts)
 					vh := *c.VirtualHosts[0]
 					vh.Routes = slices.Clone(vh.Routes)
-					one := *vh.Routes[7]
-					one.Forward = &config.Forward{Cluster: "another"}
+					route := *vh.Routes[7]
+					route.Forward = &config.Forward{Cluster: "another"}
 					if kind == "path" {
-						one.Match.Path = fmt.Sprintf("/%d", i)
+						route.Match.Path = fmt.Sprintf("/%d", i)
 					}
-					vh.Routes[7] = &one
+					vh.Routes[7] = &route
 					next.VirtualHosts[0] = &vh
-					again, err := table.Recompile(&next)
+					recompiled, err := table.Recompile(&next)
 					if err != nil {
 						b.Fatal(err)
 					}
-					c, table = &next, again
+					c, table = &next, recompiled
 				}
 			})
 		}

@@ -19,11 +19,11 @@ import (
 
 // refMatch returns the index of x's route by trying the routes in order, -1 if none matches.
 func refMatch(c *config.RouteTable, x *protocol.Exchange) int {
-	chosen := refVirtualHost(c, x.Request.Authority, x.Request.Scheme)
+	selected := refVirtualHost(c, x.Request.Authority, x.Request.Scheme)
 	n := 0
 	for _, vh := range c.VirtualHosts {
 		for _, r := range vh.Routes {
-			if vh == chosen && refHolds(&r.Match, x) {
+			if vh == selected && refHolds(&r.Match, x) {
 				return n
 			}
 			n++
@@ -57,35 +57,35 @@ func refScore(domain, authority, scheme string) int {
 	wantHost, wantPort := refSplit(domain)
 	host, port := refSplit(authority)
 	if prefix, ok := strings.CutSuffix(domain, "*"); ok && wantPort == "" {
-		whole := host
+		hostPort := host
 		if port != "" {
-			whole += ":" + port
+			hostPort += ":" + port
 		}
-		if strings.HasPrefix(whole, regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(prefix, strings.ToLower)) && len(whole) > len(prefix) {
+		if strings.HasPrefix(hostPort, regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(prefix, strings.ToLower)) && len(hostPort) > len(prefix) {
 			return 2 + len(prefix)
 		}
 		return 0
 	}
-	standard := map[string]string{"https": "443"}[scheme]
-	if standard == "" {
-		standard = "80"
+	defaultPort := map[string]string{"https": "443"}[scheme]
+	if defaultPort == "" {
+		defaultPort = "80"
 	}
 	var portScore int
 	switch {
 	case wantPort == port:
 		portScore = 3
-	case wantPort == "" && port == standard, wantPort == standard && port == "":
+	case wantPort == "" && port == defaultPort, wantPort == defaultPort && port == "":
 		portScore = 2
 	case wantPort == "*":
 		portScore = 1
 	default:
 		return 0
 	}
-	suffix, wild := strings.CutPrefix(wantHost, "*")
+	suffix, isWildcard := strings.CutPrefix(wantHost, "*")
 	switch {
-	case !wild && wantHost == host:
+	case !isWildcard && wantHost == host:
 		return 100_000 + portScore
-	case wild && strings.HasSuffix(host, suffix) && len(host) > len(suffix):
+	case isWildcard && strings.HasSuffix(host, suffix) && len(host) > len(suffix):
 		return 1000*portScore*10 + len(suffix) + 2
 	}
 	return 0
@@ -141,20 +141,20 @@ func refHolds(m *config.RouteMatch, x *protocol.Exchange) bool {
 	if len(m.Variables) == 0 {
 		return true
 	}
-	group, holds := true, false
+	group, matches := true, false
 	for i, v := range m.Variables {
-		of, _ := variable.Lookup(v.Name)
-		value, _ := of.Text(x)
+		resolved, _ := variable.Lookup(v.Name)
+		value, _ := resolved.Text(x)
 		values := []string{value}
 		if name, ok := strings.CutPrefix(v.Name, "request_header_"); ok && value != "" {
 			values = refField(name, x)
 		}
 		group = group && slices.ContainsFunc(values, func(value string) bool { return refEqual(value, v.Value, v.Regex) })
 		if v.Or || i == len(m.Variables)-1 {
-			holds, group = holds || group, true
+			matches, group = matches || group, true
 		}
 	}
-	return holds
+	return matches
 }
 
 func refEqual(value, want string, isRegex bool) bool {
@@ -167,17 +167,17 @@ func refEqual(value, want string, isRegex bool) bool {
 // refField returns the values that a condition on name evaluates.
 func refField(name string, x *protocol.Exchange) []string {
 	rpc := x.Meta.Protocol == "dubbo"
-	own := map[string]string{
+	pseudoHeaders := map[string]string{
 		":method": x.Request.Method, ":path": x.Request.Path, ":scheme": x.Request.Scheme, ":authority": x.Request.Authority,
 	}
-	if v, ok := own[name]; ok {
+	if v, ok := pseudoHeaders[name]; ok {
 		return []string{v}
 	}
 	pseudo := map[string]string{
 		"method": x.Request.Method, "host": x.Request.Authority, "authority": x.Request.Authority,
 		"path": strings.SplitN(x.Request.Path, "?", 2)[0],
 	}
-	own1, isPseudo := pseudo[name]
+	pseudoValue, isPseudo := pseudo[name]
 	if rpc || !isPseudo {
 		var values []string
 		for field, value := range x.Request.Header.All() {
@@ -192,68 +192,68 @@ func refField(name string, x *protocol.Exchange) []string {
 			return values
 		}
 	}
-	return []string{own1}
+	return []string{pseudoValue}
 }
 
 // generator generates tables and requests from few words, so that they match often.
 type generator struct{ *rand.Rand }
 
-func pick[T any](d generator, of ...T) T { return of[d.IntN(len(of))] }
+func pick[T any](g generator, choices ...T) T { return choices[g.IntN(len(choices))] }
 
-func (d generator) path() string {
+func (g generator) path() string {
 	var b strings.Builder
-	for range d.IntN(5) {
-		b.WriteString(pick(d, "/", "/a", "/ab", "/abc", "/b", "b", "//", "/%61", "/..", ";v=1"))
+	for range g.IntN(5) {
+		b.WriteString(pick(g, "/", "/a", "/ab", "/abc", "/b", "b", "//", "/%61", "/..", ";v=1"))
 	}
 	return b.String()
 }
 
-func (d generator) domain() string {
-	if d.IntN(5) == 0 {
-		return pick(d, "a.*", "A.te*", "b.*", "b.a.*", "com.*", "*")
+func (g generator) domain() string {
+	if g.IntN(5) == 0 {
+		return pick(g, "a.*", "A.te*", "b.*", "b.a.*", "com.*", "*")
 	}
-	return pick(d, "a.test", "b.a.test", "c.b.a.test", "*.test", "*.a.test", "*.b.a.test", "*b.a.test", "*", "[::1]", "[0:0::2]", "A.Test.", "com.x.Y") +
-		pick(d, "", "", ":80", ":443", ":8080", ":*")
+	return pick(g, "a.test", "b.a.test", "c.b.a.test", "*.test", "*.a.test", "*.b.a.test", "*b.a.test", "*", "[::1]", "[0:0::2]", "A.Test.", "com.x.Y") +
+		pick(g, "", "", ":80", ":443", ":8080", ":*")
 }
 
-func (d generator) authority() string {
-	return pick(d, "a.test", "A.TEST", "a.test.", "b.a.test", "c.b.a.test", "xb.a.test", ".a.test", "other", "[::1]", "[::2]", "[0::1]", "com.x.Y", "com.x.Y:1.0", "::1", "") +
-		pick(d, "", "", ":80", ":443", ":8080", ":080", ":", ":x")
+func (g generator) authority() string {
+	return pick(g, "a.test", "A.TEST", "a.test.", "b.a.test", "c.b.a.test", "xb.a.test", ".a.test", "other", "[::1]", "[::2]", "[0::1]", "com.x.Y", "com.x.Y:1.0", "::1", "") +
+		pick(g, "", "", ":80", ":443", ":8080", ":080", ":", ":x")
 }
 
-func (d generator) match() config.RouteMatch {
-	m := config.RouteMatch{PathKind: pick(d, config.PathAny, config.PathPrefix, config.PathPrefix, config.PathExact, config.PathExact, config.PathRegex)}
+func (g generator) match() config.RouteMatch {
+	m := config.RouteMatch{PathKind: pick(g, config.PathAny, config.PathPrefix, config.PathPrefix, config.PathExact, config.PathExact, config.PathRegex)}
 	switch m.PathKind {
 	case config.PathRegex:
-		m.Path = pick(d, "^/a", "b$", "/ab?", ".*", "")
+		m.Path = pick(g, "^/a", "b$", "/ab?", ".*", "")
 	case config.PathAny:
 	default:
-		m.Path = d.path()
+		m.Path = g.path()
 	}
-	for range max(0, d.IntN(5)-2) {
-		h := config.HeaderMatch{Name: pick(d, "x", "service", "method", "host", "path", "authority", ":method", ":path", ":authority", ":scheme")}
-		h.Value, h.Regex = pick(d, "1", "2", "GET", "/a", "a.test", "http"), d.IntN(4) == 0
-		if d.IntN(4) == 0 {
+	for range max(0, g.IntN(5)-2) {
+		h := config.HeaderMatch{Name: pick(g, "x", "service", "method", "host", "path", "authority", ":method", ":path", ":authority", ":scheme")}
+		h.Value, h.Regex = pick(g, "1", "2", "GET", "/a", "a.test", "http"), g.IntN(4) == 0
+		if g.IntN(4) == 0 {
 			h.Value = ".*"
 		}
 		m.Headers = append(m.Headers, h)
 	}
-	for range max(0, d.IntN(8)-4) {
+	for range max(0, g.IntN(8)-4) {
 		m.Variables = append(m.Variables, config.VariableMatch{
-			Name: pick(d, "method", "x-mosn-path", "request_header_x", "connection_id", "query"), Value: pick(d, "1", "GET", "/a", "", "q"),
-			Regex: d.IntN(4) == 0, Or: d.IntN(2) == 0,
+			Name: pick(g, "method", "x-mosn-path", "request_header_x", "connection_id", "query"), Value: pick(g, "1", "GET", "/a", "", "q"),
+			Regex: g.IntN(4) == 0, Or: g.IntN(2) == 0,
 		})
 	}
 	return m
 }
 
-func (d generator) table() *config.RouteTable {
+func (g generator) table() *config.RouteTable {
 	t := &config.RouteTable{Name: "t"}
 	used := make(map[string]bool)
-	for range 1 + d.IntN(5) {
+	for range 1 + g.IntN(5) {
 		vh := &config.VirtualHost{}
-		for range 1 + d.IntN(3) {
-			domain := d.domain()
+		for range 1 + g.IntN(3) {
+			domain := g.domain()
 			host, port := refSplit(domain)
 			if key := host + " " + port; !used[key] && !(host == "*" && used["*"]) {
 				used[key] = true
@@ -266,23 +266,23 @@ func (d generator) table() *config.RouteTable {
 		if len(vh.Domains) == 0 {
 			continue
 		}
-		for range d.IntN(12) {
-			vh.Routes = append(vh.Routes, &config.Route{Match: d.match(), Forward: &config.Forward{Cluster: "c"}})
+		for range g.IntN(12) {
+			vh.Routes = append(vh.Routes, &config.Route{Match: g.match(), Forward: &config.Forward{Cluster: "c"}})
 		}
 		t.VirtualHosts = append(t.VirtualHosts, vh)
 	}
 	return t
 }
 
-func (d generator) exchange() *protocol.Exchange {
+func (g generator) exchange() *protocol.Exchange {
 	x := &protocol.Exchange{}
-	x.Meta.Protocol = pick(d, "Http1", "Http2", "dubbo")
-	x.Request.Method = pick(d, "GET", "POST", "1")
-	x.Request.Scheme = pick(d, "http", "https")
-	x.Request.Authority = d.authority()
-	x.Request.Path = d.path() + pick(d, "", "?q", "?a?b")
-	for range d.IntN(5) {
-		x.Request.Header.Add(pick(d, "x", "X", "service", "method", "host", "path"), pick(d, "1", "2", "GET", "/a", "a.test"))
+	x.Meta.Protocol = pick(g, "Http1", "Http2", "dubbo")
+	x.Request.Method = pick(g, "GET", "POST", "1")
+	x.Request.Scheme = pick(g, "http", "https")
+	x.Request.Authority = g.authority()
+	x.Request.Path = g.path() + pick(g, "", "?q", "?a?b")
+	for range g.IntN(5) {
+		x.Request.Header.Add(pick(g, "x", "X", "service", "method", "host", "path"), pick(g, "1", "2", "GET", "/a", "a.test"))
 	}
 	return x
 }
@@ -315,26 +315,26 @@ func compare(t *testing.T, c *config.RouteTable, table *Table, x *protocol.Excha
 }
 
 func TestMatchEqualsLinearScan(t *testing.T) {
-	matched, none := 0, 0
+	matched, unmatched := 0, 0
 	for seed := range uint64(700) {
-		d := generator{rand.New(rand.NewPCG(seed, 1))}
-		c := d.table()
+		g := generator{rand.New(rand.NewPCG(seed, 1))}
+		c := g.table()
 		table, err := Compile(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 60 {
-			x := d.exchange()
+			x := g.exchange()
 			compare(t, c, table, x)
 			if table.Match(x) == nil {
-				none++
+				unmatched++
 			} else {
 				matched++
 			}
 		}
 	}
-	if matched < 5_000 || none < 5_000 {
-		t.Errorf("the tables match %d requests and do not match %d: too one-sided to prove anything", matched, none)
+	if matched < 5_000 || unmatched < 5_000 {
+		t.Errorf("the tables match %d requests and do not match %d: too one-sided to prove anything", matched, unmatched)
 	}
 }
 
@@ -344,14 +344,14 @@ func FuzzMatch(f *testing.F) {
 	f.Add("/", "A.test.:8080", "A.te*", "/", "GET", uint8(0))
 	f.Add("=\n\n/\n//", "[::1]", "[0::1]:*", "", "", uint8(0))
 	f.Add("/\xff\n/\xff\xfe", "A.", "a", "/\xff\xfe", "POST", uint8(255))
-	f.Fuzz(func(t *testing.T, paths, authority, domain, path, method string, every uint8) {
+	f.Fuzz(func(t *testing.T, paths, authority, domain, path, method string, interval uint8) {
 		vh := &config.VirtualHost{Domains: []string{domain}}
 		for i, p := range strings.Split(paths, "\n") {
 			m := config.RouteMatch{PathKind: config.PathPrefix, Path: p}
 			if exact, ok := strings.CutPrefix(p, "="); ok {
 				m = config.RouteMatch{PathKind: config.PathExact, Path: exact}
 			}
-			if i%(int(every)+1) == 1 {
+			if i%(int(interval)+1) == 1 {
 				m.Headers = []config.HeaderMatch{{Name: "method", Value: "GET"}}
 			}
 			vh.Routes = append(vh.Routes, &config.Route{Match: m, Forward: &config.Forward{Cluster: "c"}})

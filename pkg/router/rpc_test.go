@@ -9,19 +9,19 @@ import (
 )
 
 // call returns a sealed RPC request for org.A, with fields after service and method.
-func call(fields ...string) *protocol.Exchange {
-	x := request("", "org.A", "/org.A/pay", append([]string{"service", "org.A", "method", "pay"}, fields...)...)
+func call(headers ...string) *protocol.Exchange {
+	x := request("", "org.A", "/org.A/pay", append([]string{"service", "org.A", "method", "pay"}, headers...)...)
 	x.Meta.Protocol = string(config.Dubbo)
 	x.Request.Header.MarkUnchanged()
 	return x
 }
 
 func TestRPCPathRewriteSetsServiceAndMethod(t *testing.T) {
-	prefix := func(p, to string) config.Route {
-		return config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: p}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: to}}
+	prefix := func(p, replacement string) config.Route {
+		return config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: p}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: replacement}}
 	}
-	regex := func(pattern, to string) config.Route {
-		return config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: pattern, Substitution: to}}}
+	regex := func(pattern, replacement string) config.Route {
+		return config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: pattern, Substitution: replacement}}}
 	}
 	tests := []struct {
 		name            string
@@ -86,11 +86,11 @@ func TestRPCRoutingHeadersAreNotRepeated(t *testing.T) {
 		return config.HeaderMutation{Add: []config.HeaderValue{{Name: name, Value: value, Append: true}}}
 	}
 	tests := []struct {
-		name   string
-		m      config.HeaderMutation
-		fields []string
-		want   []string // after service and method
-		http   []string // for an HTTP request with the same headers
+		name     string
+		m        config.HeaderMutation
+		headers  []string
+		want     []string // after service and method
+		wantHTTP []string // for an HTTP request with the same headers
 	}{
 		{"version", add("version", "2"), []string{"version", "1"}, []string{"version: 2"}, []string{"version: 1", "version: 2"}},
 		{"in another case", add("Group", "b"), []string{"group", "a"}, []string{"group: b"}, []string{"group: a", "Group: b"}},
@@ -102,14 +102,14 @@ func TestRPCRoutingHeadersAreNotRepeated(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			route := config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}
-			rpc, http := call(test.fields...), request("GET", "org.A", "/", test.fields...)
+			rpc, http := call(test.headers...), request("GET", "org.A", "/", test.headers...)
 			compileOnly(t, &route, rpc).RewriteRequest(rpc)
 			compileOnly(t, &route, http).RewriteRequest(http)
 			if got := fields(&rpc.Request.Header)[2:]; !slices.Equal(got, test.want) {
 				t.Errorf("fields of a call are %q, want %q", got, test.want)
 			}
-			if got := fields(&http.Request.Header); !slices.Equal(got, test.http) {
-				t.Errorf("fields of HTTP are %q, want %q", got, test.http)
+			if got := fields(&http.Request.Header); !slices.Equal(got, test.wantHTTP) {
+				t.Errorf("fields of HTTP are %q, want %q", got, test.wantHTTP)
 			}
 		})
 	}

@@ -10,15 +10,15 @@ import (
 )
 
 // request returns an HTTP/1.1 exchange; fields are names and values in turn.
-func request(method, authority, path string, fields ...string) *protocol.Exchange {
+func request(method, authority, path string, headers ...string) *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Meta.Protocol = "Http1"
 	x.Request.Method = method
 	x.Request.Scheme = "http"
 	x.Request.Authority = authority
 	x.Request.Path = path
-	for i := 0; i < len(fields); i += 2 {
-		x.Request.Header.Add(fields[i], fields[i+1])
+	for i := 0; i < len(headers); i += 2 {
+		x.Request.Header.Add(headers[i], headers[i+1])
 	}
 	return x
 }
@@ -145,7 +145,7 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 	exact := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathExact, Path: p} }
 	prefix := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathPrefix, Path: p} }
 	regex := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathRegex, Path: p} }
-	with := func(m config.RouteMatch, name, value string) config.RouteMatch {
+	withHeader := func(m config.RouteMatch, name, value string) config.RouteMatch {
 		m.Headers = append(slices.Clone(m.Headers), config.HeaderMatch{Name: name, Value: value})
 		return m
 	}
@@ -171,24 +171,24 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 		{"the asterisk form", []config.RouteMatch{prefix("/"), exact("*")}, request("OPTIONS", "", "*"), 1},
 		{"CONNECT has no path", []config.RouteMatch{prefix("/"), {}}, request("CONNECT", "a:1", ""), 1},
 
-		{"a condition that fails lets a later route of the path win", []config.RouteMatch{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a"), 1},
-		{"a condition that holds", []config.RouteMatch{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a", "X", "1"), 0},
-		{"all conditions must hold", []config.RouteMatch{with(with(config.RouteMatch{}, "x", "1"), "y", "1")}, request("GET", "", "/a", "X", "1"), -1},
-		{"a later field of a name", []config.RouteMatch{with(config.RouteMatch{}, "x", "2")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
-		{"fields of a name are not joined", []config.RouteMatch{with(config.RouteMatch{}, "x", "1,2")}, request("GET", "", "/", "X", "1", "X", "2"), -1},
-		{"the route of a later field comes first", []config.RouteMatch{with(config.RouteMatch{}, "x", "2"), with(config.RouteMatch{}, "x", "1")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
-		{"what a call is for goes before its attachments", []config.RouteMatch{with(config.RouteMatch{}, "service", "org.B"), with(config.RouteMatch{}, "service", "org.A")}, call("service", "org.B"), 1},
-		{"methods of one path", []config.RouteMatch{with(exact("/a"), "method", "GET"), with(exact("/a"), "method", "POST")}, request("POST", "", "/a"), 1},
-		{"a method is case-sensitive", []config.RouteMatch{with(config.RouteMatch{}, "method", "GET")}, request("get", "", "/"), -1},
-		{"a field called method does not choose the route of HTTP", []config.RouteMatch{with(config.RouteMatch{}, "method", "GET"), {}}, request("POST", "", "/", "method", "GET"), 1},
-		{"a host in any case", []config.RouteMatch{with(config.RouteMatch{}, "host", "a.test")}, request("GET", "A.TEST", "/"), 0},
-		{"a path as a header, without the query", []config.RouteMatch{with(config.RouteMatch{}, "path", "/a")}, request("GET", "", "/a?b"), 0},
-		{":path, with the query", []config.RouteMatch{with(config.RouteMatch{}, ":path", "/a"), with(config.RouteMatch{}, ":path", "/a?b")}, request("GET", "", "/a?b"), 1},
-		{":scheme, :method and :authority", []config.RouteMatch{with(with(with(config.RouteMatch{}, ":scheme", "http"), ":method", "GET"), ":authority", "a")}, request("GET", "a", "/"), 0},
-		{"the value .* wants the field to be there", []config.RouteMatch{with(config.RouteMatch{}, "x", ".*"), {}}, request("GET", "", "/"), 1},
-		{"the value .* takes an empty field", []config.RouteMatch{with(config.RouteMatch{}, "x", ".*")}, request("GET", "", "/", "x", ""), 0},
-		{"an exact value may be empty", []config.RouteMatch{with(config.RouteMatch{}, "x", "")}, request("GET", "", "/", "x", ""), 0},
-		{"fields that routes are found by", []config.RouteMatch{with(config.RouteMatch{}, "x", "1"), with(config.RouteMatch{}, "y", "1"), with(config.RouteMatch{}, "x", "2"), with(with(config.RouteMatch{}, "x", "2"), "z", "1")},
+		{"a condition that fails lets a later route of the path win", []config.RouteMatch{withHeader(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a"), 1},
+		{"a condition that holds", []config.RouteMatch{withHeader(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a", "X", "1"), 0},
+		{"all conditions must hold", []config.RouteMatch{withHeader(withHeader(config.RouteMatch{}, "x", "1"), "y", "1")}, request("GET", "", "/a", "X", "1"), -1},
+		{"a later field of a name", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "2")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
+		{"fields of a name are not joined", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "1,2")}, request("GET", "", "/", "X", "1", "X", "2"), -1},
+		{"the route of a later field comes first", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "2"), withHeader(config.RouteMatch{}, "x", "1")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
+		{"what a call is for goes before its attachments", []config.RouteMatch{withHeader(config.RouteMatch{}, "service", "org.B"), withHeader(config.RouteMatch{}, "service", "org.A")}, call("service", "org.B"), 1},
+		{"methods of one path", []config.RouteMatch{withHeader(exact("/a"), "method", "GET"), withHeader(exact("/a"), "method", "POST")}, request("POST", "", "/a"), 1},
+		{"a method is case-sensitive", []config.RouteMatch{withHeader(config.RouteMatch{}, "method", "GET")}, request("get", "", "/"), -1},
+		{"a field called method does not choose the route of HTTP", []config.RouteMatch{withHeader(config.RouteMatch{}, "method", "GET"), {}}, request("POST", "", "/", "method", "GET"), 1},
+		{"a host in any case", []config.RouteMatch{withHeader(config.RouteMatch{}, "host", "a.test")}, request("GET", "A.TEST", "/"), 0},
+		{"a path as a header, without the query", []config.RouteMatch{withHeader(config.RouteMatch{}, "path", "/a")}, request("GET", "", "/a?b"), 0},
+		{":path, with the query", []config.RouteMatch{withHeader(config.RouteMatch{}, ":path", "/a"), withHeader(config.RouteMatch{}, ":path", "/a?b")}, request("GET", "", "/a?b"), 1},
+		{":scheme, :method and :authority", []config.RouteMatch{withHeader(withHeader(withHeader(config.RouteMatch{}, ":scheme", "http"), ":method", "GET"), ":authority", "a")}, request("GET", "a", "/"), 0},
+		{"the value .* wants the field to be there", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", ".*"), {}}, request("GET", "", "/"), 1},
+		{"the value .* takes an empty field", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", ".*")}, request("GET", "", "/", "x", ""), 0},
+		{"an exact value may be empty", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "")}, request("GET", "", "/", "x", ""), 0},
+		{"fields that routes are found by", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "1"), withHeader(config.RouteMatch{}, "y", "1"), withHeader(config.RouteMatch{}, "x", "2"), withHeader(withHeader(config.RouteMatch{}, "x", "2"), "z", "1")},
 			request("GET", "", "/", "x", "2", "y", "2", "z", "1"), 2},
 	}
 	for _, test := range tests {
@@ -243,8 +243,8 @@ func TestPathsAreComparedAsSent(t *testing.T) {
 }
 
 func TestRPCRoutesMatchFields(t *testing.T) {
-	rpc := func(fields ...string) *protocol.Exchange {
-		x := request("", "com.x.Y", "/com.x.Y/list", fields...)
+	rpc := func(headers ...string) *protocol.Exchange {
+		x := request("", "com.x.Y", "/com.x.Y/list", headers...)
 		x.Meta.Protocol = "dubbo"
 		return x
 	}
@@ -327,20 +327,20 @@ func TestRoutesAreListedInOrder(t *testing.T) {
 }
 
 func TestCompileReportsAllErrors(t *testing.T) {
-	bad := func(name string, m config.RouteMatch) *config.Route { return forward(name, m) }
+	invalid := func(name string, m config.RouteMatch) *config.Route { return forward(name, m) }
 	huge := strings.Repeat("(a|b){100}", 100)
 	c := &config.RouteTable{Name: "t",
 		Request: config.HeaderMutation{Remove: []string{"Transfer-Encoding"}},
 		VirtualHosts: []*config.VirtualHost{
 			{Name: "v", Domains: []string{"a.test", "x*y", "a:b:*", "*x*", "x.*:80", "x:8*", "a.tes*", ""}, Routes: []*config.Route{
-				bad("regex", config.RouteMatch{PathKind: config.PathRegex, Path: "("}),
-				bad("huge", config.RouteMatch{PathKind: config.PathRegex, Path: huge}),
-				bad("long", config.RouteMatch{PathKind: config.PathRegex, Path: strings.Repeat("a", 5000)}),
-				bad("header", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "x", Value: "[", Regex: true}}}),
-				bad("pseudo", config.RouteMatch{Headers: []config.HeaderMatch{{Name: ":status", Value: "1"}}}),
-				bad("nameless", config.RouteMatch{Headers: []config.HeaderMatch{{Value: "1"}}}),
-				bad("variable", config.RouteMatch{Variables: []config.VariableMatch{{Name: "x-mosn-pth", Value: "1"}}}),
-				bad("variable expression", config.RouteMatch{Variables: []config.VariableMatch{{Name: "path", Value: "*", Regex: true}}}),
+				invalid("regex", config.RouteMatch{PathKind: config.PathRegex, Path: "("}),
+				invalid("huge", config.RouteMatch{PathKind: config.PathRegex, Path: huge}),
+				invalid("long", config.RouteMatch{PathKind: config.PathRegex, Path: strings.Repeat("a", 5000)}),
+				invalid("header", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "x", Value: "[", Regex: true}}}),
+				invalid("pseudo", config.RouteMatch{Headers: []config.HeaderMatch{{Name: ":status", Value: "1"}}}),
+				invalid("nameless", config.RouteMatch{Headers: []config.HeaderMatch{{Value: "1"}}}),
+				invalid("variable", config.RouteMatch{Variables: []config.VariableMatch{{Name: "x-mosn-pth", Value: "1"}}}),
+				invalid("variable expression", config.RouteMatch{Variables: []config.VariableMatch{{Name: "path", Value: "*", Regex: true}}}),
 				{Name: "nothing"},
 				{Name: "two things", DirectResponse: &config.DirectResponse{Status: 200}, Redirect: &config.Redirect{}},
 			}},

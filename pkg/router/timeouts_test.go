@@ -11,11 +11,11 @@ func TestTimeoutHeadersRequireTrust(t *testing.T) {
 	f := &config.Forward{Cluster: "c", Timeout: time.Second, Retry: &config.RetryPolicy{PerTryTimeout: 100 * time.Millisecond}}
 	x := request("GET", "a.test", "/", GlobalTimeoutField, "86400000", TryTimeoutField, "1")
 	r := compileOnly(t, &config.Route{Forward: f}, x)
-	if global, try := r.Timeouts(x); global != time.Second || try != 100*time.Millisecond {
-		t.Errorf("Timeouts = %v, %v, want the route's 1s, 100ms", global, try)
+	if global, perTry := r.Timeouts(x); global != time.Second || perTry != 100*time.Millisecond {
+		t.Errorf("Timeouts = %v, %v, want the route's 1s, 100ms", global, perTry)
 	}
-	if global, try := r.WithTimeoutFields().Timeouts(x); global != 24*time.Hour || try != time.Millisecond {
-		t.Errorf("Timeouts of a trusted client = %v, %v, want the request's 24h, 1ms", global, try)
+	if global, perTry := r.WithTimeoutFields().Timeouts(x); global != 24*time.Hour || perTry != time.Millisecond {
+		t.Errorf("Timeouts of a trusted client = %v, %v, want the request's 24h, 1ms", global, perTry)
 	}
 	if global, _ := r.Timeouts(x); global != time.Second {
 		t.Errorf("Timeouts = %v, want 1s: WithTimeoutFields must not change the route", global)

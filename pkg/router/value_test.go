@@ -10,11 +10,11 @@ import (
 
 func TestValueMatch(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		is     config.ValueMatch
-		holds  []string
-		fails  []string
-		absent bool // the result for a missing value
+		name       string
+		m          config.ValueMatch
+		matches    []string
+		mismatches []string
+		absent     bool // the result for a missing value
 	}{
 		{"exact", config.ValueMatch{Text: "a"}, []string{"a"}, []string{"A", "ab", ""}, false},
 		{"exact in any case", config.ValueMatch{Text: "a", IgnoreCase: true}, []string{"a", "A"}, []string{"b", ""}, false},
@@ -33,16 +33,16 @@ func TestValueMatch(t *testing.T) {
 		{"range", config.ValueMatch{Kind: config.ValueRange, From: -10, To: 0}, []string{"-10", "-1"}, []string{"0", "-11", "-1x", "", "1.5"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v, err := expressions{}.compileValue(&tt.is)
+			v, err := expressions{}.compileValue(&tt.m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, s := range tt.holds {
+			for _, s := range tt.matches {
 				if !v.Match(s, true) {
 					t.Errorf("holds(%q) = false", s)
 				}
 			}
-			for _, s := range tt.fails {
+			for _, s := range tt.mismatches {
 				if v.Match(s, true) {
 					t.Errorf("holds(%q) = true", s)
 				}

@@ -11,17 +11,17 @@ import (
 // TestVariableConditionsLookAtEachFieldLine checks that a condition on a request header variable
 // matches if one of the header's values does, like a header condition.
 func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
-	http := func(fields ...string) *protocol.Exchange { return request("GET", "a.test", "/a", fields...) }
-	dubbo := func(fields ...string) *protocol.Exchange {
-		x := request("", "a.test", "/", fields...)
+	http := func(headers ...string) *protocol.Exchange { return request("GET", "a.test", "/a", headers...) }
+	dubbo := func(headers ...string) *protocol.Exchange {
+		x := request("", "a.test", "/", headers...)
 		x.Meta.Protocol = string(config.Dubbo)
 		return x
 	}
 	tests := []struct {
-		name    string
-		x       *protocol.Exchange
-		when    config.VariableMatch
-		matches bool
+		name      string
+		x         *protocol.Exchange
+		condition config.VariableMatch
+		want      bool
 	}{
 		{"the first value", http("x-r", "admin", "x-r", "user"), config.VariableMatch{Name: "request_header_x-r", Value: "admin"}, true},
 		{"a later value", http("x-r", "user", "X-R", "admin"), config.VariableMatch{Name: "request_header_x-r", Value: "admin"}, true},
@@ -44,9 +44,9 @@ func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{test.when}}))
-			if got := table.Match(test.x) != nil; got != test.matches {
-				t.Errorf("Match = %v, want %v", got, test.matches)
+			table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{test.condition}}))
+			if got := table.Match(test.x) != nil; got != test.want {
+				t.Errorf("Match = %v, want %v", got, test.want)
 			}
 		})
 	}

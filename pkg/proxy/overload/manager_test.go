@@ -9,9 +9,9 @@ import (
 
 func TestReducedTimeout(t *testing.T) {
 	for _, tt := range []struct {
-		timeout, least time.Duration
-		share, value   float64
-		want           time.Duration
+		timeout, minTimeout time.Duration
+		minScale, value     float64
+		want                time.Duration
 	}{
 		{time.Minute, 0, 0.1, 0, time.Minute},
 		{time.Minute, 0, 0.1, 0.5, 33 * time.Second},
@@ -21,7 +21,7 @@ func TestReducedTimeout(t *testing.T) {
 		{time.Minute, 0, 0, 1, 0},
 		{0, 0, 0.1, 1, noIdleTimeout},
 	} {
-		a := config.OverloadAction{MinTimeout: tt.least, MinScale: tt.share}
+		a := config.OverloadAction{MinTimeout: tt.minTimeout, MinScale: tt.minScale}
 		if got := reducedTimeout(tt.timeout, a, tt.value); got != tt.want {
 			t.Errorf("%v at %v of %+v = %v, want %v", tt.timeout, tt.value, a, got, tt.want)
 		}

@@ -25,11 +25,11 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 	pem := (&protocol.Certificate{Raw: [][]byte{{1}}}).EscapedPEM(false)
 	chain := (&protocol.Certificate{Raw: [][]byte{{1}, {2}}}).EscapedPEM(true)
 	for _, test := range []struct {
-		name   string
-		c      config.XFCC
-		peer   *protocol.Certificate // nil: no client certificate
-		fields []string
-		want   string // the header and similar headers
+		name    string
+		c       config.XFCC
+		peer    *protocol.Certificate // nil: no client certificate
+		headers []string
+		want    string // the header and similar headers
 	}{
 		{"sanitize by default", config.XFCC{}, cartCertificate(), []string{forged, twice, other}, ""},
 		{"sanitize by default, no certificate", config.XFCC{}, nil, []string{forged, other}, ""},
@@ -51,7 +51,7 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 			"\";Subject=\"CN=cart,O=Shop\";URI=spiffe://shop/cart;DNS=cart.shop;DNS=www.cart.shop\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := newTestExchange(test.fields...)
+			x := newTestExchange(test.headers...)
 			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{Peer: test.peer, LocalURISANs: []string{"spiffe://shop/gate"}}}
 			got, _ := forwardedTo(t, config.HTTP1Options{XFCC: test.c}, x)
 			if got != test.want {

@@ -32,11 +32,11 @@ func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got
 
 func TestXForwardedFields(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		mode   config.ForwardedMode
-		fields []string
-		remote string
-		want   string
+		name    string
+		mode    config.ForwardedMode
+		headers []string
+		remote  string
+		want    string
 	}{
 		{"keep forwards", config.ForwardedKeep, []string{"X-Forwarded-For: 1", "x-forwarded-proto: https"}, "192.0.2.1",
 			"X-Forwarded-For: 1\nx-forwarded-proto: https\n"},
@@ -54,7 +54,7 @@ func TestXForwardedFields(t *testing.T) {
 			"X-Forwarded-For: unknown\nX-Forwarded-Proto: http\nX-Forwarded-Host: shop.test\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := newTestExchange(test.fields...)
+			x := newTestExchange(test.headers...)
 			x.Meta.Conn = &protocol.ConnMeta{RemoteIP: test.remote}
 			got, _ := forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: true}, x)
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -66,10 +66,10 @@ func TestXForwardedFields(t *testing.T) {
 
 func TestClientAddressFromTrustedHops(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		hop    int
-		fields []string
-		want   string // "": the direct peer
+		name    string
+		hop     int
+		headers []string
+		want    string // "": the direct peer
 	}{
 		{"no trusted hop", 0, []string{"X-Forwarded-For: 203.0.113.9"}, ""},
 		{"one trusted hop", 1, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, "203.0.113.9"},
@@ -80,7 +80,7 @@ func TestClientAddressFromTrustedHops(t *testing.T) {
 		{"address of the direct peer", 1, []string{"X-Forwarded-For: 192.0.2.1"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := newTestExchange(test.fields...)
+			x := newTestExchange(test.headers...)
 			x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:1234"), RemoteIP: "192.0.2.1"}
 			forwardedTo(t, config.HTTP1Options{XFFClientIndex: test.hop, XForwarded: config.ForwardedAppend}, x)
 			want, ip := netip.Addr{}, "192.0.2.1"
@@ -100,10 +100,10 @@ func TestClientAddressFromTrustedHops(t *testing.T) {
 
 func TestXForwardedProtoModes(t *testing.T) {
 	for _, test := range []struct {
-		mode  config.ForwardedMode
-		proto config.ForwardedProtoMode
-		field string // "": no header
-		want  string
+		mode   config.ForwardedMode
+		proto  config.ForwardedProtoMode
+		header string // "": no header
+		want   string
 	}{
 		{config.ForwardedKeep, config.ForwardedProtoAdd, "", "http"},
 		{config.ForwardedKeep, config.ForwardedProtoAdd, "https", "https"},
@@ -112,13 +112,13 @@ func TestXForwardedProtoModes(t *testing.T) {
 		{config.ForwardedAppend, config.ForwardedProtoAdd, "https", "https"},
 	} {
 		x := newTestExchange()
-		if test.field != "" {
-			x = newTestExchange("X-Forwarded-Proto: " + test.field)
+		if test.header != "" {
+			x = newTestExchange("X-Forwarded-Proto: " + test.header)
 		}
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedProto: test.proto}, x)
 		if got := joinValues(&x.Request.Header, forwardedProto); got != test.want {
-			t.Errorf("%q, %q: %s for a client that sends %q is %q, want %q", test.mode, test.proto, forwardedProto, test.field, got, test.want)
+			t.Errorf("%q, %q: %s for a client that sends %q is %q, want %q", test.mode, test.proto, forwardedProto, test.header, got, test.want)
 		}
 	}
 }
@@ -126,13 +126,13 @@ func TestXForwardedProtoModes(t *testing.T) {
 func TestXForwardedProtoIgnoresClientScheme(t *testing.T) {
 	for _, mode := range []config.ForwardedMode{config.ForwardedAppend, config.ForwardedSet} {
 		for want, secure := range map[string]bool{"http": false, "https": true} {
-			for _, claimed := range []string{"http", "https"} {
+			for _, scheme := range []string{"http", "https"} {
 				x := newTestExchange()
-				x.Request.Scheme = claimed
+				x.Request.Scheme = scheme
 				x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1", Secure: secure}
 				forwardedTo(t, config.HTTP1Options{XForwarded: mode}, x)
 				if got := x.Request.Header.Get(forwardedProto); got != want {
-					t.Errorf("%q: %s for a client that sends scheme %s over %s", mode, got, claimed, want)
+					t.Errorf("%q: %s for a client that sends scheme %s over %s", mode, got, scheme, want)
 				}
 			}
 		}
@@ -259,10 +259,10 @@ func TestConnectIsRefusedUnlessAllowed(t *testing.T) {
 // the mode decides about a received header.
 func TestXForwardedHostOption(t *testing.T) {
 	for _, test := range []struct {
-		mode   config.ForwardedMode
-		host   bool
-		fields []string
-		want   string
+		mode    config.ForwardedMode
+		host    bool
+		headers []string
+		want    string
 	}{
 		{config.ForwardedAppend, false, nil, ""},
 		{config.ForwardedAppend, true, nil, "shop.test"},
@@ -273,11 +273,11 @@ func TestXForwardedHostOption(t *testing.T) {
 		{config.ForwardedKeep, true, nil, ""},
 		{config.ForwardedStrip, true, []string{"X-Forwarded-Host: front.test"}, ""},
 	} {
-		x := newTestExchange(test.fields...)
+		x := newTestExchange(test.headers...)
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: test.host}, x)
 		if got := x.Request.Header.Get(forwardedHost); got != test.want {
-			t.Errorf("%q, %v, %q: upstream headers %q, want %q", test.mode, test.host, test.fields, got, test.want)
+			t.Errorf("%q, %v, %q: upstream headers %q, want %q", test.mode, test.host, test.headers, got, test.want)
 		}
 	}
 }

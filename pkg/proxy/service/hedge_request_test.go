@@ -24,20 +24,20 @@ type completeBody struct {
 	complete bool
 }
 
-func (b completeBody) Complete() (whole, empty bool) { return b.complete, false }
+func (b completeBody) Complete() (complete, empty bool) { return b.complete, false }
 
 // TestHedgeable verifies which requests are hedged: those that may be sent twice and are complete.
 // Other requests get one attempt at a time.
 func TestHedgeable(t *testing.T) {
-	content := func(x *protocol.Exchange) {
+	withBody := func(x *protocol.Exchange) {
 		x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), int64(len("content"))
 		x.Request.Trailer.Add("x-sum", "7")
 	}
-	grpc := func(whole bool) func(x *protocol.Exchange) {
+	grpc := func(complete bool) func(x *protocol.Exchange) {
 		return func(x *protocol.Exchange) {
 			x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 			x.Request.Header.Add("content-type", "application/grpc")
-			x.Request.Body = completeBody{protocol.NewStringBody("content"), whole}
+			x.Request.Body = completeBody{protocol.NewStringBody("content"), complete}
 		}
 	}
 	for name, test := range map[string]struct {
@@ -45,23 +45,23 @@ func TestHedgeable(t *testing.T) {
 		want   bool
 	}{
 		"GET":                     {func(*protocol.Exchange) {}, true},
-		"PUT with a body":         {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x) }, true},
+		"PUT with a body":         {func(x *protocol.Exchange) { x.Request.Method = "PUT"; withBody(x) }, true},
 		"complete gRPC request":   {grpc(true), true},
 		"incomplete gRPC request": {grpc(false), false},
-		"POST":                    {func(x *protocol.Exchange) { x.Request.Method = "POST"; content(x) }, false},
+		"POST":                    {func(x *protocol.Exchange) { x.Request.Method = "POST"; withBody(x) }, false},
 		"PUT with a large body": {func(x *protocol.Exchange) {
 			x.Request.Method = "PUT"
-			content(x)
+			withBody(x)
 			x.Request.ContentLength = maxHedgedBodySize + 1
 		}, false},
-		"PUT of unknown length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x); x.Request.ContentLength = -1 }, false},
+		"PUT of unknown length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; withBody(x); x.Request.ContentLength = -1 }, false},
 		"upgrade":               {func(x *protocol.Exchange) { x.Request.Upgrade = "websocket" }, false},
 		"CONNECT":               {func(x *protocol.Exchange) { x.Request.Method = "CONNECT" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newHedgeScript(9, "never", "200 at 5ms")
-				service, beside := s.newHedge(t, config.Forward{
+				service, background := s.newHedge(t, config.Forward{
 					Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond},
 					Hedge: &config.HedgePolicy{InitialRequests: 2},
 				}, nil)
@@ -71,7 +71,7 @@ func TestHedgeable(t *testing.T) {
 				test.change(x)
 				_ = x.Serve(t.Context(), service) // only the log matters
 				x.ResetResponse()
-				beside.Wait()
+				background.Wait()
 				if log := strings.Join(s.sortedLog(), ", "); strings.HasPrefix(log, "0s to a, 0s to b") != test.want {
 					t.Errorf("events at the hosts: %q; want hedged: %t", log, test.want)
 				}
@@ -94,14 +94,14 @@ func TestRequestCopyEqualsOriginal(t *testing.T) {
 	x.Request.Trailer.Add("x-sum", "7")
 	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = "app", 3, 4
 	x.Metadata.Set(protocol.BalancerNamespace, "zone", "a")
-	o, err := copyRequest(x)
+	c, err := copyRequest(x)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var a, b protocol.Exchange
 	a.Reset()
 	b.Reset()
-	if o.fill(&a) != nil || o.fill(&b) != nil {
+	if c.fill(&a) != nil || c.fill(&b) != nil {
 		t.Fatal("fill returned an error")
 	}
 	a.Request.Header.Set("x-one", "other")
@@ -117,11 +117,11 @@ func TestRequestCopyEqualsOriginal(t *testing.T) {
 }
 
 // exampleFrame returns a request of the example protocol with alternating header names and values.
-func exampleFrame(fields ...string) []byte {
+func exampleFrame(texts ...string) []byte {
 	b := example.Codec{}.AppendGoAway(nil, 7)
 	head := len(b)
 	b[2] = '?'
-	for _, text := range fields {
+	for _, text := range texts {
 		b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
 	}
 	binary.BigEndian.PutUint32(b[12:], uint32(len(b)-head))
@@ -132,7 +132,7 @@ func exampleFrame(fields ...string) []byte {
 // or have the headers that filters changed.
 func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 	codec := example.Codec{}
-	for _, changes := range []bool{false, true} {
+	for _, changed := range []bool{false, true} {
 		x := newTestExchange()
 		x.Request.Header.Reset()
 		x.Request.Method = ""
@@ -142,27 +142,27 @@ func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 		if err := codec.ReadRequest(m.Frame, &x.Request, &m.View); err != nil {
 			t.Fatal(err)
 		}
-		if changes {
+		if changed {
 			x.Request.Header.Set("x-user", "bob")
 		}
 		want, err := codec.AppendRequest(nil, m.Frame, &x.Request, &m.View, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := copyRequest(x)
+		c, err := copyRequest(x)
 		if err != nil {
 			t.Fatal(err)
 		}
 		clear(m.Frame) // the engine may reuse the frame
 		var a protocol.Exchange
 		a.Reset()
-		if err := o.fill(&a); err != nil {
+		if err := c.fill(&a); err != nil {
 			t.Fatal(err)
 		}
-		made := xprotocol.MessageOf(a.Request.Body)
-		got, err := codec.AppendRequest(nil, made.Frame, &a.Request, &made.View, 0)
+		msg := xprotocol.MessageOf(a.Request.Body)
+		got, err := codec.AppendRequest(nil, msg.Frame, &a.Request, &msg.View, 0)
 		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("changed: %t: copy encoded as\n%q, %v; want\n%q", changes, got, err, want)
+			t.Errorf("changed: %t: copy encoded as\n%q, %v; want\n%q", changed, got, err, want)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 func TestContextEndCancelsAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "never")
-		service, beside := s.newHedge(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		service, background := s.newHedge(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(40*time.Millisecond, cancel)
 		x := newTestExchange()
@@ -180,7 +180,7 @@ func TestContextEndCancelsAttempts(t *testing.T) {
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.began) != 40*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(s.began))
 		}
-		beside.Wait()
+		background.Wait()
 		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
 			t.Errorf("events at the hosts: %q, want %q", got, want)
 		}
@@ -202,13 +202,13 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 			}
 			return s.Serve(ctx, x)
 		})
-		service, beside := s.newHedgeTo(t, next, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		service, background := s.newHedgeTo(t, next, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		if err := x.Serve(t.Context(), service); err != nil || x.Response.Status != 200 {
 			t.Errorf("%d, %v", x.Response.Status, err)
 		}
 		x.ResetResponse()
-		beside.Wait()
+		background.Wait()
 	})
 }
 
@@ -233,16 +233,16 @@ func (b *stalledBody) Read(p []byte) (int, error) {
 func TestReadBodyStopsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "200 at 5ms")
-		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		service, background := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		x.Meta.Start = time.Now()
 		x.Request.Method, x.Request.ContentLength = "PUT", 7
 		x.Request.Body = &stalledBody{strings.NewReader("cont"), make(chan struct{})}
 		err := x.Serve(t.Context(), service)
-		if got, took := protocol.ReasonOf(err), time.Since(x.Meta.Start); got != protocol.UpstreamTimeout || took != 300*time.Millisecond {
-			t.Errorf("%v after %v, want %v after 300ms", err, took, protocol.UpstreamTimeout)
+		if got, elapsed := protocol.ReasonOf(err), time.Since(x.Meta.Start); got != protocol.UpstreamTimeout || elapsed != 300*time.Millisecond {
+			t.Errorf("%v after %v, want %v after 300ms", err, elapsed, protocol.UpstreamTimeout)
 		}
-		beside.Wait()
+		background.Wait()
 		if len(s.log) > 0 {
 			t.Errorf("events at the hosts: %q, want none", s.log)
 		}
@@ -259,23 +259,23 @@ type testDownstream struct{ content protocol.Body }
 
 func (testDownstream) SendInterim(int, *protocol.Header) error { return nil }
 func (testDownstream) OnDisconnect(func()) (stop func())       { return func() {} }
-func (r testDownstream) CloseRequestBody()                     { _ = r.content.Close() }
+func (d testDownstream) CloseRequestBody()                     { _ = d.content.Close() }
 
 // TestBodyClosePanicFailsExchange verifies that a panic of Close at the deadline fails the
 // exchange.
 func TestBodyClosePanicFailsExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "200 at 5ms")
-		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		service, background := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		x.Meta.Start = time.Now()
 		x.Request.Method, x.Request.ContentLength = "PUT", 7
-		content := &stalledBody{strings.NewReader("cont"), make(chan struct{})}
-		x.Downstream, x.Request.Body = testDownstream{content}, panicOnClose{content}
+		body := &stalledBody{strings.NewReader("cont"), make(chan struct{})}
+		x.Downstream, x.Request.Body = testDownstream{body}, panicOnClose{body}
 		err := x.Serve(t.Context(), service)
-		if took := time.Since(x.Meta.Start); protocol.PanicIn(err) == nil || took != 300*time.Millisecond {
-			t.Errorf("%v after %v, want a panic after 300ms", err, took)
+		if elapsed := time.Since(x.Meta.Start); protocol.PanicIn(err) == nil || elapsed != 300*time.Millisecond {
+			t.Errorf("%v after %v, want a panic after 300ms", err, elapsed)
 		}
-		beside.Wait()
+		background.Wait()
 	})
 }

@@ -22,10 +22,10 @@ type testScope struct {
 	size int
 }
 
-func (p *testScope) Name() string { return p.name }
+func (s *testScope) Name() string { return s.name }
 
 func (*testScope) ResponseDiscarded(*protocol.Exchange) {}
-func (p *testScope) EligibleHosts() int                 { return p.size }
+func (s *testScope) EligibleHosts() int                 { return s.size }
 
 // hedgeScript simulates hosts. Each attempt gets its entry of script: "200 at 30ms", "reset at 5ms"
 // or "never"; further attempts get the last entry. The first attempt goes to host a, the second to
@@ -66,12 +66,12 @@ func (s *hedgeScript) logEvent(format string, args ...any) {
 // sortedLog returns the log sorted by time and then by text.
 func (s *hedgeScript) sortedLog() []string {
 	slices.SortFunc(s.log, func(a, b string) int {
-		at := func(line string) time.Duration {
+		timeOf := func(line string) time.Duration {
 			text, _, _ := strings.Cut(line, " ")
 			d, _ := time.ParseDuration(text) // time.Duration printed it
 			return d
 		}
-		return cmp.Or(cmp.Compare(at(a), at(b)), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(timeOf(a), timeOf(b)), strings.Compare(a, b))
 	})
 	return s.log
 }
@@ -82,16 +82,16 @@ type sharedBudget struct {
 	testBudget
 }
 
-func (p *sharedBudget) BeginRetry() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.testBudget.BeginRetry()
+func (b *sharedBudget) BeginRetry() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.testBudget.BeginRetry()
 }
 
-func (p *sharedBudget) EndRetry() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.testBudget.EndRetry()
+func (b *sharedBudget) EndRetry() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.testBudget.EndRetry()
 }
 
 func (s *hedgeScript) Start(ctx context.Context, x *protocol.Exchange) error {
@@ -116,36 +116,36 @@ func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 	}
 	s.logEvent("to %s", name)
 	if x.Request.Body != nil {
-		content, err := io.ReadAll(x.Request.Body)
+		body, err := io.ReadAll(x.Request.Body)
 		if err != nil {
 			return err
 		}
 		s.mu.Lock()
-		s.sent = append(s.sent, string(content))
+		s.sent = append(s.sent, string(body))
 		s.mu.Unlock()
 	}
-	what, at, _ := strings.Cut(s.script[min(n, len(s.script)-1)], " at ")
-	answer := make(<-chan time.Time)
-	if at != "" {
-		d, err := time.ParseDuration(at)
+	outcome, delay, _ := strings.Cut(s.script[min(n, len(s.script)-1)], " at ")
+	respond := make(<-chan time.Time)
+	if delay != "" {
+		d, err := time.ParseDuration(delay)
 		if err != nil {
 			panic(err)
 		}
-		answer = time.After(d)
+		respond = time.After(d)
 	}
-	gone := make(chan struct{})
+	disconnected := make(chan struct{})
 	if x.Downstream != nil {
-		defer x.Downstream.OnDisconnect(func() { close(gone) })()
+		defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
 	}
-	var late <-chan time.Time
-	if until := x.EffectiveDeadline(); !until.IsZero() {
-		late = time.After(time.Until(until))
+	var timeout <-chan time.Time
+	if deadline := x.EffectiveDeadline(); !deadline.IsZero() {
+		timeout = time.After(time.Until(deadline))
 	}
 	select {
-	case <-answer:
-	case <-late:
+	case <-respond:
+	case <-timeout:
 		return protocol.NewFault(protocol.UpstreamTimeout, nil)
-	case <-gone:
+	case <-disconnected:
 		s.logEvent("%s is left", name)
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	case <-ctx.Done():
@@ -153,8 +153,8 @@ func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	}
 	var status int
-	if _, err := fmt.Sscan(what, &status); err != nil {
-		reason := map[string]protocol.Reason{"reset": protocol.UpstreamReset, "full": protocol.Overflow, "refused": protocol.ConnectFailure}[what]
+	if _, err := fmt.Sscan(outcome, &status); err != nil {
+		reason := map[string]protocol.Reason{"reset": protocol.UpstreamReset, "full": protocol.Overflow, "refused": protocol.ConnectFailure}[outcome]
 		return protocol.NewFault(reason, errors.New(name))
 	}
 	x.Record.UpstreamFirstByte = time.Now()
@@ -193,8 +193,8 @@ func (b *scriptBody) Close() error {
 type disconnectAfter struct{ after time.Duration }
 
 func (disconnectAfter) SendInterim(int, *protocol.Header) error { return nil }
-func (l disconnectAfter) OnDisconnect(gone func()) func() {
-	t := time.AfterFunc(l.after-disconnectWatchDelay, gone) // the hedge watches from then on
+func (d disconnectAfter) OnDisconnect(notify func()) func() {
+	t := time.AfterFunc(d.after-disconnectWatchDelay, notify) // the hedge watches from then on
 	return func() { t.Stop() }
 }
 
@@ -204,20 +204,20 @@ func newHedgeScript(size int, script ...string) *hedgeScript {
 }
 
 // newHedge returns the service of a route to the hosts, and the group of its background goroutines.
-func (s *hedgeScript) newHedge(t *testing.T, f config.Forward, budget RetryBudget) (service protocol.Service, beside *sync.WaitGroup) {
+func (s *hedgeScript) newHedge(t *testing.T, f config.Forward, budget RetryBudget) (service protocol.Service, background *sync.WaitGroup) {
 	t.Helper()
 	return s.newHedgeTo(t, s, f, budget)
 }
 
 // newHedgeTo is newHedge with next between the hedge and the hosts.
-func (s *hedgeScript) newHedgeTo(t *testing.T, next protocol.Service, f config.Forward, budget RetryBudget) (service protocol.Service, beside *sync.WaitGroup) {
+func (s *hedgeScript) newHedgeTo(t *testing.T, next protocol.Service, f config.Forward, budget RetryBudget) (service protocol.Service, background *sync.WaitGroup) {
 	t.Helper()
-	beside = new(sync.WaitGroup)
+	background = new(sync.WaitGroup)
 	route := routeOf(t, f)
 	b := func(*protocol.Exchange) RetryBudget { return budget }
-	h := Hedge(next, route, b, func(f func(context.Context)) { beside.Go(func() { f(context.Background()) }) }).(*hedge)
+	h := Hedge(next, route, b, func(f func(context.Context)) { background.Go(func() { f(context.Background()) }) }).(*hedge)
 	h.jitter = func(bound time.Duration) time.Duration { return bound }
 	h.random = func(uint32) uint32 { return 499_999 }
 	s.began = time.Now()
-	return Timeout(h, route), beside
+	return Timeout(h, route), background
 }

@@ -19,17 +19,17 @@ func TestHedging(t *testing.T) {
 		return &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: n, PerTryTimeout: 20 * time.Millisecond}
 	}
 	for _, test := range []struct {
-		name   string
-		hedge  *config.HedgePolicy
-		retry  *config.RetryPolicy
-		whole  time.Duration // timeout of the route
-		size   int           // hosts of the cluster; 0: 9
-		left   int           // 0: a budget of 99 retries; negative: no budget
-		caller protocol.Downstream
-		script []string
-		want   string // the response, or the reason
-		log    string // events at the hosts
-		hosts  string // recorded hosts in order; "": any order
+		name       string
+		hedge      *config.HedgePolicy
+		retry      *config.RetryPolicy
+		timeout    time.Duration // timeout of the route
+		size       int           // hosts of the cluster; 0: 9
+		budget     int           // 0: a budget of 99 retries; negative: no budget
+		downstream protocol.Downstream
+		script     []string
+		want       string // the response, or the reason
+		log        string // events at the hosts
+		hosts      string // recorded hosts in order; "": any order
 	}{
 		{name: "first response in time", script: []string{"200 at 10ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
@@ -62,14 +62,14 @@ func TestHedging(t *testing.T) {
 		{name: "retry waits for its backoff", script: []string{"503 at 10ms", "200 at 1ms"},
 			retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond, Backoff: config.Backoff{Base: 30 * time.Millisecond, Max: time.Second}},
 			want:  "200 of b", log: "0s to a, 40ms to b", hosts: "a b"},
-		{name: "backoff longer than the remaining time", script: []string{"503 at 10ms"}, whole: 30 * time.Millisecond,
+		{name: "backoff longer than the remaining time", script: []string{"503 at 10ms"}, timeout: 30 * time.Millisecond,
 			retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond, Backoff: config.Backoff{Base: 30 * time.Millisecond, Max: time.Second}},
 			want:  "503 of a", log: "0s to a", hosts: "a"},
-		{name: "route timeout", whole: 50 * time.Millisecond, script: []string{"never"},
+		{name: "route timeout", timeout: 50 * time.Millisecond, script: []string{"never"},
 			want: "upstream_timeout", log: "0s to a, 20ms to b"},
-		{name: "client disconnect", caller: disconnectAfter{300 * time.Millisecond}, script: []string{"never"},
+		{name: "client disconnect", downstream: disconnectAfter{300 * time.Millisecond}, script: []string{"never"},
 			want: "downstream_gone", log: "0s to a, 20ms to b, 300ms a is left, 300ms b is left", hosts: "a b"},
-		{name: "no retry budget", left: -1, script: []string{"200 at 50ms"},
+		{name: "no retry budget", budget: -1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
 		{name: "single host", size: 1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
@@ -92,7 +92,7 @@ func TestHedging(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newHedgeScript(cmp.Or(test.size, 9), test.script...)
-				f := config.Forward{Timeout: test.whole, Retry: test.retry, Hedge: test.hedge}
+				f := config.Forward{Timeout: test.timeout, Retry: test.retry, Hedge: test.hedge}
 				if f.Retry == nil {
 					f.Retry = retries(1)
 				}
@@ -100,12 +100,12 @@ func TestHedging(t *testing.T) {
 					f.Hedge = onTimeout
 				}
 				budget := &sharedBudget{testBudget: testBudget{remaining: 99}}
-				if test.left < 0 {
+				if test.budget < 0 {
 					budget.remaining = 0
 				}
-				service, beside := s.newHedge(t, f, budget)
+				service, background := s.newHedge(t, f, budget)
 				x := newTestExchange()
-				x.Meta.Start, x.Downstream, x.Record.Listener = time.Now(), test.caller, &testScope{name: "front"}
+				x.Meta.Start, x.Downstream, x.Record.Listener = time.Now(), test.downstream, &testScope{name: "front"}
 				err := x.Serve(t.Context(), service)
 				got := protocol.ReasonOf(err).String()
 				if err == nil {
@@ -115,7 +115,7 @@ func TestHedging(t *testing.T) {
 					}
 					x.ResetResponse()
 				}
-				beside.Wait() // waits for abandoned attempts
+				background.Wait() // waits for abandoned attempts
 				if got != test.want {
 					t.Errorf("result %q, want %q", got, test.want)
 				}

@@ -10,9 +10,9 @@ import (
 )
 
 func TestTargetsAreNormalizedBeforeFilters(t *testing.T) {
-	all := config.TargetNormalization{NormalizePath: true, MergeSlashes: true, EscapedSlashes: config.ForwardPlainSlashes, StripPort: config.StripAnyPort}
-	slashes := func(how config.EscapedSlashes) config.TargetNormalization {
-		return config.TargetNormalization{EscapedSlashes: how, NormalizePath: true}
+	allRules := config.TargetNormalization{NormalizePath: true, MergeSlashes: true, EscapedSlashes: config.ForwardPlainSlashes, StripPort: config.StripAnyPort}
+	slashes := func(action config.EscapedSlashes) config.TargetNormalization {
+		return config.TargetNormalization{EscapedSlashes: action, NormalizePath: true}
 	}
 	for _, test := range []struct {
 		name         string
@@ -24,11 +24,11 @@ func TestTargetsAreNormalizedBeforeFilters(t *testing.T) {
 		reason       protocol.Reason
 		wantLocation string
 	}{
-		{name: "normal target", rules: all, host: "a.test", path: "/a?b=//", seen: "a.test/a?b=//"},
-		{name: "all rules", rules: all, host: "a.test:8080", path: "/a%2f%2e%2e//b?c=%2f", seen: "a.test/b?c=%2f"},
+		{name: "normal target", rules: allRules, host: "a.test", path: "/a?b=//", seen: "a.test/a?b=//"},
+		{name: "all rules", rules: allRules, host: "a.test:8080", path: "/a%2f%2e%2e//b?c=%2f", seen: "a.test/b?c=%2f"},
 		{name: "dot segments only", rules: config.TargetNormalization{NormalizePath: true}, host: "a.test:80", path: "/x//../%61", seen: "a.test:80/x/a"},
 		{name: "slashes only", rules: config.TargetNormalization{MergeSlashes: true}, host: "a.test", path: "//a//../b", seen: "a.test/a/../b"},
-		{name: "invalid encoding", rules: all, host: "a.test", path: "/%zz", seen: "a.test/%zz"},
+		{name: "invalid encoding", rules: allRules, host: "a.test", path: "/%zz", seen: "a.test/%zz"},
 		{name: "encoded NUL", rules: config.TargetNormalization{NormalizePath: true}, host: "a.test", path: "/a%00b", reason: protocol.MalformedRequest},
 		{name: "encoded NUL without path normalization", rules: config.TargetNormalization{MergeSlashes: true}, host: "a.test", path: "/a%00b", seen: "a.test/a%00b"},
 		{name: "encoded slash rejected", rules: slashes(config.RejectEscapedSlashes), host: "a.test", path: "/a%5Cb", reason: protocol.MalformedRequest},
@@ -46,9 +46,9 @@ func TestTargetsAreNormalizedBeforeFilters(t *testing.T) {
 		{name: "trailing dot and port", rules: config.TargetNormalization{StripTrailingDot: true, StripPort: config.StripAnyPort}, host: "a.test.:80", path: "/", seen: "a.test/"},
 		{name: "one of two dots", rules: config.TargetNormalization{StripTrailingDot: true}, host: "a.test..", path: "/", seen: "a.test./"},
 		{name: "no trailing dot", rules: config.TargetNormalization{StripTrailingDot: true}, host: "a.test:8.0", path: "/", seen: "a.test:8.0/"},
-		{name: "CONNECT", rules: all, method: "CONNECT", host: "a.test:443", seen: "a.test:443"},
-		{name: "OPTIONS for the server", rules: all, method: "OPTIONS", host: "a.test", path: "*", seen: "a.test*"},
-		{name: "RPC request", rules: all, method: "-", host: "org.Shop:1", path: "/org.Shop/../buy", seen: "org.Shop:1/org.Shop/../buy"},
+		{name: "CONNECT", rules: allRules, method: "CONNECT", host: "a.test:443", seen: "a.test:443"},
+		{name: "OPTIONS for the server", rules: allRules, method: "OPTIONS", host: "a.test", path: "*", seen: "a.test*"},
+		{name: "RPC request", rules: allRules, method: "-", host: "org.Shop:1", path: "/org.Shop/../buy", seen: "org.Shop:1/org.Shop/../buy"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			seen := ""

@@ -19,7 +19,7 @@ type serviceFunc = func(context.Context, *protocol.Exchange) error
 
 // newTestExchange returns a GET exchange with these headers. It contains secrets that no response
 // may contain.
-func newTestExchange(fields ...string) *protocol.Exchange {
+func newTestExchange(headers ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
@@ -28,8 +28,8 @@ func newTestExchange(fields ...string) *protocol.Exchange {
 	x.Request.Authority, x.Request.Path = "shop.test", "/secret-path?secret-query"
 	x.Request.Header.Add("Authorization", "secret-token")
 	x.Request.Header.Add("Cookie", "secret-cookie")
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
 		x.Request.Header.Add(name, value)
 	}
 	return x
@@ -69,9 +69,9 @@ func TestRespondUsesReasonTable(t *testing.T) {
 			if err := x.Serve(t.Context(), s); err != nil {
 				t.Fatalf("Serve = %v: Respond returns no error", err)
 			}
-			traits := reason.Spec()
-			if x.Response.Status != traits.HTTP || x.Record.Reason != reason {
-				t.Errorf("status %d, reason %v; want %d, %v", x.Response.Status, x.Record.Reason, traits.HTTP, reason)
+			spec := reason.Spec()
+			if x.Response.Status != spec.HTTP || x.Record.Reason != reason {
+				t.Errorf("status %d, reason %v; want %d, %v", x.Response.Status, x.Record.Reason, spec.HTTP, reason)
 			}
 			if !strings.Contains(x.Record.Detail, "secret-detail") {
 				t.Errorf("detail for the log: %q", x.Record.Detail)
@@ -83,7 +83,7 @@ func TestRespondUsesReasonTable(t *testing.T) {
 			if got := fieldsOf(&x.Response.Header); got != want {
 				t.Errorf("headers %q, want %q", got, want)
 			}
-			if got, want := bodyOf(t, x), traits.Text+"\n"; got != want {
+			if got, want := bodyOf(t, x), spec.Text+"\n"; got != want {
 				t.Errorf("body %q, want %q", got, want)
 			}
 		})

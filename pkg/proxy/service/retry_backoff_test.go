@@ -27,7 +27,7 @@ func TestRetryBackoffGrows(t *testing.T) {
 	for name, test := range map[string]struct {
 		timeout time.Duration
 		retries int
-		answers []any
+		results []any
 		want    []int // start times of the attempts, in ms
 		status  int
 	}{
@@ -40,16 +40,16 @@ func TestRetryBackoffGrows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				var at []int
-				next := &scriptedService{results: test.answers, each: func(int, *protocol.Exchange) {
-					at = append(at, int(time.Since(began)/time.Millisecond))
+				start := time.Now()
+				var times []int
+				next := &scriptedService{results: test.results, each: func(int, *protocol.Exchange) {
+					times = append(times, int(time.Since(start)/time.Millisecond))
 				}}
 				x := newTestExchange()
-				x.Meta.Start = began
+				x.Meta.Start = start
 				err := x.Serve(t.Context(), retryWithBackoff(t, test.timeout, test.retries, next, nil))
-				if err != nil || x.Response.Status != test.status || !slices.Equal(at, test.want) {
-					t.Errorf("attempts at %v, status %d, %v; want attempts at %v, status %d", at, x.Response.Status, err, test.want, test.status)
+				if err != nil || x.Response.Status != test.status || !slices.Equal(times, test.want) {
+					t.Errorf("attempts at %v, status %d, %v; want attempts at %v, status %d", times, x.Response.Status, err, test.want, test.status)
 				}
 			})
 		})
@@ -79,14 +79,14 @@ type disconnectingClient struct {
 
 func (c *disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *disconnectingClient) OnDisconnect(gone func()) (stop func()) {
+func (c *disconnectingClient) OnDisconnect(notify func()) (stop func()) {
 	c.watched++
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
 		case <-c.gone:
-			gone()
+			notify()
 		case <-stopped:
 		}
 	}()
@@ -97,36 +97,36 @@ func (c *disconnectingClient) Detach() { c.detached++ }
 
 func TestDisconnectEndsBackoff(t *testing.T) {
 	for name, test := range map[string]struct {
-		body   protocol.Body
-		length int64
-		leave  func(c *disconnectingClient, end context.CancelFunc)
-		want   protocol.Reason
-		took   time.Duration
+		body    protocol.Body
+		length  int64
+		act     func(c *disconnectingClient, cancel context.CancelFunc)
+		want    protocol.Reason
+		elapsed time.Duration
 	}{
 		"disconnected client":                {nil, -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
 		"disconnected client, body complete": {protocol.NewStringBody("x"), 1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
-		"context canceled":                   {nil, -1, func(_ *disconnectingClient, end context.CancelFunc) { end() }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"context canceled":                   {nil, -1, func(_ *disconnectingClient, cancel context.CancelFunc) { cancel() }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
 		"connected client":                   {nil, -1, func(*disconnectingClient, context.CancelFunc) {}, protocol.ReasonNone, 25 * time.Millisecond},
 		"body incomplete":                    {protocol.NewStringBody("x"), 2, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
 		"body of unknown length":             {protocol.NewStringBody("x"), -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				ctx, end := context.WithCancel(t.Context())
-				defer end()
-				caller := &disconnectingClient{gone: make(chan struct{})}
-				time.AfterFunc(10*time.Millisecond, func() { test.leave(caller, end) })
+				start := time.Now()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				client := &disconnectingClient{gone: make(chan struct{})}
+				time.AfterFunc(10*time.Millisecond, func() { test.act(client, cancel) })
 				x := newTestExchange()
-				x.Downstream, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
+				x.Downstream, x.Request.Body, x.Request.ContentLength = client, test.body, test.length
 				next := &scriptedService{results: []any{503, 200}}
 				budget := &testBudget{remaining: 9}
 				err := x.Serve(ctx, retryWithBackoff(t, 0, 1, next, budget))
-				if got := protocol.ReasonOf(err); got != test.want || time.Since(began) != test.took {
-					t.Errorf("%v after %v, want %v after %v", got, time.Since(began), test.want, test.took)
+				if got := protocol.ReasonOf(err); got != test.want || time.Since(start) != test.elapsed {
+					t.Errorf("%v after %v, want %v after %v", got, time.Since(start), test.want, test.elapsed)
 				}
-				if (next.attempts == 2) != (test.want == protocol.ReasonNone) || budget.maxInFlight != 1 || budget.inFlight != 0 || caller.detached != 1 {
-					t.Errorf("%d attempts, at most %d permits acquired, %d not released, detached %d times", next.attempts, budget.maxInFlight, budget.inFlight, caller.detached)
+				if (next.attempts == 2) != (test.want == protocol.ReasonNone) || budget.maxInFlight != 1 || budget.inFlight != 0 || client.detached != 1 {
+					t.Errorf("%d attempts, at most %d permits acquired, %d not released, detached %d times", next.attempts, budget.maxInFlight, budget.inFlight, client.detached)
 				}
 			})
 		})
@@ -134,12 +134,12 @@ func TestDisconnectEndsBackoff(t *testing.T) {
 }
 
 func TestFirstAttemptDoesNotWait(t *testing.T) {
-	caller := &disconnectingClient{}
+	client := &disconnectingClient{}
 	x := newTestExchange()
-	x.Downstream = caller
+	x.Downstream = client
 	s := retryWithBackoff(t, 0, 3, &scriptedService{results: []any{200}}, &testBudget{})
-	if err := x.Serve(t.Context(), s); err != nil || caller.watched != 0 || caller.detached != 0 {
-		t.Errorf("%v, watched %d times, detached %d times; want 0 of both", err, caller.watched, caller.detached)
+	if err := x.Serve(t.Context(), s); err != nil || client.watched != 0 || client.detached != 0 {
+		t.Errorf("%v, watched %d times, detached %d times; want 0 of both", err, client.watched, client.detached)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector adds allocations")
 	}
-	fine := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status, x.Response.Code = 200, 20
 		return nil
 	})
@@ -155,7 +155,7 @@ func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 		On: ^config.RetryOn(0), NumRetries: 3, StatusCodes: []int{429}, RPCCodes: []int{100}, Headers: []config.RetryHeader{{Name: "x-again"}},
 		Backoff: config.Backoff{Base: time.Second, Max: time.Minute},
 	}})
-	s := Retry(fine, route, unlimited)
+	s := Retry(next, route, unlimited)
 	x := newTestExchange()
 	x.Request.Method = "" // of RPC
 	var err error

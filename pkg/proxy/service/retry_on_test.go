@@ -15,16 +15,16 @@ func TestRetryOnConditions(t *testing.T) {
 	status := func(code int) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error { x.Response.Status = code; return nil }
 	}
-	fails := func(r protocol.Reason) func(x *protocol.Exchange) error {
+	fault := func(r protocol.Reason) func(x *protocol.Exchange) error {
 		return func(*protocol.Exchange) error { return protocol.NewFault(r, nil) }
 	}
 	grpc := func(code string) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error { x.Response.Header.Add("grpc-status", code); return nil }
 	}
-	field := func(name, value string) func(x *protocol.Exchange) error {
+	header := func(name, value string) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error { x.Response.Header.Add(name, value); return nil }
 	}
-	native := func(code int) func(x *protocol.Exchange) error {
+	rpcStatus := func(code int) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error { x.Response.Code = code; return nil }
 	}
 	policy := config.RetryPolicy{
@@ -32,9 +32,9 @@ func TestRetryOnConditions(t *testing.T) {
 		Headers: []config.RetryHeader{{Name: "x-again"}, {Name: "X-Try", Value: "yes"}},
 	}
 	for _, test := range []struct {
-		name  string
-		first func(x *protocol.Exchange) error
-		want  string // the conditions that cover the result
+		name   string
+		result func(x *protocol.Exchange) error
+		want   string // the conditions that cover the result
 	}{
 		{"200", status(200), ""},
 		{"404", status(404), ""},
@@ -46,18 +46,18 @@ func TestRetryOnConditions(t *testing.T) {
 		{"503", status(503), "5xx gateway-error"},
 		{"504", status(504), "5xx gateway-error"},
 		{"505", status(505), "5xx"},
-		{"header", field("X-Again", ""), "retriable-headers"},
-		{"header with the value", field("x-try", "yes"), "retriable-headers"},
-		{"header with another value", field("x-try", "no"), ""},
-		{"connect failure", fails(protocol.ConnectFailure), "5xx gateway-error reset connect-failure refused-stream"},
-		{"connect timeout", fails(protocol.ConnectTimeout), "5xx gateway-error reset connect-failure refused-stream"},
-		{"reset", fails(protocol.UpstreamReset), "5xx gateway-error reset"},
-		{"closed connection", fails(protocol.UpstreamClosed), "5xx gateway-error reset"},
-		{"malformed response", fails(protocol.UpstreamMalformed), "5xx gateway-error reset"},
-		{"per-try timeout", fails(protocol.ReasonPerTryTimeout), "5xx gateway-error reset"},
-		{"route timeout", fails(protocol.UpstreamTimeout), ""},
-		{"overflow", fails(protocol.Overflow), ""},
-		{"client disconnect", fails(protocol.ReasonDownstreamDisconnect), ""},
+		{"header", header("X-Again", ""), "retriable-headers"},
+		{"header with the value", header("x-try", "yes"), "retriable-headers"},
+		{"header with another value", header("x-try", "no"), ""},
+		{"connect failure", fault(protocol.ConnectFailure), "5xx gateway-error reset connect-failure refused-stream"},
+		{"connect timeout", fault(protocol.ConnectTimeout), "5xx gateway-error reset connect-failure refused-stream"},
+		{"reset", fault(protocol.UpstreamReset), "5xx gateway-error reset"},
+		{"closed connection", fault(protocol.UpstreamClosed), "5xx gateway-error reset"},
+		{"malformed response", fault(protocol.UpstreamMalformed), "5xx gateway-error reset"},
+		{"per-try timeout", fault(protocol.ReasonPerTryTimeout), "5xx gateway-error reset"},
+		{"route timeout", fault(protocol.UpstreamTimeout), ""},
+		{"overflow", fault(protocol.Overflow), ""},
+		{"client disconnect", fault(protocol.ReasonDownstreamDisconnect), ""},
 		{"grpc-status 0", grpc("0"), ""},
 		{"grpc-status 1", grpc("1"), "cancelled"},
 		{"grpc-status 2", grpc("2"), ""},
@@ -65,19 +65,19 @@ func TestRetryOnConditions(t *testing.T) {
 		{"grpc-status 8", grpc("8"), "resource-exhausted"},
 		{"grpc-status 13", grpc("13"), "internal"},
 		{"grpc-status 14", grpc("14"), "unavailable"},
-		{"RPC status in the list", native(70), "retriable-status-codes"},
-		{"RPC status not in the list", native(71), ""},
+		{"RPC status in the list", rpcStatus(70), "retriable-status-codes"},
+		{"RPC status not in the list", rpcStatus(71), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := strings.Fields(test.want)
-			for _, word := range config.RetryOnNames() {
+			for _, condition := range config.RetryOnNames() {
 				p := policy
-				p.On = config.ParseRetryOn(word)
-				tries := 0
+				p.On = config.ParseRetryOn(condition)
+				attempts := 0
 				next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					x.LocalReply(200, "", "")
-					if tries++; tries == 1 {
-						return test.first(x)
+					if attempts++; attempts == 1 {
+						return test.result(x)
 					}
 					return nil
 				})
@@ -88,8 +88,8 @@ func TestRetryOnConditions(t *testing.T) {
 					x.Request.Header.Add("content-type", "application/grpc")
 				}
 				err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &p}), unlimited))
-				if again := slices.Contains(want, word); (tries == 2) != again || again && err != nil {
-					t.Errorf("%s: %d attempts, %v; want a retry: %t", word, tries, err, again)
+				if wantRetry := slices.Contains(want, condition); (attempts == 2) != wantRetry || wantRetry && err != nil {
+					t.Errorf("%s: %d attempts, %v; want a retry: %t", condition, attempts, err, wantRetry)
 				}
 			}
 		})
@@ -97,13 +97,13 @@ func TestRetryOnConditions(t *testing.T) {
 }
 
 func TestPostIsNotRetriedOnStatus(t *testing.T) {
-	for _, word := range config.RetryOnNames() {
+	for _, condition := range config.RetryOnNames() {
 		next := &scriptedService{results: []any{503}}
 		x := newTestExchange()
 		x.Request.Method = "POST"
-		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.ParseRetryOn(word), NumRetries: 1, StatusCodes: []int{503}}})
+		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.ParseRetryOn(condition), NumRetries: 1, StatusCodes: []int{503}}})
 		if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || next.attempts != 1 {
-			t.Errorf("%s: %d attempts, %v; want 1", word, next.attempts, err)
+			t.Errorf("%s: %d attempts, %v; want 1", condition, next.attempts, err)
 		}
 	}
 }

@@ -103,8 +103,8 @@ func TestRetryableFailures(t *testing.T) {
 	}
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}})
 	for reason := range protocol.Reasons() {
-		class, listed := want[reason]
-		if !listed {
+		class, ok := want[reason]
+		if !ok {
 			t.Errorf("no expectation for reason %v", reason)
 		}
 		for method, safe := range methods {
@@ -113,9 +113,9 @@ func TestRetryableFailures(t *testing.T) {
 				x := newTestExchange()
 				x.Request.Method, x.Request.Body = method, b.body()
 				err := x.Serve(t.Context(), Retry(next, route, unlimited))
-				again := b.possible && (class == always || class == ifSafe && safe)
-				if (next.attempts == 2) != again || (err == nil) != again {
-					t.Errorf("%v, %s, %s: %d attempts, %v; want a retry: %t", reason, method, name, next.attempts, err, again)
+				wantRetry := b.possible && (class == always || class == ifSafe && safe)
+				if (next.attempts == 2) != wantRetry || (err == nil) != wantRetry {
+					t.Errorf("%v, %s, %s: %d attempts, %v; want a retry: %t", reason, method, name, next.attempts, err, wantRetry)
 				}
 			}
 		}
@@ -126,49 +126,49 @@ func TestRetryableFailures(t *testing.T) {
 func TestGRPCRetries(t *testing.T) {
 	unavailable := func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") }
 	for name, test := range map[string]struct {
-		off    bool
-		kind   string // "": application/grpc
-		body   protocol.Body
-		answer func(x *protocol.Exchange)
-		err    error
-		want   int // attempts
+		noPolicy    bool
+		contentType string // "": application/grpc
+		body        protocol.Body
+		respond     func(x *protocol.Exchange)
+		err         error
+		want        int // attempts
 	}{
-		"unavailable":                    {answer: unavailable, want: 2},
-		"unavailable, rewindable body":   {answer: unavailable, body: protocol.NewStringBody("x"), want: 2},
-		"unavailable, unrewindable body": {answer: unavailable, body: unrewindableBody{protocol.NewStringBody("x")}, want: 1},
-		"unavailable, no policy":         {answer: unavailable, off: true, want: 1},
-		"unavailable, not gRPC":          {answer: unavailable, kind: "application/json", want: 1},
-		"OK":                             {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "0") }, want: 1},
-		"another failure":                {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "13") }, want: 1},
-		"status in the trailers":         {answer: func(*protocol.Exchange) {}, want: 1},
-		"HTTP status":                    {answer: func(x *protocol.Exchange) { x.Response.Status = 503 }, want: 2},
+		"unavailable":                    {respond: unavailable, want: 2},
+		"unavailable, rewindable body":   {respond: unavailable, body: protocol.NewStringBody("x"), want: 2},
+		"unavailable, unrewindable body": {respond: unavailable, body: unrewindableBody{protocol.NewStringBody("x")}, want: 1},
+		"unavailable, no policy":         {respond: unavailable, noPolicy: true, want: 1},
+		"unavailable, not gRPC":          {respond: unavailable, contentType: "application/json", want: 1},
+		"OK":                             {respond: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "0") }, want: 1},
+		"another failure":                {respond: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "13") }, want: 1},
+		"status in the trailers":         {respond: func(*protocol.Exchange) {}, want: 1},
+		"HTTP status":                    {respond: func(x *protocol.Exchange) { x.Response.Status = 503 }, want: 2},
 		"reset":                          {err: protocol.Faultf(protocol.UpstreamReset, "reset"), want: 2},
 		"client disconnect":              {err: protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left"), want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made := 0
+			attempts := 0
 			next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-				if made++; test.err != nil && made == 1 {
+				if attempts++; test.err != nil && attempts == 1 {
 					return test.err
 				}
 				x.LocalReply(200, "", "")
-				if made == 1 {
-					test.answer(x)
+				if attempts == 1 {
+					test.respond(x)
 				}
 				return nil
 			})
 			x := newTestExchange()
 			x.Meta.Protocol = string(config.HTTP2)
 			x.Request.Method, x.Request.Body = "POST", test.body
-			x.Request.Header.Add("content-type", cmp.Or(test.kind, "application/grpc"))
+			x.Request.Header.Add("content-type", cmp.Or(test.contentType, "application/grpc"))
 			policy := config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}
-			if test.off {
+			if test.noPolicy {
 				policy.On = 0
 			}
 			route := routeOf(t, config.Forward{Retry: &policy})
 			err := x.Serve(t.Context(), Retry(next, route, unlimited))
-			if made != test.want || err != nil && test.want > 1 {
-				t.Errorf("%d attempts, %v; want %d", made, err, test.want)
+			if attempts != test.want || err != nil && test.want > 1 {
+				t.Errorf("%d attempts, %v; want %d", attempts, err, test.want)
 			}
 		})
 	}
@@ -186,14 +186,14 @@ func (h *discardCounter) ResponseDiscarded(x *protocol.Exchange) {
 // the response is reset, and that failures are not observed.
 func TestHostsObserveDiscardedResponses(t *testing.T) {
 	host := new(discardCounter)
-	made := 0
+	attempts := 0
 	next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: host})
-		if made++; made == 2 {
+		if attempts++; attempts == 2 {
 			return protocol.Faultf(protocol.UpstreamReset, "reset")
 		}
 		x.LocalReply(200, "", "")
-		if made == 1 {
+		if attempts == 1 {
 			x.Response.Header.Add("grpc-status", "14")
 		}
 		return nil
@@ -202,8 +202,8 @@ func TestHostsObserveDiscardedResponses(t *testing.T) {
 	x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 	x.Request.Header.Add("content-type", "application/grpc")
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 3}})
-	if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || made != 3 {
-		t.Fatalf("%d attempts, %v; want 3", made, err)
+	if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || attempts != 3 {
+		t.Fatalf("%d attempts, %v; want 3", attempts, err)
 	}
 	if want := []string{"200 14"}; !slices.Equal(host.discarded, want) {
 		t.Errorf("discarded responses %q, want %q", host.discarded, want)
@@ -301,67 +301,67 @@ func TestRetryRewindsBody(t *testing.T) {
 // testBudget is a budget with a number of remaining retries.
 type testBudget struct{ remaining, inFlight, maxInFlight int }
 
-func (p *testBudget) BeginRetry() bool {
-	if p.remaining == 0 {
+func (b *testBudget) BeginRetry() bool {
+	if b.remaining == 0 {
 		return false
 	}
-	p.remaining--
-	p.inFlight++
-	p.maxInFlight = max(p.maxInFlight, p.inFlight)
+	b.remaining--
+	b.inFlight++
+	b.maxInFlight = max(b.maxInFlight, b.inFlight)
 	return true
 }
 
-func (p *testBudget) EndRetry() { p.inFlight-- }
+func (b *testBudget) EndRetry() { b.inFlight-- }
 
 func TestTheBudgetBoundsRetries(t *testing.T) {
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 10}})
-	for name, test := range map[string]struct{ left, want int }{"none left": {0, 1}, "some left": {3, 4}, "enough": {100, 11}} {
-		p := &testBudget{remaining: test.left}
+	for name, test := range map[string]struct{ remaining, want int }{"none left": {0, 1}, "some left": {3, 4}, "enough": {100, 11}} {
+		budget := &testBudget{remaining: test.remaining}
 		next := &scriptedService{results: []any{503}}
 		x := newTestExchange()
-		if err := x.Serve(t.Context(), Retry(next, route, func(*protocol.Exchange) RetryBudget { return p })); err != nil {
+		if err := x.Serve(t.Context(), Retry(next, route, func(*protocol.Exchange) RetryBudget { return budget })); err != nil {
 			t.Fatal(err)
 		}
 		// Without a remaining retry, the client gets the last response.
-		if next.attempts != test.want || p.inFlight != 0 || p.maxInFlight > 1 || x.Response.Status != 503 {
-			t.Errorf("%s: %d attempts, %d permits not released, at most %d in flight, status %d; want %d attempts", name, next.attempts, p.inFlight, p.maxInFlight, x.Response.Status, test.want)
+		if next.attempts != test.want || budget.inFlight != 0 || budget.maxInFlight > 1 || x.Response.Status != 503 {
+			t.Errorf("%s: %d attempts, %d permits not released, at most %d in flight, status %d; want %d attempts", name, next.attempts, budget.inFlight, budget.maxInFlight, x.Response.Status, test.want)
 		}
 	}
 }
 
 func TestPanicReleasesRetryBudget(t *testing.T) {
-	p := &testBudget{remaining: 1}
+	budget := &testBudget{remaining: 1}
 	next := &scriptedService{results: []any{503}, each: func(n int, _ *protocol.Exchange) {
 		if n == 1 {
 			panic("in the second attempt")
 		}
 	}}
-	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
-	var panicked *protocol.PanicError
-	if err := newTestExchange().Serve(t.Context(), s); !errors.As(err, &panicked) || p.inFlight != 0 {
-		t.Errorf("%v, %d permits not released", err, p.inFlight)
+	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return budget })
+	var panicErr *protocol.PanicError
+	if err := newTestExchange().Serve(t.Context(), s); !errors.As(err, &panicErr) || budget.inFlight != 0 {
+		t.Errorf("%v, %d permits not released", err, budget.inFlight)
 	}
 }
 
 // waitForDeadline fails an attempt at its deadline, as an upstream does.
 func waitForDeadline(_ int, x *protocol.Exchange) {
-	if until := x.EffectiveDeadline(); !until.IsZero() {
-		<-time.After(time.Until(until))
+	if deadline := x.EffectiveDeadline(); !deadline.IsZero() {
+		<-time.After(time.Until(deadline))
 	}
 }
 
 func TestPerTryAndRouteTimeouts(t *testing.T) {
-	slow := []any{protocol.NewFault(protocol.UpstreamTimeout, nil)}
-	retries := func(try time.Duration, n int) *config.RetryPolicy {
-		return &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: n, PerTryTimeout: try}
+	results := []any{protocol.NewFault(protocol.UpstreamTimeout, nil)}
+	retries := func(perTry time.Duration, n int) *config.RetryPolicy {
+		return &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: n, PerTryTimeout: perTry}
 	}
 	for _, test := range []struct {
-		name   string
-		f      config.Forward
-		fields []string
-		tries  int
-		took   time.Duration
-		want   protocol.Reason
+		name     string
+		f        config.Forward
+		headers  []string
+		attempts int
+		elapsed  time.Duration
+		want     protocol.Reason
 	}{
 		{"per-try timeout ends the attempt", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 2)}, nil, 3, 3 * time.Second, protocol.ReasonPerTryTimeout},
 		{"route timeout ends all attempts", config.Forward{Timeout: 2500 * time.Millisecond, Retry: retries(time.Second, 9)}, nil, 3, 2500 * time.Millisecond, protocol.UpstreamTimeout},
@@ -378,13 +378,13 @@ func TestPerTryAndRouteTimeouts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				route := routeOf(t, test.f).WithTimeoutFields()
-				next := &scriptedService{results: slow, each: waitForDeadline}
-				x := newTestExchange(test.fields...)
+				next := &scriptedService{results: results, each: waitForDeadline}
+				x := newTestExchange(test.headers...)
 				x.Meta.Start = time.Now()
 				err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route))
-				if got := protocol.ReasonOf(err); got != test.want || next.attempts != test.tries || time.Since(x.Meta.Start) != test.took {
+				if got := protocol.ReasonOf(err); got != test.want || next.attempts != test.attempts || time.Since(x.Meta.Start) != test.elapsed {
 					t.Errorf("%v after %d attempts and %v; want %v after %d and %v",
-						got, next.attempts, time.Since(x.Meta.Start), test.want, test.tries, test.took)
+						got, next.attempts, time.Since(x.Meta.Start), test.want, test.attempts, test.elapsed)
 				}
 			})
 		})
@@ -414,11 +414,11 @@ func TestTimeoutOnlyShortensDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		for _, test := range []struct {
-			name    string
-			timeout time.Duration
-			start   time.Time
-			before  time.Time
-			want    time.Time
+			name     string
+			timeout  time.Duration
+			start    time.Time
+			deadline time.Time
+			want     time.Time
 		}{
 			{"from the first byte", time.Minute, now.Add(-10 * time.Second), time.Time{}, now.Add(50 * time.Second)},
 			{"an earlier deadline stays", time.Minute, now, now.Add(time.Second), now.Add(time.Second)},
@@ -427,7 +427,7 @@ func TestTimeoutOnlyShortensDeadline(t *testing.T) {
 			{"no timeout keeps the deadline", 0, now, now.Add(time.Minute), now.Add(time.Minute)},
 		} {
 			x := newTestExchange()
-			x.Meta.Start, x.Deadline = test.start, test.before
+			x.Meta.Start, x.Deadline = test.start, test.deadline
 			next := &scriptedService{results: []any{200}}
 			if err := x.Serve(t.Context(), Timeout(next, routeOf(t, config.Forward{Timeout: test.timeout}))); err != nil {
 				t.Fatal(err)

@@ -15,9 +15,9 @@ import (
 
 // sanitized returns the request headers that filters and routes see, one per line, without those of
 // every exchange. fields are the headers that the client sends.
-func sanitized(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, fields ...string) (string, *protocol.Exchange) {
+func sanitized(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, headers ...string) (string, *protocol.Exchange) {
 	t.Helper()
-	x := newTestExchange(fields...)
+	x := newTestExchange(headers...)
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Conn = conn
 	got := ""
@@ -36,29 +36,29 @@ func remote(ip string) *protocol.ConnMeta {
 }
 
 func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
-	fields := []string{"X-Mosn-Global-Timeout: 86400000", "x-mosn-try-timeout: 1", "x-mosn-try-timeout: 2", "x-mosn-other-thing: 1"}
+	headers := []string{"X-Mosn-Global-Timeout: 86400000", "x-mosn-try-timeout: 1", "x-mosn-try-timeout: 2", "x-mosn-other-thing: 1"}
 	for _, test := range []struct {
 		name string
 		c    config.ClientHeaders
 		want string
 	}{
 		{"by default", config.ClientHeaders{}, "x-mosn-other-thing: 1\n"},
-		{"trusted client", config.ClientHeaders{OverrideTimeouts: true}, strings.Join(fields, "\n") + "\n"},
+		{"trusted client", config.ClientHeaders{OverrideTimeouts: true}, strings.Join(headers, "\n") + "\n"},
 		{"Envoy rules", config.ClientHeaders{Envoy: &config.EnvoyHeaders{}}, "x-mosn-other-thing: 1\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &config.Proxy{CallerFields: test.c}
-			if got, _ := sanitized(t, p, remote("192.0.2.1"), fields...); got != test.want {
+			if got, _ := sanitized(t, p, remote("192.0.2.1"), headers...); got != test.want {
 				t.Errorf("headers:\n%swant:\n%s", got, test.want)
 			}
-			x := newTestExchange(fields...)
+			x := newTestExchange(headers...)
 			x.Request.Method = "" // RPC
 			f := Forwarded(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), p)
 			if err := x.Serve(t.Context(), f); err != nil {
 				t.Fatal(err)
 			}
-			if _, there := x.Request.Header.Lookup("x-mosn-global-timeout"); there != test.c.OverrideTimeouts {
-				t.Errorf("an RPC request keeps x-mosn-global-timeout: %v, want %v", there, test.c.OverrideTimeouts)
+			if _, ok := x.Request.Header.Lookup("x-mosn-global-timeout"); ok != test.c.OverrideTimeouts {
+				t.Errorf("an RPC request keeps x-mosn-global-timeout: %v, want %v", ok, test.c.OverrideTimeouts)
 			}
 		})
 	}
@@ -82,11 +82,11 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 			" x-envoy-external-address x-envoy-original-host x-envoy-original-path x-mosn-original-path"
 		internal = network + " x-envoy-expected-rq-timeout-ms x-envoy-force-trace x-envoy-ip-tags x-envoy-original-url x-envoy-internal"
 	)
-	ten := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	net10 := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	edge := config.HTTP1Options{XForwarded: config.ForwardedAppend, XForwardedProto: config.ForwardedProtoSet, XFFBareAddressOnly: true}
 	inside := config.HTTP1Options{XFFClientIndex: 1, XFFBareAddressOnly: true}
-	hops := func(o config.HTTP1Options, n int) config.HTTP1Options {
+	withClientIndex := func(o config.HTTP1Options, n int) config.HTTP1Options {
 		o.XFFClientIndex = n
 		return o
 	}
@@ -102,27 +102,27 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 		{"client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edge, remote("127.0.0.1"), "", everywhere + " x-envoy-external-address", "127.0.0.1"},
 		{"internal client at the edge", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "", internal, ""},
 		{"X-Forwarded-For from an internal address", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "10.0.0.1", everywhere + " x-envoy-external-address", "127.0.0.1"},
-		{"client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, hops(edge, 1), remote("127.0.0.1"), "9.9.9.9", everywhere + " x-envoy-external-address", "9.9.9.9"},
+		{"client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, withClientIndex(edge, 1), remote("127.0.0.1"), "9.9.9.9", everywhere + " x-envoy-external-address", "9.9.9.9"},
 		{"unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edge, &protocol.ConnMeta{}, "", everywhere + " x-envoy-external-address", ""},
 		{"internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edge, &protocol.ConnMeta{}, "", internal, ""},
 		{"inside, without X-Forwarded-For", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "", network, ""},
-		{"inside, external client", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "8.8.8.8", network, ""},
-		{"inside, internal client", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1", internal, ""},
+		{"inside, external client", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "8.8.8.8", network, ""},
+		{"inside, internal client", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "10.0.0.1", internal, ""},
 		{"inside, address of the direct peer", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "127.0.0.1", internal, ""},
 		{"inside, no internal ranges", config.EnvoyHeaders{}, inside, remote("10.0.0.1"), "10.0.0.1", network, ""},
-		{"inside, several addresses", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.2, 10.0.0.1", network, ""},
-		{"inside, address with a port", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1:80", network, ""},
-		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: ten}, hops(inside, 2), remote("127.0.0.1"), "10.0.0.1", network, ""},
+		{"inside, several addresses", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "10.0.0.2, 10.0.0.1", network, ""},
+		{"inside, address with a port", config.EnvoyHeaders{InternalRanges: net10}, inside, remote("127.0.0.1"), "10.0.0.1:80", network, ""},
+		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: net10}, withClientIndex(inside, 2), remote("127.0.0.1"), "10.0.0.1", network, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var sent []string
+			var headers []string
 			for _, name := range envoyFieldsSent {
-				sent = append(sent, name+": 1")
+				headers = append(headers, name+": 1")
 			}
 			if test.xff != "" {
-				sent = append(sent, "X-Forwarded-For: "+test.xff)
+				headers = append(headers, "X-Forwarded-For: "+test.xff)
 			}
-			_, x := sanitized(t, &config.Proxy{HTTP1: test.options, CallerFields: config.ClientHeaders{Envoy: &test.rules}}, test.conn, sent...)
+			_, x := sanitized(t, &config.Proxy{HTTP1: test.options, CallerFields: config.ClientHeaders{Envoy: &test.rules}}, test.conn, headers...)
 			got, want := map[string]bool{}, map[string]bool{}
 			for name := range x.Request.Header.All() {
 				if name = strings.ToLower(name); strings.HasPrefix(name, "x-envoy-") || strings.HasPrefix(name, "x-mosn-") || name == "x-forwarded-host" {

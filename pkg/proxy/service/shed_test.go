@@ -8,9 +8,9 @@ import (
 )
 
 func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
-	var o OverloadPolicy
+	var policy OverloadPolicy
 	served := 0
-	s := Shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
+	s := Shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &policy)
 	x := &protocol.Exchange{}
 	serve := func() {
 		x.Reset()
@@ -21,7 +21,7 @@ func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, serve); n > 0 || served == 0 {
 		t.Errorf("%v allocations with an inactive policy, want 0", n)
 	}
-	o.SetFractions(1, 1)
+	policy.SetFractions(1, 1)
 	served = 0
 	if n := testing.AllocsPerRun(100, serve); n > 0 || served > 0 {
 		t.Errorf("%v allocations per rejected request, %d requests served", n, served)
@@ -29,7 +29,7 @@ func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 	if x.Record.Reason != protocol.Overloaded || x.Response.Status != 503 {
 		t.Errorf("rejected with reason %v and status %d", x.Record.Reason, x.Response.Status)
 	}
-	o.SetFractions(0, 1)
+	policy.SetFractions(0, 1)
 	serve() // without a connection, there is nothing to close
 	if served != 1 {
 		t.Errorf("%d requests were served", served)
@@ -37,8 +37,8 @@ func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkOverloadPolicy(b *testing.B) {
-	var o OverloadPolicy
-	s := Shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
+	var policy OverloadPolicy
+	s := Shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), &policy)
 	x := &protocol.Exchange{}
 	for b.Loop() {
 		_ = s.Start(context.Background(), x)

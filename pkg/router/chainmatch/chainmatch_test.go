@@ -135,9 +135,9 @@ func TestMostSpecificChainWins(t *testing.T) {
 func TestConflictingChainsAreRejected(t *testing.T) {
 	type match = config.ChainMatch
 	for _, tt := range []struct {
-		name    string
-		matches []match
-		on      string // "": no conflict
+		name     string
+		matches  []match
+		conflict string // "": no conflict
 	}{
 		{"both for all", []match{{}, {}}, "all connections that no other filter chain matches"},
 		{"the same port", []match{{DestinationPort: 1}, {}, {DestinationPort: 1}}, "destination_port 1"},
@@ -157,11 +157,11 @@ func TestConflictingChainsAreRejected(t *testing.T) {
 			_, err := Compile(tt.matches)
 			var conflict *ConflictError
 			switch {
-			case tt.on == "" && err != nil:
+			case tt.conflict == "" && err != nil:
 				t.Errorf("Compile = %v", err)
-			case tt.on == "":
-			case !errors.As(err, &conflict) || conflict.First != 0 || conflict.Second != len(tt.matches)-1 || conflict.On != tt.on:
-				t.Errorf("Compile = %v, want a conflict of the first and the last on %s", err, tt.on)
+			case tt.conflict == "":
+			case !errors.As(err, &conflict) || conflict.First != 0 || conflict.Second != len(tt.matches)-1 || conflict.On != tt.conflict:
+				t.Errorf("Compile = %v, want a conflict of the first and the last on %s", err, tt.conflict)
 			}
 		})
 	}
@@ -203,13 +203,13 @@ func TestNeedsFor(t *testing.T) {
 // referenceMatch follows the package documentation literally: at each criterion it drops the chains that
 // are not among the most specific.
 func referenceMatch(matches []config.ChainMatch, c *Connection) int {
-	left := make([]int, len(matches))
-	for i := range left {
-		left[i] = i
+	candidates := make([]int, len(matches))
+	for i := range candidates {
+		candidates[i] = i
 	}
 	// Each returns how specifically a chain matches the criterion: 0 without a requirement, -1 if
 	// it does not match.
-	within := func(list []netip.Prefix, a netip.Addr) int {
+	rangeScore := func(list []netip.Prefix, a netip.Addr) int {
 		best := 0
 		if len(list) > 0 {
 			best = -1
@@ -221,38 +221,38 @@ func referenceMatch(matches []config.ChainMatch, c *Connection) int {
 		}
 		return best
 	}
-	has := func(asked, met bool) int {
+	score := func(required, matched bool) int {
 		switch {
-		case !asked:
+		case !required:
 			return 0
-		case met:
+		case matched:
 			return 1
 		}
 		return -1
 	}
-	for _, specific := range []func(m *config.ChainMatch) int{
+	for _, specificity := range []func(m *config.ChainMatch) int{
 		func(m *config.ChainMatch) int {
-			return has(m.DestinationPort != 0, m.DestinationPort == c.Destination.Port())
+			return score(m.DestinationPort != 0, m.DestinationPort == c.Destination.Port())
 		},
-		func(m *config.ChainMatch) int { return within(m.DestinationRanges, c.Destination.Addr()) },
+		func(m *config.ChainMatch) int { return rangeScore(m.DestinationRanges, c.Destination.Addr()) },
 		func(m *config.ChainMatch) int {
-			best := has(len(m.ServerNames) > 0, false)
+			best := score(len(m.ServerNames) > 0, false)
 			for _, name := range m.ServerNames {
-				suffix, wild := strings.CutPrefix(name, "*")
+				suffix, isWildcard := strings.CutPrefix(name, "*")
 				switch {
-				case !wild && name == c.ServerName:
+				case !isWildcard && name == c.ServerName:
 					best = 1000
-				case wild && strings.HasSuffix(c.ServerName, suffix) && len(c.ServerName) > len(suffix):
+				case isWildcard && strings.HasSuffix(c.ServerName, suffix) && len(c.ServerName) > len(suffix):
 					best = max(best, len(suffix))
 				}
 			}
 			return best
 		},
 		func(m *config.ChainMatch) int {
-			return has(m.TransportProtocol != "", m.TransportProtocol == c.Transport)
+			return score(m.TransportProtocol != "", m.TransportProtocol == c.Transport)
 		},
 		func(m *config.ChainMatch) int {
-			best := has(len(m.ApplicationProtocols) > 0, false)
+			best := score(len(m.ApplicationProtocols) > 0, false)
 			for i, p := range c.Protocols {
 				if slices.Contains(m.ApplicationProtocols, p) {
 					best = max(best, 100-i)
@@ -260,102 +260,102 @@ func referenceMatch(matches []config.ChainMatch, c *Connection) int {
 			}
 			return best
 		},
-		func(m *config.ChainMatch) int { return within(m.DirectSourceRanges, c.DirectSource) },
+		func(m *config.ChainMatch) int { return rangeScore(m.DirectSourceRanges, c.DirectSource) },
 		func(m *config.ChainMatch) int {
 			local := c.Source.Addr().IsLoopback() || c.Source.Addr() == c.Destination.Addr()
-			return has(m.SourceType != "", local == (m.SourceType == config.LocalSource))
+			return score(m.SourceType != "", local == (m.SourceType == config.LocalSource))
 		},
-		func(m *config.ChainMatch) int { return within(m.SourceRanges, c.Source.Addr()) },
+		func(m *config.ChainMatch) int { return rangeScore(m.SourceRanges, c.Source.Addr()) },
 		func(m *config.ChainMatch) int {
-			return has(len(m.SourcePorts) > 0, slices.Contains(m.SourcePorts, c.Source.Port()))
+			return score(len(m.SourcePorts) > 0, slices.Contains(m.SourcePorts, c.Source.Port()))
 		},
 	} {
 		best := 0
-		for _, i := range left {
-			best = max(best, specific(&matches[i]))
+		for _, i := range candidates {
+			best = max(best, specificity(&matches[i]))
 		}
-		left = slices.DeleteFunc(left, func(i int) bool { return specific(&matches[i]) != best })
+		candidates = slices.DeleteFunc(candidates, func(i int) bool { return specificity(&matches[i]) != best })
 	}
-	if len(left) == 0 {
+	if len(candidates) == 0 {
 		return -1
 	}
-	return left[0]
+	return candidates[0]
 }
 
 // generator draws from few values, so that chains and connections often match.
 type generator struct{ *rand.Rand }
 
-func (s generator) port() uint16 { return uint16(1 + s.IntN(3)) } //nolint:gosec // at most 3
+func (g generator) port() uint16 { return uint16(1 + g.IntN(3)) } //nolint:gosec // at most 3
 
-func (s generator) addr() netip.Addr {
-	if s.IntN(4) == 0 {
-		return netip.MustParseAddr([]string{"::1", "fd00::1", "fd00::2"}[s.IntN(3)])
+func (g generator) addr() netip.Addr {
+	if g.IntN(4) == 0 {
+		return netip.MustParseAddr([]string{"::1", "fd00::1", "fd00::2"}[g.IntN(3)])
 	}
-	return netip.AddrFrom4([4]byte{[]byte{10, 127}[s.IntN(2)], byte(s.IntN(2)), 0, byte(s.IntN(2))}) //nolint:gosec // small
+	return netip.AddrFrom4([4]byte{[]byte{10, 127}[g.IntN(2)], byte(g.IntN(2)), 0, byte(g.IntN(2))}) //nolint:gosec // small
 }
 
-func (s generator) prefix() netip.Prefix {
-	a := s.addr()
-	bits := []int{0, 8, 16, 31, 32}[s.IntN(5)]
+func (g generator) prefix() netip.Prefix {
+	a := g.addr()
+	bits := []int{0, 8, 16, 31, 32}[g.IntN(5)]
 	if !a.Is4() {
 		bits *= 4
 	}
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-func (s generator) name() string { return []string{"a.x.y", "b.x.y", "x.y", "a.y"}[s.IntN(4)] }
+func (g generator) name() string { return []string{"a.x.y", "b.x.y", "x.y", "a.y"}[g.IntN(4)] }
 
-func (s generator) wild() string {
-	return []string{"*.x.y", "*.y", "*.a.x.y", s.name(), s.name()}[s.IntN(5)]
+func (g generator) wild() string {
+	return []string{"*.x.y", "*.y", "*.a.x.y", g.name(), g.name()}[g.IntN(5)]
 }
 
-func (s generator) protocol() string { return []string{"h2", "http/1.1", "h2c"}[s.IntN(3)] }
+func (g generator) protocol() string { return []string{"h2", "http/1.1", "h2c"}[g.IntN(3)] }
 
-func list[T any](s generator, one func() T) (out []T) {
-	for range max(0, s.IntN(5)-2) {
-		out = append(out, one())
+func list[T any](g generator, newValue func() T) (out []T) {
+	for range max(0, g.IntN(5)-2) {
+		out = append(out, newValue())
 	}
 	return out
 }
 
-func (s generator) match() config.ChainMatch {
+func (g generator) match() config.ChainMatch {
 	m := config.ChainMatch{
-		DestinationRanges: list(s, s.prefix), ServerNames: list(s, s.wild), ApplicationProtocols: list(s, s.protocol),
-		DirectSourceRanges: list(s, s.prefix), SourceRanges: list(s, s.prefix), SourcePorts: list(s, s.port),
-		TransportProtocol: []config.TransportProtocol{"", "", "tls", "raw_buffer"}[s.IntN(4)],
-		SourceType:        []config.SourceType{"", "", config.LocalSource, config.ExternalSource}[s.IntN(4)],
+		DestinationRanges: list(g, g.prefix), ServerNames: list(g, g.wild), ApplicationProtocols: list(g, g.protocol),
+		DirectSourceRanges: list(g, g.prefix), SourceRanges: list(g, g.prefix), SourcePorts: list(g, g.port),
+		TransportProtocol: []config.TransportProtocol{"", "", "tls", "raw_buffer"}[g.IntN(4)],
+		SourceType:        []config.SourceType{"", "", config.LocalSource, config.ExternalSource}[g.IntN(4)],
 	}
-	if s.IntN(3) == 0 {
-		m.DestinationPort = s.port()
+	if g.IntN(3) == 0 {
+		m.DestinationPort = g.port()
 	}
 	return m
 }
 
-func (s generator) connection() Connection {
+func (g generator) connection() Connection {
 	c := Connection{
-		Destination: netip.AddrPortFrom(s.addr(), s.port()), Source: netip.AddrPortFrom(s.addr(), s.port()), DirectSource: s.addr(),
-		Transport: []config.TransportProtocol{"tls", "raw_buffer"}[s.IntN(2)], Protocols: list(s, s.protocol),
+		Destination: netip.AddrPortFrom(g.addr(), g.port()), Source: netip.AddrPortFrom(g.addr(), g.port()), DirectSource: g.addr(),
+		Transport: []config.TransportProtocol{"tls", "raw_buffer"}[g.IntN(2)], Protocols: list(g, g.protocol),
 	}
-	if s.IntN(3) > 0 {
-		c.ServerName = s.name()
+	if g.IntN(3) > 0 {
+		c.ServerName = g.name()
 	}
 	return c
 }
 
 func TestMatchEqualsReference(t *testing.T) {
-	s := generator{rand.New(rand.NewPCG(1, 2))} //nolint:gosec // chance that can be repeated
+	g := generator{rand.New(rand.NewPCG(1, 2))} //nolint:gosec // chance that can be repeated
 	tried, found := 0, 0
 	for range 5000 {
-		matches := make([]config.ChainMatch, 1+s.IntN(8))
+		matches := make([]config.ChainMatch, 1+g.IntN(8))
 		for i := range matches {
-			matches[i] = s.match()
+			matches[i] = g.match()
 		}
 		m, err := Compile(matches)
 		if err != nil {
 			continue
 		}
 		for range 20 {
-			c := s.connection()
+			c := g.connection()
 			want := referenceMatch(matches, &c)
 			if got := m.Match(&c); got != want {
 				t.Fatalf("Match(%+v) = %d, want %d, of\n%+v", c, got, want, matches)

@@ -32,7 +32,7 @@ func compiled(m config.ValueMatch) Matcher {
 // TestRepeatedValuesAreMatchedSeparately compares with the results of Envoy 1.40.0 for the same conditions
 // on the same headers, which are the same in RBAC, routes and faults.
 func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
-	kinds := []struct {
+	conditions := []struct {
 		name string
 		is   config.ValueMatch
 		hits string // which requests, by the letters below
@@ -61,11 +61,11 @@ func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 		"f": header("", "admin", "user"),
 		"3": header("9", "3"),
 	}
-	for _, kind := range kinds {
-		m := compiled(kind.is)
+	for _, condition := range conditions {
+		m := compiled(condition.is)
 		for letter, h := range requests {
-			if got, want := m.MatchHeader(h, "x-r"), strings.Contains(kind.hits, letter); got != want {
-				t.Errorf("%s of request %s: %t, want %t", kind.name, letter, got, want)
+			if got, want := m.MatchHeader(h, "x-r"), strings.Contains(condition.hits, letter); got != want {
+				t.Errorf("%s of request %s: %t, want %t", condition.name, letter, got, want)
 			}
 		}
 	}

@@ -85,11 +85,11 @@ func TestHighestTriggerWins(t *testing.T) {
 		},
 	}
 	for _, tt := range []struct {
-		memory, cpu   float64
-		value         float64
-		because       config.MonitorName
-		idle          State
-		becauseOfIdle config.MonitorName
+		memory, cpu float64
+		value       float64
+		monitor     config.MonitorName
+		idleState   State
+		idleMonitor config.MonitorName
 	}{
 		{0, 0, 0, "", Inactive, ""},
 		{0.75, 0.6, 0.2, "cpu_utilization", Saturated, "memory"},
@@ -97,10 +97,10 @@ func TestHighestTriggerWins(t *testing.T) {
 		{0, 1, 1, "cpu_utilization", Inactive, ""},
 	} {
 		got := New(c).Decide(time.Unix(0, 0), []float64{tt.memory, tt.cpu})
-		if v := got[0].Value; v < tt.value-1e-9 || v > tt.value+1e-9 || got[0].Monitor != tt.because {
-			t.Errorf("memory %v, CPU %v: value %v by monitor %q, want %v by %q", tt.memory, tt.cpu, v, got[0].Monitor, tt.value, tt.because)
+		if v := got[0].Value; v < tt.value-1e-9 || v > tt.value+1e-9 || got[0].Monitor != tt.monitor {
+			t.Errorf("memory %v, CPU %v: value %v by monitor %q, want %v by %q", tt.memory, tt.cpu, v, got[0].Monitor, tt.value, tt.monitor)
 		}
-		if got[1].State != tt.idle || got[1].Monitor != tt.becauseOfIdle {
+		if got[1].State != tt.idleState || got[1].Monitor != tt.idleMonitor {
 			t.Errorf("memory %v, CPU %v: shrink_idle is %v by monitor %q", tt.memory, tt.cpu, got[1].State, got[1].Monitor)
 		}
 	}
