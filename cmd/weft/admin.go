@@ -63,7 +63,7 @@ func (p *process) sources(pprof bool) inspect.Sources {
 		Samples:      p.adminSamples,
 		ReadMemory:   runtime.ReadMemStats,
 		Metrics:      p.metrics.Handler(),
-		Explain:      func(question url.Values) (*explain.Answer, error) { return inspect.Explain(p.server, question) },
+		Explain:      func(question url.Values) (*explain.Result, error) { return inspect.Explain(p.server, question) },
 		Level:        func() string { return levelName(p.level.Level()) },
 		SetLevel:     p.setLevel,
 		Drain: func() {

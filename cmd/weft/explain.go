@@ -66,7 +66,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.path == "" {
-		result := &explain.Answer{}
+		result := &explain.Result{}
 		if err := f.get(cmd.Context(), "/explain", query, result); err != nil {
 			return err
 		}
@@ -82,11 +82,11 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 
 // printResult prints a result. It returns an exit status of 1 if the evaluation ended before an action
 // or a cluster.
-func (f *explainFlags) printResult(cmd *cobra.Command, result *explain.Answer) error {
+func (f *explainFlags) printResult(cmd *cobra.Command, result *explain.Result) error {
 	if err := f.print(cmd.OutOrStdout(), result); err != nil {
 		return err
 	}
-	if result.End != "" {
+	if result.EndReason != "" {
 		return &exitError{status: 1}
 	}
 	return nil
@@ -94,13 +94,13 @@ func (f *explainFlags) printResult(cmd *cobra.Command, result *explain.Answer) e
 
 // query returns the flags as the query of the admin port's /explain.
 func (f *explainFlags) query(args []string) url.Values {
-	v := url.Values{explain.KeyField: f.headers, explain.KeyAttachment: f.attachments}
+	v := url.Values{explain.KeyHeader: f.headers, explain.KeyAttachment: f.attachments}
 	if len(args) > 0 {
 		v.Set(explain.KeyURL, args[0])
 	}
 	for key, value := range map[string]string{
 		explain.KeyMethod: f.method, explain.KeyCall: f.call, explain.KeyProtocol: f.protocol, explain.KeyGroup: f.group,
-		explain.KeyVersion: f.version, explain.KeyListener: f.listener, explain.KeyTo: f.to, explain.KeyFrom: f.from,
+		explain.KeyVersion: f.version, explain.KeyListener: f.listener, explain.KeyDestination: f.to, explain.KeySource: f.from,
 		explain.KeyServerName: f.serverName, explain.KeyALPN: f.alpn,
 	} {
 		if value != "" {

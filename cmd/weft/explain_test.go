@@ -76,11 +76,11 @@ func TestExplainOfAFile(t *testing.T) {
 func TestExplainRunningProcess(t *testing.T) {
 	address := startWeft(t, explainable)
 	stdout, stderr, status := execute(t, "explain", "--admin", address, "-o", "json", "http://shop.test/cart", "-H", "end-user:jason")
-	var answer explain.Answer
+	var answer explain.Result
 	if err := json.Unmarshal([]byte(stdout), &answer); err != nil || status != 0 {
 		t.Fatalf("status %d, printed %s%s: %v", status, stdout, stderr, err)
 	}
-	if len(answer.Routes) != 2 || answer.Routes[0].Outcome != explain.Taken || answer.Routes[0].Action.Status != 200 || answer.Routes[1].Outcome != explain.Shadowed {
+	if len(answer.Routes) != 2 || answer.Routes[0].Outcome != explain.Chosen || answer.Routes[0].Action.Status != 200 || answer.Routes[1].Outcome != explain.Shadowed {
 		t.Errorf("routes are %+v", answer.Routes)
 	}
 	text, _, _ := execute(t, "explain", "--admin", address, "http://shop.test/cart")

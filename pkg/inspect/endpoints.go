@@ -86,7 +86,7 @@ func (s *Sources) clusters(w http.ResponseWriter, r *http.Request) {
 	default:
 		c, found := s.Cluster(name)
 		if !found {
-			writeMissing(w, "cluster", name)
+			writeNotFound(w, "cluster", name)
 			return
 		}
 		admin.WriteJSON(w, http.StatusOK, c)
@@ -101,7 +101,7 @@ func (s *Sources) listeners(w http.ResponseWriter, r *http.Request) {
 	}
 	i := slices.IndexFunc(statuses, func(l proxy.ListenerStatus) bool { return l.Name == name })
 	if i < 0 {
-		writeMissing(w, "listener", name)
+		writeNotFound(w, "listener", name)
 		return
 	}
 	admin.WriteJSON(w, http.StatusOK, statuses[i])
@@ -114,14 +114,14 @@ func (s *Sources) routes(w http.ResponseWriter, r *http.Request) {
 	case name == "":
 		admin.WriteJSON(w, http.StatusOK, tables)
 	case len(tables) == 0:
-		writeMissing(w, "route table", name)
+		writeNotFound(w, "route table", name)
 	default:
 		admin.WriteJSON(w, http.StatusOK, tables[0])
 	}
 }
 
-// writeMissing responds that nothing of the kind has the name.
-func writeMissing(w http.ResponseWriter, kind, name string) {
+// writeNotFound responds that nothing of the kind has the name.
+func writeNotFound(w http.ResponseWriter, kind, name string) {
 	admin.WriteError(w, http.StatusNotFound, "there is no "+kind+" called "+name, "omit ?name= to list all")
 }
 

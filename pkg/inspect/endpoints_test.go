@@ -59,7 +59,7 @@ func TestCommandsRequirePost(t *testing.T) {
 	}
 }
 
-func TestEndpointsWithoutASourceDoNotExist(t *testing.T) {
+func TestEndpointsRequireSource(t *testing.T) {
 	h := newHandler(Sources{})
 	for _, e := range Endpoints(Sources{}) {
 		want := 404

@@ -28,8 +28,8 @@ type process struct {
 	level   string
 	drained int
 
-	reload       Reload
-	reloadFailed error
+	reload    Reload
+	reloadErr error
 
 	overload *overload.Status
 	dubbo    *dubbo.Status
@@ -39,8 +39,8 @@ type process struct {
 
 func newProcess() *process { return &process{state: Ready, level: "info"} }
 
-// at is the time of events in the fixture.
-func at() time.Time { return time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC) }
+// eventTime is the time of events in the fixture.
+func eventTime() time.Time { return time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC) }
 
 func (p *process) sources() Sources {
 	return Sources{
@@ -53,8 +53,8 @@ func (p *process) sources() Sources {
 		},
 		Config: func() ConfigDump {
 			return ConfigDump{
-				Source: "config.json", Hash: "abc", Applied: at(),
-				Rejected: &Rejection{At: at().Add(time.Minute), Reasons: []string{"config.json:1:2: no"}},
+				Source: "config.json", Hash: "abc", Applied: eventTime(),
+				Rejected: &Rejection{At: eventTime().Add(time.Minute), Reasons: []string{"config.json:1:2: no"}},
 				Config:   json.RawMessage(`{"servers":[]}`), Dubbo: p.dubbo,
 			}
 		},
@@ -107,13 +107,13 @@ func (p *process) sources() Sources {
 		Samples:    fixtureSamples,
 		ReadMemory: func(m *runtime.MemStats) { m.HeapAlloc, m.HeapSys = 1000, 2000 },
 		Metrics:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weft_draining 0\n") }),
-		Explain: func(query url.Values) (*explain.Answer, error) {
+		Explain: func(query url.Values) (*explain.Result, error) {
 			if query.Get("url") == "" {
 				return nil, errors.New("url is missing")
 			}
-			return &explain.Answer{
-				Request: query.Get("url"), Listener: &explain.Selected{Name: "in", Why: "the query names it"},
-				OtherListeners: []explain.Other{{Name: "tls", Why: []string{"it is draining"}}}, End: "no route matches",
+			return &explain.Result{
+				Request: query.Get("url"), Listener: &explain.Selected{Name: "in", Reason: "the query names it"},
+				OtherListeners: []explain.Alternative{{Name: "tls", Reasons: []string{"it is draining"}}}, EndReason: "no route matches",
 			}, nil
 		},
 		Level: func() string { return p.level },
@@ -125,7 +125,7 @@ func (p *process) sources() Sources {
 			return nil
 		},
 		Drain:  func() { p.drained++; p.state = Draining },
-		Reload: func(context.Context) (Reload, error) { return p.reload, p.reloadFailed },
+		Reload: func(context.Context) (Reload, error) { return p.reload, p.reloadErr },
 	}
 }
 

@@ -25,7 +25,7 @@ const goldenFile = "testdata/pages.txtar"
 // and the resources of a control plane.
 func fullProcess() *process {
 	p := newProcess()
-	since := at()
+	since := eventTime()
 	p.reload = Reload{Source: "config.json", Problems: []string{"config.json:1:2: no"}, Restart: []string{"admin.address"}}
 	p.overload = &overload.Status{
 		Interval: "250ms",

@@ -14,5 +14,5 @@
 //
 // The views of clusters, listeners, routes, overload, Dubbo services and explanations are the status
 // types of the packages that own the state: upstream.ClusterStatus, proxy.ListenerStatus,
-// proxy.RouteTableStatus, overload.Status, dubbo.Status and explain.Answer.
+// proxy.RouteTableStatus, overload.Status, dubbo.Status and explain.Result.
 package inspect

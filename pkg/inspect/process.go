@@ -67,11 +67,11 @@ type Process struct {
 
 // ServerInfo describes the process as Envoy's /server_info does.
 type ServerInfo struct {
-	Version string `json:"version"` // "revision/version/edition/type/TLS library"
-	State   string `json:"state"`
-	Uptime  string `json:"uptime_current_epoch"` // such as "12s"
-	All     string `json:"uptime_all_epochs"`
-	Restart string `json:"hot_restart_version"`
+	Version           string `json:"version"` // "revision/version/edition/type/TLS library"
+	State             string `json:"state"`
+	Uptime            string `json:"uptime_current_epoch"` // such as "12s"
+	UptimeAllEpochs   string `json:"uptime_all_epochs"`
+	HotRestartVersion string `json:"hot_restart_version"`
 
 	CommandLine CommandLine     `json:"command_line_options"`
 	Node        json.RawMessage `json:"node"`
@@ -89,7 +89,7 @@ func NewServerInfo(p Process) ServerInfo {
 	uptime := fmt.Sprintf("%ds", int64(p.Uptime.Seconds()))
 	s := ServerInfo{
 		Version: p.Version.Revision + "/" + p.Version.Version + "/weft/RELEASE/" + p.Version.Go,
-		State:   state, Uptime: uptime, All: uptime, Restart: "disabled",
+		State:   state, Uptime: uptime, UptimeAllEpochs: uptime, HotRestartVersion: "disabled",
 		CommandLine: CommandLine{p.Concurrency, p.ConfigPath},
 		Node:        p.Node,
 	}

@@ -22,7 +22,7 @@ func TestReload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcess()
-			p.reload, p.reloadFailed = c.result, c.err
+			p.reload, p.reloadErr = c.result, c.err
 			h := newHandler(p.sources())
 			w := request(h, "POST", "/reload")
 			if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != c.status || got != c.body {

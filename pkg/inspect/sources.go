@@ -48,7 +48,7 @@ type Sources struct {
 	Metrics    http.Handler            // the metrics in the Prometheus format
 
 	// Explain returns where a request would go, or an error if the question is invalid.
-	Explain func(question url.Values) (*explain.Answer, error)
+	Explain func(question url.Values) (*explain.Result, error)
 
 	Level    func() string            // log level
 	SetLevel func(level string) error // the error lists the valid levels

@@ -17,14 +17,14 @@ func fixtureXDS() *XDS {
 	return &XDS{
 		Node: "n",
 		ControlPlanes: []status.ControlPlane{{
-			Name: "istiod", Mode: status.ModeDelta, Serves: status.ServesAll, Connected: true, Since: at(),
+			Name: "istiod", Mode: status.ModeDelta, Serves: status.ServesAll, Connected: true, Since: eventTime(),
 			Types: []status.Type{{
-				Type: resource.ClusterType, Version: "7", Wildcard: true, Resources: 12, Changed: at(),
-				Accepted: &status.Ack{Version: "7", At: at()}, Rejected: &status.Ack{Version: "6", At: at().Add(-time.Minute), Reason: "c: no"},
-				RejectedResources: []status.RejectedResource{{Name: "c", Reason: "type: is not supported", At: at()}},
+				Type: resource.ClusterType, Version: "7", Wildcard: true, Resources: 12, Changed: eventTime(),
+				Accepted: &status.Ack{Version: "7", At: eventTime()}, Rejected: &status.Ack{Version: "6", At: eventTime().Add(-time.Minute), Reason: "c: no"},
+				RejectedResources: []status.RejectedResource{{Name: "c", Reason: "type: is not supported", At: eventTime()}},
 			}},
 		}},
-		Warming:  []state.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: at(), Missing: []string{"routes 9080"}}},
+		Warming:  []state.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: eventTime(), Missing: []string{"routes 9080"}}},
 		OnDemand: &state.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a"}},
 	}
 }

@@ -39,8 +39,8 @@ func TestKeepAliveGETAllocatesNothing(t *testing.T) {
 }
 
 const (
-	rawRequest = "GET /a/b?c=d HTTP/1.1\r\nHost: shop.test\r\nUser-Agent: test\r\nAccept: */*\r\nX-Cluster: app\r\n\r\n"
-	rawAnswer  = "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 00:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
+	rawRequest  = "GET /a/b?c=d HTTP/1.1\r\nHost: shop.test\r\nUser-Agent: test\r\nAccept: */*\r\nX-Cluster: app\r\n\r\n"
+	rawResponse = "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 00:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 )
 
 // allocsPerRequest warms up a connection and returns the mean number of allocations of the process
@@ -79,7 +79,7 @@ func allocsPerRequest(t *testing.T, address string) float64 {
 	return float64(after.Mallocs-before.Mallocs) / requests
 }
 
-// rawOrigin responds to every request with rawAnswer.
+// rawOrigin responds to every request with rawResponse.
 func rawOrigin(t testing.TB) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -101,7 +101,7 @@ func rawOrigin(t testing.TB) (address string) {
 
 func respondRaw(conn io.ReadWriteCloser) {
 	defer conn.Close()
-	request, response := make([]byte, 4<<10), []byte(rawAnswer)
+	request, response := make([]byte, 4<<10), []byte(rawResponse)
 	for {
 		for n := 0; !bytes.HasSuffix(request[:n], []byte("\r\n\r\n")); {
 			m, err := conn.Read(request[n:])

@@ -167,7 +167,7 @@ func unrouted(table string, filters []routeFilter) protocol.Service {
 func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []routeFilter) (protocol.Service, error) {
 	c := route.Config
 	if p.CallerFields.OverrideTimeouts {
-		route = route.WithTimeoutFields()
+		route = route.WithTimeoutHeaders()
 	}
 	var s protocol.Service
 	if c.Forward == nil {

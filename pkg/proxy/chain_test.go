@@ -47,10 +47,10 @@ func chainSnapshot(t *testing.T, address, listener string, chains ...string) *co
 // Match criteria of the chains: connections from this machine, HTTP/1.1 connections, connections
 // from another network, and all connections.
 const (
-	toLocal = `"match": {"source_type": "SAME_IP_OR_LOOPBACK"},`
-	toHTTP  = `"match": {"application_protocols": ["http/1.1"]},`
-	toOther = `"match": {"source_prefix_ranges": ["192.0.2.0/24"]},`
-	toAll   = ``
+	matchLocal = `"match": {"source_type": "SAME_IP_OR_LOOPBACK"},`
+	matchHTTP  = `"match": {"application_protocols": ["http/1.1"]},`
+	matchOther = `"match": {"source_prefix_ranges": ["192.0.2.0/24"]},`
+	matchAll   = ``
 )
 
 func TestConnectionUsesMatchingFilterChain(t *testing.T) {
@@ -59,12 +59,12 @@ func TestConnectionUsesMatchingFilterChain(t *testing.T) {
 		chains []string
 		want   string // "": the connection closes
 	}{
-		{"only chain", []string{filterChain("a", toLocal, "one")}, "one"},
-		{"more specific chain", []string{filterChain("a", toAll, "one"), filterChain("b", toLocal, "two")}, "two"},
-		{"chain without criteria", []string{filterChain("a", toAll, "one"), filterChain("b", toOther, "two")}, "one"},
-		{"application protocol", []string{filterChain("a", toAll, "one"), filterChain("b", toHTTP, "two")}, "two"},
-		{"default chain", []string{filterChain("a", toOther, "one"), "default:" + filterChain("b", "", "two")}, "two"},
-		{"no matching chain", []string{filterChain("a", toOther, "one")}, ""},
+		{"only chain", []string{filterChain("a", matchLocal, "one")}, "one"},
+		{"more specific chain", []string{filterChain("a", matchAll, "one"), filterChain("b", matchLocal, "two")}, "two"},
+		{"chain without criteria", []string{filterChain("a", matchAll, "one"), filterChain("b", matchOther, "two")}, "one"},
+		{"application protocol", []string{filterChain("a", matchAll, "one"), filterChain("b", matchHTTP, "two")}, "two"},
+		{"default chain", []string{filterChain("a", matchOther, "one"), "default:" + filterChain("b", "", "two")}, "two"},
+		{"no matching chain", []string{filterChain("a", matchOther, "one")}, ""},
 		{"no match after the first bytes", []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestConnectionUsesMatchingFilterChain(t *testing.T) {
 // TestChainChangeDrainsOnlyItsConnections verifies that connections of a chain close when the chain
 // is removed or its engine options change, and stay open when other chains change.
 func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
-	const other = `"extend_config": {"via": "weft"}`
-	first, second := filterChain("mine", toLocal, "one"), filterChain("rest", toAll, "two")
+	const viaOption = `"extend_config": {"via": "weft"}`
+	first, second := filterChain("mine", matchLocal, "one"), filterChain("rest", matchAll, "two")
 	for _, tt := range []struct {
 		name          string
 		before, after []string
@@ -102,16 +102,16 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 		{"chain added", []string{first}, []string{first, second}, true, "one"},
 		{"default chain added", []string{first}, []string{first, "default:" + second}, true, "one"},
 		{"other chain removed", []string{first, second}, []string{first}, true, "one"},
-		{"other chain changed", []string{first, second}, []string{first, filterChain("rest", toAll, "two", other)}, true, "one"},
+		{"other chain changed", []string{first, second}, []string{first, filterChain("rest", matchAll, "two", viaOption)}, true, "one"},
 		{"reordered", []string{first, second}, []string{second, first}, true, "one"},
-		{"match changed, same name", []string{first, second}, []string{filterChain("mine", toOther, "one"), second}, true, "one"},
-		{"reordered, same names", []string{filterChain("x1", toLocal, "one"), filterChain("x2", toAll, "two")}, []string{filterChain("x1", toAll, "two"), filterChain("x2", toLocal, "one")}, true, "one"},
-		{"routes changed", []string{first, second}, []string{filterChain("mine", toLocal, "three"), second}, true, "three"},
-		{"second chain next to the catch-all chain", []string{filterChain("", toAll, "one")}, []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, true, "one"},
-		{"only the catch-all chain remains", []string{filterChain("", toAll, "one"), filterChain("", toOther, "two")}, []string{filterChain("", toAll, "one")}, true, "one"},
-		{"catch-all chain renamed", []string{filterChain("a", toAll, "one")}, []string{filterChain("b", toAll, "one")}, true, "one"},
-		{"engine options changed", []string{first, second}, []string{filterChain("mine", toLocal, "one", other), second}, false, "one"},
-		{"engine options changed and chain added", []string{filterChain("a", toAll, "one")}, []string{filterChain("a", toAll, "one", other), filterChain("b", toOther, "two")}, false, "one"},
+		{"match changed, same name", []string{first, second}, []string{filterChain("mine", matchOther, "one"), second}, true, "one"},
+		{"reordered, same names", []string{filterChain("x1", matchLocal, "one"), filterChain("x2", matchAll, "two")}, []string{filterChain("x1", matchAll, "two"), filterChain("x2", matchLocal, "one")}, true, "one"},
+		{"routes changed", []string{first, second}, []string{filterChain("mine", matchLocal, "three"), second}, true, "three"},
+		{"second chain next to the catch-all chain", []string{filterChain("", matchAll, "one")}, []string{filterChain("", matchAll, "one"), filterChain("", matchOther, "two")}, true, "one"},
+		{"only the catch-all chain remains", []string{filterChain("", matchAll, "one"), filterChain("", matchOther, "two")}, []string{filterChain("", matchAll, "one")}, true, "one"},
+		{"catch-all chain renamed", []string{filterChain("a", matchAll, "one")}, []string{filterChain("b", matchAll, "one")}, true, "one"},
+		{"engine options changed", []string{first, second}, []string{filterChain("mine", matchLocal, "one", viaOption), second}, false, "one"},
+		{"engine options changed and chain added", []string{filterChain("a", matchAll, "one")}, []string{filterChain("a", matchAll, "one", viaOption), filterChain("b", matchOther, "two")}, false, "one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, address := newRig(t), freeAddress(t)
@@ -138,12 +138,12 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 // TestRemovedChainDrains verifies that the idle connections of a removed chain close, whichever
 // chains remain.
 func TestRemovedChainDrains(t *testing.T) {
-	first, second := filterChain("mine", toLocal, "one"), filterChain("rest", toOther, "two")
+	first, second := filterChain("mine", matchLocal, "one"), filterChain("rest", matchOther, "two")
 	for name, change := range map[string]struct{ before, after []string }{
 		"another chain remains":                     {[]string{first, second}, []string{second}},
 		"replaced by another chain":                 {[]string{first}, []string{second}},
 		"default chain":                             {[]string{second, "default:" + first}, []string{second}},
-		"catch-all chain replaced by a named chain": {[]string{filterChain("", toAll, "one")}, []string{first}},
+		"catch-all chain replaced by a named chain": {[]string{filterChain("", matchAll, "one")}, []string{first}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := change.before
@@ -172,14 +172,14 @@ func TestNewConnectionOfRemovedChainServesFirstRequest(t *testing.T) {
 	leaf := ca.Issue(testpki.Spec{DNS: []string{"a.example"}})
 	leaf.Write(t, dir, "a")
 	tlsContext := `"tls_context": {"status": true, "cert_chain": "` + filepath.Join(dir, "a.pem") + `", "private_key": "` + filepath.Join(dir, "a.key") + `"}, `
-	second := filterChain("rest", toOther, "two")
+	second := filterChain("rest", matchOther, "two")
 	for name, tt := range map[string]struct {
 		before, after []string
 		secure        bool
 	}{
-		"another chain remains":     {[]string{filterChain("mine", toLocal, "one"), second}, []string{second}, false},
-		"replaced by another chain": {[]string{filterChain("mine", toLocal, "one")}, []string{second}, false},
-		"TLS":                       {[]string{filterChain("mine", tlsContext+toLocal, "one"), second}, []string{second}, true},
+		"another chain remains":     {[]string{filterChain("mine", matchLocal, "one"), second}, []string{second}, false},
+		"replaced by another chain": {[]string{filterChain("mine", matchLocal, "one")}, []string{second}, false},
+		"TLS":                       {[]string{filterChain("mine", tlsContext+matchLocal, "one"), second}, []string{second}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, address := newRig(t), freeAddress(t)
@@ -212,11 +212,11 @@ func TestNewConnectionOfRemovedChainServesFirstRequest(t *testing.T) {
 func TestWaitingConnectionUsesNewChains(t *testing.T) {
 	r, address := newRig(t), freeAddress(t)
 	for name, after := range map[string][]string{
-		"several chains":       {filterChain("b", toHTTP, "two"), filterChain("c", toOther, "three")},
-		"catch-all chain":      {filterChain("b", toAll, "two")},
-		"no inspection needed": {filterChain("b", toLocal, "two"), filterChain("c", toOther, "three")},
+		"several chains":       {filterChain("b", matchHTTP, "two"), filterChain("c", matchOther, "three")},
+		"catch-all chain":      {filterChain("b", matchAll, "two")},
+		"no inspection needed": {filterChain("b", matchLocal, "two"), filterChain("c", matchOther, "three")},
 	} {
-		r.apply(chainSnapshot(t, address, "", filterChain("a", toHTTP, "one"), filterChain("c", toOther, "three")))
+		r.apply(chainSnapshot(t, address, "", filterChain("a", matchHTTP, "one"), filterChain("c", matchOther, "three")))
 		c := dialClient(t, address)
 		r.await(1, "weft_listener_connections_active", "front")
 		r.apply(chainSnapshot(t, address, "", after...))
@@ -229,7 +229,7 @@ func TestWaitingConnectionUsesNewChains(t *testing.T) {
 }
 
 func TestInspectTimeoutClosesConnection(t *testing.T) {
-	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
+	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", matchHTTP, "two"), filterChain("c", matchAll, "three")}
 	for name, tt := range map[string]struct{ input, reason string }{
 		"no bytes":              {"", "idle_timeout"},
 		"partial ClientHello":   {"\x16\x03\x01\x01\x00\x01", "request_timeout"},
@@ -254,7 +254,7 @@ func TestInspectTimeoutClosesConnection(t *testing.T) {
 // has sent a complete request.
 func TestHalfCloseDuringInspection(t *testing.T) {
 	r := newRig(t)
-	r.apply(chainSnapshot(t, "127.0.0.1:0", "", filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three", `"extend_config": {"allow_half_close": true}`)))
+	r.apply(chainSnapshot(t, "127.0.0.1:0", "", filterChain("b", matchHTTP, "two"), filterChain("c", matchAll, "three", `"extend_config": {"allow_half_close": true}`)))
 	for sent, wantResponse := range map[string]bool{"GET / HTTP/1.1": false, "GET / HTTP/1.1\r\nHost: a\r\n\r\n": true, "\x16\x03": false} {
 		c := dialClient(t, r.address("front"))
 		c.send(sent)
@@ -322,7 +322,7 @@ func TestChainsUseSeparateTLSContexts(t *testing.T) {
 
 func TestDescribeChains(t *testing.T) {
 	r := newRig(t)
-	r.apply(chainSnapshot(t, "127.0.0.1:0", "", filterChain("shop", toHTTP, "one"), filterChain("", `"match": {"destination_port": 443, "server_names": ["a.example"]},`, "two"), "default:"+filterChain("", "", "one")))
+	r.apply(chainSnapshot(t, "127.0.0.1:0", "", filterChain("shop", matchHTTP, "one"), filterChain("", `"match": {"destination_port": 443, "server_names": ["a.example"]},`, "two"), "default:"+filterChain("", "", "one")))
 	got := r.server.Describe()[0]
 	want := []ChainStatus{
 		{Chain: `"shop"`, Protocols: []string{"Http1"}, RouteTable: "one"},

@@ -13,7 +13,7 @@ func TestClientAddressInFiltersAndLogs(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("x-client")+" "+r.Header.Get("x-forwarded-for")) // the client reports a failed write
 	})
-	const only = `{"type": "rbac", "config": {"rules": {"action": "DENY", "policies": {"one": {
+	const rbacFilter = `{"type": "rbac", "config": {"rules": {"action": "DENY", "policies": {"one": {
 		"permissions": [{"any": true}], "principals": [{"remote_ip": {"address_prefix": "203.0.113.66", "prefix_len": 32}}]}}}}}`
 	routes := `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "request_headers_to_add": [
 		{"header": {"key": "x-client", "value": "%downstream_remote_ip% %downstream_remote_address%"}}]}}`
@@ -35,7 +35,7 @@ func TestClientAddressInFiltersAndLogs(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, address := setup{filters: only, routes: routes, clusters: cluster("app", app), proxy: `"extend_config": ` + test.proxy}.run(t)
+			_, address := setup{filters: rbacFilter, routes: routes, clusters: cluster("app", app), proxy: `"extend_config": ` + test.proxy}.run(t)
 			c := dialClient(t, address)
 			localAddr := c.LocalAddr().String()
 			for i, value := range test.forwardedFor {

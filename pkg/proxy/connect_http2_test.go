@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func TestHTTP2OptionsOfACluster(t *testing.T) {
+func TestHTTP2OptionsOfCluster(t *testing.T) {
 	tests := []struct {
 		name    string
 		cluster *config.Cluster

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestRPCOptionsOfACluster verifies the RPC options of a cluster. keepalive.timeout, counted from
+// TestRPCOptionsOfCluster verifies the RPC options of a cluster. keepalive.timeout, counted from
 // the first unanswered heartbeat, becomes a number of heartbeats, rounded up.
-func TestRPCOptionsOfACluster(t *testing.T) {
+func TestRPCOptionsOfCluster(t *testing.T) {
 	tests := []struct {
 		name    string
 		cluster *config.Cluster

@@ -40,7 +40,7 @@ func (d datagramHosts) Lease(name string, hash uint64, current filter.HostLease)
 		lease.Release()
 		return nil, protocol.NewFault(protocol.ConnectFailure, err)
 	}
-	return &datagramLease{HostLease: lease, peer: socket}, nil
+	return &datagramLease{HostLease: lease, socket: socket}, nil
 }
 
 // errUnixSocket reports a host with a unix socket, which cannot receive datagrams.
@@ -56,7 +56,7 @@ func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
 // datagramLease implements filter.HostLease.
 type datagramLease struct {
 	*upstream.HostLease
-	peer        *network.ConnectedUDP
+	socket      *network.ConnectedUDP
 	connRefused atomic.Bool // the host reported that no process receives there
 }
 
@@ -69,10 +69,10 @@ func (l *datagramLease) Report(err error) {
 }
 
 // Socket implements filter.HostLease.
-func (l *datagramLease) Socket() *network.ConnectedUDP { return l.peer }
+func (l *datagramLease) Socket() *network.ConnectedUDP { return l.socket }
 
 // Release implements filter.HostLease.
 func (l *datagramLease) Release() {
-	l.peer.Close()
+	l.socket.Close()
 	l.HostLease.Release()
 }

@@ -17,8 +17,8 @@ const networkUDP = "udp"
 // datagramListeners holds the UDP listeners of a Server. They are separate from the listeners of
 // connections.
 type datagramListeners struct {
-	mu   sync.Mutex
-	live map[string]*datagramListener // by address; guarded by mu
+	mu     sync.Mutex
+	active map[string]*datagramListener // by address; guarded by mu
 	// Removed listeners that drain, by address. A configuration that binds the address again ends
 	// the drain early.
 	removed map[string]*datagramListener // guarded by mu
@@ -85,7 +85,7 @@ func (s *Server) udpListeners(next *config.Snapshot) (listeners []*config.Listen
 // removed listener there.
 func (d *datagramListeners) endDrainAt(address string) bool {
 	d.mu.Lock()
-	active, removed := d.live[address], d.removed[address]
+	active, removed := d.active[address], d.removed[address]
 	d.mu.Unlock()
 	if removed != nil {
 		removed.forceClose()
@@ -129,10 +129,10 @@ func (s *Server) activateDatagrams(p *datagramPlan) {
 	defer func() { s.logListenerChanges(changes) }() // runs after the unlock
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for address, dl := range d.live {
+	for address, dl := range d.active {
 		next := p.config[address]
 		if next == nil {
-			delete(d.live, address)
+			delete(d.active, address)
 			changes = append(changes, listenerChange{false, dl.config.Name, address})
 			s.drainRemovedDatagrams(dl)
 			continue
@@ -145,11 +145,11 @@ func (s *Server) activateDatagrams(p *datagramPlan) {
 		dl.config = next
 		dl.proxy.UpdateConfig(*next.FilterChains[0].UDPProxy)
 	}
-	if d.live == nil {
-		d.live, d.removed = map[string]*datagramListener{}, map[string]*datagramListener{}
+	if d.active == nil {
+		d.active, d.removed = map[string]*datagramListener{}, map[string]*datagramListener{}
 	}
 	for address, dl := range p.bound {
-		d.live[address] = dl
+		d.active[address] = dl
 		changes = append(changes, listenerChange{true, dl.config.Name, address})
 		dl.registerMetrics(s.o.Metrics, dl.config.Name)
 		s.tasks.Go(func() {
@@ -190,8 +190,8 @@ func (s *Server) drainAllDatagrams(ctx context.Context) {
 	d := &s.datagrams
 	var wg sync.WaitGroup
 	d.mu.Lock()
-	active := d.live
-	d.live = nil
+	active := d.active
+	d.active = nil
 	for _, dl := range d.removed {
 		defer context.AfterFunc(ctx, dl.forceClose)()
 		wg.Go(func() { <-dl.drained })
@@ -237,7 +237,7 @@ func (l *datagramListener) unregisterMetrics() {
 func (d *datagramListeners) describe(statuses []ListenerStatus) []ListenerStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, dl := range d.live {
+	for _, dl := range d.active {
 		statuses = append(statuses, ListenerStatus{
 			Name: dl.config.Name, Network: networkUDP, Address: dl.socket.Addr().String(),
 			Sessions: dl.proxy.Sessions(), ChainStatus: ChainStatus{Cluster: dl.config.FilterChains[0].UDPProxy.Cluster},

@@ -205,7 +205,7 @@ func TestFallbackRelaysUnknownProtocol(t *testing.T) {
 	}
 }
 
-func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
+func TestDetectionChangeReplacesConnections(t *testing.T) {
 	base := func(fc *config.FilterChain) {
 		fc.Proxy.Fallback, fc.TCPProxy = true, &config.TCPProxy{Cluster: "bytes"}
 	}
@@ -268,7 +268,7 @@ func TestRequestsAreNotTranslated(t *testing.T) {
 	}
 }
 
-func TestProtocolsThatAreNotBuiltAreRefused(t *testing.T) {
+func TestUnsupportedProtocolsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		downstream []config.Protocol
 		upstream   config.Protocol

@@ -50,7 +50,7 @@ func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server
 		s.Drain(ctx)
 		engine.Close()
 	})
-	caps := kinds()
+	caps := capabilities()
 	caps.Protocols = append(caps.Protocols, config.HTTP2)
 	c, problems := configjson.Parse("test.json", fmt.Appendf(nil, `{
 		"servers": [{
@@ -134,9 +134,9 @@ func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 			if heldAddr != startedAddr {
 				t.Errorf("the blocked request arrived on %s, but its response came from %s", startedAddr, heldAddr)
 			}
-			const all = requests/4*5 + 1
-			if n := opened.Load(); n < all/streams {
-				t.Errorf("%d requests used %d connections: some had more than %d streams", all, n, streams)
+			const total = requests/4*5 + 1
+			if n := opened.Load(); n < total/streams {
+				t.Errorf("%d requests used %d connections: some had more than %d streams", total, n, streams)
 			}
 			(&rig{t: t}).until(func() bool { return s.Clusters().Describe()[0].InFlight == 0 }, func() {
 				t.Error("requests are in flight after the last response")

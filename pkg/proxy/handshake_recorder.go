@@ -14,11 +14,11 @@ type handshakeRecorder struct {
 	metric   metrics.Metric
 	scope    string
 
-	mu     sync.Mutex
-	refs   int              // guarded by mu; references
-	counts map[string]int64 // guarded by mu; by result
-	remove []func()         // guarded by mu
-	closed bool             // guarded by mu; another recorder may use the scope now
+	mu         sync.Mutex
+	refs       int              // guarded by mu; references
+	counts     map[string]int64 // guarded by mu; by result
+	unregister []func()         // guarded by mu
+	closed     bool             // guarded by mu; another recorder may use the scope now
 }
 
 func newHandshakeRecorder(r *metrics.Registry, m metrics.Metric, scope string) *handshakeRecorder {
@@ -61,7 +61,7 @@ func (h *handshakeRecorder) count(err error) {
 	_, exists := h.counts[result]
 	h.counts[result]++
 	if !exists && !h.closed && h.registry != nil {
-		h.remove = append(h.remove, h.registry.Func(h.metric, func() float64 { return h.read(result) }, h.scope, result))
+		h.unregister = append(h.unregister, h.registry.Func(h.metric, func() float64 { return h.read(result) }, h.scope, result))
 	}
 }
 
@@ -74,8 +74,8 @@ func (h *handshakeRecorder) read(result string) float64 {
 // close removes the series. Handshakes in flight may still call count.
 func (h *handshakeRecorder) close() {
 	h.mu.Lock()
-	unregister := h.remove
-	h.remove, h.closed = nil, true
+	unregister := h.unregister
+	h.unregister, h.closed = nil, true
 	h.mu.Unlock()
 	for _, f := range unregister {
 		f()

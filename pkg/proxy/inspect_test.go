@@ -14,26 +14,26 @@ import (
 // that are not inspected, or not in time, count as plaintext without a known protocol.
 func TestInspect(t *testing.T) {
 	allPorts := []config.PortRange{{Last: 65535}}
-	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
-	const asks, hello = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "\x16\x03"
+	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", matchHTTP, "two"), filterChain("c", matchAll, "three")}
+	const httpRequest, tlsRecord = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "\x16\x03"
 	for name, tt := range map[string]struct {
 		inspection config.Inspection
 		timeout    time.Duration
 		input      string
 		want       string // contained in the response; "": no response
 	}{
-		"as the chains require":               {config.Inspection{}, time.Minute, asks, "two"},
-		"HTTP inspection off":                 {config.Inspection{SkipHTTPPorts: allPorts}, time.Minute, asks, "three"},
-		"HTTP inspection off on another port": {config.Inspection{SkipHTTPPorts: []config.PortRange{{First: 1, Last: 1}}}, time.Minute, asks, "two"},
-		"TLS inspection off, TLS client":      {config.Inspection{SkipTLSPorts: allPorts}, time.Minute, hello, "400"},
-		"TLS inspection off, HTTP client":     {config.Inspection{SkipTLSPorts: allPorts}, time.Minute, asks, "two"},
-		"all inspection off":                  {config.Inspection{SkipTLSPorts: allPorts, SkipHTTPPorts: allPorts}, time.Minute, asks, "three"},
-		"timeout":                             {config.Inspection{}, 20 * time.Millisecond, hello, ""},
-		"timeout, TLS client continues":       {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, hello, "400"},
+		"as the chains require":               {config.Inspection{}, time.Minute, httpRequest, "two"},
+		"HTTP inspection off":                 {config.Inspection{SkipHTTPPorts: allPorts}, time.Minute, httpRequest, "three"},
+		"HTTP inspection off on another port": {config.Inspection{SkipHTTPPorts: []config.PortRange{{First: 1, Last: 1}}}, time.Minute, httpRequest, "two"},
+		"TLS inspection off, TLS client":      {config.Inspection{SkipTLSPorts: allPorts}, time.Minute, tlsRecord, "400"},
+		"TLS inspection off, HTTP client":     {config.Inspection{SkipTLSPorts: allPorts}, time.Minute, httpRequest, "two"},
+		"all inspection off":                  {config.Inspection{SkipTLSPorts: allPorts, SkipHTTPPorts: allPorts}, time.Minute, httpRequest, "three"},
+		"timeout":                             {config.Inspection{}, 20 * time.Millisecond, tlsRecord, ""},
+		"timeout, TLS client continues":       {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, tlsRecord, "400"},
 		"timeout, HTTP client continues":      {config.Inspection{ContinueOnTimeout: true}, 20 * time.Millisecond, "GET", "408"},
-		"in time, continue on timeout":        {config.Inspection{ContinueOnTimeout: true}, time.Minute, asks, "two"},
-		"no timeout":                          {config.Inspection{NoTimeout: true}, time.Nanosecond, asks, "two"},
-		"no timeout, continue on timeout":     {config.Inspection{NoTimeout: true, ContinueOnTimeout: true}, time.Nanosecond, asks, "two"},
+		"in time, continue on timeout":        {config.Inspection{ContinueOnTimeout: true}, time.Minute, httpRequest, "two"},
+		"no timeout":                          {config.Inspection{NoTimeout: true}, time.Nanosecond, httpRequest, "two"},
+		"no timeout, continue on timeout":     {config.Inspection{NoTimeout: true, ContinueOnTimeout: true}, time.Nanosecond, httpRequest, "two"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +61,7 @@ func TestInspect(t *testing.T) {
 // the inspection timeout, so that protocols in which the server speaks first work.
 func TestSilentConnectionContinuesAfterTimeout(t *testing.T) {
 	r := newRig(t)
-	s := chainSnapshot(t, "127.0.0.1:0", "", filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three"))
+	s := chainSnapshot(t, "127.0.0.1:0", "", filterChain("b", matchHTTP, "two"), filterChain("c", matchAll, "three"))
 	s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection.ContinueOnTimeout = time.Nanosecond, true
 	r.apply(s)
 	c := dialClient(t, r.address("front"))
@@ -73,7 +73,7 @@ func TestSilentConnectionContinuesAfterTimeout(t *testing.T) {
 // TestSilentConnectionGetsIdleTimeout verifies that a silent connection closes at its idle timeout
 // or when the server drains.
 func TestSilentConnectionGetsIdleTimeout(t *testing.T) {
-	chains := []string{filterChain("b", toHTTP, "two"), filterChain("c", toAll, "three")}
+	chains := []string{filterChain("b", matchHTTP, "two"), filterChain("c", matchAll, "three")}
 	t.Run("idle timeout", func(t *testing.T) {
 		r := newRig(t)
 		s := chainSnapshot(t, "127.0.0.1:0", `"connection_idle_timeout": "50ms", `, chains...)

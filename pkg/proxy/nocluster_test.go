@@ -6,9 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestNoClusterStatus verifies the response for an unknown cluster and for a cluster variable
+// TestClusterNotFoundStatus verifies the response for an unknown cluster and for a cluster variable
 // without a value.
-func TestNoClusterStatus(t *testing.T) {
+func TestClusterNotFoundStatus(t *testing.T) {
 	for _, test := range []struct{ status, want int }{{0, 404}, {503, 503}, {404, 404}, {500, 500}} {
 		s := setup{routes: `{"match": {"prefix": "/"}, "route": {"cluster_variable": "request_header_x-c", "retry_policy": {"retry_on": true, "num_retries": 3}}}`}
 		c := s.snapshot(t)

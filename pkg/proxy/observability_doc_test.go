@@ -43,7 +43,7 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 		"variables": variableTable(),
 		"columns":   columnTable(),
 	} {
-		if want, err = filled(want, name, table); err != nil {
+		if want, err = replaceTable(want, name, table); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,8 +139,8 @@ func TestAccessLogLineHasTheColumns(t *testing.T) {
 	}
 }
 
-// filled returns the page with text between the markers called name, with their indentation.
-func filled(page []byte, name, text string) ([]byte, error) {
+// replaceTable returns the page with text between the markers called name, with their indentation.
+func replaceTable(page []byte, name, text string) ([]byte, error) {
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 	before, rest, ok := bytes.Cut(page, []byte(begin))
 	if !ok {
@@ -168,16 +168,16 @@ func allMetrics() []metrics.Metric {
 	for _, f := range builtFilters() {
 		all = append(all, f.Metrics...)
 	}
-	for _, f := range builtGates() {
+	for _, f := range builtConnectionFilters() {
 		all = append(all, f.Metrics...)
 	}
 	return all
 }
 
-// TestMetricsOfFiltersAreNamedByThem verifies that the metric names of a filter contain its name,
+// TestFilterMetricNames verifies that the metric names of a filter contain its name,
 // so that two filters never share one. The metrics of istio_stats have the names that Istio's
 // dashboards query.
-func TestMetricsOfFiltersAreNamedByThem(t *testing.T) {
+func TestFilterMetricNames(t *testing.T) {
 	for _, f := range builtFilters() {
 		for _, m := range f.Metrics {
 			isIstio := f.Name == "istio_stats" && strings.HasPrefix(m.Name, "istio_")

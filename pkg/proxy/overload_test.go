@@ -239,9 +239,9 @@ func TestIdleTimeoutsAreReduced(t *testing.T) {
 	r.await(1, "weft_overload_action_done_total", "reduce_timeouts")
 }
 
-// TestReloadsWhileMemoryIsShort verifies that an unchanged overload manager keeps its state across
+// TestReloadUnderMemoryPressure verifies that an unchanged overload manager keeps its state across
 // reloads, that a changed one acts immediately, and that all effects end without one.
-func TestReloadsWhileMemoryIsShort(t *testing.T) {
+func TestReloadUnderMemoryPressure(t *testing.T) {
 	r, sys, s := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
 	sys.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")

@@ -14,7 +14,7 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 	var addresses []string
 	for i := range hosts {
 		name := fmt.Sprint(i)
-		addresses = append(addresses, origin(t, failing(name, attempts)))
+		addresses = append(addresses, origin(t, failingHandler(name, attempts)))
 	}
 	retryRoute := func(n int) string {
 		return fmt.Sprintf(`{"match": {"prefix": "/%d"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": %d, "retry_back_off": {"base_interval": "0s"}}}}`, n, n)
@@ -45,7 +45,7 @@ func TestMaxRetriesLimitsCluster(t *testing.T) {
 	attempts := make(chan string, 100)
 	r, address := setup{
 		routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": 2}}}`,
-		clusters: `{"name": "app", "hosts": [{"address": "` + origin(t, failing("a", attempts)) + `"}],
+		clusters: `{"name": "app", "hosts": [{"address": "` + origin(t, failingHandler("a", attempts)) + `"}],
 			"circuit_breakers": [{"max_retries": 1}]}`,
 	}.run(t)
 	for range 3 {

@@ -68,8 +68,8 @@ func builtFilters() []filter.StreamFilterFactory {
 	}
 }
 
-// builtGates returns the connection filters of cmd/weft/registry.go.
-func builtGates() []filter.ConnectionFilterFactory {
+// builtConnectionFilters returns the connection filters of cmd/weft/registry.go.
+func builtConnectionFilters() []filter.ConnectionFilterFactory {
 	return []filter.ConnectionFilterFactory{istiostats.Connections(), rbac.Connections()}
 }
 
@@ -95,7 +95,7 @@ func newRigOn(t testing.TB, system fs.FS, extra ...filter.StreamFilterFactory) *
 	r.server = NewServer(Options{
 		Protocols:         []stream.Protocol{http1.Protocol()},
 		StreamFilters:     append(builtFilters(), extra...),
-		ConnectionFilters: builtGates(),
+		ConnectionFilters: builtConnectionFilters(),
 		TCPProxy: func(cfg config.TCPProxy, forwarder *TCPForwarder, log *slog.Logger) network.Handler {
 			return tcpproxy.New(cfg, forwarder, log)
 		},
@@ -184,12 +184,12 @@ func (l *logBuffer) String() string {
 	return l.text.String()
 }
 
-// kinds returns the capabilities for parsing test configurations.
-func kinds(extra ...filter.StreamFilterFactory) configjson.Capabilities {
+// capabilities returns the capabilities for parsing test configurations.
+func capabilities(extra ...filter.StreamFilterFactory) configjson.Capabilities {
 	return configjson.Capabilities{
 		Protocols:         []config.Protocol{config.HTTP1},
 		NetworkFilters:    []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
-		ConnectionFilters: builtGates(),
+		ConnectionFilters: builtConnectionFilters(),
 		StreamFilters:     append(builtFilters(), extra...),
 		ClusterTypes:      []config.ClusterType{config.ClusterStatic},
 		Policies:          []config.LBPolicy{config.RoundRobin},
@@ -199,7 +199,7 @@ func kinds(extra ...filter.StreamFilterFactory) configjson.Capabilities {
 // parse parses a configuration and fails the test on any problem.
 func parse(t testing.TB, text string, extra ...filter.StreamFilterFactory) *config.Snapshot {
 	t.Helper()
-	c, problems := configjson.Parse("test.json", []byte(text), kinds(extra...), configjson.Options{})
+	c, problems := configjson.Parse("test.json", []byte(text), capabilities(extra...), configjson.Options{})
 	if c == nil {
 		t.Fatal(problems)
 	}
@@ -363,8 +363,8 @@ func roundTrip(t testing.TB, address, head string) testResponse {
 	return c.roundTrip(head)
 }
 
-// failing returns a handler that responds with 503 and sends its name to asked.
-func failing(name string, attempts chan<- string) http.HandlerFunc {
+// failingHandler returns a handler that responds with 503 and sends its name to asked.
+func failingHandler(name string, attempts chan<- string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		attempts <- name
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -36,7 +36,7 @@ type RouteStatus struct {
 	RegexRewrite     string            `json:"regex_rewrite,omitempty"` // "pattern -> substitution"
 	HostRewrite      string            `json:"host_rewrite,omitempty"`
 	Timeout          string            `json:"timeout,omitempty"`     // as "1m0s"; "none"
-	TryTimeout       string            `json:"try_timeout,omitempty"` // of each attempt
+	PerTryTimeout    string            `json:"try_timeout,omitempty"` // of each attempt
 	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: no retries
 
 	Status   int    `json:"status,omitempty"`   // of ActionRedirect and ActionRespond
@@ -176,7 +176,7 @@ func (d *RouteStatus) describeForward(f *config.Forward) {
 		return
 	}
 	if p.PerTryTimeout > 0 {
-		d.TryTimeout = p.PerTryTimeout.String()
+		d.PerTryTimeout = p.PerTryTimeout.String()
 	}
 	if p.On != 0 && p.NumRetries > 0 {
 		d.Retry = &RetryStatus{On: p.On.String(), NumRetries: p.NumRetries, StatusCodes: p.StatusCodes, RPCCodes: p.RPCCodes}

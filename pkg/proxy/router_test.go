@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestARequestWithoutARouteIsAnswered404(t *testing.T) {
+func TestRequestWithoutRouteGets404(t *testing.T) {
 	r, address := setup{routes: `{"match": {"prefix": "/shop"}, "direct_response": {"status": 200}}`}.run(t)
 	got := roundTrip(t, address, get("/secret-path", "Cookie: secret-cookie"))
 	if got.StatusCode != 404 || got.body != "no route matched\n" {
@@ -38,7 +38,7 @@ func TestRedirectAndDirectResponse(t *testing.T) {
 	}
 }
 
-func TestARouteChoosesItsCluster(t *testing.T) {
+func TestRouteChoosesCluster(t *testing.T) {
 	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
 	_, address := setup{
 		routes: `
@@ -91,7 +91,7 @@ type mark struct {
 	Path string `key:"path" doc:"Where the request is to go." example:"\"/\""`
 }
 
-func marks(name string, stage filter.Stage) filter.StreamFilterFactory {
+func newMarkFilter(name string, stage filter.Stage) filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:   name,
 		Stage:  stage,
@@ -126,7 +126,7 @@ func TestServicesAreComposedInOrder(t *testing.T) {
 		w.Header().Add("X-Mark", "app")
 		fmt.Fprint(w, strings.Join(r.Header["X-Mark"], " "))
 	})
-	factories := []filter.StreamFilterFactory{marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute), marks("late", filter.AfterRoute)}
+	factories := []filter.StreamFilterFactory{newMarkFilter("before", filter.BeforeRoute), newMarkFilter("after", filter.AfterRoute), newMarkFilter("late", filter.AfterRoute)}
 	_, address := setup{
 		filters: `
 			{"type": "late", "config": {"name": "1"}},
@@ -155,7 +155,7 @@ func TestRouteFiltersRunOnlyOnMatch(t *testing.T) {
 	_, address := setup{
 		filters: `{"type": "before", "config": {"name": "before"}}, {"type": "after", "config": {"name": "after"}}`,
 		routes:  `{"match": {"prefix": "/direct"}, "direct_response": {"status": 200}}`,
-	}.run(t, marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute))
+	}.run(t, newMarkFilter("before", filter.BeforeRoute), newMarkFilter("after", filter.AfterRoute))
 	if got := strings.Join(roundTrip(t, address, get("/direct")).Header["X-Mark"], " "); got != "after before" {
 		t.Errorf("a local reply of the route has X-Mark %q", got)
 	}
@@ -164,8 +164,8 @@ func TestRouteFiltersRunOnlyOnMatch(t *testing.T) {
 	}
 }
 
-func TestAFilterThatCannotBeBuiltIsNamed(t *testing.T) {
-	factory := marks("after", filter.AfterRoute)
+func TestFilterBuildErrorNamesFilter(t *testing.T) {
+	factory := newMarkFilter("after", filter.AfterRoute)
 	for name, s := range map[string]setup{
 		`listener "front": stream filter "after": it is broken`: {
 			filters: `{"type": "after", "config": {"name": "broken"}}`, routes: `{"direct_response": {"status": 200}}`},

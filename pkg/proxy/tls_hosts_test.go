@@ -11,8 +11,8 @@ import (
 // the hostname check, or use plaintext.
 func TestHostsUseTheirTLSContext(t *testing.T) {
 	first, second := testpki.New(t), testpki.New(t)
-	a := secureOrigin(t, first.Issue(testpki.Spec{}).TLS, "a")
-	b := secureOrigin(t, second.Issue(testpki.Spec{DNS: []string{"somebody.example"}}).TLS, "b")
+	a := tlsOrigin(t, first.Issue(testpki.Spec{}).TLS, "a")
+	b := tlsOrigin(t, second.Issue(testpki.Spec{DNS: []string{"somebody.example"}}).TLS, "b")
 	c := origin(t, respondText("c"))
 	s := setup{routes: to("app"), address: freeAddress(t), clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [
 		{"address": "` + a + `"}, {"address": "` + b + `"}, {"address": "` + c + `", "tls_disable": true}]}`}

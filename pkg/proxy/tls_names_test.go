@@ -23,9 +23,9 @@ type sniServer struct {
 	conns map[string]map[string]bool // guarded by mu; remote addresses by server name; "": no SNI
 }
 
-// open starts the server. certificates has the certificate of each server name; "" is for clients
+// start starts the server. certificates has the certificate of each server name; "" is for clients
 // without SNI.
-func (s *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Certificate) (address string) {
+func (s *sniServer) start(t *testing.T, h2 bool, certificates map[string]tls.Certificate) (address string) {
 	t.Helper()
 	s.conns = map[string]map[string]bool{}
 	protocols := []string{"http/1.1"}
@@ -66,7 +66,7 @@ func (s *sniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, name+" "+r.Proto) // the client reports a failed write
 }
 
-func (s *sniServer) connections(name string) int {
+func (s *sniServer) connCount(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns[name])
@@ -80,7 +80,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 			ca := testpki.New(t)
 			issue := func(names ...string) tls.Certificate { return ca.Issue(testpki.Spec{DNS: names}).TLS }
 			sni := &sniServer{}
-			host := sni.open(t, proto == config.HTTP2, map[string]tls.Certificate{
+			host := sni.start(t, proto == config.HTTP2, map[string]tls.Certificate{
 				"a.test": issue("a.test"), "b.test": issue("b.test"), "wrong.test": issue("a.test"), "": ca.Issue(testpki.Spec{}).TLS,
 			})
 			s := setup{routes: to("app"), address: freeAddress(t), clusters: cluster("app", host)}
@@ -111,7 +111,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 				}
 			}
 			for _, name := range []string{"a.test", "b.test", ""} {
-				if n := sni.connections(name); n == 0 || n > 1 && proto == config.HTTP2 {
+				if n := sni.connCount(name); n == 0 || n > 1 && proto == config.HTTP2 {
 					t.Errorf("server name %q has %d connections, want one that is reused", name, n)
 				}
 			}
@@ -120,7 +120,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 					t.Errorf("%s without a valid certificate: response %d %q, want 502", name, got.StatusCode, got.body)
 				}
 			}
-			if n := sni.connections("wrong.test"); n != 0 {
+			if n := sni.connCount("wrong.test"); n != 0 {
 				t.Error("a request was sent to a host with a certificate for another name")
 			}
 		})

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// secureOrigin is origin over TLS with one request per connection.
-func secureOrigin(t *testing.T, cert tls.Certificate, text string) (address string) {
+// tlsOrigin is origin over TLS with one request per connection.
+func tlsOrigin(t *testing.T, cert tls.Certificate, text string) (address string) {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
 	if err != nil {
@@ -29,13 +29,13 @@ func secureOrigin(t *testing.T, cert tls.Certificate, text string) (address stri
 	return serveAt(t, ln, s)
 }
 
-// TestHostsAreReachedOverTLSAfterManyChanges verifies that a cluster keeps the TLS settings of the
+// TestUpstreamTLSSurvivesConfigChanges verifies that a cluster keeps the TLS settings of the
 // first configuration while other parts change.
-func TestHostsAreReachedOverTLSAfterManyChanges(t *testing.T) {
+func TestUpstreamTLSSurvivesConfigChanges(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()
 	ca.Write(dir)
-	host := secureOrigin(t, ca.Issue(testpki.Spec{}).TLS, "in")
+	host := tlsOrigin(t, ca.Issue(testpki.Spec{}).TLS, "in")
 	s := setup{
 		routes: to("app"), address: freeAddress(t),
 		clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + host + `"}],
@@ -50,8 +50,8 @@ func TestHostsAreReachedOverTLSAfterManyChanges(t *testing.T) {
 	}
 }
 
-// secureListener returns a listener with fall_back and the certificate own.pem.
-func secureListener(t *testing.T, address, dir string) *config.Snapshot {
+// tlsListenerConfig returns a listener with fall_back and the certificate own.pem.
+func tlsListenerConfig(t *testing.T, address, dir string) *config.Snapshot {
 	t.Helper()
 	return parse(t, `{"servers": [{
 		"listeners": [{"name": "front", "address": "`+address+`", "filter_chains": [{
@@ -76,14 +76,14 @@ func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 		return err == nil
 	}
 	r := newRig(t)
-	r.apply(secureListener(t, address, dir))
+	r.apply(tlsListenerConfig(t, address, dir))
 	plaintext := dialClient(t, address)
 	if got := plaintext.roundTrip(get("/")); got.body != "in" || acceptsTLS() {
 		t.Fatalf("without a certificate: plaintext response %q, TLS accepted: %v", got.body, acceptsTLS())
 	}
 	leaf := ca.Issue(testpki.Spec{})
 	leaf.Write(t, dir, "own")
-	r.apply(secureListener(t, address, dir))
+	r.apply(tlsListenerConfig(t, address, dir))
 	if !acceptsTLS() {
 		t.Error("with a certificate: TLS was not accepted")
 	}
@@ -93,7 +93,7 @@ func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "own.pem")); err != nil {
 		t.Fatal(err)
 	}
-	r.apply(secureListener(t, address, dir))
+	r.apply(tlsListenerConfig(t, address, dir))
 	if !acceptsTLS() {
 		t.Error("the listener fell back to plaintext although it has a certificate")
 	}

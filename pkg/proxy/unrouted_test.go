@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestFiltersRunWhereNoRouteMatches verifies that filters run with the listener's settings if no
+// TestFiltersRunForUnmatchedRequests verifies that filters run with the listener's settings if no
 // route matches, and that the response is 404 only if all filters pass the request.
-func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
+func TestFiltersRunForUnmatchedRequests(t *testing.T) {
 	const jwt = `{"providers": {"p": {"local_jwks": {"inline_string":
 		"{\"keys\": [{\"kty\": \"oct\", \"alg\": \"HS256\", \"k\": \"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE\"}]}"}}},
 		"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "p"}}]}`
@@ -57,9 +57,9 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 	}
 }
 
-// TestAReloadKeepsFiltersWhereNoRouteMatches verifies that the filters still run for unmatched
-// requests after a change of only the routes, which keeps the router.
-func TestAReloadKeepsFiltersWhereNoRouteMatches(t *testing.T) {
+// TestReloadKeepsFiltersForUnmatchedRequests verifies that the filters still run for unmatched
+// requests after ApplyRoutes, which keeps the router.
+func TestReloadKeepsFiltersForUnmatchedRequests(t *testing.T) {
 	r := newRig(t)
 	snapshot := func(path string) *config.Snapshot {
 		return parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// compileOnly compiles a table with one route and matches x against it.
-func compileOnly(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
+// compileAndMatch compiles a table with one route and matches x against it.
+func compileAndMatch(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
 	t.Helper()
 	matching := mustCompile(t, r).Match(x)
 	if matching == nil {
@@ -23,8 +23,8 @@ func compileOnly(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
 	return matching
 }
 
-// fields returns h as "name: value" lines.
-func fields(h *protocol.Header) []string {
+// headerLines returns h as "name: value" lines.
+func headerLines(h *protocol.Header) []string {
 	var lines []string
 	for name, value := range h.All() {
 		lines = append(lines, name+": "+value)
@@ -73,7 +73,7 @@ func TestPathRewrite(t *testing.T) {
 			f := test.forward
 			f.Cluster = "c"
 			x := request("GET", "a.test", test.path, "X-Mosn-Original-Path", "/spoofed")
-			compileOnly(t, &config.Route{Match: test.match, Forward: &f}, x).RewriteRequest(x)
+			compileAndMatch(t, &config.Route{Match: test.match, Forward: &f}, x).RewriteRequest(x)
 			if x.Request.Path != test.want {
 				t.Errorf("path %q becomes %q, want %q", test.path, x.Request.Path, test.want)
 			}
@@ -81,7 +81,7 @@ func TestPathRewrite(t *testing.T) {
 			if test.original == "" {
 				wantHeader, wantRecord = "/spoofed", ""
 			}
-			if got := fields(&x.Request.Header); len(got) != 1 || got[0] != "X-Mosn-Original-Path: "+wantHeader {
+			if got := headerLines(&x.Request.Header); len(got) != 1 || got[0] != "X-Mosn-Original-Path: "+wantHeader {
 				t.Errorf("fields are %q, want x-mosn-original-path to be %q", got, wantHeader)
 			}
 			if x.Record.OriginalPath != wantRecord {
@@ -93,7 +93,7 @@ func TestPathRewrite(t *testing.T) {
 
 func TestPathChangedByFilterIsNotRewritten(t *testing.T) {
 	x := request("GET", "a.test", "/api/x")
-	r := compileOnly(t, &config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: "/api"}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/b"}}, x)
+	r := compileAndMatch(t, &config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: "/api"}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/b"}}, x)
 	for _, path := range []string{"/", "/other"} {
 		x.Request.Path = path
 		r.RewriteRequest(x)
@@ -134,14 +134,14 @@ func TestHostRewrite(t *testing.T) {
 			f := test.forward
 			f.Cluster = "c"
 			x := request("GET", "a.test", "/e.test:81/path?q=/x/y", test.headers...)
-			r := compileOnly(t, &config.Route{Forward: &f}, x)
+			r := compileAndMatch(t, &config.Route{Forward: &f}, x)
 			r.RewriteRequest(x)
 			r.RewriteHost(x, "origin.test")
 			if x.Request.Authority != test.want {
 				t.Errorf("authority becomes %q, want %q", x.Request.Authority, test.want)
 			}
 			if x.Request.Header.Len() != len(test.headers)/2 {
-				t.Errorf("fields are %q, want them untouched", fields(&x.Request.Header))
+				t.Errorf("fields are %q, want them untouched", headerLines(&x.Request.Header))
 			}
 			r.RewriteHost(x, "")
 			if x.Request.Authority != test.want {
@@ -180,8 +180,8 @@ func TestHeaderMutation(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			x := request("GET", "a.test", "/", test.headers...)
-			compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}, x).RewriteRequest(x)
-			if got := fields(&x.Request.Header); !slices.Equal(got, test.want) {
+			compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}, x).RewriteRequest(x)
+			if got := headerLines(&x.Request.Header); !slices.Equal(got, test.want) {
 				t.Errorf("request fields are %q, want %q", got, test.want)
 			}
 			// Response mutations behave the same, except for variables of the request.
@@ -189,15 +189,15 @@ func TestHeaderMutation(t *testing.T) {
 			for i := 0; i < len(test.headers); i += 2 {
 				x.Response.Header.Add(test.headers[i], test.headers[i+1])
 			}
-			compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: test.m}}, x).MutateResponse(x)
-			if got := fields(&x.Response.Header); !slices.Equal(got, test.want) {
+			compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: test.m}}, x).MutateResponse(x)
+			if got := headerLines(&x.Response.Header); !slices.Equal(got, test.want) {
 				t.Errorf("response fields are %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestHeaderMutationsOfRouteThenVirtualHostThenTable(t *testing.T) {
+func TestHeaderMutationOrder(t *testing.T) {
 	level := func(name string) config.HeaderMutation {
 		return config.HeaderMutation{Add: []config.HeaderValue{{Name: "level", Value: name, Append: true}, {Name: "last", Value: name}}}
 	}
@@ -220,10 +220,10 @@ func TestHeaderMutationsOfRouteThenVirtualHostThenTable(t *testing.T) {
 		r := table.Match(x)
 		r.RewriteRequest(x)
 		r.MutateResponse(x)
-		if got := fields(&x.Request.Header); !slices.Equal(got, test.want) {
+		if got := headerLines(&x.Request.Header); !slices.Equal(got, test.want) {
 			t.Errorf("%s%s: request fields are %q, want %q", test.authority, test.path, got, test.want)
 		}
-		if got := fields(&x.Response.Header); !slices.Equal(got, test.want) {
+		if got := headerLines(&x.Response.Header); !slices.Equal(got, test.want) {
 			t.Errorf("%s%s: response fields are %q, want %q", test.authority, test.path, got, test.want)
 		}
 	}
@@ -262,8 +262,8 @@ func TestRedirect(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := request("GET", test.authority, test.path, "Authorization", "secret", "Cookie", "secret")
 			x.Request.Scheme = test.scheme
-			compileOnly(t, &config.Route{Redirect: &test.c}, x).Reply(x)
-			if got, want := fields(&x.Response.Header), []string{"Location: " + test.want}; !slices.Equal(got, want) || x.Response.Status != test.status {
+			compileAndMatch(t, &config.Route{Redirect: &test.c}, x).Reply(x)
+			if got, want := headerLines(&x.Response.Header), []string{"Location: " + test.want}; !slices.Equal(got, want) || x.Response.Status != test.status {
 				t.Errorf("the response is %d %q, want %d %q", x.Response.Status, got, test.status, want)
 			}
 			if x.Response.Body != nil || x.Response.ContentLength != 0 {
@@ -301,7 +301,7 @@ func TestDirectResponseContainsNothingOfRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := fields(&x.Response.Header); x.Response.Status != test.status || !slices.Equal(got, test.headers) || string(body) != test.body {
+		if got := headerLines(&x.Response.Header); x.Response.Status != test.status || !slices.Equal(got, test.headers) || string(body) != test.body {
 			t.Errorf("%s: the response is %d %q %q, want %d %q %q", test.path, x.Response.Status, got, body, test.status, test.headers, test.body)
 		}
 	}
@@ -318,7 +318,7 @@ func TestWeightedClusterDistribution(t *testing.T) {
 			weighted = append(weighted, config.WeightedCluster{Cluster: string(rune('a' + i)), Weight: w})
 			total += uint64(w)
 		}
-		r := compileOnly(t, &config.Route{Forward: &config.Forward{WeightedClusters: weighted}}, x)
+		r := compileAndMatch(t, &config.Route{Forward: &config.Forward{WeightedClusters: weighted}}, x)
 		const rounds = 20_000
 		got := make(map[string]int)
 		for range rounds {
@@ -347,7 +347,7 @@ func TestWeightedClusterDistribution(t *testing.T) {
 
 func TestWeightedChoiceBoundaries(t *testing.T) {
 	x := request("GET", "a.test", "/")
-	r := compileOnly(t, &config.Route{Forward: &config.Forward{WeightedClusters: []config.WeightedCluster{
+	r := compileAndMatch(t, &config.Route{Forward: &config.Forward{WeightedClusters: []config.WeightedCluster{
 		{Cluster: "none"}, {Cluster: "half", Weight: math.MaxUint32}, {Cluster: "never"}, {Cluster: "other", Weight: math.MaxUint32}, {Cluster: "last"},
 	}}}, x)
 	tests := []struct {
@@ -361,7 +361,7 @@ func TestWeightedChoiceBoundaries(t *testing.T) {
 	}
 }
 
-func TestClusterByNameAndByVariable(t *testing.T) {
+func TestChooseClusterByNameOrVariable(t *testing.T) {
 	tests := []struct {
 		name string
 		c    config.Route
@@ -375,7 +375,7 @@ func TestClusterByNameAndByVariable(t *testing.T) {
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", "x-cluster", "blue")
-		if got, _ := compileOnly(t, &test.c, x).ChooseCluster(x, 1); got != test.want {
+		if got, _ := compileAndMatch(t, &test.c, x).ChooseCluster(x, 1); got != test.want {
 			t.Errorf("%s: ChooseCluster = %q, want %q", test.name, got, test.want)
 		}
 	}
@@ -401,13 +401,13 @@ func TestTimeouts(t *testing.T) {
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", test.headers...)
-		global, gotPerTry := compileOnly(t, &config.Route{Forward: test.f}, x).WithTimeoutFields().Timeouts(x)
+		global, gotPerTry := compileAndMatch(t, &config.Route{Forward: test.f}, x).WithTimeoutHeaders().Timeouts(x)
 		if global != test.global || gotPerTry != test.perTry {
 			t.Errorf("%s: Timeouts = %v, %v, want %v, %v", test.name, global, gotPerTry, test.global, test.perTry)
 		}
 	}
 	x := request("GET", "a.test", "/")
-	if global, gotPerTry := compileOnly(t, &config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, x).Timeouts(x); global != 0 || gotPerTry != 0 {
+	if global, gotPerTry := compileAndMatch(t, &config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, x).Timeouts(x); global != 0 || gotPerTry != 0 {
 		t.Errorf("Timeouts of a direct response = %v, %v, want 0, 0", global, gotPerTry)
 	}
 }

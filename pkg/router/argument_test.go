@@ -47,7 +47,7 @@ func TestMatchArguments(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%v goes to %q, want %q", test.body, got, test.want)
 		}
-		if gotReasons := table.Explain(x).Routes[1].Why; !slices.Equal(gotReasons, test.reasons) {
+		if gotReasons := table.Explain(x).Routes[1].Reasons; !slices.Equal(gotReasons, test.reasons) {
 			t.Errorf("%v: explained with %q, want %q", test.body, gotReasons, test.reasons)
 		}
 	}

@@ -120,7 +120,7 @@ func BenchmarkCompile(b *testing.B) {
 // BenchmarkActions measures the cost of a plain forwarding route in addition to Match.
 func BenchmarkActions(b *testing.B) {
 	x := request("GET", "a.test", "/items", "Accept", "*/*")
-	r := compileOnly(b, forward("c", config.RouteMatch{}), x)
+	r := compileAndMatch(b, forward("c", config.RouteMatch{}), x)
 	for b.Loop() {
 		r.RewriteRequest(x)
 		if name, _ := r.ChooseCluster(x, 1); name == "" {
@@ -178,7 +178,7 @@ func TestActionsThatDoNotAllocate(t *testing.T) {
 	}
 	x := request("GET", "a.test", "/api/items")
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
-	r := compileOnly(t, &config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/"}, Forward: c}, x)
+	r := compileAndMatch(t, &config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/"}, Forward: c}, x)
 	n := testing.AllocsPerRun(100, func() {
 		x.Reset()
 		x.Request.Path, x.Request.Authority = "/api/items", "a.test"

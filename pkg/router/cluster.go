@@ -84,20 +84,20 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterSel
 // Request headers that override the route's timeouts, in milliseconds, on listeners that trust
 // their clients to do that.
 const (
-	GlobalTimeoutField = "x-mosn-global-timeout"
-	TryTimeoutField    = "x-mosn-try-timeout"
+	GlobalTimeoutHeader = "x-mosn-global-timeout"
+	TryTimeoutHeader    = "x-mosn-try-timeout"
 )
 
-// WithTimeoutFields returns a copy of r whose Timeouts lets requests override the route's
+// WithTimeoutHeaders returns a copy of r whose Timeouts lets requests override the route's
 // timeouts. It is for listeners that trust their clients to do that.
-func (r *Route) WithTimeoutFields() *Route {
+func (r *Route) WithTimeoutHeaders() *Route {
 	clone := *r
 	clone.trustTimeoutHeaders = true
 	return &clone
 }
 
 // Timeouts returns how long x and each of its attempts may take; 0 means no limit. The route sets
-// both. If r is from WithTimeoutFields, the request headers x-mosn-global-timeout and
+// both. If r is from WithTimeoutHeaders, the request headers x-mosn-global-timeout and
 // x-mosn-try-timeout, in milliseconds, override them; Timeouts ignores a header that is not a
 // positive number. Under a global timeout, a per-try timeout that is not below it becomes 0.
 func (r *Route) Timeouts(x *protocol.Exchange) (global, perTry time.Duration) {
@@ -130,12 +130,12 @@ func timeoutHeaders(h *protocol.Header) (global, perTry string) {
 	for i := range h.Len() {
 		f := h.At(i)
 		switch len(f.Name) {
-		case len(GlobalTimeoutField):
-			if global == "" && protocol.EqualFold(f.Name, GlobalTimeoutField) {
+		case len(GlobalTimeoutHeader):
+			if global == "" && protocol.EqualFold(f.Name, GlobalTimeoutHeader) {
 				global = f.Value
 			}
-		case len(TryTimeoutField):
-			if perTry == "" && protocol.EqualFold(f.Name, TryTimeoutField) {
+		case len(TryTimeoutHeader):
+			if perTry == "" && protocol.EqualFold(f.Name, TryTimeoutHeader) {
 				perTry = f.Value
 			}
 		}

@@ -233,7 +233,7 @@ func (b *builder) compileRoute(r *Route) error {
 			return err
 		}
 	case c.DirectResponse != nil && c.Forward == nil && c.Redirect == nil:
-		if err := checkDirect(c.DirectResponse); err != nil {
+		if err := checkDirectResponse(c.DirectResponse); err != nil {
 			return err
 		}
 	default:
@@ -287,7 +287,7 @@ func (b *builder) buildIndex(routes []*Route) hostIndex {
 		h.links[i] = link{next: endOfChain, matcher: r.matcher}
 	}
 	b.paths = b.paths[:0]
-	headers := make(map[fieldKey]int)
+	headers := make(map[headerKey]int)
 	for i, r := range slices.Backward(routes[:reachable(routes)]) {
 		index := int32(i) //nolint:gosec // as many as there are
 		m := &r.Config.Match
@@ -304,13 +304,13 @@ func (b *builder) buildIndex(routes []*Route) hostIndex {
 				b.paths = append(b.paths, pathEntry{"", false, index})
 				continue
 			}
-			n, ok := headers[header.fieldKey()]
+			n, ok := headers[header.key()]
 			if !ok {
-				n = len(h.fields)
-				headers[header.fieldKey()] = n
-				h.fields = append(h.fields, fieldIndex{field: header, chains: make(map[string]int32)})
+				n = len(h.headers)
+				headers[header.key()] = n
+				h.headers = append(h.headers, headerIndex{matcher: header, chains: make(map[string]int32)})
 			}
-			h.fields[n].add(header.matcher.Text, index, &h)
+			h.headers[n].add(header.matcher.Text, index, &h)
 		}
 	}
 	h.paths = b.tree.add(b.paths, &h)

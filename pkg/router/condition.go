@@ -200,23 +200,23 @@ func sourceOf(name string) (source, error) {
 	}
 }
 
-// fieldKey identifies a header by which routes are indexed.
-type fieldKey struct {
-	of   source
-	name string // lower case
+// headerKey identifies a header by which routes are indexed.
+type headerKey struct {
+	source source
+	name   string // lower case
 }
 
-func (m *headerMatcher) fieldKey() fieldKey { return fieldKey{m.source, strings.ToLower(m.name)} }
+func (m *headerMatcher) key() headerKey { return headerKey{m.source, strings.ToLower(m.name)} }
 
-// fieldIndex finds the routes that require one value of a header and have no path condition.
-type fieldIndex struct {
-	field  *headerMatcher   // the condition of any of these routes
-	chains map[string]int32 // by value
-	first  int32            // the first route in the index
+// headerIndex finds the routes that require one value of a header and have no path condition.
+type headerIndex struct {
+	matcher *headerMatcher   // the condition of any of these routes
+	chains  map[string]int32 // by value
+	first   int32            // the first route in the index
 }
 
 // add prepends the route at index at of h to the chain of value.
-func (hi *fieldIndex) add(value string, index int32, h *hostIndex) {
+func (hi *headerIndex) add(value string, index int32, h *hostIndex) {
 	chain, ok := hi.chains[value]
 	if !ok {
 		chain = endOfChain
@@ -228,8 +228,8 @@ func (hi *fieldIndex) add(value string, index int32, h *hostIndex) {
 
 // findByHeader returns the first matching route of f's chains, or best if that comes before it. For a
 // repeated header it tries the chain of each value.
-func (s *search) findByHeader(index *fieldIndex, best int32) int32 {
-	if value, ok, repeats := index.field.singleValue(s.x); !repeats {
+func (s *search) findByHeader(index *headerIndex, best int32) int32 {
+	if value, ok, repeats := index.matcher.singleValue(s.x); !repeats {
 		if !ok {
 			return best
 		}
@@ -237,14 +237,14 @@ func (s *search) findByHeader(index *fieldIndex, best int32) int32 {
 	}
 	h := &s.x.Request.Header
 	for i := range h.Len() {
-		if field := h.At(i); protocol.EqualFold(field.Name, index.field.name) {
+		if field := h.At(i); protocol.EqualFold(field.Name, index.matcher.name) {
 			best = s.findByValue(index, field.Value, best)
 		}
 	}
 	return best
 }
 
-func (s *search) findByValue(index *fieldIndex, value string, best int32) int32 {
+func (s *search) findByValue(index *headerIndex, value string, best int32) int32 {
 	if chain, ok := index.chains[value]; ok {
 		return s.firstInChain(chain, best)
 	}

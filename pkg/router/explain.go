@@ -14,10 +14,10 @@ type Explanation struct {
 	Authority string // as compared with domains
 	// VirtualHost is the one with the most specific matching domain; nil: none matches, and
 	// Routes is empty.
-	VirtualHost *config.VirtualHost
-	Domain      string             // the most specific matching domain of VirtualHost
-	Others      []OtherVirtualHost // the other virtual hosts, in configuration order
-	Routes      []*ExplainedRoute  // of VirtualHost, in configuration order
+	VirtualHost       *config.VirtualHost
+	Domain            string             // the most specific matching domain of VirtualHost
+	OtherVirtualHosts []OtherVirtualHost // the other virtual hosts, in configuration order
+	Routes            []*ExplainedRoute  // of VirtualHost, in configuration order
 	// Route is the first route that matches whatever the random sample; nil: none.
 	Route *Route
 }
@@ -32,8 +32,8 @@ type OtherVirtualHost struct {
 type ExplainedRoute struct {
 	Route   *Route
 	Outcome Outcome
-	Why     []string // for Rejected: a sentence for each condition that does not match
-	Percent float64  // for ByChance
+	Reasons []string // for Rejected: a sentence for each condition that does not match
+	Percent float64  // for Sampled
 }
 
 // Outcome is the result of evaluating a route.
@@ -42,8 +42,8 @@ type Outcome uint8
 // The results of evaluating a route.
 const (
 	Rejected Outcome = iota // a condition does not match
-	Taken                   // all conditions match, and no earlier route is Taken
-	ByChance                // the same, for a fraction of the requests
+	Chosen                  // all conditions match, and no earlier route is Taken
+	Sampled                 // the same, for a fraction of the requests
 	Shadowed                // all conditions match, but an earlier route is Taken
 )
 
@@ -62,7 +62,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 			e.VirtualHost, e.Domain = vh, domain
 			continue
 		}
-		e.Others = append(e.Others, OtherVirtualHost{vh, domain})
+		e.OtherVirtualHosts = append(e.OtherVirtualHosts, OtherVirtualHost{vh, domain})
 	}
 	if e.VirtualHost == nil {
 		return e
@@ -76,15 +76,15 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 
 // explainRoute evaluates r, after the routes that are already explained.
 func (e *Explanation) explainRoute(r *Route, x *protocol.Exchange, path string) *ExplainedRoute {
-	explained := &ExplainedRoute{Route: r, Why: r.mismatches(x, path)}
+	explained := &ExplainedRoute{Route: r, Reasons: r.mismatches(x, path)}
 	switch {
-	case len(explained.Why) > 0:
+	case len(explained.Reasons) > 0:
 	case e.Route != nil:
 		explained.Outcome = Shadowed
 	case r.Config.Match.Percentage != nil && *r.Config.Match.Percentage < 100:
-		explained.Outcome, explained.Percent = ByChance, *r.Config.Match.Percentage
+		explained.Outcome, explained.Percent = Sampled, *r.Config.Match.Percentage
 	default:
-		explained.Outcome = Taken
+		explained.Outcome = Chosen
 		e.Route = r
 	}
 	return explained

@@ -56,12 +56,12 @@ func (e *Explanation) lines() string {
 		host = fmt.Sprintf("%s by %s", e.VirtualHost.Name, e.Domain)
 	}
 	fmt.Fprintf(&b, "%s: virtual host %s\n", e.Authority, host)
-	for _, other := range e.Others {
+	for _, other := range e.OtherVirtualHosts {
 		fmt.Fprintf(&b, "  not %s %q\n", other.VirtualHost.Name, other.Domain)
 	}
 	for _, r := range e.Routes {
 		fmt.Fprintf(&b, "  %s: %s\n", r.Route.Config.Name, [...]string{"rejected", "taken", fmt.Sprintf("taken by %v %%", r.Percent), "later"}[r.Outcome])
-		for _, reason := range r.Why {
+		for _, reason := range r.Reasons {
 			fmt.Fprintf(&b, "    %s\n", reason)
 		}
 	}
@@ -110,7 +110,7 @@ func TestExplainAgreesWithMatch(t *testing.T) {
 						e, want := table.Explain(x), table.Match(x)
 						got := e.Route
 						for _, r := range e.Routes {
-							if r.Outcome == ByChance && sample == 0 {
+							if r.Outcome == Sampled && sample == 0 {
 								got = r.Route
 								break
 							}
@@ -130,7 +130,7 @@ func TestNoVirtualHostIsExplained(t *testing.T) {
 		{Name: "a", Domains: []string{"a.test"}, Routes: []*config.Route{forward("r", config.RouteMatch{})}},
 	}})
 	e := table.Explain(request("GET", "b.test:81", "/"))
-	if e.VirtualHost != nil || e.Route != nil || len(e.Routes) != 0 || len(e.Others) != 1 || e.Authority != "b.test" {
+	if e.VirtualHost != nil || e.Route != nil || len(e.Routes) != 0 || len(e.OtherVirtualHosts) != 1 || e.Authority != "b.test" {
 		t.Errorf("Explain = %+v", e)
 	}
 }

@@ -59,7 +59,7 @@ func (p *hashPolicy) hash(x *protocol.Exchange) (sum uint64, ok bool) {
 	var text string
 	switch {
 	case p.header != "":
-		return hashField(x, p.header)
+		return hashHeader(x, p.header)
 	case p.sourceIP:
 		text = x.Meta.ClientIP()
 		ok = text != ""
@@ -69,8 +69,8 @@ func (p *hashPolicy) hash(x *protocol.Exchange) (sum uint64, ok bool) {
 	return hash.String(text), ok
 }
 
-// pseudoField returns the value of an HTTP/2 pseudo-header.
-func pseudoField(x *protocol.Exchange, name string) (string, bool) {
+// pseudoHeader returns the value of an HTTP/2 pseudo-header.
+func pseudoHeader(x *protocol.Exchange, name string) (string, bool) {
 	switch name {
 	case ":path":
 		return x.Request.Path, true
@@ -84,11 +84,11 @@ func pseudoField(x *protocol.Exchange, name string) (string, bool) {
 	return "", false
 }
 
-// hashField returns the hash of a request header. For a repeated header it covers all values in
+// hashHeader returns the hash of a request header. For a repeated header it covers all values in
 // any order (Envoy sorts them), because a proxy on the way may reorder lines.
-func hashField(x *protocol.Exchange, name string) (sum uint64, ok bool) {
+func hashHeader(x *protocol.Exchange, name string) (sum uint64, ok bool) {
 	if name[0] == ':' {
-		text, ok := pseudoField(x, name)
+		text, ok := pseudoHeader(x, name)
 		return hash.String(text), ok
 	}
 	h := &x.Request.Header

@@ -14,7 +14,7 @@ import (
 // hashRoute returns a route with hash policies.
 func hashRoute(t *testing.T, x *protocol.Exchange, policies ...config.HashPolicy) *Route {
 	t.Helper()
-	return compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", HashPolicies: policies}}, x)
+	return compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", HashPolicies: policies}}, x)
 }
 
 func TestHashUsesFirstPolicyWithValue(t *testing.T) {

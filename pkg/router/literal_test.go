@@ -62,7 +62,7 @@ func TestLocalRepliesGetRouteHeaders(t *testing.T) {
 		"direct":   {DirectResponse: &config.DirectResponse{Status: 200}, Response: mutation},
 	} {
 		x := request("GET", "a.test", "/")
-		compileOnly(t, route, x).Reply(x)
+		compileAndMatch(t, route, x).Reply(x)
 		if got := x.Response.Header.Get("strict-transport-security"); got != "max-age=1" {
 			t.Errorf("%s: strict-transport-security is %q", name, got)
 		}
@@ -80,7 +80,7 @@ func TestRegexRewriteToEmptyPath(t *testing.T) {
 		{true, "^/zy/", "/zy/a?x", "/a?x"},
 	} {
 		x := request("GET", "a.test", test.path)
-		compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: test.pattern, KeepIfEmpty: test.keepIfEmpty}}}, x).RewriteRequest(x)
+		compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: test.pattern, KeepIfEmpty: test.keepIfEmpty}}}, x).RewriteRequest(x)
 		if x.Request.Path != test.want {
 			t.Errorf("%q without %q becomes %q, want %q", test.path, test.pattern, x.Request.Path, test.want)
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// edited returns a table that differs from c in a few places, with edits of every type. Unchanged
+// edit returns a table that differs from c in a few places, with edits of every type. Unchanged
 // parts are the same pointers.
-func (g generator) edited(c *config.RouteTable) *config.RouteTable {
+func (g generator) edit(c *config.RouteTable) *config.RouteTable {
 	next := *c
 	next.VirtualHosts = slices.Clone(c.VirtualHosts)
 	for range 1 + g.IntN(3) {
@@ -39,7 +39,7 @@ func (g generator) edited(c *config.RouteTable) *config.RouteTable {
 		default:
 			if n := len(next.VirtualHosts); n > 0 {
 				at := g.IntN(n)
-				next.VirtualHosts[at] = g.editedHost(next.VirtualHosts[at])
+				next.VirtualHosts[at] = g.editHost(next.VirtualHosts[at])
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func (g generator) mutation() config.HeaderMutation {
 	return config.HeaderMutation{Add: []config.HeaderValue{{Name: "x", Value: pick(g, "1", "2")}}}
 }
 
-func (g generator) editedHost(vh *config.VirtualHost) *config.VirtualHost {
+func (g generator) editHost(vh *config.VirtualHost) *config.VirtualHost {
 	next := *vh
 	next.Routes = slices.Clone(vh.Routes)
 	for range 1 + g.IntN(3) {
@@ -100,7 +100,7 @@ func TestRecompileEqualsCompile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 12 {
-			next := g.edited(table.Config())
+			next := g.edit(table.Config())
 			recompiled, err := table.Recompile(next)
 			compiled, compileErr := Compile(next)
 			if fmt.Sprint(err) != fmt.Sprint(compileErr) {
@@ -153,7 +153,7 @@ func compareTables(t *testing.T, seed uint64, a, b *Table) {
 	}
 }
 
-func TestRecompileKeepsWhatHasNotChanged(t *testing.T) {
+func TestRecompileReusesUnchangedParts(t *testing.T) {
 	c, _ := sizedTable(config.PathPrefix, 1000, 10)
 	table := mustCompileTable(t, c)
 	table.Random = func() uint64 { return 7 }

@@ -23,7 +23,7 @@ func refMatch(c *config.RouteTable, x *protocol.Exchange) int {
 	n := 0
 	for _, vh := range c.VirtualHosts {
 		for _, r := range vh.Routes {
-			if vh == selected && refHolds(&r.Match, x) {
+			if vh == selected && refMatches(&r.Match, x) {
 				return n
 			}
 			n++
@@ -114,7 +114,7 @@ func refSplit(s string) (host, port string) {
 	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(host, strings.ToLower), port
 }
 
-func refHolds(m *config.RouteMatch, x *protocol.Exchange) bool {
+func refMatches(m *config.RouteMatch, x *protocol.Exchange) bool {
 	path := strings.SplitN(x.Request.Path, "?", 2)[0]
 	switch m.PathKind {
 	case config.PathExact:
@@ -131,7 +131,7 @@ func refHolds(m *config.RouteMatch, x *protocol.Exchange) bool {
 		}
 	}
 	for _, h := range m.Headers {
-		if !slices.ContainsFunc(refField(h.Name, x), func(value string) bool {
+		if !slices.ContainsFunc(refHeaderValues(h.Name, x), func(value string) bool {
 			return strings.Contains("host :authority", h.Name) && !h.Regex && strings.EqualFold(value, h.Value) ||
 				refEqual(value, h.Value, h.Regex || h.Value == ".*")
 		}) {
@@ -147,7 +147,7 @@ func refHolds(m *config.RouteMatch, x *protocol.Exchange) bool {
 		value, _ := resolved.Text(x)
 		values := []string{value}
 		if name, ok := strings.CutPrefix(v.Name, "request_header_"); ok && value != "" {
-			values = refField(name, x)
+			values = refHeaderValues(name, x)
 		}
 		group = group && slices.ContainsFunc(values, func(value string) bool { return refEqual(value, v.Value, v.Regex) })
 		if v.Or || i == len(m.Variables)-1 {
@@ -164,8 +164,8 @@ func refEqual(value, want string, isRegex bool) bool {
 	return value == want
 }
 
-// refField returns the values that a condition on name evaluates.
-func refField(name string, x *protocol.Exchange) []string {
+// refHeaderValues returns the values that a condition on name evaluates.
+func refHeaderValues(name string, x *protocol.Exchange) []string {
 	rpc := x.Meta.Protocol == "dubbo"
 	pseudoHeaders := map[string]string{
 		":method": x.Request.Method, ":path": x.Request.Path, ":scheme": x.Request.Scheme, ":authority": x.Request.Authority,

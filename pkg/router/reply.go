@@ -132,7 +132,7 @@ func checkRedirect(c *config.Redirect) error {
 	return nil
 }
 
-func checkDirect(c *config.DirectResponse) error {
+func checkDirectResponse(c *config.DirectResponse) error {
 	if c.Status < 200 || c.Status > 599 {
 		return fmt.Errorf("direct_response: status %d is not from 200 to 599", c.Status)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// OriginalPathField is the header that tells the upstream the path before a rewrite.
-const OriginalPathField = "x-mosn-original-path"
+// OriginalPathHeader is the header that tells the upstream the path before a rewrite.
+const OriginalPathHeader = "x-mosn-original-path"
 
 // compilePathRewrite computes a new path in exactly one of three ways.
 type pathRewrite struct {
@@ -46,7 +46,7 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 		}
 	} else {
 		oldPath, _, _ := strings.Cut(old, "?")
-		x.Request.Header.Set(OriginalPathField, oldPath)
+		x.Request.Header.Set(OriginalPathHeader, oldPath)
 	}
 	x.Request.Path = path
 	x.Record.OriginalPath = old

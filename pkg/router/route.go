@@ -16,7 +16,7 @@ type Route struct {
 	matcher   *routeMatcher // nil: it has no conditions, or only a path
 	inherited inherited     // the mutations of its virtual host and table
 
-	trustTimeoutHeaders bool // see WithTimeoutFields
+	trustTimeoutHeaders bool // see WithTimeoutHeaders
 
 	// Actions of the route; nil: none.
 	request, response *mutation

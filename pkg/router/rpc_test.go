@@ -44,14 +44,14 @@ func TestRPCPathRewriteSetsServiceAndMethod(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			x := call("version", "1.0", "k", "v")
-			compileOnly(t, &test.route, x).RewriteRequest(x)
+			compileAndMatch(t, &test.route, x).RewriteRequest(x)
 			path, original, changed := test.path, "/org.A/pay", true
 			if test.path == "" {
 				path, original, changed = "/org.A/pay", "", false
 				test.service, test.method = "org.A", "pay"
 			}
 			want := []string{"service: " + test.service, "method: " + test.method, "version: 1.0", "k: v"}
-			if got := fields(&x.Request.Header); !slices.Equal(got, want) {
+			if got := headerLines(&x.Request.Header); !slices.Equal(got, want) {
 				t.Errorf("fields are %q, want %q", got, want)
 			}
 			if x.Request.Path != path || x.Record.OriginalPath != original || x.Request.Authority != "org.A" {
@@ -72,11 +72,11 @@ func TestRPCAuthorityIsNotRewritten(t *testing.T) {
 	} {
 		f.Cluster = "c"
 		x := call("k", "c.test")
-		r := compileOnly(t, &config.Route{Forward: &f}, x)
+		r := compileAndMatch(t, &config.Route{Forward: &f}, x)
 		r.RewriteRequest(x)
 		r.RewriteHost(x, "origin.test")
 		if x.Request.Authority != "org.A" || x.Request.Header.Changed() {
-			t.Errorf("%s: authority %q, fields %q; want both as they were", name, x.Request.Authority, fields(&x.Request.Header))
+			t.Errorf("%s: authority %q, fields %q; want both as they were", name, x.Request.Authority, headerLines(&x.Request.Header))
 		}
 	}
 }
@@ -103,27 +103,27 @@ func TestRPCRoutingHeadersAreNotRepeated(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			route := config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}
 			rpc, http := call(test.headers...), request("GET", "org.A", "/", test.headers...)
-			compileOnly(t, &route, rpc).RewriteRequest(rpc)
-			compileOnly(t, &route, http).RewriteRequest(http)
-			if got := fields(&rpc.Request.Header)[2:]; !slices.Equal(got, test.want) {
+			compileAndMatch(t, &route, rpc).RewriteRequest(rpc)
+			compileAndMatch(t, &route, http).RewriteRequest(http)
+			if got := headerLines(&rpc.Request.Header)[2:]; !slices.Equal(got, test.want) {
 				t.Errorf("fields of a call are %q, want %q", got, test.want)
 			}
-			if got := fields(&http.Request.Header); !slices.Equal(got, test.wantHTTP) {
+			if got := headerLines(&http.Request.Header); !slices.Equal(got, test.wantHTTP) {
 				t.Errorf("fields of HTTP are %q, want %q", got, test.wantHTTP)
 			}
 		})
 	}
 	for name, want := range map[string]string{"service": "org.B", "method": "buy"} {
 		x := call()
-		compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: add(name, want)}}, x).RewriteRequest(x)
+		compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: add(name, want)}}, x).RewriteRequest(x)
 		if got := x.Request.Header.Get(name); got != want || x.Request.Header.Len() != 2 {
-			t.Errorf("%s: fields are %q, want one %q", name, fields(&x.Request.Header), want)
+			t.Errorf("%s: fields are %q, want one %q", name, headerLines(&x.Request.Header), want)
 		}
 	}
 	x := call()
 	x.Response.Header.Add("version", "1")
-	compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: add("version", "2")}}, x).MutateResponse(x)
-	if got := fields(&x.Response.Header); len(got) != 2 {
+	compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: add("version", "2")}}, x).MutateResponse(x)
+	if got := headerLines(&x.Response.Header); len(got) != 2 {
 		t.Errorf("fields of a response, which none is a routing field of, are %q", got)
 	}
 }

@@ -34,11 +34,11 @@ type virtualHost struct {
 // hostIndex finds the routes of one virtual host and identifies them by their indexes in it. Each
 // reachable route is in one chain: a linked list in ascending order.
 type hostIndex struct {
-	tree   *tree
-	paths  int32        // root of its tree of exact and prefix paths
-	fields []fieldIndex // routes for any path that require the value of a header
-	regex  int32        // chain of the routes whose path the tree cannot evaluate
-	links  []link       // by index of the route
+	tree    *tree
+	paths   int32         // root of its tree of exact and prefix paths
+	headers []headerIndex // routes for any path that require the value of a header
+	regex   int32         // chain of the routes whose path the tree cannot evaluate
+	links   []link        // by index of the route
 }
 
 // link is the element of a chain for one route.
@@ -84,8 +84,8 @@ func (t *Table) Find(x *protocol.Exchange) int {
 	s := search{host.index.links, x, path, t.Random}
 
 	best := s.findInTree(host.index.tree, host.index.paths)
-	for i := range host.index.fields {
-		f := &host.index.fields[i]
+	for i := range host.index.headers {
+		f := &host.index.headers[i]
 		if f.first < best {
 			best = s.findByHeader(f, best)
 		}

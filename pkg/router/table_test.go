@@ -52,7 +52,7 @@ func nameOf(r *Route) string {
 	return r.Config.Name
 }
 
-func TestVirtualHostIsTheMostSpecificDomain(t *testing.T) {
+func TestMostSpecificDomainWins(t *testing.T) {
 	tests := []struct {
 		name      string
 		domains   []string
@@ -242,7 +242,7 @@ func TestPathsAreComparedAsSent(t *testing.T) {
 	}
 }
 
-func TestRPCRoutesMatchFields(t *testing.T) {
+func TestRPCRoutesMatchHeaders(t *testing.T) {
 	rpc := func(headers ...string) *protocol.Exchange {
 		x := request("", "com.x.Y", "/com.x.Y/list", headers...)
 		x.Meta.Protocol = "dubbo"

@@ -114,14 +114,14 @@ func TestFraction(t *testing.T) {
 		t.Error("a share of the requests without anything that decides")
 	}
 	table.Random = rand.New(rand.NewPCG(1, 2)).Uint64
-	const all = 20_000
-	for range all {
+	const total = 20_000
+	for range total {
 		if table.Match(x) != nil {
 			n++
 		}
 	}
-	if n < all/5 || n > all*3/10 {
-		t.Errorf("%d of %d requests, expected about a quarter", n, all)
+	if n < total/5 || n > total*3/10 {
+		t.Errorf("%d of %d requests, expected about a quarter", n, total)
 	}
 }
 

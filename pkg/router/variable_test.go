@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestVariableConditionsLookAtEachFieldLine checks that a condition on a request header variable
+// TestVariableConditionsMatchEachHeader checks that a condition on a request header variable
 // matches if one of the header's values does, like a header condition.
-func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
+func TestVariableConditionsMatchEachHeader(t *testing.T) {
 	http := func(headers ...string) *protocol.Exchange { return request("GET", "a.test", "/a", headers...) }
 	dubbo := func(headers ...string) *protocol.Exchange {
 		x := request("", "a.test", "/", headers...)
@@ -52,18 +52,18 @@ func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
 	}
 }
 
-// TestVariableConditionsExplainEachFieldLine checks that an explanation shows all values that the
+// TestVariableConditionsExplainEachHeader checks that an explanation shows all values that the
 // condition evaluated.
-func TestVariableConditionsExplainEachFieldLine(t *testing.T) {
+func TestVariableConditionsExplainEachHeader(t *testing.T) {
 	table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	want := []string{`variable request_header_x-r is "user" and "guest", expected "admin"`}
-	if got := table.Explain(request("GET", "a.test", "/", "x-r", "user", "x-r", "guest")).Routes[0].Why; !slices.Equal(got, want) {
+	if got := table.Explain(request("GET", "a.test", "/", "x-r", "user", "x-r", "guest")).Routes[0].Reasons; !slices.Equal(got, want) {
 		t.Errorf("explained with %q, want %q", got, want)
 	}
 }
 
-// TestVariableConditionsOnFieldsDoNotAllocate checks a path that each request takes.
-func TestVariableConditionsOnFieldsDoNotAllocate(t *testing.T) {
+// TestVariableConditionsOnHeadersDoNotAllocate checks a path that each request takes.
+func TestVariableConditionsOnHeadersDoNotAllocate(t *testing.T) {
 	table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	x := request("GET", "a.test", "/", "x-r", "user", "x-r", "admin")
 	if n := testing.AllocsPerRun(100, func() { table.Match(x) }); n != 0 {

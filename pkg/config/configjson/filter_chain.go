@@ -119,7 +119,7 @@ func (r *listenerReader) checkChains(j *listenerJSON, l *config.Listener) {
 	switch {
 	case errors.As(err, &conflict):
 		r.report.Errorf(j.FilterChains[conflict.Second].Node, "%s and this chain match the same connections: %s",
-			chainName(l, conflict.First), conflict.On)
+			chainName(l, conflict.First), conflict.Criteria)
 		return
 	case err != nil:
 		r.report.Errorf(j.Node.Get("filter_chains"), "%v", err)

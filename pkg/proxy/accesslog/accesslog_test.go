@@ -83,7 +83,7 @@ func TestExchangeWithoutResponseIsLogged(t *testing.T) {
 	}
 }
 
-func TestJSONLinesKeepTheOrderOfTheirFields(t *testing.T) {
+func TestJSONFieldOrder(t *testing.T) {
 	c := config.AccessLog{JSON: []config.LogField{
 		{Name: "z", Format: "%method% %path%"}, {Name: "status", Format: "%response_code%"}, {Name: "route", Format: "%route%"},
 		{Name: `qu"ote`, Format: "constant"}, {Name: "missing", Format: "%request_header_nothing%"},
@@ -139,7 +139,7 @@ func TestInvalidFormatErrorNamesPosition(t *testing.T) {
 	}
 }
 
-func TestRollerReachesTheFile(t *testing.T) {
+func TestRotationSettingsApply(t *testing.T) {
 	dir := t.TempDir()
 	a, err := Open(config.AccessLog{Path: filepath.Join(dir, "log"), Format: strings.Repeat("x", 1<<19),
 		Rotation: config.Roller{MaxSizeMB: 1, MaxBackups: 1}}, logfile.NewSet(logfile.SetOptions{}))

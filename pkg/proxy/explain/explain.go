@@ -14,48 +14,48 @@ package explain
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// Answer is the path of a request, step by step. Steps that were not reached are empty.
-type Answer struct {
+// Result is the path of a request, step by step. Steps that were not reached are empty.
+type Result struct {
 	Request string `json:"request"`
 
-	Listener       *Selected `json:"listener,omitempty"`
-	OtherListeners []Other   `json:"other_listeners,omitempty"`
-	Chain          *Selected `json:"filter_chain,omitempty"`
-	OtherChains    []Other   `json:"other_filter_chains,omitempty"`
+	Listener       *Selected     `json:"listener,omitempty"`
+	OtherListeners []Alternative `json:"other_listeners,omitempty"`
+	Chain          *Selected     `json:"filter_chain,omitempty"`
+	OtherChains    []Alternative `json:"other_filter_chains,omitempty"`
 	// FiltersNotRun lists the filters in order that could reject or change the request. Explain
 	// does not run them.
 	FiltersNotRun []string `json:"filters_not_run,omitempty"`
 
-	RouteTable        string    `json:"route_table,omitempty"`
-	VirtualHost       *Selected `json:"virtual_host,omitempty"`
-	OtherVirtualHosts []Other   `json:"other_virtual_hosts,omitempty"`
-	Routes            []Route   `json:"routes,omitempty"` // of VirtualHost, in configuration order
+	RouteTable        string        `json:"route_table,omitempty"`
+	VirtualHost       *Selected     `json:"virtual_host,omitempty"`
+	OtherVirtualHosts []Alternative `json:"other_virtual_hosts,omitempty"`
+	Routes            []Route       `json:"routes,omitempty"` // of VirtualHost, in configuration order
 	// RelayedTo lists the clusters of a chain that relays bytes.
 	RelayedTo []Cluster `json:"carried_to,omitempty"`
 
-	// End says why the request goes no further; empty if it does.
-	End string `json:"end,omitempty"`
+	// EndReason says why the request goes no further; empty if it does.
+	EndReason string `json:"end,omitempty"`
 }
 
 // Selected is the chosen one of several candidates.
 type Selected struct {
-	Name string `json:"name"`
-	Why  string `json:"why"`
+	Name   string `json:"name"`
+	Reason string `json:"why"`
 }
 
-// Other is a candidate that was not chosen, with the reasons.
-type Other struct {
-	Name string   `json:"name"`
-	Why  []string `json:"why"`
+// Alternative is a candidate that was not chosen, with the reasons.
+type Alternative struct {
+	Name    string   `json:"name"`
+	Reasons []string `json:"why"`
 }
 
 // Route is a route with its outcome.
 type Route struct {
 	Name    string   `json:"name"`
 	Outcome Outcome  `json:"outcome"`
-	Why     []string `json:"why,omitempty"`     // of Rejected: each condition that does not match
-	Percent float64  `json:"percent,omitempty"` // of ByChance: percentage of the requests
-	Action  *Action  `json:"action,omitempty"`  // of Taken and ByChance
+	Reasons []string `json:"why,omitempty"`     // of Rejected: each condition that does not match
+	Percent float64  `json:"percent,omitempty"` // of Sampled: percentage of the requests
+	Action  *Action  `json:"action,omitempty"`  // of Taken and Sampled
 }
 
 // Outcome says whether a request takes a route.
@@ -64,8 +64,8 @@ type Outcome string
 // Outcome values.
 const (
 	Rejected Outcome = "rejected"
-	Taken    Outcome = "taken"
-	ByChance Outcome = "taken by chance"
+	Chosen   Outcome = "taken"
+	Sampled  Outcome = "taken by chance"
 	Shadowed Outcome = "comes too late" // the route matches, but an earlier one is taken
 )
 
@@ -79,8 +79,8 @@ type Action struct {
 	Path      string    `json:"path,omitempty"`      // as sent to the host
 	Timeout   string    `json:"timeout,omitempty"`   // as "1m0s"; "none"
 	Clusters  []Cluster `json:"clusters,omitempty"`
-	// Missing says why there is no cluster; empty if there is one.
-	Missing string `json:"missing,omitempty"`
+	// MissingReason says why there is no cluster; empty if there is one.
+	MissingReason string `json:"missing,omitempty"`
 }
 
 // Cluster is a cluster to which a request may go.
@@ -97,7 +97,7 @@ type Cluster struct {
 type Host struct {
 	Address   string   `json:"address"`
 	Candidate bool     `json:"candidate"`     // the request may go there now
-	Why       []string `json:"why,omitempty"` // why it is no candidate
+	Reasons   []string `json:"why,omitempty"` // why it is no candidate
 	Weight    uint32   `json:"weight"`
 	Priority  uint32   `json:"priority,omitempty"`
 	Locality  string   `json:"locality,omitempty"`
@@ -107,8 +107,8 @@ type Host struct {
 type Upstreams func(name string) *Upstream
 
 // Explain returns the path of q through the configuration c.
-func Explain(c *config.Snapshot, upstreams Upstreams, q *Query) *Answer {
-	res := &Answer{Request: q.String()}
+func Explain(c *config.Snapshot, upstreams Upstreams, q *Query) *Result {
+	res := &Result{Request: q.String()}
 	l := res.findListener(c, q)
 	if l == nil {
 		return res
@@ -125,7 +125,7 @@ func Explain(c *config.Snapshot, upstreams Upstreams, q *Query) *Answer {
 		return res
 	}
 	if protocol == "" {
-		res.relay(fc.TCPProxy, upstreams, q)
+		res.findRelayCluster(fc.TCPProxy, upstreams, q)
 		return res
 	}
 	for _, f := range fc.Proxy.StreamFilters {

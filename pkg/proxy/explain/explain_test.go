@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// http returns a filter chain with one proxy filter.
-func http(table string, match config.ChainMatch, filters ...string) *config.FilterChain {
+// httpChain returns a filter chain with one proxy filter.
+func httpChain(table string, match config.ChainMatch, filters ...string) *config.FilterChain {
 	p := &config.Proxy{Downstream: []config.Protocol{config.HTTP1, config.HTTP2}, RouteTable: table}
 	for _, f := range filters {
 		p.StreamFilters = append(p.StreamFilters, config.Filter{Name: f})
@@ -36,17 +36,17 @@ func shopConfig() *config.Snapshot {
 		ConnectionFilters: []config.Filter{{Name: "rbac"}},
 		Proxy:             &config.Proxy{Downstream: []config.Protocol{config.Dubbo}, RouteTable: "calls"},
 	}
-	secure := http("web", config.ChainMatch{ServerNames: []string{"*.shop.test"}, TransportProtocol: config.TransportTLS})
+	secure := httpChain("web", config.ChainMatch{ServerNames: []string{"*.shop.test"}, TransportProtocol: config.TransportTLS})
 	secure.Name = "secure"
-	multiChain := listener("choosing", "0.0.0.0:443", secure, http("other", config.ChainMatch{ServerNames: []string{"a.shop.test"}}))
+	multiChain := listener("choosing", "0.0.0.0:443", secure, httpChain("other", config.ChainMatch{ServerNames: []string{"a.shop.test"}}))
 	multiChain.FilterChains[1].Match.ApplicationProtocols = []string{"h2"}
 	out := listener("out", "127.0.0.1:15001", relay)
 	out.OriginalDst = config.OriginalDstRedirect
-	virtual := listener("virtual", "0.0.0.0:9080", http("web", config.ChainMatch{}))
+	virtual := listener("virtual", "0.0.0.0:9080", httpChain("web", config.ChainMatch{}))
 	virtual.Bind = false
 	return &config.Snapshot{
 		Listeners: []*config.Listener{
-			listener("web", "127.0.0.1:2045", http("web", config.ChainMatch{}, "cors", "rbac")),
+			listener("web", "127.0.0.1:2045", httpChain("web", config.ChainMatch{}, "cors", "rbac")),
 			multiChain, listener("calls", "127.0.0.1:2645", dubbo), out, virtual,
 		},
 		Routes: []*config.RouteTable{webTable(), callTable()},
@@ -203,7 +203,7 @@ func TestSubsetFallbacks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u.Config.Subsets.Fallback = tt.fallback
 			var got []string
-			for _, h := range cluster(func(string) *Upstream { return u }, "c", 100, tt.labels, nil).Hosts {
+			for _, h := range describeCluster(func(string) *Upstream { return u }, "c", 100, tt.labels, nil).Hosts {
 				if h.Candidate {
 					got = append(got, h.Address)
 				}
@@ -220,12 +220,12 @@ func TestFromConfigHosts(t *testing.T) {
 		{Address: "a", Weight: 1, Locality: config.Locality{Region: "eu", Zone: "a"}},
 		{Address: "b", Weight: 1, Health: config.HostUnhealthy},
 	}})
-	c := cluster(func(string) *Upstream { return u }, "c", 100, nil, nil)
+	c := describeCluster(func(string) *Upstream { return u }, "c", 100, nil, nil)
 	if len(c.Hosts) != 2 || !c.Hosts[0].Candidate || c.Hosts[0].Locality != "eu/a/" || c.Hosts[1].Candidate {
 		t.Errorf("hosts: %+v", c.Hosts)
 	}
 	u.Panic = true
-	if c := cluster(func(string) *Upstream { return u }, "c", 100, nil, nil); !c.Hosts[1].Candidate {
+	if c := describeCluster(func(string) *Upstream { return u }, "c", 100, nil, nil); !c.Hosts[1].Candidate {
 		t.Error("a down host is not a candidate in panic mode")
 	}
 }

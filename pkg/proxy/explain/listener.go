@@ -26,7 +26,7 @@ const (
 )
 
 // findListener finds the listener for q. If there is none, it returns nil and sets End.
-func (res *Answer) findListener(c *config.Snapshot, q *Query) *config.Listener {
+func (res *Result) findListener(c *config.Snapshot, q *Query) *config.Listener {
 	chosen, reason := chooseListener(c.Listeners, q)
 	for _, l := range c.Listeners {
 		if l == chosen {
@@ -34,11 +34,11 @@ func (res *Answer) findListener(c *config.Snapshot, q *Query) *config.Listener {
 			continue
 		}
 		if q.Listener == "" || chosen == nil {
-			res.OtherListeners = append(res.OtherListeners, Other{l.Name, []string{whyNotListener(l, q)}})
+			res.OtherListeners = append(res.OtherListeners, Alternative{l.Name, []string{listenerMismatch(l, q)}})
 		}
 	}
 	if chosen == nil {
-		res.End = reason
+		res.EndReason = reason
 	}
 	return chosen
 }
@@ -88,7 +88,7 @@ func chooseListener(listeners []*config.Listener, q *Query) (*config.Listener, s
 	case 1:
 		return candidates[0], fmt.Sprintf("it is the only listener that speaks %s", q.Protocol)
 	}
-	return nil, fmt.Sprintf("%d listeners speak %s and none matches %s: name the listener in the query", len(candidates), q.Protocol, destination(q))
+	return nil, fmt.Sprintf("%d listeners speak %s and none matches %s: name the listener in the query", len(candidates), q.Protocol, destinationText(q))
 }
 
 // rankListener returns how well l matches the destination of q, and why.
@@ -106,20 +106,20 @@ func rankListener(l *config.Listener, q *Query) (rank int, reason string) {
 	case addr.Port() == dst.Port() && l.Bind && (addr.Addr().IsUnspecified() || !dst.Addr().IsValid()):
 		return matchPort, "it is bound to " + l.Address
 	case l.Bind && l.OriginalDst != "" && !l.Ingress:
-		return matchCatchAll, "no listener matches " + destination(q) + ", and it accepts redirected connections"
+		return matchCatchAll, "no listener matches " + destinationText(q) + ", and it accepts redirected connections"
 	}
 	return noMatch, ""
 }
 
-// whyNotListener says why l is not chosen.
-func whyNotListener(l *config.Listener, q *Query) string {
+// listenerMismatch says why l is not chosen.
+func listenerMismatch(l *config.Listener, q *Query) string {
 	switch rank, reason := rankListener(l, q); {
 	case q.Listener != "":
 		return "the query names another listener; this one is at " + l.Address
 	case rank == matchCatchAll:
 		return "it accepts only redirected connections that no other listener matches"
 	case rank == noMatch && q.Destination.Port() != 0:
-		return fmt.Sprintf("it is at %s, and the connection goes to %s", l.Address, destination(q))
+		return fmt.Sprintf("it is at %s, and the connection goes to %s", l.Address, destinationText(q))
 	case rank == noMatch && !acceptsProtocol(l, q.Protocol):
 		return fmt.Sprintf("it does not speak %s", q.Protocol)
 	case rank == noMatch:
@@ -129,8 +129,8 @@ func whyNotListener(l *config.Listener, q *Query) string {
 	}
 }
 
-// destination describes the destination of the connection, as far as it is known.
-func destination(q *Query) string {
+// destinationText describes the destination of the connection, as far as it is known.
+func destinationText(q *Query) string {
 	switch dst := q.Destination; {
 	case dst.Port() == 0:
 		return "an unknown address"
@@ -176,7 +176,7 @@ func downstreamProtocol(proxy *config.Proxy, p config.Protocol) config.Protocol 
 }
 
 // findChain finds the filter chain for q. If there is none, it returns nil and sets End.
-func (res *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
+func (res *Result) findChain(l *config.Listener, q *Query) *config.FilterChain {
 	c := connectionOf(l, q)
 	matches := make([]config.ChainMatch, len(l.FilterChains))
 	for i, fc := range l.FilterChains {
@@ -184,7 +184,7 @@ func (res *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
 	}
 	m, err := chainmatch.Compile(matches)
 	if err != nil {
-		res.End = err.Error() // cannot happen with a valid configuration
+		res.EndReason = err.Error() // cannot happen with a valid configuration
 		return nil
 	}
 	var chosen *config.FilterChain
@@ -202,17 +202,17 @@ func (res *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
 			res.Chain = &Selected{chainName(l, fc), reason}
 			continue
 		}
-		other := Other{chainName(l, fc), chainmatch.Mismatches(&fc.Match, &c)}
+		other := Alternative{chainName(l, fc), chainmatch.Mismatches(&fc.Match, &c)}
 		switch {
 		case fc == l.DefaultChain:
-			other.Why = []string{"another filter chain matches the connection"}
-		case len(other.Why) == 0:
-			other.Why = []string{"its criteria match, but another filter chain is more specific"}
+			other.Reasons = []string{"another filter chain matches the connection"}
+		case len(other.Reasons) == 0:
+			other.Reasons = []string{"its criteria match, but another filter chain is more specific"}
 		}
 		res.OtherChains = append(res.OtherChains, other)
 	}
 	if chosen == nil {
-		res.End = "no filter chain matches the connection: Weft closes it"
+		res.EndReason = "no filter chain matches the connection: Weft closes it"
 	}
 	return chosen
 }
@@ -243,7 +243,7 @@ func chainName(l *config.Listener, fc *config.FilterChain) string {
 
 // chainProtocol returns the protocol with which the chain serves the request, or "" if the chain
 // relays bytes. If it can do neither, ok is false and End is set.
-func (res *Answer) chainProtocol(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
+func (res *Result) chainProtocol(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
 	if fc.Proxy != nil {
 		p = downstreamProtocol(fc.Proxy, q.Protocol)
 	}
@@ -253,15 +253,15 @@ func (res *Answer) chainProtocol(fc *config.FilterChain, q *Query) (p config.Pro
 	case fc.TCPProxy != nil && (fc.Proxy == nil || fc.Proxy.Fallback):
 		return "", true
 	case fc.Proxy == nil:
-		res.End = "the filter chain accepts only UDP datagrams"
+		res.EndReason = "the filter chain accepts only UDP datagrams"
 		return "", false
 	}
-	res.End = fmt.Sprintf("the filter chain speaks %v, not %s", fc.Proxy.Downstream, q.Protocol)
+	res.EndReason = fmt.Sprintf("the filter chain speaks %v, not %s", fc.Proxy.Downstream, q.Protocol)
 	return "", false
 }
 
-// relay sets where a chain that relays bytes sends the connection.
-func (res *Answer) relay(t *config.TCPProxy, upstreams Upstreams, q *Query) {
+// findRelayCluster sets where a chain that relays bytes sends the connection.
+func (res *Result) findRelayCluster(t *config.TCPProxy, upstreams Upstreams, q *Query) {
 	name := t.Cluster
 	for i := range t.Routes {
 		r := &t.Routes[i]
@@ -271,10 +271,10 @@ func (res *Answer) relay(t *config.TCPProxy, upstreams Upstreams, q *Query) {
 		}
 	}
 	if name == "" {
-		res.End = "no route of tcp_proxy matches the connection: Weft closes it"
+		res.EndReason = "no route of tcp_proxy matches the connection: Weft closes it"
 		return
 	}
-	res.RelayedTo = []Cluster{cluster(upstreams, name, 100, nil, nil)}
+	res.RelayedTo = []Cluster{describeCluster(upstreams, name, 100, nil, nil)}
 }
 
 // inRanges reports whether a is in one of the address ranges and in one of the port ranges. An

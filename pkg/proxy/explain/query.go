@@ -28,31 +28,31 @@ type Query struct {
 	Scheme    string
 	Authority string
 	Path      string
-	Fields    []protocol.Field
+	Headers   []protocol.Field
 }
 
 // Query parameters of a Query in a URL.
 const (
-	KeyURL        = "url"      // of an HTTP request; or
-	KeyCall       = "call"     // "service/method" of an RPC request
-	KeyMethod     = "method"   // default GET
-	KeyField      = "header"   // "name:value", any number
-	KeyProtocol   = "protocol" // of an RPC request, as configuration names it; default dubbo
-	KeyGroup      = "group"
-	KeyVersion    = "version"
-	KeyAttachment = "attachment" // "name=value", any number
-	KeyListener   = "listener"
-	KeyTo         = "to"   // "ip:port" that the connection goes to
-	KeyFrom       = "from" // "ip:port" or "ip" that it comes from
-	KeyServerName = "sni"  // default: the host of an https URL
-	KeyALPN       = "alpn" // separated by commas
+	KeyURL         = "url"      // of an HTTP request; or
+	KeyCall        = "call"     // "service/method" of an RPC request
+	KeyMethod      = "method"   // default GET
+	KeyHeader      = "header"   // "name:value", any number
+	KeyProtocol    = "protocol" // of an RPC request, as configuration names it; default dubbo
+	KeyGroup       = "group"
+	KeyVersion     = "version"
+	KeyAttachment  = "attachment" // "name=value", any number
+	KeyListener    = "listener"
+	KeyDestination = "to"   // "ip:port" that the connection goes to
+	KeySource      = "from" // "ip:port" or "ip" that it comes from
+	KeyServerName  = "sni"  // default: the host of an https URL
+	KeyALPN        = "alpn" // separated by commas
 )
 
 // keys lists the parameters that Parse accepts.
 func keys() []string {
 	return []string{
-		KeyURL, KeyCall, KeyMethod, KeyField, KeyProtocol, KeyGroup, KeyVersion, KeyAttachment,
-		KeyListener, KeyTo, KeyFrom, KeyServerName, KeyALPN,
+		KeyURL, KeyCall, KeyMethod, KeyHeader, KeyProtocol, KeyGroup, KeyVersion, KeyAttachment,
+		KeyListener, KeyDestination, KeySource, KeyServerName, KeyALPN,
 	}
 }
 
@@ -116,7 +116,7 @@ func (q *Query) parseHTTP(v url.Values) error {
 			q.ALPN = []string{"h2", "http/1.1"}
 		}
 	}
-	for _, field := range v[KeyField] {
+	for _, field := range v[KeyHeader] {
 		name, value, ok := strings.Cut(field, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		switch {
@@ -125,7 +125,7 @@ func (q *Query) parseHTTP(v url.Values) error {
 		case strings.EqualFold(name, "host"):
 			q.Authority = value
 		default:
-			q.Fields = append(q.Fields, protocol.Field{Name: name, Value: value})
+			q.Headers = append(q.Headers, protocol.Field{Name: name, Value: value})
 		}
 	}
 	return nil
@@ -140,10 +140,10 @@ func (q *Query) parseCall(v url.Values) error {
 	service, method := v.Get(KeyCall)[:slash], v.Get(KeyCall)[slash+1:]
 	q.Protocol = config.Protocol(cmp.Or(v.Get(KeyProtocol), string(config.Dubbo)))
 	q.Scheme, q.Authority, q.Path = "http", service, "/"+service+"/"+method
-	q.Fields = []protocol.Field{{Name: xprotocol.FieldService, Value: service}, {Name: xprotocol.FieldMethod, Value: method}}
+	q.Headers = []protocol.Field{{Name: xprotocol.FieldService, Value: service}, {Name: xprotocol.FieldMethod, Value: method}}
 	for _, f := range []protocol.Field{{Name: xprotocol.FieldVersion, Value: v.Get(KeyVersion)}, {Name: xprotocol.FieldGroup, Value: v.Get(KeyGroup)}} {
 		if f.Value != "" {
-			q.Fields = append(q.Fields, f)
+			q.Headers = append(q.Headers, f)
 		}
 	}
 	for _, attachment := range v[KeyAttachment] {
@@ -151,21 +151,21 @@ func (q *Query) parseCall(v url.Values) error {
 		if !ok || name == "" {
 			return fmt.Errorf("attachment: %q is not valid, expected name=value", attachment)
 		}
-		q.Fields = append(q.Fields, protocol.Field{Name: name, Value: value})
+		q.Headers = append(q.Headers, protocol.Field{Name: name, Value: value})
 	}
 	return nil
 }
 
 // parseAddresses parses the destination and the source of the connection.
 func (q *Query) parseAddresses(v url.Values) error {
-	if text := v.Get(KeyTo); text != "" {
+	if text := v.Get(KeyDestination); text != "" {
 		dst, err := netip.ParseAddrPort(text)
 		if err != nil {
 			return fmt.Errorf("to: %q is not valid, expected ip:port", text)
 		}
 		q.Destination = dst
 	}
-	text := v.Get(KeyFrom)
+	text := v.Get(KeySource)
 	if text == "" {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (q *Query) newExchange(p config.Protocol, listener string) *protocol.Exchan
 		x.Meta.Conn.RemoteText, x.Meta.Conn.RemoteIP = q.Source.String(), q.Source.Addr().String()
 	}
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = q.Method, q.Scheme, q.Authority, q.Path
-	for _, f := range q.Fields {
+	for _, f := range q.Headers {
 		x.Request.Header.Add(f.Name, f.Value)
 	}
 	x.Request.Header.MarkUnchanged()

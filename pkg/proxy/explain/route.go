@@ -10,7 +10,7 @@ import (
 
 // findRoute finds the route of a request. It calls ask for a new copy of the request when needed,
 // because routes change requests.
-func (res *Answer) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.Proxy, newExchange func() *exchange) {
+func (res *Result) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.Proxy, newExchange func() *exchange) {
 	res.RouteTable = p.RouteTable
 	var tableConfig *config.RouteTable
 	for _, t := range c.Routes {
@@ -19,54 +19,54 @@ func (res *Answer) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.
 		}
 	}
 	if tableConfig == nil {
-		res.End = fmt.Sprintf("route table %q is not defined", p.RouteTable)
+		res.EndReason = fmt.Sprintf("route table %q is not defined", p.RouteTable)
 		return
 	}
 	table, err := router.Compile(tableConfig)
 	if err != nil {
-		res.End = err.Error() // cannot happen with an active configuration
+		res.EndReason = err.Error() // cannot happen with an active configuration
 		return
 	}
 	e := table.Explain(newExchange())
-	for _, other := range e.Others {
+	for _, other := range e.OtherVirtualHosts {
 		reason := fmt.Sprintf("none of its domains matches %q", e.Authority)
 		if other.Domain != "" {
 			reason = fmt.Sprintf("its domain %q is less specific", other.Domain)
 		}
-		res.OtherVirtualHosts = append(res.OtherVirtualHosts, Other{other.VirtualHost.Name, []string{reason}})
+		res.OtherVirtualHosts = append(res.OtherVirtualHosts, Alternative{other.VirtualHost.Name, []string{reason}})
 	}
 	if e.VirtualHost == nil {
-		res.End = fmt.Sprintf("no virtual host has a domain that matches %q: the request fails with no_route", e.Authority)
+		res.EndReason = fmt.Sprintf("no virtual host has a domain that matches %q: the request fails with no_route", e.Authority)
 		return
 	}
 	res.VirtualHost = &Selected{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
 	for _, r := range e.Routes {
-		described := Route{Name: r.Route.Config.Name, Outcome: outcome(r.Outcome), Why: r.Why, Percent: r.Percent}
-		if r.Outcome == router.Taken || r.Outcome == router.ByChance {
+		described := Route{Name: r.Route.Config.Name, Outcome: outcomeOf(r.Outcome), Reasons: r.Reasons, Percent: r.Percent}
+		if r.Outcome == router.Chosen || r.Outcome == router.Sampled {
 			route := r.Route
 			if p.CallerFields.OverrideTimeouts {
-				route = route.WithTimeoutFields()
+				route = route.WithTimeoutHeaders()
 			}
-			described.Action = action(route, upstreams, newExchange())
+			described.Action = describeAction(route, upstreams, newExchange())
 		}
 		res.Routes = append(res.Routes, described)
 	}
 	if e.Route == nil {
-		res.End = "no route of the virtual host matches the request: it fails with no_route"
+		res.EndReason = "no route of the virtual host matches the request: it fails with no_route"
 		for _, r := range e.Routes {
-			if r.Outcome == router.ByChance {
-				res.End = "if no fraction selects one of these routes, the request fails with no_route"
+			if r.Outcome == router.Sampled {
+				res.EndReason = "if no fraction selects one of these routes, the request fails with no_route"
 			}
 		}
 	}
 }
 
-func outcome(o router.Outcome) Outcome {
+func outcomeOf(o router.Outcome) Outcome {
 	switch o {
-	case router.Taken:
-		return Taken
-	case router.ByChance:
-		return ByChance
+	case router.Chosen:
+		return Chosen
+	case router.Sampled:
+		return Sampled
 	case router.Shadowed:
 		return Shadowed
 	case router.Rejected:
@@ -74,8 +74,8 @@ func outcome(o router.Outcome) Outcome {
 	return Rejected
 }
 
-// action returns the action of r for x. It changes x.
-func action(r *router.Route, upstreams Upstreams, x *exchange) *Action {
+// describeAction returns the action of r for x. It changes x.
+func describeAction(r *router.Route, upstreams Upstreams, x *exchange) *Action {
 	f := r.Config.Forward
 	if f == nil {
 		r.Reply(x)
@@ -85,7 +85,7 @@ func action(r *router.Route, upstreams Upstreams, x *exchange) *Action {
 	if global, _ := r.Timeouts(x); global > 0 {
 		a.Timeout = global.String()
 	}
-	a.clusters(r, upstreams, x)
+	a.setClusters(r, upstreams, x)
 	r.RewriteRequest(x)
 	a.Authority, a.Path = x.Request.Authority, x.Request.Path
 	if f.AutoHostRewrite {
@@ -94,16 +94,16 @@ func action(r *router.Route, upstreams Upstreams, x *exchange) *Action {
 	return a
 }
 
-// clusters sets the clusters to which r may send x.
-func (a *Action) clusters(r *router.Route, upstreams Upstreams, x *exchange) {
+// setClusters sets the clusters to which r may send x.
+func (a *Action) setClusters(r *router.Route, upstreams Upstreams, x *exchange) {
 	f := r.Config.Forward
 	if len(f.WeightedClusters) == 0 {
 		name, _ := r.ChooseCluster(x, 0)
 		if name == "" {
-			a.Missing = fmt.Sprintf("the variable %s, which names the cluster, has no value: the request fails with no_cluster", f.ClusterVariable)
+			a.MissingReason = fmt.Sprintf("the variable %s, which names the cluster, has no value: the request fails with no_cluster", f.ClusterVariable)
 			return
 		}
-		a.Clusters = []Cluster{cluster(upstreams, name, 100, f.Metadata, x)}
+		a.Clusters = []Cluster{describeCluster(upstreams, name, 100, f.Metadata, x)}
 		return
 	}
 	total := uint64(0)
@@ -111,7 +111,7 @@ func (a *Action) clusters(r *router.Route, upstreams Upstreams, x *exchange) {
 		total += uint64(f.WeightedClusters[i].Weight)
 	}
 	if total == 0 {
-		a.Missing = "all weights are 0: the request fails with no_cluster"
+		a.MissingReason = "all weights are 0: the request fails with no_cluster"
 	}
 	for i := range f.WeightedClusters {
 		w := &f.WeightedClusters[i]
@@ -128,6 +128,6 @@ func (a *Action) clusters(r *router.Route, upstreams Upstreams, x *exchange) {
 		if total > 0 {
 			percent = 100 * float64(w.Weight) / float64(total)
 		}
-		a.Clusters = append(a.Clusters, cluster(upstreams, w.Cluster, percent, labels, x))
+		a.Clusters = append(a.Clusters, describeCluster(upstreams, w.Cluster, percent, labels, x))
 	}
 }

@@ -33,11 +33,11 @@ func TestRulesExcludeHosts(t *testing.T) {
 		want string
 	}{{x, "b"}, {nil, ""}} {
 		var got []string
-		for _, h := range cluster(func(string) *Upstream { return u }, "c", 100, nil, tt.x).Hosts {
+		for _, h := range describeCluster(func(string) *Upstream { return u }, "c", 100, nil, tt.x).Hosts {
 			if h.Candidate {
 				got = append(got, h.Address)
-			} else if len(h.Why) != 1 || !strings.Contains(h.Why[0], "rules of the cluster") {
-				t.Errorf("%s is not a candidate, reasons %q", h.Address, h.Why)
+			} else if len(h.Reasons) != 1 || !strings.Contains(h.Reasons[0], "rules of the cluster") {
+				t.Errorf("%s is not a candidate, reasons %q", h.Address, h.Reasons)
 			}
 		}
 		if strings.Join(got, " ") != tt.want {

@@ -13,7 +13,7 @@ import (
 const maxLines = 20
 
 // Text returns the answer as text. It shortens long lists.
-func (res *Answer) Text() string {
+func (res *Result) Text() string {
 	p := &printer{}
 	p.line(0, "%s", res.Request)
 	p.step("listener", res.Listener, res.OtherListeners)
@@ -30,8 +30,8 @@ func (res *Answer) Text() string {
 		p.line(0, "relayed as bytes")
 		p.cluster(&res.RelayedTo[i])
 	}
-	if res.End != "" {
-		p.line(0, "result: %s", res.End)
+	if res.EndReason != "" {
+		p.line(0, "result: %s", res.EndReason)
 	}
 	return p.String()
 }
@@ -44,16 +44,16 @@ func (p *printer) line(indent int, format string, args ...any) {
 }
 
 // step writes the selected candidate and the others.
-func (p *printer) step(label string, s *Selected, others []Other) {
+func (p *printer) step(label string, s *Selected, others []Alternative) {
 	if s != nil {
-		p.line(0, "%s %q: %s", label, s.Name, s.Why)
+		p.line(0, "%s %q: %s", label, s.Name, s.Reason)
 	}
 	for i, o := range others {
 		if i == maxLines {
 			p.line(1, "and %d others", len(others)-i)
 			return
 		}
-		p.line(1, "not %q: %s", o.Name, strings.Join(o.Why, "; "))
+		p.line(1, "not %q: %s", o.Name, strings.Join(o.Reasons, "; "))
 	}
 }
 
@@ -67,12 +67,12 @@ func (p *printer) routes(all []Route) {
 		remaining--
 		switch r.Outcome {
 		case Rejected:
-			p.line(1, "not %q: %s", r.Name, strings.Join(r.Why, "; "))
+			p.line(1, "not %q: %s", r.Name, strings.Join(r.Reasons, "; "))
 		case Shadowed:
 			p.line(1, "not %q: it matches, but an earlier route is taken", r.Name)
-		case ByChance:
+		case Sampled:
 			p.line(0, "route %q: all its conditions match, for %s of the requests", r.Name, formatPercent(r.Percent))
-		case Taken:
+		case Chosen:
 			p.line(0, "route %q: all its conditions match", r.Name)
 		}
 		if r.Action != nil {
@@ -94,8 +94,8 @@ func (p *printer) action(a *Action) {
 		return
 	}
 	p.line(2, "forwarded as %q %q, timeout %s", a.Authority, a.Path, a.Timeout)
-	if a.Missing != "" {
-		p.line(2, "%s", a.Missing)
+	if a.MissingReason != "" {
+		p.line(2, "%s", a.MissingReason)
 	}
 	for i := range a.Clusters {
 		p.cluster(&a.Clusters[i])
@@ -122,11 +122,11 @@ func (p *printer) cluster(c *Cluster) {
 	}
 	p.line(2, "%s", text)
 	if len(c.Hosts) == 0 {
-		p.line(3, "%s", noHosts(c))
+		p.line(3, "%s", noHostsText(c))
 	}
 	// The sort puts usable hosts first, so that the limit drops unusable ones.
 	hosts := slices.Clone(c.Hosts)
-	slices.SortStableFunc(hosts, func(a, b Host) int { return len(a.Why) - len(b.Why) })
+	slices.SortStableFunc(hosts, func(a, b Host) int { return len(a.Reasons) - len(b.Reasons) })
 	for i := range hosts {
 		if i == maxLines {
 			p.line(3, "and %d other hosts", len(hosts)-i)
@@ -136,7 +136,7 @@ func (p *printer) cluster(c *Cluster) {
 	}
 }
 
-func noHosts(c *Cluster) string {
+func noHostsText(c *Cluster) string {
 	if c.Policy == string(config.LBOriginalDst) {
 		return "the host is the original destination of the connection"
 	}
@@ -152,7 +152,7 @@ func (p *printer) host(h *Host) {
 		text += ", in " + h.Locality
 	}
 	if !h.Candidate {
-		p.line(3, "not %s: %s", text, strings.Join(h.Why, "; "))
+		p.line(3, "not %s: %s", text, strings.Join(h.Reasons, "; "))
 		return
 	}
 	p.line(3, "host %s", text)

@@ -44,10 +44,10 @@ func FromConfig(c *config.Cluster) *Upstream {
 	return u
 }
 
-// cluster returns which hosts of the named cluster may receive x with these labels; x is nil for a
+// describeCluster returns which hosts of the named cluster may receive x with these labels; x is nil for a
 // connection. The policy chooses among the candidates. The distribution among priorities and
 // localities is ignored: only the first priority with a usable host counts.
-func cluster(upstreams Upstreams, name string, percent float64, labels map[string]string, x *exchange) Cluster {
+func describeCluster(upstreams Upstreams, name string, percent float64, labels map[string]string, x *exchange) Cluster {
 	c := Cluster{Name: name, Percent: percent}
 	u := upstreams(name)
 	if u == nil {
@@ -68,15 +68,15 @@ func cluster(upstreams Upstreams, name string, percent float64, labels map[strin
 		h := &u.Hosts[i]
 		host := Host{Address: h.Address, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality}
 		if reason := mismatch(h); reason != "" {
-			host.Why = append(host.Why, reason)
+			host.Reasons = append(host.Reasons, reason)
 		}
 		if h.DownReason != "" && !u.Panic {
-			host.Why = append(host.Why, "it is down: "+h.DownReason)
+			host.Reasons = append(host.Reasons, "it is down: "+h.DownReason)
 		}
 		if h.Priority > priority {
-			host.Why = append(host.Why, fmt.Sprintf("priority %d is used only when the hosts of earlier priorities fail", h.Priority))
+			host.Reasons = append(host.Reasons, fmt.Sprintf("priority %d is used only when the hosts of earlier priorities fail", h.Priority))
 		}
-		host.Candidate = len(host.Why) == 0
+		host.Candidate = len(host.Reasons) == 0
 		c.Hosts = append(c.Hosts, host)
 	}
 	return c

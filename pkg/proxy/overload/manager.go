@@ -87,7 +87,7 @@ type Loop struct {
 
 // actionCounter counts the effects of an action.
 type actionCounter struct {
-	count   *metrics.Counter
+	counter *metrics.Counter
 	source  func() uint64 // reads a counter elsewhere; nil: none
 	counted uint64        // part of source that count already includes
 }
@@ -256,24 +256,24 @@ func (l *Loop) act(now time.Time, decisions []trigger.Decision) {
 		case config.ActionStopAccepting:
 			stopAccepting = decision.State == trigger.Saturated
 			if stopAccepting && decision.Changed {
-				l.counters[i].count.Add(1)
+				l.counters[i].counter.Add(1)
 			}
 		case config.ActionShrinkIdle:
 			if decision.State == trigger.Saturated {
 				tracksIdle = true
 				n := m.closeIdle(now, func(time.Duration) time.Duration { return shrinkIdleAfter })
-				l.counters[i].count.Add(uint64(n + m.options.CloseIdleHostConns(shrinkIdleAfter)))
+				l.counters[i].counter.Add(uint64(n + m.options.CloseIdleHostConns(shrinkIdleAfter)))
 			}
 		case config.ActionReduceTimeouts:
 			if decision.Value > 0 {
 				tracksIdle = true
-				l.counters[i].count.Add(uint64(m.closeIdle(now, func(d time.Duration) time.Duration { return reducedTimeout(d, a, decision.Value) })))
+				l.counters[i].counter.Add(uint64(m.closeIdle(now, func(d time.Duration) time.Duration { return reducedTimeout(d, a, decision.Value) })))
 			}
 		case config.ActionShrinkHeap:
 			if decision.State == trigger.Saturated && now.Sub(l.lastMemoryReturn) >= minMemoryReturnInterval {
 				l.lastMemoryReturn = now
 				debug.FreeOSMemory()
-				l.counters[i].count.Add(1)
+				l.counters[i].counter.Add(1)
 			}
 		}
 	}
@@ -296,7 +296,7 @@ func (l *Loop) act(now time.Time, decisions []trigger.Decision) {
 func (c *actionCounter) update() {
 	if c.source != nil {
 		n := c.source()
-		c.count.Add(n - c.counted)
+		c.counter.Add(n - c.counted)
 		c.counted = n
 	}
 }

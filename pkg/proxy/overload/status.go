@@ -52,7 +52,7 @@ func (l *Loop) publish(now time.Time, decisions []trigger.Decision) {
 			l.logChange(a.Name, d)
 		}
 		status := ActionStatus{
-			Name: string(a.Name), State: d.State.String(), Value: d.Value, Monitor: string(d.Monitor), Done: l.counters[i].count.Value(),
+			Name: string(a.Name), State: d.State.String(), Value: d.Value, Monitor: string(d.Monitor), Done: l.counters[i].counter.Value(),
 		}
 		if !l.changedAt[i].IsZero() {
 			changedAt := l.changedAt[i]
@@ -100,7 +100,7 @@ func (l *Loop) registerMetrics() {
 			}
 			return 0
 		}, string(a.Name)))
-		counter := actionCounter{count: registry.Counter(metrics.OverloadDone, string(a.Name))}
+		counter := actionCounter{counter: registry.Counter(metrics.OverloadDone, string(a.Name))}
 		if n := manager.policy.Counter(a.Name); n != nil {
 			counter.source = n.Load
 		} else if a.Name == config.ActionRejectConnections {

@@ -17,7 +17,7 @@ import (
 
 // OnDemandTables holds the on-demand route tables of a server.
 type OnDemandTables struct {
-	desk *demand.RequestQueue
+	queue *demand.RequestQueue
 
 	mu    sync.Mutex
 	items map[string]*demand.Item // guarded by mu; by name
@@ -25,7 +25,7 @@ type OnDemandTables struct {
 
 // NewOnDemandTables returns a set without tables.
 func NewOnDemandTables() *OnDemandTables {
-	return &OnDemandTables{desk: demand.NewRequestQueue(), items: make(map[string]*demand.Item)}
+	return &OnDemandTables{queue: demand.NewRequestQueue(), items: make(map[string]*demand.Item)}
 }
 
 // item returns the item of that name and creates it if needed.
@@ -71,11 +71,11 @@ func (t *OnDemandTables) Requests() OnDemandRoutes { return OnDemandRoutes{t} }
 
 // Requested returns a channel that signals when TakeRequested may return names. It has one
 // receiver.
-func (r OnDemandRoutes) Requested() <-chan struct{} { return r.tables.desk.Requested() }
+func (r OnDemandRoutes) Requested() <-chan struct{} { return r.tables.queue.Requested() }
 
 // TakeRequested returns the names requested since its last call, in order. Some tables may be
 // present already or no longer in use.
-func (r OnDemandRoutes) TakeRequested() []string { return r.tables.desk.Take() }
+func (r OnDemandRoutes) TakeRequested() []string { return r.tables.queue.Take() }
 
 // InUse reports whether an exchange has used the table since the last call.
 func (r OnDemandRoutes) InUse(name string) bool {
@@ -88,14 +88,14 @@ func (r OnDemandRoutes) InUse(name string) bool {
 // OnDemandTable is an on-demand table for a pipeline. Immutable.
 type OnDemandTable struct {
 	config.OnDemand
-	name string
-	item *demand.Item
-	desk *demand.RequestQueue
+	name  string
+	item  *demand.Item
+	queue *demand.RequestQueue
 }
 
 // Table returns the on-demand state of a table.
 func (t *OnDemandTables) Table(name string, state config.OnDemand) *OnDemandTable {
-	return &OnDemandTable{state, name, t.item(name), t.desk}
+	return &OnDemandTable{state, name, t.item(name), t.queue}
 }
 
 // mustWait records that an exchange arrived and reports whether it must wait. d may be nil.
@@ -132,7 +132,7 @@ func (w tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
 	if table := w.live.active.Load().table; table == nil || !table.Unsubscribed {
 		return // the table has arrived in the meantime
 	}
-	w.table.desk.Request(w.table.name)
+	w.table.queue.Request(w.table.name)
 	timeout := w.table.Wait
 	if !x.Deadline.IsZero() {
 		timeout = min(timeout, time.Until(x.Deadline))

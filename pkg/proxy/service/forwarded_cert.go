@@ -19,7 +19,7 @@ func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.
 	}
 	hasPeer := conn != nil && conn.TLS != nil && conn.TLS.Peer != nil
 	if hasPeer && c.Mode == config.XFCCForward {
-		removeSpellings(h, false)
+		removeVariants(h, false)
 		return
 	}
 	received := ""
@@ -28,7 +28,7 @@ func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.
 			received = "" // otherwise the new element would become part of it
 		}
 	}
-	removeSpellings(h, true)
+	removeVariants(h, true)
 	if !hasPeer || c.Mode == config.XFCCSanitize {
 		return
 	}
@@ -53,9 +53,9 @@ func quotesBalanced(elements string) bool {
 	return !quoted && !strings.HasSuffix(elements, `\`)
 }
 
-// removeSpellings removes headers that applications may confuse with this one; all: also the header
+// removeVariants removes headers that applications may confuse with this one; all: also the header
 // itself.
-func removeSpellings(h *protocol.Header, includeExact bool) {
+func removeVariants(h *protocol.Header, includeExact bool) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (includeExact || !protocol.EqualFold(name, forwardedClientCert)) {
 			h.Del(name)

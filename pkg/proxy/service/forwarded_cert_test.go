@@ -19,8 +19,8 @@ func cartCertificate() *protocol.Certificate {
 }
 
 func TestClientCertificatesAreForwarded(t *testing.T) {
-	const forged, twice = "X-Forwarded-Client-Cert: Hash=forged", "x-forwarded-client-cert: Hash=again"
-	const other = "X_Forwarded_Client-Cert: Hash=spelt"
+	const forged, repeated = "X-Forwarded-Client-Cert: Hash=forged", "x-forwarded-client-cert: Hash=again"
+	const variant = "X_Forwarded_Client-Cert: Hash=variant"
 	all := config.XFCC{Mode: config.XFCCSet, Subject: true, Cert: true, Chain: true, DNS: true, URI: true}
 	pem := (&protocol.Certificate{Raw: [][]byte{{1}}}).EscapedPEM(false)
 	chain := (&protocol.Certificate{Raw: [][]byte{{1}, {2}}}).EscapedPEM(true)
@@ -31,12 +31,12 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 		headers []string
 		want    string // the header and similar headers
 	}{
-		{"sanitize by default", config.XFCC{}, cartCertificate(), []string{forged, twice, other}, ""},
-		{"sanitize by default, no certificate", config.XFCC{}, nil, []string{forged, other}, ""},
-		{"forward only", config.XFCC{Mode: config.XFCCForward}, cartCertificate(), []string{forged, twice, other}, forged + "\n" + twice + "\n"},
-		{"forward only, no certificate", config.XFCC{Mode: config.XFCCForward}, nil, []string{forged, other}, ""},
+		{"sanitize by default", config.XFCC{}, cartCertificate(), []string{forged, repeated, variant}, ""},
+		{"sanitize by default, no certificate", config.XFCC{}, nil, []string{forged, variant}, ""},
+		{"forward only", config.XFCC{Mode: config.XFCCForward}, cartCertificate(), []string{forged, repeated, variant}, forged + "\n" + repeated + "\n"},
+		{"forward only, no certificate", config.XFCC{Mode: config.XFCCForward}, nil, []string{forged, variant}, ""},
 		{"always forward", config.XFCC{Mode: config.XFCCAlwaysForward}, nil, []string{forged}, forged + "\n"},
-		{"append", config.XFCC{Mode: config.XFCCAppend, URI: true}, cartCertificate(), []string{forged, twice, other},
+		{"append", config.XFCC{Mode: config.XFCCAppend, URI: true}, cartCertificate(), []string{forged, repeated, variant},
 			"X-Forwarded-Client-Cert: Hash=forged, Hash=again,By=spiffe://shop/gate;Hash=c0ffee;URI=spiffe://shop/cart\n"},
 		{"append to unbalanced quotes", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), []string{`X-Forwarded-Client-Cert: Subject="CN=a\"`, `X-Forwarded-Client-Cert: URI=b`},
 			"X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee\n"},
@@ -44,7 +44,7 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 			"X-Forwarded-Client-Cert: Subject=\"CN=\\\"a\\\",O=b\",By=spiffe://shop/gate;Hash=c0ffee\n"},
 		{"append without a received header", config.XFCC{Mode: config.XFCCAppend}, cartCertificate(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee\n"},
 		{"append, no certificate", config.XFCC{Mode: config.XFCCAppend}, nil, []string{forged}, ""},
-		{"replaced", config.XFCC{Mode: config.XFCCSet, Subject: true}, cartCertificate(), []string{forged, twice, other},
+		{"replaced", config.XFCC{Mode: config.XFCCSet, Subject: true}, cartCertificate(), []string{forged, repeated, variant},
 			"X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee;Subject=\"CN=cart,O=Shop\"\n"},
 		{"all details, no certificate", all, nil, []string{forged}, ""},
 		{"all details", all, cartCertificate(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee;Cert=\"" + pem + "\";Chain=\"" + chain +
@@ -53,7 +53,7 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := newTestExchange(test.headers...)
 			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{Peer: test.peer, LocalURISANs: []string{"spiffe://shop/gate"}}}
-			got, _ := forwardedTo(t, config.HTTP1Options{XFCC: test.c}, x)
+			got, _ := serveForwarded(t, config.HTTP1Options{XFCC: test.c}, x)
 			if got != test.want {
 				t.Errorf("upstream headers:\n%s, want\n%s", got, test.want)
 			}
@@ -61,7 +61,7 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 	}
 	x := newTestExchange(forged)
 	x.Meta.Conn = &protocol.ConnMeta{}
-	if got, _ := forwardedTo(t, config.HTTP1Options{XFCC: all}, x); got != "" {
+	if got, _ := serveForwarded(t, config.HTTP1Options{XFCC: all}, x); got != "" {
 		t.Errorf("plaintext connection: upstream headers %q", got)
 	}
 }

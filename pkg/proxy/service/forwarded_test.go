@@ -12,13 +12,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// forwardedTo serves x with an upstream that responds with 200. It returns the headers that the
+// serveForwarded serves x with an upstream that responds with 200. It returns the headers that the
 // upstream received, without those of every exchange. If served is false, got is empty.
-func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got string, served bool) {
+func serveForwarded(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got string, served bool) {
 	t.Helper()
 	s := Forwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		served = true
-		got = strings.TrimPrefix(fieldsOf(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
+		got = strings.TrimPrefix(headerLines(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
 		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{})
 		x.Response.Status, x.Response.Version, x.Response.Source = 200, "HTTP/1.0", protocol.UpstreamResponse
 		x.Response.Header.Add("Server", "app")
@@ -30,7 +30,7 @@ func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got
 	return got, served
 }
 
-func TestXForwardedFields(t *testing.T) {
+func TestXForwardedHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		mode    config.ForwardedMode
@@ -56,7 +56,7 @@ func TestXForwardedFields(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := newTestExchange(test.headers...)
 			x.Meta.Conn = &protocol.ConnMeta{RemoteIP: test.remote}
-			got, _ := forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: true}, x)
+			got, _ := serveForwarded(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: true}, x)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("upstream headers (-want +got):\n%s", diff)
 			}
@@ -82,7 +82,7 @@ func TestClientAddressFromTrustedHops(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := newTestExchange(test.headers...)
 			x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:1234"), RemoteIP: "192.0.2.1"}
-			forwardedTo(t, config.HTTP1Options{XFFClientIndex: test.hop, XForwarded: config.ForwardedAppend}, x)
+			serveForwarded(t, config.HTTP1Options{XFFClientIndex: test.hop, XForwarded: config.ForwardedAppend}, x)
 			want, ip := netip.Addr{}, "192.0.2.1"
 			if test.want != "" {
 				want, ip = netip.MustParseAddr(test.want), test.want
@@ -116,7 +116,7 @@ func TestXForwardedProtoModes(t *testing.T) {
 			x = newTestExchange("X-Forwarded-Proto: " + test.header)
 		}
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
-		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedProto: test.proto}, x)
+		serveForwarded(t, config.HTTP1Options{XForwarded: test.mode, XForwardedProto: test.proto}, x)
 		if got := joinValues(&x.Request.Header, forwardedProto); got != test.want {
 			t.Errorf("%q, %q: %s for a client that sends %q is %q, want %q", test.mode, test.proto, forwardedProto, test.header, got, test.want)
 		}
@@ -130,7 +130,7 @@ func TestXForwardedProtoIgnoresClientScheme(t *testing.T) {
 				x := newTestExchange()
 				x.Request.Scheme = scheme
 				x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1", Secure: secure}
-				forwardedTo(t, config.HTTP1Options{XForwarded: mode}, x)
+				serveForwarded(t, config.HTTP1Options{XForwarded: mode}, x)
 				if got := x.Request.Header.Get(forwardedProto); got != want {
 					t.Errorf("%q: %s for a client that sends scheme %s over %s", mode, got, scheme, want)
 				}
@@ -144,11 +144,11 @@ func TestRPCPassesUntouched(t *testing.T) {
 		x := newTestExchange("X-Forwarded-For: 1", "Max-Forwards: 0")
 		x.Request.Method, x.Meta.Protocol, x.Meta.Version = "", "dubbo", "dubbo/2"
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
-		got, served := forwardedTo(t, config.HTTP1Options{XForwarded: mode, Via: "weft"}, x)
+		got, served := serveForwarded(t, config.HTTP1Options{XForwarded: mode, Via: "weft"}, x)
 		if want := "X-Forwarded-For: 1\nMax-Forwards: 0\n"; !served || got != want {
 			t.Errorf("%q: upstream headers %q, want %q", mode, got, want)
 		}
-		if got, want := fieldsOf(&x.Response.Header), "Server: app\n"; got != want {
+		if got, want := headerLines(&x.Response.Header), "Server: app\n"; got != want {
 			t.Errorf("%q: client headers %q, want %q", mode, got, want)
 		}
 	}
@@ -158,16 +158,16 @@ func TestViaInRequestAndResponse(t *testing.T) {
 	for version, want := range map[string]string{"HTTP/1.1": "Via: 1.0 far\nVia: 1.1 weft\n", "HTTP/1.0": "Via: 1.0 far\nVia: 1.0 weft\n", "HTTP/2": "Via: 1.0 far\nVia: 2 weft\n"} {
 		x := newTestExchange("Via: 1.0 far")
 		x.Meta.Version = version
-		if got, _ := forwardedTo(t, config.HTTP1Options{Via: "weft"}, x); got != want {
+		if got, _ := serveForwarded(t, config.HTTP1Options{Via: "weft"}, x); got != want {
 			t.Errorf("%s: upstream headers %q, want %q", version, got, want)
 		}
-		if got, want := fieldsOf(&x.Response.Header), "Server: app\nVia: 1.0 weft\n"; got != want {
+		if got, want := headerLines(&x.Response.Header), "Server: app\nVia: 1.0 weft\n"; got != want {
 			t.Errorf("%s: client headers %q, want %q", version, got, want)
 		}
 	}
 	x := newTestExchange()
-	if got, _ := forwardedTo(t, config.HTTP1Options{}, x); got != "" || fieldsOf(&x.Response.Header) != "Server: app\n" {
-		t.Errorf("without via: upstream headers %q, client headers %q", got, fieldsOf(&x.Response.Header))
+	if got, _ := serveForwarded(t, config.HTTP1Options{}, x); got != "" || headerLines(&x.Response.Header) != "Server: app\n" {
+		t.Errorf("without via: upstream headers %q, client headers %q", got, headerLines(&x.Response.Header))
 	}
 }
 
@@ -215,7 +215,7 @@ func TestMaxForwards(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := newTestExchange("Max-Forwards: " + test.value)
 			x.Request.Method = test.method
-			got, served := forwardedTo(t, config.HTTP1Options{}, x)
+			got, served := serveForwarded(t, config.HTTP1Options{}, x)
 			if !served {
 				got = "-"
 			}
@@ -226,7 +226,7 @@ func TestMaxForwards(t *testing.T) {
 				if allow := x.Response.Header.Get("Allow"); !strings.Contains(allow, "GET, HEAD") {
 					t.Errorf("Allow: %q", allow)
 				}
-				if text := fieldsOf(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") {
+				if text := headerLines(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") {
 					t.Errorf("response body %q", text)
 				}
 			}
@@ -234,23 +234,23 @@ func TestMaxForwards(t *testing.T) {
 	}
 	x := newTestExchange()
 	x.Request.Method = "TRACE"
-	if _, served := forwardedTo(t, config.HTTP1Options{}, x); !served {
+	if _, served := serveForwarded(t, config.HTTP1Options{}, x); !served {
 		t.Error("TRACE without Max-Forwards was not forwarded")
 	}
 }
 
-func TestConnectIsRefusedUnlessAllowed(t *testing.T) {
+func TestConnectIsRejectedUnlessAllowed(t *testing.T) {
 	x := newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
-	if _, served := forwardedTo(t, config.HTTP1Options{}, x); served || x.Response.Status != 405 || x.Record.Reason != protocol.ReasonDenied {
+	if _, served := serveForwarded(t, config.HTTP1Options{}, x); served || x.Response.Status != 405 || x.Record.Reason != protocol.ReasonDenied {
 		t.Errorf("forwarded %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
 	}
-	if text := fieldsOf(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") || !strings.Contains(text, "Allow: GET") {
+	if text := headerLines(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") || !strings.Contains(text, "Allow: GET") {
 		t.Errorf("response body %q", text)
 	}
 	x = newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
-	if _, served := forwardedTo(t, config.HTTP1Options{AllowConnect: true}, x); !served || x.Response.Status != 200 {
+	if _, served := serveForwarded(t, config.HTTP1Options{AllowConnect: true}, x); !served || x.Response.Status != 200 {
 		t.Errorf("CONNECT allowed: forwarded %t, status %d", served, x.Response.Status)
 	}
 }
@@ -275,7 +275,7 @@ func TestXForwardedHostOption(t *testing.T) {
 	} {
 		x := newTestExchange(test.headers...)
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
-		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: test.host}, x)
+		serveForwarded(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: test.host}, x)
 		if got := x.Request.Header.Get(forwardedHost); got != test.want {
 			t.Errorf("%q, %v, %q: upstream headers %q, want %q", test.mode, test.host, test.headers, got, test.want)
 		}

@@ -108,8 +108,8 @@ func TestRequestCopyEqualsOriginal(t *testing.T) {
 	a.Metadata.Set(protocol.BalancerNamespace, "zone", "b")
 	describe := func(x *protocol.Exchange) string {
 		zone, _ := x.Metadata.Lookup(protocol.BalancerNamespace, "zone")
-		return fmt.Sprint(x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path, fieldsOf(&x.Request.Header),
-			fieldsOf(&x.Request.Trailer), x.Request.ContentLength, x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash, zone, x.Meta)
+		return fmt.Sprint(x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path, headerLines(&x.Request.Header),
+			headerLines(&x.Request.Trailer), x.Request.ContentLength, x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash, zone, x.Meta)
 	}
 	if got, want := describe(&b), describe(x); got != want {
 		t.Errorf("copy:\n%s,\nwant:\n%s", got, want)
@@ -177,8 +177,8 @@ func TestContextEndCancelsAttempts(t *testing.T) {
 		time.AfterFunc(40*time.Millisecond, cancel)
 		x := newTestExchange()
 		err := x.Serve(ctx, service)
-		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.began) != 40*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(s.began))
+		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.start) != 40*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(s.start))
 		}
 		background.Wait()
 		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
@@ -255,11 +255,11 @@ type panicOnClose struct{ protocol.Body }
 func (panicOnClose) Close() error { panic("in Close") }
 
 // testDownstream is the downstream side of an engine, which can close the request body.
-type testDownstream struct{ content protocol.Body }
+type testDownstream struct{ body protocol.Body }
 
 func (testDownstream) SendInterim(int, *protocol.Header) error { return nil }
 func (testDownstream) OnDisconnect(func()) (stop func())       { return func() {} }
-func (d testDownstream) CloseRequestBody()                     { _ = d.content.Close() }
+func (d testDownstream) CloseRequestBody()                     { _ = d.body.Close() }
 
 // TestBodyClosePanicFailsExchange verifies that a panic of Close at the deadline fails the
 // exchange.

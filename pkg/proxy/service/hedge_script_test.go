@@ -35,7 +35,7 @@ type hedgeScript struct {
 	cluster testScope
 
 	mu         sync.Mutex
-	began      time.Time
+	start      time.Time
 	log        []string // guarded by mu; events with their time
 	sent       []string // guarded by mu; request bodies
 	closed     int      // guarded by mu; closed responses
@@ -48,19 +48,19 @@ type hedgeScript struct {
 // scriptHost is the host of an attempt.
 type scriptHost struct {
 	testScope
-	scene *hedgeScript
+	script *hedgeScript
 }
 
 func (h *scriptHost) ResponseDiscarded(*protocol.Exchange) {
-	h.scene.mu.Lock()
-	defer h.scene.mu.Unlock()
-	h.scene.discarded++
+	h.script.mu.Lock()
+	defer h.script.mu.Unlock()
+	h.script.discarded++
 }
 
 func (s *hedgeScript) logEvent(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log = append(s.log, fmt.Sprintf("%v ", time.Since(s.began))+fmt.Sprintf(format, args...))
+	s.log = append(s.log, fmt.Sprintf("%v ", time.Since(s.start))+fmt.Sprintf(format, args...))
 }
 
 // sortedLog returns the log sorted by time and then by text.
@@ -169,7 +169,7 @@ func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 // scriptBody is a response body that sets a trailer at its end.
 type scriptBody struct {
 	protocol.Body
-	scene   *hedgeScript
+	script  *hedgeScript
 	trailer *protocol.Header
 	name    string
 }
@@ -183,9 +183,9 @@ func (b *scriptBody) Read(p []byte) (int, error) {
 }
 
 func (b *scriptBody) Close() error {
-	b.scene.mu.Lock()
-	defer b.scene.mu.Unlock()
-	b.scene.closed++
+	b.script.mu.Lock()
+	defer b.script.mu.Unlock()
+	b.script.closed++
 	return nil
 }
 
@@ -218,6 +218,6 @@ func (s *hedgeScript) newHedgeTo(t *testing.T, next protocol.Service, f config.F
 	h := Hedge(next, route, b, func(f func(context.Context)) { background.Go(func() { f(context.Background()) }) }).(*hedge)
 	h.jitter = func(bound time.Duration) time.Duration { return bound }
 	h.random = func(uint32) uint32 { return 499_999 }
-	s.began = time.Now()
+	s.start = time.Now()
 	return Timeout(h, route), background
 }

@@ -35,8 +35,8 @@ func newTestExchange(headers ...string) *protocol.Exchange {
 	return x
 }
 
-// fieldsOf returns the headers in h, one per line.
-func fieldsOf(h *protocol.Header) string {
+// headerLines returns the headers in h, one per line.
+func headerLines(h *protocol.Header) string {
 	var b strings.Builder
 	for name, value := range h.All() {
 		fmt.Fprintf(&b, "%s: %s\n", name, value)
@@ -80,7 +80,7 @@ func TestRespondUsesReasonTable(t *testing.T) {
 			if reason == protocol.Overflow {
 				want += "x-envoy-overloaded: true\n"
 			}
-			if got := fieldsOf(&x.Response.Header); got != want {
+			if got := headerLines(&x.Response.Header); got != want {
 				t.Errorf("headers %q, want %q", got, want)
 			}
 			if got, want := bodyOf(t, x), spec.Text+"\n"; got != want {
@@ -90,7 +90,7 @@ func TestRespondUsesReasonTable(t *testing.T) {
 	}
 }
 
-func TestErrorsWithoutAReasonAreInternal(t *testing.T) {
+func TestErrorWithoutReasonIsInternal(t *testing.T) {
 	x := newTestExchange()
 	s := Respond(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return errors.New("anything") }),
 		new(metrics.Counter), slog.New(slog.DiscardHandler))
@@ -109,12 +109,12 @@ func TestRespondKeepsResponses(t *testing.T) {
 	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 503 || x.Record.Reason != protocol.ReasonNone {
 		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
 	}
-	if got := fieldsOf(&x.Response.Header); got != "Server: app\n" {
+	if got := headerLines(&x.Response.Header); got != "Server: app\n" {
 		t.Errorf("headers %q", got)
 	}
 }
 
-func TestAPanicCostsOneExchange(t *testing.T) {
+func TestPanicFailsOneExchange(t *testing.T) {
 	panics, log := new(metrics.Counter), new(bytes.Buffer)
 	s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Method == "GET" {
@@ -131,7 +131,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 	if x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
 		t.Errorf("status %d, reason %v; want 500, %v", x.Response.Status, x.Record.Reason, protocol.Internal)
 	}
-	if got, want := fieldsOf(&x.Response.Header)+bodyOf(t, x), "Content-Type: text/plain; charset=utf-8\ninternal error\n"; got != want {
+	if got, want := headerLines(&x.Response.Header)+bodyOf(t, x), "Content-Type: text/plain; charset=utf-8\ninternal error\n"; got != want {
 		t.Errorf("response %q, want %q", got, want)
 	}
 	if panics.Value() != 1 {

@@ -72,9 +72,9 @@ func TestRetryJitterIsBelowBound(t *testing.T) {
 
 // disconnectingClient is a client that disconnects when the test closes gone.
 type disconnectingClient struct {
-	gone     chan struct{}
-	watched  int
-	detached int
+	disconnect chan struct{}
+	watched    int
+	detached   int
 }
 
 func (c *disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
@@ -85,7 +85,7 @@ func (c *disconnectingClient) OnDisconnect(notify func()) (stop func()) {
 	go func() {
 		defer close(done)
 		select {
-		case <-c.gone:
+		case <-c.disconnect:
 			notify()
 		case <-stopped:
 		}
@@ -103,19 +103,19 @@ func TestDisconnectEndsBackoff(t *testing.T) {
 		want    protocol.Reason
 		elapsed time.Duration
 	}{
-		"disconnected client":                {nil, -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
-		"disconnected client, body complete": {protocol.NewStringBody("x"), 1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"disconnected client":                {nil, -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.disconnect) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"disconnected client, body complete": {protocol.NewStringBody("x"), 1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.disconnect) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
 		"context canceled":                   {nil, -1, func(_ *disconnectingClient, cancel context.CancelFunc) { cancel() }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
 		"connected client":                   {nil, -1, func(*disconnectingClient, context.CancelFunc) {}, protocol.ReasonNone, 25 * time.Millisecond},
-		"body incomplete":                    {protocol.NewStringBody("x"), 2, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
-		"body of unknown length":             {protocol.NewStringBody("x"), -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
+		"body incomplete":                    {protocol.NewStringBody("x"), 2, func(c *disconnectingClient, _ context.CancelFunc) { close(c.disconnect) }, protocol.ReasonNone, 25 * time.Millisecond},
+		"body of unknown length":             {protocol.NewStringBody("x"), -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.disconnect) }, protocol.ReasonNone, 25 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				client := &disconnectingClient{gone: make(chan struct{})}
+				client := &disconnectingClient{disconnect: make(chan struct{})}
 				time.AfterFunc(10*time.Millisecond, func() { test.act(client, cancel) })
 				x := newTestExchange()
 				x.Downstream, x.Request.Body, x.Request.ContentLength = client, test.body, test.length

@@ -21,12 +21,12 @@ func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exc
 // retryOnNoResponse returns the conditions that an attempt without a response meets: those of a
 // 502, which the client would get.
 func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
-	const silent = config.Retry5xx | config.RetryGatewayError | config.RetryReset
+	const noResponse = config.Retry5xx | config.RetryGatewayError | config.RetryReset
 	switch reason {
 	case protocol.ConnectFailure, protocol.ConnectTimeout:
-		return silent | config.RetryConnectFailure | config.RetryRefusedStream
+		return noResponse | config.RetryConnectFailure | config.RetryRefusedStream
 	case protocol.UpstreamReset, protocol.UpstreamClosed, protocol.UpstreamMalformed, protocol.ReasonPerTryTimeout:
-		return silent
+		return noResponse
 	default:
 		return 0
 	}

@@ -61,11 +61,11 @@ type unrewindableBody struct{ *protocol.StringBody }
 
 func (unrewindableBody) Rewind() bool { return false }
 
-// plain is a body without a Rewind method.
-type plain struct{ io.Reader }
+// plainBody is a body without a Rewind method.
+type plainBody struct{ io.Reader }
 
-func (plain) Buffered() int { return 0 }
-func (plain) Close() error  { return nil }
+func (plainBody) Buffered() int { return 0 }
+func (plainBody) Close() error  { return nil }
 
 // TestRetryableFailures verifies the decision for every reason with every kind of method and body.
 func TestRetryableFailures(t *testing.T) {
@@ -99,7 +99,7 @@ func TestRetryableFailures(t *testing.T) {
 		"no body":             {func() protocol.Body { return nil }, true},
 		"rewindable body":     {func() protocol.Body { return protocol.NewStringBody("x") }, true},
 		"unrewindable body":   {func() protocol.Body { return unrewindableBody{protocol.NewStringBody("x")} }, false},
-		"body without Rewind": {func() protocol.Body { return plain{nil} }, false},
+		"body without Rewind": {func() protocol.Body { return plainBody{nil} }, false},
 	}
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}})
 	for reason := range protocol.Reasons() {
@@ -281,7 +281,7 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if next.attempts != 3 || closed != 2 || x.Response.Header.Len() != 1 {
-		t.Errorf("%d attempts, %d responses released, headers %q", next.attempts, closed, fieldsOf(&x.Response.Header))
+		t.Errorf("%d attempts, %d responses released, headers %q", next.attempts, closed, headerLines(&x.Response.Header))
 	}
 }
 
@@ -313,7 +313,7 @@ func (b *testBudget) BeginRetry() bool {
 
 func (b *testBudget) EndRetry() { b.inFlight-- }
 
-func TestTheBudgetBoundsRetries(t *testing.T) {
+func TestBudgetLimitsRetries(t *testing.T) {
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 10}})
 	for name, test := range map[string]struct{ remaining, want int }{"none left": {0, 1}, "some left": {3, 4}, "enough": {100, 11}} {
 		budget := &testBudget{remaining: test.remaining}
@@ -377,7 +377,7 @@ func TestPerTryAndRouteTimeouts(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				route := routeOf(t, test.f).WithTimeoutFields()
+				route := routeOf(t, test.f).WithTimeoutHeaders()
 				next := &scriptedService{results: results, each: waitForDeadline}
 				x := newTestExchange(test.headers...)
 				x.Meta.Start = time.Now()

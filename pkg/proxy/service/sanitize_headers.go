@@ -115,7 +115,7 @@ func (s *headerSanitizer) removeTimeoutOverrides(h *protocol.Header) {
 	}
 	for i := range h.Len() {
 		switch name := h.At(i).Name; len(name) {
-		case len(router.GlobalTimeoutField), len(router.TryTimeoutField):
+		case len(router.GlobalTimeoutHeader), len(router.TryTimeoutHeader):
 			if overridesTimeout(name) {
 				h.DelFunc(overridesTimeout)
 				return
@@ -125,7 +125,7 @@ func (s *headerSanitizer) removeTimeoutOverrides(h *protocol.Header) {
 }
 
 func overridesTimeout(name string) bool {
-	return protocol.EqualFold(name, router.GlobalTimeoutField) || protocol.EqualFold(name, router.TryTimeoutField)
+	return protocol.EqualFold(name, router.GlobalTimeoutHeader) || protocol.EqualFold(name, router.TryTimeoutHeader)
 }
 
 // removeEnvoyHeaders removes the fields that a peer with that trust may not send, and those that
@@ -143,11 +143,11 @@ func (s *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, trust trustLeve
 // follows Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders and the router) and adds
 // Weft's fields with the same meaning.
 func isForbidden(name string, trust trustLevel) bool {
-	const shortest, longest = len("x-envoy-ip-tags"), len("x-envoy-upstream-rq-timeout-alt-response")
-	if len(name) < shortest || len(name) > longest || name[0]|0x20 != 'x' || name[1] != '-' {
+	const minLen, maxLen = len("x-envoy-ip-tags"), len("x-envoy-upstream-rq-timeout-alt-response")
+	if len(name) < minLen || len(name) > maxLen || name[0]|0x20 != 'x' || name[1] != '-' {
 		return false
 	}
-	var buf [longest]byte
+	var buf [maxLen]byte
 	lower := buf[:len(name)]
 	for i := range len(name) {
 		c := name[i]
@@ -157,7 +157,7 @@ func isForbidden(name string, trust trustLevel) bool {
 		lower[i] = c
 	}
 	switch string(lower) {
-	case envoyInternal, router.GlobalTimeoutField, router.TryTimeoutField,
+	case envoyInternal, router.GlobalTimeoutHeader, router.TryTimeoutHeader,
 		"x-envoy-hedge-on-per-try-timeout", "x-envoy-max-retries", "x-envoy-retriable-header-names",
 		"x-envoy-retriable-status-codes", "x-envoy-retry-grpc-on", "x-envoy-retry-on", "x-envoy-upstream-alt-stat-name",
 		"x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-upstream-rq-timeout-alt-response", "x-envoy-upstream-rq-timeout-ms",
@@ -166,7 +166,7 @@ func isForbidden(name string, trust trustLevel) bool {
 	case "x-envoy-expected-rq-timeout-ms", "x-envoy-force-trace", "x-envoy-ip-tags", "x-envoy-original-url":
 		return trust != trustInternal
 	case "x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
-		"x-envoy-original-host", "x-envoy-original-path", router.OriginalPathField:
+		"x-envoy-original-host", "x-envoy-original-path", router.OriginalPathHeader:
 		return trust == trustEdge
 	}
 	return false

@@ -13,16 +13,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// sanitized returns the request headers that filters and routes see, one per line, without those of
+// sanitizedHeaders returns the request headers that filters and routes see, one per line, without those of
 // every exchange. fields are the headers that the client sends.
-func sanitized(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, headers ...string) (string, *protocol.Exchange) {
+func sanitizedHeaders(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, headers ...string) (string, *protocol.Exchange) {
 	t.Helper()
 	x := newTestExchange(headers...)
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Conn = conn
 	got := ""
 	f := Forwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-		got = strings.TrimPrefix(fieldsOf(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
+		got = strings.TrimPrefix(headerLines(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
 		return nil
 	}), p)
 	if err := x.Serve(t.Context(), f); err != nil {
@@ -48,7 +48,7 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &config.Proxy{CallerFields: test.c}
-			if got, _ := sanitized(t, p, remote("192.0.2.1"), headers...); got != test.want {
+			if got, _ := sanitizedHeaders(t, p, remote("192.0.2.1"), headers...); got != test.want {
 				t.Errorf("headers:\n%swant:\n%s", got, test.want)
 			}
 			x := newTestExchange(headers...)
@@ -64,8 +64,8 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 	}
 }
 
-// envoyFieldsSent lists all x-envoy-* headers of requests that Envoy 1.40 knows, and some others.
-var envoyFieldsSent = []string{
+// envoyHeaders lists all x-envoy-* headers of requests that Envoy 1.40 knows, and some others.
+var envoyHeaders = []string{
 	"x-envoy-attempt-count", "x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
 	"x-envoy-expected-rq-timeout-ms", "x-envoy-external-address", "X-Envoy-Force-Trace", "x-envoy-hedge-on-per-try-timeout", "x-envoy-internal",
 	"x-envoy-ip-tags", "x-envoy-is-timeout-retry", "x-envoy-max-retries", "x-envoy-original-dst-host", "x-envoy-original-host",
@@ -116,13 +116,13 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var headers []string
-			for _, name := range envoyFieldsSent {
+			for _, name := range envoyHeaders {
 				headers = append(headers, name+": 1")
 			}
 			if test.xff != "" {
 				headers = append(headers, "X-Forwarded-For: "+test.xff)
 			}
-			_, x := sanitized(t, &config.Proxy{HTTP1: test.options, CallerFields: config.ClientHeaders{Envoy: &test.rules}}, test.conn, headers...)
+			_, x := sanitizedHeaders(t, &config.Proxy{HTTP1: test.options, CallerFields: config.ClientHeaders{Envoy: &test.rules}}, test.conn, headers...)
 			got, want := map[string]bool{}, map[string]bool{}
 			for name := range x.Request.Header.All() {
 				if name = strings.ToLower(name); strings.HasPrefix(name, "x-envoy-") || strings.HasPrefix(name, "x-mosn-") || name == "x-forwarded-host" {
@@ -145,7 +145,7 @@ func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
 	}
 }
 
-func TestTheRequestIDOfAClientIsReplacedAtTheEdge(t *testing.T) {
+func TestEdgeReplacesRequestID(t *testing.T) {
 	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	edge := config.HTTP1Options{XForwarded: config.ForwardedAppend}
 	for _, test := range []struct {
@@ -159,17 +159,17 @@ func TestTheRequestIDOfAClientIsReplacedAtTheEdge(t *testing.T) {
 		{"behind an edge", config.EnvoyHeaders{ReplaceRequestID: true}, false},
 	} {
 		p := &config.Proxy{HTTP1: edge, CallerFields: config.ClientHeaders{Envoy: &test.rules}}
-		_, x := sanitized(t, p, remote("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
+		_, x := sanitizedHeaders(t, p, remote("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
 		got := x.Request.Header.Get("x-request-id")
 		x.Request.Header.Del("X-Envoy-External-Address")
-		count := strings.Count(strings.ToLower(fieldsOf(&x.Request.Header)), "x-request-id")
+		count := strings.Count(strings.ToLower(headerLines(&x.Request.Header)), "x-request-id")
 		if test.replaced && (!uuid.MatchString(got) || count != 1) || !test.replaced && got != "forged" {
-			t.Errorf("%s: x-request-id is %q; headers:\n%s", test.name, got, fieldsOf(&x.Request.Header))
+			t.Errorf("%s: x-request-id is %q; headers:\n%s", test.name, got, headerLines(&x.Request.Header))
 		}
 	}
 }
 
-func TestATrustedForwardedProtoNamesTheScheme(t *testing.T) {
+func TestTrustedForwardedProtoSetsScheme(t *testing.T) {
 	trusted := &config.Proxy{HTTP1: config.HTTP1Options{XFFClientIndex: 1}, ForwardedScheme: true}
 	replaced := &config.Proxy{HTTP1: config.HTTP1Options{XForwardedProto: config.ForwardedProtoSet}, ForwardedScheme: true}
 	for _, test := range []struct {
@@ -185,13 +185,13 @@ func TestATrustedForwardedProtoNamesTheScheme(t *testing.T) {
 		{"not trusted", replaced, "https", "http"},
 		{"option off", &config.Proxy{}, "https", "http"},
 	} {
-		if _, x := sanitized(t, test.proxy, remote("192.0.2.1"), "X-Forwarded-Proto: "+test.proto); x.Request.Scheme != test.scheme {
+		if _, x := sanitizedHeaders(t, test.proxy, remote("192.0.2.1"), "X-Forwarded-Proto: "+test.proto); x.Request.Scheme != test.scheme {
 			t.Errorf("%s: X-Forwarded-Proto %q sets the scheme %q, want %q", test.name, test.proto, x.Request.Scheme, test.scheme)
 		}
 	}
 }
 
-func TestRequestsWithNothingToRemoveAllocateNothing(t *testing.T) {
+func TestSanitizeDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]config.ClientHeaders{
 		"default": {}, "Envoy rules": {Envoy: &config.EnvoyHeaders{InternalRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 	} {

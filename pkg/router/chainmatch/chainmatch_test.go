@@ -160,7 +160,7 @@ func TestConflictingChainsAreRejected(t *testing.T) {
 			case tt.conflict == "" && err != nil:
 				t.Errorf("Compile = %v", err)
 			case tt.conflict == "":
-			case !errors.As(err, &conflict) || conflict.First != 0 || conflict.Second != len(tt.matches)-1 || conflict.On != tt.conflict:
+			case !errors.As(err, &conflict) || conflict.First != 0 || conflict.Second != len(tt.matches)-1 || conflict.Criteria != tt.conflict:
 				t.Errorf("Compile = %v, want a conflict of the first and the last on %s", err, tt.conflict)
 			}
 		})
@@ -305,7 +305,7 @@ func (g generator) prefix() netip.Prefix {
 
 func (g generator) name() string { return []string{"a.x.y", "b.x.y", "x.y", "a.y"}[g.IntN(4)] }
 
-func (g generator) wild() string {
+func (g generator) serverName() string {
 	return []string{"*.x.y", "*.y", "*.a.x.y", g.name(), g.name()}[g.IntN(5)]
 }
 
@@ -320,7 +320,7 @@ func list[T any](g generator, newValue func() T) (out []T) {
 
 func (g generator) match() config.ChainMatch {
 	m := config.ChainMatch{
-		DestinationRanges: list(g, g.prefix), ServerNames: list(g, g.wild), ApplicationProtocols: list(g, g.protocol),
+		DestinationRanges: list(g, g.prefix), ServerNames: list(g, g.serverName), ApplicationProtocols: list(g, g.protocol),
 		DirectSourceRanges: list(g, g.prefix), SourceRanges: list(g, g.prefix), SourcePorts: list(g, g.port),
 		TransportProtocol: []config.TransportProtocol{"", "", "tls", "raw_buffer"}[g.IntN(4)],
 		SourceType:        []config.SourceType{"", "", config.LocalSource, config.ExternalSource}[g.IntN(4)],
@@ -403,7 +403,7 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func BenchmarkMatchOfAThousandChains(b *testing.B) {
+func BenchmarkMatchThousandChains(b *testing.B) {
 	m, c, _ := thousandChains(b)
 	b.ReportAllocs()
 	for b.Loop() {

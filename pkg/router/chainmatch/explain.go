@@ -34,19 +34,19 @@ func criteria(match *config.ChainMatch, c *Connection) (values []criterionValue)
 		}
 	}
 	add(match.DestinationPort != 0, config.ChainMatch{DestinationPort: match.DestinationPort}, "its destination port is %d", c.Destination.Port())
-	add(len(match.DestinationRanges) > 0, config.ChainMatch{DestinationRanges: match.DestinationRanges}, "its destination is %s", address(c.Destination.Addr()))
+	add(len(match.DestinationRanges) > 0, config.ChainMatch{DestinationRanges: match.DestinationRanges}, "its destination is %s", formatAddr(c.Destination.Addr()))
 	add(len(match.ServerNames) > 0, config.ChainMatch{ServerNames: match.ServerNames}, "its server name is %q", c.ServerName)
 	add(match.TransportProtocol != config.AnyTransport, config.ChainMatch{TransportProtocol: match.TransportProtocol}, "its transport protocol is %s", c.Transport)
 	add(len(match.ApplicationProtocols) > 0, config.ChainMatch{ApplicationProtocols: match.ApplicationProtocols}, "its application protocols are %q", c.Protocols)
-	add(len(match.DirectSourceRanges) > 0, config.ChainMatch{DirectSourceRanges: match.DirectSourceRanges}, "its direct source is %s", address(c.DirectSource))
-	add(match.SourceType != config.AnySource, config.ChainMatch{SourceType: match.SourceType}, "its source is %s", address(c.Source.Addr()))
-	add(len(match.SourceRanges) > 0, config.ChainMatch{SourceRanges: match.SourceRanges}, "its source is %s", address(c.Source.Addr()))
+	add(len(match.DirectSourceRanges) > 0, config.ChainMatch{DirectSourceRanges: match.DirectSourceRanges}, "its direct source is %s", formatAddr(c.DirectSource))
+	add(match.SourceType != config.AnySource, config.ChainMatch{SourceType: match.SourceType}, "its source is %s", formatAddr(c.Source.Addr()))
+	add(len(match.SourceRanges) > 0, config.ChainMatch{SourceRanges: match.SourceRanges}, "its source is %s", formatAddr(c.Source.Addr()))
 	add(len(match.SourcePorts) > 0, config.ChainMatch{SourcePorts: match.SourcePorts}, "its source port is %d", c.Source.Port())
 	return values
 }
 
-// address formats a.
-func address(a netip.Addr) string {
+// formatAddr formats a.
+func formatAddr(a netip.Addr) string {
 	if !a.IsValid() {
 		return "an unknown address"
 	}

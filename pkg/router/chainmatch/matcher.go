@@ -29,11 +29,11 @@ const (
 // ConflictError reports that two chains have a match in common.
 type ConflictError struct {
 	First, Second int // indexes of the chains
-	On            string
+	Criteria      string
 }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("filter chains %d and %d match the same connections: %s", e.First, e.Second, e.On)
+	return fmt.Sprintf("filter chains %d and %d match the same connections: %s", e.First, e.Second, e.Criteria)
 }
 
 // ErrTooLarge reports that the values of the chains' criteria have too many combinations.
@@ -105,11 +105,11 @@ type compiler struct {
 func keysOf(match *config.ChainMatch) [leaf][]key {
 	keys := [leaf][]key{
 		destinationPort:   {{port: match.DestinationPort}},
-		destinationRange:  ranges(match.DestinationRanges),
+		destinationRange:  rangeKeys(match.DestinationRanges),
 		transport:         {{text: string(match.TransportProtocol)}},
-		directSourceRange: ranges(match.DirectSourceRanges),
+		directSourceRange: rangeKeys(match.DirectSourceRanges),
 		sourceType:        {{text: string(match.SourceType)}},
-		sourceRange:       ranges(match.SourceRanges),
+		sourceRange:       rangeKeys(match.SourceRanges),
 	}
 	for _, name := range match.ServerNames {
 		keys[serverName] = append(keys[serverName], key{text: strings.TrimPrefix(strings.ToLower(name), "*")})
@@ -125,12 +125,12 @@ func keysOf(match *config.ChainMatch) [leaf][]key {
 			keys[i] = []key{{}}
 			continue
 		}
-		keys[i] = slices.Compact(slices.SortedFunc(slices.Values(values), compare))
+		keys[i] = slices.Compact(slices.SortedFunc(slices.Values(values), compareKeys))
 	}
 	return keys
 }
 
-func ranges(prefixes []netip.Prefix) []key {
+func rangeKeys(prefixes []netip.Prefix) []key {
 	keys := make([]key, len(prefixes))
 	for i, p := range prefixes {
 		keys[i].prefix = unmapped(p)
@@ -147,7 +147,7 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-func compare(a, b key) int {
+func compareKeys(a, b key) int {
 	return cmp.Or(cmp.Compare(a.port, b.port), strings.Compare(a.text, b.text), a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 }
 
@@ -176,7 +176,7 @@ func (c *compiler) insert(n *node, level criterion) error {
 				return err
 			}
 		case !created:
-			return &ConflictError{First: next.chain, Second: c.chain, On: c.describe()}
+			return &ConflictError{First: next.chain, Second: c.chain, Criteria: c.describe()}
 		default:
 			next.chain = c.chain
 			if c.count++; c.count > maxCombinations {

@@ -22,7 +22,7 @@ func header(values ...string) *protocol.Header {
 	return h
 }
 
-func compiled(m config.ValueMatch) Matcher {
+func compile(m config.ValueMatch) Matcher {
 	if m.Kind != config.ValueRegex {
 		return New(m, nil)
 	}
@@ -62,7 +62,7 @@ func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 		"3": header("9", "3"),
 	}
 	for _, condition := range conditions {
-		m := compiled(condition.is)
+		m := compile(condition.is)
 		for letter, h := range requests {
 			if got, want := m.MatchHeader(h, "x-r"), strings.Contains(condition.hits, letter); got != want {
 				t.Errorf("%s of request %s: %t, want %t", condition.name, letter, got, want)
@@ -72,7 +72,7 @@ func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 }
 
 func TestMatchHeaderDoesNotAllocate(t *testing.T) {
-	m := compiled(config.ValueMatch{Text: "admin", Invert: true})
+	m := compile(config.ValueMatch{Text: "admin", Invert: true})
 	h := header("user", "guest", "admin")
 	if n := testing.AllocsPerRun(100, func() { m.MatchHeader(h, "x-r") }); n != 0 {
 		t.Errorf("MatchHeader allocates %v times, want 0", n)
@@ -82,7 +82,7 @@ func TestMatchHeaderDoesNotAllocate(t *testing.T) {
 func BenchmarkMatchHeader(b *testing.B) {
 	for name, h := range map[string]*protocol.Header{"once": header("admin"), "thrice": header("user", "guest", "admin")} {
 		b.Run(name, func(b *testing.B) {
-			m := compiled(config.ValueMatch{Text: "admin"})
+			m := compile(config.ValueMatch{Text: "admin"})
 			b.ReportAllocs()
 			for b.Loop() {
 				if !m.MatchHeader(h, "x-r") {

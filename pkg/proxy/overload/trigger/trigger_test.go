@@ -17,7 +17,7 @@ type step struct {
 }
 
 func TestActionFollowsTrigger(t *testing.T) {
-	const look = 250 * time.Millisecond
+	const tick = 250 * time.Millisecond
 	threshold := config.Trigger{Monitor: "memory", From: 0.9, To: 0.9}
 	scaled := config.Trigger{Monitor: "memory", From: 0.5, To: 1}
 	tests := []struct {
@@ -26,30 +26,30 @@ func TestActionFollowsTrigger(t *testing.T) {
 		steps   []step
 	}{
 		{"threshold acts when reached", threshold, []step{
-			{0, 0.8999, 0, Inactive}, {look, 0.9, 1, Saturated},
+			{0, 0.8999, 0, Inactive}, {tick, 0.9, 1, Saturated},
 		}},
 		{"threshold releases late", threshold, []step{
-			{0, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.5, 1, Saturated},
-			{look, 0.5, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.5, 0, Inactive},
+			{0, 0.95, 1, Saturated}, {tick, 0.5, 1, Saturated}, {tick, 0.5, 1, Saturated},
+			{tick, 0.5, 1, Saturated}, {tick, 0.5, 1, Saturated}, {tick, 0.5, 0, Inactive},
 		}},
 		{"threshold stays active just below it", threshold, []step{
-			{0, 0.95, 1, Saturated}, {look, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.88, 1, Saturated},
-			{look, 0.87, 1, Saturated}, {ScaleDownDelay, 0.87, 0, Inactive},
+			{0, 0.95, 1, Saturated}, {tick, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.88, 1, Saturated},
+			{tick, 0.87, 1, Saturated}, {ScaleDownDelay, 0.87, 0, Inactive},
 		}},
 		{"short drop of the pressure is ignored", threshold, []step{
-			{0, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated},
-			{3 * look, 0.5, 1, Saturated}, {look, 0.5, 0, Inactive},
+			{0, 0.95, 1, Saturated}, {tick, 0.5, 1, Saturated}, {tick, 0.95, 1, Saturated}, {tick, 0.5, 1, Saturated},
+			{3 * tick, 0.5, 1, Saturated}, {tick, 0.5, 0, Inactive},
 		}},
 		{"scaled trigger scales up in proportion", scaled, []step{
-			{0, 0.5, 0, Inactive}, {look, 0.625, 0.25, Scaling}, {look, 0.75, 0.5, Scaling}, {look, 1, 1, Saturated}, {look, 1.7, 1, Saturated},
+			{0, 0.5, 0, Inactive}, {tick, 0.625, 0.25, Scaling}, {tick, 0.75, 0.5, Scaling}, {tick, 1, 1, Saturated}, {tick, 1.7, 1, Saturated},
 		}},
 		{"scaled trigger scales down late", scaled, []step{
-			{0, 1, 1, Saturated}, {look, 0.75, 1, Saturated}, {look, 0.6, 1, Saturated}, {ScaleDownDelay, 0.625, 0.25, Scaling},
-			{look, 0.75, 0.5, Scaling},
+			{0, 1, 1, Saturated}, {tick, 0.75, 1, Saturated}, {tick, 0.6, 1, Saturated}, {ScaleDownDelay, 0.625, 0.25, Scaling},
+			{tick, 0.75, 0.5, Scaling},
 		}},
 		{"scaled trigger becomes inactive late", scaled, []step{
-			{0, 0.75, 0.5, Scaling}, {look, 0.49, 0.5, Scaling}, {ScaleDownDelay, 0.49, 0, Scaling}, {10 * ScaleDownDelay, 0.49, 0, Scaling},
-			{look, 0.625, 0.25, Scaling}, {look, 0.4, 0.25, Scaling}, {ScaleDownDelay, 0.4, 0, Inactive}, {look, 0.4, 0, Inactive},
+			{0, 0.75, 0.5, Scaling}, {tick, 0.49, 0.5, Scaling}, {ScaleDownDelay, 0.49, 0, Scaling}, {10 * ScaleDownDelay, 0.49, 0, Scaling},
+			{tick, 0.625, 0.25, Scaling}, {tick, 0.4, 0.25, Scaling}, {ScaleDownDelay, 0.4, 0, Inactive}, {tick, 0.4, 0, Inactive},
 		}},
 	}
 	for _, tt := range tests {
