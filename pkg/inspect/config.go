@@ -39,7 +39,7 @@ type Rejection struct {
 // Check is the result of checking a configuration file, as weft check prints it.
 type Check struct {
 	File        string    `json:"file"`
-	OK          bool      `json:"ok"` // start runs it and, with --strict, there are no warnings
+	OK          bool      `json:"ok"` // it has no errors and, with --strict, no warnings
 	Listeners   int       `json:"listeners"`
 	RouteTables int       `json:"route_tables"`
 	Clusters    int       `json:"clusters"`

@@ -120,13 +120,13 @@ func (s *Sources) routes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writeNotFound responds that nothing of the kind has the name.
+// writeNotFound responds with 404: there is no resource of that kind and name.
 func writeNotFound(w http.ResponseWriter, kind, name string) {
 	admin.WriteError(w, http.StatusNotFound, "there is no "+kind+" called "+name, "omit ?name= to list all")
 }
 
-// configDump writes the configuration. With ?resource= it writes only that part of the resources
-// that control planes sent.
+// configDump writes the configuration. With ?resource= it writes only the selected resources of the
+// control planes.
 func (s *Sources) configDump(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	resource := query.Get("resource")

@@ -79,8 +79,8 @@ type EnvoyLocality struct {
 	SubZone string `json:"sub_zone,omitempty"`
 }
 
-// NewEnvoyClusters returns clusters in Envoy's format. fromFile has the names of the
-// clusters that the configuration file defines.
+// NewEnvoyClusters returns clusters in Envoy's format. fromFile contains the names of the clusters
+// that the configuration file defines.
 func NewEnvoyClusters(clusters []upstream.ClusterStatus, fromFile map[string]bool) EnvoyClusters {
 	out := EnvoyClusters{Clusters: []EnvoyCluster{}}
 	for i := range clusters {
@@ -130,7 +130,7 @@ func newEnvoyHealth(down hosthealth.Flags) EnvoyHealth {
 	return out
 }
 
-// newEnvoyAddress returns the address to which connections of a host go.
+// newEnvoyAddress returns the address to which Weft connects for a host.
 func newEnvoyAddress(h *upstream.HostStatus) EnvoyAddress {
 	address := cmp.Or(h.Target, h.Address)
 	if addrPort, err := netip.ParseAddrPort(address); err == nil {

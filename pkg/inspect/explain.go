@@ -9,7 +9,7 @@ import (
 )
 
 // Explain returns where a request would go with the active configuration of s and the current state
-// of its clusters. It returns an error if the question is invalid or no configuration is active.
+// of its clusters. It returns an error if the query is invalid or no configuration is active.
 func Explain(s *proxy.Server, query url.Values) (*explain.Result, error) {
 	q, err := explain.Parse(query)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
-// servicesText is a status to write, with the time from which ages count.
+// servicesText formats a status. Ages are relative to now.
 type servicesText struct {
 	*dubbo.Status
 	now time.Time
@@ -97,7 +97,7 @@ func registrationState(registered bool) string {
 	return "pending"
 }
 
-// maxListedProviders is the maximum number of addresses in a row; the others are only counted.
+// maxListedProviders is the maximum number of addresses in a row.
 const maxListedProviders = 3
 
 func (s *servicesText) writeSubscribed(b *strings.Builder) {
@@ -162,7 +162,7 @@ func (s *servicesText) providersText(ref *dubbo.ReferenceStatus) string {
 	return text
 }
 
-// since returns the time since at, or "-" for the zero time.
+// since returns the time since t, or "-" for the zero time.
 func (s *servicesText) since(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -15,15 +15,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Sources provide the state that the views show. Several goroutines may call each function
-// concurrently, and the views do not modify what it returns. An endpoint whose source is nil does
-// not exist.
+// Sources provides the state that the views show. Each function must be safe for concurrent use.
+// The views do not modify the returned values. An endpoint whose source is nil does not exist.
 type Sources struct {
 	State   func() State
 	Process func() Process
 	Config  func() ConfigDump
 
-	// Clusters, Cluster and FileClusters belong together.
+	// Either all of Clusters, Cluster and FileClusters are set, or none.
 	Clusters func() []upstream.ClusterStatus
 	Cluster  func(name string) (upstream.ClusterStatus, bool) // false: it does not exist
 	// FileClusters returns the names of the clusters that the configuration file defines, also those
@@ -31,7 +30,7 @@ type Sources struct {
 	FileClusters func() map[string]bool
 
 	Listeners func() []proxy.ListenerStatus
-	Routes    func(table string) []proxy.RouteTableStatus // of the table, which may not exist; "": all
+	Routes    func(table string) []proxy.RouteTableStatus // empty for an unknown table; "": all tables
 	Overload  func() *overload.Status                     // nil: no overload manager is configured
 
 	// XDS returns the state of the control planes; nil if none is configured.
@@ -47,8 +46,8 @@ type Sources struct {
 	ReadMemory func(*runtime.MemStats) // runtime.ReadMemStats
 	Metrics    http.Handler            // the metrics in the Prometheus format
 
-	// Explain returns where a request would go, or an error if the question is invalid.
-	Explain func(question url.Values) (*explain.Result, error)
+	// Explain returns where a request would go, or an error if the query is invalid.
+	Explain func(query url.Values) (*explain.Result, error)
 
 	Level    func() string            // log level
 	SetLevel func(level string) error // the error lists the valid levels

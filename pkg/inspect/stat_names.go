@@ -10,13 +10,13 @@ import (
 type statName struct {
 	prefix     string // "listener."
 	label      string // label whose value is NAME
-	name       string // ".downstream_cx_total"; a "*" stands for the value of the label by
+	name       string // ".downstream_cx_total"; a "*" stands for the value of classLabel
 	classLabel string // "": name has no "*"
 	gauge      bool
 }
 
-// envoyStatNames returns the patterns for each metric of Weft. A metric may have several patterns. Metrics
-// with the same pattern are added up.
+// envoyStatNames returns the name patterns for each metric of Weft. A metric may have several
+// patterns. Metrics with the same pattern are added up.
 func envoyStatNames() map[string][]statName {
 	listener := func(name string, gauge bool) statName {
 		return statName{prefix: "listener.", label: metrics.LabelListener, name: "." + name, gauge: gauge}

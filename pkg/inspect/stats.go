@@ -24,7 +24,7 @@ type Stat struct {
 	Used  bool   `json:"-"` // true for a gauge, and for a counter that is not zero
 }
 
-// StatsInput is what statistics are computed from.
+// StatsInput holds the values from which NewStats computes the statistics.
 type StatsInput struct {
 	Samples   iter.Seq[metrics.Sample]
 	Clusters  []upstream.ClusterStatus

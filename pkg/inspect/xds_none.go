@@ -2,5 +2,5 @@
 
 package inspect
 
-// XDS has no values in this build.
+// XDS is empty because this build has no xDS client.
 type XDS struct{}

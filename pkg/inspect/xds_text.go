@@ -11,13 +11,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
-// xdsText is a status to write, with the time from which ages count.
+// xdsText formats a status. Ages are relative to now.
 type xdsText struct {
 	*XDS
 	now time.Time
 }
 
-// maxListedNames is the maximum number of names in a line; the others are only counted.
+// maxListedNames is the maximum number of names in a line.
 const maxListedNames = 10
 
 // XDSText returns the state of the control planes for people, as weft xds-status prints it.
@@ -106,7 +106,7 @@ func (s *xdsText) writeOnDemand(b *strings.Builder) {
 	line("routes", onDemand.SubscribedRoutes, onDemand.UnsubscribedRoutes)
 }
 
-// ackText returns the version and the age of a reply.
+// ackText returns the version and the age of an ACK or NACK.
 func (s *xdsText) ackText(ack *status.Ack) string {
 	if ack == nil {
 		return "-"
@@ -114,7 +114,7 @@ func (s *xdsText) ackText(ack *status.Ack) string {
 	return strings.TrimSpace(ack.Version + " " + s.ago(ack.At) + " ago")
 }
 
-// ago returns the time since at, or "-" for the zero time.
+// ago returns the time since t, or "-" for the zero time.
 func (s *xdsText) ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"

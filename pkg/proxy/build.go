@@ -22,7 +22,7 @@ type builder struct {
 	server      *Server
 	overload    *service.OverloadPolicy // of the overload manager; nil: none
 	routeTables map[string]*config.RouteTable
-	tables      map[string]*liveTable // the tables in use, by name; owned by the plan
+	tables      map[string]*liveTable // tables in use, by name; owned by the plan
 }
 
 func newBuilder(s *Server, next *config.Snapshot) *builder {
@@ -40,8 +40,8 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 	return b
 }
 
-// buildService composes the services of a filter chain, outermost first. place distinguishes the
-// chain from all others:
+// buildService composes the services of a filter chain, outermost first. key distinguishes the chain
+// from all others:
 //
 //	Respond · overload policy · targets · Forwarded (HTTP) · filters before the router · Router · route
 //

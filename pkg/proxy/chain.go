@@ -41,8 +41,8 @@ func (c *compiledChain) activate() (previous *pipeline.Pipeline) {
 	return previous
 }
 
-// activateOver is activate for a chain that replaces was, which may be nil. If was served exchanges
-// and c relays bytes, activateOver releases the pipeline of was.
+// activateOver is activate for a chain that replaces old, which may be nil. If old served exchanges
+// and c relays bytes, activateOver releases the pipeline of old.
 func (c *compiledChain) activateOver(old *compiledChain) (previous *pipeline.Pipeline) {
 	if old != nil && c.live == nil {
 		if previous = old.active(); previous != nil {
@@ -77,8 +77,8 @@ func (c *compiledChain) discard() {
 	c.tls.close()
 }
 
-// buildChain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c
-// from all other chains.
+// buildChain builds the handlers of c. old holds its current pipeline; nil: c is new. key
+// distinguishes c from all other chains.
 func (b *builder) buildChain(cl *compiledListener, c *compiledChain, old *pipeline.Live, key string) error {
 	fc := c.config
 	var relay network.Handler
@@ -111,8 +111,8 @@ func (b *builder) buildChain(cl *compiledListener, c *compiledChain, old *pipeli
 	return nil
 }
 
-// buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy
-// filter has a fallback, unknown serves connections whose protocol is not detected.
+// buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy filter
+// has the fallback option, fallback serves connections whose protocol is not detected.
 func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, live *pipeline.Live, fallback network.Handler, key string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)
@@ -212,7 +212,7 @@ func isHTTP(p *config.Proxy) bool {
 }
 
 // engines returns the downstream protocols of the proxy filter in detection order. Auto means all
-// protocols that the upstream protocol can carry; Bolt means both of its versions.
+// protocols that can be sent as the upstream protocol; Bolt means both of its versions.
 func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 	var engines []*stream.Protocol
 	if isAuto(p) {

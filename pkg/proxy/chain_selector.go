@@ -74,8 +74,8 @@ func awaitFirstBytes(conn *network.Conn) error {
 	return nil
 }
 
-// needs returns the properties that the matcher must learn from the first bytes of a connection. If
-// the listener skips TLS inspection on the port, needs sets known.Transport to plaintext.
+// needs returns the properties that the matcher needs from the first bytes of a connection. If the
+// listener skips TLS inspection on the port, needs sets props.Transport to plaintext.
 func (c *chainSet) needs(props *chainmatch.Connection) chainmatch.Needs {
 	required := c.matcher.NeedsFor(props)
 	if required&chainmatch.NeedTLS != 0 && inPortRanges(c.inspection.SkipTLSPorts, props.Destination.Port()) {
@@ -100,8 +100,8 @@ func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return (*chainSelector)(i).dispatch(ctx, conn, true)
 }
 
-// dispatch passes conn to its chain. If begun is true, the first bytes have arrived or the choice
-// does not need them. dispatch reads as many bytes as the choice needs and puts them back. It
+// dispatch passes conn to its chain. If hasData is true, the first bytes have arrived or the
+// inspection has timed out. dispatch reads as many bytes as the choice needs and puts them back. It
 // closes a connection without a chain with ClosedNoFilterChain.
 func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, hasData bool) error {
 	for {
@@ -127,7 +127,7 @@ func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, hasDat
 	}
 }
 
-// match returns the chain for known, or nil.
+// match returns the chain for a connection with these properties, or nil.
 func (c *chainSet) match(props *chainmatch.Connection) *compiledChain {
 	if i := c.matcher.Match(props); i >= 0 {
 		return c.chains[i]
@@ -138,7 +138,7 @@ func (c *chainSet) match(props *chainmatch.Connection) *compiledChain {
 	return nil
 }
 
-// serve makes h the handler of conn. If begun is true, conn has bytes to read.
+// serve makes h the handler of conn. If hasData is true, conn has bytes to read.
 func serve(ctx context.Context, conn *network.Conn, h network.Handler, hasData bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h

@@ -49,8 +49,8 @@ func (s *chainTLS) close() {
 	}
 }
 
-// addTLS puts TLS in front of the handlers of a filter chain of e if it is configured: byALPN for
-// protocols with an ALPN name and c.handler for the rest.
+// addTLS puts TLS in front of the handlers of a filter chain of cl if it is configured: byALPN for
+// protocols with an ALPN name and c.handler for all others.
 func (b *builder) addTLS(cl *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int

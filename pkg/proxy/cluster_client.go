@@ -49,7 +49,7 @@ func (c clusterClient) Go(f func(ctx context.Context)) {
 	})
 }
 
-// recoverPanic calls f and returns a panic as an error.
+// recoverPanic calls f and returns its panic as an error.
 func recoverPanic(ctx context.Context, f func(ctx context.Context)) (err error) {
 	defer protocol.RecoverPanic(&err)
 	f(ctx)

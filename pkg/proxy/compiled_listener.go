@@ -24,7 +24,7 @@ type compiledListener struct {
 	config             *config.Listener
 	handler            network.Handler
 	metrics            *metrics.Listener
-	releaseMetrics     func()                    // of count
+	releaseMetrics     func()                    // releases metrics
 	handshakes         *handshakeRecorder        // handshakes with clients; nil: no TLS
 	previousHandshakes *handshakeRecorder        // recorder of the previous listener, to share; nil: none
 	chains             []*compiledChain          // in configuration order, the default chain last
@@ -58,7 +58,7 @@ func (b *builder) buildListener(l *config.Listener, old *compiledListener) (*com
 	return cl, nil
 }
 
-// buildChains builds the filter chains of e.
+// buildChains builds the filter chains of cl.
 func (b *builder) buildChains(cl, old *compiledListener) error {
 	names := map[string]int{}
 	for fc := range cl.config.Chains() {
@@ -87,7 +87,7 @@ func (b *builder) buildChains(cl, old *compiledListener) error {
 	return nil
 }
 
-// listenerHandler returns the first handler of e's connections: the PROXY protocol if configured,
+// listenerHandler returns the first handler of cl's connections: the PROXY protocol if configured,
 // then the selector if connections may use different chains.
 func (s *Server) listenerHandler(cl *compiledListener) network.Handler {
 	var h network.Handler = cl.selector
@@ -123,7 +123,7 @@ func (cl *compiledListener) selectsChain() bool {
 	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
 }
 
-// identity distinguishes fc from e's other filter chains across configurations: its name if that is
+// identity distinguishes fc from cl's other filter chains across configurations: its name if that is
 // unique, or its match criteria.
 func (cl *compiledListener) identity(fc *config.FilterChain, unique bool) string {
 	criteria := fc.Match.String()
@@ -141,7 +141,7 @@ func (cl *compiledListener) identity(fc *config.FilterChain, unique bool) string
 	return strconv.Quote(fc.Name) + " " + criteria
 }
 
-// previousChain returns the chain that c of next replaces, or nil if c is new. e may be nil.
+// previousChain returns the chain that c of next replaces, or nil if c is new. cl may be nil.
 func (cl *compiledListener) previousChain(next *compiledListener, c *compiledChain) *compiledChain {
 	switch {
 	case cl == nil:
@@ -160,7 +160,7 @@ func (cl *compiledListener) activate() {
 	cl.publishChains()
 }
 
-// publishChains makes the selector choose among e's chains.
+// publishChains makes the selector choose among cl's chains.
 func (cl *compiledListener) publishChains() {
 	set := *cl.chainSet
 	set.chains, set.matchCount = cl.chains, len(cl.config.FilterChains)
@@ -168,7 +168,7 @@ func (cl *compiledListener) publishChains() {
 	cl.selector.active.Store(&set)
 }
 
-// activePipelines returns the active pipelines of e.
+// activePipelines returns the active pipelines of cl.
 func (cl *compiledListener) activePipelines() []*pipeline.Pipeline {
 	var pipelines []*pipeline.Pipeline
 	for _, c := range cl.chains {
@@ -193,7 +193,7 @@ func (cl *compiledListener) discardChains() {
 	cl.handshakes.release()
 }
 
-// close releases what e owns apart from its pipelines.
+// close releases the resources of cl except its pipelines.
 func (cl *compiledListener) close() {
 	for _, c := range cl.chains {
 		c.tls.close()

@@ -19,7 +19,7 @@ type filteredHandler struct {
 }
 
 // addConnectionFilters puts the connection filters of c in front of its handlers: byALPN for
-// protocols with an ALPN name and c.handler for the rest. place distinguishes c from all other
+// protocols with an ALPN name and c.handler for all others. key distinguishes c from all other
 // chains.
 func (b *builder) addConnectionFilters(cl *compiledListener, c *compiledChain, byALPN map[string]network.Handler, key string) error {
 	filters, err := b.buildConnectionFilters(c.config.ConnectionFilters, key)

@@ -19,9 +19,9 @@ const networkUDP = "udp"
 type datagramListeners struct {
 	mu     sync.Mutex
 	active map[string]*datagramListener // by address; guarded by mu
-	// Removed listeners that drain, by address. A configuration that binds the address again ends
-	// the drain early.
-	removed map[string]*datagramListener // guarded by mu
+	// removed holds the removed listeners that drain, by address; guarded by mu. A configuration
+	// that binds the address again ends the drain early.
+	removed map[string]*datagramListener
 }
 
 // datagramListener is a bound UDP listener. It serves after activateDatagrams has started it.
@@ -82,7 +82,7 @@ func (s *Server) udpListeners(next *config.Snapshot) (listeners []*config.Listen
 }
 
 // endDrainAt reports whether an active listener is bound to the address. It ends the drain of a
-// removed listener there.
+// removed listener with that address.
 func (d *datagramListeners) endDrainAt(address string) bool {
 	d.mu.Lock()
 	active, removed := d.active[address], d.removed[address]
@@ -203,7 +203,7 @@ func (s *Server) drainAllDatagrams(ctx context.Context) {
 	wg.Wait()
 }
 
-// registerMetrics exports the listener's metrics under that name.
+// registerMetrics exports the listener's metrics under name.
 func (l *datagramListener) registerMetrics(r *metrics.Registry, name string) {
 	if r == nil {
 		return

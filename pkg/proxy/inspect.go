@@ -27,9 +27,10 @@ type inspection struct {
 	conn  *chainmatch.Connection
 }
 
-// inspect reads conn until everything in asks is known, and puts the bytes back. It returns begun
-// if there are any. An error closes the connection, with ClosedHandshakeFailed for a malformed TLS
-// handshake or ClosedRequestTimeout if the connection is too slow.
+// inspect reads conn until the properties in needs are known, stores them in props, and puts the
+// bytes back. hasData reports whether it read any. An error closes the connection, with
+// ClosedHandshakeFailed for a malformed TLS handshake or ClosedRequestTimeout if the connection is
+// too slow.
 func (c *chainSet) inspect(conn *network.Conn, needs chainmatch.Needs, props *chainmatch.Connection) (hasData bool, err error) {
 	insp := inspection{needs: needs, conn: props}
 	var b *buffer.IoBuffer
@@ -65,7 +66,7 @@ func (c *chainSet) inspect(conn *network.Conn, needs chainmatch.Needs, props *ch
 	}
 }
 
-// parse inspects all bytes so far and reports whether they suffice.
+// parse inspects the bytes read so far and reports whether they suffice.
 func (i *inspection) parse(b []byte) (decided bool, err error) {
 	if i.conn.Transport == config.AnyTransport {
 		hello, done, err := i.hello.Parse(b)

@@ -20,7 +20,7 @@ type liveListener struct {
 	cancelHandlers context.CancelFunc // ends the handlers of its connections
 }
 
-// bindListener binds the address of e's listener.
+// bindListener binds the address of cl's listener.
 func (s *Server) bindListener(ctx context.Context, cl *compiledListener) (*liveListener, error) {
 	l := cl.config
 	counter := &connCounter{metrics: cl.metrics}
@@ -50,7 +50,7 @@ func (s *Server) checkBound(old, next *config.Listener) {
 	}
 }
 
-// reconfigure applies a new entry to a listener and returns the previous pipelines. Open
+// reconfigure applies a new configuration to a listener and returns the previous pipelines. Open
 // connections use the new configuration. If engine options changed, they end after their next
 // exchange. If their filter chain was removed, they drain.
 func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previous []*pipeline.Pipeline) {
@@ -94,8 +94,8 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previo
 	return slices.DeleteFunc(previous, func(c *pipeline.Pipeline) bool { return c == nil })
 }
 
-// setHandlers makes new connections use next and ends those of changed filter chains after their
-// next exchange. If same is true, all chains keep their handlers.
+// setHandlers makes new connections use next and ends the connections of changed filter chains after
+// their next exchange. If keepHandlers is true, all chains keep their handlers.
 func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, keepHandlers bool) {
 	selects := next.selectsChain()
 	sameFront := selects == old.selectsChain() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
@@ -116,7 +116,7 @@ type listenerChange struct {
 	listener, address string
 }
 
-// logListenerChanges logs which listeners began or stopped accepting.
+// logListenerChanges logs which listeners became active or were removed.
 func (s *Server) logListenerChanges(changes []listenerChange) {
 	for _, c := range changes {
 		if c.active {
@@ -163,7 +163,7 @@ func (c *connCounter) current() *metrics.Listener {
 	return c.metrics
 }
 
-// moveTo moves the open connections to the recorder account and counts new ones there.
+// moveTo moves the open connections to recorder and counts new connections there.
 func (c *connCounter) moveTo(recorder *metrics.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,15 +204,15 @@ func sameExceptCertificates(a, b *config.Listener, ca, cb *config.FilterChain) b
 	return slices.EqualFunc(ca.TLS, cb.TLS, sameTLSSettings) && sameEngine(a, b, ca, &chain)
 }
 
-// sameTLSSettings reports whether a and b differ only in inline certificates, keys and authorities.
-// These rotate like files, and connections from before keep their handshake.
+// sameTLSSettings reports whether a and b differ at most in inline certificates, keys and
+// authorities. These rotate like files, and open connections keep their handshake.
 func sameTLSSettings(a, b *config.TLS) bool {
 	x, y := *a, *b
-	for _, p := range []struct{ of, and *config.PEM }{
+	for _, p := range []struct{ dst, src *config.PEM }{
 		{&x.Certificate, &y.Certificate}, {&x.Key, &y.Key}, {&x.TrustedCA, &y.TrustedCA},
 	} {
-		if p.of.Text != "" && p.and.Text != "" {
-			p.of.Text = p.and.Text
+		if p.dst.Text != "" && p.src.Text != "" {
+			p.dst.Text = p.src.Text
 		}
 	}
 	return reflect.DeepEqual(x, y)

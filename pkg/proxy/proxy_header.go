@@ -13,7 +13,7 @@ import (
 )
 
 // connOrigin holds the addresses of the downstream connection for which an upstream connection is
-// made. A missing address is zero. The zero value means that there is no downstream connection.
+// opened. A missing address is zero. The zero value means that there is no downstream connection.
 type connOrigin struct {
 	source, destination netip.AddrPort
 	hostname            credential.HostnameOverride // zero: use the cluster's settings
@@ -33,7 +33,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 // writeProxyHeader writes a PROXY protocol header to a new connection if h's cluster requires one.
 // Its errors are Faults: ConnectTimeout or ConnectFailure.
 func (o connOrigin) writeProxyHeader(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
-	var buf [128]byte // the maximum is a version 1 header
+	var buf [128]byte // enough for a version 1 header, the longest
 	var header []byte
 	switch h.ProxyProtocol() {
 	case 1:

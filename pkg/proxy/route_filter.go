@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// forRoute returns the filter for a route of p: with the listener's settings, with the route's own,
-// or a filter that does nothing.
+// forRoute returns the filter for a route of p: with the listener's settings, with the route's
+// settings, or a filter that does nothing.
 func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Filter, error) {
 	cfg, ok := route.Filters[f.name]
 	switch {

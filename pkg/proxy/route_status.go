@@ -28,7 +28,7 @@ type RouteStatus struct {
 	Match  MatchStatus `json:"match"`
 	Action string      `json:"action"` // ActionForward and so on
 
-	// Of ActionForward: one of the first three.
+	// For ActionForward; exactly one of the first three is set.
 	Cluster          string            `json:"cluster,omitempty"`
 	ClusterVariable  string            `json:"cluster_variable,omitempty"`
 	WeightedClusters map[string]uint32 `json:"weighted_clusters,omitempty"`
@@ -94,8 +94,8 @@ type RetryStatus struct {
 	RPCCodes    []int  `json:"rpc_status_codes,omitempty"` // the same, as codes of the RPC protocol
 }
 
-// DescribeRoutes returns the active route table with that name, or all if name is "", in
-// configuration order. Its cost depends only on what it returns.
+// DescribeRoutes returns the status of the active route table with that name, or of all tables if
+// name is "", in configuration order. Its cost depends only on the size of the result.
 func (s *Server) DescribeRoutes(name string) []RouteTableStatus {
 	tables := []RouteTableStatus{}
 	c := s.running.Load()
@@ -183,7 +183,7 @@ func (d *RouteStatus) describeForward(f *config.Forward) {
 	}
 }
 
-// location returns a redirect's target with stars for the parts that stay as in the request.
+// location returns a redirect's target with stars for the parts that it keeps from the request.
 func location(r *config.Redirect) string {
 	star := func(s string) string {
 		if s == "" {

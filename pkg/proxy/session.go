@@ -55,7 +55,7 @@ func (s *session) notifyBegin() {
 	}
 	for s.notified < len(s.observers) {
 		observer := s.observers[s.notified]
-		s.notified++ // before the call, because w may panic
+		s.notified++ // before the call, because observer may panic
 		s.onEnd = append(s.onEnd, observer(&s.Session))
 	}
 }

@@ -17,9 +17,9 @@ type TCPForwarder struct {
 	observers []filter.SessionObserver
 }
 
-// Forward connects to a host of the cluster on behalf of a client, with at most that many attempts.
-// It then calls use, which counts in traffic, and closes the connection. Forward's own errors are
-// Faults.
+// Forward connects to a host of the cluster on behalf of a client. It makes at most attempts
+// attempts, then calls use, which adds its byte counts to traffic, and closes the connection. It
+// returns a Fault or the error of use.
 func (f *TCPForwarder) Forward(ctx context.Context, downstream *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
 	s := &session{cluster: f.clusters.Find(cluster), downstream: downstream, observers: f.observers}
 	defer func() { s.end(err) }()

@@ -65,8 +65,8 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 }
 
 // http2Options returns the options of HTTP/2 connections to a cluster's hosts; c is nil if the
-// cluster was removed. The downstream listener and the route limit stream idle time, because gRPC
-// calls may be silent for hours.
+// cluster was removed. They set no idle timeout of streams, because gRPC calls may be silent for
+// hours; the downstream listener and the route limit the idle time.
 func http2Options(c *config.Cluster) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.StreamIdleTimeout = 0
@@ -94,7 +94,7 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 	return o
 }
 
-// dial connects to h on behalf of the connection in on, with TLS if the cluster uses it. alpn is
+// dial connects to h on behalf of the connection in origin, with TLS if the cluster uses it. alpn is
 // the protocol to negotiate. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func (u *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, origin connOrigin, deadline time.Time) (*network.Conn, error) {
 	conn, err := dial(ctx, h, deadline)

@@ -19,7 +19,7 @@ import (
 )
 
 // upstreamTLS holds the TLS clients of the active clusters. Clusters with equal settings share a
-// client. It is safe for concurrent use, except for changes.
+// client. One goroutine at a time may change it; find and handshake are safe for concurrent use.
 type upstreamTLS struct {
 	reloader *credential.Reloader
 	metrics  *metrics.Registry
@@ -28,7 +28,7 @@ type upstreamTLS struct {
 
 // upstreamTLSTable holds the clients of one configuration. It is immutable, except for previous.
 type upstreamTLSTable struct {
-	byCluster  map[string][]*credential.Client // by index: Cluster.TLS (may be nil), then AlternateTLS
+	byCluster  map[string][]*credential.Client // for Cluster.TLS (may be nil), then for AlternateTLS
 	byContent  map[string]*credential.Client
 	handshakes map[string]*handshakeRecorder // by cluster
 	// previous is the previous table while exchanges may need it; nil after that.
@@ -41,7 +41,7 @@ func newUpstreamTLS(reloader *credential.Reloader, registry *metrics.Registry) *
 	return u
 }
 
-// prepare makes the table for these clusters. The caller drops or commits it.
+// prepare creates the table for these clusters. The caller commits it or rolls it back.
 func (u *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, error) {
 	old := u.active.Load()
 	t := &upstreamTLSTable{
@@ -66,8 +66,8 @@ func (u *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, er
 	return t, nil
 }
 
-// clientsOf returns the clients of a cluster and reuses those of t and old. It adds all of them to
-// t, even on an error.
+// clientsOf returns the clients of a cluster and reuses those of t and old. It adds them to t, even
+// if it returns an error.
 func (u *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTable) ([]*credential.Client, error) {
 	clients := make([]*credential.Client, 1+len(cluster.AlternateTLS))
 	for i := range clients {
@@ -148,7 +148,7 @@ func (u *upstreamTLS) find(cluster string, index int) *credential.Client {
 const defaultHandshakeTimeout = 10 * time.Second
 
 // handshake performs the TLS handshake with h on a new connection. alpn is the protocol to
-// negotiate, "" for any. asked overrides the hostname. Its errors are Faults.
+// negotiate, "" for any. override replaces the hostname. Its errors are Faults.
 func (u *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, override credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {

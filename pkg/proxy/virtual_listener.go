@@ -27,7 +27,7 @@ type virtualListeners struct {
 	table atomic.Pointer[map[netip.AddrPort]*network.Listener] // never nil after NewServer; the map is immutable
 }
 
-// publish activates the virtual listeners among these.
+// publish activates the virtual listeners among listeners.
 func (v *virtualListeners) publish(listeners map[string]*liveListener) {
 	table := make(map[netip.AddrPort]*network.Listener)
 	for _, live := range listeners {
@@ -73,7 +73,7 @@ func virtualAddress(l *config.Listener) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port()), err == nil && addr.Port() != 0
 }
 
-// openListener creates the bound or virtual listener of e, which does not accept yet. It returns
+// openListener creates the bound or virtual listener of cl, which does not accept yet. It returns
 // nil if no connection can reach the listener.
 func (s *Server) openListener(ctx context.Context, cl *compiledListener) (*liveListener, error) {
 	if !cl.config.Bind {
@@ -107,7 +107,7 @@ func (s *Server) openVirtualListener(cl *compiledListener) *liveListener {
 }
 
 // setOriginalDst configures how a bound listener finds the original destinations of its
-// connections. It can fail only if l says OriginalDstTProxy and prepareOriginalDst was not called.
+// connections. It can fail only if l uses OriginalDstTProxy and prepareOriginalDst was not called.
 func (s *Server) setOriginalDst(live *liveListener, l *config.Listener) error {
 	find := s.virtualListeners.find
 	if l.KeepRedirected {
@@ -122,7 +122,7 @@ func (s *Server) setOriginalDst(live *liveListener, l *config.Listener) error {
 	return live.ln.UseOriginalDst(network.OriginalDstOff, nil)
 }
 
-// prepareOriginalDst does the part of setOriginalDst that can fail, for a listener that remains.
+// prepareOriginalDst performs the part of setOriginalDst that can fail, for a listener that remains.
 func (live *liveListener) prepareOriginalDst(l *config.Listener) error {
 	if !l.Bind || l.OriginalDst != config.OriginalDstTProxy {
 		return nil

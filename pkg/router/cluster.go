@@ -15,7 +15,7 @@ import (
 // clusterSelector selects a cluster name for each exchange, either by a variable or by weights.
 type clusterSelector struct {
 	variable    variable.Variable
-	weighted    []weightedCluster // weighted clusters; nil: variable selects
+	weighted    []weightedCluster // nil: variable selects
 	totalWeight uint64
 }
 
@@ -27,9 +27,10 @@ type weightedCluster struct {
 }
 
 // ChooseCluster returns the name of the cluster for x. It returns "" if the route does not
-// forward, all weights are 0, or the variable has no value. For weighted clusters, place is the
-// index of the chosen one, else 0. random must be uniform in all its bits: it selects among
-// weighted clusters in proportion to their weights. A cluster of weight 0 is never selected.
+// forward, all weights are 0, or the variable has no value. index is the index of the chosen
+// weighted cluster; 0 if the route has no weighted clusters. random must be uniform in all its
+// bits: it selects among weighted clusters in proportion to their weights. A cluster of weight 0 is
+// never selected.
 func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string, index int) {
 	switch {
 	case r.cluster == nil && r.Config.Forward == nil:
@@ -88,7 +89,7 @@ const (
 	TryTimeoutHeader    = "x-mosn-try-timeout"
 )
 
-// WithTimeoutHeaders returns a copy of r whose Timeouts lets requests override the route's
+// WithTimeoutHeaders returns a copy of r whose Timeouts method lets requests override the route's
 // timeouts. It is for listeners that trust their clients to do that.
 func (r *Route) WithTimeoutHeaders() *Route {
 	clone := *r
@@ -96,7 +97,7 @@ func (r *Route) WithTimeoutHeaders() *Route {
 	return &clone
 }
 
-// Timeouts returns how long x and each of its attempts may take; 0 means no limit. The route sets
+// Timeouts returns the timeouts of x and of each of its attempts; 0 means no limit. The route sets
 // both. If r is from WithTimeoutHeaders, the request headers x-mosn-global-timeout and
 // x-mosn-try-timeout, in milliseconds, override them; Timeouts ignores a header that is not a
 // positive number. Under a global timeout, a per-try timeout that is not below it becomes 0.

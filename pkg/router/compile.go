@@ -35,9 +35,9 @@ func compile(previous *Table, c *config.RouteTable) (*Table, error) {
 type builder struct {
 	config          *config.RouteTable
 	previous        *Table  // nil: Compile
-	previousIndexes []int32 // indexes of the virtual hosts in before, by name; -1: not there
+	previousIndexes []int32 // by index of a virtual host: its index in previous; -1: it is new
 	table           *Table
-	addsDomains     bool // before's domains cannot be reused
+	addsDomains     bool // the domains of previous cannot be reused
 	expressions     expressions
 	tree            *tree       // of newly indexed virtual hosts
 	paths           []pathEntry // scratch space for one virtual host
@@ -164,7 +164,7 @@ func (b *builder) compileDomains(n int, vh *config.VirtualHost) {
 		b.addError(virtualHostLabel(vh), errors.New("it has no domains: no request can reach it"))
 	}
 	for _, d := range vh.Domains {
-		owner, err := b.table.domains.add(d, int32(n)) //nolint:gosec // as many as there are
+		owner, err := b.table.domains.add(d, int32(n)) //nolint:gosec // far below 2^31
 		if err == nil && owner != noVirtualHost {
 			err = fmt.Errorf("domain %q already belongs to virtual host %q", d, b.config.VirtualHosts[owner].Name)
 		}
@@ -174,8 +174,8 @@ func (b *builder) compileDomains(n int, vh *config.VirtualHost) {
 	}
 }
 
-// compileRoutes adds the routes of h to the table. It reuses unchanged routes of old and compiles the
-// others.
+// compileRoutes adds the routes of h to the table. It reuses unchanged routes of old and compiles
+// the others.
 func (b *builder) compileRoutes(h, old *virtualHost) {
 	var oldIndexes []int32
 	if old != nil {
@@ -211,7 +211,7 @@ func (b *builder) newRoute() *Route {
 	return &b.routePool[len(b.routePool)-1]
 }
 
-// sameMatches reports whether an index of the one list also serves the other.
+// sameMatches reports whether the index of one list also serves the other.
 func sameMatches(previous, current []*Route) bool {
 	return slices.EqualFunc(previous, current, func(a, b *Route) bool {
 		return a == b || reflect.DeepEqual(&a.Config.Match, &b.Config.Match)
@@ -274,8 +274,8 @@ func (b *builder) compileForward(r *Route, c *config.Route) error {
 	return err
 }
 
-// buildIndex builds the index of a virtual host for Find. It goes from the last route to the first, so
-// that link can prepend to the chains.
+// buildIndex builds the index of a virtual host for Find. It goes from the last route to the first
+// because prepend adds to the start of a chain.
 func (b *builder) buildIndex(routes []*Route) hostIndex {
 	h := hostIndex{tree: b.tree, regex: endOfChain}
 	if b.previous == nil {
@@ -289,7 +289,7 @@ func (b *builder) buildIndex(routes []*Route) hostIndex {
 	b.paths = b.paths[:0]
 	headers := make(map[headerKey]int)
 	for i, r := range slices.Backward(routes[:reachable(routes)]) {
-		index := int32(i) //nolint:gosec // as many as there are
+		index := int32(i) //nolint:gosec // far below 2^31
 		m := &r.Config.Match
 		switch kind := m.PathKind; {
 		case kind == config.PathRegex || r.matcher != nil && r.matcher.pathMatcher != nil:
@@ -317,8 +317,8 @@ func (b *builder) buildIndex(routes []*Route) hostIndex {
 	return h
 }
 
-// reachable returns how many routes can ever match: those up to the first that matches
-// everything.
+// reachable returns the number of routes that can ever match: those up to the first that matches
+// every request.
 func reachable(routes []*Route) int {
 	for i, r := range routes {
 		m := &r.Config.Match
@@ -329,8 +329,8 @@ func reachable(routes []*Route) int {
 	return len(routes)
 }
 
-// prepend prepends the route at index at, which precedes all routes of the chain. Routes after a
-// route without conditions are unreachable, so link drops them.
+// prepend prepends the route with that index, which precedes all routes of the chain. It drops the
+// routes after a route without conditions, because they are unreachable.
 func (h *hostIndex) prepend(chain *int32, index int32) {
 	if l := &h.links[index]; l.matcher != nil {
 		l.next = *chain

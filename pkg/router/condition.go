@@ -24,7 +24,7 @@ type routeMatcher struct {
 	fraction    *fraction // nil: all requests
 }
 
-// matches reports whether x matches c. path is x's path without its query. random supplies the
+// matches reports whether x matches m. path is x's path without its query. random supplies the
 // sample for fraction.
 func (m *routeMatcher) matches(x *protocol.Exchange, path string, random func() uint64) bool {
 	for i := range m.headers {
@@ -59,8 +59,8 @@ func (m *routeMatcher) matchesVariables(x *protocol.Exchange) bool {
 	})
 }
 
-// indexHeader returns an equality condition on a header by which the route can be indexed, nil if there
-// is none.
+// indexHeader returns an equality condition on a header by which the route can be indexed, or nil
+// if there is none.
 func (m *routeMatcher) indexHeader() *headerMatcher {
 	if m == nil {
 		return nil
@@ -128,8 +128,8 @@ func (m *headerMatcher) matches(x *protocol.Exchange) bool {
 	}
 }
 
-// singleValue returns the value that x has at most once, and whether it is present. repeats reports
-// that the value is in any number of headers.
+// singleValue returns the value of x that m tests, and whether it is present. If repeats is true,
+// the value is in headers that may repeat, and the other results are zero.
 func (m *headerMatcher) singleValue(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
 	switch m.source {
@@ -212,10 +212,10 @@ func (m *headerMatcher) key() headerKey { return headerKey{m.source, strings.ToL
 type headerIndex struct {
 	matcher *headerMatcher   // the condition of any of these routes
 	chains  map[string]int32 // by value
-	first   int32            // the first route in the index
+	first   int32            // index of the first route
 }
 
-// add prepends the route at index at of h to the chain of value.
+// add prepends the route of h with that index to the chain of value.
 func (hi *headerIndex) add(value string, index int32, h *hostIndex) {
 	chain, ok := hi.chains[value]
 	if !ok {
@@ -226,8 +226,8 @@ func (hi *headerIndex) add(value string, index int32, h *hostIndex) {
 	hi.first = index // add is called in descending order
 }
 
-// findByHeader returns the first matching route of f's chains, or best if that comes before it. For a
-// repeated header it tries the chain of each value.
+// findByHeader returns the first matching route of the chains in index, or best if that comes
+// before it. For a repeated header it tries the chain of each value.
 func (s *search) findByHeader(index *headerIndex, best int32) int32 {
 	if value, ok, repeats := index.matcher.singleValue(s.x); !repeats {
 		if !ok {
@@ -265,8 +265,8 @@ func (c *variableCondition) matches(x *protocol.Exchange) bool {
 	return c.matcher.Match(value, true)
 }
 
-// repeatedHeader returns the name of the request header that the variable reads, and whether that may
-// have several values.
+// repeatedHeader returns the name of the request header that the variable reads, and whether the
+// header may have several values.
 func (c *variableCondition) repeatedHeader(x *protocol.Exchange) (name string, ok bool) {
 	name, ok = c.variable.Field(x)
 	return name, ok && !(isRoutingHeader(name) && isRPC(x))
@@ -307,7 +307,8 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// compileMatch compiles m without its exact or prefix path. It returns nil if there is nothing else.
+// compileMatch compiles the conditions of m except an exact or prefix path. It returns nil if there
+// are no others.
 func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
 	pathMatch := newPathMatcher(m)
 	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && pathMatch == nil && m.Percentage == nil {
@@ -354,8 +355,8 @@ func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
 	return out, nil
 }
 
-// compileHeader compiles a header condition. The expression ".*" matches any value, and so does the value
-// ".*", which RPC routes use.
+// compileHeader compiles a header condition. The expression ".*" matches any value, and so does the
+// value ".*", which RPC routes use.
 func (e expressions) compileHeader(m *config.HeaderMatch) (headerMatcher, error) {
 	src, err := sourceOf(m.Name)
 	if err != nil {
@@ -383,8 +384,8 @@ func (e expressions) compileHeader(m *config.HeaderMatch) (headerMatcher, error)
 	return out, nil
 }
 
-// compileVariables compiles the groups of variable conditions. Each group ends with a condition that has
-// Or set, or with the last one.
+// compileVariables compiles the groups of variable conditions. A group ends with a condition that
+// has Or set, or with the last condition.
 func (e expressions) compileVariables(out *routeMatcher, matches []config.VariableMatch) error {
 	var group []variableCondition
 	for i := range matches {

@@ -1,6 +1,6 @@
-// Package router owns which route an exchange takes and what the route does to
-// it. It is pure: a Table is compiled once from configuration, never changes,
-// and may be used by any number of goroutines.
+// Package router owns the choice of the route for an exchange and the changes
+// that the route makes. It is pure: a Table is compiled once from
+// configuration, never changes, and is safe for concurrent use.
 //
 // # Virtual hosts
 //
@@ -26,8 +26,8 @@
 //
 // A path is compared as it was sent, byte by byte, without its query: the router
 // neither decodes it nor resolves "//", "/./" or "/../". So "/%61dmin", "//admin",
-// "/x/../admin" and "/admin;v=1" are not "/admin". A route that keeps clients from
-// /admin does not keep them from what an upstream makes of these. For access
-// control, list what is allowed instead of what is not, and end the list with a
-// direct_response.
+// "/x/../admin" and "/admin;v=1" are not "/admin". A route that rejects "/admin"
+// does not reject these paths, which an upstream may normalize to "/admin". For
+// access control, list the allowed paths instead of the denied paths, and end the
+// list with a direct_response.
 package router

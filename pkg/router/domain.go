@@ -111,7 +111,8 @@ func (d *domains) suffixesOf(port string) *wildcards {
 	return s
 }
 
-// putIfAbsent sets m[key] if the key is absent and returns noVirtualHost, else the present value.
+// putIfAbsent sets m[key] and returns noVirtualHost if the key is absent; otherwise it returns the
+// present value.
 func putIfAbsent(m map[string]int32, key string, n int32) int32 {
 	if existing, ok := m[key]; ok {
 		return existing

@@ -9,16 +9,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Explanation says in readable form why an exchange takes its route.
+// Explanation describes why an exchange takes its route.
 type Explanation struct {
 	Authority string // as compared with domains
-	// VirtualHost is the one with the most specific matching domain; nil: none matches, and
-	// Routes is empty.
+	// VirtualHost is the virtual host with the most specific matching domain; nil: none matches,
+	// and Routes is empty.
 	VirtualHost       *config.VirtualHost
 	Domain            string             // the most specific matching domain of VirtualHost
 	OtherVirtualHosts []OtherVirtualHost // the other virtual hosts, in configuration order
 	Routes            []*ExplainedRoute  // of VirtualHost, in configuration order
-	// Route is the first route that matches whatever the random sample; nil: none.
+	// Route is the first route that matches regardless of the random sample; nil: none.
 	Route *Route
 }
 
@@ -42,13 +42,13 @@ type Outcome uint8
 // The results of evaluating a route.
 const (
 	Rejected Outcome = iota // a condition does not match
-	Chosen                  // all conditions match, and no earlier route is Taken
+	Chosen                  // all conditions match, and no earlier route is Chosen
 	Sampled                 // the same, for a fraction of the requests
-	Shadowed                // all conditions match, but an earlier route is Taken
+	Shadowed                // all conditions match, but an earlier route is Chosen
 )
 
-// Explain says what Match does with x, and why. Its cost is proportional to the size of the
-// table. It does not use Random: for fractions it reports all possible outcomes.
+// Explain returns the reasons for the result of Match(x). Its cost is proportional to the size of
+// the table. It does not use Random: for fractions it reports all possible outcomes.
 func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	e := &Explanation{Authority: x.Request.Authority}
 	if t.config.IgnorePort {
@@ -58,7 +58,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	for n := range t.hosts {
 		vh := t.hosts[n].config
 		domain := bestDomain(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
-		if int32(n) == selected { //nolint:gosec // as many as there are
+		if int32(n) == selected { //nolint:gosec // far below 2^31
 			e.VirtualHost, e.Domain = vh, domain
 			continue
 		}
@@ -102,8 +102,8 @@ func bestDomain(vh *config.VirtualHost, literal bool, authority, scheme string) 
 	return ""
 }
 
-// mismatches describes the conditions of r that do not match. It counts a fraction as a failure
-// only if it is 0 %.
+// mismatches describes the conditions of r that do not match. A fraction is a mismatch only if it
+// is 0 %.
 func (r *Route) mismatches(x *protocol.Exchange, path string) (reasons []string) {
 	if text, ok := r.pathMismatch(path); ok {
 		reasons = append(reasons, text)
@@ -140,7 +140,7 @@ func (r *Route) mismatches(x *protocol.Exchange, path string) (reasons []string)
 	return reasons
 }
 
-// pathMismatch describes why the path does not match r, and reports whether it does not.
+// pathMismatch reports whether the path does not match r, and why.
 func (r *Route) pathMismatch(path string) (reason string, mismatch bool) {
 	m := &r.Config.Match
 	kind, matches := "", true
@@ -169,7 +169,7 @@ func (r *Route) pathMismatch(path string) (reason string, mismatch bool) {
 	return reason, !matches
 }
 
-// mismatch describes why f does not match x.
+// mismatch describes why m does not match x.
 func (m *headerMatcher) mismatch(x *protocol.Exchange) string {
 	expected := ""
 	switch m.kind {
@@ -189,7 +189,7 @@ func (m *headerMatcher) mismatch(x *protocol.Exchange) string {
 	return label + m.describeValue(x) + ", expected " + expected
 }
 
-// describeValue describes the values of f in x.
+// describeValue describes the values of x that m tests.
 func (m *headerMatcher) describeValue(x *protocol.Exchange) string {
 	if value, present, repeats := m.singleValue(x); !repeats {
 		return describeValue(m.name, value, present)

@@ -81,7 +81,7 @@ func TestExplainRoutesThatDoNotMatch(t *testing.T) {
 	}
 	const golden = "testdata/explain.golden"
 	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil { //nolint:gosec // for everybody to read
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil { //nolint:gosec // golden files are world-readable
 			t.Fatal(err)
 		}
 	}

@@ -31,10 +31,10 @@ type cookiePolicy struct {
 // Hashes reports whether the route has hash policies.
 func (r *Route) Hashes() bool { return len(r.hash) > 0 }
 
-// Hash returns the hash of x by the first policy that finds a value, 0 if none does. If made is
-// set, of is the value of a cookie that the client does not have yet, taken from random; the
-// caller must then call SetCookie. Hash must be called before RewriteRequest: policies read the
-// request as the client sent it.
+// Hash returns the hash of x by the first policy that finds a value, 0 if none does. If newCookie
+// is true, the client has no hash cookie yet and sum is the value of a new one, derived from
+// random; the caller must then call SetCookie. Hash must be called before RewriteRequest: policies
+// read the request as the client sent it.
 func (r *Route) Hash(x *protocol.Exchange, random uint64) (sum uint64, newCookie bool) {
 	for i := range r.hash {
 		p := &r.hash[i]
@@ -85,7 +85,7 @@ func pseudoHeader(x *protocol.Exchange, name string) (string, bool) {
 }
 
 // hashHeader returns the hash of a request header. For a repeated header it covers all values in
-// any order (Envoy sorts them), because a proxy on the way may reorder lines.
+// any order (Envoy sorts them), because another proxy may reorder them.
 func hashHeader(x *protocol.Exchange, name string) (sum uint64, ok bool) {
 	if name[0] == ':' {
 		text, ok := pseudoHeader(x, name)
@@ -100,8 +100,8 @@ func hashHeader(x *protocol.Exchange, name string) (sum uint64, ok bool) {
 	return sum, ok
 }
 
-// cookieDigits is the length of the cookies that SetCookie creates: the hash in hexadecimal, so
-// that nothing else must be kept until the response.
+// cookieDigits is the length of the cookies that SetCookie creates: the hash in hexadecimal, which
+// the exchange keeps until the response anyway.
 const cookieDigits = 16
 
 func cookieHash(value string) uint64 {
@@ -178,7 +178,7 @@ func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 	return p, nil
 }
 
-// checkAttribute rejects an attribute that would change its meaning in Set-Cookie.
+// checkAttribute rejects an attribute that Set-Cookie cannot represent.
 func checkAttribute(a config.CookieAttribute) error {
 	if a.Name == "" || strings.ContainsFunc(a.Name, func(r rune) bool { return r >= 0x7f || !isToken(byte(r)) }) {
 		return fmt.Errorf("%q is not a valid name of a cookie attribute", a.Name)

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// mutation changes the headers of a message: first removals, then additions, then next. The next
-// mutation of a route is its virtual host's, and that one's is the table's.
+// mutation changes the headers of a message: first removals, then additions, then next. next of a
+// route's mutation is that of its virtual host, and next of a virtual host's is that of the table.
 type mutation struct {
 	remove []string
 	add    []addition
@@ -18,15 +18,15 @@ type mutation struct {
 }
 
 // addition is a header to add. If its value is a single variable that the exchange lacks, it adds
-// nothing. Without append it still removes the present headers, so that a client's header cannot
-// pass for the proxy's.
+// nothing. Without append it still removes the present headers, so that a client cannot forge the
+// proxy's header.
 type addition struct {
 	name            string
 	value           string             // if template is nil
 	template        *variable.Template // its text has no control characters
 	append          bool               // false: replaces the headers of that name
 	condition       config.AddIf
-	isRoutingHeader bool // a routing header of requests, of which an RPC call has one: append affects HTTP only
+	isRoutingHeader bool // a routing header, which RPC requests do not repeat: append affects only HTTP
 }
 
 // apply changes h, which is a header of x. m may be nil.
@@ -63,7 +63,7 @@ func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 	}
 }
 
-// valueFor returns the value for x, and false if the exchange lacks all of it.
+// valueFor returns the value for x, and false if it is a single variable that x lacks.
 func (a *addition) valueFor(x *protocol.Exchange) (string, bool) {
 	if a.template == nil {
 		return a.value, true
@@ -72,7 +72,7 @@ func (a *addition) valueFor(x *protocol.Exchange) (string, bool) {
 }
 
 // compileMutations compiles the mutations of a route, virtual host or table, followed by those of
-// the enclosing level. Where there is nothing to change, it returns the latter.
+// the enclosing level. If there is nothing to change, it returns the mutations of that level.
 func compileMutations(request, response *config.HeaderMutation, requestNext, responseNext *mutation) (*mutation, *mutation, error) {
 	in, err := compileMutation(request, true, requestNext)
 	if err != nil {

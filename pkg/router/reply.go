@@ -12,8 +12,8 @@ import (
 )
 
 // Reply sends the local reply of the route's redirect or direct_response; one of them must be
-// set. The reply has nothing of the request except the part of its target that Location keeps.
-// The response mutations of the route, the virtual host and the table apply to it.
+// set. The reply contains no part of the request except the parts of its target that a redirect
+// keeps. The response mutations of the route, the virtual host and the table apply to it.
 func (r *Route) Reply(x *protocol.Exchange) {
 	if c := r.Config.Redirect; c != nil {
 		target := location(&x.Request, c, r.path)

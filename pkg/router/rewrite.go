@@ -14,10 +14,10 @@ import (
 // OriginalPathHeader is the header that tells the upstream the path before a rewrite.
 const OriginalPathHeader = "x-mosn-original-path"
 
-// compilePathRewrite computes a new path in exactly one of three ways.
+// pathRewrite computes a new path in one of three ways.
 type pathRewrite struct {
-	// prefix_rewrite of a route with a path: replacement replaces matched. If whole is set, the
-	// path must equal matched.
+	// prefix_rewrite of a route with a path: replacement replaces prefix. If exact is set, the path
+	// must equal prefix.
 	prefix      string
 	exact       bool
 	ignoreCase  bool
@@ -52,8 +52,8 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 	x.Record.OriginalPath = old
 }
 
-// rewrite returns the new path for old, a path with its query. Targets that are not paths ("*",
-// that of CONNECT) do not change.
+// rewrite returns the new path for old, a path with its query. Targets without a path (those of
+// CONNECT and OPTIONS *) do not change.
 func (w *pathRewrite) rewrite(old string) string {
 	if old == "" || old[0] != '/' {
 		return old
@@ -78,12 +78,12 @@ func (w *pathRewrite) rewrite(old string) string {
 	case !w.hasPrefix(path) || w.exact && len(path) != len(w.prefix):
 		return old // a filter changed the path after the match
 	case !w.ignoreCase && strings.HasSuffix(w.prefix, w.replacement):
-		return old[len(w.prefix)-len(w.replacement):] // a view: no allocation
+		return old[len(w.prefix)-len(w.replacement):] // a substring: no allocation
 	}
 	return joinTarget(w.replacement+path[len(w.prefix):], query, hasQuery)
 }
 
-// hasPrefix reports whether path begins with matched.
+// hasPrefix reports whether path begins with w.prefix.
 func (w *pathRewrite) hasPrefix(path string) bool {
 	if !w.ignoreCase {
 		return strings.HasPrefix(path, w.prefix)
@@ -92,7 +92,7 @@ func (w *pathRewrite) hasPrefix(path string) bool {
 }
 
 // joinTarget joins a new path and the original query. A query in the new path goes first. A request
-// target begins with a slash (RFC 9112 3.2.1), so target adds one if it is missing.
+// target begins with a slash (RFC 9112 3.2.1), so joinTarget adds one if it is missing.
 func joinTarget(path, query string, hasQuery bool) string {
 	slash := ""
 	if !strings.HasPrefix(path, "/") {
@@ -107,8 +107,8 @@ func joinTarget(path, query string, hasQuery bool) string {
 	return slash + path + "?" + query
 }
 
-// compilePathRewrite compiles the path rewrite of f, nil if there is none. If both kinds are configured,
-// prefix_rewrite takes precedence.
+// compilePathRewrite compiles the path rewrite of f. It returns nil if there is none. prefix_rewrite
+// takes precedence over regex_rewrite.
 func (e expressions) compilePathRewrite(m *config.RouteMatch, f *config.Forward) (*pathRewrite, error) {
 	switch {
 	case f.PrefixRewrite != "":
@@ -189,13 +189,13 @@ func expandTemplate(substitution string, groups int) (string, error) {
 	}
 }
 
-// compileHostRewrite sets Authority to host, to the value of a header, or to the result of a replacement
-// in the path.
+// hostRewrite sets Authority to host, to the value of a header, or to the result of a replacement in
+// the path.
 type hostRewrite struct {
 	host   string
 	header string
 
-	pattern     *regexp.Regexp // matches the path; nil: host or field is set
+	pattern     *regexp.Regexp // matches the path; nil: host or header is set
 	replacement string         // in the syntax of regexp.Expand
 }
 
@@ -225,8 +225,8 @@ func (w *hostRewrite) apply(x *protocol.Exchange) {
 	}
 }
 
-// compileHostRewrite compiles the host rewrite of f. It returns nil if there is none, or if only
-// RewriteHost can do it.
+// compileHostRewrite compiles the host rewrite of f. It returns nil if there is none or if
+// RewriteHost performs it.
 func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error) {
 	switch {
 	case f.HostRewrite != "":

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Route is one rule of a Table. Its methods act on an exchange that matched it and keep nothing
-// of it. A Route is immutable.
+// Route is one rule of a Table. Its methods act on an exchange that matched it and do not retain
+// the exchange. A Route is immutable.
 type Route struct {
 	Config      *config.Route
 	VirtualHost string // name of its virtual host
@@ -29,18 +29,17 @@ type Route struct {
 // inherited holds the mutations of a route's virtual host and table; nil: none.
 type inherited struct{ request, response *mutation }
 
-// RewriteRequest changes the request to what the upstream must see. It applies the header
-// mutations of the chosen weighted cluster (Record.WeightedIndex), the route, the virtual host
-// and the table, in this order, then rewrites Authority, then Path. If the path changes, it
-// stores the original path in Record.OriginalPath with its query, and in the request header
-// x-mosn-original-path without it.
+// RewriteRequest changes the request for the upstream. It applies the header mutations of the
+// chosen weighted cluster (Record.WeightedIndex), the route, the virtual host and the table, in
+// this order, then rewrites Authority, then Path. If the path changes, it stores the original path
+// in Record.OriginalPath with its query, and in the request header x-mosn-original-path without it.
 //
-// For an RPC request, a new path changes the headers service and method, and no header has the
-// original. A rewrite whose result is not "/service/method" changes nothing. The Authority stays.
-// An addition to service, method, version or group replaces the present value.
+// For an RPC request, a new path changes the headers service and method, and no header contains the
+// original path. A rewrite whose result is not "/service/method" has no effect. The Authority does
+// not change. An addition to service, method, version or group replaces the present value.
 //
-// It is called once per exchange, before the first attempt. It allocates a new path, unless
-// prefix_rewrite only removes a part, and as much as Text of a variable.Template.
+// It is called once per exchange, before the first attempt. It allocates for a new path, unless
+// prefix_rewrite only removes a part, and for values with variables.
 func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	request := r.request
 	if w := r.weightedCluster(x); w != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // isRPC reports whether x is a call of an RPC protocol. The headers of such a call may define
-// method, host and path. Those of HTTP must not, or a client could choose its route.
+// method, host and path. HTTP headers must not, or a client could choose its route.
 func isRPC(x *protocol.Exchange) bool {
 	switch config.Protocol(x.Meta.Protocol) {
 	case config.HTTP1, config.HTTP2, "":
@@ -19,8 +19,8 @@ func isRPC(x *protocol.Exchange) bool {
 	}
 }
 
-// isRoutingHeader reports whether RPC protocols name the target of a call in the header name. A call
-// has each such header once.
+// isRoutingHeader reports whether RPC protocols name the target of a call in the header called name.
+// A call has each such header once.
 func isRoutingHeader(name string) bool {
 	switch len(name) {
 	case len(xprotocol.FieldGroup):
@@ -53,8 +53,8 @@ func parseCall(path string) (service, method string, ok bool) {
 	return path[1:slash], path[slash+1:], path[0] == '/'
 }
 
-// setHeader sets a header unless it already has that value: Weft forwards unchanged headers byte
-// for byte.
+// setHeader sets a header unless it already has that value, because Weft forwards unchanged headers
+// byte for byte.
 func setHeader(h *protocol.Header, name, value string) {
 	if h.Get(name) != value {
 		h.Set(name, value)

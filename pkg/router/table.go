@@ -22,8 +22,8 @@ type Table struct {
 	routes            []*Route      // in the order of configuration
 }
 
-// compileVirtualHost is a compiled virtual host. Tables compiled from successive configurations share
-// what it points to.
+// virtualHost is a compiled virtual host. Tables compiled from successive configurations share the
+// values that it points to.
 type virtualHost struct {
 	config            *config.VirtualHost
 	firstRoute        int       // index of its first route in the table's routes
@@ -59,7 +59,7 @@ func (t *Table) Config() *config.RouteTable { return t.config }
 // Routes returns all routes in the order of configuration. The caller must not change the slice.
 func (t *Table) Routes() []*Route { return t.routes }
 
-// Match returns the route that Find finds for x, nil if there is none.
+// Match returns the route that Find finds for x, or nil if there is none.
 func (t *Table) Match(x *protocol.Exchange) *Route {
 	if i := t.Find(x); i >= 0 {
 		return t.routes[i]

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// tree contains the exact and prefix paths of all virtual hosts, each below its own root. It is a
-// radix tree in one slice, so that 50,000 paths are one object for the collector.
+// tree contains the exact and prefix paths of all virtual hosts, each host below its own root. It is
+// a radix tree in one slice, so that 50,000 paths are one object for the garbage collector.
 type tree struct {
 	nodes []node
 	keys  []byte // the first byte of each node's label; siblings are adjacent
@@ -50,7 +50,7 @@ func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
 		if c := strings.Compare(a.path, b.path); c != 0 {
 			return c
 		}
-		return cmp.Compare(b.route, a.route) // descending: see link
+		return cmp.Compare(b.route, a.route) // descending: see prepend
 	})
 	root := t.addNodes(1)
 	t.build(root, entries, 0, h)
@@ -67,7 +67,8 @@ func (t *tree) addNodes(n int) int32 {
 	return int32(first)
 }
 
-// build builds the subtree of node at, whose path is the first depth bytes of all entries.
+// build builds the subtree of the node at index parent, whose path is the first depth bytes of all
+// entries.
 func (t *tree) build(parent int32, entries []pathEntry, depth int, h *hostIndex) {
 	n := &t.nodes[parent]
 	for len(entries) > 0 && len(entries[0].path) == depth {

@@ -69,14 +69,14 @@ type fraction struct {
 func newFraction(percent float64) (*fraction, error) {
 	switch {
 	case percent >= 100:
-		return nil, nil //nolint:nilnil // as it says
+		return nil, nil //nolint:nilnil // nil means all requests
 	case percent >= 0:
 		return &fraction{threshold: uint64(percent / 100 * math.MaxUint64)}, nil
 	}
 	return nil, fmt.Errorf("%v is not a valid percentage", percent)
 }
 
-// sample takes a random sample and reports whether it is inside the fraction. Without random it
+// sample takes a random sample and reports whether it is inside the fraction. If random is nil, it
 // returns false.
 func (f *fraction) sample(random func() uint64) bool {
 	return random != nil && random() < f.threshold

@@ -33,11 +33,11 @@ type Result struct {
 	// RelayedTo lists the clusters of a chain that relays bytes.
 	RelayedTo []Cluster `json:"carried_to,omitempty"`
 
-	// EndReason says why the request goes no further; empty if it does.
+	// EndReason is the reason why the request goes no further; empty if it reaches a route.
 	EndReason string `json:"end,omitempty"`
 }
 
-// Selected is the chosen one of several candidates.
+// Selected is the candidate that was chosen, with the reason.
 type Selected struct {
 	Name   string `json:"name"`
 	Reason string `json:"why"`
@@ -55,10 +55,10 @@ type Route struct {
 	Outcome Outcome  `json:"outcome"`
 	Reasons []string `json:"why,omitempty"`     // of Rejected: each condition that does not match
 	Percent float64  `json:"percent,omitempty"` // of Sampled: percentage of the requests
-	Action  *Action  `json:"action,omitempty"`  // of Taken and Sampled
+	Action  *Action  `json:"action,omitempty"`  // of Chosen and Sampled
 }
 
-// Outcome says whether a request takes a route.
+// Outcome is the result of evaluating a route.
 type Outcome string
 
 // Outcome values.
@@ -66,7 +66,7 @@ const (
 	Rejected Outcome = "rejected"
 	Chosen   Outcome = "taken"
 	Sampled  Outcome = "taken by chance"
-	Shadowed Outcome = "comes too late" // the route matches, but an earlier one is taken
+	Shadowed Outcome = "comes too late" // the route matches, but an earlier route is chosen
 )
 
 // Action is the action of a route. Status is the status of a local reply, or 0 if the route
@@ -79,7 +79,7 @@ type Action struct {
 	Path      string    `json:"path,omitempty"`      // as sent to the host
 	Timeout   string    `json:"timeout,omitempty"`   // as "1m0s"; "none"
 	Clusters  []Cluster `json:"clusters,omitempty"`
-	// MissingReason says why there is no cluster; empty if there is one.
+	// MissingReason is the reason why there is no cluster; empty if there is one.
 	MissingReason string `json:"missing,omitempty"`
 }
 

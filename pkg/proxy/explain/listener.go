@@ -16,16 +16,16 @@ import (
 
 type exchange = protocol.Exchange
 
-// How well a listener matches a query, the best last.
+// Ranks of listeners for a query, worst first.
 const (
 	noMatch       = iota
 	matchCatchAll // it accepts all redirected connections
 	matchPort     // bound to the port at every address, or the query has no address
-	matchVirtual  // like bound, for a virtual listener that gets connections from others
+	matchVirtual  // like matchPort, for a virtual listener, which gets connections from others
 	matchExact    // it has exactly the address
 )
 
-// findListener finds the listener for q. If there is none, it returns nil and sets End.
+// findListener finds the listener for q. If there is none, it returns nil and sets EndReason.
 func (res *Result) findListener(c *config.Snapshot, q *Query) *config.Listener {
 	chosen, reason := chooseListener(c.Listeners, q)
 	for _, l := range c.Listeners {
@@ -56,7 +56,7 @@ func unknownListener(listeners []*config.Listener, name string) string {
 	return text
 }
 
-// chooseListener returns the listener and the reason, or nil and why there is none.
+// chooseListener returns the listener for q, or nil, and the reason.
 func chooseListener(listeners []*config.Listener, q *Query) (*config.Listener, string) {
 	if q.Listener != "" {
 		for _, l := range listeners {
@@ -91,7 +91,7 @@ func chooseListener(listeners []*config.Listener, q *Query) (*config.Listener, s
 	return nil, fmt.Sprintf("%d listeners speak %s and none matches %s: name the listener in the query", len(candidates), q.Protocol, destinationText(q))
 }
 
-// rankListener returns how well l matches the destination of q, and why.
+// rankListener returns the rank of l for the destination of q, and the reason.
 func rankListener(l *config.Listener, q *Query) (rank int, reason string) {
 	addr, dst := addressOf(l), q.Destination
 	switch {
@@ -111,7 +111,7 @@ func rankListener(l *config.Listener, q *Query) (rank int, reason string) {
 	return noMatch, ""
 }
 
-// listenerMismatch says why l is not chosen.
+// listenerMismatch describes why l is not chosen.
 func listenerMismatch(l *config.Listener, q *Query) string {
 	switch rank, reason := rankListener(l, q); {
 	case q.Listener != "":
@@ -175,7 +175,7 @@ func downstreamProtocol(proxy *config.Proxy, p config.Protocol) config.Protocol 
 	return ""
 }
 
-// findChain finds the filter chain for q. If there is none, it returns nil and sets End.
+// findChain finds the filter chain for q. If there is none, it returns nil and sets EndReason.
 func (res *Result) findChain(l *config.Listener, q *Query) *config.FilterChain {
 	c := connectionOf(l, q)
 	matches := make([]config.ChainMatch, len(l.FilterChains))
@@ -217,7 +217,7 @@ func (res *Result) findChain(l *config.Listener, q *Query) *config.FilterChain {
 	return chosen
 }
 
-// connectionOf returns the properties of q's connection that l would know.
+// connectionOf returns the properties of q's connection at l.
 func connectionOf(l *config.Listener, q *Query) chainmatch.Connection {
 	addr, dst := addressOf(l), q.Destination
 	if ip := addr.Addr(); !dst.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
@@ -242,7 +242,7 @@ func chainName(l *config.Listener, fc *config.FilterChain) string {
 }
 
 // chainProtocol returns the protocol with which the chain serves the request, or "" if the chain
-// relays bytes. If it can do neither, ok is false and End is set.
+// relays bytes. If it can do neither, ok is false and EndReason is set.
 func (res *Result) chainProtocol(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
 	if fc.Proxy != nil {
 		p = downstreamProtocol(fc.Proxy, q.Protocol)
@@ -260,7 +260,7 @@ func (res *Result) chainProtocol(fc *config.FilterChain, q *Query) (p config.Pro
 	return "", false
 }
 
-// findRelayCluster sets where a chain that relays bytes sends the connection.
+// findRelayCluster sets the cluster to which a chain that relays bytes sends the connection.
 func (res *Result) findRelayCluster(t *config.TCPProxy, upstreams Upstreams, q *Query) {
 	name := t.Cluster
 	for i := range t.Routes {

@@ -16,12 +16,12 @@ import (
 
 // Query is a hypothetical request.
 type Query struct {
-	Listener    string         // name; "": the one for Destination
-	Destination netip.AddrPort // of the connection; invalid address or port 0: not known
-	Source      netip.AddrPort // of the connection; invalid: not known
+	Listener    string         // name; "": selected by Destination
+	Destination netip.AddrPort // of the connection; invalid address or port 0: unknown
+	Source      netip.AddrPort // of the connection; invalid: unknown
 	TLS         bool           // the connection begins with a TLS handshake
 	ServerName  string         // of the handshake
-	ALPN        []string       // what the client offers, or speaks in plaintext
+	ALPN        []string       // protocols that the client offers, or its protocol in plaintext
 
 	Protocol  config.Protocol // HTTP1 and HTTP2 are equivalent here
 	Method    string
@@ -33,8 +33,8 @@ type Query struct {
 
 // Query parameters of a Query in a URL.
 const (
-	KeyURL         = "url"      // of an HTTP request; or
-	KeyCall        = "call"     // "service/method" of an RPC request
+	KeyURL         = "url"      // of an HTTP request
+	KeyCall        = "call"     // "service/method" of an RPC request; excludes url
 	KeyMethod      = "method"   // default GET
 	KeyHeader      = "header"   // "name:value", any number
 	KeyProtocol    = "protocol" // of an RPC request, as configuration names it; default dubbo
@@ -42,8 +42,8 @@ const (
 	KeyVersion     = "version"
 	KeyAttachment  = "attachment" // "name=value", any number
 	KeyListener    = "listener"
-	KeyDestination = "to"   // "ip:port" that the connection goes to
-	KeySource      = "from" // "ip:port" or "ip" that it comes from
+	KeyDestination = "to"   // "ip:port" of the connection
+	KeySource      = "from" // "ip:port" or "ip" of the connection
 	KeyServerName  = "sni"  // default: the host of an https URL
 	KeyALPN        = "alpn" // separated by commas
 )
@@ -131,7 +131,7 @@ func (q *Query) parseHTTP(v url.Values) error {
 	return nil
 }
 
-// parseCall parses a query about an RPC request and sets the fields that codecs set.
+// parseCall parses a query about an RPC request and sets the headers that codecs set.
 func (q *Query) parseCall(v url.Values) error {
 	slash := strings.LastIndexByte(v.Get(KeyCall), '/')
 	if slash <= 0 || slash == len(v.Get(KeyCall))-1 {
@@ -191,7 +191,7 @@ func (q *Query) String() string {
 
 func isHTTP(p config.Protocol) bool { return p == config.HTTP1 || p == config.HTTP2 }
 
-// newExchange returns the request as an engine would for protocol p and that listener.
+// newExchange returns the exchange that an engine would create for protocol p on the listener.
 func (q *Query) newExchange(p config.Protocol, listener string) *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Reset()

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// findRoute finds the route of a request. It calls ask for a new copy of the request when needed,
-// because routes change requests.
+// findRoute finds the route of a request. It calls newExchange whenever it needs an unchanged
+// request, because routes change requests.
 func (res *Result) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.Proxy, newExchange func() *exchange) {
 	res.RouteTable = p.RouteTable
 	var tableConfig *config.RouteTable

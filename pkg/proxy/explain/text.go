@@ -9,10 +9,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// maxLines is how many entries of a list Text prints; it counts the rest.
+// maxLines is the maximum number of entries of a list that Text prints; it counts the others.
 const maxLines = 20
 
-// Text returns the answer as text. It shortens long lists.
+// Text formats the result as text. It shortens long lists.
 func (res *Result) Text() string {
 	p := &printer{}
 	p.line(0, "%s", res.Request)
@@ -57,7 +57,7 @@ func (p *printer) step(label string, s *Selected, others []Alternative) {
 	}
 }
 
-// routes writes all routes that may be taken and the first of the others.
+// routes writes all routes that the request may take, and the first of the others.
 func (p *printer) routes(all []Route) {
 	remaining := len(all)
 	for i, r := range all {

@@ -19,15 +19,15 @@ type Upstream struct {
 // UpstreamHost is the current state of a host.
 type UpstreamHost struct {
 	Address    string
-	DownReason string // the reason; "": it is up
+	DownReason string // "": the host is up
 	Weight     uint32
 	Priority   uint32
 	Locality   string
 	Metadata   map[string]string
 }
 
-// FromConfig returns the state of a cluster that does not run: all hosts come from the
-// configuration. A host is down only if its configured health says so.
+// FromConfig returns the state of a cluster from its configuration alone. A host is down only if
+// its configured health is not HostHealthy.
 func FromConfig(c *config.Cluster) *Upstream {
 	u := &Upstream{Config: c}
 	for i := range c.Hosts {
@@ -44,9 +44,10 @@ func FromConfig(c *config.Cluster) *Upstream {
 	return u
 }
 
-// describeCluster returns which hosts of the named cluster may receive x with these labels; x is nil for a
-// connection. The policy chooses among the candidates. The distribution among priorities and
-// localities is ignored: only the first priority with a usable host counts.
+// describeCluster describes the named cluster and which of its hosts may receive x with these
+// labels; x is nil for a connection. The load balancing policy chooses among these candidates.
+// describeCluster ignores how requests are distributed among priorities and localities: only the
+// first priority with a usable host has candidates.
 func describeCluster(upstreams Upstreams, name string, percent float64, labels map[string]string, x *exchange) Cluster {
 	c := Cluster{Name: name, Percent: percent}
 	u := upstreams(name)
@@ -82,8 +83,8 @@ func describeCluster(upstreams Upstreams, name string, percent float64, labels m
 	return c
 }
 
-// selectPriority returns the first priority with a host that is up and fits, or the last one if
-// none has.
+// selectPriority returns the first priority with a usable host, or the last priority if no host is
+// usable. A usable host is up, and mismatch returns "" for it.
 func (u *Upstream) selectPriority(mismatch func(*UpstreamHost) string) uint32 {
 	found, best, last := false, uint32(0), uint32(0)
 	for i := range u.Hosts {
@@ -99,7 +100,8 @@ func (u *Upstream) selectPriority(mismatch func(*UpstreamHost) string) uint32 {
 	return best
 }
 
-// subsetFilter returns a function that says why a host is not in the subset for labels, or "".
+// subsetFilter returns a function that returns why a host is not in the subset for labels, or "" if
+// it is.
 func (u *Upstream) subsetFilter(labels map[string]string) func(*UpstreamHost) string {
 	names := slices.Sorted(maps.Keys(labels))
 	exists := len(names) > 0 && slices.ContainsFunc(u.Config.Subsets.Selectors, func(s []string) bool {
@@ -116,7 +118,8 @@ func (u *Upstream) subsetFilter(labels map[string]string) func(*UpstreamHost) st
 	return func(*UpstreamHost) string { return "no subset has the labels of the request, and there is no fallback" }
 }
 
-// missingLabel returns which label a host does not have, or "" if it has all.
+// missingLabel describes the first label that a host does not have. It returns "" if the host has
+// all labels.
 func missingLabel(h *UpstreamHost, labels map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if value, ok := h.Metadata[name]; !ok || value != labels[name] {
@@ -126,7 +129,7 @@ func missingLabel(h *UpstreamHost, labels map[string]string) string {
 	return ""
 }
 
-// withRules extends fits with the rules of the cluster that exclude a host for x.
+// withRules extends mismatch with the rules of the cluster that exclude a host for x.
 func (u *Upstream) withRules(mismatch func(*UpstreamHost) string, labels map[string]string, x *exchange) func(*UpstreamHost) string {
 	chain := u.Config.HostRules.Chain(labels)
 	allowed := config.NewHostSet(chain.Len())

@@ -27,15 +27,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/service"
 )
 
-// Options are the functions and settings that a Manager needs from the server. Immutable.
+// Options holds the functions and settings that a Manager needs from the server. Immutable.
 type Options struct {
 	// System contains proc and sys; nil: the system's root.
 	System fs.FS
 	// EachListener calls f with each active listener and its idle timeout (0: none). f does not
 	// block.
 	EachListener func(f func(l *network.Listener, idleTimeout time.Duration))
-	// CloseIdleHostConns closes connections to hosts that have been idle for that time, and returns
-	// how many.
+	// CloseIdleHostConns closes connections to hosts that have been idle for that time and returns
+	// their number.
 	CloseIdleHostConns func(idle time.Duration) (closed int)
 	Metrics            *metrics.Registry
 	Log                *slog.Logger
@@ -109,8 +109,8 @@ func (m *Manager) Prepare(c *config.Overload) (*Loop, error) {
 	return l, nil
 }
 
-// Activate makes w the active loop. If both configurations are equal, the old loop and its actions
-// continue. If w is nil, the effects of all actions end.
+// Activate makes l the active loop. If both configurations are equal, the old loop and its actions
+// continue. If l is nil, the effects of all actions end.
 func (m *Manager) Activate(l *Loop) {
 	old := m.loop
 	if old != nil && l != nil && reflect.DeepEqual(old.config, l.config) {
@@ -131,8 +131,8 @@ func (m *Manager) Activate(l *Loop) {
 	l.start()
 }
 
-// stop ends the loop. Its actions stay in effect until release or until the next loop has evaluated
-// them.
+// stop ends the loop. Its actions stay in effect until resetActions or until the next loop has
+// evaluated them.
 func (m *Manager) stop() {
 	if l := m.loop; l != nil {
 		l.cancel()
@@ -231,8 +231,8 @@ func (l *Loop) underMemoryPressure(pressures []float64) bool {
 
 // Parameters of the actions.
 const (
-	// shrinkIdleAfter is how long a connection must be idle before shrink_idle closes it. Clients
-	// and hosts in the middle of an operation use it sooner.
+	// shrinkIdleAfter is how long a connection must be idle before shrink_idle closes it. Pauses
+	// within an operation of a client or host are shorter.
 	shrinkIdleAfter = time.Second
 	// minMemoryReturnInterval is the minimum interval at which shrink_heap returns memory to the
 	// system.
@@ -304,8 +304,8 @@ func (c *actionCounter) update() {
 // noIdleTimeout is an idle timeout that no connection reaches.
 const noIdleTimeout = math.MaxInt64
 
-// reducedTimeout returns the idle timeout that reduce_timeouts sets at that value. Timeout 0 means
-// none.
+// reducedTimeout returns the idle timeout that action a, a reduce_timeouts, sets at this value.
+// Timeout 0 means none.
 func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
 	if timeout <= 0 {
 		return noIdleTimeout

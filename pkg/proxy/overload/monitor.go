@@ -16,7 +16,7 @@ import (
 type monitor struct {
 	config config.Monitor
 	// read returns the usage and the limit; a limit of 0 means none.
-	read func(now time.Time) (used, of float64, err error)
+	read func(now time.Time) (used, limit float64, err error)
 
 	pressure    float64 // from 0 to 1, or more
 	used, limit float64
@@ -24,7 +24,7 @@ type monitor struct {
 }
 
 // newMonitor returns the monitor that m describes. connections returns the number of open
-// downstream connections. An error means that the monitor can never be read here.
+// downstream connections. It returns an error if this system or build does not support the monitor.
 func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*monitor, error) {
 	mon := &monitor{config: m}
 	var err error
@@ -90,21 +90,23 @@ func memoryLimit(system fs.FS) (int64, error) {
 
 func constantLimit(n int64) func() (int64, error) { return func() (int64, error) { return n, nil } }
 
-// lowerLimit returns the lesser of the configured limit, unless that is 0, and the system's limit.
+// lowerLimit returns a function for the lower of two limits: the configured limit, unless it is 0,
+// and the limit of the system.
 func lowerLimit(configured int64, system func() (int64, error)) func() (int64, error) {
 	return func() (int64, error) {
 		limit, err := system()
 		switch {
 		case configured == 0:
 			return limit, err
-		case err != nil: // the configured limit applies anyway
+		case err != nil:
 			return configured, nil //nolint:nilerr // the configured limit applies
 		}
 		return min(limit, configured), nil
 	}
 }
 
-// readUsage returns a read function for used and limit. Without a limit the pressure is 0.
+// readUsage returns a read function that combines readUsed and readLimit. Without a limit the
+// pressure is 0.
 func readUsage(readUsed, readLimit func() (int64, error)) func(time.Time) (float64, float64, error) {
 	return func(time.Time) (float64, float64, error) {
 		used, err := readUsed()
@@ -119,10 +121,10 @@ func readUsage(readUsed, readLimit func() (int64, error)) func(time.Time) (float
 	}
 }
 
-// exhaustedAsFull wraps a read of descriptors, which itself needs one. If none is left, it reports
-// that all are in use.
+// exhaustedAsFull wraps the read function of descriptors, which itself needs a descriptor. If none
+// is left, it reports that all are in use.
 func exhaustedAsFull(read func(time.Time) (used, limit float64, err error)) func(time.Time) (float64, float64, error) {
-	lastLimit := 1.0 // last known limit; any value will do until then
+	lastLimit := 1.0 // the last limit read; initially an arbitrary value
 	return func(now time.Time) (float64, float64, error) {
 		used, limit, err := read(now)
 		switch {

@@ -37,7 +37,7 @@ type ActionStatus struct {
 // Status returns the state of the manager, or nil if it has no configuration.
 func (m *Manager) Status() *Status { return m.status.Load() }
 
-// publish writes the decisions to the log and to the status, from which metrics are read.
+// publish writes the decisions to the log and to the status, from which gauges read their values.
 func (l *Loop) publish(now time.Time, decisions []trigger.Decision) {
 	s := &Status{Interval: l.config.Interval.String()}
 	for _, m := range l.monitors {
@@ -80,7 +80,7 @@ func (l *Loop) logChange(name config.ActionName, d trigger.Decision) {
 		"monitor", string(d.Monitor), "pressure", pressure)
 }
 
-// registerMetrics registers the metrics of w. Gauges read the status.
+// registerMetrics registers the metrics of l. Gauges read the status.
 func (l *Loop) registerMetrics() {
 	manager := l.manager
 	registry := manager.options.Metrics

@@ -23,8 +23,8 @@ type BatchObserver struct {
 // listener lag.
 const maxBatch = 1024
 
-// Enter implements stream.BatchObserver. Metrics count the exchange only for its listener, so they
-// do not need its request.
+// Enter implements stream.BatchObserver. Metrics count the exchange only for its listener, so only
+// access logs and observers need its request.
 func (o *BatchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
 	p := o.live.acquire()
 	p.recorder.listener.Active.Add(1)

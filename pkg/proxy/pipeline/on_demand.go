@@ -12,8 +12,8 @@ import (
 
 // Route tables may be on demand (config.OnDemand), like hosts of clusters: a listener whose table
 // is not subscribed accepts connections. Its first exchange requests the table and waits for the
-// configuration that contains it. Exchanges of other listeners have no extra cost; with a
-// subscribed on-demand table they cost one load.
+// configuration that contains it. A subscribed on-demand table costs each exchange one atomic load;
+// other tables cost nothing.
 
 // OnDemandTables holds the on-demand route tables of a server.
 type OnDemandTables struct {
@@ -62,11 +62,11 @@ func (t *OnDemandTables) NotifyWaiters(tables []*config.RouteTable) {
 	}
 }
 
-// OnDemandRoutes tells the owner of on-demand route tables which ones are needed. It is a view of
-// its server. It is safe for concurrent use.
+// OnDemandRoutes tells the owner of on-demand route tables which tables are needed. It is safe for
+// concurrent use.
 type OnDemandRoutes struct{ tables *OnDemandTables }
 
-// Requests returns the view for the owner of the tables.
+// Requests returns the OnDemandRoutes of t.
 func (t *OnDemandTables) Requests() OnDemandRoutes { return OnDemandRoutes{t} }
 
 // Requested returns a channel that signals when TakeRequested may return names. It has one
@@ -98,7 +98,7 @@ func (t *OnDemandTables) Table(name string, state config.OnDemand) *OnDemandTabl
 	return &OnDemandTable{state, name, t.item(name), t.queue}
 }
 
-// mustWait records that an exchange arrived and reports whether it must wait. d may be nil.
+// mustWait records that an exchange arrived and reports whether it must wait. t may be nil.
 func (t *OnDemandTable) mustWait() bool {
 	if t == nil {
 		return false

@@ -43,21 +43,21 @@ type Pipeline struct {
 	once  sync.Once // closes ended
 }
 
-// New returns a pipeline of a listener, with a reference for its time as the active one. The
-// pipeline owns r. table is the on-demand route table of s; nil: none.
+// New returns a pipeline of a listener, with the reference that Release releases. The pipeline owns
+// r. table is the on-demand route table of s; nil: none.
 func New(listener string, s protocol.Service, r *Recorder, table *OnDemandTable) *Pipeline {
 	p := &Pipeline{listener: listener, service: s, recorder: r, table: table, ended: make(chan struct{})}
 	p.refs.Store(1)
 	return p
 }
 
-// Release releases the reference of New when c is no longer active.
+// Release releases the reference of New when p is no longer active.
 func (p *Pipeline) Release() { p.releaseN(1) }
 
-// Ended returns a channel that is closed when c is not active and has no exchanges.
+// Ended returns a channel that is closed when p is not active and has no exchanges.
 func (p *Pipeline) Ended() <-chan struct{} { return p.ended }
 
-// Close closes the recorder. The caller waits for Ended first, unless c was never active.
+// Close closes the recorder. The caller waits for Ended first, unless p was never active.
 func (p *Pipeline) Close() { p.recorder.Close() }
 
 // releaseN releases n references.
@@ -89,7 +89,7 @@ func (l *Live) Start(ctx context.Context, x *protocol.Exchange) error {
 	return l.startWith(ctx, x, p)
 }
 
-// startWith starts x with c, on which the caller has a reference.
+// startWith starts x with p. The caller holds a reference to p.
 func (l *Live) startWith(ctx context.Context, x *protocol.Exchange, p *Pipeline) error {
 	p.recorder.listener.Active.Add(1)
 	x.Record.Listener = p

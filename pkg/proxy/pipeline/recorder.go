@@ -55,7 +55,7 @@ func (r *Recorder) observe(x *protocol.Exchange) {
 	r.write(x)
 }
 
-// add adds s to the metrics of the scopes in w.
+// add adds b to the metrics of the scopes in key.
 func (r *Recorder) add(key *recordKey, b metrics.Batch) {
 	r.listener.Add(b)
 	for _, scope := range &key.scopes {
@@ -90,12 +90,12 @@ func (r *Recorder) closeLogs() {
 // recordKey identifies exchanges with the same metrics: their scopes, apart from the listener, and
 // their outcome. equal compares all fields.
 type recordKey struct {
-	scopes  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
+	scopes  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: unknown
 	outcome metrics.Outcome
 }
 
-// equal reports whether *w == *o, without the function calls that == takes for an array of
-// interfaces. The host, which differs most often, comes first.
+// equal reports whether *k == *other, without the function calls that == makes for an array of
+// interfaces. It compares the host first, because that differs most often.
 func (k *recordKey) equal(other *recordKey) bool {
 	for i := len(k.scopes) - 1; i >= 0; i-- {
 		if k.scopes[i] != other.scopes[i] {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// NoRoute returns a service that fails exchanges that no route of the table matches.
+// NoRoute returns a service that fails every exchange: no route of the table matches.
 func NoRoute(table string) protocol.Service { return noRoute{table} }
 
 type noRoute struct{ table string }
@@ -20,8 +20,8 @@ func (n noRoute) Start(_ context.Context, x *protocol.Exchange) error {
 		n.table, x.Request.Method, x.Request.Authority, x.Request.Path)
 }
 
-// Forward rewrites the request for the upstream and the response for the client, as the route says,
-// and chooses the cluster that next sends to.
+// Forward rewrites the request for the upstream and the response for the client as the route
+// requires, and chooses the cluster to which next sends.
 func Forward(next protocol.Service, route *router.Route) protocol.Service {
 	return &forward{route: route, next: next}
 }
@@ -61,8 +61,8 @@ func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) err
 	return nil
 }
 
-// replyNoCluster responds with the route's NoClusterStatus if err says that there is no cluster.
-// It returns other errors.
+// replyNoCluster responds with the route's ClusterNotFoundStatus if err reports that there is no
+// cluster. It returns other errors.
 func (f *forward) replyNoCluster(x *protocol.Exchange, err error) error {
 	status := f.route.Config.Forward.ClusterNotFoundStatus
 	if status == 0 || protocol.ReasonOf(err) != protocol.NoCluster {

@@ -12,10 +12,10 @@ import (
 )
 
 // Forwarded performs the duties of an intermediary: it adds Via to requests and responses (RFC 9110
-// 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded headers, including the one about
-// the client certificate (forwarded_cert.go), as p says. It also determines the client address. RPC
-// passes unchanged. It removes headers that clients may not send (sanitize_headers.go). It rejects
-// CONNECT with 405 unless p allows it.
+// 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded headers, including the client
+// certificate (forwarded_cert.go), as configured in p. It determines the client address and removes
+// headers that clients may not send (sanitize_headers.go). It rejects CONNECT with 405 unless p
+// allows it. From RPC requests it removes only the headers that override timeouts.
 func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
 	o := &p.HTTP1
 	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.CallerFields, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
@@ -42,7 +42,7 @@ type forwarded struct {
 	cert         config.XFCC
 	allowConnect bool
 	sanitizer    headerSanitizer
-	trustsScheme bool // X-Forwarded-Proto is trusted to name the scheme
+	trustsScheme bool // X-Forwarded-Proto sets the scheme
 }
 
 // Start implements protocol.Service.
@@ -105,7 +105,7 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	switch {
 	case errors.Is(err, strconv.ErrRange): // hops is the maximum of its type
 	case err != nil:
-		return false // forward a field that does not parse
+		return false // forward a header that does not parse
 	case hops == 0 && x.Request.Method == "TRACE":
 		rejectMethod(x, "TRACE is not allowed here\n") // the response could show credentials
 		return true
@@ -207,7 +207,7 @@ func setSchemeFromProto(x *protocol.Exchange) {
 	}
 }
 
-// joinValues joins the values of all fields with that name (RFC 9110 5.3).
+// joinValues joins the values of all headers with that name (RFC 9110 5.3).
 func joinValues(h *protocol.Header, name string) string {
 	joined := ""
 	for field, value := range h.All() {

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// forwardedClientCert is the header about client certificates for the upstream. It has one element
-// for each proxy that the request passed, in Envoy's grammar.
+// forwardedClientCert is the header that describes client certificates to the upstream. It has one
+// element for each proxy that the request has passed, in Envoy's grammar.
 const forwardedClientCert = "X-Forwarded-Client-Cert"
 
 // setClientCertHeader sets the header as c requires. If the client sent no verified certificate,
@@ -53,8 +53,8 @@ func quotesBalanced(elements string) bool {
 	return !quoted && !strings.HasSuffix(elements, `\`)
 }
 
-// removeVariants removes headers that applications may confuse with this one; all: also the header
-// itself.
+// removeVariants removes headers that applications may confuse with X-Forwarded-Client-Cert. If
+// includeExact is true, it also removes that header.
 func removeVariants(h *protocol.Header, includeExact bool) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (includeExact || !protocol.EqualFold(name, forwardedClientCert)) {
@@ -63,7 +63,7 @@ func removeVariants(h *protocol.Header, includeExact bool) {
 	}
 }
 
-// certElement returns the element about the client certificate.
+// certElement returns the element for the client certificate.
 func certElement(t *protocol.TLS, c *config.XFCC) string {
 	var b strings.Builder
 	if len(t.LocalURISANs) > 0 {

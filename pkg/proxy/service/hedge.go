@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Hedge is Retry for a route with a hedge_policy. It sends requests that may be sent twice and are
-// complete to several hosts concurrently; the client gets the first good response. It serves other
-// requests like Retry.
+// Hedge is Retry for a route with a hedge_policy. It sends complete requests that may be sent twice
+// to several hosts concurrently; the client gets the first good response. It serves other requests
+// like Retry.
 //
 // Each attempt is an exchange with a copy of the request, on a goroutine that start runs and waits
 // for. The hedgedRequest waits on its own goroutine for the results:
@@ -57,14 +57,14 @@ type hedgedRequest struct {
 	request *requestCopy
 
 	initial       int           // initial attempts
-	retries       int           // attempts launched beyond those
+	retries       int           // attempts launched after those
 	perTryTimeout time.Duration // timeout of each attempt; 0: none
 	attempts      []*attempt    // in launch order
 	running       int           // number of attempts that have not ended
 	fallback      *attempt      // bad response, sent to the client if no better one arrives
 	lastFailed    *attempt      // the last attempt without a response
 
-	results     chan *attempt    // has capacity for all
+	results     chan *attempt    // has capacity for all attempts
 	hostChosen  chan struct{}    // capacity 1: an attempt has chosen a host
 	perTryTimer <-chan time.Time // per-try timeout of the latest attempt; nil: none
 	retryTimer  <-chan time.Time // retry is due; nil: no retry waits
@@ -72,7 +72,7 @@ type hedgedRequest struct {
 
 	mu      sync.Mutex
 	hosts   []protocol.Attempt // guarded by mu; hosts of the attempts
-	cluster protocol.Named     // guarded by mu; their cluster; nil: not known
+	cluster protocol.Named     // guarded by mu; their cluster; nil: unknown
 }
 
 // disconnectWatchDelay is how long the response may take before the hedge watches for a client
@@ -98,7 +98,8 @@ func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return r.run(ctx)
 }
 
-// run launches and ends attempts until one gives the result. Errors are Faults.
+// run launches attempts and handles their results until the exchange has a result. Errors are
+// Faults.
 func (r *hedgedRequest) run(ctx context.Context) error {
 	watchDelay, disconnected := time.After(disconnectWatchDelay), make(chan struct{})
 	for {
@@ -200,7 +201,7 @@ func (r *hedgedRequest) launch(p permit) {
 	r.hedge.start(a.run)
 }
 
-// handleResult processes the result of an attempt. If over is true, the exchange has its response
+// handleResult processes the result of an attempt. If done is true, the exchange has its response
 // or fails with the returned Fault.
 func (r *hedgedRequest) handleResult(a *attempt) (done bool, err error) {
 	r.running--
@@ -272,8 +273,8 @@ func (r *hedgedRequest) accept(a *attempt) {
 	a.accepted = true
 }
 
-// recordAttempts copies the attempts to x's record, those of a last. If a has ended, it also copies
-// a's cluster and upstream times.
+// recordAttempts copies all attempts to x's record, with those of a last. If a has ended, it also
+// copies a's cluster and upstream times.
 func (r *hedgedRequest) recordAttempts(a *attempt) {
 	r.x.Record.Attempts = r.x.Record.Attempts[:0]
 	for _, other := range r.attempts {

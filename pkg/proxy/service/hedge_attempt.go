@@ -34,7 +34,7 @@ type attempt struct {
 	done     bool               // it has ended and goes to the hedge
 }
 
-// run serves the attempt and cancels it when life ends.
+// run serves the attempt and cancels it when ctx ends.
 func (a *attempt) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, a.cancel)()
 	a.err = attemptError(&a.x, a.serve())
@@ -85,7 +85,7 @@ func (a *attempt) attempts() []protocol.Attempt {
 	return a.hosts
 }
 
-// abandon abandons the attempt; it ends soon, as after a client disconnect.
+// abandon abandons the attempt, which then ends as after a client disconnect.
 func (a *attempt) abandon() {
 	a.request.mu.Lock()
 	a.canceled = true
@@ -189,7 +189,7 @@ func (b *acceptedBody) Close() error {
 	return b.Body.Close()
 }
 
-// acceptedMessage is acceptedBody for RPC, where engines look for the frame.
+// acceptedMessage is acceptedBody for RPC: engines read the frame of the embedded Message.
 type acceptedMessage struct {
 	*xprotocol.Message
 	body *acceptedBody
@@ -198,7 +198,8 @@ type acceptedMessage struct {
 // Close implements protocol.Body.
 func (m *acceptedMessage) Close() error { return m.body.Close() }
 
-// RecordHedgedHost wraps chosen so that hedged attempts record the host that they chose.
+// RecordHedgedHost wraps onHostSelected, which may be nil, so that hedged attempts record their
+// host.
 func RecordHedgedHost(onHostSelected func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
 	return func(x *protocol.Exchange, h *upstream.Host) {
 		if a, ok := x.Downstream.(*attempt); ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/urlpath"
 )
 
-// NormalizeTargets returns a service that rewrites the targets of HTTP requests as rules say before
-// next sees them. RPC passes unchanged.
+// NormalizeTargets returns a service that applies rules to the targets of HTTP requests and then
+// calls next. RPC requests do not change.
 func NormalizeTargets(next protocol.Service, rules config.TargetNormalization) protocol.Service {
 	return &targetNormalizer{next, rules}
 }

@@ -33,9 +33,9 @@ func BreakerBudget(p config.Priority) func(x *protocol.Exchange) RetryBudget {
 }
 
 // Retry retries failed requests, on another host if there is one, as often as the route's policy
-// says and only if that is safe: the request cannot have reached an application, or it may be sent
-// twice and its body can be rewound. For HTTP the method says whether it may be sent twice (RFC
-// 9110 9.2.2); for RPC, including gRPC, the policy does. A route without a policy gets one attempt;
+// allows and only if that is safe: the request cannot have reached an application, or it may be sent
+// twice and its body can be rewound. For HTTP the method determines whether it may be sent twice
+// (RFC 9110 9.2.2); for RPC, including gRPC, the policy does. Without a policy there is one attempt;
 // the cluster still replaces a host that refuses the connection.
 //
 // A retry waits for the backoff of the policy. If the exchange has less time left, the result of
@@ -101,7 +101,7 @@ func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
 	}
 }
 
-// retryOnce makes one more attempt and releases its budget.
+// retryOnce makes one attempt and releases its budget.
 func (r *retries) retryOnce(ctx context.Context, x *protocol.Exchange, p permit) error {
 	if p.budget != nil {
 		defer p.budget.EndRetry()
@@ -133,8 +133,8 @@ func attemptError(x *protocol.Exchange, err error) error {
 	return err
 }
 
-// prepareRetry reports whether another retry is wanted, safe and possible after that many. If so,
-// it discards the response and acquires the budget.
+// prepareRetry reports whether another retry is allowed, safe and possible; retries is the number of
+// retries so far. If so, prepareRetry discards the response and acquires the budget.
 func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {
@@ -162,8 +162,8 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	return next, true
 }
 
-// idempotent reports whether a request may be sent twice: its HTTP method says so, or it is RPC,
-// where a retry policy on the route is the operator's permission.
+// idempotent reports whether a request may be sent twice: its HTTP method is idempotent, or it is
+// RPC, for which the route's retry policy is the operator's permission.
 func idempotent(x *protocol.Exchange) bool {
 	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || IsGRPC(x)
 }

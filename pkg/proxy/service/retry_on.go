@@ -18,8 +18,8 @@ func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exc
 		p.On&retryOnAnyGRPC != 0 && IsGRPC(x) && p.On&retryOnGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
 }
 
-// retryOnNoResponse returns the conditions that an attempt without a response meets: those of a
-// 502, which the client would get.
+// retryOnNoResponse returns the conditions that an attempt without a response meets. They include
+// those of a 502, which the client would get.
 func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
 	const noResponse = config.Retry5xx | config.RetryGatewayError | config.RetryReset
 	switch reason {
@@ -50,8 +50,8 @@ func hasRetriableStatus(p *config.RetryPolicy, r *protocol.Response) bool {
 	return slices.Contains(p.StatusCodes, r.Status) || slices.Contains(p.RPCCodes, r.Code)
 }
 
-// hasRetriableHeader reports whether a response has one of the fields. It compares each value of a
-// repeated field separately.
+// hasRetriableHeader reports whether a response header matches one of the rules. It compares each
+// value of a repeated header separately.
 func hasRetriableHeader(rules []config.RetryHeader, h *protocol.Header) bool {
 	for i := range rules {
 		rule := &rules[i]

@@ -12,8 +12,8 @@ import (
 )
 
 // Router finds the route of an exchange and passes the exchange to that route's service. A new
-// configuration creates a new Router, unless only routes have changed, which the Router adopts. An
-// exchange keeps its route to its end.
+// configuration creates a new Router, unless only routes have changed; then a RouteUpdate changes
+// the Router. An exchange keeps its route to its end.
 type Router struct {
 	active   atomic.Pointer[routingTable] // nil before the first RouteUpdate
 	unrouted protocol.Service             // immutable; serves exchanges that no route matches
@@ -70,8 +70,9 @@ type RouteUpdate struct {
 	added    []*routeScope // routes of next that previous does not have
 }
 
-// Prepare prepares a change to the routes of table, which build composes. It reuses the services of
-// routes that r already has, compared by address. The caller calls Activate or Rollback.
+// Prepare prepares a change to the routes of table. build composes the service of a route. Prepare
+// reuses the services of routes that r already has, compared by address. The caller calls Activate
+// or Rollback.
 func (r *Router) Prepare(table *router.Table, routeMetrics *metrics.Routes, build func(*router.Route) (protocol.Service, error)) (*RouteUpdate, error) {
 	routes := table.Routes()
 	u := &RouteUpdate{router: r, next: &routingTable{table: table, routes: make([]routeService, len(routes))}}

@@ -38,7 +38,7 @@ const (
 	trustEdge                // the peer is an untrusted client
 )
 
-// sanitize removes the headers that x's client may not send and adds those that the proxy sets.
+// sanitize removes the headers that x's client may not send and adds the headers of the proxy.
 // Call it before appending to X-Forwarded-For, because the received value determines whether a
 // request is internal.
 func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
@@ -63,8 +63,8 @@ func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
 	}
 }
 
-// trustOf returns the trust in x's direct peer. Without use_remote_address it considers only a
-// single address in a single X-Forwarded-For header.
+// trustOf returns the trust level of x's direct peer. Without use_remote_address, the peer is
+// internal only if a single X-Forwarded-For header has a single internal address.
 func (s *headerSanitizer) trustOf(x *protocol.Exchange) trustLevel {
 	count, single := forwardedAddress(&x.Request.Header)
 	if s.envoy.UseRemoteAddress {
@@ -101,14 +101,14 @@ func forwardedAddress(h *protocol.Header) (count int, single string) {
 	return count, strings.Trim(single, " \t")
 }
 
-// Headers in which a proxy states the origin of a request.
+// Headers that describe the origin of a request.
 const (
 	envoyInternal        = "x-envoy-internal"
 	envoyExternalAddress = "x-envoy-external-address"
 	requestID            = "x-request-id"
 )
 
-// removeTimeoutOverrides removes the fields that override timeouts, unless clients may send them.
+// removeTimeoutOverrides removes the headers that override timeouts, unless clients may send them.
 func (s *headerSanitizer) removeTimeoutOverrides(h *protocol.Header) {
 	if s.allowOverrides {
 		return
@@ -128,7 +128,7 @@ func overridesTimeout(name string) bool {
 	return protocol.EqualFold(name, router.GlobalTimeoutHeader) || protocol.EqualFold(name, router.TryTimeoutHeader)
 }
 
-// removeEnvoyHeaders removes the fields that a peer with that trust may not send, and those that
+// removeEnvoyHeaders removes the headers that a peer with that trust may not send, and those that
 // Envoy's router does not forward.
 func (s *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, trust trustLevel) {
 	for i := range h.Len() {
@@ -139,9 +139,9 @@ func (s *headerSanitizer) removeEnvoyHeaders(h *protocol.Header, trust trustLeve
 	}
 }
 
-// isForbidden reports whether the field is removed from requests of peers with that trust. It
+// isForbidden reports whether the header is removed from requests of peers with that trust. It
 // follows Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders and the router) and adds
-// Weft's fields with the same meaning.
+// Weft's headers with the same meaning.
 func isForbidden(name string, trust trustLevel) bool {
 	const minLen, maxLen = len("x-envoy-ip-tags"), len("x-envoy-upstream-rq-timeout-alt-response")
 	if len(name) < minLen || len(name) > maxLen || name[0]|0x20 != 'x' || name[1] != '-' {

@@ -29,8 +29,8 @@ func (p *OverloadPolicy) SetFractions(reject, closeConn float64) {
 	p.packedState.Store(uint64(reject*fractionScale)<<fractionBits | uint64(closeConn*fractionScale))
 }
 
-// Shed returns a service that applies the policy. It is inside Respond and outside everything
-// expensive.
+// Shed returns a service that applies the policy. It runs after Respond and before expensive
+// services.
 func Shed(next protocol.Service, policy *OverloadPolicy) protocol.Service {
 	return &shedService{next, policy}
 }
@@ -40,8 +40,8 @@ type shedService struct {
 	policy *OverloadPolicy
 }
 
-// retryAfter is the Retry-After of rejected requests in seconds (RFC 9110 10.2.3). Actions last at
-// least that long.
+// retryAfter is the Retry-After of rejected requests in seconds (RFC 9110 10.2.3). An action lasts
+// at least that long.
 const retryAfter = "1"
 
 // Start implements protocol.Service.
@@ -52,7 +52,7 @@ func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return s.next.Start(ctx, x)
 }
 
-// apply applies the packed state word to x and reports whether it rejected x.
+// apply applies the packed state to x and reports whether it rejected x.
 func (p *OverloadPolicy) apply(state uint64, x *protocol.Exchange) (rejected bool) {
 	if sampled(state&(1<<fractionBits-1)) && endConnection(x) {
 		p.closed.Add(1)
@@ -73,8 +73,8 @@ func sampled(fraction uint64) bool {
 	return fraction >= fractionScale || fraction > 0 && rand.Uint64N(fractionScale) < fraction
 }
 
-// endConnection asks x's connection to end and reports whether that is possible. RPC frames have
-// no notice that clients understand.
+// endConnection makes x's connection close after the response and reports whether that is possible.
+// RPC has no close notice that clients understand.
 func endConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// Timeout limits the duration of the exchange as its route and its request say. An earlier deadline
-// stays.
+// Timeout sets the deadline of an exchange from the timeouts of its route and its request. An
+// earlier deadline stays.
 func Timeout(next protocol.Service, route *router.Route) protocol.Service {
 	return &timeout{next, route}
 }
@@ -34,8 +34,8 @@ func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 	return t.next.Start(ctx, x)
 }
 
-// grpcTimeout adjusts the deadline that grpc-timeout has set as g says. It returns the route
-// timeout that still applies.
+// grpcTimeout adjusts the deadline that the grpc-timeout header has set, as g requires. d is the
+// timeout of the route; grpcTimeout returns d if it still applies, or 0.
 func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) time.Duration {
 	if g.Ignore {
 		x.Deadline = time.Time{}

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Connection holds what is known of a connection when its filter chain is chosen. An unknown
-// value is zero and matches no criterion.
+// Connection holds the properties of a connection that are known when its filter chain is chosen.
+// An unknown property is zero and matches no criterion.
 type Connection struct {
 	// Destination is the original destination, before a redirect, or that of a PROXY protocol
 	// header. Invalid: no IP address.
@@ -27,7 +27,7 @@ type Connection struct {
 
 // isLocal reports whether the connection comes from this machine, judging by its addresses:
 // source and destination are equal, or the source is a loopback address or no IP address. If a
-// proxied source has no IP address, Peer decides.
+// proxied source has no IP address, DirectSource decides.
 func (c *Connection) isLocal() bool {
 	source := c.Source.Addr()
 	if !source.IsValid() {

@@ -1,6 +1,6 @@
-// Package chainmatch owns which of a listener's filter chains a connection takes. It is
-// pure: a Matcher is compiled once from configuration, never changes, and may be used
-// by any number of goroutines.
+// Package chainmatch owns the choice of a listener's filter chain for a connection. It is
+// pure: a Matcher is compiled once from configuration, never changes, and is safe for
+// concurrent use.
 //
 // # Precedence
 //

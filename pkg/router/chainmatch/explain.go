@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Mismatches returns a sentence for each criterion of match that c does not match, none if c
-// matches all. Even then c may take another chain that is more specific at the same or an earlier
+// Mismatches returns a sentence for each criterion of match that c does not meet. Even if c meets
+// all criteria, it may take another chain that is more specific at the same or an earlier
 // criterion.
 func Mismatches(match *config.ChainMatch, c *Connection) (reasons []string) {
 	for _, v := range criteria(match, c) {
@@ -20,7 +20,7 @@ func Mismatches(match *config.ChainMatch, c *Connection) (reasons []string) {
 	return reasons
 }
 
-// criterionValue is one criterion: the values that a chain requires, and the value of a connection.
+// criterionValue is one criterion: the values that a chain requires and the value of a connection.
 type criterionValue struct {
 	want config.ChainMatch // with only that criterion set
 	got  string

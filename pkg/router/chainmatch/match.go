@@ -7,11 +7,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Needs returns what Match needs to know of the first bytes of any connection.
+// Needs returns the properties of the first bytes that Match needs for any connection.
 func (m *Matcher) Needs() Needs { return m.needs }
 
-// NeedsFor returns what Match needs to know of the first bytes of a connection with these addresses.
-// 0 means nothing: the client need not send first.
+// NeedsFor returns the properties of the first bytes that Match needs for a connection with the
+// addresses of c. 0 means none: the client need not send first.
 func (m *Matcher) NeedsFor(c *Connection) Needs {
 	if m.needs == 0 {
 		return 0
@@ -37,7 +37,7 @@ func (m *Matcher) Match(c *Connection) int {
 	return n.chain
 }
 
-// next returns the node of the most specific chains at n that c matches at level, nil if it
+// next returns the node of the most specific chains at n that c matches at level, or nil if c
 // matches none.
 func (n *node) next(level criterion, c *Connection) *node {
 	if n.children == nil {

@@ -17,16 +17,16 @@ type Matcher struct {
 	needs Needs // needs of all chains
 }
 
-// Needs says what must be known of a connection's first bytes to select its chain.
+// Needs is the set of properties that a chain selection needs from the first bytes of a connection.
 type Needs uint8
 
 // The bits of Needs.
 const (
-	NeedTLS  Needs = 1 << iota // whether it begins with a TLS handshake, and the ClientHello's values
-	NeedHTTP                   // which HTTP version it speaks in plaintext
+	NeedTLS  Needs = 1 << iota // whether they start a TLS handshake, and the values of the ClientHello
+	NeedHTTP                   // the HTTP version in plaintext
 )
 
-// ConflictError reports that two chains have a match in common.
+// ConflictError reports that two chains match the same connections.
 type ConflictError struct {
 	First, Second int // indexes of the chains
 	Criteria      string
@@ -66,8 +66,8 @@ type key struct {
 	prefix netip.Prefix
 }
 
-// node represents the chains that agree in all criteria before its own. It is immutable once
-// compiled.
+// node represents the chains with the same values of all earlier criteria. It is immutable after
+// Compile.
 type node struct {
 	children      map[key]*node
 	lengths       [2][]uint8 // prefix lengths in children, longest first: of IPv4 and of IPv6
@@ -151,7 +151,7 @@ func compareKeys(a, b key) int {
 	return cmp.Or(cmp.Compare(a.port, b.port), strings.Compare(a.text, b.text), a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 }
 
-// needsOf returns what must be known to evaluate match.
+// needsOf returns the properties of the first bytes that match tests.
 func needsOf(match *config.ChainMatch) (needs Needs) {
 	if len(match.ServerNames) > 0 || match.TransportProtocol != config.AnyTransport || len(match.ApplicationProtocols) > 0 {
 		needs = NeedTLS

@@ -1,10 +1,10 @@
-// Package headermatch decides whether header fields meet a condition. Routes and
-// filters share it, so that a repeated field means the same to all of them.
+// Package headermatch decides whether headers meet a condition. Routes and filters
+// share it, so that they treat repeated headers in the same way.
 //
-// A condition looks at each field line of the name separately, as Envoy 1.40 does. It
-// holds if one of the values meets it. An inverted condition holds if none of them
-// does. Values are never joined: a rule that denies "admin" must also see an "admin"
-// that follows another value, and an application may read any of the values.
+// A condition tests each value of a repeated header separately, as Envoy 1.40 does. It
+// matches if one of the values matches. An inverted condition matches if none of the
+// values does. Values are never joined: a rule that denies "admin" must also find an
+// "admin" that follows another value, and an application may read any of the values.
 package headermatch
 
 import (
@@ -16,23 +16,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Matcher is a compiled config.ValueMatch. It is immutable and allocates nothing.
+// Matcher is a compiled config.ValueMatch. It is immutable, and matching does not allocate.
 type Matcher struct {
 	config.ValueMatch
 	expression *regexp.Regexp
 }
 
-// New returns a matcher for m. Of a ValueRegex, expression decides on each value; it
-// must be anchored if it is to match whole values. Other kinds do not use it.
+// New returns a matcher for m. ValueRegex tests each value with expression, which must
+// be anchored to match complete values. Other kinds do not use expression.
 func New(m config.ValueMatch, expression *regexp.Regexp) Matcher {
 	return Matcher{ValueMatch: m, expression: expression}
 }
 
-// Anchored returns an expression that matches what expression matches as a whole. A dot matches any
-// character, newlines included: an attachment of an RPC call may have several lines.
+// Anchored returns an expression that matches only complete values. A dot matches any character,
+// newlines included: an attachment of an RPC call may have several lines.
 func Anchored(expression string) string { return `(?s)\A(?:` + expression + `)\z` }
 
-// MatchHeader reports whether the fields of h called name meet m.
+// MatchHeader reports whether the headers of h called name match m.
 func (m *Matcher) MatchHeader(h *protocol.Header, name string) bool {
 	found := false
 	for i := range h.Len() {
@@ -51,9 +51,9 @@ func (m *Matcher) MatchHeader(h *protocol.Header, name string) bool {
 	return m.Match("", false)
 }
 
-// Match reports whether a value that cannot repeat, as a path, meets m. ok is false if
-// the request has no such value: then only a condition on presence can hold, unless m
-// says that a missing value is empty.
+// Match reports whether a value that cannot repeat, such as a path, matches m. ok is
+// false if the request has no such value: then only a condition on presence can match,
+// unless m treats a missing value as empty.
 func (m *Matcher) Match(value string, ok bool) bool {
 	switch {
 	case m.Kind == config.ValuePresent:
@@ -64,7 +64,7 @@ func (m *Matcher) Match(value string, ok bool) bool {
 	return m.MatchValue(value) != m.Invert
 }
 
-// MatchValue reports whether one value is what m describes, regardless of m.Invert.
+// MatchValue reports whether a single value matches m. It ignores m.Invert.
 func (m *Matcher) MatchValue(value string) bool {
 	switch m.Kind {
 	case config.ValueExact:

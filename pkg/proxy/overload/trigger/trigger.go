@@ -1,9 +1,9 @@
-// Package trigger decides how far each action of an overload manager goes for given pressures. It
+// Package trigger computes the value of each action of an overload manager from the pressures. It
 // is pure: package overload reads the pressures and the clock, and acts.
 //
 // An action scales up immediately and scales down late, so that its own effect does not make it
-// oscillate. A value falls only after a lower one has been wanted for ScaleDownDelay. A trigger
-// that has acted releases only when its pressure is at most ReleaseRatio of its threshold.
+// oscillate. A value falls only after its target has been lower for ScaleDownDelay. A trigger that
+// has acted releases only when its pressure is at most ReleaseRatio of its threshold.
 package trigger
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// ScaleDownDelay is how long a lower value must be wanted before an action scales down.
+// ScaleDownDelay is how long the target of an action must be below its value before the action
+// scales down.
 const ScaleDownDelay = time.Second
 
 // ReleaseRatio is the fraction of a trigger's threshold to which the pressure must fall before the
@@ -69,8 +70,8 @@ func New(c *config.Overload) *Evaluator {
 }
 
 // Decide returns the decisions for the actions, in configuration order. pressures are those of the
-// monitors, in configuration order. now must not be before that of the last call. The evaluator
-// reuses the result in the next call.
+// monitors, in configuration order. now must not be before now of the last call. The next call
+// overwrites the result.
 func (e *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
 	for i := range e.actions {
 		previous := e.decisions[i].State
@@ -98,7 +99,7 @@ type trigger struct {
 
 	value      float64
 	active     bool      // it acts, or has acted and is not released yet
-	lowerSince time.Time // when a value lower than value was first wanted; zero: not wanted
+	lowerSince time.Time // when the target fell below value; zero: it is not below
 }
 
 // targetValue returns the value for a pressure.
