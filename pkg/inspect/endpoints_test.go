@@ -9,12 +9,12 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 )
 
-// newHandler returns the admin port with the sources.
+// newHandler returns the handler of an admin port with these sources.
 func newHandler(s Sources) http.Handler {
 	return admin.NewHandler(admin.Options{Endpoints: Endpoints(s)})
 }
 
-// request sends a request as curl would; fields are pairs of name and value.
+// request sends a request like curl; headers are pairs of name and value.
 func request(h http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"
@@ -39,7 +39,7 @@ func TestReady(t *testing.T) {
 			}
 		}
 		if w := request(newHandler(p.sources()), "GET", "/healthz"); w.Code != 200 {
-			t.Errorf("%s: /healthz says %d", state, w.Code)
+			t.Errorf("%s: /healthz responds with %d", state, w.Code)
 		}
 	}
 }
@@ -82,10 +82,10 @@ func TestIndexListsEverything(t *testing.T) {
 	text := request(h, "GET", "/")
 	html := request(h, "GET", "/", "Accept", "text/html,*/*")
 	if got := html.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
-		t.Errorf("a browser gets %q", got)
+		t.Errorf("the Content-Type for a browser is %q", got)
 	}
 	if got := text.Header().Get("Content-Type"); got != "text/plain; charset=utf-8" {
-		t.Errorf("curl gets %q", got)
+		t.Errorf("the Content-Type for curl is %q", got)
 	}
 	for _, e := range Endpoints(Sources{}) {
 		if !strings.Contains(text.Body.String(), e.Path) || !strings.Contains(html.Body.String(), e.Path) {

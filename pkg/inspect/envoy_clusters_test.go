@@ -31,16 +31,16 @@ func TestEnvoyClustersFormat(t *testing.T) {
 	}
 	a, b := got.GetClusterStatuses()[0], got.GetClusterStatuses()[1]
 	if !a.GetAddedViaApi() || b.GetAddedViaApi() || len(b.GetHostStatuses()) != 0 {
-		t.Errorf("clusters are %v", got)
+		t.Errorf("clusters: %v", got)
 	}
 	first := a.GetHostStatuses()[0]
 	if s := first.GetAddress().GetSocketAddress(); s.GetAddress() != "10.0.0.1" || s.GetPortValue() != 80 || first.GetWeight() != 3 || first.GetLocality().GetZone() != "a" {
-		t.Errorf("the first host is %v", first)
+		t.Errorf("first host: %v", first)
 	}
 	for _, m := range first.GetStats() {
 		want := map[string]uint64{"rq_total": 9, "rq_error": 2, "rq_success": 7, "cx_active": 1}[m.GetName()]
 		if m.GetValue() != want || (m.GetType() == adminv3.SimpleMetric_GAUGE) != (m.GetName() == "cx_active" || m.GetName() == "rq_active") {
-			t.Errorf("the metric %v, want %d", m, want)
+			t.Errorf("metric %v, want %d", m, want)
 		}
 	}
 	for i, want := range []struct {
@@ -53,12 +53,12 @@ func TestEnvoyClustersFormat(t *testing.T) {
 		}
 	}
 	if addr := a.GetHostStatuses()[1].GetAddress().GetSocketAddress(); addr.GetAddress() != "a.test" || addr.GetPortValue() != 81 {
-		t.Errorf("a name is at %v", addr)
+		t.Errorf("address of a host name: %v", addr)
 	}
 	if addr := a.GetHostStatuses()[2].GetAddress().GetSocketAddress(); addr.GetAddress() != "::1" || addr.GetPortValue() != 82 {
-		t.Errorf("what was found by discovery is at %v", addr)
+		t.Errorf("resolved address: %v", addr)
 	}
 	if addr := a.GetHostStatuses()[3].GetAddress().GetPipe(); addr.GetPath() != "/run/a.sock" {
-		t.Errorf("a socket is at %v", addr)
+		t.Errorf("address of a unix socket: %v", addr)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// process holds what the sources of the tests return.
+// process holds the values that the sources of the tests return.
 type process struct {
 	state   State
 	level   string

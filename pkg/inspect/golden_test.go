@@ -21,8 +21,8 @@ import (
 
 const goldenFile = "testdata/pages.txtar"
 
-// fullProcess returns a process with everything that is optional: an overload manager, Dubbo services
-// and the resources of a control plane.
+// fullProcess returns a process with all optional parts: an overload manager, Dubbo services and the
+// resources of a control plane.
 func fullProcess() *process {
 	p := newProcess()
 	since := eventTime()
@@ -46,8 +46,8 @@ func fullProcess() *process {
 	return p
 }
 
-// TestPages compares every page with testdata/pages.txtar. A file is a request, and the status and
-// the body of its response.
+// TestPages compares every page with testdata/pages.txtar. The name of a file is a request; its
+// content is the status and the body of the response.
 func TestPages(t *testing.T) {
 	archive, err := txtar.ParseFile(goldenFile)
 	if err != nil {

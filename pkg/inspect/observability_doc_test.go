@@ -15,8 +15,8 @@ var update = flag.Bool("update", false, "write testdata/pages.txtar and the tabl
 
 const observabilityDoc = "../../docs/observability.md"
 
-// TestObservabilityDocHasEndpoints keeps the table of endpoints in docs/observability.md in step with
-// the code. Other tables of the page are checked by package proxy.
+// TestObservabilityDocHasEndpoints verifies that the table of endpoints in docs/observability.md
+// matches the code. Package proxy checks the other tables of the page.
 func TestObservabilityDocHasEndpoints(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {
@@ -49,7 +49,8 @@ func endpointTable() string {
 	return b.String()
 }
 
-// TestObservabilityDocPagesExist checks the addresses of the admin port in the page.
+// TestObservabilityDocPagesExist verifies that the admin port serves the paths in
+// docs/observability.md.
 func TestObservabilityDocPagesExist(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {

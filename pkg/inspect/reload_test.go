@@ -16,9 +16,9 @@ func TestReload(t *testing.T) {
 	}{
 		"applied": {Reload{Source: "a.json", Applied: true, Restart: []string{"admin.address"}}, nil, 200,
 			`{"source":"a.json","applied":true,"restart":["admin.address"]}`},
-		"refused": {Reload{Source: "a.json", Problems: []string{"a.json:1:2: no"}}, nil, 422,
+		"rejected": {Reload{Source: "a.json", Problems: []string{"a.json:1:2: no"}}, nil, 422,
 			`{"source":"a.json","applied":false,"problems":["a.json:1:2:no"]}`},
-		"given up": {Reload{}, context.Canceled, 503, `{"error":"contextcanceled"}`},
+		"canceled": {Reload{}, context.Canceled, 503, `{"error":"contextcanceled"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcess()
@@ -29,7 +29,7 @@ func TestReload(t *testing.T) {
 				t.Errorf("status %d, %s; want %d, %s", w.Code, got, c.status, c.body)
 			}
 			if w := request(h, "POST", "/reload", "Origin", "http://evil.test"); w.Code != http.StatusForbidden {
-				t.Errorf("a page from elsewhere may reload: status %d", w.Code)
+				t.Errorf("a request of another origin may reload: status %d", w.Code)
 			}
 		})
 	}

@@ -74,8 +74,8 @@ subscribed
 	}
 }
 
-// TestServicesTextIsSanitized verifies that control characters in names, errors and
-// rules of a registry do not reach the terminal.
+// TestServicesTextIsSanitized verifies that control characters in names, errors and rules of a
+// registry do not reach the terminal.
 func TestServicesTextIsSanitized(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
 	status := dubbo.Status{
@@ -89,15 +89,15 @@ func TestServicesTextIsSanitized(t *testing.T) {
 	}
 	for line := range strings.Lines(ServicesText(&status, time.Now())) {
 		if i := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return !unicode.IsPrint(c) && c != unicode.ReplacementChar }); i >= 0 {
-			t.Errorf("%q has %q in it", line, line[i:])
+			t.Errorf("line %q contains %q", line, line[i:])
 		}
 		if strings.HasPrefix(line, "nothing") {
-			t.Errorf("a registry wrote the line %q", line)
+			t.Errorf("a value from a registry became the line %q", line)
 		}
 	}
 }
 
-// collapseSpaces replaces runs of spaces by one space.
+// collapseSpaces replaces runs of spaces with one space.
 func collapseSpaces(text string) (lines []string) {
 	for line := range strings.Lines(text) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))

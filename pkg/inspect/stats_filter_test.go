@@ -21,13 +21,13 @@ func TestStatsFormat(t *testing.T) {
 		want        string
 	}{
 		{"all", "", 200, "cluster.a.upstream_rq_5xx: 0\ncluster.a.upstream_rq_total: 3\nserver.state: 0\n"},
-		{"those that have counted something", "?usedonly", 200, "cluster.a.upstream_rq_total: 3\nserver.state: 0\n"},
-		{"those that match", `?filter=^server\.`, 200, "server.state: 0\n"},
+		{"usedonly", "?usedonly", 200, "cluster.a.upstream_rq_total: 3\nserver.state: 0\n"},
+		{"filter", `?filter=^server\.`, 200, "server.state: 0\n"},
 		{"counters", "?type=Counters&usedonly", 200, "cluster.a.upstream_rq_total: 3\n"},
 		{"gauges", "?type=Gauges", 200, "server.state: 0\n"},
-		{"of a type that there is none of", "?type=Histograms", 200, ""},
-		{"no regular expression", "?filter=(", 400, "filter: "},
-		{"no format", "?format=xml", 400, "unknown format"},
+		{"type without statistics", "?type=Histograms", 200, ""},
+		{"invalid regular expression", "?filter=(", 400, "filter: "},
+		{"unknown output format", "?format=xml", 400, "unknown format"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

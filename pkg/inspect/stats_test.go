@@ -15,7 +15,7 @@ func TestEnvoyStatNamesReferToMetrics(t *testing.T) {
 	}
 	for name := range envoyStatNames() {
 		if !bytes.Contains(page, []byte("| `"+name+"` |")) {
-			t.Errorf("no counter exists for %s", name)
+			t.Errorf("metric %s does not exist", name)
 		}
 	}
 }

@@ -12,11 +12,11 @@ func TestRouteEnablesFilter(t *testing.T) {
 		change func(f *config.Filter)
 		want   map[string]int
 	}{
-		{"on", func(*config.Filter) {}, map[string]int{"/plain": 403, "/off": 200, "/on": 403, "/own": 200}},
-		{"off", func(f *config.Filter) { f.Disabled = true }, map[string]int{"/plain": 200, "/off": 200, "/on": 403, "/own": 200}},
+		{"enabled", func(*config.Filter) {}, map[string]int{"/plain": 403, "/off": 200, "/on": 403, "/own": 200}},
+		{"disabled", func(f *config.Filter) { f.Disabled = true }, map[string]int{"/plain": 200, "/off": 200, "/on": 403, "/own": 200}},
 		{"settings missing", func(f *config.Filter) { f.Config = config.FilterConfigMissing{} }, map[string]int{"/plain": 500, "/off": 500, "/on": 500, "/own": 500, "/none": 500}},
 		{
-			"off, settings missing", func(f *config.Filter) { f.Config, f.Disabled = config.FilterConfigMissing{}, true },
+			"disabled, settings missing", func(f *config.Filter) { f.Config, f.Disabled = config.FilterConfigMissing{}, true },
 			map[string]int{"/plain": 200, "/off": 200, "/on": 500, "/own": 500, "/none": 404},
 		},
 	} {

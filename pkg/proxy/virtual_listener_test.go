@@ -28,7 +28,7 @@ func TestFindVirtualListener(t *testing.T) {
 		"four alone":   {Network: "tcp", Address: "0.0.0.0:81"},
 		"six alone":    {Network: "tcp", Address: "[::]:82"},
 		"bound":        {Network: "tcp", Address: "198.51.100.7:83", Bind: true},
-		"a path":       {Network: "unix", Address: "/run/web.sock"},
+		"unix socket":  {Network: "unix", Address: "/run/web.sock"},
 		"no port":      {Network: "tcp", Address: "198.51.100.7:0"},
 		"mapped":       {Network: "tcp", Address: "[::ffff:198.51.100.9]:80"},
 		"another port": {Network: "tcp", Address: "198.51.100.7:8080"},

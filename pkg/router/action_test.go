@@ -13,14 +13,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// compileAndMatch compiles a table with one route and matches x against it.
+// compileAndMatch compiles a table with one route, which x must match, and returns the route.
 func compileAndMatch(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
 	t.Helper()
-	matching := mustCompile(t, r).Match(x)
-	if matching == nil {
+	compiled := mustCompile(t, r).Match(x)
+	if compiled == nil {
 		t.Fatal("the route does not match")
 	}
-	return matching
+	return compiled
 }
 
 // headerLines returns h as "name: value" lines.
@@ -40,16 +40,16 @@ func TestPathRewrite(t *testing.T) {
 		forward  config.Forward
 		path     string
 		want     string
-		original string // value of the header; "" if the path is not changed
+		original string // value of x-mosn-original-path; "": the path does not change
 	}{
 		{"a prefix", prefix("/api"), config.Forward{PrefixRewrite: "/v2"}, "/api/x?q=/api", "/v2/x?q=/api", "/api/x"},
-		{"a prefix that only shrinks", prefix("/api/"), config.Forward{PrefixRewrite: "/"}, "/api/x?q", "/x?q", "/api/x"},
+		{"a prefix that becomes shorter", prefix("/api/"), config.Forward{PrefixRewrite: "/"}, "/api/x?q", "/x?q", "/api/x"},
 		{"a prefix is replaced literally", prefix("/api"), config.Forward{PrefixRewrite: "/"}, "/api/x", "//x", "/api/x"},
-		{"a prefix by itself", prefix("/api"), config.Forward{PrefixRewrite: "/api"}, "/api/x", "/api/x", ""},
+		{"a prefix replaced with itself", prefix("/api"), config.Forward{PrefixRewrite: "/api"}, "/api/x", "/api/x", ""},
 		{"an exact path", config.RouteMatch{PathKind: config.PathExact, Path: "/a"}, config.Forward{PrefixRewrite: "/b"}, "/a?q", "/b?q", "/a"},
 		{"any path gets the prefix", config.RouteMatch{}, config.Forward{PrefixRewrite: "/b"}, "/a?q", "/b/a?q", "/a"},
-		{"what an expression matches first", config.RouteMatch{PathKind: config.PathRegex, Path: "/v[0-9]"}, config.Forward{PrefixRewrite: "/new"}, "/a/v1/v2", "/a/new/v2", "/a/v1/v2"},
-		{"a prefix with a query of its own", prefix("/api"), config.Forward{PrefixRewrite: "/b?k=v"}, "/api?q=1", "/b?k=v&q=1", "/api"},
+		{"first match of an expression", config.RouteMatch{PathKind: config.PathRegex, Path: "/v[0-9]"}, config.Forward{PrefixRewrite: "/new"}, "/a/v1/v2", "/a/new/v2", "/a/v1/v2"},
+		{"a prefix with a query", prefix("/api"), config.Forward{PrefixRewrite: "/b?k=v"}, "/api?q=1", "/b?k=v&q=1", "/api"},
 		{"an encoded path stays encoded", prefix("/api"), config.Forward{PrefixRewrite: "/b"}, "/api/%2e%2e//%41;v", "/b/%2e%2e//%41;v", "/api/%2e%2e//%41;v"},
 		{"the asterisk form", config.RouteMatch{}, config.Forward{PrefixRewrite: "/b"}, "*", "*", ""},
 		{"CONNECT", config.RouteMatch{}, config.Forward{PrefixRewrite: "/b"}, "", "", ""},
@@ -58,15 +58,15 @@ func TestPathRewrite(t *testing.T) {
 			"/service/foo/v1?q", "/v1/instance/foo?q", "/service/foo/v1"},
 		{"groups as ${1}", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "^/service/([^/]+)(/.*)$", Substitution: "${2}/instance/${1}"}},
 			"/service/foo/v1", "/v1/instance/foo", "/service/foo/v1"},
-		{"every match", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "one", Substitution: "two"}},
+		{"all matches", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "one", Substitution: "two"}},
 			"/one/one?one", "/two/two?one", "/one/one"},
 		{"a group before a digit", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "^/(.)x", Substitution: `/\1\\0`}},
 			"/ax", `/a\0`, "/ax"},
 		{"no match", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "zzz", Substitution: "two"}}, "/one", "/one", ""},
-		{"what is left begins with a slash", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "^/strip/", Substitution: ""}}, "/strip/x?q", "/x?q", "/strip/x"},
-		{"nothing is left", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: ".*", Substitution: ""}}, "/strip", "/", "/strip"},
-		{"prefix_rewrite goes before regex_rewrite", prefix("/a"), config.Forward{PrefixRewrite: "/b", RegexRewrite: &config.RegexRewrite{Pattern: ".*", Substitution: "/c"}}, "/a", "/b", "/a"},
-		{"neither", prefix("/a"), config.Forward{}, "/a", "/a", ""},
+		{"result gets a leading slash", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "^/strip/", Substitution: ""}}, "/strip/x?q", "/x?q", "/strip/x"},
+		{"empty result", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: ".*", Substitution: ""}}, "/strip", "/", "/strip"},
+		{"prefix_rewrite takes precedence over regex_rewrite", prefix("/a"), config.Forward{PrefixRewrite: "/b", RegexRewrite: &config.RegexRewrite{Pattern: ".*", Substitution: "/c"}}, "/a", "/b", "/a"},
+		{"no rewrite", prefix("/a"), config.Forward{}, "/a", "/a", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestPathRewrite(t *testing.T) {
 				wantHeader, wantRecord = "/spoofed", ""
 			}
 			if got := headerLines(&x.Request.Header); len(got) != 1 || got[0] != "X-Mosn-Original-Path: "+wantHeader {
-				t.Errorf("fields are %q, want x-mosn-original-path to be %q", got, wantHeader)
+				t.Errorf("headers %q, want x-mosn-original-path: %q", got, wantHeader)
 			}
 			if x.Record.OriginalPath != wantRecord {
 				t.Errorf("Record.OriginalPath = %q, want %q", x.Record.OriginalPath, wantRecord)
@@ -112,22 +112,22 @@ func TestHostRewrite(t *testing.T) {
 		headers []string
 		want    string
 	}{
-		{"none", config.Forward{}, nil, "a.test"},
-		{"by value", config.Forward{HostRewrite: "b.test:81"}, nil, "b.test:81"},
-		{"by field", config.Forward{AutoHostRewriteHeader: "X-Host"}, []string{"x-host", "c.test"}, "c.test"},
-		{"by a field that is missing", config.Forward{AutoHostRewriteHeader: "X-Host"}, nil, "a.test"},
-		{"by a field that is no host", config.Forward{AutoHostRewriteHeader: "X-Host"}, []string{"x-host", "c.test/x\r\n"}, "a.test"},
-		{"by the chosen host", config.Forward{AutoHostRewrite: true}, nil, "origin.test"},
-		{"by value before the chosen host", config.Forward{AutoHostRewrite: true, HostRewrite: "b.test"}, nil, "b.test"},
-		{"by value before a field", config.Forward{AutoHostRewriteHeader: "X-Host", HostRewrite: "b.test"}, []string{"x-host", "c.test"}, "b.test"},
-		{"by the path", config.Forward{HostRewritePath: &first}, nil, "e.test:81"},
-		{"by a path that does not fit", config.Forward{HostRewritePath: &config.RegexRewrite{Pattern: "^/none", Substitution: "f.test"}}, nil, "a.test"},
-		{"by a path that is no host", config.Forward{HostRewritePath: &config.RegexRewrite{Pattern: "e.test", Substitution: "f.test"}}, nil, "a.test"},
-		{"by value before the path", config.Forward{HostRewritePath: &first, HostRewrite: "b.test"}, nil, "b.test"},
-		{"by a header mutation", config.Forward{Request: host}, []string{"x-host", "d.test"}, "d.test"},
-		{"by a header mutation that is no host", config.Forward{Request: host}, []string{"x-host", "d test"}, "a.test"},
-		{"by a header mutation whose variable is lacking", config.Forward{Request: host}, nil, "a.test"},
-		{"by value after a header mutation", config.Forward{Request: host, HostRewrite: "b.test"}, []string{"x-host", "d.test"}, "b.test"},
+		{"no host rewrite", config.Forward{}, nil, "a.test"},
+		{"host_rewrite", config.Forward{HostRewrite: "b.test:81"}, nil, "b.test:81"},
+		{"auto_host_rewrite_header", config.Forward{AutoHostRewriteHeader: "X-Host"}, []string{"x-host", "c.test"}, "c.test"},
+		{"missing header", config.Forward{AutoHostRewriteHeader: "X-Host"}, nil, "a.test"},
+		{"invalid host in the header", config.Forward{AutoHostRewriteHeader: "X-Host"}, []string{"x-host", "c.test/x\r\n"}, "a.test"},
+		{"auto_host_rewrite", config.Forward{AutoHostRewrite: true}, nil, "origin.test"},
+		{"host_rewrite before auto_host_rewrite", config.Forward{AutoHostRewrite: true, HostRewrite: "b.test"}, nil, "b.test"},
+		{"host_rewrite before auto_host_rewrite_header", config.Forward{AutoHostRewriteHeader: "X-Host", HostRewrite: "b.test"}, []string{"x-host", "c.test"}, "b.test"},
+		{"host_rewrite_path_regex", config.Forward{HostRewritePath: &first}, nil, "e.test:81"},
+		{"path does not match", config.Forward{HostRewritePath: &config.RegexRewrite{Pattern: "^/none", Substitution: "f.test"}}, nil, "a.test"},
+		{"invalid host in the path", config.Forward{HostRewritePath: &config.RegexRewrite{Pattern: "e.test", Substitution: "f.test"}}, nil, "a.test"},
+		{"host_rewrite before host_rewrite_path_regex", config.Forward{HostRewritePath: &first, HostRewrite: "b.test"}, nil, "b.test"},
+		{"header mutation", config.Forward{Request: host}, []string{"x-host", "d.test"}, "d.test"},
+		{"invalid host in a header mutation", config.Forward{Request: host}, []string{"x-host", "d test"}, "a.test"},
+		{"header mutation with a missing variable", config.Forward{Request: host}, nil, "a.test"},
+		{"host_rewrite after a header mutation", config.Forward{Request: host, HostRewrite: "b.test"}, []string{"x-host", "d.test"}, "b.test"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -141,11 +141,11 @@ func TestHostRewrite(t *testing.T) {
 				t.Errorf("authority becomes %q, want %q", x.Request.Authority, test.want)
 			}
 			if x.Request.Header.Len() != len(test.headers)/2 {
-				t.Errorf("fields are %q, want them untouched", headerLines(&x.Request.Header))
+				t.Errorf("headers %q, want them unchanged", headerLines(&x.Request.Header))
 			}
 			r.RewriteHost(x, "")
 			if x.Request.Authority != test.want {
-				t.Errorf("a host without a name makes the authority %q", x.Request.Authority)
+				t.Errorf("authority after RewriteHost without a name: %q", x.Request.Authority)
 			}
 		})
 	}
@@ -162,18 +162,18 @@ func TestHeaderMutation(t *testing.T) {
 		headers []string
 		want    []string
 	}{
-		{"add to nothing", config.HeaderMutation{Add: []config.HeaderValue{add("X-A", "1")}}, nil, []string{"X-A: 1"}},
+		{"append without a present header", config.HeaderMutation{Add: []config.HeaderValue{add("X-A", "1")}}, nil, []string{"X-A: 1"}},
 		{"append", config.HeaderMutation{Add: []config.HeaderValue{add("x-a", "2")}}, []string{"X-A", "1"}, []string{"X-A: 1", "x-a: 2"}},
 		{"replace", config.HeaderMutation{Add: []config.HeaderValue{set("x-a", "2")}}, []string{"X-A", "1", "x-a", "3", "b", "1"}, []string{"X-A: 2", "b: 1"}},
 		{"remove", config.HeaderMutation{Remove: []string{"x-a"}}, []string{"X-A", "1", "b", "1", "x-a", "2"}, []string{"b: 1"}},
-		{"removals go before additions", config.HeaderMutation{Remove: []string{"x-a"}, Add: []config.HeaderValue{add("x-a", "2")}}, []string{"X-A", "1"}, []string{"x-a: 2"}},
+		{"removals come before additions", config.HeaderMutation{Remove: []string{"x-a"}, Add: []config.HeaderValue{add("x-a", "2")}}, []string{"X-A", "1"}, []string{"x-a: 2"}},
 		{"a template", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%method% of %authority%: 100%%")}}, nil, []string{"v: GET of a.test: 100%"}},
-		{"one variable", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%request_header_b%")}}, []string{"b", "1"}, []string{"b: 1", "v: 1"}},
-		{"one variable, not text", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%attempts%")}}, nil, []string{"v: 0"}},
-		{"one variable, appended, lacking", config.HeaderMutation{Add: []config.HeaderValue{add("v", "%request_header_b%")}}, []string{"v", "1"}, []string{"v: 1"}},
-		{"one variable, replacing, lacking: nothing can be forged", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%request_header_b%")}}, []string{"v", "forged"}, nil},
-		{"a variable in text, lacking", config.HeaderMutation{Add: []config.HeaderValue{set("v", "b=%request_header_b%")}}, nil, []string{"v: b=-"}},
-		{"a value cannot end its field", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%request_header_b%"), set("w", "<%request_header_b%>")}},
+		{"single variable", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%request_header_b%")}}, []string{"b", "1"}, []string{"b: 1", "v: 1"}},
+		{"single variable that is not text", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%attempts%")}}, nil, []string{"v: 0"}},
+		{"missing variable, append", config.HeaderMutation{Add: []config.HeaderValue{add("v", "%request_header_b%")}}, []string{"v", "1"}, []string{"v: 1"}},
+		{"missing variable removes the client's header", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%request_header_b%")}}, []string{"v", "forged"}, nil},
+		{"missing variable in text", config.HeaderMutation{Add: []config.HeaderValue{set("v", "b=%request_header_b%")}}, nil, []string{"v: b=-"}},
+		{"control characters are escaped", config.HeaderMutation{Add: []config.HeaderValue{set("v", "%request_header_b%"), set("w", "<%request_header_b%>")}},
 			[]string{"b", "1\r\nX: 2\x00"}, []string{"b: 1\r\nX: 2\x00", `v: 1\x0d\x0aX: 2\x00`, `w: <1\x0d\x0aX: 2\x00>`}},
 		{"an empty value", config.HeaderMutation{Add: []config.HeaderValue{set("v", "")}}, nil, []string{"v: "}},
 	}
@@ -182,7 +182,7 @@ func TestHeaderMutation(t *testing.T) {
 			x := request("GET", "a.test", "/", test.headers...)
 			compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}, x).RewriteRequest(x)
 			if got := headerLines(&x.Request.Header); !slices.Equal(got, test.want) {
-				t.Errorf("request fields are %q, want %q", got, test.want)
+				t.Errorf("request headers %q, want %q", got, test.want)
 			}
 			// Response mutations behave the same, except for variables of the request.
 			x = request("GET", "a.test", "/", test.headers...)
@@ -191,7 +191,7 @@ func TestHeaderMutation(t *testing.T) {
 			}
 			compileAndMatch(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: test.m}}, x).MutateResponse(x)
 			if got := headerLines(&x.Response.Header); !slices.Equal(got, test.want) {
-				t.Errorf("response fields are %q, want %q", got, test.want)
+				t.Errorf("response headers %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -221,10 +221,10 @@ func TestHeaderMutationOrder(t *testing.T) {
 		r.RewriteRequest(x)
 		r.MutateResponse(x)
 		if got := headerLines(&x.Request.Header); !slices.Equal(got, test.want) {
-			t.Errorf("%s%s: request fields are %q, want %q", test.authority, test.path, got, test.want)
+			t.Errorf("%s%s: request headers %q, want %q", test.authority, test.path, got, test.want)
 		}
 		if got := headerLines(&x.Response.Header); !slices.Equal(got, test.want) {
-			t.Errorf("%s%s: response fields are %q, want %q", test.authority, test.path, got, test.want)
+			t.Errorf("%s%s: response headers %q, want %q", test.authority, test.path, got, test.want)
 		}
 	}
 }
@@ -239,23 +239,23 @@ func TestRedirect(t *testing.T) {
 		status    int
 		want      string
 	}{
-		{"everything is kept", config.Redirect{}, "a.test:81", "http", "/x/%41?q=1", 301, "http://a.test:81/x/%41?q=1"},
+		{"target unchanged", config.Redirect{}, "a.test:81", "http", "/x/%41?q=1", 301, "http://a.test:81/x/%41?q=1"},
 		{"another path keeps the query", config.Redirect{Code: 302, Path: "/new"}, "a.test", "http", "/x?q=1", 302, "http://a.test/new?q=1"},
 		{"another path with a query", config.Redirect{Path: "/new?k=v"}, "a.test", "http", "/x?q=1", 301, "http://a.test/new?k=v"},
 		{"a path without a slash gets one", config.Redirect{Path: "new"}, "a.test", "http", "/x", 301, "http://a.test/new"},
 		{"another host", config.Redirect{Code: 307, Host: "b.test:82"}, "a.test:81", "http", "/x?q", 307, "http://b.test:82/x?q"},
 		{"another scheme", config.Redirect{Code: 308, Scheme: "HTTPS"}, "a.test", "http", "/x", 308, "https://a.test/x"},
-		{"another scheme leaves the standard port", config.Redirect{Scheme: "https"}, "a.test:80", "http", "/x", 301, "https://a.test/x"},
-		{"another scheme leaves the standard port, back", config.Redirect{Scheme: "http"}, "a.test:443", "https", "/x", 301, "http://a.test/x"},
+		{"https removes port 80", config.Redirect{Scheme: "https"}, "a.test:80", "http", "/x", 301, "https://a.test/x"},
+		{"http removes port 443", config.Redirect{Scheme: "http"}, "a.test:443", "https", "/x", 301, "http://a.test/x"},
 		{"another scheme keeps another port", config.Redirect{Scheme: "https"}, "a.test:8080", "http", "/x", 301, "https://a.test:8080/x"},
 		{"the same scheme keeps any port", config.Redirect{Scheme: "https"}, "a.test:80", "https", "/x", 301, "https://a.test:80/x"},
 		{"an IPv6 authority", config.Redirect{Scheme: "https"}, "[::1]:80", "http", "/x", 301, "https://[::1]/x"},
 		{"an empty query", config.Redirect{}, "a.test", "http", "/x?", 301, "http://a.test/x?"},
 		{"the asterisk form", config.Redirect{}, "a.test", "http", "*", 301, "http://a.test/"},
-		{"bytes that no URI holds", config.Redirect{}, "a.test", "http", "/a b\r\nX: y\"<é>?\x7f", 301, "http://a.test/a%20b%0D%0AX:%20y%22%3C%C3%A9%3E?%7F"},
+		{"bytes that are invalid in a URI", config.Redirect{}, "a.test", "http", "/a b\r\nX: y\"<é>?\x7f", 301, "http://a.test/a%20b%0D%0AX:%20y%22%3C%C3%A9%3E?%7F"},
 		{"no scheme", config.Redirect{}, "a.test", "", "/", 301, "http://a.test/"},
 		{"no authority", config.Redirect{}, "", "http", "/x?q", 301, "/x?q"},
-		{"no authority and a path like one", config.Redirect{}, "", "http", "//evil.test/x", 301, "/evil.test/x"},
+		{"no authority, path that looks like one", config.Redirect{}, "", "http", "//evil.test/x", 301, "/evil.test/x"},
 		{"invalid authority", config.Redirect{}, "a.test/\r\n", "http", "//evil.test/x", 301, "/evil.test/x"},
 	}
 	for _, test := range tests {
@@ -264,10 +264,10 @@ func TestRedirect(t *testing.T) {
 			x.Request.Scheme = test.scheme
 			compileAndMatch(t, &config.Route{Redirect: &test.c}, x).Reply(x)
 			if got, want := headerLines(&x.Response.Header), []string{"Location: " + test.want}; !slices.Equal(got, want) || x.Response.Status != test.status {
-				t.Errorf("the response is %d %q, want %d %q", x.Response.Status, got, test.status, want)
+				t.Errorf("response %d %q, want %d %q", x.Response.Status, got, test.status, want)
 			}
 			if x.Response.Body != nil || x.Response.ContentLength != 0 {
-				t.Errorf("the response has content of length %d", x.Response.ContentLength)
+				t.Errorf("the response has a body of length %d", x.Response.ContentLength)
 			}
 		})
 	}
@@ -302,7 +302,7 @@ func TestDirectResponseContainsNothingOfRequest(t *testing.T) {
 			}
 		}
 		if got := headerLines(&x.Response.Header); x.Response.Status != test.status || !slices.Equal(got, test.headers) || string(body) != test.body {
-			t.Errorf("%s: the response is %d %q %q, want %d %q %q", test.path, x.Response.Status, got, body, test.status, test.headers, test.body)
+			t.Errorf("%s: response %d %q %q, want %d %q %q", test.path, x.Response.Status, got, body, test.status, test.headers, test.body)
 		}
 	}
 }
@@ -324,7 +324,7 @@ func TestWeightedClusterDistribution(t *testing.T) {
 		for range rounds {
 			name, index := r.ChooseCluster(x, rng.Uint64())
 			if name != "" && weighted[index].Cluster != name {
-				t.Fatalf("weights %v: cluster %q is not at place %d", weighted, name, index)
+				t.Fatalf("weights %v: cluster %q does not have the index %d", weighted, name, index)
 			}
 			got[name]++
 		}
@@ -367,11 +367,11 @@ func TestChooseClusterByNameOrVariable(t *testing.T) {
 		c    config.Route
 		want string
 	}{
-		{"by name", config.Route{Forward: &config.Forward{Cluster: "c"}}, "c"},
-		{"by variable", config.Route{Forward: &config.Forward{ClusterVariable: "request_header_x-cluster"}}, "blue"},
-		{"by a variable that is lacking", config.Route{Forward: &config.Forward{ClusterVariable: "request_header_none"}}, ""},
-		{"by name before the variable", config.Route{Forward: &config.Forward{Cluster: "c", ClusterVariable: "request_header_x-cluster"}}, "c"},
-		{"of a route that does not forward", config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, ""},
+		{"cluster name", config.Route{Forward: &config.Forward{Cluster: "c"}}, "c"},
+		{"cluster variable", config.Route{Forward: &config.Forward{ClusterVariable: "request_header_x-cluster"}}, "blue"},
+		{"missing variable", config.Route{Forward: &config.Forward{ClusterVariable: "request_header_none"}}, ""},
+		{"cluster name before the variable", config.Route{Forward: &config.Forward{Cluster: "c", ClusterVariable: "request_header_x-cluster"}}, "c"},
+		{"route that does not forward", config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, ""},
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", "x-cluster", "blue")
@@ -389,15 +389,15 @@ func TestTimeouts(t *testing.T) {
 		headers        []string
 		global, perTry time.Duration
 	}{
-		{"the route's", f, nil, 10 * time.Second, 2 * time.Second},
+		{"timeouts of the route", f, nil, 10 * time.Second, 2 * time.Second},
 		{"no retry policy", &config.Forward{Cluster: "c", Timeout: time.Second}, nil, time.Second, 0},
-		{"the request's", f, []string{"X-Mosn-Global-Timeout", "500", "x-mosn-try-timeout", "50"}, 500 * time.Millisecond, 50 * time.Millisecond},
-		{"a try as long as the whole", f, []string{"x-mosn-global-timeout", "2000"}, 2 * time.Second, 0},
+		{"timeouts of the request", f, []string{"X-Mosn-Global-Timeout", "500", "x-mosn-try-timeout", "50"}, 500 * time.Millisecond, 50 * time.Millisecond},
+		{"per-try timeout as long as the global timeout", f, []string{"x-mosn-global-timeout", "2000"}, 2 * time.Second, 0},
 		{"zero", f, []string{"x-mosn-global-timeout", "0", "x-mosn-try-timeout", "0"}, 10 * time.Second, 2 * time.Second},
 		{"not a number", f, []string{"x-mosn-global-timeout", "1s", "x-mosn-try-timeout", "-5"}, 10 * time.Second, 2 * time.Second},
 		{"more than a day", f, []string{"x-mosn-global-timeout", "4000000000"}, 24 * time.Hour, 2 * time.Second},
-		{"beyond all bounds", f, []string{"x-mosn-global-timeout", "99999999999999999999"}, 10 * time.Second, 2 * time.Second},
-		{"no limit of the whole", &config.Forward{Cluster: "c"}, []string{"x-mosn-try-timeout", "50"}, 0, 50 * time.Millisecond},
+		{"out of range", f, []string{"x-mosn-global-timeout", "99999999999999999999"}, 10 * time.Second, 2 * time.Second},
+		{"no global timeout", &config.Forward{Cluster: "c"}, []string{"x-mosn-try-timeout", "50"}, 0, 50 * time.Millisecond},
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", test.headers...)
@@ -427,41 +427,41 @@ func TestCompileRejectsActions(t *testing.T) {
 		{"no cluster", config.Route{Forward: &config.Forward{}}, "one of cluster_name, cluster_variable and weighted_clusters"},
 		{"an unknown cluster variable", config.Route{Forward: &config.Forward{ClusterVariable: "upstream_clustr"}}, `did you mean "upstream_cluster"?`},
 		{"a weighted cluster without a name", config.Route{Forward: &config.Forward{WeightedClusters: []config.WeightedCluster{{Weight: 1}}}}, "a cluster has no name"},
-		{"framing", mutation("Content-Length", "1"), `"Content-Length" cannot be changed`},
-		{"the connection", mutation("connection", "close"), `"connection" cannot be changed`},
+		{"framing header", mutation("Content-Length", "1"), `"Content-Length" cannot be changed`},
+		{"connection header", mutation("connection", "close"), `"connection" cannot be changed`},
 		{"no name", mutation("", "1"), "has no name"},
 		{"invalid name", mutation("a b", "1"), `byte 2 is ' '`},
-		{"a pseudo name", mutation(":path", "/"), `":path" is not a header name`},
+		{"pseudo-header", mutation(":path", "/"), `":path" is not a header name`},
 		{"a line feed", mutation("a", "x\ny"), `control character '\n' at byte 2`},
 		{"a NUL", mutation("a", "\x00"), `control character '\x00' at byte 1`},
 		{"an unknown variable", mutation("a", "%pth%"), `the value of "a": byte 1 of "%pth%": unknown variable "pth": did you mean "path"?`},
 		{"invalid host", mutation("host", "a b"), `the value of "host" is not a host`},
-		{"the host away", config.Route{Forward: &config.Forward{Cluster: "c", Request: config.HeaderMutation{Remove: []string{"Host"}}}}, `"Host" cannot be removed`},
-		{"framing away", config.Route{Forward: &config.Forward{Cluster: "c", Response: config.HeaderMutation{Remove: []string{"trailer"}}}}, `"trailer" cannot be changed`},
-		{"a prefix that is no path", config.Route{Forward: &config.Forward{Cluster: "c", PrefixRewrite: "x"}}, "does not begin with a slash"},
+		{"removal of Host", config.Route{Forward: &config.Forward{Cluster: "c", Request: config.HeaderMutation{Remove: []string{"Host"}}}}, `"Host" cannot be removed`},
+		{"removal of a framing header", config.Route{Forward: &config.Forward{Cluster: "c", Response: config.HeaderMutation{Remove: []string{"trailer"}}}}, `"trailer" cannot be changed`},
+		{"prefix without a slash", config.Route{Forward: &config.Forward{Cluster: "c", PrefixRewrite: "x"}}, "does not begin with a slash"},
 		{"a prefix with a space", config.Route{Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/a b"}}, "byte 3 is ' '"},
 		{"a prefix with a fragment", config.Route{Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/a#b"}}, "byte 3 is '#'"},
-		{"a pattern", regex("(", ""), "missing closing )"},
+		{"invalid pattern", regex("(", ""), "missing closing )"},
 		{"a substitution with a line feed", regex("a", "\n"), `byte 1 is '\n'`},
 		{"missing group", regex("(a)", `\2`), "the pattern has 1 groups"},
-		{"a group beyond numbers", regex("(a)", `\99999999999999999999`), "the pattern has 1 groups"},
+		{"group number out of range", regex("(a)", `\99999999999999999999`), "the pattern has 1 groups"},
 		{"a lone backslash", regex("(a)", `\x`), "a backslash must be followed by"},
-		{"a host rewrite", config.Route{Forward: &config.Forward{Cluster: "c", HostRewrite: "a/b"}}, `host_rewrite "a/b" is not a host`},
-		{"a host rewrite by itself", config.Route{Forward: &config.Forward{Cluster: "c", AutoHostRewriteHeader: "Host"}}, "names the host itself"},
-		{"a host of the path by no expression", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "("}}}, "host_rewrite_path_regex: "},
+		{"invalid host_rewrite", config.Route{Forward: &config.Forward{Cluster: "c", HostRewrite: "a/b"}}, `host_rewrite "a/b" is not a host`},
+		{"auto_host_rewrite_header is Host", config.Route{Forward: &config.Forward{Cluster: "c", AutoHostRewriteHeader: "Host"}}, "names the host itself"},
+		{"invalid pattern in host_rewrite_path_regex", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "("}}}, "host_rewrite_path_regex: "},
 		{"missing group in host_rewrite_path_regex", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "a", Substitution: `\1`}}}, "host_rewrite_path_regex: "},
-		{"a redirect's status", config.Route{Redirect: &config.Redirect{Code: 200}}, "response_code 200 is not one of"},
-		{"a redirect's host", config.Route{Redirect: &config.Redirect{Host: "user@a"}}, `host_redirect "user@a" is not a host`},
-		{"a redirect's scheme", config.Route{Redirect: &config.Redirect{Scheme: "1http"}}, "is not a scheme"},
+		{"invalid redirect status", config.Route{Redirect: &config.Redirect{Code: 200}}, "response_code 200 is not one of"},
+		{"invalid redirect host", config.Route{Redirect: &config.Redirect{Host: "user@a"}}, `host_redirect "user@a" is not a host`},
+		{"invalid redirect scheme", config.Route{Redirect: &config.Redirect{Scheme: "1http"}}, "is not a scheme"},
 		{"an informational status", config.Route{DirectResponse: &config.DirectResponse{Status: 100}}, "status 100 is not from 200"},
-		{"a body where none can be", config.Route{DirectResponse: &config.DirectResponse{Status: 304, Body: "x"}}, "status 304 has no body"},
+		{"body with status 304", config.Route{DirectResponse: &config.DirectResponse{Status: 304, Body: "x"}}, "status 304 has no body"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			test.c.Name = "r"
 			_, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Domains: []string{"*"}, Routes: []*config.Route{&test.c}}}})
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), `route "r": `) {
-				t.Errorf("Compile: error %v, want one of route r with %s", err, test.want)
+				t.Errorf("Compile: error %v, want an error for route r that contains %s", err, test.want)
 			}
 		})
 	}
@@ -471,13 +471,13 @@ func TestHeaderAppendConditions(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		add      config.HeaderValue
-		existing string // value of x-here; x-gone is absent
+		existing string // value of X-Here before the mutation; "": absent
 		want     string
 	}{
-		{"absent: it is there", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "old", "old"},
-		{"absent: there is none", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "", "new"},
-		{"present: it is there", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfPresent}, "old", "new"},
-		{"present: there is none", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfPresent}, "", ""},
+		{"if absent, header present", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "old", "old"},
+		{"if absent, header absent", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "", "new"},
+		{"if present, header present", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfPresent}, "old", "new"},
+		{"if present, header absent", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfPresent}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := CompileMutation(config.HeaderMutation{Add: []config.HeaderValue{tt.add}})

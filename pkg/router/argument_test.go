@@ -45,10 +45,10 @@ func TestMatchArguments(t *testing.T) {
 			got = r.Config.Name
 		}
 		if got != test.want {
-			t.Errorf("%v goes to %q, want %q", test.body, got, test.want)
+			t.Errorf("%v matches route %q, want %q", test.body, got, test.want)
 		}
 		if gotReasons := table.Explain(x).Routes[1].Reasons; !slices.Equal(gotReasons, test.reasons) {
-			t.Errorf("%v: explained with %q, want %q", test.body, gotReasons, test.reasons)
+			t.Errorf("%v: reasons %q, want %q", test.body, gotReasons, test.reasons)
 		}
 	}
 	invalid := config.ArgumentMatch{Matcher: config.ValueMatch{Kind: config.ValueRegex, Text: "("}}

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestOptionsAsteriskMatchesRoot checks that "*" takes the route of "/" unless a route
+// TestOptionsAsteriskMatchesRoot verifies that "*" takes the route of "/" unless a route
 // matches "*" (RFC 9112 3.2.4).
 func TestOptionsAsteriskMatchesRoot(t *testing.T) {
 	route := func(name string, kind config.PathKind, path string) *config.Route {
@@ -20,7 +20,7 @@ func TestOptionsAsteriskMatchesRoot(t *testing.T) {
 	}{
 		"a catch-all prefix":          {[]*config.Route{route("a", config.PathPrefix, "/a"), catchAll}, "all"},
 		"an expression for all paths": {[]*config.Route{route("regex", config.PathRegex, "/.*")}, "regex"},
-		"a route of its own":          {[]*config.Route{catchAll, route("own", config.PathExact, "*")}, "own"},
+		"a route for the asterisk":    {[]*config.Route{catchAll, route("own", config.PathExact, "*")}, "own"},
 		"other paths only":            {[]*config.Route{route("a", config.PathPrefix, "/a")}, ""},
 	} {
 		table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: test.routes}}})
@@ -35,7 +35,7 @@ func TestOptionsAsteriskMatchesRoot(t *testing.T) {
 			r.RewriteRequest(x)
 		}
 		if got != test.want || x.Request.Path != "*" {
-			t.Errorf("%s: OPTIONS * is routed to %q as %q, want %q as *", name, got, x.Request.Path, test.want)
+			t.Errorf("%s: OPTIONS * takes route %q with path %q, want %q with *", name, got, x.Request.Path, test.want)
 		}
 	}
 }

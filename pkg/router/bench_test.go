@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// sizedTable returns a table of n routes of kind in hosts virtual hosts, and a request for its last
-// route. A single virtual host is for "*".
+// sizedTable returns a table with n routes of the path kind, divided among hosts virtual hosts, and
+// a request for its last route. A single virtual host has the domain "*".
 func sizedTable(kind config.PathKind, n, hosts int) (*config.RouteTable, *protocol.Exchange) {
 	c := &config.RouteTable{Name: "sized"}
 	for h := range hosts {
@@ -55,8 +55,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkMatchSpread requests all routes in turn, so that little of the table is in the
-// processor's caches.
+// BenchmarkMatchSpread requests all routes in turn, so that the processor's caches contain little of
+// the table.
 func BenchmarkMatchSpread(b *testing.B) {
 	c, x := sizedTable(config.PathPrefix, 50_000, 1)
 	table := mustCompileTable(b, c)
@@ -147,11 +147,11 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	}{
 		{"an exact path of one of several hosts", hosts, exact, "host-9/9"},
 		{"no virtual host", hosts, request("GET", "other", "/"), "none"},
-		{"an authority that is not in its plain form", hosts, request("GET", "HOST-9.default.svc.cluster.local.:80", exact.Request.Path), "host-9/9"},
+		{"an authority in non-canonical form", hosts, request("GET", "HOST-9.default.svc.cluster.local.:80", exact.Request.Path), "host-9/9"},
 		{"an IPv6 authority", hosts, request("GET", "[2001:db8::1]:80", "/"), "none"},
 		{"an expression", mixed, request("GET", "a.test", "/abba99"), "0"},
-		{"fields", mixed, request("GET", "a.test", "/x/y", "Y", "11"), "1"},
-		{"a field alone", mixed, request("GET", "a.test", "/", "service", "s"), "2"},
+		{"headers", mixed, request("GET", "a.test", "/x/y", "Y", "11"), "1"},
+		{"only a header condition", mixed, request("GET", "a.test", "/", "service", "s"), "2"},
 		{"variables", mixed, request("GET", "a.test", "/v?k"), "3"},
 		{"no route", mixed, request("GET", "a.test", "/?k"), "none"},
 	}
@@ -193,6 +193,6 @@ func TestActionsThatDoNotAllocate(t *testing.T) {
 		t.Errorf("the actions allocate %v times, want 0", n)
 	}
 	if got := x.Request.Authority + x.Request.Path + x.Request.Header.Get("x-client"); got != "origin.test/items192.0.2.1" {
-		t.Errorf("authority, path and x-client are %q", got)
+		t.Errorf("authority, path and x-client: %q", got)
 	}
 }

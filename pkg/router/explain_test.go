@@ -48,7 +48,7 @@ func explainTable(t *testing.T) *Table {
 	}})
 }
 
-// lines formats e as text.
+// lines formats e as lines of text.
 func (e *Explanation) lines() string {
 	var b strings.Builder
 	host := "none"
@@ -90,14 +90,14 @@ func TestExplainRoutesThatDoNotMatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.String() != string(want) {
-		t.Errorf("explained:\n%s\nwant:\n%s", got.String(), want)
+		t.Errorf("explanations:\n%s\nwant:\n%s", got.String(), want)
 	}
 }
 
-// TestExplainAgreesWithMatch checks that Explain and Match agree for many requests.
+// TestExplainAgreesWithMatch verifies that Explain and Match agree for many requests.
 func TestExplainAgreesWithMatch(t *testing.T) {
 	table := explainTable(t)
-	for _, sample := range []uint64{0, 1<<64 - 1} { // a fraction matches always, and never
+	for _, sample := range []uint64{0, 1<<64 - 1} { // a fraction matches with the first sample, not with the second
 		table.Random = func() uint64 { return sample }
 		for _, method := range []string{"GET", "PUT", "POST"} {
 			for _, authority := range []string{"shop.test", "a.shop.test", "other.test"} {
@@ -116,7 +116,7 @@ func TestExplainAgreesWithMatch(t *testing.T) {
 							}
 						}
 						if got != want {
-							t.Errorf("%s %s%s of team %q: explained as %s, matched as %s", method, authority, path, team, nameOf(got), nameOf(want))
+							t.Errorf("%s %s%s of team %q: Explain chooses %s, Match %s", method, authority, path, team, nameOf(got), nameOf(want))
 						}
 					}
 				}

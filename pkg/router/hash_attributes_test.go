@@ -17,7 +17,7 @@ func TestHashCookieAttributes(t *testing.T) {
 	r := hashRoute(t, x, p)
 	sum, newCookie := r.Hash(x, 0xabcd)
 	if !newCookie {
-		t.Fatal("no cookie was made")
+		t.Fatal("Hash created no cookie")
 	}
 	x.Record.Hash = sum
 	r.SetCookie(x)
@@ -35,7 +35,7 @@ func TestInvalidCookieAttributesAreRejected(t *testing.T) {
 			{Forward: &config.Forward{Cluster: "c", HashPolicies: []config.HashPolicy{{Cookie: "s", CookieAttributes: []config.CookieAttribute{a}}}}},
 		}}}})
 		if err == nil || !strings.Contains(err.Error(), "attribute") {
-			t.Errorf("%+v: error %v, want one about the attribute", a, err)
+			t.Errorf("%+v: error %v, want an error about the attribute", a, err)
 		}
 	}
 }

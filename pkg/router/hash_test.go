@@ -27,24 +27,24 @@ func TestHashUsesFirstPolicyWithValue(t *testing.T) {
 		headers  []string
 		want     uint64
 	}{
-		{"a field, in any case", []config.HashPolicy{user}, "/", []string{"x-user", "ann"}, hash.String("ann")},
-		{"a repeated field", []config.HashPolicy{user}, "/", []string{"x-user", "ann", "X-User", "bob"}, hash.String("ann") + hash.String("bob")},
-		{"the same in another order", []config.HashPolicy{user}, "/", []string{"x-user", "bob", "X-User", "ann"}, hash.String("ann") + hash.String("bob")},
-		{"a field that is empty", []config.HashPolicy{user}, "/", []string{"x-user", ""}, hash.String("")},
-		{"a field that is lacking", []config.HashPolicy{user}, "/", nil, 0},
+		{"header in another case", []config.HashPolicy{user}, "/", []string{"x-user", "ann"}, hash.String("ann")},
+		{"repeated header", []config.HashPolicy{user}, "/", []string{"x-user", "ann", "X-User", "bob"}, hash.String("ann") + hash.String("bob")},
+		{"repeated header in another order", []config.HashPolicy{user}, "/", []string{"x-user", "bob", "X-User", "ann"}, hash.String("ann") + hash.String("bob")},
+		{"empty header", []config.HashPolicy{user}, "/", []string{"x-user", ""}, hash.String("")},
+		{"missing header", []config.HashPolicy{user}, "/", nil, 0},
 		{"the path", []config.HashPolicy{{Header: ":path"}}, "/a?b", nil, hash.String("/a?b")},
 		{"the authority", []config.HashPolicy{{Header: ":authority"}}, "/", nil, hash.String("a.test")},
 		{"the method", []config.HashPolicy{{Header: ":method"}}, "/", nil, hash.String("GET")},
 		{"the scheme", []config.HashPolicy{{Header: ":scheme"}}, "/", nil, hash.String("http")},
 		{"a cookie", []config.HashPolicy{session}, "/", []string{"Cookie", "a=b; session=s1"}, hash.String("s1")},
-		{"a cookie that was made", []config.HashPolicy{session}, "/", []string{"Cookie", "session=00000000000000ff"}, 255},
-		{"a cookie that only looks so", []config.HashPolicy{session}, "/", []string{"Cookie", "session=00000000000000fg"}, hash.String("00000000000000fg")},
-		{"a cookie of nothing but zeros", []config.HashPolicy{session}, "/", []string{"Cookie", "session=0000000000000000"}, 1},
-		{"an argument of the query", []config.HashPolicy{query}, "/?x=1&id=7", nil, hash.String("7")},
-		{"an argument that is lacking", []config.HashPolicy{query}, "/?x=1", nil, 0},
-		{"the caller's address", []config.HashPolicy{source}, "/", nil, hash.String("192.0.2.1")},
-		{"the second, for lack of the first", []config.HashPolicy{user, source}, "/", nil, hash.String("192.0.2.1")},
-		{"the first, though there is a second", []config.HashPolicy{user, source}, "/", []string{"X-User", "ann"}, hash.String("ann")},
+		{"cookie created by SetCookie", []config.HashPolicy{session}, "/", []string{"Cookie", "session=00000000000000ff"}, 255},
+		{"cookie with an invalid digit", []config.HashPolicy{session}, "/", []string{"Cookie", "session=00000000000000fg"}, hash.String("00000000000000fg")},
+		{"cookie with only zeros", []config.HashPolicy{session}, "/", []string{"Cookie", "session=0000000000000000"}, 1},
+		{"query parameter", []config.HashPolicy{query}, "/?x=1&id=7", nil, hash.String("7")},
+		{"missing query parameter", []config.HashPolicy{query}, "/?x=1", nil, 0},
+		{"client address", []config.HashPolicy{source}, "/", nil, hash.String("192.0.2.1")},
+		{"second policy if the first has no value", []config.HashPolicy{user, source}, "/", nil, hash.String("192.0.2.1")},
+		{"first policy before the second", []config.HashPolicy{user, source}, "/", []string{"X-User", "ann"}, hash.String("ann")},
 		{"no policies", nil, "/", nil, 0},
 	}
 	for _, tt := range tests {
@@ -69,10 +69,10 @@ func TestHashCreatesMissingCookie(t *testing.T) {
 		policy config.HashPolicy
 		want   string
 	}{
-		{"of a session", config.HashPolicy{Cookie: "s"}, "s=000000000000abcd; HttpOnly"},
+		{"session cookie", config.HashPolicy{Cookie: "s"}, "s=000000000000abcd; HttpOnly"},
 		{"with a path", config.HashPolicy{Cookie: "s", CookiePath: "/shop"}, "s=000000000000abcd; Path=/shop; HttpOnly"},
-		{"with a life", config.HashPolicy{Cookie: "s", CookiePath: "/", CookieTTL: time.Hour}, "s=000000000000abcd; Path=/; Max-Age=3600; HttpOnly"},
-		{"with part of a second", config.HashPolicy{Cookie: "s", CookieTTL: time.Millisecond}, "s=000000000000abcd; Max-Age=1; HttpOnly"},
+		{"with a TTL", config.HashPolicy{Cookie: "s", CookiePath: "/", CookieTTL: time.Hour}, "s=000000000000abcd; Path=/; Max-Age=3600; HttpOnly"},
+		{"TTL below a second", config.HashPolicy{Cookie: "s", CookieTTL: time.Millisecond}, "s=000000000000abcd; Max-Age=1; HttpOnly"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func TestLiteralDomains(t *testing.T) {
 			got = r.VirtualHost
 		}
 		if got != want {
-			t.Errorf("%q belongs to %q, want %q", authority, got, want)
+			t.Errorf("virtual host of %q is %q, want %q", authority, got, want)
 		}
 		e := table.Explain(x)
 		if (e.VirtualHost == nil) != (want == "") || e.VirtualHost != nil && e.VirtualHost.Name != want {
@@ -41,7 +41,7 @@ func TestLiteralDomains(t *testing.T) {
 	next := *c
 	next.LiteralDomains = false
 	if table, err = table.Recompile(&next); err == nil {
-		t.Errorf("recompiled with c.test and c.test. of one host: %v, want an error", table)
+		t.Errorf("Recompile accepted c.test and c.test. as two domains: %v", table)
 	}
 	if _, err := Compile(&config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: []*config.VirtualHost{host("*x*")}}); err == nil {
 		t.Error("the domain *x* was accepted")
@@ -51,7 +51,7 @@ func TestLiteralDomains(t *testing.T) {
 		t.Fatal(err)
 	}
 	if literal, err := nonLiteral.Recompile(&config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: nonLiteral.Config().VirtualHosts}); err != nil || literal.Match(request("GET", "a.test:80", "/")) != nil {
-		t.Errorf("recompiled to compare as written, a.test:80 still belongs to a.test (%v)", err)
+		t.Errorf("a.test:80 still matches a.test after Recompile with LiteralDomains (%v)", err)
 	}
 }
 

@@ -21,7 +21,7 @@ func (g generator) edit(c *config.RouteTable) *config.RouteTable {
 			next.Request = g.mutation()
 		case 1:
 			next.IgnorePort = !next.IgnorePort
-		case 2: // another order, in which other domains come first
+		case 2: // another order of virtual hosts
 			g.Shuffle(len(next.VirtualHosts), func(i, j int) {
 				next.VirtualHosts[i], next.VirtualHosts[j] = next.VirtualHosts[j], next.VirtualHosts[i]
 			})
@@ -85,8 +85,8 @@ func (g generator) route() *config.Route {
 	return &config.Route{Name: pick(g, "a", "b"), Match: g.match(), Forward: &config.Forward{Cluster: "c"}}
 }
 
-// TestRecompileEqualsCompile changes tables repeatedly. After each change, requests must
-// take the same routes as in a newly compiled table, with the same results.
+// TestRecompileEqualsCompile verifies that after each of many changes, requests take the same routes
+// as in a newly compiled table, with the same results.
 func TestRecompileEqualsCompile(t *testing.T) {
 	accepted, rejected, reused, total := 0, 0, 0, 0
 	for seed := range uint64(50) {
@@ -104,7 +104,7 @@ func TestRecompileEqualsCompile(t *testing.T) {
 			recompiled, err := table.Recompile(next)
 			compiled, compileErr := Compile(next)
 			if fmt.Sprint(err) != fmt.Sprint(compileErr) {
-				t.Fatalf("Recompile says %v, Compile %v", err, compileErr)
+				t.Fatalf("Recompile returned %v, Compile %v", err, compileErr)
 			}
 			if err != nil {
 				rejected++
@@ -130,7 +130,7 @@ func TestRecompileEqualsCompile(t *testing.T) {
 		}
 	}
 	if accepted < 200 || rejected < 20 || reused < total/2 || reused == total {
-		t.Errorf("%d tables were accepted and %d rejected, %d of %d routes kept: too one-sided to prove anything", accepted, rejected, reused, total)
+		t.Errorf("%d tables accepted, %d rejected, %d of %d routes reused: too unbalanced to verify anything", accepted, rejected, reused, total)
 	}
 }
 
@@ -149,7 +149,7 @@ func compareTables(t *testing.T, seed uint64, a, b *Table) {
 	a.Routes()[i].RewriteRequest(x)
 	b.Routes()[i].RewriteRequest(y)
 	if got, want := x.Request.Header.CloneFields(), y.Request.Header.CloneFields(); !slices.Equal(got, want) {
-		t.Fatalf("the fields become %v, want %v", got, want)
+		t.Fatalf("headers after the rewrite: %v, want %v", got, want)
 	}
 }
 
@@ -171,11 +171,11 @@ func TestRecompileReusesUnchangedParts(t *testing.T) {
 	}
 	for i, r := range recompiled.Routes() {
 		if got, want := r == table.Routes()[i], i != 350; got != want {
-			t.Errorf("route %d is the same: %v, want %v", i, got, want)
+			t.Errorf("route %d reused: %v, want %v", i, got, want)
 		}
 	}
 	if recompiled.domains != table.domains || recompiled.hosts[3].index.tree != table.tree() {
-		t.Error("domains and paths are the same, and were indexed again")
+		t.Error("unchanged domains and paths were indexed again")
 	}
 	if recompiled.Random == nil || recompiled.Random() != 7 {
 		t.Error("the table has another Random")

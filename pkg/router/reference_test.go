@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// The reference implements Match as plainly as possible. It shares no code with the router.
+// The reference is the simplest implementation of Match. It shares no code with the router.
 
 // refMatch returns the index of x's route by trying the routes in order, -1 if none matches.
 func refMatch(c *config.RouteTable, x *protocol.Exchange) int {
@@ -32,7 +32,7 @@ func refMatch(c *config.RouteTable, x *protocol.Exchange) int {
 	return -1
 }
 
-// refVirtualHost scores every domain and returns the best.
+// refVirtualHost returns the virtual host of the domain with the highest score.
 func refVirtualHost(c *config.RouteTable, authority, scheme string) *config.VirtualHost {
 	var best *config.VirtualHost
 	score := 0
@@ -195,7 +195,7 @@ func refHeaderValues(name string, x *protocol.Exchange) []string {
 	return []string{pseudoValue}
 }
 
-// generator generates tables and requests from few words, so that they match often.
+// generator generates tables and requests from few values, so that they often match.
 type generator struct{ *rand.Rand }
 
 func pick[T any](g generator, choices ...T) T { return choices[g.IntN(len(choices))] }
@@ -334,7 +334,7 @@ func TestMatchEqualsLinearScan(t *testing.T) {
 		}
 	}
 	if matched < 5_000 || unmatched < 5_000 {
-		t.Errorf("the tables match %d requests and do not match %d: too one-sided to prove anything", matched, unmatched)
+		t.Errorf("%d requests match and %d do not: too unbalanced to verify anything", matched, unmatched)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// request returns an HTTP/1.1 exchange; fields are names and values in turn.
+// request returns an HTTP/1.1 exchange; headers are pairs of name and value.
 func request(method, authority, path string, headers ...string) *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Meta.Protocol = "Http1"
@@ -23,12 +23,12 @@ func request(method, authority, path string, headers ...string) *protocol.Exchan
 	return x
 }
 
-// forward returns a route called name that forwards what m matches.
+// forward returns a route called name that forwards requests that match m.
 func forward(name string, m config.RouteMatch) *config.Route {
 	return &config.Route{Name: name, Match: m, Forward: &config.Forward{Cluster: name}}
 }
 
-// mustCompile compiles a table of one virtual host for "*".
+// mustCompile compiles a table with one virtual host, for "*".
 func mustCompile(t testing.TB, routes ...*config.Route) *Table {
 	t.Helper()
 	return mustCompileTable(t, &config.RouteTable{Name: "table", VirtualHosts: []*config.VirtualHost{
@@ -62,39 +62,39 @@ func TestMostSpecificDomainWins(t *testing.T) {
 	}{
 		{"exact port before any port", []string{"a.test:*", "a.test:81"}, "a.test:81", "http", "a.test:81"},
 		{"any port before a suffix with the port", []string{"*.test:81", "a.test:*"}, "a.test:81", "http", "a.test:*"},
-		{"a suffix with the port before a longer one without", []string{"*.a.test:*", "*.test:81"}, "b.a.test:81", "http", "*.test:81"},
+		{"suffix with the port before a longer suffix with any port", []string{"*.a.test:*", "*.test:81"}, "b.a.test:81", "http", "*.test:81"},
 		{"the longest suffix", []string{"*.test", "*.a.test", "*.com"}, "b.a.test", "http", "*.a.test"},
-		{"a suffix before all", []string{"*", "*.test"}, "a.test", "http", "*.test"},
-		{"all at last", []string{"*", "a.test", "*.b.test"}, "b.test", "http", "*"},
-		{"nothing suits", []string{"a.test", "*.b.test"}, "b.test", "http", "none"},
+		{"suffix before the catch-all", []string{"*", "*.test"}, "a.test", "http", "*.test"},
+		{"catch-all last", []string{"*", "a.test", "*.b.test"}, "b.test", "http", "*"},
+		{"no matching domain", []string{"a.test", "*.b.test"}, "b.test", "http", "none"},
 		{"a star with a port", []string{"*:81", "*"}, "a.test:81", "http", "*:81"},
-		{"the star stands for a byte at least", []string{"*.test"}, ".test", "http", "none"},
-		{"the star stands for labels", []string{"*.test"}, "c.b.a.test", "http", "*.test"},
+		{"star stands for at least one byte", []string{"*.test"}, ".test", "http", "none"},
+		{"star stands for several labels", []string{"*.test"}, "c.b.a.test", "http", "*.test"},
 		{"a suffix inside a label", []string{"*-eu.test"}, "shop-eu.test", "http", "*-eu.test"},
 
 		{"the longest prefix", []string{"a.*", "a.b.*", "a*"}, "a.b.c", "http", "a.b.*"},
 		{"a suffix before a longer prefix", []string{"a.b.c.*", "*.d"}, "a.b.c.d", "http", "*.d"},
 		{"a host before a prefix", []string{"a.*", "a.test"}, "a.test", "http", "a.test"},
-		{"a prefix before all", []string{"*", "a.*"}, "a.test", "http", "a.*"},
+		{"prefix before the catch-all", []string{"*", "a.*"}, "a.test", "http", "a.*"},
 		{"any port of a host before a prefix", []string{"a.tes*", "a.test:*"}, "a.test:81", "http", "a.test:*"},
-		{"a prefix takes every port", []string{"a.*"}, "a.test:81", "http", "a.*"},
-		{"the star of a prefix may be a port alone", []string{"a*"}, "a:81", "http", "a*"},
-		{"the star of a prefix stands for a byte at least", []string{"a.test*"}, "a.test", "http", "none"},
+		{"prefix matches any port", []string{"a.*"}, "a.test:81", "http", "a.*"},
+		{"star of a prefix matches only a port", []string{"a*"}, "a:81", "http", "a*"},
+		{"star of a prefix stands for at least one byte", []string{"a.test*"}, "a.test", "http", "none"},
 		{"a prefix inside a label", []string{"shop-*"}, "Shop-eu.test", "http", "shop-*"},
 		{"case of a prefix", []string{"A.*"}, "a.test", "http", "A.*"},
-		{"a prefix is no host of its own", []string{"a.*"}, "b.a.test", "http", "none"},
+		{"prefix does not match in the middle", []string{"a.*"}, "b.a.test", "http", "none"},
 		{"a prefix of an address", []string{"10.0.*"}, "10.0.0.1:81", "http", "10.0.*"},
-		{"a prefix of interfaces of an RPC protocol", []string{"com.x.*"}, "com.x.Y:1.0", "", "com.x.*"},
+		{"prefix of RPC interfaces", []string{"com.x.*"}, "com.x.Y:1.0", "", "com.x.*"},
 
-		{"a domain without a port is not for other ports", []string{"a.test", "*.test"}, "a.test:8080", "http", "none"},
-		{"a domain without a port takes http's own", []string{"a.test"}, "a.test:80", "http", "a.test"},
-		{"a domain without a port does not take https's own for http", []string{"a.test"}, "a.test:443", "http", "none"},
-		{"a domain without a port takes https's own", []string{"a.test"}, "a.test:443", "https", "a.test"},
-		{"a domain with the standard port takes no port", []string{"a.test:80"}, "a.test", "http", "a.test:80"},
-		{"as written goes before the standard port", []string{"a.test", "a.test:80"}, "a.test:80", "http", "a.test:80"},
-		{"as written goes before the standard port, without", []string{"a.test:80", "a.test"}, "a.test", "http", "a.test"},
-		{"suffixes and the standard port", []string{"*.test"}, "a.test:80", "http", "*.test"},
-		{"an empty port is none", []string{"a.test"}, "a.test:", "http", "a.test"},
+		{"domain without a port does not match other ports", []string{"a.test", "*.test"}, "a.test:8080", "http", "none"},
+		{"domain without a port matches port 80 for http", []string{"a.test"}, "a.test:80", "http", "a.test"},
+		{"domain without a port does not match port 443 for http", []string{"a.test"}, "a.test:443", "http", "none"},
+		{"domain without a port matches port 443 for https", []string{"a.test"}, "a.test:443", "https", "a.test"},
+		{"domain with the default port matches no port", []string{"a.test:80"}, "a.test", "http", "a.test:80"},
+		{"exact port before the default port", []string{"a.test", "a.test:80"}, "a.test:80", "http", "a.test:80"},
+		{"no port before the default port", []string{"a.test:80", "a.test"}, "a.test", "http", "a.test"},
+		{"suffix and the default port", []string{"*.test"}, "a.test:80", "http", "*.test"},
+		{"empty port equals no port", []string{"a.test"}, "a.test:", "http", "a.test"},
 		{"leading zeros of a port", []string{"a.test:81"}, "a.test:0081", "http", "a.test:81"},
 
 		{"case of the authority", []string{"a.test"}, "A.Test", "http", "a.test"},
@@ -109,9 +109,9 @@ func TestMostSpecificDomainWins(t *testing.T) {
 		{"an interface of an RPC protocol", []string{"com.x.Y"}, "com.x.Y", "", "com.x.Y"},
 		{"an interface with version and group", []string{"com.x.Y:1.0:blue"}, "com.x.Y:1.0:blue", "", "com.x.Y:1.0:blue"},
 		{"no authority", []string{"a.test", "*"}, "", "http", "*"},
-		{"no authority and nothing for all", []string{"a.test"}, "", "http", "none"},
+		{"no authority, no catch-all", []string{"a.test"}, "", "http", "none"},
 		{"an authority too long for a host", []string{"*", "*.test"}, strings.Repeat("a", 600) + ".test", "http", "*"},
-		{"a star in the authority is no pattern", []string{"a.test:*", "*"}, "*", "http", "*"},
+		{"star in the authority is not a pattern", []string{"a.test:*", "*"}, "*", "http", "*"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -159,36 +159,36 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 		{"a long prefix before a short one", []config.RouteMatch{prefix("/a/b"), prefix("/")}, request("GET", "", "/a/b/c"), 0},
 		{"a prefix before the exact path", []config.RouteMatch{prefix("/a"), exact("/a")}, request("GET", "", "/a"), 0},
 		{"the exact path before a prefix", []config.RouteMatch{exact("/a"), prefix("/a")}, request("GET", "", "/a"), 0},
-		{"an exact path is the whole path", []config.RouteMatch{exact("/a"), prefix("/a")}, request("GET", "", "/ab"), 1},
+		{"exact path does not match a longer path", []config.RouteMatch{exact("/a"), prefix("/a")}, request("GET", "", "/ab"), 1},
 		{"an expression between prefixes", []config.RouteMatch{prefix("/b"), regex("^/a+$"), prefix("/a")}, request("GET", "", "/aa"), 1},
 		{"an expression after a prefix", []config.RouteMatch{prefix("/a"), regex("^/a+$")}, request("GET", "", "/aa"), 0},
 		{"an expression is not anchored", []config.RouteMatch{regex("b")}, request("GET", "", "/abc"), 0},
-		{"no path at all is any path", []config.RouteMatch{exact("/a"), {}, prefix("/b")}, request("GET", "", "/b"), 1},
-		{"the query is no part of an exact path", []config.RouteMatch{exact("/a")}, request("GET", "", "/a?x=/b"), 0},
-		{"the query is no part of what an expression sees", []config.RouteMatch{regex("b")}, request("GET", "", "/a?b"), -1},
-		{"the query is no part of a prefix", []config.RouteMatch{prefix("/a?")}, request("GET", "", "/a?b"), -1},
-		{"case of a path counts", []config.RouteMatch{exact("/A"), prefix("/A")}, request("GET", "", "/a"), -1},
+		{"no path condition matches any path", []config.RouteMatch{exact("/a"), {}, prefix("/b")}, request("GET", "", "/b"), 1},
+		{"exact path ignores the query", []config.RouteMatch{exact("/a")}, request("GET", "", "/a?x=/b"), 0},
+		{"expression ignores the query", []config.RouteMatch{regex("b")}, request("GET", "", "/a?b"), -1},
+		{"prefix ignores the query", []config.RouteMatch{prefix("/a?")}, request("GET", "", "/a?b"), -1},
+		{"path is case-sensitive", []config.RouteMatch{exact("/A"), prefix("/A")}, request("GET", "", "/a"), -1},
 		{"the asterisk form", []config.RouteMatch{prefix("/"), exact("*")}, request("OPTIONS", "", "*"), 1},
 		{"CONNECT has no path", []config.RouteMatch{prefix("/"), {}}, request("CONNECT", "a:1", ""), 1},
 
-		{"a condition that fails lets a later route of the path win", []config.RouteMatch{withHeader(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a"), 1},
-		{"a condition that holds", []config.RouteMatch{withHeader(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a", "X", "1"), 0},
-		{"all conditions must hold", []config.RouteMatch{withHeader(withHeader(config.RouteMatch{}, "x", "1"), "y", "1")}, request("GET", "", "/a", "X", "1"), -1},
-		{"a later field of a name", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "2")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
-		{"fields of a name are not joined", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "1,2")}, request("GET", "", "/", "X", "1", "X", "2"), -1},
-		{"the route of a later field comes first", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "2"), withHeader(config.RouteMatch{}, "x", "1")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
-		{"what a call is for goes before its attachments", []config.RouteMatch{withHeader(config.RouteMatch{}, "service", "org.B"), withHeader(config.RouteMatch{}, "service", "org.A")}, call("service", "org.B"), 1},
+		{"failed condition falls through to a later route of the path", []config.RouteMatch{withHeader(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a"), 1},
+		{"matching condition", []config.RouteMatch{withHeader(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a", "X", "1"), 0},
+		{"all conditions must match", []config.RouteMatch{withHeader(withHeader(config.RouteMatch{}, "x", "1"), "y", "1")}, request("GET", "", "/a", "X", "1"), -1},
+		{"later value of a repeated header", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "2")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
+		{"repeated headers are not joined", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "1,2")}, request("GET", "", "/", "X", "1", "X", "2"), -1},
+		{"first route matches a later value of a repeated header", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "2"), withHeader(config.RouteMatch{}, "x", "1")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
+		{"service of a call comes before its attachments", []config.RouteMatch{withHeader(config.RouteMatch{}, "service", "org.B"), withHeader(config.RouteMatch{}, "service", "org.A")}, call("service", "org.B"), 1},
 		{"methods of one path", []config.RouteMatch{withHeader(exact("/a"), "method", "GET"), withHeader(exact("/a"), "method", "POST")}, request("POST", "", "/a"), 1},
 		{"a method is case-sensitive", []config.RouteMatch{withHeader(config.RouteMatch{}, "method", "GET")}, request("get", "", "/"), -1},
-		{"a field called method does not choose the route of HTTP", []config.RouteMatch{withHeader(config.RouteMatch{}, "method", "GET"), {}}, request("POST", "", "/", "method", "GET"), 1},
+		{"header called method does not select an HTTP route", []config.RouteMatch{withHeader(config.RouteMatch{}, "method", "GET"), {}}, request("POST", "", "/", "method", "GET"), 1},
 		{"a host in any case", []config.RouteMatch{withHeader(config.RouteMatch{}, "host", "a.test")}, request("GET", "A.TEST", "/"), 0},
 		{"a path as a header, without the query", []config.RouteMatch{withHeader(config.RouteMatch{}, "path", "/a")}, request("GET", "", "/a?b"), 0},
 		{":path, with the query", []config.RouteMatch{withHeader(config.RouteMatch{}, ":path", "/a"), withHeader(config.RouteMatch{}, ":path", "/a?b")}, request("GET", "", "/a?b"), 1},
 		{":scheme, :method and :authority", []config.RouteMatch{withHeader(withHeader(withHeader(config.RouteMatch{}, ":scheme", "http"), ":method", "GET"), ":authority", "a")}, request("GET", "a", "/"), 0},
-		{"the value .* wants the field to be there", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", ".*"), {}}, request("GET", "", "/"), 1},
-		{"the value .* takes an empty field", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", ".*")}, request("GET", "", "/", "x", ""), 0},
+		{"value .* requires the header", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", ".*"), {}}, request("GET", "", "/"), 1},
+		{"value .* matches an empty header", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", ".*")}, request("GET", "", "/", "x", ""), 0},
 		{"an exact value may be empty", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "")}, request("GET", "", "/", "x", ""), 0},
-		{"fields that routes are found by", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "1"), withHeader(config.RouteMatch{}, "y", "1"), withHeader(config.RouteMatch{}, "x", "2"), withHeader(withHeader(config.RouteMatch{}, "x", "2"), "z", "1")},
+		{"index by several headers", []config.RouteMatch{withHeader(config.RouteMatch{}, "x", "1"), withHeader(config.RouteMatch{}, "y", "1"), withHeader(config.RouteMatch{}, "x", "2"), withHeader(withHeader(config.RouteMatch{}, "x", "2"), "z", "1")},
 			request("GET", "", "/", "x", "2", "y", "2", "z", "1"), 2},
 	}
 	for _, test := range tests {
@@ -205,8 +205,8 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 	}
 }
 
-// A path compares as sent. Each of these reaches /admin at an upstream that normalizes; none
-// matches it here, so access rules must list what is allowed.
+// TestPathsAreComparedAsSent verifies that paths are not normalized. An upstream that normalizes may
+// treat each of these as /admin, so access rules must list the allowed paths.
 func TestPathsAreComparedAsSent(t *testing.T) {
 	table := mustCompile(t,
 		forward("exact", config.RouteMatch{PathKind: config.PathExact, Path: "/admin"}),
@@ -262,8 +262,8 @@ func TestRPCRoutesMatchHeaders(t *testing.T) {
 		{"service and method", rpc("service", "com.x.Y", "method", "list"), "listing"},
 		{"service by expression", rpc("service", "com.x.Z", "method", "list", "version", "1.0"), "versions"},
 		{"any service", rpc("service", "org.z"), "usual"},
-		{"no service field", rpc("method", "list"), "path"},
-		{"a host field goes before the interface", rpc("host", "other"), "none"},
+		{"no service header", rpc("method", "list"), "path"},
+		{"host header replaces the interface", rpc("host", "other"), "none"},
 	}
 	for _, test := range tests {
 		if got := nameOf(table.Match(test.x)); got != test.want {
@@ -281,15 +281,15 @@ func TestVariableConditionsFormGroups(t *testing.T) {
 		conditions []config.VariableMatch
 		want       bool
 	}{
-		{"both hold", []config.VariableMatch{v("x-mosn-method", "GET", false), v("x-mosn-path", "/a", false)}, true},
-		{"one fails", []config.VariableMatch{v("x-mosn-method", "GET", false), v("x-mosn-path", "/b", false)}, false},
-		{"or, the first holds", []config.VariableMatch{v("x-mosn-method", "GET", true), v("x-mosn-path", "/b", false)}, true},
-		{"or, the second holds", []config.VariableMatch{v("x-mosn-method", "PUT", true), v("x-mosn-path", "/a", false)}, true},
-		{"or, none holds", []config.VariableMatch{v("x-mosn-method", "PUT", true), v("x-mosn-path", "/b", false)}, false},
-		{"and binds more than or", []config.VariableMatch{v("x-mosn-method", "PUT", false), v("x-mosn-path", "/a", true), v("x-mosn-scheme", "http", false)}, true},
-		{"or after the last says nothing", []config.VariableMatch{v("x-mosn-method", "PUT", true)}, false},
+		{"both match", []config.VariableMatch{v("x-mosn-method", "GET", false), v("x-mosn-path", "/a", false)}, true},
+		{"one does not match", []config.VariableMatch{v("x-mosn-method", "GET", false), v("x-mosn-path", "/b", false)}, false},
+		{"or, the first matches", []config.VariableMatch{v("x-mosn-method", "GET", true), v("x-mosn-path", "/b", false)}, true},
+		{"or, the second matches", []config.VariableMatch{v("x-mosn-method", "PUT", true), v("x-mosn-path", "/a", false)}, true},
+		{"or, none matches", []config.VariableMatch{v("x-mosn-method", "PUT", true), v("x-mosn-path", "/b", false)}, false},
+		{"and binds tighter than or", []config.VariableMatch{v("x-mosn-method", "PUT", false), v("x-mosn-path", "/a", true), v("x-mosn-scheme", "http", false)}, true},
+		{"or after the last condition has no effect", []config.VariableMatch{v("x-mosn-method", "PUT", true)}, false},
 		{"an expression", []config.VariableMatch{{Name: "x-mosn-querystring", Value: "^k=[0-9]+$", Regex: true}}, true},
-		{"what is lacking is empty", []config.VariableMatch{v("request_header_none", "", false)}, true},
+		{"missing variable equals the empty string", []config.VariableMatch{v("request_header_none", "", false)}, true},
 		{"a number", []config.VariableMatch{v("connection_id", "7", false)}, true},
 	}
 	for _, test := range tests {
@@ -350,7 +350,7 @@ func TestCompileReportsAllErrors(t *testing.T) {
 		}}
 	_, err := Compile(c)
 	if err == nil {
-		t.Fatal("Compile accepts it")
+		t.Fatal("Compile accepted the table")
 	}
 	for _, want := range []string{
 		`request headers: "Transfer-Encoding" cannot be changed`,
@@ -377,7 +377,7 @@ func TestCompileReportsAllErrors(t *testing.T) {
 		`virtual host "z": domain "*:*" already belongs to virtual host "w"`,
 	} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error lacks %s:\n%v", want, err)
+			t.Errorf("the error does not contain %s:\n%v", want, err)
 		}
 	}
 }

@@ -26,8 +26,8 @@ func TestValueMatch(t *testing.T) {
 		{"suffix", config.ValueMatch{Kind: config.ValueSuffix, Text: "ab"}, []string{"ab", "xab"}, []string{"b", "abc"}, false},
 		{"contains", config.ValueMatch{Kind: config.ValueContains, Text: "ab"}, []string{"ab", "xaby"}, []string{"aXb", "xAby"}, false},
 		{"contains in any case", config.ValueMatch{Kind: config.ValueContains, Text: "ab", IgnoreCase: true}, []string{"xAby"}, []string{"a"}, false},
-		{"expression of all of it", config.ValueMatch{Kind: config.ValueRegex, Text: "[0-9]{3}|x"}, []string{"123", "x"}, []string{"1234", "xx", ""}, false},
-		{"no such expression", config.ValueMatch{Kind: config.ValueRegex, Text: "[0-9]{3}", Invert: true}, []string{"1234"}, []string{"123"}, false},
+		{"expression matches the complete value", config.ValueMatch{Kind: config.ValueRegex, Text: "[0-9]{3}|x"}, []string{"123", "x"}, []string{"1234", "xx", ""}, false},
+		{"inverted expression", config.ValueMatch{Kind: config.ValueRegex, Text: "[0-9]{3}", Invert: true}, []string{"1234"}, []string{"123"}, false},
 		{"present", config.ValueMatch{Kind: config.ValuePresent}, []string{"", "a"}, nil, false},
 		{"not present", config.ValueMatch{Kind: config.ValuePresent, Invert: true}, nil, []string{"", "a"}, true},
 		{"range", config.ValueMatch{Kind: config.ValueRange, From: -10, To: 0}, []string{"-10", "-1"}, []string{"0", "-11", "-1x", "", "1.5"}, false},
@@ -39,22 +39,22 @@ func TestValueMatch(t *testing.T) {
 			}
 			for _, s := range tt.matches {
 				if !v.Match(s, true) {
-					t.Errorf("holds(%q) = false", s)
+					t.Errorf("Match(%q) = false", s)
 				}
 			}
 			for _, s := range tt.mismatches {
 				if v.Match(s, true) {
-					t.Errorf("holds(%q) = true", s)
+					t.Errorf("Match(%q) = true", s)
 				}
 			}
 			if got := v.Match("", false); got != tt.absent {
-				t.Errorf("holds(nothing) = %v, want %v", got, tt.absent)
+				t.Errorf("Match of a missing value = %v, want %v", got, tt.absent)
 			}
 		})
 	}
 }
 
-// tableOf returns a table whose only virtual host has one route with the given match.
+// tableOf returns a table with one virtual host and one route, which has the match m.
 func tableOf(t *testing.T, m config.RouteMatch) *Table {
 	t.Helper()
 	table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{
@@ -75,25 +75,25 @@ func TestPathMatcher(t *testing.T) {
 		path  string
 		want  bool
 	}{
-		{"below a path: itself", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a", true},
-		{"below a path: with a query", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a?x", true},
-		{"below a path: below", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a/b", true},
-		{"below a path: a longer name", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/ab", false},
-		{"below a path: shorter", config.RouteMatch{PathKind: config.PathSegments, Path: "/a/b"}, "/a", false},
-		{"below a path in any case", config.RouteMatch{PathKind: config.PathSegments, Path: "/a", IgnoreCase: true}, "/A/b", true},
-		{"below a path in its case", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/A/b", false},
+		{"segments: the path itself", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a", true},
+		{"segments: with a query", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a?x", true},
+		{"segments: below the path", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a/b", true},
+		{"segments: longer last segment", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/ab", false},
+		{"segments: shorter path", config.RouteMatch{PathKind: config.PathSegments, Path: "/a/b"}, "/a", false},
+		{"segments: case-insensitive", config.RouteMatch{PathKind: config.PathSegments, Path: "/a", IgnoreCase: true}, "/A/b", true},
+		{"segments: case-sensitive", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/A/b", false},
 		{"prefix in any case", config.RouteMatch{PathKind: config.PathPrefix, Path: "/Ab", IgnoreCase: true}, "/aBc", true},
 		{"path in any case", config.RouteMatch{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aB", true},
-		{"path in any case, no prefix", config.RouteMatch{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aBc", false},
+		{"path in any case, longer path", config.RouteMatch{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aBc", false},
 		{"query", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "1"}}}}, "/?a=2&v=1&v=3", true},
-		{"query, the first of the name", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "3"}}}}, "/?v=1&v=3", false},
+		{"query, first parameter of a repeated name", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "3"}}}}, "/?v=1&v=3", false},
 		{"query, encoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "a%20b", Matcher: config.ValueMatch{Text: "c%2fd"}}}}, "/?a%20b=c%2fd", true},
 		{"query, not decoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "a", Matcher: config.ValueMatch{Text: "b c"}}}}, "/?a=b%20c", false},
-		{"query, a name that is not decoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "a b", Matcher: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?a%20b=c", false},
-		{"query, badly encoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "%zz"}}}}, "/?v=%zz", true},
+		{"query, name is not decoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "a b", Matcher: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?a%20b=c", false},
+		{"query, invalid encoding", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "%zz"}}}}, "/?v=%zz", true},
 		{"query, present without a value", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?v", true},
 		{"query, missing", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?w=v", false},
-		{"query, none", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: ""}}}}, "/", false},
+		{"query, no query", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: ""}}}}, "/", false},
 		{"never", config.RouteMatch{Percentage: percent(0)}, "/", false},
 		{"always", config.RouteMatch{Percentage: percent(100)}, "/", true},
 	} {
@@ -106,12 +106,12 @@ func TestPathMatcher(t *testing.T) {
 	}
 }
 
-// A fraction selects about that share of many requests.
+// TestFraction verifies that a fraction matches its share of many requests.
 func TestFraction(t *testing.T) {
 	percent := 25.0
 	table, x, n := tableOf(t, config.RouteMatch{Percentage: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
 	if table.Match(x) != nil {
-		t.Error("a share of the requests without anything that decides")
+		t.Error("a fraction matches without a source of random numbers")
 	}
 	table.Random = rand.New(rand.NewPCG(1, 2)).Uint64
 	const total = 20_000
@@ -121,11 +121,12 @@ func TestFraction(t *testing.T) {
 		}
 	}
 	if n < total/5 || n > total*3/10 {
-		t.Errorf("%d of %d requests, expected about a quarter", n, total)
+		t.Errorf("%d of %d requests match, want about a quarter", n, total)
 	}
 }
 
-// Each header of a name is compared by itself.
+// TestRepeatedHeadersAreNotJoined verifies that a condition tests each value of a repeated header
+// separately.
 func TestRepeatedHeadersAreNotJoined(t *testing.T) {
 	x := &protocol.Exchange{Request: protocol.Request{Path: "/"}}
 	x.Request.Header.Add("x-a", "1")
@@ -133,11 +134,11 @@ func TestRepeatedHeadersAreNotJoined(t *testing.T) {
 	for text, want := range map[string]bool{"1": true, "2": true, "1,2": false} {
 		table := tableOf(t, config.RouteMatch{Headers: []config.HeaderMatch{{Name: "X-A", Matcher: &config.ValueMatch{Text: text}}}})
 		if got := table.Match(x) != nil; got != want {
-			t.Errorf("the fields meet %q: %t, want %t", text, got, want)
+			t.Errorf("condition %q matches = %t, want %t", text, got, want)
 		}
 		inverted := tableOf(t, config.RouteMatch{Headers: []config.HeaderMatch{{Name: "X-A", Matcher: &config.ValueMatch{Text: text, Invert: true}}}})
 		if got := inverted.Match(x) != nil; got == want {
-			t.Errorf("the fields meet anything but %q: %t, want %t", text, got, !want)
+			t.Errorf("inverted condition %q matches = %t, want %t", text, got, !want)
 		}
 	}
 }
@@ -173,7 +174,7 @@ func TestRedirectsRewritePaths(t *testing.T) {
 		{"expression", config.RouteMatch{}, config.Redirect{RegexRewrite: &config.RegexRewrite{Pattern: "/old/(.*)", Substitution: `/\1`}}, "http://a.test:81/x?q"},
 		{"without the query", config.RouteMatch{}, config.Redirect{StripQuery: true}, "http://a.test:81/old/x"},
 		{"port", config.RouteMatch{}, config.Redirect{Port: 82}, "http://a.test:82/old/x?q"},
-		{"the usual port", config.RouteMatch{}, config.Redirect{Scheme: "https", Port: 443}, "https://a.test/old/x?q"},
+		{"default port", config.RouteMatch{}, config.Redirect{Scheme: "https", Port: 443}, "https://a.test/old/x?q"},
 		{"port of another host", config.RouteMatch{}, config.Redirect{Host: "b.test", Port: 82}, "http://b.test:82/old/x?q"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

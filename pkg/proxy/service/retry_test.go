@@ -315,7 +315,7 @@ func (b *testBudget) EndRetry() { b.inFlight-- }
 
 func TestBudgetLimitsRetries(t *testing.T) {
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 10}})
-	for name, test := range map[string]struct{ remaining, want int }{"none left": {0, 1}, "some left": {3, 4}, "enough": {100, 11}} {
+	for name, test := range map[string]struct{ remaining, want int }{"no retry left": {0, 1}, "fewer than num_retries": {3, 4}, "more than num_retries": {100, 11}} {
 		budget := &testBudget{remaining: test.remaining}
 		next := &scriptedService{results: []any{503}}
 		x := newTestExchange()

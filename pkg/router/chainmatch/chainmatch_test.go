@@ -47,30 +47,30 @@ func TestMostSpecificChainWins(t *testing.T) {
 		want    int
 	}{
 		{"no chain", nil, connectionWith(nil), -1},
-		{"no criterion is for all", []match{{}}, connectionWith(nil), 0},
-		{"no criterion is for what has no address", []match{{}}, Connection{}, 0},
+		{"no criterion matches all", []match{{}}, connectionWith(nil), 0},
+		{"no criterion matches a connection without an address", []match{{}}, Connection{}, 0},
 
-		{"a port before none", []match{{}, {DestinationPort: 443}}, connectionWith(nil), 1},
+		{"port before no criterion", []match{{}, {DestinationPort: 443}}, connectionWith(nil), 1},
 		{"another port", []match{{}, {DestinationPort: 80}}, connectionWith(nil), 0},
 		{"only another port", []match{{DestinationPort: 80}}, connectionWith(nil), -1},
-		{"a port before a range", []match{{DestinationPort: 443}, {DestinationRanges: prefixes("10.1.2.3/32")}}, connectionWith(nil), 0},
+		{"port before range", []match{{DestinationPort: 443}, {DestinationRanges: prefixes("10.1.2.3/32")}}, connectionWith(nil), 0},
 
 		{"the longest range", []match{{DestinationRanges: prefixes("10.0.0.0/8")}, {DestinationRanges: prefixes("10.1.2.0/24", "10.9.0.0/16")}, {}}, connectionWith(nil), 1},
 		{"a shorter range", []match{{DestinationRanges: prefixes("10.0.0.0/8")}, {DestinationRanges: prefixes("10.1.3.0/24")}, {}}, connectionWith(nil), 0},
-		{"no range", []match{{DestinationRanges: prefixes("11.0.0.0/8")}, {}}, connectionWith(nil), 1},
-		{"a range with bits behind its length", []match{{DestinationRanges: prefixes("10.255.255.255/8")}}, connectionWith(nil), 0},
-		{"a range of IPv6 is not of IPv4", []match{{DestinationRanges: prefixes("::/0")}, {DestinationRanges: prefixes("0.0.0.0/0")}}, connectionWith(nil), 1},
-		{"a range of IPv4 in IPv6", []match{{DestinationRanges: prefixes("::ffff:10.0.0.0/104")}}, connectionWith(nil), 0},
-		{"an address of IPv4 in IPv6", []match{{DestinationRanges: prefixes("10.0.0.0/8")}},
+		{"no matching range", []match{{DestinationRanges: prefixes("11.0.0.0/8")}, {}}, connectionWith(nil), 1},
+		{"range with host bits", []match{{DestinationRanges: prefixes("10.255.255.255/8")}}, connectionWith(nil), 0},
+		{"IPv6 range does not match IPv4", []match{{DestinationRanges: prefixes("::/0")}, {DestinationRanges: prefixes("0.0.0.0/0")}}, connectionWith(nil), 1},
+		{"IPv4-mapped range", []match{{DestinationRanges: prefixes("::ffff:10.0.0.0/104")}}, connectionWith(nil), 0},
+		{"IPv4-mapped address", []match{{DestinationRanges: prefixes("10.0.0.0/8")}},
 			connectionWith(func(c *Connection) { c.Destination = addrPort("[::ffff:10.1.1.1]:1") }), 0},
-		{"a range of IPv6", []match{{}, {DestinationRanges: prefixes("fe80::/10")}},
+		{"IPv6 range", []match{{}, {DestinationRanges: prefixes("fe80::/10")}},
 			connectionWith(func(c *Connection) { c.Destination = addrPort("[fe80::1%eth0]:1") }), 1},
-		{"without an address no range", []match{{DestinationRanges: prefixes("0.0.0.0/0")}}, Connection{}, -1},
+		{"no address matches no range", []match{{DestinationRanges: prefixes("0.0.0.0/0")}}, Connection{}, -1},
 
-		{"the very name", []match{{ServerNames: []string{"*.example.com"}}, {ServerNames: []string{"a.example.com"}}}, handshake("a.example.com"), 1},
+		{"exact name before wildcard", []match{{ServerNames: []string{"*.example.com"}}, {ServerNames: []string{"a.example.com"}}}, handshake("a.example.com"), 1},
 		{"the longest wildcard", []match{{ServerNames: []string{"*.com"}}, {ServerNames: []string{"*.example.com"}}, {}}, handshake("a.b.example.com"), 1},
 		{"a shorter wildcard", []match{{ServerNames: []string{"*.com"}}, {ServerNames: []string{"*.a.example.com"}}, {}}, handshake("b.example.com"), 0},
-		{"a wildcard is not its suffix", []match{{ServerNames: []string{"*.example.com"}}, {}}, handshake("example.com"), 1},
+		{"wildcard does not match its suffix", []match{{ServerNames: []string{"*.example.com"}}, {}}, handshake("example.com"), 1},
 		{"one of several names", []match{{ServerNames: []string{"a.example", "b.example"}}, {}}, handshake("b.example"), 0},
 		{"another name", []match{{ServerNames: []string{"a.example"}}}, handshake("b.example"), -1},
 		{"no name", []match{{ServerNames: []string{"a.example", "*.b.example"}}}, handshake(""), -1},
@@ -78,43 +78,43 @@ func TestMostSpecificChainWins(t *testing.T) {
 
 		{"TLS", []match{{TransportProtocol: config.RawBuffer}, {TransportProtocol: config.TransportTLS}}, handshake(""), 1},
 		{"plaintext", []match{{TransportProtocol: config.RawBuffer}, {TransportProtocol: config.TransportTLS}}, connectionWith(nil), 0},
-		{"a transport protocol before none", []match{{}, {TransportProtocol: config.RawBuffer}}, connectionWith(nil), 1},
+		{"transport protocol before no criterion", []match{{}, {TransportProtocol: config.RawBuffer}}, connectionWith(nil), 1},
 
-		{"the caller's preference", []match{{ApplicationProtocols: []string{"http/1.1"}}, {ApplicationProtocols: []string{"h2"}}}, handshake("", "h2", "http/1.1"), 1},
-		{"the second of its preferences", []match{{ApplicationProtocols: []string{"http/1.1"}}, {}}, handshake("", "h2", "http/1.1"), 0},
-		{"none of its preferences", []match{{ApplicationProtocols: []string{"http/1.1"}}, {}}, handshake("", "h2"), 1},
-		{"what plaintext shows", []match{{}, {ApplicationProtocols: []string{"h2c"}}}, connectionWith(func(c *Connection) { c.Protocols = []string{"h2c"} }), 1},
+		{"client's preference", []match{{ApplicationProtocols: []string{"http/1.1"}}, {ApplicationProtocols: []string{"h2"}}}, handshake("", "h2", "http/1.1"), 1},
+		{"client's second preference", []match{{ApplicationProtocols: []string{"http/1.1"}}, {}}, handshake("", "h2", "http/1.1"), 0},
+		{"none of the client's protocols", []match{{ApplicationProtocols: []string{"http/1.1"}}, {}}, handshake("", "h2"), 1},
+		{"protocol detected in plaintext", []match{{}, {ApplicationProtocols: []string{"h2c"}}}, connectionWith(func(c *Connection) { c.Protocols = []string{"h2c"} }), 1},
 
-		{"the socket's other end", []match{{DirectSourceRanges: prefixes("192.168.0.0/16")}, {DirectSourceRanges: prefixes("10.0.0.0/8")}},
+		{"direct source", []match{{DirectSourceRanges: prefixes("192.168.0.0/16")}, {DirectSourceRanges: prefixes("10.0.0.0/8")}},
 			connectionWith(func(c *Connection) { c.DirectSource = netip.MustParseAddr("10.0.0.9") }), 1},
-		{"the socket's other end before the source type", []match{{SourceType: config.ExternalSource}, {DirectSourceRanges: prefixes("0.0.0.0/0")}}, connectionWith(nil), 1},
+		{"direct source before source type", []match{{SourceType: config.ExternalSource}, {DirectSourceRanges: prefixes("0.0.0.0/0")}}, connectionWith(nil), 1},
 
 		{"another machine", []match{{SourceType: config.LocalSource}, {SourceType: config.ExternalSource}}, connectionWith(nil), 1},
 		{"loopback", []match{{SourceType: config.LocalSource}, {SourceType: config.ExternalSource}},
 			connectionWith(func(c *Connection) { c.Source = addrPort("127.0.0.1:1") }), 0},
-		{"loopback of IPv6", []match{{SourceType: config.LocalSource}, {}}, connectionWith(func(c *Connection) { c.Source = addrPort("[::1]:1") }), 0},
+		{"IPv6 loopback", []match{{SourceType: config.LocalSource}, {}}, connectionWith(func(c *Connection) { c.Source = addrPort("[::1]:1") }), 0},
 		{"the same address", []match{{SourceType: config.LocalSource}, {}}, connectionWith(func(c *Connection) { c.Source = addrPort("10.1.2.3:1") }), 0},
 		{"a unix socket", []match{{SourceType: config.LocalSource}, {}}, Connection{}, 0},
-		{"a unix socket of another machine, as its proxy says", []match{{SourceType: config.LocalSource}, {}}, Connection{DirectSource: netip.MustParseAddr("192.0.2.1")}, 1},
-		{"a unix socket of this machine, as its proxy says", []match{{SourceType: config.LocalSource}, {}}, Connection{DirectSource: netip.MustParseAddr("127.0.0.1")}, 0},
-		{"a source type before any", []match{{}, {SourceType: config.ExternalSource}}, connectionWith(nil), 1},
+		{"proxied connection from a unix socket of another machine", []match{{SourceType: config.LocalSource}, {}}, Connection{DirectSource: netip.MustParseAddr("192.0.2.1")}, 1},
+		{"proxied connection from a unix socket of this machine", []match{{SourceType: config.LocalSource}, {}}, Connection{DirectSource: netip.MustParseAddr("127.0.0.1")}, 0},
+		{"source type before no criterion", []match{{}, {SourceType: config.ExternalSource}}, connectionWith(nil), 1},
 		{"the other source type", []match{{SourceType: config.LocalSource}, {}}, connectionWith(nil), 1},
 
-		{"the longest range of sources", []match{{SourceRanges: prefixes("192.168.0.0/16")}, {SourceRanges: prefixes("192.168.7.0/24")}, {}}, connectionWith(nil), 1},
+		{"longest source range", []match{{SourceRanges: prefixes("192.168.0.0/16")}, {SourceRanges: prefixes("192.168.7.0/24")}, {}}, connectionWith(nil), 1},
 		{"a source port", []match{{}, {SourcePorts: []uint16{1, 40000}}}, connectionWith(nil), 1},
 		{"another source port", []match{{}, {SourcePorts: []uint16{1}}}, connectionWith(nil), 0},
 
-		{"no way back from a port", []match{{DestinationPort: 443, ServerNames: []string{"a.example"}}, {}}, handshake("b.example"), -1},
-		{"no way back from a range", []match{{DestinationRanges: prefixes("10.1.0.0/16"), SourcePorts: []uint16{1}}, {DestinationRanges: prefixes("10.0.0.0/8")}}, connectionWith(nil), -1},
-		{"no way back from a name", []match{{ServerNames: []string{"a.b.example"}, ApplicationProtocols: []string{"h2"}}, {ServerNames: []string{"*.b.example"}}},
+		{"no backtracking from a port", []match{{DestinationPort: 443, ServerNames: []string{"a.example"}}, {}}, handshake("b.example"), -1},
+		{"no backtracking from a range", []match{{DestinationRanges: prefixes("10.1.0.0/16"), SourcePorts: []uint16{1}}, {DestinationRanges: prefixes("10.0.0.0/8")}}, connectionWith(nil), -1},
+		{"no backtracking from a name", []match{{ServerNames: []string{"a.b.example"}, ApplicationProtocols: []string{"h2"}}, {ServerNames: []string{"*.b.example"}}},
 			handshake("a.b.example", "http/1.1"), -1},
-		{"no way back from a transport protocol", []match{{TransportProtocol: config.TransportTLS, SourceType: config.LocalSource}, {}}, handshake(""), -1},
-		{"no way back from an application protocol", []match{{ApplicationProtocols: []string{"h2"}, SourcePorts: []uint16{1}}, {ApplicationProtocols: []string{"http/1.1"}}},
+		{"no backtracking from a transport protocol", []match{{TransportProtocol: config.TransportTLS, SourceType: config.LocalSource}, {}}, handshake(""), -1},
+		{"no backtracking from an application protocol", []match{{ApplicationProtocols: []string{"h2"}, SourcePorts: []uint16{1}}, {ApplicationProtocols: []string{"http/1.1"}}},
 			handshake("", "h2", "http/1.1"), -1},
-		{"no way back from a source type", []match{{SourceType: config.ExternalSource, SourcePorts: []uint16{1}}, {}}, connectionWith(nil), -1},
-		{"no way back from a range of sources", []match{{SourceRanges: prefixes("192.168.7.0/24"), SourcePorts: []uint16{1}}, {SourceRanges: prefixes("192.168.0.0/16")}}, connectionWith(nil), -1},
+		{"no backtracking from a source type", []match{{SourceType: config.ExternalSource, SourcePorts: []uint16{1}}, {}}, connectionWith(nil), -1},
+		{"no backtracking from a source range", []match{{SourceRanges: prefixes("192.168.7.0/24"), SourcePorts: []uint16{1}}, {SourceRanges: prefixes("192.168.0.0/16")}}, connectionWith(nil), -1},
 
-		{"criteria together", []match{
+		{"several criteria", []match{
 			{ServerNames: []string{"a.example"}, TransportProtocol: config.TransportTLS},
 			{ServerNames: []string{"a.example"}, TransportProtocol: config.TransportTLS, ApplicationProtocols: []string{"h2"}},
 			{ServerNames: []string{"a.example"}, TransportProtocol: config.TransportTLS, ApplicationProtocols: []string{"h2"}, SourceRanges: prefixes("192.168.7.9/32")},
@@ -139,19 +139,19 @@ func TestConflictingChainsAreRejected(t *testing.T) {
 		matches  []match
 		conflict string // "": no conflict
 	}{
-		{"both for all", []match{{}, {}}, "all connections that no other filter chain matches"},
+		{"two chains without criteria", []match{{}, {}}, "all connections that no other filter chain matches"},
 		{"the same port", []match{{DestinationPort: 1}, {}, {DestinationPort: 1}}, "destination_port 1"},
 		{"a name in common", []match{{ServerNames: []string{"a", "b"}}, {ServerNames: []string{"c", "b"}}}, `server_names "b"`},
 		{"a name in another case", []match{{ServerNames: []string{"a"}}, {ServerNames: []string{"A"}}}, `server_names "a"`},
 		{"a wildcard in common", []match{{ServerNames: []string{"*.b"}}, {ServerNames: []string{"*.b"}}}, `server_names "*.b"`},
-		{"a range that is written otherwise", []match{{SourceRanges: prefixes("10.1.2.3/8")}, {SourceRanges: prefixes("10.0.0.0/8")}}, "source_prefix_ranges 10.0.0.0/8"},
+		{"equal ranges in different notation", []match{{SourceRanges: prefixes("10.1.2.3/8")}, {SourceRanges: prefixes("10.0.0.0/8")}}, "source_prefix_ranges 10.0.0.0/8"},
 		{"several criteria", []match{
 			{DestinationPort: 1, TransportProtocol: "tls", SourcePorts: []uint16{2, 3}},
 			{DestinationPort: 1, TransportProtocol: "tls", SourcePorts: []uint16{3}},
 		}, `destination_port 1, transport_protocol "tls", source_ports 3`},
 		{"a value twice in one chain", []match{{SourcePorts: []uint16{1, 1}}}, ""},
 		{"a name and a wildcard", []match{{ServerNames: []string{"a.b"}}, {ServerNames: []string{"*.b"}}}, ""},
-		{"ranges one in the other", []match{{DestinationRanges: prefixes("10.0.0.0/8")}, {DestinationRanges: prefixes("10.0.0.0/9")}}, ""},
+		{"nested ranges", []match{{DestinationRanges: prefixes("10.0.0.0/8")}, {DestinationRanges: prefixes("10.0.0.0/9")}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Compile(tt.matches)
@@ -195,20 +195,20 @@ func TestNeedsFor(t *testing.T) {
 		"10.2.1.1:1": NeedTLS, "10.3.1.1:1": 0, "10.4.1.1:1": 0,
 	} {
 		if got := m.NeedsFor(&Connection{Destination: addrPort(destination)}); got != want {
-			t.Errorf("Asks(to %s) = %b, want %b", destination, got, want)
+			t.Errorf("NeedsFor(%s) = %b, want %b", destination, got, want)
 		}
 	}
 }
 
-// referenceMatch follows the package documentation literally: at each criterion it drops the chains that
-// are not among the most specific.
+// referenceMatch follows the package documentation literally: at each criterion it drops the chains
+// that are not among the most specific.
 func referenceMatch(matches []config.ChainMatch, c *Connection) int {
 	candidates := make([]int, len(matches))
 	for i := range candidates {
 		candidates[i] = i
 	}
-	// Each returns how specifically a chain matches the criterion: 0 without a requirement, -1 if
-	// it does not match.
+	// The functions below return how specifically a chain matches a criterion: 0 if the chain does
+	// not have the criterion, -1 if it does not match.
 	rangeScore := func(list []netip.Prefix, a netip.Addr) int {
 		best := 0
 		if len(list) > 0 {
@@ -282,7 +282,7 @@ func referenceMatch(matches []config.ChainMatch, c *Connection) int {
 	return candidates[0]
 }
 
-// generator draws from few values, so that chains and connections often match.
+// generator generates chains and connections from few values, so that they often match.
 type generator struct{ *rand.Rand }
 
 func (g generator) port() uint16 { return uint16(1 + g.IntN(3)) } //nolint:gosec // at most 3
@@ -343,7 +343,7 @@ func (g generator) connection() Connection {
 }
 
 func TestMatchEqualsReference(t *testing.T) {
-	g := generator{rand.New(rand.NewPCG(1, 2))} //nolint:gosec // chance that can be repeated
+	g := generator{rand.New(rand.NewPCG(1, 2))} //nolint:gosec // a reproducible sequence
 	tried, found := 0, 0
 	for range 5000 {
 		matches := make([]config.ChainMatch, 1+g.IntN(8))
@@ -366,12 +366,12 @@ func TestMatchEqualsReference(t *testing.T) {
 		}
 	}
 	if tried < 20_000 || found < tried/10 {
-		t.Errorf("%d connections were tried, of which %d found a chain: these are too few", tried, found)
+		t.Errorf("%d connections, %d with a chain: too few to verify anything", tried, found)
 	}
 }
 
-// thousandChains returns a thousand chains for names, with an alternative for each, and a connection
-// for one of them.
+// thousandChains returns a Matcher of 1,000 chains for server names, two for each name, a connection
+// for one of them, and the index of that chain.
 func thousandChains(t testing.TB) (*Matcher, Connection, int) {
 	t.Helper()
 	var matches []config.ChainMatch

@@ -17,16 +17,16 @@ func TestMismatchesNameEachCriterion(t *testing.T) {
 		match match
 		want  []string
 	}{
-		{"nothing is asked", match{}, nil},
-		{"all is met", match{DestinationPort: 443, ServerNames: []string{"*.example"}, ApplicationProtocols: []string{"http/1.1", "h2"}}, nil},
+		{"no criteria", match{}, nil},
+		{"all criteria match", match{DestinationPort: 443, ServerNames: []string{"*.example"}, ApplicationProtocols: []string{"http/1.1", "h2"}}, nil},
 		{"a port", match{DestinationPort: 80}, []string{"its destination port is 443, expected destination_port 80"}},
-		{"several", match{DestinationRanges: prefixes("10.2.0.0/16"), ServerNames: []string{"b.example"}, TransportProtocol: config.RawBuffer}, []string{
+		{"several criteria", match{DestinationRanges: prefixes("10.2.0.0/16"), ServerNames: []string{"b.example"}, TransportProtocol: config.RawBuffer}, []string{
 			"its destination is 10.1.2.3, expected prefix_ranges [10.2.0.0/16]",
 			`its server name is "a.example", expected server_names [b.example]`,
 			"its transport protocol is tls, expected transport_protocol raw_buffer",
 		}},
 		{"a protocol", match{ApplicationProtocols: []string{"http/1.1"}}, []string{`its application protocols are ["h2"], expected application_protocols [http/1.1]`}},
-		{"where it comes from", match{
+		{"source criteria", match{
 			DirectSourceRanges: prefixes("10.0.0.0/8"), SourceType: config.LocalSource, SourceRanges: prefixes("10.0.0.0/8"), SourcePorts: []uint16{1},
 		}, []string{
 			"its direct source is 192.168.7.9, expected direct_source_prefix_ranges [10.0.0.0/8]",
@@ -37,7 +37,7 @@ func TestMismatchesNameEachCriterion(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := Mismatches(&tt.match, &c); !slices.Equal(got, tt.want) {
-				t.Errorf("Failures = %q, want %q", got, tt.want)
+				t.Errorf("Mismatches = %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -47,6 +47,6 @@ func TestUnknownAddressMatchesNoRange(t *testing.T) {
 	got := Mismatches(&config.ChainMatch{DestinationRanges: prefixes("10.0.0.0/8")}, &Connection{})
 	want := []string{"its destination is an unknown address, expected prefix_ranges [10.0.0.0/8]"}
 	if !slices.Equal(got, want) {
-		t.Errorf("Failures = %q, want %q", got, want)
+		t.Errorf("Mismatches = %q, want %q", got, want)
 	}
 }

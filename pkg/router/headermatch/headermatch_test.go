@@ -29,24 +29,24 @@ func compile(m config.ValueMatch) Matcher {
 	return New(m, regexp.MustCompile(`^(?:`+m.Text+`)$`))
 }
 
-// TestRepeatedValuesAreMatchedSeparately compares with the results of Envoy 1.40.0 for the same conditions
-// on the same headers, which are the same in RBAC, routes and faults.
+// TestRepeatedValuesAreMatchedSeparately expects the results of Envoy 1.40.0 for the same conditions
+// and headers. In Envoy they are the same for RBAC, routes and faults.
 func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 	conditions := []struct {
 		name string
-		is   config.ValueMatch
-		hits string // which requests, by the letters below
+		m    config.ValueMatch
+		want string // the requests that match, by the letters below
 	}{
 		{"exact", config.ValueMatch{Text: "admin"}, "adf"},
 		{"exact, inverted", config.ValueMatch{Text: "admin", Invert: true}, "uc3"},
 		{"exact, inverted, missing is empty", config.ValueMatch{Text: "admin", Invert: true, TreatMissingAsEmpty: true}, "-uc3"},
-		{"the values joined", config.ValueMatch{Text: "user,admin"}, "c"},
+		{"exact joined values", config.ValueMatch{Text: "user,admin"}, "c"},
 		{"prefix", config.ValueMatch{Kind: config.ValuePrefix, Text: "adm"}, "adf"},
 		{"suffix", config.ValueMatch{Kind: config.ValueSuffix, Text: "min"}, "adcf"},
 		{"contains", config.ValueMatch{Kind: config.ValueContains, Text: "dmi"}, "adcf"},
-		{"contains what only the values joined have", config.ValueMatch{Kind: config.ValueContains, Text: "r,a"}, "c"},
+		{"contains a part of the joined values", config.ValueMatch{Kind: config.ValueContains, Text: "r,a"}, "c"},
 		{"expression", config.ValueMatch{Kind: config.ValueRegex, Text: "a.*n"}, "adf"},
-		{"expression of the values joined", config.ValueMatch{Kind: config.ValueRegex, Text: "user,admin"}, "c"},
+		{"expression for joined values", config.ValueMatch{Kind: config.ValueRegex, Text: "user,admin"}, "c"},
 		{"present", config.ValueMatch{Kind: config.ValuePresent}, "audcf3"},
 		{"absent", config.ValueMatch{Kind: config.ValuePresent, Invert: true}, "-"},
 		{"range", config.ValueMatch{Kind: config.ValueRange, From: 1, To: 5}, "3"},
@@ -62,10 +62,10 @@ func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 		"3": header("9", "3"),
 	}
 	for _, condition := range conditions {
-		m := compile(condition.is)
+		m := compile(condition.m)
 		for letter, h := range requests {
-			if got, want := m.MatchHeader(h, "x-r"), strings.Contains(condition.hits, letter); got != want {
-				t.Errorf("%s of request %s: %t, want %t", condition.name, letter, got, want)
+			if got, want := m.MatchHeader(h, "x-r"), strings.Contains(condition.want, letter); got != want {
+				t.Errorf("condition %s, request %s: MatchHeader = %t, want %t", condition.name, letter, got, want)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func TestMatchHeaderDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkMatchHeader(b *testing.B) {
-	for name, h := range map[string]*protocol.Header{"once": header("admin"), "thrice": header("user", "guest", "admin")} {
+	for name, h := range map[string]*protocol.Header{"single header": header("admin"), "three headers": header("user", "guest", "admin")} {
 		b.Run(name, func(b *testing.B) {
 			m := compile(config.ValueMatch{Text: "admin"})
 			b.ReportAllocs()
