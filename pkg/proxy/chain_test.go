@@ -96,7 +96,7 @@ func TestChainChangeDrainsOnlyItsConnections(t *testing.T) {
 		name          string
 		before, after []string
 		staysOpen     bool
-		want          string // to the next request on the open connection
+		want          string // response to the next request on the open connection
 	}{
 		{"no change", []string{first, second}, []string{first, second}, true, "one"},
 		{"chain added", []string{first}, []string{first, second}, true, "one"},

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestClientAddressInFiltersAndLogs verifies that rbac's remote_ip, access logs and header
-// mutations use the address that trusted proxies name, for each request of a connection.
-func TestClientAddressInFiltersAndLogs(t *testing.T) {
+// TestClientAddressInFiltersAndVariables verifies that rbac's remote_ip and variables use the
+// address that trusted proxies report, for each request of a connection.
+func TestClientAddressInFiltersAndVariables(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("x-client")+" "+r.Header.Get("x-forwarded-for")) // the client reports a failed write
 	})

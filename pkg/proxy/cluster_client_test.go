@@ -13,7 +13,7 @@ import (
 func TestDrainCancelsBackgroundTasks(t *testing.T) {
 	started, ended := make(chan struct{}), false
 	background := filter.StreamFilterFactory{
-		Name: "beside", Stage: filter.AfterRoute,
+		Name: "background", Stage: filter.AfterRoute,
 		Config: func() any { return new(mark) },
 		New: func(_ any, env filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
@@ -28,8 +28,8 @@ func TestDrainCancelsBackgroundTasks(t *testing.T) {
 			}, nil
 		},
 	}
-	r, address := setup{filters: `{"type": "beside"}`, routes: directRoute("well")}.run(t, background)
-	if got := dialClient(t, address).roundTrip(get("/")); got.body != "well" {
+	r, address := setup{filters: `{"type": "background"}`, routes: directRoute("hello")}.run(t, background)
+	if got := dialClient(t, address).roundTrip(get("/")); got.body != "hello" {
 		t.Errorf("response %q", got.body)
 	}
 	<-started

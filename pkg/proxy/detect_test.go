@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream/http2"
 )
 
-// lineProtocol returns a protocol of text lines. Each line is an exchange; its response is the
-// status and the frame limit of the server.
+// lineProtocol returns a protocol of text lines. Each line is a request; the response contains the
+// status, the frame limit of the server and the failure reason.
 func lineProtocol() stream.Protocol {
 	return stream.Protocol{
 		Name: config.Bolt,

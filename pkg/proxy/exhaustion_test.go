@@ -26,8 +26,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// serverWithStreamLimit returns a server whose HTTP/2 connections to host allow that many streams.
-// The server accepts HTTP/1.1 and HTTP/2 at address.
+// serverWithStreamLimit returns a server whose HTTP/2 connections to host have IDs for that number
+// of streams. The server accepts HTTP/1.1 and HTTP/2 at address.
 func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server, address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -132,7 +132,7 @@ func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 			})
 			wg.Wait()
 			if heldAddr != startedAddr {
-				t.Errorf("the blocked request arrived on %s, but its response came from %s", startedAddr, heldAddr)
+				t.Errorf("the blocked request was sent on connection %s, but its response came from %s", startedAddr, heldAddr)
 			}
 			const total = requests/4*5 + 1
 			if n := opened.Load(); n < total/streams {

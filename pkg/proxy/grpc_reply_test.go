@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRepliesToGRPCOverHTTP1 verifies that local replies to gRPC requests are Envoy's: status 200
-// and the gRPC status in a header.
+// TestRepliesToGRPCOverHTTP1 verifies that local replies to gRPC requests equal those of Envoy:
+// status 200 and the gRPC status in a header.
 func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
 	abortRoute := func(path, fault string) string {
@@ -41,10 +41,10 @@ func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 	} {
 		got := dialClient(t, front).roundTrip(get(test.path, "Content-Type: "+test.contentType))
 		if code := got.Header.Get("grpc-status"); got.StatusCode != test.status || code != test.code {
-			t.Errorf("%s of %s: %d with grpc-status %q, want %d with %q", test.path, test.contentType, got.StatusCode, code, test.status, test.code)
+			t.Errorf("%s, %s: %d with grpc-status %q, want %d with %q", test.path, test.contentType, got.StatusCode, code, test.status, test.code)
 		}
 		if test.code != "" && (got.body != "" || got.Header.Get("grpc-message") == "") {
-			t.Errorf("%s of %s: body %q, grpc-message %q", test.path, test.contentType, got.body, got.Header.Get("grpc-message"))
+			t.Errorf("%s, %s: body %q, grpc-message %q", test.path, test.contentType, got.body, got.Header.Get("grpc-message"))
 		}
 	}
 }

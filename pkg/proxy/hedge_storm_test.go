@@ -99,7 +99,7 @@ func (c *loadClients) get(path string) {
 }
 
 // TestHedgesUnderLoad verifies that each response belongs to its request and that no resource of an
-// attempt remains in use, whatever hosts and clients do.
+// attempt remains in use, regardless of the behavior of hosts and clients.
 func TestHedgesUnderLoad(t *testing.T) {
 	r := newRig(t)
 	clusterJSON := cluster("app", flakyOrigin(t), flakyOrigin(t), flakyOrigin(t), "127.0.0.1:1")

@@ -11,7 +11,7 @@ import (
 )
 
 // TestInspect verifies how the inspection options of a listener select a filter chain. Connections
-// that are not inspected, or not in time, count as plaintext without a known protocol.
+// that are not inspected in time, or not at all, are plaintext of an unknown protocol.
 func TestInspect(t *testing.T) {
 	allPorts := []config.PortRange{{Last: 65535}}
 	chains := []string{filterChain("a", `"match": {"server_names": ["a.example"]},`, "one"), filterChain("b", matchHTTP, "two"), filterChain("c", matchAll, "three")}

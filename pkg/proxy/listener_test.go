@@ -9,7 +9,7 @@ import (
 )
 
 // TestSameEngineComparesEveryOption verifies that a change of any option needs new engines, except
-// for the options in replaced.
+// for the options in unaffected.
 func TestSameEngineComparesEveryOption(t *testing.T) {
 	unaffected := []string{
 		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // applied to the running listener
@@ -49,7 +49,7 @@ func TestSameEngineComparesEveryOption(t *testing.T) {
 	}
 }
 
-// options returns the number of options in a field of type t.
+// options returns the number of options in a configuration field of type t.
 func options(t reflect.Type) int {
 	if t.Kind() == reflect.Struct {
 		return t.NumField()

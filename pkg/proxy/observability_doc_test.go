@@ -139,7 +139,8 @@ func TestAccessLogLineHasTheColumns(t *testing.T) {
 	}
 }
 
-// replaceTable returns the page with text between the markers called name, with their indentation.
+// replaceTable returns the page with text between the markers called name. It indents text like the
+// markers.
 func replaceTable(page []byte, name, text string) ([]byte, error) {
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 	before, rest, ok := bytes.Cut(page, []byte(begin))
@@ -174,8 +175,8 @@ func allMetrics() []metrics.Metric {
 	return all
 }
 
-// TestFilterMetricNames verifies that the metric names of a filter contain its name,
-// so that two filters never share one. The metrics of istio_stats have the names that Istio's
+// TestFilterMetricNames verifies that the metric names of a filter contain the filter's name, so
+// that two filters never share a metric. The metrics of istio_stats have the names that Istio's
 // dashboards query.
 func TestFilterMetricNames(t *testing.T) {
 	for _, f := range builtFilters() {

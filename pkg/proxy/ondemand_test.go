@@ -10,8 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// onDemandSnapshot puts the route table of c on demand. If asleep, the table is empty and not
-// subscribed.
+// onDemandSnapshot puts the route table of c on demand. If unsubscribed is true, the table is empty.
 func onDemandSnapshot(c *config.Snapshot, wait time.Duration, unsubscribed bool) *config.Snapshot {
 	t := *c.Routes[0]
 	t.OnDemand = config.OnDemand{Wait: wait, Unsubscribed: unsubscribed}

@@ -62,7 +62,7 @@ func (sys *fakeSystem) setPressure(fraction float64) {
 
 const machineMemory = 1 << 30
 
-// overloadConfig returns a server member with an overload manager that monitors memory every 10 ms
+// overloadConfig returns the configuration of an overload manager that monitors memory every 10 ms
 // and has these actions.
 func overloadConfig(actions string) string {
 	return fmt.Sprintf(`"overload_manager": {"refresh_interval": "10ms",
@@ -240,7 +240,7 @@ func TestIdleTimeoutsAreReduced(t *testing.T) {
 }
 
 // TestReloadUnderMemoryPressure verifies that an unchanged overload manager keeps its state across
-// reloads, that a changed one acts immediately, and that all effects end without one.
+// reloads, that a changed manager acts immediately, and that all effects end when it is removed.
 func TestReloadUnderMemoryPressure(t *testing.T) {
 	r, sys, s := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
 	sys.setPressure(0.95)
@@ -274,7 +274,7 @@ func TestReloadUnderMemoryPressure(t *testing.T) {
 		t.Error("the overload manager still exists")
 	}
 	if n := r.value("weft_overload_action_value"); n != 0 {
-		t.Errorf("its metrics remain: %v", n)
+		t.Errorf("metrics of the overload manager remain: %v", n)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestDrainWhileAcceptIsPaused(t *testing.T) {
 	defer cancel()
 	r.server.Drain(ctx)
 	if ctx.Err() != nil {
-		t.Error("Drain took until its deadline")
+		t.Error("Drain did not return before its deadline")
 	}
 	if !queued.ended() {
 		t.Error("a connection that was not accepted is still open")

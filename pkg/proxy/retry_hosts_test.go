@@ -32,7 +32,7 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 			first := slices.Clone(order[:hosts])
 			slices.Sort(first)
 			if len(slices.Compact(first)) != hosts {
-				t.Errorf("with %d retries the attempts went to hosts %v: one was used again before all were used", n, order)
+				t.Errorf("%d retries: attempts went to hosts %v; want each host once before any host again", n, order)
 			}
 		}
 	}

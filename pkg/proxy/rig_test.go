@@ -73,14 +73,14 @@ func builtConnectionFilters() []filter.ConnectionFilterFactory {
 	return []filter.ConnectionFilterFactory{istiostats.Connections(), rbac.Connections()}
 }
 
-// newRig returns a server without a configuration and drains it at the end of the test. more are
+// newRig returns a server without a configuration and drains it at the end of the test. extra are
 // additional filters.
 func newRig(t testing.TB, extra ...filter.StreamFilterFactory) *rig {
 	t.Helper()
 	return newRigOn(t, nil, extra...)
 }
 
-// newRigOn is newRig on a machine whose proc and sys are in system; nil means this machine.
+// newRigOn is newRig with the file system that contains proc and sys; nil means that of the machine.
 func newRigOn(t testing.TB, system fs.FS, extra ...filter.StreamFilterFactory) *rig {
 	t.Helper()
 	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
@@ -152,7 +152,7 @@ func (r *rig) await(want float64, name string, labels ...string) {
 	})
 }
 
-// until waits until done returns true, and calls late after a timeout.
+// until waits until done returns true. After a timeout it calls onTimeout.
 func (r *rig) until(done func() bool, onTimeout func()) {
 	r.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -208,13 +208,13 @@ func parse(t testing.TB, text string, extra ...filter.StreamFilterFactory) *conf
 
 // setup builds a configuration from parts of config.json. The zero value of a part omits it.
 type setup struct {
-	listener string // more members of the listener "front": `"idle_timeout": "1s"`
-	proxy    string // more members of its proxy filter
+	listener string // additional members of the listener "front", such as `"idle_timeout": "1s"`
+	proxy    string // additional members of its proxy filter
 	filters  string // elements of stream_filters
 	routes   string // elements of the only virtual host's routers
 	clusters string // elements of the clusters
 	address  string // listener address; "": any loopback port
-	server   string // more members of the server
+	server   string // additional members of the server
 }
 
 // snapshot returns the configuration.
@@ -363,7 +363,7 @@ func roundTrip(t testing.TB, address, head string) testResponse {
 	return c.roundTrip(head)
 }
 
-// failingHandler returns a handler that responds with 503 and sends its name to asked.
+// failingHandler returns a handler that responds with 503 and sends its name to attempts.
 func failingHandler(name string, attempts chan<- string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		attempts <- name

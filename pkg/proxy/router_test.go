@@ -85,10 +85,11 @@ func TestAutoHostRewrite(t *testing.T) {
 	}
 }
 
-// mark is the configuration of a filter that adds its name to requests and responses.
+// mark is the configuration of a filter that adds its name to requests and responses and may replace
+// the path.
 type mark struct {
-	Name string `key:"name" doc:"What it leaves." example:"\"a\""`
-	Path string `key:"path" doc:"Where the request is to go." example:"\"/\""`
+	Name string `key:"name" doc:"Name to add." example:"\"a\""`
+	Path string `key:"path" doc:"New path of the request." example:"\"/\""`
 }
 
 func newMarkFilter(name string, stage filter.Stage) filter.StreamFilterFactory {

@@ -152,8 +152,8 @@ func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*net
 	r.await(0, "weft_cluster_connections_active")
 }
 
-// TestSessionObserversSeeEndDespitePanic verifies that a panic of the handler ends the session once
-// and leaves nothing in flight.
+// TestSessionObserversSeeEndDespitePanic verifies that a panic of the handler ends the session
+// exactly once and that no connection remains in flight.
 func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 	begins, ends := 0, 0
 	observer := func(s *filter.Session) func() {
@@ -168,8 +168,8 @@ func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 	}
 }
 
-// TestSessionObserverPanicEndsItsSession verifies that each observer gets at most one begin and one
-// end call when the second of three observers panics in one of them. Every observer whose begin
+// TestSessionObserverPanicEndsItsSession verifies that each observer gets at most one begin call and
+// one end call when the second of three observers panics in one of them. Every observer whose begin
 // call returned gets the end call.
 func TestSessionObserverPanicEndsItsSession(t *testing.T) {
 	for atEnd, want := range map[bool]string{false: "[be b be]", true: "[be be be]"} {

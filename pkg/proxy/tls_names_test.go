@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// sniServer is a server with several names at one address, each with its own certificate. It
+// sniServer is a server with several names at one address and a certificate for each name. It
 // rejects requests that arrive on a connection for another name.
 type sniServer struct {
 	mu    sync.Mutex
@@ -112,7 +112,7 @@ func TestRequestNameSetsSNI(t *testing.T) {
 			}
 			for _, name := range []string{"a.test", "b.test", ""} {
 				if n := sni.connCount(name); n == 0 || n > 1 && proto == config.HTTP2 {
-					t.Errorf("server name %q has %d connections, want one that is reused", name, n)
+					t.Errorf("server name %q has %d connections, want a single reused connection", name, n)
 				}
 			}
 			for _, name := range []string{"wrong.test", "nobody.test"} {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestFiltersRunForUnmatchedRequests verifies that filters run with the listener's settings if no
-// route matches, and that the response is 404 only if all filters pass the request.
+// route matches, and that the response is 404 only if no filter rejects the request.
 func TestFiltersRunForUnmatchedRequests(t *testing.T) {
 	const jwt = `{"providers": {"p": {"local_jwks": {"inline_string":
 		"{\"keys\": [{\"kty\": \"oct\", \"alg\": \"HS256\", \"k\": \"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE\"}]}"}}},

@@ -21,17 +21,17 @@ func TestFindVirtualListener(t *testing.T) {
 	listeners := map[string]*liveListener{}
 	names := map[*network.Listener]string{nil: ""}
 	for name, l := range map[string]*config.Listener{
-		"exact":        {Network: "tcp", Address: "198.51.100.7:80"},
-		"exact six":    {Network: "tcp", Address: "[2001:db8::7]:80"},
-		"every":        {Network: "tcp", Address: ":80"},
-		"every six":    {Network: "tcp", Address: "[::]:80"},
-		"four alone":   {Network: "tcp", Address: "0.0.0.0:81"},
-		"six alone":    {Network: "tcp", Address: "[::]:82"},
-		"bound":        {Network: "tcp", Address: "198.51.100.7:83", Bind: true},
-		"unix socket":  {Network: "unix", Address: "/run/web.sock"},
-		"no port":      {Network: "tcp", Address: "198.51.100.7:0"},
-		"mapped":       {Network: "tcp", Address: "[::ffff:198.51.100.9]:80"},
-		"another port": {Network: "tcp", Address: "198.51.100.7:8080"},
+		"exact":         {Network: "tcp", Address: "198.51.100.7:80"},
+		"exact IPv6":    {Network: "tcp", Address: "[2001:db8::7]:80"},
+		"wildcard":      {Network: "tcp", Address: ":80"},
+		"IPv6 wildcard": {Network: "tcp", Address: "[::]:80"},
+		"IPv4 only":     {Network: "tcp", Address: "0.0.0.0:81"},
+		"IPv6 only":     {Network: "tcp", Address: "[::]:82"},
+		"bound":         {Network: "tcp", Address: "198.51.100.7:83", Bind: true},
+		"unix socket":   {Network: "unix", Address: "/run/web.sock"},
+		"no port":       {Network: "tcp", Address: "198.51.100.7:0"},
+		"mapped":        {Network: "tcp", Address: "[::ffff:198.51.100.9]:80"},
+		"another port":  {Network: "tcp", Address: "198.51.100.7:8080"},
 	} {
 		addr, _ := virtualAddress(l)
 		live := &liveListener{ln: network.NewVirtualListener(network.ListenOptions{Name: name}, addr, rejectHandler{}), compiled: &compiledListener{config: l}}
@@ -45,20 +45,20 @@ func TestFindVirtualListener(t *testing.T) {
 	v.publish(listeners)
 	for _, tt := range []struct{ destination, want string }{
 		{"198.51.100.7:80", "exact"},
-		{"198.51.100.8:80", "every"},
+		{"198.51.100.8:80", "wildcard"},
 		{"198.51.100.9:80", "mapped"},
-		{"[2001:db8::7]:80", "exact six"},
-		{"[2001:db8::8]:80", "every six"},
-		{"198.51.100.7:81", "four alone"},
-		{"[2001:db8::7]:81", "four alone"}, // a socket bound to 0.0.0.0 accepts both families
-		{"198.51.100.7:82", "six alone"},
-		{"[2001:db8::7]:82", "six alone"},
+		{"[2001:db8::7]:80", "exact IPv6"},
+		{"[2001:db8::8]:80", "IPv6 wildcard"},
+		{"198.51.100.7:81", "IPv4 only"},
+		{"[2001:db8::7]:81", "IPv4 only"}, // a socket bound to 0.0.0.0 accepts both families
+		{"198.51.100.7:82", "IPv6 only"},
+		{"[2001:db8::7]:82", "IPv6 only"},
 		{"198.51.100.7:83", ""},
 		{"198.51.100.7:8080", "another port"},
 		{"198.51.100.8:8080", ""},
 	} {
 		if got := names[v.find(netip.MustParseAddrPort(tt.destination))]; got != tt.want {
-			t.Errorf("listener for %s is %q, want %q", tt.destination, got, tt.want)
+			t.Errorf("listener for %s: %q, want %q", tt.destination, got, tt.want)
 		}
 	}
 	dst := netip.MustParseAddrPort("198.51.100.8:80")

@@ -18,6 +18,6 @@ func TestTimeoutHeadersRequireTrust(t *testing.T) {
 		t.Errorf("Timeouts of a trusted client = %v, %v, want the request's 24h, 1ms", global, perTry)
 	}
 	if global, _ := r.Timeouts(x); global != time.Second {
-		t.Errorf("Timeouts = %v, want 1s: WithTimeoutFields must not change the route", global)
+		t.Errorf("Timeouts = %v, want 1s: WithTimeoutHeaders must not change the route", global)
 	}
 }

@@ -23,8 +23,8 @@ const DefaultFormat = "%start_time_rfc3339% %downstream_remote_address% %method%
 
 // Log is an access log. It is safe for concurrent use.
 //
-// Whatever the client sent, a line stays one line and a JSON object keeps its configured shape:
-// variables escape control characters and, in JSON, quotes.
+// A client can neither break a line nor change the shape of a JSON object: variables escape control
+// characters and, in JSON, quotes.
 type Log struct {
 	out   io.WriteCloser // immutable; Write takes a complete line and does not block
 	parts []part         // immutable

@@ -115,7 +115,7 @@ func TestClientCannotForgeAccessLogLine(t *testing.T) {
 			Status int
 		}
 		if err := json.Unmarshal([]byte(object), &got); err != nil || got.Status != 200 || strings.Count(object, "\n") != 1 {
-			t.Errorf("%.40q made the line %.80q (%v)", attack, object, err)
+			t.Errorf("%.40q produced the line %.80q (%v)", attack, object, err)
 		}
 	}
 }

@@ -230,7 +230,7 @@ func TestFromConfigHosts(t *testing.T) {
 	}
 }
 
-// TestTextShortensLongLists verifies that Text shortens long lists but always prints the taken
+// TestTextShortensLongLists verifies that Text shortens long lists but always prints the chosen
 // route.
 func TestTextShortensLongLists(t *testing.T) {
 	c := shopConfig()

@@ -25,7 +25,7 @@ func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 			if got := observer.Enter(x); got != observed {
 				t.Fatalf("observer %v: Enter = %v", observed, got)
 			}
-			x.Abandon("left")
+			x.Abandon("disconnected")
 			observer.Observe(x)
 		}
 		observer.Flush()

@@ -31,7 +31,7 @@ func TestOnDemandTablesFollowConfiguration(t *testing.T) {
 	}
 	slices.Sort(woken)
 	if want := []string{"arrived", "plain", "removed"}; !slices.Equal(woken, want) {
-		t.Errorf("woken waiters of tables %v, want %v", woken, want)
+		t.Errorf("NotifyWaiters woke the waiters of tables %v, want %v", woken, want)
 	}
 	for name, want := range map[string]bool{"arrived": true, "missing": true, "plain": false, "removed": false} {
 		if _, ok := tables.items[name]; ok != want {

@@ -69,7 +69,7 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 // certPair matches a key and its value, which may be quoted.
 var certPair = regexp.MustCompile(`^(By|Hash|Cert|Chain|Subject|URI|DNS)=("(?:[^"\\]|\\.)*"|[^",;=]*)(?:;|$)`)
 
-// readElement parses an element strictly. ok is false if it does not parse to its end.
+// readElement parses an element strictly. ok is false if a part does not parse.
 func readElement(text string) (pairs [][2]string, ok bool) {
 	for text != "" {
 		m := certPair.FindStringSubmatch(text)

@@ -13,7 +13,8 @@ import (
 )
 
 // serveForwarded serves x with an upstream that responds with 200. It returns the headers that the
-// upstream received, without those of every exchange. If served is false, got is empty.
+// upstream received, without those of every test exchange. served is false and got is empty if the
+// upstream received no request.
 func serveForwarded(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got string, served bool) {
 	t.Helper()
 	s := Forwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {

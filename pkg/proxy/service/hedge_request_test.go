@@ -181,14 +181,14 @@ func TestContextEndCancelsAttempts(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(s.start))
 		}
 		background.Wait()
-		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
+		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is canceled, 40ms b is canceled"; got != want {
 			t.Errorf("events at the hosts: %q, want %q", got, want)
 		}
 	})
 }
 
-// TestAttemptPanicFailsOnlyItsAttempt verifies that a panic fails only its attempt and another
-// attempt gives the response.
+// TestAttemptPanicFailsOnlyItsAttempt verifies that a panic fails only its attempt and that another
+// attempt provides the response.
 func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHedgeScript(9, "200 at 5ms")

@@ -146,10 +146,10 @@ func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 	case <-timeout:
 		return protocol.NewFault(protocol.UpstreamTimeout, nil)
 	case <-disconnected:
-		s.logEvent("%s is left", name)
+		s.logEvent("%s is canceled", name)
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	case <-ctx.Done():
-		s.logEvent("%s is left", name)
+		s.logEvent("%s is canceled", name)
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	}
 	var status int
@@ -194,7 +194,7 @@ type disconnectAfter struct{ after time.Duration }
 
 func (disconnectAfter) SendInterim(int, *protocol.Header) error { return nil }
 func (d disconnectAfter) OnDisconnect(notify func()) func() {
-	t := time.AfterFunc(d.after-disconnectWatchDelay, notify) // the hedge watches from then on
+	t := time.AfterFunc(d.after-disconnectWatchDelay, notify) // the hedge starts to watch after this delay
 	return func() { t.Stop() }
 }
 

@@ -137,9 +137,9 @@ func TestPanicFailsOneExchange(t *testing.T) {
 	if panics.Value() != 1 {
 		t.Errorf("%d panics were counted, want 1", panics.Value())
 	}
-	for _, want := range []string{"level=ERROR", "panic=secret-cause", "TestAPanicCostsOneExchange"} {
+	for _, want := range []string{"level=ERROR", "panic=secret-cause", "TestPanicFailsOneExchange"} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log lacks %q:\n%s", want, log)
+			t.Errorf("the log does not contain %q:\n%s", want, log)
 		}
 	}
 	x = newTestExchange()

@@ -70,7 +70,7 @@ func TestRetryJitterIsBelowBound(t *testing.T) {
 	}
 }
 
-// disconnectingClient is a client that disconnects when the test closes gone.
+// disconnectingClient is a client that disconnects when the test closes disconnect.
 type disconnectingClient struct {
 	disconnect chan struct{}
 	watched    int

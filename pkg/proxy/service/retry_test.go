@@ -67,7 +67,8 @@ type plainBody struct{ io.Reader }
 func (plainBody) Buffered() int { return 0 }
 func (plainBody) Close() error  { return nil }
 
-// TestRetryableFailures verifies the decision for every reason with every kind of method and body.
+// TestRetryableFailures verifies the retry decision for every combination of reason, method and
+// body.
 func TestRetryableFailures(t *testing.T) {
 	const (
 		never  = iota // not a failure of the upstream, or a retry would fail too
@@ -87,7 +88,7 @@ func TestRetryableFailures(t *testing.T) {
 		protocol.UpstreamTimeout: never, protocol.StreamIdle: never, // the exchange has no time left
 		protocol.ReasonDownstreamDisconnect: never, protocol.Draining: never, protocol.Dropped: never, protocol.Internal: never,
 	}
-	methods := map[string]bool{ // whether it may reach an application twice (RFC 9110 9.2.2)
+	methods := map[string]bool{ // whether the request may be sent twice (RFC 9110 9.2.2)
 		"":    true, // RPC: the policy permits retries
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
 		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PURGE": false,
@@ -143,7 +144,7 @@ func TestGRPCRetries(t *testing.T) {
 		"status in the trailers":         {respond: func(*protocol.Exchange) {}, want: 1},
 		"HTTP status":                    {respond: func(x *protocol.Exchange) { x.Response.Status = 503 }, want: 2},
 		"reset":                          {err: protocol.Faultf(protocol.UpstreamReset, "reset"), want: 2},
-		"client disconnect":              {err: protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left"), want: 1},
+		"client disconnect":              {err: protocol.Faultf(protocol.ReasonDownstreamDisconnect, "disconnected"), want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			attempts := 0

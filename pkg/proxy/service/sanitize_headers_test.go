@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// sanitizedHeaders returns the request headers that filters and routes see, one per line, without those of
-// every exchange. fields are the headers that the client sends.
+// sanitizedHeaders returns the request headers that filters and routes see, one per line, without
+// those of every test exchange. headers are the headers that the client sends.
 func sanitizedHeaders(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, headers ...string) (string, *protocol.Exchange) {
 	t.Helper()
 	x := newTestExchange(headers...)
