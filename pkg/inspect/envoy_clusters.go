@@ -109,8 +109,8 @@ func newEnvoyHost(h *upstream.HostStatus) EnvoyHost {
 	gauge("cx_active", h.Open)
 	gauge("rq_active", h.InFlight)
 	if region, rest, ok := strings.Cut(h.Locality, "/"); ok {
-		zone, sub, _ := strings.Cut(rest, "/")
-		out.Locality = &EnvoyLocality{region, zone, sub}
+		zone, subZone, _ := strings.Cut(rest, "/")
+		out.Locality = &EnvoyLocality{region, zone, subZone}
 	}
 	return out
 }

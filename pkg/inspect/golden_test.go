@@ -56,10 +56,10 @@ func TestPages(t *testing.T) {
 	for i := range archive.Files {
 		f := &archive.Files[i]
 		t.Run(f.Name, func(t *testing.T) {
-			target, bare := strings.CutSuffix(f.Name, " without the optional parts")
+			target, omitOptional := strings.CutSuffix(f.Name, " without the optional parts")
 			method, path, _ := strings.Cut(target, " ")
 			p := fullProcess()
-			if bare {
+			if omitOptional {
 				p = newProcess()
 			}
 			w := request(newHandler(p.sources()), method, path)

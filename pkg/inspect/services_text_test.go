@@ -77,14 +77,14 @@ subscribed
 // TestServicesTextIsSanitized verifies that control characters in names, errors and rules of a
 // registry do not reach the terminal.
 func TestServicesTextIsSanitized(t *testing.T) {
-	const evil = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
+	const hostile = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
 	status := dubbo.Status{
-		Host: evil, LastError: evil,
-		Registries: []dubbo.RegistryStatus{{Type: evil, Address: evil, Username: evil, LastError: evil}},
-		Published:  []dubbo.PublishedStatus{{Key: evil, Registry: evil, Error: evil}},
+		Host: hostile, LastError: hostile,
+		Registries: []dubbo.RegistryStatus{{Type: hostile, Address: hostile, Username: hostile, LastError: hostile}},
+		Published:  []dubbo.PublishedStatus{{Key: hostile, Registry: hostile, Error: hostile}},
 		Subscribed: []dubbo.ReferenceStatus{{
-			Key: evil, Warnings: []string{evil},
-			Sources: []dubbo.SubscriptionStatus{{Registry: evil, Error: evil}}, Providers: []dubbo.Provider{{Address: evil}},
+			Key: hostile, Warnings: []string{hostile},
+			Sources: []dubbo.SubscriptionStatus{{Registry: hostile, Error: hostile}}, Providers: []dubbo.Provider{{Address: hostile}},
 		}},
 	}
 	for line := range strings.Lines(ServicesText(&status, time.Now())) {

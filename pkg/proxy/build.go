@@ -76,12 +76,12 @@ func (b *builder) buildService(key string, p *config.Proxy) (outermost protocol.
 // routeFilter is a filter that runs inside routes. Each route may have its own configuration for
 // it.
 type routeFilter struct {
-	name     string
-	factory  *filter.StreamFilterFactory // nil: its settings are missing
-	env      filter.Env
-	config   any           // the listener's configuration
-	shared   filter.Filter // built with config
-	disabled bool          // disabled unless a route enables it
+	name          string
+	factory       *filter.StreamFilterFactory // nil: its settings are missing
+	env           filter.Env
+	config        any           // the listener's configuration
+	defaultFilter filter.Filter // built with config
+	disabled      bool          // disabled unless a route enables it
 }
 
 // buildFilters builds the listener's filters in order and splits them by stage.
@@ -103,14 +103,14 @@ func (b *builder) buildFilters(key string, list []config.Filter) (beforeRoute []
 			Observe:       func(f func(*protocol.Exchange)) { observers = append(observers, f) },
 			Key:           fmt.Sprintf("%s %d", key, i),
 		}
-		built, err := factory.New(f.Config, env)
+		streamFilter, err := factory.New(f.Config, env)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("stream filter %q: %w", f.Name, err)
 		}
 		if factory.Stage == filter.BeforeRoute {
-			beforeRoute = append(beforeRoute, built)
+			beforeRoute = append(beforeRoute, streamFilter)
 		} else {
-			inRoute = append(inRoute, routeFilter{name: f.Name, factory: factory, env: env, config: f.Config, shared: built, disabled: f.Disabled})
+			inRoute = append(inRoute, routeFilter{name: f.Name, factory: factory, env: env, config: f.Config, defaultFilter: streamFilter, disabled: f.Disabled})
 		}
 	}
 	return beforeRoute, inRoute, observers, nil
@@ -157,7 +157,7 @@ func unrouted(table string, filters []routeFilter) protocol.Service {
 	s := service.NoRoute(table)
 	for _, f := range slices.Backward(filters) {
 		if !f.disabled {
-			s = f.shared(s)
+			s = f.defaultFilter(s)
 		}
 	}
 	return s
@@ -182,11 +182,11 @@ func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []rou
 		s = service.Timeout(s, route)
 	}
 	for _, f := range slices.Backward(filters) {
-		built, err := f.forRoute(p, c)
+		streamFilter, err := f.forRoute(p, c)
 		if err != nil {
 			return nil, fmt.Errorf("per_filter_config %q: %w", f.name, err)
 		}
-		s = built(s)
+		s = streamFilter(s)
 	}
 	if c.Forward != nil {
 		s = service.Forward(s, route)

@@ -166,9 +166,9 @@ func noChainError(props *chainmatch.Connection) error {
 
 // connectionOf returns the properties of conn that are known before its first bytes.
 func connectionOf(conn *network.Conn) chainmatch.Connection {
-	direct, _ := conn.Addrs().DirectRemote()
+	directRemote, _ := conn.Addrs().DirectRemote()
 	return chainmatch.Connection{
 		Destination: unmapped(addrPort(conn.LocalAddr())), Source: unmapped(addrPort(conn.RemoteAddr())),
-		DirectSource: unmapped(addrPort(direct)).Addr(),
+		DirectSource: unmapped(addrPort(directRemote)).Addr(),
 	}
 }

@@ -60,7 +60,7 @@ type loadClients struct {
 	front string // URL
 	http.Client
 
-	good, bad, canceled atomic.Int64
+	succeeded, failed, canceled atomic.Int64
 }
 
 // get sends a request and checks that a successful response belongs to it.
@@ -88,13 +88,13 @@ func (c *loadClients) get(path string) {
 	body, err := io.ReadAll(resp.Body)
 	switch text := string(body); {
 	case resp.StatusCode >= 500 || resp.StatusCode == 200 && err != nil:
-		c.bad.Add(1)
+		c.failed.Add(1)
 	case resp.StatusCode != 200:
 		c.t.Errorf("%s: status %d", path, resp.StatusCode)
 	case !strings.HasPrefix(text, path+" "+content+" ") || !strings.HasSuffix(text, " "+path) || resp.Header.Get("X-Path") != path:
 		c.t.Errorf("%s: response %.60q… with X-Path %q", path, text, resp.Header.Get("X-Path"))
 	default:
-		c.good.Add(1)
+		c.succeeded.Add(1)
 	}
 }
 
@@ -120,8 +120,8 @@ func TestHedgesUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if won := r.value("weft_cluster_hedges_won_total"); c.good.Load() == 0 || won == 0 {
-		t.Errorf("%d good responses, %d bad, %d canceled, %v hedges won", c.good.Load(), c.bad.Load(), c.canceled.Load(), won)
+	if won := r.value("weft_cluster_hedges_won_total"); c.succeeded.Load() == 0 || won == 0 {
+		t.Errorf("%d good responses, %d bad, %d canceled, %v hedges won", c.succeeded.Load(), c.failed.Load(), c.canceled.Load(), won)
 	}
 	r.until(func() bool {
 		app := r.server.clusters.Describe()[0]

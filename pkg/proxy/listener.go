@@ -65,9 +65,9 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (previo
 	removed := slices.Clone(old.chains)
 	for _, c := range next.chains {
 		oldChain := old.previousChain(next, c)
-		replaced := c.activateOver(oldChain)
-		s.closeRecorder(replaced)
-		previous = append(previous, replaced)
+		oldPipeline := c.activateOver(oldChain)
+		s.closeRecorder(oldPipeline)
+		previous = append(previous, oldPipeline)
 		if oldChain == nil {
 			continue
 		}

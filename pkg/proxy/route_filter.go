@@ -17,7 +17,7 @@ func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Fil
 	case cfg == config.FilterDisabled{}, !ok && f.disabled:
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	case !ok, cfg == config.FilterEnabled{}, f.factory == nil:
-		return f.shared, nil
+		return f.defaultFilter, nil
 	}
 	env := f.env
 	env.Key += fmt.Sprintf(" %q %q", p.RouteTable, route.Name)
@@ -32,7 +32,7 @@ func (f *routeFilter) forRoute(p *config.Proxy, route *config.Route) (filter.Fil
 func addMissingConfig(f config.Filter, beforeRoute []filter.Filter, inRoute []routeFilter) ([]filter.Filter, []routeFilter) {
 	placeholder := func(protocol.Service) protocol.Service { return missingConfigFilter(f.Name) }
 	if f.Disabled {
-		return beforeRoute, append(inRoute, routeFilter{name: f.Name, shared: placeholder, disabled: true})
+		return beforeRoute, append(inRoute, routeFilter{name: f.Name, defaultFilter: placeholder, disabled: true})
 	}
 	return append(beforeRoute, placeholder), inRoute
 }

@@ -12,11 +12,11 @@ import (
 // relays the connection owns it.
 type session struct {
 	filter.Session
-	cluster    *upstream.Cluster // nil: unknown
-	downstream *network.Conn
-	observers  []filter.SessionObserver
-	notified   int      // number of observers that were notified of the begin
-	onEnd      []func() // notify those observers of the end
+	cluster           *upstream.Cluster // nil: unknown
+	downstream        *network.Conn
+	observers         []filter.SessionObserver
+	notifiedObservers int      // number of observers that were notified of the begin
+	onEnd             []func() // notify those observers of the end
 }
 
 // begin notifies the observers of a session that has a connected host.
@@ -31,7 +31,7 @@ func (s *session) begin(h *upstream.Host, conn *network.Conn) {
 // end notifies the observers of the end, and first of the begin if err prevented it.
 func (s *session) end(err error) {
 	defer s.notifyEnd()
-	if s.notified < len(s.observers) {
+	if s.notifiedObservers < len(s.observers) {
 		s.Reason = protocol.ReasonOf(err)
 		s.notifyBegin()
 	}
@@ -53,9 +53,9 @@ func (s *session) notifyBegin() {
 	if s.cluster != nil {
 		s.Cluster = s.cluster.Config()
 	}
-	for s.notified < len(s.observers) {
-		observer := s.observers[s.notified]
-		s.notified++ // before the call, because observer may panic
+	for s.notifiedObservers < len(s.observers) {
+		observer := s.observers[s.notifiedObservers]
+		s.notifiedObservers++ // before the call, because observer may panic
 		s.onEnd = append(s.onEnd, observer(&s.Session))
 	}
 }

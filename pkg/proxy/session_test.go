@@ -52,10 +52,10 @@ func tcpProxyConfig(interval, clusters string) string {
 }
 
 const (
-	opened   = "istio_tcp_connections_opened_total"
-	closed   = "istio_tcp_connections_closed_total"
-	sent     = "istio_tcp_sent_bytes_total"
-	received = "istio_tcp_received_bytes_total"
+	connsOpened   = "istio_tcp_connections_opened_total"
+	connsClosed   = "istio_tcp_connections_closed_total"
+	bytesSent     = "istio_tcp_sent_bytes_total"
+	bytesReceived = "istio_tcp_received_bytes_total"
 )
 
 func TestIstioStatsCountSessions(t *testing.T) {
@@ -66,10 +66,10 @@ func TestIstioStatsCountSessions(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	r.await(8, sent) // while the connection is open
-	r.await(8, received)
-	r.await(1, opened, "web-v1", "tcp", "-", "source")
-	if n := r.value(closed); n != 0 {
+	r.await(8, bytesSent) // while the connection is open
+	r.await(8, bytesReceived)
+	r.await(1, connsOpened, "web-v1", "tcp", "-", "source")
+	if n := r.value(connsClosed); n != 0 {
 		t.Errorf("%v connections are closed, want none yet", n)
 	}
 	c.send("!")
@@ -77,8 +77,8 @@ func TestIstioStatsCountSessions(t *testing.T) {
 	if data, err := io.ReadAll(c); string(data) != "!" || err != nil {
 		t.Errorf("read %q, %v after the half-close", data, err)
 	}
-	r.await(1, closed)
-	for _, name := range []string{sent, received} {
+	r.await(1, connsClosed)
+	for _, name := range []string{bytesSent, bytesReceived} {
 		if n := r.value(name, "web-v1", "tcp", "-", "source"); n != 9 {
 			t.Errorf("%s = %v at the end, want 9", name, n)
 		}
@@ -93,10 +93,10 @@ func TestIstioStatsCountFailedSessions(t *testing.T) {
 			if !dialClient(t, r.address("front")).ended() {
 				t.Error("the connection was not closed")
 			}
-			for _, name := range []string{opened, closed} {
+			for _, name := range []string{connsOpened, connsClosed} {
 				r.await(1, name, flag)
 			}
-			if n := r.value(sent) + r.value(received); n != 0 {
+			if n := r.value(bytesSent) + r.value(bytesReceived); n != 0 {
 				t.Errorf("%v bytes were counted, want 0", n)
 			}
 		})
@@ -111,16 +111,16 @@ func TestIstioStatsCountSessionsAcrossReload(t *testing.T) {
 	r.apply(parse(t, tcpProxyConfig("1ms", cluster("app", app))))
 	c := dialClient(t, r.address("front"))
 	c.send("question")
-	r.await(8, sent)
+	r.await(8, bytesSent)
 	r.apply(parse(t, strings.Replace(tcpProxyConfig("1ms", cluster("app", app)), "web-v1", "web-v2", 1)))
 	c.send("!")
-	r.await(9, sent, "web-v1")
+	r.await(9, bytesSent, "web-v1")
 	_ = c.CloseWrite()
 	if data, err := io.ReadAll(c); string(data) != "question!" || err != nil {
 		t.Errorf("read %q, %v", data, err)
 	}
-	r.await(1, closed, "web-v1")
-	for name, want := range map[string]float64{opened: 1, sent: 9, received: 9} {
+	r.await(1, connsClosed, "web-v1")
+	for name, want := range map[string]float64{connsOpened: 1, bytesSent: 9, bytesReceived: 9} {
 		if n := r.value(name); n != want {
 			t.Errorf("%s = %v, want %v", name, n, want)
 		}

@@ -135,8 +135,8 @@ func (live *liveListener) prepareOriginalDst(l *config.Listener) error {
 
 // connAddrsOf returns the addresses of a forwarded connection for the cluster.
 func connAddrsOf(conn *network.Conn) upstream.ConnAddrs {
-	direct, _ := conn.Addrs().DirectRemote()
-	addrs := upstream.ConnAddrs{From: unmapped(addrPort(direct)), To: unmapped(addrPort(conn.LocalAddr()))}
+	directRemote, _ := conn.Addrs().DirectRemote()
+	addrs := upstream.ConnAddrs{From: unmapped(addrPort(directRemote)), To: unmapped(addrPort(conn.LocalAddr()))}
 	_, addrs.Redirected = conn.Addrs().OriginalDst()
 	return addrs
 }

@@ -15,7 +15,7 @@ import (
 // clusterSelector selects a cluster name for each exchange, either by a variable or by weights.
 type clusterSelector struct {
 	variable    variable.Variable
-	weighted    []weightedCluster // nil: variable selects
+	clusters    []weightedCluster // nil: variable selects
 	totalWeight uint64
 }
 
@@ -37,13 +37,13 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 		return "", 0
 	case r.cluster == nil:
 		return r.Config.Forward.Cluster, 0
-	case r.cluster.weighted == nil:
+	case r.cluster.clusters == nil:
 		name, _ := r.cluster.variable.Text(x)
 		return name, 0
 	}
 	point, _ := bits.Mul64(random, r.cluster.totalWeight) // uniform in [0, total)
-	for i := range r.cluster.weighted {
-		if w := &r.cluster.weighted[i]; point < w.cumulativeWeight {
+	for i := range r.cluster.clusters {
+		if w := &r.cluster.clusters[i]; point < w.cumulativeWeight {
 			return w.cluster, i
 		}
 	}
@@ -56,7 +56,7 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 func compileCluster(f *config.Forward, request, response *mutation) (*clusterSelector, error) {
 	switch {
 	case len(f.WeightedClusters) > 0:
-		c := &clusterSelector{weighted: make([]weightedCluster, len(f.WeightedClusters))}
+		c := &clusterSelector{clusters: make([]weightedCluster, len(f.WeightedClusters))}
 		for i := range f.WeightedClusters {
 			w := &f.WeightedClusters[i]
 			if w.Cluster == "" {
@@ -67,7 +67,7 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterSel
 			if err != nil {
 				return nil, fmt.Errorf("weighted_clusters: %s: %w", w.Cluster, err)
 			}
-			c.weighted[i] = weightedCluster{w.Cluster, c.totalWeight, in, out}
+			c.clusters[i] = weightedCluster{w.Cluster, c.totalWeight, in, out}
 		}
 		return c, nil
 	case f.Cluster != "":

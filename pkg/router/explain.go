@@ -54,11 +54,11 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	if t.config.IgnorePort {
 		e.Authority, _ = splitPort(e.Authority)
 	}
-	selected := t.domains.find(e.Authority, x.Request.Scheme)
+	vhIndex := t.domains.find(e.Authority, x.Request.Scheme)
 	for n := range t.hosts {
 		vh := t.hosts[n].config
 		domain := bestDomain(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
-		if int32(n) == selected { //nolint:gosec // far below 2^31
+		if int32(n) == vhIndex { //nolint:gosec // far below 2^31
 			e.VirtualHost, e.Domain = vh, domain
 			continue
 		}
@@ -68,7 +68,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 		return e
 	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
-	for _, r := range t.routesOf(&t.hosts[selected]) {
+	for _, r := range t.routesOf(&t.hosts[vhIndex]) {
 		e.Routes = append(e.Routes, e.explainRoute(r, x, path))
 	}
 	return e
@@ -76,18 +76,18 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 
 // explainRoute evaluates r, after the routes that are already explained.
 func (e *Explanation) explainRoute(r *Route, x *protocol.Exchange, path string) *ExplainedRoute {
-	explained := &ExplainedRoute{Route: r, Reasons: r.mismatches(x, path)}
+	out := &ExplainedRoute{Route: r, Reasons: r.mismatches(x, path)}
 	switch {
-	case len(explained.Reasons) > 0:
+	case len(out.Reasons) > 0:
 	case e.Route != nil:
-		explained.Outcome = Shadowed
+		out.Outcome = Shadowed
 	case r.Config.Match.Percentage != nil && *r.Config.Match.Percentage < 100:
-		explained.Outcome, explained.Percent = Sampled, *r.Config.Match.Percentage
+		out.Outcome, out.Percent = Sampled, *r.Config.Match.Percentage
 	default:
-		explained.Outcome = Chosen
+		out.Outcome = Chosen
 		e.Route = r
 	}
-	return explained
+	return out
 }
 
 // bestDomain returns the most specific matching domain of vh, "" if none matches.
@@ -215,7 +215,7 @@ func quotedValues(x *protocol.Exchange, name string) string {
 func (m *routeMatcher) variableMismatch(x *protocol.Exchange) string {
 	alternatives := make([]string, len(m.variables))
 	for i, group := range m.variables {
-		var failed []string
+		var mismatches []string
 		for j := range group {
 			v := &group[j]
 			if v.matches(x) {
@@ -225,9 +225,9 @@ func (m *routeMatcher) variableMismatch(x *protocol.Exchange) string {
 			if v.matcher.Kind == config.ValueRegex {
 				expected = fmt.Sprintf("a value that matches %q", v.matcher.Text)
 			}
-			failed = append(failed, fmt.Sprintf("variable %s is %s, expected %s", v.variable.Name(), v.describeValue(x), expected))
+			mismatches = append(mismatches, fmt.Sprintf("variable %s is %s, expected %s", v.variable.Name(), v.describeValue(x), expected))
 		}
-		alternatives[i] = strings.Join(failed, " and ")
+		alternatives[i] = strings.Join(mismatches, " and ")
 	}
 	return strings.Join(alternatives, "; or ")
 }

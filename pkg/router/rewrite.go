@@ -64,11 +64,11 @@ func (w *pathRewrite) rewrite(old string) string {
 		if !w.pattern.MatchString(path) {
 			return old
 		}
-		rewritten := w.pattern.ReplaceAllString(path, w.replacement)
-		if rewritten == "" && w.keepIfEmpty {
+		newPath := w.pattern.ReplaceAllString(path, w.replacement)
+		if newPath == "" && w.keepIfEmpty {
 			return old
 		}
-		return joinTarget(rewritten, query, hasQuery)
+		return joinTarget(newPath, query, hasQuery)
 	case w.pathRegex != nil:
 		loc := w.pathRegex.FindStringIndex(path)
 		if loc == nil {

@@ -56,15 +56,15 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 
 // MutatesResponse reports whether MutateResponse has any mutation to apply.
 func (r *Route) MutatesResponse() bool {
-	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.weighted, func(w weightedCluster) bool { return w.response != nil })
+	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.clusters, func(w weightedCluster) bool { return w.response != nil })
 }
 
 // weightedCluster returns the weighted cluster that was chosen for x, nil if the route has none.
 func (r *Route) weightedCluster(x *protocol.Exchange) *weightedCluster {
-	if r.cluster == nil || r.cluster.weighted == nil {
+	if r.cluster == nil || r.cluster.clusters == nil {
 		return nil
 	}
-	return &r.cluster.weighted[x.Record.WeightedIndex]
+	return &r.cluster.clusters[x.Record.WeightedIndex]
 }
 
 // MutateResponse applies the header mutations to the response: those of the chosen weighted

@@ -15,8 +15,8 @@ func (e expressions) compileValue(m *config.ValueMatch) (headermatch.Matcher, er
 	if m.Kind != config.ValueRegex {
 		return headermatch.New(*m, nil), nil
 	}
-	anchored, err := e.compile(headermatch.Anchored(m.Text))
-	return headermatch.New(*m, anchored), err
+	re, err := e.compile(headermatch.Anchored(m.Text))
+	return headermatch.New(*m, re), err
 }
 
 // queryMatcher is a condition on a query parameter.

@@ -67,14 +67,14 @@ func chooseListener(listeners []*config.Listener, q *Query) (*config.Listener, s
 		return nil, unknownListener(listeners, q.Listener)
 	}
 	var best *config.Listener
-	rank, reason := noMatch, ""
+	rank, bestReason := noMatch, ""
 	for _, l := range listeners {
-		if r, lReason := rankListener(l, q); r > rank {
-			best, rank, reason = l, r, lReason
+		if r, reason := rankListener(l, q); r > rank {
+			best, rank, bestReason = l, r, reason
 		}
 	}
 	if best != nil {
-		return best, reason
+		return best, bestReason
 	}
 	var candidates []*config.Listener
 	for _, l := range listeners {

@@ -41,15 +41,15 @@ func (res *Result) findRoute(c *config.Snapshot, upstreams Upstreams, p *config.
 	}
 	res.VirtualHost = &Selected{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
 	for _, r := range e.Routes {
-		described := Route{Name: r.Route.Config.Name, Outcome: outcomeOf(r.Outcome), Reasons: r.Reasons, Percent: r.Percent}
+		result := Route{Name: r.Route.Config.Name, Outcome: outcomeOf(r.Outcome), Reasons: r.Reasons, Percent: r.Percent}
 		if r.Outcome == router.Chosen || r.Outcome == router.Sampled {
 			route := r.Route
 			if p.CallerFields.OverrideTimeouts {
 				route = route.WithTimeoutHeaders()
 			}
-			described.Action = describeAction(route, upstreams, newExchange())
+			result.Action = describeAction(route, upstreams, newExchange())
 		}
-		res.Routes = append(res.Routes, described)
+		res.Routes = append(res.Routes, result)
 	}
 	if e.Route == nil {
 		res.EndReason = "no route of the virtual host matches the request: it fails with no_route"

@@ -58,9 +58,9 @@ func (p *printer) step(label string, s *Selected, others []Alternative) {
 }
 
 // routes writes all routes that the request may take, and the first of the others.
-func (p *printer) routes(all []Route) {
-	remaining := len(all)
-	for i, r := range all {
+func (p *printer) routes(list []Route) {
+	remaining := len(list)
+	for i, r := range list {
 		if i >= maxLines && r.Action == nil {
 			continue
 		}

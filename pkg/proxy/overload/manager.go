@@ -87,9 +87,9 @@ type Loop struct {
 
 // actionCounter counts the effects of an action.
 type actionCounter struct {
-	counter *metrics.Counter
-	source  func() uint64 // reads a counter elsewhere; nil: none
-	counted uint64        // part of source that count already includes
+	counter   *metrics.Counter
+	source    func() uint64 // reads a counter elsewhere; nil: none
+	lastValue uint64        // value of source that counter already includes
 }
 
 // Prepare creates the monitors of a configuration and starts nothing. A monitor that cannot be read
@@ -296,8 +296,8 @@ func (l *Loop) act(now time.Time, decisions []trigger.Decision) {
 func (c *actionCounter) update() {
 	if c.source != nil {
 		n := c.source()
-		c.counter.Add(n - c.counted)
-		c.counted = n
+		c.counter.Add(n - c.lastValue)
+		c.lastValue = n
 	}
 }
 

@@ -107,7 +107,7 @@ func (l *Loop) registerMetrics() {
 			counter.source = manager.connLimiter.Refused
 		}
 		if counter.source != nil {
-			counter.counted = counter.source()
+			counter.lastValue = counter.source()
 		}
 		l.counters = append(l.counters, counter)
 	}

@@ -80,7 +80,7 @@ func (c *pickerCache) add(cluster *upstream.Cluster) any {
 	}
 	if c.count++; c.count > max(c.limit, minCachedPickers) {
 		c.pickers.Range(func(key, _ any) bool {
-			if cached, _ := key.(*upstream.Cluster); cached != cluster && (c.count > maxCachedPickers || c.find(cached.Name()) != cached) {
+			if other, _ := key.(*upstream.Cluster); other != cluster && (c.count > maxCachedPickers || c.find(other.Name()) != other) {
 				c.pickers.Delete(key)
 				c.count--
 			}

@@ -22,10 +22,10 @@ func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.
 		removeVariants(h, false)
 		return
 	}
-	received := ""
+	elements := ""
 	if hasPeer && c.Mode == config.XFCCAppend {
-		if received = joinValues(h, forwardedClientCert); !quotesBalanced(received) {
-			received = "" // otherwise the new element would become part of it
+		if elements = joinValues(h, forwardedClientCert); !quotesBalanced(elements) {
+			elements = "" // otherwise the new element would become part of it
 		}
 	}
 	removeVariants(h, true)
@@ -33,8 +33,8 @@ func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.
 		return
 	}
 	element := certElement(conn.TLS, c)
-	if received != "" {
-		element = received + "," + element
+	if elements != "" {
+		element = elements + "," + element
 	}
 	h.Add(forwardedClientCert, element)
 }

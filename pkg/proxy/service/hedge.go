@@ -56,13 +56,13 @@ type hedgedRequest struct {
 	x       *protocol.Exchange
 	request *requestCopy
 
-	initial       int           // initial attempts
-	retries       int           // attempts launched after those
-	perTryTimeout time.Duration // timeout of each attempt; 0: none
-	attempts      []*attempt    // in launch order
-	running       int           // number of attempts that have not ended
-	fallback      *attempt      // bad response, sent to the client if no better one arrives
-	lastFailed    *attempt      // the last attempt without a response
+	initialAttempts int           // initial attempts
+	retries         int           // attempts launched after those
+	perTryTimeout   time.Duration // timeout of each attempt; 0: none
+	attempts        []*attempt    // in launch order
+	runningAttempts int           // attempts that have not ended
+	fallback        *attempt      // bad response, sent to the client if no better one arrives
+	lastFailed      *attempt      // the last attempt without a response
 
 	results     chan *attempt    // has capacity for all attempts
 	hostChosen  chan struct{}    // capacity 1: an attempt has chosen a host
@@ -87,12 +87,12 @@ func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if r.request, err = copyRequest(x); err != nil {
 		return err
 	}
-	r.initial = max(r.hedge.policy.InitialRequests, 1)
-	if chance := r.hedge.policy.AdditionalRequestChance; chance > 0 && r.hedge.random(config.Millionths) < chance {
-		r.initial++
+	r.initialAttempts = max(r.hedge.policy.InitialRequests, 1)
+	if probability := r.hedge.policy.AdditionalRequestChance; probability > 0 && r.hedge.random(config.Millionths) < probability {
+		r.initialAttempts++
 	}
 	_, r.perTryTimeout = r.hedge.route.Timeouts(x)
-	r.results, r.hostChosen = make(chan *attempt, r.initial+r.hedge.retry.policy.NumRetries), make(chan struct{}, 1)
+	r.results, r.hostChosen = make(chan *attempt, r.initialAttempts+r.hedge.retry.policy.NumRetries), make(chan struct{}, 1)
 	defer r.abandonAttempts()
 	r.launch(permit{})
 	return r.run(ctx)
@@ -101,7 +101,7 @@ func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 // run launches attempts and handles their results until the exchange has a result. Errors are
 // Faults.
 func (r *hedgedRequest) run(ctx context.Context) error {
-	watchDelay, disconnected := time.After(disconnectWatchDelay), make(chan struct{})
+	watchTimer, disconnected := time.After(disconnectWatchDelay), make(chan struct{})
 	for {
 		select {
 		case a := <-r.results:
@@ -119,19 +119,19 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 			r.launchInitial()
 		case <-r.perTryTimer:
 			r.perTryTimer = nil
-			if r.running > 0 && policyCovers(&r.hedge.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.hedge.retry.policy.NumRetries && r.launchConcurrent() {
+			if r.runningAttempts > 0 && policyCovers(&r.hedge.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.hedge.retry.policy.NumRetries && r.launchConcurrent() {
 				r.retries++
 			}
 		case <-r.retryTimer:
 			r.retryTimer = nil
 			r.launch(r.retry)
-		case <-watchDelay:
+		case <-watchTimer:
 			if r.x.Downstream != nil {
 				defer r.x.Downstream.OnDisconnect(func() { close(disconnected) })()
 			}
 		case <-disconnected:
 			r.recordAttempts(r.attempts[len(r.attempts)-1])
-			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected while %d attempts were in flight", r.running)
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected while %d attempts were in flight", r.runningAttempts)
 		case <-ctx.Done():
 			r.recordAttempts(r.attempts[len(r.attempts)-1])
 			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, context.Cause(ctx))
@@ -142,7 +142,7 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 // launchInitial launches the next initial attempt, if any. The previous attempt has chosen its
 // host, so the next can choose another.
 func (r *hedgedRequest) launchInitial() {
-	if len(r.attempts) < r.initial {
+	if len(r.attempts) < r.initialAttempts {
 		r.launchConcurrent()
 	}
 }
@@ -180,7 +180,7 @@ func (r *hedgedRequest) triedHosts() (hosts int, cluster protocol.Named) {
 
 // launch starts an attempt with the budget of p.
 func (r *hedgedRequest) launch(p permit) {
-	a := &attempt{request: r, budget: p.budget, concurrent: r.running > 0}
+	a := &attempt{request: r, budget: p.budget, concurrent: r.runningAttempts > 0}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.x.Reset()
 	a.x.Downstream, a.x.Deadline, a.x.Record.Listener = a, r.x.Deadline, r.x.Record.Listener
@@ -197,14 +197,14 @@ func (r *hedgedRequest) launch(p permit) {
 	a.recordStart = len(r.hosts)
 	r.mu.Unlock()
 	r.attempts = append(r.attempts, a)
-	r.running++
+	r.runningAttempts++
 	r.hedge.start(a.run)
 }
 
 // handleResult processes the result of an attempt. If done is true, the exchange has its response
 // or fails with the returned Fault.
 func (r *hedgedRequest) handleResult(a *attempt) (done bool, err error) {
-	r.running--
+	r.runningAttempts--
 	a.ended = true
 	reason := protocol.ReasonOf(a.err)
 	retriable := policyCovers(&r.hedge.retry.policy, reason, &a.x)
@@ -219,13 +219,13 @@ func (r *hedgedRequest) handleResult(a *attempt) (done bool, err error) {
 		r.discardFallback()
 		r.fallback = a
 	}
-	if r.running > 0 {
+	if r.runningAttempts > 0 {
 		return false, nil
 	}
 	if retriable && r.prepareRetry() {
 		r.discardFallback()
 		r.retries++
-		r.retryTimer = time.After(r.retry.wait)
+		r.retryTimer = time.After(r.retry.backoff)
 		return false, nil
 	}
 	if r.fallback != nil {
@@ -247,9 +247,9 @@ func (r *hedgedRequest) prepareRetry() bool {
 	}
 	r.retry = permit{}
 	if bound := policy.Backoff.Bound(r.retries + 1); bound > 0 {
-		r.retry.wait = r.hedge.jitter(bound)
+		r.retry.backoff = r.hedge.jitter(bound)
 	}
-	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.retry.wait {
+	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.retry.backoff {
 		return false
 	}
 	r.triedHosts()

@@ -40,7 +40,7 @@ type hedgeScript struct {
 	sent       []string // guarded by mu; request bodies
 	closed     int      // guarded by mu; closed responses
 	responded  int      // guarded by mu
-	tried      int      // guarded by mu
+	attempts   int      // guarded by mu
 	discarded  int      // guarded by mu; calls of ResponseDiscarded
 	unobserved int      // guarded by mu; attempts without a listener in the record
 }
@@ -101,8 +101,8 @@ func (s *hedgeScript) Start(ctx context.Context, x *protocol.Exchange) error {
 // Serve simulates a cluster. It ends at deadlines, client disconnects and the end of ctx.
 func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.mu.Lock()
-	n := s.tried
-	s.tried++
+	n := s.attempts
+	s.attempts++
 	if x.Record.Listener == nil {
 		s.unobserved++
 	}

@@ -62,8 +62,8 @@ type retry struct {
 
 // permit allows one retry.
 type permit struct {
-	budget RetryBudget   // the retry releases it; nil: no limit
-	wait   time.Duration // before it is sent
+	budget  RetryBudget   // the retry releases it; nil: no limit
+	backoff time.Duration // before it is sent
 }
 
 // Start implements protocol.Service. It makes the first attempt.
@@ -106,8 +106,8 @@ func (r *retries) retryOnce(ctx context.Context, x *protocol.Exchange, p permit)
 	if p.budget != nil {
 		defer p.budget.EndRetry()
 	}
-	if p.wait > 0 {
-		if err := waitBackoff(ctx, x, p.wait); err != nil {
+	if p.backoff > 0 {
+		if err := waitBackoff(ctx, x, p.backoff); err != nil {
 			return err
 		}
 	}
@@ -147,9 +147,9 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 		return next, false
 	}
 	if bound := r.policy.Backoff.Bound(retries + 1); bound > 0 {
-		next.wait = r.jitter(bound)
+		next.backoff = r.jitter(bound)
 	}
-	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.wait || !protocol.RewindBody(x.Request.Body) {
+	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.backoff || !protocol.RewindBody(x.Request.Body) {
 		return next, false
 	}
 	if next.budget = r.budget(x); next.budget != nil && !next.budget.BeginRetry() {

@@ -42,7 +42,7 @@ func TestRetryBackoffGrows(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var times []int
-				next := &scriptedService{results: test.results, each: func(int, *protocol.Exchange) {
+				next := &scriptedService{results: test.results, onAttempt: func(int, *protocol.Exchange) {
 					times = append(times, int(time.Since(start)/time.Millisecond))
 				}}
 				x := newTestExchange()

@@ -35,15 +35,15 @@ func routeOf(t testing.TB, f config.Forward) *router.Route {
 type scriptedService struct {
 	results  []any
 	attempts int
-	// each, if not nil, is called before the result of an attempt.
-	each func(n int, x *protocol.Exchange)
+	// onAttempt, if not nil, is called before the result of an attempt.
+	onAttempt func(n int, x *protocol.Exchange)
 }
 
 func (s *scriptedService) Start(_ context.Context, x *protocol.Exchange) error {
 	n := s.attempts
 	s.attempts++
-	if s.each != nil {
-		s.each(n, x)
+	if s.onAttempt != nil {
+		s.onAttempt(n, x)
 	}
 	switch r := s.results[min(n, len(s.results)-1)].(type) {
 	case error:
@@ -266,7 +266,7 @@ func (c closeCountingBody) Close() error { *c.closed++; return nil }
 
 func TestRetryReleasesDiscardedResponses(t *testing.T) {
 	closed := 0
-	next := &scriptedService{results: []any{"as set below"}, each: func(n int, x *protocol.Exchange) {
+	next := &scriptedService{results: []any{"as set below"}, onAttempt: func(n int, x *protocol.Exchange) {
 		if closed != n {
 			t.Errorf("before attempt %d, %d responses were released", n+1, closed)
 		}
@@ -287,7 +287,7 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 }
 
 func TestRetryRewindsBody(t *testing.T) {
-	next := &scriptedService{results: []any{503, 503, 200}, each: func(n int, x *protocol.Exchange) {
+	next := &scriptedService{results: []any{503, 503, 200}, onAttempt: func(n int, x *protocol.Exchange) {
 		if got, err := io.ReadAll(x.Request.Body); string(got) != "content" || err != nil {
 			t.Errorf("attempt %d sent %q, %v", n+1, got, err)
 		}
@@ -332,7 +332,7 @@ func TestBudgetLimitsRetries(t *testing.T) {
 
 func TestPanicReleasesRetryBudget(t *testing.T) {
 	budget := &testBudget{remaining: 1}
-	next := &scriptedService{results: []any{503}, each: func(n int, _ *protocol.Exchange) {
+	next := &scriptedService{results: []any{503}, onAttempt: func(n int, _ *protocol.Exchange) {
 		if n == 1 {
 			panic("in the second attempt")
 		}
@@ -379,7 +379,7 @@ func TestPerTryAndRouteTimeouts(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				route := routeOf(t, test.f).WithTimeoutHeaders()
-				next := &scriptedService{results: results, each: waitForDeadline}
+				next := &scriptedService{results: results, onAttempt: waitForDeadline}
 				x := newTestExchange(test.headers...)
 				x.Meta.Start = time.Now()
 				err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route))
@@ -397,7 +397,7 @@ func TestPerTryTimeoutEndsAtResponseHead(t *testing.T) {
 		route := routeOf(t, config.Forward{Timeout: time.Minute, Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: time.Second}})
 		x := newTestExchange()
 		x.Meta.Start = time.Now()
-		next := &scriptedService{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
+		next := &scriptedService{results: []any{200}, onAttempt: func(_ int, x *protocol.Exchange) {
 			if got := time.Until(x.EffectiveDeadline()); got != time.Second {
 				t.Errorf("time left for the attempt: %v, want 1s", got)
 			}

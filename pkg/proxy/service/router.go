@@ -63,11 +63,11 @@ func (s *routeScope) Add(b metrics.Batch) {
 
 // RouteUpdate is a change of a Router's routes.
 type RouteUpdate struct {
-	router   *Router
-	previous *routingTable // nil: none
-	next     *routingTable
-	kept     []bool        // by index in previous: the route remains
-	added    []*routeScope // routes of next that previous does not have
+	router      *Router
+	previous    *routingTable // nil: none
+	next        *routingTable
+	kept        []bool        // by index in previous: the route remains
+	addedScopes []*routeScope // routes of next that previous does not have
 }
 
 // Prepare prepares a change to the routes of table. build composes the service of a route. Prepare
@@ -101,10 +101,10 @@ func (r *Router) Prepare(table *router.Table, routeMetrics *metrics.Routes, buil
 			u.Rollback()
 			return nil, fmt.Errorf("route %q: %w", route.Config.Name, err)
 		}
-		scope := &scopes[len(u.added)]
+		scope := &scopes[len(u.addedScopes)]
 		scope.route = route
 		scope.metrics.Open(routeMetrics, route.VirtualHost, route.Config.Name)
-		u.added = append(u.added, scope)
+		u.addedScopes = append(u.addedScopes, scope)
 		u.next.routes[i] = routeService{service: s, scope: scope}
 	}
 	return u, nil
@@ -112,7 +112,7 @@ func (r *Router) Prepare(table *router.Table, routeMetrics *metrics.Routes, buil
 
 // Rollback releases a change that was not applied.
 func (u *RouteUpdate) Rollback() {
-	for _, scope := range u.added {
+	for _, scope := range u.addedScopes {
 		scope.metrics.Close()
 	}
 }

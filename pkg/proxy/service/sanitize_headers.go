@@ -57,7 +57,7 @@ func (s *headerSanitizer) sanitize(x *protocol.Exchange) {
 		if ip := x.Meta.ClientIP(); ip != "" {
 			h.Set(envoyExternalAddress, ip)
 		}
-		if _, sent := h.Lookup(requestID); sent && s.envoy.ReplaceRequestID {
+		if _, ok := h.Lookup(requestID); ok && s.envoy.ReplaceRequestID {
 			h.Set(requestID, newRequestID())
 		}
 	}

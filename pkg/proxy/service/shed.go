@@ -16,7 +16,7 @@ type OverloadPolicy struct {
 	// in the low bits.
 	packedState atomic.Uint64
 
-	rejected, closed atomic.Uint64 // number of exchanges
+	rejectedCount, closedCount atomic.Uint64 // number of exchanges
 }
 
 const (
@@ -54,13 +54,13 @@ func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // apply applies the packed state to x and reports whether it rejected x.
 func (p *OverloadPolicy) apply(state uint64, x *protocol.Exchange) (rejected bool) {
-	if sampled(state&(1<<fractionBits-1)) && endConnection(x) {
-		p.closed.Add(1)
+	if sampled(state&(1<<fractionBits-1)) && shedConnection(x) {
+		p.closedCount.Add(1)
 	}
 	if !sampled(state >> fractionBits) {
 		return false
 	}
-	p.rejected.Add(1)
+	p.rejectedCount.Add(1)
 	// This does what Exchange.LocalReplyError does, without its allocations.
 	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActionStopRequests)
 	x.LocalReply(protocol.Overloaded.Spec().HTTP, "text/plain; charset=utf-8", "overloaded\n")
@@ -73,9 +73,9 @@ func sampled(fraction uint64) bool {
 	return fraction >= fractionScale || fraction > 0 && rand.Uint64N(fractionScale) < fraction
 }
 
-// endConnection makes x's connection close after the response and reports whether that is possible.
+// shedConnection makes x's connection close after the response and reports whether that is possible.
 // RPC has no close notice that clients understand.
-func endConnection(x *protocol.Exchange) bool {
+func shedConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false
 	}
@@ -91,9 +91,9 @@ func endConnection(x *protocol.Exchange) bool {
 func (p *OverloadPolicy) Counter(name config.ActionName) *atomic.Uint64 {
 	switch name {
 	case config.ActionStopRequests:
-		return &p.rejected
+		return &p.rejectedCount
 	case config.ActionDisableKeepAlive:
-		return &p.closed
+		return &p.closedCount
 	default:
 		return nil
 	}

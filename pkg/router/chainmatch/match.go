@@ -41,7 +41,7 @@ func (m *Matcher) Match(c *Connection) int {
 // matches none.
 func (n *node) next(level criterion, c *Connection) *node {
 	if n.children == nil {
-		return n.unconstrained
+		return n.fallback
 	}
 	switch level {
 	case destinationPort:
@@ -74,20 +74,20 @@ func (n *node) byPort(port uint16) *node {
 	if next := n.children[key{port: port}]; next != nil {
 		return next
 	}
-	return n.unconstrained
+	return n.fallback
 }
 
 func (n *node) byText(text string) *node {
 	if next := n.children[key{text: text}]; next != nil {
 		return next
 	}
-	return n.unconstrained
+	return n.fallback
 }
 
 // byAddr finds the longest range that contains a.
 func (n *node) byAddr(a netip.Addr) *node {
 	if !a.IsValid() {
-		return n.unconstrained
+		return n.fallback
 	}
 	a = a.Unmap().WithZone("")
 	for _, bits := range n.lengths[family(a)] {
@@ -96,7 +96,7 @@ func (n *node) byAddr(a netip.Addr) *node {
 			return next
 		}
 	}
-	return n.unconstrained
+	return n.fallback
 }
 
 // byServerName finds the exact name, then the longest wildcard.
@@ -107,7 +107,7 @@ func (n *node) byServerName(name string) *node {
 	for {
 		dot := strings.IndexByte(name, '.')
 		if dot < 0 {
-			return n.unconstrained
+			return n.fallback
 		}
 		if next := n.children[key{text: name[dot:]}]; next != nil {
 			return next
@@ -123,5 +123,5 @@ func (n *node) byProtocols(protocols []string) *node {
 			return next
 		}
 	}
-	return n.unconstrained
+	return n.fallback
 }

@@ -69,11 +69,11 @@ type key struct {
 // node represents the chains with the same values of all earlier criteria. It is immutable after
 // Compile.
 type node struct {
-	children      map[key]*node
-	lengths       [2][]uint8 // prefix lengths in children, longest first: of IPv4 and of IPv6
-	unconstrained *node      // chains without the criterion; nil: none
-	chain         int        // at a leaf: index of the chain
-	needs         Needs      // needs of all chains below
+	children map[key]*node
+	lengths  [2][]uint8 // prefix lengths in children, longest first: of IPv4 and of IPv6
+	fallback *node      // chains without the criterion; nil: none
+	chain    int        // at a leaf: index of the chain
+	needs    Needs      // needs of all chains below
 }
 
 // Compile returns a Matcher for chains with these matches; a chain is identified by its index.
@@ -190,10 +190,10 @@ func (c *compiler) insert(n *node, level criterion) error {
 // childFor returns the node for k, and whether it created the node.
 func (n *node) childFor(k key) (next *node, created bool) {
 	if k == (key{}) {
-		if n.unconstrained == nil {
-			n.unconstrained, created = new(node), true
+		if n.fallback == nil {
+			n.fallback, created = new(node), true
 		}
-		return n.unconstrained, created
+		return n.fallback, created
 	}
 	if next = n.children[k]; next != nil {
 		return next, false
@@ -228,8 +228,8 @@ func (n *node) sortLengths() {
 	for _, next := range n.children {
 		next.sortLengths()
 	}
-	if n.unconstrained != nil {
-		n.unconstrained.sortLengths()
+	if n.fallback != nil {
+		n.fallback.sortLengths()
 	}
 }
 
