@@ -174,7 +174,7 @@ func TestFilterBuildErrorNamesFilter(t *testing.T) {
 			filters: `{"type": "after"}`, routes: `{"direct_response": {"status": 200}, "per_filter_config": {"after": {"name": "broken"}}}`},
 	} {
 		r := newRig(t, factory)
-		if err := r.server.Apply(t.Context(), s.snapshot(t, factory)); err == nil || err.Error() != name {
+		if err := r.server.Apply(t.Context(), config.FullDelta(s.snapshot(t, factory))); err == nil || err.Error() != name {
 			t.Errorf("Apply = %v, want %s", err, name)
 		}
 		if got := r.server.Running(); got != nil {

@@ -58,7 +58,7 @@ func TestFiltersRunForUnmatchedRequests(t *testing.T) {
 }
 
 // TestReloadKeepsFiltersForUnmatchedRequests verifies that the filters still run for unmatched
-// requests after ApplyRoutes, which keeps the router.
+// requests after a change of only the routes, which keeps the router.
 func TestReloadKeepsFiltersForUnmatchedRequests(t *testing.T) {
 	r := newRig(t)
 	snapshot := func(path string) *config.Snapshot {
@@ -70,7 +70,7 @@ func TestReloadKeepsFiltersForUnmatchedRequests(t *testing.T) {
 	}
 	r.apply(snapshot("/a"))
 	next := snapshot("/b")
-	if err := r.server.ApplyRoutes(t.Context(), next.Routes, func() *config.Snapshot { return next }); err != nil {
+	if err := r.server.Apply(t.Context(), config.Delta{Routes: next.Routes, Next: noSnapshot}); err != nil {
 		t.Fatal(err)
 	}
 	if got := dialClient(t, r.address("front")).roundTrip(get("/a")); got.StatusCode != 403 {
