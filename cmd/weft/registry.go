@@ -69,36 +69,36 @@ func heartbeats() map[config.Protocol]codec.Codec {
 
 func streamFilters() []filter.StreamFilterFactory {
 	return []filter.StreamFilterFactory{
-		adaptiveconcurrency.Kind(),
-		compressor.Kind(),
-		cors.Kind(),
-		csrf.Kind(),
-		decompressor.Kind(),
-		dubbostream.Kind(),
-		extauthz.Kind(),
-		fault.Kind(),
-		faulttolerance.Kind(),
-		flowcontrol.Kind(),
-		gzip.Kind(),
-		headermutation.Kind(),
-		headertometadata.Kind(),
-		healthcheck.Kind(),
-		ipaccess.Kind(),
-		istiostats.Kind(),
-		localratelimit.Kind(),
-		jwtauthn.Kind(),
-		mirror.Kind(),
-		payloadlimit.Kind(),
-		peermetadata.Kind(),
-		rbac.Kind(),
+		adaptiveconcurrency.Factory(),
+		compressor.Factory(),
+		cors.Factory(),
+		csrf.Factory(),
+		decompressor.Factory(),
+		dubbostream.Factory(),
+		extauthz.Factory(),
+		fault.Factory(),
+		faulttolerance.Factory(),
+		flowcontrol.Factory(),
+		gzip.Factory(),
+		headermutation.Factory(),
+		headertometadata.Factory(),
+		healthcheck.Factory(),
+		ipaccess.Factory(),
+		istiostats.Factory(),
+		localratelimit.Factory(),
+		jwtauthn.Factory(),
+		mirror.Factory(),
+		payloadlimit.Factory(),
+		peermetadata.Factory(),
+		rbac.Factory(),
 	}
 }
 
 // connectionFilters returns the network filters that allow, deny or observe connections.
 func connectionFilters() []filter.ConnectionFilterFactory {
 	return []filter.ConnectionFilterFactory{
-		istiostats.Connections(),
-		rbac.Connections(),
+		istiostats.ConnectionFactory(),
+		rbac.ConnectionFactory(),
 	}
 }
 

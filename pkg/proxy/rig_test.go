@@ -61,16 +61,16 @@ type rig struct {
 // builtFilters returns the stream filters of cmd/weft/registry.go.
 func builtFilters() []filter.StreamFilterFactory {
 	return []filter.StreamFilterFactory{
-		adaptiveconcurrency.Kind(), compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(), extauthz.Kind(),
-		fault.Kind(), flowcontrol.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
-		ipaccess.Kind(), localratelimit.Kind(), jwtauthn.Kind(), mirror.Kind(), payloadlimit.Kind(), rbac.Kind(),
-		istiostats.Kind(), peermetadata.Kind(),
+		adaptiveconcurrency.Factory(), compressor.Factory(), cors.Factory(), csrf.Factory(), decompressor.Factory(), dubbostream.Factory(), extauthz.Factory(),
+		fault.Factory(), flowcontrol.Factory(), gzip.Factory(), headermutation.Factory(), headertometadata.Factory(), healthcheck.Factory(),
+		ipaccess.Factory(), localratelimit.Factory(), jwtauthn.Factory(), mirror.Factory(), payloadlimit.Factory(), rbac.Factory(),
+		istiostats.Factory(), peermetadata.Factory(),
 	}
 }
 
-// builtConnectionFilters returns the connection filters of cmd/weft/registry.go.
-func builtConnectionFilters() []filter.ConnectionFilterFactory {
-	return []filter.ConnectionFilterFactory{istiostats.Connections(), rbac.Connections()}
+// builtGates returns the connection filters of cmd/weft/registry.go.
+func builtGates() []filter.ConnectionFilterFactory {
+	return []filter.ConnectionFilterFactory{istiostats.ConnectionFactory(), rbac.ConnectionFactory()}
 }
 
 // newRig returns a server without a configuration and drains it at the end of the test. extra are

@@ -9,5 +9,5 @@ import (
 // nestedFilterCapabilities returns capabilities with a filter whose settings can be nested to any
 // depth.
 func nestedFilterCapabilities() resource.Capabilities {
-	return resource.Capabilities{Filters: []filter.StreamFilterFactory{rbac.Kind()}}
+	return resource.Capabilities{Filters: []filter.StreamFilterFactory{rbac.Factory()}}
 }

@@ -36,7 +36,7 @@ func filteredListenerJSON(message, settings, routes string) string {
 // field, with the nearest name. As in Envoy, they are errors in inline routes. Elsewhere, and with
 // validate_clusters: false, they are warnings.
 func TestUnknownClustersInStaticResources(t *testing.T) {
-	built := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
+	built := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Factory(), fault.Factory(), jwtauthn.Factory(), mirror.Factory()}}
 	const manager = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config."
 	const route = manager + "route_config.virtual_hosts[0].routes[0].route."
 	to := func(action string) string {

@@ -19,9 +19,9 @@ import (
 func allCapabilities() Capabilities {
 	return Capabilities{
 		Filters: []filter.StreamFilterFactory{
-			cors.Kind(), csrf.Kind(), extauthz.Kind(), fault.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
-			jwtauthn.Kind(), localratelimit.Kind(), mirror.Kind(), rbac.Kind(),
+			cors.Factory(), csrf.Factory(), extauthz.Factory(), fault.Factory(), headermutation.Factory(), headertometadata.Factory(), healthcheck.Factory(),
+			jwtauthn.Factory(), localratelimit.Factory(), mirror.Factory(), rbac.Factory(),
 		},
-		ConnectionFilters: []filter.ConnectionFilterFactory{rbac.Connections()},
+		ConnectionFilters: []filter.ConnectionFilterFactory{rbac.ConnectionFactory()},
 	}
 }

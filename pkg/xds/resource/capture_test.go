@@ -16,7 +16,7 @@ import (
 )
 
 func testCapabilities() Capabilities {
-	return Capabilities{Filters: []filter.StreamFilterFactory{cors.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind(), rbac.Kind()}, ConnectionFilters: []filter.ConnectionFilterFactory{rbac.Connections()}}
+	return Capabilities{Filters: []filter.StreamFilterFactory{cors.Factory(), fault.Factory(), jwtauthn.Factory(), mirror.Factory(), rbac.Factory()}, ConnectionFilters: []filter.ConnectionFilterFactory{rbac.ConnectionFactory()}}
 }
 
 // capture returns the resources of a response that a real istiod sent.

@@ -52,7 +52,7 @@ func TestEnvoyDocumentationFilters(t *testing.T) {
 func readFilter(t *testing.T, text string) (any, error) {
 	t.Helper()
 	r := &report{capabilities: Capabilities{Filters: []filter.StreamFilterFactory{
-		cors.Kind(), csrf.Kind(), extauthz.Kind(), fault.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(), jwtauthn.Kind(), localratelimit.Kind(), rbac.Kind(),
+		cors.Factory(), csrf.Factory(), extauthz.Factory(), fault.Factory(), headermutation.Factory(), headertometadata.Factory(), healthcheck.Factory(), jwtauthn.Factory(), localratelimit.Factory(), rbac.Factory(),
 	}}}
 	out := &config.Proxy{}
 	list := []*hcmv3.HttpFilter{filterOf(t, text), {Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}}}

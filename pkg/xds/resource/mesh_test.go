@@ -27,8 +27,8 @@ import (
 // meshCapabilities returns the capabilities of a build in a mesh.
 func meshCapabilities() Capabilities {
 	k := testCapabilities()
-	k.Filters = append(k.Filters, istiostats.Kind(), peermetadata.Kind())
-	k.ConnectionFilters = append(k.ConnectionFilters, istiostats.Connections())
+	k.Filters = append(k.Filters, istiostats.Factory(), peermetadata.Factory())
+	k.ConnectionFilters = append(k.ConnectionFilters, istiostats.ConnectionFactory())
 	k.Node = Node{ID: "sidecar~a", Workload: workload.Workload{Name: "web", Namespace: "default"}}
 	return k
 }

@@ -20,9 +20,9 @@ import (
 
 const name = "adaptive_concurrency"
 
-// Kind returns the filter factory. Filters that one factory builds, such as those before and after
+// Factory returns the filter factory. Filters that one factory builds, such as those before and after
 // a reload, share their limits if their configuration and env.Key are the same.
-func Kind() filter.StreamFilterFactory {
+func Factory() filter.StreamFilterFactory {
 	k := &factory{start: time.Now()}
 	return filter.StreamFilterFactory{
 		Name:    name,

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -50,7 +50,7 @@ type testFilter struct {
 
 func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	r := &testFilter{counts: counts, respond: make(chan struct{})}
 	r.s = made(protocol.BlockingFunc(r.serve))
 	t.Cleanup(r.respondToAll)
@@ -374,7 +374,7 @@ func TestLimitGrowsUnderLoad(t *testing.T) {
 
 // TestLimitsSurviveReload verifies that a factory reuses limits for the same settings and key.
 func TestLimitsSurviveReload(t *testing.T) {
-	kind := Kind()
+	kind := Factory()
 	build := func(s filtertest.Settings, place string) *limitedService {
 		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
 		if err != nil {
@@ -403,7 +403,7 @@ func TestLimitsSurviveReload(t *testing.T) {
 
 func TestUnusedLimitIsNotExported(t *testing.T) {
 	registry := metrics.New(metrics.Options{})
-	kind := Kind()
+	kind := Factory()
 	series := func() (n int) {
 		families, err := registry.Gather()
 		if err != nil {
@@ -462,7 +462,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"more levels than are counted":  {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -478,7 +478,7 @@ func manyLevels(n int) string {
 }
 
 func passingService(t testing.TB, settings filtertest.Settings) protocol.Service {
-	made, _ := filtertest.Build(t, Kind(), settings)
+	made, _ := filtertest.Build(t, Factory(), settings)
 	return made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
 		return nil

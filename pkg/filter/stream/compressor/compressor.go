@@ -57,8 +57,8 @@ func (c *Config) codings() ([]coding.Coding, error) {
 	return all, nil
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "compressor",
 		Stage:   filter.AfterRoute,

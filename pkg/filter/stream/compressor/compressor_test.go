@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 // responseCoding sends a request with an Accept-Encoding field and returns the coding of the response.
 func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method = "GET"
@@ -38,7 +38,7 @@ func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType str
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -104,7 +104,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"an unknown key":               {`{"content_types": []}`, "content_type"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})

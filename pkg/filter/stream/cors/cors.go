@@ -71,8 +71,8 @@ func (c *Config) compile() (*policy, error) {
 	return p, err
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "cors",
 		Stage:   filter.AfterRoute,

@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
@@ -43,7 +43,7 @@ func TestReadme(t *testing.T) {
 // responds with the headers in response. It returns the headers of the response.
 func serveRequest(t *testing.T, s filtertest.Settings, request, response string) string {
 	t.Helper()
-	made, _ := filtertest.Build(t, Kind(), s)
+	made, _ := filtertest.Build(t, Factory(), s)
 	x := newRequest(request)
 	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Request.Header.Del("origin") // as a later filter may do
@@ -114,7 +114,7 @@ func TestOriginsAreCounted(t *testing.T) {
 		`{"allow_origin_string_match": [{"suffix": ".a.test"}]}`,
 		`{"allow_origin_string_match": [{"suffix": ".a.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`,
 	} {
-		made, counts := filtertest.Build(t, Kind(), settings)
+		made, counts := filtertest.Build(t, Factory(), settings)
 		s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 		for _, request := range []string{"GET Origin: https://x.a.test", "GET Origin: https://y.a.test", "GET Origin: https://b.test", "GET "} {
 			if err := newRequest(request).Serve(t.Context(), s); err != nil {
@@ -128,7 +128,7 @@ func TestOriginsAreCounted(t *testing.T) {
 }
 
 func TestFaultsHaveCORSHeaders(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://a.test"}]}`)
+	made, _ := filtertest.Build(t, Factory(), `{"allow_origin_string_match": [{"exact": "https://a.test"}]}`)
 	fails := func(with error) (*protocol.Exchange, error) {
 		x := newRequest("GET Origin: https://a.test")
 		return x, x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return with })))
@@ -156,7 +156,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"the older list of origins":   {`{"allow_origin": ["*"]}`, "allow_origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -164,7 +164,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
+	made, _ := filtertest.Build(t, Factory(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("GET Accept: */*, Origin: https://x.a.test")
 }

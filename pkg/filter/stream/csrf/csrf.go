@@ -40,8 +40,8 @@ func (c *Config) compile() (p policy, err error) {
 	return p, err
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "csrf",
 		Stage:   filter.AfterRoute,

@@ -13,7 +13,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -45,7 +45,7 @@ func newRequest(method string, fields ...string) *protocol.Exchange {
 // serveRequest returns the reason for a rejection of x, and the counters: valid, invalid, missing.
 func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason protocol.Reason, counted [3]float64) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	passed := false
 	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		passed = true
@@ -119,7 +119,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"no share":       {`{"filter_enabled": {}}`, "default_value"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -127,7 +127,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Kind(), `{"additional_origins": [{"exact": "shop.test"}]}`)
+	made, _ := filtertest.Build(t, Factory(), `{"additional_origins": [{"exact": "shop.test"}]}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("POST", "Accept: */*", "Origin: https://shop.test")
 }

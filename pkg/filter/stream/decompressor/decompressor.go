@@ -16,8 +16,8 @@ type Config struct {
 	MaxRatio int64 `key:"max_inflate_ratio" doc:"Maximum ratio of decompressed to compressed size, checked for bodies that decompress to more than 64 KB; 0: no limit." min:"0" default:"100" example:"20"`
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "decompressor",
 		Stage:   filter.AfterRoute,

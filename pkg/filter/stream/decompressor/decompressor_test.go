@@ -26,7 +26,7 @@ func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason proto
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method = "POST"
@@ -41,7 +41,7 @@ func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason proto
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -83,7 +83,7 @@ func TestDisabled(t *testing.T) {
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
-	if got := filtertest.DecodeErrors(t, Kind(), `{"max_inflate_ratio": -1}`); !strings.Contains(got, "max_inflate_ratio") {
+	if got := filtertest.DecodeErrors(t, Factory(), `{"max_inflate_ratio": -1}`); !strings.Contains(got, "max_inflate_ratio") {
 		t.Errorf("rejected with %q", got)
 	}
 }

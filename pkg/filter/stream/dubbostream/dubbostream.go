@@ -18,8 +18,8 @@ type Config struct {
 	LabelsFile string `key:"pod_labels_file" doc:"File with the pod labels, in the format of the Kubernetes downward API. If the default file does not exist, there are no labels." default:"/etc/istio/pod/labels" example:"\"/etc/podinfo/labels\""`
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "dubbo_stream",
 		Stage:   filter.BeforeRoute,

@@ -19,11 +19,11 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	made, counts := filtertest.Build(t, Kind(), examples[0])
+	made, counts := filtertest.Build(t, Factory(), examples[0])
 	if err := dubboRequest().Serve(t.Context(), made(providerWithStatus(statusOK))); err != nil || counts.Value(requestsMetric()) != 1 {
 		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Value(requestsMetric()))
 	}
@@ -92,7 +92,7 @@ func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
 		{"the request's own group stays", []string{"group: green"}, `group: green, app: tester, plain: yes, quoted: a"b`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+			made, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 			var got recordingRouter
 			x := dubboRequest(test.attachments...)
 			if err := x.Serve(t.Context(), made(&got)); err != nil {
@@ -111,7 +111,7 @@ func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
 // TestChangedHeaderStaysChanged verifies that labels do not clear the mark of a header that an earlier
 // filter changed.
 func TestChangedHeaderStaysChanged(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+	made, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 	var got recordingRouter
 	x := dubboRequest()
 	x.Request.Header.Add("tenant", "7")
@@ -121,7 +121,7 @@ func TestChangedHeaderStaysChanged(t *testing.T) {
 }
 
 func TestRewrittenPathStays(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{}`)
+	made, _ := filtertest.Build(t, Factory(), `{}`)
 	x := dubboRequest()
 	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Record.OriginalPath, x.Request.Path = x.Request.Path, "/rewritten"
@@ -134,7 +134,7 @@ func TestRewrittenPathStays(t *testing.T) {
 
 func TestOtherProtocolsPass(t *testing.T) {
 	for _, name := range []string{"Http1", "bolt", ""} {
-		made, counts := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+		made, counts := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 		x := dubboRequest()
 		x.Meta.Protocol = name
 		var got recordingRouter
@@ -161,7 +161,7 @@ func TestResponsesAreCountedByStatus(t *testing.T) {
 		"no answer ever": {providerWithStatus(protocol.NoCode), true, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Kind(), `{}`)
+			made, counts := filtertest.Build(t, Factory(), `{}`)
 			x := dubboRequest()
 			x.Request.OneWay = test.oneWay
 			if err := x.Serve(t.Context(), made(test.next)); err != nil && !errors.Is(err, lost) {
@@ -185,16 +185,16 @@ func TestSubsetIsTheValueOfItsLabel(t *testing.T) {
 		"a file that ends without line": {`app="x"`, "app", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := filtertest.Decode(t, Kind(), withLabels(t, test.labels, test.subset))
+			cfg := filtertest.Decode(t, Factory(), withLabels(t, test.labels, test.subset))
 			registry := metrics.New(metrics.Options{})
-			made, err := Kind().New(cfg, filter.Env{Metrics: registry})
+			made, err := Factory().New(cfg, filter.Env{Metrics: registry})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := dubboRequest().Serve(t.Context(), made(providerWithStatus(statusOK))); err != nil {
 				t.Fatal(err)
 			}
-			for _, m := range Kind().Metrics[:2] {
+			for _, m := range Factory().Metrics[:2] {
 				if got := registry.Counter(m, test.want).Value(); got != 1 {
 					t.Errorf("%s{subset=%q} = %d, want 1", m.Name, test.want, got)
 				}
@@ -210,22 +210,22 @@ func TestInvalidFileIsRejected(t *testing.T) {
 		"an unended text": {"app=\"x\n", "the value of app"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := filtertest.Decode(t, Kind(), withLabels(t, test.text, ""))
-			if _, err := Kind().New(cfg, filter.Env{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			cfg := filtertest.Decode(t, Factory(), withLabels(t, test.text, ""))
+			if _, err := Factory().New(cfg, filter.Env{}); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("New: %v, want %q in it", err, test.want)
 			}
 		})
 	}
 	t.Run("a file that is not there", func(t *testing.T) {
 		cfg := &Config{LabelsFile: filepath.Join(t.TempDir(), "none")}
-		if _, err := Kind().New(cfg, filter.Env{}); !errors.Is(err, os.ErrNotExist) {
+		if _, err := Factory().New(cfg, filter.Env{}); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("New: %v, want %v", err, os.ErrNotExist)
 		}
 	})
 }
 
 func TestRequestsDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+	made, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 	s := made(providerWithStatus(statusOK))
 	x := dubboRequest()
 	ctx := t.Context()

@@ -29,7 +29,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 	for name, settings := range map[string]filtertest.Settings{"HTTP": httpSettings(""), "gRPC": grpcConfig} {
 		b.Run(name, func(b *testing.B) {
-			made, _ := filtertest.BuildWith(b, Kind(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": services[name]}})
+			made, _ := filtertest.BuildWith(b, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": services[name]}})
 			s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 			filtertest.Bench(b, s, newGET("Authorization: a", "Cookie: b", "User-Agent: c", "Accept: d"))
 		})

@@ -20,8 +20,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "ext_authz",
 		Stage:   filter.AfterRoute,

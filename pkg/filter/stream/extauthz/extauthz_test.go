@@ -99,7 +99,7 @@ func newPOST(content string, declared bool) *protocol.Exchange {
 // received.
 func serveWith(t *testing.T, settings filtertest.Settings, to *fakeService, x *protocol.Exchange) (string, *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.BuildWith(t, Kind(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": to}})
+	made, counts := filtertest.BuildWith(t, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": to}})
 	return serve(t, made, x), counts
 }
 
@@ -342,7 +342,7 @@ func TestGRPCService(t *testing.T) {
 }
 
 func TestRouteOverrides(t *testing.T) {
-	kind := Kind()
+	kind := Factory()
 	listener := filtertest.Decode(t, kind, httpSettings(""))
 	for _, test := range []struct{ name, own, asked, outcome string }{
 		{"disabled", `{"disabled": true}`, "", "passed a:b"},
@@ -388,14 +388,14 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "status_on_error": {"code": 200}}`:                        "code",
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "filter_enabled": {"default_value": {"numerator": 5}}}`:   "filter_enabled",
 	} {
-		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
+		if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %q in it", settings, got, want)
 		}
 	}
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 4 {
 		t.Fatalf("%d examples, want 4", len(examples))
 	}
@@ -407,9 +407,9 @@ func TestReadme(t *testing.T) {
 	if got, _ := serveWith(t, examples[1], to, newPOST(strings.Repeat("x", 10_000), true)); len(got) < 10_000 || len(to.received) < 8000 || len(to.received) > 9000 {
 		t.Errorf("the service received %d bytes, the application %d", len(to.received), len(got))
 	}
-	listener := filtertest.Decode(t, Kind(), examples[0])
-	public := inherit(listener, filtertest.Decode(t, Kind(), examples[2])).(*Config)
-	shop := inherit(listener, filtertest.Decode(t, Kind(), examples[3])).(*Config)
+	listener := filtertest.Decode(t, Factory(), examples[0])
+	public := inherit(listener, filtertest.Decode(t, Factory(), examples[2])).(*Config)
+	shop := inherit(listener, filtertest.Decode(t, Factory(), examples[3])).(*Config)
 	if !public.Disabled || shop.Disabled || shop.Check.Extensions["realm"] != "shop" || shop.HTTP == nil {
 		t.Errorf("the routes are %+v and %+v", public, shop)
 	}

@@ -41,7 +41,7 @@ func TestClientCannotForgeFailureHeader(t *testing.T) {
 func TestFailureHeaderOfEarlierFilterIsKept(t *testing.T) {
 	build := func(more string, answer func(*protocol.Exchange) error) func(protocol.Service) protocol.Service {
 		calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": &fakeService{respond: answer}}}
-		made, _ := filtertest.BuildWith(t, Kind(), httpSettings(more), calls)
+		made, _ := filtertest.BuildWith(t, Factory(), httpSettings(more), calls)
 		return made
 	}
 	first := build(`, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, respondHTTP(500, ""))

@@ -69,8 +69,8 @@ func (c *Config) fractions() (delayed, aborted match.Fraction, err error) {
 	return delayed, aborted, nil
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "fault",
 		Stage:   filter.AfterRoute,

@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
@@ -50,7 +50,7 @@ func TestReadme(t *testing.T) {
 // roll, in percent.
 func newFault(t testing.TB, s filtertest.Settings, roll uint32) *fault {
 	t.Helper()
-	made, _ := filtertest.Build(t, Kind(), s)
+	made, _ := filtertest.Build(t, Factory(), s)
 	f := made(application()).(*fault)
 	f.random = func() uint32 { return roll * (match.Million / 100) }
 	return f
@@ -359,7 +359,7 @@ func TestGRPCAbortStatus(t *testing.T) {
 
 func TestFaultsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		made, counts := filtertest.Build(t, Kind(),
+		made, counts := filtertest.Build(t, Factory(),
 			`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}, "headers": [{"name": "a", "value": "1"}]}`)
 		s := made(application())
 		for _, x := range []*protocol.Exchange{newRequest("a: 1"), newRequest("a: 1"), newRequest()} {
@@ -377,7 +377,7 @@ func TestFaultsAreCounted(t *testing.T) {
 
 func TestMaxActiveFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		made, counts := filtertest.Build(t, Kind(), `{"max_active_faults": 2, "delay": {"fixed_delay": "1s", "percentage": 100}}`)
+		made, counts := filtertest.Build(t, Factory(), `{"max_active_faults": 2, "delay": {"fixed_delay": "1s", "percentage": 100}}`)
 		f := made(application())
 		began := time.Now()
 		var took [5]time.Duration
@@ -418,7 +418,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"an unknown key":              {`{"abortion": {}}`, "abort"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -426,7 +426,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func TestRequestsThatPassDoNotAllocate(t *testing.T) {
-	made, err := Kind().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a"}, Value: "1.", Regex: true}}},
+	made, err := Factory().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a"}, Value: "1.", Regex: true}}},
 		filter.Env{Metrics: metrics.New(metrics.Options{})})
 	if err != nil {
 		t.Fatal(err)

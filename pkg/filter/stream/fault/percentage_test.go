@@ -27,7 +27,7 @@ func TestPercentagePrecision(t *testing.T) {
 			}
 		}
 	}
-	filtertest.DecodeErrors(t, Kind(), `{"abort": {"percentage": 0.00001}}`)
+	filtertest.DecodeErrors(t, Factory(), `{"abort": {"percentage": 0.00001}}`)
 }
 
 func delayOf(key string) string {

@@ -89,8 +89,8 @@ func orDefault[T int | int64 | float64](v, instead T) T {
 	return v
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:   "fault_tolerance",
 		Stage:  filter.BeforeRoute, // a route cannot have its own settings

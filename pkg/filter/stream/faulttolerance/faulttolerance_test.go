@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 // outlierOf returns the outlier detection settings that the filter's settings result in.
 func outlierOf(t *testing.T, s filtertest.Settings) *config.OutlierDetection {
 	t.Helper()
-	d, ok := filtertest.Decode(t, Kind(), s).(filter.OutlierPolicy)
+	d, ok := filtertest.Decode(t, Factory(), s).(filter.OutlierPolicy)
 	if !ok {
 		t.Fatal("the filter has no outlier policy")
 	}
@@ -26,7 +26,7 @@ func outlierOf(t *testing.T, s filtertest.Settings) *config.OutlierDetection {
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -76,7 +76,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		`{"exceptionRateMultiples": 2}`: "exceptionRateMultiple",
 		`{"recoverTime": "15m"}`:        "recoverTime",
 	} {
-		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
+		if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, want) {
 			t.Errorf("%s is rejected with %s, want %q", settings, got, want)
 		}
 	}

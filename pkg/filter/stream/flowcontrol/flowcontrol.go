@@ -19,9 +19,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Kind returns the filter factory. Filters that one factory builds, such as those before and after
+// Factory returns the filter factory. Filters that one factory builds, such as those before and after
 // a reload, share the state of their rules if their configuration and env.Key are the same.
-func Kind() filter.StreamFilterFactory {
+func Factory() filter.StreamFilterFactory {
 	k := &factory{start: time.Now()}
 	return filter.StreamFilterFactory{
 		Name:    "flowControlFilter",

@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -58,7 +58,7 @@ type testFilter struct {
 func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
 	r := &testFilter{t: t}
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	r.s, r.counts = made(protocol.BlockingFunc(r.serve)), counts
 	return r
 }
@@ -351,7 +351,7 @@ func TestRejectionResponse(t *testing.T) {
 }
 
 func TestRulesSurviveReload(t *testing.T) {
-	kind := Kind()
+	kind := Factory()
 	build := func(s filtertest.Settings, place string) *testFilter {
 		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
 		if err != nil {
@@ -414,7 +414,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"invalid response status":         {`{"action": {"status": 101}}`, "status"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -422,7 +422,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func passingService(t testing.TB) protocol.Service {
-	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [
+	made, _ := filtertest.Build(t, Factory(), `{"global_switch": true, "rules": [
 		{"resource": "/items", "threshold": 1e15}, {"resource": "/items", "grade": 0, "threshold": 1000}]}`)
 	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
@@ -433,7 +433,7 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 }
 
 func rejectingService(t testing.TB) protocol.Service {
-	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [{"resource": "/items", "threshold": 0}]}`)
+	made, _ := filtertest.Build(t, Factory(), `{"global_switch": true, "rules": [{"resource": "/items", "threshold": 0}]}`)
 	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 

@@ -15,8 +15,8 @@ type Config struct {
 	ContentType []string `key:"content_type,content_types" doc:"Media types to compress, without parameters; text/* means all text types. Empty: text/html." example:"[\"text/html\", \"application/json\"]"`
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "gzip",
 		Stage:   filter.AfterRoute,

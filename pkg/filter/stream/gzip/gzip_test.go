@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 // bytes of contentType.
 func compressedResponse(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method = "GET"
@@ -34,7 +34,7 @@ func compressedResponse(t *testing.T, s filtertest.Settings, contentType string,
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -93,7 +93,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"a coding of compressor's":  {`{"encodings": ["zstd"]}`, "encodings"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})

@@ -98,8 +98,8 @@ func (m *headerMutation) Finish(_ context.Context, x *protocol.Exchange, err err
 	return nil
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "header_mutation",
 		Stage:   filter.AfterRoute,

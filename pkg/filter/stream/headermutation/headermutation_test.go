@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -34,7 +34,7 @@ func TestReadme(t *testing.T) {
 // TestRoutingHeadersOfRPCAreReplaced verifies that additions replace the routing headers of an RPC
 // call, and that host is an attachment of the call.
 func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"request_headers_to_add": [
+	made, _ := filtertest.Build(t, Factory(), `{"request_headers_to_add": [
 		{"header": {"key": "version", "value": "2.0.0"}}, {"header": {"key": "trace", "value": "8"}}, {"header": {"key": "host", "value": "shop.test"}}]}`)
 	x := new(protocol.Exchange)
 	x.Meta.Protocol, x.Request.Authority = "dubbo", "org.example.Shop"
@@ -52,7 +52,7 @@ func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
 // response. got are the headers that the application received, back those of the response.
 func serveRequest(t *testing.T, s filtertest.Settings, request, response string) (got, back string) {
 	t.Helper()
-	made, _ := filtertest.Build(t, Kind(), s)
+	made, _ := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 	x.Request.Authority = "shop.test"
@@ -116,7 +116,7 @@ func TestMutations(t *testing.T) {
 }
 
 func TestInherit(t *testing.T) {
-	kind := Kind()
+	kind := Factory()
 	listener := filtertest.Decode(t, kind, `{"request_headers_to_add": [{"header": {"key": "a", "value": "listener"}}, {"header": {"key": "b", "value": "listener"}}],
 		"response_headers_to_add": [{"header": {"key": "c", "value": "listener"}}]}`)
 	for settings, want := range map[filtertest.Settings][2]string{
@@ -152,7 +152,7 @@ func TestRemovalsComeFirst(t *testing.T) {
 }
 
 func TestErrorResponsesAreUnchanged(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"response_headers_to_add": [{"header": {"key": "a", "value": "1"}}]}`)
+	made, _ := filtertest.Build(t, Factory(), `{"response_headers_to_add": [{"header": {"key": "a", "value": "1"}}]}`)
 	broken := errors.New("broken")
 	x := new(protocol.Exchange)
 	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return broken })))
@@ -171,7 +171,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"an addition of nothing":    {`{"request_headers_to_add": [{"append": false}]}`, "header"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -179,7 +179,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func TestConstantFieldsDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{
+	made, _ := filtertest.Build(t, Factory(), `{
 		"request_headers_to_add": [{"header": {"key": "a", "value": "1"}, "append": false}],
 		"response_headers_to_remove": ["server"]}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))

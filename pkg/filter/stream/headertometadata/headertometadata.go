@@ -180,8 +180,8 @@ func toExpandSyntax(substitution string, groups int) (string, error) {
 	return b.String(), nil
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:   "header_to_metadata",
 		Stage:  filter.AfterRoute,

@@ -13,7 +13,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -37,7 +37,7 @@ func TestReadme(t *testing.T) {
 // serveRequest passes a request through the filter and returns it.
 func serveRequest(t *testing.T, s filtertest.Settings, path, fields string) *protocol.Exchange {
 	t.Helper()
-	made, _ := filtertest.Build(t, Kind(), s)
+	made, _ := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Request.Method, x.Request.Path = "GET", path
 	for field := range strings.SplitSeq(fields, ", ") {
@@ -142,18 +142,18 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := filtertest.Settings(`{"request_rules": [{` + test.rule + `}]}`)
-			if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
-	if got := filtertest.DecodeErrors(t, Kind(), `{"response_rules": [{"header": "a"}]}`); !strings.Contains(got, "response_rules") {
+	if got := filtertest.DecodeErrors(t, Factory(), `{"response_rules": [{"header": "a"}]}`); !strings.Contains(got, "response_rules") {
 		t.Errorf("rejected with %q", got)
 	}
 }
 
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Kind(), `{"request_rules": [
+	made, _ := filtertest.Build(t, Factory(), `{"request_rules": [
 		{"header": "x-version", "on_header_present": {"key": "version"}, "on_header_missing": {"key": "version", "value": "v1"}},
 		{"header": "x-zone", "on_header_missing": {"key": "zone", "value": "a"}}]}`)
 	x := new(protocol.Exchange)

@@ -57,7 +57,7 @@ func TestGRPCHealthCheck(t *testing.T) {
 		"too long a message":          {path: path, content: "\x00\x00\x00\x20\x00" + strings.Repeat("x", 8<<10), status: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Kind(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
+			made, counts := filtertest.Build(t, Factory(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
 			x := newGRPCCheck(test.path, test.content)
 			x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: test.draining}}
 			if err := x.Serve(t.Context(), made(application())); err != nil {
@@ -101,7 +101,7 @@ func TestOtherGRPCRequestsAreForwarded(t *testing.T) {
 			if settings == "" {
 				settings = `{"grpc": true}`
 			}
-			made, counts := filtertest.Build(t, Kind(), settings)
+			made, counts := filtertest.Build(t, Factory(), settings)
 			x := newGRPCCheck(path, grpcMessage(""))
 			if test.change != nil {
 				test.change(x)
@@ -121,7 +121,7 @@ var errTruncated = protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.Err
 func (truncatedBody) Read([]byte) (int, error) { return 0, errTruncated }
 
 func TestTruncatedHealthCheckFails(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"grpc": true}`)
+	made, _ := filtertest.Build(t, Factory(), `{"grpc": true}`)
 	x := newGRPCCheck("/grpc.health.v1.Health/Check", "")
 	x.Request.Body = truncatedBody{}
 	if err := x.Serve(context.Background(), made(application())); !errors.Is(err, errTruncated) {

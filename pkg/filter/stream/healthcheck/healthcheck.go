@@ -52,11 +52,11 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory { return kindAt(time.Now) }
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory { return newFactory(time.Now) }
 
-// kindAt is Kind with now as the clock.
-func kindAt(now func() time.Time) filter.StreamFilterFactory {
+// newFactory is Factory with now as the clock.
+func newFactory(now func() time.Time) filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "healthcheck",
 		Stage:   filter.BeforeRoute,

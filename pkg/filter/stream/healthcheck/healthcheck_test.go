@@ -16,13 +16,13 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 5 {
 		t.Fatalf("%d examples, want 5", len(examples))
 	}
 	for i, want := range []int{200, 404, 503, 404, 404} {
 		x := newRequest("GET", "/healthz")
-		made, _ := filtertest.Build(t, Kind(), examples[i])
+		made, _ := filtertest.Build(t, Factory(), examples[i])
 		if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != want {
 			t.Errorf("example %d: %v, %d; want %d", i, err, x.Response.Status, want)
 		}
@@ -63,7 +63,7 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 		{"no endpoint", "", "GET", "/", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Kind(), filtertest.Settings(`{"endpoint": "`+test.endpoint+`"}`))
+			made, counts := filtertest.Build(t, Factory(), filtertest.Settings(`{"endpoint": "`+test.endpoint+`"}`))
 			x := newRequest(test.method, test.path)
 			if err := x.Serve(t.Context(), made(application())); err != nil {
 				t.Fatal(err)
@@ -80,7 +80,7 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 }
 
 func TestResponseContainsNothingOfRequest(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
+	made, _ := filtertest.Build(t, Factory(), `{"endpoint": "/healthz"}`)
 	x := newRequest("GET", "/healthz")
 	if err := x.Serve(t.Context(), made(application())); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		`{"endpoint": "/healthz", "cache_time": "ten"}`:                                             "cache_time",
 		`{"headers": [{"name": "x", "prefix_match": ""}]}`:                                          "prefix is empty",
 	} {
-		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
+		if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, want) {
 			t.Errorf("%s is rejected with %q, want an error with %q", settings, got, want)
 		}
 	}
@@ -124,7 +124,7 @@ func TestSidecarConfigHasNoEffect(t *testing.T) {
 	for _, settings := range []filtertest.Settings{
 		`{}`, `{"passthrough": false}`, `{"passthrough": false, "cache_time": "360s", "cluster_min_healthy_percentages": {}}`,
 	} {
-		made, _ := filtertest.Build(t, Kind(), settings)
+		made, _ := filtertest.Build(t, Factory(), settings)
 		x := newRequest("GET", "/")
 		if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != 404 {
 			t.Errorf("%s: %v, %d; want what the application says", settings, err, x.Response.Status)
@@ -145,7 +145,7 @@ func TestHealthCheckByHeaders(t *testing.T) {
 		{"a call of RPC", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "", "/any", "probe/1", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Kind(), filtertest.Settings(test.settings))
+			made, counts := filtertest.Build(t, Factory(), filtertest.Settings(test.settings))
 			x := newRequest(test.method, test.path)
 			if test.prober != "" {
 				x.Request.Header.Add("User-Agent", test.prober)
@@ -170,7 +170,7 @@ func TestMinHealthyPercentages(t *testing.T) {
 		`{"shop": 70}`: 200, `{"shop": 70.1}`: 503, `{"shop": 100}`: 503, `{"down": 1}`: 503, `{"down": 0}`: 200,
 		`{"empty": 1}`: 503, `{"empty": 0}`: 200, `{"none": 1}`: 503, `{"shop": 50, "down": 50}`: 503,
 	} {
-		made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(`{"endpoint": "/healthz", "grpc": true, "cluster_min_healthy_percentages": `+percentages+`}`), calls)
+		made, _ := filtertest.BuildWith(t, Factory(), filtertest.Settings(`{"endpoint": "/healthz", "grpc": true, "cluster_min_healthy_percentages": `+percentages+`}`), calls)
 		x := newRequest("GET", "/healthz")
 		if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != want {
 			t.Errorf("%s: %d, %v; want %d", percentages, x.Response.Status, err, want)
@@ -183,7 +183,7 @@ func TestMinHealthyPercentages(t *testing.T) {
 			t.Errorf("%s: gRPC says %q, %v", percentages, text, err)
 		}
 	}
-	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
+	made, _ := filtertest.Build(t, Factory(), `{"endpoint": "/healthz"}`)
 	x := newRequest("GET", "/healthz")
 	x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: true}}
 	if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != 503 {
@@ -195,7 +195,7 @@ func TestMinHealthyPercentages(t *testing.T) {
 // cache_time caches the status.
 func TestPassThroughCache(t *testing.T) {
 	clock := time.Unix(1, 0)
-	made, counts := filtertest.Build(t, kindAt(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
+	made, counts := filtertest.Build(t, newFactory(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
 	status, fails, hits := 200, error(nil), 0
 	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		hits++

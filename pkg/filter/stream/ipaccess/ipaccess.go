@@ -40,8 +40,8 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "ip_access",
 		Stage:   filter.BeforeRoute,

@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -51,7 +51,7 @@ func requestFrom(address string, fields ...string) *protocol.Exchange {
 // serveRequest serves x and returns the Reason of its error. It checks that a denied request is counted.
 func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.Reason {
 	t.Helper()
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	passed := false
 	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		passed = true
@@ -116,7 +116,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"an unknown key":           {`{"ip": []}`, "ips"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -124,7 +124,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Kind(), `{
+	made, _ := filtertest.Build(t, Factory(), `{
 		"default_action": "deny", "header": "x-forwarded-for", "xff_num_trusted_hops": 1,
 		"ips": [{"action": "deny", "addrs": ["192.0.2.0/24", "198.51.100.7"]}, {"addrs": ["10.0.0.0/8", "2001:db8::/32", "172.16.0.0/12"]}]}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))

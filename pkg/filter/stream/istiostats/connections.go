@@ -44,8 +44,8 @@ func connectionMetrics() [metricCount]metrics.Metric {
 	}
 }
 
-// Connections returns the network filter's factory. Its filters share the limit on series.
-func Connections() filter.ConnectionFilterFactory {
+// ConnectionFactory returns the network filter's factory. Its filters share the limit on series.
+func ConnectionFactory() filter.ConnectionFilterFactory {
 	shared := new(seriesLimiter)
 	all := connectionMetrics()
 	return filter.ConnectionFilterFactory{

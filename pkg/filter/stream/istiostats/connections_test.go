@@ -35,7 +35,7 @@ func TestReadmeListsConnectionMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range Connections().Metrics {
+	for _, m := range ConnectionFactory().Metrics {
 		if !strings.Contains(string(page), "`"+m.Name+"`") {
 			t.Errorf("README.md does not tell of %s", m.Name)
 		}
@@ -93,7 +93,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 		{name: "no host", settings: outbound, base: left, session: &filter.Session{Reason: protocol.ConnectFailure}, want: map[string]string{"response_flags": "UF"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			watch, r := newConnectionObserver(t, Connections(), test.settings)
+			watch, r := newConnectionObserver(t, ConnectionFactory(), test.settings)
 			of := cmp.Or(test.session, new(filter.Session))
 			of.Traffic.In.Store(9)
 			of.Traffic.Out.Store(8)
@@ -117,7 +117,7 @@ func TestReportingDuration(t *testing.T) {
 	} {
 		t.Run(string(settings), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				watch, r := newConnectionObserver(t, Connections(), settings)
+				watch, r := newConnectionObserver(t, ConnectionFactory(), settings)
 				holds := func(when string, opened, closed, sent, received float64) {
 					t.Helper()
 					for name, want := range map[string]float64{"connections_opened": opened, "connections_closed": closed, "sent_bytes": sent, "received_bytes": received} {
@@ -155,7 +155,7 @@ func TestReportingDuration(t *testing.T) {
 }
 
 func TestConnectionOverrides(t *testing.T) {
-	watch, r := newConnectionObserver(t, Connections(), `{"reporter": "destination", "metrics": [
+	watch, r := newConnectionObserver(t, ConnectionFactory(), `{"reporter": "destination", "metrics": [
 		{"name": "tcp_connections_closed_total", "drop": true}, {"name": "tcp_sent_bytes_total", "tags_to_remove": ["reporter"]}
 	]}`)
 	watch(&filter.Session{})()
@@ -166,12 +166,12 @@ func TestConnectionOverrides(t *testing.T) {
 		t.Errorf("bytes are counted under %v", labels)
 	}
 	for _, wrong := range []filtertest.Settings{`{"reporter": "source", "metrics": [{"name": "requests_total"}]}`, `{}`} {
-		filtertest.DecodeErrors(t, filter.StreamFilterFactory{Config: Connections().Config}, wrong)
+		filtertest.DecodeErrors(t, filter.StreamFilterFactory{Config: ConnectionFactory().Config}, wrong)
 	}
 }
 
 func TestSeriesOfConnectionsAreBounded(t *testing.T) {
-	watch, r := newConnectionObserver(t, Connections(), inbound)
+	watch, r := newConnectionObserver(t, ConnectionFactory(), inbound)
 	for i := range maxSeries + 10 {
 		watch(&filter.Session{DownstreamTLS: &protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
 	}
@@ -186,7 +186,7 @@ func TestSeriesOfConnectionsAreBounded(t *testing.T) {
 // TestSessionAllocations verifies that a session allocates only itself and its end
 // function, and that counting its bytes again allocates nothing.
 func TestSessionAllocations(t *testing.T) {
-	watch, _ := newConnectionObserver(t, Connections(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
+	watch, _ := newConnectionObserver(t, ConnectionFactory(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
 	of := &filter.Session{DownstreamTLS: mutualTLS()}
 	watch(of)()
 	if n := testing.AllocsPerRun(100, func() { watch(of)() }); n > 2 {

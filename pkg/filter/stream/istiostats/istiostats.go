@@ -73,8 +73,8 @@ func overflowsMetric() metrics.Metric {
 	}
 }
 
-// Kind returns the filter factory. Its filters share the limit on series.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory. Its filters share the limit on series.
+func Factory() filter.StreamFilterFactory {
 	shared := new(seriesLimiter)
 	all := requestMetrics()
 	return filter.StreamFilterFactory{

@@ -22,11 +22,11 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	made, counts := filtertest.Build(t, Kind(), examples[0])
+	made, counts := filtertest.Build(t, Factory(), examples[0])
 	passed := false
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { passed = true; return nil }))
 	x := endedExchange()
@@ -203,7 +203,7 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 			if test.settings != "" {
 				settings = test.settings
 			}
-			observe, r := newObserver(t, Kind(), filtertest.Settings(settings))
+			observe, r := newObserver(t, Factory(), filtertest.Settings(settings))
 			x := endedExchange()
 			test.change(x)
 			observe(x)
@@ -229,7 +229,7 @@ func checkLabels(t *testing.T, r *metrics.Registry, want map[string]string) {
 }
 
 func TestOutboundRequestsAreCountedByHost(t *testing.T) {
-	observe, r := newObserver(t, Kind(), outbound)
+	observe, r := newObserver(t, Factory(), outbound)
 	x := endedExchange()
 	x.Record.Route = namedScope{name: "allow_any"}
 	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: fakeHost{"first;a;b;c;d"}}, protocol.Attempt{Host: fakeHost{"there-v2;theirs;there;v2;west"}, TLS: mutualTLS()})
@@ -242,14 +242,14 @@ func TestOutboundRequestsAreCountedByHost(t *testing.T) {
 	}
 	checkLabels(t, r, want)
 	x.Metadata.Set(workload.Namespace, workload.KeyUpstream, peerWorkload) // precedes the workload of the host
-	observe, r = newObserver(t, Kind(), outbound)
+	observe, r = newObserver(t, Factory(), outbound)
 	observe(x)
 	want["destination_app"] = "tapp"
 	checkLabels(t, r, want)
 }
 
 func TestSizesAndTimesAreCounted(t *testing.T) {
-	observe, r := newObserver(t, Kind(), inbound)
+	observe, r := newObserver(t, Factory(), inbound)
 	observe(endedExchange())
 	for name, want := range map[string]float64{"istio_request_duration_milliseconds": 7, "istio_request_bytes": 100, "istio_response_bytes": 1000} {
 		if _, got := onlySeries(t, r, name); got != want {
@@ -259,7 +259,7 @@ func TestSizesAndTimesAreCounted(t *testing.T) {
 }
 
 func TestOverrides(t *testing.T) {
-	observe, r := newObserver(t, Kind(), `{"reporter": "destination", "metrics": [
+	observe, r := newObserver(t, Factory(), `{"reporter": "destination", "metrics": [
 		{"name": "request_bytes", "drop": true},
 		{"name": "requests_total", "tags_to_remove": ["request_protocol", "no_such_label"]},
 		{"tags_to_remove": ["response_code"]}
@@ -274,7 +274,7 @@ func TestOverrides(t *testing.T) {
 	if labels, _ := onlySeries(t, r, "istio_response_bytes"); labels["request_protocol"] != "http" || labels["response_code"] != "" {
 		t.Errorf("bytes are counted under %v", labels)
 	}
-	if got := filtertest.DecodeErrors(t, Kind(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
+	if got := filtertest.DecodeErrors(t, Factory(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
 		t.Errorf("a metric that there is not is rejected as %q", got)
 	}
 }
@@ -282,7 +282,7 @@ func TestOverrides(t *testing.T) {
 // TestSeriesAreBounded verifies that hosts beyond the maximum number of series share one series,
 // also those of another listener.
 func TestSeriesAreBounded(t *testing.T) {
-	kind := Kind()
+	kind := Factory()
 	observe, r := newObserver(t, kind, inbound)
 	for i := range maxSeries + 10 {
 		x := endedExchange()
@@ -305,7 +305,7 @@ func TestSeriesAreBounded(t *testing.T) {
 }
 
 func TestKeysAreCloned(t *testing.T) {
-	observe, r := newObserver(t, Kind(), inbound)
+	observe, r := newObserver(t, Factory(), inbound)
 	buffer := []byte("shop:8080")
 	x := endedExchange()
 	x.Request.Authority = unsafe.String(&buffer[0], len(buffer)) // a view, as from an engine
@@ -318,7 +318,7 @@ func TestKeysAreCloned(t *testing.T) {
 }
 
 func TestExchangeWithoutListenerIsNotCounted(t *testing.T) {
-	observe, r := newObserver(t, Kind(), inbound)
+	observe, r := newObserver(t, Factory(), inbound)
 	x := endedExchange()
 	x.Record.Listener = nil
 	observe(x)
@@ -340,7 +340,7 @@ func meshExchange() *protocol.Exchange {
 }
 
 func TestKnownRequestsDoNotAllocate(t *testing.T) {
-	observe, _ := newObserver(t, Kind(), inbound)
+	observe, _ := newObserver(t, Factory(), inbound)
 	x := meshExchange()
 	if n := testing.AllocsPerRun(100, func() { observe(x) }); n != 0 {
 		t.Errorf("observe allocates %v times, want 0", n)
@@ -348,7 +348,7 @@ func TestKnownRequestsDoNotAllocate(t *testing.T) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	observe, _ := newObserver(b, Kind(), inbound)
+	observe, _ := newObserver(b, Factory(), inbound)
 	x := meshExchange()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -19,11 +19,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Kind returns the filter factory. Its filters share the fetched keys.
-func Kind() filter.StreamFilterFactory { return kindAt(time.Now) }
+// Factory returns the filter factory. Its filters share the fetched keys.
+func Factory() filter.StreamFilterFactory { return newFactory(time.Now) }
 
-// kindAt is Kind with now as the clock.
-func kindAt(now func() time.Time) filter.StreamFilterFactory {
+// newFactory is Factory with now as the clock.
+func newFactory(now func() time.Time) filter.StreamFilterFactory {
 	shared := &jwksCache{byConfig: make(map[RemoteJWKS]*remoteKeys)}
 	return filter.StreamFilterFactory{
 		Name:    "jwt_authn",

@@ -233,7 +233,7 @@ func localProvider(more string) string {
 // called; x has the response.
 func serveRequest(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
 	t.Helper()
-	made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(settings))
+	made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(settings))
 	x = new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path = "GET", path
@@ -321,7 +321,7 @@ func TestPathVariantsCannotBypassRules(t *testing.T) {
 }
 
 func TestOriginalPathIsMatched(t *testing.T) {
-	made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/api/"}, "requires": {"provider_name": "one"}}]}`))
+	made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/api/"}, "requires": {"provider_name": "one"}}]}`))
 	for _, test := range []struct {
 		asked, path string
 		want        int
@@ -401,7 +401,7 @@ func TestClaimHeaders(t *testing.T) {
 }
 
 func TestRPCWithoutTokenIsRejected(t *testing.T) {
-	made, counts := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+	made, counts := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Path = "/org.Shop/buy"
@@ -415,7 +415,7 @@ func TestRPCWithoutTokenIsRejected(t *testing.T) {
 }
 
 func TestUnidentifiedCallsMustSatisfyEveryRule(t *testing.T) {
-	made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+	made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
 	for _, test := range []struct {
 		name, path, service string
 		disputed            bool
@@ -482,7 +482,7 @@ func TestFetchedKeys(t *testing.T) {
 	clock := testNow
 	from := new(fakeIssuer)
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"id": from}}
-	kind := kindAt(func() time.Time { return clock })
+	kind := newFactory(func() time.Time { return clock })
 	const settings = `{"providers": {"one": {"clock_skew": "10m", "remote_jwks": {
 		"http_uri": {"uri": "http://id.test/keys", "cluster": "id", "timeout": "1s"}, "cache_duration": "1m", "stale_duration": "10m"}}},
 		"rules": [{"requires": {"provider_name": "one"}}]}`
@@ -555,7 +555,7 @@ func (*panickingClient) Call(context.Context, filter.Target, *protocol.Exchange,
 }
 
 func TestPanickedFetchEndsWait(t *testing.T) {
-	made, _ := filtertest.BuildWith(t, kindAt(testClock), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
+	made, _ := filtertest.BuildWith(t, newFactory(testClock), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
 		"rules": [{"requires": {"provider_name": "one"}}]}`, new(panickingClient))
 	if got := statusOf(t, made, "/", signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)); got != 401 {
 		t.Errorf("%d, want 401", got)
@@ -578,7 +578,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"an algorithm of one's own":        {`{"providers": {"a": {"algorithms": ["none"]}}}`, "algorithms"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})

@@ -54,7 +54,7 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 // that denies by this metadata would never match.
 func TestFailedStatusIsRejected(t *testing.T) {
 	settings := `{"providers": {"one": ` + localProvider(`, "failed_status_in_metadata": "failed"`) + `}}`
-	if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
+	if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
 		t.Errorf("rejected because of %q", got)
 	}
 }

@@ -26,7 +26,7 @@ func TestTokenIsRemovedFromQuery(t *testing.T) {
 		{"forwarded", `, "from_params": ["t"], "forward": true`, "/a?t=T&b", "/a?t=T&b"},
 	} {
 		for _, rewritten := range []bool{false, true} {
-			made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(test.more)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`))
+			made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(test.more)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`))
 			x := filtertest.NewRequest(strings.ReplaceAll(test.path, "T", token))
 			if rewritten {
 				x.Record.OriginalPath = "/old" + x.Request.Path
@@ -73,7 +73,7 @@ func TestAnotherAudienceIsForbidden(t *testing.T) {
 		{"one of several providers", both, good, 403},
 		{"several providers, expired", both, token(map[string]any{"aud": "bank", "exp": testNow.Add(-time.Hour).Unix()}), 401},
 	} {
-		made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(`, "audiences": ["shop"]`)+
+		made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(`, "audiences": ["shop"]`)+
 			`, "two": `+strings.ReplaceAll(localProvider(""), "id.test", "other.test")+`}, "rules": [{"requires": `+test.requires+`}]}`))
 		x := filtertest.NewRequest("/", "Authorization: Bearer "+test.token)
 		app := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { t.Errorf("%s: let in", test.name); return nil })

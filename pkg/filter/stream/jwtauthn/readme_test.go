@@ -11,7 +11,7 @@ import (
 )
 
 func TestReadme(t *testing.T) {
-	kind := kindAt(testClock)
+	kind := newFactory(testClock)
 	examples := filtertest.CheckReadme(t, kind, *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))

@@ -18,10 +18,10 @@ func TestKeySetWithoutUsableKeys(t *testing.T) {
 		return filtertest.Settings(`{"providers": {"one": {"local_jwks": {"accept_without_usable_keys": ` + lenient + `, "inline_string": ` + strconv.Quote(weak) + `}}},
 			"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`)
 	}
-	if problems := filtertest.DecodeErrors(t, Kind(), settings("false")); !strings.Contains(problems, errUnusable.Error()) {
+	if problems := filtertest.DecodeErrors(t, Factory(), settings("false")); !strings.Contains(problems, errUnusable.Error()) {
 		t.Errorf("it is rejected for %s", problems)
 	}
-	made, _ := filtertest.Build(t, Kind(), settings("true"))
+	made, _ := filtertest.Build(t, Factory(), settings("true"))
 	for _, token := range []string{"", "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.e30.AAAA", "eyJhbGciOiJub25lIn0.e30."} {
 		if got := statusOf(t, made, "/", token); got != 401 {
 			t.Errorf("a token %q: %d, want 401", token, got)
@@ -43,7 +43,7 @@ func TestBypassCORSPreflight(t *testing.T) {
 		{"another method with its fields", "true", "GET", []string{origin, asks}, 401},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"bypass_cors_preflight": `+test.bypass+`, "providers": {"one": `+localProvider("")+`},
+			made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"bypass_cors_preflight": `+test.bypass+`, "providers": {"one": `+localProvider("")+`},
 				"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`))
 			x := new(protocol.Exchange)
 			x.Reset()
@@ -64,14 +64,14 @@ func TestPathSeparatedPrefix(t *testing.T) {
 	settings := func(segments string) filtertest.Settings {
 		return filtertest.Settings(`{"providers": {"one": ` + localProvider("") + `}, "rules": [{"match": {"path_separated_prefix": "` + segments + `"}, "requires": {"provider_name": "one"}}]}`)
 	}
-	made, _ := filtertest.Build(t, kindAt(testClock), settings("/a"))
+	made, _ := filtertest.Build(t, newFactory(testClock), settings("/a"))
 	for path, want := range map[string]int{"/a": 401, "/a?b": 401, "/a/b": 401, "/x/../a": 401, "/%61": 401, "/ab": 200, "/": 200, "/b/a": 200} {
 		if got := statusOf(t, made, path, ""); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}
 	for _, segments := range []string{"a", "/a/", "/a?b"} {
-		if problems := filtertest.DecodeErrors(t, Kind(), settings(segments)); !strings.Contains(problems, "path_separated_prefix") {
+		if problems := filtertest.DecodeErrors(t, Factory(), settings(segments)); !strings.Contains(problems, "path_separated_prefix") {
 			t.Errorf("%q is rejected with %q", segments, problems)
 		}
 	}

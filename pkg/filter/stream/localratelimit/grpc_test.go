@@ -9,7 +9,7 @@ import (
 
 func TestGRPCStatus(t *testing.T) {
 	for more, want := range map[string]string{"": "14", `, "rate_limited_as_resource_exhausted": true`: "8"} {
-		made, _ := filtertest.Build(t, Kind(), filtertest.Settings(`{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}`+more+`}`))
+		made, _ := filtertest.Build(t, Factory(), filtertest.Settings(`{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}`+more+`}`))
 		s := made(filtertest.Application())
 		var x *protocol.Exchange
 		for range 2 {

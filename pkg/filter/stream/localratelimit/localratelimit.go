@@ -25,9 +25,9 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// Kind returns the filter factory. The filters that one factory builds keep their buckets across
+// Factory returns the filter factory. The filters that one factory builds keep their buckets across
 // reloads.
-func Kind() filter.StreamFilterFactory {
+func Factory() filter.StreamFilterFactory {
 	s := &builder{start: time.Now()}
 	return filter.StreamFilterFactory{
 		Name:    name,

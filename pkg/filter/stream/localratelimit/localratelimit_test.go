@@ -20,12 +20,12 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		shop := newTestFilter(t, Kind(), examples[0])
+		shop := newTestFilter(t, Factory(), examples[0])
 		if got := shop.sendMany(30, httpRequest("10.0.0.1")); got != 20 {
 			t.Errorf("of 30 requests of a client %d passed, want 20", got)
 		}
@@ -36,7 +36,7 @@ func TestReadme(t *testing.T) {
 		if total != 180 {
 			t.Errorf("of 200 requests of other clients %d passed, want 180", total)
 		}
-		report := newTestFilter(t, Kind(), examples[1])
+		report := newTestFilter(t, Factory(), examples[1])
 		if got := report.sendMany(5, rpcCall("org.example.Shop", "report")); got != 1 {
 			t.Errorf("of 5 calls of the limited method %d passed, want 1", got)
 		}
@@ -102,7 +102,7 @@ func rpcCall(service, method string, attachments ...string) *protocol.Exchange {
 
 func TestRefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestFilter(t, Kind(), `{"token_bucket": {"max_tokens": 5, "tokens_per_fill": 10, "fill_interval": "1s"}}`)
+		r := newTestFilter(t, Factory(), `{"token_bucket": {"max_tokens": 5, "tokens_per_fill": 10, "fill_interval": "1s"}}`)
 		x := httpRequest("10.0.0.1")
 		for _, step := range []struct {
 			after time.Duration
@@ -185,7 +185,7 @@ func TestDescriptors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newTestFilter(t, Kind(), test.settings)
+				r := newTestFilter(t, Factory(), test.settings)
 				for i, s := range test.sent {
 					if got := r.sendMany(3, s.x); got != s.want {
 						t.Errorf("of sender %d %d of 3 passed, want %d", i, got, s.want)
@@ -197,7 +197,7 @@ func TestDescriptors(t *testing.T) {
 }
 
 func TestRejectionResponse(t *testing.T) {
-	r := newTestFilter(t, Kind(), `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "status": {"code": "ServiceUnavailable"},
+	r := newTestFilter(t, Factory(), `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "status": {"code": "ServiceUnavailable"},
 		"response_headers_to_add": [{"header": {"key": "x-limited", "value": "%method%"}}]}`)
 	x := httpRequest("10.0.0.1", "secret: token")
 	if got := r.send(x); got != 200 || x.Response.Header.Get("x-limited") != "" {
@@ -213,7 +213,7 @@ func TestRejectionResponse(t *testing.T) {
 }
 
 func TestUnenforcedLimitsAreCounted(t *testing.T) {
-	r := newTestFilter(t, Kind(), `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "filter_enforced": {"default_value": {"numerator": 0}},
+	r := newTestFilter(t, Factory(), `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "filter_enforced": {"default_value": {"numerator": 0}},
 		"request_headers_to_add_when_not_enforced": [{"header": {"key": "x-over", "value": "1"}, "append": false}]}`)
 	x := httpRequest("10.0.0.1")
 	if got := r.sendMany(1, x); got != 1 || x.Request.Header.Get("x-over") != "" {
@@ -229,7 +229,7 @@ func TestUnenforcedLimitsAreCounted(t *testing.T) {
 
 func TestRateLimitHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestFilter(t, Kind(), `{"enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+		r := newTestFilter(t, Factory(), `{"enable_x_ratelimit_headers": "DRAFT_VERSION_03",
 			"token_bucket": {"max_tokens": 100, "tokens_per_fill": 10, "fill_interval": "1s"},
 			"rate_limits": [{"actions": [{"remote_address": {}}]}],
 			"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 2, "fill_interval": "10s"}}]}`)
@@ -250,7 +250,7 @@ func TestRateLimitHeaders(t *testing.T) {
 func TestBucketsAreBounded(t *testing.T) {
 	for _, most := range []int{1, 10, 2048} {
 		synctest.Test(t, func(t *testing.T) {
-			kind := Kind()
+			kind := Factory()
 			settings := filtertest.Settings(fmt.Sprintf(`{"max_dynamic_descriptors": %d, "rate_limits": [{"actions": [{"remote_address": {}}]}],
 				"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`, most))
 			made, counts := filtertest.Build(t, kind, settings)
@@ -287,7 +287,7 @@ func TestBucketsAreBounded(t *testing.T) {
 // replaces others.
 func TestBucketInUseIsNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestFilter(t, Kind(), `{"max_dynamic_descriptors": 8, "rate_limits": [{"actions": [{"remote_address": {}}]}],
+		r := newTestFilter(t, Factory(), `{"max_dynamic_descriptors": 8, "rate_limits": [{"actions": [{"remote_address": {}}]}],
 			"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`)
 		r.sendMany(1, httpRequest("10.0.0.1"))
 		addr := netip.MustParseAddr("10.1.0.0")
@@ -313,7 +313,7 @@ func buildWithKey(t *testing.T, kind filter.StreamFilterFactory, s filtertest.Se
 
 func TestBucketsSurviveReload(t *testing.T) {
 	const settings = `{"token_bucket": {"max_tokens": 2, "fill_interval": "1h"}}`
-	kind, x := Kind(), httpRequest("10.0.0.1")
+	kind, x := Factory(), httpRequest("10.0.0.1")
 	before := buildWithKey(t, kind, settings, "a")
 	if got := before.sendMany(3, x); got != 2 {
 		t.Fatalf("%d of 3 passed, want 2", got)
@@ -361,7 +361,7 @@ func TestPerConnectionBuckets(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newTestFilter(t, Kind(), filtertest.Settings(`{"local_rate_limit_per_downstream_connection": true, `+test.settings+`}`))
+				r := newTestFilter(t, Factory(), filtertest.Settings(`{"local_rate_limit_per_downstream_connection": true, `+test.settings+`}`))
 				for i, s := range test.sent {
 					if got := r.sendMany(3, s.x); got != s.want {
 						t.Errorf("of sender %d %d of 3 passed, want %d", i, got, s.want)
@@ -374,7 +374,7 @@ func TestPerConnectionBuckets(t *testing.T) {
 
 func TestBucketsOfConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newTestFilter(t, Kind(), `{"local_rate_limit_per_downstream_connection": true, "max_dynamic_descriptors": 10, "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}`)
+		r := newTestFilter(t, Factory(), `{"local_rate_limit_per_downstream_connection": true, "max_dynamic_descriptors": 10, "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}`)
 		for conn := range uint64(50) {
 			if got := r.sendMany(2, onConnection(conn)); got != 1 {
 				t.Fatalf("of 2 on a new connection %d passed, want 1", got)
@@ -438,7 +438,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"an action that is not made": {`{"rate_limits": [{"actions": [{"source_cluster": {"a": 1}}]}]}`, "source_cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -446,7 +446,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func passingService(t testing.TB, more string) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Kind(), filtertest.Settings(`{`+more+`
+	made, _ := filtertest.Build(t, Factory(), filtertest.Settings(`{`+more+`
 		"token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"},
 		"rate_limits": [{"actions": [{"remote_address": {}}]}],
 		"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"}}]}`))

@@ -47,8 +47,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "mirror",
 		Stage:   filter.AfterRoute,

@@ -89,7 +89,7 @@ func serveAndWait(t *testing.T, s filtertest.Settings, to *fakeCluster, hosts in
 		Clusters:   map[string]protocol.Service{"shadow": to, "canary": to},
 		HostCounts: map[string]int{"shadow": hosts, "canary": hosts},
 	}
-	made, counts := filtertest.BuildWith(t, Kind(), s, calls)
+	made, counts := filtertest.BuildWith(t, Factory(), s, calls)
 	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Body != nil {
 			if left := x.Request.ContentLength; left >= 0 { // as an engine reads it
@@ -116,7 +116,7 @@ func serveAndWait(t *testing.T, s filtertest.Settings, to *fakeCluster, hosts in
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
@@ -184,7 +184,7 @@ func TestCopiesGoToSeveralClusters(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			first, second := new(fakeCluster), new(fakeCluster)
 			calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": first, "canary": second}}
-			made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(test.settings), calls)
+			made, _ := filtertest.BuildWith(t, Factory(), filtertest.Settings(test.settings), calls)
 			app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				_, err := io.Copy(io.Discard, x.Request.Body)
 				return err
@@ -218,7 +218,7 @@ func TestSlowClusterDoesNotBlockOthers(t *testing.T) {
 		return nil
 	})
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"slow": slow, "fast": fast}}
-	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "slow", "max_in_flight": 2, "more": [{"cluster": "fast"}]}`, calls)
+	made, counts := filtertest.BuildWith(t, Factory(), `{"cluster": "slow", "max_in_flight": 2, "more": [{"cluster": "fast"}]}`, calls)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 5 {
 		if err := newPOST("", true).Serve(t.Context(), s); err != nil {
@@ -281,7 +281,7 @@ func TestFailedCopiesAreCounted(t *testing.T) {
 func TestPercent(t *testing.T) {
 	to := new(fakeCluster)
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": to}}
-	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "percent": 50, "max_in_flight": 1000}`, calls)
+	made, counts := filtertest.BuildWith(t, Factory(), `{"cluster": "shadow", "percent": 50, "max_in_flight": 1000}`, calls)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 1000 {
 		if err := newPOST("", true).Serve(t.Context(), s); err != nil {
@@ -305,7 +305,7 @@ func TestSlowShadowDoesNotDelayRequests(t *testing.T) {
 		return nil
 	})
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": slow}}
-	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "max_in_flight": 2}`, calls)
+	made, counts := filtertest.BuildWith(t, Factory(), `{"cluster": "shadow", "max_in_flight": 2}`, calls)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 5 {
 		if err := newPOST("", true).Serve(t.Context(), s); err != nil {
@@ -343,7 +343,7 @@ func (e *cancelingClient) Go(f func(ctx context.Context)) {
 }
 
 func TestCopiesStopWhenContextEnds(t *testing.T) {
-	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "amplification": 1000}`, new(cancelingClient))
+	made, counts := filtertest.BuildWith(t, Factory(), `{"cluster": "shadow", "amplification": 1000}`, new(cancelingClient))
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	if err := newPOST("", true).Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestCopiesStopWhenContextEnds(t *testing.T) {
 func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 	to := new(fakeCluster)
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": to}}
-	made, _ := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow"}`, calls)
+	made, _ := filtertest.BuildWith(t, Factory(), `{"cluster": "shadow"}`, calls)
 	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		body := x.Request.Body
 		_, _ = body.Read(make([]byte, 2)) // an attempt that fails in the middle of the body
@@ -390,7 +390,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"no time":                      {`{"cluster": "a", "timeout": "0s"}`, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -398,7 +398,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func TestRequestsThatAreNotCopiedDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"cluster": "shadow", "max_body_size": 1}`)
+	made, _ := filtertest.Build(t, Factory(), `{"cluster": "shadow", "max_body_size": 1}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newPOST("large", true)
 	ctx := t.Context()

@@ -17,8 +17,8 @@ type Config struct {
 	Status        int   `key:"http_status" doc:"HTTP status of the response to rejected requests." min:"400" max:"599" default:"413" example:"413"`
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "payload_limit",
 		Stage:   filter.AfterRoute,

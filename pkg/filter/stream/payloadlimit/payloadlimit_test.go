@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -72,7 +72,7 @@ func (a *application) Start(_ context.Context, x *protocol.Exchange) error {
 
 func newService(t testing.TB, s filtertest.Settings) protocol.Service {
 	t.Helper()
-	made, _ := filtertest.Build(t, Kind(), s)
+	made, _ := filtertest.Build(t, Factory(), s)
 	return made(new(application))
 }
 
@@ -135,7 +135,7 @@ func (*unreadableBody) Close() error  { return nil }
 // TestOversizedBodyNeverLooksComplete verifies that reading a body that is too large ends in
 // an error, also in later calls, and returns no bytes beyond the limit.
 func TestOversizedBodyNeverLooksComplete(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
 	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		piece, total := make([]byte, 64), 0
 		for range 5 {
@@ -161,7 +161,7 @@ func TestOversizedBodyNeverLooksComplete(t *testing.T) {
 // applies to each attempt separately.
 func TestRetriesReadTheContentAgain(t *testing.T) {
 	app := new(application)
-	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
 	s := made(protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		for range 3 {
 			if err := app.Start(ctx, x); err != nil || len(app.got) != 80 {
@@ -190,7 +190,7 @@ func TestRetriesReadTheContentAgain(t *testing.T) {
 }
 
 func TestOtherErrorsAreReturned(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
 	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return broken }))
 	if err := newPOST(10, chunked).Serve(t.Context(), s); !errors.Is(err, broken) {
@@ -201,7 +201,7 @@ func TestOtherErrorsAreReturned(t *testing.T) {
 func TestRejectionContainsNothingOfRequest(t *testing.T) {
 	for _, l := range []length{declared, chunked} {
 		x := newPOST(101, l)
-		made, counts := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+		made, counts := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
 		if err := x.Serve(t.Context(), made(new(application))); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"an unknown key":            {`{"max_entity_size ": 1}`, "max_entity_size"}, // the key ends with a space
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -235,7 +235,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func TestRequestsWithLengthDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newPOST(10, declared)
 	ctx := t.Context()

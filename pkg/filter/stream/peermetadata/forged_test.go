@@ -26,7 +26,7 @@ func TestClientCannotForgePeerHeaders(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}), Cluster: func(string) *config.Cluster { return nil }}
-			made, err := Kind().New(filtertest.Decode(t, Kind(), filtertest.Settings(test.settings)), env)
+			made, err := Factory().New(filtertest.Decode(t, Factory(), filtertest.Settings(test.settings)), env)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,8 +34,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Kind returns the filter factory. Its filters share a cache of peers.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory. Its filters share a cache of peers.
+func Factory() filter.StreamFilterFactory {
 	known := new(peerCache)
 	return filter.StreamFilterFactory{
 		Name:   "peer_metadata",

@@ -21,11 +21,11 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	made, _ := filtertest.Build(t, Kind(), examples[0])
+	made, _ := filtertest.Build(t, Factory(), examples[0])
 	x := newRequest(workload.FieldID+": a", workload.FieldMetadata+": "+shopWorkload().Metadata())
 	if err := x.Serve(t.Context(), made(echoService())); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestPeerHeaders(t *testing.T) {
 				}
 				return nil
 			}}
-			made, err := Kind().New(filtertest.Decode(t, Kind(), filtertest.Settings(test.settings)), env)
+			made, err := Factory().New(filtertest.Decode(t, Factory(), filtertest.Settings(test.settings)), env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func TestPeerHeaders(t *testing.T) {
 }
 
 func TestMalformedMetadataIsCounted(t *testing.T) {
-	made, counts := filtertest.Build(t, Kind(), `{"downstream_discovery": true, "upstream_discovery": true}`)
+	made, counts := filtertest.Build(t, Factory(), `{"downstream_discovery": true, "upstream_discovery": true}`)
 	s := made(echoService(workload.FieldMetadata + ": *"))
 	if err := newRequest(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1)).Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestMalformedMetadataIsCounted(t *testing.T) {
 }
 
 func TestFaultsPass(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), outbound)
+	made, _ := filtertest.Build(t, Factory(), outbound)
 	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
 	x := newRequest()
 	if err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return lost }))); !errors.Is(err, lost) {
@@ -149,7 +149,7 @@ func TestFaultsPass(t *testing.T) {
 }
 
 func TestCallsOfRPCPass(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), outbound)
+	made, _ := filtertest.Build(t, Factory(), outbound)
 	x := newRequest()
 	x.Request.Method = ""
 	x.Request.Header.MarkUnchanged()
@@ -159,7 +159,7 @@ func TestCallsOfRPCPass(t *testing.T) {
 }
 
 func TestEmptySettingsAreRejected(t *testing.T) {
-	if got := filtertest.DecodeErrors(t, Kind(), `{"upstream_propagation": true}`); !strings.Contains(got, "require node or workload") {
+	if got := filtertest.DecodeErrors(t, Factory(), `{"upstream_propagation": true}`); !strings.Contains(got, "require node or workload") {
 		t.Errorf("rejected as %q", got)
 	}
 }
@@ -184,7 +184,7 @@ func TestPeersAreBounded(t *testing.T) {
 func TestKnownPeersDoNotAllocate(t *testing.T) {
 	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound} {
 		t.Run(name, func(t *testing.T) {
-			made, _ := filtertest.Build(t, Kind(), settings)
+			made, _ := filtertest.Build(t, Factory(), settings)
 			value := shopWorkload().Metadata()
 			s := made(&sidecarApplication{value})
 			x := newRequest()
@@ -219,7 +219,7 @@ func (a *sidecarApplication) Start(_ context.Context, x *protocol.Exchange) erro
 func BenchmarkPeers(b *testing.B) {
 	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound, "nothing": "{}"} {
 		b.Run(name, func(b *testing.B) {
-			made, _ := filtertest.Build(b, Kind(), settings)
+			made, _ := filtertest.Build(b, Factory(), settings)
 			value := shopWorkload().Metadata()
 			s, x, ctx := made(&sidecarApplication{value}), newRequest(), b.Context()
 			b.ReportAllocs()

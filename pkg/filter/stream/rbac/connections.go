@@ -55,8 +55,8 @@ func (r *Rules) compileForConnections(key string) (*rules, error) {
 	return out, err
 }
 
-// Connections returns the network filter's factory.
-func Connections() filter.ConnectionFilterFactory {
+// ConnectionFactory returns the network filter's factory.
+func ConnectionFactory() filter.ConnectionFilterFactory {
 	return filter.ConnectionFilterFactory{
 		Name:   name,
 		Config: func() any { return new(ConnectionConfig) },

@@ -50,7 +50,7 @@ func TestConnectionRules(t *testing.T) {
 		{"all by rules that only note", `{"rules": {"action": "LOG", "policies": {}}}`, plain, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			admit, counts := filtertest.BuildConnectionFilter(t, Connections(), test.settings)
+			admit, counts := filtertest.BuildConnectionFilter(t, ConnectionFactory(), test.settings)
 			if test.in != nil {
 				if err := admit(test.in); err != nil {
 					t.Errorf("the connection is refused: %v", err)
@@ -68,7 +68,7 @@ func TestConnectionRules(t *testing.T) {
 }
 
 func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
-	admit, counts := filtertest.BuildConnectionFilter(t, Connections(), `{"shadow_rules": {"action": "DENY", "policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}`)
+	admit, counts := filtertest.BuildConnectionFilter(t, ConnectionFactory(), `{"shadow_rules": {"action": "DENY", "policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}`)
 	if err := admit(&protocol.ConnMeta{}); err != nil {
 		t.Errorf("the connection is refused: %v", err)
 	}
@@ -83,7 +83,7 @@ func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
 // TestRequestConditionsAreRejectedForConnections verifies that conditions on requests are rejected. Under
 // DENY, a condition that never matches would allow every connection.
 func TestRequestConditionsAreRejectedForConnections(t *testing.T) {
-	kind := filter.StreamFilterFactory{Config: Connections().Config}
+	kind := filter.StreamFilterFactory{Config: ConnectionFactory().Config}
 	for name, s := range map[string]filtertest.Settings{
 		"a field":       permissionPolicy("DENY", `{"header": {"name": "x-tenant", "exact_match": "a"}}`),
 		"a path":        permissionPolicy("DENY", `{"not_rule": {"url_path": {"path": {"exact": "/"}}}}`),
@@ -108,7 +108,7 @@ func TestReadmeListsConnectionMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range Connections().Metrics {
+	for _, m := range ConnectionFactory().Metrics {
 		if !strings.Contains(string(page), "`"+m.Name+"`") {
 			t.Errorf("README.md does not tell of %s", m.Name)
 		}

@@ -43,8 +43,8 @@ func (c *Config) compile() (enforced, shadow *rules, err error) {
 	return enforced, shadow, err
 }
 
-// Kind returns the filter factory.
-func Kind() filter.StreamFilterFactory {
+// Factory returns the filter factory.
+func Factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    name,
 		Stage:   filter.AfterRoute,

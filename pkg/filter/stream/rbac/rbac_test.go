@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.CheckReadme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Factory(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -78,7 +78,7 @@ func addHeaders(x *protocol.Exchange, fields []string) {
 // serveRequest serves x and returns the Reason of its error, and the counts of the filter.
 func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Kind(), s)
+	made, counts := filtertest.Build(t, Factory(), s)
 	passed := false
 	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		passed = true
@@ -436,7 +436,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"shadow rules too":          {`{"shadow_rules": {"policies": {"p": {"permissions": [{}], "principals": [{"any": true}]}}}}`, "shadow_rules"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
@@ -444,7 +444,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Kind(), `{"xff_num_trusted_hops": 1, "rules": {"policies": {
+	made, _ := filtertest.Build(t, Factory(), `{"xff_num_trusted_hops": 1, "rules": {"policies": {
 		"admins": {"permissions": [{"url_path": {"path": {"prefix": "/admin"}}}], "principals": [{"header": {"name": "x-role", "exact_match": "admin"}}]},
 		"users": {"permissions": [{"and_rules": {"rules": [{"header": {"name": ":method", "exact_match": "GET"}}, {"not_rule": {"url_path": {"path": {"prefix": "/admin"}}}}]}}],
 			"principals": [{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`)
@@ -458,7 +458,7 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 }
 
 func TestNamesOfCertificatesDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
+	made, _ := filtertest.Build(t, Factory(), principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := overTLS(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, httpRequest("GET /", "10.0.0.1:1"))
 	filtertest.CheckNoAllocs(t, s, x)

@@ -18,7 +18,7 @@ func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
 		"matcher":           `{"matcher": {}}`,
 		"shadow_matcher":    `{"shadow_matcher": {}}`,
 	} {
-		for _, kind := range []filter.StreamFilterFactory{Kind(), {Config: Connections().Config}} {
+		for _, kind := range []filter.StreamFilterFactory{Factory(), {Config: ConnectionFactory().Config}} {
 			want := key
 			if strings.HasSuffix(key, "condition") {
 				want = "CEL"
