@@ -8,30 +8,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// PacketServer serves the datagrams of one listener. It is created with the listener's socket and
-// closes it. It is safe for concurrent use.
+// PacketServer serves the datagrams of one listener. It owns the listener's socket. It is safe for
+// concurrent use.
 type PacketServer interface {
 	// Serve returns when Drain closes the socket, or with an error when the socket fails.
 	Serve() error
-	// UpdateConfig applies another configuration, also to existing sessions.
+	// UpdateConfig applies a new configuration, also to existing sessions.
 	UpdateConfig(cfg config.UDPProxy)
 	// Sessions returns the number of sessions.
 	Sessions() int
-	// Drain accepts no new sources and lets sessions end when they become idle. At the end of ctx
-	// it force-closes the rest. Then it closes the socket and returns how many sessions it
-	// force-closed.
-	Drain(ctx context.Context) (cut int)
+	// Drain accepts no new sources and lets sessions end when they become idle. When ctx ends, it
+	// force-closes the remaining sessions. Then it closes the socket and returns the number of
+	// force-closed sessions.
+	Drain(ctx context.Context) (forceClosed int)
 }
 
 // HostLeaser leases hosts to datagram sessions. It is safe for concurrent use.
 type HostLeaser interface {
 	// Lease chooses a host of the cluster and opens a socket to it. If the cluster balances by
-	// hash, it uses hash (0: random). now is the session's current lease, nil if it has none.
-	// Lease returns now if it is a lease of the same host without an error; after an error its
-	// socket may continue to report rejected datagrams. Any other lease replaces now, which the
-	// session then ends; in the same cluster the new lease takes no additional slot. Errors are
-	// Faults.
-	Lease(cluster string, hash uint64, now HostLease) (HostLease, error)
+	// hash, it uses hash (0: random). current is the session's lease, nil if it has none. Lease
+	// returns current if it chooses the same host and that lease has reported no error. Otherwise
+	// the session must release current; in the same cluster the new lease takes no additional slot.
+	// Errors are Faults.
+	Lease(cluster string, hash uint64, current HostLease) (HostLease, error)
 }
 
 // HostLease is the right of a session to use its host. It is safe for concurrent use.
@@ -55,8 +54,8 @@ type DatagramCounters struct {
 
 	// Dropped datagrams, by reason.
 	DroppedMaxSessions atomic.Uint64 // the maximum of sessions was reached
-	DroppedNoHost      atomic.Uint64 // no host for it
+	DroppedNoHost      atomic.Uint64 // no host was available
 	DroppedDraining    atomic.Uint64 // new sessions were not accepted
-	DroppedToHost      atomic.Uint64 // the kernel did not accept it
-	DroppedToClient    atomic.Uint64
+	DroppedToHost      atomic.Uint64 // the send to the host failed
+	DroppedToClient    atomic.Uint64 // the send to the client failed
 }

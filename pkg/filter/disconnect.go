@@ -2,10 +2,10 @@ package filter
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// DisconnectWatcher returns the Downstream for an exchange that a filter sends itself while x waits
-// for it. Call gives that exchange up, with DownstreamGone, once the client of x disconnects. It
-// returns nil if a disconnect cannot be seen: x has no client, or part of its body has not
-// arrived.
+// DisconnectWatcher returns the Downstream for an exchange that a filter sends while x waits. When
+// the client of x disconnects, ClusterClient.Call cancels that exchange with
+// ReasonDownstreamDisconnect. DisconnectWatcher returns nil if Weft cannot detect a disconnect: x
+// has no client, or part of its body has not arrived.
 func DisconnectWatcher(x *protocol.Exchange) protocol.Downstream {
 	if x.Downstream == nil || !requestComplete(&x.Request) {
 		return nil
@@ -13,19 +13,20 @@ func DisconnectWatcher(x *protocol.Exchange) protocol.Downstream {
 	return disconnectWatcher{x.Downstream}
 }
 
-// disconnectWatcher watches a client and sends it nothing.
+// disconnectWatcher is a Downstream that reports the disconnect of a client and drops interim
+// responses.
 type disconnectWatcher struct{ downstream protocol.Downstream }
 
 // SendInterim implements protocol.Downstream.
 func (disconnectWatcher) SendInterim(int, *protocol.Header) error { return nil }
 
 // OnDisconnect implements protocol.Downstream.
-func (b disconnectWatcher) OnDisconnect(gone func()) (stop func()) {
-	return b.downstream.OnDisconnect(gone)
+func (w disconnectWatcher) OnDisconnect(onDisconnect func()) (stop func()) {
+	return w.downstream.OnDisconnect(onDisconnect)
 }
 
 // Canceled implements protocol.Cancellable.
-func (b disconnectWatcher) Canceled() bool {
-	c, ok := b.downstream.(protocol.Cancellable)
+func (w disconnectWatcher) Canceled() bool {
+	c, ok := w.downstream.(protocol.Cancellable)
 	return ok && c.Canceled()
 }

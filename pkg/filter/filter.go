@@ -37,10 +37,10 @@ type StreamFilterFactory struct {
 	// method Validate() error, document calls that last.
 	Config func() any
 
-	// Inherit returns the effective configuration of a route whose own configuration is own,
-	// where the listener's filter is configured as of. Both are filled results of Config, which
-	// Inherit must not change. If Inherit is nil, own replaces of as a whole.
-	Inherit func(of, own any) any
+	// Inherit merges a route's configuration into the listener's and returns the effective one.
+	// Both are filled results of Config, which Inherit must not change. If Inherit is nil, the
+	// route's configuration replaces the listener's entirely.
+	Inherit func(listener, route any) any
 
 	// New builds the filter from the filled result of Config. It is called when a snapshot is
 	// built, once per chain and once per route that overrides the configuration, and starts
@@ -52,9 +52,9 @@ type StreamFilterFactory struct {
 	Metrics []metrics.Metric
 }
 
-// Env holds the parts of the process that a filter may use. New receives one without nils.
+// Env holds the parts of the process that a filter may use. All fields that New receives are set.
 type Env struct {
-	Log           *slog.Logger // already names the filter
+	Log           *slog.Logger // has the filter's name as an attribute
 	Metrics       *metrics.Registry
 	ClusterClient ClusterClient
 	// Cluster returns the configuration of a cluster, nil if there is none of that name. The
@@ -62,13 +62,13 @@ type Env struct {
 	// It is safe for concurrent use.
 	Cluster func(name string) *config.Cluster
 	// Observe registers f, which is called once for each exchange of the filter's listener after
-	// the last byte of its response, also if no route matched. f keeps nothing of x
-	// (docs/ownership.md), does not block, and is safe for concurrent use. Only New of
-	// BeforeRoute filters calls Observe; AfterRoute filters would also observe the exchanges of
-	// other routes.
+	// the last byte of its response, also if no route matched. f must not retain x
+	// (docs/ownership.md) or block, and must be safe for concurrent use. Only New of BeforeRoute
+	// filters may call Observe; an AfterRoute filter would also observe the exchanges of other
+	// routes.
 	Observe func(f func(x *protocol.Exchange))
 	// Key identifies the filter: the listener, the index among its filters, and the route if the
-	// configuration is that route's own. It stays the same across reloads, so that it finds state
-	// that outlives a configuration. It is "" in tests.
+	// configuration is the route's. It stays the same across reloads, so filters use it as a cache
+	// key for state that outlives a configuration. It is "" in tests.
 	Key string
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Session is a connection whose bytes Weft relays to a host of a cluster without interpreting
-// them. Only Traffic changes: it grows.
+// them. Only the counters in Traffic change.
 type Session struct {
 	Cluster *config.Cluster // nil: no cluster has the name
 	Host    *config.Host    // nil: Weft could not connect to any
@@ -18,7 +18,7 @@ type Session struct {
 	Traffic network.RelayCounters // Out counts bytes to the host
 }
 
-// SessionObserver is called when a session begins: when its host is connected, or when none could
-// be. The function that it returns is called when the session has ended. Neither may block. It is
-// safe for concurrent use.
-type SessionObserver func(s *Session) (ended func())
+// SessionObserver is called when a session begins: when its host is connected, or when Weft could
+// not connect to any host. The function that it returns is called when the session has ended.
+// Neither may block. It is safe for concurrent use.
+type SessionObserver func(s *Session) (onEnd func())

@@ -11,21 +11,21 @@ import (
 // ErrClientDisconnected is the error of Wait when the client disconnects.
 var ErrClientDisconnected = errors.New("filter: the client disconnected")
 
-// Wait returns nil after d, ErrClientDisconnected once x's client disconnects, or ctx's error once ctx
-// ends. Wait can watch the client only when the whole request has arrived; while part of the body
-// is missing, only ctx ends the wait early.
+// Wait returns nil after d, ErrClientDisconnected once x's client disconnects, or ctx's error once
+// ctx ends. Wait can watch the client only when the whole request has arrived; while part of the
+// body is missing, only ctx ends the wait early.
 func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	x.Detach()
-	gone := make(chan struct{})
+	disconnected := make(chan struct{})
 	if x.Downstream != nil && requestComplete(&x.Request) {
-		defer x.Downstream.OnDisconnect(func() { close(gone) })()
+		defer x.Downstream.OnDisconnect(func() { close(disconnected) })()
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
-	case <-gone:
+	case <-disconnected:
 		return ErrClientDisconnected
 	case <-ctx.Done():
 		return ctx.Err()

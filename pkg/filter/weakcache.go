@@ -6,44 +6,44 @@ import (
 	"weak"
 )
 
-// WeakCache finds state that outlives its configuration, such as the buckets of a limit that the
-// next configuration has at the same key and unchanged. One filter factory shares one cache among
-// all its filters. The cache has only weak pointers: the collector frees values that no
-// configuration uses. The zero WeakCache is empty. It is safe for concurrent use.
+// WeakCache finds state that outlives its configuration, such as the token buckets of a limit that
+// a reload does not change. All filters of one factory share one cache. The cache has only weak
+// pointers: the garbage collector frees values that no configuration uses. The zero WeakCache is
+// empty. It is safe for concurrent use.
 type WeakCache[T any] struct {
 	mu    sync.Mutex
 	byKey map[string]weak.Pointer[T] // guarded by mu
 }
 
 // GetOrCreate returns the value in use under key. If there is none, it returns the result of
-// made, which stays in use while anything refers to it.
-func (s *WeakCache[T]) GetOrCreate(key string, made func() *T) *T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if kept := s.byKey[key].Value(); kept != nil {
-		return kept
+// create, which stays in use while anything refers to it.
+func (c *WeakCache[T]) GetOrCreate(key string, create func() *T) *T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if value := c.byKey[key].Value(); value != nil {
+		return value
 	}
-	if s.byKey == nil {
-		s.byKey = make(map[string]weak.Pointer[T])
+	if c.byKey == nil {
+		c.byKey = make(map[string]weak.Pointer[T])
 	}
-	fresh := made()
-	s.byKey[key] = weak.Make(fresh)
-	runtime.AddCleanup(fresh, s.removeUnused, key)
-	return fresh
+	created := create()
+	c.byKey[key] = weak.Make(created)
+	runtime.AddCleanup(created, c.removeUnused, key)
+	return created
 }
 
 // removeUnused removes the entry of key if its value is no longer in use.
-func (s *WeakCache[T]) removeUnused(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byKey[key].Value() == nil {
-		delete(s.byKey, key)
+func (c *WeakCache[T]) removeUnused(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byKey[key].Value() == nil {
+		delete(c.byKey, key)
 	}
 }
 
 // Len returns the number of entries.
-func (s *WeakCache[T]) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byKey)
+func (c *WeakCache[T]) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byKey)
 }

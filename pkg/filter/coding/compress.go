@@ -17,7 +17,7 @@ import (
 // chunkSize is the maximum number of bytes that are read and compressed per step.
 const chunkSize = 16 << 10
 
-// maxPooledOutput is the maximum capacity, in bytes, of an output buffer that is kept for the next body.
+// maxPooledOutput is the maximum capacity, in bytes, of an output buffer that the pool retains.
 const maxPooledOutput = 64 << 10
 
 // zstdWindow is the zstd window in bytes. The encoder of each response in flight and its reader
@@ -44,19 +44,19 @@ type EncoderPool struct {
 	responses, uncompressedBytes, compressedBytes *metrics.Counter // immutable
 }
 
-// Counters are the metrics of an EncoderPool; none is nil. Before and After count body bytes before
-// and after compression.
+// Counters are the metrics of an EncoderPool; none is nil. UncompressedBytes and CompressedBytes
+// count body bytes before and after compression.
 type Counters struct{ Responses, UncompressedBytes, CompressedBytes *metrics.Counter }
 
 // NewEncoderPool returns the encoders of c: Gzip with levels 1 to 9, or Zstd with levels 1 to 22.
 // Several zstd levels map to the same encoder level.
-func NewEncoderPool(c Coding, level int, count Counters) (*EncoderPool, error) {
-	e := &EncoderPool{coding: c, level: level, responses: count.Responses, uncompressedBytes: count.UncompressedBytes, compressedBytes: count.CompressedBytes}
-	w, err := e.newEncoder()
+func NewEncoderPool(c Coding, level int, counters Counters) (*EncoderPool, error) {
+	e := &EncoderPool{coding: c, level: level, responses: counters.Responses, uncompressedBytes: counters.UncompressedBytes, compressedBytes: counters.CompressedBytes}
+	enc, err := e.newEncoder()
 	if err != nil {
 		return nil, err
 	}
-	e.idle.Put(&pooledEncoder{encoder: w})
+	e.idle.Put(&pooledEncoder{encoder: enc})
 	return e, nil
 }
 
@@ -80,11 +80,11 @@ func (e *EncoderPool) get() *pooledEncoder {
 	if w, ok := e.idle.Get().(*pooledEncoder); ok {
 		return w
 	}
-	made, err := e.newEncoder()
+	enc, err := e.newEncoder()
 	if err != nil {
 		panic(fmt.Sprintf("coding: creating another encoder failed: %v", err))
 	}
-	return &pooledEncoder{encoder: made}
+	return &pooledEncoder{encoder: enc}
 }
 
 func (e *EncoderPool) put(w *pooledEncoder) {
@@ -110,8 +110,8 @@ func (w *pooledEncoder) Write(p []byte) (int, error) {
 }
 
 // Compress returns source compressed. length is the number of bytes of source, -1 if it is not
-// known. The body holds an encoder and one piece of data, however long source is. When source has
-// no buffered bytes, Compress flushes those that it has read, so that a stream is not delayed.
+// known. The body holds an encoder and one chunk of data, however long source is. When source has
+// no buffered bytes, the body flushes those that it has read, so that a stream is not delayed.
 // Closing the body closes source; only the first Close has an effect.
 func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body {
 	e.responses.Add(1)
@@ -136,7 +136,7 @@ type compressedBody struct {
 	// The reader owns these fields; Close owns enc while the state is stateIdle.
 	enc       *pooledEncoder
 	remaining int64 // bytes of source left to read; negative: not known
-	unflushed bool  // the encoder has data that it did not flush
+	unflushed bool  // the encoder has unflushed data
 	err       error // Read returns it after enc.out
 }
 
@@ -173,19 +173,19 @@ func (b *compressedBody) fill() {
 		b.pool.uncompressedBytes.Add(uint64(n))
 		b.remaining -= int64(n)
 		b.unflushed = b.unflushed || n > 0
-		_, failed := w.encoder.Write(w.in[:n])
+		_, encodeErr := w.encoder.Write(w.in[:n])
 		switch {
 		case err == io.EOF:
-			failed = errors.Join(failed, w.encoder.Close())
+			encodeErr = errors.Join(encodeErr, w.encoder.Close())
 			b.err = io.EOF
 		case err != nil:
 			b.err = err
 		case b.unflushed && b.remaining != 0 && b.source.Buffered() == 0:
-			failed = errors.Join(failed, w.encoder.Flush())
+			encodeErr = errors.Join(encodeErr, w.encoder.Flush())
 			b.unflushed = false
 		}
-		if failed != nil && (b.err == nil || b.err == io.EOF) {
-			b.err = protocol.Faultf(protocol.Internal, "compressing a response: %w", failed)
+		if encodeErr != nil && (b.err == nil || b.err == io.EOF) {
+			b.err = protocol.Faultf(protocol.Internal, "compressing a response: %w", encodeErr)
 		}
 	}
 }
@@ -206,11 +206,11 @@ func (b *compressedBody) Buffered() int {
 
 // Close implements protocol.Body.
 func (b *compressedBody) Close() error {
-	before := b.state.Swap(stateClosed)
-	if before == stateClosed {
+	previous := b.state.Swap(stateClosed)
+	if previous == stateClosed {
 		return nil
 	}
-	if before == stateIdle {
+	if previous == stateIdle {
 		w := b.enc
 		b.enc = nil
 		defer b.pool.put(w) // also if source panics

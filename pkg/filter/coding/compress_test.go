@@ -75,7 +75,8 @@ func (p *pieceBody) Read(b []byte) (int, error) {
 func (*pieceBody) Buffered() int  { return 0 }
 func (p *pieceBody) Close() error { p.closed++; return nil }
 
-// compressibleText returns data that compresses well, and incompressibleText returns data that does not.
+// compressibleText returns data that compresses well, and incompressibleText returns data that does
+// not.
 func compressibleText(size int) string { return strings.Repeat("weft and warp, ", size/15+1)[:size] }
 
 func incompressibleText(size int) string {

@@ -20,12 +20,12 @@ type Limits struct {
 	MaxRatio int64
 }
 
-// RatioMinSize is the decompressed size, in bytes, up to which a body may have any ratio: small bodies
-// can compress very well, and do no harm.
+// RatioMinSize is the decompressed size, in bytes, up to which a body may have any ratio: small
+// bodies can compress very well, and are harmless.
 const RatioMinSize = 64 << 10
 
-// maxZstdWindow is the maximum zstd window in bytes (RFC 9659). It bounds the memory that a frame can
-// make the decoder allocate.
+// maxZstdWindow is the maximum zstd window in bytes (RFC 9659). It bounds the memory that a frame
+// can make the decoder allocate.
 const maxZstdWindow = 8 << 20
 
 // ErrTooLarge is in the chain of the Fault of a body that exceeds its Limits.
@@ -51,11 +51,11 @@ type DecoderPool struct {
 // NewDecoderPool returns the decoders of c, which is Gzip or Zstd.
 func NewDecoderPool(c Coding, limits Limits) (*DecoderPool, error) {
 	d := &DecoderPool{coding: c, limits: limits}
-	made, err := d.newDecoder()
+	dec, err := d.newDecoder()
 	if err != nil {
 		return nil, err
 	}
-	d.idle.Put(made)
+	d.idle.Put(dec)
 	return d, nil
 }
 
@@ -77,11 +77,11 @@ func (d *DecoderPool) get() decoder {
 	if r, ok := d.idle.Get().(decoder); ok {
 		return r
 	}
-	made, err := d.newDecoder()
+	dec, err := d.newDecoder()
 	if err != nil {
 		panic(fmt.Sprintf("coding: creating another decoder failed: %v", err))
 	}
-	return made
+	return dec
 }
 
 // Decompress returns source decompressed. If it exceeds the limits, it ends in a Fault of
@@ -92,14 +92,14 @@ func (d *DecoderPool) Decompress(source protocol.Body) protocol.Body {
 	return &decompressedBody{Body: source, pool: d}
 }
 
-// decompressedBody is a body that Read decompresses. Buffered is 0, because the number of bytes that
-// are available without waiting is not known before they are decompressed.
+// decompressedBody is a body that Read decompresses. Buffered is 0, because the number of bytes
+// that are available without waiting is not known before they are decompressed.
 type decompressedBody struct {
 	protocol.Body // compressed
 
 	pool    *DecoderPool // immutable
 	decoder decoder      // nil before the first Read and after the last
-	err     error        // what Read returns from now on
+	err     error        // result of all further Reads
 
 	bytesIn   int64 // compressed bytes read
 	bytesOut  int64 // decompressed bytes
@@ -126,9 +126,9 @@ func (b *decompressedBody) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	if b.decoder == nil {
-		d := b.pool.get()
-		err := d.Reset(sourceReader{b})
-		b.decoder = d
+		dec := b.pool.get()
+		err := dec.Reset(sourceReader{b})
+		b.decoder = dec
 		if err != nil {
 			return 0, b.finish(b.toFault(err))
 		}

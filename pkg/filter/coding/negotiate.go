@@ -39,11 +39,11 @@ func ParseCoding(name string) (c Coding, ok bool) {
 const unspecifiedWeight = -1
 
 // Negotiate returns the coding that the request's Accept-Encoding fields prefer (RFC 9110 12.5.3):
-// the one of offered with the greatest weight, and of equals the first. It returns Identity if none
-// is acceptable, if the client prefers identity, or if the request has no such field.
+// the first of offered with the greatest weight. It returns Identity if no coding is acceptable, if
+// the client prefers identity, or if the request has no such field.
 func Negotiate(request *protocol.Header, offered []Coding) Coding {
 	weights := [codingCount]int{unspecifiedWeight, unspecifiedWeight, unspecifiedWeight}
-	rest := unspecifiedWeight // the weight of "*": all codings without a weight
+	wildcardWeight := unspecifiedWeight // weight of "*": for codings that the field does not name
 	for name, value := range request.All() {
 		if !protocol.EqualFold(name, "Accept-Encoding") {
 			continue
@@ -54,30 +54,30 @@ func Negotiate(request *protocol.Header, offered []Coding) Coding {
 				continue
 			}
 			if name == "*" {
-				rest = max(rest, weight)
-			} else if c, known := ParseCoding(name); known {
+				wildcardWeight = max(wildcardWeight, weight)
+			} else if c, supported := ParseCoding(name); supported {
 				weights[c] = max(weights[c], weight)
 			}
 		}
 	}
-	best, most := Identity, 0
+	best, bestWeight := Identity, 0
 	for _, c := range offered {
 		weight := weights[c]
 		if weight == unspecifiedWeight {
-			weight = rest
+			weight = wildcardWeight
 		}
-		if weight > most {
-			best, most = c, weight
+		if weight > bestWeight {
+			best, bestWeight = c, weight
 		}
 	}
-	if weights[Identity] > most {
+	if weights[Identity] > bestWeight {
 		return Identity
 	}
 	return best
 }
 
-// parseMember splits a member of Accept-Encoding into its name and its weight in thousandths (RFC 9110
-// 12.4.2). ok is false if the member breaks the grammar.
+// parseMember splits a member of Accept-Encoding into its name and its weight in thousandths (RFC
+// 9110 12.4.2). ok is false if the member breaks the grammar.
 func parseMember(member string) (name string, weight int, ok bool) {
 	name, parameter, found := strings.Cut(member, ";")
 	name = strings.Trim(name, " \t")
@@ -111,16 +111,16 @@ func parseQValue(s string) (int, bool) {
 	return n, n <= 1000
 }
 
-// hasListMember reports whether a header called field, a comma-separated list, has the member word,
-// case-insensitively. It ignores an "=" of a member and what follows.
-func hasListMember(h *protocol.Header, field, word string) bool {
+// hasListMember reports whether the header field, a comma-separated list, has the member want,
+// case-insensitively. It ignores the value of a member in the form name=value.
+func hasListMember(h *protocol.Header, field, want string) bool {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, field) {
 			continue
 		}
 		for member := range strings.SplitSeq(value, ",") {
 			member, _, _ = strings.Cut(member, "=")
-			if protocol.EqualFold(strings.Trim(member, " \t"), word) {
+			if protocol.EqualFold(strings.Trim(member, " \t"), want) {
 				return true
 			}
 		}

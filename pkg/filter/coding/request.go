@@ -11,8 +11,8 @@ import (
 
 // Decompress returns the filter that decompresses requests whose only content coding is that of one
 // of the decoders. It forwards other requests unchanged. It rejects a request whose body exceeds
-// the limits or is corrupt. decompressed counts every request whose body it replaces, and rejected
-// those that it rejects.
+// the limits or is corrupt. decompressed counts requests with a replaced body, and rejected counts
+// rejected requests.
 func Decompress(decoders []*DecoderPool, decompressed, rejected *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
 		return &decompressor{decoders, decompressed, rejected, next}
@@ -31,39 +31,39 @@ type decompressor struct {
 func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	r := &x.Request
 	if r.Body != nil && r.Method != "" && !hasListMember(&r.Header, "Cache-Control", "no-transform") {
-		if of := d.poolFor(&r.Header); of != nil {
+		if pool := d.poolFor(&r.Header); pool != nil {
 			d.decompressed.Add(1)
 			r.Header.Del("Content-Encoding")
-			r.Body, r.ContentLength = of.Decompress(r.Body), -1
+			r.Body, r.ContentLength = pool.Decompress(r.Body), -1
 			x.PushFinisher(d)
 		}
 	}
 	return d.next.Start(ctx, x)
 }
 
-// poolFor returns the decoders for a request, or nil if there are none or the body has more than one
-// coding.
+// poolFor returns the decoders for a request. It returns nil if there are none or the body has more
+// than one coding.
 func (d *decompressor) poolFor(h *protocol.Header) *DecoderPool {
-	said := ""
+	encoding := ""
 	for name, value := range h.All() {
 		if protocol.EqualFold(name, "Content-Encoding") {
-			if said != "" {
+			if encoding != "" {
 				return nil
 			}
-			said = value
+			encoding = value
 		}
 		// A digest covers the compressed bytes, so the host could not verify it.
 		if protocol.EqualFold(name, "Content-Digest") || protocol.EqualFold(name, "Content-MD5") {
 			return nil
 		}
 	}
-	c, ok := ParseCoding(said)
+	c, ok := ParseCoding(encoding)
 	if !ok || c == Identity {
 		return nil
 	}
-	for _, of := range d.decoders {
-		if of.Coding() == c {
-			return of
+	for _, pool := range d.decoders {
+		if pool.Coding() == c {
+			return pool
 		}
 	}
 	return nil

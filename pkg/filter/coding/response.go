@@ -26,8 +26,8 @@ type Policy struct {
 	HideRequest bool
 }
 
-// Compress returns the filter that applies p. It fails open: it forwards unchanged what it does not
-// understand.
+// Compress returns the filter that applies p. It forwards responses that it does not understand
+// unchanged.
 //
 // The filter does not compress a response that already has a content coding, is partial (206, or
 // with Content-Range), has no body (204, 205, 304, or the response to HEAD), or carries a digest of
@@ -74,15 +74,15 @@ type responseFinisher struct {
 }
 
 // Finish implements protocol.Finisher.
-func (a *responseFinisher) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+func (f *responseFinisher) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	r := &x.Response
-	if err != nil || !a.policy.allows(r) {
+	if err != nil || !f.policy.allows(r) {
 		return err
 	}
 	if h := &r.Header; !hasListMember(h, "Vary", "Accept-Encoding") && !hasListMember(h, "Vary", "*") {
 		h.Add("Vary", "Accept-Encoding")
 	}
-	if a.encoders == nil {
+	if f.encoders == nil {
 		return nil
 	}
 	length := r.ContentLength
@@ -90,12 +90,12 @@ func (a *responseFinisher) Finish(_ context.Context, x *protocol.Exchange, err e
 	if x.Request.Method == "HEAD" {
 		return nil
 	}
-	r.Header.Set("Content-Encoding", a.encoders.Coding().String())
-	r.Header.Del("Accept-Ranges") // ranges would be of other bytes
+	r.Header.Set("Content-Encoding", f.encoders.Coding().String())
+	r.Header.Del("Accept-Ranges") // ranges would refer to other bytes
 	if tag := r.Header.Get("ETag"); isStrong(tag) {
 		r.Header.Set("ETag", "W/"+tag) // RFC 9110 8.8.1
 	}
-	r.Body = a.encoders.Compress(r.Body, length)
+	r.Body = f.encoders.Compress(r.Body, length)
 	return nil
 }
 
@@ -112,8 +112,8 @@ func (p *Policy) allows(r *protocol.Response) bool {
 	}
 	h := &r.Header
 	for name := range h.All() {
-		for _, no := range [...]string{"Content-Encoding", "Content-Range", "Content-Digest", "Repr-Digest", "Digest", "Content-MD5"} {
-			if protocol.EqualFold(name, no) {
+		for _, excluded := range [...]string{"Content-Encoding", "Content-Range", "Content-Digest", "Repr-Digest", "Digest", "Content-MD5"} {
+			if protocol.EqualFold(name, excluded) {
 				return false
 			}
 		}
@@ -124,16 +124,16 @@ func (p *Policy) allows(r *protocol.Response) bool {
 
 // allowsType reports whether p compresses bodies of a media type.
 func (p *Policy) allowsType(contentType string) bool {
-	media, _, _ := strings.Cut(contentType, ";")
-	media = strings.Trim(media, " \t")
-	if media == "" {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	mediaType = strings.Trim(mediaType, " \t")
+	if mediaType == "" {
 		return false
 	}
-	kind, _, _ := strings.Cut(media, "/")
+	mainType, _, _ := strings.Cut(mediaType, "/")
 	return slices.ContainsFunc(p.Types, func(t string) bool {
-		if all, ok := strings.CutSuffix(t, "/*"); ok {
-			return protocol.EqualFold(kind, all)
+		if wildcard, ok := strings.CutSuffix(t, "/*"); ok {
+			return protocol.EqualFold(mainType, wildcard)
 		}
-		return protocol.EqualFold(media, t)
+		return protocol.EqualFold(mediaType, t)
 	})
 }

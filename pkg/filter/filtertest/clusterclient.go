@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ClusterClient is a filter.ClusterClient whose clusters are services of the test. The test sets its
-// fields before the first use.
+// ClusterClient is a filter.ClusterClient whose clusters are services of the test. The test sets
+// its fields before the first use.
 type ClusterClient struct {
 	Clusters      map[string]protocol.Service
 	HostCounts    map[string]int // number of hosts; 1 for a cluster without an entry
@@ -19,10 +19,10 @@ type ClusterClient struct {
 }
 
 // Call implements filter.ClusterClient.
-func (c *ClusterClient) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
-	s := c.Clusters[to.Cluster]
+func (c *ClusterClient) Call(ctx context.Context, target filter.Target, x *protocol.Exchange, receive func() error) error {
+	s := c.Clusters[target.Cluster]
 	if s == nil {
-		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", to.Cluster)
+		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", target.Cluster)
 	}
 	if err := x.Serve(ctx, s); err != nil {
 		return err
@@ -32,15 +32,15 @@ func (c *ClusterClient) Call(ctx context.Context, to filter.Target, x *protocol.
 }
 
 // Hosts implements filter.ClusterClient.
-func (c *ClusterClient) Hosts(cluster string) (usable, all int) {
+func (c *ClusterClient) Hosts(cluster string) (usable, total int) {
 	if c.Clusters[cluster] == nil {
 		return 0, 0
 	}
-	all = 1
+	total = 1
 	if n, ok := c.HostCounts[cluster]; ok {
-		all = n
+		total = n
 	}
-	return all - c.UnusableHosts[cluster], all
+	return total - c.UnusableHosts[cluster], total
 }
 
 // Go implements filter.ClusterClient. It recovers a panic, as a server does.

@@ -8,14 +8,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// BuildConnectionFilter returns the connection filter that s describes, and its counts.
-func BuildConnectionFilter(t testing.TB, kind filter.ConnectionFilterFactory, s Settings) (filter.ConnectionFilter, *Counts) {
+// BuildConnectionFilter returns the connection filter that s configures, and its counts.
+func BuildConnectionFilter(t testing.TB, factory filter.ConnectionFilterFactory, s Settings) (filter.ConnectionFilter, *Counts) {
 	t.Helper()
 	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
 	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, ClusterClient: new(ClusterClient)}
-	made, err := kind.New(Decode(t, filter.StreamFilterFactory{Config: kind.Config}, s), env)
+	f, err := factory.New(Decode(t, filter.StreamFilterFactory{Config: factory.Config}, s), env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made, counts
+	return f, counts
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Mode is a way in which an engine and the service behind a filter serve an exchange. A filter that
-// keeps the contract of protocol.Service (docs/services.md) gives the client the same response in
+// Mode says how an engine and the service behind a filter serve an exchange. A filter that
+// follows the contract of protocol.Service (docs/services.md) gives the client the same response in
 // each mode. In PendingElsewhere the race detector reports a filter that touches an exchange after
 // ErrPending.
 type Mode string
@@ -33,12 +33,13 @@ func Modes() []Mode {
 	return []Mode{Sync, Pending, PendingElsewhere, Forked, Retried, Cancelled}
 }
 
-// Result is what the client and the application of an exchange see.
+// Result holds the request that the application received and the response that the client
+// received.
 type Result struct {
 	Reason   protocol.Reason
 	Status   int
 	Response string // headers and body
-	Request  string // first line, headers and body as the application saw them; "": it saw none
+	Request  string // first line, headers and body at the application; "": no request arrived
 }
 
 // ServeInMode serves x with f in front of an application that responds with 200, reads the response
@@ -54,7 +55,7 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	err := e.afterStep(x.Start(ctx, s))
 	for errors.Is(err, protocol.ErrPending) {
 		if mode == PendingElsewhere && e.resumed {
-			err = <-e.done // of the goroutine that resumed x
+			err = <-e.done // result of the goroutine that resumed x
 			e.resumed = false
 			err = e.afterStep(err) // x may be pending again
 			continue
@@ -105,10 +106,10 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 type contractEngine struct {
 	mode          Mode
 	x             *protocol.Exchange
-	ownsGoroutine bool         // blocking work runs on the caller's goroutine
+	ownsGoroutine bool         // blocking services run on the caller's goroutine
 	next          func() error // what the pending exchange waits for; its error is passed to Resume
 	resumed       bool         // PendingElsewhere: another goroutine owns the exchange
-	done          chan error   // its result
+	done          chan error   // PendingElsewhere: the result of Resume
 	before        string       // the exchange when it became pending
 	watchers      int
 	responses     int    // how often the application was called
@@ -123,20 +124,20 @@ func (e *contractEngine) fail(format string, args ...any) {
 // afterStep verifies that the exchange did not change after it became pending.
 func (e *contractEngine) afterStep(err error) error {
 	if errors.Is(err, protocol.ErrPending) && !e.resumed {
-		if now := describe(e.x); now != e.before {
-			e.fail("the exchange was changed after ErrPending:\n%s\nbefore:\n%s", now, e.before)
+		if current := describe(e.x); current != e.before {
+			e.fail("the exchange was changed after ErrPending:\n%s\nbefore:\n%s", current, e.before)
 		}
 	}
 	return err
 }
 
-// pend makes the exchange pending until next was called.
+// pend makes the exchange pending until next has been called.
 func (e *contractEngine) pend(next func() error) error {
 	e.next, e.before = next, describe(e.x)
 	return protocol.ErrPending
 }
 
-// describe returns what a filter may change in an exchange.
+// describe formats the parts of an exchange that a filter may change.
 func describe(x *protocol.Exchange) string {
 	return fmt.Sprintf("%s %s%s %s body %p, response %d %s body %p, %d metadata, %v %v %q, deadline %v",
 		x.Request.Method, x.Request.Authority, x.Request.Path, FormatHeaders(&x.Request.Header), x.Request.Body,
@@ -211,8 +212,8 @@ func (a contractApplication) respond(text string) error {
 			return err
 		}
 		fmt.Fprintf(&b, "\n%s", content)
-		if again, ok := body.(protocol.Rewinder); ok && a.mode == Retried {
-			again.Rewind()
+		if rewinder, ok := body.(protocol.Rewinder); ok && a.mode == Retried {
+			rewinder.Rewind()
 		}
 	}
 	a.seen = b.String()
@@ -222,7 +223,7 @@ func (a contractApplication) respond(text string) error {
 	return nil
 }
 
-// retriedApplication drops the first response and gets another one.
+// retriedApplication drops the first response and responds again.
 type retriedApplication struct{ *contractEngine }
 
 // Finish implements protocol.Finisher.

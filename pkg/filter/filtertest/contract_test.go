@@ -16,8 +16,8 @@ func (f finishFunc) Finish(_ context.Context, x *protocol.Exchange, err error) e
 	return f(x, err)
 }
 
-// TestServeInModeAcceptsCorrectFilters verifies that a filter that keeps the contract gives the same
-// result in each mode, as a service and as a function that blocks.
+// TestServeInModeAcceptsCorrectFilters verifies that a filter that keeps the contract gives the
+// same result in each mode, as a service and as a function that blocks.
 func TestServeInModeAcceptsCorrectFilters(t *testing.T) {
 	for name, f := range map[string]filter.Filter{
 		"asynchronous": func(next protocol.Service) protocol.Service {
@@ -78,8 +78,8 @@ func (b *blockingFinisher) Finish(ctx context.Context, x *protocol.Exchange, err
 	}))
 }
 
-// TestServeInModeAcceptsBlockingFinishers verifies that a filter may make the exchange pending again
-// in Finish.
+// TestServeInModeAcceptsBlockingFinishers verifies that a filter may make the exchange pending
+// again in Finish.
 func TestServeInModeAcceptsBlockingFinishers(t *testing.T) {
 	for _, mode := range Modes() {
 		t.Run(string(mode), func(t *testing.T) {

@@ -20,10 +20,10 @@ import (
 // Settings is the "config" of a filter as in a file: JSON, comments allowed.
 type Settings string
 
-// Decode reads s for the filter of kind, and fails the test if s has a problem.
-func Decode(t testing.TB, kind filter.StreamFilterFactory, s Settings) any {
+// Decode reads s as the configuration of factory's filter. It fails the test if s is invalid.
+func Decode(t testing.TB, factory filter.StreamFilterFactory, s Settings) any {
 	t.Helper()
-	cfg, problems := decode(kind, s)
+	cfg, problems := decode(factory, s)
 	if problems != "" {
 		t.Fatalf("%s\n%s", s, problems)
 	}
@@ -31,19 +31,19 @@ func Decode(t testing.TB, kind filter.StreamFilterFactory, s Settings) any {
 }
 
 // DecodeErrors returns the problems of s, one per line, and fails the test if there are none.
-func DecodeErrors(t testing.TB, kind filter.StreamFilterFactory, s Settings) string {
+func DecodeErrors(t testing.TB, factory filter.StreamFilterFactory, s Settings) string {
 	t.Helper()
-	_, problems := decode(kind, s)
+	_, problems := decode(factory, s)
 	if problems == "" {
 		t.Fatalf("%s was accepted", s)
 	}
 	return problems
 }
 
-func decode(kind filter.StreamFilterFactory, s Settings) (cfg any, problems string) {
+func decode(factory filter.StreamFilterFactory, s Settings) (cfg any, problems string) {
 	report := new(document.Report)
 	root := document.Parse("config", []byte(s), document.Options{}, report)
-	cfg = kind.Config()
+	cfg = factory.Config()
 	if report.Errors() == 0 {
 		document.NewDecoder(report).Decode(root, cfg)
 	}
@@ -54,22 +54,22 @@ func decode(kind filter.StreamFilterFactory, s Settings) (cfg any, problems stri
 	return cfg, b.String()
 }
 
-// Build returns the filter that s describes, and its counts. The filter has no clusters to call.
-func Build(t testing.TB, kind filter.StreamFilterFactory, s Settings) (filter.Filter, *Counts) {
+// Build returns the filter that s configures, and its counts. The filter has no clusters to call.
+func Build(t testing.TB, factory filter.StreamFilterFactory, s Settings) (filter.Filter, *Counts) {
 	t.Helper()
-	return BuildWith(t, kind, s, new(ClusterClient))
+	return BuildWith(t, factory, s, new(ClusterClient))
 }
 
 // BuildWith is Build for a filter that calls clusters.
-func BuildWith(t testing.TB, kind filter.StreamFilterFactory, s Settings, calls filter.ClusterClient) (filter.Filter, *Counts) {
+func BuildWith(t testing.TB, factory filter.StreamFilterFactory, s Settings, clusters filter.ClusterClient) (filter.Filter, *Counts) {
 	t.Helper()
 	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
 	env := filter.Env{
-		Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, ClusterClient: calls,
+		Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, ClusterClient: clusters,
 		Cluster: func(string) *config.Cluster { return nil },
 		Observe: func(f func(*protocol.Exchange)) { counts.observers = append(counts.observers, f) },
 	}
-	made, err := kind.New(Decode(t, kind, s), env)
+	made, err := factory.New(Decode(t, factory, s), env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,8 @@ type Counts struct {
 	observers []func(*protocol.Exchange)
 }
 
-// CallObservers calls the observers that the filter registered with Env.Observe: x has ended.
+// CallObservers calls the observers that the filter registered with Env.Observe, as at the end of
+// x.
 func (c *Counts) CallObservers(x *protocol.Exchange) {
 	for _, f := range c.observers {
 		f(x)
@@ -112,7 +113,7 @@ func (c *Counts) Value(m metrics.Metric) float64 {
 // CheckReadme compares README.md in the working directory with the filter. The page must have
 // every section of a filter README, in order, and its tables of keys and metrics must match the
 // code (with update, CheckReadme writes them). It returns the settings of each example, in order.
-func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []Settings {
+func CheckReadme(t testing.TB, factory filter.StreamFilterFactory, update bool) []Settings {
 	t.Helper()
 	const name = "README.md"
 	page, err := os.ReadFile(name)
@@ -124,8 +125,8 @@ func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []S
 	if got, want := strings.Join(sections, ", "), "## What, ## Configuration, ## Example, ## Errors, ## Metrics"; got != want {
 		t.Errorf("%s has the sections %s, want %s", name, got, want)
 	}
-	want := replaceSection(t, text, "keys", "\n"+document.Markdown(3, "`config`", kind.Config(), nil))
-	want = replaceSection(t, want, "metrics", "\n"+metricTable(kind)+"\n")
+	want := replaceSection(t, text, "keys", "\n"+document.Markdown(3, "`config`", factory.Config(), nil))
+	want = replaceSection(t, want, "metrics", "\n"+metricTable(factory)+"\n")
 	if update {
 		if err := os.WriteFile(name, []byte(want), 0o600); err != nil {
 			t.Fatal(err)
@@ -133,10 +134,10 @@ func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []S
 	} else if want != text {
 		t.Errorf("%s differs from the code: run the test with -update", name)
 	}
-	return examples(t, kind, text)
+	return examples(t, factory, text)
 }
 
-// replaceSection returns page with text between the markers called name.
+// replaceSection returns page with the text between the markers of the section name replaced.
 func replaceSection(t testing.TB, page, name, text string) string {
 	t.Helper()
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
@@ -151,13 +152,13 @@ func replaceSection(t testing.TB, page, name, text string) string {
 	return before + begin + text + end + after
 }
 
-func metricTable(kind filter.StreamFilterFactory) string {
-	if len(kind.Metrics) == 0 {
+func metricTable(factory filter.StreamFilterFactory) string {
+	if len(factory.Metrics) == 0 {
 		return "None of its own.\n"
 	}
 	var b strings.Builder
 	b.WriteString("| metric | kind | meaning |\n|---|---|---|\n")
-	for _, m := range kind.Metrics {
+	for _, m := range factory.Metrics {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Kind, m.Help)
 	}
 	return b.String()
@@ -165,44 +166,44 @@ func metricTable(kind filter.StreamFilterFactory) string {
 
 // examples returns the filter's settings in every JSON block on the page, for listeners and for
 // routes.
-func examples(t testing.TB, kind filter.StreamFilterFactory, page string) []Settings {
+func examples(t testing.TB, factory filter.StreamFilterFactory, page string) []Settings {
 	t.Helper()
-	var all []Settings
+	var settings []Settings
 	for _, block := range regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		report := new(document.Report)
 		root := document.Parse("README.md", []byte(block[1]), document.Options{}, report)
 		if err := report.Diagnostics().Err(); err != nil {
 			t.Fatalf("%v in the example\n%s", err, block[1])
 		}
-		before := len(all)
-		all = appendSettings(all, kind.Name, root)
-		if len(all) == before {
-			t.Errorf("this example has no settings of %s:\n%s", kind.Name, block[1])
+		count := len(settings)
+		settings = appendSettings(settings, factory.Name, root)
+		if len(settings) == count {
+			t.Errorf("this example has no settings of %s:\n%s", factory.Name, block[1])
 		}
 	}
-	return all
+	return settings
 }
 
 // appendSettings appends the settings of the filter called name below n.
-func appendSettings(all []Settings, name string, n document.Node) []Settings {
+func appendSettings(dst []Settings, name string, n document.Node) []Settings {
 	if n.Kind() == document.Object && n.Get("type").Text() == name {
-		return append(all, settingsOf(n.Get("config")))
+		return append(dst, settingsOf(n.Get("config")))
 	}
 	for member := range n.All() {
 		if member.Key() == "per_filter_config" {
-			if own := member.Get(name); own.Exists() {
-				all = append(all, settingsOf(own))
+			if routeConfig := member.Get(name); routeConfig.Exists() {
+				dst = append(dst, settingsOf(routeConfig))
 			}
 			continue
 		}
-		all = appendSettings(all, name, member)
+		dst = appendSettings(dst, name, member)
 	}
-	return all
+	return dst
 }
 
 func settingsOf(n document.Node) Settings { return Settings(document.Redact(n)) }
 
-// CheckNoAllocs fails the test if s allocates. s must let x pass.
+// CheckNoAllocs fails the test if s allocates when it serves x. s must return no error.
 func CheckNoAllocs(t *testing.T, s protocol.Service, x *protocol.Exchange) {
 	t.Helper()
 	ctx := t.Context()
@@ -215,12 +216,12 @@ func CheckNoAllocs(t *testing.T, s protocol.Service, x *protocol.Exchange) {
 	}
 }
 
-// Bench measures how s serves x. s must let x pass.
+// Bench measures how s serves x. s must return no error.
 func Bench(b *testing.B, s protocol.Service, x *protocol.Exchange) {
 	b.Helper()
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = x.Serve(ctx, s) // s lets x pass
+		_ = x.Serve(ctx, s) // returns no error
 	}
 }

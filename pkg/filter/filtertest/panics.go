@@ -20,19 +20,18 @@ const (
 	PanicInResponseRead        PanicPoint = "Read of the response body"
 	PanicInResponseClose       PanicPoint = "Close of the response body"
 	PanicInPendingResponseRead PanicPoint = "Read of the response body of a pending request"
-	PanicInRequestComplete     PanicPoint = "Whole of the request body, after the response"
+	PanicInRequestComplete     PanicPoint = "Complete of the request body, after the response"
 	PanicInRequestRead         PanicPoint = "Read of the request body"
 )
 
-// PanicPoints returns all moments.
+// PanicPoints returns all panic points.
 func PanicPoints() []PanicPoint {
 	return []PanicPoint{PanicInStart, PanicInFinish, PanicInResponseRead, PanicInResponseClose, PanicInPendingResponseRead, PanicInRequestComplete, PanicInRequestRead}
 }
 
-// PanickingApplication returns an application that panics at a moment. Unless it panics in Start, it has
-// read the request body first. It is a protocol.Service. For PanicInRequestRead, the request must
-// have the body that Content returns.
-func PanickingApplication(at PanicPoint) protocol.Service { return &panickingApplication{at} }
+// PanickingApplication returns an application that panics at point. Unless it panics in Start, it
+// reads the request body first. For PanicInRequestRead, the request must have a PanickingBody.
+func PanickingApplication(point PanicPoint) protocol.Service { return &panickingApplication{point} }
 
 type panickingApplication struct{ at PanicPoint }
 
@@ -79,7 +78,7 @@ func (p *panickingApplication) Finish(_ context.Context, x *protocol.Exchange, _
 	return nil
 }
 
-// panickingBody is a body, one of whose methods panics.
+// panickingBody is a body with one method that panics: Close, unless a field selects another one.
 type panickingBody struct{ panicsInRead, panicsInComplete bool }
 
 // Read implements protocol.Body.
@@ -102,16 +101,16 @@ func (b *panickingBody) Close() error {
 }
 
 // Complete implements protocol.CompleteBody.
-func (b *panickingBody) Complete() (whole, empty bool) {
+func (b *panickingBody) Complete() (complete, empty bool) {
 	if b.panicsInComplete {
 		panic(panicMessage)
 	}
 	return true, true
 }
 
-// ServeLikeEngine serves x with f in front of app, like an engine that recovers panics. It resumes x if that
-// is pending, reads the response to its end, closes it, and calls the observers of the filter. It
-// returns the first of these errors.
+// ServeLikeEngine serves x with f in front of app, like an engine that recovers panics. It resumes
+// x if it is pending, reads the response to its end, closes it, and calls the observers of the
+// filter. It returns the first error.
 func ServeLikeEngine(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, counts *Counts) error {
 	t.Helper()
 	ctx := t.Context()
@@ -123,12 +122,12 @@ func ServeLikeEngine(t testing.TB, f filter.Filter, app protocol.Service, x *pro
 		err = recoverPanic(func() error { _, err := io.Copy(io.Discard, body); return err })
 	}
 	if body := x.Response.Body; body != nil {
-		if closed := recoverPanic(body.Close); err == nil {
-			err = closed
+		if closeErr := recoverPanic(body.Close); err == nil {
+			err = closeErr
 		}
 	}
 	if body := x.Request.Body; body != nil {
-		_ = recoverPanic(body.Close) // the exchange has ended: its error is ignored
+		_ = recoverPanic(body.Close) // the exchange has ended: ignore the error
 	}
 	counts.CallObservers(x)
 	return err

@@ -24,7 +24,7 @@ func AddHeaders(h *protocol.Header, fields ...string) {
 	}
 }
 
-// AddHeaderList adds the headers of a list in the format of List.
+// AddHeaderList adds the headers of a list in the format of FormatHeaders.
 func AddHeaderList(h *protocol.Header, list string) {
 	if list != "" {
 		AddHeaders(h, strings.Split(list, ", ")...)

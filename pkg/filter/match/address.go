@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// CIDRRangeConfig is a range of addresses.
+// CIDRRangeConfig configures a range of addresses.
 type CIDRRangeConfig struct {
 	Address string `key:"address_prefix" doc:"The first address of the range, or any other address in it." required:"true" example:"\"10.0.0.0\""`
 	Length  int    `key:"prefix_len" doc:"Length of the prefix: the number of leading bits that all addresses in the range share." required:"true" unit:"bits" min:"0" max:"128" example:"8"`
@@ -67,13 +67,13 @@ type span struct{ first, last netip.Addr }
 
 // NewCIDRSet returns the union of all the prefixes.
 func NewCIDRSet(prefixes []netip.Prefix) CIDRSet {
-	all := make([]span, 0, len(prefixes))
+	spans := make([]span, 0, len(prefixes))
 	for _, p := range prefixes {
-		all = append(all, span{p.Masked().Addr(), lastAddr(p)})
+		spans = append(spans, span{p.Masked().Addr(), lastAddr(p)})
 	}
-	slices.SortFunc(all, func(a, b span) int { return a.first.Compare(b.first) })
+	slices.SortFunc(spans, func(a, b span) int { return a.first.Compare(b.first) })
 	var s CIDRSet
-	for _, next := range all {
+	for _, next := range spans {
 		if n := len(s.spans); n > 0 && s.spans[n-1].last.BitLen() == next.first.BitLen() && next.first.Compare(s.spans[n-1].last) <= 0 {
 			if next.last.Compare(s.spans[n-1].last) > 0 {
 				s.spans[n-1].last = next.last
@@ -106,7 +106,7 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// Contains reports whether addr is in the set. No set has the zero Addr.
+// Contains reports whether addr is in the set. No set contains the zero Addr.
 func (s *CIDRSet) Contains(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	i, exact := slices.BinarySearchFunc(s.spans, addr, func(p span, a netip.Addr) int { return p.first.Compare(a) })
@@ -120,9 +120,8 @@ func (s *CIDRSet) Contains(addr netip.Addr) bool {
 	return p.first.BitLen() == addr.BitLen() && addr.WithZone("").Compare(p.last) <= 0
 }
 
-// RemoteAddr returns the address that x came from: the proxied address of a PROXY protocol header, else
-// the remote address of its connection. It returns the zero Addr if there is none (a unix
-// socket).
+// RemoteAddr returns the client's address: the proxied address of a PROXY protocol header, else
+// the remote address of the connection. It returns the zero Addr if there is none (a unix socket).
 func RemoteAddr(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
 		return netip.Addr{}
@@ -130,8 +129,8 @@ func RemoteAddr(x *protocol.Exchange) netip.Addr {
 	return x.Meta.Conn.Remote.Addr()
 }
 
-// DirectRemoteAddr returns the direct remote address of x's connection, whatever a PROXY protocol header
-// says. It returns the zero Addr if there is none (a unix socket).
+// DirectRemoteAddr returns the direct remote address of x's connection, whatever a PROXY protocol
+// header says. It returns the zero Addr if there is none (a unix socket).
 func DirectRemoteAddr(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
 		return netip.Addr{}
@@ -139,24 +138,23 @@ func DirectRemoteAddr(x *protocol.Exchange) netip.Addr {
 	return x.Meta.Conn.DirectRemote().Addr()
 }
 
-// ClientAddr finds the original address of a request, before it passed trusted proxies. The zero
-// ClientAddr reads no header: it returns the address that the listener found
-// (protocol.Meta.Client), else Peer.
+// ClientAddr finds the address of a request's client in front of the trusted proxies. The zero
+// ClientAddr reads no header: it returns the address that the listener determined
+// (protocol.Meta.Client), else RemoteAddr.
 type ClientAddr struct {
 	header   string // "": use the listener's result
 	hops     int
-	bareOnly bool // see Plain
+	bareOnly bool // see WithBareAddresses
 }
 
-// NewClientAddr returns a ClientAddr that reads the header field, usually X-Forwarded-For: a list to
-// whose end each proxy adds the address that a request came from. The last hops addresses belong
-// to proxies; the one before them is the client. If the list is shorter or the header is missing,
-// the client is Peer. So it is for RPC calls: no proxy adds to their attachments, which the
-// client alone writes.
+// NewClientAddr returns a ClientAddr that reads the header field, usually X-Forwarded-For. Each
+// proxy appends the address of its client to this list. The last hops addresses belong to trusted
+// proxies; the one before them is the client. If the list is shorter or the header is missing, the
+// client is RemoteAddr. RPC calls always use RemoteAddr: only the client writes their attachments.
 func NewClientAddr(field string, hops int) ClientAddr { return ClientAddr{header: field, hops: hops} }
 
-// WithBareAddresses returns a copy of c that accepts bare addresses only, like Envoy: an entry with a port or
-// in brackets is not an address.
+// WithBareAddresses returns a copy of c that accepts bare addresses only, like Envoy: an entry with
+// a port or in brackets is not an address.
 func (c ClientAddr) WithBareAddresses() ClientAddr {
 	c.bareOnly = true
 	return c
@@ -174,18 +172,18 @@ func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 	if c.header == "" || x.Request.Method == "" {
 		return RemoteAddr(x), nil
 	}
-	h, left := &x.Request.Header, c.hops
+	h, hopsLeft := &x.Request.Header, c.hops
 	for i := h.Len() - 1; i >= 0; i-- {
 		f := h.At(i)
 		if !protocol.EqualFold(f.Name, c.header) {
 			continue
 		}
-		for rest, more := f.Value, true; more; left-- {
-			var last string
+		for rest, more := f.Value, true; more; hopsLeft-- {
+			var entry string
 			comma := strings.LastIndexByte(rest, ',')
-			last, more = rest[comma+1:], comma >= 0
-			if left == 0 {
-				return parseAddress(strings.Trim(last, " \t"), c.bareOnly)
+			entry, more = rest[comma+1:], comma >= 0
+			if hopsLeft == 0 {
+				return parseAddress(strings.Trim(entry, " \t"), c.bareOnly)
 			}
 			if more {
 				rest = rest[:comma]
@@ -195,12 +193,12 @@ func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 	return RemoteAddr(x), nil
 }
 
-// parseAddress parses an address. Unless plain is set, it accepts a port or brackets.
-func parseAddress(text string, plain bool) (netip.Addr, error) {
+// parseAddress parses an address. Unless bareOnly is set, it accepts a port or brackets.
+func parseAddress(text string, bareOnly bool) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.Unmap().WithZone(""), nil
 	}
-	if plain {
+	if bareOnly {
 		return netip.Addr{}, ErrNoAddress
 	}
 	if ap, err := netip.ParseAddrPort(text); err == nil {

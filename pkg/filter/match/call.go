@@ -5,10 +5,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// IsUnidentifiedCall reports whether x is an RPC call whose headers and path do not identify the called
-// method: Weft does not support its serialization, it names no service, or its provider may read
-// it differently (xprotocol.FrameView.Ambiguous). A rule that allows calls by service or method
-// cannot decide such a call.
+// IsUnidentifiedCall reports whether x is an RPC call whose headers and path do not identify the
+// called method: Weft does not support its serialization, it names no service, or its provider may
+// read it differently (xprotocol.FrameView.Ambiguous). A rule that allows calls by service or
+// method cannot decide such a call.
 func IsUnidentifiedCall(x *protocol.Exchange) bool {
 	if x.Request.Method != "" {
 		return false
@@ -20,8 +20,8 @@ func IsUnidentifiedCall(x *protocol.Exchange) bool {
 	return m != nil && m.View.Ambiguous
 }
 
-// HasUnreadableHeader reports whether x is an RPC call of which Weft could read nothing. The absence of a
-// header then proves nothing.
+// HasUnreadableHeader reports whether x is an RPC call that Weft could not decode. A missing header
+// then does not mean that the client did not send it.
 func HasUnreadableHeader(x *protocol.Exchange) bool {
 	return x.Request.Method == "" && x.Request.Header.Len() == 0
 }

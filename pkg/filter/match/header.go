@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// HeaderMatcherConfig is a condition on a header of a request. Without a value condition, the header
-// must be present. The host of a request compares without case. Each header of the name is
-// evaluated by itself: see package headermatch.
+// HeaderMatcherConfig is a condition on a header of a request. Without a value condition, the
+// header must be present. The comparison of hosts ignores case. Each header with the name is
+// evaluated separately: see package headermatch.
 type HeaderMatcherConfig struct {
 	Name           string               `key:"name" doc:"Header name. For RPC requests it also names an attachment, or service, method, version or group. :method, :authority, :path (with the query) and :scheme have the values that the client sent." required:"true" example:"\"x-tenant\""`
 	String         *StringMatcherConfig `key:"string_match" doc:"Condition on the value. If several headers have the name, one value must match."`
@@ -27,7 +27,7 @@ type HeaderMatcherConfig struct {
 	MissingIsEmpty bool                 `key:"treat_missing_header_as_empty" doc:"Treats an absent header as one with an empty value." default:"false" example:"true"`
 }
 
-// Int64Range is a range of integers: from Start to End, End not included.
+// Int64Range is the range of integers from Start up to, but not including, End.
 type Int64Range struct {
 	Start int64 `key:"start" doc:"The first number of the range." example:"1"`
 	End   int64 `key:"end" doc:"The first number after the range." example:"10"`
@@ -45,57 +45,57 @@ func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 	if err != nil {
 		return HeaderMatcher{}, err
 	}
-	is := headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
-	set := 0
-	text := func(of StringMatcherConfig) {
-		set++
-		compiled, problem := of.Compile()
-		if problem != nil {
-			err = problem
+	matcher := headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
+	conditions := 0
+	setString := func(stringConfig StringMatcherConfig) {
+		conditions++
+		compiled, compileErr := stringConfig.Compile()
+		if compileErr != nil {
+			err = compileErr
 		}
-		is = compiled.matcher
+		matcher = compiled.matcher
 	}
 	if c.String != nil {
-		text(*c.String)
+		setString(*c.String)
 	}
 	if c.Exact != nil {
-		text(StringMatcherConfig{Exact: c.Exact})
+		setString(StringMatcherConfig{Exact: c.Exact})
 	}
 	if c.Prefix != nil {
-		text(StringMatcherConfig{Prefix: c.Prefix})
+		setString(StringMatcherConfig{Prefix: c.Prefix})
 	}
 	if c.Suffix != nil {
-		text(StringMatcherConfig{Suffix: c.Suffix})
+		setString(StringMatcherConfig{Suffix: c.Suffix})
 	}
 	if c.Contains != nil {
-		text(StringMatcherConfig{Contains: c.Contains})
+		setString(StringMatcherConfig{Contains: c.Contains})
 	}
 	if c.SafeRegex != nil {
-		text(StringMatcherConfig{SafeRegex: c.SafeRegex})
+		setString(StringMatcherConfig{SafeRegex: c.SafeRegex})
 	}
 	if c.Range != nil {
-		set++
-		is = headermatch.New(config.ValueMatch{Kind: config.ValueRange, From: c.Range.Start, To: c.Range.End}, nil)
+		conditions++
+		matcher = headermatch.New(config.ValueMatch{Kind: config.ValueRange, From: c.Range.Start, To: c.Range.End}, nil)
 		if c.Range.Start >= c.Range.End {
 			err = fmt.Errorf("range_match is empty: start %d is not less than end %d", c.Range.Start, c.Range.End)
 		}
 	}
-	absent := false
+	mustBeAbsent := false
 	if c.Present != nil {
-		set++
-		absent = !*c.Present
+		conditions++
+		mustBeAbsent = !*c.Present
 	}
-	if err == nil && set > 1 {
-		err = fmt.Errorf("%d conditions are set, want one", set)
+	if err == nil && conditions > 1 {
+		err = fmt.Errorf("%d conditions are set, want one", conditions)
 	}
 	if err != nil {
 		return HeaderMatcher{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)
 	}
-	is.Invert, is.TreatMissingAsEmpty = c.Invert != absent, c.MissingIsEmpty
+	matcher.Invert, matcher.TreatMissingAsEmpty = c.Invert != mustBeAbsent, c.MissingIsEmpty
 	if field.source == sourceAuthority || field.source == sourceHost {
-		is.IgnoreCase = true // RFC 9110 4.2.3: hosts have no case
+		matcher.IgnoreCase = true // RFC 9110 4.2.3: hosts have no case
 	}
-	return HeaderMatcher{field, is}, nil
+	return HeaderMatcher{field, matcher}, nil
 }
 
 // CompileHeaders compiles a list. Errors name key.
@@ -112,7 +112,7 @@ func CompileHeaders(key string, list []HeaderMatcherConfig) ([]HeaderMatcher, er
 
 // Matches reports whether the request of x matches h. It does not allocate.
 func (h *HeaderMatcher) Matches(x *protocol.Exchange) bool {
-	if value, ok, repeats := h.field.singleValue(x); !repeats {
+	if value, ok, repeatable := h.field.singleValue(x); !repeatable {
 		return h.value.Match(value, ok)
 	}
 	return h.value.MatchHeader(&x.Request.Header, h.field.name)
@@ -133,11 +133,11 @@ const (
 	sourcePath
 	sourceScheme
 	sourceHost    // the authority of an HTTP request, a header of an RPC call
-	sourceRouting // a header of an HTTP request; the call's own value for RPC, which precedes its attachments
+	sourceRouting // a header of an HTTP request; for RPC the value of the call, not of an attachment
 )
 
-// NewField returns the Field called name: a header, or :method, :authority, :path and :scheme,
-// which mean the values as the client sent them.
+// NewField returns the Field called name: a header, or :method, :authority, :path or :scheme with
+// the value that the client sent.
 func NewField(name string) (Field, error) {
 	f := Field{name: name}
 	switch strings.ToLower(name) {
@@ -169,14 +169,14 @@ func (f *Field) IsPath() bool { return f.source == sourcePath }
 // ReadsPath reports whether h reads the request's path.
 func (h *HeaderMatcher) ReadsPath() bool { return h.field.IsPath() }
 
-// ReadsCall reports whether h reads what an RPC call is for.
+// ReadsCall reports whether h reads the service, method or other routing data of an RPC call.
 func (h *HeaderMatcher) ReadsCall() bool {
 	return h.field.source == sourcePath || h.field.source == sourceAuthority || h.field.source == sourceRouting
 }
 
-// singleValue returns the value that a request has at most once, as a view of x, and whether it is
-// present. repeats reports that the value is in any number of headers.
-func (f *Field) singleValue(x *protocol.Exchange) (value string, ok, repeats bool) {
+// singleValue returns the value of a field that a request has at most once, as a view of x, and
+// whether it is present. repeatable reports that the field is a header, which may occur many times.
+func (f *Field) singleValue(x *protocol.Exchange) (value string, ok, repeatable bool) {
 	r := &x.Request
 	switch f.source {
 	case sourceMethod:
@@ -202,10 +202,11 @@ func (f *Field) singleValue(x *protocol.Exchange) (value string, ok, repeats boo
 }
 
 // Value returns the n-th value of the field, from 0, as a view of x, and whether it exists. more
-// reports that others follow. Each header of the name has one value; Value never joins them.
+// reports that other values follow. Each header with the name has one value; Value never joins
+// them.
 func (f *Field) Value(x *protocol.Exchange, n int) (value string, ok, more bool) {
-	value, ok, repeats := f.singleValue(x)
-	if !repeats {
+	value, ok, repeatable := f.singleValue(x)
+	if !repeatable {
 		if n > 0 {
 			return "", false, false
 		}
@@ -213,15 +214,15 @@ func (f *Field) Value(x *protocol.Exchange, n int) (value string, ok, more bool)
 	}
 	h := &x.Request.Header
 	for i := range h.Len() {
-		at := h.At(i)
-		if !protocol.EqualFold(at.Name, f.name) {
+		header := h.At(i)
+		if !protocol.EqualFold(header.Name, f.name) {
 			continue
 		}
 		if ok {
 			return value, true, true
 		}
 		if n == 0 {
-			value, ok = at.Value, true
+			value, ok = header.Value, true
 		}
 		n--
 	}

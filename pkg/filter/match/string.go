@@ -1,6 +1,6 @@
-// Package match owns the conditions that filters share: on texts, headers and addresses of a
-// request, and on random fractions. Each has a configuration struct, spelled as Envoy spells it,
-// and an immutable compiled form that does not allocate.
+// Package match owns the conditions that filters share: on strings, headers and addresses of a
+// request, and on random fractions. Each has a configuration struct with Envoy's keys, and an
+// immutable compiled form that does not allocate.
 package match
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// StringMatcherConfig is a condition on a text. Exactly one of its conditions is set.
+// StringMatcherConfig configures a condition on a string. Exactly one of its conditions is set.
 type StringMatcherConfig struct {
 	Exact      *string `key:"exact" doc:"The text must equal this." example:"\"shop\""`
 	Prefix     *string `key:"prefix" doc:"The text must start with this." example:"\"/api/\""`
@@ -46,54 +46,54 @@ func newStringMatcher(m config.ValueMatch, expression *regexp.Regexp) StringMatc
 	return StringMatcher{matcher: headermatch.New(m, expression), compiled: true}
 }
 
-// IgnoreCase returns a copy of t that ignores the case of ASCII letters. It does not change how
+// IgnoreCase returns a copy of m that ignores the case of ASCII letters. It does not change how
 // expressions match.
-func (t StringMatcher) IgnoreCase() StringMatcher {
-	t.matcher.IgnoreCase = true
-	return t
+func (m StringMatcher) IgnoreCase() StringMatcher {
+	m.matcher.IgnoreCase = true
+	return m
 }
 
 // Compile checks c and returns its compiled form.
 func (c *StringMatcherConfig) Compile() (StringMatcher, error) {
-	var t StringMatcher
-	set := 0
-	for _, one := range []struct {
+	var m StringMatcher
+	count := 0
+	for _, condition := range []struct {
 		kind config.ValueKind
 		name string
 		text *string
 	}{{config.ValueExact, "exact", c.Exact}, {config.ValuePrefix, "prefix", c.Prefix}, {config.ValueSuffix, "suffix", c.Suffix}, {config.ValueContains, "contains", c.Contains}} {
-		if one.text == nil {
+		if condition.text == nil {
 			continue
 		}
-		if *one.text == "" && one.kind != config.ValueExact {
-			return StringMatcher{}, fmt.Errorf("%s is empty and would match every text", one.name)
+		if *condition.text == "" && condition.kind != config.ValueExact {
+			return StringMatcher{}, fmt.Errorf("%s is empty and would match every text", condition.name)
 		}
-		t = newStringMatcher(config.ValueMatch{Kind: one.kind, Text: *one.text, IgnoreCase: c.IgnoreCase}, nil)
-		set++
+		m = newStringMatcher(config.ValueMatch{Kind: condition.kind, Text: *condition.text, IgnoreCase: c.IgnoreCase}, nil)
+		count++
 	}
 	if c.SafeRegex != nil {
 		var err error
-		if t, err = c.SafeRegex.Compile(); err != nil {
+		if m, err = c.SafeRegex.Compile(); err != nil {
 			return StringMatcher{}, fmt.Errorf("safe_regex: %w", err)
 		}
 		if c.IgnoreCase {
 			return StringMatcher{}, errors.New("ignore_case has no effect on safe_regex: start the expression with (?i)")
 		}
-		set++
+		count++
 	}
-	if set != 1 {
-		return StringMatcher{}, fmt.Errorf("%d of exact, prefix, suffix, contains and safe_regex are set, want one", set)
+	if count != 1 {
+		return StringMatcher{}, fmt.Errorf("%d of exact, prefix, suffix, contains and safe_regex are set, want one", count)
 	}
-	return t, nil
+	return m, nil
 }
 
 // Compile checks r and returns its compiled form.
 func (r *Regex) Compile() (StringMatcher, error) {
-	e, err := CompileAnchored(r.Regex)
+	expression, err := CompileAnchored(r.Regex)
 	if err != nil {
 		return StringMatcher{}, err
 	}
-	return newStringMatcher(config.ValueMatch{Kind: config.ValueRegex}, e), nil
+	return newStringMatcher(config.ValueMatch{Kind: config.ValueRegex}, expression), nil
 }
 
 // Bounds of an expression.
@@ -102,21 +102,22 @@ const (
 	maxRegexInstructions = 8192 // instructions
 )
 
-// CompileAnchored compiles an expression that must match a whole text. It rejects an expression that
-// is too large to match quickly. A dot matches any character: see headermatch.Anchored.
-func CompileAnchored(text string) (*regexp.Regexp, error) {
-	if _, err := CompileUnanchored(text); err != nil {
+// CompileAnchored compiles an expression that must match a whole text. It rejects an expression
+// that is too large to match quickly. A dot matches any character: see headermatch.Anchored.
+func CompileAnchored(expression string) (*regexp.Regexp, error) {
+	if _, err := CompileUnanchored(expression); err != nil {
 		return nil, err
 	}
-	return regexp.Compile(headermatch.Anchored(text))
+	return regexp.Compile(headermatch.Anchored(expression))
 }
 
-// CompileUnanchored compiles an expression that matches any part of a text, with the bounds of Expression.
-func CompileUnanchored(text string) (*regexp.Regexp, error) {
-	if len(text) > maxRegexBytes {
-		return nil, fmt.Errorf("the expression has %d bytes: at most %d are allowed", len(text), maxRegexBytes)
+// CompileUnanchored compiles an expression that matches any part of a text, with the bounds of
+// CompileAnchored.
+func CompileUnanchored(expression string) (*regexp.Regexp, error) {
+	if len(expression) > maxRegexBytes {
+		return nil, fmt.Errorf("the expression has %d bytes: at most %d are allowed", len(expression), maxRegexBytes)
 	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
+	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
 		return nil, err
 	}
@@ -127,22 +128,22 @@ func CompileUnanchored(text string) (*regexp.Regexp, error) {
 	if len(program.Inst) > maxRegexInstructions {
 		return nil, fmt.Errorf("the expression is too large: %d instructions, at most %d are allowed", len(program.Inst), maxRegexInstructions)
 	}
-	return regexp.Compile(text)
+	return regexp.Compile(expression)
 }
 
-// Matches reports whether t matches s.
-func (t *StringMatcher) Matches(s string) bool { return t.compiled && t.matcher.MatchValue(s) }
+// Matches reports whether m matches s.
+func (m *StringMatcher) Matches(s string) bool { return m.compiled && m.matcher.MatchValue(s) }
 
-// MatchesOnly reports whether t matches value and nothing else.
-func (t *StringMatcher) MatchesOnly(value string) bool {
-	m := &t.matcher
-	return t.compiled && m.Kind == config.ValueExact && !m.IgnoreCase && m.Text == value
+// MatchesOnly reports whether m matches value and nothing else.
+func (m *StringMatcher) MatchesOnly(value string) bool {
+	matcher := &m.matcher
+	return m.compiled && matcher.Kind == config.ValueExact && !matcher.IgnoreCase && matcher.Text == value
 }
 
 // AnyMatches reports whether one of the matchers matches s.
-func AnyMatches(texts []StringMatcher, s string) bool {
-	for i := range texts {
-		if texts[i].Matches(s) {
+func AnyMatches(matchers []StringMatcher, s string) bool {
+	for i := range matchers {
+		if matchers[i].Matches(s) {
 			return true
 		}
 	}
@@ -151,12 +152,12 @@ func AnyMatches(texts []StringMatcher, s string) bool {
 
 // CompileStringMatchers compiles a list. Errors name key.
 func CompileStringMatchers(key string, list []StringMatcherConfig) ([]StringMatcher, error) {
-	texts := make([]StringMatcher, len(list))
+	matchers := make([]StringMatcher, len(list))
 	for i := range list {
 		var err error
-		if texts[i], err = list[i].Compile(); err != nil {
+		if matchers[i], err = list[i].Compile(); err != nil {
 			return nil, fmt.Errorf("%s[%d]: %w", key, i, err)
 		}
 	}
-	return texts, nil
+	return matchers, nil
 }

@@ -1,11 +1,11 @@
 // Package balance owns the policies that choose one host of a cluster:
 //
-//	in turn       RoundRobin · WeightedRoundRobin   roundrobin.go, weighted.go
-//	at random     Random                            random.go
-//	by load       LeastRequest · LeastConnection    leastrequest.go
-//	by latency    PeakEWMA                          peakewma.go
-//	by a key      RingHash · Maglev                 ring.go, maglev.go
-//	in order      RequestRoundRobin                 requestroundrobin.go
+//	round robin          RoundRobin · WeightedRoundRobin   roundrobin.go, weighted.go
+//	random               Random                            random.go
+//	least load           LeastRequest · LeastConnection    leastrequest.go
+//	least latency        PeakEWMA                          peakewma.go
+//	consistent hashing   RingHash · Maglev                 ring.go, maglev.go
+//	in order             RequestRoundRobin                 requestroundrobin.go
 //
 // A balancer is built for one set of hosts and never changes; a new set gets a new balancer. Only
 // each host's Load and the counter of a round robin change, so a pick takes no lock and allocates
@@ -45,7 +45,7 @@ type Peer struct {
 	// of the order and the other peers. Other policies ignore it.
 	Name   string
 	Weight uint32 // share of the load; 0 gets none under any policy
-	Load   *Load  // shared with the host's owner; read by the policies that compare
+	Load   *Load  // shared with the host's owner; read by the policies that compare load
 }
 
 // Options are the parameters of the policies.
@@ -109,11 +109,11 @@ func fixedBalancer(index []int32, count int) Balancer {
 }
 
 // originalIndex translates an index of the serving peers into an index of all peers.
-func originalIndex(index []int32, place uint64) int {
+func originalIndex(index []int32, i uint64) int {
 	if index == nil {
-		return int(place) //nolint:gosec // below the number of peers
+		return int(i) //nolint:gosec // below the number of peers
 	}
-	return int(index[place])
+	return int(index[i])
 }
 
 func (o *Options) random() func() uint64 {

@@ -5,16 +5,16 @@ import (
 	"sync/atomic"
 )
 
-// leastRequest draws one peer by weight, compares it with random others and picks the least loaded.
-// Two draws are enough to keep the longest queue short (Mitzenmacher, "The Power of Two Choices in
-// Randomized Load Balancing", 2001). Unlike a search for the minimum they do not send every request
-// to the host that was idle a moment ago.
+// leastRequest draws one peer by weight, compares it with random other peers and picks the least
+// loaded one. Two draws are enough to keep the longest queue short (Mitzenmacher, "The Power of Two
+// Choices in Randomized Load Balancing", 2001). Unlike a search for the minimum, this does not send
+// every request to a host that was idle a moment ago.
 type leastRequest struct {
 	sampler      *weightedRandom
 	peers        []loadedPeer // the serving peers
 	choices      int
 	bias         float64
-	equalWeights bool // weights are equal
+	equalWeights bool
 }
 
 type loadedPeer struct {
@@ -74,14 +74,14 @@ func (b *leastRequest) Pick(Key) int {
 
 // lessLoaded reports whether p has less load for its weight than q.
 func (b *leastRequest) lessLoaded(p, q *loadedPeer) bool {
-	has, than := float64(p.count.Load()), float64(q.count.Load())
+	pLoad, qLoad := float64(p.count.Load()), float64(q.count.Load())
 	if b.equalWeights {
-		return has < than
+		return pLoad < qLoad
 	}
 	if b.bias != 1 {
-		has, than = math.Pow(has, b.bias), math.Pow(than, b.bias)
+		pLoad, qLoad = math.Pow(pLoad, b.bias), math.Pow(qLoad, b.bias)
 	}
-	return has*q.weight < than*p.weight
+	return pLoad*q.weight < qLoad*p.weight
 }
 
 // choices returns how many of n peers to compare.

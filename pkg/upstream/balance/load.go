@@ -34,27 +34,26 @@ func (l *Load) Disconnect() { l.connections.Add(-1) }
 // Connections returns the number of open connections.
 func (l *Load) Connections() int64 { return l.connections.Load() }
 
-// decayTime is the time after which an observed latency has a weight of 1/e, if none follows it.
+// decayTime is the time after which the weight of an observed latency has fallen to 1/e.
 const decayTime = 10 * time.Second
 
-// Observe records how long an exchange waited for its response. now is the time of the clock that
-// Options.Now reads. A value above the average replaces it immediately; a lower one decreases it
-// gradually, so the first slow response reveals a host that stalls. Of concurrent observations some
-// may be lost.
-func (l *Load) Observe(now, waited time.Duration) {
-	seen := max(float64(waited), 1)
+// Observe records the latency of a response. now is the time of the clock that Options.Now reads. A
+// latency above the average replaces it immediately; a lower one decreases it gradually, so the
+// first slow response reveals a host that stalls. Concurrent observations may be lost.
+func (l *Load) Observe(now, latency time.Duration) {
+	updated := max(float64(latency), 1)
 	old := l.latency.Load()
 	average := math.Float64frombits(old)
-	if seen < average {
+	if updated < average {
 		keep := decay(now - time.Duration(l.observed.Load()))
-		seen = average*keep + seen*(1-keep)
+		updated = average*keep + updated*(1-keep)
 	}
-	if l.latency.CompareAndSwap(old, math.Float64bits(seen)) {
+	if l.latency.CompareAndSwap(old, math.Float64bits(updated)) {
 		l.observed.Store(int64(now))
 	}
 }
 
-// Latency returns the peak-sensitive average of the observations. It decays while there are none,
+// Latency returns the peak-sensitive average of the observations. It decays between observations,
 // so that a slow host gets requests again. 0 means that there is no observation yet.
 func (l *Load) Latency(now time.Duration) time.Duration { return time.Duration(l.average(now)) }
 

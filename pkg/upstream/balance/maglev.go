@@ -17,10 +17,10 @@ const (
 	minEntriesPerPeer = 4
 )
 
-// Maglev returns a balancer that hashes by a table. The peers fill the entries in turns, each in
-// its own order and as often as its weight says (Eisenbud et al., "Maglev: A Fast and Reliable
-// Software Network Load Balancer", 2016). Shares are exact to one or two entries, much better than
-// RingHash's. When a peer is removed, a few hashes of other peers move too.
+// Maglev returns a balancer that maps a hash to a peer by a table. The peers take turns to fill the
+// entries, each in its own order and in proportion to its weight (Eisenbud et al., "Maglev: A Fast
+// and Reliable Software Network Load Balancer", 2016). Shares are exact to one or two entries, much
+// better than RingHash's. When a peer is removed, a few hashes of other peers move too.
 func Maglev(peers []Peer, o Options) Balancer {
 	index, count := servingPeers(peers)
 	if b := fixedBalancer(index, count); b != nil {
@@ -33,16 +33,16 @@ func Maglev(peers []Peer, o Options) Balancer {
 			size = largeTableSize
 		}
 	}
-	list := fillTable(newMaglevPeers(peers, index, count, uint64(size)), size) //nolint:gosec // positive
-	return &maglev{newTable(list, len(peers))}
+	entries := fillTable(newMaglevPeers(peers, index, count, uint64(size)), size) //nolint:gosec // positive
+	return &maglev{newTable(entries, len(peers))}
 }
 
 // maglevPeer is a peer that fills table entries.
 type maglevPeer struct {
 	next   uint64 // the next entry to try
-	step   uint64 // distance to the entry after next, below the table's size
+	step   uint64 // distance between the entries to try, below the table's size
 	weight uint64
-	credit uint64 // grows by the largest weight with each entry taken
+	credit uint64 // grows by the largest weight with each filled entry
 	peer   int32
 }
 
@@ -59,44 +59,44 @@ func newMaglevPeers(peers []Peer, index []int32, count int, size uint64) []magle
 	return list
 }
 
-// fillTable lets the peers take entries in turns until none is free. After round n a peer of weight
-// w has taken n·w/top entries, rounded up, unless the table filled up before.
-func fillTable(list []maglevPeer, size int) []int32 {
+// fillTable lets the peers fill entries in turn until none is free. After round n, a peer of weight
+// w has filled n·w/maxWeight entries, rounded up, unless the table was full before.
+func fillTable(peers []maglevPeer, size int) []int32 {
 	const free = -1
 	table := make([]int32, size)
 	for i := range table {
 		table[i] = free
 	}
-	var top uint64
-	for i := range list {
-		top = max(top, list[i].weight)
+	var maxWeight uint64
+	for i := range peers {
+		maxWeight = max(maxWeight, peers[i].weight)
 	}
-	for left, round := size, uint64(1); ; round++ {
-		for i := range list {
-			c := &list[i]
-			if c.credit >= round*c.weight {
+	for remaining, round := size, uint64(1); ; round++ {
+		for i := range peers {
+			p := &peers[i]
+			if p.credit >= round*p.weight {
 				continue
 			}
-			c.credit += top
-			for table[c.next] != free {
-				c.advance(uint64(size)) //nolint:gosec // positive
+			p.credit += maxWeight
+			for table[p.next] != free {
+				p.advance(uint64(size)) //nolint:gosec // positive
 			}
-			table[c.next] = c.peer
-			c.advance(uint64(size)) //nolint:gosec // positive
-			if left--; left == 0 {
+			table[p.next] = p.peer
+			p.advance(uint64(size)) //nolint:gosec // positive
+			if remaining--; remaining == 0 {
 				return table
 			}
 		}
 	}
 }
 
-func (c *maglevPeer) advance(size uint64) {
-	if c.next += c.step; c.next >= size {
-		c.next -= size
+func (p *maglevPeer) advance(size uint64) {
+	if p.next += p.step; p.next >= size {
+		p.next -= size
 	}
 }
 
 func (b *maglev) Pick(k Key) int {
-	place, _ := scaleRandom(uint64(b.table.size()), hash.Nth(k.Hash, uint64(k.Draw))) //nolint:gosec // never negative
-	return b.table.peer(place)
+	entry, _ := scaleRandom(uint64(b.table.size()), hash.Nth(k.Hash, uint64(k.Draw))) //nolint:gosec // never negative
+	return b.table.peer(entry)
 }

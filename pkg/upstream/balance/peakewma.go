@@ -11,13 +11,13 @@ type peakEWMA struct {
 }
 
 // defaultLatency is the assumed latency per in-flight exchange of a host without an observation. It
-// is so long that such a host gets no second exchange while others respond.
+// is so long that such a host gets no second exchange while other hosts respond.
 const defaultLatency = time.Second
 
 // PeakEWMA returns a balancer that draws o.ChoiceCount peers by weight and picks the one with the
-// lowest cost: Load.Latency times the in-flight exchanges plus one. Of equal costs the first drawn
-// wins, so equally fast hosts are picked in proportion to their weights. The average is that of
-// Finagle's Peak EWMA balancer.
+// lowest cost: Load.Latency times the in-flight exchanges plus one. If costs are equal, it picks
+// the peer that was drawn first, so equally fast hosts are picked in proportion to their weights.
+// The average is that of Finagle's Peak EWMA balancer.
 func PeakEWMA(peers []Peer, o Options) Balancer {
 	index, n := servingPeers(peers)
 	if b := fixedBalancer(index, n); b != nil {
@@ -41,17 +41,17 @@ func PeakEWMA(peers []Peer, o Options) Balancer {
 func (b *peakEWMA) Pick(Key) int {
 	now := b.now()
 	best := b.sampler.drawIndex()
-	least := cost(b.loads[best], now)
+	bestCost := cost(b.loads[best], now)
 	for range b.choices - 1 {
 		other := b.sampler.drawIndex()
-		if other == best { // draw another one, so that two peers are compared
+		if other == best { // draw again, so that two different peers are compared
 			other, _ = scaleRandom(b.sampler.count-1, b.sampler.random())
 			if other >= best {
 				other++
 			}
 		}
-		if c := cost(b.loads[other], now); c < least {
-			best, least = other, c
+		if c := cost(b.loads[other], now); c < bestCost {
+			best, bestCost = other, c
 		}
 	}
 	return originalIndex(b.sampler.index, best)
@@ -59,9 +59,9 @@ func (b *peakEWMA) Pick(Key) int {
 
 // cost returns the expected time for the in-flight exchanges and one more.
 func cost(l *Load, now time.Duration) float64 {
-	average, work := l.average(now), float64(l.InFlight())
+	average, inFlight := l.average(now), float64(l.InFlight())
 	if average == 0 {
-		return float64(defaultLatency) * work
+		return float64(defaultLatency) * inFlight
 	}
-	return average * (work + 1)
+	return average * (inFlight + 1)
 }

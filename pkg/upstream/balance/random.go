@@ -38,30 +38,30 @@ func (b *weightedRandom) Pick(Key) int { return originalIndex(b.index, b.drawInd
 
 // drawIndex draws an index of the serving peers.
 func (b *weightedRandom) drawIndex() uint64 {
-	place, rest := scaleRandom(b.count, b.random())
+	i, rest := scaleRandom(b.count, b.random())
 	if b.columns == nil {
-		return place
+		return i
 	}
-	if c := &b.columns[place]; rest >= c.keep {
+	if c := &b.columns[i]; rest >= c.keep {
 		return uint64(c.other) //nolint:gosec // an index, never negative
 	}
-	return place
+	return i
 }
 
-// aliasColumns fills the columns. The rest of a column that its own peer does not fill goes to a
-// peer with weight left over.
+// aliasColumns fills the columns. A peer with excess weight fills the part of a column that the
+// column's own peer does not fill.
 func aliasColumns(peers []Peer, index []int32, count int) []column {
-	table := make([]column, count)
-	left := make([]uint64, count) // weight not yet placed, in units of mean/sum
+	columns := make([]column, count)
+	remaining := make([]uint64, count) // unassigned weight, in units of mean/sum
 	var short, long []int32
 	var sum uint64
 	for i := range count {
 		weight := uint64(peers[originalIndex(index, uint64(i))].Weight)
 		sum += weight
-		left[i] = weight * uint64(count)
+		remaining[i] = weight * uint64(count)
 	}
 	for i := range int32(count) { //nolint:gosec // as in servingPeers
-		if left[i] < sum {
+		if remaining[i] < sum {
 			short = append(short, i)
 		} else {
 			long = append(long, i)
@@ -70,10 +70,10 @@ func aliasColumns(peers []Peer, index []int32, count int) []column {
 	for len(short) > 0 && len(long) > 0 {
 		s, l := short[len(short)-1], long[len(long)-1]
 		short = short[:len(short)-1]
-		keep, _ := bits.Div64(left[s], 0, sum) // left[s] < sum
-		table[s] = column{keep: keep, other: l}
-		left[l] -= sum - left[s]
-		if left[l] < sum {
+		keep, _ := bits.Div64(remaining[s], 0, sum) // left[s] < sum
+		columns[s] = column{keep: keep, other: l}
+		remaining[l] -= sum - remaining[s]
+		if remaining[l] < sum {
 			long = long[:len(long)-1]
 			short = append(short, l)
 		}
@@ -81,9 +81,9 @@ func aliasColumns(peers []Peer, index []int32, count int) []column {
 	// The arithmetic is exact, so the remaining peers are all in long and fill their columns
 	// exactly.
 	for _, l := range long {
-		table[l] = column{keep: ^uint64(0), other: l}
+		columns[l] = column{keep: ^uint64(0), other: l}
 	}
-	return table
+	return columns
 }
 
 // equalWeights reports whether all weights above 0 are the same.

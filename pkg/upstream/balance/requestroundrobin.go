@@ -1,6 +1,6 @@
 package balance
 
-// requestRoundRobin picks the peers in order for every exchange, from the first.
+// requestRoundRobin picks the peers in order, starting with the first for every exchange.
 type requestRoundRobin struct {
 	count int
 	index []int32 // see servingPeers

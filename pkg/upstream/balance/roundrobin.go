@@ -12,8 +12,8 @@ type roundRobin struct {
 
 // RoundRobin returns a balancer that picks the peers in turn and ignores their weights, except that
 // 0 excludes a peer. It starts at a random peer: sidecars that start together must not all begin
-// with the first host. Further draws for an exchange are random: in turn, the peer after a row of
-// rejected ones would get the requests of them all.
+// with the first host. Further draws for an exchange are random: otherwise the peer after a series
+// of unusable peers would get the requests of all of them.
 func RoundRobin(peers []Peer, o Options) Balancer {
 	index, count := servingPeers(peers)
 	if b := fixedBalancer(index, count); b != nil {
@@ -27,8 +27,8 @@ func RoundRobin(peers []Peer, o Options) Balancer {
 
 func (b *roundRobin) Pick(k Key) int {
 	if k.Draw > 0 {
-		place, _ := scaleRandom(b.count, b.random())
-		return originalIndex(b.index, place)
+		i, _ := scaleRandom(b.count, b.random())
+		return originalIndex(b.index, i)
 	}
 	return originalIndex(b.index, b.turn.Add(1)%b.count)
 }

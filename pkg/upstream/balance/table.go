@@ -10,22 +10,22 @@ type table struct {
 }
 
 // newTable returns a table of list, whose entries are indices below peers. It may retain list.
-func newTable(list []int32, peers int) table {
+func newTable(entries []int32, peers int) table {
 	if peers > math.MaxUint16+1 {
-		return table{wide: list}
+		return table{wide: entries}
 	}
-	narrow := make([]uint16, len(list))
-	for i, peer := range list {
+	narrow := make([]uint16, len(entries))
+	for i, peer := range entries {
 		narrow[i] = uint16(peer) //nolint:gosec // below the number of peers
 	}
 	return table{narrow: narrow}
 }
 
-func (t *table) peer(place uint64) int {
+func (t *table) peer(entry uint64) int {
 	if t.wide != nil {
-		return int(t.wide[place])
+		return int(t.wide[entry])
 	}
-	return int(t.narrow[place])
+	return int(t.narrow[entry])
 }
 
 // size returns the number of entries.

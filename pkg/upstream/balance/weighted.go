@@ -6,17 +6,17 @@ import "sync/atomic"
 //
 // Pick visits the peers in order, round after round. In round r it picks the peer of weight w if
 // the line w·r + offset crosses a multiple of top, the largest weight, before round r+1; otherwise
-// it skips the peer. Over any top rounds the line climbs w·top, so each peer is picked exactly w
-// times. The crossings of a line are evenly spaced, so the turns of a heavy peer do not come in a
-// row. Offsets differ, so that light peers do not all get their turn in the same round.
+// it skips the peer. Over any top rounds the line rises by w·top, so each peer is picked exactly w
+// times. The crossings of a line are evenly spaced, so the picks of a heavy peer are not adjacent.
+// Offsets differ, so that light peers are not all picked in the same round.
 //
 //	weights 5 1 1, top 5      round 0  1  2  3  4
 //	                     a         a  a  a  a  a
 //	                     b            b
 //	                     c                  c       a a b a a c a
 //
-// A pick skips top/mean peers on average. Where that would be many, a timetable stores the order of
-// a whole period instead.
+// A pick skips top/mean peers on average. If that is many, a schedule stores the order of a period
+// instead.
 type weightedRoundRobin struct {
 	weights   []uint32 // divided by their greatest common divisor; none is 0
 	index     []int32  // see servingPeers
@@ -32,13 +32,13 @@ type schedule struct {
 	turn   atomic.Uint64
 }
 
-// maxScheduleTurns is the maximum average number of turns per peer for a timetable. It bounds both
-// costs: a timetable takes at most 64 bytes per peer, and without one a pick skips at most 128/16
-// peers on average, since weights are at most 128.
+// maxScheduleTurns is the maximum average number of turns per peer in a schedule. It bounds both
+// costs: a schedule takes at most 64 bytes per peer, and without a schedule a pick skips at most
+// 128/16 peers on average, since weights are at most 128.
 const maxScheduleTurns = 16
 
-// WeightedRoundRobin returns a balancer that picks the peers in turn, each as often as its weight
-// says: in any w1+w2+… consecutive picks, peer i is picked wi times (weights divided by their
+// WeightedRoundRobin returns a balancer that picks the peers in turn in proportion to their
+// weights: in any w1+w2+… consecutive picks, peer i is picked wi times (weights divided by their
 // greatest common divisor). Further draws for an exchange are random, as in RoundRobin, and by
 // weight.
 func WeightedRoundRobin(peers []Peer, o Options) Balancer {
@@ -76,10 +76,10 @@ func (b *weightedRoundRobin) Pick(k Key) int {
 	count := uint64(len(b.weights))
 	for {
 		visit := b.position.Add(1)
-		round, place := visit/count, visit%count
-		weight := uint64(b.weights[place])
-		if (weight*round+b.offset(place))%b.maxWeight+weight >= b.maxWeight {
-			return originalIndex(b.index, place)
+		round, i := visit/count, visit%count
+		weight := uint64(b.weights[i])
+		if (weight*round+b.offset(i))%b.maxWeight+weight >= b.maxWeight {
+			return originalIndex(b.index, i)
 		}
 	}
 }
@@ -87,48 +87,49 @@ func (b *weightedRoundRobin) Pick(k Key) int {
 // drawRandom returns a random peer by weight.
 func (b *weightedRoundRobin) drawRandom() int {
 	for {
-		place, rest := scaleRandom(uint64(len(b.weights)), b.random())
-		if part, _ := scaleRandom(b.maxWeight, rest); part < uint64(b.weights[place]) {
-			return originalIndex(b.index, place)
+		i, rest := scaleRandom(uint64(len(b.weights)), b.random())
+		if threshold, _ := scaleRandom(b.maxWeight, rest); threshold < uint64(b.weights[i]) {
+			return originalIndex(b.index, i)
 		}
 	}
 }
 
-// offset spreads the lines of neighboring peers by the golden ratio, which keeps any number of them
-// apart.
-func (b *weightedRoundRobin) offset(place uint64) uint64 {
-	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
-	part, _ := scaleRandom(b.maxWeight, place*golden)
-	return part
+// offset returns the offset of a peer's line. Multiples of the golden ratio spread the offsets
+// evenly for any number of peers.
+func (b *weightedRoundRobin) offset(i uint64) uint64 {
+	const goldenRatio = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	scaled, _ := scaleRandom(b.maxWeight, i*goldenRatio)
+	return scaled
 }
 
-// newSchedule stores the sum turns of a period in Pick's order and advances the lines step by step.
+// newSchedule returns a schedule with the turns of one period in Pick's order. sum is the number of
+// turns.
 func (b *weightedRoundRobin) newSchedule(sum uint64, o Options) *schedule {
-	height := make([]uint64, len(b.weights)) // of each line above the last multiple of top
-	for place := range height {
-		height[place] = b.offset(uint64(place))
+	heights := make([]uint64, len(b.weights)) // of each line above the last multiple of top
+	for i := range heights {
+		heights[i] = b.offset(uint64(i))
 	}
-	t := &schedule{turns: make([]int32, 0, sum), random: b.random}
+	s := &schedule{turns: make([]int32, 0, sum), random: b.random}
 	for range b.maxWeight {
-		for place, weight := range b.weights {
-			height[place] += uint64(weight)
-			if height[place] >= b.maxWeight {
-				height[place] -= b.maxWeight
-				t.turns = append(t.turns, int32(originalIndex(b.index, uint64(place)))) //nolint:gosec // as in servingPeers
+		for i, weight := range b.weights {
+			heights[i] += uint64(weight)
+			if heights[i] >= b.maxWeight {
+				heights[i] -= b.maxWeight
+				s.turns = append(s.turns, int32(originalIndex(b.index, uint64(i)))) //nolint:gosec // as in servingPeers
 			}
 		}
 	}
 	start, _ := scaleRandom(sum, o.random()())
-	t.turn.Store(start)
-	return t
+	s.turn.Store(start)
+	return s
 }
 
-func (t *schedule) Pick(k Key) int {
+func (s *schedule) Pick(k Key) int {
 	if k.Draw > 0 {
-		turn, _ := scaleRandom(uint64(len(t.turns)), t.random())
-		return int(t.turns[turn])
+		turn, _ := scaleRandom(uint64(len(s.turns)), s.random())
+		return int(s.turns[turn])
 	}
-	return int(t.turns[t.turn.Add(1)%uint64(len(t.turns))])
+	return int(s.turns[s.turn.Add(1)%uint64(len(s.turns))])
 }
 
 func gcd(a, b uint32) uint32 {

@@ -3,27 +3,27 @@ package health
 // checkHeap is a heap.Interface of checks, ordered by when they are due, the earliest first.
 type checkHeap []*Check
 
-func (a checkHeap) Len() int           { return len(a) }
-func (a checkHeap) Less(i, k int) bool { return a[i].due < a[k].due }
+func (h checkHeap) Len() int           { return len(h) }
+func (h checkHeap) Less(i, j int) bool { return h[i].due < h[j].due }
 
-func (a checkHeap) Swap(i, k int) {
-	a[i], a[k] = a[k], a[i]
-	a[i].heapIndex, a[k].heapIndex = i+1, k+1
+func (h checkHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].heapIndex, h[j].heapIndex = i+1, j+1
 }
 
 // Push implements heap.Interface.
-func (a *checkHeap) Push(c any) {
-	check := c.(*Check) //nolint:forcetypeassert // nothing else is in it
-	*a = append(*a, check)
-	check.heapIndex = len(*a)
+func (h *checkHeap) Push(c any) {
+	check := c.(*Check) //nolint:forcetypeassert // the heap holds only checks
+	*h = append(*h, check)
+	check.heapIndex = len(*h)
 }
 
 // Pop implements heap.Interface.
-func (a *checkHeap) Pop() any {
-	last := len(*a) - 1
-	check := (*a)[last]
-	(*a)[last] = nil
-	*a = (*a)[:last]
+func (h *checkHeap) Pop() any {
+	last := len(*h) - 1
+	check := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
 	check.heapIndex = 0
 	return check
 }

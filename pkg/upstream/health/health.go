@@ -5,8 +5,8 @@
 //	Check      the checks of one host    thresholds
 //	Probe      one check of a host       TCP, HTTP, gRPC, heartbeats
 //
-// Between two checks a host costs one heap entry and nothing else: no goroutine, no timer, no
-// connection, no buffer. A few workers check the hosts of a thousand clusters.
+// Between two checks, a host costs only a heap entry: no goroutine, timer, connection or buffer. A
+// few workers check the hosts of a thousand clusters.
 package health
 
 import (
@@ -23,8 +23,8 @@ import (
 
 // Probe checks a host once.
 type Probe interface {
-	// Probe returns nil if the host can serve, else the reason why not. It must return soon after
-	// the deadline or the end of ctx, whichever is first. One goroutine at a time calls it.
+	// Probe returns nil if the host can serve, else an error with the reason. It must return soon
+	// after the deadline or the end of ctx, whichever is first. It is not called concurrently.
 	Probe(ctx context.Context, deadline time.Time) error
 }
 
@@ -49,7 +49,7 @@ const never = math.MaxInt64
 
 // Scheduler runs checks. It is safe for concurrent use.
 type Scheduler struct {
-	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the Scheduler
+	ctx      context.Context //nolint:containedctx // for the running checks: it ends with the Scheduler
 	stop     context.CancelFunc
 	panicked func(*protocol.PanicError) // immutable; nil: panics are not reported
 	epoch    time.Time                  // origin of the times below
@@ -66,135 +66,135 @@ type Scheduler struct {
 	closed     bool          // guarded by mu
 }
 
-// NewScheduler returns a Scheduler without checks. It calls panicked, which may be nil, with each
+// NewScheduler returns a Scheduler without checks. It calls onPanic, which may be nil, with each
 // panic of a probe or a report.
-func NewScheduler(panicked func(*protocol.PanicError)) *Scheduler {
-	g := &Scheduler{epoch: time.Now(), timerAt: never, panicked: panicked}
-	g.ctx, g.stop = context.WithCancel(context.Background())
-	return g
+func NewScheduler(onPanic func(*protocol.PanicError)) *Scheduler {
+	s := &Scheduler{epoch: time.Now(), timerAt: never, panicked: onPanic}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
 }
 
 // Close ends all checks and waits for the running ones. No report begins after Close has returned.
-func (g *Scheduler) Close() {
-	g.mu.Lock()
-	g.closed = true
-	if g.timer != nil {
-		g.timer.Stop()
+func (s *Scheduler) Close() {
+	s.mu.Lock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
 	}
-	g.mu.Unlock()
-	g.stop()
-	g.tasks.Wait()
+	s.mu.Unlock()
+	s.stop()
+	s.tasks.Wait()
 }
 
 // Start schedules checks of a host with p as cfg says: the first after cfg.Delay, the others
 // cfg.Interval after the previous check, plus up to cfg.Jitter. The second check runs at a random
 // time within the first interval, so that hosts that appeared together are not always checked
-// together. report is called after each check, by one goroutine at a time, and must not block.
-func (g *Scheduler) Start(cfg *config.HealthCheck, p Probe, report func(Result)) *Check {
-	c := &Check{scheduler: g, config: cfg, probe: p, report: report}
-	g.schedule(c, cfg.Delay)
+// together. report is called after each check, never concurrently, and must not block.
+func (s *Scheduler) Start(cfg *config.HealthCheck, p Probe, report func(Result)) *Check {
+	c := &Check{scheduler: s, config: cfg, probe: p, report: report}
+	s.schedule(c, cfg.Delay)
 	return c
 }
 
 // schedule adds c to the scheduled checks, due after the given time.
-func (g *Scheduler) schedule(c *Check, after time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+func (s *Scheduler) schedule(c *Check, delay time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		return
 	}
-	c.due = time.Since(g.epoch) + after
-	heap.Push(&g.scheduled, c)
-	g.arm(c.due)
+	c.due = time.Since(s.epoch) + delay
+	heap.Push(&s.scheduled, c)
+	s.arm(c.due)
 }
 
 // cancel removes c from the scheduled checks if it is one of them.
-func (g *Scheduler) cancel(c *Check) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (s *Scheduler) cancel(c *Check) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if c.heapIndex > 0 {
-		heap.Remove(&g.scheduled, c.heapIndex-1)
+		heap.Remove(&s.scheduled, c.heapIndex-1)
 	}
 }
 
 // arm sets the timer to call enqueueDue at the given time, unless it fires earlier. The caller
 // holds g.mu.
-func (g *Scheduler) arm(at time.Duration) {
-	if g.timerAt <= at {
+func (s *Scheduler) arm(at time.Duration) {
+	if s.timerAt <= at {
 		return
 	}
-	g.timerAt = at
-	wait := max(at-time.Since(g.epoch), 0)
-	if g.timer == nil {
-		g.timer = time.AfterFunc(wait, g.enqueueDue)
+	s.timerAt = at
+	wait := max(at-time.Since(s.epoch), 0)
+	if s.timer == nil {
+		s.timer = time.AfterFunc(wait, s.enqueueDue)
 	} else {
-		g.timer.Reset(wait)
+		s.timer.Reset(wait)
 	}
 }
 
 // enqueueDue queues the checks that are due and starts workers if needed.
-func (g *Scheduler) enqueueDue() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.timerAt = never
-	if g.closed {
+func (s *Scheduler) enqueueDue() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timerAt = never
+	if s.closed {
 		return
 	}
-	now := time.Since(g.epoch)
-	for len(g.scheduled) > 0 && g.scheduled[0].due <= now {
-		c := heap.Pop(&g.scheduled).(*Check) //nolint:forcetypeassert // nothing else is in it
-		if g.queueTail == nil {
-			g.queueHead = c
+	now := time.Since(s.epoch)
+	for len(s.scheduled) > 0 && s.scheduled[0].due <= now {
+		c := heap.Pop(&s.scheduled).(*Check) //nolint:forcetypeassert // the heap holds only checks
+		if s.queueTail == nil {
+			s.queueHead = c
 		} else {
-			g.queueTail.next = c
+			s.queueTail.next = c
 		}
-		g.queueTail = c
+		s.queueTail = c
 	}
-	g.startWorkers(now)
-	if len(g.scheduled) > 0 {
-		g.arm(g.scheduled[0].due)
+	s.startWorkers(now)
+	if len(s.scheduled) > 0 {
+		s.arm(s.scheduled[0].due)
 	}
 }
 
 // startWorkers starts workers for the queued checks. The caller holds g.mu.
-func (g *Scheduler) startWorkers(now time.Duration) {
-	most := baseWorkers
-	if g.running >= baseWorkers {
-		most = g.running
-		if now-g.lastGrowth >= growDelay {
-			most = min(2*most, maxWorkers)
+func (s *Scheduler) startWorkers(now time.Duration) {
+	limit := baseWorkers
+	if s.running >= baseWorkers {
+		limit = s.running
+		if now-s.lastGrowth >= growDelay {
+			limit = min(2*limit, maxWorkers)
 		}
 	}
-	waiting := g.queueHead
-	for ; g.running < most && waiting != nil; waiting = waiting.next {
-		g.running++
-		g.lastGrowth = now
-		g.tasks.Go(g.runWorker)
+	check := s.queueHead
+	for ; s.running < limit && check != nil; check = check.next {
+		s.running++
+		s.lastGrowth = now
+		s.tasks.Go(s.runWorker)
 	}
-	if waiting != nil && g.running < maxWorkers {
-		g.arm(now + growDelay)
+	if check != nil && s.running < maxWorkers {
+		s.arm(now + growDelay)
 	}
 }
 
 // runWorker is the body of a worker: it runs checks until none is queued.
-func (g *Scheduler) runWorker() {
-	for c := g.dequeue(); c != nil; c = g.dequeue() {
+func (s *Scheduler) runWorker() {
+	for c := s.dequeue(); c != nil; c = s.dequeue() {
 		c.run()
 	}
 }
 
 // dequeue removes and returns the check at the head of the queue. If there is none, or g is closed,
 // it returns nil and the worker must exit.
-func (g *Scheduler) dequeue() *Check {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	c := g.queueHead
-	if c == nil || g.closed {
-		g.running--
+func (s *Scheduler) dequeue() *Check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.queueHead
+	if c == nil || s.closed {
+		s.running--
 		return nil
 	}
-	if g.queueHead, c.next = c.next, nil; g.queueHead == nil {
-		g.queueTail = nil
+	if s.queueHead, c.next = c.next, nil; s.queueHead == nil {
+		s.queueTail = nil
 	}
 	return c
 }
@@ -261,8 +261,8 @@ func (c *Check) begin() (context.Context, bool) {
 	if c.stopped {
 		return nil, false
 	}
-	ctx, cut := context.WithCancel(c.scheduler.ctx)
-	c.cancel = cut
+	ctx, cancel := context.WithCancel(c.scheduler.ctx)
+	c.cancel = cancel
 	return ctx, true
 }
 
@@ -281,8 +281,8 @@ func (c *Check) finish(err error) (Result, bool) {
 	if err != nil {
 		c.stats.Failures++
 	}
-	turned := c.state.record(err == nil, c.config)
-	return Result{Healthy: c.state.healthy, Changed: turned, Err: err}, true
+	changed := c.state.record(err == nil, c.config)
+	return Result{Healthy: c.state.healthy, Changed: changed, Err: err}, true
 }
 
 // scheduleNext schedules the next check.
@@ -292,14 +292,14 @@ func (c *Check) scheduleNext() {
 	if c.stopped {
 		return
 	}
-	wait := c.config.Interval
+	delay := c.config.Interval
 	if c.stats.Checks == 1 {
-		wait = rand.N(wait) + 1
+		delay = rand.N(delay) + 1
 	}
 	if j := c.config.Jitter; j > 0 {
-		wait += rand.N(j + 1)
+		delay += rand.N(j + 1)
 	}
-	c.scheduler.schedule(c, wait)
+	c.scheduler.schedule(c, delay)
 }
 
 // runProbe calls Probe and turns its panic into a failed check.
@@ -312,21 +312,21 @@ func (c *Check) runProbe(ctx context.Context, deadline time.Time) (err error) {
 	return c.probe.Probe(ctx, deadline)
 }
 
-// callReport reports the result of a check and contains a panic of the report.
+// callReport calls report with the result of a check and recovers a panic.
 func (c *Check) callReport(r Result) {
 	defer func() {
 		if v := recover(); v != nil {
-			_ = c.scheduler.reportPanic(v) // the checks go on
+			_ = c.scheduler.reportPanic(v) // the checks continue
 		}
 	}()
 	c.report(r)
 }
 
-// reportPanic reports a recovered panic to the owner and returns it as an error.
-func (g *Scheduler) reportPanic(recovered any) *protocol.PanicError {
+// reportPanic passes a recovered panic to onPanic and returns it as an error.
+func (s *Scheduler) reportPanic(recovered any) *protocol.PanicError {
 	p := protocol.NewPanic(recovered)
-	if g.panicked != nil {
-		g.panicked(p)
+	if s.panicked != nil {
+		s.panicked(p)
 	}
 	return p
 }

@@ -12,13 +12,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// userAgent lets hosts distinguish a check from other requests.
+// userAgent is the User-Agent header of checks.
 const userAgent = "weft-health-check"
 
-// roundTrip sends x to the host on a connection of its own, and calls read when the response head
-// is in x.
-func roundTrip(ctx context.Context, h Host, speaks config.Protocol, port uint16, x *protocol.Exchange, read func() error) error {
-	conn, err := h.Connect(ctx, speaks, port, x.Deadline)
+// roundTrip sends x to the host on a new connection, and calls read when x has the response head.
+func roundTrip(ctx context.Context, h Host, proto config.Protocol, port uint16, x *protocol.Exchange, read func() error) error {
+	conn, err := h.Connect(ctx, proto, port, x.Deadline)
 	if err != nil {
 		return err
 	}
@@ -33,7 +32,7 @@ func roundTrip(ctx context.Context, h Host, speaks config.Protocol, port uint16,
 			<-closed
 			return
 		}
-		_ = conn.Close() // the check needs no more of the connection
+		_ = conn.Close() // the check has ended
 	}()
 	if err := x.Serve(ctx, conn); err != nil {
 		return err
@@ -100,15 +99,15 @@ func (p *httpProbe) Probe(ctx context.Context, deadline time.Time) error {
 }
 
 // grpcProbe passes if the host reports the service as serving in gRPC's health checking protocol.
-// It implements only the parts of Protocol Buffers that this takes.
+// It implements only the required parts of Protocol Buffers.
 type grpcProbe struct {
 	host   Host
 	config *config.HealthCheck
 }
 
-// Parts of the protocol: a message is a byte that tells whether it is compressed, its length, and
-// its payload. In the payload, field 1 is the service of a request (type 2) or the status of a
-// response (type 0).
+// Parts of the protocol: a message is a compression flag (one byte), the length, and the payload.
+// In the payload, field 1 is the service of a request (type 2) or the status of a response (type
+// 0).
 const (
 	healthPath  = "/grpc.health.v1.Health/Check"
 	prefixLen   = 5
@@ -148,7 +147,7 @@ func appendRequest(dst []byte, service string) []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(service)))
 		dst = append(dst, service...)
 	}
-	binary.BigEndian.PutUint32(dst[1:], uint32(len(dst)-prefixLen)) //nolint:gosec // a name of the configuration
+	binary.BigEndian.PutUint32(dst[1:], uint32(len(dst)-prefixLen)) //nolint:gosec // the length of a configured name
 	return dst
 }
 

@@ -13,13 +13,13 @@ import (
 )
 
 // Host is a host as probes see it. Connections are opened like those of exchanges, TLS included.
-// Port 0 is the host's own port.
+// Port 0 means the port of the host's address.
 type Host interface {
 	// Dial opens a connection before the deadline and sends nothing on it.
 	Dial(ctx context.Context, port uint16, deadline time.Time) (*network.Conn, error)
 
 	// Connect opens a connection that speaks the given protocol.
-	Connect(ctx context.Context, speaks config.Protocol, port uint16, deadline time.Time) (Connection, error)
+	Connect(ctx context.Context, proto config.Protocol, port uint16, deadline time.Time) (Connection, error)
 
 	// Authority returns the authority of requests to the host.
 	Authority() string
@@ -32,8 +32,8 @@ type Connection interface {
 	Close() error
 }
 
-// NewProbe returns the probe for cfg. codec is the protocol's codec for heartbeats, nil for other
-// probes. NewProbe returns an error if there is no such probe.
+// NewProbe returns the probe for cfg. codec is the codec for heartbeats, nil for other probes.
+// NewProbe returns an error if the protocol has no probe.
 func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
 	switch cfg.Protocol {
 	case config.CheckTCP:
@@ -83,7 +83,7 @@ func (p *heartbeatProbe) Probe(ctx context.Context, deadline time.Time) error {
 		return err
 	}
 	stop := context.AfterFunc(ctx, conn.Interrupt)
-	defer conn.Close() //nolint:errcheck // there is nothing left to do with it
+	defer conn.Close() //nolint:errcheck // the check has ended
 	defer stop()
 	conn.SetWriteDeadline(deadline)
 	conn.SetReadDeadline(deadline)
@@ -93,28 +93,28 @@ func (p *heartbeatProbe) Probe(ctx context.Context, deadline time.Time) error {
 	return p.awaitAck(conn)
 }
 
-// awaitAck reads until the response to the heartbeat. It skips other frames that the host may send
-// first, such as its own heartbeat.
+// awaitAck reads until the response to the heartbeat. It skips other frames, such as a heartbeat of
+// the host.
 func (p *heartbeatProbe) awaitAck(conn *network.Conn) error {
-	read := make([]byte, 0, 512)
+	buf := make([]byte, 0, 512)
 	for total := 0; ; {
-		if len(read) == cap(read) {
-			read = append(read, make([]byte, len(read))...)[:len(read)]
+		if len(buf) == cap(buf) {
+			buf = append(buf, make([]byte, len(buf))...)[:len(buf)]
 		}
-		n, err := conn.Read(read[len(read):cap(read)])
+		n, err := conn.Read(buf[len(buf):cap(buf)])
 		if err != nil {
 			return fmt.Errorf("no response to the heartbeat: %w", err)
 		}
-		read = read[:len(read)+n]
+		buf = buf[:len(buf)+n]
 		if total += n; total > maxHeartbeatRead {
 			return errors.New("no heartbeat response in the data that the host sent")
 		}
 		for {
-			f, err := p.codec.ParseFrame(read)
+			f, err := p.codec.ParseFrame(buf)
 			if err != nil {
 				return fmt.Errorf("invalid heartbeat response: %w", err)
 			}
-			if f.Size == 0 || f.Size > len(read) {
+			if f.Size == 0 || f.Size > len(buf) {
 				break
 			}
 			if f.Kind == xprotocol.HeartbeatAck {
@@ -123,7 +123,7 @@ func (p *heartbeatProbe) awaitAck(conn *network.Conn) error {
 			if f.Kind == xprotocol.GoAway {
 				return errors.New("the host accepts no new requests")
 			}
-			read = read[:copy(read, read[f.Size:])]
+			buf = buf[:copy(buf, buf[f.Size:])]
 		}
 	}
 }

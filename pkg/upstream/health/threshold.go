@@ -2,8 +2,8 @@ package health
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// thresholdState is the health of a host by the checks so far. The zero value is for a host without
-// checks: the first check decides.
+// thresholdState is the health of a host according to its checks. The zero value is for a host
+// without checks: the first check decides.
 type thresholdState struct {
 	checked       bool // there was a check
 	healthy       bool
@@ -12,19 +12,19 @@ type thresholdState struct {
 
 // record records a check and reports whether healthy has changed. The first check always counts as
 // a change.
-func (v *thresholdState) record(passed bool, cfg *config.HealthCheck) (turned bool) {
-	if v.checked && passed == v.healthy {
-		v.contradicting = 0
+func (s *thresholdState) record(passed bool, cfg *config.HealthCheck) (changed bool) {
+	if s.checked && passed == s.healthy {
+		s.contradicting = 0
 		return false
 	}
-	v.contradicting++
+	s.contradicting++
 	threshold := cfg.UnhealthyThreshold
 	if passed {
 		threshold = cfg.HealthyThreshold
 	}
-	if v.checked && v.contradicting < threshold {
+	if s.checked && s.contradicting < threshold {
 		return false
 	}
-	*v = thresholdState{checked: true, healthy: passed}
+	*s = thresholdState{checked: true, healthy: passed}
 	return true
 }

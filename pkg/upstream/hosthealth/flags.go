@@ -15,9 +15,9 @@ type Flags uint32
 const (
 	Unreachable       Flags = 1 << iota // connecting failed; ends with a successful connect or a response
 	FailedCheck                         // active checks failed; ends when they pass
-	Ejected                             // outlier detection ejected the host; ends after a while
+	Ejected                             // outlier detection ejected the host; ends after the ejection time
 	ReportedUnhealthy                   // discovery reports config.HostUnhealthy; ends when it reports another state
-	ReportedDraining                    // discovery reports config.HostDraining; ends likewise
+	ReportedDraining                    // discovery reports config.HostDraining; ends when it reports another state
 )
 
 // flagNames returns the names of the flags, by bit.
@@ -50,11 +50,11 @@ func (f *Flags) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	known := flagNames()
+	names := flagNames()
 	for name := range strings.SplitSeq(string(text), flagSeparator) {
-		i := slices.Index(known[:], name)
+		i := slices.Index(names[:], name)
 		if i < 0 {
-			return fmt.Errorf("%q is not a valid health flag: expected one of %q", name, known)
+			return fmt.Errorf("%q is not a valid health flag: expected one of %q", name, names)
 		}
 		*f |= 1 << i
 	}

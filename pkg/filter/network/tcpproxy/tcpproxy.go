@@ -15,11 +15,10 @@ import (
 
 // Forwarder connects to hosts of clusters.
 type Forwarder interface {
-	// Forward connects to a host of the cluster, in at most attempts attempts, on behalf of the
-	// client connection caller. It calls use with the connection and with the counters for the
-	// relayed bytes, and closes the connection afterwards. It returns its own error, or that of
-	// use.
-	Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(upstream *network.Conn, traffic *network.RelayCounters) error) error
+	// Forward connects to a host of the cluster on behalf of downstream. It calls relay with the
+	// connection and with the counters for the relayed bytes, and closes the connection afterwards.
+	// It returns an error if all attempts fail, or the error of relay.
+	Forward(ctx context.Context, downstream *network.Conn, cluster string, attempts int, relay func(upstream *network.Conn, traffic *network.RelayCounters) error) error
 }
 
 // Proxy is the handler of one filter chain. It is immutable, and safe for concurrent use.
@@ -30,9 +29,9 @@ type Proxy struct {
 	log       *slog.Logger
 }
 
-// New returns the handler that cfg describes.
-func New(cfg config.TCPProxy, carrier Forwarder, log *slog.Logger) *Proxy {
-	p := &Proxy{config: cfg, routes: slices.Clone(cfg.Routes), forwarder: carrier, log: log}
+// New returns the handler for cfg.
+func New(cfg config.TCPProxy, forwarder Forwarder, log *slog.Logger) *Proxy {
+	p := &Proxy{config: cfg, routes: slices.Clone(cfg.Routes), forwarder: forwarder, log: log}
 	for i := range p.routes {
 		r := &p.routes[i]
 		r.SourceAddrs = unmapPrefixes(r.SourceAddrs)
@@ -41,24 +40,24 @@ func New(cfg config.TCPProxy, carrier Forwarder, log *slog.Logger) *Proxy {
 	return p
 }
 
-// unmapPrefixes returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2) converted to
-// IPv4 ranges.
+// unmapPrefixes returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2)
+// converted to IPv4 ranges.
 func unmapPrefixes(ranges []netip.Prefix) []netip.Prefix {
-	out := slices.Clone(ranges)
-	for i, r := range out {
+	unmapped := slices.Clone(ranges)
+	for i, r := range unmapped {
 		if r.Addr().Is4In6() && r.Bits() >= mappedBits {
-			out[i] = netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-mappedBits)
+			unmapped[i] = netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-mappedBits)
 		}
 	}
-	return out
+	return unmapped
 }
 
-// mappedBits is the number of bits before the IPv4 address in a mapped one.
+// mappedBits is the number of bits before the IPv4 address in an IPv4-mapped IPv6 address.
 const mappedBits = 96
 
-// ServeConn implements network.Handler. It returns when both directions have ended, one of them
-// failed, or the connection was idle for too long. It returns immediately if there is neither a
-// matching route nor a default cluster. Errors are those of the Carrier.
+// ServeConn implements network.Handler. It returns when both directions have ended, one of them has
+// failed, or the idle timeout has passed. It returns immediately if there is neither a matching
+// route nor a default cluster. Errors come from the Forwarder.
 func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 	cluster := p.route(addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
 	if cluster == "" {
@@ -83,14 +82,14 @@ func (p *Proxy) route(source, destination netip.AddrPort) string {
 	return p.config.Cluster
 }
 
-// matchesAddrPort reports whether a is in one of the address ranges and in one of the port ranges. An empty
-// list matches everything.
+// matchesAddrPort reports whether a is in one of the address ranges and in one of the port ranges.
+// An empty list matches everything.
 func matchesAddrPort(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
 	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
 		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))
 }
 
-// addrPort returns a in the form that routes compare: an IPv4 address is unmapped, and there is no
+// addrPort returns a in the form that routes compare: IPv4 addresses are unmapped, and there is no
 // zone, because ranges have none. It returns the zero value if a is not a TCP address.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)

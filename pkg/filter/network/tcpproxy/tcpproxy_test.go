@@ -417,8 +417,8 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestTrafficInOneDirectionPreventsIdleTimeout verifies that bytes in one direction keep the connection
-// open while the other direction is silent for longer than the idle timeout.
+// TestTrafficInOneDirectionPreventsIdleTimeout verifies that bytes in one direction keep the
+// connection open while the other direction is silent for longer than the idle timeout.
 func TestTrafficInOneDirectionPreventsIdleTimeout(t *testing.T) {
 	for _, side := range []string{"caller", "host"} {
 		t.Run(side, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// session holds the state of one Flow and the lease of its host. The session keeps its host while
-// the host is usable.
+// session holds the state of one network.Flow and the lease of its host. The session keeps its host
+// while the host is usable.
 type session struct {
 	proxy        *Proxy       // immutable
 	flow         network.Flow // immutable
@@ -21,38 +21,38 @@ type session struct {
 
 	mu       sync.Mutex
 	lease    filter.HostLease // guarded by mu; nil: the session has ended
-	cluster  string           // guarded by mu; cluster of way
+	cluster  string           // guarded by mu; cluster of lease
 	refused  bool             // guarded by mu; nothing receives at the host's port
 	lastMove time.Duration    // guarded by mu; last attempt to change the host, since Proxy.epoch
 }
 
-// leaseFirstHost leases the first host of the session. It returns false, and counts the datagram as dropped,
-// if there is no host.
+// leaseFirstHost leases the first host of the session. If there is no host, it counts the datagram
+// as dropped and returns false.
 func (s *session) leaseFirstHost(cfg *config.UDPProxy) bool {
 	s.touch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	way, err := s.leaseHost(cfg, nil)
+	lease, err := s.leaseHost(cfg, nil)
 	if err != nil {
 		s.proxy.recordNoHost(cfg.Cluster, err)
 		return false
 	}
-	s.lease, s.cluster = way, cfg.Cluster
+	s.lease, s.cluster = lease, cfg.Cluster
 	return true
 }
 
-// leaseHost leases a host and adds its socket to the poller. It returns now if the session should keep
-// its host. s.mu is held.
-func (s *session) leaseHost(cfg *config.UDPProxy, now filter.HostLease) (filter.HostLease, error) {
-	way, err := s.proxy.hosts.Lease(cfg.Cluster, hashOf(cfg, s.flow), now)
-	if err != nil || way == now {
-		return way, err
+// leaseHost leases a host and adds its socket to the poller. It returns current if the session
+// should keep its host. The caller holds s.mu.
+func (s *session) leaseHost(cfg *config.UDPProxy, current filter.HostLease) (filter.HostLease, error) {
+	lease, err := s.proxy.hosts.Lease(cfg.Cluster, hashOf(cfg, s.flow), current)
+	if err != nil || lease == current {
+		return lease, err
 	}
-	if err := s.proxy.poller.Add(way.Socket(), s); err != nil {
-		way.Release()
+	if err := s.proxy.poller.Add(lease.Socket(), s); err != nil {
+		lease.Release()
 		return nil, err
 	}
-	return way, nil
+	return lease, nil
 }
 
 func (s *session) touch() { s.lastActivity.Store(int64(s.proxy.now())) }
@@ -60,15 +60,15 @@ func (s *session) touch() { s.lastActivity.Store(int64(s.proxy.now())) }
 // send forwards a datagram of the source to the host.
 func (s *session) send(b []byte) {
 	s.touch()
-	way := s.currentLease()
-	if way == nil {
+	lease := s.currentLease()
+	if lease == nil {
 		return // the session has just ended; UDP may lose datagrams
 	}
-	err := way.Socket().Send(b)
+	err := lease.Socket().Send(b)
 	if errors.Is(err, network.ErrConnRefused) { // caused by an earlier datagram
 		s.markRefused(err)
-		if way = s.currentLease(); way != nil {
-			err = way.Socket().Send(b)
+		if lease = s.currentLease(); lease != nil {
+			err = lease.Socket().Send(b)
 		}
 	}
 	counts := s.proxy.counts
@@ -80,11 +80,12 @@ func (s *session) send(b []byte) {
 	counts.InBytes.Add(uint64(len(b)))
 }
 
-// minMoveInterval is how long a session keeps an unusable host before it looks for another one again.
+// minMoveInterval is how long a session keeps an unusable host before it looks for another one
+// again.
 const minMoveInterval = time.Second
 
-// currentLease returns the lease of the host, or nil if the session has ended. It leases another host if
-// this one is no longer usable or the configured cluster has changed.
+// currentLease returns the lease of the host, or nil if the session has ended. It leases another
+// host if this one is no longer usable or the configured cluster has changed.
 func (s *session) currentLease() filter.HostLease {
 	cfg := s.proxy.config.Load()
 	s.mu.Lock()
@@ -97,15 +98,15 @@ func (s *session) currentLease() filter.HostLease {
 		return s.lease
 	}
 	s.lastMove = now
-	way, err := s.leaseHost(cfg, s.lease)
-	if err != nil || way == s.lease {
+	lease, err := s.leaseHost(cfg, s.lease)
+	if err != nil || lease == s.lease {
 		return s.lease // no better host is available
 	}
-	before := s.lease
-	s.lease, s.cluster, s.refused = way, cfg.Cluster, false
+	previous := s.lease
+	s.lease, s.cluster, s.refused = lease, cfg.Cluster, false
 	s.proxy.counts.SessionsMoved.Add(1)
-	before.Release()
-	return way
+	previous.Release()
+	return lease
 }
 
 // markRefused records that nothing receives at the host's port.
@@ -118,22 +119,22 @@ func (s *session) markRefused(err error) {
 	}
 }
 
-// maxReadsPerEvent is the maximum number of datagrams that one call of Readable receives, so that other hosts
-// get their turn.
+// maxReadsPerEvent is the maximum number of datagrams that one call of Readable receives, so that
+// one host cannot starve the others.
 const maxReadsPerEvent = 32
 
 // Readable implements network.ReadHandler. It forwards datagrams of the host to the source.
 func (s *session) Readable(buffer []byte) {
 	defer s.proxy.recoverPanic("relaying a datagram to the client")
 	s.mu.Lock()
-	way := s.lease
+	lease := s.lease
 	s.mu.Unlock()
-	if way == nil {
+	if lease == nil {
 		return
 	}
 	counts := s.proxy.counts
 	for range maxReadsPerEvent {
-		n, err := way.Socket().Receive(buffer)
+		n, err := lease.Socket().Receive(buffer)
 		switch {
 		case errors.Is(err, network.ErrWouldBlock), errors.Is(err, net.ErrClosed):
 			return
@@ -142,7 +143,7 @@ func (s *session) Readable(buffer []byte) {
 			continue
 		}
 		s.touch()
-		way.Report(nil)
+		lease.Report(nil)
 		if err := s.proxy.socket.Send(buffer[:n], s.flow); err != nil {
 			counts.DroppedToClient.Add(1)
 			continue
@@ -157,8 +158,8 @@ func (s *session) end() {
 	defer s.proxy.recoverPanic("closing a UDP session")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if way := s.lease; way != nil {
+	if lease := s.lease; lease != nil {
 		s.lease = nil
-		way.Release()
+		lease.Release()
 	}
 }

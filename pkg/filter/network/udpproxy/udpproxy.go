@@ -57,18 +57,18 @@ type Proxy struct {
 	mu       sync.Mutex
 	sessions map[network.Flow]*session // guarded by mu
 	closed   bool                      // guarded by mu: no session can begin
-	drained  chan struct{}             // guarded by mu: closed once no session is left and none can begin
+	drained  chan struct{}             // guarded by mu: closed once there are no sessions and none can begin
 }
 
-// New returns a proxy that is ready for Serve. It fails if the system has no descriptors left; the
-// caller then still owns the socket.
+// New returns a proxy that is ready for Serve. It fails if the system has no file descriptors left;
+// the caller then still owns the socket.
 func New(o Options) (*Proxy, error) {
-	poll, err := network.NewPoller()
+	poller, err := network.NewPoller()
 	if err != nil {
 		return nil, err
 	}
 	p := &Proxy{
-		socket: o.Socket, poller: poll, hosts: o.Hosts, counts: o.Counts, log: o.Log, epoch: time.Now(),
+		socket: o.Socket, poller: poller, hosts: o.Hosts, counts: o.Counts, log: o.Log, epoch: time.Now(),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), drained: make(chan struct{}),
 		sessions: make(map[network.Flow]*session),
 	}
@@ -78,8 +78,8 @@ func New(o Options) (*Proxy, error) {
 
 func (p *Proxy) now() time.Duration { return time.Since(p.epoch) }
 
-// UpdateConfig implements filter.PacketServer. If the cluster changes, each session moves with its next
-// datagram.
+// UpdateConfig implements filter.PacketServer. If the cluster changes, each session moves with its
+// next datagram.
 func (p *Proxy) UpdateConfig(cfg config.UDPProxy) {
 	p.config.Store(&cfg)
 	p.sweepSoon()
@@ -138,18 +138,19 @@ func (p *Proxy) forward(b []byte, flow network.Flow) {
 	}
 }
 
-// recoverPanic recovers a panic and logs it, because all sessions share the goroutine. Callers defer it.
-func (p *Proxy) recoverPanic(doing string) {
+// recoverPanic recovers a panic and logs it, because all sessions share the goroutine. Callers
+// defer it.
+func (p *Proxy) recoverPanic(action string) {
 	if v := recover(); v != nil {
-		protocol.NewPanic(v).Log(p.log, doing)
+		protocol.NewPanic(v).Log(p.log, action)
 	}
 }
 
 // maxReceiveFailures is the number of consecutive receive errors after which Serve gives up.
 const maxReceiveFailures = 1000
 
-// getOrCreateSession returns the session of a flow and begins one if there is none. It returns nil, and counts
-// the datagram as dropped, if no session can begin.
+// getOrCreateSession returns the session of a flow, or a new one if there is none. If no session
+// can begin, it counts the datagram as dropped and returns nil.
 func (p *Proxy) getOrCreateSession(flow network.Flow) *session {
 	cfg := p.config.Load()
 	p.mu.Lock()
@@ -183,21 +184,21 @@ func hashOf(cfg *config.UDPProxy, flow network.Flow) uint64 {
 	return max(hash.String(string(ip[:])), 1)
 }
 
-// recordNoHost counts a session that got no host, and logs it at most once per quiet.
+// recordNoHost counts a session that got no host, and logs it at most once per warnInterval.
 func (p *Proxy) recordNoHost(cluster string, err error) {
 	p.counts.DroppedNoHost.Add(1)
 	now := p.now()
-	if last := p.lastWarning.Load(); (last == 0 || now-time.Duration(last) > warnInterval) && p.lastWarning.CompareAndSwap(last, int64(now)) {
+	if lastWarning := p.lastWarning.Load(); (lastWarning == 0 || now-time.Duration(lastWarning) > warnInterval) && p.lastWarning.CompareAndSwap(lastWarning, int64(now)) {
 		p.log.Warn("udp_proxy: no host for a session", "cluster", cluster, "error", err)
 	}
 }
 
-// warnInterval is the minimum time between two log entries of the same failure.
+// warnInterval is the minimum time between two log entries about sessions without a host.
 const warnInterval = 10 * time.Second
 
 // Bounds of the sweep interval, which is a quarter of the idle timeout, so that sessions end at
-// most a quarter late. While the listener drains, sessions end after drainIdleTimeout without a
-// datagram.
+// most a quarter of it late. While the listener drains, drainIdleTimeout is the maximum idle
+// timeout.
 const (
 	minSweepInterval = 10 * time.Millisecond
 	maxSweepInterval = 5 * time.Second
@@ -206,11 +207,11 @@ const (
 
 // idleTimeout returns the current idle timeout of sessions.
 func (p *Proxy) idleTimeout() time.Duration {
-	idle := p.config.Load().IdleTimeout
+	timeout := p.config.Load().IdleTimeout
 	if p.draining.Load() {
-		idle = min(idle, drainIdleTimeout)
+		timeout = min(timeout, drainIdleTimeout)
 	}
-	return idle
+	return timeout
 }
 
 // sweep ends idle sessions until quit is closed.
@@ -236,20 +237,20 @@ func (p *Proxy) sweepSoon() {
 	}
 }
 
-// endIdle ends the sessions that have been idle for at least patience.
-func (p *Proxy) endIdle(patience time.Duration) {
-	since := p.now() - patience
+// endIdle ends the sessions that have been idle for at least timeout.
+func (p *Proxy) endIdle(timeout time.Duration) {
+	cutoff := p.now() - timeout
 	p.mu.Lock()
-	var silent []*session
+	var idle []*session
 	for flow, s := range p.sessions {
-		if time.Duration(s.lastActivity.Load()) <= since {
-			silent = append(silent, s)
+		if time.Duration(s.lastActivity.Load()) <= cutoff {
+			idle = append(idle, s)
 			delete(p.sessions, flow)
 		}
 	}
 	p.closeIfDrained()
 	p.mu.Unlock()
-	for _, s := range silent {
+	for _, s := range idle {
 		s.end()
 	}
 }
@@ -258,17 +259,18 @@ func (p *Proxy) endIdle(patience time.Duration) {
 func (p *Proxy) endAll() int {
 	p.mu.Lock()
 	p.closed = true
-	all := p.sessions
+	sessions := p.sessions
 	p.sessions = make(map[network.Flow]*session)
 	p.closeIfDrained()
 	p.mu.Unlock()
-	for _, s := range all {
+	for _, s := range sessions {
 		s.end()
 	}
-	return len(all)
+	return len(sessions)
 }
 
-// closeIfDrained closes empty once no session is left and none can begin. p.mu is held.
+// closeIfDrained closes p.drained once there are no sessions and none can begin. The caller holds
+// p.mu.
 func (p *Proxy) closeIfDrained() {
 	if len(p.sessions) > 0 || !p.closed && !p.draining.Load() {
 		return
@@ -281,7 +283,7 @@ func (p *Proxy) closeIfDrained() {
 }
 
 // Drain implements filter.PacketServer.
-func (p *Proxy) Drain(ctx context.Context) (cut int) {
+func (p *Proxy) Drain(ctx context.Context) (forceClosed int) {
 	p.draining.Store(true)
 	p.sweepSoon()
 	p.endIdle(drainIdleTimeout) // also works if Serve does not run
@@ -289,10 +291,10 @@ func (p *Proxy) Drain(ctx context.Context) (cut int) {
 	case <-p.drained:
 	case <-ctx.Done():
 	}
-	cut = p.endAll()
+	forceClosed = p.endAll()
 	_ = p.socket.Close() // ends Serve
 	if !p.serving.Load() {
 		_ = p.poller.Close() // Serve, which closes it otherwise, does not run
 	}
-	return cut
+	return forceClosed
 }

@@ -99,8 +99,8 @@ func (w *fakeLease) Release() {
 	})
 }
 
-// addEchoHost adds a host that responds to each datagram with its name, up to 20 bytes of the datagram,
-// and its size.
+// addEchoHost adds a host that responds to each datagram with its name, up to 20 bytes of the
+// datagram, and its size.
 func (h *fakeLeaser) addEchoHost(name string) (stop func()) {
 	h.t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

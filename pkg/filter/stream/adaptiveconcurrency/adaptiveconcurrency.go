@@ -20,8 +20,8 @@ import (
 
 const name = "adaptive_concurrency"
 
-// Factory returns the filter factory. Filters that one factory builds, such as those before and after
-// a reload, share their limits if their configuration and env.Key are the same.
+// Factory returns the filter factory. Filters that one factory builds, such as those before and
+// after a reload, share their limits if their configuration and env.Key are the same.
 func Factory() filter.StreamFilterFactory {
 	k := &factory{start: time.Now()}
 	return filter.StreamFilterFactory{
@@ -93,7 +93,8 @@ func (k *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	return func(next protocol.Service) protocol.Service { return &limitedService{f, next} }, nil
 }
 
-// adaptiveConcurrency is a compiled configuration. It is immutable except for its limits and its pool.
+// adaptiveConcurrency is a compiled configuration. It is immutable except for its limits and its
+// pool.
 type adaptiveConcurrency struct {
 	levels   *levels
 	byMethod bool
@@ -145,8 +146,8 @@ func (f *adaptiveConcurrency) reject(x *protocol.Exchange) {
 	x.LocalReply(f.status, "text/plain; charset=utf-8", f.text)
 }
 
-// requestIncomplete reports whether the request body is incomplete after the response began, as in a stream.
-// It returns false if the body does not know.
+// requestIncomplete reports whether the request body is incomplete after the response began, as in
+// a stream. It returns false if the body does not know.
 func requestIncomplete(r *protocol.Request) bool {
 	body, ok := r.Body.(protocol.CompleteBody)
 	if !ok {
@@ -203,8 +204,8 @@ func isFailure(code int) bool {
 	return false
 }
 
-// indexFor returns the index of the level of x. If the field is repeated, of uses the value with the
-// smallest share, so that an additional field makes no request more important.
+// indexFor returns the index of the level of x. If the field is repeated, of uses the value with
+// the smallest share, so that an additional field makes no request more important.
 func (l *levels) indexFor(x *protocol.Exchange) (least int) {
 	if len(l.list) == 1 {
 		return 0

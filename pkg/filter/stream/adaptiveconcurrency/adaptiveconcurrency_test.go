@@ -87,8 +87,8 @@ func (r *testFilter) sendPending(t *testing.T, n int, request func() *protocol.E
 	return int(r.arrived.Load() - before)
 }
 
-// checkAdmitted sends many requests of each level, in ascending order of share, and checks how many are in
-// flight.
+// checkAdmitted sends many requests of each level, in ascending order of share, and checks how many
+// are in flight.
 func (r *testFilter) checkAdmitted(t *testing.T, want map[string]int) {
 	t.Helper()
 	in := 0

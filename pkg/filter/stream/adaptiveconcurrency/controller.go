@@ -25,16 +25,17 @@ type params struct {
 const (
 	// minSamples is the minimum number of samples for an update.
 	minSamples = 5
-	// maxLowWindows is the number of consecutive slow windows at the minimum limit after which minRTTMetric is
-	// measured again.
+	// maxLowWindows is the number of consecutive slow windows at the minimum limit after which
+	// minRTTMetric is measured again.
 	maxLowWindows = 5
 	// measurementDivisor divides interval: a measurement takes at most interval/measurementDivisor.
 	measurementDivisor = 10
 )
 
-// nextLimit returns the limit that follows limit, and the gradient: the minimum plus the buffer, divided by
-// the sampled time, between 0.5 and 2. It multiplies limit by the gradient and adds the square
-// root, so that the limit probes for more capacity. The limit does not grow if used is false.
+// nextLimit returns the limit that follows limit, and the gradient: the minimum plus the buffer,
+// divided by the sampled time, between 0.5 and 2. It multiplies limit by the gradient and adds the
+// square root, so that the limit probes for more capacity. The limit does not grow if used is
+// false.
 func (p *params) nextLimit(limit int64, least, sampled time.Duration, used bool) (next int64, gradient float64) {
 	gradient = min(max(float64(least)*(1+p.buffer)/float64(max(sampled, 1)), 0.5), 2)
 	wanted := float64(limit) * gradient
@@ -177,8 +178,9 @@ func (c *controller) update(now time.Duration) {
 	}
 }
 
-// beginWindow begins a window. It is longer than updateInterval if sampled requires it, so that requests that
-// run under the new limit end in it, but then lasts at most interval/measurementDivisor. c.mu is held.
+// beginWindow begins a window. It is longer than updateInterval if sampled requires it, so that
+// requests that run under the new limit end in it, but then lasts at most
+// interval/measurementDivisor. c.mu is held.
 func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params
 	c.sampleSince.Store(int64(now))
@@ -197,8 +199,8 @@ func (c *controller) startMeasurement(now time.Duration) {
 	c.lowWindows = 0
 }
 
-// finishMeasurement ends a measurement. Too few samples leave minRTTMetric unchanged; if it is not known yet, the
-// measurement continues. c.mu is held.
+// finishMeasurement ends a measurement. Too few samples leave minRTTMetric unchanged; if it is not
+// known yet, the measurement continues. c.mu is held.
 func (c *controller) finishMeasurement(now time.Duration) {
 	p := c.params
 	count := p.minRTTRequests - c.samplesNeeded.Load()

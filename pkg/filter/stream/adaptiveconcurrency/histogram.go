@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Buckets of a histogram: below 2*bucketsPerOctave microseconds, each is one microsecond wide. Above,
-// there are bucketsPerOctave buckets per power of two, so that the width of a bucket is at most 1/32 of
-// its values.
+// Buckets of a histogram: below 2*bucketsPerOctave microseconds, each is one microsecond wide.
+// Above, there are bucketsPerOctave buckets per power of two, so that the width of a bucket is at
+// most 1/32 of its values.
 const (
 	bucketsPerOctave = 32
 	octaveBits       = 5

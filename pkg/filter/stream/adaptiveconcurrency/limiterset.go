@@ -19,7 +19,8 @@ import (
 // scope identifies one limit: a method of a service, or a route, which has no service.
 type scope struct{ service, name string }
 
-// overflowLabel is the metrics label of the limiter for scopes beyond max_limits or with long names.
+// overflowLabel is the metrics label of the limiter for scopes beyond max_limits or with long
+// names.
 const overflowLabel = "_other"
 
 // maxScopeNameBytes is the maximum size, in bytes, of the names of a scope with its own limit.
@@ -108,8 +109,8 @@ func (l *limiterSet) getOrCreate(s scope) *limiter {
 	return g
 }
 
-// newLimiter returns a limiter and exports its metrics until the garbage collector frees it. l.mu is
-// held.
+// newLimiter returns a limiter and exports its metrics until the garbage collector frees it. l.mu
+// is held.
 func (l *limiterSet) newLimiter(name string) *limiter {
 	g := new(limiter)
 	g.controller.initialize(&l.params, l.now())

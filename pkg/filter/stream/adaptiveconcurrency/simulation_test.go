@@ -217,8 +217,8 @@ func TestLimitFallsWhenServerHangs(t *testing.T) {
 	}
 }
 
-// TestFastFailuresDoNotLowerMinRTT verifies that fast failures do not lower minRTTMetric, which would
-// make successful requests look slow.
+// TestFastFailuresDoNotLowerMinRTT verifies that fast failures do not lower minRTTMetric, which
+// would make successful requests look slow.
 func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	p := defaultParams()
 	p.minRTTInterval = time.Second
@@ -238,8 +238,8 @@ func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	}
 }
 
-// TestMinRTTIsKnownForInstantRequests verifies that minRTTMetric is known, not 0, even if requests take no measurable
-// time.
+// TestMinRTTIsKnownForInstantRequests verifies that minRTTMetric is known, not 0, even if requests
+// take no measurable time.
 func TestMinRTTIsKnownForInstantRequests(t *testing.T) {
 	p := defaultParams()
 	p.percentile = 0 // the minimum of all samples
@@ -269,8 +269,8 @@ func TestFixedMinRTT(t *testing.T) {
 	}
 }
 
-// TestHighPriorityIsAdmittedUnderOverload verifies that requests that may use the whole limit are admitted
-// under overload, as long as the server has capacity for them alone.
+// TestHighPriorityIsAdmittedUnderOverload verifies that requests that may use the whole limit are
+// admitted under overload, as long as the server has capacity for them alone.
 func TestHighPriorityIsAdmittedUnderOverload(t *testing.T) {
 	for _, overload := range []float64{1.5, 3, 10} {
 		for _, part := range []int{2, 5, 10} { // one of part requests is important

@@ -24,8 +24,8 @@ type Config struct {
 	HideRequest bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the application does not compress." default:"false" example:"true"`
 }
 
-// defaultContentTypes returns the media types that are compressed by default. text/event-stream is not one of
-// them, because each open stream would hold an encoder.
+// defaultContentTypes returns the media types that are compressed by default. text/event-stream is
+// not one of them, because each open stream would hold an encoder.
 func defaultContentTypes() []string {
 	return []string{
 		"application/javascript", "application/json", "application/xhtml+xml", "application/xml", "image/svg+xml",

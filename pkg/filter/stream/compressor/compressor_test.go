@@ -13,7 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// responseCoding sends a request with an Accept-Encoding field and returns the coding of the response.
+// responseCoding sends a request with an Accept-Encoding field and returns the coding of the
+// response.
 func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Factory(), s)

@@ -240,8 +240,8 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 	return nil
 }
 
-// addVaryOrigin adds Origin to Vary, because the response depends on the origin, whether the request has one
-// or not (Fetch, CORS protocol and HTTP caches).
+// addVaryOrigin adds Origin to Vary, because the response depends on the origin, whether the
+// request has one or not (Fetch, CORS protocol and HTTP caches).
 func addVaryOrigin(h *protocol.Header) {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, "Vary") {

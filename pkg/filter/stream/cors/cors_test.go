@@ -39,8 +39,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// serveRequest serves a request in the form "METHOD Field: value, Field: value" by an application that
-// responds with the headers in response. It returns the headers of the response.
+// serveRequest serves a request in the form "METHOD Field: value, Field: value" by an application
+// that responds with the headers in response. It returns the headers of the response.
 func serveRequest(t *testing.T, s filtertest.Settings, request, response string) string {
 	t.Helper()
 	made, _ := filtertest.Build(t, Factory(), s)

@@ -108,8 +108,8 @@ func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
 	}
 }
 
-// TestChangedHeaderStaysChanged verifies that labels do not clear the mark of a header that an earlier
-// filter changed.
+// TestChangedHeaderStaysChanged verifies that labels do not clear the mark of a header that an
+// earlier filter changed.
 func TestChangedHeaderStaysChanged(t *testing.T) {
 	made, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 	var got recordingRouter

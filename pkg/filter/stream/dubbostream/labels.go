@@ -58,8 +58,8 @@ func parseLabels(text string) ([]protocol.Field, error) {
 	return labels, nil
 }
 
-// withoutRoutingLabels returns the labels that may become headers. It omits labels named like a routing
-// attachment, which would select another service or another provider group.
+// withoutRoutingLabels returns the labels that may become headers. It omits labels named like a
+// routing attachment, which would select another service or another provider group.
 func withoutRoutingLabels(labels []protocol.Field) []protocol.Field {
 	return slices.DeleteFunc(slices.Clone(labels), func(l protocol.Field) bool {
 		for _, name := range [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup} {

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// bufferBody returns the body of x, or its beginning, as b configures. It returns nil if b is nil or x
-// has no body to send. Later reads of x's body still return all of it. tell returns a Fault of
+// bufferBody returns the body of x, or its beginning, as b configures. It returns nil if b is nil
+// or x has no body to send. Later reads of x's body still return all of it. tell returns a Fault of
 // BodyTooLarge if the body exceeds the limit; other errors are those of reading the body.
 func bufferBody(x *protocol.Exchange, b *BufferSettings) (sent []byte, partial bool, err error) {
 	r := &x.Request

@@ -56,8 +56,8 @@ func removeOtherSpellings(h *protocol.Header, name string) {
 	}
 }
 
-// validate returns an error if Weft cannot make one of the changes; the caller then treats the response
-// as invalid. rpc reports whether the message is an RPC request.
+// validate returns an error if Weft cannot make one of the changes; the caller then treats the
+// response as invalid. rpc reports whether the message is an RPC request.
 func (c changes) validate(rpc bool) error {
 	for i := range c {
 		if name := c[i].name; !isToken(name) || isFraming(name) || rpc && isRouting(name) {

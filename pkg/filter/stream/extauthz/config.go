@@ -287,8 +287,8 @@ func (h *HTTPService) validate() error {
 // headerMatchers are conditions on header names.
 type headerMatchers []match.StringMatcher
 
-// matchesAnySpelling reports whether a condition matches name, or the name that an application may take it for.
-// CGI applications, for example, treat X_User as X-User.
+// matchesAnySpelling reports whether a condition matches name, or the name that an application may
+// take it for. CGI applications, for example, treat X_User as X-User.
 func (n headerMatchers) matchesAnySpelling(name string) bool {
 	if len(n) == 0 {
 		return false

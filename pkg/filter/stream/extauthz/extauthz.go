@@ -160,8 +160,8 @@ const namespace = "envoy.filters.http.ext_authz"
 // failureHeader tells the application that a request passed without a decision of the service.
 const failureHeader = "X-Envoy-Auth-Failure-Mode-Allowed"
 
-// keyFailureModeAllowed is the metadata key that marks a request whose failureHeader an ext_authz filter
-// set.
+// keyFailureModeAllowed is the metadata key that marks a request whose failureHeader an ext_authz
+// filter set.
 const keyFailureModeAllowed = "failure_mode_allowed"
 
 // dropFailureClaim removes failureHeader, in every spelling, unless an earlier ext_authz filter set
@@ -180,8 +180,8 @@ func dropFailureClaim(x *protocol.Exchange) {
 	}
 }
 
-// handleFailure handles the failure err of the service: it rejects x, or forwards it if the filter fails
-// open.
+// handleFailure handles the failure err of the service: it rejects x, or forwards it if the filter
+// fails open.
 func (a *authz) handleFailure(ctx context.Context, x *protocol.Exchange, err error) error {
 	a.removeReservedHeaders(x)
 	if !a.config.failsOpen() {

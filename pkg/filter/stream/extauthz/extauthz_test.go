@@ -95,8 +95,8 @@ func newPOST(content string, declared bool) *protocol.Exchange {
 	return x
 }
 
-// serveWith serves x behind the filter and returns what the application received, or what the client
-// received.
+// serveWith serves x behind the filter and returns what the application received, or what the
+// client received.
 func serveWith(t *testing.T, settings filtertest.Settings, to *fakeService, x *protocol.Exchange) (string, *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.BuildWith(t, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": to}})
@@ -435,8 +435,8 @@ func TestBufferedBodyRewinds(t *testing.T) {
 	}
 }
 
-// TestPartiallyBufferedBodyRewinds verifies that a body can be rewound whether the service received all of
-// it or only its beginning.
+// TestPartiallyBufferedBodyRewinds verifies that a body can be rewound whether the service received
+// all of it or only its beginning.
 func TestPartiallyBufferedBodyRewinds(t *testing.T) {
 	for _, test := range []struct {
 		most     int

@@ -91,8 +91,8 @@ func readMessage(r *protocol.Response) (*checkResponse, error) {
 	return parseCheckResponse([]byte(text[prefixLen:]))
 }
 
-// toDecision converts a response to a decision. A response that contradicts itself, or that requests an
-// unsupported change, is an error.
+// toDecision converts a response to a decision. A response that contradicts itself, or that
+// requests an unsupported change, is an error.
 func toDecision(r *checkResponse, rpc bool) (v decision, err error) {
 	if r.hasErrorResponse || r.code == 0 && r.denied != nil {
 		return decision{}, fmt.Errorf("the response is a failure or contradicts itself: %s", r.message)

@@ -36,8 +36,8 @@ func newHTTPClient(c *HTTPService, r *rules, calls filter.ClusterClient) *httpCl
 	return &httpClient{c, r, calls}
 }
 
-// check implements service. It sends the request's method, authority and path after the path prefix,
-// with those of its headers that the rules select.
+// check implements service. It sends the request's method, authority and path after the path
+// prefix, with those of its headers that the rules select.
 func (s *httpClient) check(ctx context.Context, x *protocol.Exchange, sent []byte, partial bool) (v decision, err error) {
 	q := newCheckExchange(x, s.config.Server.Timeout)
 	q.Meta.Protocol, q.Meta.Version = string(config.HTTP1), "HTTP/1.1"
@@ -80,8 +80,8 @@ func (r *rules) sendsHeader(name string) bool {
 	return r.allHeaders || r.sentHeaders.matches(name) || protocol.EqualFold(name, authorization)
 }
 
-// newCheckExchange returns an exchange for the service. It ends after timeout, at x's deadline, or when x's
-// client disconnects.
+// newCheckExchange returns an exchange for the service. It ends after timeout, at x's deadline, or
+// when x's client disconnects.
 func newCheckExchange(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
 	q := new(protocol.Exchange)
 	q.Reset()
@@ -138,7 +138,8 @@ func removals(h *protocol.Header) (c changes) {
 	return c
 }
 
-// selectHeaders returns the wanted headers of a response, as changes that replace headers of the same name.
+// selectHeaders returns the wanted headers of a response, as changes that replace headers of the
+// same name.
 func (s *httpClient) selectHeaders(r *protocol.Response, wanted func(name string) bool) (c changes) {
 	for name, value := range r.Header.All() {
 		if isFraming(name) || protocol.EqualFold(name, removeHeaders) || !wanted(name) {

@@ -170,8 +170,8 @@ const (
 
 var errTruncated = errors.New("truncated message")
 
-// parseFields calls field for each field of a message. content is set for a field with a length, and
-// value for a numeric one. field ignores field numbers that it does not know.
+// parseFields calls field for each field of a message. content is set for a field with a length,
+// and value for a numeric one. field ignores field numbers that it does not know.
 func parseFields(b []byte, field func(number int, kind protowire.Type, content []byte, value uint64) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)

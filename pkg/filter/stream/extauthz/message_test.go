@@ -74,8 +74,8 @@ func headerValue(name, value string) *corev3.HeaderValue {
 	return &corev3.HeaderValue{Key: name, Value: value}
 }
 
-// deprecatedOption returns an option with the deprecated append field, as many services still send it. append
-// takes precedence over the action.
+// deprecatedOption returns an option with the deprecated append field, as many services still send
+// it. append takes precedence over the action.
 func deprecatedOption(name, value string, appends bool) *corev3.HeaderValueOption {
 	o := new(corev3.HeaderValueOption)
 	if err := protojson.Unmarshal(fmt.Appendf(nil, `{"header": {"key": %q, "value": %q}, "append": %t, "append_action": "ADD_IF_ABSENT"}`, name, value, appends), o); err != nil {

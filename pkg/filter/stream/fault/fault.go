@@ -219,8 +219,8 @@ func (f *fault) applies(x *protocol.Exchange) bool {
 	return true
 }
 
-// waitDelay returns nil after d, or a Fault: ReasonDownstreamDisconnect when the client disconnects,
-// Draining when ctx ends. See filter.Wait.
+// waitDelay returns nil after d, or a Fault: ReasonDownstreamDisconnect when the client
+// disconnects, Draining when ctx ends. See filter.Wait.
 func waitDelay(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	err := filter.Wait(ctx, x, d)
 	switch {

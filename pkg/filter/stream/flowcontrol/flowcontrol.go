@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Factory returns the filter factory. Filters that one factory builds, such as those before and after
-// a reload, share the state of their rules if their configuration and env.Key are the same.
+// Factory returns the filter factory. Filters that one factory builds, such as those before and
+// after a reload, share the state of their rules if their configuration and env.Key are the same.
 func Factory() filter.StreamFilterFactory {
 	k := &factory{start: time.Now()}
 	return filter.StreamFilterFactory{

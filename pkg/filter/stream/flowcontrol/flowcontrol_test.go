@@ -103,8 +103,8 @@ func (r *testFilter) sendSequential(n int, path string) (passed int) {
 	return passed
 }
 
-// sendConcurrent sends n concurrent requests and lets the application respond once all have been admitted or
-// rejected. It returns how many were admitted.
+// sendConcurrent sends n concurrent requests and lets the application respond once all have been
+// admitted or rejected. It returns how many were admitted.
 func (r *testFilter) sendConcurrent(n int, path string) (passed int) {
 	r.t.Helper()
 	r.unblock = make(chan struct{})
@@ -165,7 +165,8 @@ func TestResourceKeys(t *testing.T) {
 	}
 }
 
-// TestRejectionRefundsOtherRules verifies that a rejected request is not counted by the other rules.
+// TestRejectionRefundsOtherRules verifies that a rejected request is not counted by the other
+// rules.
 func TestRejectionRefundsOtherRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, `{"global_switch": true, "rules": [

@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// compressedResponse sends a request that accepts gzip through the filter. The application responds with size
-// bytes of contentType.
+// compressedResponse sends a request that accepts gzip through the filter. The application responds
+// with size bytes of contentType.
 func compressedResponse(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Factory(), s)

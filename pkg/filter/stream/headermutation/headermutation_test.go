@@ -48,8 +48,8 @@ func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
 	}
 }
 
-// serveRequest serves a request with headers request, to which the application responds with headers
-// response. got are the headers that the application received, back those of the response.
+// serveRequest serves a request with headers request, to which the application responds with
+// headers response. got are the headers that the application received, back those of the response.
 func serveRequest(t *testing.T, s filtertest.Settings, request, response string) (got, back string) {
 	t.Helper()
 	made, _ := filtertest.Build(t, Factory(), s)

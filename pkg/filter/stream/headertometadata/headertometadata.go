@@ -151,8 +151,8 @@ func (d *KeyValuePair) compile() (*compiledPair, error) {
 	return out, err
 }
 
-// toExpandSyntax converts a substitution with references such as \1 to the syntax of regexp.Expand. It
-// returns an error if the substitution refers to a group greater than groups.
+// toExpandSyntax converts a substitution with references such as \1 to the syntax of regexp.Expand.
+// It returns an error if the substitution refers to a group greater than groups.
 func toExpandSyntax(substitution string, groups int) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(substitution); i++ {
@@ -279,8 +279,8 @@ func (d *compiledPair) write(m *protocol.Metadata, value string, write func(m *p
 	return value != ""
 }
 
-// canonicalNumber returns the canonical form of a finite decimal number ("1" for "1.0"). It returns false
-// if text is not such a number.
+// canonicalNumber returns the canonical form of a finite decimal number ("1" for "1.0"). It returns
+// false if text is not such a number.
 func canonicalNumber(text string) (string, bool) {
 	if strings.ContainsAny(text, "xXpP_") {
 		return "", false

@@ -38,8 +38,8 @@ type grpcHealth struct {
 	minHealthy minHealthy
 }
 
-// isGRPCHealthCall reports whether x is a call of the health checking protocol over HTTP/2. gRPC responses
-// end with trailers, which every HTTP/2 client supports.
+// isGRPCHealthCall reports whether x is a call of the health checking protocol over HTTP/2. gRPC
+// responses end with trailers, which every HTTP/2 client supports.
 func isGRPCHealthCall(x *protocol.Exchange) bool {
 	return x.Request.Method == "POST" && strings.HasPrefix(x.Request.Path, healthService) &&
 		x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
@@ -89,8 +89,8 @@ const (
 	maxRequestBytes = 4 << 10 // bodies of this many bytes or more are rejected
 )
 
-// readService returns the service name in the request message body, or a status other than statusOK if the
-// message is not valid. err is an error of body.
+// readService returns the service name in the request message body, or a status other than statusOK
+// if the message is not valid. err is an error of body.
 func readService(body protocol.Body) (name string, status int, err error) {
 	content := make([]byte, maxRequestBytes)
 	n := 0

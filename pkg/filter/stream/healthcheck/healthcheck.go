@@ -152,8 +152,8 @@ func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error)
 	return err
 }
 
-// isClientReason reports whether reason is caused by the client, its request or a filter. The result
-// then does not show whether the application is healthy.
+// isClientReason reports whether reason is caused by the client, its request or a filter. The
+// result then does not show whether the application is healthy.
 func isClientReason(reason protocol.Reason) bool {
 	switch reason {
 	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:

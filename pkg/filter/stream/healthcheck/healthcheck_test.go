@@ -118,8 +118,8 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-// TestSidecarConfigHasNoEffect verifies that the settings of sidecar files, which switch the filter off,
-// load, and that the application responds.
+// TestSidecarConfigHasNoEffect verifies that the settings of sidecar files, which switch the filter
+// off, load, and that the application responds.
 func TestSidecarConfigHasNoEffect(t *testing.T) {
 	for _, settings := range []filtertest.Settings{
 		`{}`, `{"passthrough": false}`, `{"passthrough": false, "cache_time": "360s", "cluster_min_healthy_percentages": {}}`,

@@ -48,7 +48,8 @@ func requestFrom(address string, fields ...string) *protocol.Exchange {
 	return x
 }
 
-// serveRequest serves x and returns the Reason of its error. It checks that a denied request is counted.
+// serveRequest serves x and returns the Reason of its error. It checks that a denied request is
+// counted.
 func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.Reason {
 	t.Helper()
 	made, counts := filtertest.Build(t, Factory(), s)

@@ -28,8 +28,8 @@ func newConnectionObserver(t testing.TB, kind filter.ConnectionFilterFactory, se
 	return watch, r
 }
 
-// TestReadmeListsConnectionMetrics verifies that README.md names the connection metrics. CheckReadme
-// compares only the tables of the stream filter.
+// TestReadmeListsConnectionMetrics verifies that README.md names the connection metrics.
+// CheckReadme compares only the tables of the stream filter.
 func TestReadmeListsConnectionMetrics(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

@@ -85,8 +85,8 @@ func mutualTLS() *protocol.TLS {
 	}
 }
 
-// onlySeries returns the labels and the value of the only series of a metric. The value of a histogram
-// is its sum.
+// onlySeries returns the labels and the value of the only series of a metric. The value of a
+// histogram is its sum.
 func onlySeries(t *testing.T, r *metrics.Registry, name string) (map[string]string, float64) {
 	t.Helper()
 	found, err := r.Gather()
@@ -214,7 +214,8 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 	}
 }
 
-// checkLabels checks that istio_requests_total counts one request, and that its labels include want.
+// checkLabels checks that istio_requests_total counts one request, and that its labels include
+// want.
 func checkLabels(t *testing.T, r *metrics.Registry, want map[string]string) {
 	t.Helper()
 	got, n := onlySeries(t, r, "istio_requests_total")

@@ -19,8 +19,8 @@ const maxKeys = 2 * maxSeries
 //nolint:gochecknoglobals // a constant table
 var histogramBounds = []float64{0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000}
 
-// seriesLimiter limits the number of series of all listeners and configurations. Series exist until the
-// process ends. The zero value has none. It is safe for concurrent use.
+// seriesLimiter limits the number of series of all listeners and configurations. Series exist until
+// the process ends. The zero value has none. It is safe for concurrent use.
 type seriesLimiter struct {
 	mu       sync.Mutex
 	admitted [metricCount]map[string]struct{} // by metric, then by joined label values; guarded by mu
@@ -100,8 +100,8 @@ func (s *stats) newEntry(k *key) *entry {
 	return e
 }
 
-// withEmptyLabel returns a copy of values in which the one at index at is empty. To Prometheus, an empty
-// label is no label.
+// withEmptyLabel returns a copy of values in which the one at index at is empty. To Prometheus, an
+// empty label is no label.
 func withEmptyLabel(values []string, at int) []string {
 	out := append([]string(nil), values...)
 	out[at] = ""

@@ -136,10 +136,10 @@ func (a *authn) reject(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-// requirementsFor returns the requirements that x must satisfy. They are those of the first rule that
-// matches the original path, and of the first rule that matches each other reading of the path by
-// an application. x must satisfy all of them, so that no spelling of a path bypasses a rule. If the
-// path has too many readings, or the RPC call is not identified, x must satisfy every rule.
+// requirementsFor returns the requirements that x must satisfy. They are those of the first rule
+// that matches the original path, and of the first rule that matches each other reading of the path
+// by an application. x must satisfy all of them, so that no spelling of a path bypasses a rule. If
+// the path has too many readings, or the RPC call is not identified, x must satisfy every rule.
 func (a *authn) requirementsFor(x *protocol.Exchange) []*Requirement {
 	if a.bypassPreflight && isPreflight(x) {
 		return nil
@@ -175,8 +175,8 @@ func pathOf(x *protocol.Exchange) string {
 	return path
 }
 
-// evaluate returns nil if x is allowed, and then sets the headers and metadata made of its tokens. If
-// it returns errMustWait, x is unchanged, and the caller calls evaluate again where it may wait.
+// evaluate returns nil if x is allowed, and then sets the headers and metadata made of its tokens.
+// If it returns errMustWait, x is unchanged, and the caller calls evaluate again where it may wait.
 func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
 	j := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, results: map[*provider]tokenResult{}}
 	for _, r := range rules {
@@ -213,8 +213,8 @@ type tokenResult struct {
 	claims map[string]any
 }
 
-// evaluateRequirement evaluates a requirement. about names the providers of the list that contains it, nil if
-// none does. The error is errMissing if a token is missing and none is invalid.
+// evaluateRequirement evaluates a requirement. about names the providers of the list that contains
+// it, nil if none does. The error is errMissing if a token is missing and none is invalid.
 func (j *evaluation) evaluateRequirement(r *Requirement, about []string) error {
 	switch {
 	case r.Any != nil:

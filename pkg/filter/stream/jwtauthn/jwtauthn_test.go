@@ -229,8 +229,8 @@ func localProvider(more string) string {
 	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, more)
 }
 
-// serveRequest serves a request. got are the headers that the application received, nil if it was not
-// called; x has the response.
+// serveRequest serves a request. got are the headers that the application received, nil if it was
+// not called; x has the response.
 func serveRequest(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
 	t.Helper()
 	made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(settings))

@@ -170,8 +170,8 @@ func decodeInt(text string) (*big.Int, error) {
 	return new(big.Int).SetBytes(b), nil
 }
 
-// isSame reports whether s and other are the same slice. It compares addresses, not keys. Neither may
-// be empty.
+// isSame reports whether s and other are the same slice. It compares addresses, not keys. Neither
+// may be empty.
 func (s keySet) isSame(other keySet) bool { return &s[0] == &other[0] }
 
 // find returns the keys that verify algorithm alg and have the given id, or any id if id is "". A

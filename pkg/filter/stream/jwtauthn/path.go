@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxPathVariants is the maximum number of variants of a path. maxVariantPathBytes is the maximum length in
-// bytes of a path with more than one variant.
+// maxPathVariants is the maximum number of variants of a path. maxVariantPathBytes is the maximum
+// length in bytes of a path with more than one variant.
 const (
 	maxPathVariants     = 32
 	maxVariantPathBytes = 2048

@@ -36,8 +36,8 @@ func TestPathVariants(t *testing.T) {
 	}
 }
 
-// FuzzPathVariants verifies that pathVariants is closed: cleaning or decoding a variant yields another
-// variant.
+// FuzzPathVariants verifies that pathVariants is closed: cleaning or decoding a variant yields
+// another variant.
 func FuzzPathVariants(f *testing.F) {
 	for _, seed := range []string{"/", "/a/b/", "/a%20b", "/.a/..b", "/a/%2e", "/%2525", "/a;b", "/a//b", `/\`, "/%", "/..", "*", "", "/a/b%2Fc;/../..%5cd"} {
 		f.Add(seed)

@@ -57,8 +57,8 @@ func (p *provider) verifyToken(ctx context.Context, x *protocol.Exchange, wait f
 	return tokenResult{err: err, token: token, claims: claims}
 }
 
-// errSeveralTokens means that a request has different tokens. The application might use another one than
-// the filter verified.
+// errSeveralTokens means that a request has different tokens. The application might use another one
+// than the filter verified.
 var errSeveralTokens = errors.New("the request has several tokens")
 
 // findToken returns the only token of x. The error is errMissing or errSeveralTokens.
@@ -149,8 +149,8 @@ func unescapeQuery(part string) string {
 	return part
 }
 
-// applyClaims adds the claims of the token to the headers and metadata of x. Unless Forward is set, it
-// removes the token from headers and query.
+// applyClaims adds the claims of the token to the headers and metadata of x. Unless Forward is set,
+// it removes the token from headers and query.
 func (p *provider) applyClaims(x *protocol.Exchange, v tokenResult) {
 	h := &x.Request.Header
 	if name := p.config.PayloadHeader; name != "" {
@@ -241,8 +241,8 @@ func removeToken(h *protocol.Header, name, token string) {
 	}
 }
 
-// removeAllSpellings removes headers that a client sent under a name that only the filter may set, also if they
-// have underscores for hyphens: CGI-like applications read X_User as X-User.
+// removeAllSpellings removes headers that a client sent under a name that only the filter may set,
+// also if they have underscores for hyphens: CGI-like applications read X_User as X-User.
 func removeAllSpellings(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if protocol.EqualFoldUnderscore(h.At(i).Name, name) {

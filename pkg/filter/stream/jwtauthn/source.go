@@ -35,15 +35,16 @@ func (f staticKeys) keys(_ context.Context, newer keySet, _ func() bool) (keySet
 	return keySet(f), nil
 }
 
-// minFetchInterval is the minimum time between the starts of two fetches. Without it, failed fetches and
-// tokens with unknown keys would cause a fetch each.
+// minFetchInterval is the minimum time between the starts of two fetches. Without it, failed
+// fetches and tokens with unknown keys would cause a fetch each.
 const minFetchInterval = 5 * time.Second
 
 // maxKeySetBytes is the maximum size of a fetched set of keys in bytes.
 const maxKeySetBytes = 1 << 20
 
-// remoteKeys is a source that fetches keys when requests need them and caches them. At most one fetch
-// is in flight. Requests wait for it only if there is no usable set, or if they need a newer one.
+// remoteKeys is a source that fetches keys when requests need them and caches them. At most one
+// fetch is in flight. Requests wait for it only if there is no usable set, or if they need a newer
+// one.
 type remoteKeys struct {
 	config RemoteJWKS           // immutable
 	client filter.ClusterClient // immutable

@@ -92,9 +92,9 @@ func (v *verifier) checkAudience(claims jwt.MapClaims) error {
 	return nil
 }
 
-// claimText returns a claim as text. If no claim has the name, dots in it separate the names of nested
-// objects. ok is false if the claim is missing, is not a string, number or boolean, or has control
-// characters, which a header value must not have.
+// claimText returns a claim as text. If no claim has the name, dots in it separate the names of
+// nested objects. ok is false if the claim is missing, is not a string, number or boolean, or has
+// control characters, which a header value must not have.
 func claimText(claims map[string]any, name string) (text string, ok bool) {
 	value, found := claims[name]
 	if !found {

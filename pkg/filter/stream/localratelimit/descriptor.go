@@ -89,8 +89,8 @@ type combination struct {
 
 type values [maxActions]value
 
-// firstCombination sets d to the first combination of values for x. It returns false if an action of s has
-// no value.
+// firstCombination sets d to the first combination of values for x. It returns false if an action
+// of s has no value.
 func (s *compiledLimit) firstCombination(d *combination, x *protocol.Exchange, client *match.ClientAddr) bool {
 	for i := range s.actions {
 		var ok bool
@@ -140,8 +140,8 @@ func (c *descriptor) matches(v *values) bool {
 	return true
 }
 
-// maxKeyValueBytes is the maximum length in bytes of a value in the key of a bucket. The key has a hash of
-// longer values, so that clients cannot exhaust memory.
+// maxKeyValueBytes is the maximum length in bytes of a value in the key of a bucket. The key has a
+// hash of longer values, so that clients cannot exhaust memory.
 const maxKeyValueBytes = 64
 
 // appendKey appends the values that identify a bucket of c.

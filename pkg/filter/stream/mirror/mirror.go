@@ -142,8 +142,8 @@ func (m *mirror) sampleTargets() (chosen []*target) {
 	return chosen
 }
 
-// copyRequest copies x's request to the targets in to: immediately if it has no body or is an RPC frame,
-// else when the body has been read.
+// copyRequest copies x's request to the targets in to: immediately if it has no body or is an RPC
+// frame, else when the body has been read.
 func (m *mirror) copyRequest(x *protocol.Exchange, to []*target) {
 	r := &x.Request
 	switch {

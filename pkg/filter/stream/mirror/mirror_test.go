@@ -81,8 +81,8 @@ func newPOST(content string, declared bool) *protocol.Exchange {
 	return x
 }
 
-// serveAndWait serves x with an application that reads the body, waits for all copies, and returns the
-// counts of the filter.
+// serveAndWait serves x with an application that reads the body, waits for all copies, and returns
+// the counts of the filter.
 func serveAndWait(t *testing.T, s filtertest.Settings, to *fakeCluster, hosts int, x *protocol.Exchange) *filtertest.Counts {
 	t.Helper()
 	calls := &filtertest.ClusterClient{

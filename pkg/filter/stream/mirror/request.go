@@ -36,8 +36,8 @@ func copyHead(x *protocol.Exchange) *httpCopy {
 	}
 }
 
-// appendForwardedFor returns fields with the address of the client appended to X-Forwarded-For, as Envoy
-// does in copies, unless it is the last address already. It may change fields.
+// appendForwardedFor returns fields with the address of the client appended to X-Forwarded-For, as
+// Envoy does in copies, unless it is the last address already. It may change fields.
 func appendForwardedFor(fields []protocol.Field, conn *protocol.ConnMeta) []protocol.Field {
 	const name = "X-Forwarded-For"
 	if conn == nil || conn.RemoteIP == "" {

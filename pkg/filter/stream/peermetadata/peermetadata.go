@@ -67,8 +67,8 @@ func build(c *Config, env filter.Env, known *peerCache) filter.Filter {
 	}
 }
 
-// peerMetadata reads and writes the peer headers of requests and responses. It is immutable except for
-// known and malformed, which filters share.
+// peerMetadata reads and writes the peer headers of requests and responses. It is immutable except
+// for known and malformed, which filters share.
 type peerMetadata struct {
 	Config
 	ownMetadata string // header value for the workload of this sidecar; "": unknown
@@ -112,8 +112,8 @@ func (e *peerMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	return e.next.Start(ctx, x)
 }
 
-// removePeerHeaders removes the peer headers of the client, also in spellings with underscores, which some
-// applications accept. A host receives these headers only from this filter.
+// removePeerHeaders removes the peer headers of the client, also in spellings with underscores,
+// which some applications accept. A host receives these headers only from this filter.
 func removePeerHeaders(h *protocol.Header) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, workload.FieldID) || protocol.EqualFoldUnderscore(name, workload.FieldMetadata) {
@@ -158,8 +158,8 @@ func (e *peerMetadata) storePeer(x *protocol.Exchange, key, value string) {
 	x.Metadata.Set(workload.Namespace, key, text)
 }
 
-// addPeerHeaders sets the peer headers of this sidecar: the node if id is set, the workload if metadata is
-// set.
+// addPeerHeaders sets the peer headers of this sidecar: the node if id is set, the workload if
+// metadata is set.
 func (e *peerMetadata) addPeerHeaders(h *protocol.Header, id, metadata bool) {
 	if id && e.Node != "" {
 		h.Set(workload.FieldID, e.Node)

@@ -11,15 +11,15 @@ import (
 // header value.
 const maxPeers = 1000
 
-// peerCache caches the parsed values of peer headers, because requests of a mesh repeat them. The zero
-// value is empty. It is safe for concurrent use.
+// peerCache caches the parsed values of peer headers, because requests of a mesh repeat them. The
+// zero value is empty. It is safe for concurrent use.
 type peerCache struct {
 	mu      sync.RWMutex
 	byValue map[string]string // by header value; guarded by mu
 }
 
-// workloadText returns the workload that value describes, in the format of workload.Parse. ok is false if
-// value is malformed. The result is not a view. text allocates only for new peers.
+// workloadText returns the workload that value describes, in the format of workload.Parse. ok is
+// false if value is malformed. The result is not a view. text allocates only for new peers.
 func (p *peerCache) workloadText(value string) (text string, ok bool) {
 	p.mu.RLock()
 	text, ok = p.byValue[value]

@@ -43,8 +43,8 @@ func (c *ConnectionConfig) compile() (enforced, shadow *rules, err error) {
 	return enforced, shadow, err
 }
 
-// errRequestCondition rejects conditions on properties of requests. In Envoy such a condition matches no
-// connection, so that a DENY rule with it allows every connection.
+// errRequestCondition rejects conditions on properties of requests. In Envoy such a condition
+// matches no connection, so that a DENY rule with it allows every connection.
 var errRequestCondition = errors.New("conditions on headers, paths and metadata apply to requests, not to connections")
 
 func (r *Rules) compileForConnections(key string) (*rules, error) {
@@ -96,7 +96,8 @@ func buildConnectionFilter(cfg any, env filter.Env) (filter.ConnectionFilter, er
 	return f.evaluateConnection, nil
 }
 
-// evaluateConnection implements filter.ConnectionFilter. It evaluates the rules on an empty request on conn.
+// evaluateConnection implements filter.ConnectionFilter. It evaluates the rules on an empty request
+// on conn.
 func (f *rbac) evaluateConnection(conn *protocol.ConnMeta) error {
 	s := evaluation{x: &protocol.Exchange{}}
 	s.x.Meta.Conn = conn

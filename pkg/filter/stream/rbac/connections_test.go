@@ -80,8 +80,8 @@ func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
 	}
 }
 
-// TestRequestConditionsAreRejectedForConnections verifies that conditions on requests are rejected. Under
-// DENY, a condition that never matches would allow every connection.
+// TestRequestConditionsAreRejectedForConnections verifies that conditions on requests are rejected.
+// Under DENY, a condition that never matches would allow every connection.
 func TestRequestConditionsAreRejectedForConnections(t *testing.T) {
 	kind := filter.StreamFilterFactory{Config: ConnectionFactory().Config}
 	for name, s := range map[string]filtertest.Settings{
@@ -101,8 +101,8 @@ func TestRequestConditionsAreRejectedForConnections(t *testing.T) {
 	}
 }
 
-// TestReadmeListsConnectionMetrics verifies that README.md names the connection metrics. CheckReadme
-// compares only the tables of the stream filter.
+// TestReadmeListsConnectionMetrics verifies that README.md names the connection metrics.
+// CheckReadme compares only the tables of the stream filter.
 func TestReadmeListsConnectionMetrics(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

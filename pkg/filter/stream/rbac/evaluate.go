@@ -71,8 +71,8 @@ type evaluation struct {
 	client netip.Addr // zero: none
 }
 
-// matchingPolicy returns the name of the first policy, in the order of names, that matches s, and whether
-// there is one.
+// matchingPolicy returns the name of the first policy, in the order of names, that matches s, and
+// whether there is one.
 func (r *rules) matchingPolicy(s *evaluation) (name string, ok bool) {
 	for i := range r.policies {
 		if p := &r.policies[i]; p.permissions.matches(s) && p.principals.matches(s) {
@@ -127,9 +127,9 @@ func (n *node) matches(s *evaluation) bool {
 	return false
 }
 
-// matchesCertificate reports whether the peer certificate of x has a name that matches n.text: one of its
-// URIs, or without URIs one of its DNS names, or without either its subject. If n.text is nil, any
-// certificate matches.
+// matchesCertificate reports whether the peer certificate of x has a name that matches n.text: one
+// of its URIs, or without URIs one of its DNS names, or without either its subject. If n.text is
+// nil, any certificate matches.
 func (n *node) matchesCertificate(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil || x.Meta.Conn.TLS.Peer == nil {
 		return false

@@ -24,8 +24,8 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// rejectMatchers rejects matching trees, also empty ones. An empty tree matches nothing and so allows
-// no request, while a filter without rules allows every request.
+// rejectMatchers rejects matching trees, also empty ones. An empty tree matches nothing and so
+// allows no request, while a filter without rules allows every request.
 func rejectMatchers(enforced, shadow map[string]any) error {
 	for key, tree := range map[string]map[string]any{"matcher": enforced, "shadow_matcher": shadow} {
 		if tree != nil {
@@ -126,8 +126,8 @@ func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-// evaluate evaluates the rules of v, counts the decision, and returns the error that denies s, or nil
-// if s is allowed.
+// evaluate evaluates the rules of v, counts the decision, and returns the error that denies s, or
+// nil if s is allowed.
 func (f *rbac) evaluate(v *countedRules, s *evaluation) error {
 	if v.rules == nil {
 		return nil
@@ -175,9 +175,9 @@ var (
 	errNoClient         = errors.New("rbac: x-forwarded-for has no valid client address")
 )
 
-// prepare finds the client address if r reads it. It returns an error, which denies the request, if a
-// value that r reads is missing or ambiguous. It does so for ALLOW and DENY alike: a condition that
-// does not match would let the request pass DENY rules.
+// prepare finds the client address if r reads it. It returns an error, which denies the request, if
+// a value that r reads is missing or ambiguous. It does so for ALLOW and DENY alike: a condition
+// that does not match would let the request pass DENY rules.
 func (f *rbac) prepare(r *rules, s *evaluation) error {
 	if r.action == actionLog {
 		s.client, _ = f.client.Address(s.x) // LOG denies nothing

@@ -1,12 +1,12 @@
 // Package dns owns the discovery of hosts by DNS. It periodically resolves the names of the
 // configured hosts of STRICT_DNS and LOGICAL_DNS clusters. In a STRICT_DNS cluster, every address
-// is a host of its own. In a LOGICAL_DNS cluster, every name is one host, whose new connections go
+// is a separate host. In a LOGICAL_DNS cluster, every name is one host, whose new connections go
 // to the first address of the latest response.
 //
 //	Watch    current hosts of a cluster               dns.go
 //	name     lookups of a name and their schedule     name.go
 //	Lookup   servers and names to query               resolver.go
-//	observe  TTLs of the answers                      ttl.go
+//	observe  TTLs of the DNS answers                  ttl.go
 //
 // The package uses net.Resolver instead of a DNS client of its own. net.Resolver implements the
 // parts of a stub resolver that are easy to get wrong: random IDs and ports, connected sockets, a
@@ -66,7 +66,7 @@ const (
 
 // Options configure a Discovery. The zero value is the usual configuration.
 type Options struct {
-	// Resolver returns a resolver that is configured by d. It is called once for each watched name.
+	// Resolver returns a resolver with the settings of d. It is called once for each watched name.
 	// Nil means System.
 	Resolver func(d *config.DNS) Resolver
 	// Count is called with the outcome of each lookup, from any goroutine. It may be nil.
@@ -81,7 +81,7 @@ type Discovery struct {
 	resolver func(*config.DNS) Resolver // immutable
 	count    func(Outcome)              // immutable
 
-	ctx         context.Context //nolint:containedctx // the Discovery's own life, not a caller's: Close ends it
+	ctx         context.Context //nolint:containedctx // the lifetime of the Discovery: Close ends it
 	stop        context.CancelFunc
 	tasks       sync.WaitGroup
 	lookupSlots chan struct{} // holds a token for each lookup in flight
@@ -193,7 +193,7 @@ func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) 
 type watch struct {
 	targets []target // immutable
 	update  func([]config.Host, error)
-	wakeup  chan struct{} // capacity 1; tells run to check the names
+	wakeup  chan struct{} // capacity 1; makes run check the names
 
 	// Owned by run.
 	delivered       []config.Host
@@ -289,7 +289,7 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 			continue
 		}
 		w.report(problem, err)
-		if some := len(hosts) > 0 || err == nil; some && (!w.hasDelivered || !reflect.DeepEqual(hosts, w.delivered)) {
+		if deliverable := len(hosts) > 0 || err == nil; deliverable && (!w.hasDelivered || !reflect.DeepEqual(hosts, w.delivered)) {
 			w.hasDelivered, w.delivered = true, hosts
 			w.update(hosts, nil)
 		}
@@ -310,8 +310,8 @@ func (w *watch) report(problem string, err error) {
 func (w *watch) collectHosts(d *Discovery) (hosts []config.Host, complete bool, problem string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var problems []error
-	var same strings.Builder
+	var errs []error
+	var problemKey strings.Builder
 	seen := make(map[*name]struct{})
 	for _, t := range w.targets {
 		if t.name == nil {
@@ -321,14 +321,14 @@ func (w *watch) collectHosts(d *Discovery) (hosts []config.Host, complete bool, 
 		if !t.name.attempted {
 			return nil, false, "", nil
 		}
-		if _, again := seen[t.name]; !again && t.name.err != nil {
-			problems = append(problems, fmt.Errorf("resolving %s: %w", t.name.key.name, t.name.err))
-			fmt.Fprintf(&same, "%s %d ", t.name.key.name, outcomeOf(t.name.err))
+		if _, duplicate := seen[t.name]; !duplicate && t.name.err != nil {
+			errs = append(errs, fmt.Errorf("resolving %s: %w", t.name.key.name, t.name.err))
+			fmt.Fprintf(&problemKey, "%s %d ", t.name.key.name, outcomeOf(t.name.err))
 		}
 		seen[t.name] = struct{}{}
 		hosts = t.appendHosts(hosts)
 	}
-	return hosts, true, same.String(), errors.Join(problems...)
+	return hosts, true, problemKey.String(), errors.Join(errs...)
 }
 
 // appendHosts appends the current hosts of a target with a name. Discovery.mu is held.
@@ -350,21 +350,21 @@ func (t *target) appendHosts(hosts []config.Host) []config.Host {
 
 // Names implements upstream.DNSDiscovery.
 func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
-	var all []upstream.NameStatus
+	var statuses []upstream.NameStatus
 	seen := make(map[string]struct{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range c.Hosts {
 		domain, _ := splitAddress(c.Hosts[i].Address)
-		if _, again := seen[domain]; again || domain == "" {
+		if _, duplicate := seen[domain]; duplicate || domain == "" {
 			continue
 		}
 		seen[domain] = struct{}{}
 		if n := d.names[keyOf(domain, &c.DNS)]; n != nil {
-			all = append(all, n.describe())
+			statuses = append(statuses, n.describe())
 		}
 	}
-	return all
+	return statuses
 }
 
 // addJitter returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without it,

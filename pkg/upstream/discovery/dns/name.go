@@ -17,7 +17,7 @@ const (
 	// initialBackoff is the default backoff after the first failure. It doubles with each further
 	// failure, up to the refresh rate.
 	initialBackoff = 500 * time.Millisecond
-	// minTTL and maxTTL bound the TTL of answers.
+	// minTTL and maxTTL bound the TTL of DNS answers.
 	minTTL = time.Second
 	maxTTL = time.Hour
 	// lookupTimeout is the timeout of a lookup, unless the timeouts of all queries together are
@@ -53,18 +53,18 @@ func (n *name) run(ctx context.Context, d *Discovery) {
 			return
 		case <-timer.C:
 		}
-		a, err := n.lookup(ctx, d)
+		result, err := n.lookup(ctx, d)
 		if ctx.Err() != nil {
 			return
 		}
 		d.count(outcomeOf(err))
-		n.recordResult(d, a, err)
+		n.recordResult(d, result, err)
 		if err != nil {
 			failures++
 		} else {
 			failures = 0
 		}
-		timer.Reset(addJitter(n.nextDelay(failures, a.ttl), n.key.jitter))
+		timer.Reset(addJitter(n.nextDelay(failures, result.ttl), n.key.jitter))
 	}
 }
 
@@ -83,8 +83,8 @@ func (n *name) lookup(ctx context.Context, d *Discovery) (lookupResult, error) {
 	case <-ctx.Done():
 		return lookupResult{}, ctx.Err()
 	}
-	turns := max(n.key.attempts, 1) * (1 + strings.Count(n.key.servers, " "))
-	ctx, cancel := context.WithTimeout(ctx, max(lookupTimeout, n.key.timeout*time.Duration(turns)))
+	queries := max(n.key.attempts, 1) * (1 + strings.Count(n.key.servers, " "))
+	ctx, cancel := context.WithTimeout(ctx, max(lookupTimeout, n.key.timeout*time.Duration(queries)))
 	defer cancel()
 	addresses, ttl, err := n.resolver.Lookup(ctx, n.key.family, n.key.name)
 	if err != nil {
@@ -99,14 +99,14 @@ func (n *name) lookup(ctx context.Context, d *Discovery) (lookupResult, error) {
 }
 
 // recordResult records the result of a lookup and wakes the watches of the name.
-func (n *name) recordResult(d *Discovery, a lookupResult, err error) {
+func (n *name) recordResult(d *Discovery, result lookupResult, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n.attempted = true
 	n.err = err
 	n.lookups++
 	if err == nil {
-		n.addresses, n.first, n.found = a.addresses, a.first, time.Now()
+		n.addresses, n.first, n.found = result.addresses, result.first, time.Now()
 	} else {
 		n.failures++
 	}
@@ -121,11 +121,11 @@ func (n *name) nextDelay(failures int, ttl time.Duration) time.Duration {
 	k := &n.key
 	switch {
 	case failures > 0:
-		pause := k.failureBackoff[0]
-		for i := 1; i < failures && pause < k.failureBackoff[1]; i++ {
-			pause *= 2
+		backoff := k.failureBackoff[0]
+		for i := 1; i < failures && backoff < k.failureBackoff[1]; i++ {
+			backoff *= 2
 		}
-		return min(pause, k.failureBackoff[1])
+		return min(backoff, k.failureBackoff[1])
 	case k.respectTTL && ttl > 0:
 		return min(max(ttl, minTTL), maxTTL)
 	default:
@@ -152,17 +152,17 @@ func (n *name) describe() upstream.NameStatus {
 
 // outcomeOf returns the outcome of a lookup that returned err.
 func outcomeOf(err error) Outcome {
-	var e *net.DNSError
+	var dnsErr *net.DNSError
 	switch {
 	case err == nil:
 		return Resolved
 	case errors.Is(err, context.DeadlineExceeded):
 		return TimedOut
-	case !errors.As(err, &e):
+	case !errors.As(err, &dnsErr):
 		return Failed
-	case e.IsNotFound:
+	case dnsErr.IsNotFound:
 		return NotFound
-	case e.IsTimeout:
+	case dnsErr.IsTimeout:
 		return TimedOut
 	default:
 		return Failed

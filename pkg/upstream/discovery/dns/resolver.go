@@ -30,7 +30,7 @@ func System(d *config.DNS) Resolver {
 	return s
 }
 
-// systemResolver is a Resolver that uses net.Resolver. It is immutable except for lastGood.
+// systemResolver is a Resolver that uses net.Resolver. Only lastGood changes.
 type systemResolver struct {
 	servers  []string      // not empty; "" stands for the servers of the system
 	search   []string      // empty: those of the system
@@ -46,45 +46,45 @@ const serverTimeout = 3 * time.Second
 // Lookup implements Resolver. It queries the servers in order, starting with the one that responded
 // last. It does not query another server after a response that the name does not exist.
 func (s *systemResolver) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
-	var missing error
+	var notFoundErr error
 	for _, candidate := range s.candidates(name) {
 		addresses, ttl, err := s.queryServers(ctx, family, candidate)
 		if !isNotFound(err) {
 			return addresses, ttl, err
 		}
-		if missing == nil {
-			missing = err
+		if notFoundErr == nil {
+			notFoundErr = err
 		}
 	}
-	return nil, 0, missing
+	return nil, 0, notFoundErr
 }
 
 func isNotFound(err error) bool {
-	var e *net.DNSError
-	return errors.As(err, &e) && e.IsNotFound
+	var dnsErr *net.DNSError
+	return errors.As(err, &dnsErr) && dnsErr.IsNotFound
 }
 
 // candidates returns the names to look up for name, in order (resolv.conf(5), search and ndots).
-// With search domains of its own, each ends in a dot, so that net.Resolver adds no domain. Without,
-// it returns name itself, which the system completes.
+// With configured search domains, each name ends in a dot, so that net.Resolver adds no domain.
+// Without them, candidates returns name itself, which the system completes.
 func (s *systemResolver) candidates(name string) []string {
 	if len(s.search) == 0 || strings.HasSuffix(name, ".") {
 		return []string{name}
 	}
-	list := make([]string, 0, len(s.search)+1)
-	asItIs := strings.Count(name, ".") >= s.ndots
-	if asItIs {
-		list = append(list, name+".")
+	names := make([]string, 0, len(s.search)+1)
+	nameFirst := strings.Count(name, ".") >= s.ndots
+	if nameFirst {
+		names = append(names, name+".")
 	}
 	for _, domain := range s.search {
 		if completed := name + "." + strings.Trim(domain, ".") + "."; len(completed) <= maxNameLen {
-			list = append(list, completed)
+			names = append(names, completed)
 		}
 	}
-	if !asItIs {
-		list = append(list, name+".")
+	if !nameFirst {
+		names = append(names, name+".")
 	}
-	return list
+	return names
 }
 
 // maxNameLen is the maximum length of a name as text, with its last dot (RFC 1035 3.1).
@@ -96,12 +96,12 @@ func (s *systemResolver) queryServers(ctx context.Context, family Family, name s
 	var err error
 	first := s.lastGood.Load()
 	for i := range int64(s.attempts * len(s.servers)) {
-		turn := (first + i) % int64(len(s.servers))
+		index := (first + i) % int64(len(s.servers))
 		var addresses []netip.Addr
 		var ttl time.Duration
-		addresses, ttl, err = s.queryServer(ctx, s.servers[turn], family, name)
+		addresses, ttl, err = s.queryServer(ctx, s.servers[index], family, name)
 		if err == nil || isNotFound(err) {
-			s.lastGood.Store(turn)
+			s.lastGood.Store(index)
 			return addresses, ttl, err
 		}
 		if ctx.Err() != nil {
@@ -117,17 +117,17 @@ func (s *systemResolver) queryServers(ctx context.Context, family Family, name s
 // addresses.
 func (s *systemResolver) queryServer(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	q := query{server: server, family: family, name: name, timeout: s.timeout}
-	both := family == Auto || family == V4Preferred
-	if both && q.timeout <= 0 {
+	dualStack := family == Auto || family == V4Preferred
+	if dualStack && q.timeout <= 0 {
 		q.timeout = lookupTimeout / 2 // leaves time for a second query
 	}
-	addresses, ttl, some, err := q.lookup(ctx)
-	if err == nil || !both || !some {
+	addresses, ttl, hasAnswers, err := q.lookup(ctx)
+	if err == nil || !dualStack || !hasAnswers {
 		return addresses, ttl, err
 	}
 	q.family = V4Only
-	if four, ttl, _, failed := q.lookup(ctx); failed == nil {
-		return four, ttl, nil
+	if v4Addresses, ttl, _, v4Err := q.lookup(ctx); v4Err == nil {
+		return v4Addresses, ttl, nil
 	}
 	return nil, 0, err
 }
@@ -141,15 +141,15 @@ type query struct {
 }
 
 // lookup returns addresses and their minimum TTL. net.Resolver does not report the TTL, so lookup
-// reads it from the messages. some reports whether a message had answer records, even if lookup
-// fails.
-func (q *query) lookup(ctx context.Context) (found []netip.Addr, ttl time.Duration, some bool, err error) {
+// reads it from the messages. hasAnswers reports whether a message had answer records, even if
+// lookup fails.
+func (q *query) lookup(ctx context.Context) (addresses []netip.Addr, ttl time.Duration, hasAnswers bool, err error) {
 	if q.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, q.timeout)
 		defer cancel()
 	}
-	var seen ttlTracker
+	var tracker ttlTracker
 	r := net.Resolver{
 		PreferGo:     true,
 		StrictErrors: q.family == Auto || q.family == V4Preferred,
@@ -162,22 +162,22 @@ func (q *query) lookup(ctx context.Context) (found []netip.Addr, ttl time.Durati
 			if err != nil {
 				return nil, err
 			}
-			return observeTTL(ctx, conn, &seen), nil
+			return observeTTL(ctx, conn, &tracker), nil
 		},
 	}
-	found, err = r.LookupNetIP(ctx, q.family.network(), q.name)
-	ttl = time.Duration(seen.minTTL.Load())
+	addresses, err = r.LookupNetIP(ctx, q.family.network(), q.name)
+	ttl = time.Duration(tracker.minTTL.Load())
 	if err != nil {
-		var e *net.DNSError
-		if q.server != "" && errors.As(err, &e) {
-			e.Server = q.server // net.Resolver names a server of the system
+		var dnsErr *net.DNSError
+		if q.server != "" && errors.As(err, &dnsErr) {
+			dnsErr.Server = q.server // net.Resolver names a server of the system
 		}
 		return nil, 0, ttl != 0, err
 	}
-	for i := range found {
-		found[i] = found[i].Unmap()
+	for i := range addresses {
+		addresses[i] = addresses[i].Unmap()
 	}
-	return q.family.filter(found), ttl, true, nil
+	return q.family.filter(addresses), ttl, true, nil
 }
 
 // network returns the family as a network of package net.
