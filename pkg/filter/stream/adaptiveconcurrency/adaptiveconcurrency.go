@@ -1,10 +1,10 @@
 // Package adaptiveconcurrency owns the adaptive_concurrency filter. It limits the requests in
-// flight to as many as the host serves in about the time of an unloaded request, and rejects
-// others, the least important first.
+// flight so that they take about as long as on an unloaded host, and rejects other requests, the
+// least important first.
 //
 //	Config      the configuration of the filter                    config.go
 //	limiterSet  the limiters of routes or methods                  limiterset.go
-//	controller  finds a limit from how long requests take          controller.go, histogram.go
+//	controller  derives a limit from the durations of requests     controller.go, histogram.go
 package adaptiveconcurrency
 
 import (
@@ -23,12 +23,12 @@ const name = "adaptive_concurrency"
 // Factory returns the filter factory. Filters that one factory builds, such as those before and
 // after a reload, share their limits if their configuration and env.Key are the same.
 func Factory() filter.StreamFilterFactory {
-	k := &factory{start: time.Now()}
+	fac := &factory{start: time.Now()}
 	return filter.StreamFilterFactory{
 		Name:    name,
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
-		New:     k.build,
+		New:     fac.build,
 		Metrics: []metrics.Metric{rejectedMetric(), limitMetric(), gradientMetric(), minRTTMetric(), inFlightMetric()},
 	}
 }
@@ -65,7 +65,7 @@ type factory struct {
 	limiterSets filter.WeakCache[limiterSet]
 }
 
-func (k *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
+func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	if c.Gradient == nil || !c.Enabled.Default {
 		return func(next protocol.Service) protocol.Service { return next }, nil
@@ -74,7 +74,7 @@ func (k *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	said, err := json.Marshal(c)
+	settings, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +83,8 @@ func (k *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 		byMethod: c.Per == "method",
 		status:   c.status(),
 		text:     protocol.Overflow.Text() + "\n",
-		limits: k.limiterSets.GetOrCreate(env.Key+" "+string(said), func() *limiterSet {
-			l := &limiterSet{start: k.start, params: c.Gradient.params(), levels: levels, maxScopes: c.MaxLimits, prefix: c.Prefix, registry: env.Metrics}
+		limits: fac.limiterSets.GetOrCreate(env.Key+" "+string(settings), func() *limiterSet {
+			l := &limiterSet{start: fac.start, params: c.Gradient.params(), levels: levels, maxScopes: c.MaxLimits, prefix: c.Prefix, registry: env.Metrics}
 			l.byScope.Store(new(map[scope]*limiter))
 			return l
 		}),
@@ -93,15 +93,14 @@ func (k *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	return func(next protocol.Service) protocol.Service { return &limitedService{f, next} }, nil
 }
 
-// adaptiveConcurrency is a compiled configuration. It is immutable except for its limits and its
-// pool.
+// adaptiveConcurrency is a compiled configuration. Only its limits and its pool change.
 type adaptiveConcurrency struct {
 	levels   *levels
 	byMethod bool
 	status   int
 	text     string // body of a rejection
 	limits   *limiterSet
-	callPool sync.Pool // of *call
+	callPool sync.Pool // of *admittedRequest
 }
 
 // limitedService is the filter in front of a service.
@@ -121,17 +120,17 @@ type admittedRequest struct {
 
 // Start implements protocol.Service.
 func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error {
-	g := f.limits.limiterFor(x, f.byMethod)
+	lim := f.limits.limiterFor(x, f.byMethod)
 	level := f.levels.indexFor(x)
 	now := f.limits.now()
-	if !g.acquire(f.levels.list[level].Share) {
-		g.rejected[level].Add(1)
-		g.updateIfDue(now)
+	if !lim.acquire(f.levels.list[level].Share) {
+		lim.rejected[level].Add(1)
+		lim.updateIfDue(now)
 		f.reject(x)
 		return nil
 	}
 	c := f.callPool.Get().(*admittedRequest) //nolint:forcetypeassert // what New returns
-	c.limiter, c.startedAt = g, now
+	c.limiter, c.startedAt = lim, now
 	c.grpc = x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
 	c.excluded = x.Request.OneWay || x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
 	x.PushFinisher(c)
@@ -147,18 +146,18 @@ func (f *adaptiveConcurrency) reject(x *protocol.Exchange) {
 }
 
 // requestIncomplete reports whether the request body is incomplete after the response began, as in
-// a stream. It returns false if the body does not know.
+// a stream. It returns false if the body does not implement protocol.CompleteBody.
 func requestIncomplete(r *protocol.Request) bool {
 	body, ok := r.Body.(protocol.CompleteBody)
 	if !ok {
 		return false
 	}
-	whole, _ := body.Complete()
-	return !whole
+	complete, _ := body.Complete()
+	return !complete
 }
 
 // Finish implements protocol.Finisher. It releases the request even if the request body, which
-// outcome examines, panics.
+// classify examines, panics.
 func (c *admittedRequest) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	o := failed
 	defer func() {
@@ -194,8 +193,8 @@ func (c *admittedRequest) classify(x *protocol.Exchange, err error) outcome {
 
 const tooManyRequests = 429 // RFC 6585 4
 
-// isFailure reports whether a gRPC status is a failure of the service. Others, such as NOT_FOUND,
-// are regular responses.
+// isFailure reports whether a gRPC status is a failure of the service. Other statuses, such as
+// NOT_FOUND, are regular responses.
 func isFailure(code int) bool {
 	switch code {
 	case 2, 4, 8, 12, 13, 14, 15: // unknown, deadline, exhausted, unimplemented, internal, unavailable, data loss
@@ -204,9 +203,9 @@ func isFailure(code int) bool {
 	return false
 }
 
-// indexFor returns the index of the level of x. If the field is repeated, of uses the value with
-// the smallest share, so that an additional field makes no request more important.
-func (l *levels) indexFor(x *protocol.Exchange) (least int) {
+// indexFor returns the index of the level of x. If the header is repeated, indexFor uses the value
+// with the smallest share, so that an additional header makes no request more important.
+func (l *levels) indexFor(x *protocol.Exchange) (lowest int) {
 	if len(l.list) == 1 {
 		return 0
 	}
@@ -217,11 +216,11 @@ func (l *levels) indexFor(x *protocol.Exchange) (least int) {
 		}
 		if level := l.indexOf(value); n == 0 && !more {
 			return level
-		} else if n == 0 || l.list[level].Share < l.list[least].Share {
-			least = level
+		} else if n == 0 || l.list[level].Share < l.list[lowest].Share {
+			lowest = level
 		}
 		if !more {
-			return least
+			return lowest
 		}
 	}
 }

@@ -28,7 +28,7 @@ type Switch struct {
 	Key     string `key:"runtime_key" doc:"Name in Envoy's runtime." noeffect:"Weft has no runtime; default_value is used" example:"\"adaptive_concurrency.enabled\""`
 }
 
-// Gradient configures how the filter finds a limit.
+// Gradient configures how the filter computes the limit.
 type Gradient struct {
 	Percentile Percent `key:"sample_aggregate_percentile" doc:"Percentile of the request times to use; absent: 50, the median."`
 	Limit      Limit   `key:"concurrency_limit_params" doc:"Bounds and update interval of the limit."`
@@ -40,10 +40,10 @@ type Percent struct {
 	Value *float64 `key:"value" doc:"The percentage." unit:"percent" min:"0" max:"100" example:"50"`
 }
 
-// valueOr returns the value, or absent if it is not set.
-func (p Percent) valueOr(absent float64) float64 {
+// valueOr returns the value, or defaultValue if it is not set.
+func (p Percent) valueOr(defaultValue float64) float64 {
 	if p.Value == nil {
-		return absent
+		return defaultValue
 	}
 	return *p.Value
 }
@@ -138,20 +138,20 @@ func (p *Priority) compile() (*levels, error) {
 		return nil, err
 	}
 	for i, l := range p.Levels {
-		if slices.ContainsFunc(p.Levels[:i], func(before Level) bool { return before.Value == l.Value }) {
+		if slices.ContainsFunc(p.Levels[:i], func(previous Level) bool { return previous.Value == l.Value }) {
 			return nil, fmt.Errorf("levels[%d]: duplicate level %q", i, l.Value)
 		}
 	}
-	others := slices.IndexFunc(p.Levels, func(l Level) bool { return l.Value == p.Default })
+	defaultIndex := slices.IndexFunc(p.Levels, func(l Level) bool { return l.Value == p.Default })
 	switch {
-	case others < 0:
+	case defaultIndex < 0:
 		return nil, fmt.Errorf("default: level %q is not defined", p.Default)
 	case len(p.Levels) > maxLevels:
 		return nil, fmt.Errorf("levels: found %d, at most %d are allowed", len(p.Levels), maxLevels)
 	case !slices.ContainsFunc(p.Levels, func(l Level) bool { return l.Share == 100 }):
 		return nil, errors.New("levels: no level has a share of 100, so no request could use the full limit")
 	}
-	return &levels{field, slices.Clone(p.Levels), others}, nil
+	return &levels{field, slices.Clone(p.Levels), defaultIndex}, nil
 }
 
 // maxLevels is the maximum number of levels: each limiter has one counter per level.

@@ -13,12 +13,12 @@ type params struct {
 	percentile     float64       // percentile of the sampled times: 50 is the median
 	maxLimit       int64         // the maximum limit
 	updateInterval time.Duration // interval between two updates of the limit
-	minRTTInterval time.Duration // interval between two measurements of minRTTMetric, unless fixed is set
-	jitter         float64       // maximum random extension of interval, as a fraction of it
+	minRTTInterval time.Duration // interval between two measurements of minRTT, unless fixedMinRTT is set
+	jitter         float64       // maximum random extension of minRTTInterval, as a fraction of it
 	minRTTRequests int64         // number of requests per measurement
 	minLimit       int64         // the minimum limit, also used during a measurement
-	buffer         float64       // fraction by which the time may exceed minRTTMetric before the limit falls
-	fixedMinRTT    time.Duration // the configured minRTTMetric; 0: measure it
+	buffer         float64       // fraction by which durations may exceed minRTT before the limit falls
+	fixedMinRTT    time.Duration // the configured minRTT; 0: measure it
 }
 
 // Constants that are not configurable.
@@ -26,22 +26,22 @@ const (
 	// minSamples is the minimum number of samples for an update.
 	minSamples = 5
 	// maxLowWindows is the number of consecutive slow windows at the minimum limit after which
-	// minRTTMetric is measured again.
+	// minRTT is measured again.
 	maxLowWindows = 5
-	// measurementDivisor divides interval: a measurement takes at most interval/measurementDivisor.
+	// measurementDivisor bounds a measurement to minRTTInterval/measurementDivisor.
 	measurementDivisor = 10
 )
 
-// nextLimit returns the limit that follows limit, and the gradient: the minimum plus the buffer,
-// divided by the sampled time, between 0.5 and 2. It multiplies limit by the gradient and adds the
-// square root, so that the limit probes for more capacity. The limit does not grow if used is
+// nextLimit returns the limit that follows limit, and the gradient: minRTT plus the buffer, divided
+// by the sampled duration, between 0.5 and 2. It multiplies limit by the gradient and adds the
+// square root, so that the limit probes for more capacity. The limit does not grow if limitUsed is
 // false.
-func (p *params) nextLimit(limit int64, least, sampled time.Duration, used bool) (next int64, gradient float64) {
-	gradient = min(max(float64(least)*(1+p.buffer)/float64(max(sampled, 1)), 0.5), 2)
-	wanted := float64(limit) * gradient
-	wanted += math.Sqrt(wanted)
-	next = min(max(int64(wanted), p.minLimit), p.maxLimit)
-	if !used {
+func (p *params) nextLimit(limit int64, minRTT, sampled time.Duration, limitUsed bool) (next int64, gradient float64) {
+	gradient = min(max(float64(minRTT)*(1+p.buffer)/float64(max(sampled, 1)), 0.5), 2)
+	target := float64(limit) * gradient
+	target += math.Sqrt(target)
+	next = min(max(int64(target), p.minLimit), p.maxLimit)
+	if !limitUsed {
 		next = min(next, max(limit, p.minLimit))
 	}
 	return next, gradient
@@ -53,26 +53,26 @@ func (p *params) nextLimit(limit int64, least, sampled time.Duration, used bool)
 //
 //	measuring   limit is the minimum; the controller samples requests that
 //	            begin now, until it has enough samples or
-//	            interval/measurementDivisor has passed                       -> sampling
+//	            minRTTInterval/measurementDivisor has passed       -> sampling
 //	sampling    the limit is updated at the end of each window,
-//	            from requests that began in it, until interval has
-//	            passed or the limit was the minimum for several
-//	            slow windows                                       -> measuring
+//	            from requests that began in it, until
+//	            minRTTInterval has passed or the limit was the
+//	            minimum for several slow windows                   -> measuring
 //
-// The goroutine that ends or rejects a request after the end of a window runs the update; others do
-// not wait for it. It is safe for concurrent use.
+// The goroutine that ends or rejects a request after the end of a window runs the update; other
+// goroutines do not wait for it. It is safe for concurrent use.
 type controller struct {
-	params *params // set by begin
+	params *params // set by initialize
 
 	inFlight      atomic.Int64
 	limit         atomic.Int64
-	peak          atomic.Int64 // maximum of inFlightMetric in this window
+	peak          atomic.Int64 // maximum of inFlight in this window
 	samples       histogram
 	samplesNeeded atomic.Int64 // samples that the measurement still needs; 0 if none runs
 	sampleSince   atomic.Int64 // ns; earlier requests ran under another limit and are not sampled
 	phaseEnd      atomic.Int64 // ns; end of the window or the measurement; 0: now
 
-	minRTT   atomic.Int64  // ns; time of a request at the minimum limit; 0: not known
+	minRTT   atomic.Int64  // ns; duration of a request at the minimum limit; 0: not measured yet
 	gradient atomic.Uint64 // bits of a float64
 
 	mu              sync.Mutex    // guards the fields below; held by update
@@ -98,8 +98,8 @@ func (c *controller) initialize(p *params, now time.Duration) {
 	c.startMeasurement(now)
 }
 
-// acquire adds a request in flight and returns true, unless percent of the limit (at least one) are
-// in flight already.
+// acquire adds a request in flight and returns true. It returns false if percent of the limit (at
+// least one request) are already in flight.
 func (c *controller) acquire(percent int64) bool {
 	for {
 		limit := c.limit.Load()
@@ -129,27 +129,28 @@ const (
 	failed                    // a sample only if slow: fast failures say nothing about load
 )
 
-// release removes a request that entered at began, samples it, and updates the limit if due.
-func (c *controller) release(began, now time.Duration, o outcome) {
+// release removes a request in flight that began at start, samples it, and updates the limit if due.
+func (c *controller) release(start, now time.Duration, o outcome) {
 	c.inFlight.Add(-1)
-	if took := now - began; o == succeeded || o == failed && c.isSlow(took) {
-		c.addSample(began, took)
+	if duration := now - start; o == succeeded || o == failed && c.isSlow(duration) {
+		c.addSample(start, duration)
 	}
 	c.updateIfDue(now)
 }
 
-// isSlow reports whether a failure that took so long is a sign of overload.
-func (c *controller) isSlow(took time.Duration) bool {
-	least := c.minRTT.Load()
-	return c.samplesNeeded.Load() <= 0 && least > 0 && int64(took) > least
+// isSlow reports whether a failure with this duration is a sign of overload.
+func (c *controller) isSlow(duration time.Duration) bool {
+	minRTT := c.minRTT.Load()
+	return c.samplesNeeded.Load() <= 0 && minRTT > 0 && int64(duration) > minRTT
 }
 
-// addSample adds a time. The last sample of a measurement makes the next look end it.
-func (c *controller) addSample(began, took time.Duration) {
-	if int64(began) < c.sampleSince.Load() {
+// addSample adds a sample. After the last sample of a measurement, the next call of updateIfDue ends
+// the measurement.
+func (c *controller) addSample(start, duration time.Duration) {
+	if int64(start) < c.sampleSince.Load() {
 		return
 	}
-	c.samples.add(took)
+	c.samples.add(duration)
 	if c.samplesNeeded.Load() > 0 && c.samplesNeeded.Add(-1) == 0 {
 		c.phaseEnd.Store(0)
 	}
@@ -162,15 +163,15 @@ func (c *controller) updateIfDue(now time.Duration) {
 	}
 }
 
-// update ends the window, or the measurement, if its time is up. If another goroutine holds mu,
-// the next request that ends calls update again.
+// update ends the window or the measurement if it is due. If another goroutine holds mu, the next
+// request that ends calls update again.
 func (c *controller) update(now time.Duration) {
 	if !c.mu.TryLock() {
 		return
 	}
 	defer c.mu.Unlock()
 	switch {
-	case int64(now) < c.phaseEnd.Load(): // another goroutine has just updated it
+	case int64(now) < c.phaseEnd.Load(): // another goroutine has just run the update
 	case c.measuring:
 		c.finishMeasurement(now)
 	default:
@@ -178,16 +179,16 @@ func (c *controller) update(now time.Duration) {
 	}
 }
 
-// beginWindow begins a window. It is longer than updateInterval if sampled requires it, so that
-// requests that run under the new limit end in it, but then lasts at most
-// interval/measurementDivisor. c.mu is held.
+// beginWindow begins a window. The window is longer than updateInterval if that is shorter than two
+// sampled durations, so that requests under the new limit end in it; but then it lasts at most
+// minRTTInterval/measurementDivisor. The caller holds c.mu.
 func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params
 	c.sampleSince.Store(int64(now))
 	c.phaseEnd.Store(int64(now + max(p.updateInterval, min(2*sampled, p.minRTTInterval/measurementDivisor))))
 }
 
-// startMeasurement begins a measurement of minRTTMetric. c.mu is held.
+// startMeasurement begins a measurement of minRTT. The caller holds c.mu.
 func (c *controller) startMeasurement(now time.Duration) {
 	p := c.params
 	c.samples.drain(p.percentile)
@@ -199,8 +200,8 @@ func (c *controller) startMeasurement(now time.Duration) {
 	c.lowWindows = 0
 }
 
-// finishMeasurement ends a measurement. Too few samples leave minRTTMetric unchanged; if it is not
-// known yet, the measurement continues. c.mu is held.
+// finishMeasurement ends a measurement. Too few samples leave minRTT unchanged; if it has never been
+// measured, the measurement continues. The caller holds c.mu.
 func (c *controller) finishMeasurement(now time.Duration) {
 	p := c.params
 	count := p.minRTTRequests - c.samplesNeeded.Load()
@@ -210,8 +211,8 @@ func (c *controller) finishMeasurement(now time.Duration) {
 			return
 		}
 		c.samples.drain(p.percentile)
-	} else if took, n := c.samples.drain(p.percentile); n > 0 {
-		c.minRTT.Store(max(int64(took), 1)) // 0 means not known
+	} else if duration, n := c.samples.drain(p.percentile); n > 0 {
+		c.minRTT.Store(max(int64(duration), 1)) // 0 means not measured
 	}
 	c.measuring = false
 	c.samplesNeeded.Store(0)
@@ -222,7 +223,7 @@ func (c *controller) finishMeasurement(now time.Duration) {
 }
 
 // adjustLimit updates the limit from the samples of the window. If there are too few, the window is
-// extended. c.mu is held.
+// extended. The caller holds c.mu.
 func (c *controller) adjustLimit(now time.Duration) {
 	p := c.params
 	limit := c.limit.Load()
@@ -231,8 +232,8 @@ func (c *controller) adjustLimit(now time.Duration) {
 	} else {
 		sampled, _ := c.samples.drain(p.percentile)
 		c.beginWindow(now, sampled)
-		used := 2*c.peak.Swap(c.inFlight.Load()) >= limit
-		next, gradient := p.nextLimit(limit, time.Duration(c.minRTT.Load()), sampled, used)
+		limitUsed := 2*c.peak.Swap(c.inFlight.Load()) >= limit
+		next, gradient := p.nextLimit(limit, time.Duration(c.minRTT.Load()), sampled, limitUsed)
 		c.gradient.Store(math.Float64bits(gradient))
 		c.limit.Store(next)
 		if c.lowWindows++; next > p.minLimit || gradient >= 1 {

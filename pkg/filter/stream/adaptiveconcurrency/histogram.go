@@ -37,7 +37,7 @@ func bucketOf(d time.Duration) int {
 }
 
 // bucketBounds returns the shortest duration of a bucket, and the width of the bucket.
-func bucketBounds(bucket int) (first, width time.Duration) {
+func bucketBounds(bucket int) (start, width time.Duration) {
 	if bucket < 2*bucketsPerOctave {
 		return time.Duration(bucket) * time.Microsecond, time.Microsecond
 	}
@@ -58,22 +58,22 @@ func (h *histogram) hasAtLeast(count int) bool {
 // drain empties h and returns a percentile of its durations, interpolated within a bucket, and
 // their number. Both are 0 if h was empty.
 func (h *histogram) drain(percent float64) (value time.Duration, count int) {
-	var taken [bucketCount]uint32
+	var counts [bucketCount]uint32
 	for i := range h.buckets {
 		if h.buckets[i].Load() != 0 {
-			taken[i] = h.buckets[i].Swap(0)
-			count += int(taken[i])
+			counts[i] = h.buckets[i].Swap(0)
+			count += int(counts[i])
 		}
 	}
 	rank := float64(count) * percent / 100
 	cumulative := 0.0
-	for i, n := range taken {
+	for i, n := range counts {
 		if n == 0 {
 			continue
 		}
-		if share := (rank - cumulative) / float64(n); share <= 1 {
-			first, width := bucketBounds(i)
-			return first + time.Duration(max(share, 0)*float64(width)), count
+		if fraction := (rank - cumulative) / float64(n); fraction <= 1 {
+			start, width := bucketBounds(i)
+			return start + time.Duration(max(fraction, 0)*float64(width)), count
 		}
 		cumulative += float64(n)
 	}

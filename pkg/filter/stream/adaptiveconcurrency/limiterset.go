@@ -35,8 +35,8 @@ func (s scope) String() string {
 }
 
 // limiterSet holds the limiters of a filter. It survives a reload if the next configuration has the
-// same settings under the same key. It is safe for concurrent use; of takes a lock only for a scope
-// without its own limiter.
+// same settings and the same key. It is safe for concurrent use; limiterFor takes a lock only for a
+// scope without its own limiter.
 type limiterSet struct {
 	start     time.Time // immutable; times are relative to it
 	params    params    // immutable
@@ -68,13 +68,13 @@ func (l *limiterSet) limiterFor(x *protocol.Exchange, byMethod bool) *limiter {
 	if s.service == "" && x.Record.Route != nil {
 		s = scope{name: x.Record.Route.Name()}
 	}
-	if g := (*l.byScope.Load())[s]; g != nil {
-		return g
+	if lim := (*l.byScope.Load())[s]; lim != nil {
+		return lim
 	}
 	return l.getOrCreate(s)
 }
 
-// methodOf returns the RPC or gRPC method that x calls. service is empty if x calls none.
+// methodOf returns the RPC or gRPC method that x calls. Its service is empty if x calls none.
 func methodOf(x *protocol.Exchange) (s scope) {
 	switch {
 	case x.Request.Method == "":
@@ -90,50 +90,50 @@ func methodOf(x *protocol.Exchange) (s scope) {
 func (l *limiterSet) getOrCreate(s scope) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := *l.byScope.Load()
-	if g := known[s]; g != nil {
-		return g
+	limiters := *l.byScope.Load()
+	if lim := limiters[s]; lim != nil {
+		return lim
 	}
-	if len(known) >= l.maxScopes || len(s.service)+len(s.name) > maxScopeNameBytes {
+	if len(limiters) >= l.maxScopes || len(s.service)+len(s.name) > maxScopeNameBytes {
 		if l.overflow == nil {
 			l.overflow = l.newLimiter(overflowLabel)
 		}
 		return l.overflow
 	}
 	s = scope{strings.Clone(s.service), strings.Clone(s.name)}
-	g := l.newLimiter(s.String())
-	more := make(map[scope]*limiter, len(known)+1)
-	maps.Copy(more, known)
-	more[s] = g
-	l.byScope.Store(&more)
-	return g
+	lim := l.newLimiter(s.String())
+	updated := make(map[scope]*limiter, len(limiters)+1)
+	maps.Copy(updated, limiters)
+	updated[s] = lim
+	l.byScope.Store(&updated)
+	return lim
 }
 
-// newLimiter returns a limiter and exports its metrics until the garbage collector frees it. l.mu
-// is held.
+// newLimiter returns a limiter and exports its metrics until the garbage collector frees it. The
+// caller holds l.mu.
 func (l *limiterSet) newLimiter(name string) *limiter {
-	g := new(limiter)
-	g.controller.initialize(&l.params, l.now())
+	lim := new(limiter)
+	lim.controller.initialize(&l.params, l.now())
 	for _, level := range l.levels.list {
-		g.rejected = append(g.rejected, l.registry.Counter(rejectedMetric(), l.prefix, name, level.Value))
+		lim.rejected = append(lim.rejected, l.registry.Counter(rejectedMetric(), l.prefix, name, level.Value))
 	}
-	found := weak.Make(g)
-	for _, one := range []struct {
+	weakLimiter := weak.Make(lim)
+	for _, gauge := range []struct {
 		metric metrics.Metric
-		read   func(g *limiter) float64
+		read   func(lim *limiter) float64
 	}{
-		{limitMetric(), func(g *limiter) float64 { return float64(g.limit.Load()) }},
-		{gradientMetric(), func(g *limiter) float64 { return math.Float64frombits(g.gradient.Load()) }},
-		{minRTTMetric(), func(g *limiter) float64 { return time.Duration(g.minRTT.Load()).Seconds() }},
-		{inFlightMetric(), func(g *limiter) float64 { return float64(g.inFlight.Load()) }},
+		{limitMetric(), func(lim *limiter) float64 { return float64(lim.limit.Load()) }},
+		{gradientMetric(), func(lim *limiter) float64 { return math.Float64frombits(lim.gradient.Load()) }},
+		{minRTTMetric(), func(lim *limiter) float64 { return time.Duration(lim.minRTT.Load()).Seconds() }},
+		{inFlightMetric(), func(lim *limiter) float64 { return float64(lim.inFlight.Load()) }},
 	} {
-		remove := l.registry.Func(one.metric, func() float64 {
-			if g := found.Value(); g != nil {
-				return one.read(g)
+		remove := l.registry.Func(gauge.metric, func() float64 {
+			if lim := weakLimiter.Value(); lim != nil {
+				return gauge.read(lim)
 			}
 			return 0
 		}, l.prefix, name)
-		runtime.AddCleanup(g, func(remove func()) { remove() }, remove)
+		runtime.AddCleanup(lim, func(remove func()) { remove() }, remove)
 	}
-	return g
+	return lim
 }

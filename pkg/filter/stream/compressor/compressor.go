@@ -45,14 +45,14 @@ func (c *Config) codings() ([]coding.Coding, error) {
 	}
 	var all []coding.Coding
 	for _, name := range c.Encodings {
-		found, ok := coding.ParseCoding(name)
-		if !ok || found == coding.Identity {
+		parsed, ok := coding.ParseCoding(name)
+		if !ok || parsed == coding.Identity {
 			return nil, fmt.Errorf("encodings: %q is not supported, expected gzip or zstd", name)
 		}
-		if slices.Contains(all, found) {
+		if slices.Contains(all, parsed) {
 			return nil, fmt.Errorf("encodings: %q is listed twice", name)
 		}
-		all = append(all, found)
+		all = append(all, parsed)
 	}
 	return all, nil
 }
@@ -95,13 +95,13 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if len(p.Types) == 0 {
 		p.Types = defaultContentTypes()
 	}
-	for _, of := range codings {
+	for _, contentCoding := range codings {
 		level := c.GzipLevel
-		if of == coding.Zstd {
+		if contentCoding == coding.Zstd {
 			level = c.ZstdLevel
 		}
-		name := of.String()
-		encoders, err := coding.NewEncoderPool(of, level, coding.Counters{
+		name := contentCoding.String()
+		encoders, err := coding.NewEncoderPool(contentCoding, level, coding.Counters{
 			Responses: env.Metrics.Counter(responsesMetric(), name), UncompressedBytes: env.Metrics.Counter(uncompressedBytesMetric(), name), CompressedBytes: env.Metrics.Counter(compressedBytesMetric(), name),
 		})
 		if err != nil {

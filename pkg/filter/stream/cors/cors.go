@@ -1,5 +1,5 @@
-// Package cors owns the cors filter. It tells browsers which other origins may use a route (Fetch,
-// CORS protocol) and responds to their preflights.
+// Package cors owns the cors filter. It tells browsers which other origins may use a route (Fetch
+// standard, CORS protocol) and responds to their preflights.
 package cors
 
 import (
@@ -111,7 +111,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return c.wrap, nil
 }
 
-// cors is immutable except for its counters.
+// cors is immutable; only its counters change.
 type cors struct {
 	policy                     *policy
 	valid, invalid, preflights *metrics.Counter
@@ -148,8 +148,8 @@ func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
 	return c.next.Start(ctx, x)
 }
 
-// Metadata key of an allowed origin, which Finish reads. Later filters may change the request
-// header.
+// Metadata key of an allowed origin. Finish reads it instead of the request header, which later
+// filters may change.
 const (
 	namespace = "cors"
 	originKey = "origin"
@@ -191,7 +191,7 @@ func isPreflight(x *protocol.Exchange) bool {
 
 // replyToPreflight sends the local reply to a preflight.
 func (c *cors) replyToPreflight(x *protocol.Exchange, origin string, ok bool) {
-	private := x.Request.Header.Get(requestPrivate) == "true"
+	privateNetwork := x.Request.Header.Get(requestPrivate) == "true"
 	x.LocalReply(200, "", "")
 	h := &x.Response.Header
 	addVaryOrigin(h)
@@ -207,17 +207,17 @@ func (c *cors) replyToPreflight(x *protocol.Exchange, origin string, ok bool) {
 			h.Add(f.Name, f.Value)
 		}
 	}
-	if private && c.policy.PrivateNetwork {
+	if privateNetwork && c.policy.PrivateNetwork {
 		h.Add(allowPrivate, "true")
 	}
 }
 
-// Finish implements protocol.Finisher. It turns a Fault into a local reply, so that a page can read
-// why its request failed.
+// Finish implements protocol.Finisher. It turns a Fault into a local reply with CORS headers, so
+// that a page can read the error.
 func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		if protocol.PanicIn(err) != nil {
-			return err // service.Respond counts and logs it
+			return err // the engine counts and logs the panic
 		}
 		x.LocalReplyError(err)
 	}
@@ -240,15 +240,15 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 	return nil
 }
 
-// addVaryOrigin adds Origin to Vary, because the response depends on the origin, whether the
-// request has one or not (Fetch, CORS protocol and HTTP caches).
+// addVaryOrigin adds Origin to Vary, because the response depends on the origin, even if the
+// request has none (Fetch standard, CORS protocol and HTTP caches).
 func addVaryOrigin(h *protocol.Header) {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, "Vary") {
 			continue
 		}
-		for part := range strings.SplitSeq(value, ",") {
-			if part = strings.Trim(part, " \t"); part == "*" || protocol.EqualFold(part, "Origin") {
+		for member := range strings.SplitSeq(value, ",") {
+			if member = strings.Trim(member, " \t"); member == "*" || protocol.EqualFold(member, "Origin") {
 				return
 			}
 		}

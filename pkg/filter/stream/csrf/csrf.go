@@ -80,7 +80,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return c.wrap, nil
 }
 
-// csrf is immutable except for its counters.
+// csrf is immutable; only its counters change.
 type csrf struct {
 	policy                  policy
 	valid, invalid, missing *metrics.Counter
@@ -108,7 +108,8 @@ func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
 	return c.next.Start(ctx, x)
 }
 
-// isUnsafe reports whether a method is unsafe. An RPC has no method, and browsers do not send it.
+// isUnsafe reports whether a method is unsafe. RPC requests have no method; browsers do not send
+// them.
 func isUnsafe(method string) bool {
 	switch method {
 	case "", "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT": // safe (RFC 9110 9.2.1), or not sent by a page
@@ -125,9 +126,9 @@ var (
 
 // evaluate counts a request and returns the reason to reject it, or nil.
 func (c *csrf) evaluate(x *protocol.Exchange) error {
-	source, said := sourceOf(&x.Request.Header)
+	source, ok := sourceOf(&x.Request.Header)
 	switch {
-	case !said:
+	case !ok:
 		c.missing.Add(1)
 		return errMissingOrigin
 	case source == "":
@@ -140,29 +141,29 @@ func (c *csrf) evaluate(x *protocol.Exchange) error {
 }
 
 // sourceOf returns the host and port of the page that sent a request, from Origin or, without it,
-// from Referer; said is false if both are missing or one is repeated. source is "" if the field has
-// no HTTP URL. "null" is the origin of a page that hides it, and of a request that another site
-// redirected; Referer would still name the first page.
-func sourceOf(h *protocol.Header) (source string, said bool) {
+// from Referer. ok is false if both are missing or one is repeated. source is "" if the header has
+// no HTTP URL. Origin is "null" if a page hides its origin or another site has redirected the
+// request; Referer would still name the first page.
+func sourceOf(h *protocol.Header) (source string, ok bool) {
 	for _, name := range [...]string{"Origin", "Referer"} {
-		found := ""
+		origin := ""
 		count := 0
 		for field, value := range h.All() {
 			if protocol.EqualFold(field, name) {
-				found, count = value, count+1
+				origin, count = value, count+1
 			}
 		}
 		switch {
 		case count > 1:
 			return "", false
-		case found != "":
-			return hostOf(found), true
+		case origin != "":
+			return hostOf(origin), true
 		}
 	}
 	return "", false
 }
 
-// hostOf returns the host and port of an HTTP URL, or "" if url is not one.
+// hostOf returns the host and port of an HTTP URL, or "" if url is not an HTTP URL.
 func hostOf(url string) string {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok || !protocol.EqualFold(scheme, "http") && !protocol.EqualFold(scheme, "https") {

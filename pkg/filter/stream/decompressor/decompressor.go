@@ -1,5 +1,5 @@
 // Package decompressor owns the decompressor filter, which decompresses requests within limits, so
-// that later filters and the host see the plain body.
+// that later filters and the host receive the decompressed body.
 package decompressor
 
 import (
@@ -42,8 +42,8 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	limits := coding.Limits{MaxSize: c.MaxSize, MaxRatio: c.MaxRatio}
 	var decoders []*coding.DecoderPool
-	for _, of := range [...]coding.Coding{coding.Gzip, coding.Zstd} {
-		d, err := coding.NewDecoderPool(of, limits)
+	for _, contentCoding := range [...]coding.Coding{coding.Gzip, coding.Zstd} {
+		d, err := coding.NewDecoderPool(contentCoding, limits)
 		if err != nil {
 			return nil, err
 		}

@@ -67,7 +67,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return d.wrap, nil
 }
 
-// dubboStream is immutable except for its counters.
+// dubboStream is immutable; only its counters change.
 type dubboStream struct {
 	labels    []protocol.Field // labels that become headers
 	next      protocol.Service
@@ -85,14 +85,14 @@ func (d dubboStream) wrap(next protocol.Service) protocol.Service {
 // statusOK is the Dubbo status of a response from the service.
 const statusOK = 20
 
-// The path of the request is kept in the exchange's metadata until Finish restores it.
+// The exchange's metadata holds the path of the request until Finish restores it.
 const (
 	namespace = "dubbo_stream"
 	pathKey   = "path"
 )
 
-// Start implements protocol.Service. The engine has set Authority to the service. The path is "/"
-// until Finish restores it for the access log, unless the route has rewritten it.
+// Start implements protocol.Service. The engine has set Authority to the service. Start sets the
+// path to "/"; Finish restores it for the access log, unless the route has rewritten it.
 func (d *dubboStream) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Meta.Protocol != string(config.Dubbo) {
 		return d.next.Start(ctx, x)

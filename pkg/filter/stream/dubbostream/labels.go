@@ -36,21 +36,21 @@ func readLabels(name string) ([]protocol.Field, error) {
 // parseLabels parses lines such as version="v1"; the quotes are optional.
 func parseLabels(text string) ([]protocol.Field, error) {
 	var labels []protocol.Field
-	number := 0
+	lineNumber := 0
 	for line := range strings.Lines(text) {
-		number++
+		lineNumber++
 		line = strings.TrimSpace(line)
 		if line == "" {
 			continue
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if !ok || name == "" {
-			return nil, fmt.Errorf("line %d is %q, expected name=\"value\"", number, line)
+			return nil, fmt.Errorf("line %d is %q, expected name=\"value\"", lineNumber, line)
 		}
 		if strings.HasPrefix(value, `"`) {
 			var err error
 			if value, err = strconv.Unquote(value); err != nil {
-				return nil, fmt.Errorf("line %d: the value of %s is not a quoted string", number, name)
+				return nil, fmt.Errorf("line %d: the value of %s is not a quoted string", lineNumber, name)
 			}
 		}
 		labels = append(labels, protocol.Field{Name: name, Value: value})

@@ -9,31 +9,31 @@ import (
 )
 
 // bufferBody returns the body of x, or its beginning, as b configures. It returns nil if b is nil
-// or x has no body to send. Later reads of x's body still return all of it. tell returns a Fault of
-// BodyTooLarge if the body exceeds the limit; other errors are those of reading the body.
-func bufferBody(x *protocol.Exchange, b *BufferSettings) (sent []byte, partial bool, err error) {
+// or x has no body to send. Later reads of x's body still return all of it. bufferBody returns a
+// Fault of BodyTooLarge if the body exceeds the limit; other errors come from reading the body.
+func bufferBody(x *protocol.Exchange, b *BufferSettings) (sentBody []byte, partial bool, err error) {
 	r := &x.Request
 	switch {
 	case b == nil || r.Body == nil || r.Method == "CONNECT" || r.Upgrade != "":
 		return nil, false, nil
 	case r.Method == "":
-		sent = rpcPayload(r.Body)
+		sentBody = rpcPayload(r.Body)
 	case r.ContentLength > int64(b.MaxRequestBytes) && !b.Partial:
 		return nil, false, tooLarge(b)
 	default:
-		h := &bufferedBody{Body: r.Body}
-		if err := h.fill(b.MaxRequestBytes+1, r.ContentLength); err != nil {
+		buffered := &bufferedBody{Body: r.Body}
+		if err := buffered.fill(b.MaxRequestBytes+1, r.ContentLength); err != nil {
 			return nil, false, err
 		}
-		r.Body, sent = h, h.buffered
+		r.Body, sentBody = buffered, buffered.buffered
 	}
-	if len(sent) > b.MaxRequestBytes {
+	if len(sentBody) > b.MaxRequestBytes {
 		if !b.Partial {
 			return nil, false, tooLarge(b)
 		}
-		sent, partial = sent[:b.MaxRequestBytes], true
+		sentBody, partial = sentBody[:b.MaxRequestBytes], true
 	}
-	return sent, partial, nil
+	return sentBody, partial, nil
 }
 
 func tooLarge(b *BufferSettings) error {
@@ -54,67 +54,67 @@ type bufferedBody struct {
 	protocol.Body
 
 	buffered          []byte // the bytes already read
-	readPos           int    // how many of them Read has returned
-	complete          bool   // bytes is the complete body, and its end was read
-	hasDeclaredLength bool   // bytes has the declared length
+	readPos           int    // number of buffered bytes that Read has returned
+	complete          bool   // buffered is the complete body, and its end was read
+	hasDeclaredLength bool   // buffered has the declared length
 }
 
 // minGrowth is the minimum size, in bytes, by which the buffer grows.
 const minGrowth = 4 << 10
 
-// fill reads up to most bytes. length is the declared length; negative: not declared.
-func (h *bufferedBody) fill(most int, length int64) error {
+// fill reads up to limit bytes. length is the declared length; negative: not declared.
+func (b *bufferedBody) fill(limit int, length int64) error {
 	if length >= 0 {
-		most = int(min(int64(most), length))
+		limit = int(min(int64(limit), length))
 	}
-	for len(h.buffered) < most {
-		n := len(h.buffered)
-		h.buffered = append(h.buffered, make([]byte, min(most-n, max(n, minGrowth)))...)
-		got, err := h.Body.Read(h.buffered[n:])
-		h.buffered = h.buffered[:n+got]
+	for len(b.buffered) < limit {
+		n := len(b.buffered)
+		b.buffered = append(b.buffered, make([]byte, min(limit-n, max(n, minGrowth)))...)
+		read, err := b.Body.Read(b.buffered[n:])
+		b.buffered = b.buffered[:n+read]
 		if errors.Is(err, io.EOF) {
-			h.complete = true
+			b.complete = true
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 	}
-	h.hasDeclaredLength = int64(len(h.buffered)) == length
+	b.hasDeclaredLength = int64(len(b.buffered)) == length
 	return nil
 }
 
 // Read implements protocol.Body.
-func (h *bufferedBody) Read(p []byte) (int, error) {
-	if h.readPos < len(h.buffered) {
-		n := copy(p, h.buffered[h.readPos:])
-		h.readPos += n
+func (b *bufferedBody) Read(p []byte) (int, error) {
+	if b.readPos < len(b.buffered) {
+		n := copy(p, b.buffered[b.readPos:])
+		b.readPos += n
 		return n, nil
 	}
-	if h.complete {
+	if b.complete {
 		return 0, io.EOF
 	}
-	return h.Body.Read(p)
+	return b.Body.Read(p)
 }
 
 // Buffered implements protocol.Body.
-func (h *bufferedBody) Buffered() int {
-	n := len(h.buffered) - h.readPos
-	if !h.complete {
-		n += h.Body.Buffered()
+func (b *bufferedBody) Buffered() int {
+	n := len(b.buffered) - b.readPos
+	if !b.complete {
+		n += b.Body.Buffered()
 	}
 	return n
 }
 
 // Rewind implements protocol.Rewinder.
-func (h *bufferedBody) Rewind() bool {
-	if h.complete || h.hasDeclaredLength {
-		h.readPos = 0
+func (b *bufferedBody) Rewind() bool {
+	if b.complete || b.hasDeclaredLength {
+		b.readPos = 0
 		return true
 	}
-	if !protocol.RewindBody(h.Body) {
+	if !protocol.RewindBody(b.Body) {
 		return false
 	}
-	h.buffered, h.readPos = nil, 0
+	b.buffered, b.readPos = nil, 0
 	return true
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// changes are changes of the headers of a message, in order.
+// changes is a list of header changes, which apply makes in order.
 type changes []change
 
 // change is the change of one header.
@@ -28,21 +28,21 @@ const (
 	opRemove
 )
 
-// apply makes the changes. set and remove also remove other spellings of the name that an
-// application may treat as the same.
+// apply makes the changes. opSet and opRemove also remove other spellings of the name, which an
+// application may treat as the same header.
 func (c changes) apply(h *protocol.Header) {
 	for i := range c {
-		one := &c[i]
-		if one.op == opRemove || one.op == opSet {
-			removeOtherSpellings(h, one.name)
+		ch := &c[i]
+		if ch.op == opRemove || ch.op == opSet {
+			removeOtherSpellings(h, ch.name)
 		}
-		switch _, there := h.Lookup(one.name); {
-		case one.op == opRemove:
-			h.Del(one.name)
-		case one.op == opAdd, one.op == opAddIfAbsent && !there:
-			h.Add(one.name, one.value)
-		case one.op == opSet, one.op == opSetIfPresent && there:
-			h.Set(one.name, one.value)
+		switch _, present := h.Lookup(ch.name); {
+		case ch.op == opRemove:
+			h.Del(ch.name)
+		case ch.op == opAdd, ch.op == opAddIfAbsent && !present:
+			h.Add(ch.name, ch.value)
+		case ch.op == opSet, ch.op == opSetIfPresent && present:
+			h.Set(ch.name, ch.value)
 		}
 	}
 }
@@ -56,8 +56,8 @@ func removeOtherSpellings(h *protocol.Header, name string) {
 	}
 }
 
-// validate returns an error if Weft cannot make one of the changes; the caller then treats the
-// response as invalid. rpc reports whether the message is an RPC request.
+// validate returns an error if Weft does not support one of the changes; the caller then treats the
+// response as invalid. rpc says that the message is an RPC request.
 func (c changes) validate(rpc bool) error {
 	for i := range c {
 		if name := c[i].name; !isToken(name) || isFraming(name) || rpc && isRouting(name) {
@@ -91,8 +91,8 @@ func isFieldValue(value string) bool {
 	return true
 }
 
-// isFraming reports whether only the engines write a header: it belongs to the connection (RFC 9110
-// 7.6.1), frames the message, or is Host.
+// isFraming reports whether only the engines may write a header: it belongs to the connection (RFC
+// 9110 7.6.1), frames the message, or is Host.
 func isFraming(name string) bool {
 	switch strings.ToLower(name) {
 	case "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
@@ -104,8 +104,8 @@ func isFraming(name string) bool {
 
 // isRouting reports whether a header identifies the called RPC method.
 func isRouting(name string) bool {
-	for _, own := range [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup} {
-		if protocol.EqualFold(name, own) {
+	for _, field := range [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup} {
+		if protocol.EqualFold(name, field) {
 			return true
 		}
 	}

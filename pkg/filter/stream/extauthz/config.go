@@ -171,28 +171,28 @@ func (c *Config) errorStatus() int {
 	return c.OnError.Code
 }
 
-// inherit returns the configuration of a route. If own has no service, it overrides only part of
-// the filter's configuration, of.
-func inherit(of, own any) any {
-	f, r := of.(*Config), own.(*Config) //nolint:forcetypeassert // what Config returned
-	if r.HTTP != nil || r.GRPC != nil {
-		return r
+// inherit returns the effective configuration of a route. If route has no service, it overrides
+// only a part of the listener's configuration.
+func inherit(listener, route any) any {
+	base, override := listener.(*Config), route.(*Config) //nolint:forcetypeassert // what Config returned
+	if override.HTTP != nil || override.GRPC != nil {
+		return override
 	}
-	merged := *f
-	merged.Disabled = r.Disabled
-	if r.Check != nil {
-		merged.Check = r.Check
+	merged := *base
+	merged.Disabled = override.Disabled
+	if override.Check != nil {
+		merged.Check = override.Check
 	}
 	return &merged
 }
 
-// rules are the compiled selections of what the service receives and what the filter uses of its
-// responses.
+// rules are the compiled rules for the data that the service receives and for the parts of its
+// responses that the filter uses.
 type rules struct {
-	sentHeaders      headerMatchers // headers that the service receives; nil: see all
+	sentHeaders      headerMatchers // headers that the service receives; nil: see allHeaders
 	allHeaders       bool           // sentHeaders is nil, and the service receives every header
 	unsentHeaders    headerMatchers
-	mutation         *router.Mutation // headers that the service receives in addition
+	mutation         *router.Mutation // additional headers that the service receives
 	upstreamHeaders  headerMatchers   // headers of a response that replace those of the request
 	appendedHeaders  headerMatchers   // headers of a response that are added to the request
 	clientHeaders    headerMatchers   // headers of a rejection for the client
@@ -250,12 +250,12 @@ func (c *Config) compile() (*rules, error) {
 		if l.from == nil {
 			continue
 		}
-		texts, err := match.CompileStringMatchers("patterns", l.from.Patterns)
+		matchers, err := match.CompileStringMatchers("patterns", l.from.Patterns)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.key, err)
 		}
-		for i := range texts {
-			*l.to = append(*l.to, texts[i].IgnoreCase())
+		for i := range matchers {
+			*l.to = append(*l.to, matchers[i].IgnoreCase())
 		}
 	}
 	var m config.HeaderMutation
@@ -287,17 +287,17 @@ func (h *HTTPService) validate() error {
 // headerMatchers are conditions on header names.
 type headerMatchers []match.StringMatcher
 
-// matchesAnySpelling reports whether a condition matches name, or the name that an application may
-// take it for. CGI applications, for example, treat X_User as X-User.
-func (n headerMatchers) matchesAnySpelling(name string) bool {
-	if len(n) == 0 {
+// matchesAnySpelling reports whether a condition matches name or its spelling with "-" instead of
+// "_". CGI applications, for example, treat X_User as X-User.
+func (m headerMatchers) matchesAnySpelling(name string) bool {
+	if len(m) == 0 {
 		return false
 	}
 	name = strings.ToLower(name)
-	return match.AnyMatches(n, name) || strings.Contains(name, "_") && match.AnyMatches(n, strings.ReplaceAll(name, "_", "-"))
+	return match.AnyMatches(m, name) || strings.Contains(name, "_") && match.AnyMatches(m, strings.ReplaceAll(name, "_", "-"))
 }
 
 // matches reports whether a condition matches name exactly as spelled, except for case.
-func (n headerMatchers) matches(name string) bool {
-	return len(n) > 0 && match.AnyMatches(n, strings.ToLower(name))
+func (m headerMatchers) matches(name string) bool {
+	return len(m) > 0 && match.AnyMatches(m, strings.ToLower(name))
 }

@@ -3,9 +3,9 @@
 //
 // A request passes through:
 //
-//	tell        the part of the body that the service receives  body.go
-//	ask         the call, and the meaning of the response       http.go; grpc.go with message.go
-//	changes     changes of the request and of the response      changes.go
+//	bufferBody  the part of the body that the service receives    body.go
+//	authClient  the call of the service, and the decision         http.go; grpc.go with message.go
+//	changes     header changes of the request and the response    changes.go
 package extauthz
 
 import (
@@ -60,13 +60,14 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 
 // authClient sends checks to the authorization service.
 type authClient interface {
-	// check returns the decision of the service about x. sent is the body for the service. check
-	// returns an error if the service is unavailable or its response is invalid; the reason is
-	// ReasonDownstreamDisconnect if the client has disconnected.
-	check(ctx context.Context, x *protocol.Exchange, sent []byte, partial bool) (decision, error)
+	// check returns the decision of the service about x. sentBody is the body for the service;
+	// partial reports that it is only the beginning. check returns an error if the service is
+	// unavailable or its response is invalid; the reason is ReasonDownstreamDisconnect if the client
+	// has disconnected.
+	check(ctx context.Context, x *protocol.Exchange, sentBody []byte, partial bool) (decision, error)
 }
 
-// decision is the decision of the service. It keeps no reference to the exchange with the service.
+// decision is the decision of the service. It has no reference to the exchange with the service.
 type decision struct {
 	allowed bool
 	status  int    // of a rejection
@@ -77,7 +78,7 @@ type decision struct {
 	metadata []metadataValue
 }
 
-// authz is immutable except for its counters.
+// authz is immutable; only its counters change.
 type authz struct {
 	config                               Config
 	rules                                *rules
@@ -108,48 +109,48 @@ func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 // match.IsUnidentifiedCall.
 var errUnidentifiedCall = errors.New("ext_authz: the RPC request does not identify its method, or a provider may read it as another")
 
-// errConnect is the reason to reject CONNECT with an HTTP service, which would receive a CONNECT
-// itself.
+// errConnect is the reason to reject CONNECT with an HTTP service, which would receive the method
+// CONNECT.
 var errConnect = errors.New("ext_authz: an HTTP service cannot check a CONNECT request")
 
 // evaluate serves x on a goroutine that may block.
 func (a *authz) evaluate(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
-	why := error(nil)
+	rejectErr := error(nil)
 	switch {
 	case match.IsUnidentifiedCall(x):
-		why = errUnidentifiedCall
+		rejectErr = errUnidentifiedCall
 	case x.Request.Method == "CONNECT" && a.config.HTTP != nil:
-		why = errConnect
+		rejectErr = errConnect
 	}
-	if why != nil {
+	if rejectErr != nil {
 		a.denied.Add(1)
 		x.Record.Flags |= protocol.ExternallyDenied
-		return protocol.NewFault(protocol.ReasonDenied, why)
+		return protocol.NewFault(protocol.ReasonDenied, rejectErr)
 	}
-	sent, partial, err := bufferBody(x, a.rules.body)
+	sentBody, partial, err := bufferBody(x, a.rules.body)
 	if err != nil {
 		return err
 	}
-	v, err := a.client.check(ctx, x, sent, partial)
+	d, err := a.client.check(ctx, x, sentBody, partial)
 	switch {
 	case protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect:
 		return err
 	case err != nil:
 		return a.handleFailure(ctx, x, err)
-	case !v.allowed:
+	case !d.allowed:
 		a.denied.Add(1)
-		reject(x, &v)
+		reject(x, &d)
 		return nil
 	}
 	a.allowed.Add(1)
 	a.removeReservedHeaders(x)
-	v.request.apply(&x.Request.Header)
-	for _, d := range v.metadata {
-		x.Metadata.Add(namespace, protocol.MetadataKey(d.path...), d.value)
+	d.request.apply(&x.Request.Header)
+	for _, m := range d.metadata {
+		x.Metadata.Add(namespace, protocol.MetadataKey(m.path...), m.value)
 	}
 	if err = x.Serve(ctx, a.next); err == nil {
-		v.response.apply(&x.Response.Header)
+		d.response.apply(&x.Response.Header)
 	}
 	return err
 }
@@ -173,7 +174,7 @@ func dropFailureClaim(x *protocol.Exchange) {
 		if !protocol.EqualFoldUnderscore(name, failureHeader) {
 			continue
 		}
-		if _, ours := x.Metadata.Lookup(namespace, keyFailureModeAllowed); ours {
+		if _, setByFilter := x.Metadata.Lookup(namespace, keyFailureModeAllowed); setByFilter {
 			return
 		}
 		h.Del(name)
@@ -210,18 +211,18 @@ func (a *authz) removeReservedHeaders(x *protocol.Exchange) {
 }
 
 // reject sends the local reply of a rejection by the service.
-func reject(x *protocol.Exchange, v *decision) {
+func reject(x *protocol.Exchange, d *decision) {
 	reason := protocol.ReasonDenied
-	switch v.status {
+	switch d.status {
 	case 401:
 		reason = protocol.Unauthenticated
 	case 429:
 		reason = protocol.RateLimited
 	}
 	x.Record.Flags |= protocol.ExternallyDenied
-	x.LocalReplyError(protocol.Faultf(reason, "ext_authz: the service responded with status %d", v.status))
-	x.LocalReply(v.status, "text/plain; charset=utf-8", v.body)
-	v.response.apply(&x.Response.Header)
+	x.LocalReplyError(protocol.Faultf(reason, "ext_authz: the service responded with status %d", d.status))
+	x.LocalReply(d.status, "text/plain; charset=utf-8", d.body)
+	d.response.apply(&x.Response.Header)
 }
 
 // deadlineFor returns the end of timeout, or x's deadline if that is earlier.

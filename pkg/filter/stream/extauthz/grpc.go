@@ -25,24 +25,24 @@ type grpcClient struct {
 	timeout                    time.Duration
 	extensions                 [][2]string
 	rawBody                    bool // send the body as bytes, not as text
-	sendsCertificate, sendsSNI bool // send the client's certificate; send its SNI
+	sendsCertificate, sendsSNI bool // whether checks contain the client's certificate and its SNI
 }
 
-func newGRPCClient(c *Config, r *rules, calls filter.ClusterClient) *grpcClient {
-	s := &grpcClient{
-		rules: r, clusters: calls, cluster: c.GRPC.Cluster, timeout: c.GRPC.Timeout,
+func newGRPCClient(c *Config, r *rules, clusters filter.ClusterClient) *grpcClient {
+	client := &grpcClient{
+		rules: r, clusters: clusters, cluster: c.GRPC.Cluster, timeout: c.GRPC.Timeout,
 		rawBody: r.body != nil && r.body.Raw, sendsCertificate: c.Certificate, sendsSNI: c.Session,
 	}
 	if e := c.GRPC.Envoy; e != nil {
-		s.cluster, s.authority = e.Cluster, e.Authority
+		client.cluster, client.authority = e.Cluster, e.Authority
 	}
-	if s.authority == "" {
-		s.authority = s.cluster
+	if client.authority == "" {
+		client.authority = client.cluster
 	}
 	for key, value := range r.context {
-		s.extensions = append(s.extensions, [2]string{toValidUTF8(key), toValidUTF8(value)})
+		client.extensions = append(client.extensions, [2]string{toValidUTF8(key), toValidUTF8(value)})
 	}
-	return s
+	return client
 }
 
 // typeGRPC is the media type of gRPC. prefixLen is the size of the prefix of a message: the
@@ -52,101 +52,101 @@ const (
 	prefixLen = 5
 )
 
-// check implements service.
-func (s *grpcClient) check(ctx context.Context, x *protocol.Exchange, sent []byte, partial bool) (v decision, err error) {
-	q := newCheckExchange(x, s.timeout)
-	q.Meta.Protocol, q.Meta.Version = string(config.HTTP2), "HTTP/2"
-	r := &q.Request
-	r.Method, r.Scheme, r.Authority, r.Path = "POST", "http", s.authority, checkPath
+// check implements authClient.
+func (c *grpcClient) check(ctx context.Context, x *protocol.Exchange, sentBody []byte, partial bool) (d decision, err error) {
+	authExchange := newCheckExchange(x, c.timeout)
+	authExchange.Meta.Protocol, authExchange.Meta.Version = string(config.HTTP2), "HTTP/2"
+	r := &authExchange.Request
+	r.Method, r.Scheme, r.Authority, r.Path = "POST", "http", c.authority, checkPath
 	r.Header.Add("content-type", typeGRPC)
 	r.Header.Add("te", "trailers")
-	r.Header.Add("grpc-timeout", strconv.FormatInt(max(time.Until(q.Deadline).Milliseconds(), 1), 10)+"m")
-	s.rules.mutation.Apply(x, &r.Header)
-	b := appendCheckRequest(make([]byte, prefixLen), s.attributes(x, sent, partial))
+	r.Header.Add("grpc-timeout", strconv.FormatInt(max(time.Until(authExchange.Deadline).Milliseconds(), 1), 10)+"m")
+	c.rules.mutation.Apply(x, &r.Header)
+	b := appendCheckRequest(make([]byte, prefixLen), c.attributes(x, sentBody, partial))
 	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // headers and max_request_bytes are bounded
 	r.Body, r.ContentLength = protocol.NewStringBody(string(b)), -1
-	err = s.clusters.Call(ctx, filter.Target{Cluster: s.cluster, Protocol: config.HTTP2}, q, func() error {
-		response, err := readMessage(&q.Response)
+	err = c.clusters.Call(ctx, filter.Target{Cluster: c.cluster, Protocol: config.HTTP2}, authExchange, func() error {
+		response, err := readMessage(&authExchange.Response)
 		if err != nil {
 			return err
 		}
-		v, err = toDecision(response, x.Request.Method == "")
+		d, err = toDecision(response, x.Request.Method == "")
 		return err
 	})
-	return v, err
+	return d, err
 }
 
 // readMessage parses the only message of a response.
 func readMessage(r *protocol.Response) (*checkResponse, error) {
-	text, err := readBody(r.Body)
+	body, err := readBody(r.Body)
 	if err != nil {
 		return nil, err
 	}
 	if code := protocol.GRPCStatus(r); r.Status != 200 || code != 0 {
 		return nil, fmt.Errorf("unexpected response: HTTP status %d, grpc-status %d: %s", r.Status, code, r.Trailer.Get("grpc-message")+r.Header.Get("grpc-message"))
 	}
-	if len(text) < prefixLen || text[0] != 0 || int(binary.BigEndian.Uint32([]byte(text[1:prefixLen]))) != len(text)-prefixLen {
+	if len(body) < prefixLen || body[0] != 0 || int(binary.BigEndian.Uint32([]byte(body[1:prefixLen]))) != len(body)-prefixLen {
 		return nil, errors.New("the response is not a single gRPC message")
 	}
-	return parseCheckResponse([]byte(text[prefixLen:]))
+	return parseCheckResponse([]byte(body[prefixLen:]))
 }
 
-// toDecision converts a response to a decision. A response that contradicts itself, or that
-// requests an unsupported change, is an error.
-func toDecision(r *checkResponse, rpc bool) (v decision, err error) {
+// toDecision converts a response to a decision. It returns an error for a response that contradicts
+// itself or requests an unsupported change.
+func toDecision(r *checkResponse, rpc bool) (d decision, err error) {
 	if r.hasErrorResponse || r.code == 0 && r.denied != nil {
 		return decision{}, fmt.Errorf("the response is a failure or contradicts itself: %s", r.message)
 	}
-	v.metadata = r.metadata
-	if v.allowed = r.code == 0; !v.allowed {
-		v.status = 403
-		if d := r.denied; d != nil {
-			if d.status != 0 {
-				v.status = d.status
+	d.metadata = r.metadata
+	if d.allowed = r.code == 0; !d.allowed {
+		d.status = 403
+		if denied := r.denied; denied != nil {
+			if denied.status != 0 {
+				d.status = denied.status
 			}
-			v.body = d.body
-			v.response = toChanges(d.headers, opSet)
+			d.body = denied.body
+			d.response = toChanges(denied.headers, opSet)
 		}
-		if v.status < 200 || v.status > 599 {
-			return decision{}, fmt.Errorf("the response asks for the invalid status %d", v.status)
+		if d.status < 200 || d.status > 599 {
+			return decision{}, fmt.Errorf("the response asks for the invalid status %d", d.status)
 		}
-		return v, v.response.validate(false)
+		return d, d.response.validate(false)
 	}
 	if o := r.ok; o != nil {
 		if o.changesQuery {
 			return decision{}, errors.New("the response changes the query, which is not supported")
 		}
 		for _, name := range o.remove {
-			v.request = append(v.request, change{op: opRemove, name: name})
+			d.request = append(d.request, change{op: opRemove, name: name})
 		}
-		v.request = append(v.request, toChanges(o.headers, opSet)...)
-		v.response = toChanges(o.response, opAdd)
+		d.request = append(d.request, toChanges(o.headers, opSet)...)
+		d.response = toChanges(o.response, opAdd)
 	}
-	return v, errors.Join(v.request.validate(rpc), v.response.validate(false))
+	return d, errors.Join(d.request.validate(rpc), d.response.validate(false))
 }
 
-// toChanges converts options to changes; plain is the operation of an option that names none.
-func toChanges(options []option, plain operation) (c changes) {
+// toChanges converts options to changes. An option without an operation gets defaultOp.
+func toChanges(options []option, defaultOp operation) (list changes) {
 	for _, o := range options {
-		one := change{plain, o.name, o.value}
+		ch := change{defaultOp, o.name, o.value}
 		switch {
 		case o.append != nil && *o.append:
-			one.op = opAdd
+			ch.op = opAdd
 		case o.append != nil, o.action == 2:
-			one.op = opSet
+			ch.op = opSet
 		case o.action == 1:
-			one.op = opAddIfAbsent
+			ch.op = opAddIfAbsent
 		case o.action == 3:
-			one.op = opSetIfPresent
+			ch.op = opSetIfPresent
 		}
-		c = append(c, one)
+		list = append(list, ch)
 	}
-	return c
+	return list
 }
 
 // attributes returns the attributes of x that the service receives.
-func (s *grpcClient) attributes(x *protocol.Exchange, sent []byte, partial bool) *attributes {
-	a := &attributes{time: x.Meta.Start, extensions: s.extensions}
+func (c *grpcClient) attributes(x *protocol.Exchange, sentBody []byte, partial bool) *attributes {
+	a := &attributes{time: x.Meta.Start, extensions: c.extensions}
 	if conn := x.Meta.Conn; conn != nil {
 		if conn.Remote.IsValid() {
 			a.source.address, a.source.port = conn.Remote.Addr().String(), conn.Remote.Port()
@@ -154,48 +154,48 @@ func (s *grpcClient) attributes(x *protocol.Exchange, sent []byte, partial bool)
 		if conn.Local.IsValid() {
 			a.destination.address, a.destination.port = conn.Local.Addr().String(), conn.Local.Port()
 		}
-		s.addTLS(a, conn.TLS)
+		c.addTLS(a, conn.TLS)
 	}
 	r := &x.Request
 	a.http = httpRequest{
 		method: toValidUTF8(r.Method), path: toValidUTF8(x.OriginalPath()), host: toValidUTF8(x.OriginalAuthority()), scheme: toValidUTF8(r.Scheme),
-		protocol: x.Meta.Version, size: r.ContentLength, body: sent, raw: s.rawBody,
+		protocol: x.Meta.Version, size: r.ContentLength, body: sentBody, raw: c.rawBody,
 	}
-	if !s.rawBody {
-		a.http.body = []byte(toValidUTF8(string(sent)))
+	if !c.rawBody {
+		a.http.body = []byte(toValidUTF8(string(sentBody)))
 	}
 	if r.Method != "" {
-		for _, own := range [...][2]string{{":authority", a.http.host}, {":method", a.http.method}, {":path", a.http.path}, {":scheme", a.http.scheme}} {
-			if s.rules.sendsHeader(own[0]) {
-				a.http.headers = append(a.http.headers, own)
+		for _, pseudoHeader := range [...][2]string{{":authority", a.http.host}, {":method", a.http.method}, {":path", a.http.path}, {":scheme", a.http.scheme}} {
+			if c.rules.sendsHeader(pseudoHeader[0]) {
+				a.http.headers = append(a.http.headers, pseudoHeader)
 			}
 		}
 	}
-	at := make(map[string]int)
+	indexes := make(map[string]int)
 	for name, value := range r.Header.All() {
-		if !s.rules.sendsHeader(name) {
+		if !c.rules.sendsHeader(name) {
 			continue
 		}
 		name, value = strings.ToLower(toValidUTF8(name)), toValidUTF8(value)
-		if i, ok := at[name]; ok {
+		if i, ok := indexes[name]; ok {
 			a.http.headers[i][1] += "," + value
 			continue
 		}
-		at[name] = len(a.http.headers)
+		indexes[name] = len(a.http.headers)
 		a.http.headers = append(a.http.headers, [2]string{name, value})
 	}
-	if s.rules.body != nil {
+	if c.rules.body != nil {
 		a.http.headers = append(a.http.headers, [2]string{strings.ToLower(partialBody), strconv.FormatBool(partial)})
 	}
 	return a
 }
 
 // addTLS adds the TLS attributes. t may be nil.
-func (s *grpcClient) addTLS(a *attributes, t *protocol.TLS) {
+func (c *grpcClient) addTLS(a *attributes, t *protocol.TLS) {
 	if t == nil {
 		return
 	}
-	if s.sendsSNI {
+	if c.sendsSNI {
 		a.serverName = toValidUTF8(t.ServerName)
 	}
 	peer := t.Peer
@@ -209,7 +209,7 @@ func (s *grpcClient) addTLS(a *attributes, t *protocol.TLS) {
 	default:
 		a.source.principal = toValidUTF8(peer.Subject)
 	}
-	if s.sendsCertificate {
+	if c.sendsCertificate {
 		a.source.certificate = peer.EscapedPEM(false)
 	}
 }

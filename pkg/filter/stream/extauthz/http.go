@@ -32,44 +32,44 @@ type httpClient struct {
 	clusters filter.ClusterClient
 }
 
-func newHTTPClient(c *HTTPService, r *rules, calls filter.ClusterClient) *httpClient {
-	return &httpClient{c, r, calls}
+func newHTTPClient(c *HTTPService, r *rules, clusters filter.ClusterClient) *httpClient {
+	return &httpClient{c, r, clusters}
 }
 
-// check implements service. It sends the request's method, authority and path after the path
-// prefix, with those of its headers that the rules select.
-func (s *httpClient) check(ctx context.Context, x *protocol.Exchange, sent []byte, partial bool) (v decision, err error) {
-	q := newCheckExchange(x, s.config.Server.Timeout)
-	q.Meta.Protocol, q.Meta.Version = string(config.HTTP1), "HTTP/1.1"
-	r := &q.Request
+// check implements authClient. It sends the request's method, its authority, the path prefix with
+// its path, and the headers that the rules select.
+func (c *httpClient) check(ctx context.Context, x *protocol.Exchange, sentBody []byte, partial bool) (d decision, err error) {
+	authExchange := newCheckExchange(x, c.config.Server.Timeout)
+	authExchange.Meta.Protocol, authExchange.Meta.Version = string(config.HTTP1), "HTTP/1.1"
+	r := &authExchange.Request
 	r.Method, r.Scheme, r.Authority = x.Request.Method, "http", x.OriginalAuthority()
 	path := x.OriginalPath()
 	if r.Method == "" { // an RPC request, whose names may contain any character
-		r.Method, r.Authority = "POST", s.config.Server.Cluster
+		r.Method, r.Authority = "POST", c.config.Server.Cluster
 		path = (&url.URL{Path: path}).EscapedPath()
 	}
 	if !strings.HasPrefix(path, "/") { // OPTIONS *
 		path = "/" + path
 	}
-	r.Path = s.config.PathPrefix + path
+	r.Path = c.config.PathPrefix + path
 	for name, value := range x.Request.Header.All() {
-		if s.rules.sendsHeader(name) && isToken(name) && isFieldValue(value) && !isFraming(name) { // attachments may be anything
+		if c.rules.sendsHeader(name) && isToken(name) && isFieldValue(value) && !isFraming(name) { // attachments may have any name and value
 			r.Header.Add(name, value)
 		}
 	}
-	s.rules.mutation.Apply(x, &r.Header)
-	r.ContentLength = int64(len(sent))
-	if len(sent) > 0 {
-		r.Body = protocol.NewStringBody(string(sent))
+	c.rules.mutation.Apply(x, &r.Header)
+	r.ContentLength = int64(len(sentBody))
+	if len(sentBody) > 0 {
+		r.Body = protocol.NewStringBody(string(sentBody))
 	}
-	if s.rules.body != nil {
+	if c.rules.body != nil {
 		r.Header.Set(partialBody, strconv.FormatBool(partial))
 	}
-	err = s.clusters.Call(ctx, filter.Target{Cluster: s.config.Server.Cluster, Protocol: config.HTTP1}, q, func() error {
-		v, err = s.parseResponse(&q.Response, x.Request.Method == "")
+	err = c.clusters.Call(ctx, filter.Target{Cluster: c.config.Server.Cluster, Protocol: config.HTTP1}, authExchange, func() error {
+		d, err = c.parseResponse(&authExchange.Response, x.Request.Method == "")
 		return err
 	})
-	return v, err
+	return d, err
 }
 
 // sendsHeader reports whether the service receives the header.
@@ -83,77 +83,77 @@ func (r *rules) sendsHeader(name string) bool {
 // newCheckExchange returns an exchange for the service. It ends after timeout, at x's deadline, or
 // when x's client disconnects.
 func newCheckExchange(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
-	q := new(protocol.Exchange)
-	q.Reset()
-	q.Meta.Conn, q.Meta.Start = new(protocol.ConnMeta), time.Now()
-	q.Deadline = deadlineFor(x, timeout)
-	q.Downstream = filter.DisconnectWatcher(x)
-	return q
+	authExchange := new(protocol.Exchange)
+	authExchange.Reset()
+	authExchange.Meta.Conn, authExchange.Meta.Start = new(protocol.ConnMeta), time.Now()
+	authExchange.Deadline = deadlineFor(x, timeout)
+	authExchange.Downstream = filter.DisconnectWatcher(x)
+	return authExchange
 }
 
 // parseResponse converts a response of the service to a decision.
-func (s *httpClient) parseResponse(r *protocol.Response, rpc bool) (v decision, err error) {
+func (c *httpClient) parseResponse(r *protocol.Response, rpc bool) (d decision, err error) {
 	if r.Status < 200 || r.Status >= 500 || r.Tunnel != nil {
 		return decision{}, fmt.Errorf("unexpected response status %d", r.Status)
 	}
-	if v.allowed = r.Status == 200; !v.allowed {
-		v.status = r.Status
-		if v.body, err = readBody(r.Body); err != nil {
+	if d.allowed = r.Status == 200; !d.allowed {
+		d.status = r.Status
+		if d.body, err = readBody(r.Body); err != nil {
 			return decision{}, err
 		}
-		v.response = s.selectHeaders(r, func(name string) bool {
-			return s.rules.allClientHeaders || s.rules.clientHeaders.matches(name) || protocol.EqualFold(name, "Location") || protocol.EqualFold(name, "WWW-Authenticate")
+		d.response = c.selectHeaders(r, func(name string) bool {
+			return c.rules.allClientHeaders || c.rules.clientHeaders.matches(name) || protocol.EqualFold(name, "Location") || protocol.EqualFold(name, "WWW-Authenticate")
 		})
-		return v, v.response.validate(false)
+		return d, d.response.validate(false)
 	}
 	if _, err = readBody(r.Body); err != nil { // so that the connection can be reused
 		return decision{}, err
 	}
-	v.request = removals(&r.Header)
-	v.request = append(v.request, s.selectHeaders(r, s.rules.upstreamHeaders.matches)...)
-	for _, c := range s.selectHeaders(r, s.rules.appendedHeaders.matches) {
-		v.request = append(v.request, change{opAdd, c.name, c.value})
+	d.request = removals(&r.Header)
+	d.request = append(d.request, c.selectHeaders(r, c.rules.upstreamHeaders.matches)...)
+	for _, ch := range c.selectHeaders(r, c.rules.appendedHeaders.matches) {
+		d.request = append(d.request, change{opAdd, ch.name, ch.value})
 	}
-	v.response = s.selectHeaders(r, s.rules.successHeaders.matches)
+	d.response = c.selectHeaders(r, c.rules.successHeaders.matches)
 	for name, value := range r.Header.All() {
-		if s.rules.metadataHeaders.matches(name) {
-			v.metadata = append(v.metadata, metadataValue{[]string{strings.ToLower(name)}, strings.Clone(value)})
+		if c.rules.metadataHeaders.matches(name) {
+			d.metadata = append(d.metadata, metadataValue{[]string{strings.ToLower(name)}, strings.Clone(value)})
 		}
 	}
-	return v, errors.Join(v.request.validate(rpc), v.response.validate(false))
+	return d, errors.Join(d.request.validate(rpc), d.response.validate(false))
 }
 
-// removals returns the removals of request headers that a response lists.
-func removals(h *protocol.Header) (c changes) {
+// removals returns the removals for the request headers that a response lists.
+func removals(h *protocol.Header) (list changes) {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, removeHeaders) {
 			continue
 		}
-		for one := range strings.SplitSeq(value, ",") {
-			if one = strings.Trim(one, " \t"); one != "" {
-				c = append(c, change{op: opRemove, name: strings.Clone(one)})
+		for member := range strings.SplitSeq(value, ",") {
+			if member = strings.Trim(member, " \t"); member != "" {
+				list = append(list, change{op: opRemove, name: strings.Clone(member)})
 			}
 		}
 	}
-	return c
+	return list
 }
 
-// selectHeaders returns the wanted headers of a response, as changes that replace headers of the
+// selectHeaders returns the selected headers of a response, as changes that replace headers of the
 // same name.
-func (s *httpClient) selectHeaders(r *protocol.Response, wanted func(name string) bool) (c changes) {
+func (c *httpClient) selectHeaders(r *protocol.Response, selected func(name string) bool) (list changes) {
 	for name, value := range r.Header.All() {
-		if isFraming(name) || protocol.EqualFold(name, removeHeaders) || !wanted(name) {
+		if isFraming(name) || protocol.EqualFold(name, removeHeaders) || !selected(name) {
 			continue
 		}
-		one := change{opSet, strings.Clone(name), strings.Clone(value)}
-		for i := range c {
-			if protocol.EqualFold(c[i].name, one.name) {
-				one.op = opAdd // the response repeats the header
+		ch := change{opSet, strings.Clone(name), strings.Clone(value)}
+		for i := range list {
+			if protocol.EqualFold(list[i].name, ch.name) {
+				ch.op = opAdd // the response repeats the header
 			}
 		}
-		c = append(c, one)
+		list = append(list, ch)
 	}
-	return c
+	return list
 }
 
 // readBody reads a body of at most maxResponseBody bytes.
@@ -161,9 +161,9 @@ func readBody(body protocol.Body) (string, error) {
 	if body == nil {
 		return "", nil
 	}
-	text, err := io.ReadAll(io.LimitReader(body, maxResponseBody+1))
-	if err == nil && len(text) > maxResponseBody {
+	content, err := io.ReadAll(io.LimitReader(body, maxResponseBody+1))
+	if err == nil && len(content) > maxResponseBody {
 		err = errors.New("the response body is larger than 1 MiB")
 	}
-	return string(text), err
+	return string(content), err
 }

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The messages of envoy.service.auth.v3, as far as the filter uses them. Field numbers are those of
+// The parts of the envoy.service.auth.v3 messages that the filter uses. Field numbers come from
 // attribute_context.proto, external_auth.proto, envoy/config/core/v3/base.proto,
 // google/rpc/status.proto and google/protobuf/struct.proto.
 
@@ -26,7 +26,7 @@ type attributes struct {
 
 // peer is an AttributeContext.Peer.
 type peer struct {
-	address     string // of a socket address; "": none
+	address     string // address of a SocketAddress; "": none
 	port        uint16
 	principal   string
 	certificate string
@@ -46,7 +46,7 @@ func appendCheckRequest(b []byte, a *attributes) []byte {
 	return appendMessage(b, 1, func(b []byte) []byte { return a.append(b) })
 }
 
-// appendMessage appends a field of message type, whose content fill appends.
+// appendMessage appends a field of message type with the content that fill appends.
 func appendMessage(b []byte, number protowire.Number, fill func(b []byte) []byte) []byte {
 	content := fill(nil)
 	b = protowire.AppendTag(b, number, protowire.BytesType)
@@ -130,7 +130,7 @@ type checkResponse struct {
 	message          string // message of google.rpc.Status
 	denied           *deniedResponse
 	ok               *okResponse
-	hasErrorResponse bool // it has an error_response
+	hasErrorResponse bool // the message has an error_response
 	metadata         []metadataValue
 }
 
@@ -146,13 +146,13 @@ type okResponse struct {
 	headers      []option // for the request
 	remove       []string // headers of the request
 	response     []option // for the response to the client
-	changesQuery bool     // it requests a change of the query
+	changesQuery bool     // the message requests a change of the query
 }
 
 // option is a HeaderValueOption.
 type option struct {
 	name, value string
-	append      *bool // the deprecated field that overrides action; nil: not set
+	append      *bool // deprecated field that overrides action; nil: not set
 	action      int32
 }
 
@@ -170,18 +170,18 @@ const (
 
 var errTruncated = errors.New("truncated message")
 
-// parseFields calls field for each field of a message. content is set for a field with a length,
-// and value for a numeric one. field ignores field numbers that it does not know.
-func parseFields(b []byte, field func(number int, kind protowire.Type, content []byte, value uint64) error) error {
+// parseFields calls field for each field of a message. content is set for a length-delimited field,
+// and value for a numeric field. field ignores unknown field numbers.
+func parseFields(b []byte, field func(number int, typ protowire.Type, content []byte, value uint64) error) error {
 	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
+		number, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return errTruncated
 		}
 		b = b[n:]
 		var content []byte
 		var value uint64
-		switch kind {
+		switch typ {
 		case protowire.BytesType:
 			content, n = protowire.ConsumeBytes(b)
 		case protowire.VarintType:
@@ -189,13 +189,13 @@ func parseFields(b []byte, field func(number int, kind protowire.Type, content [
 		case protowire.Fixed64Type:
 			value, n = protowire.ConsumeFixed64(b)
 		default:
-			n = protowire.ConsumeFieldValue(number, kind, b)
+			n = protowire.ConsumeFieldValue(number, typ, b)
 		}
 		if n < 0 {
 			return errTruncated
 		}
 		b = b[n:]
-		if err := field(int(number), kind, content, value); err != nil {
+		if err := field(int(number), typ, content, value); err != nil {
 			return err
 		}
 	}
@@ -205,17 +205,17 @@ func parseFields(b []byte, field func(number int, kind protowire.Type, content [
 // errType reports a known field of the wrong type.
 var errType = errors.New("a field has the wrong type")
 
-// requireBytes returns an error unless kind is a field with a length.
-func requireBytes(kind protowire.Type) error {
-	if kind != protowire.BytesType {
+// requireBytes returns an error unless typ is length-delimited.
+func requireBytes(typ protowire.Type) error {
+	if typ != protowire.BytesType {
 		return errType
 	}
 	return nil
 }
 
-// requireVarint returns an error unless kind is a varint field.
-func requireVarint(kind protowire.Type) error {
-	if kind != protowire.VarintType {
+// requireVarint returns an error unless typ is a varint.
+func requireVarint(typ protowire.Type) error {
+	if typ != protowire.VarintType {
 		return errType
 	}
 	return nil
@@ -223,11 +223,11 @@ func requireVarint(kind protowire.Type) error {
 
 func parseCheckResponse(b []byte) (*checkResponse, error) {
 	r := new(checkResponse)
-	err := parseFields(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+	err := parseFields(b, func(number int, typ protowire.Type, content []byte, _ uint64) error {
 		if number > 5 {
 			return nil
 		}
-		if err := requireBytes(kind); err != nil {
+		if err := requireBytes(typ); err != nil {
 			return err
 		}
 		switch number {
@@ -254,35 +254,35 @@ func parseCheckResponse(b []byte) (*checkResponse, error) {
 }
 
 func (r *checkResponse) parseStatus(b []byte) error {
-	return parseFields(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+	return parseFields(b, func(number int, typ protowire.Type, content []byte, value uint64) error {
 		switch number {
 		case 1:
 			r.code = int32(value)
-			return requireVarint(kind)
+			return requireVarint(typ)
 		case 2:
 			r.message = string(content)
-			return requireBytes(kind)
+			return requireBytes(typ)
 		}
 		return nil
 	})
 }
 
 func (d *deniedResponse) parse(b []byte) error {
-	return parseFields(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+	return parseFields(b, func(number int, typ protowire.Type, content []byte, _ uint64) error {
 		if number > 3 {
 			return nil
 		}
-		if err := requireBytes(kind); err != nil {
+		if err := requireBytes(typ); err != nil {
 			return err
 		}
 		switch number {
 		case 1:
-			return parseFields(content, func(number int, kind protowire.Type, _ []byte, value uint64) error {
+			return parseFields(content, func(number int, typ protowire.Type, _ []byte, value uint64) error {
 				if number != 1 {
 					return nil
 				}
 				d.status = int(min(value, math.MaxInt32))
-				return requireVarint(kind)
+				return requireVarint(typ)
 			})
 		case 2:
 			return appendOption(&d.headers, content)
@@ -294,10 +294,10 @@ func (d *deniedResponse) parse(b []byte) error {
 }
 
 func (o *okResponse) parse(b []byte) error {
-	return parseFields(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+	return parseFields(b, func(number int, typ protowire.Type, content []byte, _ uint64) error {
 		switch number {
 		case 2, 5, 6, 7, 8:
-			if err := requireBytes(kind); err != nil {
+			if err := requireBytes(typ); err != nil {
 				return err
 			}
 		}
@@ -315,15 +315,15 @@ func (o *okResponse) parse(b []byte) error {
 	})
 }
 
-func appendOption(to *[]option, b []byte) error {
+func appendOption(dst *[]option, b []byte) error {
 	var o option
-	err := parseFields(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+	err := parseFields(b, func(number int, typ protowire.Type, content []byte, value uint64) error {
 		switch number {
 		case 1:
-			if err := requireBytes(kind); err != nil {
+			if err := requireBytes(typ); err != nil {
 				return err
 			}
-			return parseFields(content, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+			return parseFields(content, func(number int, typ protowire.Type, content []byte, _ uint64) error {
 				switch number {
 				case 1:
 					o.name = string(content)
@@ -334,25 +334,25 @@ func appendOption(to *[]option, b []byte) error {
 				default:
 					return nil
 				}
-				return requireBytes(kind)
+				return requireBytes(typ)
 			})
 		case 2: // a BoolValue
-			appends := false
+			appendValue := false
 			if err := parseFields(content, func(number int, _ protowire.Type, _ []byte, value uint64) error {
-				appends = number == 1 && value != 0
+				appendValue = number == 1 && value != 0
 				return nil
 			}); err != nil {
 				return err
 			}
-			o.append = &appends
-			return requireBytes(kind)
+			o.append = &appendValue
+			return requireBytes(typ)
 		case 3:
 			o.action = int32(value)
-			return requireVarint(kind)
+			return requireVarint(typ)
 		}
 		return nil // keep_empty_value is ignored, as in Envoy's filter
 	})
-	*to = append(*to, o)
+	*dst = append(*dst, o)
 	return err
 }
 
@@ -361,23 +361,23 @@ func (r *checkResponse) parseStruct(b []byte, path []string) error {
 	if len(path) >= maxDepth {
 		return errors.New("dynamic_metadata is nested too deeply")
 	}
-	return parseFields(b, func(number int, kind protowire.Type, entry []byte, _ uint64) error {
+	return parseFields(b, func(number int, typ protowire.Type, entry []byte, _ uint64) error {
 		if number != 1 {
 			return nil
 		}
-		if err := requireBytes(kind); err != nil {
+		if err := requireBytes(typ); err != nil {
 			return err
 		}
 		var key string
 		var value []byte
-		if err := parseFields(entry, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+		if err := parseFields(entry, func(number int, typ protowire.Type, content []byte, _ uint64) error {
 			switch number {
 			case 1:
 				key = string(content)
-				return requireBytes(kind)
+				return requireBytes(typ)
 			case 2:
 				value = content
-				return requireBytes(kind)
+				return requireBytes(typ)
 			}
 			return nil
 		}); err != nil {
@@ -387,8 +387,9 @@ func (r *checkResponse) parseStruct(b []byte, path []string) error {
 	})
 }
 
-// parseValue parses the google.protobuf.Value at path, inside lists nested lists.
-func (r *checkResponse) parseValue(b []byte, path []string, lists int) error {
+// parseValue parses the google.protobuf.Value at path. listDepth is the number of lists that contain
+// it.
+func (r *checkResponse) parseValue(b []byte, path []string, listDepth int) error {
 	add := func(text string) error {
 		if len(r.metadata) >= maxMetadataValues {
 			return errors.New("dynamic_metadata has too many values")
@@ -396,28 +397,28 @@ func (r *checkResponse) parseValue(b []byte, path []string, lists int) error {
 		r.metadata = append(r.metadata, metadataValue{path, text})
 		return nil
 	}
-	return parseFields(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+	return parseFields(b, func(number int, typ protowire.Type, content []byte, value uint64) error {
 		switch {
-		case number == 2 && kind == protowire.Fixed64Type:
+		case number == 2 && typ == protowire.Fixed64Type:
 			return add(strconv.FormatFloat(math.Float64frombits(value), 'f', -1, 64))
-		case number == 3 && kind == protowire.BytesType:
+		case number == 3 && typ == protowire.BytesType:
 			return add(string(content))
-		case number == 4 && kind == protowire.VarintType:
+		case number == 4 && typ == protowire.VarintType:
 			return add(strconv.FormatBool(value != 0))
-		case number == 5 && kind == protowire.BytesType:
+		case number == 5 && typ == protowire.BytesType:
 			return r.parseStruct(content, path)
-		case number == 6 && kind == protowire.BytesType:
-			if lists >= maxDepth {
+		case number == 6 && typ == protowire.BytesType:
+			if listDepth >= maxDepth {
 				return errors.New("dynamic_metadata is nested too deeply")
 			}
-			return parseFields(content, func(number int, kind protowire.Type, element []byte, _ uint64) error {
+			return parseFields(content, func(number int, typ protowire.Type, element []byte, _ uint64) error {
 				if number != 1 {
 					return nil
 				}
-				if err := requireBytes(kind); err != nil {
+				if err := requireBytes(typ); err != nil {
 					return err
 				}
-				return r.parseValue(element, path, lists+1)
+				return r.parseValue(element, path, listDepth+1)
 			})
 		case number >= 2 && number <= 6:
 			return fmt.Errorf("dynamic_metadata: %w", errType)

@@ -1,5 +1,5 @@
 // Package fault owns the fault filter, which delays or aborts a fraction of the requests, to test
-// the clients that depend on them.
+// how clients handle faults.
 package fault
 
 import (
@@ -26,13 +26,13 @@ type Config struct {
 	MaxActive       *int64        `key:"max_active_faults" doc:"Maximum number of requests that are delayed or aborted at the same time; further requests are not affected. Absent: no limit." unit:"requests" min:"0" example:"100"`
 }
 
-// Delay is a wait before the request continues.
+// Delay configures the delay of requests.
 type Delay struct {
 	Fixed   time.Duration `key:"fixed_delay" doc:"Duration of the delay." example:"\"2s\""`
 	Percent float64       `key:"percentage" doc:"Fraction of requests to delay, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
 }
 
-// Abort is a local reply instead of the upstream's response.
+// Abort configures the local reply to aborted requests.
 type Abort struct {
 	Status  int     `key:"status" doc:"HTTP status of the response; gRPC clients get the corresponding gRPC status." min:"200" max:"599" default:"503" example:"503"`
 	GRPC    *int    `key:"grpc_status" doc:"Replaces status: gRPC clients get this gRPC status, other clients the HTTP status that Envoy maps it to." min:"0" max:"16" example:"14"`
@@ -94,7 +94,7 @@ func overflowsMetric() metrics.Metric {
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
-	matches, err := compileHeaders(c.Headers)
+	headers, err := compileHeaders(c.Headers)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		config:    *c,
 		delayed:   delayed,
 		aborted:   aborted,
-		headers:   matches,
+		headers:   headers,
 		random:    func() uint32 { return rand.Uint32N(match.Million) },
 		delays:    env.Metrics.Counter(delaysMetric()),
 		aborts:    env.Metrics.Counter(abortsMetric()),
@@ -116,7 +116,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return f.wrap, nil
 }
 
-// fault is immutable except for its counters.
+// fault is immutable; only its counters change.
 type fault struct {
 	config    Config
 	delayed   match.Fraction
@@ -154,7 +154,7 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-// acquire counts an active fault. It returns false if max_active_faults is reached.
+// acquire adds an active fault. It returns false if max_active_faults is reached.
 func (f *fault) acquire() bool {
 	if n := f.active.Add(1); f.config.MaxActive == nil || n <= *f.config.MaxActive {
 		return true
@@ -185,8 +185,8 @@ func (f *fault) abort(x *protocol.Exchange) {
 	x.LocalReplyError(protocol.Faultf(protocol.FaultInjected, "aborted by the configuration"))
 	code := protocol.GRPCCodeOf(f.config.Abort.Status)
 	x.Response.Status = f.config.Abort.Status
-	if given := f.config.Abort.GRPC; given != nil {
-		code = *given
+	if grpcStatus := f.config.Abort.GRPC; grpcStatus != nil {
+		code = *grpcStatus
 		x.Response.Status = httpStatus(code)
 	}
 	if !protocol.IsGRPC(&x.Request.Header) {
@@ -200,12 +200,14 @@ func (f *fault) abort(x *protocol.Exchange) {
 
 // httpStatus returns the HTTP status that Envoy uses for a gRPC status.
 func httpStatus(code int) int {
-	all := [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
-	return all[code]
+	statuses := [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
+	return statuses[code]
 }
 
-// selects samples one request with fraction s.
-func (f *fault) selects(s match.Fraction) bool { return !s.IsZero() && s.Includes(f.random()) }
+// selects samples one request with fraction.
+func (f *fault) selects(fraction match.Fraction) bool {
+	return !fraction.IsZero() && fraction.Includes(f.random())
+}
 
 func (f *fault) applies(x *protocol.Exchange) bool {
 	if want := f.config.UpstreamCluster; want != "" && x.Record.TargetCluster != want {
@@ -234,26 +236,26 @@ func waitDelay(ctx context.Context, x *protocol.Exchange, d time.Duration) error
 
 // compileHeaders compiles the header conditions.
 func compileHeaders(headers []HeaderMatch) ([]match.HeaderMatcher, error) {
-	all := make([]match.HeaderMatcher, len(headers))
+	matchers := make([]match.HeaderMatcher, len(headers))
 	for i, h := range headers {
 		c := h.HeaderMatcherConfig
-		switch said := c != (match.HeaderMatcherConfig{Name: h.Name}); {
-		case said && (h.Value != "" || h.Regex):
+		switch hasCondition := c != (match.HeaderMatcherConfig{Name: h.Name}); {
+		case hasCondition && (h.Value != "" || h.Regex):
 			return nil, fmt.Errorf("headers[%d]: value and regex are mutually exclusive with the other conditions", i)
-		case said:
+		case hasCondition:
 		case h.Regex:
 			c.SafeRegex = &match.Regex{Regex: h.Value}
 		default:
 			c.Exact = &h.Value
 		}
-		key := ""
+		suffix := ""
 		if h.Regex {
-			key = ".value"
+			suffix = ".value"
 		}
 		var err error
-		if all[i], err = c.Compile(); err != nil {
-			return nil, fmt.Errorf("headers[%d]%s: %w", i, key, err)
+		if matchers[i], err = c.Compile(); err != nil {
+			return nil, fmt.Errorf("headers[%d]%s: %w", i, suffix, err)
 		}
 	}
-	return all, nil
+	return matchers, nil
 }

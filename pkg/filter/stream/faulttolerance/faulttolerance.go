@@ -1,6 +1,6 @@
 // Package faulttolerance owns the fault_tolerance filter. It ejects hosts that fail much more often
-// than the others of their cluster. The outlier detection of the clusters does the work; the filter
-// forwards requests unchanged and adds no cost to them.
+// than the other hosts of their cluster. It only configures the outlier detection of the clusters;
+// it forwards requests unchanged and adds no cost to them.
 package faulttolerance
 
 import (
@@ -62,11 +62,11 @@ func (c *Config) Outlier() *config.OutlierDetection {
 	if codes == nil {
 		codes = []int{502, 503, 504}
 	}
-	out := milliseconds(c.RecoverTime, defaultRecover)
+	ejectionTime := milliseconds(c.RecoverTime, defaultRecover)
 	return &config.OutlierDetection{
 		Interval:           milliseconds(c.TimeWindow, defaultWindow),
-		BaseEjectionTime:   out,
-		MaxEjectionTime:    out, // the ejection time does not grow
+		BaseEjectionTime:   ejectionTime,
+		MaxEjectionTime:    ejectionTime, // the ejection time does not grow
 		MaxEjectionPercent: 100,
 		MaxEjectedHosts:    orDefault(c.MaxHosts, defaultHosts),
 		FailureMultiple: config.FailureMultiple{
@@ -77,14 +77,14 @@ func (c *Config) Outlier() *config.OutlierDetection {
 	}
 }
 
-func milliseconds(n, instead int64) time.Duration {
-	return time.Duration(orDefault(n, instead)) * time.Millisecond
+func milliseconds(n, defaultValue int64) time.Duration {
+	return time.Duration(orDefault(n, defaultValue)) * time.Millisecond
 }
 
-// orDefault returns v, or instead if v is 0.
-func orDefault[T int | int64 | float64](v, instead T) T {
+// orDefault returns v, or defaultValue if v is 0.
+func orDefault[T int | int64 | float64](v, defaultValue T) T {
 	if v == 0 {
-		return instead
+		return defaultValue
 	}
 	return v
 }

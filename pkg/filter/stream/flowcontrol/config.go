@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
-// Config is the filter's configuration: that of MOSN's filter, with Sentinel rules.
+// Config is the filter's configuration. Its keys are those of MOSN's filter, with Sentinel rules.
 type Config struct {
 	Name    string `key:"app_name" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
 	Switch  *bool  `key:"global_switch" doc:"Enables the rules. In MOSN, an absent value means false; here it is required if there are rules." example:"true"`
@@ -109,11 +109,11 @@ func (c *Config) compile() (*plan, error) {
 			p.byResource[r.Resource] = append(p.byResource[r.Resource], i)
 			continue
 		}
-		fits, err := match.CompileUnanchored(r.Resource)
+		pattern, err := match.CompileUnanchored(r.Resource)
 		if err != nil {
 			return nil, fmt.Errorf("[%d]: resource: %w", i, err)
 		}
-		p.expressions = append(p.expressions, expression{fits, i})
+		p.expressions = append(p.expressions, expression{pattern, i})
 	}
 	return p, nil
 }
@@ -141,7 +141,7 @@ func (r *Rule) compile() (limit, error) {
 	if l.coldFactor == 0 {
 		l.coldFactor = 3
 	}
-	isWarming := r.Strategy == strategyWarmUp
+	warmsUp := r.Strategy == strategyWarmUp
 	switch {
 	case r.Grade == gradeConcurrency:
 		l.kind = kindConcurrency
@@ -159,22 +159,22 @@ func (r *Rule) compile() (limit, error) {
 		return limit{}, errors.New("tokenCalculateStrategy MemoryAdaptive is not supported yet: use overload_manager to shed load by memory usage, or adaptive_concurrency by request times")
 	case l.interval < minInterval:
 		return limit{}, fmt.Errorf("statIntervalInMs is %d: must be at least %d", r.Interval, minInterval.Milliseconds())
-	case l.kind == kindConcurrency && (isWarming || r.Behavior == behaviorThrottling):
+	case l.kind == kindConcurrency && (warmsUp || r.Behavior == behaviorThrottling):
 		return limit{}, errors.New("grade 0 limits requests in flight: it does not support Throttling and WarmUp")
 	case l.kind == kindConcurrency && l.threshold != float64(int64(l.threshold)):
 		return limit{}, fmt.Errorf("grade 0 limits requests in flight: threshold %v is not an integer", l.threshold)
-	case isWarming && l.warmUp == 0:
+	case warmsUp && l.warmUp == 0:
 		return limit{}, errors.New("WarmUp requires warmUpPeriodSec")
-	case isWarming && l.coldFactor <= 1:
+	case warmsUp && l.coldFactor <= 1:
 		return limit{}, errors.New("warmUpColdFactor is 1: must be at least 2")
-	case isWarming && l.threshold == 0:
+	case warmsUp && l.threshold == 0:
 		return limit{}, errors.New("WarmUp requires a threshold greater than 0")
 	case l.kind != kindThrottling && r.MaxQueueing > 0:
 		return limit{}, errors.New("maxQueueingTimeMs requires controlBehavior Throttling")
-	case !isWarming && (r.WarmUp > 0 || r.ColdFactor > 0):
+	case !warmsUp && (r.WarmUp > 0 || r.ColdFactor > 0):
 		return limit{}, errors.New("warmUpPeriodSec and warmUpColdFactor require tokenCalculateStrategy WarmUp")
 	}
-	if !isWarming {
+	if !warmsUp {
 		l.warmUp = 0
 	}
 	return l, nil

@@ -1,5 +1,5 @@
-// Package flowcontrol owns the flowControlFilter, which is compatible with MOSN's. It limits the
-// requests to each resource by Sentinel rules.
+// Package flowcontrol owns the flowControlFilter, which is compatible with MOSN's filter. It limits
+// the requests to each resource by Sentinel rules.
 //
 //	Config   the configuration of the filter           config.go
 //	rule     admits, delays or rejects requests        rule.go
@@ -22,18 +22,18 @@ import (
 // Factory returns the filter factory. Filters that one factory builds, such as those before and
 // after a reload, share the state of their rules if their configuration and env.Key are the same.
 func Factory() filter.StreamFilterFactory {
-	k := &factory{start: time.Now()}
+	fac := &factory{start: time.Now()}
 	return filter.StreamFilterFactory{
 		Name:    "flowControlFilter",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
-		New:     k.build,
+		New:     fac.build,
 		Metrics: []metrics.Metric{passedMetric(), queuedMetric(), blockedMetric(), rejectedMetric()},
 	}
 }
 
 const (
-	name      = "flow_control" // in metrics
+	name      = "flow_control" // name of the filter in metrics
 	labelRule = "rule"
 )
 
@@ -59,7 +59,7 @@ type factory struct {
 	ruleCache filter.WeakCache[[]*rule]
 }
 
-func (s *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
+func (fac *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	p, err := c.compile()
 	if err != nil {
@@ -68,15 +68,15 @@ func (s *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	if len(p.rules) == 0 || c.Switch == nil || !*c.Switch {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	said, err := json.Marshal(c)
+	settings, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
-	f := &flowControl{plan: p, key: c.Key, monitor: c.Monitor, action: c.Action, start: s.start}
+	f := &flowControl{plan: p, key: c.Key, monitor: c.Monitor, action: c.Action, start: fac.start}
 	if f.action.Status == 0 {
 		f.action.Status = defaultStatus
 	}
-	f.rules = s.ruleCache.GetOrCreate(env.Key+" "+string(said), func() *[]*rule {
+	f.rules = fac.ruleCache.GetOrCreate(env.Key+" "+string(settings), func() *[]*rule {
 		rules := new([]*rule)
 		for _, l := range p.rules {
 			*rules = append(*rules, newRule(l))
@@ -95,7 +95,7 @@ func (s *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 	return func(next protocol.Service) protocol.Service { return &limitedService{f, next} }, nil
 }
 
-// flowControl is a compiled configuration. It is immutable except for its rules, counters and pool.
+// flowControl is a compiled configuration. Only its rules, counters and pool change.
 type flowControl struct {
 	plan     *plan
 	key      string
@@ -104,7 +104,7 @@ type flowControl struct {
 	start    time.Time
 	rules    *[]*rule       // same indexes as plan.rules
 	counters []ruleCounters // same indexes as plan.rules
-	callPool sync.Pool
+	callPool sync.Pool      // of *inFlightCall
 }
 
 type ruleCounters struct{ passed, queued, blocked, rejected *metrics.Counter }
@@ -118,94 +118,94 @@ type limitedService struct {
 // Start implements protocol.Service.
 func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	resource := f.resource(x)
-	named := f.plan.byResource[resource]
-	if len(named) == 0 && len(f.plan.expressions) == 0 {
+	ruleIndexes := f.plan.byResource[resource]
+	if len(ruleIndexes) == 0 && len(f.plan.expressions) == 0 {
 		return f.next.Start(ctx, x)
 	}
-	h := grant{now: time.Since(f.start)}
-	for _, i := range named {
-		if !f.applyRule(x, &h, i) {
+	g := grant{now: time.Since(f.start)}
+	for _, i := range ruleIndexes {
+		if !f.applyRule(x, &g, i) {
 			return nil
 		}
 	}
 	for i := range f.plan.expressions {
-		if e := &f.plan.expressions[i]; e.pattern.MatchString(resource) && !f.applyRule(x, &h, e.rule) {
+		if e := &f.plan.expressions[i]; e.pattern.MatchString(resource) && !f.applyRule(x, &g, e.rule) {
 			return nil
 		}
 	}
-	if h.call != nil {
-		x.PushFinisher(h.call)
+	if g.call != nil {
+		x.PushFinisher(g.call)
 	}
-	if h.wait > 0 {
-		return x.RunBlocking(ctx, &delayedService{f, h.wait})
+	if g.wait > 0 {
+		return x.RunBlocking(ctx, &delayedService{f, g.wait})
 	}
 	return f.next.Start(ctx, x)
 }
 
 // resource returns the resource of x, as limit_key_type selects it.
 func (f *flowControl) resource(x *protocol.Exchange) string {
-	asked := x.OriginalPath()
+	original := x.OriginalPath()
 	if f.key == "URI" || f.key == "URL" {
-		return asked
+		return original
 	}
-	path, query, _ := strings.Cut(asked, "?")
+	path, query, _ := strings.Cut(original, "?")
 	if f.key == "ARG" {
 		return query
 	}
 	return path
 }
 
-// grant is what the rules have granted to a request.
+// grant is the state that rules have granted to a request.
 type grant struct {
 	now         time.Duration
-	wait        time.Duration // until the last of its turns
-	ruleIndexes [8]uint16     // indexes of rules to undo; rules beyond the eighth are not undone
+	wait        time.Duration // time until the last of the request's turns
+	ruleIndexes [8]uint16     // indexes of rules to refund; refund ignores rules beyond the eighth
 	count       int
-	call        *inFlightCall // nil: no rule counts it as in flight
+	call        *inFlightCall // nil: no rule limits requests in flight
 }
 
 // reject sends the local reply of a rejection. It does what Exchange.Fail does, without allocating,
-// because there may be many.
+// because there may be many rejections.
 func (f *flowControl) reject(x *protocol.Exchange) {
 	x.Record.Reason, x.Record.Detail = protocol.RateLimited, "flowControlFilter: the request exceeds a rule"
 	x.LocalReply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
 }
 
 // applyRule applies a rule to x. It returns false if it rejected x and sent the local reply.
-func (f *flowControl) applyRule(x *protocol.Exchange, h *grant, i int) bool {
-	r, count := (*f.rules)[i], &f.counters[i]
-	wait, ok := r.take(h.now, f.maxWait(x, r))
+func (f *flowControl) applyRule(x *protocol.Exchange, g *grant, i int) bool {
+	r, counters := (*f.rules)[i], &f.counters[i]
+	wait, ok := r.take(g.now, f.maxWait(x, r))
 	if !ok {
-		count.blocked.Add(1)
+		counters.blocked.Add(1)
 		if f.monitor {
 			return true
 		}
-		count.rejected.Add(1)
-		f.refund(h)
+		counters.rejected.Add(1)
+		f.refund(g)
 		f.reject(x)
 		return false
 	}
-	count.passed.Add(1)
+	counters.passed.Add(1)
 	if wait > 0 {
-		count.queued.Add(1)
+		counters.queued.Add(1)
 	}
-	if h.wait < wait && !f.monitor {
-		h.wait = wait
+	if g.wait < wait && !f.monitor {
+		g.wait = wait
 	}
 	if r.limit.kind == kindConcurrency {
-		if h.call == nil {
-			h.call = f.callPool.Get().(*inFlightCall) //nolint:forcetypeassert // what New returns
+		if g.call == nil {
+			g.call = f.callPool.Get().(*inFlightCall) //nolint:forcetypeassert // what New returns
 		}
-		h.call.rules = append(h.call.rules, r)
-	} else if h.count < len(h.ruleIndexes) {
-		h.ruleIndexes[h.count] = uint16(i)
-		h.count++
+		g.call.rules = append(g.call.rules, r)
+	} else if g.count < len(g.ruleIndexes) {
+		g.ruleIndexes[g.count] = uint16(i)
+		g.count++
 	}
 	return true
 }
 
-// maxWait returns the maximum wait of x for a turn of r. x does not take a turn after its
-// deadline, because that would only delay later requests.
+// maxWait returns the maximum time that x may wait for a turn of r. x must not take a turn after
+// its deadline, because that would only delay later requests.
 func (f *flowControl) maxWait(x *protocol.Exchange, r *rule) time.Duration {
 	if f.monitor || r.limit.kind != kindThrottling || x.Deadline.IsZero() {
 		return math.MaxInt64
@@ -213,27 +213,27 @@ func (f *flowControl) maxWait(x *protocol.Exchange, r *rule) time.Duration {
 	return max(time.Until(x.Deadline), 0)
 }
 
-// refund undoes what the rules have granted.
-func (f *flowControl) refund(h *grant) {
-	for _, i := range h.ruleIndexes[:h.count] {
-		(*f.rules)[i].refund(h.now)
+// refund returns the grants of g to their rules.
+func (f *flowControl) refund(g *grant) {
+	for _, i := range g.ruleIndexes[:g.count] {
+		(*f.rules)[i].refund(g.now)
 	}
-	if h.call != nil {
-		h.call.release()
+	if g.call != nil {
+		g.call.release()
 	}
 }
 
-// delayedService serves a request when its turn comes.
+// delayedService serves a request after wait.
 type delayedService struct {
 	*limitedService
 	wait time.Duration
 }
 
 // Serve implements protocol.BlockingService.
-func (w *delayedService) Serve(ctx context.Context, x *protocol.Exchange) error {
-	switch err := filter.Wait(ctx, x, w.wait); {
+func (s *delayedService) Serve(ctx context.Context, x *protocol.Exchange) error {
+	switch err := filter.Wait(ctx, x, s.wait); {
 	case err == nil:
-		return x.Serve(ctx, w.next)
+		return x.Serve(ctx, s.next)
 	case errors.Is(err, filter.ErrClientDisconnected):
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client disconnected while its request was throttled"))
 	default:
@@ -241,7 +241,7 @@ func (w *delayedService) Serve(ctx context.Context, x *protocol.Exchange) error 
 	}
 }
 
-// inFlightCall is a request that some rules count as in flight.
+// inFlightCall is a request that counts against rules for requests in flight.
 type inFlightCall struct {
 	filter *flowControl // immutable
 	rules  []*rule

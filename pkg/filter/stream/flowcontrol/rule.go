@@ -12,7 +12,7 @@ type kind uint8
 
 const (
 	kindQPS         kind = iota // at most threshold requests per interval
-	kindThrottling              // requests continue one by one, evenly spaced
+	kindThrottling              // requests continue one at a time, evenly spaced
 	kindConcurrency             // at most threshold requests in flight
 )
 
@@ -23,14 +23,14 @@ type limit struct {
 	interval    time.Duration
 	maxQueueing time.Duration // maximum wait of a request; kindThrottling only
 	warmUp      time.Duration // 0: the threshold is constant
-	coldFactor  float64       // after a rest, the threshold is divided by cold
+	coldFactor  float64       // divisor of the threshold after an idle period
 }
 
 // minInterval is the minimum interval.
 const minInterval = bucketCount * time.Millisecond
 
-// rule is a limit with its state. Times are relative to a start that the caller chooses, and do not
-// go back. It is safe for concurrent use.
+// rule is a limit with its state. Times are relative to a start that the caller chooses; they never
+// decrease. It is safe for concurrent use.
 type rule struct {
 	limit    limit
 	window   window
@@ -48,9 +48,9 @@ func newRule(l limit) *rule {
 	return r
 }
 
-// take admits a request if the limit allows it. The request must then wait for wait, which is at
-// most patience.
-func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
+// take admits a request if the limit allows it. The request must then be delayed by wait, which is
+// at most maxWait.
+func (r *rule) take(now, maxWait time.Duration) (wait time.Duration, ok bool) {
 	threshold := r.limit.threshold
 	if r.limit.warmUp > 0 {
 		threshold = r.warmUp.threshold(&r.limit, now)
@@ -59,7 +59,7 @@ func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 	case kindQPS:
 		ok = r.window.take(now, r.limit.interval, threshold)
 	case kindThrottling:
-		wait, ok = r.pacer.take(now, r.limit.interval, threshold, min(r.limit.maxQueueing, patience))
+		wait, ok = r.pacer.take(now, r.limit.interval, threshold, min(r.limit.maxQueueing, maxWait))
 	case kindConcurrency:
 		if ok = r.inFlight.Add(1) <= int64(threshold); !ok {
 			r.inFlight.Add(-1)
@@ -71,8 +71,8 @@ func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// refund undoes a take at now, because another rule rejected the request. It does not undo a turn
-// of kindThrottling.
+// refund undoes a take at now, because another rule rejected the request. Turns of kindThrottling
+// are not undone.
 func (r *rule) refund(now time.Duration) {
 	switch r.limit.kind {
 	case kindQPS:
@@ -93,33 +93,32 @@ func (r *rule) release() { r.inFlight.Add(-1) }
 const bucketCount = 10
 
 // window counts the requests admitted in the current time slot, which is a tenth of the interval,
-// and in the nine slots before it. Each bucket holds the number of its time slot in the upper 32
-// bits and a count in the lower 32. The zero window is empty.
+// and in the nine previous slots. Each bucket holds the number of its time slot in the upper 32 bits
+// and a count in the lower 32 bits. The zero window is empty.
 type window struct {
 	buckets [bucketCount]atomic.Uint64
 }
 
 // bucketAt returns the bucket for now, and the number of its time slot. Numbers begin at 1.
-func (w *window) bucketAt(now, interval time.Duration) (piece *atomic.Uint64, number uint32) {
-	number = uint32(int64(now)/int64(interval/bucketCount)) + 1
-	return &w.buckets[number%bucketCount], number
+func (w *window) bucketAt(now, interval time.Duration) (bucket *atomic.Uint64, slot uint32) {
+	slot = uint32(int64(now)/int64(interval/bucketCount)) + 1
+	return &w.buckets[slot%bucketCount], slot
 }
 
-// take counts a request if fewer than threshold are counted. It is exact for concurrent calls in
-// one time slot. A call that still counts in a slot that has just ended may exceed the threshold by
-// one.
+// take counts a request if the sum stays within threshold. It is exact for concurrent calls in one
+// time slot. A call that counts in a slot that has just ended may exceed the threshold by one.
 func (w *window) take(now, interval time.Duration, threshold float64) bool {
-	piece, number := w.bucketAt(now, interval)
+	bucket, slot := w.bucketAt(now, interval)
 	for {
-		was := piece.Load()
-		count := uint32(was)
-		if uint32(was>>32) != number {
+		old := bucket.Load()
+		count := uint32(old)
+		if uint32(old>>32) != slot {
 			count = 0
 		}
 		sum := count
 		for i := range w.buckets {
-			if p := &w.buckets[i]; p != piece {
-				if v := p.Load(); number-uint32(v>>32) < bucketCount && v>>32 != 0 {
+			if p := &w.buckets[i]; p != bucket {
+				if v := p.Load(); slot-uint32(v>>32) < bucketCount && v>>32 != 0 {
 					sum += uint32(v)
 				}
 			}
@@ -127,7 +126,7 @@ func (w *window) take(now, interval time.Duration, threshold float64) bool {
 		if float64(sum)+1 > threshold {
 			return false
 		}
-		if piece.CompareAndSwap(was, uint64(number)<<32|uint64(count+1)) {
+		if bucket.CompareAndSwap(old, uint64(slot)<<32|uint64(count+1)) {
 			return true
 		}
 	}
@@ -135,13 +134,13 @@ func (w *window) take(now, interval time.Duration, threshold float64) bool {
 
 // refund removes one request from the bucket for now.
 func (w *window) refund(now, interval time.Duration) {
-	piece, number := w.bucketAt(now, interval)
+	bucket, slot := w.bucketAt(now, interval)
 	for {
-		was := piece.Load()
-		if uint32(was>>32) != number || uint32(was) == 0 {
+		old := bucket.Load()
+		if uint32(old>>32) != slot || uint32(old) == 0 {
 			return // the bucket was reused
 		}
-		if piece.CompareAndSwap(was, was-1) {
+		if bucket.CompareAndSwap(old, old-1) {
 			return
 		}
 	}
@@ -152,36 +151,36 @@ type pacer struct {
 	last atomic.Int64 // ns; time of the last turn
 }
 
-// take assigns the next turn, unless the wait would be longer than most.
-func (t *pacer) take(now, interval time.Duration, threshold float64, most time.Duration) (wait time.Duration, ok bool) {
+// take assigns the next turn, unless the wait would be longer than maxWait.
+func (p *pacer) take(now, interval time.Duration, threshold float64, maxWait time.Duration) (wait time.Duration, ok bool) {
 	if threshold <= 0 {
 		return 0, false
 	}
-	apart := math.Ceil(float64(interval) / threshold)
-	if apart > math.MaxInt64/4 {
-		return 0, false // the next turn is more than 70 years away
+	spacing := math.Ceil(float64(interval) / threshold)
+	if spacing > math.MaxInt64/4 {
+		return 0, false // the wait would exceed 70 years
 	}
 	for {
-		last := t.last.Load()
-		next := max(last+int64(apart), int64(now))
-		if wait = time.Duration(next) - now; wait > most {
+		last := p.last.Load()
+		next := max(last+int64(spacing), int64(now))
+		if wait = time.Duration(next) - now; wait > maxWait {
 			return 0, false
 		}
-		if t.last.CompareAndSwap(last, next) {
+		if p.last.CompareAndSwap(last, next) {
 			return wait, true
 		}
 	}
 }
 
-// warmUpState lowers the threshold after a rest and raises it while requests are admitted.
+// warmUpState lowers the threshold after an idle period and raises it while requests are admitted.
 //
-// It is a token bucket whose level measures how cold the resource is. Each admitted request removes
-// a token. Once per interval it adds as many tokens as the full threshold would admit, if the
-// requests were fewer than half the cold threshold, or the level is below the low mark. At the low
-// mark the threshold is the configured one, and at the full level it is that divided by cold. In
-// between, the distance between two requests grows linearly with the level. Under full load, a full
-// bucket reaches the low mark after warmUp. The update runs once per interval, because in a shorter
-// time a window may admit no request.
+// It is a token bucket: the more tokens it has, the colder the resource is. Each admitted request
+// removes a token. Once per interval, update adds as many tokens as the configured threshold would
+// admit, if fewer than half of the cold threshold were admitted, or if the tokens are below the low
+// mark. At or below the low mark, the threshold is the configured one; at the capacity, it is
+// divided by coldFactor. In between, the spacing of requests grows linearly with the tokens. Under
+// full load, a full bucket reaches the low mark after warmUp. The update runs once per interval,
+// because in a shorter time a window may admit no request.
 type warmUpState struct {
 	current    atomic.Uint64 // bits of a float64: the current threshold
 	nextUpdate atomic.Int64  // ns; time of the next update
@@ -193,10 +192,10 @@ type warmUpState struct {
 }
 
 // marks returns the bucket's low mark and its capacity.
-func (l *limit) marks() (low, full float64) {
-	all := l.threshold * float64(l.warmUp) / float64(l.interval) // requests that the full threshold admits in warmUp
-	low = all / (l.coldFactor - 1)
-	return low, low + 2*all/(1+l.coldFactor)
+func (l *limit) marks() (low, capacity float64) {
+	warmUpRequests := l.threshold * float64(l.warmUp) / float64(l.interval) // requests that the configured threshold admits in warmUp
+	low = warmUpRequests / (l.coldFactor - 1)
+	return low, low + 2*warmUpRequests/(1+l.coldFactor)
 }
 
 func (w *warmUpState) initialize(l *limit) {
@@ -206,12 +205,12 @@ func (w *warmUpState) initialize(l *limit) {
 	w.setThreshold(l)
 }
 
-// setThreshold computes the threshold from the level. w.mu is held.
+// setThreshold computes the threshold from the tokens. The caller holds w.mu.
 func (w *warmUpState) setThreshold(l *limit) {
-	low, full := l.marks()
-	cold := max(w.tokens-low, 0) / (full - low) // 0 to 1
-	threshold := l.threshold / (1 + cold*(l.coldFactor-1))
-	w.current.Store(math.Float64bits(max(threshold, min(1, l.threshold)))) // a threshold below one would admit nothing and never warm up
+	low, capacity := l.marks()
+	coldness := max(w.tokens-low, 0) / (capacity - low) // 0 to 1
+	threshold := l.threshold / (1 + coldness*(l.coldFactor-1))
+	w.current.Store(math.Float64bits(max(threshold, min(1, l.threshold)))) // a threshold below 1 would admit nothing and never warm up
 }
 
 // threshold returns the current threshold.
@@ -223,18 +222,18 @@ func (w *warmUpState) threshold(l *limit, now time.Duration) float64 {
 	return math.Float64frombits(w.current.Load())
 }
 
-// update updates the level and the threshold. w.mu is held.
+// update updates the tokens and the threshold. The caller holds w.mu.
 func (w *warmUpState) update(l *limit, now time.Duration) {
 	if int64(now) < w.nextUpdate.Load() {
-		return // another goroutine has just updated it
+		return // another goroutine has just run the update
 	}
-	low, full := l.marks()
+	low, capacity := l.marks()
 	passed := float64(w.passed.Swap(0))
-	whole := l.threshold * float64(now-w.lastUpdate) / float64(l.interval) // requests that the full threshold would have admitted
-	if w.tokens < low || passed < whole/l.coldFactor/2 {
-		w.tokens += whole
+	refill := l.threshold * float64(now-w.lastUpdate) / float64(l.interval) // requests that the configured threshold would have admitted
+	if w.tokens < low || passed < refill/l.coldFactor/2 {
+		w.tokens += refill
 	}
-	w.tokens = min(max(w.tokens-passed, 0), full)
+	w.tokens = min(max(w.tokens-passed, 0), capacity)
 	w.lastUpdate = now
 	w.nextUpdate.Store(int64(now + l.interval))
 	w.setThreshold(l)

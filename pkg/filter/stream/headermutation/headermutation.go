@@ -40,18 +40,18 @@ func (c *Config) compile() (m mutation, err error) {
 type inheritedConfig struct{ listener, route *Config }
 
 // inherit implements filter.StreamFilterFactory.Inherit.
-func inherit(of, own any) any {
-	listener, ofListener := of.(*Config)
-	route, ofRoute := own.(*Config)
-	if !ofListener || !ofRoute || !route.Inherit {
-		return own
+func inherit(listenerConfig, routeConfig any) any {
+	listener, listenerOK := listenerConfig.(*Config)
+	route, routeOK := routeConfig.(*Config)
+	if !listenerOK || !routeOK || !route.Inherit {
+		return routeConfig
 	}
 	return &inheritedConfig{listener, route}
 }
 
-// compileAll compiles the result of inherit, a *Config or a *both, into mutations in the order in
-// which they apply.
-func compileAll(cfg any) (all []mutation, err error) {
+// compileAll compiles the result of inherit, a *Config or an *inheritedConfig, into mutations in the
+// order in which they apply.
+func compileAll(cfg any) (mutations []mutation, err error) {
 	var configs []*Config
 	switch cfg := cfg.(type) {
 	case *inheritedConfig:
@@ -64,9 +64,9 @@ func compileAll(cfg any) (all []mutation, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, m)
+		mutations = append(mutations, m)
 	}
-	return all, nil
+	return mutations, nil
 }
 
 // mutation is a compiled Config.
@@ -106,12 +106,12 @@ func Factory() filter.StreamFilterFactory {
 		Config:  func() any { return new(Config) },
 		Inherit: inherit,
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			all, err := compileAll(cfg)
+			mutations, err := compileAll(cfg)
 			if err != nil {
 				return nil, err
 			}
 			return func(next protocol.Service) protocol.Service {
-				return &headerMutation{all, next}
+				return &headerMutation{mutations, next}
 			}, nil
 		},
 	}

@@ -1,5 +1,5 @@
 // Package headertometadata owns the header_to_metadata filter, which copies request headers and
-// cookies to metadata. Load balancers and policies read the metadata.
+// cookies to metadata for load balancers and policies.
 package headertometadata
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// Config is the filter's configuration, in Envoy's format. MOSN's is a subset of it.
+// Config is the filter's configuration, in Envoy's format. MOSN's format is a subset of it.
 type Config struct {
 	Rules         []Rule           `key:"request_rules" doc:"Rules for requests, in order."`
 	ResponseRules []map[string]any `key:"response_rules" doc:"Rules for responses." unbuilt:"response_rules" example:"[{\"header\": \"x\"}]"`
 	StatPrefix    string           `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"the filter has no metrics" example:"\"labels\""`
 }
 
-// Rule makes metadata of one header or cookie. Present, Missing or both are set.
+// Rule configures the metadata for one header or cookie. Present, Missing or both are set.
 type Rule struct {
 	Header  string        `key:"header" doc:"Header name; if several headers have the name, each adds a value to the metadata. Set either header or cookie." example:"\"x-version\""`
 	Cookie  string        `key:"cookie" doc:"Cookie name." example:"\"version\""`
@@ -58,12 +58,12 @@ func (c *Config) Validate() error {
 // rule is a compiled Rule.
 type rule struct {
 	cookie           *variable.Variable
-	field            match.Field   // if cookie is nil
+	field            match.Field   // used if cookie is nil
 	present, missing *compiledPair // nil: none
 	remove           string        // header to remove; "": none
 }
 
-// compiledPair is a compiled Datum.
+// compiledPair is a compiled KeyValuePair.
 type compiledPair struct {
 	KeyValuePair
 	pattern      *regexp.Regexp // nil: no rewrite
@@ -82,7 +82,7 @@ func (c *Config) compile() ([]rule, error) {
 }
 
 func (r *Rule) compile() (rule, error) {
-	var out rule
+	var compiled rule
 	var err error
 	switch {
 	case (r.Header == "") == (r.Cookie == ""):
@@ -94,9 +94,9 @@ func (r *Rule) compile() (rule, error) {
 		if !ok {
 			return rule{}, fmt.Errorf("%q is not a valid cookie name", r.Cookie)
 		}
-		out.cookie = &v
+		compiled.cookie = &v
 	default:
-		if out.field, err = match.NewField(r.Header); err != nil {
+		if compiled.field, err = match.NewField(r.Header); err != nil {
 			return rule{}, err
 		}
 	}
@@ -104,51 +104,51 @@ func (r *Rule) compile() (rule, error) {
 		if r.Header[0] == ':' || strings.EqualFold(r.Header, "host") {
 			return rule{}, fmt.Errorf("%s cannot be removed: every request has it", r.Header)
 		}
-		out.remove = r.Header
+		compiled.remove = r.Header
 	}
 	if r.Present == nil && r.Missing == nil {
 		return rule{}, errors.New("neither on_header_present nor on_header_missing is set")
 	}
-	if out.present, err = r.Present.compile(); err != nil {
+	if compiled.present, err = r.Present.compile(); err != nil {
 		return rule{}, fmt.Errorf("on_header_present: %w", err)
 	}
-	if out.missing, err = r.Missing.compile(); err != nil {
+	if compiled.missing, err = r.Missing.compile(); err != nil {
 		return rule{}, fmt.Errorf("on_header_missing: %w", err)
 	}
 	if r.Missing != nil && (r.Missing.Value == "" || r.Missing.Rewrite != nil || r.Missing.Encode == "BASE64") {
 		return rule{}, errors.New("on_header_missing: expected a value, and no regex_value_rewrite or encode: there is no header to copy, rewrite or decode")
 	}
-	return out, nil
+	return compiled, nil
 }
 
-func (d *KeyValuePair) compile() (*compiledPair, error) {
-	if d == nil {
+func (p *KeyValuePair) compile() (*compiledPair, error) {
+	if p == nil {
 		return nil, nil
 	}
-	out := &compiledPair{KeyValuePair: *d}
-	out.Namespace = protocol.Namespace(d.Namespace)
-	if d.Key == "" {
+	compiled := &compiledPair{KeyValuePair: *p}
+	compiled.Namespace = protocol.Namespace(p.Namespace)
+	if p.Key == "" {
 		return nil, errors.New("key is empty")
 	}
-	if d.Value != "" && d.Type == "NUMBER" {
-		number, ok := canonicalNumber(d.Value)
+	if p.Value != "" && p.Type == "NUMBER" {
+		number, ok := canonicalNumber(p.Value)
 		if !ok {
-			return nil, fmt.Errorf("value %q is not a number", d.Value)
+			return nil, fmt.Errorf("value %q is not a number", p.Value)
 		}
-		out.Value = number
+		compiled.Value = number
 	}
-	if d.Rewrite == nil {
-		return out, nil
+	if p.Rewrite == nil {
+		return compiled, nil
 	}
-	if d.Value != "" {
+	if p.Value != "" {
 		return nil, errors.New("value and regex_value_rewrite are mutually exclusive")
 	}
 	var err error
-	if out.pattern, err = match.CompileUnanchored(d.Rewrite.Pattern.Regex); err != nil {
+	if compiled.pattern, err = match.CompileUnanchored(p.Rewrite.Pattern.Regex); err != nil {
 		return nil, fmt.Errorf("regex_value_rewrite.pattern: %w", err)
 	}
-	out.substitution, err = toExpandSyntax(d.Rewrite.Substitution, out.pattern.NumSubexp())
-	return out, err
+	compiled.substitution, err = toExpandSyntax(p.Rewrite.Substitution, compiled.pattern.NumSubexp())
+	return compiled, err
 }
 
 // toExpandSyntax converts a substitution with references such as \1 to the syntax of regexp.Expand.
@@ -208,15 +208,16 @@ type headerToMetadata struct {
 func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range h.rules {
 		r := &h.rules[i]
-		if there := r.apply(x); there && r.remove != "" {
+		if present := r.apply(x); present && r.remove != "" {
 			x.Request.Header.Del(r.remove)
 		}
 	}
 	return h.next.Start(ctx, x)
 }
 
-// apply writes the values that r selects to x.Metadata and reports whether there are any.
-func (r *rule) apply(x *protocol.Exchange) (there bool) {
+// apply writes the values that r selects to x.Metadata and reports whether the header or cookie is
+// present.
+func (r *rule) apply(x *protocol.Exchange) (present bool) {
 	write := (*protocol.Metadata).Set // replaces the value of an earlier rule
 	for n, more := 0, true; more; n++ {
 		var value string
@@ -224,18 +225,18 @@ func (r *rule) apply(x *protocol.Exchange) (there bool) {
 		if value, ok, more = r.value(x, n); !ok {
 			break
 		}
-		there = true
+		present = true
 		if value != "" && r.present != nil && r.present.write(&x.Metadata, value, write) {
 			write = (*protocol.Metadata).AddRepeated
 		}
 	}
-	if !there && r.missing != nil {
+	if !present && r.missing != nil {
 		r.missing.write(&x.Metadata, "", write)
 	}
-	return there
+	return present
 }
 
-// value returns the n-th value that r selects. Its results are those of match.Field.Value.
+// value returns the n-th value that r selects, with the results of match.Field.Value.
 func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) {
 	if r.cookie == nil {
 		return r.field.Value(x, n)
@@ -247,34 +248,35 @@ func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) 
 // maxValueBytes is the maximum length of a value in bytes, which is Envoy's limit.
 const maxValueBytes = 8 << 10
 
-// write writes d to m and reports whether it did. value is the value of the header. make writes
-// nothing if value is too long, cannot be decoded, is not a number as required, or ends up empty.
-func (d *compiledPair) write(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
+// write writes p to m and reports whether it did. value is the value of the header. It writes
+// nothing if value is too long, cannot be decoded, is not a number as required, or is empty after
+// the rewrite.
+func (p *compiledPair) write(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
 	switch {
-	case d.Value != "":
-		m.Set(d.Namespace, d.Key, d.Value)
+	case p.Value != "":
+		m.Set(p.Namespace, p.Key, p.Value)
 		return true
 	case len(value) > maxValueBytes:
 		return false
 	}
-	if d.Encode == "BASE64" {
+	if p.Encode == "BASE64" {
 		decoded, err := base64.StdEncoding.DecodeString(value)
 		if err != nil {
 			return false
 		}
 		value = string(decoded)
 	}
-	if d.pattern != nil {
-		value = d.pattern.ReplaceAllString(value, d.substitution)
+	if p.pattern != nil {
+		value = p.pattern.ReplaceAllString(value, p.substitution)
 	}
-	if d.Type == "NUMBER" {
+	if p.Type == "NUMBER" {
 		var ok bool
 		if value, ok = canonicalNumber(value); !ok {
 			return false
 		}
 	}
 	if value != "" {
-		write(m, d.Namespace, d.Key, value)
+		write(m, p.Namespace, p.Key, value)
 	}
 	return value != ""
 }

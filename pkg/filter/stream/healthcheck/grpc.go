@@ -13,13 +13,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// The gRPC health checking protocol: the path of its service, the only method that the filter
-// supports, and its responses.
+// The gRPC health checking protocol: the path of the service, the only method that the filter
+// supports, and the responses.
 const (
 	healthService = "/grpc.health.v1.Health/"
 	checkMethod   = "Check"
 
-	// Response messages: not compressed, a length of 2, and field 1 with its value.
+	// Response messages: not compressed, length 2, field 1 with the status.
 	servingMessage    = "\x00\x00\x00\x00\x02\x08\x01"
 	notServingMessage = "\x00\x00\x00\x00\x02\x08\x02"
 )
@@ -34,7 +34,7 @@ const (
 
 // grpcHealth serves calls of the gRPC health checking protocol. It is immutable.
 type grpcHealth struct {
-	services   []string // known services in addition to ""
+	services   []string // service names in addition to ""
 	minHealthy minHealthy
 }
 
@@ -60,11 +60,11 @@ func (h *grpcHealth) Serve(_ context.Context, x *protocol.Exchange) error {
 	case name != "" && !slices.Contains(h.services, name):
 		replyGRPCStatus(x, statusNotFound)
 	default:
-		answer := servingMessage
+		response := servingMessage
 		if isDraining(x) || !h.minHealthy.met() {
-			answer = notServingMessage
+			response = notServingMessage
 		}
-		x.LocalReply(200, "application/grpc", answer)
+		x.LocalReply(200, "application/grpc", response)
 		x.Response.ContentLength = -1 // unknown, as from other gRPC servers
 		x.Response.Trailer.Add("grpc-status", strconv.Itoa(statusOK))
 	}
@@ -85,12 +85,12 @@ func replyGRPCStatus(x *protocol.Exchange, status int) {
 }
 
 const (
-	prefixLen       = 5       // of a gRPC message: the compressed flag and the length
-	maxRequestBytes = 4 << 10 // bodies of this many bytes or more are rejected
+	prefixLen       = 5       // prefix of a gRPC message: the compressed flag and the length
+	maxRequestBytes = 4 << 10 // size of the body buffer; a body that fills it is rejected
 )
 
-// readService returns the service name in the request message body, or a status other than statusOK
-// if the message is not valid. err is an error of body.
+// readService returns the service name in the request message in body, or a status other than
+// statusOK if the message is invalid. err is an error of reading body.
 func readService(body protocol.Body) (name string, status int, err error) {
 	content := make([]byte, maxRequestBytes)
 	n := 0
@@ -109,7 +109,7 @@ func readService(body protocol.Body) (name string, status int, err error) {
 	switch {
 	case n < prefixLen, n == maxRequestBytes, int64(binary.BigEndian.Uint32(content[1:])) != int64(n-prefixLen):
 		return "", statusInvalidArgument, nil
-	case content[0] != 0: // compressed, but the filter has advertised no compression
+	case content[0] != 0: // compressed, but the filter advertises no compression
 		return "", statusUnimplemented, nil
 	}
 	name, ok := parseRequest(content[prefixLen:])
@@ -127,8 +127,8 @@ const (
 	typeFixed32 = 5
 )
 
-// parseRequest returns field 1 of a HealthCheckRequest, the service. If the field repeats, the last
-// one counts. parseRequest skips other fields. ok is false if b is malformed.
+// parseRequest returns field 1 of a HealthCheckRequest, the service. If the field repeats,
+// parseRequest uses the last one. It skips other fields. ok is false if b is malformed.
 func parseRequest(b []byte) (service string, ok bool) {
 	const serviceKey = 1<<3 | typeBytes
 	for len(b) > 0 {

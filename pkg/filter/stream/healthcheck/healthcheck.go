@@ -1,4 +1,4 @@
-// Package healthcheck owns the healthcheck filter. It responds to health checks of Weft in place of
+// Package healthcheck owns the healthcheck filter. It responds to health checks of Weft instead of
 // the application, or forwards them and caches the status of the response.
 package healthcheck
 
@@ -30,22 +30,22 @@ type Config struct {
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
-	asks := c.Endpoint != "" || len(c.Headers) > 0
+	hasHTTPChecks := c.Endpoint != "" || len(c.Headers) > 0
 	switch {
 	case c.Endpoint != "" && (c.Endpoint[0] != '/' || strings.ContainsAny(c.Endpoint, "?# ")):
 		return errors.New("endpoint is not a valid path: expected a leading slash, no query and no spaces")
 	case len(c.GRPCServices) > 0 && !c.GRPC:
 		return errors.New("grpc_services requires grpc")
-	case c.PassThrough && (!asks || c.GRPC):
+	case c.PassThrough && (!hasHTTPChecks || c.GRPC):
 		return errors.New("passthrough applies to HTTP health checks: it requires endpoint or headers, and is mutually exclusive with grpc; RPC heartbeats always get a local reply")
 	case c.PassThrough && len(c.MinHealthy) > 0:
 		return errors.New("passthrough and cluster_min_healthy_percentages are mutually exclusive")
-	case len(c.MinHealthy) > 0 && !asks && !c.GRPC:
+	case len(c.MinHealthy) > 0 && !hasHTTPChecks && !c.GRPC:
 		return errors.New("cluster_min_healthy_percentages requires endpoint, headers or grpc: RPC heartbeats always get a local reply")
 	}
-	for name, share := range c.MinHealthy {
-		if !(share >= 0 && share <= 100) {
-			return fmt.Errorf("cluster_min_healthy_percentages of %q: %v is not a percentage", name, share)
+	for name, percentage := range c.MinHealthy {
+		if !(percentage >= 0 && percentage <= 100) {
+			return fmt.Errorf("cluster_min_healthy_percentages of %q: %v is not a percentage", name, percentage)
 		}
 	}
 	_, err := match.CompileHeaders("headers", c.Headers)
@@ -79,24 +79,24 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 	if c.Endpoint == "" && len(headers) == 0 && !c.GRPC {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	made := healthCheck{
+	h := healthCheck{
 		endpoint: c.Endpoint, headers: headers, minHealthy: minHealthy{c.MinHealthy, env.ClusterClient},
 		answered: env.Metrics.Counter(answeredMetric()),
 	}
 	if c.GRPC {
-		made.grpc = &grpcHealth{services: c.GRPCServices, minHealthy: made.minHealthy}
+		h.grpc = &grpcHealth{services: c.GRPCServices, minHealthy: h.minHealthy}
 	}
 	if c.PassThrough {
-		made.cache = &statusCache{ttl: c.CacheTime, now: now}
+		h.cache = &statusCache{ttl: c.CacheTime, now: now}
 	}
 	return func(next protocol.Service) protocol.Service {
-		made := made
-		made.next = next
-		return &made
+		h := h
+		h.next = next
+		return &h
 	}, nil
 }
 
-// healthCheck is immutable except for its counter and its status cache.
+// healthCheck is immutable; only its counter and its status cache change.
 type healthCheck struct {
 	endpoint   string                // "": any path, if there are headers
 	headers    []match.HeaderMatcher // all of them must match
@@ -119,7 +119,7 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	return h.next.Start(ctx, x)
 }
 
-// reply serves x, a health check, with a local reply, or forwards it to the application.
+// reply sends a local reply to x, a health check, or forwards x to the application.
 func (h *healthCheck) reply(ctx context.Context, x *protocol.Exchange) error {
 	if h.cache != nil {
 		if status, ok := h.cache.get(); ok {
@@ -146,7 +146,7 @@ func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error)
 		reason = protocol.ReasonOf(err)
 		status = reason.Spec().HTTP
 	}
-	if !isClientReason(reason) && status >= 200 { // a 101 is no status for another request
+	if !isClientReason(reason) && status >= 200 { // a 101 is valid only for its own request
 		h.cache.set(status)
 	}
 	return err
@@ -159,12 +159,12 @@ func isClientReason(reason protocol.Reason) bool {
 	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:
 		return true
 	default:
-		return reason != protocol.ReasonNone && reason.Spec().HTTP < 500 // ReasonDownstreamDisconnect among them
+		return reason != protocol.ReasonNone && reason.Spec().HTTP < 500 // for example ReasonDownstreamDisconnect
 	}
 }
 
-// isHealthCheck reports whether x is an HTTP health check. RPC requests have no method and are
-// none.
+// isHealthCheck reports whether x is an HTTP health check. RPC requests, which have no method, are
+// not.
 func (h *healthCheck) isHealthCheck(x *protocol.Exchange) bool {
 	r := &x.Request
 	switch {
@@ -186,7 +186,7 @@ func (h *healthCheck) isHealthCheck(x *protocol.Exchange) bool {
 	return true
 }
 
-// minHealthy is the share of hosts of some clusters that must be usable.
+// minHealthy holds the percentages of hosts that must be usable.
 type minHealthy struct {
 	percentages map[string]float64 // by cluster name
 	client      filter.ClusterClient
@@ -194,10 +194,10 @@ type minHealthy struct {
 
 // met reports whether every cluster has enough usable hosts. A cluster without hosts has enough
 // only if its percentage is 0.
-func (l minHealthy) met() bool {
-	for name, share := range l.percentages {
-		usable, all := l.client.Hosts(name)
-		if share > 0 && (all == 0 || float64(usable)*100 < share*float64(all)) {
+func (c minHealthy) met() bool {
+	for name, percentage := range c.percentages {
+		usable, total := c.client.Hosts(name)
+		if percentage > 0 && (total == 0 || float64(usable)*100 < percentage*float64(total)) {
 			return false
 		}
 	}
@@ -215,18 +215,18 @@ type statusCache struct {
 }
 
 // get returns the status. ok is false if there is none or it has expired.
-func (m *statusCache) get() (status int, ok bool) {
-	if m.ttl == 0 {
+func (c *statusCache) get() (status int, ok bool) {
+	if c.ttl == 0 {
 		return 0, false
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.status, m.now().Before(m.expires)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status, c.now().Before(c.expires)
 }
 
 // set caches a status.
-func (m *statusCache) set(status int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.status, m.expires = status, m.now().Add(m.ttl)
+func (c *statusCache) set(status int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status, c.expires = status, c.now().Add(c.ttl)
 }

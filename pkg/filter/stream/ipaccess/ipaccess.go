@@ -23,7 +23,7 @@ type Config struct {
 	Lists       []List `key:"ips" doc:"Address lists, in order."`
 }
 
-// List configures the action for some addresses.
+// List configures the action for a list of addresses.
 type List struct {
 	Action    string   `key:"action" doc:"Action for requests from these addresses." enum:"allow|deny" default:"allow" example:"\"deny\""`
 	Addresses []string `key:"addrs" doc:"Addresses and ranges in CIDR notation." example:"[\"10.0.0.0/8\", \"192.0.2.7\"]"`
@@ -61,13 +61,13 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	count := env.Metrics.Counter(deniedMetric())
+	denied := env.Metrics.Counter(deniedMetric())
 	return func(next protocol.Service) protocol.Service {
 		return &ipAccess{
 			client: match.NewClientAddr(c.Header, c.TrustedHops),
 			lists:  lists,
 			deny:   c.Default == actionDeny,
-			denied: count,
+			denied: denied,
 			next:   next,
 		}
 	}, nil
@@ -79,9 +79,9 @@ type list struct {
 	deny      bool
 }
 
-func compile(all []List) ([]list, error) {
-	lists := make([]list, len(all))
-	for i, l := range all {
+func compile(configs []List) ([]list, error) {
+	lists := make([]list, len(configs))
+	for i, l := range configs {
 		prefixes := make([]netip.Prefix, len(l.Addresses))
 		for j, text := range l.Addresses {
 			var err error
@@ -94,11 +94,11 @@ func compile(all []List) ([]list, error) {
 	return lists, nil
 }
 
-// ipAccess is immutable except for its counter.
+// ipAccess is immutable; only its counter changes.
 type ipAccess struct {
 	client match.ClientAddr
 	lists  []list
-	deny   bool // addresses that no list contains
+	deny   bool // whether to deny addresses that no list contains
 	denied *metrics.Counter
 	next   protocol.Service
 }

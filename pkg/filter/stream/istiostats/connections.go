@@ -33,36 +33,37 @@ const (
 
 // connectionMetrics returns the connection metrics.
 func connectionMetrics() [metricCount]metrics.Metric {
-	of := func(name, help string) metrics.Metric {
+	newMetric := func(name, help string) metrics.Metric {
 		return metrics.Metric{Name: "istio_tcp_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: labelNames()[:sessionLabels]}
 	}
 	return [metricCount]metrics.Metric{
-		connectionsOpened: of("connections_opened", "Relayed connections, counted once the connection to their host is established or has failed, as by Istio's sidecars."),
-		connectionsClosed: of("connections_closed", "Relayed connections that have closed, including those whose connection to a host failed."),
-		bytesSent:         of("sent_bytes", "Bytes sent to the clients of relayed connections."),
-		bytesReceived:     of("received_bytes", "Bytes received from the clients of relayed connections."),
+		connectionsOpened: newMetric("connections_opened", "Relayed connections, counted once the connection to their host is established or has failed, as by Istio's sidecars."),
+		connectionsClosed: newMetric("connections_closed", "Relayed connections that have closed, including those whose connection to a host failed."),
+		bytesSent:         newMetric("sent_bytes", "Bytes sent to the clients of relayed connections."),
+		bytesReceived:     newMetric("received_bytes", "Bytes received from the clients of relayed connections."),
 	}
 }
 
-// ConnectionFactory returns the network filter's factory. Its filters share the limit on series.
+// ConnectionFactory returns the network filter's factory. Its filters share one limit on the number
+// of series.
 func ConnectionFactory() filter.ConnectionFilterFactory {
-	shared := new(seriesLimiter)
-	all := connectionMetrics()
+	limiter := new(seriesLimiter)
+	definitions := connectionMetrics()
 	return filter.ConnectionFilterFactory{
 		Name:   "istio_stats",
 		Config: func() any { return new(ConnectionConfig) },
 		NewObserver: func(cfg any, env filter.Env) (filter.SessionObserver, error) {
 			c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // what Config returned
-			own := &Config{Reporter: c.Reporter, Workload: c.Workload}
+			statsConfig := &Config{Reporter: c.Reporter, Workload: c.Workload}
 			for _, o := range c.Overrides {
-				own.Overrides = append(own.Overrides, Override(o))
+				statsConfig.Overrides = append(statsConfig.Overrides, Override(o))
 			}
-			s, err := newStats(own, all, env, shared)
+			s, err := newStats(statsConfig, definitions, env, limiter)
 			if err != nil {
 				return nil, err
 			}
-			return func(of *filter.Session) (ended func()) { return s.watch(of, c.ReportingDuration) }, nil
+			return func(session *filter.Session) (onEnd func()) { return s.watch(session, c.ReportingDuration) }, nil
 		},
-		Metrics: all[:],
+		Metrics: definitions[:],
 	}
 }

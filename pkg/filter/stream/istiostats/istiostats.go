@@ -5,7 +5,7 @@
 //	Config              configuration of the stream filter   istiostats.go
 //	observe             counts an exchange that has ended    observe.go
 //	  key               properties that select the series    observe.go
-//	  table             finds the series of a key            series.go
+//	  entryCache        finds the series of a key            series.go
 //	    labels          label values of a series             labels.go
 //	ConnectionConfig    configuration of the network filter  connections.go
 //	watch               counts a session until its end       session.go
@@ -55,14 +55,14 @@ const (
 
 // requestMetrics returns the request metrics.
 func requestMetrics() [metricCount]metrics.Metric {
-	of := func(name, help string, kind metrics.Kind) metrics.Metric {
+	newMetric := func(name, help string, kind metrics.Kind) metrics.Metric {
 		return metrics.Metric{Name: "istio_" + name, Help: help, Kind: kind, Labels: labelNames()}
 	}
 	return [metricCount]metrics.Metric{
-		requestsTotal:   of("requests_total", "Completed requests, counted as by Istio's sidecars.", metrics.KindCounter),
-		requestDuration: of("request_duration_milliseconds", "Time from the first byte of a request to the last byte of its response, in whole milliseconds.", metrics.KindHistogram),
-		requestBytes:    of("request_bytes", "Bytes of requests, including their heads.", metrics.KindHistogram),
-		responseBytes:   of("response_bytes", "Bytes of response bodies.", metrics.KindHistogram),
+		requestsTotal:   newMetric("requests_total", "Completed requests, counted as by Istio's sidecars.", metrics.KindCounter),
+		requestDuration: newMetric("request_duration_milliseconds", "Time from the first byte of a request to the last byte of its response, in whole milliseconds.", metrics.KindHistogram),
+		requestBytes:    newMetric("request_bytes", "Bytes of requests, including their heads.", metrics.KindHistogram),
+		responseBytes:   newMetric("response_bytes", "Bytes of response bodies.", metrics.KindHistogram),
 	}
 }
 
@@ -73,28 +73,28 @@ func overflowsMetric() metrics.Metric {
 	}
 }
 
-// Factory returns the filter factory. Its filters share the limit on series.
+// Factory returns the filter factory. Its filters share one limit on the number of series.
 func Factory() filter.StreamFilterFactory {
-	shared := new(seriesLimiter)
-	all := requestMetrics()
+	limiter := new(seriesLimiter)
+	definitions := requestMetrics()
 	return filter.StreamFilterFactory{
 		Name:   "istio_stats",
 		Stage:  filter.BeforeRoute,
 		Config: func() any { return new(Config) },
 		New: func(cfg any, env filter.Env) (filter.Filter, error) {
-			s, err := newStats(cfg.(*Config), all, env, shared) //nolint:forcetypeassert // what Config returned
+			s, err := newStats(cfg.(*Config), definitions, env, limiter) //nolint:forcetypeassert // what Config returned
 			if err != nil {
 				return nil, err
 			}
 			env.Observe(s.observe)
 			return func(next protocol.Service) protocol.Service { return next }, nil
 		},
-		Metrics: append(slices.Clone(all[:]), overflowsMetric()),
+		Metrics: append(slices.Clone(definitions[:]), overflowsMetric()),
 	}
 }
 
-// stats counts the exchanges of one listener, or the sessions of one filter chain. It is immutable
-// except for table and shared.
+// stats counts the exchanges of one listener, or the sessions of one filter chain. Only entries and
+// seriesLimiter change.
 type stats struct {
 	Config
 	metrics       [metricCount]metrics.Metric
@@ -106,19 +106,19 @@ type stats struct {
 	overflow      *metrics.Counter
 }
 
-// newStats returns a stats for the metrics all, configured by c.
-func newStats(c *Config, all [metricCount]metrics.Metric, env filter.Env, shared *seriesLimiter) (*stats, error) {
-	s := &stats{Config: *c, metrics: all, env: env, seriesLimiter: shared, overflow: env.Metrics.Counter(overflowsMetric())}
+// newStats returns stats for the metrics in definitions, configured by c.
+func newStats(c *Config, definitions [metricCount]metrics.Metric, env filter.Env, limiter *seriesLimiter) (*stats, error) {
+	s := &stats{Config: *c, metrics: definitions, env: env, seriesLimiter: limiter, overflow: env.Metrics.Counter(overflowsMetric())}
 	for _, o := range c.Overrides {
 		found := false
-		for i, m := range all {
+		for i, m := range definitions {
 			if o.Name != "" && m.Name != "istio_"+o.Name {
 				continue
 			}
 			found = true
 			s.dropped[i] = s.dropped[i] || o.Drop
-			for at, name := range m.Labels {
-				s.removed[i][at] = s.removed[i][at] || slices.Contains(o.Remove, name)
+			for j, name := range m.Labels {
+				s.removed[i][j] = s.removed[i][j] || slices.Contains(o.Remove, name)
 			}
 		}
 		if !found {

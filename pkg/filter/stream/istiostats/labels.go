@@ -46,11 +46,11 @@ const (
 func labelNames() []string {
 	names := make([]string, labelCount)
 	names[0] = "reporter"
-	for i, end := range [endCount]string{
+	for i, suffix := range [endCount]string{
 		endWorkload: "workload", endNamespace: "workload_namespace", endPrincipal: "principal", endApp: "app", endVersion: "version",
 		endService: "canonical_service", endRevision: "canonical_revision", endCluster: "cluster",
 	} {
-		names[sourceLabels+i], names[destinationLabels+i] = "source_"+end, "destination_"+end
+		names[sourceLabels+i], names[destinationLabels+i] = "source_"+suffix, "destination_"+suffix
 	}
 	names[labelService], names[labelServiceName], names[labelServiceNamespace] = "destination_service", "destination_service_name", "destination_service_namespace"
 	names[labelProtocol], names[labelCode], names[labelStatus] = "request_protocol", "response_code", "grpc_response_status"
@@ -62,37 +62,37 @@ func labelNames() []string {
 const (
 	unknown       = "unknown"
 	latest        = "latest" // revision of a workload that has none
-	overflowLabel = "_other" // every label of the series for those beyond the limit
+	overflowLabel = "_other" // value of every label in the series that counts exchanges beyond the limit
 )
 
 // labelValues returns the label values of exchanges or sessions with key k.
 func (s *stats) labelValues(k *key) (values [labelCount]string) {
-	peer, known := workload.Parse(k.peer)
-	theirs := [endCount]string{
+	peer, ok := workload.Parse(k.peer)
+	peerValues := [endCount]string{
 		endWorkload: peer.Name, endNamespace: cmp.Or(namespaceOf(k.peerPrincipal), peer.Namespace), endPrincipal: k.peerPrincipal,
 		endApp: peer.App, endVersion: peer.Version, endService: peer.Service, endCluster: peer.Cluster,
 	}
-	for i := range theirs {
-		theirs[i] = cmp.Or(theirs[i], unknown)
+	for i := range peerValues {
+		peerValues[i] = cmp.Or(peerValues[i], unknown)
 	}
-	theirs[endRevision] = latest
-	if known {
-		theirs[endRevision] = cmp.Or(peer.Revision, latest)
+	peerValues[endRevision] = latest
+	if ok {
+		peerValues[endRevision] = cmp.Or(peer.Revision, latest)
 	}
 	w := &s.Workload
-	ours := [endCount]string{
+	localValues := [endCount]string{
 		endWorkload: w.Name, endNamespace: w.Namespace, endPrincipal: cmp.Or(k.localPrincipal, unknown),
 		endApp: w.App, endVersion: w.Version, endService: w.Service, endRevision: w.Revision, endCluster: w.Cluster,
 	}
 	values[0] = s.Reporter
 	if s.Reporter == source {
-		copy(values[sourceLabels:], ours[:])
-		copy(values[destinationLabels:], theirs[:])
+		copy(values[sourceLabels:], localValues[:])
+		copy(values[destinationLabels:], peerValues[:])
 		values[labelService], values[labelServiceName] = cmp.Or(k.service, unknown), cmp.Or(k.name, unknown)
-		values[labelServiceNamespace], values[labelSecurity] = theirs[endNamespace], unknown
+		values[labelServiceNamespace], values[labelSecurity] = peerValues[endNamespace], unknown
 	} else {
-		copy(values[sourceLabels:], theirs[:])
-		copy(values[destinationLabels:], ours[:])
+		copy(values[sourceLabels:], peerValues[:])
+		copy(values[destinationLabels:], localValues[:])
 		values[labelService], values[labelServiceName] = cmp.Or(k.service, w.Service), cmp.Or(k.name, w.Service)
 		values[labelServiceNamespace], values[labelSecurity] = w.Namespace, "none"
 		if k.peerPrincipal != "" && k.localPrincipal != "" {
