@@ -129,7 +129,8 @@ const (
 	failed                    // a sample only if slow: fast failures say nothing about load
 )
 
-// release removes a request in flight that began at start, samples it, and updates the limit if due.
+// release removes a request in flight that began at start, samples it, and updates the limit if
+// due.
 func (c *controller) release(start, now time.Duration, o outcome) {
 	c.inFlight.Add(-1)
 	if duration := now - start; o == succeeded || o == failed && c.isSlow(duration) {
@@ -144,8 +145,8 @@ func (c *controller) isSlow(duration time.Duration) bool {
 	return c.samplesNeeded.Load() <= 0 && minRTT > 0 && int64(duration) > minRTT
 }
 
-// addSample adds a sample. After the last sample of a measurement, the next call of updateIfDue ends
-// the measurement.
+// addSample adds a sample. After the last sample of a measurement, the next call of updateIfDue
+// ends the measurement.
 func (c *controller) addSample(start, duration time.Duration) {
 	if int64(start) < c.sampleSince.Load() {
 		return
@@ -200,8 +201,8 @@ func (c *controller) startMeasurement(now time.Duration) {
 	c.lowWindows = 0
 }
 
-// finishMeasurement ends a measurement. Too few samples leave minRTT unchanged; if it has never been
-// measured, the measurement continues. The caller holds c.mu.
+// finishMeasurement ends a measurement. Too few samples leave minRTT unchanged; if it has never
+// been measured, the measurement continues. The caller holds c.mu.
 func (c *controller) finishMeasurement(now time.Duration) {
 	p := c.params
 	count := p.minRTTRequests - c.samplesNeeded.Load()

@@ -387,8 +387,8 @@ func (r *checkResponse) parseStruct(b []byte, path []string) error {
 	})
 }
 
-// parseValue parses the google.protobuf.Value at path. listDepth is the number of lists that contain
-// it.
+// parseValue parses the google.protobuf.Value at path. listDepth is the number of lists that
+// contain it.
 func (r *checkResponse) parseValue(b []byte, path []string, listDepth int) error {
 	add := func(text string) error {
 		if len(r.metadata) >= maxMetadataValues {

@@ -93,8 +93,8 @@ func (r *rule) release() { r.inFlight.Add(-1) }
 const bucketCount = 10
 
 // window counts the requests admitted in the current time slot, which is a tenth of the interval,
-// and in the nine previous slots. Each bucket holds the number of its time slot in the upper 32 bits
-// and a count in the lower 32 bits. The zero window is empty.
+// and in the nine previous slots. Each bucket holds the number of its time slot in the upper 32
+// bits and a count in the lower 32 bits. The zero window is empty.
 type window struct {
 	buckets [bucketCount]atomic.Uint64
 }

@@ -49,8 +49,8 @@ func inherit(listenerConfig, routeConfig any) any {
 	return &inheritedConfig{listener, route}
 }
 
-// compileAll compiles the result of inherit, a *Config or an *inheritedConfig, into mutations in the
-// order in which they apply.
+// compileAll compiles the result of inherit, a *Config or an *inheritedConfig, into mutations in
+// the order in which they apply.
 func compileAll(cfg any) (mutations []mutation, err error) {
 	var configs []*Config
 	switch cfg := cfg.(type) {

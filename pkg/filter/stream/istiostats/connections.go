@@ -62,7 +62,7 @@ func ConnectionFactory() filter.ConnectionFilterFactory {
 			if err != nil {
 				return nil, err
 			}
-			return func(session *filter.Session) (onEnd func()) { return s.watch(session, c.ReportingDuration) }, nil
+			return func(conn *filter.Session) (onEnd func()) { return s.watch(conn, c.ReportingDuration) }, nil
 		},
 		Metrics: definitions[:],
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // key has the properties of an exchange or a session that determine its labels. Its strings may be
-// views of the exchange; kept clones them.
+// views of the exchange; clone copies them.
 type key struct {
 	peer                          string // workload at the other end, in the format of workload.Parse; "": unknown
 	service                       string // destination service; "": unknown
@@ -98,10 +98,10 @@ func (s *stats) setService(x *protocol.Exchange, k *key) {
 			return
 		}
 	}
-	if place, ok := x.Record.Cluster.(clusterScope); ok {
-		k.setCluster(place.Config())
+	if scope, ok := x.Record.Cluster.(clusterScope); ok {
+		k.setCluster(scope.Config())
 	} else if x.Record.TargetCluster != "" {
-		k.setCluster(s.env.Cluster(x.Record.TargetCluster)) // the cluster was not reached
+		k.setCluster(s.env.Cluster(x.Record.TargetCluster)) // the exchange did not reach the cluster
 	}
 }
 
@@ -120,16 +120,17 @@ func (k *key) setCluster(c *config.Cluster) {
 	}
 }
 
-// principals returns the first URI names of the peer certificate and of the local one, or "".
-func principals(t *protocol.TLS) (theirs, ours string) {
+// principals returns the first URI names of the peer certificate and of the local certificate, or
+// "".
+func principals(t *protocol.TLS) (peer, local string) {
 	if t == nil {
 		return "", ""
 	}
 	if t.Peer != nil && len(t.Peer.URISANs) > 0 {
-		theirs = t.Peer.URISANs[0]
+		peer = t.Peer.URISANs[0]
 	}
 	if len(t.LocalURISANs) > 0 {
-		ours = t.LocalURISANs[0]
+		local = t.LocalURISANs[0]
 	}
-	return theirs, ours
+	return peer, local
 }

@@ -7,26 +7,26 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// maxSeries is the maximum number of series of a metric, not counting the one with labels other.
+// maxSeries is the maximum number of series of a metric, without the one with overflowLabel.
 const maxSeries = 4096
 
-// maxKeys is the maximum number of keys in a table. It exceeds maxSeries because several keys can
-// map to one series.
+// maxKeys is the maximum number of keys in an entryCache. It exceeds maxSeries because several keys
+// can map to one series.
 const maxKeys = 2 * maxSeries
 
-// histogramBounds are the upper bounds of the buckets of all histograms. They are Envoy's.
+// histogramBounds are the upper bounds of the buckets of all histograms, as in Envoy.
 //
 //nolint:gochecknoglobals // a constant table
 var histogramBounds = []float64{0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000}
 
 // seriesLimiter limits the number of series of all listeners and configurations. Series exist until
-// the process ends. The zero value has none. It is safe for concurrent use.
+// the process ends. The zero value has no series. It is safe for concurrent use.
 type seriesLimiter struct {
 	mu       sync.Mutex
 	admitted [metricCount]map[string]struct{} // by metric, then by joined label values; guarded by mu
 }
 
-// admit reports whether a metric has a series with these label values, or may still get it.
+// admit reports whether a metric has, or may get, a series with these label values.
 func (l *seriesLimiter) admit(metric int, values []string) bool {
 	name := strings.Join(values, "\xff") // 0xff never occurs in UTF-8
 	l.mu.Lock()
@@ -47,7 +47,7 @@ func (l *seriesLimiter) admit(metric int, values []string) bool {
 // entry holds the series that count the exchanges or sessions with one key.
 type entry struct {
 	adders   [metricCount]adder // by metric index; nil: dropped by an override
-	overflow bool               // a series in by has labels other
+	overflow bool               // a series in adders has overflowLabel
 }
 
 // adder is a counter or a histogram.
@@ -55,8 +55,8 @@ type adder interface{ Add(n uint64) }
 
 // add adds n to a counter, or observes n in a histogram.
 func (e *entry) add(metric int, n int64) {
-	if to := e.adders[metric]; to != nil {
-		to.Add(uint64(max(n, 0)))
+	if a := e.adders[metric]; a != nil {
+		a.Add(uint64(max(n, 0)))
 	}
 }
 
@@ -81,39 +81,39 @@ func (s *stats) newEntry(k *key) *entry {
 		if s.dropped[i] {
 			continue
 		}
-		named := values[:len(m.Labels)]
-		for at := range named {
-			if s.removed[i][at] {
-				named = withEmptyLabel(named, at)
+		labels := values[:len(m.Labels)]
+		for j := range labels {
+			if s.removed[i][j] {
+				labels = withEmptyLabel(labels, j)
 			}
 		}
-		if !s.seriesLimiter.admit(i, named) {
+		if !s.seriesLimiter.admit(i, labels) {
 			e.overflow = true
-			named = overflowLabels(len(named))
+			labels = overflowLabels(len(labels))
 		}
 		if m.Kind == metrics.KindCounter {
-			e.adders[i] = s.env.Metrics.Counter(m, named...)
+			e.adders[i] = s.env.Metrics.Counter(m, labels...)
 		} else {
-			e.adders[i] = s.env.Metrics.Histogram(m, histogramBounds, named...)
+			e.adders[i] = s.env.Metrics.Histogram(m, histogramBounds, labels...)
 		}
 	}
 	return e
 }
 
-// withEmptyLabel returns a copy of values in which the one at index at is empty. To Prometheus, an
-// empty label is no label.
-func withEmptyLabel(values []string, at int) []string {
-	out := append([]string(nil), values...)
-	out[at] = ""
-	return out
+// withEmptyLabel returns a copy of values in which the value at index is empty. Prometheus treats
+// an empty label like a missing one.
+func withEmptyLabel(values []string, index int) []string {
+	copied := append([]string(nil), values...)
+	copied[index] = ""
+	return copied
 }
 
-func overflowLabels(labels int) []string {
-	out := make([]string, labels)
-	for i := range out {
-		out[i] = overflowLabel
+func overflowLabels(count int) []string {
+	labels := make([]string, count)
+	for i := range labels {
+		labels[i] = overflowLabel
 	}
-	return out
+	return labels
 }
 
 // entryCache finds entries by key. The zero value is empty. It is safe for concurrent use.
@@ -123,23 +123,23 @@ type entryCache struct {
 }
 
 // get returns the entry of k, or nil if there is none.
-func (t *entryCache) get(k *key) *entry {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.byKey[*k]
+func (c *entryCache) get(k *key) *entry {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byKey[*k]
 }
 
-// getOrCreate returns the entry of k and creates it with made if there is none. k has no views.
-func (t *entryCache) getOrCreate(k key, made func(*key) *entry) *entry {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.byKey[k]; e != nil {
+// getOrCreate returns the entry of k and creates it with create if there is none. k has no views.
+func (c *entryCache) getOrCreate(k key, create func(*key) *entry) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byKey[k]; e != nil {
 		return e
 	}
-	e := made(&k)
-	if t.byKey == nil || len(t.byKey) >= maxKeys {
-		t.byKey = make(map[key]*entry) // keys in use are added again soon; no series is lost
+	e := create(&k)
+	if c.byKey == nil || len(c.byKey) >= maxKeys {
+		c.byKey = make(map[key]*entry) // keys in use are added again soon; no series is lost
 	}
-	t.byKey[k] = e
+	c.byKey[k] = e
 	return e
 }

@@ -15,65 +15,65 @@ type session struct {
 	traffic *network.RelayCounters
 
 	mu             sync.Mutex
-	timer          *time.Timer // calls again; nil: no timer, or ended. Guarded by mu
+	timer          *time.Timer // calls report; nil: no timer, or the session has ended; guarded by mu
 	sent, received int64       // bytes already counted; guarded by mu
 }
 
-// watch counts the session of, which begins. It counts bytes at the interval every and at the end;
-// if every is 0, only at the end. The caller calls ended once when the session has ended.
-func (s *stats) watch(of *filter.Session, every time.Duration) (ended func()) {
-	k := s.keyOfSession(of)
-	n := &session{entry: s.entryOf(&k), traffic: &of.Traffic}
-	n.entry.add(connectionsOpened, 1)
-	if every > 0 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.timer = time.AfterFunc(every, func() { n.report(every) })
+// watch counts the session of conn, which begins. It counts bytes at every interval and at the end;
+// if interval is 0, only at the end. The caller calls onEnd once when the session has ended.
+func (s *stats) watch(conn *filter.Session, interval time.Duration) (onEnd func()) {
+	k := s.keyOfSession(conn)
+	sess := &session{entry: s.entryOf(&k), traffic: &conn.Traffic}
+	sess.entry.add(connectionsOpened, 1)
+	if interval > 0 {
+		sess.mu.Lock()
+		defer sess.mu.Unlock()
+		sess.timer = time.AfterFunc(interval, func() { sess.report(interval) })
 	}
-	return n.end
+	return sess.end
 }
 
 // report counts the bytes since the last count and restarts the timer.
-func (n *session) report(every time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.timer == nil {
-		return // end ran first
+func (s *session) report(interval time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer == nil {
+		return // end has already run
 	}
-	n.count()
-	n.timer.Reset(every)
+	s.count()
+	s.timer.Reset(interval)
 }
 
 // end counts the remaining bytes and the closed connection.
-func (n *session) end() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.timer != nil {
-		n.timer.Stop()
-		n.timer = nil
+func (s *session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
 	}
-	n.count()
-	n.entry.add(connectionsClosed, 1)
+	s.count()
+	s.entry.add(connectionsClosed, 1)
 }
 
-// count adds the bytes since the last count. n.mu is held.
-func (n *session) count() {
-	sent, received := n.traffic.In.Load(), n.traffic.Out.Load()
-	n.entry.add(bytesSent, sent-n.sent)
-	n.entry.add(bytesReceived, received-n.received)
-	n.sent, n.received = sent, received
+// count adds the bytes since the last count. The caller holds s.mu.
+func (s *session) count() {
+	sent, received := s.traffic.In.Load(), s.traffic.Out.Load()
+	s.entry.add(bytesSent, sent-s.sent)
+	s.entry.add(bytesReceived, received-s.received)
+	s.sent, s.received = sent, received
 }
 
-func (s *stats) keyOfSession(of *filter.Session) (k key) {
-	k.protocol, k.grpc, k.reason = "tcp", protocol.NoCode, of.Reason
-	k.setCluster(of.Cluster)
+func (s *stats) keyOfSession(conn *filter.Session) (k key) {
+	k.protocol, k.grpc, k.reason = "tcp", protocol.NoCode, conn.Reason
+	k.setCluster(conn.Cluster)
 	if s.Reporter == destination {
-		k.peerPrincipal, k.localPrincipal = principals(of.DownstreamTLS)
+		k.peerPrincipal, k.localPrincipal = principals(conn.DownstreamTLS)
 		return k
 	}
-	k.peerPrincipal, k.localPrincipal = principals(of.UpstreamTLS)
-	if of.Host != nil {
-		k.peer = of.Host.Workload
+	k.peerPrincipal, k.localPrincipal = principals(conn.UpstreamTLS)
+	if conn.Host != nil {
+		k.peer = conn.Host.Workload
 	}
 	return k
 }

@@ -38,19 +38,19 @@ type Provider struct {
 	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Headers that pass single claims to the application."`
 }
 
-// Normalize changes claims in the metadata. Headers made of claims keep the form of the token.
+// Normalize configures how claims are converted for the metadata. Claim headers are not converted.
 type Normalize struct {
 	SpaceDelimited []string `key:"space_delimited_claims" doc:"Top-level claims whose text is split into a list of words, such as scope (RFC 8693)." example:"[\"scope\"]"`
 }
 
-// LocalJWKS is a set of keys that is part of the configuration.
+// LocalJWKS is a key set that is part of the configuration.
 type LocalJWKS struct {
 	Inline   string `key:"inline_string" doc:"The key set as text. It may contain a secret." secret:"true" example:"\"{\\\"keys\\\": []}\""`
 	Lenient  bool   `key:"accept_without_usable_keys" doc:"Accepts a key set that has no key strong enough to verify signatures; no token of the issuer is valid then." default:"false" example:"true"`
 	Filename string `key:"filename" doc:"File with the key set, read when the configuration is loaded." example:"\"keys.json\""`
 }
 
-// RemoteJWKS is a set of keys that is fetched.
+// RemoteJWKS is a key set that Weft fetches.
 type RemoteJWKS struct {
 	HTTP     HTTPURI       `key:"http_uri" doc:"Location of the key set." required:"true"`
 	Duration time.Duration `key:"cache_duration" doc:"How long a key set is used before it is fetched again; requests use the old one meanwhile." default:"5m" min:"1s" example:"\"10m\""`
@@ -176,20 +176,20 @@ func (r *Rule) validate(providers map[string]Provider) error {
 // maxDepth is the maximum nesting depth of lists.
 const maxDepth = 8
 
-// validate checks r, which is nested in this many lists.
-func (r *Requirement) validate(providers map[string]Provider, lists int) error {
-	ways := 0
-	for _, set := range []bool{r.Provider != "", r.AllowMissing != nil, r.AllowMissingOrFailed != nil, r.Any != nil, r.All != nil} {
-		if set {
-			ways++
+// validate checks r, which is nested in depth lists.
+func (r *Requirement) validate(providers map[string]Provider, depth int) error {
+	count := 0
+	for _, isSet := range []bool{r.Provider != "", r.AllowMissing != nil, r.AllowMissingOrFailed != nil, r.Any != nil, r.All != nil} {
+		if isSet {
+			count++
 		}
 	}
-	switch _, known := providers[r.Provider]; {
-	case ways != 1:
+	switch _, defined := providers[r.Provider]; {
+	case count != 1:
 		return errors.New("expected one key of provider_name, allow_missing, allow_missing_or_failed, requires_any and requires_all")
-	case r.Provider != "" && !known:
+	case r.Provider != "" && !defined:
 		return fmt.Errorf("provider %q is not defined", r.Provider)
-	case lists > maxDepth:
+	case depth > maxDepth:
 		return fmt.Errorf("lists are nested more than %d deep", maxDepth)
 	}
 	for _, list := range []*RequirementList{r.Any, r.All} {
@@ -200,7 +200,7 @@ func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 			return errors.New("requirements is empty")
 		}
 		for i := range list.Requirements {
-			if err := list.Requirements[i].validate(providers, lists+1); err != nil {
+			if err := list.Requirements[i].validate(providers, depth+1); err != nil {
 				return fmt.Errorf("requirements[%d]: %w", i, err)
 			}
 		}
@@ -224,14 +224,14 @@ func (r *Requirement) providerNames(names []string) []string {
 }
 
 func (m *Match) validate() error {
-	ways := 0
-	for _, set := range []string{m.Prefix, m.Path, m.Segments} {
-		if set != "" {
-			ways++
+	count := 0
+	for _, value := range []string{m.Prefix, m.Path, m.Segments} {
+		if value != "" {
+			count++
 		}
 	}
 	switch {
-	case ways > 1:
+	case count > 1:
 		return errors.New("expected one of path_separated_prefix, prefix and path")
 	case m.Segments != "" && (m.Segments[0] != '/' || strings.HasSuffix(m.Segments, "/") || strings.ContainsAny(m.Segments, "?#")):
 		return fmt.Errorf("path_separated_prefix: %q is not a valid prefix: expected a leading slash, no trailing slash and no query", m.Segments)

@@ -1,5 +1,5 @@
-// Package jwtauthn owns the jwt_authn filter, which allows requests that have a token (RFC 7519) of
-// a trusted issuer, and rejects others.
+// Package jwtauthn owns the jwt_authn filter, which rejects requests without a token (RFC 7519) of
+// a trusted issuer.
 package jwtauthn
 
 import (
@@ -24,12 +24,12 @@ func Factory() filter.StreamFilterFactory { return newFactory(time.Now) }
 
 // newFactory is Factory with now as the clock.
 func newFactory(now func() time.Time) filter.StreamFilterFactory {
-	shared := &jwksCache{byConfig: make(map[RemoteJWKS]*remoteKeys)}
+	cache := &jwksCache{byConfig: make(map[RemoteJWKS]*remoteKeys)}
 	return filter.StreamFilterFactory{
 		Name:    "jwt_authn",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
-		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, shared, now) },
+		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, cache, now) },
 		Metrics: []metrics.Metric{requestsMetric()},
 	}
 }
@@ -38,7 +38,7 @@ func requestsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_jwt_authn_requests_total", Help: "Requests that the jwt_authn filter checked against a rule, by result: allowed or denied.", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
-func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (filter.Filter, error) {
+func build(cfg any, env filter.Env, cache *jwksCache, now func() time.Time) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	a := authn{
 		rules:           c.Rules,
@@ -54,17 +54,17 @@ func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (fi
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		p := c.Providers[name]
-		made := &provider{config: p, verifier: newVerifier(&p, now), headers: tokenHeaders(&p), params: tokenParams(&p)}
+		prov := &provider{config: p, verifier: newVerifier(&p, now), headers: tokenHeaders(&p), params: tokenParams(&p)}
 		if p.Remote != nil {
-			made.source = shared.getOrCreate(*p.Remote, env.ClusterClient, now)
+			prov.source = cache.getOrCreate(*p.Remote, env.ClusterClient, now)
 		} else {
 			set, err := p.Local.keys()
 			if err != nil {
 				return nil, fmt.Errorf("providers.%s: %w", name, err)
 			}
-			made.source = staticKeys(set)
+			prov.source = staticKeys(set)
 		}
-		a.providers[name] = made
+		a.providers[name] = prov
 		for _, h := range p.ClaimHeaders {
 			a.reservedHeaders = append(a.reservedHeaders, h.Header)
 		}
@@ -79,7 +79,7 @@ func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (fi
 	}, nil
 }
 
-// authn is immutable except for its counters.
+// authn is immutable; only its counters change.
 type authn struct {
 	rules           []Rule
 	allRequirements []*Requirement // of all rules
@@ -116,7 +116,7 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	return a.next.Start(ctx, x)
 }
 
-// errMissing means that the request has no token. The challenge to the client then has no error
+// errMissing means that the request has no token. The challenge for the client then has no error
 // code.
 var errMissing = errors.New("the request has no token")
 
@@ -136,10 +136,10 @@ func (a *authn) reject(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-// requirementsFor returns the requirements that x must satisfy. They are those of the first rule
-// that matches the original path, and of the first rule that matches each other reading of the path
-// by an application. x must satisfy all of them, so that no spelling of a path bypasses a rule. If
-// the path has too many readings, or the RPC call is not identified, x must satisfy every rule.
+// requirementsFor returns the requirements that x must satisfy: for each variant of the original
+// path, those of the first rule that matches it. x must satisfy all of them, so that no spelling of
+// a path bypasses a rule. If the path has too many variants, or the RPC call is unidentified, x
+// must satisfy every rule.
 func (a *authn) requirementsFor(x *protocol.Exchange) []*Requirement {
 	if a.bypassPreflight && isPreflight(x) {
 		return nil
@@ -148,14 +148,14 @@ func (a *authn) requirementsFor(x *protocol.Exchange) []*Requirement {
 	if !ok || match.IsUnidentifiedCall(x) {
 		return a.allRequirements
 	}
-	var found []*Requirement
+	var requirements []*Requirement
 	for _, p := range paths {
 		i := slices.IndexFunc(a.rules, func(r Rule) bool { return r.Match.matches(p) })
-		if i >= 0 && a.rules[i].Requires != nil && !slices.Contains(found, a.rules[i].Requires) {
-			found = append(found, a.rules[i].Requires)
+		if i >= 0 && a.rules[i].Requires != nil && !slices.Contains(requirements, a.rules[i].Requires) {
+			requirements = append(requirements, a.rules[i].Requires)
 		}
 	}
-	return found
+	return requirements
 }
 
 // isPreflight reports whether x is a CORS-preflight request (Fetch standard). A browser sends it
@@ -175,12 +175,13 @@ func pathOf(x *protocol.Exchange) string {
 	return path
 }
 
-// evaluate returns nil if x is allowed, and then sets the headers and metadata made of its tokens.
-// If it returns errMustWait, x is unchanged, and the caller calls evaluate again where it may wait.
+// evaluate returns nil if x is allowed, and then sets the headers and metadata from its tokens. If
+// it returns errMustWait, x is unchanged, and the caller calls evaluate again on a goroutine that
+// may wait.
 func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
-	j := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, results: map[*provider]tokenResult{}}
+	e := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, results: map[*provider]tokenResult{}}
 	for _, r := range rules {
-		if err := j.evaluateRequirement(r, nil); err != nil {
+		if err := e.evaluateRequirement(r, nil); err != nil {
 			return err
 		}
 	}
@@ -189,8 +190,8 @@ func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Req
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
 		p := a.providers[name]
-		if v, ok := j.results[p]; ok && v.err == nil {
-			p.applyClaims(x, v)
+		if result, ok := e.results[p]; ok && result.err == nil {
+			p.applyClaims(x, result)
 		}
 	}
 	a.allowed.Add(1)
@@ -200,7 +201,7 @@ func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Req
 // evaluation evaluates the rules for one request.
 type evaluation struct {
 	*authn
-	ctx     context.Context //nolint:containedctx // it lives no longer than the call
+	ctx     context.Context //nolint:containedctx // the evaluation ends with the call
 	x       *protocol.Exchange
 	wait    func() bool
 	results map[*provider]tokenResult // results of the providers evaluated so far
@@ -208,33 +209,34 @@ type evaluation struct {
 
 // tokenResult is the result of a provider for a request.
 type tokenResult struct {
-	err    error // nil for a valid token; errMissing; errMustWait; or why the token is not valid
+	err    error // nil for a valid token; errMissing; errMustWait; or the reason why the token is invalid
 	token  string
 	claims map[string]any
 }
 
-// evaluateRequirement evaluates a requirement. about names the providers of the list that contains
-// it, nil if none does. The error is errMissing if a token is missing and none is invalid.
-func (j *evaluation) evaluateRequirement(r *Requirement, about []string) error {
+// evaluateRequirement evaluates a requirement. providers names the providers of the list that
+// contains it; nil: no list contains it. The error is errMissing if a token is missing and none is
+// invalid.
+func (e *evaluation) evaluateRequirement(r *Requirement, providers []string) error {
 	switch {
 	case r.Any != nil:
-		return j.evaluateAny(r.Any.Requirements, r.providerNames(nil))
+		return e.evaluateAny(r.Any.Requirements, r.providerNames(nil))
 	case r.All != nil:
-		return j.evaluateAll(r.All.Requirements, r.providerNames(nil))
+		return e.evaluateAll(r.All.Requirements, r.providerNames(nil))
 	case r.Provider != "":
-		return j.result(j.providers[r.Provider]).err
+		return e.result(e.providers[r.Provider]).err
 	}
-	err := j.checkPresentTokens(about)
+	err := e.checkPresentTokens(providers)
 	if r.AllowMissingOrFailed != nil && !errors.Is(err, errMustWait) {
 		return nil
 	}
 	return err
 }
 
-func (j *evaluation) evaluateAny(list []Requirement, about []string) error {
+func (e *evaluation) evaluateAny(list []Requirement, providers []string) error {
 	var errs []error
 	for i := range list {
-		err := j.evaluateRequirement(&list[i], about)
+		err := e.evaluateRequirement(&list[i], providers)
 		if err == nil || errors.Is(err, errMustWait) {
 			return err
 		}
@@ -248,7 +250,7 @@ func (j *evaluation) evaluateAny(list []Requirement, about []string) error {
 	return failures(errs)
 }
 
-// failures are the errors of the members of a requires_any list, none of which was satisfied.
+// failures are the errors of the members of a requires_any list if none of them is satisfied.
 type failures []error
 
 // Error implements error.
@@ -257,30 +259,30 @@ func (f failures) Error() string { return errors.Join(f...).Error() }
 // Unwrap returns the errors of the members, for package errors.
 func (f failures) Unwrap() []error { return f }
 
-// isForbidden reports whether err means that a token is valid except for its audience. Among
-// several failures it ignores those of another issuer, as Envoy does: the token was not meant for
-// that provider.
+// isForbidden reports whether err means that a token is valid except for its audience. In failures
+// it ignores errors about another issuer, as Envoy does: such a token is not meant for the
+// provider.
 func isForbidden(err error) bool {
 	var list failures
 	if !errors.As(err, &list) {
 		return errors.Is(err, errAudience)
 	}
 	forbidden := false
-	for _, one := range list {
+	for _, memberErr := range list {
 		switch {
-		case isForbidden(one):
+		case isForbidden(memberErr):
 			forbidden = true
-		case !errors.Is(one, jwt.ErrTokenInvalidIssuer):
+		case !errors.Is(memberErr, jwt.ErrTokenInvalidIssuer):
 			return false
 		}
 	}
 	return forbidden
 }
 
-func (j *evaluation) evaluateAll(list []Requirement, about []string) error {
+func (e *evaluation) evaluateAll(list []Requirement, providers []string) error {
 	missing := false
 	for i := range list {
-		err := j.evaluateRequirement(&list[i], about)
+		err := e.evaluateRequirement(&list[i], providers)
 		if errors.Is(err, errMissing) {
 			missing = true // an invalid token in another member takes precedence
 		} else if err != nil {
@@ -293,37 +295,38 @@ func (j *evaluation) evaluateAll(list []Requirement, about []string) error {
 	return nil
 }
 
-// checkPresentTokens evaluates the providers named in about, or all if about is empty. It returns
-// nil if one of them has a valid token or none has a token, else the error of an invalid token.
-func (j *evaluation) checkPresentTokens(about []string) error {
-	if len(about) == 0 {
-		about = slices.Collect(maps.Keys(j.providers))
+// checkPresentTokens evaluates the named providers, or all providers if there are no names. It
+// returns nil if one of them has a valid token or none has a token, else the error of an invalid
+// token.
+func (e *evaluation) checkPresentTokens(providers []string) error {
+	if len(providers) == 0 {
+		providers = slices.Collect(maps.Keys(e.providers))
 	}
-	var bad error
-	good := false
-	for _, name := range about {
-		err := j.result(j.providers[name]).err
+	var invalidErr error
+	valid := false
+	for _, name := range providers {
+		err := e.result(e.providers[name]).err
 		switch {
 		case errors.Is(err, errMustWait):
 			return err
 		case err == nil:
-			good = true
+			valid = true
 		case !errors.Is(err, errMissing):
-			bad = err
+			invalidErr = err
 		}
 	}
-	if good {
+	if valid {
 		return nil
 	}
-	return bad
+	return invalidErr
 }
 
-// result returns the result of p, which is evaluated at most once.
-func (j *evaluation) result(p *provider) tokenResult {
-	v, ok := j.results[p]
+// result returns the result of p. It evaluates p at most once.
+func (e *evaluation) result(p *provider) tokenResult {
+	r, ok := e.results[p]
 	if !ok {
-		v = p.verifyToken(j.ctx, j.x, j.wait)
-		j.results[p] = v
+		r = p.verifyToken(e.ctx, e.x, e.wait)
+		e.results[p] = r
 	}
-	return v
+	return r
 }

@@ -20,7 +20,7 @@ const minRSABits = 2048
 // key is a key of a set (RFC 7517) with the algorithms that it may verify.
 type key struct {
 	id   string   // "": none
-	algs []string // algorithms that it verifies
+	algs []string // algorithms that the key verifies
 	key  any      // *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey or []byte
 }
 
@@ -41,27 +41,27 @@ type jwk struct {
 	K    string // oct
 }
 
-// parseKeys parses a JSON set of keys. It skips keys that are not for signatures, of unknown types
-// or too weak (RFC 7517 5). If no key remains, the error wraps errUnusable.
+// parseKeys parses a JSON key set. It skips keys that are not for signatures, have an unknown type
+// or are too weak (RFC 7517 5). If no key remains, the error wraps errUnusable.
 func parseKeys(text []byte) (keySet, error) {
-	var written struct {
+	var jwks struct {
 		Keys []jwk `json:"keys"`
 	}
-	if err := json.Unmarshal(text, &written); err != nil {
+	if err := json.Unmarshal(text, &jwks); err != nil {
 		return nil, fmt.Errorf("malformed key set: %w", err)
 	}
 	var set keySet
-	var why []error
-	for i := range written.Keys {
-		k, err := written.Keys[i].parse()
+	var errs []error
+	for i := range jwks.Keys {
+		k, err := jwks.Keys[i].parse()
 		if err != nil {
-			why = append(why, fmt.Errorf("key %d: %w", i, err))
+			errs = append(errs, fmt.Errorf("key %d: %w", i, err))
 			continue
 		}
 		set = append(set, k)
 	}
 	if len(set) == 0 {
-		return nil, errors.Join(append([]error{errUnusable}, why...)...)
+		return nil, errors.Join(append([]error{errUnusable}, errs...)...)
 	}
 	return set, nil
 }
@@ -177,16 +177,16 @@ func (s keySet) isSame(other keySet) bool { return &s[0] == &other[0] }
 // find returns the keys that verify algorithm alg and have the given id, or any id if id is "". A
 // key verifies only algorithms of its own type: a client cannot use a public key as an HMAC secret.
 func (s keySet) find(alg, id string) []any {
-	var found []any
+	var keys []any
 	for i := range s {
 		if id != "" && s[i].id != id {
 			continue
 		}
-		for _, of := range s[i].algs {
-			if of == alg {
-				found = append(found, s[i].key)
+		for _, keyAlg := range s[i].algs {
+			if keyAlg == alg {
+				keys = append(keys, s[i].key)
 			}
 		}
 	}
-	return found
+	return keys
 }

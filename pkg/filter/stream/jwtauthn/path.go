@@ -13,30 +13,30 @@ const (
 	maxVariantPathBytes = 2048
 )
 
-// pathVariants returns the paths that an application may read target as, without the query. The
-// first is the path itself. The others result from resolving escapes, doubled slashes, parameters,
-// backslashes and dot segments, in any combination, order and number. ok is false if there are too
-// many.
-func pathVariants(target string) (all []string, ok bool) {
+// pathVariants returns the paths that an application may derive from target, without the query. The
+// first is the path itself. The others result from resolving escapes, double slashes, parameters,
+// backslashes and dot segments, in any combination and order. ok is false if there are too many
+// variants.
+func pathVariants(target string) (variants []string, ok bool) {
 	raw, _, _ := strings.Cut(target, "?")
-	all = []string{raw}
+	variants = []string{raw}
 	if !strings.ContainsAny(raw, "%\\;") && !strings.Contains(raw, "//") && !strings.Contains(raw, "/.") {
-		return all, true
+		return variants, true
 	}
 	if len(raw) > maxVariantPathBytes {
-		return all, false
+		return variants, false
 	}
-	for i := 0; i < len(all); i++ {
+	for i := 0; i < len(variants); i++ {
 		for _, resolve := range [...]func(string) string{unescaped, slashesUnescaped, withoutParameters, withSlashes, withSingleSlashes, withoutDots} {
-			if p := resolve(all[i]); !slices.Contains(all, p) {
-				all = append(all, p)
+			if p := resolve(variants[i]); !slices.Contains(variants, p) {
+				variants = append(variants, p)
 			}
 		}
-		if len(all) > maxPathVariants {
-			return all, false
+		if len(variants) > maxPathVariants {
+			return variants, false
 		}
 	}
-	return all, true
+	return variants, true
 }
 
 // unescaped decodes the escapes of a path except those of slashes and backslashes.
@@ -49,17 +49,17 @@ func slashesUnescaped(path string) string {
 	return replaceEscapes(path, func(c byte) bool { return c == '/' || c == '\\' })
 }
 
-func replaceEscapes(path string, which func(c byte) bool) string {
+func replaceEscapes(path string, decodes func(c byte) bool) string {
 	var b strings.Builder
 	for {
-		before, rest, found := strings.Cut(path, "%")
-		b.WriteString(before)
+		prefix, rest, found := strings.Cut(path, "%")
+		b.WriteString(prefix)
 		if !found {
 			return b.String()
 		}
 		path = rest
 		c, err := strconv.ParseUint(rest[:min(2, len(rest))], 16, 8)
-		if err != nil || len(rest) < 2 || !which(byte(c)) {
+		if err != nil || len(rest) < 2 || !decodes(byte(c)) {
 			b.WriteByte('%')
 			continue
 		}
@@ -91,20 +91,20 @@ func withSingleSlashes(path string) string {
 // withoutDots resolves "." and ".." as in RFC 3986 5.2.4. An empty segment counts as a segment.
 func withoutDots(path string) string {
 	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	kept := segments[:0]
+	result := segments[:0]
 	for i, s := range segments {
 		last := i == len(segments)-1
 		switch s {
 		case ".", "..":
-			if s == ".." && len(kept) > 0 {
-				kept = kept[:len(kept)-1]
+			if s == ".." && len(result) > 0 {
+				result = result[:len(result)-1]
 			}
 			if last {
-				kept = append(kept, "")
+				result = append(result, "")
 			}
 		default:
-			kept = append(kept, s)
+			result = append(result, s)
 		}
 	}
-	return "/" + strings.Join(kept, "/")
+	return "/" + strings.Join(result, "/")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// provider finds and verifies the tokens of one issuer. It is immutable except for its source.
+// provider finds and verifies the tokens of one issuer. Only its source changes.
 type provider struct {
 	config   Provider
 	verifier *verifier
@@ -48,25 +48,25 @@ func (p *provider) verifyToken(ctx context.Context, x *protocol.Exchange, wait f
 	}
 	claims, err := p.verifier.verify(token, keys)
 	if errors.Is(err, errNoKey) { // the issuer may have a new key
-		if keys, newer := p.source.keys(ctx, keys, wait); newer == nil {
+		if keys, fetchErr := p.source.keys(ctx, keys, wait); fetchErr == nil {
 			claims, err = p.verifier.verify(token, keys)
-		} else if errors.Is(newer, errMustWait) {
-			err = newer
+		} else if errors.Is(fetchErr, errMustWait) {
+			err = fetchErr
 		}
 	}
 	return tokenResult{err: err, token: token, claims: claims}
 }
 
-// errSeveralTokens means that a request has different tokens. The application might use another one
-// than the filter verified.
+// errSeveralTokens means that a request has different tokens. The application might use a token
+// that the filter has not verified.
 var errSeveralTokens = errors.New("the request has several tokens")
 
 // findToken returns the only token of x. The error is errMissing or errSeveralTokens.
 func (p *provider) findToken(x *protocol.Exchange) (string, error) {
 	token := ""
-	several := false
-	found := func(text string) {
-		several = several || token != "" && token != text
+	ambiguous := false
+	addToken := func(text string) {
+		ambiguous = ambiguous || token != "" && token != text
 		token = text
 	}
 	for name, value := range x.Request.Header.All() {
@@ -75,14 +75,14 @@ func (p *provider) findToken(x *protocol.Exchange) (string, error) {
 				continue
 			}
 			if text := strings.Trim(value[len(from.Prefix):], " "); text != "" {
-				found(text)
+				addToken(text)
 			}
 		}
 		if len(p.config.FromCookies) > 0 && protocol.EqualFold(name, "Cookie") {
 			for pair := range strings.SplitSeq(value, ";") {
 				cookie, text, _ := strings.Cut(strings.Trim(pair, " "), "=")
 				if text != "" && slices.Contains(p.config.FromCookies, cookie) {
-					found(text)
+					addToken(text)
 				}
 			}
 		}
@@ -90,12 +90,12 @@ func (p *provider) findToken(x *protocol.Exchange) (string, error) {
 	if _, query, ok := strings.Cut(x.Request.Path, "?"); ok && len(p.params) > 0 {
 		for pair := range strings.SplitSeq(query, "&") {
 			if text := p.tokenParam(pair); text != "" {
-				found(text)
+				addToken(text)
 			}
 		}
 	}
 	switch {
-	case several:
+	case ambiguous:
 		return "", errSeveralTokens
 	case token == "":
 		return "", errMissing
@@ -115,67 +115,67 @@ func (p *provider) tokenParam(pair string) string {
 // withoutToken returns path without the query parameters that contain token. The rest of path stays
 // unchanged.
 func (p *provider) withoutToken(path, token string) string {
-	before, query, ok := strings.Cut(path, "?")
+	base, query, ok := strings.Cut(path, "?")
 	if !ok || len(p.params) == 0 {
 		return path
 	}
-	var kept []string
+	var pairs []string
 	found := false
 	for pair := range strings.SplitSeq(query, "&") {
 		if p.tokenParam(pair) == token {
 			found = true
 		} else {
-			kept = append(kept, pair)
+			pairs = append(pairs, pair)
 		}
 	}
 	switch {
 	case !found:
 		return path
-	case len(kept) == 0:
-		return before
+	case len(pairs) == 0:
+		return base
 	}
-	return before + "?" + strings.Join(kept, "&")
+	return base + "?" + strings.Join(pairs, "&")
 }
 
-// unescapeQuery decodes part of a query if it has escapes. It returns a part with malformed escapes
-// unchanged.
+// unescapeQuery decodes the escapes in a part of a query. If an escape is malformed, it returns the
+// part unchanged.
 func unescapeQuery(part string) string {
 	if !strings.Contains(part, "%") {
 		return part
 	}
-	if resolved, err := url.QueryUnescape(part); err == nil {
-		return resolved
+	if decoded, err := url.QueryUnescape(part); err == nil {
+		return decoded
 	}
 	return part
 }
 
 // applyClaims adds the claims of the token to the headers and metadata of x. Unless Forward is set,
 // it removes the token from headers and query.
-func (p *provider) applyClaims(x *protocol.Exchange, v tokenResult) {
+func (p *provider) applyClaims(x *protocol.Exchange, r tokenResult) {
 	h := &x.Request.Header
 	if name := p.config.PayloadHeader; name != "" {
-		_, rest, _ := strings.Cut(v.token, ".")
+		_, rest, _ := strings.Cut(r.token, ".")
 		payload, _, _ := strings.Cut(rest, ".")
 		h.Set(name, strings.Clone(payload))
 	}
 	for _, c := range p.config.ClaimHeaders {
-		if text, ok := claimText(v.claims, c.Claim); ok {
+		if text, ok := claimText(r.claims, c.Claim); ok {
 			h.Set(c.Header, text)
 		}
 	}
 	if key := p.config.PayloadMetadata; key != "" {
-		p.addPayload(&x.Metadata, key, v.claims)
+		p.addPayload(&x.Metadata, key, r.claims)
 	}
 	if !p.config.Forward {
 		for _, from := range p.headers {
-			removeToken(h, from.Name, v.token)
+			removeToken(h, from.Name, r.token)
 		}
-		x.Request.Path = p.withoutToken(x.Request.Path, v.token)
-		x.Record.OriginalPath = p.withoutToken(x.Record.OriginalPath, v.token) // which access logs contain
+		x.Request.Path = p.withoutToken(x.Request.Path, r.token)
+		x.Record.OriginalPath = p.withoutToken(x.Record.OriginalPath, r.token) // access logs contain it
 	}
 }
 
-// namespace is the metadata namespace of claims. Envoy uses the same.
+// namespace is the metadata namespace of claims, as in Envoy.
 const namespace = "envoy.filters.http.jwt_authn"
 
 // addPayload adds the claims of a token to m, below key.
@@ -190,7 +190,7 @@ func (p *provider) addPayload(m *protocol.Metadata, key string, claims map[strin
 	}
 }
 
-// words returns the words of a text. Only spaces, one or more, separate words (RFC 8693 4.2).
+// words returns the words of a text. Words are separated by one or more spaces (RFC 8693 4.2).
 func words(text string) []any {
 	var list []any
 	for word := range strings.SplitSeq(text, " ") {
@@ -202,12 +202,12 @@ func words(text string) []any {
 }
 
 // addClaims adds value to m below path. Members of objects add their name to the path. A list adds
-// one element for each of its values. add adds other values, and nulls are skipped.
+// an element for each of its values. addClaims adds other values with add, and skips nulls.
 func addClaims(m *protocol.Metadata, path []string, value any, add func(m *protocol.Metadata, namespace, key, value string)) {
 	switch value := value.(type) {
 	case map[string]any:
-		for name, inner := range value {
-			addClaims(m, append(path[:len(path):len(path)], name), inner, (*protocol.Metadata).Add)
+		for name, member := range value {
+			addClaims(m, append(path[:len(path):len(path)], name), member, (*protocol.Metadata).Add)
 		}
 	case []any:
 		for _, element := range value {
@@ -219,9 +219,9 @@ func addClaims(m *protocol.Metadata, path []string, value any, add func(m *proto
 	}
 }
 
-// removeToken removes the headers called name whose value ends with the token, and keeps others.
+// removeToken removes the headers called name whose value ends with the token.
 func removeToken(h *protocol.Header, name, token string) {
-	var others []string
+	var otherValues []string
 	found := false
 	for field, value := range h.All() {
 		switch {
@@ -229,20 +229,20 @@ func removeToken(h *protocol.Header, name, token string) {
 		case strings.HasSuffix(strings.TrimRight(value, " "), token):
 			found = true
 		default:
-			others = append(others, value)
+			otherValues = append(otherValues, value)
 		}
 	}
 	if !found {
 		return
 	}
 	h.Del(name)
-	for _, value := range others {
+	for _, value := range otherValues {
 		h.Add(name, value)
 	}
 }
 
-// removeAllSpellings removes headers that a client sent under a name that only the filter may set,
-// also if they have underscores for hyphens: CGI-like applications read X_User as X-User.
+// removeAllSpellings removes the headers called name, also if they have underscores instead of
+// hyphens: CGI-like applications read X_User as X-User.
 func removeAllSpellings(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if protocol.EqualFoldUnderscore(h.At(i).Name, name) {

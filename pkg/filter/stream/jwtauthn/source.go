@@ -16,35 +16,35 @@ import (
 
 // keySource provides the keys of an issuer.
 type keySource interface {
-	// keys returns the set that verifies tokens. If newer is not nil, keys returns a set that
-	// replaced newer, or errNoKey if it cannot get one. Before keys waits for a fetch, it calls
-	// wait; if wait returns false, keys returns errMustWait instead.
-	keys(ctx context.Context, newer keySet, wait func() bool) (keySet, error)
+	// keys returns the key set that verifies tokens. If outdated is not nil, keys returns a set that
+	// replaced outdated, or errNoKey if there is none. Before keys waits for a fetch, it calls wait;
+	// if wait returns false, keys returns errMustWait.
+	keys(ctx context.Context, outdated keySet, wait func() bool) (keySet, error)
 }
 
-// errMustWait means that keys are being fetched, and that the caller does not allow waiting.
+// errMustWait means that keys are being fetched, and that the caller must not wait.
 var errMustWait = errors.New("the keys are being fetched")
 
-// staticKeys is a source of keys from the configuration.
+// staticKeys is a keySource for keys in the configuration.
 type staticKeys keySet
 
-func (f staticKeys) keys(_ context.Context, newer keySet, _ func() bool) (keySet, error) {
-	if newer != nil {
+func (s staticKeys) keys(_ context.Context, outdated keySet, _ func() bool) (keySet, error) {
+	if outdated != nil {
 		return nil, errNoKey
 	}
-	return keySet(f), nil
+	return keySet(s), nil
 }
 
-// minFetchInterval is the minimum time between the starts of two fetches. Without it, failed
-// fetches and tokens with unknown keys would cause a fetch each.
+// minFetchInterval is the minimum time between the starts of two fetches. Without it, every request
+// would start a fetch after a failed fetch or if its token has an unknown key.
 const minFetchInterval = 5 * time.Second
 
-// maxKeySetBytes is the maximum size of a fetched set of keys in bytes.
+// maxKeySetBytes is the maximum size of a fetched key set in bytes.
 const maxKeySetBytes = 1 << 20
 
-// remoteKeys is a source that fetches keys when requests need them and caches them. At most one
+// remoteKeys is a keySource that fetches keys when requests need them and caches them. At most one
 // fetch is in flight. Requests wait for it only if there is no usable set, or if they need a newer
-// one.
+// set.
 type remoteKeys struct {
 	config RemoteJWKS           // immutable
 	client filter.ClusterClient // immutable
@@ -55,29 +55,29 @@ type remoteKeys struct {
 	fetchedAt time.Time     // guarded by mu; when set was fetched
 	lastFetch time.Time     // guarded by mu; when the last fetch began
 	err       error         // guarded by mu; error of the last fetch
-	inFlight  chan struct{} // guarded by mu; closed when the fetch in flight has ended; nil: none in flight
+	inFlight  chan struct{} // guarded by mu; closed when the fetch in flight has ended; nil: no fetch is in flight
 }
 
-// keys implements source.
-func (f *remoteKeys) keys(ctx context.Context, newer keySet, wait func() bool) (keySet, error) {
-	f.mu.Lock()
-	now := f.now()
-	age := now.Sub(f.fetchedAt)
-	usable := f.set != nil && age < f.config.Duration+f.config.Stale
-	if newer != nil && !f.set.isSame(newer) {
-		newer = nil // a newer set has replaced it
+// keys implements keySource.
+func (r *remoteKeys) keys(ctx context.Context, outdated keySet, wait func() bool) (keySet, error) {
+	r.mu.Lock()
+	now := r.now()
+	age := now.Sub(r.fetchedAt)
+	usable := r.set != nil && age < r.config.Duration+r.config.Stale
+	if outdated != nil && !r.set.isSame(outdated) {
+		outdated = nil // a fetch has already replaced it
 	}
-	if (!usable || newer != nil || age >= f.config.Duration) && f.inFlight == nil && (f.lastFetch.IsZero() || now.Sub(f.lastFetch) >= minFetchInterval) {
-		f.inFlight = make(chan struct{})
-		f.lastFetch = now
-		f.client.Go(f.fetch)
+	if (!usable || outdated != nil || age >= r.config.Duration) && r.inFlight == nil && (r.lastFetch.IsZero() || now.Sub(r.lastFetch) >= minFetchInterval) {
+		r.inFlight = make(chan struct{})
+		r.lastFetch = now
+		r.client.Go(r.fetch)
 	}
-	set, flight, err := f.set, f.inFlight, f.err
-	f.mu.Unlock()
+	set, flight, err := r.set, r.inFlight, r.err
+	r.mu.Unlock()
 	switch {
-	case usable && newer == nil:
+	case usable && outdated == nil:
 		return set, nil
-	case flight == nil && newer != nil:
+	case flight == nil && outdated != nil:
 		return nil, errNoKey
 	case flight == nil:
 		return nil, fmt.Errorf("fetching the keys failed: %w", errors.Join(err, errors.New("no key set is available")))
@@ -89,34 +89,34 @@ func (f *remoteKeys) keys(ctx context.Context, newer keySet, wait func() bool) (
 	case <-ctx.Done():
 		return nil, protocol.NewFault(protocol.Draining, ctx.Err())
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return nil, fmt.Errorf("fetching the keys failed: %w", f.err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return nil, fmt.Errorf("fetching the keys failed: %w", r.err)
 	}
-	return f.set, nil
+	return r.set, nil
 }
 
 // errFetchPanicked is the error of a fetch that panicked.
 var errFetchPanicked = errors.New("the fetch was interrupted")
 
 // fetch fetches the keys once.
-func (f *remoteKeys) fetch(ctx context.Context) {
+func (r *remoteKeys) fetch(ctx context.Context) {
 	set, err := keySet(nil), errFetchPanicked
-	defer func() { // even after a panic, because requests wait for flight
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.err = err; err == nil {
-			f.set, f.fetchedAt = set, f.now()
+	defer func() { // also after a panic, because requests wait for inFlight
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.err = err; err == nil {
+			r.set, r.fetchedAt = set, r.now()
 		}
-		close(f.inFlight)
-		f.inFlight = nil
+		close(r.inFlight)
+		r.inFlight = nil
 	}()
-	set, err = f.requestKeys(ctx)
+	set, err = r.requestKeys(ctx)
 }
 
-func (f *remoteKeys) requestKeys(ctx context.Context) (set keySet, err error) {
-	uri, err := url.Parse(f.config.HTTP.URI)
+func (r *remoteKeys) requestKeys(ctx context.Context) (set keySet, err error) {
+	uri, err := url.Parse(r.config.HTTP.URI)
 	if err != nil {
 		return nil, err
 	}
@@ -124,20 +124,20 @@ func (f *remoteKeys) requestKeys(ctx context.Context) (set keySet, err error) {
 	x.Reset()
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = string(config.HTTP1), "HTTP/1.1", new(protocol.ConnMeta)
 	x.Meta.Start = time.Now()
-	x.Deadline = x.Meta.Start.Add(f.config.HTTP.Timeout)
+	x.Deadline = x.Meta.Start.Add(r.config.HTTP.Timeout)
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", uri.Scheme, uri.Host, uri.RequestURI()
 	x.Request.Header.Add("Accept", "application/jwk-set+json, application/json")
-	to := filter.Target{Cluster: f.config.HTTP.Cluster, Protocol: config.HTTP1}
-	err = f.client.Call(ctx, to, x, func() error {
+	target := filter.Target{Cluster: r.config.HTTP.Cluster, Protocol: config.HTTP1}
+	err = r.client.Call(ctx, target, x, func() error {
 		if x.Response.Status != 200 || x.Response.Body == nil {
-			return fmt.Errorf("%s: unexpected response status %d", f.config.HTTP.URI, x.Response.Status)
+			return fmt.Errorf("%s: unexpected response status %d", r.config.HTTP.URI, x.Response.Status)
 		}
-		text, err := io.ReadAll(io.LimitReader(x.Response.Body, maxKeySetBytes+1))
-		if err == nil && len(text) > maxKeySetBytes {
+		content, err := io.ReadAll(io.LimitReader(x.Response.Body, maxKeySetBytes+1))
+		if err == nil && len(content) > maxKeySetBytes {
 			err = errors.New("the key set is larger than 1 MiB")
 		}
 		if err == nil {
-			set, err = parseKeys(text)
+			set, err = parseKeys(content)
 		}
 		return err
 	})
@@ -145,19 +145,19 @@ func (f *remoteKeys) requestKeys(ctx context.Context) (set keySet, err error) {
 }
 
 // jwksCache caches the fetched keys of the process. They outlive a configuration, so that a reload
-// does not depend on the issuers. Entries that no configuration uses stay: they are small and few.
+// does not depend on the issuers. Unused entries are not removed: they are small and few.
 type jwksCache struct {
 	mu       sync.Mutex
 	byConfig map[RemoteJWKS]*remoteKeys // guarded by mu
 }
 
-func (s *jwksCache) getOrCreate(r RemoteJWKS, calls filter.ClusterClient, now func() time.Time) *remoteKeys {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.byConfig[r]
-	if f == nil {
-		f = &remoteKeys{config: r, client: calls, now: now}
-		s.byConfig[r] = f
+func (c *jwksCache) getOrCreate(cfg RemoteJWKS, clusters filter.ClusterClient, now func() time.Time) *remoteKeys {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keys := c.byConfig[cfg]
+	if keys == nil {
+		keys = &remoteKeys{config: cfg, client: clusters, now: now}
+		c.byConfig[cfg] = keys
 	}
-	return f
+	return keys
 }

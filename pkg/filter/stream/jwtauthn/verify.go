@@ -10,15 +10,15 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// algorithms returns the signature algorithms that tokens may use. "none" is not among them. Each
-// key verifies only some of them.
+// algorithms returns the signature algorithms that tokens may use, without "none". Each key
+// verifies only some of them.
 func algorithms() []string {
 	return []string{
 		"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512",
 	}
 }
 
-// errNoKey means that the set does not have the key that signed a token. A newer set may have it.
+// errNoKey means that the key set lacks the key that signed a token. A newer set may have it.
 var errNoKey = errors.New("no key for the token")
 
 // verifier verifies the tokens of one provider. It is immutable.
@@ -28,17 +28,17 @@ type verifier struct {
 }
 
 func newVerifier(p *Provider, now func() time.Time) *verifier {
-	o := []jwt.ParserOption{
+	options := []jwt.ParserOption{
 		jwt.WithValidMethods(algorithms()), jwt.WithTimeFunc(now), jwt.WithLeeway(p.ClockSkew),
 		jwt.WithStrictDecoding(), jwt.WithJSONNumber(),
 	}
 	if p.Issuer != "" {
-		o = append(o, jwt.WithIssuer(p.Issuer))
+		options = append(options, jwt.WithIssuer(p.Issuer))
 	}
 	if p.RequireExpiration {
-		o = append(o, jwt.WithExpirationRequired())
+		options = append(options, jwt.WithExpirationRequired())
 	}
-	return &verifier{jwt.NewParser(o...), p.Audiences}
+	return &verifier{jwt.NewParser(options...), p.Audiences}
 }
 
 // verify returns the claims of a valid token. The error wraps errNoKey if a newer set of keys might
@@ -50,8 +50,8 @@ func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 			return nil, errors.New("the token has extensions that must be understood (RFC 7515 4.1.11)")
 		}
 		id := ""
-		if said, ok := t.Header["kid"]; ok {
-			if id, ok = said.(string); !ok || id == "" {
+		if kid, ok := t.Header["kid"]; ok {
+			if id, ok = kid.(string); !ok || id == "" {
 				return nil, errors.New("the kid of the token is empty or not a string")
 			}
 		}
@@ -82,11 +82,11 @@ func (v *verifier) checkAudience(claims jwt.MapClaims) error {
 	default:
 		return errors.New("the aud of the token is not a string or a list")
 	}
-	said, err := claims.GetAudience()
+	audiences, err := claims.GetAudience()
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(said, func(one string) bool { return slices.Contains(v.audiences, one) }) {
+	if !slices.ContainsFunc(audiences, func(audience string) bool { return slices.Contains(v.audiences, audience) }) {
 		return errAudience
 	}
 	return nil
@@ -99,11 +99,11 @@ func claimText(claims map[string]any, name string) (text string, ok bool) {
 	value, found := claims[name]
 	if !found {
 		first, rest, nested := strings.Cut(name, ".")
-		inner, isObject := claims[first].(map[string]any)
+		object, isObject := claims[first].(map[string]any)
 		if !nested || !isObject {
 			return "", false
 		}
-		return claimText(inner, rest)
+		return claimText(object, rest)
 	}
 	switch value.(type) {
 	case map[string]any, []any, nil:

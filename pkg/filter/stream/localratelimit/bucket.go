@@ -16,7 +16,7 @@ const (
 	maxFillTime         = 1 << 60 // maximum time in ns that a bucket may take to fill: 36 years
 )
 
-// rate is the size of a bucket and the speed at which it fills. It is immutable.
+// rate is the capacity of a bucket and the speed at which it fills. It is immutable.
 type rate struct {
 	tokens int64   // maximum number of tokens
 	period instant // time to fill one token
@@ -39,8 +39,8 @@ func (c *BucketConfig) compile() (rate, error) {
 func (r rate) fillTime() instant { return instant(r.tokens) * r.period }
 
 // bucket is a token bucket that fills one token at a time. Callers pass the same rate to every
-// call. Its only state is the instant at which an empty bucket would have started to fill to have
-// the current tokens, so it needs no lock. The zero bucket is full. It is safe for concurrent use.
+// call. Its only state is the instant at which it would have been empty to have its current tokens
+// now, so it needs no lock. The zero bucket is full. It is safe for concurrent use.
 type bucket struct {
 	emptyAt atomic.Int64
 }
@@ -48,12 +48,12 @@ type bucket struct {
 // take takes a token and reports whether there was one.
 func (b *bucket) take(r rate, now instant) bool {
 	for {
-		was := b.emptyAt.Load()
-		next := max(instant(was), now-r.fillTime()) + r.period
+		old := b.emptyAt.Load()
+		next := max(instant(old), now-r.fillTime()) + r.period
 		if next > now {
 			return false
 		}
-		if b.emptyAt.CompareAndSwap(was, int64(next)) {
+		if b.emptyAt.CompareAndSwap(old, int64(next)) {
 			return true
 		}
 	}
@@ -61,6 +61,6 @@ func (b *bucket) take(r rate, now instant) bool {
 
 // remaining returns the number of tokens, and the time until the bucket is full.
 func (b *bucket) remaining(r rate, now instant) (tokens int64, untilFull time.Duration) {
-	since := min(now-instant(b.emptyAt.Load()), r.fillTime())
-	return int64(since / r.period), time.Duration(r.fillTime() - since)
+	elapsed := min(now-instant(b.emptyAt.Load()), r.fillTime())
+	return int64(elapsed / r.period), time.Duration(r.fillTime() - elapsed)
 }

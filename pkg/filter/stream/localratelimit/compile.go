@@ -17,9 +17,9 @@ type plan struct {
 	status            int
 	enabled, enforced match.Fraction
 	request, response *router.Mutation // nil: no changes
-	shared            *rate            // of token_bucket; nil: there is none
+	shared            *rate            // rate of token_bucket; nil: there is none
 	perConnection     bool             // each connection has its own buckets
-	sharedPool        int              // index in pools for shared; only with perConnection
+	sharedPool        int              // index of the pool for shared; only with perConnection
 	alwaysShared      bool             // shared also counts requests that have a descriptor
 	limits            []compiledLimit
 	fixedBuckets      int // number of fixed buckets: descriptors without empty values
@@ -30,8 +30,8 @@ type plan struct {
 	resourceExhausted bool // gRPC clients get RESOURCE_EXHAUSTED; false: UNAVAILABLE
 }
 
-// compiledLimit is a compiled RateLimitConfig with the descriptors that its actions can make. Those
-// with the fewest empty values come first.
+// compiledLimit is a compiled RateLimitConfig with the descriptors that its actions can make. The
+// descriptors with the fewest empty values come first.
 type compiledLimit struct {
 	actions     []action
 	descriptors []descriptor
@@ -41,7 +41,7 @@ type compiledLimit struct {
 type descriptor struct {
 	matchers []entryMatcher // one for each action
 	rate     rate
-	dynamic  bool // a value is empty, or perConnection: index is that of a pool, not of a bucket
+	dynamic  bool // a value is empty, or perConnection is set: index refers to a pool, not a bucket
 	index    int
 }
 
@@ -49,7 +49,7 @@ type descriptor struct {
 type entryMatcher struct {
 	any  bool
 	text string
-	addr netip.Addr // only of address actions
+	addr netip.Addr // only for address actions
 }
 
 // maxActions is the maximum number of entries of a descriptor.
@@ -86,9 +86,9 @@ func (c *Config) compile() (*plan, error) {
 		}
 	}
 	if c.Bucket != nil {
-		r, problem := c.Bucket.compile()
-		if problem != nil {
-			return nil, &document.KeyError{Key: "token_bucket", Err: problem}
+		r, compileErr := c.Bucket.compile()
+		if compileErr != nil {
+			return nil, &document.KeyError{Key: "token_bucket", Err: compileErr}
 		}
 		p.shared = &r
 		if p.perConnection {
@@ -99,11 +99,11 @@ func (c *Config) compile() (*plan, error) {
 }
 
 // addLimits compiles the rate limits with their descriptors. It rejects rate limits and descriptors
-// without a counterpart: otherwise a misspelled key would silently disable a limit.
+// that do not match each other: otherwise a misspelled key would silently disable a limit.
 func (p *plan) addLimits(c *Config) error {
-	used := make([]bool, len(c.Descriptors))
+	matched := make([]bool, len(c.Descriptors))
 	for i := range c.Limits {
-		keys, s, err := c.Limits[i].compile()
+		keys, limit, err := c.Limits[i].compile()
 		if err != nil {
 			return fmt.Errorf("rate_limits[%d].%w", i, err)
 		}
@@ -112,20 +112,20 @@ func (p *plan) addLimits(c *Config) error {
 			if !slices.EqualFunc(keys, d.Entries, func(key string, e Entry) bool { return key == e.Key }) {
 				continue
 			}
-			used[j] = true
-			ch, err := p.compileDescriptor(s.actions, d)
+			matched[j] = true
+			compiled, err := p.compileDescriptor(limit.actions, d)
 			if err != nil {
 				return fmt.Errorf("descriptors[%d].%w", j, err)
 			}
-			s.descriptors = append(s.descriptors, ch)
+			limit.descriptors = append(limit.descriptors, compiled)
 		}
-		if len(s.descriptors) == 0 {
+		if len(limit.descriptors) == 0 {
 			return fmt.Errorf("rate_limits[%d]: no descriptor has the keys %q", i, keys)
 		}
-		slices.SortStableFunc(s.descriptors, func(a, b descriptor) int { return a.emptyValues() - b.emptyValues() })
-		p.limits = append(p.limits, s)
+		slices.SortStableFunc(limit.descriptors, func(a, b descriptor) int { return a.emptyValues() - b.emptyValues() })
+		p.limits = append(p.limits, limit)
 	}
-	if i := slices.Index(used, false); i >= 0 {
+	if i := slices.Index(matched, false); i >= 0 {
 		return fmt.Errorf("descriptors[%d]: no entry of rate_limits has actions with these keys in this order", i)
 	}
 	return nil
@@ -138,45 +138,45 @@ func (p *plan) addPool(r rate) int {
 }
 
 // emptyValues returns the number of empty values.
-func (c *descriptor) emptyValues() (n int) {
-	for i := range c.matchers {
-		if c.matchers[i].any {
+func (d *descriptor) emptyValues() (n int) {
+	for i := range d.matchers {
+		if d.matchers[i].any {
 			n++
 		}
 	}
 	return n
 }
 
-func (p *plan) compileDescriptor(actions []action, d *Descriptor) (descriptor, error) {
-	r, err := d.Bucket.compile()
+func (p *plan) compileDescriptor(actions []action, cfg *Descriptor) (descriptor, error) {
+	r, err := cfg.Bucket.compile()
 	if err != nil {
 		return descriptor{}, fmt.Errorf("token_bucket: %w", err)
 	}
-	c := descriptor{rate: r, matchers: make([]entryMatcher, len(actions)), dynamic: p.perConnection}
+	d := descriptor{rate: r, matchers: make([]entryMatcher, len(actions)), dynamic: p.perConnection}
 	for i := range actions {
-		value := d.Entries[i].Value
-		w := entryMatcher{any: value == "", text: value}
-		if actions[i].isAddress() && !w.any {
+		value := cfg.Entries[i].Value
+		m := entryMatcher{any: value == "", text: value}
+		if actions[i].isAddress() && !m.any {
 			prefix, err := match.ParsePrefix(value)
 			if err != nil {
 				return descriptor{}, fmt.Errorf("entries[%d].value: %w", i, err)
 			}
-			w.addr = prefix.Addr()
+			m.addr = prefix.Addr()
 		}
-		if c.matchers[i] = w; w.any {
-			c.dynamic = true
+		if d.matchers[i] = m; m.any {
+			d.dynamic = true
 		}
 	}
-	if c.dynamic {
-		c.index = p.addPool(r)
+	if d.dynamic {
+		d.index = p.addPool(r)
 	} else {
-		c.index = p.fixedBuckets
+		d.index = p.fixedBuckets
 		p.fixedBuckets++
 	}
-	return c, nil
+	return d, nil
 }
 
-func (l *RateLimitConfig) compile() (keys []string, s compiledLimit, err error) {
+func (l *RateLimitConfig) compile() (keys []string, limit compiledLimit, err error) {
 	if n := len(l.Actions); n == 0 || n > maxActions {
 		return nil, compiledLimit{}, fmt.Errorf("actions: found %d, want 1 to %d", n, maxActions)
 	}
@@ -185,46 +185,46 @@ func (l *RateLimitConfig) compile() (keys []string, s compiledLimit, err error) 
 		if err != nil {
 			return nil, compiledLimit{}, fmt.Errorf("actions[%d]: %w", i, err)
 		}
-		keys, s.actions = append(keys, key), append(s.actions, a)
+		keys, limit.actions = append(keys, key), append(limit.actions, a)
 	}
-	return keys, s, nil
+	return keys, limit, nil
 }
 
-func (a *Action) compile() (key string, out action, err error) {
-	set := 0
+func (a *Action) compile() (key string, compiled action, err error) {
+	count := 0
 	if h := a.Header; h != nil {
-		set++
-		key, out.kind = h.Key, actionHeader
-		out.field, err = match.NewField(h.Name)
+		count++
+		key, compiled.kind = h.Key, actionHeader
+		compiled.field, err = match.NewField(h.Name)
 	}
 	if a.Remote != nil {
-		set++
-		key, out.kind = "remote_address", actionAddress
-		out.v4, out.v6 = 32, 128
+		count++
+		key, compiled.kind = "remote_address", actionAddress
+		compiled.v4, compiled.v6 = 32, 128
 	}
 	if m := a.Masked; m != nil {
-		set++
-		key, out.kind = "masked_remote_address", actionAddress
-		out.v4, out.v6 = m.V4, m.V6
+		count++
+		key, compiled.kind = "masked_remote_address", actionAddress
+		compiled.v4, compiled.v6 = m.V4, m.V6
 	}
 	if g := a.Always; g != nil {
-		set++
-		key, out.kind, out.text = g.Key, actionConstant, g.Value
+		count++
+		key, compiled.kind, compiled.text = g.Key, actionConstant, g.Value
 	}
 	if m := a.Match; m != nil {
-		set++
-		key, out.kind, out.text, out.expect = m.Key, actionMatch, m.Value, m.Expect
-		out.headers, err = match.CompileHeaders("headers", m.Headers)
+		count++
+		key, compiled.kind, compiled.text, compiled.expect = m.Key, actionMatch, m.Value, m.Expect
+		compiled.headers, err = match.CompileHeaders("headers", m.Headers)
 	}
 	switch {
 	case err != nil:
 		return "", action{}, err
-	case set != 1:
-		return "", action{}, fmt.Errorf("found %d actions, want one", set)
+	case count != 1:
+		return "", action{}, fmt.Errorf("found %d actions, want one", count)
 	case key == "":
 		return "", action{}, errors.New("descriptor_key is empty")
-	case a.Match != nil && len(out.headers) == 0:
+	case a.Match != nil && len(compiled.headers) == 0:
 		return "", action{}, errors.New("headers is empty")
 	}
-	return key, out, nil
+	return key, compiled, nil
 }

@@ -35,8 +35,8 @@ type Status struct {
 	Code int `key:"code" doc:"HTTP status." min:"400" max:"599" enum:"TooManyRequests=429|ServiceUnavailable=503" default:"429" example:"429"`
 }
 
-// BucketConfig configures a token bucket. Each request takes a token, and is over the limit if
-// there is none. The bucket starts full.
+// BucketConfig configures a token bucket. Each request takes a token; without a token it exceeds
+// the limit. The bucket starts full.
 type BucketConfig struct {
 	Max      uint32        `key:"max_tokens" doc:"Capacity of the bucket." required:"true" min:"1" example:"100"`
 	Fill     uint32        `key:"tokens_per_fill" doc:"Number of tokens added in fill_interval, one at a time." min:"1" default:"1" example:"10"`
@@ -70,14 +70,14 @@ type Action struct {
 	Extension   map[string]any `key:"extension" doc:"An extension of Envoy." unbuilt:"extension" example:"{\"a\": 1}"`
 }
 
-// HeaderAction makes an entry of a header. It has no value for requests without the header.
+// HeaderAction makes an entry from a header. It has no value for requests without the header.
 type HeaderAction struct {
 	Name string `key:"header_name" doc:"Header name." required:"true" example:"\"x-tenant\""`
 	Key  string `key:"descriptor_key" doc:"The key of the entry." required:"true" example:"\"tenant\""`
 	Skip bool   `key:"skip_if_absent" doc:"Omits the entry if the header is absent." unbuilt:"skip_if_absent" example:"true"`
 }
 
-// MaskedAction makes an entry of the client's network.
+// MaskedAction makes an entry from the client's network.
 type MaskedAction struct {
 	V4 int `key:"v4_prefix_mask_len" doc:"Number of leading bits of an IPv4 address to use." unit:"bits" min:"0" max:"32" default:"32" example:"24"`
 	V6 int `key:"v6_prefix_mask_len" doc:"Number of leading bits of an IPv6 address to use." unit:"bits" min:"0" max:"128" default:"128" example:"64"`

@@ -13,7 +13,7 @@ import (
 type action struct {
 	kind    actionKind
 	field   match.Field
-	text    string // constant value, unless makes is actionHeader or actionAddress
+	text    string // constant value, unless kind is actionHeader or actionAddress
 	headers []match.HeaderMatcher
 	expect  bool // whether the headers must match
 	v4, v6  int  // length of the address prefix in bits
@@ -33,11 +33,11 @@ func (a *action) isAddress() bool { return a.kind == actionAddress }
 // value is the result of an action.
 type value struct {
 	text string
-	addr netip.Addr // only of address actions; zero: unknown
+	addr netip.Addr // only for address actions; zero: unknown
 }
 
 // value returns the n-th value that a derives from x, and whether it exists. more reports whether
-// others follow; only a repeated header has several.
+// other values follow; only a repeated header has several values.
 func (a *action) value(x *protocol.Exchange, client *match.ClientAddr, n int) (v value, ok, more bool) {
 	switch a.kind {
 	case actionHeader:
@@ -79,8 +79,8 @@ func (a *action) matches(x *protocol.Exchange) bool {
 	return true
 }
 
-// combination has the values that the actions of a compiledLimit derive from a request. If headers
-// repeat, it is one of several combinations of values.
+// combination holds the values that the actions of a compiledLimit derive from a request. If
+// headers are repeated, a request has several combinations.
 type combination struct {
 	values
 	indexes [maxActions]int  // index of the value of each action
@@ -89,65 +89,65 @@ type combination struct {
 
 type values [maxActions]value
 
-// firstCombination sets d to the first combination of values for x. It returns false if an action
-// of s has no value.
-func (s *compiledLimit) firstCombination(d *combination, x *protocol.Exchange, client *match.ClientAddr) bool {
-	for i := range s.actions {
+// firstCombination sets c to the first combination of values for x. It returns false if an action
+// of l has no value.
+func (l *compiledLimit) firstCombination(c *combination, x *protocol.Exchange, client *match.ClientAddr) bool {
+	for i := range l.actions {
 		var ok bool
-		d.indexes[i] = 0
-		if d.values[i], ok, d.more[i] = s.actions[i].value(x, client, 0); !ok {
+		c.indexes[i] = 0
+		if c.values[i], ok, c.more[i] = l.actions[i].value(x, client, 0); !ok {
 			return false
 		}
 	}
 	return true
 }
 
-// nextCombination sets d to the next combination. It returns false if there is none.
-func (s *compiledLimit) nextCombination(d *combination, x *protocol.Exchange, client *match.ClientAddr) bool {
-	for i := range s.actions {
-		again := d.more[i]
-		if d.indexes[i]++; !again {
-			d.indexes[i] = 0
+// nextCombination sets c to the next combination. It returns false if there is none.
+func (l *compiledLimit) nextCombination(c *combination, x *protocol.Exchange, client *match.ClientAddr) bool {
+	for i := range l.actions {
+		hasNext := c.more[i]
+		if c.indexes[i]++; !hasNext {
+			c.indexes[i] = 0
 		}
-		d.values[i], _, d.more[i] = s.actions[i].value(x, client, d.indexes[i])
-		if again {
+		c.values[i], _, c.more[i] = l.actions[i].value(x, client, c.indexes[i])
+		if hasNext {
 			return true
 		}
 	}
 	return false
 }
 
-// hasMore reports whether an action has further values after those in d.
-func (d *combination) hasMore() bool { return d.more != [maxActions]bool{} }
+// hasMore reports whether an action has further values after those in c.
+func (c *combination) hasMore() bool { return c.more != [maxActions]bool{} }
 
 // findDescriptor returns the first descriptor that v matches, nil if there is none.
-func (s *compiledLimit) findDescriptor(v *values) *descriptor {
-	for i := range s.descriptors {
-		if c := &s.descriptors[i]; c.matches(v) {
-			return c
+func (l *compiledLimit) findDescriptor(v *values) *descriptor {
+	for i := range l.descriptors {
+		if d := &l.descriptors[i]; d.matches(v) {
+			return d
 		}
 	}
 	return nil
 }
 
-func (c *descriptor) matches(v *values) bool {
-	for i := range c.matchers {
-		w := &c.matchers[i]
-		if !w.any && (w.text != v[i].text && !w.addr.IsValid() || w.addr != v[i].addr) {
+func (d *descriptor) matches(v *values) bool {
+	for i := range d.matchers {
+		m := &d.matchers[i]
+		if !m.any && (m.text != v[i].text && !m.addr.IsValid() || m.addr != v[i].addr) {
 			return false
 		}
 	}
 	return true
 }
 
-// maxKeyValueBytes is the maximum length in bytes of a value in the key of a bucket. The key has a
-// hash of longer values, so that clients cannot exhaust memory.
+// maxKeyValueBytes is the maximum length in bytes of a value in the key of a bucket. The key
+// contains a hash instead of longer values, so that clients cannot exhaust memory.
 const maxKeyValueBytes = 64
 
-// appendKey appends the values that identify a bucket of c.
-func (c *descriptor) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
-	for i := range c.matchers {
-		if !c.matchers[i].any {
+// appendKey appends the values that identify a bucket of d.
+func (d *descriptor) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
+	for i := range d.matchers {
+		if !d.matchers[i].any {
 			continue
 		}
 		switch text := v[i].text; {

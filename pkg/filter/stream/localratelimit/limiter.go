@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// limiter holds the buckets of a plan. It outlives its configuration if the next one has the same
-// settings at the same filter.Env.Key.
+// limiter holds the buckets of a plan. It outlives its configuration if the next configuration has
+// the same settings and the same filter.Env.Key.
 type limiter struct {
 	start  time.Time // immutable; instants are relative to it
 	shared bucket
@@ -36,77 +36,77 @@ type quota struct {
 }
 
 func (q *quota) observe(b *bucket, r rate, now instant) {
-	if left, full := b.remaining(r, now); !q.counted || left < q.remaining {
-		*q = quota{counted: true, limit: r.tokens, remaining: left, untilFull: full}
+	if remaining, untilFull := b.remaining(r, now); !q.counted || remaining < q.remaining {
+		*q = quota{counted: true, limit: r.tokens, remaining: remaining, untilFull: untilFull}
 	}
 }
 
 // maxCombinations is the maximum number of combinations of repeated header values that a limit
-// counts. A request with more is over the limit.
+// counts. A request with more combinations exceeds the limit.
 const maxCombinations = 16
 
-// take takes one token from every bucket of a request, and reports whether each had one. It stops
-// at the first empty bucket. A request with repeated headers takes from the buckets of all their
-// values, so a client cannot avoid its bucket by adding a header.
+// take takes one token from every bucket of a request, and reports whether each bucket had one. It
+// stops at the first empty bucket. A request with repeated headers takes from the buckets of all
+// their values, so a client cannot avoid its bucket by adding a header.
 func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 	now := l.now()
-	described := false
-	var d combination
+	hasDescriptor := false
+	var c combination
 	for i := range p.limits {
-		s := &p.limits[i]
-		if !s.firstCombination(&d, x, &p.client) {
+		limit := &p.limits[i]
+		if !limit.firstCombination(&c, x, &p.client) {
 			continue
 		}
-		for left := maxCombinations; ; left-- {
-			c := s.findDescriptor(&d.values)
-			if c != nil {
-				described = true
-				if !takeFrom(l.bucketFor(p, c, &d.values, x, now), c.rate, now, p.addsHeaders, q) {
+		for remaining := maxCombinations; ; remaining-- {
+			desc := limit.findDescriptor(&c.values)
+			if desc != nil {
+				hasDescriptor = true
+				if !takeFrom(l.bucketFor(p, desc, &c.values, x, now), desc.rate, now, p.addsHeaders, q) {
 					return false
 				}
 			}
-			if !d.hasMore() && d.indexes == [maxActions]int{} || !s.nextCombination(&d, x, &p.client) {
+			if !c.hasMore() && c.indexes == [maxActions]int{} || !limit.nextCombination(&c, x, &p.client) {
 				break
 			}
-			if left == 1 {
+			if remaining == 1 {
 				return false
 			}
 		}
 	}
-	if p.shared == nil || described && !p.alwaysShared {
+	if p.shared == nil || hasDescriptor && !p.alwaysShared {
 		return true
 	}
 	shared := &l.shared
 	if p.perConnection {
-		var room [8]byte
-		shared = l.pools[p.sharedPool].getOrCreate(appendConnection(room[:0], x), now)
+		var buf [8]byte
+		shared = l.pools[p.sharedPool].getOrCreate(appendConnection(buf[:0], x), now)
 	}
 	return takeFrom(shared, *p.shared, now, p.addsHeaders, q)
 }
 
-func takeFrom(b *bucket, r rate, now instant, tells bool, q *quota) bool {
+func takeFrom(b *bucket, r rate, now instant, updatesQuota bool, q *quota) bool {
 	ok := b.take(r, now)
-	if tells {
+	if updatesQuota {
 		q.observe(b, r, now)
 	}
 	return ok
 }
 
-func (l *limiter) bucketFor(p *plan, c *descriptor, v *values, x *protocol.Exchange, now instant) *bucket {
-	if !c.dynamic {
-		return &l.fixed[c.index]
+func (l *limiter) bucketFor(p *plan, d *descriptor, v *values, x *protocol.Exchange, now instant) *bucket {
+	if !d.dynamic {
+		return &l.fixed[d.index]
 	}
-	var room [2 * maxKeyValueBytes]byte
-	key := room[:0]
+	var buf [2 * maxKeyValueBytes]byte
+	key := buf[:0]
 	if p.perConnection {
 		key = appendConnection(key, x)
 	}
-	of := l.pools[c.index]
-	return of.getOrCreate(c.appendKey(key, v, of.seed), now)
+	buckets := l.pools[d.index]
+	return buckets.getOrCreate(d.appendKey(key, v, buckets.seed), now)
 }
 
-// appendConnection appends the ID of x's connection, 0 if there is none. The buckets of a closed
-// connection fill, and the pool then replaces them first.
+// appendConnection appends the ID of x's connection, 0 if there is none. When the buckets of a
+// closed connection are full, the pool evicts them first.
 func appendConnection(dst []byte, x *protocol.Exchange) []byte {
 	id := uint64(0)
 	if x.Meta.Conn != nil {

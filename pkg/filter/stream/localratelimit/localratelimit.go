@@ -1,5 +1,5 @@
 // Package localratelimit owns the local_ratelimit filter, which limits the rate of requests with
-// token buckets, for all clients together or for each.
+// token buckets. Buckets are shared by all requests or separate for each descriptor or connection.
 //
 //	Config     configuration                       config.go
 //	plan       compiled configuration              compile.go
@@ -28,12 +28,12 @@ func (c *Config) Validate() error {
 // Factory returns the filter factory. The filters that one factory builds keep their buckets across
 // reloads.
 func Factory() filter.StreamFilterFactory {
-	s := &builder{start: time.Now()}
+	b := &builder{start: time.Now()}
 	return filter.StreamFilterFactory{
 		Name:    name,
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
-		New:     s.build,
+		New:     b.build,
 		Metrics: []metrics.Metric{okMetric(), limitedMetric(), enforcedMetric(), droppedMetric()},
 	}
 }
@@ -62,7 +62,7 @@ type builder struct {
 	limiters filter.WeakCache[limiter]
 }
 
-func (s *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
+func (b *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	p, err := c.compile()
 	if err != nil {
@@ -71,14 +71,14 @@ func (s *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	if p.shared == nil && len(p.limits) == 0 || p.enabled.IsZero() {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	said, err := json.Marshal(c)
+	settings, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
 	f := rateLimit{
 		plan: p,
-		limiter: s.limiters.GetOrCreate(env.Key+" "+string(said), func() *limiter {
-			return newLimiter(p, s.start, env.Metrics.Counter(droppedMetric(), c.Prefix))
+		limiter: b.limiters.GetOrCreate(env.Key+" "+string(settings), func() *limiter {
+			return newLimiter(p, b.start, env.Metrics.Counter(droppedMetric(), c.Prefix))
 		}),
 		ok:       env.Metrics.Counter(okMetric(), c.Prefix),
 		limited:  env.Metrics.Counter(limitedMetric(), c.Prefix),
@@ -87,7 +87,7 @@ func (s *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	return f.wrap, nil
 }
 
-// rateLimit is immutable except for its counters and its limiter.
+// rateLimit is immutable; only its counters and its limiter change.
 type rateLimit struct {
 	plan                  *plan
 	limiter               *limiter
@@ -128,7 +128,7 @@ func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 
 var errNoToken = errors.New("local_ratelimit: no token available")
 
-// reject rejects x, which is over a limit, with a local reply. The engine translates it for RPC and
+// reject rejects x, which exceeds a limit, with a local reply. The engine converts it for RPC and
 // gRPC clients.
 func (f *rateLimit) reject(x *protocol.Exchange, q *quota) {
 	x.LocalReplyError(protocol.NewFault(protocol.RateLimited, errNoToken))
@@ -143,7 +143,7 @@ func (f *rateLimit) reject(x *protocol.Exchange, q *quota) {
 	f.plan.response.Apply(x, &x.Response.Header)
 }
 
-// Finish implements protocol.Finisher. It adds the x-ratelimit headers that keep stored.
+// Finish implements protocol.Finisher. It adds the x-ratelimit headers that storeQuota stored.
 func (f *rateLimit) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err == nil {
 		addQuotaHeaders(x)
@@ -172,7 +172,7 @@ func storeQuota(m *protocol.Metadata, q *quota) {
 	}
 }
 
-// addQuotaHeaders adds the values that keep stored to the response headers.
+// addQuotaHeaders adds the values that storeQuota stored to the response headers.
 func addQuotaHeaders(x *protocol.Exchange) {
 	for _, name := range quotaHeaders() {
 		if text, ok := x.Metadata.Lookup(namespace, name); ok {

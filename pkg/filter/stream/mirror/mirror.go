@@ -31,7 +31,8 @@ type Config struct {
 	Additional       []AdditionalCluster `key:"more" doc:"More clusters that get copies."`
 }
 
-// AdditionalCluster is one more cluster that gets copies. Other settings are those of the Config.
+// AdditionalCluster is an additional cluster that gets copies. It uses the other settings of
+// Config.
 type AdditionalCluster struct {
 	Cluster          string  `key:"cluster" doc:"Cluster that gets the copies." required:"true" refers:"cluster" example:"\"canary\""`
 	Percent          float64 `key:"percent" doc:"Fraction of requests to copy to this cluster." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
@@ -72,24 +73,24 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if len(targets) == 0 {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	count := func(m metrics.Metric, label string) *metrics.Counter { return env.Metrics.Counter(m, label) }
+	counter := func(m metrics.Metric, label string) *metrics.Counter { return env.Metrics.Counter(m, label) }
 	m := mirror{
 		config: c, client: env.ClusterClient, targets: targets,
 		randomPercent: func() float64 { return rand.Float64() * 100 },
-		answered:      count(copiesMetric(), "answered"), failed: count(copiesMetric(), "failed"),
-		tooLarge: count(skippedMetric(), "too_large"), overflow: count(skippedMetric(), "overflow"), notCopyable: count(skippedMetric(), "unfit"),
+		answered:      counter(copiesMetric(), "answered"), failed: counter(copiesMetric(), "failed"),
+		tooLarge: counter(skippedMetric(), "too_large"), overflow: counter(skippedMetric(), "overflow"), notCopyable: counter(skippedMetric(), "unfit"),
 	}
 	return m.wrap, nil
 }
 
 // targetsOf returns the clusters that get copies.
-func targetsOf(c *Config) (all []*target) {
-	for _, f := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
-		if f.Cluster != "" && f.Percent > 0 {
-			all = append(all, &target{percent: f.Percent, suffix: f.ShadowHostSuffix, to: filter.Target{Cluster: f.Cluster, Protocol: config.Protocol(f.Protocol)}})
+func targetsOf(c *Config) (targets []*target) {
+	for _, cluster := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
+		if cluster.Cluster != "" && cluster.Percent > 0 {
+			targets = append(targets, &target{percent: cluster.Percent, suffix: cluster.ShadowHostSuffix, to: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
 		}
 	}
-	return all
+	return targets
 }
 
 // target is a cluster that gets copies.
@@ -100,7 +101,7 @@ type target struct {
 	inFlight atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
 }
 
-// mirror is immutable except for its counters.
+// mirror is immutable; only its counters change.
 type mirror struct {
 	config        Config
 	targets       []*target // not empty
@@ -120,14 +121,14 @@ func (m mirror) wrap(next protocol.Service) protocol.Service {
 
 // Start implements protocol.Service.
 func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
-	if chosen := m.sampleTargets(); len(chosen) > 0 {
-		m.copyRequest(x, chosen)
+	if targets := m.sampleTargets(); len(targets) > 0 {
+		m.copyRequest(x, targets)
 	}
 	return m.next.Start(ctx, x)
 }
 
 // sampleTargets samples the targets that get a copy of a request.
-func (m *mirror) sampleTargets() (chosen []*target) {
+func (m *mirror) sampleTargets() (sampled []*target) {
 	for _, t := range m.targets {
 		switch {
 		case m.randomPercent() >= t.percent:
@@ -136,20 +137,20 @@ func (m *mirror) sampleTargets() (chosen []*target) {
 		case len(m.targets) == 1:
 			return m.targets
 		default:
-			chosen = append(chosen, t)
+			sampled = append(sampled, t)
 		}
 	}
-	return chosen
+	return sampled
 }
 
-// copyRequest copies x's request to the targets in to: immediately if it has no body or is an RPC
-// frame, else when the body has been read.
-func (m *mirror) copyRequest(x *protocol.Exchange, to []*target) {
+// copyRequest copies x's request to targets: immediately if it has no body or is an RPC frame, else
+// when the body has been read.
+func (m *mirror) copyRequest(x *protocol.Exchange, targets []*target) {
 	r := &x.Request
 	switch {
 	case r.Method == "":
 		if frame, ok := copyFrame(x, m.config.MaxBody); ok {
-			m.launch(frame, to)
+			m.launch(frame, targets)
 		} else if frame == nil {
 			m.notCopyable.Add(1)
 		} else {
@@ -160,13 +161,13 @@ func (m *mirror) copyRequest(x *protocol.Exchange, to []*target) {
 	case r.ContentLength > int64(m.config.MaxBody):
 		m.tooLarge.Add(1)
 	case r.Body == nil || r.ContentLength == 0:
-		m.launch(m.prepareHead(x), to)
+		m.launch(m.prepareHead(x), targets)
 	default:
-		r.Body = &tee{Body: r.Body, mirror: m, to: to, request: m.prepareHead(x), length: r.ContentLength, trailer: &r.Trailer}
+		r.Body = &tee{Body: r.Body, mirror: m, to: targets, request: m.prepareHead(x), length: r.ContentLength, trailer: &r.Trailer}
 	}
 }
 
-// prepareHead returns the head of x's request as the copies have it.
+// prepareHead returns the head of the copies of x's request.
 func (m *mirror) prepareHead(x *protocol.Exchange) *httpCopy {
 	r := copyHead(x)
 	if m.config.XFF {
@@ -177,8 +178,8 @@ func (m *mirror) prepareHead(x *protocol.Exchange) *httpCopy {
 
 // launch sends the copies of r on one goroutine per target. It skips targets for which too many
 // requests are in flight.
-func (m *mirror) launch(r request, to []*target) {
-	for _, t := range to {
+func (m *mirror) launch(r request, targets []*target) {
+	for _, t := range targets {
 		if t.inFlight.Add(1) > m.config.MaxInFlight {
 			t.inFlight.Add(-1)
 			m.overflow.Add(1)
@@ -193,13 +194,13 @@ func (m *mirror) launch(r request, to []*target) {
 
 // send sends the copies of r to t, one after the other, until ctx is done.
 func (m *mirror) send(ctx context.Context, r request, t *target) {
-	to := t.to
+	dest := t.to
 	n := m.config.Amplification
 	if m.config.Broadcast {
-		_, all := m.client.Hosts(to.Cluster)
-		n = max(all, 1) // a cluster without hosts counts as a failure
+		_, total := m.client.Hosts(dest.Cluster)
+		n = max(total, 1) // a cluster without hosts counts as a failure
 	}
-	var sent []protocol.Attempt // of a broadcast: hosts that already have a copy
+	var attempts []protocol.Attempt // for a broadcast: hosts that already have a copy
 	for range n {
 		if ctx.Err() != nil {
 			return
@@ -215,15 +216,15 @@ func (m *mirror) send(ctx context.Context, r request, t *target) {
 		}
 		x.Meta.Start = time.Now()
 		x.Deadline = x.Meta.Start.Add(m.config.Timeout)
-		x.Record.Attempts = sent
-		err := m.client.Call(ctx, to, x, func() error { return drain(x.Response.Body) })
+		x.Record.Attempts = attempts
+		err := m.client.Call(ctx, dest, x, func() error { return drain(x.Response.Body) })
 		if err != nil {
 			m.failed.Add(1)
 		} else {
 			m.answered.Add(1)
 		}
 		if m.config.Broadcast {
-			sent = x.Record.Attempts
+			attempts = x.Record.Attempts
 		}
 	}
 }

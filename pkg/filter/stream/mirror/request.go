@@ -9,10 +9,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// request is a request to copy. It has no views of the original exchange. Once complete, it is
+// request is a request to copy. It has no views of the original exchange. When launched, it is
 // immutable and safe for concurrent use.
 type request interface {
-	// fill sets the request of x, which is new, to a copy.
+	// fill sets the request of x, a new exchange, to a copy.
 	fill(x *protocol.Exchange) error
 }
 
@@ -74,27 +74,27 @@ func cutPort(authority string) (host, port string, ok bool) {
 }
 
 // fill implements request.
-func (m *httpCopy) fill(x *protocol.Exchange) error {
-	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = m.protocol, m.version, new(protocol.ConnMeta)
+func (c *httpCopy) fill(x *protocol.Exchange) error {
+	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = c.protocol, c.version, new(protocol.ConnMeta)
 	r := &x.Request
-	r.Method, r.Scheme, r.Authority, r.Path = m.method, m.scheme, m.authority, m.path
-	for _, f := range m.header {
+	r.Method, r.Scheme, r.Authority, r.Path = c.method, c.scheme, c.authority, c.path
+	for _, f := range c.header {
 		r.Header.Add(f.Name, f.Value)
 	}
-	if !m.hasContent {
+	if !c.hasContent {
 		return nil
 	}
-	r.Body, r.ContentLength = protocol.NewStringBody(string(m.content)), int64(len(m.content))
-	if len(m.trailer) > 0 {
+	r.Body, r.ContentLength = protocol.NewStringBody(string(c.content)), int64(len(c.content))
+	if len(c.trailer) > 0 {
 		r.ContentLength = -1 // HTTP/1.1 allows trailers only without a declared length
 	}
-	for _, f := range m.trailer {
+	for _, f := range c.trailer {
 		r.Trailer.Add(f.Name, f.Value)
 	}
 	return nil
 }
 
-// rpcCopy is an RPC request in the bytes that the client sent.
+// rpcCopy is an RPC request as the bytes that the client sent.
 type rpcCopy struct {
 	protocol, version string
 	codec             xprotocol.Codec
@@ -102,46 +102,47 @@ type rpcCopy struct {
 	oneWay            bool
 }
 
-// copyFrame returns a copy of x's frame. ok is false if the frame is larger than most bytes. r is
-// nil if x has no frame.
-func copyFrame(x *protocol.Exchange, most int) (r request, ok bool) {
+// copyFrame returns a copy of x's frame. ok is false if the frame is larger than maxBytes. r is nil
+// if x has no frame.
+func copyFrame(x *protocol.Exchange, maxBytes int) (r request, ok bool) {
 	m := xprotocol.MessageOf(x.Request.Body)
 	if m == nil {
 		return nil, false
 	}
-	f := &rpcCopy{codec: m.Codec, oneWay: x.Request.OneWay}
-	if len(m.Frame) > most {
-		return f, false
+	frame := &rpcCopy{codec: m.Codec, oneWay: x.Request.OneWay}
+	if len(m.Frame) > maxBytes {
+		return frame, false
 	}
-	f.protocol, f.version = strings.Clone(x.Meta.Protocol), strings.Clone(x.Meta.Version)
-	f.bytes = slices.Clone(m.Frame)
-	return f, true
+	frame.protocol, frame.version = strings.Clone(x.Meta.Protocol), strings.Clone(x.Meta.Version)
+	frame.bytes = slices.Clone(m.Frame)
+	return frame, true
 }
 
 // fill implements request.
-func (f *rpcCopy) fill(x *protocol.Exchange) error {
-	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = f.protocol, f.version, new(protocol.ConnMeta)
-	x.Request.OneWay = f.oneWay
+func (c *rpcCopy) fill(x *protocol.Exchange) error {
+	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = c.protocol, c.version, new(protocol.ConnMeta)
+	x.Request.OneWay = c.oneWay
 	m := new(xprotocol.Message)
-	m.Set(f.codec, f.bytes)
+	m.Set(c.codec, c.bytes)
 	x.Request.Body = m
-	return f.codec.ReadRequest(f.bytes, &x.Request, &m.View)
+	return c.codec.ReadRequest(c.bytes, &x.Request, &m.View)
 }
 
-// tee is a request body that copies the bytes that are read, and launches the copies at its end.
+// tee is a request body that copies the bytes that Read returns, and launches the copies at its
+// end.
 type tee struct {
 	protocol.Body
 
 	mirror  *mirror
 	to      []*target
 	request *httpCopy
-	length  int64            // declared length; negative: none
+	length  int64            // declared length; negative: not declared
 	trailer *protocol.Header // complete at the end of the body
 	done    bool             // the copies were launched, or the body is too large
 }
 
-// Read implements protocol.Body. A reader of a declared length may stop at the last byte without
-// reading io.EOF, so the last byte ends the body too. Such a body has no trailers.
+// Read implements protocol.Body. The reader of a body with a declared length may stop at the last
+// byte without reading io.EOF, so the last byte also ends the body. Such a body has no trailers.
 func (t *tee) Read(p []byte) (int, error) {
 	n, err := t.Body.Read(p)
 	if t.done {

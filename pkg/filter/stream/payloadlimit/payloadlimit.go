@@ -37,11 +37,11 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if c.MaxEntitySize == 0 {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	count := env.Metrics.Counter(rejectedMetric())
-	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, next} }, nil
+	rejected := env.Metrics.Counter(rejectedMetric())
+	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, rejected, next} }, nil
 }
 
-// payloadLimit is immutable except for its counter.
+// payloadLimit is immutable; only its counter changes.
 type payloadLimit struct {
 	config   Config
 	rejected *metrics.Counter

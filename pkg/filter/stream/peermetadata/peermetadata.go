@@ -1,5 +1,5 @@
 // Package peermetadata owns the peer_metadata filter. With it, sidecars of an Istio mesh exchange
-// which workloads they serve.
+// the identities of their workloads.
 package peermetadata
 
 import (
@@ -36,13 +36,13 @@ func (c *Config) Validate() error {
 
 // Factory returns the filter factory. Its filters share a cache of peers.
 func Factory() filter.StreamFilterFactory {
-	known := new(peerCache)
+	peers := new(peerCache)
 	return filter.StreamFilterFactory{
 		Name:   "peer_metadata",
 		Stage:  filter.AfterRoute,
 		Config: func() any { return new(Config) },
 		New: func(cfg any, env filter.Env) (filter.Filter, error) {
-			return build(cfg.(*Config), env, known), nil //nolint:forcetypeassert // what Config returned
+			return build(cfg.(*Config), env, peers), nil //nolint:forcetypeassert // what Config returned
 		},
 		Metrics: []metrics.Metric{malformedMetric()},
 	}
@@ -55,20 +55,20 @@ func malformedMetric() metrics.Metric {
 	}
 }
 
-func build(c *Config, env filter.Env, known *peerCache) filter.Filter {
-	e := peerMetadata{Config: *c, peers: known, cluster: env.Cluster, malformed: env.Metrics.Counter(malformedMetric())}
+func build(c *Config, env filter.Env, peers *peerCache) filter.Filter {
+	m := peerMetadata{Config: *c, peers: peers, cluster: env.Cluster, malformed: env.Metrics.Counter(malformedMetric())}
 	if c.Workload != (workload.Workload{}) {
-		e.ownMetadata = c.Workload.Metadata()
+		m.ownMetadata = c.Workload.Metadata()
 	}
 	return func(next protocol.Service) protocol.Service {
-		e := e
-		e.next = next
-		return &e
+		m := m
+		m.next = next
+		return &m
 	}
 }
 
-// peerMetadata reads and writes the peer headers of requests and responses. It is immutable except
-// for known and malformed, which filters share.
+// peerMetadata reads and writes the peer headers of requests and responses. Only peers and
+// malformed change; filters share them.
 type peerMetadata struct {
 	Config
 	ownMetadata string // header value for the workload of this sidecar; "": unknown
@@ -78,38 +78,39 @@ type peerMetadata struct {
 	malformed   *metrics.Counter
 }
 
-// Metadata keys that record which peer headers the client sent. The response gets the same headers.
+// Metadata keys that record the peer headers that the client sent. The response gets the same
+// headers.
 const (
 	keyClientSentID       = "downstream_peer_told_id"
 	keyClientSentMetadata = "downstream_peer_told_metadata"
 )
 
 // Start implements protocol.Service. It does not change RPC calls.
-func (e *peerMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
+func (m *peerMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method == "" {
-		return e.next.Start(ctx, x)
+		return m.next.Start(ctx, x)
 	}
-	if e.DownstreamDiscovery {
-		value, told := h.Lookup(workload.FieldMetadata)
-		if told && e.DownstreamPropagation {
+	if m.DownstreamDiscovery {
+		value, ok := h.Lookup(workload.FieldMetadata)
+		if ok && m.DownstreamPropagation {
 			x.Metadata.Add(workload.Namespace, keyClientSentMetadata, "")
 		}
-		e.storePeer(x, workload.KeyDownstream, value)
-		if _, id := h.Lookup(workload.FieldID); id && e.DownstreamPropagation {
+		m.storePeer(x, workload.KeyDownstream, value)
+		if _, hasID := h.Lookup(workload.FieldID); hasID && m.DownstreamPropagation {
 			x.Metadata.Add(workload.Namespace, keyClientSentID, "")
 		}
 	}
-	if e.DownstreamDiscovery || e.UpstreamPropagation {
+	if m.DownstreamDiscovery || m.UpstreamPropagation {
 		removePeerHeaders(h)
 	}
-	if e.UpstreamPropagation && !e.isExcluded(x.Record.TargetCluster) {
-		e.addPeerHeaders(h, true, true)
+	if m.UpstreamPropagation && !m.isExcluded(x.Record.TargetCluster) {
+		m.addPeerHeaders(h, true, true)
 	}
-	if e.UpstreamDiscovery || e.DownstreamPropagation {
-		x.PushFinisher(e)
+	if m.UpstreamDiscovery || m.DownstreamPropagation {
+		x.PushFinisher(m)
 	}
-	return e.next.Start(ctx, x)
+	return m.next.Start(ctx, x)
 }
 
 // removePeerHeaders removes the peer headers of the client, also in spellings with underscores,
@@ -124,48 +125,48 @@ func removePeerHeaders(h *protocol.Header) {
 
 // Finish implements protocol.Finisher. It does not change failed requests, whose local replies have
 // no peer headers.
-func (e *peerMetadata) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+func (m *peerMetadata) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		return err
 	}
 	h := &x.Response.Header
-	if e.UpstreamDiscovery {
-		if value, told := h.Lookup(workload.FieldMetadata); told {
-			e.storePeer(x, workload.KeyUpstream, value)
+	if m.UpstreamDiscovery {
+		if value, ok := h.Lookup(workload.FieldMetadata); ok {
+			m.storePeer(x, workload.KeyUpstream, value)
 			h.Del(workload.FieldMetadata)
 		}
 		h.Del(workload.FieldID)
 	}
-	if e.DownstreamPropagation {
-		_, id := x.Metadata.Lookup(workload.Namespace, keyClientSentID)
-		_, metadata := x.Metadata.Lookup(workload.Namespace, keyClientSentMetadata)
-		e.addPeerHeaders(h, id, metadata)
+	if m.DownstreamPropagation {
+		_, hadID := x.Metadata.Lookup(workload.Namespace, keyClientSentID)
+		_, hadMetadata := x.Metadata.Lookup(workload.Namespace, keyClientSentMetadata)
+		m.addPeerHeaders(h, hadID, hadMetadata)
 	}
 	return nil
 }
 
-// storePeer stores the workload that value describes in the metadata of x, under key. It ignores an
-// empty value.
-func (e *peerMetadata) storePeer(x *protocol.Exchange, key, value string) {
+// storePeer parses a peer header value and stores the workload in the metadata of x, under key. It
+// ignores an empty value.
+func (m *peerMetadata) storePeer(x *protocol.Exchange, key, value string) {
 	if value == "" {
 		return
 	}
-	text, ok := e.peers.workloadText(value)
+	text, ok := m.peers.workloadText(value)
 	if !ok {
-		e.malformed.Add(1)
+		m.malformed.Add(1)
 		return
 	}
 	x.Metadata.Set(workload.Namespace, key, text)
 }
 
-// addPeerHeaders sets the peer headers of this sidecar: the node if id is set, the workload if
-// metadata is set.
-func (e *peerMetadata) addPeerHeaders(h *protocol.Header, id, metadata bool) {
-	if id && e.Node != "" {
-		h.Set(workload.FieldID, e.Node)
+// addPeerHeaders sets the peer headers of this sidecar: the node if addID is set, the workload if
+// addMetadata is set.
+func (m *peerMetadata) addPeerHeaders(h *protocol.Header, addID, addMetadata bool) {
+	if addID && m.Node != "" {
+		h.Set(workload.FieldID, m.Node)
 	}
-	if metadata && e.ownMetadata != "" {
-		h.Set(workload.FieldMetadata, e.ownMetadata)
+	if addMetadata && m.ownMetadata != "" {
+		h.Set(workload.FieldMetadata, m.ownMetadata)
 	}
 }
 
@@ -173,10 +174,10 @@ func (e *peerMetadata) addPeerHeaders(h *protocol.Header, id, metadata bool) {
 const passthroughCluster = "PassthroughCluster"
 
 // isExcluded reports whether hosts of the cluster get no peer headers.
-func (e *peerMetadata) isExcluded(cluster string) bool {
-	if e.SkipExternalClusters && strings.HasPrefix(cluster, passthroughCluster) {
+func (m *peerMetadata) isExcluded(cluster string) bool {
+	if m.SkipExternalClusters && strings.HasPrefix(cluster, passthroughCluster) {
 		return true
 	}
-	c := e.cluster(cluster)
-	return c != nil && (c.Mesh.NoPeerMetadata || e.SkipExternalClusters && c.Mesh.External)
+	c := m.cluster(cluster)
+	return c != nil && (c.Mesh.NoPeerMetadata || m.SkipExternalClusters && c.Mesh.External)
 }

@@ -18,12 +18,12 @@ type peerCache struct {
 	byValue map[string]string // by header value; guarded by mu
 }
 
-// workloadText returns the workload that value describes, in the format of workload.Parse. ok is
-// false if value is malformed. The result is not a view. text allocates only for new peers.
-func (p *peerCache) workloadText(value string) (text string, ok bool) {
-	p.mu.RLock()
-	text, ok = p.byValue[value]
-	p.mu.RUnlock()
+// workloadText returns the workload in a header value, in the format of workload.Parse. ok is false
+// if value is malformed. The result is not a view. workloadText allocates only for new peers.
+func (c *peerCache) workloadText(value string) (text string, ok bool) {
+	c.mu.RLock()
+	text, ok = c.byValue[value]
+	c.mu.RUnlock()
 	if ok {
 		return text, true
 	}
@@ -32,12 +32,12 @@ func (p *peerCache) workloadText(value string) (text string, ok bool) {
 		return "", false
 	}
 	text = w.Text()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.byValue == nil || len(p.byValue) >= maxPeers {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byValue == nil || len(c.byValue) >= maxPeers {
 		// An LRU list is not worth its cost: peers in use are added again soon.
-		p.byValue = make(map[string]string)
+		c.byValue = make(map[string]string)
 	}
-	p.byValue[strings.Clone(value)] = text
+	c.byValue[strings.Clone(value)] = text
 	return text, true
 }

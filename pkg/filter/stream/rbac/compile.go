@@ -16,34 +16,34 @@ func (r *Rules) compile(key string) (*rules, error) {
 	if r == nil {
 		return nil, nil
 	}
-	out := new(rules)
+	compiled := new(rules)
 	switch r.Action {
 	case "DENY":
-		out.action = actionDeny
+		compiled.action = actionDeny
 	case "LOG":
-		out.action = actionLog
+		compiled.action = actionLog
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Policies)) {
 		p := r.Policies[name]
 		if p.Condition != nil || p.CheckedCondition != nil {
-			// Without its condition, an ALLOW policy would allow more. An empty condition is no
-			// exception.
+			// Without its condition, an ALLOW policy would allow more requests. This also applies to
+			// an empty condition.
 			return nil, fmt.Errorf("%s.policies[%q]: conditions in CEL are not supported yet", key, name)
 		}
-		c := compiler{rules: out}
-		what := c.compileAny("permissions", len(p.Permissions), func(i int) node { return c.permission(&p.Permissions[i]) })
-		who := c.compileAny("principals", len(p.Principals), func(i int) node { return c.principal(&p.Principals[i]) })
+		c := compiler{rules: compiled}
+		permissions := c.compileAny("permissions", len(p.Permissions), func(i int) node { return c.permission(&p.Permissions[i]) })
+		principals := c.compileAny("principals", len(p.Principals), func(i int) node { return c.principal(&p.Principals[i]) })
 		if c.err != nil {
 			return nil, fmt.Errorf("%s.policies[%q].%w", key, name, c.err)
 		}
-		out.policies = append(out.policies, policy{name, what, who})
+		compiled.policies = append(compiled.policies, policy{name, permissions, principals})
 	}
-	return out, nil
+	return compiled, nil
 }
 
-// compiler compiles a policy to nodes. It keeps the first error.
+// compiler compiles a policy to nodes. It records the first error.
 type compiler struct {
-	rules *rules // its reads fields are set
+	rules *rules // the compiler sets its fields readsPath to readsMetadata
 	err   error
 }
 
@@ -62,8 +62,8 @@ func (c *compiler) list(key string, n int, member func(i int) node) []node {
 	}
 	nodes := make([]node, n)
 	for i := range nodes {
-		before := c.err
-		if nodes[i] = member(i); before == nil && c.err != nil {
+		previousErr := c.err
+		if nodes[i] = member(i); previousErr == nil && c.err != nil {
 			c.err = fmt.Errorf("%s[%d]: %w", key, i, c.err)
 		}
 	}
@@ -162,8 +162,8 @@ func (c *compiler) path(p *Path) node {
 	return node{kind: kindPath, text: &text}
 }
 
-func (c *compiler) serverName(t *match.StringMatcherConfig) node {
-	text, err := t.Compile()
+func (c *compiler) serverName(matcher *match.StringMatcherConfig) node {
+	text, err := matcher.Compile()
 	if err != nil {
 		return c.fail(fmt.Errorf("requested_server_name: %w", err))
 	}
@@ -171,13 +171,13 @@ func (c *compiler) serverName(t *match.StringMatcherConfig) node {
 	return node{kind: kindServerName, text: &text}
 }
 
-func (c *compiler) addresses(of nodeKind, r *match.CIDRRangeConfig) node {
+func (c *compiler) addresses(kind nodeKind, r *match.CIDRRangeConfig) node {
 	prefix, err := r.Compile()
 	if err != nil {
 		return c.fail(err)
 	}
 	set := match.NewCIDRSet([]netip.Prefix{prefix})
-	return node{kind: of, addresses: &set}
+	return node{kind: kind, addresses: &set}
 }
 
 func (c *compiler) ports(p *PortRange) node {
@@ -207,47 +207,47 @@ func (c *compiler) metadata(m *MetadataMatcher) node {
 	for i := range m.Path {
 		parts[i] = m.Path[i].Key
 	}
-	d := &metadataCondition{namespace: protocol.Namespace(m.Namespace), key: protocol.MetadataKey(parts...), invert: m.Invert}
-	set := 0
+	condition := &metadataCondition{namespace: protocol.Namespace(m.Namespace), key: protocol.MetadataKey(parts...), invert: m.Invert}
+	count := 0
 	var err error
 	if v := m.Value.String; v != nil {
-		set++
-		d.matchers, err = compileString(v)
+		count++
+		condition.matchers, err = compileString(v)
 	}
 	if v := m.Value.Or; v != nil {
-		set++
-		d.matchers, err = v.compile()
+		count++
+		condition.matchers, err = v.compile()
 	}
 	if v := m.Value.Bool; v != nil {
-		set++
-		d.matchers = []match.StringMatcher{match.Exact(fmt.Sprint(*v))}
+		count++
+		condition.matchers = []match.StringMatcher{match.Exact(fmt.Sprint(*v))}
 	}
 	if v := m.Value.Present; v != nil {
-		set++
-		d.test = testPresent
+		count++
+		condition.test = testPresent
 		if !*v {
-			d.test = testAbsent
+			condition.test = testAbsent
 		}
 	}
 	if v := m.Value.List; v != nil {
-		set++
-		d.test = testElement
-		switch of := v.OneOf; {
-		case (of.String == nil) == (of.Or == nil):
+		count++
+		condition.test = testElement
+		switch element := v.OneOf; {
+		case (element.String == nil) == (element.Or == nil):
 			err = errors.New("list_match.one_of: expected one of string_match and or_match")
-		case of.String != nil:
-			d.matchers, err = compileString(of.String)
+		case element.String != nil:
+			condition.matchers, err = compileString(element.String)
 		default:
-			d.matchers, err = of.Or.compile()
+			condition.matchers, err = element.Or.compile()
 		}
 	}
-	if err == nil && set != 1 {
-		err = fmt.Errorf("%d conditions are set, want one", set)
+	if err == nil && count != 1 {
+		err = fmt.Errorf("%d conditions are set, want one", count)
 	}
 	if err != nil {
 		return c.fail(fmt.Errorf("metadata.value: %w", err))
 	}
-	return node{kind: kindMetadata, metadata: d}
+	return node{kind: kindMetadata, metadata: condition}
 }
 
 func compileString(c *match.StringMatcherConfig) ([]match.StringMatcher, error) {

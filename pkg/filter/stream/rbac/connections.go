@@ -10,8 +10,8 @@ import (
 )
 
 // ConnectionConfig is the configuration of the network filter, in the format of Envoy's network
-// RBAC v3. It allows the conditions of Config except those on headers, paths and metadata, which a
-// connection does not have.
+// RBAC v3. It supports the conditions of Config except those on headers, paths and metadata, which
+// a connection does not have.
 type ConnectionConfig struct {
 	Rules        *Rules `key:"rules" doc:"Rules to enforce; absent: none."`
 	Shadow       *Rules `key:"shadow_rules" doc:"Rules to count as if they were enforced."`
@@ -43,16 +43,16 @@ func (c *ConnectionConfig) compile() (enforced, shadow *rules, err error) {
 	return enforced, shadow, err
 }
 
-// errRequestCondition rejects conditions on properties of requests. In Envoy such a condition
-// matches no connection, so that a DENY rule with it allows every connection.
+// errRequestCondition rejects conditions on properties of requests. In Envoy, such a condition
+// matches no connection, so a DENY rule with it allows every connection.
 var errRequestCondition = errors.New("conditions on headers, paths and metadata apply to requests, not to connections")
 
 func (r *Rules) compileForConnections(key string) (*rules, error) {
-	out, err := r.compile(key)
-	if err == nil && out != nil && (out.readsPath || out.readsFields || out.readsMetadata) {
+	compiled, err := r.compile(key)
+	if err == nil && compiled != nil && (compiled.readsPath || compiled.readsFields || compiled.readsMetadata) {
 		return nil, fmt.Errorf("%s: %w", key, errRequestCondition)
 	}
-	return out, err
+	return compiled, err
 }
 
 // ConnectionFactory returns the network filter's factory.
@@ -96,11 +96,11 @@ func buildConnectionFilter(cfg any, env filter.Env) (filter.ConnectionFilter, er
 	return f.evaluateConnection, nil
 }
 
-// evaluateConnection implements filter.ConnectionFilter. It evaluates the rules on an empty request
-// on conn.
+// evaluateConnection implements filter.ConnectionFilter. It evaluates the rules for an empty
+// request on conn.
 func (f *rbac) evaluateConnection(conn *protocol.ConnMeta) error {
-	s := evaluation{x: &protocol.Exchange{}}
-	s.x.Meta.Conn = conn
-	_ = f.evaluate(&f.shadow, &s) // only counted
-	return f.evaluate(&f.enforced, &s)
+	e := evaluation{x: &protocol.Exchange{}}
+	e.x.Meta.Conn = conn
+	_ = f.evaluate(&f.shadow, &e) // shadow rules only count
+	return f.evaluate(&f.enforced, &e)
 }

@@ -14,15 +14,15 @@ type action uint8
 const (
 	actionAllow action = iota
 	actionDeny
-	actionLog // LOG
+	actionLog
 )
 
 // rules are compiled Rules. They are immutable.
 type rules struct {
 	action   action
 	policies []policy
-	// A condition reads the path, the service or method of an RPC call, any header, remote_ip, or
-	// metadata.
+	// Whether a condition reads the path, the service or method of an RPC call, any header,
+	// remote_ip, or metadata.
 	readsPath, readsCall, readsFields, readsClient, readsMetadata bool
 }
 
@@ -32,12 +32,12 @@ type policy struct {
 }
 
 // node is a condition, or an operator on child conditions. It is a struct, not an interface, so
-// that the subject stays on the stack.
+// that the evaluation stays on the stack.
 type node struct {
 	kind      nodeKind
 	children  []node
 	header    *match.HeaderMatcher
-	text      *match.StringMatcher // for a path or a name; nil: any name
+	text      *match.StringMatcher // matches a path or a name; nil: any name
 	addresses *match.CIDRSet
 	metadata  *metadataCondition
 	// Ports from first up to, but not including, end.
@@ -64,86 +64,85 @@ const (
 	kindServerName
 )
 
-// evaluation is a request to evaluate.
+// evaluation holds the properties of the request to evaluate.
 type evaluation struct {
 	x      *protocol.Exchange
 	path   string     // without the query
 	client netip.Addr // zero: none
 }
 
-// matchingPolicy returns the name of the first policy, in the order of names, that matches s, and
+// matchingPolicy returns the name of the first policy, in the order of names, that matches e, and
 // whether there is one.
-func (r *rules) matchingPolicy(s *evaluation) (name string, ok bool) {
+func (r *rules) matchingPolicy(e *evaluation) (name string, ok bool) {
 	for i := range r.policies {
-		if p := &r.policies[i]; p.permissions.matches(s) && p.principals.matches(s) {
+		if p := &r.policies[i]; p.permissions.matches(e) && p.principals.matches(e) {
 			return p.name, true
 		}
 	}
 	return "", false
 }
 
-func (n *node) matches(s *evaluation) bool {
+func (n *node) matches(e *evaluation) bool {
 	switch n.kind {
 	case kindAlways:
 		return true
 	case kindAll:
 		for i := range n.children {
-			if !n.children[i].matches(s) {
+			if !n.children[i].matches(e) {
 				return false
 			}
 		}
 		return true
 	case kindAny:
 		for i := range n.children {
-			if n.children[i].matches(s) {
+			if n.children[i].matches(e) {
 				return true
 			}
 		}
 	case kindNot:
-		return !n.children[0].matches(s)
+		return !n.children[0].matches(e)
 	case kindHeader:
-		return n.header.Matches(s.x)
+		return n.header.Matches(e.x)
 	case kindPath:
-		return n.text.Matches(s.path)
+		return n.text.Matches(e.path)
 	case kindDestination:
-		return n.addresses.Contains(localAddr(s.x).Addr())
+		return n.addresses.Contains(localAddr(e.x).Addr())
 	case kindPorts:
-		port := uint32(localAddr(s.x).Port())
+		port := uint32(localAddr(e.x).Port())
 		return port >= n.first && port < n.end
 	case kindPeer:
-		return n.addresses.Contains(match.RemoteAddr(s.x))
+		return n.addresses.Contains(match.RemoteAddr(e.x))
 	case kindDirect:
-		return n.addresses.Contains(match.DirectRemoteAddr(s.x))
+		return n.addresses.Contains(match.DirectRemoteAddr(e.x))
 	case kindClient:
-		return n.addresses.Contains(s.client)
+		return n.addresses.Contains(e.client)
 	case kindMetadata:
-		return n.metadata.matches(&s.x.Metadata)
+		return n.metadata.matches(&e.x.Metadata)
 	case kindAuthenticated:
-		return n.matchesCertificate(s.x)
+		return n.matchesCertificate(e.x)
 	case kindServerName:
-		return n.text.Matches(serverNameOf(s.x))
+		return n.text.Matches(serverNameOf(e.x))
 	case kindNever:
 	}
 	return false
 }
 
-// matchesCertificate reports whether the peer certificate of x has a name that matches n.text: one
-// of its URIs, or without URIs one of its DNS names, or without either its subject. If n.text is
-// nil, any certificate matches.
+// matchesCertificate reports whether a name in the peer certificate of x matches n.text. The names
+// are the URIs, else the DNS names, else the subject. If n.text is nil, any certificate matches.
 func (n *node) matchesCertificate(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil || x.Meta.Conn.TLS.Peer == nil {
 		return false
 	}
-	shown := x.Meta.Conn.TLS.Peer
+	cert := x.Meta.Conn.TLS.Peer
 	switch {
 	case n.text == nil:
 		return true
-	case len(shown.URISANs) > 0:
-		return slices.ContainsFunc(shown.URISANs, n.text.Matches)
-	case len(shown.DNSSANs) > 0:
-		return slices.ContainsFunc(shown.DNSSANs, n.text.Matches)
+	case len(cert.URISANs) > 0:
+		return slices.ContainsFunc(cert.URISANs, n.text.Matches)
+	case len(cert.DNSSANs) > 0:
+		return slices.ContainsFunc(cert.DNSSANs, n.text.Matches)
 	}
-	return n.text.Matches(shown.Subject)
+	return n.text.Matches(cert.Subject)
 }
 
 func serverNameOf(x *protocol.Exchange) string {
@@ -160,7 +159,7 @@ func localAddr(x *protocol.Exchange) netip.AddrPort {
 	return x.Meta.Conn.Local
 }
 
-// metadataCondition is a compiled Metadata.
+// metadataCondition is a compiled MetadataMatcher.
 type metadataCondition struct {
 	namespace, key string
 	test           metadataTest
@@ -177,24 +176,24 @@ const (
 	testAbsent
 )
 
-func (d *metadataCondition) matches(m *protocol.Metadata) bool {
-	count, fitting := 0, 0
-	for value := range m.Values(d.namespace, d.key) {
+func (c *metadataCondition) matches(m *protocol.Metadata) bool {
+	count, matching := 0, 0
+	for value := range m.Values(c.namespace, c.key) {
 		count++
-		if match.AnyMatches(d.matchers, value) {
-			fitting++
+		if match.AnyMatches(c.matchers, value) {
+			matching++
 		}
 	}
-	holds := false
-	switch d.test {
+	matched := false
+	switch c.test {
 	case testSingle:
-		holds = fitting > 0 && (count == 1 && !m.IsList(d.namespace, d.key) || m.Repeats(d.namespace, d.key))
+		matched = matching > 0 && (count == 1 && !m.IsList(c.namespace, c.key) || m.Repeats(c.namespace, c.key))
 	case testElement:
-		holds = fitting > 0
+		matched = matching > 0
 	case testPresent:
-		holds = count > 0
+		matched = count > 0
 	case testAbsent:
-		holds = count == 0
+		matched = count == 0
 	}
-	return holds != d.invert
+	return matched != c.invert
 }

@@ -146,17 +146,17 @@ type StringValueMatcher struct {
 	String match.StringMatcherConfig `key:"string_match" doc:"The text must match this." required:"true"`
 }
 
-// compile returns the matchers of t.
-func (t *OrMatcher) compile() ([]match.StringMatcher, error) {
-	if len(t.Values) == 0 {
+// compile returns the matchers of m.
+func (m *OrMatcher) compile() ([]match.StringMatcher, error) {
+	if len(m.Values) == 0 {
 		return nil, errors.New("or_match has no value_matchers")
 	}
-	all := make([]match.StringMatcher, len(t.Values))
-	for i := range t.Values {
+	matchers := make([]match.StringMatcher, len(m.Values))
+	for i := range m.Values {
 		var err error
-		if all[i], err = t.Values[i].String.Compile(); err != nil {
+		if matchers[i], err = m.Values[i].String.Compile(); err != nil {
 			return nil, fmt.Errorf("or_match.value_matchers[%d]: %w", i, err)
 		}
 	}
-	return all, nil
+	return matchers, nil
 }

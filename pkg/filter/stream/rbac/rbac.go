@@ -90,7 +90,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return f.wrap, nil
 }
 
-// rbac is immutable except for its counters.
+// rbac is immutable; only its counters change.
 type rbac struct {
 	client           match.ClientAddr
 	pathsAsSent      bool
@@ -117,52 +117,52 @@ func (f rbac) wrap(next protocol.Service) protocol.Service {
 
 // Start implements protocol.Service.
 func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
-	s := evaluation{x: x}
-	s.path, _, _ = strings.Cut(x.OriginalPath(), "?")
-	_ = f.evaluate(&f.shadow, &s) // only counted
-	if err := f.evaluate(&f.enforced, &s); err != nil {
+	e := evaluation{x: x}
+	e.path, _, _ = strings.Cut(x.OriginalPath(), "?")
+	_ = f.evaluate(&f.shadow, &e) // shadow rules only count
+	if err := f.evaluate(&f.enforced, &e); err != nil {
 		return protocol.NewFault(protocol.ReasonDenied, err)
 	}
 	return f.next.Start(ctx, x)
 }
 
-// evaluate evaluates the rules of v, counts the decision, and returns the error that denies s, or
-// nil if s is allowed.
-func (f *rbac) evaluate(v *countedRules, s *evaluation) error {
-	if v.rules == nil {
+// evaluate evaluates the rules, counts the decision, and returns the error that denies e, or nil if
+// e is allowed.
+func (f *rbac) evaluate(counted *countedRules, e *evaluation) error {
+	if counted.rules == nil {
 		return nil
 	}
-	err := f.decide(v.rules, s, v == &f.enforced)
+	err := f.decide(counted.rules, e, counted == &f.enforced)
 	if err != nil {
-		v.denied.Add(1)
+		counted.denied.Add(1)
 	} else {
-		v.allowed.Add(1)
+		counted.allowed.Add(1)
 	}
 	return err
 }
 
-// Namespace and key of the metadata value that LOG sets. They are Envoy's.
+// Namespace and key of the metadata value that LOG sets, as in Envoy.
 const (
 	logNamespace = "envoy.common"
 	logKey       = "access_log_hint"
 )
 
-func (f *rbac) decide(r *rules, s *evaluation, enforced bool) error {
-	if err := f.prepare(r, s); err != nil {
+func (f *rbac) decide(r *rules, e *evaluation, enforced bool) error {
+	if err := f.prepare(r, e); err != nil {
 		return err
 	}
-	name, fits := r.matchingPolicy(s)
+	name, matched := r.matchingPolicy(e)
 	switch {
-	case r.action == actionAllow && !fits:
+	case r.action == actionAllow && !matched:
 		return errNoPolicy
-	case r.action == actionDeny && fits:
+	case r.action == actionDeny && matched:
 		return fmt.Errorf("rbac: denied by policy %q", name)
 	case r.action == actionLog && enforced:
 		hint := "false"
-		if fits {
+		if matched {
 			hint = "true"
 		}
-		s.x.Metadata.Set(logNamespace, logKey, hint)
+		e.x.Metadata.Set(logNamespace, logKey, hint)
 	}
 	return nil
 }
@@ -176,23 +176,23 @@ var (
 )
 
 // prepare finds the client address if r reads it. It returns an error, which denies the request, if
-// a value that r reads is missing or ambiguous. It does so for ALLOW and DENY alike: a condition
-// that does not match would let the request pass DENY rules.
-func (f *rbac) prepare(r *rules, s *evaluation) error {
+// a value that r reads is missing or ambiguous. This applies to ALLOW and DENY: a condition that
+// does not match would let the request pass DENY rules.
+func (f *rbac) prepare(r *rules, e *evaluation) error {
 	if r.action == actionLog {
-		s.client, _ = f.client.Address(s.x) // LOG denies nothing
+		e.client, _ = f.client.Address(e.x) // LOG denies nothing
 		return nil
 	}
 	switch {
 	case f.pathsAsSent:
-	case r.readsPath && s.x.Request.Method != "" && isAmbiguous(s.path):
+	case r.readsPath && e.x.Request.Method != "" && isAmbiguous(e.path):
 		return errAmbiguous
-	case r.readsCall && match.IsUnidentifiedCall(s.x), r.readsFields && match.HasUnreadableHeader(s.x):
+	case r.readsCall && match.IsUnidentifiedCall(e.x), r.readsFields && match.HasUnreadableHeader(e.x):
 		return errUnidentifiedCall
 	}
 	if r.readsClient {
 		var err error
-		if s.client, err = f.client.Address(s.x); err != nil {
+		if e.client, err = f.client.Address(e.x); err != nil {
 			return errNoClient
 		}
 	}
