@@ -19,11 +19,11 @@ type policy struct {
 	name      string
 	new       New
 	weighted  bool
-	exact     bool    // shares are exact, not only on average
+	exact     bool    // shares are exact, not only exact on average
 	tolerance float64 // permitted relative error of a share, for a coarse table
 }
 
-// policies are the policies that distribute load by weight.
+// policies returns the policies that distribute load by weight.
 func policies() []policy {
 	return []policy{
 		{"round robin", RoundRobin, false, true, 0},
@@ -51,17 +51,17 @@ func seeded(seed uint64) Options {
 	return Options{ActiveRequestBias: 1, Random: source.Uint64}
 }
 
-func count(t *testing.T, b Balancer, hosts, picks int) []int {
+func count(t *testing.T, b Balancer, hostCount, picks int) []int {
 	t.Helper()
-	taken := make([]int, hosts)
+	picked := make([]int, hostCount)
 	for n := range picks {
 		i := b.Pick(Key{Hash: hash.Mix(uint64(n))})
-		if i < 0 || i >= hosts {
-			t.Fatalf("Pick() = %d among %d hosts", i, hosts)
+		if i < 0 || i >= hostCount {
+			t.Fatalf("Pick() = %d among %d hosts", i, hostCount)
 		}
-		taken[i]++
+		picked[i]++
 	}
-	return taken
+	return picked
 }
 
 func TestSharesFollowWeights(t *testing.T) {
@@ -78,11 +78,11 @@ func TestSharesFollowWeights(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
-		set := make([]uint32, 2+random.IntN(40))
-		for i := range set {
-			set[i] = uint32(random.IntN(129))
+		randomWeights := make([]uint32, 2+random.IntN(40))
+		for i := range randomWeights {
+			randomWeights[i] = uint32(random.IntN(129))
 		}
-		sets = append(sets, set)
+		sets = append(sets, randomWeights)
 	}
 	for _, p := range policies() {
 		for n, weights := range sets {
@@ -99,19 +99,19 @@ func TestSharesFollowWeights(t *testing.T) {
 				if !p.weighted {
 					picks = cycles * serving
 				}
-				taken := count(t, p.new(peers(weights...), seeded(uint64(n))), len(weights), picks)
+				picked := count(t, p.new(peers(weights...), seeded(uint64(n))), len(weights), picks)
 				for i, w := range weights {
 					share := float64(w) / float64(sum)
 					if !p.weighted && w > 0 {
 						share = 1 / float64(serving)
 					}
 					want := math.Round(float64(picks) * share)
-					allowed := 0.0
+					tolerance := 0.0
 					if !p.exact {
-						allowed = 5*math.Sqrt(want*(1-share)) + p.tolerance*want // five standard deviations
+						tolerance = 5*math.Sqrt(want*(1-share)) + p.tolerance*want // five standard deviations
 					}
-					if math.Abs(float64(taken[i])-want) > allowed {
-						t.Errorf("host %d of weight %d picked %d times in %d picks, want %.0f ± %.0f", i, w, taken[i], picks, want, allowed)
+					if math.Abs(float64(picked[i])-want) > tolerance {
+						t.Errorf("host %d of weight %d was picked %d times in %d picks, want %.0f ± %.0f", i, w, picked[i], picks, want, tolerance)
 					}
 				}
 			})
@@ -129,15 +129,15 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 			{name: "weighted round robin", new: WeightedRoundRobin, weighted: true},
 		} {
 			b := p.new(peers(weights...), seeded(1))
-			taken, before, again := make([]int, len(weights)), -1, 0
+			picked, last, repeats := make([]int, len(weights)), -1, 0
 			for range picks {
 				i := b.Pick(Key{Draw: 1})
-				if taken[i]++; i == before {
-					again++
+				if picked[i]++; i == last {
+					repeats++
 				}
-				before = i
+				last = i
 			}
-			sum, chance := 0.0, 0.0
+			sum, repeatShare := 0.0, 0.0
 			share := func(w uint32) float64 {
 				if !p.weighted {
 					w = min(w, 1)
@@ -148,14 +148,14 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 				sum += share(w)
 			}
 			for i, w := range weights {
-				part := share(w) / sum
-				chance += part * part
-				if want, allowed := picks*part, 5*math.Sqrt(picks*part*(1-part)); math.Abs(float64(taken[i])-want) > allowed {
-					t.Errorf("%s: host %d of %v picked %d times, want %.0f ± %.0f", p.name, i, weights, taken[i], want, allowed)
+				fraction := share(w) / sum
+				repeatShare += fraction * fraction
+				if want, tolerance := picks*fraction, 5*math.Sqrt(picks*fraction*(1-fraction)); math.Abs(float64(picked[i])-want) > tolerance {
+					t.Errorf("%s: host %d of %v picked %d times, want %.0f ± %.0f", p.name, i, weights, picked[i], want, tolerance)
 				}
 			}
-			if float64(again) < 0.9*chance*picks {
-				t.Errorf("%s: weights %v: the same host was picked twice in a row %d times, expected %.0f for random picks", p.name, weights, again, chance*picks)
+			if float64(repeats) < 0.9*repeatShare*picks {
+				t.Errorf("%s: weights %v: consecutive picks chose the same host %d times, want about %.0f as for random picks", p.name, weights, repeats, repeatShare*picks)
 			}
 		}
 	}
@@ -165,21 +165,21 @@ func TestPickWithoutPeers(t *testing.T) {
 	for _, p := range append(policies(), policy{name: "request round robin", new: RequestRoundRobin}) {
 		for _, weights := range [][]uint32{nil, {0}, {0, 0, 0}} {
 			if got := p.new(peers(weights...), Options{}).Pick(Key{}); got != -1 {
-				t.Errorf("%s of weights %v: Pick() = %d, want -1", p.name, weights, got)
+				t.Errorf("%s with weights %v: Pick() = %d, want -1", p.name, weights, got)
 			}
 		}
 		if got := p.new(peers(0, 0, 4), Options{}).Pick(Key{}); got != 2 {
-			t.Errorf("%s of weights 0 0 4: Pick() = %d, want 2", p.name, got)
+			t.Errorf("%s with weights 0 0 4: Pick() = %d, want 2", p.name, got)
 		}
 	}
 }
 
-// TestWeightedRoundRobinIsSmooth verifies that the turns of a heavy host are spread out, whichever
-// turn is first.
+// TestWeightedRoundRobinIsSmooth verifies that the turns of a heavy host are spread out for every
+// start.
 func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 	tests := []struct {
 		weights []uint32
-		longest int // maximum turns in a row of one host
+		longest int // maximum number of consecutive turns of one host
 	}{
 		{[]uint32{1, 1, 1}, 1},
 		{[]uint32{2, 1}, 2},
@@ -202,7 +202,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 				longest = max(longest, run)
 			}
 			if longest > tt.longest {
-				t.Errorf("weights %v: a host got %d turns in a row, want at most %d", tt.weights, longest, tt.longest)
+				t.Errorf("weights %v: a host got %d consecutive turns, want at most %d", tt.weights, longest, tt.longest)
 			}
 		}
 	}
@@ -210,8 +210,8 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 
 // TestWeightedRoundRobinOrder verifies the order in the doc comment of weightedRoundRobin.
 func TestWeightedRoundRobinOrder(t *testing.T) {
-	last := func() uint64 { return math.MaxUint64 } // the turn before the first one
-	b := WeightedRoundRobin(peers(5, 1, 1), Options{Random: last})
+	maxRandom := func() uint64 { return math.MaxUint64 } // starts just before the first turn
+	b := WeightedRoundRobin(peers(5, 1, 1), Options{Random: maxRandom})
 	var order strings.Builder
 	for range 14 {
 		order.WriteByte("abc"[b.Pick(Key{})])
@@ -232,10 +232,10 @@ func TestScheduleMatchesVisits(t *testing.T) {
 			b.maxWeight = max(b.maxWeight, uint64(b.weights[i]))
 			sum += uint64(b.weights[i])
 		}
-		table := b.newSchedule(sum, Options{Random: func() uint64 { return math.MaxUint64 }})
+		s := b.newSchedule(sum, Options{Random: func() uint64 { return math.MaxUint64 }})
 		b.position.Store(math.MaxUint64) // the first visit is number 0
 		for turn := range 2 * sum {
-			if got, want := table.Pick(Key{}), b.Pick(Key{}); got != want {
+			if got, want := s.Pick(Key{}), b.Pick(Key{}); got != want {
 				t.Fatalf("weights %v, turn %d: schedule %d, visits %d", b.weights, turn, got, want)
 			}
 		}
@@ -243,13 +243,13 @@ func TestScheduleMatchesVisits(t *testing.T) {
 }
 
 func TestRoundRobinStartsAtRandomPeer(t *testing.T) {
-	for _, build := range []New{RoundRobin, WeightedRoundRobin} {
-		first := map[int]bool{}
+	for _, newBalancer := range []New{RoundRobin, WeightedRoundRobin} {
+		starts := map[int]bool{}
 		for range 200 {
-			first[build(peers(1, 2, 3), Options{}).Pick(Key{})] = true
+			starts[newBalancer(peers(1, 2, 3), Options{}).Pick(Key{})] = true
 		}
-		if len(first) != 3 {
-			t.Errorf("200 balancers started with hosts %v only, want all three", first)
+		if len(starts) != 3 {
+			t.Errorf("200 balancers started with hosts %v only, want all three", starts)
 		}
 	}
 }
@@ -260,7 +260,7 @@ func TestLeastRequestAvoidsTheBusy(t *testing.T) {
 		weights []uint32
 		load    []int
 		bias    float64
-		want    int // never picked
+		want    int // host that is never picked
 	}{
 		{"two hosts", []uint32{1, 1}, []int{3, 2}, 1, 0},
 		{"three hosts", []uint32{1, 1, 1}, []int{0, 9, 1}, 1, 1},
@@ -278,8 +278,8 @@ func TestLeastRequestAvoidsTheBusy(t *testing.T) {
 			}
 			o := seeded(1)
 			o.ActiveRequestBias = tt.bias
-			if taken := count(t, LeastRequest(hosts, o), len(hosts), 1000); taken[tt.want] != 0 {
-				t.Errorf("host %d was picked %d times in 1000, want never", tt.want, taken[tt.want])
+			if picked := count(t, LeastRequest(hosts, o), len(hosts), 1000); picked[tt.want] != 0 {
+				t.Errorf("host %d was picked %d times in 1000, want never", tt.want, picked[tt.want])
 			}
 		})
 	}
@@ -292,14 +292,14 @@ func TestLeastRequestWithoutBiasFollowsWeightsOnly(t *testing.T) {
 	}
 	o := seeded(1)
 	o.ActiveRequestBias = 0
-	if taken := count(t, LeastRequest(hosts, o), 2, 4000); taken[0] < 2850 || taken[0] > 3150 {
-		t.Errorf("the host with 3/4 of the weight was picked %d times in 4000", taken[0])
+	if picked := count(t, LeastRequest(hosts, o), 2, 4000); picked[0] < 2850 || picked[0] > 3150 {
+		t.Errorf("the host with 3/4 of the weight was picked %d times in 4000", picked[0])
 	}
 }
 
 // TestLeastRequestChoiceCount verifies that more choices lead to fewer picks of busy hosts.
 func TestLeastRequestChoiceCount(t *testing.T) {
-	busy := func(choices int) int {
+	busyPicks := func(choices int) int {
 		hosts := peers(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 		for i := range hosts[1:] {
 			hosts[i].Load.Begin()
@@ -308,28 +308,28 @@ func TestLeastRequestChoiceCount(t *testing.T) {
 		o.ChoiceCount = choices
 		return 10000 - count(t, LeastRequest(hosts, o), 10, 10000)[9]
 	}
-	if two, five := busy(2), busy(5); five >= two-1000 {
-		t.Errorf("busy hosts picked %d times in 10000 with 5 choices, %d times with 2", five, two)
+	if withTwo, withFive := busyPicks(2), busyPicks(5); withFive >= withTwo-1000 {
+		t.Errorf("busy hosts picked %d times in 10000 with 5 choices, %d times with 2", withFive, withTwo)
 	}
 }
 
 // TestLeastRequestKeepsQueuesEven verifies that the longest queue of least request is much shorter
 // than that of random while no request ends.
 func TestLeastRequestKeepsQueuesEven(t *testing.T) {
-	longest := func(build New) int64 {
+	longestQueue := func(newBalancer New) int64 {
 		hosts := peers(slices.Repeat([]uint32{1}, 100)...)
-		b := build(hosts, seeded(3))
+		b := newBalancer(hosts, seeded(3))
 		for range 10000 {
 			hosts[b.Pick(Key{})].Load.Begin()
 		}
-		var most int64
+		var maxQueue int64
 		for i := range hosts {
-			most = max(most, hosts[i].Load.InFlight())
+			maxQueue = max(maxQueue, hosts[i].Load.InFlight())
 		}
-		return most
+		return maxQueue
 	}
-	if least, random := longest(LeastRequest), longest(Random); least > 105 || random < 115 {
-		t.Errorf("longest of 100 queues with 10000 requests: least request %d, random %d", least, random)
+	if leastRequestQueue, randomQueue := longestQueue(LeastRequest), longestQueue(Random); leastRequestQueue > 105 || randomQueue < 115 {
+		t.Errorf("longest of 100 queues with 10000 requests: least request %d, random %d", leastRequestQueue, randomQueue)
 	}
 }
 
@@ -338,21 +338,21 @@ func TestConcurrentPicksKeepShares(t *testing.T) {
 	b := WeightedRoundRobin(peers(5, 1, 1), Options{})
 	var mu sync.Mutex
 	total := make([]int, 3)
-	var wait sync.WaitGroup
+	var wg sync.WaitGroup
 	for range workers {
-		wait.Go(func() {
-			taken := make([]int, 3)
+		wg.Go(func() {
+			picked := make([]int, 3)
 			for range each {
-				taken[b.Pick(Key{})]++
+				picked[b.Pick(Key{})]++
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for i, n := range taken {
+			for i, n := range picked {
 				total[i] += n
 			}
 		})
 	}
-	wait.Wait()
+	wg.Wait()
 	if want := []int{workers * each / 7 * 5, workers * each / 7, workers * each / 7}; !slices.Equal(total, want) {
 		t.Errorf("picks = %v, want %v", total, want)
 	}

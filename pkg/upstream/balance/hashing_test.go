@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// hashing are the policies that map a hash to a fixed host.
+// hashing returns the policies that map a hash to a fixed host.
 func hashing() []policy {
 	return []policy{
 		{name: "ring hash", new: RingHash},
@@ -22,11 +22,11 @@ const keys = 50_000
 
 // pickAll returns, for each of many hashes, the name of its host.
 func pickAll(b Balancer, list []Peer) []string {
-	out := make([]string, keys)
-	for i := range out {
-		out[i] = list[b.Pick(Key{Hash: hash.Mix(uint64(i))})].Name
+	names := make([]string, keys)
+	for i := range names {
+		names[i] = list[b.Pick(Key{Hash: hash.Mix(uint64(i))})].Name
 	}
-	return out
+	return names
 }
 
 func moved(before, after []string) int {
@@ -53,24 +53,24 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 			t.Run(p.name+"/"+name, func(t *testing.T) {
 				list := peers(weights...)
 				before := pickAll(p.new(list, Options{}), list)
-				gone := len(list) / 2
-				fewer := slices.Delete(slices.Clone(list), gone, gone+1)
-				after := pickAll(p.new(fewer, Options{}), fewer)
-				had := 0
+				removed := len(list) / 2
+				remaining := slices.Delete(slices.Clone(list), removed, removed+1)
+				after := pickAll(p.new(remaining, Options{}), remaining)
+				hashesOfRemoved := 0
 				for i := range before {
-					if before[i] == list[gone].Name {
-						had++
+					if before[i] == list[removed].Name {
+						hashesOfRemoved++
 					}
 				}
-				// The hashes of the removed host must move. A few others may move: in a Maglev
-				// table, the turns change.
-				others := moved(before, after) - had
-				allowed := 0
+				// The hashes of the removed host must move. In a Maglev table a few other hashes may
+				// move, because the turns of the peers change.
+				otherMoves := moved(before, after) - hashesOfRemoved
+				maxMoves := 0
 				if p.name == "maglev" {
-					allowed = keys / 100
+					maxMoves = keys / 100
 				}
-				if others > allowed {
-					t.Errorf("after removing one of %d hosts: it had %d of %d hashes; %d hashes of other hosts moved, want at most %d", len(list), had, keys, others, allowed)
+				if otherMoves > maxMoves {
+					t.Errorf("after the removal of one of %d hosts with %d of %d hashes: %d hashes of other hosts moved, want at most %d", len(list), hashesOfRemoved, keys, otherMoves, maxMoves)
 				}
 			})
 		}
@@ -80,9 +80,9 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
 	for _, p := range hashing() {
 		list := peers(slices.Repeat([]uint32{1, 5, 20}, 30)...)
-		turned := slices.Clone(list)
-		slices.Reverse(turned)
-		if n := moved(pickAll(p.new(list, Options{}), list), pickAll(p.new(turned, Options{}), turned)); n != 0 {
+		reversed := slices.Clone(list)
+		slices.Reverse(reversed)
+		if n := moved(pickAll(p.new(list, Options{}), list), pickAll(p.new(reversed, Options{}), reversed)); n != 0 {
 			t.Errorf("%s: %d of %d hashes moved after the list of hosts was reversed", p.name, n, keys)
 		}
 	}
@@ -93,21 +93,21 @@ func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
 func TestNextDrawPicksAnotherHost(t *testing.T) {
 	for _, p := range hashing() {
 		b := p.new(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
-		second := map[int]int{}
+		secondPicks := map[int]int{}
 		for i := range keys {
 			k := Key{Hash: hash.Mix(uint64(i))}
 			if b.Pick(k) != 0 {
 				continue
 			}
 			k.Draw = 1
-			at := b.Pick(k)
-			if again := b.Pick(k); again != at {
-				t.Fatalf("%s: repeated second draws of one hash are %d and %d", p.name, at, again)
+			got := b.Pick(k)
+			if repeated := b.Pick(k); repeated != got {
+				t.Fatalf("%s: repeated second draws of one hash are %d and %d", p.name, got, repeated)
 			}
-			second[at]++
+			secondPicks[got]++
 		}
-		if len(second) != 20 {
-			t.Errorf("%s: the second draws of the hashes of one host use %d of 20 hosts", p.name, len(second))
+		if len(secondPicks) != 20 {
+			t.Errorf("%s: the second draws of the hashes of one host use %d of 20 hosts", p.name, len(secondPicks))
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
 	after := pickAll(RingHash(list, Options{}), list)
 	for i := range before {
 		if before[i] != after[i] && after[i] != list[3].Name {
-			t.Fatalf("after the weight of another host grew: hash %d moved from %s to %s", i, before[i], after[i])
+			t.Fatalf("after the weight of host 3 grew, hash %d moved from %s to %s", i, before[i], after[i])
 		}
 	}
 }
@@ -152,8 +152,8 @@ func TestRingMatchesBinarySearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		type point struct {
-			at   uint32
-			peer int32
+			pointIndex uint32
+			peer       int32
 		}
 		points := make([]point, 2+random.IntN(200))
 		for i := range points {
@@ -167,9 +167,9 @@ func TestRingMatchesBinarySearch(t *testing.T) {
 		r.table = newTable(owner, 7)
 		slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.at, b.at) })
 		for i := range uint64(500) {
-			spot := uint32(hash.Nth(i, 0)>>32) >> r.shift << r.shift // the first position of its entry
-			at, _ := slices.BinarySearchFunc(points, spot, func(p point, spot uint32) int { return cmp.Compare(p.at, spot) })
-			want := points[at%len(points)].peer
+			start := uint32(hash.Nth(i, 0)>>32) >> r.shift << r.shift // the first position of its entry
+			pointIndex, _ := slices.BinarySearchFunc(points, start, func(p point, start uint32) int { return cmp.Compare(p.at, start) })
+			want := points[pointIndex%len(points)].peer
 			if got := r.Pick(Key{Hash: i}); got != int(want) {
 				t.Fatalf("%d points: hash %d belongs to peer %d, want %d", len(points), i, got, want)
 			}
@@ -188,29 +188,29 @@ func TestEveryWeightGetsAnEntry(t *testing.T) {
 		RingHash(peers(weights...), Options{MaxRingSize: 1}),
 		Maglev(peers(weights...), Options{}),
 	} {
-		var places table
+		var entries table
 		switch b := b.(type) {
 		case *ring:
-			places = b.table
+			entries = b.table
 		case *maglev:
-			places = b.table
+			entries = b.table
 		}
-		has := make([]bool, len(weights))
-		for place := range places.size() {
-			has[places.peer(uint64(place))] = true
+		found := make([]bool, len(weights))
+		for entry := range entries.size() {
+			found[entries.peer(uint64(entry))] = true
 		}
-		if i := slices.Index(has, false); i >= 0 {
+		if i := slices.Index(found, false); i >= 0 {
 			t.Errorf("%T: the host of weight %d has no entry", b, weights[i])
 		}
 	}
 }
 
 func TestTableWidth(t *testing.T) {
-	for _, peers := range []int{1 << 16, 1<<16 + 1} {
-		last := int32(peers - 1)
-		table := newTable([]int32{0, last}, peers)
+	for _, count := range []int{1 << 16, 1<<16 + 1} {
+		last := int32(count - 1)
+		table := newTable([]int32{0, last}, count)
 		if table.size() != 2 || table.peer(0) != 0 || table.peer(1) != int(last) {
-			t.Errorf("%d peers: entries %d and %d, want 0 and %d", peers, table.peer(0), table.peer(1), last)
+			t.Errorf("%d peers: entries %d and %d, want 0 and %d", count, table.peer(0), table.peer(1), last)
 		}
 	}
 }
@@ -231,12 +231,12 @@ func TestMaglevTables(t *testing.T) {
 			if n := b.table.size(); n != tt.want {
 				t.Fatalf("%d entries, want %d", n, tt.want)
 			}
-			has := make([]int, tt.hosts)
-			for place := range tt.want {
-				has[b.table.peer(uint64(place))]++
+			entries := make([]int, tt.hosts)
+			for entry := range tt.want {
+				entries[b.table.peer(uint64(entry))]++
 			}
-			if least, most := slices.Min(has), slices.Max(has); most-least > 1 {
-				t.Errorf("hosts of equal weight have %d to %d entries", least, most)
+			if fewest, most := slices.Min(entries), slices.Max(entries); most-fewest > 1 {
+				t.Errorf("hosts of equal weight have %d to %d entries", fewest, most)
 			}
 		})
 	}
@@ -246,7 +246,7 @@ func TestTablesGiveNothingToWeightZero(t *testing.T) {
 	for _, p := range hashing() {
 		b := p.new(peers(1, 0, 1, 0), Options{})
 		for i := range uint64(keys) {
-			if at := b.Pick(Key{Hash: i}); at == 1 || at == 3 {
+			if host := b.Pick(Key{Hash: i}); host == 1 || host == 3 {
 				t.Fatalf("%s: hash %d belongs to a host of weight 0", p.name, i)
 			}
 		}

@@ -42,7 +42,7 @@ func TestPeakEWMAPrefersTheFast(t *testing.T) {
 		name     string
 		latency  []time.Duration
 		inFlight []int
-		loser    int
+		busiest  int // host that is never picked
 	}{
 		{"slower of two idle hosts", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{0, 0}, 1},
 		{"faster host with more requests in flight", []time.Duration{time.Millisecond, 2 * time.Millisecond}, []int{9, 1}, 0},
@@ -62,8 +62,8 @@ func TestPeakEWMAPrefersTheFast(t *testing.T) {
 			}
 			o := seeded(1)
 			o.ChoiceCount = 30
-			if taken := count(t, PeakEWMA(list, o), 2, 1000); taken[tt.loser] != 0 {
-				t.Errorf("host %d was picked %d times in 1000, want never", tt.loser, taken[tt.loser])
+			if picked := count(t, PeakEWMA(list, o), 2, 1000); picked[tt.busiest] != 0 {
+				t.Errorf("host %d was picked %d times in 1000, want never", tt.busiest, picked[tt.busiest])
 			}
 		})
 	}
@@ -76,8 +76,8 @@ func TestLeastConnectionAvoidsTheConnected(t *testing.T) {
 	}
 	list[2].Load.Connect()
 	list[0].Load.Begin() // has no effect
-	if taken := count(t, LeastConnection(list, seeded(1)), 3, 1000); taken[1] != 0 {
-		t.Errorf("the host with the most connections was picked %d times in 1000, want never", taken[1])
+	if picked := count(t, LeastConnection(list, seeded(1)), 3, 1000); picked[1] != 0 {
+		t.Errorf("the host with the most connections was picked %d times in 1000, want never", picked[1])
 	}
 	list[1].Load.Disconnect()
 	if got := list[1].Load.Connections(); got != 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// fakeHost is a host that only has an authority.
+// fakeHost is a Host that implements only Authority.
 type fakeHost struct{ Host }
 
 func (fakeHost) Authority() string { return "10.0.0.1:80" }

@@ -23,7 +23,7 @@ func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return
 //arch:clock called in bubbles of testing/synctest only
 func sleepReal(d time.Duration) { time.Sleep(d) }
 
-var errSick = errors.New("sick")
+var errSick = errors.New("unhealthy")
 
 func TestThresholds(t *testing.T) {
 	tests := []struct {
@@ -31,30 +31,30 @@ func TestThresholds(t *testing.T) {
 		checks string // + passed, - failed
 		want   string // state after each check: H or h healthy, U or u unhealthy; a capital marks a change
 	}{
-		{"the first check decides: healthy", "++", "Hh"},
-		{"the first check decides: unhealthy", "--", "Uu"},
-		{"three failures in a row change the state, two do not", "+--+---", "HhhhhhU"},
-		{"two passes in a row change it back", "-+-++", "UuuuH"},
+		{"first check: healthy", "++", "Hh"},
+		{"first check: unhealthy", "--", "Uu"},
+		{"three consecutive failures change the state, two do not", "+--+---", "HhhhhhU"},
+		{"two consecutive passes change the state back", "-+-++", "UuuuH"},
 		{"further failures change nothing", "-----", "Uuuuu"},
 	}
 	cfg := &config.HealthCheck{HealthyThreshold: 2, UnhealthyThreshold: 3}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var v thresholdState
+			var state thresholdState
 			var got []byte
 			for _, c := range tt.checks {
-				turned := v.record(c == '+', cfg)
+				changed := state.record(c == '+', cfg)
 				letter := byte('u')
-				if v.healthy {
+				if state.healthy {
 					letter = 'h'
 				}
-				if turned {
+				if changed {
 					letter -= 'a' - 'A'
 				}
 				got = append(got, letter)
 			}
 			if string(got) != tt.want {
-				t.Errorf("%s: %s, want %s", tt.checks, got, tt.want)
+				t.Errorf("states after checks %s = %s, want %s", tt.checks, got, tt.want)
 			}
 		})
 	}
@@ -62,53 +62,53 @@ func TestThresholds(t *testing.T) {
 
 func TestChecksComeInIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
-		begun := time.Now()
-		var at []time.Duration
+		s := NewScheduler(nil)
+		start := time.Now()
+		var starts []time.Duration
 		cfg := &config.HealthCheck{
 			Delay: 3 * time.Second, Interval: 10 * time.Second, Jitter: time.Second, Timeout: time.Second,
 			HealthyThreshold: 1, UnhealthyThreshold: 1,
 		}
-		g.Start(cfg, probeFunc(func(context.Context, time.Time) error {
-			at = append(at, time.Since(begun))
+		s.Start(cfg, probeFunc(func(context.Context, time.Time) error {
+			starts = append(starts, time.Since(start))
 			sleepReal(500 * time.Millisecond) // the next interval begins at the end of the check
 			return nil
 		}), func(Result) {})
 		sleepReal(200 * time.Second)
 		synctest.Wait()
-		g.Close()
-		if at[0] != cfg.Delay {
-			t.Errorf("first check after %v, want %v", at[0], cfg.Delay)
+		s.Close()
+		if starts[0] != cfg.Delay {
+			t.Errorf("first check after %v, want %v", starts[0], cfg.Delay)
 		}
-		for i := 1; i < len(at); i++ {
-			wait := at[i] - at[i-1] - 500*time.Millisecond
-			least := cfg.Interval
+		for i := 1; i < len(starts); i++ {
+			interval := starts[i] - starts[i-1] - 500*time.Millisecond
+			minInterval := cfg.Interval
 			if i == 1 {
-				least = 0 // the second interval is random
+				minInterval = 0 // the second interval is random
 			}
-			if wait <= least-1 || wait > cfg.Interval+cfg.Jitter {
-				t.Errorf("check %d ran %v after the previous check, want %v to %v", i, wait, least, cfg.Interval+cfg.Jitter)
+			if interval <= minInterval-1 || interval > cfg.Interval+cfg.Jitter {
+				t.Errorf("check %d ran %v after the previous check, want %v to %v", i, interval, minInterval, cfg.Interval+cfg.Jitter)
 			}
 		}
-		if len(at) < 17 || len(at) > 20 {
-			t.Errorf("%d checks in 200 s, want 17 to 20", len(at))
+		if len(starts) < 17 || len(starts) > 20 {
+			t.Errorf("%d checks in 200 s, want 17 to 20", len(starts))
 		}
 	})
 }
 
 func TestReportResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
-		defer g.Close()
-		answers := []error{nil, errSick, errSick, nil}
+		s := NewScheduler(nil)
+		defer s.Close()
+		results := []error{nil, errSick, errSick, nil}
 		var got []Result
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 2}
-		c := g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
-			if len(got) == len(answers) {
+		c := s.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
+			if len(got) == len(results) {
 				<-ctx.Done() // the probe ends only with ctx
 				return ctx.Err()
 			}
-			return answers[len(got)]
+			return results[len(got)]
 		}), func(r Result) { got = append(got, r) })
 		sleepReal(time.Minute)
 		synctest.Wait()
@@ -116,26 +116,26 @@ func TestReportResults(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("reports %v, want %v", got, want)
 		}
-		if s := c.Stats(); s != (Stats{Checks: 4, Failures: 2}) {
-			t.Errorf("stats %+v, want 4 checks and 2 failures", s)
+		if stats := c.Stats(); stats != (Stats{Checks: 4, Failures: 2}) {
+			t.Errorf("stats %+v, want 4 checks and 2 failures", stats)
 		}
 	})
 }
 
 func TestStopCancelsRunningCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
-		defer g.Close()
-		var ended bool
-		c := g.Start(&config.HealthCheck{Interval: time.Second, Timeout: time.Hour}, probeFunc(func(ctx context.Context, _ time.Time) error {
+		s := NewScheduler(nil)
+		defer s.Close()
+		var canceled bool
+		c := s.Start(&config.HealthCheck{Interval: time.Second, Timeout: time.Hour}, probeFunc(func(ctx context.Context, _ time.Time) error {
 			<-ctx.Done()
-			ended = true
+			canceled = true
 			return ctx.Err()
 		}), func(Result) { t.Error("a stopped check was reported") })
 		sleepReal(time.Second)
 		c.Stop()
 		synctest.Wait()
-		if !ended {
+		if !canceled {
 			t.Error("the check continues after Stop")
 		}
 		sleepReal(time.Minute)
@@ -144,11 +144,11 @@ func TestStopCancelsRunningCheck(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
+		s := NewScheduler(nil)
 		var running atomic.Int32
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Hour}
 		for range 3 * maxWorkers { // more checks than workers
-			g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
+			s.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
 				running.Add(1)
 				defer running.Add(-1)
 				<-ctx.Done()
@@ -159,7 +159,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		if n := running.Load(); n != maxWorkers {
 			t.Errorf("%d concurrent checks, want %d", n, maxWorkers)
 		}
-		g.Close()
+		s.Close()
 		if n := running.Load(); n != 0 {
 			t.Errorf("%d checks are running after Close, want 0", n)
 		}
@@ -167,16 +167,16 @@ func TestCloseEndsEverything(t *testing.T) {
 	})
 }
 
-// TestChecksWaitForAWorkerInTurn verifies that a host whose checks hang does not delay the checks
-// of others for longer than its timeouts.
+// TestChecksWaitForAWorkerInTurn verifies that a host with hanging checks does not delay the checks
+// of other hosts for longer than its timeouts.
 func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
-		defer g.Close()
+		s := NewScheduler(nil)
+		defer s.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done atomic.Int32
 		for range 3 * maxWorkers {
-			g.Start(cfg, probeFunc(func(_ context.Context, deadline time.Time) error {
+			s.Start(cfg, probeFunc(func(_ context.Context, deadline time.Time) error {
 				sleepReal(time.Until(deadline))
 				return errSick
 			}), func(Result) { done.Add(1) })
@@ -195,14 +195,14 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 // workers, however many checks are due.
 func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
-		defer g.Close()
+		s := NewScheduler(nil)
+		defer s.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
-		var done, running, most atomic.Int32
+		var done, running, maxRunning atomic.Int32
 		for range 8 * maxWorkers {
-			g.Start(cfg, probeFunc(func(context.Context, time.Time) error {
+			s.Start(cfg, probeFunc(func(context.Context, time.Time) error {
 				n := running.Add(1)
-				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+				for old := maxRunning.Load(); n > old && !maxRunning.CompareAndSwap(old, n); old = maxRunning.Load() {
 				}
 				sleepReal(growDelay / 100)
 				running.Add(-1)
@@ -211,34 +211,34 @@ func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 		}
 		sleepReal(time.Second)
 		synctest.Wait()
-		if done.Load() != 8*maxWorkers || most.Load() > baseWorkers {
-			t.Errorf("%d of %d checks have ended, %d concurrent checks, want at most %d", done.Load(), 8*maxWorkers, most.Load(), baseWorkers)
+		if done.Load() != 8*maxWorkers || maxRunning.Load() > baseWorkers {
+			t.Errorf("%d of %d checks have ended, %d concurrent checks, want at most %d", done.Load(), 8*maxWorkers, maxRunning.Load(), baseWorkers)
 		}
 	})
 }
 
 func TestStoppedCheckIsUnscheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
-		defer g.Close()
-		ran := map[int]int{}
+		s := NewScheduler(nil)
+		defer s.Close()
+		runs := map[int]int{}
 		var checks []*Check
 		for i := range 10 {
 			cfg := &config.HealthCheck{Delay: time.Duration(10-i) * time.Minute, Interval: time.Hour, Timeout: time.Second}
-			checks = append(checks, g.Start(cfg, probeFunc(func(context.Context, time.Time) error { return nil }), func(Result) { ran[i]++ }))
+			checks = append(checks, s.Start(cfg, probeFunc(func(context.Context, time.Time) error { return nil }), func(Result) { runs[i]++ }))
 		}
-		for _, i := range []int{9, 4, 0} { // the first, a middle one and the last
+		for _, i := range []int{9, 4, 0} { // the first, a middle and the last check
 			checks[i].Stop()
 			checks[i].Stop()
 		}
-		if n := len(g.scheduled); n != 7 {
+		if n := len(s.scheduled); n != 7 {
 			t.Errorf("%d checks are scheduled, want 7", n)
 		}
 		sleepReal(11 * time.Minute)
 		synctest.Wait()
 		for i := range 10 {
-			if want := i != 9 && i != 4 && i != 0; (ran[i] > 0) != want {
-				t.Errorf("check %d ran %d times", i, ran[i])
+			if want := i != 9 && i != 4 && i != 0; (runs[i] > 0) != want {
+				t.Errorf("check %d ran %d times, want it to run: %t", i, runs[i], want)
 			}
 		}
 	})
@@ -246,30 +246,30 @@ func TestStoppedCheckIsUnscheduled(t *testing.T) {
 
 func TestAPanicFailsTheCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewScheduler(nil)
+		s := NewScheduler(nil)
 		var got Result
-		g.Start(&config.HealthCheck{Interval: time.Hour}, probeFunc(func(context.Context, time.Time) error {
+		s.Start(&config.HealthCheck{Interval: time.Hour}, probeFunc(func(context.Context, time.Time) error {
 			panic("a defect")
 		}), func(r Result) { got = r })
 		synctest.Wait()
-		g.Close()
+		s.Close()
 		if got.Err == nil || got.Healthy || !got.Changed {
 			t.Errorf("result = %+v, want an unhealthy host with an error", got)
 		}
 	})
 }
 
-// TestAPanicOfAReportIsContained verifies that the checks of all hosts continue after a panic of a
-// report.
+// TestAPanicOfAReportIsContained verifies that the checks of all hosts continue after a report has
+// panicked.
 func TestAPanicOfAReportIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var contained []any
-		g := NewScheduler(func(p *protocol.PanicError) { contained = append(contained, p.Value) })
-		defer g.Close()
-		fine := probeFunc(func(context.Context, time.Time) error { return nil })
+		var panics []any
+		s := NewScheduler(func(p *protocol.PanicError) { panics = append(panics, p.Value) })
+		defer s.Close()
+		passing := probeFunc(func(context.Context, time.Time) error { return nil })
 		reports := [2]int{}
 		for i := range reports {
-			g.Start(&config.HealthCheck{Interval: time.Minute, Delay: time.Duration(i) * time.Second}, fine, func(Result) {
+			s.Start(&config.HealthCheck{Interval: time.Minute, Delay: time.Duration(i) * time.Second}, passing, func(Result) {
 				if reports[i]++; i == 0 && reports[i] < 3 {
 					panic("a defect of a report")
 				}
@@ -280,8 +280,8 @@ func TestAPanicOfAReportIsContained(t *testing.T) {
 		if reports[0] < 10 || reports[1] < 10 {
 			t.Errorf("%v reports in 10 minutes, want at least 10 of each check", reports)
 		}
-		if len(contained) != 2 || contained[0] != "a defect of a report" {
-			t.Errorf("reported panics = %v, want two", contained)
+		if len(panics) != 2 || panics[0] != "a defect of a report" {
+			t.Errorf("reported panics = %v, want two", panics)
 		}
 	})
 }

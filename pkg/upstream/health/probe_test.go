@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// fakeCodec is a protocol whose frames are a letter, a length and a payload: "Q" is a heartbeat,
-// "A" its response, "G" a GOAWAY and "R" a request.
+// fakeCodec is the codec of a protocol whose frames are a letter, a length and a payload: "Q" is a
+// heartbeat, "A" its response, "G" a GOAWAY and "R" a request.
 type fakeCodec struct{ xprotocol.Codec }
 
 func (fakeCodec) AppendHeartbeat(dst []byte, _ uint64) []byte { return append(dst, 'Q', 0) }
@@ -24,7 +24,7 @@ func (fakeCodec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	kinds := map[byte]xprotocol.Kind{'Q': xprotocol.Heartbeat, 'A': xprotocol.HeartbeatAck, 'G': xprotocol.GoAway, 'R': xprotocol.Request}
 	switch {
 	case len(b) > 0 && kinds[b[0]] == 0:
-		return xprotocol.Frame{}, errors.New("no frame of the toy")
+		return xprotocol.Frame{}, errors.New("malformed frame")
 	case len(b) < 2:
 		return xprotocol.Frame{}, nil
 	default:
@@ -44,26 +44,26 @@ func (s *scriptedHost) Dial(context.Context, uint16, time.Time) (*network.Conn, 
 	if s.refuse != nil {
 		return nil, s.refuse
 	}
-	ours, theirs := net.Pipe()
+	probeConn, hostConn := net.Pipe()
 	go func() {
-		defer theirs.Close()
-		if _, err := io.ReadFull(theirs, make([]byte, 2)); err != nil {
+		defer hostConn.Close()
+		if _, err := io.ReadFull(hostConn, make([]byte, 2)); err != nil {
 			return
 		}
 		for _, text := range s.says {
-			if _, err := io.WriteString(theirs, text); err != nil {
+			if _, err := io.WriteString(hostConn, text); err != nil {
 				return // the check has ended
 			}
 		}
 		if s.hangs {
-			_, _ = io.Copy(io.Discard, theirs) // until the check closes the connection
+			_, _ = io.Copy(io.Discard, hostConn) // until the check closes the connection
 		}
 	}()
-	return network.NewConn(ours), nil
+	return network.NewConn(probeConn), nil
 }
 
 func TestHeartbeats(t *testing.T) {
-	long := strings.Repeat("R\xff"+strings.Repeat("x", 255), 300)
+	longFrames := strings.Repeat("R\xff"+strings.Repeat("x", 255), 300)
 	tests := []struct {
 		name string
 		host *scriptedHost
@@ -72,12 +72,12 @@ func TestHeartbeats(t *testing.T) {
 		{"response", &scriptedHost{says: []string{"A\x00"}}, ""},
 		{"response in pieces", &scriptedHost{says: []string{"A", "\x02a", "b"}}, ""},
 		{"response after a heartbeat of the host", &scriptedHost{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
-		{"response after long frames", &scriptedHost{says: []string{long[:257*100], "A\x00"}}, ""},
-		{"response after too much data", &scriptedHost{says: []string{long, "A\x00"}}, "no heartbeat response in the data"},
-		{"other protocol", &scriptedHost{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "no frame"},
+		{"response after long frames", &scriptedHost{says: []string{longFrames[:257*100], "A\x00"}}, ""},
+		{"response after too much data", &scriptedHost{says: []string{longFrames, "A\x00"}}, "no heartbeat response in the data"},
+		{"other protocol", &scriptedHost{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "malformed frame"},
 		{"GOAWAY", &scriptedHost{says: []string{"G\x00"}}, "no new requests"},
 		{"host closes the connection", &scriptedHost{says: []string{"A"}}, "EOF"},
-		{"host refuses the connection", &scriptedHost{refuse: errSick}, "sick"},
+		{"host refuses the connection", &scriptedHost{refuse: errSick}, "unhealthy"},
 		{"host hangs", &scriptedHost{hangs: true}, "timeout"},
 	}
 	for _, tt := range tests {
@@ -86,11 +86,11 @@ func TestHeartbeats(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			patience := 10 * time.Second
+			timeout := 10 * time.Second
 			if tt.host.hangs {
-				patience = 10 * time.Millisecond
+				timeout = 10 * time.Millisecond
 			}
-			err = p.Probe(t.Context(), time.Now().Add(patience))
+			err = p.Probe(t.Context(), time.Now().Add(timeout))
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Probe = %v, want %q", err, tt.want)
 			}
@@ -106,7 +106,7 @@ func TestAHeartbeatEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := p.Probe(ctx, time.Now().Add(time.Hour)); err == nil {
-		t.Error("the check of a host that does not respond passed")
+		t.Error("Probe = nil for a host that does not respond, want an error")
 	}
 }
 

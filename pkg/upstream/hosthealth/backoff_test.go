@@ -13,18 +13,18 @@ func TestBackoffGrows(t *testing.T) {
 		1600 * time.Millisecond, 3200 * time.Millisecond, 6400 * time.Millisecond,
 		MaxBackoff, MaxBackoff, MaxBackoff,
 	}
-	for i, most := range bounds {
+	for i, bound := range bounds {
 		for _, random := range []uint64{0, 1 << 63, ^uint64(0)} {
-			try := State{failures: s.failures}
-			if pause, _, _ := try.RecordFailure(now, random); pause > most || pause <= most-most/4 {
-				t.Errorf("backoff %d = %v, want at most %v, and at least three quarters of it", i+1, pause, most)
+			probe := State{failures: s.failures}
+			if backoff, _, _ := probe.RecordFailure(now, random); backoff > bound || backoff <= bound-bound/4 {
+				t.Errorf("backoff %d = %v, want at most %v, and at least three quarters of it", i+1, backoff, bound)
 			}
 		}
-		pause, down, _ := s.RecordFailure(now, 0)
-		if down != (i == 0) {
-			t.Errorf("failure %d: host went down = %v", i+1, down)
+		backoff, first, _ := s.RecordFailure(now, 0)
+		if first != (i == 0) {
+			t.Errorf("failure %d: first = %v, want %v", i+1, first, i == 0)
 		}
-		now += pause
+		now += backoff
 	}
 }
 
@@ -42,7 +42,7 @@ func TestFailuresDuringBackoffCountOnce(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	type step struct {
-		what string
+		op   string
 		at   time.Duration
 		want bool
 	}
@@ -71,7 +71,7 @@ func TestHealth(t *testing.T) {
 			var s State
 			for i, step := range tt.steps {
 				var got bool
-				switch step.what {
+				switch step.op {
 				case "up":
 					got = s.Up()
 				case "due":
@@ -84,7 +84,7 @@ func TestHealth(t *testing.T) {
 					got, _ = s.RecordSuccess()
 				}
 				if got != step.want {
-					t.Fatalf("step %d, %s at %v: %v, want %v", i, step.what, step.at, got, step.want)
+					t.Fatalf("step %d, %s at %v: %v, want %v", i, step.op, step.at, got, step.want)
 				}
 			}
 		})

@@ -23,7 +23,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// fakeForwarder connects every cluster by dial, and records the arguments of the last call.
+// fakeForwarder connects to every cluster with dial, and records the arguments of the last call.
 type fakeForwarder struct {
 	dial     func() net.Conn
 	err      error
@@ -31,18 +31,18 @@ type fakeForwarder struct {
 	attempts int
 }
 
-func (c *fakeForwarder) Forward(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.RelayCounters) error) error {
-	c.cluster, c.attempts = cluster, attempts
-	if c.err != nil || c.dial == nil {
-		return c.err
+func (f *fakeForwarder) Forward(_ context.Context, _ *network.Conn, cluster string, attempts int, relay func(*network.Conn, *network.RelayCounters) error) error {
+	f.cluster, f.attempts = cluster, attempts
+	if f.err != nil || f.dial == nil {
+		return f.err
 	}
-	conn := network.NewConn(c.dial())
+	conn := network.NewConn(f.dial())
 	defer conn.Close()
-	return use(conn, new(network.RelayCounters))
+	return relay(conn, new(network.RelayCounters))
 }
 
-func newProxy(cfg config.TCPProxy, c Forwarder) *Proxy {
-	return New(cfg, c, slog.New(slog.DiscardHandler))
+func newProxy(cfg config.TCPProxy, forwarder Forwarder) *Proxy {
+	return New(cfg, forwarder, slog.New(slog.DiscardHandler))
 }
 
 func TestReadme(t *testing.T) {
@@ -54,13 +54,13 @@ func TestReadme(t *testing.T) {
 		[]string{"## What", "## Configuration", "## Example", "## Errors", "## Metrics"}; !slices.Equal(got, want) {
 		t.Errorf("sections %q, want %q", got, want)
 	}
-	known := map[string]bool{}
+	defined := map[string]bool{}
 	for _, m := range metrics.Metrics() {
-		known[m.Name] = true
+		defined[m.Name] = true
 	}
 	for _, name := range regexp.MustCompile(`weft_[a-z_]+`).FindAllString(string(page), -1) {
-		if !known[name] {
-			t.Errorf("there is no metric %s", name)
+		if !defined[name] {
+			t.Errorf("the metric %s does not exist", name)
 		}
 	}
 	example := regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindSubmatch(page)
@@ -80,37 +80,37 @@ func TestReadme(t *testing.T) {
 		t.Errorf("idle_timeout %v, max_connect_attempts %d", cfg.IdleTimeout, cfg.MaxConnectAttempts)
 	}
 	p := newProxy(cfg, &fakeForwarder{})
-	here := netip.MustParseAddrPort("127.0.0.1:5433")
-	for caller, want := range map[string]string{"10.1.2.3:40000": "replica", "[fd00::1]:40000": "replica", "10.2.2.3:40000": "primary"} {
-		if got := p.route(netip.MustParseAddrPort(caller), here); got != want {
-			t.Errorf("a connection from %s goes to %q, want %q", caller, got, want)
+	local := netip.MustParseAddrPort("127.0.0.1:5433")
+	for client, want := range map[string]string{"10.1.2.3:40000": "replica", "[fd00::1]:40000": "replica", "10.2.2.3:40000": "primary"} {
+		if got := p.route(netip.MustParseAddrPort(client), local); got != want {
+			t.Errorf("cluster for a connection from %s = %q, want %q", client, got, want)
 		}
 	}
 	got, err := echoText(t, p, "hello")
 	if err != nil || got != "hello" {
-		t.Errorf("the example carried %q, %v; want %q", got, err, "hello")
+		t.Errorf("the example echoed %q, %v; want %q", got, err, "hello")
 	}
 }
 
-// echoText sends text through p to a host that echoes it, and returns what comes back.
+// echoText sends text through p to an echo host and returns the echoed text.
 func echoText(t *testing.T, p *Proxy, text string) (string, error) {
 	t.Helper()
-	b := startProxy(t, p)
-	conn := b.dial()
+	proxy := startProxy(t, p)
+	conn := proxy.dial()
 	go func() {
 		_, _ = io.WriteString(conn, text)
 		_ = conn.CloseWrite()
 	}()
-	back, err := io.ReadAll(conn)
-	return string(back), err
+	echoed, err := io.ReadAll(conn)
+	return string(echoed), err
 }
 
 func prefixes(texts ...string) []netip.Prefix {
-	var all []netip.Prefix
+	var list []netip.Prefix
 	for _, s := range texts {
-		all = append(all, netip.MustParsePrefix(s))
+		list = append(list, netip.MustParsePrefix(s))
 	}
-	return all
+	return list
 }
 
 func TestFirstMatchingRouteWins(t *testing.T) {
@@ -125,24 +125,24 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 		{Cluster: "mapped", SourceAddrs: prefixes("::ffff:198.51.100.0/120")},
 	}}, &fakeForwarder{})
 	for _, test := range []struct{ name, source, destination, want string }{
-		{"the first range", "10.1.2.3:40000", "127.0.0.1:80", "source"},
-		{"the second range", "192.168.255.255:40000", "127.0.0.1:80", "source"},
-		{"an IPv4 address on an IPv6 socket", "[::ffff:10.1.2.3]:40000", "[::1]:80", "source"},
-		{"an earlier route before a later one", "10.1.2.3:99", "172.16.0.1:3306", "source"},
-		{"a single port", "127.0.0.1:99", "127.0.0.1:80", "source port"},
-		{"the first port of a range", "127.0.0.1:1000", "127.0.0.1:80", "source port"},
-		{"the last port of a range", "127.0.0.1:1999", "127.0.0.1:80", "source port"},
-		{"a port after the range", "127.0.0.1:2000", "127.0.0.1:80", "default"},
-		{"the destination", "127.0.0.1:40000", "172.31.255.255:80", "destination"},
-		{"a mapped destination", "127.0.0.1:40000", "[::ffff:172.16.0.1]:80", "destination"},
-		{"outside of the range", "127.0.0.1:40000", "172.32.0.0:80", "default"},
-		{"the destination's port", "127.0.0.1:40000", "127.0.0.1:3307", "destination port"},
+		{"first range", "10.1.2.3:40000", "127.0.0.1:80", "source"},
+		{"second range", "192.168.255.255:40000", "127.0.0.1:80", "source"},
+		{"IPv4 address on an IPv6 socket", "[::ffff:10.1.2.3]:40000", "[::1]:80", "source"},
+		{"first of two matching routes", "10.1.2.3:99", "172.16.0.1:3306", "source"},
+		{"single port", "127.0.0.1:99", "127.0.0.1:80", "source port"},
+		{"first port of a range", "127.0.0.1:1000", "127.0.0.1:80", "source port"},
+		{"last port of a range", "127.0.0.1:1999", "127.0.0.1:80", "source port"},
+		{"port after the range", "127.0.0.1:2000", "127.0.0.1:80", "default"},
+		{"destination", "127.0.0.1:40000", "172.31.255.255:80", "destination"},
+		{"mapped destination", "127.0.0.1:40000", "[::ffff:172.16.0.1]:80", "destination"},
+		{"outside the range", "127.0.0.1:40000", "172.32.0.0:80", "default"},
+		{"destination port", "127.0.0.1:40000", "127.0.0.1:3307", "destination port"},
 		{"IPv6", "[2001:db8:1::1]:40000", "[::1]:80", "six"},
-		{"an address with a zone", "[fe80::1%eth0]:40000", "[::1]:80", "link local"},
+		{"address with a zone", "[fe80::1%eth0]:40000", "[::1]:80", "link local"},
 		{"all conditions", "203.0.113.9:40000", "127.0.0.1:443", "both"},
 		{"one of two conditions", "203.0.113.9:40000", "127.0.0.1:80", "default"},
-		{"a range of mapped addresses", "198.51.100.7:40000", "127.0.0.1:80", "mapped"},
-		{"none", "127.0.0.1:40000", "127.0.0.1:80", "default"},
+		{"range of mapped addresses", "198.51.100.7:40000", "127.0.0.1:80", "mapped"},
+		{"no match", "127.0.0.1:40000", "127.0.0.1:80", "default"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			source := addrPort(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.source)))
@@ -154,7 +154,7 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 	}
 	unix := addrPort(&net.UnixAddr{Name: "/run/app.sock", Net: "unix"})
 	if got := p.route(unix, unix); got != "default" {
-		t.Errorf("a unix socket goes to %q, want %q", got, "default")
+		t.Errorf("cluster for a unix socket = %q, want %q", got, "default")
 	}
 }
 
@@ -162,34 +162,34 @@ func TestNewDoesNotChangeConfig(t *testing.T) {
 	cfg := config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("::ffff:198.51.100.0/120")}}}
 	newProxy(cfg, &fakeForwarder{})
 	if got, want := cfg.Routes[0].SourceAddrs[0], netip.MustParsePrefix("::ffff:198.51.100.0/120"); got != want {
-		t.Errorf("the range became %v", got)
+		t.Errorf("New changed the range to %v", got)
 	}
 }
 
 func TestMaxConnectAttempts(t *testing.T) {
 	for configured, want := range map[int]int{0: 1, 1: 1, 7: 7} {
-		c := &fakeForwarder{err: errors.New("nobody is there")}
-		near, far := net.Pipe()
-		err := newProxy(config.TCPProxy{Cluster: "a", MaxConnectAttempts: configured}, c).ServeConn(t.Context(), network.NewConn(near))
-		if !errors.Is(err, c.err) {
-			t.Errorf("ServeConn = %v, want %v", err, c.err)
+		forwarder := &fakeForwarder{err: errors.New("connection refused")}
+		server, client := net.Pipe()
+		err := newProxy(config.TCPProxy{Cluster: "a", MaxConnectAttempts: configured}, forwarder).ServeConn(t.Context(), network.NewConn(server))
+		if !errors.Is(err, forwarder.err) {
+			t.Errorf("ServeConn = %v, want %v", err, forwarder.err)
 		}
-		if c.attempts != want || c.cluster != "a" {
-			t.Errorf("max_connect_attempts %d: asked for %d of %q", configured, c.attempts, c.cluster)
+		if forwarder.attempts != want || forwarder.cluster != "a" {
+			t.Errorf("max_connect_attempts %d: Forward was called with %d attempts for cluster %q", configured, forwarder.attempts, forwarder.cluster)
 		}
-		_ = far.Close()
-		_ = near.Close()
+		_ = client.Close()
+		_ = server.Close()
 	}
 }
 
 func TestNoRouteClosesConnection(t *testing.T) {
-	c := &fakeForwarder{}
-	conn := startProxy(t, newProxy(config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("10.0.0.0/8")}}}, c)).dial()
+	forwarder := &fakeForwarder{}
+	conn := startProxy(t, newProxy(config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("10.0.0.0/8")}}}, forwarder)).dial()
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("read %d bytes, %v; want io.EOF", n, err)
 	}
-	if c.cluster != "" {
-		t.Errorf("it was carried to %q", c.cluster)
+	if forwarder.cluster != "" {
+		t.Errorf("the connection was forwarded to %q", forwarder.cluster)
 	}
 }
 
@@ -208,32 +208,32 @@ func (c *counter) Closed(network.CloseReason) { c.closed.Add(1) }
 func (*counter) Refused()                     {}
 func (*counter) AcceptError()                 {}
 
-// startProxy serves p. If p's carrier has no dial function, it gets one that connects to an echo
-// host.
+// startProxy serves p. If p's forwarder has no dial function, startProxy sets one that connects to
+// an echo host.
 func startProxy(t *testing.T, p *Proxy) *testProxy {
 	t.Helper()
-	b := &testProxy{t: t, counter: new(counter)}
-	if c := p.forwarder.(*fakeForwarder); c.dial == nil {
-		c.dial = dialer(t, echo)
+	proxy := &testProxy{t: t, counter: new(counter)}
+	if f := p.forwarder.(*fakeForwarder); f.dial == nil {
+		f.dial = dialer(t, echo)
 	}
 	var err error
-	b.listener, err = network.Listen(t.Context(), network.ListenOptions{Name: "front", Network: "tcp", Address: "127.0.0.1:0", Counter: b.counter}, p)
+	proxy.listener, err = network.Listen(t.Context(), network.ListenOptions{Name: "front", Network: "tcp", Address: "127.0.0.1:0", Counter: proxy.counter}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := make(chan error, 1)
-	go func() { end <- b.listener.Serve(t.Context()) }()
+	served := make(chan error, 1)
+	go func() { served <- proxy.listener.Serve(t.Context()) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if cut := b.listener.Drain(ctx); cut > 0 {
-			t.Errorf("%d connections did not end", cut)
+		if forceClosed := proxy.listener.Drain(ctx); forceClosed > 0 {
+			t.Errorf("%d connections were force-closed", forceClosed)
 		}
-		if err := <-end; err != nil {
+		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	})
-	return b
+	return proxy
 }
 
 // dialer listens, serves each connection with serve, and returns a function that connects.
@@ -273,32 +273,32 @@ func echo(conn *net.TCPConn) {
 	_ = conn.Close()
 }
 
-func (b *testProxy) dial() *net.TCPConn {
-	b.t.Helper()
-	nc, err := net.Dial("tcp", b.listener.Addr().String())
+func (p *testProxy) dial() *net.TCPConn {
+	p.t.Helper()
+	nc, err := net.Dial("tcp", p.listener.Addr().String())
 	if err != nil {
-		b.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	b.t.Cleanup(func() { _ = nc.Close() })
+	p.t.Cleanup(func() { _ = nc.Close() })
 	return withDeadline(nc)
 }
 
 func TestHalfClose(t *testing.T) {
-	said := make(chan string, 1) // what the host read
+	requests := make(chan string, 1) // requests that the host read
 	for _, test := range []struct {
 		name  string
-		host  func(conn *net.TCPConn) // what the host does
+		host  func(conn *net.TCPConn) // the host's side of the connection
 		front func(conn *net.TCPConn) (string, error)
 	}{
 		{
-			name: "the caller first",
+			name: "client closes first",
 			host: func(conn *net.TCPConn) {
-				asked, _ := io.ReadAll(conn)
-				_, _ = conn.Write(append([]byte("answer to "), asked...))
+				request, _ := io.ReadAll(conn)
+				_, _ = conn.Write(append([]byte("response to "), request...))
 				_ = conn.Close()
 			},
 			front: func(conn *net.TCPConn) (string, error) {
-				if _, err := io.WriteString(conn, "question"); err != nil {
+				if _, err := io.WriteString(conn, "request"); err != nil {
 					return "", err
 				}
 				if err := conn.CloseWrite(); err != nil {
@@ -309,12 +309,12 @@ func TestHalfClose(t *testing.T) {
 			},
 		},
 		{
-			name: "the host first",
+			name: "host closes first",
 			host: func(conn *net.TCPConn) {
-				_, _ = io.WriteString(conn, "answer to ")
+				_, _ = io.WriteString(conn, "response to ")
 				_ = conn.CloseWrite()
-				asked, _ := io.ReadAll(conn)
-				said <- string(asked)
+				request, _ := io.ReadAll(conn)
+				requests <- string(request)
 				_ = conn.Close()
 			},
 			front: func(conn *net.TCPConn) (string, error) {
@@ -322,18 +322,18 @@ func TestHalfClose(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				if _, err := io.WriteString(conn, "question"); err != nil {
+				if _, err := io.WriteString(conn, "request"); err != nil {
 					return "", err
 				}
 				err = conn.CloseWrite()
-				return string(got) + <-said, err
+				return string(got) + <-requests, err
 			},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			conn := startProxy(t, newProxy(config.TCPProxy{Cluster: "a"}, &fakeForwarder{dial: dialer(t, test.host)})).dial()
-			if got, err := test.front(conn); err != nil || got != "answer to question" {
-				t.Errorf("got %q, %v", got, err)
+			if got, err := test.front(conn); err != nil || got != "response to request" {
+				t.Errorf("got %q, %v, want %q", got, err, "response to request")
 			}
 		})
 	}
@@ -350,7 +350,7 @@ func TestLargeTransfer(t *testing.T) {
 	}
 	got, err := echoBytes(t, sent)
 	if err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("%d of %d bytes returned, or different ones: %v", len(got), size, err)
+		t.Errorf("the echo has %d bytes, want the same %d bytes; error: %v", len(got), size, err)
 	}
 }
 
@@ -365,53 +365,53 @@ func echoBytes(t *testing.T, sent []byte) ([]byte, error) {
 }
 
 func TestConnectionsAreCounted(t *testing.T) {
-	b := startProxy(t, newProxy(config.TCPProxy{Cluster: "a"}, &fakeForwarder{}))
-	conn := b.dial()
+	proxy := startProxy(t, newProxy(config.TCPProxy{Cluster: "a"}, &fakeForwarder{}))
+	conn := proxy.dial()
 	if _, err := io.WriteString(conn, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if accepted, closed := b.counter.accepted.Load(), b.counter.closed.Load(); accepted != 1 || closed != 0 {
-		t.Errorf("while it is open: %d accepted, %d closed", accepted, closed)
+	if accepted, closed := proxy.counter.accepted.Load(), proxy.counter.closed.Load(); accepted != 1 || closed != 0 {
+		t.Errorf("open connection: %d accepted, %d closed, want 1 and 0", accepted, closed)
 	}
 	_ = conn.Close()
-	b.listener.Drain(t.Context())
-	if accepted, closed := b.counter.accepted.Load(), b.counter.closed.Load(); accepted != 1 || closed != 1 {
-		t.Errorf("when it has ended: %d accepted, %d closed", accepted, closed)
+	proxy.listener.Drain(t.Context())
+	if accepted, closed := proxy.counter.accepted.Load(), proxy.counter.closed.Load(); accepted != 1 || closed != 1 {
+		t.Errorf("closed connection: %d accepted, %d closed, want 1 and 1", accepted, closed)
 	}
 }
 
 // startIdleProxy serves one connection over pipes in fake time.
-func startIdleProxy(t *testing.T, idle time.Duration) (caller, host net.Conn, ended chan error) {
+func startIdleProxy(t *testing.T, idleTimeout time.Duration) (client, host net.Conn, served chan error) {
 	t.Helper()
-	front, caller := net.Pipe()
-	host, back := net.Pipe()
-	p := newProxy(config.TCPProxy{Cluster: "a", IdleTimeout: idle}, &fakeForwarder{dial: func() net.Conn { return back }})
-	ended = make(chan error, 1)
+	downstream, client := net.Pipe()
+	host, upstream := net.Pipe()
+	p := newProxy(config.TCPProxy{Cluster: "a", IdleTimeout: idleTimeout}, &fakeForwarder{dial: func() net.Conn { return upstream }})
+	served = make(chan error, 1)
 	go func() {
-		conn := network.NewConn(front)
-		ended <- p.ServeConn(t.Context(), conn)
+		conn := network.NewConn(downstream)
+		served <- p.ServeConn(t.Context(), conn)
 		_ = conn.Close()
 	}()
-	return caller, host, ended
+	return client, host, served
 }
 
 func TestIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		caller, host, ended := startIdleProxy(t, 10*time.Second)
-		began := time.Now()
-		if _, err := caller.Read(make([]byte, 1)); err == nil {
+		client, host, served := startIdleProxy(t, 10*time.Second)
+		start := time.Now()
+		if _, err := client.Read(make([]byte, 1)); err == nil {
 			t.Error("read an unexpected byte")
 		}
-		if took := time.Since(began); took != 10*time.Second {
-			t.Errorf("it ended after %v, want 10s", took)
+		if elapsed := time.Since(start); elapsed != 10*time.Second {
+			t.Errorf("the connection closed after %v, want 10s", elapsed)
 		}
 		if _, err := host.Read(make([]byte, 1)); err == nil {
 			t.Error("the connection to the host is still open")
 		}
-		if err := <-ended; err != nil {
+		if err := <-served; err != nil {
 			t.Errorf("ServeConn = %v", err)
 		}
 	})
@@ -420,26 +420,26 @@ func TestIdleTimeout(t *testing.T) {
 // TestTrafficInOneDirectionPreventsIdleTimeout verifies that bytes in one direction keep the
 // connection open while the other direction is silent for longer than the idle timeout.
 func TestTrafficInOneDirectionPreventsIdleTimeout(t *testing.T) {
-	for _, side := range []string{"caller", "host"} {
+	for _, side := range []string{"client", "host"} {
 		t.Run(side, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				from, to, ended := startIdleProxy(t, 10*time.Second)
+				sender, receiver, served := startIdleProxy(t, 10*time.Second)
 				if side == "host" {
-					from, to = to, from
+					sender, receiver = receiver, sender
 				}
-				tick := time.NewTicker(6 * time.Second)
-				defer tick.Stop()
+				ticker := time.NewTicker(6 * time.Second)
+				defer ticker.Stop()
 				for range 10 {
-					<-tick.C
-					if _, err := from.Write([]byte("x")); err != nil {
+					<-ticker.C
+					if _, err := sender.Write([]byte("x")); err != nil {
 						t.Fatal(err)
 					}
-					if _, err := io.ReadFull(to, make([]byte, 1)); err != nil {
+					if _, err := io.ReadFull(receiver, make([]byte, 1)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				last := time.Now()
-				if err := <-ended; err != nil || time.Since(last) != 10*time.Second {
+				if err := <-served; err != nil || time.Since(last) != 10*time.Second {
 					t.Errorf("ServeConn = %v, %v after the last byte; want 10s", err, time.Since(last))
 				}
 			})
@@ -449,14 +449,14 @@ func TestTrafficInOneDirectionPreventsIdleTimeout(t *testing.T) {
 
 func TestZeroIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		caller, host, ended := startIdleProxy(t, 0)
+		client, host, served := startIdleProxy(t, 0)
 		<-time.After(24 * time.Hour)
-		go func() { _, _ = caller.Write([]byte("x")) }()
+		go func() { _, _ = client.Write([]byte("x")) }()
 		if _, err := io.ReadFull(host, make([]byte, 1)); err != nil {
 			t.Error(err)
 		}
-		_ = caller.Close()
+		_ = client.Close()
 		_ = host.Close()
-		<-ended
+		<-served
 	})
 }

@@ -24,11 +24,11 @@ func BenchmarkDatagrams(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	h := &fakeLeaser{list: []*fakeHost{{address: sink.LocalAddr().String(), ended: make(chan struct{}, 10)}}}
+	hosts := &fakeLeaser{list: []*fakeHost{{address: sink.LocalAddr().String(), ended: make(chan struct{}, 10)}}}
 	counts := new(filter.DatagramCounters)
 	p, err := New(Options{
 		Config: config.UDPProxy{Cluster: "app", IdleTimeout: time.Minute, MaxSessions: 10},
-		Socket: socket, Hosts: h, Counts: counts, Log: slog.New(slog.DiscardHandler),
+		Socket: socket, Hosts: hosts, Counts: counts, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -41,23 +41,23 @@ func BenchmarkDatagrams(b *testing.B) {
 	}
 	defer conn.Close()
 	content := make([]byte, 100)
-	const ahead = 500 // datagrams in flight; they fit into the kernel's buffer
+	const maxAhead = 500 // datagrams in flight; they fit into the kernel's buffer
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range uint64(b.N) {
 		if _, err := conn.Write(content); err != nil {
 			b.Fatal(err)
 		}
-		for i > ahead && counts.In.Load()+counts.DroppedToHost.Load() < i-ahead {
+		for i > maxAhead && counts.In.Load()+counts.DroppedToHost.Load() < i-maxAhead {
 			if counts.DroppedNoHost.Load() > 0 {
 				b.Fatal("no host")
 			}
 		}
 	}
 	b.StopTimer()
-	now, cancel := context.WithCancel(context.Background())
+	expired, cancel := context.WithCancel(context.Background())
 	cancel()
-	p.Drain(now)
+	p.Drain(expired)
 	if err := <-served; err != nil {
 		b.Error(err)
 	}

@@ -14,9 +14,9 @@ type panicTrigger struct {
 	hits  atomic.Int64
 }
 
-func (f *panicTrigger) panicIfArmed(point string) {
-	if at := f.armed.Load(); at != nil && *at == point && f.armed.CompareAndSwap(at, nil) {
-		f.hits.Add(1)
+func (p *panicTrigger) panicIfArmed(point string) {
+	if armed := p.armed.Load(); armed != nil && *armed == point && p.armed.CompareAndSwap(armed, nil) {
+		p.hits.Add(1)
 		panic("a defect in " + point)
 	}
 }
@@ -25,16 +25,16 @@ func (f *panicTrigger) panicIfArmed(point string) {
 // contained: other sessions continue, the affected session continues with its next datagram, and no
 // host keeps a session that has ended.
 func TestPanicsOfHostLeaserAreContained(t *testing.T) {
-	for _, point := range []string{"Assign", "Usable", "Heard", "End"} {
+	for _, point := range []string{"Lease", "Usable", "Report", "Release"} {
 		t.Run(point, func(t *testing.T) {
 			r := startProxy(t, config.UDPProxy{IdleTimeout: time.Second}, "a")
 			other, c := r.newClient(), r.newClient()
 			r.exchangeText(other, "before")
-			if point != "Assign" {
+			if point != "Lease" {
 				r.exchangeText(c, "before")
 			}
 			r.hosts.fuse.armed.Store(&point)
-			if point != "End" {
+			if point != "Release" {
 				r.sendText(c, "one")
 			}
 			await(t, "the panic", func() bool { return r.hosts.fuse.hits.Load() == 1 })

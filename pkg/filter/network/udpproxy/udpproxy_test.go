@@ -21,10 +21,10 @@ import (
 
 var _ filter.PacketServer = (*Proxy)(nil)
 
-// waitTimeout is the timeout of a wait.
+// waitTimeout bounds each wait of a test.
 const waitTimeout = 10 * time.Second
 
-// fakeLeaser is a filter.HostLeaser over a list. It selects among the hosts that are up, by hash.
+// fakeLeaser is a filter.HostLeaser that selects one of the hosts that are up by hash.
 type fakeLeaser struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -48,68 +48,68 @@ type fakeLease struct {
 	once   sync.Once
 }
 
-func (h *fakeLeaser) Lease(cluster string, hash uint64, now filter.HostLease) (filter.HostLease, error) {
-	h.fuse.panicIfArmed("Assign")
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (l *fakeLeaser) Lease(cluster string, hash uint64, current filter.HostLease) (filter.HostLease, error) {
+	l.fuse.panicIfArmed("Lease")
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var up []*fakeHost
-	for _, x := range h.list {
-		if !x.down.Load() {
-			up = append(up, x)
+	for _, host := range l.list {
+		if !host.down.Load() {
+			up = append(up, host)
 		}
 	}
 	if len(up) == 0 || cluster != "app" {
 		return nil, errors.New("no host")
 	}
-	x := up[hash%uint64(len(up))]
-	if w, ok := now.(*fakeLease); ok && w.fakeHost == x {
-		return now, nil
+	host := up[hash%uint64(len(up))]
+	if lease, ok := current.(*fakeLease); ok && lease.fakeHost == host {
+		return current, nil
 	}
-	peer, err := network.Dialer{}.DialPacket(x.address)
+	socket, err := network.Dialer{}.DialPacket(host.address)
 	if err != nil {
 		return nil, err
 	}
-	x.sessions.Add(1)
-	return &fakeLease{fakeHost: x, panicTrigger: &h.fuse, socket: peer}, nil
+	host.sessions.Add(1)
+	return &fakeLease{fakeHost: host, panicTrigger: &l.fuse, socket: socket}, nil
 }
 
-func (w *fakeLease) Socket() *network.ConnectedUDP { return w.socket }
+func (l *fakeLease) Socket() *network.ConnectedUDP { return l.socket }
 
-func (w *fakeLease) Usable() bool {
-	w.panicIfArmed("Usable")
-	return !w.down.Load()
+func (l *fakeLease) Usable() bool {
+	l.panicIfArmed("Usable")
+	return !l.down.Load()
 }
 
-func (w *fakeLease) Report(err error) {
-	w.panicIfArmed("Heard")
+func (l *fakeLease) Report(err error) {
+	l.panicIfArmed("Report")
 	if err != nil {
-		w.refusals.Add(1)
-		w.down.Store(true)
+		l.refusals.Add(1)
+		l.down.Store(true)
 		return
 	}
-	w.datagrams.Add(1)
+	l.datagrams.Add(1)
 }
 
-func (w *fakeLease) Release() {
-	defer w.panicIfArmed("End")
-	w.once.Do(func() {
-		w.socket.Close()
-		w.sessions.Add(-1)
-		w.ended <- struct{}{}
+func (l *fakeLease) Release() {
+	defer l.panicIfArmed("Release")
+	l.once.Do(func() {
+		l.socket.Close()
+		l.sessions.Add(-1)
+		l.ended <- struct{}{}
 	})
 }
 
 // addEchoHost adds a host that responds to each datagram with its name, up to 20 bytes of the
 // datagram, and its size.
-func (h *fakeLeaser) addEchoHost(name string) (stop func()) {
-	h.t.Helper()
+func (l *fakeLeaser) addEchoHost(name string) (stop func()) {
+	l.t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
-		h.t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	h.mu.Lock()
-	h.list = append(h.list, &fakeHost{name: name, address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
-	h.mu.Unlock()
+	l.mu.Lock()
+	l.list = append(l.list, &fakeHost{name: name, address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	l.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -126,11 +126,11 @@ func (h *fakeLeaser) addEchoHost(name string) (stop func()) {
 		_ = conn.Close() // ends the loop
 		<-done
 	})
-	h.t.Cleanup(stop)
+	l.t.Cleanup(stop)
 	return stop
 }
 
-// testProxy is a proxy that serves.
+// testProxy is a running proxy with its fake hosts.
 type testProxy struct {
 	*Proxy
 	t      *testing.T
@@ -141,11 +141,11 @@ type testProxy struct {
 
 func startProxy(t *testing.T, cfg config.UDPProxy, names ...string) *testProxy {
 	t.Helper()
-	running := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, running) })
-	r := &testProxy{t: t, hosts: &fakeLeaser{t: t}, counts: new(filter.DatagramCounters), served: make(chan error, 1)}
+	ignored := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignored) })
+	p := &testProxy{t: t, hosts: &fakeLeaser{t: t}, counts: new(filter.DatagramCounters), served: make(chan error, 1)}
 	for _, name := range names {
-		r.hosts.addEchoHost(name)
+		p.hosts.addEchoHost(name)
 	}
 	socket, err := network.ListenPacket(context.Background(), network.PacketOptions{Name: "l", Address: "127.0.0.1:0"})
 	if err != nil {
@@ -158,77 +158,77 @@ func startProxy(t *testing.T, cfg config.UDPProxy, names ...string) *testProxy {
 	if cfg.MaxSessions == 0 {
 		cfg.MaxSessions = 100
 	}
-	r.Proxy, err = New(Options{Config: cfg, Socket: socket, Hosts: r.hosts, Counts: r.counts, Log: slog.New(slog.DiscardHandler)})
+	p.Proxy, err = New(Options{Config: cfg, Socket: socket, Hosts: p.hosts, Counts: p.counts, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { r.served <- r.Serve() }()
+	go func() { p.served <- p.Serve() }()
 	t.Cleanup(func() {
-		now, cancel := context.WithCancel(context.Background())
+		expired, cancel := context.WithCancel(context.Background())
 		cancel()
-		r.Drain(now)
-		if err := <-r.served; err != nil {
+		p.Drain(expired)
+		if err := <-p.served; err != nil {
 			t.Error(err)
 		}
 	})
-	return r
+	return p
 }
 
 // newClient returns the socket of a new source.
-func (r *testProxy) newClient() *net.UDPConn {
-	r.t.Helper()
-	conn, err := net.DialUDP("udp", nil, r.socket.Addr().(*net.UDPAddr))
+func (p *testProxy) newClient() *net.UDPConn {
+	p.t.Helper()
+	conn, err := net.DialUDP("udp", nil, p.socket.Addr().(*net.UDPAddr))
 	if err != nil {
-		r.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = conn.Close() }) // the test has ended
+	p.t.Cleanup(func() { _ = conn.Close() }) // the test has ended
 	return conn
 }
 
-func (r *testProxy) sendText(conn *net.UDPConn, text string) {
-	r.t.Helper()
+func (p *testProxy) sendText(conn *net.UDPConn, text string) {
+	p.t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
-		r.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 }
 
-func (r *testProxy) readText(conn *net.UDPConn) string {
-	r.t.Helper()
+func (p *testProxy) readText(conn *net.UDPConn) string {
+	p.t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(waitTimeout)) // the socket is open
 	b := make([]byte, network.MaxDatagram)
 	n, err := conn.Read(b)
 	if err != nil {
-		r.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	return string(b[:n])
 }
 
-func (r *testProxy) exchangeText(conn *net.UDPConn, text string) string {
-	r.t.Helper()
-	r.sendText(conn, text)
-	return r.readText(conn)
+func (p *testProxy) exchangeText(conn *net.UDPConn, text string) string {
+	p.t.Helper()
+	p.sendText(conn, text)
+	return p.readText(conn)
 }
 
-func await(t *testing.T, what string, holds func() bool) {
+func await(t *testing.T, event string, done func() bool) {
 	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.After(waitTimeout)
-	defer tick.Stop()
-	for !holds() {
+	ticker, timeout := time.NewTicker(time.Millisecond), time.After(waitTimeout)
+	defer ticker.Stop()
+	for !done() {
 		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("timeout: " + what)
+		case <-ticker.C:
+		case <-timeout:
+			t.Fatal("timeout: " + event)
 		}
 	}
 }
 
 func TestEachSourceHasASession(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a")
-	one, two := r.newClient(), r.newClient()
+	first, second := r.newClient(), r.newClient()
 	for i := range 3 {
-		for _, c := range []*net.UDPConn{one, two} {
-			want := fmt.Sprintf("a %s%d %d", c.LocalAddr().String()[10:], i, len(c.LocalAddr().String()[10:])+1)
-			if got := r.exchangeText(c, fmt.Sprint(c.LocalAddr().String()[10:], i)); got != want {
+		for _, counts := range []*net.UDPConn{first, second} {
+			want := fmt.Sprintf("a %s%d %d", counts.LocalAddr().String()[10:], i, len(counts.LocalAddr().String()[10:])+1)
+			if got := r.exchangeText(counts, fmt.Sprint(counts.LocalAddr().String()[10:], i)); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
@@ -236,9 +236,9 @@ func TestEachSourceHasASession(t *testing.T) {
 	if n := r.Sessions(); n != 2 || r.hosts.list[0].sessions.Load() != 2 {
 		t.Errorf("%d sessions, want 2", n)
 	}
-	c := r.counts
-	await(t, "two sessions opened and six datagrams each way counted", func() bool { // they are after they are sent
-		return c.SessionsOpened.Load() == 2 && c.In.Load() == 6 && c.Out.Load() == 6 && c.InBytes.Load() > 0 && c.OutBytes.Load() > c.InBytes.Load()
+	counts := r.counts
+	await(t, "two opened sessions and six counted datagrams in each direction", func() bool { // datagrams are counted after they are sent
+		return counts.SessionsOpened.Load() == 2 && counts.In.Load() == 6 && counts.Out.Load() == 6 && counts.InBytes.Load() > 0 && counts.OutBytes.Load() > counts.InBytes.Load()
 	})
 	if n := r.hosts.list[0].datagrams.Load(); n != 6 {
 		t.Errorf("the host sent %d datagrams, want 6", n)
@@ -250,7 +250,7 @@ func TestDatagramsOfAnySizeAreForwarded(t *testing.T) {
 	c := r.newClient()
 	for _, size := range []int{0, 1, 1500, 9000, 65_507} {
 		if got, want := r.exchangeText(c, string(slices.Repeat([]byte("x"), size))), fmt.Sprint(" ", size); got[len(got)-len(want):] != want {
-			t.Errorf("of %d bytes the host got %q", size, got)
+			t.Errorf("response to %d bytes = %q, want the suffix %q", size, got, want)
 		}
 	}
 }
@@ -262,10 +262,10 @@ func TestIdleSessionsEnd(t *testing.T) {
 	select {
 	case <-r.hosts.list[0].ended:
 	case <-time.After(waitTimeout):
-		t.Fatal("the session does not end")
+		t.Fatal("the session did not end")
 	}
 	if n := r.Sessions(); n != 0 {
-		t.Errorf("%d sessions", n)
+		t.Errorf("%d sessions, want 0", n)
 	}
 	if got := r.exchangeText(c, "two"); got != "a two 3" { // a new session
 		t.Errorf("got %q", got)
@@ -301,7 +301,7 @@ func TestSessionMovesWhenHostIsDown(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if r.counts.SessionsMoved.Load() != 1 || r.hosts.list[0].sessions.Load() != 0 || r.Sessions() != 1 {
-		t.Errorf("moved %d times, %d sessions left behind", r.counts.SessionsMoved.Load(), r.hosts.list[0].sessions.Load())
+		t.Errorf("the session moved %d times, want 1; the previous host has %d sessions, want 0", r.counts.SessionsMoved.Load(), r.hosts.list[0].sessions.Load())
 	}
 }
 
@@ -335,7 +335,7 @@ func TestPortUnreachableMovesSession(t *testing.T) {
 	r.exchangeText(c, "1")
 	stop()
 	r.sendText(c, "lost") // the kernel receives an ICMP port unreachable
-	await(t, "the refusal is heard of", func() bool { return r.hosts.list[0].refusals.Load() > 0 })
+	await(t, "the refused datagram", func() bool { return r.hosts.list[0].refusals.Load() > 0 })
 	if got := r.exchangeText(c, "2"); got != "b 2 1" {
 		t.Errorf("got %q", got)
 	}
@@ -343,23 +343,23 @@ func TestPortUnreachableMovesSession(t *testing.T) {
 
 func TestHashOfSourceIP(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{HashSourceIP: true}, "a", "b", "c")
-	at := map[string]bool{}
+	responses := map[string]bool{}
 	for range 10 {
-		at[r.exchangeText(r.newClient(), "x")] = true
+		responses[r.exchangeText(r.newClient(), "x")] = true
 	}
-	if len(at) != 1 {
-		t.Errorf("one address was sent to %d hosts", len(at))
+	if len(responses) != 1 {
+		t.Errorf("one source address used %d hosts, want 1", len(responses))
 	}
 	for i := range 20 {
 		conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}, r.socket.Addr().(*net.UDPAddr))
 		if err != nil {
 			t.Fatal(err)
 		}
-		at[r.exchangeText(conn, "x")] = true
+		responses[r.exchangeText(conn, "x")] = true
 		_ = conn.Close() // the response has arrived
 	}
-	if len(at) != 3 {
-		t.Errorf("many addresses were sent to %d hosts", len(at))
+	if len(responses) != 3 {
+		t.Errorf("20 source addresses used %d hosts, want 3", len(responses))
 	}
 }
 
@@ -375,7 +375,7 @@ func TestUpdateConfigAppliesToExistingSessions(t *testing.T) {
 	}
 	r.UpdateConfig(config.UDPProxy{Cluster: "other", IdleTimeout: time.Minute, MaxSessions: 1})
 	r.sendText(c, "2")
-	await(t, "the other cluster has its effect", func() bool { return r.counts.DroppedNoHost.Load() > 0 })
+	await(t, "a dropped datagram for the other cluster", func() bool { return r.counts.DroppedNoHost.Load() > 0 })
 }
 
 func TestDrainRejectsNewSessions(t *testing.T) {
@@ -385,27 +385,27 @@ func TestDrainRejectsNewSessions(t *testing.T) {
 	drained := make(chan int)
 	go func() { drained <- r.Drain(context.Background()) }()
 	for !r.draining.Load() {
-		r.exchangeText(c, "while it begins")
+		r.exchangeText(c, "before the drain")
 	}
 	r.sendText(r.newClient(), "new")
 	if got := r.exchangeText(c, "2"); got != "a 2 1" {
 		t.Errorf("got %q", got)
 	}
 	if n := r.counts.DroppedDraining.Load(); n != 1 {
-		t.Errorf("%d datagrams of new sources, want 1", n)
+		t.Errorf("%d dropped datagrams of new sources, want 1", n)
 	}
-	if cut := <-drained; cut != 0 { // after one second without datagrams
-		t.Errorf("%d sessions were force-closed", cut)
+	if forceClosed := <-drained; forceClosed != 0 { // after one second without datagrams
+		t.Errorf("%d sessions were force-closed", forceClosed)
 	}
 }
 
 func TestDrainDeadlineForceClosesSessions(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a")
 	r.exchangeText(r.newClient(), "1")
-	now, cancel := context.WithCancel(context.Background())
+	expired, cancel := context.WithCancel(context.Background())
 	cancel()
-	if cut := r.Drain(now); cut != 1 {
-		t.Errorf("%d sessions were force-closed, want 1", cut)
+	if n := r.Drain(expired); n != 1 {
+		t.Errorf("%d sessions were force-closed, want 1", n)
 	}
 }
 
@@ -419,24 +419,24 @@ func TestDrainWithoutServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cut := p.Drain(context.Background()); cut != 0 {
-		t.Errorf("%d sessions were force-closed", cut)
+	if n := p.Drain(context.Background()); n != 0 {
+		t.Errorf("%d sessions were force-closed", n)
 	}
 	if _, _, err := socket.Receive(nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the socket is open: %v", err)
 	}
 }
 
-// addAllocFreeEchoHost adds a host that echoes each datagram and allocates nothing.
-func (h *fakeLeaser) addAllocFreeEchoHost() {
-	h.t.Helper()
+// addAllocFreeEchoHost adds a host that echoes each datagram without allocating.
+func (l *fakeLeaser) addAllocFreeEchoHost() {
+	l.t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
-		h.t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	h.mu.Lock()
-	h.list = append(h.list, &fakeHost{name: "mute", address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
-	h.mu.Unlock()
+	l.mu.Lock()
+	l.list = append(l.list, &fakeHost{name: "echo", address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	l.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -449,7 +449,7 @@ func (h *fakeLeaser) addAllocFreeEchoHost() {
 			_, _ = conn.WriteToUDPAddrPort(b[:n], from) // the session may have ended
 		}
 	}()
-	h.t.Cleanup(func() {
+	l.t.Cleanup(func() {
 		_ = conn.Close() // ends the loop
 		<-done
 	})
@@ -461,7 +461,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 	c := r.newClient()
 	b := make([]byte, 1500)
 	_ = c.SetReadDeadline(time.Now().Add(waitTimeout)) // the socket is open
-	there := func() {
+	exchange := func() {
 		if _, err := c.Write(b[:100]); err != nil {
 			t.Fatal(err)
 		}
@@ -469,8 +469,8 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	there()
-	if n := testing.AllocsPerRun(500, there); n != 0 {
-		t.Errorf("%v allocations for a datagram there and back, want 0", n)
+	exchange()
+	if n := testing.AllocsPerRun(500, exchange); n != 0 {
+		t.Errorf("%v allocations for a datagram and its response, want 0", n)
 	}
 }

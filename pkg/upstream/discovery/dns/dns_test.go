@@ -36,7 +36,7 @@ func newFakeZone(records map[string][]string) *fakeZone {
 	return &fakeZone{records: records, start: time.Now()}
 }
 
-// server returns a Resolver that looks up names in the zone as if it queried these servers.
+// server is a Resolver that looks up names in the zone as if it queried these servers.
 type server struct {
 	*fakeZone
 	servers string
@@ -53,9 +53,9 @@ func (s server) Lookup(ctx context.Context, family Family, name string) ([]netip
 	z.when = append(z.when, time.Since(z.start))
 	z.running++
 	z.maxRunning = max(z.maxRunning, z.running)
-	takes := z.latency
+	latency := z.latency
 	z.mu.Unlock()
-	timer := time.NewTimer(takes)
+	timer := time.NewTimer(latency)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -67,14 +67,14 @@ func (s server) Lookup(ctx context.Context, family Family, name string) ([]netip
 	if ctx.Err() != nil {
 		return nil, 0, ctx.Err()
 	}
-	var found []netip.Addr
+	var addresses []netip.Addr
 	for _, a := range z.records[name] {
-		found = append(found, netip.MustParseAddr(a))
+		addresses = append(addresses, netip.MustParseAddr(a))
 	}
-	if found == nil {
+	if addresses == nil {
 		return nil, 0, errors.New("no such host")
 	}
-	return found, z.ttl, nil
+	return addresses, z.ttl, nil
 }
 
 func (z *fakeZone) set(name string, addresses ...string) {
@@ -87,9 +87,9 @@ func (z *fakeZone) set(name string, addresses ...string) {
 func (z *fakeZone) lookups() []time.Duration {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	when := z.when
+	starts := z.when
 	z.when, z.asked = nil, nil
-	return when
+	return starts
 }
 
 // updateRecorder records the updates of a watch.
@@ -98,28 +98,28 @@ type updateRecorder struct {
 	list []string // guarded by mu; the hosts, or "error: …"
 }
 
-func (n *updateRecorder) update(hosts []config.Host, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (r *updateRecorder) update(hosts []config.Host, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err != nil {
-		n.list = append(n.list, "error: "+err.Error())
+		r.list = append(r.list, "error: "+err.Error())
 		return
 	}
 	var addresses []string
 	for _, h := range hosts {
 		addresses = append(addresses, h.Address)
 	}
-	n.list = append(n.list, strings.Join(addresses, " "))
+	r.list = append(r.list, strings.Join(addresses, " "))
 }
 
-func (n *updateRecorder) wantUpdates(t *testing.T, want ...string) {
+func (r *updateRecorder) wantUpdates(t *testing.T, want ...string) {
 	t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !slices.Equal(n.list, want) {
-		t.Errorf("updates = %q, want %q", n.list, want)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.list, want) {
+		t.Errorf("updates = %q, want %q", r.list, want)
 	}
-	n.list = nil
+	r.list = nil
 }
 
 func cluster(refresh time.Duration, hosts ...string) *config.Cluster {
@@ -151,11 +151,11 @@ func TestEachAddressBecomesHost(t *testing.T) {
 		stop := d.Watch(c, func(hosts []config.Host, err error) { got = hosts })
 		defer stop()
 		synctest.Wait()
-		meta := map[string]string{"zone": "1"}
+		metadata := map[string]string{"zone": "1"}
 		want := []config.Host{
-			{Address: "10.0.0.1:8080", Hostname: "web.example", Weight: 7, Metadata: meta},
-			{Address: "10.0.0.2:8080", Hostname: "web.example", Weight: 7, Metadata: meta},
-			{Address: "10.0.0.3:8080", Hostname: "web.example", Weight: 7, Metadata: meta},
+			{Address: "10.0.0.1:8080", Hostname: "web.example", Weight: 7, Metadata: metadata},
+			{Address: "10.0.0.2:8080", Hostname: "web.example", Weight: 7, Metadata: metadata},
+			{Address: "10.0.0.3:8080", Hostname: "web.example", Weight: 7, Metadata: metadata},
 			{Address: "[2001:db8::1]:81", Hostname: "given", Weight: 1},
 			{Address: "192.0.2.1:90", Weight: 1},
 			{Address: "/run/app.sock", Weight: 1},
@@ -176,10 +176,10 @@ func TestLiteralAddressesNeedNoLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{Resolver: newFakeZone(nil).resolver})
 		defer d.Close()
-		var told updateRecorder
-		defer d.Watch(cluster(0, "192.0.2.1:80", "[::1]:80"), told.update)()
+		var updates updateRecorder
+		defer d.Watch(cluster(0, "192.0.2.1:80", "[::1]:80"), updates.update)()
 		synctest.Wait()
-		told.wantUpdates(t, "192.0.2.1:80 [::1]:80")
+		updates.wantUpdates(t, "192.0.2.1:80 [::1]:80")
 	})
 }
 
@@ -188,24 +188,24 @@ func TestRefresh(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told updateRecorder
-		defer d.Watch(cluster(time.Minute, "a:80"), told.update)()
+		var updates updateRecorder
+		defer d.Watch(cluster(time.Minute, "a:80"), updates.update)()
 		synctest.Wait()
-		told.wantUpdates(t, "10.0.0.1:80")
+		updates.wantUpdates(t, "10.0.0.1:80")
 		advanceClock(10 * time.Minute)
-		told.wantUpdates(t) // no new update
-		when := z.lookups()
-		if len(when) < 11 || len(when) > 12 {
-			t.Errorf("%d lookups in ten minutes, want 11 or 12", len(when))
+		updates.wantUpdates(t) // no new update
+		starts := z.lookups()
+		if len(starts) < 11 || len(starts) > 12 {
+			t.Errorf("%d lookups in ten minutes, want 11 or 12", len(starts))
 		}
-		for i := 1; i < len(when); i++ {
-			if gap := when[i] - when[i-1]; gap > time.Minute || gap < 54*time.Second {
-				t.Errorf("interval of %v, want one minute minus up to a tenth", gap)
+		for i := 1; i < len(starts); i++ {
+			if interval := starts[i] - starts[i-1]; interval > time.Minute || interval < 54*time.Second {
+				t.Errorf("interval of %v, want one minute minus up to a tenth", interval)
 			}
 		}
 		z.set("a", "10.0.0.2", "10.0.0.1")
 		advanceClock(time.Minute)
-		told.wantUpdates(t, "10.0.0.1:80 10.0.0.2:80")
+		updates.wantUpdates(t, "10.0.0.1:80 10.0.0.2:80")
 	})
 }
 
@@ -227,26 +227,26 @@ func TestFailureKeepsAddressesAndRetries(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told updateRecorder
-		defer d.Watch(cluster(4*time.Second, "a:80"), told.update)()
+		var updates updateRecorder
+		defer d.Watch(cluster(4*time.Second, "a:80"), updates.update)()
 		synctest.Wait()
-		told.wantUpdates(t, "10.0.0.1:80")
+		updates.wantUpdates(t, "10.0.0.1:80")
 		z.set("a")
 		z.lookups()
 		advanceClock(time.Minute)
-		told.wantUpdates(t, "error: resolving a: no such host") // reported once
-		when := z.lookups()
+		updates.wantUpdates(t, "error: resolving a: no such host") // reported once
+		starts := z.lookups()
 		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
-			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
-				t.Errorf("retry %d after %v, want %v minus up to a tenth", i+1, gap, want)
+			if interval := starts[i+1] - starts[i]; interval > want || interval < want-want/10 {
+				t.Errorf("retry %d after %v, want %v minus up to a tenth", i+1, interval, want)
 			}
 		}
 		z.set("a", "10.0.0.1")
 		advanceClock(4 * time.Second)
-		told.wantUpdates(t) // the addresses never changed
+		updates.wantUpdates(t) // the addresses never changed
 		z.set("a")
 		advanceClock(4 * time.Second)
-		told.wantUpdates(t, "error: resolving a: no such host")
+		updates.wantUpdates(t, "error: resolving a: no such host")
 	})
 }
 
@@ -255,19 +255,19 @@ func TestUpdateWaitsForEveryName(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told, late updateRecorder
-		defer d.Watch(cluster(time.Minute, "a:80"), told.update)()
+		var updates, slowUpdates updateRecorder
+		defer d.Watch(cluster(time.Minute, "a:80"), updates.update)()
 		synctest.Wait()
 		z.latency = time.Second
-		defer d.Watch(cluster(time.Minute, "a:80", "b:80"), late.update)()
+		defer d.Watch(cluster(time.Minute, "a:80", "b:80"), slowUpdates.update)()
 		advanceClock(999 * time.Millisecond)
-		late.wantUpdates(t)
+		slowUpdates.wantUpdates(t)
 		advanceClock(time.Millisecond)
-		late.wantUpdates(t, "error: resolving b: no such host", "10.0.0.1:80")
+		slowUpdates.wantUpdates(t, "error: resolving b: no such host", "10.0.0.1:80")
 		z.set("b", "10.0.0.5")
 		advanceClock(2 * time.Second)
-		late.wantUpdates(t, "10.0.0.1:80 10.0.0.5:80")
-		told.wantUpdates(t, "10.0.0.1:80")
+		slowUpdates.wantUpdates(t, "10.0.0.1:80 10.0.0.5:80")
+		updates.wantUpdates(t, "10.0.0.1:80")
 	})
 }
 
@@ -276,14 +276,14 @@ func TestNamesAreSharedBetweenClusters(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told [3]updateRecorder
+		var updates [3]updateRecorder
 		var stops []func()
-		for i := range told {
-			stops = append(stops, d.Watch(cluster(time.Minute, "a:80", fmt.Sprint("a:", 81+i)), told[i].update))
+		for i := range updates {
+			stops = append(stops, d.Watch(cluster(time.Minute, "a:80", fmt.Sprint("a:", 81+i)), updates[i].update))
 		}
 		synctest.Wait()
-		for i := range told {
-			told[i].wantUpdates(t, fmt.Sprintf("10.0.0.1:80 10.0.0.1:%d", 81+i))
+		for i := range updates {
+			updates[i].wantUpdates(t, fmt.Sprintf("10.0.0.1:80 10.0.0.1:%d", 81+i))
 		}
 		if n := len(z.lookups()); n != 1 {
 			t.Errorf("%d lookups for three clusters, want 1", n)
@@ -292,8 +292,8 @@ func TestNamesAreSharedBetweenClusters(t *testing.T) {
 		stops[1]()
 		z.set("a", "10.0.0.2")
 		advanceClock(time.Minute)
-		told[0].wantUpdates(t)
-		told[2].wantUpdates(t, "10.0.0.2:80 10.0.0.2:83")
+		updates[0].wantUpdates(t)
+		updates[2].wantUpdates(t, "10.0.0.2:80 10.0.0.2:83")
 		stops[2]()
 		z.lookups()
 		advanceClock(time.Hour)
@@ -330,7 +330,7 @@ func TestTTL(t *testing.T) {
 		name    string
 		respect bool
 		ttl     time.Duration
-		want    time.Duration // until the next lookup
+		want    time.Duration // time until the next lookup
 	}{
 		{"respected", true, 30 * time.Second, 30 * time.Second},
 		{"respected, longer than the refresh rate", true, time.Hour, time.Hour},
@@ -373,11 +373,11 @@ func TestConcurrentLookupsAreBounded(t *testing.T) {
 		}
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told updateRecorder
-		defer d.Watch(cluster(time.Hour, hosts...), told.update)()
+		var updates updateRecorder
+		defer d.Watch(cluster(time.Hour, hosts...), updates.update)()
 		advanceClock(3 * time.Second)
-		if z.maxRunning != maxLookups || len(told.list) != 1 {
-			t.Errorf("%d concurrent lookups and %d updates, want %d and 1", z.maxRunning, len(told.list), maxLookups)
+		if z.maxRunning != maxLookups || len(updates.list) != 1 {
+			t.Errorf("%d concurrent lookups and %d updates, want %d and 1", z.maxRunning, len(updates.list), maxLookups)
 		}
 	})
 }
@@ -388,31 +388,31 @@ func TestLookupTimesOut(t *testing.T) {
 		z.latency = time.Hour
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told updateRecorder
-		defer d.Watch(cluster(time.Hour, "a:80"), told.update)()
+		var updates updateRecorder
+		defer d.Watch(cluster(time.Hour, "a:80"), updates.update)()
 		advanceClock(lookupTimeout)
-		told.wantUpdates(t, "error: resolving a: context deadline exceeded")
+		updates.wantUpdates(t, "error: resolving a: context deadline exceeded")
 	})
 }
 
-// TestStopAndClose verifies that no update follows stop, and that no goroutine is left after Close.
+// TestStopAndClose verifies that there are no updates after stop, and no goroutines after Close.
 // synctest fails a test that leaks a goroutine.
 func TestStopAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		z.latency = time.Second
 		d := New(Options{Resolver: z.resolver})
-		var stopped, closed updateRecorder
-		stop := d.Watch(cluster(time.Minute, "a:80"), stopped.update)
-		d.Watch(cluster(time.Minute, "b:80"), closed.update)
+		var afterStop, afterClose updateRecorder
+		stop := d.Watch(cluster(time.Minute, "a:80"), afterStop.update)
+		d.Watch(cluster(time.Minute, "b:80"), afterClose.update)
 		advanceClock(500 * time.Millisecond)
 		stop()
 		d.Close()
 		advanceClock(time.Hour)
-		stopped.wantUpdates(t)
-		closed.wantUpdates(t)
+		afterStop.wantUpdates(t)
+		afterClose.wantUpdates(t)
 		if z.running != 0 {
-			t.Errorf("%d lookups are in flight, want 0", z.running)
+			t.Errorf("%d lookups are in flight after Close, want 0", z.running)
 		}
 	})
 }

@@ -31,24 +31,24 @@ func TestLogicalDNSTargetFollowsResponse(t *testing.T) {
 				updates++
 			}
 		})()
-		want := func(target string, times int) {
+		checkTarget := func(target string, updateCount int) {
 			t.Helper()
 			host := c.Hosts[0]
 			host.Hostname, host.ResolvedAddress = "web.example", target
-			if !reflect.DeepEqual(got, []config.Host{host}) || updates != times {
-				t.Errorf("after %d updates the host is %+v, want %d updates and %+v", updates, got, times, host)
+			if !reflect.DeepEqual(got, []config.Host{host}) || updates != updateCount {
+				t.Errorf("after %d updates the host is %+v, want %d updates and %+v", updates, got, updateCount, host)
 			}
 		}
 		synctest.Wait()
-		want("10.0.0.9:8443", 1) // the first address, not the lowest
+		checkTarget("10.0.0.9:8443", 1) // the first address, not the lowest
 		advanceClock(time.Minute)
-		want("10.0.0.9:8443", 1) // no new update
+		checkTarget("10.0.0.9:8443", 1) // no new update
 		z.set("web.example", "10.0.0.1", "10.0.0.9")
 		advanceClock(time.Minute)
-		want("10.0.0.1:8443", 2)
-		z.set("web.example") // lookups fail from now on
+		checkTarget("10.0.0.1:8443", 2)
+		z.set("web.example") // all further lookups fail
 		advanceClock(10 * time.Minute)
-		want("10.0.0.1:8443", 2)
+		checkTarget("10.0.0.1:8443", 2)
 	})
 }
 
@@ -56,10 +56,10 @@ func TestLogicalClusterWithoutAnAnswerHasNoHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{Resolver: newFakeZone(map[string][]string{}).resolver})
 		defer d.Close()
-		var told updateRecorder
-		defer d.Watch(logical(time.Minute, config.Host{Address: "a:80"}), told.update)()
+		var updates updateRecorder
+		defer d.Watch(logical(time.Minute, config.Host{Address: "a:80"}), updates.update)()
 		synctest.Wait()
-		told.wantUpdates(t, "error: resolving a: no such host")
+		updates.wantUpdates(t, "error: resolving a: no such host")
 	})
 }
 
@@ -72,10 +72,10 @@ func TestFailureRefreshRate(t *testing.T) {
 		c.DNS.FailureBackoffBase, c.DNS.FailureBackoffMax = 2*time.Second, 7*time.Second
 		defer d.Watch(c, (&updateRecorder{}).update)()
 		advanceClock(time.Minute)
-		when := z.lookups()
+		starts := z.lookups()
 		for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 7 * time.Second, 7 * time.Second} {
-			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
-				t.Errorf("retry %d after %v, want %v minus up to a tenth", i+1, gap, want)
+			if interval := starts[i+1] - starts[i]; interval > want || interval < want-want/10 {
+				t.Errorf("retry %d after %v, want %v minus up to a tenth", i+1, interval, want)
 			}
 		}
 	})
@@ -90,20 +90,20 @@ func TestJitterMakesWaitsLonger(t *testing.T) {
 		c.DNS.Jitter = time.Hour
 		defer d.Watch(c, (&updateRecorder{}).update)()
 		advanceClock(30 * 24 * time.Hour)
-		var least, most time.Duration
-		when := z.lookups()
-		for i := 1; i < len(when); i++ {
-			gap := when[i] - when[i-1]
-			if gap < time.Minute || gap > time.Hour+time.Minute {
-				t.Errorf("interval of %v, want one minute plus up to an hour", gap)
+		var shortest, longest time.Duration
+		starts := z.lookups()
+		for i := 1; i < len(starts); i++ {
+			interval := starts[i] - starts[i-1]
+			if interval < time.Minute || interval > time.Hour+time.Minute {
+				t.Errorf("interval of %v, want one minute plus up to an hour", interval)
 			}
-			if least == 0 || gap < least {
-				least = gap
+			if shortest == 0 || interval < shortest {
+				shortest = interval
 			}
-			most = max(most, gap)
+			longest = max(longest, interval)
 		}
-		if most-least < 30*time.Minute {
-			t.Errorf("all intervals are between %v and %v, want them spread", least, most)
+		if longest-shortest < 30*time.Minute {
+			t.Errorf("all intervals are between %v and %v, want a range of at least 30m", shortest, longest)
 		}
 	})
 }
@@ -134,16 +134,16 @@ func TestNamesAndOutcomes(t *testing.T) {
 		advanceClock(30 * time.Minute)
 		a := d.Names(c)[0]
 		if a.Age < 29*60 || a.Age > 31*60 || len(a.Addresses) != 2 || a.Failures != 1 || a.Error == "" {
-			t.Errorf("after half an hour of failed lookups: %+v", a)
+			t.Errorf("status after half an hour of failed lookups = %+v", a)
 		}
 		if counts[Resolved] != 1 || counts[Failed] != 2 {
-			t.Errorf("outcomes = %v", counts)
+			t.Errorf("outcomes = %v, want 1 resolved and 2 failed", counts)
 		}
 	})
 }
 
 func TestCandidates(t *testing.T) {
-	long := "a." + string(slices.Repeat([]byte("x"), 60)) + "." + string(slices.Repeat([]byte("y"), 60)) + "." + string(slices.Repeat([]byte("z"), 60))
+	longName := "a." + string(slices.Repeat([]byte("x"), 60)) + "." + string(slices.Repeat([]byte("y"), 60)) + "." + string(slices.Repeat([]byte("z"), 60))
 	tests := []struct {
 		name   string
 		domain string
@@ -156,7 +156,7 @@ func TestCandidates(t *testing.T) {
 		{"name with a dot is tried first", "a.b", []string{"x.test"}, 1, []string{"a.b.", "a.b.x.test."}},
 		{"name with fewer dots than ndots", "a.b", []string{"x.test."}, 2, []string{"a.b.x.test.", "a.b."}},
 		{"fully qualified name", "a.", []string{"x.test"}, 5, []string{"a."}},
-		{"candidate that is too long is omitted", long, []string{string(slices.Repeat([]byte("w"), 63)) + "." + string(slices.Repeat([]byte("v"), 63)), "y"}, 1, []string{long + ".", long + ".y."}},
+		{"candidate that is too long is omitted", longName, []string{string(slices.Repeat([]byte("w"), 63)) + "." + string(slices.Repeat([]byte("v"), 63)), "y"}, 1, []string{longName + ".", longName + ".y."}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -169,19 +169,19 @@ func TestCandidates(t *testing.T) {
 }
 
 func TestFamilyChoosesAmongAddresses(t *testing.T) {
-	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	tests := []struct {
 		family      Family
 		found, want []netip.Addr
 	}{
-		{Auto, []netip.Addr{six, four}, []netip.Addr{four}},
-		{V4Preferred, []netip.Addr{six, four}, []netip.Addr{four}},
-		{V4Preferred, []netip.Addr{six}, []netip.Addr{six}},
-		{All, []netip.Addr{six, four}, []netip.Addr{six, four}},
+		{Auto, []netip.Addr{v6, v4}, []netip.Addr{v4}},
+		{V4Preferred, []netip.Addr{v6, v4}, []netip.Addr{v4}},
+		{V4Preferred, []netip.Addr{v6}, []netip.Addr{v6}},
+		{All, []netip.Addr{v6, v4}, []netip.Addr{v6, v4}},
 	}
 	for _, tt := range tests {
 		if got := tt.family.filter(tt.found); !slices.Equal(got, tt.want) {
-			t.Errorf("%s.choose(%v) = %v, want %v", tt.family, tt.found, got, tt.want)
+			t.Errorf("%s.filter(%v) = %v, want %v", tt.family, tt.found, got, tt.want)
 		}
 	}
 }
@@ -189,10 +189,10 @@ func TestFamilyChoosesAmongAddresses(t *testing.T) {
 func TestSearchDomainsOfACluster(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, "app.b.test. 60 IN A 192.0.2.1", "app. 60 IN A 192.0.2.9")
-	found, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test", "b.test"}}).
+	addresses, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test", "b.test"}}).
 		Lookup(context.Background(), V4Only, "app")
-	if err != nil || !slices.Equal(found, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
-		t.Errorf("Lookup(app) = %v, %v, want the address of app.b.test", found, err)
+	if err != nil || !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
+		t.Errorf("Lookup(app) = %v, %v, want the address of app.b.test", addresses, err)
 	}
 	if _, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test"}}).
 		Lookup(context.Background(), V4Only, "other"); !isNotFound(err) {

@@ -11,12 +11,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestOneFamilyFails verifies lookups of both families of which one query fails. A host
-// with both families must not temporarily have only IPv6 addresses, and servers that fail AAAA
-// queries are common.
+// TestOneFamilyFails verifies lookups of both families if one query fails. A host with both families
+// must not temporarily have only IPv6 addresses, and servers that fail AAAA queries are common.
 func TestOneFamilyFails(t *testing.T) {
 	const four, six = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN AAAA 2001:db8::1"
-	fails := func(q *wire.Msg) *wire.Msg { return new(wire.Msg).SetRcode(q, wire.RcodeServerFailure) }
+	serverFailure := func(q *wire.Msg) *wire.Msg { return new(wire.Msg).SetRcode(q, wire.RcodeServerFailure) }
 	for _, tt := range []struct {
 		name   string
 		family Family
@@ -25,15 +24,15 @@ func TestOneFamilyFails(t *testing.T) {
 		want   []string // nil: the lookup fails
 	}{
 		{"both", Auto, answers(four), answers(six), []string{"192.0.2.1"}},
-		{"A fails", Auto, fails, answers(six), nil},
-		{"A fails, IPv4 preferred", V4Preferred, fails, answers(six), nil},
-		{"AAAA fails", Auto, answers(four), fails, []string{"192.0.2.1"}},
-		{"AAAA fails, IPv4 preferred", V4Preferred, answers(four), fails, []string{"192.0.2.1"}},
+		{"A fails", Auto, serverFailure, answers(six), nil},
+		{"A fails, IPv4 preferred", V4Preferred, serverFailure, answers(six), nil},
+		{"AAAA fails", Auto, answers(four), serverFailure, []string{"192.0.2.1"}},
+		{"AAAA fails, IPv4 preferred", V4Preferred, answers(four), serverFailure, []string{"192.0.2.1"}},
 		{"no response to AAAA", Auto, answers(four), nil, []string{"192.0.2.1"}},
 		{"no A record", Auto, answers(), answers(six), []string{"2001:db8::1"}},
-		{"no A record, AAAA fails", Auto, answers(), fails, nil},
-		{"both fail", Auto, fails, fails, nil},
-		{"All, AAAA fails", All, answers(four), fails, []string{"192.0.2.1"}},
+		{"no A record, AAAA fails", Auto, answers(), serverFailure, nil},
+		{"both fail", Auto, serverFailure, serverFailure, nil},
+		{"All, AAAA fails", All, answers(four), serverFailure, []string{"192.0.2.1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			address := startUDPServer(t, func(q *wire.Msg) [][]byte {
@@ -46,9 +45,9 @@ func TestOneFamilyFails(t *testing.T) {
 				}
 				return [][]byte{pack(respond(q))}
 			}, nil)
-			found, _, err := System(&config.DNS{Resolvers: []string{address}, Timeout: time.Second}).Lookup(context.Background(), tt.family, "a.weft.test.")
+			addresses, _, err := System(&config.DNS{Resolvers: []string{address}, Timeout: time.Second}).Lookup(context.Background(), tt.family, "a.weft.test.")
 			var got []string
-			for _, a := range found {
+			for _, a := range addresses {
 				got = append(got, a.String())
 			}
 			if !slices.Equal(got, tt.want) || (err != nil) != (tt.want == nil) {

@@ -38,13 +38,13 @@ func TestReadmeExample(t *testing.T) {
 		z := newFakeZone(map[string][]string{"web.example": {"192.0.2.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told updateRecorder
+		var updates updateRecorder
 		c := &config.Cluster{Hosts: parsed.Hosts, DNS: config.DNS{RefreshRate: refresh, Family: parsed.Family}}
-		defer d.Watch(c, told.update)()
+		defer d.Watch(c, updates.update)()
 		synctest.Wait()
-		told.wantUpdates(t, "192.0.2.1:8080 192.0.2.7:8080")
+		updates.wantUpdates(t, "192.0.2.1:8080 192.0.2.7:8080")
 		if z.asked[0] != "web.example V4_ONLY" {
-			t.Errorf("queried %q", z.asked)
+			t.Errorf("queries = %q, want %q first", z.asked, "web.example V4_ONLY")
 		}
 	})
 }

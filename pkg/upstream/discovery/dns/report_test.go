@@ -17,9 +17,9 @@ import (
 // the query, as errors of package net do.
 type failingResolver struct{ asked atomic.Int64 }
 
-func (o *failingResolver) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr, time.Duration, error) {
+func (r *failingResolver) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr, time.Duration, error) {
 	return nil, 0, &net.DNSError{
-		Err:  fmt.Sprintf("read udp 192.0.2.9:%d->192.0.2.53:53: i/o timeout", 40000+o.asked.Add(1)),
+		Err:  fmt.Sprintf("read udp 192.0.2.9:%d->192.0.2.53:53: i/o timeout", 40000+r.asked.Add(1)),
 		Name: name, Server: "192.0.2.53:53", IsTimeout: true, IsTemporary: true,
 	}
 }
@@ -27,15 +27,15 @@ func (o *failingResolver) Lookup(_ context.Context, _ Family, name string) ([]ne
 // TestAnOutageIsReportedOnce verifies that an outage is reported once, although every lookup fails.
 func TestAnOutageIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		silent := new(failingResolver)
-		d := New(Options{Resolver: func(*config.DNS) Resolver { return silent }})
+		resolver := new(failingResolver)
+		d := New(Options{Resolver: func(*config.DNS) Resolver { return resolver }})
 		defer d.Close()
-		var told updateRecorder
-		defer d.Watch(cluster(time.Second, "a:80"), told.update)()
+		var updates updateRecorder
+		defer d.Watch(cluster(time.Second, "a:80"), updates.update)()
 		advanceClock(time.Minute)
-		if n := silent.asked.Load(); n < 50 {
-			t.Fatalf("%d lookups in a minute", n)
+		if n := resolver.asked.Load(); n < 50 {
+			t.Fatalf("%d lookups in a minute, want at least 50", n)
 		}
-		told.wantUpdates(t, "error: resolving a: lookup a on 192.0.2.53:53: read udp 192.0.2.9:40001->192.0.2.53:53: i/o timeout")
+		updates.wantUpdates(t, "error: resolving a: lookup a on 192.0.2.53:53: read udp 192.0.2.9:40001->192.0.2.53:53: i/o timeout")
 	})
 }

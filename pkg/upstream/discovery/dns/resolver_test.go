@@ -20,8 +20,8 @@ import (
 // noLeaks checks for leaked goroutines when the test has ended and its servers have stopped.
 func noLeaks(t *testing.T) {
 	t.Helper()
-	running := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, running) })
+	ignored := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignored) })
 }
 
 // nameServer is a DNS server on the loopback interface.
@@ -29,7 +29,7 @@ type nameServer struct {
 	address string
 	mu      sync.Mutex
 	records []string // guarded by mu; lines of a zone file
-	code    int      // guarded by mu; response code sent instead of answers; 0: none
+	code    int      // guarded by mu; response code to send instead of answers; 0: send answers
 	asked   int      // guarded by mu
 }
 
@@ -63,7 +63,7 @@ func (s *nameServer) answer(w wire.ResponseWriter, query *wire.Msg) {
 	reply := new(wire.Msg).SetReply(query)
 	reply.Rcode, reply.Authoritative = s.code, true
 	question := query.Question[0]
-	known := false
+	exists := false
 	for _, line := range s.records {
 		record, err := wire.NewRR(line)
 		if err != nil {
@@ -72,12 +72,12 @@ func (s *nameServer) answer(w wire.ResponseWriter, query *wire.Msg) {
 		if record.Header().Name != question.Name {
 			continue
 		}
-		known = true
+		exists = true
 		if record.Header().Rrtype == question.Qtype && s.code == 0 {
 			reply.Answer = append(reply.Answer, record)
 		}
 	}
-	if !known && s.code == 0 {
+	if !exists && s.code == 0 {
 		reply.Rcode = wire.RcodeNameError
 	}
 	if err := w.WriteMsg(reply); err != nil {
@@ -123,9 +123,9 @@ func TestSystemLookup(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			found, ttl, err := System(&config.DNS{Resolvers: []string{s.address}}).Lookup(context.Background(), tt.family, tt.domain)
+			addresses, ttl, err := System(&config.DNS{Resolvers: []string{s.address}}).Lookup(context.Background(), tt.family, tt.domain)
 			var got []string
-			for _, a := range found {
+			for _, a := range addresses {
 				got = append(got, a.String())
 			}
 			slices.Sort(got)
@@ -141,26 +141,26 @@ func TestSystemLookup(t *testing.T) {
 }
 
 func TestHostsFileHasNoTTL(t *testing.T) {
-	found, ttl, err := System(&config.DNS{}).Lookup(context.Background(), V4Only, "localhost")
-	if err != nil || !slices.Contains(found, netip.MustParseAddr("127.0.0.1")) || ttl != 0 {
-		t.Errorf("Lookup(localhost) = %v for %v, %v, want 127.0.0.1 for 0s", found, ttl, err)
+	addresses, ttl, err := System(&config.DNS{}).Lookup(context.Background(), V4Only, "localhost")
+	if err != nil || !slices.Contains(addresses, netip.MustParseAddr("127.0.0.1")) || ttl != 0 {
+		t.Errorf("Lookup(localhost) = %v for %v, %v, want 127.0.0.1 for 0s", addresses, ttl, err)
 	}
 }
 
 func TestNextServerIsAskedIfOneFails(t *testing.T) {
-	broken, works := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
-	broken.fail(wire.RcodeServerFailure)
-	r := System(&config.DNS{Resolvers: []string{broken.address, works.address}})
+	failing, working := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
+	failing.fail(wire.RcodeServerFailure)
+	r := System(&config.DNS{Resolvers: []string{failing.address, working.address}})
 	for range 3 {
-		if found, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil || len(found) != 1 {
-			t.Fatalf("Lookup = %v, %v", found, err)
+		if addresses, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil || len(addresses) != 1 {
+			t.Fatalf("Lookup = %v, %v", addresses, err)
 		}
 	}
-	before := broken.queries()
+	before := failing.queries()
 	if _, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil {
 		t.Fatal(err)
 	}
-	if after := broken.queries(); after != before {
+	if after := failing.queries(); after != before {
 		t.Error("the failed server was queried again after another had responded")
 	}
 }
@@ -190,22 +190,22 @@ func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
 // does not respond.
 func TestCloseDoesNotWaitForAServer(t *testing.T) {
 	noLeaks(t)
-	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close()
+	defer conn.Close()
 	d := New(Options{})
 	c := cluster(time.Minute, "a.weft.test.:80")
-	c.DNS.Resolvers = []string{silent.LocalAddr().String()}
+	c.DNS.Resolvers = []string{conn.LocalAddr().String()}
 	d.Watch(c, func([]config.Host, error) {})
-	if _, _, err := silent.ReadFrom(make([]byte, 512)); err != nil { // the query has arrived
+	if _, _, err := conn.ReadFrom(make([]byte, 512)); err != nil { // the query has arrived
 		t.Fatal(err)
 	}
 	start := time.Now()
 	d.Close()
-	if waited := time.Since(start); waited > 2*time.Second {
-		t.Errorf("Close took %v, want it not to wait", waited)
+	if elapsed := time.Since(start); elapsed > 2*time.Second {
+		t.Errorf("Close took %v, want at most 2s", elapsed)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestLeastAnswerTTL(t *testing.T) {
 			"a.weft.test. 30 IN A 192.0.2.2"), 20 * time.Second, true},
 		{"zero", message(t, true, "www.weft.test. 0 IN A 192.0.2.1"), time.Nanosecond, true},
 		{"above the maximum of RFC 2181", message(t, true, "www.weft.test. 4294967295 IN A 192.0.2.1"), time.Nanosecond, true},
-		{"nothing", nil, 0, false},
+		{"empty message", nil, 0, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -297,12 +297,12 @@ func FuzzLeastAnswerTTL(f *testing.F) {
 		if m.Unpack(b) != nil || len(m.Answer) == 0 {
 			return
 		}
-		least := m.Answer[0].Header().Ttl
+		seconds := m.Answer[0].Header().Ttl
 		for _, r := range m.Answer {
-			least = min(least, r.Header().Ttl)
+			seconds = min(seconds, r.Header().Ttl)
 		}
-		want := time.Duration(least) * time.Second
-		if least == 0 || least > 1<<31-1 {
+		want := time.Duration(seconds) * time.Second
+		if seconds == 0 || seconds > 1<<31-1 {
 			want = time.Nanosecond
 		}
 		if ok && got != want {

@@ -34,8 +34,8 @@ func startUDPServer(t *testing.T, respond func(query *wire.Msg) [][]byte, stream
 			if q.Unpack(b[:n]) != nil {
 				continue
 			}
-			for _, a := range respond(q) {
-				_, _ = conn.WriteTo(a, from) // the client may have closed its socket
+			for _, datagram := range respond(q) {
+				_, _ = conn.WriteTo(datagram, from) // the client may have closed its socket
 			}
 		}
 	}()
@@ -49,23 +49,23 @@ func startUDPServer(t *testing.T, respond func(query *wire.Msg) [][]byte, stream
 	return conn.LocalAddr().String()
 }
 
-// listenUDPAndTCP binds a UDP port and, if both is set, the same TCP port. It retries if the TCP
+// listenUDPAndTCP binds a UDP port and, if withTCP is set, the same TCP port. It retries if the TCP
 // port is in use.
-func listenUDPAndTCP(t *testing.T, both bool) (conn net.PacketConn, ln net.Listener) {
+func listenUDPAndTCP(t *testing.T, withTCP bool) (conn net.PacketConn, ln net.Listener) {
 	t.Helper()
-	for tries := 20; ; tries-- {
+	for retries := 20; ; retries-- {
 		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !both {
+		if !withTCP {
 			return conn, nil
 		}
 		if ln, err = net.Listen("tcp", conn.LocalAddr().String()); err == nil {
 			return conn, ln
 		}
-		_ = conn.Close() // the port is not in use yet
-		if tries == 0 {
+		_ = conn.Close() // no client uses the port yet
+		if retries == 0 {
 			t.Fatal(err)
 		}
 	}
@@ -112,9 +112,9 @@ func reply(q *wire.Msg, records ...string) *wire.Msg {
 // TestInvalidResponses verifies that messages that do not answer the query are ignored, and that
 // the valid response after them is used.
 func TestInvalidResponses(t *testing.T) {
-	const good, evil = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN A 192.0.2.66"
+	const valid, spoofed = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN A 192.0.2.66"
 	forged := func(q *wire.Msg, change func(*wire.Msg)) []byte {
-		m := reply(q, evil)
+		m := reply(q, spoofed)
 		change(m)
 		return pack(m)
 	}
@@ -131,19 +131,19 @@ func TestInvalidResponses(t *testing.T) {
 		}},
 		{"query instead of a response", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Response = false }) }},
 		{"garbage", func(*wire.Msg) []byte { return []byte("\xff\x00garbage that is longer than a header is") }},
-		{"nothing", func(*wire.Msg) []byte { return nil }},
+		{"empty datagram", func(*wire.Msg) []byte { return nil }},
 		{"truncated bytes", func(q *wire.Msg) []byte {
-			b := pack(reply(q, evil))
+			b := pack(reply(q, spoofed))
 			binary.BigEndian.PutUint16(b, q.Id+1)
 			return b[:20]
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			address := startUDPServer(t, func(q *wire.Msg) [][]byte { return [][]byte{tt.first(q), pack(reply(q, good))} }, nil)
-			found, _, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
-			if err != nil || !slices.Equal(found, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
-				t.Errorf("Lookup = %v, %v", found, err)
+			address := startUDPServer(t, func(q *wire.Msg) [][]byte { return [][]byte{tt.first(q), pack(reply(q, valid))} }, nil)
+			addresses, _, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
+			if err != nil || !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
+				t.Errorf("Lookup = %v, %v", addresses, err)
 			}
 		})
 	}
@@ -155,9 +155,9 @@ func TestAliasesAndShortestTTL(t *testing.T) {
 			"a.weft.test. 300 IN CNAME b.weft.test.", "b.weft.test. 20 IN CNAME c.weft.test.",
 			"c.weft.test. 60 IN A 192.0.2.3", "c.weft.test. 60 IN A 192.0.2.4"))}
 	}, nil)
-	found, ttl, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
-	if err != nil || len(found) != 2 || ttl != 20*time.Second {
-		t.Errorf("Lookup = %v for %v, %v, want two addresses for 20s", found, ttl, err)
+	addresses, ttl, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
+	if err != nil || len(addresses) != 2 || ttl != 20*time.Second {
+		t.Errorf("Lookup = %v for %v, %v, want two addresses for 20s", addresses, ttl, err)
 	}
 }
 
@@ -174,17 +174,17 @@ func TestTruncatedResponsesUseTCP(t *testing.T) {
 		m.Truncated = true
 		return [][]byte{pack(m)}
 	}, func(q *wire.Msg) *wire.Msg { return reply(q, records...) })
-	found, ttl, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
-	if err != nil || len(found) != 250 || ttl != 90*time.Second {
-		t.Errorf("Lookup = %d addresses for %v, %v, want 250 for 1m30s", len(found), ttl, err)
+	addresses, ttl, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
+	if err != nil || len(addresses) != 250 || ttl != 90*time.Second {
+		t.Errorf("Lookup = %d addresses for %v, %v, want 250 for 1m30s", len(addresses), ttl, err)
 	}
 }
 
 // TestIDsDiffer verifies that query IDs vary, so that an attacker cannot guess them.
 func TestIDsDiffer(t *testing.T) {
-	seen := make(chan uint16, 100)
+	received := make(chan uint16, 100)
 	address := startUDPServer(t, func(q *wire.Msg) [][]byte {
-		seen <- q.Id
+		received <- q.Id
 		return [][]byte{pack(reply(q, "a.weft.test. 30 IN A 192.0.2.1"))}
 	}, nil)
 	r := System(&config.DNS{Resolvers: []string{address}})
@@ -193,7 +193,7 @@ func TestIDsDiffer(t *testing.T) {
 		if _, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil {
 			t.Fatal(err)
 		}
-		ids[<-seen] = true
+		ids[<-received] = true
 	}
 	if len(ids) < 18 {
 		t.Errorf("%d distinct IDs in 20 queries", len(ids))
@@ -203,11 +203,11 @@ func TestIDsDiffer(t *testing.T) {
 // TestTimeoutAndAttempts verifies that the next server is queried after a timeout, and that the
 // servers are queried again for each attempt.
 func TestTimeoutAndAttempts(t *testing.T) {
-	asked := make(chan string, 100)
-	silent := func(name string) string {
-		return startUDPServer(t, func(*wire.Msg) [][]byte { asked <- name; return nil }, nil)
+	queried := make(chan string, 100)
+	startSilent := func(name string) string {
+		return startUDPServer(t, func(*wire.Msg) [][]byte { queried <- name; return nil }, nil)
 	}
-	servers := []string{silent("one"), silent("two")}
+	servers := []string{startSilent("one"), startSilent("two")}
 	_, _, err := System(&config.DNS{Resolvers: servers, Timeout: 50 * time.Millisecond, Attempts: 2}).
 		Lookup(context.Background(), V4Only, "a.weft.test.")
 	if outcomeOf(err) != TimedOut {
@@ -215,7 +215,7 @@ func TestTimeoutAndAttempts(t *testing.T) {
 	}
 	var got []string
 	for range 4 {
-		got = append(got, <-asked)
+		got = append(got, <-queried)
 	}
 	if want := []string{"one", "two", "one", "two"}; !slices.Equal(got, want) {
 		t.Errorf("queried servers = %q, want %q", got, want)
