@@ -152,8 +152,8 @@ func TestRingMatchesBinarySearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		type point struct {
-			pointIndex uint32
-			peer       int32
+			position uint32
+			peer     int32
 		}
 		points := make([]point, 2+random.IntN(200))
 		for i := range points {
@@ -161,14 +161,14 @@ func TestRingMatchesBinarySearch(t *testing.T) {
 		}
 		r, owner := newRing(len(points), func(yield func(uint32, int32)) {
 			for _, p := range points {
-				yield(p.at, p.peer)
+				yield(p.position, p.peer)
 			}
 		})
 		r.table = newTable(owner, 7)
-		slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.at, b.at) })
+		slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.position, b.position) })
 		for i := range uint64(500) {
 			start := uint32(hash.Nth(i, 0)>>32) >> r.shift << r.shift // the first position of its entry
-			pointIndex, _ := slices.BinarySearchFunc(points, start, func(p point, start uint32) int { return cmp.Compare(p.at, start) })
+			pointIndex, _ := slices.BinarySearchFunc(points, start, func(p point, start uint32) int { return cmp.Compare(p.position, start) })
 			want := points[pointIndex%len(points)].peer
 			if got := r.Pick(Key{Hash: i}); got != int(want) {
 				t.Fatalf("%d points: hash %d belongs to peer %d, want %d", len(points), i, got, want)

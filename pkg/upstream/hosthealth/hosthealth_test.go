@@ -16,12 +16,12 @@ func TestHealthFlagsEndIndependently(t *testing.T) {
 		steps []step
 	}{
 		{"the first flag takes the host down, the end of the last one brings it up", []step{
-			{add: FailedCheck, turned: true}, {add: Ejected}, {end: FailedCheck}, {end: Ejected, turned: true, up: true},
+			{add: FailedCheck, changed: true}, {add: Ejected}, {end: FailedCheck}, {end: Ejected, changed: true, up: true},
 		}},
-		{"setting a flag again changes nothing", []step{{add: Ejected, turned: true}, {add: Ejected}}},
-		{"clearing an absent flag changes nothing", []step{{end: FailedCheck, up: true}, {add: Ejected, turned: true}, {end: FailedCheck}}},
+		{"setting a flag again changes nothing", []step{{add: Ejected, changed: true}, {add: Ejected}}},
+		{"clearing an absent flag changes nothing", []step{{end: FailedCheck, up: true}, {add: Ejected, changed: true}, {end: FailedCheck}}},
 		{"only a host with no flag but unreachable is due", []step{
-			{add: Unreachable, turned: true, due: true}, {add: FailedCheck}, {end: FailedCheck, due: true}, {add: Ejected},
+			{add: Unreachable, changed: true, due: true}, {add: FailedCheck}, {end: FailedCheck, due: true}, {add: Ejected},
 		}},
 	}
 	for _, tt := range tests {
@@ -34,8 +34,8 @@ func TestHealthFlagsEndIndependently(t *testing.T) {
 				} else {
 					changed = s.Clear(step.end)
 				}
-				if changed != step.turned || s.Up() != step.up || s.ProbeDue(time.Hour) != step.due {
-					t.Fatalf("step %d: changed %v, up %v, due %v, want %v, %v, %v", i, changed, s.Up(), s.ProbeDue(time.Hour), step.turned, step.up, step.due)
+				if changed != step.changed || s.Up() != step.up || s.ProbeDue(time.Hour) != step.due {
+					t.Fatalf("step %d: changed %v, up %v, due %v, want %v, %v, %v", i, changed, s.Up(), s.ProbeDue(time.Hour), step.changed, step.up, step.due)
 				}
 				if claimed := s.ClaimProbe(time.Hour, 0); claimed != step.due {
 					t.Fatalf("step %d: ClaimProbe = %v, want %v", i, claimed, step.due)
