@@ -20,7 +20,7 @@ func newCounters() Counters {
 	return Counters{new(metrics.Counter), new(metrics.Counter), new(metrics.Counter)}
 }
 
-func testEncoderPool(t testing.TB, c Coding, level int) *EncoderPool {
+func newTestEncoderPool(t testing.TB, c Coding, level int) *EncoderPool {
 	t.Helper()
 	e, err := NewEncoderPool(c, level, newCounters())
 	if err != nil {
@@ -47,15 +47,15 @@ func referenceReader(t testing.TB, c Coding, from io.Reader) io.Reader {
 	return r
 }
 
-// pieceBody is a body that arrives piece by piece and never has buffered bytes.
-type pieceBody struct {
+// chunkBody is a body that arrives piece by piece and never has buffered bytes.
+type chunkBody struct {
 	remaining []string
 	err       error // after the last piece; nil: io.EOF
 	closed    int
 	read      func() // nil, or called by each Read
 }
 
-func (p *pieceBody) Read(b []byte) (int, error) {
+func (p *chunkBody) Read(b []byte) (int, error) {
 	if p.read != nil {
 		p.read()
 	}
@@ -72,8 +72,8 @@ func (p *pieceBody) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (*pieceBody) Buffered() int  { return 0 }
-func (p *pieceBody) Close() error { p.closed++; return nil }
+func (*chunkBody) Buffered() int  { return 0 }
+func (p *chunkBody) Close() error { p.closed++; return nil }
 
 // compressibleText returns data that compresses well, and incompressibleText returns data that does
 // not.
@@ -86,10 +86,10 @@ func incompressibleText(size int) string {
 	return string(b)
 }
 
-func TestCompressedContentIsTheSame(t *testing.T) {
+func TestCompressRoundTrip(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		for _, level := range []int{1, 3, 6, 9} {
-			e := testEncoderPool(t, c, level)
+			e := newTestEncoderPool(t, c, level)
 			for name, content := range map[string]string{
 				"a byte": "x", "a line": compressibleText(80), "large": compressibleText(1 << 20), "incompressible": incompressibleText(300 << 10),
 			} {
@@ -116,9 +116,9 @@ func TestStreamIsFlushed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		t.Run(c.String(), func(t *testing.T) {
 			sent := 0
-			source := &pieceBody{remaining: []string{"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}}
+			source := &chunkBody{remaining: []string{"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}}
 			source.read = func() { sent++ }
-			body := testEncoderPool(t, c, 6).Compress(source, -1)
+			body := newTestEncoderPool(t, c, 6).Compress(source, -1)
 			defer body.Close()
 			r := referenceReader(t, c, oneByteBody{body})
 			for n := 1; n <= 3; n++ {
@@ -153,7 +153,7 @@ func (o oneByteBody) ReadByte() (byte, error) {
 // TestMemoryIsBounded verifies that a large body does not make the compressed body buffer much.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		body := testEncoderPool(t, c, 6).Compress(protocol.NewStringBody(incompressibleText(8<<20)), 8<<20)
+		body := newTestEncoderPool(t, c, 6).Compress(protocol.NewStringBody(incompressibleText(8<<20)), 8<<20)
 		most := 0
 		for p := make([]byte, 1<<10); ; {
 			if _, err := body.Read(p); err == io.EOF {
@@ -172,7 +172,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestTruncatedSourceNeverLooksComplete(t *testing.T) {
 	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
 	for _, c := range []Coding{Gzip, Zstd} {
-		body := testEncoderPool(t, c, 6).Compress(&pieceBody{remaining: []string{compressibleText(1000)}, err: broken}, -1)
+		body := newTestEncoderPool(t, c, 6).Compress(&chunkBody{remaining: []string{compressibleText(1000)}, err: broken}, -1)
 		got, err := io.ReadAll(body)
 		if !errors.Is(err, broken) {
 			t.Errorf("%v: the end is %v, want %v", c, err, broken)
@@ -187,8 +187,8 @@ func TestTruncatedSourceNeverLooksComplete(t *testing.T) {
 }
 
 func TestCloseClosesSourceOnce(t *testing.T) {
-	source := &pieceBody{remaining: []string{"a"}}
-	body := testEncoderPool(t, Gzip, 1).Compress(source, -1)
+	source := &chunkBody{remaining: []string{"a"}}
+	body := newTestEncoderPool(t, Gzip, 1).Compress(source, -1)
 	for range 2 {
 		if err := body.Close(); err != nil {
 			t.Error(err)
@@ -205,8 +205,8 @@ func TestCloseClosesSourceOnce(t *testing.T) {
 // TestCloseDuringReadDoesNotPoolEncoder verifies that a Close during a Read does not put
 // the encoder, which is still in use, into the pool.
 func TestCloseDuringReadDoesNotPoolEncoder(t *testing.T) {
-	e := testEncoderPool(t, Gzip, 1)
-	source := &pieceBody{remaining: []string{"a"}}
+	e := newTestEncoderPool(t, Gzip, 1)
+	source := &chunkBody{remaining: []string{"a"}}
 	body := e.Compress(source, -1)
 	held := body.(*compressedBody).enc //nolint:forcetypeassert // what Compress returns
 	source.read = func() { _ = body.Close() }
@@ -226,8 +226,8 @@ func TestCloseDuringReadDoesNotPoolEncoder(t *testing.T) {
 // body.
 func TestReusedEncoderHasNoOldData(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		e := testEncoderPool(t, c, 6)
-		first := e.Compress(&pieceBody{remaining: []string{"secret of another caller", "more"}}, -1)
+		e := newTestEncoderPool(t, c, 6)
+		first := e.Compress(&chunkBody{remaining: []string{"secret of another caller", "more"}}, -1)
 		_, _ = first.Read(make([]byte, 5))
 		_ = first.Close()
 		second := e.Compress(protocol.NewStringBody("mine"), 4)
@@ -255,7 +255,7 @@ func BenchmarkCompress(b *testing.B) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		for _, level := range []int{1, 5} {
 			b.Run(fmt.Sprintf("%v/%d", c, level), func(b *testing.B) {
-				e := testEncoderPool(b, c, level)
+				e := newTestEncoderPool(b, c, level)
 				p := make([]byte, 32<<10)
 				b.SetBytes(int64(len(content)))
 				b.ReportAllocs()

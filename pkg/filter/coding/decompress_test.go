@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func testDecoderPool(t testing.TB, c Coding, l Limits) *DecoderPool {
+func newTestDecoderPool(t testing.TB, c Coding, l Limits) *DecoderPool {
 	t.Helper()
 	d, err := NewDecoderPool(c, l)
 	if err != nil {
@@ -46,7 +46,7 @@ func referenceCompress(t testing.TB, c Coding, content string) string {
 
 func TestContentIsDecompressed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		d := testDecoderPool(t, c, Limits{})
+		d := newTestDecoderPool(t, c, Limits{})
 		line := compressibleText(80)
 		for name, test := range map[string]struct{ sent, want string }{
 			"a line":         {referenceCompress(t, c, line), line},
@@ -81,7 +81,7 @@ func TestCorruptContentIsMalformed(t *testing.T) {
 			"damaged": string(damaged), "with something behind": good + "garbage garbage",
 		} {
 			t.Run(c.String()+" "+name, func(t *testing.T) {
-				body := testDecoderPool(t, c, Limits{}).Decompress(protocol.NewStringBody(sent))
+				body := newTestDecoderPool(t, c, Limits{}).Decompress(protocol.NewStringBody(sent))
 				_, err := io.ReadAll(body)
 				if protocol.ReasonOf(err) != protocol.MalformedRequest {
 					t.Errorf("it ends in %v, want %v", err, protocol.MalformedRequest)
@@ -113,7 +113,7 @@ func TestDecompressionLimits(t *testing.T) {
 			{"without limits", Limits{}, bomb, -1},
 		} {
 			t.Run(fmt.Sprintf("%v %s", c, test.name), func(t *testing.T) {
-				n, err := io.Copy(io.Discard, testDecoderPool(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
+				n, err := io.Copy(io.Discard, newTestDecoderPool(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
 				if test.most < 0 {
 					if err != nil {
 						t.Errorf("rejected after %d bytes: %v", n, err)
@@ -131,7 +131,7 @@ func TestDecompressionLimits(t *testing.T) {
 // TestWindowsAreBounded verifies that the decoder rejects a frame that declares a window of 64 MB.
 func TestWindowsAreBounded(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 16 << 3, 0x01, 0x00, 0x00} // window descriptor: 2^(10+16)
-	_, err := io.ReadAll(testDecoderPool(t, Zstd, Limits{}).Decompress(protocol.NewStringBody(string(frame))))
+	_, err := io.ReadAll(newTestDecoderPool(t, Zstd, Limits{}).Decompress(protocol.NewStringBody(string(frame))))
 	if protocol.ReasonOf(err) != protocol.MalformedRequest {
 		t.Errorf("it ends in %v", err)
 	}
@@ -141,7 +141,7 @@ func TestSourceErrorsAreReturned(t *testing.T) {
 	slow := protocol.NewFault(protocol.RequestTimeout, errors.New("slow"))
 	for _, c := range []Coding{Gzip, Zstd} {
 		for name, sent := range map[string][]string{"at once": nil, "in the middle": {referenceCompress(t, c, compressibleText(1000))[:20]}} {
-			body := testDecoderPool(t, c, Limits{}).Decompress(&pieceBody{remaining: sent, err: slow})
+			body := newTestDecoderPool(t, c, Limits{}).Decompress(&chunkBody{remaining: sent, err: slow})
 			if _, err := io.ReadAll(body); !errors.Is(err, slow) {
 				t.Errorf("%v, %s: it ends in %v, want %v", c, name, err, slow)
 			}
@@ -154,7 +154,7 @@ func FuzzDecompress(f *testing.F) {
 		f.Add(c == Gzip, []byte(referenceCompress(f, c, compressibleText(300))))
 	}
 	f.Add(false, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x80, 1, 0, 0})
-	gzip, zstd := testDecoderPool(f, Gzip, Limits{MaxSize: 1 << 20, MaxRatio: 100}), testDecoderPool(f, Zstd, Limits{MaxSize: 1 << 20, MaxRatio: 100})
+	gzip, zstd := newTestDecoderPool(f, Gzip, Limits{MaxSize: 1 << 20, MaxRatio: 100}), newTestDecoderPool(f, Zstd, Limits{MaxSize: 1 << 20, MaxRatio: 100})
 	f.Fuzz(func(t *testing.T, isGzip bool, sent []byte) {
 		d := zstd
 		if isGzip {

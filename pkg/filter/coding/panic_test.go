@@ -22,9 +22,9 @@ func (panickingBody) Buffered() int { return 0 }
 
 func (panickingBody) Close() error { panic("Close") }
 
-// TestEncodersAreReleasedAfterPanics verifies that Close releases the encoder after the source
+// TestPanicReleasesEncoder verifies that Close releases the encoder after the source
 // panics.
-func TestEncodersAreReleasedAfterPanics(t *testing.T) {
+func TestPanicReleasesEncoder(t *testing.T) {
 	counter := func() *metrics.Counter { return new(metrics.Counter) }
 	for _, coding := range []Coding{Gzip, Zstd} {
 		for _, inRead := range []bool{false, true} {

@@ -58,7 +58,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			var decompressed, rejected metrics.Counter
 			app := new(recordingApp)
 			limits := Limits{MaxSize: 1000}
-			s := Decompress([]*DecoderPool{testDecoderPool(t, Gzip, limits), testDecoderPool(t, Zstd, limits)}, &decompressed, &rejected)(app)
+			s := Decompress([]*DecoderPool{newTestDecoderPool(t, Gzip, limits), newTestDecoderPool(t, Zstd, limits)}, &decompressed, &rejected)(app)
 			err := x.Serve(t.Context(), s)
 			if got := protocol.ReasonOf(err); got != test.reason || (rejected.Value() == 1) != test.rejected {
 				t.Fatalf("Serve = %v, %d rejected; want %v", err, rejected.Value(), test.reason)

@@ -21,7 +21,7 @@ func serveCompressed(t *testing.T, p Policy, ask func(*protocol.Exchange), chang
 	if ask != nil {
 		ask(x)
 	}
-	p.Encoders = []*EncoderPool{testEncoderPool(t, Gzip, 1)}
+	p.Encoders = []*EncoderPool{newTestEncoderPool(t, Gzip, 1)}
 	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/html; charset=utf-8", compressibleText(1<<10))
 		if change != nil {
@@ -163,7 +163,7 @@ func TestErrorsAreReturnedUnchanged(t *testing.T) {
 
 func TestSkippedResponsesDoNotAllocate(t *testing.T) {
 	p := htmlPolicy()
-	p.Encoders = []*EncoderPool{testEncoderPool(t, Gzip, 1)}
+	p.Encoders = []*EncoderPool{newTestEncoderPool(t, Gzip, 1)}
 	s := Compress(p)(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "image/png", "picture")
 		return nil

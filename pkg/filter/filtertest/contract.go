@@ -70,7 +70,7 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	if e.next != nil {
 		e.fail("the filter did not return ErrPending of the next service")
 	}
-	result := Result{Reason: x.Record.Reason, Request: e.seen}
+	result := Result{Reason: x.Record.Reason, Request: e.receivedRequest}
 	if err != nil {
 		result.Reason = protocol.ReasonOf(err)
 	} else {
@@ -91,11 +91,11 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	if counts != nil {
 		counts.CallObservers(x)
 	}
-	if e.watchers != 0 {
-		e.fail("%d callbacks of OnDisconnect were not stopped", e.watchers)
+	if e.callbacks != 0 {
+		e.fail("%d callbacks of OnDisconnect were not stopped", e.callbacks)
 	}
-	if e.responses > 1 && mode != Retried {
-		e.fail("the next service was called %d times", e.responses)
+	if e.calls > 1 && mode != Retried {
+		e.fail("the next service was called %d times", e.calls)
 	}
 	x.Reset()
 	return result, errors.Join(e.violations...)
@@ -110,10 +110,10 @@ type contractEngine struct {
 	next          func() error // what the pending exchange waits for; its error is passed to Resume
 	resumed       bool         // PendingElsewhere: another goroutine owns the exchange
 	done          chan error   // PendingElsewhere: the result of Resume
-	before        string       // the exchange when it became pending
-	watchers      int
-	responses     int    // how often the application was called
-	seen          string // the request as the application saw it
+	pendingState        string       // the exchange when it became pending
+	callbacks      int
+	calls     int    // how often the application was called
+	receivedRequest          string // the request as the application saw it
 	violations    []error
 }
 
@@ -124,8 +124,8 @@ func (e *contractEngine) fail(format string, args ...any) {
 // afterStep verifies that the exchange did not change after it became pending.
 func (e *contractEngine) afterStep(err error) error {
 	if errors.Is(err, protocol.ErrPending) && !e.resumed {
-		if current := describe(e.x); current != e.before {
-			e.fail("the exchange was changed after ErrPending:\n%s\nbefore:\n%s", current, e.before)
+		if current := describe(e.x); current != e.pendingState {
+			e.fail("the exchange was changed after ErrPending:\n%s\nbefore:\n%s", current, e.pendingState)
 		}
 	}
 	return err
@@ -133,7 +133,7 @@ func (e *contractEngine) afterStep(err error) error {
 
 // pend makes the exchange pending until next has been called.
 func (e *contractEngine) pend(next func() error) error {
-	e.next, e.before = next, describe(e.x)
+	e.next, e.pendingState = next, describe(e.x)
 	return protocol.ErrPending
 }
 
@@ -150,8 +150,8 @@ func (*contractEngine) SendInterim(int, *protocol.Header) error { return nil }
 
 // OnDisconnect implements protocol.Downstream. The client stays connected while a filter waits.
 func (e *contractEngine) OnDisconnect(func()) (stop func()) {
-	e.watchers++
-	return func() { e.watchers-- }
+	e.callbacks++
+	return func() { e.callbacks-- }
 }
 
 // RunBlocking implements protocol.BlockingRunner.
@@ -174,7 +174,7 @@ type contractApplication struct{ *contractEngine }
 
 // Start implements protocol.Service.
 func (a contractApplication) Start(ctx context.Context, x *protocol.Exchange) error {
-	a.responses++
+	a.calls++
 	switch {
 	case a.mode == Cancelled && a.ownsGoroutine:
 		return errDisconnected()
@@ -216,7 +216,7 @@ func (a contractApplication) respond(text string) error {
 			rewinder.Rewind()
 		}
 	}
-	a.seen = b.String()
+	a.receivedRequest = b.String()
 	a.x.LocalReply(200, "text/plain", text)
 	a.x.Response.Header.Add("grpc-status", "0")
 	a.x.Response.Source = protocol.UpstreamResponse

@@ -33,7 +33,7 @@ func PanicPoints() []PanicPoint {
 // reads the request body first. For PanicInRequestRead, the request must have a PanickingBody.
 func PanickingApplication(point PanicPoint) protocol.Service { return &panickingApplication{point} }
 
-type panickingApplication struct{ at PanicPoint }
+type panickingApplication struct{ point PanicPoint }
 
 // PanickingBody returns a request body whose Read panics.
 func PanickingBody() protocol.Body { return &panickingBody{panicsInRead: true} }
@@ -43,7 +43,7 @@ const panicMessage = "filtertest: the application panics"
 
 // Start implements protocol.Service.
 func (p *panickingApplication) Start(ctx context.Context, x *protocol.Exchange) error {
-	switch p.at {
+	switch p.point {
 	case PanicInStart:
 		panic(panicMessage)
 	case PanicInFinish, PanicInPendingResponseRead:
@@ -56,7 +56,7 @@ func (p *panickingApplication) Start(ctx context.Context, x *protocol.Exchange) 
 
 // Finish implements protocol.Finisher.
 func (p *panickingApplication) Finish(_ context.Context, x *protocol.Exchange, _ error) error {
-	if p.at == PanicInFinish {
+	if p.point == PanicInFinish {
 		panic(panicMessage)
 	}
 	if body := x.Request.Body; body != nil {
@@ -66,7 +66,7 @@ func (p *panickingApplication) Finish(_ context.Context, x *protocol.Exchange, _
 	}
 	x.LocalReply(200, "text/plain", "from the application")
 	x.Response.Header.Add("grpc-status", "0")
-	switch p.at {
+	switch p.point {
 	case PanicInResponseRead, PanicInPendingResponseRead:
 		x.Response.Body, x.Response.ContentLength = &panickingBody{panicsInRead: true}, -1
 	case PanicInResponseClose:

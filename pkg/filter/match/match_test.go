@@ -74,8 +74,8 @@ func TestInvalidStringMatchers(t *testing.T) {
 	}
 }
 
-// request returns GET shop.test/a?b with headers "name: value".
-func request(fields ...string) *protocol.Exchange {
+// newRequest returns GET shop.test/a?b with headers "name: value".
+func newRequest(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	r := &x.Request
 	r.Method, r.Authority, r.Path, r.Scheme = "GET", "shop.test", "/a?b", "http"
@@ -122,9 +122,9 @@ func TestHeaderMatcher(t *testing.T) {
 			}
 			for want, list := range map[bool][]string{true: test.yes, false: test.none} {
 				for _, field := range list {
-					x := request()
+					x := newRequest()
 					if field != "" {
-						x = request(field)
+						x = newRequest(field)
 					}
 					if h.Matches(x) != want {
 						t.Errorf("headers %q: matches is %t", field, !want)
@@ -135,8 +135,8 @@ func TestHeaderMatcher(t *testing.T) {
 	}
 }
 
-func TestHostIsAnAttachmentOfRPC(t *testing.T) {
-	x := request("host: attachment")
+func TestHostOfRPCIsAttachment(t *testing.T) {
+	x := newRequest("host: attachment")
 	x.Request.Method, x.Request.Authority = "", "org.example.Shop"
 	f, err := NewField("host")
 	if err != nil {
@@ -147,8 +147,8 @@ func TestHostIsAnAttachmentOfRPC(t *testing.T) {
 	}
 }
 
-func TestOriginalPathAndAuthorityAreCompared(t *testing.T) {
-	x := request()
+func TestFieldsHaveOriginalPathAndAuthority(t *testing.T) {
+	x := newRequest()
 	x.Record.OriginalPath, x.Request.Path = x.Request.Path, "/rewritten"
 	x.RewriteAuthority("rewritten.test")
 	for name, want := range map[string]string{":path": "/a?b", ":authority": "shop.test", "host": "shop.test"} {
@@ -164,7 +164,7 @@ func TestOriginalPathAndAuthorityAreCompared(t *testing.T) {
 
 func TestUnidentifiedCalls(t *testing.T) {
 	call := func(fields ...string) *protocol.Exchange {
-		x := request(fields...)
+		x := newRequest(fields...)
 		x.Request.Method = ""
 		return x
 	}
@@ -177,7 +177,7 @@ func TestUnidentifiedCalls(t *testing.T) {
 		x             *protocol.Exchange
 		call, nothing bool
 	}{
-		{"a request of HTTP", request(), false, false},
+		{"a request of HTTP", newRequest(), false, false},
 		{"a call of a service", call("service: a"), false, false},
 		{"a call of a service, with its frame", agreed, false, false},
 		{"a call of one of two services", disputed, true, false},
@@ -200,7 +200,7 @@ func TestHostIgnoresCase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := request()
+		x := newRequest()
 		for authority, want := range map[string]bool{"shop.test": true, "SHOP.TEST": true, "shop.test:80": false} {
 			if x.Request.Authority = authority; h.Matches(x) != want {
 				t.Errorf("%s: %s ends in .Test: %t, want %t", name, authority, !want, want)
@@ -214,7 +214,7 @@ func TestAttachmentDoesNotOverrideMethod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := request("method: buy", "Method: sell")
+	x := newRequest("method: buy", "Method: sell")
 	first, _, more := f.Value(x, 0)
 	if second, _, _ := f.Value(x, 1); first != "buy" || !more || second != "sell" {
 		t.Errorf("HTTP request: %q and %q", first, second)
@@ -307,12 +307,12 @@ func TestClientAddrTrustedHops(t *testing.T) {
 		{"nothing at all", NewClientAddr("x", 0), []string{"X: "}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			call := request(test.fields...)
+			call := newRequest(test.fields...)
 			call.Request.Method = ""
 			if got, err := test.client.Address(call); err != nil || got.String() != peer {
 				t.Errorf("Address of a call of RPC = %v, %v; want %s", got, err, peer)
 			}
-			got, err := test.client.Address(request(test.fields...))
+			got, err := test.client.Address(newRequest(test.fields...))
 			if test.want == "" {
 				if !errors.Is(err, ErrNoAddress) {
 					t.Fatalf("Address = %v, %v; want %v", got, err, ErrNoAddress)
@@ -327,7 +327,7 @@ func TestClientAddrTrustedHops(t *testing.T) {
 }
 
 func TestClientAddrOfListener(t *testing.T) {
-	x := request("X-Forwarded-For: 10.0.0.1")
+	x := newRequest("X-Forwarded-For: 10.0.0.1")
 	x.Meta.Client = netip.MustParseAddr("203.0.113.9")
 	for _, test := range []struct {
 		client ClientAddr
@@ -382,7 +382,7 @@ func TestConditionsDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("under the race detector expressions are not reused") // sync.Pool drops some
 	}
-	x := request("X-Tenant: blue", "X-Forwarded-For: 10.0.0.1, 10.0.0.2")
+	x := newRequest("X-Tenant: blue", "X-Forwarded-For: 10.0.0.1, 10.0.0.2")
 	h, err := (&HeaderMatcherConfig{Name: "x-tenant", String: &StringMatcherConfig{SafeRegex: &Regex{Regex: "b.*e"}}}).Compile()
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +404,7 @@ func FuzzAddress(f *testing.F) {
 		f.Add(seed, 1)
 	}
 	f.Fuzz(func(t *testing.T, value string, hops int) {
-		x := request()
+		x := newRequest()
 		x.Request.Header.Add("x", value)
 		client := NewClientAddr("x", hops%8)
 		if addr, err := client.Address(x); err == nil && (addr.Zone() != "" || addr.Is4In6() || !addr.IsValid()) {

@@ -17,7 +17,7 @@ import (
 // policy is a constructor under test.
 type policy struct {
 	name      string
-	new       New
+	newBalancer       New
 	weighted  bool
 	exact     bool    // shares are exact, not only exact on average
 	tolerance float64 // permitted relative error of a share, for a coarse table
@@ -45,13 +45,13 @@ func peers(weights ...uint32) []Peer {
 	return list
 }
 
-// seeded returns options with a fixed random seed.
-func seeded(seed uint64) Options {
+// seededOptions returns options with a fixed random seed.
+func seededOptions(seed uint64) Options {
 	source := rand.NewPCG(seed, seed)
 	return Options{ActiveRequestBias: 1, Random: source.Uint64}
 }
 
-func count(t *testing.T, b Balancer, hostCount, picks int) []int {
+func countPicks(t *testing.T, b Balancer, hostCount, picks int) []int {
 	t.Helper()
 	picked := make([]int, hostCount)
 	for n := range picks {
@@ -99,7 +99,7 @@ func TestSharesFollowWeights(t *testing.T) {
 				if !p.weighted {
 					picks = cycles * serving
 				}
-				picked := count(t, p.new(peers(weights...), seeded(uint64(n))), len(weights), picks)
+				picked := countPicks(t, p.newBalancer(peers(weights...), seededOptions(uint64(n))), len(weights), picks)
 				for i, w := range weights {
 					share := float64(w) / float64(sum)
 					if !p.weighted && w > 0 {
@@ -125,10 +125,10 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 	const picks = 100_000
 	for _, weights := range [][]uint32{{1, 1, 1, 1}, {1, 3, 2}, {128, 0, 1, 1, 1}} {
 		for _, p := range []policy{
-			{name: "round robin", new: RoundRobin},
-			{name: "weighted round robin", new: WeightedRoundRobin, weighted: true},
+			{name: "round robin", newBalancer: RoundRobin},
+			{name: "weighted round robin", newBalancer: WeightedRoundRobin, weighted: true},
 		} {
-			b := p.new(peers(weights...), seeded(1))
+			b := p.newBalancer(peers(weights...), seededOptions(1))
 			picked, last, repeats := make([]int, len(weights)), -1, 0
 			for range picks {
 				i := b.Pick(Key{Draw: 1})
@@ -162,13 +162,13 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 }
 
 func TestPickWithoutPeers(t *testing.T) {
-	for _, p := range append(policies(), policy{name: "request round robin", new: RequestRoundRobin}) {
+	for _, p := range append(policies(), policy{name: "request round robin", newBalancer: RequestRoundRobin}) {
 		for _, weights := range [][]uint32{nil, {0}, {0, 0, 0}} {
-			if got := p.new(peers(weights...), Options{}).Pick(Key{}); got != -1 {
+			if got := p.newBalancer(peers(weights...), Options{}).Pick(Key{}); got != -1 {
 				t.Errorf("%s with weights %v: Pick() = %d, want -1", p.name, weights, got)
 			}
 		}
-		if got := p.new(peers(0, 0, 4), Options{}).Pick(Key{}); got != 2 {
+		if got := p.newBalancer(peers(0, 0, 4), Options{}).Pick(Key{}); got != 2 {
 			t.Errorf("%s with weights 0 0 4: Pick() = %d, want 2", p.name, got)
 		}
 	}
@@ -191,7 +191,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for seed := range uint64(50) {
-			b := WeightedRoundRobin(peers(tt.weights...), seeded(seed))
+			b := WeightedRoundRobin(peers(tt.weights...), seededOptions(seed))
 			last, run, longest := -1, 0, 0
 			for range 1000 {
 				i := b.Pick(Key{})
@@ -254,7 +254,7 @@ func TestRoundRobinStartsAtRandomPeer(t *testing.T) {
 	}
 }
 
-func TestLeastRequestAvoidsTheBusy(t *testing.T) {
+func TestLeastRequestAvoidsBusyHosts(t *testing.T) {
 	tests := []struct {
 		name    string
 		weights []uint32
@@ -276,9 +276,9 @@ func TestLeastRequestAvoidsTheBusy(t *testing.T) {
 					hosts[i].Load.Begin()
 				}
 			}
-			o := seeded(1)
+			o := seededOptions(1)
 			o.ActiveRequestBias = tt.bias
-			if picked := count(t, LeastRequest(hosts, o), len(hosts), 1000); picked[tt.want] != 0 {
+			if picked := countPicks(t, LeastRequest(hosts, o), len(hosts), 1000); picked[tt.want] != 0 {
 				t.Errorf("host %d was picked %d times in 1000, want never", tt.want, picked[tt.want])
 			}
 		})
@@ -290,9 +290,9 @@ func TestLeastRequestWithoutBiasFollowsWeightsOnly(t *testing.T) {
 	for range 50 {
 		hosts[0].Load.Begin()
 	}
-	o := seeded(1)
+	o := seededOptions(1)
 	o.ActiveRequestBias = 0
-	if picked := count(t, LeastRequest(hosts, o), 2, 4000); picked[0] < 2850 || picked[0] > 3150 {
+	if picked := countPicks(t, LeastRequest(hosts, o), 2, 4000); picked[0] < 2850 || picked[0] > 3150 {
 		t.Errorf("the host with 3/4 of the weight was picked %d times in 4000", picked[0])
 	}
 }
@@ -304,9 +304,9 @@ func TestLeastRequestChoiceCount(t *testing.T) {
 		for i := range hosts[1:] {
 			hosts[i].Load.Begin()
 		}
-		o := seeded(7)
+		o := seededOptions(7)
 		o.ChoiceCount = choices
-		return 10000 - count(t, LeastRequest(hosts, o), 10, 10000)[9]
+		return 10000 - countPicks(t, LeastRequest(hosts, o), 10, 10000)[9]
 	}
 	if withTwo, withFive := busyPicks(2), busyPicks(5); withFive >= withTwo-1000 {
 		t.Errorf("busy hosts picked %d times in 10000 with 5 choices, %d times with 2", withFive, withTwo)
@@ -318,7 +318,7 @@ func TestLeastRequestChoiceCount(t *testing.T) {
 func TestLeastRequestKeepsQueuesEven(t *testing.T) {
 	longestQueue := func(newBalancer New) int64 {
 		hosts := peers(slices.Repeat([]uint32{1}, 100)...)
-		b := newBalancer(hosts, seeded(3))
+		b := newBalancer(hosts, seededOptions(3))
 		for range 10000 {
 			hosts[b.Pick(Key{})].Load.Begin()
 		}
@@ -360,16 +360,16 @@ func TestConcurrentPicksKeepShares(t *testing.T) {
 
 func TestPickDoesNotAllocate(t *testing.T) {
 	for _, p := range policies() {
-		b := p.new(peers(3, 1, 4, 1, 5), Options{ActiveRequestBias: 1.5})
+		b := p.newBalancer(peers(3, 1, 4, 1, 5), Options{ActiveRequestBias: 1.5})
 		if n := testing.AllocsPerRun(100, func() { b.Pick(Key{Hash: 7}) }); n != 0 {
 			t.Errorf("%s: %v allocations per pick, want 0", p.name, n)
 		}
 	}
 }
 
-func sizes() []int { return []int{10, 10_000} }
+func benchSizes() []int { return []int{10, 10_000} }
 
-func mixed(n int) []Peer {
+func mixedWeights(n int) []Peer {
 	random := rand.New(rand.NewPCG(1, 1))
 	weights := make([]uint32, n)
 	for i := range weights {
@@ -380,10 +380,10 @@ func mixed(n int) []Peer {
 
 func BenchmarkPick(b *testing.B) {
 	for _, p := range policies() {
-		for _, n := range sizes() {
+		for _, n := range benchSizes() {
 			b.Run(fmt.Sprintf("%s/%d", p.name, n), func(b *testing.B) {
 				start := time.Now()
-				balancer := p.new(mixed(n), Options{ActiveRequestBias: 1, Now: func() time.Duration { return time.Since(start) }})
+				balancer := p.newBalancer(mixedWeights(n), Options{ActiveRequestBias: 1, Now: func() time.Duration { return time.Since(start) }})
 				b.ReportAllocs()
 				var k Key
 				for b.Loop() {
@@ -404,12 +404,12 @@ func BenchmarkPick(b *testing.B) {
 }
 
 func BenchmarkBuild(b *testing.B) {
-	list := mixed(10_000)
+	list := mixedWeights(10_000)
 	for _, p := range policies() {
 		b.Run(p.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				p.new(list, Options{ActiveRequestBias: 1})
+				p.newBalancer(list, Options{ActiveRequestBias: 1})
 			}
 		})
 	}

@@ -10,26 +10,26 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// hashing returns the policies that map a hash to a fixed host.
-func hashing() []policy {
+// hashPolicies returns the policies that map a hash to a fixed host.
+func hashPolicies() []policy {
 	return []policy{
-		{name: "ring hash", new: RingHash},
-		{name: "maglev", new: Maglev},
+		{name: "ring hash", newBalancer: RingHash},
+		{name: "maglev", newBalancer: Maglev},
 	}
 }
 
-const keys = 50_000
+const hashCount = 50_000
 
 // pickAll returns, for each of many hashes, the name of its host.
 func pickAll(b Balancer, list []Peer) []string {
-	names := make([]string, keys)
+	names := make([]string, hashCount)
 	for i := range names {
 		names[i] = list[b.Pick(Key{Hash: hash.Mix(uint64(i))})].Name
 	}
 	return names
 }
 
-func moved(before, after []string) int {
+func countMoved(before, after []string) int {
 	n := 0
 	for i := range before {
 		if before[i] != after[i] {
@@ -39,7 +39,7 @@ func moved(before, after []string) int {
 	return n
 }
 
-func TestHashesStayWhenAHostLeaves(t *testing.T) {
+func TestRemovedHostMovesOnlyItsHashes(t *testing.T) {
 	sets := map[string][]uint32{
 		"3 hosts":          {1, 1, 1},
 		"10 hosts":         slices.Repeat([]uint32{1}, 10),
@@ -48,14 +48,14 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 		"1000 hosts":       slices.Repeat([]uint32{1}, 1000),
 		"1000 mixed hosts": slices.Repeat([]uint32{1, 128, 16, 50}, 250),
 	}
-	for _, p := range hashing() {
+	for _, p := range hashPolicies() {
 		for name, weights := range sets {
 			t.Run(p.name+"/"+name, func(t *testing.T) {
 				list := peers(weights...)
-				before := pickAll(p.new(list, Options{}), list)
+				before := pickAll(p.newBalancer(list, Options{}), list)
 				removed := len(list) / 2
 				remaining := slices.Delete(slices.Clone(list), removed, removed+1)
-				after := pickAll(p.new(remaining, Options{}), remaining)
+				after := pickAll(p.newBalancer(remaining, Options{}), remaining)
 				hashesOfRemoved := 0
 				for i := range before {
 					if before[i] == list[removed].Name {
@@ -64,26 +64,26 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 				}
 				// The hashes of the removed host must move. In a Maglev table a few other hashes may
 				// move, because the turns of the peers change.
-				otherMoves := moved(before, after) - hashesOfRemoved
+				otherMoves := countMoved(before, after) - hashesOfRemoved
 				maxMoves := 0
 				if p.name == "maglev" {
-					maxMoves = keys / 100
+					maxMoves = hashCount / 100
 				}
 				if otherMoves > maxMoves {
-					t.Errorf("after the removal of one of %d hosts with %d of %d hashes: %d hashes of other hosts moved, want at most %d", len(list), hashesOfRemoved, keys, otherMoves, maxMoves)
+					t.Errorf("after the removal of one of %d hosts with %d of %d hashes: %d hashes of other hosts moved, want at most %d", len(list), hashesOfRemoved, hashCount, otherMoves, maxMoves)
 				}
 			})
 		}
 	}
 }
 
-func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
-	for _, p := range hashing() {
+func TestHostOrderDoesNotMoveHashes(t *testing.T) {
+	for _, p := range hashPolicies() {
 		list := peers(slices.Repeat([]uint32{1, 5, 20}, 30)...)
 		reversed := slices.Clone(list)
 		slices.Reverse(reversed)
-		if n := moved(pickAll(p.new(list, Options{}), list), pickAll(p.new(reversed, Options{}), reversed)); n != 0 {
-			t.Errorf("%s: %d of %d hashes moved after the list of hosts was reversed", p.name, n, keys)
+		if n := countMoved(pickAll(p.newBalancer(list, Options{}), list), pickAll(p.newBalancer(reversed, Options{}), reversed)); n != 0 {
+			t.Errorf("%s: %d of %d hashes moved after the list of hosts was reversed", p.name, n, hashCount)
 		}
 	}
 }
@@ -91,10 +91,10 @@ func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
 // TestNextDrawPicksAnotherHost verifies that a second draw of a hash avoids an unusable host and
 // always picks the same one, and that the hashes of one host spread over many others.
 func TestNextDrawPicksAnotherHost(t *testing.T) {
-	for _, p := range hashing() {
-		b := p.new(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
+	for _, p := range hashPolicies() {
+		b := p.newBalancer(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
 		secondPicks := map[int]int{}
-		for i := range keys {
+		for i := range hashCount {
 			k := Key{Hash: hash.Mix(uint64(i))}
 			if b.Pick(k) != 0 {
 				continue
@@ -242,10 +242,10 @@ func TestMaglevTables(t *testing.T) {
 	}
 }
 
-func TestTablesGiveNothingToWeightZero(t *testing.T) {
-	for _, p := range hashing() {
-		b := p.new(peers(1, 0, 1, 0), Options{})
-		for i := range uint64(keys) {
+func TestZeroWeightGetsNoEntries(t *testing.T) {
+	for _, p := range hashPolicies() {
+		b := p.newBalancer(peers(1, 0, 1, 0), Options{})
+		for i := range uint64(hashCount) {
 			if host := b.Pick(Key{Hash: i}); host == 1 || host == 3 {
 				t.Fatalf("%s: hash %d belongs to a host of weight 0", p.name, i)
 			}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestLatencyFollowsPeaksAtOnceAndForgetsThem(t *testing.T) {
+func TestLatencyFollowsPeaksAndDecays(t *testing.T) {
 	var l Load
 	if got := l.Latency(0); got != 0 {
 		t.Errorf("before any observation: %v, want 0", got)
@@ -29,7 +29,7 @@ func TestLatencyFollowsPeaksAtOnceAndForgetsThem(t *testing.T) {
 	}
 }
 
-func TestLatencyFallsWhileNothingIsObserved(t *testing.T) {
+func TestLatencyDecaysWithoutObservations(t *testing.T) {
 	var l Load
 	l.Observe(0, time.Second)
 	if got := l.Latency(decayTime); got < 360*time.Millisecond || got > 375*time.Millisecond {
@@ -37,7 +37,7 @@ func TestLatencyFallsWhileNothingIsObserved(t *testing.T) {
 	}
 }
 
-func TestPeakEWMAPrefersTheFast(t *testing.T) {
+func TestPeakEWMAPrefersFastHosts(t *testing.T) {
 	tests := []struct {
 		name     string
 		latency  []time.Duration
@@ -60,23 +60,23 @@ func TestPeakEWMAPrefersTheFast(t *testing.T) {
 					list[i].Load.Begin()
 				}
 			}
-			o := seeded(1)
+			o := seededOptions(1)
 			o.ChoiceCount = 30
-			if picked := count(t, PeakEWMA(list, o), 2, 1000); picked[tt.busiest] != 0 {
+			if picked := countPicks(t, PeakEWMA(list, o), 2, 1000); picked[tt.busiest] != 0 {
 				t.Errorf("host %d was picked %d times in 1000, want never", tt.busiest, picked[tt.busiest])
 			}
 		})
 	}
 }
 
-func TestLeastConnectionAvoidsTheConnected(t *testing.T) {
+func TestLeastConnectionAvoidsHostWithMostConnections(t *testing.T) {
 	list := peers(1, 1, 1)
 	for range 3 {
 		list[1].Load.Connect()
 	}
 	list[2].Load.Connect()
 	list[0].Load.Begin() // has no effect
-	if picked := count(t, LeastConnection(list, seeded(1)), 3, 1000); picked[1] != 0 {
+	if picked := countPicks(t, LeastConnection(list, seededOptions(1)), 3, 1000); picked[1] != 0 {
 		t.Errorf("the host with the most connections was picked %d times in 1000, want never", picked[1])
 	}
 	list[1].Load.Disconnect()
@@ -85,7 +85,7 @@ func TestLeastConnectionAvoidsTheConnected(t *testing.T) {
 	}
 }
 
-func TestRequestRoundRobinBeginsWithTheFirst(t *testing.T) {
+func TestRequestRoundRobinStartsWithFirstPeer(t *testing.T) {
 	b := RequestRoundRobin(peers(1, 0, 9, 1), Options{})
 	for range 3 {
 		for draw, want := range []int{0, 2, 3, 0} {

@@ -13,9 +13,9 @@ type fakeHost struct{ Host }
 
 func (fakeHost) Authority() string { return "10.0.0.1:80" }
 
-// TestHeadersOfACheck verifies that the request of a check has the configured domain as its
+// TestCheckRequestHeaders verifies that the request of a check has the configured domain as its
 // authority and the mutated headers, and that removals precede additions.
-func TestHeadersOfACheck(t *testing.T) {
+func TestCheckRequestHeaders(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg       config.HTTPCheck
 		authority string

@@ -51,7 +51,7 @@ const never = math.MaxInt64
 type Scheduler struct {
 	ctx      context.Context //nolint:containedctx // for the running checks: it ends with the Scheduler
 	stop     context.CancelFunc
-	panicked func(*protocol.PanicError) // immutable; nil: panics are not reported
+	onPanic func(*protocol.PanicError) // immutable; nil: panics are not reported
 	epoch    time.Time                  // origin of the times below
 	tasks    sync.WaitGroup             // workers
 
@@ -69,7 +69,7 @@ type Scheduler struct {
 // NewScheduler returns a Scheduler without checks. It calls onPanic, which may be nil, with each
 // panic of a probe or a report.
 func NewScheduler(onPanic func(*protocol.PanicError)) *Scheduler {
-	s := &Scheduler{epoch: time.Now(), timerAt: never, panicked: onPanic}
+	s := &Scheduler{epoch: time.Now(), timerAt: never, onPanic: onPanic}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -325,8 +325,8 @@ func (c *Check) callReport(r Result) {
 // reportPanic passes a recovered panic to onPanic and returns it as an error.
 func (s *Scheduler) reportPanic(recovered any) *protocol.PanicError {
 	p := protocol.NewPanic(recovered)
-	if s.panicked != nil {
-		s.panicked(p)
+	if s.onPanic != nil {
+		s.onPanic(p)
 	}
 	return p
 }

@@ -18,12 +18,12 @@ type probeFunc func(ctx context.Context, deadline time.Time) error
 
 func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return f(ctx, deadline) }
 
-// sleepReal advances the fake time of a test.
+// advanceClock advances the fake time of a test.
 //
 //arch:clock called in bubbles of testing/synctest only
-func sleepReal(d time.Duration) { time.Sleep(d) }
+func advanceClock(d time.Duration) { time.Sleep(d) }
 
-var errSick = errors.New("unhealthy")
+var errUnhealthy = errors.New("unhealthy")
 
 func TestThresholds(t *testing.T) {
 	tests := []struct {
@@ -60,7 +60,7 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-func TestChecksComeInIntervals(t *testing.T) {
+func TestCheckIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScheduler(nil)
 		start := time.Now()
@@ -71,10 +71,10 @@ func TestChecksComeInIntervals(t *testing.T) {
 		}
 		s.Start(cfg, probeFunc(func(context.Context, time.Time) error {
 			starts = append(starts, time.Since(start))
-			sleepReal(500 * time.Millisecond) // the next interval begins at the end of the check
+			advanceClock(500 * time.Millisecond) // the next interval begins at the end of the check
 			return nil
 		}), func(Result) {})
-		sleepReal(200 * time.Second)
+		advanceClock(200 * time.Second)
 		synctest.Wait()
 		s.Close()
 		if starts[0] != cfg.Delay {
@@ -100,7 +100,7 @@ func TestReportResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScheduler(nil)
 		defer s.Close()
-		results := []error{nil, errSick, errSick, nil}
+		results := []error{nil, errUnhealthy, errUnhealthy, nil}
 		var got []Result
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 2}
 		c := s.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
@@ -110,9 +110,9 @@ func TestReportResults(t *testing.T) {
 			}
 			return results[len(got)]
 		}), func(r Result) { got = append(got, r) })
-		sleepReal(time.Minute)
+		advanceClock(time.Minute)
 		synctest.Wait()
-		want := []Result{{true, true, nil}, {true, false, errSick}, {false, true, errSick}, {true, true, nil}}
+		want := []Result{{true, true, nil}, {true, false, errUnhealthy}, {false, true, errUnhealthy}, {true, true, nil}}
 		if !slices.Equal(got, want) {
 			t.Errorf("reports %v, want %v", got, want)
 		}
@@ -132,17 +132,17 @@ func TestStopCancelsRunningCheck(t *testing.T) {
 			canceled = true
 			return ctx.Err()
 		}), func(Result) { t.Error("a stopped check was reported") })
-		sleepReal(time.Second)
+		advanceClock(time.Second)
 		c.Stop()
 		synctest.Wait()
 		if !canceled {
 			t.Error("the check continues after Stop")
 		}
-		sleepReal(time.Minute)
+		advanceClock(time.Minute)
 	})
 }
 
-func TestCloseEndsEverything(t *testing.T) {
+func TestCloseEndsAllChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScheduler(nil)
 		var running atomic.Int32
@@ -155,7 +155,7 @@ func TestCloseEndsEverything(t *testing.T) {
 				return ctx.Err()
 			}), func(Result) { t.Error("a check was reported after Close") })
 		}
-		sleepReal(time.Second)
+		advanceClock(time.Second)
 		if n := running.Load(); n != maxWorkers {
 			t.Errorf("%d concurrent checks, want %d", n, maxWorkers)
 		}
@@ -163,13 +163,13 @@ func TestCloseEndsEverything(t *testing.T) {
 		if n := running.Load(); n != 0 {
 			t.Errorf("%d checks are running after Close, want 0", n)
 		}
-		sleepReal(time.Minute)
+		advanceClock(time.Minute)
 	})
 }
 
-// TestChecksWaitForAWorkerInTurn verifies that a host with hanging checks does not delay the checks
+// TestHangingChecksDoNotStarveOthers verifies that a host with hanging checks does not delay the checks
 // of other hosts for longer than its timeouts.
-func TestChecksWaitForAWorkerInTurn(t *testing.T) {
+func TestHangingChecksDoNotStarveOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScheduler(nil)
 		defer s.Close()
@@ -177,12 +177,12 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 		var done atomic.Int32
 		for range 3 * maxWorkers {
 			s.Start(cfg, probeFunc(func(_ context.Context, deadline time.Time) error {
-				sleepReal(time.Until(deadline))
-				return errSick
+				advanceClock(time.Until(deadline))
+				return errUnhealthy
 			}), func(Result) { done.Add(1) })
 		}
 		for second := range 3 {
-			sleepReal(time.Second + 4*growDelay) // until the maximum number of workers runs
+			advanceClock(time.Second + 4*growDelay) // until the maximum number of workers runs
 			synctest.Wait()
 			if n := int(done.Load()); n != (second+1)*maxWorkers {
 				t.Errorf("after %d s %d checks have ended, want %d", second+1, n, (second+1)*maxWorkers)
@@ -191,9 +191,9 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	})
 }
 
-// TestChecksThatTakeNoTimeNeedFewWorkers verifies that hosts that respond immediately need few
+// TestFastChecksNeedFewWorkers verifies that hosts that respond immediately need few
 // workers, however many checks are due.
-func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
+func TestFastChecksNeedFewWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScheduler(nil)
 		defer s.Close()
@@ -204,12 +204,12 @@ func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 				n := running.Add(1)
 				for old := maxRunning.Load(); n > old && !maxRunning.CompareAndSwap(old, n); old = maxRunning.Load() {
 				}
-				sleepReal(growDelay / 100)
+				advanceClock(growDelay / 100)
 				running.Add(-1)
 				return nil
 			}), func(Result) { done.Add(1) })
 		}
-		sleepReal(time.Second)
+		advanceClock(time.Second)
 		synctest.Wait()
 		if done.Load() != 8*maxWorkers || maxRunning.Load() > baseWorkers {
 			t.Errorf("%d of %d checks have ended, %d concurrent checks, want at most %d", done.Load(), 8*maxWorkers, maxRunning.Load(), baseWorkers)
@@ -234,7 +234,7 @@ func TestStoppedCheckIsUnscheduled(t *testing.T) {
 		if n := len(s.scheduled); n != 7 {
 			t.Errorf("%d checks are scheduled, want 7", n)
 		}
-		sleepReal(11 * time.Minute)
+		advanceClock(11 * time.Minute)
 		synctest.Wait()
 		for i := range 10 {
 			if want := i != 9 && i != 4 && i != 0; (runs[i] > 0) != want {
@@ -244,7 +244,7 @@ func TestStoppedCheckIsUnscheduled(t *testing.T) {
 	})
 }
 
-func TestAPanicFailsTheCheck(t *testing.T) {
+func TestPanicFailsCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScheduler(nil)
 		var got Result
@@ -259,9 +259,9 @@ func TestAPanicFailsTheCheck(t *testing.T) {
 	})
 }
 
-// TestAPanicOfAReportIsContained verifies that the checks of all hosts continue after a report has
+// TestReportPanicIsRecovered verifies that the checks of all hosts continue after a report has
 // panicked.
-func TestAPanicOfAReportIsContained(t *testing.T) {
+func TestReportPanicIsRecovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics []any
 		s := NewScheduler(func(p *protocol.PanicError) { panics = append(panics, p.Value) })
@@ -275,7 +275,7 @@ func TestAPanicOfAReportIsContained(t *testing.T) {
 				}
 			})
 		}
-		sleepReal(10*time.Minute + time.Second)
+		advanceClock(10*time.Minute + time.Second)
 		synctest.Wait()
 		if reports[0] < 10 || reports[1] < 10 {
 			t.Errorf("%v reports in 10 minutes, want at least 10 of each check", reports)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestHealthRequests(t *testing.T) {
+func TestAppendRequest(t *testing.T) {
 	for service, want := range map[string]string{
 		"":     "\x00\x00\x00\x00\x00",
 		"shop": "\x00\x00\x00\x00\x06\x0a\x04shop",
@@ -16,7 +16,7 @@ func TestHealthRequests(t *testing.T) {
 	}
 }
 
-func TestHealthAnswers(t *testing.T) {
+func TestParseResponse(t *testing.T) {
 	tests := []struct {
 		name, content string
 		ok            bool
@@ -41,7 +41,7 @@ func TestHealthAnswers(t *testing.T) {
 	}
 }
 
-func FuzzAnswer(f *testing.F) {
+func FuzzParseResponse(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x02\x08\x01"))
 	f.Add([]byte("\x00\x00\x00\x00\x03\x08\x81\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -35,14 +35,14 @@ func (fakeCodec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 // scriptedHost is a Host that sends bytes after a request, and then closes the connection or hangs.
 type scriptedHost struct {
 	Host
-	says   []string // bytes that the host sends, one write each
+	writes   []string // bytes that the host sends, one write each
 	hangs  bool
-	refuse error
+	dialErr error
 }
 
 func (s *scriptedHost) Dial(context.Context, uint16, time.Time) (*network.Conn, error) {
-	if s.refuse != nil {
-		return nil, s.refuse
+	if s.dialErr != nil {
+		return nil, s.dialErr
 	}
 	probeConn, hostConn := net.Pipe()
 	go func() {
@@ -50,7 +50,7 @@ func (s *scriptedHost) Dial(context.Context, uint16, time.Time) (*network.Conn, 
 		if _, err := io.ReadFull(hostConn, make([]byte, 2)); err != nil {
 			return
 		}
-		for _, text := range s.says {
+		for _, text := range s.writes {
 			if _, err := io.WriteString(hostConn, text); err != nil {
 				return // the check has ended
 			}
@@ -69,15 +69,15 @@ func TestHeartbeats(t *testing.T) {
 		host *scriptedHost
 		want string // part of the error; "" for none
 	}{
-		{"response", &scriptedHost{says: []string{"A\x00"}}, ""},
-		{"response in pieces", &scriptedHost{says: []string{"A", "\x02a", "b"}}, ""},
-		{"response after a heartbeat of the host", &scriptedHost{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
-		{"response after long frames", &scriptedHost{says: []string{longFrames[:257*100], "A\x00"}}, ""},
-		{"response after too much data", &scriptedHost{says: []string{longFrames, "A\x00"}}, "no heartbeat response in the data"},
-		{"other protocol", &scriptedHost{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "malformed frame"},
-		{"GOAWAY", &scriptedHost{says: []string{"G\x00"}}, "no new requests"},
-		{"host closes the connection", &scriptedHost{says: []string{"A"}}, "EOF"},
-		{"host refuses the connection", &scriptedHost{refuse: errSick}, "unhealthy"},
+		{"response", &scriptedHost{writes: []string{"A\x00"}}, ""},
+		{"response in pieces", &scriptedHost{writes: []string{"A", "\x02a", "b"}}, ""},
+		{"response after a heartbeat of the host", &scriptedHost{writes: []string{"Q\x00Q\x03abcA\x00"}}, ""},
+		{"response after long frames", &scriptedHost{writes: []string{longFrames[:257*100], "A\x00"}}, ""},
+		{"response after too much data", &scriptedHost{writes: []string{longFrames, "A\x00"}}, "no heartbeat response in the data"},
+		{"other protocol", &scriptedHost{writes: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "malformed frame"},
+		{"GOAWAY", &scriptedHost{writes: []string{"G\x00"}}, "no new requests"},
+		{"host closes the connection", &scriptedHost{writes: []string{"A"}}, "EOF"},
+		{"host refuses the connection", &scriptedHost{dialErr: errUnhealthy}, "unhealthy"},
 		{"host hangs", &scriptedHost{hangs: true}, "timeout"},
 	}
 	for _, tt := range tests {
@@ -98,7 +98,7 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatEndsWithItsContext(t *testing.T) {
+func TestHeartbeatEndsWithContext(t *testing.T) {
 	p, err := NewProbe(&config.HealthCheck{Protocol: config.CheckBolt}, &scriptedHost{hangs: true}, fakeCodec{})
 	if err != nil {
 		t.Fatal(err)

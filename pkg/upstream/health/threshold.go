@@ -7,22 +7,22 @@ import "github.com/weft-proxy/weft/pkg/config"
 type thresholdState struct {
 	checked       bool // there was a check
 	healthy       bool
-	contradicting int // consecutive checks that contradict healthy
+	contradictions int // consecutive checks that contradict healthy
 }
 
 // record records a check and reports whether healthy has changed. The first check always counts as
 // a change.
 func (s *thresholdState) record(passed bool, cfg *config.HealthCheck) (changed bool) {
 	if s.checked && passed == s.healthy {
-		s.contradicting = 0
+		s.contradictions = 0
 		return false
 	}
-	s.contradicting++
+	s.contradictions++
 	threshold := cfg.UnhealthyThreshold
 	if passed {
 		threshold = cfg.HealthyThreshold
 	}
-	if s.checked && s.contradicting < threshold {
+	if s.checked && s.contradictions < threshold {
 		return false
 	}
 	*s = thresholdState{checked: true, healthy: passed}

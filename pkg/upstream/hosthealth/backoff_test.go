@@ -40,7 +40,7 @@ func TestFailuresDuringBackoffCountOnce(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
+func TestStateTransitions(t *testing.T) {
 	type step struct {
 		op   string
 		at   time.Duration

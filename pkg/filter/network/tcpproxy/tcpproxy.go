@@ -59,7 +59,7 @@ const mappedBits = 96
 // failed, or the idle timeout has passed. It returns immediately if there is neither a matching
 // route nor a default cluster. Errors come from the Forwarder.
 func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
-	cluster := p.route(addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+	cluster := p.route(routeAddr(conn.RemoteAddr()), routeAddr(conn.LocalAddr()))
 	if cluster == "" {
 		p.log.Debug("tcp_proxy: no route", "remote", conn.RemoteAddr())
 		return nil
@@ -89,9 +89,9 @@ func matchesAddrPort(a netip.AddrPort, addrs []netip.Prefix, ports []config.Port
 		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))
 }
 
-// addrPort returns a in the form that routes compare: IPv4 addresses are unmapped, and there is no
+// routeAddr returns a in the form that routes compare: IPv4 addresses are unmapped, and there is no
 // zone, because ranges have none. It returns the zero value if a is not a TCP address.
-func addrPort(a net.Addr) netip.AddrPort {
+func routeAddr(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}

@@ -145,14 +145,14 @@ func TestFirstMatchingRouteWins(t *testing.T) {
 		{"no match", "127.0.0.1:40000", "127.0.0.1:80", "default"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			source := addrPort(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.source)))
-			destination := addrPort(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.destination)))
+			source := routeAddr(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.source)))
+			destination := routeAddr(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.destination)))
 			if got := p.route(source, destination); got != test.want {
 				t.Errorf("from %s to %s: %q, want %q", test.source, test.destination, got, test.want)
 			}
 		})
 	}
-	unix := addrPort(&net.UnixAddr{Name: "/run/app.sock", Net: "unix"})
+	unix := routeAddr(&net.UnixAddr{Name: "/run/app.sock", Net: "unix"})
 	if got := p.route(unix, unix); got != "default" {
 		t.Errorf("cluster for a unix socket = %q, want %q", got, "default")
 	}

@@ -24,7 +24,7 @@ func BenchmarkDatagrams(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	hosts := &fakeLeaser{list: []*fakeHost{{address: sink.LocalAddr().String(), ended: make(chan struct{}, 10)}}}
+	hosts := &fakeLeaser{hosts: []*fakeHost{{address: sink.LocalAddr().String(), sessionEnded: make(chan struct{}, 10)}}}
 	counts := new(filter.DatagramCounters)
 	p, err := New(Options{
 		Config: config.UDPProxy{Cluster: "app", IdleTimeout: time.Minute, MaxSessions: 10},

@@ -11,12 +11,12 @@ import (
 // panicTrigger panics once, at the point for which it is armed.
 type panicTrigger struct {
 	armed atomic.Pointer[string]
-	hits  atomic.Int64
+	panics  atomic.Int64
 }
 
 func (p *panicTrigger) panicIfArmed(point string) {
 	if armed := p.armed.Load(); armed != nil && *armed == point && p.armed.CompareAndSwap(armed, nil) {
-		p.hits.Add(1)
+		p.panics.Add(1)
 		panic("a defect in " + point)
 	}
 }
@@ -33,18 +33,18 @@ func TestPanicsOfHostLeaserAreContained(t *testing.T) {
 			if point != "Lease" {
 				r.exchangeText(c, "before")
 			}
-			r.hosts.fuse.armed.Store(&point)
+			r.hosts.trigger.armed.Store(&point)
 			if point != "Release" {
 				r.sendText(c, "one")
 			}
-			await(t, "the panic", func() bool { return r.hosts.fuse.hits.Load() == 1 })
+			await(t, "the panic", func() bool { return r.hosts.trigger.panics.Load() == 1 })
 			if got := r.exchangeText(other, "two"); got != "a two 3" {
 				t.Errorf("the other session got %q", got)
 			}
 			if got := r.exchangeText(c, "two"); got != "a two 3" && got != "a one 3" {
 				t.Errorf("the session got %q", got)
 			}
-			await(t, "the end of all sessions", func() bool { return r.Sessions() == 0 && r.hosts.list[0].sessions.Load() == 0 })
+			await(t, "the end of all sessions", func() bool { return r.Sessions() == 0 && r.hosts.hosts[0].sessions.Load() == 0 })
 		})
 	}
 }

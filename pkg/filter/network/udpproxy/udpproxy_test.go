@@ -28,17 +28,17 @@ const waitTimeout = 10 * time.Second
 type fakeLeaser struct {
 	t    *testing.T
 	mu   sync.Mutex
-	list []*fakeHost // guarded by mu
-	fuse panicTrigger
+	hosts []*fakeHost // guarded by mu
+	trigger panicTrigger
 }
 
 type fakeHost struct {
 	name, address string
 	down          atomic.Bool
 	sessions      atomic.Int64
-	refusals      atomic.Int64
+	errors      atomic.Int64
 	datagrams     atomic.Int64
-	ended         chan struct{} // receives when a session ends
+	sessionEnded         chan struct{} // receives when a session ends
 }
 
 type fakeLease struct {
@@ -49,11 +49,11 @@ type fakeLease struct {
 }
 
 func (l *fakeLeaser) Lease(cluster string, hash uint64, current filter.HostLease) (filter.HostLease, error) {
-	l.fuse.panicIfArmed("Lease")
+	l.trigger.panicIfArmed("Lease")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var up []*fakeHost
-	for _, host := range l.list {
+	for _, host := range l.hosts {
 		if !host.down.Load() {
 			up = append(up, host)
 		}
@@ -70,7 +70,7 @@ func (l *fakeLeaser) Lease(cluster string, hash uint64, current filter.HostLease
 		return nil, err
 	}
 	host.sessions.Add(1)
-	return &fakeLease{fakeHost: host, panicTrigger: &l.fuse, socket: socket}, nil
+	return &fakeLease{fakeHost: host, panicTrigger: &l.trigger, socket: socket}, nil
 }
 
 func (l *fakeLease) Socket() *network.ConnectedUDP { return l.socket }
@@ -83,7 +83,7 @@ func (l *fakeLease) Usable() bool {
 func (l *fakeLease) Report(err error) {
 	l.panicIfArmed("Report")
 	if err != nil {
-		l.refusals.Add(1)
+		l.errors.Add(1)
 		l.down.Store(true)
 		return
 	}
@@ -95,7 +95,7 @@ func (l *fakeLease) Release() {
 	l.once.Do(func() {
 		l.socket.Close()
 		l.sessions.Add(-1)
-		l.ended <- struct{}{}
+		l.sessionEnded <- struct{}{}
 	})
 }
 
@@ -108,7 +108,7 @@ func (l *fakeLeaser) addEchoHost(name string) (stop func()) {
 		l.t.Fatal(err)
 	}
 	l.mu.Lock()
-	l.list = append(l.list, &fakeHost{name: name, address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	l.hosts = append(l.hosts, &fakeHost{name: name, address: conn.LocalAddr().String(), sessionEnded: make(chan struct{}, 1000)})
 	l.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -136,14 +136,14 @@ type testProxy struct {
 	t      *testing.T
 	hosts  *fakeLeaser
 	counts *filter.DatagramCounters
-	served chan error
+	serveErr chan error
 }
 
 func startProxy(t *testing.T, cfg config.UDPProxy, names ...string) *testProxy {
 	t.Helper()
 	ignored := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignored) })
-	p := &testProxy{t: t, hosts: &fakeLeaser{t: t}, counts: new(filter.DatagramCounters), served: make(chan error, 1)}
+	p := &testProxy{t: t, hosts: &fakeLeaser{t: t}, counts: new(filter.DatagramCounters), serveErr: make(chan error, 1)}
 	for _, name := range names {
 		p.hosts.addEchoHost(name)
 	}
@@ -162,12 +162,12 @@ func startProxy(t *testing.T, cfg config.UDPProxy, names ...string) *testProxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { p.served <- p.Serve() }()
+	go func() { p.serveErr <- p.Serve() }()
 	t.Cleanup(func() {
 		expired, cancel := context.WithCancel(context.Background())
 		cancel()
 		p.Drain(expired)
-		if err := <-p.served; err != nil {
+		if err := <-p.serveErr; err != nil {
 			t.Error(err)
 		}
 	})
@@ -233,14 +233,14 @@ func TestEachSourceHasASession(t *testing.T) {
 			}
 		}
 	}
-	if n := r.Sessions(); n != 2 || r.hosts.list[0].sessions.Load() != 2 {
+	if n := r.Sessions(); n != 2 || r.hosts.hosts[0].sessions.Load() != 2 {
 		t.Errorf("%d sessions, want 2", n)
 	}
 	counts := r.counts
 	await(t, "two opened sessions and six counted datagrams in each direction", func() bool { // datagrams are counted after they are sent
 		return counts.SessionsOpened.Load() == 2 && counts.In.Load() == 6 && counts.Out.Load() == 6 && counts.InBytes.Load() > 0 && counts.OutBytes.Load() > counts.InBytes.Load()
 	})
-	if n := r.hosts.list[0].datagrams.Load(); n != 6 {
+	if n := r.hosts.hosts[0].datagrams.Load(); n != 6 {
 		t.Errorf("the host sent %d datagrams, want 6", n)
 	}
 }
@@ -260,7 +260,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	c := r.newClient()
 	r.exchangeText(c, "one")
 	select {
-	case <-r.hosts.list[0].ended:
+	case <-r.hosts.hosts[0].sessionEnded:
 	case <-time.After(waitTimeout):
 		t.Fatal("the session did not end")
 	}
@@ -292,16 +292,16 @@ func TestSessionMovesWhenHostIsDown(t *testing.T) {
 	if got := r.exchangeText(c, "1"); got != "a 1 1" {
 		t.Fatalf("got %q", got)
 	}
-	r.hosts.list[0].down.Store(true)
+	r.hosts.hosts[0].down.Store(true)
 	if got := r.exchangeText(c, "2"); got != "b 2 1" {
 		t.Errorf("got %q", got)
 	}
-	r.hosts.list[0].down.Store(false)
+	r.hosts.hosts[0].down.Store(false)
 	if got := r.exchangeText(c, "3"); got != "b 3 1" { // it stays with a usable host
 		t.Errorf("got %q", got)
 	}
-	if r.counts.SessionsMoved.Load() != 1 || r.hosts.list[0].sessions.Load() != 0 || r.Sessions() != 1 {
-		t.Errorf("the session moved %d times, want 1; the previous host has %d sessions, want 0", r.counts.SessionsMoved.Load(), r.hosts.list[0].sessions.Load())
+	if r.counts.SessionsMoved.Load() != 1 || r.hosts.hosts[0].sessions.Load() != 0 || r.Sessions() != 1 {
+		t.Errorf("the session moved %d times, want 1; the previous host has %d sessions, want 0", r.counts.SessionsMoved.Load(), r.hosts.hosts[0].sessions.Load())
 	}
 }
 
@@ -311,7 +311,7 @@ func TestSessionStaysWithoutOtherHost(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a")
 	c := r.newClient()
 	r.exchangeText(c, "1")
-	r.hosts.list[0].down.Store(true)
+	r.hosts.hosts[0].down.Store(true)
 	for range 5 {
 		if got := r.exchangeText(c, "2"); got != "a 2 1" {
 			t.Errorf("got %q", got)
@@ -335,7 +335,7 @@ func TestPortUnreachableMovesSession(t *testing.T) {
 	r.exchangeText(c, "1")
 	stop()
 	r.sendText(c, "lost") // the kernel receives an ICMP port unreachable
-	await(t, "the refused datagram", func() bool { return r.hosts.list[0].refusals.Load() > 0 })
+	await(t, "the refused datagram", func() bool { return r.hosts.hosts[0].errors.Load() > 0 })
 	if got := r.exchangeText(c, "2"); got != "b 2 1" {
 		t.Errorf("got %q", got)
 	}
@@ -369,7 +369,7 @@ func TestUpdateConfigAppliesToExistingSessions(t *testing.T) {
 	r.exchangeText(c, "1")
 	r.UpdateConfig(config.UDPProxy{Cluster: "app", IdleTimeout: 30 * time.Millisecond, MaxSessions: 1})
 	select {
-	case <-r.hosts.list[0].ended:
+	case <-r.hosts.hosts[0].sessionEnded:
 	case <-time.After(waitTimeout):
 		t.Fatal("the shorter timeout has no effect")
 	}
@@ -435,7 +435,7 @@ func (l *fakeLeaser) addAllocFreeEchoHost() {
 		l.t.Fatal(err)
 	}
 	l.mu.Lock()
-	l.list = append(l.list, &fakeHost{name: "echo", address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	l.hosts = append(l.hosts, &fakeHost{name: "echo", address: conn.LocalAddr().String(), sessionEnded: make(chan struct{}, 1000)})
 	l.mu.Unlock()
 	done := make(chan struct{})
 	go func() {

@@ -39,20 +39,20 @@ func TestReadme(t *testing.T) {
 
 // testFilter is the filter in front of an application that responds when the test allows it.
 type testFilter struct {
-	s       protocol.Service
+	service       protocol.Service
 	counts  *filtertest.Counts
 	arrived atomic.Int64
-	respond chan struct{} // closed: the application responds to every request
+	unblock chan struct{} // closed: the application responds to every request
 	delay   time.Duration // duration of a response; 0: wait for answer
 	reply   func(x *protocol.Exchange) error
-	wait    sync.WaitGroup
+	requests    sync.WaitGroup
 }
 
 func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
 	made, counts := filtertest.Build(t, Factory(), s)
-	r := &testFilter{counts: counts, respond: make(chan struct{})}
-	r.s = made(protocol.BlockingFunc(r.serve))
+	r := &testFilter{counts: counts, unblock: make(chan struct{})}
+	r.service = made(protocol.BlockingFunc(r.serve))
 	t.Cleanup(r.respondToAll)
 	return r
 }
@@ -62,7 +62,7 @@ func (r *testFilter) serve(_ context.Context, x *protocol.Exchange) error {
 	if r.delay > 0 {
 		<-time.After(r.delay) // in the synctest bubble's fake time
 	} else {
-		<-r.respond
+		<-r.unblock
 	}
 	if r.reply != nil {
 		return r.reply(x)
@@ -77,8 +77,8 @@ func (r *testFilter) sendPending(t *testing.T, n int, request func() *protocol.E
 	before := r.arrived.Load()
 	for range n {
 		x := request()
-		r.wait.Go(func() {
-			if err := x.Serve(t.Context(), r.s); err != nil {
+		r.requests.Go(func() {
+			if err := x.Serve(t.Context(), r.service); err != nil {
 				t.Error(err)
 			}
 		})
@@ -103,11 +103,11 @@ func (r *testFilter) checkAdmitted(t *testing.T, want map[string]int) {
 // respondToAll lets the application respond to every request.
 func (r *testFilter) respondToAll() {
 	select {
-	case <-r.respond:
+	case <-r.unblock:
 	default:
-		close(r.respond)
+		close(r.unblock)
 	}
-	r.wait.Wait()
+	r.requests.Wait()
 }
 
 type route string
@@ -134,7 +134,7 @@ func grpcCall(path string) *protocol.Exchange {
 	return x
 }
 
-const gradientOnly = `"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2}}`
+const minConcurrency2 = `"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2}}`
 
 func TestLimitScopes(t *testing.T) {
 	on := func(x *protocol.Exchange, name string) *protocol.Exchange {
@@ -149,24 +149,24 @@ func TestLimitScopes(t *testing.T) {
 		name, settings string
 		sent           []sent
 	}{
-		{"routes", `{` + gradientOnly + `}`, []sent{
+		{"routes", `{` + minConcurrency2 + `}`, []sent{
 			{func() *protocol.Exchange { return on(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return on(httpRequest(), "b") }, 2},
 			{func() *protocol.Exchange { return on(rpcCall("s", "m"), "a") }, 0}}},
-		{"methods of RPC", `{` + gradientOnly + `, "per": "method"}`, []sent{
+		{"methods of RPC", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
 			{func() *protocol.Exchange { return rpcCall("s", "m") }, 2}, {func() *protocol.Exchange { return rpcCall("s", "n") }, 2},
 			{func() *protocol.Exchange { return on(rpcCall("s", "m"), "b") }, 0}, {func() *protocol.Exchange { return rpcCall("r", "m") }, 2}}},
-		{"methods of gRPC", `{` + gradientOnly + `, "per": "method"}`, []sent{
+		{"methods of gRPC", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
 			{func() *protocol.Exchange { return grpcCall("/shop.Items/List") }, 2}, {func() *protocol.Exchange { return grpcCall("/shop.Items/Get") }, 2},
 			{func() *protocol.Exchange { return grpcCall("/shop.Items/List") }, 0}}},
-		{"what calls no method is its route's", `{` + gradientOnly + `, "per": "method"}`, []sent{
+		{"what calls no method is its route's", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
 			{func() *protocol.Exchange { return on(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return on(httpRequest(), "b") }, 2},
 			{func() *protocol.Exchange { return on(rpcCall("", ""), "b") }, 0}}},
-		{"what comes after the first so many shares one", `{` + gradientOnly + `, "per": "method", "max_limits": 1}`, []sent{
+		{"what comes after the first so many shares one", `{` + minConcurrency2 + `, "per": "method", "max_limits": 1}`, []sent{
 			{func() *protocol.Exchange { return rpcCall("s", "a") }, 2}, {func() *protocol.Exchange { return rpcCall("s", "b") }, 2},
 			{func() *protocol.Exchange { return rpcCall("s", "c") }, 0}, {func() *protocol.Exchange { return rpcCall("s", "a") }, 0}}},
-		{"names that are too long share one", `{` + gradientOnly + `, "per": "method"}`, []sent{
+		{"names that are too long share one", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
 			{func() *protocol.Exchange { return rpcCall("s", strings.Repeat("a", 300)) }, 2}, {func() *protocol.Exchange { return rpcCall("s", strings.Repeat("b", 300)) }, 0}}},
-		{"nothing, if it is off", `{` + gradientOnly + `, "enabled": {"default_value": false}}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
+		{"nothing, if it is off", `{` + minConcurrency2 + `, "enabled": {"default_value": false}}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
 		{"nothing, without a controller", `{}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -216,15 +216,15 @@ func TestLowPriorityIsRejectedFirst(t *testing.T) {
 
 func TestRejectionIsOverflow(t *testing.T) {
 	for settings, want := range map[filtertest.Settings]int{
-		`{` + gradientOnly + `}`: 503,
-		`{` + gradientOnly + `, "concurrency_limit_exceeded_status": {"code": 429}}`: 429,
-		`{` + gradientOnly + `, "concurrency_limit_exceeded_status": {"code": 200}}`: 503,
+		`{` + minConcurrency2 + `}`: 503,
+		`{` + minConcurrency2 + `, "concurrency_limit_exceeded_status": {"code": 429}}`: 429,
+		`{` + minConcurrency2 + `, "concurrency_limit_exceeded_status": {"code": 200}}`: 503,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newTestFilter(t, settings)
 			r.sendPending(t, 2, func() *protocol.Exchange { return httpRequest() })
 			x := httpRequest("secret: token")
-			if err := x.Serve(t.Context(), r.s); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Record.Detail == "" || x.Response.Header.Get("secret") != "" {
+			if err := x.Serve(t.Context(), r.service); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Record.Detail == "" || x.Response.Header.Get("secret") != "" {
 				t.Errorf("%s: %v, %d, %v; want %d", settings, err, x.Response.Status, x.Record.Reason, want)
 			}
 		})
@@ -300,14 +300,14 @@ func TestSampledRequests(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newTestFilter(t, `{`+gradientOnly+`}`)
+				r := newTestFilter(t, `{`+minConcurrency2+`}`)
 				r.delay, r.reply = time.Millisecond, test.replies
 				x := test.request()
-				_ = x.Serve(t.Context(), r.s) // the test checks the limiter, not the error
+				_ = x.Serve(t.Context(), r.service) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {
 					t.Fatal("it was rejected")
 				}
-				g := onlyLimiter(t, r.s)
+				g := onlyLimiter(t, r.service)
 				if n := g.inFlight.Load(); n != 0 {
 					t.Errorf("%d requests are under way", n)
 				}
@@ -327,8 +327,8 @@ func TestSlowFailuresAreSampled(t *testing.T) {
 		r.reply = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
 		for took, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
 			r.delay = took
-			_ = httpRequest().Serve(t.Context(), r.s) // it returns the fault
-			g := onlyLimiter(t, r.s)
+			_ = httpRequest().Serve(t.Context(), r.service) // it returns the fault
+			g := onlyLimiter(t, r.service)
 			if _, n := g.samples.drain(50); (n == 1) != want {
 				t.Errorf("a failure after %v makes %d samples, want one: %t", took, n, want)
 			}
@@ -351,7 +351,7 @@ func TestLimitGrowsUnderLoad(t *testing.T) {
 					default:
 					}
 					x := httpRequest()
-					_ = x.Serve(t.Context(), r.s) // a rejection is a response
+					_ = x.Serve(t.Context(), r.service) // a rejection is a response
 					if x.Record.Reason != protocol.ReasonNone {
 						time.Sleep(time.Millisecond) // in fake time
 					}
@@ -361,7 +361,7 @@ func TestLimitGrowsUnderLoad(t *testing.T) {
 		time.Sleep(5 * time.Second) // in fake time
 		close(stop)
 		callers.Wait()
-		g := onlyLimiter(t, r.s)
+		g := onlyLimiter(t, r.service)
 		if got := g.limit.Load(); got < 20 {
 			t.Errorf("the limit is %d, but 20 at once take no longer than 2", got)
 		}
@@ -382,7 +382,7 @@ func TestLimitsSurviveReload(t *testing.T) {
 		}
 		return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limitedService)
 	}
-	const settings = `{` + gradientOnly + `}`
+	const settings = `{` + minConcurrency2 + `}`
 	before := build(settings, "a")
 	for _, test := range []struct {
 		name     string
@@ -392,7 +392,7 @@ func TestLimitsSurviveReload(t *testing.T) {
 	}{
 		{"the same", settings, "a", true},
 		{"at another place", settings, "b", false},
-		{"with other settings", `{` + gradientOnly + `, "per": "method"}`, "a", false},
+		{"with other settings", `{` + minConcurrency2 + `, "per": "method"}`, "a", false},
 	} {
 		if got := build(test.settings, test.place).limits == before.limits; got != test.want {
 			t.Errorf("%s: it has the same limits: %t, want %t", test.name, got, test.want)
@@ -417,7 +417,7 @@ func TestUnusedLimitIsNotExported(t *testing.T) {
 		return n
 	}
 	func() {
-		made, err := kind.New(filtertest.Decode(t, kind, `{`+gradientOnly+`}`), filter.Env{Metrics: registry})
+		made, err := kind.New(filtertest.Decode(t, kind, `{`+minConcurrency2+`}`), filter.Env{Metrics: registry})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -477,7 +477,7 @@ func manyLevels(n int) string {
 	return strings.Join(all, ", ")
 }
 
-func passingService(t testing.TB, settings filtertest.Settings) protocol.Service {
+func newService(t testing.TB, settings filtertest.Settings) protocol.Service {
 	made, _ := filtertest.Build(t, Factory(), settings)
 	return made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
@@ -485,18 +485,18 @@ func passingService(t testing.TB, settings filtertest.Settings) protocol.Service
 	}))
 }
 
-const byMethod = `{` + gradientOnly + `, "per": "method", "priority": {"header": "x-priority", "default": "normal",
+const byMethod = `{` + minConcurrency2 + `, "per": "method", "priority": {"header": "x-priority", "default": "normal",
 	"levels": [{"value": "high", "share": 100}, {"value": "normal", "share": 60}]}}`
 
 func TestPassingDoesNotAllocate(t *testing.T) {
-	filtertest.CheckNoAllocs(t, passingService(t, `{`+gradientOnly+`}`), httpRequest())
-	filtertest.CheckNoAllocs(t, passingService(t, byMethod), rpcCall("org.example.Shop", "buy", "x-priority: high"))
-	filtertest.CheckNoAllocs(t, passingService(t, byMethod), grpcCall("/org.example.Shop/buy"))
+	filtertest.CheckNoAllocs(t, newService(t, `{`+minConcurrency2+`}`), httpRequest())
+	filtertest.CheckNoAllocs(t, newService(t, byMethod), rpcCall("org.example.Shop", "buy", "x-priority: high"))
+	filtertest.CheckNoAllocs(t, newService(t, byMethod), grpcCall("/org.example.Shop/buy"))
 }
 
 // saturatedService returns the filter with its limit reached.
 func saturatedService(t testing.TB) protocol.Service {
-	s := passingService(t, byMethod)
+	s := newService(t, byMethod)
 	x := rpcCall("org.example.Shop", "buy")
 	f := s.(*limitedService)
 	for f.limits.limiterFor(x, true).acquire(100) {
@@ -514,11 +514,11 @@ func TestRejectingDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkServe(b *testing.B) {
-	b.Run("route", func(b *testing.B) { filtertest.Bench(b, passingService(b, `{`+gradientOnly+`}`), httpRequest()) })
+	b.Run("route", func(b *testing.B) { filtertest.Bench(b, newService(b, `{`+minConcurrency2+`}`), httpRequest()) })
 	b.Run("refused", func(b *testing.B) {
 		filtertest.Bench(b, saturatedService(b), rpcCall("org.example.Shop", "buy", "x-priority: high"))
 	})
 	b.Run("method", func(b *testing.B) {
-		filtertest.Bench(b, passingService(b, byMethod), rpcCall("org.example.Shop", "buy", "x-priority: high"))
+		filtertest.Bench(b, newService(b, byMethod), rpcCall("org.example.Shop", "buy", "x-priority: high"))
 	})
 }

@@ -9,20 +9,20 @@ import (
 
 // simulation is a deterministic model of clients, a controller and a server in simulated time.
 type simulation struct {
-	c      *controller
+	controller      *controller
 	random *rand.Rand
 	now    time.Duration
 
 	workers      int           // of the server: requests that it serves concurrently; others queue
-	service      time.Duration // service time of one request
+	serviceTime      time.Duration // service time of one request
 	workerFreeAt []time.Duration
 	inFlight     requestHeap // end times of requests in flight
 
-	fails    bool          // the server fails every request after 100µs
+	failing    bool          // the server fails every request after 100µs
 	sent     map[int64]int // requests by share of the limit
 	admitted map[int64]int
-	maxSeen  int64 // largest limit seen
-	minSeen  int64
+	maxLimit  int64 // largest limit seen
+	minLimit  int64
 }
 
 type simulatedRequest struct{ start, end time.Duration }
@@ -45,7 +45,7 @@ func simulate(p params, workers int, service time.Duration) *simulation {
 	c := new(controller)
 	c.initialize(&p, 0)
 	return &simulation{
-		c: c, random: rand.New(rand.NewPCG(1, 2)), workers: workers, service: service,
+		controller: c, random: rand.New(rand.NewPCG(1, 2)), workers: workers, serviceTime: service,
 		workerFreeAt: make([]time.Duration, workers), sent: map[int64]int{}, admitted: map[int64]int{},
 	}
 }
@@ -58,23 +58,23 @@ func defaultParams() params {
 // run generates rate requests per second for d, and cycles through shares.
 func (s *simulation) run(d time.Duration, rate float64, shares ...int64) {
 	s.sent, s.admitted = map[int64]int{}, map[int64]int{}
-	s.maxSeen, s.minSeen = 0, 1<<62
+	s.maxLimit, s.minLimit = 0, 1<<62
 	stop := s.now + d
 	for turn := 0; s.now < stop; turn++ {
 		s.now += time.Duration(s.random.ExpFloat64() / rate * float64(time.Second))
 		for len(s.inFlight) > 0 && s.inFlight[0].end <= s.now {
 			e := heap.Pop(&s.inFlight).(simulatedRequest)
 			o := succeeded
-			if s.fails {
+			if s.failing {
 				o = failed
 			}
-			s.c.release(e.start, e.end, o)
+			s.controller.release(e.start, e.end, o)
 		}
 		share := shares[turn%len(shares)]
 		s.sent[share]++
-		s.maxSeen, s.minSeen = max(s.maxSeen, s.c.limit.Load()), min(s.minSeen, s.c.limit.Load())
-		if !s.c.acquire(share) {
-			s.c.updateIfDue(s.now)
+		s.maxLimit, s.minLimit = max(s.maxLimit, s.controller.limit.Load()), min(s.minLimit, s.controller.limit.Load())
+		if !s.controller.acquire(share) {
+			s.controller.updateIfDue(s.now)
 			continue
 		}
 		s.admitted[share]++
@@ -84,7 +84,7 @@ func (s *simulation) run(d time.Duration, rate float64, shares ...int64) {
 
 // completionTime returns the end time of a request that arrives now.
 func (s *simulation) completionTime() time.Duration {
-	if s.fails {
+	if s.failing {
 		return s.now + 100*time.Microsecond
 	}
 	first := 0
@@ -93,7 +93,7 @@ func (s *simulation) completionTime() time.Duration {
 			first = i
 		}
 	}
-	took := time.Duration(float64(s.service) * (0.9 + 0.2*s.random.Float64()))
+	took := time.Duration(float64(s.serviceTime) * (0.9 + 0.2*s.random.Float64()))
 	s.workerFreeAt[first] = max(s.workerFreeAt[first], s.now) + took
 	return s.workerFreeAt[first]
 }
@@ -104,14 +104,14 @@ func (s *simulation) throughput(d time.Duration) float64 {
 	for _, n := range s.admitted {
 		sum += n
 	}
-	return float64(sum) * s.service.Seconds() / d.Seconds() / float64(s.workers)
+	return float64(sum) * s.serviceTime.Seconds() / d.Seconds() / float64(s.workers)
 }
 
 // checkLimitWithin fails the test unless the limit always stayed within the bounds.
 func (s *simulation) checkLimitWithin(t *testing.T, what string, least, most int64) {
 	t.Helper()
-	if s.minSeen < least || s.maxSeen > most {
-		t.Errorf("%s: the limit was from %d to %d, want it within %d and %d", what, s.minSeen, s.maxSeen, least, most)
+	if s.minLimit < least || s.maxLimit > most {
+		t.Errorf("%s: the limit was from %d to %d, want it within %d and %d", what, s.minLimit, s.maxLimit, least, most)
 	}
 }
 
@@ -135,32 +135,32 @@ func TestUnusedLimitDoesNotGrow(t *testing.T) {
 	s := simulate(defaultParams(), 50, 50*time.Millisecond)
 	s.run(30*time.Second, 100, 100) // five in flight
 	s.run(20*time.Second, 100, 100)
-	if s.maxSeen > 60 {
-		t.Errorf("the limit is %d while five are under way", s.maxSeen)
+	if s.maxLimit > 60 {
+		t.Errorf("the limit is %d while five are under way", s.maxLimit)
 	}
 	if s.admitted[100] < s.sent[100]*99/100 {
 		t.Errorf("%d of %d were let in, which the server has time for", s.admitted[100], s.sent[100])
 	}
 }
 
-func TestLimitFollowsServer(t *testing.T) {
+func TestLimitAdaptsToServer(t *testing.T) {
 	p := defaultParams()
 	p.minRTTInterval = 10 * time.Second
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(20*time.Second, 3_000, 100)
 
-	s.service = 200 * time.Millisecond // minRTTMetric changed; the overload did not
+	s.serviceTime = 200 * time.Millisecond // minRTTMetric changed; the overload did not
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
 	if got := s.throughput(20 * time.Second); got < 0.8 {
 		t.Errorf("a server that is slower does %.0f %% of what it could", 100*got)
 	}
 
-	s.service = 50 * time.Millisecond
+	s.serviceTime = 50 * time.Millisecond
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
-	if s.maxSeen > 200 {
-		t.Errorf("when it is as fast as before the limit is up to %d", s.maxSeen)
+	if s.maxLimit > 200 {
+		t.Errorf("when it is as fast as before the limit is up to %d", s.maxLimit)
 	}
 	if got := s.throughput(20 * time.Second); got < 0.8 {
 		t.Errorf("when it is as fast as before it does %.0f %% of what it could", 100*got)
@@ -169,31 +169,31 @@ func TestLimitFollowsServer(t *testing.T) {
 	s.workers, s.workerFreeAt = 10, s.workerFreeAt[:10] // most workers are lost
 	s.run(20*time.Second, 3_000, 100)
 	s.run(10*time.Second, 3_000, 100)
-	if s.maxSeen > 40 {
-		t.Errorf("with a fifth of the workers the limit is up to %d", s.maxSeen)
+	if s.maxLimit > 40 {
+		t.Errorf("with a fifth of the workers the limit is up to %d", s.maxLimit)
 	}
 }
 
-// TestMeasuringEnds verifies that a measurement ends in time even if the server hangs, because few
+// TestMeasurementEnds verifies that a measurement ends in time even if the server hangs, because few
 // requests pass during a measurement.
-func TestMeasuringEnds(t *testing.T) {
+func TestMeasurementEnds(t *testing.T) {
 	p := defaultParams()
 	p.minRTTInterval, p.jitter = 10*time.Second, 0
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(9*time.Second, 3_000, 100)
-	before := s.c.limit.Load()
-	s.service = 10 * time.Second // it hangs just as a measurement begins
-	for s.c.samplesNeeded.Load() == 0 {
+	before := s.controller.limit.Load()
+	s.serviceTime = 10 * time.Second // it hangs just as a measurement begins
+	for s.controller.samplesNeeded.Load() == 0 {
 		s.run(100*time.Millisecond, 3_000, 100)
 	}
 	began := s.now
-	for s.c.samplesNeeded.Load() > 0 {
+	for s.controller.samplesNeeded.Load() > 0 {
 		s.run(10*time.Millisecond, 3_000, 100)
 	}
 	if took := s.now - began; took > 2*time.Second {
 		t.Errorf("it was measured for %v, want a tenth of the interval at most", took)
 	}
-	if got := s.c.limit.Load(); got < before/2 {
+	if got := s.controller.limit.Load(); got < before/2 {
 		t.Errorf("the limit is %d afterwards, and was %d before", got, before)
 	}
 }
@@ -203,13 +203,13 @@ func TestMeasuringEnds(t *testing.T) {
 func TestLimitFallsWhenServerHangs(t *testing.T) {
 	s := simulate(defaultParams(), 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
-	before := s.c.limit.Load()
-	s.service = 10 * time.Second
+	before := s.controller.limit.Load()
+	s.serviceTime = 10 * time.Second
 	s.run(40*time.Second, 3_000, 100)
-	if got := s.c.limit.Load(); got > before/2 {
+	if got := s.controller.limit.Load(); got > before/2 {
 		t.Errorf("after 40s of responses that take 10s the limit is %d, and was %d before", got, before)
 	}
-	s.service = 50 * time.Millisecond
+	s.serviceTime = 50 * time.Millisecond
 	s.run(30*time.Second, 3_000, 100)
 	s.run(10*time.Second, 3_000, 100)
 	if got := s.throughput(10 * time.Second); got < 0.95 {
@@ -224,13 +224,13 @@ func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	p.minRTTInterval = time.Second
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
-	before := time.Duration(s.c.minRTT.Load())
-	s.fails = true
+	before := time.Duration(s.controller.minRTT.Load())
+	s.failing = true
 	s.run(10*time.Second, 3_000, 100)
-	if got := time.Duration(s.c.minRTT.Load()); got < before*9/10 {
+	if got := time.Duration(s.controller.minRTT.Load()); got < before*9/10 {
 		t.Errorf("after failures of 100µs the least time is %v, and was %v before", got, before)
 	}
-	s.fails = false
+	s.failing = false
 	s.run(5*time.Second, 3_000, 100)
 	s.run(5*time.Second, 3_000, 100)
 	if got := s.throughput(5 * time.Second); got < 0.8 {
@@ -238,9 +238,9 @@ func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	}
 }
 
-// TestMinRTTIsKnownForInstantRequests verifies that minRTTMetric is known, not 0, even if requests
+// TestInstantRequestsHaveMinRTT verifies that minRTTMetric is known, not 0, even if requests
 // take no measurable time.
-func TestMinRTTIsKnownForInstantRequests(t *testing.T) {
+func TestInstantRequestsHaveMinRTT(t *testing.T) {
 	p := defaultParams()
 	p.percentile = 0 // the minimum of all samples
 	c := new(controller)
@@ -264,7 +264,7 @@ func TestFixedMinRTT(t *testing.T) {
 	s.run(10*time.Second, 3_000, 100)
 	s.run(60*time.Second, 3_000, 100)
 	s.checkLimitWithin(t, "a fixed time", 50, 110)
-	if got := time.Duration(s.c.minRTT.Load()); got != 50*time.Millisecond {
+	if got := time.Duration(s.controller.minRTT.Load()); got != 50*time.Millisecond {
 		t.Errorf("the least time is %v", got)
 	}
 }

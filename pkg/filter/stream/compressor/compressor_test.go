@@ -61,7 +61,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-func TestCodingsAreThoseConfigured(t *testing.T) {
+func TestEncodings(t *testing.T) {
 	for _, test := range []struct {
 		settings     filtertest.Settings
 		accept, want string

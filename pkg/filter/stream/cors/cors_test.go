@@ -163,14 +163,14 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
+func newService(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	made, _ := filtertest.Build(t, Factory(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("GET Accept: */*, Origin: https://x.a.test")
 }
 
 func TestPassingDoesNotAllocate(t *testing.T) {
-	s, x := passing(t)
+	s, x := newService(t)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		x.Response.Header.Reset()
@@ -183,7 +183,7 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkServe(b *testing.B) {
-	s, x := passing(b)
+	s, x := newService(b)
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {

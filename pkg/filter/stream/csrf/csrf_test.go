@@ -126,18 +126,18 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
+func newService(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	made, _ := filtertest.Build(t, Factory(), `{"additional_origins": [{"exact": "shop.test"}]}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("POST", "Accept: */*", "Origin: https://shop.test")
 }
 
 func TestPassingDoesNotAllocate(t *testing.T) {
-	s, x := passing(t)
+	s, x := newService(t)
 	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func BenchmarkServe(b *testing.B) {
-	s, x := passing(b)
+	s, x := newService(b)
 	filtertest.Bench(b, s, x)
 }

@@ -80,7 +80,7 @@ func withLabels(t *testing.T, text, subset string) filtertest.Settings {
 
 const podLabels = "app=\"tester\"\ngroup=\"blue\"\n\nplain=yes\nquoted=\"a\\\"b\"\nVersion=\"v1\"\n"
 
-func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
+func TestRouterSeesLabelsAsHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		attachments []string
@@ -120,7 +120,7 @@ func TestChangedHeaderStaysChanged(t *testing.T) {
 	}
 }
 
-func TestRewrittenPathStays(t *testing.T) {
+func TestRewrittenPathIsKept(t *testing.T) {
 	made, _ := filtertest.Build(t, Factory(), `{}`)
 	x := dubboRequest()
 	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -174,7 +174,7 @@ func TestResponsesAreCountedByStatus(t *testing.T) {
 	}
 }
 
-func TestSubsetIsTheValueOfItsLabel(t *testing.T) {
+func TestSubsetLabel(t *testing.T) {
 	for name, test := range map[string]struct{ labels, subset, want string }{
 		"a label":                       {podLabels, "app", "tester"},
 		"one that is no field":          {podLabels, "group", "blue"},

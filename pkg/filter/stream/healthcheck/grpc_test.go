@@ -74,7 +74,7 @@ func TestGRPCHealthCheck(t *testing.T) {
 			if alone := x.Response.Header.Get("grpc-status") != ""; alone != (test.answer == "") {
 				t.Errorf("trailers-only response: %t, want %t", alone, test.answer == "")
 			}
-			if n := counts.Value(answeredMetric()); n != 1 {
+			if n := counts.Value(respondedMetric()); n != 1 {
 				t.Errorf("%v are counted, want 1", n)
 			}
 		})
@@ -106,8 +106,8 @@ func TestOtherGRPCRequestsAreForwarded(t *testing.T) {
 			if test.change != nil {
 				test.change(x)
 			}
-			if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != 404 || counts.Value(answeredMetric()) != 0 {
-				t.Errorf("%v, %d, %v counted; want the response of the application", err, x.Response.Status, counts.Value(answeredMetric()))
+			if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != 404 || counts.Value(respondedMetric()) != 0 {
+				t.Errorf("%v, %d, %v counted; want the response of the application", err, x.Response.Status, counts.Value(respondedMetric()))
 			}
 		})
 	}

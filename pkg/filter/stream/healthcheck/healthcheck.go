@@ -62,11 +62,11 @@ func newFactory(now func() time.Time) filter.StreamFilterFactory {
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return new(Config) },
 		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, now) },
-		Metrics: []metrics.Metric{answeredMetric()},
+		Metrics: []metrics.Metric{respondedMetric()},
 	}
 }
 
-func answeredMetric() metrics.Metric {
+func respondedMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_healthcheck_answered_total", Help: "Health checks that the healthcheck filter responded to, by itself or with the last status of the application.", Kind: metrics.KindCounter}
 }
 
@@ -81,7 +81,7 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 	}
 	h := healthCheck{
 		endpoint: c.Endpoint, headers: headers, minHealthy: minHealthy{c.MinHealthy, env.ClusterClient},
-		answered: env.Metrics.Counter(answeredMetric()),
+		responded: env.Metrics.Counter(respondedMetric()),
 	}
 	if c.GRPC {
 		h.grpc = &grpcHealth{services: c.GRPCServices, minHealthy: h.minHealthy}
@@ -103,7 +103,7 @@ type healthCheck struct {
 	grpc       *grpcHealth           // nil: none
 	cache      *statusCache          // nil: the filter responds, not the application
 	minHealthy minHealthy
-	answered   *metrics.Counter
+	responded   *metrics.Counter
 	next       protocol.Service
 }
 
@@ -113,7 +113,7 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	case h.isHealthCheck(x):
 		return h.reply(ctx, x)
 	case h.grpc != nil && isGRPCHealthCall(x):
-		h.answered.Add(1)
+		h.responded.Add(1)
 		return x.RunBlocking(ctx, h.grpc) // the body may be incomplete
 	}
 	return h.next.Start(ctx, x)
@@ -123,14 +123,14 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 func (h *healthCheck) reply(ctx context.Context, x *protocol.Exchange) error {
 	if h.cache != nil {
 		if status, ok := h.cache.get(); ok {
-			h.answered.Add(1)
+			h.responded.Add(1)
 			x.LocalReply(status, "", "")
 			return nil
 		}
 		x.PushFinisher(h)
 		return h.next.Start(ctx, x)
 	}
-	h.answered.Add(1)
+	h.responded.Add(1)
 	if isDraining(x) || !h.minHealthy.met() {
 		x.LocalReply(503, "text/plain; charset=utf-8", "not healthy\n")
 		return nil

@@ -72,8 +72,8 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 			if test.answered {
 				want, count = 200, 1
 			}
-			if x.Response.Status != want || counts.Value(answeredMetric()) != count {
-				t.Errorf("%s %s: %d, %v counted; want %d, %v", test.method, test.path, x.Response.Status, counts.Value(answeredMetric()), want, count)
+			if x.Response.Status != want || counts.Value(respondedMetric()) != count {
+				t.Errorf("%s %s: %d, %v counted; want %d, %v", test.method, test.path, x.Response.Status, counts.Value(respondedMetric()), want, count)
 			}
 		})
 	}
@@ -153,8 +153,8 @@ func TestHealthCheckByHeaders(t *testing.T) {
 			if err := x.Serve(t.Context(), made(application())); err != nil {
 				t.Fatal(err)
 			}
-			if got := x.Response.Status == 200; got != test.answered || counts.Value(answeredMetric()) == 1 != test.answered {
-				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Value(answeredMetric()), test.answered)
+			if got := x.Response.Status == 200; got != test.answered || counts.Value(respondedMetric()) == 1 != test.answered {
+				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Value(respondedMetric()), test.answered)
 			}
 		})
 	}
@@ -241,7 +241,7 @@ func TestPassThroughCache(t *testing.T) {
 			t.Errorf("%s: %d %q, %v after %d hits; want %d %q, %d", step.name, x.Response.Status, body, err, hits, step.want, step.body, step.hits)
 		}
 	}
-	if n := counts.Value(answeredMetric()); n != 3 {
+	if n := counts.Value(respondedMetric()); n != 3 {
 		t.Errorf("%v answers are counted, want 3", n)
 	}
 }

@@ -77,7 +77,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	m := mirror{
 		config: c, client: env.ClusterClient, targets: targets,
 		randomPercent: func() float64 { return rand.Float64() * 100 },
-		answered:      counter(copiesMetric(), "answered"), failed: counter(copiesMetric(), "failed"),
+		succeeded:      counter(copiesMetric(), "answered"), failed: counter(copiesMetric(), "failed"),
 		tooLarge: counter(skippedMetric(), "too_large"), overflow: counter(skippedMetric(), "overflow"), notCopyable: counter(skippedMetric(), "unfit"),
 	}
 	return m.wrap, nil
@@ -87,7 +87,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 func targetsOf(c *Config) (targets []*target) {
 	for _, cluster := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
 		if cluster.Cluster != "" && cluster.Percent > 0 {
-			targets = append(targets, &target{percent: cluster.Percent, suffix: cluster.ShadowHostSuffix, to: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
+			targets = append(targets, &target{percent: cluster.Percent, suffix: cluster.ShadowHostSuffix, dest: filter.Target{Cluster: cluster.Cluster, Protocol: config.Protocol(cluster.Protocol)}})
 		}
 	}
 	return targets
@@ -97,7 +97,7 @@ func targetsOf(c *Config) (targets []*target) {
 type target struct {
 	percent  float64
 	suffix   bool
-	to       filter.Target
+	dest       filter.Target
 	inFlight atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
 }
 
@@ -109,7 +109,7 @@ type mirror struct {
 	next          protocol.Service
 	randomPercent func() float64 // uniformly distributed in [0, 100)
 
-	answered, failed                *metrics.Counter
+	succeeded, failed                *metrics.Counter
 	tooLarge, overflow, notCopyable *metrics.Counter
 }
 
@@ -163,7 +163,7 @@ func (m *mirror) copyRequest(x *protocol.Exchange, targets []*target) {
 	case r.Body == nil || r.ContentLength == 0:
 		m.launch(m.prepareHead(x), targets)
 	default:
-		r.Body = &tee{Body: r.Body, mirror: m, to: targets, request: m.prepareHead(x), length: r.ContentLength, trailer: &r.Trailer}
+		r.Body = &tee{Body: r.Body, mirror: m, targets: targets, request: m.prepareHead(x), length: r.ContentLength, trailer: &r.Trailer}
 	}
 }
 
@@ -194,7 +194,7 @@ func (m *mirror) launch(r request, targets []*target) {
 
 // send sends the copies of r to t, one after the other, until ctx is done.
 func (m *mirror) send(ctx context.Context, r request, t *target) {
-	dest := t.to
+	dest := t.dest
 	n := m.config.Amplification
 	if m.config.Broadcast {
 		_, total := m.client.Hosts(dest.Cluster)
@@ -221,7 +221,7 @@ func (m *mirror) send(ctx context.Context, r request, t *target) {
 		if err != nil {
 			m.failed.Add(1)
 		} else {
-			m.answered.Add(1)
+			m.succeeded.Add(1)
 		}
 		if m.config.Broadcast {
 			attempts = x.Record.Attempts

@@ -134,7 +134,7 @@ type tee struct {
 	protocol.Body
 
 	mirror  *mirror
-	to      []*target
+	targets      []*target
 	request *httpCopy
 	length  int64            // declared length; negative: not declared
 	trailer *protocol.Header // complete at the end of the body
@@ -158,7 +158,7 @@ func (t *tee) Read(p []byte) (int, error) {
 	if err == io.EOF || int64(len(r.content)) == t.length {
 		t.done, r.hasContent = true, true
 		r.trailer = t.trailer.CloneFields()
-		t.mirror.launch(r, t.to)
+		t.mirror.launch(r, t.targets)
 	}
 	return n, err
 }

@@ -25,8 +25,8 @@ type fakeZone struct {
 	records    map[string][]string // guarded by mu; lookups of other names fail
 	ttl        time.Duration       // guarded by mu
 	latency    time.Duration       // guarded by mu; duration of a lookup
-	asked      []string            // guarded by mu; "name family servers"
-	when       []time.Duration     // guarded by mu; start of each lookup, relative to start
+	queries      []string            // guarded by mu; "name family servers"
+	starts       []time.Duration     // guarded by mu; start of each lookup, relative to start
 	running    int                 // guarded by mu; lookups in flight
 	maxRunning int                 // guarded by mu; maximum of running
 	start      time.Time
@@ -36,21 +36,21 @@ func newFakeZone(records map[string][]string) *fakeZone {
 	return &fakeZone{records: records, start: time.Now()}
 }
 
-// server is a Resolver that looks up names in the zone as if it queried these servers.
-type server struct {
+// zoneResolver is a Resolver that looks up names in the zone as if it queried these servers.
+type zoneResolver struct {
 	*fakeZone
 	servers string
 }
 
 func (z *fakeZone) resolver(d *config.DNS) Resolver {
-	return server{z, strings.Join(d.Resolvers, ",")}
+	return zoneResolver{z, strings.Join(d.Resolvers, ",")}
 }
 
-func (s server) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
+func (s zoneResolver) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	z := s.fakeZone
 	z.mu.Lock()
-	z.asked = append(z.asked, strings.TrimSpace(fmt.Sprint(name, " ", string(family), " ", s.servers)))
-	z.when = append(z.when, time.Since(z.start))
+	z.queries = append(z.queries, strings.TrimSpace(fmt.Sprint(name, " ", string(family), " ", s.servers)))
+	z.starts = append(z.starts, time.Since(z.start))
 	z.running++
 	z.maxRunning = max(z.maxRunning, z.running)
 	latency := z.latency
@@ -87,42 +87,42 @@ func (z *fakeZone) set(name string, addresses ...string) {
 func (z *fakeZone) lookups() []time.Duration {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	starts := z.when
-	z.when, z.asked = nil, nil
+	starts := z.starts
+	z.starts, z.queries = nil, nil
 	return starts
 }
 
 // updateRecorder records the updates of a watch.
 type updateRecorder struct {
 	mu   sync.Mutex
-	list []string // guarded by mu; the hosts, or "error: …"
+	updates []string // guarded by mu; the hosts, or "error: …"
 }
 
 func (r *updateRecorder) update(hosts []config.Host, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		r.list = append(r.list, "error: "+err.Error())
+		r.updates = append(r.updates, "error: "+err.Error())
 		return
 	}
 	var addresses []string
 	for _, h := range hosts {
 		addresses = append(addresses, h.Address)
 	}
-	r.list = append(r.list, strings.Join(addresses, " "))
+	r.updates = append(r.updates, strings.Join(addresses, " "))
 }
 
 func (r *updateRecorder) wantUpdates(t *testing.T, want ...string) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Equal(r.list, want) {
-		t.Errorf("updates = %q, want %q", r.list, want)
+	if !slices.Equal(r.updates, want) {
+		t.Errorf("updates = %q, want %q", r.updates, want)
 	}
-	r.list = nil
+	r.updates = nil
 }
 
-func cluster(refresh time.Duration, hosts ...string) *config.Cluster {
+func strictCluster(refresh time.Duration, hosts ...string) *config.Cluster {
 	c := &config.Cluster{Name: "web", Type: config.ClusterStrictDNS, DNS: config.DNS{RefreshRate: refresh}}
 	for _, h := range hosts {
 		c.Hosts = append(c.Hosts, config.Host{Address: h, Weight: 1})
@@ -143,7 +143,7 @@ func TestEachAddressBecomesHost(t *testing.T) {
 		z := newFakeZone(map[string][]string{"web.example": {"10.0.0.2", "10.0.0.1", "10.0.0.2", "::ffff:10.0.0.3"}, "six.example": {"2001:db8::1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		c := cluster(time.Minute, "web.example:8080", "six.example:81", "192.0.2.1:90", "/run/app.sock", "web.example")
+		c := strictCluster(time.Minute, "web.example:8080", "six.example:81", "192.0.2.1:90", "/run/app.sock", "web.example")
 		c.Hosts[0].Weight = 7
 		c.Hosts[0].Metadata = map[string]string{"zone": "1"}
 		c.Hosts[1].Hostname = "given"
@@ -166,8 +166,8 @@ func TestEachAddressBecomesHost(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("hosts\n%+v, want\n%+v", got, want)
 		}
-		if n := len(z.asked); n != 2 {
-			t.Errorf("%d lookups, want one for each name: %q", n, z.asked)
+		if n := len(z.queries); n != 2 {
+			t.Errorf("%d lookups, want one for each name: %q", n, z.queries)
 		}
 	})
 }
@@ -177,7 +177,7 @@ func TestLiteralAddressesNeedNoLookup(t *testing.T) {
 		d := New(Options{Resolver: newFakeZone(nil).resolver})
 		defer d.Close()
 		var updates updateRecorder
-		defer d.Watch(cluster(0, "192.0.2.1:80", "[::1]:80"), updates.update)()
+		defer d.Watch(strictCluster(0, "192.0.2.1:80", "[::1]:80"), updates.update)()
 		synctest.Wait()
 		updates.wantUpdates(t, "192.0.2.1:80 [::1]:80")
 	})
@@ -189,7 +189,7 @@ func TestRefresh(t *testing.T) {
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		var updates updateRecorder
-		defer d.Watch(cluster(time.Minute, "a:80"), updates.update)()
+		defer d.Watch(strictCluster(time.Minute, "a:80"), updates.update)()
 		synctest.Wait()
 		updates.wantUpdates(t, "10.0.0.1:80")
 		advanceClock(10 * time.Minute)
@@ -214,7 +214,7 @@ func TestDefaultRefreshIsFiveSeconds(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		defer d.Watch(cluster(0, "a:80"), (&updateRecorder{}).update)()
+		defer d.Watch(strictCluster(0, "a:80"), (&updateRecorder{}).update)()
 		advanceClock(5 * time.Second)
 		if n := len(z.lookups()); n != 2 {
 			t.Errorf("%d lookups in five seconds, want 2", n)
@@ -228,7 +228,7 @@ func TestFailureKeepsAddressesAndRetries(t *testing.T) {
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		var updates updateRecorder
-		defer d.Watch(cluster(4*time.Second, "a:80"), updates.update)()
+		defer d.Watch(strictCluster(4*time.Second, "a:80"), updates.update)()
 		synctest.Wait()
 		updates.wantUpdates(t, "10.0.0.1:80")
 		z.set("a")
@@ -256,10 +256,10 @@ func TestUpdateWaitsForEveryName(t *testing.T) {
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		var updates, slowUpdates updateRecorder
-		defer d.Watch(cluster(time.Minute, "a:80"), updates.update)()
+		defer d.Watch(strictCluster(time.Minute, "a:80"), updates.update)()
 		synctest.Wait()
 		z.latency = time.Second
-		defer d.Watch(cluster(time.Minute, "a:80", "b:80"), slowUpdates.update)()
+		defer d.Watch(strictCluster(time.Minute, "a:80", "b:80"), slowUpdates.update)()
 		advanceClock(999 * time.Millisecond)
 		slowUpdates.wantUpdates(t)
 		advanceClock(time.Millisecond)
@@ -279,7 +279,7 @@ func TestNamesAreSharedBetweenClusters(t *testing.T) {
 		var updates [3]updateRecorder
 		var stops []func()
 		for i := range updates {
-			stops = append(stops, d.Watch(cluster(time.Minute, "a:80", fmt.Sprint("a:", 81+i)), updates[i].update))
+			stops = append(stops, d.Watch(strictCluster(time.Minute, "a:80", fmt.Sprint("a:", 81+i)), updates[i].update))
 		}
 		synctest.Wait()
 		for i := range updates {
@@ -312,15 +312,15 @@ func TestResolverSettingsAreNotShared(t *testing.T) {
 			{}, {Family: "AUTO"}, {Family: "V4_ONLY"}, {Family: "V6_ONLY"},
 			{Resolvers: []string{"192.0.2.1:53", "192.0.2.2:53"}},
 		} {
-			c := cluster(0, "a:80")
+			c := strictCluster(0, "a:80")
 			c.DNS = dns
 			defer d.Watch(c, (&updateRecorder{}).update)()
 		}
 		synctest.Wait()
-		slices.Sort(z.asked)
+		slices.Sort(z.queries)
 		want := []string{"a AUTO", "a AUTO 192.0.2.1:53,192.0.2.2:53", "a V4_ONLY", "a V6_ONLY"}
-		if !slices.Equal(z.asked, want) {
-			t.Errorf("queries = %q, want %q", z.asked, want)
+		if !slices.Equal(z.queries, want) {
+			t.Errorf("queries = %q, want %q", z.queries, want)
 		}
 	})
 }
@@ -346,7 +346,7 @@ func TestTTL(t *testing.T) {
 				z.ttl = tt.ttl
 				d := New(Options{Resolver: z.resolver})
 				defer d.Close()
-				c := cluster(time.Minute, "a:80")
+				c := strictCluster(time.Minute, "a:80")
 				c.DNS.RespectTTL = tt.respect
 				defer d.Watch(c, (&updateRecorder{}).update)()
 				advanceClock(tt.want - tt.want/10 - 1)
@@ -374,10 +374,10 @@ func TestConcurrentLookupsAreBounded(t *testing.T) {
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		var updates updateRecorder
-		defer d.Watch(cluster(time.Hour, hosts...), updates.update)()
+		defer d.Watch(strictCluster(time.Hour, hosts...), updates.update)()
 		advanceClock(3 * time.Second)
-		if z.maxRunning != maxLookups || len(updates.list) != 1 {
-			t.Errorf("%d concurrent lookups and %d updates, want %d and 1", z.maxRunning, len(updates.list), maxLookups)
+		if z.maxRunning != maxLookups || len(updates.updates) != 1 {
+			t.Errorf("%d concurrent lookups and %d updates, want %d and 1", z.maxRunning, len(updates.updates), maxLookups)
 		}
 	})
 }
@@ -389,7 +389,7 @@ func TestLookupTimesOut(t *testing.T) {
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		var updates updateRecorder
-		defer d.Watch(cluster(time.Hour, "a:80"), updates.update)()
+		defer d.Watch(strictCluster(time.Hour, "a:80"), updates.update)()
 		advanceClock(lookupTimeout)
 		updates.wantUpdates(t, "error: resolving a: context deadline exceeded")
 	})
@@ -403,8 +403,8 @@ func TestStopAndClose(t *testing.T) {
 		z.latency = time.Second
 		d := New(Options{Resolver: z.resolver})
 		var afterStop, afterClose updateRecorder
-		stop := d.Watch(cluster(time.Minute, "a:80"), afterStop.update)
-		d.Watch(cluster(time.Minute, "b:80"), afterClose.update)
+		stop := d.Watch(strictCluster(time.Minute, "a:80"), afterStop.update)
+		d.Watch(strictCluster(time.Minute, "b:80"), afterClose.update)
 		advanceClock(500 * time.Millisecond)
 		stop()
 		d.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-func logical(refresh time.Duration, host config.Host) *config.Cluster {
+func logicalCluster(refresh time.Duration, host config.Host) *config.Cluster {
 	return &config.Cluster{Name: "web", Type: config.ClusterLogicalDNS, DNS: config.DNS{RefreshRate: refresh}, Hosts: []config.Host{host}}
 }
 
@@ -22,7 +22,7 @@ func TestLogicalDNSTargetFollowsResponse(t *testing.T) {
 		z := newFakeZone(map[string][]string{"web.example": {"10.0.0.9", "10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		c := logical(time.Minute, config.Host{Address: "web.example:8443", Weight: 7, Metadata: map[string]string{"zone": "1"}})
+		c := logicalCluster(time.Minute, config.Host{Address: "web.example:8443", Weight: 7, Metadata: map[string]string{"zone": "1"}})
 		var got []config.Host
 		updates := 0
 		defer d.Watch(c, func(hosts []config.Host, err error) {
@@ -52,12 +52,12 @@ func TestLogicalDNSTargetFollowsResponse(t *testing.T) {
 	})
 }
 
-func TestLogicalClusterWithoutAnAnswerHasNoHost(t *testing.T) {
+func TestLogicalDNSWithoutAddressHasNoHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{Resolver: newFakeZone(map[string][]string{}).resolver})
 		defer d.Close()
 		var updates updateRecorder
-		defer d.Watch(logical(time.Minute, config.Host{Address: "a:80"}), updates.update)()
+		defer d.Watch(logicalCluster(time.Minute, config.Host{Address: "a:80"}), updates.update)()
 		synctest.Wait()
 		updates.wantUpdates(t, "error: resolving a: no such host")
 	})
@@ -68,7 +68,7 @@ func TestFailureRefreshRate(t *testing.T) {
 		z := newFakeZone(map[string][]string{})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		c := cluster(time.Second, "a:80")
+		c := strictCluster(time.Second, "a:80")
 		c.DNS.FailureBackoffBase, c.DNS.FailureBackoffMax = 2*time.Second, 7*time.Second
 		defer d.Watch(c, (&updateRecorder{}).update)()
 		advanceClock(time.Minute)
@@ -81,12 +81,12 @@ func TestFailureRefreshRate(t *testing.T) {
 	})
 }
 
-func TestJitterMakesWaitsLonger(t *testing.T) {
+func TestJitterExtendsIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		c := cluster(time.Minute, "a:80")
+		c := strictCluster(time.Minute, "a:80")
 		c.DNS.Jitter = time.Hour
 		defer d.Watch(c, (&updateRecorder{}).update)()
 		advanceClock(30 * 24 * time.Hour)
@@ -116,7 +116,7 @@ func TestNamesAndOutcomes(t *testing.T) {
 		var counts [4]int
 		d := New(Options{Resolver: z.resolver, Count: func(o Outcome) { counts[o]++ }})
 		defer d.Close()
-		c := cluster(time.Minute, "a:80", "10.0.0.7:80", "a:81", "b:80")
+		c := strictCluster(time.Minute, "a:80", "10.0.0.7:80", "a:81", "b:80")
 		c.DNS.FailureBackoffBase, c.DNS.FailureBackoffMax = time.Hour, time.Hour
 		if got := d.Names(c); got != nil {
 			t.Errorf("names before they are watched = %v, want none", got)
@@ -168,7 +168,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-func TestFamilyChoosesAmongAddresses(t *testing.T) {
+func TestFamilyFilter(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	tests := []struct {
 		family      Family
@@ -186,7 +186,7 @@ func TestFamilyChoosesAmongAddresses(t *testing.T) {
 	}
 }
 
-func TestSearchDomainsOfACluster(t *testing.T) {
+func TestSearchDomains(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, "app.b.test. 60 IN A 192.0.2.1", "app. 60 IN A 192.0.2.9")
 	addresses, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test", "b.test"}}).

@@ -35,7 +35,7 @@ type name struct {
 	watches   map[*watch]struct{} // watches that need the name
 	addresses []netip.Addr        // of the last successful lookup, sorted
 	first     netip.Addr          // first of them in the order of the response
-	found     time.Time           // time of the last successful lookup
+	resolvedAt     time.Time           // time of the last successful lookup
 	attempted bool                // the first lookup has ended
 	err       error               // of the last lookup
 	lookups   uint64
@@ -106,7 +106,7 @@ func (n *name) recordResult(d *Discovery, result lookupResult, err error) {
 	n.err = err
 	n.lookups++
 	if err == nil {
-		n.addresses, n.first, n.found = result.addresses, result.first, time.Now()
+		n.addresses, n.first, n.resolvedAt = result.addresses, result.first, time.Now()
 	} else {
 		n.failures++
 	}
@@ -141,8 +141,8 @@ func (n *name) describe() upstream.NameStatus {
 	for i, a := range n.addresses {
 		s.Addresses[i] = a.String()
 	}
-	if !n.found.IsZero() {
-		s.Age = time.Since(n.found).Seconds()
+	if !n.resolvedAt.IsZero() {
+		s.Age = time.Since(n.resolvedAt).Seconds()
 	}
 	if n.err != nil {
 		s.Error = n.err.Error()

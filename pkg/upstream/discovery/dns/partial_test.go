@@ -23,16 +23,16 @@ func TestOneFamilyFails(t *testing.T) {
 		aaaa   func(q *wire.Msg) *wire.Msg
 		want   []string // nil: the lookup fails
 	}{
-		{"both", Auto, answers(four), answers(six), []string{"192.0.2.1"}},
-		{"A fails", Auto, serverFailure, answers(six), nil},
-		{"A fails, IPv4 preferred", V4Preferred, serverFailure, answers(six), nil},
-		{"AAAA fails", Auto, answers(four), serverFailure, []string{"192.0.2.1"}},
-		{"AAAA fails, IPv4 preferred", V4Preferred, answers(four), serverFailure, []string{"192.0.2.1"}},
-		{"no response to AAAA", Auto, answers(four), nil, []string{"192.0.2.1"}},
-		{"no A record", Auto, answers(), answers(six), []string{"2001:db8::1"}},
-		{"no A record, AAAA fails", Auto, answers(), serverFailure, nil},
+		{"both", Auto, responder(four), responder(six), []string{"192.0.2.1"}},
+		{"A fails", Auto, serverFailure, responder(six), nil},
+		{"A fails, IPv4 preferred", V4Preferred, serverFailure, responder(six), nil},
+		{"AAAA fails", Auto, responder(four), serverFailure, []string{"192.0.2.1"}},
+		{"AAAA fails, IPv4 preferred", V4Preferred, responder(four), serverFailure, []string{"192.0.2.1"}},
+		{"no response to AAAA", Auto, responder(four), nil, []string{"192.0.2.1"}},
+		{"no A record", Auto, responder(), responder(six), []string{"2001:db8::1"}},
+		{"no A record, AAAA fails", Auto, responder(), serverFailure, nil},
 		{"both fail", Auto, serverFailure, serverFailure, nil},
-		{"All, AAAA fails", All, answers(four), serverFailure, []string{"192.0.2.1"}},
+		{"All, AAAA fails", All, responder(four), serverFailure, []string{"192.0.2.1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			address := startUDPServer(t, func(q *wire.Msg) [][]byte {
@@ -60,7 +60,7 @@ func TestOneFamilyFails(t *testing.T) {
 	}
 }
 
-// answers returns a function that responds to a query with these records.
-func answers(records ...string) func(q *wire.Msg) *wire.Msg {
+// responder returns a function that responds to a query with these records.
+func responder(records ...string) func(q *wire.Msg) *wire.Msg {
 	return func(q *wire.Msg) *wire.Msg { return reply(q, records...) }
 }

@@ -43,8 +43,8 @@ func TestReadmeExample(t *testing.T) {
 		defer d.Watch(c, updates.update)()
 		synctest.Wait()
 		updates.wantUpdates(t, "192.0.2.1:8080 192.0.2.7:8080")
-		if z.asked[0] != "web.example V4_ONLY" {
-			t.Errorf("queries = %q, want %q first", z.asked, "web.example V4_ONLY")
+		if z.queries[0] != "web.example V4_ONLY" {
+			t.Errorf("queries = %q, want %q first", z.queries, "web.example V4_ONLY")
 		}
 	})
 }

@@ -29,8 +29,8 @@ type nameServer struct {
 	address string
 	mu      sync.Mutex
 	records []string // guarded by mu; lines of a zone file
-	code    int      // guarded by mu; response code to send instead of answers; 0: send answers
-	asked   int      // guarded by mu
+	responseCode    int      // guarded by mu; response code to send instead of answers; 0: send answers
+	queryCount   int      // guarded by mu
 }
 
 func startServer(t *testing.T, records ...string) *nameServer {
@@ -41,7 +41,7 @@ func startServer(t *testing.T, records ...string) *nameServer {
 	}
 	s := &nameServer{address: conn.LocalAddr().String(), records: records}
 	ready := make(chan struct{})
-	server := &wire.Server{PacketConn: conn, Handler: wire.HandlerFunc(s.answer), NotifyStartedFunc: func() { close(ready) }}
+	server := &wire.Server{PacketConn: conn, Handler: wire.HandlerFunc(s.handleQuery), NotifyStartedFunc: func() { close(ready) }}
 	done := make(chan error, 1)
 	go func() { done <- server.ActivateAndServe() }()
 	<-ready
@@ -56,12 +56,12 @@ func startServer(t *testing.T, records ...string) *nameServer {
 	return s
 }
 
-func (s *nameServer) answer(w wire.ResponseWriter, query *wire.Msg) {
+func (s *nameServer) handleQuery(w wire.ResponseWriter, query *wire.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked++
+	s.queryCount++
 	reply := new(wire.Msg).SetReply(query)
-	reply.Rcode, reply.Authoritative = s.code, true
+	reply.Rcode, reply.Authoritative = s.responseCode, true
 	question := query.Question[0]
 	exists := false
 	for _, line := range s.records {
@@ -73,11 +73,11 @@ func (s *nameServer) answer(w wire.ResponseWriter, query *wire.Msg) {
 			continue
 		}
 		exists = true
-		if record.Header().Rrtype == question.Qtype && s.code == 0 {
+		if record.Header().Rrtype == question.Qtype && s.responseCode == 0 {
 			reply.Answer = append(reply.Answer, record)
 		}
 	}
-	if !exists && s.code == 0 {
+	if !exists && s.responseCode == 0 {
 		reply.Rcode = wire.RcodeNameError
 	}
 	if err := w.WriteMsg(reply); err != nil {
@@ -88,13 +88,13 @@ func (s *nameServer) answer(w wire.ResponseWriter, query *wire.Msg) {
 func (s *nameServer) fail(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.code = code
+	s.responseCode = code
 }
 
 func (s *nameServer) queries() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked
+	return s.queryCount
 }
 
 func TestSystemLookup(t *testing.T) {
@@ -147,7 +147,7 @@ func TestHostsFileHasNoTTL(t *testing.T) {
 	}
 }
 
-func TestNextServerIsAskedIfOneFails(t *testing.T) {
+func TestNextServerIsQueriedAfterFailure(t *testing.T) {
 	failing, working := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	failing.fail(wire.RcodeServerFailure)
 	r := System(&config.DNS{Resolvers: []string{failing.address, working.address}})
@@ -165,7 +165,7 @@ func TestNextServerIsAskedIfOneFails(t *testing.T) {
 	}
 }
 
-func TestMissingNameIsFinal(t *testing.T) {
+func TestNextServerIsNotQueriedAfterNameError(t *testing.T) {
 	first, second := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	if _, _, err := System(&config.DNS{Resolvers: []string{first.address, second.address}}).Lookup(context.Background(), V4Only, "a.weft.test."); err == nil {
 		t.Error("the name was found although the first server reports that it does not exist")
@@ -175,9 +175,9 @@ func TestMissingNameIsFinal(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheServerThatWasAsked verifies that errors name the queried server. net.Resolver
+// TestErrorsNameQueriedServer verifies that errors name the queried server. net.Resolver
 // would name a server of the system.
-func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
+func TestErrorsNameQueriedServer(t *testing.T) {
 	s := startServer(t)
 	s.fail(wire.RcodeServerFailure)
 	_, _, err := System(&config.DNS{Resolvers: []string{s.address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
@@ -186,9 +186,9 @@ func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
 	}
 }
 
-// TestCloseDoesNotWaitForAServer verifies that Close returns and no goroutine leaks while a server
+// TestCloseDoesNotWaitForServer verifies that Close returns and no goroutine leaks while a server
 // does not respond.
-func TestCloseDoesNotWaitForAServer(t *testing.T) {
+func TestCloseDoesNotWaitForServer(t *testing.T) {
 	noLeaks(t)
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -196,7 +196,7 @@ func TestCloseDoesNotWaitForAServer(t *testing.T) {
 	}
 	defer conn.Close()
 	d := New(Options{})
-	c := cluster(time.Minute, "a.weft.test.:80")
+	c := strictCluster(time.Minute, "a.weft.test.:80")
 	c.DNS.Resolvers = []string{conn.LocalAddr().String()}
 	d.Watch(c, func([]config.Host, error) {})
 	if _, _, err := conn.ReadFrom(make([]byte, 512)); err != nil { // the query has arrived
@@ -209,12 +209,12 @@ func TestCloseDoesNotWaitForAServer(t *testing.T) {
 	}
 }
 
-func TestWatchWithARealServer(t *testing.T) {
+func TestWatchWithDNSServer(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	d := New(Options{})
 	defer d.Close()
-	c := cluster(10*time.Millisecond, "a.weft.test.:80")
+	c := strictCluster(10*time.Millisecond, "a.weft.test.:80")
 	c.DNS.Resolvers = []string{s.address}
 	updates := make(chan []config.Host, 10)
 	stop := d.Watch(c, func(hosts []config.Host, err error) {
@@ -253,7 +253,7 @@ func message(t testing.TB, compress bool, records ...string) []byte {
 	return b
 }
 
-func TestLeastAnswerTTL(t *testing.T) {
+func TestMinAnswerTTL(t *testing.T) {
 	tests := []struct {
 		name string
 		b    []byte
@@ -284,7 +284,7 @@ func TestLeastAnswerTTL(t *testing.T) {
 	}
 }
 
-func FuzzLeastAnswerTTL(f *testing.F) {
+func FuzzMinAnswerTTL(f *testing.F) {
 	f.Add(message(f, false, "www.weft.test. 5 IN A 192.0.2.1"))
 	f.Add(message(f, true, "www.weft.test. 300 IN CNAME a.weft.test.", "a.weft.test. 20 IN AAAA 2001:db8::1"))
 	f.Fuzz(func(t *testing.T, b []byte) {

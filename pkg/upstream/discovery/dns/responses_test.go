@@ -149,7 +149,7 @@ func TestInvalidResponses(t *testing.T) {
 	}
 }
 
-func TestAliasesAndShortestTTL(t *testing.T) {
+func TestAliasesAndMinTTL(t *testing.T) {
 	address := startUDPServer(t, func(q *wire.Msg) [][]byte {
 		return [][]byte{pack(reply(q,
 			"a.weft.test. 300 IN CNAME b.weft.test.", "b.weft.test. 20 IN CNAME c.weft.test.",
@@ -180,8 +180,8 @@ func TestTruncatedResponsesUseTCP(t *testing.T) {
 	}
 }
 
-// TestIDsDiffer verifies that query IDs vary, so that an attacker cannot guess them.
-func TestIDsDiffer(t *testing.T) {
+// TestQueryIDsAreRandom verifies that query IDs vary, so that an attacker cannot guess them.
+func TestQueryIDsAreRandom(t *testing.T) {
 	received := make(chan uint16, 100)
 	address := startUDPServer(t, func(q *wire.Msg) [][]byte {
 		received <- q.Id

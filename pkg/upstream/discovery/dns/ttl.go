@@ -34,16 +34,16 @@ func observeTTL(ctx context.Context, conn net.Conn, tracker *ttlTracker) net.Con
 		_ = conn.SetDeadline(time.Now()) // fails only if conn is closed
 	})
 	if udp, ok := conn.(*net.UDPConn); ok {
-		return &ttlPacketConn{UDPConn: udp, clock: tracker, stop: stop}
+		return &ttlPacketConn{UDPConn: udp, tracker: tracker, stop: stop}
 	}
-	return &ttlStreamConn{Conn: conn, clock: tracker, stop: stop}
+	return &ttlStreamConn{Conn: conn, tracker: tracker, stop: stop}
 }
 
 // ttlPacketConn is a UDP connection. It embeds *net.UDPConn because net.Resolver recognizes
 // datagram connections by their type.
 type ttlPacketConn struct {
 	*net.UDPConn
-	clock *ttlTracker
+	tracker *ttlTracker
 	stop  func() bool
 }
 
@@ -54,7 +54,7 @@ func (c *ttlPacketConn) Close() error {
 
 func (c *ttlPacketConn) Read(p []byte) (int, error) {
 	n, err := c.UDPConn.Read(p)
-	c.clock.observe(p[:n])
+	c.tracker.observe(p[:n])
 	return n, err
 }
 
@@ -62,7 +62,7 @@ func (c *ttlPacketConn) Read(p []byte) (int, error) {
 // net.Resolver repeats a query over TCP if the response does not fit into a datagram.
 type ttlStreamConn struct {
 	net.Conn
-	clock   *ttlTracker
+	tracker   *ttlTracker
 	stop    func() bool
 	partial []byte // incomplete message, with its length prefix
 }
@@ -80,7 +80,7 @@ func (c *ttlStreamConn) Read(p []byte) (int, error) {
 		if len(c.partial) < end {
 			break
 		}
-		c.clock.observe(c.partial[2:end])
+		c.tracker.observe(c.partial[2:end])
 		c.partial = c.partial[end:]
 	}
 	return n, err
