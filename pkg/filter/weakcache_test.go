@@ -6,25 +6,25 @@ import (
 )
 
 func TestWeakCacheKeepsValuesInUse(t *testing.T) {
-	var s WeakCache[[64]byte]
-	made := func() *[64]byte { return new([64]byte) }
-	kept := s.GetOrCreate("kept", made)
-	s.GetOrCreate("forgotten", made)
+	var c WeakCache[[64]byte]
+	create := func() *[64]byte { return new([64]byte) }
+	inUse := c.GetOrCreate("used", create)
+	c.GetOrCreate("unused", create)
 	for range 100 {
 		runtime.GC()
-		if s.Len() == 1 {
+		if c.Len() == 1 {
 			break
 		}
 		runtime.Gosched()
 	}
-	if n := s.Len(); n != 1 {
+	if n := c.Len(); n != 1 {
 		t.Errorf("%d cached values, want only the one in use", n)
 	}
-	if s.GetOrCreate("kept", made) != kept {
+	if c.GetOrCreate("used", create) != inUse {
 		t.Error("a value in use was created again")
 	}
-	if s.GetOrCreate("other", made) == kept {
+	if c.GetOrCreate("other", create) == inUse {
 		t.Error("two keys share a value")
 	}
-	runtime.KeepAlive(kept)
+	runtime.KeepAlive(inUse)
 }

@@ -29,17 +29,17 @@ func newTestEncoderPool(t testing.TB, c Coding, level int) *EncoderPool {
 	return e
 }
 
-// referenceReader decompresses data with a reference implementation.
-func referenceReader(t testing.TB, c Coding, from io.Reader) io.Reader {
+// referenceReader returns a reader that decompresses data with a reference implementation.
+func referenceReader(t testing.TB, c Coding, compressed io.Reader) io.Reader {
 	t.Helper()
 	if c == Gzip {
-		r, err := stdgzip.NewReader(from)
+		r, err := stdgzip.NewReader(compressed)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	r, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
+	r, err := zstd.NewReader(compressed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,12 +47,12 @@ func referenceReader(t testing.TB, c Coding, from io.Reader) io.Reader {
 	return r
 }
 
-// chunkBody is a body that arrives piece by piece and never has buffered bytes.
+// chunkBody is a body that arrives in chunks and never has buffered bytes.
 type chunkBody struct {
 	remaining []string
-	err       error // after the last piece; nil: io.EOF
-	closed    int
-	read      func() // nil, or called by each Read
+	err       error  // error after the last chunk; nil: io.EOF
+	closed    int    // number of calls of Close
+	read      func() // called by each Read; may be nil
 }
 
 func (p *chunkBody) Read(b []byte) (int, error) {
@@ -91,14 +91,14 @@ func TestCompressRoundTrip(t *testing.T) {
 		for _, level := range []int{1, 3, 6, 9} {
 			e := newTestEncoderPool(t, c, level)
 			for name, content := range map[string]string{
-				"a byte": "x", "a line": compressibleText(80), "large": compressibleText(1 << 20), "incompressible": incompressibleText(300 << 10),
+				"one byte": "x", "one line": compressibleText(80), "large": compressibleText(1 << 20), "incompressible": incompressibleText(300 << 10),
 			} {
 				t.Run(fmt.Sprintf("%v %d %s", c, level, name), func(t *testing.T) {
 					for _, length := range []int64{int64(len(content)), -1} {
 						body := e.Compress(protocol.NewStringBody(content), length)
 						got, err := io.ReadAll(referenceReader(t, c, body))
 						if err != nil || string(got) != content {
-							t.Errorf("%d bytes came back as %d, %v", len(content), len(got), err)
+							t.Errorf("round trip of %d bytes returned %d bytes, %v", len(content), len(got), err)
 						}
 						if err := body.Close(); err != nil {
 							t.Error(err)
@@ -115,9 +115,9 @@ func TestCompressRoundTrip(t *testing.T) {
 func TestStreamIsFlushed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		t.Run(c.String(), func(t *testing.T) {
-			sent := 0
+			reads := 0
 			source := &chunkBody{remaining: []string{"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}}
-			source.read = func() { sent++ }
+			source.read = func() { reads++ }
 			body := newTestEncoderPool(t, c, 6).Compress(source, -1)
 			defer body.Close()
 			r := referenceReader(t, c, oneByteBody{body})
@@ -126,12 +126,12 @@ func TestStreamIsFlushed(t *testing.T) {
 				if _, err := io.ReadFull(r, event); err != nil || string(event) != fmt.Sprintf("data: %d\n\n", n) {
 					t.Fatalf("event %d is %q, %v", n, event, err)
 				}
-				if sent > n {
-					t.Errorf("event %d was received when the origin was asked for event %d", n, sent)
+				if reads > n {
+					t.Errorf("event %d needed %d reads of the source, want %d", n, reads, n)
 				}
 			}
 			if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
-				t.Errorf("behind the last event is %q, %v", rest, err)
+				t.Errorf("after the last event: %q, %v, want nothing", rest, err)
 			}
 		})
 	}
@@ -154,34 +154,34 @@ func (o oneByteBody) ReadByte() (byte, error) {
 func TestMemoryIsBounded(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		body := newTestEncoderPool(t, c, 6).Compress(protocol.NewStringBody(incompressibleText(8<<20)), 8<<20)
-		most := 0
+		maxBuffered := 0
 		for p := make([]byte, 1<<10); ; {
 			if _, err := body.Read(p); err == io.EOF {
 				break
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			most = max(most, body.Buffered())
+			maxBuffered = max(maxBuffered, body.Buffered())
 		}
-		if most > 192<<10 {
-			t.Errorf("%v: %d bytes of compressed content were held", c, most)
+		if maxBuffered > 192<<10 {
+			t.Errorf("%v: the compressed body buffered %d bytes, want at most 192 KiB", c, maxBuffered)
 		}
 	}
 }
 
 func TestTruncatedSourceNeverLooksComplete(t *testing.T) {
-	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
+	sourceErr := protocol.NewFault(protocol.UpstreamReset, errors.New("reset"))
 	for _, c := range []Coding{Gzip, Zstd} {
-		body := newTestEncoderPool(t, c, 6).Compress(&chunkBody{remaining: []string{compressibleText(1000)}, err: broken}, -1)
+		body := newTestEncoderPool(t, c, 6).Compress(&chunkBody{remaining: []string{compressibleText(1000)}, err: sourceErr}, -1)
 		got, err := io.ReadAll(body)
-		if !errors.Is(err, broken) {
-			t.Errorf("%v: the end is %v, want %v", c, err, broken)
+		if !errors.Is(err, sourceErr) {
+			t.Errorf("%v: read ended with %v, want %v", c, err, sourceErr)
 		}
 		if _, err := io.ReadAll(referenceReader(t, c, bytes.NewReader(got))); err == nil {
-			t.Errorf("%v: what was read is whole to its reader", c)
+			t.Errorf("%v: the truncated content decompresses without an error", c)
 		}
-		if n, err := body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, broken) {
-			t.Errorf("%v: behind the end are %d bytes, %v", c, n, err)
+		if n, err := body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, sourceErr) {
+			t.Errorf("%v: Read after the error = %d, %v, want 0, %v", c, n, err, sourceErr)
 		}
 	}
 }
@@ -198,27 +198,27 @@ func TestCloseClosesSourceOnce(t *testing.T) {
 		t.Errorf("the source was closed %d times, want once", source.closed)
 	}
 	if n, err := body.Read(make([]byte, 10)); n != 0 || err == nil || body.Buffered() != 0 {
-		t.Errorf("a closed body gives %d bytes, %v", n, err)
+		t.Errorf("Read of a closed body = %d, %v, want an error", n, err)
 	}
 }
 
 // TestCloseDuringReadDoesNotPoolEncoder verifies that a Close during a Read does not put
 // the encoder, which is still in use, into the pool.
 func TestCloseDuringReadDoesNotPoolEncoder(t *testing.T) {
-	e := newTestEncoderPool(t, Gzip, 1)
+	pool := newTestEncoderPool(t, Gzip, 1)
 	source := &chunkBody{remaining: []string{"a"}}
-	body := e.Compress(source, -1)
-	held := body.(*compressedBody).enc //nolint:forcetypeassert // what Compress returns
+	body := pool.Compress(source, -1)
+	enc := body.(*compressedBody).enc //nolint:forcetypeassert // what Compress returns
 	source.read = func() { _ = body.Close() }
 	if _, err := body.Read(make([]byte, 100)); err != nil {
 		t.Error(err)
 	}
-	other := e.Compress(protocol.NewStringBody("b"), 1)
-	if other.(*compressedBody).enc == held { //nolint:forcetypeassert // what Compress returns
-		t.Error("another body has the encoder of the one that was closed while it was read")
+	next := pool.Compress(protocol.NewStringBody("b"), 1)
+	if next.(*compressedBody).enc == enc { //nolint:forcetypeassert // what Compress returns
+		t.Error("the next body has the encoder of a body that was closed during Read")
 	}
 	if source.closed != 1 {
-		t.Errorf("the source was closed %d times", source.closed)
+		t.Errorf("the source was closed %d times, want once", source.closed)
 	}
 }
 
@@ -226,13 +226,13 @@ func TestCloseDuringReadDoesNotPoolEncoder(t *testing.T) {
 // body.
 func TestReusedEncoderHasNoOldData(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		e := newTestEncoderPool(t, c, 6)
-		first := e.Compress(&chunkBody{remaining: []string{"secret of another caller", "more"}}, -1)
+		pool := newTestEncoderPool(t, c, 6)
+		first := pool.Compress(&chunkBody{remaining: []string{"secret of another client", "more"}}, -1)
 		_, _ = first.Read(make([]byte, 5))
 		_ = first.Close()
-		second := e.Compress(protocol.NewStringBody("mine"), 4)
-		if got, err := io.ReadAll(referenceReader(t, c, second)); err != nil || string(got) != "mine" {
-			t.Errorf("%v: %q, %v", c, got, err)
+		second := pool.Compress(protocol.NewStringBody("public"), 6)
+		if got, err := io.ReadAll(referenceReader(t, c, second)); err != nil || string(got) != "public" {
+			t.Errorf("%v: got %q, %v, want %q", c, got, err, "public")
 		}
 		_ = second.Close()
 	}
@@ -240,13 +240,13 @@ func TestReusedEncoderHasNoOldData(t *testing.T) {
 
 func TestUnsupportedCodings(t *testing.T) {
 	if _, err := NewEncoderPool(Gzip, 12, newCounters()); err == nil {
-		t.Error("gzip has a level of 12")
+		t.Error("NewEncoderPool accepted level 12 for gzip")
 	}
 	if _, err := NewEncoderPool(Identity, 1, newCounters()); err == nil {
-		t.Error("identity has an encoder")
+		t.Error("NewEncoderPool accepted identity")
 	}
 	if _, err := NewDecoderPool(Identity, Limits{}); err == nil {
-		t.Error("identity has a decoder")
+		t.Error("NewDecoderPool accepted identity")
 	}
 }
 
@@ -255,12 +255,12 @@ func BenchmarkCompress(b *testing.B) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		for _, level := range []int{1, 5} {
 			b.Run(fmt.Sprintf("%v/%d", c, level), func(b *testing.B) {
-				e := newTestEncoderPool(b, c, level)
+				pool := newTestEncoderPool(b, c, level)
 				p := make([]byte, 32<<10)
 				b.SetBytes(int64(len(content)))
 				b.ReportAllocs()
 				for b.Loop() {
-					body := e.Compress(protocol.NewStringBody(content), int64(len(content)))
+					body := pool.Compress(protocol.NewStringBody(content), int64(len(content)))
 					for {
 						if _, err := body.Read(p); err == io.EOF {
 							break

@@ -49,21 +49,21 @@ func TestContentIsDecompressed(t *testing.T) {
 		d := newTestDecoderPool(t, c, Limits{})
 		line := compressibleText(80)
 		for name, test := range map[string]struct{ sent, want string }{
-			"a line":         {referenceCompress(t, c, line), line},
+			"one line":       {referenceCompress(t, c, line), line},
 			"large":          {referenceCompress(t, c, compressibleText(1<<20)), compressibleText(1 << 20)},
 			"incompressible": {referenceCompress(t, c, incompressibleText(200_000)), incompressibleText(200_000)},
-			"two in a row":   {referenceCompress(t, c, "one, ") + referenceCompress(t, c, "two"), "one, two"},
-			"none":           {"", ""},
-			"of nothing":     {referenceCompress(t, c, ""), ""},
+			"two members":    {referenceCompress(t, c, "one, ") + referenceCompress(t, c, "two"), "one, two"},
+			"empty source":   {"", ""},
+			"empty content":  {referenceCompress(t, c, ""), ""},
 		} {
 			t.Run(c.String()+" "+name, func(t *testing.T) {
 				body := d.Decompress(protocol.NewStringBody(test.sent))
 				for range 2 {
 					if got, err := io.ReadAll(body); err != nil || string(got) != test.want {
-						t.Errorf("%d bytes, %v; want %d", len(got), err, len(test.want))
+						t.Errorf("decompressed to %d bytes, %v; want %d", len(got), err, len(test.want))
 					}
 					if r, ok := body.(protocol.Rewinder); !ok || !r.Rewind() {
-						t.Fatal("the content cannot be read again")
+						t.Fatal("Rewind = false, want true")
 					}
 				}
 			})
@@ -73,21 +73,21 @@ func TestContentIsDecompressed(t *testing.T) {
 
 func TestCorruptContentIsMalformed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		good := referenceCompress(t, c, compressibleText(1000))
-		damaged := []byte(good)
-		damaged[len(damaged)-1] ^= 1 // corrupts the checksum or the length
+		valid := referenceCompress(t, c, compressibleText(1000))
+		corrupt := []byte(valid)
+		corrupt[len(corrupt)-1] ^= 1 // corrupts the checksum or the length
 		for name, sent := range map[string]string{
-			"plain text": "hello, this is no compressed content", "cut": good[:len(good)-3],
-			"damaged": string(damaged), "with something behind": good + "garbage garbage",
+			"plain text": "hello, this content is not compressed", "truncated": valid[:len(valid)-3],
+			"corrupt checksum": string(corrupt), "trailing garbage": valid + "garbage garbage",
 		} {
 			t.Run(c.String()+" "+name, func(t *testing.T) {
 				body := newTestDecoderPool(t, c, Limits{}).Decompress(protocol.NewStringBody(sent))
 				_, err := io.ReadAll(body)
 				if protocol.ReasonOf(err) != protocol.MalformedRequest {
-					t.Errorf("it ends in %v, want %v", err, protocol.MalformedRequest)
+					t.Errorf("read ended with %v, want %v", err, protocol.MalformedRequest)
 				}
-				if _, again := body.Read(make([]byte, 10)); again != err {
-					t.Errorf("and then in %v", again)
+				if _, repeated := body.Read(make([]byte, 10)); repeated != err {
+					t.Errorf("the next Read returned %v, want the same error", repeated)
 				}
 			})
 		}
@@ -101,16 +101,16 @@ func TestDecompressionLimits(t *testing.T) {
 			name   string
 			limits Limits
 			sent   string
-			most   int64 // maximum that may be read; -1: all, without an error
+			most   int64 // maximum number of bytes before the error; -1: no error
 		}{
-			{"by size", Limits{MaxSize: 1 << 20}, bomb, 1 << 20},
-			{"by ratio", Limits{MaxRatio: 100}, bomb, RatioMinSize + 1<<20},
-			{"by ratio, with a size that allows it", Limits{MaxRatio: 10, MaxSize: 1 << 30}, bomb, RatioMinSize + 1<<20},
-			{"little content of any ratio", Limits{MaxRatio: 2}, referenceCompress(t, c, compressibleText(RatioMinSize)), -1},
-			{"as large as the limit", Limits{MaxSize: 1000}, referenceCompress(t, c, compressibleText(1000)), -1},
-			{"larger by a byte", Limits{MaxSize: 1000}, referenceCompress(t, c, compressibleText(1001)), 1000},
-			{"content of a usual ratio", Limits{MaxRatio: 100}, referenceCompress(t, c, incompressibleText(300<<10)), -1},
-			{"without limits", Limits{}, bomb, -1},
+			{"above the size limit", Limits{MaxSize: 1 << 20}, bomb, 1 << 20},
+			{"above the ratio limit", Limits{MaxRatio: 100}, bomb, RatioMinSize + 1<<20},
+			{"above the ratio limit, within the size limit", Limits{MaxRatio: 10, MaxSize: 1 << 30}, bomb, RatioMinSize + 1<<20},
+			{"small body with a high ratio", Limits{MaxRatio: 2}, referenceCompress(t, c, compressibleText(RatioMinSize)), -1},
+			{"exactly the size limit", Limits{MaxSize: 1000}, referenceCompress(t, c, compressibleText(1000)), -1},
+			{"one byte above the size limit", Limits{MaxSize: 1000}, referenceCompress(t, c, compressibleText(1001)), 1000},
+			{"low ratio", Limits{MaxRatio: 100}, referenceCompress(t, c, incompressibleText(300<<10)), -1},
+			{"no limits", Limits{}, bomb, -1},
 		} {
 			t.Run(fmt.Sprintf("%v %s", c, test.name), func(t *testing.T) {
 				n, err := io.Copy(io.Discard, newTestDecoderPool(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
@@ -121,7 +121,7 @@ func TestDecompressionLimits(t *testing.T) {
 					return
 				}
 				if protocol.ReasonOf(err) != protocol.BodyTooLarge || !errors.Is(err, ErrTooLarge) || n > test.most {
-					t.Errorf("%d bytes, %v; want at most %d and %v", n, err, test.most, protocol.BodyTooLarge)
+					t.Errorf("read %d bytes, %v; want at most %d and %v", n, err, test.most, protocol.BodyTooLarge)
 				}
 			})
 		}
@@ -133,17 +133,17 @@ func TestWindowsAreBounded(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 16 << 3, 0x01, 0x00, 0x00} // window descriptor: 2^(10+16)
 	_, err := io.ReadAll(newTestDecoderPool(t, Zstd, Limits{}).Decompress(protocol.NewStringBody(string(frame))))
 	if protocol.ReasonOf(err) != protocol.MalformedRequest {
-		t.Errorf("it ends in %v", err)
+		t.Errorf("read ended with %v, want %v", err, protocol.MalformedRequest)
 	}
 }
 
 func TestSourceErrorsAreReturned(t *testing.T) {
-	slow := protocol.NewFault(protocol.RequestTimeout, errors.New("slow"))
+	sourceErr := protocol.NewFault(protocol.RequestTimeout, errors.New("timeout"))
 	for _, c := range []Coding{Gzip, Zstd} {
-		for name, sent := range map[string][]string{"at once": nil, "in the middle": {referenceCompress(t, c, compressibleText(1000))[:20]}} {
-			body := newTestDecoderPool(t, c, Limits{}).Decompress(&chunkBody{remaining: sent, err: slow})
-			if _, err := io.ReadAll(body); !errors.Is(err, slow) {
-				t.Errorf("%v, %s: it ends in %v, want %v", c, name, err, slow)
+		for name, sent := range map[string][]string{"first read": nil, "after some bytes": {referenceCompress(t, c, compressibleText(1000))[:20]}} {
+			body := newTestDecoderPool(t, c, Limits{}).Decompress(&chunkBody{remaining: sent, err: sourceErr})
+			if _, err := io.ReadAll(body); !errors.Is(err, sourceErr) {
+				t.Errorf("%v, %s: read ended with %v, want %v", c, name, err, sourceErr)
 			}
 		}
 	}
@@ -162,10 +162,10 @@ func FuzzDecompress(f *testing.F) {
 		}
 		n, err := io.Copy(io.Discard, d.Decompress(protocol.NewStringBody(string(sent))))
 		if n > 1<<20 {
-			t.Errorf("%d bytes were unpacked", n)
+			t.Errorf("read %d bytes, want at most 1 MiB", n)
 		}
 		if reason := protocol.ReasonOf(err); err != nil && reason != protocol.MalformedRequest && reason != protocol.BodyTooLarge {
-			t.Errorf("it ends in %v", err)
+			t.Errorf("read ended with %v, want %v or %v", err, protocol.MalformedRequest, protocol.BodyTooLarge)
 		}
 	})
 }

@@ -37,16 +37,16 @@ func TestPanicReleasesEncoder(t *testing.T) {
 				t.Errorf("%v: Read panics: %v, want %v", coding, read, inRead)
 			}
 			if !panics(func() { _ = b.Close() }) {
-				t.Errorf("%v: Close hides the panic", coding)
+				t.Errorf("%v: Close does not panic", coding)
 			}
 			if b.enc != nil {
-				t.Errorf("%v: the body keeps its encoder", coding)
+				t.Errorf("%v: the body still has its encoder after Close", coding)
 			}
 			if err := b.Close(); err != nil { // it does not close the source again
-				t.Errorf("%v: a second Close returns %v", coding, err)
+				t.Errorf("%v: second Close = %v, want nil", coding, err)
 			}
 			if _, err := b.Read(make([]byte, 1)); err == nil {
-				t.Errorf("%v: a closed body is read", coding)
+				t.Errorf("%v: Read of a closed body = nil, want an error", coding)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// recordingApp records the request that an application gets.
+// recordingApp is an application that records the request that it receives.
 type recordingApp struct {
 	content, encoding string
 	length            int64
@@ -24,7 +24,7 @@ func (r *recordingApp) Start(_ context.Context, x *protocol.Exchange) error {
 }
 
 func TestRequestsAreDecompressed(t *testing.T) {
-	gzipped, zstdd := referenceCompress(t, Gzip, compressibleText(500)), referenceCompress(t, Zstd, compressibleText(500))
+	gzipContent, zstdContent := referenceCompress(t, Gzip, compressibleText(500)), referenceCompress(t, Zstd, compressibleText(500))
 	for _, test := range []struct {
 		name     string
 		fields   [][2]string
@@ -33,17 +33,17 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		reason   protocol.Reason
 		rejected bool
 	}{
-		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipped, want: compressibleText(500)},
-		{name: "gzip in another case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipped, want: compressibleText(500)},
-		{name: "zstd", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: zstdd, want: compressibleText(500)},
-		{name: "none", sent: gzipped},
+		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipContent, want: compressibleText(500)},
+		{name: "x-gzip in upper case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipContent, want: compressibleText(500)},
+		{name: "zstd", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: zstdContent, want: compressibleText(500)},
+		{name: "no Content-Encoding", sent: gzipContent},
 		{name: "identity", fields: [][2]string{{"Content-Encoding", "identity"}}, sent: "plain"},
-		{name: "one that is not built", fields: [][2]string{{"Content-Encoding", "br"}}, sent: "..."},
-		{name: "two in a field", fields: [][2]string{{"Content-Encoding", "gzip, zstd"}}, sent: "..."},
-		{name: "two in two fields", fields: [][2]string{{"Content-Encoding", "gzip"}, {"Content-Encoding", "gzip"}}, sent: "..."},
-		{name: "with a digest of what was sent", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
-		{name: "to be left alone", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
-		{name: "wrong coding", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipped, reason: protocol.MalformedRequest, rejected: true},
+		{name: "unsupported coding", fields: [][2]string{{"Content-Encoding", "br"}}, sent: "..."},
+		{name: "two codings in one header", fields: [][2]string{{"Content-Encoding", "gzip, zstd"}}, sent: "..."},
+		{name: "two headers", fields: [][2]string{{"Content-Encoding", "gzip"}, {"Content-Encoding", "gzip"}}, sent: "..."},
+		{name: "digest of the compressed body", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipContent},
+		{name: "no-transform", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipContent},
+		{name: "wrong coding", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipContent, reason: protocol.MalformedRequest, rejected: true},
 		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: referenceCompress(t, Zstd, compressibleText(1001)), reason: protocol.BodyTooLarge, rejected: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			for _, f := range test.fields {
 				x.Request.Header.Add(f[0], f[1])
 			}
-			sent := x.Request.Header.Get("Content-Encoding")
+			sentEncoding := x.Request.Header.Get("Content-Encoding")
 			x.Request.Body, x.Request.ContentLength = protocol.NewStringBody(test.sent), int64(len(test.sent))
 			var decompressed, rejected metrics.Counter
 			app := new(recordingApp)
@@ -66,12 +66,12 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			switch {
 			case test.reason != protocol.ReasonNone:
 			case test.want == "":
-				if app.content != test.sent || app.encoding != sent || app.length != int64(len(test.sent)) || decompressed.Value() != 0 {
-					t.Errorf("the application got %+v, want what was sent", *app)
+				if app.content != test.sent || app.encoding != sentEncoding || app.length != int64(len(test.sent)) || decompressed.Value() != 0 {
+					t.Errorf("the application received %+v, want the unchanged request", *app)
 				}
 			default:
 				if app.content != test.want || app.encoding != "" || app.length != -1 || decompressed.Value() != 1 {
-					t.Errorf("the application got %+v, want %q", *app, test.want)
+					t.Errorf("the application received %+v, want the body %q", *app, test.want)
 				}
 			}
 		})

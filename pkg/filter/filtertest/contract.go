@@ -104,17 +104,17 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 // contractEngine is the Downstream of an exchange. Only the goroutine that owns the exchange uses
 // it.
 type contractEngine struct {
-	mode          Mode
-	x             *protocol.Exchange
-	ownsGoroutine bool         // blocking services run on the caller's goroutine
-	next          func() error // what the pending exchange waits for; its error is passed to Resume
-	resumed       bool         // PendingElsewhere: another goroutine owns the exchange
-	done          chan error   // PendingElsewhere: the result of Resume
-	pendingState        string       // the exchange when it became pending
-	callbacks      int
-	calls     int    // how often the application was called
-	receivedRequest          string // the request as the application saw it
-	violations    []error
+	mode            Mode
+	x               *protocol.Exchange
+	ownsGoroutine   bool         // blocking services run on the caller's goroutine
+	next            func() error // what the pending exchange waits for; its error is passed to Resume
+	resumed         bool         // PendingElsewhere: another goroutine owns the exchange
+	done            chan error   // PendingElsewhere: the result of Resume
+	pendingState    string       // the exchange when it became pending
+	callbacks       int
+	calls           int    // how often the application was called
+	receivedRequest string // the request as the application saw it
+	violations      []error
 }
 
 func (e *contractEngine) fail(format string, args ...any) {

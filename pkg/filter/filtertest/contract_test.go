@@ -9,15 +9,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// finishFunc is a finisher of a test.
+// finishFunc is a function that implements protocol.Finisher.
 type finishFunc func(x *protocol.Exchange, err error) error
 
 func (f finishFunc) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	return f(x, err)
 }
 
-// TestServeInModeAcceptsCorrectFilters verifies that a filter that keeps the contract gives the
-// same result in each mode, as a service and as a function that blocks.
+// TestServeInModeAcceptsCorrectFilters verifies that a filter that follows the contract gives the
+// same result in each mode, as an asynchronous service and as a blocking function.
 func TestServeInModeAcceptsCorrectFilters(t *testing.T) {
 	for name, f := range map[string]filter.Filter{
 		"asynchronous": func(next protocol.Service) protocol.Service {
@@ -52,7 +52,7 @@ func TestServeInModeAcceptsCorrectFilters(t *testing.T) {
 					want = Result{Reason: protocol.ReasonDownstreamDisconnect}
 				}
 				if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
-					t.Errorf("%+v, %v; want %+v", got, err, want)
+					t.Errorf("ServeInMode = %+v, %v; want %+v", got, err, want)
 				}
 			})
 		}
@@ -108,7 +108,7 @@ func TestServeInModeReportsViolations(t *testing.T) {
 			x.Response.Header.Add("b", "2")
 			return err
 		}, "changed after ErrPending"},
-		"returns another error than ErrPending": {Pending, func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
+		"does not return ErrPending": {Pending, func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
 			_ = next.Start(ctx, x)
 			return nil
 		}, "did not return ErrPending"},
@@ -129,7 +129,7 @@ func TestServeInModeReportsViolations(t *testing.T) {
 				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error { return test.start(ctx, x, next) })
 			}
 			if _, err := ServeInMode(t.Context(), test.mode, f, NewRequest("/a"), nil); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("reported %v, want %q", err, test.want)
+				t.Errorf("ServeInMode error = %v, want %q", err, test.want)
 			}
 		})
 	}

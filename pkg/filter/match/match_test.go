@@ -18,36 +18,36 @@ func TestStringMatcher(t *testing.T) {
 		yes, none []string
 	}{
 		{"exact", StringMatcherConfig{Exact: new("a.b")}, []string{"a.b"}, []string{"", "a.bc", "xa.b", "A.b", "aXb"}},
-		{"exact and empty", StringMatcherConfig{Exact: new("")}, []string{""}, []string{"a"}},
-		{"exact in any case", StringMatcherConfig{Exact: new("Ab"), IgnoreCase: true}, []string{"ab", "AB"}, []string{"abc", "äb"}},
+		{"exact, empty text", StringMatcherConfig{Exact: new("")}, []string{""}, []string{"a"}},
+		{"exact, ignore case", StringMatcherConfig{Exact: new("Ab"), IgnoreCase: true}, []string{"ab", "AB"}, []string{"abc", "äb"}},
 		{"prefix", StringMatcherConfig{Prefix: new("/a/")}, []string{"/a/", "/a/b"}, []string{"/a", "/A/", "x/a/"}},
-		{"prefix in any case", StringMatcherConfig{Prefix: new("/a/"), IgnoreCase: true}, []string{"/A/b"}, []string{"/b/a"}},
+		{"prefix, ignore case", StringMatcherConfig{Prefix: new("/a/"), IgnoreCase: true}, []string{"/A/b"}, []string{"/b/a"}},
 		{"suffix", StringMatcherConfig{Suffix: new(".test")}, []string{".test", "a.test"}, []string{"test", "a.TEST", "a.test."}},
-		{"suffix in any case", StringMatcherConfig{Suffix: new(".test"), IgnoreCase: true}, []string{"A.TEST"}, []string{"TEST"}},
+		{"suffix, ignore case", StringMatcherConfig{Suffix: new(".test"), IgnoreCase: true}, []string{"A.TEST"}, []string{"TEST"}},
 		{"contains", StringMatcherConfig{Contains: new("bc")}, []string{"bc", "abcd"}, []string{"", "b", "aBCd"}},
-		{"contains in any case", StringMatcherConfig{Contains: new("bc"), IgnoreCase: true}, []string{"aBCd", "xbC"}, []string{"b", "acb"}},
-		{"an expression for all of it", StringMatcherConfig{SafeRegex: &Regex{Regex: "a+|b"}}, []string{"aa", "b"}, []string{"ab", "xb", ""}},
-		{"an expression for several lines", StringMatcherConfig{SafeRegex: &Regex{Regex: ".*admin.*"}}, []string{"admin", "a\nadmin\nb"}, []string{"a\nb"}},
+		{"contains, ignore case", StringMatcherConfig{Contains: new("bc"), IgnoreCase: true}, []string{"aBCd", "xbC"}, []string{"b", "acb"}},
+		{"expression is anchored", StringMatcherConfig{SafeRegex: &Regex{Regex: "a+|b"}}, []string{"aa", "b"}, []string{"ab", "xb", ""}},
+		{"dot matches line breaks", StringMatcherConfig{SafeRegex: &Regex{Regex: ".*admin.*"}}, []string{"admin", "a\nadmin\nb"}, []string{"a\nb"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			text, err := test.config.Compile()
+			m, err := test.config.Compile()
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, s := range test.yes {
-				if !text.Matches(s) {
+				if !m.Matches(s) {
 					t.Errorf("does not match %q", s)
 				}
 			}
 			for _, s := range test.none {
-				if text.Matches(s) {
+				if m.Matches(s) {
 					t.Errorf("matches %q", s)
 				}
 			}
 		})
 	}
 	if zero := (StringMatcher{}); zero.Matches("") {
-		t.Error("the zero StringMatcher matches a text")
+		t.Error("the zero StringMatcher matches an empty string")
 	}
 }
 
@@ -56,15 +56,15 @@ func TestInvalidStringMatchers(t *testing.T) {
 		config StringMatcherConfig
 		want   string
 	}{
-		"no condition":                   {StringMatcherConfig{}, "0 of exact"},
-		"two conditions":                 {StringMatcherConfig{Exact: new("a"), Prefix: new("b")}, "2 of exact"},
-		"an empty prefix":                {StringMatcherConfig{Prefix: new("")}, "prefix is empty"},
-		"an empty contains":              {StringMatcherConfig{Contains: new("")}, "contains is empty"},
-		"invalid expression":             {StringMatcherConfig{SafeRegex: &Regex{Regex: "("}}, "missing closing"},
-		"one that leaves its brackets":   {StringMatcherConfig{SafeRegex: &Regex{Regex: "a)|(b"}}, "unexpected )"},
-		"an expression in any case":      {StringMatcherConfig{SafeRegex: &Regex{Regex: "a"}, IgnoreCase: true}, "(?i)"},
-		"an expression that is long":     {StringMatcherConfig{SafeRegex: &Regex{Regex: strings.Repeat("a", 5000)}}, "5000 bytes"},
-		"an expression that grows large": {StringMatcherConfig{SafeRegex: &Regex{Regex: "((a{30}){30}){20}"}}, ""},
+		"no condition":                {StringMatcherConfig{}, "0 of exact"},
+		"two conditions":              {StringMatcherConfig{Exact: new("a"), Prefix: new("b")}, "2 of exact"},
+		"empty prefix":                {StringMatcherConfig{Prefix: new("")}, "prefix is empty"},
+		"empty contains":              {StringMatcherConfig{Contains: new("")}, "contains is empty"},
+		"invalid expression":          {StringMatcherConfig{SafeRegex: &Regex{Regex: "("}}, "missing closing"},
+		"unbalanced parentheses":      {StringMatcherConfig{SafeRegex: &Regex{Regex: "a)|(b"}}, "unexpected )"},
+		"expression, ignore case":     {StringMatcherConfig{SafeRegex: &Regex{Regex: "a"}, IgnoreCase: true}, "(?i)"},
+		"expression too long":         {StringMatcherConfig{SafeRegex: &Regex{Regex: strings.Repeat("a", 5000)}}, "5000 bytes"},
+		"expression expands too much": {StringMatcherConfig{SafeRegex: &Regex{Regex: "((a{30}){30}){20}"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := test.config.Compile(); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -94,26 +94,26 @@ func TestHeaderMatcher(t *testing.T) {
 		config    HeaderMatcherConfig
 		yes, none []string // one header each; "" for none
 	}{
-		{"that are there", HeaderMatcherConfig{Name: "X-A"}, []string{"x-a: 1", "X-A: "}, []string{"", "x-b: 1"}},
-		{"that must be there", HeaderMatcherConfig{Name: "x-a", Present: new(true)}, []string{"x-a: 1"}, []string{""}},
-		{"that must not", HeaderMatcherConfig{Name: "x-a", Present: new(false)}, []string{"", "x-b: 1"}, []string{"x-a: 1"}},
-		{"that are not there", HeaderMatcherConfig{Name: "x-a", Invert: true}, []string{""}, []string{"x-a: 1"}},
-		{"with a value", HeaderMatcherConfig{Name: "x-a", String: blue}, []string{"x-a: blue"}, []string{"", "x-a: Blue", "x-a: blue2"}},
-		{"with another value", HeaderMatcherConfig{Name: "x-a", String: blue, Invert: true}, []string{"x-a: red", "x-a: "}, []string{"", "x-a: blue"}},
-		{"with another value or none", HeaderMatcherConfig{Name: "x-a", String: blue, Invert: true, MissingIsEmpty: true}, []string{"", "x-a: red"}, []string{"x-a: blue"}},
-		{"outside of a range", HeaderMatcherConfig{Name: "x-a", Range: &Int64Range{Start: 1, End: 10}, Invert: true}, []string{"x-a: 10", "x-a: a"}, []string{"", "x-a: 1"}},
-		{"in the older forms", HeaderMatcherConfig{Name: "x-a", Exact: new("blue")}, []string{"x-a: blue"}, []string{"x-a: blu"}},
-		{"with a prefix", HeaderMatcherConfig{Name: "x-a", Prefix: new("bl")}, []string{"x-a: blue"}, []string{"x-a: red"}},
-		{"with a suffix", HeaderMatcherConfig{Name: "x-a", Suffix: new("ue")}, []string{"x-a: blue"}, []string{"x-a: red"}},
-		{"with a part", HeaderMatcherConfig{Name: "x-a", Contains: new("lu")}, []string{"x-a: blue"}, []string{"x-a: red"}},
-		{"by expression", HeaderMatcherConfig{Name: "x-a", SafeRegex: &Regex{Regex: "bl.*"}}, []string{"x-a: blue"}, []string{"x-a: a blue"}},
-		{"of numbers", HeaderMatcherConfig{Name: "x-a", Range: &Int64Range{Start: -1, End: 10}}, []string{"x-a: -1", "x-a: 9"}, []string{"x-a: 10", "x-a: 9a", "x-a: ", ""}},
-		{"that count as empty", HeaderMatcherConfig{Name: "x-a", Exact: new(""), MissingIsEmpty: true}, []string{"", "x-a: "}, []string{"x-a: 1"}},
-		{"of the request's own", HeaderMatcherConfig{Name: ":path", Exact: new("/a?b")}, []string{"", ":path: /b"}, nil},
-		{"its method", HeaderMatcherConfig{Name: ":method", Exact: new("GET")}, []string{"method: PUT"}, nil},
-		{"its scheme", HeaderMatcherConfig{Name: ":scheme", Exact: new("http")}, []string{""}, nil},
-		{"its host", HeaderMatcherConfig{Name: "Host", Exact: new("shop.test")}, []string{""}, nil},
-		{"its authority", HeaderMatcherConfig{Name: ":authority", Exact: new("shop.test")}, []string{""}, nil},
+		{"present", HeaderMatcherConfig{Name: "X-A"}, []string{"x-a: 1", "X-A: "}, []string{"", "x-b: 1"}},
+		{"present_match true", HeaderMatcherConfig{Name: "x-a", Present: new(true)}, []string{"x-a: 1"}, []string{""}},
+		{"present_match false", HeaderMatcherConfig{Name: "x-a", Present: new(false)}, []string{"", "x-b: 1"}, []string{"x-a: 1"}},
+		{"inverted presence", HeaderMatcherConfig{Name: "x-a", Invert: true}, []string{""}, []string{"x-a: 1"}},
+		{"string_match", HeaderMatcherConfig{Name: "x-a", String: blue}, []string{"x-a: blue"}, []string{"", "x-a: Blue", "x-a: blue2"}},
+		{"inverted string_match", HeaderMatcherConfig{Name: "x-a", String: blue, Invert: true}, []string{"x-a: red", "x-a: "}, []string{"", "x-a: blue"}},
+		{"inverted string_match, missing is empty", HeaderMatcherConfig{Name: "x-a", String: blue, Invert: true, MissingIsEmpty: true}, []string{"", "x-a: red"}, []string{"x-a: blue"}},
+		{"inverted range_match", HeaderMatcherConfig{Name: "x-a", Range: &Int64Range{Start: 1, End: 10}, Invert: true}, []string{"x-a: 10", "x-a: a"}, []string{"", "x-a: 1"}},
+		{"exact_match", HeaderMatcherConfig{Name: "x-a", Exact: new("blue")}, []string{"x-a: blue"}, []string{"x-a: blu"}},
+		{"prefix_match", HeaderMatcherConfig{Name: "x-a", Prefix: new("bl")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"suffix_match", HeaderMatcherConfig{Name: "x-a", Suffix: new("ue")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"contains_match", HeaderMatcherConfig{Name: "x-a", Contains: new("lu")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"safe_regex_match", HeaderMatcherConfig{Name: "x-a", SafeRegex: &Regex{Regex: "bl.*"}}, []string{"x-a: blue"}, []string{"x-a: a blue"}},
+		{"range_match", HeaderMatcherConfig{Name: "x-a", Range: &Int64Range{Start: -1, End: 10}}, []string{"x-a: -1", "x-a: 9"}, []string{"x-a: 10", "x-a: 9a", "x-a: ", ""}},
+		{"empty exact_match, missing is empty", HeaderMatcherConfig{Name: "x-a", Exact: new(""), MissingIsEmpty: true}, []string{"", "x-a: "}, []string{"x-a: 1"}},
+		{":path", HeaderMatcherConfig{Name: ":path", Exact: new("/a?b")}, []string{"", ":path: /b"}, nil},
+		{":method", HeaderMatcherConfig{Name: ":method", Exact: new("GET")}, []string{"method: PUT"}, nil},
+		{":scheme", HeaderMatcherConfig{Name: ":scheme", Exact: new("http")}, []string{""}, nil},
+		{"host", HeaderMatcherConfig{Name: "Host", Exact: new("shop.test")}, []string{""}, nil},
+		{":authority", HeaderMatcherConfig{Name: ":authority", Exact: new("shop.test")}, []string{""}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, err := test.config.Compile()
@@ -127,7 +127,7 @@ func TestHeaderMatcher(t *testing.T) {
 						x = newRequest(field)
 					}
 					if h.Matches(x) != want {
-						t.Errorf("headers %q: matches is %t", field, !want)
+						t.Errorf("header %q: Matches = %t, want %t", field, !want, want)
 					}
 				}
 			}
@@ -163,32 +163,32 @@ func TestFieldsHaveOriginalPathAndAuthority(t *testing.T) {
 }
 
 func TestUnidentifiedCalls(t *testing.T) {
-	call := func(fields ...string) *protocol.Exchange {
+	newCall := func(fields ...string) *protocol.Exchange {
 		x := newRequest(fields...)
 		x.Request.Method = ""
 		return x
 	}
-	disputed := call("service: a")
-	disputed.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: true}}
-	agreed := call("service: a")
-	agreed.Request.Body = new(xprotocol.Message)
+	ambiguous := newCall("service: a")
+	ambiguous.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: true}}
+	unambiguous := newCall("service: a")
+	unambiguous.Request.Body = new(xprotocol.Message)
 	for _, test := range []struct {
-		name          string
-		x             *protocol.Exchange
-		call, nothing bool
+		name                     string
+		x                        *protocol.Exchange
+		unidentified, unreadable bool
 	}{
-		{"a request of HTTP", newRequest(), false, false},
-		{"a call of a service", call("service: a"), false, false},
-		{"a call of a service, with its frame", agreed, false, false},
-		{"a call of one of two services", disputed, true, false},
-		{"a call of no service", call("a: b"), true, false},
-		{"a call that cannot be read", call(), true, true},
+		{"HTTP request", newRequest(), false, false},
+		{"call of a service", newCall("service: a"), false, false},
+		{"call with an unambiguous frame", unambiguous, false, false},
+		{"call with an ambiguous frame", ambiguous, true, false},
+		{"call without a service", newCall("a: b"), true, false},
+		{"call without headers", newCall(), true, true},
 	} {
-		if got := IsUnidentifiedCall(test.x); got != test.call {
-			t.Errorf("%s: HidesCall = %t", test.name, got)
+		if got := IsUnidentifiedCall(test.x); got != test.unidentified {
+			t.Errorf("%s: IsUnidentifiedCall = %t", test.name, got)
 		}
-		if got := HasUnreadableHeader(test.x); got != test.nothing {
-			t.Errorf("%s: HidesFields = %t", test.name, got)
+		if got := HasUnreadableHeader(test.x); got != test.unreadable {
+			t.Errorf("%s: HasUnreadableHeader = %t", test.name, got)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestHostIgnoresCase(t *testing.T) {
 		x := newRequest()
 		for authority, want := range map[string]bool{"shop.test": true, "SHOP.TEST": true, "shop.test:80": false} {
 			if x.Request.Authority = authority; h.Matches(x) != want {
-				t.Errorf("%s: %s ends in .Test: %t, want %t", name, authority, !want, want)
+				t.Errorf("%s: %s matches the suffix .Test: %t, want %t", name, authority, !want, want)
 			}
 		}
 	}
@@ -217,24 +217,24 @@ func TestAttachmentDoesNotOverrideMethod(t *testing.T) {
 	x := newRequest("method: buy", "Method: sell")
 	first, _, more := f.Value(x, 0)
 	if second, _, _ := f.Value(x, 1); first != "buy" || !more || second != "sell" {
-		t.Errorf("HTTP request: %q and %q", first, second)
+		t.Errorf("HTTP request: values %q and %q, want buy and sell", first, second)
 	}
 	x.Request.Method = ""
 	if v, _, more := f.Value(x, 0); v != "buy" || more {
-		t.Errorf("RPC request: %q, want the method", v)
+		t.Errorf("RPC request: %q, want only the method buy", v)
 	}
 }
 
 func TestInvalidHeaderMatchers(t *testing.T) {
 	for name, c := range map[string]HeaderMatcherConfig{
-		"without a name":      {},
-		"an unknown own name": {Name: ":status"},
-		"two conditions":      {Name: "a", Exact: new("b"), Present: new(true)},
-		"an empty range":      {Name: "a", Range: &Int64Range{Start: 5, End: 5}},
-		"a bad expression":    {Name: "a", SafeRegex: &Regex{Regex: "["}},
+		"no name":               {},
+		"unknown pseudo-header": {Name: ":status"},
+		"two conditions":        {Name: "a", Exact: new("b"), Present: new(true)},
+		"empty range":           {Name: "a", Range: &Int64Range{Start: 5, End: 5}},
+		"invalid expression":    {Name: "a", SafeRegex: &Regex{Regex: "["}},
 	} {
 		if _, err := CompileHeaders("headers", []HeaderMatcherConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "headers[0]: ") {
-			t.Errorf("%s: %v, want an error of headers[0]", name, err)
+			t.Errorf("%s: %v, want an error that names headers[0]", name, err)
 		}
 	}
 }
@@ -255,18 +255,18 @@ func TestCIDRSet(t *testing.T) {
 		"2001:db8:ffff::1": true, "2001:db9::": false, "fe80::1": true, "fe80::2": false, "::": false, "0.0.0.0": false, "255.255.255.255": false,
 	} {
 		if got := set.Contains(netip.MustParseAddr(addr)); got != want {
-			t.Errorf("Has(%s) = %t, want %t", addr, got, want)
+			t.Errorf("Contains(%s) = %t, want %t", addr, got, want)
 		}
 	}
 	if set.Contains(netip.Addr{}) {
-		t.Error("the zero address is in the set")
+		t.Error("Contains of the zero Addr = true")
 	}
 	if empty := (CIDRSet{}); empty.Contains(netip.MustParseAddr("10.0.0.1")) {
-		t.Error("the empty set has an address")
+		t.Error("the empty set contains an address")
 	}
-	everything := NewCIDRSet([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")})
-	if !everything.Contains(netip.MustParseAddr("255.255.255.255")) || everything.Contains(netip.MustParseAddr("::1")) {
-		t.Error("0.0.0.0/0 is not all of IPv4 and nothing else")
+	allIPv4 := NewCIDRSet([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")})
+	if !allIPv4.Contains(netip.MustParseAddr("255.255.255.255")) || allIPv4.Contains(netip.MustParseAddr("::1")) {
+		t.Error("0.0.0.0/0 does not contain exactly the IPv4 addresses")
 	}
 }
 
@@ -278,7 +278,7 @@ func TestInvalidRanges(t *testing.T) {
 	}
 	for _, c := range []CIDRRangeConfig{{"10.0.0.0", 33}, {"host", 8}, {"::1", 129}} {
 		if _, err := CompileCIDRSet("ips", []CIDRRangeConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "ips[0]: ") {
-			t.Errorf("%v: %v, want an error of ips[0]", c, err)
+			t.Errorf("%v: %v, want an error that names ips[0]", c, err)
 		}
 	}
 }
@@ -289,28 +289,28 @@ func TestClientAddrTrustedHops(t *testing.T) {
 		name   string
 		client ClientAddr
 		fields []string
-		want   string // "": none
+		want   string // "": ErrNoAddress
 	}{
-		{"no trusted hops", ClientAddr{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
-		{"the last", NewClientAddr("x-forwarded-for", 0), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, "10.0.0.2"},
-		{"the one before one proxy", NewClientAddr("x-forwarded-for", 1), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2,10.0.0.3"}, "10.0.0.2"},
-		{"over several fields", NewClientAddr("x-forwarded-for", 2), []string{"x-forwarded-for: 10.0.0.1", "A: b", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"}, "10.0.0.1"},
-		{"too few", NewClientAddr("x-forwarded-for", 2), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, peer},
-		{"no field", NewClientAddr("x-forwarded-for", 0), nil, peer},
-		{"a port", NewClientAddr("x", 0), []string{"X: 10.0.0.1:80"}, "10.0.0.1"},
+		{"no header configured", ClientAddr{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
+		{"last address", NewClientAddr("x-forwarded-for", 0), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, "10.0.0.2"},
+		{"one trusted hop", NewClientAddr("x-forwarded-for", 1), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2,10.0.0.3"}, "10.0.0.2"},
+		{"two headers", NewClientAddr("x-forwarded-for", 2), []string{"x-forwarded-for: 10.0.0.1", "A: b", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"}, "10.0.0.1"},
+		{"fewer addresses than trusted hops", NewClientAddr("x-forwarded-for", 2), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, peer},
+		{"header missing", NewClientAddr("x-forwarded-for", 0), nil, peer},
+		{"IPv4 with a port", NewClientAddr("x", 0), []string{"X: 10.0.0.1:80"}, "10.0.0.1"},
 		{"IPv6", NewClientAddr("x", 0), []string{"X: 2001:db8::1"}, "2001:db8::1"},
 		{"IPv6 in brackets", NewClientAddr("x", 0), []string{"X: [2001:db8::1]"}, "2001:db8::1"},
 		{"IPv6 with a port", NewClientAddr("x", 0), []string{"X: [2001:db8::1]:80"}, "2001:db8::1"},
-		{"IPv4 in IPv6's clothes", NewClientAddr("x", 0), []string{"X: ::ffff:10.0.0.1"}, "10.0.0.1"},
-		{"a name", NewClientAddr("x", 0), []string{"X: unknown"}, ""},
-		{"nothing", NewClientAddr("x", 0), []string{"X: 10.0.0.1,"}, ""},
-		{"nothing at all", NewClientAddr("x", 0), []string{"X: "}, ""},
+		{"IPv4-mapped IPv6", NewClientAddr("x", 0), []string{"X: ::ffff:10.0.0.1"}, "10.0.0.1"},
+		{"name instead of an address", NewClientAddr("x", 0), []string{"X: unknown"}, ""},
+		{"empty last entry", NewClientAddr("x", 0), []string{"X: 10.0.0.1,"}, ""},
+		{"empty header", NewClientAddr("x", 0), []string{"X: "}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			call := newRequest(test.fields...)
 			call.Request.Method = ""
 			if got, err := test.client.Address(call); err != nil || got.String() != peer {
-				t.Errorf("Address of a call of RPC = %v, %v; want %s", got, err, peer)
+				t.Errorf("Address of an RPC call = %v, %v; want %s", got, err, peer)
 			}
 			got, err := test.client.Address(newRequest(test.fields...))
 			if test.want == "" {
@@ -342,7 +342,7 @@ func TestClientAddrOfListener(t *testing.T) {
 		}
 	}
 	if got := RemoteAddr(x); got.String() != "192.0.2.1" {
-		t.Errorf("Peer = %v, want the connection's", got)
+		t.Errorf("RemoteAddr = %v, want the address of the connection", got)
 	}
 }
 
@@ -350,8 +350,8 @@ func TestFractions(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		config *RuntimeFractionConfig
-		least  int // of 10,000 requests
-		most   int
+		least  int // minimum number of selected requests of 10,000
+		most   int // maximum
 	}{
 		{"absent", nil, 10_000, 10_000},
 		{"all", &RuntimeFractionConfig{Default: FractionConfig{100, "HUNDRED"}}, 10_000, 10_000},
@@ -359,28 +359,28 @@ func TestFractions(t *testing.T) {
 		{"half", &RuntimeFractionConfig{Default: FractionConfig{5000, "TEN_THOUSAND"}}, 4700, 5300}, // six standard deviations
 		{"half a million", &RuntimeFractionConfig{Default: FractionConfig{500_000, "MILLION"}}, 4700, 5300},
 	} {
-		s, err := test.config.Compile(AllRequests())
+		fraction, err := test.config.Compile(AllRequests())
 		if err != nil {
 			t.Fatal(err)
 		}
 		hits := 0
 		for range 10_000 {
-			if s.Sample() {
+			if fraction.Sample() {
 				hits++
 			}
 		}
-		if hits < test.least || hits > test.most || s.IsZero() != (test.most == 0) {
-			t.Errorf("%s: %d of 10,000, want %d to %d", test.name, hits, test.least, test.most)
+		if hits < test.least || hits > test.most || fraction.IsZero() != (test.most == 0) {
+			t.Errorf("%s: selected %d of 10,000, want %d to %d", test.name, hits, test.least, test.most)
 		}
 	}
 	if _, err := (&RuntimeFractionConfig{Default: FractionConfig{101, "HUNDRED"}}).Compile(AllRequests()); err == nil {
-		t.Error("101 of a hundred was accepted")
+		t.Error("Compile accepted 101 of 100")
 	}
 }
 
 func TestConditionsDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("under the race detector expressions are not reused") // sync.Pool drops some
+		t.Skip("under the race detector, sync.Pool drops some compiled expressions")
 	}
 	x := newRequest("X-Tenant: blue", "X-Forwarded-For: 10.0.0.1, 10.0.0.2")
 	h, err := (&HeaderMatcherConfig{Name: "x-tenant", String: &StringMatcherConfig{SafeRegex: &Regex{Regex: "b.*e"}}}).Compile()

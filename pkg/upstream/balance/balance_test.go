@@ -16,11 +16,11 @@ import (
 
 // policy is a constructor under test.
 type policy struct {
-	name      string
-	newBalancer       New
-	weighted  bool
-	exact     bool    // shares are exact, not only exact on average
-	tolerance float64 // permitted relative error of a share, for a coarse table
+	name        string
+	newBalancer New
+	weighted    bool
+	exact       bool    // shares are exact, not only exact on average
+	tolerance   float64 // permitted relative error of a share, for a coarse table
 }
 
 // policies returns the policies that distribute load by weight.

@@ -49,11 +49,11 @@ const never = math.MaxInt64
 
 // Scheduler runs checks. It is safe for concurrent use.
 type Scheduler struct {
-	ctx      context.Context //nolint:containedctx // for the running checks: it ends with the Scheduler
-	stop     context.CancelFunc
+	ctx     context.Context //nolint:containedctx // for the running checks: it ends with the Scheduler
+	stop    context.CancelFunc
 	onPanic func(*protocol.PanicError) // immutable; nil: panics are not reported
-	epoch    time.Time                  // origin of the times below
-	tasks    sync.WaitGroup             // workers
+	epoch   time.Time                  // origin of the times below
+	tasks   sync.WaitGroup             // workers
 
 	mu         sync.Mutex
 	scheduled  checkHeap     // guarded by mu; checks that are not due yet

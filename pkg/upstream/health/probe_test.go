@@ -35,8 +35,8 @@ func (fakeCodec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 // scriptedHost is a Host that sends bytes after a request, and then closes the connection or hangs.
 type scriptedHost struct {
 	Host
-	writes   []string // bytes that the host sends, one write each
-	hangs  bool
+	writes  []string // bytes that the host sends, one write each
+	hangs   bool
 	dialErr error
 }
 

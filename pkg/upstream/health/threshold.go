@@ -5,8 +5,8 @@ import "github.com/weft-proxy/weft/pkg/config"
 // thresholdState is the health of a host according to its checks. The zero value is for a host
 // without checks: the first check decides.
 type thresholdState struct {
-	checked       bool // there was a check
-	healthy       bool
+	checked        bool // there was a check
+	healthy        bool
 	contradictions int // consecutive checks that contradict healthy
 }
 

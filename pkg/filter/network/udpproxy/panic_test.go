@@ -10,8 +10,8 @@ import (
 
 // panicTrigger panics once, at the point for which it is armed.
 type panicTrigger struct {
-	armed atomic.Pointer[string]
-	panics  atomic.Int64
+	armed  atomic.Pointer[string]
+	panics atomic.Int64
 }
 
 func (p *panicTrigger) panicIfArmed(point string) {

@@ -26,9 +26,9 @@ const waitTimeout = 10 * time.Second
 
 // fakeLeaser is a filter.HostLeaser that selects one of the hosts that are up by hash.
 type fakeLeaser struct {
-	t    *testing.T
-	mu   sync.Mutex
-	hosts []*fakeHost // guarded by mu
+	t       *testing.T
+	mu      sync.Mutex
+	hosts   []*fakeHost // guarded by mu
 	trigger panicTrigger
 }
 
@@ -36,9 +36,9 @@ type fakeHost struct {
 	name, address string
 	down          atomic.Bool
 	sessions      atomic.Int64
-	errors      atomic.Int64
+	errors        atomic.Int64
 	datagrams     atomic.Int64
-	sessionEnded         chan struct{} // receives when a session ends
+	sessionEnded  chan struct{} // receives when a session ends
 }
 
 type fakeLease struct {
@@ -133,9 +133,9 @@ func (l *fakeLeaser) addEchoHost(name string) (stop func()) {
 // testProxy is a running proxy with its fake hosts.
 type testProxy struct {
 	*Proxy
-	t      *testing.T
-	hosts  *fakeLeaser
-	counts *filter.DatagramCounters
+	t        *testing.T
+	hosts    *fakeLeaser
+	counts   *filter.DatagramCounters
 	serveErr chan error
 }
 

@@ -27,11 +27,11 @@ func TestReadme(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, examples[0])
-		r.checkAdmitted(t, map[string]int{"batch": 1, "normal": 2, "high": 3}) // at the first limit, which is 3
+		r.checkAdmitted(t, map[string]int{"batch": 1, "normal": 2, "high": 3}) // the initial limit is 3
 		method := newTestFilter(t, examples[1])
 		for _, name := range []string{"buy", "sell"} {
 			if got := method.sendPending(t, 5, func() *protocol.Exchange { return rpcCall("org.example.Shop", name) }); got != 3 {
-				t.Errorf("of 5 calls of %s %d were let in, want 3", name, got)
+				t.Errorf("admitted %[2]d of 5 calls of %[1]s, want 3", name, got)
 			}
 		}
 	})
@@ -39,20 +39,20 @@ func TestReadme(t *testing.T) {
 
 // testFilter is the filter in front of an application that responds when the test allows it.
 type testFilter struct {
-	service       protocol.Service
-	counts  *filtertest.Counts
-	arrived atomic.Int64
-	unblock chan struct{} // closed: the application responds to every request
-	delay   time.Duration // duration of a response; 0: wait for answer
-	reply   func(x *protocol.Exchange) error
-	requests    sync.WaitGroup
+	service  protocol.Service
+	counts   *filtertest.Counts
+	arrived  atomic.Int64
+	unblock  chan struct{} // closed: the application responds to every request
+	delay    time.Duration // duration of a request; 0: wait for unblock
+	reply    func(x *protocol.Exchange) error
+	requests sync.WaitGroup
 }
 
 func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
-	made, counts := filtertest.Build(t, Factory(), s)
+	f, counts := filtertest.Build(t, Factory(), s)
 	r := &testFilter{counts: counts, unblock: make(chan struct{})}
-	r.service = made(protocol.BlockingFunc(r.serve))
+	r.service = f(protocol.BlockingFunc(r.serve))
 	t.Cleanup(r.respondToAll)
 	return r
 }
@@ -91,11 +91,11 @@ func (r *testFilter) sendPending(t *testing.T, n int, request func() *protocol.E
 // are in flight.
 func (r *testFilter) checkAdmitted(t *testing.T, want map[string]int) {
 	t.Helper()
-	in := 0
+	admitted := 0
 	for _, level := range []string{"batch", "normal", "high"} {
-		in += r.sendPending(t, 10, func() *protocol.Exchange { return httpRequest("x-priority: " + level) })
-		if in != want[level] {
-			t.Errorf("after requests of level %s %d are under way, want %d", level, in, want[level])
+		admitted += r.sendPending(t, 10, func() *protocol.Exchange { return httpRequest("x-priority: " + level) })
+		if admitted != want[level] {
+			t.Errorf("after requests of level %s, %d are in flight, want %d", level, admitted, want[level])
 		}
 	}
 }
@@ -137,12 +137,12 @@ func grpcCall(path string) *protocol.Exchange {
 const minConcurrency2 = `"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2}}`
 
 func TestLimitScopes(t *testing.T) {
-	on := func(x *protocol.Exchange, name string) *protocol.Exchange {
+	withRoute := func(x *protocol.Exchange, name string) *protocol.Exchange {
 		x.Record.Route = route(name)
 		return x
 	}
 	type sent struct {
-		what func() *protocol.Exchange
+		make func() *protocol.Exchange
 		want int // of 3
 	}
 	for _, test := range []struct {
@@ -150,31 +150,31 @@ func TestLimitScopes(t *testing.T) {
 		sent           []sent
 	}{
 		{"routes", `{` + minConcurrency2 + `}`, []sent{
-			{func() *protocol.Exchange { return on(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return on(httpRequest(), "b") }, 2},
-			{func() *protocol.Exchange { return on(rpcCall("s", "m"), "a") }, 0}}},
+			{func() *protocol.Exchange { return withRoute(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return withRoute(httpRequest(), "b") }, 2},
+			{func() *protocol.Exchange { return withRoute(rpcCall("s", "m"), "a") }, 0}}},
 		{"methods of RPC", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
 			{func() *protocol.Exchange { return rpcCall("s", "m") }, 2}, {func() *protocol.Exchange { return rpcCall("s", "n") }, 2},
-			{func() *protocol.Exchange { return on(rpcCall("s", "m"), "b") }, 0}, {func() *protocol.Exchange { return rpcCall("r", "m") }, 2}}},
+			{func() *protocol.Exchange { return withRoute(rpcCall("s", "m"), "b") }, 0}, {func() *protocol.Exchange { return rpcCall("r", "m") }, 2}}},
 		{"methods of gRPC", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
 			{func() *protocol.Exchange { return grpcCall("/shop.Items/List") }, 2}, {func() *protocol.Exchange { return grpcCall("/shop.Items/Get") }, 2},
 			{func() *protocol.Exchange { return grpcCall("/shop.Items/List") }, 0}}},
-		{"what calls no method is its route's", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
-			{func() *protocol.Exchange { return on(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return on(httpRequest(), "b") }, 2},
-			{func() *protocol.Exchange { return on(rpcCall("", ""), "b") }, 0}}},
-		{"what comes after the first so many shares one", `{` + minConcurrency2 + `, "per": "method", "max_limits": 1}`, []sent{
+		{"requests without a method use the route", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
+			{func() *protocol.Exchange { return withRoute(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return withRoute(httpRequest(), "b") }, 2},
+			{func() *protocol.Exchange { return withRoute(rpcCall("", ""), "b") }, 0}}},
+		{"methods beyond max_limits share a limit", `{` + minConcurrency2 + `, "per": "method", "max_limits": 1}`, []sent{
 			{func() *protocol.Exchange { return rpcCall("s", "a") }, 2}, {func() *protocol.Exchange { return rpcCall("s", "b") }, 2},
 			{func() *protocol.Exchange { return rpcCall("s", "c") }, 0}, {func() *protocol.Exchange { return rpcCall("s", "a") }, 0}}},
-		{"names that are too long share one", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
+		{"methods with long names share a limit", `{` + minConcurrency2 + `, "per": "method"}`, []sent{
 			{func() *protocol.Exchange { return rpcCall("s", strings.Repeat("a", 300)) }, 2}, {func() *protocol.Exchange { return rpcCall("s", strings.Repeat("b", 300)) }, 0}}},
-		{"nothing, if it is off", `{` + minConcurrency2 + `, "enabled": {"default_value": false}}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
-		{"nothing, without a controller", `{}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
+		{"disabled", `{` + minConcurrency2 + `, "enabled": {"default_value": false}}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
+		{"no controller", `{}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newTestFilter(t, filtertest.Settings(test.settings))
 				for i, s := range test.sent {
-					if got := r.sendPending(t, 3, s.what); got != s.want {
-						t.Errorf("of sender %d %d of 3 were let in, want %d", i, got, s.want)
+					if got := r.sendPending(t, 3, s.make); got != s.want {
+						t.Errorf("step %d: admitted %d of 3, want %d", i, got, s.want)
 					}
 				}
 			})
@@ -203,11 +203,11 @@ func TestLowPriorityIsRejectedFirst(t *testing.T) {
 					want  int // of 20
 				}{{"batch", 3}, {"unknown", 3}, {"normal", 0}, {"", 0}, {"high", 4}, {"HIGH", 0}, {"high", 0}} {
 					if got := r.sendPending(t, 20, func() *protocol.Exchange { return request(step.level) }); got != step.want {
-						t.Errorf("step %d: of 20 of level %q %d were let in, want %d", i, step.level, got, step.want)
+						t.Errorf("step %d: level %q: admitted %d of 20, want %d", i, step.level, got, step.want)
 					}
 				}
 				if got := r.counts.Value(rejectedMetric()); got != 130 {
-					t.Errorf("%v were counted as rejected, want 130", got)
+					t.Errorf("rejected counter = %v, want 130", got)
 				}
 			})
 		})
@@ -231,32 +231,32 @@ func TestRejectionIsOverflow(t *testing.T) {
 	}
 }
 
-// partialBody is a body that knows whether it is complete.
+// partialBody is a body that implements protocol.CompleteBody.
 type partialBody struct {
 	protocol.Body
 	complete bool
 }
 
 // Complete implements protocol.CompleteBody.
-func (c partialBody) Complete() (whole, empty bool) { return c.complete, false }
+func (b partialBody) Complete() (complete, empty bool) { return b.complete, false }
 
 // onlyLimiter returns the only limiter of the filter.
 func onlyLimiter(t *testing.T, s protocol.Service) *limiter {
 	t.Helper()
-	gates := *s.(*limitedService).limits.byScope.Load()
-	if len(gates) != 1 {
-		t.Fatalf("%d gates, want 1", len(gates))
+	limiters := *s.(*limitedService).limits.byScope.Load()
+	if len(limiters) != 1 {
+		t.Fatalf("%d limiters, want 1", len(limiters))
 	}
-	for _, g := range gates {
-		return g
+	for _, l := range limiters {
+		return l
 	}
 	return nil
 }
 
 // TestSampledRequests verifies which requests are sampled, and that no request stays in flight.
 func TestSampledRequests(t *testing.T) {
-	text := func(x *protocol.Exchange) error { x.LocalReply(200, "text/plain", "hello"); return nil }
-	head := func(status string) func(x *protocol.Exchange) error {
+	respondText := func(x *protocol.Exchange) error { x.LocalReply(200, "text/plain", "hello"); return nil }
+	respondHead := func(status string) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error {
 			x.Response.Status = 200
 			x.Response.Header.Add("Content-Type", "application/grpc")
@@ -272,31 +272,31 @@ func TestSampledRequests(t *testing.T) {
 		replies func(x *protocol.Exchange) error
 		want    bool
 	}{
-		{"an answer", func() *protocol.Exchange { return httpRequest() }, text, true},
-		{"an answer to RPC", func() *protocol.Exchange { return rpcCall("s", "m") }, text, true},
-		{"an error of the application", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(500, "", ""); return nil }, false},
-		{"a fault", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ConnectFailure, nil) }, false},
-		{"a caller that leaves", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) }, false},
-		{"a panic", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { panic("of the test") }, false},
-		{"a one-way call", func() *protocol.Exchange { x := rpcCall("s", "m"); x.Request.OneWay = true; return x }, func(*protocol.Exchange) error { return nil }, false},
-		{"WebSocket", func() *protocol.Exchange { x := httpRequest(); x.Request.Upgrade = "websocket"; return x }, text, false},
-		{"a call of gRPC", func() *protocol.Exchange { return grpcCall("/s/m") }, text, true},
-		{"one with a status alone", func() *protocol.Exchange { return grpcCall("/s/m") }, head("0"), true},
-		{"one that fails", func() *protocol.Exchange { return grpcCall("/s/m") }, head("14"), false},
-		{"one that finds nothing", func() *protocol.Exchange { return grpcCall("/s/m") }, head("5"), true},
+		{"HTTP response", func() *protocol.Exchange { return httpRequest() }, respondText, true},
+		{"RPC response", func() *protocol.Exchange { return rpcCall("s", "m") }, respondText, true},
+		{"500 response", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(500, "", ""); return nil }, false},
+		{"fault", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ConnectFailure, nil) }, false},
+		{"client disconnects", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) }, false},
+		{"panic", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { panic("of the test") }, false},
+		{"one-way call", func() *protocol.Exchange { x := rpcCall("s", "m"); x.Request.OneWay = true; return x }, func(*protocol.Exchange) error { return nil }, false},
+		{"WebSocket", func() *protocol.Exchange { x := httpRequest(); x.Request.Upgrade = "websocket"; return x }, respondText, false},
+		{"gRPC response", func() *protocol.Exchange { return grpcCall("/s/m") }, respondText, true},
+		{"gRPC status without a message", func() *protocol.Exchange { return grpcCall("/s/m") }, respondHead("0"), true},
+		{"gRPC failure", func() *protocol.Exchange { return grpcCall("/s/m") }, respondHead("14"), false},
+		{"gRPC NOT_FOUND", func() *protocol.Exchange { return grpcCall("/s/m") }, respondHead("5"), true},
 		{"404 response", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(404, "", ""); return nil }, true},
-		{"a refusal of the application's own", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(429, "", ""); return nil }, false},
-		{"one that has come whole", func() *protocol.Exchange {
+		{"429 response", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(429, "", ""); return nil }, false},
+		{"gRPC with a complete request", func() *protocol.Exchange {
 			x := grpcCall("/s/m")
 			x.Request.Body = partialBody{x.Request.Body, true}
 			return x
-		}, text, true},
-		{"a stream whose caller goes on", func() *protocol.Exchange {
+		}, respondText, true},
+		{"gRPC stream with an incomplete request", func() *protocol.Exchange {
 			x := grpcCall("/s/m")
 			x.Request.Body = partialBody{x.Request.Body, false}
 			return x
-		}, text, false},
-		{"a head before its message", func() *protocol.Exchange { return grpcCall("/s/m") }, head(""), true},
+		}, respondText, false},
+		{"gRPC head before the message", func() *protocol.Exchange { return grpcCall("/s/m") }, respondHead(""), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -305,14 +305,14 @@ func TestSampledRequests(t *testing.T) {
 				x := test.request()
 				_ = x.Serve(t.Context(), r.service) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {
-					t.Fatal("it was rejected")
+					t.Fatal("the request was rejected")
 				}
-				g := onlyLimiter(t, r.service)
-				if n := g.inFlight.Load(); n != 0 {
-					t.Errorf("%d requests are under way", n)
+				l := onlyLimiter(t, r.service)
+				if n := l.inFlight.Load(); n != 0 {
+					t.Errorf("%d requests are in flight, want 0", n)
 				}
-				if got := g.samples.hasAtLeast(1); got != test.want {
-					t.Errorf("it is a sample: %t, want %t", got, test.want)
+				if got := l.samples.hasAtLeast(1); got != test.want {
+					t.Errorf("sampled = %t, want %t", got, test.want)
 				}
 			})
 		})
@@ -325,12 +325,12 @@ func TestSlowFailuresAreSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"fixed_value": "10ms"}}}`)
 		r.reply = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
-		for took, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
-			r.delay = took
-			_ = httpRequest().Serve(t.Context(), r.service) // it returns the fault
-			g := onlyLimiter(t, r.service)
-			if _, n := g.samples.drain(50); (n == 1) != want {
-				t.Errorf("a failure after %v makes %d samples, want one: %t", took, n, want)
+		for delay, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
+			r.delay = delay
+			_ = httpRequest().Serve(t.Context(), r.service) // returns the fault
+			l := onlyLimiter(t, r.service)
+			if _, n := l.samples.drain(50); (n == 1) != want {
+				t.Errorf("a failure after %v makes %d samples, want a sample: %t", delay, n, want)
 			}
 		}
 	})
@@ -341,9 +341,9 @@ func TestLimitGrowsUnderLoad(t *testing.T) {
 		r := newTestFilter(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2, "request_count": 10}}}`)
 		r.delay = 10 * time.Millisecond
 		stop := make(chan struct{})
-		var callers sync.WaitGroup
+		var clients sync.WaitGroup
 		for range 20 {
-			callers.Go(func() {
+			clients.Go(func() {
 				for {
 					select {
 					case <-stop:
@@ -360,13 +360,13 @@ func TestLimitGrowsUnderLoad(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second) // in fake time
 		close(stop)
-		callers.Wait()
-		g := onlyLimiter(t, r.service)
-		if got := g.limit.Load(); got < 20 {
-			t.Errorf("the limit is %d, but 20 at once take no longer than 2", got)
+		clients.Wait()
+		l := onlyLimiter(t, r.service)
+		if got := l.limit.Load(); got < 20 {
+			t.Errorf("limit = %d, want at least 20: 20 concurrent requests take no longer than 2", got)
 		}
-		if got := time.Duration(g.minRTT.Load()); got < 9*time.Millisecond || got > 11*time.Millisecond {
-			t.Errorf("it was measured that a request takes %v, want 10ms", got)
+		if got := time.Duration(l.minRTT.Load()); got < 9*time.Millisecond || got > 11*time.Millisecond {
+			t.Errorf("minRTT = %v, want 10ms", got)
 		}
 		runtime.KeepAlive(r)
 	})
@@ -374,28 +374,28 @@ func TestLimitGrowsUnderLoad(t *testing.T) {
 
 // TestLimitsSurviveReload verifies that a factory reuses limits for the same settings and key.
 func TestLimitsSurviveReload(t *testing.T) {
-	kind := Factory()
-	build := func(s filtertest.Settings, place string) *limitedService {
-		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
+	factory := Factory()
+	build := func(s filtertest.Settings, key string) *limitedService {
+		f, err := factory.New(filtertest.Decode(t, factory, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: key})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limitedService)
+		return f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limitedService)
 	}
 	const settings = `{` + minConcurrency2 + `}`
 	before := build(settings, "a")
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
-		place    string
+		key      string
 		want     bool
 	}{
-		{"the same", settings, "a", true},
-		{"at another place", settings, "b", false},
-		{"with other settings", `{` + minConcurrency2 + `, "per": "method"}`, "a", false},
+		{"same settings and key", settings, "a", true},
+		{"other key", settings, "b", false},
+		{"other settings", `{` + minConcurrency2 + `, "per": "method"}`, "a", false},
 	} {
-		if got := build(test.settings, test.place).limits == before.limits; got != test.want {
-			t.Errorf("%s: it has the same limits: %t, want %t", test.name, got, test.want)
+		if got := build(test.settings, test.key).limits == before.limits; got != test.want {
+			t.Errorf("%s: limits are reused: %t, want %t", test.name, got, test.want)
 		}
 	}
 	runtime.KeepAlive(before)
@@ -403,25 +403,25 @@ func TestLimitsSurviveReload(t *testing.T) {
 
 func TestUnusedLimitIsNotExported(t *testing.T) {
 	registry := metrics.New(metrics.Options{})
-	kind := Factory()
+	factory := Factory()
 	series := func() (n int) {
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range families {
-			if f.GetName() == limitMetric().Name {
-				n += len(f.GetMetric())
+		for _, family := range families {
+			if family.GetName() == limitMetric().Name {
+				n += len(family.GetMetric())
 			}
 		}
 		return n
 	}
 	func() {
-		made, err := kind.New(filtertest.Decode(t, kind, `{`+minConcurrency2+`}`), filter.Env{Metrics: registry})
+		f, err := factory.New(filtertest.Decode(t, factory, `{`+minConcurrency2+`}`), filter.Env{Metrics: registry})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+		s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 		if err := httpRequest().Serve(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -437,7 +437,7 @@ func TestUnusedLimitIsNotExported(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	t.Error("the limit that nobody uses is still exported")
+	t.Error("the unused limit is still exported")
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
@@ -448,18 +448,18 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"bounds in the wrong order":     {`{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 2}}}`, "min_concurrency"},
-		"a percentile beyond all":       {`{"gradient_controller_config": {"sample_aggregate_percentile": {"value": 101}}}`, "100"},
-		"no interval":                   {`{"gradient_controller_config": {"min_rtt_calc_params": {"interval": "0s"}}}`, "interval"},
-		"another scope":                 {`{"per": "listener"}`, "route"},
-		"a level of nothing":            {priority(`"header": "a", "levels": [{"value": "x", "share": 0}], "default": "x"`), "share"},
-		"a level twice":                 {priority(`"header": "a", "levels": [{"value": "x", "share": 100}, {"value": "x", "share": 50}], "default": "x"`), "duplicate level"},
-		"a default that is no level":    {priority(`"header": "a", "levels": [{"value": "x", "share": 100}], "default": "y"`), "default"},
-		"no default":                    {priority(`"header": "a", "levels": [{"value": "x", "share": 100}]`), "default"},
-		"no level with the whole limit": {priority(`"header": "a", "levels": [{"value": "x", "share": 99}], "default": "x"`), "100"},
-		"invalid field":                 {priority(`"header": ":x", "levels": [{"value": "x", "share": 100}], "default": "x"`), ":x"},
-		"no field":                      {priority(`"levels": [{"value": "x", "share": 100}], "default": "x"`), "header"},
-		"more levels than are counted":  {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
+		"minimum above the maximum": {`{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 2}}}`, "min_concurrency"},
+		"percentile above 100":      {`{"gradient_controller_config": {"sample_aggregate_percentile": {"value": 101}}}`, "100"},
+		"interval of 0":             {`{"gradient_controller_config": {"min_rtt_calc_params": {"interval": "0s"}}}`, "interval"},
+		"unknown scope":             {`{"per": "listener"}`, "route"},
+		"share of 0":                {priority(`"header": "a", "levels": [{"value": "x", "share": 0}], "default": "x"`), "share"},
+		"duplicate level":           {priority(`"header": "a", "levels": [{"value": "x", "share": 100}, {"value": "x", "share": 50}], "default": "x"`), "duplicate level"},
+		"unknown default level":     {priority(`"header": "a", "levels": [{"value": "x", "share": 100}], "default": "y"`), "default"},
+		"no default":                {priority(`"header": "a", "levels": [{"value": "x", "share": 100}]`), "default"},
+		"no level with share 100":   {priority(`"header": "a", "levels": [{"value": "x", "share": 99}], "default": "x"`), "100"},
+		"invalid header name":       {priority(`"header": ":x", "levels": [{"value": "x", "share": 100}], "default": "x"`), ":x"},
+		"no header":                 {priority(`"levels": [{"value": "x", "share": 100}], "default": "x"`), "header"},
+		"too many levels":           {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
@@ -470,16 +470,16 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func manyLevels(n int) string {
-	var all []string
+	var levels []string
 	for i := range n {
-		all = append(all, fmt.Sprintf(`{"value": "%d", "share": 100}`, i))
+		levels = append(levels, fmt.Sprintf(`{"value": "%d", "share": 100}`, i))
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(levels, ", ")
 }
 
 func newService(t testing.TB, settings filtertest.Settings) protocol.Service {
-	made, _ := filtertest.Build(t, Factory(), settings)
-	return made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	f, _ := filtertest.Build(t, Factory(), settings)
+	return f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
 		return nil
 	}))
@@ -494,7 +494,7 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 	filtertest.CheckNoAllocs(t, newService(t, byMethod), grpcCall("/org.example.Shop/buy"))
 }
 
-// saturatedService returns the filter with its limit reached.
+// saturatedService returns a service whose limit is reached.
 func saturatedService(t testing.TB) protocol.Service {
 	s := newService(t, byMethod)
 	x := rpcCall("org.example.Shop", "buy")
@@ -509,13 +509,13 @@ func TestRejectingDoesNotAllocate(t *testing.T) {
 	x := rpcCall("org.example.Shop", "buy", "x-priority: high")
 	filtertest.CheckNoAllocs(t, saturatedService(t), x)
 	if x.Record.Reason != protocol.Overflow {
-		t.Errorf("the reason is %v", x.Record.Reason)
+		t.Errorf("reason = %v, want %v", x.Record.Reason, protocol.Overflow)
 	}
 }
 
 func BenchmarkServe(b *testing.B) {
 	b.Run("route", func(b *testing.B) { filtertest.Bench(b, newService(b, `{`+minConcurrency2+`}`), httpRequest()) })
-	b.Run("refused", func(b *testing.B) {
+	b.Run("rejected", func(b *testing.B) {
 		filtertest.Bench(b, saturatedService(b), rpcCall("org.example.Shop", "buy", "x-priority: high"))
 	})
 	b.Run("method", func(b *testing.B) {

@@ -16,7 +16,7 @@ func TestRepeatedHeaderDoesNotRaisePriority(t *testing.T) {
 		{"x-level: low"}, {"x-level: low", "x-level: high"}, {"x-level: high", "X-Level: low"}, {"x-level: high", "x-level: other", "x-level: low"},
 	} {
 		if got := l.list[l.indexFor(filtertest.NewRequest("/", fields...))].Value; got != "low" {
-			t.Errorf("the level of %q is %q, want low", fields, got)
+			t.Errorf("level of %q = %q, want low", fields, got)
 		}
 	}
 }

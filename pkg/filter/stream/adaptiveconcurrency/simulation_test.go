@@ -9,20 +9,20 @@ import (
 
 // simulation is a deterministic model of clients, a controller and a server in simulated time.
 type simulation struct {
-	controller      *controller
-	random *rand.Rand
-	now    time.Duration
+	controller *controller
+	random     *rand.Rand
+	now        time.Duration
 
-	workers      int           // of the server: requests that it serves concurrently; others queue
-	serviceTime      time.Duration // service time of one request
+	workers      int           // number of requests that the server serves concurrently; others queue
+	serviceTime  time.Duration // service time of one request
 	workerFreeAt []time.Duration
 	inFlight     requestHeap // end times of requests in flight
 
-	failing    bool          // the server fails every request after 100µs
+	failing  bool          // the server fails every request after 100µs
 	sent     map[int64]int // requests by share of the limit
 	admitted map[int64]int
-	maxLimit  int64 // largest limit seen
-	minLimit  int64
+	maxLimit int64 // largest limit seen
+	minLimit int64
 }
 
 type simulatedRequest struct{ start, end time.Duration }
@@ -30,23 +30,23 @@ type simulatedRequest struct{ start, end time.Duration }
 // requestHeap is a heap of requests by their end time.
 type requestHeap []simulatedRequest
 
-func (e requestHeap) Len() int           { return len(e) }
-func (e requestHeap) Less(i, j int) bool { return e[i].end < e[j].end }
-func (e requestHeap) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *requestHeap) Push(x any)        { *e = append(*e, x.(simulatedRequest)) }
-func (e *requestHeap) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
+func (h requestHeap) Len() int           { return len(h) }
+func (h requestHeap) Less(i, j int) bool { return h[i].end < h[j].end }
+func (h requestHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *requestHeap) Push(x any)        { *h = append(*h, x.(simulatedRequest)) }
+func (h *requestHeap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
 	return x
 }
 
-func simulate(p params, workers int, service time.Duration) *simulation {
+func simulate(p params, workerCount int, service time.Duration) *simulation {
 	c := new(controller)
 	c.initialize(&p, 0)
 	return &simulation{
-		controller: c, random: rand.New(rand.NewPCG(1, 2)), workers: workers, serviceTime: service,
-		workerFreeAt: make([]time.Duration, workers), sent: map[int64]int{}, admitted: map[int64]int{},
+		controller: c, random: rand.New(rand.NewPCG(1, 2)), workers: workerCount, serviceTime: service,
+		workerFreeAt: make([]time.Duration, workerCount), sent: map[int64]int{}, admitted: map[int64]int{},
 	}
 }
 
@@ -60,17 +60,17 @@ func (s *simulation) run(d time.Duration, rate float64, shares ...int64) {
 	s.sent, s.admitted = map[int64]int{}, map[int64]int{}
 	s.maxLimit, s.minLimit = 0, 1<<62
 	stop := s.now + d
-	for turn := 0; s.now < stop; turn++ {
+	for i := 0; s.now < stop; i++ {
 		s.now += time.Duration(s.random.ExpFloat64() / rate * float64(time.Second))
 		for len(s.inFlight) > 0 && s.inFlight[0].end <= s.now {
-			e := heap.Pop(&s.inFlight).(simulatedRequest)
+			request := heap.Pop(&s.inFlight).(simulatedRequest)
 			o := succeeded
 			if s.failing {
 				o = failed
 			}
-			s.controller.release(e.start, e.end, o)
+			s.controller.release(request.start, request.end, o)
 		}
-		share := shares[turn%len(shares)]
+		share := shares[i%len(shares)]
 		s.sent[share]++
 		s.maxLimit, s.minLimit = max(s.maxLimit, s.controller.limit.Load()), min(s.minLimit, s.controller.limit.Load())
 		if !s.controller.acquire(share) {
@@ -88,13 +88,13 @@ func (s *simulation) completionTime() time.Duration {
 		return s.now + 100*time.Microsecond
 	}
 	first := 0
-	for i, at := range s.workerFreeAt {
-		if at < s.workerFreeAt[first] {
+	for i, freeAt := range s.workerFreeAt {
+		if freeAt < s.workerFreeAt[first] {
 			first = i
 		}
 	}
-	took := time.Duration(float64(s.serviceTime) * (0.9 + 0.2*s.random.Float64()))
-	s.workerFreeAt[first] = max(s.workerFreeAt[first], s.now) + took
+	duration := time.Duration(float64(s.serviceTime) * (0.9 + 0.2*s.random.Float64()))
+	s.workerFreeAt[first] = max(s.workerFreeAt[first], s.now) + duration
 	return s.workerFreeAt[first]
 }
 
@@ -108,10 +108,10 @@ func (s *simulation) throughput(d time.Duration) float64 {
 }
 
 // checkLimitWithin fails the test unless the limit always stayed within the bounds.
-func (s *simulation) checkLimitWithin(t *testing.T, what string, least, most int64) {
+func (s *simulation) checkLimitWithin(t *testing.T, scenario string, lower, upper int64) {
 	t.Helper()
-	if s.minLimit < least || s.maxLimit > most {
-		t.Errorf("%s: the limit was from %d to %d, want it within %d and %d", what, s.minLimit, s.maxLimit, least, most)
+	if s.minLimit < lower || s.maxLimit > upper {
+		t.Errorf("%s: the limit was between %d and %d, want it between %d and %d", scenario, s.minLimit, s.maxLimit, lower, upper)
 	}
 }
 
@@ -124,9 +124,9 @@ func TestLimitConvergesNearKnee(t *testing.T) {
 		capacity := float64(test.workers) / test.service.Seconds()
 		s.run(10*time.Second, 3*capacity, 100)
 		s.run(20*time.Second, 3*capacity, 100)
-		s.checkLimitWithin(t, "three times what can be served", int64(test.workers), 2*int64(test.workers)+10)
+		s.checkLimitWithin(t, "load of three times the capacity", int64(test.workers), 2*int64(test.workers)+10)
 		if got := s.throughput(20 * time.Second); got < 0.95 {
-			t.Errorf("%d workers of %v do %.0f %% of what they could", test.workers, test.service, 100*got)
+			t.Errorf("%d workers with service time %v: throughput is %.0f %% of the capacity, want 95 %%", test.workers, test.service, 100*got)
 		}
 	}
 }
@@ -136,10 +136,10 @@ func TestUnusedLimitDoesNotGrow(t *testing.T) {
 	s.run(30*time.Second, 100, 100) // five in flight
 	s.run(20*time.Second, 100, 100)
 	if s.maxLimit > 60 {
-		t.Errorf("the limit is %d while five are under way", s.maxLimit)
+		t.Errorf("limit = %d with five requests in flight, want at most 60", s.maxLimit)
 	}
 	if s.admitted[100] < s.sent[100]*99/100 {
-		t.Errorf("%d of %d were let in, which the server has time for", s.admitted[100], s.sent[100])
+		t.Errorf("admitted %d of %d requests below the capacity, want 99 %%", s.admitted[100], s.sent[100])
 	}
 }
 
@@ -149,28 +149,28 @@ func TestLimitAdaptsToServer(t *testing.T) {
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(20*time.Second, 3_000, 100)
 
-	s.serviceTime = 200 * time.Millisecond // minRTTMetric changed; the overload did not
+	s.serviceTime = 200 * time.Millisecond // the service time changes, the overload does not
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
 	if got := s.throughput(20 * time.Second); got < 0.8 {
-		t.Errorf("a server that is slower does %.0f %% of what it could", 100*got)
+		t.Errorf("slow server: throughput is %.0f %% of the capacity, want 80 %%", 100*got)
 	}
 
 	s.serviceTime = 50 * time.Millisecond
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
 	if s.maxLimit > 200 {
-		t.Errorf("when it is as fast as before the limit is up to %d", s.maxLimit)
+		t.Errorf("recovered server: maximum limit = %d, want at most 200", s.maxLimit)
 	}
 	if got := s.throughput(20 * time.Second); got < 0.8 {
-		t.Errorf("when it is as fast as before it does %.0f %% of what it could", 100*got)
+		t.Errorf("recovered server: throughput is %.0f %% of the capacity, want 80 %%", 100*got)
 	}
 
-	s.workers, s.workerFreeAt = 10, s.workerFreeAt[:10] // most workers are lost
+	s.workers, s.workerFreeAt = 10, s.workerFreeAt[:10] // the server loses most workers
 	s.run(20*time.Second, 3_000, 100)
 	s.run(10*time.Second, 3_000, 100)
 	if s.maxLimit > 40 {
-		t.Errorf("with a fifth of the workers the limit is up to %d", s.maxLimit)
+		t.Errorf("a fifth of the workers: maximum limit = %d, want at most 40", s.maxLimit)
 	}
 }
 
@@ -182,19 +182,19 @@ func TestMeasurementEnds(t *testing.T) {
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(9*time.Second, 3_000, 100)
 	before := s.controller.limit.Load()
-	s.serviceTime = 10 * time.Second // it hangs just as a measurement begins
+	s.serviceTime = 10 * time.Second // the server hangs when a measurement begins
 	for s.controller.samplesNeeded.Load() == 0 {
 		s.run(100*time.Millisecond, 3_000, 100)
 	}
-	began := s.now
+	start := s.now
 	for s.controller.samplesNeeded.Load() > 0 {
 		s.run(10*time.Millisecond, 3_000, 100)
 	}
-	if took := s.now - began; took > 2*time.Second {
-		t.Errorf("it was measured for %v, want a tenth of the interval at most", took)
+	if duration := s.now - start; duration > 2*time.Second {
+		t.Errorf("the measurement took %v, want at most about a tenth of the interval", duration)
 	}
 	if got := s.controller.limit.Load(); got < before/2 {
-		t.Errorf("the limit is %d afterwards, and was %d before", got, before)
+		t.Errorf("limit after the measurement = %d, want at least half of %d", got, before)
 	}
 }
 
@@ -207,18 +207,18 @@ func TestLimitFallsWhenServerHangs(t *testing.T) {
 	s.serviceTime = 10 * time.Second
 	s.run(40*time.Second, 3_000, 100)
 	if got := s.controller.limit.Load(); got > before/2 {
-		t.Errorf("after 40s of responses that take 10s the limit is %d, and was %d before", got, before)
+		t.Errorf("limit after 40s with a hanging server = %d, want at most half of %d", got, before)
 	}
 	s.serviceTime = 50 * time.Millisecond
 	s.run(30*time.Second, 3_000, 100)
 	s.run(10*time.Second, 3_000, 100)
 	if got := s.throughput(10 * time.Second); got < 0.95 {
-		t.Errorf("when it goes on it does %.0f %% of what it could", 100*got)
+		t.Errorf("recovered server: throughput is %.0f %% of the capacity, want 95 %%", 100*got)
 	}
 }
 
-// TestFastFailuresDoNotLowerMinRTT verifies that fast failures do not lower minRTTMetric, which
-// would make successful requests look slow.
+// TestFastFailuresDoNotLowerMinRTT verifies that fast failures do not lower minRTT, which would make
+// successful requests look slow.
 func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	p := defaultParams()
 	p.minRTTInterval = time.Second
@@ -228,18 +228,18 @@ func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	s.failing = true
 	s.run(10*time.Second, 3_000, 100)
 	if got := time.Duration(s.controller.minRTT.Load()); got < before*9/10 {
-		t.Errorf("after failures of 100µs the least time is %v, and was %v before", got, before)
+		t.Errorf("minRTT after failures of 100µs = %v, want about %v", got, before)
 	}
 	s.failing = false
 	s.run(5*time.Second, 3_000, 100)
 	s.run(5*time.Second, 3_000, 100)
 	if got := s.throughput(5 * time.Second); got < 0.8 {
-		t.Errorf("after them the server does %.0f %% of what it could", 100*got)
+		t.Errorf("after the failures: throughput is %.0f %% of the capacity, want 80 %%", 100*got)
 	}
 }
 
-// TestInstantRequestsHaveMinRTT verifies that minRTTMetric is known, not 0, even if requests
-// take no measurable time.
+// TestInstantRequestsHaveMinRTT verifies that minRTT is not 0 even if requests take no measurable
+// time.
 func TestInstantRequestsHaveMinRTT(t *testing.T) {
 	p := defaultParams()
 	p.percentile = 0 // the minimum of all samples
@@ -253,7 +253,7 @@ func TestInstantRequestsHaveMinRTT(t *testing.T) {
 		}
 	}
 	if got := c.minRTT.Load(); got == 0 {
-		t.Error("what requests take when there are few is not known")
+		t.Error("minRTT = 0 after a second of requests")
 	}
 }
 
@@ -263,33 +263,33 @@ func TestFixedMinRTT(t *testing.T) {
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
 	s.run(60*time.Second, 3_000, 100)
-	s.checkLimitWithin(t, "a fixed time", 50, 110)
+	s.checkLimitWithin(t, "fixed minRTT", 50, 110)
 	if got := time.Duration(s.controller.minRTT.Load()); got != 50*time.Millisecond {
-		t.Errorf("the least time is %v", got)
+		t.Errorf("minRTT = %v, want 50ms", got)
 	}
 }
 
-// TestHighPriorityIsAdmittedUnderOverload verifies that requests that may use the whole limit are
-// admitted under overload, as long as the server has capacity for them alone.
+// TestHighPriorityIsAdmittedUnderOverload verifies that requests that may use the full limit are
+// admitted under overload, as long as they do not exceed the capacity.
 func TestHighPriorityIsAdmittedUnderOverload(t *testing.T) {
 	for _, overload := range []float64{1.5, 3, 10} {
-		for _, part := range []int{2, 5, 10} { // one of part requests is important
-			if overload/float64(part) > 0.6 {
-				continue // they alone exceed the capacity
+		for _, ratio := range []int{2, 5, 10} { // one of ratio requests has high priority
+			if overload/float64(ratio) > 0.6 {
+				continue // the requests of high priority exceed the capacity
 			}
 			shares := []int64{100}
-			for i := 1; i < part; i++ {
+			for i := 1; i < ratio; i++ {
 				shares = append(shares, []int64{80, 50}[i%2])
 			}
 			s := simulate(defaultParams(), 50, 50*time.Millisecond)
 			s.run(10*time.Second, 1000*overload, shares...)
 			s.run(20*time.Second, 1000*overload, shares...)
-			rate := func(share int64) float64 { return float64(s.admitted[share]) / float64(max(s.sent[share], 1)) }
-			if got := rate(100); got < 0.99 {
-				t.Errorf("overload %v, one of %d: %.2f %% of the important requests were let in", overload, part, 100*got)
+			admittedShare := func(share int64) float64 { return float64(s.admitted[share]) / float64(max(s.sent[share], 1)) }
+			if got := admittedShare(100); got < 0.99 {
+				t.Errorf("overload %v, one of %d: admitted %.2f %% of the requests of high priority, want 99 %%", overload, ratio, 100*got)
 			}
-			if part > 2 && rate(50) > rate(80) {
-				t.Errorf("overload %v, one of %d: the least important got more (%.2f) than those before them (%.2f)", overload, part, rate(50), rate(80))
+			if ratio > 2 && admittedShare(50) > admittedShare(80) {
+				t.Errorf("overload %v, one of %d: admitted fraction of low priority (%.2f) exceeds that of normal priority (%.2f)", overload, ratio, admittedShare(50), admittedShare(80))
 			}
 		}
 	}

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 // response.
 func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Factory(), s)
+	f, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method = "GET"
@@ -29,7 +29,7 @@ func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType str
 		x.LocalReply(200, contentType, strings.Repeat("x", size))
 		return nil
 	})
-	if err := x.Serve(t.Context(), made(app)); err != nil {
+	if err := x.Serve(t.Context(), f(app)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, x.Response.Body); err != nil {
@@ -44,10 +44,10 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
 	for _, test := range []struct {
-		settings     filtertest.Settings
-		accept, kind string
-		size         int
-		want         string
+		settings      filtertest.Settings
+		accept, media string
+		size          int
+		want          string
 	}{
 		{examples[0], "gzip, zstd", "text/csv", 1024, "zstd"},
 		{examples[0], "gzip", "application/json", 1024, "gzip"},
@@ -55,8 +55,8 @@ func TestReadme(t *testing.T) {
 		{examples[0], "gzip, zstd", "image/png", 5000, ""},
 		{examples[1], "gzip, zstd", "text/html", 5000, ""},
 	} {
-		if got, _ := responseCoding(t, test.settings, test.accept, test.kind, test.size); got != test.want {
-			t.Errorf("%d bytes of %s are in %q, want %q", test.size, test.kind, got, test.want)
+		if got, _ := responseCoding(t, test.settings, test.accept, test.media, test.size); got != test.want {
+			t.Errorf("coding of %d bytes of %s = %q, want %q", test.size, test.media, got, test.want)
 		}
 	}
 }
@@ -78,31 +78,31 @@ func TestEncodings(t *testing.T) {
 			t.Errorf("%s for %s: %q, want %q", test.settings, test.accept, got, test.want)
 		}
 		if n := counts.Value(responsesMetric()); (n == 1) != (test.want != "") {
-			t.Errorf("%s for %s: %v answers are counted", test.settings, test.accept, n)
+			t.Errorf("%s for %s: response counter = %v", test.settings, test.accept, n)
 		}
 		if b, a := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
-			t.Errorf("%s for %s: %v bytes became %v", test.settings, test.accept, b, a)
+			t.Errorf("%s for %s: counters: %v uncompressed bytes, %v compressed bytes", test.settings, test.accept, b, a)
 		}
 	}
 }
 
 func TestEventsAreNotCompressedByDefault(t *testing.T) {
 	if got, _ := responseCoding(t, `{}`, "gzip", "text/event-stream", 3000); got != "" {
-		t.Errorf("events are in %q", got)
+		t.Errorf("coding of events = %q, want none", got)
 	}
 	if got, _ := responseCoding(t, `{"content_type": ["text/event-stream"]}`, "gzip", "text/event-stream", 3000); got != "gzip" {
-		t.Errorf("events are in %q", got)
+		t.Errorf("coding of events = %q, want gzip", got)
 	}
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
-		"a coding that is not built":   {`{"encodings": ["br"]}`, "expected gzip or zstd"},
-		"invalid coding":               {`{"encodings": ["identity"]}`, "expected gzip or zstd"},
-		"a coding that is named twice": {`{"encodings": ["gzip", "x-gzip"]}`, "twice"},
-		"a level of gzip":              {`{"gzip_level": 10}`, "gzip_level"},
-		"a level of zstd":              {`{"zstd_level": 23}`, "zstd_level"},
-		"an unknown key":               {`{"content_types": []}`, "content_type"},
+		"unsupported coding":  {`{"encodings": ["br"]}`, "expected gzip or zstd"},
+		"identity":            {`{"encodings": ["identity"]}`, "expected gzip or zstd"},
+		"duplicate coding":    {`{"encodings": ["gzip", "x-gzip"]}`, "twice"},
+		"gzip level too high": {`{"gzip_level": 10}`, "gzip_level"},
+		"zstd level too high": {`{"zstd_level": 23}`, "zstd_level"},
+		"unknown key":         {`{"content_types": []}`, "content_type"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {

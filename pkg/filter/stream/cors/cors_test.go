@@ -31,7 +31,7 @@ func TestReadme(t *testing.T) {
 				"Access-Control-Allow-Methods: GET, PUT, DELETE, Access-Control-Allow-Headers: content-type, x-tenant, Access-Control-Max-Age: 600"},
 		{examples[0], "GET Origin: https://shop.example.com.evil.test", "app: 1, Vary: Origin"},
 		{examples[1], "GET Origin: " + shop, "app: 1"},
-		{examples[2], "GET Origin: https://anybody.test", "app: 1, Vary: Origin, Access-Control-Allow-Origin: https://anybody.test"},
+		{examples[2], "GET Origin: https://any.test", "app: 1, Vary: Origin, Access-Control-Allow-Origin: https://any.test"},
 	} {
 		if got := serveRequest(t, test.settings, test.request, "app: 1"); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.request, got, test.want)
@@ -43,9 +43,9 @@ func TestReadme(t *testing.T) {
 // that responds with the headers in response. It returns the headers of the response.
 func serveRequest(t *testing.T, s filtertest.Settings, request, response string) string {
 	t.Helper()
-	made, _ := filtertest.Build(t, Factory(), s)
+	f, _ := filtertest.Build(t, Factory(), s)
 	x := newRequest(request)
-	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Request.Header.Del("origin") // as a later filter may do
 		x.LocalReply(200, "", "")
 		filtertest.AddHeaderList(&x.Response.Header, response)
@@ -67,42 +67,42 @@ func newRequest(request string) *protocol.Exchange {
 }
 
 func TestResponses(t *testing.T) {
-	const one = `{"allow_origin_string_match": [{"exact": "https://a.test"}]`
+	const allowA = `{"allow_origin_string_match": [{"exact": "https://a.test"}]`
 	const granted = "Access-Control-Allow-Origin: https://a.test"
 	const preflight = "OPTIONS Origin: https://a.test, Access-Control-Request-Method: PUT"
 	for _, test := range []struct {
 		name                    string
 		settings                filtertest.Settings
-		request, answered, want string
+		request, response, want string
 	}{
-		{"of an allowed origin", one + `}`, "GET Origin: https://a.test", "", "Vary: Origin, " + granted},
-		{"of another origin", one + `}`, "GET Origin: https://b.test", "", "Vary: Origin"},
-		{"of none", one + `}`, "GET ", "", "Vary: Origin"},
-		{"of two origins", one + `}`, "GET Origin: https://a.test, Origin: https://b.test", "", "Vary: Origin"},
-		{"of two origins that each fit", `{"allow_origin_string_match": [{"safe_regex": {"regex": "https://.*"}}]}`, "GET Origin: https://a.test, Origin: https://b.test", "", "Vary: Origin"},
-		{"of another scheme", one + `}`, "GET Origin: http://a.test", "", "Vary: Origin"},
-		{"that vary already", one + `}`, "GET ", "vary: accept; origin, VARY: Origin", "vary: accept; origin, VARY: Origin"},
-		{"that vary in all", one + `}`, "GET ", "Vary: *", "Vary: *"},
-		{"of an application that says something else", one + `}`, "GET Origin: https://a.test",
+		{"allowed origin", allowA + `}`, "GET Origin: https://a.test", "", "Vary: Origin, " + granted},
+		{"other origin", allowA + `}`, "GET Origin: https://b.test", "", "Vary: Origin"},
+		{"no origin", allowA + `}`, "GET ", "", "Vary: Origin"},
+		{"two origins", allowA + `}`, "GET Origin: https://a.test, Origin: https://b.test", "", "Vary: Origin"},
+		{"two matching origins", `{"allow_origin_string_match": [{"safe_regex": {"regex": "https://.*"}}]}`, "GET Origin: https://a.test, Origin: https://b.test", "", "Vary: Origin"},
+		{"other scheme", allowA + `}`, "GET Origin: http://a.test", "", "Vary: Origin"},
+		{"Vary has Origin", allowA + `}`, "GET ", "vary: accept; origin, VARY: Origin", "vary: accept; origin, VARY: Origin"},
+		{"Vary is *", allowA + `}`, "GET ", "Vary: *", "Vary: *"},
+		{"application sets CORS headers for an allowed origin", allowA + `}`, "GET Origin: https://a.test",
 			"access-control-allow-origin: *, Access-Control-Allow-Credentials: true", "Vary: Origin, " + granted},
-		{"of an application with words for others", one + `}`, "GET Origin: https://b.test",
+		{"application sets CORS headers for another origin", allowA + `}`, "GET Origin: https://b.test",
 			"access-control-allow-origin: *", "access-control-allow-origin: *, Vary: Origin"},
-		{"to OPTIONS that is no preflight", one + `}`, "OPTIONS Origin: https://a.test", "allow: GET", "allow: GET, Vary: Origin, " + granted},
-		{"to a preflight", one + `, "allow_methods": "PUT"}`, preflight, "app: 1", "Vary: Origin, " + granted + ", Access-Control-Allow-Methods: PUT"},
-		{"to a preflight of another origin", one + `}`, "OPTIONS Origin: https://b.test, Access-Control-Request-Method: PUT", "app: 1", "app: 1, Vary: Origin"},
-		{"to one that is not to be passed on", one + `, "forward_not_matching_preflights": false}`,
+		{"OPTIONS without a preflight", allowA + `}`, "OPTIONS Origin: https://a.test", "allow: GET", "allow: GET, Vary: Origin, " + granted},
+		{"preflight", allowA + `, "allow_methods": "PUT"}`, preflight, "app: 1", "Vary: Origin, " + granted + ", Access-Control-Allow-Methods: PUT"},
+		{"preflight of another origin", allowA + `}`, "OPTIONS Origin: https://b.test, Access-Control-Request-Method: PUT", "app: 1", "app: 1, Vary: Origin"},
+		{"preflight of another origin is not forwarded", allowA + `, "forward_not_matching_preflights": false}`,
 			"OPTIONS Origin: https://b.test, Access-Control-Request-Method: PUT", "app: 1", "Vary: Origin"},
-		{"to a preflight of a private network", one + `, "allow_private_network_access": true}`,
+		{"private network access allowed", allowA + `, "allow_private_network_access": true}`,
 			preflight + ", Access-Control-Request-Private-Network: true", "", "Vary: Origin, " + granted + ", Access-Control-Allow-Private-Network: true"},
-		{"of a network that is not to be used", one + `}`,
+		{"private network access not allowed", allowA + `}`,
 			preflight + ", Access-Control-Request-Private-Network: true", "", "Vary: Origin, " + granted},
-		{"when it is off", one + `, "filter_enabled": {"default_value": {"numerator": 0}}}`, "GET Origin: https://a.test", "app: 1", "app: 1"},
-		{"when it only counts", one + `, "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`,
+		{"disabled", allowA + `, "filter_enabled": {"default_value": {"numerator": 0}}}`, "GET Origin: https://a.test", "app: 1", "app: 1"},
+		{"shadow mode", allowA + `, "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`,
 			preflight, "app: 1", "app: 1"},
-		{"to RPC", one + `}`, " Origin: https://a.test", "app: 1", "app: 1"},
+		{"RPC", allowA + `}`, " Origin: https://a.test", "app: 1", "app: 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := serveRequest(t, test.settings, test.request, test.answered); got != test.want {
+			if got := serveRequest(t, test.settings, test.request, test.response); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -114,32 +114,32 @@ func TestOriginsAreCounted(t *testing.T) {
 		`{"allow_origin_string_match": [{"suffix": ".a.test"}]}`,
 		`{"allow_origin_string_match": [{"suffix": ".a.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`,
 	} {
-		made, counts := filtertest.Build(t, Factory(), settings)
-		s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+		f, counts := filtertest.Build(t, Factory(), settings)
+		s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 		for _, request := range []string{"GET Origin: https://x.a.test", "GET Origin: https://y.a.test", "GET Origin: https://b.test", "GET "} {
 			if err := newRequest(request).Serve(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if v, i := counts.Value(validMetric()), counts.Value(invalidMetric()); v != 2 || i != 1 {
-			t.Errorf("%s: %v valid and %v invalid, want 2 and 1", settings, v, i)
+		if valid, invalid := counts.Value(validMetric()), counts.Value(invalidMetric()); valid != 2 || invalid != 1 {
+			t.Errorf("%s: %v valid and %v invalid, want 2 and 1", settings, valid, invalid)
 		}
 	}
 }
 
 func TestFaultsHaveCORSHeaders(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), `{"allow_origin_string_match": [{"exact": "https://a.test"}]}`)
-	fails := func(with error) (*protocol.Exchange, error) {
+	f, _ := filtertest.Build(t, Factory(), `{"allow_origin_string_match": [{"exact": "https://a.test"}]}`)
+	serveError := func(appErr error) (*protocol.Exchange, error) {
 		x := newRequest("GET Origin: https://a.test")
-		return x, x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return with })))
+		return x, x.Serve(t.Context(), f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return appErr })))
 	}
-	x, err := fails(protocol.NewFault(protocol.NoHealthyHost, nil))
+	x, err := serveError(protocol.NewFault(protocol.NoHealthyHost, nil))
 	if err != nil || x.Response.Status != 502 || x.Record.Reason != protocol.NoHealthyHost || x.Response.Header.Get(allowOrigin) != "https://a.test" {
-		t.Errorf("a fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, filtertest.FormatHeaders(&x.Response.Header))
+		t.Errorf("fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, filtertest.FormatHeaders(&x.Response.Header))
 	}
 	var p *protocol.PanicError
-	if _, err = fails(protocol.NewFault(protocol.Internal, &protocol.PanicError{Value: "x"})); !errors.As(err, &p) {
-		t.Errorf("a panic: %v, want it for service.Respond", err)
+	if _, err = serveError(protocol.NewFault(protocol.Internal, &protocol.PanicError{Value: "x"})); !errors.As(err, &p) {
+		t.Errorf("panic: Serve = %v, want the PanicError for the engine", err)
 	}
 }
 
@@ -149,11 +149,11 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		want     string
 	}{
 		"any origin with credentials": {`{"allow_origin_string_match": [{"exact": "*"}], "allow_credentials": true}`, "allow_credentials"},
-		"a bad expression":            {`{"allow_origin_string_match": [{"exact": "a"}, {"safe_regex": {"regex": "("}}]}`, "allow_origin_string_match[1]"},
-		"a line break":                {`{"allow_methods": "GET\r\nSet-Cookie: a=b"}`, "control character"},
+		"invalid expression":          {`{"allow_origin_string_match": [{"exact": "a"}, {"safe_regex": {"regex": "("}}]}`, "allow_origin_string_match[1]"},
+		"line break":                  {`{"allow_methods": "GET\r\nSet-Cookie: a=b"}`, "control character"},
 		"invalid age":                 {`{"max_age": "10m"}`, "max_age"},
-		"more than all":               {`{"filter_enabled": {"default_value": {"numerator": 200}}}`, "filter_enabled"},
-		"the older list of origins":   {`{"allow_origin": ["*"]}`, "allow_origin"},
+		"fraction above 100 percent":  {`{"filter_enabled": {"default_value": {"numerator": 200}}}`, "filter_enabled"},
+		"deprecated list of origins":  {`{"allow_origin": ["*"]}`, "allow_origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
@@ -164,8 +164,8 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func newService(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Factory(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	f, _ := filtertest.Build(t, Factory(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("GET Accept: */*, Origin: https://x.a.test")
 }
 
@@ -175,7 +175,7 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		x.Response.Header.Reset()
 		if err := x.Serve(ctx, s); err != nil || x.Response.Header.Len() == 0 {
-			t.Fatalf("Serve = %v with %d fields", err, x.Response.Header.Len())
+			t.Fatalf("Serve = %v with %d headers", err, x.Response.Header.Len())
 		}
 	}); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)

@@ -43,66 +43,66 @@ func newRequest(method string, fields ...string) *protocol.Exchange {
 }
 
 // serveRequest returns the reason for a rejection of x, and the counters: valid, invalid, missing.
-func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason protocol.Reason, counted [3]float64) {
+func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason protocol.Reason, counters [3]float64) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Factory(), s)
-	passed := false
-	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
-		passed = true
+	f, counts := filtertest.Build(t, Factory(), s)
+	called := false
+	err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+		called = true
 		return nil
 	})))
 	reason = protocol.ReasonOf(err)
-	if passed != (reason == protocol.ReasonNone) {
-		t.Errorf("the next service was called: %t, with %v", passed, err)
+	if called != (reason == protocol.ReasonNone) {
+		t.Errorf("next service called: %t, Serve = %v", called, err)
 	}
 	return reason, [3]float64{counts.Value(validMetric()), counts.Value(invalidMetric()), counts.Value(missingMetric())}
 }
 
 func TestOrigins(t *testing.T) {
-	isValid, isInvalid, isMissing := [3]float64{1, 0, 0}, [3]float64{0, 1, 0}, [3]float64{0, 0, 1}
+	oneValid, oneInvalid, oneMissing := [3]float64{1, 0, 0}, [3]float64{0, 1, 0}, [3]float64{0, 0, 1}
 	for _, test := range []struct {
 		name    string
 		x       *protocol.Exchange
 		want    protocol.Reason
 		counted [3]float64
 	}{
-		{"the target's own", newRequest("POST", "Origin: https://api.test"), protocol.ReasonNone, isValid},
-		{"in another case", newRequest("PUT", "ORIGIN: HTTPS://API.test"), protocol.ReasonNone, isValid},
-		{"another", newRequest("POST", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
-		{"another port", newRequest("DELETE", "Origin: https://api.test:8443"), protocol.ReasonDenied, isInvalid},
-		{"one that begins so", newRequest("PATCH", "Origin: https://api.test.evil.test"), protocol.ReasonDenied, isInvalid},
-		{"one that ends so", newRequest("POST", "Origin: https://evil-api.test"), protocol.ReasonDenied, isInvalid},
-		{"one with the target as its user", newRequest("POST", "Origin: https://api.test@evil.test"), protocol.ReasonDenied, isInvalid},
-		{"a backslash", newRequest("POST", `Origin: https://evil.test\@api.test`), protocol.ReasonDenied, isInvalid},
-		{"none", newRequest("POST"), protocol.ReasonDenied, isMissing},
-		{"an additional one", newRequest("POST", "Origin: https://shop.test"), protocol.ReasonNone, isValid},
-		{"of the referer", newRequest("POST", "Referer: https://api.test/page?x=1"), protocol.ReasonNone, isValid},
-		{"of another referer", newRequest("POST", "Referer: https://evil.test/https://api.test/"), protocol.ReasonDenied, isInvalid},
-		{"an opaque one", newRequest("POST", "Origin: null"), protocol.ReasonDenied, isInvalid},
-		{"an opaque one, with the target's own referer", newRequest("POST", "Origin: null", "Referer: https://api.test/"), protocol.ReasonDenied, isInvalid},
-		{"an empty one, with the target's own referer", newRequest("POST", "Origin: ", "Referer: https://api.test/"), protocol.ReasonNone, isValid},
-		{"the origin goes before the referer", newRequest("POST", "Referer: https://api.test/", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
-		{"two", newRequest("POST", "Origin: https://api.test", "Origin: https://evil.test"), protocol.ReasonDenied, isMissing},
-		{"of no scheme", newRequest("POST", "Origin: api.test"), protocol.ReasonDenied, isInvalid},
-		{"of a file", newRequest("POST", "Origin: file://api.test"), protocol.ReasonDenied, isInvalid},
-		{"of an unknown method", newRequest("MKCOL", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
-		{"of who only looks", newRequest("GET", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
-		{"of HEAD", newRequest("HEAD", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
-		{"of a preflight", newRequest("OPTIONS", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
-		{"of RPC", newRequest(""), protocol.ReasonNone, [3]float64{}},
+		{"same origin", newRequest("POST", "Origin: https://api.test"), protocol.ReasonNone, oneValid},
+		{"same origin in upper case", newRequest("PUT", "ORIGIN: HTTPS://API.test"), protocol.ReasonNone, oneValid},
+		{"other origin", newRequest("POST", "Origin: https://evil.test"), protocol.ReasonDenied, oneInvalid},
+		{"other port", newRequest("DELETE", "Origin: https://api.test:8443"), protocol.ReasonDenied, oneInvalid},
+		{"same origin as a prefix", newRequest("PATCH", "Origin: https://api.test.evil.test"), protocol.ReasonDenied, oneInvalid},
+		{"same origin as a suffix", newRequest("POST", "Origin: https://evil-api.test"), protocol.ReasonDenied, oneInvalid},
+		{"same origin as user information", newRequest("POST", "Origin: https://api.test@evil.test"), protocol.ReasonDenied, oneInvalid},
+		{"backslash", newRequest("POST", `Origin: https://evil.test\@api.test`), protocol.ReasonDenied, oneInvalid},
+		{"no origin", newRequest("POST"), protocol.ReasonDenied, oneMissing},
+		{"additional origin", newRequest("POST", "Origin: https://shop.test"), protocol.ReasonNone, oneValid},
+		{"same origin in Referer", newRequest("POST", "Referer: https://api.test/page?x=1"), protocol.ReasonNone, oneValid},
+		{"other origin in Referer", newRequest("POST", "Referer: https://evil.test/https://api.test/"), protocol.ReasonDenied, oneInvalid},
+		{"opaque origin", newRequest("POST", "Origin: null"), protocol.ReasonDenied, oneInvalid},
+		{"opaque origin, same origin in Referer", newRequest("POST", "Origin: null", "Referer: https://api.test/"), protocol.ReasonDenied, oneInvalid},
+		{"empty Origin, same origin in Referer", newRequest("POST", "Origin: ", "Referer: https://api.test/"), protocol.ReasonNone, oneValid},
+		{"Origin takes precedence over Referer", newRequest("POST", "Referer: https://api.test/", "Origin: https://evil.test"), protocol.ReasonDenied, oneInvalid},
+		{"two origins", newRequest("POST", "Origin: https://api.test", "Origin: https://evil.test"), protocol.ReasonDenied, oneMissing},
+		{"no scheme", newRequest("POST", "Origin: api.test"), protocol.ReasonDenied, oneInvalid},
+		{"file URL", newRequest("POST", "Origin: file://api.test"), protocol.ReasonDenied, oneInvalid},
+		{"unknown method", newRequest("MKCOL", "Origin: https://evil.test"), protocol.ReasonDenied, oneInvalid},
+		{"GET", newRequest("GET", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"HEAD", newRequest("HEAD", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"OPTIONS", newRequest("OPTIONS", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"RPC", newRequest(""), protocol.ReasonNone, [3]float64{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, counted := serveRequest(t, `{"additional_origins": [{"exact": "shop.test"}]}`, test.x)
 			if got != test.want || counted != test.counted {
-				t.Errorf("%v, counted %v; want %v, %v", got, counted, test.want, test.counted)
+				t.Errorf("reason %v, counters %v; want %v, %v", got, counted, test.want, test.counted)
 			}
 			const shadow = `{"additional_origins": [{"exact": "shop.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`
 			if got, counted = serveRequest(t, shadow, test.x); got != protocol.ReasonNone || counted != test.counted {
-				t.Errorf("in the shadow: %v, counted %v; want it let in, %v", got, counted, test.counted)
+				t.Errorf("shadow mode: reason %v, counters %v; want no rejection, %v", got, counted, test.counted)
 			}
 			const off = `{"filter_enabled": {"default_value": {}}}`
 			if got, counted = serveRequest(t, off, test.x); got != protocol.ReasonNone || counted != [3]float64{} {
-				t.Errorf("switched off: %v, counted %v", got, counted)
+				t.Errorf("disabled: reason %v, counters %v; want no rejection, zero counters", got, counted)
 			}
 		})
 	}
@@ -113,10 +113,10 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"a bad origin":   {`{"additional_origins": [{"exact": "a"}, {}]}`, "additional_origins[1]"},
-		"more than all":  {`{"shadow_enabled": {"default_value": {"numerator": 101}}}`, "shadow_enabled"},
-		"a share of two": {`{"filter_enabled": {"default_value": {"numerator": 1, "denominator": "TWO"}}}`, "TWO"},
-		"no share":       {`{"filter_enabled": {}}`, "default_value"},
+		"invalid origin":             {`{"additional_origins": [{"exact": "a"}, {}]}`, "additional_origins[1]"},
+		"fraction above 100 percent": {`{"shadow_enabled": {"default_value": {"numerator": 101}}}`, "shadow_enabled"},
+		"unknown denominator":        {`{"filter_enabled": {"default_value": {"numerator": 1, "denominator": "TWO"}}}`, "TWO"},
+		"no fraction":                {`{"filter_enabled": {}}`, "default_value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
@@ -127,8 +127,8 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func newService(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Factory(), `{"additional_origins": [{"exact": "shop.test"}]}`)
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	f, _ := filtertest.Build(t, Factory(), `{"additional_origins": [{"exact": "shop.test"}]}`)
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("POST", "Accept: */*", "Origin: https://shop.test")
 }
 

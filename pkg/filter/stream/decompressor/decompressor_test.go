@@ -15,8 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// sendCompressed sends a request with size bytes, compressed, and returns the outcome.
-func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, got int, counts *filtertest.Counts) {
+// sendCompressed sends a compressed request with size bytes. It returns the reason of its failure
+// and the number of bytes that the application received.
+func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, received int, counts *filtertest.Counts) {
 	t.Helper()
 	var b bytes.Buffer
 	w := stdgzip.NewWriter(&b)
@@ -26,18 +27,18 @@ func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason proto
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	made, counts := filtertest.Build(t, Factory(), s)
+	f, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method = "POST"
 	x.Request.Header.Add("Content-Encoding", "gzip")
 	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody(b.String()), int64(b.Len())
-	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		content, err := io.ReadAll(x.Request.Body)
-		got = len(content)
+		received = len(content)
 		return err
 	})))
-	return protocol.ReasonOf(err), got, counts
+	return protocol.ReasonOf(err), received, counts
 }
 
 func TestReadme(t *testing.T) {
@@ -47,7 +48,7 @@ func TestReadme(t *testing.T) {
 	}
 	for size, want := range map[int]protocol.Reason{60_000: protocol.ReasonNone, 1 << 20: protocol.BodyTooLarge} {
 		if reason, got, _ := sendCompressed(t, examples[0], size); reason != want || want == protocol.ReasonNone && got != size {
-			t.Errorf("%d bytes: %v, and %d of them", size, reason, got)
+			t.Errorf("%d bytes: reason %v, %d bytes received; want %v", size, reason, got, want)
 		}
 	}
 }
@@ -68,22 +69,22 @@ func TestLimits(t *testing.T) {
 	} {
 		reason, got, counts := sendCompressed(t, test.settings, test.size)
 		if reason != test.want || reason == protocol.ReasonNone && got != test.size {
-			t.Errorf("%s: %d bytes: %v, and %d of them; want %v", test.settings, test.size, reason, got, test.want)
+			t.Errorf("%s: %d bytes: reason %v, %d bytes received; want %v", test.settings, test.size, reason, got, test.want)
 		}
 		if n := counts.Value(rejectedMetric()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Value(requestsMetric()) != 1 {
-			t.Errorf("%s: %d bytes: %v of %v counted as rejected", test.settings, test.size, n, counts.Value(requestsMetric()))
+			t.Errorf("%s: %d bytes: rejected counter = %v, request counter = %v", test.settings, test.size, n, counts.Value(requestsMetric()))
 		}
 	}
 }
 
 func TestDisabled(t *testing.T) {
 	if reason, got, counts := sendCompressed(t, `{"disabled": true}`, 10_000); reason != protocol.ReasonNone || got > 100 || counts.Value(requestsMetric()) != 0 {
-		t.Errorf("%v, %d bytes", reason, got)
+		t.Errorf("reason %v, %d bytes received, want the compressed body", reason, got)
 	}
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	if got := filtertest.DecodeErrors(t, Factory(), `{"max_inflate_ratio": -1}`); !strings.Contains(got, "max_inflate_ratio") {
-		t.Errorf("rejected with %q", got)
+		t.Errorf("rejected with %q, want an error with max_inflate_ratio", got)
 	}
 }

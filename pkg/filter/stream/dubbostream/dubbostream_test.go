@@ -23,13 +23,13 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	made, counts := filtertest.Build(t, Factory(), examples[0])
-	if err := dubboRequest().Serve(t.Context(), made(providerWithStatus(statusOK))); err != nil || counts.Value(requestsMetric()) != 1 {
+	f, counts := filtertest.Build(t, Factory(), examples[0])
+	if err := dubboRequest().Serve(t.Context(), f(providerWithStatus(statusOK))); err != nil || counts.Value(requestsMetric()) != 1 {
 		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Value(requestsMetric()))
 	}
 }
 
-// dubboRequest returns a request as the engine reads it, with attachments in the form "name:
+// dubboRequest returns a request as the engine decodes it, with attachments in the form "name:
 // value".
 func dubboRequest(attachments ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
@@ -51,19 +51,19 @@ func providerWithStatus(code int) protocol.Service {
 	})
 }
 
-// recordingRouter records what a router sees of a request.
+// recordingRouter records the request that a router receives.
 type recordingRouter struct {
 	authority, path string
 	header          string // "name: value" in order, after service and method
 	changed         bool
 }
 
-func (s *recordingRouter) Start(_ context.Context, x *protocol.Exchange) error {
+func (r *recordingRouter) Start(_ context.Context, x *protocol.Exchange) error {
 	var fields []string
 	for name, value := range x.Request.Header.All() {
 		fields = append(fields, name+": "+value)
 	}
-	*s = recordingRouter{x.Request.Authority, x.Request.Path, strings.Join(fields[2:], ", "), x.Request.Header.Changed()}
+	*r = recordingRouter{x.Request.Authority, x.Request.Path, strings.Join(fields[2:], ", "), x.Request.Header.Changed()}
 	x.Response.Code = statusOK
 	return nil
 }
@@ -86,23 +86,23 @@ func TestRouterSeesLabelsAsHeaders(t *testing.T) {
 		attachments []string
 		header      string
 	}{
-		{"labels are fields", nil, `app: tester, plain: yes, quoted: a"b`},
-		{"attachments go before labels", []string{"app: shop"}, `app: shop, plain: yes, quoted: a"b`},
-		{"also in another case", []string{"Plain: no"}, `Plain: no, app: tester, quoted: a"b`},
-		{"the request's own group stays", []string{"group: green"}, `group: green, app: tester, plain: yes, quoted: a"b`},
+		{"labels are headers", nil, `app: tester, plain: yes, quoted: a"b`},
+		{"attachment has precedence over a label", []string{"app: shop"}, `app: shop, plain: yes, quoted: a"b`},
+		{"attachment in another case has precedence", []string{"Plain: no"}, `Plain: no, app: tester, quoted: a"b`},
+		{"group of the request is kept", []string{"group: green"}, `group: green, app: tester, plain: yes, quoted: a"b`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
+			f, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 			var got recordingRouter
 			x := dubboRequest(test.attachments...)
-			if err := x.Serve(t.Context(), made(&got)); err != nil {
+			if err := x.Serve(t.Context(), f(&got)); err != nil {
 				t.Fatal(err)
 			}
 			if want := (recordingRouter{"org.example.Shop", "/", test.header, false}); got != want {
-				t.Errorf("the router sees %+v, want %+v", got, want)
+				t.Errorf("the router received %+v, want %+v", got, want)
 			}
 			if x.Request.Path != "/org.example.Shop/buy" {
-				t.Errorf("the access log has the path %q", x.Request.Path)
+				t.Errorf("path after the exchange = %q, want the original path", x.Request.Path)
 			}
 		})
 	}
@@ -111,19 +111,19 @@ func TestRouterSeesLabelsAsHeaders(t *testing.T) {
 // TestChangedHeaderStaysChanged verifies that labels do not clear the mark of a header that an
 // earlier filter changed.
 func TestChangedHeaderStaysChanged(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
+	f, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 	var got recordingRouter
 	x := dubboRequest()
 	x.Request.Header.Add("tenant", "7")
-	if err := x.Serve(t.Context(), made(&got)); err != nil || !got.changed {
+	if err := x.Serve(t.Context(), f(&got)); err != nil || !got.changed {
 		t.Errorf("Serve = %v, changed %v, want a change", err, got.changed)
 	}
 }
 
 func TestRewrittenPathIsKept(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), `{}`)
+	f, _ := filtertest.Build(t, Factory(), `{}`)
 	x := dubboRequest()
-	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Record.OriginalPath, x.Request.Path = x.Request.Path, "/rewritten"
 		return nil
 	}))
@@ -134,41 +134,41 @@ func TestRewrittenPathIsKept(t *testing.T) {
 
 func TestOtherProtocolsPass(t *testing.T) {
 	for _, name := range []string{"Http1", "bolt", ""} {
-		made, counts := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
+		f, counts := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
 		x := dubboRequest()
 		x.Meta.Protocol = name
 		var got recordingRouter
-		if err := x.Serve(t.Context(), made(&got)); err != nil || got != (recordingRouter{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
-			t.Errorf("%s: Serve = %v, the router sees %+v", name, err, got)
+		if err := x.Serve(t.Context(), f(&got)); err != nil || got != (recordingRouter{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
+			t.Errorf("%s: Serve = %v, the router received %+v", name, err, got)
 		}
 		if n := counts.Value(requestsMetric()); n != 0 {
-			t.Errorf("%s: %v requests counted", name, n)
+			t.Errorf("%s: %v requests counted, want 0", name, n)
 		}
 	}
 }
 
 func TestResponsesAreCountedByStatus(t *testing.T) {
-	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
+	noHost := protocol.NewFault(protocol.NoHealthyHost, nil)
 	for name, test := range map[string]struct {
 		next                protocol.Service
 		oneWay              bool
 		succeeded, failures float64
 	}{
-		"OK":             {providerWithStatus(statusOK), false, 1, 0},
-		"service error":  {providerWithStatus(70), false, 0, 1},
-		"a fault":        {protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return lost }), false, 0, 1},
-		"Weft's own":     {providerWithStatus(protocol.NoCode), false, 0, 1},
-		"no answer ever": {providerWithStatus(protocol.NoCode), true, 0, 0},
+		"OK":            {providerWithStatus(statusOK), false, 1, 0},
+		"service error": {providerWithStatus(70), false, 0, 1},
+		"fault":         {protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return noHost }), false, 0, 1},
+		"local reply":   {providerWithStatus(protocol.NoCode), false, 0, 1},
+		"one-way":       {providerWithStatus(protocol.NoCode), true, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Factory(), `{}`)
 			x := dubboRequest()
 			x.Request.OneWay = test.oneWay
-			if err := x.Serve(t.Context(), made(test.next)); err != nil && !errors.Is(err, lost) {
+			if err := x.Serve(t.Context(), made(test.next)); err != nil && !errors.Is(err, noHost) {
 				t.Fatal(err)
 			}
-			if r, s, f := counts.Value(requestsMetric()), counts.Value(successesMetric()), counts.Value(failuresMetric()); r != 1 || s != test.succeeded || f != test.failures {
-				t.Errorf("%v requests, %v successes, %v failures; want 1, %v, %v", r, s, f, test.succeeded, test.failures)
+			if requests, successes, f := counts.Value(requestsMetric()), counts.Value(successesMetric()), counts.Value(failuresMetric()); requests != 1 || successes != test.succeeded || f != test.failures {
+				t.Errorf("%v requests, %v successes, %v failures; want 1, %v, %v", requests, successes, f, test.succeeded, test.failures)
 			}
 		})
 	}
@@ -176,22 +176,22 @@ func TestResponsesAreCountedByStatus(t *testing.T) {
 
 func TestSubsetLabel(t *testing.T) {
 	for name, test := range map[string]struct{ labels, subset, want string }{
-		"a label":                       {podLabels, "app", "tester"},
-		"one that is no field":          {podLabels, "group", "blue"},
-		"a label that the pod lacks":    {podLabels, "zone", noSubset},
-		"a label without a value":       {"zone=\"\"\n", "zone", noSubset},
-		"no subset":                     {podLabels, "", noSubset},
-		"a pod without labels":          {"", "app", noSubset},
-		"a file that ends without line": {`app="x"`, "app", "x"},
+		"label":                      {podLabels, "app", "tester"},
+		"label that is not a header": {podLabels, "group", "blue"},
+		"unknown label":              {podLabels, "zone", noSubset},
+		"label without a value":      {"zone=\"\"\n", "zone", noSubset},
+		"no subset":                  {podLabels, "", noSubset},
+		"pod without labels":         {"", "app", noSubset},
+		"no line break at the end":   {`app="x"`, "app", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := filtertest.Decode(t, Factory(), withLabels(t, test.labels, test.subset))
 			registry := metrics.New(metrics.Options{})
-			made, err := Factory().New(cfg, filter.Env{Metrics: registry})
+			f, err := Factory().New(cfg, filter.Env{Metrics: registry})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := dubboRequest().Serve(t.Context(), made(providerWithStatus(statusOK))); err != nil {
+			if err := dubboRequest().Serve(t.Context(), f(providerWithStatus(statusOK))); err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range Factory().Metrics[:2] {
@@ -205,9 +205,9 @@ func TestSubsetLabel(t *testing.T) {
 
 func TestInvalidFileIsRejected(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"no value":        {"app\n", `line 1 is "app"`},
-		"no name":         {"a=b\n=c\n", `line 2 is "=c"`},
-		"an unended text": {"app=\"x\n", "the value of app"},
+		"no value":      {"app\n", `line 1 is "app"`},
+		"no name":       {"a=b\n=c\n", `line 2 is "=c"`},
+		"missing quote": {"app=\"x\n", "the value of app"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := filtertest.Decode(t, Factory(), withLabels(t, test.text, ""))
@@ -216,7 +216,7 @@ func TestInvalidFileIsRejected(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a file that is not there", func(t *testing.T) {
+	t.Run("missing file", func(t *testing.T) {
 		cfg := &Config{LabelsFile: filepath.Join(t.TempDir(), "none")}
 		if _, err := Factory().New(cfg, filter.Env{}); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("New: %v, want %v", err, os.ErrNotExist)
@@ -225,8 +225,8 @@ func TestInvalidFileIsRejected(t *testing.T) {
 }
 
 func TestRequestsDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
-	s := made(providerWithStatus(statusOK))
+	f, _ := filtertest.Build(t, Factory(), withLabels(t, podLabels, ""))
+	s := f(providerWithStatus(statusOK))
 	x := dubboRequest()
 	ctx := t.Context()
 	var serveErr error

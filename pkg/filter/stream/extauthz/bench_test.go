@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// BenchmarkCheck measures the filter without the cost of the call itself.
+// BenchmarkCheck measures the filter without the cost of a network call.
 func BenchmarkCheck(b *testing.B) {
-	text, err := proto.Marshal(&authv3.CheckResponse{})
+	response, err := proto.Marshal(&authv3.CheckResponse{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -24,13 +24,13 @@ func BenchmarkCheck(b *testing.B) {
 			if _, err := io.Copy(io.Discard, x.Request.Body); err != nil {
 				return err
 			}
-			return respondFrame("\x00\x00\x00\x00\x00"+string(text), "0")(x)
+			return respondFrame("\x00\x00\x00\x00\x00"+string(response), "0")(x)
 		},
 	}
 	for name, settings := range map[string]filtertest.Settings{"HTTP": httpSettings(""), "gRPC": grpcConfig} {
 		b.Run(name, func(b *testing.B) {
-			made, _ := filtertest.BuildWith(b, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": services[name]}})
-			s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+			f, _ := filtertest.BuildWith(b, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": services[name]}})
+			s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 			filtertest.Bench(b, s, newGET("Authorization: a", "Cookie: b", "User-Agent: c", "Accept: d"))
 		})
 	}

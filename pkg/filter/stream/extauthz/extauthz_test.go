@@ -24,13 +24,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// fakeService is an authorization service. It keeps the last request as text.
+// fakeService is an authorization service. It records the last request as text.
 type fakeService struct {
 	received string
 	respond  func(x *protocol.Exchange) error
 }
 
-func (a *fakeService) Start(_ context.Context, x *protocol.Exchange) error {
+func (s *fakeService) Start(_ context.Context, x *protocol.Exchange) error {
 	var b strings.Builder
 	b.WriteString(x.Request.Method + " " + x.Request.Authority + x.Request.Path)
 	for name, value := range x.Request.Header.All() {
@@ -43,11 +43,11 @@ func (a *fakeService) Start(_ context.Context, x *protocol.Exchange) error {
 		}
 		b.WriteString(" [" + string(content) + "]")
 	}
-	a.received = b.String()
-	if left := time.Until(x.Deadline); left <= 0 || left > time.Minute {
-		return errors.New("the question has no deadline")
+	s.received = b.String()
+	if timeout := time.Until(x.Deadline); timeout <= 0 || timeout > time.Minute {
+		return errors.New("the request has no deadline within a minute")
 	}
-	return a.respond(x)
+	return s.respond(x)
 }
 
 // respondHTTP returns a handler that sends an HTTP response.
@@ -62,11 +62,11 @@ func respondHTTP(code int, body string, fields ...string) func(x *protocol.Excha
 // respondMessage returns a handler that sends a gRPC response.
 func respondMessage(t *testing.T, m *authv3.CheckResponse) func(x *protocol.Exchange) error {
 	t.Helper()
-	text, err := proto.Marshal(m)
+	message, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return respondFrame(string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))))+string(text), "0")
+	return respondFrame(string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))))+string(message), "0")
 }
 
 func respondFrame(frame, code string) func(x *protocol.Exchange) error {
@@ -97,46 +97,46 @@ func newPOST(content string, declared bool) *protocol.Exchange {
 
 // serveWith serves x behind the filter and returns what the application received, or what the
 // client received.
-func serveWith(t *testing.T, settings filtertest.Settings, to *fakeService, x *protocol.Exchange) (string, *filtertest.Counts) {
+func serveWith(t *testing.T, settings filtertest.Settings, service *fakeService, x *protocol.Exchange) (string, *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.BuildWith(t, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": to}})
-	return serve(t, made, x), counts
+	f, counts := filtertest.BuildWith(t, Factory(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": service}})
+	return serve(t, f, x), counts
 }
 
-func serve(t *testing.T, made filter.Filter, x *protocol.Exchange) string {
+func serve(t *testing.T, f filter.Filter, x *protocol.Exchange) string {
 	t.Helper()
-	var b strings.Builder
+	var result strings.Builder
 	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-		b.WriteString("passed")
+		result.WriteString("passed")
 		for name, value := range x.Request.Header.All() {
-			b.WriteString(" " + name + ":" + value)
+			result.WriteString(" " + name + ":" + value)
 		}
 		if x.Request.Body != nil {
 			content, err := io.ReadAll(x.Request.Body)
 			if err != nil {
 				return err
 			}
-			b.WriteString(" [" + string(content) + "]")
+			result.WriteString(" [" + string(content) + "]")
 		}
 		x.LocalReply(200, "", "")
 		return nil
 	})
-	if err := x.Serve(t.Context(), made(app)); err != nil {
+	if err := x.Serve(t.Context(), f(app)); err != nil {
 		x.LocalReplyError(err)
 	}
-	if x.Response.Status != 200 || b.Len() == 0 {
-		b.WriteString("refused")
+	if x.Response.Status != 200 || result.Len() == 0 {
+		result.WriteString("rejected")
 	}
 	if r := x.Record.Reason; r != protocol.ReasonNone {
-		b.WriteString(" " + r.String())
+		result.WriteString(" " + r.String())
 	}
 	if s := x.Response.Status; s != 200 {
-		b.WriteString(" " + string(rune('0'+s/100)) + string(rune('0'+s/10%10)) + string(rune('0'+s%10)))
+		result.WriteString(" " + string(rune('0'+s/100)) + string(rune('0'+s/10%10)) + string(rune('0'+s%10)))
 	}
 	for name, value := range x.Response.Header.All() {
-		b.WriteString(" <" + name + ":" + value + ">")
+		result.WriteString(" <" + name + ":" + value + ">")
 	}
-	return b.String()
+	return result.String()
 }
 
 const httpConfig = `{"http_service": {"server_uri": {"cluster": "authz"}, "path_prefix": "/check",
@@ -146,89 +146,89 @@ const httpConfig = `{"http_service": {"server_uri": {"cluster": "authz"}, "path_
 		"allowed_upstream_headers_to_append": {"patterns": [{"exact": "x-role"}]},
 		"allowed_client_headers": {"patterns": [{"exact": "x-why"}]},
 		"allowed_client_headers_on_success": {"patterns": [{"exact": "set-cookie"}]},
-		"dynamic_metadata_from_headers": {"patterns": [{"exact": "x-tag"}]}}}MORE}`
+		"dynamic_metadata_from_headers": {"patterns": [{"exact": "x-tag"}]}}}EXTRA}`
 
-func httpSettings(more string) filtertest.Settings {
-	return filtertest.Settings(strings.Replace(httpConfig, "MORE", more, 1))
+func httpSettings(extra string) filtertest.Settings {
+	return filtertest.Settings(strings.Replace(httpConfig, "EXTRA", extra, 1))
 }
 
 func TestHTTPService(t *testing.T) {
 	for _, test := range []struct {
-		name    string
-		more    string // settings
-		x       *protocol.Exchange
-		answer  func(x *protocol.Exchange) error
-		asked   string // "": not checked
-		outcome string
+		name        string
+		extra       string // additional settings
+		x           *protocol.Exchange
+		respond     func(x *protocol.Exchange) error
+		wantRequest string // "": not checked
+		want        string
 	}{
 		{
-			name: "a request passes", x: newGET("Authorization: a", "X-Tenant: blue", "X-Secret: s"), answer: respondHTTP(200, ""),
-			asked:   "GET shop.test/check/buy?n=1 Authorization:a X-Tenant:blue x-gate:front",
-			outcome: "passed Authorization:a X-Tenant:blue X-Secret:s",
+			name: "allowed", x: newGET("Authorization: a", "X-Tenant: blue", "X-Secret: s"), respond: respondHTTP(200, ""),
+			wantRequest: "GET shop.test/check/buy?n=1 Authorization:a X-Tenant:blue x-gate:front",
+			want:        "passed Authorization:a X-Tenant:blue X-Secret:s",
 		},
 		{
-			name: "with fields of the service", x: newGET("X-User: root", "x_user: root", "X-Auth-Level: 9", "X-Role: guest", "X-Tenant: blue"),
-			answer:  respondHTTP(200, "", "x-user: ann", "X-Role: admin", "Set-Cookie: a=b", "X-Why: no", "X-Envoy-Auth-Headers-To-Remove: x-tenant, x-none", "x-tag: vip"),
-			outcome: "passed X-Role:guest x-user:ann X-Role:admin <Set-Cookie:a=b>",
+			name: "allowed, with headers of the service", x: newGET("X-User: root", "x_user: root", "X-Auth-Level: 9", "X-Role: guest", "X-Tenant: blue"),
+			respond: respondHTTP(200, "", "x-user: ann", "X-Role: admin", "Set-Cookie: a=b", "X-Why: no", "X-Envoy-Auth-Headers-To-Remove: x-tenant, x-none", "x-tag: vip"),
+			want:    "passed X-Role:guest x-user:ann X-Role:admin <Set-Cookie:a=b>",
 		},
 		{
-			name: "a field twice", x: newGET(), answer: respondHTTP(200, "", "x-user: ann", "x-user: bob"), outcome: "passed x-user:ann x-user:bob",
+			name: "repeated header of the service", x: newGET(), respond: respondHTTP(200, "", "x-user: ann", "x-user: bob"), want: "passed x-user:ann x-user:bob",
 		},
 		{
-			name: "fields to remove, in two", x: newGET("X-Tenant: blue", "a: b", "c: d"),
-			answer: respondHTTP(200, "", "X-Envoy-Auth-Headers-To-Remove: x-tenant", "x-envoy-auth-headers-to-remove: c"), outcome: "passed a:b",
+			name: "two lists of headers to remove", x: newGET("X-Tenant: blue", "a: b", "c: d"),
+			respond: respondHTTP(200, "", "X-Envoy-Auth-Headers-To-Remove: x-tenant", "x-envoy-auth-headers-to-remove: c"), want: "passed a:b",
 		},
 		{
-			name: "a refusal", x: newGET(), answer: respondHTTP(418, "no", "X-Why: tea", "X-User: ann", "Location: /login", "Content-Length: 7"),
-			outcome: "refused denied 418 <Content-Type:text/plain; charset=utf-8> <X-Why:tea> <Location:/login>",
+			name: "rejection", x: newGET(), respond: respondHTTP(418, "no", "X-Why: tea", "X-User: ann", "Location: /login", "Content-Length: 7"),
+			want: "rejected denied 418 <Content-Type:text/plain; charset=utf-8> <X-Why:tea> <Location:/login>",
 		},
-		{name: "unauthenticated", x: newGET(), answer: respondHTTP(401, "", "WWW-Authenticate: Basic"), outcome: "refused unauthenticated 401 <WWW-Authenticate:Basic>"},
-		{name: "a redirection", x: newGET(), answer: respondHTTP(302, "", "Location: /login"), outcome: "refused denied 302 <Location:/login>"},
-		{name: "too many", x: newGET(), answer: respondHTTP(429, ""), outcome: "refused rate_limited 429"},
-		{name: "a status that is not 200", x: newGET(), answer: respondHTTP(204, ""), outcome: "refused denied 204"},
-		{name: "no response", x: newGET(), answer: func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) },
-			outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "an error", x: newGET(), answer: respondHTTP(503, ""), outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "response too large", x: newGET(), answer: respondHTTP(403, strings.Repeat("x", maxResponseBody+1)),
-			outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "another status for errors", more: `, "status_on_error": {"code": 503}`, x: newGET(), answer: respondHTTP(500, ""),
-			outcome: "refused denied 503 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "open to errors", more: `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, x: newGET("X-User: root"), answer: respondHTTP(500, ""),
-			outcome: "passed X-Envoy-Auth-Failure-Mode-Allowed:true"},
-		{name: "open, and no error", more: `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`,
-			x: newGET("X_Envoy_Auth_Failure_Mode_Allowed: true"), answer: respondHTTP(200, ""), outcome: "passed"},
-		{name: "open, and a field that cannot be", more: `, "failure_mode_allow": true`, x: newGET("a: b"), answer: respondHTTP(200, "", "x-user: a\r\nb: c"), outcome: "passed a:b"},
-		{name: "a field that cannot be", x: newGET("a: b"), answer: respondHTTP(200, "", "x-user: a\r\nb: c"),
-			outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "disabled", more: `, "disabled": true`, x: newGET("X-User: root", "a: b"), answer: respondHTTP(403, ""), outcome: "passed a:b"},
-		{name: "disallowed header", more: `, "disallowed_headers": {"patterns": [{"exact": "authorization"}]}`, x: newGET("Authorization: a"), answer: respondHTTP(200, ""),
-			asked: "GET shop.test/check/buy?n=1 x-gate:front", outcome: "passed Authorization:a"},
-		{name: "content", more: `, "with_request_body": {"max_request_bytes": 4}`, x: newPOST("book", true), answer: respondHTTP(200, ""),
-			asked: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false [book]", outcome: "passed [book]"},
-		{name: "content of unknown length", more: `, "with_request_body": {"max_request_bytes": 4}`, x: newPOST("book", false), answer: respondHTTP(200, ""),
-			asked: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false [book]", outcome: "passed [book]"},
-		{name: "too much content", more: `, "with_request_body": {"max_request_bytes": 3}`, x: newPOST("book", true), answer: respondHTTP(200, ""),
-			outcome: "refused body_too_large 413 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "too much of unknown length", more: `, "with_request_body": {"max_request_bytes": 3}`, x: newPOST("book", false), answer: respondHTTP(200, ""),
-			outcome: "refused body_too_large 413 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "the beginning", more: `, "with_request_body": {"max_request_bytes": 3, "allow_partial_message": true}`, x: newPOST("books", true), answer: respondHTTP(200, ""),
-			asked: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:true [boo]", outcome: "passed [books]"},
-		{name: "no content for this route", more: `, "with_request_body": {"max_request_bytes": 3}, "check_settings": {"disable_request_body_buffering": true}`,
-			x: newPOST("book", true), answer: respondHTTP(200, ""), asked: "POST shop.test/check/buy?n=1 x-gate:front", outcome: "passed [book]"},
-		{name: "another limit for this route", more: `, "with_request_body": {"max_request_bytes": 3}, "check_settings": {"with_request_body": {"max_request_bytes": 9}}`,
-			x: newPOST("book", true), answer: respondHTTP(200, ""), outcome: "passed [book]"},
+		{name: "unauthenticated", x: newGET(), respond: respondHTTP(401, "", "WWW-Authenticate: Basic"), want: "rejected unauthenticated 401 <WWW-Authenticate:Basic>"},
+		{name: "redirect", x: newGET(), respond: respondHTTP(302, "", "Location: /login"), want: "rejected denied 302 <Location:/login>"},
+		{name: "rate limited", x: newGET(), respond: respondHTTP(429, ""), want: "rejected rate_limited 429"},
+		{name: "status 204", x: newGET(), respond: respondHTTP(204, ""), want: "rejected denied 204"},
+		{name: "no response", x: newGET(), respond: func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) },
+			want: "rejected denied 403 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "error response", x: newGET(), respond: respondHTTP(503, ""), want: "rejected denied 403 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "response too large", x: newGET(), respond: respondHTTP(403, strings.Repeat("x", maxResponseBody+1)),
+			want: "rejected denied 403 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "status_on_error", extra: `, "status_on_error": {"code": 503}`, x: newGET(), respond: respondHTTP(500, ""),
+			want: "rejected denied 503 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "fails open", extra: `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, x: newGET("X-User: root"), respond: respondHTTP(500, ""),
+			want: "passed X-Envoy-Auth-Failure-Mode-Allowed:true"},
+		{name: "failure_mode_allow without a failure", extra: `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`,
+			x: newGET("X_Envoy_Auth_Failure_Mode_Allowed: true"), respond: respondHTTP(200, ""), want: "passed"},
+		{name: "fails open after an invalid header", extra: `, "failure_mode_allow": true`, x: newGET("a: b"), respond: respondHTTP(200, "", "x-user: a\r\nb: c"), want: "passed a:b"},
+		{name: "invalid header", x: newGET("a: b"), respond: respondHTTP(200, "", "x-user: a\r\nb: c"),
+			want: "rejected denied 403 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "disabled", extra: `, "disabled": true`, x: newGET("X-User: root", "a: b"), respond: respondHTTP(403, ""), want: "passed a:b"},
+		{name: "disallowed header", extra: `, "disallowed_headers": {"patterns": [{"exact": "authorization"}]}`, x: newGET("Authorization: a"), respond: respondHTTP(200, ""),
+			wantRequest: "GET shop.test/check/buy?n=1 x-gate:front", want: "passed Authorization:a"},
+		{name: "body", extra: `, "with_request_body": {"max_request_bytes": 4}`, x: newPOST("book", true), respond: respondHTTP(200, ""),
+			wantRequest: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false [book]", want: "passed [book]"},
+		{name: "body of unknown length", extra: `, "with_request_body": {"max_request_bytes": 4}`, x: newPOST("book", false), respond: respondHTTP(200, ""),
+			wantRequest: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false [book]", want: "passed [book]"},
+		{name: "body too large", extra: `, "with_request_body": {"max_request_bytes": 3}`, x: newPOST("book", true), respond: respondHTTP(200, ""),
+			want: "rejected body_too_large 413 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "body of unknown length too large", extra: `, "with_request_body": {"max_request_bytes": 3}`, x: newPOST("book", false), respond: respondHTTP(200, ""),
+			want: "rejected body_too_large 413 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "partial body", extra: `, "with_request_body": {"max_request_bytes": 3, "allow_partial_message": true}`, x: newPOST("books", true), respond: respondHTTP(200, ""),
+			wantRequest: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:true [boo]", want: "passed [books]"},
+		{name: "check_settings disable the body", extra: `, "with_request_body": {"max_request_bytes": 3}, "check_settings": {"disable_request_body_buffering": true}`,
+			x: newPOST("book", true), respond: respondHTTP(200, ""), wantRequest: "POST shop.test/check/buy?n=1 x-gate:front", want: "passed [book]"},
+		{name: "check_settings replace the body limit", extra: `, "with_request_body": {"max_request_bytes": 3}, "check_settings": {"with_request_body": {"max_request_bytes": 9}}`,
+			x: newPOST("book", true), respond: respondHTTP(200, ""), want: "passed [book]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			to := &fakeService{respond: test.answer}
-			got, counts := serveWith(t, httpSettings(test.more), to, test.x)
-			if got != test.outcome {
-				t.Errorf("outcome %q,\nwant    %q", got, test.outcome)
+			service := &fakeService{respond: test.respond}
+			got, counts := serveWith(t, httpSettings(test.extra), service, test.x)
+			if got != test.want {
+				t.Errorf("outcome %q,\nwant    %q", got, test.want)
 			}
-			if test.asked != "" && to.received != test.asked {
-				t.Errorf("the service received %q,\nwant                 %q", to.received, test.asked)
+			if test.wantRequest != "" && service.received != test.wantRequest {
+				t.Errorf("the service received %q,\nwant                 %q", service.received, test.wantRequest)
 			}
-			if n, asked := counts.Value(requestsMetric()), to.received != ""; (n == 1) != asked {
-				t.Errorf("%v requests are counted; sent to the service: %t", n, asked)
+			if n, sent := counts.Value(requestsMetric()), service.received != ""; (n == 1) != sent {
+				t.Errorf("request counter = %v; sent to the service: %t", n, sent)
 			}
 		})
 	}
@@ -238,39 +238,39 @@ func TestHTTPServiceMetadata(t *testing.T) {
 	x := newGET()
 	serveWith(t, httpSettings(""), &fakeService{respond: respondHTTP(200, "", "X-Tag: vip")}, x)
 	if got, _ := x.Metadata.Lookup("envoy.filters.http.ext_authz", "x-tag"); got != "vip" {
-		t.Errorf("x-tag is %q, want vip", got)
+		t.Errorf("metadata x-tag = %q, want vip", got)
 	}
 }
 
 func TestUnusualRequestTargets(t *testing.T) {
-	for _, test := range []struct{ name, method, path, asked, outcome string }{
+	for _, test := range []struct{ name, method, path, wantRequest, want string }{
 		{"OPTIONS *", "OPTIONS", "*", "OPTIONS shop.test/check/* x-gate:front", "passed"},
-		{"CONNECT", "CONNECT", "", "", "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
+		{"CONNECT", "CONNECT", "", "", "rejected denied 403 <Content-Type:text/plain; charset=utf-8>"},
 	} {
 		x := newGET()
 		x.Request.Method, x.Request.Path = test.method, test.path
-		to := &fakeService{respond: respondHTTP(200, "")}
-		if got, _ := serveWith(t, httpSettings(""), to, x); got != test.outcome || to.received != test.asked {
-			t.Errorf("%s: the service received %q, outcome %q", test.name, to.received, got)
+		service := &fakeService{respond: respondHTTP(200, "")}
+		if got, _ := serveWith(t, httpSettings(""), service, x); got != test.want || service.received != test.wantRequest {
+			t.Errorf("%s: the service received %q, outcome %q", test.name, service.received, got)
 		}
 	}
 	x := newGET()
-	x.Request.Path, x.Record.OriginalPath, x.Record.OriginalAuthority = "/rewritten", "/asked", "asked.test"
-	to := &fakeService{respond: respondHTTP(200, "")}
-	serveWith(t, httpSettings(""), to, x)
-	if want := "GET asked.test/check/asked x-gate:front"; to.received != want {
-		t.Errorf("rewritten request: the service received %q, want %q", to.received, want)
+	x.Request.Path, x.Record.OriginalPath, x.Record.OriginalAuthority = "/rewritten", "/original", "original.test"
+	service := &fakeService{respond: respondHTTP(200, "")}
+	serveWith(t, httpSettings(""), service, x)
+	if want := "GET original.test/check/original x-gate:front"; service.received != want {
+		t.Errorf("rewritten request: the service received %q, want %q", service.received, want)
 	}
 }
 
 const grpcConfig = `{"grpc_service": {"envoy_grpc": {"cluster_name": "authz"}, "initial_metadata": [{"key": "x-gate", "value": "front"}]}, "include_peer_certificate": true}`
 
 // receivedAttributes parses the request that a gRPC service received.
-func receivedAttributes(t *testing.T, asked string) *authv3.AttributeContext {
+func receivedAttributes(t *testing.T, request string) *authv3.AttributeContext {
 	t.Helper()
-	head, frame, _ := strings.Cut(asked, " [")
+	head, frame, _ := strings.Cut(request, " [")
 	if want := "POST authz/envoy.service.auth.v3.Authorization/Check content-type:application/grpc te:trailers grpc-timeout:"; !strings.HasPrefix(head, want) || !strings.HasSuffix(head, "m x-gate:front") {
-		t.Errorf("the gRPC request is %q", head)
+		t.Errorf("gRPC request = %q, want the prefix %q and the header x-gate", head, want)
 	}
 	m := new(authv3.CheckRequest)
 	if err := proto.Unmarshal([]byte(strings.TrimSuffix(frame, "]"))[prefixLen:], m); err != nil {
@@ -288,11 +288,11 @@ func TestGRPCServiceReceivesAttributes(t *testing.T) {
 	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("book"), 4
 	settings := filtertest.Settings(strings.Replace(grpcConfig, `"include_peer`, `"include_tls_session": true, "with_request_body": {"max_request_bytes": 9},
 		"check_settings": {"context_extensions": {"realm": "shop"}}, "include_peer`, 1))
-	to := &fakeService{respond: respondMessage(t, &authv3.CheckResponse{})}
-	if got, _ := serveWith(t, settings, to, x); !strings.HasPrefix(got, "passed X-A:1 x-a:2") || !strings.HasSuffix(got, "[book]") {
-		t.Fatalf("outcome %q", got)
+	service := &fakeService{respond: respondMessage(t, &authv3.CheckResponse{})}
+	if got, _ := serveWith(t, settings, service, x); !strings.HasPrefix(got, "passed X-A:1 x-a:2") || !strings.HasSuffix(got, "[book]") {
+		t.Fatalf("outcome %q, want the request with its body at the application", got)
 	}
-	a := receivedAttributes(t, to.received)
+	a := receivedAttributes(t, service.received)
 	r := a.GetRequest().GetHttp()
 	for name, want := range map[string]string{
 		":authority": "shop.test", ":method": "GET", ":path": "/buy?n=1", ":scheme": "http", "x-a": "1,2", "cookie": "!", "x-envoy-auth-partial-body": "false",
@@ -301,69 +301,69 @@ func TestGRPCServiceReceivesAttributes(t *testing.T) {
 			t.Errorf("the service received %s: %q, want %q", name, got, want)
 		}
 	}
-	for what, pair := range map[string][2]string{
+	for attribute, pair := range map[string][2]string{
 		"method": {r.GetMethod(), "GET"}, "path": {r.GetPath(), "/buy?n=1"}, "host": {r.GetHost(), "shop.test"}, "protocol": {r.GetProtocol(), "HTTP/1.1"}, "body": {r.GetBody(), "book"},
 		"principal": {a.GetSource().GetPrincipal(), "spiffe://shop/cart"}, "caller": {a.GetSource().GetAddress().GetSocketAddress().GetAddress(), "192.0.2.1"},
 		"certificate": {a.GetSource().GetCertificate(), "-----BEGIN%20CERTIFICATE-----%0AAQI%3D%0A-----END%20CERTIFICATE-----%0A"},
 		"name":        {a.GetTlsSession().GetSni(), "shop.test"}, "extension": {a.GetContextExtensions()["realm"], "shop"},
 	} {
 		if pair[0] != pair[1] {
-			t.Errorf("the service received the %s %q, want %q", what, pair[0], pair[1])
+			t.Errorf("the service received the %s %q, want %q", attribute, pair[0], pair[1])
 		}
 	}
 }
 
 func TestGRPCService(t *testing.T) {
-	closed := "refused denied 403 <Content-Type:text/plain; charset=utf-8>"
+	rejection := "rejected denied 403 <Content-Type:text/plain; charset=utf-8>"
 	for _, test := range []struct {
 		name    string
-		answer  func(x *protocol.Exchange) error
-		outcome string
+		respond func(x *protocol.Exchange) error
+		want    string
 	}{
-		{"yes", respondMessage(t, &authv3.CheckResponse{}), "passed a:b"},
-		{"no", respondMessage(t, &authv3.CheckResponse{Status: &status.Status{Code: 7}}), "refused denied 403"},
-		{"it is not there", respondFrame("", "14"), closed},
-		{"error in grpc-status", respondFrame("", "7"), closed},
-		{"no message", respondFrame("", "0"), closed},
-		{"two messages", respondFrame("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0"), closed},
-		{"compressed", respondFrame("\x01\x00\x00\x00\x00", "0"), closed},
-		{"invalid message", respondFrame("\x00\x00\x00\x00\x01\x0a", "0"), closed},
-		{"HTTP response", respondHTTP(200, "yes"), closed},
-		{"no response", func(*protocol.Exchange) error { return protocol.NewFault(protocol.NoHealthyHost, nil) }, closed},
+		{"allowed", respondMessage(t, &authv3.CheckResponse{}), "passed a:b"},
+		{"denied", respondMessage(t, &authv3.CheckResponse{Status: &status.Status{Code: 7}}), "rejected denied 403"},
+		{"unavailable", respondFrame("", "14"), rejection},
+		{"error in grpc-status", respondFrame("", "7"), rejection},
+		{"no message", respondFrame("", "0"), rejection},
+		{"two messages", respondFrame("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0"), rejection},
+		{"compressed", respondFrame("\x01\x00\x00\x00\x00", "0"), rejection},
+		{"invalid message", respondFrame("\x00\x00\x00\x00\x01\x0a", "0"), rejection},
+		{"HTTP response", respondHTTP(200, "yes"), rejection},
+		{"no response", func(*protocol.Exchange) error { return protocol.NewFault(protocol.NoHealthyHost, nil) }, rejection},
 		{"client disconnected", func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) },
-			"refused downstream_gone 499 <Content-Type:text/plain; charset=utf-8>"},
+			"rejected downstream_gone 499 <Content-Type:text/plain; charset=utf-8>"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got, _ := serveWith(t, grpcConfig, &fakeService{respond: test.answer}, newGET("a: b")); got != test.outcome {
-				t.Errorf("outcome %q, want %q", got, test.outcome)
+			if got, _ := serveWith(t, grpcConfig, &fakeService{respond: test.respond}, newGET("a: b")); got != test.want {
+				t.Errorf("outcome %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
 func TestRouteOverrides(t *testing.T) {
-	kind := Factory()
-	listener := filtertest.Decode(t, kind, httpSettings(""))
-	for _, test := range []struct{ name, own, asked, outcome string }{
+	factory := Factory()
+	listener := filtertest.Decode(t, factory, httpSettings(""))
+	for _, test := range []struct{ name, own, wantRequest, want string }{
 		{"disabled", `{"disabled": true}`, "", "passed a:b"},
-		{"settings", `{"check_settings": {"with_request_body": {"max_request_bytes": 9}}}`, "GET shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false", "passed a:b"},
-		{"a service", `{"http_service": {"server_uri": {"cluster": "authz"}}}`, "GET shop.test/buy?n=1", "passed X-User:root a:b"},
+		{"check_settings", `{"check_settings": {"with_request_body": {"max_request_bytes": 9}}}`, "GET shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false", "passed a:b"},
+		{"another service", `{"http_service": {"server_uri": {"cluster": "authz"}}}`, "GET shop.test/buy?n=1", "passed X-User:root a:b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			to := &fakeService{respond: respondHTTP(200, "")}
+			service := &fakeService{respond: respondHTTP(200, "")}
 			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}),
-				ClusterClient: &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": to}}}
-			made, err := kind.New(kind.Inherit(listener, filtertest.Decode(t, kind, filtertest.Settings(test.own))), env)
+				ClusterClient: &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": service}}}
+			f, err := factory.New(factory.Inherit(listener, filtertest.Decode(t, factory, filtertest.Settings(test.own))), env)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := serve(t, made, newGET("X-User: root", "a: b")); got != test.outcome || to.received != test.asked {
-				t.Errorf("the service received %q, outcome %q; want %q, %q", to.received, got, test.asked, test.outcome)
+			if got := serve(t, f, newGET("X-User: root", "a: b")); got != test.want || service.received != test.wantRequest {
+				t.Errorf("the service received %q, outcome %q; want %q, %q", service.received, got, test.wantRequest, test.want)
 			}
 		})
 	}
-	if _, err := kind.New(filtertest.Decode(t, kind, `{"check_settings": {}}`), filter.Env{Metrics: metrics.New(metrics.Options{})}); err == nil {
-		t.Error("a listener without a service was accepted")
+	if _, err := factory.New(filtertest.Decode(t, factory, `{"check_settings": {}}`), filter.Env{Metrics: metrics.New(metrics.Options{})}); err == nil {
+		t.Error("New accepted a listener without a service")
 	}
 }
 
@@ -389,7 +389,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "filter_enabled": {"default_value": {"numerator": 5}}}`:   "filter_enabled",
 	} {
 		if got := filtertest.DecodeErrors(t, Factory(), settings); !strings.Contains(got, want) {
-			t.Errorf("%s: %s, want %q in it", settings, got, want)
+			t.Errorf("%s: %s, want an error with %q", settings, got, want)
 		}
 	}
 }
@@ -399,19 +399,19 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 4 {
 		t.Fatalf("%d examples, want 4", len(examples))
 	}
-	to := &fakeService{respond: respondHTTP(200, "", "x-auth-level: 1")}
-	if got, _ := serveWith(t, examples[0], to, newGET("X-User: root", "Cookie: c")); got != "passed Cookie:c x-auth-level:1" || to.received != "GET shop.test/check/buy?n=1 Cookie:c" {
-		t.Errorf("the service received %q, outcome %q", to.received, got)
+	service := &fakeService{respond: respondHTTP(200, "", "x-auth-level: 1")}
+	if got, _ := serveWith(t, examples[0], service, newGET("X-User: root", "Cookie: c")); got != "passed Cookie:c x-auth-level:1" || service.received != "GET shop.test/check/buy?n=1 Cookie:c" {
+		t.Errorf("the service received %q, outcome %q", service.received, got)
 	}
-	to = &fakeService{respond: respondMessage(t, &authv3.CheckResponse{})}
-	if got, _ := serveWith(t, examples[1], to, newPOST(strings.Repeat("x", 10_000), true)); len(got) < 10_000 || len(to.received) < 8000 || len(to.received) > 9000 {
-		t.Errorf("the service received %d bytes, the application %d", len(to.received), len(got))
+	service = &fakeService{respond: respondMessage(t, &authv3.CheckResponse{})}
+	if got, _ := serveWith(t, examples[1], service, newPOST(strings.Repeat("x", 10_000), true)); len(got) < 10_000 || len(service.received) < 8000 || len(service.received) > 9000 {
+		t.Errorf("the service received %d bytes, want 8000 to 9000; the application received %d, want at least 10000", len(service.received), len(got))
 	}
 	listener := filtertest.Decode(t, Factory(), examples[0])
 	public := inherit(listener, filtertest.Decode(t, Factory(), examples[2])).(*Config)
 	shop := inherit(listener, filtertest.Decode(t, Factory(), examples[3])).(*Config)
 	if !public.Disabled || shop.Disabled || shop.Check.Extensions["realm"] != "shop" || shop.HTTP == nil {
-		t.Errorf("the routes are %+v and %+v", public, shop)
+		t.Errorf("effective configurations of the routes: %+v and %+v", public, shop)
 	}
 }
 
@@ -426,7 +426,7 @@ func TestBufferedBodyRewinds(t *testing.T) {
 		}
 		for range 2 {
 			if got, err := io.ReadAll(x.Request.Body); err != nil || string(got) != "book" {
-				t.Errorf("declared %t: %q, %v", declared, got, err)
+				t.Errorf("declared %t: read %q, %v, want book", declared, got, err)
 			}
 			if !x.Request.Body.(protocol.Rewinder).Rewind() {
 				t.Errorf("declared %t: the body cannot be rewound", declared)
@@ -451,7 +451,7 @@ func TestPartiallyBufferedBodyRewinds(t *testing.T) {
 				t.Errorf("%+v: %d bytes are buffered, want 4", test, n)
 			}
 			if got, err := io.ReadAll(x.Request.Body); err != nil || string(got) != "book" {
-				t.Errorf("%+v: %q, %v", test, got, err)
+				t.Errorf("%+v: read %q, %v, want book", test, got, err)
 			}
 			if !x.Request.Body.(protocol.Rewinder).Rewind() {
 				t.Errorf("%+v: the body cannot be rewound", test)

@@ -11,26 +11,26 @@ import (
 // TestClientCannotForgeFailureHeader verifies that neither the service nor the application
 // receives failureHeader from a client, for any setting and decision.
 func TestClientCannotForgeFailureHeader(t *testing.T) {
-	broken := func(*protocol.Exchange) error { return errors.New("broken") }
+	fail := func(*protocol.Exchange) error { return errors.New("failure") }
 	for _, test := range []struct {
-		name, more string
-		answer     func(*protocol.Exchange) error
-		outcome    string
+		name, extra string
+		respond     func(*protocol.Exchange) error
+		want        string
 	}{
 		{"allowed", "", respondHTTP(200, ""), "passed a:b"},
-		{"open, and allowed", `, "failure_mode_allow": true`, respondHTTP(200, ""), "passed a:b"},
-		{"open, and broken", `, "failure_mode_allow": true`, broken, "passed a:b"},
-		{"fails open, with the failure header", `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, broken, "passed a:b X-Envoy-Auth-Failure-Mode-Allowed:true"},
+		{"failure_mode_allow, allowed", `, "failure_mode_allow": true`, respondHTTP(200, ""), "passed a:b"},
+		{"failure_mode_allow, failure", `, "failure_mode_allow": true`, fail, "passed a:b"},
+		{"failure_mode_allow, failure, with the failure header", `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, fail, "passed a:b X-Envoy-Auth-Failure-Mode-Allowed:true"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			to := &fakeService{respond: test.answer}
+			service := &fakeService{respond: test.respond}
 			x := newGET("x-envoy-auth-failure-mode-allowed: true", "a: b", "X_Envoy_Auth_Failure_Mode_Allowed: true")
-			got, _ := serveWith(t, httpSettings(`, "allowed_headers": {"patterns": [{"prefix": "x"}]}`+test.more), to, x)
-			if got != test.outcome {
-				t.Errorf("outcome %q, want %q", got, test.outcome)
+			got, _ := serveWith(t, httpSettings(`, "allowed_headers": {"patterns": [{"prefix": "x"}]}`+test.extra), service, x)
+			if got != test.want {
+				t.Errorf("outcome %q, want %q", got, test.want)
 			}
-			if want := "GET shop.test/check/buy?n=1 x-gate:front"; to.received != want {
-				t.Errorf("the service received %q, want %q", to.received, want)
+			if want := "GET shop.test/check/buy?n=1 x-gate:front"; service.received != want {
+				t.Errorf("the service received %q, want %q", service.received, want)
 			}
 		})
 	}
@@ -39,10 +39,10 @@ func TestClientCannotForgeFailureHeader(t *testing.T) {
 // TestFailureHeaderOfEarlierFilterIsKept verifies that a second ext_authz filter keeps
 // failureHeader if the first one set it.
 func TestFailureHeaderOfEarlierFilterIsKept(t *testing.T) {
-	build := func(more string, answer func(*protocol.Exchange) error) func(protocol.Service) protocol.Service {
-		calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": &fakeService{respond: answer}}}
-		made, _ := filtertest.BuildWith(t, Factory(), httpSettings(more), calls)
-		return made
+	build := func(extra string, respond func(*protocol.Exchange) error) func(protocol.Service) protocol.Service {
+		clusters := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": &fakeService{respond: respond}}}
+		f, _ := filtertest.BuildWith(t, Factory(), httpSettings(extra), clusters)
+		return f
 	}
 	first := build(`, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, respondHTTP(500, ""))
 	second := build("", respondHTTP(200, ""))

@@ -26,17 +26,17 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
-	testers := newFault(t, examples[0], 0) // every request has the fault
+	s := newFault(t, examples[0], 0) // selects every request
 	synctest.Test(t, func(t *testing.T) {
 		x := newRequest("end-user: tester-12")
-		began := time.Now()
-		if err := x.Serve(t.Context(), testers); err != nil || x.Response.Status != 503 || time.Since(began) != 2*time.Second {
-			t.Errorf("a tester: %v, %d after %v; want 503 after 2s", err, x.Response.Status, time.Since(began))
+		start := time.Now()
+		if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 503 || time.Since(start) != 2*time.Second {
+			t.Errorf("request of a tester: %v, %d after %v; want 503 after 2s", err, x.Response.Status, time.Since(start))
 		}
 	})
-	x := newRequest("end-user: somebody")
-	if err := x.Serve(t.Context(), testers); err != nil || x.Response.Status != 200 {
-		t.Errorf("somebody else: %v, %d; want 200", err, x.Response.Status)
+	x := newRequest("end-user: customer")
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 200 {
+		t.Errorf("request of a customer: %v, %d; want 200", err, x.Response.Status)
 	}
 	for i, want := range map[int]int{1: 200, 2: 418} {
 		x := newRequest()
@@ -46,13 +46,13 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// newFault returns the filter in front of an application that responds with 200. Every roll returns
-// roll, in percent.
-func newFault(t testing.TB, s filtertest.Settings, roll uint32) *fault {
+// newFault returns the filter in front of an application that responds with 200. Every random sample
+// is sample, in percent.
+func newFault(t testing.TB, s filtertest.Settings, sample uint32) *fault {
 	t.Helper()
-	made, _ := filtertest.Build(t, Factory(), s)
-	f := made(application()).(*fault)
-	f.random = func() uint32 { return roll * (match.Million / 100) }
+	newService, _ := filtertest.Build(t, Factory(), s)
+	f := newService(application()).(*fault)
+	f.random = func() uint32 { return sample * (match.Million / 100) }
 	return f
 }
 
@@ -80,13 +80,13 @@ func TestAbortPercentage(t *testing.T) {
 		roll    uint32
 		want    int
 	}{
-		{"none at 0", "0", 0, 200},
-		{"the lowest roll at 1", "1", 0, 418},
-		{"the next one at 1", "1", 1, 200},
-		{"a roll below the share", "30", 29, 418},
-		{"a roll at the share", "30", 30, 200},
-		{"the highest roll at 99", "99", 99, 200},
-		{"all at 100", "100", 99, 418},
+		{"0 percent", "0", 0, 200},
+		{"1 percent, lowest sample", "1", 0, 418},
+		{"1 percent, next sample", "1", 1, 200},
+		{"sample below the fraction", "30", 29, 418},
+		{"sample equal to the fraction", "30", 30, 200},
+		{"99 percent, highest sample", "99", 99, 200},
+		{"100 percent", "100", 99, 418},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFault(t, filtertest.Settings(`{"abort": {"status": 418, "percentage": `+test.percent+`}}`), test.roll)
@@ -98,24 +98,24 @@ func TestAbortPercentage(t *testing.T) {
 	}
 }
 
-// TestPercentageDistribution verifies the distribution of rolls with a seeded generator, so that it
-// cannot fail by chance.
+// TestPercentageDistribution verifies the fraction of aborted requests with a seeded generator, so
+// that it cannot fail by chance.
 func TestPercentageDistribution(t *testing.T) {
 	f := newFault(t, `{"abort": {"percentage": 25}}`, 0)
 	random := rand.New(rand.NewPCG(1, 2))
 	f.random = func() uint32 { return random.Uint32N(match.Million) }
-	struck := 0
+	aborted := 0
 	for range 10_000 {
 		x := newRequest()
 		if err := x.Serve(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 		if x.Response.Status == 503 {
-			struck++
+			aborted++
 		}
 	}
-	if struck < 2300 || struck > 2700 {
-		t.Errorf("%d of 10000 requests were aborted at 25 percent", struck)
+	if aborted < 2300 || aborted > 2700 {
+		t.Errorf("%d of 10000 requests were aborted, want about 25 percent", aborted)
 	}
 }
 
@@ -124,18 +124,18 @@ func TestDelayWaitsItsTime(t *testing.T) {
 		settings filtertest.Settings
 		want     time.Duration
 	}{
-		"fixed delay":         {`{"delay": {"fixed_delay": "1500ms", "percentage": 100}}`, 1500 * time.Millisecond},
-		"not without a share": {`{"delay": {"fixed_delay": "1500ms"}}`, 0},
-		"before an abort":     {`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}}`, time.Second},
+		"fixed delay":     {`{"delay": {"fixed_delay": "1500ms", "percentage": 100}}`, 1500 * time.Millisecond},
+		"no percentage":   {`{"delay": {"fixed_delay": "1500ms"}}`, 0},
+		"before an abort": {`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}}`, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
+				start := time.Now()
 				if err := newRequest().Serve(t.Context(), newFault(t, test.settings, 99)); err != nil {
 					t.Fatal(err)
 				}
-				if took := time.Since(began); took != test.want {
-					t.Errorf("it took %v, want %v", took, test.want)
+				if elapsed := time.Since(start); elapsed != test.want {
+					t.Errorf("the request took %v, want %v", elapsed, test.want)
 				}
 			})
 		})
@@ -146,16 +146,16 @@ const minuteDelay = `{"delay": {"fixed_delay": "1m", "percentage": 100}}`
 
 func TestDelayEndsOnDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		caller := &fakeDownstream{disconnectAfter: 3 * time.Second}
+		client := &fakeDownstream{disconnectAfter: 3 * time.Second}
 		x := newRequest()
-		x.Downstream = caller
-		began := time.Now()
+		x.Downstream = client
+		start := time.Now()
 		err := x.Serve(t.Context(), newFault(t, minuteDelay, 0))
-		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 3*time.Second {
-			t.Errorf("Serve = %v after %v, want %v after 3s", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
+		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(start) != 3*time.Second {
+			t.Errorf("Serve = %v after %v, want %v after 3s", err, time.Since(start), protocol.ReasonDownstreamDisconnect)
 		}
-		if caller.activeWatches != 0 {
-			t.Error("the watch was not stopped")
+		if client.activeWatches != 0 {
+			t.Error("OnDisconnect was not stopped")
 		}
 	})
 }
@@ -167,36 +167,36 @@ func TestDelayEndsWithTheConnection(t *testing.T) {
 		x := newRequest()
 		x.Downstream = &fakeDownstream{}
 		x.Request.Body, x.Request.ContentLength = unarrivedBody{}, 10
-		began := time.Now()
+		start := time.Now()
 		err := x.Serve(ctx, newFault(t, minuteDelay, 0))
-		if got := protocol.ReasonOf(err); got != protocol.Draining || time.Since(began) != 2*time.Second {
-			t.Errorf("Serve = %v after %v, want %v after 2s", err, time.Since(began), protocol.Draining)
+		if got := protocol.ReasonOf(err); got != protocol.Draining || time.Since(start) != 2*time.Second {
+			t.Errorf("Serve = %v after %v, want %v after 2s", err, time.Since(start), protocol.Draining)
 		}
 	})
 }
 
-// TestDelayDetaches verifies that the filter calls Detach before a delay, and only then,
-// so that an engine with many exchanges on one goroutine can continue.
+// TestDelayDetaches verifies that the filter calls Detach only before a delay, so that an engine with
+// many exchanges on one goroutine can continue.
 func TestDelayDetaches(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
-		want     []time.Duration // since the start of the request
+		want     []time.Duration // times of Detach since the start of the request
 	}{
-		"a delay":           {minuteDelay, []time.Duration{0}},
-		"no share":          {`{"delay": {"fixed_delay": "1m"}}`, nil},
-		"an abort":          {`{"abort": {"percentage": 100}}`, nil},
-		"another cluster's": {`{"delay": {"fixed_delay": "1m", "percentage": 100}, "upstream_cluster": "other"}`, nil},
+		"delay":         {minuteDelay, []time.Duration{0}},
+		"no percentage": {`{"delay": {"fixed_delay": "1m"}}`, nil},
+		"abort":         {`{"abort": {"percentage": 100}}`, nil},
+		"other cluster": {`{"delay": {"fixed_delay": "1m", "percentage": 100}, "upstream_cluster": "other"}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := newRequest()
-				busy := &busyEngine{began: time.Now()}
-				x.Downstream = busy
+				engine := &busyEngine{began: time.Now()}
+				x.Downstream = engine
 				if err := x.Serve(t.Context(), newFault(t, test.settings, 0)); err != nil {
 					t.Fatal(err)
 				}
-				if !slices.Equal(busy.detached, test.want) {
-					t.Errorf("detached after %v, want %v", busy.detached, test.want)
+				if !slices.Equal(engine.detached, test.want) {
+					t.Errorf("detached after %v, want %v", engine.detached, test.want)
 				}
 			})
 		})
@@ -222,45 +222,45 @@ func TestDisconnectIsWatchedForCompleteRequests(t *testing.T) {
 		length int64
 		want   int
 	}{
-		"no content":             {nil, -1, 1},
+		"no body":                {nil, -1, 1},
 		"buffered body":          {protocol.NewStringBody("hello"), 5, 1},
-		"content on its way":     {unarrivedBody{}, 5, 0},
-		"content of any length":  {protocol.NewStringBody("hello"), -1, 0},
-		"content that is partly": {protocol.NewStringBody("hel"), 5, 0},
+		"body has not arrived":   {unarrivedBody{}, 5, 0},
+		"body of unknown length": {protocol.NewStringBody("hello"), -1, 0},
+		"partly buffered body":   {protocol.NewStringBody("hel"), 5, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				caller := &fakeDownstream{}
+				client := &fakeDownstream{}
 				x := newRequest()
-				x.Downstream, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
+				x.Downstream, x.Request.Body, x.Request.ContentLength = client, test.body, test.length
 				if err := x.Serve(t.Context(), newFault(t, minuteDelay, 0)); err != nil {
 					t.Fatal(err)
 				}
-				if caller.watchCount != test.want {
-					t.Errorf("%d watches, want %d", caller.watchCount, test.want)
+				if client.watchCount != test.want {
+					t.Errorf("%d calls of OnDisconnect, want %d", client.watchCount, test.want)
 				}
 			})
 		})
 	}
 }
 
-// fakeDownstream disconnects after a time; 0: never.
+// fakeDownstream is a client that disconnects after disconnectAfter; 0: never.
 type fakeDownstream struct {
 	disconnectAfter time.Duration
 	watchCount      int
 	activeWatches   int // watches that are not stopped
 }
 
-func (c *fakeDownstream) SendInterim(int, *protocol.Header) error { return nil }
+func (d *fakeDownstream) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *fakeDownstream) OnDisconnect(gone func()) (stop func()) {
-	c.watchCount++
-	c.activeWatches++
-	if c.disconnectAfter == 0 {
-		return func() { c.activeWatches-- }
+func (d *fakeDownstream) OnDisconnect(onDisconnect func()) (stop func()) {
+	d.watchCount++
+	d.activeWatches++
+	if d.disconnectAfter == 0 {
+		return func() { d.activeWatches-- }
 	}
-	timer := time.AfterFunc(c.disconnectAfter, gone)
-	return func() { timer.Stop(); c.activeWatches-- }
+	timer := time.AfterFunc(d.disconnectAfter, onDisconnect)
+	return func() { timer.Stop(); d.activeWatches-- }
 }
 
 // unarrivedBody is a body that has not arrived yet.
@@ -277,24 +277,24 @@ func TestOnlyMatchingRequestsAreAborted(t *testing.T) {
 		fields                 []string
 		want                   int
 	}{
-		{"any without conditions", `{` + abort + `}`, "reviews", nil, 418},
-		{"the cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "reviews", nil, 418},
-		{"another cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "ratings", nil, 200},
+		{"no conditions", `{` + abort + `}`, "reviews", nil, 418},
+		{"matching cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "reviews", nil, 418},
+		{"other cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "ratings", nil, 200},
 		{"no cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "", nil, 200},
-		{"the value", `{` + abort + `, "headers": [{"name": "user", "value": "jason"}]}`, "", []string{"User: jason"}, 418},
-		{"another value", `{` + abort + `, "headers": [{"name": "user", "value": "jason"}]}`, "", []string{"User: jasons"}, 200},
-		{"no field", `{` + abort + `, "headers": [{"name": "user", "value": ""}]}`, "", nil, 200},
-		{"an empty field", `{` + abort + `, "headers": [{"name": "user", "value": ""}]}`, "", []string{"User: "}, 418},
-		{"a value that is no expression", `{` + abort + `, "headers": [{"name": "user", "value": "j.*"}]}`, "", []string{"User: jason"}, 200},
-		{"an expression", `{` + abort + `, "headers": [{"name": "user", "value": "j.*|x", "regex": true}]}`, "", []string{"User: jason"}, 418},
-		{"an expression for a part", `{` + abort + `, "headers": [{"name": "user", "value": "aso|jas", "regex": true}]}`, "", []string{"User: jason"}, 200},
-		{"one of two fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1"}, 200},
-		{"a beginning", `{` + abort + `, "headers": [{"name": "user", "string_match": {"prefix": "JAS", "ignore_case": true}}]}`, "", []string{"User: jason"}, 418},
-		{"the method", `{` + abort + `, "headers": [{"name": ":method", "exact_match": "GET"}]}`, "", nil, 418},
-		{"a field that is present", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", []string{"User: jason"}, 418},
-		{"missing field", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", nil, 200},
-		{"not that value", `{` + abort + `, "headers": [{"name": "user", "exact_match": "jason", "invert_match": true}]}`, "", []string{"User: jason"}, 200},
-		{"both fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1", "B: 2"}, 418},
+		{"matching value", `{` + abort + `, "headers": [{"name": "user", "value": "jason"}]}`, "", []string{"User: jason"}, 418},
+		{"other value", `{` + abort + `, "headers": [{"name": "user", "value": "jason"}]}`, "", []string{"User: jasons"}, 200},
+		{"header missing, empty value", `{` + abort + `, "headers": [{"name": "user", "value": ""}]}`, "", nil, 200},
+		{"empty header, empty value", `{` + abort + `, "headers": [{"name": "user", "value": ""}]}`, "", []string{"User: "}, 418},
+		{"value without regex", `{` + abort + `, "headers": [{"name": "user", "value": "j.*"}]}`, "", []string{"User: jason"}, 200},
+		{"regex", `{` + abort + `, "headers": [{"name": "user", "value": "j.*|x", "regex": true}]}`, "", []string{"User: jason"}, 418},
+		{"regex is anchored", `{` + abort + `, "headers": [{"name": "user", "value": "aso|jas", "regex": true}]}`, "", []string{"User: jason"}, 200},
+		{"one of two conditions", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1"}, 200},
+		{"string_match prefix", `{` + abort + `, "headers": [{"name": "user", "string_match": {"prefix": "JAS", "ignore_case": true}}]}`, "", []string{"User: jason"}, 418},
+		{"exact_match of :method", `{` + abort + `, "headers": [{"name": ":method", "exact_match": "GET"}]}`, "", nil, 418},
+		{"present_match", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", []string{"User: jason"}, 418},
+		{"present_match, header missing", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", nil, 200},
+		{"inverted exact_match", `{` + abort + `, "headers": [{"name": "user", "exact_match": "jason", "invert_match": true}]}`, "", []string{"User: jason"}, 200},
+		{"both conditions", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1", "B: 2"}, 418},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := newRequest(test.fields...)
@@ -316,31 +316,31 @@ func TestAbortContainsNothingOfRequest(t *testing.T) {
 	}
 	for name, value := range x.Response.Header.All() {
 		if name != "Content-Type" {
-			t.Errorf("the response has %s: %s", name, value)
+			t.Errorf("unexpected response header %s: %s", name, value)
 		}
 	}
 	body, err := io.ReadAll(x.Response.Body)
 	if err != nil || string(body) != "fault injected\n" {
-		t.Errorf("the response is %q, %v", body, err)
+		t.Errorf("response body = %q, %v", body, err)
 	}
 }
 
 // TestGRPCAbortStatus verifies that gRPC clients get grpc_status in a response without a body, and
-// others get Envoy's HTTP status for it.
+// that other clients get Envoy's HTTP status for it.
 func TestGRPCAbortStatus(t *testing.T) {
 	for _, test := range []struct {
-		name, code, kind string
-		status           int
-		grpc             string
+		name, code, contentType string
+		status                  int
+		grpc                    string
 	}{
-		{"a call", "7", "application/grpc+proto", 200, "7"},
-		{"success", "0", "application/grpc", 200, "0"},
-		{"another request", "7", "application/json", 403, ""},
-		{"without content", "14", "", 503, ""},
-		{"the last one", "16", "", 401, ""},
+		{"gRPC", "7", "application/grpc+proto", 200, "7"},
+		{"gRPC, code 0", "0", "application/grpc", 200, "0"},
+		{"JSON", "7", "application/json", 403, ""},
+		{"no content type", "14", "", 503, ""},
+		{"no content type, highest code", "16", "", 401, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := newRequest("content-type: " + test.kind)
+			x := newRequest("content-type: " + test.contentType)
 			if err := x.Serve(t.Context(), newFault(t, filtertest.Settings(`{"abort": {"percentage": 100, "grpc_status": `+test.code+`}}`), 0)); err != nil {
 				t.Fatal(err)
 			}
@@ -348,10 +348,10 @@ func TestGRPCAbortStatus(t *testing.T) {
 				t.Errorf("status %d, grpc-status %q, want %d, %q", x.Response.Status, got, test.status, test.grpc)
 			}
 			if test.grpc != "" && (x.Response.Body != nil || x.Response.Header.Get("content-type") != "application/grpc") {
-				t.Errorf("the response has content, or is of %q", x.Response.Header.Get("content-type"))
+				t.Errorf("the response has a body or the content type %q, want no body and application/grpc", x.Response.Header.Get("content-type"))
 			}
 			if x.Record.Reason != protocol.FaultInjected {
-				t.Errorf("the reason is %v", x.Record.Reason)
+				t.Errorf("reason = %v, want %v", x.Record.Reason, protocol.FaultInjected)
 			}
 		})
 	}
@@ -359,9 +359,9 @@ func TestGRPCAbortStatus(t *testing.T) {
 
 func TestFaultsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		made, counts := filtertest.Build(t, Factory(),
+		f, counts := filtertest.Build(t, Factory(),
 			`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}, "headers": [{"name": "a", "value": "1"}]}`)
-		s := made(application())
+		s := f(application())
 		for _, x := range []*protocol.Exchange{newRequest("a: 1"), newRequest("a: 1"), newRequest()} {
 			if err := x.Serve(t.Context(), s); err != nil {
 				t.Fatal(err)
@@ -377,45 +377,45 @@ func TestFaultsAreCounted(t *testing.T) {
 
 func TestMaxActiveFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		made, counts := filtertest.Build(t, Factory(), `{"max_active_faults": 2, "delay": {"fixed_delay": "1s", "percentage": 100}}`)
-		f := made(application())
-		began := time.Now()
-		var took [5]time.Duration
-		var all sync.WaitGroup
-		for i := range took {
-			all.Go(func() {
-				if err := newRequest().Serve(t.Context(), f); err != nil {
+		f, counts := filtertest.Build(t, Factory(), `{"max_active_faults": 2, "delay": {"fixed_delay": "1s", "percentage": 100}}`)
+		s := f(application())
+		start := time.Now()
+		var durations [5]time.Duration
+		var requests sync.WaitGroup
+		for i := range durations {
+			requests.Go(func() {
+				if err := newRequest().Serve(t.Context(), s); err != nil {
 					t.Error(err)
 				}
-				took[i] = time.Since(began)
+				durations[i] = time.Since(start)
 			})
 		}
-		all.Wait()
-		slices.Sort(took[:])
-		if want := [5]time.Duration{3: time.Second, 4: time.Second}; took != want {
-			t.Errorf("five concurrent requests take %v, want %v", took, want)
+		requests.Wait()
+		slices.Sort(durations[:])
+		if want := [5]time.Duration{3: time.Second, 4: time.Second}; durations != want {
+			t.Errorf("durations of five concurrent requests = %v, want %v", durations, want)
 		}
-		if err := newRequest().Serve(t.Context(), f); err != nil || time.Since(began) != 2*time.Second {
-			t.Errorf("a later request takes until %v, %v", time.Since(began), err)
+		if err := newRequest().Serve(t.Context(), s); err != nil || time.Since(start) != 2*time.Second {
+			t.Errorf("a later request ended after %v, %v, want 2s", time.Since(start), err)
 		}
-		if delayed, spared := counts.Value(delaysMetric()), counts.Value(overflowsMetric()); delayed != 3 || spared != 3 {
-			t.Errorf("%v were delayed and %v not affected, want 3 and 3", delayed, spared)
+		if delayed, overflowed := counts.Value(delaysMetric()), counts.Value(overflowsMetric()); delayed != 3 || overflowed != 3 {
+			t.Errorf("delay counter = %v, overflow counter = %v, want 3 and 3", delayed, overflowed)
 		}
 	})
 	x := newRequest()
 	if err := x.Serve(t.Context(), newFault(t, `{"max_active_faults": 0, "abort": {"percentage": 100}}`, 0)); err != nil || x.Response.Status == 503 {
-		t.Errorf("with max_active_faults 0: %d, %v", x.Response.Status, err)
+		t.Errorf("max_active_faults 0: status %d, %v, want no abort", x.Response.Status, err)
 	}
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
-		"a share without a delay":     {`{"delay": {"percentage": 10}}`, "fixed_delay is not"},
-		"a share above 100":           {`{"abort": {"percentage": 101}}`, "percentage"},
-		"invalid status":              {`{"abort": {"status": 99}}`, "status"},
-		"an expression that is wrong": {`{"headers": [{"name": "a", "value": "(", "regex": true}]}`, "headers[0].value"},
-		"a field without a name":      {`{"headers": [{"value": "a"}]}`, "name"},
-		"an unknown key":              {`{"abortion": {}}`, "abort"},
+		"percentage without a delay": {`{"delay": {"percentage": 10}}`, "fixed_delay is not"},
+		"percentage above 100":       {`{"abort": {"percentage": 101}}`, "percentage"},
+		"invalid status":             {`{"abort": {"status": 99}}`, "status"},
+		"invalid regex":              {`{"headers": [{"name": "a", "value": "(", "regex": true}]}`, "headers[0].value"},
+		"header without a name":      {`{"headers": [{"value": "a"}]}`, "name"},
+		"unknown key":                {`{"abortion": {}}`, "abort"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
@@ -426,12 +426,12 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func TestRequestsThatPassDoNotAllocate(t *testing.T) {
-	made, err := Factory().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a"}, Value: "1.", Regex: true}}},
+	f, err := Factory().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a"}, Value: "1.", Regex: true}}},
 		filter.Env{Metrics: metrics.New(metrics.Options{})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newRequest("a: 2")
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() { _ = x.Serve(ctx, s) }); n != 0 {

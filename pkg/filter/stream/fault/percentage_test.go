@@ -8,21 +8,21 @@ import (
 
 func TestPercentagePrecision(t *testing.T) {
 	for _, test := range []struct {
-		percent string
-		struck  uint32 // rolls below it are struck
+		percent  string
+		selected uint32 // samples below it are selected
 	}{
 		{"0.0001", 1}, {"0.01", 100}, {"0.29", 2900}, {"0.5", 5000}, {"12.3456", 123_456}, {"99.9999", 999_999}, {"100", 1_000_000},
 	} {
 		for _, key := range []string{"abort", "delay"} {
 			f := newFault(t, filtertest.Settings(`{"`+key+`": {"percentage": `+test.percent+delayOf(key)+`}}`), 0)
-			share := f.aborted
+			fraction := f.aborted
 			if key == "delay" {
-				share = f.delayed
+				fraction = f.delayed
 			}
-			for roll, want := range map[uint32]bool{test.struck - 1: true, test.struck: false} {
-				f.random = func() uint32 { return roll }
-				if got := f.selects(share); got != want {
-					t.Errorf("%s of %s percent: roll %d hits: %t, want %t", key, test.percent, roll, got, want)
+			for sample, want := range map[uint32]bool{test.selected - 1: true, test.selected: false} {
+				f.random = func() uint32 { return sample }
+				if got := f.selects(fraction); got != want {
+					t.Errorf("%s of %s percent: sample %d is selected: %t, want %t", key, test.percent, sample, got, want)
 				}
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// outlierOf returns the outlier detection settings that the filter's settings result in.
+// outlierOf returns the outlier detection settings for the filter's settings.
 func outlierOf(t *testing.T, s filtertest.Settings) *config.OutlierDetection {
 	t.Helper()
 	d, ok := filtertest.Decode(t, Factory(), s).(filter.OutlierPolicy)
@@ -32,12 +32,12 @@ func TestReadme(t *testing.T) {
 	}
 	o := outlierOf(t, examples[0])
 	if o == nil || o.FailureMultiple.Multiple != 3 || o.BaseEjectionTime != time.Minute {
-		t.Errorf("the example has the policy %+v, want three times the rate, for a minute", o)
+		t.Errorf("policy of the example = %+v, want the multiple 3 and an ejection time of a minute", o)
 	}
 }
 
 func TestOutlierSettings(t *testing.T) {
-	usual := &config.OutlierDetection{
+	defaults := &config.OutlierDetection{
 		Interval: 10 * time.Second, BaseEjectionTime: 15 * time.Minute, MaxEjectionTime: 15 * time.Minute, MaxEjectionPercent: 100, MaxEjectedHosts: 1,
 		FailureMultiple: config.FailureMultiple{Multiple: 5, RequestVolume: 10},
 		FailureStatuses: []int{502, 503, 504},
@@ -47,11 +47,11 @@ func TestOutlierSettings(t *testing.T) {
 		settings filtertest.Settings
 		want     *config.OutlierDetection
 	}{
-		{"nothing", `{}`, nil},
-		{"switched off", `{"enabled": false, "timeWindow": 5000}`, nil},
-		{"the defaults", `{"enabled": true}`, usual},
-		{"0 is the default", `{"enabled": true, "timeWindow": 0, "leastWindowCount": 0, "exceptionRateMultiple": 0, "maxIpCount": 0, "recoverTime": 0}`, usual},
-		{"everything", `{"enabled": true, "exceptionTypes": [500], "timeWindow": 10, "leastWindowCount": 100, "exceptionRateMultiple": 1.5, "maxIpCount": 3, "recoverTime": 60000}`,
+		{"empty", `{}`, nil},
+		{"disabled", `{"enabled": false, "timeWindow": 5000}`, nil},
+		{"defaults", `{"enabled": true}`, defaults},
+		{"0 means the default", `{"enabled": true, "timeWindow": 0, "leastWindowCount": 0, "exceptionRateMultiple": 0, "maxIpCount": 0, "recoverTime": 0}`, defaults},
+		{"all settings", `{"enabled": true, "exceptionTypes": [500], "timeWindow": 10, "leastWindowCount": 100, "exceptionRateMultiple": 1.5, "maxIpCount": 3, "recoverTime": 60000}`,
 			&config.OutlierDetection{
 				Interval: 10 * time.Millisecond, BaseEjectionTime: time.Minute, MaxEjectionTime: time.Minute, MaxEjectionPercent: 100, MaxEjectedHosts: 3,
 				FailureMultiple: config.FailureMultiple{Multiple: 1.5, RequestVolume: 100},

@@ -25,24 +25,24 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		sample := newTestFilter(t, examples[0])
-		if got := sample.sendSequential(3, "/test"); got != 1 {
-			t.Errorf("of 3 requests of a path %d passed, want 1", got)
+		first := newTestFilter(t, examples[0])
+		if got := first.sendSequential(3, "/test"); got != 1 {
+			t.Errorf("admitted %d of 3 requests for a path, want 1", got)
 		}
 		x := filtertest.NewRequest("/test")
-		if sample.send(x); x.Response.Status != 500 || bodyOf(t, x) != "blocked" {
-			t.Errorf("one that is rejected: %d", x.Response.Status)
+		if first.send(x); x.Response.Status != 500 || bodyOf(t, x) != "blocked" {
+			t.Errorf("rejection: status %d, want 500 with the body blocked", x.Response.Status)
 		}
-		began := time.Now()
-		if got := sample.sendSequential(5, "/report"); got != 5 || time.Since(began) != 400*time.Millisecond {
-			t.Errorf("of 5 that wait %d passed in %v, want 5 in 400ms", got, time.Since(began))
+		start := time.Now()
+		if got := first.sendSequential(5, "/report"); got != 5 || time.Since(start) != 400*time.Millisecond {
+			t.Errorf("admitted %d of 5 throttled requests in %v, want 5 in 400ms", got, time.Since(start))
 		}
-		shop := newTestFilter(t, examples[1])
-		if got := shop.sendSequential(300, "/org.example.Shop/find"); got != 100 {
-			t.Errorf("of 300 calls of a cold method %d passed, want 100", got)
+		second := newTestFilter(t, examples[1])
+		if got := second.sendSequential(300, "/org.example.Shop/find"); got != 100 {
+			t.Errorf("admitted %d of 300 calls of a cold method, want 100", got)
 		}
-		if got := shop.sendConcurrent(60, "/org.example.Shop/buy"); got != 50 {
-			t.Errorf("of 60 calls at once %d passed, want 50", got)
+		if got := second.sendConcurrent(60, "/org.example.Shop/buy"); got != 50 {
+			t.Errorf("admitted %d of 60 concurrent calls, want 50", got)
 		}
 	})
 }
@@ -58,8 +58,8 @@ type testFilter struct {
 func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
 	r := &testFilter{t: t}
-	made, counts := filtertest.Build(t, Factory(), s)
-	r.s, r.counts = made(protocol.BlockingFunc(r.serve)), counts
+	f, counts := filtertest.Build(t, Factory(), s)
+	r.s, r.counts = f(protocol.BlockingFunc(r.serve)), counts
 	return r
 }
 
@@ -73,11 +73,11 @@ func (r *testFilter) serve(_ context.Context, x *protocol.Exchange) error {
 
 func bodyOf(t *testing.T, x *protocol.Exchange) string {
 	t.Helper()
-	text, err := io.ReadAll(x.Response.Body)
+	body, err := io.ReadAll(x.Response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return string(body)
 }
 
 // send sends x and reports whether it was admitted.
@@ -93,37 +93,37 @@ func (r *testFilter) send(x *protocol.Exchange) bool {
 }
 
 // sendSequential sends n requests sequentially and returns how many were admitted.
-func (r *testFilter) sendSequential(n int, path string) (passed int) {
+func (r *testFilter) sendSequential(n int, path string) (admitted int) {
 	r.t.Helper()
 	for range n {
 		if r.send(filtertest.NewRequest(path)) {
-			passed++
+			admitted++
 		}
 	}
-	return passed
+	return admitted
 }
 
 // sendConcurrent sends n concurrent requests and lets the application respond once all have been
 // admitted or rejected. It returns how many were admitted.
-func (r *testFilter) sendConcurrent(n int, path string) (passed int) {
+func (r *testFilter) sendConcurrent(n int, path string) (admitted int) {
 	r.t.Helper()
 	r.unblock = make(chan struct{})
 	results := make(chan bool, n)
-	var callers sync.WaitGroup
+	var requests sync.WaitGroup
 	for range n {
-		callers.Go(func() { results <- r.send(filtertest.NewRequest(path)) })
+		requests.Go(func() { results <- r.send(filtertest.NewRequest(path)) })
 	}
 	synctest.Wait()
 	close(r.unblock)
-	callers.Wait()
+	requests.Wait()
 	r.unblock = nil
 	close(results)
 	for ok := range results {
 		if ok {
-			passed++
+			admitted++
 		}
 	}
-	return passed
+	return admitted
 }
 
 func TestResourceKeys(t *testing.T) {
@@ -139,25 +139,25 @@ func TestResourceKeys(t *testing.T) {
 		settings filtertest.Settings
 		sent     []sent
 	}{
-		{"a path", settings("PATH", "/a"), []sent{{"/a?x", 1}, {"/a", 0}, {"/a/", 2}, {"/A", 2}}},
-		{"a query", settings("ARG", "x=1"), []sent{{"/a?x=1", 1}, {"/b?x=1", 0}, {"/a?x=2", 2}, {"/a", 2}}},
-		{"both", settings("URI", "/a?x=1"), []sent{{"/a?x=1", 1}, {"/a", 2}}},
-		{"both, by another name", settings("url", "/a?x=1"), []sent{{"/a?x=1", 1}, {"/b?x=1", 2}}},
-		{"a method of RPC", settings("PATH", "/org.example.Shop/buy"), []sent{{"/org.example.Shop/buy", 1}, {"/org.example.Shop/sell", 2}}},
-		{"all that fit", `{"global_switch": true, "rules": [{"resource": "^/a", "regex": true, "threshold": 1}]}`,
+		{"path", settings("PATH", "/a"), []sent{{"/a?x", 1}, {"/a", 0}, {"/a/", 2}, {"/A", 2}}},
+		{"query", settings("ARG", "x=1"), []sent{{"/a?x=1", 1}, {"/b?x=1", 0}, {"/a?x=2", 2}, {"/a", 2}}},
+		{"URI", settings("URI", "/a?x=1"), []sent{{"/a?x=1", 1}, {"/a", 2}}},
+		{"URL in lower case", settings("url", "/a?x=1"), []sent{{"/a?x=1", 1}, {"/b?x=1", 2}}},
+		{"RPC method", settings("PATH", "/org.example.Shop/buy"), []sent{{"/org.example.Shop/buy", 1}, {"/org.example.Shop/sell", 2}}},
+		{"regex", `{"global_switch": true, "rules": [{"resource": "^/a", "regex": true, "threshold": 1}]}`,
 			[]sent{{"/a", 1}, {"/ab", 0}, {"/b/a", 2}}},
 		{"two rules", `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 1}, {"resource": ".", "regex": true, "threshold": 2}]}`,
 			[]sent{{"/a", 1}, {"/b", 1}, {"/c", 0}}},
-		{"nothing, if it is off", `{"global_switch": false, "rules": [{"resource": "/a", "threshold": 0}]}`, []sent{{"/a", 2}}},
-		{"nothing, without rules", `{"global_switch": true}`, []sent{{"/a", 2}}},
-		{"everything, counted", `{"global_switch": true, "monitor": true, "rules": [{"resource": "/a", "threshold": 0}]}`, []sent{{"/a", 2}}},
+		{"global_switch off", `{"global_switch": false, "rules": [{"resource": "/a", "threshold": 0}]}`, []sent{{"/a", 2}}},
+		{"no rules", `{"global_switch": true}`, []sent{{"/a", 2}}},
+		{"monitor", `{"global_switch": true, "monitor": true, "rules": [{"resource": "/a", "threshold": 0}]}`, []sent{{"/a", 2}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newTestFilter(t, test.settings)
 				for i, s := range test.sent {
 					if got := r.sendSequential(2, s.path); got != s.want {
-						t.Errorf("sender %d: of 2 for %s %d passed, want %d", i, s.path, got, s.want)
+						t.Errorf("step %d: %s: admitted %d of 2, want %d", i, s.path, got, s.want)
 					}
 				}
 			})
@@ -172,17 +172,17 @@ func TestRejectionRefundsOtherRules(t *testing.T) {
 		r := newTestFilter(t, `{"global_switch": true, "rules": [
 			{"resource": "/a", "threshold": 5}, {"resource": "/a", "grade": "concurrency", "threshold": 5}, {"resource": "^/[ab]", "regex": true, "threshold": 2}]}`)
 		if got := r.sendSequential(2, "/b"); got != 2 {
-			t.Fatalf("%d passed, want 2", got)
+			t.Fatalf("admitted %d of 2, want 2", got)
 		}
 		if got := r.sendSequential(20, "/a"); got != 0 {
-			t.Fatalf("%d passed, want none", got)
+			t.Fatalf("admitted %d of 20, want 0", got)
 		}
 		rules := *r.s.(*limitedService).rules
 		if n := rules[1].inFlight.Load(); n != 0 {
-			t.Errorf("%d are under way", n)
+			t.Errorf("%d requests are in flight, want 0", n)
 		}
 		if got, _ := takeEvenly(rules[0], 20, time.Since(r.s.(*limitedService).start), time.Since(r.s.(*limitedService).start)); got != 5 {
-			t.Errorf("the first rule has room for %d, want 5", got)
+			t.Errorf("the first rule admits %d, want 5", got)
 		}
 	})
 }
@@ -192,11 +192,11 @@ func TestConcurrencyIsReleased(t *testing.T) {
 		r := newTestFilter(t, `{"global_switch": true, "rules": [{"resource": "/a", "grade": 0, "count": 3}]}`)
 		for range 3 {
 			if got := r.sendConcurrent(10, "/a"); got != 3 {
-				t.Errorf("of 10 at once %d passed, want 3", got)
+				t.Errorf("admitted %d of 10 concurrent requests, want 3", got)
 			}
 		}
 		if got := r.sendSequential(10, "/a"); got != 10 {
-			t.Errorf("of 10 one after the other %d passed", got)
+			t.Errorf("admitted %d of 10 sequential requests, want 10", got)
 		}
 	})
 }
@@ -206,28 +206,28 @@ const throttlingSettings = `{"global_switch": true, "rules": [{"resource": "/a",
 func TestThrottling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, throttlingSettings)
-		began := time.Now()
+		start := time.Now()
 		results := make(chan time.Duration, 20)
-		var callers sync.WaitGroup
+		var requests sync.WaitGroup
 		for range 20 {
-			callers.Go(func() {
+			requests.Go(func() {
 				if r.send(filtertest.NewRequest("/a")) {
-					results <- time.Since(began)
+					results <- time.Since(start)
 				}
 			})
 		}
-		callers.Wait()
+		requests.Wait()
 		close(results)
 		for i := 0; ; i++ {
-			at, ok := <-results
+			delay, ok := <-results
 			if !ok {
 				if i != 11 {
-					t.Errorf("%d of 20 were let through, want 11: those that wait for a second at most", i)
+					t.Errorf("admitted %d of 20, want the 11 that wait for at most one second", i)
 				}
 				break
 			}
-			if want := time.Duration(i) * 100 * time.Millisecond; at != want {
-				t.Errorf("request %d went on after %v, want %v", i, at, want)
+			if want := time.Duration(i) * 100 * time.Millisecond; delay != want {
+				t.Errorf("request %d was delayed by %v, want %v", i, delay, want)
 			}
 		}
 		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 11 || q != 10 || b != 9 || e != 9 {
@@ -241,13 +241,13 @@ func TestWaitIsBoundedByDeadline(t *testing.T) {
 		r := newTestFilter(t, throttlingSettings)
 		r.send(filtertest.NewRequest("/a"))
 		for _, test := range []struct {
-			patience time.Duration
-			want     bool
+			timeout time.Duration
+			want    bool
 		}{{50 * time.Millisecond, false}, {5 * time.Second, true}} {
-			x, began := filtertest.NewRequest("/a"), time.Now()
-			x.Deadline = began.Add(test.patience)
-			if got := r.send(x); got != test.want || !got && time.Since(began) != 0 {
-				t.Errorf("a client that waits %v: %t after %v, want %t", test.patience, got, time.Since(began), test.want)
+			x, start := filtertest.NewRequest("/a"), time.Now()
+			x.Deadline = start.Add(test.timeout)
+			if got := r.send(x); got != test.want || !got && time.Since(start) != 0 {
+				t.Errorf("deadline of %v: admitted %t after %v, want %t", test.timeout, got, time.Since(start), test.want)
 			}
 		}
 	})
@@ -258,17 +258,17 @@ func TestWaitIsBoundedByDeadline(t *testing.T) {
 func TestShortDeadlineDoesNotQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, throttlingSettings)
-		passed := 0
-		for range 500 { // for 5s, ten per turn
+		admitted := 0
+		for range 500 { // 5s with ten requests per turn
 			x := filtertest.NewRequest("/a")
 			x.Deadline = time.Now().Add(20 * time.Millisecond)
 			if r.send(x) {
-				passed++
+				admitted++
 			}
 			<-time.After(10 * time.Millisecond) // in the synctest bubble's fake time
 		}
-		if passed < 45 {
-			t.Errorf("%d of the 50 turns of 5s were taken, want nearly all", passed)
+		if admitted < 45 {
+			t.Errorf("admitted %d requests for the 50 turns of 5s, want at least 45", admitted)
 		}
 	})
 }
@@ -280,8 +280,8 @@ type disconnectingClient struct{ after time.Duration }
 func (disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
 
 // OnDisconnect implements protocol.Downstream.
-func (l disconnectingClient) OnDisconnect(gone func()) (stop func()) {
-	timer := time.AfterFunc(l.after, gone)
+func (c disconnectingClient) OnDisconnect(onDisconnect func()) (stop func()) {
+	timer := time.AfterFunc(c.after, onDisconnect)
 	return func() { timer.Stop() }
 }
 
@@ -292,11 +292,11 @@ func TestDisconnectEndsWait(t *testing.T) {
 			go r.send(filtertest.NewRequest("/a"))
 		}
 		synctest.Wait()
-		x, began := filtertest.NewRequest("/a"), time.Now()
+		x, start := filtertest.NewRequest("/a"), time.Now()
 		x.Downstream = disconnectingClient{50 * time.Millisecond}
 		err := x.Serve(t.Context(), r.s)
-		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 50*time.Millisecond {
-			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
+		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(start) != 50*time.Millisecond {
+			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(start), protocol.ReasonDownstreamDisconnect)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
@@ -304,7 +304,7 @@ func TestDisconnectEndsWait(t *testing.T) {
 		if got := protocol.ReasonOf(err); got != protocol.Draining {
 			t.Errorf("Serve = %v, want %v", err, protocol.Draining)
 		}
-		<-time.After(time.Minute) // in fake time: the others have ended
+		<-time.After(time.Minute) // in fake time, until the other requests have ended
 	})
 }
 
@@ -312,18 +312,18 @@ func TestMonitorOnlyCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, `{"global_switch": true, "monitor": true, "rules": [{"resource": "/a", "threshold": 10, "controlBehavior": 1, "maxQueueingTimeMs": 500},
 			{"resource": "/b", "grade": 0, "threshold": 1}]}`)
-		began := time.Now()
-		if got := r.sendSequential(20, "/a"); got != 20 || time.Since(began) != 0 {
-			t.Errorf("%d of 20 passed after %v, want all at once", got, time.Since(began))
+		start := time.Now()
+		if got := r.sendSequential(20, "/a"); got != 20 || time.Since(start) != 0 {
+			t.Errorf("admitted %d of 20 after %v, want all immediately", got, time.Since(start))
 		}
 		if got := r.sendConcurrent(3, "/b"); got != 3 {
-			t.Errorf("%d of 3 passed, want all", got)
+			t.Errorf("admitted %d of 3, want all", got)
 		}
 		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 7 || q != 5 || b != 16 || e != 0 {
 			t.Errorf("counted %v passed, %v queued, %v blocked, %v rejected; want 7, 5, 16, 0", p, q, b, e)
 		}
 		if n := (*r.s.(*limitedService).rules)[1].inFlight.Load(); n != 0 {
-			t.Errorf("%d are under way in the end", n)
+			t.Errorf("%d requests are in flight at the end, want 0", n)
 		}
 	})
 }
@@ -352,33 +352,33 @@ func TestRejectionResponse(t *testing.T) {
 }
 
 func TestRulesSurviveReload(t *testing.T) {
-	kind := Factory()
-	build := func(s filtertest.Settings, place string) *testFilter {
-		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
+	factory := Factory()
+	build := func(s filtertest.Settings, key string) *testFilter {
+		f, err := factory.New(filtertest.Decode(t, factory, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: key})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := &testFilter{t: t}
-		r.s = made(protocol.BlockingFunc(r.serve))
+		r.s = f(protocol.BlockingFunc(r.serve))
 		return r
 	}
 	const settings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 2, "statIntervalInMs": 600000}]}`
 	before := build(settings, "a")
 	if got := before.sendSequential(3, "/a"); got != 2 {
-		t.Fatalf("%d of 3 passed, want 2", got)
+		t.Fatalf("admitted %d of 3, want 2", got)
 	}
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
-		place    string
+		key      string
 		want     int
 	}{
-		{"the same", settings, "a", 0},
-		{"at another place", settings, "b", 2},
-		{"with another threshold", `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 3, "statIntervalInMs": 600000}]}`, "a", 3},
+		{"same settings and key", settings, "a", 0},
+		{"other key", settings, "b", 2},
+		{"other threshold", `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 3, "statIntervalInMs": 600000}]}`, "a", 3},
 	} {
-		if got := build(test.settings, test.place).sendSequential(5, "/a"); got != test.want {
-			t.Errorf("%s: %d of 5 passed, want %d", test.name, got, test.want)
+		if got := build(test.settings, test.key).sendSequential(5, "/a"); got != test.want {
+			t.Errorf("%s: admitted %d of 5, want %d", test.name, got, test.want)
 		}
 	}
 	runtime.KeepAlive(before)
@@ -392,27 +392,27 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"rules without global_switch":     {`{"rules": [{"resource": "/a", "threshold": 1}]}`, "global_switch"},
-		"a rule of nothing":               {`{"global_switch": true, "rules": [{"resource": "", "threshold": 1}]}`, "resource is empty"},
-		"no threshold":                    {rule(`"grade": 1`), "threshold"},
-		"a negative threshold":            {rule(`"threshold": -1`), "threshold"},
-		"another key":                     {`{"limit_key_type": "HEADER"}`, "PATH"},
-		"limitApp of another client":      {rule(`"threshold": 1, "limitApp": "shop"`), "limitApp"},
-		"another resource's":              {rule(`"threshold": 1, "relationStrategy": 1, "refResource": "/b"`), "refResource"},
-		"another relation":                {rule(`"threshold": 1, "strategy": 2`), "relationStrategy"},
-		"memory":                          {rule(`"threshold": 1, "tokenCalculateStrategy": "MemoryAdaptive"`), "MemoryAdaptive"},
-		"a bad expression":                {rule(`"threshold": 1, "regex": true, "resource": "("`), "resource"},
-		"a short interval":                {rule(`"threshold": 1, "statIntervalInMs": 5`), "statIntervalInMs"},
-		"turns of what is under way":      {rule(`"threshold": 1, "grade": 0, "controlBehavior": 1`), "Throttling"},
-		"half a request":                  {rule(`"threshold": 0.5, "grade": 0`), "0.5"},
-		"warmth without a time":           {rule(`"threshold": 1, "tokenCalculateStrategy": 1`), "warmUpPeriodSec"},
-		"invalid warmth":                  {rule(`"threshold": 1, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1, "warmUpColdFactor": 1`), "warmUpColdFactor"},
-		"warmth of nothing":               {rule(`"threshold": 0, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1`), "threshold"},
-		"a time of warmth without warmth": {rule(`"threshold": 1, "warmUpPeriodSec": 1`), "WarmUp"},
-		"queueing time without queueing":  {rule(`"threshold": 1, "maxQueueingTimeMs": 1`), "maxQueueingTimeMs"},
-		"rules from elsewhere":            {`{"dynamic_data_resources": [{"resource_type": "nacos"}]}`, "dynamic_data_resources"},
-		"code from elsewhere":             {`{"callback_name": "mine"}`, "callback_name"},
-		"invalid response status":         {`{"action": {"status": 101}}`, "status"},
+		"rules without global_switch":      {`{"rules": [{"resource": "/a", "threshold": 1}]}`, "global_switch"},
+		"empty resource":                   {`{"global_switch": true, "rules": [{"resource": "", "threshold": 1}]}`, "resource is empty"},
+		"no threshold":                     {rule(`"grade": 1`), "threshold"},
+		"negative threshold":               {rule(`"threshold": -1`), "threshold"},
+		"unknown limit_key_type":           {`{"limit_key_type": "HEADER"}`, "PATH"},
+		"limitApp of another client":       {rule(`"threshold": 1, "limitApp": "shop"`), "limitApp"},
+		"refResource":                      {rule(`"threshold": 1, "relationStrategy": 1, "refResource": "/b"`), "refResource"},
+		"unsupported relationStrategy":     {rule(`"threshold": 1, "strategy": 2`), "relationStrategy"},
+		"MemoryAdaptive":                   {rule(`"threshold": 1, "tokenCalculateStrategy": "MemoryAdaptive"`), "MemoryAdaptive"},
+		"invalid regex":                    {rule(`"threshold": 1, "regex": true, "resource": "("`), "resource"},
+		"short interval":                   {rule(`"threshold": 1, "statIntervalInMs": 5`), "statIntervalInMs"},
+		"Throttling of concurrency":        {rule(`"threshold": 1, "grade": 0, "controlBehavior": 1`), "Throttling"},
+		"fractional concurrency":           {rule(`"threshold": 0.5, "grade": 0`), "0.5"},
+		"WarmUp without a period":          {rule(`"threshold": 1, "tokenCalculateStrategy": 1`), "warmUpPeriodSec"},
+		"invalid warmUpColdFactor":         {rule(`"threshold": 1, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1, "warmUpColdFactor": 1`), "warmUpColdFactor"},
+		"WarmUp with threshold 0":          {rule(`"threshold": 0, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1`), "threshold"},
+		"period without WarmUp":            {rule(`"threshold": 1, "warmUpPeriodSec": 1`), "WarmUp"},
+		"queueing time without Throttling": {rule(`"threshold": 1, "maxQueueingTimeMs": 1`), "maxQueueingTimeMs"},
+		"dynamic_data_resources":           {`{"dynamic_data_resources": [{"resource_type": "nacos"}]}`, "dynamic_data_resources"},
+		"callback_name":                    {`{"callback_name": "mine"}`, "callback_name"},
+		"invalid response status":          {`{"action": {"status": 101}}`, "status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
@@ -434,20 +434,20 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 }
 
 func rejectingService(t testing.TB) protocol.Service {
-	made, _ := filtertest.Build(t, Factory(), `{"global_switch": true, "rules": [{"resource": "/items", "threshold": 0}]}`)
-	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	f, _ := filtertest.Build(t, Factory(), `{"global_switch": true, "rules": [{"resource": "/items", "threshold": 0}]}`)
+	return f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
 func TestRejectingDoesNotAllocate(t *testing.T) {
 	x := filtertest.NewRequest("/items")
 	filtertest.CheckNoAllocs(t, rejectingService(t), x)
 	if x.Record.Reason != protocol.RateLimited {
-		t.Errorf("the reason is %v", x.Record.Reason)
+		t.Errorf("reason = %v, want %v", x.Record.Reason, protocol.RateLimited)
 	}
 }
 
 func BenchmarkServe(b *testing.B) {
 	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passingService(b), filtertest.NewRequest("/items?a=b")) })
-	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, rejectingService(b), filtertest.NewRequest("/items")) })
+	b.Run("rejected", func(b *testing.B) { filtertest.Bench(b, rejectingService(b), filtertest.NewRequest("/items")) })
 	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passingService(b), filtertest.NewRequest("/other")) })
 }

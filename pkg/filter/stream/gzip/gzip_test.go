@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 // with size bytes of contentType.
 func compressedResponse(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Factory(), s)
+	f, counts := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method = "GET"
@@ -27,7 +27,7 @@ func compressedResponse(t *testing.T, s filtertest.Settings, contentType string,
 		x.LocalReply(200, contentType, strings.Repeat("x", size))
 		return nil
 	})
-	if err := x.Serve(t.Context(), made(app)); err != nil {
+	if err := x.Serve(t.Context(), f(app)); err != nil {
 		t.Fatal(err)
 	}
 	return x.Response.Header.Get("Content-Encoding"), x.Response.Body, counts
@@ -39,14 +39,14 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	for _, test := range []struct {
-		kind string
-		size int
-		want string
+		media string
+		size  int
+		want  string
 	}{
 		{"application/json", 1024, "gzip"}, {"application/json", 1023, ""}, {"text/plain", 1024, ""},
 	} {
-		if got, _, _ := compressedResponse(t, examples[0], test.kind, test.size); got != test.want {
-			t.Errorf("%d bytes of %s are in %q, want %q", test.size, test.kind, got, test.want)
+		if got, _, _ := compressedResponse(t, examples[0], test.media, test.size); got != test.want {
+			t.Errorf("%d bytes of %s have the coding %q, want %q", test.size, test.media, got, test.want)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestReadme(t *testing.T) {
 func TestDefaultsAreThoseOfMOSN(t *testing.T) {
 	for _, test := range []struct {
 		settings filtertest.Settings
-		kind     string
+		media    string
 		size     int
 		want     string
 	}{
@@ -63,8 +63,8 @@ func TestDefaultsAreThoseOfMOSN(t *testing.T) {
 		{`{}`, "text/plain", 1000, ""},
 		{`{"content_length": 10, "content_types": ["text/plain"]}`, "text/plain", 10, "gzip"},
 	} {
-		if got, _, _ := compressedResponse(t, test.settings, test.kind, test.size); got != test.want {
-			t.Errorf("%s: %d bytes of %s are in %q, want %q", test.settings, test.size, test.kind, got, test.want)
+		if got, _, _ := compressedResponse(t, test.settings, test.media, test.size); got != test.want {
+			t.Errorf("%s: %d bytes of %s have the coding %q, want %q", test.settings, test.size, test.media, got, test.want)
 		}
 	}
 }
@@ -76,21 +76,21 @@ func TestCompressedResponsesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(r); err != nil || len(got) != 5000 {
-		t.Errorf("%d bytes, %v", len(got), err)
+		t.Errorf("decompressed to %d bytes, %v, want 5000", len(got), err)
 	}
 	if n := counts.Value(responsesMetric()); n != 1 {
-		t.Errorf("%v answers", n)
+		t.Errorf("response counter = %v, want 1", n)
 	}
 	if b, a := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); b != 5000 || a == 0 || a > 200 {
-		t.Errorf("%v bytes became %v", b, a)
+		t.Errorf("counters: %v uncompressed bytes, %v compressed bytes, want 5000 and 1 to 200", b, a)
 	}
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
-		"a level above the highest": {`{"gzip_level": 10}`, "gzip_level"},
-		"a level of nothing":        {`{"gzip_level": 0}`, "gzip_level"},
-		"a coding of compressor's":  {`{"encodings": ["zstd"]}`, "encodings"},
+		"level too high":        {`{"gzip_level": 10}`, "gzip_level"},
+		"level 0":               {`{"gzip_level": 0}`, "gzip_level"},
+		"key of the compressor": {`{"encodings": ["zstd"]}`, "encodings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {

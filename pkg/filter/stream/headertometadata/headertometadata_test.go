@@ -17,7 +17,7 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	for _, test := range []struct{ fields, lb, shop, left string }{
+	for _, test := range []struct{ fields, lb, shop, want string }{
 		{"x-version: v2, a: b", "version=v2", "tenant=blue", "a: b"},
 		{"a: b", "version=stable", "tenant=blue", "a: b"},
 	} {
@@ -26,10 +26,10 @@ func TestReadme(t *testing.T) {
 			t.Errorf("%s: labels %q, want %q", test.fields, got, test.lb)
 		}
 		if got := metadataText(x, "shop"); got != test.shop {
-			t.Errorf("%s: shop has %q, want %q", test.fields, got, test.shop)
+			t.Errorf("%s: metadata of shop = %q, want %q", test.fields, got, test.shop)
 		}
-		if got := headerText(&x.Request.Header); got != test.left {
-			t.Errorf("%s: the application gets %q, want %q", test.fields, got, test.left)
+		if got := headerText(&x.Request.Header); got != test.want {
+			t.Errorf("%s: the application received %q, want %q", test.fields, got, test.want)
 		}
 	}
 }
@@ -37,7 +37,7 @@ func TestReadme(t *testing.T) {
 // serveRequest passes a request through the filter and returns it.
 func serveRequest(t *testing.T, s filtertest.Settings, path, fields string) *protocol.Exchange {
 	t.Helper()
-	made, _ := filtertest.Build(t, Factory(), s)
+	f, _ := filtertest.Build(t, Factory(), s)
 	x := new(protocol.Exchange)
 	x.Request.Method, x.Request.Path = "GET", path
 	for field := range strings.SplitSeq(fields, ", ") {
@@ -45,18 +45,18 @@ func serveRequest(t *testing.T, s filtertest.Settings, path, fields string) *pro
 			x.Request.Header.Add(name, value)
 		}
 	}
-	if err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))); err != nil {
+	if err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))); err != nil {
 		t.Fatal(err)
 	}
 	return x
 }
 
 func metadataText(x *protocol.Exchange, namespace string) string {
-	var all []string
+	var values []string
 	for key, value := range x.Metadata.All(namespace) {
-		all = append(all, key+"="+value)
+		values = append(values, key+"="+value)
 	}
-	return strings.Join(all, " ")
+	return strings.Join(values, " ")
 }
 
 func headerText(h *protocol.Header) string {
@@ -71,27 +71,27 @@ func TestRules(t *testing.T) {
 	for _, test := range []struct {
 		name, rule, fields, want string
 	}{
-		{"the field's value", `"on_header_present": {"key": "k"}`, "X-A: 1", "k=1"},
+		{"header value", `"on_header_present": {"key": "k"}`, "X-A: 1", "k=1"},
 		{"configured value", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: 1", "k=v"},
-		{"nothing of nothing", `"on_header_present": {"key": "k"}`, "x-b: 1", ""},
-		{"nothing of an empty field", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: ", ""},
-		{"a value for none", `"on_header_missing": {"key": "k", "value": "v"}`, "x-b: 1", "k=v"},
-		{"no value for one", `"on_header_missing": {"key": "k", "value": "v"}`, "x-a: 1", ""},
-		{"several fields", `"on_header_present": {"key": "k"}`, "x-a: 1, x-a: 2", "k=1 k=2"},
-		{"a number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 01.50", "k=1.5"},
+		{"header missing", `"on_header_present": {"key": "k"}`, "x-b: 1", ""},
+		{"empty header", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: ", ""},
+		{"on_header_missing, header missing", `"on_header_missing": {"key": "k", "value": "v"}`, "x-b: 1", "k=v"},
+		{"on_header_missing, header present", `"on_header_missing": {"key": "k", "value": "v"}`, "x-a: 1", ""},
+		{"repeated header", `"on_header_present": {"key": "k"}`, "x-a: 1, x-a: 2", "k=1 k=2"},
+		{"number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 01.50", "k=1.5"},
 		{"configured number", `"on_header_missing": {"key": "k", "type": "NUMBER", "value": "2.0"}`, "", "k=2"},
-		{"a large number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1e3", "k=1000"},
-		{"no number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1a", ""},
-		{"an infinity", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: inf", ""},
-		{"not a number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: NaN", ""},
-		{"a hexadecimal number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 0x1p4", ""},
+		{"number with an exponent", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1e3", "k=1000"},
+		{"invalid number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1a", ""},
+		{"infinity", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: inf", ""},
+		{"NaN", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: NaN", ""},
+		{"hexadecimal number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 0x1p4", ""},
 		{"base64", `"on_header_present": {"key": "k", "encode": "BASE64"}`, "x-a: djI=", "k=v2"},
-		{"no base64", `"on_header_present": {"key": "k", "encode": "BASE64"}`, "x-a: d*I=", ""},
+		{"invalid base64", `"on_header_present": {"key": "k", "encode": "BASE64"}`, "x-a: d*I=", ""},
 		{"too long", `"on_header_present": {"key": "k"}`, "x-a: " + strings.Repeat("x", maxValueBytes+1), ""},
-		{"a part", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^(v[0-9]+)-(.*)$"}, "substitution": "\\2.\\1"}}`, "x-a: v2-b", "k=b.v2"},
-		{"each part", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "-"}, "substitution": "$1\\\\"}}`, "x-a: a-b-c", `k=a$1\b$1\c`},
-		{"what does not fit", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^x"}, "substitution": ""}}`, "x-a: a", "k=a"},
-		{"rewritten to nothing", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": ".*"}, "substitution": ""}}`, "x-a: a", ""},
+		{"rewrite with groups", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^(v[0-9]+)-(.*)$"}, "substitution": "\\2.\\1"}}`, "x-a: v2-b", "k=b.v2"},
+		{"rewrite of several matches", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "-"}, "substitution": "$1\\\\"}}`, "x-a: a-b-c", `k=a$1\b$1\c`},
+		{"rewrite without a match", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^x"}, "substitution": ""}}`, "x-a: a", "k=a"},
+		{"rewrite to an empty value", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": ".*"}, "substitution": ""}}`, "x-a: a", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			settings := filtertest.Settings(`{"request_rules": [{"header": "x-a", ` + test.rule + `}]}`)
@@ -100,7 +100,7 @@ func TestRules(t *testing.T) {
 				t.Errorf("metadata %q, want %q", got, test.want)
 			}
 			if got := headerText(&x.Request.Header); got != test.fields {
-				t.Errorf("the application gets %q, want %q", got, test.fields)
+				t.Errorf("the application received %q, want %q", got, test.fields)
 			}
 		})
 	}
@@ -113,32 +113,32 @@ func TestLastRuleWins(t *testing.T) {
 		{"header": "b", "remove": true, "on_header_present": {"metadata_namespace": "mosn.lb", "key": "k"}}
 	]}`, "/", "a: 1, b: 2, Cookie: x=y; c=3, B: 4")
 	if got := metadataText(x, protocol.BalancerNamespace); got != "k=2 k=4" {
-		t.Errorf("metadata %q, want that of the last rule", got)
+		t.Errorf("metadata %q, want the values of the last rule", got)
 	}
 	if got := headerText(&x.Request.Header); got != "a: 1, Cookie: x=y; c=3" {
-		t.Errorf("the application gets %q", got)
+		t.Errorf("the application received %q, want the headers without b", got)
 	}
 	if x = serveRequest(t, `{"request_rules": [{"cookie": "c", "on_header_present": {"key": "k"}}]}`, "/", "Cookie: x=y; c=3"); metadataText(x, "mosn.lb") != "k=3" {
-		t.Errorf("of a cookie: %q", metadataText(x, "mosn.lb"))
+		t.Errorf("metadata of a cookie = %q, want k=3", metadataText(x, "mosn.lb"))
 	}
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ rule, want string }{
-		"neither header nor cookie": {`"on_header_present": {"key": "k"}`, "one of header and cookie"},
-		"header and cookie":         {`"header": "a", "cookie": "b", "on_header_present": {"key": "k"}`, "one of header and cookie"},
-		"nothing to do":             {`"header": "a", "remove": true`, "neither on_header_present"},
-		"no key":                    {`"header": "a", "on_header_present": {}`, "key"},
-		"an empty key":              {`"header": "a", "on_header_present": {"key": ""}`, "key is empty"},
-		"nothing for what misses":   {`"header": "a", "on_header_missing": {"key": "k"}`, "on_header_missing"},
-		"value and rewrite":         {`"header": "a", "on_header_present": {"key": "k", "value": "v", "regex_value_rewrite": {"pattern": {"regex": "a"}}}`, "mutually exclusive"},
-		"a bad expression":          {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "("}}}`, "regex_value_rewrite.pattern"},
-		"missing group":             {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "(a)"}, "substitution": "\\2"}}`, "1 groups"},
-		"half an escape":            {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "a"}, "substitution": "\\"}}`, "ends in"},
-		"invalid number":            {`"header": "a", "on_header_missing": {"key": "k", "type": "NUMBER", "value": "x"}`, "not a number"},
-		"a type that is not built":  {`"header": "a", "on_header_present": {"key": "k", "type": "PROTOBUF_VALUE"}`, "PROTOBUF_VALUE"},
-		"a path that is removed":    {`"header": ":path", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
-		"a cookie that is removed":  {`"cookie": "a", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
+		"neither header nor cookie":         {`"on_header_present": {"key": "k"}`, "one of header and cookie"},
+		"header and cookie":                 {`"header": "a", "cookie": "b", "on_header_present": {"key": "k"}`, "one of header and cookie"},
+		"no metadata":                       {`"header": "a", "remove": true`, "neither on_header_present"},
+		"no key":                            {`"header": "a", "on_header_present": {}`, "key"},
+		"empty key":                         {`"header": "a", "on_header_present": {"key": ""}`, "key is empty"},
+		"on_header_missing without a value": {`"header": "a", "on_header_missing": {"key": "k"}`, "on_header_missing"},
+		"value and rewrite":                 {`"header": "a", "on_header_present": {"key": "k", "value": "v", "regex_value_rewrite": {"pattern": {"regex": "a"}}}`, "mutually exclusive"},
+		"invalid regex":                     {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "("}}}`, "regex_value_rewrite.pattern"},
+		"missing group":                     {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "(a)"}, "substitution": "\\2"}}`, "1 groups"},
+		"incomplete escape":                 {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "a"}, "substitution": "\\"}}`, "ends in"},
+		"invalid number":                    {`"header": "a", "on_header_missing": {"key": "k", "type": "NUMBER", "value": "x"}`, "not a number"},
+		"unsupported type":                  {`"header": "a", "on_header_present": {"key": "k", "type": "PROTOBUF_VALUE"}`, "PROTOBUF_VALUE"},
+		"removal of the path":               {`"header": ":path", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
+		"removal of a cookie":               {`"cookie": "a", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := filtertest.Settings(`{"request_rules": [{` + test.rule + `}]}`)
@@ -148,7 +148,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		})
 	}
 	if got := filtertest.DecodeErrors(t, Factory(), `{"response_rules": [{"header": "a"}]}`); !strings.Contains(got, "response_rules") {
-		t.Errorf("rejected with %q", got)
+		t.Errorf("rejected with %q, want an error with response_rules", got)
 	}
 }
 

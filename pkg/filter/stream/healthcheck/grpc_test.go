@@ -25,13 +25,13 @@ func grpcMessage(content string) string {
 	return "\x00\x00\x00\x00" + string(rune(len(content))) + content
 }
 
-// fakeConn is a connection whose listener drains if leaving is set.
+// fakeConn is a connection whose listener drains if draining is set.
 type fakeConn struct {
 	protocol.DownstreamConn
 	draining bool
 }
 
-func (l fakeConn) ListenerDraining() bool { return l.draining }
+func (c fakeConn) ListenerDraining() bool { return c.draining }
 
 func TestGRPCHealthCheck(t *testing.T) {
 	const path = "/grpc.health.v1.Health/Check"
@@ -39,43 +39,43 @@ func TestGRPCHealthCheck(t *testing.T) {
 		path, content string
 		draining      bool
 		status        int
-		answer        string
+		want          string
 	}{
-		"Weft as a whole":             {path: path, content: grpcMessage(""), answer: servingMessage},
-		"by the empty name":           {path: path, content: grpcMessage("\n\x00"), answer: servingMessage},
-		"a service that is known":     {path: path, content: grpcMessage("\n\nshop.Items"), answer: servingMessage},
-		"one that is not":             {path: path, content: grpcMessage("\n\nshop.Other"), status: 5},
-		"while the connection drains": {path: path, content: grpcMessage(""), draining: true, answer: notServingMessage},
-		"one not known, then":         {path: path, content: grpcMessage("\n\x01x"), draining: true, status: 5},
-		"Watch":                       {path: "/grpc.health.v1.Health/Watch", content: grpcMessage(""), status: 12},
-		"List":                        {path: "/grpc.health.v1.Health/List", content: grpcMessage(""), status: 12},
-		"compressed":                  {path: path, content: "\x01\x00\x00\x00\x01x", status: 12},
-		"no message":                  {path: path, content: "", status: 3},
-		"a part of a message":         {path: path, content: "\x00\x00\x00\x00\x09\n", status: 3},
-		"two messages":                {path: path, content: grpcMessage("") + grpcMessage(""), status: 3},
-		"another message":             {path: path, content: grpcMessage("\n\x05a"), status: 3},
-		"too long a message":          {path: path, content: "\x00\x00\x00\x20\x00" + strings.Repeat("x", 8<<10), status: 3},
+		"no service name":           {path: path, content: grpcMessage(""), want: servingMessage},
+		"empty service name":        {path: path, content: grpcMessage("\n\x00"), want: servingMessage},
+		"configured service":        {path: path, content: grpcMessage("\n\nshop.Items"), want: servingMessage},
+		"unknown service":           {path: path, content: grpcMessage("\n\nshop.Other"), status: 5},
+		"draining":                  {path: path, content: grpcMessage(""), draining: true, want: notServingMessage},
+		"draining, unknown service": {path: path, content: grpcMessage("\n\x01x"), draining: true, status: 5},
+		"Watch":                     {path: "/grpc.health.v1.Health/Watch", content: grpcMessage(""), status: 12},
+		"List":                      {path: "/grpc.health.v1.Health/List", content: grpcMessage(""), status: 12},
+		"compressed":                {path: path, content: "\x01\x00\x00\x00\x01x", status: 12},
+		"no message":                {path: path, content: "", status: 3},
+		"truncated message":         {path: path, content: "\x00\x00\x00\x00\x09\n", status: 3},
+		"two messages":              {path: path, content: grpcMessage("") + grpcMessage(""), status: 3},
+		"malformed message":         {path: path, content: grpcMessage("\n\x05a"), status: 3},
+		"message too long":          {path: path, content: "\x00\x00\x00\x20\x00" + strings.Repeat("x", 8<<10), status: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Factory(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
+			f, counts := filtertest.Build(t, Factory(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
 			x := newGRPCCheck(test.path, test.content)
 			x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: test.draining}}
-			if err := x.Serve(t.Context(), made(application())); err != nil {
+			if err := x.Serve(t.Context(), f(application())); err != nil {
 				t.Fatal(err)
 			}
-			var answer []byte
+			var content []byte
 			if x.Response.Body != nil {
-				answer, _ = io.ReadAll(x.Response.Body) // a string body returns no error
+				content, _ = io.ReadAll(x.Response.Body) // a string body returns no error
 			}
-			status, want := protocol.GRPCStatus(&x.Response), test.status
-			if x.Response.Status != 200 || status != want || string(answer) != test.answer || !protocol.IsGRPC(&x.Response.Header) {
-				t.Errorf("%d, status %d, %q, %q; want status %d, %q", x.Response.Status, status, answer, x.Response.Header.Get("content-type"), want, test.answer)
+			status := protocol.GRPCStatus(&x.Response)
+			if x.Response.Status != 200 || status != test.status || string(content) != test.want || !protocol.IsGRPC(&x.Response.Header) {
+				t.Errorf("%d, status %d, %q, %q; want status %d, %q", x.Response.Status, status, content, x.Response.Header.Get("content-type"), test.status, test.want)
 			}
-			if alone := x.Response.Header.Get("grpc-status") != ""; alone != (test.answer == "") {
-				t.Errorf("trailers-only response: %t, want %t", alone, test.answer == "")
+			if trailersOnly := x.Response.Header.Get("grpc-status") != ""; trailersOnly != (test.want == "") {
+				t.Errorf("trailers-only response: %t, want %t", trailersOnly, test.want == "")
 			}
 			if n := counts.Value(respondedMetric()); n != 1 {
-				t.Errorf("%v are counted, want 1", n)
+				t.Errorf("counter = %v, want 1", n)
 			}
 		})
 	}
@@ -87,26 +87,26 @@ func TestOtherGRPCRequestsAreForwarded(t *testing.T) {
 		settings filtertest.Settings
 		change   func(x *protocol.Exchange)
 	}{
-		"not configured":  {settings: `{"endpoint": "/healthz"}`},
-		"another service": {change: func(x *protocol.Exchange) { x.Request.Path = "/shop.Items/Check" }},
-		"another version": {change: func(x *protocol.Exchange) { x.Request.Path = "/grpc.health.v2.Health/Check" }},
-		"not gRPC":        {change: func(x *protocol.Exchange) { x.Request.Header.Set("content-type", "application/json") }},
-		"not HTTP/2":      {change: func(x *protocol.Exchange) { x.Meta.Protocol = "Http1" }},
-		"not a call":      {change: func(x *protocol.Exchange) { x.Request.Method = "GET" }},
-		"of another RPC":  {change: func(x *protocol.Exchange) { x.Request.Method = "" }},
-		"nothing":         {change: func(x *protocol.Exchange) { x.Request.Path = "" }},
+		"not configured": {settings: `{"endpoint": "/healthz"}`},
+		"other service":  {change: func(x *protocol.Exchange) { x.Request.Path = "/shop.Items/Check" }},
+		"other version":  {change: func(x *protocol.Exchange) { x.Request.Path = "/grpc.health.v2.Health/Check" }},
+		"not gRPC":       {change: func(x *protocol.Exchange) { x.Request.Header.Set("content-type", "application/json") }},
+		"not HTTP/2":     {change: func(x *protocol.Exchange) { x.Meta.Protocol = "Http1" }},
+		"GET":            {change: func(x *protocol.Exchange) { x.Request.Method = "GET" }},
+		"RPC":            {change: func(x *protocol.Exchange) { x.Request.Method = "" }},
+		"empty path":     {change: func(x *protocol.Exchange) { x.Request.Path = "" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := test.settings
 			if settings == "" {
 				settings = `{"grpc": true}`
 			}
-			made, counts := filtertest.Build(t, Factory(), settings)
+			f, counts := filtertest.Build(t, Factory(), settings)
 			x := newGRPCCheck(path, grpcMessage(""))
 			if test.change != nil {
 				test.change(x)
 			}
-			if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != 404 || counts.Value(respondedMetric()) != 0 {
+			if err := x.Serve(t.Context(), f(application())); err != nil || x.Response.Status != 404 || counts.Value(respondedMetric()) != 0 {
 				t.Errorf("%v, %d, %v counted; want the response of the application", err, x.Response.Status, counts.Value(respondedMetric()))
 			}
 		})
@@ -121,10 +121,10 @@ var errTruncated = protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.Err
 func (truncatedBody) Read([]byte) (int, error) { return 0, errTruncated }
 
 func TestTruncatedHealthCheckFails(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), `{"grpc": true}`)
+	f, _ := filtertest.Build(t, Factory(), `{"grpc": true}`)
 	x := newGRPCCheck("/grpc.health.v1.Health/Check", "")
 	x.Request.Body = truncatedBody{}
-	if err := x.Serve(context.Background(), made(application())); !errors.Is(err, errTruncated) {
+	if err := x.Serve(context.Background(), f(application())); !errors.Is(err, errTruncated) {
 		t.Errorf("Serve = %v, want %v", err, errTruncated)
 	}
 }
@@ -139,9 +139,9 @@ func FuzzParseRequest(f *testing.F) {
 			t.Fatalf("parseRequest(%q) = %q, %t", b, service, ok)
 		}
 		// A second name after a valid message replaces the first.
-		again, okAgain := parseRequest(append(b[:len(b):len(b)], "\n\x01z"...))
-		if ok && (!okAgain || again != "z") {
-			t.Fatalf("parseRequest(%q and z) = %q, %t", b, again, okAgain)
+		extended, extendedOK := parseRequest(append(b[:len(b):len(b)], "\n\x01z"...))
+		if ok && (!extendedOK || extended != "z") {
+			t.Fatalf("parseRequest(%q and z) = %q, %t", b, extended, extendedOK)
 		}
 	})
 }

@@ -103,7 +103,7 @@ type healthCheck struct {
 	grpc       *grpcHealth           // nil: none
 	cache      *statusCache          // nil: the filter responds, not the application
 	minHealthy minHealthy
-	responded   *metrics.Counter
+	responded  *metrics.Counter
 	next       protocol.Service
 }
 

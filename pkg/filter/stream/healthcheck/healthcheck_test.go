@@ -22,8 +22,8 @@ func TestReadme(t *testing.T) {
 	}
 	for i, want := range []int{200, 404, 503, 404, 404} {
 		x := newRequest("GET", "/healthz")
-		made, _ := filtertest.Build(t, Factory(), examples[i])
-		if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != want {
+		f, _ := filtertest.Build(t, Factory(), examples[i])
+		if err := x.Serve(t.Context(), f(application())); err != nil || x.Response.Status != want {
 			t.Errorf("example %d: %v, %d; want %d", i, err, x.Response.Status, want)
 		}
 	}
@@ -48,28 +48,28 @@ func application() protocol.Service {
 func TestHealthRequestsGetLocalReply(t *testing.T) {
 	for _, test := range []struct {
 		name, endpoint, method, path string
-		answered                     bool
+		local                        bool // the filter responds
 	}{
 		{"GET", "/healthz", "GET", "/healthz", true},
 		{"HEAD", "/healthz", "HEAD", "/healthz", true},
-		{"with a query", "/healthz", "GET", "/healthz?verbose", true},
-		{"the root", "/", "GET", "/", true},
-		{"a path below", "/healthz", "GET", "/healthz/db", false},
-		{"a path that begins so", "/healthz", "GET", "/healthzz", false},
-		{"a shorter path", "/healthz", "GET", "/health", false},
-		{"another case", "/healthz", "GET", "/Healthz", false},
-		{"what changes something", "/healthz", "POST", "/healthz", false},
+		{"query", "/healthz", "GET", "/healthz?verbose", true},
+		{"root path", "/", "GET", "/", true},
+		{"path below", "/healthz", "GET", "/healthz/db", false},
+		{"endpoint as a prefix", "/healthz", "GET", "/healthzz", false},
+		{"shorter path", "/healthz", "GET", "/health", false},
+		{"other case", "/healthz", "GET", "/Healthz", false},
+		{"POST", "/healthz", "POST", "/healthz", false},
 		{"RPC", "/healthz", "", "/healthz", false},
 		{"no endpoint", "", "GET", "/", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Factory(), filtertest.Settings(`{"endpoint": "`+test.endpoint+`"}`))
+			f, counts := filtertest.Build(t, Factory(), filtertest.Settings(`{"endpoint": "`+test.endpoint+`"}`))
 			x := newRequest(test.method, test.path)
-			if err := x.Serve(t.Context(), made(application())); err != nil {
+			if err := x.Serve(t.Context(), f(application())); err != nil {
 				t.Fatal(err)
 			}
 			want, count := 404, 0.0
-			if test.answered {
+			if test.local {
 				want, count = 200, 1
 			}
 			if x.Response.Status != want || counts.Value(respondedMetric()) != count {
@@ -80,18 +80,18 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 }
 
 func TestResponseContainsNothingOfRequest(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), `{"endpoint": "/healthz"}`)
+	f, _ := filtertest.Build(t, Factory(), `{"endpoint": "/healthz"}`)
 	x := newRequest("GET", "/healthz")
-	if err := x.Serve(t.Context(), made(application())); err != nil {
+	if err := x.Serve(t.Context(), f(application())); err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range x.Response.Header.All() {
 		if name != "Content-Type" {
-			t.Errorf("the response has %s: %s", name, value)
+			t.Errorf("unexpected response header %s: %s", name, value)
 		}
 	}
 	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "ok\n" {
-		t.Errorf("the response is %q, %v", body, err)
+		t.Errorf("response body = %q, %v, want ok", body, err)
 	}
 }
 
@@ -118,16 +118,16 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-// TestSidecarConfigHasNoEffect verifies that the settings of sidecar files, which switch the filter
-// off, load, and that the application responds.
+// TestSidecarConfigHasNoEffect verifies that the settings of sidecar files are accepted and disable
+// the filter.
 func TestSidecarConfigHasNoEffect(t *testing.T) {
 	for _, settings := range []filtertest.Settings{
 		`{}`, `{"passthrough": false}`, `{"passthrough": false, "cache_time": "360s", "cluster_min_healthy_percentages": {}}`,
 	} {
-		made, _ := filtertest.Build(t, Factory(), settings)
+		f, _ := filtertest.Build(t, Factory(), settings)
 		x := newRequest("GET", "/")
-		if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != 404 {
-			t.Errorf("%s: %v, %d; want what the application says", settings, err, x.Response.Status)
+		if err := x.Serve(t.Context(), f(application())); err != nil || x.Response.Status != 404 {
+			t.Errorf("%s: %v, %d; want the response of the application", settings, err, x.Response.Status)
 		}
 	}
 }
@@ -135,26 +135,26 @@ func TestSidecarConfigHasNoEffect(t *testing.T) {
 func TestHealthCheckByHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name, settings, method, path, prober string
-		answered                             bool
+		local                                bool // the filter responds
 	}{
-		{"by a field alone", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "POST", "/any", "probe/1", true},
-		{"by another", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/any", "curl/8", false},
-		{"by the path and a field", `{"endpoint": "/healthz", "headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/healthz", "probe/1", true},
-		{"by the path alone", `{"endpoint": "/healthz", "headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/healthz", "", false},
-		{"by Envoy's way to write a path", `{"headers": [{"name": ":path", "exact_match": "/healthz"}]}`, "GET", "/healthz", "", true},
-		{"a call of RPC", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "", "/any", "probe/1", false},
+		{"header only", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "POST", "/any", "probe/1", true},
+		{"other header value", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/any", "curl/8", false},
+		{"path and header", `{"endpoint": "/healthz", "headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/healthz", "probe/1", true},
+		{"path without the header", `{"endpoint": "/healthz", "headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/healthz", "", false},
+		{":path condition", `{"headers": [{"name": ":path", "exact_match": "/healthz"}]}`, "GET", "/healthz", "", true},
+		{"RPC", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "", "/any", "probe/1", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, counts := filtertest.Build(t, Factory(), filtertest.Settings(test.settings))
+			f, counts := filtertest.Build(t, Factory(), filtertest.Settings(test.settings))
 			x := newRequest(test.method, test.path)
 			if test.prober != "" {
 				x.Request.Header.Add("User-Agent", test.prober)
 			}
-			if err := x.Serve(t.Context(), made(application())); err != nil {
+			if err := x.Serve(t.Context(), f(application())); err != nil {
 				t.Fatal(err)
 			}
-			if got := x.Response.Status == 200; got != test.answered || counts.Value(respondedMetric()) == 1 != test.answered {
-				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Value(respondedMetric()), test.answered)
+			if got := x.Response.Status == 200; got != test.local || counts.Value(respondedMetric()) == 1 != test.local {
+				t.Errorf("local reply: %t, counter = %v; want %t", got, counts.Value(respondedMetric()), test.local)
 			}
 		})
 	}
@@ -162,7 +162,7 @@ func TestHealthCheckByHeaders(t *testing.T) {
 
 func TestMinHealthyPercentages(t *testing.T) {
 	app := application()
-	calls := &filtertest.ClusterClient{
+	clusters := &filtertest.ClusterClient{
 		Clusters:   map[string]protocol.Service{"shop": app, "empty": app, "down": app},
 		HostCounts: map[string]int{"shop": 10, "empty": 0, "down": 4}, UnusableHosts: map[string]int{"shop": 3, "down": 4},
 	}
@@ -170,24 +170,24 @@ func TestMinHealthyPercentages(t *testing.T) {
 		`{"shop": 70}`: 200, `{"shop": 70.1}`: 503, `{"shop": 100}`: 503, `{"down": 1}`: 503, `{"down": 0}`: 200,
 		`{"empty": 1}`: 503, `{"empty": 0}`: 200, `{"none": 1}`: 503, `{"shop": 50, "down": 50}`: 503,
 	} {
-		made, _ := filtertest.BuildWith(t, Factory(), filtertest.Settings(`{"endpoint": "/healthz", "grpc": true, "cluster_min_healthy_percentages": `+percentages+`}`), calls)
+		f, _ := filtertest.BuildWith(t, Factory(), filtertest.Settings(`{"endpoint": "/healthz", "grpc": true, "cluster_min_healthy_percentages": `+percentages+`}`), clusters)
 		x := newRequest("GET", "/healthz")
-		if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != want {
+		if err := x.Serve(t.Context(), f(app)); err != nil || x.Response.Status != want {
 			t.Errorf("%s: %d, %v; want %d", percentages, x.Response.Status, err, want)
 		}
 		x = newGRPCCheck("/grpc.health.v1.Health/Check", grpcMessage(""))
-		if err := x.Serve(t.Context(), made(app)); err != nil {
+		if err := x.Serve(t.Context(), f(app)); err != nil {
 			t.Fatal(err)
 		}
-		if text, err := io.ReadAll(x.Response.Body); err != nil || (string(text) == servingMessage) != (want == 200) || (string(text) == notServingMessage) != (want == 503) {
-			t.Errorf("%s: gRPC says %q, %v", percentages, text, err)
+		if content, err := io.ReadAll(x.Response.Body); err != nil || (string(content) == servingMessage) != (want == 200) || (string(content) == notServingMessage) != (want == 503) {
+			t.Errorf("%s: gRPC response %q, %v", percentages, content, err)
 		}
 	}
-	made, _ := filtertest.Build(t, Factory(), `{"endpoint": "/healthz"}`)
+	f, _ := filtertest.Build(t, Factory(), `{"endpoint": "/healthz"}`)
 	x := newRequest("GET", "/healthz")
 	x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: true}}
-	if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != 503 {
-		t.Errorf("on a connection that drains: %d, %v; want 503", x.Response.Status, err)
+	if err := x.Serve(t.Context(), f(app)); err != nil || x.Response.Status != 503 {
+		t.Errorf("draining: %d, %v; want 503", x.Response.Status, err)
 	}
 }
 
@@ -195,53 +195,53 @@ func TestMinHealthyPercentages(t *testing.T) {
 // cache_time caches the status.
 func TestPassThroughCache(t *testing.T) {
 	clock := time.Unix(1, 0)
-	made, counts := filtertest.Build(t, newFactory(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
-	status, fails, hits := 200, error(nil), 0
-	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	f, counts := filtertest.Build(t, newFactory(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
+	status, appErr, hits := 200, error(nil), 0
+	s := f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		hits++
-		if fails != nil {
-			return fails
+		if appErr != nil {
+			return appErr
 		}
 		x.LocalReply(status, "text/plain", "from the application")
 		return nil
 	}))
 	for _, step := range []struct {
-		name  string
-		after time.Duration
-		path  string
-		says  int
-		fails error
-		want  int // status; 0: Serve fails
-		hits  int
-		body  string
+		name   string
+		after  time.Duration
+		path   string
+		status int
+		err    error
+		want   int // status; 0: Serve fails
+		hits   int
+		body   string
 	}{
-		{"the first", 0, "/healthz", 200, nil, 200, 1, "from the application"},
-		{"while it is remembered", 9 * time.Second, "/healthz?a", 503, nil, 200, 1, ""},
-		{"what does not ask for health", 0, "/other", 418, nil, 418, 2, "from the application"},
-		{"when it is forgotten", time.Second, "/healthz", 503, nil, 503, 3, "from the application"},
-		{"a failure is remembered", 9 * time.Second, "/healthz", 200, nil, 503, 3, ""},
-		{"and forgotten", time.Second, "/healthz", 0, protocol.NewFault(protocol.ConnectFailure, nil), 0, 4, ""},
-		{"a fault is remembered", time.Second, "/healthz", 200, nil, 502, 4, ""},
-		{"a caller that left", 9 * time.Second, "/healthz", 0, protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil), 0, 5, ""},
-		{"is not", 0, "/healthz", 200, nil, 200, 6, "from the application"},
-		{"a caller that a filter refuses", 10 * time.Second, "/healthz", 0, protocol.NewFault(protocol.Unauthenticated, nil), 0, 7, ""},
-		{"or holds back", 0, "/healthz", 0, protocol.NewFault(protocol.RateLimited, nil), 0, 8, ""},
-		{"is not remembered either", 0, "/healthz", 200, nil, 200, 9, "from the application"},
+		{"first check", 0, "/healthz", 200, nil, 200, 1, "from the application"},
+		{"cached status", 9 * time.Second, "/healthz?a", 503, nil, 200, 1, ""},
+		{"other path", 0, "/other", 418, nil, 418, 2, "from the application"},
+		{"expired status", time.Second, "/healthz", 503, nil, 503, 3, "from the application"},
+		{"cached failure", 9 * time.Second, "/healthz", 200, nil, 503, 3, ""},
+		{"expired failure, then a fault", time.Second, "/healthz", 0, protocol.NewFault(protocol.ConnectFailure, nil), 0, 4, ""},
+		{"cached fault", time.Second, "/healthz", 200, nil, 502, 4, ""},
+		{"client disconnects", 9 * time.Second, "/healthz", 0, protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil), 0, 5, ""},
+		{"disconnect is not cached", 0, "/healthz", 200, nil, 200, 6, "from the application"},
+		{"unauthenticated client", 10 * time.Second, "/healthz", 0, protocol.NewFault(protocol.Unauthenticated, nil), 0, 7, ""},
+		{"rate limited client", 0, "/healthz", 0, protocol.NewFault(protocol.RateLimited, nil), 0, 8, ""},
+		{"client errors are not cached", 0, "/healthz", 200, nil, 200, 9, "from the application"},
 	} {
 		clock = clock.Add(step.after)
-		status, fails = step.says, step.fails
+		status, appErr = step.status, step.err
 		x := newRequest("GET", step.path)
 		err := x.Serve(t.Context(), s)
 		body := ""
 		if x.Response.Body != nil {
-			text, _ := io.ReadAll(x.Response.Body) // a string body returns no error
-			body = string(text)
+			content, _ := io.ReadAll(x.Response.Body) // a string body returns no error
+			body = string(content)
 		}
-		if !errors.Is(err, step.fails) || x.Response.Status != step.want || hits != step.hits || body != step.body {
+		if !errors.Is(err, step.err) || x.Response.Status != step.want || hits != step.hits || body != step.body {
 			t.Errorf("%s: %d %q, %v after %d hits; want %d %q, %d", step.name, x.Response.Status, body, err, hits, step.want, step.body, step.hits)
 		}
 	}
 	if n := counts.Value(respondedMetric()); n != 3 {
-		t.Errorf("%v answers are counted, want 3", n)
+		t.Errorf("counter = %v, want 3", n)
 	}
 }

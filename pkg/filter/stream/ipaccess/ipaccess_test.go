@@ -52,53 +52,53 @@ func requestFrom(address string, fields ...string) *protocol.Exchange {
 // counted.
 func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.Reason {
 	t.Helper()
-	made, counts := filtertest.Build(t, Factory(), s)
-	passed := false
-	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
-		passed = true
+	f, counts := filtertest.Build(t, Factory(), s)
+	called := false
+	err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+		called = true
 		return nil
 	})))
 	reason := protocol.ReasonOf(err)
-	if passed != (reason == protocol.ReasonNone) {
-		t.Errorf("the next service was called: %t, with %v", passed, err)
+	if called != (reason == protocol.ReasonNone) {
+		t.Errorf("next service called: %t, Serve = %v", called, err)
 	}
-	if got := counts.Value(deniedMetric()) == 1; got == passed {
-		t.Errorf("counted as denied: %t, after %v", got, err)
+	if got := counts.Value(deniedMetric()) == 1; got == called {
+		t.Errorf("counted as denied: %t, Serve = %v", got, err)
 	}
 	return reason
 }
 
 func TestLists(t *testing.T) {
 	const byHeader = `{"header": "x-real-ip", "ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`
-	call := requestFrom("10.0.0.1:1", "X-Real-IP: 192.0.2.1")
-	call.Request.Method = ""
+	rpcCall := requestFrom("10.0.0.1:1", "X-Real-IP: 192.0.2.1")
+	rpcCall.Request.Method = ""
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
 		x        *protocol.Exchange
 		want     protocol.Reason
 	}{
-		{"an attachment of the caller's", byHeader, call, protocol.ReasonDenied},
-		{"nothing is said", `{}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
-		{"by default denied", `{"default_action": "deny"}`, requestFrom("10.0.0.1:1"), protocol.ReasonDenied},
-		{"a list allows by default", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
-		{"the first list decides, not the longest prefix",
+		{"attachment of an RPC call is ignored", byHeader, rpcCall, protocol.ReasonDenied},
+		{"empty settings", `{}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
+		{"default deny", `{"default_action": "deny"}`, requestFrom("10.0.0.1:1"), protocol.ReasonDenied},
+		{"list without an action allows", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
+		{"first list has precedence over the longest prefix",
 			`{"ips": [{"action": "allow", "addrs": ["10.0.0.0/8"]}, {"action": "deny", "addrs": ["10.0.0.1"]}]}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
-		{"an IPv4 address of an IPv6 socket", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, requestFrom("[::ffff:10.0.0.1]:1"), protocol.ReasonDenied},
-		{"a link-local address with its zone", `{"ips": [{"action": "deny", "addrs": ["fe80::/10"]}]}`, requestFrom("[fe80::1%eth0]:1"), protocol.ReasonDenied},
-		{"a unix socket", `{}`, requestFrom(""), protocol.ReasonDenied},
-		{"the field that is named", byHeader, requestFrom("192.0.2.1:1", "X-Real-IP: 10.0.0.1"), protocol.ReasonDenied},
-		{"the field that is named, beside the connection", byHeader, requestFrom("10.0.0.1:1", "X-Real-IP: 192.0.2.1"), protocol.ReasonNone},
-		{"the connection, without the field", byHeader, requestFrom("10.0.0.1:1"), protocol.ReasonDenied},
-		{"a field of no address", byHeader, requestFrom("192.0.2.1:1", "X-Real-IP: localhost"), protocol.ReasonDenied},
-		{"a field that is not named", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, requestFrom("10.0.0.1:1", "X-Forwarded-For: 192.0.2.1"), protocol.ReasonDenied},
-		{"what a caller put before its address",
+		{"IPv4 address on an IPv6 socket", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, requestFrom("[::ffff:10.0.0.1]:1"), protocol.ReasonDenied},
+		{"link-local address with a zone", `{"ips": [{"action": "deny", "addrs": ["fe80::/10"]}]}`, requestFrom("[fe80::1%eth0]:1"), protocol.ReasonDenied},
+		{"unix socket", `{}`, requestFrom(""), protocol.ReasonDenied},
+		{"configured header", byHeader, requestFrom("192.0.2.1:1", "X-Real-IP: 10.0.0.1"), protocol.ReasonDenied},
+		{"configured header replaces the connection's address", byHeader, requestFrom("10.0.0.1:1", "X-Real-IP: 192.0.2.1"), protocol.ReasonNone},
+		{"configured header missing", byHeader, requestFrom("10.0.0.1:1"), protocol.ReasonDenied},
+		{"configured header is not an address", byHeader, requestFrom("192.0.2.1:1", "X-Real-IP: localhost"), protocol.ReasonDenied},
+		{"header that is not configured", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, requestFrom("10.0.0.1:1", "X-Forwarded-For: 192.0.2.1"), protocol.ReasonDenied},
+		{"addresses before the trusted hops are ignored",
 			`{"header": "x-forwarded-for", "xff_num_trusted_hops": 1, "default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`,
 			requestFrom("192.0.2.1:1", "X-Forwarded-For: 10.0.0.1, 203.0.113.1, 192.0.2.1"), protocol.ReasonDenied},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := serveRequest(t, test.settings, test.x); got != test.want {
-				t.Errorf("%v, want %v", got, test.want)
+				t.Errorf("reason = %v, want %v", got, test.want)
 			}
 		})
 	}
@@ -109,12 +109,12 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"invalid address":          {`{"ips": [{}, {"addrs": ["10.0.0.1", "10.0.0.300"]}]}`, "ips[1].addrs[1]"},
-		"invalid prefix":           {`{"ips": [{"addrs": ["10.0.0.0/33"]}]}`, "ips[0].addrs[0]"},
-		"invalid action":           {`{"ips": [{"action": "block"}]}`, "block"},
-		"invalid default":          {`{"default_action": "ask"}`, "ask"},
-		"hops without their field": {`{"xff_num_trusted_hops": 1}`, "header"},
-		"an unknown key":           {`{"ip": []}`, "ips"},
+		"invalid address":       {`{"ips": [{}, {"addrs": ["10.0.0.1", "10.0.0.300"]}]}`, "ips[1].addrs[1]"},
+		"invalid prefix":        {`{"ips": [{"addrs": ["10.0.0.0/33"]}]}`, "ips[0].addrs[0]"},
+		"invalid action":        {`{"ips": [{"action": "block"}]}`, "block"},
+		"invalid default":       {`{"default_action": "ask"}`, "ask"},
+		"hops without a header": {`{"xff_num_trusted_hops": 1}`, "header"},
+		"unknown key":           {`{"ip": []}`, "ips"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {

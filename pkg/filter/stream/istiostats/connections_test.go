@@ -18,14 +18,14 @@ import (
 )
 
 // newConnectionObserver builds a network filter and returns its observer and its registry.
-func newConnectionObserver(t testing.TB, kind filter.ConnectionFilterFactory, settings filtertest.Settings) (watch filter.SessionObserver, r *metrics.Registry) {
+func newConnectionObserver(t testing.TB, factory filter.ConnectionFilterFactory, settings filtertest.Settings) (observe filter.SessionObserver, r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
-	watch, err := kind.NewObserver(filtertest.Decode(t, filter.StreamFilterFactory{Config: kind.Config}, settings), filter.Env{Metrics: r})
+	observe, err := factory.NewObserver(filtertest.Decode(t, filter.StreamFilterFactory{Config: factory.Config}, settings), filter.Env{Metrics: r})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return watch, r
+	return observe, r
 }
 
 // TestReadmeListsConnectionMetrics verifies that README.md names the connection metrics.
@@ -37,7 +37,7 @@ func TestReadmeListsConnectionMetrics(t *testing.T) {
 	}
 	for _, m := range ConnectionFactory().Metrics {
 		if !strings.Contains(string(page), "`"+m.Name+"`") {
-			t.Errorf("README.md does not tell of %s", m.Name)
+			t.Errorf("README.md does not name %s", m.Name)
 		}
 	}
 }
@@ -45,20 +45,20 @@ func TestReadmeListsConnectionMetrics(t *testing.T) {
 func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 	service := &config.Cluster{Name: "outbound|7070||app", Mesh: config.Mesh{Host: "app.default.svc", Name: "app"}}
 	// The labels of an inbound connection without TLS or a known service.
-	arrived := map[string]string{"response_flags": "-", "request_protocol": "tcp", "connection_security_policy": "none"}
+	inboundLabels := map[string]string{"response_flags": "-", "request_protocol": "tcp", "connection_security_policy": "none"}
 	for name, value := range baseLabels() {
 		if strings.HasPrefix(name, "source_") || strings.HasPrefix(name, "destination_") || name == "reporter" {
-			arrived[name] = value
+			inboundLabels[name] = value
 		}
 	}
-	arrived["destination_service"], arrived["destination_service_name"] = "here", "here"
-	left := maps.Clone(arrived)
-	for name, value := range arrived {
-		if end, ok := strings.CutPrefix(name, "destination_"); ok && !strings.HasPrefix(end, "service") {
-			left["source_"+end], left[name] = value, arrived["source_"+end]
+	inboundLabels["destination_service"], inboundLabels["destination_service_name"] = "local", "local"
+	outboundLabels := maps.Clone(inboundLabels)
+	for name, value := range inboundLabels {
+		if suffix, ok := strings.CutPrefix(name, "destination_"); ok && !strings.HasPrefix(suffix, "service") {
+			outboundLabels["source_"+suffix], outboundLabels[name] = value, inboundLabels["source_"+suffix]
 		}
 	}
-	maps.Copy(left, map[string]string{
+	maps.Copy(outboundLabels, map[string]string{
 		"reporter": "source", "connection_security_policy": "unknown",
 		"destination_service": "unknown", "destination_service_name": "unknown", "destination_service_namespace": "unknown",
 	})
@@ -69,40 +69,40 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 		base     map[string]string
 		want     map[string]string // labels that differ from base
 	}{
-		{name: "of a stranger", settings: inbound, base: arrived},
-		{name: "by mutual TLS", settings: inbound, base: arrived, session: &filter.Session{DownstreamTLS: mutualTLS(), Host: &config.Host{Workload: "not;the;caller;;"}}, want: map[string]string{
+		{name: "unknown peer", settings: inbound, base: inboundLabels},
+		{name: "mutual TLS", settings: inbound, base: inboundLabels, session: &filter.Session{DownstreamTLS: mutualTLS(), Host: &config.Host{Workload: "not;the;caller;;"}}, want: map[string]string{
 			"source_principal": "spiffe://mesh/ns/proven/sa/there", "source_workload_namespace": "proven",
 			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
 		}},
-		{name: "by TLS without a name of the caller", settings: inbound, base: arrived, session: &filter.Session{DownstreamTLS: &protocol.TLS{LocalURISANs: []string{"spiffe://a"}}},
+		{name: "TLS without a peer certificate", settings: inbound, base: inboundLabels, session: &filter.Session{DownstreamTLS: &protocol.TLS{LocalURISANs: []string{"spiffe://a"}}},
 			want: map[string]string{"destination_principal": "spiffe://a"}},
-		{name: "of a service", settings: inbound, base: arrived, session: &filter.Session{Cluster: service},
+		{name: "known service", settings: inbound, base: inboundLabels, session: &filter.Session{Cluster: service},
 			want: map[string]string{"destination_service": "app.default.svc", "destination_service_name": "app"}},
-		{name: "unknown service", settings: inbound, base: arrived, session: &filter.Session{Cluster: &config.Cluster{Name: "InboundPassthroughCluster"}},
+		{name: "unknown service", settings: inbound, base: inboundLabels, session: &filter.Session{Cluster: &config.Cluster{Name: "InboundPassthroughCluster"}},
 			want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
-		{name: "unknown destination", settings: outbound, base: left},
-		{name: "to out of the mesh", settings: outbound, base: left, session: &filter.Session{Cluster: &config.Cluster{Name: "PassthroughCluster"}},
+		{name: "unknown destination", settings: outbound, base: outboundLabels},
+		{name: "destination outside the mesh", settings: outbound, base: outboundLabels, session: &filter.Session{Cluster: &config.Cluster{Name: "PassthroughCluster"}},
 			want: map[string]string{"destination_service_name": "PassthroughCluster"}},
-		{name: "to a workload", settings: outbound, base: left,
+		{name: "known workload", settings: outbound, base: outboundLabels,
 			session: &filter.Session{Cluster: service, Host: &config.Host{Workload: "there-v2;theirs;there;v2;west"}, UpstreamTLS: mutualTLS(), DownstreamTLS: &protocol.TLS{LocalURISANs: []string{"spiffe://not/me"}}},
 			want: map[string]string{
 				"destination_service": "app.default.svc", "destination_service_name": "app", "destination_service_namespace": "proven",
 				"destination_workload": "there-v2", "destination_workload_namespace": "proven", "destination_canonical_service": "there", "destination_canonical_revision": "v2",
 				"destination_cluster": "west", "destination_principal": "spiffe://mesh/ns/proven/sa/there", "source_principal": "spiffe://mesh/ns/ours/sa/here",
 			}},
-		{name: "no host", settings: outbound, base: left, session: &filter.Session{Reason: protocol.ConnectFailure}, want: map[string]string{"response_flags": "UF"}},
+		{name: "no host", settings: outbound, base: outboundLabels, session: &filter.Session{Reason: protocol.ConnectFailure}, want: map[string]string{"response_flags": "UF"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			watch, r := newConnectionObserver(t, ConnectionFactory(), test.settings)
-			of := cmp.Or(test.session, new(filter.Session))
-			of.Traffic.In.Store(9)
-			of.Traffic.Out.Store(8)
-			watch(of)()
+			observe, r := newConnectionObserver(t, ConnectionFactory(), test.settings)
+			conn := cmp.Or(test.session, new(filter.Session))
+			conn.Traffic.In.Store(9)
+			conn.Traffic.Out.Store(8)
+			observe(conn)()
 			want := maps.Clone(test.base)
 			maps.Copy(want, test.want)
 			for name, value := range map[string]float64{"connections_opened": 1, "connections_closed": 1, "sent_bytes": 9, "received_bytes": 8} {
 				if got, n := onlySeries(t, r, "istio_tcp_"+name+"_total"); n != value || !maps.Equal(got, want) {
-					t.Errorf("%s is %v under\n%v, want %v under\n%v", name, n, got, value, want)
+					t.Errorf("%s = %v with labels\n%v, want %v with labels\n%v", name, n, got, value, want)
 				}
 			}
 		})
@@ -110,91 +110,91 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 }
 
 func TestReportingDuration(t *testing.T) {
-	for settings, every := range map[filtertest.Settings]time.Duration{
+	for settings, interval := range map[filtertest.Settings]time.Duration{
 		`{"reporter": "source"}`:                                  5 * time.Second,
 		`{"reporter": "source", "tcp_reporting_duration": "15s"}`: 15 * time.Second,
 		`{"reporter": "source", "tcp_reporting_duration": "0s"}`:  0,
 	} {
 		t.Run(string(settings), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				watch, r := newConnectionObserver(t, ConnectionFactory(), settings)
-				holds := func(when string, opened, closed, sent, received float64) {
+				observe, r := newConnectionObserver(t, ConnectionFactory(), settings)
+				checkCounters := func(when string, opened, closed, sent, received float64) {
 					t.Helper()
 					for name, want := range map[string]float64{"connections_opened": opened, "connections_closed": closed, "sent_bytes": sent, "received_bytes": received} {
 						if _, n := onlySeries(t, r, "istio_tcp_"+name+"_total"); n != want {
-							t.Errorf("%s: %s is %v, want %v", when, name, n, want)
+							t.Errorf("%s: %s = %v, want %v", when, name, n, want)
 						}
 					}
 				}
-				of := &filter.Session{}
-				ended := watch(of)
-				holds("at the beginning", 1, 0, 0, 0)
-				of.Traffic.In.Add(100)
-				of.Traffic.Out.Add(10)
-				if every > 0 {
-					<-time.After(every - 1)
-					holds("before it is time", 1, 0, 0, 0)
+				conn := &filter.Session{}
+				onEnd := observe(conn)
+				checkCounters("start", 1, 0, 0, 0)
+				conn.Traffic.In.Add(100)
+				conn.Traffic.Out.Add(10)
+				if interval > 0 {
+					<-time.After(interval - 1)
+					checkCounters("before the interval", 1, 0, 0, 0)
 					<-time.After(2)
-					holds("once it is time", 1, 0, 100, 10)
-					of.Traffic.In.Add(100)
-					<-time.After(every)
-					holds("the next time", 1, 0, 200, 10)
+					checkCounters("after the interval", 1, 0, 100, 10)
+					conn.Traffic.In.Add(100)
+					<-time.After(interval)
+					checkCounters("after two intervals", 1, 0, 200, 10)
 				} else {
 					<-time.After(time.Hour)
-					holds("after an hour", 1, 0, 0, 0)
-					of.Traffic.In.Add(100)
+					checkCounters("after an hour", 1, 0, 0, 0)
+					conn.Traffic.In.Add(100)
 				}
-				of.Traffic.Out.Add(1)
-				ended()
-				holds("at the end", 1, 1, 200, 11)
+				conn.Traffic.Out.Add(1)
+				onEnd()
+				checkCounters("end", 1, 1, 200, 11)
 				<-time.After(time.Hour)
-				holds("long after", 1, 1, 200, 11)
+				checkCounters("an hour after the end", 1, 1, 200, 11)
 			})
 		})
 	}
 }
 
 func TestConnectionOverrides(t *testing.T) {
-	watch, r := newConnectionObserver(t, ConnectionFactory(), `{"reporter": "destination", "metrics": [
+	observe, r := newConnectionObserver(t, ConnectionFactory(), `{"reporter": "destination", "metrics": [
 		{"name": "tcp_connections_closed_total", "drop": true}, {"name": "tcp_sent_bytes_total", "tags_to_remove": ["reporter"]}
 	]}`)
-	watch(&filter.Session{})()
+	observe(&filter.Session{})()
 	if labels, _ := onlySeries(t, r, "istio_tcp_connections_closed_total"); labels != nil {
-		t.Errorf("what was dropped is counted under %v", labels)
+		t.Errorf("the dropped metric has a series with labels %v", labels)
 	}
 	if labels, _ := onlySeries(t, r, "istio_tcp_sent_bytes_total"); labels["reporter"] != "" || labels["request_protocol"] != "tcp" {
-		t.Errorf("bytes are counted under %v", labels)
+		t.Errorf("labels of the sent bytes = %v, want no reporter", labels)
 	}
-	for _, wrong := range []filtertest.Settings{`{"reporter": "source", "metrics": [{"name": "requests_total"}]}`, `{}`} {
-		filtertest.DecodeErrors(t, filter.StreamFilterFactory{Config: ConnectionFactory().Config}, wrong)
+	for _, invalid := range []filtertest.Settings{`{"reporter": "source", "metrics": [{"name": "requests_total"}]}`, `{}`} {
+		filtertest.DecodeErrors(t, filter.StreamFilterFactory{Config: ConnectionFactory().Config}, invalid)
 	}
 }
 
 func TestSeriesOfConnectionsAreBounded(t *testing.T) {
-	watch, r := newConnectionObserver(t, ConnectionFactory(), inbound)
+	observe, r := newConnectionObserver(t, ConnectionFactory(), inbound)
 	for i := range maxSeries + 10 {
-		watch(&filter.Session{DownstreamTLS: &protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
+		observe(&filter.Session{DownstreamTLS: &protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
 	}
 	if n := r.Counter(overflowsMetric()).Value(); n != 10 {
-		t.Errorf("%d connections are beyond the limit, want 10", n)
+		t.Errorf("overflow counter = %d, want 10", n)
 	}
 	if n := r.Counter(connectionMetrics()[connectionsClosed], overflowLabels(sessionLabels)...).Value(); n != 10 {
-		t.Errorf("%d connections are others', want 10", n)
+		t.Errorf("overflow series = %d, want 10", n)
 	}
 }
 
-// TestSessionAllocations verifies that a session allocates only itself and its end
-// function, and that counting its bytes again allocates nothing.
+// TestSessionAllocations verifies that a session allocates only itself and its end function, and
+// that report does not allocate.
 func TestSessionAllocations(t *testing.T) {
-	watch, _ := newConnectionObserver(t, ConnectionFactory(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
-	of := &filter.Session{DownstreamTLS: mutualTLS()}
-	watch(of)()
-	if n := testing.AllocsPerRun(100, func() { watch(of)() }); n > 2 {
-		t.Errorf("a session allocates %v times, want 2 at most", n)
+	observe, _ := newConnectionObserver(t, ConnectionFactory(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
+	conn := &filter.Session{DownstreamTLS: mutualTLS()}
+	observe(conn)()
+	if n := testing.AllocsPerRun(100, func() { observe(conn)() }); n > 2 {
+		t.Errorf("a session allocates %v times, want at most 2", n)
 	}
-	n := &session{entry: &entry{}, traffic: &of.Traffic, timer: time.NewTimer(time.Hour)}
+	n := &session{entry: &entry{}, traffic: &conn.Traffic, timer: time.NewTimer(time.Hour)}
 	defer n.end()
 	if allocs := testing.AllocsPerRun(100, func() { n.report(time.Hour) }); allocs != 0 {
-		t.Errorf("counting again allocates %v times, want 0", allocs)
+		t.Errorf("report allocates %v times, want 0", allocs)
 	}
 }

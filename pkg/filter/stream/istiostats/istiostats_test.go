@@ -26,16 +26,16 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	made, counts := filtertest.Build(t, Factory(), examples[0])
-	passed := false
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { passed = true; return nil }))
+	f, counts := filtertest.Build(t, Factory(), examples[0])
+	called := false
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { called = true; return nil }))
 	x := endedExchange()
-	if err := x.Serve(t.Context(), s); err != nil || !passed {
-		t.Errorf("Serve = %v, passed: %v", err, passed)
+	if err := x.Serve(t.Context(), s); err != nil || !called {
+		t.Errorf("Serve = %v, next service called: %v", err, called)
 	}
 	counts.CallObservers(x)
 	if n := counts.Value(requestMetrics()[requestsTotal]); n != 1 {
-		t.Errorf("%v requests are counted, want 1", n)
+		t.Errorf("request counter = %v, want 1", n)
 	}
 }
 
@@ -45,8 +45,8 @@ type namedScope struct {
 	cluster *config.Cluster
 }
 
-func (p namedScope) Name() string            { return p.name }
-func (p namedScope) Config() *config.Cluster { return p.cluster }
+func (s namedScope) Name() string            { return s.name }
+func (s namedScope) Config() *config.Cluster { return s.cluster }
 
 type fakeHost struct{ workload string }
 
@@ -71,7 +71,7 @@ func endedExchange() *protocol.Exchange {
 }
 
 const (
-	workloadOfTest = `"workload": {"name": "here-v1", "namespace": "ours", "cluster": "east", "canonical_name": "here", "canonical_revision": "v1", "app": "happ", "version": "hv"}`
+	workloadOfTest = `"workload": {"name": "here-v1", "namespace": "ours", "cluster": "east", "canonical_name": "local", "canonical_revision": "v1", "app": "happ", "version": "hv"}`
 	inbound        = `{"reporter": "destination", ` + workloadOfTest + `}`
 	outbound       = `{"reporter": "source", ` + workloadOfTest + `}`
 
@@ -89,35 +89,35 @@ func mutualTLS() *protocol.TLS {
 // histogram is its sum.
 func onlySeries(t *testing.T, r *metrics.Registry, name string) (map[string]string, float64) {
 	t.Helper()
-	found, err := r.Gather()
+	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range found {
-		if f.GetName() != name {
+	for _, family := range families {
+		if family.GetName() != name {
 			continue
 		}
-		if n := len(f.GetMetric()); n != 1 {
+		if n := len(family.GetMetric()); n != 1 {
 			t.Errorf("%s has %d series, want 1", name, n)
 		}
-		one := f.GetMetric()[0]
+		series := family.GetMetric()[0]
 		labels := map[string]string{}
-		for _, l := range one.GetLabel() {
+		for _, l := range series.GetLabel() {
 			labels[l.GetName()] = l.GetValue()
 		}
-		if h := one.GetHistogram(); h != nil {
+		if h := series.GetHistogram(); h != nil {
 			return labels, h.GetSampleSum()
 		}
-		return labels, one.GetCounter().GetValue()
+		return labels, series.GetCounter().GetValue()
 	}
 	return nil, 0
 }
 
 // newObserver builds a filter and returns its observer and its registry.
-func newObserver(t testing.TB, kind filter.StreamFilterFactory, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
+func newObserver(t testing.TB, factory filter.StreamFilterFactory, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
-	_, err := kind.New(filtertest.Decode(t, kind, settings), filter.Env{
+	_, err := factory.New(filtertest.Decode(t, factory, settings), filter.Env{
 		Log: slog.New(slog.DiscardHandler), Metrics: r,
 		Cluster: func(name string) *config.Cluster {
 			if name == "configured" {
@@ -133,60 +133,60 @@ func newObserver(t testing.TB, kind filter.StreamFilterFactory, settings filtert
 	return observe, r
 }
 
-// baseLabels returns the labels of ended at a destination.
+// baseLabels returns the labels of endedExchange at a destination.
 func baseLabels() map[string]string {
-	m := map[string]string{
+	labels := map[string]string{
 		"reporter": "destination", "destination_workload": "here-v1", "destination_workload_namespace": "ours", "destination_principal": "unknown",
-		"destination_app": "happ", "destination_version": "hv", "destination_canonical_service": "here", "destination_canonical_revision": "v1", "destination_cluster": "east",
+		"destination_app": "happ", "destination_version": "hv", "destination_canonical_service": "local", "destination_canonical_revision": "v1", "destination_cluster": "east",
 		"destination_service": "shop:8080", "destination_service_name": "shop:8080", "destination_service_namespace": "ours",
 		"request_protocol": "http", "response_code": "200", "grpc_response_status": "", "response_flags": "-", "connection_security_policy": "none",
 	}
-	for _, end := range []string{"workload", "workload_namespace", "principal", "app", "version", "canonical_service", "cluster"} {
-		m["source_"+end] = "unknown"
+	for _, suffix := range []string{"workload", "workload_namespace", "principal", "app", "version", "canonical_service", "cluster"} {
+		labels["source_"+suffix] = "unknown"
 	}
-	m["source_canonical_revision"] = "latest"
-	return m
+	labels["source_canonical_revision"] = "latest"
+	return labels
 }
 
 func TestRequestsAreCountedByBothEnds(t *testing.T) {
 	service := namedScope{name: "inbound|80||", cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc", Name: "shop"}}}
-	asService := map[string]string{"destination_service": "shop.default.svc", "destination_service_name": "shop"}
+	serviceLabels := map[string]string{"destination_service": "shop.default.svc", "destination_service_name": "shop"}
 	for _, test := range []struct {
 		name     string
 		settings string // "": inbound
 		change   func(x *protocol.Exchange)
 		want     map[string]string // labels that differ from base
 	}{
-		{name: "of a stranger", change: func(*protocol.Exchange) {}},
-		{name: "of a peer", change: func(x *protocol.Exchange) { x.Metadata.Set(workload.Namespace, workload.KeyDownstream, peerWorkload) }, want: map[string]string{
+		{name: "unknown peer", change: func(*protocol.Exchange) {}},
+		{name: "known peer", change: func(x *protocol.Exchange) { x.Metadata.Set(workload.Namespace, workload.KeyDownstream, peerWorkload) }, want: map[string]string{
 			"source_workload": "there-v2", "source_workload_namespace": "theirs", "source_app": "tapp", "source_version": "tv",
 			"source_canonical_service": "there", "source_canonical_revision": "v2", "source_cluster": "west",
 		}},
-		{name: "a proven namespace goes before what is said", change: func(x *protocol.Exchange) {
+		{name: "namespace of the certificate has precedence", change: func(x *protocol.Exchange) {
 			x.Metadata.Set(workload.Namespace, workload.KeyDownstream, ";theirs;;;")
 			x.Meta.Conn = &protocol.ConnMeta{TLS: mutualTLS()}
 		}, want: map[string]string{
 			"source_workload_namespace": "proven", "source_principal": "spiffe://mesh/ns/proven/sa/there",
 			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
 		}},
-		{name: "TLS without a name of the caller", change: func(x *protocol.Exchange) {
+		{name: "TLS without a peer certificate", change: func(x *protocol.Exchange) {
 			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{LocalURISANs: []string{"spiffe://a"}}}
 		}, want: map[string]string{"destination_principal": "spiffe://a"}},
-		{name: "of a service", change: func(x *protocol.Exchange) { x.Record.Cluster = service }, want: asService},
-		{name: "of a service that was not reached", change: func(x *protocol.Exchange) { x.Record.TargetCluster = "configured" }, want: asService},
+		{name: "known service", change: func(x *protocol.Exchange) { x.Record.Cluster = service }, want: serviceLabels},
+		{name: "service that was not reached", change: func(x *protocol.Exchange) { x.Record.TargetCluster = "configured" }, want: serviceLabels},
 		{name: "unknown service", change: func(x *protocol.Exchange) {
 			x.Record.Cluster = namedScope{cluster: &config.Cluster{Name: "InboundPassthroughCluster"}}
 		}, want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
-		{name: "without the host", settings: strings.Replace(inbound, "{", `{"disable_host_header_fallback": true, `, 1), change: func(*protocol.Exchange) {}, want: map[string]string{
-			"destination_service": "here", "destination_service_name": "here",
+		{name: "no host header fallback", settings: strings.Replace(inbound, "{", `{"disable_host_header_fallback": true, `, 1), change: func(*protocol.Exchange) {}, want: map[string]string{
+			"destination_service": "local", "destination_service_name": "local",
 		}},
-		{name: "invalid host", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", maxHostBytes+1) }, want: map[string]string{
-			"destination_service": "here", "destination_service_name": "here",
+		{name: "host too long", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", maxHostBytes+1) }, want: map[string]string{
+			"destination_service": "local", "destination_service_name": "local",
 		}},
-		{name: "a fault", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.ConnectFailure, 502 }, want: map[string]string{
+		{name: "fault", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.ConnectFailure, 502 }, want: map[string]string{
 			"response_code": "502", "response_flags": "UF",
 		}},
-		{name: "a caller that has gone", change: func(x *protocol.Exchange) {
+		{name: "client disconnected", change: func(x *protocol.Exchange) {
 			x.Record.Reason, x.Response.Status = protocol.ReasonDownstreamDisconnect, 499
 		}, want: map[string]string{
 			"response_code": "0", "response_flags": "DC",
@@ -220,11 +220,11 @@ func checkLabels(t *testing.T, r *metrics.Registry, want map[string]string) {
 	t.Helper()
 	got, n := onlySeries(t, r, "istio_requests_total")
 	if n != 1 || len(got) != labelCount {
-		t.Errorf("%v requests are counted under %d labels, want 1, %d", n, len(got), labelCount)
+		t.Errorf("request counter = %v with %d labels, want 1 with %d", n, len(got), labelCount)
 	}
 	for name, value := range want {
 		if got[name] != value {
-			t.Errorf("%s is %q, want %q", name, got[name], value)
+			t.Errorf("label %s = %q, want %q", name, got[name], value)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func TestSizesAndTimesAreCounted(t *testing.T) {
 	observe(endedExchange())
 	for name, want := range map[string]float64{"istio_request_duration_milliseconds": 7, "istio_request_bytes": 100, "istio_response_bytes": 1000} {
 		if _, got := onlySeries(t, r, name); got != want {
-			t.Errorf("%s sums up to %v, want %v", name, got, want)
+			t.Errorf("sum of %s = %v, want %v", name, got, want)
 		}
 	}
 }
@@ -267,41 +267,41 @@ func TestOverrides(t *testing.T) {
 	]}`)
 	observe(endedExchange())
 	if labels, _ := onlySeries(t, r, "istio_request_bytes"); labels != nil {
-		t.Errorf("what was dropped is counted under %v", labels)
+		t.Errorf("the dropped metric has a series with labels %v", labels)
 	}
 	if labels, _ := onlySeries(t, r, "istio_requests_total"); labels["request_protocol"] != "" || labels["response_code"] != "" || labels["response_flags"] != "-" {
-		t.Errorf("requests are counted under %v", labels)
+		t.Errorf("labels of the requests = %v", labels)
 	}
 	if labels, _ := onlySeries(t, r, "istio_response_bytes"); labels["request_protocol"] != "http" || labels["response_code"] != "" {
-		t.Errorf("bytes are counted under %v", labels)
+		t.Errorf("labels of the response bytes = %v", labels)
 	}
 	if got := filtertest.DecodeErrors(t, Factory(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
-		t.Errorf("a metric that there is not is rejected as %q", got)
+		t.Errorf("unknown metric rejected with %q, want an error that names it", got)
 	}
 }
 
 // TestSeriesAreBounded verifies that hosts beyond the maximum number of series share one series,
 // also those of another listener.
 func TestSeriesAreBounded(t *testing.T) {
-	kind := Factory()
-	observe, r := newObserver(t, kind, inbound)
+	factory := Factory()
+	observe, r := newObserver(t, factory, inbound)
 	for i := range maxSeries + 10 {
 		x := endedExchange()
 		x.Request.Authority = fmt.Sprintf("h%d", i)
 		observe(x)
 	}
 	if n := r.Counter(overflowsMetric()).Value(); n != 10 {
-		t.Errorf("%d requests are beyond the limit, want 10", n)
+		t.Errorf("overflow counter = %d, want 10", n)
 	}
 	if n := r.Counter(requestMetrics()[requestsTotal], overflowLabels(labelCount)...).Value(); n != 10 {
-		t.Errorf("%d requests are others', want 10", n)
+		t.Errorf("overflow series = %d, want 10", n)
 	}
-	again, other := newObserver(t, kind, inbound)
+	observeOther, otherRegistry := newObserver(t, factory, inbound)
 	x := endedExchange()
-	x.Request.Authority = "one more"
-	again(x)
-	if n := other.Counter(overflowsMetric()).Value(); n != 1 {
-		t.Errorf("%d requests of another listener are beyond the limit, want 1", n)
+	x.Request.Authority = "additional"
+	observeOther(x)
+	if n := otherRegistry.Counter(overflowsMetric()).Value(); n != 1 {
+		t.Errorf("overflow counter of another listener = %d, want 1", n)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestKeysAreCloned(t *testing.T) {
 	copy(buffer, "XXXXXXXXX")
 	observe(endedExchange())
 	if _, n := onlySeries(t, r, "istio_requests_total"); n != 2 {
-		t.Errorf("%v requests are counted alike, want 2", n)
+		t.Errorf("series has %v requests, want 2", n)
 	}
 }
 
@@ -324,11 +324,11 @@ func TestExchangeWithoutListenerIsNotCounted(t *testing.T) {
 	x.Record.Listener = nil
 	observe(x)
 	if labels, n := onlySeries(t, r, "istio_requests_total"); labels != nil {
-		t.Errorf("%v are counted under %v", n, labels)
+		t.Errorf("counter = %v with labels %v, want no series", n, labels)
 	}
 }
 
-// meshExchange returns ended as an exchange between two sidecars.
+// meshExchange returns an endedExchange between two sidecars.
 func meshExchange() *protocol.Exchange {
 	x := endedExchange()
 	for range 8 {

@@ -77,7 +77,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	m := mirror{
 		config: c, client: env.ClusterClient, targets: targets,
 		randomPercent: func() float64 { return rand.Float64() * 100 },
-		succeeded:      counter(copiesMetric(), "answered"), failed: counter(copiesMetric(), "failed"),
+		succeeded:     counter(copiesMetric(), "answered"), failed: counter(copiesMetric(), "failed"),
 		tooLarge: counter(skippedMetric(), "too_large"), overflow: counter(skippedMetric(), "overflow"), notCopyable: counter(skippedMetric(), "unfit"),
 	}
 	return m.wrap, nil
@@ -97,7 +97,7 @@ func targetsOf(c *Config) (targets []*target) {
 type target struct {
 	percent  float64
 	suffix   bool
-	dest       filter.Target
+	dest     filter.Target
 	inFlight atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
 }
 
@@ -109,7 +109,7 @@ type mirror struct {
 	next          protocol.Service
 	randomPercent func() float64 // uniformly distributed in [0, 100)
 
-	succeeded, failed                *metrics.Counter
+	succeeded, failed               *metrics.Counter
 	tooLarge, overflow, notCopyable *metrics.Counter
 }
 

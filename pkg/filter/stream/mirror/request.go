@@ -134,7 +134,7 @@ type tee struct {
 	protocol.Body
 
 	mirror  *mirror
-	targets      []*target
+	targets []*target
 	request *httpCopy
 	length  int64            // declared length; negative: not declared
 	trailer *protocol.Header // complete at the end of the body

@@ -25,8 +25,8 @@ type fakeZone struct {
 	records    map[string][]string // guarded by mu; lookups of other names fail
 	ttl        time.Duration       // guarded by mu
 	latency    time.Duration       // guarded by mu; duration of a lookup
-	queries      []string            // guarded by mu; "name family servers"
-	starts       []time.Duration     // guarded by mu; start of each lookup, relative to start
+	queries    []string            // guarded by mu; "name family servers"
+	starts     []time.Duration     // guarded by mu; start of each lookup, relative to start
 	running    int                 // guarded by mu; lookups in flight
 	maxRunning int                 // guarded by mu; maximum of running
 	start      time.Time
@@ -94,7 +94,7 @@ func (z *fakeZone) lookups() []time.Duration {
 
 // updateRecorder records the updates of a watch.
 type updateRecorder struct {
-	mu   sync.Mutex
+	mu      sync.Mutex
 	updates []string // guarded by mu; the hosts, or "error: …"
 }
 

@@ -32,14 +32,14 @@ type name struct {
 	cancel   context.CancelFunc
 
 	// Guarded by Discovery.mu.
-	watches   map[*watch]struct{} // watches that need the name
-	addresses []netip.Addr        // of the last successful lookup, sorted
-	first     netip.Addr          // first of them in the order of the response
-	resolvedAt     time.Time           // time of the last successful lookup
-	attempted bool                // the first lookup has ended
-	err       error               // of the last lookup
-	lookups   uint64
-	failures  uint64 // lookups that failed
+	watches    map[*watch]struct{} // watches that need the name
+	addresses  []netip.Addr        // of the last successful lookup, sorted
+	first      netip.Addr          // first of them in the order of the response
+	resolvedAt time.Time           // time of the last successful lookup
+	attempted  bool                // the first lookup has ended
+	err        error               // of the last lookup
+	lookups    uint64
+	failures   uint64 // lookups that failed
 }
 
 // run resolves the name until ctx ends.

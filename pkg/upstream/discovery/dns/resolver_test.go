@@ -26,10 +26,10 @@ func noLeaks(t *testing.T) {
 
 // nameServer is a DNS server on the loopback interface.
 type nameServer struct {
-	address string
-	mu      sync.Mutex
-	records []string // guarded by mu; lines of a zone file
-	responseCode    int      // guarded by mu; response code to send instead of answers; 0: send answers
+	address      string
+	mu           sync.Mutex
+	records      []string // guarded by mu; lines of a zone file
+	responseCode int      // guarded by mu; response code to send instead of answers; 0: send answers
 	queryCount   int      // guarded by mu
 }
 

@@ -44,7 +44,7 @@ func observeTTL(ctx context.Context, conn net.Conn, tracker *ttlTracker) net.Con
 type ttlPacketConn struct {
 	*net.UDPConn
 	tracker *ttlTracker
-	stop  func() bool
+	stop    func() bool
 }
 
 func (c *ttlPacketConn) Close() error {
@@ -62,7 +62,7 @@ func (c *ttlPacketConn) Read(p []byte) (int, error) {
 // net.Resolver repeats a query over TCP if the response does not fit into a datagram.
 type ttlStreamConn struct {
 	net.Conn
-	tracker   *ttlTracker
+	tracker *ttlTracker
 	stop    func() bool
 	partial []byte // incomplete message, with its length prefix
 }
