@@ -174,8 +174,8 @@ func TestLimitAdaptsToServer(t *testing.T) {
 	}
 }
 
-// TestMeasurementEnds verifies that a measurement ends in time even if the server hangs, because few
-// requests pass during a measurement.
+// TestMeasurementEnds verifies that a measurement ends in time even if the server hangs, because
+// few requests pass during a measurement.
 func TestMeasurementEnds(t *testing.T) {
 	p := defaultParams()
 	p.minRTTInterval, p.jitter = 10*time.Second, 0
@@ -217,8 +217,8 @@ func TestLimitFallsWhenServerHangs(t *testing.T) {
 	}
 }
 
-// TestFastFailuresDoNotLowerMinRTT verifies that fast failures do not lower minRTT, which would make
-// successful requests look slow.
+// TestFastFailuresDoNotLowerMinRTT verifies that fast failures do not lower minRTT, which would
+// make successful requests look slow.
 func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
 	p := defaultParams()
 	p.minRTTInterval = time.Second

@@ -46,8 +46,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// newFault returns the filter in front of an application that responds with 200. Every random sample
-// is sample, in percent.
+// newFault returns the filter in front of an application that responds with 200. Every random
+// sample is sample, in percent.
 func newFault(t testing.TB, s filtertest.Settings, sample uint32) *fault {
 	t.Helper()
 	newService, _ := filtertest.Build(t, Factory(), s)
@@ -119,7 +119,7 @@ func TestPercentageDistribution(t *testing.T) {
 	}
 }
 
-func TestDelayWaitsItsTime(t *testing.T) {
+func TestDelayDuration(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
 		want     time.Duration
@@ -160,7 +160,7 @@ func TestDelayEndsOnDisconnect(t *testing.T) {
 	})
 }
 
-func TestDelayEndsWithTheConnection(t *testing.T) {
+func TestDelayEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -175,8 +175,8 @@ func TestDelayEndsWithTheConnection(t *testing.T) {
 	})
 }
 
-// TestDelayDetaches verifies that the filter calls Detach only before a delay, so that an engine with
-// many exchanges on one goroutine can continue.
+// TestDelayDetaches verifies that the filter calls Detach only before a delay, so that an engine
+// with many exchanges on one goroutine can continue.
 func TestDelayDetaches(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
@@ -190,7 +190,7 @@ func TestDelayDetaches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := newRequest()
-				engine := &busyEngine{began: time.Now()}
+				engine := &detachRecorder{began: time.Now()}
 				x.Downstream = engine
 				if err := x.Serve(t.Context(), newFault(t, test.settings, 0)); err != nil {
 					t.Fatal(err)
@@ -203,15 +203,15 @@ func TestDelayDetaches(t *testing.T) {
 	}
 }
 
-// busyEngine is a protocol.Downstream that serves other exchanges on the same goroutine. It records
-// when Detach is called.
-type busyEngine struct {
+// detachRecorder is a protocol.Downstream that serves other exchanges on the same goroutine. It
+// records when Detach is called.
+type detachRecorder struct {
 	fakeDownstream
 	began    time.Time
 	detached []time.Duration
 }
 
-func (b *busyEngine) Detach() { b.detached = append(b.detached, time.Since(b.began)) }
+func (b *detachRecorder) Detach() { b.detached = append(b.detached, time.Since(b.began)) }
 
 // TestDisconnectIsWatchedForCompleteRequests verifies that the filter watches for a disconnect only
 // when the body is complete: OnDisconnect reads from the connection, where the body may still

@@ -422,15 +422,15 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-func passingService(t testing.TB) protocol.Service {
+func newService(t testing.TB) protocol.Service {
 	made, _ := filtertest.Build(t, Factory(), `{"global_switch": true, "rules": [
 		{"resource": "/items", "threshold": 1e15}, {"resource": "/items", "grade": 0, "threshold": 1000}]}`)
 	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
 func TestPassingDoesNotAllocate(t *testing.T) {
-	filtertest.CheckNoAllocs(t, passingService(t), filtertest.NewRequest("/items?a=b"))
-	filtertest.CheckNoAllocs(t, passingService(t), filtertest.NewRequest("/other"))
+	filtertest.CheckNoAllocs(t, newService(t), filtertest.NewRequest("/items?a=b"))
+	filtertest.CheckNoAllocs(t, newService(t), filtertest.NewRequest("/other"))
 }
 
 func rejectingService(t testing.TB) protocol.Service {
@@ -447,7 +447,7 @@ func TestRejectingDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkServe(b *testing.B) {
-	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passingService(b), filtertest.NewRequest("/items?a=b")) })
+	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, newService(b), filtertest.NewRequest("/items?a=b")) })
 	b.Run("rejected", func(b *testing.B) { filtertest.Bench(b, rejectingService(b), filtertest.NewRequest("/items")) })
-	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passingService(b), filtertest.NewRequest("/other")) })
+	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, newService(b), filtertest.NewRequest("/other")) })
 }

@@ -51,7 +51,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreThoseOfMOSN(t *testing.T) {
+func TestDefaultsMatchMOSN(t *testing.T) {
 	for _, test := range []struct {
 		settings filtertest.Settings
 		media    string

@@ -48,8 +48,8 @@ func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
 	}
 }
 
-// serveRequest serves a request with the headers request, to which the application responds with the
-// headers response. It returns the headers that the application and the client received.
+// serveRequest serves a request with the headers request, to which the application responds with
+// the headers response. It returns the headers that the application and the client received.
 func serveRequest(t *testing.T, s filtertest.Settings, request, response string) (appHeaders, clientHeaders string) {
 	t.Helper()
 	f, _ := filtertest.Build(t, Factory(), s)
@@ -141,7 +141,7 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-func TestRemovalsComeFirst(t *testing.T) {
+func TestRemovalsPrecedeAdditions(t *testing.T) {
 	appHeaders, clientHeaders := serveRequest(t, `{
 		"request_headers_to_add": [{"header": {"key": "a", "value": "new"}}], "request_headers_to_remove": ["a"],
 		"response_headers_to_add": [{"header": {"key": "b", "value": "new"}}], "response_headers_to_remove": ["b"]

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// newGRPCCheck returns a gRPC call with a body.
-func newGRPCCheck(path, content string) *protocol.Exchange {
+// newGRPCHealthCheck returns a gRPC call with a body.
+func newGRPCHealthCheck(path, content string) *protocol.Exchange {
 	x := newRequest("POST", path)
 	x.Meta.Protocol = "Http2"
 	x.Request.Header.Add("content-type", "application/grpc")
@@ -58,7 +58,7 @@ func TestGRPCHealthCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, counts := filtertest.Build(t, Factory(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
-			x := newGRPCCheck(test.path, test.content)
+			x := newGRPCHealthCheck(test.path, test.content)
 			x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: test.draining}}
 			if err := x.Serve(t.Context(), f(application())); err != nil {
 				t.Fatal(err)
@@ -102,7 +102,7 @@ func TestOtherGRPCRequestsAreForwarded(t *testing.T) {
 				settings = `{"grpc": true}`
 			}
 			f, counts := filtertest.Build(t, Factory(), settings)
-			x := newGRPCCheck(path, grpcMessage(""))
+			x := newGRPCHealthCheck(path, grpcMessage(""))
 			if test.change != nil {
 				test.change(x)
 			}
@@ -122,7 +122,7 @@ func (truncatedBody) Read([]byte) (int, error) { return 0, errTruncated }
 
 func TestTruncatedHealthCheckFails(t *testing.T) {
 	f, _ := filtertest.Build(t, Factory(), `{"grpc": true}`)
-	x := newGRPCCheck("/grpc.health.v1.Health/Check", "")
+	x := newGRPCHealthCheck("/grpc.health.v1.Health/Check", "")
 	x.Request.Body = truncatedBody{}
 	if err := x.Serve(context.Background(), f(application())); !errors.Is(err, errTruncated) {
 		t.Errorf("Serve = %v, want %v", err, errTruncated)

@@ -175,7 +175,7 @@ func TestMinHealthyPercentages(t *testing.T) {
 		if err := x.Serve(t.Context(), f(app)); err != nil || x.Response.Status != want {
 			t.Errorf("%s: %d, %v; want %d", percentages, x.Response.Status, err, want)
 		}
-		x = newGRPCCheck("/grpc.health.v1.Health/Check", grpcMessage(""))
+		x = newGRPCHealthCheck("/grpc.health.v1.Health/Check", grpcMessage(""))
 		if err := x.Serve(t.Context(), f(app)); err != nil {
 			t.Fatal(err)
 		}

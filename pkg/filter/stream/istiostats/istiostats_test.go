@@ -71,9 +71,9 @@ func endedExchange() *protocol.Exchange {
 }
 
 const (
-	workloadOfTest = `"workload": {"name": "here-v1", "namespace": "ours", "cluster": "east", "canonical_name": "local", "canonical_revision": "v1", "app": "happ", "version": "hv"}`
-	inbound        = `{"reporter": "destination", ` + workloadOfTest + `}`
-	outbound       = `{"reporter": "source", ` + workloadOfTest + `}`
+	localWorkload = `"workload": {"name": "here-v1", "namespace": "ours", "cluster": "east", "canonical_name": "local", "canonical_revision": "v1", "app": "happ", "version": "hv"}`
+	inbound       = `{"reporter": "destination", ` + localWorkload + `}`
+	outbound      = `{"reporter": "source", ` + localWorkload + `}`
 
 	peerWorkload = "there-v2;theirs;there;v2;west;tapp;tv"
 )
@@ -340,7 +340,7 @@ func meshExchange() *protocol.Exchange {
 	return x
 }
 
-func TestKnownRequestsDoNotAllocate(t *testing.T) {
+func TestRepeatedRequestsDoNotAllocate(t *testing.T) {
 	observe, _ := newObserver(t, Factory(), inbound)
 	x := meshExchange()
 	if n := testing.AllocsPerRun(100, func() { observe(x) }); n != 0 {

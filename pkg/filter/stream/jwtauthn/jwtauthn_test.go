@@ -42,13 +42,13 @@ func testClock() time.Time { return testNow }
 // signingKeys returns the private keys and the secret of the tests, by key ID.
 var signingKeys = sync.OnceValue(func() map[string]any {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	other, err2 := rsa.GenerateKey(rand.Reader, 2048)
+	otherKey, err2 := rsa.GenerateKey(rand.Reader, 2048)
 	ec, err3 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	_, ed, err4 := ed25519.GenerateKey(rand.Reader)
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		panic(err)
 	}
-	return map[string]any{"rsa": rsaKey, "other": other, "ec": ec, "ed": ed, "secret": []byte("0123456789abcdef0123456789abcdef")}
+	return map[string]any{"rsa": rsaKey, "other": otherKey, "ec": ec, "ed": ed, "secret": []byte("0123456789abcdef0123456789abcdef")}
 })
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
@@ -73,7 +73,7 @@ func jwkOf(id string) map[string]any {
 	return j
 }
 
-// jwksOf returns a JSON set of keys.
+// jwksOf returns a JWKS of keys in signingKeys.
 func jwksOf(ids ...string) string {
 	keys := make([]map[string]any, 0, len(ids))
 	for _, id := range ids {
@@ -86,10 +86,10 @@ func jwksOf(ids ...string) string {
 	return string(text)
 }
 
-// validClaims returns the claims of a valid token, changed by more. A nil value removes a claim.
-func validClaims(more map[string]any) jwt.MapClaims {
+// validClaims returns the claims of a valid token, changed by changes. A nil value removes a claim.
+func validClaims(changes map[string]any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://id.test", "aud": "shop", "sub": "ann", "exp": testNow.Add(time.Hour).Unix()}
-	for name, value := range more {
+	for name, value := range changes {
 		if c[name] = value; value == nil {
 			delete(c, name)
 		}
@@ -97,17 +97,16 @@ func validClaims(more map[string]any) jwt.MapClaims {
 	return c
 }
 
-// signToken returns a token signed with the key of this ID. more changes header parameters of the
-// token.
-func signToken(t testing.TB, method jwt.SigningMethod, id string, claims jwt.MapClaims, more map[string]any) string {
+// signToken returns a token signed with the key of this ID. extra changes its header parameters.
+func signToken(t testing.TB, method jwt.SigningMethod, id string, claims jwt.MapClaims, extra map[string]any) string {
 	t.Helper()
-	return signTokenWith(t, method, signingKeys()[id], claims, map[string]any{"kid": id}, more)
+	return signTokenWith(t, method, signingKeys()[id], claims, map[string]any{"kid": id}, extra)
 }
 
-func signTokenWith(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims, header, more map[string]any) string {
+func signTokenWith(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims, header, extra map[string]any) string {
 	t.Helper()
 	token := jwt.NewWithClaims(method, claims)
-	for _, list := range []map[string]any{header, more} {
+	for _, list := range []map[string]any{header, extra} {
 		for name, value := range list {
 			if token.Header[name] = value; value == nil {
 				delete(token.Header, name)
@@ -134,49 +133,49 @@ func TestTokens(t *testing.T) {
 	rs, other := jwt.SigningMethodRS256, signingKeys()["other"]
 	public := signingKeys()["rsa"].(*rsa.PrivateKey).Public()
 	unix := func(d time.Duration) int64 { return testNow.Add(d).Unix() }
-	good := signToken(t, rs, "rsa", validClaims(nil), nil)
-	parts := strings.Split(good, ".")
-	reheaded := func(header string) string { return base64url([]byte(header)) + "." + parts[1] + "." + parts[2] }
+	validToken := signToken(t, rs, "rsa", validClaims(nil), nil)
+	parts := strings.Split(validToken, ".")
+	withHeader := func(header string) string { return base64url([]byte(header)) + "." + parts[1] + "." + parts[2] }
 	for _, test := range []struct {
 		name, token string
-		good        bool
+		valid       bool
 	}{
-		{"RS256", good, true},
+		{"RS256", validToken, true},
 		{"PS256", signToken(t, jwt.SigningMethodPS256, "rsa", validClaims(nil), nil), true},
 		{"ES256", signToken(t, jwt.SigningMethodES256, "ec", validClaims(nil), nil), true},
 		{"EdDSA", signToken(t, jwt.SigningMethodEdDSA, "ed", validClaims(nil), nil), true},
-		{"HS256 with a secret of the set", signToken(t, jwt.SigningMethodHS256, "secret", validClaims(nil), nil), true},
-		{"without a kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": nil}), true},
+		{"HS256", signToken(t, jwt.SigningMethodHS256, "secret", validClaims(nil), nil), true},
+		{"no kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": nil}), true},
 		{"one of several audiences", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": []string{"bank", "shop"}}), nil), true},
-		{"without exp", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": nil}), nil), true},
-		{"late within the skew", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": unix(-59 * time.Second)}), nil), true},
-		{"early within the skew", signToken(t, rs, "rsa", validClaims(map[string]any{"nbf": unix(59 * time.Second)}), nil), true},
+		{"no exp", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": nil}), nil), true},
+		{"expired within the clock skew", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": unix(-59 * time.Second)}), nil), true},
+		{"not valid yet, within the clock skew", signToken(t, rs, "rsa", validClaims(map[string]any{"nbf": unix(59 * time.Second)}), nil), true},
 
-		{"late", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": unix(-61 * time.Second)}), nil), false},
-		{"early", signToken(t, rs, "rsa", validClaims(map[string]any{"nbf": unix(61 * time.Second)}), nil), false},
-		{"exp that is no number", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": "never"}), nil), false},
-		{"of another issuer", signToken(t, rs, "rsa", validClaims(map[string]any{"iss": "https://id.test.evil"}), nil), false},
-		{"of no issuer", signToken(t, rs, "rsa", validClaims(map[string]any{"iss": nil}), nil), false},
-		{"for another audience", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": "bank"}), nil), false},
-		{"for no audience", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": nil}), nil), false},
+		{"expired", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": unix(-61 * time.Second)}), nil), false},
+		{"not valid yet", signToken(t, rs, "rsa", validClaims(map[string]any{"nbf": unix(61 * time.Second)}), nil), false},
+		{"exp is not a number", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": "never"}), nil), false},
+		{"other issuer", signToken(t, rs, "rsa", validClaims(map[string]any{"iss": "https://id.test.evil"}), nil), false},
+		{"no issuer", signToken(t, rs, "rsa", validClaims(map[string]any{"iss": nil}), nil), false},
+		{"other audience", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": "bank"}), nil), false},
+		{"no audience", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": nil}), nil), false},
 		{"alg none", signTokenWith(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, validClaims(nil), nil, nil), false},
-		{"alg None, spelt otherwise", base64url([]byte(`{"alg":"nOnE"}`)) + "." + parts[1] + ".", false},
-		{"none with the signature of another", reheaded(`{"alg":"none","kid":"rsa"}`), false},
-		{"no alg", reheaded(`{"kid":"rsa"}`), false},
-		{"an alg that is not listed", reheaded(`{"alg":"RS1","kid":"rsa"}`), false},
-		{"HS256 with a public key for a secret, DER", signTokenWith(t, jwt.SigningMethodHS256, publicPEM(t, public), validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
-		{"HS256 with a public key for a secret, its modulus", signTokenWith(t, jwt.SigningMethodHS256, public.(*rsa.PublicKey).N.Bytes(), validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
-		{"HS256 with a public key for a secret, without a kid", signTokenWith(t, jwt.SigningMethodHS256, publicPEM(t, public), validClaims(nil), nil, nil), false},
-		{"signed by a stranger who takes our kid", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
-		{"signed by a stranger", signTokenWith(t, rs, other, validClaims(nil), nil, nil), false},
-		{"a kid that leads elsewhere", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "ec"}), false},
+		{"alg nOnE", base64url([]byte(`{"alg":"nOnE"}`)) + "." + parts[1] + ".", false},
+		{"alg none with a signature", withHeader(`{"alg":"none","kid":"rsa"}`), false},
+		{"no alg", withHeader(`{"kid":"rsa"}`), false},
+		{"unlisted alg", withHeader(`{"alg":"RS1","kid":"rsa"}`), false},
+		{"HS256 with the public key in PEM as the secret", signTokenWith(t, jwt.SigningMethodHS256, publicPEM(t, public), validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"HS256 with the modulus as the secret", signTokenWith(t, jwt.SigningMethodHS256, public.(*rsa.PublicKey).N.Bytes(), validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"HS256 with the public key as the secret, no kid", signTokenWith(t, jwt.SigningMethodHS256, publicPEM(t, public), validClaims(nil), nil, nil), false},
+		{"unknown key with a known kid", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"unknown key", signTokenWith(t, rs, other, validClaims(nil), nil, nil), false},
+		{"kid of another key", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "ec"}), false},
 		{"unknown kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "../../dev/null"}), false},
-		{"an empty kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": ""}), false},
-		{"a kid that is no text", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": 1}), false},
-		{"a key that it brings along", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"jwk": jwkOf("other"), "kid": "other"}, nil), false},
-		{"extensions that must be understood", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"crit": []string{"b64"}}), false},
-		{"without a signature", parts[0] + "." + parts[1] + ".", false},
-		{"another's claims", parts[0] + "." + base64url([]byte(`{"iss":"https://id.test","aud":"shop","sub":"root"}`)) + "." + parts[2], false},
+		{"empty kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": ""}), false},
+		{"kid is not a string", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": 1}), false},
+		{"key in the token header", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"jwk": jwkOf("other"), "kid": "other"}, nil), false},
+		{"critical extension", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"crit": []string{"b64"}}), false},
+		{"no signature", parts[0] + "." + parts[1] + ".", false},
+		{"changed claims", parts[0] + "." + base64url([]byte(`{"iss":"https://id.test","aud":"shop","sub":"root"}`)) + "." + parts[2], false},
 		{"two parts", parts[0] + "." + parts[1], false},
 		{"garbage", "garbage", false},
 	} {
@@ -187,53 +186,53 @@ func TestTokens(t *testing.T) {
 			}
 			p := &Provider{Issuer: "https://id.test", Audiences: []string{"shop", "depot"}, ClockSkew: time.Minute}
 			claims, err := newVerifier(p, testClock).verify(test.token, keys)
-			if (err == nil) != test.good || err == nil && claims["sub"] != "ann" {
-				t.Errorf("verify = %v, %v; good is %t", claims, err, test.good)
+			if (err == nil) != test.valid || err == nil && claims["sub"] != "ann" {
+				t.Errorf("verify = %v, %v; want valid: %t", claims, err, test.valid)
 			}
 		})
 	}
 }
 
 func TestUnusableKeysAreSkipped(t *testing.T) {
-	with := func(id string, more map[string]any) string {
+	withParams := func(id string, params map[string]any) string {
 		j := jwkOf(id)
-		maps.Copy(j, more)
+		maps.Copy(j, params)
 		text, _ := json.Marshal(map[string]any{"keys": []any{j}})
 		return string(text)
 	}
 	for name, text := range map[string]string{
-		"for encryption":            with("rsa", map[string]any{"use": "enc"}),
-		"for signing alone":         with("rsa", map[string]any{"key_ops": []string{"sign"}}),
-		"of an alg of another kind": with("rsa", map[string]any{"alg": "HS256"}),
-		"a short RSA key":           with("rsa", map[string]any{"n": base64url(make([]byte, 128)[:0]) + base64url([]byte(strings.Repeat("\xff", 128)))}),
-		"an exponent of one":        with("rsa", map[string]any{"e": "AQ"}),
-		"a point off the curve":     with("ec", map[string]any{"y": base64url(make([]byte, 32))}),
-		"an unknown curve":          with("ec", map[string]any{"crv": "secp256k1"}),
-		"a short secret":            with("secret", map[string]any{"k": base64url([]byte("secret"))}),
-		"an unknown kind":           with("rsa", map[string]any{"kty": "XYZ"}),
-		"none":                      `{"keys": []}`,
-		"no set":                    `[]`,
+		"encryption":              withParams("rsa", map[string]any{"use": "enc"}),
+		"signing only":            withParams("rsa", map[string]any{"key_ops": []string{"sign"}}),
+		"alg of another key type": withParams("rsa", map[string]any{"alg": "HS256"}),
+		"short RSA key":           withParams("rsa", map[string]any{"n": base64url(make([]byte, 128)[:0]) + base64url([]byte(strings.Repeat("\xff", 128)))}),
+		"exponent 1":              withParams("rsa", map[string]any{"e": "AQ"}),
+		"point not on the curve":  withParams("ec", map[string]any{"y": base64url(make([]byte, 32))}),
+		"unknown curve":           withParams("ec", map[string]any{"crv": "secp256k1"}),
+		"short secret":            withParams("secret", map[string]any{"k": base64url([]byte("secret"))}),
+		"unknown key type":        withParams("rsa", map[string]any{"kty": "XYZ"}),
+		"no keys":                 `{"keys": []}`,
+		"no JWKS":                 `[]`,
 	} {
 		if set, err := parseKeys([]byte(text)); err == nil {
 			t.Errorf("%s: %v", name, set)
 		}
 	}
-	if set, err := parseKeys([]byte(with("rsa", map[string]any{"alg": "RS512"}))); err != nil || set.find("RS256", "") != nil || len(set.find("RS512", "rsa")) != 1 {
-		t.Errorf("a key for RS512 alone: %v, %v", set, err)
+	if set, err := parseKeys([]byte(withParams("rsa", map[string]any{"alg": "RS512"}))); err != nil || set.find("RS256", "") != nil || len(set.find("RS512", "rsa")) != 1 {
+		t.Errorf("RS512 key: %v, %v", set, err)
 	}
 }
 
-// localProvider returns the settings of a provider with inline keys. more is appended to them.
-func localProvider(more string) string {
+// localProvider returns the settings of a provider with inline keys. extra is appended to them.
+func localProvider(extra string) string {
 	inline, _ := json.Marshal(jwksOf("rsa"))
-	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, more)
+	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, extra)
 }
 
-// serveRequest serves a request. got are the headers that the application received, nil if it was
-// not called; x has the response.
+// serveRequest serves a request. got is the headers that the application received, nil if it was
+// not called. x has the response.
 func serveRequest(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
 	t.Helper()
-	made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(settings))
+	f, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(settings))
 	x = new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path = "GET", path
@@ -243,16 +242,16 @@ func serveRequest(t *testing.T, settings, path string, fields ...string) (got *p
 		x.LocalReply(200, "text/plain", "app")
 		return nil
 	})
-	if err := x.Serve(t.Context(), made(app)); err != nil {
+	if err := x.Serve(t.Context(), f(app)); err != nil {
 		t.Fatal(err)
 	}
 	return got, x
 }
 
 func TestRules(t *testing.T) {
-	good := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
-	bad := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "other", validClaims(nil), nil)
-	foreign := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{"iss": "https://two.test"}), nil)
+	valid := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
+	invalid := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "other", validClaims(nil), nil)
+	otherIssuer := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{"iss": "https://two.test"}), nil)
 	settings := fmt.Sprintf(`{"providers": {"one": %s, "two": %s}, "rules": [
 		{"match": {"path": "/login"}},
 		{"match": {"prefix": "/public/"}},
@@ -271,20 +270,20 @@ func TestRules(t *testing.T) {
 		path, field string
 		want        int
 	}{
-		{"/admin", good, 200}, {"/admin?a=b", good, 200}, {"/admin", "", 401}, {"/admin", bad, 401}, {"/admin", foreign, 401},
+		{"/admin", valid, 200}, {"/admin?a=b", valid, 200}, {"/admin", "", 401}, {"/admin", invalid, 401}, {"/admin", otherIssuer, 401},
 		{"/admin", "Authorization: Basic YTpi", 401}, {"/admin", "Authorization: Bearer ", 401},
-		{"/login", "", 200}, {"/login?x", "", 200}, {"/other", "", 200}, {"/other", bad, 200},
-		{"/maybe", "", 200}, {"/maybe", good, 200}, {"/maybe", bad, 401}, {"/maybe", foreign, 401},
-		{"/any", good, 200}, {"/any", foreign, 200}, {"/any", bad, 401}, {"/any", "", 401},
-		{"/all", good, 401}, {"/all", foreign, 401},
-		{"/nest", "", 200}, {"/nest", bad, 401}, {"/nest", good, 200}, {"/nest", foreign, 200},
-		{"/deep", "", 401}, {"/deep", bad, 401}, {"/deep", good, 200}, {"/deep", foreign, 401},
-		{"/look", "", 200}, {"/look", bad, 200}, {"/look", good, 200},
-		{"/guest", "", 200}, {"/guest", good, 200}, {"/guest", foreign, 200}, {"/guest", bad, 401},
+		{"/login", "", 200}, {"/login?x", "", 200}, {"/other", "", 200}, {"/other", invalid, 200},
+		{"/maybe", "", 200}, {"/maybe", valid, 200}, {"/maybe", invalid, 401}, {"/maybe", otherIssuer, 401},
+		{"/any", valid, 200}, {"/any", otherIssuer, 200}, {"/any", invalid, 401}, {"/any", "", 401},
+		{"/all", valid, 401}, {"/all", otherIssuer, 401},
+		{"/nest", "", 200}, {"/nest", invalid, 401}, {"/nest", valid, 200}, {"/nest", otherIssuer, 200},
+		{"/deep", "", 401}, {"/deep", invalid, 401}, {"/deep", valid, 200}, {"/deep", otherIssuer, 401},
+		{"/look", "", 200}, {"/look", invalid, 200}, {"/look", valid, 200},
+		{"/guest", "", 200}, {"/guest", valid, 200}, {"/guest", otherIssuer, 200}, {"/guest", invalid, 401},
 		// No spelling of a path bypasses a rule.
 		{"/%61dmin", "", 401}, {"//admin", "", 401}, {"/./admin", "", 401}, {"/x/../admin", "", 401},
 		{"/public/../admin", "", 401}, {"/public/%2e%2e/admin", "", 401}, {"/public/..;a=b/admin", "", 401}, {"/public/..%5cadmin", "", 401},
-		{"/admin/../public/", "", 401}, {"/%61dmin", good, 200}, {"/public/a%20b", "", 200},
+		{"/admin/../public/", "", 401}, {"/%61dmin", valid, 200}, {"/public/a%20b", "", 200},
 		{"/%2561dmin", "", 401}, {"/public/b%2Fc/../../admin", "", 401}, {"/public//../../admin", "", 401}, {"/public/x;y%2F../..\\admin", "", 401},
 		{"/public/..%252fadmin", "", 401}, {"/public/a//../b", "", 200}, {"/public/a;b=c/%64", "", 200}, {"/public/%zz%4", "", 200},
 		{"/public/" + strings.Repeat("a;/%2e/", 300), "", 401},
@@ -302,7 +301,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s with %.30q: WWW-Authenticate: %s", test.path, test.field, challenge)
 		}
 		if test.want == 401 && x.Record.Reason != protocol.Unauthenticated {
-			t.Errorf("%s: the reason is %v", test.path, x.Record.Reason)
+			t.Errorf("%s: reason %v", test.path, x.Record.Reason)
 		}
 	}
 }
@@ -321,17 +320,17 @@ func TestPathVariantsCannotBypassRules(t *testing.T) {
 }
 
 func TestOriginalPathIsMatched(t *testing.T) {
-	made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/api/"}, "requires": {"provider_name": "one"}}]}`))
+	f, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/api/"}, "requires": {"provider_name": "one"}}]}`))
 	for _, test := range []struct {
-		asked, path string
-		want        int
+		original, path string
+		want           int
 	}{{"/api/a", "/a", 401}, {"/a", "/api/a", 200}} {
 		x := new(protocol.Exchange)
 		x.Reset()
-		x.Request.Method, x.Request.Path, x.Record.OriginalPath = "GET", test.path, test.asked
+		x.Request.Method, x.Request.Path, x.Record.OriginalPath = "GET", test.path, test.original
 		app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
-		if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != test.want {
-			t.Errorf("%s, rewritten to %s: %d, %v; want %d", test.asked, test.path, x.Response.Status, err, test.want)
+		if err := x.Serve(t.Context(), f(app)); err != nil || x.Response.Status != test.want {
+			t.Errorf("%s, rewritten to %s: %d, %v; want %d", test.original, test.path, x.Response.Status, err, test.want)
 		}
 	}
 }
@@ -340,27 +339,27 @@ func TestTokenLocations(t *testing.T) {
 	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
 	other := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{"sub": "bob"}), nil)
 	rule := `, "rules": [{"requires": {"provider_name": "one"}}]}`
-	anywhere := `{"providers": {"one": ` + localProvider(`, "from_headers": [{"name": "x-token", "value_prefix": "T "}], "from_params": ["t"], "from_cookies": ["session"]`) + `}` + rule
-	usual := `{"providers": {"one": ` + localProvider("") + `}` + rule
+	custom := `{"providers": {"one": ` + localProvider(`, "from_headers": [{"name": "x-token", "value_prefix": "T "}], "from_params": ["t"], "from_cookies": ["session"]`) + `}` + rule
+	defaults := `{"providers": {"one": ` + localProvider("") + `}` + rule
 	for _, test := range []struct {
 		name, settings, path string
 		fields               []string
 		want                 int
 	}{
-		{"Authorization", usual, "/", []string{"authorization: bearer " + token}, 200},
-		{"the usual parameter", usual, "/?a=b&access_token=" + token, nil, 200},
-		{"the usual parameter, escaped", usual, "/?a=b&access%5ftoken=%65" + token[1:], nil, 200},
-		{"a second one, escaped", usual, "/?access%5Ftoken=" + other, []string{"Authorization: Bearer " + token}, 401},
-		{"a parameter with escapes that are none", usual, "/?access%_token=%zz", []string{"Authorization: Bearer " + token}, 200},
-		{"twice the same", usual, "/?access_token=" + token, []string{"Authorization: Bearer " + token}, 200},
-		{"two that differ", usual, "/?access_token=" + other, []string{"Authorization: Bearer " + token}, 401},
-		{"two fields that differ", usual, "/", []string{"Authorization: Bearer " + token, "Authorization: Bearer " + other}, 401},
-		{"a field", anywhere, "/", []string{"X-Token: T " + token}, 200},
-		{"a field without its prefix", anywhere, "/", []string{"X-Token: " + token}, 401},
-		{"a parameter", anywhere, "/?t=" + token, nil, 200},
-		{"a cookie", anywhere, "/", []string{"Cookie: a=b; session=" + token}, 200},
-		{"another cookie", anywhere, "/", []string{"Cookie: a=b; sessions=" + token}, 401},
-		{"Authorization, where it is not meant", anywhere, "/", []string{"Authorization: Bearer " + token}, 401},
+		{"Authorization", defaults, "/", []string{"authorization: bearer " + token}, 200},
+		{"default parameter", defaults, "/?a=b&access_token=" + token, nil, 200},
+		{"default parameter, escaped", defaults, "/?a=b&access%5ftoken=%65" + token[1:], nil, 200},
+		{"other token in the parameter, escaped", defaults, "/?access%5Ftoken=" + other, []string{"Authorization: Bearer " + token}, 401},
+		{"parameter with invalid escapes", defaults, "/?access%_token=%zz", []string{"Authorization: Bearer " + token}, 200},
+		{"same token twice", defaults, "/?access_token=" + token, []string{"Authorization: Bearer " + token}, 200},
+		{"different tokens", defaults, "/?access_token=" + other, []string{"Authorization: Bearer " + token}, 401},
+		{"different tokens in two headers", defaults, "/", []string{"Authorization: Bearer " + token, "Authorization: Bearer " + other}, 401},
+		{"header", custom, "/", []string{"X-Token: T " + token}, 200},
+		{"header without its prefix", custom, "/", []string{"X-Token: " + token}, 401},
+		{"parameter", custom, "/?t=" + token, nil, 200},
+		{"cookie", custom, "/", []string{"Cookie: a=b; session=" + token}, 200},
+		{"other cookie", custom, "/", []string{"Cookie: a=b; sessions=" + token}, 401},
+		{"Authorization not configured", custom, "/", []string{"Authorization: Bearer " + token}, 401},
 	} {
 		if _, x := serveRequest(t, test.settings, test.path, test.fields...); x.Response.Status != test.want {
 			t.Errorf("%s: %d, want %d (%s)", test.name, x.Response.Status, test.want, x.Record.Detail)
@@ -384,15 +383,15 @@ func TestClaimHeaders(t *testing.T) {
 		}
 	}
 	if got.Len() != 4 || got.Get("x_user") != "" {
-		t.Errorf("there are %d fields, and x_user is %q", got.Len(), got.Get("x_user"))
+		t.Errorf("%d headers, x_user is %q; want 4 and none", got.Len(), got.Get("x_user"))
 	}
 	got, _ = serveRequest(t, settings, "/out", "X-User: root", "x_user: root", "X-Claims: forged", "X_Claims: forged", "x_user: root")
 	if got.Len() != 0 {
-		t.Errorf("where no rule is, a client forged %d fields", got.Len())
+		t.Errorf("without a rule, the application received %d forged headers", got.Len())
 	}
 	got, _ = serveRequest(t, settings, "/in", "Authorization: Basic YTpi", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Basic YTpi" || got.Len() != 5 {
-		t.Errorf("of two fields %q is left, and %d in all", got.Get("authorization"), got.Len())
+		t.Errorf("Authorization is %q, %d headers; want the Basic one and 5", got.Get("authorization"), got.Len())
 	}
 	got, _ = serveRequest(t, `{"providers": {"one": `+localProvider(`, "forward": true`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Bearer "+token {
@@ -401,41 +400,41 @@ func TestClaimHeaders(t *testing.T) {
 }
 
 func TestRPCWithoutTokenIsRejected(t *testing.T) {
-	made, counts := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+	f, counts := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Path = "/org.Shop/buy"
 	x.Request.Header.Add("service", "org.Shop")
-	if err := x.Serve(t.Context(), made(nil)); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Spec().GRPC != 16 {
+	if err := x.Serve(t.Context(), f(nil)); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Spec().GRPC != 16 {
 		t.Errorf("Serve = %v, %v", err, x.Record.Reason)
 	}
 	if n := counts.Value(requestsMetric()); n != 1 {
-		t.Errorf("%v requests are counted", n)
+		t.Errorf("counter = %v, want 1", n)
 	}
 }
 
 func TestUnidentifiedCallsMustSatisfyEveryRule(t *testing.T) {
-	made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+	f, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
 	for _, test := range []struct {
 		name, path, service string
-		disputed            bool
+		ambiguous           bool
 		want                protocol.Reason
 	}{
 		{"of another service", "/org.Bank/look", "org.Bank", false, protocol.ReasonNone},
-		{"of another service, by one account", "/org.Bank/look", "org.Bank", true, protocol.Unauthenticated},
-		{"of no service", "/", "", false, protocol.Unauthenticated},
+		{"of another service, ambiguous frame", "/org.Bank/look", "org.Bank", true, protocol.Unauthenticated},
+		{"without a service", "/", "", false, protocol.Unauthenticated},
 		{"of the service, behind dubbo_stream", "/", "org.Shop", false, protocol.Unauthenticated},
 		{"of another service, behind dubbo_stream", "/", "org.Bank", false, protocol.ReasonNone},
 	} {
 		x := new(protocol.Exchange)
 		x.Reset()
 		x.Request.Path = test.path
-		x.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: test.disputed}}
+		x.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: test.ambiguous}}
 		if test.service != "" {
 			x.Request.Header.Add("service", test.service)
 		}
 		app := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
-		if err := x.Serve(t.Context(), made(app)); err != nil || x.Record.Reason != test.want {
+		if err := x.Serve(t.Context(), f(app)); err != nil || x.Record.Reason != test.want {
 			t.Errorf("a call %s: %v, %v; want %v", test.name, err, x.Record.Reason, test.want)
 		}
 	}
@@ -450,7 +449,7 @@ type fakeIssuer struct {
 func (i *fakeIssuer) Start(_ context.Context, x *protocol.Exchange) error {
 	i.fetches.Add(1)
 	if x.Request.Method+x.Request.Authority+x.Request.Path != "GETid.test/keys" || x.Deadline.IsZero() {
-		return errors.New("it was asked for something else")
+		return errors.New("unexpected request")
 	}
 	text, _ := i.keys.Load().(string)
 	if text == "" {
@@ -461,7 +460,7 @@ func (i *fakeIssuer) Start(_ context.Context, x *protocol.Exchange) error {
 }
 
 // statusOf returns the response status of a request with a token, or without one if token is "".
-func statusOf(t *testing.T, through filter.Filter, path, token string) int {
+func statusOf(t *testing.T, f filter.Filter, path, token string) int {
 	t.Helper()
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -470,7 +469,7 @@ func statusOf(t *testing.T, through filter.Filter, path, token string) int {
 		x.Request.Header.Add("Authorization", "Bearer "+token)
 	}
 	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
-	if err := x.Serve(t.Context(), through(app)); err != nil {
+	if err := x.Serve(t.Context(), f(app)); err != nil {
 		t.Fatal(err)
 	}
 	return x.Response.Status
@@ -480,52 +479,52 @@ func statusOf(t *testing.T, through filter.Filter, path, token string) int {
 // outlive a reload.
 func TestFetchedKeys(t *testing.T) {
 	clock := testNow
-	from := new(fakeIssuer)
-	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"id": from}}
-	kind := newFactory(func() time.Time { return clock })
+	issuer := new(fakeIssuer)
+	clusters := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"id": issuer}}
+	factory := newFactory(func() time.Time { return clock })
 	const settings = `{"providers": {"one": {"clock_skew": "10m", "remote_jwks": {
 		"http_uri": {"uri": "http://id.test/keys", "cluster": "id", "timeout": "1s"}, "cache_duration": "1m", "stale_duration": "10m"}}},
 		"rules": [{"requires": {"provider_name": "one"}}]}`
 	build := func() filter.Filter {
-		made, _ := filtertest.BuildWith(t, kind, settings, calls)
-		return made
+		f, _ := filtertest.BuildWith(t, factory, settings, clusters)
+		return f
 	}
-	made := build()
-	ask := func(id string) int {
-		status := statusOf(t, made, "/", signToken(t, jwt.SigningMethodRS256, id, validClaims(nil), nil))
-		calls.Wait()
+	f := build()
+	send := func(id string) int {
+		status := statusOf(t, f, "/", signToken(t, jwt.SigningMethodRS256, id, validClaims(nil), nil))
+		clusters.Wait()
 		return status
 	}
 	for _, step := range []struct {
-		what  string
-		after time.Duration
-		keys  string // keys of the issuer from now on; "": fetches fail
-		id    string // ID of the signing key
-		want  int
-		asked int32 // total number of fetches
+		name    string
+		after   time.Duration
+		keys    string // keys of the issuer from now on; "": fetches fail
+		id      string // ID of the signing key
+		want    int
+		fetches int32 // total number of fetches
 	}{
-		{"no keys: requests are rejected", 0, "", "rsa", 401, 1},
-		{"and it is not asked again at once", time.Second, jwksOf("rsa"), "rsa", 401, 1},
-		{"but soon", minFetchInterval, jwksOf("rsa"), "rsa", 200, 2},
-		{"keys are kept", 30 * time.Second, jwksOf("rsa"), "rsa", 200, 2},
-		{"a key that is not among them has them fetched anew", time.Second, jwksOf("other"), "other", 200, 3},
-		{"what is not in the newer set is bad", time.Second, jwksOf("other"), "rsa", 401, 3},
-		{"old keys are used while they are fetched anew", 2 * time.Minute, jwksOf("rsa", "other"), "other", 200, 4},
-		{"and when that fails", 2 * time.Minute, "", "rsa", 200, 5},
-		{"again and again", 5 * time.Minute, "", "rsa", 200, 6},
-		{"but not for ever", 5 * time.Minute, "", "rsa", 401, 7},
-		{"until there are keys again", minFetchInterval, jwksOf("rsa"), "rsa", 200, 8},
+		{"no keys", 0, "", "rsa", 401, 1},
+		{"no second fetch within minFetchInterval", time.Second, jwksOf("rsa"), "rsa", 401, 1},
+		{"second fetch after minFetchInterval", minFetchInterval, jwksOf("rsa"), "rsa", 200, 2},
+		{"cached keys", 30 * time.Second, jwksOf("rsa"), "rsa", 200, 2},
+		{"fetch after an unknown kid", time.Second, jwksOf("other"), "other", 200, 3},
+		{"removed key", time.Second, jwksOf("other"), "rsa", 401, 3},
+		{"stale keys during a fetch", 2 * time.Minute, jwksOf("rsa", "other"), "other", 200, 4},
+		{"stale keys after a failed fetch", 2 * time.Minute, "", "rsa", 200, 5},
+		{"stale keys after two failed fetches", 5 * time.Minute, "", "rsa", 200, 6},
+		{"end of stale_duration", 5 * time.Minute, "", "rsa", 401, 7},
+		{"successful fetch", minFetchInterval, jwksOf("rsa"), "rsa", 200, 8},
 	} {
 		clock = clock.Add(step.after)
-		from.keys.Store(step.keys)
-		if got := ask(step.id); got != step.want || from.fetches.Load() != step.asked {
-			t.Fatalf("%s: %d, and the issuer got %d requests; want %d and %d", step.what, got, from.fetches.Load(), step.want, step.asked)
+		issuer.keys.Store(step.keys)
+		if got := send(step.id); got != step.want || issuer.fetches.Load() != step.fetches {
+			t.Fatalf("%s: %d after %d fetches; want %d after %d", step.name, got, issuer.fetches.Load(), step.want, step.fetches)
 		}
 	}
-	from.keys.Store("")
-	made = build()
-	if got := ask("rsa"); got != 200 || from.fetches.Load() != 8 {
-		t.Errorf("after a reload: %d, asked %d times", got, from.fetches.Load())
+	issuer.keys.Store("")
+	f = build()
+	if got := send("rsa"); got != 200 || issuer.fetches.Load() != 8 {
+		t.Errorf("after a reload: %d, %d fetches", got, issuer.fetches.Load())
 	}
 }
 
@@ -555,27 +554,27 @@ func (*panickingClient) Call(context.Context, filter.Target, *protocol.Exchange,
 }
 
 func TestPanickedFetchEndsWait(t *testing.T) {
-	made, _ := filtertest.BuildWith(t, newFactory(testClock), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
+	f, _ := filtertest.BuildWith(t, newFactory(testClock), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
 		"rules": [{"requires": {"provider_name": "one"}}]}`, new(panickingClient))
-	if got := statusOf(t, made, "/", signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)); got != 401 {
+	if got := statusOf(t, f, "/", signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)); got != 401 {
 		t.Errorf("%d, want 401", got)
 	}
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
-		"a provider without keys":          {`{"providers": {"a": {}}}`, "expected one of local_jwks and remote_jwks"},
-		"keys that are none":               {`{"providers": {"a": {"local_jwks": {"inline_string": "{}"}}}}`, "no key"},
-		"invalid address":                  {`{"providers": {"a": {"remote_jwks": {"http_uri": {"uri": "keys", "cluster": "c"}}}}}`, "uri"},
-		"unknown provider":                 {`{"rules": [{"requires": {"provider_name": "a"}}]}`, `provider "a" is not defined`},
-		"two requirements at once":         {`{"rules": [{"requires": {"allow_missing": {}, "allow_missing_or_failed": {}}}]}`, "expected one"},
-		"an empty list":                    {`{"rules": [{"requires": {"requires_any": {"requirements": []}}}]}`, "empty"},
-		"a list in a list that is wrong":   {`{"rules": [{"requires": {"requires_all": {"requirements": [{"requires_any": {"requirements": [{"provider_name": "a"}]}}]}}}]}`, `requirements[0]: requirements[0]: provider "a" is not defined`},
-		"too many lists":                   {`{"rules": [{"requires": ` + strings.Repeat(`{"requires_any": {"requirements": [`, 10) + `{"allow_missing": {}}` + strings.Repeat(`]}}`, 10) + `}]}`, "nested more than 8 deep"},
-		"audiences of a requirement":       {`{"rules": [{"requires": {"provider_and_audiences": {"provider_name": "a"}}}]}`, "provider_and_audiences"},
-		"a requirement that needs nothing": {`{"rules": [{"requires": {}}]}`, "expected one"},
-		"two matches":                      {`{"rules": [{"match": {"path": "/a", "prefix": "/b"}}]}`, "prefix and path"},
-		"an algorithm of one's own":        {`{"providers": {"a": {"algorithms": ["none"]}}}`, "algorithms"},
+		"provider without keys":    {`{"providers": {"a": {}}}`, "expected one of local_jwks and remote_jwks"},
+		"no usable keys":           {`{"providers": {"a": {"local_jwks": {"inline_string": "{}"}}}}`, "no key"},
+		"invalid address":          {`{"providers": {"a": {"remote_jwks": {"http_uri": {"uri": "keys", "cluster": "c"}}}}}`, "uri"},
+		"unknown provider":         {`{"rules": [{"requires": {"provider_name": "a"}}]}`, `provider "a" is not defined`},
+		"two requirements":         {`{"rules": [{"requires": {"allow_missing": {}, "allow_missing_or_failed": {}}}]}`, "expected one"},
+		"empty list":               {`{"rules": [{"requires": {"requires_any": {"requirements": []}}}]}`, "empty"},
+		"error in a nested list":   {`{"rules": [{"requires": {"requires_all": {"requirements": [{"requires_any": {"requirements": [{"provider_name": "a"}]}}]}}}]}`, `requirements[0]: requirements[0]: provider "a" is not defined`},
+		"nested too deeply":        {`{"rules": [{"requires": ` + strings.Repeat(`{"requires_any": {"requirements": [`, 10) + `{"allow_missing": {}}` + strings.Repeat(`]}}`, 10) + `}]}`, "nested more than 8 deep"},
+		"audiences of requirement": {`{"rules": [{"requires": {"provider_and_audiences": {"provider_name": "a"}}}]}`, "provider_and_audiences"},
+		"empty requirement":        {`{"rules": [{"requires": {}}]}`, "expected one"},
+		"two matches":              {`{"rules": [{"match": {"path": "/a", "prefix": "/b"}}]}`, "prefix and path"},
+		"unknown algorithm":        {`{"providers": {"a": {"algorithms": ["none"]}}}`, "algorithms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {

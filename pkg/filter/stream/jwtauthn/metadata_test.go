@@ -26,6 +26,6 @@ func TestClaimsAreMetadata(t *testing.T) {
 	}
 	_, x = serveRequest(t, `{"providers": {"one": `+localProvider(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"allow_missing_or_failed": {}}}]}`, "/", "Authorization: Bearer "+token+"x")
 	if n := x.Metadata.Len(); n != 0 {
-		t.Errorf("of a bad token %d claims are known", n)
+		t.Errorf("an invalid token set %d metadata values, want 0", n)
 	}
 }

@@ -46,7 +46,7 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 		}
 	}
 	if want := strings.Split(token, ".")[1]; got.Get("x-payload") != want {
-		t.Errorf("the forwarded payload is %q, want the token's own %q", got.Get("x-payload"), want)
+		t.Errorf("the forwarded payload is %q, want %q", got.Get("x-payload"), want)
 	}
 }
 
@@ -55,6 +55,6 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 func TestFailedStatusIsRejected(t *testing.T) {
 	settings := `{"providers": {"one": ` + localProvider(`, "failed_status_in_metadata": "failed"`) + `}}`
 	if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
-		t.Errorf("rejected because of %q", got)
+		t.Errorf("rejected with %q", got)
 	}
 }

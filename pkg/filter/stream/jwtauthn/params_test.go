@@ -16,29 +16,29 @@ import (
 // unless forward is set.
 func TestTokenIsRemovedFromQuery(t *testing.T) {
 	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
-	for _, test := range []struct{ name, more, path, want string }{
-		{"the only parameter", `, "from_params": ["t"]`, "/a?t=T", "/a"},
-		{"the usual one", ``, "/a?access_token=T&b=1", "/a?b=1"},
-		{"between others", `, "from_params": ["t"]`, "/a?x=%20y+z&t=T&&=v&w", "/a?x=%20y+z&&=v&w"},
+	for _, test := range []struct{ name, extra, path, want string }{
+		{"only parameter", `, "from_params": ["t"]`, "/a?t=T", "/a"},
+		{"default parameter", ``, "/a?access_token=T&b=1", "/a?b=1"},
+		{"between other parameters", `, "from_params": ["t"]`, "/a?x=%20y+z&t=T&&=v&w", "/a?x=%20y+z&&=v&w"},
 		{"twice", `, "from_params": ["t"]`, "/a?t=T&b&t=T", "/a?b"},
-		{"with an escaped name", `, "from_params": ["t"]`, "/a?%74=T", "/a"},
-		{"another parameter", `, "from_params": ["t"]`, "/a?t=T&u=T", "/a?u=T"},
+		{"escaped name", `, "from_params": ["t"]`, "/a?%74=T", "/a"},
+		{"other parameter", `, "from_params": ["t"]`, "/a?t=T&u=T", "/a?u=T"},
 		{"forwarded", `, "from_params": ["t"], "forward": true`, "/a?t=T&b", "/a?t=T&b"},
 	} {
 		for _, rewritten := range []bool{false, true} {
-			made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(test.more)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`))
+			f, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(test.extra)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`))
 			x := filtertest.NewRequest(strings.ReplaceAll(test.path, "T", token))
 			if rewritten {
 				x.Record.OriginalPath = "/old" + x.Request.Path
 			}
-			if err := x.Serve(t.Context(), made(filtertest.Application())); err != nil || x.Response.Status != 200 {
+			if err := x.Serve(t.Context(), f(filtertest.Application())); err != nil || x.Response.Status != 200 {
 				t.Fatalf("%s: %d, %v: %s", test.name, x.Response.Status, err, x.Record.Detail)
 			}
 			if got := strings.ReplaceAll(x.Request.Path, token, "T"); got != test.want {
-				t.Errorf("%s: %s goes on, want %s", test.name, got, test.want)
+				t.Errorf("%s: the forwarded path is %s, want %s", test.name, got, test.want)
 			}
 			if got := strings.ReplaceAll(x.Record.OriginalPath, token, "T"); rewritten && got != "/old"+test.want {
-				t.Errorf("%s: the log has %s", test.name, got)
+				t.Errorf("%s: OriginalPath is %s", test.name, got)
 			}
 		}
 	}
@@ -59,29 +59,32 @@ func TestAnotherAudienceIsForbidden(t *testing.T) {
 	token := func(claims map[string]any) string {
 		return signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(claims), nil)
 	}
-	good := token(map[string]any{"aud": "bank"})
+	otherAudience := token(map[string]any{"aud": "bank"})
 	for _, test := range []struct {
 		name, requires, token string
 		want                  int
 	}{
-		{"another", one, good, 403},
-		{"none", one, token(map[string]any{"aud": nil}), 403},
-		{"another, expired", one, token(map[string]any{"aud": "bank", "exp": testNow.Add(-time.Hour).Unix()}), 401},
-		{"another, of another issuer", one, token(map[string]any{"aud": "bank", "iss": "x"}), 401},
-		{"another, with a bad signature", one, good[:len(good)-8] + "AAAAAAAA", 401},
-		{"an audience that is no text", one, token(map[string]any{"aud": 1}), 401},
-		{"one of several providers", both, good, 403},
+		{"other audience", one, otherAudience, 403},
+		{"no audience", one, token(map[string]any{"aud": nil}), 403},
+		{"other audience, expired", one, token(map[string]any{"aud": "bank", "exp": testNow.Add(-time.Hour).Unix()}), 401},
+		{"other audience and issuer", one, token(map[string]any{"aud": "bank", "iss": "x"}), 401},
+		{"other audience, invalid signature", one, otherAudience[:len(otherAudience)-8] + "AAAAAAAA", 401},
+		{"audience is not a string", one, token(map[string]any{"aud": 1}), 401},
+		{"one of several providers", both, otherAudience, 403},
 		{"several providers, expired", both, token(map[string]any{"aud": "bank", "exp": testNow.Add(-time.Hour).Unix()}), 401},
 	} {
-		made, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(`, "audiences": ["shop"]`)+
+		f, _ := filtertest.Build(t, newFactory(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(`, "audiences": ["shop"]`)+
 			`, "two": `+strings.ReplaceAll(localProvider(""), "id.test", "other.test")+`}, "rules": [{"requires": `+test.requires+`}]}`))
 		x := filtertest.NewRequest("/", "Authorization: Bearer "+test.token)
-		app := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { t.Errorf("%s: let in", test.name); return nil })
-		if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != test.want {
+		app := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+			t.Errorf("%s: the application was called", test.name)
+			return nil
+		})
+		if err := x.Serve(t.Context(), f(app)); err != nil || x.Response.Status != test.want {
 			t.Errorf("%s: %d, %v; want %d (%s)", test.name, x.Response.Status, err, test.want, x.Record.Detail)
 		}
 		if challenged := x.Response.Header.Get("WWW-Authenticate") != ""; challenged != (test.want == 401) {
-			t.Errorf("%s: WWW-Authenticate: %t", test.name, challenged)
+			t.Errorf("%s: has WWW-Authenticate: %t, want %t", test.name, challenged, test.want == 401)
 		}
 	}
 }

@@ -42,11 +42,11 @@ func FuzzPathVariants(f *testing.F) {
 	for _, seed := range []string{"/", "/a/b/", "/a%20b", "/.a/..b", "/a/%2e", "/%2525", "/a;b", "/a//b", `/\`, "/%", "/..", "*", "", "/a/b%2Fc;/../..%5cd"} {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, sent string) {
-		if !strings.HasPrefix(sent, "/") || strings.Contains(sent, "?") {
+	f.Fuzz(func(t *testing.T, original string) {
+		if !strings.HasPrefix(original, "/") || strings.Contains(original, "?") {
 			return
 		}
-		all, ok := pathVariants(sent)
+		variants, ok := pathVariants(original)
 		if !ok {
 			return
 		}
@@ -57,12 +57,12 @@ func FuzzPathVariants(f *testing.F) {
 			}
 			return c
 		}
-		for _, path := range all {
-			if !strings.Contains(path, "?") && !slices.Contains(all, clean(path)) {
-				t.Errorf("%q has the variant %q, but not its cleaned form %q: %q", sent, path, clean(path), all)
+		for _, path := range variants {
+			if !strings.Contains(path, "?") && !slices.Contains(variants, clean(path)) {
+				t.Errorf("%q has the variant %q, but not its cleaned form %q: %q", original, path, clean(path), variants)
 			}
-			if decoded, err := url.PathUnescape(path); err == nil && !slices.Contains(all, decoded) {
-				t.Errorf("%q has the variant %q, but not its decoded form %q: %q", sent, path, decoded, all)
+			if decoded, err := url.PathUnescape(path); err == nil && !slices.Contains(variants, decoded) {
+				t.Errorf("%q has the variant %q, but not its decoded form %q: %q", original, path, decoded, variants)
 			}
 		}
 	})

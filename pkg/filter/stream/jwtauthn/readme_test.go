@@ -11,8 +11,8 @@ import (
 )
 
 func TestReadme(t *testing.T) {
-	kind := newFactory(testClock)
-	examples := filtertest.CheckReadme(t, kind, *update)
+	factory := newFactory(testClock)
+	examples := filtertest.CheckReadme(t, factory, *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -20,14 +20,14 @@ func TestReadme(t *testing.T) {
 		x.LocalReply(200, "application/json", jwksOf("rsa"))
 		return nil
 	})
-	made, _ := filtertest.BuildWith(t, kind, examples[0], &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"id": keys}})
+	f, _ := filtertest.BuildWith(t, factory, examples[0], &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"id": keys}})
 	for path, want := range map[string]int{"/login": 200, "/buy": 401} {
-		if got := statusOf(t, made, path, ""); got != want {
+		if got := statusOf(t, f, path, ""); got != want {
 			t.Errorf("%s without a token: %d, want %d", path, got, want)
 		}
 	}
 	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{"iss": "https://id.corp.test"}), nil)
-	if got := statusOf(t, made, "/buy", token); got != 200 {
-		t.Errorf("/buy with a token: %d", got)
+	if got := statusOf(t, f, "/buy", token); got != 200 {
+		t.Errorf("/buy with a token: %d, want 200", got)
 	}
 }

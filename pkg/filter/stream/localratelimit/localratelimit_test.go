@@ -27,21 +27,21 @@ func TestReadme(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shop := newTestFilter(t, Factory(), examples[0])
 		if got := shop.sendMany(30, httpRequest("10.0.0.1")); got != 20 {
-			t.Errorf("of 30 requests of a client %d passed, want 20", got)
+			t.Errorf("%d of 30 requests of a client were allowed, want 20", got)
 		}
 		total := 0
 		for i := range 20 {
 			total += shop.sendMany(10, httpRequest(fmt.Sprintf("10.0.1.%d", i)))
 		}
 		if total != 180 {
-			t.Errorf("of 200 requests of other clients %d passed, want 180", total)
+			t.Errorf("%d of 200 requests of other clients were allowed, want 180", total)
 		}
 		report := newTestFilter(t, Factory(), examples[1])
 		if got := report.sendMany(5, rpcCall("org.example.Shop", "report")); got != 1 {
-			t.Errorf("of 5 calls of the limited method %d passed, want 1", got)
+			t.Errorf("%d of 5 calls of the limited method were allowed, want 1", got)
 		}
 		if got := report.sendMany(2000, rpcCall("org.example.Shop", "buy")); got != 1000 {
-			t.Errorf("of 2000 calls of another %d passed, want 1000", got)
+			t.Errorf("%d of 2000 calls of another method were allowed, want 1000", got)
 		}
 	})
 }
@@ -53,10 +53,10 @@ type testFilter struct {
 	counts *filtertest.Counts
 }
 
-func newTestFilter(t *testing.T, kind filter.StreamFilterFactory, s filtertest.Settings) *testFilter {
+func newTestFilter(t *testing.T, factory filter.StreamFilterFactory, s filtertest.Settings) *testFilter {
 	t.Helper()
-	made, counts := filtertest.Build(t, kind, s)
-	return &testFilter{t, made(filtertest.Application()), counts}
+	f, counts := filtertest.Build(t, factory, s)
+	return &testFilter{t, f(filtertest.Application()), counts}
 }
 
 // send sends x once and returns the status of the response.
@@ -73,15 +73,15 @@ func (r *testFilter) send(x *protocol.Exchange) int {
 	return x.Response.Status
 }
 
-// sendMany sends x n times and returns how often the response was a 200.
-func (r *testFilter) sendMany(n int, x *protocol.Exchange) (passed int) {
+// sendMany sends x n times and returns the number of 200 responses.
+func (r *testFilter) sendMany(n int, x *protocol.Exchange) (allowed int) {
 	r.t.Helper()
 	for range n {
 		if r.send(x) == 200 {
-			passed++
+			allowed++
 		}
 	}
-	return passed
+	return allowed
 }
 
 // httpRequest returns a request from an address with headers "name: value".
@@ -106,7 +106,7 @@ func TestRefill(t *testing.T) {
 		x := httpRequest("10.0.0.1")
 		for _, step := range []struct {
 			after time.Duration
-			want  int // passed requests of 10
+			want  int // allowed requests of 10
 		}{
 			{0, 5},
 			{99 * time.Millisecond, 0},
@@ -118,7 +118,7 @@ func TestRefill(t *testing.T) {
 		} {
 			time.Sleep(step.after) // fake time
 			if got := r.sendMany(10, x); got != step.want {
-				t.Errorf("%v later %d of 10 passed, want %d", step.after, got, step.want)
+				t.Errorf("%v later: %d of 10 were allowed, want %d", step.after, got, step.want)
 			}
 		}
 		if ok, l, e := r.counts.Value(okMetric()), r.counts.Value(limitedMetric()), r.counts.Value(enforcedMetric()); ok != 15 || l != 55 || e != 55 {
@@ -149,36 +149,36 @@ func TestDescriptors(t *testing.T) {
 			[]sent{{httpRequest("10.0.0.1"), 2}, {httpRequest("10.0.0.2"), 0}, {httpRequest("10.0.1.1"), 2}, {httpRequest("2001:db8::1"), 2}, {httpRequest("2001:db8::2"), 0}, {httpRequest("2001:db8:0:1::"), 2}}},
 		{"one network", limits(`{"masked_remote_address": {"v4_prefix_mask_len": 24}}`, `{"key": "masked_remote_address", "value": "10.0.0.0/24"}`),
 			[]sent{{httpRequest("10.0.0.1"), 2}, {httpRequest("10.0.0.2"), 0}, {httpRequest("10.0.1.1"), 3}}},
-		{"those without an address", limits(`{"remote_address": {}}`, `{"key": "remote_address"}`),
+		{"no address", limits(`{"remote_address": {}}`, `{"key": "remote_address"}`),
 			[]sent{{httpRequest(""), 2}, {httpRequest(""), 0}}},
-		{"fields", limits(`{"request_headers": {"header_name": "X-Tenant", "descriptor_key": "tenant"}}`, `{"key": "tenant"}`),
+		{"headers", limits(`{"request_headers": {"header_name": "X-Tenant", "descriptor_key": "tenant"}}`, `{"key": "tenant"}`),
 			[]sent{{httpRequest("10.0.0.1", "x-tenant: a"), 2}, {httpRequest("10.0.0.2", "x-tenant: a"), 0}, {httpRequest("10.0.0.1", "x-tenant: b"), 2}, {httpRequest("10.0.0.1"), 3}}},
 		{"long values", limits(`{"request_headers": {"header_name": "x", "descriptor_key": "k"}}`, `{"key": "k"}`),
 			[]sent{{httpRequest("10.0.0.1", "x: "+strings.Repeat("a", 1000)), 2}, {httpRequest("10.0.0.1", "x: "+strings.Repeat("a", 1000)+"b"), 2}, {httpRequest("10.0.0.1", "x: "+strings.Repeat("a", 1000)), 0}}},
-		{"values that meet", limits(`{"request_headers": {"header_name": "x", "descriptor_key": "k"}}, {"request_headers": {"header_name": "y", "descriptor_key": "l"}}`, `{"key": "k"}, {"key": "l"}`),
+		{"values with the same concatenation", limits(`{"request_headers": {"header_name": "x", "descriptor_key": "k"}}, {"request_headers": {"header_name": "y", "descriptor_key": "l"}}`, `{"key": "k"}, {"key": "l"}`),
 			[]sent{{httpRequest("10.0.0.1", "x: ab", "y: c"), 2}, {httpRequest("10.0.0.1", "x: a", "y: bc"), 2}, {httpRequest("10.0.0.1", "x: ab", "y: c"), 0}}},
-		{"methods of RPC", limits(`{"request_headers": {"header_name": "service", "descriptor_key": "s"}}, {"request_headers": {"header_name": "method", "descriptor_key": "m"}}`, `{"key": "s"}, {"key": "m"}`),
+		{"RPC methods", limits(`{"request_headers": {"header_name": "service", "descriptor_key": "s"}}, {"request_headers": {"header_name": "method", "descriptor_key": "m"}}`, `{"key": "s"}, {"key": "m"}`),
 			[]sent{{rpcCall("a", "b"), 2}, {rpcCall("a", "c"), 2}, {rpcCall("a", "b", "Method: d"), 0}, {httpRequest("10.0.0.1"), 3}}},
-		{"requests with a field", limits(`{"header_value_match": {"descriptor_value": "w", "headers": [{"name": ":method", "exact_match": "GET"}, {"name": "x"}]}}`, `{"key": "header_match", "value": "w"}`),
+		{"requests with a header", limits(`{"header_value_match": {"descriptor_value": "w", "headers": [{"name": ":method", "exact_match": "GET"}, {"name": "x"}]}}`, `{"key": "header_match", "value": "w"}`),
 			[]sent{{httpRequest("10.0.0.1", "x: 1"), 2}, {httpRequest("10.0.0.1", "x: 2"), 0}, {httpRequest("10.0.0.1"), 3}}},
-		{"requests without it", limits(`{"header_value_match": {"descriptor_value": "w", "expect_match": false, "headers": [{"name": "x"}]}}`, `{"key": "header_match"}`),
+		{"requests without a header", limits(`{"header_value_match": {"descriptor_value": "w", "expect_match": false, "headers": [{"name": "x"}]}}`, `{"key": "header_match"}`),
 			[]sent{{httpRequest("10.0.0.1", "x: 1"), 3}, {httpRequest("10.0.0.1"), 2}}},
-		{"a part of a route", limits(`{"generic_key": {"descriptor_value": "all"}}`, `{"key": "generic_key", "value": "all"}`),
+		{"generic key", limits(`{"generic_key": {"descriptor_value": "all"}}`, `{"key": "generic_key", "value": "all"}`),
 			[]sent{{httpRequest("10.0.0.1"), 2}, {httpRequest("10.0.0.2"), 0}}},
-		{"another part", limits(`{"generic_key": {"descriptor_value": "all"}}`, `{"key": "generic_key", "value": "other"}`),
+		{"other generic key", limits(`{"generic_key": {"descriptor_value": "all"}}`, `{"key": "generic_key", "value": "other"}`),
 			[]sent{{httpRequest("10.0.0.1"), 3}}},
-		{"all that are described", `{"token_bucket": {"max_tokens": 3, "fill_interval": "1h"},
+		{"default bucket for all", `{"token_bucket": {"max_tokens": 3, "fill_interval": "1h"},
 			"rate_limits": [{"actions": [{"request_headers": {"header_name": "x", "descriptor_key": "k"}}]}], "descriptors": [{"entries": [{"key": "k"}], ` + two + `}]}`,
 			[]sent{{httpRequest("10.0.0.1", "x: 1"), 2}, {httpRequest("10.0.0.1"), 1}, {httpRequest("10.0.0.1", "x: 2"), 0}}},
-		{"all that are not", `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "always_consume_default_token_bucket": false,
+		{"default bucket for requests without a descriptor", `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "always_consume_default_token_bucket": false,
 			"rate_limits": [{"actions": [{"request_headers": {"header_name": "x", "descriptor_key": "k"}}]}], "descriptors": [{"entries": [{"key": "k"}], ` + two + `}]}`,
 			[]sent{{httpRequest("10.0.0.1", "x: 1"), 2}, {httpRequest("10.0.0.1"), 1}, {httpRequest("10.0.0.1", "x: 2"), 2}}},
-		{"an exact value before any", `{"rate_limits": [{"actions": [{"request_headers": {"header_name": "x", "descriptor_key": "k"}}]}],
+		{"exact value before any value", `{"rate_limits": [{"actions": [{"request_headers": {"header_name": "x", "descriptor_key": "k"}}]}],
 			"descriptors": [{"entries": [{"key": "k"}], ` + two + `}, {"entries": [{"key": "k", "value": "vip"}], "token_bucket": {"max_tokens": 3, "fill_interval": "1h"}}]}`,
 			[]sent{{httpRequest("10.0.0.1", "x: vip"), 3}, {httpRequest("10.0.0.1", "x: a"), 2}}},
-		{"nothing, of a part of none", `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "filter_enabled": {"default_value": {}}}`,
+		{"disabled", `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}, "filter_enabled": {"default_value": {}}}`,
 			[]sent{{httpRequest("10.0.0.1"), 3}}},
-		{"nothing, without limits", `{}`, []sent{{httpRequest("10.0.0.1"), 3}}},
+		{"no limits", `{}`, []sent{{httpRequest("10.0.0.1"), 3}}},
 		{"clients behind a proxy", `{"xff_num_trusted_hops": 1, "rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address"}], ` + two + `}]}`,
 			[]sent{{httpRequest("10.0.0.9", "X-Forwarded-For: 192.0.2.1, 10.0.0.9"), 2}, {httpRequest("10.0.0.9", "X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.9"), 0},
 				{httpRequest("10.0.0.9", "X-Forwarded-For: x, 10.0.0.9"), 2}, {httpRequest("10.0.0.8", "X-Forwarded-For: y, 10.0.0.8"), 0}}},
@@ -188,7 +188,7 @@ func TestDescriptors(t *testing.T) {
 				r := newTestFilter(t, Factory(), test.settings)
 				for i, s := range test.sent {
 					if got := r.sendMany(3, s.x); got != s.want {
-						t.Errorf("of sender %d %d of 3 passed, want %d", i, got, s.want)
+						t.Errorf("requests %d: %d of 3 were allowed, want %d", i, got, s.want)
 					}
 				}
 			})
@@ -201,14 +201,14 @@ func TestRejectionResponse(t *testing.T) {
 		"response_headers_to_add": [{"header": {"key": "x-limited", "value": "%method%"}}]}`)
 	x := httpRequest("10.0.0.1", "secret: token")
 	if got := r.send(x); got != 200 || x.Response.Header.Get("x-limited") != "" {
-		t.Errorf("the first: %d with x-limited %q", got, x.Response.Header.Get("x-limited"))
+		t.Errorf("first request: %d, x-limited %q", got, x.Response.Header.Get("x-limited"))
 	}
 	if got := r.send(x); got != 503 || x.Response.Header.Get("x-limited") != "GET" || x.Response.Header.Get("secret") != "" {
-		t.Errorf("the second: %d with %v", got, x.Response.Header)
+		t.Errorf("second request: %d, %v", got, x.Response.Header)
 	}
 	x = rpcCall("a", "b")
 	if r.send(x); x.Record.Reason != protocol.RateLimited {
-		t.Errorf("a call of RPC: %v", x.Record.Reason)
+		t.Errorf("RPC: %v", x.Record.Reason)
 	}
 }
 
@@ -217,10 +217,10 @@ func TestUnenforcedLimitsAreCounted(t *testing.T) {
 		"request_headers_to_add_when_not_enforced": [{"header": {"key": "x-over", "value": "1"}, "append": false}]}`)
 	x := httpRequest("10.0.0.1")
 	if got := r.sendMany(1, x); got != 1 || x.Request.Header.Get("x-over") != "" {
-		t.Errorf("the first: passed %d with x-over %q", got, x.Request.Header.Get("x-over"))
+		t.Errorf("first request: %d allowed, x-over %q", got, x.Request.Header.Get("x-over"))
 	}
 	if got := r.sendMany(2, x); got != 2 || x.Request.Header.Get("x-over") != "1" {
-		t.Errorf("two more: passed %d with x-over %q", got, x.Request.Header.Get("x-over"))
+		t.Errorf("next two requests: %d allowed, x-over %q", got, x.Request.Header.Get("x-over"))
 	}
 	if o, l, e := r.counts.Value(okMetric()), r.counts.Value(limitedMetric()), r.counts.Value(enforcedMetric()); o != 1 || l != 2 || e != 0 {
 		t.Errorf("counted %v ok, %v limited, %v enforced; want 1, 2, 0", o, l, e)
@@ -248,36 +248,36 @@ func TestRateLimitHeaders(t *testing.T) {
 }
 
 func TestBucketsAreBounded(t *testing.T) {
-	for _, most := range []int{1, 10, 2048} {
+	for _, maxBuckets := range []int{1, 10, 2048} {
 		synctest.Test(t, func(t *testing.T) {
-			kind := Factory()
+			factory := Factory()
 			settings := filtertest.Settings(fmt.Sprintf(`{"max_dynamic_descriptors": %d, "rate_limits": [{"actions": [{"remote_address": {}}]}],
-				"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`, most))
-			made, counts := filtertest.Build(t, kind, settings)
-			s := made(filtertest.Application())
+				"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`, maxBuckets))
+			f, counts := filtertest.Build(t, factory, settings)
+			s := f(filtertest.Application())
 			r := &testFilter{t, s, counts}
 			addr := netip.MustParseAddr("10.0.0.0")
-			for range 3 * most {
+			for range 3 * maxBuckets {
 				addr = addr.Next()
 				if got := r.sendMany(1, httpRequest(addr.String())); got != 1 {
 					t.Fatalf("the first request of %v is rejected", addr)
 				}
 			}
 			pool := s.(*rateLimit).limiter.pools[0]
-			if n := pool.len(); n > most {
-				t.Errorf("%d buckets, want at most %d", n, most)
+			if n := pool.len(); n > maxBuckets {
+				t.Errorf("%d buckets, want at most %d", n, maxBuckets)
 			}
-			if got := counts.Value(droppedMetric()); got < float64(2*most) {
-				t.Errorf("%v buckets that were not full were dropped, want %d or more", got, 2*most)
+			if got := counts.Value(droppedMetric()); got < float64(2*maxBuckets) {
+				t.Errorf("%v buckets that were not full were dropped, want at least %d", got, 2*maxBuckets)
 			}
 			before := counts.Value(droppedMetric())
-			time.Sleep(time.Hour) // fake time, in which all buckets fill
-			for range most / 2 {
+			time.Sleep(time.Hour) // fake time; all buckets fill
+			for range maxBuckets / 2 {
 				addr = addr.Next()
 				r.sendMany(1, httpRequest(addr.String()))
 			}
 			if got := counts.Value(droppedMetric()) - before; got != 0 {
-				t.Errorf("%v buckets were dropped that were not full, though full ones were there", got)
+				t.Errorf("%v buckets that were not full were dropped instead of full ones", got)
 			}
 		})
 	}
@@ -295,42 +295,42 @@ func TestBucketInUseIsNotDropped(t *testing.T) {
 			addr = addr.Next()
 			r.sendMany(1, httpRequest(addr.String()))
 			if got := r.sendMany(1, httpRequest("10.0.0.1")); got != 0 {
-				t.Fatalf("after %d other clients the bucket was replaced", i+1)
+				t.Fatalf("the bucket was dropped after %d other clients", i+1)
 			}
 		}
 	})
 }
 
-// buildWithKey builds a filter of kind, as a reload does.
-func buildWithKey(t *testing.T, kind filter.StreamFilterFactory, s filtertest.Settings, place string) *testFilter {
+// buildWithKey builds a filter with a key, as a reload does.
+func buildWithKey(t *testing.T, factory filter.StreamFilterFactory, s filtertest.Settings, key string) *testFilter {
 	t.Helper()
-	made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
+	f, err := factory.New(filtertest.Decode(t, factory, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testFilter{t: t, s: made(filtertest.Application())}
+	return &testFilter{t: t, s: f(filtertest.Application())}
 }
 
 func TestBucketsSurviveReload(t *testing.T) {
 	const settings = `{"token_bucket": {"max_tokens": 2, "fill_interval": "1h"}}`
-	kind, x := Factory(), httpRequest("10.0.0.1")
-	before := buildWithKey(t, kind, settings, "a")
+	factory, x := Factory(), httpRequest("10.0.0.1")
+	before := buildWithKey(t, factory, settings, "a")
 	if got := before.sendMany(3, x); got != 2 {
-		t.Fatalf("%d of 3 passed, want 2", got)
+		t.Fatalf("%d of 3 were allowed, want 2", got)
 	}
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
-		place    string
+		key      string
 		want     int
 	}{
-		{"the same", settings, "a", 0},
-		{"written in another way", `{"token_bucket": {"fill_interval": "60m", "tokens_per_fill": 1, "max_tokens": 2}}`, "a", 0},
-		{"at another place", settings, "b", 2},
-		{"with other limits", `{"token_bucket": {"max_tokens": 3, "fill_interval": "1h"}}`, "a", 3},
+		{"same settings and key", settings, "a", 0},
+		{"same limits in other words", `{"token_bucket": {"fill_interval": "60m", "tokens_per_fill": 1, "max_tokens": 2}}`, "a", 0},
+		{"other key", settings, "b", 2},
+		{"other limits", `{"token_bucket": {"max_tokens": 3, "fill_interval": "1h"}}`, "a", 3},
 	} {
-		if got := buildWithKey(t, kind, test.settings, test.place).sendMany(5, x); got != test.want {
-			t.Errorf("%s: %d of 5 passed, want %d", test.name, got, test.want)
+		if got := buildWithKey(t, factory, test.settings, test.key).sendMany(5, x); got != test.want {
+			t.Errorf("%s: %d of 5 were allowed, want %d", test.name, got, test.want)
 		}
 	}
 	runtime.KeepAlive(before)
@@ -353,10 +353,10 @@ func TestPerConnectionBuckets(t *testing.T) {
 		name, settings string
 		sent           []sent
 	}{
-		{"of all requests", two, []sent{{onConnection(1), 2}, {onConnection(2), 2}, {onConnection(1), 0}, {httpRequest(""), 2}}},
-		{"of a value", `"rate_limits": [{"actions": [{"generic_key": {"descriptor_value": "a"}}]}], "descriptors": [{"entries": [{"key": "generic_key", "value": "a"}], ` + two + `}]`,
+		{"all requests", two, []sent{{onConnection(1), 2}, {onConnection(2), 2}, {onConnection(1), 0}, {httpRequest(""), 2}}},
+		{"one value", `"rate_limits": [{"actions": [{"generic_key": {"descriptor_value": "a"}}]}], "descriptors": [{"entries": [{"key": "generic_key", "value": "a"}], ` + two + `}]`,
 			[]sent{{onConnection(1), 2}, {onConnection(2), 2}, {onConnection(2), 0}}},
-		{"of any value", `"rate_limits": [{"actions": [{"request_headers": {"header_name": "x", "descriptor_key": "k"}}]}], "descriptors": [{"entries": [{"key": "k"}], ` + two + `}]`,
+		{"any value", `"rate_limits": [{"actions": [{"request_headers": {"header_name": "x", "descriptor_key": "k"}}]}], "descriptors": [{"entries": [{"key": "k"}], ` + two + `}]`,
 			[]sent{{onConnection(1, "x: a"), 2}, {onConnection(1, "x: b"), 2}, {onConnection(2, "x: a"), 2}, {onConnection(1, "x: a"), 0}, {onConnection(1), 3}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -364,7 +364,7 @@ func TestPerConnectionBuckets(t *testing.T) {
 				r := newTestFilter(t, Factory(), filtertest.Settings(`{"local_rate_limit_per_downstream_connection": true, `+test.settings+`}`))
 				for i, s := range test.sent {
 					if got := r.sendMany(3, s.x); got != s.want {
-						t.Errorf("of sender %d %d of 3 passed, want %d", i, got, s.want)
+						t.Errorf("requests %d: %d of 3 were allowed, want %d", i, got, s.want)
 					}
 				}
 			})
@@ -377,38 +377,38 @@ func TestBucketsOfConnectionsAreBounded(t *testing.T) {
 		r := newTestFilter(t, Factory(), `{"local_rate_limit_per_downstream_connection": true, "max_dynamic_descriptors": 10, "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}`)
 		for conn := range uint64(50) {
 			if got := r.sendMany(2, onConnection(conn)); got != 1 {
-				t.Fatalf("of 2 on a new connection %d passed, want 1", got)
+				t.Fatalf("%d of 2 requests of a new connection were allowed, want 1", got)
 			}
 		}
 		if n := r.s.(*rateLimit).limiter.pools[0].len(); n > 10 {
-			t.Errorf("%d buckets, want 10 at most", n)
+			t.Errorf("%d buckets, want at most 10", n)
 		}
 	})
 }
 
 func TestNoTokenIsTakenTwice(t *testing.T) {
-	const tokens, takers = 1000, 8
+	const tokens, goroutines = 1000, 8
 	r, err := (&BucketConfig{Max: tokens, Fill: 1, Interval: time.Hour}).compile()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bucket
-	taken := make(chan int)
-	for range takers {
+	counts := make(chan int)
+	for range goroutines {
 		go func() {
 			n := 0
 			for b.take(r, epoch) {
 				n++
 			}
-			taken <- n
+			counts <- n
 		}()
 	}
 	sum := 0
-	for range takers {
-		sum += <-taken
+	for range goroutines {
+		sum += <-counts
 	}
 	if sum != tokens {
-		t.Errorf("%d tokens were taken of %d", sum, tokens)
+		t.Errorf("%d of %d tokens were taken", sum, tokens)
 	}
 }
 
@@ -418,24 +418,24 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"no tokens":                  {`{"token_bucket": {"max_tokens": 0, "fill_interval": "1s"}}`, "max_tokens"},
-		"a short interval":           {`{"token_bucket": {"max_tokens": 1, "fill_interval": "10ms"}}`, "50ms"},
-		"no interval":                {`{"token_bucket": {"max_tokens": 1}}`, "fill_interval"},
-		"a bucket for ever":          {`{"token_bucket": {"max_tokens": 4000000000, "fill_interval": "1h"}}`, "36 years"},
-		"too many tokens at once":    {`{"token_bucket": {"max_tokens": 1, "tokens_per_fill": 100000000, "fill_interval": "50ms"}}`, "nanosecond"},
-		"a limit of no descriptor":   {`{"rate_limits": [{"actions": [{"remote_address": {}}]}]}`, "rate_limits[0]"},
-		"a descriptor of no limit":   {`{"descriptors": [{"entries": [{"key": "remote_address"}], ` + bucket + `}]}`, "descriptors[0]"},
-		"keys in another order":      {`{"rate_limits": [{"actions": [{"remote_address": {}}, {"generic_key": {"descriptor_value": "a"}}]}], "descriptors": [{"entries": [{"key": "generic_key"}, {"key": "remote_address"}], ` + bucket + `}]}`, "rate_limits[0]"},
-		"an action of nothing":       {`{"rate_limits": [{"actions": [{}]}]}`, "found 0 actions"},
-		"an action of two":           {`{"rate_limits": [{"actions": [{"remote_address": {}, "generic_key": {"descriptor_value": "a"}}]}]}`, "found 2 actions"},
-		"no actions":                 {`{"rate_limits": [{"actions": []}]}`, "actions"},
-		"invalid address":            {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}], ` + bucket + `}]}`, "entries[0].value"},
-		"a bad bucket inside":        {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1ms"}}]}`, "descriptors[0].token_bucket"},
-		"a bad header condition":     {`{"rate_limits": [{"actions": [{"header_value_match": {"descriptor_value": "a", "headers": [{"name": ":x"}]}}]}]}`, "headers[0]"},
-		"no header condition":        {`{"rate_limits": [{"actions": [{"header_value_match": {"descriptor_value": "a", "headers": []}}]}]}`, "headers is empty"},
-		"a status that is no error":  {`{"status": {"code": 200}}`, "400"},
-		"a field of the framing":     {`{"response_headers_to_add": [{"header": {"key": "content-length", "value": "0"}}]}`, "content-length"},
-		"an action that is not made": {`{"rate_limits": [{"actions": [{"source_cluster": {"a": 1}}]}]}`, "source_cluster"},
+		"no tokens":                 {`{"token_bucket": {"max_tokens": 0, "fill_interval": "1s"}}`, "max_tokens"},
+		"short interval":            {`{"token_bucket": {"max_tokens": 1, "fill_interval": "10ms"}}`, "50ms"},
+		"no interval":               {`{"token_bucket": {"max_tokens": 1}}`, "fill_interval"},
+		"fill time too long":        {`{"token_bucket": {"max_tokens": 4000000000, "fill_interval": "1h"}}`, "36 years"},
+		"too many tokens at once":   {`{"token_bucket": {"max_tokens": 1, "tokens_per_fill": 100000000, "fill_interval": "50ms"}}`, "nanosecond"},
+		"no descriptor for a limit": {`{"rate_limits": [{"actions": [{"remote_address": {}}]}]}`, "rate_limits[0]"},
+		"no limit for a descriptor": {`{"descriptors": [{"entries": [{"key": "remote_address"}], ` + bucket + `}]}`, "descriptors[0]"},
+		"keys in another order":     {`{"rate_limits": [{"actions": [{"remote_address": {}}, {"generic_key": {"descriptor_value": "a"}}]}], "descriptors": [{"entries": [{"key": "generic_key"}, {"key": "remote_address"}], ` + bucket + `}]}`, "rate_limits[0]"},
+		"empty action":              {`{"rate_limits": [{"actions": [{}]}]}`, "found 0 actions"},
+		"two actions in one":        {`{"rate_limits": [{"actions": [{"remote_address": {}, "generic_key": {"descriptor_value": "a"}}]}]}`, "found 2 actions"},
+		"no actions":                {`{"rate_limits": [{"actions": []}]}`, "actions"},
+		"invalid address":           {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}], ` + bucket + `}]}`, "entries[0].value"},
+		"invalid bucket":            {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1ms"}}]}`, "descriptors[0].token_bucket"},
+		"invalid header condition":  {`{"rate_limits": [{"actions": [{"header_value_match": {"descriptor_value": "a", "headers": [{"name": ":x"}]}}]}]}`, "headers[0]"},
+		"no header condition":       {`{"rate_limits": [{"actions": [{"header_value_match": {"descriptor_value": "a", "headers": []}}]}]}`, "headers is empty"},
+		"status is not an error":    {`{"status": {"code": 200}}`, "400"},
+		"framing header":            {`{"response_headers_to_add": [{"header": {"key": "content-length", "value": "0"}}]}`, "content-length"},
+		"unsupported action":        {`{"rate_limits": [{"actions": [{"source_cluster": {"a": 1}}]}]}`, "source_cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
@@ -445,17 +445,17 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-func passingService(t testing.TB, more string) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Factory(), filtertest.Settings(`{`+more+`
+func newAllowedRequest(t testing.TB, extra string) (protocol.Service, *protocol.Exchange) {
+	f, _ := filtertest.Build(t, Factory(), filtertest.Settings(`{`+extra+`
 		"token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"},
 		"rate_limits": [{"actions": [{"remote_address": {}}]}],
 		"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"}}]}`))
-	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), httpRequest("10.0.0.1", "Accept: */*")
+	return f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), httpRequest("10.0.0.1", "Accept: */*")
 }
 
-func TestPassingDoesNotAllocate(t *testing.T) {
-	for _, more := range []string{"", `"local_rate_limit_per_downstream_connection": true, `} {
-		s, x := passingService(t, more)
+func TestAllowedRequestsDoNotAllocate(t *testing.T) {
+	for _, extra := range []string{"", `"local_rate_limit_per_downstream_connection": true, `} {
+		s, x := newAllowedRequest(t, extra)
 		filtertest.CheckNoAllocs(t, s, x)
 		if x.Record.Reason != protocol.ReasonNone {
 			t.Fatal(x.Record.Reason)
@@ -464,9 +464,9 @@ func TestPassingDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkServe(b *testing.B) {
-	for name, more := range map[string]string{"shared": "", "by connection": `"local_rate_limit_per_downstream_connection": true, `} {
+	for name, extra := range map[string]string{"shared": "", "per connection": `"local_rate_limit_per_downstream_connection": true, `} {
 		b.Run(name, func(b *testing.B) {
-			s, x := passingService(b, more)
+			s, x := newAllowedRequest(b, extra)
 			filtertest.Bench(b, s, x)
 		})
 	}

@@ -27,10 +27,10 @@ func TestShadowHostAndForwardedFor(t *testing.T) {
 		if test.fields != "" {
 			x.Request.Header.Add("x-forwarded-for", test.fields)
 		}
-		to := new(fakeCluster)
-		serveAndWait(t, filtertest.Settings(test.settings), to, 1, x)
-		if got := strings.Join(to.got, ";"); !slices.Equal(to.got, []string{test.want}) {
-			t.Errorf("%s of %s: %q, want %q", test.settings, test.host, got, test.want)
+		cluster := new(fakeCluster)
+		serveAndWait(t, filtertest.Settings(test.settings), cluster, 1, x)
+		if got := strings.Join(cluster.got, ";"); !slices.Equal(cluster.got, []string{test.want}) {
+			t.Errorf("%s, host %s: %q, want %q", test.settings, test.host, got, test.want)
 		}
 	}
 }

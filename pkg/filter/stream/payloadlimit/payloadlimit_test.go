@@ -72,8 +72,8 @@ func (a *application) Start(_ context.Context, x *protocol.Exchange) error {
 
 func newService(t testing.TB, s filtertest.Settings) protocol.Service {
 	t.Helper()
-	made, _ := filtertest.Build(t, Factory(), s)
-	return made(new(application))
+	f, _ := filtertest.Build(t, Factory(), s)
+	return f(new(application))
 }
 
 func TestBodyAboveLimitIsRejected(t *testing.T) {
@@ -82,12 +82,12 @@ func TestBodyAboveLimitIsRejected(t *testing.T) {
 		size           int
 		want           int
 	}{
-		{"none", `{"max_entity_size": 100}`, 0, 200},
-		{"as large as the limit", `{"max_entity_size": 100}`, 100, 200},
-		{"larger by a byte", `{"max_entity_size": 100}`, 101, 413},
-		{"much larger", `{"max_entity_size": 100}`, 1 << 20, 413},
+		{"empty", `{"max_entity_size": 100}`, 0, 200},
+		{"at the limit", `{"max_entity_size": 100}`, 100, 200},
+		{"one byte above the limit", `{"max_entity_size": 100}`, 101, 413},
+		{"far above the limit", `{"max_entity_size": 100}`, 1 << 20, 413},
 		{"configured status", `{"max_entity_size": 100, "http_status": 509}`, 101, 509},
-		{"a size with a unit", `{"max_entity_size": "1KB"}`, 1024, 200},
+		{"size with a unit", `{"max_entity_size": "1KB"}`, 1024, 200},
 		{"no limit by default", `{}`, 1 << 20, 200},
 		{"no limit at 0", `{"max_entity_size": 0}`, 1 << 20, 200},
 	} {
@@ -104,7 +104,7 @@ func TestBodyAboveLimitIsRejected(t *testing.T) {
 				if x.Response.Status != test.want {
 					t.Errorf("%d bytes: status %d, want %d", test.size, x.Response.Status, test.want)
 				}
-				if refused := test.want != 200; refused != (x.Record.Reason == protocol.BodyTooLarge) {
+				if rejected := test.want != 200; rejected != (x.Record.Reason == protocol.BodyTooLarge) {
 					t.Errorf("%d bytes: reason %v", test.size, x.Record.Reason)
 				}
 			})
@@ -126,7 +126,7 @@ func TestDeclaredBodyIsRejectedUnread(t *testing.T) {
 type unreadableBody struct{ t *testing.T }
 
 func (u *unreadableBody) Read([]byte) (int, error) {
-	u.t.Error("the content was read")
+	u.t.Error("the body was read")
 	return 0, io.EOF
 }
 func (*unreadableBody) Buffered() int { return 0 }
@@ -135,20 +135,20 @@ func (*unreadableBody) Close() error  { return nil }
 // TestOversizedBodyNeverLooksComplete verifies that reading a body that is too large ends in
 // an error, also in later calls, and returns no bytes beyond the limit.
 func TestOversizedBodyNeverLooksComplete(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
-	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
-		piece, total := make([]byte, 64), 0
+	f, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
+	s := f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		buf, total := make([]byte, 64), 0
 		for range 5 {
-			n, err := x.Request.Body.Read(piece)
+			n, err := x.Request.Body.Read(buf)
 			total += n
 			if err == io.EOF {
-				t.Errorf("the content ended after %d bytes", total)
+				t.Errorf("the body ended after %d bytes", total)
 			}
 			if err == nil && total > 100 {
 				t.Errorf("%d bytes were read", total)
 			}
 		}
-		_, err := x.Request.Body.Read(piece)
+		_, err := x.Request.Body.Read(buf)
 		return err
 	}))
 	x := newPOST(150, chunked)
@@ -157,18 +157,18 @@ func TestOversizedBodyNeverLooksComplete(t *testing.T) {
 	}
 }
 
-// TestRetriesReadTheContentAgain verifies that retries can rewind the body, and that the limit
+// TestRetriesRewindBody verifies that retries can rewind the body, and that the limit
 // applies to each attempt separately.
-func TestRetriesReadTheContentAgain(t *testing.T) {
+func TestRetriesRewindBody(t *testing.T) {
 	app := new(application)
-	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
-	s := made(protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	f, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
+	s := f(protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		for range 3 {
 			if err := app.Start(ctx, x); err != nil || len(app.got) != 80 {
 				t.Fatalf("%d bytes, %v", len(app.got), err)
 			}
 			if r, ok := x.Request.Body.(protocol.Rewinder); !ok || !r.Rewind() {
-				t.Fatal("the content cannot be read again")
+				t.Fatal("Rewind failed")
 			}
 		}
 		return nil
@@ -178,9 +178,9 @@ func TestRetriesReadTheContentAgain(t *testing.T) {
 	}
 	x := newPOST(0, chunked)
 	x.Request.Body = &unreadableBody{t: t}
-	s = made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s = f(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if r, ok := x.Request.Body.(protocol.Rewinder); ok && r.Rewind() {
-			t.Error("content that is gone can be read again")
+			t.Error("Rewind of a consumed body succeeded")
 		}
 		return nil
 	}))
@@ -190,19 +190,19 @@ func TestRetriesReadTheContentAgain(t *testing.T) {
 }
 
 func TestOtherErrorsAreReturned(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
-	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return broken }))
-	if err := newPOST(10, chunked).Serve(t.Context(), s); !errors.Is(err, broken) {
-		t.Errorf("Serve = %v, want %v", err, broken)
+	f, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
+	appErr := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return appErr }))
+	if err := newPOST(10, chunked).Serve(t.Context(), s); !errors.Is(err, appErr) {
+		t.Errorf("Serve = %v, want %v", err, appErr)
 	}
 }
 
 func TestRejectionContainsNothingOfRequest(t *testing.T) {
 	for _, l := range []length{declared, chunked} {
 		x := newPOST(101, l)
-		made, counts := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
-		if err := x.Serve(t.Context(), made(new(application))); err != nil {
+		f, counts := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
+		if err := x.Serve(t.Context(), f(new(application))); err != nil {
 			t.Fatal(err)
 		}
 		for name, value := range x.Response.Header.All() {
@@ -222,9 +222,9 @@ func TestRejectionContainsNothingOfRequest(t *testing.T) {
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
-		"a status that is no error": {`{"http_status": 200}`, "http_status"},
-		"a limit below 0":           {`{"max_entity_size": -1}`, "max_entity_size"},
-		"an unknown key":            {`{"max_entity_size ": 1}`, "max_entity_size"}, // the key ends with a space
+		"status is not an error": {`{"http_status": 200}`, "http_status"},
+		"negative limit":         {`{"max_entity_size": -1}`, "max_entity_size"},
+		"unknown key":            {`{"max_entity_size ": 1}`, "max_entity_size"}, // the key ends with a space
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
@@ -235,8 +235,8 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 }
 
 func TestRequestsWithLengthDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	f, _ := filtertest.Build(t, Factory(), `{"max_entity_size": 100}`)
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newPOST(10, declared)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() { _ = x.Serve(ctx, s) }); n != 0 {

@@ -25,13 +25,13 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	made, _ := filtertest.Build(t, Factory(), examples[0])
+	f, _ := filtertest.Build(t, Factory(), examples[0])
 	x := newRequest(workload.FieldID+": a", workload.FieldMetadata+": "+shopWorkload().Metadata())
-	if err := x.Serve(t.Context(), made(echoService())); err != nil {
+	if err := x.Serve(t.Context(), f(echoService())); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := workload.ParseMetadata(x.Response.Header.Get(workload.FieldMetadata)); err != nil || got.Name != "reviews-v1" {
-		t.Errorf("the response is of %+v, %v", got, err)
+		t.Errorf("the response has the metadata of %+v, %v", got, err)
 	}
 }
 
@@ -66,30 +66,30 @@ const outbound = `{"upstream_discovery": true, "upstream_propagation": true, "sk
 const inbound = `{"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": {"name": "here-v1"}}`
 
 func TestPeerHeaders(t *testing.T) {
-	own := workload.Workload{Name: "here-v1"}
-	here := own.Metadata()
+	local := workload.Workload{Name: "here-v1"}
+	localMetadata := local.Metadata()
 	id, metadata := workload.FieldID+": ", workload.FieldMetadata+": "
-	mine := []string{"got-" + id + "here", "got-" + metadata + here}
+	localHeaders := []string{"got-" + id + "here", "got-" + metadata + localMetadata}
 	for _, test := range []struct {
-		name, settings string
-		request        []string
-		target         string // "": app
-		answer         []string
-		want           []string // headers of the response
-		caller, host   string   // workloads in the metadata
+		name, settings       string
+		request              []string
+		target               string // "": app
+		response             []string
+		want                 []string // headers of the response
+		downstream, upstream string   // workloads in the metadata
 	}{
-		{name: "who asks tells, and hears", settings: outbound, answer: []string{id + "there", metadata + shopWorkload().Metadata(), "a: b"},
-			want: append(slices.Clone(mine), "a: b"), host: shopWorkload().Text()},
-		{name: "who asks takes the place of who was before", settings: outbound, request: []string{id + "forged", metadata + "forged"}, want: mine},
+		{name: "outbound", settings: outbound, response: []string{id + "there", metadata + shopWorkload().Metadata(), "a: b"},
+			want: append(slices.Clone(localHeaders), "a: b"), upstream: shopWorkload().Text()},
+		{name: "outbound replaces forged headers", settings: outbound, request: []string{id + "forged", metadata + "forged"}, want: localHeaders},
 		{name: "no metadata outside the mesh", settings: outbound, target: "outside"},
 		{name: "no metadata to the passthrough cluster", settings: outbound, target: "PassthroughCluster"},
-		{name: "nor where that is not wanted", settings: outbound, target: "silent"},
-		{name: "who answers hears, and tells", settings: inbound, request: []string{id + "there", metadata + shopWorkload().Metadata(), "a: b"},
-			want: []string{"got-a: b", id + "here", metadata + here}, caller: shopWorkload().Text()},
-		{name: "who answers tells what was told", settings: inbound, request: []string{id + "there"}, want: []string{id + "here"}},
+		{name: "no metadata to a cluster with NoPeerMetadata", settings: outbound, target: "silent"},
+		{name: "inbound", settings: inbound, request: []string{id + "there", metadata + shopWorkload().Metadata(), "a: b"},
+			want: []string{"got-a: b", id + "here", metadata + localMetadata}, downstream: shopWorkload().Text()},
+		{name: "inbound, only an ID", settings: inbound, request: []string{id + "there"}, want: []string{id + "here"}},
 		{name: "no metadata to other clients", settings: inbound, request: []string{"a: b"}, want: []string{"got-a: b"}},
-		{name: "what cannot be read is taken out", settings: inbound, request: []string{metadata + "*"}, want: []string{metadata + here}},
-		{name: "the rest stays", settings: `{}`, request: []string{id + "there"}, answer: []string{id + "far"}, want: []string{"got-" + id + "there", id + "far"}},
+		{name: "malformed metadata is removed", settings: inbound, request: []string{metadata + "*"}, want: []string{metadata + localMetadata}},
+		{name: "empty settings", settings: `{}`, request: []string{id + "there"}, response: []string{id + "far"}, want: []string{"got-" + id + "there", id + "far"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}), Cluster: func(name string) *config.Cluster {
@@ -101,7 +101,7 @@ func TestPeerHeaders(t *testing.T) {
 				}
 				return nil
 			}}
-			made, err := Factory().New(filtertest.Decode(t, Factory(), filtertest.Settings(test.settings)), env)
+			f, err := Factory().New(filtertest.Decode(t, Factory(), filtertest.Settings(test.settings)), env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestPeerHeaders(t *testing.T) {
 			if test.target != "" {
 				x.Record.TargetCluster = test.target
 			}
-			if err := x.Serve(t.Context(), made(echoService(test.answer...))); err != nil {
+			if err := x.Serve(t.Context(), f(echoService(test.response...))); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
@@ -119,64 +119,64 @@ func TestPeerHeaders(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("the response has %q, want %q", got, test.want)
 			}
-			caller, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyDownstream)
-			host, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyUpstream)
-			if caller != test.caller || host != test.host {
-				t.Errorf("%q asked %q, want %q, %q", caller, host, test.caller, test.host)
+			downstream, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyDownstream)
+			upstream, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyUpstream)
+			if downstream != test.downstream || upstream != test.upstream {
+				t.Errorf("downstream %q, upstream %q; want %q, %q", downstream, upstream, test.downstream, test.upstream)
 			}
 		})
 	}
 }
 
 func TestMalformedMetadataIsCounted(t *testing.T) {
-	made, counts := filtertest.Build(t, Factory(), `{"downstream_discovery": true, "upstream_discovery": true}`)
-	s := made(echoService(workload.FieldMetadata + ": *"))
+	f, counts := filtertest.Build(t, Factory(), `{"downstream_discovery": true, "upstream_discovery": true}`)
+	s := f(echoService(workload.FieldMetadata + ": *"))
 	if err := newRequest(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1)).Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	if n := counts.Value(malformedMetric()); n != 2 {
-		t.Errorf("%v are counted, want 2", n)
+		t.Errorf("counter = %v, want 2", n)
 	}
 }
 
-func TestFaultsPass(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), outbound)
-	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
+func TestFaultsAreReturned(t *testing.T) {
+	f, _ := filtertest.Build(t, Factory(), outbound)
+	appErr := protocol.NewFault(protocol.NoHealthyHost, nil)
 	x := newRequest()
-	if err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return lost }))); !errors.Is(err, lost) {
-		t.Errorf("Serve = %v, want %v", err, lost)
+	if err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return appErr }))); !errors.Is(err, appErr) {
+		t.Errorf("Serve = %v, want %v", err, appErr)
 	}
 }
 
-func TestCallsOfRPCPass(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), outbound)
+func TestRPCIsForwardedUnchanged(t *testing.T) {
+	f, _ := filtertest.Build(t, Factory(), outbound)
 	x := newRequest()
 	x.Request.Method = ""
 	x.Request.Header.MarkUnchanged()
-	if err := x.Serve(t.Context(), made(echoService())); err != nil || x.Request.Header.Changed() {
+	if err := x.Serve(t.Context(), f(echoService())); err != nil || x.Request.Header.Changed() {
 		t.Errorf("Serve = %v, changed: %v", err, x.Request.Header.Changed())
 	}
 }
 
 func TestEmptySettingsAreRejected(t *testing.T) {
 	if got := filtertest.DecodeErrors(t, Factory(), `{"upstream_propagation": true}`); !strings.Contains(got, "require node or workload") {
-		t.Errorf("rejected as %q", got)
+		t.Errorf("rejected with %q", got)
 	}
 }
 
-// TestPeersAreBounded verifies that the cache never exceeds maxPeers, and that text is right for
-// further values too.
+// TestPeersAreBounded verifies that the cache never exceeds maxPeers, and that workloadText
+// is correct for values beyond it.
 func TestPeersAreBounded(t *testing.T) {
-	known := new(peerCache)
+	cache := new(peerCache)
 	for i := range 3 * maxPeers {
 		w := workload.Workload{Name: fmt.Sprintf("w%d", i)}
 		for range 2 {
-			if got, ok := known.workloadText(w.Metadata()); !ok || got != w.Text() {
+			if got, ok := cache.workloadText(w.Metadata()); !ok || got != w.Text() {
 				t.Fatalf("%s is %q, %v", w.Name, got, ok)
 			}
 		}
-		if n := len(known.byValue); n > maxPeers {
-			t.Fatalf("%d peers are remembered", n)
+		if n := len(cache.byValue); n > maxPeers {
+			t.Fatalf("%d peers are cached", n)
 		}
 	}
 }
@@ -184,9 +184,9 @@ func TestPeersAreBounded(t *testing.T) {
 func TestKnownPeersDoNotAllocate(t *testing.T) {
 	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound} {
 		t.Run(name, func(t *testing.T) {
-			made, _ := filtertest.Build(t, Factory(), settings)
+			f, _ := filtertest.Build(t, Factory(), settings)
 			value := shopWorkload().Metadata()
-			s := made(&sidecarApplication{value})
+			s := f(&sidecarApplication{value})
 			x := newRequest()
 			ctx := t.Context()
 			var err error
@@ -219,9 +219,9 @@ func (a *sidecarApplication) Start(_ context.Context, x *protocol.Exchange) erro
 func BenchmarkPeers(b *testing.B) {
 	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound, "nothing": "{}"} {
 		b.Run(name, func(b *testing.B) {
-			made, _ := filtertest.Build(b, Factory(), settings)
+			f, _ := filtertest.Build(b, Factory(), settings)
 			value := shopWorkload().Metadata()
-			s, x, ctx := made(&sidecarApplication{value}), newRequest(), b.Context()
+			s, x, ctx := f(&sidecarApplication{value}), newRequest(), b.Context()
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := resetAndServe(ctx, s, x, value); err != nil {

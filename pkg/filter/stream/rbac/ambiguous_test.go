@@ -13,22 +13,22 @@ func FuzzAmbiguousPaths(f *testing.F) {
 	for _, seed := range []string{"/", "/a/b/", "/a%20b", "/%e4", "/.a/..b", "/a/%2e", "/%2525", "/a;b", "/a//b", `/\`, "/%", "/..", "*", ""} {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, sent string) {
-		if !strings.HasPrefix(sent, "/") || strings.Contains(sent, "?") || isAmbiguous(sent) {
+	f.Fuzz(func(t *testing.T, path string) {
+		if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") || isAmbiguous(path) {
 			return
 		}
-		once, err := url.PathUnescape(sent)
+		once, err := url.PathUnescape(path)
 		if err != nil {
-			t.Fatalf("%q is no path: %v", sent, err)
+			t.Fatalf("%q is not a path: %v", path, err)
 		}
 		if twice, err := url.PathUnescape(once); err != nil || twice != once {
-			t.Errorf("%q decodes to %q, and that to %q (%v)", sent, once, twice, err)
+			t.Errorf("%q decodes to %q, and that to %q (%v)", path, once, twice, err)
 		}
 		if clean := pathpkg.Clean(once); clean != strings.TrimSuffix(once, "/") && once != "/" {
-			t.Errorf("%q is %q when it is cleaned", sent, clean)
+			t.Errorf("%q is cleaned to %q", path, clean)
 		}
-		if strings.Count(once, "/") != strings.Count(sent, "/") || strings.ContainsAny(once, `\;`) {
-			t.Errorf("%q has other segments when it is decoded: %q", sent, once)
+		if strings.Count(once, "/") != strings.Count(path, "/") || strings.ContainsAny(once, `\;`) {
+			t.Errorf("%q decodes to other segments: %q", path, once)
 		}
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestListOfOneDoesNotMatchString verifies that a condition on a text does not match a list, even
-// if the list has only that text, as in Envoy.
+// TestListOfOneDoesNotMatchString verifies that a string condition does not match a list, even
+// if the string is its only element, as in Envoy.
 func TestListOfOneDoesNotMatchString(t *testing.T) {
 	for value, want := range map[string]protocol.Reason{
 		`{"string_match": {"exact": "admin"}}`:                                             protocol.ReasonDenied,

@@ -78,15 +78,15 @@ func addHeaders(x *protocol.Exchange, fields []string) {
 // serveRequest serves x and returns the Reason of its error, and the counts of the filter.
 func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.Build(t, Factory(), s)
-	passed := false
-	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
-		passed = true
+	f, counts := filtertest.Build(t, Factory(), s)
+	called := false
+	err := x.Serve(t.Context(), f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+		called = true
 		return nil
 	})))
 	reason := protocol.ReasonOf(err)
-	if passed != (reason == protocol.ReasonNone) {
-		t.Errorf("the next service was called: %t, with %v", passed, err)
+	if called != (reason == protocol.ReasonNone) {
+		t.Errorf("the next service was called: %t, Serve = %v", called, err)
 	}
 	return reason, counts
 }
@@ -113,41 +113,41 @@ func TestConditions(t *testing.T) {
 		settings  func(action string) filtertest.Settings
 		yes, none *protocol.Exchange
 	}{
-		{"a field", withPermission(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "", "x-tenant: red")},
-		{"a field of the caller's", withPrincipal(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "")},
-		{"several fields of the name", withPermission(blue), httpRequest("GET /", "", "x-tenant: red", "x-tenant: blue"), httpRequest("GET /", "", "x-tenant: red,blue")},
-		{"all of several", withPermission(`{"and_rules": {"rules": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("PUT /", "", "x-tenant: blue")},
-		{"one of several", withPermission(`{"or_rules": {"rules": [` + blue + `, ` + get + `]}}`), httpRequest("PUT /", "", "x-tenant: blue"), httpRequest("PUT /", "")},
-		{"the contrary", withPermission(`{"not_rule": ` + blue + `}`), httpRequest("GET /", ""), httpRequest("GET /", "", "x-tenant: blue")},
-		{"all principals", withPrincipal(`{"and_ids": {"ids": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("GET /", "")},
-		{"one of the principals", withPrincipal(`{"or_ids": {"ids": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", ""), httpRequest("PUT /", "")},
-		{"another principal", withPrincipal(`{"not_id": {"not_id": ` + blue + `}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("GET /", "")},
-		{"a path", withPermission(`{"url_path": {"path": {"exact": "/a"}}}`), httpRequest("GET /a?b=/c", ""), httpRequest("GET /ab", "")},
-		{"a path of RPC", withPermission(`{"url_path": {"path": {"prefix": "/org.example.Shop/"}}}`), rpcCall("org.example.Shop", "buy"), rpcCall("org.example.Bank", "buy")},
-		{"an address that was called", withPermission(`{"destination_ip": {"address_prefix": "192.0.2.0", "prefix_len": 24}}`), httpRequest("GET /", ""), nil},
-		{"another address", withPermission(`{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), nil, httpRequest("GET /", "10.0.0.1:1")},
-		{"a port that was called", withPermission(`{"destination_port": 8080}`), httpRequest("GET /", ""), nil},
-		{"another port", withPermission(`{"destination_port": 8081}`), nil, httpRequest("GET /", "")},
-		{"a range of ports", withPermission(`{"destination_port_range": {"start": 8000, "end": 8081}}`), httpRequest("GET /", ""), nil},
-		{"a range that ends before", withPermission(`{"destination_port_range": {"start": 8000, "end": 8080}}`), nil, httpRequest("GET /", "")},
-		{"who calls", withPrincipal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), httpRequest("GET /", "10.9.9.9:1"), httpRequest("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
-		{"who calls, in older files", withPrincipal(`{"source_ip": {"address_prefix": "::1", "prefix_len": 128}}`), httpRequest("GET /", "[::1]:1"), httpRequest("GET /", "[::2]:1")},
-		{"the proxy before, whoever it speaks for", withPrincipal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
+		{"header", withPermission(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "", "x-tenant: red")},
+		{"header principal", withPrincipal(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "")},
+		{"several headers of the name", withPermission(blue), httpRequest("GET /", "", "x-tenant: red", "x-tenant: blue"), httpRequest("GET /", "", "x-tenant: red,blue")},
+		{"and_rules", withPermission(`{"and_rules": {"rules": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("PUT /", "", "x-tenant: blue")},
+		{"or_rules", withPermission(`{"or_rules": {"rules": [` + blue + `, ` + get + `]}}`), httpRequest("PUT /", "", "x-tenant: blue"), httpRequest("PUT /", "")},
+		{"not_rule", withPermission(`{"not_rule": ` + blue + `}`), httpRequest("GET /", ""), httpRequest("GET /", "", "x-tenant: blue")},
+		{"and_ids", withPrincipal(`{"and_ids": {"ids": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("GET /", "")},
+		{"or_ids", withPrincipal(`{"or_ids": {"ids": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", ""), httpRequest("PUT /", "")},
+		{"not_id", withPrincipal(`{"not_id": {"not_id": ` + blue + `}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("GET /", "")},
+		{"path", withPermission(`{"url_path": {"path": {"exact": "/a"}}}`), httpRequest("GET /a?b=/c", ""), httpRequest("GET /ab", "")},
+		{"RPC path", withPermission(`{"url_path": {"path": {"prefix": "/org.example.Shop/"}}}`), rpcCall("org.example.Shop", "buy"), rpcCall("org.example.Bank", "buy")},
+		{"destination address", withPermission(`{"destination_ip": {"address_prefix": "192.0.2.0", "prefix_len": 24}}`), httpRequest("GET /", ""), nil},
+		{"other destination address", withPermission(`{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), nil, httpRequest("GET /", "10.0.0.1:1")},
+		{"destination port", withPermission(`{"destination_port": 8080}`), httpRequest("GET /", ""), nil},
+		{"other destination port", withPermission(`{"destination_port": 8081}`), nil, httpRequest("GET /", "")},
+		{"port range", withPermission(`{"destination_port_range": {"start": 8000, "end": 8081}}`), httpRequest("GET /", ""), nil},
+		{"port range with excluded end", withPermission(`{"destination_port_range": {"start": 8000, "end": 8080}}`), nil, httpRequest("GET /", "")},
+		{"direct remote address", withPrincipal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), httpRequest("GET /", "10.9.9.9:1"), httpRequest("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
+		{"source_ip", withPrincipal(`{"source_ip": {"address_prefix": "::1", "prefix_len": 128}}`), httpRequest("GET /", "[::1]:1"), httpRequest("GET /", "[::2]:1")},
+		{"direct remote address of a proxy", withPrincipal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
 			viaProxy("192.0.2.1:1", "10.9.9.9:1"), viaProxy("10.9.9.9:1", "192.0.2.1:1")},
-		{"whom the proxy before speaks for", withPrincipal(`{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
+		{"source_ip behind a proxy", withPrincipal(`{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
 			viaProxy("10.9.9.9:1", "192.0.2.1:1"), viaProxy("192.0.2.1:1", "10.9.9.9:1")},
-		{"a proxy before that has no address", withPrincipal(`{"direct_remote_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`),
+		{"proxy without an address", withPrincipal(`{"direct_remote_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`),
 			viaProxy("192.0.2.1:1", "10.9.9.9:1"), viaProxy("10.9.9.9:1", "")},
-		{"the client is who calls", withPrincipal(`{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), httpRequest("GET /", "10.9.9.9:1"), httpRequest("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
-		{"a call of RPC", withPermission(`{"header": {"name": "method", "string_match": {"exact": "buy"}}}`), rpcCall("s", "buy"), rpcCall("s", "sell", "Method: buy")},
-		{"who is authenticated", withPrincipal(`{"authenticated": {}}`), overTLS(&protocol.TLS{Peer: new(protocol.Certificate)}, httpRequest("GET /", "10.0.0.1:1")), httpRequest("GET /", "10.0.0.1:1")},
+		{"remote address", withPrincipal(`{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), httpRequest("GET /", "10.9.9.9:1"), httpRequest("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
+		{"RPC header", withPermission(`{"header": {"name": "method", "string_match": {"exact": "buy"}}}`), rpcCall("s", "buy"), rpcCall("s", "sell", "Method: buy")},
+		{"authenticated", withPrincipal(`{"authenticated": {}}`), overTLS(&protocol.TLS{Peer: new(protocol.Certificate)}, httpRequest("GET /", "10.0.0.1:1")), httpRequest("GET /", "10.0.0.1:1")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for x, fits := range map[*protocol.Exchange]bool{test.yes: true, test.none: false} {
+			for x, matches := range map[*protocol.Exchange]bool{test.yes: true, test.none: false} {
 				if x == nil {
 					continue
 				}
-				for action, want := range map[string]bool{"ALLOW": fits, "DENY": !fits, "LOG": true} {
+				for action, want := range map[string]bool{"ALLOW": matches, "DENY": !matches, "LOG": true} {
 					if got, _ := serveRequest(t, test.settings(action), x); (got == protocol.ReasonNone) != want {
 						t.Errorf("%s of %s %s: %v, want allowed: %t", action, x.Request.Method, x.Request.Path, got, want)
 					}
@@ -175,23 +175,23 @@ func TestPrincipalNames(t *testing.T) {
 	const shop, other = "spiffe://example.org/ns/shop/sa/cart", "spiffe://example.org/ns/bank/sa/pay"
 	uris := &protocol.Certificate{Subject: "CN=cart", DNSSANs: []string{"cart.test"}, URISANs: []string{other, shop}}
 	names := &protocol.Certificate{Subject: "CN=cart", DNSSANs: []string{"a.test", "cart.test"}}
-	bare := &protocol.Certificate{Subject: "CN=cart"}
+	subjectOnly := &protocol.Certificate{Subject: "CN=cart"}
 	for _, test := range []struct {
 		name  string
 		match string // principal_name; "": any
 		peer  *protocol.Certificate
 		want  protocol.Reason
 	}{
-		{"one of its URIs", `{"exact": "` + shop + `"}`, uris, protocol.ReasonNone},
-		{"another URI", `{"exact": "` + shop + `/x"}`, uris, protocol.ReasonDenied},
-		{"a part of one", `{"prefix": "spiffe://example.org/ns/shop/"}`, uris, protocol.ReasonNone},
+		{"one of the URIs", `{"exact": "` + shop + `"}`, uris, protocol.ReasonNone},
+		{"other URI", `{"exact": "` + shop + `/x"}`, uris, protocol.ReasonDenied},
+		{"prefix of a URI", `{"prefix": "spiffe://example.org/ns/shop/"}`, uris, protocol.ReasonNone},
 		{"a DNS name beside URIs", `{"exact": "cart.test"}`, uris, protocol.ReasonDenied},
-		{"one of its DNS names", `{"exact": "cart.test"}`, names, protocol.ReasonNone},
-		{"its subject beside DNS names", `{"exact": "CN=cart"}`, names, protocol.ReasonDenied},
-		{"its subject", `{"exact": "CN=cart"}`, bare, protocol.ReasonNone},
-		{"any", ``, bare, protocol.ReasonNone},
-		{"any, and it shows none", ``, nil, protocol.ReasonDenied},
-		{"a name, and it shows none", `{"prefix": "spiffe://"}`, nil, protocol.ReasonDenied},
+		{"one of the DNS names", `{"exact": "cart.test"}`, names, protocol.ReasonNone},
+		{"subject beside DNS names", `{"exact": "CN=cart"}`, names, protocol.ReasonDenied},
+		{"subject", `{"exact": "CN=cart"}`, subjectOnly, protocol.ReasonNone},
+		{"any", ``, subjectOnly, protocol.ReasonNone},
+		{"any name, no certificate", ``, nil, protocol.ReasonDenied},
+		{"name, no certificate", `{"prefix": "spiffe://"}`, nil, protocol.ReasonDenied},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			settings := principalPolicy("ALLOW", `{"authenticated": {}}`)
@@ -202,7 +202,7 @@ func TestPrincipalNames(t *testing.T) {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 			if got, _ := serveRequest(t, settings, httpRequest("GET /", "10.0.0.1:1")); got != protocol.ReasonDenied {
-				t.Errorf("without TLS: %v", got)
+				t.Errorf("without TLS: %v, want denied", got)
 			}
 		})
 	}
@@ -226,7 +226,7 @@ func TestServerNames(t *testing.T) {
 }
 
 func TestMetadata(t *testing.T) {
-	at := func(value string) filtertest.Settings {
+	withValue := func(value string) filtertest.Settings {
 		return permissionPolicy("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "claims"}, {"key": "role"}], "value": `+value+`}}`)
 	}
 	for _, test := range []struct {
@@ -235,23 +235,23 @@ func TestMetadata(t *testing.T) {
 		values   []string
 		want     protocol.Reason
 	}{
-		{"a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin"}, protocol.ReasonNone},
-		{"another text", at(`{"string_match": {"exact": "admin"}}`), []string{"user"}, protocol.ReasonDenied},
-		{"nothing", at(`{"string_match": {"exact": ""}}`), nil, protocol.ReasonDenied},
-		{"a list for a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin", "user"}, protocol.ReasonDenied},
-		{"a list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user", "admin"}, protocol.ReasonNone},
-		{"another list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user"}, protocol.ReasonDenied},
-		{"a list with one of several", at(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user", "operator"}, protocol.ReasonNone},
-		{"a list with none of several", at(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user"}, protocol.ReasonDenied},
-		{"one of several", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"admin"}, protocol.ReasonNone},
-		{"none of several", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"administrator"}, protocol.ReasonDenied},
-		{"a list is none of several texts", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}]}}`), []string{"user", "admin"}, protocol.ReasonDenied},
-		{"true", at(`{"bool_match": true}`), []string{"true"}, protocol.ReasonNone},
-		{"not true", at(`{"bool_match": true}`), []string{"false"}, protocol.ReasonDenied},
-		{"there", at(`{"present_match": true}`), []string{""}, protocol.ReasonNone},
-		{"not there", at(`{"present_match": true}`), nil, protocol.ReasonDenied},
-		{"absent", at(`{"present_match": false}`), nil, protocol.ReasonNone},
-		{"the contrary", at(`{"string_match": {"exact": "admin"}}, "invert": true`), []string{"user"}, protocol.ReasonNone},
+		{"string", withValue(`{"string_match": {"exact": "admin"}}`), []string{"admin"}, protocol.ReasonNone},
+		{"other string", withValue(`{"string_match": {"exact": "admin"}}`), []string{"user"}, protocol.ReasonDenied},
+		{"no value", withValue(`{"string_match": {"exact": ""}}`), nil, protocol.ReasonDenied},
+		{"list for a string", withValue(`{"string_match": {"exact": "admin"}}`), []string{"admin", "user"}, protocol.ReasonDenied},
+		{"list", withValue(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user", "admin"}, protocol.ReasonNone},
+		{"other list", withValue(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user"}, protocol.ReasonDenied},
+		{"list with one of several", withValue(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user", "operator"}, protocol.ReasonNone},
+		{"list with none of several", withValue(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user"}, protocol.ReasonDenied},
+		{"one of several", withValue(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"admin"}, protocol.ReasonNone},
+		{"none of several", withValue(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"administrator"}, protocol.ReasonDenied},
+		{"list for one of several strings", withValue(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}]}}`), []string{"user", "admin"}, protocol.ReasonDenied},
+		{"true", withValue(`{"bool_match": true}`), []string{"true"}, protocol.ReasonNone},
+		{"not true", withValue(`{"bool_match": true}`), []string{"false"}, protocol.ReasonDenied},
+		{"present", withValue(`{"present_match": true}`), []string{""}, protocol.ReasonNone},
+		{"not present", withValue(`{"present_match": true}`), nil, protocol.ReasonDenied},
+		{"absent", withValue(`{"present_match": false}`), nil, protocol.ReasonNone},
+		{"inverted", withValue(`{"string_match": {"exact": "admin"}}, "invert": true`), []string{"user"}, protocol.ReasonNone},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := httpRequest("GET /", "10.0.0.1:1")
@@ -283,12 +283,12 @@ func TestActions(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
-	for fits, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
-		noted := x()
-		if got, _ := serveRequest(t, permissionPolicy("LOG", fits), noted); got != protocol.ReasonNone {
-			t.Errorf("LOG refuses: %v", got)
+	for matches, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
+		exchange := x()
+		if got, _ := serveRequest(t, permissionPolicy("LOG", matches), exchange); got != protocol.ReasonNone {
+			t.Errorf("LOG denies: %v", got)
 		}
-		if hint, _ := noted.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
+		if hint, _ := exchange.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
 			t.Errorf("access_log_hint = %q, want %q", hint, want)
 		}
 	}
@@ -325,29 +325,29 @@ func TestAmbiguousPathsAreRejected(t *testing.T) {
 	} {
 		x := httpRequest("GET "+path, "10.0.0.1:1")
 		if got, _ := serveRequest(t, permissionPolicy("DENY", rule), x); (got == protocol.ReasonDenied) != ambiguous {
-			t.Errorf("%s: %v, want it rejected: %t", path, got, ambiguous)
+			t.Errorf("%s: %v, want denied: %t", path, got, ambiguous)
 		}
 		if got, _ := serveRequest(t, permissionPolicy("DENY", `{"header": {"name": ":path", "prefix_match": "/admin"}}`), x); (got == protocol.ReasonDenied) != ambiguous {
-			t.Errorf("%s by :path: %v, want it rejected: %t", path, got, ambiguous)
+			t.Errorf("%s by :path: %v, want denied: %t", path, got, ambiguous)
 		}
 		if got, _ := serveRequest(t, permissionPolicy("DENY", `{"header": {"name": "x"}}`), x); got != protocol.ReasonNone {
-			t.Errorf("%s: %v from rules that do not read the path", path, got)
+			t.Errorf("%s: %v for rules that do not read the path", path, got)
 		}
 		asSent := strings.Replace(string(permissionPolicy("DENY", rule)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
 		if got, _ := serveRequest(t, filtertest.Settings(asSent), x); got != protocol.ReasonNone {
-			t.Errorf("%s: %v, though paths are compared as sent", path, got)
+			t.Errorf("%s: %v with ambiguous_paths_as_sent", path, got)
 		}
 	}
 	if got, _ := serveRequest(t, permissionPolicy("DENY", rule), rpcCall("a//b", "c")); got != protocol.ReasonNone {
-		t.Errorf("a call of RPC: %v", got)
+		t.Errorf("RPC: %v", got)
 	}
 }
 
 func TestUnidentifiedCallsAreRejected(t *testing.T) {
 	const shop, tenant = `{"header": {"name": "service", "string_match": {"exact": "Shop"}}}`, `{"header": {"name": "tenant"}}`
-	foreign := func() *protocol.Exchange { return httpRequest(" /", "10.0.0.1:1") }
-	nameless := func() *protocol.Exchange { return httpRequest(" /", "10.0.0.1:1", "a: b") }
-	disputed := func() *protocol.Exchange {
+	unreadable := func() *protocol.Exchange { return httpRequest(" /", "10.0.0.1:1") }
+	withoutService := func() *protocol.Exchange { return httpRequest(" /", "10.0.0.1:1", "a: b") }
+	ambiguous := func() *protocol.Exchange {
 		x := rpcCall("Harmless", "look")
 		x.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: true}}
 		return x
@@ -357,26 +357,26 @@ func TestUnidentifiedCallsAreRejected(t *testing.T) {
 		x                *protocol.Exchange
 		want             protocol.Reason
 	}{
-		{"in a foreign serialization", shop, foreign(), protocol.ReasonDenied},
-		{"in a foreign serialization, by a field", tenant, foreign(), protocol.ReasonDenied},
-		{"in a foreign serialization, by the path", `{"url_path": {"path": {"prefix": "/Shop/"}}}`, foreign(), protocol.ReasonDenied},
-		{"in a foreign serialization, by what is to be seen", `{"destination_port": 1}`, foreign(), protocol.ReasonNone},
-		{"of no service", shop, nameless(), protocol.ReasonDenied},
-		{"of no service, by a field", tenant, nameless(), protocol.ReasonNone},
-		{"of two services", shop, disputed(), protocol.ReasonDenied},
-		{"of two services, by the authority", `{"header": {"name": ":authority", "string_match": {"exact": "Shop"}}}`, disputed(), protocol.ReasonDenied},
-		{"of two services, by a field", tenant, disputed(), protocol.ReasonNone},
+		{"with an unreadable body", shop, unreadable(), protocol.ReasonDenied},
+		{"with an unreadable body, by a header", tenant, unreadable(), protocol.ReasonDenied},
+		{"with an unreadable body, by the path", `{"url_path": {"path": {"prefix": "/Shop/"}}}`, unreadable(), protocol.ReasonDenied},
+		{"with an unreadable body, by the port", `{"destination_port": 1}`, unreadable(), protocol.ReasonNone},
+		{"without a service", shop, withoutService(), protocol.ReasonDenied},
+		{"without a service, by a header", tenant, withoutService(), protocol.ReasonNone},
+		{"with an ambiguous frame", shop, ambiguous(), protocol.ReasonDenied},
+		{"with an ambiguous frame, by the authority", `{"header": {"name": ":authority", "string_match": {"exact": "Shop"}}}`, ambiguous(), protocol.ReasonDenied},
+		{"with an ambiguous frame, by a header", tenant, ambiguous(), protocol.ReasonNone},
 		{"of one service", shop, rpcCall("Harmless", "look"), protocol.ReasonNone},
 	} {
 		if got, _ := serveRequest(t, permissionPolicy("DENY", test.permission), test.x); got != test.want {
-			t.Errorf("a call %s: %v, want %v", test.name, got, test.want)
+			t.Errorf("call %s: %v, want %v", test.name, got, test.want)
 		}
 		if got, _ := serveRequest(t, permissionPolicy("ALLOW", `{"not_rule": `+test.permission+`}`), test.x); got != test.want {
-			t.Errorf("a call %s, of rules that allow the others: %v, want %v", test.name, got, test.want)
+			t.Errorf("call %s, inverted ALLOW rule: %v, want %v", test.name, got, test.want)
 		}
 		asSent := strings.Replace(string(permissionPolicy("DENY", test.permission)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
 		if got, _ := serveRequest(t, filtertest.Settings(asSent), test.x); got != protocol.ReasonNone {
-			t.Errorf("a call %s: %v, though it is compared as sent", test.name, got)
+			t.Errorf("call %s: %v with ambiguous_paths_as_sent", test.name, got)
 		}
 	}
 }
@@ -410,30 +410,30 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"an unknown action":         {permissionPolicy("AUDIT", `{"any": true}`), "AUDIT"},
-		"an unknown condition":      {permissionPolicy("ALLOW", `{"ip": {}}`), `"ip"`},
-		"no condition":              {permissionPolicy("ALLOW", `{}`), "no condition"},
-		"any that is false":         {permissionPolicy("ALLOW", `{"any": false}`), "no condition"},
-		"two conditions":            {permissionPolicy("ALLOW", `{"any": true, "destination_port": 1}`), "several conditions"},
-		"no permissions":            {permissionPolicy("ALLOW", ``), "permissions is empty"},
-		"no principals":             {principalPolicy("ALLOW", ``), "principals is empty"},
-		"an empty list":             {permissionPolicy("ALLOW", `{"or_rules": {"rules": []}}`), "or_rules.rules is empty"},
-		"a condition deep inside":   {principalPolicy("ALLOW", `{"and_ids": {"ids": [{"any": true}, {"not_id": {}}]}}`), `rules.policies["p"].principals[0]: and_ids.ids[1]`},
-		"a bad expression":          {permissionPolicy("ALLOW", `{"url_path": {"path": {"safe_regex": {"regex": "("}}}}`), "url_path.path"},
-		"a bad range":               {permissionPolicy("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 64}}`), "too long"},
-		"a range without length":    {permissionPolicy("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0"}}`), "prefix_len"},
-		"ports that are none":       {permissionPolicy("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "destination_port_range is empty"},
-		"a bad name of TLS":         {permissionPolicy("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
-		"a matcher":                 {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
-		"CEL":                       {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},
-		"empty CEL":                 {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {}}}}}}`, "CEL"},
-		"an empty way to metadata":  {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
-		"one of no texts":           {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": []}}}}`), "value_matchers"},
-		"one of numbers":            {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": [{"bool_match": true}]}}}}`), "bool_match"},
-		"a list of nothing":         {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"list_match": {"one_of": {}}}}}`), "list_match.one_of"},
-		"metadata of no value":      {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {}}}`), "metadata.value"},
-		"metadata that is a number": {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"double_match": {"exact": 1}}}}`), "double_match"},
-		"shadow rules too":          {`{"shadow_rules": {"policies": {"p": {"permissions": [{}], "principals": [{"any": true}]}}}}`, "shadow_rules"},
+		"unknown action":       {permissionPolicy("AUDIT", `{"any": true}`), "AUDIT"},
+		"unknown condition":    {permissionPolicy("ALLOW", `{"ip": {}}`), `"ip"`},
+		"no condition":         {permissionPolicy("ALLOW", `{}`), "no condition"},
+		"any that is false":    {permissionPolicy("ALLOW", `{"any": false}`), "no condition"},
+		"two conditions":       {permissionPolicy("ALLOW", `{"any": true, "destination_port": 1}`), "several conditions"},
+		"no permissions":       {permissionPolicy("ALLOW", ``), "permissions is empty"},
+		"no principals":        {principalPolicy("ALLOW", ``), "principals is empty"},
+		"empty list":           {permissionPolicy("ALLOW", `{"or_rules": {"rules": []}}`), "or_rules.rules is empty"},
+		"nested condition":     {principalPolicy("ALLOW", `{"and_ids": {"ids": [{"any": true}, {"not_id": {}}]}}`), `rules.policies["p"].principals[0]: and_ids.ids[1]`},
+		"invalid regex":        {permissionPolicy("ALLOW", `{"url_path": {"path": {"safe_regex": {"regex": "("}}}}`), "url_path.path"},
+		"invalid range":        {permissionPolicy("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 64}}`), "too long"},
+		"range without length": {permissionPolicy("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0"}}`), "prefix_len"},
+		"empty port range":     {permissionPolicy("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "destination_port_range is empty"},
+		"invalid server name":  {permissionPolicy("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
+		"matcher":              {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
+		"CEL":                  {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},
+		"empty CEL":            {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {}}}}}}`, "CEL"},
+		"empty metadata path":  {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
+		"empty or_match":       {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": []}}}}`), "value_matchers"},
+		"or_match of a bool":   {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": [{"bool_match": true}]}}}}`), "bool_match"},
+		"empty list_match":     {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"list_match": {"one_of": {}}}}}`), "list_match.one_of"},
+		"empty metadata value": {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {}}}`), "metadata.value"},
+		"double metadata":      {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"double_match": {"exact": 1}}}}`), "double_match"},
+		"shadow rules":         {`{"shadow_rules": {"policies": {"p": {"permissions": [{}], "principals": [{"any": true}]}}}}`, "shadow_rules"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Factory(), test.settings); !strings.Contains(got, test.want) {
@@ -443,28 +443,28 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 	}
 }
 
-func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Factory(), `{"xff_num_trusted_hops": 1, "rules": {"policies": {
+func newAllowedRequest(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	f, _ := filtertest.Build(t, Factory(), `{"xff_num_trusted_hops": 1, "rules": {"policies": {
 		"admins": {"permissions": [{"url_path": {"path": {"prefix": "/admin"}}}], "principals": [{"header": {"name": "x-role", "exact_match": "admin"}}]},
 		"users": {"permissions": [{"and_rules": {"rules": [{"header": {"name": ":method", "exact_match": "GET"}}, {"not_rule": {"url_path": {"path": {"prefix": "/admin"}}}}]}}],
 			"principals": [{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`)
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, httpRequest("GET /items/1?a=b", "127.0.0.1:1", "Accept: */*", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 
-func TestPassingDoesNotAllocate(t *testing.T) {
-	s, x := passing(t)
+func TestAllowedRequestsDoNotAllocate(t *testing.T) {
+	s, x := newAllowedRequest(t)
 	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func TestNamesOfCertificatesDoNotAllocate(t *testing.T) {
-	made, _ := filtertest.Build(t, Factory(), principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
-	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	f, _ := filtertest.Build(t, Factory(), principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
+	s := f(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := overTLS(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, httpRequest("GET /", "10.0.0.1:1"))
 	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func BenchmarkServe(b *testing.B) {
-	s, x := passing(b)
+	s, x := newAllowedRequest(b)
 	filtertest.Bench(b, s, x)
 }

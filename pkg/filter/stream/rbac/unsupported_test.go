@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 )
 
-// TestUnsupportedKeysAreRejectedIfEmpty verifies that an empty condition or tree is rejected. It
-// restricts access, so it is not the same as an absent one.
+// TestUnsupportedKeysAreRejectedIfEmpty verifies that an empty condition or matcher is rejected. It
+// restricts access, so it does not mean the same as an absent one.
 func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
 	const policy = `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], %s: {}}}}}`
 	for key, text := range map[string]string{
@@ -18,13 +18,13 @@ func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
 		"matcher":           `{"matcher": {}}`,
 		"shadow_matcher":    `{"shadow_matcher": {}}`,
 	} {
-		for _, kind := range []filter.StreamFilterFactory{Factory(), {Config: ConnectionFactory().Config}} {
+		for _, factory := range []filter.StreamFilterFactory{Factory(), {Config: ConnectionFactory().Config}} {
 			want := key
 			if strings.HasSuffix(key, "condition") {
 				want = "CEL"
 			}
-			if got := filtertest.DecodeErrors(t, kind, filtertest.Settings(text)); !strings.Contains(got, want) {
-				t.Errorf("%s is rejected because of %s", text, got)
+			if got := filtertest.DecodeErrors(t, factory, filtertest.Settings(text)); !strings.Contains(got, want) {
+				t.Errorf("%s is rejected with %s", text, got)
 			}
 		}
 	}

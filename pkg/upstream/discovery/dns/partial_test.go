@@ -11,8 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestOneFamilyFails verifies lookups of both families if one query fails. A host with both families
-// must not temporarily have only IPv6 addresses, and servers that fail AAAA queries are common.
+// TestOneFamilyFails verifies lookups of both families if one query fails. A host with both
+// families must not temporarily have only IPv6 addresses, and servers that fail AAAA queries are
+// common.
 func TestOneFamilyFails(t *testing.T) {
 	const four, six = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN AAAA 2001:db8::1"
 	serverFailure := func(q *wire.Msg) *wire.Msg { return new(wire.Msg).SetRcode(q, wire.RcodeServerFailure) }
