@@ -68,8 +68,8 @@ func builtFilters() []filter.StreamFilterFactory {
 	}
 }
 
-// builtGates returns the connection filters of cmd/weft/registry.go.
-func builtGates() []filter.ConnectionFilterFactory {
+// builtConnectionFilters returns the connection filters of cmd/weft/registry.go.
+func builtConnectionFilters() []filter.ConnectionFilterFactory {
 	return []filter.ConnectionFilterFactory{istiostats.ConnectionFactory(), rbac.ConnectionFactory()}
 }
 
