@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// configureChecks starts the active checks and the outlier detection of the hosts as cfg says. c.mu
-// is held. Removed hosts stop their checks when they retire.
+// configureChecks starts the active checks and the outlier detection of the hosts according to cfg.
+// c.mu is held. Removed hosts stop their checks when they retire.
 func (c *Cluster) configureChecks(cfg *config.Cluster, hosts []*Host) {
 	for _, h := range hosts {
 		h.setActiveCheck(cfg.HealthCheck)
@@ -42,7 +42,7 @@ func (e *env) validateChecks(cfg *config.Cluster) error {
 
 // codec returns the codec of the protocol of the checks, or nil if there is none.
 func (e *env) codec(cfg *config.HealthCheck) xprotocol.Codec {
-	return e.Codecs[config.Protocol(cfg.Protocol)] // heartbeat checks have the names of their protocols
+	return e.Codecs[config.Protocol(cfg.Protocol)] // a heartbeat check has the name of its protocol
 }
 
 // activeCheck holds the active checks of a host under one configuration.
@@ -52,8 +52,8 @@ type activeCheck struct {
 	check  *health.Check       // guarded by host.mu; nil while it starts
 }
 
-// setActiveCheck starts active checks of the host as cfg says, or stops them if cfg is nil. Health
-// that the previous checks reported stays until the new ones report a change.
+// setActiveCheck starts active checks of the host according to cfg, or stops them if cfg is nil. The
+// health that the previous checks reported stays until the new ones report a change.
 func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	h.mu.Lock()
 	old := h.activeCheck
@@ -61,20 +61,20 @@ func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 		h.mu.Unlock()
 		return
 	}
-	turned := false
+	changed := false
 	h.activeCheck = nil
 	if cfg == nil {
-		turned = h.health.Clear(hosthealth.FailedCheck)
-	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has reported the error
-		u := &activeCheck{host: h, config: cfg}
-		u.check = h.cluster.env.checks.Start(cfg, probe, u.report)
-		h.activeCheck = u
+		changed = h.health.Clear(hosthealth.FailedCheck)
+	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // validateChecks has reported the error
+		a := &activeCheck{host: h, config: cfg}
+		a.check = h.cluster.env.checks.Start(cfg, probe, a.report)
+		h.activeCheck = a
 	}
 	h.mu.Unlock()
 	if old != nil {
 		old.check.Stop()
 	}
-	if turned {
+	if changed {
 		h.healthChanged(HostUp)
 	}
 }
@@ -88,28 +88,28 @@ func (h *Host) stopChecks() {
 }
 
 // report handles the result of a check.
-func (u *activeCheck) report(r health.Result) {
-	h := u.host
+func (a *activeCheck) report(r health.Result) {
+	h := a.host
 	h.mu.Lock()
-	if h.activeCheck != u { // the checks were replaced, or the host has retired
+	if h.activeCheck != a { // the checks were replaced, or the host has retired
 		h.mu.Unlock()
 		return
 	}
-	was := h.health.Has(hosthealth.FailedCheck)
-	var turned bool
+	wasFailing := h.health.Has(hosthealth.FailedCheck)
+	var changed bool
 	if r.Healthy {
-		turned = h.health.Clear(hosthealth.FailedCheck)
+		changed = h.health.Clear(hosthealth.FailedCheck)
 	} else {
-		turned = h.health.Set(hosthealth.FailedCheck)
+		changed = h.health.Set(hosthealth.FailedCheck)
 	}
 	h.mu.Unlock()
-	u.logChange(r, was)
-	if turned && r.Healthy {
+	a.logChange(r, wasFailing)
+	if changed && r.Healthy {
 		h.healthChanged(HostUp)
-	} else if turned {
+	} else if changed {
 		h.healthChanged(HostDown)
 	}
-	if r.Err == nil && u.config.HTTP.Port == 0 {
+	if r.Err == nil && a.config.HTTP.Port == 0 {
 		h.recordAlive()
 	}
 	if r.Err == nil && r.Healthy {
@@ -117,9 +117,9 @@ func (u *activeCheck) report(r health.Result) {
 	}
 }
 
-// logChange logs and counts a change; was says whether the host was failing.
-func (u *activeCheck) logChange(r health.Result, was bool) {
-	h := u.host
+// logChange counts a failed check, and logs a change; wasFailing is the previous state.
+func (a *activeCheck) logChange(r health.Result, wasFailing bool) {
+	h := a.host
 	c := h.cluster
 	if r.Err != nil {
 		if c.env.Meter != nil {
@@ -128,11 +128,11 @@ func (u *activeCheck) logChange(r health.Result, was bool) {
 		c.count(CheckFailed)
 	}
 	switch {
-	case r.Healthy && was:
+	case r.Healthy && wasFailing:
 		c.env.Log.Info("upstream host passes its health checks", logCluster, c.name, logHost, h.address)
-	case !r.Healthy && !was:
+	case !r.Healthy && !wasFailing:
 		c.env.Log.Warn("upstream host fails its health checks", logCluster, c.name, logHost, h.address,
-			logProtocol, u.config.Protocol, logError, r.Err)
+			logProtocol, a.config.Protocol, logError, r.Err)
 	}
 }
 
@@ -149,14 +149,14 @@ func (c checkTarget) Dial(ctx context.Context, port uint16, deadline time.Time) 
 }
 
 // Connect implements health.Host.
-func (c checkTarget) Connect(ctx context.Context, speaks config.Protocol, port uint16, deadline time.Time) (health.Connection, error) {
+func (c checkTarget) Connect(ctx context.Context, proto config.Protocol, port uint16, deadline time.Time) (health.Connection, error) {
 	h, err := c.hostAtPort(port)
 	if err != nil {
 		return nil, err
 	}
-	connector := h.cluster.env.Connectors[speaks]
+	connector := h.cluster.env.Connectors[proto]
 	if connector == nil {
-		return nil, fmt.Errorf("no connector for protocol %q", speaks)
+		return nil, fmt.Errorf("no connector for protocol %q", proto)
 	}
 	return withDownstreamAddrs(connector, nil).Connect(ctx, h, deadline, func(bool) {})
 }
@@ -178,11 +178,11 @@ func (c checkTarget) hostAtPort(port uint16) (*Host, error) {
 	if port == 0 {
 		return c.host, nil
 	}
-	name, _, err := net.SplitHostPort(c.host.address)
+	host, _, err := net.SplitHostPort(c.host.address)
 	if err != nil {
 		return nil, fmt.Errorf("health check on port %d: %w", port, err)
 	}
 	entry := *c.host.Config()
-	entry.Address = net.JoinHostPort(name, strconv.Itoa(int(port)))
+	entry.Address = net.JoinHostPort(host, strconv.Itoa(int(port)))
 	return newHost(c.host.cluster, &entry), nil
 }

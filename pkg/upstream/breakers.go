@@ -42,7 +42,7 @@ func (c *Cluster) rejectedExchanges() (n uint64) {
 
 // countLimitReached counts that a limit was reached.
 func (c *Cluster) countLimitReached(p config.Priority, l metrics.Limit) {
-	a, ok := c.recorder.get()
+	r, ok := c.recorder.get()
 	if !ok {
 		return
 	}
@@ -59,7 +59,7 @@ func (c *Cluster) countLimitReached(p config.Priority, l metrics.Limit) {
 	case metrics.LimitRetryBudget:
 		e = BudgetOverflow
 	}
-	a.LimitReached(p, e)
+	r.LimitReached(p, e)
 }
 
 // evictIdleConn removes an idle connection from any of the pools of a priority.
@@ -79,20 +79,20 @@ func (c *Cluster) evictIdleConn(p config.Priority) breaker.Evicted {
 // evictIdleConn removes an idle connection from any of the host's pools of a priority, or returns
 // nil if there is none. The caller closes it and owns its slot.
 func (h *Host) evictIdleConn(p config.Priority) breaker.Evicted {
-	for l := h.pools.Load(); l != nil; l = l.next {
-		if l.priority != p {
+	for n := h.pools.Load(); n != nil; n = n.next {
+		if n.priority != p {
 			continue
 		}
-		if idle := l.pool.EvictIdle(); idle != nil {
+		if idle := n.pool.EvictIdle(); idle != nil {
 			return idle
 		}
 	}
 	return nil
 }
 
-// LimitUsage returns the current usage of a limit and its maximum; 0 means unlimited, below 0 none
-// allowed.
-func (c *Cluster) LimitUsage(p config.Priority, l metrics.Limit) (used, most int64) {
+// LimitUsage returns the current usage of a limit and its maximum. The maximum 0 means unlimited; a
+// negative maximum allows none.
+func (c *Cluster) LimitUsage(p config.Priority, l metrics.Limit) (used, limit int64) {
 	return c.breakers[p].Usage(l)
 }
 
@@ -109,8 +109,8 @@ type BreakerStatus struct {
 func (c *Cluster) describeBreakers() (list []BreakerStatus) {
 	for p := range config.NumPriorities {
 		for l := range metrics.Limits() {
-			if used, most := c.LimitUsage(p, l); most != 0 {
-				list = append(list, BreakerStatus{p.String(), l.String(), used, max(most, 0), used >= most})
+			if used, limit := c.LimitUsage(p, l); limit != 0 {
+				list = append(list, BreakerStatus{p.String(), l.String(), used, max(limit, 0), used >= limit})
 			}
 		}
 	}

@@ -39,7 +39,7 @@ type Cluster struct {
 	destOverflows   atomic.Uint64 // exchanges that were rejected because there are too many original destinations
 	resent          atomic.Uint64
 	latencyObserved atomic.Int64 // when a latency was last observed: ns of the set's clock
-	onDemand        demand.Item  // its hosts, if they are on demand
+	onDemand        demand.Item  // use of the cluster, and the exchanges that wait for on-demand hosts
 
 	reported *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
@@ -51,7 +51,7 @@ type Cluster struct {
 type env struct {
 	Options
 	checks    *health.Scheduler
-	desk      *demand.RequestQueue // collects requests for hosts on demand, by cluster
+	desk      *demand.RequestQueue // clusters whose on-demand hosts were requested
 	selfConns selfConns
 	loads     atomic.Pointer[LoadReporter] // nil: nothing collects load reports
 	tasks     *tasks.Group
@@ -64,7 +64,7 @@ func (e *env) close() {
 	e.tasks.Wait()
 }
 
-// now returns the time by the set's clock: the time since the set was made.
+// now returns the time of the set's clock: the time since the set was created.
 func (e *env) now() time.Duration { return e.tasks.Now() }
 
 func (*env) random() uint64 { return rand.Uint64() }
@@ -73,7 +73,7 @@ func (*env) random() uint64 { return rand.Uint64() }
 func (c *Cluster) Name() string { return c.name }
 
 // Add accounts for exchanges that entered the cluster.
-func (c *Cluster) Add(s metrics.Batch) { c.recorder.add(s) }
+func (c *Cluster) Add(b metrics.Batch) { c.recorder.add(b) }
 
 // Config returns the active configuration, or nil if the cluster is not configured. The caller must
 // not change it.
@@ -94,51 +94,51 @@ func (c *Cluster) Hashes() bool {
 // are set before the first use.
 type ClusterPicker struct {
 	Cluster *Cluster
-	// Protocol is the upstream protocol, and overrides that of the cluster; "" and Auto: the
-	// cluster's.
+	// Protocol is the upstream protocol; it overrides that of the cluster. "" and Auto mean the
+	// protocol of the cluster.
 	Protocol config.Protocol
-	// Fallback is the upstream protocol if the cluster sets none either; "" and Auto: the
-	// downstream's.
+	// Fallback is the upstream protocol if the cluster sets none either. "" and Auto mean the
+	// downstream protocol.
 	Fallback config.Protocol
 	// Priority selects the circuit breakers that limit the exchanges.
 	Priority config.Priority
-	// Labels select a subset of the hosts, together with the labels that filters gave the exchange;
-	// nil: none.
+	// Labels select a subset of the hosts, together with the labels that filters set on the
+	// exchange; nil: none.
 	Labels *subset.Labels
-	// OnHostSelected, if not nil, is called before each attempt, when its host is in x.Record. It
-	// may change the request to suit the host.
+	// OnHostSelected, if not nil, is called before each attempt, after its host was added to
+	// x.Record. It may adapt the request to the host.
 	OnHostSelected func(x *protocol.Exchange, h *Host)
 }
 
 // Start implements protocol.Service: it sends x to the first host.
-func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
-	c := v.Cluster
+func (cp *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
+	c := cp.Cluster
 	x.Record.Cluster = c
-	s, err := c.admit(v.Priority)
+	s, err := c.admit(cp.Priority)
 	if err != nil {
 		return err
 	}
 	if c.mustWait(s) {
-		return x.RunBlocking(ctx, waitForHosts{v})
+		return x.RunBlocking(ctx, waitForHosts{cp})
 	}
 	if len(s.config.DropOverloads) > 0 && len(x.Record.Attempts) == 0 {
 		if err := c.dropOverload(s.config); err != nil {
 			return err
 		}
 	}
-	p, err := v.pickPool(s, x, len(x.Record.Attempts))
+	p, err := cp.pickPool(s, x, len(x.Record.Attempts))
 	if err != nil {
 		return err
 	}
-	x.PushFinisher(v)
+	x.PushFinisher(cp)
 	return p.Start(ctx, x)
 }
 
 // Finish implements protocol.Finisher.
-func (v *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
-	more, err := v.finishAttempt(x, err)
-	if more {
-		return x.RunBlocking(ctx, &remainingHosts{v, len(x.Record.Attempts) - 1, err})
+func (cp *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+	tryNext, err := cp.finishAttempt(x, err)
+	if tryNext {
+		return x.RunBlocking(ctx, &remainingHosts{cp, len(x.Record.Attempts) - 1, err})
 	}
 	return err
 }
@@ -147,49 +147,49 @@ func (v *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err er
 // removed cluster has none.
 type remainingHosts struct {
 	*ClusterPicker
-	firstAttempt int   // attempt
-	firstErr     error // of the first
+	firstAttempt int   // index of the first attempt in x.Record.Attempts
+	firstErr     error // error of the first attempt
 }
 
 // Serve implements protocol.BlockingService.
-func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
-	s := o.Cluster.state.Load()
-	err := o.firstErr
+func (r *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
+	s := r.Cluster.state.Load()
+	err := r.firstErr
 	for {
-		p, none := o.pickPool(s, x, o.firstAttempt)
-		if none != nil {
+		p, pickErr := r.pickPool(s, x, r.firstAttempt)
+		if pickErr != nil {
 			return err
 		}
-		var more bool
-		if more, err = o.finishAttempt(x, x.Serve(ctx, p)); !more {
+		var tryNext bool
+		if tryNext, err = r.finishAttempt(x, x.Serve(ctx, p)); !tryNext {
 			return err
 		}
 	}
 }
 
-// pickPool picks a host for x that none of the attempts from first on used, and returns its
-// connection pool. The host then counts x as in flight until a connection releases x or the pool
-// returns a pool.NotSentError. If pickPool panics, nothing is counted.
-func (v *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (pool.Pool, error) {
-	c := v.Cluster
-	name, err := v.upstreamProtocol(s.config, x)
+// pickPool picks a host for x that no attempt from index first on used, and returns its connection
+// pool. The host then counts x as in flight until a connection releases x or the pool returns a
+// pool.NotSentError. If pickPool panics, nothing is counted.
+func (cp *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (pool.Pool, error) {
+	c := cp.Cluster
+	proto, err := cp.upstreamProtocol(s.config, x)
 	if err != nil {
 		return nil, err
 	}
-	h, err := v.pickHost(s, x, first)
+	h, err := cp.pickHost(s, x, first)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.checkProxyProtocolPool(s.config); err != nil {
 		return nil, err
 	}
-	p := h.pool(name, s.config.Pool.Mode, v.Priority)
+	p := h.pool(proto, s.config.Pool.Mode, cp.Priority)
 	if p == nil {
-		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector for protocol %q", c.name, name)
+		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector for protocol %q", c.name, proto)
 	}
 	x.Record.BeginAttempt(h)
-	if v.OnHostSelected != nil {
-		v.OnHostSelected(x, h)
+	if cp.OnHostSelected != nil {
+		cp.OnHostSelected(x, h)
 	}
 	h.load.Begin() // before attempts: an attempt that is counted and not in flight has ended
 	h.attempts.Add(1)
@@ -197,7 +197,7 @@ func (v *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (poo
 }
 
 // finishAttempt records the result of the last attempt, and reports whether to try another host.
-func (v *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (more bool, result error) {
+func (cp *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (tryNext bool, result error) {
 	a := &x.Record.Attempts[len(x.Record.Attempts)-1]
 	h, _ := a.Host.(*Host)
 	h.recordAttempt(x, err)
@@ -212,23 +212,23 @@ func (v *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (more boo
 	a.Reason = protocol.ReasonOf(err)
 	if a.Reason == protocol.ReasonDownstreamDisconnect { // a disconnect says nothing about the host
 		h.cancelled.Add(1)
-		v.Cluster.count(AttemptCancelled)
+		cp.Cluster.count(AttemptCancelled)
 	} else {
 		h.failures.Add(1)
 		if a.Reason == protocol.Overflow {
 			h.unsent.Add(1)
 		}
 	}
-	kept, ok := errors.AsType[*pool.NotSentError](err)
+	notSent, ok := errors.AsType[*pool.NotSentError](err)
 	if !ok {
 		h.observeLatency(x, err)
 		return false, err
 	}
 	h.load.End()
-	if pool.CanTryAnotherHost(kept.Err) && !wait.Expired(x.EffectiveDeadline()) {
-		return true, kept.Err
+	if pool.CanTryAnotherHost(notSent.Err) && !wait.Expired(x.EffectiveDeadline()) {
+		return true, notSent.Err
 	}
-	return false, kept.Err
+	return false, notSent.Err
 }
 
 // admit returns the state to serve an exchange with. It counts nothing: an exchange is counted when
@@ -257,8 +257,8 @@ func (c *Cluster) openRecorder() {
 
 // count counts an event, if the cluster has a recorder.
 func (c *Cluster) count(e Event) {
-	if a, ok := c.recorder.get(); ok {
-		a.Count(e)
+	if r, ok := c.recorder.get(); ok {
+		r.Count(e)
 	}
 }
 

@@ -15,13 +15,13 @@ type ClusterStatus struct {
 	Type         config.ClusterType `json:"type"`
 	Policy       config.LBPolicy    `json:"policy"`
 	InFlight     int64              `json:"in_flight"`                  // exchanges
-	Pending      int64              `json:"pending"`                    // of those, waiting for a connection
-	Retries      int64              `json:"retries"`                    // in flight
-	Open         int64              `json:"connections"`                // open or being opened
-	Overflows    uint64             `json:"overflows_total"`            // rejected by a circuit breaker
+	Pending      int64              `json:"pending"`                    // exchanges in flight that wait for a connection
+	Retries      int64              `json:"retries"`                    // retries in flight
+	Open         int64              `json:"connections"`                // connections that are open or being opened
+	Overflows    uint64             `json:"overflows_total"`            // exchanges that a circuit breaker rejected
 	Breakers     []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
-	Resent       uint64             `json:"resent_total"`               // sent again because the connection was stale
-	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // by category of drop_overload
+	Resent       uint64             `json:"resent_total"`               // requests that were sent again because the connection was stale
+	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // exchanges by category of drop_overload
 	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is ignored
 	Subsets      int                `json:"subsets,omitempty"`
 	Names        []NameStatus       `json:"names,omitempty"`  // names that resolve to the hosts
@@ -32,7 +32,7 @@ type ClusterStatus struct {
 // HostStatus is a snapshot of a host. Counters begin at 0 when the address enters the cluster.
 type HostStatus struct {
 	Address     string            `json:"address"`
-	Target      string            `json:"target,omitempty"` // where connections go now, if not to Address
+	Target      string            `json:"target,omitempty"` // resolved address that connections use, if not Address
 	Hostname    string            `json:"hostname,omitempty"`
 	Weight      uint32            `json:"weight"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
@@ -48,13 +48,13 @@ type HostStatus struct {
 
 	Attempts        uint64 `json:"attempts_total"`
 	Failures        uint64 `json:"failures_total"`            // attempts without a response
-	Cancelled       uint64 `json:"cancelled_total,omitempty"` // attempts whose response was not needed: the client disconnected, or another host was first
+	Cancelled       uint64 `json:"cancelled_total,omitempty"` // attempts whose response was not needed: the client disconnected, or another host responded first
 	Connects        uint64 `json:"connects_total"`
 	ConnectFailures uint64 `json:"connect_failures_total"`
 
 	Checks        uint64 `json:"health_checks_total,omitempty"` // active checks; 0 after each change of their configuration
 	CheckFailures uint64 `json:"health_check_failures_total,omitempty"`
-	CheckError    string `json:"health_check_error,omitempty"` // why the last one failed
+	CheckError    string `json:"health_check_error,omitempty"` // why the last check failed
 	Ejections     uint64 `json:"ejections_total,omitempty"`    // by outlier detection
 }
 
@@ -67,13 +67,13 @@ const (
 // Describe returns the configured clusters, sorted by name. The numbers change while they are read
 // and may not add up.
 func (s *Set) Describe() []ClusterStatus {
-	list := s.configuredClusters()
-	slices.SortFunc(list, func(a, b *Cluster) int { return cmp.Compare(a.name, b.name) })
-	described := make([]ClusterStatus, len(list))
-	for i, c := range list {
-		described[i] = c.describe()
+	clusters := s.configuredClusters()
+	slices.SortFunc(clusters, func(a, b *Cluster) int { return cmp.Compare(a.name, b.name) })
+	statuses := make([]ClusterStatus, len(clusters))
+	for i, c := range clusters {
+		statuses[i] = c.describe()
 	}
-	return described
+	return statuses
 }
 
 // DescribeOne returns the status of one configured cluster, or false if there is none of this name.
@@ -91,17 +91,17 @@ func (s *Set) DescribeOne(name string) (ClusterStatus, bool) {
 func (s *Set) configuredClusters() []*Cluster {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := make([]*Cluster, 0, len(s.configured))
+	clusters := make([]*Cluster, 0, len(s.configured))
 	for _, c := range s.configured {
-		all = append(all, c)
+		clusters = append(clusters, c)
 	}
-	return all
+	return clusters
 }
 
 func (c *Cluster) describe() ClusterStatus {
 	s := c.state.Load()
 	hosts := s.currentHosts()
-	d := ClusterStatus{
+	status := ClusterStatus{
 		Name:         c.name,
 		Type:         s.config.Type,
 		Policy:       s.config.LBPolicy,
@@ -116,24 +116,24 @@ func (c *Cluster) describe() ClusterStatus {
 		Hosts:        make([]HostStatus, len(hosts)),
 	}
 	for p := range c.breakers {
-		n := c.breakers[p].Counts()
-		d.Overflows += n.Overflows
-		d.Pending += n.Pending
-		d.Retries += n.Retries
-		d.Open += n.Connections
+		breakerCounts := c.breakers[p].Counts()
+		status.Overflows += breakerCounts.Overflows
+		status.Pending += breakerCounts.Pending
+		status.Retries += breakerCounts.Retries
+		status.Open += breakerCounts.Connections
 	}
 	if s.subsets != nil {
-		d.Subsets = len(s.subsets.sets)
+		status.Subsets = len(s.subsets.sets)
 	}
 	for i, h := range hosts {
-		d.Hosts[i] = h.describe()
+		status.Hosts[i] = h.describe()
 	}
-	return d
+	return status
 }
 
 func (h *Host) describe() HostStatus {
 	entry := h.Config()
-	d := HostStatus{
+	status := HostStatus{
 		Address:         h.address,
 		Target:          entry.ResolvedAddress,
 		Hostname:        entry.Hostname,
@@ -149,33 +149,33 @@ func (h *Host) describe() HostStatus {
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),
 	}
-	if d.DownReasons = h.health.Flags(); d.DownReasons != 0 {
-		d.Health = HealthDown
+	if status.DownReasons = h.health.Flags(); status.DownReasons != 0 {
+		status.Health = HealthDown
 	}
-	h.describeChecks(&d)
-	for l := h.pools.Load(); l != nil; l = l.next {
-		open, idle := l.pool.Counts()
-		d.Open += open
-		d.Idle += idle
-		d.RoundTrip = max(d.RoundTrip, pool.MaxRTT(l.pool).Seconds()*1000)
+	h.describeChecks(&status)
+	for n := h.pools.Load(); n != nil; n = n.next {
+		open, idle := n.pool.Counts()
+		status.Open += open
+		status.Idle += idle
+		status.RoundTrip = max(status.RoundTrip, pool.MaxRTT(n.pool).Seconds()*1000)
 	}
-	return d
+	return status
 }
 
 // describeChecks sets the fields of active checks and outlier detection.
-func (h *Host) describeChecks(d *HostStatus) {
+func (h *Host) describeChecks(status *HostStatus) {
 	h.mu.Lock()
-	u := h.activeCheck
+	check := h.activeCheck
 	h.mu.Unlock()
-	if u != nil {
-		stats := u.check.Stats()
-		d.Checks, d.CheckFailures = stats.Checks, stats.Failures
+	if check != nil {
+		stats := check.check.Stats()
+		status.Checks, status.CheckFailures = stats.Checks, stats.Failures
 		if stats.Err != nil {
-			d.CheckError = stats.Err.Error()
+			status.CheckError = stats.Err.Error()
 		}
 	}
-	if r := h.outlierStats.Load(); r != nil {
-		d.Ejections = r.Ejections()
+	if s := h.outlierStats.Load(); s != nil {
+		status.Ejections = s.Ejections()
 	}
 }
 

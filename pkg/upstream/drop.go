@@ -24,7 +24,7 @@ func (d *dropCounts) add(category string) {
 	d.byCategory[category]++
 }
 
-// DropOverloadCounts returns how many exchanges were dropped since the Cluster was made, by
+// DropOverloadCounts returns how many exchanges were dropped since the Cluster was created, by
 // category; nil: none.
 func (c *Cluster) DropOverloadCounts() map[string]uint64 {
 	c.drops.mu.Lock()

@@ -10,25 +10,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// connectRelayFunc opens a connection to h before the deadline. It returns carry, which relays the
-// bytes of the downstream connection over it and returns when both directions are done.
-type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)
+// connectRelayFunc opens a connection to h before the deadline. It returns relay, which copies bytes
+// between the downstream connection and this connection until both directions have ended.
+type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (relay func() error, err error)
 
-// ForwardConn forwards a downstream connection with the addresses at. It picks a host, counts a
-// connection, calls connect, and then calls the function that connect returned, which relays the
-// bytes and returns at the end. If connect returns a Fault of ConnectFailure or ConnectTimeout,
-// ForwardConn tries the next host, up to the given number of attempts. It returns any other error
-// unchanged.
+// ForwardConn forwards a downstream connection with these addresses. It picks a host, counts a
+// connection, calls connect, and then calls the relay function that connect returned. If connect
+// returns a Fault of ConnectFailure or ConnectTimeout, ForwardConn tries the next host, up to the
+// given number of attempts. It returns any other error unchanged.
 //
 // A downstream connection is pending until it has a connection to a host: it waits while as many
-// connections to the host are being opened as Pool.MaxConnecting allows. When ctx ends before its
-// turn, no connection is opened for it.
+// connections to the host are being opened as Pool.MaxConnecting allows. If ctx ends before its
+// turn, ForwardConn opens no connection.
 //
 // Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost, and Overflow
 // if max_connections, max_pending_requests or max_requests is reached, because ForwardConn does not
 // wait for another connection to end. For a cluster of type ORIGINAL_DST also NoDestination and
 // ReasonLoop.
-func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, connect connectRelayFunc) error {
+func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int, connect connectRelayFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := c.admit(config.DefaultPriority)
 	for err == nil && c.mustWait(s) {
@@ -50,32 +49,32 @@ func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, c
 		return err
 	}
 	defer b.ReleaseSlot()
-	h, carry, err := s.connectRelay(ctx, b, at, attempts, connect)
+	h, relay, err := s.connectRelay(ctx, b, addrs, attempts, connect)
 	if err != nil {
 		return err
 	}
-	return h.relay(carry)
+	return h.relay(relay)
 }
 
 // connectRelay calls connect for one host after another until it succeeds. The downstream
 // connection is pending meanwhile. It is active already, so max_requests is not checked again.
-func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, at ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, carry func() error, err error) {
+func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, addrs ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, relay func() error, err error) {
 	if err := b.EnterPendingActive(); err != nil {
 		return nil, nil, err
 	}
 	defer b.LeavePending()
-	var made []protocol.Attempt
+	var tried []protocol.Attempt
 	for range max(attempts, 1) {
-		h, none := s.pickForConn(at, made)
-		if none != nil {
-			if len(made) == 0 {
-				err = none
+		h, pickErr := s.pickForConn(addrs, tried)
+		if pickErr != nil {
+			if len(tried) == 0 {
+				err = pickErr
 			}
 			break
 		}
-		made = append(made, protocol.Attempt{Host: h})
-		if carry, err = h.connectRelay(ctx, s, connect); err == nil {
-			return h, carry, nil
+		tried = append(tried, protocol.Attempt{Host: h})
+		if relay, err = h.connectRelay(ctx, s, connect); err == nil {
+			return h, relay, nil
 		}
 		if ctx.Err() != nil {
 			break // the error says nothing about the host
@@ -91,12 +90,12 @@ func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, at ConnAdd
 
 // connectRelay calls connect when fewer connections to the host are being opened than
 // Pool.MaxConnecting allows.
-func (h *Host) connectRelay(ctx context.Context, s *state, connect connectRelayFunc) (carry func() error, err error) {
+func (h *Host) connectRelay(ctx context.Context, s *state, connect connectRelayFunc) (relay func() error, err error) {
 	h.dialing.Add(1)
 	h.attempts.Add(1)
 	defer func() {
 		h.dialing.Add(-1)
-		if carry == nil {
+		if relay == nil {
 			h.failures.Add(1)
 		}
 	}()
@@ -108,8 +107,8 @@ func (h *Host) connectRelay(ctx context.Context, s *state, connect connectRelayF
 	return connect(ctx, h, deadline)
 }
 
-// relay calls the function that connect returned and counts it as one exchange in flight.
-func (h *Host) relay(carry func() error) error {
+// relay calls the relay function that connect returned and counts it as one exchange in flight.
+func (h *Host) relay(relay func() error) error {
 	h.load.Begin()
 	defer h.load.End()
 	h.load.Connect()
@@ -119,5 +118,5 @@ func (h *Host) relay(carry func() error) error {
 	if r := h.outlierStats.Load(); r != nil {
 		r.RecordRelay()
 	}
-	return carry()
+	return relay()
 }

@@ -10,11 +10,11 @@ import (
 func (h *Host) recordConnectFailure(err error) {
 	c := h.cluster
 	h.countConnectFailure()
-	pause, first, turned := h.health.RecordFailure(c.env.now(), c.env.random())
-	if first && !h.isOriginalDst {
-		c.env.Log.Warn("upstream host down", logCluster, c.name, logHost, h.address, logPause, pause, logError, err)
+	backoff, firstFailure, changed := h.health.RecordFailure(c.env.now(), c.env.random())
+	if firstFailure && !h.isOriginalDst {
+		c.env.Log.Warn("upstream host down", logCluster, c.name, logHost, h.address, logPause, backoff, logError, err)
 	}
-	if turned {
+	if changed {
 		h.healthChanged(HostDown)
 	}
 }
@@ -31,11 +31,11 @@ func (h *Host) recordAlive() {
 	if !h.health.Has(hosthealth.Unreachable) {
 		return
 	}
-	was, turned := h.health.RecordSuccess()
-	if was && !h.isOriginalDst {
+	wasUnreachable, changed := h.health.RecordSuccess()
+	if wasUnreachable && !h.isOriginalDst {
 		h.cluster.env.Log.Info("upstream host up", logCluster, h.cluster.name, logHost, h.address)
 	}
-	if turned {
+	if changed {
 		h.healthChanged(HostUp)
 	}
 }
@@ -53,24 +53,24 @@ func discoveryFlag(health config.HostHealth) hosthealth.Flags {
 }
 
 // setDiscoveryHealth records the health state that discovery reports. The caller updates the health
-// counts when the host has its memberships.
+// counts after the host has its memberships.
 func (h *Host) setDiscoveryHealth(health config.HostHealth) {
-	now := discoveryFlag(health)
-	turned := now != 0 && h.health.Set(now)
-	if turned {
+	flag := discoveryFlag(health)
+	changed := flag != 0 && h.health.Set(flag)
+	if changed {
 		h.cluster.count(HostDown)
 	}
-	for _, a := range [...]hosthealth.Flags{hosthealth.ReportedUnhealthy, hosthealth.ReportedDraining} {
-		if a != now && h.health.Has(a) && h.health.Clear(a) {
+	for _, f := range [...]hosthealth.Flags{hosthealth.ReportedUnhealthy, hosthealth.ReportedDraining} {
+		if f != flag && h.health.Has(f) && h.health.Clear(f) {
 			h.cluster.count(HostUp)
 			h.usableSince.Store(int64(h.cluster.env.now()))
 		}
 	}
 }
 
-// healthChanged is called after each change of whether the host is usable; e is HostDown or HostUp.
-// Concurrent changes are reported in any order, so what depends on them reads the health of the
-// hosts.
+// healthChanged counts that the host became usable (HostUp) or unusable (HostDown), and updates its
+// host sets. Calls for concurrent changes may come in any order, so updateHealthCounts reads the
+// current health.
 func (h *Host) healthChanged(e Event) {
 	h.cluster.count(e)
 	if e == HostUp {

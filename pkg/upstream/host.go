@@ -20,7 +20,7 @@ type Host struct {
 	cluster       *Cluster // immutable
 	address       string   // immutable
 	generation    int64    // immutable; of the cluster, when the host was added
-	isOriginalDst bool     // immutable; an exchange brought it as its original destination
+	isOriginalDst bool     // immutable; the host is the original destination of an exchange
 
 	entry        atomic.Pointer[config.Host] // its current configuration
 	load         balance.Load                // exchanges in flight, from the pick to the end of the response
@@ -29,21 +29,21 @@ type Host struct {
 	recorder     lazyRecorder[Recorder]
 
 	memberships     atomic.Pointer[[]membership]   // in the host sets of the cluster; nil: none yet
-	ruleMemberships atomic.Pointer[ruleMembership] // in the host sets that rules made of those; replaced with cluster.mu held
+	ruleMemberships atomic.Pointer[ruleMembership] // in the host sets of rules; replaced with cluster.mu held
 	index           int                            // guarded by cluster.mu: index in the cluster's hosts
-	usableSince     atomic.Int64                   // when it was added, or became usable again: ns of the set's clock
+	usableSince     atomic.Int64                   // when the host was added or became usable again: ns of the set's clock
 
 	attempts        atomic.Uint64
 	failures        atomic.Uint64  // attempts without a response
 	cancelled       atomic.Uint64  // attempts whose response was not needed
 	unsent          atomic.Uint64  // failures that a limit of the cluster caused
 	badResponses    atomic.Uint64  // responses whose head or end shows a failure of the host
-	dialing         atomic.Int64   // attempts that are not in load yet: forwarded connections
+	dialing         atomic.Int64   // attempts of forwarded connections that are not in load yet
 	relayDials      pool.DialLimit // limits these attempts
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
-	pools atomic.Pointer[poolNode] // one for each protocol in use, linked by poolNode.next
+	pools atomic.Pointer[poolNode] // one for each protocol and priority in use, linked by poolNode.next
 
 	reported *counts // owned by the LoadReporter: counts that were reported; nil: none
 
@@ -74,14 +74,14 @@ func (h *Host) Config() *config.Host { return h.entry.Load() }
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
 // Add accounts for exchanges whose responses, or failures, came from the host.
-func (h *Host) Add(s metrics.Batch) {
-	h.recorder.add(s)
+func (h *Host) Add(b metrics.Batch) {
+	h.recorder.add(b)
 	h.recordOutcome(outlier.Outcome{
-		Protocol: config.Protocol(s.Protocol),
-		Reason:   protocol.Reason(s.Reason),
-		Status:   s.UpstreamStatus,
-		Code:     s.Code,
-	}, s.Len())
+		Protocol: config.Protocol(b.Protocol),
+		Reason:   protocol.Reason(b.Reason),
+		Status:   b.UpstreamStatus,
+		Code:     b.Code,
+	}, b.Len())
 }
 
 // openRecorder opens the recorder of the host. h.mu is held.
@@ -100,10 +100,10 @@ func (h *Host) retire() {
 	h.stopChecks()
 	first := h.pools.Load()
 	h.mu.Unlock()
-	if l := h.cluster.env.loads.Load(); l != nil {
-		l.hostRemoved(h)
+	if loads := h.cluster.env.loads.Load(); loads != nil {
+		loads.hostRemoved(h)
 	}
-	for l := first; l != nil; l = l.next {
-		l.pool.Close()
+	for loads := first; loads != nil; loads = loads.next {
+		loads.pool.Close()
 	}
 }

@@ -1,7 +1,7 @@
 package upstream
 
-// HostCount returns how many hosts the cluster has, whatever their health; 0 if it is not
-// configured, or no host is known yet.
+// HostCount returns the number of hosts of the cluster, whatever their health. It is 0 if the
+// cluster is not configured or has no hosts yet.
 func (c *Cluster) HostCount() int {
 	s := c.state.Load()
 	if s == nil || s.removed {
@@ -24,8 +24,8 @@ func (c *Cluster) UsableHosts() (usable int) {
 	return usable
 }
 
-// EligibleHosts returns the number of hosts among which one exchange can be balanced: HostCount,
-// but 1 for a cluster of type ORIGINAL_DST, where each exchange has one destination.
+// EligibleHosts returns the number of hosts from which an exchange can choose: HostCount, but 1 for
+// a cluster of type ORIGINAL_DST, where each exchange has one destination.
 func (c *Cluster) EligibleHosts() int {
 	if s := c.state.Load(); s != nil && s.originalDst != nil {
 		return 1

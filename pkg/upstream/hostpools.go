@@ -13,54 +13,54 @@ import (
 type poolNode struct {
 	protocol config.Protocol
 	priority config.Priority
-	mode     config.PoolMode // as configured when it was made
+	mode     config.PoolMode // as configured when the pool was created
 	pool     pool.Pool
 	next     *poolNode
 }
 
 // pool returns the pool for a protocol and priority, or nil if there is no connector. It replaces a
 // pool of another mode.
-func (h *Host) pool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool.Pool {
-	for l := h.pools.Load(); l != nil; l = l.next {
-		if l.protocol == name && l.mode == mode && l.priority == priority {
-			return l.pool
+func (h *Host) pool(proto config.Protocol, mode config.PoolMode, priority config.Priority) pool.Pool {
+	for n := h.pools.Load(); n != nil; n = n.next {
+		if n.protocol == proto && n.mode == mode && n.priority == priority {
+			return n.pool
 		}
 	}
-	return h.openPool(name, mode, priority)
+	return h.openPool(proto, mode, priority)
 }
 
-// openPool makes a pool and closes the pool of another mode that it replaces.
-func (h *Host) openPool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool.Pool {
-	connector := h.cluster.env.Connectors[name]
+// openPool creates a pool and closes the pool of another mode that it replaces.
+func (h *Host) openPool(proto config.Protocol, mode config.PoolMode, priority config.Priority) pool.Pool {
+	connector := h.cluster.env.Connectors[proto]
 	if connector == nil {
 		return nil
 	}
-	p, old := h.replacePool(connector, name, mode, priority)
+	p, old := h.replacePool(connector, proto, mode, priority)
 	if old != nil {
 		old.Close()
 	}
 	return p
 }
 
-// replacePool makes a pool with connector; old is the pool that it replaced, or nil.
-func (h *Host) replacePool(connector Connector, name config.Protocol, mode config.PoolMode, priority config.Priority) (p, old pool.Pool) {
+// replacePool creates a pool with connector; old is the pool that it replaced, or nil.
+func (h *Host) replacePool(connector Connector, proto config.Protocol, mode config.PoolMode, priority config.Priority) (p, old pool.Pool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.openRecorder()
 	var others *poolNode
-	for l := h.pools.Load(); l != nil; l = l.next {
+	for n := h.pools.Load(); n != nil; n = n.next {
 		switch {
-		case l.protocol != name || l.priority != priority:
-			others = &poolNode{l.protocol, l.priority, l.mode, l.pool, others}
-		case l.mode == mode: // another exchange made it first
-			return l.pool, nil
+		case n.protocol != proto || n.priority != priority:
+			others = &poolNode{n.protocol, n.priority, n.mode, n.pool, others}
+		case n.mode == mode: // another exchange created it first
+			return n.pool, nil
 		default:
-			old = l.pool
+			old = n.pool
 		}
 	}
 	p = pool.New(pool.Options{
 		Address:   h.address,
-		Protocol:  name,
+		Protocol:  proto,
 		Connector: hostConnector{connector, h},
 		Config:    &h.cluster.config,
 		Breaker:   h.cluster.Breaker(priority),
@@ -69,7 +69,7 @@ func (h *Host) replacePool(connector Connector, name config.Protocol, mode confi
 		Observer:  poolObserver{h},
 		Tasks:     h.cluster.env.tasks,
 	}, mode, h.retired)
-	h.pools.Store(&poolNode{name, priority, mode, p, others})
+	h.pools.Store(&poolNode{proto, priority, mode, p, others})
 	return p, old
 }
 
@@ -90,9 +90,9 @@ func (c hostConnector) ForDownstream(meta *protocol.ConnMeta) pool.Connector {
 }
 
 // ForHostname implements pool.Connector.
-func (c hostConnector) ForHostname(by config.AutoSNI, name string) pool.Connector {
-	if a, ok := c.Connector.(SNIConnector); ok {
-		return hostConnector{a.WithHostname(by, name), c.host}
+func (c hostConnector) ForHostname(autoSNI config.AutoSNI, name string) pool.Connector {
+	if sni, ok := c.Connector.(SNIConnector); ok {
+		return hostConnector{sni.WithHostname(autoSNI, name), c.host}
 	}
 	return c
 }
@@ -100,9 +100,9 @@ func (c hostConnector) ForHostname(by config.AutoSNI, name string) pool.Connecto
 // SNIConnector is a Connector that can request a host name at the start of a connection, by SNI.
 type SNIConnector interface {
 	Connector
-	// WithHostname returns the Connector of connections for requests to a host of that name; by
-	// says how to use the name.
-	WithHostname(by config.AutoSNI, name string) Connector
+	// WithHostname returns the Connector of connections for requests to a host of that name.
+	// autoSNI says how to use the name.
+	WithHostname(autoSNI config.AutoSNI, name string) Connector
 }
 
 // poolObserver records what the pools of a host report.

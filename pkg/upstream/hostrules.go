@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// hostSetRules holds the rules of a hostSet and, for each set of hosts that they select, a hostSet
-// of these. It is made when an exchange first needs it:
+// hostSetRules holds the rules of a hostSet and a hostSet for each set of hosts that the rules
+// select. The first exchange that needs such a hostSet creates it:
 //
-//	exchange ─▶ chain.Select ─▶ set ─▶ find ─▶ group
-//	                                    └─ not there: Cluster.makeRuleHostSet
+//	exchange ─▶ chain.Select ─▶ set ─▶ find ─▶ hostSet
+//	                                    └─ not found: Cluster.makeRuleHostSet
 type hostSetRules struct {
 	chain       config.HostChain
 	scratchSets sync.Pool // of *config.HostSet, for Select
@@ -24,15 +24,15 @@ type hostSetRules struct {
 	ruleSets atomic.Pointer[map[uint64]*ruleHostSet] // by hashes of sets; replaced with Cluster.mu held; nil: none
 }
 
-// ruleHostSet is the hostSet of one selected set. Immutable.
+// ruleHostSet is the hostSet of one set of hosts that the rules select. Immutable.
 type ruleHostSet struct {
 	allowed config.HostSet
 	set     *hostSet
 	next    *ruleHostSet // with the same hash
 }
 
-// Bounds of the host sets that rules select in a cluster. An exchange that exceeds one drops all of
-// them; those still in use are made again.
+// Bounds of the host sets that rules select in a cluster. An exchange that exceeds a bound drops all
+// of these sets; later exchanges create those that they need.
 const (
 	maxRuleHostSets    = 256
 	maxRuleMemberships = 1 << 18 // hosts in all of them
@@ -59,13 +59,13 @@ func hashHostSet(set config.HostSet) (sum uint64) {
 	return sum
 }
 
-// find returns the hostSet of a set, or nil if it was not made.
+// find returns the hostSet of a set, or nil if there is none.
 func (r *hostSetRules) find(allowed config.HostSet) *hostSet {
-	known := r.ruleSets.Load()
-	if known == nil {
+	sets := r.ruleSets.Load()
+	if sets == nil {
 		return nil
 	}
-	for n := (*known)[hashHostSet(allowed)]; n != nil; n = n.next {
+	for n := (*sets)[hashHostSet(allowed)]; n != nil; n = n.next {
 		if slices.Equal(n.allowed, allowed) {
 			return n.set
 		}
@@ -73,78 +73,78 @@ func (r *hostSetRules) find(allowed config.HostSet) *hostSet {
 	return nil
 }
 
-// applyRules returns the hosts of g that the rules of the cluster select for x.
-func (c *Cluster) applyRules(s *state, g *hostSet, x *protocol.Exchange) *hostSet {
-	r := g.rules
+// applyRules returns the hosts of hs that the rules of the cluster select for x.
+func (c *Cluster) applyRules(s *state, hs *hostSet, x *protocol.Exchange) *hostSet {
+	r := hs.rules
 	allowed, _ := r.scratchSets.Get().(*config.HostSet)
 	r.chain.Select(x, *allowed)
-	to := r.find(*allowed)
-	if to == nil {
-		to = c.makeRuleHostSet(s, g, *allowed)
+	selected := r.find(*allowed)
+	if selected == nil {
+		selected = c.makeRuleHostSet(s, hs, *allowed)
 	}
 	r.scratchSets.Put(allowed)
-	return to
+	return selected
 }
 
-// makeRuleHostSet makes a hostSet of the hosts of g that are in a set. It follows their health
-// while s is the cluster's state.
-func (c *Cluster) makeRuleHostSet(s *state, g *hostSet, allowed config.HostSet) *hostSet {
+// makeRuleHostSet creates a hostSet of the hosts of hs that the rules allow. The hostSet follows
+// their health while s is the cluster's state.
+func (c *Cluster) makeRuleHostSet(s *state, hs *hostSet, allowed config.HostSet) *hostSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to := g.rules.find(allowed); to != nil {
-		return to
+	if selected := hs.rules.find(allowed); selected != nil {
+		return selected
 	}
-	to := g.filter(func(h *Host) bool { return g.rules.chain.Allows(allowed, h.Config()) })
-	var seats []*ruleMembership
-	forEachHost([]*hostSet{to}, func(_ *hostSet, counts *share.Locality, h *Host) {
+	selected := hs.filter(func(h *Host) bool { return hs.rules.chain.Allows(allowed, h.Config()) })
+	var memberships []*ruleMembership
+	forEachHost([]*hostSet{selected}, func(_ *hostSet, counts *share.Locality, h *Host) {
 		up := h.health.Up()
 		if up {
 			counts.Healthy++
 		}
-		seats = append(seats, &ruleMembership{membership: membership{to, counts, up}, host: h})
+		memberships = append(memberships, &ruleMembership{membership: membership{selected, counts, up}, host: h})
 	})
-	to.replan()
+	selected.replan()
 	if c.state.Load() != s {
-		return to // for this exchange only: later ones use another state
+		return selected // for this exchange only: later ones use another state
 	}
-	if s.ruleSetCount++; s.ruleSetCount > maxRuleHostSets || s.ruleMembershipCount+len(seats) > maxRuleMemberships {
+	if s.ruleSetCount++; s.ruleSetCount > maxRuleHostSets || s.ruleMembershipCount+len(memberships) > maxRuleMemberships {
 		s.dropRuleHostSets()
 	}
-	s.ruleMembershipCount += len(seats)
-	g.rules.add(&ruleHostSet{allowed: slices.Clone(allowed), set: to})
-	for _, one := range seats {
-		one.next = one.host.ruleMemberships.Load()
-		one.host.ruleMemberships.Store(one)
-		one.host.updateHealthCounts() // apply health changes since the read above
+	s.ruleMembershipCount += len(memberships)
+	hs.rules.add(&ruleHostSet{allowed: slices.Clone(allowed), set: selected})
+	for _, m := range memberships {
+		m.next = m.host.ruleMemberships.Load()
+		m.host.ruleMemberships.Store(m)
+		m.host.updateHealthCounts() // apply health changes since the read above
 	}
-	return to
+	return selected
 }
 
 // add adds a ruleHostSet. Cluster.mu is held.
 func (r *hostSetRules) add(n *ruleHostSet) {
-	all := make(map[uint64]*ruleHostSet)
-	if known := r.ruleSets.Load(); known != nil {
-		maps.Copy(all, *known)
+	updated := make(map[uint64]*ruleHostSet)
+	if sets := r.ruleSets.Load(); sets != nil {
+		maps.Copy(updated, *sets)
 	}
 	sum := hashHostSet(n.allowed)
-	n.next = all[sum]
-	all[sum] = n
-	r.ruleSets.Store(&all)
+	n.next = updated[sum]
+	updated[sum] = n
+	r.ruleSets.Store(&updated)
 }
 
-// dropRuleHostSets drops the host sets that rules made. It does not affect exchanges that have
-// found one. Cluster.mu is held.
+// dropRuleHostSets drops the host sets of rules. Exchanges that have found one keep using it.
+// Cluster.mu is held.
 func (s *state) dropRuleHostSets() {
 	s.ruleSetCount, s.ruleMembershipCount = 1, 0
-	forget := func(g *hostSet) {
-		if g.rules != nil {
-			g.rules.ruleSets.Store(nil)
+	drop := func(hs *hostSet) {
+		if hs.rules != nil {
+			hs.rules.ruleSets.Store(nil)
 		}
 	}
-	forget(s.defaultSet)
+	drop(s.defaultSet)
 	if s.subsets != nil {
 		for _, set := range s.subsets.sets {
-			forget(set)
+			drop(set)
 		}
 	}
 	for _, h := range s.hosts {
@@ -152,24 +152,24 @@ func (s *state) dropRuleHostSets() {
 	}
 }
 
-// filter returns a hostSet of the hosts of g for which fits returns true.
-func (g *hostSet) filter(fits func(*Host) bool) *hostSet {
-	to := &hostSet{hostSetBuilder: g.hostSetBuilder}
-	for i := range g.levels {
+// filter returns a hostSet of the hosts of hs for which match returns true.
+func (hs *hostSet) filter(match func(*Host) bool) *hostSet {
+	filtered := &hostSet{hostSetBuilder: hs.hostSetBuilder}
+	for i := range hs.levels {
 		var hosts []*Host
-		for _, h := range g.levels[i].hosts {
-			if fits(h) {
+		for _, h := range hs.levels[i].hosts {
+			if match(h) {
 				hosts = append(hosts, h)
 			}
 		}
 		if len(hosts) > 0 {
-			to.addLevel(g.newLevel(hosts))
+			filtered.addLevel(hs.newLevel(hosts))
 		}
 	}
-	return to
+	return filtered
 }
 
-// ruleMembership is the membership of a host in a hostSet that rules made.
+// ruleMembership is the membership of a host in a hostSet of rules.
 type ruleMembership struct {
 	membership
 

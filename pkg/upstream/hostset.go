@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// hostSet is the set of hosts that some exchanges may use: all of a cluster, or a subset.
+// hostSet is a set of hosts that some exchanges may use: all hosts of a cluster, or a subset.
 //
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
@@ -36,7 +36,7 @@ type hostSet struct {
 // priorityLevel holds the hosts of one priority.
 type priorityLevel struct {
 	hosts      []*Host
-	localities []localityGroup // one per locality if localities have weights, in their order; else one
+	localities []localityGroup // one for each locality in the order of the hosts; only one if localities have no weights
 }
 
 // localityGroup is a group of hosts among which the cluster's policy balances.
@@ -46,14 +46,14 @@ type localityGroup struct {
 
 	buildOnce sync.Once
 	balancer  balance.Balancer // written under buildOnce
-	built     atomic.Bool      // there is a balancer
+	built     atomic.Bool      // balancer is set
 }
 
 // membership is a host's position in a hostSet. The zero value is no membership.
 type membership struct {
 	set       *hostSet
 	locality  *share.Locality // of set.counts
-	countedUp bool            // guarded by the mu of set: how it is counted
+	countedUp bool            // guarded by the mu of set: the host is counted as healthy
 }
 
 // hostSetBuilder builds the host sets of one state. It does not change after assignMemberships.
@@ -64,7 +64,7 @@ type hostSetBuilder struct {
 	sets   []*hostSet
 
 	usesHash  bool // the policy uses an exchange's hash
-	slowStart bool // slow start applies: new hosts are skipped at times
+	slowStart bool // slow start applies: some picks skip new hosts
 }
 
 // newHostSetBuilder returns the hostSetBuilder of hosts. The cluster's mu is held, as for
@@ -73,10 +73,10 @@ func newHostSetBuilder(e *env, cfg *config.Cluster, hosts []*Host) *hostSetBuild
 	for i, h := range hosts {
 		h.index = i
 	}
-	d := &hostSetBuilder{env: e, config: cfg, hosts: hosts}
-	d.usesHash = cfg.LBPolicy.UsesHash()
-	d.slowStart = cfg.SlowStart.Duration > 0 && !d.usesHash && cfg.LBPolicy != config.RequestRoundRobin
-	return d
+	b := &hostSetBuilder{env: e, config: cfg, hosts: hosts}
+	b.usesHash = cfg.LBPolicy.UsesHash()
+	b.slowStart = cfg.SlowStart.Duration > 0 && !b.usesHash && cfg.LBPolicy != config.RequestRoundRobin
+	return b
 }
 
 // allIndexes returns the indexes of all hosts.
@@ -88,129 +88,129 @@ func allIndexes(hosts []*Host) []int32 {
 	return list
 }
 
-// addSet makes a hostSet of the hosts at those indexes.
-func (d *hostSetBuilder) addSet(places []int32) *hostSet {
-	g := &hostSet{hostSetBuilder: d}
-	d.sets = append(d.sets, g)
-	for _, hosts := range groupByPriority(d.hosts, places) {
-		if l := d.newLevel(hosts); len(l.localities) > 0 {
-			g.addLevel(l)
+// addSet creates a hostSet of the hosts at these indexes.
+func (b *hostSetBuilder) addSet(indexes []int32) *hostSet {
+	hs := &hostSet{hostSetBuilder: b}
+	b.sets = append(b.sets, hs)
+	for _, hosts := range groupByPriority(b.hosts, indexes) {
+		if l := b.newLevel(hosts); len(l.localities) > 0 {
+			hs.addLevel(l)
 		}
 	}
-	return g
+	return hs
 }
 
 // addLevel adds a level and the counts of its hosts, none healthy yet.
-func (g *hostSet) addLevel(l priorityLevel) {
+func (hs *hostSet) addLevel(l priorityLevel) {
 	counts := make([]share.Locality, len(l.localities))
 	for i := range l.localities {
 		counts[i] = share.Locality{Weight: l.localities[i].weight, Hosts: len(l.localities[i].hosts)}
 	}
-	g.levels = append(g.levels, l)
-	g.counts = append(g.counts, share.Level{Localities: counts})
+	hs.levels = append(hs.levels, l)
+	hs.counts = append(hs.counts, share.Level{Localities: counts})
 }
 
 // groupByPriority returns the hosts with a weight, grouped by priority.
-func groupByPriority(all []*Host, places []int32) [][]*Host {
-	hosts := make([]*Host, 0, len(places))
-	mixed := false
-	for _, i := range places {
-		h := all[i]
+func groupByPriority(hosts []*Host, indexes []int32) [][]*Host {
+	weighted := make([]*Host, 0, len(indexes))
+	mixedPriorities := false
+	for _, i := range indexes {
+		h := hosts[i]
 		if entry := h.Config(); entry.Weight > 0 {
-			mixed = mixed || entry.Priority != all[places[0]].Config().Priority
-			hosts = append(hosts, h)
+			mixedPriorities = mixedPriorities || entry.Priority != hosts[indexes[0]].Config().Priority
+			weighted = append(weighted, h)
 		}
 	}
 	switch {
-	case len(hosts) == 0:
+	case len(weighted) == 0:
 		return nil
-	case !mixed:
-		return [][]*Host{hosts}
+	case !mixedPriorities:
+		return [][]*Host{weighted}
 	}
-	slices.SortStableFunc(hosts, func(a, b *Host) int { return cmp.Compare(a.Config().Priority, b.Config().Priority) })
+	slices.SortStableFunc(weighted, func(a, lg *Host) int { return cmp.Compare(a.Config().Priority, lg.Config().Priority) })
 	var levels [][]*Host
-	for from := 0; from < len(hosts); {
-		to := from + 1
-		for to < len(hosts) && hosts[to].Config().Priority == hosts[from].Config().Priority {
-			to++
+	for start := 0; start < len(weighted); {
+		end := start + 1
+		for end < len(weighted) && weighted[end].Config().Priority == weighted[start].Config().Priority {
+			end++
 		}
-		levels = append(levels, hosts[from:to:to])
-		from = to
+		levels = append(levels, weighted[start:end:end])
+		start = end
 	}
 	return levels
 }
 
 // newLevel divides the hosts of one priority by locality. It leaves out hosts whose locality has no
 // weight.
-func (d *hostSetBuilder) newLevel(hosts []*Host) priorityLevel {
-	if len(d.config.LocalityWeights) == 0 {
+func (b *hostSetBuilder) newLevel(hosts []*Host) priorityLevel {
+	if len(b.config.LocalityWeights) == 0 {
 		return priorityLevel{hosts, []localityGroup{{hosts: hosts, weight: 1}}}
 	}
 	priority := hosts[0].Config().Priority
 	weights := make(map[config.Locality]uint32)
-	for _, l := range d.config.LocalityWeights {
-		if l.Priority == priority && l.Weight > 0 {
-			weights[l.Locality] = l.Weight
+	for _, level := range b.config.LocalityWeights {
+		if level.Priority == priority && level.Weight > 0 {
+			weights[level.Locality] = level.Weight
 		}
 	}
-	var l priorityLevel
-	blocks := make(map[config.Locality]int)
+	var level priorityLevel
+	indexes := make(map[config.Locality]int)
 	for _, h := range hosts {
-		at := h.Config().Locality
-		weight := weights[at]
+		locality := h.Config().Locality
+		weight := weights[locality]
 		if weight == 0 {
 			continue
 		}
-		i, known := blocks[at]
+		i, known := indexes[locality]
 		if !known {
-			i = len(l.localities)
-			blocks[at] = i
-			l.localities = append(l.localities, localityGroup{weight: weight})
+			i = len(level.localities)
+			indexes[locality] = i
+			level.localities = append(level.localities, localityGroup{weight: weight})
 		}
-		l.localities[i].hosts = append(l.localities[i].hosts, h)
-		l.hosts = append(l.hosts, h)
+		level.localities[i].hosts = append(level.localities[i].hosts, h)
+		level.hosts = append(level.hosts, h)
 	}
-	return l
+	return level
 }
 
-// assignMemberships gives the hosts their memberships and makes the first plans. Until then the
-// previous plans, if any, followed their health.
-func (d *hostSetBuilder) assignMemberships() {
-	counts := make([]int, len(d.hosts))
+// assignMemberships gives the hosts their memberships and computes the first plans. Until then, only
+// the plans of the previous state follow the health of the hosts.
+func (b *hostSetBuilder) assignMemberships() {
+	counts := make([]int, len(b.hosts))
 	total := 0
-	forEachHost(d.sets, func(_ *hostSet, _ *share.Locality, h *Host) {
+	forEachHost(b.sets, func(_ *hostSet, _ *share.Locality, h *Host) {
 		counts[h.index]++
 		total++
 	})
 	storage := make([]membership, total)
-	lists := make([][]membership, len(d.hosts))
+	lists := make([][]membership, len(b.hosts))
 	for i, n := range counts {
 		lists[i], storage = storage[:0:n], storage[n:]
 	}
-	forEachHost(d.sets, func(g *hostSet, counts *share.Locality, h *Host) {
+	forEachHost(b.sets, func(hs *hostSet, counts *share.Locality, h *Host) {
 		up := h.health.Up()
 		if up {
 			counts.Healthy++
 		}
-		lists[h.index] = append(lists[h.index], membership{g, counts, up})
+		lists[h.index] = append(lists[h.index], membership{hs, counts, up})
 	})
-	for _, g := range d.sets {
-		g.replan()
+	for _, hs := range b.sets {
+		hs.replan()
 	}
-	for i, h := range d.hosts {
+	for i, h := range b.hosts {
 		h.memberships.Store(&lists[i])
 		h.ruleMemberships.Store(nil)
 	}
 }
 
 // forEachHost calls f for every host in every hostSet, with the counts of its locality.
-func forEachHost(groups []*hostSet, f func(g *hostSet, counts *share.Locality, h *Host)) {
-	for _, g := range groups {
-		for i := range g.levels {
-			blocks := g.levels[i].localities
-			for j := range blocks {
-				for _, h := range blocks[j].hosts {
-					f(g, &g.counts[i].Localities[j], h)
+func forEachHost(sets []*hostSet, f func(hs *hostSet, counts *share.Locality, h *Host)) {
+	for _, hs := range sets {
+		for i := range hs.levels {
+			localities := hs.levels[i].localities
+			for j := range localities {
+				for _, h := range localities[j].hosts {
+					f(hs, &hs.counts[i].Localities[j], h)
 				}
 			}
 		}
@@ -218,78 +218,79 @@ func forEachHost(groups []*hostSet, f func(g *hostSet, counts *share.Locality, h
 }
 
 // updateHealthCounts updates the counts and plans of all host sets of the host. It is called after
-// its health changed and after assignMemberships; the last caller sees the current health.
+// each health change and after assignMemberships; the last call sees the current health.
 func (h *Host) updateHealthCounts() {
-	seats := h.memberships.Load()
-	if seats == nil {
+	memberships := h.memberships.Load()
+	if memberships == nil {
 		return
 	}
-	for i := range *seats {
-		s := &(*seats)[i]
-		s.set.updateMembership(s, h)
+	for i := range *memberships {
+		m := &(*memberships)[i]
+		m.set.updateMembership(m, h)
 	}
-	for s := h.ruleMemberships.Load(); s != nil; s = s.next {
-		s.set.updateMembership(&s.membership, h)
+	for m := h.ruleMemberships.Load(); m != nil; m = m.next {
+		m.set.updateMembership(&m.membership, h)
 	}
 }
 
-// replan computes the plan from the counts. g.mu is held, or g is not shared yet.
-func (g *hostSet) replan() {
-	if len(g.levels) > 0 {
-		g.plan.Store(share.NewPlan(&g.config.Failover, g.counts))
+// replan computes the plan from the counts. hs.mu is held, or hs is not shared yet.
+func (hs *hostSet) replan() {
+	if len(hs.levels) > 0 {
+		hs.plan.Store(share.NewPlan(&hs.config.Failover, hs.counts))
 	}
 }
 
 // inPanic reports whether a level is in panic.
-func (g *hostSet) inPanic() bool { return g.plan.Load().InPanic() }
+func (hs *hostSet) inPanic() bool { return hs.plan.Load().InPanic() }
 
-func (g *hostSet) updateMembership(s *membership, h *Host) {
-	g.mu.Lock()
-	before := g.inPanic()
-	if up := h.health.Up(); up != s.countedUp {
-		s.countedUp = up
+func (hs *hostSet) updateMembership(m *membership, h *Host) {
+	hs.mu.Lock()
+	before := hs.inPanic()
+	if up := h.health.Up(); up != m.countedUp {
+		m.countedUp = up
 		if up {
-			s.locality.Healthy++
+			m.locality.Healthy++
 		} else {
-			s.locality.Healthy--
+			m.locality.Healthy--
 		}
-		g.replan()
+		hs.replan()
 	}
-	after := g.inPanic()
-	g.mu.Unlock()
-	if g.primary && before != after {
-		g.logPanicMode(after)
+	after := hs.inPanic()
+	hs.mu.Unlock()
+	if hs.primary && before != after {
+		hs.logPanicMode(after)
 	}
 }
 
 // logPanicMode logs that the cluster's panic has begun or ended.
-func (g *hostSet) logPanicMode(panics bool) {
-	if panics {
-		g.env.Log.Warn("upstream cluster in panic: too few hosts are healthy, so health is ignored", logCluster, g.config.Name)
+func (hs *hostSet) logPanicMode(inPanic bool) {
+	if inPanic {
+		hs.env.Log.Warn("upstream cluster in panic: too few hosts are healthy, so health is ignored", logCluster, hs.config.Name)
 	} else {
-		g.env.Log.Info("upstream cluster no longer in panic", logCluster, g.config.Name)
+		hs.env.Log.Info("upstream cluster no longer in panic", logCluster, hs.config.Name)
 	}
 }
 
-// buildBalancers builds the balancers that the first exchanges will use. Others are built at their
-// first use, because most of thousands of subsets may never be used. So are hash tables, unless the
-// previous ones were used: they are large, and most of a thousand clusters may get no exchange.
-func (g *hostSet) buildBalancers(asked bool) {
-	g.primary = true
-	if g.usesHash && !asked {
+// buildBalancers builds the balancers that the first exchanges will use. Other balancers are built
+// at their first use, because most of thousands of subsets may never be used. Balancers with hash
+// tables are large and also wait for their first use, unless hashUsed reports that exchanges used
+// those of the previous state.
+func (hs *hostSet) buildBalancers(hashUsed bool) {
+	hs.primary = true
+	if hs.usesHash && !hashUsed {
 		return
 	}
-	for i := range g.levels {
-		for j := range g.levels[i].localities {
-			b := &g.levels[i].localities[j]
-			b.buildOnce.Do(func() { g.buildBalancer(b) })
+	for i := range hs.levels {
+		for j := range hs.levels[i].localities {
+			lg := &hs.levels[i].localities[j]
+			lg.buildOnce.Do(func() { hs.buildBalancer(lg) })
 		}
 	}
 }
 
-// hasBalancers reports whether there is a balancer.
-func (g *hostSet) hasBalancers() bool {
-	return slices.ContainsFunc(g.levels, func(l priorityLevel) bool {
+// hasBalancers reports whether any balancer was built.
+func (hs *hostSet) hasBalancers() bool {
+	return slices.ContainsFunc(hs.levels, func(l priorityLevel) bool {
 		for i := range l.localities {
 			if l.localities[i].built.Load() {
 				return true
@@ -299,25 +300,25 @@ func (g *hostSet) hasBalancers() bool {
 	})
 }
 
-// pickIndex returns the pick of the balancer of a localityGroup.
-func (g *hostSet) pickIndex(b *localityGroup, k balance.Key) int {
-	b.buildOnce.Do(func() { g.buildBalancer(b) })
-	return b.balancer.Pick(k)
+// pickIndex returns the index of the host that the balancer of a localityGroup picks.
+func (hs *hostSet) pickIndex(lg *localityGroup, key balance.Key) int {
+	lg.buildOnce.Do(func() { hs.buildBalancer(lg) })
+	return lg.balancer.Pick(key)
 }
 
-func (g *hostSet) buildBalancer(b *localityGroup) {
-	peers := make([]balance.Peer, len(b.hosts))
-	for i, h := range b.hosts {
+func (hs *hostSet) buildBalancer(lg *localityGroup) {
+	peers := make([]balance.Peer, len(lg.hosts))
+	for i, h := range lg.hosts {
 		peers[i] = balance.Peer{Name: h.address, Weight: h.Config().Weight, Load: &h.load}
 	}
-	c := g.config
-	b.balancer = g.env.Policies[c.LBPolicy](peers, balance.Options{
-		ChoiceCount:       c.ChoiceCount,
-		ActiveRequestBias: c.ActiveRequestBias,
-		MinRingSize:       c.MinRingSize,
-		MaxRingSize:       c.MaxRingSize,
-		TableSize:         c.MaglevTableSize,
-		Now:               b.hosts[0].cluster.lastObserved,
+	cfg := hs.config
+	lg.balancer = hs.env.Policies[cfg.LBPolicy](peers, balance.Options{
+		ChoiceCount:       cfg.ChoiceCount,
+		ActiveRequestBias: cfg.ActiveRequestBias,
+		MinRingSize:       cfg.MinRingSize,
+		MaxRingSize:       cfg.MaxRingSize,
+		TableSize:         cfg.MaglevTableSize,
+		Now:               lg.hosts[0].cluster.lastObserved,
 	})
-	b.built.Store(true)
+	lg.built.Store(true)
 }

@@ -10,27 +10,27 @@ import (
 // observeLatency records how long the host took to respond to x, if the policy of the cluster uses
 // latencies. For an attempt that timed out it records the time until now. Other failed attempts say
 // nothing about the speed of the host. An attempt ends early if its client disconnects or another
-// host responds first: its time counts only if it exceeds the known latency.
+// host responds first: its time counts only if it exceeds the current latency.
 func (h *Host) observeLatency(x *protocol.Exchange, err error) {
 	c := h.cluster
 	if c.lastConfig().LBPolicy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {
 		return
 	}
-	until, reason := x.Record.UpstreamFirstByte, protocol.ReasonOf(err)
+	end, reason := x.Record.UpstreamFirstByte, protocol.ReasonOf(err)
 	switch {
-	case err == nil && until.IsZero():
+	case err == nil && end.IsZero():
 		return
 	case err != nil && reason != protocol.UpstreamTimeout && reason != protocol.StreamIdle && reason != protocol.ReasonDownstreamDisconnect:
 		return
 	case err != nil:
-		until = time.Now()
+		end = time.Now()
 	}
-	now, waited := c.env.now(), until.Sub(x.Record.UpstreamStart)
-	if reason == protocol.ReasonDownstreamDisconnect && waited < h.load.Latency(now) {
+	now, elapsed := c.env.now(), end.Sub(x.Record.UpstreamStart)
+	if reason == protocol.ReasonDownstreamDisconnect && elapsed < h.load.Latency(now) {
 		return
 	}
 	c.latencyObserved.Store(int64(now))
-	h.load.Observe(now, waited)
+	h.load.Observe(now, elapsed)
 }
 
 // lastObserved returns the clock by which balancers compare observations: the time of the last one.

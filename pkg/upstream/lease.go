@@ -8,35 +8,35 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
-// HostLease is a host that serves a UDP session, which has no exchange and no connection. It counts
-// as one request in flight and as one connection of the cluster. Safe for concurrent use.
+// HostLease assigns a host to a UDP session, which has no exchange and no connection. It counts as
+// one request in flight and as one connection of the cluster. Safe for concurrent use.
 type HostLease struct {
 	host        *Host
 	releaseOnce sync.Once
 }
 
 // Lease picks a host as for an exchange with this hash (0: none). The caller releases the lease.
-// instead is the lease that the new one replaces, or nil; the caller releases it afterwards. Lease
-// does not check the limits if instead belongs to the same cluster. Errors are Faults: NoCluster,
+// replaced is the lease that the new one replaces, or nil; the caller releases it afterwards. Lease
+// does not check the limits if replaced belongs to the same cluster. Errors are Faults: NoCluster,
 // Overflow (max_requests or max_connections), NoHealthyHost, and ReasonOnDemandTimeout if the hosts
 // are on demand and not subscribed; a later call may succeed.
-func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
+func (c *Cluster) Lease(hash uint64, replaced *HostLease) (*HostLease, error) {
 	b := c.Breaker(config.DefaultPriority)
-	s, err := c.admitSession(b, instead != nil && instead.host.cluster == c)
+	s, err := c.admitSession(b, replaced != nil && replaced.host.cluster == c)
 	if err != nil {
 		return nil, err
 	}
-	assigned := false
+	leased := false
 	defer func() {
-		if !assigned {
+		if !leased {
 			b.ReleaseSlot()
 			b.RemoveActive()
 		}
 	}()
-	absent := c.mustWait(s)
+	unsubscribed := c.mustWait(s)
 	h := s.connectionHosts().pick(hash, nil, 0)
 	if h == nil {
-		if absent { // the session does not wait
+		if unsubscribed { // the session does not wait
 			c.env.desk.Request(c.name)
 			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were requested just now, and have not arrived yet", c.name)
 		}
@@ -46,15 +46,15 @@ func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	h.load.Begin()
 	h.attempts.Add(1)
 	h.load.Connect()
-	assigned = true
+	leased = true
 	return &HostLease{host: h}, nil
 }
 
 // admitSession does what admit does and counts the session as an exchange and as a connection. If
-// moves is true, the session is counted already, and admitSession counts it a second time without
-// checking the limits.
-func (c *Cluster) admitSession(b *breaker.Breaker, moves bool) (*state, error) {
-	if s := c.state.Load(); moves && s != nil && !s.removed {
+// replacing is true, a lease already counts the session, and admitSession counts it a second time
+// without checking the limits.
+func (c *Cluster) admitSession(b *breaker.Breaker, replacing bool) (*state, error) {
+	if s := c.state.Load(); replacing && s != nil && !s.removed {
 		b.MoveSession()
 		return s, nil
 	}
@@ -73,34 +73,34 @@ func (c *Cluster) admitSession(b *breaker.Breaker, moves bool) (*state, error) {
 }
 
 // Host returns the host.
-func (a *HostLease) Host() *Host { return a.host }
+func (l *HostLease) Host() *Host { return l.host }
 
 // Usable reports whether the host is healthy and still belongs to its cluster.
-func (a *HostLease) Usable() bool {
-	a.host.mu.Lock()
-	retired := a.host.retired
-	a.host.mu.Unlock()
-	return !retired && a.host.health.Up()
+func (l *HostLease) Usable() bool {
+	l.host.mu.Lock()
+	retired := l.host.retired
+	l.host.mu.Unlock()
+	return !retired && l.host.health.Up()
 }
 
 // Report records the result of traffic with the host: nil means that a datagram arrived from it; an
 // error means that nothing listens at its address and counts as a failed connect.
-func (a *HostLease) Report(err error) {
+func (l *HostLease) Report(err error) {
 	if err == nil {
-		a.host.recordAlive()
+		l.host.recordAlive()
 		return
 	}
-	a.host.failures.Add(1)
-	a.host.recordConnectFailure(err)
+	l.host.failures.Add(1)
+	l.host.recordConnectFailure(err)
 }
 
 // Release ends the lease. Further calls have no effect.
-func (a *HostLease) Release() {
-	a.releaseOnce.Do(func() {
-		b := a.host.cluster.Breaker(config.DefaultPriority)
-		a.host.load.End()
-		a.host.load.Disconnect()
-		a.host.countConnection(ConnectionClosed)
+func (l *HostLease) Release() {
+	l.releaseOnce.Do(func() {
+		b := l.host.cluster.Breaker(config.DefaultPriority)
+		l.host.load.End()
+		l.host.load.Disconnect()
+		l.host.countConnection(ConnectionClosed)
 		b.ReleaseSlot()
 		b.RemoveActive()
 	})

@@ -18,8 +18,8 @@ type LoadReporter struct {
 	set *Set // immutable
 
 	all   bool                 // all clusters are followed
-	names map[string]time.Time // or only these, with the time from which each is followed
-	since time.Time            // of all
+	names map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
+	since time.Time            // time from which all clusters are followed
 	last  time.Time            // time of the last report or SetClusters
 
 	mu      sync.Mutex
@@ -47,7 +47,7 @@ const maxRemovedHosts = 10_000
 
 // LoadReport is the load since the previous report.
 type LoadReport struct {
-	Clusters []ClusterLoad // by name; those that are followed and configured, and those with hosts that have left
+	Clusters []ClusterLoad // followed clusters that are configured or have removed hosts, sorted by name
 
 	reporter       *LoadReporter
 	at             time.Time
@@ -72,12 +72,12 @@ type HostLoad struct {
 	Locality config.Locality
 
 	Issued    uint64 // attempts that began
-	Succeeded uint64 // attempts that ended well
+	Succeeded uint64 // attempts that succeeded
 	Failed    uint64 // attempts without a response, or with one that shows a failure of the host: 5xx, and its equivalents in gRPC
 	InFlight  uint64 // now
 }
 
-// counts are the counts of a host since it was added.
+// counts holds the counts of a host since it was added.
 type counts struct{ issued, succeeded, failed uint64 }
 
 // hostCounters holds the counters of a host as read at one moment.
@@ -93,7 +93,7 @@ func (h *Host) readCounters() hostCounters {
 }
 
 // ended returns how many attempts have ended.
-func (s *hostCounters) ended() uint64 { return saturatingSub(s.attempts, s.inFlight) }
+func (c *hostCounters) ended() uint64 { return saturatingSub(c.attempts, c.inFlight) }
 
 // saturatingSub returns a-b, or 0 if that is negative.
 func saturatingSub(a, b uint64) uint64 { return a - min(a, b) }
@@ -110,15 +110,15 @@ func completedCounts(first, second hostCounters) counts {
 	}
 }
 
-// increaseOver returns the increase of c over what was reported before, never negative.
-func (c counts) increaseOver(told *counts) counts {
-	if told == nil {
+// increaseOver returns the increase of c over the previous report, never negative.
+func (c counts) increaseOver(previous *counts) counts {
+	if previous == nil {
 		return c
 	}
-	return counts{saturatingSub(c.issued, told.issued), saturatingSub(c.succeeded, told.succeeded), saturatingSub(c.failed, told.failed)}
+	return counts{saturatingSub(c.issued, previous.issued), saturatingSub(c.succeeded, previous.succeeded), saturatingSub(c.failed, previous.failed)}
 }
 
-// hostReport is what a report contains of a host.
+// hostReport is the part of a report about one host.
 type hostReport struct {
 	host         *Host
 	firstReading hostCounters
@@ -126,7 +126,7 @@ type hostReport struct {
 	removed      bool   // it left the configuration
 }
 
-// clusterCounts are the counts of a cluster that were reported.
+// clusterCounts holds the reported counts of a cluster.
 type clusterCounts struct {
 	since    time.Time // time of that report
 	dropped  map[string]uint64
@@ -141,7 +141,7 @@ type clusterReport struct {
 // minServerErrorStatus is the lowest status that counts as a failure of the host.
 const minServerErrorStatus = 500
 
-// followedSince returns since when a cluster is followed; ok is false if it is not.
+// followedSince returns the time from which a cluster is followed; ok is false if it is not.
 func (l *LoadReporter) followedSince(name string) (since time.Time, ok bool) {
 	if l.all {
 		return l.since, true
@@ -150,18 +150,18 @@ func (l *LoadReporter) followedSince(name string) (since time.Time, ok bool) {
 	return since, ok
 }
 
-// SetClusters sets the clusters to report from now on, whether or not they exist yet. Clusters that
-// were followed before continue without a gap.
+// SetClusters sets the clusters to report from now on, whether or not they exist yet. It does not
+// interrupt the reports of clusters that are followed already.
 func (l *LoadReporter) SetClusters(all bool, names ...string) {
 	l.set.changes.Lock()
 	defer l.set.changes.Unlock()
 	now := time.Now()
 	l.last = now
-	next := make(map[string]time.Time, len(names))
-	for _, n := range names {
-		next[n] = now
-		if since, ok := l.followedSince(n); ok {
-			next[n] = since
+	followed := make(map[string]time.Time, len(names))
+	for _, name := range names {
+		followed[name] = now
+		if since, ok := l.followedSince(name); ok {
+			followed[name] = since
 		}
 	}
 	old := &LoadReporter{all: l.all, names: l.names, since: l.since}
@@ -170,16 +170,16 @@ func (l *LoadReporter) SetClusters(all bool, names ...string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all, l.names = all, next
+	l.all, l.names = all, followed
 	for _, c := range l.set.configuredClusters() {
-		_, is := l.followedSince(c.name)
-		if _, was := old.followedSince(c.name); is && !was {
+		_, follows := l.followedSince(c.name)
+		if _, followedBefore := old.followedSince(c.name); follows && !followedBefore {
 			c.markReported(now)
 		}
 	}
 	for h := range l.removed {
-		_, is := l.followedSince(h.cluster.name)
-		if _, was := old.followedSince(h.cluster.name); !is || !was {
+		_, follows := l.followedSince(h.cluster.name)
+		if _, followedBefore := old.followedSince(h.cluster.name); !follows || !followedBefore {
 			delete(l.removed, h)
 		}
 	}
@@ -190,8 +190,8 @@ func (c *Cluster) markReported(now time.Time) {
 	c.reported = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), rejected: c.rejectedExchanges()}
 	for _, h := range c.state.Load().currentHosts() {
 		s := h.readCounters()
-		n := completedCounts(s, s)
-		h.reported = &n
+		counted := completedCounts(s, s)
+		h.reported = &counted
 	}
 }
 
@@ -204,30 +204,31 @@ func (l *LoadReporter) hostRemoved(h *Host) {
 	}
 }
 
-// Collect returns the load since the last committed report. It calls settle in between, which waits
-// some milliseconds until the results of attempts that have just ended are counted.
-func (l *LoadReporter) Collect(settle func()) *LoadReport {
+// Collect returns the load since the last committed report. Between its two readings it calls
+// awaitResults, which waits some milliseconds until the results of attempts that have just ended are
+// counted.
+func (l *LoadReporter) Collect(awaitResults func()) *LoadReport {
 	r := &LoadReport{reporter: l, at: time.Now()}
 	hosts := l.readHosts(r)
-	settle()
+	awaitResults()
 	for i := range r.clusterReports {
 		c := r.clusterReports[i].cluster
-		told := c.reported
+		previous := c.reported
 		now := clusterCounts{r.at, c.DropOverloadCounts(), c.rejectedExchanges()}
-		one := ClusterLoad{Name: c.name, Interval: r.at.Sub(told.since), Rejected: saturatingSub(now.rejected, told.rejected)}
+		load := ClusterLoad{Name: c.name, Interval: r.at.Sub(previous.since), Rejected: saturatingSub(now.rejected, previous.rejected)}
 		for category, n := range now.dropped {
-			if more := saturatingSub(n, told.dropped[category]); more > 0 {
-				if one.Dropped == nil {
-					one.Dropped = map[string]uint64{}
+			if dropped := saturatingSub(n, previous.dropped[category]); dropped > 0 {
+				if load.Dropped == nil {
+					load.Dropped = map[string]uint64{}
 				}
-				one.Dropped[category] = more
+				load.Dropped[category] = dropped
 			}
 		}
 		r.clusterReports[i].counts = now
 		for _, h := range hosts[c] {
-			r.addHost(&one, h)
+			r.addHost(&load, h)
 		}
-		r.Clusters = append(r.Clusters, one)
+		r.Clusters = append(r.Clusters, load)
 	}
 	l.last = r.at
 	return r
@@ -277,16 +278,16 @@ func (l *LoadReporter) ensureFollowed(c *Cluster, now time.Time) bool {
 }
 
 // addHost adds the load of a host.
-func (r *LoadReport) addHost(to *ClusterLoad, h hostReport) {
+func (r *LoadReport) addHost(cluster *ClusterLoad, h hostReport) {
 	second := h.host.readCounters()
 	h.counts = completedCounts(h.firstReading, second).increaseOver(h.host.reported)
 	r.hostReports = append(r.hostReports, h)
-	one := HostLoad{
+	load := HostLoad{
 		Address: h.host.address, Priority: h.host.Config().Priority, Locality: h.host.Config().Locality,
 		Issued: h.counts.issued, Succeeded: h.counts.succeeded, Failed: h.counts.failed, InFlight: h.firstReading.inFlight,
 	}
-	if h.counts != (counts{}) || one.InFlight > 0 {
-		to.Hosts = append(to.Hosts, one)
+	if h.counts != (counts{}) || load.InFlight > 0 {
+		cluster.Hosts = append(cluster.Hosts, load)
 	}
 }
 
@@ -310,7 +311,7 @@ func (r *LoadReport) Commit() {
 		if h.host.reported == nil {
 			h.host.reported = &counts{}
 		}
-		t := h.host.reported
-		t.issued, t.succeeded, t.failed = t.issued+h.counts.issued, t.succeeded+h.counts.succeeded, t.failed+h.counts.failed
+		reported := h.host.reported
+		reported.issued, reported.succeeded, reported.failed = reported.issued+h.counts.issued, reported.succeeded+h.counts.succeeded, reported.failed+h.counts.failed
 	}
 }

@@ -16,7 +16,7 @@ import (
 //	              an exchange requests hosts and waits
 //	unsubscribed ─────────────────────────────────────────▶ subscribed
 //	             ◀─────────────────────────────────────────
-//	              OnDemandClusters.InUse was false for long
+//	              OnDemandClusters.InUse stays false
 //
 // Each exchange to a subscribed on-demand cluster costs one atomic load.
 
@@ -41,8 +41,8 @@ func (d OnDemandClusters) InUse(name string) bool {
 	return c != nil && (c.onDemand.ResetUsed() || c.InFlight() > 0)
 }
 
-// RequestHosts marks the cluster as used and requests its hosts if they are not there. It does not
-// wait.
+// RequestHosts marks the cluster as used and requests its hosts if they are not subscribed. It does
+// not wait.
 func (c *Cluster) RequestHosts() {
 	if c.mustWait(c.state.Load()) {
 		c.env.desk.Request(c.name)
@@ -69,38 +69,38 @@ func (s *state) unsubscribed() bool {
 type waitForHosts struct{ *ClusterPicker }
 
 // Serve implements protocol.BlockingService.
-func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (w waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
-	if err := l.Cluster.awaitHosts(ctx, l.Cluster.Breaker(l.Priority), x.EffectiveDeadline(), x.Downstream); err != nil {
+	if err := w.Cluster.awaitHosts(ctx, w.Cluster.Breaker(w.Priority), x.EffectiveDeadline(), x.Downstream); err != nil {
 		return err
 	}
-	return x.Serve(ctx, l.ClusterPicker)
+	return x.Serve(ctx, w.ClusterPicker)
 }
 
 // awaitHosts requests the hosts of the cluster and waits for them; the exchange is pending
 // meanwhile. Errors are Faults: Overflow, ReasonOnDemandTimeout, UpstreamTimeout at the deadline
 // (zero: none), or ReasonDownstreamDisconnect.
-func (c *Cluster) awaitHosts(ctx context.Context, b *breaker.Breaker, deadline time.Time, caller protocol.Downstream) error {
+func (c *Cluster) awaitHosts(ctx context.Context, b *breaker.Breaker, deadline time.Time, downstream protocol.Downstream) error {
 	if err := b.EnterPending(); err != nil {
 		return err
 	}
 	defer b.LeavePending()
-	come := c.onDemand.Wait()
+	available := c.onDemand.Wait()
 	s := c.state.Load()
 	if !s.unsubscribed() {
 		return nil
 	}
 	c.env.desk.Request(c.name)
-	until, late := time.Now().Add(s.config.OnDemand.Wait), protocol.ReasonOnDemandTimeout
-	if !deadline.IsZero() && deadline.Before(until) {
-		until, late = deadline, protocol.UpstreamTimeout
+	limit, timeoutReason := time.Now().Add(s.config.OnDemand.Wait), protocol.ReasonOnDemandTimeout
+	if !deadline.IsZero() && deadline.Before(limit) {
+		limit, timeoutReason = deadline, protocol.UpstreamTimeout
 	}
-	switch _, why := wait.For(ctx, until, caller, come); why {
+	switch _, reason := wait.For(ctx, limit, downstream, available); reason {
 	case protocol.ReasonNone:
 		return nil
 	case protocol.UpstreamTimeout:
-		return protocol.Faultf(late, "cluster %s: its hosts were requested, but did not arrive in time", c.name)
+		return protocol.Faultf(timeoutReason, "cluster %s: its hosts were requested, but did not arrive in time", c.name)
 	default:
-		return protocol.Faultf(why, "while waiting for the hosts of cluster %s", c.name)
+		return protocol.Faultf(reason, "while waiting for the hosts of cluster %s", c.name)
 	}
 }

@@ -16,12 +16,12 @@ import (
 // destination. Each destination becomes a host at its first exchange, with pools and health like
 // any host, and is removed when nothing uses it any more:
 //
-//	made ──▶ used ──▶ unused ──▶ removed
-//	          ▲  cleanup │ cleanup
-//	          └──────────┘ another exchange
+//	new ──▶ used ──▶ unused ──▶ removed
+//	         ▲  cleanup │ cleanup
+//	         └──────────┘ another exchange
 
-// maxDestinations bounds the hosts of a cluster of type ORIGINAL_DST. One more replaces a host
-// that is not busy; if there is none, its exchange is rejected.
+// maxDestinations bounds the hosts of a cluster of type ORIGINAL_DST. A further host replaces one
+// that is not busy; if all are busy, its exchange is rejected.
 const maxDestinations = 4096
 
 // originalDstHosts are the hosts of a cluster of type ORIGINAL_DST. They have no recorders of their
@@ -32,7 +32,7 @@ type originalDstHosts struct {
 	mu     sync.RWMutex
 	hosts  map[netip.AddrPort]*trackedHost // guarded by mu
 	timer  *time.Timer                     // guarded by mu; nil until the first host
-	armed  bool                            // guarded by mu; timer is set, or its function runs
+	armed  bool                            // guarded by mu; timer is set, or its function is running
 	closed bool                            // guarded by mu: new hosts are not kept
 }
 
@@ -46,10 +46,11 @@ func newOriginalDstHosts(c *Cluster) *originalDstHosts {
 	return &originalDstHosts{cluster: c, hosts: make(map[netip.AddrPort]*trackedHost)}
 }
 
-// hostFor returns the host for the destination to and makes it if needed; nil: there are too many.
-func (d *originalDstHosts) hostFor(to netip.AddrPort) *Host {
+// hostFor returns the host for a destination and creates it if needed. It returns nil if there are
+// too many.
+func (d *originalDstHosts) hostFor(dst netip.AddrPort) *Host {
 	d.mu.RLock()
-	h := d.hosts[to]
+	h := d.hosts[dst]
 	if h != nil {
 		h.used.Store(true)
 	}
@@ -57,57 +58,58 @@ func (d *originalDstHosts) hostFor(to netip.AddrPort) *Host {
 	if h != nil {
 		return h.Host
 	}
-	made, gone := d.getOrCreate(to)
-	if gone != nil {
-		gone.retire()
+	created, evicted := d.getOrCreate(dst)
+	if evicted != nil {
+		evicted.retire()
 	}
-	return made
+	return created
 }
 
-// getOrCreate returns the host for a destination that may be new; gone is the host that it evicted.
-func (d *originalDstHosts) getOrCreate(to netip.AddrPort) (h, gone *Host) {
+// getOrCreate returns the host for a destination that may be new; evicted is the host that it
+// replaced, which the caller retires, or nil.
+func (d *originalDstHosts) getOrCreate(dst netip.AddrPort) (h, evicted *Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if known := d.hosts[to]; known != nil { // another exchange made it first
-		known.used.Store(true)
-		return known.Host, nil
+	if existing := d.hosts[dst]; existing != nil { // another exchange created it first
+		existing.used.Store(true)
+		return existing.Host, nil
 	}
 	if len(d.hosts) >= maxDestinations {
-		if gone = d.evictIdleHost(); gone == nil {
+		if evicted = d.evictIdleHost(); evicted == nil {
 			return nil, nil
 		}
 	}
-	h = newHost(d.cluster, &config.Host{Address: to.String(), Weight: 1})
+	h = newHost(d.cluster, &config.Host{Address: dst.String(), Weight: 1})
 	h.isOriginalDst = true
-	if d.closed { // its exchange was admitted before the close; no others follow
+	if d.closed { // the exchange was admitted before the close; no others follow
 		h.retire()
-		return h, gone
+		return h, evicted
 	}
-	made := &trackedHost{Host: h}
-	made.used.Store(true)
-	d.hosts[to] = made
+	tracked := &trackedHost{Host: h}
+	tracked.used.Store(true)
+	d.hosts[dst] = tracked
 	d.arm()
-	return h, gone
+	return h, evicted
 }
 
 // evictIdleHost removes and returns a host that is not busy, preferably one without connections;
 // nil: all are busy. d.mu is held.
 func (d *originalDstHosts) evictIdleHost() *Host {
-	var found *Host
-	var at netip.AddrPort
-	for to, h := range d.hosts {
-		if h.busy() || found != nil && h.load.Connections() > 0 {
+	var victim *Host
+	var victimDst netip.AddrPort
+	for dst, h := range d.hosts {
+		if h.busy() || victim != nil && h.load.Connections() > 0 {
 			continue
 		}
-		found, at = h.Host, to
+		victim, victimDst = h.Host, dst
 		if h.load.Connections() == 0 {
 			break
 		}
 	}
-	if found != nil {
-		delete(d.hosts, at)
+	if victim != nil {
+		delete(d.hosts, victimDst)
 	}
-	return found
+	return victim
 }
 
 // busy reports whether the host has exchanges in flight, or connections bound to open downstream
@@ -123,12 +125,12 @@ func (d *originalDstHosts) arm() {
 		return
 	}
 	d.armed = true
-	every := d.cluster.lastConfig().OriginalDst.CleanupInterval
+	interval := d.cluster.lastConfig().OriginalDst.CleanupInterval
 	d.cluster.env.tasks.AddTimer()
 	if d.timer == nil {
-		d.timer = time.AfterFunc(every, d.cleanup)
+		d.timer = time.AfterFunc(interval, d.cleanup)
 	} else {
-		d.timer.Reset(every)
+		d.timer.Reset(interval)
 	}
 }
 
@@ -145,40 +147,40 @@ func (d *originalDstHosts) cleanup() {
 }
 
 // removeUnused removes and returns the hosts that were not used since its last call.
-func (d *originalDstHosts) removeUnused() (gone []*Host) {
+func (d *originalDstHosts) removeUnused() (removed []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for to, h := range d.hosts {
+	for dst, h := range d.hosts {
 		if h.used.Swap(false) || h.busy() {
 			continue
 		}
-		delete(d.hosts, to)
-		gone = append(gone, h.Host)
+		delete(d.hosts, dst)
+		removed = append(removed, h.Host)
 	}
-	return gone
+	return removed
 }
 
 // close removes all hosts, which the caller retires, and stops the timer.
-func (d *originalDstHosts) close() (gone []*Host) {
+func (d *originalDstHosts) close() (removed []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	gone = d.list()
+	removed = d.list()
 	clear(d.hosts)
 	if d.armed && d.timer.Stop() {
 		d.armed = false
 		d.cluster.env.tasks.TimerDone()
 	}
-	return gone
+	return removed
 }
 
 // list returns all hosts. d.mu is held.
 func (d *originalDstHosts) list() []*Host {
-	all := make([]*Host, 0, len(d.hosts))
+	hosts := make([]*Host, 0, len(d.hosts))
 	for _, h := range d.hosts {
-		all = append(all, h.Host)
+		hosts = append(hosts, h.Host)
 	}
-	return all
+	return hosts
 }
 
 // evictIdleConn removes an idle connection of any host, as Host.evictIdleConn does. Lock order:
@@ -201,24 +203,24 @@ func (s *state) currentHosts() []*Host {
 		return s.hosts
 	}
 	s.originalDst.mu.RLock()
-	all := s.originalDst.list()
+	hosts := s.originalDst.list()
 	s.originalDst.mu.RUnlock()
-	slices.SortFunc(all, func(a, b *Host) int { return strings.Compare(a.address, b.address) })
-	return all
+	slices.SortFunc(hosts, func(a, b *Host) int { return strings.Compare(a.address, b.address) })
+	return hosts
 }
 
 // originalDstHostsFor returns the destinations of a new state, nil if its cluster is of another
-// type, and the hosts of the old state that are gone. Destinations stay if their connections match
-// the new configuration. c.mu is held.
-func (c *Cluster) originalDstHostsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, gone []*Host) {
+// type, and the removed hosts of the old state. Destinations stay if their connections match the new
+// configuration. c.mu is held.
+func (c *Cluster) originalDstHostsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, removed []*Host) {
 	if old != nil && old.originalDst != nil {
 		if cfg.Type == config.ClusterOriginalDst && cfg.AutoSNI == old.config.AutoSNI && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {
 			return old.originalDst, nil
 		}
-		gone = old.originalDst.close()
+		removed = old.originalDst.close()
 	}
 	if cfg.Type == config.ClusterOriginalDst {
 		d = newOriginalDstHosts(c)
 	}
-	return d, gone
+	return d, removed
 }

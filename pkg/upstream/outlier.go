@@ -24,8 +24,8 @@ type outlierDetection struct {
 	timer  *time.Timer // guarded by mu
 }
 
-// configureOutlierDetection starts outlier detection for hosts as cfg says; nil stops it.
-// Statistics stay if cfg is unchanged; otherwise ejected hosts return. c.mu is held.
+// configureOutlierDetection starts outlier detection for hosts according to cfg; nil stops it. If
+// cfg is unchanged, the statistics stay; otherwise the ejections end. c.mu is held.
 func (c *Cluster) configureOutlierDetection(cfg *config.OutlierDetection, hosts []*Host) {
 	if o := c.outlier; o != nil {
 		if cfg.Equal(o.detector.Configuration()) {
@@ -93,18 +93,18 @@ func (o *outlierDetection) close() {
 }
 
 // reportChange logs and counts a change. The lock of the detector is not held.
-func (o *outlierDetection) reportChange(e outlier.Change) {
-	c, h := o.cluster, hostOf(e.Host)
-	changed := HostDown
-	if e.Reason == "" {
+func (o *outlierDetection) reportChange(change outlier.Change) {
+	c, h := o.cluster, hostOf(change.Host)
+	event := HostDown
+	if change.Reason == "" {
 		c.env.Log.Info("upstream host returns from its ejection", logCluster, c.name, logHost, h.address)
-		changed = HostUp
+		event = HostUp
 	} else {
 		c.count(HostEjected)
-		c.env.Log.Warn("upstream host ejected", logCluster, c.name, logHost, h.address, logDetector, e.Reason, logPause, e.Duration)
+		c.env.Log.Warn("upstream host ejected", logCluster, c.name, logHost, h.address, logDetector, change.Reason, logPause, change.Duration)
 	}
-	if e.HealthChanged {
-		h.healthChanged(changed)
+	if change.HealthChanged {
+		h.healthChanged(event)
 	}
 }
 
@@ -137,9 +137,9 @@ func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
 		return
 	}
 	reason := protocol.ReasonOf(err)
-	var kept *pool.NotSentError
-	if errors.As(err, &kept) && reason != protocol.ConnectFailure && reason != protocol.ConnectTimeout {
-		return // it waited for a connection, and there was none
+	var notSent *pool.NotSentError
+	if errors.As(err, &notSent) && reason != protocol.ConnectFailure && reason != protocol.ConnectTimeout {
+		return // the exchange got no connection, which says nothing about the host
 	}
 	s.RecordFailure(reason)
 }
@@ -154,8 +154,8 @@ func (h *Host) recordOutcome(o outlier.Outcome, n int) {
 	}
 }
 
-// ResponseDiscarded records that the host's response in x is about to be discarded for a retry. It
-// evaluates only the head of the response.
+// ResponseDiscarded records that a retry is about to discard the host's response in x. It evaluates
+// only the head of the response.
 func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
 		return

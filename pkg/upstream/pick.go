@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// maxPicks bounds how often pick asks the balancer before it searches all hosts. The search gives
+// maxPicks bounds how often pick calls the balancer before it searches all hosts. The search gives
 // the first usable host after a run of unusable ones more than its share, while further picks of
 // the balancer keep the shares correct. The balancer returns a usable host immediately unless hosts
 // are down, new or tried. Least-load policies need the most picks, because hosts that are down have
@@ -20,60 +20,60 @@ const (
 	maxPicksPerHost = 6 // for each host
 )
 
-// maxUnhealthyPicks is how many hosts that are known to be down one exchange tries when there is no
-// other. Each costs a refused connect.
+// maxUnhealthyPicks is the maximum number of hosts that an exchange tries although they are down,
+// when there is no other host. Each such attempt costs a refused connect.
 const maxUnhealthyPicks = 16
 
 // probeInterval is the minimum time between two searches for hosts without a share that are due for
 // a recovery probe.
 const probeInterval = hosthealth.MinBackoff
 
-// pick returns the next host to try, or nil if there is none left. hash is the hash of the
-// exchange, 0 for none. The attempts from index first on were made for this pick of a cluster;
-// their hosts could not be reached and are not tried again. pick prefers, in this order:
+// pick returns the next host to try, or nil if there is none. hash is the hash of the exchange, 0
+// for none. The hosts of the attempts from index first on could not be reached and are not tried
+// again. Earlier attempts are those before a retry. pick prefers, in this order:
 //
 //  1. a usable host, or one due for a recovery probe, that was not tried for this exchange: of the
 //     locality that the plan selects, then of the others by priority;
-//  2. a usable host that was tried before: a retry, where there is no other host;
-//  3. a host that is down, of a level in panic, or of any level if none is up: a wrong health state
-//     of most hosts must not cause an outage.
+//  2. a usable host of an earlier attempt, for a retry when there is no other host;
+//  3. a host that is down, of a level in panic, or of any level if no host is up: wrong health
+//     states of most hosts must not cause an outage.
 //
 // In a level in panic, a host is usable unless it is unreachable, which Weft observed itself. pick
 // never returns a draining host.
-func (g *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Host {
-	p := g.plan.Load()
+func (hs *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Host {
+	p := hs.plan.Load()
 	if p == nil {
 		return nil
 	}
 	if p.Starved {
-		if h := g.hostToProbe(attempts); h != nil {
+		if h := hs.hostToProbe(attempts); h != nil {
 			return h
 		}
 	}
 	switch {
-	case !g.usesHash && !p.Split:
-		hash = 0 // nothing uses it
-	case hash == 0 || !g.usesHash:
-		hash = g.env.random()
+	case !hs.usesHash && !p.Split:
+		hash = 0 // neither the balancer nor the plan uses it
+	case hash == 0 || !hs.usesHash:
+		hash = hs.env.random()
 	}
-	l, b := g.selectLocality(p, hash)
-	c := hostPicker{hostSet: g, attempts: attempts, first: first, key: balance.Key{Hash: hash}}
-	if h := c.drawHost(b, p.LevelPanics(l)); h != nil {
+	level, lg := hs.selectLocality(p, hash)
+	hp := hostPicker{hostSet: hs, attempts: attempts, first: first, key: balance.Key{Hash: hash}}
+	if h := hp.drawHost(lg, p.LevelPanics(level)); h != nil {
 		return h
 	}
-	return c.search(p, l, b)
+	return hp.search(p, level, lg)
 }
 
 // selectLocality returns the level and the locality that a hash, or random bits, select.
-func (g *hostSet) selectLocality(p *share.Plan, bits uint64) (int, *localityGroup) {
-	l := 0
+func (hs *hostSet) selectLocality(p *share.Plan, bits uint64) (int, *localityGroup) {
+	level := 0
 	if p.Levels() > 1 {
-		l = p.LevelAt(hash.Nth(bits, 1<<32))
+		level = p.LevelAt(hash.Nth(bits, 1<<32))
 	}
-	if p.OneLocality(l) {
-		return l, &g.levels[l].localities[0]
+	if p.OneLocality(level) {
+		return level, &hs.levels[level].localities[0]
 	}
-	return l, &g.levels[l].localities[p.LocalityAt(l, hash.Nth(bits, 1<<33))]
+	return level, &hs.levels[level].localities[p.LocalityAt(level, hash.Nth(bits, 1<<33))]
 }
 
 // hostPicker is the state of one pick.
@@ -84,67 +84,67 @@ type hostPicker struct {
 	key      balance.Key
 }
 
-// drawHost asks the balancer until it returns a host that is usable and past slow start, or the
-// limit is reached. Then it returns the last host in slow start, if there was one.
-func (c *hostPicker) drawHost(b *localityGroup, panics bool) *Host {
-	limit, slow := min(maxPicks, maxPicksPerHost*len(b.hosts)), c.slowStart && len(b.hosts) > 1
-	var fresh *Host
-	for ; c.key.Draw < limit; c.key.Draw++ {
-		i := c.pickIndex(b, c.key)
+// drawHost calls the balancer until it returns a host that is usable and past slow start. At the
+// limit of calls, drawHost returns the last host in slow start, or nil if there was none.
+func (hp *hostPicker) drawHost(lg *localityGroup, inPanic bool) *Host {
+	limit, slowStart := min(maxPicks, maxPicksPerHost*len(lg.hosts)), hp.slowStart && len(lg.hosts) > 1
+	var inSlowStart *Host
+	for ; hp.key.Draw < limit; hp.key.Draw++ {
+		i := hp.pickIndex(lg, hp.key)
 		if i < 0 {
 			return nil
 		}
-		h := b.hosts[i]
-		if len(c.attempts) > 0 && wasTried(c.attempts, h) {
+		h := lg.hosts[i]
+		if len(hp.attempts) > 0 && wasTried(hp.attempts, h) {
 			continue
 		}
-		if h.health.Up() || panics && !h.health.Has(hosthealth.Unreachable|hosthealth.ReportedDraining) {
-			if slow && !c.passesSlowStart(h) {
-				fresh = h
+		if h.health.Up() || inPanic && !h.health.Has(hosthealth.Unreachable|hosthealth.ReportedDraining) {
+			if slowStart && !hp.passesSlowStart(h) {
+				inSlowStart = h
 				continue
 			}
 			return h
 		}
-		if h.health.ClaimProbe(c.env.now(), c.probeTimeout()) {
+		if h.health.ClaimProbe(hp.env.now(), hp.probeTimeout()) {
 			return h
 		}
 	}
-	return fresh
+	return inSlowStart
 }
 
 // passesSlowStart reports whether to use a host that the balancer returned.
-func (d *hostSetBuilder) passesSlowStart(h *Host) bool {
-	c := &d.config.SlowStart
-	age := d.env.now() - time.Duration(h.usableSince.Load())
-	return age >= c.Duration || share.PassesSlowStart(c, age, d.env.random())
+func (b *hostSetBuilder) passesSlowStart(h *Host) bool {
+	cfg := &b.config.SlowStart
+	age := b.env.now() - time.Duration(h.usableSince.Load())
+	return age >= cfg.Duration || share.PassesSlowStart(cfg, age, b.env.random())
 }
 
 // search searches all hosts: first those of the locality, starting at the balancer's next pick,
 // then all by priority.
-func (c *hostPicker) search(p *share.Plan, l int, b *localityGroup) *Host {
-	s := hostSearch{hostPicker: *c, now: c.env.now()}
-	if start := c.pickIndex(b, c.key); start >= 0 {
-		panics := p.LevelPanics(l)
-		if h := s.scan(b.hosts[start:], panics); h != nil {
+func (hp *hostPicker) search(p *share.Plan, level int, lg *localityGroup) *Host {
+	s := hostSearch{hostPicker: *hp, now: hp.env.now()}
+	if start := hp.pickIndex(lg, hp.key); start >= 0 {
+		inPanic := p.LevelPanics(level)
+		if h := s.scan(lg.hosts[start:], inPanic); h != nil {
 			return h
 		}
-		if h := s.scan(b.hosts[:start], panics); h != nil {
+		if h := s.scan(lg.hosts[:start], inPanic); h != nil {
 			return h
 		}
 	}
-	for i := range c.levels {
-		if h := s.scan(c.levels[i].hosts, p.LevelPanics(i)); h != nil {
+	for i := range hp.levels {
+		if h := s.scan(hp.levels[i].hosts, p.LevelPanics(i)); h != nil {
 			return h
 		}
 	}
 	switch {
 	case s.retryHost != nil:
-		s.retryHost.health.ClaimProbe(s.now, c.probeTimeout()) // no effect if it is up
+		s.retryHost.health.ClaimProbe(s.now, hp.probeTimeout()) // no effect if it is up
 		return s.retryHost
-	case len(c.attempts)-c.first >= maxUnhealthyPicks:
+	case len(hp.attempts)-hp.first >= maxUnhealthyPicks:
 		return nil
-	case s.panicHost == nil && !s.anyUp && share.AllowsPanic(&c.config.Failover):
-		return s.downHost // the health counts will be updated in a moment
+	case s.panicHost == nil && !s.anyUp && share.AllowsPanic(&hp.config.Failover):
+		return s.downHost // the health counts lag behind the health of the hosts
 	default:
 		return s.panicHost
 	}
@@ -161,20 +161,20 @@ type hostSearch struct {
 }
 
 // scan returns the first host of preference 1.
-func (s *hostSearch) scan(hosts []*Host, panics bool) *Host {
+func (s *hostSearch) scan(hosts []*Host, inPanic bool) *Host {
 	for _, h := range hosts {
 		s.anyUp = s.anyUp || h.health.Up()
 		if h.Config().Weight == 0 || h.health.Has(hosthealth.ReportedDraining) || wasTried(s.attempts[s.first:], h) {
 			continue
 		}
-		usable := h.health.Up() || h.health.ProbeDue(s.now) || panics && !h.health.Has(hosthealth.Unreachable)
+		usable := h.health.Up() || h.health.ProbeDue(s.now) || inPanic && !h.health.Has(hosthealth.Unreachable)
 		switch {
 		case usable && !wasTried(s.attempts[:s.first], h):
 			h.health.ClaimProbe(s.now, s.probeTimeout())
 			return h
 		case usable && s.retryHost == nil:
 			s.retryHost = h
-		case !usable && panics && s.panicHost == nil:
+		case !usable && inPanic && s.panicHost == nil:
 			s.panicHost = h
 		case !usable && s.downHost == nil:
 			s.downHost = h
@@ -185,15 +185,15 @@ func (s *hostSearch) scan(hosts []*Host, panics bool) *Host {
 
 // hostToProbe returns a host that is due for a recovery probe, at most once per probeInterval.
 // Hosts without a share get no other request that could find them recovered.
-func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
-	now := g.env.now()
-	from := g.nextProbe.Load()
-	if from > int64(now) || !g.nextProbe.CompareAndSwap(from, int64(now+probeInterval)) {
+func (hs *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
+	now := hs.env.now()
+	due := hs.nextProbe.Load()
+	if due > int64(now) || !hs.nextProbe.CompareAndSwap(due, int64(now+probeInterval)) {
 		return nil
 	}
-	for i := range g.levels {
-		for _, h := range g.levels[i].hosts {
-			if h.health.ProbeDue(now) && !wasTried(attempts, h) && h.health.ClaimProbe(now, g.probeTimeout()) {
+	for i := range hs.levels {
+		for _, h := range hs.levels[i].hosts {
+			if h.health.ProbeDue(now) && !wasTried(attempts, h) && h.health.ClaimProbe(now, hs.probeTimeout()) {
 				return h
 			}
 		}
@@ -203,8 +203,8 @@ func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
 
 // probeTimeout returns how long a recovery probe keeps other exchanges from the host: as long as a
 // connect can take.
-func (d *hostSetBuilder) probeTimeout() time.Duration {
-	if t := d.config.ConnectTimeout; t > 0 {
+func (b *hostSetBuilder) probeTimeout() time.Duration {
+	if t := b.config.ConnectTimeout; t > 0 {
 		return t
 	}
 	return hosthealth.MaxBackoff

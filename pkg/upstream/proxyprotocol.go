@@ -18,15 +18,15 @@ type ProxyProtocolConnector interface {
 
 // withDownstreamAddrs returns the Connector of connections for the given downstream connection; nil
 // means that they belong to none.
-func withDownstreamAddrs(c Connector, caller *protocol.ConnMeta) Connector {
-	a, ok := c.(ProxyProtocolConnector)
+func withDownstreamAddrs(c Connector, meta *protocol.ConnMeta) Connector {
+	pc, ok := c.(ProxyProtocolConnector)
 	switch {
 	case !ok:
 		return c
-	case caller == nil:
-		return a.WithAddrs(netip.AddrPort{}, netip.AddrPort{})
+	case meta == nil:
+		return pc.WithAddrs(netip.AddrPort{}, netip.AddrPort{})
 	}
-	return a.WithAddrs(caller.Remote, caller.Local)
+	return pc.WithAddrs(meta.Remote, meta.Local)
 }
 
 // ProxyProtocol returns the version of the PROXY header that connections to the host begin with, or

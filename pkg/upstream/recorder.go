@@ -6,23 +6,23 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// lazyRecorder is the recorder of a scope, opened when it is first needed, because most of ten
+// lazyRecorder is the recorder of a scope. It is opened at the first use, because most of ten
 // thousand hosts may never need one. The zero value is ready.
 type lazyRecorder[A Recorder] struct{ recorder atomic.Pointer[A] }
 
 // get returns the recorder; ok is false while there is none.
-func (l *lazyRecorder[A]) get() (account A, ok bool) {
+func (l *lazyRecorder[A]) get() (r A, ok bool) {
 	if p := l.recorder.Load(); p != nil {
 		return *p, true
 	}
-	return account, false
+	return r, false
 }
 
 // open opens the recorder unless it is open. The scope's mu is held.
-func (l *lazyRecorder[A]) open(account func() A) {
+func (l *lazyRecorder[A]) open(newRecorder func() A) {
 	if l.recorder.Load() == nil {
-		a := account()
-		l.recorder.Store(&a)
+		r := newRecorder()
+		l.recorder.Store(&r)
 	}
 }
 
@@ -34,8 +34,8 @@ func (l *lazyRecorder[A]) close() {
 }
 
 // add accounts for exchanges, if there is a recorder.
-func (l *lazyRecorder[A]) add(s metrics.Batch) {
-	if a, ok := l.get(); ok {
-		a.Add(s)
+func (l *lazyRecorder[A]) add(b metrics.Batch) {
+	if r, ok := l.get(); ok {
+		r.Add(b)
 	}
 }

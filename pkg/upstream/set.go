@@ -81,9 +81,9 @@ type Change struct {
 	set     *Set
 	edits   []edit
 	removed []*Cluster
-	ended   bool // by Commit or Rollback
+	ended   bool // Commit or Rollback was called
 
-	committed bool // by Commit
+	committed bool // Commit applied the change
 }
 
 // edit is a cluster that is new or has changed.
@@ -117,9 +117,9 @@ func (s *Set) Check(clusters []*config.Cluster) error {
 	return nil
 }
 
-// prepare implements Prepare; whole: clusters is the complete list.
-func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
-	change, err := s.diff(clusters, whole)
+// prepare implements Prepare and PrepareSome; complete reports that clusters is the complete list.
+func (s *Set) prepare(clusters []*config.Cluster, complete bool) (*Change, error) {
+	change, err := s.diff(clusters, complete)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +133,8 @@ func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
 }
 
 // diff finds the clusters that are new, changed or removed.
-func (s *Set) diff(clusters []*config.Cluster, whole bool) (*Change, error) {
-	var refused []error
+func (s *Set) diff(clusters []*config.Cluster, complete bool) (*Change, error) {
+	var errs []error
 	names := make(map[string]struct{}, len(clusters))
 	change := &Change{set: s}
 	s.mu.Lock()
@@ -143,8 +143,8 @@ func (s *Set) diff(clusters []*config.Cluster, whole bool) (*Change, error) {
 		return nil, errChangeOpen
 	}
 	for _, cfg := range clusters {
-		if _, twice := names[cfg.Name]; twice {
-			refused = append(refused, fmt.Errorf("cluster %s is configured twice", cfg.Name))
+		if _, duplicate := names[cfg.Name]; duplicate {
+			errs = append(errs, fmt.Errorf("cluster %s is configured twice", cfg.Name))
 			continue
 		}
 		names[cfg.Name] = struct{}{}
@@ -153,18 +153,18 @@ func (s *Set) diff(clusters []*config.Cluster, whole bool) (*Change, error) {
 			continue
 		}
 		if err := s.env.validate(cfg); err != nil {
-			refused = append(refused, err)
+			errs = append(errs, err)
 			continue
 		}
 		if c == nil {
-			c = s.placeholder(cfg.Name) // from here on the change keeps it alive
+			c = s.placeholder(cfg.Name) // the edit below keeps it alive
 		}
 		change.edits = append(change.edits, edit{cluster: c, config: cfg})
 	}
-	if len(refused) > 0 {
-		return nil, errors.Join(refused...)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
-	if whole {
+	if complete {
 		change.removed = s.notListed(names)
 	}
 	s.changing = true
@@ -172,17 +172,17 @@ func (s *Set) diff(clusters []*config.Cluster, whole bool) (*Change, error) {
 }
 
 // notListed returns the configured clusters that are not among names. s.mu is held.
-func (s *Set) notListed(names map[string]struct{}) (all []*Cluster) {
+func (s *Set) notListed(names map[string]struct{}) (clusters []*Cluster) {
 	for name, c := range s.configured {
-		if _, stays := names[name]; !stays {
-			all = append(all, c)
+		if _, listed := names[name]; !listed {
+			clusters = append(clusters, c)
 		}
 	}
-	return all
+	return clusters
 }
 
-// Warm waits until the hosts of every cluster with discovery in the change are known, or the first
-// attempt to find them failed. It returns ctx's error if that ends first; the change can still be
+// Warm waits until the first discovery of hosts has succeeded or failed for every cluster with
+// discovery in the change. If ctx ends first, Warm returns an error; the change can still be
 // committed.
 func (c *Change) Warm(ctx context.Context) error {
 	for i := range c.edits {
@@ -232,10 +232,10 @@ func (c *Change) Retire() {
 	}
 	c.set.changes.Lock()
 	defer c.set.changes.Unlock()
-	for _, gone := range c.removed {
-		if c.set.takeLeaving(gone, c) {
-			c.set.stopWatch(gone)
-			retire(gone.remove())
+	for _, removed := range c.removed {
+		if c.set.takeLeaving(removed, c) {
+			c.set.stopWatch(removed)
+			retire(removed.remove())
 		}
 	}
 }
@@ -292,22 +292,22 @@ func (s *Set) recordConfigured(change *Change) {
 			s.watches[e.cluster] = e.watch
 		}
 	}
-	for _, gone := range change.removed {
-		delete(s.configured, gone.name)
-		s.placeholders[gone.name] = weak.Make(gone)
-		s.leaving[gone] = change
+	for _, removed := range change.removed {
+		delete(s.configured, removed.name)
+		s.placeholders[removed.name] = weak.Make(removed)
+		s.leaving[removed] = change
 	}
-	for name, cell := range s.placeholders {
-		if cell.Value() == nil {
+	for name, ref := range s.placeholders {
+		if ref.Value() == nil {
 			delete(s.placeholders, name)
 		}
 	}
 	s.changing = false
 }
 
-// Close takes every cluster out of service: it closes idle connections now, and those in use with
-// their exchange. It returns when no timer or goroutine is left. It is called once, after the last
-// change.
+// Close takes every cluster out of service: it closes idle connections immediately, and connections
+// in use when their exchange ends. It returns when no timer or goroutine is left. It is called once,
+// after the last change.
 func (s *Set) Close() {
 	s.mu.Lock()
 	clusters := make([]*Cluster, 0, len(s.configured))

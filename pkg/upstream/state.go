@@ -11,15 +11,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// state is what a cluster serves with. It is immutable except for its counts and replaced as a
-// whole. The previous and the next state share its hosts.
+// state is the configuration and the hosts of a cluster. It is immutable except for its counts: a
+// change replaces the whole state. Successive states share their hosts.
 type state struct {
 	config     *config.Cluster
 	hosts      []*Host
 	defaultSet *hostSet // for exchanges that match no subset, and for all if subsets is nil
 	subsets    *subsets // nil: none
 
-	// Guarded by Cluster.mu: number of host sets that rules made, and of the hosts in them.
+	// Guarded by Cluster.mu: number of the host sets of rules, and of the hosts in them.
 	ruleSetCount, ruleMembershipCount int
 
 	removed  bool // no longer configured; config is the last one
@@ -41,25 +41,25 @@ func (e *env) validate(cfg *config.Cluster) error {
 	return e.validateChecks(cfg)
 }
 
-// install makes the cluster serve with cfg and these hosts. It keeps hosts whose address is
-// unchanged, with their health, connections and counts. It returns the removed hosts, which the
-// caller retires when it holds no lock.
-func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*Host) {
+// install applies cfg and these hosts to the cluster. It keeps hosts whose address is unchanged,
+// with their health, connections and counts. It returns the removed hosts, which the caller retires
+// when it holds no lock.
+func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (removed []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entries = mergeDuplicates(entries)
 	old := c.state.Load()
-	hosts, gone := c.reuseHosts(old, cfg, entries)
+	hosts, removed := c.reuseHosts(old, cfg, entries)
 	next := newState(c.env, cfg, hosts, old != nil && old.defaultSet.hasBalancers())
-	d, left := c.originalDstHostsFor(old, cfg)
-	next.originalDst = d
+	dests, removedDests := c.originalDstHostsFor(old, cfg)
+	next.originalDst = dests
 	c.config.Store(cfg)
 	c.state.Store(next)
 	if !cfg.OnDemand.Unsubscribed {
 		c.onDemand.Notify()
 	}
 	for _, h := range hosts {
-		h.updateHealthCounts() // apply health changes that occurred while the state was made
+		h.updateHealthCounts() // apply health changes since newState read them
 	}
 	for p := range c.breakers {
 		c.breakers[p].GrantSlots() // the new limit may be higher
@@ -68,7 +68,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	if cfg.Pool.WarmProtocol != "" {
 		c.env.tasks.Go(func() { c.warm(cfg, hosts) })
 	}
-	return append(gone, left...)
+	return append(removed, removedDests...)
 }
 
 // warm opens connections to hosts that have none.
@@ -81,25 +81,25 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	}
 }
 
-// newState divides hosts into host sets and counts healthy hosts. asked reports whether exchanges
+// newState divides hosts into host sets and counts healthy hosts. hashUsed reports whether exchanges
 // used the balancers of the previous state.
-func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
+func newState(e *env, cfg *config.Cluster, hosts []*Host, hashUsed bool) *state {
 	s := &state{config: cfg, hosts: hosts, onDemand: cfg.OnDemand.Enabled()}
-	d := newHostSetBuilder(e, cfg, hosts)
+	b := newHostSetBuilder(e, cfg, hosts)
 	if len(cfg.Subsets.Selectors) == 0 {
-		s.defaultSet = d.addSet(allIndexes(hosts))
+		s.defaultSet = b.addSet(allIndexes(hosts))
 	} else {
-		s.subsets = newSubsets(d, &cfg.Subsets)
+		s.subsets = newSubsets(b, &cfg.Subsets)
 		s.defaultSet = s.subsets.fallback
 	}
 	s.defaultSet.rules = newHostSetRules(cfg.HostRules, nil)
-	s.defaultSet.buildBalancers(asked)
-	d.assignMemberships()
+	s.defaultSet.buildBalancers(hashUsed)
+	b.assignMemberships()
 	return s
 }
 
 // remove marks the cluster as not configured and returns its hosts, which the caller retires.
-func (c *Cluster) remove() (gone []*Host) {
+func (c *Cluster) remove() (removed []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.state.Load()
@@ -126,67 +126,67 @@ func retire(hosts []*Host) {
 // reuseHosts returns a host for each entry, and the hosts of old without an entry. A host whose TLS
 // or PROXY header configuration changed is replaced, because its open connections do not match the
 // configuration. c.mu is held.
-func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.Host) (hosts, gone []*Host) {
+func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.Host) (hosts, removed []*Host) {
 	hosts = make([]*Host, len(entries))
-	var known map[string]*Host
+	var byAddress map[string]*Host
 	if old != nil && len(old.hosts) > 0 {
-		known = make(map[string]*Host, len(old.hosts))
+		byAddress = make(map[string]*Host, len(old.hosts))
 		for _, h := range old.hosts {
-			known[h.address] = h
+			byAddress[h.address] = h
 		}
 	}
 	for i := range entries {
-		e := &entries[i]
-		if h := known[e.Address]; h != nil && SameTLS(cfg, old.config) && e.NoTLS == h.Config().NoTLS && e.TLSIndex == h.Config().TLSIndex &&
+		entry := &entries[i]
+		if h := byAddress[entry.Address]; h != nil && SameTLS(cfg, old.config) && entry.NoTLS == h.Config().NoTLS && entry.TLSIndex == h.Config().TLSIndex &&
 			cfg.ProxyProtocol == old.config.ProxyProtocol {
-			if e.ResolvedAddress != h.Config().ResolvedAddress {
+			if entry.ResolvedAddress != h.Config().ResolvedAddress {
 				h.health.ResetBackoff()
 			}
-			h.entry.Store(e)
-			h.setDiscoveryHealth(e.Health)
+			h.entry.Store(entry)
+			h.setDiscoveryHealth(entry.Health)
 			hosts[i] = h
-			delete(known, e.Address)
+			delete(byAddress, entry.Address)
 			continue
 		}
-		hosts[i] = newHost(c, e)
+		hosts[i] = newHost(c, entry)
 	}
-	for _, h := range known {
-		gone = append(gone, h)
+	for _, h := range byAddress {
+		removed = append(removed, h)
 	}
-	return hosts, gone
+	return hosts, removed
 }
 
 // mergeDuplicates returns entries with each address once: its first entry, with the sum of the
-// weights. The usual cause is two names that resolve to one address.
+// weights. Duplicates arise when two names resolve to one address.
 func mergeDuplicates(entries []config.Host) []config.Host {
 	if len(entries) < 2 {
 		return entries
 	}
-	place := make(map[string]int, len(entries))
-	kept := entries
+	indexes := make(map[string]int, len(entries))
+	merged := entries
 	for i := range entries {
-		e := &entries[i]
-		first, again := place[e.Address]
-		if !again {
-			place[e.Address] = len(place)
-			if len(kept) < len(entries) {
-				kept = append(kept, *e)
+		entry := &entries[i]
+		first, duplicate := indexes[entry.Address]
+		if !duplicate {
+			indexes[entry.Address] = len(indexes)
+			if len(merged) < len(entries) {
+				merged = append(merged, *entry)
 			}
 			continue
 		}
-		if len(kept) == len(entries) {
-			kept = slices.Clone(entries[:i]) // the caller owns the argument
+		if len(merged) == len(entries) {
+			merged = slices.Clone(entries[:i]) // the caller owns the argument
 		}
-		kept[first].Weight += e.Weight
+		merged[first].Weight += entry.Weight
 	}
-	return kept
+	return merged
 }
 
-// errChangeOpen is returned by Prepare.
+// errChangeOpen is the error of Prepare while another change is open.
 var errChangeOpen = errors.New("upstream: another change is neither committed nor rolled back")
 
 // sameCluster reports whether a and b are equivalent, so that nothing has to change.
-// TestSameClusterComparesEveryField finds a field that it does not compare.
+// TestSameClusterComparesEveryField verifies that it compares every field.
 func sameCluster(a, b *config.Cluster) bool {
 	return a == b ||
 		a.Name == b.Name &&

@@ -8,44 +8,44 @@ import (
 // subsets maps the labels of exchanges to host sets. Immutable.
 type subsets struct {
 	index    *subset.Index
-	sets     []*hostSet // by the numbers of index
+	sets     []*hostSet // in the order of the subsets of index
 	fallback *hostSet   // for exchanges that match no subset
 }
 
-// newSubsets divides the hosts as the selectors say.
-func newSubsets(d *hostSetBuilder, c *config.Subsets) *subsets {
-	index, all := subset.Divide(c.Selectors, len(d.hosts), func(i int) map[string]string { return d.hosts[i].Config().Metadata })
-	s := &subsets{index: index, sets: make([]*hostSet, len(all))}
-	for i := range all {
-		s.sets[i] = d.addSet(all[i].Hosts)
-		s.sets[i].rules = newHostSetRules(d.config.HostRules, all[i].Labels.Map())
+// newSubsets divides the hosts according to the selectors.
+func newSubsets(b *hostSetBuilder, cfg *config.Subsets) *subsets {
+	index, divided := subset.Divide(cfg.Selectors, len(b.hosts), func(i int) map[string]string { return b.hosts[i].Config().Metadata })
+	s := &subsets{index: index, sets: make([]*hostSet, len(divided))}
+	for i := range divided {
+		s.sets[i] = b.addSet(divided[i].Hosts)
+		s.sets[i].rules = newHostSetRules(b.config.HostRules, divided[i].Labels.Map())
 	}
-	s.fallback = d.fallback(c)
+	s.fallback = b.fallback(cfg)
 	return s
 }
 
 // fallback returns the hostSet of exchanges that match no subset.
-func (d *hostSetBuilder) fallback(c *config.Subsets) *hostSet {
-	switch c.Fallback {
+func (b *hostSetBuilder) fallback(cfg *config.Subsets) *hostSet {
+	switch cfg.Fallback {
 	case config.AnyEndpoint:
-		return d.addSet(allIndexes(d.hosts))
+		return b.addSet(allIndexes(b.hosts))
 	case config.DefaultSubset:
-		var places []int32
-		for i, h := range d.hosts {
-			if subset.HasLabels(h.Config().Metadata, c.Default) {
-				places = append(places, int32(i)) //nolint:gosec // as in allIndexes
+		var indexes []int32
+		for i, h := range b.hosts {
+			if subset.HasLabels(h.Config().Metadata, cfg.Default) {
+				indexes = append(indexes, int32(i)) //nolint:gosec // as in allIndexes
 			}
 		}
-		return d.addSet(places)
+		return b.addSet(indexes)
 	default:
-		return d.addSet(nil)
+		return b.addSet(nil)
 	}
 }
 
 // hostsFor returns the hosts that an exchange with these labels may use.
-func (s *state) hostsFor(labels subset.Request) *hostSet {
+func (s *state) hostsFor(req subset.Request) *hostSet {
 	if s.subsets != nil {
-		if i := s.subsets.index.Find(labels); i >= 0 {
+		if i := s.subsets.index.Find(req); i >= 0 {
 			return s.subsets.sets[i]
 		}
 	}

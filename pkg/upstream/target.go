@@ -15,23 +15,23 @@ func (h *Host) ResolvedAddress() string {
 // DNSDiscovery is a Discovery that resolves host names and reports the status of each name.
 type DNSDiscovery interface {
 	Discovery
-	// Names describes the names of c, each once, in the order of its hosts, or returns none if c is
-	// not watched. Safe for concurrent use.
+	// Names returns the status of the names of c, each once, in the order of its hosts. It returns
+	// none if c is not watched. Safe for concurrent use.
 	Names(c *config.Cluster) []NameStatus
 }
 
 // NameStatus is the resolution status of a name, for people and tools.
 type NameStatus struct {
 	Name      string   `json:"name"`
-	Addresses []string `json:"addresses"` // of the last lookup that found any
-	// Age is the time since that lookup in seconds; with Addresses only.
+	Addresses []string `json:"addresses"` // result of the last lookup that found addresses
+	// Age is the time since that lookup in seconds; 0 without Addresses.
 	Age      float64 `json:"age_seconds,omitempty"`
 	Lookups  uint64  `json:"lookups_total"`
 	Failures uint64  `json:"lookup_failures_total"` // lookups that found no address
 	Error    string  `json:"error,omitempty"`       // of the last lookup; "" if it found addresses
 }
 
-// nameStatuses describes the names of a cluster's hosts, if its discovery resolves names.
+// nameStatuses returns the status of the host names of a cluster, if its discovery resolves names.
 func (c *Cluster) nameStatuses(cfg *config.Cluster) []NameStatus {
 	if d, ok := c.env.Discoveries[cfg.Type].(DNSDiscovery); ok {
 		return d.Names(cfg)

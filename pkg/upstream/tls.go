@@ -19,8 +19,7 @@ func (h *Host) TLS() *config.TLS {
 	return s.config.TLS
 }
 
-// SameTLS reports whether a and b have the same TLS configurations and request the same name of
-// hosts.
+// SameTLS reports whether a and b have the same TLS configurations and the same use of SNI.
 func SameTLS(a, b *config.Cluster) bool {
 	return a.AutoSNI == b.AutoSNI && a.TLS.Equal(b.TLS) && slices.EqualFunc(a.AlternateTLS, b.AlternateTLS, (*config.TLS).Equal)
 }

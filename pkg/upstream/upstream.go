@@ -9,8 +9,9 @@
 //	  pool                   provides the connection           hostpools.go, pool
 //	  Connection.Start       runs the engine of the protocol
 //
-// This package ties the parts together: it keeps clusters and hosts, their identity through changes
-// of the configuration, metrics and logs. Each part is a package that knows no cluster and no host:
+// This package ties the parts together: it owns the clusters and hosts, preserves them across
+// configuration changes, and maintains metrics and logs. Each part is a package that does not depend
+// on clusters or hosts:
 //
 //	balance      policies that pick one of several hosts
 //	share        shares of priorities and localities, panic, slow start     pure
@@ -18,7 +19,7 @@
 //	breaker      limits of exchanges, retries and connections
 //	pool         connections to one host
 //	hosthealth   why a host is not usable, backoff, recovery probes
-//	outlier      decisions about hosts that respond badly
+//	outlier      decisions to eject hosts that fail too often
 //	health       active checks
 //	discovery    sources of hosts (plugins)
 //	tasks, wait  the clock, timers and goroutines of a set; waiting for a channel
@@ -27,8 +28,8 @@
 // resolves names to addresses. State that outlives a configuration change lives with its owner:
 // admission counts in the Cluster, health and connections in the Host.
 //
-// Timers sweep idle connections, and goroutines of their own open multiplexed connections;
-// Set.Close waits for both.
+// Timers close idle connections, and separate goroutines open multiplexed connections; Set.Close
+// waits for both.
 package upstream
 
 import (
@@ -50,17 +51,17 @@ type Connector interface {
 	Multiplexed() bool
 
 	// Connect opens a connection to h before the deadline; the zero time means that only ctx ends
-	// the attempt. Its errors are Faults: ConnectTimeout when time ran out, ConnectFailure for
-	// everything else. The connection calls released when it releases an exchange, whether or not
-	// there was a response; reusable says that the connection can take another.
+	// the attempt. Its errors are Faults: ConnectTimeout after the deadline, otherwise
+	// ConnectFailure. The connection calls released when it releases an exchange, whether or not
+	// there was a response; reusable reports whether the connection can carry another exchange.
 	Connect(ctx context.Context, h *Host, deadline time.Time, released func(reusable bool)) (pool.Connection, error)
 }
 
 // Discovery finds the hosts of clusters whose configuration does not list their addresses.
 type Discovery interface {
-	// Watch calls update with all hosts of c, first when they are known and then whenever they
-	// change. It calls update from any goroutine, but never concurrently. An error means that the
-	// discovery learned nothing new: the known hosts stay. After stop has returned, no further call
+	// Watch calls update with all hosts of c when it has found them, and again after each change.
+	// It calls update from any goroutine, but never concurrently. An error means that the discovery
+	// found no hosts: the cluster keeps its current hosts. After stop has returned, no further call
 	// begins.
 	Watch(c *config.Cluster, update func(hosts []config.Host, err error)) (stop func())
 }
@@ -69,7 +70,7 @@ type Discovery interface {
 type Meter interface {
 	// Cluster is called when the first exchange enters a cluster. The gauges may be read from any
 	// goroutine, even after the recorder is closed.
-	Cluster(name string, levels Gauges) ClusterRecorder
+	Cluster(name string, gauges Gauges) ClusterRecorder
 	// Host is called when the first exchange goes to a host.
 	Host(cluster, address string) Recorder
 }
@@ -90,13 +91,13 @@ type ClusterRecorder interface {
 	LimitReached(p config.Priority, e Event)
 }
 
-// Gauges are values of a cluster that go up and down. *Cluster implements it.
+// Gauges provides the values of a cluster that go up and down. *Cluster implements it.
 type Gauges interface {
 	// InFlight returns the number of exchanges of all priorities.
 	InFlight() int64
-	// LimitUsage returns the current usage of a limit and its maximum; 0 means unlimited, below 0
-	// none allowed.
-	LimitUsage(p config.Priority, l metrics.Limit) (used, most int64)
+	// LimitUsage returns the current usage of a limit and its maximum. The maximum 0 means
+	// unlimited; a negative maximum allows none.
+	LimitUsage(p config.Priority, l metrics.Limit) (used, limit int64)
 }
 
 // Event is a countable event of a cluster.
@@ -106,7 +107,7 @@ type Event uint8
 const (
 	ConnectionOpened Event = iota
 	ConnectionClosed
-	ConnectionMaxRequests // the connection's request limit was reached
+	ConnectionMaxRequests // a connection reached max_requests_per_connection
 	ConnectFailed         // refused, unreachable or timed out
 	ConnectionOverflow    // max_connections reached: the exchange had to wait
 	PendingOverflow       // rejected: max_pending_requests
@@ -133,7 +134,7 @@ type Options struct {
 	// Discoveries holds the discoveries by cluster type. Clusters of other types use their
 	// configured hosts.
 	Discoveries map[config.ClusterType]Discovery
-	// Dial opens a connection to a host before the deadline (zero: ctx alone bounds it), for active
+	// Dial opens a connection to a host before the deadline (zero: only ctx bounds it), for active
 	// checks that need no Connector. Its errors are those of Connector.Connect.
 	Dial func(ctx context.Context, h *Host, deadline time.Time) (*network.Conn, error)
 	// Codecs holds the codecs of the protocols whose heartbeats can be checked.

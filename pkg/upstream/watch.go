@@ -14,7 +14,7 @@ type watch struct {
 	config  *config.Cluster // immutable
 	log     *slog.Logger    // immutable
 	stop    func()          // immutable once newWatch has returned
-	first   chan struct{}   // closed when the first attempt is complete
+	first   chan struct{}   // closed when the first discovery has succeeded or failed
 
 	mu         sync.Mutex
 	phase      phase         // guarded by mu
@@ -23,8 +23,8 @@ type watch struct {
 	hosts      []config.Host // guarded by mu; kept until goLive
 }
 
-// phase is the state of a watch: prepared, then live, then ended. The watch of a change that is
-// rolled back is never live.
+// phase is the state of a watch: prepared, then live, then ended. If the change is rolled back, a
+// watch goes from prepared to ended.
 type phase uint8
 
 const (
@@ -48,7 +48,7 @@ func (w *watch) update(hosts []config.Host, err error) {
 }
 
 // applyResult applies a result of the discovery and returns the removed hosts.
-func (w *watch) applyResult(hosts []config.Host, err error) (gone []*Host) {
+func (w *watch) applyResult(hosts []config.Host, err error) (removed []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.firstDone {
@@ -65,17 +65,17 @@ func (w *watch) applyResult(hosts []config.Host, err error) (gone []*Host) {
 	return nil
 }
 
-// goLive installs the cluster with the discovered hosts and returns the removed ones. If none were
+// goLive installs the cluster with the discovered hosts and returns the removed hosts. If none were
 // found yet, the cluster keeps the hosts of its previous configuration.
-func (w *watch) goLive() (gone []*Host) {
+func (w *watch) goLive() (removed []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.hostsFound {
 		w.hosts = w.cluster.reusableHosts(w.config.Type)
 	}
-	gone = w.cluster.install(w.config, w.hosts)
+	removed = w.cluster.install(w.config, w.hosts)
 	w.phase, w.hosts = watchLive, nil
-	return gone
+	return removed
 }
 
 // closeConn ends the watch: it stops the discovery, and later updates have no effect.
@@ -86,14 +86,14 @@ func (w *watch) closeConn() {
 	w.stop()
 }
 
-// reusableHosts returns the current hosts of the cluster if a discovery of this type can keep them:
-// the same type found them, or a static cluster becomes a STRICT_DNS cluster.
-func (c *Cluster) reusableHosts(kind config.ClusterType) []config.Host {
+// reusableHosts returns the current hosts of the cluster if a cluster of clusterType can keep them:
+// its type is unchanged, or a static cluster becomes a STRICT_DNS cluster.
+func (c *Cluster) reusableHosts(clusterType config.ClusterType) []config.Host {
 	s := c.state.Load()
 	if s == nil || s.removed {
 		return nil
 	}
-	if before := s.config.Type; before != kind && !(before == config.ClusterStatic && kind == config.ClusterStrictDNS) {
+	if previous := s.config.Type; previous != clusterType && !(previous == config.ClusterStatic && clusterType == config.ClusterStrictDNS) {
 		return nil
 	}
 	entries := make([]config.Host, len(s.hosts))
