@@ -51,7 +51,7 @@ type Cluster struct {
 type env struct {
 	Options
 	checks    *health.Scheduler
-	desk      *demand.RequestQueue // clusters whose on-demand hosts were requested
+	hostRequests      *demand.RequestQueue // clusters whose on-demand hosts were requested
 	selfConns selfConns
 	loads     atomic.Pointer[LoadReporter] // nil: nothing collects load reports
 	tasks     *tasks.Group
@@ -118,7 +118,7 @@ func (cp *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error 
 	if err != nil {
 		return err
 	}
-	if c.mustWait(s) {
+	if c.mustAwaitHosts(s) {
 		return x.RunBlocking(ctx, waitForHosts{cp})
 	}
 	if len(s.config.DropOverloads) > 0 && len(x.Record.Attempts) == 0 {

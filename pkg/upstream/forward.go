@@ -30,7 +30,7 @@ type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (
 func (c *Cluster) ForwardConn(ctx context.Context, addrs ConnAddrs, attempts int, connect connectRelayFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := c.admit(config.DefaultPriority)
-	for err == nil && c.mustWait(s) {
+	for err == nil && c.mustAwaitHosts(s) {
 		if err = c.awaitHosts(ctx, b, time.Time{}, nil); err == nil {
 			s, err = c.admit(config.DefaultPriority)
 		}

@@ -33,11 +33,11 @@ func (c *Cluster) Lease(hash uint64, replaced *HostLease) (*HostLease, error) {
 			b.RemoveActive()
 		}
 	}()
-	unsubscribed := c.mustWait(s)
+	unsubscribed := c.mustAwaitHosts(s)
 	h := s.connectionHosts().pick(hash, nil, 0)
 	if h == nil {
 		if unsubscribed { // the session does not wait
-			c.env.desk.Request(c.name)
+			c.env.hostRequests.Request(c.name)
 			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were requested just now, and have not arrived yet", c.name)
 		}
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)

@@ -17,8 +17,8 @@ import (
 type LoadReporter struct {
 	set *Set // immutable
 
-	all   bool                 // all clusters are followed
-	names map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
+	followAll   bool                 // all clusters are followed
+	followed map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
 	since time.Time            // time from which all clusters are followed
 	last  time.Time            // time of the last report or SetClusters
 
@@ -50,7 +50,7 @@ type LoadReport struct {
 	Clusters []ClusterLoad // followed clusters that are configured or have removed hosts, sorted by name
 
 	reporter       *LoadReporter
-	at             time.Time
+	collectedAt             time.Time
 	hostReports    []hostReport
 	clusterReports []clusterReport
 }
@@ -143,18 +143,18 @@ const minServerErrorStatus = 500
 
 // followedSince returns the time from which a cluster is followed; ok is false if it is not.
 func (l *LoadReporter) followedSince(name string) (since time.Time, ok bool) {
-	if l.all {
+	if l.followAll {
 		return l.since, true
 	}
-	since, ok = l.names[name]
+	since, ok = l.followed[name]
 	return since, ok
 }
 
 // SetClusters sets the clusters to report from now on, whether or not they exist yet. It does not
 // interrupt the reports of clusters that are followed already.
 func (l *LoadReporter) SetClusters(all bool, names ...string) {
-	l.set.changes.Lock()
-	defer l.set.changes.Unlock()
+	l.set.changeMu.Lock()
+	defer l.set.changeMu.Unlock()
 	now := time.Now()
 	l.last = now
 	followed := make(map[string]time.Time, len(names))
@@ -164,13 +164,13 @@ func (l *LoadReporter) SetClusters(all bool, names ...string) {
 			followed[name] = since
 		}
 	}
-	old := &LoadReporter{all: l.all, names: l.names, since: l.since}
-	if all && !l.all {
+	old := &LoadReporter{followAll: l.followAll, followed: l.followed, since: l.since}
+	if all && !l.followAll {
 		l.since = now
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all, l.names = all, followed
+	l.followAll, l.followed = all, followed
 	for _, c := range l.set.configuredClusters() {
 		_, follows := l.followedSince(c.name)
 		if _, followedBefore := old.followedSince(c.name); follows && !followedBefore {
@@ -208,14 +208,14 @@ func (l *LoadReporter) hostRemoved(h *Host) {
 // awaitResults, which waits some milliseconds until the results of attempts that have just ended are
 // counted.
 func (l *LoadReporter) Collect(awaitResults func()) *LoadReport {
-	r := &LoadReport{reporter: l, at: time.Now()}
+	r := &LoadReport{reporter: l, collectedAt: time.Now()}
 	hosts := l.readHosts(r)
 	awaitResults()
 	for i := range r.clusterReports {
 		c := r.clusterReports[i].cluster
 		previous := c.reported
-		now := clusterCounts{r.at, c.DropOverloadCounts(), c.rejectedExchanges()}
-		load := ClusterLoad{Name: c.name, Interval: r.at.Sub(previous.since), Rejected: saturatingSub(now.rejected, previous.rejected)}
+		now := clusterCounts{r.collectedAt, c.DropOverloadCounts(), c.rejectedExchanges()}
+		load := ClusterLoad{Name: c.name, Interval: r.collectedAt.Sub(previous.since), Rejected: saturatingSub(now.rejected, previous.rejected)}
 		for category, n := range now.dropped {
 			if dropped := saturatingSub(n, previous.dropped[category]); dropped > 0 {
 				if load.Dropped == nil {
@@ -230,17 +230,17 @@ func (l *LoadReporter) Collect(awaitResults func()) *LoadReport {
 		}
 		r.Clusters = append(r.Clusters, load)
 	}
-	l.last = r.at
+	l.last = r.collectedAt
 	return r
 }
 
 // readHosts reads the hosts of the followed clusters, and adds these clusters to r.
 func (l *LoadReporter) readHosts(r *LoadReport) map[*Cluster][]hostReport {
-	l.set.changes.Lock()
-	defer l.set.changes.Unlock()
+	l.set.changeMu.Lock()
+	defer l.set.changeMu.Unlock()
 	hosts := map[*Cluster][]hostReport{}
 	for _, c := range l.set.configuredClusters() {
-		if !l.ensureFollowed(c, r.at) {
+		if !l.ensureFollowed(c, r.collectedAt) {
 			continue
 		}
 		hosts[c] = nil
@@ -252,7 +252,7 @@ func (l *LoadReporter) readHosts(r *LoadReport) map[*Cluster][]hostReport {
 	}
 	l.mu.Lock()
 	for h := range l.removed {
-		if c := h.cluster; l.ensureFollowed(c, r.at) {
+		if c := h.cluster; l.ensureFollowed(c, r.collectedAt) {
 			hosts[c] = append(hosts[c], hostReport{host: h, firstReading: h.readCounters(), removed: true})
 		}
 	}
@@ -303,8 +303,8 @@ func (r *LoadReport) Commit() {
 		h := &r.hostReports[i]
 		if h.removed {
 			if h.counts != (counts{}) || h.firstReading.inFlight > 0 {
-				r.reporter.removed[h.host] = r.at
-			} else if r.at.Sub(r.reporter.removed[h.host]) > removedRetention {
+				r.reporter.removed[h.host] = r.collectedAt
+			} else if r.collectedAt.Sub(r.reporter.removed[h.host]) > removedRetention {
 				delete(r.reporter.removed, h.host)
 			}
 		}

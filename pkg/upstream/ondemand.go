@@ -29,11 +29,11 @@ func (s *Set) OnDemand() OnDemandClusters { return OnDemandClusters{s} }
 
 // Requested returns a channel that receives when TakeRequested may have names. It is for one
 // receiver.
-func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.desk.Requested() }
+func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.hostRequests.Requested() }
 
 // TakeRequested returns the names of the clusters whose hosts were requested since its last call,
 // in order. Some may have hosts by now, or no longer be configured.
-func (d OnDemandClusters) TakeRequested() []string { return d.set.env.desk.Take() }
+func (d OnDemandClusters) TakeRequested() []string { return d.set.env.hostRequests.Take() }
 
 // InUse reports whether an exchange is in flight in the cluster, or arrived since its last call.
 func (d OnDemandClusters) InUse(name string) bool {
@@ -44,15 +44,15 @@ func (d OnDemandClusters) InUse(name string) bool {
 // RequestHosts marks the cluster as used and requests its hosts if they are not subscribed. It does
 // not wait.
 func (c *Cluster) RequestHosts() {
-	if c.mustWait(c.state.Load()) {
-		c.env.desk.Request(c.name)
+	if c.mustAwaitHosts(c.state.Load()) {
+		c.env.hostRequests.Request(c.name)
 	}
 }
 
-// mustWait records that an exchange arrived at s, which is nil for a cluster that was never
+// mustAwaitHosts records that an exchange arrived at s, which is nil for a cluster that was never
 // configured. It reports whether the exchange has to wait for hosts. If not, the exchange continues
 // with s: the next state may be unsubscribed.
-func (c *Cluster) mustWait(s *state) bool {
+func (c *Cluster) mustAwaitHosts(s *state) bool {
 	if s == nil || !s.onDemand {
 		return false
 	}
@@ -90,7 +90,7 @@ func (c *Cluster) awaitHosts(ctx context.Context, b *breaker.Breaker, deadline t
 	if !s.unsubscribed() {
 		return nil
 	}
-	c.env.desk.Request(c.name)
+	c.env.hostRequests.Request(c.name)
 	limit, timeoutReason := time.Now().Add(s.config.OnDemand.Wait), protocol.ReasonOnDemandTimeout
 	if !deadline.IsZero() && deadline.Before(limit) {
 		limit, timeoutReason = deadline, protocol.UpstreamTimeout

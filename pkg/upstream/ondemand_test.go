@@ -238,7 +238,7 @@ func TestOnDemandDoesNotAllocate(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
 	var failed error
 	if n := testing.AllocsPerRun(100, func() {
-		if c.mustWait(c.state.Load()) {
+		if c.mustAwaitHosts(c.state.Load()) {
 			failed = errors.New("the hosts are absent")
 		}
 	}); n != 0 || failed != nil {

@@ -19,12 +19,12 @@ import (
 type Set struct {
 	env env // immutable
 
-	changes sync.Mutex // held while a change is committed or retired
+	changeMu sync.Mutex // held while a change is committed or retired
 
 	mu           sync.RWMutex
 	configured   map[string]*Cluster              // guarded by mu
 	placeholders map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but possibly referred to
-	leaving      map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
+	pendingRemovals      map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
 	watches      map[*Cluster]*watch              // guarded by mu; of clusters with discovery
 	changing     bool                             // guarded by mu; a Change is open
 }
@@ -35,10 +35,10 @@ func NewSet(o Options) *Set {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Set{
-		env:          env{Options: o, tasks: tasks.New(o.Log), desk: demand.NewRequestQueue()},
+		env:          env{Options: o, tasks: tasks.New(o.Log), hostRequests: demand.NewRequestQueue()},
 		configured:   make(map[string]*Cluster),
 		placeholders: make(map[string]weak.Pointer[Cluster]),
-		leaving:      make(map[*Cluster]*Change),
+		pendingRemovals:      make(map[*Cluster]*Change),
 		watches:      make(map[*Cluster]*watch),
 	}
 	s.env.checks = health.NewScheduler(func(p *protocol.PanicError) { p.Log(o.Log, "checking a host") })
@@ -165,14 +165,14 @@ func (s *Set) diff(clusters []*config.Cluster, complete bool) (*Change, error) {
 		return nil, errors.Join(errs...)
 	}
 	if complete {
-		change.removed = s.notListed(names)
+		change.removed = s.unlistedClusters(names)
 	}
 	s.changing = true
 	return change, nil
 }
 
-// notListed returns the configured clusters that are not among names. s.mu is held.
-func (s *Set) notListed(names map[string]struct{}) (clusters []*Cluster) {
+// unlistedClusters returns the configured clusters that are not among names. s.mu is held.
+func (s *Set) unlistedClusters(names map[string]struct{}) (clusters []*Cluster) {
 	for name, c := range s.configured {
 		if _, listed := names[name]; !listed {
 			clusters = append(clusters, c)
@@ -207,8 +207,8 @@ func (c *Change) Commit() {
 		return
 	}
 	c.ended = true
-	c.set.changes.Lock()
-	defer c.set.changes.Unlock()
+	c.set.changeMu.Lock()
+	defer c.set.changeMu.Unlock()
 	for i := range c.edits {
 		e := &c.edits[i]
 		c.set.stopWatch(e.cluster)
@@ -230,10 +230,10 @@ func (c *Change) Retire() {
 	if !c.committed {
 		return
 	}
-	c.set.changes.Lock()
-	defer c.set.changes.Unlock()
+	c.set.changeMu.Lock()
+	defer c.set.changeMu.Unlock()
 	for _, removed := range c.removed {
-		if c.set.takeLeaving(removed, c) {
+		if c.set.takePendingRemoval(removed, c) {
 			c.set.stopWatch(removed)
 			retire(removed.remove())
 		}
@@ -248,7 +248,7 @@ func (c *Change) Rollback() {
 	c.ended = true
 	for i := range c.edits {
 		if w := c.edits[i].watch; w != nil {
-			w.closeConn()
+			w.close()
 		}
 	}
 	c.set.mu.Lock()
@@ -256,15 +256,15 @@ func (c *Change) Rollback() {
 	c.set.changing = false
 }
 
-// takeLeaving reports whether change removed the cluster and no later change configured it. It
+// takePendingRemoval reports whether change removed the cluster and no later change configured it. It
 // returns true once.
-func (s *Set) takeLeaving(c *Cluster, change *Change) bool {
+func (s *Set) takePendingRemoval(c *Cluster, change *Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leaving[c] != change {
+	if s.pendingRemovals[c] != change {
 		return false
 	}
-	delete(s.leaving, c)
+	delete(s.pendingRemovals, c)
 	return true
 }
 
@@ -275,7 +275,7 @@ func (s *Set) stopWatch(c *Cluster) {
 	delete(s.watches, c)
 	s.mu.Unlock()
 	if w != nil {
-		w.closeConn()
+		w.close()
 	}
 }
 
@@ -287,7 +287,7 @@ func (s *Set) recordConfigured(change *Change) {
 		e := &change.edits[i]
 		s.configured[e.config.Name] = e.cluster
 		delete(s.placeholders, e.config.Name)
-		delete(s.leaving, e.cluster)
+		delete(s.pendingRemovals, e.cluster)
 		if e.watch != nil {
 			s.watches[e.cluster] = e.watch
 		}
@@ -295,7 +295,7 @@ func (s *Set) recordConfigured(change *Change) {
 	for _, removed := range change.removed {
 		delete(s.configured, removed.name)
 		s.placeholders[removed.name] = weak.Make(removed)
-		s.leaving[removed] = change
+		s.pendingRemovals[removed] = change
 	}
 	for name, ref := range s.placeholders {
 		if ref.Value() == nil {

@@ -19,12 +19,12 @@ func (cp *ClusterPicker) upstreamProtocol(cfg *config.Cluster, x *protocol.Excha
 		upstream = cp.Fallback
 	}
 	upstream = downstream.UpstreamProtocol(upstream)
-	return upstream, checkCarried(cfg, downstream, upstream, x)
+	return upstream, checkUpstreamProtocol(cfg, downstream, upstream, x)
 }
 
-// checkCarried returns a Fault if the upstream protocol cannot carry the request x, which arrived in
+// checkUpstreamProtocol returns a Fault if the upstream protocol cannot carry the request x, which arrived in
 // the downstream protocol.
-func checkCarried(cfg *config.Cluster, downstream, upstream config.Protocol, x *protocol.Exchange) error {
+func checkUpstreamProtocol(cfg *config.Cluster, downstream, upstream config.Protocol, x *protocol.Exchange) error {
 	switch {
 	case downstream == upstream:
 		return nil

@@ -78,8 +78,8 @@ func (w *watch) goLive() (removed []*Host) {
 	return removed
 }
 
-// closeConn ends the watch: it stops the discovery, and later updates have no effect.
-func (w *watch) closeConn() {
+// close ends the watch: it stops the discovery, and later updates have no effect.
+func (w *watch) close() {
 	w.mu.Lock()
 	w.phase = watchEnded
 	w.mu.Unlock()

@@ -5,7 +5,8 @@
 //	retries      BeginRetry                       retry.go
 //	connections  TryAcquireSlot, AwaitSlot        slots.go
 //
-// Each count is returned exactly once, by the method that the doc comment of its counterpart names.
+// Each count is decremented exactly once: the doc comment of the method that increments it names the
+// method that decrements it.
 package breaker
 
 import (
@@ -17,7 +18,7 @@ import (
 )
 
 // Breaker enforces the limits of a cluster for the exchanges of one priority. Each priority has its
-// own counts and connections, so that one that reaches its limits does not affect the other. Safe
+// own counts and connections, so a priority that reaches its limits does not affect the other. Safe
 // for concurrent use after Init.
 type Breaker struct {
 	options Options // immutable
@@ -28,18 +29,18 @@ type Breaker struct {
 	slots   slots
 
 	overflows atomic.Uint64 // exchanges and retries that were rejected
-	rejected  atomic.Uint64 // of these, the exchanges
+	rejected  atomic.Uint64 // exchanges that were rejected
 }
 
 // Options are the dependencies of a Breaker. Immutable.
 type Options struct {
 	Cluster  string // name of the cluster, for errors
 	Priority config.Priority
-	// Config is the last configuration of the cluster, which its owner replaces. It is nil only
-	// while the cluster was never configured; then only the methods of retries and Usage are
-	// called.
+	// Config is the last configuration of the cluster, which its owner replaces. It is nil until
+	// the cluster is configured for the first time; until then, only BeginRetry, EndRetry and Usage
+	// are called.
 	Config *atomic.Pointer[config.Cluster]
-	// OnLimit is called each time that a limit was reached.
+	// OnLimit is called each time that a limit is reached.
 	OnLimit func(metrics.Limit)
 	// EvictIdle removes an idle connection from any of the pools of the priority, or returns nil if
 	// there is none. The lock of the slots is held: EvictIdle must not call the Breaker.
@@ -57,17 +58,17 @@ func (b *Breaker) limits() *config.CircuitBreakers {
 // Priority returns the priority of the exchanges.
 func (b *Breaker) Priority() config.Priority { return b.options.Priority }
 
-// Counts are the current counts of a Breaker, each read on its own.
+// Counts holds the current counts of a Breaker. The counts are not read at the same moment.
 type Counts struct {
 	Active      int64 // exchanges that have a connection
 	Pending     int64 // exchanges that wait for a connection
 	Retries     int64 // retries in flight
-	Connections int64 // open or being opened
+	Connections int64 // connections that are open or being opened
 	Waiting     int64 // connects that wait for a slot
-	Evicted     int64 // busy connections that end because connects wait
+	Evicted     int64 // busy connections that drain because connects wait
 
 	Overflows uint64 // exchanges and retries that were rejected so far
-	Rejected  uint64 // of these, the exchanges
+	Rejected  uint64 // exchanges that were rejected so far
 }
 
 // Counts returns the current counts.
@@ -97,7 +98,7 @@ func (b *Breaker) CheckConnections(cfg *config.Cluster) error {
 	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections allows no connections", cfg.Name)
 }
 
-// AddActive counts one more active exchange, or returns a Fault of Overflow if max_requests is
+// AddActive increments the active exchanges, or returns a Fault of Overflow if max_requests is
 // reached. After nil, the caller or the released function of the connection calls RemoveActive.
 func (b *Breaker) AddActive() error {
 	limit := b.limits().MaxRequests
@@ -107,7 +108,7 @@ func (b *Breaker) AddActive() error {
 	return b.rejectRequest(limit)
 }
 
-// RemoveActive counts one active exchange less.
+// RemoveActive decrements the active exchanges.
 func (b *Breaker) RemoveActive() { b.active.Add(-1) }
 
 func (b *Breaker) rejectRequest(limit int) error {
@@ -115,7 +116,7 @@ func (b *Breaker) rejectRequest(limit int) error {
 	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", b.options.Cluster, max(limit, 0))
 }
 
-// EnterPending counts one more pending exchange, or returns a Fault of Overflow. After nil, the
+// EnterPending increments the pending exchanges, or returns a Fault of Overflow. After nil, the
 // caller calls LeavePending.
 //
 // If max_requests is reached and the pool would open a connection for the exchange now,
@@ -123,8 +124,8 @@ func (b *Breaker) rejectRequest(limit int) error {
 // connection. An exchange that waits for a connection in use may find fewer active exchanges later.
 func (b *Breaker) EnterPending() error {
 	limits := b.limits()
-	if most := limits.MaxRequests; most != 0 && b.active.Load() >= int64(most) && !b.maxConnectionsReached(limits) {
-		return b.rejectRequest(most)
+	if limit := limits.MaxRequests; limit != 0 && b.active.Load() >= int64(limit) && !b.maxConnectionsReached(limits) {
+		return b.rejectRequest(limit)
 	}
 	return b.addPending(limits)
 }
@@ -141,7 +142,7 @@ func (b *Breaker) addPending(limits *config.CircuitBreakers) error {
 	return nil
 }
 
-// LeavePending counts one pending exchange less.
+// LeavePending decrements the pending exchanges.
 func (b *Breaker) LeavePending() { b.pending.Add(-1) }
 
 // AddConnection takes a slot for a connection that no pool holds, without waiting. Without a free
@@ -156,8 +157,8 @@ func (b *Breaker) AddConnection() error {
 }
 
 // MoveSession counts an active exchange and its connection without checking the limits, because a
-// session that is counted already moves to another host. The caller calls ReleaseSlot and
-// RemoveActive.
+// session moves to another host and stops using the counts of the old one soon. The caller calls
+// ReleaseSlot and RemoveActive.
 func (b *Breaker) MoveSession() {
 	b.active.Add(1)
 	b.slots.open.Add(1)
@@ -172,9 +173,9 @@ func (b *Breaker) countRejected(l metrics.Limit) {
 	b.options.OnLimit(l)
 }
 
-// Usage returns the current usage of a limit and its maximum; 0 means unlimited, below 0 none
-// allowed. For a cluster that was never configured it returns zeros.
-func (b *Breaker) Usage(l metrics.Limit) (used, most int64) {
+// Usage returns the current usage of a limit and its maximum. The maximum 0 means unlimited; a
+// negative maximum allows none. For a cluster that was never configured, Usage returns zeros.
+func (b *Breaker) Usage(l metrics.Limit) (used, limit int64) {
 	if b.options.Config.Load() == nil {
 		return 0, 0
 	}
@@ -196,8 +197,8 @@ func (b *Breaker) Usage(l metrics.Limit) (used, most int64) {
 	return 0, 0
 }
 
-// tryIncrement adds one to count unless that makes it larger than limit, one of
-// config.CircuitBreakers.
+// tryIncrement increments count unless it has reached limit, in the form of config.CircuitBreakers:
+// 0 means unlimited, below 0 none allowed.
 func tryIncrement(count *atomic.Int64, limit int) bool {
 	if limit == 0 {
 		count.Add(1)

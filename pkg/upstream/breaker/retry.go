@@ -5,7 +5,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// BeginRetry counts one more retry in flight and returns true, or returns false if max_retries or
+// BeginRetry increments the retries in flight and returns true, or returns false if max_retries or
 // retry_budget of the priority is reached. The caller calls EndRetry once for each true.
 func (b *Breaker) BeginRetry() bool {
 	limit, reached := b.maxRetries()
@@ -16,12 +16,12 @@ func (b *Breaker) BeginRetry() bool {
 	return false
 }
 
-// EndRetry counts one retry less in flight.
+// EndRetry decrements the retries in flight.
 func (b *Breaker) EndRetry() { b.retries.Add(-1) }
 
-// maxRetries returns how many retries may be in flight, in the form of config.CircuitBreakers, and
-// which limit says so.
-func (b *Breaker) maxRetries() (limit int, by metrics.Limit) {
+// maxRetries returns the maximum number of retries in flight, in the form of config.CircuitBreakers,
+// and the limit that is reached at this number.
+func (b *Breaker) maxRetries() (limit int, reached metrics.Limit) {
 	if b.options.Config.Load() == nil {
 		return 0, metrics.LimitRetries
 	}
@@ -39,6 +39,6 @@ func (b *Breaker) maxRetries() (limit int, by metrics.Limit) {
 
 // retryBudget returns how many retries the retry budget allows now.
 func (b *Breaker) retryBudget(limits *config.CircuitBreakers) int {
-	of := &limits.RetryBudget
-	return max(of.MinConcurrency, 1, int(float64(b.InFlight())*of.Percent/100))
+	budget := &limits.RetryBudget
+	return max(budget.MinConcurrency, 1, int(float64(b.InFlight())*budget.Percent/100))
 }

@@ -21,21 +21,22 @@ import (
 // other goroutines before it reads waiting. A connect that starts to wait increments waiting before
 // it checks for a slot a last time.
 type slots struct {
-	open     atomic.Int64 // connections open or being opened
+	open     atomic.Int64 // connections that are open or being opened
 	waiting  atomic.Int64 // length of queue; changed with mu held, read without
-	draining atomic.Int64 // connections that BeginEviction allowed to end
+	draining atomic.Int64 // evictions that BeginEviction allowed and that have not ended
 
-	mu    sync.Mutex // taken before a pool's mu
+	mu    sync.Mutex // locked before the mu of a pool
 	queue list.List  // of *Waiter; guarded by mu
 }
 
-// Pool is a pool whose connects wait for slots. Its identity is its interface value: a pointer.
+// Pool is a pool whose connects wait for slots. Implementations are pointers, because pools are
+// compared.
 type Pool interface {
 	// Connections returns how many connections are open or being opened. It must not wait.
 	Connections() int64
 }
 
-// Evicted is a connection to close whose slot was passed on.
+// Evicted is a connection that its pool has removed. The receiver closes it and owns its slot.
 type Evicted interface{ CloseConn() }
 
 // Idle is a connection that nothing uses.
@@ -44,7 +45,7 @@ type Idle interface {
 	// Pool returns the pool of the connection.
 	Pool() Pool
 	// GrantToOldest gives the connection to the exchange of its pool that has waited longest, and
-	// returns false if none waits. It returns the waiters that the pool does not need any more. The
+	// returns false if none waits. canceled holds the waiters that the pool no longer needs. The
 	// lock of the slots is held.
 	GrantToOldest() (served bool, canceled []*Waiter)
 }
@@ -52,13 +53,13 @@ type Idle interface {
 // Waiter is a connect of a pool that may have to wait for a slot.
 type Waiter struct {
 	pool Pool
-	// grant receives once: true with a slot taken, or false if the pool no longer needs a
+	// grant receives one value: true with an acquired slot, or false if the pool no longer needs a
 	// connection. It is buffered, so that sending never blocks.
 	grant chan bool
 	elem  *list.Element // guarded by slots.mu; nil if it is not queued
 }
 
-// NewWaiter returns a Waiter for one connect of a pool. It is not copied once it is used.
+// NewWaiter returns a Waiter for one connect of a pool. It must not be copied after first use.
 func NewWaiter(p Pool) Waiter { return Waiter{pool: p, grant: make(chan bool, 1)} }
 
 // SlotsAwaited reports whether a connect waits for a slot.
@@ -90,15 +91,14 @@ func (b *Breaker) MaxConnectionsExceeded() bool {
 	return limit != 0 && b.slots.open.Load() > int64(limit)
 }
 
-// SlotsScarce reports whether a connection that carries nothing must end: a connect waits for its
-// slot, or max_connections was lowered. The caller calls it after other goroutines can see that the
-// connection carries nothing, or with the lock held that keeps them from looking, so that no
-// wake-up is lost.
+// SlotsScarce reports whether an idle connection must close: a connect waits for its slot, or
+// max_connections was lowered. The caller first makes the idle connection visible to other
+// goroutines, or holds the lock that guards it, so that no wake-up is lost.
 func (b *Breaker) SlotsScarce() bool { return b.SlotsAwaited() || b.MaxConnectionsExceeded() }
 
-// BeginEviction reports whether one more busy connection may be made to end, because a connect
-// waits for its slot: at most one ends for each waiter. After true, the caller calls EndEviction
-// once the connection is closed.
+// BeginEviction reports whether one more busy connection may drain because a connect waits for its
+// slot: at most one drains for each waiter. After true, the caller calls EndEviction when the
+// connection is closed.
 func (b *Breaker) BeginEviction() bool {
 	if b.slots.draining.Add(1) > b.slots.waiting.Load() {
 		b.slots.draining.Add(-1)
@@ -116,7 +116,7 @@ func (b *Breaker) ReleaseSlot() {
 	b.GrantSlots()
 }
 
-// GrantSlots grants free slots to the oldest waiters. The owner calls it when the limit may have
+// GrantSlots grants free slots to the oldest waiters. The cluster calls it when the limit may have
 // been raised.
 func (b *Breaker) GrantSlots() {
 	s := &b.slots
@@ -130,28 +130,28 @@ func (b *Breaker) GrantSlots() {
 	}
 }
 
-// wakeWaiter ends the wait of the waiter at place. s.mu is held.
-func (s *slots) wakeWaiter(place *list.Element, slot bool) {
-	w := s.queue.Remove(place).(*Waiter) //nolint:forcetypeassert // it holds nothing else
+// wakeWaiter ends the wait of the waiter in elem. s.mu is held.
+func (s *slots) wakeWaiter(elem *list.Element, slot bool) {
+	w := s.queue.Remove(elem).(*Waiter) //nolint:forcetypeassert // it holds nothing else
 	w.elem = nil
 	s.waiting.Add(-1)
 	w.grant <- slot
 }
 
 // HandOver gives an idle connection to the exchange of its pool that has waited longest, or its
-// slot to the oldest waiter, and returns false if there is neither. Its own pool comes first. But
-// if the oldest waiter belongs to a host without any connection, which no release could serve,
-// HandOver closes the connection and passes its slot on.
+// slot to the oldest waiter, and returns false if there is neither. Exchanges of its pool come
+// first, unless the oldest waiter belongs to a host without connections, which no other release can
+// serve. To pass the slot on, HandOver closes the connection.
 func (b *Breaker) HandOver(c Idle) bool {
 	s := &b.slots
 	s.mu.Lock()
 	for {
 		front := s.queue.Front()
-		own := false
+		samePool := false
 		if front != nil {
 			oldest := front.Value.(*Waiter).pool //nolint:forcetypeassert // it holds nothing else
-			own = oldest == c.Pool()
-			if !own && oldest.Connections() == 0 {
+			samePool = oldest == c.Pool()
+			if !samePool && oldest.Connections() == 0 {
 				s.wakeWaiter(front, true) // the slot of c, which is closed below
 				break
 			}
@@ -164,8 +164,8 @@ func (b *Breaker) HandOver(c Idle) bool {
 			s.mu.Unlock()
 			return served
 		}
-		s.wakeWaiter(front, !own)
-		if !own {
+		s.wakeWaiter(front, !samePool)
+		if !samePool {
 			break
 		}
 		// No exchange of c's pool waits, so its connects do not need a slot.
@@ -182,15 +182,15 @@ func (s *slots) cancel(w *Waiter) {
 	}
 }
 
-// CancelWaits ends the wait of connects that the pool does not need any more.
-func (b *Breaker) CancelWaits(list []*Waiter) {
-	if len(list) == 0 {
+// CancelWaits ends the wait of connects that the pool no longer needs.
+func (b *Breaker) CancelWaits(waiters []*Waiter) {
+	if len(waiters) == 0 {
 		return
 	}
 	s := &b.slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range list {
+	for _, w := range waiters {
 		s.cancel(w)
 	}
 }
@@ -204,37 +204,37 @@ func (b *Breaker) AwaitSlot(ctx context.Context, deadline time.Time, w *Waiter) 
 	if b.enqueue(w) {
 		return nil
 	}
-	slot, why := wait.For(ctx, deadline, nil, w.grant)
+	slot, reason := wait.For(ctx, deadline, nil, w.grant)
 	switch {
-	case why == protocol.ReasonNone && slot:
+	case reason == protocol.ReasonNone && slot:
 		return nil
-	case why == protocol.ReasonNone:
+	case reason == protocol.ReasonNone:
 		return ErrNotNeeded
 	case !b.dequeue(w) && <-w.grant:
-		b.ReleaseSlot() // the slot was granted at the same moment: pass it on
+		b.ReleaseSlot() // the slot was granted in the meantime: pass it on
 	}
-	return b.ConnectionFault(why)
+	return b.ConnectionFault(reason)
 }
 
-// ConnectionFault returns a Fault that says that no connection became free because of
+// ConnectionFault returns the Fault of an exchange or a connect that waited in vain because of
 // max_connections.
-func (b *Breaker) ConnectionFault(why protocol.Reason) error {
-	return protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.options.Cluster, b.limits().MaxConnections)
+func (b *Breaker) ConnectionFault(reason protocol.Reason) error {
+	return protocol.Faultf(reason, "cluster %s: no connection became free; max_connections is %d", b.options.Cluster, b.limits().MaxConnections)
 }
 
-// enqueue queues w, unless a slot becomes free at the last moment or an idle connection of the
-// priority can be closed: then it returns true and the slot is w's.
-func (b *Breaker) enqueue(w *Waiter) (taken bool) {
+// enqueue queues w, unless a slot has become free or an idle connection of the priority can be
+// closed: then it returns true, and w owns the slot.
+func (b *Breaker) enqueue(w *Waiter) (acquired bool) {
 	s := &b.slots
 	s.mu.Lock()
 	s.waiting.Add(1)
-	taken = s.tryAcquire(b.limits().MaxConnections)
+	acquired = s.tryAcquire(b.limits().MaxConnections)
 	var idle Evicted
-	if !taken {
+	if !acquired {
 		idle = b.options.EvictIdle()
-		taken = idle != nil
+		acquired = idle != nil
 	}
-	if taken {
+	if acquired {
 		s.waiting.Add(-1)
 	} else {
 		w.elem = s.queue.PushBack(w)
@@ -243,11 +243,10 @@ func (b *Breaker) enqueue(w *Waiter) (taken bool) {
 	if idle != nil {
 		idle.CloseConn()
 	}
-	return taken
+	return acquired
 }
 
-// dequeue removes w from the queue and returns true, or returns false if w was granted something
-// before.
+// dequeue removes w from the queue and returns true, or returns false if grant has a value for w.
 func (b *Breaker) dequeue(w *Waiter) bool {
 	s := &b.slots
 	s.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// fakePool is a Pool with that many connections.
+// fakePool is a Pool with the given number of connections.
 type fakePool struct{ connections int64 }
 
 func (p *fakePool) Connections() int64 { return p.connections }
@@ -44,12 +44,12 @@ func newWaiter(p Pool) *Waiter {
 // wantIdle checks that no connect waits and that the given number of connections is open.
 func wantIdle(t *testing.T, b *Breaker, connections int64) {
 	t.Helper()
-	if n := b.Counts(); n.Waiting != 0 || b.slots.queue.Len() != 0 || n.Connections != connections {
-		t.Errorf("%d connects wait, %d are queued, %d connections are open, want 0, 0 and %d", n.Waiting, b.slots.queue.Len(), n.Connections, connections)
+	if counts := b.Counts(); counts.Waiting != 0 || b.slots.queue.Len() != 0 || counts.Connections != connections {
+		t.Errorf("%d connects wait, %d are queued, %d connections are open, want 0, 0 and %d", counts.Waiting, b.slots.queue.Len(), counts.Connections, connections)
 	}
 }
 
-func TestReleasedSlotGoesToTheOldestWaiter(t *testing.T) {
+func TestReleasedSlotGoesToOldestWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
 		if !b.TryAcquireSlot() || b.TryAcquireSlot() {
@@ -69,7 +69,7 @@ func TestReleasedSlotGoesToTheOldestWaiter(t *testing.T) {
 	})
 }
 
-func TestIdleConnectionIsEvictedForAWaiter(t *testing.T) {
+func TestWaiterEvictsIdleConnection(t *testing.T) {
 	b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
 	b.TryAcquireSlot()
 	idle := &fakeConn{pool: new(fakePool)}
@@ -81,20 +81,20 @@ func TestIdleConnectionIsEvictedForAWaiter(t *testing.T) {
 }
 
 func TestHandOver(t *testing.T) {
-	own := &fakePool{connections: 1}
+	pool := &fakePool{connections: 1}
 	tests := []struct {
 		name   string
 		waiter *fakePool // nil: no connect waits
 		served bool      // an exchange of the connection's pool waits
 
-		taken, closed, granted bool
+		handled, closed, granted bool
 	}{
 		{"no waiter", nil, false, false, false, false},
 		{"exchange of its pool waits", nil, true, true, false, false},
 		{"waiter of a host with connections, exchange of its pool waits", &fakePool{connections: 1}, true, true, false, false},
 		{"waiter of a host without connections", &fakePool{}, true, true, true, true},
 		{"waiter of another pool", &fakePool{connections: 1}, false, true, true, true},
-		{"waiter of its own pool", own, false, false, false, false},
+		{"waiter of its own pool", pool, false, false, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,9 +105,9 @@ func TestHandOver(t *testing.T) {
 				if tt.waiter != nil {
 					done = awaitSlot(t, b, newWaiter(tt.waiter))
 				}
-				c := &fakeConn{pool: own, served: tt.served}
-				if taken := b.HandOver(c); taken != tt.taken || (c.closed == 1) != tt.closed {
-					t.Errorf("HandOver = %v, closed %d times, want %v, %v", taken, c.closed, tt.taken, tt.closed)
+				c := &fakeConn{pool: pool, served: tt.served}
+				if handled := b.HandOver(c); handled != tt.handled || (c.closed == 1) != tt.closed {
+					t.Errorf("HandOver = %v, closed %d times, want %v, %v", handled, c.closed, tt.handled, tt.closed)
 				}
 				if tt.waiter != nil {
 					if err := <-done; (err == nil) != tt.granted {
@@ -120,7 +120,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-func TestCanceledConnectsDoNotWait(t *testing.T) {
+func TestCancelWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
 		b.TryAcquireSlot()

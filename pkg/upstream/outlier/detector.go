@@ -1,4 +1,4 @@
-// Package outlier decides which hosts of a cluster to eject because they respond badly
+// Package outlier decides which hosts of a cluster to eject because they fail too often
 // (outlier_detection):
 //
 //	end of an attempt or exchange ─▶ Stats       counts, without a lock          stats.go
@@ -21,11 +21,11 @@ import (
 // Host is a host that a Detector observes. Its methods are called with the lock of the Detector
 // held: they must not wait, and must not call the Detector.
 type Host interface {
-	// Stats returns the location of the statistics of the host. Only the Detector writes there. Nil
-	// means that the host is not observed.
+	// Stats returns the pointer to the statistics of the host, which only the Detector stores. It
+	// holds nil while the host is not observed.
 	Stats() *atomic.Pointer[Stats]
-	// SetEjected begins or ends an ejection. It reports whether the host became unusable or usable
-	// by that.
+	// SetEjected begins or ends an ejection. It reports whether that made the host unusable or
+	// usable.
 	SetEjected(ejected bool) (changed bool)
 }
 
@@ -38,8 +38,8 @@ type Config struct {
 	Random func() uint64        // 64 random bits
 	// OnChange is called after a host was ejected or has returned. No lock is held.
 	OnChange func(Change)
-	// OnOverflow is called when a host is not ejected because too many are. The lock of the
-	// Detector is held.
+	// OnOverflow is called when a host is not ejected because the maximum number of ejected hosts
+	// is reached. The lock of the Detector is held.
 	OnOverflow func()
 }
 
@@ -47,11 +47,11 @@ type Config struct {
 type Change struct {
 	Host          Host
 	Reason        Reason        // "" if the host has returned
-	Duration      time.Duration // how long the host is ejected, by Config.Now
-	HealthChanged bool          // what Host.SetEjected returned
+	Duration      time.Duration // how long the host is ejected, in time of Config.Now
+	HealthChanged bool          // result of Host.SetEjected
 }
 
-// Reason is why a host was ejected: the name of a detector in logs.
+// Reason says why a host was ejected: it is the name of a detector in logs.
 type Reason string
 
 // The detectors.
@@ -66,11 +66,11 @@ const (
 	byFailureMultiple        Reason = "failure_multiple"
 )
 
-// Detector ejects hosts of a cluster that respond badly: an ejected host gets no requests for a
+// Detector ejects hosts of a cluster that fail too often: an ejected host gets no requests for a
 // while, unless there is no other. It acts on failures in a row immediately, and on rates at the
-// end of each interval, when it also ends ejections that are over. Safe for concurrent use.
+// end of each interval, when it also ends expired ejections. Safe for concurrent use.
 //
-//	         failures in a row, or a rate             time over, at an interval's end
+//	         failures in a row, or a rate             expired, at an interval's end
 //	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in
 //	    if max_ejection_percent allows it              or an active check passes
 type Detector struct {
@@ -79,19 +79,19 @@ type Detector struct {
 	mu           sync.Mutex
 	stats        []*Stats // guarded by mu; one for each host
 	ejectedCount int      // guarded by mu; number of ejected hosts
-	round        int      // guarded by mu; how often SetHosts was called
+	round        int      // guarded by mu; number of calls of SetHosts
 	closed       bool     // guarded by mu
 }
 
-// New returns a Detector without hosts. Its owner calls SetHosts, EndInterval at the end of each
-// c.Interval, and Close.
+// New returns a Detector without hosts. The caller calls SetHosts, then EndInterval at the end of
+// each c.Interval, and finally Close.
 func New(c Config) *Detector { return &Detector{config: c} }
 
 // Configuration returns the configuration that New was called with.
 func (d *Detector) Configuration() *config.OutlierDetection { return d.config.OutlierDetection }
 
-// Close ends all ejections and returns the hosts that became usable by that. Later results of hosts
-// have no effect.
+// Close ends all ejections and returns the hosts that this made usable. Later results of hosts have
+// no effect.
 func (d *Detector) Close() (usable []Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,7 +111,7 @@ func (d *Detector) Close() (usable []Host) {
 func (d *Detector) SetHosts(hosts []Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	list := make([]*Stats, len(hosts))
+	stats := make([]*Stats, len(hosts))
 	d.round++
 	d.ejectedCount = 0
 	for i, h := range hosts {
@@ -124,17 +124,17 @@ func (d *Detector) SetHosts(hosts []Host) {
 			d.ejectedCount++
 		}
 		s.round = d.round
-		list[i] = s
+		stats[i] = s
 	}
 	for _, s := range d.stats {
 		if s.round != d.round { // the host was removed
 			s.host.Stats().CompareAndSwap(s, nil)
 		}
 	}
-	d.stats = list
+	d.stats = stats
 }
 
-// EndInterval ends ejections that are over and ejects hosts by their rates.
+// EndInterval ends expired ejections and ejects hosts by their rates.
 func (d *Detector) EndInterval() { d.report(d.endInterval()) }
 
 func (d *Detector) endInterval() []Change {
@@ -143,7 +143,7 @@ func (d *Detector) endInterval() []Change {
 	return d.ejectByRates(d.unejectExpired(nil))
 }
 
-// unejectExpired ends the ejections that are over. d.mu is held.
+// unejectExpired ends the expired ejections. d.mu is held.
 func (d *Detector) unejectExpired(changes []Change) []Change {
 	now := d.config.Now()
 	for _, s := range d.stats {
@@ -166,17 +166,17 @@ func (d *Detector) uneject(s *Stats) Change {
 }
 
 // ejectConsecutive handles a host with too many failures in a row.
-func (d *Detector) ejectConsecutive(s *Stats, by Reason, enforce int) {
+func (d *Detector) ejectConsecutive(s *Stats, reason Reason, enforce int) {
 	d.report(func() []Change {
 		d.mu.Lock()
 		defer d.mu.Unlock() // also after a panic of OnOverflow
-		return d.eject(nil, s, by, enforce)
+		return d.eject(nil, s, reason, enforce)
 	}())
 }
 
-// eject ejects a host, unless it is ejected already, too many are, or the random sample is not
-// below enforce percent. d.mu is held.
-func (d *Detector) eject(changes []Change, s *Stats, by Reason, enforce int) []Change {
+// eject ejects a host, unless it is ejected already, the maximum number of hosts is ejected, or the
+// random sample is not below enforce percent. d.mu is held.
+func (d *Detector) eject(changes []Change, s *Stats, reason Reason, enforce int) []Change {
 	if s.ejected || d.closed || s.host.Stats().Load() != s || int(d.config.Random()%100) >= enforce { //nolint:gosec // below 100
 		return changes
 	}
@@ -184,17 +184,17 @@ func (d *Detector) eject(changes []Change, s *Stats, by Reason, enforce int) []C
 		d.config.OnOverflow()
 		return changes
 	}
-	pause := s.nextEjectionTime(d.config.OutlierDetection)
-	if j := d.config.MaxEjectionTimeJitter; j > 0 {
-		pause += time.Duration(d.config.Random() % uint64(j+1)) //nolint:gosec // above 0
+	duration := s.nextEjectionTime(d.config.OutlierDetection)
+	if jitter := d.config.MaxEjectionTimeJitter; jitter > 0 {
+		duration += time.Duration(d.config.Random() % uint64(jitter+1)) //nolint:gosec // above 0
 	}
-	s.ejected, s.ejectedUntil = true, d.config.Now()+pause
+	s.ejected, s.ejectedUntil = true, d.config.Now()+duration
 	s.ejections.Add(1)
 	d.ejectedCount++
-	return append(changes, Change{s.host, by, pause, s.host.SetEjected(true)})
+	return append(changes, Change{s.host, reason, duration, s.host.SetEjected(true)})
 }
 
-// maxEjections returns how many hosts may be ejected. d.mu is held.
+// maxEjections returns the maximum number of ejected hosts. d.mu is held.
 func (d *Detector) maxEjections() int {
 	n := len(d.stats) * d.config.MaxEjectionPercent / 100
 	if d.config.MaxEjectedHosts > 0 {
@@ -206,18 +206,18 @@ func (d *Detector) maxEjections() int {
 	return n
 }
 
-// nextEjectionTime returns the duration of this ejection without jitter: longer each time, up to a
-// limit.
+// nextEjectionTime returns the duration of the next ejection without jitter. It grows with each
+// ejection, up to a limit.
 func (s *Stats) nextEjectionTime(cfg *config.OutlierDetection) time.Duration {
-	most := max(cfg.MaxEjectionTime, cfg.BaseEjectionTime)
-	if cfg.BaseEjectionTime*time.Duration(s.backoffCount) < most {
+	limit := max(cfg.MaxEjectionTime, cfg.BaseEjectionTime)
+	if cfg.BaseEjectionTime*time.Duration(s.backoffCount) < limit {
 		s.backoffCount++
 	}
-	return min(cfg.BaseEjectionTime*time.Duration(s.backoffCount), most)
+	return min(cfg.BaseEjectionTime*time.Duration(s.backoffCount), limit)
 }
 
-// CheckPassed records that an active check of the host has passed, which ends its ejection if the
-// configuration says so.
+// CheckPassed records that an active check of the host has passed. It ends the ejection of the host
+// if UnejectOnHealthCheck is set.
 func (s *Stats) CheckPassed() {
 	d := s.detector
 	if !d.config.UnejectOnHealthCheck {

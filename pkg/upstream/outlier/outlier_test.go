@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// fakeHost is a Host that only the detector takes down.
+// fakeHost is a Host that is usable unless it is ejected.
 type fakeHost struct {
 	stats   atomic.Pointer[Stats]
 	ejected atomic.Bool
@@ -50,13 +50,13 @@ func newFakeCluster(hosts int, cfg *config.OutlierDetection) *fakeCluster {
 		OnChange:         func(Change) { c.changes.Add(1) },
 		OnOverflow:       func() { c.overflow.Add(1) },
 	})
-	list := make([]Host, hosts)
-	for i := range list {
+	outlierHosts := make([]Host, hosts)
+	for i := range outlierHosts {
 		h := new(fakeHost)
 		c.hosts = append(c.hosts, h)
-		list[i] = h
+		outlierHosts[i] = h
 	}
-	c.detector.SetHosts(list)
+	c.detector.SetHosts(outlierHosts)
 	return c
 }
 
@@ -69,13 +69,13 @@ func (c *fakeCluster) passIntervals(n int) {
 }
 
 // ejected returns the indexes of the ejected hosts.
-func (c *fakeCluster) ejected() (list []int) {
+func (c *fakeCluster) ejected() (indexes []int) {
 	for i, h := range c.hosts {
 		if h.ejected.Load() {
-			list = append(list, i)
+			indexes = append(indexes, i)
 		}
 	}
-	return list
+	return indexes
 }
 
 // testConfig returns a configuration in which only the given change enables a detector.
@@ -89,7 +89,7 @@ func testConfig(change func(o *config.OutlierDetection)) *config.OutlierDetectio
 	return o
 }
 
-func TestFailuresInARowEject(t *testing.T) {
+func TestConsecutiveFailuresEject(t *testing.T) {
 	const ok, r = 200, protocol.ReasonNone
 	type step struct {
 		n      int
@@ -104,10 +104,10 @@ func TestFailuresInARowEject(t *testing.T) {
 		o.ConsecutiveLocal = config.Consecutive{Failures: 2, Enforce: 100}
 	})
 	tests := []struct {
-		name   string
-		config *config.OutlierDetection
-		steps  []step
-		out    bool
+		name    string
+		config  *config.OutlierDetection
+		steps   []step
+		ejected bool
 	}{
 		{"five 5xx", five, []step{{5, 500, r}}, true},
 		{"four 5xx", five, []step{{4, 500, r}}, false},
@@ -131,8 +131,8 @@ func TestFailuresInARowEject(t *testing.T) {
 			for _, s := range tt.steps {
 				c.hosts[0].record(s.n, s.status, s.reason)
 			}
-			if out := c.hosts[0].ejected.Load(); out != tt.out {
-				t.Errorf("ejected = %v, want %v", out, tt.out)
+			if ejected := c.hosts[0].ejected.Load(); ejected != tt.ejected {
+				t.Errorf("ejected = %v, want %v", ejected, tt.ejected)
 			}
 			if c.hosts[1].ejected.Load() {
 				t.Error("the other host is ejected")
@@ -147,8 +147,8 @@ func TestEjectionsGrowAndShrink(t *testing.T) {
 		o.MaxEjectionTime = 80 * time.Second
 	}))
 	h := c.hosts[0]
-	// out ejects the host and returns the number of intervals until it returns.
-	out := func() (intervals int) {
+	// ejectionIntervals ejects the host and returns the number of intervals until it returns.
+	ejectionIntervals := func() (intervals int) {
 		c.clock += time.Second // so that ejections do not begin at the start of an interval
 		h.record(1, 500, protocol.ReasonNone)
 		c.clock -= time.Second
@@ -162,16 +162,16 @@ func TestEjectionsGrowAndShrink(t *testing.T) {
 	}
 	for i, want := range []int{4, 7, 9, 9} { // 30 s, 60 s, at most 80 s: each until the end of an interval
 		// A host that returns keeps its backoff count for at least one interval.
-		if got := out(); got != want {
+		if got := ejectionIntervals(); got != want {
 			t.Errorf("ejection %d: ended after %d intervals, want %d", i+1, got, want)
 		}
 	}
 	c.passIntervals(2)
-	if got := out(); got != 7 {
+	if got := ejectionIntervals(); got != 7 {
 		t.Errorf("after two intervals without an ejection: ended after %d intervals, want 7", got)
 	}
 	c.passIntervals(10)
-	if got := out(); got != 4 {
+	if got := ejectionIntervals(); got != 4 {
 		t.Errorf("after many intervals without an ejection: ended after %d intervals, want 4", got)
 	}
 }
@@ -199,13 +199,13 @@ func TestMaxEjectionPercent(t *testing.T) {
 				tt.change(o)
 			})
 			c := newFakeCluster(tt.hosts, o)
-			var work sync.WaitGroup
+			var wg sync.WaitGroup
 			for _, h := range c.hosts {
-				work.Go(func() { h.record(3, 500, protocol.ReasonNone) })
+				wg.Go(func() { h.record(3, 500, protocol.ReasonNone) })
 			}
-			work.Wait()
-			if out := len(c.ejected()); out != tt.want || int64(out) != c.changes.Load() {
-				t.Errorf("%d hosts are ejected and %d were reported, want %d", out, c.changes.Load(), tt.want)
+			wg.Wait()
+			if ejected := len(c.ejected()); ejected != tt.want || int64(ejected) != c.changes.Load() {
+				t.Errorf("%d hosts are ejected and %d were reported, want %d", ejected, c.changes.Load(), tt.want)
 			}
 			if tt.want < tt.hosts && o.Consecutive5xx.Enforce > 0 && c.overflow.Load() == 0 {
 				t.Error("no ejection overflow was reported")
@@ -216,8 +216,8 @@ func TestMaxEjectionPercent(t *testing.T) {
 
 func TestRatesEject(t *testing.T) {
 	type traffic struct{ good, bad, lost int }
-	many := func(n int, each traffic, then ...traffic) []traffic {
-		return append(slices.Repeat([]traffic{each}, n), then...)
+	repeat := func(n int, common traffic, others ...traffic) []traffic {
+		return append(slices.Repeat([]traffic{common}, n), others...)
 	}
 	success := func(o *config.OutlierDetection) { o.SuccessRate.Enforce = 100 }
 	percentage := func(o *config.OutlierDetection) { o.FailurePercentage.Enforce = 100 }
@@ -229,24 +229,24 @@ func TestRatesEject(t *testing.T) {
 		name    string
 		change  []func(*config.OutlierDetection)
 		traffic []traffic // of each host
-		out     []int     // hosts
+		ejected []int     // hosts
 	}{
-		{"low success rate of one host", []func(*config.OutlierDetection){success}, many(9, traffic{good: 99, bad: 1}, traffic{good: 50, bad: 50}), []int{9}},
-		{"equal low success rates", []func(*config.OutlierDetection){success}, many(10, traffic{good: 50, bad: 50}), nil},
-		{"too few requests", []func(*config.OutlierDetection){success}, many(9, traffic{good: 100}, traffic{bad: 99}), nil},
-		{"too few hosts with enough requests", []func(*config.OutlierDetection){success}, many(3, traffic{good: 100}, traffic{bad: 100}, traffic{good: 20}), nil},
-		{"local failures without split", []func(*config.OutlierDetection){success}, many(9, traffic{good: 100}, traffic{lost: 100}), []int{9}},
-		{"local failures with split", []func(*config.OutlierDetection){success, split}, many(9, traffic{good: 100}, traffic{good: 100, lost: 100}), nil},
-		{"local success rate with split", []func(*config.OutlierDetection){split, func(o *config.OutlierDetection) { o.EnforceLocalSuccessRate = 100 }}, many(9, traffic{good: 100}, traffic{good: 100, lost: 100}), []int{9}},
-		{"85 percent failures", []func(*config.OutlierDetection){percentage}, many(5, traffic{good: 100}, traffic{good: 15, bad: 85}), []int{5}},
-		{"84 percent failures", []func(*config.OutlierDetection){percentage}, many(5, traffic{good: 100}, traffic{good: 16, bad: 84}), nil},
-		{"85 percent failures at all hosts", []func(*config.OutlierDetection){percentage}, many(5, traffic{good: 15, bad: 85}), []int{0, 1, 2, 3, 4}},
-		{"85 percent local failures with split", []func(*config.OutlierDetection){split, func(o *config.OutlierDetection) { o.EnforceLocalFailurePercentage = 100 }}, many(5, traffic{good: 100}, traffic{good: 15, lost: 85}), []int{5}},
-		{"three times the failure rate of all", []func(*config.OutlierDetection){multiple}, many(9, traffic{good: 99, bad: 1}, traffic{good: 60, bad: 40}), []int{9}},
-		{"less than three times the failure rate of all", []func(*config.OutlierDetection){multiple}, many(2, traffic{good: 90, bad: 10}, traffic{good: 60, bad: 40}), nil},
-		{"no failures at all", []func(*config.OutlierDetection){multiple}, many(3, traffic{good: 100}), nil},
-		{"only configured failure statuses count", []func(*config.OutlierDetection){multiple, func(o *config.OutlierDetection) { o.FailureStatuses = []int{503} }}, many(9, traffic{good: 100}, traffic{good: 10, bad: 90}), nil},
-		{"no detector enabled", nil, many(9, traffic{good: 100}, traffic{bad: 100}), nil},
+		{"low success rate of one host", []func(*config.OutlierDetection){success}, repeat(9, traffic{good: 99, bad: 1}, traffic{good: 50, bad: 50}), []int{9}},
+		{"equal low success rates", []func(*config.OutlierDetection){success}, repeat(10, traffic{good: 50, bad: 50}), nil},
+		{"too few requests", []func(*config.OutlierDetection){success}, repeat(9, traffic{good: 100}, traffic{bad: 99}), nil},
+		{"too few hosts with enough requests", []func(*config.OutlierDetection){success}, repeat(3, traffic{good: 100}, traffic{bad: 100}, traffic{good: 20}), nil},
+		{"local failures without split", []func(*config.OutlierDetection){success}, repeat(9, traffic{good: 100}, traffic{lost: 100}), []int{9}},
+		{"local failures with split", []func(*config.OutlierDetection){success, split}, repeat(9, traffic{good: 100}, traffic{good: 100, lost: 100}), nil},
+		{"local success rate with split", []func(*config.OutlierDetection){split, func(o *config.OutlierDetection) { o.EnforceLocalSuccessRate = 100 }}, repeat(9, traffic{good: 100}, traffic{good: 100, lost: 100}), []int{9}},
+		{"85 percent failures", []func(*config.OutlierDetection){percentage}, repeat(5, traffic{good: 100}, traffic{good: 15, bad: 85}), []int{5}},
+		{"84 percent failures", []func(*config.OutlierDetection){percentage}, repeat(5, traffic{good: 100}, traffic{good: 16, bad: 84}), nil},
+		{"85 percent failures of all hosts", []func(*config.OutlierDetection){percentage}, repeat(5, traffic{good: 15, bad: 85}), []int{0, 1, 2, 3, 4}},
+		{"85 percent local failures with split", []func(*config.OutlierDetection){split, func(o *config.OutlierDetection) { o.EnforceLocalFailurePercentage = 100 }}, repeat(5, traffic{good: 100}, traffic{good: 15, lost: 85}), []int{5}},
+		{"three times the failure rate of all", []func(*config.OutlierDetection){multiple}, repeat(9, traffic{good: 99, bad: 1}, traffic{good: 60, bad: 40}), []int{9}},
+		{"less than three times the failure rate of all", []func(*config.OutlierDetection){multiple}, repeat(2, traffic{good: 90, bad: 10}, traffic{good: 60, bad: 40}), nil},
+		{"no failures at all", []func(*config.OutlierDetection){multiple}, repeat(3, traffic{good: 100}), nil},
+		{"only configured failure statuses count", []func(*config.OutlierDetection){multiple, func(o *config.OutlierDetection) { o.FailureStatuses = []int{503} }}, repeat(9, traffic{good: 100}, traffic{good: 10, bad: 90}), nil},
+		{"no detector enabled", nil, repeat(9, traffic{good: 100}, traffic{bad: 100}), nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -255,26 +255,26 @@ func TestRatesEject(t *testing.T) {
 					change(o)
 				}
 			}))
-			for i, of := range tt.traffic {
-				c.hosts[i].record(of.good, 200, protocol.ReasonNone)
-				c.hosts[i].record(of.bad, 500, protocol.ReasonNone)
-				c.hosts[i].record(of.lost, 0, protocol.UpstreamReset)
+			for i, results := range tt.traffic {
+				c.hosts[i].record(results.good, 200, protocol.ReasonNone)
+				c.hosts[i].record(results.bad, 500, protocol.ReasonNone)
+				c.hosts[i].record(results.lost, 0, protocol.UpstreamReset)
 			}
 			c.passIntervals(1)
-			if out := c.ejected(); !slices.Equal(out, tt.out) {
-				t.Errorf("ejected hosts = %v, want %v", out, tt.out)
+			if ejected := c.ejected(); !slices.Equal(ejected, tt.ejected) {
+				t.Errorf("ejected hosts = %v, want %v", ejected, tt.ejected)
 			}
 		})
 	}
 }
 
-// TestExchangeEndsAreCounted verifies that a response with a good head is counted at the end of its
+// TestRecordExchanges verifies that a response with a good head is counted at the end of its
 // exchange.
-func TestExchangeEndsAreCounted(t *testing.T) {
+func TestRecordExchanges(t *testing.T) {
 	tests := []struct {
-		name   string
-		ending Outcome
-		out    bool
+		name    string
+		outcome Outcome
+		ejected bool
 	}{
 		{"good", Outcome{config.HTTP1, protocol.ReasonNone, 200, protocol.NoCode}, false},
 		{"gRPC unavailable", Outcome{config.HTTP2, protocol.ReasonNone, 200, 14}, true},
@@ -292,9 +292,9 @@ func TestExchangeEndsAreCounted(t *testing.T) {
 			c := newFakeCluster(1, testConfig(func(o *config.OutlierDetection) {
 				o.Consecutive5xx = config.Consecutive{Failures: 2, Enforce: 100}
 			}))
-			c.hosts[0].stats.Load().RecordExchanges(tt.ending, 2)
-			if out := c.hosts[0].ejected.Load(); out != tt.out {
-				t.Errorf("ejected = %v, want %v", out, tt.out)
+			c.hosts[0].stats.Load().RecordExchanges(tt.outcome, 2)
+			if ejected := c.hosts[0].ejected.Load(); ejected != tt.ejected {
+				t.Errorf("ejected = %v, want %v", ejected, tt.ejected)
 			}
 		})
 	}

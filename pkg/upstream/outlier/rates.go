@@ -12,7 +12,7 @@ func (s *sample) successRate() float64 {
 	return 100 * float64(s.requests-s.failures) / float64(s.requests)
 }
 
-// ejectByRates ends an interval: it ejects hosts by their rates. d.mu is held.
+// ejectByRates ejects hosts by their rates in the interval that has ended. d.mu is held.
 func (d *Detector) ejectByRates(changes []Change) []Change {
 	cfg := d.config.OutlierDetection
 	responses := make([]sample, 0, len(d.stats))
@@ -33,16 +33,16 @@ func (d *Detector) ejectByRates(changes []Change) []Change {
 }
 
 // ejectBySuccessRate ejects hosts whose success rate is far below the mean.
-func (d *Detector) ejectBySuccessRate(changes []Change, all []sample, by Reason, enforce int) []Change {
+func (d *Detector) ejectBySuccessRate(changes []Change, samples []sample, reason Reason, enforce int) []Change {
 	cfg := d.config.SuccessRate
-	enough := withVolume(all, cfg.RequestVolume)
-	if enforce == 0 || len(enough) == 0 || len(enough) < cfg.MinHosts {
+	eligible := withVolume(samples, cfg.RequestVolume)
+	if enforce == 0 || len(eligible) == 0 || len(eligible) < cfg.MinHosts {
 		return changes
 	}
-	threshold := successThreshold(enough, float64(cfg.StdevFactor)/1000)
-	for i := range enough {
-		if enough[i].successRate() < threshold {
-			changes = d.eject(changes, enough[i].stats, by, enforce)
+	threshold := successThreshold(eligible, float64(cfg.StdevFactor)/1000)
+	for i := range eligible {
+		if eligible[i].successRate() < threshold {
+			changes = d.eject(changes, eligible[i].stats, reason, enforce)
 		}
 	}
 	return changes
@@ -50,53 +50,53 @@ func (d *Detector) ejectBySuccessRate(changes []Change, all []sample, by Reason,
 
 // successThreshold returns the mean of the success rates minus factor times their standard
 // deviation.
-func successThreshold(all []sample, factor float64) float64 {
+func successThreshold(samples []sample, factor float64) float64 {
 	var sum, squares float64
-	for i := range all {
-		sum += all[i].successRate()
+	for i := range samples {
+		sum += samples[i].successRate()
 	}
-	mean := sum / float64(len(all))
-	for i := range all {
-		d := all[i].successRate() - mean
-		squares += d * d
+	mean := sum / float64(len(samples))
+	for i := range samples {
+		deviation := samples[i].successRate() - mean
+		squares += deviation * deviation
 	}
-	return mean - factor*math.Sqrt(squares/float64(len(all)))
+	return mean - factor*math.Sqrt(squares/float64(len(samples)))
 }
 
 // ejectByFailurePercentage ejects hosts whose failure percentage reaches the threshold.
-func (d *Detector) ejectByFailurePercentage(changes []Change, all []sample, by Reason, enforce int) []Change {
+func (d *Detector) ejectByFailurePercentage(changes []Change, samples []sample, reason Reason, enforce int) []Change {
 	cfg := d.config.FailurePercentage
-	enough := withVolume(all, cfg.RequestVolume)
-	if enforce == 0 || len(enough) < cfg.MinHosts {
+	eligible := withVolume(samples, cfg.RequestVolume)
+	if enforce == 0 || len(eligible) < cfg.MinHosts {
 		return changes
 	}
-	for i := range enough {
-		if 100-enough[i].successRate() >= float64(cfg.Threshold) {
-			changes = d.eject(changes, enough[i].stats, by, enforce)
+	for i := range eligible {
+		if 100-eligible[i].successRate() >= float64(cfg.Threshold) {
+			changes = d.eject(changes, eligible[i].stats, reason, enforce)
 		}
 	}
 	return changes
 }
 
 // ejectByFailureMultiple ejects hosts whose failure rate is at least the configured multiple of the
-// rate of all.
-func (d *Detector) ejectByFailureMultiple(changes []Change, all []sample) []Change {
+// failure rate of all hosts.
+func (d *Detector) ejectByFailureMultiple(changes []Change, samples []sample) []Change {
 	cfg := d.config.FailureMultiple
 	if cfg.Multiple <= 0 {
 		return changes
 	}
-	enough := withVolume(all, cfg.RequestVolume)
+	eligible := withVolume(samples, cfg.RequestVolume)
 	var requests, failures uint64
-	for i := range enough {
-		requests += enough[i].requests
-		failures += enough[i].failures
+	for i := range eligible {
+		requests += eligible[i].requests
+		failures += eligible[i].failures
 	}
 	if failures == 0 {
 		return changes
 	}
 	mean := float64(failures) / float64(requests)
-	for i := range enough {
-		s := &enough[i]
+	for i := range eligible {
+		s := &eligible[i]
 		if float64(s.failures)/float64(s.requests) >= cfg.Multiple*mean {
 			changes = d.eject(changes, s.stats, byFailureMultiple, 100)
 		}
@@ -104,14 +104,14 @@ func (d *Detector) ejectByFailureMultiple(changes []Change, all []sample) []Chan
 	return changes
 }
 
-// withVolume returns the samples with at least volume requests, and at least one, of hosts that are
-// not ejected.
-func withVolume(all []sample, volume int) []sample {
-	var enough []sample
-	for i := range all {
-		if s := &all[i]; !s.stats.ejected && s.requests > 0 && s.requests >= uint64(max(volume, 0)) { //nolint:gosec // not negative
-			enough = append(enough, *s)
+// withVolume returns the samples of hosts that are not ejected and had at least volume requests, and
+// at least one.
+func withVolume(samples []sample, volume int) []sample {
+	var eligible []sample
+	for i := range samples {
+		if s := &samples[i]; !s.stats.ejected && s.requests > 0 && s.requests >= uint64(max(volume, 0)) { //nolint:gosec // not negative
+			eligible = append(eligible, *s)
 		}
 	}
-	return enough
+	return eligible
 }

@@ -13,42 +13,42 @@ import (
 // without a lock. Each attempt is counted once:
 //
 //	no response                           when the attempt ends    RecordFailure
-//	a response that is bad by its head    when the attempt ends    RecordHead
+//	a response whose status is a failure  when the attempt ends    RecordHead
 //	a response that is retried            when it is discarded     RecordExchanges
 //	any other response                    when the exchange ends   RecordExchanges
 //
-// Otherwise a response that ends badly, such as a gRPC response with its status in trailers, would
-// count as good first. A good response costs three reads and an addition.
+// Other responses are counted at the end because they can still fail: a gRPC response has its status
+// in the trailers. A good response costs three reads and an addition.
 type Stats struct {
 	detector *Detector // immutable
 	host     Host      // immutable
 
 	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // in a row
 
-	externalOrigin intervalCounts // with SplitLocalOriginErrors only responses of the host, else all attempts
-	localOrigin    intervalCounts // with SplitLocalOriginErrors whether there was a response
+	externalOrigin intervalCounts // all attempts; with SplitLocalOriginErrors only those with a response
+	localOrigin    intervalCounts // with SplitLocalOriginErrors: all attempts; those without a response are failures
 
 	ejections atomic.Uint64 // total
 
-	round        int           // guarded by Detector.mu; the last round that included the host
+	round        int           // guarded by Detector.mu; Detector.round of the last SetHosts that included the host
 	ejected      bool          // guarded by Detector.mu
-	backoffCount int           // guarded by Detector.mu; ejections in a row, minus one for each interval without
-	ejectedUntil time.Duration // guarded by Detector.mu; end of the ejection, by Config.Now
+	backoffCount int           // guarded by Detector.mu; ejections, minus one for each interval without an ejection
+	ejectedUntil time.Duration // guarded by Detector.mu; end of the ejection, in time of Config.Now
 }
 
 // intervalCounts holds the counts of an interval.
 type intervalCounts struct{ requests, failures atomic.Uint64 }
 
 // takeAndReset returns the counts and resets them.
-func (w *intervalCounts) takeAndReset() (requests, failures uint64) {
-	return w.requests.Swap(0), w.failures.Swap(0)
+func (c *intervalCounts) takeAndReset() (requests, failures uint64) {
+	return c.requests.Swap(0), c.failures.Swap(0)
 }
 
 // Ejections returns how often the host was ejected.
 func (s *Stats) Ejections() uint64 { return s.ejections.Load() }
 
-// RecordHead counts a response by the status in its head. A good one counts only if final is true:
-// then nothing reports the end of its exchange.
+// RecordHead counts a response by the status in its head. It counts a good response only if final is
+// true, which means that nothing will report the end of the exchange.
 func (s *Stats) RecordHead(status int, final bool) {
 	switch {
 	case s.isBad(status):
@@ -58,8 +58,7 @@ func (s *Stats) RecordHead(status int, final bool) {
 	}
 }
 
-// RecordRelay counts a connection whose bytes are relayed. Nothing more becomes known about its
-// result.
+// RecordRelay counts a connection whose bytes are relayed as a success.
 func (s *Stats) RecordRelay() { s.recordSuccess(1) }
 
 // RecordFailure counts an attempt without a response, if the host caused the failure.
@@ -71,13 +70,14 @@ func (s *Stats) RecordFailure(reason protocol.Reason) {
 
 // Outcome is the result of an exchange.
 type Outcome struct {
-	Protocol config.Protocol // of the downstream
+	Protocol config.Protocol // downstream protocol
 	Reason   protocol.Reason
 	Status   int // status of the host's response; 0: none
 	Code     int // RPC status code
 }
 
-// FailedAtEnd reports whether a response with a good head shows a failure of the host at its end.
+// FailedAtEnd reports whether a response failed at its end although its head was good: it has the
+// gRPC status of a server error, or the host interrupted it.
 func (o *Outcome) FailedAtEnd() bool {
 	switch {
 	case o.Status == 0 || o.Status >= minServerErrorStatus:
@@ -102,7 +102,7 @@ func (s *Stats) RecordExchanges(o Outcome, n int) {
 		s.recordStatus(httpStatusOfGRPC(o.Code), n)
 	case o.Reason == protocol.ReasonNone:
 		s.recordSuccess(n)
-	case isLocalOriginFailure(o.Reason): // the response was cut short
+	case isLocalOriginFailure(o.Reason): // the host interrupted the response
 		for range n {
 			s.recordLocalFailure(o.Reason)
 		}
@@ -147,7 +147,7 @@ func (s *Stats) recordSuccess(n int) {
 	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
 }
 
-// recordStatus counts n responses, or failures mapped to a status, that may be bad.
+// recordStatus counts n responses with this status, or n failures that map to it.
 func (s *Stats) recordStatus(status, n int) {
 	if status < minServerErrorStatus && !s.isBad(status) {
 		s.recordSuccess(n)
@@ -179,14 +179,14 @@ func (s *Stats) recordReachable(n int) {
 	}
 }
 
-// countConsecutive counts n failures in a row, and ejects the host when they are too many.
-func (s *Stats) countConsecutive(count *atomic.Uint32, n int, c config.Consecutive, by Reason) {
-	if c.Failures <= 0 {
+// countConsecutive adds n to the failures in a row, and ejects the host when they reach the limit.
+func (s *Stats) countConsecutive(count *atomic.Uint32, n int, cfg config.Consecutive, reason Reason) {
+	if cfg.Failures <= 0 {
 		return
 	}
-	now := count.Add(uint32(n))                                           //nolint:gosec // a length
-	if now >= uint32(c.Failures) && count.Swap(0) != 0 && c.Enforce > 0 { //nolint:gosec // above 0
-		s.detector.ejectConsecutive(s, by, c.Enforce)
+	total := count.Add(uint32(n))                                               //nolint:gosec // a length
+	if total >= uint32(cfg.Failures) && count.Swap(0) != 0 && cfg.Enforce > 0 { //nolint:gosec // above 0
+		s.detector.ejectConsecutive(s, reason, cfg.Enforce)
 	}
 }
 
@@ -199,7 +199,8 @@ func (s *Stats) reset() {
 	s.localOrigin.takeAndReset()
 }
 
-// resetCounter resets count, and writes only if needed: the counts of healthy hosts are only read.
+// resetCounter resets count. It does not write a counter that is 0 already, so goroutines that
+// record successes share its cache line.
 func resetCounter(count *atomic.Uint32) {
 	if count.Load() != 0 {
 		count.Store(0)

@@ -6,21 +6,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// bindPool is a pool in which each downstream connection has an upstream connection of its own, for
-// hosts that treat the requests of one connection as related. The upstream connection ends with the
+// bindPool is a pool in which each downstream connection has its own upstream connection, for hosts
+// that treat the requests of one connection as related. The upstream connection ends with the
 // downstream connection.
 type bindPool struct {
-	base                      // its pools count the connections in base.open
+	base                      // the subpools count their connections in base.open
 	subpools[any, *bindEntry] // by the downstream connection
 }
 
 // bindEntry is the pool of one downstream connection.
 type bindEntry struct {
 	pool Pool
-	stop func() // unregisters from the downstream connection; nil until registered. Guarded by bindPool.mu
+	stop func() // unregisters the close hook of the downstream connection; nil until registered; guarded by bindPool.mu
 }
 
-func (t *bindEntry) connPool() Pool { return t.pool }
+func (e *bindEntry) connPool() Pool { return e.pool }
 
 // Start implements Pool. For an exchange without a downstream connection, the end of ctx releases
 // the pool.
@@ -35,45 +35,45 @@ func (p *bindPool) poolFor(ctx context.Context, meta *protocol.ConnMeta) Pool {
 		conn = meta.DownstreamConn
 	}
 	p.mu.Lock()
-	t := p.entries[conn]
-	if t != nil {
+	e := p.entries[conn]
+	if e != nil {
 		p.mu.Unlock()
-		return t.pool
+		return e.pool
 	}
-	own := p.base
-	own.Connector = own.Connector.ForDownstream(meta)
-	if own.Connector.Multiplexed() {
-		t = &bindEntry{pool: &multiplexPool{base: own, single: true, isClosed: p.isClosed}}
+	b := p.base
+	b.Connector = b.Connector.ForDownstream(meta)
+	if b.Connector.Multiplexed() {
+		e = &bindEntry{pool: &multiplexPool{base: b, single: true, isClosed: p.isClosed}}
 	} else {
-		t = &bindEntry{pool: &pingPongPool{base: own, isClosed: p.isClosed}}
+		e = &bindEntry{pool: &pingPongPool{base: b, isClosed: p.isClosed}}
 	}
 	if p.isClosed { // the exchange picked its host before the close
 		p.mu.Unlock()
-		return t.pool
+		return e.pool
 	}
 	if p.entries == nil {
 		p.entries = make(map[any]*bindEntry)
 	}
-	p.entries[conn] = t
+	p.entries[conn] = e
 	p.mu.Unlock()
-	p.bind(ctx, conn, t)
-	return t.pool
+	p.bind(ctx, conn, e)
+	return e.pool
 }
 
-// bind registers t to be dropped when its downstream connection ends, or unregisters immediately if
-// the pool is closed.
-func (p *bindPool) bind(ctx context.Context, conn any, t *bindEntry) {
+// bind registers e to be dropped when its downstream connection ends, or unregisters it immediately
+// if the pool is closed.
+func (p *bindPool) bind(ctx context.Context, conn any, e *bindEntry) {
 	drop := func() { p.onDownstreamClose(conn) }
 	var stop func()
-	if link, ok := conn.(protocol.DownstreamConn); ok {
-		stop = link.OnClose(drop)
+	if downstream, ok := conn.(protocol.DownstreamConn); ok {
+		stop = downstream.OnClose(drop)
 	} else {
-		forget := context.AfterFunc(ctx, drop)
-		stop = func() { forget() }
+		stopAfterFunc := context.AfterFunc(ctx, drop)
+		stop = func() { stopAfterFunc() }
 	}
 	p.mu.Lock()
 	closed := p.isClosed
-	t.stop = stop
+	e.stop = stop
 	p.mu.Unlock()
 	if closed {
 		stop()
@@ -83,40 +83,40 @@ func (p *bindPool) bind(ctx context.Context, conn any, t *bindEntry) {
 // onDownstreamClose closes the pool of a downstream connection that has ended.
 func (p *bindPool) onDownstreamClose(conn any) {
 	p.mu.Lock()
-	t := p.entries[conn]
+	e := p.entries[conn]
 	delete(p.entries, conn)
 	p.mu.Unlock()
-	if t != nil {
-		t.pool.Close()
+	if e != nil {
+		e.pool.Close()
 	}
 }
 
 // Counts implements Pool.
 func (p *bindPool) Counts() (open int64, idle int) {
-	for _, s := range p.pools() {
-		_, n := s.Counts()
-		idle += n
+	for _, sub := range p.pools() {
+		_, subIdle := sub.Counts()
+		idle += subIdle
 	}
 	return p.open.Load(), idle
 }
 
-// Close implements Pool. Downstream connections that stay open unregister the pool.
+// Close implements Pool. It unregisters the pool from downstream connections that stay open.
 func (p *bindPool) Close() {
 	p.mu.Lock()
 	p.isClosed = true
-	own := p.entries
+	entries := p.entries
 	p.entries = nil
 	var stops []func()
-	for _, t := range own {
-		if t.stop != nil {
-			stops = append(stops, t.stop)
+	for _, e := range entries {
+		if e.stop != nil {
+			stops = append(stops, e.stop)
 		}
 	}
 	p.mu.Unlock()
 	for _, stop := range stops {
 		stop()
 	}
-	for _, t := range own {
-		t.pool.Close()
+	for _, e := range entries {
+		e.pool.Close()
 	}
 }

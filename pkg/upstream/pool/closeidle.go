@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// CloseIdle closes connections of p that carry nothing and have been idle for d, and returns how
-// many. Connections of a bind pool stay open until their downstream connection ends.
+// CloseIdle closes connections of p that have been idle for d, and returns their number. Connections
+// of a bind pool stay open until their downstream connection ends.
 func CloseIdle(p Pool, d time.Duration) int {
-	if c, ok := p.(interface{ closeIdle(d time.Duration) int }); ok {
-		return c.closeIdle(d)
+	if closer, ok := p.(interface{ closeIdle(d time.Duration) int }); ok {
+		return closer.closeIdle(d)
 	}
 	return 0
 }
@@ -22,31 +22,31 @@ func (p *pingPongPool) closeIdle(d time.Duration) int {
 	for n < len(p.idle) && p.idle[n].idleSince <= before {
 		n++
 	}
-	old := slices.Clone(p.idle[:n])
+	expired := slices.Clone(p.idle[:n])
 	p.idle = slices.Delete(p.idle, 0, n)
 	p.mu.Unlock()
-	for _, m := range old {
-		m.discard()
+	for _, c := range expired {
+		c.discard()
 	}
-	return len(old)
+	return len(expired)
 }
 
-// closeIdle closes connections that have been idle for d according to the last sweep. A connection
-// that is kept open ahead of exchanges stays.
+// closeIdle closes connections that have been idle for d according to the last sweep, but not the
+// connection that keeps the pool warm.
 func (p *multiplexPool) closeIdle(d time.Duration) int {
-	var old []*multiplexConn
+	var expired []*multiplexConn
 	p.mu.Lock()
-	for _, l := range p.activeConns() {
-		if l.idleFor < d || l.usedSinceSweep.Load() || l.load.Load() != 0 || len(p.activeConns()) == 1 && p.isWarm() {
+	for _, c := range p.activeConns() {
+		if c.idleFor < d || c.usedSinceSweep.Load() || c.load.Load() != 0 || len(p.activeConns()) == 1 && p.isWarm() {
 			continue
 		}
-		if p.closeToNew(l) {
-			old = append(old, l)
+		if p.closeToNew(c) {
+			expired = append(expired, c)
 		}
 	}
 	p.mu.Unlock()
-	for _, l := range old {
-		l.discard()
+	for _, c := range expired {
+		c.discard()
 	}
-	return len(old)
+	return len(expired)
 }

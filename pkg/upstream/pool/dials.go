@@ -15,16 +15,16 @@ import (
 // ready; safe for concurrent use.
 type DialLimit struct {
 	mu     sync.Mutex
-	limit  int // guarded by mu; of the last Acquire
+	limit  int // guarded by mu; the limit of the last Acquire
 	active int // guarded by mu
-	// queue holds a chan struct{} for each waiting dial, closed when it may dial; nil if none has
-	// ever waited. Guarded by mu.
+	// queue holds a chan struct{} for each waiting dial, closed when it may dial. It is nil until a
+	// dial waits. Guarded by mu.
 	queue *list.List
 }
 
 // Acquire waits until fewer than limit dials are active, until the deadline (zero: none) or the end
-// of ctx. After nil the caller calls Release once. Errors are Faults: ConnectTimeout, so that
-// another host is tried, or ReasonDownstreamDisconnect.
+// of ctx. After nil, the caller calls Release once. Errors are Faults: ConnectTimeout, which lets
+// the exchange try another host, or ReasonDownstreamDisconnect.
 func (d *DialLimit) Acquire(ctx context.Context, limit int, deadline time.Time, address string) error {
 	d.mu.Lock()
 	d.limit = limit
@@ -38,28 +38,28 @@ func (d *DialLimit) Acquire(ctx context.Context, limit int, deadline time.Time, 
 		d.queue = list.New()
 	}
 	ready := make(chan struct{})
-	place := d.queue.PushBack(ready)
+	elem := d.queue.PushBack(ready)
 	d.mu.Unlock()
-	_, why := wait.For(ctx, deadline, nil, ready)
-	if why == protocol.ReasonNone {
+	_, reason := wait.For(ctx, deadline, nil, ready)
+	if reason == protocol.ReasonNone {
 		return nil
 	}
 	d.mu.Lock()
 	select {
-	case <-ready: // granted at the same moment: pass it on
+	case <-ready: // granted in the meantime: pass it on
 		d.active--
 		d.grant()
 	default:
-		d.queue.Remove(place)
+		d.queue.Remove(elem)
 	}
 	d.mu.Unlock()
-	if why == protocol.UpstreamTimeout {
+	if reason == protocol.UpstreamTimeout {
 		return protocol.Faultf(protocol.ConnectTimeout, "connecting to %s: timed out waiting for %d concurrent connects", address, limit)
 	}
-	return protocol.Faultf(why, "connecting to %s: %w", address, context.Cause(ctx))
+	return protocol.Faultf(reason, "connecting to %s: %w", address, context.Cause(ctx))
 }
 
-// Release ends a dial and grants it to the oldest waiting one.
+// Release ends a dial and lets the oldest waiting dial begin.
 func (d *DialLimit) Release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +74,7 @@ func (d *DialLimit) Active() int {
 	return d.active
 }
 
-// grant lets waiting dials begin, as far as the limit allows. d.mu is held.
+// grant lets waiting dials begin while fewer than limit are active. d.mu is held.
 func (d *DialLimit) grant() {
 	for d.waiting() > 0 && d.active < d.limit {
 		close(d.queue.Remove(d.queue.Front()).(chan struct{})) //nolint:forcetypeassert // it holds nothing else

@@ -14,27 +14,28 @@ import (
 )
 
 // multiplexPool is a pool whose connections carry many exchanges concurrently. An exchange goes to
-// the connection with the fewest. While all are busy, the pool opens one more, up to the configured
-// number, and beyond that while all of them carry as many exchanges as the host allows. A connect
-// belongs to the pool, not to the exchange that needed it: exchanges that arrive meanwhile wait for
-// the same connect, each until its own deadline, which does not end the connect for the others.
+// the connection with the fewest exchanges. While all connections are busy, the pool opens another,
+// up to the configured number, and beyond that number while all of them carry as many exchanges as
+// the host allows. A connect belongs to the pool, not to the exchange that needed it: exchanges that
+// arrive meanwhile wait for the same connect, each until its own deadline, which does not end the
+// connect for the others.
 //
-// A connection on which maxRequestsPerConn exchanges have begun takes no more and ends with the
-// last of them. The pool opens another in its place immediately.
+// A connection on which maxRequestsPerConn exchanges have begun accepts no further exchanges and
+// closes when they have ended. The pool opens a replacement immediately.
 type multiplexPool struct {
 	base
 	single bool // immutable; one connection, regardless of the configuration
 
-	// active are the connections that take exchanges: a new slice for each change, made with mu
+	// active holds the connections that accept exchanges. Each change stores a new slice, with mu
 	// held.
 	active atomic.Pointer[[]*multiplexConn]
-	turn   atomic.Uint32 // start index of the search for the least busy one
+	searchStart   atomic.Uint32 // start index of the search for the least busy connection
 
 	mu              sync.Mutex
 	pendingConnects []*multiplexConnect // guarded by mu; oldest first
 	isClosed        bool                // guarded by mu
-	// growAfter is when, by the set's clock, the pool with connections may open another; guarded by
-	// mu.
+	// growAfter is the time, by the set's clock, from which a pool with connections may open
+	// another. Guarded by mu.
 	growAfter time.Duration
 	// hasPendingConnects is true if pendingConnects is not empty. It is changed with mu held and
 	// read without.
@@ -44,21 +45,21 @@ type multiplexPool struct {
 // growBackoff is how long a pool with connections waits after it failed to open another.
 const growBackoff = time.Second
 
-// maxConnAttempts bounds the connections that one exchange tries when each ends before the exchange
-// is sent.
+// maxConnAttempts bounds the connections that one exchange tries while each of them ends before the
+// request is sent.
 const maxConnAttempts = 3
 
 // Start implements Pool.
 func (p *multiplexPool) Start(ctx context.Context, x *protocol.Exchange) error {
-	l, err := p.tryAcquire()
+	c, err := p.tryAcquire()
 	switch {
 	case err != nil:
 		return &NotSentError{err}
-	case l == nil:
+	case c == nil:
 		return x.RunBlocking(ctx, p)
 	}
 	x.PushFinisher(p)
-	return l.conn.Start(ctx, x)
+	return c.conn.Start(ctx, x)
 }
 
 // Finish implements protocol.Finisher.
@@ -69,7 +70,7 @@ func (p *multiplexPool) Finish(ctx context.Context, x *protocol.Exchange, err er
 	return err
 }
 
-// Serve implements protocol.BlockingService: x waits for a connection.
+// Serve implements protocol.BlockingService. It may wait for a connection.
 func (p *multiplexPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.serveAttempts(ctx, x, maxConnAttempts)
 }
@@ -79,14 +80,14 @@ func (p *multiplexPool) serveOnAnother(ctx context.Context, x *protocol.Exchange
 	return p.serveAttempts(ctx, x, maxConnAttempts-1)
 }
 
-// serveAttempts sends x on up to that many connections, one after the other.
-func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange, most int) error {
-	for range most {
-		l, err := p.acquire(ctx, x)
+// serveAttempts sends x on one connection after another, up to the given number of attempts.
+func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange, attempts int) error {
+	for range attempts {
+		c, err := p.acquire(ctx, x)
 		if err != nil {
 			return &NotSentError{err}
 		}
-		if err = x.Serve(ctx, l.conn); !p.handleResult(x, err) {
+		if err = x.Serve(ctx, c.conn); !p.handleResult(x, err) {
 			return err
 		}
 	}
@@ -108,51 +109,50 @@ func (p *multiplexPool) handleResult(x *protocol.Exchange, err error) bool {
 	return true
 }
 
-// acquire returns a connection that x is counted on. It turns a panic into an error, and then
-// nothing is counted.
-func (p *multiplexPool) acquire(ctx context.Context, x *protocol.Exchange) (l *multiplexConn, err error) {
+// acquire returns a connection and counts x on it. It turns a panic into an error, and then counts
+// nothing.
+func (p *multiplexPool) acquire(ctx context.Context, x *protocol.Exchange) (c *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
-		if l, err := p.tryAcquire(); l != nil || err != nil {
-			return l, err
+		if c, err := p.tryAcquire(); c != nil || err != nil {
+			return c, err
 		}
-		l, o, err := p.joinConnect(ctx, x)
+		c, d, err := p.joinConnect(ctx, x)
 		switch {
 		case err != nil:
 			return nil, err
-		case l != nil:
+		case c != nil:
 			if err := p.Breaker.AddActive(); err != nil {
-				l.removeExchange()
+				c.removeExchange()
 				return nil, err
 			}
-			return l, nil
-		case o == nil: // another connection is available by now
+			return c, nil
+		case d == nil: // another connection is available by now
 			continue
 		}
-		if l, err := p.awaitConnect(ctx, x, o); l != nil || err != nil {
-			return l, err
+		if c, err := p.awaitConnect(ctx, x, d); c != nil || err != nil {
+			return c, err
 		}
 	}
 }
 
 // joinConnect returns a connection on which x waits until its host allows more exchanges, or a
-// pending connect that x, which is pending then, waits for. It returns neither if a connection may
-// have room by now.
+// connect for which x waits, pending. It returns neither if a connection may have capacity by now.
 func (p *multiplexPool) joinConnect(ctx context.Context, x *protocol.Exchange) (*multiplexConn, *multiplexConnect, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch l := p.leastBusy(); {
-	case l != nil && !l.atStreamLimit():
+	switch c := p.leastBusy(); {
+	case c != nil && !c.atStreamLimit():
 		return nil, nil, nil
-	case l != nil && p.joinableConnect() == nil && (p.single || !p.openAnother()):
-		ok, last := l.tryEnter()
+	case c != nil && p.joinableConnect() == nil && (p.single || !p.openAnother()):
+		ok, last := c.tryEnter()
 		if last {
-			p.closeToNew(l) // it carries an exchange, so it is not discarded yet
+			p.closeToNew(c) // c carries an exchange, so it is not discarded yet
 		}
 		if !ok {
 			return nil, nil, nil
 		}
-		return l, nil, nil
+		return c, nil, nil
 	}
 	if err := checkCanceled(ctx, x, p.Address); err != nil {
 		return nil, nil, err
@@ -160,30 +160,30 @@ func (p *multiplexPool) joinConnect(ctx context.Context, x *protocol.Exchange) (
 	if err := p.Breaker.EnterPending(); err != nil {
 		return nil, nil, err
 	}
-	o := p.joinableConnect()
-	if o == nil {
-		o = p.startConnect(false)
+	d := p.joinableConnect()
+	if d == nil {
+		d = p.startConnect(false)
 	}
-	o.waiting++
-	return nil, o, nil
+	d.waiting++
+	return nil, d, nil
 }
 
-// tryAcquire returns a connection that one more exchange is counted on, or nil if there is none
-// with room. It turns a panic into an error, and then nothing is counted.
-func (p *multiplexPool) tryAcquire() (l *multiplexConn, err error) {
+// tryAcquire counts an exchange on a connection and returns the connection, or returns nil if none
+// has capacity. It turns a panic into an error, and then counts nothing.
+func (p *multiplexPool) tryAcquire() (c *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
-	l = p.enterLeastBusy()
-	if l == nil {
+	c = p.enterLeastBusy()
+	if c == nil {
 		return nil, nil
 	}
 	if err := p.Breaker.AddActive(); err != nil {
-		l.removeExchange()
+		c.removeExchange()
 		return nil, err
 	}
-	return l, nil
+	return c, nil
 }
 
-// activeConns returns the connections that take exchanges. The caller must not change the slice.
+// activeConns returns the connections that accept exchanges. The caller must not change the slice.
 func (p *multiplexPool) activeConns() []*multiplexConn {
 	if conns := p.active.Load(); conns != nil {
 		return *conns
@@ -191,36 +191,36 @@ func (p *multiplexPool) activeConns() []*multiplexConn {
 	return nil
 }
 
-// enterLeastBusy returns a connection with one more exchange entered, or nil if there is none with
-// room. In steady state it takes no lock.
+// enterLeastBusy counts an exchange on the least busy usable connection and returns the connection,
+// or returns nil if none has capacity. In steady state it locks no mutex.
 func (p *multiplexPool) enterLeastBusy() *multiplexConn {
 	for {
-		l := p.leastBusy()
-		if l == nil {
+		c := p.leastBusy()
+		if c == nil {
 			return nil
 		}
-		if !l.conn.Usable(0) {
-			p.retire(l)
+		if !c.conn.Usable(0) {
+			p.retire(c)
 			continue
 		}
-		if l.atStreamLimit() {
+		if c.atStreamLimit() {
 			return nil
 		}
-		if l.load.Load() > 0 && p.canGrow() {
+		if c.load.Load() > 0 && p.canGrow() {
 			p.grow()
 		}
-		ok, last := l.tryEnter()
+		ok, last := c.tryEnter()
 		if last {
-			p.retire(l)
+			p.retire(c)
 		}
 		if ok {
-			return l
+			return c
 		}
 	}
 }
 
 // leastBusy returns the connection that carries the fewest exchanges, or nil if there is none. It
-// rotates among equals.
+// rotates among connections with the same number.
 func (p *multiplexPool) leastBusy() *multiplexConn {
 	conns := p.activeConns()
 	switch len(conns) {
@@ -229,31 +229,31 @@ func (p *multiplexPool) leastBusy() *multiplexConn {
 	case 1:
 		return conns[0]
 	}
-	turn := int(p.turn.Add(1))
+	start := int(p.searchStart.Add(1))
 	var best *multiplexConn
 	fewest := int64(0)
 	for i := range conns {
-		l := conns[(turn+i)%len(conns)]
-		if n := l.load.Load(); best == nil || n < fewest {
-			best, fewest = l, n
+		c := conns[(start+i)%len(conns)]
+		if n := c.load.Load(); best == nil || n < fewest {
+			best, fewest = c, n
 		}
 	}
 	return best
 }
 
-// closeToNew closes l to new exchanges, and reports whether the caller must discard l because it
+// closeToNew closes c to new exchanges, and reports whether the caller must discard c because it
 // carries none. p.mu is held.
-func (p *multiplexPool) closeToNew(l *multiplexConn) bool {
-	p.removeConn(l)
+func (p *multiplexPool) closeToNew(c *multiplexConn) bool {
+	p.removeConn(c)
 	for {
-		n := l.load.Load()
+		n := c.load.Load()
 		if n < 0 {
-			return false // it was closed to new exchanges before, and another goroutine discards it
+			return false // c is closed to new exchanges already, and another goroutine discards it
 		}
-		if !l.load.CompareAndSwap(n, n-closedBias) {
+		if !c.load.CompareAndSwap(n, n-closedBias) {
 			continue
 		}
-		if l.maxRequestsReached() {
+		if c.maxRequestsReached() {
 			p.Observer.Count(MaxRequestsReached)
 			p.openReplacement()
 		}
@@ -261,37 +261,37 @@ func (p *multiplexPool) closeToNew(l *multiplexConn) bool {
 	}
 }
 
-// openReplacement opens a connection in the place of one that reached maxRequests, ahead of the
-// exchanges that would have to wait for it. Like keepWarm it takes none from another host. p.mu is
-// held.
+// openReplacement opens a replacement for a connection that reached maxRequests, before an exchange
+// has to wait for it. Like keepWarm, it evicts no connection of another host. p.mu is held.
 func (p *multiplexPool) openReplacement() {
 	if p.joinableConnect() == nil && len(p.activeConns()) < p.maxConns() {
 		_ = p.openAnother() // otherwise the next exchange opens it
 	}
 }
 
-// removeConn removes l from the connections that take exchanges. p.mu is held.
-func (p *multiplexPool) removeConn(l *multiplexConn) {
+// removeConn removes c from the connections that accept exchanges. p.mu is held.
+func (p *multiplexPool) removeConn(c *multiplexConn) {
 	conns := p.activeConns()
-	if i := slices.Index(conns, l); i >= 0 {
-		fewer := slices.Concat(conns[:i], conns[i+1:])
-		p.active.Store(&fewer)
+	if i := slices.Index(conns, c); i >= 0 {
+		remaining := slices.Concat(conns[:i], conns[i+1:])
+		p.active.Store(&remaining)
 	}
 }
 
-// retire does what closeToNew does, discards l if needed and keeps the pool warm. p.mu is not held.
-func (p *multiplexPool) retire(l *multiplexConn) {
+// retire closes c to new exchanges, discards c if it carries none, and keeps the pool warm. p.mu is
+// not held.
+func (p *multiplexPool) retire(c *multiplexConn) {
 	p.mu.Lock()
-	over := p.closeToNew(l)
+	mustDiscard := p.closeToNew(c)
 	p.keepWarm()
 	p.mu.Unlock()
-	if over {
-		l.discard()
+	if mustDiscard {
+		c.discard()
 	}
 }
 
-// Warm opens a connection of p if there is none and pools of its kind keep one open ahead of
-// exchanges. Warm ignores a nil p.
+// Warm opens a connection of p if p has none and is a pool that keeps one open ahead of exchanges.
+// It ignores a nil p.
 func Warm(p Pool) {
 	if m, ok := p.(*multiplexPool); ok {
 		m.warm()
@@ -311,8 +311,9 @@ func (p *multiplexPool) warm() {
 	p.keepWarm()
 }
 
-// keepWarm does what warm does. p.mu is held. It takes no connection from another host and does not
-// overtake waiting connects: while max_connections is reached, it opens none.
+// keepWarm opens a connection if there is none and the pool is to keep one open. p.mu is held. It
+// evicts no connection of another host and does not overtake waiting connects: while max_connections
+// is reached, it opens none.
 func (p *multiplexPool) keepWarm() {
 	if len(p.activeConns()) > 0 || len(p.pendingConnects) > 0 || p.isClosed || !p.isWarm() {
 		return
@@ -328,8 +329,8 @@ func (p *multiplexPool) canGrow() bool {
 	return len(p.activeConns()) < p.maxConns() && !p.hasPendingConnects.Load()
 }
 
-// maxConns returns how many connections that take exchanges the pool opens without regard to the
-// stream limits of the host.
+// maxConns returns the number of connections that the pool opens at most, unless stream limits of
+// the host require more.
 func (p *multiplexPool) maxConns() int {
 	if p.single {
 		return 1
@@ -342,7 +343,7 @@ func (p *multiplexPool) grow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.canGrow() {
-		_ = p.openAnother() // the pool stays as it is otherwise
+		_ = p.openAnother() // if that fails, the pool does not grow
 	}
 }
 
@@ -360,19 +361,19 @@ func (p *multiplexPool) openAnother() bool {
 	return true
 }
 
-// evictBusy makes one of several busy connections end with its last exchange, because another host
-// waits for a slot. At most one connection ends for each waiter.
-func (p *multiplexPool) evictBusy(l *multiplexConn) {
+// evictBusy drains one of several busy connections, because another host waits for a slot. At most
+// one connection drains for each waiter.
+func (p *multiplexPool) evictBusy(c *multiplexConn) {
 	p.mu.Lock()
-	if len(p.activeConns()) < 2 || l.load.Load() < 0 || !p.Breaker.BeginEviction() {
+	if len(p.activeConns()) < 2 || c.load.Load() < 0 || !p.Breaker.BeginEviction() {
 		p.mu.Unlock()
 		return
 	}
-	l.evicted = true
-	over := p.closeToNew(l)
+	c.evicted = true
+	mustDiscard := p.closeToNew(c)
 	p.mu.Unlock()
-	if over {
-		l.discard()
+	if mustDiscard {
+		c.discard()
 	}
 }
 
@@ -380,10 +381,10 @@ func (p *multiplexPool) evictBusy(l *multiplexConn) {
 func (p *multiplexPool) EvictIdle() breaker.Evicted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.activeConns() {
-		if l.load.CompareAndSwap(0, -closedBias) {
-			p.removeConn(l)
-			return l
+	for _, c := range p.activeConns() {
+		if c.load.CompareAndSwap(0, -closedBias) {
+			p.removeConn(c)
+			return c
 		}
 	}
 	return nil
@@ -391,8 +392,8 @@ func (p *multiplexPool) EvictIdle() breaker.Evicted {
 
 // Counts implements Pool.
 func (p *multiplexPool) Counts() (open int64, idle int) {
-	for _, l := range p.activeConns() {
-		if l.load.Load() == 0 {
+	for _, c := range p.activeConns() {
+		if c.load.Load() == 0 {
 			idle++
 		}
 	}
@@ -402,47 +403,47 @@ func (p *multiplexPool) Counts() (open int64, idle int) {
 // MaxRTT returns the longest of the last round-trip times of the connections of p; 0: none was
 // measured.
 func MaxRTT(p Pool) time.Duration {
-	if m, ok := p.(interface{ maxRTT() time.Duration }); ok {
-		return m.maxRTT()
+	if reporter, ok := p.(interface{ maxRTT() time.Duration }); ok {
+		return reporter.maxRTT()
 	}
 	return 0
 }
 
 // maxRTT returns the longest of the connections' last round-trip times; 0: none was measured.
 func (p *multiplexPool) maxRTT() (longest time.Duration) {
-	for _, l := range p.activeConns() {
-		if c, ok := l.conn.(RTTReporter); ok {
-			longest = max(longest, c.RTT())
+	for _, c := range p.activeConns() {
+		if reporter, ok := c.conn.(RTTReporter); ok {
+			longest = max(longest, reporter.RTT())
 		}
 	}
 	return longest
 }
 
-// runSweep closes the connections that carried nothing for the idle timeout or are no longer
-// usable. The timer runs it.
+// runSweep closes the connections that were idle for the idle timeout or are no longer usable. The
+// timer runs it.
 func (p *multiplexPool) runSweep() {
-	timeout, since := p.Config.Load().IdleTimeout, p.sweepInterval()
+	timeout, interval := p.Config.Load().IdleTimeout, p.sweepInterval()
 	p.mu.Lock()
-	var over []*multiplexConn
-	most := p.maxConns() // it may have been lowered
-	for _, l := range p.activeConns() {
-		if l.usedSinceSweep.Swap(false) || l.load.Load() > 0 {
-			l.idleFor = 0
+	var drained []*multiplexConn
+	limit := p.maxConns() // it may have been lowered
+	for _, c := range p.activeConns() {
+		if c.usedSinceSweep.Swap(false) || c.load.Load() > 0 {
+			c.idleFor = 0
 		} else {
-			l.idleFor += since
+			c.idleFor += interval
 		}
-		old := timeout > 0 && l.idleFor >= timeout && !(len(p.activeConns()) == 1 && p.isWarm())
-		surplus := len(p.activeConns()) > most && (l.streamLimiter == nil || l.load.Load() == 0)
-		if !old && !surplus && l.maxRequests == p.maxRequestsPerConn() && p.isUsable(l.conn, l.idleFor) {
+		expired := timeout > 0 && c.idleFor >= timeout && !(len(p.activeConns()) == 1 && p.isWarm())
+		surplus := len(p.activeConns()) > limit && (c.streamLimiter == nil || c.load.Load() == 0)
+		if !expired && !surplus && c.maxRequests == p.maxRequestsPerConn() && p.isUsable(c.conn, c.idleFor) {
 			continue
 		}
-		if p.closeToNew(l) {
-			over = append(over, l)
+		if p.closeToNew(c) {
+			drained = append(drained, c)
 		}
 	}
 	p.mu.Unlock()
-	for _, l := range over {
-		p.runRecovered(l.discard)
+	for _, c := range drained {
+		p.runRecovered(c.discard)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -455,14 +456,14 @@ func (p *multiplexPool) Close() {
 	p.mu.Lock()
 	p.isClosed = true
 	var idle []*multiplexConn
-	for _, l := range p.activeConns() {
-		if p.closeToNew(l) {
-			idle = append(idle, l)
+	for _, c := range p.activeConns() {
+		if p.closeToNew(c) {
+			idle = append(idle, c)
 		}
 	}
 	p.stopTimer()
 	p.mu.Unlock()
-	for _, l := range idle {
-		l.discard()
+	for _, c := range idle {
+		c.discard()
 	}
 }

@@ -5,121 +5,121 @@ import (
 	"time"
 )
 
-// multiplexConn is a connection in its multiplexPool.
+// multiplexConn is a connection of a multiplexPool.
 type multiplexConn struct {
 	pool          *multiplexPool
 	conn          Connection
-	streamLimiter StreamLimitReporter // conn; nil: its host does not limit exchanges
-	maxRequests   int64               // exchanges that may begin on it; 0: any number
+	streamLimiter StreamLimitReporter // conn, if its host limits concurrent exchanges; else nil
+	maxRequests   int64               // how many exchanges may begin on conn; 0: any number
 
 	// load is the number of exchanges that the connection carries, minus closedBias once it is
 	// closed to new exchanges. From then on the goroutine that decrements load to -closedBias
 	// discards the connection.
 	load           atomic.Int64
 	usedSinceSweep atomic.Bool // an exchange was released since the last sweep
-	// requests is the number of exchanges that began on it or were rejected because of maxRequests;
-	// not counted if maxRequests is 0.
+	// requests is the number of exchanges that began on conn or were rejected because of
+	// maxRequests. It is not counted if maxRequests is 0.
 	requests atomic.Int64
 
-	evicted bool          // guarded by pool.mu until it is discarded; it closes to free a slot for another host
-	idleFor time.Duration // guarded by pool.mu; how long it was not used
+	evicted bool          // guarded by pool.mu until the discard; the connection drains to free a slot for another host
+	idleFor time.Duration // guarded by pool.mu; how long the connection has been idle
 }
 
 // closedBias exceeds the number of exchanges that a connection can carry.
 const closedBias = 1 << 40
 
-// tryEnter counts one more exchange, unless l is closed to new ones or maxRequests is reached. If
-// last is true, no further exchange may begin on l, and the caller retires it.
-func (l *multiplexConn) tryEnter() (ok, last bool) {
+// tryEnter counts one more exchange, unless c is closed to new exchanges or maxRequests is reached.
+// If last is true, no further exchange may begin on c, and the caller retires c.
+func (c *multiplexConn) tryEnter() (ok, last bool) {
 	for {
-		n := l.load.Load()
+		n := c.load.Load()
 		if n < 0 {
 			return false, false
 		}
-		if l.load.CompareAndSwap(n, n+1) {
+		if c.load.CompareAndSwap(n, n+1) {
 			break
 		}
 	}
-	if l.maxRequests == 0 {
+	if c.maxRequests == 0 {
 		return true, false
 	}
-	return l.countRequest()
+	return c.countRequest()
 }
 
 // countRequest counts an exchange that has entered as one that begins. If maxRequests was reached,
 // it removes the exchange again.
-func (l *multiplexConn) countRequest() (ok, last bool) {
-	n := l.requests.Add(1)
-	if n <= l.maxRequests {
-		return true, n == l.maxRequests
+func (c *multiplexConn) countRequest() (ok, last bool) {
+	n := c.requests.Add(1)
+	if n <= c.maxRequests {
+		return true, n == c.maxRequests
 	}
-	if l.decrementLoad() { // never true with pool.mu held: l is closed to exchanges only under it
-		l.discard()
+	if c.decrementLoad() { // never true with pool.mu held: closing to new exchanges needs the lock
+		c.discard()
 	}
 	return false, true
 }
 
-// maxRequestsReached reports whether maxRequests exchanges have begun on l.
-func (l *multiplexConn) maxRequestsReached() bool {
-	return l.maxRequests > 0 && l.requests.Load() >= l.maxRequests
+// maxRequestsReached reports whether maxRequests exchanges have begun on c.
+func (c *multiplexConn) maxRequestsReached() bool {
+	return c.maxRequests > 0 && c.requests.Load() >= c.maxRequests
 }
 
-// streamLimit returns how many concurrent exchanges the host allows on l, at least 1; 0: no limit.
-func (l *multiplexConn) streamLimit() int64 {
-	if l.streamLimiter == nil {
+// streamLimit returns how many concurrent exchanges the host allows on c, at least 1; 0: no limit.
+func (c *multiplexConn) streamLimit() int64 {
+	if c.streamLimiter == nil {
 		return 0
 	}
-	return max(l.streamLimiter.MaxConcurrentStreams(), 1)
+	return max(c.streamLimiter.MaxConcurrentStreams(), 1)
 }
 
-// atStreamLimit reports whether l carries as many exchanges as its host allows.
-func (l *multiplexConn) atStreamLimit() bool {
-	limit := l.streamLimit()
-	return limit > 0 && l.load.Load() >= limit
+// atStreamLimit reports whether c carries as many exchanges as its host allows.
+func (c *multiplexConn) atStreamLimit() bool {
+	limit := c.streamLimit()
+	return limit > 0 && c.load.Load() >= limit
 }
 
-// decrementLoad counts one exchange less, and reports whether the caller must discard l: it is
-// closed to new exchanges, and this was the last.
-func (l *multiplexConn) decrementLoad() bool { return l.load.Add(-1) == -closedBias }
+// decrementLoad counts one exchange less, and reports whether the caller must discard c: it is
+// closed to new exchanges, and this was the last exchange.
+func (c *multiplexConn) decrementLoad() bool { return c.load.Add(-1) == -closedBias }
 
 // onReleased is called by the connection when an exchange has released it.
-func (l *multiplexConn) onReleased(reusable bool) {
-	p := l.pool
+func (c *multiplexConn) onReleased(reusable bool) {
+	p := c.pool
 	p.Load.End()
 	p.Breaker.RemoveActive()
-	if !l.usedSinceSweep.Load() {
-		l.usedSinceSweep.Store(true)
+	if !c.usedSinceSweep.Load() {
+		c.usedSinceSweep.Store(true)
 	}
 	if !reusable {
-		p.retire(l) // it still carries the exchange: nothing discards it yet
+		p.retire(c) // c still carries the exchange, so it is not discarded yet
 	}
-	l.removeExchange()
+	c.removeExchange()
 }
 
-// removeExchange removes an exchange from l that was released or was not sent on it.
-func (l *multiplexConn) removeExchange() {
-	p := l.pool
-	if l.decrementLoad() {
-		l.discard()
+// removeExchange removes an exchange from c that was released or not sent.
+func (c *multiplexConn) removeExchange() {
+	p := c.pool
+	if c.decrementLoad() {
+		c.discard()
 		return
 	}
-	switch carries := l.load.Load(); {
-	case carries < 0: // it is closed to new exchanges
-	case carries == 0 && p.Breaker.SlotsScarce():
-		p.retire(l)
+	switch load := c.load.Load(); {
+	case load < 0: // c is closed to new exchanges
+	case load == 0 && p.Breaker.SlotsScarce():
+		p.retire(c)
 	case p.Breaker.SlotsAwaited() && len(p.activeConns()) > 1:
-		p.evictBusy(l)
+		p.evictBusy(c)
 	}
 }
 
-// discard closes a connection that carries nothing and frees its slot.
-func (l *multiplexConn) discard() {
-	defer l.pool.Breaker.ReleaseSlot()
-	if l.evicted {
-		l.pool.Breaker.EndEviction()
+// discard closes an idle connection and frees its slot.
+func (c *multiplexConn) discard() {
+	defer c.pool.Breaker.ReleaseSlot()
+	if c.evicted {
+		c.pool.Breaker.EndEviction()
 	}
-	l.CloseConn()
+	c.CloseConn()
 }
 
 // CloseConn implements breaker.Evicted.
-func (l *multiplexConn) CloseConn() { l.pool.closeConn(l.conn) }
+func (c *multiplexConn) CloseConn() { c.pool.closeConn(c.conn) }

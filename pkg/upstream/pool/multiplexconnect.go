@@ -15,101 +15,103 @@ import (
 // multiplexConnect is a connection that is being opened.
 type multiplexConnect struct {
 	done         chan struct{} // closed when conn or err is set
-	reserved     atomic.Int64  // once done is closed: exchanges that are counted on conn and have not claimed it yet
+	reserved     atomic.Int64  // after done is closed: exchanges that are counted on conn and have not resumed yet
 	maxExchanges int64         // immutable; how many exchanges may begin on conn; 0: any number
-	// cancelWait ends its wait for a slot. Immutable.
+	// cancelWait ends the wait for a slot. Immutable.
 	cancelWait context.CancelFunc
 
-	unconditional bool           // immutable; it dials even if no exchange waits
-	queued        bool           // guarded by the pool's mu; it has no slot yet
+	unconditional bool           // immutable; dial even if no exchange waits
+	queued        bool           // guarded by the pool's mu; the connect has no slot yet
 	waiting       int            // guarded by the pool's mu; exchanges that wait for the connection
 	conn          *multiplexConn // guarded by the pool's mu until done
 	err           error          // guarded by the pool's mu until done
 }
 
-// errMaxConnections is the error of a host without connections while max_connections is reached.
+// errMaxConnections says that a host without connections gets none because max_connections is
+// reached.
 var errMaxConnections = errors.New("max_connections reached by other hosts")
 
-// awaitConnect waits for o; x is pending meanwhile. It returns o's connection if x is counted on
-// it. It returns nil without an error if the connection carries fewer exchanges than waited for it,
-// or if o failed but the pool has another connection.
-func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, o *multiplexConnect) (l *multiplexConn, err error) {
+// awaitConnect waits for d; x is pending meanwhile. It returns the connection of d if x is counted
+// on it. It returns nil without an error if more exchanges waited than the connection may carry, or
+// if d failed but the pool has another connection.
+func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, d *multiplexConnect) (c *multiplexConn, err error) {
 	defer p.Breaker.LeavePending()
 	waited := false
 	defer func() {
-		if !waited && !p.stopWaiting(o) { // a panic unwinds
-			p.releaseReservation(o)
+		if !waited && !p.stopWaiting(d) { // after a panic
+			p.releaseReservation(d)
 		}
 	}()
 	x.Detach()
-	_, why := wait.For(ctx, x.EffectiveDeadline(), x.Downstream, o.done)
+	_, reason := wait.For(ctx, x.EffectiveDeadline(), x.Downstream, d.done)
 	waited = true
-	if why != protocol.ReasonNone && p.stopWaiting(o) {
-		return nil, protocol.Faultf(why, "while waiting for a connection to %s", p.Address)
+	if reason != protocol.ReasonNone && p.stopWaiting(d) {
+		return nil, protocol.Faultf(reason, "while waiting for a connection to %s", p.Address)
 	}
-	switch { // done, possibly at the last moment
-	case o.err != nil && len(p.activeConns()) > 0:
+	switch { // d is done, possibly after the wait had ended
+	case d.err != nil && len(p.activeConns()) > 0:
 		return nil, nil
-	case o.err != nil:
-		return nil, o.err
-	case o.reserved.Add(-1) < 0:
+	case d.err != nil:
+		return nil, d.err
+	case d.reserved.Add(-1) < 0:
 		return nil, nil
 	}
 	if err := p.Breaker.AddActive(); err != nil {
-		o.conn.removeExchange()
+		d.conn.removeExchange()
 		return nil, err
 	}
-	return o.conn, nil
+	return d.conn, nil
 }
 
-// releaseReservation releases the reservation of an exchange that waited for o.
-func (p *multiplexPool) releaseReservation(o *multiplexConnect) {
-	if o.err == nil && o.reserved.Add(-1) >= 0 {
-		o.conn.removeExchange()
+// releaseReservation releases the reservation of an exchange that waited for d.
+func (p *multiplexPool) releaseReservation(d *multiplexConnect) {
+	if d.err == nil && d.reserved.Add(-1) >= 0 {
+		d.conn.removeExchange()
 	}
 }
 
-// stopWaiting removes an exchange that waits for o, and returns false if o is already done. It
-// drops a connect that nothing waits for from the queue for slots; the last connect of a pool stays
-// for later exchanges.
-func (p *multiplexPool) stopWaiting(o *multiplexConnect) bool {
+// stopWaiting removes an exchange that waits for d, and returns false if d is already done. It
+// cancels a connect that has no slot and for which no exchange waits; the last connect of a pool
+// stays for later exchanges.
+func (p *multiplexPool) stopWaiting(d *multiplexConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if o.conn != nil || o.err != nil {
+	if d.conn != nil || d.err != nil {
 		return false
 	}
-	o.waiting--
-	if o.queued && o.waiting == 0 && len(p.pendingConnects) > 1 {
-		p.removePending(o)
-		o.cancelWait()
+	d.waiting--
+	if d.queued && d.waiting == 0 && len(p.pendingConnects) > 1 {
+		p.removePending(d)
+		d.cancelWait()
 	}
 	return true
 }
 
-// joinableConnect returns a pending connect that one more exchange can wait for, or nil. p.mu is
+// joinableConnect returns a pending connect for which one more exchange can wait, or nil. p.mu is
 // held.
 func (p *multiplexPool) joinableConnect() *multiplexConnect {
-	for _, o := range p.pendingConnects {
-		if o.maxExchanges == 0 || int64(o.waiting) < o.maxExchanges {
-			return o
+	for _, d := range p.pendingConnects {
+		if d.maxExchanges == 0 || int64(d.waiting) < d.maxExchanges {
+			return d
 		}
 	}
 	return nil
 }
 
-// startConnect opens a connection; slot says that the caller has taken a slot. p.mu is held.
+// startConnect starts to open a connection; slot reports that the caller has acquired a slot for it.
+// p.mu is held.
 func (p *multiplexPool) startConnect(slot bool) *multiplexConnect {
-	ctx, giveUp := context.WithCancel(p.Tasks.Context())
-	o := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: giveUp, unconditional: slot, queued: !slot}
-	p.pendingConnects = append(p.pendingConnects, o)
+	ctx, cancel := context.WithCancel(p.Tasks.Context())
+	d := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: cancel, unconditional: slot, queued: !slot}
+	p.pendingConnects = append(p.pendingConnects, d)
 	p.hasPendingConnects.Store(true)
-	p.Tasks.Go(func() { p.runConnect(ctx, o) })
-	return o
+	p.Tasks.Go(func() { p.runConnect(ctx, d) })
+	return d
 }
 
-// removePending stops further exchanges from waiting for o. p.mu is held.
-func (p *multiplexPool) removePending(o *multiplexConnect) {
-	if i := slices.Index(p.pendingConnects, o); i >= 0 {
+// removePending stops further exchanges from waiting for d. p.mu is held.
+func (p *multiplexPool) removePending(d *multiplexConnect) {
+	if i := slices.Index(p.pendingConnects, d); i >= 0 {
 		p.pendingConnects = slices.Delete(p.pendingConnects, i, i+1)
 	}
 	p.hasPendingConnects.Store(len(p.pendingConnects) > 0)
@@ -117,67 +119,67 @@ func (p *multiplexPool) removePending(o *multiplexConnect) {
 
 // maxRequestsPerConn returns how many exchanges may begin on a new connection; 0: any number.
 func (p *multiplexPool) maxRequestsPerConn() int64 {
-	pool := &p.Config.Load().Pool
+	cfg := &p.Config.Load().Pool
 	if p.Protocol == config.HTTP2 {
-		return int64(pool.MaxRequests)
+		return int64(cfg.MaxRequests)
 	}
-	return int64(pool.MaxRPCRequests)
+	return int64(cfg.MaxRPCRequests)
 }
 
-// runConnect opens the connection of o; the end of ctx ends its wait for a slot.
-func (p *multiplexPool) runConnect(ctx context.Context, o *multiplexConnect) {
-	defer o.cancelWait() // it has no effect by then
-	l := &multiplexConn{pool: p, maxRequests: o.maxExchanges}
-	limit, err := p.openConn(ctx, o, l)
-	if p.finishConnect(o, l, limit, err) {
-		l.discard()
+// runConnect opens the connection of d; the end of ctx ends its wait for a slot.
+func (p *multiplexPool) runConnect(ctx context.Context, d *multiplexConnect) {
+	defer d.cancelWait() // releases ctx
+	c := &multiplexConn{pool: p, maxRequests: d.maxExchanges}
+	limit, err := p.openConn(ctx, d, c)
+	if p.finishConnect(d, c, limit, err) {
+		c.discard()
 	}
 }
 
-// finishConnect ends o, which has opened l for at most limit exchanges (0: any number) or has
-// failed, and reports whether the caller must discard l.
-func (p *multiplexPool) finishConnect(o *multiplexConnect, l *multiplexConn, limit int64, err error) (over bool) {
-	defer close(o.done)
+// finishConnect ends d, which has opened c for at most limit exchanges (0: any number) or has
+// failed, and reports whether the caller must discard c.
+func (p *multiplexPool) finishConnect(d *multiplexConnect, c *multiplexConn, limit int64, err error) (mustDiscard bool) {
+	defer close(d.done)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.removePending(o)
+	p.removePending(d)
 	if err != nil {
-		o.err = err
+		d.err = err
 		return false
 	}
-	o.conn = l
-	seats := int64(o.waiting)
+	d.conn = c
+	reserved := int64(d.waiting)
 	if limit > 0 {
-		seats = min(seats, limit)
+		reserved = min(reserved, limit)
 	}
-	if l.maxRequests > 0 {
-		seats = min(seats, l.maxRequests)
+	if c.maxRequests > 0 {
+		reserved = min(reserved, c.maxRequests)
 	}
-	o.reserved.Store(seats)
-	l.load.Store(seats)
-	l.requests.Store(seats)
-	l.usedSinceSweep.Store(true)
-	if p.isClosed || l.maxRequestsReached() || o.waiting == 0 && p.Breaker.SlotsScarce() {
-		return p.closeToNew(l)
+	d.reserved.Store(reserved)
+	c.load.Store(reserved)
+	c.requests.Store(reserved)
+	c.usedSinceSweep.Store(true)
+	if p.isClosed || c.maxRequestsReached() || d.waiting == 0 && p.Breaker.SlotsScarce() {
+		return p.closeToNew(c)
 	}
-	more := append(slices.Clone(p.activeConns()), l)
-	p.active.Store(&more)
+	conns := append(slices.Clone(p.activeConns()), c)
+	p.active.Store(&conns)
 	p.arm(p)
 	return false
 }
 
-// openConn opens l's connection within connect_timeout when it is o's turn. It waits as long for
-// the turn, or until ctx ends. It returns how many exchanges the host allows on l, 0 for any
-// number. It turns a panic into an error and frees the slot.
-func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *multiplexConn) (limit int64, err error) {
+// openConn waits until d may dial, and then opens the connection of c. Each wait and the dial may
+// take connect_timeout; the end of ctx ends the waits. It returns how many exchanges the host allows
+// on c, 0 for any number. It turns a panic into an error and frees the slot.
+func (p *multiplexPool) openConn(ctx context.Context, d *multiplexConnect, c *multiplexConn) (limit int64, err error) {
 	defer protocol.RecoverPanic(&err)
 	b, cfg := p.Breaker, p.Config.Load()
 	var conn Connection
 	defer func() {
-		if l.conn == nil && conn != nil {
+		if c.conn == nil && conn != nil {
 			p.closeConn(conn)
 		}
-		if l.conn == nil && !o.isQueued(p) {
+		if c.conn == nil && !d.isQueued(p) {
 			b.ReleaseSlot()
 		}
 	}()
@@ -185,47 +187,47 @@ func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *mu
 		return 0, p.errOrClosed(err)
 	}
 	defer p.dials.Release()
-	if err := p.awaitSlot(ctx, o, cfg); err != nil {
+	if err := p.awaitSlot(ctx, d, cfg); err != nil {
 		return 0, err
 	}
-	if !p.stillNeeded(o) {
+	if !p.stillNeeded(d) {
 		return 0, breaker.ErrNotNeeded
 	}
-	conn, err = p.connect(p.Tasks.Context(), ConnectDeadline(cfg), l.onReleased)
+	conn, err = p.connect(p.Tasks.Context(), ConnectDeadline(cfg), c.onReleased)
 	if err != nil {
 		if !p.Tasks.Closed() {
 			p.recordConnectFailure(err)
 		}
 		return 0, err
 	}
-	l.streamLimiter, _ = conn.(StreamLimitReporter)
-	limit = l.streamLimit()
-	l.conn = conn
+	c.streamLimiter, _ = conn.(StreamLimitReporter)
+	limit = c.streamLimit()
+	c.conn = conn
 	return limit, nil
 }
 
-// stillNeeded reports whether o must dial: an exchange waits for it, or it opens a connection ahead
-// of exchanges. Otherwise no exchange can join o any more.
-func (p *multiplexPool) stillNeeded(o *multiplexConnect) bool {
+// stillNeeded reports whether d must dial: an exchange waits for it, or it opens a connection ahead
+// of exchanges. Otherwise it removes d from the pending connects, so that no exchange joins it.
+func (p *multiplexPool) stillNeeded(d *multiplexConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if o.unconditional || o.waiting > 0 {
+	if d.unconditional || d.waiting > 0 {
 		return true
 	}
-	p.removePending(o)
+	p.removePending(d)
 	return false
 }
 
-func (o *multiplexConnect) isQueued(p *multiplexPool) bool {
+func (d *multiplexConnect) isQueued(p *multiplexPool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return o.queued
+	return d.queued
 }
 
-// awaitSlot waits for a slot for o, unless it has one.
-func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, cfg *config.Cluster) (err error) {
+// awaitSlot waits for a slot for d, unless d has one.
+func (p *multiplexPool) awaitSlot(ctx context.Context, d *multiplexConnect, cfg *config.Cluster) (err error) {
 	b, limit := p.Breaker, cfg.Limits(p.Breaker.Priority()).MaxConnections
-	if !o.isQueued(p) {
+	if !d.isQueued(p) {
 		return nil
 	}
 	if !b.TryAcquireSlot() {
@@ -236,7 +238,7 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, cfg 
 	switch {
 	case err == nil:
 		p.mu.Lock()
-		o.queued = false
+		d.queued = false
 		p.mu.Unlock()
 		return nil
 	case p.Tasks.Closed():
@@ -247,13 +249,13 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, cfg 
 }
 
 // recordConnectFailure records that a connection could not be opened. A host with another
-// connection is not marked down: it may limit their number.
+// connection is not marked down, because it may limit the number of connections.
 func (p *multiplexPool) recordConnectFailure(err error) {
 	p.mu.Lock()
 	p.growAfter = p.Tasks.Now() + growBackoff
-	more := len(p.activeConns()) > 0
+	hasOtherConn := len(p.activeConns()) > 0
 	p.mu.Unlock()
-	if more {
+	if hasOtherConn {
 		p.Observer.Count(ExtraConnectFailed)
 	} else {
 		p.Observer.ConnectFailed(err)

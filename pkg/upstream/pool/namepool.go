@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// namePool is a pool in which the requests for each host name have connections of their own: TLS
-// requested or verified that name, and no other.
+// namePool is a pool with separate connections for each host name that requests name, because TLS
+// requested or verified this name for the connection.
 type namePool struct {
-	base                                         // each pool counts its connections itself
+	base                                         // open is not used: each subpool counts its connections
 	subpools[string, *nameEntry]                 // at most maxNames
 	mode                         config.PoolMode // immutable
 	requestName                  config.AutoSNI  // immutable
@@ -23,18 +23,18 @@ type namePool struct {
 // nameEntry is the pool of a name.
 type nameEntry struct {
 	pool Pool
-	used uint64 // value of lruClock at its last exchange
+	lastUsed uint64 // value of lruClock at the last exchange
 }
 
-func (t *nameEntry) connPool() Pool { return t.pool }
+func (e *nameEntry) connPool() Pool { return e.pool }
 
-// maxNames is how many names can have connections to one host. One more closes the pool of the
+// maxNames bounds the names that have connections to one host. A further name closes the pool of the
 // least recently used name.
 const maxNames = 64
 
 // newNamePool returns a namePool whose pools are of the kind that mode requires.
-func newNamePool(b base, mode config.PoolMode, by config.AutoSNI, closed bool) *namePool {
-	return &namePool{base: b, subpools: subpools[string, *nameEntry]{entries: make(map[string]*nameEntry), isClosed: closed}, mode: mode, requestName: by}
+func newNamePool(b base, mode config.PoolMode, autoSNI config.AutoSNI, closed bool) *namePool {
+	return &namePool{base: b, subpools: subpools[string, *nameEntry]{entries: make(map[string]*nameEntry), isClosed: closed}, mode: mode, requestName: autoSNI}
 }
 
 // usesNamePool reports whether connections of a protocol belong to one host name each.
@@ -52,39 +52,39 @@ func (p *namePool) poolFor(x *protocol.Exchange) Pool {
 	name := requestHostname(&x.Request, p.requestName.OverrideHeader)
 	p.mu.Lock()
 	p.lruClock++
-	if t := p.entries[name]; t != nil {
-		t.used = p.lruClock
+	if e := p.entries[name]; e != nil {
+		e.lastUsed = p.lruClock
 		p.mu.Unlock()
-		return t.pool
+		return e.pool
 	}
-	name = strings.Clone(name) // x owns the bytes
-	own := p.base
-	own.open = new(atomic.Int64) // all names share the dials
-	own.Connector = own.Connector.ForHostname(p.requestName, name)
-	made := newPool(own, p.mode, p.isClosed)
+	name = strings.Clone(name) // name borrows bytes of x
+	b := p.base
+	b.open = new(atomic.Int64) // all names share the DialLimit
+	b.Connector = b.Connector.ForHostname(p.requestName, name)
+	created := newPool(b, p.mode, p.isClosed)
 	var old Pool
 	if !p.isClosed { // a closed pool adds no entries
 		old = p.evictOldest()
-		p.entries[name] = &nameEntry{made, p.lruClock}
+		p.entries[name] = &nameEntry{created, p.lruClock}
 	}
 	p.mu.Unlock()
 	if old != nil {
 		old.Close()
 	}
-	return made
+	return created
 }
 
-// evictOldest removes and returns the least recently used pool if there is no room for one more;
-// else it returns nil. p.mu is held.
+// evictOldest removes and returns the least recently used pool if there are maxNames pools;
+// otherwise it returns nil. p.mu is held.
 func (p *namePool) evictOldest() Pool {
 	if len(p.entries) < maxNames {
 		return nil
 	}
 	var oldest string
-	least := p.lruClock
-	for name, t := range p.entries {
-		if t.used < least {
-			oldest, least = name, t.used
+	oldestUse := p.lruClock
+	for name, e := range p.entries {
+		if e.lastUsed < oldestUse {
+			oldest, oldestUse = name, e.lastUsed
 		}
 	}
 	old := p.entries[oldest].pool
@@ -92,8 +92,8 @@ func (p *namePool) evictOldest() Pool {
 	return old
 }
 
-// requestHostname returns the host name that a request is for: the value of the header field, if it
-// is set and the request has it, else the authority, without a port and in lower case.
+// requestHostname returns the host name that a request is for, without a port and in lower case: the
+// value of the header field if the request has it, else the authority.
 func requestHostname(r *protocol.Request, field string) string {
 	host := r.Authority
 	if field != "" {
@@ -101,8 +101,8 @@ func requestHostname(r *protocol.Request, field string) string {
 			host = value
 		}
 	}
-	if inside, ok := strings.CutPrefix(host, "["); ok {
-		host, _, _ = strings.Cut(inside, "]")
+	if rest, ok := strings.CutPrefix(host, "["); ok {
+		host, _, _ = strings.Cut(rest, "]")
 		return strings.ToLower(host)
 	}
 	if strings.Count(host, ":") == 1 { // more colons: an IPv6 address
@@ -111,44 +111,44 @@ func requestHostname(r *protocol.Request, field string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// Counts implements Pool. It does not include connections of names that were removed, which end
-// with what they carry.
+// Counts implements Pool. It does not include the connections of evicted names, which close after
+// their last exchange.
 func (p *namePool) Counts() (open int64, idle int) {
-	for _, one := range p.pools() {
-		o, i := one.Counts()
-		open += o
-		idle += i
+	for _, sub := range p.pools() {
+		subOpen, subIdle := sub.Counts()
+		open += subOpen
+		idle += subIdle
 	}
 	return open, idle
 }
 
 // closeIdle closes connections that have been idle for d.
-func (p *namePool) closeIdle(d time.Duration) (ended int) {
-	for _, one := range p.pools() {
-		if e, ok := one.(interface{ closeIdle(d time.Duration) int }); ok {
-			ended += e.closeIdle(d)
+func (p *namePool) closeIdle(d time.Duration) (closed int) {
+	for _, sub := range p.pools() {
+		if closer, ok := sub.(interface{ closeIdle(d time.Duration) int }); ok {
+			closed += closer.closeIdle(d)
 		}
 	}
-	return ended
+	return closed
 }
 
 // Close implements Pool.
 func (p *namePool) Close() {
 	p.mu.Lock()
 	p.isClosed = true
-	own := p.entries
+	entries := p.entries
 	p.entries = nil
 	p.mu.Unlock()
-	for _, t := range own {
-		t.pool.Close()
+	for _, e := range entries {
+		e.pool.Close()
 	}
 }
 
 // maxRTT returns the longest round-trip time of the pools.
 func (p *namePool) maxRTT() (longest time.Duration) {
-	for _, one := range p.pools() {
-		if s, ok := one.(*multiplexPool); ok {
-			longest = max(longest, s.maxRTT())
+	for _, sub := range p.pools() {
+		if multiplex, ok := sub.(*multiplexPool); ok {
+			longest = max(longest, multiplex.maxRTT())
 		}
 	}
 	return longest

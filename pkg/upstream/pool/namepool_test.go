@@ -31,7 +31,7 @@ func TestRequestHostname(t *testing.T) {
 	}
 }
 
-func TestCallsOfRPCHaveNoNames(t *testing.T) {
+func TestRPCUsesNoNamePool(t *testing.T) {
 	cfg := &config.Cluster{AutoSNI: config.AutoSNI{SendSNI: true}, TLS: new(config.TLS)}
 	if usesNamePool(cfg, config.Dubbo) || !usesNamePool(cfg, config.HTTP2) {
 		t.Error("usesNamePool: want false for RPC and true for HTTP/2")

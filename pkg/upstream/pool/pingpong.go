@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
-// pingPongPool is a pool whose connections carry one exchange at a time. It hands out the newest
-// idle connection first, which is the least likely to have been closed by its peer; surplus
-// connections age and are swept. While there is none, exchanges wait (pingpongconnect.go).
+// pingPongPool is a pool whose connections carry one exchange at a time. It uses the newest idle
+// connection first, which the host is least likely to have closed; surplus connections reach the
+// idle timeout. While no connection is idle, exchanges wait (pingpongconnect.go).
 type pingPongPool struct {
 	base
 
@@ -25,17 +25,17 @@ type pingPongPool struct {
 
 	pending         list.List // guarded by mu; of *pendingExchange, oldest first
 	arrivals        uint64    // guarded by mu; number of pending exchanges so far
-	queuedConnects  list.List // guarded by mu; of *pingPongConnect, before they dial, oldest first
-	dialingConnects list.List // guarded by mu; of *pingPongConnect, while they dial, oldest first
+	queuedConnects  list.List // guarded by mu; of *pingPongConnect that do not dial yet, oldest first
+	dialingConnects list.List // guarded by mu; of *pingPongConnect that dial, oldest first
 }
 
-// pingPongConn is a connection in its pool. The exchange that took it owns it; while it is idle,
-// the pool does.
+// pingPongConn is a connection of a pingPongPool. The pool owns it while it is idle; otherwise the
+// exchange that acquired it owns it.
 type pingPongConn struct {
 	pool      *pingPongPool // immutable
 	conn      Connection
-	useCount  int           // exchanges that it carried
-	idleSince time.Duration // when it became idle, by the set's clock
+	useCount  int           // number of exchanges that it has carried
+	idleSince time.Duration // when the connection became idle, by the set's clock
 }
 
 // Start implements Pool. It may have to wait for a connection.
@@ -46,16 +46,16 @@ func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 // Serve implements protocol.BlockingService.
 //
 // The host may close an idle connection just when the request is sent (RFC 9112 9.3.1). That is no
-// failure of the host, so Serve handles it instead of the retry policy: it sends the request once
-// more, on a new connection, if nothing of it was sent, or if the host cannot have received it and
-// its method is idempotent.
+// failure of the host, so Serve handles it instead of the retry policy: it resends the request on a
+// new connection if no byte of it was sent, or if the host cannot have received it and its method is
+// idempotent.
 func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
-	m, err := p.acquire(ctx, x)
+	c, err := p.acquire(ctx, x)
 	if err != nil {
 		return &NotSentError{err}
 	}
-	reused := m.useCount > 0 // after its release, m may belong to another exchange
-	if err = x.Serve(ctx, m.conn); err == nil {
+	reused := c.useCount > 0 // read now: after its release, c may belong to another exchange
+	if err = x.Serve(ctx, c.conn); err == nil {
 		p.recordAlive()
 		return nil
 	}
@@ -63,27 +63,27 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 		return err
 	}
 	p.countResent()
-	m, err = p.acquireNew(ctx, x)
+	c, err = p.acquireNew(ctx, x)
 	if err != nil {
 		return &NotSentError{err}
 	}
-	if err = x.Serve(ctx, m.conn); err == nil {
+	if err = x.Serve(ctx, c.conn); err == nil {
 		p.recordAlive()
 	}
 	return err
 }
 
-// closedBeforeSend reports whether err says that the connection had ended before the request was
+// closedBeforeSend reports whether err means that the connection had ended before the request was
 // sent.
 func closedBeforeSend(err error) bool { return protocol.ReasonOf(err) == protocol.ConnectFailure }
 
-// canResend reports whether a request that failed with err on a reused connection can be sent
-// again; if so, it rewinds the body. A request that may have been written can be sent again only if
-// the host did not receive it and its method is idempotent (RFC 9110 9.2.2).
+// canResend reports whether a request that failed with err on a reused connection can be resent; if
+// so, it rewinds the body. A request that may have been written can be resent only if the host did
+// not receive it and its method is idempotent (RFC 9110 9.2.2).
 func canResend(r *protocol.Request, err error) bool {
 	switch {
 	case closedBeforeSend(err):
-		return true // its body was not read
+		return true // the body was not read
 	case errors.Is(err, protocol.ErrNotSent), errors.Is(err, protocol.ErrNotReceived) && protocol.IsIdempotentMethod(r.Method):
 	default:
 		return false
@@ -91,77 +91,77 @@ func canResend(r *protocol.Request, err error) bool {
 	return protocol.RewindBody(r.Body)
 }
 
-// acquire returns a connection and counts x on it: a usable idle connection, or one that x has
-// waited for. acquire turns a panic into an error, and then counts nothing.
-func (p *pingPongPool) acquire(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
+// acquire returns a connection and counts x on it: a usable idle connection, or one for which x has
+// waited. It turns a panic into an error, and then counts nothing.
+func (p *pingPongPool) acquire(ctx context.Context, x *protocol.Exchange) (c *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
-		m := p.popIdle()
-		if m == nil {
+		c := p.popIdle()
+		if c == nil {
 			return p.awaitConn(ctx, x, false)
 		}
-		if !m.checkUsable() {
-			m.discard()
+		if !c.checkUsable() {
+			c.discard()
 			continue
 		}
 		if err := p.Breaker.AddActive(); err != nil {
-			m.returnToPool()
+			c.returnToPool()
 			return nil, err
 		}
-		return m, nil
+		return c, nil
 	}
 }
 
-// acquireNew does what acquire does but never returns a connection that was idle before.
-func (p *pingPongPool) acquireNew(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
+// acquireNew does what acquire does but uses no connection that is idle now.
+func (p *pingPongPool) acquireNew(ctx context.Context, x *protocol.Exchange) (c *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	return p.awaitConn(ctx, x, true)
 }
 
 // checkUsable reports whether the connection can take an exchange. If Usable panics, it discards
 // the connection.
-func (m *pingPongConn) checkUsable() (ok bool) {
+func (c *pingPongConn) checkUsable() (ok bool) {
 	checked := false
 	defer func() {
 		if !checked {
-			m.discard()
+			c.discard()
 		}
 	}()
-	ok = m.conn.Usable(m.pool.Tasks.Now() - m.idleSince)
+	ok = c.conn.Usable(c.pool.Tasks.Now() - c.idleSince)
 	checked = true
 	return ok
 }
 
 // onReleased is called by the connection when an exchange has released it.
-func (m *pingPongConn) onReleased(reusable bool) {
-	p := m.pool
+func (c *pingPongConn) onReleased(reusable bool) {
+	p := c.pool
 	p.Load.End()
 	p.Breaker.RemoveActive()
-	m.useCount++
+	c.useCount++
 	limit := p.Config.Load().MaxRequestsPerConn
 	switch {
-	case limit > 0 && m.useCount >= limit:
+	case limit > 0 && c.useCount >= limit:
 		p.Observer.Count(MaxRequestsReached)
-		m.discard()
+		c.discard()
 	case !reusable, p.Breaker.MaxConnectionsExceeded():
-		m.discard()
+		c.discard()
 	default:
-		m.idleSince = p.Tasks.Now()
-		m.returnToPool()
+		c.idleSince = p.Tasks.Now()
+		c.returnToPool()
 	}
 }
 
 // returnToPool gives the connection to a waiting exchange or slot waiter, or makes it idle.
-func (m *pingPongConn) returnToPool() {
+func (c *pingPongConn) returnToPool() {
 	for {
-		switch m.pool.tryKeepIdle(m) {
+		switch c.pool.tryKeepIdle(c) {
 		case keptIdle:
 			return
 		case keepPoolClosed:
-			m.discard()
+			c.discard()
 			return
 		case keepHasWaiter:
-			if m.pool.Breaker.HandOver(m) {
+			if c.pool.Breaker.HandOver(c) {
 				return
 			}
 		}
@@ -174,12 +174,12 @@ type keepResult uint8
 const (
 	keptIdle       keepResult = iota
 	keepPoolClosed            // the pool is closed
-	keepHasWaiter             // an exchange waits
+	keepHasWaiter             // an exchange waits for a connection, or a connect for a slot
 )
 
-// tryKeepIdle makes m the newest idle connection, unless the pool is closed or something waits for
-// m.
-func (p *pingPongPool) tryKeepIdle(m *pingPongConn) keepResult {
+// tryKeepIdle makes c the newest idle connection, unless the pool is closed or an exchange or a
+// connect waits.
+func (p *pingPongPool) tryKeepIdle(c *pingPongConn) keepResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -188,7 +188,7 @@ func (p *pingPongPool) tryKeepIdle(m *pingPongConn) keepResult {
 	case p.hasWaiters():
 		return keepHasWaiter
 	}
-	p.idle = append(p.idle, m)
+	p.idle = append(p.idle, c)
 	p.arm(p)
 	return keptIdle
 }
@@ -207,10 +207,10 @@ func (p *pingPongPool) popIdle() *pingPongConn {
 	if n < 0 {
 		return nil
 	}
-	m := p.idle[n]
+	c := p.idle[n]
 	p.idle[n] = nil
 	p.idle = p.idle[:n]
-	return m
+	return c
 }
 
 // EvictIdle implements Pool: it removes the connection that has been idle longest.
@@ -220,9 +220,9 @@ func (p *pingPongPool) EvictIdle() breaker.Evicted {
 	if len(p.idle) == 0 {
 		return nil
 	}
-	m := p.idle[0]
+	c := p.idle[0]
 	p.idle = slices.Delete(p.idle, 0, 1)
-	return m
+	return c
 }
 
 // Counts implements Pool.
@@ -232,14 +232,14 @@ func (p *pingPongPool) Counts() (open int64, idle int) {
 	return p.open.Load(), len(p.idle)
 }
 
-// discard closes a connection that nothing uses and frees its slot.
-func (m *pingPongConn) discard() {
-	defer m.pool.Breaker.ReleaseSlot()
-	m.CloseConn()
+// discard closes an idle connection and frees its slot.
+func (c *pingPongConn) discard() {
+	defer c.pool.Breaker.ReleaseSlot()
+	c.CloseConn()
 }
 
 // CloseConn implements breaker.Evicted.
-func (m *pingPongConn) CloseConn() { m.pool.closeConn(m.conn) }
+func (c *pingPongConn) CloseConn() { c.pool.closeConn(c.conn) }
 
 // Close implements Pool.
 func (p *pingPongPool) Close() {
@@ -251,7 +251,7 @@ func (p *pingPongPool) Close() {
 	canceled := p.cancelSurplusConnects(nil)
 	p.mu.Unlock()
 	p.Breaker.CancelWaits(canceled)
-	for _, m := range idle {
-		m.discard()
+	for _, c := range idle {
+		c.discard()
 	}
 }

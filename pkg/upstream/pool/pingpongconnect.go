@@ -14,24 +14,24 @@ import (
 // the pool, not to the exchanges for which they began: a connect that succeeds serves the exchange
 // that has waited longest, or becomes an idle connection. There is one connect for each pending
 // exchange, but never more than Pool.MaxConnecting. A connect that has dialed for longer than
-// minConnectTime no longer counts: where one connect hangs, the next one may succeed.
+// minConnectTime no longer counts: if it hangs, another connect may succeed.
 //
-//	pending, oldest first ──▶ served by whatever is ready first:
-//	             │             a connect, or an exchange that has ended
-//	             └─▶ canceled: so is a connect that has not begun to dial
+//	pending, oldest first ──▶ served by the first connection that is ready: of a connect,
+//	             │             or of an exchange that has ended
+//	             └─▶ canceled, together with a connect that has not begun to dial
 //
 //	connecting:  queued (dial limit, then max_connections) ──▶ dialing ──▶ done or failed
 //
-// A connect that fails ends the wait of the exchanges that arrived before it began to dial, and of
-// all exchanges if no connection to the host is open: they try another host.
+// A failed connect ends the wait of the exchanges that arrived before it began to dial, or of all
+// exchanges if no connection to the host is open: they try another host.
 
 // pendingExchange is an exchange that waits for a connection of a ping-pong pool.
 type pendingExchange struct {
-	arrival uint64           // immutable; its position in the order of arrival, from 1
-	grant   chan grantResult // receives once; it is buffered, so that sending never blocks
-	elem    *list.Element    // guarded by the pool's mu; element of pending; nil once granted
-	// connect is the connect that began for the exchange, and the first to be canceled when its
-	// wait ends; nil if none began. Guarded by the pool's mu.
+	arrival uint64           // immutable; position in the order of arrival, from 1
+	grant   chan grantResult // receives one value; it is buffered, so that sending never blocks
+	elem    *list.Element    // guarded by the pool's mu; element of pingPongPool.pending; nil once granted
+	// connect is the connect that began for the exchange, or nil. It is the first to be canceled
+	// when the wait of the exchange ends. Guarded by the pool's mu.
 	connect *pingPongConnect
 }
 
@@ -44,21 +44,21 @@ type grantResult struct {
 // pingPongConnect is a connection that a ping-pong pool is opening.
 type pingPongConnect struct {
 	cancel context.CancelFunc // immutable
-	slot   breaker.Waiter     // for a slot
+	slot   breaker.Waiter     // waits for a slot
 
 	elem        *list.Element // guarded by the pool's mu; element of queuedConnects or dialingConnects; nil once canceled
-	dialStarted bool          // guarded by the pool's mu; it has begun to dial
-	lastArrival uint64        // guarded by the pool's mu; arrival of the last pending exchange before it dialed
-	dialStart   time.Duration // guarded by the pool's mu; when it began to dial
+	dialStarted bool          // guarded by the pool's mu; the connect has begun to dial
+	lastArrival uint64        // guarded by the pool's mu; arrival of the last pending exchange before the dial began
+	dialStart   time.Duration // guarded by the pool's mu; when the dial began
 }
 
-// minConnectTime is the time that a connect must have had before a timeout of the exchange counts
-// against the host. It is about the time after which a lost SYN is sent again (RFC 6298 2.1).
+// minConnectTime is how long a connect must have run before a timeout of the exchange counts against
+// the host. It is about the time after which TCP sends a lost SYN again (RFC 6298 2.1).
 const minConnectTime = time.Second
 
-// awaitConn waits for a connection and counts x on it. If newly is true, it does not take a
-// connection that is idle now.
-func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newly bool) (*pingPongConn, error) {
+// awaitConn waits for a connection and counts x on it. If newOnly is true, it uses no connection
+// that is idle now.
+func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newOnly bool) (*pingPongConn, error) {
 	x.Detach()
 	if err := checkCanceled(ctx, x, p.Address); err != nil {
 		return nil, err
@@ -71,25 +71,25 @@ func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newl
 	if b.MaxConnectionsReached() {
 		b.OnConnectionLimit()
 	}
-	w, m := p.enqueuePending(newly)
+	w, c := p.enqueuePending(newOnly)
 	for {
-		if m == nil {
+		if c == nil {
 			var err error
-			if m, err = p.awaitGrant(ctx, x, w); err != nil {
+			if c, err = p.awaitGrant(ctx, x, w); err != nil {
 				return nil, err
 			}
 		}
-		if !m.checkUsable() {
-			m.discard()
-			m = nil
+		if !c.checkUsable() {
+			c.discard()
+			c = nil
 			p.requeue(w)
 			continue
 		}
 		if err := b.AddActive(); err != nil {
-			m.returnToPool()
+			c.returnToPool()
 			return nil, err
 		}
-		return m, nil
+		return c, nil
 	}
 }
 
@@ -105,45 +105,45 @@ func checkCanceled(ctx context.Context, x *protocol.Exchange, address string) er
 // awaitGrant waits until w is granted a connection, the deadline passes, or the client of x
 // disconnects.
 func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *pendingExchange) (*pingPongConn, error) {
-	began, waited := p.Tasks.Now(), false
+	start, waited := p.Tasks.Now(), false
 	defer func() {
-		if !waited { // a panic unwinds
+		if !waited { // after a panic
 			p.cancelPending(w)
 		}
 	}()
-	g, why := wait.For(ctx, x.EffectiveDeadline(), x.Downstream, w.grant)
+	g, reason := wait.For(ctx, x.EffectiveDeadline(), x.Downstream, w.grant)
 	waited = true
-	if why == protocol.ReasonNone {
+	if reason == protocol.ReasonNone {
 		return g.conn, g.err
 	}
-	dialed, dials := p.cancelPending(w)
-	a := p.Address
+	oldestDial, dialing := p.cancelPending(w)
+	address := p.Address
 	switch {
-	case why == protocol.ReasonDownstreamDisconnect:
-		return nil, protocol.Faultf(why, "the client disconnected while a connection to %s was being opened", a)
-	case !dials:
-		return nil, p.Breaker.ConnectionFault(why)
+	case reason == protocol.ReasonDownstreamDisconnect:
+		return nil, protocol.Faultf(reason, "the client disconnected while a connection to %s was being opened", address)
+	case !dialing:
+		return nil, p.Breaker.ConnectionFault(reason)
 	}
-	err := protocol.Faultf(why, "connecting to %s: no connection was established in time", a)
-	if now := p.Tasks.Now(); now-began >= minConnectTime && now-dialed >= minConnectTime {
+	err := protocol.Faultf(reason, "connecting to %s: no connection was established in time", address)
+	if now := p.Tasks.Now(); now-start >= minConnectTime && now-oldestDial >= minConnectTime {
 		p.Observer.ConnectFailed(err)
 	}
 	return nil, err
 }
 
-// enqueuePending queues a pending exchange and begins a connect for it, or returns in m an idle
-// connection instead.
-func (p *pingPongPool) enqueuePending(newly bool) (w *pendingExchange, m *pingPongConn) {
+// enqueuePending queues a pending exchange and begins a connect for it, or returns an idle
+// connection c instead.
+func (p *pingPongPool) enqueuePending(newOnly bool) (w *pendingExchange, c *pingPongConn) {
 	w = &pendingExchange{grant: make(chan grantResult, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.arrivals++
 	w.arrival = p.arrivals
-	if n := len(p.idle) - 1; n >= 0 && !newly { // it became idle in the meantime
-		m = p.idle[n]
+	if n := len(p.idle) - 1; n >= 0 && !newOnly { // the connection became idle in the meantime
+		c = p.idle[n]
 		p.idle[n] = nil
 		p.idle = p.idle[:n]
-		return w, m
+		return w, c
 	}
 	w.elem = p.pending.PushBack(w)
 	w.connect = p.startConnects()
@@ -159,11 +159,11 @@ func (p *pingPongPool) requeue(w *pendingExchange) {
 }
 
 // cancelPending ends the wait of w and passes on a connection that was granted meanwhile. If a
-// connect is dialing, dials is true and dialed is the time when the oldest one began.
-func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, dials bool) {
+// connect is dialing, dialing is true and oldestDial is the time when the oldest dial began.
+func (p *pingPongPool) cancelPending(w *pendingExchange) (oldestDial time.Duration, dialing bool) {
 	p.mu.Lock()
 	if d := p.dialingConnects.Front(); d != nil {
-		dialed, dials = d.Value.(*pingPongConnect).dialStart, true //nolint:forcetypeassert // it holds nothing else
+		oldestDial, dialing = d.Value.(*pingPongConnect).dialStart, true //nolint:forcetypeassert // it holds nothing else
 	}
 	if w.elem != nil {
 		p.pending.Remove(w.elem)
@@ -171,54 +171,54 @@ func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, 
 		canceled := p.cancelSurplusConnects(w)
 		p.mu.Unlock()
 		p.Breaker.CancelWaits(canceled)
-		return dialed, dials
+		return oldestDial, dialing
 	}
 	p.mu.Unlock()
 	if g := <-w.grant; g.conn != nil {
 		g.conn.returnToPool()
 	}
-	return dialed, dials
+	return oldestDial, dialing
 }
 
 // Pool implements breaker.Idle.
-func (m *pingPongConn) Pool() breaker.Pool { return &m.pool.base }
+func (c *pingPongConn) Pool() breaker.Pool { return &c.pool.base }
 
 // GrantToOldest implements breaker.Idle.
-func (m *pingPongConn) GrantToOldest() (served bool, canceled []*breaker.Waiter) {
-	p := m.pool
+func (c *pingPongConn) GrantToOldest() (served bool, canceled []*breaker.Waiter) {
+	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.grantLocked(m)
+	w := p.grantLocked(c)
 	if w == nil {
 		return false, nil
 	}
 	return true, p.cancelSurplusConnects(w)
 }
 
-// grantLocked gives m to the oldest pending exchange and returns that exchange, or nil if there is
+// grantLocked gives c to the oldest pending exchange and returns that exchange, or nil if there is
 // none. p.mu is held.
-func (p *pingPongPool) grantLocked(m *pingPongConn) *pendingExchange {
+func (p *pingPongPool) grantLocked(c *pingPongConn) *pendingExchange {
 	front := p.pending.Front()
 	if front == nil {
 		return nil
 	}
-	return p.finishPending(front, grantResult{conn: m})
+	return p.finishPending(front, grantResult{conn: c})
 }
 
-// finishPending ends the wait of the pending exchange at place and returns it. p.mu is held.
-func (p *pingPongPool) finishPending(place *list.Element, g grantResult) *pendingExchange {
-	w := p.pending.Remove(place).(*pendingExchange) //nolint:forcetypeassert // it holds nothing else
+// finishPending ends the wait of the pending exchange in elem and returns it. p.mu is held.
+func (p *pingPongPool) finishPending(elem *list.Element, g grantResult) *pendingExchange {
+	w := p.pending.Remove(elem).(*pendingExchange) //nolint:forcetypeassert // it holds nothing else
 	w.elem = nil
 	w.grant <- g
 	return w
 }
 
 // startConnects begins connects until there is one for each pending exchange, as far as
-// Pool.MaxConnecting allows. It returns the last that it began, or nil. p.mu is held.
+// Pool.MaxConnecting allows. It returns the last connect that it began, or nil. p.mu is held.
 func (p *pingPongPool) startConnects() (last *pingPongConnect) {
 	limit := p.Config.Load().Pool.ConnectLimit()
-	all, promising := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
-	for ; all < limit && promising < p.pending.Len(); all, promising = all+1, promising+1 {
+	connects, expected := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
+	for ; connects < limit && expected < p.pending.Len(); connects, expected = connects+1, expected+1 {
 		ctx, cancel := context.WithCancel(p.Tasks.Context())
 		d := &pingPongConnect{cancel: cancel, lastArrival: p.arrivals, slot: breaker.NewWaiter(&p.base)}
 		d.elem = p.queuedConnects.PushBack(d)
@@ -243,9 +243,9 @@ func (p *pingPongPool) recentDials() (n int) {
 }
 
 // cancelSurplusConnects cancels connects that have not begun to dial and that no pending exchange
-// needs, first the connect of the ended exchange, if any. In a closed pool without pending
-// exchanges it also cancels connects that are dialing. p.mu is held; the caller cancels their waits
-// for slots.
+// needs, first the connect of the exchange ended, if not nil. In a closed pool without pending
+// exchanges it also cancels connects that are dialing. p.mu is held. The caller passes canceled to
+// Breaker.CancelWaits.
 func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled []*breaker.Waiter) {
 	for p.queuedConnects.Len() > 0 && p.expectedConnects() > p.pending.Len() {
 		d := p.queuedConnects.Back().Value.(*pingPongConnect) //nolint:forcetypeassert // it holds nothing else
@@ -269,37 +269,37 @@ func (p *pingPongPool) cancelConnect(d *pingPongConnect) *breaker.Waiter {
 
 // runConnect opens a connection and gives it to the exchange that has waited longest.
 func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
-	defer d.cancel() // it has no effect by then
-	m, err := p.openConn(ctx, d)
-	if m != nil {
-		m.idleSince = p.Tasks.Now()
-		if !p.connectSucceeded(d, m) {
-			m.returnToPool()
+	defer d.cancel() // releases ctx
+	c, err := p.openConn(ctx, d)
+	if c != nil {
+		c.idleSince = p.Tasks.Now()
+		if !p.connectSucceeded(d, c) {
+			c.returnToPool()
 		}
 		return
 	}
 	p.mu.Lock()
-	dialed := d.elem != nil && d.dialStarted
+	dialStarted := d.elem != nil && d.dialStarted
 	p.mu.Unlock()
-	if dialed {
+	if dialStarted {
 		err = p.recordConnectFailure(err)
 	}
 	p.connectFailed(d, p.errOrClosed(err))
 }
 
-// recordConnectFailure counts a failed connect against the host. It returns the error, or that of a
-// panic while counting.
-func (p *pingPongPool) recordConnectFailure(failed error) (err error) {
+// recordConnectFailure counts a failed connect against the host. It returns connectErr, or the error
+// of a panic while counting.
+func (p *pingPongPool) recordConnectFailure(connectErr error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	if !p.Tasks.Closed() {
-		p.Observer.ConnectFailed(failed)
+		p.Observer.ConnectFailed(connectErr)
 	}
-	return failed
+	return connectErr
 }
 
-// openConn opens a connection when it is d's turn. It turns a panic into an error and frees the
-// slot.
-func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pingPongConn, err error) {
+// openConn waits until d may dial, and then opens a connection. It turns a panic into an error and
+// frees the slot.
+func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (c *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	b, cfg := p.Breaker, p.Config.Load()
 	if err := p.dials.Acquire(ctx, cfg.Pool.ConnectLimit(), ConnectDeadline(cfg), p.Address); err != nil {
@@ -312,18 +312,18 @@ func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pin
 		}
 	}
 	defer func() {
-		if m == nil {
+		if c == nil {
 			b.ReleaseSlot()
 		}
 	}()
 	if !p.startDial(d) {
 		return nil, breaker.ErrNotNeeded
 	}
-	made := &pingPongConn{pool: p}
-	if made.conn, err = p.connect(ctx, ConnectDeadline(p.Config.Load()), made.onReleased); err != nil {
+	opened := &pingPongConn{pool: p}
+	if opened.conn, err = p.connect(ctx, ConnectDeadline(p.Config.Load()), opened.onReleased); err != nil {
 		return nil, err
 	}
-	return made, nil
+	return opened, nil
 }
 
 // startDial marks d as dialing, or returns false if no pending exchange needs it.
@@ -339,11 +339,11 @@ func (p *pingPongPool) startDial(d *pingPongConnect) bool {
 	return true
 }
 
-// connectSucceeded ends d, which has opened m, and reports whether m serves an exchange.
-func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) bool {
+// connectSucceeded ends d, which has opened c, and reports whether c serves an exchange.
+func (p *pingPongPool) connectSucceeded(d *pingPongConnect, c *pingPongConn) bool {
 	p.mu.Lock()
 	p.removeConnect(d)
-	w := p.grantLocked(m)
+	w := p.grantLocked(c)
 	canceled := p.cancelSurplusConnects(w)
 	p.startConnects()
 	p.mu.Unlock()
@@ -351,13 +351,13 @@ func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) boo
 	return w != nil
 }
 
-// connectFailed ends d, which has opened no connection, and the wait of the exchanges that fail
-// with it.
+// connectFailed ends d, which has opened no connection, and the wait of the exchanges that fail with
+// d.
 func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	p.mu.Lock()
 	if d.elem != nil && err != breaker.ErrNotNeeded { //nolint:errorlint // it is never wrapped
-		all := p.Load.Connections() == 0
-		for e := p.pending.Front(); e != nil && (all || e.Value.(*pendingExchange).arrival <= d.lastArrival); e = p.pending.Front() { //nolint:forcetypeassert // it holds nothing else
+		failAll := p.Load.Connections() == 0
+		for e := p.pending.Front(); e != nil && (failAll || e.Value.(*pendingExchange).arrival <= d.lastArrival); e = p.pending.Front() { //nolint:forcetypeassert // it holds nothing else
 			p.finishPending(e, grantResult{err: err})
 		}
 	}

@@ -1,22 +1,22 @@
 // Package pool owns the connections to one host that speak one protocol for one priority.
 //
-// New returns a pool of one of these kinds, by the protocol and the configuration of the cluster:
+// New returns a pool of one of these types, by the protocol and the configuration of the cluster:
 //
 //	pingPongPool    a connection carries one exchange at a time       pingpong.go, pingpongconnect.go
-//	multiplexPool   a connection carries many concurrently            multiplex.go, multiplexconn.go,
+//	multiplexPool   a connection carries many exchanges concurrently  multiplex.go, multiplexconn.go,
 //	                                                                  multiplexconnect.go
-//	bindPool        a connection carries those of one downstream      bindpool.go
-//	                connection, one at a time or many, as the
-//	                protocol does
+//	bindPool        a connection carries the exchanges of one         bindpool.go
+//	                downstream connection, one at a time or many,
+//	                depending on the protocol
 //	namePool        the exchanges for each host name have a pool of   namepool.go
-//	                one of these kinds
+//	                one of these types
 //
-// A pool opens connections with its Connector (dials.go bounds how many at a time), takes a slot of
-// the Breaker for each, and closes those that are idle for too long (sweep.go). It knows no cluster
-// and no host: Options holds all that it needs of them.
+// A pool opens connections with its Connector (dials.go bounds the concurrent dials), acquires a
+// slot of the Breaker for each, and closes connections that are idle for too long (sweep.go). It
+// does not depend on clusters and hosts: Options holds all that it needs of them.
 //
-// Lock order: the slots of a Breaker, then the mu of a bindPool or namePool, then the mu of the
-// pools that it consists of. No lock is held during I/O.
+// Lock order: the slots of a Breaker, then the mu of a bindPool or namePool, then the mu of its
+// subpools. No lock is held during I/O.
 package pool
 
 import (
@@ -37,41 +37,40 @@ import (
 type Pool interface {
 	// Start sends x on a connection to the host. The caller first counts x as in flight, with
 	// Options.Load.Begin and Record.BeginAttempt; the connection decrements the counts when it
-	// releases x. If Start returns a NotSentError, no connection took x, and the caller decrements
-	// them.
+	// releases x. If Start returns a NotSentError, no connection accepted x, and the caller
+	// decrements the counts.
 	protocol.Service
 
-	// EvictIdle removes a connection that carries nothing from the pool, or returns nil if there is
+	// EvictIdle removes an idle connection from the pool and returns it, or returns nil if there is
 	// none. The caller closes it and owns its slot.
 	EvictIdle() breaker.Evicted
 
-	// Counts returns how many connections are open, and how many of them carry nothing.
+	// Counts returns how many connections are open, and how many of them are idle.
 	Counts() (open int64, idle int)
 
-	// Close closes the connections that carry nothing, and makes the others end with their last
-	// exchange. Exchanges that arrive later are still served.
+	// Close closes idle connections immediately, and the others after their last exchange. The pool
+	// still serves exchanges that arrive later.
 	Close()
 }
 
-// Options are what a pool needs of its host, its cluster and the set. Immutable; all fields are
-// required.
+// Options holds the dependencies of a pool. Immutable; all fields are required.
 type Options struct {
-	Address   string          // of the host, for errors
-	Protocol  config.Protocol // spoken by Connector
+	Address   string          // address of the host, for errors
+	Protocol  config.Protocol // protocol of Connector
 	Connector Connector
-	// Config is the last configuration of the cluster; never nil. Its owner replaces it, and the
+	// Config is the last configuration of the cluster; never nil. The cluster replaces it, and the
 	// pool reads it for each decision.
 	Config  *atomic.Pointer[config.Cluster]
 	Breaker *breaker.Breaker  // of the cluster and priority
 	Health  *hosthealth.State // of the host; the pool only reads it
-	// Load is the load of the host. The pool counts connections in it, and the end of exchanges.
+	// Load is the load of the host. The pool counts connections and the end of exchanges in it.
 	Load     *balance.Load
 	Observer Observer
 	Tasks    *tasks.Group // of the set; runs connects and timers
 }
 
-// Observer records what happens to the connections of a pool. Safe for concurrent use. The lock of
-// a pool may be held while Count is called, so it must not call the pool.
+// Observer records the events of the connections of a pool. Safe for concurrent use. The lock of a
+// pool may be held while Count is called, so Count must not call the pool.
 type Observer interface {
 	// Connected records that a connection was opened: the host is alive.
 	Connected()
@@ -89,9 +88,9 @@ type Event uint8
 // The events.
 const (
 	ConnectionClosed   Event = iota
-	MaxRequestsReached       // a connection carried as many exchanges as it may
-	ExtraConnectFailed       // connecting failed while the host has another connection
-	Resent                   // a connection was stale: an exchange is sent again
+	MaxRequestsReached       // a connection reached its maximum number of exchanges
+	ExtraConnectFailed       // a connect failed while the host has another connection
+	Resent                   // a connection was stale: the request is resent
 )
 
 // Connector opens connections to the host of a pool.
@@ -100,18 +99,18 @@ type Connector interface {
 	Multiplexed() bool
 	// Connect opens a connection before the deadline; the zero time means that only ctx ends the
 	// attempt. Errors that are not Faults count as ConnectFailure. The connection calls released
-	// when it releases an exchange; reusable says that it can take another.
+	// when it releases an exchange; reusable reports whether it can carry another exchange.
 	Connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (Connection, error)
 	// ForDownstream returns the Connector of connections that only one downstream connection uses;
 	// nil means that they belong to none.
 	ForDownstream(meta *protocol.ConnMeta) Connector
-	// ForHostname returns the Connector of connections for requests to a host of that name; by says
-	// how to use the name.
-	ForHostname(by config.AutoSNI, name string) Connector
+	// ForHostname returns the Connector of connections for requests to a host of that name.
+	// autoSNI says how to use the name.
+	ForHostname(autoSNI config.AutoSNI, name string) Connector
 }
 
 // Connection is a connection to a host. It carries one exchange at a time, or many if its Connector
-// is Multiplexed; then many goroutines call Start and Usable. stream.UpstreamConn is one.
+// is Multiplexed; then many goroutines call Start and Usable. stream.UpstreamConn implements it.
 type Connection interface {
 	// Start sends x.Request. The service is done once the head of the response is in x.Response.
 	// Errors are Faults: of ConnectFailure if the connection had ended before x.Request was sent.
@@ -119,15 +118,15 @@ type Connection interface {
 	// released function that was passed to Connect, exactly once per Start.
 	protocol.Service
 
-	// Usable reports whether the connection can take an exchange now, after it was idle for that
-	// time: false if the peer closed it or takes no more.
+	// Usable reports whether the connection can carry an exchange now, after it was idle for the
+	// given time. It returns false if the host closed it or accepts no further exchanges.
 	Usable(idle time.Duration) bool
 
 	// Close closes the connection immediately. Safe for concurrent use; called once.
 	Close() error
 }
 
-// RTTReporter is a Connection that sends keepalives to its host. stream.RTTReporter is one.
+// RTTReporter is a Connection that sends keepalives to its host. stream.RTTReporter implements it.
 type RTTReporter interface {
 	Connection
 	// RTT returns the round-trip time of the last keepalive, or 0 if there was none.
@@ -135,7 +134,7 @@ type RTTReporter interface {
 }
 
 // StreamLimitReporter is a Connection whose host limits the number of concurrent exchanges.
-// stream.LimitReporter is one.
+// stream.LimitReporter implements it.
 type StreamLimitReporter interface {
 	Connection
 	// MaxConcurrentStreams returns the limit. Exchanges beyond it wait on the connection until
@@ -152,8 +151,8 @@ func (e *NotSentError) Error() string { return e.Err.Error() }
 // Unwrap implements the interface of package errors.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// CanTryAnotherHost reports whether another host may succeed where err occurred: no connection
-// could be opened.
+// CanTryAnotherHost reports whether err means that no connection could be opened, so that another
+// host may succeed.
 func CanTryAnotherHost(err error) bool {
 	reason := protocol.ReasonOf(err)
 	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout || errors.Is(err, errMaxConnections)
@@ -167,7 +166,7 @@ func ConnectDeadline(c *config.Cluster) time.Time {
 	return time.Now().Add(c.ConnectTimeout)
 }
 
-// New returns a pool of the kind that the protocol, the configuration and the mode require. A pool
+// New returns a pool of the type that the protocol, the configuration and the mode require. A pool
 // that starts closed closes each connection after its exchanges. The caller calls Close.
 func New(o Options, mode config.PoolMode, closed bool) Pool {
 	b := base{Options: o, open: new(atomic.Int64), dials: new(DialLimit)}
@@ -177,7 +176,7 @@ func New(o Options, mode config.PoolMode, closed bool) Pool {
 	return newPool(b, mode, closed)
 }
 
-// newPool returns a pool of the kind that the protocol and the mode require. A pool that starts
+// newPool returns a pool of the type that the protocol and the mode require. A pool that starts
 // closed closes each connection after its exchanges.
 func newPool(b base, mode config.PoolMode, closed bool) Pool {
 	switch {
@@ -190,24 +189,24 @@ func newPool(b base, mode config.PoolMode, closed bool) Pool {
 	}
 }
 
-// base holds what pools of every kind have.
+// base holds the common fields of all pools.
 type base struct {
 	Options // immutable
 
-	open  *atomic.Int64 // connections being opened or open
-	dials *DialLimit    // shared by the pools that the pool consists of
+	open  *atomic.Int64 // connections that are open or being opened
+	dials *DialLimit    // shared by the subpools of a pool
 	sweep sweepTimer    // guarded by the pool's mu
 }
 
-// recordAlive records that the host responded. While it is reachable, that costs one read.
+// recordAlive records that the host responded. For a reachable host it costs one read.
 func (b *base) recordAlive() {
 	if b.Health.Has(hosthealth.Unreachable) {
 		b.Observer.Alive()
 	}
 }
 
-// countResent counts that an exchange is sent again, because its connection was stale and has
-// released it. The host counts the exchange as in flight once more.
+// countResent counts that a request is resent because its connection was stale. The connection has
+// released the exchange, so countResent counts it as in flight at the host again.
 func (b *base) countResent() {
 	b.Observer.Count(Resent)
 	b.Load.Begin()
@@ -216,8 +215,8 @@ func (b *base) countResent() {
 // Connections implements breaker.Pool.
 func (b *base) Connections() int64 { return b.open.Load() }
 
-// connect opens a connection before the deadline; its slot is taken. It records a success; the
-// caller judges what a failure says about the host. Errors are Faults. If it panics, there is no
+// connect opens a connection before the deadline. The caller has acquired the slot. connect records
+// a success; the caller records a failure. Errors are Faults. If connect panics, it closes the
 // connection.
 func (b *base) connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (conn Connection, err error) {
 	b.open.Add(1)
@@ -259,5 +258,5 @@ func (b *base) closeConn(conn Connection) {
 	defer b.Observer.Count(ConnectionClosed)
 	defer b.Load.Disconnect()
 	defer b.open.Add(-1)
-	_ = conn.Close() // nothing handles the error
+	_ = conn.Close()
 }

@@ -95,8 +95,8 @@ func newTestPool(f *fakeConnector, cfg *config.Cluster) Pool {
 	}, cfg.Pool.Mode, false)
 }
 
-// begin sends an exchange of a downstream connection (nil: none) and leaves it in flight.
-func begin(t testing.TB, p Pool, conn *protocol.ConnMeta) *protocol.Exchange {
+// startExchange sends an exchange of a downstream connection (nil: none) and leaves it in flight.
+func startExchange(t testing.TB, p Pool, conn *protocol.ConnMeta) *protocol.Exchange {
 	t.Helper()
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -108,7 +108,7 @@ func begin(t testing.TB, p Pool, conn *protocol.ConnMeta) *protocol.Exchange {
 }
 
 // serve sends an exchange and finishes it.
-func serve(t testing.TB, p Pool) { begin(t, p, nil).ResetResponse() }
+func serve(t testing.TB, p Pool) { startExchange(t, p, nil).ResetResponse() }
 
 // advanceClock advances fake time by d and waits until all other goroutines are blocked.
 //
@@ -154,16 +154,16 @@ func TestNoTimerWithoutConnections(t *testing.T) {
 	}
 }
 
-func TestSweepKeepsTheOrderOfIdleConnections(t *testing.T) {
+func TestSweepKeepsOrderOfIdleConns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(fakeConnector)
 		p := newTestPool(f, new(config.Cluster)).(*pingPongPool)
 		defer p.Close()
-		var list []*protocol.Exchange
+		var exchanges []*protocol.Exchange
 		for range 5 {
-			list = append(list, begin(t, p, nil))
+			exchanges = append(exchanges, startExchange(t, p, nil))
 		}
-		for _, x := range list {
+		for _, x := range exchanges {
 			x.ResetResponse()
 			advanceClock(time.Millisecond)
 		}
@@ -189,13 +189,13 @@ func (d *fakeDownstream) OnClose(f func()) (stop func()) {
 	return func() {}
 }
 
-func TestBindPoolForgetsClosedDownstreamConnections(t *testing.T) {
+func TestBindPoolDropsClosedDownstreamConns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeConnector{multiplexed: true}
 		p := newTestPool(f, &config.Cluster{Pool: config.Pool{Mode: config.Bind}}).(*bindPool)
 		defer p.Close()
 		d := new(fakeDownstream)
-		begin(t, p, &protocol.ConnMeta{DownstreamConn: d}).ResetResponse()
+		startExchange(t, p, &protocol.ConnMeta{DownstreamConn: d}).ResetResponse()
 		if len(p.entries) != 1 || len(d.onClose) != 1 {
 			t.Fatalf("%d downstream connections are kept, want 1", len(p.entries))
 		}
@@ -206,31 +206,31 @@ func TestBindPoolForgetsClosedDownstreamConnections(t *testing.T) {
 	})
 }
 
-// TestLeastBusyThatIsUsableIsFound verifies that enterLeastBusy returns the least busy usable
+// TestEnterLeastBusySkipsUnusableConn verifies that enterLeastBusy returns the least busy usable
 // connection, wherever the search starts and whatever the load of an unusable connection.
-func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
-	for turn := range uint32(3) {
+func TestEnterLeastBusySkipsUnusableConn(t *testing.T) {
+	for start := range uint32(3) {
 		for unusable := range 3 {
 			for _, load := range [...]int64{1, 5} {
 				p := &multiplexPool{single: true}
-				p.turn.Store(turn)
-				var lines []*multiplexConn
+				p.searchStart.Store(start)
+				var conns []*multiplexConn
 				for i := range 3 {
-					k := &fakeConn{}
-					k.unusable.Store(i == unusable)
-					l := &multiplexConn{pool: p, conn: k}
-					l.load.Store(int64(3 + i))
-					lines = append(lines, l)
+					conn := &fakeConn{}
+					conn.unusable.Store(i == unusable)
+					c := &multiplexConn{pool: p, conn: conn}
+					c.load.Store(int64(3 + i))
+					conns = append(conns, c)
 				}
-				p.active.Store(&lines)
-				lines[unusable].load.Store(load)
-				want := lines[0]
+				p.active.Store(&conns)
+				conns[unusable].load.Store(load)
+				want := conns[0]
 				if unusable == 0 {
-					want = lines[1]
+					want = conns[1]
 				}
 				before := want.load.Load()
 				if got := p.enterLeastBusy(); got != want || want.load.Load() != before+1 {
-					t.Errorf("turn %d, unusable connection %d with %d exchanges: want the least busy usable connection", turn, unusable, load)
+					t.Errorf("turn %d, unusable connection %d with %d exchanges: want the least busy usable connection", start, unusable, load)
 				}
 			}
 		}
@@ -241,12 +241,12 @@ func TestPutIdleAtIndex(t *testing.T) {
 	p := newTestPool(new(fakeConnector), new(config.Cluster)).(*pingPongPool)
 	defer p.Close()
 	serve(t, p)
-	a := p.popIdle()
-	b, d := &pingPongConn{pool: p, conn: a.conn}, &pingPongConn{pool: p, conn: a.conn}
-	p.tryKeepIdle(a)
-	p.putIdleAt([]*pingPongConn{b}, 0)
-	p.putIdleAt([]*pingPongConn{d}, 9)
-	if want := []*pingPongConn{b, a, d}; !slices.Equal(p.idle, want) {
+	middle := p.popIdle()
+	first, last := &pingPongConn{pool: p, conn: middle.conn}, &pingPongConn{pool: p, conn: middle.conn}
+	p.tryKeepIdle(middle)
+	p.putIdleAt([]*pingPongConn{first}, 0)
+	p.putIdleAt([]*pingPongConn{last}, 9)
+	if want := []*pingPongConn{first, middle, last}; !slices.Equal(p.idle, want) {
 		t.Errorf("idle = %v, want %v", p.idle, want)
 	}
 	p.popIdle()
@@ -261,11 +261,11 @@ func BenchmarkSweep(b *testing.B) {
 			p := newTestPool(new(fakeConnector), new(config.Cluster)).(*pingPongPool)
 			serve(b, p)
 			first := p.popIdle()
-			members := make([]*pingPongConn, n)
-			for i := range members {
-				members[i] = &pingPongConn{pool: p, conn: first.conn}
+			conns := make([]*pingPongConn, n)
+			for i := range conns {
+				conns[i] = &pingPongConn{pool: p, conn: first.conn}
 			}
-			p.putIdleAt(members, 0)
+			p.putIdleAt(conns, 0)
 			for b.Loop() {
 				p.checkIdle(time.Hour)
 			}

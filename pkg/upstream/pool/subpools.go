@@ -6,10 +6,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
-// subpoolEntry is one of the pools that a pool consists of, with its bookkeeping.
+// subpoolEntry holds a subpool and the state that its parent pool keeps for it.
 type subpoolEntry interface{ connPool() Pool }
 
-// subpools are the pools that a pool consists of, by a key that the exchanges of each share.
+// subpools holds the pools of which a pool consists, by a key of the exchanges.
 type subpools[K comparable, P subpoolEntry] struct {
 	mu       sync.Mutex
 	entries  map[K]P // guarded by mu
@@ -20,17 +20,17 @@ type subpools[K comparable, P subpoolEntry] struct {
 func (p *subpools[K, P]) pools() []Pool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make([]Pool, 0, len(p.entries))
-	for _, one := range p.entries {
-		all = append(all, one.connPool())
+	list := make([]Pool, 0, len(p.entries))
+	for _, e := range p.entries {
+		list = append(list, e.connPool())
 	}
-	return all
+	return list
 }
 
 // EvictIdle implements Pool.
 func (p *subpools[K, P]) EvictIdle() breaker.Evicted {
-	for _, one := range p.pools() {
-		if idle := one.EvictIdle(); idle != nil {
+	for _, sub := range p.pools() {
+		if idle := sub.EvictIdle(); idle != nil {
 			return idle
 		}
 	}

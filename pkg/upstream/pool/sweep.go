@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A pool with connections that may become too old has a timer that sweeps them; a pool without has
-// none. A quarter of the idle timeout bounds the delay after which an expired connection closes.
-// maxSweepInterval bounds how long a connection that its host has closed keeps a descriptor.
+// A pool has a sweep timer only while it has connections that may expire. The interval is a quarter
+// of the idle timeout, so that an expired connection closes soon. maxSweepInterval bounds how long a
+// connection that its host has closed keeps a descriptor.
 const (
 	minSweepInterval = 10 * time.Millisecond
 	maxSweepInterval = 5 * time.Second
@@ -15,8 +15,8 @@ const (
 
 // sweepTimer is the timer of a pool.
 type sweepTimer struct {
-	timer *time.Timer // nil until it is first armed
-	armed bool        // the timer is set, or its function runs
+	timer *time.Timer // nil until it is armed for the first time
+	armed bool        // timer is set, or its function is running
 }
 
 func (b *base) sweepInterval() time.Duration {
@@ -43,9 +43,9 @@ func (b *base) arm(p interface{ runSweep() }) {
 	}
 }
 
-// rearm is called at the end of a sweep. more reports whether anything is left to sweep.
-func (b *base) rearm(more bool) {
-	if more {
+// rearm arms the timer again at the end of a sweep if connections remain.
+func (b *base) rearm(remaining bool) {
+	if remaining {
 		b.sweep.timer.Reset(b.sweepInterval())
 		return
 	}
@@ -53,18 +53,18 @@ func (b *base) rearm(more bool) {
 	b.Tasks.TimerDone()
 }
 
-// stopTimer stops the timer. A sweep that is running stops it itself.
+// stopTimer stops the timer. A running sweep does not arm it again.
 func (b *base) stopTimer() {
 	if b.sweep.armed && b.sweep.timer.Stop() {
 		b.rearm(false)
 	}
 }
 
-// runRecovered runs a part of a sweep. It logs a panic of a connection or a recorder: nothing else
-// recovers on a timer's goroutine, and the pool must be swept again.
+// runRecovered runs a part of a sweep. It recovers and logs a panic of a connection or a recorder,
+// so that later sweeps run.
 func (b *base) runRecovered(f func()) { b.Tasks.RunRecovered("sweeping a pool", f) }
 
-// isUsable reports whether a connection can be used. One whose Usable panics cannot.
+// isUsable reports whether a connection is usable. It returns false if Usable panics.
 func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
 	b.runRecovered(func() { usable = conn.Usable(idle) })
 	return usable
@@ -74,8 +74,8 @@ func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
 // runs it.
 func (p *pingPongPool) runSweep() {
 	now := p.Tasks.Now()
-	for _, m := range p.removeExpired(now) {
-		p.runRecovered(m.discard)
+	for _, c := range p.removeExpired(now) {
+		p.runRecovered(c.discard)
 	}
 	p.runRecovered(func() { p.checkIdle(now) })
 	p.mu.Lock()
@@ -100,65 +100,64 @@ func (p *pingPongPool) removeExpired(now time.Duration) []*pingPongConn {
 	return expired
 }
 
-// idleCheckDivisor divides the idle connections into the batches that a check removes from the
-// pool. Exchanges can use the connections outside the batch. The number of batches is bounded
-// because each removal moves the connections behind it.
+// idleCheckDivisor is the number of batches into which checkIdle divides the idle connections.
+// Exchanges can use the connections outside the current batch. The number is bounded because each
+// removal moves the connections behind the batch.
 const idleCheckDivisor = 16
 
 // checkIdle checks whether each connection that was idle at the given time is still usable. It
-// checks some at a time, because a check is a system call, and oldest first, because exchanges take
-// the newest.
+// checks in batches, because a check is a system call, and oldest first, because exchanges use the
+// newest.
 func (p *pingPongPool) checkIdle(now time.Duration) {
 	var batch []*pingPongConn
-	for place := 0; ; {
-		batch = p.popIdleAt(batch[:0], place, now)
+	for index := 0; ; {
+		batch = p.popIdleAt(batch[:0], index, now)
 		if len(batch) == 0 {
 			return
 		}
 		usable := batch[:0]
-		for _, m := range batch {
-			if p.isUsable(m.conn, now-m.idleSince) {
-				usable = append(usable, m)
+		for _, c := range batch {
+			if p.isUsable(c.conn, now-c.idleSince) {
+				usable = append(usable, c)
 			} else {
-				p.runRecovered(m.discard)
+				p.runRecovered(c.discard)
 			}
 		}
-		if p.putIdleAt(usable, place) {
-			place += len(usable)
+		if p.putIdleAt(usable, index) {
+			index += len(usable)
 			continue
 		}
-		for _, m := range usable {
-			m.returnToPool()
+		for _, c := range usable {
+			c.returnToPool()
 		}
 	}
 }
 
-// popIdleAt moves one batch of connections, from index place on, that became idle at now or before,
-// to batch.
-func (p *pingPongPool) popIdleAt(batch []*pingPongConn, place int, now time.Duration) []*pingPongConn {
+// popIdleAt moves connections that became idle by now from p.idle, starting at index, to batch.
+func (p *pingPongPool) popIdleAt(batch []*pingPongConn, index int, now time.Duration) []*pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end := min(place+max(len(p.idle)/idleCheckDivisor, 1), len(p.idle))
-	for end > place && p.idle[end-1].idleSince > now {
+	end := min(index+max(len(p.idle)/idleCheckDivisor, 1), len(p.idle))
+	for end > index && p.idle[end-1].idleSince > now {
 		end--
 	}
-	if end <= place {
+	if end <= index {
 		return batch
 	}
-	batch = append(batch, p.idle[place:end]...)
-	p.idle = slices.Delete(p.idle, place, end)
+	batch = append(batch, p.idle[index:end]...)
+	p.idle = slices.Delete(p.idle, index, end)
 	return batch
 }
 
 // putIdleAt puts connections back at an index. It returns false if an exchange or a connect waits,
 // or if the pool is closed.
-func (p *pingPongPool) putIdleAt(members []*pingPongConn, place int) bool {
+func (p *pingPongPool) putIdleAt(conns []*pingPongConn, index int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isClosed || p.hasWaiters() {
 		return false
 	}
-	p.idle = slices.Insert(p.idle, min(place, len(p.idle)), members...)
+	p.idle = slices.Insert(p.idle, min(index, len(p.idle)), conns...)
 	p.arm(p)
 	return true
 }

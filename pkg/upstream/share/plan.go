@@ -1,6 +1,6 @@
-// Package share computes which fraction of the exchanges the parts of a set of hosts get:
+// Package share computes the fraction of the exchanges that each part of a set of hosts gets:
 // priorities and localities by their health and weights (plan.go), and hosts in slow start by their
-// age (slowstart.go). It follows Envoy's rules of priority levels. docs/balancing.md explains them.
+// age (slowstart.go). It follows Envoy's rules for priority levels. docs/balancing.md explains them.
 //
 // All functions are pure: the caller passes health, age and random bits.
 package share
@@ -12,7 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Level is what a Plan is computed from: the hosts of one priority. It has at least one host.
+// Level holds the host counts of one priority, from which NewPlan computes a share. It has at least
+// one host.
 type Level struct {
 	Localities []Locality // at least one
 }
@@ -21,7 +22,7 @@ type Level struct {
 type Locality struct {
 	Weight  uint32 // above 0
 	Hosts   int    // above 0
-	Healthy int    // of Hosts
+	Healthy int    // healthy hosts among Hosts
 }
 
 // hosts returns the number of hosts of the level.
@@ -40,26 +41,27 @@ func (l *Level) healthy() (n int) {
 	return n
 }
 
-// Plan holds the share of the exchanges that each level gets, and each locality of a level. A
-// priority level gets all load while Overprovisioning times its healthy fraction is at least 1; the
-// rest goes to the next level. A locality's weight is scaled likewise. Immutable.
+// Plan holds the share of the exchanges that each level and each locality of a level gets. A
+// priority level gets all load while Overprovisioning times its healthy fraction is at least 1;
+// otherwise the next level gets the rest. The weight of a locality is scaled in the same way.
+// Immutable.
 type Plan struct {
 	levels []levelShare
 
-	// Split is true if there is more than one level or locality.
+	// Split reports that there is more than one level or locality.
 	Split bool
-	// Starved is true if hosts that are down are in levels or localities without a share, so that
+	// Starved reports that hosts that are down are in levels or localities without a share, so that
 	// no exchange would ever find them recovered.
 	Starved bool
 }
 
-// levelShare is the share of one level. Of random points below 2^53, the level gets those below its
-// upTo that are not below upTo of the previous level. Its localities divide the points in the same
-// way.
+// levelShare is the share of one level. Of the random points below randomPoints, the level gets
+// those from the end of the previous level up to its own end. The localities of a level divide all
+// points in the same way.
 type levelShare struct {
-	upTo       uint64
+	end       uint64
 	panic      bool     // the level is in panic: its health is ignored
-	localities []uint64 // upTo of each locality; nil: there is one
+	localities []uint64 // end of each locality; nil if there is only one
 }
 
 // randomPoints is the number of points: 53 bits, so that shares are exact as floats.
@@ -74,13 +76,13 @@ const (
 	defaultPanicThreshold   = 50
 )
 
-// epsilon exceeds the error of shares, because factors such as 1.4 are not exact.
+// epsilon exceeds the rounding error of shares: factors such as 1.4 have no exact representation.
 const epsilon = 1e-9
 
-// failover are the failover parameters of one cluster.
+// failover holds the failover parameters of one cluster.
 type failover struct {
 	overprovisioning float64
-	panicThreshold   float64 // percent of hosts that must be healthy; below 0: none
+	panicThreshold   float64 // percentage of hosts that must be healthy; below 0: no panic
 }
 
 func failoverOf(c *config.Failover) failover {
@@ -94,32 +96,31 @@ func failoverOf(c *config.Failover) failover {
 	return f
 }
 
-// AllowsPanic reports whether the health of a level is ignored when too few of its hosts are
-// healthy.
+// AllowsPanic reports whether the health of a level is ignored if too few of its hosts are healthy.
 func AllowsPanic(c *config.Failover) bool { return failoverOf(c).panicThreshold > 0 }
 
-// capacity returns the fraction of its load that a group with up of its hosts healthy can take.
-func (f failover) capacity(up, of int) float64 {
-	if of == 0 {
+// capacity returns the fraction of its load that a group of hosts can carry.
+func (f failover) capacity(healthy, hosts int) float64 {
+	if hosts == 0 {
 		return 0
 	}
-	return min(1, f.overprovisioning*float64(up)/float64(of))
+	return min(1, f.overprovisioning*float64(healthy)/float64(hosts))
 }
 
 // NewPlan computes the plan of at least one level. Levels are in the order of their priority, most
-// preferred first. It retains nothing of levels.
+// preferred first. NewPlan does not retain levels.
 func NewPlan(c *config.Failover, levels []Level) *Plan {
 	f := failoverOf(c)
 	p := &Plan{levels: make([]levelShare, len(levels))}
 	shares := f.levelShares(levels, p.levels)
-	upTo := 0.0
+	end := 0.0
 	p.Split = len(levels) > 1
 	for i := range levels {
-		upTo += shares[i]
-		p.levels[i].upTo = uint64(math.Round(upTo * randomPoints))
+		end += shares[i]
+		p.levels[i].end = uint64(math.Round(end * randomPoints))
 		p.levels[i].localities = f.localityShares(levels[i].Localities, p.levels[i].panic)
 		p.Split = p.Split || p.levels[i].localities != nil
-		p.Starved = p.Starved || levels[i].starves(shares[i], p.levels[i].localities)
+		p.Starved = p.Starved || levels[i].hasStarvedHosts(shares[i], p.levels[i].localities)
 	}
 	return p
 }
@@ -128,88 +129,89 @@ func NewPlan(c *config.Failover, levels []Level) *Plan {
 // levels that are in panic.
 func (f failover) levelShares(levels []Level, plans []levelShare) []float64 {
 	shares := make([]float64, len(levels))
-	able, hosts := 0.0, 0
+	capacity, hosts := 0.0, 0
 	for i := range levels {
 		n := levels[i].hosts()
 		shares[i] = f.capacity(levels[i].healthy(), n)
-		able += shares[i]
+		capacity += shares[i]
 		hosts += n
 	}
-	panics := 0
-	if able < 1-epsilon {
+	panicCount := 0
+	if capacity < 1-epsilon {
 		for i := range levels {
 			if float64(100*levels[i].healthy()) < f.panicThreshold*float64(levels[i].hosts()) {
 				plans[i].panic = true
-				panics++
+				panicCount++
 			}
 		}
 	}
 	switch {
-	case panics == len(levels): // all levels are in panic: all hosts get the same share
+	case panicCount == len(levels): // all levels are in panic: all hosts get the same share
 		for i := range levels {
 			shares[i] = float64(levels[i].hosts()) / float64(hosts)
 		}
-	case able == 0: // no capacity at all
+	case capacity == 0: // no capacity
 		shares[0] = 1
 	default:
-		left := 1.0
+		remaining := 1.0
 		for i := range shares {
-			shares[i] = min(left, shares[i]/min(1, able))
-			if left -= shares[i]; left < epsilon {
-				shares[i] += left
-				left = 0
+			shares[i] = min(remaining, shares[i]/min(1, capacity))
+			if remaining -= shares[i]; remaining < epsilon {
+				shares[i] += remaining
+				remaining = 0
 			}
 		}
 	}
 	return shares
 }
 
-// localityShares returns upTo of each locality of a level, nil if there is one. In panic, and when
-// no host is healthy, only the weights count.
-func (f failover) localityShares(all []Locality, panics bool) []uint64 {
-	if len(all) < 2 {
+// localityShares returns the end of each locality of a level, nil if there is only one. In panic,
+// and if no host is healthy, only the weights count.
+func (f failover) localityShares(localities []Locality, inPanic bool) []uint64 {
+	if len(localities) < 2 {
 		return nil
 	}
-	weights := make([]float64, len(all))
+	weights := make([]float64, len(localities))
 	sum := 0.0
-	for i := range all {
-		weights[i] = float64(all[i].Weight) * f.capacity(all[i].Healthy, all[i].Hosts)
+	for i := range localities {
+		weights[i] = float64(localities[i].Weight) * f.capacity(localities[i].Healthy, localities[i].Hosts)
 		sum += weights[i]
 	}
-	if panics || sum == 0 {
+	if inPanic || sum == 0 {
 		sum = 0
-		for i := range all {
-			weights[i] = float64(all[i].Weight)
+		for i := range localities {
+			weights[i] = float64(localities[i].Weight)
 			sum += weights[i]
 		}
 	}
-	points := make([]uint64, len(all))
-	upTo := 0.0
+	ends := make([]uint64, len(localities))
+	end := 0.0
 	for i := range weights {
-		upTo += weights[i]
-		points[i] = uint64(math.Round(upTo / sum * randomPoints))
+		end += weights[i]
+		ends[i] = uint64(math.Round(end / sum * randomPoints))
 	}
-	return points
+	return ends
 }
 
-// starves reports whether hosts of l that are down get no exchanges.
-func (l *Level) starves(share float64, points []uint64) bool {
-	var before uint64
+// hasStarvedHosts reports whether hosts of l that are down get no exchanges. share is the share of the
+// level; ends holds the ends of its localities.
+func (l *Level) hasStarvedHosts(share float64, ends []uint64) bool {
+	var previousEnd uint64
 	for i := range l.Localities {
-		b := &l.Localities[i]
-		nothing := share == 0
-		if points != nil {
-			nothing = nothing || points[i] == before
-			before = points[i]
+		loc := &l.Localities[i]
+		noShare := share == 0
+		if ends != nil {
+			noShare = noShare || ends[i] == previousEnd
+			previousEnd = ends[i]
 		}
-		if nothing && b.Healthy < b.Hosts {
+		if noShare && loc.Healthy < loc.Hosts {
 			return true
 		}
 	}
 	return false
 }
 
-// InPanic reports whether a level is in panic. A nil plan is not.
+// InPanic reports whether any level is in panic. A nil plan has no levels.
 func (p *Plan) InPanic() bool {
 	return p != nil && slices.ContainsFunc(p.levels, func(l levelShare) bool { return l.panic })
 }
@@ -224,7 +226,7 @@ func (p *Plan) Levels() int { return len(p.levels) }
 func (p *Plan) LevelAt(random uint64) int {
 	point, last := toPoint(random), len(p.levels)-1
 	for i := range last {
-		if point < p.levels[i].upTo {
+		if point < p.levels[i].end {
 			return i
 		}
 	}
@@ -237,10 +239,10 @@ func (p *Plan) OneLocality(level int) bool { return p.levels[level].localities =
 // LocalityAt returns the index of the locality of a level that random bits select.
 func (p *Plan) LocalityAt(level int, random uint64) int {
 	point := toPoint(random)
-	for i, upTo := range p.levels[level].localities {
-		if point < upTo {
+	for i, end := range p.levels[level].localities {
+		if point < end {
 			return i
 		}
 	}
-	return 0 // there is one, or rounding left a point over
+	return 0 // there is only one, or the point is beyond the last end because of rounding
 }

@@ -23,12 +23,12 @@ func TestPanicIsExact(t *testing.T) {
 		{[2]int{100, 100}, [2]int{7, 6}, 7, true},
 	}
 	for _, tt := range tests {
-		m := failoverOf(&config.Failover{PanicThreshold: tt.threshold})
+		f := failoverOf(&config.Failover{PanicThreshold: tt.threshold})
 		levels, plans := make([]Level, 2), make([]levelShare, 2)
 		for i := range levels {
 			levels[i] = Level{[]Locality{{Weight: 1, Hosts: tt.hosts[i], Healthy: tt.up[i]}}}
 		}
-		m.levelShares(levels, plans)
+		f.levelShares(levels, plans)
 		if got := plans[0].panic || plans[1].panic; got != tt.want {
 			t.Errorf("%v of %v hosts up, threshold %v %%: panic = %v, want %v", tt.up, tt.hosts, tt.threshold, got, tt.want)
 		}
@@ -38,7 +38,7 @@ func TestPanicIsExact(t *testing.T) {
 // TestDownPrioritiesHaveNoShare verifies that a priority without healthy hosts gets no share from
 // rounding, because recovery probes skip levels with a share.
 func TestDownPrioritiesHaveNoShare(t *testing.T) {
-	m := failoverOf(&config.Failover{})
+	f := failoverOf(&config.Failover{})
 	const hosts = 10
 	for i := range (hosts + 1) * (hosts + 1) {
 		up := [3]int{0, i / (hosts + 1), i % (hosts + 1)}
@@ -46,9 +46,9 @@ func TestDownPrioritiesHaveNoShare(t *testing.T) {
 		for l := range levels {
 			levels[l] = Level{[]Locality{{Weight: 1, Hosts: hosts, Healthy: up[l]}}}
 		}
-		shares := m.levelShares(levels, plans)
-		panics := plans[0].panic && plans[1].panic && plans[2].panic
-		if sum := shares[0] + shares[1] + shares[2]; math.Abs(sum-1) > 1e-12 || shares[0] != 0 && !panics {
+		shares := f.levelShares(levels, plans)
+		allPanic := plans[0].panic && plans[1].panic && plans[2].panic
+		if sum := shares[0] + shares[1] + shares[2]; math.Abs(sum-1) > 1e-12 || shares[0] != 0 && !allPanic {
 			t.Errorf("%v of 10 hosts up: shares = %v, want 0 for the first, and 1 in total", up, shares)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package subset divides the hosts of a cluster by their labels, and finds the subset of an
-// exchange by the labels of its route and its filters. All of it is pure.
+// exchange by the labels of its route and its filters. All functions are pure.
 package subset
 
 import (
@@ -9,11 +9,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Labels are the labels that the exchanges of a route have for a cluster with subsets, prepared for
-// lookup. Immutable; nil and the zero value are no labels.
+// Labels holds the labels by which the exchanges of a route select a subset, prepared for lookup.
+// Immutable; nil and the zero value hold no labels.
 type Labels struct {
 	list    []label
-	hashSum uint64 // of the hashes of list, in any order
+	hashSum uint64 // sum of the hashes of list; it does not depend on the order
 }
 
 type label struct{ name, value string }
@@ -30,14 +30,14 @@ func NewLabels(values map[string]string) *Labels {
 	return l
 }
 
-// Map returns the labels as a map of names to values; nil for nil.
+// Map returns the labels as a map of names to values, or nil if l is nil.
 func (l *Labels) Map() map[string]string {
 	if l == nil {
 		return nil
 	}
 	values := make(map[string]string, len(l.list))
-	for _, one := range l.list {
-		values[one.name] = one.value
+	for _, lbl := range l.list {
+		values[lbl.name] = lbl.value
 	}
 	return values
 }
@@ -49,11 +49,11 @@ func (l *Labels) add(name, value string) {
 
 // find returns the index of a label, or -1.
 func (l *Labels) find(name string) int {
-	return slices.IndexFunc(l.list, func(have label) bool { return have.name == name })
+	return slices.IndexFunc(l.list, func(lbl label) bool { return lbl.name == name })
 }
 
-// Request holds the labels of one exchange: those of its route, and those that filters gave it,
-// which take precedence.
+// Request holds the labels of one exchange: those of its route, and those that filters set, which
+// take precedence.
 type Request struct {
 	Route    *Labels            // nil: none
 	Metadata *protocol.Metadata // nil: none; its labels are in protocol.BalancerNamespace
@@ -71,7 +71,7 @@ func (r Request) countAndHash() (n int, sum uint64) {
 	seen := storage[:0]
 	for name, value := range r.Metadata.All(protocol.BalancerNamespace) {
 		if slices.Contains(seen, name) {
-			continue // only the first of duplicates counts
+			continue // the first of several values counts
 		}
 		if len(seen) < cap(seen) {
 			seen = append(seen, name)
@@ -102,7 +102,8 @@ func (r Request) has(l label) bool {
 	return i >= 0 && r.Route.list[i].value == l.value
 }
 
-// Index finds subsets by labels. Immutable; the time of a search does not depend on their number.
+// Index finds subsets by labels. Immutable. The time of a search does not depend on the number of
+// subsets.
 type Index struct {
 	byHashSum map[uint64]*entry
 }
@@ -110,8 +111,8 @@ type Index struct {
 // entry is a subset in an Index.
 type entry struct {
 	labels Labels
-	number int
-	next   *entry // with the same sum
+	number int    // index of the subset in the result of Divide
+	next   *entry // next entry with the same hashSum
 }
 
 // Subset is the set of hosts that have certain labels.
@@ -120,57 +121,57 @@ type Subset struct {
 	Hosts  []int32 // indexes of the hosts, in ascending order
 }
 
-// Divide divides hosts as the selectors say, with one pass over the hosts for each selector.
-// metadata returns the labels of the host at an index below hosts. The numbers of the Index are
-// indexes of list.
-func Divide(selectors [][]string, hosts int, metadata func(i int) map[string]string) (x *Index, list []Subset) {
-	x = &Index{byHashSum: make(map[uint64]*entry)}
+// Divide divides hosts according to the selectors, with one pass over the hosts for each selector.
+// metadata returns the labels of the host at index i; hosts is the number of hosts. The numbers that
+// the Index returns are indexes of subsets.
+func Divide(selectors [][]string, hosts int, metadata func(i int) map[string]string) (idx *Index, subsets []Subset) {
+	idx = &Index{byHashSum: make(map[uint64]*entry)}
 	var scratch Labels
 	for _, names := range distinctSelectors(selectors) {
 		for i := range hosts {
 			if !selectLabels(&scratch, metadata(i), names) {
 				continue
 			}
-			n := x.find(Request{Route: &scratch}, len(scratch.list), scratch.hashSum)
+			n := idx.find(Request{Route: &scratch}, len(scratch.list), scratch.hashSum)
 			if n < 0 {
-				n = len(list)
-				e := &entry{labels: Labels{slices.Clone(scratch.list), scratch.hashSum}, number: n, next: x.byHashSum[scratch.hashSum]}
-				x.byHashSum[scratch.hashSum] = e
-				list = append(list, Subset{Labels: &e.labels})
+				n = len(subsets)
+				e := &entry{labels: Labels{slices.Clone(scratch.list), scratch.hashSum}, number: n, next: idx.byHashSum[scratch.hashSum]}
+				idx.byHashSum[scratch.hashSum] = e
+				subsets = append(subsets, Subset{Labels: &e.labels})
 			}
-			list[n].Hosts = append(list[n].Hosts, int32(i)) //nolint:gosec // a cluster has far fewer than 2^31 hosts
+			subsets[n].Hosts = append(subsets[n].Hosts, int32(i)) //nolint:gosec // a cluster has far fewer than 2^31 hosts
 		}
 	}
-	return x, list
+	return idx, subsets
 }
 
 // distinctSelectors returns each distinct non-empty set of names once, sorted.
-func distinctSelectors(list [][]string) [][]string {
-	var out [][]string
-	for _, names := range list {
+func distinctSelectors(selectors [][]string) [][]string {
+	var distinct [][]string
+	for _, names := range selectors {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
-		if len(names) > 0 && !slices.ContainsFunc(out, func(o []string) bool { return slices.Equal(o, names) }) {
-			out = append(out, names)
+		if len(names) > 0 && !slices.ContainsFunc(distinct, func(other []string) bool { return slices.Equal(other, names) }) {
+			distinct = append(distinct, names)
 		}
 	}
-	return out
+	return distinct
 }
 
-// selectLabels sets out to the labels with those names, and reports whether metadata has all of
+// selectLabels sets dst to the labels with these names, and reports whether metadata has all of
 // them.
-func selectLabels(out *Labels, metadata map[string]string, names []string) bool {
-	out.list, out.hashSum = out.list[:0], 0
+func selectLabels(dst *Labels, metadata map[string]string, names []string) bool {
+	dst.list, dst.hashSum = dst.list[:0], 0
 	for _, name := range names {
 		value, ok := metadata[name]
 		if !ok {
 			return false
 		}
-		out.add(name, value)
+		dst.add(name, value)
 	}
 	return true
 }
 
-// HasLabels reports whether metadata has all those labels.
+// HasLabels reports whether metadata has all of the labels.
 func HasLabels(metadata, labels map[string]string) bool {
 	for name, value := range labels {
 		if v, ok := metadata[name]; !ok || v != value {
@@ -181,17 +182,17 @@ func HasLabels(metadata, labels map[string]string) bool {
 }
 
 // Find returns the number of the subset whose labels are exactly those of an exchange, or -1.
-func (x *Index) Find(r Request) int {
+func (idx *Index) Find(r Request) int {
 	n, sum := r.countAndHash()
 	if n <= 0 {
 		return -1
 	}
-	return x.find(r, n, sum)
+	return idx.find(r, n, sum)
 }
 
 // find returns the number of the subset of n labels with that sum of hashes, or -1.
-func (x *Index) find(r Request, n int, sum uint64) int {
-	for e := x.byHashSum[sum]; e != nil; e = e.next {
+func (idx *Index) find(r Request, n int, sum uint64) int {
+	for e := idx.byHashSum[sum]; e != nil; e = e.next {
 		if len(e.labels.list) == n && !slices.ContainsFunc(e.labels.list, func(l label) bool { return !r.has(l) }) {
 			return e.number
 		}

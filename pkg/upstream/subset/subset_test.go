@@ -13,9 +13,9 @@ func TestFind(t *testing.T) {
 		{"version": "1", "stage": "test"}, {"version": "1", "stage": "prod"}, {"version": "2", "stage": "prod"}, {"stage": "prod"}, nil,
 	}
 	selectors := [][]string{{"version"}, {"stage", "version"}, {"version"}, {}, {"version", "stage"}}
-	index, list := Divide(selectors, len(hosts), func(i int) map[string]string { return hosts[i] })
-	if len(list) != 5 {
-		t.Errorf("%d subsets, want 5", len(list))
+	index, subsets := Divide(selectors, len(hosts), func(i int) map[string]string { return hosts[i] })
+	if len(subsets) != 5 {
+		t.Errorf("%d subsets, want 5", len(subsets))
 	}
 	tests := []struct {
 		name     string
@@ -41,8 +41,8 @@ func TestFind(t *testing.T) {
 			}
 			var got []int32
 			if i := index.Find(Request{Route: NewLabels(tt.route), Metadata: &m}); i >= 0 {
-				got = list[i].Hosts
-				for name, value := range list[i].Labels.Map() {
+				got = subsets[i].Hosts
+				for name, value := range subsets[i].Labels.Map() {
 					if tt.metadata[name] != value && tt.route[name] != value {
 						t.Errorf("the subset has the label %s=%s", name, value)
 					}

@@ -1,5 +1,5 @@
-// Package tasks runs the timers and goroutines of a set of clusters, which no exchange owns, and
-// waits for them.
+// Package tasks runs the timers and goroutines of a set of clusters that no exchange owns, and waits
+// for them.
 package tasks
 
 import (
@@ -11,28 +11,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Group is the timers and goroutines of a set, and their clock. Safe for concurrent use.
+// Group tracks the timers and goroutines of a set, and is their clock. Safe for concurrent use.
 type Group struct {
 	epoch  time.Time          // immutable
 	log    *slog.Logger       // immutable
-	ctx    context.Context    //nolint:containedctx // of connects that no exchange owns: it ends with the set
+	ctx    context.Context    //nolint:containedctx // for connects that no exchange owns; it ends with the set
 	cancel context.CancelFunc // immutable
 
 	tasks sync.WaitGroup // timers that are armed or running, and goroutines
 
 	mu     sync.Mutex
-	closed bool // guarded by mu; nothing more is added to tasks
+	closed bool // guarded by mu; Go adds no further goroutines to tasks
 }
 
-// New returns a Group. Its owner calls Close and Wait.
+// New returns a Group. The caller calls Close and Wait.
 func New(log *slog.Logger) *Group {
 	g := &Group{epoch: time.Now(), log: log}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
 
-// Now returns the time since the Group was made. It is the only clock of hosts and pools, and is
-// cheaper than time.Now.
+// Now returns the time since New. It is the only clock of hosts and pools, and is cheaper than
+// time.Now.
 func (g *Group) Now() time.Duration { return time.Since(g.epoch) }
 
 // Context returns the context of tasks, which ends with Close.
@@ -41,8 +41,9 @@ func (g *Group) Context() context.Context { return g.ctx }
 // Closed reports whether Close was called.
 func (g *Group) Closed() bool { return g.ctx.Err() != nil }
 
-// Go runs f on a goroutine that Wait waits for. After Close, an exchange that outlives the set may
-// still start one: Wait does not wait for it, and it ends soon because Context has ended.
+// Go runs f on a new goroutine, for which Wait waits. After Close, an exchange that outlives the set
+// may still call Go: Wait does not wait for that goroutine, which ends soon because Context has
+// ended.
 func (g *Group) Go(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,8 +61,8 @@ func (g *Group) AddTimer() { g.tasks.Add(1) }
 // TimerDone records that a timer is no longer armed.
 func (g *Group) TimerDone() { g.tasks.Done() }
 
-// RunRecovered runs f for a timer. It logs a panic of f, which does not end the process: nothing
-// else recovers on a timer's goroutine.
+// RunRecovered runs f on the goroutine of a timer. It recovers and logs a panic of f, so that the
+// panic does not end the process.
 func (g *Group) RunRecovered(when string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -79,5 +80,5 @@ func (g *Group) Close() {
 	g.cancel()
 }
 
-// Wait waits for the goroutines and timers. Every timer is stopped, or will not be armed again.
+// Wait waits for the goroutines and timers. The caller has stopped every timer, or arms it no more.
 func (g *Group) Wait() { g.tasks.Wait() }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestWaitWaitsForGoroutinesAndTimers(t *testing.T) {
+func TestWaitForGoroutinesAndTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(slog.New(slog.DiscardHandler))
 		ended := make(chan string, 2)
@@ -33,13 +33,13 @@ func TestWaitWaitsForGoroutinesAndTimers(t *testing.T) {
 		if first := <-ended; first != "goroutine" {
 			t.Errorf("the %s ended first, want the goroutine", first)
 		}
-		late := make(chan struct{})
-		g.Go(func() { close(late) })
-		<-late
+		done := make(chan struct{})
+		g.Go(func() { close(done) })
+		<-done
 	})
 }
 
-func TestRunRecoveredLogsAPanic(t *testing.T) {
+func TestRunRecoveredLogsPanic(t *testing.T) {
 	var log bytes.Buffer
 	New(slog.New(slog.NewTextHandler(&log, nil))).RunRecovered("sweeping a pool", func() { panic("oops") })
 	if !strings.Contains(log.String(), "oops") || !strings.Contains(log.String(), "sweeping a pool") {

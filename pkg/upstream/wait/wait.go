@@ -1,4 +1,5 @@
-// Package wait waits for what an exchange needs, as long as the exchange may wait.
+// Package wait lets an exchange wait for a channel until its deadline or the disconnect of its
+// client.
 package wait
 
 import (
@@ -13,19 +14,19 @@ func Expired(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }
 
-// For waits for ready, until the deadline (UpstreamTimeout; zero: none), or until the client
-// disconnects or ctx ends (ReasonDownstreamDisconnect). caller may be nil. With ReasonNone it has
-// received v.
-func For[T any](ctx context.Context, deadline time.Time, caller protocol.Downstream, ready <-chan T) (v T, why protocol.Reason) {
+// For receives v from ready and returns ReasonNone. It returns UpstreamTimeout at the deadline
+// (zero: none), or ReasonDownstreamDisconnect if the client disconnects or ctx ends. downstream may
+// be nil.
+func For[T any](ctx context.Context, deadline time.Time, downstream protocol.Downstream, ready <-chan T) (v T, reason protocol.Reason) {
 	var timeout <-chan time.Time
 	if !deadline.IsZero() {
 		timer := time.NewTimer(time.Until(deadline))
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	gone := make(chan struct{})
-	if caller != nil {
-		stop := caller.OnDisconnect(func() { close(gone) })
+	disconnected := make(chan struct{})
+	if downstream != nil {
+		stop := downstream.OnDisconnect(func() { close(disconnected) })
 		defer stop()
 	}
 	select {
@@ -33,7 +34,7 @@ func For[T any](ctx context.Context, deadline time.Time, caller protocol.Downstr
 		return v, protocol.ReasonNone
 	case <-timeout:
 		return v, protocol.UpstreamTimeout
-	case <-gone:
+	case <-disconnected:
 		return v, protocol.ReasonDownstreamDisconnect
 	case <-ctx.Done():
 		return v, protocol.ReasonDownstreamDisconnect
