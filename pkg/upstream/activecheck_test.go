@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// httpCheck is a health check by HTTP/1.1 every 10 s.
+// httpCheck returns a health check with HTTP/1.1 every 10 s.
 func httpCheck() *config.HealthCheck {
 	return &config.HealthCheck{
 		Protocol: config.CheckHTTP1, Timeout: time.Second, Interval: 10 * time.Second,
@@ -32,8 +32,8 @@ func withChecks(h *config.HealthCheck, hosts ...string) *config.Cluster {
 	return c
 }
 
-// sentTo serves n requests and returns the names of the hosts that responded, each once.
-func sentTo(t testing.TB, c *Cluster, n int) string {
+// respondingHosts serves n requests and returns the names of the hosts that responded, each once.
+func respondingHosts(t testing.TB, c *Cluster, n int) string {
 	t.Helper()
 	seen := map[string]bool{}
 	for range n {
@@ -48,107 +48,107 @@ func sentTo(t testing.TB, c *Cluster, n int) string {
 	return strings.Join(names, " ")
 }
 
-func TestAHostThatFailsItsChecksGetsNothing(t *testing.T) {
+func TestFailedChecksExcludeHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newStatusConnector()
-		m.set("a", 503)
-		_, c := newStatusSet(t, m, withChecks(httpCheck(), "a", "b"))
-		synctest.Wait() // the first check decides
-		if got := sentTo(t, c, 10); got != "b" {
+		f := newStatusConnector()
+		f.set("a", 503)
+		_, c := newStatusSet(t, f, withChecks(httpCheck(), "a", "b"))
+		synctest.Wait() // the first check sets the health
+		if got := respondingHosts(t, c, 10); got != "b" {
 			t.Errorf("requests went to %q, want b", got)
 		}
-		m.set("a", 200)
+		f.set("a", 200)
 		advanceClock(10 * time.Second)
-		if got := sentTo(t, c, 10); got != "b" {
+		if got := respondingHosts(t, c, 10); got != "b" {
 			t.Errorf("after one of two required passed checks, requests went to %q, want b", got)
 		}
 		advanceClock(10 * time.Second)
-		if got := sentTo(t, c, 10); got != "a b" {
+		if got := respondingHosts(t, c, 10); got != "a b" {
 			t.Errorf("after two passed checks, requests went to %q, want a b", got)
 		}
 	})
 }
 
-// TestHostsThatAllFailAreUsed verifies that a cluster whose hosts all fail their checks still
+// TestAllHostsFailingChecksAreUsed verifies that a cluster whose hosts all fail their checks still
 // serves.
-func TestHostsThatAllFailAreUsed(t *testing.T) {
+func TestAllHostsFailingChecksAreUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newStatusConnector()
-		m.set("a", 503)
-		_, c := newStatusSet(t, m, withChecks(httpCheck(), "a"))
+		f := newStatusConnector()
+		f.set("a", 503)
+		_, c := newStatusSet(t, f, withChecks(httpCheck(), "a"))
 		synctest.Wait()
-		if got := sentTo(t, c, 1); got != "a" {
+		if got := respondingHosts(t, c, 1); got != "a" {
 			t.Errorf("the request went to %q, want a", got)
 		}
 	})
 }
 
-func TestChecksFollowTheHosts(t *testing.T) {
+func TestChecksFollowHostChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newStatusConnector()
-		s, c := newStatusSet(t, m, withChecks(httpCheck(), "a", "b"))
-		asked := func() string {
-			m.mu.Lock()
-			defer m.mu.Unlock()
+		f := newStatusConnector()
+		s, c := newStatusSet(t, f, withChecks(httpCheck(), "a", "b"))
+		checkedHosts := func() string {
+			f.mu.Lock()
+			defer f.mu.Unlock()
 			var names []string
 			for _, name := range []string{"a", "b", "c"} {
-				if m.checkCount[name] > 0 {
+				if f.checkCount[name] > 0 {
 					names = append(names, name)
 				}
 			}
-			clear(m.checkCount)
+			clear(f.checkCount)
 			return strings.Join(names, " ")
 		}
 		advanceClock(time.Minute)
-		if got := asked(); got != "a b" {
+		if got := checkedHosts(); got != "a b" {
 			t.Errorf("checked hosts: %q, want a b", got)
 		}
 		apply(t, s, withChecks(httpCheck(), "b", "c"))
 		advanceClock(time.Minute)
-		if got := asked(); got != "b c" {
+		if got := checkedHosts(); got != "b c" {
 			t.Errorf("after a change of hosts, checked hosts: %q, want b c", got)
 		}
-		m.set("b", 500)
+		f.set("b", 500)
 		advanceClock(time.Minute)
 		b := hostNamed(t, c, "b")
 		if !b.health.Has(hosthealth.FailedCheck) {
 			t.Fatal("b does not have the flag FailedCheck")
 		}
-		slower := httpCheck()
-		slower.Delay = time.Hour
-		apply(t, s, withChecks(slower, "b", "c"))
+		delayed := httpCheck()
+		delayed.Delay = time.Hour
+		apply(t, s, withChecks(delayed, "b", "c"))
 		advanceClock(time.Minute)
 		if !b.health.Has(hosthealth.FailedCheck) {
 			t.Error("b is healthy before it passed its new checks")
 		}
 		apply(t, s, withChecks(nil, "b", "c"))
-		asked()
+		checkedHosts()
 		advanceClock(2 * time.Hour)
-		if got := asked(); got != "" || b.health.Has(hosthealth.FailedCheck) {
+		if got := checkedHosts(); got != "" || b.health.Has(hosthealth.FailedCheck) {
 			t.Errorf("without checks: checked hosts %q, want none; FailedCheck = %v, want false", got, b.health.Has(hosthealth.FailedCheck))
 		}
 		apply(t, s)
 	})
 }
 
-// TestAnEjectedHostThatPassesItsChecks verifies that a passed check ends an ejection only if
+// TestPassedCheckEndsEjection verifies that a passed check ends an ejection only if
 // UnejectOnHealthCheck is set.
-func TestAnEjectedHostThatPassesItsChecks(t *testing.T) {
-	for _, returns := range []bool{false, true} {
-		t.Run(strconv.FormatBool(returns), func(t *testing.T) {
+func TestPassedCheckEndsEjection(t *testing.T) {
+	for _, uneject := range []bool{false, true} {
+		t.Run(strconv.FormatBool(uneject), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := withChecks(httpCheck(), "a", "b")
 				cfg.OutlierDetection = outlierConfig(func(o *config.OutlierDetection) {
 					o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100}
-					o.UnejectOnHealthCheck = returns
+					o.UnejectOnHealthCheck = uneject
 				})
 				_, c := newStatusSet(t, newStatusConnector(), cfg)
 				synctest.Wait()
 				a := hostNamed(t, c, "a")
 				recordAttempts(a, 1, 500, protocol.ReasonNone)
 				advanceClock(11 * time.Second) // its second check
-				if out := a.health.Has(hosthealth.Ejected); out == returns {
-					t.Errorf("after a passed check: ejected = %v, want %v", out, !returns)
+				if ejected := a.health.Has(hosthealth.Ejected); ejected == uneject {
+					t.Errorf("after a passed check: ejected = %v, want %v", ejected, !uneject)
 				}
 			})
 		})
@@ -178,13 +178,13 @@ func TestChecksWithoutConnectorAreRejected(t *testing.T) {
 	}
 }
 
-func TestChangesOfHealthAreLogged(t *testing.T) {
+func TestHealthChangesAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
 		var counts eventCounts
-		m := newStatusConnector()
+		f := newStatusConnector()
 		s := newTestSet(t, nil, func(o *Options) {
-			o.Connectors = map[config.Protocol]Connector{config.HTTP1: m}
+			o.Connectors = map[config.Protocol]Connector{config.HTTP1: f}
 			o.Log = slog.New(slog.NewTextHandler(&log, nil))
 			o.Meter = &counts
 		})
@@ -192,9 +192,9 @@ func TestChangesOfHealthAreLogged(t *testing.T) {
 		cfg.OutlierDetection = outlierConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100} })
 		apply(t, s, cfg)
 		advanceClock(11 * time.Second)
-		m.set("a", 503)
+		f.set("a", 503)
 		advanceClock(30 * time.Second)
-		m.set("a", 200)
+		f.set("a", 200)
 		recordAttempts(hostNamed(t, s.Get("web"), "a"), 1, 500, protocol.ReasonNone)
 		advanceClock(time.Minute)
 		for _, want := range []string{
@@ -257,30 +257,30 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// TestChecksOfAThousandClustersAreSmall verifies that active checks and outlier detection of a
+// TestChecksUseLittleMemory verifies that active checks and outlier detection of a
 // thousand clusters with three hosts each use at most 8 MiB and no goroutines between checks.
-func TestChecksOfAThousandClustersAreSmall(t *testing.T) {
+func TestChecksUseLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clusters, most = 1000, 8 << 20
-		m := newStatusConnector()
-		s := newTestSet(t, nil, func(o *Options) { o.Connectors = map[config.Protocol]Connector{config.HTTP1: m} })
+		f := newStatusConnector()
+		s := newTestSet(t, nil, func(o *Options) { o.Connectors = map[config.Protocol]Connector{config.HTTP1: f} })
 		before, goroutines := heap(), runtime.NumGoroutine()
-		var list []*config.Cluster
+		var cfgs []*config.Cluster
 		for i := range clusters {
 			c := withChecks(httpCheck(), "a", "b", "c")
 			c.Name = "cluster-" + strconv.Itoa(i)
 			c.OutlierDetection = outlierConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100} })
-			list = append(list, c)
+			cfgs = append(cfgs, c)
 		}
-		apply(t, s, list...)
+		apply(t, s, cfgs...)
 		advanceClock(time.Minute)
-		more := runtime.NumGoroutine()
+		extra := runtime.NumGoroutine()
 		for range 50 { // some samples fall into running checks
 			advanceClock(97 * time.Millisecond)
-			more = min(more, runtime.NumGoroutine()-goroutines)
+			extra = min(extra, runtime.NumGoroutine()-goroutines)
 		}
-		if more > 10 {
-			t.Errorf("%d additional goroutines between checks, want at most 10", more)
+		if extra > 10 {
+			t.Errorf("%d additional goroutines between checks, want at most 10", extra)
 		}
 		used := heap() - before
 		t.Logf("%d bytes for %d clusters with three hosts each: %d per host", used, clusters, used/clusters/3)

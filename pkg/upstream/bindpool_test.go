@@ -30,10 +30,10 @@ func newFakeDownstreamConn() *fakeDownstreamConn {
 	return d
 }
 
-// begin is the function begin for an exchange of d.
+// begin does what the function begin does for an exchange on d.
 func (d *fakeDownstreamConn) begin(t testing.TB, c *Cluster) *protocol.Exchange {
 	t.Helper()
-	x := get()
+	x := newExchange()
 	x.Meta.Conn = &d.meta
 	if err := c.Serve(d, x); err != nil {
 		t.Fatalf("Serve: %v", err)
@@ -41,32 +41,32 @@ func (d *fakeDownstreamConn) begin(t testing.TB, c *Cluster) *protocol.Exchange 
 	return x
 }
 
-func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
+func TestBindPoolUsesOneConnPerDownstream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
 		defer s.Close()
 		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
-		var list []*protocol.Exchange
-		for range 5 { // the first exchange of each waits for its connection, the others share it
-			list = append(list, d.begin(t, c), e.begin(t, c))
+		var exchanges []*protocol.Exchange
+		for range 5 { // on each connection the first exchange waits for a connect, and the others share the connection
+			exchanges = append(exchanges, d.begin(t, c), e.begin(t, c))
 		}
 		synctest.Wait()
-		if got := len(n.list()); got != 2 {
+		if got := len(f.list()); got != 2 {
 			t.Fatalf("%d connections for 2 downstream connections, want 2", got)
 		}
-		for i, x := range list {
-			if want := n.list()[i%2]; connOf(x) != want {
+		for i, x := range exchanges {
+			if want := f.list()[i%2]; connOf(x) != want {
 				t.Errorf("exchange %d uses the connection of another downstream connection", i)
 			}
 		}
 		wantCounts(t, s, 10, 2, 0)
-		finishAll(list)
+		finishAll(exchanges)
 		wantCounts(t, s, 0, 2, 2)
 
 		d.end()
 		synctest.Wait()
-		if k := n.list(); !k[0].closed.Load() || k[1].closed.Load() {
+		if conn := f.list(); !conn[0].closed.Load() || conn[1].closed.Load() {
 			t.Error("want only the connection of the remaining downstream connection open")
 		}
 		wantCounts(t, s, 0, 1, 1)
@@ -76,36 +76,36 @@ func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
 	})
 }
 
-func TestBoundConnectionEndsWithItsLastExchange(t *testing.T) {
+func TestBoundConnClosesAfterLastExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
 		defer s.Close()
 		d := newFakeDownstreamConn()
 		x, y := d.begin(t, c), d.begin(t, c)
 		d.end()
 		synctest.Wait()
 		finish(x)
-		if n.list()[0].closed.Load() {
+		if f.list()[0].closed.Load() {
 			t.Error("the connection was closed before its last exchange")
 		}
 		finish(y)
-		if !n.list()[0].closed.Load() {
+		if !f.list()[0].closed.Load() {
 			t.Error("the connection is open after its last exchange and its downstream connection ended")
 		}
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 	})
 }
 
-func TestBoundConnectionThatEndedIsReplaced(t *testing.T) {
+func TestBindPoolReplacesClosedConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
 		defer s.Close()
 		d := newFakeDownstreamConn()
 		defer d.end()
 		finish(d.begin(t, c))
-		n.list()[0].die()
+		f.list()[0].die()
 		finish(d.begin(t, c))
 		wantCounts(t, s, 0, 1, 1)
 	})
@@ -113,8 +113,8 @@ func TestBoundConnectionThatEndedIsReplaced(t *testing.T) {
 
 func TestIdleTimeoutOfBindPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
 		defer s.Close()
 		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
 		defer d.end()
@@ -133,10 +133,10 @@ func TestIdleTimeoutOfBindPool(t *testing.T) {
 // of an idle bound connection.
 func TestBindPoolEvictsIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
+		f := newFakeMuxConnector()
 		cfg := clusterWithMode(config.Bind, "a")
 		cfg.CircuitBreakers.MaxConnections = 2
-		s, c := n.newTestCluster(t, cfg)
+		s, c := f.newTestCluster(t, cfg)
 		defer s.Close()
 		done := make(chan time.Duration)
 		start := time.Now()
@@ -145,13 +145,13 @@ func TestBindPoolEvictsIdleConnections(t *testing.T) {
 				d := newFakeDownstreamConn()
 				defer d.end()
 				for range 5 {
-					x := get()
+					x := newExchange()
 					x.Meta.Conn = &d.meta
 					if err := c.Serve(d, x); err != nil {
 						t.Errorf("Serve: %v", err)
 						break
 					}
-					sleepReal(10 * time.Millisecond)
+					sleep(10 * time.Millisecond)
 					finish(x)
 				}
 				done <- time.Since(start)
@@ -163,36 +163,36 @@ func TestBindPoolEvictsIdleConnections(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 	})
 }
 
-func TestCloseOfABoundPool(t *testing.T) {
+func TestBindPoolClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
 		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
 		defer d.end()
 		defer e.end()
 		finish(d.begin(t, c))
 		x := e.begin(t, c)
 		s.Close()
-		if got := n.open(); got != 1 {
+		if got := f.open(); got != 1 {
 			t.Errorf("%d connections are open after Close, want only the one in use", got)
 		}
 		finish(x)
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 	})
 }
 
 func TestPingPongCarriesOneExchangeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.PingPong, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.PingPong, "a"))
 		defer s.Close()
 		list := beginMany(t, c, 4)
-		for i, k := range n.list() {
-			if got := k.load.Load(); got != 1 {
+		for i, conn := range f.list() {
+			if got := conn.load.Load(); got != 1 {
 				t.Errorf("connection %d carries %d exchanges, want 1", i, got)
 			}
 		}
@@ -203,12 +203,12 @@ func TestPingPongCarriesOneExchangeAtATime(t *testing.T) {
 	})
 }
 
-// TestModeIsChangedByAReload verifies that exchanges in flight end on the old connections when a
+// TestReloadChangesPoolMode verifies that exchanges in flight complete on the old connections when a
 // reload changes the pool mode.
-func TestModeIsChangedByAReload(t *testing.T) {
+func TestReloadChangesPoolMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.Multiplex, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.Multiplex, "a"))
 		defer s.Close()
 		d := newFakeDownstreamConn()
 		defer d.end()
@@ -219,25 +219,25 @@ func TestModeIsChangedByAReload(t *testing.T) {
 			t.Error("a reload with the same mode replaced the pool")
 		}
 		apply(t, s, clusterWithMode(config.PingPong, "a"))
-		kept := connOf(x)
+		oldConn := connOf(x)
 		finish(x) // the old connection stays open until its last exchange ends
 		x = d.begin(t, c)
-		if connOf(x) == kept || kept.closed.Load() {
+		if connOf(x) == oldConn || oldConn.closed.Load() {
 			t.Error("ping_pong: want a new connection, and the old one open with its exchange")
 		}
 		finish(y)
-		if !kept.closed.Load() {
+		if !oldConn.closed.Load() {
 			t.Error("ping_pong: the old connection is open after its last exchange")
 		}
 
-		kept = connOf(x)
+		oldConn = connOf(x)
 		apply(t, s, clusterWithMode(config.Bind, "a"))
 		y, z := d.begin(t, c), d.begin(t, c)
-		if connOf(y) != connOf(z) || connOf(y) == kept {
+		if connOf(y) != connOf(z) || connOf(y) == oldConn {
 			t.Error("bind: want one new connection for both exchanges")
 		}
 		finishAll([]*protocol.Exchange{x, y, z})
-		if !kept.closed.Load() {
+		if !oldConn.closed.Load() {
 			t.Error("bind: the old connection is open after its last exchange")
 		}
 		wantCounts(t, s, 0, 1, 1)
@@ -246,7 +246,7 @@ func TestModeIsChangedByAReload(t *testing.T) {
 		finish(d.begin(t, c))
 		synctest.Wait()
 		wantCounts(t, s, 0, 1, 1)
-		if got := n.open(); got != 1 {
+		if got := f.open(); got != 1 {
 			t.Errorf("%d connections are open, want 1", got)
 		}
 	})
@@ -255,29 +255,29 @@ func TestModeIsChangedByAReload(t *testing.T) {
 // openDownstreamConn is a downstream connection that counts the registered OnClose callbacks.
 type openDownstreamConn struct {
 	protocol.DownstreamConn
-	waiting int
+	hooks int
 }
 
-func (l *openDownstreamConn) OnClose(func()) (stop func()) {
-	l.waiting++
-	return func() { l.waiting-- }
+func (d *openDownstreamConn) OnClose(func()) (stop func()) {
+	d.hooks++
+	return func() { d.hooks-- }
 }
 
-// TestOpenDownstreamForgetsClosedPools verifies that an open downstream connection does not retain
+// TestOpenDownstreamDropsClosedPools verifies that an open downstream connection does not retain
 // the pools that reloads replaced.
-func TestOpenDownstreamForgetsClosedPools(t *testing.T) {
+func TestOpenDownstreamDropsClosedPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, clusterWithMode(config.Bind, "a"))
 		defer s.Close()
-		link := new(openDownstreamConn)
+		conn := new(openDownstreamConn)
 		d := newFakeDownstreamConn()
-		d.meta.DownstreamConn = link
+		d.meta.DownstreamConn = conn
 		for i, host := range []string{"a", "b", "c"} {
 			apply(t, s, clusterWithMode(config.Bind, host))
 			finish(d.begin(t, c))
-			if link.waiting != 1 {
-				t.Fatalf("%d OnClose callbacks are registered after %d reloads, want 1", link.waiting, i)
+			if conn.hooks != 1 {
+				t.Fatalf("%d OnClose callbacks are registered after %d reloads, want 1", conn.hooks, i)
 			}
 		}
 		d.end()

@@ -12,19 +12,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// with starts an exchange of a priority and returns it with the reason of its failure, if any.
-func with(c *Cluster, p config.Priority) (*protocol.Exchange, protocol.Reason) {
-	x := get()
+// beginWithPriority starts an exchange of a priority and returns it with the reason of its failure,
+// if any.
+func beginWithPriority(c *Cluster, p config.Priority) (*protocol.Exchange, protocol.Reason) {
+	x := newExchange()
 	err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c, Priority: p}))
 	return x, protocol.ReasonOf(err)
 }
 
-// TestPrioritiesHaveSeparateLimits verifies that each limit of one priority does not affect the
+// TestPrioritiesHaveSeparateLimits verifies that a limit of one priority does not affect the
 // other priority.
 func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 	for name, test := range map[string]struct {
-		limits config.CircuitBreakers
-		more   int // exchanges of the first priority that wait before further ones are rejected
+		limits  config.CircuitBreakers
+		pending int // exchanges of the first priority that can wait
 	}{
 		"max_requests":         {config.CircuitBreakers{MaxRequests: 1}, 0},
 		"max_connections":      {config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 1}, 1},
@@ -36,37 +37,37 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cfg := cluster("web", "a")
 					*cfg.Limits(first) = test.limits
-					w := newFakeConnector()
-					s, c := newTestCluster(t, w, cfg)
+					f := newFakeConnector()
+					s, c := newTestCluster(t, f, cfg)
 					defer s.Close()
-					x, _ := with(c, first)
-					waiting := make(chan *protocol.Exchange, test.more)
-					for range test.more {
+					x, _ := beginWithPriority(c, first)
+					waiting := make(chan *protocol.Exchange, test.pending)
+					for range test.pending {
 						go func() {
-							x, _ := with(c, first)
+							x, _ := beginWithPriority(c, first)
 							waiting <- x
 						}()
 						synctest.Wait()
 					}
-					if _, why := with(c, first); why != protocol.Overflow {
-						t.Errorf("exchange above the limit: %v, want an overflow", why)
+					if _, reason := beginWithPriority(c, first); reason != protocol.Overflow {
+						t.Errorf("exchange above the limit: %v, want an overflow", reason)
 					}
 					var others []*protocol.Exchange
 					for range 5 {
-						x, why := with(c, other)
-						if why != protocol.ReasonNone {
-							t.Fatalf("exchange of the other priority: %v", why)
+						x, reason := beginWithPriority(c, other)
+						if reason != protocol.ReasonNone {
+							t.Fatalf("exchange of the other priority: %v", reason)
 						}
 						others = append(others, x)
 					}
-					if got := w.open(); got != 6 {
+					if got := f.open(); got != 6 {
 						t.Errorf("%d connections are open, want 6", got)
 					}
 					for _, x := range others {
 						finish(x)
 					}
 					finish(x)
-					for range test.more {
+					for range test.pending {
 						finish(<-waiting)
 					}
 					if got := c.Breaker(first).Counts().Active + c.Breaker(other).Counts().Active + c.Breaker(first).Counts().Pending; got != 0 {
@@ -82,28 +83,28 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 // multiplexed connection, because connections count against the limit of one priority.
 func TestPrioritiesShareNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, muxCluster(1, "a"))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, muxCluster(1, "a"))
 		defer s.Close()
-		var all []*protocol.Exchange
+		var exchanges []*protocol.Exchange
 		for range 3 {
 			for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
-				x, why := with(c, p)
-				if why != protocol.ReasonNone {
-					t.Fatal(why)
+				x, reason := beginWithPriority(c, p)
+				if reason != protocol.ReasonNone {
+					t.Fatal(reason)
 				}
-				all = append(all, x)
+				exchanges = append(exchanges, x)
 			}
 		}
-		if got := n.open(); got != 2 {
+		if got := f.open(); got != 2 {
 			t.Errorf("%d connections, want one for each priority", got)
 		}
-		for i := range all {
-			if connOf(all[i]) != connOf(all[i%2]) {
+		for i := range exchanges {
+			if connOf(exchanges[i]) != connOf(exchanges[i%2]) {
 				t.Errorf("exchange %d is on the connection of the other priority", i)
 			}
 		}
-		finishAll(all)
+		finishAll(exchanges)
 	})
 }
 
@@ -115,14 +116,14 @@ func TestRetriesOfPriorities(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for p, want := range map[config.Priority]int{config.DefaultPriority: 1, config.HighPriority: 2} {
 		b := c.Breaker(p)
-		begun := 0
+		started := 0
 		for b.BeginRetry() {
-			begun++
+			started++
 		}
-		if begun != want {
-			t.Errorf("%v: %d retries started, want %d", p, begun, want)
+		if started != want {
+			t.Errorf("%v: %d retries started, want %d", p, started, want)
 		}
-		for range begun {
+		for range started {
 			b.EndRetry()
 		}
 	}
@@ -141,9 +142,9 @@ func TestDescribeLimits(t *testing.T) {
 		apply(t, s, cfg)
 		defer s.Close()
 		c := s.Get("web")
-		x, _ := with(c, config.DefaultPriority)
-		y, _ := with(c, config.HighPriority)
-		with(c, config.DefaultPriority)
+		x, _ := beginWithPriority(c, config.DefaultPriority)
+		y, _ := beginWithPriority(c, config.HighPriority)
+		beginWithPriority(c, config.DefaultPriority)
 		want := []BreakerStatus{
 			{"DEFAULT", "requests", 1, 1, true},
 			{"HIGH", "connections", 1, 3, false},
@@ -158,8 +159,8 @@ func TestDescribeLimits(t *testing.T) {
 		finish(x)
 		finish(y)
 		advanceClock(time.Millisecond)
-		if used, most := c.LimitUsage(config.DefaultPriority, metrics.LimitRequests); used != 0 || most != 1 {
-			t.Errorf("after the exchanges: usage %d of %d requests, want 0 of 1", used, most)
+		if used, limit := c.LimitUsage(config.DefaultPriority, metrics.LimitRequests); used != 0 || limit != 1 {
+			t.Errorf("after the exchanges: usage %d of %d requests, want 0 of 1", used, limit)
 		}
 	})
 }
@@ -169,8 +170,8 @@ func TestDescribeLimits(t *testing.T) {
 func TestUnconfiguredClusterHasNoLimits(t *testing.T) {
 	c := newTestSet(t, newFakeConnector()).Get("other")
 	for l := range metrics.Limits() {
-		if used, most := c.LimitUsage(config.HighPriority, l); used != 0 || most != 0 {
-			t.Errorf("%v: usage %d of %d, want 0 of 0", l, used, most)
+		if used, limit := c.LimitUsage(config.HighPriority, l); used != 0 || limit != 0 {
+			t.Errorf("%v: usage %d of %d, want 0 of 0", l, used, limit)
 		}
 	}
 }
@@ -186,18 +187,18 @@ func TestNegativeLimitIsAlwaysReached(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := cluster("web", "a")
 				cfg.CircuitBreakers = limits
-				w := newFakeConnector()
-				s, c := newTestCluster(t, w, cfg)
+				f := newFakeConnector()
+				s, c := newTestCluster(t, f, cfg)
 				defer s.Close()
-				if _, why := with(c, config.DefaultPriority); why != protocol.Overflow {
-					t.Errorf("exchange ended with %v, want an overflow", why)
+				if _, reason := beginWithPriority(c, config.DefaultPriority); reason != protocol.Overflow {
+					t.Errorf("exchange ended with %v, want an overflow", reason)
 				}
 				if got := c.InFlight(); got != 0 {
 					t.Errorf("%d exchanges are in flight, want 0", got)
 				}
-				x, why := with(c, config.HighPriority)
-				if why != protocol.ReasonNone {
-					t.Fatalf("exchange of the other priority: %v", why)
+				x, reason := beginWithPriority(c, config.HighPriority)
+				if reason != protocol.ReasonNone {
+					t.Fatalf("exchange of the other priority: %v", reason)
 				}
 				finish(x)
 				d := c.describe()

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// TestIdleSharedConnectionsEndWhenAsked verifies that CloseIdle closes connections that were idle
-// for the given time, regardless of their idle timeout, and no connections that are in use or were
-// used recently.
-func TestIdleSharedConnectionsEndWhenAsked(t *testing.T) {
+// TestCloseIdleMultiplexConns verifies that CloseIdle closes connections that were idle for the given
+// time, regardless of their idle timeout, and no connections that are in use or were used recently.
+func TestCloseIdleMultiplexConns(t *testing.T) {
 	cfg := muxCluster(1, "a")
 	cfg.IdleTimeout = time.Hour
-	eachMuxMode(t, cfg, func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
-		busy := beginMany(t, c, 1)
+	withMuxCluster(t, cfg, func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		exchanges := beginMany(t, c, 1)
 		advanceClock(2 * maxSweepInterval)
 		if n := s.CloseIdle(time.Second); n != 0 {
 			t.Errorf("%d connections with exchanges were closed, want 0", n)
 		}
-		finishAll(busy)
+		finishAll(exchanges)
 		if n := s.CloseIdle(time.Second); n != 0 {
 			t.Errorf("%d recently used connections were closed, want 0", n)
 		}

@@ -50,11 +50,11 @@ type Cluster struct {
 // env holds what the clusters of a set share. Immutable.
 type env struct {
 	Options
-	checks    *health.Scheduler
-	hostRequests      *demand.RequestQueue // clusters whose on-demand hosts were requested
-	selfConns selfConns
-	loads     atomic.Pointer[LoadReporter] // nil: nothing collects load reports
-	tasks     *tasks.Group
+	checks       *health.Scheduler
+	hostRequests *demand.RequestQueue // clusters whose on-demand hosts were requested
+	selfConns    selfConns
+	loads        atomic.Pointer[LoadReporter] // nil: nothing collects load reports
+	tasks        *tasks.Group
 }
 
 // close waits for the tasks. Every pool is closed by then, so no timer is armed any more.

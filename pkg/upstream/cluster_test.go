@@ -29,7 +29,7 @@ func TestServeRecordsAttempt(t *testing.T) {
 }
 
 func TestServeFaults(t *testing.T) {
-	unknown := cluster("dead", "a")
+	refusing := cluster("dead", "a")
 	tests := []struct {
 		name   string
 		config *config.Cluster
@@ -42,13 +42,13 @@ func TestServeFaults(t *testing.T) {
 			c.Hosts[0].Weight, c.Hosts[1].Weight = 0, 0
 			return c
 		}(), protocol.NoHealthyHost},
-		{"host that refuses connections", unknown, protocol.ConnectFailure},
+		{"host that refuses connections", refusing, protocol.ConnectFailure},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newFakeConnector()
-			w.refuses["a"] = tt.config == unknown
-			s := newTestSet(t, w)
+			f := newFakeConnector()
+			f.refuses["a"] = tt.config == refusing
+			s := newTestSet(t, f)
 			c := s.Get("web")
 			if tt.config != nil {
 				apply(t, s, tt.config)
@@ -65,7 +65,7 @@ func TestServeFaults(t *testing.T) {
 
 func TestServeWithoutConnector(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
-	x := get()
+	x := newExchange()
 	x.Meta.Protocol = string(config.Dubbo)
 	err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c}))
 	if protocol.ReasonOf(err) != protocol.Internal || !strings.Contains(err.Error(), "dubbo") {
@@ -75,48 +75,48 @@ func TestServeWithoutConnector(t *testing.T) {
 }
 
 func TestUpstreamProtocolDefaultsToDownstream(t *testing.T) {
-	one, two := newFakeConnector(), newFakeConnector()
-	s := newTestSet(t, one, func(o *Options) { o.Connectors[config.HTTP2] = two })
+	http1, http2 := newFakeConnector(), newFakeConnector()
+	s := newTestSet(t, http1, func(o *Options) { o.Connectors[config.HTTP2] = http2 })
 	apply(t, s, cluster("web", "a"))
 	for _, tt := range []struct {
-		name config.Protocol
-		want *fakeConnector
-	}{{"", one}, {config.Auto, one}, {config.HTTP1, one}, {config.HTTP2, two}} {
-		x := get()
-		if err := x.Serve(context.Background(), (&ClusterPicker{Cluster: s.Get("web"), Protocol: tt.name})); err != nil {
+		proto config.Protocol
+		want  *fakeConnector
+	}{{"", http1}, {config.Auto, http1}, {config.HTTP1, http1}, {config.HTTP2, http2}} {
+		x := newExchange()
+		if err := x.Serve(context.Background(), (&ClusterPicker{Cluster: s.Get("web"), Protocol: tt.proto})); err != nil {
 			t.Fatal(err)
 		}
 		if got := x.Response.Body.(*fakeBody).conn.connector; got != tt.want {
-			t.Errorf("protocol %q: served by the wrong connector", tt.name)
+			t.Errorf("protocol %q: served by the wrong connector", tt.proto)
 		}
 		finish(x)
 	}
-	if len(one.conns) != 1 || len(two.conns) != 1 {
-		t.Errorf("%d and %d connections, want one of each protocol", len(one.conns), len(two.conns))
+	if len(http1.conns) != 1 || len(http2.conns) != 1 {
+		t.Errorf("%d and %d connections, want one of each protocol", len(http1.conns), len(http2.conns))
 	}
 }
 
 func TestOnHostSelectedRunsBeforeEachAttempt(t *testing.T) {
-	w := newFakeConnector()
-	w.refuses["a"] = true
-	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+	f := newFakeConnector()
+	f.refuses["a"] = true
+	s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 	for range 2 { // round robin starts at a random host
-		var chosen []string
-		x := get()
-		via := &ClusterPicker{Cluster: c, OnHostSelected: func(x *protocol.Exchange, h *Host) {
+		var selected []string
+		x := newExchange()
+		picker := &ClusterPicker{Cluster: c, OnHostSelected: func(x *protocol.Exchange, h *Host) {
 			if x.Record.Host() != protocol.Named(h) {
 				t.Errorf("selected host %s is not the last attempt", h.Name())
 			}
-			chosen = append(chosen, h.Name())
+			selected = append(selected, h.Name())
 		}}
-		if err := x.Serve(context.Background(), via); err != nil {
+		if err := x.Serve(context.Background(), picker); err != nil {
 			t.Fatal(err)
 		}
 		var tried []string
 		for _, a := range x.Record.Attempts {
 			tried = append(tried, a.Host.Name())
 		}
-		wantList(t, "chosen", chosen, tried...)
+		wantList(t, "chosen", selected, tried...)
 		finish(x)
 	}
 	wantCounts(t, s, 0, 1, 1)
@@ -126,9 +126,9 @@ func TestOnHostSelectedRunsBeforeEachAttempt(t *testing.T) {
 // that later exchanges do not try it during its backoff.
 func TestUnreachableHostIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.refuses["a"] = true
-		s, c := newTestCluster(t, w, cluster("web", "a", "b", "c"))
+		f := newFakeConnector()
+		f.refuses["a"] = true
+		s, c := newTestCluster(t, f, cluster("web", "a", "b", "c"))
 		defer s.Close()
 		start := time.Now()
 		for range 300 {
@@ -136,7 +136,7 @@ func TestUnreachableHostIsSkipped(t *testing.T) {
 				t.Fatal("the unreachable host responded")
 			}
 		}
-		dials := w.dialed()
+		dials := f.dialed()
 		slices.Sort(dials)
 		wantList(t, "dials", dials, "a", "b", "c")
 		if waited := time.Since(start); waited != 0 {
@@ -147,9 +147,9 @@ func TestUnreachableHostIsSkipped(t *testing.T) {
 
 func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.refuses["a"] = true
-		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+		f := newFakeConnector()
+		f.refuses["a"] = true
+		s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 		defer s.Close()
 		// The backoff grows from 100 ms to 10 s, each up to a quarter shorter: about a dozen
 		// attempts within a minute.
@@ -158,16 +158,16 @@ func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 			serveOne(t, c)
 			advanceClock(10 * time.Millisecond)
 		}
-		tries := 0
-		for _, host := range w.dialed() {
+		attempts := 0
+		for _, host := range f.dialed() {
 			if host == "a" {
-				tries++
+				attempts++
 			}
 		}
-		if tries < 10 || tries > 16 {
-			t.Errorf("an unreachable host was tried %d times in a minute, want 10 to 16", tries)
+		if attempts < 10 || attempts > 16 {
+			t.Errorf("an unreachable host was tried %d times in a minute, want 10 to 16", attempts)
 		}
-		w.set(w.refuses, "a", false)
+		f.set(f.refuses, "a", false)
 		advanceClock(hosthealth.MaxBackoff)
 		served := map[string]int{}
 		for range 100 {
@@ -182,11 +182,11 @@ func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 // TestOneRecoveryProbeAtATime verifies that only one exchange at a time probes a host that hangs.
 func TestOneRecoveryProbeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.hangs["a"] = true
+		f := newFakeConnector()
+		f.hangs["a"] = true
 		cfg := cluster("web", "a", "b")
 		cfg.ConnectTimeout = 2 * time.Second
-		s, c := newTestCluster(t, w, cfg)
+		s, c := newTestCluster(t, f, cfg)
 		defer s.Close()
 		for found := false; !found; { // round robin starts at a random host
 			x := begin(t, c)
@@ -194,7 +194,7 @@ func TestOneRecoveryProbeAtATime(t *testing.T) {
 			finish(x)
 		}
 		advanceClock(hosthealth.MaxBackoff)
-		w.dialed()
+		f.dialed()
 		results := make(chan time.Duration, 20)
 		for range 20 {
 			go func() {
@@ -222,9 +222,9 @@ func TestOneRecoveryProbeAtATime(t *testing.T) {
 // a short failure of a host must not cause an outage as long as its backoff.
 func TestAllHostsDownAreStillTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.refuses["a"], w.refuses["b"] = true, true
-		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+		f := newFakeConnector()
+		f.refuses["a"], f.refuses["b"] = true, true
+		s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 		defer s.Close()
 		for range 20 {
 			x := wantFault(t, c, protocol.ConnectFailure)
@@ -232,7 +232,7 @@ func TestAllHostsDownAreStillTried(t *testing.T) {
 				t.Fatalf("%d attempts, want each host once", n)
 			}
 		}
-		w.set(w.refuses, "b", false)
+		f.set(f.refuses, "b", false)
 		if host := serveOne(t, c); host != "b" {
 			t.Errorf("served by %s, want b", host)
 		}
@@ -242,29 +242,29 @@ func TestAllHostsDownAreStillTried(t *testing.T) {
 
 func TestConnectsToUnhealthyHostsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
+		f := newFakeConnector()
 		var hosts []string
 		for i := range 100 {
 			hosts = append(hosts, fmt.Sprint("h", i))
-			w.refuses[hosts[i]] = true
+			f.refuses[hosts[i]] = true
 		}
-		_, c := newTestCluster(t, w, cluster("web", hosts...))
+		_, c := newTestCluster(t, f, cluster("web", hosts...))
 		wantFault(t, c, protocol.ConnectFailure) // marks all hosts down
-		if n := len(w.dialed()); n != 100 {
+		if n := len(f.dialed()); n != 100 {
 			t.Errorf("the first exchange tried %d hosts, want all 100", n)
 		}
 		wantFault(t, c, protocol.ConnectFailure)
-		if n := len(w.dialed()); n != maxUnhealthyPicks {
+		if n := len(f.dialed()); n != maxUnhealthyPicks {
 			t.Errorf("the next exchange tried %d hosts, want %d", n, maxUnhealthyPicks)
 		}
 	})
 }
 
 func TestRetryGoesToAnotherHost(t *testing.T) {
-	w := newFakeConnector()
-	_, c := newTestCluster(t, w, cluster("web", "a", "b", "c"))
+	f := newFakeConnector()
+	_, c := newTestCluster(t, f, cluster("web", "a", "b", "c"))
 	for range 50 {
-		x := get()
+		x := newExchange()
 		for range 3 {
 			if err := c.Serve(context.Background(), x); err != nil {
 				t.Fatal(err)
@@ -282,16 +282,16 @@ func TestRetryGoesToAnotherHost(t *testing.T) {
 	}
 }
 
-// TestRetryPrefersATriedHostToADownOne verifies that a retry prefers a host that responded with an
+// TestRetryPrefersTriedHostOverDownHost verifies that a retry prefers a host that responded with an
 // error to a host that is down.
-func TestRetryPrefersATriedHostToADownOne(t *testing.T) {
+func TestRetryPrefersTriedHostOverDownHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.refuses["b"] = true
-		_, c := newTestCluster(t, w, cluster("web", "a", "b"))
+		f := newFakeConnector()
+		f.refuses["b"] = true
+		_, c := newTestCluster(t, f, cluster("web", "a", "b"))
 		serveOne(t, c)
 		serveOne(t, c)
-		w.dialed()
+		f.dialed()
 		for range 20 {
 			x := begin(t, c)
 			x.ResetResponse()
@@ -301,16 +301,16 @@ func TestRetryPrefersATriedHostToADownOne(t *testing.T) {
 			finish(x)
 			wantList(t, "attempts", attempts(x), "a:200", "a:200")
 		}
-		wantList(t, "dials", w.dialed())
+		wantList(t, "dials", f.dialed())
 	})
 }
 
 func TestFailureAfterSendingIsNotTriedElsewhere(t *testing.T) {
-	w := newFakeConnector()
-	w.respond = func(*fakeConn, *protocol.Exchange) error {
+	f := newFakeConnector()
+	f.respond = func(*fakeConn, *protocol.Exchange) error {
 		return protocol.Faultf(protocol.UpstreamTimeout, "slow")
 	}
-	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+	s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 	x := wantFault(t, c, protocol.UpstreamTimeout)
 	if n := len(x.Record.Attempts); n != 1 {
 		t.Errorf("%d attempts, want 1", n)
@@ -341,7 +341,7 @@ func TestConnectTimes(t *testing.T) {
 		want     protocol.Reason
 		took     time.Duration
 		health   string
-		open     int64 // connects that continue: they belong to the pool
+		open     int64 // connects that continue, because they belong to the pool
 	}{
 		{"connect_timeout passes", 3 * time.Second, 0, protocol.ConnectTimeout, 3 * time.Second, HealthDown, 0},
 		{"exchange deadline after connect_timeout", 3 * time.Second, 9 * time.Second, protocol.ConnectTimeout, 3 * time.Second, HealthDown, 0},
@@ -352,13 +352,13 @@ func TestConnectTimes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newFakeConnector()
-				w.hangs["a"] = true
+				f := newFakeConnector()
+				f.hangs["a"] = true
 				cfg := cluster("web", "a")
 				cfg.ConnectTimeout = tt.connect
-				s, c := newTestCluster(t, w, cfg)
+				s, c := newTestCluster(t, f, cfg)
 				defer s.Close()
-				x := get()
+				x := newExchange()
 				start := time.Now()
 				if tt.deadline > 0 {
 					x.Deadline = start.Add(tt.deadline)
@@ -386,14 +386,14 @@ func TestConnectTimes(t *testing.T) {
 
 func TestDisconnectDuringConnectDoesNotMarkHostDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.hangs["a"] = true
-		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+		f := newFakeConnector()
+		f.hangs["a"] = true
+		s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 		defer s.Close()
-		for range 2 { // one of the two tries a
+		for range 2 { // one of the two exchanges tries a
 			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(5*time.Second, cancel)
-			x := get()
+			x := newExchange()
 			switch err := c.Serve(ctx, x); protocol.ReasonOf(err) {
 			case protocol.ReasonNone:
 				finish(x)
@@ -454,7 +454,7 @@ func TestForwardWithoutAddrs(t *testing.T) {
 		name     string
 		attempts int
 		refuse   int // number of hosts that refuse, in the order of the attempts
-		carry    error
+		relay    error
 		want     error
 		tried    int
 	}{
@@ -482,7 +482,7 @@ func TestForwardWithoutAddrs(t *testing.T) {
 					if d.InFlight != 1 || d.Open != 1 || h.InFlight() != 1 {
 						t.Errorf("during the relay: %d in flight, %d connections, %d at the host, want 1 each", d.InFlight, d.Open, h.InFlight())
 					}
-					return tt.carry
+					return tt.relay
 				}, nil
 			})
 			if !errors.Is(err, tt.want) {
@@ -517,9 +517,9 @@ func TestForwardDoesNotWaitForSlot(t *testing.T) {
 func TestForwardReportsToOutlierDetection(t *testing.T) {
 	refused := protocol.Faultf(protocol.ConnectFailure, "refused")
 	tests := []struct {
-		name  string
-		steps string // one connect per character: + succeeds, - is refused, x is canceled by the client
-		out   bool
+		name    string
+		steps   string // one connect per character: + succeeds, - is refused, x is canceled by the client
+		ejected bool
 	}{
 		{"three refused in a row", "---", true},
 		{"a success resets the count", "--+--", false},
@@ -547,8 +547,8 @@ func TestForwardReportsToOutlierDetection(t *testing.T) {
 				}
 				cancel()
 			}
-			if out := hostNamed(t, c, "a").health.Has(hosthealth.Ejected); out != tt.out {
-				t.Errorf("ejected: %v, want %v", out, tt.out)
+			if ejected := hostNamed(t, c, "a").health.Has(hosthealth.Ejected); ejected != tt.ejected {
+				t.Errorf("ejected: %v, want %v", ejected, tt.ejected)
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// serialConnector is a network of hosts whose connections carry one exchange at a time. The test
-// can block its connects.
+// serialConnector is a network of hosts whose connections carry one exchange at a time. The test can
+// block connects.
 type serialConnector struct{ *fakeMuxConnector }
 
 func (serialConnector) Multiplexed() bool { return false }
@@ -22,22 +22,23 @@ func (serialConnector) Multiplexed() bool { return false }
 // WithAddrs implements ProxyProtocolConnector.
 func (s serialConnector) WithAddrs(_, _ netip.AddrPort) Connector { return s }
 
-// poolKind is a kind of pool with the path of exchanges to it.
-type poolKind struct {
+// poolCase is a pool mode and protocol with which a test runs.
+type poolCase struct {
 	name    string
 	cluster func() *config.Cluster
 	single  bool // the protocol carries one exchange at a time
 	// maxConns is the maximum number of concurrent connects for many exchanges.
 	maxConns int
-	// perDownstream is true if each exchange has its own downstream connection, which ends with it.
+	// perDownstream reports that each exchange has its own downstream connection, which ends with
+	// it.
 	perDownstream bool
-	to            string // original destination
+	dst           string // original destination; "": none
 }
 
-func poolKinds() []poolKind {
+func poolCases() []poolCase {
 	const limit = config.DefaultMaxConnecting
 	ping := func() *config.Cluster { return clusterWithMode(config.PingPong, "a") }
-	return []poolKind{
+	return []poolCase{
 		{name: "ping-pong, HTTP/1", cluster: func() *config.Cluster { return cluster("web", "a") }, single: true, maxConns: limit},
 		{name: "ping-pong, RPC", cluster: ping, maxConns: limit},
 		{name: "multiplex", cluster: func() *config.Cluster { return muxCluster(4, "a") }, maxConns: 1},
@@ -52,86 +53,86 @@ func poolKinds() []poolKind {
 			c.ProxyProtocol = 1
 			return c
 		}, single: true, maxConns: limit, perDownstream: true},
-		{name: "original destination", cluster: func() *config.Cluster { return originalDstCluster() }, single: true, maxConns: limit, to: "198.51.100.7:80"},
+		{name: "original destination", cluster: func() *config.Cluster { return originalDstCluster() }, single: true, maxConns: limit, dst: "198.51.100.7:80"},
 	}
 }
 
-// host returns the host that serves the exchanges of this kind.
-func (k *poolKind) host() string {
-	if k.to != "" {
-		return k.to
+// host returns the host that serves the exchanges.
+func (tc *poolCase) host() string {
+	if tc.dst != "" {
+		return tc.dst
 	}
 	return "a"
 }
 
-// eachPool calls test for each kind of pool, with the hosts of a fake network.
-func eachPool(t *testing.T, change func(*config.Cluster), test func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster)) {
+// eachPool runs test with each pool case, with the hosts of a fake network.
+func eachPool(t *testing.T, change func(*config.Cluster), test func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
-	for _, k := range poolKinds() {
-		t.Run(k.name, func(t *testing.T) {
+	for _, tc := range poolCases() {
+		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n, cfg := newFakeMuxConnector(), k.cluster()
+				f, cfg := newFakeMuxConnector(), tc.cluster()
 				if change != nil {
 					change(cfg)
 				}
-				s := newTestSet(t, &n.fakeConnector, func(o *Options) {
-					o.Connectors[config.HTTP1] = n
-					if k.single {
-						o.Connectors[config.HTTP1] = serialConnector{n}
+				s := newTestSet(t, &f.fakeConnector, func(o *Options) {
+					o.Connectors[config.HTTP1] = f
+					if tc.single {
+						o.Connectors[config.HTTP1] = serialConnector{f}
 					}
 				})
 				apply(t, s, cfg)
 				defer s.Close()
-				test(t, &k, n, s, s.Get(cfg.Name))
+				test(t, &tc, f, s, s.Get(cfg.Name))
 			})
 		})
 	}
 }
 
-// cancelable is an exchange that the test can cancel.
-type cancelable struct {
+// cancelableExchange is an exchange that the test can cancel.
+type cancelableExchange struct {
 	x      *protocol.Exchange
 	cancel context.CancelFunc
-	down   *fakeDownstreamConn
-	done   chan protocol.Reason // receives once
+	downstream   *fakeDownstreamConn
+	done   chan protocol.Reason // receives the reason of the end
 }
 
 // start starts an exchange.
-func (k *poolKind) start(c *Cluster, down *fakeDownstreamConn, x *protocol.Exchange) *cancelable {
-	a := &cancelable{x: x, down: down, done: make(chan protocol.Reason, 1)}
-	if k.to != "" {
-		x.Meta.Conn = exchangeTo(k.to).Meta.Conn
+func (tc *poolCase) start(c *Cluster, downstream *fakeDownstreamConn, x *protocol.Exchange) *cancelableExchange {
+	e := &cancelableExchange{x: x, downstream: downstream, done: make(chan protocol.Reason, 1)}
+	if tc.dst != "" {
+		x.Meta.Conn = exchangeTo(tc.dst).Meta.Conn
 	} else {
-		x.Meta.Conn = &down.meta
+		x.Meta.Conn = &downstream.meta
 	}
 	var ctx context.Context
-	ctx, a.cancel = context.WithCancel(down)
-	go func() { a.done <- protocol.ReasonOf(c.Serve(ctx, x)) }()
-	return a
+	ctx, e.cancel = context.WithCancel(downstream)
+	go func() { e.done <- protocol.ReasonOf(c.Serve(ctx, x)) }()
+	return e
 }
 
 // begin starts n exchanges one after the other. Each waits before the next one starts.
-func (k *poolKind) begin(t *testing.T, c *Cluster, n int) []*cancelable {
+func (tc *poolCase) begin(t *testing.T, c *Cluster, n int) []*cancelableExchange {
 	t.Helper()
-	list := make([]*cancelable, n)
-	down := newFakeDownstreamConn()
-	t.Cleanup(down.end)
+	list := make([]*cancelableExchange, n)
+	downstream := newFakeDownstreamConn()
+	t.Cleanup(downstream.end)
 	for i := range list {
-		if k.perDownstream {
-			down = newFakeDownstreamConn()
-			t.Cleanup(down.end)
+		if tc.perDownstream {
+			downstream = newFakeDownstreamConn()
+			t.Cleanup(downstream.end)
 		}
-		list[i] = k.start(c, down, get())
+		list[i] = tc.start(c, downstream, newExchange())
 		synctest.Wait()
 	}
 	return list
 }
 
 // drop cancels the exchange and ends its own downstream connection, if it has one.
-func (k *poolKind) drop(a *cancelable) {
-	a.cancel()
-	if k.perDownstream {
-		a.down.end()
+func (tc *poolCase) drop(e *cancelableExchange) {
+	e.cancel()
+	if tc.perDownstream {
+		e.downstream.end()
 	}
 }
 
@@ -140,19 +141,19 @@ func (k *poolKind) drop(a *cancelable) {
 // request.
 func TestCanceledExchangesDoNotDial(t *testing.T) {
 	const waves, each = 5, 100
-	eachPool(t, nil, func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects(k.host())
+	eachPool(t, nil, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects(tc.host())
 		for range waves {
-			list := k.begin(t, c, each)
+			exchanges := tc.begin(t, c, each)
 			if got := c.breakers[0].Counts().Pending; got != each {
 				t.Errorf("%d exchanges are pending, want %d", got, each)
 			}
-			for _, a := range list {
-				k.drop(a)
+			for _, e := range exchanges {
+				tc.drop(e)
 			}
-			for _, a := range list {
-				if why := <-a.done; why != protocol.ReasonDownstreamDisconnect {
-					t.Fatalf("a canceled exchange ended with %v, want downstream_gone", why)
+			for _, e := range exchanges {
+				if reason := <-e.done; reason != protocol.ReasonDownstreamDisconnect {
+					t.Fatalf("a canceled exchange ended with %v, want downstream_gone", reason)
 				}
 			}
 			synctest.Wait()
@@ -160,31 +161,31 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 				t.Fatalf("%d exchanges and %d connects still wait, want none", c.InFlight(), c.breakers[0].Counts().Waiting)
 			}
 		}
-		if n.maxConnecting > k.maxConns {
-			t.Errorf("%d concurrent connects, want at most %d", n.maxConnecting, k.maxConns)
+		if f.maxConnecting > tc.maxConns {
+			t.Errorf("%d concurrent connects, want at most %d", f.maxConnecting, tc.maxConns)
 		}
 		// A bound connect ends with its downstream connection, and then the next one begins.
-		if dials := len(n.dialed()); !k.perDownstream && dials > k.maxConns {
-			t.Errorf("%d canceled exchanges caused %d connects, want at most %d", waves*each, dials, k.maxConns)
+		if dials := len(f.dialed()); !tc.perDownstream && dials > tc.maxConns {
+			t.Errorf("%d canceled exchanges caused %d connects, want at most %d", waves*each, dials, tc.maxConns)
 		}
 		open()
 		synctest.Wait()
-		idle := n.open()
-		if idle > k.maxConns {
-			t.Errorf("%d connections were kept, want at most %d", idle, k.maxConns)
+		idle := f.open()
+		if idle > tc.maxConns {
+			t.Errorf("%d connections were kept, want at most %d", idle, tc.maxConns)
 		}
-		if k.perDownstream {
+		if tc.perDownstream {
 			return // each downstream connection has its own connections
 		}
 		for range 10 {
-			for _, a := range k.begin(t, c, 1) {
-				if why := <-a.done; why != protocol.ReasonNone {
-					t.Fatalf("the next exchange ended with %v, want success", why)
+			for _, e := range tc.begin(t, c, 1) {
+				if reason := <-e.done; reason != protocol.ReasonNone {
+					t.Fatalf("the next exchange ended with %v, want success", reason)
 				}
-				finish(a.x)
+				finish(e.x)
 			}
 		}
-		if more := n.dialed(); len(more) > 0 && idle > 0 && c.Config().Pool.MaxRPCRequests == 0 {
+		if more := f.dialed(); len(more) > 0 && idle > 0 && c.Config().Pool.MaxRPCRequests == 0 {
 			t.Errorf("the next exchanges opened %d connections although %d were idle", len(more), idle)
 		}
 	})
@@ -198,21 +199,21 @@ func (*canceledDownstream) Canceled() bool { return true }
 // TestCanceledOnArrivalDoesNotDial verifies that no connection is opened for an exchange whose
 // client or context has ended before it starts.
 func TestCanceledOnArrivalDoesNotDial(t *testing.T) {
-	eachPool(t, nil, func(t *testing.T, k *poolKind, n *fakeMuxConnector, _ *Set, c *Cluster) {
-		down := newFakeDownstreamConn()
-		defer down.end()
-		x := get()
+	eachPool(t, nil, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, _ *Set, c *Cluster) {
+		downstream := newFakeDownstreamConn()
+		defer downstream.end()
+		x := newExchange()
 		x.Downstream = &canceledDownstream{}
-		if why := <-k.start(c, down, x).done; why != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("the exchange of a disconnected client ended with %v, want downstream_gone", why)
+		if reason := <-tc.start(c, downstream, x).done; reason != protocol.ReasonDownstreamDisconnect {
+			t.Errorf("the exchange of a disconnected client ended with %v, want downstream_gone", reason)
 		}
-		over := newFakeDownstreamConn()
-		over.end()
-		if why := <-k.start(c, over, get()).done; why != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("the exchange with a canceled context ended with %v, want downstream_gone", why)
+		canceled := newFakeDownstreamConn()
+		canceled.end()
+		if reason := <-tc.start(c, canceled, newExchange()).done; reason != protocol.ReasonDownstreamDisconnect {
+			t.Errorf("the exchange with a canceled context ended with %v, want downstream_gone", reason)
 		}
 		synctest.Wait()
-		if dials := n.dialed(); len(dials) != 0 {
+		if dials := f.dialed(); len(dials) != 0 {
 			t.Errorf("%d connections were opened, want none", len(dials))
 		}
 		if c.InFlight() != 0 {
@@ -225,18 +226,18 @@ func TestCanceledOnArrivalDoesNotDial(t *testing.T) {
 // many pending exchanges, and that all are served when the host accepts.
 func TestConnectsAreBounded(t *testing.T) {
 	const many, limit = 200, 7
-	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting = limit }, func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects(k.host())
-		list := k.begin(t, c, many)
-		if dials := len(n.dialed()); dials > limit || dials == 0 {
+	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting = limit }, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects(tc.host())
+		list := tc.begin(t, c, many)
+		if dials := len(f.dialed()); dials > limit || dials == 0 {
 			t.Errorf("%d concurrent connects, want 1 to %d", dials, limit)
 		}
 		open()
-		for i, a := range list {
-			if why := <-a.done; why != protocol.ReasonNone {
-				t.Fatalf("exchange %d ended with %v, want success", i, why)
+		for i, e := range list {
+			if reason := <-e.done; reason != protocol.ReasonNone {
+				t.Fatalf("exchange %d ended with %v, want success", i, reason)
 			}
-			finish(a.x)
+			finish(e.x)
 		}
 		synctest.Wait()
 		if c.InFlight() != 0 {
@@ -245,39 +246,39 @@ func TestConnectsAreBounded(t *testing.T) {
 	})
 }
 
-// TestWaitersOfAPoolAreServedInOrder verifies that pending exchanges are served in order of
-// arrival, whichever connection is ready first, and if other exchanges are canceled meanwhile.
-func TestWaitersOfAPoolAreServedInOrder(t *testing.T) {
+// TestPendingExchangesAreServedInOrder verifies that pending exchanges are served in order of
+// arrival, whichever connection is ready first, even if other exchanges are canceled meanwhile.
+func TestPendingExchangesAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := poolKinds()[0]
-		cfg := k.cluster()
+		tc := poolCases()[0]
+		cfg := tc.cluster()
 		cfg.Pool.MaxConnecting, cfg.CircuitBreakers.MaxConnections = 2, 2
-		n := newFakeMuxConnector()
-		s := newTestSet(t, &n.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = serialConnector{n} })
+		f := newFakeMuxConnector()
+		s := newTestSet(t, &f.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = serialConnector{f} })
 		apply(t, s, cfg)
 		defer s.Close()
 		c := s.Get(cfg.Name)
-		open := n.holdConnects("a")
-		list := k.begin(t, c, 10)
+		open := f.holdConnects("a")
+		list := tc.begin(t, c, 10)
 		for _, i := range []int{0, 3, 4} {
-			k.drop(list[i])
+			tc.drop(list[i])
 			<-list[i].done
 		}
 		synctest.Wait()
 		open()
 		synctest.Wait()
-		served := func() (now []int) {
-			for i, a := range list {
+		served := func() (indexes []int) {
+			for i, e := range list {
 				select {
-				case why := <-a.done:
-					if why != protocol.ReasonNone {
-						t.Errorf("exchange %d ended with %v, want success", i, why)
+				case reason := <-e.done:
+					if reason != protocol.ReasonNone {
+						t.Errorf("exchange %d ended with %v, want success", i, reason)
 					}
-					now = append(now, i)
+					indexes = append(indexes, i)
 				default:
 				}
 			}
-			return now
+			return indexes
 		}
 		if got := served(); fmt.Sprint(got) != "[1 2]" {
 			t.Fatalf("exchanges served first = %v, want [1 2]", got)
@@ -291,68 +292,68 @@ func TestWaitersOfAPoolAreServedInOrder(t *testing.T) {
 		}
 		finish(list[8].x)
 		finish(list[9].x)
-		if dials := n.dialed(); len(dials) != 2 {
+		if dials := f.dialed(); len(dials) != 2 {
 			t.Errorf("%d connections were opened, want 2", len(dials))
 		}
 	})
 }
 
-// TestAFailedConnectStallsNobody verifies that a failed connect ends the wait of the exchanges that
+// TestFailedConnectEndsWaits verifies that a failed connect ends the wait of the exchanges that
 // arrived before it, and of all exchanges while no connection to the host is open.
-func TestAFailedConnectStallsNobody(t *testing.T) {
-	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting, c.ConnectTimeout = 4, 3*time.Second }, func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects(k.host()) // until connect_timeout
+func TestFailedConnectEndsWaits(t *testing.T) {
+	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting, c.ConnectTimeout = 4, 3*time.Second }, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects(tc.host()) // until connect_timeout
 		defer open()
-		began := time.Now()
-		list := k.begin(t, c, 50)
-		for i, a := range list {
-			if why := <-a.done; why != protocol.ConnectTimeout {
-				t.Fatalf("exchange %d ended with %v, want connect_timeout", i, why)
+		start := time.Now()
+		list := tc.begin(t, c, 50)
+		for i, e := range list {
+			if reason := <-e.done; reason != protocol.ConnectTimeout {
+				t.Fatalf("exchange %d ended with %v, want connect_timeout", i, reason)
 			}
 		}
 		// Pools in which a failed connect does not end all waits, and exchanges that wait for the
 		// dial limit, take at most two connect timeouts.
-		if took := time.Since(began); took > 2*c.Config().ConnectTimeout {
+		if took := time.Since(start); took > 2*c.Config().ConnectTimeout {
 			t.Errorf("all exchanges failed after %v, want at most two connect timeouts", took)
 		}
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
 	})
-	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting = 4 }, func(t *testing.T, k *poolKind, n *fakeMuxConnector, s *Set, c *Cluster) {
-		n.set(n.refuses, k.host(), true)
-		for i, a := range k.begin(t, c, 50) {
-			if why := <-a.done; why != protocol.ConnectFailure {
-				t.Fatalf("exchange %d ended with %v, want connect_failure", i, why)
+	eachPool(t, func(c *config.Cluster) { c.Pool.MaxConnecting = 4 }, func(t *testing.T, tc *poolCase, f *fakeMuxConnector, s *Set, c *Cluster) {
+		f.set(f.refuses, tc.host(), true)
+		for i, e := range tc.begin(t, c, 50) {
+			if reason := <-e.done; reason != protocol.ConnectFailure {
+				t.Fatalf("exchange %d ended with %v, want connect_failure", i, reason)
 			}
 		}
-		n.set(n.refuses, k.host(), false)
+		f.set(f.refuses, tc.host(), false)
 		advanceClock(hosthealth.MaxBackoff)
-		for _, a := range k.begin(t, c, 5) {
-			if why := <-a.done; why != protocol.ReasonNone {
-				t.Fatalf("after the host recovered, an exchange ended with %v", why)
+		for _, e := range tc.begin(t, c, 5) {
+			if reason := <-e.done; reason != protocol.ReasonNone {
+				t.Fatalf("after the host recovered, an exchange ended with %v", reason)
 			}
-			finish(a.x)
+			finish(e.x)
 		}
 	})
 }
 
-// TestAHangingConnectDoesNotHoldUpTheNextExchange verifies that a connect that hangs does not delay
-// the next exchange, for which a new connect may succeed.
-func TestAHangingConnectDoesNotHoldUpTheNextExchange(t *testing.T) {
+// TestHangingConnectDoesNotDelayNextExchange verifies that a connect that hangs does not delay the
+// next exchange, for which a new connect may succeed.
+func TestHangingConnectDoesNotDelayNextExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, cluster("web", "a"))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, cluster("web", "a"))
 		defer s.Close()
-		w.set(w.hangs, "a", true)
-		hung := queue(c, 2*time.Second)
-		w.set(w.hangs, "a", false)
-		if got := (<-hung).Record.Reason; got != protocol.UpstreamTimeout {
+		f.set(f.hangs, "a", true)
+		done := queue(c, 2*time.Second)
+		f.set(f.hangs, "a", false)
+		if got := (<-done).Record.Reason; got != protocol.UpstreamTimeout {
 			t.Errorf("the first exchange ended with %v, want upstream_timeout", got)
 		}
 		advanceClock(time.Second)
-		began := time.Now()
+		start := time.Now()
 		serveOne(t, c)
-		if took := time.Since(began); took != 0 {
+		if took := time.Since(start); took != 0 {
 			t.Errorf("the next exchange took %v, want 0", took)
 		}
 	})
@@ -362,20 +363,20 @@ func TestAHangingConnectDoesNotHoldUpTheNextExchange(t *testing.T) {
 // exchanges that arrived before it, while the pool has working connections.
 func TestFailedConnectFailsOnlyEarlierExchanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
+		f := newFakeConnector()
 		cfg := cluster("web", "a")
 		cfg.Pool.MaxConnecting = 1
-		s, c := newTestCluster(t, w, cfg)
+		s, c := newTestCluster(t, f, cfg)
 		defer s.Close()
 		x := begin(t, c)
-		w.set(w.hangs, "a", true)
-		before := queue(c, 0)
-		w.set(w.hangs, "a", false)
-		after := queue(c, 0)
-		if got := (<-before).Record.Reason; got != protocol.ConnectTimeout {
+		f.set(f.hangs, "a", true)
+		earlier := queue(c, 0)
+		f.set(f.hangs, "a", false)
+		later := queue(c, 0)
+		if got := (<-earlier).Record.Reason; got != protocol.ConnectTimeout {
 			t.Errorf("the earlier exchange ended with %v, want connect_timeout", got)
 		}
-		y := <-after
+		y := <-later
 		if y.Record.Reason != protocol.ReasonNone {
 			t.Fatalf("the later exchange ended with %v, want success", y.Record.Reason)
 		}
@@ -385,9 +386,9 @@ func TestFailedConnectFailsOnlyEarlierExchanges(t *testing.T) {
 	})
 }
 
-// TestConnectsOfCarriedBytesAreBounded verifies that Pool.MaxConnecting bounds the concurrent
-// connects for forwarded connections of tcp_proxy.
-func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
+// TestForwardedConnectsAreBounded verifies that Pool.MaxConnecting bounds the concurrent connects for
+// forwarded connections of tcp_proxy.
+func TestForwardedConnectsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, limit = 100, 7
 		cfg := cluster("db", "a")
@@ -414,12 +415,12 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 			return done
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		var first, second []chan error
+		var canceled, served []chan error
 		for range many / 2 {
-			first = append(first, serve(ctx))
+			canceled = append(canceled, serve(ctx))
 		}
 		for range many / 2 {
-			second = append(second, serve(context.Background()))
+			served = append(served, serve(context.Background()))
 		}
 		if err := <-serve(context.Background()); protocol.ReasonOf(err) != protocol.Overflow {
 			t.Errorf("connection above max_pending_requests: %v, want an overflow", err)
@@ -428,7 +429,7 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 			t.Errorf("%d concurrent connects, want %d", dialing, limit)
 		}
 		cancel()
-		for _, done := range first {
+		for _, done := range canceled {
 			if err := <-done; protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("a canceled connection ended with %v, want downstream_gone", err)
 			}
@@ -438,12 +439,12 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 			t.Errorf("%d connects after %d connections were canceled, want %d", dialed, many/2, 2*limit)
 		}
 		close(open)
-		for _, done := range second {
+		for _, done := range served {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
 		}
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 		if h := c.state.Load().hosts[0]; h.dialing.Load() != 0 || h.relayDials.Active() != 0 {
 			t.Errorf("%d attempts and %d dials are counted, want 0", h.dialing.Load(), h.relayDials.Active())
 		}

@@ -9,13 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// reported returns ten hosts: the first are reported as unhealthy, the following as draining.
-func reported(policy config.LBPolicy, unfit, leaving int) *config.Cluster {
+// clusterWithHealth returns a cluster of ten hosts. Discovery reports the first as unhealthy, the next
+// as draining, and the others as healthy.
+func clusterWithHealth(policy config.LBPolicy, unhealthy, draining int) *config.Cluster {
 	return clusterOf(10, policy, func(i int, h *config.Host) {
 		switch {
-		case i < unfit:
+		case i < unhealthy:
 			h.Health = config.HostUnhealthy
-		case i < unfit+leaving:
+		case i < unhealthy+draining:
 			h.Health = config.HostDraining
 		}
 	})
@@ -24,14 +25,14 @@ func reported(policy config.LBPolicy, unfit, leaving int) *config.Cluster {
 func TestReportedUnhealthyHostsGetNoRequests(t *testing.T) {
 	for _, policy := range balancedPolicies() {
 		t.Run(string(policy), func(t *testing.T) {
-			s, c := newTestCluster(t, newFakeConnector(), reported(policy, 2, 2))
-			taken := served(c, 2000)
-			wantShare(t, taken, indexRange(0, 4), 0)
-			wantShare(t, taken, indexRange(4, 10), 1)
-			apply(t, s, reported(policy, 0, 1))
-			taken = served(c, 5000)
-			wantShare(t, taken, indexRange(0, 1), 0)
-			if taken["1"] == 0 {
+			s, c := newTestCluster(t, newFakeConnector(), clusterWithHealth(policy, 2, 2))
+			picks := pickCounts(c, 2000)
+			wantShare(t, picks, indexRange(0, 4), 0)
+			wantShare(t, picks, indexRange(4, 10), 1)
+			apply(t, s, clusterWithHealth(policy, 0, 1))
+			picks = pickCounts(c, 5000)
+			wantShare(t, picks, indexRange(0, 1), 0)
+			if picks["1"] == 0 {
 				t.Error("a host gets no requests after it is reported as healthy again")
 			}
 		})
@@ -43,14 +44,14 @@ func TestReportedUnhealthyHostsGetNoRequests(t *testing.T) {
 func TestReportedUnhealthyHostsCountForPanic(t *testing.T) {
 	for _, policy := range []config.LBPolicy{config.RoundRobin, config.LeastRequest, config.RingHash, config.Maglev} {
 		t.Run(string(policy), func(t *testing.T) {
-			_, c := newTestCluster(t, newFakeConnector(), reported(policy, 3, 3))
+			_, c := newTestCluster(t, newFakeConnector(), clusterWithHealth(policy, 3, 3))
 			if !c.describe().Panic {
 				t.Fatal("6 of 10 hosts are reported as unhealthy, but the cluster is not in panic")
 			}
-			taken := served(c, 20_000)
-			wantShare(t, taken, indexRange(3, 6), 0)
+			picks := pickCounts(c, 20_000)
+			wantShare(t, picks, indexRange(3, 6), 0)
 			for _, i := range append(indexRange(0, 3), indexRange(6, 10)...) {
-				if taken[strconv.Itoa(i)] == 0 {
+				if picks[strconv.Itoa(i)] == 0 {
 					t.Errorf("in panic, host %d gets no requests", i)
 				}
 			}
@@ -61,21 +62,21 @@ func TestReportedUnhealthyHostsCountForPanic(t *testing.T) {
 // TestReportedUnhealthyHostsCountForPriorities verifies that exchanges use the next priority when
 // hosts of the first are reported as unhealthy.
 func TestReportedUnhealthyHostsCountForPriorities(t *testing.T) {
-	cfg := reported(config.RoundRobin, 5, 0)
+	cfg := clusterWithHealth(config.RoundRobin, 5, 0)
 	for i := range cfg.Hosts {
 		cfg.Hosts[i].Priority = uint32(i / 5)
 	}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
-	taken := served(c, 1000)
-	wantShare(t, taken, indexRange(0, 5), 0)
-	wantShare(t, taken, indexRange(5, 10), 1)
+	picks := pickCounts(c, 1000)
+	wantShare(t, picks, indexRange(0, 5), 0)
+	wantShare(t, picks, indexRange(5, 10), 1)
 }
 
 func TestDrainingHostFinishesItsExchanges(t *testing.T) {
-	s, c := newTestCluster(t, newFakeConnector(), reported(config.RoundRobin, 0, 0))
+	s, c := newTestCluster(t, newFakeConnector(), clusterWithHealth(config.RoundRobin, 0, 0))
 	x := begin(t, c)
 	host := x.Record.Attempts[0].Host.(*Host)
-	apply(t, s, reported(config.RoundRobin, 0, 10))
+	apply(t, s, clusterWithHealth(config.RoundRobin, 0, 10))
 	if x.Response.Body == nil || host.InFlight() != 1 {
 		t.Errorf("the exchange is no longer in flight")
 	}
@@ -84,7 +85,7 @@ func TestDrainingHostFinishesItsExchanges(t *testing.T) {
 		t.Errorf("host status = %s, %s", d.Health, d.DownReasons)
 	}
 	finish(x)
-	apply(t, s, reported(config.RoundRobin, 0, 0))
+	apply(t, s, clusterWithHealth(config.RoundRobin, 0, 0))
 	if got := serveOne(t, c); got == "" {
 		t.Error("no host serves after all are reported as healthy")
 	}
@@ -93,7 +94,7 @@ func TestDrainingHostFinishesItsExchanges(t *testing.T) {
 // TestResponsesDoNotClearReportedHealth verifies that the health flags of discovery and of Weft's
 // own observations end independently.
 func TestResponsesDoNotClearReportedHealth(t *testing.T) {
-	s, c := newTestCluster(t, newFakeConnector(), reported(config.RoundRobin, 1, 0))
+	s, c := newTestCluster(t, newFakeConnector(), clusterWithHealth(config.RoundRobin, 1, 0))
 	h := c.state.Load().hosts[0]
 	c.markDown(0)
 	c.markUp(0)
@@ -101,12 +102,12 @@ func TestResponsesDoNotClearReportedHealth(t *testing.T) {
 	if h.health.Up() {
 		t.Error("a host that is reported as unhealthy is up after a passed check")
 	}
-	apply(t, s, reported(config.RoundRobin, 0, 1))
+	apply(t, s, clusterWithHealth(config.RoundRobin, 0, 1))
 	if h.health.Up() || h.health.Has(hosthealth.ReportedUnhealthy) {
 		t.Errorf("flags of a draining host = %v", h.health.Flags())
 	}
 	c.markDown(0)
-	apply(t, s, reported(config.RoundRobin, 0, 0))
+	apply(t, s, clusterWithHealth(config.RoundRobin, 0, 0))
 	if h.health.Up() {
 		t.Error("a host that fails its checks is up after it is reported as healthy")
 	}

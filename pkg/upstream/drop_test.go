@@ -26,27 +26,27 @@ func TestDropOverload(t *testing.T) {
 			cfg.DropOverloads = tt.drops
 			s, c := newTestCluster(t, newFakeConnector(), cfg)
 			defer s.Close()
-			refused := 0
+			dropped := 0
 			for range exchanges {
-				x, why := with(c, config.DefaultPriority)
-				switch why {
+				x, reason := beginWithPriority(c, config.DefaultPriority)
+				switch reason {
 				case protocol.Dropped:
-					refused++
+					dropped++
 				case protocol.ReasonNone:
 					finish(x)
 				default:
-					t.Fatal(why)
+					t.Fatal(reason)
 				}
 			}
-			all := 0
+			counted := 0
 			for category, n := range c.DropOverloadCounts() {
-				all += int(n)
+				counted += int(n)
 				if got := float64(n) / exchanges; got < tt.want[category]-0.02 || got > tt.want[category]+0.02 {
 					t.Errorf("%s: %.3f of all exchanges were dropped, want %.3f", category, got, tt.want[category])
 				}
 			}
-			if all != refused || len(c.DropOverloadCounts()) != len(tt.want) {
-				t.Errorf("%d exchanges were rejected, DropOverloadCounts = %v", refused, c.DropOverloadCounts())
+			if counted != dropped || len(c.DropOverloadCounts()) != len(tt.want) {
+				t.Errorf("%d exchanges were rejected, DropOverloadCounts = %v", dropped, c.DropOverloadCounts())
 			}
 			if got := c.InFlight(); got != 0 {
 				t.Errorf("%d exchanges are in flight, want 0", got)
@@ -61,9 +61,9 @@ func TestRetriesAreNotDropped(t *testing.T) {
 	defer s.Close()
 	x := begin(t, c)
 	finish(x)
-	cfg2 := cluster("web", "a", "b")
-	cfg2.DropOverloads = []config.DropOverload{{Category: "all", PerMillion: config.Millionths}}
-	apply(t, s, cfg2)
+	dropping := cluster("web", "a", "b")
+	dropping.DropOverloads = []config.DropOverload{{Category: "all", PerMillion: config.Millionths}}
+	apply(t, s, dropping)
 	if err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c})); err != nil {
 		t.Errorf("second attempt = %v, want it not dropped", err)
 	}

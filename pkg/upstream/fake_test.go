@@ -22,7 +22,7 @@ import (
 type fakeConnector struct {
 	mu      sync.Mutex
 	refuses map[string]bool // guarded by mu; connects fail immediately
-	hangs   map[string]bool // guarded by mu; connects last until their deadline
+	hangs   map[string]bool // guarded by mu; connects hang until their deadline
 	dials   []string        // guarded by mu
 	conns   []*fakeConn     // guarded by mu; every connection ever opened
 	respond func(w *fakeConn, x *protocol.Exchange) error
@@ -34,11 +34,11 @@ func newFakeConnector() *fakeConnector {
 
 func (*fakeConnector) Multiplexed() bool { return false }
 
-func (w *fakeConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
-	w.mu.Lock()
-	w.dials = append(w.dials, h.Name())
-	refuse, hang := w.refuses[h.Name()], w.hangs[h.Name()]
-	w.mu.Unlock()
+func (f *fakeConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
+	f.mu.Lock()
+	f.dials = append(f.dials, h.Name())
+	refuse, hang := f.refuses[h.Name()], f.hangs[h.Name()]
+	f.mu.Unlock()
 	switch {
 	case refuse:
 		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
@@ -51,34 +51,34 @@ func (w *fakeConnector) Connect(ctx context.Context, h *Host, deadline time.Time
 		<-ctx.Done()
 		return nil, protocol.NewFault(protocol.ConnectTimeout, ctx.Err())
 	}
-	conn := &fakeConn{connector: w, host: h.Name(), released: released}
+	conn := &fakeConn{connector: f, host: h.Name(), released: released}
 	conn.body.conn = conn
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.conns = append(w.conns, conn)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.conns = append(f.conns, conn)
 	return conn, nil
 }
 
-func (w *fakeConnector) set(m map[string]bool, host string, on bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m[host] = on
+func (f *fakeConnector) set(m map[string]bool, host string, value bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m[host] = value
 }
 
 // dialed returns the hosts dialed since its last call.
-func (w *fakeConnector) dialed() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	dials := w.dials
-	w.dials = nil
+func (f *fakeConnector) dialed() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dials := f.dials
+	f.dials = nil
 	return dials
 }
 
-func (w *fakeConnector) open() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (f *fakeConnector) open() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	n := 0
-	for _, c := range w.conns {
+	for _, c := range f.conns {
 		if !c.closed.Load() {
 			n++
 		}
@@ -86,7 +86,7 @@ func (w *fakeConnector) open() int {
 	return n
 }
 
-// Serve sends x into the cluster in the downstream protocol.
+// Serve sends x to the cluster in the downstream protocol.
 func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return x.Serve(ctx, (&ClusterPicker{Cluster: c}))
 }
@@ -99,8 +99,8 @@ type fakeConn struct {
 	body      fakeBody
 	served    atomic.Int64
 	busy      atomic.Bool
-	dead      atomic.Bool // the host has closed it, and Usable reports that
-	stale     atomic.Bool // the host has closed it, and only Start fails
+	dead      atomic.Bool // the host has closed the connection, and Usable returns false
+	stale     atomic.Bool // the host has closed the connection, but only Start fails
 	oneShot   atomic.Bool // not reusable after the next exchange
 	closed    atomic.Bool
 }
@@ -108,44 +108,44 @@ type fakeConn struct {
 // fakeBody is a response body. Closing it releases the connection.
 type fakeBody struct{ conn *fakeConn }
 
-func (a *fakeBody) Read([]byte) (int, error) { return 0, io.EOF }
-func (a *fakeBody) Buffered() int            { return 0 }
-func (a *fakeBody) Close() error             { a.conn.release(!a.conn.oneShot.Load()); return nil }
+func (b *fakeBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (b *fakeBody) Buffered() int            { return 0 }
+func (b *fakeBody) Close() error             { b.conn.release(!b.conn.oneShot.Load()); return nil }
 
-func (w *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
-	if w.busy.Swap(true) {
+func (c *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
+	if c.busy.Swap(true) {
 		panic("two exchanges on one connection")
 	}
-	if w.closed.Load() {
+	if c.closed.Load() {
 		panic("an exchange on a closed connection")
 	}
-	w.served.Add(1)
-	if w.stale.Load() || w.dead.Load() {
-		w.release(false)
-		return protocol.Faultf(protocol.UpstreamClosed, "%s had gone away: %w", w.host, protocol.ErrNotReceived)
+	c.served.Add(1)
+	if c.stale.Load() || c.dead.Load() {
+		c.release(false)
+		return protocol.Faultf(protocol.UpstreamClosed, "%s had gone away: %w", c.host, protocol.ErrNotReceived)
 	}
 	x.Response.Status = 200
-	if w.connector.respond != nil {
-		if err := w.connector.respond(w, x); err != nil {
-			w.release(false)
+	if c.connector.respond != nil {
+		if err := c.connector.respond(c, x); err != nil {
+			c.release(false)
 			return err
 		}
 	}
-	x.Response.Body = &w.body
+	x.Response.Body = &c.body
 	return nil
 }
 
-func (w *fakeConn) release(reusable bool) {
-	if !w.busy.Swap(false) {
+func (c *fakeConn) release(reusable bool) {
+	if !c.busy.Swap(false) {
 		panic("released twice")
 	}
-	w.released(reusable)
+	c.released(reusable)
 }
 
-func (w *fakeConn) Usable(time.Duration) bool { return !w.dead.Load() }
+func (c *fakeConn) Usable(time.Duration) bool { return !c.dead.Load() }
 
-func (w *fakeConn) Close() error {
-	if w.closed.Swap(true) {
+func (c *fakeConn) Close() error {
+	if c.closed.Swap(true) {
 		return errors.New("closed twice")
 	}
 	return nil
@@ -165,10 +165,10 @@ func policies() map[config.LBPolicy]balance.New {
 	}
 }
 
-func newTestSet(t testing.TB, w *fakeConnector, more ...func(*Options)) *Set {
+func newTestSet(t testing.TB, f *fakeConnector, options ...func(*Options)) *Set {
 	t.Helper()
-	o := Options{Connectors: map[config.Protocol]Connector{config.HTTP1: w}, Policies: policies()}
-	for _, change := range more {
+	o := Options{Connectors: map[config.Protocol]Connector{config.HTTP1: f}, Policies: policies()}
+	for _, change := range options {
 		change(&o)
 	}
 	s := NewSet(o)
@@ -202,20 +202,20 @@ func apply(t testing.TB, s *Set, clusters ...*config.Cluster) {
 }
 
 // newTestCluster returns a set with one cluster, and the cluster.
-func newTestCluster(t testing.TB, w *fakeConnector, cfg *config.Cluster) (*Set, *Cluster) {
+func newTestCluster(t testing.TB, f *fakeConnector, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
-	s := newTestSet(t, w)
+	s := newTestSet(t, f)
 	apply(t, s, cfg)
 	return s, s.Get(cfg.Name)
 }
 
 // wantNoAllocs fails the test if the cluster allocates when it serves x on warm connections.
-func wantNoAllocs(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
+func wantNoAllocs(t *testing.T, label string, c *Cluster, x *protocol.Exchange) {
 	t.Helper()
-	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
+	picker := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 	serve := func() {
 		x.Record.Attempts = x.Record.Attempts[:0]
-		if err := x.Serve(context.Background(), via); err != nil {
+		if err := x.Serve(context.Background(), picker); err != nil {
 			t.Fatal(err)
 		}
 		x.ResetResponse()
@@ -224,11 +224,11 @@ func wantNoAllocs(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
 		serve()
 	}
 	if n := testing.AllocsPerRun(200, serve); n != 0 {
-		t.Errorf("%s: %v allocations per exchange, want 0", what, n)
+		t.Errorf("%s: %v allocations per exchange, want 0", label, n)
 	}
 }
 
-func get() *protocol.Exchange {
+func newExchange() *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Reset()
 	x.Request.Method = "GET"
@@ -239,7 +239,7 @@ func get() *protocol.Exchange {
 // begin serves a GET and leaves it in flight; finish ends it.
 func begin(t testing.TB, c *Cluster) *protocol.Exchange {
 	t.Helper()
-	x := get()
+	x := newExchange()
 	if err := c.Serve(context.Background(), x); err != nil {
 		t.Fatalf("Serve: %v", err)
 	}
@@ -259,7 +259,7 @@ func serveOne(t testing.TB, c *Cluster) string {
 // wantFault serves a GET that must fail with the reason, and returns the exchange.
 func wantFault(t testing.TB, c *Cluster, want protocol.Reason) *protocol.Exchange {
 	t.Helper()
-	x := get()
+	x := newExchange()
 	err := c.Serve(context.Background(), x)
 	if got := protocol.ReasonOf(err); err == nil || got != want {
 		t.Fatalf("Serve = %v (%v), want %v", err, got, want)
@@ -302,10 +302,10 @@ func wantCounts(t testing.TB, s *Set, inFlight, connections int64, idle int) {
 	}
 }
 
-func wantList(t testing.TB, what string, got []string, want ...string) {
+func wantList(t testing.TB, label string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s = %q, want %q", what, got, want)
+		t.Errorf("%s = %q, want %q", label, got, want)
 	}
 }
 
@@ -320,7 +320,7 @@ func advanceClock(d time.Duration) {
 // fakeMuxConnector is a network of hosts whose connections carry many exchanges.
 type fakeMuxConnector struct {
 	fakeConnector
-	connectGates map[string]chan struct{} // guarded by mu; connects wait until it is closed
+	connectGates map[string]chan struct{} // guarded by mu; connects wait until the channel is closed
 	opened       []*fakeMuxConn           // guarded by mu; every connection ever opened
 	respond      func(k *fakeMuxConn, x *protocol.Exchange) error
 	maxStreams   int64 // concurrent exchanges that a host allows on a connection; 0: no reported limit
@@ -334,7 +334,7 @@ type limitedMuxConn struct {
 	maxStreams int64
 }
 
-func (k limitedMuxConn) MaxConcurrentStreams() int64 { return k.maxStreams }
+func (conn limitedMuxConn) MaxConcurrentStreams() int64 { return conn.maxStreams }
 
 // RTT returns one millisecond for each exchange that the host allows.
 func (k limitedMuxConn) RTT() time.Duration { return time.Duration(k.maxStreams) * time.Millisecond }
@@ -348,17 +348,17 @@ func newFakeMuxConnector() *fakeMuxConnector {
 
 func (*fakeMuxConnector) Multiplexed() bool { return true }
 
-func (n *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
-	n.mu.Lock()
-	n.dials = append(n.dials, h.Name())
-	gate := n.connectGates[h.Name()]
-	n.connecting++
-	n.maxConnecting = max(n.maxConnecting, n.connecting)
-	n.mu.Unlock()
+func (f *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
+	f.mu.Lock()
+	f.dials = append(f.dials, h.Name())
+	gate := f.connectGates[h.Name()]
+	f.connecting++
+	f.maxConnecting = max(f.maxConnecting, f.connecting)
+	f.mu.Unlock()
 	defer func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.connecting--
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.connecting--
 	}()
 	if gate != nil {
 		if !deadline.IsZero() {
@@ -372,45 +372,45 @@ func (n *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.T
 			return nil, protocol.NewFault(protocol.ConnectTimeout, ctx.Err())
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.refuses[h.Name()] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuses[h.Name()] {
 		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
 	}
-	k := &fakeMuxConn{connector: n, host: h.Name(), released: released, died: make(chan struct{})}
-	n.opened = append(n.opened, k)
-	if n.maxStreams > 0 {
-		return limitedMuxConn{k, n.maxStreams}, nil
+	conn := &fakeMuxConn{connector: f, host: h.Name(), released: released, died: make(chan struct{})}
+	f.opened = append(f.opened, conn)
+	if f.maxStreams > 0 {
+		return limitedMuxConn{conn, f.maxStreams}, nil
 	}
-	return k, nil
+	return conn, nil
 }
 
 // holdConnects blocks connects to host until the returned function is called.
-func (n *fakeMuxConnector) holdConnects(host string) (open func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (f *fakeMuxConnector) holdConnects(host string) (open func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	gate := make(chan struct{})
-	n.connectGates[host] = gate
+	f.connectGates[host] = gate
 	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.connectGates, host)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.connectGates, host)
 		close(gate)
 	}
 }
 
 // list returns all connections in the order in which they were opened.
-func (n *fakeMuxConnector) list() []*fakeMuxConn {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.opened)
+func (f *fakeMuxConnector) list() []*fakeMuxConn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.opened)
 }
 
 // open returns the number of open connections.
-func (n *fakeMuxConnector) open() int {
+func (f *fakeMuxConnector) open() int {
 	open := 0
-	for _, k := range n.list() {
-		if !k.closed.Load() {
+	for _, conn := range f.list() {
+		if !conn.closed.Load() {
 			open++
 		}
 	}
@@ -418,7 +418,7 @@ func (n *fakeMuxConnector) open() int {
 }
 
 // fakeMuxConn is a connection that carries many exchanges. It panics if an exchange starts after
-// Close, or if it is closed while it carries one.
+// Close, or if Close is called while it carries an exchange.
 type fakeMuxConn struct {
 	connector *fakeMuxConnector
 	host      string
@@ -426,7 +426,7 @@ type fakeMuxConn struct {
 	load      atomic.Int64
 	served    atomic.Int64
 	goaway    atomic.Bool // the host accepts no new exchange
-	ended     atomic.Bool // the host has closed it, and only Start fails
+	ended     atomic.Bool // the host has closed the connection, but only Start fails
 	closed    atomic.Bool
 	dieOnce   sync.Once
 	died      chan struct{} // closed when the host has closed the connection
@@ -441,76 +441,76 @@ type fakeMuxBody struct{ conn *fakeMuxConn }
 func (*fakeMuxBody) Read([]byte) (int, error) { return 0, io.EOF }
 func (*fakeMuxBody) Buffered() int            { return 0 }
 
-func (a *fakeMuxBody) Close() error {
-	k := a.conn
-	k.mu.Lock()
-	k.free = append(k.free, a)
-	k.mu.Unlock()
-	k.release()
+func (b *fakeMuxBody) Close() error {
+	conn := b.conn
+	conn.mu.Lock()
+	conn.free = append(conn.free, b)
+	conn.mu.Unlock()
+	conn.release()
 	return nil
 }
 
 // die closes the connection from the host's side: exchanges that wait for a response fail.
-func (k *fakeMuxConn) die() { k.dieOnce.Do(func() { close(k.died) }) }
+func (conn *fakeMuxConn) die() { conn.dieOnce.Do(func() { close(conn.died) }) }
 
-func (k *fakeMuxConn) isDead() bool {
+func (conn *fakeMuxConn) isDead() bool {
 	select {
-	case <-k.died:
+	case <-conn.died:
 		return true
 	default:
 		return false
 	}
 }
 
-func (k *fakeMuxConn) Start(_ context.Context, x *protocol.Exchange) error {
-	k.load.Add(1)
-	if k.closed.Load() {
+func (conn *fakeMuxConn) Start(_ context.Context, x *protocol.Exchange) error {
+	conn.load.Add(1)
+	if conn.closed.Load() {
 		panic("an exchange on a closed connection")
 	}
-	if k.ended.Load() || k.isDead() {
-		k.release()
-		return protocol.Faultf(protocol.ConnectFailure, "%s had gone away", k.host)
+	if conn.ended.Load() || conn.isDead() {
+		conn.release()
+		return protocol.Faultf(protocol.ConnectFailure, "%s had gone away", conn.host)
 	}
-	k.served.Add(1)
-	if k.connector.respond != nil {
-		if err := k.connector.respond(k, x); err != nil {
-			k.release()
+	conn.served.Add(1)
+	if conn.connector.respond != nil {
+		if err := conn.connector.respond(conn, x); err != nil {
+			conn.release()
 			return err
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var a *fakeMuxBody
-	if n := len(k.free) - 1; n >= 0 {
-		a, k.free = k.free[n], k.free[:n]
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	var body *fakeMuxBody
+	if n := len(conn.free) - 1; n >= 0 {
+		body, conn.free = conn.free[n], conn.free[:n]
 	} else {
-		a = &fakeMuxBody{k}
+		body = &fakeMuxBody{conn}
 	}
 	x.Response.Status = 200
-	x.Response.Body = a
+	x.Response.Body = body
 	return nil
 }
 
 // blockForever is a respond function that blocks until the connection ends.
-func blockForever(k *fakeMuxConn, _ *protocol.Exchange) error {
-	<-k.died
-	return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", k.host)
+func blockForever(conn *fakeMuxConn, _ *protocol.Exchange) error {
+	<-conn.died
+	return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", conn.host)
 }
 
-func (k *fakeMuxConn) release() {
-	if k.load.Add(-1) < 0 {
+func (conn *fakeMuxConn) release() {
+	if conn.load.Add(-1) < 0 {
 		panic("released twice")
 	}
-	k.released(k.Usable(0) && !k.ended.Load())
+	conn.released(conn.Usable(0) && !conn.ended.Load())
 }
 
-func (k *fakeMuxConn) Usable(time.Duration) bool { return !k.goaway.Load() && !k.isDead() }
+func (conn *fakeMuxConn) Usable(time.Duration) bool { return !conn.goaway.Load() && !conn.isDead() }
 
-func (k *fakeMuxConn) Close() error {
-	if n := k.load.Load(); n != 0 {
-		panic(fmt.Sprintf("closed with %d exchanges on it", n))
+func (conn *fakeMuxConn) Close() error {
+	if load := conn.load.Load(); load != 0 {
+		panic(fmt.Sprintf("closed with %d exchanges on it", load))
 	}
-	if k.closed.Swap(true) {
+	if conn.closed.Swap(true) {
 		panic("closed twice")
 	}
 	return nil
@@ -520,39 +520,39 @@ func (k *fakeMuxConn) Close() error {
 func connOf(x *protocol.Exchange) *fakeMuxConn { return x.Response.Body.(*fakeMuxBody).conn }
 
 // newTestCluster returns a set with one cluster whose hosts belong to n, and the cluster.
-func (n *fakeMuxConnector) newTestCluster(t testing.TB, cfg *config.Cluster) (*Set, *Cluster) {
+func (f *fakeMuxConnector) newTestCluster(t testing.TB, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
-	s := newTestSet(t, &n.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = n })
+	s := newTestSet(t, &f.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = f })
 	apply(t, s, cfg)
 	return s, s.Get(cfg.Name)
 }
 
-// muxCluster returns a cluster with that many multiplexed connections per host.
+// muxCluster returns a cluster with the given number of multiplexed connections per host.
 func muxCluster(connections int, hosts ...string) *config.Cluster {
 	c := cluster("web", hosts...)
 	c.Pool = config.Pool{Mode: config.Multiplex, Connections: connections}
 	return c
 }
 
-// wantNothing checks that all counts are 0.
-func wantNothing(t testing.TB, c *Cluster) {
+// wantZeroCounts checks that all counts of the circuit breaker are 0.
+func wantZeroCounts(t testing.TB, c *Cluster) {
 	t.Helper()
-	for what, n := range map[string]int64{
+	for label, n := range map[string]int64{
 		"exchanges in flight": c.breakers[0].Counts().Active,
 		"pending exchanges":   c.breakers[0].Counts().Pending,
 		"slots":               c.breakers[0].Counts().Connections,
 		"waiters for slots":   c.breakers[0].Counts().Waiting,
 	} {
 		if n != 0 {
-			t.Errorf("%d %s, want 0", n, what)
+			t.Errorf("%d %s, want 0", n, label)
 		}
 	}
 }
 
-// sleepReal advances fake time in one of many goroutines.
+// sleep sleeps in fake time, in one of many goroutines.
 //
 //arch:clock called in bubbles of testing/synctest only
-func sleepReal(d time.Duration) { time.Sleep(d) }
+func sleep(d time.Duration) { time.Sleep(d) }
 
 // Limits and intervals of pools that tests rely on.
 const (

@@ -16,42 +16,42 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
-// digits are rules that select the hosts whose addresses are in the attachment "to", separated by
-// spaces. They have no rules for labels other than "version=1".
-type digits struct{ hosts int }
+// digitRules select the hosts whose addresses are in the attachment "to", separated by spaces. There
+// are no rules for labels other than "version=1".
+type digitRules struct{ hosts int }
 
-func (d digits) Chain(labels map[string]string) config.HostChain {
+func (d digitRules) Chain(labels map[string]string) config.HostChain {
 	if len(labels) > 0 && labels["version"] != "1" {
-		return digits{}
+		return digitRules{}
 	}
 	return d
 }
 
-func (d digits) Len() int { return d.hosts }
+func (d digitRules) Len() int { return d.hosts }
 
-func (d digits) Select(call config.Call, left config.HostSet) {
-	clear(left)
-	text, _ := call.Attachment("to")
-	for one := range strings.FieldsSeq(text) {
-		if i, err := strconv.Atoi(one); err == nil && i < d.hosts {
-			left.Add(i)
+func (d digitRules) Select(call config.Call, set config.HostSet) {
+	clear(set)
+	to, _ := call.Attachment("to")
+	for field := range strings.FieldsSeq(to) {
+		if i, err := strconv.Atoi(field); err == nil && i < d.hosts {
+			set.Add(i)
 		}
 	}
 }
 
-func (digits) Allows(left config.HostSet, h *config.Host) bool {
+func (digitRules) Allows(set config.HostSet, h *config.Host) bool {
 	i, _ := strconv.Atoi(h.Address)
-	return i < 64*len(left) && left.Has(i)
+	return i < 64*len(set) && set.Has(i)
 }
 
-// chosen returns the hosts that serve requests with this "to", or an error text.
-func chosen(c *Cluster, to string, labels map[string]string) string {
-	via, s := &ClusterPicker{Cluster: c, Labels: subset.NewLabels(labels)}, c.state.Load()
+// hostsFor returns the hosts that serve requests with this "to", or an error text.
+func chosenHosts(c *Cluster, to string, labels map[string]string) string {
+	picker, s := &ClusterPicker{Cluster: c, Labels: subset.NewLabels(labels)}, c.state.Load()
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("to", to)
 	hosts := map[string]bool{}
 	for range 100 {
-		h, err := via.pickHost(s, x, 0)
+		h, err := picker.pickHost(s, x, 0)
 		if err != nil {
 			return err.Error()
 		}
@@ -60,49 +60,49 @@ func chosen(c *Cluster, to string, labels map[string]string) string {
 	return strings.Join(slices.Sorted(maps.Keys(hosts)), " ")
 }
 
-const noHostText = "no healthy host: cluster web: its routing rules exclude every host for the request"
+const noHostError = "no healthy host: cluster web: its routing rules exclude every host for the request"
 
-func TestRulesChooseTheHostsOfEachRequest(t *testing.T) {
+func TestRulesSelectHosts(t *testing.T) {
 	cfg := clusterOf(70, config.RoundRobin, nil)
-	cfg.HostRules = digits{70}
+	cfg.HostRules = digitRules{70}
 	s, c := newTestCluster(t, newFakeConnector(), cfg)
-	for to, want := range map[string]string{"3": "3", "1 2 69": "1 2 69", "": noHostText} {
-		for range 2 { // the host set is made, then found
-			if got := chosen(c, to, nil); got != want {
+	for to, want := range map[string]string{"3": "3", "1 2 69": "1 2 69", "": noHostError} {
+		for range 2 { // the first request creates the host set, the second finds it
+			if got := chosenHosts(c, to, nil); got != want {
 				t.Errorf("requests to %q use the hosts %q, want %q", to, got, want)
 			}
 		}
 	}
 	other := clusterOf(3, config.RoundRobin, nil)
-	other.HostRules = digits{2}
+	other.HostRules = digitRules{2}
 	apply(t, s, other)
-	for to, want := range map[string]string{"1 2": "1", "2": noHostText} {
-		if got := chosen(c, to, nil); got != want {
+	for to, want := range map[string]string{"1 2": "1", "2": noHostError} {
+		if got := chosenHosts(c, to, nil); got != want {
 			t.Errorf("with other rules, requests to %q use the hosts %q, want %q", to, got, want)
 		}
 	}
 	other = clusterOf(3, config.RoundRobin, nil)
 	apply(t, s, other)
-	if got := chosen(c, "1", nil); got != "0 1 2" {
-		t.Errorf("without rules, requests use the hosts %q", got)
+	if got := chosenHosts(c, "1", nil); got != "0 1 2" {
+		t.Errorf("without rules, requests use the hosts %q, want 0 1 2", got)
 	}
 }
 
-func TestRulesChooseAmongTheHostsOfASubset(t *testing.T) {
-	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}, Fallback: config.AnyEndpoint})
-	cfg.HostRules = digits{7}
+func TestRulesSelectHostsOfSubset(t *testing.T) {
+	cfg := labeledCluster(config.Subsets{Selectors: [][]string{{"version"}}, Fallback: config.AnyEndpoint})
+	cfg.HostRules = digitRules{7}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for _, tt := range []struct{ version, to, want string }{
 		{"1", "0 1 2 3", "0 1"},
-		{"1", "2", noHostText},
-		{"2", "2 3", noHostText}, // the rules have no chain for these labels
+		{"1", "2", noHostError},
+		{"2", "2 3", noHostError}, // the rules have no chain for these labels
 		{"", "0 2 6", "0 2 6"},
 	} {
 		var labels map[string]string
 		if tt.version != "" {
 			labels = map[string]string{"version": tt.version}
 		}
-		if got := chosen(c, tt.to, labels); got != tt.want {
+		if got := chosenHosts(c, tt.to, labels); got != tt.want {
 			t.Errorf("requests of version %q to %q use the hosts %q, want %q", tt.version, tt.to, got, tt.want)
 		}
 	}
@@ -110,15 +110,15 @@ func TestRulesChooseAmongTheHostsOfASubset(t *testing.T) {
 
 func TestRuleHostSetsHaveTheirOwnHealth(t *testing.T) {
 	cfg := clusterOf(9, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i / 3) })
-	cfg.HostRules = digits{9}
+	cfg.HostRules = digitRules{9}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for _, step := range []struct {
-		down       []int
-		want, also string // hosts of requests to 0 4 5, and to 8
+		down        []int
+		want, other string // hosts of requests to "0 4 5", and to "8"
 	}{{nil, "0", "8"}, {[]int{0}, "4 5", "8"}, {[]int{4}, "5", "8"}} {
 		c.markDown(step.down...)
-		if got, also := chosen(c, "0 4 5", nil), chosen(c, "8", nil); got != step.want || also != step.also {
-			t.Errorf("with the hosts %v down, requests use %q and %q, want %q and %q", step.down, got, also, step.want, step.also)
+		if got, other := chosenHosts(c, "0 4 5", nil), chosenHosts(c, "8", nil); got != step.want || other != step.other {
+			t.Errorf("with the hosts %v down, requests use %q and %q, want %q and %q", step.down, got, other, step.want, step.other)
 		}
 	}
 }
@@ -128,29 +128,29 @@ func TestRuleHostSetsHaveTheirOwnHealth(t *testing.T) {
 func TestRuleHostSetsAreBounded(t *testing.T) {
 	const hosts = 12
 	cfg := clusterOf(hosts, config.RoundRobin, nil)
-	cfg.HostRules = digits{hosts}
+	cfg.HostRules = digitRules{hosts}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
-	count := func() (groups, seats int) {
+	count := func() (hostSets, memberships int) {
 		s := c.state.Load()
 		for _, h := range s.hosts {
-			for one := h.ruleMemberships.Load(); one != nil; one = one.next {
-				seats++
+			for m := h.ruleMemberships.Load(); m != nil; m = m.next {
+				memberships++
 			}
 		}
-		if known := s.defaultSet.rules.ruleSets.Load(); known != nil {
-			for _, n := range *known {
+		if ruleSets := s.defaultSet.rules.ruleSets.Load(); ruleSets != nil {
+			for _, n := range *ruleSets {
 				for ; n != nil; n = n.next {
-					groups++
+					hostSets++
 				}
 			}
 		}
-		return groups, seats
+		return hostSets, memberships
 	}
-	most := 0
-	for set := 1; set < 1<<hosts; set++ {
+	maxSets := 0
+	for mask := 1; mask < 1<<hosts; mask++ {
 		var to []string
 		for i := range hosts {
-			if set>>i&1 != 0 {
+			if mask>>i&1 != 0 {
 				to = append(to, strconv.Itoa(i))
 			}
 		}
@@ -161,40 +161,40 @@ func TestRuleHostSetsAreBounded(t *testing.T) {
 		if err != nil || !slices.Contains(to, h.Name()) {
 			t.Fatalf("request to %v: %v, %v", to, h, err)
 		}
-		groups, seats := count()
-		if most = max(most, groups); groups > maxRuleHostSets || seats > groups*hosts {
-			t.Fatalf("after %d sets there are %d host sets with %d hosts", set, groups, seats)
+		hostSets, memberships := count()
+		if maxSets = max(maxSets, hostSets); hostSets > maxRuleHostSets || memberships > hostSets*hosts {
+			t.Fatalf("after %d requests there are %d host sets with %d hosts in total", mask, hostSets, memberships)
 		}
 	}
-	if most != maxRuleHostSets {
-		t.Errorf("at most %d host sets, want %d", most, maxRuleHostSets)
+	if maxSets != maxRuleHostSets {
+		t.Errorf("there were at most %d host sets, want %d", maxSets, maxRuleHostSets)
 	}
 }
 
 func TestClusterWithRulesRejectsForwardedConnections(t *testing.T) {
 	cfg := clusterOf(1, config.RoundRobin, nil)
-	cfg.HostRules = digits{1}
+	cfg.HostRules = digitRules{1}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	err := c.ForwardWithoutAddrs(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
-		return nil, errors.New("it is connected")
+		return nil, errors.New("connect was called")
 	})
 	if protocol.ReasonOf(err) != protocol.NoHealthyHost {
-		t.Errorf("ForwardConn = %v", err)
+		t.Errorf("ForwardWithoutAddrs = %v, want no healthy host", err)
 	}
-	if a, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.NoHealthyHost {
-		t.Errorf("Lease = %v, %v", a, err)
+	if lease, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.NoHealthyHost {
+		t.Errorf("Lease = %v, %v, want no healthy host", lease, err)
 	}
 }
 
 func TestRulesDoNotAllocate(t *testing.T) {
 	cfg := clusterOf(100, config.RoundRobin, nil)
-	cfg.HostRules = digits{100}
+	cfg.HostRules = digitRules{100}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
-	via, s := &ClusterPicker{Cluster: c}, c.state.Load()
+	picker, s := &ClusterPicker{Cluster: c}, c.state.Load()
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("to", "1 7 99")
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := via.pickHost(s, x, 0); err != nil {
+		if _, err := picker.pickHost(s, x, 0); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -204,14 +204,14 @@ func TestRulesDoNotAllocate(t *testing.T) {
 
 func TestRulesDuringHostChanges(t *testing.T) {
 	cfg := clusterOf(8, config.RoundRobin, nil)
-	cfg.HostRules = digits{8}
+	cfg.HostRules = digitRules{8}
 	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := range 300 {
 			next := clusterOf(4+i%5, config.RoundRobin, nil)
-			next.HostRules = digits{8}
+			next.HostRules = digitRules{8}
 			change, err := s.Prepare([]*config.Cluster{next})
 			if err != nil {
 				t.Error(err)
@@ -236,18 +236,18 @@ func TestRulesDuringHostChanges(t *testing.T) {
 	}
 }
 
-func BenchmarkChoosingAHostByRules(b *testing.B) {
-	for _, rules := range []config.HostRules{nil, digits{10}} {
+func BenchmarkPickHostWithRules(b *testing.B) {
+	for _, rules := range []config.HostRules{nil, digitRules{10}} {
 		b.Run(fmt.Sprint(rules != nil), func(b *testing.B) {
 			cfg := clusterOf(10, config.Random, nil)
 			cfg.HostRules = rules
 			_, c := newTestCluster(b, newFakeConnector(), cfg)
-			via, s := &ClusterPicker{Cluster: c}, c.state.Load()
+			picker, s := &ClusterPicker{Cluster: c}, c.state.Load()
 			x := &protocol.Exchange{}
 			x.Request.Header.Add("to", "1 7")
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := via.pickHost(s, x, 0); err != nil {
+				if _, err := picker.pickHost(s, x, 0); err != nil {
 					b.Fatal(err)
 				}
 			}

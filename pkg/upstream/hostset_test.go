@@ -19,37 +19,38 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// clusterOf returns a cluster of n hosts, "0", "1" …. with may change each of them.
-func clusterOf(n int, policy config.LBPolicy, with func(i int, h *config.Host)) *config.Cluster {
+// clusterOf returns a cluster of n hosts "0", "1" and so on. change, if not nil, may change each of
+// them.
+func clusterOf(n int, policy config.LBPolicy, change func(i int, h *config.Host)) *config.Cluster {
 	c := cluster("web")
 	c.LBPolicy = policy
 	for i := range n {
 		h := config.Host{Address: strconv.Itoa(i), Weight: 1}
-		if with != nil {
-			with(i, &h)
+		if change != nil {
+			change(i, &h)
 		}
 		c.Hosts = append(c.Hosts, h)
 	}
 	return c
 }
 
-// served returns how often each host is picked for exchanges without a hash.
-func served(c *Cluster, picks int) map[string]int {
+// pickCounts returns how often each host is picked for exchanges without a hash.
+func pickCounts(c *Cluster, n int) map[string]int {
 	s := c.state.Load()
-	taken := make(map[string]int)
-	for range picks {
+	picks := make(map[string]int)
+	for range n {
 		if h := s.defaultSet.pick(0, nil, 0); h != nil {
-			taken[h.Name()]++
+			picks[h.Name()]++
 		} else {
-			taken[""]++
+			picks[""]++
 		}
 	}
-	return taken
+	return picks
 }
 
 // markDown sets FailedCheck for the hosts at these indexes.
-func (c *Cluster) markDown(places ...int) {
-	for _, i := range places {
+func (c *Cluster) markDown(indexes ...int) {
+	for _, i := range indexes {
 		h := c.state.Load().hosts[i]
 		if h.health.Set(hosthealth.FailedCheck) {
 			h.healthChanged(HostDown)
@@ -58,8 +59,8 @@ func (c *Cluster) markDown(places ...int) {
 }
 
 // markUp clears FailedCheck for the hosts at these indexes.
-func (c *Cluster) markUp(places ...int) {
-	for _, i := range places {
+func (c *Cluster) markUp(indexes ...int) {
+	for _, i := range indexes {
 		h := c.state.Load().hosts[i]
 		if h.health.Clear(hosthealth.FailedCheck) {
 			h.healthChanged(HostUp)
@@ -78,17 +79,17 @@ func indexRange(a, b int) []int {
 
 // wantShare checks that the hosts at these indexes have this share of the picks, within five
 // standard deviations.
-func wantShare(t *testing.T, taken map[string]int, places []int, want float64) {
+func wantShare(t *testing.T, picks map[string]int, indexes []int, want float64) {
 	t.Helper()
-	picks, got := 0, 0
-	for _, n := range taken {
-		picks += n
+	total, got := 0, 0
+	for _, n := range picks {
+		total += n
 	}
-	for _, i := range places {
-		got += taken[strconv.Itoa(i)]
+	for _, i := range indexes {
+		got += picks[strconv.Itoa(i)]
 	}
-	if allowed := 5 * math.Sqrt(float64(picks)*want*(1-want)); math.Abs(float64(got)-want*float64(picks)) > allowed {
-		t.Errorf("hosts %v: %d of %d picks, want %.1f %% ± %.0f", places, got, picks, 100*want, allowed)
+	if tolerance := 5 * math.Sqrt(float64(total)*want*(1-want)); math.Abs(float64(got)-want*float64(total)) > tolerance {
+		t.Errorf("hosts %v: %d of %d picks, want %.1f %% ± %.0f", indexes, got, total, 100*want, tolerance)
 	}
 }
 
@@ -99,22 +100,22 @@ func balancedPolicies() []config.LBPolicy {
 	}
 }
 
-func TestUnhealthyHostsGetNothing(t *testing.T) {
+func TestUnhealthyHostsGetNoRequests(t *testing.T) {
 	for _, policy := range balancedPolicies() {
 		t.Run(string(policy), func(t *testing.T) {
 			_, c := newTestCluster(t, newFakeConnector(), clusterOf(10, policy, nil))
 			c.markDown(0, 3, 4, 9)
-			taken := served(c, 5000)
-			wantShare(t, taken, []int{0, 3, 4, 9}, 0)
-			wantShare(t, taken, []int{1, 2, 5, 6, 7, 8}, 1)
+			picks := pickCounts(c, 5000)
+			wantShare(t, picks, []int{0, 3, 4, 9}, 0)
+			wantShare(t, picks, []int{1, 2, 5, 6, 7, 8}, 1)
 		})
 	}
 }
 
-// TestHostsThatAreUpShareTheWorkOfThoseThatAreDown verifies that the first host after a run of down
-// hosts gets no more requests than others, and that least-load policies do not pick hosts that are
-// down, which have no load.
-func TestHostsThatAreUpShareTheWorkOfThoseThatAreDown(t *testing.T) {
+// TestDownHostsDoNotSkewShares verifies that the first host after a run of down hosts gets no more
+// requests than others, and that least-load policies do not pick hosts that are down, which have no
+// load.
+func TestDownHostsDoNotSkewShares(t *testing.T) {
 	const hosts, picks = 100, 20_000
 	for _, policy := range balancedPolicies() {
 		if policy == config.RequestRoundRobin {
@@ -129,12 +130,12 @@ func TestHostsThatAreUpShareTheWorkOfThoseThatAreDown(t *testing.T) {
 					h.load.Connect()
 					h.load.Observe(1, time.Millisecond)
 				}
-				taken := served(c, picks)
-				equal := float64(picks) / float64(hosts-down)
-				if first := float64(taken[strconv.Itoa(down)]); first > 1.7*equal || first < 0.5*equal {
-					t.Errorf("the first host that is up got %.0f exchanges, the mean is %.0f", first, equal)
+				counts := pickCounts(c, picks)
+				mean := float64(picks) / float64(hosts-down)
+				if first := float64(counts[strconv.Itoa(down)]); first > 1.7*mean || first < 0.5*mean {
+					t.Errorf("the first host that is up got %.0f exchanges, the mean is %.0f", first, mean)
 				}
-				wantShare(t, taken, indexRange(0, down), 0)
+				wantShare(t, counts, indexRange(0, down), 0)
 			})
 		}
 	}
@@ -147,18 +148,18 @@ func TestPanicUsesHostsThatAreDown(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			_, c := newTestCluster(t, newFakeConnector(), clusterOf(10, policy, nil))
 			c.markDown(indexRange(0, 5)...)
-			wantShare(t, served(c, 2000), indexRange(0, 5), 0)
+			wantShare(t, pickCounts(c, 2000), indexRange(0, 5), 0)
 			c.markDown(5)
-			taken := served(c, 20_000)
+			picks := pickCounts(c, 20_000)
 			for i := range 10 {
-				if taken[strconv.Itoa(i)] == 0 {
+				if picks[strconv.Itoa(i)] == 0 {
 					t.Errorf("in panic, host %d gets no requests", i)
 				}
 			}
 			c.state.Load().hosts[2].recordConnectFailure(protocol.Faultf(protocol.ConnectFailure, "refused"))
-			wantShare(t, served(c, 2000), []int{2}, 0)
+			wantShare(t, pickCounts(c, 2000), []int{2}, 0)
 			c.markUp(5)
-			wantShare(t, served(c, 2000), indexRange(0, 5), 0)
+			wantShare(t, pickCounts(c, 2000), indexRange(0, 5), 0)
 		})
 	}
 }
@@ -185,16 +186,16 @@ func TestPanicThreshold(t *testing.T) {
 			cfg.Failover.PanicThreshold = tt.threshold
 			_, c := newTestCluster(t, newFakeConnector(), cfg)
 			c.markDown(indexRange(0, tt.down)...)
-			taken := served(c, 2000)
+			picks := pickCounts(c, 2000)
 			used := 0
 			for i := range tt.down {
-				used += taken[strconv.Itoa(i)]
+				used += picks[strconv.Itoa(i)]
 			}
 			if (used > 0) != tt.want {
 				t.Errorf("hosts that are down got %d of 2000 picks, want some: %v", used, tt.want)
 			}
-			if tt.down == 10 && !tt.want && taken[""] != 2000 {
-				t.Errorf("picks = %v with all hosts down and no panic, want none", taken)
+			if tt.down == 10 && !tt.want && picks[""] != 2000 {
+				t.Errorf("picks = %v with all hosts down and no panic, want none", picks)
 			}
 		})
 	}
@@ -231,14 +232,14 @@ func TestPrioritiesSpillOver(t *testing.T) {
 			for l := range levels {
 				c.markDown(indexRange(100*l+tt.up[l], 100*l+100)...)
 			}
-			taken := served(c, 20_000)
+			picks := pickCounts(c, 20_000)
 			for l := range levels {
 				got := 0
 				for i := range 100 {
-					got += taken[strconv.Itoa(100*l+i)]
+					got += picks[strconv.Itoa(100*l+i)]
 				}
 				if math.Abs(float64(got)-20_000*tt.shares[l]) > 5*math.Sqrt(20_000*tt.shares[l]*(1-tt.shares[l]))+20 {
-					t.Errorf("priority %d gets %d of 20000, want %.1f %%", l, got, 100*tt.shares[l])
+					t.Errorf("priority %d gets %d of 20000 picks, want %.1f %%", l, got, 100*tt.shares[l])
 				}
 			}
 		})
@@ -250,27 +251,27 @@ func TestOverprovisioningFactor(t *testing.T) {
 	cfg.Failover.Overprovisioning = 1
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	c.markDown(0, 1)
-	taken := served(c, 10_000)
-	wantShare(t, taken, indexRange(2, 10), .8)
-	wantShare(t, taken, indexRange(10, 20), .2)
+	picks := pickCounts(c, 10_000)
+	wantShare(t, picks, indexRange(2, 10), .8)
+	wantShare(t, picks, indexRange(10, 20), .2)
 }
 
 // TestPriorityWithoutShareIsProbed verifies that recovery probes find the hosts of a priority that
 // gets no requests because its hosts refuse connections.
 func TestPriorityWithoutShareIsProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.refuses["0"] = true
-		_, c := newTestCluster(t, w, clusterOf(2, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i) }))
+		f := newFakeConnector()
+		f.refuses["0"] = true
+		_, c := newTestCluster(t, f, clusterOf(2, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i) }))
 		for range 5 {
 			if got := serveOne(t, c); got != "1" {
 				t.Fatalf("served by %s, want the second priority", got)
 			}
 		}
-		if dials := w.dialed(); len(dials) != 2 {
+		if dials := f.dialed(); len(dials) != 2 {
 			t.Errorf("dialed hosts = %v, want each host once", dials)
 		}
-		w.set(w.refuses, "0", false)
+		f.set(f.refuses, "0", false)
 		time.Sleep(hosthealth.MaxBackoff)
 		for range 3 {
 			if got := serveOne(t, c); got != "0" {
@@ -281,37 +282,37 @@ func TestPriorityWithoutShareIsProbed(t *testing.T) {
 }
 
 func TestLocalitiesShareByWeight(t *testing.T) {
-	at := func(zone string) config.Locality { return config.Locality{Region: "r", Zone: zone} }
-	build := func(t *testing.T, policy config.LBPolicy) *Cluster {
-		cfg := clusterOf(40, policy, func(i int, h *config.Host) { h.Locality = at([]string{"a", "a", "b", "c"}[i/10]) })
+	locality := func(zone string) config.Locality { return config.Locality{Region: "r", Zone: zone} }
+	newCluster := func(t *testing.T, policy config.LBPolicy) *Cluster {
+		cfg := clusterOf(40, policy, func(i int, h *config.Host) { h.Locality = locality([]string{"a", "a", "b", "c"}[i/10]) })
 		cfg.LocalityWeights = []config.LocalityWeight{
-			{Locality: at("a"), Weight: 1},
-			{Locality: at("b"), Weight: 3},
-			{Locality: at("c"), Weight: 0},
-			{Locality: at("c"), Priority: 1, Weight: 100},
-			{Locality: at("d"), Weight: 100},
+			{Locality: locality("a"), Weight: 1},
+			{Locality: locality("b"), Weight: 3},
+			{Locality: locality("c"), Weight: 0},
+			{Locality: locality("c"), Priority: 1, Weight: 100},
+			{Locality: locality("d"), Weight: 100},
 		}
 		_, c := newTestCluster(t, newFakeConnector(), cfg)
 		return c
 	}
 	for _, policy := range balancedPolicies() {
 		t.Run(string(policy), func(t *testing.T) {
-			c := build(t, policy)
-			taken := served(c, 10_000)
-			wantShare(t, taken, indexRange(0, 20), .25)
-			wantShare(t, taken, indexRange(20, 30), .75)
-			wantShare(t, taken, indexRange(30, 40), 0)
+			c := newCluster(t, policy)
+			picks := pickCounts(c, 10_000)
+			wantShare(t, picks, indexRange(0, 20), .25)
+			wantShare(t, picks, indexRange(20, 30), .75)
+			wantShare(t, picks, indexRange(30, 40), 0)
 
 			c.markDown(indexRange(20, 22)...) // 8 of 10: enough for its full share
-			wantShare(t, served(c, 10_000), indexRange(20, 30), .75)
+			wantShare(t, pickCounts(c, 10_000), indexRange(20, 30), .75)
 
 			c.markDown(indexRange(22, 25)...) // 5 of 10: 0.7 of its share
-			taken = served(c, 10_000)
-			wantShare(t, taken, indexRange(0, 20), 1/(1+3*.7))
-			wantShare(t, taken, indexRange(25, 30), 3*.7/(1+3*.7))
+			picks = pickCounts(c, 10_000)
+			wantShare(t, picks, indexRange(0, 20), 1/(1+3*.7))
+			wantShare(t, picks, indexRange(25, 30), 3*.7/(1+3*.7))
 
 			c.markDown(indexRange(25, 30)...)
-			wantShare(t, served(c, 10_000), indexRange(0, 20), 1)
+			wantShare(t, pickCounts(c, 10_000), indexRange(0, 20), 1)
 		})
 	}
 }
@@ -337,15 +338,15 @@ func TestHostsOfLocalitiesWithoutWeight(t *testing.T) {
 			})
 			cfg.LocalityWeights = tt.weights
 			_, c := newTestCluster(t, newFakeConnector(), cfg)
-			if got := served(c, 10); !maps.Equal(got, tt.want) {
+			if got := pickCounts(c, 10); !maps.Equal(got, tt.want) {
 				t.Errorf("picks = %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestAHashStaysWhereItIs verifies that the hash also selects the priority and the locality.
-func TestAHashStaysWhereItIs(t *testing.T) {
+// TestHashSelectsLevelAndLocality verifies that the hash also selects the priority and the locality.
+func TestHashSelectsLevelAndLocality(t *testing.T) {
 	for _, policy := range []config.LBPolicy{config.RingHash, config.Maglev} {
 		cfg := clusterOf(40, policy, func(i int, h *config.Host) {
 			h.Priority = uint32(i / 20)
@@ -363,13 +364,13 @@ func TestAHashStaysWhereItIs(t *testing.T) {
 			first := c.state.Load().defaultSet.pick(hash+1, nil, 0)
 			used[first.Name()] = true
 			for range 3 {
-				if again := c.state.Load().defaultSet.pick(hash+1, nil, 0); again != first {
-					t.Fatalf("%s: hash %d goes to %s, then to %s", policy, hash+1, first.Name(), again.Name())
+				if next := c.state.Load().defaultSet.pick(hash+1, nil, 0); next != first {
+					t.Fatalf("%s: hash %d goes to %s, then to %s", policy, hash+1, first.Name(), next.Name())
 				}
 			}
 		}
 		if len(used) < 20 {
-			t.Errorf("%s: 2000 hashes use %d hosts only", policy, len(used))
+			t.Errorf("%s: 2000 hashes use only %d hosts", policy, len(used))
 		}
 	}
 }
@@ -379,22 +380,22 @@ func TestAHashStaysWhereItIs(t *testing.T) {
 func TestHashesMoveWhileTheirHostIsDown(t *testing.T) {
 	for _, policy := range []config.LBPolicy{config.RingHash, config.Maglev} {
 		_, c := newTestCluster(t, newFakeConnector(), clusterOf(50, policy, nil))
-		where := func() []string {
+		hostNames := func() []string {
 			list := make([]string, 5000)
 			for i := range list {
 				list[i] = c.state.Load().defaultSet.pick(uint64(i)+1, nil, 0).Name()
 			}
 			return list
 		}
-		before := where()
+		before := hostNames()
 		c.markDown(7)
-		for i, now := range where() {
-			if now != before[i] && before[i] != "7" || now == "7" {
-				t.Fatalf("%s: with host 7 down, hash %d moved from %s to %s", policy, i+1, before[i], now)
+		for i, name := range hostNames() {
+			if name != before[i] && before[i] != "7" || name == "7" {
+				t.Fatalf("%s: with host 7 down, hash %d moved from %s to %s", policy, i+1, before[i], name)
 			}
 		}
 		c.markUp(7)
-		if !slices.Equal(where(), before) {
+		if !slices.Equal(hostNames(), before) {
 			t.Errorf("%s: not all hashes returned to host 7", policy)
 		}
 	}
@@ -402,17 +403,17 @@ func TestHashesMoveWhileTheirHostIsDown(t *testing.T) {
 
 func TestPeakEWMAAvoidsSlowHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.respond = func(wire *fakeConn, x *protocol.Exchange) error {
+		f := newFakeConnector()
+		f.respond = func(conn *fakeConn, x *protocol.Exchange) error {
 			x.Record.UpstreamStart = time.Now()
-			if wire.host == "0" {
+			if conn.host == "0" {
 				time.Sleep(time.Second)
 			}
 			x.Record.UpstreamFirstByte = time.Now()
 			return nil
 		}
 		cfg := clusterOf(2, config.PeakEWMA, nil)
-		_, c := newTestCluster(t, w, cfg)
+		_, c := newTestCluster(t, f, cfg)
 		slow := 0
 		for range 100 {
 			if serveOne(t, c) == "0" {
@@ -425,9 +426,9 @@ func TestPeakEWMAAvoidsSlowHosts(t *testing.T) {
 	})
 }
 
-// TestHealthIsCountedThroughChanges verifies that the counts include all health changes that occur
-// while the cluster is replaced.
-func TestHealthIsCountedThroughChanges(t *testing.T) {
+// TestHealthCountsDuringReplacement verifies that the counts include all health changes that occur
+// while the state of the cluster is replaced.
+func TestHealthCountsDuringReplacement(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), clusterOf(20, config.RoundRobin, nil))
 	done := make(chan struct{})
 	go func() {
@@ -446,7 +447,7 @@ func TestHealthIsCountedThroughChanges(t *testing.T) {
 		apply(t, s, clusterOf(20, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i % (1 + n%3)) }))
 		for range 20 {
 			if c.state.Load().defaultSet.pick(0, nil, 0) == nil {
-				t.Fatal("no host")
+				t.Fatal("pick returned no host")
 			}
 		}
 	}
@@ -478,15 +479,15 @@ func TestPanicIsLoggedOnce(t *testing.T) {
 	apply(t, s, cfg)
 	c := s.Get("web")
 	c.markDown(0, 1, 2)
-	if d := c.describe(); d.Panic || log.Len() > 0 {
-		t.Errorf("with a healthy second priority: panic = %v; log %s", d.Panic, &log)
+	if status := c.describe(); status.Panic || log.Len() > 0 {
+		t.Errorf("with a healthy second priority: panic = %v; log %s", status.Panic, &log)
 	}
 	c.markDown(3)
 	c.markUp(0)
 	c.markUp(1)
 	c.markUp(2)
 	if got := strings.Count(log.String(), "\n"); got != 2 {
-		t.Fatalf("%d log lines, want the begin and the end of panic:\n%s", got, &log)
+		t.Fatalf("%d log lines, want the start and the end of panic:\n%s", got, &log)
 	}
 	begin, end, _ := strings.Cut(log.String(), "\n")
 	if !strings.Contains(begin, "level=WARN") || !strings.Contains(begin, "cluster=web") || !strings.Contains(end, "no longer in panic") {
@@ -495,15 +496,15 @@ func TestPanicIsLoggedOnce(t *testing.T) {
 }
 
 func TestDescribeHostLocality(t *testing.T) {
-	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}})
+	cfg := labeledCluster(config.Subsets{Selectors: [][]string{{"version"}}})
 	cfg.Hosts[3].Priority, cfg.Hosts[3].Locality = 2, config.Locality{Region: "r", Zone: "z", SubZone: "s"}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
-	d := c.describe()
-	if h := d.Hosts[3]; h.Priority != 2 || h.Locality != "r/z/s" || d.Hosts[0].Locality != "" {
-		t.Errorf("hosts = %+v and %+v", d.Hosts[0], h)
+	status := c.describe()
+	if h := status.Hosts[3]; h.Priority != 2 || h.Locality != "r/z/s" || status.Hosts[0].Locality != "" {
+		t.Errorf("hosts = %+v and %+v", status.Hosts[0], h)
 	}
-	if d.Subsets != 3 {
-		t.Errorf("%d subsets, want 3", d.Subsets)
+	if status.Subsets != 3 {
+		t.Errorf("%d subsets, want 3", status.Subsets)
 	}
 }
 
@@ -511,11 +512,11 @@ func TestDescribeHostLocality(t *testing.T) {
 // exchange, and from then on when its hosts change.
 func TestHashTablesAreBuiltOnFirstUse(t *testing.T) {
 	for _, policy := range balancedPolicies() {
-		hashing := policy == config.RingHash || policy == config.Maglev
+		usesHash := policy == config.RingHash || policy == config.Maglev
 		s, c := newTestCluster(t, newFakeConnector(), clusterOf(3, policy, nil))
 		built := func() bool { return c.state.Load().defaultSet.hasBalancers() }
-		if built() == hashing {
-			t.Errorf("%s: balancers built before the first exchange: %v, want %v", policy, built(), !hashing)
+		if built() == usesHash {
+			t.Errorf("%s: balancers built before the first exchange: %v, want %v", policy, built(), !usesHash)
 		}
 		serveOne(t, c)
 		if !built() {

@@ -14,16 +14,16 @@ func newLease(t *testing.T, limits config.CircuitBreakers) (*Set, *Cluster, *Hos
 	cfg := cluster("web", "a", "b")
 	cfg.CircuitBreakers = limits
 	s, c := newTestCluster(t, newFakeConnector(), cfg)
-	a, err := c.Lease(0, nil)
+	lease, err := c.Lease(0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, c, a
+	return s, c, lease
 }
 
-// TestLeaseMovesAtTheLimit verifies that a session can move to another host although the limits are
+// TestLeaseMovesAtLimit verifies that a session can move to another host although the limits are
 // reached: the limits do not count the second lease.
-func TestLeaseMovesAtTheLimit(t *testing.T) {
+func TestLeaseMovesAtLimit(t *testing.T) {
 	for name, limits := range map[string]config.CircuitBreakers{
 		"max_connections": {MaxConnections: 1},
 		"max_requests":    {MaxRequests: 1},
@@ -55,8 +55,8 @@ func TestLeaseMovesAtTheLimit(t *testing.T) {
 // TestLeaseOfAnotherClusterIsLimited verifies that the limits apply to a session that moves from
 // another cluster.
 func TestLeaseOfAnotherClusterIsLimited(t *testing.T) {
-	_, c, a := newLease(t, config.CircuitBreakers{MaxConnections: 1})
-	defer a.Release()
+	_, c, lease := newLease(t, config.CircuitBreakers{MaxConnections: 1})
+	defer lease.Release()
 	_, _, other := newLease(t, config.CircuitBreakers{})
 	defer other.Release()
 	if _, err := c.Lease(0, other); protocol.ReasonOf(err) != protocol.Overflow {

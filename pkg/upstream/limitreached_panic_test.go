@@ -11,7 +11,7 @@ import (
 )
 
 // TestPanicInLimitReachedLeavesNoCounts verifies that after a panic of Meter.LimitReached the
-// exchange in flight completes, all counts are returned, and later exchanges are served.
+// exchange in flight completes, all counts return to 0, and later exchanges are served.
 func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits config.CircuitBreakers
@@ -28,12 +28,12 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 			t.Run(name+", "+string(mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
-					s, c := f.limited(t, mode, test.limits, "a", "b") // the second host needs a connection
+					s, c := f.clusterWithLimits(t, mode, test.limits, "a", "b") // the second host needs a connection
 					defer s.Close()
 					first, other := newFakeDownstreamConn(), newFakeDownstreamConn()
 					defer first.end()
 					defer other.end()
-					begun := first.begin(t, c)
+					active := first.begin(t, c)
 					var queued []<-chan *protocol.Exchange
 					if test.queued > 0 {
 						queued = queueMany(c, test.queued, time.Minute)
@@ -48,7 +48,7 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 					if f.hits.Load() != 1 || protocol.PanicIn(err) == nil {
 						t.Errorf("%d panics, Serve = %v, want one panic", f.hits.Load(), err)
 					}
-					finish(begun)
+					finish(active)
 					for _, q := range queued {
 						if x := <-q; x == nil {
 							t.Error("the pending exchange was not served")
@@ -61,8 +61,8 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 					if c.InFlight() != 0 || b.Counts().Pending != 0 || b.Counts().Waiting != 0 {
 						t.Errorf("%d in flight, %d pending, %d waiting for slots, want none", c.InFlight(), b.Counts().Pending, b.Counts().Waiting)
 					}
-					if taken, open := b.Counts().Connections, f.fakeMuxConnector.open(); taken != int64(open) {
-						t.Errorf("%d slots taken, %d connections open, want the same number", taken, open)
+					if slots, open := b.Counts().Connections, f.fakeMuxConnector.open(); slots != int64(open) {
+						t.Errorf("%d slots taken, %d connections open, want the same number", slots, open)
 					}
 					first.end()
 					third := newFakeDownstreamConn()
@@ -82,11 +82,11 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 // panic of Meter.LimitReached.
 func TestPanicInLimitReachedRejectsRetry(t *testing.T) {
 	f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
-	s, c := f.limited(t, config.PingPong, config.CircuitBreakers{MaxRetries: 1}, "a")
+	s, c := f.clusterWithLimits(t, config.PingPong, config.CircuitBreakers{MaxRetries: 1}, "a")
 	defer s.Close()
-	down := newFakeDownstreamConn()
-	defer down.end()
-	if err := f.serve(c, down); err != nil { // opens the recorder
+	downstream := newFakeDownstreamConn()
+	defer downstream.end()
+	if err := f.serve(c, downstream); err != nil { // opens the recorder
 		t.Fatal(err)
 	}
 	b := c.Breaker(config.DefaultPriority)

@@ -17,10 +17,10 @@ import (
 type LoadReporter struct {
 	set *Set // immutable
 
-	followAll   bool                 // all clusters are followed
-	followed map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
-	since time.Time            // time from which all clusters are followed
-	last  time.Time            // time of the last report or SetClusters
+	followAll bool                 // all clusters are followed
+	followed  map[string]time.Time // otherwise the followed clusters, with the time from which each is followed
+	since     time.Time            // time from which all clusters are followed
+	last      time.Time            // time of the last report or SetClusters
 
 	mu      sync.Mutex
 	removed map[*Host]time.Time // guarded by mu; hosts that left the configuration, and the time from which they have had nothing to report
@@ -50,7 +50,7 @@ type LoadReport struct {
 	Clusters []ClusterLoad // followed clusters that are configured or have removed hosts, sorted by name
 
 	reporter       *LoadReporter
-	collectedAt             time.Time
+	collectedAt    time.Time
 	hostReports    []hostReport
 	clusterReports []clusterReport
 }

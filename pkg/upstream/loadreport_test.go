@@ -17,33 +17,33 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// noSettle is a settle function that does not wait.
-func noSettle() {}
+// noWait is an awaitResults function that does not wait.
+func noWait() {}
 
 // wantReport checks the content of the next report and commits it.
 func wantReport(t *testing.T, l *LoadReporter, want ...ClusterLoad) {
 	t.Helper()
-	r := l.Collect(noSettle)
+	r := l.Collect(noWait)
 	if diff := cmp.Diff(want, r.Clusters, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(ClusterLoad{}, "Interval")); diff != "" {
 		t.Errorf("unexpected report (-want +got):\n%s", diff)
 	}
 	r.Commit()
 }
 
-// answered sets the status of the responses of all hosts.
-func (w *fakeConnector) answered(status int) {
-	w.respond = func(_ *fakeConn, x *protocol.Exchange) error {
+// respondWith sets the status of the responses of all hosts.
+func (f *fakeConnector) respondWith(status int) {
+	f.respond = func(_ *fakeConn, x *protocol.Exchange) error {
 		x.Response.Status = status
 		return nil
 	}
 }
 
 func TestLoadReportIsDifference(t *testing.T) {
-	w := newFakeConnector()
+	f := newFakeConnector()
 	cfg := cluster("web", "a")
 	cfg.Hosts[0].Priority, cfg.Hosts[0].Locality = 1, config.Locality{Zone: "z"}
-	s, c := newTestCluster(t, w, cfg)
-	is := func(issued, succeeded, failed, inFlight uint64) ClusterLoad {
+	s, c := newTestCluster(t, f, cfg)
+	load := func(issued, succeeded, failed, inFlight uint64) ClusterLoad {
 		return ClusterLoad{Name: "web", Hosts: []HostLoad{{
 			Address: "a", Priority: 1, Locality: config.Locality{Zone: "z"}, Issued: issued, Succeeded: succeeded, Failed: failed, InFlight: inFlight,
 		}}}
@@ -52,29 +52,29 @@ func TestLoadReportIsDifference(t *testing.T) {
 	l := s.NewLoadReporter()
 	defer l.Close()
 	wantReport(t, l)
-	l.SetClusters(false, "web", "not there yet")
+	l.SetClusters(false, "web", "not configured")
 	wantReport(t, l, ClusterLoad{Name: "web"})
 	serveOne(t, c)
 	x := begin(t, c)
-	wantReport(t, l, is(2, 1, 0, 1))
-	wantReport(t, l, is(0, 0, 0, 1))
+	wantReport(t, l, load(2, 1, 0, 1))
+	wantReport(t, l, load(0, 0, 0, 1))
 	finish(x)
-	wantReport(t, l, is(0, 1, 0, 0))
-	w.answered(503)
+	wantReport(t, l, load(0, 1, 0, 0))
+	f.respondWith(503)
 	serveOne(t, c)
-	w.answered(404)
+	f.respondWith(404)
 	serveOne(t, c)
-	wantReport(t, l, is(2, 1, 1, 0))
-	w.set(w.refuses, "a", true)
-	for _, conn := range w.conns {
+	wantReport(t, l, load(2, 1, 1, 0))
+	f.set(f.refuses, "a", true)
+	for _, conn := range f.conns {
 		conn.dead.Store(true)
 	}
 	wantFault(t, c, protocol.ConnectFailure)
-	l.SetClusters(false, "web") // it is still followed
-	wantReport(t, l, is(1, 0, 1, 0))
+	l.SetClusters(false, "web") // the cluster is still followed
+	wantReport(t, l, load(1, 0, 1, 0))
 
 	l.SetClusters(false)
-	w.set(w.refuses, "a", false)
+	f.set(f.refuses, "a", false)
 	l.SetClusters(true)
 	wantReport(t, l, ClusterLoad{Name: "web"})
 }
@@ -87,19 +87,19 @@ func TestUncommittedLoadReportIsRepeated(t *testing.T) {
 		l.SetClusters(true)
 		serveOne(t, c)
 		<-time.After(time.Second)
-		if r := l.Collect(noSettle); r.Clusters[0].Hosts[0].Issued != 1 || r.Clusters[0].Interval != time.Second {
-			t.Errorf("first report = %+v", r.Clusters)
+		if r := l.Collect(noWait); r.Clusters[0].Hosts[0].Issued != 1 || r.Clusters[0].Interval != time.Second {
+			t.Errorf("first report = %+v, want 1 attempt in 1s", r.Clusters)
 		}
 		serveOne(t, c)
 		<-time.After(time.Second)
-		r := l.Collect(noSettle)
+		r := l.Collect(noWait)
 		if r.Clusters[0].Hosts[0].Issued != 2 || r.Clusters[0].Hosts[0].Succeeded != 2 || r.Clusters[0].Interval != 2*time.Second {
-			t.Errorf("second report = %+v", r.Clusters)
+			t.Errorf("second report = %+v, want 2 attempts in 2s", r.Clusters)
 		}
 		r.Commit()
 		<-time.After(time.Second)
-		if r := l.Collect(noSettle); len(r.Clusters[0].Hosts) != 0 || r.Clusters[0].Interval != time.Second {
-			t.Errorf("third report = %+v", r.Clusters)
+		if r := l.Collect(noWait); len(r.Clusters[0].Hosts) != 0 || r.Clusters[0].Interval != time.Second {
+			t.Errorf("third report = %+v, want no hosts in 1s", r.Clusters)
 		}
 	})
 }
@@ -138,7 +138,7 @@ func TestRemovedHostsAreReported(t *testing.T) {
 		apply(t, s, cluster("web")) // no report has read "b"
 		apply(t, s, cluster("other", "a"))
 		a, b := HostLoad{Address: "a", Issued: 2, Succeeded: 1, InFlight: 1}, HostLoad{Address: "b", Issued: 1, Succeeded: 1}
-		r := l.Collect(noSettle)
+		r := l.Collect(noWait)
 		sort := cmpopts.SortSlices(func(a, b HostLoad) bool { return a.Address < b.Address })
 		if diff := cmp.Diff([]ClusterLoad{{Name: "other"}, {Name: "web", Hosts: []HostLoad{a, b}}}, r.Clusters, sort, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(ClusterLoad{}, "Interval")); diff != "" {
 			t.Errorf("unexpected report (-want +got):\n%s", diff)
@@ -175,7 +175,7 @@ func TestDroppedAndRejectedAreReported(t *testing.T) {
 	wantReport(t, l, ClusterLoad{Name: "web"})
 }
 
-func TestAConnectionIsARequestOfItsHost(t *testing.T) {
+func TestForwardedConnectionIsReported(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
 	l := s.NewLoadReporter()
 	l.SetClusters(true)
@@ -193,7 +193,7 @@ func TestAConnectionIsARequestOfItsHost(t *testing.T) {
 }
 
 func TestResponseEndCountsAsFailure(t *testing.T) {
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		name string
 		end  metrics.Outcome
 		want uint64
@@ -207,13 +207,13 @@ func TestResponseEndCountsAsFailure(t *testing.T) {
 		{"interrupted response", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.UpstreamReset), UpstreamStatus: 200}, 1},
 		{"client disconnected", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.ReasonDownstreamDisconnect), UpstreamStatus: 200}, 0},
 	} {
-		_, cell := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
-		h := cell.state.Load().hosts[0]
-		sum := metrics.Batch{Outcome: c.end}
-		sum.AddRequest(metrics.Request{})
-		h.Add(sum)
-		if got := h.badResponses.Load(); got != c.want {
-			t.Errorf("%s: %d failures, want %d", c.name, got, c.want)
+		_, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
+		h := c.state.Load().hosts[0]
+		batch := metrics.Batch{Outcome: tt.end}
+		batch.AddRequest(metrics.Request{})
+		h.Add(batch)
+		if got := h.badResponses.Load(); got != tt.want {
+			t.Errorf("%s: %d failures, want %d", tt.name, got, tt.want)
 		}
 	}
 }
@@ -222,23 +222,23 @@ func TestResponseEndCountsAsFailure(t *testing.T) {
 // requests sent while hosts are added and removed.
 func TestReportsAddUp(t *testing.T) {
 	const workers, requests = 4, 500
-	w := newFakeConnector()
-	w.respond = func(_ *fakeConn, x *protocol.Exchange) error {
+	f := newFakeConnector()
+	f.respond = func(_ *fakeConn, x *protocol.Exchange) error {
 		if rand.N(4) == 0 {
 			x.Response.Status = 500
 		}
 		return nil
 	}
-	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+	s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 	l := s.NewLoadReporter()
 	l.SetClusters(true)
 	var want, got counts
 	var mu sync.Mutex
-	var asking sync.WaitGroup
+	var wg sync.WaitGroup
 	for range workers {
-		asking.Go(func() {
+		wg.Go(func() {
 			for range requests {
-				x := get()
+				x := newExchange()
 				if err := c.Serve(context.Background(), x); err != nil {
 					t.Errorf("Serve: %v", err)
 					return
@@ -256,9 +256,9 @@ func TestReportsAddUp(t *testing.T) {
 			}
 		})
 	}
-	take := func(told bool) {
-		r := l.Collect(noSettle)
-		if !told {
+	collect := func(commit bool) {
+		r := l.Collect(noWait)
+		if !commit {
 			return
 		}
 		for i := range r.Clusters {
@@ -269,17 +269,17 @@ func TestReportsAddUp(t *testing.T) {
 		r.Commit()
 	}
 	ended := make(chan struct{})
-	go func() { asking.Wait(); close(ended) }()
+	go func() { wg.Wait(); close(ended) }()
 	for i := 0; ; i++ {
 		select {
 		case <-ended:
-			take(true)
+			collect(true)
 			if got != want {
 				t.Errorf("reported in total = %+v, want %+v", got, want)
 			}
 			return
 		default:
-			take(i%3 != 0)
+			collect(i%3 != 0)
 			apply(t, s, cluster("web", "a", fmt.Sprint("b", i%3)))
 		}
 	}

@@ -21,65 +21,65 @@ type fakeRecorder struct {
 	name  string
 }
 
-func (b *fakeMeter) Cluster(name string, _ Gauges) ClusterRecorder {
-	b.opened = append(b.opened, name)
-	return &fakeRecorder{b, name}
+func (m *fakeMeter) Cluster(name string, _ Gauges) ClusterRecorder {
+	m.opened = append(m.opened, name)
+	return &fakeRecorder{m, name}
 }
 
-func (b *fakeMeter) Host(cluster, address string) Recorder {
-	b.opened = append(b.opened, cluster+"/"+address)
-	return &fakeRecorder{b, cluster + "/" + address}
+func (m *fakeMeter) Host(cluster, address string) Recorder {
+	m.opened = append(m.opened, cluster+"/"+address)
+	return &fakeRecorder{m, cluster + "/" + address}
 }
 
-func (b *fakeRecorder) Add(s metrics.Batch) { b.meter.observed[b.name] += s.Len() }
+func (r *fakeRecorder) Add(b metrics.Batch) { r.meter.observed[r.name] += b.Len() }
 
-func (b *fakeRecorder) Close() { b.meter.closed = append(b.meter.closed, b.name) }
+func (r *fakeRecorder) Close() { r.meter.closed = append(r.meter.closed, r.name) }
 
-func (b *fakeRecorder) Count(e Event) { b.meter.events = append(b.meter.events, e) }
+func (r *fakeRecorder) Count(e Event) { r.meter.events = append(r.meter.events, e) }
 
-func (b *fakeRecorder) LimitReached(_ config.Priority, e Event) { b.Count(e) }
+func (r *fakeRecorder) LimitReached(_ config.Priority, e Event) { r.Count(e) }
 
 // accountFor calls Add for each scope of x.
 func accountFor(x *protocol.Exchange) {
-	var one metrics.Batch
-	one.AddRequest(metrics.Request{})
-	for _, p := range [...]protocol.Named{x.Record.Cluster, x.Record.Host()} {
-		p.(metrics.Recorder).Add(one)
+	var b metrics.Batch
+	b.AddRequest(metrics.Request{})
+	for _, scope := range [...]protocol.Named{x.Record.Cluster, x.Record.Host()} {
+		scope.(metrics.Recorder).Add(b)
 	}
 }
 
 func TestRecordersOfClustersAndHosts(t *testing.T) {
-	w := newFakeConnector()
-	w.refuses["a"] = true
-	b := &fakeMeter{observed: map[string]int{}}
-	s := newTestSet(t, w, func(o *Options) { o.Meter = b })
+	f := newFakeConnector()
+	f.refuses["a"] = true
+	m := &fakeMeter{observed: map[string]int{}}
+	s := newTestSet(t, f, func(o *Options) { o.Meter = m })
 	apply(t, s, cluster("web", "a"), cluster("unused", "b"))
-	wantList(t, "opened before the first exchange", b.opened)
+	wantList(t, "opened before the first exchange", m.opened)
 	x := wantFault(t, s.Get("web"), protocol.ConnectFailure)
-	wantList(t, "opened", b.opened, "web", "web/a")
+	wantList(t, "opened", m.opened, "web", "web/a")
 	accountFor(x)
-	w.set(w.refuses, "a", false)
+	f.set(f.refuses, "a", false)
 	x = begin(t, s.Get("web"))
 	finish(x)
 	accountFor(x)
-	if b.observed["web"] != 2 || b.observed["web/a"] != 2 {
-		t.Errorf("observed = %v, want both exchanges at the cluster and the host", b.observed)
+	if m.observed["web"] != 2 || m.observed["web/a"] != 2 {
+		t.Errorf("observed = %v, want both exchanges at the cluster and the host", m.observed)
 	}
 	if h := s.Describe()[1].Hosts[0]; h.Attempts != 2 || h.Failures != 1 || h.Connects != 1 || h.ConnectFailures != 1 {
 		t.Errorf("host counts = %+v", h)
 	}
 	apply(t, s)
-	slices.Sort(b.closed)
-	wantList(t, "closed", b.closed, "web", "web/a")
+	slices.Sort(m.closed)
+	wantList(t, "closed", m.closed, "web", "web/a")
 	want := []Event{ConnectFailed, HostDown, ConnectionOpened, HostUp}
-	if got := b.events[:len(want)]; !slices.Equal(got, want) {
+	if got := m.events[:len(want)]; !slices.Equal(got, want) {
 		t.Errorf("events = %v, want %v", got, want)
 	}
 	accountFor(x) // late: no recorder is opened again
-	if n := len(b.opened); n != 2 {
+	if n := len(m.opened); n != 2 {
 		t.Errorf("%d recorders were opened, want 2", n)
 	}
 	apply(t, s, cluster("web", "a"))
 	serveOne(t, s.Get("web"))
-	wantList(t, "opened again", b.opened[2:], "web", "web/a")
+	wantList(t, "opened again", m.opened[2:], "web", "web/a")
 }

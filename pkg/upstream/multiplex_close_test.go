@@ -11,11 +11,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestMaxPendingRequestsOfASharedConnection(t *testing.T) {
+func TestMultiplexMaxPendingRequests(t *testing.T) {
 	cfg := muxCluster(1, "a")
 	cfg.CircuitBreakers.MaxPendingRequests = 2
-	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects("a")
+	withMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects("a")
 		waiting := queueMany(c, 2, 0)
 		wantFault(t, c, protocol.Overflow)
 		open()
@@ -27,31 +27,31 @@ func TestMaxPendingRequestsOfASharedConnection(t *testing.T) {
 	})
 }
 
-func TestMaxConnectionsBoundsSharedConnections(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(8, "a"), 2), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMaxConnectionsBoundsMultiplexConns(t *testing.T) {
+	withMuxCluster(t, withMaxConnections(muxCluster(8, "a"), 2), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 10)
 		wantCounts(t, s, 10, 2, 0)
 		finishAll(list)
 	})
 }
 
-func TestIdleSharedConnectionOfAnotherHostGivesWay(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestIdleMultiplexConnIsEvictedForOtherHost(t *testing.T) {
+	withMuxCluster(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		first, second := serveOne(t, c), serveOne(t, c)
 		if first == second {
 			t.Fatalf("both exchanges went to %s", first)
 		}
-		if got := n.open(); got != 1 || !n.list()[0].closed.Load() {
+		if got := f.open(); got != 1 || !f.list()[0].closed.Load() {
 			t.Errorf("%d connections are open, want only that of the second host", got)
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-// TestSharedConnectionGivesWayWhenItBecomesIdle verifies that a connection passes its slot to
+// TestMultiplexConnIsEvictedWhenIdle verifies that a connection passes its slot to
 // another host when its last exchange ends.
-func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMultiplexConnIsEvictedWhenIdle(t *testing.T) {
+	withMuxCluster(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		x := begin(t, c)
 		waiting := queue(c, 0) // at the other host
 		y := begin(t, c)
@@ -60,7 +60,7 @@ func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
 		}
 		finish(x)
 		synctest.Wait()
-		if n.list()[0].closed.Load() {
+		if f.list()[0].closed.Load() {
 			t.Fatal("the connection was evicted while it carried an exchange")
 		}
 		finish(y)
@@ -78,8 +78,8 @@ func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
 	})
 }
 
-func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMultiplexSlotWaitEndsAtConnectTimeout(t *testing.T) {
+	withMuxCluster(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
 		x := begin(t, c)
 		start := time.Now()
 		y := <-queue(c, time.Hour)
@@ -99,31 +99,31 @@ func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
 // TestBusyHostEvictsOneConnection verifies that a host with two connections that are never idle
 // gives up one of them for another host.
 func TestBusyHostEvictsOneConnection(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(2, "a"), 2), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		list := beginMany(t, c, 8)
+	withMuxCluster(t, withMaxConnections(muxCluster(2, "a"), 2), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		exchanges := beginMany(t, c, 8)
 		synctest.Wait()
-		list = append(list, beginMany(t, c, 8)...)
-		if got := len(n.list()); got != 2 {
+		exchanges = append(exchanges, beginMany(t, c, 8)...)
+		if got := len(f.list()); got != 2 {
 			t.Fatalf("a has %d connections, want 2", got)
 		}
 		apply(t, s, withMaxConnections(muxCluster(2, "a", "b"), 2))
-		var waits []<-chan *protocol.Exchange
-		for c.breakers[0].Counts().Pending == 0 { // until one goes to b
-			waits = append(waits, queue(c, 0))
+		var queued []<-chan *protocol.Exchange
+		for c.breakers[0].Counts().Pending == 0 { // until an exchange waits for b
+			queued = append(queued, queue(c, 0))
 		}
-		leaves := connOf(list[0])
-		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool {
-			if connOf(x) != leaves {
+		busyConn := connOf(exchanges[0])
+		exchanges = slices.DeleteFunc(exchanges, func(x *protocol.Exchange) bool {
+			if connOf(x) != busyConn {
 				return false
 			}
 			finish(x)
 			return true
 		})
-		if len(list) == 0 {
+		if len(exchanges) == 0 {
 			t.Fatal("all exchanges were on one connection, want two")
 		}
 		hosts := map[string]bool{}
-		for _, done := range waits {
+		for _, done := range queued {
 			x := <-done
 			hosts[x.Record.Host().Name()] = true
 			finish(x)
@@ -131,18 +131,18 @@ func TestBusyHostEvictsOneConnection(t *testing.T) {
 		if !hosts["b"] {
 			t.Errorf("hosts that responded = %v, want b among them", hosts)
 		}
-		for _, x := range list {
+		for _, x := range exchanges {
 			finish(x)
 		}
 	})
 }
 
-func TestSharedConnectionsAboveALoweredLimitEndWhenIdle(t *testing.T) {
+func TestLoweredMaxConnectionsClosesIdleMultiplexConns(t *testing.T) {
 	cfg := muxCluster(4, "a")
-	eachGrownMuxMode(t, cfg, func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
-		lower := *cfg
-		lower.CircuitBreakers.MaxConnections = 1
-		apply(t, s, &lower)
+	withGrownMuxCluster(t, cfg, func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		lowered := *cfg
+		lowered.CircuitBreakers.MaxConnections = 1
+		apply(t, s, &lowered)
 		for range 8 {
 			serveOne(t, c)
 		}
@@ -153,26 +153,26 @@ func TestSharedConnectionsAboveALoweredLimitEndWhenIdle(t *testing.T) {
 // TestGoawayLosesNoExchange verifies that exchanges on a connection complete after a GOAWAY, and
 // that the next exchange uses another connection.
 func TestGoawayLosesNoExchange(t *testing.T) {
-	for name, told := range map[string]bool{"detected by the next exchange": false, "detected at the end of an exchange": true} {
+	for name, atEnd := range map[string]bool{"detected by the next exchange": false, "detected at the end of an exchange": true} {
 		t.Run(name, func(t *testing.T) {
-			eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+			withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 				list := beginMany(t, c, 3)
-				n.list()[0].goaway.Store(true)
-				if told {
+				f.list()[0].goaway.Store(true)
+				if atEnd {
 					finish(list[2])
 					list = list[:2]
 				}
 				x := begin(t, c)
-				if connOf(x) != n.list()[1] {
+				if connOf(x) != f.list()[1] {
 					t.Error("the next exchange did not use a new connection")
 				}
 				wantCounts(t, s, int64(len(list)+1), 2, 0)
 				finish(list[0])
-				if n.list()[0].closed.Load() {
+				if f.list()[0].closed.Load() {
 					t.Error("the connection was closed before its last exchange")
 				}
 				finishAll(list[1:])
-				if !n.list()[0].closed.Load() {
+				if !f.list()[0].closed.Load() {
 					t.Error("the connection is open after its last exchange")
 				}
 				finish(x)
@@ -182,26 +182,26 @@ func TestGoawayLosesNoExchange(t *testing.T) {
 	}
 }
 
-func TestIdleSharedConnectionThatIsNotUsableIsReplaced(t *testing.T) {
-	eachGrownMuxMode(t, muxCluster(3, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		for _, k := range n.list() {
-			k.goaway.Store(true)
+func TestUnusableIdleMultiplexConnIsReplaced(t *testing.T) {
+	withGrownMuxCluster(t, muxCluster(3, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		for _, conn := range f.list() {
+			conn.goaway.Store(true)
 		}
 		serveOne(t, c)
 		wantCounts(t, s, 0, 1, 1)
-		if got := n.open(); got != 1 {
+		if got := f.open(); got != 1 {
 			t.Errorf("%d connections are open, want only the new one", got)
 		}
 	})
 }
 
-func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestClosedMultiplexConnFailsItsExchanges(t *testing.T) {
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
-		n.respond = blockForever
+		f.respond = blockForever
 		waiting := queueMany(c, 20, 0)
 		start := time.Now()
-		n.list()[0].die()
+		f.list()[0].die()
 		for _, done := range waiting {
 			if x := <-done; x.Record.Reason != protocol.UpstreamReset {
 				t.Errorf("an exchange ended with %v, want upstream_reset", x.Record.Reason)
@@ -212,20 +212,20 @@ func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
-		n.respond = nil
+		f.respond = nil
 		serveOne(t, c)
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-// TestExchangeThatWasNotSentGoesToAnotherConnection verifies that an exchange uses another
+// TestUnsentExchangeUsesAnotherConn verifies that an exchange uses another
 // connection if its connection ended before the request was sent, within one attempt and without an
 // error for the client.
-func TestExchangeThatWasNotSentGoesToAnotherConnection(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestUnsentExchangeUsesAnotherConn(t *testing.T) {
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
-		n.list()[0].ended.Store(true)
-		x := get()
+		f.list()[0].ended.Store(true)
+		x := newExchange()
 		x.Request.Method = "POST" // not idempotent, but nothing was sent
 		if err := c.Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
@@ -234,22 +234,22 @@ func TestExchangeThatWasNotSentGoesToAnotherConnection(t *testing.T) {
 		wantCounts(t, s, 1, 1, 0)
 		finish(x)
 		if got := s.Describe()[0].Resent; got != 1 {
-			t.Errorf("%d requests were sent again, want 1", got)
+			t.Errorf("%d requests were resent, want 1", got)
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-func TestExchangeIsNotSentToAHostThatEndsItsConnections(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a", "b"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		n.respond = func(k *fakeMuxConn, _ *protocol.Exchange) error {
-			if k.host == "a" {
-				k.ended.Store(true)
-				return protocol.Faultf(protocol.ConnectFailure, "a ended it")
+func TestUnsentExchangeUsesAnotherHost(t *testing.T) {
+	withMuxCluster(t, muxCluster(1, "a", "b"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		f.respond = func(conn *fakeMuxConn, _ *protocol.Exchange) error {
+			if conn.host == "a" {
+				conn.ended.Store(true)
+				return protocol.Faultf(protocol.ConnectFailure, "a ended the connection")
 			}
 			return nil
 		}
-		begun := 0
+		retried := 0
 		for range 4 {
 			x := begin(t, c)
 			if got := x.Record.Host().Name(); got != "b" {
@@ -257,27 +257,27 @@ func TestExchangeIsNotSentToAHostThatEndsItsConnections(t *testing.T) {
 			}
 			if len(x.Record.Attempts) == 2 {
 				wantList(t, "attempts", attempts(x), "a:connect_failure", "b:200")
-				begun++
+				retried++
 			}
 			finish(x)
 		}
-		served := 0
-		for _, k := range n.list() {
-			if k.host == "a" {
-				served++
+		conns := 0
+		for _, conn := range f.list() {
+			if conn.host == "a" {
+				conns++
 			}
 		}
-		if begun == 0 || served != begun*maxConnAttempts {
-			t.Errorf("%d exchanges used %d connections to a, want %d each", begun, served, maxConnAttempts)
+		if retried == 0 || conns != retried*maxConnAttempts {
+			t.Errorf("%d exchanges used %d connections to a, want %d each", retried, conns, maxConnAttempts)
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-func TestIdleTimeoutOfSharedConnections(t *testing.T) {
+func TestMultiplexIdleTimeout(t *testing.T) {
 	cfg := muxCluster(2, "a")
 	cfg.IdleTimeout = 8 * time.Second
-	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+	withMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		x, y := begin(t, c), begin(t, c)
 		synctest.Wait()
 		z := begin(t, c) // on the second connection
@@ -292,20 +292,20 @@ func TestIdleTimeoutOfSharedConnections(t *testing.T) {
 		wantCounts(t, s, 0, 1, 1)
 		advanceClock(2*time.Second + time.Millisecond) // closed at most a quarter of the timeout later
 		wantCounts(t, s, 0, 0, 0)
-		if got := n.open(); got != 0 {
+		if got := f.open(); got != 0 {
 			t.Errorf("%d connections are open, want 0", got)
 		}
 	})
 }
 
-func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
+func TestSweepClosesUnusableMultiplexConns(t *testing.T) {
 	cfg := muxCluster(3, "a")
 	cfg.IdleTimeout = 0 // none
-	eachGrownMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+	withGrownMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		busy := connOf(list[0])
-		for _, k := range n.list() {
-			k.goaway.Store(true)
+		for _, conn := range f.list() {
+			conn.goaway.Store(true)
 		}
 		advanceClock(maxSweepInterval)
 		wantCounts(t, s, 1, 1, 0)
@@ -317,29 +317,29 @@ func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
 	})
 }
 
-func TestCloseOfASharedPool(t *testing.T) {
-	eachGrownMuxMode(t, muxCluster(2, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMultiplexPoolClose(t *testing.T) {
+	withGrownMuxCluster(t, muxCluster(2, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		s.Close()
-		if got := n.open(); got != 1 {
+		if got := f.open(); got != 1 {
 			t.Errorf("%d connections are open after Close, want only the one in use", got)
 		}
 		finishAll(list)
-		if got := n.open(); got != 0 {
+		if got := f.open(); got != 0 {
 			t.Error("a connection is open after its last exchange")
 		}
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 		wantFault(t, c, protocol.NoCluster)
 	})
 }
 
-func TestCloseEndsAHangingConnect(t *testing.T) {
+func TestCloseEndsHangingConnect(t *testing.T) {
 	for name, waiting := range map[string]int{"no exchange waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {
 			cfg := muxCluster(1, "a")
 			cfg.ConnectTimeout = 0 // none
-			eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-				n.holdConnects("a")
+			withMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+				f.holdConnects("a")
 				list := queueMany(c, waiting, 0)
 				if waiting == 0 {
 					<-queue(c, time.Second) // the connect continues after its exchange has ended
@@ -354,16 +354,16 @@ func TestCloseEndsAHangingConnect(t *testing.T) {
 						t.Errorf("an exchange ended with %v, want connect_timeout", x.Record.Reason)
 					}
 				}
-				wantNothing(t, c)
+				wantZeroCounts(t, c)
 			})
 		})
 	}
 }
 
-// TestCloseEndsTheWaitForASlot verifies that Close ends exchanges that wait for a slot with
+// TestCloseEndsSlotWait verifies that Close ends exchanges that wait for a slot with
 // connect_failure instead of downstream_gone, because their clients have not disconnected.
-func TestCloseEndsTheWaitForASlot(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+func TestCloseEndsSlotWait(t *testing.T) {
+	withMuxCluster(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
 		x := begin(t, c)
 		waiting := queue(c, 0)
 		s.Close()
@@ -371,17 +371,17 @@ func TestCloseEndsTheWaitForASlot(t *testing.T) {
 			t.Errorf("the exchange ended with %v, want connect_failure", y.Record.Reason)
 		}
 		finish(x)
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 	})
 }
 
-// TestHostIsRetiredWhileItIsConnectedTo verifies the removal of a host while a connection to it is
+// TestHostRetiredDuringConnect verifies the removal of a host while a connection to it is
 // being opened.
-func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
+func TestHostRetiredDuringConnect(t *testing.T) {
 	for name, waiting := range map[string]int{"no exchange waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {
-			eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-				open := n.holdConnects("a")
+			withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+				open := f.holdConnects("a")
 				list := queueMany(c, waiting, 0)
 				if waiting == 0 {
 					<-queue(c, time.Second)
@@ -394,10 +394,10 @@ func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
 					finish(x)
 				}
 				synctest.Wait()
-				if got := n.open(); got != 0 {
+				if got := f.open(); got != 0 {
 					t.Errorf("%d connections to a removed host are open, want 0", got)
 				}
-				wantNothing(t, c)
+				wantZeroCounts(t, c)
 			})
 		})
 	}
@@ -406,46 +406,46 @@ func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
 // TestRetiredHostServesEarlierPicks verifies that an exchange that picked a host before its removal
 // is served.
 func TestRetiredHostServesEarlierPicks(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
 		h := c.state.Load().hosts[0]
 		apply(t, s, muxCluster(1, "b"))
 		p := h.pool(config.HTTP1, config.Multiplex, 0)
 		h.load.Begin()
-		x := get()
+		x := newExchange()
 		if err := x.Serve(context.Background(), p); err != nil {
 			t.Fatalf("Serve = %v, want a response", err)
 		}
-		if got := n.open(); got != 1 {
+		if got := f.open(); got != 1 {
 			t.Errorf("%d connections are open, want 1", got)
 		}
 		finish(x)
-		if got := n.open(); got != 0 {
+		if got := f.open(); got != 0 {
 			t.Error("a connection to a removed host is open after its last exchange")
 		}
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 	})
 }
 
 // TestBusyHostEvictsOnePerWaiter verifies that at most one busy connection is evicted for each
 // waiting exchange, although the eviction takes time.
 func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(8, "a"), 8), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
-		list := beginEach(t, c, 32)
+	withMuxCluster(t, withMaxConnections(muxCluster(8, "a"), 8), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		exchanges := beginEach(t, c, 32)
 		apply(t, s, withMaxConnections(muxCluster(8, "a", "b"), 8))
-		var waits []<-chan *protocol.Exchange
-		for c.breakers[0].Counts().Pending == 0 { // until one goes to b
-			waits = append(waits, queue(c, 0))
+		var queued []<-chan *protocol.Exchange
+		for c.breakers[0].Counts().Pending == 0 { // until an exchange waits for b
+			queued = append(queued, queue(c, 0))
 		}
-		lines := func() int64 { // connections that accept exchanges
+		openConns := func() int64 { // connections that accept exchanges
 			n := c.breakers[0].Counts()
 			return n.Connections - n.Evicted
 		}
-		if got := lines(); got != 8 {
+		if got := openConns(); got != 8 {
 			t.Fatalf("a has %d connections, want 8", got)
 		}
 		seen := map[*fakeMuxConn]bool{}
-		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool { // one of each connection, so that none becomes idle
+		exchanges = slices.DeleteFunc(exchanges, func(x *protocol.Exchange) bool { // one exchange of each connection, so that no connection becomes idle
 			first := !seen[connOf(x)]
 			seen[connOf(x)] = true
 			if first {
@@ -453,13 +453,13 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 			}
 			return first
 		})
-		if got := lines(); got != 7 {
+		if got := openConns(); got != 7 {
 			t.Errorf("%d connections accept exchanges, want 7: one exchange waits", got)
 		}
-		for _, x := range list {
+		for _, x := range exchanges {
 			finish(x)
 		}
-		for _, done := range waits {
+		for _, done := range queued {
 			finish(<-done)
 		}
 		if got := c.breakers[0].Counts().Evicted; got != 0 {

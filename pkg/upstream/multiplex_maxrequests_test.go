@@ -12,43 +12,43 @@ import (
 )
 
 // clusterWithMaxRequests returns a cluster with this max_requests for its multiplexed connections.
-func clusterWithMaxRequests(most, connections int, hosts ...string) *config.Cluster {
+func clusterWithMaxRequests(limit, connections int, hosts ...string) *config.Cluster {
 	c := muxCluster(connections, hosts...)
-	c.Pool.MaxRequests, c.Pool.MaxRPCRequests = most, most
+	c.Pool.MaxRequests, c.Pool.MaxRPCRequests = limit, limit
 	return c
 }
 
 // wantServed checks how many exchanges each connection has served, in the order of opening.
-func wantServed(t testing.TB, n *fakeMuxConnector, want ...int64) {
+func wantServed(t testing.TB, f *fakeMuxConnector, want ...int64) {
 	t.Helper()
-	all := n.list()
-	if len(all) != len(want) {
-		t.Errorf("%d connections were opened, want %d", len(all), len(want))
+	conns := f.list()
+	if len(conns) != len(want) {
+		t.Errorf("%d connections were opened, want %d", len(conns), len(want))
 	}
-	for i := range min(len(all), len(want)) {
-		if got := all[i].served.Load(); got != want[i] {
+	for i := range min(len(conns), len(want)) {
+		if got := conns[i].served.Load(); got != want[i] {
 			t.Errorf("connection %d served %d exchanges, want %d", i, got, want[i])
 		}
 	}
 }
 
-func TestMaxRequestsOnSharedConnection(t *testing.T) {
+func TestMaxRequestsOfMultiplexConn(t *testing.T) {
 	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind} {
 		cfg := clusterWithMaxRequests(7, 1, "a")
 		cfg.Pool.Mode = mode
-		eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-			by := newFakeDownstreamConn()
-			defer by.end()
+		withMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+			downstream := newFakeDownstreamConn()
+			defer downstream.end()
 			for range 23 {
-				x := get()
-				x.Meta.Conn = &by.meta
-				if err := c.Serve(by, x); err != nil {
+				x := newExchange()
+				x.Meta.Conn = &downstream.meta
+				if err := c.Serve(downstream, x); err != nil {
 					t.Fatal(err)
 				}
 				finish(x)
 				synctest.Wait()
 			}
-			wantServed(t, n, 7, 7, 7, 2)
+			wantServed(t, f, 7, 7, 7, 2)
 			wantCounts(t, s, 0, 1, 1)
 		})
 	}
@@ -57,16 +57,16 @@ func TestMaxRequestsOnSharedConnection(t *testing.T) {
 // TestConnectionAtMaxRequestsClosesAfterLastExchange verifies that the exchanges on a connection at
 // max_requests complete, and that the pool opens its replacement before the next exchange.
 func TestConnectionAtMaxRequestsClosesAfterLastExchange(t *testing.T) {
-	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+	withMuxCluster(t, clusterWithMaxRequests(3, 1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 3)
 		wantCounts(t, s, 3, 2, 1)
-		by := &detachCounter{}
-		x := get()
-		x.Downstream = by
-		if err := c.Serve(context.Background(), x); err != nil || by.times != 0 {
-			t.Errorf("next exchange: %v, detached %d times, want no wait", err, by.times)
+		downstream := &detachCounter{}
+		x := newExchange()
+		x.Downstream = downstream
+		if err := c.Serve(context.Background(), x); err != nil || downstream.detached != 0 {
+			t.Errorf("next exchange: %v, detached %d times, want no wait", err, downstream.detached)
 		}
-		wantServed(t, n, 3, 1)
+		wantServed(t, f, 3, 1)
 		finishAll(list[:2])
 		wantCounts(t, s, 2, 2, 0)
 		finish(list[2])
@@ -79,15 +79,15 @@ func TestConnectionAtMaxRequestsClosesAfterLastExchange(t *testing.T) {
 // TestConnectsFollowMaxRequests verifies that the pool opens enough connections for all pending
 // exchanges, given max_requests per connection.
 func TestConnectsFollowMaxRequests(t *testing.T) {
-	eachMuxMode(t, clusterWithMaxRequests(7, 1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects("a")
+	withMuxCluster(t, clusterWithMaxRequests(7, 1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects("a")
 		waiting := queueMany(c, 30, 0)
-		wantList(t, "connects", n.dialed(), "a", "a", "a", "a", "a")
+		wantList(t, "connects", f.dialed(), "a", "a", "a", "a", "a")
 		open()
 		synctest.Wait()
-		for _, came := range waiting {
+		for _, done := range waiting {
 			select {
-			case x := <-came:
+			case x := <-done:
 				if x.Record.Reason != protocol.ReasonNone {
 					t.Errorf("an exchange ended with %v, want success", x.Record.Reason)
 				}
@@ -96,8 +96,8 @@ func TestConnectsFollowMaxRequests(t *testing.T) {
 				t.Error("an exchange waits for a second connect")
 			}
 		}
-		for i, k := range n.list() {
-			if got := k.served.Load(); got > 7 {
+		for i, conn := range f.list() {
+			if got := conn.served.Load(); got > 7 {
 				t.Errorf("connection %d served %d exchanges, want at most 7", i, got)
 			}
 		}
@@ -108,28 +108,28 @@ func TestConnectsFollowMaxRequests(t *testing.T) {
 // TestAbandonedWaitDoesNotCountAsRequest verifies that an exchange that ends before its connection
 // is open does not count against max_requests.
 func TestAbandonedWaitDoesNotCountAsRequest(t *testing.T) {
-	eachMuxMode(t, clusterWithMaxRequests(2, 1, "a"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
-		open := n.holdConnects("a")
-		left := queue(c, time.Second)
-		stays := queue(c, 0)
-		<-left
+	withMuxCluster(t, clusterWithMaxRequests(2, 1, "a"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
+		open := f.holdConnects("a")
+		abandoned := queue(c, time.Second)
+		served := queue(c, 0)
+		<-abandoned
 		open()
-		finish(<-stays)
+		finish(<-served)
 		serveOne(t, c)
 		synctest.Wait()
-		wantServed(t, n, 2, 0) // the second connection replaces the first, which reached max_requests
+		wantServed(t, f, 2, 0) // the second connection replaces the first, which reached max_requests
 	})
 }
 
-// TestAbandonedWaitFreesItsPlace verifies that connects that no exchange waits for leave the queue
-// for slots.
-func TestAbandonedWaitFreesItsPlace(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(clusterWithMaxRequests(1, 1, "a"), 1), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
+// TestAbandonedConnectLeavesSlotQueue verifies that connects for which no exchange waits leave the
+// queue for slots.
+func TestAbandonedConnectLeavesSlotQueue(t *testing.T) {
+	withMuxCluster(t, withMaxConnections(clusterWithMaxRequests(1, 1, "a"), 1), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
 		list := beginEach(t, c, 1)
-		leave := queueMany(c, 50, time.Second)
-		stays := queue(c, 0)
-		for _, left := range leave {
-			if x := <-left; x.Record.Reason != protocol.UpstreamTimeout {
+		abandoned := queueMany(c, 50, time.Second)
+		served := queue(c, 0)
+		for _, done := range abandoned {
+			if x := <-done; x.Record.Reason != protocol.UpstreamTimeout {
 				t.Errorf("an exchange ended with %v, want upstream_timeout", x.Record.Reason)
 			}
 		}
@@ -138,57 +138,57 @@ func TestAbandonedWaitFreesItsPlace(t *testing.T) {
 			t.Errorf("%d connects wait for slots, want 1", got)
 		}
 		finishAll(list)
-		finish(<-stays)
-		wantServed(t, n, 1, 1)
+		finish(<-served)
+		wantServed(t, f, 1, 1)
 	})
 }
 
-// TestSpentConnectionsStayWithinMaxConnections verifies that exchanges wait for a connection to end
+// TestMaxRequestsWithinMaxConnections verifies that exchanges wait for a connection to end
 // while max_connections is reached.
-func TestSpentConnectionsStayWithinMaxConnections(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(clusterWithMaxRequests(3, 1, "a"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMaxRequestsWithinMaxConnections(t *testing.T) {
+	withMuxCluster(t, withMaxConnections(clusterWithMaxRequests(3, 1, "a"), 1), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 3)
 		waiting := queueMany(c, 7, 0)
 		wantCounts(t, s, 10, 1, 0)
 		finishAll(list)
-		for _, came := range waiting {
-			x := <-came
+		for _, done := range waiting {
+			x := <-done
 			if x.Record.Reason != protocol.ReasonNone {
 				t.Errorf("an exchange ended with %v, want success", x.Record.Reason)
 			}
 			finish(x)
 			synctest.Wait()
-			if got := n.open(); got > 1 {
+			if got := f.open(); got > 1 {
 				t.Errorf("%d connections are open, want at most 1", got)
 			}
 		}
-		wantServed(t, n, 3, 3, 3, 1)
+		wantServed(t, f, 3, 3, 3, 1)
 	})
 }
 
 // TestReplacementConnectionCanBeEvicted verifies that a connection opened ahead of exchanges is
-// evicted for another host, like an idle one.
+// evicted for another host, like an idle connection.
 func TestReplacementConnectionCanBeEvicted(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(clusterWithMaxRequests(1, 1, "a", "b"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+	withMuxCluster(t, withMaxConnections(clusterWithMaxRequests(1, 1, "a", "b"), 1), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		for range 6 {
 			serveOne(t, c)
 			synctest.Wait()
 		}
-		if got := n.open(); got > 1 {
+		if got := f.open(); got > 1 {
 			t.Errorf("%d connections are open, want at most 1", got)
 		}
-		for i, k := range n.list() {
-			if got := k.served.Load(); got > 1 {
+		for i, conn := range f.list() {
+			if got := conn.served.Load(); got > 1 {
 				t.Errorf("connection %d served %d exchanges, want at most 1", i, got)
 			}
 		}
-		wantNothingBut(t, s, 1)
+		wantMaxConnections(t, s, 1)
 	})
 }
 
-// wantNothingBut checks that no exchange is in flight, and that at most that many connections are
-// open.
-func wantNothingBut(t testing.TB, s *Set, connections int64) {
+// wantMaxConnections checks that no exchange is in flight, and that at most the given number of
+// connections is open.
+func wantMaxConnections(t testing.TB, s *Set, connections int64) {
 	t.Helper()
 	for _, c := range s.Describe() {
 		if c.InFlight != 0 || c.Pending != 0 || c.Open > connections {
@@ -197,14 +197,14 @@ func wantNothingBut(t testing.TB, s *Set, connections int64) {
 	}
 }
 
-// TestSpentConnectionsToAHostThatTakesFewAtOnce verifies that max_requests applies to connections
+// TestMaxRequestsWithStreamLimit verifies that max_requests applies to connections
 // with a stream limit.
-func TestSpentConnectionsToAHostThatTakesFewAtOnce(t *testing.T) {
-	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
-		n.maxStreams = 2
+func TestMaxRequestsWithStreamLimit(t *testing.T) {
+	withMuxCluster(t, clusterWithMaxRequests(3, 1, "a"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
+		f.maxStreams = 2
 		list := beginEach(t, c, 10)
-		for i, k := range n.list() {
-			if load, served := k.load.Load(), k.served.Load(); load > 2 || served > 3 {
+		for i, conn := range f.list() {
+			if load, served := conn.load.Load(), conn.served.Load(); load > 2 || served > 3 {
 				t.Errorf("connection %d carries %d exchanges and has served %d, want at most 2 and 3", i, load, served)
 			}
 		}
@@ -213,58 +213,58 @@ func TestSpentConnectionsToAHostThatTakesFewAtOnce(t *testing.T) {
 			serveOne(t, c)
 			synctest.Wait()
 		}
-		for i, k := range n.list() {
-			if got := k.served.Load(); got > 3 {
+		for i, conn := range f.list() {
+			if got := conn.served.Load(); got > 3 {
 				t.Errorf("connection %d served %d exchanges, want at most 3", i, got)
 			}
 		}
 	})
 }
 
-func TestWarmConnectionsAreSpent(t *testing.T) {
+func TestMaxRequestsOfWarmConns(t *testing.T) {
 	cfg := clusterWithMaxRequests(3, 1, "a")
 	cfg.Pool.WarmProtocol, cfg.IdleTimeout = config.HTTP1, time.Second
-	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+	withMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		synctest.Wait()
 		for range 10 {
 			wantCounts(t, s, 0, 1, 1)
 			serveOne(t, c)
 			synctest.Wait()
 		}
-		wantServed(t, n, 3, 3, 3, 1)
+		wantServed(t, f, 3, 3, 3, 1)
 		advanceClock(time.Hour)
 		wantCounts(t, s, 0, 1, 1)
-		wantServed(t, n, 3, 3, 3, 1)
+		wantServed(t, f, 3, 3, 3, 1)
 	})
 }
 
-// TestSpentConnectionsOfAHostThatIsGone verifies that connections of a removed host are not
+// TestNoReplacementForRemovedHost verifies that connections of a removed host are not
 // replaced.
-func TestSpentConnectionsOfAHostThatIsGone(t *testing.T) {
-	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a", "b"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestNoReplacementForRemovedHost(t *testing.T) {
+	withMuxCluster(t, clusterWithMaxRequests(3, 1, "a", "b"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 6) // three on each connection
-		n.dialed()
+		f.dialed()
 		apply(t, s, clusterWithMaxRequests(3, 1, "b"))
 		finishAll(list)
 		synctest.Wait()
-		wantList(t, "connects", n.dialed())
-		for _, k := range n.list() {
-			if k.host == "a" && !k.closed.Load() {
+		wantList(t, "connects", f.dialed())
+		for _, conn := range f.list() {
+			if conn.host == "a" && !conn.closed.Load() {
 				t.Error("a connection to the removed host is open")
 			}
 		}
 	})
 }
 
-// TestSpentConnectionsOfAHostThatDrains verifies that a connection is replaced after a GOAWAY
+// TestReplacementAfterGoaway verifies that a connection is replaced after a GOAWAY
 // before it reaches max_requests.
-func TestSpentConnectionsOfAHostThatDrains(t *testing.T) {
-	eachMuxMode(t, clusterWithMaxRequests(5, 1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestReplacementAfterGoaway(t *testing.T) {
+	withMuxCluster(t, clusterWithMaxRequests(5, 1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginEach(t, c, 3)
-		n.list()[0].goaway.Store(true)
+		f.list()[0].goaway.Store(true)
 		list = append(list, beginEach(t, c, 7)...)
-		wantServed(t, n, 3, 5, 2)
-		n.list()[1].goaway.Store(true) // it has reached max_requests already
+		wantServed(t, f, 3, 5, 2)
+		f.list()[1].goaway.Store(true) // it has reached max_requests already
 		finishAll(list)
 		wantCounts(t, s, 0, 1, 1)
 	})
@@ -273,26 +273,26 @@ func TestSpentConnectionsOfAHostThatDrains(t *testing.T) {
 // TestNoReplacementConnection verifies that exchanges use another host when no replacement
 // connection can be opened.
 func TestNoReplacementConnection(t *testing.T) {
-	eachMuxMode(t, clusterWithMaxRequests(3, 1, "a", "b"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
+	withMuxCluster(t, clusterWithMaxRequests(3, 1, "a", "b"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
 		list := beginEach(t, c, 2)
-		n.set(n.refuses, "a", true)
+		f.set(f.refuses, "a", true)
 		for range 20 {
 			serveOne(t, c)
 			synctest.Wait()
 		}
 		finishAll(list)
-		for i, k := range n.list() {
-			if got := k.served.Load(); got > 3 {
+		for i, conn := range f.list() {
+			if got := conn.served.Load(); got > 3 {
 				t.Errorf("connection %d served %d exchanges, want at most 3", i, got)
 			}
 		}
 	})
 }
 
-// TestChangeOfTheExchangesOnASharedConnection verifies that a change of max_requests applies to
+// TestMaxRequestsChangeAppliesToOpenConns verifies that a change of max_requests applies to
 // open connections.
-func TestChangeOfTheExchangesOnASharedConnection(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMaxRequestsChangeAppliesToOpenConns(t *testing.T) {
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		for range 10 {
 			serveOne(t, c)
 		}
@@ -302,17 +302,17 @@ func TestChangeOfTheExchangesOnASharedConnection(t *testing.T) {
 			serveOne(t, c)
 			synctest.Wait()
 		}
-		wantServed(t, n, 10, 4, 4, 1)
+		wantServed(t, f, 10, 4, 4, 1)
 		apply(t, s, muxCluster(1, "a"))
 		advanceClock(maxSweepInterval)
 		for range 9 {
 			serveOne(t, c)
 		}
-		wantServed(t, n, 10, 4, 4, 1, 9)
+		wantServed(t, f, 10, 4, 4, 1, 9)
 	})
 }
 
-func TestSpentConnectionsAreCounted(t *testing.T) {
+func TestMaxRequestsEventIsCounted(t *testing.T) {
 	for name, connector := range map[string]Connector{"multiplex": newFakeMuxConnector(), "ping-pong": newFakeConnector()} {
 		synctest.Test(t, func(t *testing.T) {
 			var counts eventCounts
@@ -347,20 +347,20 @@ func TestMaxRequestsUnderLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := clusterWithMaxRequests(7, 1, "a")
 			change(cfg)
-			n := newFakeMuxConnector()
-			n.respond = func(k *fakeMuxConn, _ *protocol.Exchange) error {
-				yield(int(k.served.Load() % 4))
+			f := newFakeMuxConnector()
+			f.respond = func(conn *fakeMuxConn, _ *protocol.Exchange) error {
+				yield(int(conn.served.Load() % 4))
 				return nil
 			}
-			s, c := n.newTestCluster(t, cfg)
-			by := newFakeDownstreamConn()
-			var all sync.WaitGroup
+			s, c := f.newTestCluster(t, cfg)
+			downstream := newFakeDownstreamConn()
+			var wg sync.WaitGroup
 			for range 8 {
-				all.Go(func() {
+				wg.Go(func() {
 					for range 500 {
-						x := get()
-						x.Meta.Conn = &by.meta
-						if err := c.Serve(by, x); err != nil {
+						x := newExchange()
+						x.Meta.Conn = &downstream.meta
+						if err := c.Serve(downstream, x); err != nil {
 							t.Errorf("Serve: %v", err)
 							return
 						}
@@ -369,43 +369,43 @@ func TestMaxRequestsUnderLoad(t *testing.T) {
 					}
 				})
 			}
-			all.Wait()
-			by.end()
+			wg.Wait()
+			downstream.end()
 			s.Close()
-			total, whole := int64(0), 0
-			for _, k := range n.list() {
-				got := k.served.Load()
+			total, atMaxRequests := int64(0), 0
+			for _, conn := range f.list() {
+				got := conn.served.Load()
 				if total += got; got > int64(cfg.Pool.MaxRequests) {
 					t.Errorf("a connection served %d exchanges, want at most %d", got, cfg.Pool.MaxRequests)
 				}
 				if got == int64(cfg.Pool.MaxRequests) {
-					whole++
+					atMaxRequests++
 				}
 			}
-			if unused := len(n.list()) - whole; total != 4000 || unused > 100 {
-				t.Errorf("%d exchanges on %d connections, of which %d closed before max_requests", total, len(n.list()), unused)
+			if closedEarly := len(f.list()) - atMaxRequests; total != 4000 || closedEarly > 100 {
+				t.Errorf("%d exchanges on %d connections, of which %d closed before max_requests", total, len(f.list()), closedEarly)
 			}
-			wantNothing(t, c)
+			wantZeroCounts(t, c)
 		})
 	}
 }
 
-func TestSharedServeWithALimitDoesNotAllocate(t *testing.T) {
+func TestMultiplexServeWithMaxRequestsDoesNotAllocate(t *testing.T) {
 	_, c := newFakeMuxConnector().newTestCluster(t, clusterWithMaxRequests(1<<30, 2, "a", "b"))
-	wantNoAllocs(t, "cluster with max_requests", c, get())
+	wantNoAllocs(t, "cluster with max_requests", c, newExchange())
 }
 
-// BenchmarkSharedServeWithALimit is BenchmarkSharedServe with max_requests.
-func BenchmarkSharedServeWithALimit(b *testing.B) {
-	for name, most := range map[string]int{"never reached": 1 << 30, "of 1024": 1024} {
+// BenchmarkMultiplexServeWithMaxRequests is BenchmarkMultiplexServe with max_requests.
+func BenchmarkMultiplexServeWithMaxRequests(b *testing.B) {
+	for name, limit := range map[string]int{"never reached": 1 << 30, "of 1024": 1024} {
 		b.Run(name, func(b *testing.B) {
-			_, c := newFakeMuxConnector().newTestCluster(b, clusterWithMaxRequests(most, 2, "a", "b"))
-			via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
-			x := get()
+			_, c := newFakeMuxConnector().newTestCluster(b, clusterWithMaxRequests(limit, 2, "a", "b"))
+			picker := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
+			x := newExchange()
 			b.ReportAllocs()
 			for b.Loop() {
 				x.Record.Attempts = x.Record.Attempts[:0]
-				if err := x.Serve(context.Background(), via); err != nil {
+				if err := x.Serve(context.Background(), picker); err != nil {
 					b.Fatal(err)
 				}
 				x.ResetResponse()

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// stressTest runs many exchanges on connections that end in all possible ways.
+// stressTest runs many exchanges on connections that the test ends in different ways.
 type stressTest struct {
 	*fakeMuxConnector
 	t       *testing.T
@@ -29,8 +29,8 @@ type stressTest struct {
 	hosts map[*Host]bool // guarded by mu; all hosts that were tried
 }
 
-// yield calls runtime.Gosched that many times. The stress test has no fake time, because it tests
-// concurrency.
+// yield calls runtime.Gosched the given number of times. The stress test has no fake time, because it
+// tests concurrency.
 func yield(times int) {
 	for range times {
 		runtime.Gosched()
@@ -43,32 +43,32 @@ func TestStressLeavesNoCounts(t *testing.T) {
 	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind, config.PingPong} {
 		for name, limit := range map[string]struct {
 			connections int
-			room        int64 // concurrent exchanges per connection
-			most        int   // max_requests per connection; 0: no limit
+			maxStreams  int64 // concurrent exchanges per connection
+			maxRequests int   // max_requests per connection; 0: no limit
 		}{
 			"any number of connections":          {},
 			"5 connections":                      {connections: 5},
-			"5 connections with stream limit 10": {connections: 5, room: 10},
-			"5 connections with max_requests 7":  {connections: 5, most: 7},
-			"any number with max_requests 1":     {most: 1},
+			"5 connections with stream limit 10": {connections: 5, maxStreams: 10},
+			"5 connections with max_requests 7":  {connections: 5, maxRequests: 7},
+			"any number with max_requests 1":     {maxRequests: 1},
 		} {
 			t.Run(string(mode)+", "+name, func(t *testing.T) {
 				cfg := muxCluster(3, "a", "b", "c")
 				cfg.Pool.Mode = mode
-				cfg.CircuitBreakers.MaxConnections, cfg.Pool.MaxRPCRequests = limit.connections, limit.most
+				cfg.CircuitBreakers.MaxConnections, cfg.Pool.MaxRPCRequests = limit.connections, limit.maxRequests
 				cfg.ConnectTimeout = time.Hour // a lost wake-up must not end by timeout
 				cfg.IdleTimeout = 40 * time.Millisecond
-				n := newFakeMuxConnector()
-				n.maxStreams = limit.room
-				n.respond = func(k *fakeMuxConn, _ *protocol.Exchange) error {
-					yield(int(k.served.Load() % 4))
-					if k.isDead() {
-						return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", k.host)
+				f := newFakeMuxConnector()
+				f.maxStreams = limit.maxStreams
+				f.respond = func(conn *fakeMuxConn, _ *protocol.Exchange) error {
+					yield(int(conn.served.Load() % 4))
+					if conn.isDead() {
+						return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", conn.host)
 					}
 					return nil
 				}
-				s := &stressTest{fakeMuxConnector: n, t: t, running: goleak.IgnoreCurrent(), hosts: map[*Host]bool{}}
-				s.set, s.cluster = n.newTestCluster(t, cfg)
+				s := &stressTest{fakeMuxConnector: f, t: t, running: goleak.IgnoreCurrent(), hosts: map[*Host]bool{}}
+				s.set, s.cluster = f.newTestCluster(t, cfg)
 				s.run(cfg)
 			})
 		}
@@ -76,9 +76,9 @@ func TestStressLeavesNoCounts(t *testing.T) {
 }
 
 func (s *stressTest) run(cfg *config.Cluster) {
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range 50 {
-		all.Go(func() { s.downstream(uint64(i)) })
+		wg.Go(func() { s.downstream(uint64(i)) })
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for s.ended.Load() < 5000 { // of 10,000
@@ -88,19 +88,19 @@ func (s *stressTest) run(cfg *config.Cluster) {
 	apply(s.t, s.set, cfg)
 	yield(100)
 	s.set.Close() // while exchanges are in flight
-	all.Wait()
+	wg.Wait()
 	s.check()
 }
 
-// downstream is a downstream connection with 20 concurrent exchanges: 1000 in all connections
-// together.
+// downstream runs a downstream connection with 20 concurrent exchanges, which makes 1000 on all
+// connections.
 func (s *stressTest) downstream(seed uint64) {
 	d := newFakeDownstreamConn()
 	defer d.end()
-	var all sync.WaitGroup
-	defer all.Wait()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for i := range uint64(20) {
-		all.Go(func() {
+		wg.Go(func() {
 			random := rand.New(rand.NewPCG(seed, i))
 			for range 10 {
 				s.exchange(d, random)
@@ -111,16 +111,16 @@ func (s *stressTest) downstream(seed uint64) {
 }
 
 func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
-	x := get()
+	x := newExchange()
 	x.Meta.Conn = &d.meta
-	hasty := random.IntN(4) == 0
-	if hasty {
+	hasDeadline := random.IntN(4) == 0
+	if hasDeadline {
 		x.Deadline = time.Now().Add(time.Duration(random.IntN(5)) * time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(d)
 	defer cancel()
-	leaves := random.IntN(8) == 0
-	if leaves {
+	mayCancel := random.IntN(8) == 0
+	if mayCancel {
 		defer time.AfterFunc(time.Duration(random.IntN(5))*time.Millisecond, cancel).Stop()
 		if cfg := s.cluster.Config(); cfg != nil && cfg.Pool.Mode == config.Bind {
 			ctx = d // bind pools use the context of the downstream connection
@@ -132,18 +132,18 @@ func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
 		finish(x)
 	case protocol.UpstreamReset, protocol.ConnectFailure, protocol.ConnectTimeout, protocol.NoCluster:
 	case protocol.UpstreamTimeout:
-		if !hasty {
+		if !hasDeadline {
 			s.t.Error("an exchange without a deadline ended with upstream_timeout")
 		}
 	case protocol.ReasonDownstreamDisconnect:
-		if !leaves {
+		if !mayCancel {
 			s.t.Error("an exchange without a cancel ended with downstream_gone")
 		}
 	default:
 		s.t.Errorf("an exchange ended with %v", x.Record)
 	}
 	if s.ended.Add(1)%10 == 0 {
-		s.breakSomething(random)
+		s.breakRandomConns(random)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,18 +152,18 @@ func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
 	}
 }
 
-// breakSomething ends some connections, each in a different way.
-func (s *stressTest) breakSomething(random *rand.Rand) {
+// breakRandomConns ends some connections, each in a different way.
+func (s *stressTest) breakRandomConns(random *rand.Rand) {
 	var open []*fakeMuxConn
-	for _, k := range s.list() {
-		if !k.closed.Load() {
-			open = append(open, k)
+	for _, conn := range s.list() {
+		if !conn.closed.Load() {
+			open = append(open, conn)
 		}
 	}
 	for _, end := range []func(*fakeMuxConn){
 		(*fakeMuxConn).die,
-		func(k *fakeMuxConn) { k.goaway.Store(true) },
-		func(k *fakeMuxConn) { k.ended.Store(true) },
+		func(conn *fakeMuxConn) { conn.goaway.Store(true) },
+		func(conn *fakeMuxConn) { conn.ended.Store(true) },
 	} {
 		if len(open) > 0 && random.IntN(2) == 0 {
 			end(open[random.IntN(len(open))])
@@ -177,8 +177,8 @@ func (s *stressTest) breakSomething(random *rand.Rand) {
 // max_requests or warm connections.
 func (*stressTest) randomConfig(cfg *config.Cluster, random *rand.Rand) *config.Cluster {
 	c := *cfg
-	gone := random.IntN(len(cfg.Hosts))
-	c.Hosts = append(append([]config.Host(nil), cfg.Hosts[:gone]...), cfg.Hosts[gone+1:]...)
+	removed := random.IntN(len(cfg.Hosts))
+	c.Hosts = append(append([]config.Host(nil), cfg.Hosts[:removed]...), cfg.Hosts[removed+1:]...)
 	switch random.IntN(4) {
 	case 0:
 		c.Pool.Mode = []config.PoolMode{config.Multiplex, config.PingPong, config.Bind}[random.IntN(3)]
@@ -195,23 +195,23 @@ func (*stressTest) randomConfig(cfg *config.Cluster, random *rand.Rand) *config.
 // check verifies that the ended exchanges have left no counts, connections or goroutines.
 func (s *stressTest) check() {
 	goleak.VerifyNone(s.t, s.running)
-	wantNothing(s.t, s.cluster)
+	wantZeroCounts(s.t, s.cluster)
 	if got := s.open(); got != 0 {
 		s.t.Errorf("%d connections are open, want 0", got)
 	}
-	carried := int64(0)
-	for _, k := range s.list() {
-		carried += k.served.Load()
+	served := int64(0)
+	for _, conn := range s.list() {
+		served += conn.served.Load()
 	}
-	s.t.Logf("%d connections served %d exchanges, %d exchanges were sent again", len(s.list()), carried, s.cluster.resent.Load())
+	s.t.Logf("%d connections served %d exchanges, %d exchanges were resent", len(s.list()), served, s.cluster.resent.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h := range s.hosts {
-		if n := h.load.InFlight(); n != 0 {
-			s.t.Errorf("%s has %d exchanges in flight, want 0", h.address, n)
+		if inFlight := h.load.InFlight(); inFlight != 0 {
+			s.t.Errorf("%s has %d exchanges in flight, want 0", h.address, inFlight)
 		}
-		for l := h.pools.Load(); l != nil; l = l.next {
-			if open, idle := l.pool.Counts(); open != 0 || idle != 0 {
+		for n := h.pools.Load(); n != nil; n = n.next {
+			if open, idle := n.pool.Counts(); open != 0 || idle != 0 {
 				s.t.Errorf("%s: %d connections, %d idle, want none", h.address, open, idle)
 			}
 		}

@@ -11,34 +11,35 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// eachMuxMode runs a test in fake time with a set of one cluster, cfg, whose connections belong to
-// n. It closes the set at the end.
-func eachMuxMode(t *testing.T, cfg *config.Cluster, test func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster)) {
+// withMuxCluster runs a test in fake time with a set of one cluster, cfg, whose hosts belong to f. It
+// closes the set at the end.
+func withMuxCluster(t *testing.T, cfg *config.Cluster, test func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, cfg)
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, cfg)
 		defer s.Close()
-		test(t, n, s, c)
+		test(t, f, s, c)
 	})
 }
 
-// eachGrownMuxMode is eachMuxMode with all permitted connections to the one host open and idle.
-func eachGrownMuxMode(t *testing.T, cfg *config.Cluster, test func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster)) {
+// withGrownMuxCluster is withMuxCluster with all permitted connections to the only host open and
+// idle.
+func withGrownMuxCluster(t *testing.T, cfg *config.Cluster, test func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
-	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		grow(t, n, c)
-		test(t, n, s, c)
+	withMuxCluster(t, cfg, func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		grow(t, f, c)
+		test(t, f, s, c)
 	})
 }
 
-// grow opens all permitted connections to the cluster's one host.
-func grow(t testing.TB, n *fakeMuxConnector, c *Cluster) {
+// grow opens all permitted connections to the only host of the cluster.
+func grow(t testing.TB, f *fakeMuxConnector, c *Cluster) {
 	t.Helper()
-	most := c.Config().Pool.Connections
-	finishAll(beginEach(t, c, 2*most))
-	if got := n.open(); got != most {
-		t.Fatalf("%d connections are open, want %d", got, most)
+	limit := c.Config().Pool.Connections
+	finishAll(beginEach(t, c, 2*limit))
+	if got := f.open(); got != limit {
+		t.Fatalf("%d connections are open, want %d", got, limit)
 	}
 }
 
@@ -85,11 +86,11 @@ func queueMany(c *Cluster, n int, deadline time.Duration) []<-chan *protocol.Exc
 	return list
 }
 
-func TestSharedConnectionCarriesManyExchanges(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMultiplexConnCarriesManyExchanges(t *testing.T) {
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 100)
 		synctest.Wait()
-		if got := len(n.list()); got != 1 {
+		if got := len(f.list()); got != 1 {
 			t.Errorf("%d connections for 100 exchanges, want 1", got)
 		}
 		wantCounts(t, s, 100, 1, 0)
@@ -98,18 +99,18 @@ func TestSharedConnectionCarriesManyExchanges(t *testing.T) {
 	})
 }
 
-// TestSharedConnectionsAreOpenedOneByOne verifies that an exchange that finds all connections busy
+// TestMultiplexPoolGrowsOneByOne verifies that an exchange that finds all connections busy
 // makes the pool open one more, without waiting for it.
-func TestSharedConnectionsAreOpenedOneByOne(t *testing.T) {
-	eachMuxMode(t, muxCluster(3, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMultiplexPoolGrowsOneByOne(t *testing.T) {
+	withMuxCluster(t, muxCluster(3, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		synctest.Wait()
 		for i, want := range []int{2, 3, 3, 3} {
-			open := n.holdConnects("a")
+			open := f.holdConnects("a")
 			list = append(list, beginMany(t, c, 5)...) // concurrently, on the open connections
 			open()
 			synctest.Wait()
-			if got := len(n.list()); got != want {
+			if got := len(f.list()); got != want {
 				t.Errorf("%d connections after round %d, want %d", got, i, want)
 			}
 		}
@@ -119,8 +120,8 @@ func TestSharedConnectionsAreOpenedOneByOne(t *testing.T) {
 	})
 }
 
-func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
-	eachMuxMode(t, muxCluster(3, "a"), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+func TestMultiplexPoolDoesNotGrowWhileIdle(t *testing.T) {
+	withMuxCluster(t, muxCluster(3, "a"), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
 		for range 20 {
 			serveOne(t, c)
 			synctest.Wait()
@@ -133,25 +134,25 @@ func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
 // Pool.Connections while exchanges exceed the stream limits of the host, and closes them when they
 // are idle.
 func TestPoolGrowsBeyondStreamLimit(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		n.maxStreams = 10
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		f.maxStreams = 10
 		list := beginMany(t, c, 10)
 		synctest.Wait()
 		wantCounts(t, s, 10, 1, 0)
-		for _, came := range queueMany(c, 15, 0) { // concurrently
-			list = append(list, <-came)
+		for _, done := range queueMany(c, 15, 0) { // concurrently
+			list = append(list, <-done)
 		}
 		synctest.Wait()
 		wantCounts(t, s, 25, 3, 0)
-		for i, k := range n.list() {
-			if got := k.load.Load(); got > 10 {
+		for i, conn := range f.list() {
+			if got := conn.load.Load(); got > 10 {
 				t.Errorf("connection %d carries %d exchanges, want at most the stream limit of 10", i, got)
 			}
 		}
 		advanceClock(maxSweepInterval)
 		wantCounts(t, s, 25, 3, 0) // all connections are needed
 		if got := s.Describe()[0].Hosts[0].RoundTrip; got != 10 {
-			t.Errorf("RoundTrip = %v ms, want the 10 of its connections", got)
+			t.Errorf("RoundTrip = %v ms, want 10, the round-trip time of its connections", got)
 		}
 		finishAll(list)
 		advanceClock(maxSweepInterval)
@@ -163,26 +164,26 @@ func TestPoolGrowsBeyondStreamLimit(t *testing.T) {
 // while idle, and are opened again when they are lost.
 func TestWarmConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
+		f := newFakeMuxConnector()
 		cfg := muxCluster(4, "a", "b")
 		cfg.Pool.WarmProtocol, cfg.IdleTimeout = config.HTTP1, time.Second
-		n.refuses["b"] = true
-		s, c := n.newTestCluster(t, cfg)
+		f.refuses["b"] = true
+		s, c := f.newTestCluster(t, cfg)
 		defer s.Close()
 		synctest.Wait()
-		wantList(t, "connects", slices.Sorted(slices.Values(n.dialed())), "a", "b")
-		n.set(n.refuses, "b", false)
+		wantList(t, "connects", slices.Sorted(slices.Values(f.dialed())), "a", "b")
+		f.set(f.refuses, "b", false)
 		advanceClock(time.Hour)
 		wantCounts(t, s, 0, 2, 2)
-		if got := len(n.list()); got != 2 {
+		if got := len(f.list()); got != 2 {
 			t.Fatalf("%d connections were opened, want one per host", got)
 		}
-		for _, k := range n.list() {
-			k.die()
+		for _, conn := range f.list() {
+			conn.die()
 		}
 		advanceClock(maxSweepInterval)
-		if got := len(n.list()); got != 4 {
-			t.Errorf("%d connections were opened, want each lost one replaced", got)
+		if got := len(f.list()); got != 4 {
+			t.Errorf("%d connections were opened, want each lost connection replaced", got)
 		}
 		finishAll(beginMany(t, c, 10))
 		cold := muxCluster(4, "a", "b")
@@ -198,14 +199,14 @@ func TestWarmConnections(t *testing.T) {
 // exchange.
 func TestWarmConnectionsStayWithinMaxConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
+		f := newFakeMuxConnector()
 		cfg := withMaxConnections(muxCluster(1, "a", "b", "c"), 2)
 		cfg.Pool.WarmProtocol = config.HTTP1
-		s, c := n.newTestCluster(t, cfg)
+		s, c := f.newTestCluster(t, cfg)
 		defer s.Close()
 		advanceClock(time.Hour)
 		wantCounts(t, s, 0, 2, 2)
-		if got := len(n.list()); got != 2 {
+		if got := len(f.list()); got != 2 {
 			t.Errorf("%d connections were opened without requests, want 2", got)
 		}
 		for range 3 { // one exchange per host
@@ -213,15 +214,15 @@ func TestWarmConnectionsStayWithinMaxConnections(t *testing.T) {
 		}
 		advanceClock(time.Hour)
 		wantCounts(t, s, 0, 2, 2)
-		if got := len(n.list()); got > 5 {
+		if got := len(f.list()); got > 5 {
 			t.Errorf("%d connections were opened, want at most one per exchange", got)
 		}
 	})
 }
 
 func TestMaxConnectionsBoundsGrowthByStreamLimit(t *testing.T) {
-	eachMuxMode(t, withMaxConnections(muxCluster(1, "a"), 3), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		n.maxStreams = 1
+	withMuxCluster(t, withMaxConnections(muxCluster(1, "a"), 3), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		f.maxStreams = 1
 		list := beginEach(t, c, 20)
 		wantCounts(t, s, 20, 3, 0)
 		finishAll(list)
@@ -231,15 +232,15 @@ func TestMaxConnectionsBoundsGrowthByStreamLimit(t *testing.T) {
 // TestHostThatAcceptsOneConnection verifies that a host that refuses further connections is not
 // marked down, and that the pool does not connect again for each exchange.
 func TestHostThatAcceptsOneConnection(t *testing.T) {
-	eachMuxMode(t, muxCluster(2, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+	withMuxCluster(t, muxCluster(2, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
-		n.set(n.refuses, "a", true)
+		f.set(f.refuses, "a", true)
 		list = append(list, beginEach(t, c, 20)...)
-		wantList(t, "connects", n.dialed(), "a", "a")
+		wantList(t, "connects", f.dialed(), "a", "a")
 		if h := s.Describe()[0].Hosts[0]; h.Health != HealthUp || h.ConnectFailures != 1 {
 			t.Errorf("the host is %s with %d failed connects, want up with 1", h.Health, h.ConnectFailures)
 		}
-		n.set(n.refuses, "a", false)
+		f.set(f.refuses, "a", false)
 		advanceClock(growBackoff)
 		list = append(list, begin(t, c))
 		synctest.Wait()
@@ -249,53 +250,53 @@ func TestHostThatAcceptsOneConnection(t *testing.T) {
 	})
 }
 
-func TestLeastBusySharedConnectionIsTaken(t *testing.T) {
-	eachGrownMuxMode(t, muxCluster(3, "a"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
+func TestLeastBusyMultiplexConnIsUsed(t *testing.T) {
+	withGrownMuxCluster(t, muxCluster(3, "a"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
 		list := beginMany(t, c, 9)
-		for i, k := range n.list() {
-			if got := k.load.Load(); got != 3 {
+		for i, conn := range f.list() {
+			if got := conn.load.Load(); got != 3 {
 				t.Errorf("connection %d carries %d exchanges, want 3", i, got)
 			}
 		}
-		least := connOf(list[4])
+		leastBusy := connOf(list[4])
 		for _, x := range list {
-			if connOf(x) == least {
+			if connOf(x) == leastBusy {
 				finish(x)
 			}
 		}
 		for range 3 {
-			if connOf(begin(t, c)) != least {
+			if connOf(begin(t, c)) != leastBusy {
 				t.Error("the exchange did not use the connection with the fewest exchanges")
 			}
 		}
 	})
 }
 
-func TestEquallyBusySharedConnectionsTakeTurns(t *testing.T) {
-	eachGrownMuxMode(t, muxCluster(3, "a"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
+func TestEquallyBusyMultiplexConnsRotate(t *testing.T) {
+	withGrownMuxCluster(t, muxCluster(3, "a"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
 		before := map[*fakeMuxConn]int64{}
-		for _, k := range n.list() {
-			before[k] = k.served.Load()
+		for _, conn := range f.list() {
+			before[conn] = conn.served.Load()
 		}
 		for range 30 {
 			serveOne(t, c)
 		}
-		for i, k := range n.list() {
-			if got := k.served.Load() - before[k]; got != 10 {
+		for i, conn := range f.list() {
+			if got := conn.served.Load() - before[conn]; got != 10 {
 				t.Errorf("connection %d carried %d of 30 consecutive exchanges, want 10", i, got)
 			}
 		}
 	})
 }
 
-func TestExchangesWaitForTheOneConnect(t *testing.T) {
-	eachMuxMode(t, muxCluster(8, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects("a")
+func TestExchangesShareOneConnect(t *testing.T) {
+	withMuxCluster(t, muxCluster(8, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects("a")
 		waiting := queueMany(c, 50, 0)
 		if got := s.Describe()[0].Pending; got != 50 {
 			t.Errorf("%d exchanges are pending, want 50", got)
 		}
-		wantList(t, "connects", n.dialed(), "a")
+		wantList(t, "connects", f.dialed(), "a")
 		open()
 		for _, done := range waiting {
 			x := <-done
@@ -305,7 +306,7 @@ func TestExchangesWaitForTheOneConnect(t *testing.T) {
 			defer finish(x)
 		}
 		synctest.Wait()
-		if got := n.list()[0].load.Load(); got != 50 {
+		if got := f.list()[0].load.Load(); got != 50 {
 			t.Errorf("the connection carries %d exchanges, want 50", got)
 		}
 		if got := s.Describe()[0].Pending; got != 0 {
@@ -317,30 +318,30 @@ func TestExchangesWaitForTheOneConnect(t *testing.T) {
 // TestEachWaiterHasItsOwnDeadline verifies that a pending exchange ends at its own deadline or
 // disconnect, while the connect continues for the others.
 func TestEachWaiterHasItsOwnDeadline(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects("a")
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects("a")
 		start := time.Now()
 		first := queue(c, 2*time.Second) // the exchange that started the connect ends first
 		second := queue(c, 4*time.Second)
-		patient := queue(c, 0)
-		watched, ctx := &fakeDownstream{}, context.Background()
+		unlimited := queue(c, 0)
+		downstream, ctx := &fakeDownstream{}, context.Background()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		left, ended := make(chan protocol.Reason, 1), make(chan protocol.Reason, 1)
+		disconnected, canceled := make(chan protocol.Reason, 1), make(chan protocol.Reason, 1)
 		go func() {
-			x := get()
-			x.Downstream = watched
-			left <- protocol.ReasonOf(c.Serve(context.Background(), x))
+			x := newExchange()
+			x.Downstream = downstream
+			disconnected <- protocol.ReasonOf(c.Serve(context.Background(), x))
 		}()
-		go func() { ended <- protocol.ReasonOf(c.Serve(ctx, get())) }()
+		go func() { canceled <- protocol.ReasonOf(c.Serve(ctx, newExchange())) }()
 		synctest.Wait()
 
-		watched.disconnect()
-		if got := <-left; got != protocol.ReasonDownstreamDisconnect {
+		downstream.disconnect()
+		if got := <-disconnected; got != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("the exchange of a disconnected client ended with %v, want downstream_gone", got)
 		}
 		cancel()
-		if got := <-ended; got != protocol.ReasonDownstreamDisconnect {
+		if got := <-canceled; got != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("the exchange with a canceled context ended with %v, want downstream_gone", got)
 		}
 		for i, done := range []<-chan *protocol.Exchange{first, second} {
@@ -352,37 +353,37 @@ func TestEachWaiterHasItsOwnDeadline(t *testing.T) {
 		}
 		wantCounts(t, s, 1, 1, 0)
 		open()
-		x := <-patient
+		x := <-unlimited
 		if x.Record.Reason != protocol.ReasonNone {
 			t.Errorf("the exchange without a deadline ended with %v, want success", x.Record.Reason)
 		}
 		finish(x)
-		wantList(t, "connects", n.dialed(), "a")
+		wantList(t, "connects", f.dialed(), "a")
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
 func TestUnneededConnectBecomesIdle(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		open := n.holdConnects("a")
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		open := f.holdConnects("a")
 		<-queue(c, time.Second)
 		open()
 		synctest.Wait()
 		wantCounts(t, s, 0, 1, 1)
 		serveOne(t, c)
-		wantList(t, "connects", n.dialed(), "a")
+		wantList(t, "connects", f.dialed(), "a")
 	})
 }
 
 func TestFailedConnectSendsWaitersToNextHost(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a", "b"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		openA, openB := n.holdConnects("a"), n.holdConnects("b")
-		n.set(n.refuses, "a", true)
+	withMuxCluster(t, muxCluster(1, "a", "b"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		openA, openB := f.holdConnects("a"), f.holdConnects("b")
+		f.set(f.refuses, "a", true)
 		waiting := queueMany(c, 10, 0)
 		openA()
 		synctest.Wait()
 		openB()
-		viaA := 0
+		triedA := 0
 		for _, done := range waiting {
 			x := <-done
 			if got := x.Record.Host().Name(); got != "b" || x.Record.Reason != protocol.ReasonNone {
@@ -390,14 +391,14 @@ func TestFailedConnectSendsWaitersToNextHost(t *testing.T) {
 			}
 			if len(x.Record.Attempts) == 2 {
 				wantList(t, "attempts", attempts(x), "a:connect_failure", "b:200")
-				viaA++
+				triedA++
 			}
 			finish(x)
 		}
-		if viaA != 5 {
-			t.Errorf("%d exchanges waited for a connection to a, want 5", viaA)
+		if triedA != 5 {
+			t.Errorf("%d exchanges waited for a connection to a, want 5", triedA)
 		}
-		dialed := n.dialed()
+		dialed := f.dialed()
 		slices.Sort(dialed)
 		wantList(t, "connects", dialed, "a", "b")
 		for _, h := range s.Describe()[0].Hosts {
@@ -409,9 +410,9 @@ func TestFailedConnectSendsWaitersToNextHost(t *testing.T) {
 	})
 }
 
-func TestConnectTimeoutOfASharedConnection(t *testing.T) {
-	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
-		n.holdConnects("a")
+func TestMultiplexConnectTimeout(t *testing.T) {
+	withMuxCluster(t, muxCluster(1, "a"), func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster) {
+		f.holdConnects("a")
 		start := time.Now()
 		wantFault(t, c, protocol.ConnectTimeout)
 		if got := time.Since(start); got != 10*time.Second {
@@ -424,57 +425,57 @@ func TestConnectTimeoutOfASharedConnection(t *testing.T) {
 // detachCounter is a downstream that counts calls of Detach.
 type detachCounter struct {
 	fakeDownstream
-	times int
+	detached int
 }
 
-func (d *detachCounter) Detach() { d.times++ }
+func (d *detachCounter) Detach() { d.detached++ }
 
-func TestDetachOnlyWhenThereIsNoSharedConnection(t *testing.T) {
-	eachMuxMode(t, muxCluster(2, "a"), func(t *testing.T, n *fakeMuxConnector, _ *Set, c *Cluster) {
-		by := &detachCounter{}
-		open := n.holdConnects("a")
+func TestDetachOnlyBeforeWait(t *testing.T) {
+	withMuxCluster(t, muxCluster(2, "a"), func(t *testing.T, f *fakeMuxConnector, _ *Set, c *Cluster) {
+		downstream := &detachCounter{}
+		open := f.holdConnects("a")
 		done := make(chan *protocol.Exchange)
 		go func() {
-			x := get()
-			x.Downstream = by
+			x := newExchange()
+			x.Downstream = downstream
 			x.Record.Reason = protocol.ReasonOf(c.Serve(context.Background(), x))
 			done <- x
 		}()
 		synctest.Wait()
-		if by.times != 1 { // the exchange waits, so the read is not concurrent with it
-			t.Errorf("detached %d times before the wait, want once", by.times)
+		if downstream.detached != 1 { // the exchange waits, so it does not write concurrently
+			t.Errorf("detached %d times before the wait, want once", downstream.detached)
 		}
 		open()
 		x := <-done
-		by.times = 0
-		for range 5 { // the first finds all connections busy and makes the pool grow
-			y := get()
-			y.Downstream = by
+		downstream.detached = 0
+		for range 5 { // the first exchange finds all connections busy and makes the pool grow
+			y := newExchange()
+			y.Downstream = downstream
 			if err := c.Serve(context.Background(), y); err != nil {
 				t.Fatal(err)
 			}
 			defer finish(y)
 		}
 		finish(x)
-		if by.times != 0 {
-			t.Errorf("detached %d times with a connection open, want never", by.times)
+		if downstream.detached != 0 {
+			t.Errorf("detached %d times with a connection open, want never", downstream.detached)
 		}
 	})
 }
 
-func TestSharedServeDoesNotAllocate(t *testing.T) {
+func TestMultiplexServeDoesNotAllocate(t *testing.T) {
 	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind} {
 		cfg := muxCluster(2, "a", "b")
 		cfg.Pool.Mode = mode
 		cfg.CircuitBreakers = config.CircuitBreakers{MaxConnections: 100, MaxPendingRequests: 100, MaxRequests: 100}
 		_, c := newFakeMuxConnector().newTestCluster(t, cfg)
-		x := get()
+		x := newExchange()
 		x.Meta.Conn = &protocol.ConnMeta{}
 		wantNoAllocs(t, string(mode), c, x)
 	}
 }
 
-func benchmarkShared(b *testing.B, serve func(b *testing.B, c *Cluster)) {
+func benchmarkMultiplex(b *testing.B, serve func(b *testing.B, c *Cluster)) {
 	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind} {
 		b.Run(string(mode), func(b *testing.B) {
 			cfg := muxCluster(2, "a", "b")
@@ -486,14 +487,14 @@ func benchmarkShared(b *testing.B, serve func(b *testing.B, c *Cluster)) {
 	}
 }
 
-func BenchmarkSharedServe(b *testing.B) {
-	benchmarkShared(b, func(b *testing.B, c *Cluster) {
-		via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
+func BenchmarkMultiplexServe(b *testing.B) {
+	benchmarkMultiplex(b, func(b *testing.B, c *Cluster) {
+		picker := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 		ctx := context.Background()
-		x := get()
+		x := newExchange()
 		for b.Loop() {
 			x.Record.Attempts = x.Record.Attempts[:0]
-			if err := x.Serve(ctx, via); err != nil {
+			if err := x.Serve(ctx, picker); err != nil {
 				b.Fatal(err)
 			}
 			x.ResetResponse()
@@ -501,15 +502,15 @@ func BenchmarkSharedServe(b *testing.B) {
 	})
 }
 
-func BenchmarkSharedServeParallel(b *testing.B) {
-	benchmarkShared(b, func(b *testing.B, c *Cluster) {
+func BenchmarkMultiplexServeParallel(b *testing.B) {
+	benchmarkMultiplex(b, func(b *testing.B, c *Cluster) {
 		b.RunParallel(func(pb *testing.PB) {
-			via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
+			picker := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 			ctx := context.Background()
-			x := get()
+			x := newExchange()
 			for pb.Next() {
 				x.Record.Attempts = x.Record.Attempts[:0]
-				if err := x.Serve(ctx, via); err != nil {
+				if err := x.Serve(ctx, picker); err != nil {
 					b.Error(err)
 					return
 				}

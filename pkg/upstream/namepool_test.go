@@ -13,8 +13,8 @@ import (
 // maxHostnames is the maximum number of names that have connections to one host.
 const maxHostnames = 64
 
-// clusterByName returns a cluster whose connections belong to host names.
-func clusterByName(hosts ...string) *config.Cluster {
+// clusterWithSNI returns a cluster whose connections belong to host names.
+func clusterWithSNI(hosts ...string) *config.Cluster {
 	c := cluster("web", hosts...)
 	c.Protocol = config.HTTP1
 	c.TLS, c.AutoSNI = &config.TLS{}, config.AutoSNI{SendSNI: true}
@@ -23,7 +23,7 @@ func clusterByName(hosts ...string) *config.Cluster {
 
 // forHost returns an exchange with this host name as its authority.
 func forHost(name string) *protocol.Exchange {
-	x := get()
+	x := newExchange()
 	x.Request.Authority = name
 	return x
 }
@@ -40,19 +40,19 @@ func serveFor(t *testing.T, c *Cluster, name string) *fakeConn {
 	return conn
 }
 
-func TestEachNameHasConnectionsOfItsOwn(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, clusterByName("h"))
+func TestNamesHaveSeparateConnections(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, clusterWithSNI("h"))
 	defer s.Close()
 	a, b := serveFor(t, c, "a"), serveFor(t, c, "b")
 	if a == b || serveFor(t, c, "a") != a || serveFor(t, c, "b:81") != b {
 		t.Error("requests do not use the connections of their names")
 	}
 	wantCounts(t, s, 0, 2, 2)
-	plain := clusterByName("h")
-	plain.AutoSNI = config.AutoSNI{}
-	apply(t, s, plain)
-	if n := w.open(); n != 0 {
+	withoutSNI := clusterWithSNI("h")
+	withoutSNI.AutoSNI = config.AutoSNI{}
+	apply(t, s, withoutSNI)
+	if n := f.open(); n != 0 {
 		t.Errorf("%d connections are open for names without AutoSNI, want 0", n)
 	}
 	if serveFor(t, c, "a") != serveFor(t, c, "b") {
@@ -61,8 +61,8 @@ func TestEachNameHasConnectionsOfItsOwn(t *testing.T) {
 }
 
 func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, clusterByName("h"))
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, clusterWithSNI("h"))
 	defer s.Close()
 	first := serveFor(t, c, "0")
 	second := serveFor(t, c, "1")
@@ -87,7 +87,7 @@ func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
 	if !conn.closed.Load() {
 		t.Error("a connection of an evicted name is open after its last exchange")
 	}
-	if n := w.open(); n != maxHostnames {
+	if n := f.open(); n != maxHostnames {
 		t.Errorf("%d connections are open, want one for each of %d names", n, maxHostnames)
 	}
 }
@@ -96,7 +96,7 @@ func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
 // pass the slot to one another.
 func TestNamesDoNotStarveOneAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := clusterByName("h")
+		cfg := clusterWithSNI("h")
 		cfg.CircuitBreakers.MaxConnections = 1
 		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		defer s.Close()
@@ -104,8 +104,8 @@ func TestNamesDoNotStarveOneAnother(t *testing.T) {
 		if conn := serveFor(t, c, "b"); conn == idle || !idle.closed.Load() {
 			t.Error("the idle connection was not evicted for another name")
 		}
-		held := forHost("b")
-		if err := c.Serve(t.Context(), held); err != nil {
+		active := forHost("b")
+		if err := c.Serve(t.Context(), active); err != nil {
 			t.Fatal(err)
 		}
 		var served []string
@@ -120,7 +120,7 @@ func TestNamesDoNotStarveOneAnother(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		finish(held)
+		finish(active)
 		synctest.Wait()
 		if want := []string{"a", "b"}; !slices.Equal(served, want) {
 			t.Errorf("served in the order %q, want %q", served, want)

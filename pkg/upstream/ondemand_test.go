@@ -34,9 +34,9 @@ func TestExchangesWaitForOnDemandHosts(t *testing.T) {
 		s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 		defer s.Close()
 		const exchanges = 20
-		var serving sync.WaitGroup
+		var wg sync.WaitGroup
 		for range exchanges {
-			serving.Go(func() {
+			wg.Go(func() {
 				if host := serveOne(t, c); host != "a" {
 					t.Errorf("host = %q, want a", host)
 				}
@@ -51,10 +51,10 @@ func TestExchangesWaitForOnDemandHosts(t *testing.T) {
 			t.Errorf("%d pending exchanges, unsubscribed = %v, want %d and true", d.Pending, d.Unsubscribed, exchanges)
 		}
 		apply(t, s, subscribedCluster("web", "a"))
-		serving.Wait()
+		wg.Wait()
 		serveOne(t, c)
 		if got := s.OnDemand().TakeRequested(); len(got) != 0 {
-			t.Errorf("TakeRequested = %v, want none: the hosts are known", got)
+			t.Errorf("TakeRequested = %v, want none: the cluster has hosts", got)
 		}
 		if d := s.Describe()[0]; d.Pending != 0 || d.Unsubscribed {
 			t.Errorf("%d pending exchanges, unsubscribed = %v, want 0 and false", d.Pending, d.Unsubscribed)
@@ -64,12 +64,12 @@ func TestExchangesWaitForOnDemandHosts(t *testing.T) {
 
 func TestOnDemandTimeout(t *testing.T) {
 	for _, tt := range []struct {
-		name     string
-		deadline time.Duration // of the exchange; 0: none
-		leaves   bool          // the client disconnects after a second
-		remove   bool          // the cluster is removed
-		want     protocol.Reason
-		after    time.Duration
+		name       string
+		deadline   time.Duration // of the exchange; 0: none
+		disconnect bool          // the client disconnects after a second
+		remove     bool          // the cluster is removed
+		want       protocol.Reason
+		after      time.Duration
 	}{
 		{"on-demand timeout", 0, false, false, protocol.ReasonOnDemandTimeout, hostsWait},
 		{"earlier deadline of the exchange", 2 * time.Second, false, false, protocol.UpstreamTimeout, 2 * time.Second},
@@ -81,15 +81,15 @@ func TestOnDemandTimeout(t *testing.T) {
 				s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 				defer s.Close()
 				ctx := t.Context()
-				if tt.leaves {
+				if tt.disconnect {
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, time.Second)
 					defer cancel()
 				}
-				x := get()
-				begun := time.Now()
+				x := newExchange()
+				start := time.Now()
 				if tt.deadline > 0 {
-					x.Deadline = begun.Add(tt.deadline)
+					x.Deadline = start.Add(tt.deadline)
 				}
 				if tt.remove {
 					go func() {
@@ -101,7 +101,7 @@ func TestOnDemandTimeout(t *testing.T) {
 				if got := protocol.ReasonOf(err); got != tt.want {
 					t.Errorf("Serve = %v, want %v", err, tt.want)
 				}
-				if took := time.Since(begun); took != tt.after {
+				if took := time.Since(start); took != tt.after {
 					t.Errorf("Serve took %v, want %v", took, tt.after)
 				}
 				if n := c.InFlight(); n != 0 {
@@ -118,11 +118,11 @@ func TestWaitForHostsIsPending(t *testing.T) {
 		cfg.CircuitBreakers.MaxPendingRequests = 1
 		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		defer s.Close()
-		var first sync.WaitGroup
-		first.Go(func() { wantFault(t, c, protocol.ReasonOnDemandTimeout) })
+		var wg sync.WaitGroup
+		wg.Go(func() { wantFault(t, c, protocol.ReasonOnDemandTimeout) })
 		synctest.Wait()
 		wantFault(t, c, protocol.Overflow)
-		first.Wait()
+		wg.Wait()
 	})
 }
 
@@ -130,7 +130,7 @@ func TestForwardedConnectionsWaitForHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 		defer s.Close()
-		carry := func(ctx context.Context) error {
+		forward := func(ctx context.Context) error {
 			return c.ForwardConn(ctx, ConnAddrs{}, 1, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
 				if h.Name() != "a" {
 					t.Errorf("host %s, want a", h.Name())
@@ -138,18 +138,18 @@ func TestForwardedConnectionsWaitForHosts(t *testing.T) {
 				return func() error { return nil }, nil
 			})
 		}
-		if err := carry(t.Context()); protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
+		if err := forward(t.Context()); protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
 			t.Errorf("ForwardConn = %v, want an on-demand timeout", err)
 		}
-		var serving sync.WaitGroup
-		serving.Go(func() {
-			if err := carry(t.Context()); err != nil {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := forward(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		apply(t, s, subscribedCluster("web", "a"))
-		serving.Wait()
+		wg.Wait()
 	})
 }
 
@@ -163,14 +163,14 @@ func TestLeaseRequestsHostsWithoutWaiting(t *testing.T) {
 		t.Errorf("TakeRequested = %v, want web", got)
 	}
 	apply(t, s, subscribedCluster("web", "a"))
-	a, err := c.Lease(0, nil)
+	lease, err := c.Lease(0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Release()
+	lease.Release()
 }
 
-func TestUsedWhileExchangesArriveOrAreInFlight(t *testing.T) {
+func TestOnDemandInUse(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
 	d := s.OnDemand()
 	for _, step := range []struct {
@@ -203,23 +203,23 @@ func TestUsedWhileExchangesArriveOrAreInFlight(t *testing.T) {
 // TestUnsubscribedClusterReleasesHosts verifies that unsubscribing closes idle connections
 // immediately, and the connection of an exchange in flight at its end.
 func TestUnsubscribedClusterReleasesHosts(t *testing.T) {
-	w := newFakeConnector()
+	f := newFakeConnector()
 	cfg := subscribedCluster("web", "a")
 	cfg.OutlierDetection = &config.OutlierDetection{Interval: time.Hour}
-	s, c := newTestCluster(t, w, cfg)
+	s, c := newTestCluster(t, f, cfg)
 	x, y := begin(t, c), begin(t, c)
 	finish(y)
-	if n := w.open(); n != 2 {
+	if n := f.open(); n != 2 {
 		t.Fatalf("%d connections are open, want 2", n)
 	}
-	sleeping := unsubscribedCluster("web")
-	sleeping.OutlierDetection = cfg.OutlierDetection
-	apply(t, s, sleeping)
-	if n := w.open(); n != 1 {
+	unsubscribed := unsubscribedCluster("web")
+	unsubscribed.OutlierDetection = cfg.OutlierDetection
+	apply(t, s, unsubscribed)
+	if n := f.open(); n != 1 {
 		t.Errorf("%d connections are open, want only that of the exchange in flight", n)
 	}
 	finish(x)
-	if n := w.open(); n != 0 {
+	if n := f.open(); n != 0 {
 		t.Errorf("%d connections are open, want 0", n)
 	}
 	if c.outlier != nil {
@@ -236,13 +236,13 @@ func TestUnsubscribedClusterReleasesHosts(t *testing.T) {
 // allocate.
 func TestOnDemandDoesNotAllocate(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
-	var failed error
+	var err error
 	if n := testing.AllocsPerRun(100, func() {
 		if c.mustAwaitHosts(c.state.Load()) {
-			failed = errors.New("the hosts are absent")
+			err = errors.New("the cluster has no hosts")
 		}
-	}); n != 0 || failed != nil {
-		t.Errorf("%v allocations and error %v, want none", n, failed)
+	}); n != 0 || err != nil {
+		t.Errorf("%v allocations and error %v, want none", n, err)
 	}
 }
 
@@ -251,17 +251,17 @@ func TestOnDemandDoesNotAllocate(t *testing.T) {
 func TestNoExchangeFailsDuringUnsubscribe(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
 	defer s.Close()
-	var serving sync.WaitGroup
-	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	done := make(chan struct{})
 	for range 2 {
-		serving.Go(func() {
+		wg.Go(func() {
 			for {
 				select {
-				case <-ended:
+				case <-done:
 					return
 				default:
 				}
-				if err := get().Serve(t.Context(), (&ClusterPicker{Cluster: c})); err != nil {
+				if err := newExchange().Serve(t.Context(), (&ClusterPicker{Cluster: c})); err != nil {
 					t.Errorf("Serve = %v, want a response", err)
 					return
 				}
@@ -272,6 +272,6 @@ func TestNoExchangeFailsDuringUnsubscribe(t *testing.T) {
 		apply(t, s, unsubscribedCluster("web"))
 		apply(t, s, subscribedCluster("web", "a"))
 	}
-	close(ended)
-	serving.Wait()
+	close(done)
+	wg.Wait()
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// originalDstCluster is a cluster of type ORIGINAL_DST.
+// originalDstCluster returns a cluster of type ORIGINAL_DST.
 func originalDstCluster(change ...func(*config.Cluster)) *config.Cluster {
 	c := cluster("anywhere")
 	c.Type, c.LBPolicy = config.ClusterOriginalDst, config.LBOriginalDst
@@ -29,13 +29,13 @@ func originalDstCluster(change ...func(*config.Cluster)) *config.Cluster {
 	return c
 }
 
-// exchangeTo returns a GET on a connection that was redirected from this address, or that was not
-// redirected if the address is "".
-func exchangeTo(to string) *protocol.Exchange {
-	x := get()
+// exchangeTo returns a GET on a connection whose original destination is addr, or that was not
+// redirected if addr is "".
+func exchangeTo(addr string) *protocol.Exchange {
+	x := newExchange()
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:40000"), Local: netip.MustParseAddrPort("127.0.0.1:15001")}
-	if to != "" {
-		x.Meta.Conn.Local, x.Meta.Conn.Redirected = netip.MustParseAddrPort(to), true
+	if addr != "" {
+		x.Meta.Conn.Local, x.Meta.Conn.Redirected = netip.MustParseAddrPort(addr), true
 	}
 	return x
 }
@@ -69,15 +69,15 @@ func TestOriginalDstOfRequests(t *testing.T) {
 		{"header, not redirected", byHeader, "", "[2001:db8::8]:81", "[2001:db8::8]:81", 0},
 		{"IPv4-mapped IPv6 address", byHeader, "", "[::ffff:198.51.100.8]:81", "198.51.100.8:81", 0},
 		{"header absent", byHeader, "198.51.100.7:80", "", "198.51.100.7:80", 0},
-		{"neither", byHeader, "", "", "", protocol.NoDestination},
-		{"a name", byHeader, "198.51.100.7:80", "shop:80", "", protocol.MalformedDestination},
+		{"neither header nor redirected", byHeader, "", "", "", protocol.NoDestination},
+		{"host name", byHeader, "198.51.100.7:80", "shop:80", "", protocol.MalformedDestination},
 		{"no port", byHeader, "198.51.100.7:80", "198.51.100.8", "", protocol.MalformedDestination},
 		{"port 0", byHeader, "198.51.100.7:80", "198.51.100.8:0", "", protocol.MalformedDestination},
 		{"unspecified address", byHeader, "198.51.100.7:80", "0.0.0.0:80", "", protocol.MalformedDestination},
 		{"multicast address", byHeader, "198.51.100.7:80", "224.0.0.1:80", "", protocol.MalformedDestination},
 		{"address with a zone", byHeader, "198.51.100.7:80", "[fe80::1%lo]:80", "", protocol.MalformedDestination},
 		{"two addresses", byHeader, "198.51.100.7:80", "198.51.100.8:80, 198.51.100.9:80", "", protocol.MalformedDestination},
-		{"nothing", byHeader, "198.51.100.7:80", " ", "", protocol.MalformedDestination},
+		{"empty header", byHeader, "198.51.100.7:80", " ", "", protocol.MalformedDestination},
 		{"port override", byPort, "198.51.100.7:80", "", "198.51.100.7:8080", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,20 +107,20 @@ func TestOriginalDstOfRequests(t *testing.T) {
 	}
 }
 
-func TestADestinationThatCannotBeReachedIsTriedOnce(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, originalDstCluster())
-	w.set(w.refuses, "198.51.100.7:80", true)
+func TestUnreachableDestinationIsTriedOnce(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, originalDstCluster())
+	f.set(f.refuses, "198.51.100.7:80", true)
 	x := exchangeTo("198.51.100.7:80")
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("Serve = %v, want a connect failure", err)
 	}
-	wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+	wantList(t, "dialed", f.dialed(), "198.51.100.7:80")
 	wantCounts(t, s, 0, 0, 0)
 
 	// The next exchange tries the destination again despite its health, because there is no other
 	// host.
-	w.set(w.refuses, "198.51.100.7:80", false)
+	f.set(f.refuses, "198.51.100.7:80", false)
 	if got := servedDestination(t, c, exchangeTo("198.51.100.7:80")); got != "198.51.100.7:80" {
 		t.Errorf("sent to %s, want 198.51.100.7:80", got)
 	}
@@ -131,28 +131,28 @@ func TestEachExchangeHasOneDestination(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
 	servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 	servedDestination(t, c, exchangeTo("198.51.100.8:80"))
-	if got, all := c.EligibleHosts(), c.HostCount(); got != 1 || all != 2 {
-		t.Errorf("EligibleHosts = %d, HostCount = %d, want 1 and 2", got, all)
+	if eligible, hosts := c.EligibleHosts(), c.HostCount(); eligible != 1 || hosts != 2 {
+		t.Errorf("EligibleHosts = %d, HostCount = %d, want 1 and 2", eligible, hosts)
 	}
 	apply(t, s, cluster("web", "a", "b"))
-	if got := s.Get("web").EligibleHosts(); got != 2 {
-		t.Errorf("EligibleHosts = %d, want 2", got)
+	if eligible := s.Get("web").EligibleHosts(); eligible != 2 {
+		t.Errorf("EligibleHosts = %d, want 2", eligible)
 	}
 }
 
-// TestDestinationsThatCannotBeReachedAreNotLogged verifies that failures of original destinations
+// TestUnreachableDestinationsAreNotLogged verifies that failures of original destinations
 // are not logged: clients choose them, and a scan must not fill the log.
-func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {
+func TestUnreachableDestinationsAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
-	w := newFakeConnector()
-	s := newTestSet(t, w, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	f := newFakeConnector()
+	s := newTestSet(t, f, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	apply(t, s, originalDstCluster(), cluster("web", "a"))
-	w.set(w.refuses, "198.51.100.7:80", true)
-	w.set(w.refuses, "a", true)
+	f.set(f.refuses, "198.51.100.7:80", true)
+	f.set(f.refuses, "a", true)
 	if err := s.Get("anywhere").Serve(context.Background(), exchangeTo("198.51.100.7:80")); protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("Serve = %v, want a connect failure", err)
 	}
-	w.set(w.refuses, "198.51.100.7:80", false)
+	f.set(f.refuses, "198.51.100.7:80", false)
 	servedDestination(t, s.Get("anywhere"), exchangeTo("198.51.100.7:80"))
 	wantFault(t, s.Get("web"), protocol.ConnectFailure)
 	if got := log.String(); strings.Contains(got, "198.51") || !strings.Contains(got, "host=a ") {
@@ -160,32 +160,32 @@ func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {
 	}
 }
 
-func TestDestinationsKeepTheirConnectionsWhileTheyAreWanted(t *testing.T) {
+func TestUsedDestinationsKeepConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, originalDstCluster())
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, originalDstCluster())
 		defer s.Close()
 		for range 4 { // each within the cleanup interval after the previous one
 			servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 			advanceClock(4 * time.Second)
 		}
-		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+		wantList(t, "dialed", f.dialed(), "198.51.100.7:80")
 		if got := len(s.Describe()[0].Hosts); got != 1 {
 			t.Errorf("%d hosts, want 1", got)
 		}
 		advanceClock(2 * config.DefaultCleanupInterval)
-		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
-			t.Errorf("%d unused hosts and %d unused connections, want none", got, w.open())
+		if got := len(s.Describe()[0].Hosts); got != 0 || f.open() != 0 {
+			t.Errorf("%d unused hosts and %d unused connections, want none", got, f.open())
 		}
 		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
-		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+		wantList(t, "dialed", f.dialed(), "198.51.100.7:80")
 	})
 }
 
 func TestIdleDestinationIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, originalDstCluster(func(c *config.Cluster) { c.CircuitBreakers.MaxConnections = 1 }))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, originalDstCluster(func(c *config.Cluster) { c.CircuitBreakers.MaxConnections = 1 }))
 		defer s.Close()
 		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 		x := exchangeTo("198.51.100.8:80")
@@ -193,43 +193,43 @@ func TestIdleDestinationIsEvicted(t *testing.T) {
 		if got := servedDestination(t, c, x); got != "198.51.100.8:80" {
 			t.Errorf("sent to %s, want 198.51.100.8:80", got)
 		}
-		if got := w.open(); got != 1 {
+		if got := f.open(); got != 1 {
 			t.Errorf("%d connections are open, want max_connections (1)", got)
 		}
 	})
 }
 
-func TestIdleConnectionsToDestinationsEndWhenAsked(t *testing.T) {
+func TestCloseIdleConnectionsToDestinations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, originalDstCluster(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Hour }))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, originalDstCluster(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Hour }))
 		defer s.Close()
 		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 		servedDestination(t, c, exchangeTo("198.51.100.8:80"))
 		advanceClock(2 * time.Second)
-		if got := s.CloseIdle(time.Second); got != 2 || w.open() != 0 {
-			t.Errorf("CloseIdle = %d, %d connections are open", got, w.open())
+		if got := s.CloseIdle(time.Second); got != 2 || f.open() != 0 {
+			t.Errorf("CloseIdle = %d, %d connections are open, want 2 and 0", got, f.open())
 		}
 	})
 }
 
-func TestADestinationStaysAsLongAsItsLongestExchange(t *testing.T) {
+func TestBusyDestinationStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, originalDstCluster())
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, originalDstCluster())
 		defer s.Close()
 		x := exchangeTo("198.51.100.7:80")
 		if err := c.Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
 		advanceClock(time.Minute)
-		if got := len(s.Describe()[0].Hosts); got != 1 || w.open() != 1 {
-			t.Fatalf("%d hosts and %d connections while an exchange is in flight", got, w.open())
+		if got := len(s.Describe()[0].Hosts); got != 1 || f.open() != 1 {
+			t.Fatalf("%d hosts and %d connections while an exchange is in flight, want 1 of each", got, f.open())
 		}
 		finish(x)
 		advanceClock(2 * config.DefaultCleanupInterval)
-		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
-			t.Errorf("%d hosts and %d connections after the exchange, want none", got, w.open())
+		if got := len(s.Describe()[0].Hosts); got != 0 || f.open() != 0 {
+			t.Errorf("%d hosts and %d connections after the exchange, want none", got, f.open())
 		}
 	})
 }
@@ -237,41 +237,41 @@ func TestADestinationStaysAsLongAsItsLongestExchange(t *testing.T) {
 func TestDestinationsAreBounded(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
 	address := func(i int) string { return fmt.Sprintf("198.18.%d.%d:80", i/256, i%256) }
-	held := make([]*protocol.Exchange, maxDestinations)
-	for i := range held {
-		held[i] = exchangeTo(address(i))
-		if err := c.Serve(context.Background(), held[i]); err != nil {
+	exchanges := make([]*protocol.Exchange, maxDestinations)
+	for i := range exchanges {
+		exchanges[i] = exchangeTo(address(i))
+		if err := c.Serve(context.Background(), exchanges[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	one := exchangeTo(address(maxDestinations))
-	if err := c.Serve(context.Background(), one); protocol.ReasonOf(err) != protocol.Overflow {
+	further := exchangeTo(address(maxDestinations))
+	if err := c.Serve(context.Background(), further); protocol.ReasonOf(err) != protocol.Overflow {
 		t.Fatalf("Serve = %v, want an overflow while all destinations are busy", err)
 	}
-	finish(held[7])
+	finish(exchanges[7])
 	if got := servedDestination(t, c, exchangeTo(address(maxDestinations))); got != address(maxDestinations) {
-		t.Errorf("sent to %s after another destination became idle", got)
+		t.Errorf("sent to %s after another destination became idle, want the new destination", got)
 	}
 	if got := len(s.Describe()[0].Hosts); got != maxDestinations {
 		t.Errorf("%d hosts, want %d", got, maxDestinations)
 	}
-	for i, x := range held {
+	for i, x := range exchanges {
 		if i != 7 {
 			finish(x)
 		}
 	}
 }
 
-func TestDestinationsOutliveAChangeOfTheirCluster(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, originalDstCluster())
+func TestDestinationsSurviveConfigChanges(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, originalDstCluster())
 	servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 	apply(t, s, originalDstCluster(func(c *config.Cluster) { c.ConnectTimeout = time.Second }))
 	servedDestination(t, c, exchangeTo("198.51.100.7:80"))
-	wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+	wantList(t, "dialed", f.dialed(), "198.51.100.7:80")
 
 	apply(t, s, originalDstCluster(func(c *config.Cluster) { c.ProxyProtocol = 1; c.Pool.Mode = config.Bind }))
-	if got := w.open(); got != 0 {
+	if got := f.open(); got != 0 {
 		t.Errorf("%d connections with the old PROXY configuration are open, want 0", got)
 	}
 
@@ -284,55 +284,55 @@ func TestDestinationsOutliveAChangeOfTheirCluster(t *testing.T) {
 	}
 }
 
-func TestManyDestinationsAtOnce(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, originalDstCluster(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Millisecond }))
-	var all sync.WaitGroup
-	for g := range 8 {
-		all.Go(func() {
+func TestConcurrentDestinations(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, originalDstCluster(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Millisecond }))
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
 			for i := range 300 {
-				to := fmt.Sprintf("198.51.100.%d:%d", i%5, 80+(g+i)%3)
-				x := exchangeTo(to)
+				dst := fmt.Sprintf("198.51.100.%d:%d", i%5, 80+(worker+i)%3)
+				x := exchangeTo(dst)
 				if err := c.Serve(context.Background(), x); err != nil {
 					t.Errorf("Serve: %v", err)
 					return
 				}
-				if got := x.Record.Host().Name(); got != to {
-					t.Errorf("sent to %s, want %s", got, to)
+				if got := x.Record.Host().Name(); got != dst {
+					t.Errorf("sent to %s, want %s", got, dst)
 				}
 				finish(x)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	s.Close()
-	if got := w.open(); got != 0 {
+	if got := f.open(); got != 0 {
 		t.Errorf("%d connections are open after Close, want 0", got)
 	}
 }
 
 func TestOriginalDstOfForwardedConnections(t *testing.T) {
-	to := netip.MustParseAddrPort("198.51.100.7:3306")
+	dst := netip.MustParseAddrPort("198.51.100.7:3306")
 	_, c := newTestCluster(t, newFakeConnector(), originalDstCluster(func(c *config.Cluster) { c.OriginalDst.Header = "x-dst" }))
 	connects := 0
-	carry := func(at ConnAddrs, fail error) error {
+	forward := func(addrs ConnAddrs, fail error) error {
 		connects = 0
-		return c.ForwardConn(context.Background(), at, 3, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
+		return c.ForwardConn(context.Background(), addrs, 3, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
 			connects++
-			if h.Name() != to.String() {
-				t.Errorf("forwarded to %s", h.Name())
+			if h.Name() != dst.String() {
+				t.Errorf("forwarded to %s, want %s", h.Name(), dst)
 			}
 			return func() error { return nil }, fail
 		})
 	}
-	if err := carry(ConnAddrs{To: to, Redirected: true}, nil); err != nil || connects != 1 {
+	if err := forward(ConnAddrs{To: dst, Redirected: true}, nil); err != nil || connects != 1 {
 		t.Errorf("ForwardConn = %v after %d connects, want one connect", err, connects)
 	}
-	if err := carry(ConnAddrs{To: to, Redirected: true}, protocol.Faultf(protocol.ConnectFailure, "refused")); protocol.ReasonOf(err) != protocol.ConnectFailure || connects != 1 {
-		t.Errorf("ForwardConn = %v after %d connects, want the failure of one", err, connects)
+	if err := forward(ConnAddrs{To: dst, Redirected: true}, protocol.Faultf(protocol.ConnectFailure, "refused")); protocol.ReasonOf(err) != protocol.ConnectFailure || connects != 1 {
+		t.Errorf("ForwardConn = %v after %d connects, want the failure of one connect", err, connects)
 	}
-	if err := carry(ConnAddrs{To: to}, nil); protocol.ReasonOf(err) != protocol.NoDestination || connects != 0 {
-		t.Errorf("ForwardConn = %v after %d connects, want an unknown destination", err, connects)
+	if err := forward(ConnAddrs{To: dst}, nil); protocol.ReasonOf(err) != protocol.NoDestination || connects != 0 {
+		t.Errorf("ForwardConn = %v after %d connects, want no destination", err, connects)
 	}
 }
 
@@ -350,16 +350,16 @@ func TestLoopDetection(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.TrackConn(conn)
-	at := ConnAddrs{From: addrPortOf(conn.LocalAddr()), To: addrPortOf(conn.RemoteAddr()), Redirected: true}
-	x := exchangeTo(at.To.String())
-	x.Meta.Conn.Remote = at.From
+	addrs := ConnAddrs{From: addrPortOf(conn.LocalAddr()), To: addrPortOf(conn.RemoteAddr()), Redirected: true}
+	x := exchangeTo(addrs.To.String())
+	x.Meta.Conn.Remote = addrs.From
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("Serve = %v, want a loop", err)
 	}
-	if err := h.CheckLoop(at); protocol.ReasonOf(err) != protocol.ReasonLoop {
+	if err := h.CheckLoop(addrs); protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("CheckLoop = %v, want a loop", err)
 	}
-	err = c.ForwardConn(context.Background(), at, 1, func(context.Context, *Host, time.Time) (func() error, error) {
+	err = c.ForwardConn(context.Background(), addrs, 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		t.Error("connect was called")
 		return func() error { return nil }, nil
 	})
@@ -369,20 +369,20 @@ func TestLoopDetection(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.CheckLoop(at); err != nil {
+	if err := h.CheckLoop(addrs); err != nil {
 		t.Errorf("CheckLoop = %v after the connection was closed, want nil: another client may use its addresses", err)
 	}
 }
 
 func TestOriginalDstHostsHaveNoRecorders(t *testing.T) {
-	b := &fakeMeter{observed: map[string]int{}}
-	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter = b })
+	m := &fakeMeter{observed: map[string]int{}}
+	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter = m })
 	apply(t, s, originalDstCluster())
 	servedDestination(t, s.Get("anywhere"), exchangeTo("198.51.100.7:80"))
-	wantList(t, "opened", b.opened, "anywhere") // clients choose the addresses
+	wantList(t, "opened", m.opened, "anywhere") // clients choose the addresses
 }
 
-func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
+func TestOriginalDstHostDoesNotAllocate(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
 	x := exchangeTo("198.51.100.7:80")
 	s := c.state.Load()
@@ -397,7 +397,7 @@ func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func BenchmarkChoosingADestination(b *testing.B) {
+func BenchmarkOriginalDstHost(b *testing.B) {
 	_, c := newTestCluster(b, newFakeConnector(), originalDstCluster())
 	x := exchangeTo("198.51.100.7:80")
 	s := c.state.Load()

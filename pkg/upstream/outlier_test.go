@@ -21,23 +21,23 @@ import (
 type statusConnector struct {
 	mu         sync.Mutex
 	statuses   map[string]int // guarded by mu; default 200
-	checkCount map[string]int // guarded by mu; requests with a User-Agent, which only checks have
+	checkCount map[string]int // guarded by mu; requests with a User-Agent, which only checks send
 }
 
 func newStatusConnector() *statusConnector {
 	return &statusConnector{statuses: map[string]int{}, checkCount: map[string]int{}}
 }
 
-func (m *statusConnector) set(host string, status int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.statuses[host] = status
+func (f *statusConnector) set(host string, status int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.statuses[host] = status
 }
 
-func (m *statusConnector) statusFor(host string) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if status, ok := m.statuses[host]; ok {
+func (f *statusConnector) statusFor(host string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if status, ok := f.statuses[host]; ok {
 		return status
 	}
 	return 200
@@ -45,11 +45,11 @@ func (m *statusConnector) statusFor(host string) int {
 
 func (*statusConnector) Multiplexed() bool { return false }
 
-func (m *statusConnector) Connect(_ context.Context, h *Host, _ time.Time, released func(bool)) (pool.Connection, error) {
-	if m.statusFor(h.Name()) == 0 {
+func (f *statusConnector) Connect(_ context.Context, h *Host, _ time.Time, released func(bool)) (pool.Connection, error) {
+	if f.statusFor(h.Name()) == 0 {
 		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
 	}
-	return &statusConn{connector: m, host: h.Name(), released: released}, nil
+	return &statusConn{connector: f, host: h.Name(), released: released}, nil
 }
 
 // statusConn is a connection of statusConnector.
@@ -81,10 +81,10 @@ type statusBody struct {
 func (b *statusBody) Close() error { b.c.released(true); return nil }
 
 // newStatusSet returns a set with one cluster that connects with statusConnector.
-func newStatusSet(t testing.TB, m *statusConnector, cfg *config.Cluster) (*Set, *Cluster) {
+func newStatusSet(t testing.TB, f *statusConnector, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
 	s := newTestSet(t, nil, func(o *Options) {
-		o.Connectors = map[config.Protocol]Connector{config.HTTP1: m, config.HTTP2: m}
+		o.Connectors = map[config.Protocol]Connector{config.HTTP1: f, config.HTTP2: f}
 	})
 	apply(t, s, cfg)
 	return s, s.Get(cfg.Name)
@@ -104,7 +104,7 @@ func hostNamed(t testing.TB, c *Cluster, name string) *Host {
 // recordAttempts records n attempts at the host with this status or failure.
 func recordAttempts(h *Host, n int, status int, reason protocol.Reason) {
 	for range n {
-		x := get()
+		x := newExchange()
 		x.Response.Status = status
 		var err error
 		if reason != protocol.ReasonNone {
@@ -131,17 +131,17 @@ func withOutliers(o *config.OutlierDetection, hosts ...string) *config.Cluster {
 	return c
 }
 
-func TestAnEjectedHostGetsNothingAndReturns(t *testing.T) {
+func TestEjectedHostReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newStatusConnector()
-		_, c := newStatusSet(t, m, withOutliers(outlierConfig(func(o *config.OutlierDetection) {
+		f := newStatusConnector()
+		_, c := newStatusSet(t, f, withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 			o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100}
 		}), "a", "b"))
-		m.set("a", 500)
+		f.set("a", 500)
 		for range 20 {
 			serveOne(t, c)
 		}
-		m.set("a", 200)
+		f.set("a", 200)
 		for range 20 {
 			if h := serveOne(t, c); h != "b" {
 				t.Fatalf("%s got a request while it was ejected", h)
@@ -163,23 +163,23 @@ func TestAnEjectedHostGetsNothingAndReturns(t *testing.T) {
 func TestEachAttemptCountsOnce(t *testing.T) {
 	const none = protocol.NoCode
 	tests := []struct {
-		name    string
-		codes   []int
-		answer  int             // status of the host's response; 0: none
-		reason  protocol.Reason // reason why there was no response
-		dropped bool            // the response was discarded for a retry
-		field   string          // grpc-status of the response
-		told    metrics.Outcome
-		out     bool // two such attempts eject the host
+		name       string
+		codes      []int
+		status     int             // status of the host's response; 0: none
+		reason     protocol.Reason // reason why there was no response
+		discarded  bool            // the response was discarded for a retry
+		grpcStatus string          // grpc-status of the response
+		outcome    metrics.Outcome
+		ejected    bool // two such attempts eject the host
 	}{
-		{name: "no response", reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
-		{name: "no response, gRPC client", reason: protocol.ConnectFailure, told: metrics.Outcome{Protocol: "Http2", Status: 200, Code: 14}, out: true},
-		{name: "no response, 504 is not a failure status", codes: []int{500}, reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
-		{name: "500 changed to 200 by a filter", answer: 500, told: metrics.Outcome{Protocol: "Http1", Status: 200, Code: none}, out: true},
-		{name: "200 changed to 500 by a filter", answer: 200, told: metrics.Outcome{Protocol: "Http1", Status: 500, Code: none}, out: false},
-		{name: "gRPC response discarded for a retry", answer: 200, dropped: true, field: "14", out: true},
-		{name: "503 discarded for a retry", answer: 503, dropped: true, out: true},
-		{name: "409 discarded for a retry", answer: 409, dropped: true, out: false},
+		{name: "no response", reason: protocol.UpstreamTimeout, outcome: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, ejected: true},
+		{name: "no response, gRPC client", reason: protocol.ConnectFailure, outcome: metrics.Outcome{Protocol: "Http2", Status: 200, Code: 14}, ejected: true},
+		{name: "no response, 504 is not a failure status", codes: []int{500}, reason: protocol.UpstreamTimeout, outcome: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, ejected: true},
+		{name: "500 changed to 200 by a filter", status: 500, outcome: metrics.Outcome{Protocol: "Http1", Status: 200, Code: none}, ejected: true},
+		{name: "200 changed to 500 by a filter", status: 200, outcome: metrics.Outcome{Protocol: "Http1", Status: 500, Code: none}, ejected: false},
+		{name: "gRPC response discarded for a retry", status: 200, discarded: true, grpcStatus: "14", ejected: true},
+		{name: "503 discarded for a retry", status: 503, discarded: true, ejected: true},
+		{name: "409 discarded for a retry", status: 409, discarded: true, ejected: false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,31 +188,31 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 				o.FailureStatuses = tt.codes
 			}), "a"))
 			h := hostNamed(t, c, "a")
-			once := func() {
-				x := get()
-				x.Meta.Protocol, x.Record.Listener, x.Response.Status = string(config.HTTP2), h, tt.answer
-				x.Response.Header.Add("grpc-status", tt.field)
+			attempt := func() {
+				x := newExchange()
+				x.Meta.Protocol, x.Record.Listener, x.Response.Status = string(config.HTTP2), h, tt.status
+				x.Response.Header.Add("grpc-status", tt.grpcStatus)
 				if tt.reason != protocol.ReasonNone {
 					h.recordAttempt(x, protocol.Faultf(tt.reason, "a test"))
 				} else {
 					h.recordAttempt(x, nil)
 				}
-				if tt.dropped {
+				if tt.discarded {
 					h.ResponseDiscarded(x)
 					return
 				}
-				s := metrics.Batch{Outcome: tt.told}
-				s.Reason, s.UpstreamStatus = uint8(tt.reason), tt.answer
-				s.AddRequest(metrics.Request{})
-				h.Add(s)
+				b := metrics.Batch{Outcome: tt.outcome}
+				b.Reason, b.UpstreamStatus = uint8(tt.reason), tt.status
+				b.AddRequest(metrics.Request{})
+				h.Add(b)
 			}
-			once()
+			attempt()
 			if h.health.Has(hosthealth.Ejected) {
 				t.Error("one attempt ejected the host: it was counted twice")
 			}
-			once()
-			if out := h.health.Has(hosthealth.Ejected); out != tt.out {
-				t.Errorf("ejected after two attempts = %v, want %v", out, tt.out)
+			attempt()
+			if ejected := h.health.Has(hosthealth.Ejected); ejected != tt.ejected {
+				t.Errorf("ejected after two attempts = %v, want %v", ejected, tt.ejected)
 			}
 		})
 	}
@@ -244,13 +244,13 @@ func TestEjectionsSurviveUnrelatedChanges(t *testing.T) {
 	})
 }
 
-func TestCountingAllocatesNothing(t *testing.T) {
+func TestRecordOutcomeDoesNotAllocate(t *testing.T) {
 	_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 		o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100}
 		o.SplitLocalOriginErrors = true
 	}), "a"))
 	h := hostNamed(t, c, "a")
-	x := get()
+	x := newExchange()
 	x.Response.Status = 200
 	if n := testing.AllocsPerRun(100, func() {
 		h.recordAttempt(x, nil)
@@ -260,12 +260,12 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkCountGood(b *testing.B) {
+func BenchmarkRecordAttempt(b *testing.B) {
 	_, c := newStatusSet(b, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 		o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100}
 	}), "a"))
 	h := c.state.Load().hosts[0]
-	x := get()
+	x := newExchange()
 	x.Response.Status = 200
 	b.ReportAllocs()
 	for b.Loop() {

@@ -16,24 +16,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// panicInjector is a Connector that wraps all other parts that a cluster calls. Each of them panics
-// once at the selected point.
+// panicInjector is a Connector that also wraps the other dependencies of a cluster. The test selects
+// a point at which one of them panics once.
 type panicInjector struct {
 	*fakeMuxConnector
-	single bool
+	serial bool
 	point  atomic.Pointer[string]
 	hits   atomic.Int64
 }
 
-// panicAt panics if point is the selected one.
+// panicAt panics if point is selected.
 func (f *panicInjector) panicAt(point string) {
-	if at := f.point.Load(); at != nil && *at == point && f.point.CompareAndSwap(at, nil) {
+	if selected := f.point.Load(); selected != nil && *selected == point && f.point.CompareAndSwap(selected, nil) {
 		f.hits.Add(1)
 		panic("at " + point)
 	}
 }
 
-func (f *panicInjector) Multiplexed() bool { return !f.single }
+func (f *panicInjector) Multiplexed() bool { return !f.serial }
 
 func (f *panicInjector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
 	f.panicAt("Connect")
@@ -106,26 +106,26 @@ type panickyDownstream struct {
 	injector *panicInjector
 }
 
-func (c *panickyDownstream) OnDisconnect(gone func()) (stop func()) {
-	c.injector.panicAt("Watch")
-	return c.fakeDownstream.OnDisconnect(gone)
+func (d *panickyDownstream) OnDisconnect(onDisconnect func()) (stop func()) {
+	d.injector.panicAt("Watch")
+	return d.fakeDownstream.OnDisconnect(onDisconnect)
 }
 
-func (c *panickyDownstream) Detach() { c.injector.panicAt("Detach") }
+func (d *panickyDownstream) Detach() { d.injector.panicAt("Detach") }
 
-func (c *panickyDownstream) Canceled() bool {
-	c.injector.panicAt("Canceled")
+func (d *panickyDownstream) Canceled() bool {
+	d.injector.panicAt("Canceled")
 	return false
 }
 
 // cluster returns a cluster with this pool mode and the parts of f, and its set.
 func (f *panicInjector) cluster(t *testing.T, mode config.PoolMode) (*Set, *Cluster) {
 	t.Helper()
-	return f.limited(t, mode, config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 10, MaxRequests: 10}, "a")
+	return f.clusterWithLimits(t, mode, config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 10, MaxRequests: 10}, "a")
 }
 
-// limited is cluster with other limits and hosts.
-func (f *panicInjector) limited(t *testing.T, mode config.PoolMode, limits config.CircuitBreakers, hosts ...string) (*Set, *Cluster) {
+// clusterWithLimits is cluster with other limits and hosts.
+func (f *panicInjector) clusterWithLimits(t *testing.T, mode config.PoolMode, limits config.CircuitBreakers, hosts ...string) (*Set, *Cluster) {
 	t.Helper()
 	cfg := clusterWithMode(mode, hosts...)
 	cfg.CircuitBreakers = limits
@@ -143,24 +143,24 @@ func (f *panicInjector) limited(t *testing.T, mode config.PoolMode, limits confi
 }
 
 // serve sends an exchange and finishes it.
-func (f *panicInjector) serve(c *Cluster, down *fakeDownstreamConn) error {
-	x := get()
-	x.Meta.Conn = &down.meta
+func (f *panicInjector) serve(c *Cluster, downstream *fakeDownstreamConn) error {
+	x := newExchange()
+	x.Meta.Conn = &downstream.meta
 	x.Downstream = &panickyDownstream{injector: f}
-	via := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.panicAt("Chosen") }}
-	err := x.Serve(down, via)
+	picker := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.panicAt("Chosen") }}
+	err := x.Serve(downstream, picker)
 	finish(x)
 	return err
 }
 
-// TestPanicsLeaveNoCountBehind verifies that after a panic of any part that a cluster calls, the
-// exchange fails, all counts are returned, and the next exchanges are served.
-func TestPanicsLeaveNoCountBehind(t *testing.T) {
-	fresh := []string{"Pick", "Chosen", "Meter.Cluster", "Meter.Host", "Detach", "Canceled", "Watch", "Connect", "Count"}
+// TestPanicsLeaveNoCounts verifies that after a panic of any dependency of a cluster, the
+// exchange fails, all counts return to 0, and the next exchanges are served.
+func TestPanicsLeaveNoCounts(t *testing.T) {
+	common := []string{"Pick", "Chosen", "Meter.Cluster", "Meter.Host", "Detach", "Canceled", "Watch", "Connect", "Count"}
 	for mode, points := range map[config.PoolMode][]string{
-		config.PingPong:  append([]string{"Usable"}, fresh...),
-		config.Multiplex: append([]string{"Usable", "Limit"}, fresh...),
-		config.Bind:      append([]string{"Limit"}, fresh...),
+		config.PingPong:  append([]string{"Usable"}, common...),
+		config.Multiplex: append([]string{"Usable", "Limit"}, common...),
+		config.Bind:      append([]string{"Limit"}, common...),
 	} {
 		for _, warm := range []bool{false, true} {
 			for _, point := range points {
@@ -173,20 +173,20 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 						s, c := f.cluster(t, mode)
 						defer s.Close()
-						down := newFakeDownstreamConn()
-						defer down.end()
+						downstream := newFakeDownstreamConn()
+						defer downstream.end()
 						if warm {
-							if err := f.serve(c, down); err != nil {
+							if err := f.serve(c, downstream); err != nil {
 								t.Fatal(err)
 							}
 						}
 						f.point.Store(&point)
-						err := f.serve(c, down)
+						err := f.serve(c, downstream)
 						f.point.Store(nil)
-						var p *protocol.PanicError
-						if hit := f.hits.Load() > 0; hit != errors.As(err, &p) {
-							t.Errorf("Serve = %v; panicked: %v", err, hit)
-						} else if !hit && called(point, mode, warm) {
+						var panicErr *protocol.PanicError
+						if panicked := f.hits.Load() > 0; panicked != errors.As(err, &panicErr) {
+							t.Errorf("Serve = %v; panicked: %v", err, panicked)
+						} else if !panicked && called(point, mode, warm) {
 							t.Errorf("%s was not called", point)
 						}
 						synctest.Wait()
@@ -203,7 +203,7 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						}
 						advanceClock(hosthealth.MaxBackoff)
 						for range 3 {
-							if err := f.serve(c, down); err != nil {
+							if err := f.serve(c, downstream); err != nil {
 								t.Errorf("next exchange: %v", err)
 							}
 						}
@@ -217,24 +217,24 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 // TestPanicsOfForwardedConnectionsAndLeases verifies that a panic of a balancer, a connect, a relay
 // or a recorder leaves no counts of forwarded connections and leases.
 func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
-	for _, point := range []string{"Pick", "connect", "carry", "Count"} {
-		for _, kind := range []string{"bytes", "session"} {
-			t.Run(kind+", "+point, func(t *testing.T) {
+	for _, point := range []string{"Pick", "connect", "relay", "Count"} {
+		for _, user := range []string{"bytes", "session"} {
+			t.Run(user+", "+point, func(t *testing.T) {
 				f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 				s, c := f.cluster(t, config.PingPong)
 				defer s.Close()
 				use := func() (err error) {
 					defer protocol.RecoverPanic(&err)
-					if kind == "session" {
-						a, err := c.Lease(0, nil)
+					if user == "session" {
+						lease, err := c.Lease(0, nil)
 						if err == nil {
-							a.Release()
+							lease.Release()
 						}
 						return err
 					}
 					return c.ForwardWithoutAddrs(t.Context(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
 						f.panicAt("connect")
-						return func() error { f.panicAt("carry"); return nil }, nil
+						return func() error { f.panicAt("relay"); return nil }, nil
 					})
 				}
 				if err := use(); err != nil { // opens the recorder
@@ -242,10 +242,10 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 				}
 				f.point.Store(&point)
 				if err := use(); (err != nil) != (f.hits.Load() > 0) {
-					t.Errorf("error after a panic = %v", err)
+					t.Errorf("error = %v, but %d panics", err, f.hits.Load())
 				}
 				f.point.Store(nil)
-				wantNothing(t, c)
+				wantZeroCounts(t, c)
 				h := c.state.Load().hosts[0]
 				if h.load.InFlight() != 0 || h.load.Connections() != 0 || h.dialing.Load() != 0 || h.relayDials.Active() != 0 {
 					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials, want 0", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.Active())
@@ -258,8 +258,7 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 	}
 }
 
-// called reports whether an exchange calls the part at point, depending on whether there is an idle
-// connection.
+// called reports whether an exchange reaches point, depending on whether there is an idle connection.
 func called(point string, mode config.PoolMode, warm bool) bool {
 	switch point {
 	case "Pick", "Chosen":

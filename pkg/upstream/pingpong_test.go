@@ -11,20 +11,20 @@ import (
 )
 
 func TestConnectionsAreReused(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a"))
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a"))
 	for range 100 {
 		serveOne(t, c)
 	}
-	if len(w.conns) != 1 {
-		t.Errorf("%d connections for 100 exchanges in a row, want 1", len(w.conns))
+	if len(f.conns) != 1 {
+		t.Errorf("%d connections for 100 exchanges in a row, want 1", len(f.conns))
 	}
 	wantCounts(t, s, 0, 1, 1)
 }
 
-func TestNewestIdleConnectionIsTakenFirst(t *testing.T) {
-	w := newFakeConnector()
-	_, c := newTestCluster(t, w, cluster("web", "a"))
+func TestNewestIdleConnectionIsUsedFirst(t *testing.T) {
+	f := newFakeConnector()
+	_, c := newTestCluster(t, f, cluster("web", "a"))
 	x, y := begin(t, c), begin(t, c)
 	last := y.Response.Body.(*fakeBody).conn
 	finish(x)
@@ -39,74 +39,74 @@ func TestNewestIdleConnectionIsTakenFirst(t *testing.T) {
 }
 
 func TestMaxRequestsPerConnection(t *testing.T) {
-	w := newFakeConnector()
+	f := newFakeConnector()
 	cfg := cluster("web", "a")
 	cfg.MaxRequestsPerConn = 3
-	s, c := newTestCluster(t, w, cfg)
+	s, c := newTestCluster(t, f, cfg)
 	for range 9 {
 		serveOne(t, c)
 	}
-	for i, conn := range w.conns {
+	for i, conn := range f.conns {
 		if n := conn.served.Load(); n != 3 {
 			t.Errorf("connection %d carried %d exchanges, want 3", i, n)
 		}
 	}
-	if len(w.conns) != 3 || w.open() != 0 {
-		t.Errorf("%d connections, %d open, want 3 and 0", len(w.conns), w.open())
+	if len(f.conns) != 3 || f.open() != 0 {
+		t.Errorf("%d connections, %d open, want 3 and 0", len(f.conns), f.open())
 	}
 	wantCounts(t, s, 0, 0, 0)
 }
 
-func TestConnectionThatIsNotReusableEnds(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a"))
+func TestNonReusableConnectionCloses(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a"))
 	x := begin(t, c)
-	w.conns[0].oneShot.Store(true)
+	f.conns[0].oneShot.Store(true)
 	finish(x)
-	if w.open() != 0 {
+	if f.open() != 0 {
 		t.Error("the connection is still open")
 	}
 	wantCounts(t, s, 0, 0, 0)
 }
 
 func TestDeadIdleConnectionsAreNotUsed(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a"))
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a"))
 	x, y := begin(t, c), begin(t, c)
 	finish(x)
 	finish(y)
-	w.conns[0].dead.Store(true)
-	w.conns[1].dead.Store(true)
+	f.conns[0].dead.Store(true)
+	f.conns[1].dead.Store(true)
 	serveOne(t, c)
-	if w.conns[0].served.Load() != 1 || w.conns[1].served.Load() != 1 {
+	if f.conns[0].served.Load() != 1 || f.conns[1].served.Load() != 1 {
 		t.Error("an exchange was sent on a connection that its host had closed")
 	}
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// body is a request body that can be rewound only while whole is true.
+// body is a request body that can be rewound only while rewindable is true.
 type body struct {
 	protocol.StringBody
-	whole bool
+	rewindable bool
 }
 
-func (b *body) Rewind() bool { return b.whole && b.StringBody.Rewind() }
+func (b *body) Rewind() bool { return b.rewindable && b.StringBody.Rewind() }
 
-// once is a body that cannot be rewound.
-type once struct{ b protocol.StringBody }
+// oneShotBody is a body that cannot be rewound.
+type oneShotBody struct{ b protocol.StringBody }
 
-func (b *once) Read(p []byte) (int, error) { return b.b.Read(p) }
-func (b *once) Buffered() int              { return b.b.Buffered() }
-func (b *once) Close() error               { return nil }
+func (b *oneShotBody) Read(p []byte) (int, error) { return b.b.Read(p) }
+func (b *oneShotBody) Buffered() int              { return b.b.Buffered() }
+func (b *oneShotBody) Close() error               { return nil }
 
-// TestStaleConnection verifies which requests are sent again when the host closes an idle
+// TestStaleConnection verifies which requests are resent when the host closes an idle
 // connection while a request is sent on it.
 func TestStaleConnection(t *testing.T) {
 	tests := []struct {
 		name   string
 		method string
 		body   protocol.Body
-		again  bool // the request is sent again and served
+		resent bool // the request is resent and served
 	}{
 		{"GET", "GET", nil, true},
 		{"HEAD", "HEAD", nil, true},
@@ -114,8 +114,8 @@ func TestStaleConnection(t *testing.T) {
 		{"TRACE", "TRACE", nil, true},
 		{"DELETE", "DELETE", nil, true},
 		{"PUT with a buffered body", "PUT", protocol.NewStringBody("held"), true},
-		{"PUT with a body that cannot be rewound", "PUT", &body{whole: false}, false},
-		{"PUT with a streaming body", "PUT", &once{}, false},
+		{"PUT with a body that cannot be rewound", "PUT", &body{rewindable: false}, false},
+		{"PUT with a streaming body", "PUT", &oneShotBody{}, false},
 		{"POST", "POST", nil, false},
 		{"PATCH", "PATCH", nil, false},
 		{"unknown method", "BREW", nil, false},
@@ -123,14 +123,14 @@ func TestStaleConnection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newFakeConnector()
-			s, c := newTestCluster(t, w, cluster("web", "a"))
+			f := newFakeConnector()
+			s, c := newTestCluster(t, f, cluster("web", "a"))
 			serveOne(t, c)
-			w.conns[0].stale.Store(true)
-			x := get()
+			f.conns[0].stale.Store(true)
+			x := newExchange()
 			x.Request.Method, x.Request.Body = tt.method, tt.body
 			err := c.Serve(context.Background(), x)
-			if tt.again {
+			if tt.resent {
 				if err != nil {
 					t.Fatalf("Serve = %v, want a response on a new connection", err)
 				}
@@ -149,58 +149,58 @@ func TestStaleConnection(t *testing.T) {
 }
 
 func TestStaleConnectionIsReplacedOnce(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a"))
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a"))
 	serveOne(t, c)
-	w.respond = func(*fakeConn, *protocol.Exchange) error {
+	f.respond = func(*fakeConn, *protocol.Exchange) error {
 		return protocol.Faultf(protocol.UpstreamReset, "reset: %w", protocol.ErrNotReceived)
 	}
 	wantFault(t, c, protocol.UpstreamReset)
-	if got := len(w.conns); got != 2 {
+	if got := len(f.conns); got != 2 {
 		t.Errorf("%d connections, want the idle one and a new one", got)
 	}
 	if got := s.Describe()[0].Resent; got != 1 {
-		t.Errorf("%d requests were sent again, want 1", got)
+		t.Errorf("%d requests were resent, want 1", got)
 	}
 	wantCounts(t, s, 0, 0, 0)
 }
 
-func TestFailureOfANewConnectionIsNotSentAgain(t *testing.T) {
-	w := newFakeConnector()
-	w.respond = func(*fakeConn, *protocol.Exchange) error {
+func TestFailureOnNewConnectionIsNotResent(t *testing.T) {
+	f := newFakeConnector()
+	f.respond = func(*fakeConn, *protocol.Exchange) error {
 		return protocol.Faultf(protocol.UpstreamClosed, "closed")
 	}
-	_, c := newTestCluster(t, w, cluster("web", "a"))
+	_, c := newTestCluster(t, f, cluster("web", "a"))
 	wantFault(t, c, protocol.UpstreamClosed)
-	if len(w.conns) != 1 {
-		t.Errorf("%d connections, want 1", len(w.conns))
+	if len(f.conns) != 1 {
+		t.Errorf("%d connections, want 1", len(f.conns))
 	}
 }
 
-func TestOtherFailuresOfAReusedConnectionAreNotSentAgain(t *testing.T) {
-	w := newFakeConnector()
-	_, c := newTestCluster(t, w, cluster("web", "a"))
+func TestOtherFailuresAreNotResent(t *testing.T) {
+	f := newFakeConnector()
+	_, c := newTestCluster(t, f, cluster("web", "a"))
 	serveOne(t, c)
-	w.respond = func(*fakeConn, *protocol.Exchange) error {
-		return protocol.Faultf(protocol.UpstreamMalformed, "nonsense")
+	f.respond = func(*fakeConn, *protocol.Exchange) error {
+		return protocol.Faultf(protocol.UpstreamMalformed, "malformed response")
 	}
 	wantFault(t, c, protocol.UpstreamMalformed)
-	if len(w.conns) != 1 {
-		t.Errorf("%d connections, want 1", len(w.conns))
+	if len(f.conns) != 1 {
+		t.Errorf("%d connections, want 1", len(f.conns))
 	}
 }
 
-// TestStaleConnectionToAHostThatIsGone verifies that an idempotent request goes to another host if
+// TestStaleConnectionToRefusingHost verifies that an idempotent request goes to another host if
 // the host of its stale connection refuses a new one.
-func TestStaleConnectionToAHostThatIsGone(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+func TestStaleConnectionToRefusingHost(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 	serveOne(t, c)
 	serveOne(t, c)
-	for _, conn := range w.conns {
+	for _, conn := range f.conns {
 		conn.stale.Store(conn.host == "a")
 	}
-	w.refuses["a"] = true
+	f.refuses["a"] = true
 	for range 4 {
 		if host := serveOne(t, c); host != "b" {
 			t.Errorf("served by %s, want b", host)
@@ -209,36 +209,36 @@ func TestStaleConnectionToAHostThatIsGone(t *testing.T) {
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// TestStaleConnectionsGiveWayToANewOne verifies that a request on a stale connection is repeated on
+// TestStaleConnectionUsesNewConnection verifies that a request on a stale connection is repeated on
 // a new connection and not on another idle one.
-func TestStaleConnectionsGiveWayToANewOne(t *testing.T) {
-	w := newFakeConnector()
+func TestStaleConnectionUsesNewConnection(t *testing.T) {
+	f := newFakeConnector()
 	cfg := cluster("web", "a")
 	cfg.CircuitBreakers.MaxConnections = 3
-	s, c := newTestCluster(t, w, cfg)
-	var list []*protocol.Exchange
+	s, c := newTestCluster(t, f, cfg)
+	var exchanges []*protocol.Exchange
 	for range 3 {
-		list = append(list, begin(t, c))
+		exchanges = append(exchanges, begin(t, c))
 	}
-	for _, x := range list {
+	for _, x := range exchanges {
 		finish(x)
 	}
-	for _, conn := range w.conns {
+	for _, conn := range f.conns {
 		conn.stale.Store(true)
 	}
 	serveOne(t, c)
-	if len(w.conns) != 4 {
-		t.Errorf("%d connections, want the three idle ones and a new one", len(w.conns))
+	if len(f.conns) != 4 {
+		t.Errorf("%d connections, want the three idle ones and a new one", len(f.conns))
 	}
 	wantCounts(t, s, 0, 3, 3)
 }
 
 func TestIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
+		f := newFakeConnector()
 		cfg := cluster("web", "a")
 		cfg.IdleTimeout = 8 * time.Second
-		s, c := newTestCluster(t, w, cfg)
+		s, c := newTestCluster(t, f, cfg)
 		defer s.Close()
 		x, y := begin(t, c), begin(t, c)
 		finish(x)
@@ -253,8 +253,8 @@ func TestIdleTimeout(t *testing.T) {
 		serveOne(t, c)
 		advanceClock(20 * time.Second)
 		wantCounts(t, s, 0, 0, 0)
-		if w.open() != 0 {
-			t.Errorf("%d connections are open, want 0", w.open())
+		if f.open() != 0 {
+			t.Errorf("%d connections are open, want 0", f.open())
 		}
 	})
 }
@@ -273,45 +273,45 @@ func TestConnectionInUseIsNotIdle(t *testing.T) {
 	})
 }
 
-// TestSweepEndsWhatTheHostHasClosed verifies that the sweep closes connections that the host has
+// TestSweepClosesConnectionsClosedByHost verifies that the sweep closes connections that the host has
 // closed, so that they do not keep descriptors.
-func TestSweepEndsWhatTheHostHasClosed(t *testing.T) {
+func TestSweepClosesConnectionsClosedByHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
+		f := newFakeConnector()
 		cfg := cluster("web", "a")
 		cfg.IdleTimeout = 0 // none
-		s, c := newTestCluster(t, w, cfg)
+		s, c := newTestCluster(t, f, cfg)
 		t.Cleanup(s.Close)
-		var list []*protocol.Exchange
+		var exchanges []*protocol.Exchange
 		for range 5 {
-			list = append(list, begin(t, c))
+			exchanges = append(exchanges, begin(t, c))
 		}
-		for _, x := range list {
+		for _, x := range exchanges {
 			finish(x)
 			advanceClock(time.Millisecond)
 		}
 		for _, i := range []int{0, 2, 3} {
-			w.conns[i].dead.Store(true)
+			f.conns[i].dead.Store(true)
 		}
 		advanceClock(maxSweepInterval)
 		wantCounts(t, s, 0, 2, 2)
 	})
 }
 
-func TestCloseEndsIdleConnectionsNowAndOthersWithTheirExchange(t *testing.T) {
+func TestPingPongPoolClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s := newTestSet(t, w)
+		f := newFakeConnector()
+		s := newTestSet(t, f)
 		apply(t, s, cluster("web", "a"))
 		c := s.Get("web")
 		x, y := begin(t, c), begin(t, c)
 		finish(x)
 		s.Close()
-		if w.open() != 1 {
-			t.Errorf("%d connections are open after Close, want only the one in use", w.open())
+		if f.open() != 1 {
+			t.Errorf("%d connections are open after Close, want only the one in use", f.open())
 		}
 		finish(y)
-		if w.open() != 0 {
+		if f.open() != 0 {
 			t.Error("a connection is open after its last exchange")
 		}
 		wantFault(t, c, protocol.NoCluster)
@@ -324,32 +324,32 @@ func TestServeDoesNotAllocate(t *testing.T) {
 		cfg.LBPolicy = policy
 		cfg.CircuitBreakers = config.CircuitBreakers{MaxConnections: 100, MaxPendingRequests: 100, MaxRequests: 100}
 		_, c := newTestCluster(t, newFakeConnector(), cfg)
-		wantNoAllocs(t, string(policy), c, get())
+		wantNoAllocs(t, string(policy), c, newExchange())
 	}
 }
 
 func BenchmarkServe(b *testing.B) {
 	_, c := newTestCluster(b, newFakeConnector(), cluster("web", "a", "b"))
-	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
+	picker := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 	ctx := context.Background()
-	x := get()
+	x := newExchange()
 	b.ReportAllocs()
 	for b.Loop() {
 		x.Record.Attempts = x.Record.Attempts[:0]
-		if err := x.Serve(ctx, via); err != nil {
+		if err := x.Serve(ctx, picker); err != nil {
 			b.Fatal(err)
 		}
 		x.ResetResponse()
 	}
 }
 
-// BenchmarkServeWithAHostDown measures exchanges in a cluster with one of two hosts down.
-func BenchmarkServeWithAHostDown(b *testing.B) {
-	w := newFakeConnector()
-	w.refuses["a"] = true
-	_, c := newTestCluster(b, w, cluster("web", "a", "b"))
+// BenchmarkServeWithHostDown measures exchanges in a cluster with one of two hosts down.
+func BenchmarkServeWithHostDown(b *testing.B) {
+	f := newFakeConnector()
+	f.refuses["a"] = true
+	_, c := newTestCluster(b, f, cluster("web", "a", "b"))
 	ctx := context.Background()
-	x := get()
+	x := newExchange()
 	b.ReportAllocs()
 	for b.Loop() {
 		x.Record.Attempts = x.Record.Attempts[:0]

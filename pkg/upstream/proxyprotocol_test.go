@@ -14,23 +14,23 @@ import (
 // proxyProtocolConnector is a ProxyProtocolConnector that records the addresses.
 type proxyProtocolConnector struct {
 	*fakeMuxConnector
-	addrs *announcedAddrs
+	addrs *proxiedAddrs
 }
 
-// announcedAddrs records the addresses of PROXY headers, in order.
-type announcedAddrs struct {
+// proxiedAddrs records the addresses of PROXY headers, in order.
+type proxiedAddrs struct {
 	mu   sync.Mutex
 	list []string // guarded by mu
 }
 
-func (h proxyProtocolConnector) WithAddrs(source, destination netip.AddrPort) Connector {
-	h.addrs.mu.Lock()
-	defer h.addrs.mu.Unlock()
-	h.addrs.list = append(h.addrs.list, source.String()+" "+destination.String())
-	return h.fakeMuxConnector
+func (c proxyProtocolConnector) WithAddrs(source, destination netip.AddrPort) Connector {
+	c.addrs.mu.Lock()
+	defer c.addrs.mu.Unlock()
+	c.addrs.list = append(c.addrs.list, source.String()+" "+destination.String())
+	return c.fakeMuxConnector
 }
 
-func announcingCluster(version int, mode config.PoolMode) *config.Cluster {
+func proxyProtocolCluster(version int, mode config.PoolMode) *config.Cluster {
 	c := clusterWithMode(mode, "a")
 	c.ProxyProtocol = version
 	return c
@@ -38,22 +38,22 @@ func announcingCluster(version int, mode config.PoolMode) *config.Cluster {
 
 func TestBindPoolSendsProxyHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := proxyProtocolConnector{newFakeMuxConnector(), new(announcedAddrs)}
-		s := newTestSet(t, &h.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = h })
+		connector := proxyProtocolConnector{newFakeMuxConnector(), new(proxiedAddrs)}
+		s := newTestSet(t, &connector.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = connector })
 		defer s.Close()
-		apply(t, s, announcingCluster(2, config.Bind))
+		apply(t, s, proxyProtocolCluster(2, config.Bind))
 		c := s.Get("web")
-		for _, caller := range []string{"192.0.2.1:1", "192.0.2.2:2"} {
+		for _, remote := range []string{"192.0.2.1:1", "192.0.2.2:2"} {
 			d := newFakeDownstreamConn()
-			d.meta.Remote, d.meta.Local = netip.MustParseAddrPort(caller), netip.MustParseAddrPort("192.0.2.9:80")
+			d.meta.Remote, d.meta.Local = netip.MustParseAddrPort(remote), netip.MustParseAddrPort("192.0.2.9:80")
 			for range 3 {
 				finish(d.begin(t, c))
 			}
 			d.end()
 		}
 		synctest.Wait()
-		if want := []string{"192.0.2.1:1 192.0.2.9:80", "192.0.2.2:2 192.0.2.9:80"}; !slices.Equal(h.addrs.list, want) {
-			t.Errorf("PROXY addresses = %q, want %q", h.addrs.list, want)
+		if want := []string{"192.0.2.1:1 192.0.2.9:80", "192.0.2.2:2 192.0.2.9:80"}; !slices.Equal(connector.addrs.list, want) {
+			t.Errorf("PROXY addresses = %q, want %q", connector.addrs.list, want)
 		}
 		if v := c.state.Load().hosts[0].ProxyProtocol(); v != 2 {
 			t.Errorf("ProxyProtocol = %d, want 2", v)
@@ -63,12 +63,12 @@ func TestBindPoolSendsProxyHeader(t *testing.T) {
 
 func TestProxyHeaderRequiresBindPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		_, c := n.newTestCluster(t, announcingCluster(1, config.Multiplex))
+		f := newFakeMuxConnector()
+		_, c := f.newTestCluster(t, proxyProtocolCluster(1, config.Multiplex))
 		wantFault(t, c, protocol.Internal)
-		_, c = newTestCluster(t, newFakeConnector(), announcingCluster(1, config.PingPong))
+		_, c = newTestCluster(t, newFakeConnector(), proxyProtocolCluster(1, config.PingPong))
 		wantFault(t, c, protocol.Internal)
-		wantNothing(t, c)
+		wantZeroCounts(t, c)
 	})
 }
 
@@ -76,20 +76,20 @@ func TestProxyHeaderRequiresBindPool(t *testing.T) {
 // many upstream connections as its concurrent requests need.
 func TestProxyHeaderOnSerialProtocol(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, announcingCluster(1, config.Bind))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, proxyProtocolCluster(1, config.Bind))
 		defer s.Close()
 		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
 		for range 3 {
 			finish(d.begin(t, c))
 			finish(e.begin(t, c))
 		}
-		if n := len(w.dialed()); n != 2 {
+		if n := len(f.dialed()); n != 2 {
 			t.Errorf("%d connections for 2 downstream connections, want 2", n)
 		}
 		wantCounts(t, s, 0, 2, 2)
 		x, y := d.begin(t, c), d.begin(t, c)
-		if n := len(w.dialed()); n != 1 {
+		if n := len(f.dialed()); n != 1 {
 			t.Errorf("%d additional connections for two concurrent requests, want 1", n)
 		}
 		d.end()
@@ -100,25 +100,25 @@ func TestProxyHeaderOnSerialProtocol(t *testing.T) {
 		e.end()
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
-		if n := w.open(); n != 0 {
+		if n := f.open(); n != 0 {
 			t.Errorf("%d connections are open after their downstream connections ended, want 0", n)
 		}
 	})
 }
 
-// TestNoConnectionOutlivesAChangeOfItsHeader verifies that a change of the PROXY header replaces
+// TestProxyHeaderChangeReplacesConnections verifies that a change of the PROXY header replaces
 // connections, like a change of TLS.
-func TestNoConnectionOutlivesAChangeOfItsHeader(t *testing.T) {
+func TestProxyHeaderChangeReplacesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newFakeMuxConnector()
-		s, c := n.newTestCluster(t, announcingCluster(1, config.Bind))
+		f := newFakeMuxConnector()
+		s, c := f.newTestCluster(t, proxyProtocolCluster(1, config.Bind))
 		defer s.Close()
 		d := newFakeDownstreamConn()
 		defer d.end()
 		for i, step := range []struct{ version, connections int }{{1, 1}, {1, 1}, {2, 2}, {0, 3}} {
-			apply(t, s, announcingCluster(step.version, config.Bind))
+			apply(t, s, proxyProtocolCluster(step.version, config.Bind))
 			finish(d.begin(t, c))
-			if got := len(n.list()); got != step.connections {
+			if got := len(f.list()); got != step.connections {
 				t.Errorf("step %d: %d connections were opened, want %d", i, got, step.connections)
 			}
 		}

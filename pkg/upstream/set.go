@@ -21,12 +21,12 @@ type Set struct {
 
 	changeMu sync.Mutex // held while a change is committed or retired
 
-	mu           sync.RWMutex
-	configured   map[string]*Cluster              // guarded by mu
-	placeholders map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but possibly referred to
-	pendingRemovals      map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
-	watches      map[*Cluster]*watch              // guarded by mu; of clusters with discovery
-	changing     bool                             // guarded by mu; a Change is open
+	mu              sync.RWMutex
+	configured      map[string]*Cluster              // guarded by mu
+	placeholders    map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but possibly referred to
+	pendingRemovals map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
+	watches         map[*Cluster]*watch              // guarded by mu; of clusters with discovery
+	changing        bool                             // guarded by mu; a Change is open
 }
 
 // NewSet returns a set without clusters.
@@ -35,11 +35,11 @@ func NewSet(o Options) *Set {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Set{
-		env:          env{Options: o, tasks: tasks.New(o.Log), hostRequests: demand.NewRequestQueue()},
-		configured:   make(map[string]*Cluster),
-		placeholders: make(map[string]weak.Pointer[Cluster]),
-		pendingRemovals:      make(map[*Cluster]*Change),
-		watches:      make(map[*Cluster]*watch),
+		env:             env{Options: o, tasks: tasks.New(o.Log), hostRequests: demand.NewRequestQueue()},
+		configured:      make(map[string]*Cluster),
+		placeholders:    make(map[string]weak.Pointer[Cluster]),
+		pendingRemovals: make(map[*Cluster]*Change),
+		watches:         make(map[*Cluster]*watch),
 	}
 	s.env.checks = health.NewScheduler(func(p *protocol.PanicError) { p.Log(o.Log, "checking a host") })
 	return s

@@ -61,22 +61,22 @@ func TestUnreferencedPlaceholdersAreCollected(t *testing.T) {
 }
 
 func TestRemovedClusterDrains(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a"))
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a"))
 	x, y := begin(t, c), begin(t, c)
 	finish(x)
 	apply(t, s, cluster("other", "b"))
-	if w.open() != 1 {
-		t.Errorf("%d connections are open, want only the one in use", w.open())
+	if f.open() != 1 {
+		t.Errorf("%d connections are open, want only the one in use", f.open())
 	}
 	finish(y)
-	if w.open() != 0 {
+	if f.open() != 0 {
 		t.Error("a connection is open after its last exchange")
 	}
 }
 
-// committed prepares and commits clusters without Retire, and returns the change.
-func committed(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
+// commit prepares and commits clusters without Retire, and returns the change.
+func commit(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
 	t.Helper()
 	c, err := s.Prepare(clusters)
 	if err != nil {
@@ -87,16 +87,16 @@ func committed(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
 }
 
 // TestRetireKeepsReconfiguredCluster verifies that a late Retire does not retire clusters that
-// later changes have added again, and perhaps removed again.
+// later changes have added again or removed again.
 func TestRetireKeepsReconfiguredCluster(t *testing.T) {
 	s := newTestSet(t, newFakeConnector())
 	apply(t, s, cluster("web", "a"))
 	web := s.Get("web")
-	first := committed(t, s)
-	committed(t, s, cluster("web", "a"))
+	first := commit(t, s)
+	commit(t, s, cluster("web", "a"))
 	first.Retire()
 	serveOne(t, web) // it is configured again
-	second := committed(t, s)
+	second := commit(t, s)
 	first.Retire()
 	serveOne(t, web) // the change that removed it is not retired yet
 	second.Retire()
@@ -106,19 +106,19 @@ func TestRetireKeepsReconfiguredCluster(t *testing.T) {
 	serveOne(t, web)
 }
 
-// TestRetireDuringACommit verifies that a cluster stays if a Commit adds it while Retire of the
+// TestRetireDuringCommit verifies that a cluster stays if a Commit adds it while Retire of the
 // change that removed it runs.
-func TestRetireDuringACommit(t *testing.T) {
+func TestRetireDuringCommit(t *testing.T) {
 	installing, retired := make(chan struct{}, 1), make(chan struct{})
-	var meet atomic.Bool
+	var sync atomic.Bool
 	s := newTestSet(t, newFakeConnector(), func(o *Options) {
 		roundRobin := o.Policies[config.RoundRobin]
 		o.Policies[config.RoundRobin] = func(peers []balance.Peer, options balance.Options) balance.Balancer {
-			if meet.Load() {
+			if sync.Load() {
 				installing <- struct{}{}
 				select {
 				case <-retired:
-				case <-time.After(50 * time.Millisecond): // correct: Retire waits
+				case <-time.After(50 * time.Millisecond): // Retire waits, as it should
 				}
 			}
 			return roundRobin(peers, options)
@@ -126,33 +126,33 @@ func TestRetireDuringACommit(t *testing.T) {
 	})
 	apply(t, s, cluster("web", "a"))
 	web := s.Get("web")
-	leaves := committed(t, s)
-	meet.Store(true)
+	removal := commit(t, s)
+	sync.Store(true)
 	go func() {
 		defer close(retired)
 		<-installing
-		leaves.Retire()
+		removal.Retire()
 	}()
-	committed(t, s, cluster("web", "a"))
+	commit(t, s, cluster("web", "a"))
 	<-retired
 	serveOne(t, web)
 }
 
 func TestHostStateSurvivesConfigChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.refuses["b"] = true
-		s, c := newTestCluster(t, w, cluster("web", "a", "b", "c"))
-		var list []*protocol.Exchange
+		f := newFakeConnector()
+		f.refuses["b"] = true
+		s, c := newTestCluster(t, f, cluster("web", "a", "b", "c"))
+		var exchanges []*protocol.Exchange
 		for range 6 { // three connections each to a and c
-			list = append(list, begin(t, c))
+			exchanges = append(exchanges, begin(t, c))
 		}
-		for _, x := range list {
+		for _, x := range exchanges {
 			finish(x)
 		}
 		x := begin(t, c)
 		before := s.Describe()[0]
-		w.dialed()
+		f.dialed()
 
 		changed := cluster("web", "c", "b", "a", "d")
 		changed.LBPolicy = config.LeastRequest
@@ -167,23 +167,23 @@ func TestHostStateSurvivesConfigChanges(t *testing.T) {
 			t.Errorf("in flight %d, connections %d, want 1 and %d", after.InFlight, after.Open, before.Open)
 		}
 		for i, j := range []int{2, 1, 0} {
-			old, now := before.Hosts[i], after.Hosts[j]
-			old.Weight, old.Hostname, old.Metadata = now.Weight, now.Hostname, now.Metadata
-			if !reflect.DeepEqual(old, now) {
-				t.Errorf("host %s was %+v, is %+v, want no change", old.Address, old, now)
+			previous, current := before.Hosts[i], after.Hosts[j]
+			previous.Weight, previous.Hostname, previous.Metadata = current.Weight, current.Hostname, current.Metadata
+			if !reflect.DeepEqual(previous, current) {
+				t.Errorf("host %s was %+v, is %+v, want no change", previous.Address, previous, current)
 			}
 		}
 		for range 500 {
 			serveOne(t, c)
 		}
 		finish(x)
-		wantList(t, "dials after the change", w.dialed(), "d")
+		wantList(t, "dials after the change", f.dialed(), "d")
 	})
 }
 
 func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a", "b"))
 	serveOne(t, c)
 	x, y := begin(t, c), begin(t, c)
 	busy := x
@@ -191,7 +191,7 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 		busy = y
 	}
 	apply(t, s, cluster("web", "b"))
-	for _, conn := range w.conns {
+	for _, conn := range f.conns {
 		if conn.host == "a" && conn.closed.Load() == conn.busy.Load() {
 			t.Errorf("connection to a: closed %v, busy %v, want only the idle ones closed", conn.closed.Load(), conn.busy.Load())
 		}
@@ -205,28 +205,28 @@ func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
 	}
 	finish(busy)
 	finish(map[bool]*protocol.Exchange{true: x, false: y}[busy == y])
-	for _, conn := range w.conns {
+	for _, conn := range f.conns {
 		if conn.host == "a" && !conn.closed.Load() {
 			t.Error("a connection of the removed host is still open")
 		}
 	}
-	wantCounts(t, s, 0, int64(w.open()), w.open())
+	wantCounts(t, s, 0, int64(f.open()), f.open())
 }
 
-// TestExchangeOnARetiredHost verifies that an exchange that picked a host before its removal is
+// TestExchangeOnRetiredHost verifies that an exchange that picked a host before its removal is
 // served.
-func TestExchangeOnARetiredHost(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, cluster("web", "a"))
+func TestExchangeOnRetiredHost(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, cluster("web", "a"))
 	h := c.state.Load().hosts[0]
 	apply(t, s, cluster("web", "b"))
-	x := get()
+	x := newExchange()
 	h.load.Begin()
 	if err := x.Serve(context.Background(), h.pool(config.HTTP1, "", 0)); err != nil {
 		t.Fatal(err)
 	}
 	finish(x)
-	if w.open() != 0 {
+	if f.open() != 0 {
 		t.Error("the connection of a removed host was kept")
 	}
 	wantCounts(t, s, 0, 0, 0)
@@ -238,31 +238,31 @@ func TestDuplicateAddressesAreMerged(t *testing.T) {
 		cfg.Hosts[i].Weight = weight
 	}
 	cfg.Hosts[0].Hostname, cfg.Hosts[2].Hostname = "first", "second"
-	given := slices.Clone(cfg.Hosts)
+	original := slices.Clone(cfg.Hosts)
 	s, _ := newTestCluster(t, newFakeConnector(), cfg)
 	var got []string
 	for _, h := range s.Describe()[0].Hosts {
 		got = append(got, fmt.Sprint(h.Address, h.Weight, h.Hostname))
 	}
 	wantList(t, "hosts", got, "a9first", "b2", "c4")
-	if !reflect.DeepEqual(given, cfg.Hosts) {
+	if !reflect.DeepEqual(original, cfg.Hosts) {
 		t.Error("the configuration was modified")
 	}
 }
 
 func TestPrepareRejectsInvalidClusters(t *testing.T) {
-	nameless := cluster("nameless", "")
-	odd := cluster("odd", "a")
-	odd.LBPolicy = "LB_ODD"
+	withoutAddress := cluster("nameless", "")
+	unknownPolicy := cluster("odd", "a")
+	unknownPolicy.LBPolicy = "LB_ODD"
 	tests := []struct {
 		name     string
 		clusters []*config.Cluster
 		want     []string
 	}{
-		{"unknown policy", []*config.Cluster{odd}, []string{"odd", "LB_ODD"}},
-		{"host without an address", []*config.Cluster{nameless}, []string{"nameless", "host 0"}},
+		{"unknown policy", []*config.Cluster{unknownPolicy}, []string{"odd", "LB_ODD"}},
+		{"host without an address", []*config.Cluster{withoutAddress}, []string{"nameless", "host 0"}},
 		{"duplicate name", []*config.Cluster{cluster("web", "a"), cluster("web", "b")}, []string{"web", "twice"}},
-		{"several errors", []*config.Cluster{odd, nameless}, []string{"odd", "nameless"}},
+		{"several errors", []*config.Cluster{unknownPolicy, withoutAddress}, []string{"odd", "nameless"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestRollbackLeavesSetUnchanged(t *testing.T) {
 	}
 }
 
-func TestUnchangedClustersAreNotTouched(t *testing.T) {
+func TestUnchangedClustersAreNotReplaced(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a", "b"))
 	before := c.state.Load()
 	apply(t, s, cluster("web", "a", "b"), cluster("new", "c"))
@@ -326,7 +326,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 		c.DNS.Resolvers, c.DNS.Search = []string{"127.0.0.1:53"}, []string{"a.example"}
 		c.Subsets.Selectors = [][]string{{"zone"}}
 		c.Subsets.Default = map[string]string{"zone": "1"}
-		c.HostRules = digits{1}
+		c.HostRules = digitRules{1}
 		c.LocalityWeights = []config.LocalityWeight{{Weight: 1}}
 		c.AlternateTLS = []*config.TLS{{
 			MatchSANs: []config.SANMatcher{{Exact: "a"}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
@@ -385,7 +385,7 @@ func TestSameClusterComparesEveryField(t *testing.T) {
 			other.SetMapIndex(reflect.ValueOf("zone"), reflect.Zero(field.Type().Elem()))
 			field.Set(other)
 		case reflect.Interface:
-			field.Set(reflect.ValueOf(digits{2}))
+			field.Set(reflect.ValueOf(digitRules{2}))
 		default:
 			t.Fatalf("%s: this test cannot change a %s", path, field.Kind())
 		}
@@ -410,8 +410,8 @@ func TestDescribeIsSortedByName(t *testing.T) {
 	wantList(t, "names", names, "a", "b", "c")
 }
 
-// thousandClusters returns ten thousand clusters of two hosts each.
-func thousandClusters() []*config.Cluster {
+// tenThousandClusters returns ten thousand clusters of two hosts each.
+func tenThousandClusters() []*config.Cluster {
 	clusters := make([]*config.Cluster, 10_000)
 	for i := range clusters {
 		clusters[i] = cluster(fmt.Sprint("cluster-", i), fmt.Sprintf("10.0.%d.%d:80", i/250, i%250), fmt.Sprintf("10.1.%d.%d:80", i/250, i%250))
@@ -421,7 +421,7 @@ func thousandClusters() []*config.Cluster {
 
 func BenchmarkApply(b *testing.B) {
 	b.Run("10000 new clusters", func(b *testing.B) {
-		clusters := thousandClusters()
+		clusters := tenThousandClusters()
 		b.ReportAllocs()
 		for b.Loop() {
 			apply(b, NewSet(Options{Policies: policies()}), clusters...)
@@ -429,8 +429,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 	b.Run("one of 10000 changed", func(b *testing.B) {
 		s := newTestSet(b, newFakeConnector())
-		apply(b, s, thousandClusters()...)
-		clusters := thousandClusters() // another copy, as after a reload
+		apply(b, s, tenThousandClusters()...)
+		clusters := tenThousandClusters() // another copy, as after a reload
 		b.ReportAllocs()
 		for b.Loop() {
 			changed := *clusters[500]
@@ -458,7 +458,7 @@ func BenchmarkApply(b *testing.B) {
 }
 
 func TestMemoryOfManyClusters(t *testing.T) {
-	clusters := thousandClusters()
+	clusters := tenThousandClusters()
 	s := newTestSet(t, newFakeConnector())
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -20,12 +20,12 @@ func clusterWithMaxConnections(connections int, hosts ...string) *config.Cluster
 	return c
 }
 
-// queue starts an exchange that has to wait, and returns when it waits. The channel receives the
-// exchange when it has ended.
+// queue starts an exchange that has to wait, and returns when the exchange waits. The channel
+// receives the exchange at its end.
 func queue(c *Cluster, deadline time.Duration) <-chan *protocol.Exchange {
 	done := make(chan *protocol.Exchange, 1)
 	go func() {
-		x := get()
+		x := newExchange()
 		if deadline > 0 {
 			x.Deadline = time.Now().Add(deadline)
 		}
@@ -36,10 +36,10 @@ func queue(c *Cluster, deadline time.Duration) <-chan *protocol.Exchange {
 	return done
 }
 
-func TestConnectionIsHandedToTheOldestWaiter(t *testing.T) {
+func TestConnectionGoesToOldestWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a"))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		var waiting []<-chan *protocol.Exchange
@@ -60,8 +60,8 @@ func TestConnectionIsHandedToTheOldestWaiter(t *testing.T) {
 			finish(x)
 		}
 		synctest.Wait()
-		if len(w.conns) != 1 {
-			t.Errorf("%d connections, want 1", len(w.conns))
+		if len(f.conns) != 1 {
+			t.Errorf("%d connections, want 1", len(f.conns))
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
@@ -74,15 +74,15 @@ func TestQueueIsFIFO(t *testing.T) {
 		x := begin(t, c)
 		oldest := queue(c, 0)
 		finish(x) // grants the connection to the oldest waiter before other goroutines run
-		newcomer := queue(c, 0)
+		newest := queue(c, 0)
 		x = <-oldest
 		select {
-		case <-newcomer:
+		case <-newest:
 			t.Fatal("the later exchange was served first")
 		default:
 		}
 		finish(x)
-		finish(<-newcomer)
+		finish(<-newest)
 	})
 }
 
@@ -106,11 +106,11 @@ func TestMaxPendingRequests(t *testing.T) {
 // TestConnectingIsPending verifies that exchanges that wait for a connect are pending.
 func TestConnectingIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.hangs["a"] = true
+		f := newFakeConnector()
+		f.hangs["a"] = true
 		cfg := cluster("web", "a")
 		cfg.CircuitBreakers.MaxPendingRequests = 1
-		s, c := newTestCluster(t, w, cfg)
+		s, c := newTestCluster(t, f, cfg)
 		defer s.Close()
 		done := queue(c, 5*time.Second)
 		wantFault(t, c, protocol.Overflow)
@@ -124,7 +124,7 @@ func TestConnectingIsPending(t *testing.T) {
 	})
 }
 
-func TestWaitEndsAtTheDeadline(t *testing.T) {
+func TestWaitEndsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newTestCluster(t, newFakeConnector(), clusterWithMaxConnections(1, "a"))
 		defer s.Close()
@@ -142,7 +142,7 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-// fakeDownstream is a Downstream whose client disconnects when the test says so.
+// fakeDownstream is a Downstream whose client the test can disconnect.
 type fakeDownstream struct {
 	mu           sync.Mutex
 	onDisconnect func()
@@ -150,21 +150,21 @@ type fakeDownstream struct {
 
 func (*fakeDownstream) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *fakeDownstream) OnDisconnect(gone func()) (stop func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.onDisconnect = gone
+func (d *fakeDownstream) OnDisconnect(onDisconnect func()) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.onDisconnect = onDisconnect
 	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.onDisconnect = nil
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.onDisconnect = nil
 	}
 }
 
-func (c *fakeDownstream) disconnect() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.onDisconnect()
+func (d *fakeDownstream) disconnect() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.onDisconnect()
 }
 
 func TestWaitEndsOnDisconnect(t *testing.T) {
@@ -174,22 +174,22 @@ func TestWaitEndsOnDisconnect(t *testing.T) {
 		x := begin(t, c)
 		ctx, cancel := context.WithCancel(context.Background())
 		reasons := make(chan protocol.Reason, 2)
-		watched := &fakeDownstream{}
+		downstream := &fakeDownstream{}
 		go func() {
-			y := get()
-			y.Downstream = watched
+			y := newExchange()
+			y.Downstream = downstream
 			reasons <- protocol.ReasonOf(c.Serve(context.Background(), y))
 		}()
-		go func() { reasons <- protocol.ReasonOf(c.Serve(ctx, get())) }()
+		go func() { reasons <- protocol.ReasonOf(c.Serve(ctx, newExchange())) }()
 		synctest.Wait()
-		watched.disconnect()
+		downstream.disconnect()
 		cancel()
 		for range 2 {
 			if got := <-reasons; got != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("the exchange ended with %v, want downstream_gone", got)
 			}
 		}
-		if watched.onDisconnect != nil {
+		if downstream.onDisconnect != nil {
 			t.Error("the OnDisconnect callback was not unregistered")
 		}
 		finish(x)
@@ -197,55 +197,55 @@ func TestWaitEndsOnDisconnect(t *testing.T) {
 	})
 }
 
-func TestSlotOfAnEndedConnectionGoesToAWaiter(t *testing.T) {
+func TestSlotOfClosedConnectionGoesToWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a"))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		done := queue(c, 0)
-		w.conns[0].oneShot.Store(true)
+		f.conns[0].oneShot.Store(true)
 		finish(x)
 		finish(<-done)
-		if len(w.conns) != 2 || w.open() != 1 {
-			t.Errorf("%d connections, %d open, want 2 and 1", len(w.conns), w.open())
+		if len(f.conns) != 2 || f.open() != 1 {
+			t.Errorf("%d connections, %d open, want 2 and 1", len(f.conns), f.open())
 		}
 	})
 }
 
-func TestSlotOfAFailedConnectGoesToAWaiter(t *testing.T) {
+func TestSlotOfFailedConnectGoesToWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		w.hangs["a"], w.hangs["b"] = true, true
-		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a", "b"))
+		f := newFakeConnector()
+		f.hangs["a"], f.hangs["b"] = true, true
+		s, c := newTestCluster(t, f, clusterWithMaxConnections(1, "a", "b"))
 		defer s.Close()
 		first := queue(c, time.Second)
-		waited := queue(c, 0) // for a slot, at the other host
-		w.set(w.hangs, "a", false)
-		w.set(w.hangs, "b", false)
-		failed := <-first
-		if got := failed.Record.Reason; got != protocol.UpstreamTimeout {
-			t.Errorf("the first exchange ended with %v", got)
+		done := queue(c, 0) // for a slot, at the other host
+		f.set(f.hangs, "a", false)
+		f.set(f.hangs, "b", false)
+		y := <-first
+		if got := y.Record.Reason; got != protocol.UpstreamTimeout {
+			t.Errorf("the first exchange ended with %v, want upstream_timeout", got)
 		}
-		x := <-waited
-		if x.Record.Reason != protocol.ReasonNone || x.Record.Host() == failed.Record.Host() {
-			t.Errorf("the other exchange ended at %s with %v", x.Record.Host().Name(), x.Record.Reason)
+		x := <-done
+		if x.Record.Reason != protocol.ReasonNone || x.Record.Host() == y.Record.Host() {
+			t.Errorf("the other exchange ended at %s with %v, want success at the other host", x.Record.Host().Name(), x.Record.Reason)
 		}
 		finish(x)
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-// TestIdleConnectionGivesWayToAnotherHost verifies that an idle connection to one host does not
+// TestIdleConnectionIsEvictedForOtherHost verifies that an idle connection to one host does not
 // block exchanges to another.
-func TestIdleConnectionGivesWayToAnotherHost(t *testing.T) {
-	w := newFakeConnector()
-	s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a", "b"))
+func TestIdleConnectionIsEvictedForOtherHost(t *testing.T) {
+	f := newFakeConnector()
+	s, c := newTestCluster(t, f, clusterWithMaxConnections(1, "a", "b"))
 	for range 10 {
 		serveOne(t, c)
 	}
 	served := map[string]int{}
-	for _, conn := range w.conns {
+	for _, conn := range f.conns {
 		served[conn.host] += int(conn.served.Load())
 	}
 	if served["a"] != 5 || served["b"] != 5 {
@@ -254,17 +254,17 @@ func TestIdleConnectionGivesWayToAnotherHost(t *testing.T) {
 	wantCounts(t, s, 0, 1, 1)
 }
 
-// TestSlotPassesToAHostWithoutConnections verifies that a busy host does not starve a host without
+// TestSlotGoesToHostWithoutConnections verifies that a busy host does not starve a host without
 // connections.
-func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
+func TestSlotGoesToHostWithoutConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, clusterWithMaxConnections(2, "a", "b"))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, clusterWithMaxConnections(2, "a", "b"))
 		defer s.Close()
-		w.refuses["b"] = true
-		x, y := begin(t, c), begin(t, c) // both at a; b is down
+		f.refuses["b"] = true
+		x, y := begin(t, c), begin(t, c) // both use a, because b is down
 		advanceClock(hosthealth.MaxBackoff)
-		w.set(w.refuses, "b", false)
+		f.set(f.refuses, "b", false)
 		var waiting []<-chan *protocol.Exchange
 		for range 6 { // round robin, with one recovery probe at b
 			waiting = append(waiting, queue(c, time.Minute))
@@ -282,7 +282,7 @@ func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 			finish(z)
 		}
 		if served["b"] == 0 {
-			t.Errorf("served = %v, want some at b", served)
+			t.Errorf("served = %v, want exchanges at b", served)
 		}
 		synctest.Wait()
 		if d := s.Describe()[0]; d.Open > 2 || d.InFlight != 0 {
@@ -312,10 +312,10 @@ func TestRaisedLimitServesWaiters(t *testing.T) {
 	})
 }
 
-func TestWaiterWhoseClusterIsRemovedIsServed(t *testing.T) {
+func TestWaiterOfRemovedClusterIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a"))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		done := queue(c, 0)
@@ -324,8 +324,8 @@ func TestWaiterWhoseClusterIsRemovedIsServed(t *testing.T) {
 		y := <-done
 		wantList(t, "attempts", attempts(y), "a:200")
 		finish(y)
-		if w.open() != 0 {
-			t.Errorf("%d connections are open, want 0", w.open())
+		if f.open() != 0 {
+			t.Errorf("%d connections are open, want 0", f.open())
 		}
 	})
 }
@@ -335,10 +335,10 @@ func TestWaiterWhoseClusterIsRemovedIsServed(t *testing.T) {
 func TestSlotsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, workers, each = 4, 40, 50
-		w := newFakeConnector()
-		s, c := newTestCluster(t, w, clusterWithMaxConnections(limit, "a", "b", "c"))
+		f := newFakeConnector()
+		s, c := newTestCluster(t, f, clusterWithMaxConnections(limit, "a", "b", "c"))
 		defer s.Close()
-		w.respond = func(conn *fakeConn, _ *protocol.Exchange) error {
+		f.respond = func(conn *fakeConn, _ *protocol.Exchange) error {
 			conn.oneShot.Store(rand.IntN(5) == 0)
 			if rand.IntN(10) == 0 {
 				return protocol.Faultf(protocol.UpstreamReset, "reset")
@@ -346,11 +346,11 @@ func TestSlotsUnderLoad(t *testing.T) {
 			<-time.After(time.Duration(rand.IntN(5)) * time.Millisecond)
 			return nil
 		}
-		var wait sync.WaitGroup
+		var wg sync.WaitGroup
 		for worker := range workers {
-			wait.Go(func() {
+			wg.Go(func() {
 				for range each {
-					x := get()
+					x := newExchange()
 					x.Deadline = time.Now().Add(time.Duration(1+rand.IntN(200)) * time.Millisecond)
 					err := c.Serve(context.Background(), x)
 					switch protocol.ReasonOf(err) {
@@ -369,14 +369,14 @@ func TestSlotsUnderLoad(t *testing.T) {
 				}
 			})
 		}
-		wait.Wait()
+		wg.Wait()
 		advanceClock(10 * time.Minute)
 		wantCounts(t, s, 0, 0, 0)
 		if n := c.breakers[0].Counts().Pending + c.breakers[0].Counts().Waiting; n != 0 {
-			t.Errorf("%d waiters remain", n)
+			t.Errorf("%d waiters remain, want 0", n)
 		}
-		if w.open() != 0 {
-			t.Errorf("%d connections are open, want 0", w.open())
+		if f.open() != 0 {
+			t.Errorf("%d connections are open, want 0", f.open())
 		}
 	})
 }
@@ -387,7 +387,7 @@ func BenchmarkServeContended(b *testing.B) {
 			_, c := newTestCluster(b, newFakeConnector(), clusterWithMaxConnections(limit, "a"))
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				x := get()
+				x := newExchange()
 				for pb.Next() {
 					x.Record.Attempts = x.Record.Attempts[:0]
 					if err := c.Serve(context.Background(), x); err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestAPanicOfASweepIsContained verifies that a panic of a connection in Usable or Close during a
-// sweep is contained: the connection is removed, the pool serves the next exchange, and its timer
-// continues.
-func TestAPanicOfASweepIsContained(t *testing.T) {
+// TestSweepRecoversPanic verifies that a sweep recovers a panic of a connection in Usable or Close:
+// it removes the connection, the pool serves the next exchange, and the timer continues.
+func TestSweepRecoversPanic(t *testing.T) {
 	for _, mode := range []config.PoolMode{config.PingPong, config.Multiplex} {
 		for _, point := range []string{"Usable", "Close"} {
 			t.Run(point+", "+string(mode), func(t *testing.T) {
@@ -19,9 +18,9 @@ func TestAPanicOfASweepIsContained(t *testing.T) {
 					f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 					s, c := f.cluster(t, mode)
 					defer s.Close()
-					down := newFakeDownstreamConn()
-					defer down.end()
-					if err := f.serve(c, down); err != nil {
+					downstream := newFakeDownstreamConn()
+					defer downstream.end()
+					if err := f.serve(c, downstream); err != nil {
 						t.Fatal(err)
 					}
 					f.point.Store(&point)
@@ -31,10 +30,10 @@ func TestAPanicOfASweepIsContained(t *testing.T) {
 						t.Fatalf("%d panics at %s, want 1", got, point)
 					}
 					b := c.Breaker(config.DefaultPriority)
-					if taken, open := b.Counts().Connections, f.fakeMuxConnector.open(); taken != 0 || open != 0 {
-						t.Errorf("after the sweep %d slots are taken and %d connections are open, want 0", taken, open)
+					if picks, open := b.Counts().Connections, f.fakeMuxConnector.open(); picks != 0 || open != 0 {
+						t.Errorf("after the sweep %d slots are taken and %d connections are open, want 0", picks, open)
 					}
-					if err := f.serve(c, down); err != nil {
+					if err := f.serve(c, downstream); err != nil {
 						t.Errorf("the next exchange failed: %v", err)
 					}
 				})

@@ -9,37 +9,37 @@ import (
 // TestTLSChangeReplacesConnections verifies that a change of the TLS configuration of a host
 // replaces its connections.
 func TestTLSChangeReplacesConnections(t *testing.T) {
-	with := func(tls *config.TLS, no bool) *config.Cluster {
+	withTLS := func(tls *config.TLS, noTLS bool) *config.Cluster {
 		c := cluster("web", "a")
-		c.TLS, c.Hosts[0].NoTLS = tls, no
+		c.TLS, c.Hosts[0].NoTLS = tls, noTLS
 		return c
 	}
-	which := func(i int, more ...*config.TLS) *config.Cluster {
-		c := with(&config.TLS{ServerName: "a"}, false)
-		c.AlternateTLS, c.Hosts[0].TLSIndex = more, i
+	withIndex := func(i int, alternates ...*config.TLS) *config.Cluster {
+		c := withTLS(&config.TLS{ServerName: "a"}, false)
+		c.AlternateTLS, c.Hosts[0].TLSIndex = alternates, i
 		return c
 	}
-	on, other := &config.TLS{ServerName: "a"}, &config.TLS{ServerName: "b"}
+	enabled, other := &config.TLS{ServerName: "a"}, &config.TLS{ServerName: "b"}
 	for _, test := range []struct {
 		name          string
 		before, after *config.Cluster
 		dials         int
 	}{
-		{"no change", with(on, false), with(&config.TLS{ServerName: "a"}, false), 1},
-		{"TLS enabled", with(nil, false), with(on, false), 2},
-		{"TLS disabled", with(on, false), with(nil, false), 2},
-		{"TLS changed", with(on, false), with(other, false), 2},
-		{"NoTLS set for the host", with(on, false), with(on, true), 2},
-		{"TLSIndex of the host changed", which(1, on, other), which(2, on, other), 2},
-		{"alternate TLS of the host changed", which(1, on), which(1, other), 2},
+		{"no change", withTLS(enabled, false), withTLS(&config.TLS{ServerName: "a"}, false), 1},
+		{"TLS enabled", withTLS(nil, false), withTLS(enabled, false), 2},
+		{"TLS disabled", withTLS(enabled, false), withTLS(nil, false), 2},
+		{"TLS changed", withTLS(enabled, false), withTLS(other, false), 2},
+		{"NoTLS set for the host", withTLS(enabled, false), withTLS(enabled, true), 2},
+		{"TLSIndex of the host changed", withIndex(1, enabled, other), withIndex(2, enabled, other), 2},
+		{"alternate TLS of the host changed", withIndex(1, enabled), withIndex(1, other), 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newFakeConnector()
-			s, c := newTestCluster(t, w, test.before)
+			f := newFakeConnector()
+			s, c := newTestCluster(t, f, test.before)
 			serveOne(t, c)
 			apply(t, s, test.after)
 			serveOne(t, c)
-			if n := len(w.dialed()); n != test.dials {
+			if n := len(f.dialed()); n != test.dials {
 				t.Errorf("%d connections were opened, want %d", n, test.dials)
 			}
 		})

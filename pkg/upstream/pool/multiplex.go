@@ -28,8 +28,8 @@ type multiplexPool struct {
 
 	// active holds the connections that accept exchanges. Each change stores a new slice, with mu
 	// held.
-	active atomic.Pointer[[]*multiplexConn]
-	searchStart   atomic.Uint32 // start index of the search for the least busy connection
+	active      atomic.Pointer[[]*multiplexConn]
+	searchStart atomic.Uint32 // start index of the search for the least busy connection
 
 	mu              sync.Mutex
 	pendingConnects []*multiplexConnect // guarded by mu; oldest first

@@ -22,7 +22,7 @@ type namePool struct {
 
 // nameEntry is the pool of a name.
 type nameEntry struct {
-	pool Pool
+	pool     Pool
 	lastUsed uint64 // value of lruClock at the last exchange
 }
 

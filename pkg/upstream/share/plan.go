@@ -59,7 +59,7 @@ type Plan struct {
 // those from the end of the previous level up to its own end. The localities of a level divide all
 // points in the same way.
 type levelShare struct {
-	end       uint64
+	end        uint64
 	panic      bool     // the level is in panic: its health is ignored
 	localities []uint64 // end of each locality; nil if there is only one
 }
