@@ -59,10 +59,10 @@ type UnmappedError struct {
 
 // Error names the first interfaces, and the number of the others.
 func (e *UnmappedError) Error() string {
-	const most = 8
-	names := strings.Join(e.Interfaces[:min(most, len(e.Interfaces))], ", ")
-	if more := len(e.Interfaces) - most; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
+	const limit = 8
+	names := strings.Join(e.Interfaces[:min(limit, len(e.Interfaces))], ", ")
+	if rest := len(e.Interfaces) - limit; rest > 0 {
+		names += fmt.Sprintf(" and %d more", rest)
 	}
 	return fmt.Sprintf("consumers cannot find %s by %s: %v", e.Application, names, e.Err)
 }
@@ -93,10 +93,10 @@ const MaxApplications = 512
 
 // FirstApplications returns the first MaxApplications applications of a mapping for which canBe
 // returns true, without duplicates.
-func FirstApplications(mapping string, canBe func(name string) bool) []string {
+func FirstApplications(mapping string, accept func(name string) bool) []string {
 	var names []string
 	for name := range applications(mapping) {
-		if canBe(name) && !slices.Contains(names, name) {
+		if accept(name) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 		if len(names) == MaxApplications {
@@ -108,7 +108,7 @@ func FirstApplications(mapping string, canBe func(name string) bool) []string {
 
 // WithApplication returns a mapping to which an application was added. changed is false if mapping
 // has the application already.
-func WithApplication(mapping, application string) (with string, changed bool) {
+func WithApplication(mapping, application string) (updated string, changed bool) {
 	names := Applications(mapping)
 	if slices.Contains(names, application) {
 		return mapping, false
@@ -117,14 +117,14 @@ func WithApplication(mapping, application string) (with string, changed bool) {
 }
 
 // Check returns an error if no registry can store the registration.
-func (a *InstanceRegistration) Check() error {
-	i := &a.Instance
+func (r *InstanceRegistration) Check() error {
+	i := &r.Instance
 	switch {
 	case i.Application == "" || strings.Contains(i.Application, separator):
 		return fmt.Errorf("%q is not a valid application name", truncate(i.Application))
 	case i.Host == "" || i.Port == 0:
 		return fmt.Errorf("the instance of %s has the invalid address %q", truncate(i.Application), truncate(i.Name()))
-	case a.Revision == "":
+	case r.Revision == "":
 		return fmt.Errorf("the instance of %s has no revision", truncate(i.Application))
 	}
 	return nil

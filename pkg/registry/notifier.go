@@ -17,53 +17,53 @@ type Notifier struct {
 
 // NewNotifier returns a Notifier that calls notify.
 func NewNotifier(notify func(Snapshot)) *Notifier {
-	d := &Notifier{notify: notify}
-	d.idle.L = &d.mu
-	return d
+	n := &Notifier{notify: notify}
+	n.idle.L = &n.mu
+	return n
 }
 
 // Notify schedules the delivery of a snapshot, unless a newer one replaces it first. It does not
 // wait for the delivery.
-func (d *Notifier) Notify(v Snapshot) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ended {
+func (n *Notifier) Notify(snap Snapshot) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ended {
 		return
 	}
-	d.pending = &v
-	if !d.running {
-		d.running = true
-		go d.deliver()
+	n.pending = &snap
+	if !n.running {
+		n.running = true
+		go n.deliver()
 	}
 }
 
 // deliver delivers snapshots until none is pending.
-func (d *Notifier) deliver() {
-	for v := d.takePending(); v != nil; v = d.takePending() {
-		d.notify(*v)
+func (n *Notifier) deliver() {
+	for snap := n.takePending(); snap != nil; snap = n.takePending() {
+		n.notify(*snap)
 	}
 }
 
-func (d *Notifier) takePending() *Snapshot {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	v := d.pending
-	d.pending = nil
-	if v == nil || d.ended {
-		d.running = false
-		d.idle.Broadcast()
+func (n *Notifier) takePending() *Snapshot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	snap := n.pending
+	n.pending = nil
+	if snap == nil || n.ended {
+		n.running = false
+		n.idle.Broadcast()
 		return nil
 	}
-	return v
+	return snap
 }
 
 // End waits until notify is not running, and prevents further calls of it. notify must not call
 // End.
-func (d *Notifier) End() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ended = true
-	for d.running {
-		d.idle.Wait()
+func (n *Notifier) End() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended = true
+	for n.running {
+		n.idle.Wait()
 	}
 }

@@ -23,9 +23,9 @@ type span struct{ name, value uint32 }
 type pair struct{ name, value string }
 
 // ParametersOf returns the entries of a map as Parameters.
-func ParametersOf(all map[string]string) Parameters {
-	pairs := make([]pair, 0, len(all))
-	for name, value := range all {
+func ParametersOf(parameters map[string]string) Parameters {
+	pairs := make([]pair, 0, len(parameters))
+	for name, value := range parameters {
 		pairs = append(pairs, pair{name, value})
 	}
 	return newParameters(pairs)
@@ -48,14 +48,14 @@ func newParameters(pairs []pair) Parameters {
 	var b strings.Builder
 	b.Grow(length)
 	p := Parameters{spans: make([]span, 0, names)}
-	for i, one := range pairs {
+	for i, pr := range pairs {
 		if !isLast(i) {
 			continue
 		}
-		at := uint32(b.Len()) //nolint:gosec // a URL is bounded
-		p.spans = append(p.spans, span{at, at + uint32(len(one.name))})
-		b.WriteString(one.name)
-		b.WriteString(one.value)
+		start := uint32(b.Len()) //nolint:gosec // a URL is bounded
+		p.spans = append(p.spans, span{start, start + uint32(len(pr.name))})
+		b.WriteString(pr.name)
+		b.WriteString(pr.value)
 	}
 	p.text = b.String()
 	return p
@@ -75,11 +75,11 @@ func (p Parameters) at(i int) (name, value string) {
 }
 
 // Lookup returns the value of a parameter, and whether the parameter exists.
-func (p Parameters) Lookup(name string) (value string, there bool) {
-	i, there := slices.BinarySearchFunc(p.spans, name, func(s span, name string) int {
+func (p Parameters) Lookup(name string) (value string, ok bool) {
+	i, ok := slices.BinarySearchFunc(p.spans, name, func(s span, name string) int {
 		return cmp.Compare(p.text[s.name:s.value], name)
 	})
-	if !there {
+	if !ok {
 		return "", false
 	}
 	_, value = p.at(i)
@@ -105,9 +105,9 @@ func (p Parameters) All() iter.Seq2[string, string] {
 
 // Map returns a copy as a map, which is never nil. The caller may modify it.
 func (p Parameters) Map() map[string]string {
-	all := make(map[string]string, len(p.spans))
-	maps.Insert(all, p.All())
-	return all
+	values := make(map[string]string, len(p.spans))
+	maps.Insert(values, p.All())
+	return values
 }
 
 // Equal reports whether p and q have the same names and values.

@@ -12,20 +12,20 @@ import (
 // notation of net.Dial.
 func ParseServers(list, port string) ([]string, error) {
 	var servers []string
-	for text := range strings.SplitSeq(list, ",") {
-		text = strings.TrimSpace(text)
-		host, own, err := net.SplitHostPort(text)
-		var wrong *net.AddrError
+	for server := range strings.SplitSeq(list, ",") {
+		server = strings.TrimSpace(server)
+		host, serverPort, err := net.SplitHostPort(server)
+		var addrErr *net.AddrError
 		switch {
-		case errors.As(err, &wrong) && wrong.Err == "missing port in address":
-			host, own = strings.Trim(text, "[]"), port
+		case errors.As(err, &addrErr) && addrErr.Err == "missing port in address":
+			host, serverPort = strings.Trim(server, "[]"), port
 		case err != nil:
 			return nil, err
 		}
-		if host == "" || own == "" {
-			return nil, fmt.Errorf("%q is not a valid host:port", text)
+		if host == "" || serverPort == "" {
+			return nil, fmt.Errorf("%q is not a valid host:port", server)
 		}
-		servers = append(servers, net.JoinHostPort(host, own))
+		servers = append(servers, net.JoinHostPort(host, serverPort))
 	}
 	return servers, nil
 }

@@ -30,11 +30,11 @@ func (s *StateTracker) State() State {
 // Update lets f modify the state, and reports a change.
 func (s *StateTracker) Update(f func(*State)) {
 	s.mu.Lock()
-	before := s.state
+	previous := s.state
 	f(&s.state)
-	same := before == s.state
+	unchanged := previous == s.state
 	s.mu.Unlock()
-	if !same && s.changed != nil {
+	if !unchanged && s.changed != nil {
 		s.changed()
 	}
 }

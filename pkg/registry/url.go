@@ -73,17 +73,17 @@ func ParseEncoded(text string) (URL, error) {
 	if len(text) > 3*MaxURL {
 		return URL{}, fmt.Errorf("an encoded URL has %d bytes; the maximum for decoded URLs is %d", len(text), MaxURL)
 	}
-	plain, err := url.QueryUnescape(text)
+	decoded, err := url.QueryUnescape(text)
 	if err != nil {
 		return URL{}, fmt.Errorf("%q: %w", truncate(text), err)
 	}
-	return Parse(plain)
+	return Parse(decoded)
 }
 
 func truncate(text string) string {
-	const most = 200
-	if len(text) > most {
-		return text[:most] + "…"
+	const limit = 200
+	if len(text) > limit {
+		return text[:limit] + "…"
 	}
 	return text
 }
@@ -145,8 +145,8 @@ func parseQuery(query string) (Parameters, error) {
 		}
 		// Java writes values without escapes: a percent sign or a plus, as in the version 1.0.0+7,
 		// may be literal.
-		if plain, err := unescape(value); err == nil {
-			value = plain
+		if unescaped, err := unescape(value); err == nil {
+			value = unescaped
 		}
 		if key == "" {
 			return Parameters{}, fmt.Errorf("the parameter %q has no name", truncate(part))
@@ -231,15 +231,15 @@ func (u URL) MethodParameter(method, key string) string {
 
 // With returns the URL with the parameters in set. An empty value removes its parameter.
 func (u URL) With(set map[string]string) URL {
-	all := u.Parameters.Map()
+	values := u.Parameters.Map()
 	for key, value := range set {
 		if value == "" {
-			delete(all, key)
+			delete(values, key)
 			continue
 		}
-		all[key] = value
+		values[key] = value
 	}
-	u.Parameters = ParametersOf(all)
+	u.Parameters = ParametersOf(values)
 	return u
 }
 
@@ -308,9 +308,9 @@ const wildcard = "*"
 // be equal, too ("*": all). If s has no group, or no version, every provider and configurator
 // matches, because each call names its own; URLs of other categories must match exactly.
 func (s Service) Accepts(u URL) bool {
-	p := u.Service()
-	open := u.Category() == Providers || u.Category() == Configurators
-	return s.Interface == p.Interface && (open && s.Group == "" || s.acceptsGroup(p.Group)) && (open && PlainVersion(s.Version) == "" || s.acceptsVersion(p.Version))
+	provided := u.Service()
+	unsetMatches := u.Category() == Providers || u.Category() == Configurators
+	return s.Interface == provided.Interface && (unsetMatches && s.Group == "" || s.acceptsGroup(provided.Group)) && (unsetMatches && PlainVersion(s.Version) == "" || s.acceptsVersion(provided.Version))
 }
 
 func (s Service) acceptsGroup(group string) bool {

@@ -21,18 +21,18 @@ type instance struct {
 
 // RegisterInstance implements registry.InstanceRegistry. Metadata and mapping exist as long as the
 // instance does.
-func (s *session) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
-	if err := a.Check(); err != nil {
+func (s *session) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
+	if err := reg.Check(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(a)
+	text, err := json.Marshal(reg)
 	if err != nil {
-		return fmt.Errorf("the instance of %s: %w", a.Instance.Application, err)
+		return fmt.Errorf("the instance of %s: %w", reg.Instance.Application, err)
 	}
 	if len(text) > maxLineSize {
-		return fmt.Errorf("the instance of %s has %d bytes; the maximum is %d", a.Instance.Application, len(text), maxLineSize)
+		return fmt.Errorf("the instance of %s has %d bytes; the maximum is %d", reg.Instance.Application, len(text), maxLineSize)
 	}
-	return s.update(ctx, func() uint64 { return s.setInstance(instanceName(&a.Instance), string(text), a) })
+	return s.update(ctx, func() uint64 { return s.setInstance(instanceName(&reg.Instance), string(text), reg) })
 }
 
 // UnregisterInstance implements registry.InstanceRegistry.
@@ -50,27 +50,27 @@ type registrationText struct {
 	registration *registry.InstanceRegistration
 }
 
-func newRegistrationText(text string, a *registry.InstanceRegistration) registrationText {
+func newRegistrationText(text string, reg *registry.InstanceRegistration) registrationText {
 	sum := sha256.Sum256([]byte(text))
-	return registrationText{text, string(sum[:]), a}
+	return registrationText{text, string(sum[:]), reg}
 }
 
 // setInstance replaces the registration of an instance by a, whose JSON is text; a nil a removes it.
 // It returns the number of the change.
-func (s *session) setInstance(name, text string, a *registry.InstanceRegistration) uint64 {
+func (s *session) setInstance(name, text string, reg *registry.InstanceRegistration) uint64 {
 	s.updateMu.Lock()
 	defer s.updateMu.Unlock()
 	s.mu.Lock()
-	old, asked := s.instances[name], s.changes
+	old, number := s.instances[name], s.changes
 	s.mu.Unlock()
 	if old.text == text {
-		return asked
+		return number
 	}
-	next := newRegistrationText(text, a)
+	next := newRegistrationText(text, reg)
 	s.store.replace(s.name, old, next)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if delete(s.instances, name); a != nil {
+	if delete(s.instances, name); reg != nil {
 		s.instances[name] = next
 	}
 	s.changes++
@@ -86,11 +86,11 @@ func (s *session) Metadata(_ context.Context, application, revision string) ([]b
 }
 
 // metadata returns the metadata of a revision, or nil.
-func (b *store) metadata(application, revision string) []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, all := range b.instances {
-		for _, i := range all {
+func (st *store) metadata(application, revision string) []byte {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, byKey := range st.instances {
+		for _, i := range byKey {
 			if i.Instance.Application == application && i.Revision == revision {
 				return i.MetadataInfo
 			}
@@ -101,59 +101,59 @@ func (b *store) metadata(application, revision string) []byte {
 
 // replace replaces a registration of an owner in one step, so that no snapshot misses both. Either
 // of old and next may be empty.
-func (b *store) replace(owner string, old, next registrationText) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.putInstance(owner, next, false)
-	b.removeInstance(owner, old)
+func (st *store) replace(owner string, old, next registrationText) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.putInstance(owner, next, false)
+	st.removeInstance(owner, old)
 }
 
 // putInstance adds a registration of an owner, unless it is empty; lost says whether its session
 // ended without unregistering it. mu is held, as in the next two methods.
-func (b *store) putInstance(owner string, what registrationText, lost bool) {
-	if what.registration == nil {
+func (st *store) putInstance(owner string, rt registrationText, lost bool) {
+	if rt.registration == nil {
 		return
 	}
-	key := entryKey{owner, what.hash}
-	for _, name := range what.registration.Interfaces {
-		all := b.instances[name]
-		if all == nil {
-			all = map[entryKey]instance{}
-			b.instances[name] = all
+	key := entryKey{owner, rt.hash}
+	for _, name := range rt.registration.Interfaces {
+		byKey := st.instances[name]
+		if byKey == nil {
+			byKey = map[entryKey]instance{}
+			st.instances[name] = byKey
 		}
-		if old, ok := all[key]; !ok || old.lost != lost {
-			all[key] = instance{what.registration, lost}
-			b.checkWatchers(name)
+		if old, ok := byKey[key]; !ok || old.lost != lost {
+			byKey[key] = instance{rt.registration, lost}
+			st.checkWatchers(name)
 		}
 	}
 }
 
 // removeInstance removes a registration of an owner, unless it is empty.
-func (b *store) removeInstance(owner string, what registrationText) {
-	if what.registration == nil {
+func (st *store) removeInstance(owner string, rt registrationText) {
+	if rt.registration == nil {
 		return
 	}
-	for _, name := range what.registration.Interfaces {
-		b.removeInstanceEntry(name, entryKey{owner, what.hash})
+	for _, name := range rt.registration.Interfaces {
+		st.removeInstanceEntry(name, entryKey{owner, rt.hash})
 	}
 }
 
-func (b *store) removeInstanceEntry(name string, key entryKey) {
-	all := b.instances[name]
-	if _, ok := all[key]; !ok {
+func (st *store) removeInstanceEntry(name string, key entryKey) {
+	byKey := st.instances[name]
+	if _, ok := byKey[key]; !ok {
 		return
 	}
-	if delete(all, key); len(all) == 0 {
-		delete(b.instances, name)
+	if delete(byKey, key); len(byKey) == 0 {
+		delete(st.instances, name)
 	}
-	b.checkWatchers(name)
+	st.checkWatchers(name)
 }
 
 // addInstances adds the instances that provide an interface to its snapshot, and returns the marks
 // that distinguish it from other snapshots. mu is held.
-func (b *store) addInstances(v *registry.Snapshot, s registry.Service) []string {
+func (st *store) addInstances(snap *registry.Snapshot, s registry.Service) []string {
 	live := map[string]registrationText{} // by instanceName: several sessions may register the same instance
-	for key, i := range b.instances[s.Interface] {
+	for key, i := range st.instances[s.Interface] {
 		name := instanceName(&i.Instance)
 		if !i.lost && key.text > live[name].hash {
 			live[name] = registrationText{hash: key.text, registration: i.InstanceRegistration}
@@ -161,12 +161,12 @@ func (b *store) addInstances(v *registry.Snapshot, s registry.Service) []string 
 	}
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(live)) {
-		v.Instances = append(v.Instances, live[name].registration.Instance)
+		snap.Instances = append(snap.Instances, live[name].registration.Instance)
 		texts = append(texts, live[name].hash)
 	}
-	for _, i := range b.instances[s.Interface] {
-		if _, back := live[instanceName(&i.Instance)]; i.lost && !back {
-			v.Authoritative = false
+	for _, i := range st.instances[s.Interface] {
+		if _, registered := live[instanceName(&i.Instance)]; i.lost && !registered {
+			snap.Authoritative = false
 		}
 	}
 	return texts
@@ -182,36 +182,36 @@ type record struct {
 }
 
 // parseLine parses a line of a urls file: a percent-encoded URL, or the JSON of a registration.
-func parseLine(text string) (l record, err error) {
+func parseLine(text string) (rec record, err error) {
 	if !strings.HasPrefix(text, "{") {
-		l.url, err = registry.ParseEncoded(text)
-		return l, err
+		rec.url, err = registry.ParseEncoded(text)
+		return rec, err
 	}
-	l.registration = &registry.InstanceRegistration{}
-	if err := json.Unmarshal([]byte(text), l.registration); err != nil {
+	rec.registration = &registry.InstanceRegistration{}
+	if err := json.Unmarshal([]byte(text), rec.registration); err != nil {
 		return record{}, fmt.Errorf("invalid instance: %w", err)
 	}
-	return l, l.registration.Check()
+	return rec, rec.registration.Check()
 }
 
 // putRecord adds a record of an owner.
-func (b *store) putRecord(owner, text string, l record, lost bool) {
-	if l.registration == nil {
-		b.put(owner, text, l.url, lost)
+func (st *store) putRecord(owner, text string, rec record, lost bool) {
+	if rec.registration == nil {
+		st.put(owner, text, rec.url, lost)
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.putInstance(owner, newRegistrationText(text, l.registration), lost)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.putInstance(owner, newRegistrationText(text, rec.registration), lost)
 }
 
 // removeRecord removes a record of an owner.
-func (b *store) removeRecord(owner, text string, l record) {
-	if l.registration == nil {
-		b.remove(owner, text, l.url)
+func (st *store) removeRecord(owner, text string, rec record) {
+	if rec.registration == nil {
+		st.remove(owner, text, rec.url)
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.removeInstance(owner, newRegistrationText(text, l.registration))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.removeInstance(owner, newRegistrationText(text, rec.registration))
 }

@@ -81,24 +81,24 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 func (s *Server) acquireStore(address string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.stores[address]
-	if b == nil {
+	st := s.stores[address]
+	if st == nil {
 		if len(s.stores) >= maxAddresses {
 			return nil, fmt.Errorf("memory registry %q: sessions are open at %d other addresses, which is the maximum", address, maxAddresses)
 		}
-		b = newStore()
-		s.stores[address] = b
+		st = newStore()
+		s.stores[address] = st
 	}
-	b.sessions++
-	return b, nil
+	st.sessions++
+	return st, nil
 }
 
 // releaseStore drops the store of an address with its last session.
 func (s *Server) releaseStore(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.stores[address]
-	if b.sessions--; b.sessions == 0 {
+	st := s.stores[address]
+	if st.sessions--; st.sessions == 0 {
 		delete(s.stores, address)
 	}
 }
@@ -164,24 +164,24 @@ func (s *session) update(ctx context.Context, change func() uint64) error {
 		if s.flushed == nil {
 			s.flushed = make(chan struct{})
 		}
-		flushed, problem := s.flushed, s.state.LastError
+		flushed, lastError := s.flushed, s.state.LastError
 		s.mu.Unlock()
 		select {
 		case <-flushed:
 		case <-s.ended:
 			return errClosed
 		case <-ctx.Done():
-			return fmt.Errorf("registration is not written yet (%s): %w", problem, ctx.Err())
+			return fmt.Errorf("registration is not written yet (%s): %w", lastError, ctx.Err())
 		}
 	}
 }
 
 // setURL adds or removes a URL, and returns the number of the change.
-func (s *session) setURL(u registry.URL, there bool) uint64 {
+func (s *session) setURL(u registry.URL, add bool) uint64 {
 	s.updateMu.Lock()
 	defer s.updateMu.Unlock()
 	text := u.Encoded()
-	if there {
+	if add {
 		s.store.put(s.name, text, u, false)
 	} else {
 		s.store.remove(s.name, text, u)
@@ -189,10 +189,10 @@ func (s *session) setURL(u registry.URL, there bool) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case there && !s.urls[text]:
+	case add && !s.urls[text]:
 		s.urls[text] = true
 		s.changes++
-	case !there && s.urls[text]:
+	case !add && s.urls[text]:
 		delete(s.urls, text)
 		s.changes++
 	}
@@ -279,15 +279,15 @@ func (s *session) hasUnwritten() bool {
 // directory is unavailable, the session keeps what it has read.
 func (s *session) syncDir() {
 	s.mu.Lock()
-	asked := s.changes
+	number := s.changes
 	var lines []string // nil: nothing to write
-	if asked != s.writtenChanges || !s.dir.hasLock() {
+	if number != s.writtenChanges || !s.dir.hasLock() {
 		lines = make([]string, 0, len(s.urls)+len(s.instances))
 		for text := range s.urls {
 			lines = append(lines, text)
 		}
-		for _, a := range s.instances {
-			lines = append(lines, a.text)
+		for _, rt := range s.instances {
+			lines = append(lines, rt.text)
 		}
 	}
 	s.mu.Unlock()
@@ -296,9 +296,9 @@ func (s *session) syncDir() {
 		err = s.dir.read()
 	}
 	s.mu.Lock()
-	was := s.state.Connected
+	wasConnected := s.state.Connected
 	if s.state.Connected = err == nil; err == nil {
-		s.writtenChanges = asked
+		s.writtenChanges = number
 		if s.flushed != nil {
 			close(s.flushed)
 			s.flushed = nil
@@ -306,8 +306,8 @@ func (s *session) syncDir() {
 	} else {
 		s.state.LastError = err.Error()
 	}
-	turned := was != s.state.Connected
-	if turned {
+	connectedChanged := wasConnected != s.state.Connected
+	if connectedChanged {
 		s.state.Since = time.Now()
 		if s.state.Connected {
 			s.state.Sessions++
@@ -315,7 +315,7 @@ func (s *session) syncDir() {
 		}
 	}
 	s.mu.Unlock()
-	if turned && s.changed != nil {
+	if connectedChanged && s.changed != nil {
 		s.changed()
 	}
 }
@@ -325,12 +325,12 @@ func (s *session) deliver() {
 	s.mu.Lock()
 	dirty := s.dirty
 	s.dirty = nil
-	away := !s.state.Connected
-	if away {
+	unavailable := !s.state.Connected
+	if unavailable {
 		s.dirty = dirty // until the directory is available again
 	}
 	s.mu.Unlock()
-	if away {
+	if unavailable {
 		return
 	}
 	for _, w := range dirty {

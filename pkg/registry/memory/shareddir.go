@@ -55,73 +55,73 @@ type otherSession struct {
 	since time.Time // since when lost is true
 }
 
-func newSharedDir(path string, b *store, log *slog.Logger) *sharedDir {
+func newSharedDir(path string, st *store, log *slog.Logger) *sharedDir {
 	id := strconv.Itoa(os.Getpid()) + "-" + rand.Text()
-	return &sharedDir{path: path, id: id, store: b, log: log, others: map[string]*otherSession{}}
+	return &sharedDir{path: path, id: id, store: st, log: log, others: map[string]*otherSession{}}
 }
 
 // hasLock reports whether the session holds its lock.
-func (f *sharedDir) hasLock() bool { return f.lock != nil }
+func (d *sharedDir) hasLock() bool { return d.lock != nil }
 
-func (f *sharedDir) file(id, suffix string) string { return filepath.Join(f.path, id+suffix) }
+func (d *sharedDir) file(id, suffix string) string { return filepath.Join(d.path, id+suffix) }
 
 // write replaces the urls file of this session by lines; nil: it is unchanged. It returns an error
 // if the lock file has disappeared, so that the next call with lines creates the directory and
 // files again.
-func (f *sharedDir) write(lines []string) error {
-	if f.lock != nil {
-		if _, err := os.Stat(f.file(f.id, lockSuffix)); errors.Is(err, fs.ErrNotExist) {
-			err = f.lock.Close()
-			f.lock = nil
-			return errors.Join(fmt.Errorf("the lock file in %s was deleted", f.path), err)
+func (d *sharedDir) write(lines []string) error {
+	if d.lock != nil {
+		if _, err := os.Stat(d.file(d.id, lockSuffix)); errors.Is(err, fs.ErrNotExist) {
+			err = d.lock.Close()
+			d.lock = nil
+			return errors.Join(fmt.Errorf("the lock file in %s was deleted", d.path), err)
 		}
 	}
 	if lines == nil {
 		return nil
 	}
-	if f.lock == nil {
-		if err := f.acquireLock(); err != nil {
+	if d.lock == nil {
+		if err := d.acquireLock(); err != nil {
 			return err
 		}
 	}
 	slices.Sort(lines)
 	text := fileHeader + "\n" + strings.Join(lines, "\n") + "\n"
-	next := f.file(f.id, nextSuffix)
+	next := d.file(d.id, nextSuffix)
 	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(next, f.file(f.id, urlsSuffix))
+	return os.Rename(next, d.file(d.id, urlsSuffix))
 }
 
 // acquireLock creates the directory and acquires the lock.
-func (f *sharedDir) acquireLock() error {
-	if err := os.MkdirAll(f.path, 0o755); err != nil {
+func (d *sharedDir) acquireLock() error {
+	if err := os.MkdirAll(d.path, 0o755); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(f.file(f.id, lockSuffix), os.O_RDWR|os.O_CREATE, 0o644)
+	lock, err := os.OpenFile(d.file(d.id, lockSuffix), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return errors.Join(err, lock.Close())
 	}
-	f.lock = lock
+	d.lock = lock
 	return nil
 }
 
 // read updates the store from the urls files.
-func (f *sharedDir) read() error {
-	list, err := os.ReadDir(f.path)
+func (d *sharedDir) read() error {
+	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return err
 	}
 	seen := map[string]bool{}
-	for _, one := range list {
-		id, ok := strings.CutSuffix(one.Name(), urlsSuffix)
-		if !ok || id == f.id {
+	for _, entry := range entries {
+		id, ok := strings.CutSuffix(entry.Name(), urlsSuffix)
+		if !ok || id == d.id {
 			continue
 		}
-		info, err := one.Info()
+		info, err := entry.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted since the listing
 		}
@@ -129,35 +129,35 @@ func (f *sharedDir) read() error {
 			return err
 		}
 		seen[id] = true
-		if err := f.readSession(id, info); err != nil {
-			f.log.Warn("cannot read the registrations of another process", logFile, f.file(id, urlsSuffix), logError, err)
+		if err := d.readSession(id, info); err != nil {
+			d.log.Warn("cannot read the registrations of another process", logFile, d.file(id, urlsSuffix), logError, err)
 		}
 	}
-	for id, o := range f.others {
+	for id, o := range d.others {
 		if !seen[id] {
-			f.removeSession(id, o)
+			d.removeSession(id, o)
 		}
 	}
 	return nil
 }
 
 // removeSession updates the store for a session whose urls file is gone.
-func (f *sharedDir) removeSession(id string, o *otherSession) {
+func (d *sharedDir) removeSession(id string, o *otherSession) {
 	if o.lost && time.Since(o.since) > sweepAge {
-		delete(f.others, id)
-		f.store.removeAll(id)
+		delete(d.others, id)
+		d.store.removeAll(id)
 		return
 	}
-	f.markLost(id, o)
+	d.markLost(id, o)
 }
 
 // markLost marks the registrations of a session as lost.
-func (f *sharedDir) markLost(id string, o *otherSession) {
+func (d *sharedDir) markLost(id string, o *otherSession) {
 	if !o.lost {
 		o.lost, o.since = true, time.Now()
 	}
-	for text, l := range o.lines {
-		f.store.putRecord(id, text, l, true)
+	for text, rec := range o.lines {
+		d.store.putRecord(id, text, rec, true)
 	}
 }
 
@@ -169,16 +169,16 @@ const (
 
 // readSession updates the store from the files of one session, or deletes the files if they are old and
 // unlocked.
-func (f *sharedDir) readSession(id string, info fs.FileInfo) error {
-	lost := f.isUnlocked(id)
+func (d *sharedDir) readSession(id string, info fs.FileInfo) error {
+	lost := d.isUnlocked(id)
 	if lost && time.Since(info.ModTime()) > sweepAge {
-		return errors.Join(remove(f.file(id, urlsSuffix)), remove(f.file(id, nextSuffix)), remove(f.file(id, lockSuffix)))
+		return errors.Join(remove(d.file(id, urlsSuffix)), remove(d.file(id, nextSuffix)), remove(d.file(id, lockSuffix)))
 	}
-	old := f.others[id]
+	old := d.others[id]
 	if old != nil && old.lost == lost && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) {
 		return nil
 	}
-	lines, err := readURLs(f.file(id, urlsSuffix))
+	lines, err := readURLs(d.file(id, urlsSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the next read finds it missing
 	}
@@ -186,45 +186,45 @@ func (f *sharedDir) readSession(id string, info fs.FileInfo) error {
 	if err != nil && old != nil {
 		next.lines = old.lines
 	}
-	f.others[id] = next
-	for text, l := range next.lines {
-		f.store.putRecord(id, text, l, lost)
+	d.others[id] = next
+	for text, rec := range next.lines {
+		d.store.putRecord(id, text, rec, lost)
 	}
 	if old == nil {
 		return err
 	}
-	for text, l := range old.lines {
+	for text, rec := range old.lines {
 		if _, ok := next.lines[text]; !ok {
-			f.store.removeRecord(id, text, l)
+			d.store.removeRecord(id, text, rec)
 		}
 	}
 	return err
 }
 
 // isUnlocked reports whether no process holds the lock of a session.
-func (f *sharedDir) isUnlocked(id string) bool {
-	lock, err := os.Open(f.file(id, lockSuffix))
+func (d *sharedDir) isUnlocked(id string) bool {
+	lock, err := os.Open(d.file(id, lockSuffix))
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	if closed := lock.Close(); closed != nil {
-		f.log.Warn("cannot close a lock file", logFile, lock.Name(), logError, closed)
+	if closeErr := lock.Close(); closeErr != nil {
+		d.log.Warn("cannot close a lock file", logFile, lock.Name(), logError, closeErr)
 	}
 	return err == nil
 }
 
 // removeOwn removes the registrations of this session.
-func (f *sharedDir) removeOwn() {
-	if f.lock == nil {
+func (d *sharedDir) removeOwn() {
+	if d.lock == nil {
 		return
 	}
-	err := errors.Join(f.write([]string{}), remove(f.file(f.id, lockSuffix)))
-	if f.lock != nil {
-		err = errors.Join(err, f.lock.Close())
+	err := errors.Join(d.write([]string{}), remove(d.file(d.id, lockSuffix)))
+	if d.lock != nil {
+		err = errors.Join(err, d.lock.Close())
 	}
 	if err != nil {
-		f.log.Warn("cannot remove the registrations", logFile, f.path, logError, err)
+		d.log.Warn("cannot remove the registrations", logFile, d.path, logError, err)
 	}
 }
 
@@ -254,19 +254,19 @@ func parseURLs(text []byte) (map[string]record, error) {
 	if !lines.Scan() || lines.Text() != fileHeader {
 		return nil, errors.New("not a registry file of Weft, or a version that is not supported")
 	}
-	all := map[string]record{}
+	records := map[string]record{}
 	for lines.Scan() {
 		if lines.Text() == "" {
 			continue
 		}
-		l, err := parseLine(lines.Text())
+		rec, err := parseLine(lines.Text())
 		if err != nil {
 			return nil, err
 		}
-		all[lines.Text()] = l
+		records[lines.Text()] = rec
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	return all, nil
+	return records, nil
 }

@@ -36,124 +36,124 @@ func newStore() *store {
 }
 
 // put adds a URL of an owner; lost says whether its session ended without unregistering it.
-func (b *store) put(owner, text string, u registry.URL, lost bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (st *store) put(owner, text string, u registry.URL, lost bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	name := u.Service().Interface
-	all := b.entries[name]
-	if all == nil {
-		all = map[entryKey]entry{}
-		b.entries[name] = all
+	byKey := st.entries[name]
+	if byKey == nil {
+		byKey = map[entryKey]entry{}
+		st.entries[name] = byKey
 	}
 	key := entryKey{owner, text}
-	if old, ok := all[key]; ok && old.lost == lost {
+	if old, ok := byKey[key]; ok && old.lost == lost {
 		return
 	}
-	all[key] = entry{u, lost}
-	b.checkWatchers(name)
+	byKey[key] = entry{u, lost}
+	st.checkWatchers(name)
 }
 
 // remove removes a URL of an owner.
-func (b *store) remove(owner, text string, u registry.URL) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.removeEntry(u.Service().Interface, entryKey{owner, text})
+func (st *store) remove(owner, text string, u registry.URL) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.removeEntry(u.Service().Interface, entryKey{owner, text})
 }
 
 // removeAll removes all registrations of an owner.
-func (b *store) removeAll(owner string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for name, all := range b.entries {
-		for key := range all {
+func (st *store) removeAll(owner string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for name, byKey := range st.entries {
+		for key := range byKey {
 			if key.owner == owner {
-				b.removeEntry(name, key)
+				st.removeEntry(name, key)
 			}
 		}
 	}
-	for name, all := range b.instances {
-		for key := range all {
+	for name, byKey := range st.instances {
+		for key := range byKey {
 			if key.owner == owner {
-				b.removeInstanceEntry(name, key)
+				st.removeInstanceEntry(name, key)
 			}
 		}
 	}
 }
 
 // removeEntry must be called with mu held.
-func (b *store) removeEntry(name string, key entryKey) {
-	all := b.entries[name]
-	if _, ok := all[key]; !ok {
+func (st *store) removeEntry(name string, key entryKey) {
+	byKey := st.entries[name]
+	if _, ok := byKey[key]; !ok {
 		return
 	}
-	delete(all, key)
-	if len(all) == 0 {
-		delete(b.entries, name)
+	delete(byKey, key)
+	if len(byKey) == 0 {
+		delete(st.entries, name)
 	}
-	b.checkWatchers(name)
+	st.checkWatchers(name)
 }
 
 // checkWatchers marks the watchers of an interface for a check. mu is held.
-func (b *store) checkWatchers(name string) {
-	for w := range b.watchers[name] {
+func (st *store) checkWatchers(name string) {
+	for w := range st.watchers[name] {
 		w.session.scheduleCheck(w)
 	}
 }
 
-func (b *store) watch(w *watcher) {
-	b.mu.Lock()
+func (st *store) watch(w *watcher) {
+	st.mu.Lock()
 	name := w.service.Interface
-	if b.watchers[name] == nil {
-		b.watchers[name] = map[*watcher]struct{}{}
+	if st.watchers[name] == nil {
+		st.watchers[name] = map[*watcher]struct{}{}
 	}
-	b.watchers[name][w] = struct{}{}
-	b.mu.Unlock()
+	st.watchers[name][w] = struct{}{}
+	st.mu.Unlock()
 	w.session.scheduleCheck(w)
 }
 
-func (b *store) unwatch(w *watcher) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (st *store) unwatch(w *watcher) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	name := w.service.Interface
-	if delete(b.watchers[name], w); len(b.watchers[name]) == 0 {
-		delete(b.watchers, name)
+	if delete(st.watchers[name], w); len(st.watchers[name]) == 0 {
+		delete(st.watchers, name)
 	}
 }
 
 // snapshot returns the snapshot of a service, and texts that distinguish it from other snapshots.
-func (b *store) snapshot(s registry.Service) (registry.Snapshot, []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (st *store) snapshot(s registry.Service) (registry.Snapshot, []string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	live := map[string]registry.URL{}
 	addresses := map[string]bool{}
-	for key, e := range b.entries[s.Interface] {
+	for key, e := range st.entries[s.Interface] {
 		if !e.lost && matchesService(s, e.url) {
 			live[key.text] = e.url
 			addresses[e.url.Address()] = true
 		}
 	}
-	v := registry.Snapshot{Authoritative: true}
+	snap := registry.Snapshot{Authoritative: true}
 	texts := slices.Sorted(maps.Keys(live))
 	for _, text := range texts {
 		switch u := live[text]; u.Category() {
 		case registry.Providers:
-			v.Providers = append(v.Providers, u)
+			snap.Providers = append(snap.Providers, u)
 		case registry.Configurators:
-			v.Configurators = append(v.Configurators, u)
+			snap.Configurators = append(snap.Configurators, u)
 		case registry.Routers:
-			v.Routers = append(v.Routers, u)
+			snap.Routers = append(snap.Routers, u)
 		}
 	}
-	for _, e := range b.entries[s.Interface] {
+	for _, e := range st.entries[s.Interface] {
 		if e.lost && e.url.Category() == registry.Providers && s.Accepts(e.url) && !addresses[e.url.Address()] {
-			v.Authoritative = false
+			snap.Authoritative = false
 		}
 	}
-	texts = append(texts, b.addInstances(&v, s)...)
-	if !v.Authoritative {
+	texts = append(texts, st.addInstances(&snap, s)...)
+	if !snap.Authoritative {
 		texts = append(texts, "lost")
 	}
-	return v, texts
+	return snap, texts
 }
 
 // matchesService reports whether a URL is part of the snapshot of a service. Rules apply to all groups
@@ -165,11 +165,11 @@ func matchesService(s registry.Service, u registry.URL) bool {
 	case registry.Providers:
 		return s.Accepts(u)
 	}
-	of := u.Service()
+	service := u.Service()
 	if u.Category() == registry.Configurators && s.Accepts(u) {
 		return true
 	}
-	return (of.Group == "" || of.Group == "*" || of.Group == s.Group) && (of.Version == "" || of.Version == "*" || of.Version == s.Version)
+	return (service.Group == "" || service.Group == "*" || service.Group == s.Group) && (service.Version == "" || service.Version == "*" || service.Version == s.Version)
 }
 
 // watcher is a subscription to a service.
@@ -191,10 +191,10 @@ func (w *watcher) notifyIfChanged() {
 	if w.stopped {
 		return
 	}
-	view, texts := w.session.store.snapshot(w.service)
+	snap, texts := w.session.store.snapshot(w.service)
 	if w.notified && slices.Equal(texts, w.last) {
 		return
 	}
 	w.notified, w.last = true, texts
-	w.notify(view)
+	w.notify(snap)
 }

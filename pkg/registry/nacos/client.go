@@ -87,22 +87,22 @@ type statusError struct {
 }
 
 // Error returns the status and the beginning of the body.
-func (r *statusError) Error() string {
-	if r.text == "" {
-		return fmt.Sprintf("status %d", r.status)
+func (e *statusError) Error() string {
+	if e.text == "" {
+		return fmt.Sprintf("status %d", e.status)
 	}
-	return fmt.Sprintf("status %d: %s", r.status, r.text)
+	return fmt.Sprintf("status %d: %s", e.status, e.text)
 }
 
 // isUnavailable reports whether an error means that no server could be reached, as opposed to a rejection
 // or an invalid response.
 func isUnavailable(err error) bool {
-	var r *statusError
-	if errors.As(err, &r) {
-		return r.status == http.StatusBadGateway || r.status == http.StatusServiceUnavailable || r.status == http.StatusGatewayTimeout
+	var statusErr *statusError
+	if errors.As(err, &statusErr) {
+		return statusErr.status == http.StatusBadGateway || statusErr.status == http.StatusServiceUnavailable || statusErr.status == http.StatusGatewayTimeout
 	}
-	var answer *responseError
-	return err != nil && !errors.As(err, &answer) && !errors.Is(err, context.Canceled)
+	var respErr *responseError
+	return err != nil && !errors.As(err, &respErr) && !errors.Is(err, context.Canceled)
 }
 
 // responseError is a response with status 200 that cannot be used.
@@ -120,88 +120,88 @@ type request struct {
 
 // call sends a request. It tries the next server if one is unavailable or responds with a 5xx
 // status, and logs in once more if the server rejects the token. The body has at most 16 MiB.
-func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
-	renewed := false
-	for tries := 0; tries < len(c.servers); {
+func (c *client) call(ctx context.Context, req request) (body []byte, err error) {
+	retriedLogin := false
+	for attempts := 0; attempts < len(c.servers); {
 		c.mu.Lock()
-		at := c.current
+		index := c.current
 		c.mu.Unlock()
 		var token string
-		if token, err = c.authToken(ctx, at); err == nil {
-			body, err = c.send(ctx, at, q, token)
+		if token, err = c.authToken(ctx, index); err == nil {
+			body, err = c.send(ctx, index, req, token)
 		}
-		var r *statusError
+		var statusErr *statusError
 		if err == nil || ctx.Err() != nil {
 			return body, err
 		}
-		if errors.As(err, &r) && r.status < http.StatusInternalServerError {
-			if !renewed && token != "" && (r.status == http.StatusForbidden || r.status == http.StatusUnauthorized) {
-				renewed = true
+		if errors.As(err, &statusErr) && statusErr.status < http.StatusInternalServerError {
+			if !retriedLogin && token != "" && (statusErr.status == http.StatusForbidden || statusErr.status == http.StatusUnauthorized) {
+				retriedLogin = true
 				c.dropToken(token)
 				continue
 			}
 			return nil, err
 		}
 		c.mu.Lock()
-		if c.current == at {
-			c.current = (at + 1) % len(c.servers)
+		if c.current == index {
+			c.current = (index + 1) % len(c.servers)
 		}
 		c.mu.Unlock()
-		tries++
+		attempts++
 	}
 	return nil, err
 }
 
 // send sends a request to one server.
-func (c *client) send(ctx context.Context, at int, q request, token string) ([]byte, error) {
-	target, content := c.servers[at]+q.path, ""
-	if q.method == http.MethodPost {
-		content = q.form.Encode()
+func (c *client) send(ctx context.Context, index int, r request, token string) ([]byte, error) {
+	target, form := c.servers[index]+r.path, ""
+	if r.method == http.MethodPost {
+		form = r.form.Encode()
 	} else {
-		target += "?" + q.form.Encode()
+		target += "?" + r.form.Encode()
 	}
-	hq, err := http.NewRequestWithContext(ctx, q.method, target, strings.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, r.method, target, strings.NewReader(form))
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(hq.Header, q.header)
-	if content != "" {
-		hq.Header.Set("Content-Type", "application/x-www-form-urlencoded;charset=UTF-8")
+	maps.Copy(req.Header, r.header)
+	if form != "" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded;charset=UTF-8")
 	}
-	hq.Header.Set("User-Agent", "weft")
+	req.Header.Set("User-Agent", "weft")
 	if token != "" {
-		hq.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	hr, err := c.http.Do(hq)
+	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, withoutURL(err)
 	}
-	defer func() { _ = hr.Body.Close() }() // the needed part was read
-	body, err := io.ReadAll(io.LimitReader(hr.Body, maxBody+1))
+	defer func() { _ = resp.Body.Close() }() // the needed part was read
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s %s: %w", q.method, q.path, err)
-	case hr.StatusCode != http.StatusOK:
-		const most = 200
-		return nil, &statusError{hr.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body[:min(most, len(body))])), "")}
+		return nil, fmt.Errorf("%s %s: %w", r.method, r.path, err)
+	case resp.StatusCode != http.StatusOK:
+		const limit = 200
+		return nil, &statusError{resp.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body[:min(limit, len(body))])), "")}
 	case len(body) > maxBody:
-		return nil, &responseError{fmt.Errorf("%s %s: the response has more than %d bytes", q.method, q.path, maxBody)}
+		return nil, &responseError{fmt.Errorf("%s %s: the response has more than %d bytes", r.method, r.path, maxBody)}
 	}
 	return body, nil
 }
 
 // withoutURL removes the URL from an error, because it is long and may contain a password.
 func withoutURL(err error) error {
-	var wrong *url.Error
-	if errors.As(err, &wrong) {
-		return wrong.Err
+	var urlErr *url.Error
+	if errors.As(err, &urlErr) {
+		return urlErr.Err
 	}
 	return err
 }
 
 // authToken returns a valid token, after a login if necessary, or "" if the client has no
 // username.
-func (c *client) authToken(ctx context.Context, at int) (string, error) {
+func (c *client) authToken(ctx context.Context, index int) (string, error) {
 	if c.username == "" {
 		return "", nil
 	}
@@ -217,20 +217,20 @@ func (c *client) authToken(ctx context.Context, at int) (string, error) {
 	if token := c.cachedToken(); token != "" {
 		return token, nil // another goroutine has logged in
 	}
-	body, err := c.send(ctx, at, request{
+	body, err := c.send(ctx, index, request{
 		method: http.MethodPost, path: "/v1/auth/login",
 		form: url.Values{"username": {c.username}, "password": {c.password}},
 	}, "")
 	if err != nil {
 		return "", fmt.Errorf("login: %w", err)
 	}
-	token, lasts, err := parseToken(body)
+	token, lifetime, err := parseToken(body)
 	if err != nil {
 		return "", &responseError{err}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.token, c.tokenExpiry = token, time.Now().Add(lasts*tokenRenewPercent/100)
+	c.token, c.tokenExpiry = token, time.Now().Add(lifetime*tokenRenewPercent/100)
 	return token, nil
 }
 

@@ -31,22 +31,22 @@ const (
 // metadataOf returns the metadata with which a URL is registered, as JSON. A session of 0 selects
 // the server's default.
 func metadataOf(u registry.URL, session time.Duration) string {
-	all := u.Parameters.Map()
-	all[metaProtocol], all[metaPath] = u.Protocol, u.Path
-	if all[registry.ParameterCategory] == "" {
-		all[registry.ParameterCategory] = u.Category()
+	metadata := u.Parameters.Map()
+	metadata[metaProtocol], metadata[metaPath] = u.Protocol, u.Path
+	if metadata[registry.ParameterCategory] == "" {
+		metadata[registry.ParameterCategory] = u.Category()
 	}
-	return encodeMetadata(all, session)
+	return encodeMetadata(metadata, session)
 }
 
 // encodeMetadata returns the metadata of an instance with the session timeouts, as JSON. It modifies
 // all.
-func encodeMetadata(all map[string]string, session time.Duration) string {
+func encodeMetadata(metadata map[string]string, session time.Duration) string {
 	if session != 0 {
 		ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-		all[preservedHeartbeat], all[preservedTimeout], all[preservedDelete] = ms(session/heartbeatsPerSession), ms(session), ms(2*session)
+		metadata[preservedHeartbeat], metadata[preservedTimeout], metadata[preservedDelete] = ms(session/heartbeatsPerSession), ms(session), ms(2*session)
 	}
-	text, err := json.Marshal(all)
+	text, err := json.Marshal(metadata)
 	if err != nil {
 		panic(fmt.Sprintf("nacos: encoding metadata: %v", err))
 	}
@@ -67,43 +67,43 @@ type instance struct {
 
 // rawHosts returns the instances of a response to "instance/list", undecoded.
 func rawHosts(body []byte) (json.RawMessage, error) {
-	var answer struct {
+	var resp struct {
 		Hosts json.RawMessage `json:"hosts"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
+	if err := json.Unmarshal(body, &resp); err != nil {
 		return nil, fmt.Errorf("decoding a list of instances: %w", err)
 	}
-	if len(answer.Hosts) == 0 || answer.Hosts[0] != '[' {
+	if len(resp.Hosts) == 0 || resp.Hosts[0] != '[' {
 		return nil, errors.New("the list of instances has no hosts")
 	}
-	return answer.Hosts, nil
+	return resp.Hosts, nil
 }
 
 // parseHosts decodes instances. It skips invalid ones, and returns the error of the first.
-func parseHosts(hosts json.RawMessage) (all []instance, err error) {
-	var each []json.RawMessage
-	if err := json.Unmarshal(hosts, &each); err != nil {
+func parseHosts(hosts json.RawMessage) (instances []instance, err error) {
+	var items []json.RawMessage
+	if err := json.Unmarshal(hosts, &items); err != nil {
 		return nil, fmt.Errorf("decoding hosts: %w", err)
 	}
-	for _, raw := range each {
+	for _, raw := range items {
 		var i instance
-		wrong := json.Unmarshal(raw, &i)
+		itemErr := json.Unmarshal(raw, &i)
 		switch {
-		case wrong != nil:
+		case itemErr != nil:
 		case i.IP == "":
-			wrong = errors.New("it has no IP address")
+			itemErr = errors.New("it has no IP address")
 		case i.Port < 0 || i.Port > math.MaxUint16:
-			wrong = fmt.Errorf("%s: %d is not a valid port", i.IP, i.Port)
+			itemErr = fmt.Errorf("%s: %d is not a valid port", i.IP, i.Port)
 		case i.Weight != nil && *i.Weight < 0:
-			wrong = fmt.Errorf("%s: %v is not a valid weight", i.IP, *i.Weight)
+			itemErr = fmt.Errorf("%s: %v is not a valid weight", i.IP, *i.Weight)
 		}
-		if wrong == nil {
-			all = append(all, i)
+		if itemErr == nil {
+			instances = append(instances, i)
 		} else if err == nil {
-			err = fmt.Errorf("invalid instance: %w", wrong)
+			err = fmt.Errorf("invalid instance: %w", itemErr)
 		}
 	}
-	return all, err
+	return instances, err
 }
 
 func trueOrUnset(b *bool) bool { return b == nil || *b }
@@ -126,26 +126,26 @@ func (i *instance) url() (registry.URL, bool) {
 	if u.Protocol == "" {
 		return registry.URL{}, false
 	}
-	all := make(map[string]string, len(i.Metadata))
+	parameters := make(map[string]string, len(i.Metadata))
 	for key, value := range i.Metadata {
 		if key != metaProtocol && key != metaPath && !strings.HasPrefix(key, preserved) {
-			all[key] = value
+			parameters[key] = value
 		}
 	}
-	if all[registry.ParameterCategory] == registry.Providers {
-		delete(all, registry.ParameterCategory) // Dubbo adds it
+	if parameters[registry.ParameterCategory] == registry.Providers {
+		delete(parameters, registry.ParameterCategory) // Dubbo adds it
 	}
 	if !trueOrUnset(i.Enabled) {
-		all[parameterEnabled] = "false"
+		parameters[parameterEnabled] = "false"
 	}
 	if w := i.weight(); w != 1 {
-		own, err := strconv.ParseFloat(all[parameterWeight], 64)
+		weight, err := strconv.ParseFloat(parameters[parameterWeight], 64)
 		if err != nil {
-			own = defaultWeight
+			weight = defaultWeight
 		}
-		all[parameterWeight] = strconv.FormatInt(int64(math.Round(min(own*w, math.MaxInt32))), 10)
+		parameters[parameterWeight] = strconv.FormatInt(int64(math.Round(min(weight*w, math.MaxInt32))), 10)
 	}
-	u.Parameters = registry.ParametersOf(all)
+	u.Parameters = registry.ParametersOf(parameters)
 	return u, true
 }
 
@@ -159,45 +159,45 @@ func (i *instance) toInstance(application string) registry.Instance {
 
 // parseNames decodes a response to "service/list": a page of names, and the total number.
 func parseNames(body []byte) (names []string, count int, err error) {
-	var answer struct {
+	var resp struct {
 		Count *int     `json:"count"`
 		Names []string `json:"doms"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
+	if err := json.Unmarshal(body, &resp); err != nil {
 		return nil, 0, fmt.Errorf("decoding a list of services: %w", err)
 	}
-	if answer.Count == nil {
+	if resp.Count == nil {
 		return nil, 0, errors.New("the list of services has no count")
 	}
-	return answer.Names, *answer.Count, nil
+	return resp.Names, *resp.Count, nil
 }
 
 // parseHeartbeat decodes a response to a heartbeat: whether the server knows the instance.
-func parseHeartbeat(body []byte) (known bool, err error) {
+func parseHeartbeat(body []byte) (registered bool, err error) {
 	const noSuchInstance = 20404
-	var answer struct {
+	var resp struct {
 		Code int `json:"code"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
+	if err := json.Unmarshal(body, &resp); err != nil {
 		return false, fmt.Errorf("decoding a heartbeat response: %w", err)
 	}
-	return answer.Code != noSuchInstance, nil
+	return resp.Code != noSuchInstance, nil
 }
 
 // parseToken decodes a response to a login: the token and its lifetime.
-func parseToken(body []byte) (token string, lasts time.Duration, err error) {
-	var answer struct {
+func parseToken(body []byte) (token string, lifetime time.Duration, err error) {
+	var resp struct {
 		Token string `json:"accessToken"`
 		TTL   int64  `json:"tokenTtl"` // seconds
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
+	if err := json.Unmarshal(body, &resp); err != nil {
 		return "", 0, errors.New("the login response is not valid JSON") // err may contain the token
 	}
-	if answer.Token == "" || strings.ContainsFunc(answer.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+	if resp.Token == "" || strings.ContainsFunc(resp.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return "", 0, errors.New("the login response has no valid token")
 	}
-	const most = int64(24 * time.Hour / time.Second)
-	return answer.Token, time.Duration(min(max(answer.TTL, 1), most)) * time.Second, nil
+	const maxSeconds = int64(24 * time.Hour / time.Second)
+	return resp.Token, time.Duration(min(max(resp.TTL, 1), maxSeconds)) * time.Second, nil
 }
 
 // The separators in requests and responses about several configurations.
@@ -209,11 +209,11 @@ const (
 // appendConfigQuery appends the query whether a document differs from the one with the given MD5; "":
 // whether it exists.
 func appendConfigQuery(dst []byte, d configKey, sum, namespace string) []byte {
-	words := []string{d.id, d.group, sum}
+	fields := []string{d.id, d.group, sum}
 	if namespace != "" {
-		words = append(words, namespace)
+		fields = append(fields, namespace)
 	}
-	return append(dst, strings.Join(words, fieldSeparator)+recordSeparator...)
+	return append(dst, strings.Join(fields, fieldSeparator)+recordSeparator...)
 }
 
 // parseChanged decodes the list of documents that differ.
@@ -223,15 +223,15 @@ func parseChanged(body []byte) ([]configKey, error) {
 		return nil, fmt.Errorf("decoding a list of configurations: %w", err)
 	}
 	var changed []configKey
-	for line := range strings.SplitSeq(text, recordSeparator) {
-		if line == "" {
+	for record := range strings.SplitSeq(text, recordSeparator) {
+		if record == "" {
 			continue
 		}
-		words := strings.Split(line, fieldSeparator)
-		if len(words) < 2 {
-			return nil, fmt.Errorf("invalid entry in a list of configurations: %.100q", line)
+		fields := strings.Split(record, fieldSeparator)
+		if len(fields) < 2 {
+			return nil, fmt.Errorf("invalid entry in a list of configurations: %.100q", record)
 		}
-		changed = append(changed, configKey{words[0], words[1]})
+		changed = append(changed, configKey{fields[0], fields[1]})
 	}
 	return changed, nil
 }

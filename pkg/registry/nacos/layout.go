@@ -29,33 +29,33 @@ type location struct {
 // parseRoot parses "namespace/group". Empty or missing parts select the defaults.
 func parseRoot(root string) (location, error) {
 	namespace, group, _ := strings.Cut(root, "/")
-	p := location{namespace, group}
-	if p.namespace == defaultNamespace {
-		p.namespace = ""
+	loc := location{namespace, group}
+	if loc.namespace == defaultNamespace {
+		loc.namespace = ""
 	}
-	if p.group == "" {
-		p.group = defaultGroup
+	if loc.group == "" {
+		loc.group = defaultGroup
 	}
-	for _, name := range []string{p.namespace, p.group} {
+	for _, name := range []string{loc.namespace, loc.group} {
 		if !isName(name) {
 			return location{}, fmt.Errorf("the root %q: %q is not a valid name: only letters, digits and _-.: are allowed", root, name)
 		}
 	}
-	return p, nil
+	return loc, nil
 }
 
 // isName reports whether Nacos accepts a text as the name of a configuration or group. It returns
 // true for "".
-func isName(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool {
+func isName(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.:", r))
 	})
 }
 
 // parseAddress parses "host:port,host:port/context" into URLs. The default port is 8848, the
 // default context "/nacos".
-func parseAddress(text string, secure bool) ([]string, error) {
-	list, context, found := strings.Cut(text, "/")
+func parseAddress(address string, useTLS bool) ([]string, error) {
+	hosts, context, found := strings.Cut(address, "/")
 	context = "/" + strings.Trim(context, "/")
 	switch {
 	case !found:
@@ -64,20 +64,20 @@ func parseAddress(text string, secure bool) ([]string, error) {
 		context = ""
 	}
 	if strings.ContainsFunc(context, func(r rune) bool { return r <= ' ' || strings.ContainsRune("?#%,", r) }) {
-		return nil, fmt.Errorf("the address %q: %q is not a valid path", text, context)
+		return nil, fmt.Errorf("the address %q: %q is not a valid path", address, context)
 	}
 	scheme := "http://"
-	if secure {
+	if useTLS {
 		scheme = "https://"
 	}
-	servers, err := registry.ParseServers(list, defaultPort)
+	servers, err := registry.ParseServers(hosts, defaultPort)
 	if err != nil {
-		return nil, fmt.Errorf("the address %q: %w", text, err)
+		return nil, fmt.Errorf("the address %q: %w", address, err)
 	}
 	for i, server := range servers {
 		base := scheme + server
 		if u, err := url.Parse(base); err != nil || u.Port() == "" || u.User != nil {
-			return nil, fmt.Errorf("the address %q: %q is not a valid host:port", text, server)
+			return nil, fmt.Errorf("the address %q: %q is not a valid host:port", address, server)
 		}
 		servers[i] = base + context
 	}
@@ -152,8 +152,8 @@ func mappingKey(iface string) (d configKey, ok bool) {
 // revision is a revision of an application.
 type revision struct{ application, name string }
 
-func revisionOf(a *registry.InstanceRegistration) revision {
-	return revision{a.Instance.Application, a.Revision}
+func revisionOf(reg *registry.InstanceRegistration) revision {
+	return revision{reg.Instance.Application, reg.Revision}
 }
 
 // metadata returns the document with the metadata of the revision.

@@ -29,28 +29,28 @@ func (r *Registry) readMetadata(ctx context.Context, d configKey) ([]byte, error
 	defer stop(nil)
 	defer context.AfterFunc(r.openCtx, func() { stop(ErrClosed) })()
 	for failures := 1; ; failures++ {
-		text, there, err := r.readConfig(ctx, d)
+		text, exists, err := r.readConfig(ctx, d)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		r.noteResult(err)
 		switch {
-		case err == nil && (!there || len(text) == 0):
+		case err == nil && (!exists || len(text) == 0):
 			return nil, registry.ErrNoMetadata
 		case err == nil || !isUnavailable(err):
 			return text, err
 		}
-		clock := time.NewTimer(backoff(failures))
+		timer := time.NewTimer(backoff(failures))
 		select {
-		case <-clock.C:
+		case <-timer.C:
 		case <-ctx.Done():
 		}
-		clock.Stop()
+		timer.Stop()
 	}
 }
 
 // isNotFound reports whether an error is a 404 response.
 func isNotFound(err error) bool {
-	var r *statusError
-	return errors.As(err, &r) && r.status == http.StatusNotFound
+	var statusErr *statusError
+	return errors.As(err, &statusErr) && statusErr.status == http.StatusNotFound
 }

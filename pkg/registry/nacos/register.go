@@ -81,16 +81,16 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) 
 	if text != "" {
 		e.url = u
 	}
-	answer := e.setDesired(text)
+	result := e.setDesired(text)
 	r.mu.Unlock()
 	if u.Category() == registry.Consumers {
 		signal(r.wakeWatcher) // rules of its application apply from now on
 	}
-	return r.await(ctx, answer, u.Service().String())
+	return r.await(ctx, result, u.Service().String())
 }
 
 // setDesired sets the desired state, and returns the channel for the result. mu is held.
-func (e *entry) setDesired(text string) (answer chan error) {
+func (e *entry) setDesired(text string) (result chan error) {
 	w := waiter{text, make(chan error, 1)}
 	e.desired, e.failures, e.dueAt = text, 0, time.Now()
 	e.waiters = append(e.waiters, w)
@@ -99,10 +99,10 @@ func (e *entry) setDesired(text string) (answer chan error) {
 }
 
 // await waits for the result of a desired state.
-func (r *Registry) await(ctx context.Context, answer chan error, what string) (err error) {
+func (r *Registry) await(ctx context.Context, result chan error, name string) (err error) {
 	signal(r.wakeRegistrations)
 	select {
-	case err = <-answer:
+	case err = <-result:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 		if state := r.State(); !state.Connected && state.LastError != "" {
@@ -115,7 +115,7 @@ func (r *Registry) await(ctx context.Context, answer chan error, what string) (e
 		err = ErrClosed // Close overrides every result
 	}
 	if err != nil {
-		return fmt.Errorf("%s at Nacos %s: %w", what, r.options.Address, err)
+		return fmt.Errorf("%s at Nacos %s: %w", name, r.options.Address, err)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (r *Registry) await(ctx context.Context, answer chan error, what string) (e
 // completeWaiters completes the waiters whose desired state is reached or superseded; a non-nil err
 // completes all others, too. mu is held.
 func (e *entry) completeWaiters(err error) {
-	var left []waiter
+	var remaining []waiter
 	for _, w := range e.waiters {
 		switch {
 		case w.desired != e.desired:
@@ -133,10 +133,10 @@ func (e *entry) completeWaiters(err error) {
 		case e.settled():
 			w.result <- nil
 		default:
-			left = append(left, w)
+			remaining = append(remaining, w)
 		}
 	}
-	e.waiters = left
+	e.waiters = remaining
 }
 
 // settled reports whether the server has the desired state, as far as is known.
@@ -148,14 +148,14 @@ func (e *entry) settled() bool {
 // everything.
 func (r *Registry) registrationLoop() {
 	var workers sync.WaitGroup
-	places := make(chan struct{}, maxWorkers)
-	clock := time.NewTimer(0)
-	defer clock.Stop()
+	semaphore := make(chan struct{}, maxWorkers)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		due, next := r.dueEntries()
 		for _, e := range due {
 			select {
-			case places <- struct{}{}:
+			case semaphore <- struct{}{}:
 			case <-r.openCtx.Done():
 			}
 			if r.openCtx.Err() != nil {
@@ -163,18 +163,18 @@ func (r *Registry) registrationLoop() {
 			}
 			workers.Go(func() {
 				r.reconcile(r.requestCtx, e)
-				<-places
+				<-semaphore
 				signal(r.wakeRegistrations)
 			})
 		}
-		clock.Reset(next)
+		timer.Reset(next)
 		select {
 		case <-r.openCtx.Done():
 			workers.Wait()
 			r.unregisterAll()
 			return
 		case <-r.wakeRegistrations:
-		case <-clock.C:
+		case <-timer.C:
 		}
 	}
 }
@@ -219,27 +219,27 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 		return
 	}
 	r.mu.Lock()
-	text, u, said, beats := e.desired, e.url, e.instance, e.desired != "" && e.desired == e.confirmed
-	gone := text == "" && !e.mayBeRegistered
+	text, u, inst, beat := e.desired, e.url, e.instance, e.desired != "" && e.desired == e.confirmed
+	unregistered := text == "" && !e.mayBeRegistered
 	if text != "" {
 		e.mayBeRegistered = true
 	}
 	r.mu.Unlock()
-	known := true
+	registered := true
 	var err error
 	switch {
-	case gone:
+	case unregistered:
 	case text == "":
 		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.instanceForm(e)})
-	case beats:
-		if known, err = r.sendHeartbeat(ctx, e); err == nil && known && said != nil {
-			err = r.writeConfigs(ctx, said)
+	case beat:
+		if registered, err = r.sendHeartbeat(ctx, e); err == nil && registered && inst != nil {
+			err = r.writeConfigs(ctx, inst)
 		}
 	default:
 		metadata := metadataOf(u, r.requestedTimeout(u))
-		if said != nil {
-			metadata = encodeMetadata(said.metadata(), r.requestedTimeout(u))
-			if err = r.writeConfigs(ctx, said); err != nil {
+		if inst != nil {
+			metadata = encodeMetadata(inst.metadata(), r.requestedTimeout(u))
+			if err = r.writeConfigs(ctx, inst); err != nil {
 				break
 			}
 		}
@@ -250,7 +250,7 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 		form.Set("healthy", "true")
 		_, err = r.client.call(ctx, request{method: http.MethodPost, path: instancePath, form: form})
 	}
-	if !gone {
+	if !unregistered {
 		r.noteResult(err)
 		if err != nil && !isUnavailable(err) {
 			r.logOnce("cannot register an instance of "+e.service, err)
@@ -258,27 +258,27 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 			r.logOnce("cannot register an instance of "+e.service, nil)
 		}
 	}
-	if !known {
+	if !registered {
 		r.onForgotten(e)
-		if said != nil {
-			said.configs.interval = 0 // the server may have lost the configurations, too
+		if inst != nil {
+			inst.configs.interval = 0 // the server may have lost the configurations, too
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.recordStep(e, text, known, err)
+	r.recordStep(e, text, registered, err)
 }
 
 const instancePath = "/v1/ns/instance"
 
 // recordStep records the result of a step that aimed at text. mu is held.
-func (r *Registry) recordStep(e *entry, text string, known bool, err error) {
+func (r *Registry) recordStep(e *entry, text string, registered bool, err error) {
 	e.working = false
 	now := time.Now()
 	switch {
 	case err == nil && text == "":
 		e.confirmed, e.mayBeRegistered = "", false
-	case err == nil && known:
+	case err == nil && registered:
 		e.confirmed = text
 	case err == nil:
 		e.confirmed = ""
@@ -298,7 +298,7 @@ func (r *Registry) recordStep(e *entry, text string, known bool, err error) {
 			e.mayBeRegistered = false // the server drops it when its heartbeats end
 		}
 		e.completeWaiters(err)
-	case !known:
+	case !registered:
 		e.dueAt = now
 	}
 	e.completeWaiters(nil)
@@ -328,7 +328,7 @@ func (r *Registry) namespaceForm() url.Values {
 }
 
 // sendHeartbeat sends a heartbeat, and reports whether the server knows the instance.
-func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (known bool, err error) {
+func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (registered bool, err error) {
 	form := r.instanceForm(e)
 	// Only this request requires the group as a prefix of the name.
 	form.Set("serviceName", r.location.group+"@@"+e.service)
@@ -336,10 +336,10 @@ func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (known bool, err
 	if err != nil {
 		return true, err
 	}
-	if known, err = parseHeartbeat(body); err != nil {
+	if registered, err = parseHeartbeat(body); err != nil {
 		return true, &responseError{err}
 	}
-	return known, nil
+	return registered, nil
 }
 
 // onForgotten handles an instance that the server has forgotten. Nacos then has a new session of the
@@ -347,8 +347,8 @@ func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (known bool, err
 // all: forgotten makes all entries due, and counts one loss.
 func (r *Registry) onForgotten(e *entry) {
 	r.mu.Lock()
-	lost := e.desired != "" && time.Since(r.forgottenAt) > forgottenWindow
-	if lost {
+	newLoss := e.desired != "" && time.Since(r.forgottenAt) > forgottenWindow
+	if newLoss {
 		r.forgottenAt = time.Now()
 		for _, other := range r.entries {
 			if other != e && other.retired == nil {
@@ -357,7 +357,7 @@ func (r *Registry) onForgotten(e *entry) {
 		}
 	}
 	r.mu.Unlock()
-	if !lost {
+	if !newLoss {
 		return
 	}
 	r.stateTracker.Update(func(s *registry.State) {
@@ -386,17 +386,17 @@ func (r *Registry) requestedTimeout(u registry.URL) time.Duration {
 // unregisterAll unregisters everything, if a server is connected.
 func (r *Registry) unregisterAll() {
 	r.mu.Lock()
-	var left []*entry
+	var entries []*entry
 	for _, e := range r.entries {
 		if e.desired, e.working = "", true; e.mayBeRegistered {
-			left = append(left, e)
+			entries = append(entries, e)
 		}
 	}
 	r.mu.Unlock()
 	if !r.State().Connected {
 		return
 	}
-	err := forEach(r.requestCtx, left, func(ctx context.Context, e *entry) error {
+	err := forEach(r.requestCtx, entries, func(ctx context.Context, e *entry) error {
 		_, err := r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.instanceForm(e)})
 		return err
 	})

@@ -65,46 +65,46 @@ type configSums struct {
 }
 
 // metadata returns a copy of the instance's metadata.
-func (a *instanceState) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
+func (s *instanceState) metadata() map[string]string { return maps.Clone(s.Instance.Metadata) }
 
 // RegisterInstance registers an instance: see registry.InstanceRegistry. It rejects an instance
 // that Nacos cannot store. An interface that is not a valid name in Nacos has no mapping;
 // RegisterInstance then returns an UnmappedError.
-func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
-	if err := checkRegistration(a); err != nil {
+func (r *Registry) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
+	if err := checkRegistration(reg); err != nil {
 		return err
 	}
-	text, err := json.Marshal(a.Instance.Metadata)
+	text, err := json.Marshal(reg.Instance.Metadata)
 	if err != nil {
 		return err
 	}
-	key := keyOf(&a.Instance)
+	key := keyOf(&reg.Instance)
 	r.mu.Lock()
 	e := r.entries[key]
 	if e == nil {
-		e = &entry{key: key, service: listName(a.Instance.Application), host: a.Instance.Host, port: a.Instance.Port}
+		e = &entry{key: key, service: listName(reg.Instance.Application), host: reg.Instance.Host, port: reg.Instance.Port}
 		r.entries[key] = e
 	}
 	if e.instance == nil {
-		e.instance = &instanceState{a, &configSums{sums: map[configKey]string{}, interval: minCompareInterval}}
+		e.instance = &instanceState{reg, &configSums{sums: map[configKey]string{}, interval: minCompareInterval}}
 	} else if e.desired != string(text) {
-		if e.desired != "" && e.instance.Revision != a.Revision {
+		if e.desired != "" && e.instance.Revision != reg.Revision {
 			r.retireRevision(e.instance.InstanceRegistration)
 		}
-		e.instance = &instanceState{a, e.instance.configs}
+		e.instance = &instanceState{reg, e.instance.configs}
 	}
-	answer := e.setDesired(string(text))
+	result := e.setDesired(string(text))
 	r.mu.Unlock()
-	if err := r.await(ctx, answer, a.Instance.Application); err != nil {
+	if err := r.await(ctx, result, reg.Instance.Application); err != nil {
 		return err
 	}
-	return unmappedError(a)
+	return unmappedError(reg)
 }
 
 // unmappedError returns an UnmappedError for the interfaces without a mapping, or nil.
-func unmappedError(a *registry.InstanceRegistration) error {
+func unmappedError(reg *registry.InstanceRegistration) error {
 	var names []string
-	for _, name := range a.Interfaces {
+	for _, name := range reg.Interfaces {
 		if _, ok := mappingKey(name); !ok {
 			names = append(names, name)
 		}
@@ -112,7 +112,7 @@ func unmappedError(a *registry.InstanceRegistration) error {
 	if names == nil {
 		return nil
 	}
-	return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: names, Err: errInvalidName}
+	return &registry.UnmappedError{Application: reg.Instance.Application, Interfaces: names, Err: errInvalidName}
 }
 
 // UnregisterInstance reverts RegisterInstance: see registry.InstanceRegistry.
@@ -126,123 +126,123 @@ func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) 
 	if e.desired != "" {
 		r.retireRevision(e.instance.InstanceRegistration)
 	}
-	answer := e.setDesired("")
+	result := e.setDesired("")
 	r.mu.Unlock()
-	return r.await(ctx, answer, i.Application)
+	return r.await(ctx, result, i.Application)
 }
 
 // keyOf returns the key of an instance's entry. The slash distinguishes it from the key of a URL,
 // because service names contain none.
 func keyOf(i *registry.Instance) string { return "/" + i.Application + " " + i.Address() }
 
-func checkRegistration(a *registry.InstanceRegistration) error {
-	if err := a.Check(); err != nil {
+func checkRegistration(reg *registry.InstanceRegistration) error {
+	if err := reg.Check(); err != nil {
 		return err
 	}
-	if d := revisionOf(a).metadata(); !d.isValid() {
-		return fmt.Errorf("revision %q of %q: %w", a.Revision, a.Instance.Application, errInvalidName)
+	if d := revisionOf(reg).metadata(); !d.isValid() {
+		return fmt.Errorf("revision %q of %q: %w", reg.Revision, reg.Instance.Application, errInvalidName)
 	}
-	if n := len(a.MetadataInfo); n > maxMetadata {
-		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", a.Instance.Application, n, maxMetadata)
+	if n := len(reg.MetadataInfo); n > maxMetadata {
+		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", reg.Instance.Application, n, maxMetadata)
 	}
 	return nil
 }
 
 // writeConfigs writes the configurations of an instance that are missing or outdated.
-func (r *Registry) writeConfigs(ctx context.Context, a *instanceState) error {
-	p := a.configs
+func (r *Registry) writeConfigs(ctx context.Context, inst *instanceState) error {
+	configs := inst.configs
 	now := time.Now()
 	switch {
-	case p.compared.IsZero():
-		p.compared = now
-	case now.Sub(p.compared) >= p.interval:
-		p.compared, p.interval = now, min(max(2*p.interval, minCompareInterval), maxCompareInterval)
-		if err := r.dropChangedSums(ctx, p); err != nil {
+	case configs.compared.IsZero():
+		configs.compared = now
+	case now.Sub(configs.compared) >= configs.interval:
+		configs.compared, configs.interval = now, min(max(2*configs.interval, minCompareInterval), maxCompareInterval)
+		if err := r.dropChangedSums(ctx, configs); err != nil {
 			return err
 		}
 	}
-	metadata := revisionOf(a.InstanceRegistration).metadata()
-	maps.DeleteFunc(p.sums, func(d configKey, _ string) bool { // those of previous revisions may disappear
+	metadata := revisionOf(inst.InstanceRegistration).metadata()
+	maps.DeleteFunc(configs.sums, func(d configKey, _ string) bool { // those of previous revisions may disappear
 		return d.group != mappingGroup && d != metadata
 	})
 	missing := []configKey{}
-	for _, name := range a.Interfaces {
-		if d, ok := mappingKey(name); ok && p.sums[d] == "" {
+	for _, name := range inst.Interfaces {
+		if d, ok := mappingKey(name); ok && configs.sums[d] == "" {
 			missing = append(missing, d)
 		}
 	}
-	if p.sums[metadata] == "" {
-		if _, err := r.write(ctx, metadata, string(a.MetadataInfo), ""); err != nil {
-			return fmt.Errorf("writing the metadata of revision %s: %w", a.Revision, err)
+	if configs.sums[metadata] == "" {
+		if _, err := r.write(ctx, metadata, string(inst.MetadataInfo), ""); err != nil {
+			return fmt.Errorf("writing the metadata of revision %s: %w", inst.Revision, err)
 		}
-		p.sums[metadata] = md5Sum(string(a.MetadataInfo))
+		configs.sums[metadata] = md5Sum(string(inst.MetadataInfo))
 	}
-	return r.addToMappings(ctx, p, missing, a.Instance.Application)
+	return r.addToMappings(ctx, configs, missing, inst.Instance.Application)
 }
 
 // dropChangedSums drops the sums of configurations that differ on the server.
-func (r *Registry) dropChangedSums(ctx context.Context, p *configSums) error {
-	for some := range slices.Chunk(slices.Collect(maps.Keys(p.sums)), configsPerQuery) {
-		var asked []byte
-		for _, d := range some {
-			asked = appendConfigQuery(asked, d, p.sums[d], r.location.namespace)
+func (r *Registry) dropChangedSums(ctx context.Context, configs *configSums) error {
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(configs.sums)), configsPerQuery) {
+		var query []byte
+		for _, d := range keys {
+			query = appendConfigQuery(query, d, configs.sums[d], r.location.namespace)
 		}
-		changed, err := r.changedConfigs(ctx, asked)
+		changed, err := r.changedConfigs(ctx, query)
 		if err != nil {
 			return err
 		}
 		for _, d := range changed {
-			delete(p.sums, d)
+			delete(configs.sums, d)
 		}
 	}
 	return nil
 }
 
 // addToMappings adds an application to mappings, several concurrently.
-func (r *Registry) addToMappings(ctx context.Context, p *configSums, mappings []configKey, application string) error {
+func (r *Registry) addToMappings(ctx context.Context, configs *configSums, mappings []configKey, application string) error {
 	var mu sync.Mutex
-	var first error
+	var firstErr error
 	err := forEach(ctx, mappings, func(ctx context.Context, d configKey) error {
 		sum, err := r.addToMapping(ctx, d, application)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
-			p.sums[d] = sum
+			configs.sums[d] = sum
 			return nil
 		}
 		err = fmt.Errorf("updating the mapping of %s: %w", d.id, err)
-		if first == nil {
-			first = err
+		if firstErr == nil {
+			firstErr = err
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return first
+	return firstErr
 }
 
 // addToMapping adds an application to a mapping, and returns the MD5 of the mapping.
 func (r *Registry) addToMapping(ctx context.Context, mapping configKey, application string) (sum string, err error) {
 	for range maxAttempts {
-		text, there, err := r.readConfig(ctx, mapping)
+		text, exists, err := r.readConfig(ctx, mapping)
 		if err != nil {
 			return "", err
 		}
-		with, changed := registry.WithApplication(string(text), application)
+		updated, changed := registry.WithApplication(string(text), application)
 		if !changed {
-			return md5Sum(with), nil
+			return md5Sum(updated), nil
 		}
-		before := "0" // Dubbo's value for a missing configuration
-		if there && len(text) > 0 {
-			before = md5Sum(string(text))
+		oldSum := "0" // Dubbo's value for a missing configuration
+		if exists && len(text) > 0 {
+			oldSum = md5Sum(string(text))
 		}
-		taken, err := r.write(ctx, mapping, with, before)
+		written, err := r.write(ctx, mapping, updated, oldSum)
 		if err != nil {
 			return "", err
 		}
-		if taken {
-			return md5Sum(with), nil
+		if written {
+			return md5Sum(updated), nil
 		}
 	}
 	return "", errConflict
@@ -250,17 +250,17 @@ func (r *Registry) addToMapping(ctx context.Context, mapping configKey, applicat
 
 // write writes a configuration. If before is not "", it is the MD5 of the text to replace. write
 // returns false if the server has another text.
-func (r *Registry) write(ctx context.Context, d configKey, text, before string) (taken bool, err error) {
+func (r *Registry) write(ctx context.Context, d configKey, text, oldSum string) (written bool, err error) {
 	form := r.configForm(d)
 	form.Set("content", text)
-	q := request{method: http.MethodPost, path: configPath, form: form}
-	if before != "" {
-		q.header = http.Header{"Casmd5": {before}}
+	req := request{method: http.MethodPost, path: configPath, form: form}
+	if oldSum != "" {
+		req.header = http.Header{"Casmd5": {oldSum}}
 	}
-	body, err := r.client.call(ctx, q)
+	body, err := r.client.call(ctx, req)
 	if err != nil {
-		var refused *statusError
-		if before != "" && errors.As(err, &refused) && refused.status == http.StatusInternalServerError {
+		var statusErr *statusError
+		if oldSum != "" && errors.As(err, &statusErr) && statusErr.status == http.StatusInternalServerError {
 			return false, nil // Nacos 2.2 and later report a conflict like this
 		}
 		return false, err
@@ -276,30 +276,30 @@ func md5Sum(text string) string {
 
 // retireRevision schedules the removal of a revision's metadata after revisionRetention. If more
 // than maxRetiredRevisions revisions are retained, it schedules the oldest one immediately. mu is held.
-func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
+func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	r.retiredCount++
 	key := "past " + strconv.FormatUint(r.retiredCount, 10)
-	past := revisionOf(a)
-	r.entries[key] = &entry{key: key, retired: &past, dueAt: time.Now().Add(revisionRetention)}
-	now, count, first := time.Now(), 0, r.entries[key]
+	rev := revisionOf(reg)
+	r.entries[key] = &entry{key: key, retired: &rev, dueAt: time.Now().Add(revisionRetention)}
+	now, count, oldest := time.Now(), 0, r.entries[key]
 	for _, e := range r.entries {
 		if e.retired == nil || !e.dueAt.After(now) { // not a revision, or one that is due
 			continue
 		}
-		if count++; e.dueAt.Before(first.dueAt) {
-			first = e
+		if count++; e.dueAt.Before(oldest.dueAt) {
+			oldest = e
 		}
 	}
 	if count > maxRetiredRevisions {
-		first.dueAt = now
+		oldest.dueAt = now
 	}
 }
 
 // removeRevision removes the metadata of a revision that no instance has, and its entry. Metadata that
 // cannot be removed stays, which does no harm.
 func (r *Registry) removeRevision(ctx context.Context, e *entry) {
-	needed, err := r.isRevisionInUse(ctx, *e.retired)
-	if err == nil && !needed {
+	inUse, err := r.isRevisionInUse(ctx, *e.retired)
+	if err == nil && !inUse {
 		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.configForm(e.retired.metadata())})
 	}
 	if err != nil && ctx.Err() == nil {
@@ -311,17 +311,17 @@ func (r *Registry) removeRevision(ctx context.Context, e *entry) {
 }
 
 // isRevisionInUse reports whether an instance has a revision.
-func (r *Registry) isRevisionInUse(ctx context.Context, past revision) (bool, error) {
+func (r *Registry) isRevisionInUse(ctx context.Context, rev revision) (bool, error) {
 	r.mu.Lock()
 	for _, e := range r.entries {
-		if e.instance != nil && e.desired != "" && revisionOf(e.instance.InstanceRegistration) == past {
+		if e.instance != nil && e.desired != "" && revisionOf(e.instance.InstanceRegistration) == rev {
 			r.mu.Unlock()
 			return true, nil
 		}
 	}
 	r.mu.Unlock()
 	form := r.namespaceForm()
-	form.Set("serviceName", listName(past.application))
+	form.Set("serviceName", listName(rev.application))
 	form.Set("healthyOnly", "false")
 	body, err := r.client.call(ctx, request{method: http.MethodGet, path: instancePath + "/list", form: form})
 	if err != nil {
@@ -331,11 +331,11 @@ func (r *Registry) isRevisionInUse(ctx context.Context, past revision) (bool, er
 	if err != nil {
 		return false, err
 	}
-	all, err := parseHosts(raw)
+	instances, err := parseHosts(raw)
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(all, func(i instance) bool { return slices.Contains(slices.Collect(maps.Values(i.Metadata)), past.name) }), nil
+	return slices.ContainsFunc(instances, func(i instance) bool { return slices.Contains(slices.Collect(maps.Values(i.Metadata)), rev.name) }), nil
 }
 
 const configPath = "/v1/cs/configs"

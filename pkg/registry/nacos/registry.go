@@ -81,7 +81,7 @@ func open(options registry.Options) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := parseRoot(options.Root)
+	loc, err := parseRoot(options.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -91,17 +91,17 @@ func open(options registry.Options) (*Registry, error) {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	life, hurry := context.WithCancel(context.Background())
-	work, end := context.WithCancelCause(life)
+	requestCtx, cancelRequests := context.WithCancel(context.Background())
+	openCtx, cancelOpen := context.WithCancelCause(requestCtx)
 	r := &Registry{
 		options:           options,
-		location:          place,
+		location:          loc,
 		client:            newClient(servers, options),
 		log:               options.Log,
-		requestCtx:        life,
-		cancelRequests:    hurry,
-		openCtx:           work,
-		close:             func() { end(ErrClosed) },
+		requestCtx:        requestCtx,
+		cancelRequests:    cancelRequests,
+		openCtx:           openCtx,
+		close:             func() { cancelOpen(ErrClosed) },
 		ended:             make(chan struct{}),
 		wakeRegistrations: make(chan struct{}, 1),
 		wakeWatcher:       make(chan struct{}, 1),
@@ -110,12 +110,12 @@ func open(options registry.Options) (*Registry, error) {
 		subscriptions:     map[*subscription]struct{}{},
 		lastErrors:        map[string]string{},
 	}
-	var running sync.WaitGroup
-	running.Go(r.registrationLoop)
-	running.Go(func() { newWatcher(r).run(work) })
+	var wg sync.WaitGroup
+	wg.Go(r.registrationLoop)
+	wg.Go(func() { newWatcher(r).run(openCtx) })
 	go func() {
-		running.Wait()
-		hurry()
+		wg.Wait()
+		cancelRequests()
 		r.client.close()
 		r.stateTracker.End()
 		close(r.ended)
@@ -134,9 +134,9 @@ func (r *Registry) Close(ctx context.Context) {
 		<-r.ended
 	}
 	r.mu.Lock()
-	all := slices.Collect(maps.Keys(r.subscriptions))
+	subscriptions := slices.Collect(maps.Keys(r.subscriptions))
 	r.mu.Unlock()
-	for _, s := range all {
+	for _, s := range subscriptions {
 		s.End()
 	}
 }
@@ -154,7 +154,7 @@ func (r *Registry) noteResult(err error) {
 		r.stateTracker.Update(func(s *registry.State) { s.LastError = err.Error() })
 		return
 	}
-	back := false
+	reconnected := false
 	server := r.client.server()
 	r.stateTracker.Update(func(s *registry.State) {
 		switch {
@@ -163,7 +163,7 @@ func (r *Registry) noteResult(err error) {
 		case err != nil:
 			s.LastError = err.Error()
 		case !s.Connected:
-			back = true
+			reconnected = true
 			s.Connected, s.Since = true, time.Now()
 			s.Session = server
 			s.Sessions++
@@ -171,25 +171,25 @@ func (r *Registry) noteResult(err error) {
 			s.Session = server
 		}
 	})
-	if back {
+	if reconnected {
 		r.recheckAll()
 		signal(r.wakeWatcher)
 	}
 }
 
 // logOnce logs an error once per matter until it changes; a nil err clears it.
-func (r *Registry) logOnce(matter string, err error) {
+func (r *Registry) logOnce(operation string, err error) {
 	r.mu.Lock()
-	before := r.lastErrors[matter]
+	previous := r.lastErrors[operation]
 	if err == nil {
-		delete(r.lastErrors, matter)
+		delete(r.lastErrors, operation)
 		r.mu.Unlock()
 		return
 	}
-	r.lastErrors[matter] = err.Error()
+	r.lastErrors[operation] = err.Error()
 	r.mu.Unlock()
-	if before != err.Error() {
-		r.log.Warn("problem with Nacos", "matter", matter, "error", err)
+	if previous != err.Error() {
+		r.log.Warn("problem with Nacos", "matter", operation, "error", err)
 	}
 }
 
@@ -205,23 +205,23 @@ func signal(c chan struct{}) {
 func forEach[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var all sync.WaitGroup
-	places := make(chan struct{}, maxWorkers)
+	var wg sync.WaitGroup
+	semaphore := make(chan struct{}, maxWorkers)
 	for _, item := range items {
 		select {
-		case places <- struct{}{}:
+		case semaphore <- struct{}{}:
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		all.Go(func() {
-			defer func() { <-places }()
+		wg.Go(func() {
+			defer func() { <-semaphore }()
 			if err := f(ctx, item); err != nil && isUnavailable(err) {
 				stop(err)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	return context.Cause(ctx)
 }

@@ -61,19 +61,19 @@ func newWatcher(r *Registry) *watcher {
 
 // run polls until ctx ends.
 func (w *watcher) run(ctx context.Context) {
-	clock := time.NewTimer(0)
-	defer clock.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		all := false
+		refresh := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.owner.wakeWatcher:
-		case <-clock.C:
-			all = true
+		case <-timer.C:
+			refresh = true
 		}
 		subscriptions := w.owner.listSubscriptions()
-		err := w.poll(ctx, subscriptions, all)
+		err := w.poll(ctx, subscriptions, refresh)
 		if ctx.Err() != nil {
 			return
 		}
@@ -84,8 +84,8 @@ func (w *watcher) run(ctx context.Context) {
 			w.owner.logOnce("cannot read the registrations", nil)
 			w.notify(subscriptions)
 		}
-		if all {
-			clock.Reset(pollInterval + time.Duration(len(w.lists))*pollIntervalPerList)
+		if refresh {
+			timer.Reset(pollInterval + time.Duration(len(w.lists))*pollIntervalPerList)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (r *Registry) listSubscriptions() []*subscription {
 // poll reads everything that the subscriptions need and that was not read before; if all is set,
 // it also refreshes the rest. It returns an error if the registry is unavailable, or the list of
 // services cannot be read.
-func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, all bool) error {
+func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, refresh bool) error {
 	if len(subscriptions) == 0 {
 		clear(w.lists)
 		clear(w.configs)
@@ -109,17 +109,17 @@ func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, all b
 	if err := w.readServiceNames(ctx); err != nil {
 		return err
 	}
-	if all {
+	if refresh {
 		if err := w.refresh(ctx); err != nil {
 			return err
 		}
 	}
 	for range maxSteps {
-		lists, documents := w.updateNeeded(subscriptions)
-		if len(lists) == 0 && len(documents) == 0 {
+		lists, configs := w.updateNeeded(subscriptions)
+		if len(lists) == 0 && len(configs) == 0 {
 			return nil
 		}
-		if err := w.readChangedConfigs(ctx, documents); err != nil {
+		if err := w.readChangedConfigs(ctx, configs); err != nil {
 			return err
 		}
 		if err := w.readLists(ctx, lists); err != nil {
@@ -146,24 +146,24 @@ func (w *watcher) readPage(ctx context.Context, number, size int) (names []strin
 
 // readServiceNames reads the names of all services of the group.
 func (w *watcher) readServiceNames(ctx context.Context) error {
-	all := map[string]bool{}
-	for number := 1; number <= maxPages; number++ {
-		names, count, err := w.readPage(ctx, number, namesPerPage)
+	found := map[string]bool{}
+	for page := 1; page <= maxPages; page++ {
+		names, count, err := w.readPage(ctx, page, namesPerPage)
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			if _, after, grouped := strings.Cut(name, "@@"); grouped {
-				name = after
+			if _, suffix, hasGroup := strings.Cut(name, "@@"); hasGroup {
+				name = suffix
 			}
-			all[name] = true
+			found[name] = true
 		}
-		if len(names) == 0 || number*namesPerPage >= count {
+		if len(names) == 0 || page*namesPerPage >= count {
 			break
 		}
 	}
-	w.names, w.byInterface = all, map[string][]string{}
-	for name := range all {
+	w.names, w.byInterface = found, map[string][]string{}
+	for name := range found {
 		if _, iface, ok := splitName(name); ok {
 			iface = listName(iface)
 			w.byInterface[iface] = append(w.byInterface[iface], name)
@@ -190,9 +190,9 @@ func (w *watcher) refresh(ctx context.Context) error {
 }
 
 // updateNeeded drops what no subscription needs, and returns what is needed but was never read.
-func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceList, documents []*configEntry) {
-	names, ids := map[string]bool{}, map[configKey]bool{}
-	callers := w.owner.consumerApplications()
+func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceList, configs []*configEntry) {
+	names, keys := map[string]bool{}, map[configKey]bool{}
+	consumers := w.owner.consumerApplications()
 	for _, sub := range subscriptions {
 		for _, name := range w.serviceNamesOf(sub.service) {
 			if names[name] = true; w.lists[name] == nil {
@@ -200,36 +200,36 @@ func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceL
 				lists = append(lists, w.lists[name])
 			}
 		}
-		need := func(d configKey) {
-			if ids[d] = true; w.configs[d] == nil {
-				w.configs[d] = &configEntry{configKey: d}
-				documents = append(documents, w.configs[d])
+		need := func(key configKey) {
+			if keys[key] = true; w.configs[key] == nil {
+				w.configs[key] = &configEntry{configKey: key}
+				configs = append(configs, w.configs[key])
 			}
 		}
-		if d, ok := mappingKey(sub.service.Interface); ok {
-			need(d)
+		if key, ok := mappingKey(sub.service.Interface); ok {
+			need(key)
 		}
-		for _, rule := range rulesFor(sub.service, w.ruleApplications(sub.service, callers)) {
+		for _, rule := range rulesFor(sub.service, w.ruleApplications(sub.service, consumers)) {
 			need(rule.configKey)
 		}
 	}
 	maps.DeleteFunc(w.lists, func(name string, _ *serviceList) bool { return !names[name] })
-	maps.DeleteFunc(w.configs, func(d configKey, _ *configEntry) bool { return !ids[d] })
-	return lists, documents
+	maps.DeleteFunc(w.configs, func(key configKey, _ *configEntry) bool { return !keys[key] })
+	return lists, configs
 }
 
 // consumerApplications returns the applications that this process has registered as consumers, by interface.
 func (r *Registry) consumerApplications() map[string][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := map[string][]string{}
+	applications := map[string][]string{}
 	for _, e := range r.entries {
 		if name := e.url.Get("application"); name != "" && e.desired != "" && e.url.Category() == registry.Consumers {
 			iface := e.url.Service().Interface
-			all[iface] = append(all[iface], name)
+			applications[iface] = append(applications[iface], name)
 		}
 	}
-	return all
+	return applications
 }
 
 // serviceNamesOf returns the Nacos services that belong to a Dubbo service.
@@ -250,17 +250,17 @@ func (w *watcher) serviceNamesOf(s registry.Service) []string {
 
 // applications returns the applications that the mapping names as providers (Dubbo 3).
 func (w *watcher) applications(s registry.Service) []string {
-	name, _ := mappingKey(s.Interface)
-	if d := w.configs[name]; d != nil && d.exists {
-		return readMapping(d.text)
+	key, _ := mappingKey(s.Interface)
+	if config := w.configs[key]; config != nil && config.exists {
+		return readMapping(config.text)
 	}
 	return nil
 }
 
 // ruleApplications returns the applications whose rules apply to a service: its providers, and its
 // consumers in this process.
-func (w *watcher) ruleApplications(s registry.Service, callers map[string][]string) []string {
-	names := slices.Concat(w.applications(s), callers[s.Interface])
+func (w *watcher) ruleApplications(s registry.Service, consumers map[string][]string) []string {
+	names := slices.Concat(w.applications(s), consumers[s.Interface])
 	for _, name := range w.byInterface[listName(s.Interface)] {
 		if l := w.lists[name]; l != nil {
 			for _, u := range l.urls {
@@ -286,31 +286,31 @@ func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
 				err = &responseError{err}
 			}
 		}
-		matter := "cannot read the service " + l.name
+		operation := "cannot read the service " + l.name
 		if err != nil {
 			if !isUnavailable(err) && ctx.Err() == nil {
-				w.owner.logOnce(matter, err)
+				w.owner.logOnce(operation, err)
 			}
 			return err
 		}
 		if l.version != 0 && slices.Equal(l.raw, raw) {
 			return nil
 		}
-		all, err := parseHosts(raw)
+		hosts, err := parseHosts(raw)
 		w.owner.logOnce("skipped an invalid entry of the service "+l.name, err)
-		if err != nil && all == nil && l.version != 0 {
+		if err != nil && hosts == nil && l.version != 0 {
 			return nil // nothing of it is valid
 		}
-		w.owner.logOnce(matter, nil)
+		w.owner.logOnce(operation, nil)
 		mu.Lock()
 		l.version = w.nextVersion()
 		mu.Unlock()
-		l.raw, l.instances, l.urls = slices.Clone(raw), all, nil
+		l.raw, l.instances, l.urls = slices.Clone(raw), hosts, nil
 		if _, _, ok := splitName(l.name); !ok {
 			return nil // of an application
 		}
-		for i := range all {
-			if u, ok := all[i].url(); ok && all[i].isHealthy() {
+		for i := range hosts {
+			if u, ok := hosts[i].url(); ok && hosts[i].isHealthy() {
 				l.urls = append(l.urls, u)
 			}
 		}
@@ -319,31 +319,31 @@ func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
 }
 
 // readChangedConfigs reads the documents that have changed.
-func (w *watcher) readChangedConfigs(ctx context.Context, documents []*configEntry) error {
-	for some := range slices.Chunk(documents, configsPerQuery) {
+func (w *watcher) readChangedConfigs(ctx context.Context, configs []*configEntry) error {
+	for chunk := range slices.Chunk(configs, configsPerQuery) {
 		var query []byte
-		papers := map[configKey]*configEntry{}
-		for _, p := range some {
-			query = appendConfigQuery(query, p.configKey, p.sum, w.owner.location.namespace)
-			papers[p.configKey] = p
+		unchanged := map[configKey]*configEntry{}
+		for _, c := range chunk {
+			query = appendConfigQuery(query, c.configKey, c.sum, w.owner.location.namespace)
+			unchanged[c.configKey] = c
 		}
 		changed, err := w.owner.changedConfigs(ctx, query)
 		if err != nil {
 			return err
 		}
-		var others []*configEntry
-		for _, d := range changed {
-			if p := papers[d]; p != nil {
-				others = append(others, p)
-				delete(papers, d)
+		var differing []*configEntry
+		for _, key := range changed {
+			if c := unchanged[key]; c != nil {
+				differing = append(differing, c)
+				delete(unchanged, key)
 			}
 		}
-		for _, p := range papers {
-			if p.version == 0 {
-				p.version = w.nextVersion() // it does not exist, as assumed
+		for _, c := range unchanged {
+			if c.version == 0 {
+				c.version = w.nextVersion() // it does not exist, as assumed
 			}
 		}
-		if err := w.fetchConfigs(ctx, others); err != nil {
+		if err := w.fetchConfigs(ctx, differing); err != nil {
 			return err
 		}
 	}
@@ -374,29 +374,29 @@ func (w *watcher) nextVersion() uint64 {
 }
 
 // fetchConfigs reads documents. A document that cannot be read keeps its previous content.
-func (w *watcher) fetchConfigs(ctx context.Context, papers []*configEntry) error {
+func (w *watcher) fetchConfigs(ctx context.Context, configs []*configEntry) error {
 	var mu sync.Mutex
-	return forEach(ctx, papers, func(ctx context.Context, p *configEntry) error {
-		text, there, err := w.owner.readConfig(ctx, p.configKey)
+	return forEach(ctx, configs, func(ctx context.Context, c *configEntry) error {
+		text, exists, err := w.owner.readConfig(ctx, c.configKey)
 		if err != nil {
 			if !isUnavailable(err) && ctx.Err() == nil {
-				w.owner.logOnce("cannot read the configuration "+p.id, err)
+				w.owner.logOnce("cannot read the configuration "+c.id, err)
 			}
 			return err
 		}
 		mu.Lock()
-		p.version = w.nextVersion()
+		c.version = w.nextVersion()
 		mu.Unlock()
-		p.exists, p.text, p.sum = there, string(text), ""
-		if there {
-			p.sum = md5Sum(p.text)
+		c.exists, c.text, c.sum = exists, string(text), ""
+		if exists {
+			c.sum = md5Sum(c.text)
 		}
 		return nil
 	})
 }
 
 // readConfig reads a configuration.
-func (r *Registry) readConfig(ctx context.Context, d configKey) (text []byte, there bool, err error) {
+func (r *Registry) readConfig(ctx context.Context, d configKey) (text []byte, exists bool, err error) {
 	text, err = r.client.call(ctx, request{method: http.MethodGet, path: configPath, form: r.configForm(d)})
 	if isNotFound(err) {
 		return nil, false, nil
@@ -406,14 +406,14 @@ func (r *Registry) readConfig(ctx context.Context, d configKey) (text []byte, th
 
 // notify notifies the subscriptions whose snapshot is complete and has changed.
 func (w *watcher) notify(subscriptions []*subscription) {
-	callers := w.owner.consumerApplications()
+	consumers := w.owner.consumerApplications()
 	for _, sub := range subscriptions {
-		rules := rulesFor(sub.service, w.ruleApplications(sub.service, callers))
-		marks, complete := w.fingerprint(sub.service, rules)
-		if !complete || marks == sub.fingerprint {
+		rules := rulesFor(sub.service, w.ruleApplications(sub.service, consumers))
+		fingerprint, complete := w.fingerprint(sub.service, rules)
+		if !complete || fingerprint == sub.fingerprint {
 			continue
 		}
-		sub.fingerprint = marks
+		sub.fingerprint = fingerprint
 		sub.Notify(w.snapshot(sub.service, rules))
 	}
 }
@@ -448,13 +448,13 @@ func (w *watcher) fingerprint(s registry.Service, rules []rule) (marks string, c
 }
 
 // snapshot returns the snapshot of a service.
-func (w *watcher) snapshot(s registry.Service, rules []rule) (v registry.Snapshot) {
+func (w *watcher) snapshot(s registry.Service, rules []rule) (snap registry.Snapshot) {
 	seen := map[string]bool{}
 	for _, name := range w.serviceNamesOf(s) {
 		category, _, ok := splitName(name)
 		if !ok {
 			for i := range w.lists[name].instances {
-				v.Instances = append(v.Instances, w.lists[name].instances[i].toInstance(name))
+				snap.Instances = append(snap.Instances, w.lists[name].instances[i].toInstance(name))
 			}
 			continue
 		}
@@ -466,11 +466,11 @@ func (w *watcher) snapshot(s registry.Service, rules []rule) (v registry.Snapsho
 			seen[text] = true
 			switch category {
 			case registry.Providers:
-				v.Providers = append(v.Providers, u)
+				snap.Providers = append(snap.Providers, u)
 			case registry.Configurators:
-				v.Configurators = append(v.Configurators, u)
+				snap.Configurators = append(snap.Configurators, u)
 			case registry.Routers:
-				v.Routers = append(v.Routers, u)
+				snap.Routers = append(snap.Routers, u)
 			}
 		}
 	}
@@ -479,10 +479,10 @@ func (w *watcher) snapshot(s registry.Service, rules []rule) (v registry.Snapsho
 		switch {
 		case !d.exists:
 		case r.category == registry.Configurators:
-			v.Configurators = append(v.Configurators, r.url(d.text))
+			snap.Configurators = append(snap.Configurators, r.url(d.text))
 		default:
-			v.Routers = append(v.Routers, r.url(d.text))
+			snap.Routers = append(snap.Routers, r.url(d.text))
 		}
 	}
-	return v
+	return snap
 }

@@ -16,43 +16,43 @@ func BulkService(i int) string { return fmt.Sprintf("com.example.service.Number%
 
 // Bulk subscribes to the first followed services, and concurrently registers a provider for the
 // first published ones. It returns the subscribers, in order, after each has received its snapshot.
-func (s *Session) Bulk(published, followed int) []*Subscriber {
+func (s *Session) Bulk(published, subscribed int) []*Subscriber {
 	s.t.Helper()
-	begin := time.Now()
-	followers := make([]*Subscriber, followed)
-	for i := range followers {
-		followers[i] = s.NewSubscriber(registry.Service{Interface: BulkService(i)})
+	start := time.Now()
+	subscribers := make([]*Subscriber, subscribed)
+	for i := range subscribers {
+		subscribers[i] = s.NewSubscriber(registry.Service{Interface: BulkService(i)})
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := range published {
 		u := Provider(s.t, BulkService(i), BulkAddress)
-		all.Go(func() {
+		wg.Go(func() {
 			if err := s.Register(s.t.Context(), u); err != nil {
 				s.t.Error(err)
 			}
 		})
 	}
-	all.Wait()
-	s.t.Logf("%d registrations after %v", published, time.Since(begin))
-	for i, f := range followers {
+	wg.Wait()
+	s.t.Logf("%d registrations after %v", published, time.Since(start))
+	for i, sub := range subscribers {
 		if i < published {
-			f.Await("the provider", At(BulkAddress))
+			sub.Await("the provider", At(BulkAddress))
 		} else {
-			f.Await("nothing", Empty)
+			sub.Await("no providers", Empty)
 		}
 	}
 	s.skipToCurrent()
-	s.t.Logf("and %d subscriptions after %v", followed, time.Since(begin))
-	return followers
+	s.t.Logf("%d subscriptions after %v", subscribed, time.Since(start))
+	return subscribers
 }
 
 // AddBulkProvider registers one more provider of one service, and returns when its subscriber has
 // received the change.
-func (s *Session) AddBulkProvider(followers []*Subscriber) {
+func (s *Session) AddBulkProvider(subscribers []*Subscriber) {
 	s.t.Helper()
-	const one, more = 7, "10.0.0.9:1"
-	begin := time.Now()
-	s.MustRegister(Provider(s.t, BulkService(one), more))
-	followers[one].Await("both", At(BulkAddress, more))
-	s.t.Logf("one change is registered and told after %v", time.Since(begin))
+	const index, address = 7, "10.0.0.9:1"
+	start := time.Now()
+	s.MustRegister(Provider(s.t, BulkService(index), address))
+	subscribers[index].Await("both providers", At(BulkAddress, address))
+	s.t.Logf("one change is registered and delivered after %v", time.Since(start))
 }

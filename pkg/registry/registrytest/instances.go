@@ -49,38 +49,38 @@ func NewInstance(application, host string, interfaces ...string) *registry.Insta
 	}
 }
 
-func (b *env) registerInstance(r *Session, a *registry.InstanceRegistration) {
-	b.Helper()
-	ctx, cancel := b.context()
+func (e *env) registerInstance(r *Session, reg *registry.InstanceRegistration) {
+	e.Helper()
+	ctx, cancel := e.context()
 	defer cancel()
-	if err := r.RegisterInstance(ctx, a); err != nil {
-		b.Fatalf("Announce(%+v): %v", a.Instance, err)
+	if err := r.RegisterInstance(ctx, reg); err != nil {
+		e.Fatalf("Announce(%+v): %v", reg.Instance, err)
 	}
 }
 
-func (b *env) unregisterInstance(r *Session, a *registry.InstanceRegistration) {
-	b.Helper()
-	ctx, cancel := b.context()
+func (e *env) unregisterInstance(r *Session, reg *registry.InstanceRegistration) {
+	e.Helper()
+	ctx, cancel := e.context()
 	defer cancel()
-	if err := r.UnregisterInstance(ctx, registry.Instance{Application: a.Instance.Application, Host: a.Instance.Host, Port: a.Instance.Port}); err != nil {
-		b.Fatalf("Retract(%+v): %v", a.Instance, err)
+	if err := r.UnregisterInstance(ctx, registry.Instance{Application: reg.Instance.Application, Host: reg.Instance.Host, Port: reg.Instance.Port}); err != nil {
+		e.Fatalf("Retract(%+v): %v", reg.Instance, err)
 	}
 }
 
 // awaitInstances waits until the snapshot contains exactly these instances, as they were registered.
-func (f *recordingSubscriber) awaitInstances(want ...*registry.InstanceRegistration) {
-	f.env.Helper()
+func (sub *recordingSubscriber) awaitInstances(want ...*registry.InstanceRegistration) {
+	sub.env.Helper()
 	describe := func(i registry.Instance) string {
 		return fmt.Sprintf("%s %s:%d %v %v", i.Application, i.Host, i.Port, i.Healthy && i.Enabled, i.Metadata[keyRevision])
 	}
 	var wanted []string
-	for _, a := range want {
-		wanted = append(wanted, describe(a.Instance))
+	for _, r := range want {
+		wanted = append(wanted, describe(r.Instance))
 	}
 	slices.Sort(wanted)
-	f.await("instances "+strings.Join(wanted, ", "), func(v registry.Snapshot) bool {
+	sub.await("instances "+strings.Join(wanted, ", "), func(snap registry.Snapshot) bool {
 		var found []string
-		for _, i := range v.Instances {
+		for _, i := range snap.Instances {
 			found = append(found, describe(i))
 		}
 		slices.Sort(found)
@@ -88,115 +88,115 @@ func (f *recordingSubscriber) awaitInstances(want ...*registry.InstanceRegistrat
 	})
 }
 
-func testInstanceFound(b *env) {
-	a := NewInstance("shop", "10.0.0.1", iface, "com.example.Order")
-	b.registerInstance(b.open(), a)
-	watching := b.open()
-	b.subscribe(watching, greeter()).awaitInstances(a)
-	b.subscribe(watching, registry.Service{Interface: "com.example.Order", Group: "g"}).awaitInstances(a)
-	b.subscribe(watching, registry.Service{Interface: "com.example.Other"}).awaitInstances()
-	ctx, cancel := b.context()
+func testInstanceFound(e *env) {
+	reg := NewInstance("shop", "10.0.0.1", iface, "com.example.Order")
+	e.registerInstance(e.open(), reg)
+	consumer := e.open()
+	e.subscribe(consumer, greeter()).awaitInstances(reg)
+	e.subscribe(consumer, registry.Service{Interface: "com.example.Order", Group: "g"}).awaitInstances(reg)
+	e.subscribe(consumer, registry.Service{Interface: "com.example.Other"}).awaitInstances()
+	ctx, cancel := e.context()
 	defer cancel()
-	text, err := watching.Metadata(ctx, a.Instance.Application, a.Revision)
+	text, err := consumer.Metadata(ctx, reg.Instance.Application, reg.Revision)
 	if err != nil {
-		b.Fatal(err)
+		e.Fatal(err)
 	}
-	if string(text) != string(a.MetadataInfo) {
-		b.Errorf("the metadata are %s, want %s", text, a.MetadataInfo)
+	if string(text) != string(reg.MetadataInfo) {
+		e.Errorf("the metadata are %s, want %s", text, reg.MetadataInfo)
 	}
 }
 
-func testInstanceTwice(b *env) {
-	r, a := b.open(), NewInstance("shop", "10.0.0.1", iface)
-	b.registerInstance(r, a)
-	b.registerInstance(r, a)
-	f := b.subscribe(b.open(), greeter())
-	f.awaitInstances(a)
-	b.unregisterInstance(r, a)
-	f.awaitInstances()
+func testInstanceTwice(e *env) {
+	r, reg := e.open(), NewInstance("shop", "10.0.0.1", iface)
+	e.registerInstance(r, reg)
+	e.registerInstance(r, reg)
+	sub := e.subscribe(e.open(), greeter())
+	sub.awaitInstances(reg)
+	e.unregisterInstance(r, reg)
+	sub.awaitInstances()
 }
 
-func testInstanceUnregister(b *env) {
-	r := b.open()
-	f := b.subscribe(b.open(), greeter())
-	one, two := NewInstance("shop", "10.0.0.1", iface), NewInstance("shop", "10.0.0.2", iface)
-	b.unregisterInstance(r, one) // not registered
-	b.registerInstance(r, one)
-	b.registerInstance(r, two)
-	f.awaitInstances(one, two)
-	b.unregisterInstance(r, one)
-	f.awaitInstances(two)
-	b.unregisterInstance(r, two)
-	f.awaitInstances()
-	b.registerInstance(r, one)
-	f.awaitInstances(one)
+func testInstanceUnregister(e *env) {
+	r := e.open()
+	sub := e.subscribe(e.open(), greeter())
+	first, second := NewInstance("shop", "10.0.0.1", iface), NewInstance("shop", "10.0.0.2", iface)
+	e.unregisterInstance(r, first) // not registered
+	e.registerInstance(r, first)
+	e.registerInstance(r, second)
+	sub.awaitInstances(first, second)
+	e.unregisterInstance(r, first)
+	sub.awaitInstances(second)
+	e.unregisterInstance(r, second)
+	sub.awaitInstances()
+	e.registerInstance(r, first)
+	sub.awaitInstances(first)
 }
 
-func testInstanceReplace(b *env) {
-	r := b.open()
-	a := NewInstance("shop", "10.0.0.1", iface)
-	b.registerInstance(r, a)
+func testInstanceReplace(e *env) {
+	r := e.open()
+	reg := NewInstance("shop", "10.0.0.1", iface)
+	e.registerInstance(r, reg)
 	seen, gaps := false, 0
-	stop := b.open().Subscribe(greeter(), func(v registry.Snapshot) {
-		if seen = seen || len(v.Instances) > 0; seen && len(v.Instances) == 0 {
+	stop := e.open().Subscribe(greeter(), func(snap registry.Snapshot) {
+		if seen = seen || len(snap.Instances) > 0; seen && len(snap.Instances) == 0 {
 			gaps++
 		}
 	})
-	f := b.subscribe(b.open(), greeter())
-	f.awaitInstances(a)
+	sub := e.subscribe(e.open(), greeter())
+	sub.awaitInstances(reg)
 	for i := range 3 {
-		a = NewInstance("shop", "10.0.0.1", iface, fmt.Sprintf("com.example.S%d", i))
-		b.registerInstance(r, a)
+		reg = NewInstance("shop", "10.0.0.1", iface, fmt.Sprintf("com.example.S%d", i))
+		e.registerInstance(r, reg)
 	}
-	f.awaitInstances(a)
-	b.subscribe(b.open(), registry.Service{Interface: "com.example.S2"}).awaitInstances(a)
+	sub.awaitInstances(reg)
+	e.subscribe(e.open(), registry.Service{Interface: "com.example.S2"}).awaitInstances(reg)
 	stop()
 	if gaps > 0 {
-		b.Errorf("%d views are without it", gaps)
+		e.Errorf("%d views are without it", gaps)
 	}
 }
 
-func testSeveralApplications(b *env) {
-	var all []*registry.InstanceRegistration
-	f := b.subscribe(b.open(), greeter())
+func testSeveralApplications(e *env) {
+	var regs []*registry.InstanceRegistration
+	sub := e.subscribe(e.open(), greeter())
 	for i := range 3 {
-		a := NewInstance(fmt.Sprintf("shop%d", i), "10.0.0.1", iface)
-		all = append(all, a)
-		b.registerInstance(b.open(), a)
+		reg := NewInstance(fmt.Sprintf("shop%d", i), "10.0.0.1", iface)
+		regs = append(regs, reg)
+		e.registerInstance(e.open(), reg)
 	}
-	f.awaitInstances(all...)
+	sub.awaitInstances(regs...)
 }
 
-func testInstanceClose(b *env) {
-	r, stays := b.open(), b.open()
-	f := b.subscribe(b.open(), greeter())
-	one, two := NewInstance("shop", "10.0.0.1", iface), NewInstance("shop", "10.0.0.2", iface)
-	b.registerInstance(r, one)
-	b.registerInstance(stays, two)
-	f.awaitInstances(one, two)
+func testInstanceClose(e *env) {
+	r, other := e.open(), e.open()
+	sub := e.subscribe(e.open(), greeter())
+	first, second := NewInstance("shop", "10.0.0.1", iface), NewInstance("shop", "10.0.0.2", iface)
+	e.registerInstance(r, first)
+	e.registerInstance(other, second)
+	sub.awaitInstances(first, second)
 	r.End()
-	f.awaitInstances(two)
-	ctx, cancel := b.context()
+	sub.awaitInstances(second)
+	ctx, cancel := e.context()
 	defer cancel()
-	if err := r.RegisterInstance(ctx, one); err == nil {
-		b.Error("Announce after Close is no error")
+	if err := r.RegisterInstance(ctx, first); err == nil {
+		e.Error("Announce after Close is no error")
 	}
 }
 
-func testInstanceRejected(b *env) {
-	r := b.open()
-	ctx, cancel := b.context()
+func testInstanceRejected(e *env) {
+	r := e.open()
+	ctx, cancel := e.context()
 	defer cancel()
-	for _, spoil := range []func(*registry.InstanceRegistration){
-		func(a *registry.InstanceRegistration) { a.Instance.Application = "" },
-		func(a *registry.InstanceRegistration) { a.Instance.Application = "a,b" },
-		func(a *registry.InstanceRegistration) { a.Revision = "" },
+	for _, invalidate := range []func(*registry.InstanceRegistration){
+		func(reg *registry.InstanceRegistration) { reg.Instance.Application = "" },
+		func(reg *registry.InstanceRegistration) { reg.Instance.Application = "a,b" },
+		func(reg *registry.InstanceRegistration) { reg.Revision = "" },
 	} {
-		a := NewInstance("shop", "10.0.0.1", iface)
-		spoil(a)
-		if err := r.RegisterInstance(ctx, a); err == nil || errors.Is(err, ctx.Err()) {
-			b.Errorf("Announce(%+v): %v", a.Instance, err)
+		reg := NewInstance("shop", "10.0.0.1", iface)
+		invalidate(reg)
+		if err := r.RegisterInstance(ctx, reg); err == nil || errors.Is(err, ctx.Err()) {
+			e.Errorf("Announce(%+v): %v", reg.Instance, err)
 		}
 	}
-	b.subscribe(b.open(), greeter()).awaitInstances()
+	e.subscribe(e.open(), greeter()).awaitInstances()
 }

@@ -25,13 +25,13 @@ type Fixture struct {
 }
 
 // Run tests the registry. It runs one parallel subtest for each guarantee.
-func Run(t *testing.T, f Fixture) {
-	for _, one := range slices.Concat(contractTests(), instanceTests()) {
-		t.Run(one.name, func(t *testing.T) {
+func Run(t *testing.T, sub Fixture) {
+	for _, test := range slices.Concat(contractTests(), instanceTests()) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := &env{Fixture: f, T: t}
-			b.options = f.Options(t)
-			one.test(b)
+			e := &env{Fixture: sub, T: t}
+			e.options = sub.Options(t)
+			test.test(e)
 		})
 	}
 }
@@ -71,28 +71,28 @@ type env struct {
 }
 
 // open opens a session, which closes when the test ends.
-func (b *env) open() *Session {
-	b.Helper()
-	return Open(b, b.Open, b.options)
+func (e *env) open() *Session {
+	e.Helper()
+	return Open(e, e.Open, e.options)
 }
 
-func (b *env) context() (context.Context, context.CancelFunc) {
+func (e *env) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), Timeout)
 }
 
-func (b *env) url(text string) registry.URL {
-	b.Helper()
-	return Parse(b, text)
+func (e *env) url(text string) registry.URL {
+	e.Helper()
+	return Parse(e, text)
 }
 
-func (b *env) register(r *Session, text string) {
-	b.Helper()
-	r.MustRegister(b.url(text))
+func (e *env) register(r *Session, text string) {
+	e.Helper()
+	r.MustRegister(e.url(text))
 }
 
-func (b *env) unregister(r *Session, text string) {
-	b.Helper()
-	r.MustUnregister(b.url(text))
+func (e *env) unregister(r *Session, text string) {
+	e.Helper()
+	r.MustUnregister(e.url(text))
 }
 
 // recordingSubscriber is a subscription that records snapshots.
@@ -108,71 +108,71 @@ type recordingSubscriber struct {
 	changed      chan struct{}     // guarded by mu; closed by the next snapshot
 }
 
-func (b *env) subscribe(r *Session, s registry.Service) *recordingSubscriber {
-	f := &recordingSubscriber{env: b, minProviders: -1, changed: make(chan struct{})}
-	f.stop = r.Subscribe(s, f.notify)
-	b.Cleanup(f.stop)
-	return f
+func (e *env) subscribe(r *Session, s registry.Service) *recordingSubscriber {
+	sub := &recordingSubscriber{env: e, minProviders: -1, changed: make(chan struct{})}
+	sub.stop = r.Subscribe(s, sub.notify)
+	e.Cleanup(sub.stop)
+	return sub
 }
 
-func (f *recordingSubscriber) notify(v registry.Snapshot) {
-	f.mu.Lock()
-	if f.notifying {
-		f.env.Error("notify is called while it runs")
+func (sub *recordingSubscriber) notify(snap registry.Snapshot) {
+	sub.mu.Lock()
+	if sub.notifying {
+		sub.env.Error("notify is called while it runs")
 	}
-	f.notifying = true
-	f.mu.Unlock()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.notifying = false
-	f.notified++
-	f.last = v
-	if f.minProviders < 0 || len(v.Providers) < f.minProviders {
-		f.minProviders = len(v.Providers)
+	sub.notifying = true
+	sub.mu.Unlock()
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	sub.notifying = false
+	sub.notified++
+	sub.last = snap
+	if sub.minProviders < 0 || len(snap.Providers) < sub.minProviders {
+		sub.minProviders = len(snap.Providers)
 	}
-	close(f.changed)
-	f.changed = make(chan struct{})
+	close(sub.changed)
+	sub.changed = make(chan struct{})
 }
 
 // await waits for a snapshot for which wanted returns true.
-func (f *recordingSubscriber) await(what string, wanted func(registry.Snapshot) bool) registry.Snapshot {
-	f.env.Helper()
-	patience := time.NewTimer(Timeout)
-	defer patience.Stop()
+func (sub *recordingSubscriber) await(label string, cond func(registry.Snapshot) bool) registry.Snapshot {
+	sub.env.Helper()
+	timer := time.NewTimer(Timeout)
+	defer timer.Stop()
 	for {
-		f.mu.Lock()
-		v, changed, known := f.last, f.changed, f.notified > 0
-		f.mu.Unlock()
-		if known && wanted(v) {
-			return v
+		sub.mu.Lock()
+		snap, changed, received := sub.last, sub.changed, sub.notified > 0
+		sub.mu.Unlock()
+		if received && cond(snap) {
+			return snap
 		}
 		select {
 		case <-changed:
-		case <-patience.C:
-			f.env.Fatalf("%s: not within %v; known: %v, the last view: %v", what, Timeout, known, v)
+		case <-timer.C:
+			sub.env.Fatalf("%s: not within %v; known: %v, the last view: %v", label, Timeout, received, snap)
 		}
 	}
 }
 
 // awaitProviders waits until the snapshot contains exactly these providers.
-func (f *recordingSubscriber) awaitProviders(want ...string) registry.Snapshot {
-	f.env.Helper()
+func (sub *recordingSubscriber) awaitProviders(want ...string) registry.Snapshot {
+	sub.env.Helper()
 	for i, text := range want {
-		want[i] = f.env.url(text).String()
+		want[i] = sub.env.url(text).String()
 	}
 	slices.Sort(want)
-	return f.await("providers "+strings.Join(want, ", "), func(v registry.Snapshot) bool {
-		return slices.Equal(texts(v.Providers), want)
+	return sub.await("providers "+strings.Join(want, ", "), func(snap registry.Snapshot) bool {
+		return slices.Equal(texts(snap.Providers), want)
 	})
 }
 
 func texts(urls []registry.URL) []string {
-	all := make([]string, 0, len(urls))
+	list := make([]string, 0, len(urls))
 	for _, u := range urls {
-		all = append(all, u.String())
+		list = append(list, u.String())
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(list)
+	return list
 }
 
 const (
@@ -183,88 +183,88 @@ const (
 
 func greeter() registry.Service { return registry.Service{Interface: iface} }
 
-func testRegister(b *env) {
-	odd := "dubbo://[2001:db8::1]:1/" + iface + "?interface=" + iface + "&note=" + "1%262+3%25 ü/:?=>"
-	r := b.open()
-	b.register(r, first)
-	b.register(r, odd)
-	b.subscribe(b.open(), greeter()).awaitProviders(first, odd)
+func testRegister(e *env) {
+	escaped := "dubbo://[2001:db8::1]:1/" + iface + "?interface=" + iface + "&note=" + "1%262+3%25 ü/:?=>"
+	r := e.open()
+	e.register(r, first)
+	e.register(r, escaped)
+	e.subscribe(e.open(), greeter()).awaitProviders(first, escaped)
 }
 
-func testSubscribeBeforeRegister(b *env) {
-	f := b.subscribe(b.open(), greeter())
-	f.awaitProviders()
-	r := b.open()
-	b.register(r, first)
-	f.awaitProviders(first)
-	b.register(r, other)
-	f.awaitProviders(first, other)
+func testSubscribeBeforeRegister(e *env) {
+	sub := e.subscribe(e.open(), greeter())
+	sub.awaitProviders()
+	r := e.open()
+	e.register(r, first)
+	sub.awaitProviders(first)
+	e.register(r, other)
+	sub.awaitProviders(first, other)
 }
 
-func testNoProviders(b *env) {
-	b.subscribe(b.open(), registry.Service{Interface: "com.example.Nobody", Group: "g", Version: "1"}).awaitProviders()
+func testNoProviders(e *env) {
+	e.subscribe(e.open(), registry.Service{Interface: "com.example.Nobody", Group: "g", Version: "1"}).awaitProviders()
 }
 
-func testRegisterTwice(b *env) {
-	r := b.open()
-	b.register(r, first)
-	b.register(r, first)
-	f := b.subscribe(b.open(), greeter())
-	f.awaitProviders(first)
-	b.unregister(r, first)
-	f.awaitProviders()
+func testRegisterTwice(e *env) {
+	r := e.open()
+	e.register(r, first)
+	e.register(r, first)
+	sub := e.subscribe(e.open(), greeter())
+	sub.awaitProviders(first)
+	e.unregister(r, first)
+	sub.awaitProviders()
 }
 
-func testUnregister(b *env) {
-	r := b.open()
-	f := b.subscribe(b.open(), greeter())
-	b.register(r, first)
-	b.register(r, other)
-	f.awaitProviders(first, other)
-	b.unregister(r, first)
-	f.awaitProviders(other)
-	b.unregister(r, other)
-	if v := f.awaitProviders(); b.Authoritative && !v.Authoritative {
-		b.Error("the list is not authoritative although all providers unregistered")
+func testUnregister(e *env) {
+	r := e.open()
+	sub := e.subscribe(e.open(), greeter())
+	e.register(r, first)
+	e.register(r, other)
+	sub.awaitProviders(first, other)
+	e.unregister(r, first)
+	sub.awaitProviders(other)
+	e.unregister(r, other)
+	if snap := sub.awaitProviders(); e.Authoritative && !snap.Authoritative {
+		e.Error("the list is not authoritative although all providers unregistered")
 	}
-	b.register(r, first)
-	f.awaitProviders(first)
+	e.register(r, first)
+	sub.awaitProviders(first)
 }
 
-func testUnregisterUnknown(b *env) { b.unregister(b.open(), first) }
+func testUnregisterUnknown(e *env) { e.unregister(e.open(), first) }
 
-func testReplace(b *env) {
-	r := b.open()
-	f := b.subscribe(b.open(), greeter())
-	b.register(r, first)
-	f.awaitProviders(first)
-	f.mu.Lock()
-	f.minProviders = -1
-	f.mu.Unlock()
+func testReplace(e *env) {
+	r := e.open()
+	sub := e.subscribe(e.open(), greeter())
+	e.register(r, first)
+	sub.awaitProviders(first)
+	sub.mu.Lock()
+	sub.minProviders = -1
+	sub.mu.Unlock()
 	second := first + "&weight=7"
-	b.register(r, second)
-	b.unregister(r, first)
-	f.awaitProviders(second)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.minProviders == 0 {
-		b.Error("there was no provider in between")
+	e.register(r, second)
+	e.unregister(r, first)
+	sub.awaitProviders(second)
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if sub.minProviders == 0 {
+		e.Error("there was no provider in between")
 	}
 }
 
-func testCloseUnregisters(b *env) {
-	r := b.open()
-	f := b.subscribe(b.open(), greeter())
-	b.register(r, first)
-	b.register(r, other)
-	f.awaitProviders(first, other)
+func testCloseUnregisters(e *env) {
+	r := e.open()
+	sub := e.subscribe(e.open(), greeter())
+	e.register(r, first)
+	e.register(r, other)
+	sub.awaitProviders(first, other)
 	r.End()
-	f.awaitProviders()
+	sub.awaitProviders()
 }
 
-func testGroupsAndVersions(b *env) {
-	r := b.open()
-	in := func(group, version string) string {
+func testGroupsAndVersions(e *env) {
+	r := e.open()
+	provider := func(group, version string) string {
 		text := first
 		if group != "" {
 			text += "&group=" + group
@@ -274,12 +274,12 @@ func testGroupsAndVersions(b *env) {
 		}
 		return text
 	}
-	all := []string{in("", ""), in("g", ""), in("g", "1"), in("h", "1")}
+	all := []string{provider("", ""), provider("g", ""), provider("g", "1"), provider("h", "1")}
 	for i, text := range all {
 		all[i] = strings.Replace(text, "10.0.0.1", fmt.Sprintf("10.0.1.%d", i+1), 1)
-		b.register(r, all[i])
+		e.register(r, all[i])
 	}
-	watching := b.open()
+	consumer := e.open()
 	tests := []struct {
 		group, version string
 		want           []string
@@ -296,15 +296,15 @@ func testGroupsAndVersions(b *env) {
 	for _, tt := range tests {
 		s := registry.Service{Interface: iface, Group: tt.group, Version: tt.version}
 		want := slices.Sorted(slices.Values(tt.want))
-		b.subscribe(watching, s).await("the providers of "+s.String(), func(v registry.Snapshot) bool {
+		e.subscribe(consumer, s).await("the providers of "+s.String(), func(snap registry.Snapshot) bool {
 			var got []string
-			for _, u := range v.Providers {
+			for _, u := range snap.Providers {
 				if s.Accepts(u) {
 					got = append(got, u.String())
 				}
 			}
 			for i := range want {
-				want[i] = b.url(want[i]).String()
+				want[i] = e.url(want[i]).String()
 			}
 			slices.Sort(got)
 			return slices.Equal(got, want)
@@ -312,118 +312,118 @@ func testGroupsAndVersions(b *env) {
 	}
 }
 
-func testConsumers(b *env) {
-	r := b.open()
-	f := b.subscribe(b.open(), greeter())
-	b.register(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
-	b.register(r, first)
-	f.awaitProviders(first)
-	b.unregister(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
+func testConsumers(e *env) {
+	r := e.open()
+	sub := e.subscribe(e.open(), greeter())
+	e.register(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
+	e.register(r, first)
+	sub.awaitProviders(first)
+	e.unregister(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
 }
 
-func testRules(b *env) {
+func testRules(e *env) {
 	override := "override://0.0.0.0/" + iface + "?category=configurators&dynamic=false&enabled=true&interface=" + iface + "&timeout=5"
 	condition := "condition://0.0.0.0/" + iface + "?category=routers&dynamic=false&interface=" + iface + "&rule=host = 10.0.0.9 => host = 10.0.0.1"
-	r := b.open()
-	f := b.subscribe(b.open(), greeter())
-	b.register(r, first)
-	b.register(r, override)
-	b.register(r, condition)
-	f.await("all three", func(v registry.Snapshot) bool {
-		return slices.Equal(texts(v.Providers), []string{b.url(first).String()}) &&
-			slices.Equal(texts(v.Configurators), []string{b.url(override).String()}) &&
-			slices.Equal(texts(v.Routers), []string{b.url(condition).String()})
+	r := e.open()
+	sub := e.subscribe(e.open(), greeter())
+	e.register(r, first)
+	e.register(r, override)
+	e.register(r, condition)
+	sub.await("all three", func(snap registry.Snapshot) bool {
+		return slices.Equal(texts(snap.Providers), []string{e.url(first).String()}) &&
+			slices.Equal(texts(snap.Configurators), []string{e.url(override).String()}) &&
+			slices.Equal(texts(snap.Routers), []string{e.url(condition).String()})
 	})
-	b.unregister(r, override)
-	b.unregister(r, condition)
-	f.await("the provider alone", func(v registry.Snapshot) bool {
-		return len(v.Providers) == 1 && len(v.Configurators) == 0 && len(v.Routers) == 0
+	e.unregister(r, override)
+	e.unregister(r, condition)
+	sub.await("the provider alone", func(snap registry.Snapshot) bool {
+		return len(snap.Providers) == 1 && len(snap.Configurators) == 0 && len(snap.Routers) == 0
 	})
 }
 
-func testStop(b *env) {
-	watching, r := b.open(), b.open()
-	f := b.subscribe(watching, greeter())
-	witness := b.subscribe(watching, greeter())
-	f.awaitProviders()
-	f.stop()
-	f.mu.Lock()
-	before := f.notified
-	f.mu.Unlock()
-	b.register(r, first)
-	witness.awaitProviders(first)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.notified != before {
-		b.Errorf("%d views after stop", f.notified-before)
+func testStop(e *env) {
+	consumer, r := e.open(), e.open()
+	sub := e.subscribe(consumer, greeter())
+	control := e.subscribe(consumer, greeter())
+	sub.awaitProviders()
+	sub.stop()
+	sub.mu.Lock()
+	before := sub.notified
+	sub.mu.Unlock()
+	e.register(r, first)
+	control.awaitProviders(first)
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if sub.notified != before {
+		e.Errorf("%d views after stop", sub.notified-before)
 	}
 }
 
-func testOneOfTwoStops(b *env) {
-	watching, r := b.open(), b.open()
-	one, two := b.subscribe(watching, greeter()), b.subscribe(watching, greeter())
-	b.register(r, first)
-	one.awaitProviders(first)
-	two.awaitProviders(first)
-	one.stop()
-	b.register(r, other)
-	two.awaitProviders(first, other)
+func testOneOfTwoStops(e *env) {
+	consumer, r := e.open(), e.open()
+	stopped, running := e.subscribe(consumer, greeter()), e.subscribe(consumer, greeter())
+	e.register(r, first)
+	stopped.awaitProviders(first)
+	running.awaitProviders(first)
+	stopped.stop()
+	e.register(r, other)
+	running.awaitProviders(first, other)
 	// A new subscription receives a complete snapshot.
-	b.subscribe(watching, greeter()).awaitProviders(first, other)
+	e.subscribe(consumer, greeter()).awaitProviders(first, other)
 }
 
-func testManyServices(b *env) {
+func testManyServices(e *env) {
 	const services = 100
-	r, watching := b.open(), b.open()
+	r, consumer := e.open(), e.open()
 	name := func(i int) string { return fmt.Sprintf("com.example.S%d", i) }
 	text := func(i int) string {
 		return fmt.Sprintf("dubbo://10.0.0.1:%d/%s?interface=%s", 20000+i, name(i), name(i))
 	}
-	ctx, cancel := b.context()
+	ctx, cancel := e.context()
 	defer cancel()
 	errs := make([]error, services)
-	followers := make([]*recordingSubscriber, services)
-	var all sync.WaitGroup
+	subscribers := make([]*recordingSubscriber, services)
+	var wg sync.WaitGroup
 	for i := range services {
-		u := b.url(text(i))
-		all.Go(func() { errs[i] = r.Register(ctx, u) })
-		followers[i] = b.subscribe(watching, registry.Service{Interface: name(i)})
+		u := e.url(text(i))
+		wg.Go(func() { errs[i] = r.Register(ctx, u) })
+		subscribers[i] = e.subscribe(consumer, registry.Service{Interface: name(i)})
 	}
-	all.Wait()
+	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		b.Fatal(err)
+		e.Fatal(err)
 	}
-	for i, f := range followers {
-		f.awaitProviders(text(i))
+	for i, sub := range subscribers {
+		sub.awaitProviders(text(i))
 	}
 }
 
-func testNoMetadata(b *env) {
-	ctx, cancel := b.context()
+func testNoMetadata(e *env) {
+	ctx, cancel := e.context()
 	defer cancel()
-	if text, err := b.open().Metadata(ctx, "nobody", "0123456789abcdef"); !errors.Is(err, registry.ErrNoMetadata) {
-		b.Errorf("got %q, %v; want ErrNoMetadata", text, err)
+	if text, err := e.open().Metadata(ctx, "nobody", "0123456789abcdef"); !errors.Is(err, registry.ErrNoMetadata) {
+		e.Errorf("got %q, %v; want ErrNoMetadata", text, err)
 	}
 }
 
-func testConnected(b *env) {
+func testConnected(e *env) {
 	before := time.Now()
-	r := b.open()
-	b.register(r, first)
+	r := e.open()
+	e.register(r, first)
 	s := r.State()
 	if !s.Connected || s.Sessions != 1 || s.Since.Before(before) || s.Since.After(time.Now()) {
-		b.Errorf("the state is %+v, want one session, connected since the test began", s)
+		e.Errorf("the state is %+v, want one session, connected since the test began", s)
 	}
 }
 
-func testAfterClose(b *env) {
-	r := b.open()
-	b.register(r, first)
+func testAfterClose(e *env) {
+	r := e.open()
+	e.register(r, first)
 	r.End()
-	ctx, cancel := b.context()
+	ctx, cancel := e.context()
 	defer cancel()
-	if err := r.Register(ctx, b.url(other)); err == nil {
-		b.Error("Register after Close is no error")
+	if err := r.Register(ctx, e.url(other)); err == nil {
+		e.Error("Register after Close is no error")
 	}
 	r.End() // the second call has no effect
 }

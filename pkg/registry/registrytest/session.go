@@ -61,10 +61,10 @@ func (s *Session) recordState() {
 
 // advanceTo advances to the first state for which is returns true, beginning with the one that was
 // checked last.
-func (s *Session) advanceTo(is func(registry.State) bool) (registry.State, bool) {
+func (s *Session) advanceTo(cond func(registry.State) bool) (registry.State, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !is(s.last) {
+	for !cond(s.last) {
 		if len(s.states) == 0 {
 			return registry.State{}, false
 		}
@@ -82,18 +82,18 @@ func (s *Session) skipToCurrent() {
 
 // Await waits for a state for which is returns true, and returns it. It begins with the state at
 // the end of the previous method, and checks each later state once.
-func (s *Session) Await(what string, is func(registry.State) bool) registry.State {
+func (s *Session) Await(label string, cond func(registry.State) bool) registry.State {
 	s.t.Helper()
-	limit := time.NewTimer(Timeout)
-	defer limit.Stop()
+	timer := time.NewTimer(Timeout)
+	defer timer.Stop()
 	for {
-		if state, ok := s.advanceTo(is); ok {
+		if state, ok := s.advanceTo(cond); ok {
 			return state
 		}
 		select {
 		case <-s.more:
-		case <-limit.C:
-			s.t.Fatalf("not %s: %+v", what, s.State())
+		case <-timer.C:
+			s.t.Fatalf("not %s: %+v", label, s.State())
 		}
 	}
 }
@@ -147,52 +147,52 @@ type Subscriber struct {
 
 // NewSubscriber subscribes until the end of the test, or Stop.
 func (s *Session) NewSubscriber(service registry.Service) *Subscriber {
-	f := &Subscriber{t: s.t, snapshots: make(chan registry.Snapshot, 10_000)}
-	f.Stop = sync.OnceFunc(s.Subscribe(service, func(v registry.Snapshot) { f.snapshots <- v }))
-	s.t.Cleanup(f.Stop)
-	return f
+	sub := &Subscriber{t: s.t, snapshots: make(chan registry.Snapshot, 10_000)}
+	sub.Stop = sync.OnceFunc(s.Subscribe(service, func(snap registry.Snapshot) { sub.snapshots <- snap }))
+	s.t.Cleanup(sub.Stop)
+	return sub
 }
 
 // Await waits for a snapshot that was not checked yet and for which is returns true, and returns
 // it.
-func (f *Subscriber) Await(what string, is func(registry.Snapshot) bool) registry.Snapshot {
-	f.t.Helper()
-	limit := time.NewTimer(Timeout)
-	defer limit.Stop()
+func (sub *Subscriber) Await(label string, cond func(registry.Snapshot) bool) registry.Snapshot {
+	sub.t.Helper()
+	timer := time.NewTimer(Timeout)
+	defer timer.Stop()
 	for {
 		select {
-		case v := <-f.snapshots:
-			f.last = &v
-			if is(v) {
-				return v
+		case snap := <-sub.snapshots:
+			sub.last = &snap
+			if cond(snap) {
+				return snap
 			}
-		case <-limit.C:
-			f.t.Fatalf("no view with %s; the last: %v", what, f.last)
+		case <-timer.C:
+			sub.t.Fatalf("no view with %s; the last: %v", label, sub.last)
 		}
 	}
 }
 
 // AwaitLatest waits until is returns true for the latest snapshot, even one that was checked: a registry
 // sends no snapshot if a loss is repaired before it notices.
-func (f *Subscriber) AwaitLatest(what string, is func(registry.Snapshot) bool) {
-	f.t.Helper()
-	for len(f.snapshots) > 0 {
-		v := <-f.snapshots
-		f.last = &v
+func (sub *Subscriber) AwaitLatest(label string, cond func(registry.Snapshot) bool) {
+	sub.t.Helper()
+	for len(sub.snapshots) > 0 {
+		snap := <-sub.snapshots
+		sub.last = &snap
 	}
-	if f.last == nil || !is(*f.last) {
-		f.Await(what, is)
+	if sub.last == nil || !cond(*sub.last) {
+		sub.Await(label, cond)
 	}
 }
 
 // Never fails the test for each unchecked snapshot for which is returns true.
-func (f *Subscriber) Never(what string, is func(registry.Snapshot) bool) {
-	f.t.Helper()
-	for len(f.snapshots) > 0 {
-		v := <-f.snapshots
-		f.last = &v
-		if is(v) {
-			f.t.Errorf("a view %s: %v", what, v)
+func (sub *Subscriber) Never(label string, cond func(registry.Snapshot) bool) {
+	sub.t.Helper()
+	for len(sub.snapshots) > 0 {
+		snap := <-sub.snapshots
+		sub.last = &snap
+		if cond(snap) {
+			sub.t.Errorf("a view %s: %v", label, snap)
 		}
 	}
 }
@@ -201,14 +201,14 @@ func (f *Subscriber) Never(what string, is func(registry.Snapshot) bool) {
 func Any(registry.Snapshot) bool { return true }
 
 // Empty is the condition that no provider exists.
-func Empty(v registry.Snapshot) bool { return len(v.Providers) == 0 }
+func Empty(snap registry.Snapshot) bool { return len(snap.Providers) == 0 }
 
 // At returns the condition that the providers are at these addresses.
 func At(addresses ...string) func(registry.Snapshot) bool {
 	want := slices.Sorted(slices.Values(addresses))
-	return func(v registry.Snapshot) bool {
+	return func(snap registry.Snapshot) bool {
 		var found []string
-		for _, u := range v.Providers {
+		for _, u := range snap.Providers {
 			found = append(found, u.Address())
 		}
 		slices.Sort(found)

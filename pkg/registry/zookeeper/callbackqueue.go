@@ -14,21 +14,21 @@ type callbackQueue struct {
 func newCallbackQueue() *callbackQueue { return &callbackQueue{wake: make(chan struct{}, 1)} }
 
 // post appends a callback, which the loop will run.
-func (m *callbackQueue) post(letter func()) {
-	m.mu.Lock()
-	m.callbacks = append(m.callbacks, letter)
-	m.mu.Unlock()
+func (q *callbackQueue) post(f func()) {
+	q.mu.Lock()
+	q.callbacks = append(q.callbacks, f)
+	q.mu.Unlock()
 	select {
-	case m.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
 // take removes and returns the callbacks, in order.
-func (m *callbackQueue) take() []func() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	letters := m.callbacks
-	m.callbacks = nil
-	return letters
+func (q *callbackQueue) take() []func() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	callbacks := q.callbacks
+	q.callbacks = nil
+	return callbacks
 }

@@ -36,88 +36,88 @@ type hostProvider struct {
 }
 
 // Init stores the servers, which the library has shuffled.
-func (r *hostProvider) Init(servers []string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.servers = servers
+func (p *hostProvider) Init(servers []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.servers = servers
 	return nil
 }
 
 // Len returns the number of servers.
-func (r *hostProvider) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.servers)
+func (p *hostProvider) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.servers)
 }
 
 // Next returns the next server. It uses lookUp, which normally makes the library wait, only to make
 // it check whether the client is closed: dial does the waiting.
-func (r *hostProvider) Next() (server string, lookUp bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	server = r.servers[r.nextIndex%len(r.servers)]
-	r.nextIndex++
-	return server, r.closed.Load()
+func (p *hostProvider) Next() (server string, lookUp bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	server = p.servers[p.nextIndex%len(p.servers)]
+	p.nextIndex++
+	return server, p.closed.Load()
 }
 
 // Connected is called after a connect response.
-func (r *hostProvider) Connected() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.attempts = 0
+func (p *hostProvider) Connected() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attempts = 0
 }
 
 // dialer returns the library's Dialer. ctx bounds every dial.
-func (r *hostProvider) dialer(ctx context.Context) func(network, address string, _ time.Duration) (net.Conn, error) {
+func (p *hostProvider) dialer(ctx context.Context) func(network, address string, _ time.Duration) (net.Conn, error) {
 	return func(network, address string, _ time.Duration) (net.Conn, error) {
-		conn, err := r.dial(ctx, network, address)
+		conn, err := p.dial(ctx, network, address)
 		if err != nil && ctx.Err() == nil {
-			r.onFailure(err)
+			p.onFailure(err)
 		}
 		return conn, err
 	}
 }
 
-func (r *hostProvider) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if err := r.backOff(ctx); err != nil {
+func (p *hostProvider) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := p.backOff(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	if r.tls != nil {
-		if conn, err = r.secure(ctx, conn, address); err != nil {
+	if p.tls != nil {
+		if conn, err = p.secure(ctx, conn, address); err != nil {
 			return nil, err
 		}
 	}
-	l := &handshakeConn{Conn: conn, address: address, timeout: r.timeout, onFailure: r.onFailure}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.current = l
-	if r.closed.Load() { // closeConn ran before
-		_ = l.Close() // it has carried no data
+	hc := &handshakeConn{Conn: conn, address: address, timeout: p.timeout, onFailure: p.onFailure}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.current = hc
+	if p.closed.Load() { // closeConn ran before
+		_ = hc.Close() // it has carried no data
 	}
-	return l, nil
+	return hc, nil
 }
 
 // backOff waits before an attempt if all servers have been tried since the last connect response.
-func (r *hostProvider) backOff(ctx context.Context) error {
-	r.mu.Lock()
-	rounds := r.attempts / len(r.servers)
-	r.attempts++
-	r.mu.Unlock()
+func (p *hostProvider) backOff(ctx context.Context) error {
+	p.mu.Lock()
+	rounds := p.attempts / len(p.servers)
+	p.attempts++
+	p.mu.Unlock()
 	if rounds == 0 {
 		return ctx.Err()
 	}
-	pause := time.NewTimer(jitter(min(minRoundBackoff<<min(rounds-1, 10), maxRoundBackoff)))
-	defer pause.Stop()
+	timer := time.NewTimer(jitter(min(minRoundBackoff<<min(rounds-1, 10), maxRoundBackoff)))
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-pause.C:
+	case <-timer.C:
 		return nil
 	}
 }
@@ -125,17 +125,17 @@ func (r *hostProvider) backOff(ctx context.Context) error {
 // jitter returns a random duration from d/2 to d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-func (r *hostProvider) secure(ctx context.Context, plain net.Conn, address string) (net.Conn, error) {
-	settings := r.tls
-	if settings.ServerName == "" {
+func (p *hostProvider) secure(ctx context.Context, plain net.Conn, address string) (net.Conn, error) {
+	cfg := p.tls
+	if cfg.ServerName == "" {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
 		}
-		settings = settings.Clone()
-		settings.ServerName = host
+		cfg = cfg.Clone()
+		cfg.ServerName = host
 	}
-	conn := tls.Client(plain, settings)
+	conn := tls.Client(plain, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = plain.Close() // it has carried no data
 		return nil, fmt.Errorf("TLS with %s: %w", address, err)
@@ -144,10 +144,10 @@ func (r *hostProvider) secure(ctx context.Context, plain net.Conn, address strin
 }
 
 // closeConn closes the current connection.
-func (r *hostProvider) closeConn() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.current != nil {
-		_ = r.current.Close() // its reader gets the error
+func (p *hostProvider) closeConn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil {
+		_ = p.current.Close() // its reader gets the error
 	}
 }

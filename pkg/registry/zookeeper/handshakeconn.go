@@ -56,85 +56,85 @@ type handshakeConn struct {
 
 // SetReadDeadline sets the deadline of the connection, at most patience ahead until the connect
 // response.
-func (l *handshakeConn) SetReadDeadline(t time.Time) error {
-	if !l.connected && !t.IsZero() {
-		if most := time.Now().Add(l.timeout); t.After(most) {
-			t = most
+func (c *handshakeConn) SetReadDeadline(t time.Time) error {
+	if !c.connected && !t.IsZero() {
+		if limit := time.Now().Add(c.timeout); t.After(limit) {
+			t = limit
 		}
 	}
-	return l.Conn.SetReadDeadline(t)
+	return c.Conn.SetReadDeadline(t)
 }
 
 // Read reads from the connection. The first call reads the length of the connect response.
-func (l *handshakeConn) Read(b []byte) (int, error) {
-	if l.connected || len(b) != 4 {
-		return l.Conn.Read(b)
+func (c *handshakeConn) Read(b []byte) (int, error) {
+	if c.connected || len(b) != 4 {
+		return c.Conn.Read(b)
 	}
-	n, err := io.ReadFull(l.Conn, b)
+	n, err := io.ReadFull(c.Conn, b)
 	if err == nil {
 		if length := binary.BigEndian.Uint32(b); length > maxConnectResponse {
 			err = fmt.Errorf("connect response of %d bytes: not a ZooKeeper server", length)
 		}
 	}
 	if err != nil {
-		l.onFailure(fmt.Errorf("%s: %w", l.address, err))
+		c.onFailure(fmt.Errorf("%s: %w", c.address, err))
 		return n, err
 	}
-	l.connected = true
-	if !l.passThrough.Load() {
-		time.AfterFunc(watchRestoreTimeout, l.flushHeld)
+	c.connected = true
+	if !c.passThrough.Load() {
+		time.AfterFunc(watchRestoreTimeout, c.flushHeld)
 	}
 	return n, nil
 }
 
 // Write writes to the connection. In a resumed session it holds back requests until the watches are
 // restored, at most watchRestoreTimeout after the connect response.
-func (l *handshakeConn) Write(b []byte) (int, error) {
-	if l.passThrough.Load() {
-		return l.Conn.Write(b)
+func (c *handshakeConn) Write(b []byte) (int, error) {
+	if c.passThrough.Load() {
+		return c.Conn.Write(b)
 	}
-	l.mu.Lock() // held during the write, which is short, has a deadline, and happens once or twice
-	defer l.mu.Unlock()
+	c.mu.Lock() // held during the write, which is short, has a deadline, and happens once or twice
+	defer c.mu.Unlock()
 	switch {
-	case l.passThrough.Load():
-		return l.Conn.Write(b)
-	case !l.connectSent:
-		l.connectSent = true
+	case c.passThrough.Load():
+		return c.Conn.Write(b)
+	case !c.connectSent:
+		c.connectSent = true
 		if len(b) < sessionIDEnd || binary.BigEndian.Uint64(b[sessionIDStart:sessionIDEnd]) == 0 {
-			l.passThrough.Store(true) // a new session has no watches
+			c.passThrough.Store(true) // a new session has no watches
 		}
-		return l.Conn.Write(b)
+		return c.Conn.Write(b)
 	}
-	asked := int32(0)
+	opcode := int32(0)
 	if len(b) >= opcodeEnd {
-		asked = int32(binary.BigEndian.Uint32(b[opcodeStart:opcodeEnd]))
+		opcode = int32(binary.BigEndian.Uint32(b[opcodeStart:opcodeEnd]))
 	}
 	switch {
-	case asked == opSetWatches:
-		l.passThrough.Store(true)
-		_, err := l.Conn.Write(slices.Concat(b, l.heldWrites))
-		l.heldWrites = nil
+	case opcode == opSetWatches:
+		c.passThrough.Store(true)
+		_, err := c.Conn.Write(slices.Concat(b, c.heldWrites))
+		c.heldWrites = nil
 		return len(b), err
-	case asked < 0, asked == opPing, asked == opAuth:
-		return l.Conn.Write(b)
+	case opcode < 0, opcode == opPing, opcode == opAuth:
+		return c.Conn.Write(b)
 	}
-	l.heldWrites = append(l.heldWrites, b...)
+	c.heldWrites = append(c.heldWrites, b...)
 	return len(b), nil
 }
 
 // flushHeld writes the held requests: the library has no watches.
-func (l *handshakeConn) flushHeld() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.passThrough.Load() {
+func (c *handshakeConn) flushHeld() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.passThrough.Load() {
 		return
 	}
-	l.passThrough.Store(true)
-	if len(l.heldWrites) == 0 {
+	c.passThrough.Store(true)
+	if len(c.heldWrites) == 0 {
 		return
 	}
-	if _, err := l.Conn.Write(l.heldWrites); err != nil {
-		_ = l.Conn.Close() // the reader gets the error
+	if _, err := c.Conn.Write(c.heldWrites); err != nil {
+		_ = c.Conn.Close() // the reader gets the error
 	}
-	l.heldWrites = nil
+	c.heldWrites = nil
 }

@@ -20,31 +20,31 @@ const (
 
 // parseAddress parses "host:port,host:port/chroot". The default port is 2181. chroot is "", or
 // begins but does not end with a slash.
-func parseAddress(text string) (servers []string, chroot string, err error) {
-	list, rest, rooted := strings.Cut(text, "/")
-	if servers, err = registry.ParseServers(list, defaultPort); err != nil {
-		return nil, "", fmt.Errorf("the address %q: %w", text, err)
+func parseAddress(address string) (servers []string, chroot string, err error) {
+	hosts, rest, hasChroot := strings.Cut(address, "/")
+	if servers, err = registry.ParseServers(hosts, defaultPort); err != nil {
+		return nil, "", fmt.Errorf("the address %q: %w", address, err)
 	}
-	if rooted {
+	if hasChroot {
 		if chroot, err = cleanPath(rest); err != nil {
-			return nil, "", fmt.Errorf("the address %q: %w", text, err)
+			return nil, "", fmt.Errorf("the address %q: %w", address, err)
 		}
 	}
 	return servers, chroot, nil
 }
 
 // cleanPath returns a path in the form "/a/b"; "" for the root.
-func cleanPath(text string) (string, error) {
-	text = strings.Trim(text, "/")
-	if text == "" {
+func cleanPath(path string) (string, error) {
+	path = strings.Trim(path, "/")
+	if path == "" {
 		return "", nil
 	}
-	for element := range strings.SplitSeq(text, "/") {
+	for element := range strings.SplitSeq(path, "/") {
 		if err := checkElement(element); err != nil {
-			return "", fmt.Errorf("%q is not a valid path: %w", text, err)
+			return "", fmt.Errorf("%q is not a valid path: %w", path, err)
 		}
 	}
-	return "/" + text, nil
+	return "/" + path, nil
 }
 
 // checkElement returns why a name cannot be a path element, or nil.
@@ -72,12 +72,12 @@ func newLayout(chroot, root string) (layout, error) {
 	if root == "" {
 		root = defaultRoot
 	}
-	folder, err := cleanPath(root)
+	dir, err := cleanPath(root)
 	if err != nil {
 		return layout{}, fmt.Errorf("the root: %w", err)
 	}
-	l := layout{root: chroot + folder, services: chroot + folder}
-	if folder == defaultRoot {
+	l := layout{root: chroot + dir, services: chroot + dir}
+	if dir == defaultRoot {
 		l.services = chroot + defaultServices
 	}
 	return l, nil

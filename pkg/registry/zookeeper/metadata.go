@@ -31,48 +31,48 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 			return nil, fmt.Errorf("metadata of %q, revision %q: %w", application, revision, err)
 		}
 	}
-	q := &metadataRead{path: r.layout.metadata(application, revision), result: make(chan metadataResult, 1)}
+	read := &metadataRead{path: r.layout.metadata(application, revision), result: make(chan metadataResult, 1)}
 	r.callbacks.post(func() {
-		r.metadataReads[q] = struct{}{}
-		r.readMetadata(q)
+		r.metadataReads[read] = struct{}{}
+		r.readMetadata(read)
 	})
-	defer r.callbacks.post(func() { delete(r.metadataReads, q) })
-	var got metadataResult
+	defer r.callbacks.post(func() { delete(r.metadataReads, read) })
+	var result metadataResult
 	select {
-	case got = <-q.result:
+	case result = <-read.result:
 	case <-ctx.Done():
-		got.err = context.Cause(ctx)
+		result.err = context.Cause(ctx)
 	case <-r.ended:
-		got.err = ErrClosed
+		result.err = ErrClosed
 	}
 	switch {
-	case errors.Is(got.err, zk.ErrNoNode), got.err == nil && len(got.text) == 0:
-		got.err = registry.ErrNoMetadata
+	case errors.Is(result.err, zk.ErrNoNode), result.err == nil && len(result.text) == 0:
+		result.err = registry.ErrNoMetadata
 	}
-	if got.err != nil {
-		return nil, fmt.Errorf("metadata of %s, revision %s: %w", application, revision, got.err)
+	if result.err != nil {
+		return nil, fmt.Errorf("metadata of %s, revision %s: %w", application, revision, result.err)
 	}
-	return got.text, nil
+	return result.text, nil
 }
 
 // readMetadata performs a read, and retries it after a lost connection.
-func (r *Registry) readMetadata(q *metadataRead) {
-	if _, there := r.metadataReads[q]; !there || q.reading || !r.session.ready {
+func (r *Registry) readMetadata(read *metadataRead) {
+	if _, pending := r.metadataReads[read]; !pending || read.reading || !r.session.ready {
 		return
 	}
-	q.reading = true
+	read.reading = true
 	r.enqueue(func() work {
 		return func(conn *zk.Conn) func() {
-			text, _, err := conn.Get(q.path)
+			text, _, err := conn.Get(read.path)
 			return func() {
-				q.reading = false
-				if isLost(err) && q.lost < maxLostConnections {
-					q.lost++
-					r.afterFunc(backoff(q.lost), func() { r.readMetadata(q) })
+				read.reading = false
+				if isLost(err) && read.lost < maxLostConnections {
+					read.lost++
+					r.afterFunc(backoff(read.lost), func() { r.readMetadata(read) })
 					return
 				}
-				delete(r.metadataReads, q)
-				q.result <- metadataResult{text, err}
+				delete(r.metadataReads, read)
+				read.result <- metadataResult{text, err}
 			}
 		}
 	})

@@ -120,8 +120,8 @@ func (r *Registry) readIfDirty(n *node) {
 		return
 	}
 	if n.content != nil {
-		pause := readPause + time.Duration(len(n.content.names))*readPauseChild
-		if wait := time.Until(n.readAt.Add(pause)); wait > 0 && !n.comparing {
+		interval := readPause + time.Duration(len(n.content.names))*readPauseChild
+		if wait := time.Until(n.readAt.Add(interval)); wait > 0 && !n.comparing {
 			r.readAfter(n, wait)
 			return
 		}
@@ -135,8 +135,8 @@ func (r *Registry) readIfDirty(n *node) {
 		n.dirty = false
 		epoch, q := r.session.epoch, query{path: n.path, kind: n.kind, watched: n.watched, previous: n.content}
 		return func(conn *zk.Conn) func() {
-			found, err := q.read(conn)
-			return func() { r.finishRead(n, epoch, found, err) }
+			content, err := q.read(conn)
+			return func() { r.finishRead(n, epoch, content, err) }
 		}
 	})
 }
@@ -152,9 +152,9 @@ func (r *Registry) readAfter(n *node, d time.Duration) {
 
 // finishRead processes the result of a read that began in epoch. If found and err are nil, nothing
 // was read.
-func (r *Registry) finishRead(n *node, epoch int, found *content, err error) {
+func (r *Registry) finishRead(n *node, epoch int, read *content, err error) {
 	n.reading = false
-	swept := n.comparing
+	comparison := n.comparing
 	n.comparing = false
 	switch {
 	case len(n.users) == 0:
@@ -162,29 +162,29 @@ func (r *Registry) finishRead(n *node, epoch int, found *content, err error) {
 			delete(r.nodes, n.path)
 		}
 		return
-	case epoch != r.session.epoch || found == nil && err == nil:
+	case epoch != r.session.epoch || read == nil && err == nil:
 		n.dirty = true
 	case err != nil:
 		r.onReadFailed(n, err)
 	default:
 		n.failures, n.readAt = 0, time.Now()
-		changed := n.readErr != nil || !n.content.equal(found)
+		changed := n.readErr != nil || !n.content.equal(read)
 		// Dirty means that an event arrived since, which ended the watch of this read.
 		n.watched = !n.dirty
-		if swept && changed && n.content != nil && n.watched {
+		if comparison && changed && n.content != nil && n.watched {
 			r.log.Warn("ZooKeeper watch missed a change", "node", n.path)
 			n.watched, n.dirty = false, true
 		}
-		r.setContent(n, found, changed)
+		r.setContent(n, read, changed)
 	}
 	r.readIfDirty(n)
 }
 
 // setContent stores the new content of a node.
 func (r *Registry) setContent(n *node, found *content, changed bool) {
-	before := n.content
+	previous := n.content
 	n.content, n.readErr = found, nil
-	if found.skipped > 0 && (before == nil || before.skipped == 0) {
+	if found.skipped > 0 && (previous == nil || previous.skipped == 0) {
 		r.log.Warn("skipped invalid entries of a ZooKeeper node", "node", n.path, "skipped", found.skipped, "first", found.firstSkipped)
 	}
 	if changed {
@@ -242,11 +242,11 @@ type query struct {
 
 // read reads the node, and sets a watch unless there is one. It runs on a worker.
 func (q query) read(conn *zk.Conn) (*content, error) {
-	const most = 5
-	for range most {
-		found, err := q.get(conn)
+	const attempts = 5
+	for range attempts {
+		c, err := q.get(conn)
 		if !errors.Is(err, zk.ErrNoNode) {
-			return found, err
+			return c, err
 		}
 		if q.watched {
 			return &content{}, nil
@@ -265,21 +265,21 @@ func (q query) read(conn *zk.Conn) (*content, error) {
 
 // get reads the current content.
 func (q query) get(conn *zk.Conn) (*content, error) {
-	found := &content{exists: true}
+	c := &content{exists: true}
 	switch q.kind {
 	case children, urls:
 		var err error
 		if q.watched {
-			found.names, _, err = conn.Children(q.path)
+			c.names, _, err = conn.Children(q.path)
 		} else {
-			found.names, _, _, err = conn.ChildrenW(q.path)
+			c.names, _, _, err = conn.ChildrenW(q.path)
 		}
 		if err != nil {
 			return nil, err
 		}
-		slices.Sort(found.names)
+		slices.Sort(c.names)
 		if q.kind == urls {
-			found.parse(q.previous)
+			c.parse(q.previous)
 		}
 	case data, instances:
 		var text []byte
@@ -292,30 +292,30 @@ func (q query) get(conn *zk.Conn) (*content, error) {
 		if err != nil {
 			return nil, err
 		}
-		found.data = string(text)
+		c.data = string(text)
 		if q.kind == instances {
-			found.parseInstance()
+			c.parseInstance()
 		}
 	}
-	return found, nil
+	return c, nil
 }
 
 // parse decodes names as URLs, and skips invalid ones. It reuses URLs of before, which usually has
 // most of them. It keeps marks instead of the names, which are as long as the URLs and serve only
 // for comparison.
-func (c *content) parse(before *content) {
-	all := c.names
-	c.names, c.urls = make([]string, 0, len(all)), make([]registry.URL, 0, len(all))
-	known := map[string]int{}
-	if before != nil {
-		for i, m := range before.names {
-			known[m] = i
+func (c *content) parse(previous *content) {
+	names := c.names
+	c.names, c.urls = make([]string, 0, len(names)), make([]registry.URL, 0, len(names))
+	indexes := map[string]int{}
+	if previous != nil {
+		for i, hash := range previous.names {
+			indexes[hash] = i
 		}
 	}
-	for _, name := range all {
-		m := hashName(name)
-		if i, ok := known[m]; ok {
-			c.names, c.urls = append(c.names, before.names[i]), append(c.urls, before.urls[i])
+	for _, name := range names {
+		hash := hashName(name)
+		if i, ok := indexes[hash]; ok {
+			c.names, c.urls = append(c.names, previous.names[i]), append(c.urls, previous.urls[i])
 			continue
 		}
 		u, err := registry.ParseEncoded(name)
@@ -323,7 +323,7 @@ func (c *content) parse(before *content) {
 			c.skip(err)
 			continue
 		}
-		c.names, c.urls = append(c.names, m), append(c.urls, u)
+		c.names, c.urls = append(c.names, hash), append(c.urls, u)
 	}
 }
 

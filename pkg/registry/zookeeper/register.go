@@ -46,18 +46,18 @@ func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
 	return r.setDesired(ctx, u, false)
 }
 
-func (r *Registry) setDesired(ctx context.Context, u registry.URL, wanted bool) error {
+func (r *Registry) setDesired(ctx context.Context, u registry.URL, desired bool) error {
 	path, err := r.layout.urlNode(u)
 	if err != nil {
 		return err
 	}
-	return r.await(ctx, u.Service().String(), func(done chan error) { r.noteDesired(path, u, wanted, done) })
+	return r.await(ctx, u.Service().String(), func(done chan error) { r.noteDesired(path, u, desired, done) })
 }
 
 // await makes the loop run note, and waits for the result.
-func (r *Registry) await(ctx context.Context, what string, note func(done chan error)) (err error) {
+func (r *Registry) await(ctx context.Context, name string, record func(done chan error)) (err error) {
 	done := make(chan error, 1)
-	r.callbacks.post(func() { note(done) })
+	r.callbacks.post(func() { record(done) })
 	select {
 	case err = <-done:
 	case <-ctx.Done():
@@ -69,31 +69,31 @@ func (r *Registry) await(ctx context.Context, what string, note func(done chan e
 		err = ErrClosed
 	}
 	if err != nil {
-		return fmt.Errorf("%s at ZooKeeper %s: %w", what, r.options.Address, err)
+		return fmt.Errorf("%s at ZooKeeper %s: %w", name, r.options.Address, err)
 	}
 	return nil
 }
 
 // noteDesired records a desired state and starts to reconcile it.
-func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, done chan error) {
+func (r *Registry) noteDesired(path string, u registry.URL, desired bool, done chan error) {
 	e := r.entries[path]
 	switch {
-	case e == nil && !wanted:
+	case e == nil && !desired:
 		done <- nil
 		return
 	case e == nil:
 		e = &registration{path: path, url: u, wanted: true}
 		r.addRegistration(e)
-	case e.wanted != wanted:
-		e.setDesired(wanted)
+	case e.wanted != desired:
+		e.setDesired(desired)
 	}
 	r.reconcile(e, done)
 }
 
 // setDesired changes the desired state.
-func (e *registration) setDesired(wanted bool) {
+func (e *registration) setDesired(desired bool) {
 	e.completeWaiters(errSuperseded)
-	e.wanted, e.settled, e.backingOff, e.failures = wanted, false, false, 0
+	e.wanted, e.settled, e.backingOff, e.failures = desired, false, false, 0
 }
 
 // reconcile reconciles e unless it is settled, and sends the result to done.
@@ -171,29 +171,29 @@ func (r *Registry) startReconcile(e *registration) {
 	}
 	e.reconciling = true
 	r.enqueue(func() work {
-		epoch, aim, own := r.session.epoch, e.target(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
+		epoch, goal, node := r.session.epoch, e.target(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
 		ensure := ephemeralNode.ensure
 		if e.instance != nil {
 			ensure = e.instance.work(r.layout)
 		}
 		return func(conn *zk.Conn) func() {
-			own.conn = conn
+			node.conn = conn
 			var err error
-			if aim.wanted {
-				err = ensure(own)
+			if goal.wanted {
+				err = ensure(node)
 			} else {
-				err = own.remove()
+				err = node.remove()
 			}
-			return func() { r.finishReconcile(e, epoch, aim, err) }
+			return func() { r.finishReconcile(e, epoch, goal, err) }
 		}
 	})
 }
 
 // finishReconcile processes the result of a worker that began in epoch.
-func (r *Registry) finishReconcile(e *registration, epoch int, aim target, err error) {
+func (r *Registry) finishReconcile(e *registration, epoch int, goal target, err error) {
 	e.reconciling = false
 	switch {
-	case epoch != r.session.epoch || aim != e.target():
+	case epoch != r.session.epoch || goal != e.target():
 	case err == nil:
 		e.settled, e.failures, e.failureLogged = true, 0, false
 		e.completeWaiters(nil)
@@ -247,21 +247,21 @@ type ephemeralNode struct {
 // ensure makes sure that the znode exists and belongs to this session. A znode of another session,
 // usually an earlier one of this process that the server has not ended yet, would disappear with
 // that session. ensure replaces it in one transaction, so that no consumer sees it missing.
-func (o ephemeralNode) ensure() error {
-	const most = 5
-	for range most {
-		exists, stat, err := o.conn.Exists(o.path)
+func (n ephemeralNode) ensure() error {
+	const attempts = 5
+	for range attempts {
+		exists, stat, err := n.conn.Exists(n.path)
 		switch {
 		case err != nil:
 			return err
-		case exists && stat.EphemeralOwner == o.session && o.data == nil:
+		case exists && stat.EphemeralOwner == n.session && n.data == nil:
 			return nil
-		case exists && stat.EphemeralOwner == o.session:
-			err = o.write()
+		case exists && stat.EphemeralOwner == n.session:
+			err = n.write()
 		case exists:
-			err = o.replace(stat.Version)
+			err = n.replace(stat.Version)
 		default:
-			err = o.create()
+			err = n.create()
 		}
 		// A concurrent change, or an own request before the connection was lost.
 		if !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
@@ -271,37 +271,37 @@ func (o ephemeralNode) ensure() error {
 	return errors.New("too many concurrent changes by other clients")
 }
 
-func (o ephemeralNode) create() error {
-	_, err := o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
+func (n ephemeralNode) create() error {
+	_, err := n.conn.Create(n.path, n.data, zk.FlagEphemeral, n.acl)
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
-	if err := o.createParents(parent(o.path)); err != nil {
+	if err := n.createParents(parent(n.path)); err != nil {
 		return err
 	}
-	_, err = o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
+	_, err = n.conn.Create(n.path, n.data, zk.FlagEphemeral, n.acl)
 	return err
 }
 
 // write updates the data of an existing znode if it differs.
-func (o ephemeralNode) write() error {
-	text, stat, err := o.conn.Get(o.path)
-	if err != nil || bytes.Equal(text, o.data) {
+func (n ephemeralNode) write() error {
+	text, stat, err := n.conn.Get(n.path)
+	if err != nil || bytes.Equal(text, n.data) {
 		return err
 	}
-	_, err = o.conn.Set(o.path, o.data, stat.Version)
+	_, err = n.conn.Set(n.path, n.data, stat.Version)
 	return err
 }
 
 // createParents creates a persistent znode and its missing parents. It tries the lowest first,
 // because permission to create below a znode does not imply permission above it.
-func (o ephemeralNode) createParents(path string) error {
-	_, err := o.conn.Create(path, nil, 0, o.acl)
+func (n ephemeralNode) createParents(path string) error {
+	_, err := n.conn.Create(path, nil, 0, n.acl)
 	if errors.Is(err, zk.ErrNoNode) && parent(path) != "/" {
-		if err := o.createParents(parent(path)); err != nil {
+		if err := n.createParents(parent(path)); err != nil {
 			return err
 		}
-		_, err = o.conn.Create(path, nil, 0, o.acl)
+		_, err = n.conn.Create(path, nil, 0, n.acl)
 	}
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil
@@ -309,21 +309,21 @@ func (o ephemeralNode) createParents(path string) error {
 	return err
 }
 
-func (o ephemeralNode) replace(version int32) error {
-	_, err := o.conn.Multi(
-		&zk.DeleteRequest{Path: o.path, Version: version},
-		&zk.CreateRequest{Path: o.path, Data: o.data, Acl: o.acl, Flags: zk.FlagEphemeral})
+func (n ephemeralNode) replace(version int32) error {
+	_, err := n.conn.Multi(
+		&zk.DeleteRequest{Path: n.path, Version: version},
+		&zk.CreateRequest{Path: n.path, Data: n.data, Acl: n.acl, Flags: zk.FlagEphemeral})
 	return err
 }
 
 // remove deletes the znode unless another process owns it. Its owner may be an abandoned session
 // that the server has not ended yet.
-func (o ephemeralNode) remove() error {
-	exists, stat, err := o.conn.Exists(o.path)
-	if err != nil || !exists || stat.EphemeralOwner != o.session && !slices.Contains(o.earlier, stat.EphemeralOwner) {
+func (n ephemeralNode) remove() error {
+	exists, stat, err := n.conn.Exists(n.path)
+	if err != nil || !exists || stat.EphemeralOwner != n.session && !slices.Contains(n.earlier, stat.EphemeralOwner) {
 		return err
 	}
-	if err := o.conn.Delete(o.path, stat.Version); !errors.Is(err, zk.ErrNoNode) {
+	if err := n.conn.Delete(n.path, stat.Version); !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
 	return nil

@@ -47,60 +47,60 @@ type announced struct {
 
 // RegisterInstance registers an instance: see registry.InstanceRegistry. It rejects an instance
 // that cannot be a znode.
-func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
-	if err := checkRegistration(a); err != nil {
+func (r *Registry) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
+	if err := checkRegistration(reg); err != nil {
 		return err
 	}
-	return r.await(ctx, a.Instance.Application, func(answer chan error) { r.noteDesiredInstance(a, answer) })
+	return r.await(ctx, reg.Instance.Application, func(done chan error) { r.noteDesiredInstance(reg, done) })
 }
 
 // UnregisterInstance reverts RegisterInstance: see registry.InstanceRegistry.
 func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
-	return r.await(ctx, i.Application, func(answer chan error) {
+	return r.await(ctx, i.Application, func(done chan error) {
 		path := r.layout.instance(&i)
 		if e := r.entries[path]; e != nil && e.wanted {
 			r.retireRevision(e.instance.InstanceRegistration)
 		}
-		r.noteDesired(path, registry.URL{}, false, answer)
+		r.noteDesired(path, registry.URL{}, false, done)
 	})
 }
 
-func checkRegistration(a *registry.InstanceRegistration) error {
-	if err := a.Check(); err != nil {
+func checkRegistration(reg *registry.InstanceRegistration) error {
+	if err := reg.Check(); err != nil {
 		return err
 	}
-	for _, name := range append([]string{a.Instance.Application, a.Instance.Name(), a.Revision}, a.Interfaces...) {
+	for _, name := range append([]string{reg.Instance.Application, reg.Instance.Name(), reg.Revision}, reg.Interfaces...) {
 		if err := checkElement(name); err != nil {
-			return fmt.Errorf("the instance of %q: %w", a.Instance.Application, err)
+			return fmt.Errorf("the instance of %q: %w", reg.Instance.Application, err)
 		}
 	}
-	if n := len(a.MetadataInfo); n > maxMetadata {
-		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", a.Instance.Application, n, maxMetadata)
+	if n := len(reg.MetadataInfo); n > maxMetadata {
+		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", reg.Instance.Application, n, maxMetadata)
 	}
 	return nil
 }
 
 // noteDesiredInstance records the desired registration and starts to reconcile it.
-func (r *Registry) noteDesiredInstance(a *registry.InstanceRegistration, answer chan error) {
-	path := r.layout.instance(&a.Instance)
+func (r *Registry) noteDesiredInstance(reg *registry.InstanceRegistration, done chan error) {
+	path := r.layout.instance(&reg.Instance)
 	e := r.entries[path]
 	switch {
 	case e == nil:
-		i := &a.Instance
+		i := &reg.Instance
 		e = &registration{
 			path: path, wanted: true,
 			url:      registry.URL{Protocol: "instance", Host: i.Host, Port: i.Port, Path: i.Application},
-			instance: &announced{a, map[string]bool{}, false},
+			instance: &announced{reg, map[string]bool{}, false},
 		}
 		r.addRegistration(e)
-	case !e.wanted || !sameRegistration(e.instance.InstanceRegistration, a):
-		if e.wanted && e.instance.Revision != a.Revision {
+	case !e.wanted || !sameRegistration(e.instance.InstanceRegistration, reg):
+		if e.wanted && e.instance.Revision != reg.Revision {
 			r.retireRevision(e.instance.InstanceRegistration)
 		}
-		e.instance.InstanceRegistration = a
+		e.instance.InstanceRegistration = reg
 		e.setDesired(true)
 	}
-	r.reconcile(e, answer)
+	r.reconcile(e, done)
 }
 
 // sameRegistration reports whether two registrations of an instance are equal; the revision
@@ -110,50 +110,50 @@ func sameRegistration(a, b *registry.InstanceRegistration) bool {
 }
 
 // work returns a function that registers the instance. It runs on a worker.
-func (s *announced) work(places layout) func(ephemeralNode) error {
+func (s *announced) work(l layout) func(ephemeralNode) error {
 	if s.recheckMappings {
 		s.mapped, s.recheckMappings = map[string]bool{}, false
 	}
-	a, mapped := s.InstanceRegistration, s.mapped
-	return func(o ephemeralNode) error { return o.registerInstance(places, a, mapped) }
+	reg, mapped := s.InstanceRegistration, s.mapped
+	return func(n ephemeralNode) error { return n.registerInstance(l, reg, mapped) }
 }
 
 // registerInstance writes everything that consumers need to find the instance; o is its znode.
-func (o ephemeralNode) registerInstance(places layout, a *registry.InstanceRegistration, mapped map[string]bool) error {
-	provided := o
-	provided.path, provided.data = places.metadata(a.Instance.Application, a.Revision), a.MetadataInfo
-	if err := provided.storePersistent(); err != nil {
-		return fmt.Errorf("writing the metadata of revision %s: %w", a.Revision, err)
+func (n ephemeralNode) registerInstance(l layout, reg *registry.InstanceRegistration, mapped map[string]bool) error {
+	metadata := n
+	metadata.path, metadata.data = l.metadata(reg.Instance.Application, reg.Revision), reg.MetadataInfo
+	if err := metadata.storePersistent(); err != nil {
+		return fmt.Errorf("writing the metadata of revision %s: %w", reg.Revision, err)
 	}
-	for _, name := range a.Interfaces {
+	for _, name := range reg.Interfaces {
 		if mapped[name] {
 			continue
 		}
-		mapping := o
-		mapping.path = places.mapping(name)
-		if err := mapping.addToMapping(a.Instance.Application); err != nil {
+		mapping := n
+		mapping.path = l.mapping(name)
+		if err := mapping.addToMapping(reg.Instance.Application); err != nil {
 			return fmt.Errorf("updating the mapping of %s: %w", name, err)
 		}
 		mapped[name] = true
 	}
-	o.data = instanceData(a)
-	if err := o.ensure(); err != nil {
+	n.data = instanceData(reg)
+	if err := n.ensure(); err != nil {
 		return err
 	}
-	return provided.storePersistent() // a process that leaves the revision may have removed it meanwhile
+	return metadata.storePersistent() // a process that leaves the revision may have removed it meanwhile
 }
 
 // storePersistent creates or updates a persistent znode with its data.
-func (o ephemeralNode) storePersistent() error {
+func (n ephemeralNode) storePersistent() error {
 	for range maxAttempts {
-		text, stat, err := o.conn.Get(o.path)
+		text, stat, err := n.conn.Get(n.path)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			err = o.createPersistent()
-		case err != nil || bytes.Equal(text, o.data):
+			err = n.createPersistent()
+		case err != nil || bytes.Equal(text, n.data):
 			return err
 		default:
-			_, err = o.conn.Set(o.path, o.data, stat.Version)
+			_, err = n.conn.Set(n.path, n.data, stat.Version)
 		}
 		if !isConflict(err) {
 			return err
@@ -164,18 +164,18 @@ func (o ephemeralNode) storePersistent() error {
 
 // addToMapping adds an application to a mapping. It does not overwrite concurrent changes: it reads the
 // mapping again first.
-func (o ephemeralNode) addToMapping(application string) error {
+func (n ephemeralNode) addToMapping(application string) error {
 	for range maxAttempts {
-		text, stat, err := o.conn.Get(o.path)
+		text, stat, err := n.conn.Get(n.path)
 		if errors.Is(err, zk.ErrNoNode) {
-			o.data = []byte(application)
-			err = o.createPersistent()
+			n.data = []byte(application)
+			err = n.createPersistent()
 		} else if err == nil {
-			with, changed := registry.WithApplication(string(text), application)
+			updated, changed := registry.WithApplication(string(text), application)
 			if !changed {
 				return nil
 			}
-			_, err = o.conn.Set(o.path, []byte(with), stat.Version)
+			_, err = n.conn.Set(n.path, []byte(updated), stat.Version)
 		}
 		if !isConflict(err) {
 			return err
@@ -192,15 +192,15 @@ func isConflict(err error) bool {
 }
 
 // createPersistent creates a persistent znode and its missing parents.
-func (o ephemeralNode) createPersistent() error {
-	_, err := o.conn.Create(o.path, o.data, 0, o.acl)
+func (n ephemeralNode) createPersistent() error {
+	_, err := n.conn.Create(n.path, n.data, 0, n.acl)
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
-	if err := o.createParents(parent(o.path)); err != nil {
+	if err := n.createParents(parent(n.path)); err != nil {
 		return err
 	}
-	_, err = o.conn.Create(o.path, o.data, 0, o.acl)
+	_, err = n.conn.Create(n.path, n.data, 0, n.acl)
 	return err
 }
 
@@ -226,8 +226,8 @@ type payload struct {
 }
 
 // instanceData returns the data of an instance's znode. Equal registrations have equal data.
-func instanceData(a *registry.InstanceRegistration) []byte {
-	i := &a.Instance
+func instanceData(reg *registry.InstanceRegistration) []byte {
+	i := &reg.Instance
 	since, err := strconv.ParseInt(i.Metadata["timestamp"], 10, 64)
 	if err != nil {
 		since = 0
@@ -251,10 +251,10 @@ type revision struct{ application, name string }
 
 // retireRevision schedules the removal of a revision's metadata after revisionRetention. If more than
 // maxRetiredRevisions revisions are retained, it removes the oldest immediately.
-func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
-	v := &revision{a.Instance.Application, a.Revision}
-	r.retiredRevisions = append(r.retiredRevisions, v)
-	r.afterFunc(revisionRetention, func() { r.removeRevision(v) })
+func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
+	rev := &revision{reg.Instance.Application, reg.Revision}
+	r.retiredRevisions = append(r.retiredRevisions, rev)
+	r.afterFunc(revisionRetention, func() { r.removeRevision(rev) })
 	if len(r.retiredRevisions) > maxRetiredRevisions {
 		r.removeRevision(r.retiredRevisions[0])
 	}
@@ -262,22 +262,22 @@ func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
 
 // removeRevision removes the metadata of a revision that no instance has. Metadata that cannot be
 // removed stays, which does no harm.
-func (r *Registry) removeRevision(v *revision) {
-	if !slices.Contains(r.retiredRevisions, v) {
+func (r *Registry) removeRevision(rev *revision) {
+	if !slices.Contains(r.retiredRevisions, rev) {
 		return // done already
 	}
-	r.retiredRevisions = slices.DeleteFunc(r.retiredRevisions, func(o *revision) bool { return o == v })
+	r.retiredRevisions = slices.DeleteFunc(r.retiredRevisions, func(other *revision) bool { return other == rev })
 	r.enqueue(func() work {
 		for _, e := range r.entries {
-			if e.instance != nil && e.wanted && e.instance.Instance.Application == v.application && e.instance.Revision == v.name {
+			if e.instance != nil && e.wanted && e.instance.Instance.Application == rev.application && e.instance.Revision == rev.name {
 				return nil // an instance of this process has it again
 			}
 		}
 		return func(conn *zk.Conn) func() {
-			err := v.remove(conn, r.layout)
+			err := rev.remove(conn, r.layout)
 			return func() {
 				if err != nil && !isConflict(err) {
-					r.log.Warn("cannot remove unused metadata from ZooKeeper", "application", v.application, "revision", v.name, "error", err)
+					r.log.Warn("cannot remove unused metadata from ZooKeeper", "application", rev.application, "revision", rev.name, "error", err)
 				}
 			}
 		}
@@ -285,25 +285,25 @@ func (r *Registry) removeRevision(v *revision) {
 }
 
 // remove removes the metadata, unless an instance has the revision. It runs on a worker.
-func (v *revision) remove(conn *zk.Conn, places layout) error {
-	path := places.metadata(v.application, v.name)
+func (r *revision) remove(conn *zk.Conn, l layout) error {
+	path := l.metadata(r.application, r.name)
 	_, stat, err := conn.Exists(path)
 	if err != nil {
 		return err
 	}
-	folder := places.application(v.application)
-	ids, _, err := conn.Children(folder)
+	dir := l.application(r.application)
+	ids, _, err := conn.Children(dir)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
 	for _, id := range ids {
-		text, _, err := conn.Get(folder + "/" + id)
+		text, _, err := conn.Get(dir + "/" + id)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			continue
 		case err != nil:
 			return err
-		case bytes.Contains(text, []byte(v.name)):
+		case bytes.Contains(text, []byte(r.name)):
 			return nil // another process provides the same
 		}
 	}

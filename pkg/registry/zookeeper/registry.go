@@ -92,7 +92,7 @@ func New(options registry.Options) (registry.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	places, err := newLayout(chroot, options.Root)
+	l, err := newLayout(chroot, options.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func New(options registry.Options) (registry.Registry, error) {
 	}
 	r := &Registry{
 		options:       options,
-		layout:        places,
+		layout:        l,
 		servers:       servers,
 		log:           options.Log,
 		acl:           zk.WorldACL(zk.PermAll),
@@ -146,9 +146,9 @@ func (r *Registry) Close(ctx context.Context) {
 		r.abandon()
 	}
 	r.mu.Lock()
-	all := slices.Collect(maps.Keys(r.subscriptions))
+	subscriptions := slices.Collect(maps.Keys(r.subscriptions))
 	r.mu.Unlock()
-	for _, s := range all {
+	for _, s := range subscriptions {
 		s.End()
 	}
 }
@@ -184,21 +184,21 @@ func (r *Registry) State() registry.State { return r.stateTracker.State() }
 func (r *Registry) loop() {
 	defer close(r.ended)
 	r.connectClient()
-	clock := time.NewTimer(0)
-	defer clock.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-r.closing:
 			r.shutdown()
 			return
 		case <-r.callbacks.wake:
-			for _, letter := range r.callbacks.take() {
-				letter()
+			for _, f := range r.callbacks.take() {
+				f()
 			}
-		case <-clock.C:
+		case <-timer.C:
 		}
 		r.runAfterCallbacks()
-		clock.Reset(time.Until(r.nextSweep))
+		timer.Reset(time.Until(r.nextSweep))
 	}
 }
 
@@ -239,12 +239,12 @@ func (r *Registry) startWorkers() {
 		return
 	}
 	started := 0
-	for _, next := range r.queue {
+	for _, j := range r.queue {
 		if r.workers == maxWorkers {
 			break
 		}
 		started++
-		w := next()
+		w := j()
 		if w == nil {
 			continue
 		}
@@ -272,14 +272,14 @@ func (r *Registry) shutdown() {
 	r.closingClients.Wait()
 	for r.workers > 0 {
 		<-r.callbacks.wake
-		for _, letter := range r.callbacks.take() {
-			letter()
+		for _, f := range r.callbacks.take() {
+			f()
 		}
 	}
 	r.stateTracker.End()
 }
 
 // afterFunc runs a callback on the loop after d.
-func (r *Registry) afterFunc(d time.Duration, letter func()) {
-	time.AfterFunc(d, func() { r.callbacks.post(letter) })
+func (r *Registry) afterFunc(d time.Duration, f func()) {
+	time.AfterFunc(d, func() { r.callbacks.post(f) })
 }

@@ -56,7 +56,7 @@ func (r *Registry) rulesOf(s *service) []rule {
 	for sub := range s.subscriptions {
 		keys = append(keys, ruleKey(sub.service))
 	}
-	own := len(keys)
+	serviceKeys := len(keys)
 	keys = append(keys, s.applications()...)
 	for _, u := range s.providers.content.urls {
 		keys = append(keys, u.Get("application"))
@@ -71,16 +71,16 @@ func (r *Registry) rulesOf(s *service) []rule {
 			continue
 		}
 		seen[key] = true
-		for _, kind := range suffixes() {
-			name := key + kind.text
-			if _, there := slices.BinarySearch(s.rules.content.names, name); !there {
+		for _, sfx := range suffixes() {
+			name := key + sfx.text
+			if _, exists := slices.BinarySearch(s.rules.content.names, name); !exists {
 				continue
 			}
 			scope := ScopeApplication
-			if i < own {
+			if i < serviceKeys {
 				scope = ScopeService
 			}
-			found = append(found, rule{suffix: kind, path: s.rules.path + "/" + name, name: name, key: key, scope: scope})
+			found = append(found, rule{suffix: sfx, path: s.rules.path + "/" + name, name: name, key: key, scope: scope})
 		}
 	}
 	slices.SortFunc(found, func(a, b rule) int { return strings.Compare(a.name, b.name) })

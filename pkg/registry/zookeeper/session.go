@@ -56,8 +56,8 @@ type client struct {
 // logAdapter passes the library's messages to the log, at the level debug.
 type logAdapter struct{ log *slog.Logger }
 
-func (p logAdapter) Printf(format string, values ...any) {
-	p.log.Debug("ZooKeeper client library", "message", fmt.Sprintf(format, values...))
+func (a logAdapter) Printf(format string, values ...any) {
+	a.log.Debug("ZooKeeper client library", "message", fmt.Sprintf(format, values...))
 }
 
 // connectClient creates a client, which connects in the background.
@@ -89,23 +89,23 @@ func (r *Registry) connectClient() {
 
 // end ends the session, if there is one, and returns when the client has ended. It does not wait
 // for the server once hurry is closed.
-func (c *client) end(hurry <-chan struct{}) {
+func (c *client) end(abort <-chan struct{}) {
 	c.hostProvider.closed.Store(true)
 	c.stop()
-	told := make(chan struct{})
+	closed := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(closed)
 		c.conn.Close()
 	}()
-	patience := time.NewTimer(closeTimeout)
-	defer patience.Stop()
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
 	select {
-	case <-told:
-	case <-hurry:
-	case <-patience.C:
+	case <-closed:
+	case <-abort:
+	case <-timer.C:
 	}
 	c.hostProvider.closeConn()
-	<-told
+	<-closed
 	<-c.done
 }
 
@@ -182,17 +182,17 @@ func (r *Registry) onConnected() {
 // resumed one those that are not settled.
 func (r *Registry) startRequests() {
 	s := &r.session
-	fresh := s.isNew
+	newSession := s.isNew
 	s.ready, s.isNew, s.failureLogged = true, false, false
 	name := fmt.Sprintf("%#x", uint64(s.id))
-	r.log.Info("connected to ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", fresh)
+	r.log.Info("connected to ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", newSession)
 	r.stateTracker.Update(func(state *registry.State) {
 		state.Connected, state.Since, state.Session = true, time.Now(), name
-		if fresh {
+		if newSession {
 			state.Sessions++
 		}
 	})
-	if fresh {
+	if newSession {
 		r.clearWatches()
 	} else {
 		// The library restores its watches (see handshakeconn.go). The Registry also reads everything now,
@@ -204,13 +204,13 @@ func (r *Registry) startRequests() {
 		r.readIfDirty(n)
 	}
 	for _, e := range r.entries {
-		if fresh {
+		if newSession {
 			e.markUnverified()
 		}
 		r.startReconcile(e)
 	}
-	for q := range r.metadataReads {
-		r.readMetadata(q)
+	for read := range r.metadataReads {
+		r.readMetadata(read)
 	}
 }
 
@@ -254,12 +254,12 @@ func isLost(err error) bool {
 		}
 	}
 	// The library returns errors of writes unwrapped.
-	var network interface{ Timeout() bool }
-	return errors.As(err, &network)
+	var timeoutErr interface{ Timeout() bool }
+	return errors.As(err, &timeoutErr)
 }
 
 // backoff returns the wait time after consecutive failures, at least one, with jitter.
 func backoff(failures int) time.Duration {
-	const first, most = 100 * time.Millisecond, 2 * time.Minute
-	return jitter(min(first<<min(2*(failures-1), 20), most))
+	const minBackoff, maxBackoff = 100 * time.Millisecond, 2 * time.Minute
+	return jitter(min(minBackoff<<min(2*(failures-1), 20), maxBackoff))
 }

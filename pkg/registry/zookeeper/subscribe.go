@@ -96,26 +96,26 @@ func (r *Registry) refresh(s *service) {
 			return
 		}
 	}
-	wanted := map[string]kind{}
+	needed := map[string]kind{}
 	for _, name := range s.applications() {
 		path := r.layout.application(name)
-		wanted[path] = children
-		if folder := s.extraNodes[path]; folder != nil && folder.content != nil {
-			for _, id := range folder.content.names {
-				wanted[path+"/"+id] = instances
+		needed[path] = children
+		if dir := s.extraNodes[path]; dir != nil && dir.content != nil {
+			for _, id := range dir.content.names {
+				needed[path+"/"+id] = instances
 			}
 		}
 	}
 	for _, rule := range r.rulesOf(s) {
-		wanted[rule.path] = data
+		needed[rule.path] = data
 	}
 	for path, n := range s.extraNodes {
-		if _, stays := wanted[path]; !stays {
+		if _, ok := needed[path]; !ok {
 			delete(s.extraNodes, path)
 			r.releaseNode(n, s)
 		}
 	}
-	for path, k := range wanted {
+	for path, k := range needed {
 		if s.extraNodes[path] == nil {
 			s.extraNodes[path] = r.useNode(path, k, s)
 		}
@@ -126,21 +126,21 @@ func (r *Registry) refresh(s *service) {
 			return
 		}
 	}
-	for _, folder := range s.extraNodes {
-		if folder.kind != children || folder.content == nil {
+	for _, dir := range s.extraNodes {
+		if dir.kind != children || dir.content == nil {
 			continue
 		}
-		for _, id := range folder.content.names {
-			if s.extraNodes[folder.path+"/"+id] == nil {
+		for _, id := range dir.content.names {
+			if s.extraNodes[dir.path+"/"+id] == nil {
 				r.stale[s] = struct{}{} // another service had read the parent before
 				return
 			}
 		}
 	}
 	for sub := range s.subscriptions {
-		if v, marks := r.snapshot(s, sub.service); sub.fingerprint == nil || !slices.Equal(sub.fingerprint, marks) {
-			sub.fingerprint = marks
-			sub.Notify(v)
+		if snap, fingerprint := r.snapshot(s, sub.service); sub.fingerprint == nil || !slices.Equal(sub.fingerprint, fingerprint) {
+			sub.fingerprint = fingerprint
+			sub.Notify(snap)
 		}
 	}
 }
@@ -154,20 +154,20 @@ func (s *service) applications() []string {
 }
 
 // snapshot returns the snapshot of a service, and marks that change with it.
-func (r *Registry) snapshot(s *service, requested registry.Service) (v registry.Snapshot, marks []string) {
-	marks = []string{} // not nil: there is a snapshot
+func (r *Registry) snapshot(s *service, requested registry.Service) (snap registry.Snapshot, fingerprint []string) {
+	fingerprint = []string{} // not nil: there is a snapshot
 	accept := func(n *node) (accepted []registry.URL) {
 		for i, u := range n.content.urls {
 			if acceptsOrWildcard(requested, u) {
-				accepted, marks = append(accepted, u), append(marks, n.content.names[i])
+				accepted, fingerprint = append(accepted, u), append(fingerprint, n.content.names[i])
 			}
 		}
-		marks = append(marks, "")
+		fingerprint = append(fingerprint, "")
 		return slices.Clone(accepted) // retained for long, so without spare capacity
 	}
-	v.Providers = accept(s.providers)
-	v.Configurators = accept(s.configurators)
-	v.Routers = accept(s.routers)
+	snap.Providers = accept(s.providers)
+	snap.Configurators = accept(s.configurators)
+	snap.Routers = accept(s.routers)
 	for _, rule := range r.rulesOf(s) {
 		n := s.extraNodes[rule.path]
 		if !rule.appliesTo(requested) || n == nil || n.content == nil || !n.content.exists {
@@ -175,27 +175,27 @@ func (r *Registry) snapshot(s *service, requested registry.Service) (v registry.
 		}
 		u := rule.url(n.content.data)
 		if u.Category() == registry.Configurators {
-			v.Configurators = append(v.Configurators, u)
+			snap.Configurators = append(snap.Configurators, u)
 		} else {
-			v.Routers = append(v.Routers, u)
+			snap.Routers = append(snap.Routers, u)
 		}
-		marks = append(marks, n.path, n.content.data)
+		fingerprint = append(fingerprint, n.path, n.content.data)
 	}
 	for _, name := range s.applications() {
-		folder := s.extraNodes[r.layout.application(name)]
-		if folder == nil || folder.content == nil {
+		dir := s.extraNodes[r.layout.application(name)]
+		if dir == nil || dir.content == nil {
 			continue
 		}
-		for _, id := range folder.content.names {
-			n := s.extraNodes[folder.path+"/"+id]
+		for _, id := range dir.content.names {
+			n := s.extraNodes[dir.path+"/"+id]
 			if n == nil || n.content == nil || n.content.instance == nil {
 				continue
 			}
-			v.Instances = append(v.Instances, *n.content.instance)
-			marks = append(marks, n.path, n.content.data)
+			snap.Instances = append(snap.Instances, *n.content.instance)
+			fingerprint = append(fingerprint, n.path, n.content.data)
 		}
 	}
-	return v, marks
+	return snap, fingerprint
 }
 
 // acceptsOrWildcard extends requested.Accepts to rules for every interface.
