@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// InstanceRegistration describes this process as an instance of a Dubbo 3 application, and what the
-// revision of the application provides. All instances that provide the same share a revision. It is
-// immutable.
+// InstanceRegistration describes this process as an instance of a Dubbo 3 application, and the
+// services that the revision of the application provides. All instances that provide the same
+// services share a revision. It is immutable.
 type InstanceRegistration struct {
-	// Instance is the process. Only Application, Host, Port and Metadata matter; Metadata names the
-	// revision.
+	// Instance is the process. Registries use only Application, Host, Port and Metadata; Metadata
+	// names the revision.
 	Instance Instance
 	Revision string
 	// MetadataInfo describes what the revision provides, as JSON
@@ -35,26 +35,27 @@ func (i *Instance) Name() string { return i.Host + ":" + strconv.Itoa(int(i.Port
 type InstanceRegistry interface {
 	// RegisterInstance registers an instance until UnregisterInstance or Close: first the metadata
 	// of its revision, then the mapping from its interfaces to the application, then the instance.
-	// It returns once the registry has all of them, immediately if it has them already. It replaces
-	// the previous registration of the application at that address; the metadata of the previous
-	// revision stays for a while, and is then removed if no instance has that revision. An error
-	// says why the registry does not have the registration yet: ctx ended, or the registry rejected
-	// it. The registration stays desired, and is retried until UnregisterInstance. An UnmappedError
-	// means that the registry has everything that it can store.
-	RegisterInstance(ctx context.Context, a *InstanceRegistration) error
+	// It returns when the registry has stored all of them. It replaces the previous registration of
+	// the application at this address. The metadata of the previous revision is retained for a
+	// while, and then removed if no instance has that revision. An error says why the registry has
+	// not stored the registration yet: ctx ended, or the registry rejected it. The registration
+	// stays desired, and is retried until UnregisterInstance. An UnmappedError means that the
+	// registry has stored everything except some mappings.
+	RegisterInstance(ctx context.Context, reg *InstanceRegistration) error
 	// UnregisterInstance removes the registration of an application at an address; it ignores all
 	// other fields of i. The registration is no longer desired from then on. An error says why the
-	// registry may still have the instance, which it then drops with the session. The mapping from
-	// interfaces to the application stays: other instances may need it.
+	// registry may still have the instance, which then ends with the session. The mapping from
+	// interfaces to the application stays, because other instances may need it.
 	UnregisterInstance(ctx context.Context, i Instance) error
 }
 
-// UnmappedError reports that a registry has an instance, but cannot use some of its interfaces as
-// names: consumers do not find the application by these.
+// UnmappedError reports that a registry has stored an instance, but no mapping for some of its
+// interfaces, because their names are not valid there. Consumers do not find the application by
+// these interfaces.
 type UnmappedError struct {
 	Application string
 	Interfaces  []string
-	Err         error // why the registry cannot use the names
+	Err         error // why the names are not valid
 }
 
 // Error names the first interfaces, and the number of the others.
@@ -91,7 +92,7 @@ func applications(mapping string) iter.Seq[string] {
 // with its instances and rules.
 const MaxApplications = 512
 
-// FirstApplications returns the first MaxApplications applications of a mapping for which canBe
+// FirstApplications returns the first MaxApplications applications of a mapping for which accept
 // returns true, without duplicates.
 func FirstApplications(mapping string, accept func(name string) bool) []string {
 	var names []string
@@ -106,8 +107,8 @@ func FirstApplications(mapping string, accept func(name string) bool) []string {
 	return names
 }
 
-// WithApplication returns a mapping to which an application was added. changed is false if mapping
-// has the application already.
+// WithApplication returns mapping with application added. changed is false if mapping contains the
+// application already.
 func WithApplication(mapping, application string) (updated string, changed bool) {
 	names := Applications(mapping)
 	if slices.Contains(names, application) {

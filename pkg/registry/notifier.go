@@ -2,9 +2,9 @@ package registry
 
 import "sync"
 
-// Notifier passes snapshots to a subscriber as Registry.Subscribe promises: one call at a time, on
-// a goroutine that runs only while a snapshot is pending. It drops a snapshot when a newer one
-// arrives before its delivery. It is safe for concurrent use.
+// Notifier passes snapshots to a subscriber as Registry.Subscribe guarantees: one call at a time, on
+// a goroutine that runs only while a snapshot is pending. A newer snapshot replaces a pending one. It
+// is safe for concurrent use.
 type Notifier struct {
 	notify func(Snapshot) // immutable
 
@@ -57,7 +57,7 @@ func (n *Notifier) takePending() *Snapshot {
 	return snap
 }
 
-// End waits until notify is not running, and prevents further calls of it. notify must not call
+// End prevents further calls of notify, and waits until notify is not running. notify must not call
 // End.
 func (n *Notifier) End() {
 	n.mu.Lock()

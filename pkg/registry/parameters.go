@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Parameters are the query parameters of a URL, with unique names. They are immutable and reference
+// Parameters holds the query parameters of a URL, with unique names. It is immutable and references
 // no other text, because a process keeps the parameters of tens of thousands of providers. The zero
 // value is empty.
 type Parameters struct {
@@ -66,7 +66,7 @@ func (p Parameters) Len() int { return len(p.spans) }
 
 // at returns the i-th parameter in the order of names.
 func (p Parameters) at(i int) (name, value string) {
-	end := uint32(len(p.text)) //nolint:gosec // as in collect
+	end := uint32(len(p.text)) //nolint:gosec // as in newParameters
 	if i+1 < len(p.spans) {
 		end = p.spans[i+1].name
 	}

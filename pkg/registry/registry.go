@@ -1,6 +1,6 @@
 // Package registry defines the model that Weft and the registries of Dubbo services share: URLs,
-// services, instances, and what a registry can do. Each type of registry is a package below this
-// one. A Notifier delivers snapshots to subscribers, and a StateTracker keeps the state of a
+// services, instances, and the interface of a registry. Each type of registry is a package below
+// this one. A Notifier delivers snapshots to subscribers, and a StateTracker keeps the state of a
 // session. All other types are values.
 package registry
 
@@ -16,18 +16,18 @@ import (
 // background while the Registry is open. An error names the invalid option.
 type OpenFunc func(Options) (Registry, error)
 
-// Options select a registry and configure the session.
+// Options selects a registry and configures the session.
 type Options struct {
 	// Address is the address of the registry, in the notation of its type: for ZooKeeper
 	// "host:port,host:port/chroot", for Nacos "host:port,host:port".
 	Address            string
 	Username, Password string      // "": no authentication
 	TLS                *tls.Config // nil: plaintext
-	// Root is the znode (ZooKeeper) or the group (Nacos) that contains everything; "": the default
-	// of the type, such as "/dubbo" for ZooKeeper.
+	// Root is the znode (ZooKeeper) or the group (Nacos) that contains all registrations; "": the
+	// default of the type, such as "/dubbo" for ZooKeeper.
 	Root string
-	// SessionTimeout is how long the registry keeps the registrations of a process from which it
-	// receives nothing; 0: the default of the type.
+	// SessionTimeout is how long the registry keeps the registrations of a process that sends no
+	// heartbeats; 0: the default of the type.
 	SessionTimeout time.Duration
 	// Changed is called after State has changed, on a goroutine of the Registry. It must not block.
 	Changed func()
@@ -40,45 +40,43 @@ type Options struct {
 type Registry interface {
 	InstanceRegistry
 
-	// Register registers a URL, in its category, until Unregister or Close. It returns once the
-	// registry has the URL, immediately if it has it already. An error says why the registry does
-	// not have it yet: ctx ended, or the registry rejected it. The URL stays desired, and is
-	// retried until Unregister.
+	// Register registers a URL, in its category, until Unregister or Close. It returns when the
+	// registry has stored the URL. An error says why the registry has not stored it yet: ctx ended,
+	// or the registry rejected it. The URL stays desired, and is retried until Unregister.
 	Register(ctx context.Context, u URL) error
 	// Unregister reverts Register. The URL is no longer desired from then on. An error says why the
-	// registry may still have the URL, which it then drops with the session. To replace a URL by
-	// one of the same service and address with other parameters, the caller registers the new URL
-	// before it unregisters the old one; a registry that has one entry for both keeps the entry.
+	// registry may still have the URL, which then ends with the session. To change the parameters
+	// of a URL, the caller registers the new URL before it unregisters the old one; a registry that
+	// has one entry for both keeps the entry.
 	Unregister(ctx context.Context, u URL) error
-	// Subscribe follows a service until the caller calls stop. stop returns once notify is not
-	// running and will not be called again. The Registry calls notify when the service has changed,
-	// with a complete snapshot, one call at a time. It does not call notify before the first
-	// response of the registry, nor while the registry is unavailable: without a call, no change is
-	// known.
+	// Subscribe subscribes to a service until the caller calls stop. stop returns when notify is
+	// not running and will not be called again. The Registry calls notify when the service has
+	// changed, with a complete snapshot, one call at a time. It does not call notify before the
+	// first response of the registry, or while the registry is unavailable.
 	Subscribe(s Service, notify func(Snapshot)) (stop func())
-	// Metadata returns what an application published about a revision of its services, as JSON
+	// Metadata returns the metadata that an application published for a revision, as JSON
 	// (org.apache.dubbo.metadata.MetadataInfo), or ErrNoMetadata if there is none.
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 	// State returns the state of the session.
 	State() State
-	// Close ends the session, and with it all registrations. It returns once the session has ended,
-	// or ctx has ended, and no notify is running.
+	// Close ends the session, and with it all registrations. It returns when the session or ctx has
+	// ended, and no notify is running.
 	Close(ctx context.Context)
 }
 
-// ErrNoMetadata is returned for a revision without published metadata.
+// ErrNoMetadata is the error for a revision without published metadata.
 var ErrNoMetadata = errors.New("the registry has no metadata of that revision")
 
-// Snapshot is everything that a registry reports about a service at one time. It is immutable.
+// Snapshot holds all entries of a service that a registry reports at one time. It is immutable.
 type Snapshot struct {
 	Providers     []URL // enabled or not
 	Configurators []URL // override://
 	Routers       []URL // condition://, tag:// and others
-	// Authoritative means that a missing provider has unregistered itself, so that even an empty
-	// list is true. It is false if the registry cannot distinguish that from a loss.
+	// Authoritative reports that missing providers have unregistered themselves, so that even an
+	// empty list is reliable. It is false if the registry cannot distinguish that from a loss.
 	Authoritative bool
-	// Instances are the instances of the applications that are mapped to the service (Dubbo 3).
-	// Their metadata says whether they provide it.
+	// Instances holds the instances of the applications that are mapped to the service (Dubbo 3).
+	// The metadata of an instance says whether the instance provides the service.
 	Instances []Instance
 }
 
@@ -100,5 +98,5 @@ type State struct {
 	Since     time.Time // when Connected last changed
 	Session   string    // the ID that the registry gave the session; "": none
 	Sessions  int       // number of sessions so far
-	LastError string    // of the connection; "": none so far
+	LastError string    // last error of the connection; "": none so far
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // ParseServers parses "host:port,host:port", the part of Options.Address that several types share.
-// port is the default port; an IPv6 address is in brackets. ParseServers returns each server in the
+// port is the default port; IPv6 addresses are in brackets. ParseServers returns each server in the
 // notation of net.Dial.
 func ParseServers(list, port string) ([]string, error) {
 	var servers []string

@@ -6,7 +6,7 @@ import (
 )
 
 // StateTracker keeps the State of a session and reports its changes, as Registry and
-// Options.Changed promise. It is safe for concurrent use.
+// Options.Changed require. It is safe for concurrent use.
 type StateTracker struct {
 	changed func() // immutable; may be nil
 
@@ -14,8 +14,8 @@ type StateTracker struct {
 	state State // guarded by mu
 }
 
-// NewStateTracker returns a StateTracker with an initial state. It calls changed after each change, on
-// the goroutine that made the change; changed may be nil.
+// NewStateTracker returns a StateTracker with an initial state. It calls changed after each change,
+// on the goroutine that made the change; changed may be nil.
 func NewStateTracker(state State, changed func()) *StateTracker {
 	return &StateTracker{changed: changed, state: state}
 }

@@ -38,7 +38,6 @@ const (
 const MaxURL = 64 << 10
 
 // Parse parses a URL that is not percent-encoded as a whole. The result references no part of text.
-// An error names the defect.
 func Parse(text string) (URL, error) {
 	if len(text) > MaxURL {
 		return URL{}, fmt.Errorf("a URL has %d bytes; the maximum is %d", len(text), MaxURL)
@@ -121,13 +120,13 @@ func (u *URL) setAddress(text string) error {
 	return nil
 }
 
-// isBracketed reports whether the only brackets enclose an address at the beginning.
+// isBracketed reports whether text begins with an address in brackets and has no other brackets.
 func isBracketed(text string) bool {
 	return strings.HasPrefix(text, "[") && strings.Count(text, "[") == 1 && strings.Count(text, "]") == 1 && !strings.Contains(text, "@")
 }
 
-// parseQuery parses parameters as Java does: the last one of a name wins, and the value of one
-// without "=" is its name.
+// parseQuery parses parameters as Java does: of several parameters with one name the last wins, and
+// the value of a parameter without "=" is its name.
 func parseQuery(query string) (Parameters, error) {
 	const usual = 32 // initial capacity
 	pairs := make([]pair, 0, min(strings.Count(query, "&")+1, usual))
@@ -156,8 +155,8 @@ func parseQuery(query string) (Parameters, error) {
 	return newParameters(pairs), nil
 }
 
-// isDoublyEscaped reports whether Java escapes a value separately before it escapes the whole URL.
-// A plus in such a value is a space.
+// isDoublyEscaped reports whether Java escapes the value of a parameter separately before it escapes
+// the whole URL. A plus in such a value is a space.
 func isDoublyEscaped(key string) bool { return key == "rule" }
 
 // String returns the URL with its parameters sorted by name, so that equal URLs have equal texts.
@@ -220,8 +219,8 @@ func (u URL) Address() string {
 // Get returns the value of a parameter, or "" if it is missing or empty.
 func (u URL) Get(key string) string { return u.Parameters.Get(key) }
 
-// MethodParameter returns the value of a parameter for a method, such as "sayHello.timeout", or the value
-// for the whole service.
+// MethodParameter returns the value of a parameter for a method, such as "sayHello.timeout", or the
+// value for the whole service.
 func (u URL) MethodParameter(method, key string) string {
 	if v := u.Get(method + "." + key); v != "" {
 		return v
@@ -269,8 +268,7 @@ func (u URL) Service() Service {
 	return s
 }
 
-// Service identifies a service that providers provide and consumers call. Services that differ in
-// any field are different.
+// Service identifies a service that providers provide and consumers call.
 type Service struct {
 	Interface string
 	Group     string // "": no group
@@ -300,13 +298,13 @@ func PlainVersion(version string) string {
 	return version
 }
 
-// wildcard is the group or version of a consumer that accepts every one.
+// wildcard is the group or version of a consumer that accepts all groups or versions.
 const wildcard = "*"
 
-// Accepts reports whether u is about a service that a consumer of s may call. The interface must be
-// equal. The group of u must be that of s, or one of its groups ("a,b"; "*": all). The version must
-// be equal, too ("*": all). If s has no group, or no version, every provider and configurator
-// matches, because each call names its own; URLs of other categories must match exactly.
+// Accepts reports whether u belongs to a service that a consumer of s may call. The interfaces must
+// be equal. The group of u must be that of s, or one of its groups ("a,b"; "*": all). The versions
+// must be equal ("*": all). If s has no group or no version, every group or version of providers and
+// configurators matches, because each call has its own; URLs of other categories must match exactly.
 func (s Service) Accepts(u URL) bool {
 	provided := u.Service()
 	unsetMatches := u.Category() == Providers || u.Category() == Configurators

@@ -19,8 +19,8 @@ type instance struct {
 	lost bool // its session ended without unregistering it
 }
 
-// RegisterInstance implements registry.InstanceRegistry. Metadata and mapping exist as long as the
-// instance does.
+// RegisterInstance implements registry.InstanceRegistry. The metadata and the mapping end with the
+// instance.
 func (s *session) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
 	if err := reg.Check(); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (s *session) UnregisterInstance(ctx context.Context, i registry.Instance) e
 // instanceName returns the key of an instance in a session.
 func instanceName(i *registry.Instance) string { return i.Application + " " + i.Name() }
 
-// registrationText is the registration of an instance. Its text may be long, so mark, the SHA-256
-// of text, is the key in the store.
+// registrationText is the registration of an instance as JSON text. The key in the store is hash,
+// the SHA-256 of text, because the text may be long.
 type registrationText struct {
 	text, hash   string
 	registration *registry.InstanceRegistration
@@ -55,8 +55,8 @@ func newRegistrationText(text string, reg *registry.InstanceRegistration) regist
 	return registrationText{text, string(sum[:]), reg}
 }
 
-// setInstance replaces the registration of an instance by a, whose JSON is text; a nil a removes it.
-// It returns the number of the change.
+// setInstance replaces the registration of an instance by reg, whose JSON is text; a nil reg removes
+// it. It returns the number of the change.
 func (s *session) setInstance(name, text string, reg *registry.InstanceRegistration) uint64 {
 	s.updateMu.Lock()
 	defer s.updateMu.Unlock()
@@ -108,7 +108,7 @@ func (st *store) replace(owner string, old, next registrationText) {
 	st.removeInstance(owner, old)
 }
 
-// putInstance adds a registration of an owner, unless it is empty; lost says whether its session
+// putInstance adds a registration of an owner, unless it is empty; lost reports that its session
 // ended without unregistering it. mu is held, as in the next two methods.
 func (st *store) putInstance(owner string, rt registrationText, lost bool) {
 	if rt.registration == nil {
@@ -149,8 +149,8 @@ func (st *store) removeInstanceEntry(name string, key entryKey) {
 	st.checkWatchers(name)
 }
 
-// addInstances adds the instances that provide an interface to its snapshot, and returns the marks
-// that distinguish it from other snapshots. mu is held.
+// addInstances adds the instances that provide an interface to snap, and returns their hashes, which
+// distinguish the snapshot from others. mu is held.
 func (st *store) addInstances(snap *registry.Snapshot, s registry.Service) []string {
 	live := map[string]registrationText{} // by instanceName: several sessions may register the same instance
 	for key, i := range st.instances[s.Interface] {

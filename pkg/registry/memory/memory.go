@@ -1,6 +1,6 @@
 // Package memory implements a registry that needs no server. Sessions in this process with the same
-// address share registrations. With an address "file:/directory", so do the processes of one
-// machine that can write to that directory.
+// address share registrations. With an address "file:/directory", the processes of one machine that
+// can write to that directory share registrations.
 //
 //	Server     the stores of this process, by address   memory.go
 //	session    a registry.Registry                      memory.go, instance.go
@@ -39,9 +39,9 @@ const maxAddresses = 1024
 // NewServer returns a Server without sessions.
 func NewServer() *Server { return &Server{stores: map[string]*store{}} }
 
-// Open opens a session; it is a registry.OpenFunc. Every address is valid, even "". One that begins
-// with "file:" is the absolute path of a directory, which the session creates if it does not exist.
-// Open ignores Username, Password, TLS, Root and SessionTimeout.
+// Open opens a session; it is a registry.OpenFunc. Every address is valid, even "". The prefix
+// "file:" is followed by the absolute path of a directory, which the session creates if it does not
+// exist. Open ignores Username, Password, TLS, Root and SessionTimeout.
 func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -63,7 +63,7 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 		}
 		se.store = newStore()
 		se.dir = newSharedDir(path, se.store, o.Log)
-		se.name = se.dir.id // before another goroutine knows the session
+		se.name = se.dir.id // before another goroutine uses the session
 		se.changed = o.Changed
 		se.state = registry.State{Since: time.Now()} // until the first exchange with the directory
 	} else {
@@ -77,7 +77,8 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	return se, nil
 }
 
-// acquireStore returns the store of an address for a new session, which calls leave when it ends.
+// acquireStore returns the store of an address for a new session. The session calls releaseStore
+// when it ends.
 func (s *Server) acquireStore(address string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,7 @@ func (s *Server) releaseStore(address string) {
 
 // session is a registry.Registry. Its goroutine calls notify, and reads and writes the directory.
 type session struct {
-	name    string     // immutable; owner of its registrations
+	name    string     // immutable; owner of the session's registrations in the store
 	store   *store     // immutable
 	dir     *sharedDir // owned by run; nil: the store is of this process
 	changed func()     // immutable; only with a directory
@@ -120,12 +121,13 @@ type session struct {
 
 	mu             sync.Mutex
 	state          registry.State  // guarded by mu
-	dirty          []*watcher      // guarded by mu; to be checked for changes
+	dirty          []*watcher      // guarded by mu; watchers to check for changes
 	changes        uint64          // guarded by mu; number of changes of registrations
 	writtenChanges uint64          // guarded by mu; changes that the directory contains
-	flushed        chan struct{}   // guarded by mu; closed when written grows; nil: no call waits
+	flushed        chan struct{}   // guarded by mu; closed when writtenChanges grows; nil: no call waits
 	urls           map[string]bool // guarded by mu; registered URLs, encoded
-	// instances is guarded by mu, and changes only while updateMu is held; by instanceName.
+	// instances holds the registered instances by instanceName. It is guarded by mu, and changes
+	// only while updateMu is held.
 	instances map[string]registrationText
 }
 
@@ -139,7 +141,7 @@ func (s *session) Unregister(ctx context.Context, u registry.URL) error {
 	return s.update(ctx, func() uint64 { return s.setURL(u, false) })
 }
 
-// errClosed is returned for registrations after Close.
+// errClosed is the error of registrations after Close.
 var errClosed = errors.New("the session is closed")
 
 // update calls change, which changes a registration and returns the number of the change, and waits
@@ -176,7 +178,7 @@ func (s *session) update(ctx context.Context, change func() uint64) error {
 	}
 }
 
-// setURL adds or removes a URL, and returns the number of the change.
+// setURL adds a URL, or removes it if add is false, and returns the number of the change.
 func (s *session) setURL(u registry.URL, add bool) uint64 {
 	s.updateMu.Lock()
 	defer s.updateMu.Unlock()

@@ -19,11 +19,11 @@ import (
 )
 
 // A session has two files in the directory that processes share. Its urls file contains its
-// registrations, one URL or instance per line; the session replaces the file as a whole, and
-// empties it at the end. The session holds a lock on its lock file for its lifetime, and the kernel
-// releases the lock when the process ends, in whatever way. Registrations of a session without a
-// lock that were not removed count as lost, even if the urls file is gone. Other sessions delete
-// old files later.
+// registrations, one URL or instance per line; the session replaces the file atomically, and
+// empties it at its end. The session holds a lock on its lock file for its lifetime, and the kernel
+// releases the lock when the process ends for any reason. Registrations that a session without a
+// lock did not remove count as lost, even if the urls file was deleted. Other sessions delete old
+// files later.
 const (
 	urlsSuffix = ".urls"
 	lockSuffix = ".lock"
@@ -52,7 +52,7 @@ type otherSession struct {
 	info  fs.FileInfo
 	lines map[string]record
 	lost  bool
-	since time.Time // since when lost is true
+	since time.Time // when lost became true
 }
 
 func newSharedDir(path string, st *store, log *slog.Logger) *sharedDir {
@@ -65,9 +65,9 @@ func (d *sharedDir) hasLock() bool { return d.lock != nil }
 
 func (d *sharedDir) file(id, suffix string) string { return filepath.Join(d.path, id+suffix) }
 
-// write replaces the urls file of this session by lines; nil: it is unchanged. It returns an error
-// if the lock file has disappeared, so that the next call with lines creates the directory and
-// files again.
+// write replaces the content of the session's urls file by lines; nil lines leave it unchanged. It
+// returns an error if the lock file was deleted; the next call with lines creates the directory and
+// the files again.
 func (d *sharedDir) write(lines []string) error {
 	if d.lock != nil {
 		if _, err := os.Stat(d.file(d.id, lockSuffix)); errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +141,7 @@ func (d *sharedDir) read() error {
 	return nil
 }
 
-// removeSession updates the store for a session whose urls file is gone.
+// removeSession updates the store for a session whose urls file was deleted.
 func (d *sharedDir) removeSession(id string, o *otherSession) {
 	if o.lost && time.Since(o.since) > sweepAge {
 		delete(d.others, id)
@@ -167,8 +167,8 @@ const (
 	logError = "error"
 )
 
-// readSession updates the store from the files of one session, or deletes the files if they are old and
-// unlocked.
+// readSession updates the store from the files of one session, or deletes the files if they are old
+// and unlocked.
 func (d *sharedDir) readSession(id string, info fs.FileInfo) error {
 	lost := d.isUnlocked(id)
 	if lost && time.Since(info.ModTime()) > sweepAge {
@@ -180,7 +180,7 @@ func (d *sharedDir) readSession(id string, info fs.FileInfo) error {
 	}
 	lines, err := readURLs(d.file(id, urlsSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the next read finds it missing
+		return nil // the next read calls removeSession
 	}
 	next := &otherSession{info: info, lines: lines, lost: lost, since: time.Now()}
 	if err != nil && old != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // store contains registrations and watchers. It is safe for concurrent use. Its lock is acquired
-// before that of a session.
+// before the lock of a session.
 type store struct {
 	sessions int // guarded by Server.mu; sessions that use a store of this process
 
@@ -35,7 +35,7 @@ func newStore() *store {
 	}
 }
 
-// put adds a URL of an owner; lost says whether its session ended without unregistering it.
+// put adds a URL of an owner; lost reports that its session ended without unregistering it.
 func (st *store) put(owner, text string, u registry.URL, lost bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -80,7 +80,7 @@ func (st *store) removeAll(owner string) {
 	}
 }
 
-// removeEntry must be called with mu held.
+// removeEntry removes an entry of an interface. mu is held.
 func (st *store) removeEntry(name string, key entryKey) {
 	byKey := st.entries[name]
 	if _, ok := byKey[key]; !ok {
@@ -156,8 +156,8 @@ func (st *store) snapshot(s registry.Service) (registry.Snapshot, []string) {
 	return snap, texts
 }
 
-// matchesService reports whether a URL is part of the snapshot of a service. Rules apply to all groups
-// and versions if they name none.
+// matchesService reports whether a URL is part of the snapshot of a service. Rules without a group
+// or version apply to all groups or versions.
 func matchesService(s registry.Service, u registry.URL) bool {
 	switch u.Category() {
 	case registry.Consumers:

@@ -94,8 +94,8 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("status %d: %s", e.status, e.text)
 }
 
-// isUnavailable reports whether an error means that no server could be reached, as opposed to a rejection
-// or an invalid response.
+// isUnavailable reports whether an error means that no server could be reached, as opposed to a
+// rejection or an invalid response.
 func isUnavailable(err error) bool {
 	var statusErr *statusError
 	if errors.As(err, &statusErr) {
@@ -105,7 +105,7 @@ func isUnavailable(err error) bool {
 	return err != nil && !errors.As(err, &respErr) && !errors.Is(err, context.Canceled)
 }
 
-// responseError is a response with status 200 that cannot be used.
+// responseError is the error of a response with status 200 that is invalid.
 type responseError struct{ error }
 
 // Unwrap returns the reason.
@@ -176,7 +176,7 @@ func (c *client) send(ctx context.Context, index int, r request, token string) (
 	if err != nil {
 		return nil, withoutURL(err)
 	}
-	defer func() { _ = resp.Body.Close() }() // the needed part was read
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:

@@ -28,8 +28,8 @@ const (
 	defaultWeight    = 100
 )
 
-// metadataOf returns the metadata with which a URL is registered, as JSON. A session of 0 selects
-// the server's default.
+// metadataOf returns the metadata with which a URL is registered, as JSON. A session timeout of 0
+// selects the default of the server.
 func metadataOf(u registry.URL, session time.Duration) string {
 	metadata := u.Parameters.Map()
 	metadata[metaProtocol], metadata[metaPath] = u.Protocol, u.Path
@@ -40,7 +40,7 @@ func metadataOf(u registry.URL, session time.Duration) string {
 }
 
 // encodeMetadata returns the metadata of an instance with the session timeouts, as JSON. It modifies
-// all.
+// metadata.
 func encodeMetadata(metadata map[string]string, session time.Duration) string {
 	if session != 0 {
 		ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -119,8 +119,8 @@ func (i *instance) weight() float64 {
 	return *i.Weight
 }
 
-// url returns the registered URL. Its parameters contain changes made in Nacos: whether the
-// instance is enabled, and its weight. It returns false if Dubbo did not register the instance.
+// url returns the registered URL. Its parameters reflect changes made in Nacos: whether the instance
+// is enabled, and its weight. It returns false if Dubbo did not register the instance.
 func (i *instance) url() (registry.URL, bool) {
 	u := registry.URL{Protocol: i.Metadata[metaProtocol], Host: i.IP, Port: uint16(i.Port), Path: i.Metadata[metaPath]} //nolint:gosec // checked
 	if u.Protocol == "" {
@@ -172,7 +172,8 @@ func parseNames(body []byte) (names []string, count int, err error) {
 	return resp.Names, *resp.Count, nil
 }
 
-// parseHeartbeat decodes a response to a heartbeat: whether the server knows the instance.
+// parseHeartbeat decodes the response to a heartbeat, and reports whether the instance is registered
+// at the server.
 func parseHeartbeat(body []byte) (registered bool, err error) {
 	const noSuchInstance = 20404
 	var resp struct {
@@ -206,8 +207,8 @@ const (
 	recordSeparator = "\x01"
 )
 
-// appendConfigQuery appends the query whether a document differs from the one with the given MD5; "":
-// whether it exists.
+// appendConfigQuery appends to dst the query whether a configuration differs from the text with the
+// MD5 sum, or whether it exists if sum is "".
 func appendConfigQuery(dst []byte, d configKey, sum, namespace string) []byte {
 	fields := []string{d.id, d.group, sum}
 	if namespace != "" {
@@ -216,7 +217,7 @@ func appendConfigQuery(dst []byte, d configKey, sum, namespace string) []byte {
 	return append(dst, strings.Join(fields, fieldSeparator)+recordSeparator...)
 }
 
-// parseChanged decodes the list of documents that differ.
+// parseChanged decodes the list of configurations that differ.
 func parseChanged(body []byte) ([]configKey, error) {
 	text, err := url.QueryUnescape(strings.TrimSpace(string(body)))
 	if err != nil {

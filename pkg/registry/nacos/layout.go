@@ -20,7 +20,7 @@ const (
 	mappingGroup = "mapping"
 )
 
-// location is the namespace and group that contain everything.
+// location is the namespace and the group that contain all registrations.
 type location struct {
 	namespace string // "": public
 	group     string
@@ -44,16 +44,16 @@ func parseRoot(root string) (location, error) {
 	return loc, nil
 }
 
-// isName reports whether Nacos accepts a text as the name of a configuration or group. It returns
-// true for "".
+// isName reports whether name is valid in Nacos for a configuration or group. It returns true for
+// "".
 func isName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.:", r))
 	})
 }
 
-// parseAddress parses "host:port,host:port/context" into URLs. The default port is 8848, the
-// default context "/nacos".
+// parseAddress parses "host:port,host:port/context" into URLs. The default port is 8848; the
+// default context is "/nacos".
 func parseAddress(address string, useTLS bool) ([]string, error) {
 	hosts, context, found := strings.Cut(address, "/")
 	context = "/" + strings.Trim(context, "/")
@@ -112,8 +112,8 @@ func serviceName(u registry.URL) (string, error) {
 	return listName(strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator)), nil
 }
 
-// splitName returns the category and the interface of a service name; false: it is not a name for
-// URLs of Dubbo.
+// splitName returns the category and the interface of a service name. ok is false if the service
+// does not hold URLs of Dubbo.
 func splitName(name string) (category, iface string, ok bool) {
 	parts := strings.SplitN(name, separator, 3)
 	if len(parts) < 2 || parts[1] == "" {
@@ -126,12 +126,12 @@ func splitName(name string) (category, iface string, ok bool) {
 	return "", "", false
 }
 
-// mayContain reports whether a service with that name, of the requested interface, can contain URLs
-// that requested accepts.
+// mayContain reports whether the Nacos service with this name, of the requested interface, can
+// contain URLs that requested accepts.
 func mayContain(name string, requested registry.Service) bool {
 	parts := strings.Split(listName(name), separator)
 	if len(parts) != 4 {
-		return true // the old format: the URLs name their service
+		return true // old format: the URLs contain the group and version
 	}
 	requested = registry.Service{Interface: listName(requested.Interface), Group: listName(requested.Group), Version: listName(requested.Version)}
 	return requested.Accepts(registry.URL{Path: parts[1], Parameters: registry.ParametersOf(map[string]string{
@@ -142,8 +142,8 @@ func mayContain(name string, requested registry.Service) bool {
 // configKey identifies a configuration in Nacos.
 type configKey struct{ id, group string }
 
-// mappingKey returns the document with the applications that provide an interface; false: Nacos
-// cannot store it.
+// mappingKey returns the configuration with the applications that provide an interface. ok is false
+// if its name is not valid in Nacos.
 func mappingKey(iface string) (d configKey, ok bool) {
 	d = configKey{configName(iface), mappingGroup}
 	return d, d.isValid()
@@ -156,7 +156,7 @@ func revisionOf(reg *registry.InstanceRegistration) revision {
 	return revision{reg.Instance.Application, reg.Revision}
 }
 
-// metadata returns the document with the metadata of the revision.
+// metadata returns the configuration with the metadata of the revision.
 func (r revision) metadata() configKey {
 	return configKey{configName(r.application), configName(r.name)}
 }

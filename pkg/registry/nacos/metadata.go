@@ -11,8 +11,8 @@ import (
 )
 
 // Metadata returns the metadata of a revision: see registry.Registry. Nacos stores it as a
-// configuration with the name of the application in a group with the name of the revision. While
-// the registry is unavailable, Metadata retries until ctx ends.
+// configuration whose name is the application, in a group whose name is the revision. While the
+// registry is unavailable, Metadata retries until ctx ends.
 func (r *Registry) Metadata(ctx context.Context, application, name string) ([]byte, error) {
 	text, err := r.readMetadata(ctx, revision{application, name}.metadata())
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	forgottenWindow = 5 * time.Second
 )
 
-// errSuperseded is returned for a request that a later one replaced.
+// errSuperseded is the error of a request that a later request replaced.
 var errSuperseded = errors.New("superseded by a later request")
 
 // entry is the desired state of one instance of this process: registered with a URL, or not
@@ -32,16 +32,16 @@ type entry struct {
 	service string // name in Nacos
 	host    string
 	port    uint16
-	retired *revision // remove only the metadata of this revision; nil: an instance
+	retired *revision // if not nil, the entry only removes the metadata of this revision
 
-	instance        *instanceState // of an application instance; nil: the instance of a URL
+	instance        *instanceState // state of an application instance; nil: the entry registers a URL
 	url             registry.URL   // desired
 	desired         string         // text of the desired state; "": unregister
-	confirmed       string         // text of the state that the server has confirmed; "": none known
+	confirmed       string         // text of the state that the server has confirmed; "": none
 	mayBeRegistered bool           // the server may have the instance
-	working         bool
-	dueAt           time.Time // when the entry is due
-	failures        int       // consecutive
+	working         bool           // a worker reconciles the entry
+	dueAt           time.Time      // when the next reconcile is due
+	failures        int            // consecutive failures
 	waiters         []waiter
 }
 
@@ -73,7 +73,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) 
 	switch {
 	case text == "" && (e == nil || e.desired != "" && e.desired != u.String()):
 		r.mu.Unlock()
-		return nil // it is not registered, or another URL replaced it
+		return nil // the URL is not registered, or another URL replaced it
 	case e == nil:
 		e = &entry{key: key, service: service, host: u.Host, port: u.Port}
 		r.entries[key] = e
@@ -84,7 +84,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) 
 	result := e.setDesired(text)
 	r.mu.Unlock()
 	if u.Category() == registry.Consumers {
-		signal(r.wakeWatcher) // rules of its application apply from now on
+		signal(r.wakeWatcher) // the rules of the consumer's application apply from now on
 	}
 	return r.await(ctx, result, u.Service().String())
 }
@@ -120,8 +120,8 @@ func (r *Registry) await(ctx context.Context, result chan error, name string) (e
 	return nil
 }
 
-// completeWaiters completes the waiters whose desired state is reached or superseded; a non-nil err
-// completes all others, too. mu is held.
+// completeWaiters completes the waiters whose desired state is reached or superseded. A non-nil err
+// also completes all others. mu is held.
 func (e *entry) completeWaiters(err error) {
 	var remaining []waiter
 	for _, w := range e.waiters {
@@ -139,13 +139,13 @@ func (e *entry) completeWaiters(err error) {
 	e.waiters = remaining
 }
 
-// settled reports whether the server has the desired state, as far as is known.
+// settled reports whether the server has confirmed the desired state.
 func (e *entry) settled() bool {
 	return e.desired == e.confirmed && (e.desired != "" || !e.mayBeRegistered)
 }
 
-// registrationLoop reconciles entries and sends heartbeats until Close, and then unregisters
-// everything.
+// registrationLoop reconciles entries and sends heartbeats until Close, and then unregisters all of
+// them.
 func (r *Registry) registrationLoop() {
 	var workers sync.WaitGroup
 	semaphore := make(chan struct{}, maxWorkers)
@@ -179,8 +179,8 @@ func (r *Registry) registrationLoop() {
 	}
 }
 
-// dueEntries returns the entries that are due, marks them as working, and returns the time until the next
-// one.
+// dueEntries returns the entries that are due, marks them as working, and returns the time until the
+// next entry is due.
 func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +200,7 @@ func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
 	return due, next
 }
 
-// recheckAll makes all entries due, because the server may have forgotten them.
+// recheckAll makes all entries due, because the server may have lost them.
 func (r *Registry) recheckAll() {
 	r.mu.Lock()
 	for _, e := range r.entries {
@@ -212,7 +212,8 @@ func (r *Registry) recheckAll() {
 	signal(r.wakeRegistrations)
 }
 
-// reconcile takes the next step for an entry.
+// reconcile performs the next step for an entry: it registers or unregisters it, or sends a
+// heartbeat.
 func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	if e.retired != nil {
 		r.removeRevision(ctx, e)
@@ -271,7 +272,7 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 
 const instancePath = "/v1/ns/instance"
 
-// recordStep records the result of a step that aimed at text. mu is held.
+// recordStep records the result of a step whose desired state was text. mu is held.
 func (r *Registry) recordStep(e *entry, text string, registered bool, err error) {
 	e.working = false
 	now := time.Now()
@@ -327,7 +328,7 @@ func (r *Registry) namespaceForm() url.Values {
 	return form
 }
 
-// sendHeartbeat sends a heartbeat, and reports whether the server knows the instance.
+// sendHeartbeat sends a heartbeat, and reports whether the instance is registered at the server.
 func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (registered bool, err error) {
 	form := r.instanceForm(e)
 	// Only this request requires the group as a prefix of the name.
@@ -342,9 +343,9 @@ func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (registered bool
 	return registered, nil
 }
 
-// onForgotten handles an instance that the server has forgotten. Nacos then has a new session of the
-// process, although no connection was lost. If it has forgotten one instance, it may have forgotten
-// all: forgotten makes all entries due, and counts one loss.
+// onForgotten handles an instance that the server has lost although no connection was lost. The
+// server may have lost all instances, so onForgotten makes all entries due, and counts one new
+// session.
 func (r *Registry) onForgotten(e *entry) {
 	r.mu.Lock()
 	newLoss := e.desired != "" && time.Since(r.forgottenAt) > forgottenWindow
@@ -383,7 +384,7 @@ func (r *Registry) requestedTimeout(u registry.URL) time.Duration {
 	return r.options.SessionTimeout
 }
 
-// unregisterAll unregisters everything, if a server is connected.
+// unregisterAll unregisters all entries, if a server is connected.
 func (r *Registry) unregisterAll() {
 	r.mu.Lock()
 	var entries []*entry
@@ -405,12 +406,12 @@ func (r *Registry) unregisterAll() {
 	}
 }
 
-// backoff returns the wait time after consecutive failures, with jitter.
+// backoff returns the backoff after consecutive failures, with jitter.
 func backoff(failures int) time.Duration {
 	return jitter(min(minBackoff<<min(failures-1, 10), maxBackoff))
 }
 
 // jitter returns a random duration from d/2 to d.
 func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1) //nolint:gosec // it is no secret
+	return d/2 + rand.N(d/2+1) //nolint:gosec // not a secret
 }

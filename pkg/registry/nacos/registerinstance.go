@@ -25,18 +25,19 @@ import (
 //	service <application>                                 the instance
 //
 // Nacos 2.2 and later write a mapping only if it has not changed since it was read. Older versions
-// ignore that condition, so that concurrent writers may overwrite each other. Heartbeats therefore
-// compare what was written, soon after the write and then periodically.
+// ignore that condition, so concurrent writers may overwrite each other. Therefore heartbeats compare
+// the written configurations with the server, soon after the write and then periodically.
 
 const (
-	// revisionRetention is how long metadata stays after the last instance of this process has left
-	// its revision: consumers may be about to read it.
+	// revisionRetention is how long metadata is retained after the last instance of this process
+	// has changed to another revision: consumers may still be about to read it.
 	revisionRetention = time.Minute
 	// maxRetiredRevisions bounds the revisions that are retained.
 	maxRetiredRevisions = 8
 	// maxAttempts bounds the attempts to change a mapping during concurrent changes.
 	maxAttempts = 5
-	// minCompareInterval and maxCompareInterval are the first and the longest interval between comparisons.
+	// minCompareInterval and maxCompareInterval are the first and the longest interval between
+	// comparisons.
 	minCompareInterval = 2 * time.Second
 	maxCompareInterval = time.Minute
 	// maxMetadata bounds the metadata of a revision, in bytes, by the size of a request to Nacos.
@@ -46,20 +47,21 @@ const (
 // errInvalidName is the error for names that Nacos does not accept.
 var errInvalidName = errors.New("invalid Nacos name: only letters, digits, and _-.: are allowed")
 
-// errConflict is an responseError, because the server is reachable.
+// errConflict is a responseError, because the server is reachable.
 var errConflict = &responseError{errors.New("too many concurrent changes by other clients")}
 
-// instanceState is the registration of an instance. RegisterInstance replaces it when it changes.
+// instanceState is the registration of an instance. RegisterInstance replaces it when the
+// registration changes.
 type instanceState struct {
 	*registry.InstanceRegistration
 
 	configs *configSums
 }
 
-// configSums are the checksums of an instance's configurations. The worker that reconciles the
-// instance owns them.
+// configSums holds the checksums of an instance's configurations. The worker that reconciles the
+// instance owns it.
 type configSums struct {
-	sums     map[configKey]string // MD5 of what was written, or found to be correct
+	sums     map[configKey]string // MD5 of the texts that the server has, as far as is known
 	compared time.Time            // time of the last comparison; zero: never
 	interval time.Duration        // interval to the next comparison
 }
@@ -248,7 +250,7 @@ func (r *Registry) addToMapping(ctx context.Context, mapping configKey, applicat
 	return "", errConflict
 }
 
-// write writes a configuration. If before is not "", it is the MD5 of the text to replace. write
+// write writes a configuration. If oldSum is not "", it is the MD5 of the text to replace, and write
 // returns false if the server has another text.
 func (r *Registry) write(ctx context.Context, d configKey, text, oldSum string) (written bool, err error) {
 	form := r.configForm(d)
@@ -295,8 +297,8 @@ func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	}
 }
 
-// removeRevision removes the metadata of a revision that no instance has, and its entry. Metadata that
-// cannot be removed stays, which does no harm.
+// removeRevision removes the metadata of a revision that no instance has, and its entry. It does not
+// retry a failed removal: remaining metadata does no harm.
 func (r *Registry) removeRevision(ctx context.Context, e *entry) {
 	inUse, err := r.isRevisionInUse(ctx, *e.retired)
 	if err == nil && !inUse {

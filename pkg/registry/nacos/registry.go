@@ -1,11 +1,11 @@
 // Package nacos implements a registry on Nacos as Dubbo uses it, over the HTTP API. It registers
 // URLs as ephemeral instances, which it keeps alive by heartbeats, and polls for changes of
-// services. README.md lists what is written where, what happens on each kind of loss, and why the
+// services. README.md lists what is written where, the effects of each kind of loss, and why the
 // package uses this API.
 //
 //	Register, Unregister   the desired state                         register.go
 //	RegisterInstance       the instances of applications             registerinstance.go
-//	registrationLoop       reconciles it, and sends heartbeats       register.go
+//	registrationLoop       reconciles the state, sends heartbeats    register.go
 //	Subscribe              the subscriptions                         subscribe.go
 //	watcher                polls the server once a second            watch.go
 //	client                 requests, failover, tokens                client.go
@@ -33,7 +33,7 @@ const (
 	defaultSession = 15 * time.Second
 	minSession     = 3 * time.Second
 	maxSession     = time.Hour
-	// consumerSession is the minimum for consumers, which get no calls.
+	// consumerSession is the minimum session timeout of consumers, which get no calls.
 	consumerSession = 90 * time.Second
 	// heartbeatsPerSession is the number of heartbeats per session timeout.
 	heartbeatsPerSession = 3
@@ -43,7 +43,7 @@ const (
 	pollIntervalPerList = 2 * time.Millisecond
 )
 
-// ErrClosed is returned after Close.
+// ErrClosed is the error of calls after Close.
 var ErrClosed = errors.New("the registry is closed")
 
 // Registry is a session with a Nacos server or cluster. It is a registry.Registry.
@@ -55,9 +55,9 @@ type Registry struct {
 	log               *slog.Logger
 	stateTracker      *registry.StateTracker
 	requestCtx        context.Context    //nolint:containedctx // of all requests; Close ends it if they last too long
-	cancelRequests    context.CancelFunc // cancels life
-	openCtx           context.Context    //nolint:containedctx // until Close: then what was registered is taken back
-	close             func()             // cancels work
+	cancelRequests    context.CancelFunc // cancels requestCtx
+	openCtx           context.Context    //nolint:containedctx // ends with Close; then the entries are unregistered
+	close             func()             // cancels openCtx
 	ended             chan struct{}      // closed when all goroutines have ended
 	wakeRegistrations chan struct{}      // wakes registrationLoop; capacity 1
 	wakeWatcher       chan struct{}      // wakes the watcher; capacity 1
@@ -65,9 +65,9 @@ type Registry struct {
 	mu            sync.Mutex
 	entries       map[string]*entry          // guarded by mu; by key
 	subscriptions map[*subscription]struct{} // guarded by mu
-	lastErrors    map[string]string          // guarded by mu; the last logged error, by matter
+	lastErrors    map[string]string          // guarded by mu; the last logged error, by operation
 	retiredCount  uint64                     // guarded by mu; number of retired revisions
-	forgottenAt   time.Time                  // guarded by mu; when the server last forgot instances
+	forgottenAt   time.Time                  // guarded by mu; when the server last lost instances
 }
 
 // New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/context",
@@ -123,7 +123,7 @@ func open(options registry.Options) (*Registry, error) {
 	return r, nil
 }
 
-// Close unregisters everything: see registry.Registry. It does not wait for a server that is
+// Close unregisters all registrations: see registry.Registry. It does not wait for a server that is
 // unavailable.
 func (r *Registry) Close(ctx context.Context) {
 	r.close()
@@ -177,7 +177,7 @@ func (r *Registry) noteResult(err error) {
 	}
 }
 
-// logOnce logs an error once per matter until it changes; a nil err clears it.
+// logOnce logs an error of an operation once until the error changes; a nil err clears it.
 func (r *Registry) logOnce(operation string, err error) {
 	r.mu.Lock()
 	previous := r.lastErrors[operation]
@@ -200,8 +200,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// forEach calls f for all items, several concurrently, until f returns an error for which isUnavailable
-// returns true, or ctx ends. It returns that error.
+// forEach calls f for all items, several concurrently, until f returns an error for which
+// isUnavailable returns true, or ctx ends. It returns that error.
 func forEach[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

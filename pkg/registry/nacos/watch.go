@@ -21,20 +21,20 @@ const (
 	maxPages     = 200
 	// configsPerQuery is the number of configurations per query for changes.
 	configsPerQuery = 1000
-	// maxSteps bounds how often one poll reads more because of what it has read: mapping,
-	// applications, rules of applications.
+	// maxSteps bounds the rounds of reads in one poll, because a read may require further ones:
+	// mapping, applications, rules of applications.
 	maxSteps = 5
 )
 
-// watcher contains what the server has reported. One goroutine owns it; workers fill the elements
-// that it passes to them.
+// watcher holds the services and configurations that the server has reported. One goroutine owns it;
+// workers fill the elements that it passes to them.
 type watcher struct {
 	owner       *Registry
 	names       map[string]bool            // existing services
 	byInterface map[string][]string        // service names by interface, as listName writes it
-	lists       map[string]*serviceList    // by name; those in use
-	configs     map[configKey]*configEntry // those in use
-	lastVersion uint64                     // last version of lists and documents
+	lists       map[string]*serviceList    // services in use, by name
+	configs     map[configKey]*configEntry // configurations in use
+	lastVersion uint64                     // last version of lists and configs
 }
 
 // serviceList is a service of the server.
@@ -52,7 +52,7 @@ type configEntry struct {
 	version uint64 // changes with the content; 0: not read yet
 	exists  bool
 	text    string
-	sum     string // MD5; "": it does not exist
+	sum     string // MD5 of text; "": the configuration does not exist
 }
 
 func newWatcher(r *Registry) *watcher {
@@ -96,9 +96,9 @@ func (r *Registry) listSubscriptions() []*subscription {
 	return slices.Collect(maps.Keys(r.subscriptions))
 }
 
-// poll reads everything that the subscriptions need and that was not read before; if all is set,
-// it also refreshes the rest. It returns an error if the registry is unavailable, or the list of
-// services cannot be read.
+// poll reads the lists and configurations that the subscriptions need and that were not read before;
+// if refresh is set, it also refreshes the others. It returns an error if the registry is
+// unavailable, or the list of services cannot be read.
 func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, refresh bool) error {
 	if len(subscriptions) == 0 {
 		clear(w.lists)
@@ -175,7 +175,7 @@ func (w *watcher) readServiceNames(ctx context.Context) error {
 	return nil
 }
 
-// refresh refreshes what was read before.
+// refresh reads again the lists and configurations that have changed since they were read.
 func (w *watcher) refresh(ctx context.Context) error {
 	if err := w.readChangedConfigs(ctx, slices.Collect(maps.Values(w.configs))); err != nil {
 		return err
@@ -189,7 +189,8 @@ func (w *watcher) refresh(ctx context.Context) error {
 	return w.readLists(ctx, lists)
 }
 
-// updateNeeded drops what no subscription needs, and returns what is needed but was never read.
+// updateNeeded drops lists and configurations that no subscription needs, and returns those that are
+// needed and were never read.
 func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceList, configs []*configEntry) {
 	names, keys := map[string]bool{}, map[configKey]bool{}
 	consumers := w.owner.consumerApplications()
@@ -218,7 +219,8 @@ func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceL
 	return lists, configs
 }
 
-// consumerApplications returns the applications that this process has registered as consumers, by interface.
+// consumerApplications returns the applications that this process has registered as consumers, by
+// interface.
 func (r *Registry) consumerApplications() map[string][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,7 +301,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
 		hosts, err := parseHosts(raw)
 		w.owner.logOnce("skipped an invalid entry of the service "+l.name, err)
 		if err != nil && hosts == nil && l.version != 0 {
-			return nil // nothing of it is valid
+			return nil // no entry is valid: keep the previous content
 		}
 		w.owner.logOnce(operation, nil)
 		mu.Lock()
@@ -307,7 +309,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
 		mu.Unlock()
 		l.raw, l.instances, l.urls = slices.Clone(raw), hosts, nil
 		if _, _, ok := splitName(l.name); !ok {
-			return nil // of an application
+			return nil // the service holds instances of an application
 		}
 		for i := range hosts {
 			if u, ok := hosts[i].url(); ok && hosts[i].isHealthy() {
@@ -318,7 +320,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
 	})
 }
 
-// readChangedConfigs reads the documents that have changed.
+// readChangedConfigs reads the configurations that have changed.
 func (w *watcher) readChangedConfigs(ctx context.Context, configs []*configEntry) error {
 	for chunk := range slices.Chunk(configs, configsPerQuery) {
 		var query []byte
@@ -340,7 +342,7 @@ func (w *watcher) readChangedConfigs(ctx context.Context, configs []*configEntry
 		}
 		for _, c := range unchanged {
 			if c.version == 0 {
-				c.version = w.nextVersion() // it does not exist, as assumed
+				c.version = w.nextVersion() // the configuration does not exist, as assumed
 			}
 		}
 		if err := w.fetchConfigs(ctx, differing); err != nil {
@@ -373,7 +375,7 @@ func (w *watcher) nextVersion() uint64 {
 	return w.lastVersion
 }
 
-// fetchConfigs reads documents. A document that cannot be read keeps its previous content.
+// fetchConfigs reads configurations. A configuration that cannot be read keeps its previous content.
 func (w *watcher) fetchConfigs(ctx context.Context, configs []*configEntry) error {
 	var mu sync.Mutex
 	return forEach(ctx, configs, func(ctx context.Context, c *configEntry) error {
@@ -418,11 +420,11 @@ func (w *watcher) notify(subscriptions []*subscription) {
 	}
 }
 
-// fingerprint returns a text that changes with the snapshot of a service; false: the snapshot is not
-// complete.
+// fingerprint returns a text that changes with the snapshot of a service. complete is false if parts
+// of the snapshot were not read yet.
 func (w *watcher) fingerprint(s registry.Service, rules []rule) (marks string, complete bool) {
 	var b strings.Builder
-	b.WriteByte('.') // not "": there is a snapshot
+	b.WriteByte('.') // "" means that there was no snapshot yet
 	for _, name := range w.serviceNamesOf(s) {
 		l := w.lists[name]
 		if l == nil || l.version == 0 {

@@ -14,8 +14,8 @@ const BulkAddress = "10.0.0.1:20880"
 // BulkService returns the i-th interface of Bulk.
 func BulkService(i int) string { return fmt.Sprintf("com.example.service.Number%d", i) }
 
-// Bulk subscribes to the first followed services, and concurrently registers a provider for the
-// first published ones. It returns the subscribers, in order, after each has received its snapshot.
+// Bulk subscribes to the first services, and concurrently registers a provider for the first
+// published services. It returns the subscribers, in order, after each has received its snapshot.
 func (s *Session) Bulk(published, subscribed int) []*Subscriber {
 	s.t.Helper()
 	start := time.Now()
@@ -46,8 +46,8 @@ func (s *Session) Bulk(published, subscribed int) []*Subscriber {
 	return subscribers
 }
 
-// AddBulkProvider registers one more provider of one service, and returns when its subscriber has
-// received the change.
+// AddBulkProvider registers another provider of one service, and returns when the subscriber of the
+// service has received the change.
 func (s *Session) AddBulkProvider(subscribers []*Subscriber) {
 	s.t.Helper()
 	const index, address = 7, "10.0.0.9:1"

@@ -14,21 +14,22 @@ import (
 // instanceTests returns the tests of registry.InstanceRegistry's contract.
 func instanceTests() []contractTest {
 	return []contractTest{
-		{"an instance is found by its interfaces, with what it provides", testInstanceFound},
-		{"announcing twice is announcing once", testInstanceTwice},
-		{"an instance that is taken back is gone", testInstanceUnregister},
-		{"an instance that is replaced is there all the time", testInstanceReplace},
-		{"several applications may provide an interface", testSeveralApplications},
-		{"the end of a session takes back its instances", testInstanceClose},
-		{"an instance that no registry could hold is refused", testInstanceRejected},
+		{"instance is found by its interfaces, with its metadata", testInstanceFound},
+		{"RegisterInstance is idempotent", testInstanceTwice},
+		{"UnregisterInstance removes the instance", testInstanceUnregister},
+		{"replaced instance is present all the time", testInstanceReplace},
+		{"several applications provide an interface", testSeveralApplications},
+		{"Close unregisters instances", testInstanceClose},
+		{"invalid instance is rejected", testInstanceRejected},
 	}
 }
 
 const keyRevision = "dubbo.metadata.revision"
 
-// NewInstance returns the registration of an instance of an application at port 20880 of a host
-// that provides interfaces. Equal applications with equal interfaces have the same revision.
-// Registries must not interpret the metadata info, which is JSON with characters that need escapes.
+// NewInstance returns the registration of an instance of an application at port 20880 of a host,
+// which provides the interfaces. Registrations with the same application and interfaces have the
+// same revision. The metadata is JSON with characters that need escapes: registries must not
+// interpret it.
 func NewInstance(application, host string, interfaces ...string) *registry.InstanceRegistration {
 	interfaces = slices.Compact(slices.Sorted(slices.Values(interfaces)))
 	sum := sha256.Sum256([]byte(application + " " + strings.Join(interfaces, " ")))
@@ -54,7 +55,7 @@ func (e *env) registerInstance(r *Session, reg *registry.InstanceRegistration) {
 	ctx, cancel := e.context()
 	defer cancel()
 	if err := r.RegisterInstance(ctx, reg); err != nil {
-		e.Fatalf("Announce(%+v): %v", reg.Instance, err)
+		e.Fatalf("RegisterInstance(%+v): %v", reg.Instance, err)
 	}
 }
 
@@ -63,7 +64,7 @@ func (e *env) unregisterInstance(r *Session, reg *registry.InstanceRegistration)
 	ctx, cancel := e.context()
 	defer cancel()
 	if err := r.UnregisterInstance(ctx, registry.Instance{Application: reg.Instance.Application, Host: reg.Instance.Host, Port: reg.Instance.Port}); err != nil {
-		e.Fatalf("Retract(%+v): %v", reg.Instance, err)
+		e.Fatalf("UnregisterInstance(%+v): %v", reg.Instance, err)
 	}
 }
 
@@ -102,7 +103,7 @@ func testInstanceFound(e *env) {
 		e.Fatal(err)
 	}
 	if string(text) != string(reg.MetadataInfo) {
-		e.Errorf("the metadata are %s, want %s", text, reg.MetadataInfo)
+		e.Errorf("Metadata = %s, want %s", text, reg.MetadataInfo)
 	}
 }
 
@@ -152,7 +153,7 @@ func testInstanceReplace(e *env) {
 	e.subscribe(e.open(), registry.Service{Interface: "com.example.S2"}).awaitInstances(reg)
 	stop()
 	if gaps > 0 {
-		e.Errorf("%d views are without it", gaps)
+		e.Errorf("%d snapshots do not contain the instance, want 0", gaps)
 	}
 }
 
@@ -179,7 +180,7 @@ func testInstanceClose(e *env) {
 	ctx, cancel := e.context()
 	defer cancel()
 	if err := r.RegisterInstance(ctx, first); err == nil {
-		e.Error("Announce after Close is no error")
+		e.Error("RegisterInstance after Close succeeded")
 	}
 }
 
@@ -195,7 +196,7 @@ func testInstanceRejected(e *env) {
 		reg := NewInstance("shop", "10.0.0.1", iface)
 		invalidate(reg)
 		if err := r.RegisterInstance(ctx, reg); err == nil || errors.Is(err, ctx.Err()) {
-			e.Errorf("Announce(%+v): %v", reg.Instance, err)
+			e.Errorf("RegisterInstance(%+v): %v, want a rejection", reg.Instance, err)
 		}
 	}
 	e.subscribe(e.open(), greeter()).awaitInstances()

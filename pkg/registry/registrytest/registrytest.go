@@ -18,9 +18,9 @@ import (
 // Fixture describes a registry under test.
 type Fixture struct {
 	Open registry.OpenFunc
-	// Options returns options of sessions that share registrations, but not with other tests.
+	// Options returns the options of sessions that share registrations, but not with other tests.
 	Options func(t *testing.T) registry.Options
-	// Authoritative means that snapshots distinguish unregistered providers from lost ones.
+	// Authoritative reports that snapshots distinguish unregistered providers from lost ones.
 	Authoritative bool
 }
 
@@ -43,23 +43,23 @@ type contractTest struct {
 
 func contractTests() []contractTest {
 	return []contractTest{
-		{"what is registered is found as it was written", testRegister},
-		{"who subscribes first sees who registers later", testSubscribeBeforeRegister},
-		{"a service that nobody provides is answered, too", testNoProviders},
-		{"registering twice is registering once", testRegisterTwice},
-		{"what is taken back is gone", testUnregister},
-		{"taking back what is not there is no error", testUnregisterUnknown},
-		{"what replaces another is there all the time", testReplace},
-		{"the end of a session takes back everything", testCloseUnregisters},
-		{"groups and versions are services of their own", testGroupsAndVersions},
-		{"consumers are no providers", testConsumers},
-		{"rules are told with the providers", testRules},
-		{"nothing is told after stop", testStop},
-		{"one of two who watch the same can stop", testOneOfTwoStops},
-		{"many at once", testManyServices},
-		{"a revision that nothing was published of", testNoMetadata},
-		{"a session that is in use is connected", testConnected},
-		{"what is wanted of a session that is closed fails", testAfterClose},
+		{"snapshot contains registered URLs unchanged", testRegister},
+		{"subscription before registration", testSubscribeBeforeRegister},
+		{"service without providers has an empty snapshot", testNoProviders},
+		{"Register is idempotent", testRegisterTwice},
+		{"Unregister removes the URL", testUnregister},
+		{"Unregister of an unknown URL is no error", testUnregisterUnknown},
+		{"replaced URL is present all the time", testReplace},
+		{"Close unregisters URLs", testCloseUnregisters},
+		{"groups and versions are separate services", testGroupsAndVersions},
+		{"consumers are not providers", testConsumers},
+		{"snapshot contains rules", testRules},
+		{"no notification after stop", testStop},
+		{"one of two subscriptions to a service stops", testOneOfTwoStops},
+		{"many services concurrently", testManyServices},
+		{"revision without metadata", testNoMetadata},
+		{"session in use is connected", testConnected},
+		{"Register after Close fails", testAfterClose},
 	}
 }
 
@@ -101,7 +101,7 @@ type recordingSubscriber struct {
 	stop func()
 
 	mu           sync.Mutex
-	notifying    bool              // guarded by mu; notify runs
+	notifying    bool              // guarded by mu; notify is running
 	notified     int               // guarded by mu
 	last         registry.Snapshot // guarded by mu
 	minProviders int               // guarded by mu; fewest providers in a snapshot since reset; -1: no snapshot yet
@@ -134,7 +134,7 @@ func (sub *recordingSubscriber) notify(snap registry.Snapshot) {
 	sub.changed = make(chan struct{})
 }
 
-// await waits for a snapshot for which wanted returns true.
+// await waits for a snapshot for which cond returns true.
 func (sub *recordingSubscriber) await(label string, cond func(registry.Snapshot) bool) registry.Snapshot {
 	sub.env.Helper()
 	timer := time.NewTimer(Timeout)
@@ -149,7 +149,7 @@ func (sub *recordingSubscriber) await(label string, cond func(registry.Snapshot)
 		select {
 		case <-changed:
 		case <-timer.C:
-			sub.env.Fatalf("%s: not within %v; known: %v, the last view: %v", label, Timeout, received, snap)
+			sub.env.Fatalf("%s: not within %v; received a snapshot: %v, the last: %v", label, Timeout, received, snap)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func testReplace(e *env) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if sub.minProviders == 0 {
-		e.Error("there was no provider in between")
+		e.Error("a snapshot during the replacement has no provider")
 	}
 }
 
@@ -329,14 +329,14 @@ func testRules(e *env) {
 	e.register(r, first)
 	e.register(r, override)
 	e.register(r, condition)
-	sub.await("all three", func(snap registry.Snapshot) bool {
+	sub.await("provider and both rules", func(snap registry.Snapshot) bool {
 		return slices.Equal(texts(snap.Providers), []string{e.url(first).String()}) &&
 			slices.Equal(texts(snap.Configurators), []string{e.url(override).String()}) &&
 			slices.Equal(texts(snap.Routers), []string{e.url(condition).String()})
 	})
 	e.unregister(r, override)
 	e.unregister(r, condition)
-	sub.await("the provider alone", func(snap registry.Snapshot) bool {
+	sub.await("only the provider", func(snap registry.Snapshot) bool {
 		return len(snap.Providers) == 1 && len(snap.Configurators) == 0 && len(snap.Routers) == 0
 	})
 }
@@ -355,7 +355,7 @@ func testStop(e *env) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if sub.notified != before {
-		e.Errorf("%d views after stop", sub.notified-before)
+		e.Errorf("%d notifications after stop, want 0", sub.notified-before)
 	}
 }
 
@@ -423,7 +423,7 @@ func testAfterClose(e *env) {
 	ctx, cancel := e.context()
 	defer cancel()
 	if err := r.Register(ctx, e.url(other)); err == nil {
-		e.Error("Register after Close is no error")
+		e.Error("Register after Close succeeded")
 	}
 	r.End() // the second call has no effect
 }

@@ -23,7 +23,7 @@ type Session struct {
 
 	mu     sync.Mutex
 	states []registry.State // guarded by mu; states that Await has not checked yet
-	last   registry.State   // guarded by mu; the state that Await checked last
+	last   registry.State   // guarded by mu; last state that Await has checked
 	more   chan struct{}    // signaled when states grew; capacity 1
 }
 
@@ -59,8 +59,8 @@ func (s *Session) recordState() {
 	}
 }
 
-// advanceTo advances to the first state for which is returns true, beginning with the one that was
-// checked last.
+// advanceTo advances to the first state for which cond returns true, beginning with the last checked
+// state.
 func (s *Session) advanceTo(cond func(registry.State) bool) (registry.State, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Session) skipToCurrent() {
 	s.states, s.last = nil, s.State()
 }
 
-// Await waits for a state for which is returns true, and returns it. It begins with the state at
+// Await waits for a state for which cond returns true, and returns it. It begins with the state at
 // the end of the previous method, and checks each later state once.
 func (s *Session) Await(label string, cond func(registry.State) bool) registry.State {
 	s.t.Helper()
@@ -93,7 +93,7 @@ func (s *Session) Await(label string, cond func(registry.State) bool) registry.S
 		select {
 		case <-s.more:
 		case <-timer.C:
-			s.t.Fatalf("not %s: %+v", label, s.State())
+			s.t.Fatalf("%s: not reached; state %+v", label, s.State())
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (s *Session) NewSubscriber(service registry.Service) *Subscriber {
 	return sub
 }
 
-// Await waits for a snapshot that was not checked yet and for which is returns true, and returns
+// Await waits for a snapshot that was not checked yet and for which cond returns true, and returns
 // it.
 func (sub *Subscriber) Await(label string, cond func(registry.Snapshot) bool) registry.Snapshot {
 	sub.t.Helper()
@@ -167,13 +167,13 @@ func (sub *Subscriber) Await(label string, cond func(registry.Snapshot) bool) re
 				return snap
 			}
 		case <-timer.C:
-			sub.t.Fatalf("no view with %s; the last: %v", label, sub.last)
+			sub.t.Fatalf("no snapshot with %s; the last: %v", label, sub.last)
 		}
 	}
 }
 
-// AwaitLatest waits until is returns true for the latest snapshot, even one that was checked: a registry
-// sends no snapshot if a loss is repaired before it notices.
+// AwaitLatest waits until cond returns true for the latest snapshot, even if it was checked: a
+// registry sends no snapshot if a loss is repaired before the registry detects it.
 func (sub *Subscriber) AwaitLatest(label string, cond func(registry.Snapshot) bool) {
 	sub.t.Helper()
 	for len(sub.snapshots) > 0 {
@@ -185,14 +185,14 @@ func (sub *Subscriber) AwaitLatest(label string, cond func(registry.Snapshot) bo
 	}
 }
 
-// Never fails the test for each unchecked snapshot for which is returns true.
+// Never fails the test for each unchecked snapshot for which cond returns true.
 func (sub *Subscriber) Never(label string, cond func(registry.Snapshot) bool) {
 	sub.t.Helper()
 	for len(sub.snapshots) > 0 {
 		snap := <-sub.snapshots
 		sub.last = &snap
 		if cond(snap) {
-			sub.t.Errorf("a view %s: %v", label, snap)
+			sub.t.Errorf("unexpected snapshot %s: %v", label, snap)
 		}
 	}
 }

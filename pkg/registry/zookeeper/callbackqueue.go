@@ -2,8 +2,8 @@ package zookeeper
 
 import "sync"
 
-// callbackQueue contains callbacks for the loop. post never blocks, so the library's goroutines,
-// timers and callers may call it.
+// callbackQueue contains callbacks for the loop. post never blocks, so it may be called from the
+// goroutines of the library, from timers and from callers of the Registry.
 type callbackQueue struct {
 	wake chan struct{} // signaled when there are callbacks; capacity 1
 

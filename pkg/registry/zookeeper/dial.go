@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// Backoff between rounds of attempts in which all servers were tried.
+	// Backoff between rounds of attempts; a round tries all servers.
 	minRoundBackoff = 100 * time.Millisecond
 	maxRoundBackoff = 5 * time.Second
 )
 
 // hostProvider selects and dials the servers of one client. It implements the library's
 // HostProvider and Dialer. The library requests one server at a time and dials it; each dial
-// resolves names again.
+// resolves the name again.
 type hostProvider struct {
 	// immutable
 	tls       *tls.Config
@@ -31,7 +31,7 @@ type hostProvider struct {
 	mu        sync.Mutex
 	servers   []string // guarded by mu
 	nextIndex int      // guarded by mu; index of the next server
-	attempts  int      // guarded by mu; since the last connect response
+	attempts  int      // guarded by mu; number of attempts since the last connect response
 	current   net.Conn // guarded by mu; nil: none
 }
 
@@ -50,8 +50,8 @@ func (p *hostProvider) Len() int {
 	return len(p.servers)
 }
 
-// Next returns the next server. It uses lookUp, which normally makes the library wait, only to make
-// it check whether the client is closed: dial does the waiting.
+// Next returns the next server. lookUp normally makes the library wait. Next returns true only if
+// the client is closed, so that the library detects the close; dial waits instead of the library.
 func (p *hostProvider) Next() (server string, lookUp bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *hostProvider) dial(ctx context.Context, network, address string) (net.C
 	defer p.mu.Unlock()
 	p.current = hc
 	if p.closed.Load() { // closeConn ran before
-		_ = hc.Close() // it has carried no data
+		_ = hc.Close()
 	}
 	return hc, nil
 }
@@ -137,7 +137,7 @@ func (p *hostProvider) secure(ctx context.Context, plain net.Conn, address strin
 	}
 	conn := tls.Client(plain, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = plain.Close() // it has carried no data
+		_ = plain.Close()
 		return nil, fmt.Errorf("TLS with %s: %w", address, err)
 	}
 	return conn, nil

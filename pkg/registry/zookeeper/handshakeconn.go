@@ -14,8 +14,8 @@ import (
 const (
 	// maxConnectResponse bounds a server's first message. A longer one is not from ZooKeeper.
 	maxConnectResponse = 4 << 10
-	// watchRestoreTimeout bounds how long requests are held back until the library has restored its
-	// watches. The library restores them immediately, or has none.
+	// watchRestoreTimeout bounds how long requests wait until the library has restored its watches.
+	// The library restores them immediately, or has none.
 	watchRestoreTimeout = 250 * time.Millisecond
 )
 
@@ -54,8 +54,8 @@ type handshakeConn struct {
 	heldWrites  []byte     // guarded by mu
 }
 
-// SetReadDeadline sets the deadline of the connection, at most patience ahead until the connect
-// response.
+// SetReadDeadline sets the read deadline of the connection. Until the connect response, the deadline
+// is at most timeout from now.
 func (c *handshakeConn) SetReadDeadline(t time.Time) error {
 	if !c.connected && !t.IsZero() {
 		if limit := time.Now().Add(c.timeout); t.After(limit) {
@@ -122,7 +122,7 @@ func (c *handshakeConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flushHeld writes the held requests: the library has no watches.
+// flushHeld writes the held requests, because the library has no watches to restore.
 func (c *handshakeConn) flushHeld() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

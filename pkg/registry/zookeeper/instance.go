@@ -43,7 +43,7 @@ func readInstance(text string) (*registry.Instance, error) {
 		ID:          raw.ID,
 		Host:        raw.Address,
 		Weight:      1,
-		Healthy:     true, // its znode lives as long as its session
+		Healthy:     true, // the znode ends with the session of the instance
 		Enabled:     raw.Enabled == nil || *raw.Enabled,
 		Metadata:    raw.Payload.Metadata,
 	}
@@ -56,8 +56,8 @@ func readInstance(text string) (*registry.Instance, error) {
 	return &instance, nil
 }
 
-// readMapping parses the applications that provide an interface. It skips names that cannot be
-// znodes.
+// readMapping parses the applications that provide an interface. It skips names that are not valid
+// as znodes.
 func readMapping(text string) []string {
 	return registry.FirstApplications(text, func(name string) bool { return checkElement(name) == nil })
 }

@@ -18,8 +18,8 @@ const (
 	configGroup = "dubbo"
 )
 
-// parseAddress parses "host:port,host:port/chroot". The default port is 2181. chroot is "", or
-// begins but does not end with a slash.
+// parseAddress parses "host:port,host:port/chroot". The default port is 2181. chroot is "", or begins
+// with a slash and does not end with one.
 func parseAddress(address string) (servers []string, chroot string, err error) {
 	hosts, rest, hasChroot := strings.Cut(address, "/")
 	if servers, err = registry.ParseServers(hosts, defaultPort); err != nil {
@@ -47,7 +47,7 @@ func cleanPath(path string) (string, error) {
 	return "/" + path, nil
 }
 
-// checkElement returns why a name cannot be a path element, or nil.
+// checkElement returns an error if a name is not a valid path element.
 func checkElement(name string) error {
 	switch {
 	case name == "":
@@ -60,10 +60,10 @@ func checkElement(name string) error {
 	return nil
 }
 
-// layout contains the paths in ZooKeeper's tree, including the chroot.
+// layout contains paths in ZooKeeper's tree, including the chroot.
 type layout struct {
-	root     string // of interfaces, rules, mappings and metadata
-	services string // of instances
+	root     string // parent of interfaces, rules, mappings and metadata
+	services string // parent of instances
 }
 
 // newLayout returns the layout below a chroot. Dubbo 3 stores instances in /services, or in the

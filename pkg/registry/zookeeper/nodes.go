@@ -11,14 +11,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// A changed node is read immediately, and then not again for a pause that grows with its children,
-// so that 10,000 children that arrive one by one do not cause 10,000 reads.
+// After a read of a node, the next read waits for an interval that grows with the number of its
+// children, so that 10,000 children that arrive one by one do not cause 10,000 reads.
 const (
 	readPause      = 20 * time.Millisecond
 	readPauseChild = 20 * time.Microsecond
 )
 
-// kind selects what is read of a node.
+// kind selects the part of a node that is read, and its format.
 type kind int
 
 const (
@@ -31,10 +31,10 @@ const (
 // content is the content of a node. It is immutable.
 type content struct {
 	exists       bool
-	names        []string // sorted; for the kind urls the marks of the valid names
+	names        []string // sorted; for the kind urls, hashes of the valid names
 	urls         []registry.URL
 	skipped      int    // number of invalid children, or invalid data
-	firstSkipped string // why the first was skipped
+	firstSkipped string // why the first child was skipped
 	data         string
 	instance     *registry.Instance
 }
@@ -47,22 +47,22 @@ func (c *content) equal(d *content) bool {
 // node is a path that the Registry reads and watches for services. The loop owns it.
 //
 // A watch reports one change, and the next read sets it again. The node is dirty from the event
-// until a read that began after it has ended, so that no change is missed.
+// until a read that began after the event has ended, so that no change is missed.
 type node struct {
 	path  string
 	kind  kind
-	users map[*service]struct{} // none: the node remains because of its watch
+	users map[*service]struct{} // services that use the node; without users, the node remains because of its watch
 
 	content *content // nil: not read yet; may be from an earlier session
 	readErr error    // why the server rejects reads
 	readAt  time.Time
 
-	watched   bool // the server watches it in this session
-	dirty     bool // it may have changed
+	watched   bool // the server watches the node in this session
+	dirty     bool // the node may have changed
 	reading   bool
 	waiting   bool // for a timer, before the next read
 	comparing bool // the current read is a comparison
-	failures  int  // consecutive
+	failures  int  // consecutive failures
 }
 
 // useNode returns the node of a path for a service.
@@ -104,7 +104,7 @@ func (r *Registry) onWatchEvent(path string) {
 	r.readIfDirty(n)
 }
 
-// clearWatches clears all watches: they were of another session.
+// clearWatches clears all watches, because they belonged to another session.
 func (r *Registry) clearWatches() {
 	for path, n := range r.nodes {
 		n.watched = false
@@ -141,7 +141,7 @@ func (r *Registry) readIfDirty(n *node) {
 	})
 }
 
-// readAfter reads the node after a pause.
+// readAfter reads the node after d.
 func (r *Registry) readAfter(n *node, d time.Duration) {
 	n.waiting = true
 	r.afterFunc(d, func() {
@@ -150,8 +150,8 @@ func (r *Registry) readAfter(n *node, d time.Duration) {
 	})
 }
 
-// finishRead processes the result of a read that began in epoch. If found and err are nil, nothing
-// was read.
+// finishRead processes the result of a read that began in epoch. If read and err are nil, the read
+// was skipped.
 func (r *Registry) finishRead(n *node, epoch int, read *content, err error) {
 	n.reading = false
 	comparison := n.comparing
@@ -169,7 +169,7 @@ func (r *Registry) finishRead(n *node, epoch int, read *content, err error) {
 	default:
 		n.failures, n.readAt = 0, time.Now()
 		changed := n.readErr != nil || !n.content.equal(read)
-		// Dirty means that an event arrived since, which ended the watch of this read.
+		// A dirty node got an event during the read, which ended the watch of this read.
 		n.watched = !n.dirty
 		if comparison && changed && n.content != nil && n.watched {
 			r.log.Warn("ZooKeeper watch missed a change", "node", n.path)
@@ -194,7 +194,7 @@ func (r *Registry) setContent(n *node, found *content, changed bool) {
 	}
 }
 
-// onReadFailed records a failed read. The known content stays.
+// onReadFailed records a failed read. The previous content stays.
 func (r *Registry) onReadFailed(n *node, err error) {
 	n.dirty = true
 	n.failures++
@@ -211,7 +211,8 @@ func (r *Registry) onReadFailed(n *node, err error) {
 	r.readAfter(n, backoff(n.failures))
 }
 
-// resync compares everything with the server, when the loop is idle.
+// resync schedules comparisons of all nodes and registrations with the server, which run when the
+// loop is idle.
 func (r *Registry) resync() {
 	if len(r.pendingComparisons) > 0 {
 		return // still running
@@ -236,7 +237,7 @@ func (r *Registry) resync() {
 type query struct {
 	path     string
 	kind     kind
-	watched  bool     // the server watches it already; do not set a second watch
+	watched  bool     // the server watches the node already; do not set a second watch
 	previous *content // nil: none; its URLs are reused
 }
 
@@ -258,7 +259,7 @@ func (q query) read(conn *zk.Conn) (*content, error) {
 		if !exists {
 			return &content{}, nil
 		}
-		// It was created in between.
+		// The node was created in the meantime.
 	}
 	return nil, errors.New("the node is created and deleted repeatedly")
 }
@@ -300,8 +301,8 @@ func (q query) get(conn *zk.Conn) (*content, error) {
 	return c, nil
 }
 
-// parse decodes names as URLs, and skips invalid ones. It reuses URLs of before, which usually has
-// most of them. It keeps marks instead of the names, which are as long as the URLs and serve only
+// parse decodes names as URLs, and skips invalid ones. It reuses URLs of previous, which usually has
+// most of them. It keeps hashes instead of the names, which are as long as the URLs and serve only
 // for comparison.
 func (c *content) parse(previous *content) {
 	names := c.names

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// maxLostConnections is the number of lost connections during one request after which its caller gets an
-// error: the request may be the reason why the server closes them.
+// maxLostConnections is the number of lost connections during one request after which its caller
+// gets an error: the request may be the reason why the server closes them.
 const maxLostConnections = 3
 
-// errSuperseded is returned for a request that a later, opposite one replaced.
+// errSuperseded is the error of a request that a later, opposite request replaced.
 var errSuperseded = errors.New("superseded by a later request")
 
 // registration is the desired state of one znode of this process: it exists, or it does not. The
@@ -41,7 +41,7 @@ func (r *Registry) Register(ctx context.Context, u registry.URL) error {
 }
 
 // Unregister reverts Register: see registry.Registry. While the registry is unavailable, the
-// removal stays pending, so that the znode does not live as long as the session.
+// removal stays pending, so that the znode does not stay until the session ends.
 func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
 	return r.setDesired(ctx, u, false)
 }
@@ -54,7 +54,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, desired bool)
 	return r.await(ctx, u.Service().String(), func(done chan error) { r.noteDesired(path, u, desired, done) })
 }
 
-// await makes the loop run note, and waits for the result.
+// await runs record on the loop, and waits for the result in done.
 func (r *Registry) await(ctx context.Context, name string, record func(done chan error)) (err error) {
 	done := make(chan error, 1)
 	r.callbacks.post(func() { record(done) })
@@ -96,7 +96,7 @@ func (e *registration) setDesired(desired bool) {
 	e.wanted, e.settled, e.backingOff, e.failures = desired, false, false, 0
 }
 
-// reconcile reconciles e unless it is settled, and sends the result to done.
+// reconcile reconciles e, and sends the result to done.
 func (r *Registry) reconcile(e *registration, done chan error) {
 	if e.settled {
 		done <- nil
@@ -128,7 +128,8 @@ func (e *registration) target() target {
 	return t
 }
 
-// addRegistration stores a registration. The rules of a consumer's application apply from now on.
+// addRegistration stores a registration. If it is a consumer, the rules of its application apply
+// from now on.
 func (r *Registry) addRegistration(e *registration) {
 	r.entries[e.path] = e
 	if e.url.Category() != registry.Consumers {
@@ -216,7 +217,7 @@ func (r *Registry) scheduleRetry(e *registration, err error) {
 	case lost:
 		e.completeWaiters(fmt.Errorf("the connection was lost %d times during the request: %w", e.failures, err))
 		if !e.wanted {
-			r.removeRegistration(e) // if it exists, it ends with the session
+			r.removeRegistration(e) // the znode, if it exists, ends with the session
 			return
 		}
 	default:
@@ -241,7 +242,7 @@ type ephemeralNode struct {
 	earlier []int64 // earlier sessions of this process; immutable
 	path    string
 	acl     []zk.ACL
-	data    []byte // nil: ignore the data
+	data    []byte // data of the znode; nil: ensure ignores the data
 }
 
 // ensure makes sure that the znode exists and belongs to this session. A znode of another session,
@@ -263,7 +264,8 @@ func (n ephemeralNode) ensure() error {
 		default:
 			err = n.create()
 		}
-		// A concurrent change, or an own request before the connection was lost.
+		// These errors mean a concurrent change, or an earlier request of this process whose response
+		// was lost with the connection.
 		if !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
 			return err
 		}
@@ -293,7 +295,7 @@ func (n ephemeralNode) write() error {
 	return err
 }
 
-// createParents creates a persistent znode and its missing parents. It tries the lowest first,
+// createParents creates a persistent znode and its missing parents. It tries the lowest znode first,
 // because permission to create below a znode does not imply permission above it.
 func (n ephemeralNode) createParents(path string) error {
 	_, err := n.conn.Create(path, nil, 0, n.acl)
@@ -316,8 +318,8 @@ func (n ephemeralNode) replace(version int32) error {
 	return err
 }
 
-// remove deletes the znode unless another process owns it. Its owner may be an abandoned session
-// that the server has not ended yet.
+// remove deletes the znode unless another process owns it. The owner may be an earlier session of
+// this process that the server has not ended yet.
 func (n ephemeralNode) remove() error {
 	exists, stat, err := n.conn.Exists(n.path)
 	if err != nil || !exists || stat.EphemeralOwner != n.session && !slices.Contains(n.earlier, stat.EphemeralOwner) {

@@ -18,18 +18,18 @@ import (
 
 // Registering an instance takes four steps, in this order:
 //
-//	/dubbo/metadata/<application>/<revision>   write the metadata, unless they exist
+//	/dubbo/metadata/<application>/<revision>   write the metadata, unless it exists
 //	/dubbo/mapping/<interface>                 add the application, by compare and set
 //	/services/<application>/<host:port>        create the instance, ephemeral
-//	/dubbo/metadata/<application>/<revision>   check that they still exist
+//	/dubbo/metadata/<application>/<revision>   check that it still exists
 //
-// Every few minutes, and in each new session, the loop compares all of them.
+// Every few minutes, and in each new session, the loop compares all of these znodes.
 
 const (
 	// maxMetadata bounds the metadata of a revision, in bytes, by the size of a request.
 	maxMetadata = maxRequestSize - 32<<10
-	// revisionRetention is how long metadata stays after the last instance of this process has left its
-	// revision: consumers may be about to read it.
+	// revisionRetention is how long metadata is retained after the last instance of this process
+	// has changed to another revision: consumers may still be about to read it.
 	revisionRetention = time.Minute
 	// maxRetiredRevisions bounds the revisions that are retained.
 	maxRetiredRevisions = 8
@@ -41,12 +41,12 @@ const (
 type announced struct {
 	*registry.InstanceRegistration
 
-	mapped          map[string]bool // interfaces with a confirmed mapping; the worker borrows it
-	recheckMappings bool            // discard mapped before the next use
+	mapped          map[string]bool // interfaces with a confirmed mapping; a worker may use the map
+	recheckMappings bool            // replace mapped by an empty map before the next use
 }
 
 // RegisterInstance registers an instance: see registry.InstanceRegistry. It rejects an instance
-// that cannot be a znode.
+// whose names are not valid as znodes.
 func (r *Registry) RegisterInstance(ctx context.Context, reg *registry.InstanceRegistration) error {
 	if err := checkRegistration(reg); err != nil {
 		return err
@@ -103,8 +103,8 @@ func (r *Registry) noteDesiredInstance(reg *registry.InstanceRegistration, done 
 	r.reconcile(e, done)
 }
 
-// sameRegistration reports whether two registrations of an instance are equal; the revision
-// represents what it provides.
+// sameRegistration reports whether two registrations of an instance are equal; the revision stands
+// for the services that it provides.
 func sameRegistration(a, b *registry.InstanceRegistration) bool {
 	return a.Revision == b.Revision && maps.Equal(a.Instance.Metadata, b.Instance.Metadata)
 }
@@ -118,7 +118,8 @@ func (s *announced) work(l layout) func(ephemeralNode) error {
 	return func(n ephemeralNode) error { return n.registerInstance(l, reg, mapped) }
 }
 
-// registerInstance writes everything that consumers need to find the instance; o is its znode.
+// registerInstance writes all znodes that consumers need to find the instance; n is the znode of the
+// instance.
 func (n ephemeralNode) registerInstance(l layout, reg *registry.InstanceRegistration, mapped map[string]bool) error {
 	metadata := n
 	metadata.path, metadata.data = l.metadata(reg.Instance.Application, reg.Revision), reg.MetadataInfo
@@ -162,8 +163,8 @@ func (n ephemeralNode) storePersistent() error {
 	return errConflict
 }
 
-// addToMapping adds an application to a mapping. It does not overwrite concurrent changes: it reads the
-// mapping again first.
+// addToMapping adds an application to a mapping. After a concurrent change it reads the mapping
+// again, so that it overwrites no change.
 func (n ephemeralNode) addToMapping(application string) error {
 	for range maxAttempts {
 		text, stat, err := n.conn.Get(n.path)
@@ -260,8 +261,8 @@ func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	}
 }
 
-// removeRevision removes the metadata of a revision that no instance has. Metadata that cannot be
-// removed stays, which does no harm.
+// removeRevision removes the metadata of a revision that no instance has. It does not retry a failed
+// removal: remaining metadata does no harm.
 func (r *Registry) removeRevision(rev *revision) {
 	if !slices.Contains(r.retiredRevisions, rev) {
 		return // done already
@@ -304,7 +305,7 @@ func (r *revision) remove(conn *zk.Conn, l layout) error {
 		case err != nil:
 			return err
 		case bytes.Contains(text, []byte(r.name)):
-			return nil // another process provides the same
+			return nil // another process has the revision
 		}
 	}
 	return conn.Delete(path, stat.Version)

@@ -1,13 +1,13 @@
 // Package zookeeper implements a registry on ZooKeeper as Dubbo uses it. It registers URLs as
-// ephemeral znodes, and watches services. README.md lists what is written where, and what happens
-// on each kind of loss.
+// ephemeral znodes, and watches services. README.md lists what is written where, and the effects of
+// each kind of loss.
 //
-// One goroutine, the loop, owns the desired state and what is known. It runs callbacks from a
+// One goroutine, the loop, owns the desired state and the known state. It runs callbacks from a
 // queue, to which callers, the library's events, timers and workers post:
 //
 //	Register, Subscribe …   a change of the desired state      register.go, subscribe.go
 //	a watch event           the znode must be read again       nodes.go
-//	a session event         everything must be repeated        session.go
+//	a session event         all requests must be repeated      session.go
 //	a worker's result       the response of the server
 //
 // Workers, at most maxWorkers at a time, wait for responses of the server. The library pipelines
@@ -38,15 +38,15 @@ const (
 	defaultSession = 30 * time.Second
 	minSession     = time.Second
 	maxSession     = time.Hour
-	// sweepInterval is the interval of full comparisons with the server. They find what no watch
-	// reports, such as a deleted znode of this process. They cost one request per znode: about
+	// sweepInterval is the interval of full comparisons with the server. They detect changes that no
+	// watch reports, such as a deleted znode of this process. They cost one request per znode: about
 	// 5,000 per second for 10,000 processes with 20 services each.
 	sweepInterval = 5 * time.Minute
 	// sweepDelay is the delay of a full comparison after a session was resumed.
 	sweepDelay = time.Second
 )
 
-// ErrClosed is returned after Close.
+// ErrClosed is the error of calls after Close.
 var ErrClosed = errors.New("the registry is closed")
 
 // Registry is a session with a ZooKeeper server or ensemble. It is a registry.Registry.
@@ -60,24 +60,24 @@ type Registry struct {
 	acl          []zk.ACL // of znodes that the Registry creates
 	callbacks    *callbackQueue
 	closing      chan struct{} // closed to end the loop
-	abort        chan struct{} // closed to end it without waiting for the server
+	abort        chan struct{} // closed to end the loop without waiting for the server
 	ended        chan struct{} // closed when the loop has ended
 	close        func()        // closes closing once
 
 	mu            sync.Mutex
 	subscriptions map[*subscription]struct{} // guarded by mu
 
-	closingClients sync.WaitGroup // goroutines that wait for a client
+	closingClients sync.WaitGroup // goroutines that close a client or send credentials
 
 	// owned by the loop
 	session            session
-	entries            map[string]*registration              // by path: registered, or to be removed
+	entries            map[string]*registration              // registrations and pending removals, by path
 	consumers          map[string]map[*registration]struct{} // by interface: the consumers in entries
-	nodes              map[string]*node                      // by path: read and watched
+	nodes              map[string]*node                      // nodes that are read and watched, by path
 	services           map[string]*service
-	stale              map[*service]struct{} // snapshots may have changed
+	stale              map[*service]struct{} // services whose snapshots may have changed
 	metadataReads      map[*metadataRead]struct{}
-	retiredRevisions   []*revision // retired revisions of this process
+	retiredRevisions   []*revision // retained revisions of this process, oldest first
 	queue              []job
 	workers            int
 	pendingComparisons []func() // comparisons to run when the loop is idle
@@ -202,7 +202,7 @@ func (r *Registry) loop() {
 	}
 }
 
-// runAfterCallbacks does the work that follows from callbacks.
+// runAfterCallbacks refreshes stale services, starts comparisons that are due, and starts workers.
 func (r *Registry) runAfterCallbacks() {
 	for len(r.stale) > 0 { // range may miss a service that refresh marks again
 		for s := range r.stale {

@@ -47,7 +47,7 @@ type rule struct {
 }
 
 // rulesOf returns the existing rules for a service: for the subscribed groups and versions, and for
-// the applications that provide it or consume it in this process.
+// the applications that provide it, or that consume it in this process.
 func (r *Registry) rulesOf(s *service) []rule {
 	if len(s.rules.content.names) == 0 {
 		return nil

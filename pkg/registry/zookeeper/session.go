@@ -35,9 +35,9 @@ type session struct {
 	// earlier contains previous sessions that the server may not have ended yet, the latest last.
 	// It is replaced, never modified.
 	earlier []int64
-	isNew   bool // begin has not run for this session
+	isNew   bool // startRequests has not run for this session
 	ready   bool // requests may be sent
-	// epoch counts the sessions: results of an earlier one are obsolete.
+	// epoch counts the sessions: results from an earlier session are obsolete.
 	epoch         int
 	failureLogged bool // a failure to connect was logged since the last connection
 }
@@ -88,7 +88,7 @@ func (r *Registry) connectClient() {
 }
 
 // end ends the session, if there is one, and returns when the client has ended. It does not wait
-// for the server once hurry is closed.
+// for the server once abort is closed.
 func (c *client) end(abort <-chan struct{}) {
 	c.hostProvider.closed.Store(true)
 	c.stop()
@@ -109,8 +109,8 @@ func (c *client) end(abort <-chan struct{}) {
 	<-c.done
 }
 
-// replaceClient replaces the client. Znodes of the previous session stay until the server ends it, or
-// this process takes them over.
+// replaceClient replaces the client. Znodes of the previous session stay until the server ends the
+// session, or the new session replaces them.
 func (r *Registry) replaceClient() {
 	old := r.session.client
 	r.session.retire()
@@ -118,7 +118,7 @@ func (r *Registry) replaceClient() {
 	r.closingClients.Go(func() { old.end(r.closing) })
 }
 
-// recordConnectFailure records why there is no connection.
+// recordConnectFailure records and logs why a connect failed.
 func (r *Registry) recordConnectFailure(err error) {
 	r.stateTracker.Update(func(s *registry.State) { s.LastError = err.Error() })
 	level := slog.LevelDebug
@@ -172,14 +172,14 @@ func (r *Registry) onConnected() {
 				}
 			case !isLost(err):
 				r.recordConnectFailure(fmt.Errorf("authentication: %w", err))
-				c.hostProvider.closeConn() // and retry
+				c.hostProvider.closeConn() // the library connects again
 			}
 		})
 	})
 }
 
-// startRequests starts requests. It reads all nodes. In a new session it repeats all registrations, in a
-// resumed one those that are not settled.
+// startRequests starts requests on a connection. It reads all nodes. In a new session it repeats all
+// registrations, in a resumed session those that were not confirmed.
 func (r *Registry) startRequests() {
 	s := &r.session
 	newSession := s.isNew
@@ -195,8 +195,8 @@ func (r *Registry) startRequests() {
 	if newSession {
 		r.clearWatches()
 	} else {
-		// The library restores its watches (see handshakeconn.go). The Registry also reads everything now,
-		// and compares it shortly after, so that it does not depend on them.
+		// The library restores its watches (see handshakeconn.go). The Registry also reads all nodes
+		// now, and compares them shortly after, so that it does not depend on the watches.
 		r.afterFunc(jitter(sweepDelay), r.resync)
 	}
 	for _, n := range r.nodes {
@@ -214,7 +214,7 @@ func (r *Registry) startRequests() {
 	}
 }
 
-// maxEarlierSessions bounds the remembered sessions: the server ends them soon.
+// maxEarlierSessions bounds session.earlier: the server ends these sessions soon.
 const maxEarlierSessions = 8
 
 // retire moves the session to earlier.
@@ -246,7 +246,8 @@ func (r *Registry) onDisconnected(server string) {
 	})
 }
 
-// isLost reports whether an error leaves the outcome of a request unknown.
+// isLost reports whether an error means a lost connection, so that the result of the request is
+// unknown.
 func isLost(err error) bool {
 	for _, lost := range []error{zk.ErrConnectionClosed, zk.ErrSessionExpired, zk.ErrClosing, zk.ErrNoServer, zk.ErrSessionMoved} {
 		if errors.Is(err, lost) {
@@ -258,7 +259,7 @@ func isLost(err error) bool {
 	return errors.As(err, &timeoutErr)
 }
 
-// backoff returns the wait time after consecutive failures, at least one, with jitter.
+// backoff returns the backoff after consecutive failures, at least one, with jitter.
 func backoff(failures int) time.Duration {
 	const minBackoff, maxBackoff = 100 * time.Millisecond, 2 * time.Minute
 	return jitter(min(minBackoff<<min(2*(failures-1), 20), maxBackoff))

@@ -13,7 +13,7 @@ type service struct {
 	subscriptions map[*subscription]struct{}
 
 	providers, configurators, routers *node
-	mapping                           *node            // nil: the name cannot be a znode
+	mapping                           *node            // nil: the name is not valid as a znode
 	rules                             *node            // the parent of all rules
 	extraNodes                        map[string]*node // by path: applications, instances, rules
 }
@@ -88,8 +88,8 @@ func (r *Registry) markStale(name string) {
 	}
 }
 
-// refresh computes the additional nodes that a service needs, and notifies its subscriptions once
-// all nodes are known.
+// refresh computes the additional nodes that a service needs, and notifies its subscriptions when
+// all nodes were read.
 func (r *Registry) refresh(s *service) {
 	for _, n := range s.baseNodes() {
 		if n.content == nil && !(n == s.mapping && n.readErr != nil) {
@@ -121,7 +121,7 @@ func (r *Registry) refresh(s *service) {
 		}
 	}
 	for _, n := range s.extraNodes {
-		// Unreadable instances are skipped; rules must be known.
+		// Unreadable instances are skipped; unreadable rules are not.
 		if n.content == nil && (n.readErr == nil || n.kind == data) {
 			return
 		}
@@ -132,7 +132,7 @@ func (r *Registry) refresh(s *service) {
 		}
 		for _, id := range dir.content.names {
 			if s.extraNodes[dir.path+"/"+id] == nil {
-				r.stale[s] = struct{}{} // another service had read the parent before
+				r.stale[s] = struct{}{} // useNode returned a parent that another service had read
 				return
 			}
 		}
@@ -153,7 +153,7 @@ func (s *service) applications() []string {
 	return readMapping(s.mapping.content.data)
 }
 
-// snapshot returns the snapshot of a service, and marks that change with it.
+// snapshot returns the snapshot of a service, and a fingerprint that changes with it.
 func (r *Registry) snapshot(s *service, requested registry.Service) (snap registry.Snapshot, fingerprint []string) {
 	fingerprint = []string{} // not nil: there is a snapshot
 	accept := func(n *node) (accepted []registry.URL) {
@@ -198,7 +198,7 @@ func (r *Registry) snapshot(s *service, requested registry.Service) (snap regist
 	return snap, fingerprint
 }
 
-// acceptsOrWildcard extends requested.Accepts to rules for every interface.
+// acceptsOrWildcard is requested.Accepts, but also accepts rules for every interface.
 func acceptsOrWildcard(requested registry.Service, u registry.URL) bool {
 	if u.Category() != registry.Providers && u.Service().Interface == "*" {
 		requested.Interface = "*"
