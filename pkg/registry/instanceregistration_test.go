@@ -25,23 +25,23 @@ func TestApplicationIsAddedToMappingOnce(t *testing.T) {
 }
 
 func TestCheckRejectsInvalidRegistrations(t *testing.T) {
-	good := registry.InstanceRegistration{Instance: registry.Instance{Application: "a", Host: "::1", Port: 1}, Revision: "r"}
-	if err := good.Check(); err != nil {
+	valid := registry.InstanceRegistration{Instance: registry.Instance{Application: "a", Host: "::1", Port: 1}, Revision: "r"}
+	if err := valid.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if got := good.Instance.Name() + " " + good.Instance.Address(); got != "::1:1 [::1]:1" {
+	if got := valid.Instance.Name() + " " + valid.Instance.Address(); got != "::1:1 [::1]:1" {
 		t.Errorf("the instance is called %q", got)
 	}
-	for name, spoil := range map[string]func(*registry.InstanceRegistration){
+	for name, invalidate := range map[string]func(*registry.InstanceRegistration){
 		"no name":     func(a *registry.InstanceRegistration) { a.Instance.Application = "" },
 		"two names":   func(a *registry.InstanceRegistration) { a.Instance.Application = "a,b" },
 		"no host":     func(a *registry.InstanceRegistration) { a.Instance.Host = "" },
 		"no port":     func(a *registry.InstanceRegistration) { a.Instance.Port = 0 },
 		"no revision": func(a *registry.InstanceRegistration) { a.Revision = "" },
 	} {
-		bad := good
-		spoil(&bad)
-		if bad.Check() == nil {
+		invalid := valid
+		invalidate(&invalid)
+		if invalid.Check() == nil {
 			t.Errorf("%s: it is taken", name)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 func TestParameters(t *testing.T) {
 	tests := []struct {
 		name string
-		all  map[string]string
+		values map[string]string
 	}{
 		{"none", nil},
 		{"one", map[string]string{"a": "1"}},
@@ -21,26 +21,26 @@ func TestParameters(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := registry.ParametersOf(tt.all)
-			if got := p.Map(); p.Len() != len(tt.all) || !maps.Equal(got, tt.all) {
+			p := registry.ParametersOf(tt.values)
+			if got := p.Map(); p.Len() != len(tt.values) || !maps.Equal(got, tt.values) {
 				t.Errorf("got %d, %v", p.Len(), got)
 			}
-			before := ""
+			previous := ""
 			for name := range p.All() {
-				if name < before {
-					t.Errorf("%q comes after %q", name, before)
+				if name < previous {
+					t.Errorf("%q comes after %q", name, previous)
 				}
-				before = name
+				previous = name
 			}
-			for name, want := range tt.all {
-				if got, there := p.Lookup(name); got != want || !there || p.Get(name) != want {
-					t.Errorf("%q is %q, %v; want %q", name, got, there, want)
+			for name, want := range tt.values {
+				if got, ok := p.Lookup(name); got != want || !ok || p.Get(name) != want {
+					t.Errorf("%q is %q, %v; want %q", name, got, ok, want)
 				}
 			}
-			if got, there := p.Lookup("none"); got != "" || there {
-				t.Errorf("missing parameter = %q, %v", got, there)
+			if got, ok := p.Lookup("none"); got != "" || ok {
+				t.Errorf("missing parameter = %q, %v", got, ok)
 			}
-			if !p.Equal(registry.ParametersOf(maps.Clone(tt.all))) {
+			if !p.Equal(registry.ParametersOf(maps.Clone(tt.values))) {
 				t.Error("the same parameters are not equal")
 			}
 		})
@@ -49,15 +49,15 @@ func TestParameters(t *testing.T) {
 
 // TestParametersThatDiffer covers parameters with equal concatenations of names and values.
 func TestParametersThatDiffer(t *testing.T) {
-	all := []registry.Parameters{
+	list := []registry.Parameters{
 		{},
 		registry.ParametersOf(map[string]string{"ab": "c"}),
 		registry.ParametersOf(map[string]string{"a": "bc"}),
 		registry.ParametersOf(map[string]string{"abc": ""}),
 		registry.ParametersOf(map[string]string{"a": "b", "c": ""}),
 	}
-	for i, p := range all {
-		for j, q := range all {
+	for i, p := range list {
+		for j, q := range list {
 			if p.Equal(q) != (i == j) {
 				t.Errorf("%v and %v: equal is %v", p.Map(), q.Map(), p.Equal(q))
 			}

@@ -32,16 +32,16 @@ func TestServersOfAnAddress(t *testing.T) {
 }
 
 func TestStateChangeIsReportedOnce(t *testing.T) {
-	told := 0
-	s := NewStateTracker(State{}, func() { told++ })
+	reports := 0
+	s := NewStateTracker(State{}, func() { reports++ })
 	s.Update(func(state *State) { state.Connected, state.Session = true, "1" })
 	s.Update(func(state *State) { state.Session = "1" }) // unchanged
-	if got := s.State(); told != 1 || !got.Connected || got.Session != "1" {
-		t.Errorf("%d reports of %+v, want one of a session", told, got)
+	if got := s.State(); reports != 1 || !got.Connected || got.Session != "1" {
+		t.Errorf("%d reports of %+v, want one of a session", reports, got)
 	}
 	s.End()
 	s.End()
-	if got := s.State(); told != 2 || got.Connected || got.Session != "" || got.Since.IsZero() {
-		t.Errorf("%d reports of %+v, want one more, of its end", told, got)
+	if got := s.State(); reports != 2 || got.Connected || got.Session != "" || got.Since.IsZero() {
+		t.Errorf("%d reports of %+v, want one more, of its end", reports, got)
 	}
 }

@@ -38,14 +38,14 @@ func TestParseURLsOfJava(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same := got.Protocol == tt.want.Protocol && got.Username == tt.want.Username && got.Password == tt.want.Password &&
+			equal := got.Protocol == tt.want.Protocol && got.Username == tt.want.Username && got.Password == tt.want.Password &&
 				got.Address() == tt.want.Address() && got.Path == tt.want.Path && got.Parameters.Equal(tt.want.Parameters)
-			if !same {
+			if !equal {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
-			again, err := registry.ParseEncoded(got.Encoded())
-			if err != nil || again.String() != got.String() {
-				t.Errorf("written and read again: %v, %v; want %v", again, err, got)
+			decoded, err := registry.ParseEncoded(got.Encoded())
+			if err != nil || decoded.String() != got.String() {
+				t.Errorf("written and read again: %v, %v; want %v", decoded, err, got)
 			}
 		})
 	}
@@ -88,9 +88,9 @@ func TestWithCopies(t *testing.T) {
 // but not its values.
 func TestStringIsReadableByJava(t *testing.T) {
 	u := registry.URL{Protocol: "dubbo", Host: "h", Port: 1, Path: "x", Parameters: registry.ParametersOf(map[string]string{"version": "1.0.0+7", "group": "grün"})}
-	plain, err := url.QueryUnescape(u.Encoded())
-	if want := "dubbo://h:1/x?group=grün&version=1.0.0+7"; err != nil || plain != want {
-		t.Errorf("Java reads %q, %v; want %q", plain, err, want)
+	decoded, err := url.QueryUnescape(u.Encoded())
+	if want := "dubbo://h:1/x?group=grün&version=1.0.0+7"; err != nil || decoded != want {
+		t.Errorf("Java reads %q, %v; want %q", decoded, err, want)
 	}
 }
 
@@ -115,10 +115,10 @@ func TestCategories(t *testing.T) {
 
 func TestAccepts(t *testing.T) {
 	tests := []struct {
-		name     string
-		asked    registry.Service
-		provider string
-		want     bool
+		name      string
+		requested registry.Service
+		provider  string
+		want      bool
 	}{
 		{"the same", registry.Service{Interface: "x"}, "dubbo://h/x", true},
 		{"another interface", registry.Service{Interface: "x"}, "dubbo://h/y", false},
@@ -147,7 +147,7 @@ func TestAccepts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := tt.asked.Accepts(u); got != tt.want {
+			if got := tt.requested.Accepts(u); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
@@ -180,12 +180,12 @@ func FuzzParse(f *testing.F) {
 		if len(u.String()) > registry.MaxURL { // escaping may lengthen it
 			return
 		}
-		again, err := registry.Parse(u.String())
+		reparsed, err := registry.Parse(u.String())
 		if err != nil {
 			t.Fatalf("%q, written as %q, cannot be read: %v", text, u, err)
 		}
-		if again.String() != u.String() {
-			t.Fatalf("%q is written as %q, then as %q", text, u, again)
+		if reparsed.String() != u.String() {
+			t.Fatalf("%q is written as %q, then as %q", text, u, reparsed)
 		}
 	})
 }

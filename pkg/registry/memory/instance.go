@@ -16,7 +16,7 @@ import (
 type instance struct {
 	*registry.InstanceRegistration
 
-	lost bool // its session ended without unregistering it
+	lost bool // the session ended without unregistering the instance
 }
 
 // RegisterInstance implements registry.InstanceRegistry. The metadata and the mapping end with the

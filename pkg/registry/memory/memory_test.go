@@ -15,9 +15,9 @@ import (
 )
 
 func TestConformanceWithinAProcess(t *testing.T) {
-	space := memory.NewServer()
+	s := memory.NewServer()
 	registrytest.Run(t, registrytest.Fixture{
-		Open:          space.Open,
+		Open:          s.Open,
 		Options:       func(t *testing.T) registry.Options { return registry.Options{Address: t.Name()} },
 		Authoritative: true,
 	})
@@ -49,16 +49,16 @@ type sharedDir struct {
 }
 
 func newSharedDir(t *testing.T) *sharedDir {
-	f := &sharedDir{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.Snapshot, 16)}
-	stop := f.open(t).Subscribe(registry.Service{Interface: "x"}, func(v registry.Snapshot) { f.views <- v })
+	d := &sharedDir{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.Snapshot, 16)}
+	stop := d.open(t).Subscribe(registry.Service{Interface: "x"}, func(snap registry.Snapshot) { d.views <- snap })
 	t.Cleanup(stop)
-	f.next(t, "")
-	return f
+	d.next(t, "")
+	return d
 }
 
-func (f *sharedDir) open(t *testing.T) registry.Registry {
+func (d *sharedDir) open(t *testing.T) registry.Registry {
 	t.Helper()
-	r, err := memory.NewServer().Open(registry.Options{Address: "file:" + f.path, Log: slog.New(slog.DiscardHandler)})
+	r, err := memory.NewServer().Open(registry.Options{Address: "file:" + d.path, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,18 +67,18 @@ func (f *sharedDir) open(t *testing.T) registry.Registry {
 }
 
 // next waits for the next snapshot, and compares its providers.
-func (f *sharedDir) next(t *testing.T, want string) registry.Snapshot {
+func (d *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 	t.Helper()
 	select {
-	case v := <-f.views:
+	case snap := <-d.views:
 		var hosts []string
-		for _, u := range v.Providers {
+		for _, u := range snap.Providers {
 			hosts = append(hosts, u.Host)
 		}
 		if got := strings.Join(hosts, " "); got != want {
 			t.Fatalf("the providers are %q, want %q", got, want)
 		}
-		return v
+		return snap
 	case <-time.After(10 * time.Second):
 		t.Fatalf("nothing new, want the providers %q", want)
 	}
@@ -86,88 +86,88 @@ func (f *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 }
 
 // leaveBehind creates the urls file of a process that was killed, without a lock.
-func (f *sharedDir) leaveBehind(t *testing.T, id, host string) {
+func (d *sharedDir) leaveBehind(t *testing.T, id, host string) {
 	t.Helper()
 	u, err := registry.Parse("dubbo://" + host + ":1/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := "weft dubbo 1\n" + u.Encoded() + "\n"
-	if err := os.WriteFile(filepath.Join(f.path, id+".urls"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.path, id+".urls"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestKilledProcessProvidesNothing(t *testing.T) {
-	f := newSharedDir(t)
-	f.leaveBehind(t, "1-dead", "10.0.0.1")
-	if v := f.next(t, ""); v.Authoritative {
+	d := newSharedDir(t)
+	d.leaveBehind(t, "1-dead", "10.0.0.1")
+	if snap := d.next(t, ""); snap.Authoritative {
 		t.Error("the snapshot is authoritative although the provider did not unregister")
 	}
 	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := f.open(t)
+	r := d.open(t)
 	if err := r.Register(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
-	if v := f.next(t, "10.0.0.1"); !v.Authoritative {
+	if snap := d.next(t, "10.0.0.1"); !snap.Authoritative {
 		t.Error("the provider is there again, and the view still not orderly")
 	}
 	if err := r.Unregister(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
-	f.next(t, "")
+	d.next(t, "")
 }
 
 func TestRemovedDirectoryIsRecreated(t *testing.T) {
-	f := newSharedDir(t)
+	d := newSharedDir(t)
 	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.open(t).Register(t.Context(), u); err != nil {
+	if err := d.open(t).Register(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
-	f.next(t, "10.0.0.1")
-	if err := os.RemoveAll(f.path); err != nil {
+	d.next(t, "10.0.0.1")
+	if err := os.RemoveAll(d.path); err != nil {
 		t.Fatal(err)
 	}
 	// The other session may read the directory before it is rewritten, and then report a snapshot
 	// without the provider that is not authoritative.
 	deadline := time.After(10 * time.Second)
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
 	for {
-		if _, err := os.Stat(f.path); err == nil {
-			if files, err := filepath.Glob(filepath.Join(f.path, "*.urls")); err == nil && len(files) == 2 {
+		if _, err := os.Stat(d.path); err == nil {
+			if files, err := filepath.Glob(filepath.Join(d.path, "*.urls")); err == nil && len(files) == 2 {
 				break
 			}
 		}
 		select {
-		case v := <-f.views:
-			if len(v.Providers) == 0 && v.Authoritative {
+		case snap := <-d.views:
+			if len(snap.Providers) == 0 && snap.Authoritative {
 				t.Fatal("a lost list is authoritative")
 			}
 		case <-deadline:
 			t.Fatal("the directory was not written again")
-		case <-look.C:
+		case <-ticker.C:
 		}
 	}
 }
 
 func TestInvalidFileIsSkipped(t *testing.T) {
-	f := newSharedDir(t)
-	if err := os.WriteFile(filepath.Join(f.path, "2-x.urls"), []byte("hello"), 0o600); err != nil {
+	d := newSharedDir(t)
+	if err := os.WriteFile(filepath.Join(d.path, "2-x.urls"), []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	u, err := registry.Parse("dubbo://10.0.0.2:1/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.open(t).Register(t.Context(), u); err != nil {
+	if err := d.open(t).Register(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
-	f.next(t, "10.0.0.2")
+	d.next(t, "10.0.0.2")
 }

@@ -35,10 +35,10 @@ func TestAddressIsRemovedWithLastSession(t *testing.T) {
 		t.Errorf("%d addresses while there is a session, want 1", n)
 	}
 	third := open(t, s, "a")
-	seen := make(chan registry.Snapshot, 1)
-	stop := third.Subscribe(registry.Service{Interface: "x"}, func(v registry.Snapshot) { seen <- v })
-	if v := <-seen; len(v.Providers) != 0 {
-		t.Errorf("after its session %v is there", v.Providers)
+	snapshots := make(chan registry.Snapshot, 1)
+	stop := third.Subscribe(registry.Service{Interface: "x"}, func(snap registry.Snapshot) { snapshots <- snap })
+	if snap := <-snapshots; len(snap.Providers) != 0 {
+		t.Errorf("after its session %v is there", snap.Providers)
 	}
 	stop()
 	second.Close(t.Context())
@@ -51,15 +51,15 @@ func TestAddressIsRemovedWithLastSession(t *testing.T) {
 
 func TestAddressesAreBounded(t *testing.T) {
 	s := NewServer()
-	var all []registry.Registry
+	var sessions []registry.Registry
 	for i := range maxAddresses {
-		all = append(all, open(t, s, fmt.Sprint(i)))
+		sessions = append(sessions, open(t, s, fmt.Sprint(i)))
 	}
 	if _, err := s.Open(registry.Options{Address: "more"}); err == nil || !strings.Contains(err.Error(), "1024") {
 		t.Errorf("one more address: %v", err)
 	}
-	all = append(all, open(t, s, "0"))
-	for _, r := range all {
+	sessions = append(sessions, open(t, s, "0"))
+	for _, r := range sessions {
 		r.Close(context.Background())
 	}
 	open(t, s, "more").Close(t.Context())

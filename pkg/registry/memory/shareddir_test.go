@@ -6,9 +6,9 @@ func FuzzParseURLs(f *testing.F) {
 	f.Add([]byte(fileHeader + "\ndubbo%3A%2F%2F10.0.0.1%3A1%2Fx\n"))
 	f.Add([]byte(fileHeader + "\n%zz\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		all, err := parseURLs(text)
-		if err != nil && all != nil {
-			t.Errorf("%d URLs and an error: %v", len(all), err)
+		records, err := parseURLs(text)
+		if err != nil && records != nil {
+			t.Errorf("%d URLs and an error: %v", len(records), err)
 		}
 	})
 }

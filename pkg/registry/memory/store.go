@@ -24,7 +24,7 @@ type entryKey struct{ owner, text string }
 
 type entry struct {
 	url  registry.URL
-	lost bool // its session ended without unregistering it
+	lost bool // the session ended without unregistering the URL
 }
 
 func newStore() *store {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(server.Main(m, "../../..")) }
 // its own group or its own services.
 func TestWithAServer(t *testing.T) {
 	s := server.Start(t, server.Options{})
-	for name, play := range map[string]func(*testing.T, *server.Server){
+	for name, run := range map[string]func(*testing.T, *server.Server){
 		"promises":                           func(t *testing.T, s *server.Server) { runContract(t, s, registry.Options{}) },
 		"Dubbo's own registries understand":  testDubboRegistries,
 		"a process that dies":                testKilledProcess,
@@ -32,7 +32,7 @@ func TestWithAServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			play(t, s)
+			run(t, s)
 		})
 	}
 }
@@ -48,9 +48,9 @@ func runContract(t *testing.T, s *server.Server, options registry.Options) {
 	registrytest.Run(t, registrytest.Fixture{
 		Open: nacos.New,
 		Options: func(*testing.T) registry.Options {
-			own := options
-			own.Root = fmt.Sprintf("test-%d", tests.Add(1)) // a namespace, because groups share the mapping
-			return own
+			o := options
+			o.Root = fmt.Sprintf("test-%d", tests.Add(1)) // a namespace, because groups share the mapping
+			return o
 		},
 	})
 }

@@ -73,8 +73,8 @@ func TestNamesOfServices(t *testing.T) {
 func TestNamesThatContainServices(t *testing.T) {
 	names := []string{"providers:a.B::", "providers:a.B:1:g", "providers:a.B:1:h", "providers:a.B:0.0.0:", "providers:a.B", "providers:a.B:1", "routers:a.B:1:", "routers:a.B::", "providers:a.B$C::", "providers:a.B___C::"}
 	for _, tt := range []struct {
-		asked registry.Service
-		want  []string
+		requested registry.Service
+		want      []string
 	}{
 		{registry.Service{Interface: "a.B"}, []string{
 			"providers:a.B::", "providers:a.B:1:g", "providers:a.B:1:h", "providers:a.B:0.0.0:", "providers:a.B", "providers:a.B:1", "routers:a.B::",
@@ -83,9 +83,9 @@ func TestNamesThatContainServices(t *testing.T) {
 		{registry.Service{Interface: "a.B", Group: "g", Version: "1"}, []string{"providers:a.B:1:g", "providers:a.B", "providers:a.B:1"}},
 		{registry.Service{Interface: "a.B$C"}, []string{"providers:a.B", "providers:a.B:1", "providers:a.B$C::", "providers:a.B___C::"}},
 	} {
-		got := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayContain(name, tt.asked) })
+		got := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayContain(name, tt.requested) })
 		if !slices.Equal(got, tt.want) {
-			t.Errorf("service names for %s = %q, want %q", tt.asked, got, tt.want)
+			t.Errorf("service names for %s = %q, want %q", tt.requested, got, tt.want)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestRoots(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		address string
-		secure  bool
+		useTLS  bool
 		want    []string
 	}{
 		{"a", false, []string{"http://a:8848/nacos"}},
@@ -119,7 +119,7 @@ func TestAddresses(t *testing.T) {
 		{"[::1]:1/x/y/", true, []string{"https://[::1]:1/x/y"}},
 		{"a/", false, []string{"http://a:8848"}},
 	} {
-		if got, err := parseAddress(tt.address, tt.secure); !slices.Equal(got, tt.want) || err != nil {
+		if got, err := parseAddress(tt.address, tt.useTLS); !slices.Equal(got, tt.want) || err != nil {
 			t.Errorf("parseAddress(%q) = %q, %v; want %q", tt.address, got, err, tt.want)
 		}
 	}
@@ -140,18 +140,18 @@ func FuzzResponses(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if raw, err := rawHosts(body); err == nil {
-			all, _ := parseHosts(raw) // only the valid ones
-			for _, i := range all {
+			instances, _ := parseHosts(raw) // only the valid ones
+			for _, i := range instances {
 				u, ok := i.url()
 				if !ok {
 					continue
 				}
-				again := instance{IP: i.IP, Port: i.Port}
-				if err := json.Unmarshal([]byte(metadataOf(u, 0)), &again.Metadata); err != nil {
+				decoded := instance{IP: i.IP, Port: i.Port}
+				if err := json.Unmarshal([]byte(metadataOf(u, 0)), &decoded.Metadata); err != nil {
 					t.Fatal(err)
 				}
-				second, _ := again.url()
-				if _, odd := u.Parameters.Lookup(registry.ParameterCategory); !odd && u.Category() == registry.Providers && !u.Parameters.Equal(second.Parameters) {
+				second, _ := decoded.url()
+				if _, explicit := u.Parameters.Lookup(registry.ParameterCategory); !explicit && u.Category() == registry.Providers && !u.Parameters.Equal(second.Parameters) {
 					t.Errorf("%v is read again as %v", u.Parameters, second.Parameters)
 				}
 			}
@@ -164,8 +164,8 @@ func FuzzResponses(f *testing.F) {
 				t.Errorf("%q is read", body)
 			}
 		}
-		if token, lasts, err := parseToken(body); err == nil && (token == "" || lasts <= 0) {
-			t.Errorf("%q has the token %q for %v", body, token, lasts)
+		if token, lifetime, err := parseToken(body); err == nil && (token == "" || lifetime <= 0) {
+			t.Errorf("%q has the token %q for %v", body, token, lifetime)
 		}
 		if changed, err := parseChanged(body); err == nil {
 			for _, d := range changed {
@@ -183,11 +183,11 @@ func TestMappingsThatAreRead(t *testing.T) {
 			t.Errorf("readMapping(%q) = %q, want %q", text, got, want)
 		}
 	}
-	var many strings.Builder
+	var mapping strings.Builder
 	for i := range 100_000 {
-		fmt.Fprintf(&many, "a%d,", i)
+		fmt.Fprintf(&mapping, "a%d,", i)
 	}
-	if got := readMapping(many.String()); len(got) != registry.MaxApplications || got[registry.MaxApplications-1] != fmt.Sprint("a", registry.MaxApplications-1) {
+	if got := readMapping(mapping.String()); len(got) != registry.MaxApplications || got[registry.MaxApplications-1] != fmt.Sprint("a", registry.MaxApplications-1) {
 		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MaxApplications)
 	}
 }

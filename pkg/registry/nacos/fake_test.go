@@ -41,10 +41,10 @@ func newFakeServer(t *testing.T) *fakeServer {
 func (f *fakeServer) address() string { return strings.TrimPrefix(f.URL, "http://") }
 
 // update modifies the server under its lock.
-func (f *fakeServer) update(how func()) {
+func (f *fakeServer) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	how()
+	change()
 }
 
 // respondWith makes the server respond to requests of a path with a status and a text; "" restores
@@ -62,10 +62,10 @@ func (f *fakeServer) respondWith(path string, status int, text string) {
 	})
 }
 
-func (f *fakeServer) requestCount(what string) int {
+func (f *fakeServer) requestCount(request string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.requests[what]
+	return f.requests[request]
 }
 
 func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
@@ -89,8 +89,8 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	service, address := r.FormValue("serviceName"), r.FormValue("ip")+":"+r.FormValue("port")
-	if _, after, grouped := strings.Cut(service, "@@"); grouped {
-		service = after
+	if _, suffix, hasGroup := strings.Cut(service, "@@"); hasGroup {
+		service = suffix
 	}
 	if strings.HasPrefix(r.URL.Path, "/nacos/v1/cs/") {
 		f.serveConfig(w, r)
@@ -140,8 +140,8 @@ func (f *fakeServer) put(service, ip, port string, metadata map[string]string) {
 	}
 }
 
-func (f *fakeServer) write(w http.ResponseWriter, answer any) {
-	if err := json.NewEncoder(w).Encode(answer); err != nil {
+func (f *fakeServer) write(w http.ResponseWriter, resp any) {
+	if err := json.NewEncoder(w).Encode(resp); err != nil {
 		f.t.Error(err)
 	}
 }

@@ -29,28 +29,28 @@ func TestFailover(t *testing.T) {
 		name    string
 		breakIt func(*fakeServer)
 	}{
-		{"it is gone", func(f *fakeServer) { f.CloseClientConnections(); f.Listener.Close() }},
-		{"it does not serve", func(f *fakeServer) {
-			f.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
+		{"it is gone", func(sub *fakeServer) { sub.CloseClientConnections(); sub.Listener.Close() }},
+		{"it does not serve", func(sub *fakeServer) {
+			sub.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
 		}},
-		{"server error", func(f *fakeServer) {
-			f.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
+		{"server error", func(sub *fakeServer) {
+			sub.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			first, second := newFakeServer(t), newFakeServer(t)
 			second.services, second.mu = first.services, first.mu // a cluster
-			p := open(t, registry.Options{Address: first.address() + "," + second.address()})
-			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-			f := p.NewSubscriber(greeter())
-			f.Await("the provider", registrytest.At("10.0.0.1:1"))
+			session := open(t, registry.Options{Address: first.address() + "," + second.address()})
+			session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+			sub := session.NewSubscriber(greeter())
+			sub.Await("the provider", registrytest.At("10.0.0.1:1"))
 			tt.breakIt(first)
 			second.update(func() {
 				second.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
 			})
-			f.Await("the other provider", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-			if s := p.State(); !s.Connected || s.Sessions != 1 {
+			sub.Await("the other provider", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+			if s := session.State(); !s.Connected || s.Sessions != 1 {
 				t.Errorf("the state is %+v, want one session", s)
 			}
 		})
@@ -60,15 +60,15 @@ func TestFailover(t *testing.T) {
 func TestForgottenInstanceIsRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
-	p := open(t, registry.Options{Address: server.address(), SessionTimeout: 3 * time.Second})
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	p.MustRegister(registrytest.Provider(t, "com.example.Other", "10.0.0.1:1"))
+	session := open(t, registry.Options{Address: server.address(), SessionTimeout: 3 * time.Second})
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	session.MustRegister(registrytest.Provider(t, "com.example.Other", "10.0.0.1:1"))
 	server.update(func() { clear(server.services) })
-	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Sessions == 2 })
-	f := p.NewSubscriber(greeter())
-	f.Await("the provider", registrytest.At("10.0.0.1:1"))
-	p.NewSubscriber(registry.Service{Interface: "com.example.Other"}).Await("the provider", registrytest.At("10.0.0.1:1"))
-	if s := p.State(); s.Sessions != 2 {
+	session.Await("another session", func(s registry.State) bool { return s.Connected && s.Sessions == 2 })
+	sub := session.NewSubscriber(greeter())
+	sub.Await("the provider", registrytest.At("10.0.0.1:1"))
+	session.NewSubscriber(registry.Service{Interface: "com.example.Other"}).Await("the provider", registrytest.At("10.0.0.1:1"))
+	if s := session.State(); s.Sessions != 2 {
 		t.Errorf("%d sessions: what was forgotten at once is one loss", s.Sessions)
 	}
 }
@@ -96,36 +96,36 @@ func TestInvalidResponsesChangeNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			server := newFakeServer(t)
-			p := open(t, registry.Options{Address: server.address()})
-			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-			f := p.NewSubscriber(greeter())
-			f.Await("the provider", registrytest.At("10.0.0.1:1"))
+			session := open(t, registry.Options{Address: server.address()})
+			session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+			sub := session.NewSubscriber(greeter())
+			sub.Await("the provider", registrytest.At("10.0.0.1:1"))
 			server.respondWith(tt.path, tt.status, tt.text)
 			method := http.MethodGet
 			if tt.path == listener {
 				method = http.MethodPost
 			}
 			server.await(method+" "+tt.path, 3)
-			f.Never("while the server answers nonsense", registrytest.Any)
+			sub.Never("while the server answers nonsense", registrytest.Any)
 			server.update(func() {
 				server.interrupt = nil
 				server.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
 			})
-			f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+			sub.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 		})
 	}
 }
 
 // await waits until the server has received n more requests of a kind.
-func (f *fakeServer) await(what string, n int) {
+func (f *fakeServer) await(request string, n int) {
 	f.t.Helper()
-	limit, look := time.After(registrytest.Timeout), time.NewTicker(10*time.Millisecond)
-	defer look.Stop()
-	for before := f.requestCount(what); f.requestCount(what) < before+n; {
+	deadline, ticker := time.After(registrytest.Timeout), time.NewTicker(10*time.Millisecond)
+	defer ticker.Stop()
+	for before := f.requestCount(request); f.requestCount(request) < before+n; {
 		select {
-		case <-look.C:
-		case <-limit:
-			f.t.Fatalf("%s got %d requests, want %d", what, f.requestCount(what)-before, n)
+		case <-ticker.C:
+		case <-deadline:
+			f.t.Fatalf("%s got %d requests, want %d", request, f.requestCount(request)-before, n)
 		}
 	}
 }
@@ -134,17 +134,17 @@ func TestRejectedTokenIsReplaced(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
 	server.token = "first"
-	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "p"})
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	session := open(t, registry.Options{Address: server.address(), Username: "u", Password: "p"})
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	server.update(func() { server.token = "second" })
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
-	p.NewSubscriber(greeter()).Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
+	session.NewSubscriber(greeter()).Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	server.update(func() {
 		if server.logins != 2 {
 			t.Errorf("%d logins, want 2: a token is shared", server.logins)
 		}
 	})
-	if s := p.State(); !s.Connected || s.Sessions != 1 {
+	if s := session.State(); !s.Connected || s.Sessions != 1 {
 		t.Errorf("the state is %+v, want one session", s)
 	}
 }
@@ -153,14 +153,14 @@ func TestRejectedPasswordIsReported(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
 	server.token = "t"
-	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "secret"})
+	session := open(t, registry.Options{Address: server.address(), Username: "u", Password: "secret"})
 	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Timeout)
 	defer cancel()
-	err := p.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	err := session.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	if err == nil || !strings.Contains(err.Error(), "unknown user!") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v, want what the server says, without the password", err)
 	}
-	if s := p.State(); s.Connected || !strings.Contains(s.LastError, "unknown user!") {
+	if s := session.State(); s.Connected || !strings.Contains(s.LastError, "unknown user!") {
 		t.Errorf("the state is %+v, want one that says why it is not connected", s)
 	}
 }
@@ -169,27 +169,29 @@ func TestRegistrationsWaitForServer(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
 	server.respondWith("/nacos/v1/ns/instance", http.StatusServiceUnavailable, "starting")
-	p := open(t, registry.Options{Address: server.address()})
+	session := open(t, registry.Options{Address: server.address()})
 	done := make(chan error, 1)
-	go func() { done <- p.Register(t.Context(), registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1")) }()
+	go func() {
+		done <- session.Register(t.Context(), registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	}()
 	server.await("POST /nacos/v1/ns/instance", 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1")); err == nil {
+	if err := session.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1")); err == nil {
 		t.Error("Register has succeeded though the server does not serve")
 	}
 	server.respondWith("", 0, "")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	p.NewSubscriber(greeter()).Await("also whom nobody waits for", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	session.NewSubscriber(greeter()).Await("also whom nobody waits for", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
-	p := open(t, registry.Options{Address: server.address()})
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	session := open(t, registry.Options{Address: server.address()})
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	server.update(func() {
@@ -197,8 +199,8 @@ func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	p.Close(ctx)
-	if s := p.State(); s.Connected {
+	session.Close(ctx)
+	if s := session.State(); s.Connected {
 		t.Errorf("the state is %+v after Close", s)
 	}
 }
@@ -206,24 +208,24 @@ func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 func TestChangesOfOperatorsApply(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
-	p := open(t, registry.Options{Address: server.address()})
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1", "weight=50"))
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.3:1"))
-	f := p.NewSubscriber(greeter())
-	f.Await("all", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
+	session := open(t, registry.Options{Address: server.address()})
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1", "weight=50"))
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.3:1"))
+	sub := session.NewSubscriber(greeter())
+	sub.Await("all", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
 	server.update(func() {
-		all := server.services[greeterList]
-		all["10.0.0.1:1"]["enabled"] = false
-		all["10.0.0.2:1"]["weight"] = 0.5
-		all["10.0.0.3:1"]["healthy"] = false
+		instances := server.services[greeterList]
+		instances["10.0.0.1:1"]["enabled"] = false
+		instances["10.0.0.2:1"]["weight"] = 0.5
+		instances["10.0.0.3:1"]["healthy"] = false
 	})
-	v := f.Await("one less", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-	slices.SortFunc(v.Providers, func(a, b registry.URL) int { return strings.Compare(a.Host, b.Host) })
-	if got := v.Providers[0].Get("enabled"); got != "false" {
+	snap := sub.Await("one less", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	slices.SortFunc(snap.Providers, func(a, b registry.URL) int { return strings.Compare(a.Host, b.Host) })
+	if got := snap.Providers[0].Get("enabled"); got != "false" {
 		t.Errorf("enabled=%q for an instance that is disabled in Nacos", got)
 	}
-	if got := v.Providers[1].Get("weight"); got != "25" {
+	if got := snap.Providers[1].Get("weight"); got != "25" {
 		t.Errorf("weight=%q, want half of 50", got)
 	}
 }
@@ -253,10 +255,10 @@ func TestInvalidOptions(t *testing.T) {
 func TestCloseLeavesNothingBehind(t *testing.T) {
 	server := newFakeServer(t)
 	before := goleak.IgnoreCurrent()
-	p := open(t, registry.Options{Address: server.address()})
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	p.NewSubscriber(greeter()).Await("the provider", registrytest.At("10.0.0.1:1"))
-	p.End()
+	session := open(t, registry.Options{Address: server.address()})
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	session.NewSubscriber(greeter()).Await("the provider", registrytest.At("10.0.0.1:1"))
+	session.End()
 	server.update(func() {
 		if n := len(server.services[greeterList]); n != 0 {
 			t.Errorf("%d instances remain", n)

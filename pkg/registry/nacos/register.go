@@ -130,7 +130,7 @@ func (e *entry) completeWaiters(err error) {
 			w.result <- errSuperseded
 		case err != nil:
 			w.result <- err
-		case e.settled():
+		case e.confirmedDesired():
 			w.result <- nil
 		default:
 			remaining = append(remaining, w)
@@ -139,8 +139,8 @@ func (e *entry) completeWaiters(err error) {
 	e.waiters = remaining
 }
 
-// settled reports whether the server has confirmed the desired state.
-func (e *entry) settled() bool {
+// confirmedDesired reports whether the server has confirmed the desired state.
+func (e *entry) confirmedDesired() bool {
 	return e.desired == e.confirmed && (e.desired != "" || !e.mayBeRegistered)
 }
 

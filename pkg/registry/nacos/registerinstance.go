@@ -164,7 +164,7 @@ func (r *Registry) writeConfigs(ctx context.Context, inst *instanceState) error 
 		}
 	}
 	metadata := revisionOf(inst.InstanceRegistration).metadata()
-	maps.DeleteFunc(configs.sums, func(d configKey, _ string) bool { // those of previous revisions may disappear
+	maps.DeleteFunc(configs.sums, func(d configKey, _ string) bool { // the metadata of previous revisions may be removed
 		return d.group != mappingGroup && d != metadata
 	})
 	missing := []configKey{}

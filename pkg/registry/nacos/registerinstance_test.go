@@ -26,16 +26,16 @@ func (f *fakeServer) serveConfig(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "invalid dataId", http.StatusBadRequest)
 		return
 	}
-	text, there := f.configs[key]
+	text, exists := f.configs[key]
 	switch r.Method + " " + strings.TrimPrefix(r.URL.Path, "/nacos/v1/cs/") {
 	case "GET configs":
-		if !there {
+		if !exists {
 			http.Error(w, "config data not exist", http.StatusNotFound)
 			return
 		}
 		fmt.Fprint(w, text)
 	case "POST configs":
-		if before := r.Header.Get("casMd5"); before != "" && !f.ignoresCAS && before != mark(text) {
+		if oldSum := r.Header.Get("casMd5"); oldSum != "" && !f.ignoresCAS && oldSum != mark(text) {
 			http.Error(w, "Cas publish fail, server md5 may have changed.", http.StatusInternalServerError)
 			return
 		}
@@ -47,13 +47,13 @@ func (f *fakeServer) serveConfig(w http.ResponseWriter, r *http.Request) {
 	case "POST configs/listener":
 		var changed strings.Builder
 		for line := range strings.SplitSeq(r.FormValue("Listening-Configs"), "\x01") {
-			words := strings.Split(line, "\x02")
-			if len(words) < 3 {
+			fields := strings.Split(line, "\x02")
+			if len(fields) < 3 {
 				continue
 			}
-			text, there := f.configs[words[1]+" "+words[0]]
-			if there && words[2] != mark(text) || !there && words[2] != "" {
-				changed.WriteString(words[0] + "\x02" + words[1] + "\x01")
+			text, exists := f.configs[fields[1]+" "+fields[0]]
+			if exists && fields[2] != mark(text) || !exists && fields[2] != "" {
+				changed.WriteString(fields[0] + "\x02" + fields[1] + "\x01")
 			}
 		}
 		fmt.Fprint(w, url.QueryEscape(changed.String()))
@@ -78,15 +78,15 @@ func (f *fakeServer) config(group, name string) string {
 }
 
 // awaitConfig waits until is returns true for a configuration.
-func (f *fakeServer) awaitConfig(what, group, name string, is func(text string) bool) {
+func (f *fakeServer) awaitConfig(label, group, name string, cond func(text string) bool) {
 	f.t.Helper()
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for limit := time.After(registrytest.Timeout); !is(f.config(group, name)); {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.After(registrytest.Timeout); !cond(f.config(group, name)); {
 		select {
-		case <-look.C:
-		case <-limit:
-			f.t.Fatalf("%s: %s of %s is %q", what, name, group, f.config(group, name))
+		case <-ticker.C:
+		case <-deadline:
+			f.t.Fatalf("%s: %s of %s is %q", label, name, group, f.config(group, name))
 		}
 	}
 }
@@ -106,19 +106,19 @@ func TestInstanceConfigurations(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	f.update(func() { f.configs["mapping "+cart] = "other" })
-	a := shop("10.0.0.1", cart)
-	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), a); err != nil {
+	reg := shop("10.0.0.1", cart)
+	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), reg); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", cart); got != "other,shop" {
 		t.Errorf("the mapping is %q", got)
 	}
-	if got := f.config(a.Revision, "shop"); got != string(a.MetadataInfo) {
+	if got := f.config(reg.Revision, "shop"); got != string(reg.MetadataInfo) {
 		t.Errorf("the metadata are %q", got)
 	}
 	f.update(func() {
 		instance := f.services["shop"]["10.0.0.1:20880"]
-		if metadata, ok := instance["metadata"].(map[string]string); !ok || metadata["dubbo.metadata.revision"] != a.Revision {
+		if metadata, ok := instance["metadata"].(map[string]string); !ok || metadata["dubbo.metadata.revision"] != reg.Revision {
 			t.Errorf("the instance is %v", instance)
 		}
 	})
@@ -160,15 +160,15 @@ func TestConflictingMappingIsReadAgain(t *testing.T) {
 func TestLostConfigurationsAreWrittenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
-	a := shop("10.0.0.1", cart)
-	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), a); err != nil {
+	reg := shop("10.0.0.1", cart)
+	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), reg); err != nil {
 		t.Fatal(err)
 	}
 	f.update(func() {
 		clear(f.configs)
 		clear(f.services)
 	})
-	f.awaitConfig("metadata", a.Revision, "shop", func(text string) bool { return text == string(a.MetadataInfo) })
+	f.awaitConfig("metadata", reg.Revision, "shop", func(text string) bool { return text == string(reg.MetadataInfo) })
 	f.awaitConfig("the mapping", "mapping", cart, func(text string) bool { return text == "shop" })
 }
 
@@ -176,25 +176,25 @@ func TestRetiredRevisionsAreRetained(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	s := openWithFastCompare(t, f)
-	var all []*registry.InstanceRegistration
+	var regs []*registry.InstanceRegistration
 	for i := range 12 {
-		a := shop("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
-		all = append(all, a)
-		if err := s.RegisterInstance(t.Context(), a); err != nil {
+		reg := shop("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
+		regs = append(regs, reg)
+		if err := s.RegisterInstance(t.Context(), reg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	gone := func(text string) bool { return text == "" }
-	f.awaitConfig("the oldest", all[0].Revision, "shop", gone)
-	f.awaitConfig("the next", all[1].Revision, "shop", gone)
-	f.awaitConfig("the third", all[2].Revision, "shop", gone)
-	if slices.ContainsFunc(all[3:], func(a *registry.InstanceRegistration) bool { return f.config(a.Revision, "shop") == "" }) {
+	removed := func(text string) bool { return text == "" }
+	f.awaitConfig("the oldest", regs[0].Revision, "shop", removed)
+	f.awaitConfig("the next", regs[1].Revision, "shop", removed)
+	f.awaitConfig("the third", regs[2].Revision, "shop", removed)
+	if slices.ContainsFunc(regs[3:], func(reg *registry.InstanceRegistration) bool { return f.config(reg.Revision, "shop") == "" }) {
 		t.Error("metadata of the last revisions were removed")
 	}
-	if err := s.RegisterInstance(t.Context(), all[0]); err != nil {
+	if err := s.RegisterInstance(t.Context(), regs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if f.config(all[0].Revision, "shop") == "" {
+	if f.config(regs[0].Revision, "shop") == "" {
 		t.Error("an instance has a revision again whose metadata were removed")
 	}
 }
@@ -206,17 +206,17 @@ func TestUnmappableInterfaceKeepsOthers(t *testing.T) {
 	f := newFakeServer(t)
 	s := openWithFastCompare(t, f)
 	const odd = "com.example.Ä"
-	a := shop("10.0.0.1", cart, odd)
+	reg := shop("10.0.0.1", cart, odd)
 	for range 2 { // the second call finds everything in place
-		var unlisted *registry.UnmappedError
-		if err := s.Registry.RegisterInstance(t.Context(), a); !errors.As(err, &unlisted) || !slices.Equal(unlisted.Interfaces, []string{odd}) {
+		var unmapped *registry.UnmappedError
+		if err := s.Registry.RegisterInstance(t.Context(), reg); !errors.As(err, &unmapped) || !slices.Equal(unmapped.Interfaces, []string{odd}) {
 			t.Fatalf("got %v, want that %s is not listed", err, odd)
 		}
 	}
 	if got := f.config("mapping", cart); got != "shop" {
 		t.Errorf("the mapping of the other is %q", got)
 	}
-	if got := f.config(a.Revision, "shop"); got != string(a.MetadataInfo) || !strings.Contains(got, odd) {
+	if got := f.config(reg.Revision, "shop"); got != string(reg.MetadataInfo) || !strings.Contains(got, odd) {
 		t.Errorf("the metadata are %q", got)
 	}
 	f.update(func() {
@@ -231,9 +231,9 @@ func TestUnmappableInterfaceKeepsOthers(t *testing.T) {
 
 func TestInvalidApplicationsAreRejected(t *testing.T) {
 	t.Parallel()
-	a := shop("10.0.0.1", cart)
-	a.Instance.Application = "schön"
-	if err := openWithFastCompare(t, newFakeServer(t)).RegisterInstance(t.Context(), a); err == nil || !strings.Contains(err.Error(), "invalid Nacos name") {
+	reg := shop("10.0.0.1", cart)
+	reg.Instance.Application = "schön"
+	if err := openWithFastCompare(t, newFakeServer(t)).RegisterInstance(t.Context(), reg); err == nil || !strings.Contains(err.Error(), "invalid Nacos name") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -261,11 +261,11 @@ func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
 		f.put("providers:"+inner+"::", "10.0.0.3", "20880", map[string]string{"protocol": "dubbo", "path": inner, "interface": inner})
 		f.put("providers:"+written+"::", "10.0.0.4", "20880", map[string]string{"protocol": "dubbo", "path": written, "interface": written})
 	})
-	v := openWithFastCompare(t, f).NewSubscriber(registry.Service{Interface: inner}).Await("all", func(v registry.Snapshot) bool { return len(v.Providers) == 2 && len(v.Instances) == 1 })
-	if !registrytest.At("10.0.0.2:20880", "10.0.0.3:20880")(v) || v.Instances[0].Application != "shop" {
-		t.Errorf("the providers are %v, the instances %v", v.Providers, v.Instances)
+	snap := openWithFastCompare(t, f).NewSubscriber(registry.Service{Interface: inner}).Await("all", func(snap registry.Snapshot) bool { return len(snap.Providers) == 2 && len(snap.Instances) == 1 })
+	if !registrytest.At("10.0.0.2:20880", "10.0.0.3:20880")(snap) || snap.Instances[0].Application != "shop" {
+		t.Errorf("the providers are %v, the instances %v", snap.Providers, snap.Instances)
 	}
-	if len(v.Configurators) != 1 || v.Configurators[0].Path != inner+"::" {
-		t.Errorf("the rules are %v", v.Configurators)
+	if len(snap.Configurators) != 1 || snap.Configurators[0].Path != inner+"::" {
+		t.Errorf("the rules are %v", snap.Configurators)
 	}
 }

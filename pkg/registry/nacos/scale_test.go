@@ -18,6 +18,6 @@ func testManyServices(t *testing.T, s *server.Server) {
 	if testing.Short() {
 		t.Skip("it takes half a minute")
 	}
-	p := open(t, registry.Options{Address: s.Address(), Root: "public/many"})
-	p.AddBulkProvider(p.Bulk(1000, 2000))
+	session := open(t, registry.Options{Address: s.Address(), Root: "public/many"})
+	session.AddBulkProvider(session.Bulk(1000, 2000))
 }

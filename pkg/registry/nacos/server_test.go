@@ -31,18 +31,18 @@ func post(t *testing.T, s *server.Server, path string, form url.Values) {
 }
 
 func ask(ctx context.Context, s *server.Server, method, path string, form url.Values) error {
-	q, err := http.NewRequestWithContext(ctx, method, "http://"+s.Address()+"/nacos/v1"+path+"?"+form.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.Address()+"/nacos/v1"+path+"?"+form.Encode(), nil)
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(q)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // already read
-	body, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %s, %s", method, path, answer.Status, body)
+	defer func() { _ = resp.Body.Close() }() // already read
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s, %s", method, path, resp.Status, body)
 	}
 	return err
 }
@@ -56,77 +56,77 @@ func publish(t *testing.T, s *server.Server, id, group, content string) {
 // returns with its configurations but without its instances.
 func TestServerRestart(t *testing.T) {
 	s := server.Start(t, server.Options{})
-	p := open(t, registry.Options{Address: s.Address(), SessionTimeout: 3 * time.Second})
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	f := p.NewSubscriber(greeter())
-	f.Await("the provider", registrytest.At("10.0.0.1:1"))
+	session := open(t, registry.Options{Address: s.Address(), SessionTimeout: 3 * time.Second})
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	sub := session.NewSubscriber(greeter())
+	sub.Await("the provider", registrytest.At("10.0.0.1:1"))
 
 	s.Kill()
-	p.Await("away", isDisconnected)
-	f.Never("of a server that is away", registrytest.Any)
+	session.Await("away", isDisconnected)
+	sub.Never("of a server that is away", registrytest.Any)
 	s.Restart()
 	before := time.Now()
-	p.Await("another session", func(st registry.State) bool { return st.Connected && st.Sessions > 1 })
+	session.Await("another session", func(st registry.State) bool { return st.Connected && st.Sessions > 1 })
 	open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter()).Await("the provider again", registrytest.At("10.0.0.1:1"))
 	t.Logf("registered again, and found by others, %v after the server served", time.Since(before))
 
 	s.Pause()
-	p.Await("away", isDisconnected)
+	session.Await("away", isDisconnected)
 	s.Resume()
-	p.Await("connected", registrytest.Connected)
-	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
-	f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	session.Await("connected", registrytest.Connected)
+	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
+	sub.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 // testKilledProcess verifies that the providers of a process without heartbeats disappear after its
 // session.
 func testKilledProcess(t *testing.T, s *server.Server) {
-	f := open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter())
+	sub := open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter())
 	post(t, s, "/ns/instance", url.Values{
 		"serviceName": {greeterList}, "ip": {"10.0.0.9"}, "port": {"1"}, "ephemeral": {"true"},
 		"metadata": {`{"protocol":"dubbo","interface":"com.example.Greeter","preserved.heart.beat.interval":"500","preserved.heart.beat.timeout":"1000","preserved.ip.delete.timeout":"600000"}`},
 	})
-	life, die := context.WithCancel(t.Context())
-	var process sync.WaitGroup
-	process.Go(func() {
-		beats := time.NewTicker(200 * time.Millisecond)
-		defer beats.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ticker := time.NewTicker(200 * time.Millisecond)
+		defer ticker.Stop()
 		for {
-			err := ask(life, s, http.MethodPut, "/ns/instance/beat", url.Values{"serviceName": {"DEFAULT_GROUP@@" + greeterList}, "ip": {"10.0.0.9"}, "port": {"1"}})
-			if err != nil && life.Err() == nil {
+			err := ask(ctx, s, http.MethodPut, "/ns/instance/beat", url.Values{"serviceName": {"DEFAULT_GROUP@@" + greeterList}, "ip": {"10.0.0.9"}, "port": {"1"}})
+			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 			select {
-			case <-beats.C:
-			case <-life.Done():
+			case <-ticker.C:
+			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	defer process.Wait()
-	defer die()
-	f.Await("the provider", registrytest.At("10.0.0.9:1"))
-	die()
-	f.Await("nobody", registrytest.Empty)
+	defer wg.Wait()
+	defer cancel()
+	sub.Await("the provider", registrytest.At("10.0.0.9:1"))
+	cancel()
+	sub.Await("nobody", registrytest.Empty)
 }
 
 // testConfigurations verifies that rules, mappings, instances of applications and metadata are read as
 // Dubbo stores them in Nacos.
 func testConfigurations(t *testing.T, s *server.Server) {
-	p := open(t, registry.Options{Address: s.Address()})
-	f := p.NewSubscriber(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})
-	f.Await("nothing", registrytest.Empty)
+	session := open(t, registry.Options{Address: s.Address()})
+	sub := session.NewSubscriber(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})
+	sub.Await("nothing", registrytest.Empty)
 
 	const document = "configVersion: v2.7\nenabled: true\nconfigs: []\n# ü\n"
 	publish(t, s, "com.example.Greeter:1.0.0:.configurators", "dubbo", document)
-	v := f.Await("a rule", func(v registry.Snapshot) bool { return len(v.Configurators) == 1 })
-	if u := v.Configurators[0]; u.Protocol != "override" || u.Get("yaml") != document || u.Get("scope") != "service" ||
+	snap := sub.Await("a rule", func(snap registry.Snapshot) bool { return len(snap.Configurators) == 1 })
+	if u := snap.Configurators[0]; u.Protocol != "override" || u.Get("yaml") != document || u.Get("scope") != "service" ||
 		u.Get("config") != "com.example.Greeter:1.0.0:.configurators" {
 		t.Errorf("the rule is %s", u)
 	}
 	publish(t, s, "com.example.Greeter:1.0.0:.configurators", "dubbo", "enabled: false")
-	f.Await("the rule changed", func(v registry.Snapshot) bool {
-		return len(v.Configurators) == 1 && strings.Contains(v.Configurators[0].Get("yaml"), "false")
+	sub.Await("the rule changed", func(snap registry.Snapshot) bool {
+		return len(snap.Configurators) == 1 && strings.Contains(snap.Configurators[0].Get("yaml"), "false")
 	})
 
 	publish(t, s, "com.example.Greeter", "mapping", "app-a,app-b")
@@ -135,21 +135,21 @@ func testConfigurations(t *testing.T, s *server.Server) {
 		"metadata": {`{"dubbo.metadata.revision":"abc","dubbo.metadata.storage-type":"remote"}`},
 	})
 	publish(t, s, "app-a.tag-router", "dubbo", "tags: []")
-	v = f.Await("an instance and a rule of its application", func(v registry.Snapshot) bool { return len(v.Instances) == 1 && len(v.Routers) == 1 })
-	if i := v.Instances[0]; i.Application != "app-a" || i.Host != "10.0.0.5" || i.Port != 20880 || i.Weight != 1 || !i.Healthy || !i.Enabled ||
+	snap = sub.Await("an instance and a rule of its application", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 && len(snap.Routers) == 1 })
+	if i := snap.Instances[0]; i.Application != "app-a" || i.Host != "10.0.0.5" || i.Port != 20880 || i.Weight != 1 || !i.Healthy || !i.Enabled ||
 		i.Metadata["dubbo.metadata.revision"] != "abc" {
 		t.Errorf("the instance is %+v", i)
 	}
-	if u := v.Routers[0]; u.Protocol != "tag" || u.Get("scope") != "application" {
+	if u := snap.Routers[0]; u.Protocol != "tag" || u.Get("scope") != "application" {
 		t.Errorf("the rule is %s", u)
 	}
 
 	publish(t, s, "app-a", "abc", `{"app":"app-a"}`)
 	// Nacos returns a configuration only a moment after it was written.
-	limit, look := time.After(registrytest.Timeout), time.NewTicker(50*time.Millisecond)
-	defer look.Stop()
+	deadline, ticker := time.After(registrytest.Timeout), time.NewTicker(50*time.Millisecond)
+	defer ticker.Stop()
 	for {
-		text, err := p.Metadata(t.Context(), "app-a", "abc")
+		text, err := session.Metadata(t.Context(), "app-a", "abc")
 		if !errors.Is(err, registry.ErrNoMetadata) {
 			if err != nil || string(text) != `{"app":"app-a"}` {
 				t.Errorf("metadata are %q, %v", text, err)
@@ -157,8 +157,8 @@ func testConfigurations(t *testing.T, s *server.Server) {
 			return
 		}
 		select {
-		case <-look.C:
-		case <-limit:
+		case <-ticker.C:
+		case <-deadline:
 			t.Fatal(err)
 		}
 	}

@@ -102,7 +102,7 @@ type recordingSubscriber struct {
 
 	mu           sync.Mutex
 	notifying    bool              // guarded by mu; notify is running
-	notified     int               // guarded by mu
+	notifications     int               // guarded by mu
 	last         registry.Snapshot // guarded by mu
 	minProviders int               // guarded by mu; fewest providers in a snapshot since reset; -1: no snapshot yet
 	changed      chan struct{}     // guarded by mu; closed by the next snapshot
@@ -125,7 +125,7 @@ func (sub *recordingSubscriber) notify(snap registry.Snapshot) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	sub.notifying = false
-	sub.notified++
+	sub.notifications++
 	sub.last = snap
 	if sub.minProviders < 0 || len(snap.Providers) < sub.minProviders {
 		sub.minProviders = len(snap.Providers)
@@ -141,7 +141,7 @@ func (sub *recordingSubscriber) await(label string, cond func(registry.Snapshot)
 	defer timer.Stop()
 	for {
 		sub.mu.Lock()
-		snap, changed, received := sub.last, sub.changed, sub.notified > 0
+		snap, changed, received := sub.last, sub.changed, sub.notifications > 0
 		sub.mu.Unlock()
 		if received && cond(snap) {
 			return snap
@@ -348,14 +348,14 @@ func testStop(e *env) {
 	sub.awaitProviders()
 	sub.stop()
 	sub.mu.Lock()
-	before := sub.notified
+	before := sub.notifications
 	sub.mu.Unlock()
 	e.register(r, first)
 	control.awaitProviders(first)
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	if sub.notified != before {
-		e.Errorf("%d notifications after stop, want 0", sub.notified-before)
+	if sub.notifications != before {
+		e.Errorf("%d notifications after stop, want 0", sub.notifications-before)
 	}
 }
 

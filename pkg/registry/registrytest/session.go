@@ -24,14 +24,14 @@ type Session struct {
 	mu     sync.Mutex
 	states []registry.State // guarded by mu; states that Await has not checked yet
 	last   registry.State   // guarded by mu; last state that Await has checked
-	more   chan struct{}    // signaled when states grew; capacity 1
+	newStates   chan struct{}    // signaled when states grew; capacity 1
 }
 
 // Open opens a session that closes when the test ends. It sets the option Changed and, if it is
 // nil, Log.
 func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Session {
 	t.Helper()
-	s := &Session{t: t, more: make(chan struct{}, 1)}
+	s := &Session{t: t, newStates: make(chan struct{}, 1)}
 	if options.Log == nil {
 		options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
@@ -54,7 +54,7 @@ func (s *Session) recordState() {
 	defer s.mu.Unlock()
 	s.states = append(s.states, s.State())
 	select {
-	case s.more <- struct{}{}:
+	case s.newStates <- struct{}{}:
 	default:
 	}
 }
@@ -91,7 +91,7 @@ func (s *Session) Await(label string, cond func(registry.State) bool) registry.S
 			return state
 		}
 		select {
-		case <-s.more:
+		case <-s.newStates:
 		case <-timer.C:
 			s.t.Fatalf("%s: not reached; state %+v", label, s.State())
 		}

@@ -47,9 +47,9 @@ type handshakeConn struct {
 	timeout     time.Duration
 	onFailure   func(error)
 	connected   bool        // owned by the reader
-	passThrough atomic.Bool // requests are no longer held back
+	passThrough atomic.Bool // requests are written immediately
 
-	mu          sync.Mutex // serializes writes until open
+	mu          sync.Mutex // serializes writes until passThrough
 	connectSent bool       // guarded by mu; the connect request was written
 	heldWrites  []byte     // guarded by mu
 }

@@ -18,20 +18,20 @@ func connectRequest(session uint64) []byte {
 }
 
 // requestWithOpcode returns a request with an opcode.
-func requestWithOpcode(what int32) []byte {
+func requestWithOpcode(opcode int32) []byte {
 	b := make([]byte, 16)
-	binary.BigEndian.PutUint32(b[opcodeStart:], uint32(what))
+	binary.BigEndian.PutUint32(b[opcodeStart:], uint32(opcode))
 	return b
 }
 
 func TestResumedSessionRestoresWatchesFirst(t *testing.T) {
 	const get, closing = 4, -11
 	tests := []struct {
-		name    string
-		session uint64
-		asked   []int32
-		at      []int32 // what the server receives immediately
-		late    []int32 // and after watchRestoreTimeout
+		name        string
+		session     uint64
+		opcodes     []int32
+		immediately []int32 // what the server receives immediately
+		delayed     []int32 // and after watchRestoreTimeout
 	}{
 		{"a new session", 0, []int32{get, opPing, get}, []int32{get, opPing, get}, nil},
 		{"resumed, with watches", 7, []int32{opAuth, get, opPing, opSetWatches, get}, []int32{opAuth, opPing, opSetWatches, get, get}, nil},
@@ -42,7 +42,7 @@ func TestResumedSessionRestoresWatchesFirst(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, server := net.Pipe()
-				asked := make(chan int32, 16)
+				opcodes := make(chan int32, 16)
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -56,35 +56,35 @@ func TestResumedSessionRestoresWatchesFirst(t *testing.T) {
 						if _, err := io.ReadFull(server, message); err != nil {
 							return
 						}
-						asked <- int32(binary.BigEndian.Uint32(message[opcodeStart:]))
+						opcodes <- int32(binary.BigEndian.Uint32(message[opcodeStart:]))
 					}
 				}()
-				l := &handshakeConn{Conn: client, timeout: time.Second, onFailure: func(err error) { t.Error(err) }}
+				c := &handshakeConn{Conn: client, timeout: time.Second, onFailure: func(err error) { t.Error(err) }}
 				write := func(b []byte) {
-					if n, err := l.Write(b); n != len(b) || err != nil {
+					if n, err := c.Write(b); n != len(b) || err != nil {
 						t.Errorf("Write = %d, %v; want %d", n, err, len(b))
 					}
 				}
 				write(connectRequest(tt.session))
-				if _, err := l.Read(make([]byte, 4)); err != nil {
+				if _, err := c.Read(make([]byte, 4)); err != nil {
 					t.Fatal(err)
 				}
-				for _, what := range tt.asked {
-					write(requestWithOpcode(what))
+				for _, opcode := range tt.opcodes {
+					write(requestWithOpcode(opcode))
 				}
-				arrived := func() (all []int32) {
+				received := func() (list []int32) {
 					synctest.Wait()
-					for len(asked) > 0 {
-						all = append(all, <-asked)
+					for len(opcodes) > 0 {
+						list = append(list, <-opcodes)
 					}
-					return all
+					return list
 				}
-				if got := arrived(); !slices.Equal(got, tt.at) {
-					t.Errorf("the server got %d at once, want %d", got, tt.at)
+				if got := received(); !slices.Equal(got, tt.immediately) {
+					t.Errorf("the server got %d at once, want %d", got, tt.immediately)
 				}
 				time.Sleep(watchRestoreTimeout)
-				if got := arrived(); !slices.Equal(got, tt.late) {
-					t.Errorf("later the server got %d, want %d", got, tt.late)
+				if got := received(); !slices.Equal(got, tt.delayed) {
+					t.Errorf("later the server got %d, want %d", got, tt.delayed)
 				}
 				_ = client.Close() // ends the server
 				<-done
@@ -97,15 +97,15 @@ func TestConnectResponseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		defer func() { _, _ = client.Close(), server.Close() }()
-		var told error
-		l := &handshakeConn{Conn: client, timeout: time.Second, onFailure: func(err error) { told = err }}
-		begin := time.Now()
-		if err := l.SetReadDeadline(begin.Add(time.Hour)); err != nil {
+		var reported error
+		c := &handshakeConn{Conn: client, timeout: time.Second, onFailure: func(err error) { reported = err }}
+		start := time.Now()
+		if err := c.SetReadDeadline(start.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := l.Read(make([]byte, 4))
-		if took := time.Since(begin); err == nil || told == nil || took != time.Second {
-			t.Errorf("after %v: %v, told %v; want an error after %v", took, err, told, time.Second)
+		_, err := c.Read(make([]byte, 4))
+		if took := time.Since(start); err == nil || reported == nil || took != time.Second {
+			t.Errorf("after %v: %v, told %v; want an error after %v", took, err, reported, time.Second)
 		}
 	})
 }

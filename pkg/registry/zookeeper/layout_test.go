@@ -92,7 +92,7 @@ func TestInstancesThatAreRead(t *testing.T) {
 	tests := []struct {
 		name, text string
 		want       registry.Instance
-		wrong      string
+		wantErr    string
 	}{
 		{"the least", `{"address":"h"}`, registry.Instance{Host: "h", Enabled: true}, ""},
 		{"switched off", `{"name":"a","id":"i","address":"h","port":1,"enabled":false}`, registry.Instance{Application: "a", ID: "i", Host: "h", Port: 1}, ""},
@@ -106,18 +106,18 @@ func TestInstancesThatAreRead(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := readInstance(tt.text)
-			if tt.wrong != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.wrong) {
-					t.Errorf("got %v, %v; want an error with %q", got, err, tt.wrong)
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+					t.Errorf("got %v, %v; want an error with %q", got, err, tt.wantErr)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			same := got.Application == tt.want.Application && got.ID == tt.want.ID && got.Host == tt.want.Host &&
+			equal := got.Application == tt.want.Application && got.ID == tt.want.ID && got.Host == tt.want.Host &&
 				got.Port == tt.want.Port && got.Enabled == tt.want.Enabled && got.Healthy && got.Weight == 1
-			if !same {
+			if !equal {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
@@ -136,22 +136,22 @@ func TestMappingsThatAreRead(t *testing.T) {
 			t.Errorf("readMapping(%q) = %q, want %q", text, got, want)
 		}
 	}
-	var many strings.Builder
+	var mapping strings.Builder
 	for i := range 100_000 {
-		fmt.Fprintf(&many, "a%d,", i)
+		fmt.Fprintf(&mapping, "a%d,", i)
 	}
-	if got := readMapping(many.String()); len(got) != registry.MaxApplications || got[registry.MaxApplications-1] != fmt.Sprint("a", registry.MaxApplications-1) {
+	if got := readMapping(mapping.String()); len(got) != registry.MaxApplications || got[registry.MaxApplications-1] != fmt.Sprint("a", registry.MaxApplications-1) {
 		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MaxApplications)
 	}
 }
 
 func TestBackoff(t *testing.T) {
-	for failures, most := range map[int]time.Duration{
+	for failures, limit := range map[int]time.Duration{
 		1: 100 * time.Millisecond, 2: 400 * time.Millisecond, 4: 6400 * time.Millisecond, 7: 2 * time.Minute, 1000: 2 * time.Minute,
 	} {
 		for range 100 {
-			if got := backoff(failures); got > most || got < most/2 {
-				t.Errorf("backoff(%d) = %v, want %v to %v", failures, got, most/2, most)
+			if got := backoff(failures); got > limit || got < limit/2 {
+				t.Errorf("backoff(%d) = %v, want %v to %v", failures, got, limit/2, limit)
 			}
 		}
 	}

@@ -25,19 +25,19 @@ type logBuffer struct {
 	lines []string // guarded by mu
 }
 
-func (j *logBuffer) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lines = append(j.lines, string(line))
+func (b *logBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, string(line))
 	return len(line), nil
 }
 
 // count returns the number of lines that contain a text.
-func (j *logBuffer) count(text string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (b *logBuffer) count(text string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	n := 0
-	for _, line := range j.lines {
+	for _, line := range b.lines {
 		if strings.Contains(line, text) {
 			n++
 		}
@@ -55,15 +55,15 @@ type testSession struct {
 func open(t testing.TB, options registry.Options) *testSession {
 	t.Helper()
 	options.SessionTimeout = cmp.Or(options.SessionTimeout, 5*time.Second)
-	p := &testSession{log: &logBuffer{}}
-	options.Log = slog.New(slog.NewTextHandler(p.log, nil))
+	s := &testSession{log: &logBuffer{}}
+	options.Log = slog.New(slog.NewTextHandler(s.log, nil))
 	t.Cleanup(func() { // after the end of the session
 		if t.Failed() {
-			t.Logf("state: %+v\n%s", p.State(), strings.Join(p.log.lines, ""))
+			t.Logf("state: %+v\n%s", s.State(), strings.Join(s.log.lines, ""))
 		}
 	})
-	p.Session = registrytest.Open(t, zookeeper.New, options)
-	return p
+	s.Session = registrytest.Open(t, zookeeper.New, options)
+	return s
 }
 
 // zkClient is a plain client that observes what others write.
@@ -97,52 +97,52 @@ func dialZK(t testing.TB, address string) zkClient {
 }
 
 // put writes a znode and its parents, like a client without a password.
-func (w zkClient) put(path, text string) {
-	w.t.Helper()
+func (c zkClient) put(path, text string) {
+	c.t.Helper()
 	for i := 1; i < len(path); i++ {
 		if path[i] == '/' {
-			w.create(path[:i], "")
+			c.create(path[:i], "")
 		}
 	}
-	if !w.create(path, text) {
-		if _, err := w.Set(path, []byte(text), -1); err != nil {
-			w.t.Fatalf("%s: %v", path, err)
+	if !c.create(path, text) {
+		if _, err := c.Set(path, []byte(text), -1); err != nil {
+			c.t.Fatalf("%s: %v", path, err)
 		}
 	}
 }
 
 // create creates a znode, and reports whether it did not exist.
-func (w zkClient) create(path, text string) bool {
-	w.t.Helper()
-	_, err := w.Create(path, []byte(text), 0, zk.WorldACL(zk.PermAll))
+func (c zkClient) create(path, text string) bool {
+	c.t.Helper()
+	_, err := c.Create(path, []byte(text), 0, zk.WorldACL(zk.PermAll))
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		w.t.Fatalf("%s: %v", path, err)
+		c.t.Fatalf("%s: %v", path, err)
 	}
 	return err == nil
 }
 
 // children waits until a znode has n children, and returns them.
-func (w zkClient) children(path string, n int) []string {
-	w.t.Helper()
-	limit := time.After(registrytest.Timeout)
+func (c zkClient) children(path string, n int) []string {
+	c.t.Helper()
+	deadline := time.After(registrytest.Timeout)
 	for {
-		exists, _, came, err := w.ExistsW(path)
+		exists, _, changed, err := c.ExistsW(path)
 		if err != nil {
-			w.t.Fatal(err)
+			c.t.Fatal(err)
 		}
 		var names []string
 		if exists {
-			if names, _, came, err = w.ChildrenW(path); err != nil {
-				w.t.Fatal(err)
+			if names, _, changed, err = c.ChildrenW(path); err != nil {
+				c.t.Fatal(err)
 			}
 		}
 		if len(names) == n {
 			return names
 		}
 		select {
-		case <-came:
-		case <-limit:
-			w.t.Fatalf("%s has the children %q, want %d", path, names, n)
+		case <-changed:
+		case <-deadline:
+			c.t.Fatalf("%s has the children %q, want %d", path, names, n)
 		}
 	}
 }

@@ -31,86 +31,86 @@ type tcpProxy struct {
 // startProxy proxies a server until the end of the test.
 func startProxy(t testing.TB, server string) *tcpProxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &tcpProxy{t: t, server: server, listener: l}
-	w.wg.Go(w.serve)
+	p := &tcpProxy{t: t, server: server, listener: ln}
+	p.wg.Go(p.serve)
 	t.Cleanup(func() {
-		_ = l.Close() // ends serve
-		w.closeConn()
-		w.wg.Wait()
+		_ = ln.Close() // ends serve
+		p.closeConn()
+		p.wg.Wait()
 	})
-	return w
+	return p
 }
 
 // secure makes w require TLS for new connections.
-func (w *tcpProxy) secure(settings *tls.Config) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tls = settings
+func (p *tcpProxy) secure(cfg *tls.Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tls = cfg
 }
 
 // front returns the connection to read a client's data from.
-func (w *tcpProxy) front(client net.Conn) net.Conn {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.tls == nil {
+func (p *tcpProxy) front(client net.Conn) net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tls == nil {
 		return client
 	}
-	return tls.Server(client, w.tls)
+	return tls.Server(client, p.tls)
 }
 
-func (w *tcpProxy) address() string { return w.listener.Addr().String() }
+func (p *tcpProxy) address() string { return p.listener.Addr().String() }
 
-func (w *tcpProxy) serve() {
+func (p *tcpProxy) serve() {
 	for {
-		client, err := w.listener.Accept()
+		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		client = w.front(client)
-		server, err := net.Dial("tcp", w.server)
-		if err != nil || !w.admit(client, server) {
+		client = p.front(client)
+		server, err := net.Dial("tcp", p.server)
+		if err != nil || !p.admit(client, server) {
 			_ = client.Close() // as if it had reached the server
 			continue
 		}
-		w.wg.Go(func() {
+		p.wg.Go(func() {
 			_, _ = io.Copy(server, client) // errors are irrelevant
 			_ = server.Close()
 		})
-		w.wg.Go(func() {
-			w.listen(client, server)
+		p.wg.Go(func() {
+			p.listen(client, server)
 			_ = client.Close()
 		})
 	}
 }
 
 // admit registers the two connections, unless w is closed.
-func (w *tcpProxy) admit(client, server net.Conn) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
+func (p *tcpProxy) admit(client, server net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
 		_ = server.Close() // nothing was sent
 		return false
 	}
-	w.conns = append(w.conns, client, server)
+	p.conns = append(p.conns, client, server)
 	return true
 }
 
 // reject closes all connections and rejects new ones, or accepts them again.
-func (w *tcpProxy) reject(closed bool) {
-	w.mu.Lock()
-	w.closed = closed
-	w.mu.Unlock()
+func (p *tcpProxy) reject(closed bool) {
+	p.mu.Lock()
+	p.closed = closed
+	p.mu.Unlock()
 	if closed {
-		w.closeConn()
+		p.closeConn()
 	}
 }
 
 // listen forwards data of the server, and records the connect response.
-func (w *tcpProxy) listen(client io.Writer, server io.Reader) {
+func (p *tcpProxy) listen(client io.Writer, server io.Reader) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(server, head); err != nil {
 		return
@@ -119,9 +119,9 @@ func (w *tcpProxy) listen(client io.Writer, server io.Reader) {
 	if _, err := io.ReadFull(server, body); err != nil {
 		return
 	}
-	w.mu.Lock()
-	w.connectResponse = body
-	w.mu.Unlock()
+	p.mu.Lock()
+	p.connectResponse = body
+	p.mu.Unlock()
 	if _, err := client.Write(slices.Concat(head, body)); err != nil {
 		return
 	}
@@ -129,41 +129,41 @@ func (w *tcpProxy) listen(client io.Writer, server io.Reader) {
 }
 
 // closeConn closes all connections.
-func (w *tcpProxy) closeConn() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, conn := range w.conns {
+func (p *tcpProxy) closeConn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range p.conns {
 		_ = conn.Close() // it may have ended already
 	}
-	w.conns = nil
+	p.conns = nil
 }
 
 // expire ends the last session, through a second client with its ID and password.
-func (w *tcpProxy) expire() {
-	w.t.Helper()
-	w.reject(true) // or the owner of the session would resume it
-	defer w.reject(false)
-	w.mu.Lock()
-	greeting := w.connectResponse
-	w.mu.Unlock()
+func (p *tcpProxy) expire() {
+	p.t.Helper()
+	p.reject(true) // or the owner of the session would resume it
+	defer p.reject(false)
+	p.mu.Lock()
+	connectResponse := p.connectResponse
+	p.mu.Unlock()
 	// protocol, last transaction ID, timeout, session, password
-	hello := slices.Concat(greeting[:4], make([]byte, 8), greeting[4:36])
-	farewell := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // request 1: close
+	connectRequest := slices.Concat(connectResponse[:4], make([]byte, 8), connectResponse[4:36])
+	closeRequest := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // request 1: close
 	var err error
-	for end := time.Now().Add(registrytest.Timeout); time.Now().Before(end); {
-		var answers [][]byte
-		if answers, err = w.call(hello); err == nil && binary.BigEndian.Uint64(answers[0][8:16]) == 0 {
+	for deadline := time.Now().Add(registrytest.Timeout); time.Now().Before(deadline); {
+		var responses [][]byte
+		if responses, err = p.call(connectRequest); err == nil && binary.BigEndian.Uint64(responses[0][8:16]) == 0 {
 			return // the session does not exist
 		}
 		// The last requests of the owner may arrive in between.
-		_, err = w.call(hello, farewell)
+		_, err = p.call(connectRequest, closeRequest)
 	}
-	w.t.Fatalf("the session does not end: %v", err)
+	p.t.Fatalf("the session does not end: %v", err)
 }
 
 // call sends messages to the server, and returns its responses.
-func (w *tcpProxy) call(messages ...[]byte) (answers [][]byte, err error) {
-	conn, err := net.Dial("tcp", w.server)
+func (p *tcpProxy) call(messages ...[]byte) (responses [][]byte, err error) {
+	conn, err := net.Dial("tcp", p.server)
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +176,11 @@ func (w *tcpProxy) call(messages ...[]byte) (answers [][]byte, err error) {
 		if _, err := io.ReadFull(conn, head); err != nil {
 			return nil, err
 		}
-		answer := make([]byte, binary.BigEndian.Uint32(head))
-		if _, err := io.ReadFull(conn, answer); err != nil {
+		response := make([]byte, binary.BigEndian.Uint32(head))
+		if _, err := io.ReadFull(conn, response); err != nil {
 			return nil, err
 		}
-		answers = append(answers, answer)
+		responses = append(responses, response)
 	}
-	return answers, nil
+	return responses, nil
 }

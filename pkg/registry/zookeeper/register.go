@@ -24,9 +24,9 @@ var errSuperseded = errors.New("superseded by a later request")
 type registration struct {
 	path        string
 	url         registry.URL
-	instance    *announced // of an instance; nil: the znode of a URL
-	wanted      bool
-	settled     bool // confirmed in this session
+	instance    *registeredInstance // of an instance; nil: the znode of a URL
+	desired      bool
+	confirmed     bool // confirmed in this session
 	reconciling bool
 	backingOff  bool // for a timer, to retry
 	// failures is the number of consecutive failures; failureLogged means that the current error was logged.
@@ -82,9 +82,9 @@ func (r *Registry) noteDesired(path string, u registry.URL, desired bool, done c
 		done <- nil
 		return
 	case e == nil:
-		e = &registration{path: path, url: u, wanted: true}
+		e = &registration{path: path, url: u, desired: true}
 		r.addRegistration(e)
-	case e.wanted != desired:
+	case e.desired != desired:
 		e.setDesired(desired)
 	}
 	r.reconcile(e, done)
@@ -93,12 +93,12 @@ func (r *Registry) noteDesired(path string, u registry.URL, desired bool, done c
 // setDesired changes the desired state.
 func (e *registration) setDesired(desired bool) {
 	e.completeWaiters(errSuperseded)
-	e.wanted, e.settled, e.backingOff, e.failures = desired, false, false, 0
+	e.desired, e.confirmed, e.backingOff, e.failures = desired, false, false, 0
 }
 
 // reconcile reconciles e, and sends the result to done.
 func (r *Registry) reconcile(e *registration, done chan error) {
-	if e.settled {
+	if e.confirmed {
 		done <- nil
 		return
 	}
@@ -108,7 +108,7 @@ func (r *Registry) reconcile(e *registration, done chan error) {
 
 // markUnverified schedules a comparison of e with the server.
 func (e *registration) markUnverified() {
-	e.settled = false
+	e.confirmed = false
 	if e.instance != nil {
 		e.instance.recheckMappings = true
 	}
@@ -116,12 +116,12 @@ func (e *registration) markUnverified() {
 
 // target is the desired state of a registration.
 type target struct {
-	wanted   bool
+	desired   bool
 	instance *registry.InstanceRegistration // of an instance
 }
 
 func (e *registration) target() target {
-	t := target{wanted: e.wanted}
+	t := target{desired: e.desired}
 	if e.instance != nil {
 		t.instance = e.instance.InstanceRegistration
 	}
@@ -167,7 +167,7 @@ func (e *registration) completeWaiters(err error) {
 
 // startReconcile starts a worker for e unless it is settled or in progress.
 func (r *Registry) startReconcile(e *registration) {
-	if e.settled || e.reconciling || e.backingOff || !r.session.ready || r.entries[e.path] != e {
+	if e.confirmed || e.reconciling || e.backingOff || !r.session.ready || r.entries[e.path] != e {
 		return
 	}
 	e.reconciling = true
@@ -180,7 +180,7 @@ func (r *Registry) startReconcile(e *registration) {
 		return func(conn *zk.Conn) func() {
 			node.conn = conn
 			var err error
-			if goal.wanted {
+			if goal.desired {
 				err = ensure(node)
 			} else {
 				err = node.remove()
@@ -196,9 +196,9 @@ func (r *Registry) finishReconcile(e *registration, epoch int, goal target, err 
 	switch {
 	case epoch != r.session.epoch || goal != e.target():
 	case err == nil:
-		e.settled, e.failures, e.failureLogged = true, 0, false
+		e.confirmed, e.failures, e.failureLogged = true, 0, false
 		e.completeWaiters(nil)
-		if !e.wanted {
+		if !e.desired {
 			r.removeRegistration(e)
 		}
 		return
@@ -216,14 +216,14 @@ func (r *Registry) scheduleRetry(e *registration, err error) {
 	case lost && e.failures < maxLostConnections:
 	case lost:
 		e.completeWaiters(fmt.Errorf("the connection was lost %d times during the request: %w", e.failures, err))
-		if !e.wanted {
+		if !e.desired {
 			r.removeRegistration(e) // the znode, if it exists, ends with the session
 			return
 		}
 	default:
 		if !e.failureLogged {
 			e.failureLogged = true
-			r.log.Warn("ZooKeeper rejected a registration", "service", e.url.Service().String(), "wanted", e.wanted, "error", err)
+			r.log.Warn("ZooKeeper rejected a registration", "service", e.url.Service().String(), "wanted", e.desired, "error", err)
 		}
 		r.stateTracker.Update(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
 		e.completeWaiters(err)

@@ -37,8 +37,8 @@ const (
 	maxAttempts = 20
 )
 
-// announced is the state of a registration whose znode is an instance. The loop owns it.
-type announced struct {
+// registeredInstance is the state of a registration whose znode is an instance. The loop owns it.
+type registeredInstance struct {
 	*registry.InstanceRegistration
 
 	mapped          map[string]bool // interfaces with a confirmed mapping; a worker may use the map
@@ -58,7 +58,7 @@ func (r *Registry) RegisterInstance(ctx context.Context, reg *registry.InstanceR
 func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	return r.await(ctx, i.Application, func(done chan error) {
 		path := r.layout.instance(&i)
-		if e := r.entries[path]; e != nil && e.wanted {
+		if e := r.entries[path]; e != nil && e.desired {
 			r.retireRevision(e.instance.InstanceRegistration)
 		}
 		r.noteDesired(path, registry.URL{}, false, done)
@@ -88,13 +88,13 @@ func (r *Registry) noteDesiredInstance(reg *registry.InstanceRegistration, done 
 	case e == nil:
 		i := &reg.Instance
 		e = &registration{
-			path: path, wanted: true,
+			path: path, desired: true,
 			url:      registry.URL{Protocol: "instance", Host: i.Host, Port: i.Port, Path: i.Application},
-			instance: &announced{reg, map[string]bool{}, false},
+			instance: &registeredInstance{reg, map[string]bool{}, false},
 		}
 		r.addRegistration(e)
-	case !e.wanted || !sameRegistration(e.instance.InstanceRegistration, reg):
-		if e.wanted && e.instance.Revision != reg.Revision {
+	case !e.desired || !sameRegistration(e.instance.InstanceRegistration, reg):
+		if e.desired && e.instance.Revision != reg.Revision {
 			r.retireRevision(e.instance.InstanceRegistration)
 		}
 		e.instance.InstanceRegistration = reg
@@ -110,7 +110,7 @@ func sameRegistration(a, b *registry.InstanceRegistration) bool {
 }
 
 // work returns a function that registers the instance. It runs on a worker.
-func (s *announced) work(l layout) func(ephemeralNode) error {
+func (s *registeredInstance) work(l layout) func(ephemeralNode) error {
 	if s.recheckMappings {
 		s.mapped, s.recheckMappings = map[string]bool{}, false
 	}
@@ -141,7 +141,7 @@ func (n ephemeralNode) registerInstance(l layout, reg *registry.InstanceRegistra
 	if err := n.ensure(); err != nil {
 		return err
 	}
-	return metadata.storePersistent() // a process that leaves the revision may have removed it meanwhile
+	return metadata.storePersistent() // a process that changed to another revision may have removed it
 }
 
 // storePersistent creates or updates a persistent znode with its data.
@@ -270,7 +270,7 @@ func (r *Registry) removeRevision(rev *revision) {
 	r.retiredRevisions = slices.DeleteFunc(r.retiredRevisions, func(other *revision) bool { return other == rev })
 	r.enqueue(func() work {
 		for _, e := range r.entries {
-			if e.instance != nil && e.wanted && e.instance.Instance.Application == rev.application && e.instance.Revision == rev.name {
+			if e.instance != nil && e.desired && e.instance.Instance.Application == rev.application && e.instance.Revision == rev.name {
 				return nil // an instance of this process has it again
 			}
 		}

@@ -23,50 +23,50 @@ func announcement(host string, interfaces ...string) *registry.InstanceRegistrat
 	return registrytest.NewInstance("shop", host, interfaces...)
 }
 
-func (p *testSession) announcer() registry.InstanceRegistry {
-	a, ok := p.Registry.(registry.InstanceRegistry)
+func (s *testSession) announcer() registry.InstanceRegistry {
+	r, ok := s.Registry.(registry.InstanceRegistry)
 	if !ok {
 		panic("it announces nothing")
 	}
-	return a
+	return r
 }
 
-func (p *testSession) registerInstance(t *testing.T, a *registry.InstanceRegistration) {
+func (s *testSession) registerInstance(t *testing.T, reg *registry.InstanceRegistration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Timeout)
 	defer cancel()
-	if err := p.announcer().RegisterInstance(ctx, a); err != nil {
+	if err := s.announcer().RegisterInstance(ctx, reg); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // text returns the data of a znode; "": it does not exist.
-func (w zkClient) text(path string) string {
-	w.t.Helper()
-	text, _, err := w.Get(path)
+func (c zkClient) text(path string) string {
+	c.t.Helper()
+	text, _, err := c.Get(path)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		w.t.Fatalf("%s: %v", path, err)
+		c.t.Fatalf("%s: %v", path, err)
 	}
 	return string(text)
 }
 
 // await waits until is returns true for the data of a znode.
-func (w zkClient) await(path, what string, is func(text string) bool) {
-	w.t.Helper()
-	limit := time.After(registrytest.Timeout)
+func (c zkClient) await(path, label string, cond func(text string) bool) {
+	c.t.Helper()
+	deadline := time.After(registrytest.Timeout)
 	for {
-		_, _, came, err := w.ExistsW(path)
+		_, _, changed, err := c.ExistsW(path)
 		if err != nil {
-			w.t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		text := w.text(path)
-		if is(text) {
+		text := c.text(path)
+		if cond(text) {
 			return
 		}
 		select {
-		case <-came:
-		case <-limit:
-			w.t.Fatalf("%s does not become %s: %q", path, what, text)
+		case <-changed:
+		case <-deadline:
+			c.t.Fatalf("%s does not become %s: %q", path, label, text)
 		}
 	}
 }
@@ -74,13 +74,13 @@ func (w zkClient) await(path, what string, is func(text string) bool) {
 // TestAnnouncements runs subtests on one server, each in its own chroot.
 func TestAnnouncements(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
-	judge := dialZK(t, address)
-	judge.put("/announced", "")
+	admin := dialZK(t, address)
+	admin.put("/announced", "")
 	for i, tt := range []struct {
 		name string
-		play func(testTree)
+		run  func(testTree)
 	}{
-		{"an instance is where Dubbo looks for it, as Curator writes it", announced},
+		{"an instance is where Dubbo looks for it, as Curator writes it", registeredInstance},
 		{"who has been faster keeps his place in a mapping", testMappings},
 		{"another revision replaces the instance", testRevisionChange},
 		{"unused metadata are removed", forgotten},
@@ -90,18 +90,18 @@ func TestAnnouncements(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			chroot := fmt.Sprintf("/announced/%d", i)
-			tt.play(testTree{T: t, server: address, chroot: chroot, admin: judge})
+			tt.run(testTree{T: t, server: address, chroot: chroot, admin: admin})
 		})
 	}
 }
 
 func (s testTree) instance(host string) string { return s.chroot + "/services/shop/" + host + ":20880" }
 
-func (s testTree) provided(a *registry.InstanceRegistration) string {
-	return s.chroot + "/dubbo/metadata/shop/" + a.Revision
+func (s testTree) provided(reg *registry.InstanceRegistration) string {
+	return s.chroot + "/dubbo/metadata/shop/" + reg.Revision
 }
 
-func announced(s testTree) {
+func registeredInstance(s testTree) {
 	a := announcement("10.0.0.1", user)
 	p := s.openSession()
 	p.registerInstance(s.T, a)
@@ -138,15 +138,15 @@ func announced(s testTree) {
 
 func testMappings(s testTree) {
 	const many = 10
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	errs := make([]error, many)
 	for i := range many {
-		p := s.openSession()
-		a := announcement(fmt.Sprintf("10.0.0.%d", i), user)
-		a.Instance.Application = fmt.Sprintf("shop%d", i)
-		all.Go(func() { errs[i] = p.announcer().RegisterInstance(s.Context(), a) })
+		session := s.openSession()
+		reg := announcement(fmt.Sprintf("10.0.0.%d", i), user)
+		reg.Instance.Application = fmt.Sprintf("shop%d", i)
+		wg.Go(func() { errs[i] = session.announcer().RegisterInstance(s.Context(), reg) })
 	}
-	all.Wait()
+	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		s.Fatal(err)
 	}
@@ -158,14 +158,14 @@ func testMappings(s testTree) {
 }
 
 func testRevisionChange(s testTree) {
-	p := s.openSession()
-	f := p.NewSubscriber(registry.Service{Interface: user})
-	p.registerInstance(s.T, announcement("10.0.0.1", user))
-	f.Await("the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 1 })
+	session := s.openSession()
+	sub := session.NewSubscriber(registry.Service{Interface: user})
+	session.registerInstance(s.T, announcement("10.0.0.1", user))
+	sub.Await("the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 })
 	next := announcement("10.0.0.1", user, "com.example.Order")
-	p.registerInstance(s.T, next)
-	f.Never("without the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 0 })
-	p.registerInstance(s.T, next)
+	session.registerInstance(s.T, next)
+	sub.Never("without the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 0 })
+	session.registerInstance(s.T, next)
 	if got := s.admin.text(s.instance("10.0.0.1")); !strings.Contains(got, next.Revision) {
 		s.Errorf("the instance is %s, want revision %s", got, next.Revision)
 	}
@@ -175,14 +175,14 @@ func testRevisionChange(s testTree) {
 }
 
 func forgotten(s testTree) {
-	one, other := s.openSession(), s.openSession()
+	session, other := s.openSession(), s.openSession()
 	first, second := announcement("10.0.0.1", user), announcement("10.0.0.1", "com.example.Order")
-	one.registerInstance(s.T, first)
+	session.registerInstance(s.T, first)
 	other.registerInstance(s.T, announcement("10.0.0.2", user)) // of the same revision
-	one.registerInstance(s.T, second)
-	zookeeper.ForgetRevisions(one.Registry)
-	one.registerInstance(s.T, announcement("10.0.0.1", user, "com.example.Order"))
-	zookeeper.ForgetRevisions(one.Registry)
+	session.registerInstance(s.T, second)
+	zookeeper.ForgetRevisions(session.Registry)
+	session.registerInstance(s.T, announcement("10.0.0.1", user, "com.example.Order"))
+	zookeeper.ForgetRevisions(session.Registry)
 	s.admin.await(s.provided(second), "gone", func(text string) bool { return text == "" })
 	if s.admin.text(s.provided(first)) == "" {
 		s.Error("the metadata of another instance were removed")
@@ -195,68 +195,68 @@ func forgotten(s testTree) {
 }
 
 func bounded(s testTree) {
-	p := s.openSession()
-	var all []*registry.InstanceRegistration
+	session := s.openSession()
+	var regs []*registry.InstanceRegistration
 	for i := range 20 {
-		a := announcement("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
-		all = append(all, a)
-		p.registerInstance(s.T, a)
+		reg := announcement("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
+		regs = append(regs, reg)
+		session.registerInstance(s.T, reg)
 	}
 	s.admin.children(s.chroot+"/dubbo/metadata/shop", 1+8)
-	if s.admin.text(s.provided(all[19])) == "" || s.admin.text(s.provided(all[18])) == "" {
+	if s.admin.text(s.provided(regs[19])) == "" || s.admin.text(s.provided(regs[18])) == "" {
 		s.Error("the metadata of the last revisions were removed")
 	}
 }
 
 func testRepair(s testTree) {
-	p := s.openSession()
-	a := announcement("10.0.0.1", user)
-	p.registerInstance(s.T, a)
+	session := s.openSession()
+	reg := announcement("10.0.0.1", user)
+	session.registerInstance(s.T, reg)
 	mapping := s.chroot + "/dubbo/mapping/" + user
-	for _, path := range []string{s.instance("10.0.0.1"), s.provided(a), mapping} {
+	for _, path := range []string{s.instance("10.0.0.1"), s.provided(reg), mapping} {
 		if err := s.admin.Delete(path, -1); err != nil {
 			s.Fatal(err)
 		}
 	}
 	s.put("/dubbo/mapping/"+user, "other")
-	zookeeper.Sweep(p.Registry)
+	zookeeper.Sweep(session.Registry)
 	s.admin.await(s.instance("10.0.0.1"), "there", func(text string) bool { return text != "" })
-	s.admin.await(s.provided(a), "there", func(text string) bool { return text == string(a.MetadataInfo) })
+	s.admin.await(s.provided(reg), "there", func(text string) bool { return text == string(reg.MetadataInfo) })
 	s.admin.await(mapping, "complete", func(text string) bool { return text == "other,shop" })
 }
 
 func testInstanceTakeOver(s testTree) {
 	before, after := s.openSession(), s.openSession()
-	f := after.NewSubscriber(registry.Service{Interface: user})
-	a := announcement("10.0.0.1", user)
-	before.registerInstance(s.T, a)
-	f.Await("the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 1 })
-	after.registerInstance(s.T, a)
+	sub := after.NewSubscriber(registry.Service{Interface: user})
+	reg := announcement("10.0.0.1", user)
+	before.registerInstance(s.T, reg)
+	sub.Await("the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 })
+	after.registerInstance(s.T, reg)
 	before.End()
-	after.registerInstance(s.T, a)
+	after.registerInstance(s.T, reg)
 	if s.admin.text(s.instance("10.0.0.1")) == "" {
 		s.Error("the instance disappeared with the earlier session")
 	}
-	f.Never("without the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 0 })
+	sub.Never("without the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 0 })
 }
 
 func TestInstanceIsRegisteredInNewSession(t *testing.T) {
 	t.Parallel()
-	w := startProxy(t, server.Start(t, fastTicks()).Address())
-	judge := dialZK(t, w.server)
-	p := open(t, registry.Options{Address: w.address(), SessionTimeout: brief})
-	a := announcement("10.0.0.1", user)
-	p.registerInstance(t, a)
+	proxy := startProxy(t, server.Start(t, fastTicks()).Address())
+	admin := dialZK(t, proxy.server)
+	p := open(t, registry.Options{Address: proxy.address(), SessionTimeout: brief})
+	reg := announcement("10.0.0.1", user)
+	p.registerInstance(t, reg)
 	node := "/services/shop/10.0.0.1:20880"
-	_, before, err := judge.Exists(node)
+	_, before, err := admin.Exists(node)
 	if err != nil {
 		t.Fatal(err)
 	}
 	session := p.State().Session
-	w.expire()
+	proxy.expire()
 	p.Await("in another session", func(s registry.State) bool { return s.Connected && s.Session != session })
-	p.registerInstance(t, a) // returns when it is registered again
-	_, after, err := judge.Exists(node)
+	p.registerInstance(t, reg) // returns when it is registered again
+	_, after, err := admin.Exists(node)
 	if err != nil || after.EphemeralOwner == 0 || after.EphemeralOwner == before.EphemeralOwner {
 		t.Errorf("the instance is of session %#x, and was of %#x: %v", after.EphemeralOwner, before.EphemeralOwner, err)
 	}

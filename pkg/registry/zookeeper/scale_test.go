@@ -13,19 +13,19 @@ import (
 // that it registers, and loses the session.
 func TestManyServices(t *testing.T) {
 	const published = 1000
-	w := startProxy(t, server.Start(t, server.Options{}).Address())
-	p := open(t, registry.Options{Address: w.address()})
-	followers := p.Bulk(published, 2000)
+	proxy := startProxy(t, server.Start(t, server.Options{}).Address())
+	session := open(t, registry.Options{Address: proxy.address()})
+	subscribers := session.Bulk(published, 2000)
 
-	before := p.State().Session
-	begin := time.Now()
-	w.expire()
-	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before })
-	judge := dialZK(t, w.server)
+	before := session.State().Session
+	start := time.Now()
+	proxy.expire()
+	session.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before })
+	admin := dialZK(t, proxy.server)
 	for i := range published {
-		judge.children("/dubbo/"+registrytest.BulkService(i)+"/providers", 1)
+		admin.children("/dubbo/"+registrytest.BulkService(i)+"/providers", 1)
 	}
-	t.Logf("all registrations again after %v", time.Since(begin))
-	followers[7].AwaitLatest("the provider", registrytest.At(registrytest.BulkAddress))
-	p.AddBulkProvider(followers)
+	t.Logf("all registrations again after %v", time.Since(start))
+	subscribers[7].AwaitLatest("the provider", registrytest.At(registrytest.BulkAddress))
+	session.AddBulkProvider(subscribers)
 }
