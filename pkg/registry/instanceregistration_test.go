@@ -30,19 +30,19 @@ func TestCheckRejectsInvalidRegistrations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := valid.Instance.Name() + " " + valid.Instance.Address(); got != "::1:1 [::1]:1" {
-		t.Errorf("the instance is called %q", got)
+		t.Errorf("name and address = %q, want ::1:1 [::1]:1", got)
 	}
 	for name, invalidate := range map[string]func(*registry.InstanceRegistration){
-		"no name":     func(a *registry.InstanceRegistration) { a.Instance.Application = "" },
-		"two names":   func(a *registry.InstanceRegistration) { a.Instance.Application = "a,b" },
-		"no host":     func(a *registry.InstanceRegistration) { a.Instance.Host = "" },
-		"no port":     func(a *registry.InstanceRegistration) { a.Instance.Port = 0 },
-		"no revision": func(a *registry.InstanceRegistration) { a.Revision = "" },
+		"no application":   func(a *registry.InstanceRegistration) { a.Instance.Application = "" },
+		"two applications": func(a *registry.InstanceRegistration) { a.Instance.Application = "a,b" },
+		"no host":          func(a *registry.InstanceRegistration) { a.Instance.Host = "" },
+		"no port":          func(a *registry.InstanceRegistration) { a.Instance.Port = 0 },
+		"no revision":      func(a *registry.InstanceRegistration) { a.Revision = "" },
 	} {
 		invalid := valid
 		invalidate(&invalid)
 		if invalid.Check() == nil {
-			t.Errorf("%s: it is taken", name)
+			t.Errorf("%s: Check = nil, want an error", name)
 		}
 	}
 }

@@ -9,21 +9,21 @@ import (
 
 func TestParameters(t *testing.T) {
 	tests := []struct {
-		name string
+		name   string
 		values map[string]string
 	}{
 		{"none", nil},
 		{"one", map[string]string{"a": "1"}},
-		{"an empty value", map[string]string{"a": ""}},
-		{"an empty value between others", map[string]string{"a": "1", "b": "", "c": "3"}},
-		{"names that begin with others", map[string]string{"a": "b", "ab": "", "abc": "a"}},
-		{"an empty name", map[string]string{"": "x", "y": "z"}},
+		{"empty value", map[string]string{"a": ""}},
+		{"empty value between others", map[string]string{"a": "1", "b": "", "c": "3"}},
+		{"names with common prefixes", map[string]string{"a": "b", "ab": "", "abc": "a"}},
+		{"empty name", map[string]string{"": "x", "y": "z"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := registry.ParametersOf(tt.values)
 			if got := p.Map(); p.Len() != len(tt.values) || !maps.Equal(got, tt.values) {
-				t.Errorf("got %d, %v", p.Len(), got)
+				t.Errorf("Len = %d, Map = %v, want %v", p.Len(), got, tt.values)
 			}
 			previous := ""
 			for name := range p.All() {
@@ -34,20 +34,20 @@ func TestParameters(t *testing.T) {
 			}
 			for name, want := range tt.values {
 				if got, ok := p.Lookup(name); got != want || !ok || p.Get(name) != want {
-					t.Errorf("%q is %q, %v; want %q", name, got, ok, want)
+					t.Errorf("Lookup(%q) = %q, %v; want %q", name, got, ok, want)
 				}
 			}
 			if got, ok := p.Lookup("none"); got != "" || ok {
 				t.Errorf("missing parameter = %q, %v", got, ok)
 			}
 			if !p.Equal(registry.ParametersOf(maps.Clone(tt.values))) {
-				t.Error("the same parameters are not equal")
+				t.Error("Equal = false for equal parameters")
 			}
 		})
 	}
 }
 
-// TestParametersThatDiffer covers parameters with equal concatenations of names and values.
+// TestParametersNotEqual covers parameters with equal concatenations of names and values.
 func TestParametersThatDiffer(t *testing.T) {
 	list := []registry.Parameters{
 		{},
@@ -59,7 +59,7 @@ func TestParametersThatDiffer(t *testing.T) {
 	for i, p := range list {
 		for j, q := range list {
 			if p.Equal(q) != (i == j) {
-				t.Errorf("%v and %v: equal is %v", p.Map(), q.Map(), p.Equal(q))
+				t.Errorf("%v and %v: Equal = %v", p.Map(), q.Map(), p.Equal(q))
 			}
 		}
 	}

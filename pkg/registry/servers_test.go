@@ -37,11 +37,11 @@ func TestStateChangeIsReportedOnce(t *testing.T) {
 	s.Update(func(state *State) { state.Connected, state.Session = true, "1" })
 	s.Update(func(state *State) { state.Session = "1" }) // unchanged
 	if got := s.State(); reports != 1 || !got.Connected || got.Session != "1" {
-		t.Errorf("%d reports of %+v, want one of a session", reports, got)
+		t.Errorf("%d reports, state %+v, want one report of a session", reports, got)
 	}
 	s.End()
 	s.End()
 	if got := s.State(); reports != 2 || got.Connected || got.Session != "" || got.Since.IsZero() {
-		t.Errorf("%d reports of %+v, want one more, of its end", reports, got)
+		t.Errorf("%d reports, state %+v, want a second report at the end", reports, got)
 	}
 }

@@ -14,23 +14,23 @@ func TestParseURLsOfJava(t *testing.T) {
 		want       registry.URL
 	}{
 		{
-			"a provider",
+			"provider",
 			"dubbo://192.168.1.2:20880/com.example.User?interface=com.example.User&methods=get,set&version=1.0.0",
 			registry.URL{Protocol: "dubbo", Host: "192.168.1.2", Port: 20880, Path: "com.example.User", Parameters: registry.ParametersOf(map[string]string{
 				"interface": "com.example.User", "methods": "get,set", "version": "1.0.0",
 			})},
 		},
 		{"user and password", "zookeeper://a:b@h:1", registry.URL{Protocol: "zookeeper", Username: "a", Password: "b", Host: "h", Port: 1}},
-		{"a password with an at sign", "x://a:b@c@h:1", registry.URL{Protocol: "x", Username: "a", Password: "b@c", Host: "h", Port: 1}},
-		{"not a valid port", "consumer://10.0.0.1/x", registry.URL{Protocol: "consumer", Host: "10.0.0.1", Path: "x"}},
+		{"password with an at sign", "x://a:b@c@h:1", registry.URL{Protocol: "x", Username: "a", Password: "b@c", Host: "h", Port: 1}},
+		{"no port", "consumer://10.0.0.1/x", registry.URL{Protocol: "consumer", Host: "10.0.0.1", Path: "x"}},
 		{"IPv6 in brackets", "dubbo://[::1]:80/x", registry.URL{Protocol: "dubbo", Host: "::1", Port: 80, Path: "x"}},
 		{"IPv6 without port", "consumer://fe80::1/x", registry.URL{Protocol: "consumer", Host: "fe80::1", Path: "x"}},
-		{"a value with an escape", "a://h?x=1%262", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"x": "1&2"})}},
-		{"a value with a bare percent sign", "a://h?x=5%", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"x": "5%"})}},
-		{"a version with a plus", "a://h?version=1.0.0+7", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"version": "1.0.0+7"})}},
-		{"a parameter without value", "a://h?x&y=", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"x": "x", "y": ""})}},
-		{"a rule", "condition://0.0.0.0/x?rule=host = 1 => ", registry.URL{Protocol: "condition", Host: "0.0.0.0", Path: "x", Parameters: registry.ParametersOf(map[string]string{"rule": "host = 1 => "})}},
-		{"a rule that is escaped twice", "condition://0.0.0.0/x?rule=host+%3D+1%2B+%3D%3E+", registry.URL{Protocol: "condition", Host: "0.0.0.0", Path: "x", Parameters: registry.ParametersOf(map[string]string{"rule": "host = 1+ => "})}},
+		{"value with an escape", "a://h?x=1%262", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"x": "1&2"})}},
+		{"value with a literal percent sign", "a://h?x=5%", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"x": "5%"})}},
+		{"version with a plus", "a://h?version=1.0.0+7", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"version": "1.0.0+7"})}},
+		{"parameter without value", "a://h?x&y=", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"x": "x", "y": ""})}},
+		{"rule", "condition://0.0.0.0/x?rule=host = 1 => ", registry.URL{Protocol: "condition", Host: "0.0.0.0", Path: "x", Parameters: registry.ParametersOf(map[string]string{"rule": "host = 1 => "})}},
+		{"doubly escaped rule", "condition://0.0.0.0/x?rule=host+%3D+1%2B+%3D%3E+", registry.URL{Protocol: "condition", Host: "0.0.0.0", Path: "x", Parameters: registry.ParametersOf(map[string]string{"rule": "host = 1+ => "})}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestParseURLsOfJava(t *testing.T) {
 			}
 			decoded, err := registry.ParseEncoded(got.Encoded())
 			if err != nil || decoded.String() != got.String() {
-				t.Errorf("written and read again: %v, %v; want %v", decoded, err, got)
+				t.Errorf("after encoding and parsing: %v, %v; want %v", decoded, err, got)
 			}
 		})
 	}
@@ -56,9 +56,9 @@ func TestInvalidURLs(t *testing.T) {
 		{"empty", "", "no protocol"},
 		{"no protocol", "127.0.0.1:80/x", "no protocol"},
 		{"invalid port", "dubbo://h:http/x", "not a valid port"},
-		{"a port too large", "dubbo://h:65536/x", "not a valid port"},
-		{"brackets that do not end", "dubbo://[::1:80/x", "not a valid address"},
-		{"a parameter without name", "dubbo://h:1/x?=1", "no name"},
+		{"port too large", "dubbo://h:65536/x", "not a valid port"},
+		{"missing closing bracket", "dubbo://[::1:80/x", "not a valid address"},
+		{"parameter without name", "dubbo://h:1/x?=1", "no name"},
 		{"too long", "dubbo://h/" + strings.Repeat("x", registry.MaxURL), "65536"},
 	}
 	for _, tt := range tests {
@@ -80,7 +80,7 @@ func TestWithCopies(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got, want := u.String(), "dubbo://h:1/x?a=1&b=2"; got != want {
-		t.Errorf("the URL itself is %s now, was %s", got, want)
+		t.Errorf("With changed the URL to %s, want %s", got, want)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestAccepts(t *testing.T) {
 		provider  string
 		want      bool
 	}{
-		{"the same", registry.Service{Interface: "x"}, "dubbo://h/x", true},
+		{"same interface", registry.Service{Interface: "x"}, "dubbo://h/x", true},
 		{"another interface", registry.Service{Interface: "x"}, "dubbo://h/y", false},
 		{"the interface, not the path", registry.Service{Interface: "x"}, "dubbo://h/p/x?interface=x", true},
 		{"another group", registry.Service{Interface: "x", Group: "f"}, "dubbo://h/x?group=g", false},
@@ -134,12 +134,12 @@ func TestAccepts(t *testing.T) {
 		{"version, none requested", registry.Service{Interface: "x"}, "dubbo://h/x?version=2", true},
 		{"rule with a version, none requested", registry.Service{Interface: "x"}, "condition://0.0.0.0/x?category=routers&version=2", false},
 		{"configurator with a version, none requested", registry.Service{Interface: "x"}, "override://0.0.0.0/x?category=configurators&version=2", true},
-		{"a configurator of another version", registry.Service{Interface: "x", Version: "1"}, "override://0.0.0.0/x?category=configurators&version=2", false},
+		{"configurator of another version", registry.Service{Interface: "x", Version: "1"}, "override://0.0.0.0/x?category=configurators&version=2", false},
 		{"rule with a group, none requested", registry.Service{Interface: "x"}, "condition://0.0.0.0/x?group=g", false},
-		{"a rule of a group and version", registry.Service{Interface: "x", Group: "g", Version: "2"}, "override://0.0.0.0/x?group=g&version=2", true},
-		{"a version where none was meant", registry.Service{Interface: "x", Version: "0.0.0"}, "dubbo://h/x?version=2", true},
+		{"rule with a group and version", registry.Service{Interface: "x", Group: "g", Version: "2"}, "override://0.0.0.0/x?group=g&version=2", true},
+		{"version, 0.0.0 requested", registry.Service{Interface: "x", Version: "0.0.0"}, "dubbo://h/x?version=2", true},
 		{"any version", registry.Service{Interface: "x", Version: "*"}, "dubbo://h/x?version=2", true},
-		{"no version as Java writes it", registry.Service{Interface: "x"}, "dubbo://h/x?version=0.0.0", true},
+		{"version 0.0.0, none requested", registry.Service{Interface: "x"}, "dubbo://h/x?version=0.0.0", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -177,15 +177,15 @@ func FuzzParse(f *testing.F) {
 		}
 		_ = u.Service()
 		_ = u.Category()
-		if len(u.String()) > registry.MaxURL { // escaping may lengthen it
+		if len(u.String()) > registry.MaxURL { // escapes may lengthen the URL
 			return
 		}
 		reparsed, err := registry.Parse(u.String())
 		if err != nil {
-			t.Fatalf("%q, written as %q, cannot be read: %v", text, u, err)
+			t.Fatalf("%q was written as %q, which does not parse: %v", text, u, err)
 		}
 		if reparsed.String() != u.String() {
-			t.Fatalf("%q is written as %q, then as %q", text, u, reparsed)
+			t.Fatalf("%q was written as %q, then as %q", text, u, reparsed)
 		}
 	})
 }

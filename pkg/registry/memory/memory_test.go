@@ -23,7 +23,7 @@ func TestConformanceWithinAProcess(t *testing.T) {
 	})
 }
 
-// TestConformanceOfADirectory opens each session on its own Server, as separate processes do.
+// TestContractOfDirectory opens each session on its own Server, as separate processes do.
 func TestConformanceOfADirectory(t *testing.T) {
 	registrytest.Run(t, registrytest.Fixture{
 		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewServer().Open(o) },
@@ -42,7 +42,7 @@ func TestInvalidAddresses(t *testing.T) {
 	}
 }
 
-// sharedDir is a shared directory, and the snapshots of a service in it.
+// sharedDir is a shared directory, with the snapshots of a service in it.
 type sharedDir struct {
 	path  string
 	views chan registry.Snapshot
@@ -76,16 +76,16 @@ func (d *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 			hosts = append(hosts, u.Host)
 		}
 		if got := strings.Join(hosts, " "); got != want {
-			t.Fatalf("the providers are %q, want %q", got, want)
+			t.Fatalf("providers = %q, want %q", got, want)
 		}
 		return snap
 	case <-time.After(10 * time.Second):
-		t.Fatalf("nothing new, want the providers %q", want)
+		t.Fatalf("no snapshot, want the providers %q", want)
 	}
 	panic("not reached")
 }
 
-// leaveBehind creates the urls file of a process that was killed, without a lock.
+// writeUnlockedFile creates the urls file of a killed process, without a lock.
 func (d *sharedDir) leaveBehind(t *testing.T, id, host string) {
 	t.Helper()
 	u, err := registry.Parse("dubbo://" + host + ":1/x")
@@ -113,7 +113,7 @@ func TestKilledProcessProvidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if snap := d.next(t, "10.0.0.1"); !snap.Authoritative {
-		t.Error("the provider is there again, and the view still not orderly")
+		t.Error("the snapshot is not authoritative although the provider is registered again")
 	}
 	if err := r.Unregister(t.Context(), u); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestRemovedDirectoryIsRecreated(t *testing.T) {
 		select {
 		case snap := <-d.views:
 			if len(snap.Providers) == 0 && snap.Authoritative {
-				t.Fatal("a lost list is authoritative")
+				t.Fatal("the snapshot of a lost directory is authoritative")
 			}
 		case <-deadline:
 			t.Fatal("the directory was not written again")

@@ -32,20 +32,20 @@ func TestAddressIsRemovedWithLastSession(t *testing.T) {
 	}
 	first.Close(t.Context())
 	if n := s.storeCount(); n != 1 {
-		t.Errorf("%d addresses while there is a session, want 1", n)
+		t.Errorf("%d addresses while a session is open, want 1", n)
 	}
 	third := open(t, s, "a")
 	snapshots := make(chan registry.Snapshot, 1)
 	stop := third.Subscribe(registry.Service{Interface: "x"}, func(snap registry.Snapshot) { snapshots <- snap })
 	if snap := <-snapshots; len(snap.Providers) != 0 {
-		t.Errorf("after its session %v is there", snap.Providers)
+		t.Errorf("%v is registered after the end of its session", snap.Providers)
 	}
 	stop()
 	second.Close(t.Context())
 	third.Close(t.Context())
 	third.Close(t.Context()) // has no effect
 	if n := s.storeCount(); n != 0 {
-		t.Errorf("%d addresses without a session", n)
+		t.Errorf("%d addresses without a session, want 0", n)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestAddressesAreBounded(t *testing.T) {
 		sessions = append(sessions, open(t, s, fmt.Sprint(i)))
 	}
 	if _, err := s.Open(registry.Options{Address: "more"}); err == nil || !strings.Contains(err.Error(), "1024") {
-		t.Errorf("one more address: %v", err)
+		t.Errorf("Open of a further address = %v, want an error with the maximum", err)
 	}
 	sessions = append(sessions, open(t, s, "0"))
 	for _, r := range sessions {
@@ -64,6 +64,6 @@ func TestAddressesAreBounded(t *testing.T) {
 	}
 	open(t, s, "more").Close(t.Context())
 	if n := s.storeCount(); n != 0 {
-		t.Errorf("%d addresses without a session", n)
+		t.Errorf("%d addresses without a session, want 0", n)
 	}
 }

@@ -8,7 +8,7 @@ func FuzzParseURLs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		records, err := parseURLs(text)
 		if err != nil && records != nil {
-			t.Errorf("%d URLs and an error: %v", len(records), err)
+			t.Errorf("parseURLs returned %d records and the error %v, want no records", len(records), err)
 		}
 	})
 }

@@ -24,11 +24,11 @@ func TestMain(m *testing.M) { os.Exit(server.Main(m, "../../..")) }
 func TestWithAServer(t *testing.T) {
 	s := server.Start(t, server.Options{})
 	for name, run := range map[string]func(*testing.T, *server.Server){
-		"promises":                           func(t *testing.T, s *server.Server) { runContract(t, s, registry.Options{}) },
-		"Dubbo's own registries understand":  testDubboRegistries,
-		"a process that dies":                testKilledProcess,
-		"rules, instances and metadata":      testConfigurations,
-		"1,000 services beside 1,000 others": testManyServices,
+		"contract":                      func(t *testing.T, s *server.Server) { runContract(t, s, registry.Options{}) },
+		"interoperability with Dubbo":   testDubboRegistries,
+		"killed process":                testKilledProcess,
+		"rules, instances and metadata": testConfigurations,
+		"2,000 services":                testManyServices,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,12 +28,12 @@ func TestURLRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, ok := i.url(); !ok || got.String() != u.String() {
-			t.Errorf("%s is read as %s", u, got)
+			t.Errorf("%s was decoded as %s", u, got)
 		}
 	}
 }
 
-// TestDubbosMetadata verifies the metadata that Dubbo 2.7 and 3 register in addition to the URL's
+// TestMetadataOf verifies the metadata that Dubbo 2.7 and 3 register in addition to the URL's
 // parameters.
 func TestDubbosMetadata(t *testing.T) {
 	u, err := registry.Parse("dubbo://10.0.0.1:20880/p/com.example.User?interface=com.example.User")
@@ -140,7 +140,7 @@ func FuzzResponses(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if raw, err := rawHosts(body); err == nil {
-			instances, _ := parseHosts(raw) // only the valid ones
+			instances, _ := parseHosts(raw) // the error names the first invalid instance
 			for _, i := range instances {
 				u, ok := i.url()
 				if !ok {
@@ -152,7 +152,7 @@ func FuzzResponses(f *testing.F) {
 				}
 				second, _ := decoded.url()
 				if _, explicit := u.Parameters.Lookup(registry.ParameterCategory); !explicit && u.Category() == registry.Providers && !u.Parameters.Equal(second.Parameters) {
-					t.Errorf("%v is read again as %v", u.Parameters, second.Parameters)
+					t.Errorf("%v was decoded again as %v", u.Parameters, second.Parameters)
 				}
 			}
 		}
@@ -161,7 +161,7 @@ func FuzzResponses(f *testing.F) {
 			func() error { _, err := parseHeartbeat(body); return err },
 		} {
 			if err := d(); err == nil && !json.Valid(body) {
-				t.Errorf("%q is read", body)
+				t.Errorf("%q was decoded without an error", body)
 			}
 		}
 		if token, lifetime, err := parseToken(body); err == nil && (token == "" || lifetime <= 0) {
@@ -170,7 +170,7 @@ func FuzzResponses(f *testing.F) {
 		if changed, err := parseChanged(body); err == nil {
 			for _, d := range changed {
 				if len(d.id)+len(d.group) > len(body) {
-					t.Errorf("%q has %v", body, d)
+					t.Errorf("%q was decoded as %v", body, d)
 				}
 			}
 		}

@@ -15,8 +15,8 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// testDubboRegistries verifies that Dubbo's own registry clients and this package find what the other
-// registers: 2.7 over Nacos's HTTP API, 3 over gRPC.
+// testDubboRegistries verifies that Dubbo's registry clients and this package find the providers of
+// each other: Dubbo 2.7 over Nacos's HTTP API, Dubbo 3 over gRPC.
 func testDubboRegistries(t *testing.T, s *server.Server) {
 	for _, version := range []string{"dubbo27", "dubbo3"} {
 		t.Run(version, func(t *testing.T) {
@@ -31,14 +31,14 @@ func testDubboRegistries(t *testing.T, s *server.Server) {
 
 func testInterop(t *testing.T, peer *server.Peer, session *registrytest.Session, iface string) {
 	sub := session.NewSubscriber(registry.Service{Interface: iface, Version: "1.0.0", Group: "g"})
-	sub.Await("nobody", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 
 	text := "dubbo://10.0.0.1:20880/" + iface + "?anyhost=true&application=a&group=g&interface=" + iface +
 		"&methods=get,set&side=provider&timestamp=1&version=1.0.0&weight=7"
 	peer.Send("register", text)
-	snap := sub.Await("their provider", registrytest.At("10.0.0.1:20880"))
+	snap := sub.Await("the provider of the peer", registrytest.At("10.0.0.1:20880"))
 	if got := snap.Providers[0].String(); got != text {
-		t.Errorf("%s is read as\n%s", text, got)
+		t.Errorf("%s was read as\n%s", text, got)
 	}
 
 	provider := registrytest.Provider(t, iface, "10.0.0.2:20881", "group=g", "version=1.0.0", "application=b", "methods=get")
@@ -54,9 +54,9 @@ func testInterop(t *testing.T, peer *server.Peer, session *registrytest.Session,
 	if err := session.Unregister(t.Context(), provider); err != nil {
 		t.Fatal(err)
 	}
-	peer.AwaitProviders("their own provider", func(urls []string) bool {
+	peer.AwaitProviders("only the provider of the peer", func(urls []string) bool {
 		return len(urls) == 1 && strings.Contains(urls[0], "10.0.0.1:20880/"+iface+"?")
 	})
 	peer.Send("unregister", text)
-	sub.Await("nobody", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// fakeServer is a server that responds like Nacos 2.1.1, or incorrectly if a test requires it. The same
-// contract tests run against a real server.
+// fakeServer is a server that responds like Nacos 2.1.1, or incorrectly if a test requires it. The
+// same contract tests run against a real server.
 type fakeServer struct {
 	*httptest.Server
 	t *testing.T
 
 	mu         *sync.Mutex
 	services   map[string]map[string]map[string]any // guarded by mu; instances by address, by service
-	requests   map[string]int                       // guarded by mu; by method and path
-	configs    map[string]string                    // guarded by mu; by group and name
+	requests   map[string]int                       // guarded by mu; number of requests by method and path
+	configs    map[string]string                    // guarded by mu; texts by group and name
 	ignoresCAS bool                                 // guarded by mu; ignores Casmd5, like Nacos before 2.2
 	token      string                               // guarded by mu; "": no login required
 	logins     int                                  // guarded by mu
@@ -47,8 +47,8 @@ func (f *fakeServer) update(change func()) {
 	change()
 }
 
-// respondWith makes the server respond to requests of a path with a status and a text; "" restores
-// normal responses.
+// respondWith makes the server respond to requests of a path with a status and a text; the path ""
+// restores normal responses.
 func (f *fakeServer) respondWith(path string, status int, text string) {
 	f.update(func() {
 		f.interrupt = func(w http.ResponseWriter, r *http.Request) bool {
@@ -122,7 +122,7 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 	case "GET ns/service/list":
 		f.write(w, map[string]any{"count": len(f.services), "doms": slices.Sorted(maps.Keys(f.services))})
 	default:
-		http.Error(w, "no such thing", http.StatusNotImplemented)
+		http.Error(w, "not found", http.StatusNotImplemented)
 	}
 }
 

@@ -29,11 +29,11 @@ func TestFailover(t *testing.T) {
 		name    string
 		breakIt func(*fakeServer)
 	}{
-		{"it is gone", func(sub *fakeServer) { sub.CloseClientConnections(); sub.Listener.Close() }},
-		{"it does not serve", func(sub *fakeServer) {
+		{"server stopped", func(sub *fakeServer) { sub.CloseClientConnections(); sub.Listener.Close() }},
+		{"status 503", func(sub *fakeServer) {
 			sub.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
 		}},
-		{"server error", func(sub *fakeServer) {
+		{"status 500", func(sub *fakeServer) {
 			sub.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
 		}},
 	} {
@@ -69,7 +69,7 @@ func TestForgottenInstanceIsRegisteredAgain(t *testing.T) {
 	sub.Await("the provider", registrytest.At("10.0.0.1:1"))
 	session.NewSubscriber(registry.Service{Interface: "com.example.Other"}).Await("the provider", registrytest.At("10.0.0.1:1"))
 	if s := session.State(); s.Sessions != 2 {
-		t.Errorf("%d sessions: what was forgotten at once is one loss", s.Sessions)
+		t.Errorf("%d sessions, want 2: instances lost together count as one loss", s.Sessions)
 	}
 }
 
@@ -81,17 +81,17 @@ func TestInvalidResponsesChangeNothing(t *testing.T) {
 		status     int
 		text       string
 	}{
-		{"no JSON", list, 200, "<html>"},
-		{"cut off", list, 200, `{"hosts":[{"ip":"10.0.0.9"`},
+		{"not JSON", list, 200, "<html>"},
+		{"truncated", list, 200, `{"hosts":[{"ip":"10.0.0.9"`},
 		{"no hosts", list, 200, `{"name":"x"}`},
-		{"hosts that are none", list, 200, `{"hosts":{}}`},
-		{"instances that are none", list, 200, `{"hosts":[{"ip":"10.0.0.9","port":70000},{"port":1},{"ip":7}]}`},
-		{"more than is read", list, 200, `{"hosts":[` + strings.Repeat(" ", 17<<20) + `]}`},
-		{"refused", list, 403, "no right"},
-		{"somewhere else", list, 302, ""},
-		{"names that are none", names, 200, `{"doms":[]}`},
-		{"a count alone", names, 500, `{"count":0}`},
-		{"configurations that are none", listener, 200, "x%"},
+		{"invalid hosts", list, 200, `{"hosts":{}}`},
+		{"invalid instances", list, 200, `{"hosts":[{"ip":"10.0.0.9","port":70000},{"port":1},{"ip":7}]}`},
+		{"too large", list, 200, `{"hosts":[` + strings.Repeat(" ", 17<<20) + `]}`},
+		{"status 403", list, 403, "no right"},
+		{"redirect", list, 302, ""},
+		{"service list without count", names, 200, `{"doms":[]}`},
+		{"service list with status 500", names, 500, `{"count":0}`},
+		{"invalid list of configurations", listener, 200, "x%"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -106,17 +106,17 @@ func TestInvalidResponsesChangeNothing(t *testing.T) {
 				method = http.MethodPost
 			}
 			server.await(method+" "+tt.path, 3)
-			sub.Never("while the server answers nonsense", registrytest.Any)
+			sub.Never("while the responses are invalid", registrytest.Any)
 			server.update(func() {
 				server.interrupt = nil
 				server.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
 			})
-			sub.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+			sub.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 		})
 	}
 }
 
-// await waits until the server has received n more requests of a kind.
+// await waits until the server has received n further requests with this method and path.
 func (f *fakeServer) await(request string, n int) {
 	f.t.Helper()
 	deadline, ticker := time.After(registrytest.Timeout), time.NewTicker(10*time.Millisecond)
@@ -138,10 +138,10 @@ func TestRejectedTokenIsReplaced(t *testing.T) {
 	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	server.update(func() { server.token = "second" })
 	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
-	session.NewSubscriber(greeter()).Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	session.NewSubscriber(greeter()).Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	server.update(func() {
 		if server.logins != 2 {
-			t.Errorf("%d logins, want 2: a token is shared", server.logins)
+			t.Errorf("%d logins, want 2: the requests share a token", server.logins)
 		}
 	})
 	if s := session.State(); !s.Connected || s.Sessions != 1 {
@@ -158,10 +158,10 @@ func TestRejectedPasswordIsReported(t *testing.T) {
 	defer cancel()
 	err := session.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	if err == nil || !strings.Contains(err.Error(), "unknown user!") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("got %v, want what the server says, without the password", err)
+		t.Errorf("Register = %v, want the error of the server without the password", err)
 	}
 	if s := session.State(); s.Connected || !strings.Contains(s.LastError, "unknown user!") {
-		t.Errorf("the state is %+v, want one that says why it is not connected", s)
+		t.Errorf("state = %+v, want disconnected with the error of the server", s)
 	}
 }
 
@@ -178,13 +178,13 @@ func TestRegistrationsWaitForServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := session.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1")); err == nil {
-		t.Error("Register has succeeded though the server does not serve")
+		t.Error("Register succeeded although the server responds with 503")
 	}
 	server.respondWith("", 0, "")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	session.NewSubscriber(greeter()).Await("also whom nobody waits for", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	session.NewSubscriber(greeter()).Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
@@ -201,7 +201,7 @@ func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 	defer cancel()
 	session.Close(ctx)
 	if s := session.State(); s.Connected {
-		t.Errorf("the state is %+v after Close", s)
+		t.Errorf("state after Close = %+v, want disconnected", s)
 	}
 }
 
@@ -213,14 +213,14 @@ func TestChangesOfOperatorsApply(t *testing.T) {
 	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1", "weight=50"))
 	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.3:1"))
 	sub := session.NewSubscriber(greeter())
-	sub.Await("all", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
+	sub.Await("all providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
 	server.update(func() {
 		instances := server.services[greeterList]
 		instances["10.0.0.1:1"]["enabled"] = false
 		instances["10.0.0.2:1"]["weight"] = 0.5
 		instances["10.0.0.3:1"]["healthy"] = false
 	})
-	snap := sub.Await("one less", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	snap := sub.Await("the healthy providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	slices.SortFunc(snap.Providers, func(a, b registry.URL) int { return strings.Compare(a.Host, b.Host) })
 	if got := snap.Providers[0].Get("enabled"); got != "false" {
 		t.Errorf("enabled=%q for an instance that is disabled in Nacos", got)
@@ -261,7 +261,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	session.End()
 	server.update(func() {
 		if n := len(server.services[greeterList]); n != 0 {
-			t.Errorf("%d instances remain", n)
+			t.Errorf("%d instances remain, want 0", n)
 		}
 	})
 	goleak.VerifyNone(t, before)

@@ -58,11 +58,11 @@ func (f *fakeServer) serveConfig(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprint(w, url.QueryEscape(changed.String()))
 	default:
-		http.Error(w, "no such thing", http.StatusNotImplemented)
+		http.Error(w, "not found", http.StatusNotImplemented)
 	}
 }
 
-// mark returns Nacos's MD5 of a text; "0" for "", like Dubbo.
+// configMD5 returns the MD5 of a text as Nacos identifies it; "0" for "", as in Dubbo.
 func mark(text string) string {
 	if text == "" {
 		return "0"
@@ -77,7 +77,7 @@ func (f *fakeServer) config(group, name string) string {
 	return f.configs[group+" "+name]
 }
 
-// awaitConfig waits until is returns true for a configuration.
+// awaitConfig waits until cond returns true for a configuration.
 func (f *fakeServer) awaitConfig(label, group, name string, cond func(text string) bool) {
 	f.t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
@@ -111,15 +111,15 @@ func TestInstanceConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", cart); got != "other,shop" {
-		t.Errorf("the mapping is %q", got)
+		t.Errorf("mapping = %q", got)
 	}
 	if got := f.config(reg.Revision, "shop"); got != string(reg.MetadataInfo) {
-		t.Errorf("the metadata are %q", got)
+		t.Errorf("metadata = %q", got)
 	}
 	f.update(func() {
 		instance := f.services["shop"]["10.0.0.1:20880"]
 		if metadata, ok := instance["metadata"].(map[string]string); !ok || metadata["dubbo.metadata.revision"] != reg.Revision {
-			t.Errorf("the instance is %v", instance)
+			t.Errorf("instance = %v, want the revision %s", instance, reg.Revision)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestOverwrittenMappingIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.update(func() { f.configs["mapping "+cart] = "other" }) // written by a client that had read no mapping
-	f.awaitConfig("it is not mended", "mapping", cart, func(text string) bool { return text == "other,shop" })
+	f.awaitConfig("repaired mapping", "mapping", cart, func(text string) bool { return text == "other,shop" })
 }
 
 func TestConflictingMappingIsReadAgain(t *testing.T) {
@@ -153,7 +153,7 @@ func TestConflictingMappingIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", cart); got != "other,shop" || writes != 2 {
-		t.Errorf("after %d attempts the mapping is %q", writes, got)
+		t.Errorf("after %d writes the mapping is %q, want other,shop after 2 writes", writes, got)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestLostConfigurationsAreWrittenAgain(t *testing.T) {
 		clear(f.services)
 	})
 	f.awaitConfig("metadata", reg.Revision, "shop", func(text string) bool { return text == string(reg.MetadataInfo) })
-	f.awaitConfig("the mapping", "mapping", cart, func(text string) bool { return text == "shop" })
+	f.awaitConfig("mapping", "mapping", cart, func(text string) bool { return text == "shop" })
 }
 
 func TestRetiredRevisionsAreRetained(t *testing.T) {
@@ -185,22 +185,22 @@ func TestRetiredRevisionsAreRetained(t *testing.T) {
 		}
 	}
 	removed := func(text string) bool { return text == "" }
-	f.awaitConfig("the oldest", regs[0].Revision, "shop", removed)
-	f.awaitConfig("the next", regs[1].Revision, "shop", removed)
-	f.awaitConfig("the third", regs[2].Revision, "shop", removed)
+	f.awaitConfig("metadata of the oldest revision", regs[0].Revision, "shop", removed)
+	f.awaitConfig("metadata of the second revision", regs[1].Revision, "shop", removed)
+	f.awaitConfig("metadata of the third revision", regs[2].Revision, "shop", removed)
 	if slices.ContainsFunc(regs[3:], func(reg *registry.InstanceRegistration) bool { return f.config(reg.Revision, "shop") == "" }) {
-		t.Error("metadata of the last revisions were removed")
+		t.Error("metadata of the last revisions was removed")
 	}
 	if err := s.RegisterInstance(t.Context(), regs[0]); err != nil {
 		t.Fatal(err)
 	}
 	if f.config(regs[0].Revision, "shop") == "" {
-		t.Error("an instance has a revision again whose metadata were removed")
+		t.Error("the metadata of a revision that is registered again was removed")
 	}
 }
 
-// TestUnmappableInterfaceKeepsOthers verifies that an invalid interface is
-// reported, and the others are mapped.
+// TestUnmappableInterfaceKeepsOthers verifies that an invalid interface is reported, and the others
+// are mapped.
 func TestUnmappableInterfaceKeepsOthers(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
@@ -210,22 +210,22 @@ func TestUnmappableInterfaceKeepsOthers(t *testing.T) {
 	for range 2 { // the second call finds everything in place
 		var unmapped *registry.UnmappedError
 		if err := s.Registry.RegisterInstance(t.Context(), reg); !errors.As(err, &unmapped) || !slices.Equal(unmapped.Interfaces, []string{odd}) {
-			t.Fatalf("got %v, want that %s is not listed", err, odd)
+			t.Fatalf("RegisterInstance = %v, want an UnmappedError for %s", err, odd)
 		}
 	}
 	if got := f.config("mapping", cart); got != "shop" {
-		t.Errorf("the mapping of the other is %q", got)
+		t.Errorf("mapping of the other interface = %q, want shop", got)
 	}
 	if got := f.config(reg.Revision, "shop"); got != string(reg.MetadataInfo) || !strings.Contains(got, odd) {
-		t.Errorf("the metadata are %q", got)
+		t.Errorf("metadata = %q", got)
 	}
 	f.update(func() {
 		if f.services["shop"]["10.0.0.1:20880"] == nil {
-			t.Error("the instance is not there")
+			t.Error("the instance is not registered")
 		}
 	})
 	if err := s.RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
-		t.Errorf("without it: %v", err)
+		t.Errorf("RegisterInstance without the invalid interface: %v", err)
 	}
 }
 
@@ -234,12 +234,11 @@ func TestInvalidApplicationsAreRejected(t *testing.T) {
 	reg := shop("10.0.0.1", cart)
 	reg.Instance.Application = "schön"
 	if err := openWithFastCompare(t, newFakeServer(t)).RegisterInstance(t.Context(), reg); err == nil || !strings.Contains(err.Error(), "invalid Nacos name") {
-		t.Errorf("got %v", err)
+		t.Errorf("RegisterInstance = %v, want an error about the name", err)
 	}
 }
 
-// TestInnerClassesAreWhereDubboHasThem verifies that names replace the dollar sign of inner
-// classes, as in Dubbo.
+// TestInnerClassNames verifies that names replace the dollar sign of inner classes, as in Dubbo.
 func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
@@ -250,22 +249,22 @@ func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", written); got != "shop" {
-		t.Errorf("the mapping is %q", got)
+		t.Errorf("mapping = %q", got)
 	}
 	s.MustRegister(registrytest.Provider(t, inner, "10.0.0.2:20880"))
 	f.update(func() {
 		if len(f.services["providers:"+written+"::"]) != 1 {
-			t.Errorf("the services are %v", slices.Collect(maps.Keys(f.services)))
+			t.Errorf("services = %v", slices.Collect(maps.Keys(f.services)))
 		}
-		// Registered by a client that does not know the rule.
+		// The first is registered by a client that does not replace the dollar sign.
 		f.put("providers:"+inner+"::", "10.0.0.3", "20880", map[string]string{"protocol": "dubbo", "path": inner, "interface": inner})
 		f.put("providers:"+written+"::", "10.0.0.4", "20880", map[string]string{"protocol": "dubbo", "path": written, "interface": written})
 	})
-	snap := openWithFastCompare(t, f).NewSubscriber(registry.Service{Interface: inner}).Await("all", func(snap registry.Snapshot) bool { return len(snap.Providers) == 2 && len(snap.Instances) == 1 })
+	snap := openWithFastCompare(t, f).NewSubscriber(registry.Service{Interface: inner}).Await("all providers", func(snap registry.Snapshot) bool { return len(snap.Providers) == 2 && len(snap.Instances) == 1 })
 	if !registrytest.At("10.0.0.2:20880", "10.0.0.3:20880")(snap) || snap.Instances[0].Application != "shop" {
-		t.Errorf("the providers are %v, the instances %v", snap.Providers, snap.Instances)
+		t.Errorf("providers = %v, instances = %v", snap.Providers, snap.Instances)
 	}
 	if len(snap.Configurators) != 1 || snap.Configurators[0].Path != inner+"::" {
-		t.Errorf("the rules are %v", snap.Configurators)
+		t.Errorf("configurators = %v", snap.Configurators)
 	}
 }

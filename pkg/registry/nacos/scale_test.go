@@ -12,11 +12,11 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// testManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the services that
-// it registers.
+// testManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the registered
+// services.
 func testManyServices(t *testing.T, s *server.Server) {
 	if testing.Short() {
-		t.Skip("it takes half a minute")
+		t.Skip("takes half a minute")
 	}
 	session := open(t, registry.Options{Address: s.Address(), Root: "public/many"})
 	session.AddBulkProvider(session.Bulk(1000, 2000))

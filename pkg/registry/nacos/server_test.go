@@ -22,7 +22,7 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// post sends a request to the API, as people and other programs do.
+// post sends a POST request to the API and fails the test on an error.
 func post(t *testing.T, s *server.Server, path string, form url.Values) {
 	t.Helper()
 	if err := ask(t.Context(), s, http.MethodPost, path, form); err != nil {
@@ -39,7 +39,7 @@ func ask(ctx context.Context, s *server.Server, method, path string, form url.Va
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // already read
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s %s: %s, %s", method, path, resp.Status, body)
@@ -62,20 +62,20 @@ func TestServerRestart(t *testing.T) {
 	sub.Await("the provider", registrytest.At("10.0.0.1:1"))
 
 	s.Kill()
-	session.Await("away", isDisconnected)
-	sub.Never("of a server that is away", registrytest.Any)
+	session.Await("disconnected", isDisconnected)
+	sub.Never("while the server is unavailable", registrytest.Any)
 	s.Restart()
 	before := time.Now()
 	session.Await("another session", func(st registry.State) bool { return st.Connected && st.Sessions > 1 })
 	open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter()).Await("the provider again", registrytest.At("10.0.0.1:1"))
-	t.Logf("registered again, and found by others, %v after the server served", time.Since(before))
+	t.Logf("registered again %v after the restart", time.Since(before))
 
 	s.Pause()
-	session.Await("away", isDisconnected)
+	session.Await("disconnected", isDisconnected)
 	s.Resume()
 	session.Await("connected", registrytest.Connected)
 	session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
-	sub.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	sub.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 // testKilledProcess verifies that the providers of a process without heartbeats disappear after its
@@ -107,7 +107,7 @@ func testKilledProcess(t *testing.T, s *server.Server) {
 	defer cancel()
 	sub.Await("the provider", registrytest.At("10.0.0.9:1"))
 	cancel()
-	sub.Await("nobody", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 }
 
 // testConfigurations verifies that rules, mappings, instances of applications and metadata are read as
@@ -115,17 +115,17 @@ func testKilledProcess(t *testing.T, s *server.Server) {
 func testConfigurations(t *testing.T, s *server.Server) {
 	session := open(t, registry.Options{Address: s.Address()})
 	sub := session.NewSubscriber(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})
-	sub.Await("nothing", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 
 	const document = "configVersion: v2.7\nenabled: true\nconfigs: []\n# ü\n"
 	publish(t, s, "com.example.Greeter:1.0.0:.configurators", "dubbo", document)
-	snap := sub.Await("a rule", func(snap registry.Snapshot) bool { return len(snap.Configurators) == 1 })
+	snap := sub.Await("one rule", func(snap registry.Snapshot) bool { return len(snap.Configurators) == 1 })
 	if u := snap.Configurators[0]; u.Protocol != "override" || u.Get("yaml") != document || u.Get("scope") != "service" ||
 		u.Get("config") != "com.example.Greeter:1.0.0:.configurators" {
-		t.Errorf("the rule is %s", u)
+		t.Errorf("rule = %s", u)
 	}
 	publish(t, s, "com.example.Greeter:1.0.0:.configurators", "dubbo", "enabled: false")
-	sub.Await("the rule changed", func(snap registry.Snapshot) bool {
+	sub.Await("the changed rule", func(snap registry.Snapshot) bool {
 		return len(snap.Configurators) == 1 && strings.Contains(snap.Configurators[0].Get("yaml"), "false")
 	})
 
@@ -135,13 +135,13 @@ func testConfigurations(t *testing.T, s *server.Server) {
 		"metadata": {`{"dubbo.metadata.revision":"abc","dubbo.metadata.storage-type":"remote"}`},
 	})
 	publish(t, s, "app-a.tag-router", "dubbo", "tags: []")
-	snap = sub.Await("an instance and a rule of its application", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 && len(snap.Routers) == 1 })
+	snap = sub.Await("one instance and a rule of its application", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 && len(snap.Routers) == 1 })
 	if i := snap.Instances[0]; i.Application != "app-a" || i.Host != "10.0.0.5" || i.Port != 20880 || i.Weight != 1 || !i.Healthy || !i.Enabled ||
 		i.Metadata["dubbo.metadata.revision"] != "abc" {
-		t.Errorf("the instance is %+v", i)
+		t.Errorf("instance = %+v", i)
 	}
 	if u := snap.Routers[0]; u.Protocol != "tag" || u.Get("scope") != "application" {
-		t.Errorf("the rule is %s", u)
+		t.Errorf("rule = %s", u)
 	}
 
 	publish(t, s, "app-a", "abc", `{"app":"app-a"}`)
@@ -152,7 +152,7 @@ func testConfigurations(t *testing.T, s *server.Server) {
 		text, err := session.Metadata(t.Context(), "app-a", "abc")
 		if !errors.Is(err, registry.ErrNoMetadata) {
 			if err != nil || string(text) != `{"app":"app-a"}` {
-				t.Errorf("metadata are %q, %v", text, err)
+				t.Errorf("metadata = %q, %v", text, err)
 			}
 			return
 		}

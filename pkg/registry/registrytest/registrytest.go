@@ -100,12 +100,12 @@ type recordingSubscriber struct {
 	env  *env
 	stop func()
 
-	mu           sync.Mutex
-	notifying    bool              // guarded by mu; notify is running
-	notifications     int               // guarded by mu
-	last         registry.Snapshot // guarded by mu
-	minProviders int               // guarded by mu; fewest providers in a snapshot since reset; -1: no snapshot yet
-	changed      chan struct{}     // guarded by mu; closed by the next snapshot
+	mu            sync.Mutex
+	notifying     bool              // guarded by mu; notify is running
+	notifications int               // guarded by mu
+	last          registry.Snapshot // guarded by mu
+	minProviders  int               // guarded by mu; fewest providers in a snapshot since reset; -1: no snapshot yet
+	changed       chan struct{}     // guarded by mu; closed by the next snapshot
 }
 
 func (e *env) subscribe(r *Session, s registry.Service) *recordingSubscriber {

@@ -21,10 +21,10 @@ type Session struct {
 	registry.Registry
 	t testing.TB
 
-	mu     sync.Mutex
-	states []registry.State // guarded by mu; states that Await has not checked yet
-	last   registry.State   // guarded by mu; last state that Await has checked
-	newStates   chan struct{}    // signaled when states grew; capacity 1
+	mu        sync.Mutex
+	states    []registry.State // guarded by mu; states that Await has not checked yet
+	last      registry.State   // guarded by mu; last state that Await has checked
+	newStates chan struct{}    // signaled when states grew; capacity 1
 }
 
 // Open opens a session that closes when the test ends. It sets the option Changed and, if it is

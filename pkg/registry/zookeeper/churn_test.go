@@ -17,8 +17,8 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// TestRandomLossesConverge has two sessions register and unregister at random, while one
-// of them loses connections and sessions. It verifies that both see the final state.
+// TestRandomLossesConverge verifies that two sessions that register and unregister at random both see
+// the final state, although one of them loses connections and sessions.
 func TestRandomLossesConverge(t *testing.T) {
 	t.Parallel()
 	const rounds, steps = 6, 25
@@ -53,10 +53,10 @@ func TestRandomLossesConverge(t *testing.T) {
 			}
 		}
 		want := registrytest.At(slices.Collect(maps.Keys(registered))...)
-		pair.seenByA.Await(fmt.Sprintf("what is wished for in round %d", round), want)
-		pair.seenByB.Await(fmt.Sprintf("what is wished for in round %d", round), want)
+		pair.seenByA.Await(fmt.Sprintf("the registered providers of round %d", round), want)
+		pair.seenByB.Await(fmt.Sprintf("the registered providers of round %d", round), want)
 	}
-	t.Logf("missed changes of watches: %d", pair.b.log.count("missed a change"))
+	t.Logf("changes that watches missed: %d", pair.b.log.count("missed a change"))
 }
 
 func TestServersAreReachedByTLS(t *testing.T) {
@@ -74,8 +74,8 @@ func TestServersAreReachedByTLS(t *testing.T) {
 	dialZK(t, proxy.server).children("/dubbo/"+user+"/providers", 1)
 
 	distrusting := open(t, registry.Options{Address: proxy.address(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
-	s := distrusting.Await("told why", func(s registry.State) bool { return strings.Contains(s.LastError, "certificate") })
+	s := distrusting.Await("a certificate error", func(s registry.State) bool { return strings.Contains(s.LastError, "certificate") })
 	if s.Connected {
-		t.Errorf("it is connected to a server without a trusted certificate: %+v", s)
+		t.Errorf("connected to a server without a trusted certificate: %+v", s)
 	}
 }

@@ -18,8 +18,8 @@ func TestContract(t *testing.T) {
 		name  string
 		start func(*testing.T) (address string)
 	}{
-		{"alone", func(t *testing.T) string { return server.Start(t, server.Options{Tick: time.Second}).Address() }},
-		{"an ensemble", func(t *testing.T) string { return server.StartEnsemble(t, server.Options{Tick: time.Second}).Address() }},
+		{"standalone server", func(t *testing.T) string { return server.Start(t, server.Options{Tick: time.Second}).Address() }},
+		{"ensemble", func(t *testing.T) string { return server.StartEnsemble(t, server.Options{Tick: time.Second}).Address() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			address := tt.start(t)

@@ -2,11 +2,11 @@ package zookeeper
 
 import "github.com/weft-proxy/weft/pkg/registry"
 
-// Sweep makes a registry compare the desired state with the server immediately.
+// Sweep makes a registry compare its nodes and registrations with the server immediately.
 func Sweep(r registry.Registry) {
 	zr, ok := r.(*Registry)
 	if !ok {
-		panic("it is no registry of this package")
+		panic("not a registry of this package")
 	}
 	zr.callbacks.post(zr.resync)
 }
@@ -15,7 +15,7 @@ func Sweep(r registry.Registry) {
 func ForgetRevisions(r registry.Registry) {
 	zr, ok := r.(*Registry)
 	if !ok {
-		panic("it is no registry of this package")
+		panic("not a registry of this package")
 	}
 	zr.callbacks.post(func() {
 		for len(zr.retiredRevisions) > 0 {

@@ -33,10 +33,10 @@ func TestResumedSessionRestoresWatchesFirst(t *testing.T) {
 		immediately []int32 // what the server receives immediately
 		delayed     []int32 // and after watchRestoreTimeout
 	}{
-		{"a new session", 0, []int32{get, opPing, get}, []int32{get, opPing, get}, nil},
-		{"resumed, with watches", 7, []int32{opAuth, get, opPing, opSetWatches, get}, []int32{opAuth, opPing, opSetWatches, get, get}, nil},
-		{"resumed, without", 7, []int32{get, opPing, get}, []int32{opPing}, []int32{get, get}},
-		{"resumed and closed", 7, []int32{get, closing}, []int32{closing}, []int32{get}},
+		{"new session", 0, []int32{get, opPing, get}, []int32{get, opPing, get}, nil},
+		{"resumed session with watches", 7, []int32{opAuth, get, opPing, opSetWatches, get}, []int32{opAuth, opPing, opSetWatches, get, get}, nil},
+		{"resumed session without watches", 7, []int32{get, opPing, get}, []int32{opPing}, []int32{get, get}},
+		{"resumed session that is closed", 7, []int32{get, closing}, []int32{closing}, []int32{get}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,11 +80,11 @@ func TestResumedSessionRestoresWatchesFirst(t *testing.T) {
 					return list
 				}
 				if got := received(); !slices.Equal(got, tt.immediately) {
-					t.Errorf("the server got %d at once, want %d", got, tt.immediately)
+					t.Errorf("the server received %d immediately, want %d", got, tt.immediately)
 				}
 				time.Sleep(watchRestoreTimeout)
 				if got := received(); !slices.Equal(got, tt.delayed) {
-					t.Errorf("later the server got %d, want %d", got, tt.delayed)
+					t.Errorf("after watchRestoreTimeout the server received %d, want %d", got, tt.delayed)
 				}
 				_ = client.Close() // ends the server
 				<-done
@@ -105,7 +105,7 @@ func TestConnectResponseTimeout(t *testing.T) {
 		}
 		_, err := c.Read(make([]byte, 4))
 		if took := time.Since(start); err == nil || reported == nil || took != time.Second {
-			t.Errorf("after %v: %v, told %v; want an error after %v", took, err, reported, time.Second)
+			t.Errorf("after %v: %v, reported %v; want an error after %v", took, err, reported, time.Second)
 		}
 	})
 }

@@ -16,10 +16,10 @@ func TestAddresses(t *testing.T) {
 		servers    []string
 		chroot     string
 	}{
-		{"one", "127.0.0.1:2181", []string{"127.0.0.1:2181"}, ""},
-		{"several", "a:1, b:2,c:3", []string{"a:1", "b:2", "c:3"}, ""},
-		{"a chroot", "a:1,b:2/x/y", []string{"a:1", "b:2"}, "/x/y"},
-		{"a chroot that is all", "a:1/", []string{"a:1"}, ""},
+		{"one server", "127.0.0.1:2181", []string{"127.0.0.1:2181"}, ""},
+		{"several servers", "a:1, b:2,c:3", []string{"a:1", "b:2", "c:3"}, ""},
+		{"chroot", "a:1,b:2/x/y", []string{"a:1", "b:2"}, "/x/y"},
+		{"root as chroot", "a:1/", []string{"a:1"}, ""},
 		{"no port", "a", []string{"a:2181"}, ""},
 		{"IPv6", "[::1]:1", []string{"[::1]:1"}, ""},
 		{"IPv6 without port", "[::1]", []string{"[::1]:2181"}, ""},
@@ -41,15 +41,15 @@ func TestInvalidOptions(t *testing.T) {
 	}{
 		{"no address", "not a valid host:port", registry.Options{}},
 		{"no host", "not a valid host:port", registry.Options{Address: ":1"}},
-		{"an empty server", "not a valid host:port", registry.Options{Address: "a:1,"}},
+		{"empty server", "not a valid host:port", registry.Options{Address: "a:1,"}},
 		{"too many colons", "too many colons", registry.Options{Address: "::1"}},
-		{"a chroot that leads out", `".." is not a valid name`, registry.Options{Address: "a:1/x/../y"}},
-		{"a chroot with an empty name", "the name is empty", registry.Options{Address: "a:1/x//y"}},
-		{"a root that leads out", "the root", registry.Options{Address: "a:1", Root: "/.."}},
-		{"a username that cannot be told from its password", "colon", registry.Options{Address: "a:1", Username: "a:b"}},
-		{"a session of less than nothing", "-1s", registry.Options{Address: "a:1", SessionTimeout: -time.Second}},
-		{"a session that is too short", "1ms", registry.Options{Address: "a:1", SessionTimeout: time.Millisecond}},
-		{"a session that is too long", "2h0m0s", registry.Options{Address: "a:1", SessionTimeout: 2 * time.Hour}},
+		{"chroot with ..", `".." is not a valid name`, registry.Options{Address: "a:1/x/../y"}},
+		{"chroot with an empty element", "the name is empty", registry.Options{Address: "a:1/x//y"}},
+		{"root with ..", "the root", registry.Options{Address: "a:1", Root: "/.."}},
+		{"username with a colon", "colon", registry.Options{Address: "a:1", Username: "a:b"}},
+		{"negative session timeout", "-1s", registry.Options{Address: "a:1", SessionTimeout: -time.Second}},
+		{"session timeout too short", "1ms", registry.Options{Address: "a:1", SessionTimeout: time.Millisecond}},
+		{"session timeout too long", "2h0m0s", registry.Options{Address: "a:1", SessionTimeout: 2 * time.Hour}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,12 +67,12 @@ func TestLayout(t *testing.T) {
 		want               string
 	}{
 		{"providers", "", "", func(l layout) string { return l.category("a.B$C", registry.Providers) }, "/dubbo/a.B%24C/providers"},
-		{"below a chroot", "/x", "", func(l layout) string { return l.category("a.B", registry.Routers) }, "/x/dubbo/a.B/routers"},
-		{"of another root", "", "blue", func(l layout) string { return l.mapping("a.B") }, "/blue/mapping/a.B"},
+		{"routers below a chroot", "/x", "", func(l layout) string { return l.category("a.B", registry.Routers) }, "/x/dubbo/a.B/routers"},
+		{"mapping below another root", "", "blue", func(l layout) string { return l.mapping("a.B") }, "/blue/mapping/a.B"},
 		{"rules", "", "", func(l layout) string { return l.rules() }, "/dubbo/config/dubbo"},
 		{"metadata", "", "", func(l layout) string { return l.metadata("shop", "abc") }, "/dubbo/metadata/shop/abc"},
 		{"instances", "/x", "", func(l layout) string { return l.application("shop") }, "/x/services/shop"},
-		{"instances of the root as it is written", "", "dubbo/", func(l layout) string { return l.application("shop") }, "/services/shop"},
+		{"instances of the default root with a slash", "", "dubbo/", func(l layout) string { return l.application("shop") }, "/services/shop"},
 		{"instances of another root", "/x", "/blue", func(l layout) string { return l.application("shop") }, "/x/blue/shop"},
 	}
 	for _, tt := range tests {
@@ -94,14 +94,14 @@ func TestInstancesThatAreRead(t *testing.T) {
 		want       registry.Instance
 		wantErr    string
 	}{
-		{"the least", `{"address":"h"}`, registry.Instance{Host: "h", Enabled: true}, ""},
-		{"switched off", `{"name":"a","id":"i","address":"h","port":1,"enabled":false}`, registry.Instance{Application: "a", ID: "i", Host: "h", Port: 1}, ""},
-		{"no port, as null", `{"address":"h","port":null,"payload":null}`, registry.Instance{Host: "h", Enabled: true}, ""},
+		{"only an address", `{"address":"h"}`, registry.Instance{Host: "h", Enabled: true}, ""},
+		{"disabled", `{"name":"a","id":"i","address":"h","port":1,"enabled":false}`, registry.Instance{Application: "a", ID: "i", Host: "h", Port: 1}, ""},
+		{"null port", `{"address":"h","port":null,"payload":null}`, registry.Instance{Host: "h", Enabled: true}, ""},
 		{"no address", `{"id":"i"}`, registry.Instance{}, "no address"},
-		{"a port too large", `{"address":"h","port":65536}`, registry.Instance{}, "65536"},
-		{"a port below nothing", `{"address":"h","port":-1}`, registry.Instance{}, "-1"},
-		{"no JSON", `10.0.0.1`, registry.Instance{}, "invalid instance"},
-		{"nothing", ``, registry.Instance{}, "invalid instance"},
+		{"port too large", `{"address":"h","port":65536}`, registry.Instance{}, "65536"},
+		{"negative port", `{"address":"h","port":-1}`, registry.Instance{}, "-1"},
+		{"not JSON", `10.0.0.1`, registry.Instance{}, "invalid instance"},
+		{"empty", ``, registry.Instance{}, "invalid instance"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,8 +21,8 @@ const (
 
 func fastTicks() server.Options { return server.Options{Tick: 200 * time.Millisecond} }
 
-// sessionPair contains two sessions with providers of one service. a connects directly to the server; a
-// test may cut off b. Both subscribe to the service.
+// sessionPair contains two sessions with providers of one service. a connects directly to the server;
+// a test may disconnect b. Both subscribe to the service.
 type sessionPair struct {
 	a, b             *testSession
 	seenByA, seenByB *registrytest.Subscriber
@@ -43,8 +43,8 @@ func newSessionPair(t *testing.T, session time.Duration, toA, toB string) *sessi
 	pair.seenByA, pair.seenByB = pair.a.NewSubscriber(s), pair.b.NewSubscriber(s)
 	pair.a.MustRegister(registrytest.Provider(t, user, addressA))
 	pair.b.MustRegister(registrytest.Provider(t, user, addressB))
-	pair.seenByA.Await("both", registrytest.At(addressA, addressB))
-	pair.seenByB.Await("both", registrytest.At(addressA, addressB))
+	pair.seenByA.Await("both providers", registrytest.At(addressA, addressB))
+	pair.seenByB.Await("both providers", registrytest.At(addressA, addressB))
 	return pair
 }
 
@@ -57,17 +57,17 @@ func TestExpiredSessionIsReplaced(t *testing.T) {
 	pair := newSessionPair(t, steady, proxy.server, proxy.address())
 	before := pair.b.State()
 	proxy.expire()
-	after := pair.b.Await("in another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
+	after := pair.b.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
 	if after.Sessions != before.Sessions+1 {
-		t.Errorf("it counts %d sessions, want %d", after.Sessions, before.Sessions+1)
+		t.Errorf("%d sessions, want %d", after.Sessions, before.Sessions+1)
 	}
 	dialZK(t, proxy.server).children("/dubbo/"+user+"/providers", 2)
-	pair.seenByA.AwaitLatest("both", registrytest.At(addressA, addressB))
-	pair.seenByB.Never("without the provider of the other", func(v registry.Snapshot) bool {
+	pair.seenByA.AwaitLatest("both providers", registrytest.At(addressA, addressB))
+	pair.seenByB.Never("without the provider of the other session", func(v registry.Snapshot) bool {
 		return !strings.Contains(v.Providers[0].Address(), addressA)
 	})
 	pair.a.MustUnregister(registrytest.Provider(t, user, addressA))
-	pair.seenByB.Await("its own, with watches of the new session", registrytest.At(addressB))
+	pair.seenByB.Await("only its provider, by a watch of the new session", registrytest.At(addressB))
 }
 
 func TestLostConnectionKeepsSession(t *testing.T) {
@@ -77,21 +77,21 @@ func TestLostConnectionKeepsSession(t *testing.T) {
 	before := pair.b.State().Session
 	for range 5 {
 		proxy.closeConn()
-		pair.b.Await("away", isDisconnected)
+		pair.b.Await("disconnected", isDisconnected)
 		pair.b.Await("connected", registrytest.Connected)
 	}
 	proxy.reject(true)
-	pair.b.Await("away", isDisconnected)
+	pair.b.Await("disconnected", isDisconnected)
 	const added = "10.0.0.3:1"
 	pair.a.MustRegister(registrytest.Provider(t, user, added))
-	pair.seenByA.Await("three", registrytest.At(addressA, addressB, added))
-	pair.seenByB.Never("while it was cut off", registrytest.Any)
+	pair.seenByA.Await("three providers", registrytest.At(addressA, addressB, added))
+	pair.seenByB.Never("while it was disconnected", registrytest.Any)
 	proxy.reject(false)
-	pair.seenByB.Await("what came meanwhile", registrytest.At(addressA, addressB, added))
+	pair.seenByB.Await("the providers registered meanwhile", registrytest.At(addressA, addressB, added))
 	if got := pair.b.State().Session; got != before {
 		t.Errorf("the session is %s, was %s", got, before)
 	}
-	pair.seenByA.Never("without the one that was cut off", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
+	pair.seenByA.Never("without the provider of the disconnected session", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
 }
 
 func TestRegistrationsWhileServerUnavailable(t *testing.T) {
@@ -99,21 +99,21 @@ func TestRegistrationsWhileServerUnavailable(t *testing.T) {
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
 	pair := newSessionPair(t, steady, proxy.server, proxy.address())
 	proxy.reject(true)
-	pair.b.Await("away", isDisconnected)
+	pair.b.Await("disconnected", isDisconnected)
 	done := make(chan error, 2)
 	const added = "10.0.0.3:1"
 	go func() { done <- pair.b.Register(t.Context(), registrytest.Provider(t, user, added)) }()
 	go func() { done <- pair.b.Unregister(t.Context(), registrytest.Provider(t, user, addressB)) }()
 	late := pair.b.NewSubscriber(registry.Service{Interface: "com.example.Other"})
-	late.Never("while it was cut off", registrytest.Any)
+	late.Never("while it was disconnected", registrytest.Any)
 	proxy.reject(false)
 	for range cap(done) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
-	pair.seenByA.Await("the one, not the other", registrytest.At(addressA, added))
-	late.Await("nothing", registrytest.Empty)
+	pair.seenByA.Await("the new provider instead of the unregistered one", registrytest.At(addressA, added))
+	late.Await("no providers", registrytest.Empty)
 }
 
 func TestServerRestart(t *testing.T) {
@@ -130,19 +130,19 @@ func TestServerRestart(t *testing.T) {
 			s := server.Start(t, fastTicks())
 			pair := newSessionPair(t, brief, s.Address(), s.Address())
 			s.Kill()
-			pair.a.Await("away", isDisconnected)
-			pair.b.Await("away", isDisconnected)
+			pair.a.Await("disconnected", isDisconnected)
+			pair.b.Await("disconnected", isDisconnected)
 			if tt.forget {
 				s.RemoveData()
 			}
-			pair.seenByB.Never("while there was no server", registrytest.Any)
+			pair.seenByB.Never("while the server was down", registrytest.Any)
 			s.Restart()
 			pair.a.Await("connected", registrytest.Connected)
 			pair.b.Await("connected", registrytest.Connected)
 			dialZK(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
 			const added = "10.0.0.3:1"
 			pair.a.MustRegister(registrytest.Provider(t, user, added))
-			pair.seenByB.Await("all, and what came since", registrytest.At(addressA, addressB, added))
+			pair.seenByB.Await("all providers, including the new one", registrytest.At(addressA, addressB, added))
 		})
 	}
 }
@@ -154,43 +154,43 @@ func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 	before := pair.a.State().Sessions
 	s.Pause()
 	t.Cleanup(s.Resume)
-	pair.a.Await("away", isDisconnected)
-	pair.b.Await("away", isDisconnected)
+	pair.a.Await("disconnected", isDisconnected)
+	pair.b.Await("disconnected", isDisconnected)
 	<-time.After(brief)
-	pair.seenByB.Never("while the server stood still", registrytest.Any)
+	pair.seenByB.Never("while the server was paused", registrytest.Any)
 	s.Resume()
 	after := pair.a.Await("connected", registrytest.Connected)
 	if after.Sessions == before {
-		t.Errorf("it is the session of before, which has ended: %+v", after)
+		t.Errorf("the session was not replaced although it had expired: %+v", after)
 	}
 	pair.b.Await("connected", registrytest.Connected)
 	dialZK(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
 	const added = "10.0.0.3:1"
 	pair.a.MustRegister(registrytest.Provider(t, user, added))
-	pair.seenByB.Await("all, and what came since", registrytest.At(addressA, addressB, added))
+	pair.seenByB.Await("all providers, including the new one", registrytest.At(addressA, addressB, added))
 }
 
 // TestNodesOfAbandonedSessionAreRemoved verifies that znodes of an abandoned session are
 // removed, because the server may keep that session much longer.
 func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	t.Parallel()
-	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // it keeps sessions for two minutes
+	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // the server keeps sessions for two minutes
 	pair := newSessionPair(t, brief, proxy.server, proxy.address())
 	before := pair.b.State().Sessions
 	proxy.reject(true)
-	pair.b.Await("away", isDisconnected)
+	pair.b.Await("disconnected", isDisconnected)
 	done := make(chan error, 1)
 	go func() { done <- pair.b.Unregister(t.Context(), registrytest.Provider(t, user, addressB)) }()
 	<-time.After(2 * brief)
-	pair.seenByA.Never("while the other was cut off", registrytest.Any)
+	pair.seenByA.Never("while the other session was disconnected", registrytest.Any)
 	proxy.reject(false)
 	if after := pair.b.Await("connected", registrytest.Connected); after.Sessions == before {
-		t.Errorf("it is the session of before, which was given up: %+v", after)
+		t.Errorf("the session was not replaced although it was abandoned: %+v", after)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	pair.seenByA.Await("one", registrytest.At(addressA))
+	pair.seenByA.Await("one provider", registrytest.At(addressA))
 }
 
 func TestOneOfThreeServersIsKilled(t *testing.T) {
@@ -201,10 +201,10 @@ func TestOneOfThreeServersIsKilled(t *testing.T) {
 	e.Leader().Kill()
 	const added = "10.0.0.3:1"
 	pair.a.MustRegister(registrytest.Provider(t, user, added))
-	pair.seenByB.Await("all", registrytest.At(addressA, addressB, added))
-	pair.seenByB.Never("of less", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
+	pair.seenByB.Await("all providers", registrytest.At(addressA, addressB, added))
+	pair.seenByB.Never("with fewer than two providers", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
 	if got := pair.a.State().Session; got != before {
-		t.Logf("the session is %s, was %s: the election took longer than it lasts", got, before)
+		t.Logf("the session is %s, was %s: the election took longer than the session timeout", got, before)
 	}
 }
 
@@ -218,37 +218,36 @@ func TestFrozenServerFailover(t *testing.T) {
 			break
 		}
 	}
-	// The library shuffles the servers: this may be the first one.
+	// The library shuffles the servers: the paused server may be the first.
 	start := time.Now()
 	pair := newSessionPair(t, brief, e.Address(), e.Address())
 	t.Logf("two sessions after %v", time.Since(start))
 	pair.a.MustUnregister(registrytest.Provider(t, user, addressA))
-	pair.seenByB.Await("the other", registrytest.At(addressB))
+	pair.seenByB.Await("the other provider", registrytest.At(addressB))
 }
 
-// TestOversizedRequest covers a request for which the server closes the
-// connection every time.
+// TestOversizedRequest covers a request for which the server closes the connection every time.
 func TestOversizedRequest(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Options{Tick: time.Second, MaxBuffer: 4 << 10})
 	pair := newSessionPair(t, brief, s.Address(), s.Address())
 	large := registrytest.Provider(t, user, "10.0.0.3:1", "padding="+strings.Repeat("x", 8<<10))
 	if err := pair.a.Register(t.Context(), large); err == nil || !strings.Contains(err.Error(), "lost 3 times during the request") {
-		t.Errorf("got %v, want it to say that connections were lost during the request", err)
+		t.Errorf("Register = %v, want an error about lost connections", err)
 	}
 	if err := pair.a.Unregister(t.Context(), large); err == nil {
-		t.Error("Unregister returns no error although the server could not respond")
+		t.Error("Unregister = nil although the server could not respond")
 	}
 	const added = "10.0.0.4:1"
 	pair.a.MustRegister(registrytest.Provider(t, user, added))
-	pair.seenByB.Await("what is small", registrytest.At(addressA, addressB, added))
+	pair.seenByB.Await("the small providers", registrytest.At(addressA, addressB, added))
 }
 
 func TestDataLargerThanUsual(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Options{MaxBuffer: 8 << 20})
 	session := open(t, registry.Options{Address: s.Address()})
-	const size = 1 << 20 // with its head it exceeds the limit of Java's clients
+	const size = 1 << 20 // with its header it exceeds the limit of Java's clients
 	admin := dialZK(t, s.Address())
 	admin.put("/dubbo/metadata/shop/abc", strings.Repeat("x", size))
 	got, err := session.Metadata(t.Context(), "shop", "abc")
@@ -276,7 +275,7 @@ func TestServerIsNotZooKeeper(t *testing.T) {
 		}
 	}()
 	session := open(t, registry.Options{Address: ln.Addr().String()})
-	session.Await("told", func(s registry.State) bool { return strings.Contains(s.LastError, "not a ZooKeeper server") })
+	session.Await("an error about the server", func(s registry.State) bool { return strings.Contains(s.LastError, "not a ZooKeeper server") })
 	_ = ln.Close() // ends accepting
 	<-ended
 }

@@ -66,7 +66,7 @@ func open(t testing.TB, options registry.Options) *testSession {
 	return s
 }
 
-// zkClient is a plain client that observes what others write.
+// zkClient is a plain client that reads and writes znodes.
 type zkClient struct {
 	t testing.TB
 	*zk.Conn

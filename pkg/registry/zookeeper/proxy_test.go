@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry/registrytest"
 )
 
-// tcpProxy is a proxy in front of a server. It records the last session that was started through it, and can
-// end it or close its connections.
+// tcpProxy is a proxy in front of a server. It records the last session that was started through it,
+// and can end it or close its connections.
 type tcpProxy struct {
 	t        testing.TB
 	server   string
@@ -45,14 +45,14 @@ func startProxy(t testing.TB, server string) *tcpProxy {
 	return p
 }
 
-// secure makes w require TLS for new connections.
+// secure makes p require TLS for new connections.
 func (p *tcpProxy) secure(cfg *tls.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tls = cfg
 }
 
-// front returns the connection to read a client's data from.
+// front returns the connection with which to read the data of a client.
 func (p *tcpProxy) front(client net.Conn) net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *tcpProxy) serve() {
 		client = p.front(client)
 		server, err := net.Dial("tcp", p.server)
 		if err != nil || !p.admit(client, server) {
-			_ = client.Close() // as if it had reached the server
+			_ = client.Close()
 			continue
 		}
 		p.wg.Go(func() {
@@ -87,12 +87,12 @@ func (p *tcpProxy) serve() {
 	}
 }
 
-// admit registers the two connections, unless w is closed.
+// admit registers the two connections, unless p rejects connections.
 func (p *tcpProxy) admit(client, server net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		_ = server.Close() // nothing was sent
+		_ = server.Close()
 		return false
 	}
 	p.conns = append(p.conns, client, server)
@@ -109,7 +109,7 @@ func (p *tcpProxy) reject(closed bool) {
 	}
 }
 
-// listen forwards data of the server, and records the connect response.
+// relayResponses forwards data of the server, and records the connect response.
 func (p *tcpProxy) listen(client io.Writer, server io.Reader) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(server, head); err != nil {
@@ -133,7 +133,7 @@ func (p *tcpProxy) closeConn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.conns {
-		_ = conn.Close() // it may have ended already
+		_ = conn.Close()
 	}
 	p.conns = nil
 }
@@ -141,7 +141,7 @@ func (p *tcpProxy) closeConn() {
 // expire ends the last session, through a second client with its ID and password.
 func (p *tcpProxy) expire() {
 	p.t.Helper()
-	p.reject(true) // or the owner of the session would resume it
+	p.reject(true) // otherwise the owner would resume the session
 	defer p.reject(false)
 	p.mu.Lock()
 	connectResponse := p.connectResponse
@@ -158,7 +158,7 @@ func (p *tcpProxy) expire() {
 		// The last requests of the owner may arrive in between.
 		_, err = p.call(connectRequest, closeRequest)
 	}
-	p.t.Fatalf("the session does not end: %v", err)
+	p.t.Fatalf("the session did not end: %v", err)
 }
 
 // call sends messages to the server, and returns its responses.
@@ -167,7 +167,7 @@ func (p *tcpProxy) call(messages ...[]byte) (responses [][]byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // everything was sent
+	defer func() { _ = conn.Close() }()
 	for _, message := range messages {
 		if _, err := conn.Write(slices.Concat(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message)); err != nil {
 			return nil, err

@@ -25,8 +25,8 @@ type registration struct {
 	path        string
 	url         registry.URL
 	instance    *registeredInstance // of an instance; nil: the znode of a URL
-	desired      bool
-	confirmed     bool // confirmed in this session
+	desired     bool
+	confirmed   bool // confirmed in this session
 	reconciling bool
 	backingOff  bool // for a timer, to retry
 	// failures is the number of consecutive failures; failureLogged means that the current error was logged.
@@ -116,7 +116,7 @@ func (e *registration) markUnverified() {
 
 // target is the desired state of a registration.
 type target struct {
-	desired   bool
+	desired  bool
 	instance *registry.InstanceRegistration // of an instance
 }
 

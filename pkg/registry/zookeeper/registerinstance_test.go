@@ -18,7 +18,7 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// announcement returns the registration of an instance of shop that provides interfaces.
+// newRegistration returns the registration of an instance of shop that provides the interfaces.
 func announcement(host string, interfaces ...string) *registry.InstanceRegistration {
 	return registrytest.NewInstance("shop", host, interfaces...)
 }
@@ -26,7 +26,7 @@ func announcement(host string, interfaces ...string) *registry.InstanceRegistrat
 func (s *testSession) announcer() registry.InstanceRegistry {
 	r, ok := s.Registry.(registry.InstanceRegistry)
 	if !ok {
-		panic("it announces nothing")
+		panic("the registry does not implement InstanceRegistry")
 	}
 	return r
 }
@@ -50,7 +50,7 @@ func (c zkClient) text(path string) string {
 	return string(text)
 }
 
-// await waits until is returns true for the data of a znode.
+// await waits until cond returns true for the data of a znode.
 func (c zkClient) await(path, label string, cond func(text string) bool) {
 	c.t.Helper()
 	deadline := time.After(registrytest.Timeout)
@@ -66,12 +66,12 @@ func (c zkClient) await(path, label string, cond func(text string) bool) {
 		select {
 		case <-changed:
 		case <-deadline:
-			c.t.Fatalf("%s does not become %s: %q", path, label, text)
+			c.t.Fatalf("%s: not %s, data %q", path, label, text)
 		}
 	}
 }
 
-// TestAnnouncements runs subtests on one server, each in its own chroot.
+// TestRegisterInstance runs subtests on one server, each in its own chroot.
 func TestAnnouncements(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
 	admin := dialZK(t, address)
@@ -80,13 +80,13 @@ func TestAnnouncements(t *testing.T) {
 		name string
 		run  func(testTree)
 	}{
-		{"an instance is where Dubbo looks for it, as Curator writes it", registeredInstance},
-		{"who has been faster keeps his place in a mapping", testMappings},
+		{"znodes and data as Dubbo expects them", registeredInstance},
+		{"concurrent updates of a mapping", testMappings},
 		{"another revision replaces the instance", testRevisionChange},
-		{"unused metadata are removed", forgotten},
-		{"metadata of the last revisions stay for a while", bounded},
-		{"what others take away comes back", testRepair},
-		{"an instance of another session is taken over", testInstanceTakeOver},
+		{"unused metadata is removed", forgotten},
+		{"metadata of the last revisions is retained", bounded},
+		{"deleted znodes are created again", testRepair},
+		{"instance of another session is taken over", testInstanceTakeOver},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			chroot := fmt.Sprintf("/announced/%d", i)
@@ -109,30 +109,30 @@ func registeredInstance(s testTree) {
 	want := strings.TrimSuffix(instance("10.0.0.1", 20880, a.Revision), "}") + `,"enabled":true}`
 	want = strings.Replace(want, "1690000000001", "1690000000000", 1)
 	if got := s.admin.text(s.instance("10.0.0.1")); got != want {
-		s.Errorf("the instance is\n%s, want\n%s", got, want)
+		s.Errorf("instance =\n%s, want\n%s", got, want)
 	}
 	_, stat, err := s.admin.Exists(s.instance("10.0.0.1"))
 	if err != nil || stat.EphemeralOwner == 0 {
 		s.Errorf("the instance outlives its session: %+v, %v", stat, err)
 	}
 	if got := s.admin.text(s.provided(a)); got != string(a.MetadataInfo) {
-		s.Errorf("the metadata are %s, want %s", got, a.MetadataInfo)
+		s.Errorf("metadata = %s, want %s", got, a.MetadataInfo)
 	}
 	if got := s.admin.text(s.chroot + "/dubbo/mapping/" + user); got != "shop" {
-		s.Errorf("the mapping is %q", got)
+		s.Errorf("mapping = %q, want shop", got)
 	}
 	if err := p.announcer().UnregisterInstance(s.Context(), a.Instance); err != nil {
 		s.Fatal(err)
 	}
 	if got := s.admin.text(s.instance("10.0.0.1")); got != "" {
-		s.Errorf("the instance is still %s", got)
+		s.Errorf("after UnregisterInstance the instance is %s", got)
 	}
 	if err := p.announcer().UnregisterInstance(s.Context(), a.Instance); err != nil {
-		s.Errorf("taking it back again: %v", err)
+		s.Errorf("second UnregisterInstance: %v", err)
 	}
 	bad := announcement("10.0.0.1", "a/b")
 	if err := p.announcer().RegisterInstance(s.Context(), bad); err == nil {
-		s.Error("an interface that cannot be a node is taken")
+		s.Error("RegisterInstance accepted an interface that is not valid as a znode")
 	}
 }
 
@@ -153,7 +153,7 @@ func testMappings(s testTree) {
 	names := registry.Applications(s.admin.text(s.chroot + "/dubbo/mapping/" + user))
 	slices.Sort(names)
 	if len(slices.Compact(names)) != many {
-		s.Errorf("the mapping has lost some: %v", names)
+		s.Errorf("mapping = %v, want all applications", names)
 	}
 }
 
@@ -167,10 +167,10 @@ func testRevisionChange(s testTree) {
 	sub.Never("without the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 0 })
 	session.registerInstance(s.T, next)
 	if got := s.admin.text(s.instance("10.0.0.1")); !strings.Contains(got, next.Revision) {
-		s.Errorf("the instance is %s, want revision %s", got, next.Revision)
+		s.Errorf("instance = %s, want revision %s", got, next.Revision)
 	}
 	if got := s.admin.text(s.chroot + "/dubbo/mapping/com.example.Order"); got != "shop" {
-		s.Errorf("the mapping of the new service is %q", got)
+		s.Errorf("mapping of the new interface = %q, want shop", got)
 	}
 }
 
@@ -178,20 +178,20 @@ func forgotten(s testTree) {
 	session, other := s.openSession(), s.openSession()
 	first, second := announcement("10.0.0.1", user), announcement("10.0.0.1", "com.example.Order")
 	session.registerInstance(s.T, first)
-	other.registerInstance(s.T, announcement("10.0.0.2", user)) // of the same revision
+	other.registerInstance(s.T, announcement("10.0.0.2", user)) // with the same revision
 	session.registerInstance(s.T, second)
 	zookeeper.ForgetRevisions(session.Registry)
 	session.registerInstance(s.T, announcement("10.0.0.1", user, "com.example.Order"))
 	zookeeper.ForgetRevisions(session.Registry)
-	s.admin.await(s.provided(second), "gone", func(text string) bool { return text == "" })
+	s.admin.await(s.provided(second), "removed", func(text string) bool { return text == "" })
 	if s.admin.text(s.provided(first)) == "" {
-		s.Error("the metadata of another instance were removed")
+		s.Error("the metadata of another instance was removed")
 	}
 	if err := other.announcer().UnregisterInstance(s.Context(), announcement("10.0.0.2").Instance); err != nil {
 		s.Fatal(err)
 	}
 	zookeeper.ForgetRevisions(other.Registry)
-	s.admin.await(s.provided(first), "gone", func(text string) bool { return text == "" })
+	s.admin.await(s.provided(first), "removed", func(text string) bool { return text == "" })
 }
 
 func bounded(s testTree) {
@@ -204,7 +204,7 @@ func bounded(s testTree) {
 	}
 	s.admin.children(s.chroot+"/dubbo/metadata/shop", 1+8)
 	if s.admin.text(s.provided(regs[19])) == "" || s.admin.text(s.provided(regs[18])) == "" {
-		s.Error("the metadata of the last revisions were removed")
+		s.Error("the metadata of the last revisions was removed")
 	}
 }
 
@@ -220,8 +220,8 @@ func testRepair(s testTree) {
 	}
 	s.put("/dubbo/mapping/"+user, "other")
 	zookeeper.Sweep(session.Registry)
-	s.admin.await(s.instance("10.0.0.1"), "there", func(text string) bool { return text != "" })
-	s.admin.await(s.provided(reg), "there", func(text string) bool { return text == string(reg.MetadataInfo) })
+	s.admin.await(s.instance("10.0.0.1"), "created again", func(text string) bool { return text != "" })
+	s.admin.await(s.provided(reg), "created again", func(text string) bool { return text == string(reg.MetadataInfo) })
 	s.admin.await(mapping, "complete", func(text string) bool { return text == "other,shop" })
 }
 
@@ -254,10 +254,10 @@ func TestInstanceIsRegisteredInNewSession(t *testing.T) {
 	}
 	session := p.State().Session
 	proxy.expire()
-	p.Await("in another session", func(s registry.State) bool { return s.Connected && s.Session != session })
+	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != session })
 	p.registerInstance(t, reg) // returns when it is registered again
 	_, after, err := admin.Exists(node)
 	if err != nil || after.EphemeralOwner == 0 || after.EphemeralOwner == before.EphemeralOwner {
-		t.Errorf("the instance is of session %#x, and was of %#x: %v", after.EphemeralOwner, before.EphemeralOwner, err)
+		t.Errorf("the owner of the instance is session %#x, was %#x: %v; want the new session", after.EphemeralOwner, before.EphemeralOwner, err)
 	}
 }

@@ -26,12 +26,12 @@ type testTree struct {
 	admin          zkClient
 }
 
-// options returns the options of a session in the scene.
+// options returns the options of a session in the tree.
 func (s testTree) options() registry.Options { return registry.Options{Address: s.server + s.chroot} }
 
 func (s testTree) openSession() *testSession { return open(s, s.options()) }
 
-// put writes a znode of the scene.
+// put writes a znode of the tree.
 func (s testTree) put(path, text string) { s.admin.put(s.chroot+path, text) }
 
 // providers returns the parent znode of a service's providers.
@@ -41,28 +41,28 @@ func (s testTree) providers(name string) string { return s.chroot + "/dubbo/" + 
 func TestWithAServer(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
 	admin := dialZK(t, address)
-	admin.put("/test", "") // the subtests create what is below
+	admin.put("/test", "") // the parent of the subtests' chroots
 	for i, tt := range []struct {
 		name string
 		run  func(testTree)
 	}{
-		{"what is registered is seen, and what is taken back is gone", testRegisterUnregister},
-		{"nodes are where Dubbo looks for them, and of the session", testNodePaths},
-		{"providers written by Java are read", testJavaProviders},
-		{"groups and versions share the folders", testGroupsAndVersions},
-		{"children that are no URLs are skipped", testInvalidChildren},
-		{"configurators and routers are in the view", testRuleURLs},
-		{"rules of the configuration centre are in the view", testRuleDocuments},
-		{"instances of the applications that are mapped are in the view", instances},
-		{"metadata are read", metadata},
-		{"nodes of who has a password are his alone", testPasswords},
+		{"register and unregister", testRegisterUnregister},
+		{"paths and owners of znodes", testNodePaths},
+		{"providers of Java", testJavaProviders},
+		{"groups and versions share znodes", testGroupsAndVersions},
+		{"invalid children are skipped", testInvalidChildren},
+		{"configurators and routers as URLs", testRuleURLs},
+		{"rules of the configuration center", testRuleDocuments},
+		{"instances of mapped applications", instances},
+		{"metadata", metadata},
+		{"znodes with a password", testPasswords},
 		{"no access to a znode", denied},
-		{"a node of another session is taken over without a gap", testTakeOver},
-		{"a node that was deleted comes back", deleted},
-		{"a URL that cannot be a node is refused", refused},
+		{"znode of another session is taken over without a gap", testTakeOver},
+		{"deleted znode is created again", deleted},
+		{"invalid URL is rejected", refused},
 		{"10,000 children", testManyChildren},
 		{"no notification after stop", stopped},
-		{"a closed registry refuses", closed},
+		{"closed registry rejects registrations", closed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,18 +74,18 @@ func TestWithAServer(t *testing.T) {
 func testRegisterUnregister(s testTree) {
 	a, b := s.openSession(), s.openSession()
 	sub := b.NewSubscriber(registry.Service{Interface: user})
-	sub.Await("nothing", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 	first, second := registrytest.Provider(s, user, "10.0.0.1:20880"), registrytest.Provider(s, user, "10.0.0.2:20880")
 	a.MustRegister(first)
-	a.MustRegister(first) // the same again
-	sub.Await("one", registrytest.At("10.0.0.1:20880"))
+	a.MustRegister(first) // the second call has no effect
+	sub.Await("one provider", registrytest.At("10.0.0.1:20880"))
 	a.MustRegister(second)
-	sub.Await("both", registrytest.At("10.0.0.1:20880", "10.0.0.2:20880"))
+	sub.Await("both providers", registrytest.At("10.0.0.1:20880", "10.0.0.2:20880"))
 	a.MustUnregister(first)
 	a.MustUnregister(first)
-	sub.Await("the other", registrytest.At("10.0.0.2:20880"))
+	sub.Await("the other provider", registrytest.At("10.0.0.2:20880"))
 	a.Close(s.Context())
-	sub.Await("nothing", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 }
 
 func testNodePaths(s testTree) {
@@ -103,7 +103,7 @@ func testNodePaths(s testTree) {
 	} {
 		exists, stat, err := s.admin.Exists(s.chroot + "/dubbo/" + user + dir + text)
 		if err != nil || !exists {
-			s.Fatalf("%s%s: %v, %v; want it to be there", dir, text, exists, err)
+			s.Fatalf("%s%s: %v, %v; want it to exist", dir, text, exists, err)
 		}
 		if got, want := fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)), session.State().Session; got != want {
 			s.Errorf("owner of %s%s is the session %s, want %s", dir, text, got, want)
@@ -125,7 +125,7 @@ const (
 	java33 = "dubbo%3A%2F%2F192.168.10.12%3A20880%2FP%24DemoService%3Fapplication%3Ddemo-provider%26deprecated%3Dfalse%26dubbo%3D2.0.2%26" +
 		"dynamic%3Dtrue%26generic%3Dfalse%26group%3Dblue%26interface%3DP%24DemoService%26methods%3DsayHello%26release%3D3.3.5%26" +
 		"revision%3D1.0.0%26service-name-mapping%3Dtrue%26side%3Dprovider%26timestamp%3D1795302722146%26version%3D1.0.0%26weight%3D200"
-	// instance33 is the instance that the provider of 3.3.5 wrote as well.
+	// instance33 is the instance that the provider of 3.3.5 also wrote.
 	instance33 = `{"name":"demo-provider","id":"192.168.10.12:20880","address":"192.168.10.12","port":20880,"sslPort":null,` +
 		`"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"192.168.10.12:20880","name":"demo-provider",` +
 		`"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata-service.url-params":` +
@@ -142,7 +142,7 @@ func testJavaProviders(s testTree) {
 	s.put("/dubbo/mapping/"+name, "demo-provider")
 	s.put("/services/demo-provider/192.168.10.12:20880", instance33)
 	snap := s.openSession().NewSubscriber(registry.Service{Interface: name, Group: "blue", Version: "1.0.0"}).
-		Await("both", registrytest.At("192.168.10.11:20880", "192.168.10.12:20880"))
+		Await("both providers", registrytest.At("192.168.10.11:20880", "192.168.10.12:20880"))
 	for _, want := range []struct{ host, key, value string }{
 		{"192.168.10.11", "weight", "200"},
 		{"192.168.10.11", "release", "2.7.23"},
@@ -176,14 +176,14 @@ func testGroupsAndVersions(s testTree) {
 	all := session.NewSubscriber(registry.Service{Interface: user, Group: "*", Version: "*"})
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1", "group=blue", "version=2"))
-	all.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-	blue.Await("that of the group", registrytest.At("10.0.0.2:1"))
-	bare.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-	red.Await("nobody", registrytest.Empty)
+	all.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	blue.Await("the provider of the group", registrytest.At("10.0.0.2:1"))
+	bare.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	red.Await("no providers", registrytest.Empty)
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.3:1", "group=blue", "version=2"))
-	all.Await("three", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
-	blue.Await("two", registrytest.At("10.0.0.2:1", "10.0.0.3:1"))
-	red.Never("of what is of another group", registrytest.Any)
+	all.Await("three providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
+	blue.Await("two providers", registrytest.At("10.0.0.2:1", "10.0.0.3:1"))
+	red.Never("of another group", registrytest.Any)
 }
 
 func testInvalidChildren(s testTree) {
@@ -193,11 +193,11 @@ func testInvalidChildren(s testTree) {
 	session := s.openSession()
 	sub := session.NewSubscriber(registry.Service{Interface: user})
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
-	sub.Await("what is one", registrytest.At("10.0.0.1:1"))
+	sub.Await("the valid providers", registrytest.At("10.0.0.1:1"))
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1"))
-	sub.Await("what is one", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	sub.Await("the valid providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	if got := session.log.count("skipped=3"); got != 1 {
-		s.Errorf("it was logged %d times, want once", got)
+		s.Errorf("the skipped children were logged %d times, want once", got)
 	}
 }
 
@@ -205,7 +205,7 @@ func testRuleURLs(s testTree) {
 	override := "override://0.0.0.0/" + user + "?category=configurators&dynamic=false&enabled=true&timeout=1000"
 	condition := "condition://0.0.0.0/" + user + "?category=routers&dynamic=false&rule=host = 10.0.0.1 => "
 	sub := s.openSession().NewSubscriber(registry.Service{Interface: user})
-	sub.Await("nothing", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 	s.put("/dubbo/"+user+"/configurators/"+url.QueryEscape(override), "")
 	sub.Await("the override", func(snap registry.Snapshot) bool {
 		return len(snap.Configurators) == 1 && snap.Configurators[0].Get("timeout") == "1000"
@@ -215,7 +215,7 @@ func testRuleURLs(s testTree) {
 		return len(snap.Routers) == 1 && snap.Routers[0].Get("rule") == "host = 10.0.0.1 => "
 	})
 	s.put("/dubbo/"+user+"/configurators/"+url.QueryEscape(strings.Replace(override, user, "*", 1)), "")
-	sub.Await("both", func(snap registry.Snapshot) bool { return len(snap.Configurators) == 2 })
+	sub.Await("both configurators", func(snap registry.Snapshot) bool { return len(snap.Configurators) == 2 })
 }
 
 func testRuleDocuments(s testTree) {
@@ -240,11 +240,11 @@ func testRuleDocuments(s testTree) {
 		s.Errorf("got %v and %v, want one configurator", snap.Configurators, snap.Routers)
 	}
 	s.put("/dubbo/config/dubbo/"+user+":1.0.0:.configurators", "a: 2")
-	sub.Await("its new text", has(user+":1.0.0:.configurators", zookeeper.ScopeService, "a: 2"))
+	sub.Await("the new text of the rule", has(user+":1.0.0:.configurators", zookeeper.ScopeService, "a: 2"))
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1", "version=1.0.0", "application=shop"))
 	sub.Await("the rule of the provider's application", has("shop.tag-router", zookeeper.ScopeApplication, "b: 1"))
 	s.put("/dubbo/config/dubbo/"+user+":1.0.0:.condition-router", "c: 1")
-	sub.Await("a rule that was not there", has(user+":1.0.0:.condition-router", zookeeper.ScopeService, "c: 1"))
+	sub.Await("the new rule", has(user+":1.0.0:.condition-router", zookeeper.ScopeService, "c: 1"))
 	if err := s.admin.Delete(s.chroot+"/dubbo/config/dubbo/"+user+":1.0.0:.configurators", -1); err != nil {
 		s.Fatal(err)
 	}
@@ -270,11 +270,11 @@ func instance(address string, port int, revision string) string {
 func instances(s testTree) {
 	session := s.openSession()
 	sub := session.NewSubscriber(registry.Service{Interface: user})
-	sub.Await("nothing", registrytest.Empty)
+	sub.Await("no providers", registrytest.Empty)
 	s.put("/services/shop/10.0.0.1:20880", instance("10.0.0.1", 20880, "abc"))
 	s.put("/services/shop/none", "not JSON")
 	s.put("/dubbo/mapping/"+user, "shop, other")
-	snap := sub.Await("an instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 })
+	snap := sub.Await("one instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 })
 	got := snap.Instances[0]
 	if got.Application != "shop" || got.ID != "10.0.0.1:20880" || got.Host != "10.0.0.1" || got.Port != 20880 || got.Weight != 1 ||
 		!got.Healthy || !got.Enabled || got.Metadata["dubbo.metadata.revision"] != "abc" {
@@ -285,11 +285,11 @@ func instances(s testTree) {
 		return len(snap.Instances) == 1 && snap.Instances[0].Metadata["dubbo.metadata.revision"] == "def"
 	})
 	s.put("/services/other/10.0.0.2:20880", instance("10.0.0.2", 20880, "abc"))
-	sub.Await("that of the other application", func(snap registry.Snapshot) bool { return len(snap.Instances) == 2 })
+	sub.Await("the instance of the other application", func(snap registry.Snapshot) bool { return len(snap.Instances) == 2 })
 	late := session.NewSubscriber(registry.Service{Interface: user, Version: "1.0.0"})
-	late.Await("instances at once", func(snap registry.Snapshot) bool { return len(snap.Instances) == 2 })
+	late.Await("both instances", func(snap registry.Snapshot) bool { return len(snap.Instances) == 2 })
 	s.put("/dubbo/mapping/"+user, "other")
-	sub.Await("that of one application", func(snap registry.Snapshot) bool {
+	sub.Await("only the instance of the other application", func(snap registry.Snapshot) bool {
 		return len(snap.Instances) == 1 && snap.Instances[0].Host == "10.0.0.2"
 	})
 }
@@ -326,7 +326,7 @@ func testPasswords(s testTree) {
 		s.Errorf("with a wrong password: %v, want %v", err, zk.ErrNoAuth)
 	}
 	if state := unauthorized.State(); !state.Connected || !strings.Contains(state.LastError, "not authenticated") {
-		s.Errorf("the state is %+v, want it to say why", state)
+		s.Errorf("state = %+v, want the reason", state)
 	}
 }
 
@@ -338,8 +338,8 @@ func denied(s testTree) {
 	}
 	session := s.openSession()
 	sub := session.NewSubscriber(registry.Service{Interface: user})
-	session.Await("telling why", func(state registry.State) bool { return strings.Contains(state.LastError, "not authenticated") })
-	sub.Never("of a folder that may not be read", registrytest.Any)
+	session.Await("an authentication error", func(state registry.State) bool { return strings.Contains(state.LastError, "not authenticated") })
+	sub.Never("of a znode that may not be read", registrytest.Any)
 }
 
 func testTakeOver(s testTree) {
@@ -357,11 +357,11 @@ func testTakeOver(s testTree) {
 	previous.Close()
 	other := registrytest.Provider(s, user, "10.0.0.2:1")
 	session.MustRegister(other)
-	sub.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	sub.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	sub.Never("without the provider", registrytest.Empty)
 	exists, stat, err := s.admin.Exists(path)
 	if err != nil || !exists || fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)) != session.State().Session {
-		s.Errorf("after the end of the former session: %v, %+v, %v", exists, stat, err)
+		s.Errorf("after the end of the previous session: exists = %v, %+v, %v; want it owned by the new session", exists, stat, err)
 	}
 	// A znode that another process has taken over belongs to it.
 	third := open(s, s.options())
@@ -413,27 +413,27 @@ func testManyChildren(s testTree) {
 	}
 	session := s.openSession()
 	sub := session.NewSubscriber(registry.Service{Interface: user})
-	sub.Await("all", func(snap registry.Snapshot) bool { return len(snap.Providers) == n })
+	sub.Await("all providers", func(snap registry.Snapshot) bool { return len(snap.Providers) == n })
 	start := time.Now()
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
-	sub.Await("one more", func(snap registry.Snapshot) bool { return len(snap.Providers) == n+1 })
-	s.Logf("one more of %d was seen after %v", n, time.Since(start))
+	sub.Await("one more provider", func(snap registry.Snapshot) bool { return len(snap.Providers) == n+1 })
+	s.Logf("the provider after %d others was reported after %v", n, time.Since(start))
 }
 
 func stopped(s testTree) {
 	session := s.openSession()
 	stoppedSub, sub := session.NewSubscriber(registry.Service{Interface: user}), session.NewSubscriber(registry.Service{Interface: user})
-	stoppedSub.Await("nothing", registrytest.Empty)
+	stoppedSub.Await("no providers", registrytest.Empty)
 	stoppedSub.Stop()
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	sub.Await("the provider", registrytest.At("10.0.0.1:1"))
-	stoppedSub.Never("after it has stopped", registrytest.Any)
+	stoppedSub.Never("after Stop", registrytest.Any)
 	sub.Stop()
 	// The new subscription finds an existing watch.
 	newSub := session.NewSubscriber(registry.Service{Interface: user})
 	newSub.Await("the provider", registrytest.At("10.0.0.1:1"))
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1"))
-	newSub.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	newSub.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 func closed(s testTree) {
@@ -446,7 +446,7 @@ func closed(s testTree) {
 		s.Errorf("got %v, want %v", err, zookeeper.ErrClosed)
 	}
 	if state := session.State(); state.Connected || state.Session != "" {
-		s.Errorf("the state is %+v", state)
+		s.Errorf("state after Close = %+v, want disconnected without a session", state)
 	}
 	session.Close(s.Context())
 }
