@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-func TestApplicationIsAddedToMappingOnce(t *testing.T) {
+func TestWithApplication(t *testing.T) {
 	tests := []struct {
 		mapping, want string
 		changed       bool

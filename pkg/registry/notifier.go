@@ -2,9 +2,9 @@ package registry
 
 import "sync"
 
-// Notifier passes snapshots to a subscriber as Registry.Subscribe guarantees: one call at a time, on
-// a goroutine that runs only while a snapshot is pending. A newer snapshot replaces a pending one. It
-// is safe for concurrent use.
+// Notifier passes snapshots to a subscriber as Registry.Subscribe guarantees: one call at a time,
+// on a goroutine that runs only while a snapshot is pending. A newer snapshot replaces a pending
+// one. It is safe for concurrent use.
 type Notifier struct {
 	notify func(Snapshot) // immutable
 

@@ -48,7 +48,7 @@ func TestParameters(t *testing.T) {
 }
 
 // TestParametersNotEqual covers parameters with equal concatenations of names and values.
-func TestParametersThatDiffer(t *testing.T) {
+func TestParametersNotEqual(t *testing.T) {
 	list := []registry.Parameters{
 		{},
 		registry.ParametersOf(map[string]string{"ab": "c"}),

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestServersOfAnAddress(t *testing.T) {
+func TestParseServers(t *testing.T) {
 	for text, want := range map[string][]string{
 		"a":             {"a:1"},
 		"a:2, b:3,c":    {"a:2", "b:3", "c:1"},

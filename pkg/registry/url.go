@@ -155,8 +155,8 @@ func parseQuery(query string) (Parameters, error) {
 	return newParameters(pairs), nil
 }
 
-// isDoublyEscaped reports whether Java escapes the value of a parameter separately before it escapes
-// the whole URL. A plus in such a value is a space.
+// isDoublyEscaped reports whether Java escapes the value of a parameter separately before it
+// escapes the whole URL. A plus in such a value is a space.
 func isDoublyEscaped(key string) bool { return key == "rule" }
 
 // String returns the URL with its parameters sorted by name, so that equal URLs have equal texts.
@@ -303,8 +303,9 @@ const wildcard = "*"
 
 // Accepts reports whether u belongs to a service that a consumer of s may call. The interfaces must
 // be equal. The group of u must be that of s, or one of its groups ("a,b"; "*": all). The versions
-// must be equal ("*": all). If s has no group or no version, every group or version of providers and
-// configurators matches, because each call has its own; URLs of other categories must match exactly.
+// must be equal ("*": all). If s has no group or no version, every group or version of providers
+// and configurators matches, because each call has its own; URLs of other categories must match
+// exactly.
 func (s Service) Accepts(u URL) bool {
 	provided := u.Service()
 	unsetMatches := u.Category() == Providers || u.Category() == Configurators

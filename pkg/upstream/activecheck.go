@@ -52,8 +52,8 @@ type activeCheck struct {
 	check  *health.Check       // guarded by host.mu; nil while it starts
 }
 
-// setActiveCheck starts active checks of the host according to cfg, or stops them if cfg is nil. The
-// health that the previous checks reported stays until the new ones report a change.
+// setActiveCheck starts active checks of the host according to cfg, or stops them if cfg is nil.
+// The health that the previous checks reported stays until the new ones report a change.
 func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	h.mu.Lock()
 	old := h.activeCheck

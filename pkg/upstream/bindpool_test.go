@@ -203,8 +203,8 @@ func TestPingPongCarriesOneExchangeAtATime(t *testing.T) {
 	})
 }
 
-// TestReloadChangesPoolMode verifies that exchanges in flight complete on the old connections when a
-// reload changes the pool mode.
+// TestReloadChangesPoolMode verifies that exchanges in flight complete on the old connections when
+// a reload changes the pool mode.
 func TestReloadChangesPoolMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeMuxConnector()

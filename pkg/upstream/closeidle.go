@@ -6,10 +6,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// CloseIdle closes the upstream connections that have been idle for d, as if d were the idle timeout
-// of every cluster, and returns their number. Connections of a bind pool stay open until their
-// downstream connection ends. The overload manager calls it when memory or descriptors run short.
-// Later exchanges open new connections.
+// CloseIdle closes the upstream connections that have been idle for d, as if d were the idle
+// timeout of every cluster, and returns their number. Connections of a bind pool stay open until
+// their downstream connection ends. The overload manager calls it when memory or descriptors run
+// short. Later exchanges open new connections.
 func (s *Set) CloseIdle(d time.Duration) (closed int) {
 	s.mu.RLock()
 	clusters := make([]*Cluster, 0, len(s.configured))

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestCloseIdleMultiplexConns verifies that CloseIdle closes connections that were idle for the given
-// time, regardless of their idle timeout, and no connections that are in use or were used recently.
+// TestCloseIdleMultiplexConns verifies that CloseIdle closes connections that were idle for the
+// given time, regardless of their idle timeout, and no connections that are in use or were used
+// recently.
 func TestCloseIdleMultiplexConns(t *testing.T) {
 	cfg := muxCluster(1, "a")
 	cfg.IdleTimeout = time.Hour

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// serialConnector is a network of hosts whose connections carry one exchange at a time. The test can
-// block connects.
+// serialConnector is a network of hosts whose connections carry one exchange at a time. The test
+// can block connects.
 type serialConnector struct{ *fakeMuxConnector }
 
 func (serialConnector) Multiplexed() bool { return false }
@@ -91,10 +91,10 @@ func eachPool(t *testing.T, change func(*config.Cluster), test func(t *testing.T
 
 // cancelableExchange is an exchange that the test can cancel.
 type cancelableExchange struct {
-	x      *protocol.Exchange
-	cancel context.CancelFunc
-	downstream   *fakeDownstreamConn
-	done   chan protocol.Reason // receives the reason of the end
+	x          *protocol.Exchange
+	cancel     context.CancelFunc
+	downstream *fakeDownstreamConn
+	done       chan protocol.Reason // receives the reason of the end
 }
 
 // start starts an exchange.
@@ -386,8 +386,8 @@ func TestFailedConnectFailsOnlyEarlierExchanges(t *testing.T) {
 	})
 }
 
-// TestForwardedConnectsAreBounded verifies that Pool.MaxConnecting bounds the concurrent connects for
-// forwarded connections of tcp_proxy.
+// TestForwardedConnectsAreBounded verifies that Pool.MaxConnecting bounds the concurrent connects
+// for forwarded connections of tcp_proxy.
 func TestForwardedConnectsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, limit = 100, 7

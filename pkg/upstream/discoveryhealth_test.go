@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// clusterWithHealth returns a cluster of ten hosts. Discovery reports the first as unhealthy, the next
-// as draining, and the others as healthy.
+// clusterWithHealth returns a cluster of ten hosts. Discovery reports the first as unhealthy, the
+// next as draining, and the others as healthy.
 func clusterWithHealth(policy config.LBPolicy, unhealthy, draining int) *config.Cluster {
 	return clusterOf(10, policy, func(i int, h *config.Host) {
 		switch {

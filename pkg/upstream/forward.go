@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// connectRelayFunc opens a connection to h before the deadline. It returns relay, which copies bytes
-// between the downstream connection and this connection until both directions have ended.
+// connectRelayFunc opens a connection to h before the deadline. It returns relay, which copies
+// bytes between the downstream connection and this connection until both directions have ended.
 type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (relay func() error, err error)
 
 // ForwardConn forwards a downstream connection with these addresses. It picks a host, counts a

@@ -31,8 +31,8 @@ type ruleHostSet struct {
 	next    *ruleHostSet // with the same hash
 }
 
-// Bounds of the host sets that rules select in a cluster. An exchange that exceeds a bound drops all
-// of these sets; later exchanges create those that they need.
+// Bounds of the host sets that rules select in a cluster. An exchange that exceeds a bound drops
+// all of these sets; later exchanges create those that they need.
 const (
 	maxRuleHostSets    = 256
 	maxRuleMemberships = 1 << 18 // hosts in all of them

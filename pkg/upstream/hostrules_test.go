@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
-// digitRules select the hosts whose addresses are in the attachment "to", separated by spaces. There
-// are no rules for labels other than "version=1".
+// digitRules select the hosts whose addresses are in the attachment "to", separated by spaces.
+// There are no rules for labels other than "version=1".
 type digitRules struct{ hosts int }
 
 func (d digitRules) Chain(labels map[string]string) config.HostChain {

@@ -173,8 +173,8 @@ func (b *hostSetBuilder) newLevel(hosts []*Host) priorityLevel {
 	return level
 }
 
-// assignMemberships gives the hosts their memberships and computes the first plans. Until then, only
-// the plans of the previous state follow the health of the hosts.
+// assignMemberships gives the hosts their memberships and computes the first plans. Until then,
+// only the plans of the previous state follow the health of the hosts.
 func (b *hostSetBuilder) assignMemberships() {
 	counts := make([]int, len(b.hosts))
 	total := 0

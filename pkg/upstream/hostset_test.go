@@ -345,7 +345,8 @@ func TestHostsOfLocalitiesWithoutWeight(t *testing.T) {
 	}
 }
 
-// TestHashSelectsLevelAndLocality verifies that the hash also selects the priority and the locality.
+// TestHashSelectsLevelAndLocality verifies that the hash also selects the priority and the
+// locality.
 func TestHashSelectsLevelAndLocality(t *testing.T) {
 	for _, policy := range []config.LBPolicy{config.RingHash, config.Maglev} {
 		cfg := clusterOf(40, policy, func(i int, h *config.Host) {

@@ -205,8 +205,8 @@ func (l *LoadReporter) hostRemoved(h *Host) {
 }
 
 // Collect returns the load since the last committed report. Between its two readings it calls
-// awaitResults, which waits some milliseconds until the results of attempts that have just ended are
-// counted.
+// awaitResults, which waits some milliseconds until the results of attempts that have just ended
+// are counted.
 func (l *LoadReporter) Collect(awaitResults func()) *LoadReport {
 	r := &LoadReport{reporter: l, collectedAt: time.Now()}
 	hosts := l.readHosts(r)

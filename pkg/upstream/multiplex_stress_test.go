@@ -29,8 +29,8 @@ type stressTest struct {
 	hosts map[*Host]bool // guarded by mu; all hosts that were tried
 }
 
-// yield calls runtime.Gosched the given number of times. The stress test has no fake time, because it
-// tests concurrency.
+// yield calls runtime.Gosched the given number of times. The stress test has no fake time, because
+// it tests concurrency.
 func yield(times int) {
 	for range times {
 		runtime.Gosched()

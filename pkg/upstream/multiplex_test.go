@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// withMuxCluster runs a test in fake time with a set of one cluster, cfg, whose hosts belong to f. It
-// closes the set at the end.
+// withMuxCluster runs a test in fake time with a set of one cluster, cfg, whose hosts belong to f.
+// It closes the set at the end.
 func withMuxCluster(t *testing.T, cfg *config.Cluster, test func(t *testing.T, f *fakeMuxConnector, s *Set, c *Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

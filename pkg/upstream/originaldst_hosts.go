@@ -210,8 +210,8 @@ func (s *state) currentHosts() []*Host {
 }
 
 // originalDstHostsFor returns the destinations of a new state, nil if its cluster is of another
-// type, and the removed hosts of the old state. Destinations stay if their connections match the new
-// configuration. c.mu is held.
+// type, and the removed hosts of the old state. Destinations stay if their connections match the
+// new configuration. c.mu is held.
 func (c *Cluster) originalDstHostsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, removed []*Host) {
 	if old != nil && old.originalDst != nil {
 		if cfg.Type == config.ClusterOriginalDst && cfg.AutoSNI == old.config.AutoSNI && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {

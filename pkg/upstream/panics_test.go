@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// panicInjector is a Connector that also wraps the other dependencies of a cluster. The test selects
-// a point at which one of them panics once.
+// panicInjector is a Connector that also wraps the other dependencies of a cluster. The test
+// selects a point at which one of them panics once.
 type panicInjector struct {
 	*fakeMuxConnector
 	serial bool
@@ -258,7 +258,8 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 	}
 }
 
-// called reports whether an exchange reaches point, depending on whether there is an idle connection.
+// called reports whether an exchange reaches point, depending on whether there is an idle
+// connection.
 func called(point string, mode config.PoolMode, warm bool) bool {
 	switch point {
 	case "Pick", "Chosen":

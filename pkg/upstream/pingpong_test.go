@@ -273,8 +273,8 @@ func TestConnectionInUseIsNotIdle(t *testing.T) {
 	})
 }
 
-// TestSweepClosesConnectionsClosedByHost verifies that the sweep closes connections that the host has
-// closed, so that they do not keep descriptors.
+// TestSweepClosesConnectionsClosedByHost verifies that the sweep closes connections that the host
+// has closed, so that they do not keep descriptors.
 func TestSweepClosesConnectionsClosedByHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeConnector()

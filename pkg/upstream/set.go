@@ -256,8 +256,8 @@ func (c *Change) Rollback() {
 	c.set.changing = false
 }
 
-// takePendingRemoval reports whether change removed the cluster and no later change configured it. It
-// returns true once.
+// takePendingRemoval reports whether change removed the cluster and no later change configured it.
+// It returns true once.
 func (s *Set) takePendingRemoval(c *Cluster, change *Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,8 +306,8 @@ func (s *Set) recordConfigured(change *Change) {
 }
 
 // Close takes every cluster out of service: it closes idle connections immediately, and connections
-// in use when their exchange ends. It returns when no timer or goroutine is left. It is called once,
-// after the last change.
+// in use when their exchange ends. It returns when no timer or goroutine is left. It is called
+// once, after the last change.
 func (s *Set) Close() {
 	s.mu.Lock()
 	clusters := make([]*Cluster, 0, len(s.configured))

@@ -81,8 +81,8 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	}
 }
 
-// newState divides hosts into host sets and counts healthy hosts. hashUsed reports whether exchanges
-// used the balancers of the previous state.
+// newState divides hosts into host sets and counts healthy hosts. hashUsed reports whether
+// exchanges used the balancers of the previous state.
 func newState(e *env, cfg *config.Cluster, hosts []*Host, hashUsed bool) *state {
 	s := &state{config: cfg, hosts: hosts, onDemand: cfg.OnDemand.Enabled()}
 	b := newHostSetBuilder(e, cfg, hosts)

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
-// labeledCluster returns a cluster of hosts "0" to "6": versions 1, 2 and 3, each in the stages test and
-// prod; the last host has no labels.
+// labeledCluster returns a cluster of hosts "0" to "6": versions 1, 2 and 3, each in the stages
+// test and prod; the last host has no labels.
 func labeledCluster(subsets config.Subsets) *config.Cluster {
 	c := clusterOf(7, config.RoundRobin, func(i int, h *config.Host) {
 		if i < 6 {
@@ -25,8 +25,8 @@ func labeledCluster(subsets config.Subsets) *config.Cluster {
 	return c
 }
 
-// reachedHosts returns the hosts of exchanges with these labels of the route and, if metadata is not
-// empty, of a filter.
+// reachedHosts returns the hosts of exchanges with these labels of the route and, if metadata is
+// not empty, of a filter.
 func reachedHosts(c *Cluster, route, metadata map[string]string) string {
 	var m protocol.Metadata
 	for name, value := range metadata {
@@ -219,8 +219,8 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// mixedHosts returns a cluster of n hosts of different weights. Each has its own version label and one
-// of two stages.
+// mixedHosts returns a cluster of n hosts of different weights. Each has its own version label and
+// one of two stages.
 func mixedHosts(n int, policy config.LBPolicy) *config.Cluster {
 	return clusterOf(n, policy, func(i int, h *config.Host) {
 		h.Address = fmt.Sprintf("10.%d.%d.%d:8080", i>>16, i>>8&255, i&255)

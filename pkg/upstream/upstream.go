@@ -10,8 +10,8 @@
 //	  Connection.Start       runs the engine of the protocol
 //
 // This package ties the parts together: it owns the clusters and hosts, preserves them across
-// configuration changes, and maintains metrics and logs. Each part is a package that does not depend
-// on clusters or hosts:
+// configuration changes, and maintains metrics and logs. Each part is a package that does not
+// depend on clusters or hosts:
 //
 //	balance      policies that pick one of several hosts
 //	share        shares of priorities and localities, panic, slow start     pure

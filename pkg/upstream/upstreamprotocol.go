@@ -22,8 +22,8 @@ func (cp *ClusterPicker) upstreamProtocol(cfg *config.Cluster, x *protocol.Excha
 	return upstream, checkUpstreamProtocol(cfg, downstream, upstream, x)
 }
 
-// checkUpstreamProtocol returns a Fault if the upstream protocol cannot carry the request x, which arrived in
-// the downstream protocol.
+// checkUpstreamProtocol returns a Fault if the upstream protocol cannot carry the request x, which
+// arrived in the downstream protocol.
 func checkUpstreamProtocol(cfg *config.Cluster, downstream, upstream config.Protocol, x *protocol.Exchange) error {
 	switch {
 	case downstream == upstream:

@@ -55,8 +55,8 @@ func newRegistrationText(text string, reg *registry.InstanceRegistration) regist
 	return registrationText{text, string(sum[:]), reg}
 }
 
-// setInstance replaces the registration of an instance by reg, whose JSON is text; a nil reg removes
-// it. It returns the number of the change.
+// setInstance replaces the registration of an instance by reg, whose JSON is text; a nil reg
+// removes it. It returns the number of the change.
 func (s *session) setInstance(name, text string, reg *registry.InstanceRegistration) uint64 {
 	s.updateMu.Lock()
 	defer s.updateMu.Unlock()
@@ -149,8 +149,8 @@ func (st *store) removeInstanceEntry(name string, key entryKey) {
 	st.checkWatchers(name)
 }
 
-// addInstances adds the instances that provide an interface to snap, and returns their hashes, which
-// distinguish the snapshot from others. mu is held.
+// addInstances adds the instances that provide an interface to snap, and returns their hashes,
+// which distinguish the snapshot from others. mu is held.
 func (st *store) addInstances(snap *registry.Snapshot, s registry.Service) []string {
 	live := map[string]registrationText{} // by instanceName: several sessions may register the same instance
 	for key, i := range st.instances[s.Interface] {

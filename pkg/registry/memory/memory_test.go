@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry/registrytest"
 )
 
-func TestConformanceWithinAProcess(t *testing.T) {
+func TestContractWithinProcess(t *testing.T) {
 	s := memory.NewServer()
 	registrytest.Run(t, registrytest.Fixture{
 		Open:          s.Open,
@@ -24,7 +24,7 @@ func TestConformanceWithinAProcess(t *testing.T) {
 }
 
 // TestContractOfDirectory opens each session on its own Server, as separate processes do.
-func TestConformanceOfADirectory(t *testing.T) {
+func TestContractOfDirectory(t *testing.T) {
 	registrytest.Run(t, registrytest.Fixture{
 		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewServer().Open(o) },
 		Options: func(t *testing.T) registry.Options {
@@ -44,13 +44,13 @@ func TestInvalidAddresses(t *testing.T) {
 
 // sharedDir is a shared directory, with the snapshots of a service in it.
 type sharedDir struct {
-	path  string
-	views chan registry.Snapshot
+	path      string
+	snapshots chan registry.Snapshot
 }
 
 func newSharedDir(t *testing.T) *sharedDir {
-	d := &sharedDir{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.Snapshot, 16)}
-	stop := d.open(t).Subscribe(registry.Service{Interface: "x"}, func(snap registry.Snapshot) { d.views <- snap })
+	d := &sharedDir{path: filepath.Join(t.TempDir(), "services"), snapshots: make(chan registry.Snapshot, 16)}
+	stop := d.open(t).Subscribe(registry.Service{Interface: "x"}, func(snap registry.Snapshot) { d.snapshots <- snap })
 	t.Cleanup(stop)
 	d.next(t, "")
 	return d
@@ -70,7 +70,7 @@ func (d *sharedDir) open(t *testing.T) registry.Registry {
 func (d *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 	t.Helper()
 	select {
-	case snap := <-d.views:
+	case snap := <-d.snapshots:
 		var hosts []string
 		for _, u := range snap.Providers {
 			hosts = append(hosts, u.Host)
@@ -86,7 +86,7 @@ func (d *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 }
 
 // writeUnlockedFile creates the urls file of a killed process, without a lock.
-func (d *sharedDir) leaveBehind(t *testing.T, id, host string) {
+func (d *sharedDir) writeUnlockedFile(t *testing.T, id, host string) {
 	t.Helper()
 	u, err := registry.Parse("dubbo://" + host + ":1/x")
 	if err != nil {
@@ -100,7 +100,7 @@ func (d *sharedDir) leaveBehind(t *testing.T, id, host string) {
 
 func TestKilledProcessProvidesNothing(t *testing.T) {
 	d := newSharedDir(t)
-	d.leaveBehind(t, "1-dead", "10.0.0.1")
+	d.writeUnlockedFile(t, "1-dead", "10.0.0.1")
 	if snap := d.next(t, ""); snap.Authoritative {
 		t.Error("the snapshot is authoritative although the provider did not unregister")
 	}
@@ -146,7 +146,7 @@ func TestRemovedDirectoryIsRecreated(t *testing.T) {
 			}
 		}
 		select {
-		case snap := <-d.views:
+		case snap := <-d.snapshots:
 			if len(snap.Providers) == 0 && snap.Authoritative {
 				t.Fatal("the snapshot of a lost directory is authoritative")
 			}

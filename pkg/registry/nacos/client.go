@@ -17,12 +17,13 @@ import (
 )
 
 const (
-	// requestTimeout is the timeout to connect to a server and to receive its response head, before the
-	// client tries the next server.
+	// requestTimeout is the timeout to connect to a server and to receive its response head, before
+	// the client tries the next server.
 	requestTimeout = 3 * time.Second
 	// maxBody bounds a response, in bytes.
 	maxBody = 16 << 20
-	// tokenRenewPercent is the percentage of a token's lifetime after which the client logs in again.
+	// tokenRenewPercent is the percentage of a token's lifetime after which the client logs in
+	// again.
 	tokenRenewPercent = 80
 )
 

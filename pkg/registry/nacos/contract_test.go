@@ -19,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(server.Main(m, "../../..")) }
 
-// TestWithAServer runs subtests on one server, which takes ten seconds to start. Each subtest uses
+// TestServer runs subtests on one server, which takes ten seconds to start. Each subtest uses
 // its own group or its own services.
-func TestWithAServer(t *testing.T) {
+func TestServer(t *testing.T) {
 	s := server.Start(t, server.Options{})
 	for name, run := range map[string]func(*testing.T, *server.Server){
 		"contract":                      func(t *testing.T, s *server.Server) { runContract(t, s, registry.Options{}) },

@@ -39,8 +39,8 @@ func metadataOf(u registry.URL, session time.Duration) string {
 	return encodeMetadata(metadata, session)
 }
 
-// encodeMetadata returns the metadata of an instance with the session timeouts, as JSON. It modifies
-// metadata.
+// encodeMetadata returns the metadata of an instance with the session timeouts, as JSON. It
+// modifies metadata.
 func encodeMetadata(metadata map[string]string, session time.Duration) string {
 	if session != 0 {
 		ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -119,8 +119,8 @@ func (i *instance) weight() float64 {
 	return *i.Weight
 }
 
-// url returns the registered URL. Its parameters reflect changes made in Nacos: whether the instance
-// is enabled, and its weight. It returns false if Dubbo did not register the instance.
+// url returns the registered URL. Its parameters reflect changes made in Nacos: whether the
+// instance is enabled, and its weight. It returns false if Dubbo did not register the instance.
 func (i *instance) url() (registry.URL, bool) {
 	u := registry.URL{Protocol: i.Metadata[metaProtocol], Host: i.IP, Port: uint16(i.Port), Path: i.Metadata[metaPath]} //nolint:gosec // checked
 	if u.Protocol == "" {
@@ -172,8 +172,8 @@ func parseNames(body []byte) (names []string, count int, err error) {
 	return resp.Names, *resp.Count, nil
 }
 
-// parseHeartbeat decodes the response to a heartbeat, and reports whether the instance is registered
-// at the server.
+// parseHeartbeat decodes the response to a heartbeat, and reports whether the instance is
+// registered at the server.
 func parseHeartbeat(body []byte) (registered bool, err error) {
 	const noSuchInstance = 20404
 	var resp struct {

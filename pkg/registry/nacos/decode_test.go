@@ -35,7 +35,7 @@ func TestURLRoundTrip(t *testing.T) {
 
 // TestMetadataOf verifies the metadata that Dubbo 2.7 and 3 register in addition to the URL's
 // parameters.
-func TestDubbosMetadata(t *testing.T) {
+func TestMetadataOf(t *testing.T) {
 	u, err := registry.Parse("dubbo://10.0.0.1:20880/p/com.example.User?interface=com.example.User")
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestDubbosMetadata(t *testing.T) {
 	}
 }
 
-func TestNamesOfServices(t *testing.T) {
+func TestServiceName(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
 		{"dubbo://h:1/a.B", "providers:a.B::"},
 		{"dubbo://h:1/a.B?group=g", "providers:a.B::g"},
@@ -70,7 +70,7 @@ func TestNamesOfServices(t *testing.T) {
 	}
 }
 
-func TestNamesThatContainServices(t *testing.T) {
+func TestMayContain(t *testing.T) {
 	names := []string{"providers:a.B::", "providers:a.B:1:g", "providers:a.B:1:h", "providers:a.B:0.0.0:", "providers:a.B", "providers:a.B:1", "routers:a.B:1:", "routers:a.B::", "providers:a.B$C::", "providers:a.B___C::"}
 	for _, tt := range []struct {
 		requested registry.Service
@@ -90,7 +90,7 @@ func TestNamesThatContainServices(t *testing.T) {
 	}
 }
 
-func TestRoots(t *testing.T) {
+func TestParseRoot(t *testing.T) {
 	for _, tt := range []struct {
 		root string
 		want location
@@ -108,7 +108,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
+func TestParseAddress(t *testing.T) {
 	for _, tt := range []struct {
 		address string
 		useTLS  bool
@@ -125,8 +125,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// FuzzResponses decodes arbitrary responses. It verifies that nothing panics, that a decoded instance
-// is usable, and that it survives encoding.
+// FuzzResponses decodes arbitrary responses. It verifies that nothing panics, that a decoded
+// instance is usable, and that it survives encoding.
 func FuzzResponses(f *testing.F) {
 	for _, seed := range []string{
 		`{"hosts":[{"instanceId":"10.0.0.2#1","ip":"10.0.0.2","port":20880,"weight":0.5,"healthy":true,"enabled":false,"metadata":{"protocol":"dubbo","weight":"7"}}]}`,
@@ -177,7 +177,7 @@ func FuzzResponses(f *testing.F) {
 	})
 }
 
-func TestMappingsThatAreRead(t *testing.T) {
+func TestReadMapping(t *testing.T) {
 	for text, want := range map[string][]string{"": nil, "shop": {"shop"}, " a , b,,a": {"a", "b"}} {
 		if got := readMapping(text); !slices.Equal(got, want) {
 			t.Errorf("readMapping(%q) = %q, want %q", text, got, want)

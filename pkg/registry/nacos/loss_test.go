@@ -187,7 +187,7 @@ func TestRegistrationsWaitForServer(t *testing.T) {
 	session.NewSubscriber(greeter()).Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
-func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
+func TestCloseDoesNotWaitForFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
 	session := open(t, registry.Options{Address: server.address()})
@@ -205,7 +205,7 @@ func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 	}
 }
 
-func TestChangesOfOperatorsApply(t *testing.T) {
+func TestOperatorChangesApply(t *testing.T) {
 	t.Parallel()
 	server := newFakeServer(t)
 	session := open(t, registry.Options{Address: server.address()})
@@ -252,7 +252,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesNothingBehind(t *testing.T) {
+func TestCloseUnregisters(t *testing.T) {
 	server := newFakeServer(t)
 	before := goleak.IgnoreCurrent()
 	session := open(t, registry.Options{Address: server.address()})

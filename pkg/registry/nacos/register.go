@@ -179,8 +179,8 @@ func (r *Registry) registrationLoop() {
 	}
 }
 
-// dueEntries returns the entries that are due, marks them as working, and returns the time until the
-// next entry is due.
+// dueEntries returns the entries that are due, marks them as working, and returns the time until
+// the next entry is due.
 func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

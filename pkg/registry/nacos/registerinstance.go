@@ -25,8 +25,8 @@ import (
 //	service <application>                                 the instance
 //
 // Nacos 2.2 and later write a mapping only if it has not changed since it was read. Older versions
-// ignore that condition, so concurrent writers may overwrite each other. Therefore heartbeats compare
-// the written configurations with the server, soon after the write and then periodically.
+// ignore that condition, so concurrent writers may overwrite each other. Therefore heartbeats
+// compare the written configurations with the server, soon after the write and then periodically.
 
 const (
 	// revisionRetention is how long metadata is retained after the last instance of this process
@@ -250,8 +250,8 @@ func (r *Registry) addToMapping(ctx context.Context, mapping configKey, applicat
 	return "", errConflict
 }
 
-// write writes a configuration. If oldSum is not "", it is the MD5 of the text to replace, and write
-// returns false if the server has another text.
+// write writes a configuration. If oldSum is not "", it is the MD5 of the text to replace, and
+// write returns false if the server has another text.
 func (r *Registry) write(ctx context.Context, d configKey, text, oldSum string) (written bool, err error) {
 	form := r.configForm(d)
 	form.Set("content", text)
@@ -277,7 +277,8 @@ func md5Sum(text string) string {
 }
 
 // retireRevision schedules the removal of a revision's metadata after revisionRetention. If more
-// than maxRetiredRevisions revisions are retained, it schedules the oldest one immediately. mu is held.
+// than maxRetiredRevisions revisions are retained, it schedules the oldest one immediately. mu is
+// held.
 func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	r.retiredCount++
 	key := "past " + strconv.FormatUint(r.retiredCount, 10)
@@ -297,8 +298,8 @@ func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	}
 }
 
-// removeRevision removes the metadata of a revision that no instance has, and its entry. It does not
-// retry a failed removal: remaining metadata does no harm.
+// removeRevision removes the metadata of a revision that no instance has, and its entry. It does
+// not retry a failed removal: remaining metadata does no harm.
 func (r *Registry) removeRevision(ctx context.Context, e *entry) {
 	inUse, err := r.isRevisionInUse(ctx, *e.retired)
 	if err == nil && !inUse {

@@ -35,7 +35,7 @@ func (f *fakeServer) serveConfig(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprint(w, text)
 	case "POST configs":
-		if oldSum := r.Header.Get("casMd5"); oldSum != "" && !f.ignoresCAS && oldSum != mark(text) {
+		if oldSum := r.Header.Get("casMd5"); oldSum != "" && !f.ignoresCAS && oldSum != configMD5(text) {
 			http.Error(w, "Cas publish fail, server md5 may have changed.", http.StatusInternalServerError)
 			return
 		}
@@ -52,7 +52,7 @@ func (f *fakeServer) serveConfig(w http.ResponseWriter, r *http.Request) {
 				continue
 			}
 			text, exists := f.configs[fields[1]+" "+fields[0]]
-			if exists && fields[2] != mark(text) || !exists && fields[2] != "" {
+			if exists && fields[2] != configMD5(text) || !exists && fields[2] != "" {
 				changed.WriteString(fields[0] + "\x02" + fields[1] + "\x01")
 			}
 		}
@@ -63,7 +63,7 @@ func (f *fakeServer) serveConfig(w http.ResponseWriter, r *http.Request) {
 }
 
 // configMD5 returns the MD5 of a text as Nacos identifies it; "0" for "", as in Dubbo.
-func mark(text string) string {
+func configMD5(text string) string {
 	if text == "" {
 		return "0"
 	}
@@ -91,7 +91,7 @@ func (f *fakeServer) awaitConfig(label, group, name string, cond func(text strin
 	}
 }
 
-func shop(host string, interfaces ...string) *registry.InstanceRegistration {
+func newRegistration(host string, interfaces ...string) *registry.InstanceRegistration {
 	return registrytest.NewInstance("shop", host, interfaces...)
 }
 
@@ -106,7 +106,7 @@ func TestInstanceConfigurations(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	f.update(func() { f.configs["mapping "+cart] = "other" })
-	reg := shop("10.0.0.1", cart)
+	reg := newRegistration("10.0.0.1", cart)
 	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), reg); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestOverwrittenMappingIsRepaired(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	f.update(func() { f.ignoresCAS = true })
-	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
+	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), newRegistration("10.0.0.1", cart)); err != nil {
 		t.Fatal(err)
 	}
 	f.update(func() { f.configs["mapping "+cart] = "other" }) // written by a client that had read no mapping
@@ -149,7 +149,7 @@ func TestConflictingMappingIsReadAgain(t *testing.T) {
 			return false
 		}
 	})
-	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
+	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), newRegistration("10.0.0.1", cart)); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", cart); got != "other,shop" || writes != 2 {
@@ -160,7 +160,7 @@ func TestConflictingMappingIsReadAgain(t *testing.T) {
 func TestLostConfigurationsAreWrittenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
-	reg := shop("10.0.0.1", cart)
+	reg := newRegistration("10.0.0.1", cart)
 	if err := openWithFastCompare(t, f).RegisterInstance(t.Context(), reg); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestRetiredRevisionsAreRetained(t *testing.T) {
 	s := openWithFastCompare(t, f)
 	var regs []*registry.InstanceRegistration
 	for i := range 12 {
-		reg := shop("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
+		reg := newRegistration("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
 		regs = append(regs, reg)
 		if err := s.RegisterInstance(t.Context(), reg); err != nil {
 			t.Fatal(err)
@@ -206,7 +206,7 @@ func TestUnmappableInterfaceKeepsOthers(t *testing.T) {
 	f := newFakeServer(t)
 	s := openWithFastCompare(t, f)
 	const odd = "com.example.Ä"
-	reg := shop("10.0.0.1", cart, odd)
+	reg := newRegistration("10.0.0.1", cart, odd)
 	for range 2 { // the second call finds everything in place
 		var unmapped *registry.UnmappedError
 		if err := s.Registry.RegisterInstance(t.Context(), reg); !errors.As(err, &unmapped) || !slices.Equal(unmapped.Interfaces, []string{odd}) {
@@ -224,14 +224,14 @@ func TestUnmappableInterfaceKeepsOthers(t *testing.T) {
 			t.Error("the instance is not registered")
 		}
 	})
-	if err := s.RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
+	if err := s.RegisterInstance(t.Context(), newRegistration("10.0.0.1", cart)); err != nil {
 		t.Errorf("RegisterInstance without the invalid interface: %v", err)
 	}
 }
 
 func TestInvalidApplicationsAreRejected(t *testing.T) {
 	t.Parallel()
-	reg := shop("10.0.0.1", cart)
+	reg := newRegistration("10.0.0.1", cart)
 	reg.Instance.Application = "schön"
 	if err := openWithFastCompare(t, newFakeServer(t)).RegisterInstance(t.Context(), reg); err == nil || !strings.Contains(err.Error(), "invalid Nacos name") {
 		t.Errorf("RegisterInstance = %v, want an error about the name", err)
@@ -239,13 +239,13 @@ func TestInvalidApplicationsAreRejected(t *testing.T) {
 }
 
 // TestInnerClassNames verifies that names replace the dollar sign of inner classes, as in Dubbo.
-func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
+func TestInnerClassNames(t *testing.T) {
 	t.Parallel()
 	f := newFakeServer(t)
 	const inner, written = "com.example.Outer$User", "com.example.Outer___User"
 	f.update(func() { f.configs["dubbo "+written+"::.configurators"] = "configs: []" })
 	s := openWithFastCompare(t, f)
-	if err := s.RegisterInstance(t.Context(), shop("10.0.0.1", inner)); err != nil {
+	if err := s.RegisterInstance(t.Context(), newRegistration("10.0.0.1", inner)); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", written); got != "shop" {

@@ -12,8 +12,8 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// testManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the registered
-// services.
+// testManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the
+// registered services.
 func testManyServices(t *testing.T, s *server.Server) {
 	if testing.Short() {
 		t.Skip("takes half a minute")

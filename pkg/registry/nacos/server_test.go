@@ -25,12 +25,12 @@ import (
 // post sends a POST request to the API and fails the test on an error.
 func post(t *testing.T, s *server.Server, path string, form url.Values) {
 	t.Helper()
-	if err := ask(t.Context(), s, http.MethodPost, path, form); err != nil {
+	if err := sendRequest(t.Context(), s, http.MethodPost, path, form); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func ask(ctx context.Context, s *server.Server, method, path string, form url.Values) error {
+func sendRequest(ctx context.Context, s *server.Server, method, path string, form url.Values) error {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.Address()+"/nacos/v1"+path+"?"+form.Encode(), nil)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func testKilledProcess(t *testing.T, s *server.Server) {
 		ticker := time.NewTicker(200 * time.Millisecond)
 		defer ticker.Stop()
 		for {
-			err := ask(ctx, s, http.MethodPut, "/ns/instance/beat", url.Values{"serviceName": {"DEFAULT_GROUP@@" + greeterList}, "ip": {"10.0.0.9"}, "port": {"1"}})
+			err := sendRequest(ctx, s, http.MethodPut, "/ns/instance/beat", url.Values{"serviceName": {"DEFAULT_GROUP@@" + greeterList}, "ip": {"10.0.0.9"}, "port": {"1"}})
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
@@ -110,8 +110,8 @@ func testKilledProcess(t *testing.T, s *server.Server) {
 	sub.Await("no providers", registrytest.Empty)
 }
 
-// testConfigurations verifies that rules, mappings, instances of applications and metadata are read as
-// Dubbo stores them in Nacos.
+// testConfigurations verifies that rules, mappings, instances of applications and metadata are read
+// as Dubbo stores them in Nacos.
 func testConfigurations(t *testing.T, s *server.Server) {
 	session := open(t, registry.Options{Address: s.Address()})
 	sub := session.NewSubscriber(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})

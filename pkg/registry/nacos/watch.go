@@ -26,8 +26,8 @@ const (
 	maxSteps = 5
 )
 
-// watcher holds the services and configurations that the server has reported. One goroutine owns it;
-// workers fill the elements that it passes to them.
+// watcher holds the services and configurations that the server has reported. One goroutine owns
+// it; workers fill the elements that it passes to them.
 type watcher struct {
 	owner       *Registry
 	names       map[string]bool            // existing services
@@ -96,8 +96,8 @@ func (r *Registry) listSubscriptions() []*subscription {
 	return slices.Collect(maps.Keys(r.subscriptions))
 }
 
-// poll reads the lists and configurations that the subscriptions need and that were not read before;
-// if refresh is set, it also refreshes the others. It returns an error if the registry is
+// poll reads the lists and configurations that the subscriptions need and that were not read
+// before; if refresh is set, it also refreshes the others. It returns an error if the registry is
 // unavailable, or the list of services cannot be read.
 func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, refresh bool) error {
 	if len(subscriptions) == 0 {
@@ -189,8 +189,8 @@ func (w *watcher) refresh(ctx context.Context) error {
 	return w.readLists(ctx, lists)
 }
 
-// updateNeeded drops lists and configurations that no subscription needs, and returns those that are
-// needed and were never read.
+// updateNeeded drops lists and configurations that no subscription needs, and returns those that
+// are needed and were never read.
 func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceList, configs []*configEntry) {
 	names, keys := map[string]bool{}, map[configKey]bool{}
 	consumers := w.owner.consumerApplications()
@@ -375,7 +375,8 @@ func (w *watcher) nextVersion() uint64 {
 	return w.lastVersion
 }
 
-// fetchConfigs reads configurations. A configuration that cannot be read keeps its previous content.
+// fetchConfigs reads configurations. A configuration that cannot be read keeps its previous
+// content.
 func (w *watcher) fetchConfigs(ctx context.Context, configs []*configEntry) error {
 	var mu sync.Mutex
 	return forEach(ctx, configs, func(ctx context.Context, c *configEntry) error {
@@ -420,8 +421,8 @@ func (w *watcher) notify(subscriptions []*subscription) {
 	}
 }
 
-// fingerprint returns a text that changes with the snapshot of a service. complete is false if parts
-// of the snapshot were not read yet.
+// fingerprint returns a text that changes with the snapshot of a service. complete is false if
+// parts of the snapshot were not read yet.
 func (w *watcher) fingerprint(s registry.Service, rules []rule) (marks string, complete bool) {
 	var b strings.Builder
 	b.WriteByte('.') // "" means that there was no snapshot yet

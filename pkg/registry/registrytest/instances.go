@@ -68,7 +68,8 @@ func (e *env) unregisterInstance(r *Session, reg *registry.InstanceRegistration)
 	}
 }
 
-// awaitInstances waits until the snapshot contains exactly these instances, as they were registered.
+// awaitInstances waits until the snapshot contains exactly these instances, as they were
+// registered.
 func (sub *recordingSubscriber) awaitInstances(want ...*registry.InstanceRegistration) {
 	sub.env.Helper()
 	describe := func(i registry.Instance) string {

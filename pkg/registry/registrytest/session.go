@@ -59,8 +59,8 @@ func (s *Session) recordState() {
 	}
 }
 
-// advanceTo advances to the first state for which cond returns true, beginning with the last checked
-// state.
+// advanceTo advances to the first state for which cond returns true, beginning with the last
+// checked state.
 func (s *Session) advanceTo(cond func(registry.State) bool) (registry.State, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// TestRandomLossesConverge verifies that two sessions that register and unregister at random both see
-// the final state, although one of them loses connections and sessions.
+// TestRandomLossesConverge verifies that two sessions that register and unregister at random both
+// see the final state, although one of them loses connections and sessions.
 func TestRandomLossesConverge(t *testing.T) {
 	t.Parallel()
 	const rounds, steps = 6, 25
@@ -26,7 +26,7 @@ func TestRandomLossesConverge(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	pair := newSessionPair(t, brief, proxy.server, proxy.address())
+	pair := newSessionPair(t, shortSession, proxy.server, proxy.address())
 	registered := map[string]bool{addressA: true, addressB: true}
 	for round := range rounds {
 		for range steps {
@@ -34,7 +34,7 @@ func TestRandomLossesConverge(t *testing.T) {
 			case n == 0:
 				proxy.expire()
 			case n < 3:
-				proxy.closeConn()
+				proxy.closeConns()
 			default:
 				session, address := pair.a, fmt.Sprintf("10.0.1.%d:1", rng.IntN(10))
 				if rng.IntN(2) == 0 {
@@ -59,13 +59,13 @@ func TestRandomLossesConverge(t *testing.T) {
 	t.Logf("changes that watches missed: %d", pair.b.log.count("missed a change"))
 }
 
-func TestServersAreReachedByTLS(t *testing.T) {
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	// The certificate of another server, for 127.0.0.1.
 	tlsServer := httptest.NewTLSServer(nil)
 	tlsServer.Close()
 	proxy := startProxy(t, server.Start(t, server.Options{}).Address())
-	proxy.secure(tlsServer.TLS)
+	proxy.requireTLS(tlsServer.TLS)
 	roots := x509.NewCertPool()
 	roots.AddCert(tlsServer.Certificate())
 

@@ -54,8 +54,8 @@ type handshakeConn struct {
 	heldWrites  []byte     // guarded by mu
 }
 
-// SetReadDeadline sets the read deadline of the connection. Until the connect response, the deadline
-// is at most timeout from now.
+// SetReadDeadline sets the read deadline of the connection. Until the connect response, the
+// deadline is at most timeout from now.
 func (c *handshakeConn) SetReadDeadline(t time.Time) error {
 	if !c.connected && !t.IsZero() {
 		if limit := time.Now().Add(c.timeout); t.After(limit) {

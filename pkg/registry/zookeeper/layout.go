@@ -18,8 +18,8 @@ const (
 	configGroup = "dubbo"
 )
 
-// parseAddress parses "host:port,host:port/chroot". The default port is 2181. chroot is "", or begins
-// with a slash and does not end with one.
+// parseAddress parses "host:port,host:port/chroot". The default port is 2181. chroot is "", or
+// begins with a slash and does not end with one.
 func parseAddress(address string) (servers []string, chroot string, err error) {
 	hosts, rest, hasChroot := strings.Cut(address, "/")
 	if servers, err = registry.ParseServers(hosts, defaultPort); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-func TestAddresses(t *testing.T) {
+func TestParseAddress(t *testing.T) {
 	tests := []struct {
 		name, text string
 		servers    []string
@@ -88,7 +88,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-func TestInstancesThatAreRead(t *testing.T) {
+func TestReadInstance(t *testing.T) {
 	tests := []struct {
 		name, text string
 		want       registry.Instance
@@ -124,7 +124,7 @@ func TestInstancesThatAreRead(t *testing.T) {
 	}
 }
 
-func TestMappingsThatAreRead(t *testing.T) {
+func TestReadMapping(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":             nil,
 		"shop":         {"shop"},

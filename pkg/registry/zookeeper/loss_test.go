@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// brief is the timeout of sessions that expire in a test.
-	brief = 2 * time.Second
-	// steady is the timeout of sessions that survive a loss, even on a machine that stalls for
+	// shortSession is the timeout of sessions that expire in a test.
+	shortSession = 2 * time.Second
+	// longSession is the timeout of sessions that survive a loss, even on a machine that stalls for
 	// seconds.
-	steady = 15 * time.Second
+	longSession = 15 * time.Second
 )
 
 func fastTicks() server.Options { return server.Options{Tick: 200 * time.Millisecond} }
 
-// sessionPair contains two sessions with providers of one service. a connects directly to the server;
-// a test may disconnect b. Both subscribe to the service.
+// sessionPair contains two sessions with providers of one service. a connects directly to the
+// server; a test may disconnect b. Both subscribe to the service.
 type sessionPair struct {
 	a, b             *testSession
 	seenByA, seenByB *registrytest.Subscriber
@@ -54,7 +54,7 @@ func isDisconnected(s registry.State) bool { return !s.Connected }
 func TestExpiredSessionIsReplaced(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	pair := newSessionPair(t, steady, proxy.server, proxy.address())
+	pair := newSessionPair(t, longSession, proxy.server, proxy.address())
 	before := pair.b.State()
 	proxy.expire()
 	after := pair.b.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
@@ -73,10 +73,10 @@ func TestExpiredSessionIsReplaced(t *testing.T) {
 func TestLostConnectionKeepsSession(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	pair := newSessionPair(t, steady, proxy.server, proxy.address())
+	pair := newSessionPair(t, longSession, proxy.server, proxy.address())
 	before := pair.b.State().Session
 	for range 5 {
-		proxy.closeConn()
+		proxy.closeConns()
 		pair.b.Await("disconnected", isDisconnected)
 		pair.b.Await("connected", registrytest.Connected)
 	}
@@ -97,7 +97,7 @@ func TestLostConnectionKeepsSession(t *testing.T) {
 func TestRegistrationsWhileServerUnavailable(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	pair := newSessionPair(t, steady, proxy.server, proxy.address())
+	pair := newSessionPair(t, longSession, proxy.server, proxy.address())
 	proxy.reject(true)
 	pair.b.Await("disconnected", isDisconnected)
 	done := make(chan error, 2)
@@ -128,7 +128,7 @@ func TestServerRestart(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := server.Start(t, fastTicks())
-			pair := newSessionPair(t, brief, s.Address(), s.Address())
+			pair := newSessionPair(t, shortSession, s.Address(), s.Address())
 			s.Kill()
 			pair.a.Await("disconnected", isDisconnected)
 			pair.b.Await("disconnected", isDisconnected)
@@ -150,13 +150,13 @@ func TestServerRestart(t *testing.T) {
 func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, fastTicks())
-	pair := newSessionPair(t, brief, s.Address(), s.Address())
+	pair := newSessionPair(t, shortSession, s.Address(), s.Address())
 	before := pair.a.State().Sessions
 	s.Pause()
 	t.Cleanup(s.Resume)
 	pair.a.Await("disconnected", isDisconnected)
 	pair.b.Await("disconnected", isDisconnected)
-	<-time.After(brief)
+	<-time.After(shortSession)
 	pair.seenByB.Never("while the server was paused", registrytest.Any)
 	s.Resume()
 	after := pair.a.Await("connected", registrytest.Connected)
@@ -175,13 +175,13 @@ func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // the server keeps sessions for two minutes
-	pair := newSessionPair(t, brief, proxy.server, proxy.address())
+	pair := newSessionPair(t, shortSession, proxy.server, proxy.address())
 	before := pair.b.State().Sessions
 	proxy.reject(true)
 	pair.b.Await("disconnected", isDisconnected)
 	done := make(chan error, 1)
 	go func() { done <- pair.b.Unregister(t.Context(), registrytest.Provider(t, user, addressB)) }()
-	<-time.After(2 * brief)
+	<-time.After(2 * shortSession)
 	pair.seenByA.Never("while the other session was disconnected", registrytest.Any)
 	proxy.reject(false)
 	if after := pair.b.Await("connected", registrytest.Connected); after.Sessions == before {
@@ -193,10 +193,10 @@ func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	pair.seenByA.Await("one provider", registrytest.At(addressA))
 }
 
-func TestOneOfThreeServersIsKilled(t *testing.T) {
+func TestLeaderFailover(t *testing.T) {
 	t.Parallel()
 	e := server.StartEnsemble(t, server.Options{Tick: time.Second})
-	pair := newSessionPair(t, steady, e.Address(), e.Address())
+	pair := newSessionPair(t, longSession, e.Address(), e.Address())
 	before := pair.a.State().Session
 	e.Leader().Kill()
 	const added = "10.0.0.3:1"
@@ -220,7 +220,7 @@ func TestFrozenServerFailover(t *testing.T) {
 	}
 	// The library shuffles the servers: the paused server may be the first.
 	start := time.Now()
-	pair := newSessionPair(t, brief, e.Address(), e.Address())
+	pair := newSessionPair(t, shortSession, e.Address(), e.Address())
 	t.Logf("two sessions after %v", time.Since(start))
 	pair.a.MustUnregister(registrytest.Provider(t, user, addressA))
 	pair.seenByB.Await("the other provider", registrytest.At(addressB))
@@ -230,7 +230,7 @@ func TestFrozenServerFailover(t *testing.T) {
 func TestOversizedRequest(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Options{Tick: time.Second, MaxBuffer: 4 << 10})
-	pair := newSessionPair(t, brief, s.Address(), s.Address())
+	pair := newSessionPair(t, shortSession, s.Address(), s.Address())
 	large := registrytest.Provider(t, user, "10.0.0.3:1", "padding="+strings.Repeat("x", 8<<10))
 	if err := pair.a.Register(t.Context(), large); err == nil || !strings.Contains(err.Error(), "lost 3 times during the request") {
 		t.Errorf("Register = %v, want an error about lost connections", err)
@@ -243,7 +243,7 @@ func TestOversizedRequest(t *testing.T) {
 	pair.seenByB.Await("the small providers", registrytest.At(addressA, addressB, added))
 }
 
-func TestDataLargerThanUsual(t *testing.T) {
+func TestLargeMetadata(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Options{MaxBuffer: 8 << 20})
 	session := open(t, registry.Options{Address: s.Address()})

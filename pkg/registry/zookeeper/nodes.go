@@ -77,8 +77,8 @@ func (r *Registry) useNode(path string, k kind, s *service) *node {
 	return n
 }
 
-// releaseNode ends a service's use of a node. An unused node loses its content, but stays while it is
-// watched, because a watch cannot be removed.
+// releaseNode ends a service's use of a node. An unused node loses its content, but stays while it
+// is watched, because a watch cannot be removed.
 func (r *Registry) releaseNode(n *node, s *service) {
 	delete(n.users, s)
 	if len(n.users) > 0 {
@@ -301,9 +301,9 @@ func (q query) get(conn *zk.Conn) (*content, error) {
 	return c, nil
 }
 
-// parse decodes names as URLs, and skips invalid ones. It reuses URLs of previous, which usually has
-// most of them. It keeps hashes instead of the names, which are as long as the URLs and serve only
-// for comparison.
+// parse decodes names as URLs, and skips invalid ones. It reuses URLs of previous, which usually
+// has most of them. It keeps hashes instead of the names, which are as long as the URLs and serve
+// only for comparison.
 func (c *content) parse(previous *content) {
 	names := c.names
 	c.names, c.urls = make([]string, 0, len(names)), make([]registry.URL, 0, len(names))

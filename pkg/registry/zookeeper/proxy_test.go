@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry/registrytest"
 )
 
-// tcpProxy is a proxy in front of a server. It records the last session that was started through it,
-// and can end it or close its connections.
+// tcpProxy is a proxy in front of a server. It records the last session that was started through
+// it, and can end it or close its connections.
 type tcpProxy struct {
 	t        testing.TB
 	server   string
@@ -39,21 +39,21 @@ func startProxy(t testing.TB, server string) *tcpProxy {
 	p.wg.Go(p.serve)
 	t.Cleanup(func() {
 		_ = ln.Close() // ends serve
-		p.closeConn()
+		p.closeConns()
 		p.wg.Wait()
 	})
 	return p
 }
 
-// secure makes p require TLS for new connections.
-func (p *tcpProxy) secure(cfg *tls.Config) {
+// requireTLS makes p require TLS for new connections.
+func (p *tcpProxy) requireTLS(cfg *tls.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tls = cfg
 }
 
-// front returns the connection with which to read the data of a client.
-func (p *tcpProxy) front(client net.Conn) net.Conn {
+// clientConn returns the connection with which to read the data of a client.
+func (p *tcpProxy) clientConn(client net.Conn) net.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tls == nil {
@@ -70,7 +70,7 @@ func (p *tcpProxy) serve() {
 		if err != nil {
 			return
 		}
-		client = p.front(client)
+		client = p.clientConn(client)
 		server, err := net.Dial("tcp", p.server)
 		if err != nil || !p.admit(client, server) {
 			_ = client.Close()
@@ -81,7 +81,7 @@ func (p *tcpProxy) serve() {
 			_ = server.Close()
 		})
 		p.wg.Go(func() {
-			p.listen(client, server)
+			p.relayResponses(client, server)
 			_ = client.Close()
 		})
 	}
@@ -105,12 +105,12 @@ func (p *tcpProxy) reject(closed bool) {
 	p.closed = closed
 	p.mu.Unlock()
 	if closed {
-		p.closeConn()
+		p.closeConns()
 	}
 }
 
 // relayResponses forwards data of the server, and records the connect response.
-func (p *tcpProxy) listen(client io.Writer, server io.Reader) {
+func (p *tcpProxy) relayResponses(client io.Writer, server io.Reader) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(server, head); err != nil {
 		return
@@ -128,8 +128,8 @@ func (p *tcpProxy) listen(client io.Writer, server io.Reader) {
 	_, _ = io.Copy(client, server)
 }
 
-// closeConn closes all connections.
-func (p *tcpProxy) closeConn() {
+// closeConns closes all connections.
+func (p *tcpProxy) closeConns() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.conns {

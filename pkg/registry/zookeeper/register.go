@@ -29,7 +29,8 @@ type registration struct {
 	confirmed   bool // confirmed in this session
 	reconciling bool
 	backingOff  bool // for a timer, to retry
-	// failures is the number of consecutive failures; failureLogged means that the current error was logged.
+	// failures is the number of consecutive failures; failureLogged means that the current error
+	// was logged.
 	failures      int
 	failureLogged bool
 	waiters       []chan error // capacity 1
@@ -264,8 +265,8 @@ func (n ephemeralNode) ensure() error {
 		default:
 			err = n.create()
 		}
-		// These errors mean a concurrent change, or an earlier request of this process whose response
-		// was lost with the connection.
+		// These errors mean a concurrent change, or an earlier request of this process whose
+		// response was lost with the connection.
 		if !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
 			return err
 		}
@@ -295,8 +296,8 @@ func (n ephemeralNode) write() error {
 	return err
 }
 
-// createParents creates a persistent znode and its missing parents. It tries the lowest znode first,
-// because permission to create below a znode does not imply permission above it.
+// createParents creates a persistent znode and its missing parents. It tries the lowest znode
+// first, because permission to create below a znode does not imply permission above it.
 func (n ephemeralNode) createParents(path string) error {
 	_, err := n.conn.Create(path, nil, 0, n.acl)
 	if errors.Is(err, zk.ErrNoNode) && parent(path) != "/" {

@@ -118,8 +118,8 @@ func (s *registeredInstance) work(l layout) func(ephemeralNode) error {
 	return func(n ephemeralNode) error { return n.registerInstance(l, reg, mapped) }
 }
 
-// registerInstance writes all znodes that consumers need to find the instance; n is the znode of the
-// instance.
+// registerInstance writes all znodes that consumers need to find the instance; n is the znode of
+// the instance.
 func (n ephemeralNode) registerInstance(l layout, reg *registry.InstanceRegistration, mapped map[string]bool) error {
 	metadata := n
 	metadata.path, metadata.data = l.metadata(reg.Instance.Application, reg.Revision), reg.MetadataInfo
@@ -250,8 +250,8 @@ func instanceData(reg *registry.InstanceRegistration) []byte {
 // revision is a revision of an application that no instance of this process has.
 type revision struct{ application, name string }
 
-// retireRevision schedules the removal of a revision's metadata after revisionRetention. If more than
-// maxRetiredRevisions revisions are retained, it removes the oldest immediately.
+// retireRevision schedules the removal of a revision's metadata after revisionRetention. If more
+// than maxRetiredRevisions revisions are retained, it removes the oldest immediately.
 func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	rev := &revision{reg.Instance.Application, reg.Revision}
 	r.retiredRevisions = append(r.retiredRevisions, rev)
@@ -261,8 +261,8 @@ func (r *Registry) retireRevision(reg *registry.InstanceRegistration) {
 	}
 }
 
-// removeRevision removes the metadata of a revision that no instance has. It does not retry a failed
-// removal: remaining metadata does no harm.
+// removeRevision removes the metadata of a revision that no instance has. It does not retry a
+// failed removal: remaining metadata does no harm.
 func (r *Registry) removeRevision(rev *revision) {
 	if !slices.Contains(r.retiredRevisions, rev) {
 		return // done already

@@ -19,11 +19,11 @@ import (
 )
 
 // newRegistration returns the registration of an instance of shop that provides the interfaces.
-func announcement(host string, interfaces ...string) *registry.InstanceRegistration {
+func newRegistration(host string, interfaces ...string) *registry.InstanceRegistration {
 	return registrytest.NewInstance("shop", host, interfaces...)
 }
 
-func (s *testSession) announcer() registry.InstanceRegistry {
+func (s *testSession) instanceRegistry() registry.InstanceRegistry {
 	r, ok := s.Registry.(registry.InstanceRegistry)
 	if !ok {
 		panic("the registry does not implement InstanceRegistry")
@@ -35,7 +35,7 @@ func (s *testSession) registerInstance(t *testing.T, reg *registry.InstanceRegis
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Timeout)
 	defer cancel()
-	if err := s.announcer().RegisterInstance(ctx, reg); err != nil {
+	if err := s.instanceRegistry().RegisterInstance(ctx, reg); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -72,7 +72,7 @@ func (c zkClient) await(path, label string, cond func(text string) bool) {
 }
 
 // TestRegisterInstance runs subtests on one server, each in its own chroot.
-func TestAnnouncements(t *testing.T) {
+func TestRegisterInstance(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
 	admin := dialZK(t, address)
 	admin.put("/announced", "")
@@ -80,11 +80,11 @@ func TestAnnouncements(t *testing.T) {
 		name string
 		run  func(testTree)
 	}{
-		{"znodes and data as Dubbo expects them", registeredInstance},
+		{"znodes and data as Dubbo expects them", testRegisterInstance},
 		{"concurrent updates of a mapping", testMappings},
 		{"another revision replaces the instance", testRevisionChange},
-		{"unused metadata is removed", forgotten},
-		{"metadata of the last revisions is retained", bounded},
+		{"unused metadata is removed", testUnusedMetadata},
+		{"metadata of the last revisions is retained", testRetainedMetadata},
 		{"deleted znodes are created again", testRepair},
 		{"instance of another session is taken over", testInstanceTakeOver},
 	} {
@@ -95,43 +95,45 @@ func TestAnnouncements(t *testing.T) {
 	}
 }
 
-func (s testTree) instance(host string) string { return s.chroot + "/services/shop/" + host + ":20880" }
+func (s testTree) instancePath(host string) string {
+	return s.chroot + "/services/shop/" + host + ":20880"
+}
 
-func (s testTree) provided(reg *registry.InstanceRegistration) string {
+func (s testTree) metadataPath(reg *registry.InstanceRegistration) string {
 	return s.chroot + "/dubbo/metadata/shop/" + reg.Revision
 }
 
-func registeredInstance(s testTree) {
-	a := announcement("10.0.0.1", user)
+func testRegisterInstance(s testTree) {
+	a := newRegistration("10.0.0.1", user)
 	p := s.openSession()
 	p.registerInstance(s.T, a)
 	p.registerInstance(s.T, a) // the second call has no effect
 	want := strings.TrimSuffix(instance("10.0.0.1", 20880, a.Revision), "}") + `,"enabled":true}`
 	want = strings.Replace(want, "1690000000001", "1690000000000", 1)
-	if got := s.admin.text(s.instance("10.0.0.1")); got != want {
+	if got := s.admin.text(s.instancePath("10.0.0.1")); got != want {
 		s.Errorf("instance =\n%s, want\n%s", got, want)
 	}
-	_, stat, err := s.admin.Exists(s.instance("10.0.0.1"))
+	_, stat, err := s.admin.Exists(s.instancePath("10.0.0.1"))
 	if err != nil || stat.EphemeralOwner == 0 {
 		s.Errorf("the instance outlives its session: %+v, %v", stat, err)
 	}
-	if got := s.admin.text(s.provided(a)); got != string(a.MetadataInfo) {
+	if got := s.admin.text(s.metadataPath(a)); got != string(a.MetadataInfo) {
 		s.Errorf("metadata = %s, want %s", got, a.MetadataInfo)
 	}
 	if got := s.admin.text(s.chroot + "/dubbo/mapping/" + user); got != "shop" {
 		s.Errorf("mapping = %q, want shop", got)
 	}
-	if err := p.announcer().UnregisterInstance(s.Context(), a.Instance); err != nil {
+	if err := p.instanceRegistry().UnregisterInstance(s.Context(), a.Instance); err != nil {
 		s.Fatal(err)
 	}
-	if got := s.admin.text(s.instance("10.0.0.1")); got != "" {
+	if got := s.admin.text(s.instancePath("10.0.0.1")); got != "" {
 		s.Errorf("after UnregisterInstance the instance is %s", got)
 	}
-	if err := p.announcer().UnregisterInstance(s.Context(), a.Instance); err != nil {
+	if err := p.instanceRegistry().UnregisterInstance(s.Context(), a.Instance); err != nil {
 		s.Errorf("second UnregisterInstance: %v", err)
 	}
-	bad := announcement("10.0.0.1", "a/b")
-	if err := p.announcer().RegisterInstance(s.Context(), bad); err == nil {
+	bad := newRegistration("10.0.0.1", "a/b")
+	if err := p.instanceRegistry().RegisterInstance(s.Context(), bad); err == nil {
 		s.Error("RegisterInstance accepted an interface that is not valid as a znode")
 	}
 }
@@ -142,9 +144,9 @@ func testMappings(s testTree) {
 	errs := make([]error, many)
 	for i := range many {
 		session := s.openSession()
-		reg := announcement(fmt.Sprintf("10.0.0.%d", i), user)
+		reg := newRegistration(fmt.Sprintf("10.0.0.%d", i), user)
 		reg.Instance.Application = fmt.Sprintf("shop%d", i)
-		wg.Go(func() { errs[i] = session.announcer().RegisterInstance(s.Context(), reg) })
+		wg.Go(func() { errs[i] = session.instanceRegistry().RegisterInstance(s.Context(), reg) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -160,13 +162,13 @@ func testMappings(s testTree) {
 func testRevisionChange(s testTree) {
 	session := s.openSession()
 	sub := session.NewSubscriber(registry.Service{Interface: user})
-	session.registerInstance(s.T, announcement("10.0.0.1", user))
+	session.registerInstance(s.T, newRegistration("10.0.0.1", user))
 	sub.Await("the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 })
-	next := announcement("10.0.0.1", user, "com.example.Order")
+	next := newRegistration("10.0.0.1", user, "com.example.Order")
 	session.registerInstance(s.T, next)
 	sub.Never("without the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 0 })
 	session.registerInstance(s.T, next)
-	if got := s.admin.text(s.instance("10.0.0.1")); !strings.Contains(got, next.Revision) {
+	if got := s.admin.text(s.instancePath("10.0.0.1")); !strings.Contains(got, next.Revision) {
 		s.Errorf("instance = %s, want revision %s", got, next.Revision)
 	}
 	if got := s.admin.text(s.chroot + "/dubbo/mapping/com.example.Order"); got != "shop" {
@@ -174,67 +176,67 @@ func testRevisionChange(s testTree) {
 	}
 }
 
-func forgotten(s testTree) {
+func testUnusedMetadata(s testTree) {
 	session, other := s.openSession(), s.openSession()
-	first, second := announcement("10.0.0.1", user), announcement("10.0.0.1", "com.example.Order")
+	first, second := newRegistration("10.0.0.1", user), newRegistration("10.0.0.1", "com.example.Order")
 	session.registerInstance(s.T, first)
-	other.registerInstance(s.T, announcement("10.0.0.2", user)) // with the same revision
+	other.registerInstance(s.T, newRegistration("10.0.0.2", user)) // with the same revision
 	session.registerInstance(s.T, second)
 	zookeeper.ForgetRevisions(session.Registry)
-	session.registerInstance(s.T, announcement("10.0.0.1", user, "com.example.Order"))
+	session.registerInstance(s.T, newRegistration("10.0.0.1", user, "com.example.Order"))
 	zookeeper.ForgetRevisions(session.Registry)
-	s.admin.await(s.provided(second), "removed", func(text string) bool { return text == "" })
-	if s.admin.text(s.provided(first)) == "" {
+	s.admin.await(s.metadataPath(second), "removed", func(text string) bool { return text == "" })
+	if s.admin.text(s.metadataPath(first)) == "" {
 		s.Error("the metadata of another instance was removed")
 	}
-	if err := other.announcer().UnregisterInstance(s.Context(), announcement("10.0.0.2").Instance); err != nil {
+	if err := other.instanceRegistry().UnregisterInstance(s.Context(), newRegistration("10.0.0.2").Instance); err != nil {
 		s.Fatal(err)
 	}
 	zookeeper.ForgetRevisions(other.Registry)
-	s.admin.await(s.provided(first), "removed", func(text string) bool { return text == "" })
+	s.admin.await(s.metadataPath(first), "removed", func(text string) bool { return text == "" })
 }
 
-func bounded(s testTree) {
+func testRetainedMetadata(s testTree) {
 	session := s.openSession()
 	var regs []*registry.InstanceRegistration
 	for i := range 20 {
-		reg := announcement("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
+		reg := newRegistration("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
 		regs = append(regs, reg)
 		session.registerInstance(s.T, reg)
 	}
 	s.admin.children(s.chroot+"/dubbo/metadata/shop", 1+8)
-	if s.admin.text(s.provided(regs[19])) == "" || s.admin.text(s.provided(regs[18])) == "" {
+	if s.admin.text(s.metadataPath(regs[19])) == "" || s.admin.text(s.metadataPath(regs[18])) == "" {
 		s.Error("the metadata of the last revisions was removed")
 	}
 }
 
 func testRepair(s testTree) {
 	session := s.openSession()
-	reg := announcement("10.0.0.1", user)
+	reg := newRegistration("10.0.0.1", user)
 	session.registerInstance(s.T, reg)
 	mapping := s.chroot + "/dubbo/mapping/" + user
-	for _, path := range []string{s.instance("10.0.0.1"), s.provided(reg), mapping} {
+	for _, path := range []string{s.instancePath("10.0.0.1"), s.metadataPath(reg), mapping} {
 		if err := s.admin.Delete(path, -1); err != nil {
 			s.Fatal(err)
 		}
 	}
 	s.put("/dubbo/mapping/"+user, "other")
 	zookeeper.Sweep(session.Registry)
-	s.admin.await(s.instance("10.0.0.1"), "created again", func(text string) bool { return text != "" })
-	s.admin.await(s.provided(reg), "created again", func(text string) bool { return text == string(reg.MetadataInfo) })
+	s.admin.await(s.instancePath("10.0.0.1"), "created again", func(text string) bool { return text != "" })
+	s.admin.await(s.metadataPath(reg), "created again", func(text string) bool { return text == string(reg.MetadataInfo) })
 	s.admin.await(mapping, "complete", func(text string) bool { return text == "other,shop" })
 }
 
 func testInstanceTakeOver(s testTree) {
 	before, after := s.openSession(), s.openSession()
 	sub := after.NewSubscriber(registry.Service{Interface: user})
-	reg := announcement("10.0.0.1", user)
+	reg := newRegistration("10.0.0.1", user)
 	before.registerInstance(s.T, reg)
 	sub.Await("the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 1 })
 	after.registerInstance(s.T, reg)
 	before.End()
 	after.registerInstance(s.T, reg)
-	if s.admin.text(s.instance("10.0.0.1")) == "" {
+	if s.admin.text(s.instancePath("10.0.0.1")) == "" {
 		s.Error("the instance disappeared with the earlier session")
 	}
 	sub.Never("without the instance", func(snap registry.Snapshot) bool { return len(snap.Instances) == 0 })
@@ -244,8 +246,8 @@ func TestInstanceIsRegisteredInNewSession(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, server.Start(t, fastTicks()).Address())
 	admin := dialZK(t, proxy.server)
-	p := open(t, registry.Options{Address: proxy.address(), SessionTimeout: brief})
-	reg := announcement("10.0.0.1", user)
+	p := open(t, registry.Options{Address: proxy.address(), SessionTimeout: shortSession})
+	reg := newRegistration("10.0.0.1", user)
 	p.registerInstance(t, reg)
 	node := "/services/shop/10.0.0.1:20880"
 	_, before, err := admin.Exists(node)

@@ -38,8 +38,9 @@ const (
 	defaultSession = 30 * time.Second
 	minSession     = time.Second
 	maxSession     = time.Hour
-	// sweepInterval is the interval of full comparisons with the server. They detect changes that no
-	// watch reports, such as a deleted znode of this process. They cost one request per znode: about
+	// sweepInterval is the interval of full comparisons with the server. They detect changes that
+	// no watch reports, such as a deleted znode of this process. They cost one request per znode:
+	// about
 	// 5,000 per second for 10,000 processes with 20 services each.
 	sweepInterval = 5 * time.Minute
 	// sweepDelay is the delay of a full comparison after a session was resumed.

@@ -9,8 +9,8 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// TestManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the registered
-// services, and loses the session.
+// TestManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the
+// registered services, and loses the session.
 func TestManyServices(t *testing.T) {
 	const published = 1000
 	proxy := startProxy(t, server.Start(t, server.Options{}).Address())

@@ -37,8 +37,8 @@ func (s testTree) put(path, text string) { s.admin.put(s.chroot+path, text) }
 // providers returns the parent znode of a service's providers.
 func (s testTree) providers(name string) string { return s.chroot + "/dubbo/" + name + "/providers" }
 
-// TestWithAServer runs subtests on one server, each in its own chroot.
-func TestWithAServer(t *testing.T) {
+// TestServer runs subtests on one server, each in its own chroot.
+func TestServer(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
 	admin := dialZK(t, address)
 	admin.put("/test", "") // the parent of the subtests' chroots
@@ -53,16 +53,16 @@ func TestWithAServer(t *testing.T) {
 		{"invalid children are skipped", testInvalidChildren},
 		{"configurators and routers as URLs", testRuleURLs},
 		{"rules of the configuration center", testRuleDocuments},
-		{"instances of mapped applications", instances},
-		{"metadata", metadata},
+		{"instances of mapped applications", testInstances},
+		{"metadata", testMetadata},
 		{"znodes with a password", testPasswords},
-		{"no access to a znode", denied},
+		{"no access to a znode", testAccessDenied},
 		{"znode of another session is taken over without a gap", testTakeOver},
-		{"deleted znode is created again", deleted},
-		{"invalid URL is rejected", refused},
+		{"deleted znode is created again", testDeletedZnode},
+		{"invalid URL is rejected", testInvalidURL},
 		{"10,000 children", testManyChildren},
-		{"no notification after stop", stopped},
-		{"closed registry rejects registrations", closed},
+		{"no notification after stop", testStop},
+		{"closed registry rejects registrations", testAfterClose},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +267,7 @@ func instance(address string, port int, revision string) string {
 		`"serviceType":"DYNAMIC","uriSpec":null}`, address, port, revision)
 }
 
-func instances(s testTree) {
+func testInstances(s testTree) {
 	session := s.openSession()
 	sub := session.NewSubscriber(registry.Service{Interface: user})
 	sub.Await("no providers", registrytest.Empty)
@@ -294,7 +294,7 @@ func instances(s testTree) {
 	})
 }
 
-func metadata(s testTree) {
+func testMetadata(s testTree) {
 	session := s.openSession()
 	s.put("/dubbo/metadata/shop/abc", `{"app":"shop"}`)
 	if got, err := session.Metadata(s.Context(), "shop", "abc"); err != nil || string(got) != `{"app":"shop"}` {
@@ -330,7 +330,7 @@ func testPasswords(s testTree) {
 	}
 }
 
-func denied(s testTree) {
+func testAccessDenied(s testTree) {
 	s.put("/dubbo/"+user, "")
 	acl := zk.DigestACL(zk.PermAll, "somebody", "else")
 	if _, err := s.admin.Create(s.providers(user), nil, 0, acl); err != nil {
@@ -372,7 +372,7 @@ func testTakeOver(s testTree) {
 	}
 }
 
-func deleted(s testTree) {
+func testDeletedZnode(s testTree) {
 	session := s.openSession()
 	u := registrytest.Provider(s, user, "10.0.0.1:1")
 	session.MustRegister(u)
@@ -383,7 +383,7 @@ func deleted(s testTree) {
 	s.admin.children(s.providers(user), 1)
 }
 
-func refused(s testTree) {
+func testInvalidURL(s testTree) {
 	session := s.openSession()
 	for want, u := range map[string]registry.URL{
 		"is empty":         {Protocol: "dubbo", Host: "h"},
@@ -420,7 +420,7 @@ func testManyChildren(s testTree) {
 	s.Logf("the provider after %d others was reported after %v", n, time.Since(start))
 }
 
-func stopped(s testTree) {
+func testStop(s testTree) {
 	session := s.openSession()
 	stoppedSub, sub := session.NewSubscriber(registry.Service{Interface: user}), session.NewSubscriber(registry.Service{Interface: user})
 	stoppedSub.Await("no providers", registrytest.Empty)
@@ -436,7 +436,7 @@ func stopped(s testTree) {
 	newSub.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
-func closed(s testTree) {
+func testAfterClose(s testTree) {
 	session := s.openSession()
 	u := registrytest.Provider(s, user, "10.0.0.1:1")
 	session.MustRegister(u)

@@ -178,8 +178,8 @@ func (r *Registry) onConnected() {
 	})
 }
 
-// startRequests starts requests on a connection. It reads all nodes. In a new session it repeats all
-// registrations, in a resumed session those that were not confirmed.
+// startRequests starts requests on a connection. It reads all nodes. In a new session it repeats
+// all registrations, in a resumed session those that were not confirmed.
 func (r *Registry) startRequests() {
 	s := &r.session
 	newSession := s.isNew
@@ -195,8 +195,8 @@ func (r *Registry) startRequests() {
 	if newSession {
 		r.clearWatches()
 	} else {
-		// The library restores its watches (see handshakeconn.go). The Registry also reads all nodes
-		// now, and compares them shortly after, so that it does not depend on the watches.
+		// The library restores its watches (see handshakeconn.go). The Registry also reads all
+		// nodes now, and compares them shortly after, so that it does not depend on the watches.
 		r.afterFunc(jitter(sweepDelay), r.resync)
 	}
 	for _, n := range r.nodes {

@@ -5,8 +5,8 @@
 //	retries      BeginRetry                       retry.go
 //	connections  TryAcquireSlot, AwaitSlot        slots.go
 //
-// Each count is decremented exactly once: the doc comment of the method that increments it names the
-// method that decrements it.
+// Each count is decremented exactly once: the doc comment of the method that increments it names
+// the method that decrements it.
 package breaker
 
 import (

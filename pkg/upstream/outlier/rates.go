@@ -104,8 +104,8 @@ func (d *Detector) ejectByFailureMultiple(changes []Change, samples []sample) []
 	return changes
 }
 
-// withVolume returns the samples of hosts that are not ejected and had at least volume requests, and
-// at least one.
+// withVolume returns the samples of hosts that are not ejected and had at least volume requests,
+// and at least one.
 func withVolume(samples []sample, volume int) []sample {
 	var eligible []sample
 	for i := range samples {

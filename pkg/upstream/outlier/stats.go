@@ -17,8 +17,8 @@ import (
 //	a response that is retried            when it is discarded     RecordExchanges
 //	any other response                    when the exchange ends   RecordExchanges
 //
-// Other responses are counted at the end because they can still fail: a gRPC response has its status
-// in the trailers. A good response costs three reads and an addition.
+// Other responses are counted at the end because they can still fail: a gRPC response has its
+// status in the trailers. A good response costs three reads and an addition.
 type Stats struct {
 	detector *Detector // immutable
 	host     Host      // immutable
@@ -47,8 +47,8 @@ func (c *intervalCounts) takeAndReset() (requests, failures uint64) {
 // Ejections returns how often the host was ejected.
 func (s *Stats) Ejections() uint64 { return s.ejections.Load() }
 
-// RecordHead counts a response by the status in its head. It counts a good response only if final is
-// true, which means that nothing will report the end of the exchange.
+// RecordHead counts a response by the status in its head. It counts a good response only if final
+// is true, which means that nothing will report the end of the exchange.
 func (s *Stats) RecordHead(status int, final bool) {
 	switch {
 	case s.isBad(status):

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// CloseIdle closes connections of p that have been idle for d, and returns their number. Connections
-// of a bind pool stay open until their downstream connection ends.
+// CloseIdle closes connections of p that have been idle for d, and returns their number.
+// Connections of a bind pool stay open until their downstream connection ends.
 func CloseIdle(p Pool, d time.Duration) int {
 	if closer, ok := p.(interface{ closeIdle(d time.Duration) int }); ok {
 		return closer.closeIdle(d)

@@ -16,9 +16,9 @@ import (
 // multiplexPool is a pool whose connections carry many exchanges concurrently. An exchange goes to
 // the connection with the fewest exchanges. While all connections are busy, the pool opens another,
 // up to the configured number, and beyond that number while all of them carry as many exchanges as
-// the host allows. A connect belongs to the pool, not to the exchange that needed it: exchanges that
-// arrive meanwhile wait for the same connect, each until its own deadline, which does not end the
-// connect for the others.
+// the host allows. A connect belongs to the pool, not to the exchange that needed it: exchanges
+// that arrive meanwhile wait for the same connect, each until its own deadline, which does not end
+// the connect for the others.
 //
 // A connection on which maxRequestsPerConn exchanges have begun accepts no further exchanges and
 // closes when they have ended. The pool opens a replacement immediately.
@@ -312,8 +312,8 @@ func (p *multiplexPool) warm() {
 }
 
 // keepWarm opens a connection if there is none and the pool is to keep one open. p.mu is held. It
-// evicts no connection of another host and does not overtake waiting connects: while max_connections
-// is reached, it opens none.
+// evicts no connection of another host and does not overtake waiting connects: while
+// max_connections is reached, it opens none.
 func (p *multiplexPool) keepWarm() {
 	if len(p.activeConns()) > 0 || len(p.pendingConnects) > 0 || p.isClosed || !p.isWarm() {
 		return

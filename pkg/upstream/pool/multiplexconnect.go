@@ -98,8 +98,8 @@ func (p *multiplexPool) joinableConnect() *multiplexConnect {
 	return nil
 }
 
-// startConnect starts to open a connection; slot reports that the caller has acquired a slot for it.
-// p.mu is held.
+// startConnect starts to open a connection; slot reports that the caller has acquired a slot for
+// it. p.mu is held.
 func (p *multiplexPool) startConnect(slot bool) *multiplexConnect {
 	ctx, cancel := context.WithCancel(p.Tasks.Context())
 	d := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: cancel, unconditional: slot, queued: !slot}
@@ -169,8 +169,8 @@ func (p *multiplexPool) finishConnect(d *multiplexConnect, c *multiplexConn, lim
 }
 
 // openConn waits until d may dial, and then opens the connection of c. Each wait and the dial may
-// take connect_timeout; the end of ctx ends the waits. It returns how many exchanges the host allows
-// on c, 0 for any number. It turns a panic into an error and frees the slot.
+// take connect_timeout; the end of ctx ends the waits. It returns how many exchanges the host
+// allows on c, 0 for any number. It turns a panic into an error and frees the slot.
 func (p *multiplexPool) openConn(ctx context.Context, d *multiplexConnect, c *multiplexConn) (limit int64, err error) {
 	defer protocol.RecoverPanic(&err)
 	b, cfg := p.Breaker, p.Config.Load()

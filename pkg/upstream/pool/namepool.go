@@ -28,8 +28,8 @@ type nameEntry struct {
 
 func (e *nameEntry) connPool() Pool { return e.pool }
 
-// maxNames bounds the names that have connections to one host. A further name closes the pool of the
-// least recently used name.
+// maxNames bounds the names that have connections to one host. A further name closes the pool of
+// the least recently used name.
 const maxNames = 64
 
 // newNamePool returns a namePool whose pools are of the kind that mode requires.
@@ -92,8 +92,8 @@ func (p *namePool) evictOldest() Pool {
 	return old
 }
 
-// requestHostname returns the host name that a request is for, without a port and in lower case: the
-// value of the header field if the request has it, else the authority.
+// requestHostname returns the host name that a request is for, without a port and in lower case:
+// the value of the header field if the request has it, else the authority.
 func requestHostname(r *protocol.Request, field string) string {
 	host := r.Authority
 	if field != "" {

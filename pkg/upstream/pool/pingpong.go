@@ -47,8 +47,8 @@ func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 //
 // The host may close an idle connection just when the request is sent (RFC 9112 9.3.1). That is no
 // failure of the host, so Serve handles it instead of the retry policy: it resends the request on a
-// new connection if no byte of it was sent, or if the host cannot have received it and its method is
-// idempotent.
+// new connection if no byte of it was sent, or if the host cannot have received it and its method
+// is idempotent.
 func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	c, err := p.acquire(ctx, x)
 	if err != nil {

@@ -52,8 +52,8 @@ type pingPongConnect struct {
 	dialStart   time.Duration // guarded by the pool's mu; when the dial began
 }
 
-// minConnectTime is how long a connect must have run before a timeout of the exchange counts against
-// the host. It is about the time after which TCP sends a lost SYN again (RFC 6298 2.1).
+// minConnectTime is how long a connect must have run before a timeout of the exchange counts
+// against the host. It is about the time after which TCP sends a lost SYN again (RFC 6298 2.1).
 const minConnectTime = time.Second
 
 // awaitConn waits for a connection and counts x on it. If newOnly is true, it uses no connection
@@ -287,8 +287,8 @@ func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
 	p.connectFailed(d, p.errOrClosed(err))
 }
 
-// recordConnectFailure counts a failed connect against the host. It returns connectErr, or the error
-// of a panic while counting.
+// recordConnectFailure counts a failed connect against the host. It returns connectErr, or the
+// error of a panic while counting.
 func (p *pingPongPool) recordConnectFailure(connectErr error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	if !p.Tasks.Closed() {
@@ -351,8 +351,8 @@ func (p *pingPongPool) connectSucceeded(d *pingPongConnect, c *pingPongConn) boo
 	return w != nil
 }
 
-// connectFailed ends d, which has opened no connection, and the wait of the exchanges that fail with
-// d.
+// connectFailed ends d, which has opened no connection, and the wait of the exchanges that fail
+// with d.
 func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	p.mu.Lock()
 	if d.elem != nil && err != breaker.ErrNotNeeded { //nolint:errorlint // it is never wrapped

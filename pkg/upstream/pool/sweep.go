@@ -6,8 +6,8 @@ import (
 )
 
 // A pool has a sweep timer only while it has connections that may expire. The interval is a quarter
-// of the idle timeout, so that an expired connection closes soon. maxSweepInterval bounds how long a
-// connection that its host has closed keeps a descriptor.
+// of the idle timeout, so that an expired connection closes soon. maxSweepInterval bounds how long
+// a connection that its host has closed keeps a descriptor.
 const (
 	minSweepInterval = 10 * time.Millisecond
 	maxSweepInterval = 5 * time.Second

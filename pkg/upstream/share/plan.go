@@ -1,6 +1,7 @@
 // Package share computes the fraction of the exchanges that each part of a set of hosts gets:
 // priorities and localities by their health and weights (plan.go), and hosts in slow start by their
-// age (slowstart.go). It follows Envoy's rules for priority levels. docs/balancing.md explains them.
+// age (slowstart.go). It follows Envoy's rules for priority levels. docs/balancing.md explains
+// them.
 //
 // All functions are pure: the caller passes health, age and random bits.
 package share
@@ -193,8 +194,8 @@ func (f failover) localityShares(localities []Locality, inPanic bool) []uint64 {
 	return ends
 }
 
-// hasStarvedHosts reports whether hosts of l that are down get no exchanges. share is the share of the
-// level; ends holds the ends of its localities.
+// hasStarvedHosts reports whether hosts of l that are down get no exchanges. share is the share of
+// the level; ends holds the ends of its localities.
 func (l *Level) hasStarvedHosts(share float64, ends []uint64) bool {
 	var previousEnd uint64
 	for i := range l.Localities {

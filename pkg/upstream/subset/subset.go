@@ -122,8 +122,8 @@ type Subset struct {
 }
 
 // Divide divides hosts according to the selectors, with one pass over the hosts for each selector.
-// metadata returns the labels of the host at index i; hosts is the number of hosts. The numbers that
-// the Index returns are indexes of subsets.
+// metadata returns the labels of the host at index i; hosts is the number of hosts. The numbers
+// that the Index returns are indexes of subsets.
 func Divide(selectors [][]string, hosts int, metadata func(i int) map[string]string) (idx *Index, subsets []Subset) {
 	idx = &Index{byHashSum: make(map[uint64]*entry)}
 	var scratch Labels

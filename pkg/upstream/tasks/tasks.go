@@ -1,5 +1,5 @@
-// Package tasks runs the timers and goroutines of a set of clusters that no exchange owns, and waits
-// for them.
+// Package tasks runs the timers and goroutines of a set of clusters that no exchange owns, and
+// waits for them.
 package tasks
 
 import (
@@ -41,8 +41,8 @@ func (g *Group) Context() context.Context { return g.ctx }
 // Closed reports whether Close was called.
 func (g *Group) Closed() bool { return g.ctx.Err() != nil }
 
-// Go runs f on a new goroutine, for which Wait waits. After Close, an exchange that outlives the set
-// may still call Go: Wait does not wait for that goroutine, which ends soon because Context has
+// Go runs f on a new goroutine, for which Wait waits. After Close, an exchange that outlives the
+// set may still call Go: Wait does not wait for that goroutine, which ends soon because Context has
 // ended.
 func (g *Group) Go(f func()) {
 	g.mu.Lock()
