@@ -185,8 +185,8 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 				finish(e.x)
 			}
 		}
-		if more := f.dialed(); len(more) > 0 && idle > 0 && c.Config().Pool.MaxRPCRequests == 0 {
-			t.Errorf("the next exchanges opened %d connections although %d were idle", len(more), idle)
+		if newDials := f.dialed(); len(newDials) > 0 && idle > 0 && c.Config().Pool.MaxRPCRequests == 0 {
+			t.Errorf("the next exchanges opened %d connections although %d were idle", len(newDials), idle)
 		}
 	})
 }

@@ -161,8 +161,8 @@ func (b *hostSetBuilder) newLevel(hosts []*Host) priorityLevel {
 		if weight == 0 {
 			continue
 		}
-		i, known := indexes[locality]
-		if !known {
+		i, ok := indexes[locality]
+		if !ok {
 			i = len(level.localities)
 			indexes[locality] = i
 			level.localities = append(level.localities, localityGroup{weight: weight})

@@ -81,14 +81,14 @@ type HostLoad struct {
 type counts struct{ issued, succeeded, failed uint64 }
 
 // hostCounters holds the counters of a host as read at one moment.
-type hostCounters struct{ attempts, inFlight, failures, unsent, cancelled, bad uint64 }
+type hostCounters struct{ attempts, inFlight, failures, unsent, cancelled, badResponses uint64 }
 
 // readCounters reads the host's counters. It reads attempts first, so that an attempt that has not
 // ended is in flight or not counted.
 func (h *Host) readCounters() hostCounters {
 	s := hostCounters{attempts: h.attempts.Load()}
 	s.inFlight = uint64(max(0, h.load.InFlight()+h.dialing.Load())) //nolint:gosec // not below 0
-	s.failures, s.unsent, s.cancelled, s.bad = h.failures.Load(), h.unsent.Load(), h.cancelled.Load(), h.badResponses.Load()
+	s.failures, s.unsent, s.cancelled, s.badResponses = h.failures.Load(), h.unsent.Load(), h.cancelled.Load(), h.badResponses.Load()
 	return s
 }
 
@@ -102,11 +102,11 @@ func saturatingSub(a, b uint64) uint64 { return a - min(a, b) }
 // at both, with the results of the later reading. The result of an attempt is counted a moment
 // after its end, so the first reading may miss it.
 func completedCounts(first, second hostCounters) counts {
-	bad := saturatingSub(second.failures, second.unsent) + second.bad
+	failed := saturatingSub(second.failures, second.unsent) + second.badResponses
 	return counts{
 		issued:    saturatingSub(first.attempts, second.unsent),
-		succeeded: saturatingSub(min(first.ended(), second.ended()), second.failures+second.cancelled+second.bad),
-		failed:    bad,
+		succeeded: saturatingSub(min(first.ended(), second.ended()), second.failures+second.cancelled+second.badResponses),
+		failed:    failed,
 	}
 }
 

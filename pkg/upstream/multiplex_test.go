@@ -186,9 +186,9 @@ func TestWarmConnections(t *testing.T) {
 			t.Errorf("%d connections were opened, want each lost connection replaced", got)
 		}
 		finishAll(beginMany(t, c, 10))
-		cold := muxCluster(4, "a", "b")
-		cold.IdleTimeout = time.Second
-		apply(t, s, cold)
+		withoutWarm := muxCluster(4, "a", "b")
+		withoutWarm.IdleTimeout = time.Second
+		apply(t, s, withoutWarm)
 		advanceClock(2 * maxSweepInterval)
 		wantCounts(t, s, 0, 0, 0)
 	})

@@ -223,7 +223,7 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 				f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 				s, c := f.cluster(t, config.PingPong)
 				defer s.Close()
-				use := func() (err error) {
+				forwardOrLease := func() (err error) {
 					defer protocol.RecoverPanic(&err)
 					if user == "session" {
 						lease, err := c.Lease(0, nil)
@@ -237,11 +237,11 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 						return func() error { f.panicAt("relay"); return nil }, nil
 					})
 				}
-				if err := use(); err != nil { // opens the recorder
+				if err := forwardOrLease(); err != nil { // opens the recorder
 					t.Fatal(err)
 				}
 				f.point.Store(&point)
-				if err := use(); (err != nil) != (f.hits.Load() > 0) {
+				if err := forwardOrLease(); (err != nil) != (f.hits.Load() > 0) {
 					t.Errorf("error = %v, but %d panics", err, f.hits.Load())
 				}
 				f.point.Store(nil)
@@ -250,7 +250,7 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 				if h.load.InFlight() != 0 || h.load.Connections() != 0 || h.dialing.Load() != 0 || h.relayDials.Active() != 0 {
 					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials, want 0", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.Active())
 				}
-				if err := use(); err != nil {
+				if err := forwardOrLease(); err != nil {
 					t.Errorf("after the panic: %v", err)
 				}
 			})

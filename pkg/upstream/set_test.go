@@ -46,7 +46,7 @@ func TestGetReturnsOnePlaceholderPerName(t *testing.T) {
 
 func TestUnreferencedPlaceholdersAreCollected(t *testing.T) {
 	s := newTestSet(t, newFakeConnector())
-	kept := s.Get("kept")
+	referenced := s.Get("kept")
 	for i := range 100 {
 		s.Get(fmt.Sprint("dropped", i))
 	}
@@ -55,7 +55,7 @@ func TestUnreferencedPlaceholdersAreCollected(t *testing.T) {
 	if n := len(s.placeholders); n != 1 {
 		t.Errorf("%d placeholders, want only the referenced one", n)
 	}
-	if s.Get("kept") != kept {
+	if s.Get("kept") != referenced {
 		t.Error("a referenced placeholder was replaced")
 	}
 }

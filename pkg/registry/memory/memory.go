@@ -47,7 +47,7 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	name := strconv.FormatUint(s.sessions.Add(1), 10)
-	se := &session{
+	sess := &session{
 		name:      name,
 		urls:      map[string]bool{},
 		instances: map[string]registrationText{},
@@ -61,20 +61,20 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 		if !strings.HasPrefix(path, "/") {
 			return nil, fmt.Errorf("%q: the path of a directory must begin with a slash", o.Address)
 		}
-		se.store = newStore()
-		se.dir = newSharedDir(path, se.store, o.Log)
-		se.name = se.dir.id // before another goroutine uses the session
-		se.changed = o.Changed
-		se.state = registry.State{Since: time.Now()} // until the first exchange with the directory
+		sess.store = newStore()
+		sess.dir = newSharedDir(path, sess.store, o.Log)
+		sess.name = sess.dir.id // before another goroutine uses the session
+		sess.changed = o.Changed
+		sess.state = registry.State{Since: time.Now()} // until the first exchange with the directory
 	} else {
 		var err error
-		if se.store, err = s.acquireStore(o.Address); err != nil {
+		if sess.store, err = s.acquireStore(o.Address); err != nil {
 			return nil, err
 		}
-		se.release = func() { s.releaseStore(o.Address) }
+		sess.release = func() { s.releaseStore(o.Address) }
 	}
-	go se.run()
-	return se, nil
+	go sess.run()
+	return sess, nil
 }
 
 // acquireStore returns the store of an address for a new session. The session calls releaseStore

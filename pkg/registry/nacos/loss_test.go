@@ -26,8 +26,8 @@ func TestServerUnreachable(t *testing.T) {
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name    string
-		breakIt func(*fakeServer)
+		name string
+		fail func(*fakeServer)
 	}{
 		{"server stopped", func(sub *fakeServer) { sub.CloseClientConnections(); sub.Listener.Close() }},
 		{"status 503", func(sub *fakeServer) {
@@ -45,7 +45,7 @@ func TestFailover(t *testing.T) {
 			session.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 			sub := session.NewSubscriber(greeter())
 			sub.Await("the provider", registrytest.At("10.0.0.1:1"))
-			tt.breakIt(first)
+			tt.fail(first)
 			second.update(func() {
 				second.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
 			})

@@ -201,17 +201,17 @@ func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceL
 				lists = append(lists, w.lists[name])
 			}
 		}
-		need := func(key configKey) {
+		addConfig := func(key configKey) {
 			if keys[key] = true; w.configs[key] == nil {
 				w.configs[key] = &configEntry{configKey: key}
 				configs = append(configs, w.configs[key])
 			}
 		}
 		if key, ok := mappingKey(sub.service.Interface); ok {
-			need(key)
+			addConfig(key)
 		}
 		for _, rule := range rulesFor(sub.service, w.ruleApplications(sub.service, consumers)) {
-			need(rule.configKey)
+			addConfig(rule.configKey)
 		}
 	}
 	maps.DeleteFunc(w.lists, func(name string, _ *serviceList) bool { return !names[name] })
@@ -423,7 +423,7 @@ func (w *watcher) notify(subscriptions []*subscription) {
 
 // fingerprint returns a text that changes with the snapshot of a service. complete is false if
 // parts of the snapshot were not read yet.
-func (w *watcher) fingerprint(s registry.Service, rules []rule) (marks string, complete bool) {
+func (w *watcher) fingerprint(s registry.Service, rules []rule) (text string, complete bool) {
 	var b strings.Builder
 	b.WriteByte('.') // "" means that there was no snapshot yet
 	for _, name := range w.serviceNamesOf(s) {

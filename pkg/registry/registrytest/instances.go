@@ -75,18 +75,18 @@ func (sub *recordingSubscriber) awaitInstances(want ...*registry.InstanceRegistr
 	describe := func(i registry.Instance) string {
 		return fmt.Sprintf("%s %s:%d %v %v", i.Application, i.Host, i.Port, i.Healthy && i.Enabled, i.Metadata[keyRevision])
 	}
-	var wanted []string
+	var wantTexts []string
 	for _, r := range want {
-		wanted = append(wanted, describe(r.Instance))
+		wantTexts = append(wantTexts, describe(r.Instance))
 	}
-	slices.Sort(wanted)
-	sub.await("instances "+strings.Join(wanted, ", "), func(snap registry.Snapshot) bool {
+	slices.Sort(wantTexts)
+	sub.await("instances "+strings.Join(wantTexts, ", "), func(snap registry.Snapshot) bool {
 		var found []string
 		for _, i := range snap.Instances {
 			found = append(found, describe(i))
 		}
 		slices.Sort(found)
-		return slices.Equal(found, wanted)
+		return slices.Equal(found, wantTexts)
 	})
 }
 

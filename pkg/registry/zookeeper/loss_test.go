@@ -104,8 +104,8 @@ func TestRegistrationsWhileServerUnavailable(t *testing.T) {
 	const added = "10.0.0.3:1"
 	go func() { done <- pair.b.Register(t.Context(), registrytest.Provider(t, user, added)) }()
 	go func() { done <- pair.b.Unregister(t.Context(), registrytest.Provider(t, user, addressB)) }()
-	late := pair.b.NewSubscriber(registry.Service{Interface: "com.example.Other"})
-	late.Never("while it was disconnected", registrytest.Any)
+	newSub := pair.b.NewSubscriber(registry.Service{Interface: "com.example.Other"})
+	newSub.Never("while it was disconnected", registrytest.Any)
 	proxy.reject(false)
 	for range cap(done) {
 		if err := <-done; err != nil {
@@ -113,14 +113,14 @@ func TestRegistrationsWhileServerUnavailable(t *testing.T) {
 		}
 	}
 	pair.seenByA.Await("the new provider instead of the unregistered one", registrytest.At(addressA, added))
-	late.Await("no providers", registrytest.Empty)
+	newSub.Await("no providers", registrytest.Empty)
 }
 
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name   string
-		forget bool
+		name       string
+		removeData bool
 	}{
 		{"with its data", false},
 		{"without its data", true},
@@ -132,7 +132,7 @@ func TestServerRestart(t *testing.T) {
 			s.Kill()
 			pair.a.Await("disconnected", isDisconnected)
 			pair.b.Await("disconnected", isDisconnected)
-			if tt.forget {
+			if tt.removeData {
 				s.RemoveData()
 			}
 			pair.seenByB.Never("while the server was down", registrytest.Any)

@@ -166,7 +166,7 @@ func (e *registration) completeWaiters(err error) {
 	e.waiters = nil
 }
 
-// startReconcile starts a worker for e unless it is settled or in progress.
+// startReconcile starts a worker for e unless e is confirmed or in progress.
 func (r *Registry) startReconcile(e *registration) {
 	if e.confirmed || e.reconciling || e.backingOff || !r.session.ready || r.entries[e.path] != e {
 		return

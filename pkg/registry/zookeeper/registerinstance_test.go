@@ -75,7 +75,7 @@ func (c zkClient) await(path, label string, cond func(text string) bool) {
 func TestRegisterInstance(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
 	admin := dialZK(t, address)
-	admin.put("/announced", "")
+	admin.put("/instances", "")
 	for i, tt := range []struct {
 		name string
 		run  func(testTree)
@@ -89,7 +89,7 @@ func TestRegisterInstance(t *testing.T) {
 		{"instance of another session is taken over", testInstanceTakeOver},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			chroot := fmt.Sprintf("/announced/%d", i)
+			chroot := fmt.Sprintf("/instances/%d", i)
 			tt.run(testTree{T: t, server: address, chroot: chroot, admin: admin})
 		})
 	}
@@ -104,11 +104,11 @@ func (s testTree) metadataPath(reg *registry.InstanceRegistration) string {
 }
 
 func testRegisterInstance(s testTree) {
-	a := newRegistration("10.0.0.1", user)
-	p := s.openSession()
-	p.registerInstance(s.T, a)
-	p.registerInstance(s.T, a) // the second call has no effect
-	want := strings.TrimSuffix(instance("10.0.0.1", 20880, a.Revision), "}") + `,"enabled":true}`
+	reg := newRegistration("10.0.0.1", user)
+	session := s.openSession()
+	session.registerInstance(s.T, reg)
+	session.registerInstance(s.T, reg) // the second call has no effect
+	want := strings.TrimSuffix(instance("10.0.0.1", 20880, reg.Revision), "}") + `,"enabled":true}`
 	want = strings.Replace(want, "1690000000001", "1690000000000", 1)
 	if got := s.admin.text(s.instancePath("10.0.0.1")); got != want {
 		s.Errorf("instance =\n%s, want\n%s", got, want)
@@ -117,23 +117,23 @@ func testRegisterInstance(s testTree) {
 	if err != nil || stat.EphemeralOwner == 0 {
 		s.Errorf("the instance outlives its session: %+v, %v", stat, err)
 	}
-	if got := s.admin.text(s.metadataPath(a)); got != string(a.MetadataInfo) {
-		s.Errorf("metadata = %s, want %s", got, a.MetadataInfo)
+	if got := s.admin.text(s.metadataPath(reg)); got != string(reg.MetadataInfo) {
+		s.Errorf("metadata = %s, want %s", got, reg.MetadataInfo)
 	}
 	if got := s.admin.text(s.chroot + "/dubbo/mapping/" + user); got != "shop" {
 		s.Errorf("mapping = %q, want shop", got)
 	}
-	if err := p.instanceRegistry().UnregisterInstance(s.Context(), a.Instance); err != nil {
+	if err := session.instanceRegistry().UnregisterInstance(s.Context(), reg.Instance); err != nil {
 		s.Fatal(err)
 	}
 	if got := s.admin.text(s.instancePath("10.0.0.1")); got != "" {
 		s.Errorf("after UnregisterInstance the instance is %s", got)
 	}
-	if err := p.instanceRegistry().UnregisterInstance(s.Context(), a.Instance); err != nil {
+	if err := session.instanceRegistry().UnregisterInstance(s.Context(), reg.Instance); err != nil {
 		s.Errorf("second UnregisterInstance: %v", err)
 	}
-	bad := newRegistration("10.0.0.1", "a/b")
-	if err := p.instanceRegistry().RegisterInstance(s.Context(), bad); err == nil {
+	invalid := newRegistration("10.0.0.1", "a/b")
+	if err := session.instanceRegistry().RegisterInstance(s.Context(), invalid); err == nil {
 		s.Error("RegisterInstance accepted an interface that is not valid as a znode")
 	}
 }

@@ -171,14 +171,14 @@ func testJavaProviders(s testTree) {
 func testGroupsAndVersions(s testTree) {
 	session := s.openSession()
 	red := session.NewSubscriber(registry.Service{Interface: user, Group: "red", Version: "2"})
-	bare := session.NewSubscriber(registry.Service{Interface: user})
+	unset := session.NewSubscriber(registry.Service{Interface: user})
 	blue := session.NewSubscriber(registry.Service{Interface: user, Group: "blue", Version: "2"})
 	all := session.NewSubscriber(registry.Service{Interface: user, Group: "*", Version: "*"})
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1", "group=blue", "version=2"))
 	all.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	blue.Await("the provider of the group", registrytest.At("10.0.0.2:1"))
-	bare.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	unset.Await("both providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	red.Await("no providers", registrytest.Empty)
 	session.MustRegister(registrytest.Provider(s, user, "10.0.0.3:1", "group=blue", "version=2"))
 	all.Await("three providers", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
@@ -286,8 +286,8 @@ func testInstances(s testTree) {
 	})
 	s.put("/services/other/10.0.0.2:20880", instance("10.0.0.2", 20880, "abc"))
 	sub.Await("the instance of the other application", func(snap registry.Snapshot) bool { return len(snap.Instances) == 2 })
-	late := session.NewSubscriber(registry.Service{Interface: user, Version: "1.0.0"})
-	late.Await("both instances", func(snap registry.Snapshot) bool { return len(snap.Instances) == 2 })
+	newSub := session.NewSubscriber(registry.Service{Interface: user, Version: "1.0.0"})
+	newSub.Await("both instances", func(snap registry.Snapshot) bool { return len(snap.Instances) == 2 })
 	s.put("/dubbo/mapping/"+user, "other")
 	sub.Await("only the instance of the other application", func(snap registry.Snapshot) bool {
 		return len(snap.Instances) == 1 && snap.Instances[0].Host == "10.0.0.2"

@@ -96,7 +96,7 @@ func TestConsecutiveFailuresEject(t *testing.T) {
 		status int
 		reason protocol.Reason
 	}
-	five := testConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100} })
+	consecutive5xx := testConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100} })
 	gateway := testConfig(func(o *config.OutlierDetection) { o.ConsecutiveGateway = config.Consecutive{Failures: 3, Enforce: 100} })
 	split := testConfig(func(o *config.OutlierDetection) {
 		o.SplitLocalOriginErrors = true
@@ -109,15 +109,15 @@ func TestConsecutiveFailuresEject(t *testing.T) {
 		steps   []step
 		ejected bool
 	}{
-		{"five 5xx", five, []step{{5, 500, r}}, true},
-		{"four 5xx", five, []step{{4, 500, r}}, false},
-		{"a good response resets the count", five, []step{{4, 500, r}, {1, ok, r}, {4, 599, r}}, false},
-		{"a 404 is a good response", five, []step{{4, 500, r}, {1, 404, r}, {4, 500, r}}, false},
-		{"local failures count as 5xx", five, []step{{3, 503, r}, {1, 0, protocol.UpstreamReset}, {1, 0, protocol.UpstreamTimeout}}, true},
-		{"failures not caused by the host do not count", five, []step{
+		{"five 5xx", consecutive5xx, []step{{5, 500, r}}, true},
+		{"four 5xx", consecutive5xx, []step{{4, 500, r}}, false},
+		{"a good response resets the count", consecutive5xx, []step{{4, 500, r}, {1, ok, r}, {4, 599, r}}, false},
+		{"a 404 is a good response", consecutive5xx, []step{{4, 500, r}, {1, 404, r}, {4, 500, r}}, false},
+		{"local failures count as 5xx", consecutive5xx, []step{{3, 503, r}, {1, 0, protocol.UpstreamReset}, {1, 0, protocol.UpstreamTimeout}}, true},
+		{"failures not caused by the host do not count", consecutive5xx, []step{
 			{4, 500, r}, {9, 0, protocol.ReasonDownstreamDisconnect}, {9, 0, protocol.Overflow}, {9, 0, protocol.Draining},
 		}, false},
-		{"failures not caused by the host do not reset the count", five, []step{{4, 500, r}, {9, 0, protocol.ReasonDownstreamDisconnect}, {1, 500, r}}, true},
+		{"failures not caused by the host do not reset the count", consecutive5xx, []step{{4, 500, r}, {9, 0, protocol.ReasonDownstreamDisconnect}, {1, 500, r}}, true},
 		{"three of 502, 503 and 504", gateway, []step{{1, 502, r}, {1, 503, r}, {1, 504, r}}, true},
 		{"a 500 resets the gateway failures", gateway, []step{{2, 502, r}, {9, 500, r}, {2, 502, r}}, false},
 		{"a refused connect is a gateway failure", gateway, []step{{3, 0, protocol.ConnectFailure}}, true},
