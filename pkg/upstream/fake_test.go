@@ -334,10 +334,10 @@ type limitedMuxConn struct {
 	maxStreams int64
 }
 
-func (conn limitedMuxConn) MaxConcurrentStreams() int64 { return conn.maxStreams }
+func (c limitedMuxConn) MaxConcurrentStreams() int64 { return c.maxStreams }
 
 // RTT returns one millisecond for each exchange that the host allows.
-func (k limitedMuxConn) RTT() time.Duration { return time.Duration(k.maxStreams) * time.Millisecond }
+func (c limitedMuxConn) RTT() time.Duration { return time.Duration(c.maxStreams) * time.Millisecond }
 
 func newFakeMuxConnector() *fakeMuxConnector {
 	return &fakeMuxConnector{
