@@ -519,7 +519,7 @@ func (conn *fakeMuxConn) Close() error {
 // connOf returns the connection that serves x.
 func connOf(x *protocol.Exchange) *fakeMuxConn { return x.Response.Body.(*fakeMuxBody).conn }
 
-// newTestCluster returns a set with one cluster whose hosts belong to n, and the cluster.
+// newTestCluster returns a set with one cluster whose hosts belong to f, and the cluster.
 func (f *fakeMuxConnector) newTestCluster(t testing.TB, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
 	s := newTestSet(t, &f.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = f })

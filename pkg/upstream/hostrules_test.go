@@ -44,7 +44,7 @@ func (digitRules) Allows(set config.HostSet, h *config.Host) bool {
 	return i < 64*len(set) && set.Has(i)
 }
 
-// hostsFor returns the hosts that serve requests with this "to", or an error text.
+// chosenHosts returns the hosts that serve requests with this "to", or an error text.
 func chosenHosts(c *Cluster, to string, labels map[string]string) string {
 	picker, s := &ClusterPicker{Cluster: c, Labels: subset.NewLabels(labels)}, c.state.Load()
 	x := &protocol.Exchange{}

@@ -127,7 +127,7 @@ func groupByPriority(hosts []*Host, indexes []int32) [][]*Host {
 	case !mixedPriorities:
 		return [][]*Host{weighted}
 	}
-	slices.SortStableFunc(weighted, func(a, lg *Host) int { return cmp.Compare(a.Config().Priority, lg.Config().Priority) })
+	slices.SortStableFunc(weighted, func(a, b *Host) int { return cmp.Compare(a.Config().Priority, b.Config().Priority) })
 	var levels [][]*Host
 	for start := 0; start < len(weighted); {
 		end := start + 1
@@ -148,9 +148,9 @@ func (b *hostSetBuilder) newLevel(hosts []*Host) priorityLevel {
 	}
 	priority := hosts[0].Config().Priority
 	weights := make(map[config.Locality]uint32)
-	for _, level := range b.config.LocalityWeights {
-		if level.Priority == priority && level.Weight > 0 {
-			weights[level.Locality] = level.Weight
+	for _, w := range b.config.LocalityWeights {
+		if w.Priority == priority && w.Weight > 0 {
+			weights[w.Locality] = w.Weight
 		}
 	}
 	var level priorityLevel

@@ -97,7 +97,7 @@ func (p *hostProvider) dial(ctx context.Context, network, address string) (net.C
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.current = hc
-	if p.closed.Load() { // closeConns ran before
+	if p.closed.Load() { // closeConn ran before
 		_ = hc.Close()
 	}
 	return hc, nil
@@ -143,7 +143,7 @@ func (p *hostProvider) secure(ctx context.Context, plain net.Conn, address strin
 	return conn, nil
 }
 
-// closeConns closes the current connection.
+// closeConn closes the current connection.
 func (p *hostProvider) closeConn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
