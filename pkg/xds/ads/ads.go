@@ -37,7 +37,7 @@ type Resource struct {
 	// time to live).
 	Heartbeat bool
 	// DecodeError is why the resource cannot be identified, so that it is rejected; "": no error.
-	// If it is set, Name may be made up.
+	// If it is set, Name may be a placeholder.
 	DecodeError string
 }
 
@@ -70,7 +70,7 @@ type Update struct {
 	Type    string
 	Version string
 	Changed []Resource // names are unique
-	// Removed are sorted. In Delta, Removed may contain subscribed names that never existed.
+	// Removed is sorted. In Delta, it may contain subscribed names that never existed.
 	Removed []string
 
 	nonce string
@@ -108,12 +108,12 @@ type typeState struct {
 
 // New returns a client without subscriptions. At the start of a stream it requests types in the
 // given order.
-func New(form Mode, types ...Type) *Client {
-	c := &Client{mode: form, types: make(map[string]*typeState, len(types))}
+func New(mode Mode, types ...Type) *Client {
+	c := &Client{mode: mode, types: make(map[string]*typeState, len(types))}
 	for _, t := range types {
-		p := &typeState{Type: t, subscribed: map[string]bool{}, resources: map[string]Resource{}, doesNotExist: map[string]bool{}}
-		c.types[t.URL] = p
-		c.startOrder = append(c.startOrder, p)
+		s := &typeState{Type: t, subscribed: map[string]bool{}, resources: map[string]Resource{}, doesNotExist: map[string]bool{}}
+		c.types[t.URL] = s
+		c.startOrder = append(c.startOrder, s)
 	}
 	return c
 }
@@ -121,14 +121,14 @@ func New(form Mode, types ...Type) *Client {
 // StreamOpened records that a stream has started, and returns the first requests to send on it.
 func (c *Client) StreamOpened() []Request {
 	c.streamOpen, c.requestSent = true, false
-	var all []Request
-	for _, p := range c.startOrder {
-		p.requested, p.nonce = false, ""
-		if p.wildcard || len(p.subscribed) > 0 {
-			all = append(all, c.fullRequest(p))
+	var requests []Request
+	for _, s := range c.startOrder {
+		s.requested, s.nonce = false, ""
+		if s.wildcard || len(s.subscribed) > 0 {
+			requests = append(requests, c.fullRequest(s))
 		}
 	}
-	return all
+	return requests
 }
 
 // StreamClosed records that the stream has ended. Accepted resources stay.
@@ -139,15 +139,15 @@ func (c *Client) Restore(url string, r Resource) { c.types[url].resources[r.Name
 
 // SubscribeAll subscribes to all resources of a type and returns the requests to send.
 func (c *Client) SubscribeAll(url string) []Request {
-	p := c.types[url]
-	if p.wildcard {
+	s := c.types[url]
+	if s.wildcard {
 		return nil
 	}
-	p.wildcard = true
+	s.wildcard = true
 	if !c.streamOpen {
 		return nil
 	}
-	return []Request{c.fullRequest(p)}
+	return []Request{c.fullRequest(s)}
 }
 
 // SetSubscription replaces the subscribed names of a type and returns the requests to send. It
@@ -157,82 +157,82 @@ func (c *Client) SetSubscription(url string, names []string) []Request {
 	for _, n := range names {
 		next[n] = true
 	}
-	var less []string
+	var remove []string
 	for n := range c.types[url].subscribed {
 		if !next[n] {
-			less = append(less, n)
+			remove = append(remove, n)
 		}
 	}
-	return c.UpdateSubscription(url, names, less)
+	return c.UpdateSubscription(url, names, remove)
 }
 
 // UpdateSubscription adds names to the subscription of a type and removes others, and returns the
 // requests to send. It drops the resources of removed names. In Delta its cost depends only on the
 // number of names passed.
-func (c *Client) UpdateSubscription(url string, wanted, unwanted []string) []Request {
-	p := c.types[url]
-	var more, less []string
-	for _, n := range wanted {
-		if !p.subscribed[n] {
-			p.subscribed[n] = true
-			more = append(more, n)
+func (c *Client) UpdateSubscription(url string, add, remove []string) []Request {
+	s := c.types[url]
+	var added, removed []string
+	for _, n := range add {
+		if !s.subscribed[n] {
+			s.subscribed[n] = true
+			added = append(added, n)
 		}
 	}
-	for _, n := range unwanted {
-		if p.subscribed[n] {
-			delete(p.subscribed, n)
-			delete(p.resources, n)
-			delete(p.doesNotExist, n)
-			less = append(less, n)
+	for _, n := range remove {
+		if s.subscribed[n] {
+			delete(s.subscribed, n)
+			delete(s.resources, n)
+			delete(s.doesNotExist, n)
+			removed = append(removed, n)
 		}
 	}
-	if len(more)+len(less) == 0 {
+	if len(added)+len(removed) == 0 {
 		return nil
 	}
-	p.sortedNames = nil
-	if !c.streamOpen || p.wildcard {
+	s.sortedNames = nil
+	if !c.streamOpen || s.wildcard {
 		return nil
 	}
-	if c.mode == StateOfTheWorld || !p.requested {
-		return []Request{c.fullRequest(p)}
+	if c.mode == StateOfTheWorld || !s.requested {
+		return []Request{c.fullRequest(s)}
 	}
-	slices.Sort(more)
-	slices.Sort(less)
-	return []Request{c.completeRequest(p, Request{Subscribe: more, Unsubscribe: less})}
+	slices.Sort(added)
+	slices.Sort(removed)
+	return []Request{c.completeRequest(s, Request{Subscribe: added, Unsubscribe: removed})}
 }
 
 // fullRequest returns the request for the complete subscription of a type.
-func (c *Client) fullRequest(p *typeState) Request {
-	first := !p.requested
-	p.requested = true
+func (c *Client) fullRequest(s *typeState) Request {
+	first := !s.requested
+	s.requested = true
 	var names []string
-	if !p.wildcard {
-		names = p.subscribedNames()
+	if !s.wildcard {
+		names = s.subscribedNames()
 	}
 	if c.mode == StateOfTheWorld {
-		return c.completeRequest(p, Request{Version: p.version, Nonce: p.nonce, Names: names})
+		return c.completeRequest(s, Request{Version: s.version, Nonce: s.nonce, Names: names})
 	}
 	r := Request{Subscribe: names}
 	if first {
-		r.InitialVersions = p.knownVersions()
+		r.InitialVersions = s.acceptedVersions()
 	}
-	return c.completeRequest(p, r)
+	return c.completeRequest(s, r)
 }
 
-// knownVersions returns the versions of the accepted resources that have one.
-func (p *typeState) knownVersions() map[string]string {
-	all := make(map[string]string, len(p.resources))
-	for name, r := range p.resources {
+// acceptedVersions returns the versions of the accepted resources that have one.
+func (s *typeState) acceptedVersions() map[string]string {
+	versions := make(map[string]string, len(s.resources))
+	for name, r := range s.resources {
 		if r.Version != "" {
-			all[name] = r.Version
+			versions[name] = r.Version
 		}
 	}
-	return all
+	return versions
 }
 
 // completeRequest sets Type and First of a request that is sent next.
-func (c *Client) completeRequest(p *typeState, r Request) Request {
-	r.Type = p.URL
+func (c *Client) completeRequest(s *typeState, r Request) Request {
+	r.Type = s.URL
 	r.First = !c.requestSent
 	c.requestSent = true
 	return r
@@ -242,36 +242,36 @@ func (c *Client) completeRequest(p *typeState, r Request) Request {
 // even if they are empty. ok is false for a type that was not requested; the caller ignores such a
 // response.
 func (c *Client) Receive(r Response) (u Update, ok bool) {
-	p := c.types[r.Type]
-	if p == nil || !p.requested || !c.streamOpen {
+	s := c.types[r.Type]
+	if s == nil || !s.requested || !c.streamOpen {
 		return Update{}, false
 	}
-	p.nonce = r.Nonce
+	s.nonce = r.Nonce
 	u = Update{Type: r.Type, Version: r.Version, nonce: r.Nonce}
-	here := make(map[string]int, len(r.Resources)) // index in Changed; -1: unchanged
-	for _, n := range r.Resources {
-		if !p.wildcard && !p.subscribed[n.Name] && n.DecodeError == "" {
+	indexes := make(map[string]int, len(r.Resources)) // index in Changed; -1: unchanged
+	for _, res := range r.Resources {
+		if !s.wildcard && !s.subscribed[res.Name] && res.DecodeError == "" {
 			continue
 		}
-		at, twice := here[n.Name]
+		i, dup := indexes[res.Name]
 		switch {
-		case twice && at >= 0:
-			if first := &u.Changed[at]; !bytes.Equal(first.Body, n.Body) {
+		case dup && i >= 0:
+			if first := &u.Changed[i]; !bytes.Equal(first.Body, res.Body) {
 				first.DecodeError = reasonDuplicateName
 			}
-		case twice && p.isUnchanged(n):
-		case twice: // the first one equals the accepted resource
-			here[n.Name] = len(u.Changed)
-			n.DecodeError = reasonDuplicateName
-			u.Changed = append(u.Changed, n)
-		case p.isUnchanged(n):
-			here[n.Name] = -1
+		case dup && s.isUnchanged(res):
+		case dup: // the first one equals the accepted resource
+			indexes[res.Name] = len(u.Changed)
+			res.DecodeError = reasonDuplicateName
+			u.Changed = append(u.Changed, res)
+		case s.isUnchanged(res):
+			indexes[res.Name] = -1
 		default:
-			here[n.Name] = len(u.Changed)
-			u.Changed = append(u.Changed, n)
+			indexes[res.Name] = len(u.Changed)
+			u.Changed = append(u.Changed, res)
 		}
 	}
-	u.Removed = c.removedNames(p, r, here)
+	u.Removed = c.removedNames(s, r, indexes)
 	return u, true
 }
 
@@ -280,109 +280,109 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 const reasonDuplicateName = "the response has two different resources with this name"
 
 // isUnchanged reports whether n equals the accepted resource. If so, it updates the version.
-func (p *typeState) isUnchanged(n Resource) bool {
-	held, ok := p.resources[n.Name]
+func (s *typeState) isUnchanged(res Resource) bool {
+	accepted, ok := s.resources[res.Name]
 	switch {
-	case n.Heartbeat:
+	case res.Heartbeat:
 		return true
-	case n.DecodeError != "":
+	case res.DecodeError != "":
 		return false
-	case !ok || !bytes.Equal(held.Body, n.Body):
+	case !ok || !bytes.Equal(accepted.Body, res.Body):
 		return false
-	case held.Version != n.Version:
-		held.Version = n.Version
-		p.resources[n.Name] = held
+	case accepted.Version != res.Version:
+		accepted.Version = res.Version
+		s.resources[res.Name] = accepted
 	}
 	return true
 }
 
 // removedNames returns the names that a response removes, sorted.
-func (c *Client) removedNames(p *typeState, r Response, here map[string]int) (gone []string) {
+func (c *Client) removedNames(s *typeState, r Response, indexes map[string]int) (removed []string) {
 	if c.mode == Delta {
 		for _, n := range r.Removed {
-			_, back := here[n]
-			_, held := p.resources[n]
-			if !back && (held || p.subscribed[n]) {
-				gone = append(gone, n)
+			_, present := indexes[n]
+			_, accepted := s.resources[n]
+			if !present && (accepted || s.subscribed[n]) {
+				removed = append(removed, n)
 			}
 		}
-	} else if p.AllResourcesRequiredInSotW && !slices.ContainsFunc(r.Resources, func(n Resource) bool { return n.DecodeError != "" }) {
+	} else if s.AllResourcesRequiredInSotW && !slices.ContainsFunc(r.Resources, func(n Resource) bool { return n.DecodeError != "" }) {
 		// A resource with a DecodeError may be any of the missing ones, so a response with one
 		// removes nothing.
-		for n := range p.resources {
-			if _, ok := here[n]; !ok {
-				gone = append(gone, n)
+		for n := range s.resources {
+			if _, ok := indexes[n]; !ok {
+				removed = append(removed, n)
 			}
 		}
 	}
-	slices.Sort(gone)
-	return slices.Compact(gone)
+	slices.Sort(removed)
+	return slices.Compact(removed)
 }
 
-// Acknowledge ends an update. All of u was applied except wrong, whose previous versions stay, also
-// if they were to be removed. It returns the ACK or NACK to send; ok is false if the stream of the
+// Acknowledge ends an update. The caller has applied all of u except rejected, whose previous
+// versions stay active, even if u removes them. It returns the ACK or NACK to send; ok is false if the stream of the
 // update has ended or a newer response has arrived.
-func (c *Client) Acknowledge(u Update, wrong []ResourceError) (r Request, ok bool) {
-	p := c.types[u.Type]
-	bad := make(map[string]bool, len(wrong))
-	for _, w := range wrong {
-		bad[w.Name] = true
+func (c *Client) Acknowledge(u Update, rejected []ResourceError) (r Request, ok bool) {
+	s := c.types[u.Type]
+	rejectedNames := make(map[string]bool, len(rejected))
+	for _, e := range rejected {
+		rejectedNames[e.Name] = true
 	}
-	for _, n := range u.Changed {
-		delete(p.doesNotExist, n.Name)
-		if !bad[n.Name] && (p.wildcard || p.subscribed[n.Name]) {
-			p.resources[n.Name] = n
+	for _, res := range u.Changed {
+		delete(s.doesNotExist, res.Name)
+		if !rejectedNames[res.Name] && (s.wildcard || s.subscribed[res.Name]) {
+			s.resources[res.Name] = res
 		}
 	}
-	for _, n := range u.Removed {
-		if bad[n] {
+	for _, res := range u.Removed {
+		if rejectedNames[res] {
 			continue
 		}
-		delete(p.resources, n)
-		if p.subscribed[n] {
-			p.doesNotExist[n] = true
+		delete(s.resources, res)
+		if s.subscribed[res] {
+			s.doesNotExist[res] = true
 		}
 	}
-	if len(wrong) == 0 {
-		p.version, p.hasAccepted = u.Version, true
+	if len(rejected) == 0 {
+		s.version, s.hasAccepted = u.Version, true
 	}
-	if !c.streamOpen || p.nonce != u.nonce {
+	if !c.streamOpen || s.nonce != u.nonce {
 		return Request{}, false
 	}
-	r = Request{Nonce: u.nonce, ErrorDetail: errorDetail(wrong)}
+	r = Request{Nonce: u.nonce, ErrorDetail: errorDetail(rejected)}
 	if c.mode == StateOfTheWorld {
-		r.Version = p.version
-		if !p.wildcard {
-			r.Names = p.subscribedNames()
+		r.Version = s.version
+		if !s.wildcard {
+			r.Names = s.subscribedNames()
 		}
 	}
-	return c.completeRequest(p, r), true
+	return c.completeRequest(s, r), true
 }
 
 // errorDetail joins the reasons of the rejected resources.
-func errorDetail(wrong []ResourceError) string {
-	const most = 16 // limits the text for the server's log
+func errorDetail(rejected []ResourceError) string {
+	const maxReasons = 16 // limits the text for the server's log
 	var text strings.Builder
-	for i, w := range wrong {
+	for i, e := range rejected {
 		if i > 0 {
 			text.WriteString("; ")
 		}
-		if i == most {
+		if i == maxReasons {
 			text.WriteString("and more")
 			break
 		}
-		text.WriteString(w.Name + ": " + truncateReason(w.Reason))
+		text.WriteString(e.Name + ": " + truncateReason(e.Reason))
 	}
 	return text.String()
 }
 
 // truncateReason limits the length of a reason, because many servers limit the size of a request.
 func truncateReason(reason string) string {
-	const most = 4 << 10
-	if len(reason) <= most {
+	const maxLength = 4 << 10
+	if len(reason) <= maxLength {
 		return reason
 	}
-	return strings.ToValidUTF8(reason[:most], "") + "… and more"
+	return strings.ToValidUTF8(reason[:maxLength], "") + "… and more"
 }
 
 // Resources returns the accepted resources of a type; the keys are their names. The caller must not
@@ -396,8 +396,8 @@ func (c *Client) DoesNotExist(url, name string) bool { return c.types[url].doesN
 // Version returns the version of the last response of a type that was accepted as a whole; ok is
 // false if there is none.
 func (c *Client) Version(url string) (version string, ok bool) {
-	p := c.types[url]
-	return p.version, p.hasAccepted
+	s := c.types[url]
+	return s.version, s.hasAccepted
 }
 
 // IsWildcard reports whether all resources of a type are subscribed.
@@ -405,16 +405,16 @@ func (c *Client) IsWildcard(url string) bool { return c.types[url].wildcard }
 
 // Subscription returns the subscription to a type: all resources, or the names in order. The caller
 // must not modify names.
-func (c *Client) Subscription(url string) (all bool, names []string) {
-	p := c.types[url]
-	return p.wildcard, p.subscribedNames()
+func (c *Client) Subscription(url string) (wildcard bool, names []string) {
+	s := c.types[url]
+	return s.wildcard, s.subscribedNames()
 }
 
 // subscribedNames returns the subscribed names in order. It caches them because every
 // StateOfTheWorld request lists all of them.
-func (p *typeState) subscribedNames() []string {
-	if p.sortedNames == nil {
-		p.sortedNames = slices.Sorted(maps.Keys(p.subscribed))
+func (s *typeState) subscribedNames() []string {
+	if s.sortedNames == nil {
+		s.sortedNames = slices.Sorted(maps.Keys(s.subscribed))
 	}
-	return p.sortedNames
+	return s.sortedNames
 }

@@ -30,7 +30,7 @@ type Bootstrap struct {
 	services map[string]bool // names of the clusters whose targets are complete
 }
 
-// InitialSubscriptions says which types are subscribed to from the start.
+// InitialSubscriptions selects the types to subscribe to at the start.
 type InitialSubscriptions struct {
 	CDS, LDS bool
 	// CDSTimeout is how long the warm-up waits for the first CDS response; 0: no limit.
@@ -49,64 +49,64 @@ type Target struct {
 }
 
 // Read parses the parts of Envoy's bootstrap, in JSON. An error is of type FieldErrors and lists
-// everything that is wrong in any part. For that, Read decodes the static listeners with k.
-func Read(b config.Bootstrap, k resource.Capabilities) (*Bootstrap, *StaticResources, error) {
+// the errors of all parts, including those of the static listeners, which Read decodes with caps.
+func Read(b config.Bootstrap, caps resource.Capabilities) (*Bootstrap, *StaticResources, error) {
 	out := &Bootstrap{Node: &corev3.Node{}, services: map[string]bool{}}
-	var wrong FieldErrors
-	note := func(err error) {
+	var errs FieldErrors
+	addError := func(err error) {
 		if err != nil {
-			wrong = append(wrong, fieldErrorsOf("", err)...)
+			errs = append(errs, fieldErrorsOf("", err)...)
 		}
 	}
-	note(decodeField("node", b.Node, out.Node))
+	addError(decodeField("node", b.Node, out.Node))
 	if out.Node.GetUserAgentName() == "" {
 		out.Node.UserAgentName = "weft"
 	}
 	static, err := ReadStatic(b.StaticResources)
-	note(err)
+	addError(err)
 	out.Targets = static.Targets()
-	note(out.readDynamic(b.DynamicResources))
-	note(out.readLoadStats(b.LoadStats))
-	note(out.readRuntime(b.LayeredRuntime))
-	if wrong != nil {
-		k.Node, k.Runtime = resource.NodeOf(out.Node), MergeLayers(out.Layers)
-		return nil, nil, append(wrong, static.listenerErrors(k)...)
+	addError(out.readDynamic(b.DynamicResources))
+	addError(out.readLoadStats(b.LoadStats))
+	addError(out.readRuntime(b.LayeredRuntime))
+	if errs != nil {
+		caps.Node, caps.Runtime = resource.NodeOf(out.Node), MergeLayers(out.Layers)
+		return nil, nil, append(errs, static.listenerErrors(caps)...)
 	}
 	return out, static, nil
 }
 
 func (b *Bootstrap) readDynamic(data []byte) error {
-	all, err := splitObject("dynamic_resources", data, "ads_config", "cds_config", "lds_config")
-	if all == nil {
+	members, err := splitObject("dynamic_resources", data, "ads_config", "cds_config", "lds_config")
+	if members == nil {
 		return err
 	}
-	b.DynamicJSON = all
-	var wrong FieldErrors
+	b.DynamicJSON = members
+	var errs FieldErrors
 	if err != nil {
-		wrong = fieldErrorsOf("", err)
+		errs = fieldErrorsOf("", err)
 	}
-	if text := all["cds_config"]; len(text) > 0 {
+	if text := members["cds_config"]; len(text) > 0 {
 		b.Subscriptions.CDS = true
 		if b.Subscriptions.CDSTimeout, err = b.readInitialFetchTimeout("dynamic_resources.cds_config", text); err != nil {
-			wrong = append(wrong, fieldErrorsOf("", err)...)
+			errs = append(errs, fieldErrorsOf("", err)...)
 		}
 	}
-	if text := all["lds_config"]; len(text) > 0 {
+	if text := members["lds_config"]; len(text) > 0 {
 		b.Subscriptions.LDS = true
 		if _, err := b.readADS("dynamic_resources.lds_config", text); err != nil {
-			wrong = append(wrong, fieldErrorsOf("", err)...)
+			errs = append(errs, fieldErrorsOf("", err)...)
 		}
 	}
 	const field = "dynamic_resources.ads_config"
-	if len(all["ads_config"]) == 0 {
-		if wrong == nil {
-			wrong = FieldErrors{{"dynamic_resources", "ads_config is missing"}}
+	if len(members["ads_config"]) == 0 {
+		if errs == nil {
+			errs = FieldErrors{{"dynamic_resources", "ads_config is missing"}}
 		}
-		return wrong
+		return errs
 	}
 	api := &corev3.ApiConfigSource{}
-	if err := decodeField(field, all["ads_config"], api); err != nil {
-		return append(wrong, fieldErrorsOf("", err)...)
+	if err := decodeField(field, members["ads_config"], api); err != nil {
+		return append(errs, fieldErrorsOf("", err)...)
 	}
 	b.ADSConfig = api
 	switch api.GetApiType() {
@@ -115,12 +115,12 @@ func (b *Bootstrap) readDynamic(data []byte) error {
 	case corev3.ApiConfigSource_DELTA_GRPC, corev3.ApiConfigSource_AGGREGATED_DELTA_GRPC:
 		b.Mode = ads.Delta
 	default:
-		return append(wrong, unsupportedAPIType(field, api, "GRPC or DELTA_GRPC"))
+		return append(errs, unsupportedAPIType(field, api, "GRPC or DELTA_GRPC"))
 	}
 	if b.ADSCluster, err = b.readGRPCService(field, api); err != nil {
-		wrong = append(wrong, fieldErrorsOf("", err)...)
+		errs = append(errs, fieldErrorsOf("", err)...)
 	}
-	return wrong.asError()
+	return errs.asError()
 }
 
 // unsupportedAPIType rejects the api_type of a config source.

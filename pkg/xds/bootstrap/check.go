@@ -32,8 +32,8 @@ func (c *jsonChecker) reject(path, format string, args ...any) {
 // checkMessage checks the members of the object v at path against the message d, and deletes the
 // invalid ones.
 func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect.MessageDescriptor) {
-	given := map[protoreflect.Name]string{} // spelling in the file, by field name
-	chosen := map[protoreflect.Name]string{}
+	keys := map[protoreflect.Name]string{} // spelling in the file, by field name
+	oneofs := map[protoreflect.Name]string{}
 	for _, key := range slices.Sorted(maps.Keys(v)) {
 		f := findField(d, key)
 		if f == nil {
@@ -44,26 +44,26 @@ func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect
 			delete(v, key)
 			continue
 		}
-		at := path + "." + string(f.Name())
-		if other, twice := given[f.Name()]; twice {
+		fieldPath := path + "." + string(f.Name())
+		if other, exists := keys[f.Name()]; exists {
 			c.reject(path+"."+key, "duplicate field %q: it is also set as %s", key, other)
 			delete(v, key)
 			continue
 		}
-		given[f.Name()] = key
+		keys[f.Name()] = key
 		if v[key] == nil && !acceptsNull(f) {
 			delete(v, key) // null means absent
 			continue
 		}
 		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
-			if other, both := chosen[o.Name()]; both {
-				c.reject(at, "cannot be set together with %s", other)
+			if other, dup := oneofs[o.Name()]; dup {
+				c.reject(fieldPath, "cannot be set together with %s", other)
 				delete(v, key)
 				continue
 			}
-			chosen[o.Name()] = string(f.Name())
+			oneofs[o.Name()] = string(f.Name())
 		}
-		if !c.checkField(at, v[key], f) {
+		if !c.checkField(fieldPath, v[key], f) {
 			delete(v, key)
 		}
 	}
@@ -88,8 +88,8 @@ func fieldNames(d protoreflect.MessageDescriptor) []string {
 
 // suggestion returns the nearest of the names as part of an error text; "" if none is near.
 func suggestion(name string, names []string) string {
-	if near := document.Suggest(name, names); near != "" {
-		return fmt.Sprintf("; did you mean %q?", near)
+	if nearest := document.Suggest(name, names); nearest != "" {
+		return fmt.Sprintf("; did you mean %q?", nearest)
 	}
 	return ""
 }
@@ -108,11 +108,11 @@ func (c *jsonChecker) checkField(path string, v any, f protoreflect.FieldDescrip
 			c.reject(path, "found %s, expected a list", describeValue(v))
 			return false
 		}
-		all := true
-		for i, one := range list {
-			all = c.checkValue(fmt.Sprintf("%s[%d]", path, i), one, f) && all
+		valid := true
+		for i, element := range list {
+			valid = c.checkValue(fmt.Sprintf("%s[%d]", path, i), element, f) && valid
 		}
-		return all
+		return valid
 	case f.IsMap():
 		m, ok := v.(map[string]any)
 		if !ok {

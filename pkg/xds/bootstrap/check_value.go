@@ -13,7 +13,7 @@ import (
 
 // checkEnum checks the name or number of an enum value.
 func (c *jsonChecker) checkEnum(path string, v any, d protoreflect.EnumDescriptor) bool {
-	const few = 8 // values to list in an error text
+	const maxListed = 8 // values to list in an error text
 	values := d.Values()
 	names := make([]string, values.Len())
 	for i := range names {
@@ -24,8 +24,8 @@ func (c *jsonChecker) checkEnum(path string, v any, d protoreflect.EnumDescripto
 		if values.ByName(protoreflect.Name(v)) != nil {
 			return true
 		}
-		if near := suggestion(v, names); near != "" {
-			c.reject(path, "unknown value %q%s", v, near)
+		if nearest := suggestion(v, names); nearest != "" {
+			c.reject(path, "unknown value %q%s", v, nearest)
 			return false
 		}
 	case json.Number:
@@ -34,7 +34,7 @@ func (c *jsonChecker) checkEnum(path string, v any, d protoreflect.EnumDescripto
 			return true
 		}
 	}
-	if len(names) <= few {
+	if len(names) <= maxListed {
 		c.reject(path, "found %s, expected %s", describeValue(v), alternatives(names))
 	} else {
 		c.reject(path, "found %s, expected a value of %s", describeValue(v), d.FullName())
@@ -72,17 +72,17 @@ func expectedScalar(v any, kind protoreflect.Kind) string {
 			return "a number"
 		}
 	default:
-		least, most := integerBounds(kind)
+		lowest, highest := integerBounds(kind)
 		n, err := number.Float64()
-		if err != nil || !isText && !isNumber || n != math.Trunc(n) || n < least || n > most {
-			return fmt.Sprintf("a whole number from %.0f to %.0f", least, most)
+		if err != nil || !isText && !isNumber || n != math.Trunc(n) || n < lowest || n > highest {
+			return fmt.Sprintf("a whole number from %.0f to %.0f", lowest, highest)
 		}
 	}
 	return ""
 }
 
 // integerBounds returns the bounds of an integer kind.
-func integerBounds(kind protoreflect.Kind) (least, most float64) {
+func integerBounds(kind protoreflect.Kind) (lowest, highest float64) {
 	switch kind {
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		return 0, math.MaxUint32
@@ -103,7 +103,7 @@ func isDuration(text string) bool {
 
 // describeValue describes a value for an error text.
 func describeValue(v any) string {
-	const most = 40 // bytes
+	const maxLength = 40 // bytes
 	switch v := v.(type) {
 	case nil:
 		return "null"
@@ -115,8 +115,8 @@ func describeValue(v any) string {
 		if strings.Contains(v, "PRIVATE KEY-----") {
 			return "a string"
 		}
-		if len(v) > most {
-			v = strings.ToValidUTF8(v[:most], "") + "…"
+		if len(v) > maxLength {
+			v = strings.ToValidUTF8(v[:maxLength], "") + "…"
 		}
 		return "the string " + strconv.Quote(v)
 	case []any:

@@ -41,55 +41,55 @@ type clusterNameChecker struct {
 	warnings FieldErrors // other references
 }
 
-// CheckClusters finds references in the listeners and clusters of x to clusters that neither x nor
+// CheckClusters finds references in the listeners and clusters of s to clusters that neither s nor
 // the file defines. Unknown clusters in a route table that is inline in its listener are an error
 // of type FieldErrors, unless validate_clusters is false, as in Envoy. Others are warnings.
-func (x *StaticResources) CheckClusters(file *config.Snapshot) (warned FieldErrors, err error) {
-	u := &clusterNameChecker{}
+func (s *StaticResources) CheckClusters(file *config.Snapshot) (warnings FieldErrors, err error) {
+	checker := &clusterNameChecker{}
 	for _, c := range file.Clusters {
-		u.clusters = append(u.clusters, c.Name)
+		checker.clusters = append(checker.clusters, c.Name)
 	}
-	for _, g := range x.Clusters {
-		u.clusters = append(u.clusters, g.Name)
+	for _, r := range s.Clusters {
+		checker.clusters = append(checker.clusters, r.Name)
 	}
-	slices.Sort(u.clusters)
-	u.checkResources(x.Listeners, &listenerv3.Listener{})
-	u.checkResources(x.Clusters, &clusterv3.Cluster{})
-	return u.warnings, u.errors.asError()
+	slices.Sort(checker.clusters)
+	checker.checkResources(s.Listeners, &listenerv3.Listener{})
+	checker.checkResources(s.Clusters, &clusterv3.Cluster{})
+	return checker.warnings, checker.errors.asError()
 }
 
 // checkResources checks resources of the type of m.
-func (u *clusterNameChecker) checkResources(all []StaticResource, m proto.Message) {
-	for _, g := range all {
-		if proto.Unmarshal(g.Body, m) == nil { // always: body was marshaled from such a message
-			u.checkMessage(g.Field, m.ProtoReflect(), false)
+func (c *clusterNameChecker) checkResources(resources []StaticResource, m proto.Message) {
+	for _, r := range resources {
+		if proto.Unmarshal(r.Body, m) == nil { // always: body was marshaled from such a message
+			c.checkMessage(r.Field, m.ProtoReflect(), false)
 		}
 	}
 }
 
 // checkMessage checks a message at path; strict: unknown clusters are errors.
-func (u *clusterNameChecker) checkMessage(path string, m protoreflect.Message, strict bool) {
-	switch one := m.Interface().(type) {
+func (c *clusterNameChecker) checkMessage(path string, m protoreflect.Message, strict bool) {
+	switch msg := m.Interface().(type) {
 	case *anypb.Any:
-		if inner, err := one.UnmarshalNew(); err == nil { // otherwise it was rejected or has no effect
-			u.checkMessage(path, inner.ProtoReflect(), strict)
+		if inner, err := msg.UnmarshalNew(); err == nil { // otherwise it was rejected or has no effect
+			c.checkMessage(path, inner.ProtoReflect(), strict)
 		}
 		return
 	case *corev3.ConfigSource: // State.checkReferences checks it
 		return
 	case *routev3.RouteConfiguration:
-		strict = one.GetValidateClusters() == nil || one.GetValidateClusters().GetValue()
+		strict = msg.GetValidateClusters() == nil || msg.GetValidateClusters().GetValue()
 	}
 	for i := range m.Descriptor().Fields().Len() {
 		if f := m.Descriptor().Fields().Get(i); m.Has(f) {
-			u.checkField(path+"."+string(f.Name()), f, m.Get(f), strict)
+			c.checkField(path+"."+string(f.Name()), f, m.Get(f), strict)
 		}
 	}
 }
 
 // checkField is checkMessage for a field.
-func (u *clusterNameChecker) checkField(path string, f protoreflect.FieldDescriptor, v protoreflect.Value, strict bool) {
-	names := slices.Contains(clusterFields(), f.FullName())
+func (c *clusterNameChecker) checkField(path string, f protoreflect.FieldDescriptor, v protoreflect.Value, strict bool) {
+	namesCluster := slices.Contains(clusterFields(), f.FullName())
 	switch {
 	case f.IsMap():
 		var keys []string
@@ -99,38 +99,38 @@ func (u *clusterNameChecker) checkField(path string, f protoreflect.FieldDescrip
 		})
 		slices.Sort(keys)
 		for _, k := range keys {
-			at := path + "[" + k + "]"
-			if names {
-				u.checkName(at, k, strict)
+			entryPath := path + "[" + k + "]"
+			if namesCluster {
+				c.checkName(entryPath, k, strict)
 			}
 			if f.MapValue().Message() != nil && f.MapKey().Kind() == protoreflect.StringKind {
-				u.checkMessage(at, v.Map().Get(protoreflect.ValueOfString(k).MapKey()).Message(), strict)
+				c.checkMessage(entryPath, v.Map().Get(protoreflect.ValueOfString(k).MapKey()).Message(), strict)
 			}
 		}
 	case f.IsList() && f.Message() != nil:
 		for i := range v.List().Len() {
-			u.checkMessage(path+"["+strconv.Itoa(i)+"]", v.List().Get(i).Message(), strict)
+			c.checkMessage(path+"["+strconv.Itoa(i)+"]", v.List().Get(i).Message(), strict)
 		}
 	case f.IsList():
 	case f.Message() != nil:
-		u.checkMessage(path, v.Message(), strict)
-	case names:
-		u.checkName(path, v.String(), strict && f.Parent().ParentFile().Package() == "envoy.config.route.v3")
+		c.checkMessage(path, v.Message(), strict)
+	case namesCluster:
+		c.checkName(path, v.String(), strict && f.Parent().ParentFile().Package() == "envoy.config.route.v3")
 	}
 }
 
 // checkName records a name that is not a cluster; it ignores "".
-func (u *clusterNameChecker) checkName(path, name string, strict bool) {
-	if _, ok := slices.BinarySearch(u.clusters, name); ok || name == "" {
+func (c *clusterNameChecker) checkName(path, name string, strict bool) {
+	if _, ok := slices.BinarySearch(c.clusters, name); ok || name == "" {
 		return
 	}
-	one := FieldError{path, fmt.Sprintf("unknown cluster %q", name)}
-	if near := document.Suggest(name, u.clusters); near != "" {
-		one.Reason += fmt.Sprintf("; did you mean %q?", near)
+	e := FieldError{path, fmt.Sprintf("unknown cluster %q", name)}
+	if nearest := document.Suggest(name, c.clusters); nearest != "" {
+		e.Reason += fmt.Sprintf("; did you mean %q?", nearest)
 	}
 	if strict {
-		u.errors = append(u.errors, one)
+		c.errors = append(c.errors, e)
 	} else {
-		u.warnings = append(u.warnings, one)
+		c.warnings = append(c.warnings, e)
 	}
 }

@@ -7,16 +7,16 @@ import (
 )
 
 // dropFollowUpErrors returns those of late that are not consequences of early. A consequence is an
-// error of a field that contains a field of early, or of a missing field next to one. given reports
-// whether the file has a field.
-func dropFollowUpErrors(early, late FieldErrors, given func(field string) bool) (kept FieldErrors) {
-	around := map[string]bool{}
-	for _, p := range early {
-		around[p.Field], around[parentField(p.Field)] = true, true
+// error of a field that contains a field of early, or of a missing field next to one. isSet reports
+// whether the file sets a field.
+func dropFollowUpErrors(early, late FieldErrors, isSet func(field string) bool) (kept FieldErrors) {
+	affected := map[string]bool{}
+	for _, e := range early {
+		affected[e.Field], affected[parentField(e.Field)] = true, true
 	}
-	for _, p := range late {
-		if !around[p.Field] && (!around[parentField(p.Field)] || given(p.Field)) {
-			kept = append(kept, p)
+	for _, e := range late {
+		if !affected[e.Field] && (!affected[parentField(e.Field)] || isSet(e.Field)) {
+			kept = append(kept, e)
 		}
 	}
 	return kept
@@ -38,7 +38,7 @@ func fieldLookup(field string, data []byte) func(inner string) bool {
 	}
 	return func(inner string) bool {
 		rest, ok := strings.CutPrefix(inner, field)
-		at := v
+		current := v
 		for ok && rest != "" {
 			var step string
 			if rest[0] == '[' {
@@ -51,15 +51,15 @@ func fieldLookup(field string, data []byte) func(inner string) bool {
 				}
 				step, rest = rest[:end], rest[end:]
 			}
-			switch in := at.(type) {
+			switch container := current.(type) {
 			case []any:
 				i, err := strconv.Atoi(step)
-				if ok = err == nil && i < len(in); ok {
-					at = in[i]
+				if ok = err == nil && i < len(container); ok {
+					current = container[i]
 				}
 			case map[string]any:
-				if at, ok = in[step]; !ok {
-					at, ok = in[lowerCamel(step)]
+				if current, ok = container[step]; !ok {
+					current, ok = container[lowerCamel(step)]
 				}
 			default:
 				ok = false

@@ -27,81 +27,81 @@ type FieldError struct {
 type FieldErrors []FieldError
 
 // Error returns the field and reason of each.
-func (p FieldErrors) Error() string {
-	texts := make([]string, len(p))
-	for i, one := range p {
-		texts[i] = one.Field + ": " + one.Reason
+func (errs FieldErrors) Error() string {
+	texts := make([]string, len(errs))
+	for i, e := range errs {
+		texts[i] = e.Field + ": " + e.Reason
 	}
 	return strings.Join(texts, "; ")
 }
 
-// asError returns p as an error, nil if p is empty.
-func (p FieldErrors) asError() error {
-	if len(p) == 0 {
+// asError returns errs as an error, or nil if errs is empty.
+func (errs FieldErrors) asError() error {
+	if len(errs) == 0 {
 		return nil
 	}
-	return p
+	return errs
 }
 
 // fieldErrorsOf returns err as errors of field, or of fields in it if err is a RejectedError.
-func fieldErrorsOf(field string, err error) (all FieldErrors) {
-	var refused resource.RejectedError
+func fieldErrorsOf(field string, err error) (out FieldErrors) {
+	var rejected resource.RejectedError
 	var inner FieldErrors
 	switch {
 	case errors.As(err, &inner):
 		return inner
-	case !errors.As(err, &refused):
+	case !errors.As(err, &rejected):
 		return FieldErrors{{field, err.Error()}}
 	}
-	for _, text := range refused {
-		one := FieldError{field, text}
+	for _, text := range rejected {
+		e := FieldError{field, text}
 		if path, reason, ok := strings.Cut(text, ": "); ok && !strings.Contains(path, " ") {
-			one = FieldError{field + "." + path, reason}
+			e = FieldError{field + "." + path, reason}
 		}
-		all = append(all, one)
+		out = append(out, e)
 	}
-	return all
+	return out
 }
 
 // splitObject splits a JSON object by its member names, which may be in either JSON spelling of
 // message fields: ads_config or adsConfig. It omits null members. An error is of type FieldErrors;
 // the valid members are returned with it.
-func splitObject(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
+func splitObject(field string, data []byte, allowed ...string) (map[string]json.RawMessage, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
-	given := map[string]json.RawMessage{}
-	if json.Unmarshal(data, &given) != nil {
+	raw := map[string]json.RawMessage{}
+	if json.Unmarshal(data, &raw) != nil {
 		return nil, FieldErrors{{field, "expected an object"}}
 	}
-	all := make(map[string]json.RawMessage, len(given))
-	spelt := make(map[string]string, len(given))
-	var wrong FieldErrors
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		at := slices.IndexFunc(known, func(k string) bool { return name == k || name == lowerCamel(k) })
-		if at < 0 {
-			wrong = append(wrong, FieldError{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ") + suggestion(name, known)})
+	members := make(map[string]json.RawMessage, len(raw))
+	spellings := make(map[string]string, len(raw))
+	var errs FieldErrors
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		i := slices.IndexFunc(allowed, func(canonical string) bool { return name == canonical || name == lowerCamel(canonical) })
+		if i < 0 {
+			errs = append(errs, FieldError{field + "." + name, "is not supported, expected one of " + strings.Join(allowed, ", ") + suggestion(name, allowed)})
 			continue
 		}
-		k := known[at]
-		if other, twice := spelt[k]; twice {
-			wrong = append(wrong, FieldError{field + "." + name, fmt.Sprintf("is another spelling of %s: use only one of them", other)})
+		canonical := allowed[i]
+		if other, dup := spellings[canonical]; dup {
+			errs = append(errs, FieldError{field + "." + name, fmt.Sprintf("is another spelling of %s: use only one of them", other)})
 			continue
 		}
-		spelt[k] = name
-		if text := given[name]; !bytes.Equal(text, []byte("null")) {
-			all[k] = text
+		spellings[canonical] = name
+		if text := raw[name]; !bytes.Equal(text, []byte("null")) {
+			members[canonical] = text
 		}
 	}
-	return all, wrong.asError()
+	return members, errs.asError()
 }
 
 // splitList splits a JSON list. An error is of type FieldErrors.
-func splitList(field string, data []byte) (all []json.RawMessage, err error) {
-	if len(data) > 0 && json.Unmarshal(data, &all) != nil {
+func splitList(field string, data []byte) (elements []json.RawMessage, err error) {
+	if len(data) > 0 && json.Unmarshal(data, &elements) != nil {
 		return nil, FieldErrors{{field, "expected a list"}}
 	}
-	return all, nil
+	return elements, nil
 }
 
 // lowerCamel returns the lowerCamelCase JSON name of a message field.
@@ -116,16 +116,16 @@ func lowerCamel(name string) string {
 }
 
 // fieldErrorsOfReasons is fieldErrorsOf for an error whose texts already contain the field.
-func fieldErrorsOfReasons(err error) (all FieldErrors) {
-	var refused resource.RejectedError
-	if !errors.As(err, &refused) {
-		refused = resource.RejectedError{err.Error()}
+func fieldErrorsOfReasons(err error) (out FieldErrors) {
+	var rejected resource.RejectedError
+	if !errors.As(err, &rejected) {
+		rejected = resource.RejectedError{err.Error()}
 	}
-	for _, text := range refused {
+	for _, text := range rejected {
 		field, reason, _ := strings.Cut(text, ": ")
-		all = append(all, FieldError{field, reason})
+		out = append(out, FieldError{field, reason})
 	}
-	return all
+	return out
 }
 
 // unknownTypeResolver resolves every message type. A type that is not linked in resolves to a
@@ -134,8 +134,8 @@ func fieldErrorsOfReasons(err error) (all FieldErrors) {
 type unknownTypeResolver struct{ *protoregistry.Types }
 
 // FindMessageByURL implements protoregistry.MessageTypeResolver.
-func (f unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
-	if t, err := f.Types.FindMessageByURL(url); err == nil {
+func (r unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	if t, err := r.Types.FindMessageByURL(url); err == nil {
 		return t, nil
 	}
 	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // it has no fields
@@ -146,8 +146,8 @@ func (f unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageT
 func stripUnknownMessages(v any) (found bool) {
 	switch v := v.(type) {
 	case []any:
-		for _, one := range v {
-			found = stripUnknownMessages(one) || found
+		for _, inner := range v {
+			found = stripUnknownMessages(inner) || found
 		}
 	case map[string]any:
 		if url, ok := v["@type"].(string); ok {
@@ -157,8 +157,8 @@ func stripUnknownMessages(v any) (found bool) {
 				return true
 			}
 		}
-		for _, one := range v {
-			found = stripUnknownMessages(one) || found
+		for _, inner := range v {
+			found = stripUnknownMessages(inner) || found
 		}
 	}
 	return found
@@ -173,22 +173,22 @@ func locateError(data []byte, err error) (path, reason string) {
 	if !ok {
 		return "", text
 	}
-	place, rest, _ := strings.Cut(rest, "): ")
-	line, column, _ := strings.Cut(place, ":")
+	position, rest, _ := strings.Cut(rest, "): ")
+	line, column, _ := strings.Cut(position, ":")
 	row, err1 := strconv.Atoi(line)
 	col, err2 := strconv.Atoi(column)
 	if err := errors.Join(err1, err2); err != nil || row < 1 || col < 1 {
 		return "", text
 	}
-	at := 0
+	offset := 0
 	for range row - 1 {
-		at += bytes.IndexByte(data[at:], '\n') + 1
+		offset += bytes.IndexByte(data[offset:], '\n') + 1
 	}
-	return pathAt(data, int64(at+col-1)), rest
+	return pathAt(data, int64(offset+col-1)), rest
 }
 
-// pathAt returns the path of the value, or of its key, at an offset of JSON.
-func pathAt(data []byte, at int64) string {
+// pathAt returns the path of the value, or of its key, at an offset in data.
+func pathAt(data []byte, offset int64) string {
 	type level struct {
 		list  bool
 		index int
@@ -231,7 +231,7 @@ func pathAt(data []byte, at int64) string {
 				top.value = true
 			}
 		}
-		if d.InputOffset() > at {
+		if d.InputOffset() > offset {
 			return path()
 		}
 		if delim == '[' || delim == '{' {

@@ -19,22 +19,22 @@ type RuntimeLayer struct {
 
 // readRuntime reads layered_runtime of a bootstrap. An error is of type FieldErrors.
 func (b *Bootstrap) readRuntime(data []byte) error {
-	given, err := splitObject("layered_runtime", data, "layers")
+	members, err := splitObject("layered_runtime", data, "layers")
 	if err != nil {
 		return err
 	}
-	list, err := splitList("layered_runtime.layers", given["layers"])
+	list, err := splitList("layered_runtime.layers", members["layers"])
 	if err != nil {
 		return err
 	}
 	names := map[string]bool{}
 	for i, text := range list {
 		field := fmt.Sprintf("layered_runtime.layers[%d]", i)
-		all, err := splitObject(field, text, "name", "static_layer", "rtds_layer", "admin_layer")
+		fields, err := splitObject(field, text, "name", "static_layer", "rtds_layer", "admin_layer")
 		if err != nil {
 			return err
 		}
-		name, err := decodeString(field+".name", all["name"])
+		name, err := decodeString(field+".name", fields["name"])
 		if err != nil {
 			return err
 		}
@@ -42,39 +42,39 @@ func (b *Bootstrap) readRuntime(data []byte) error {
 			return FieldErrors{{field + ".name", fmt.Sprintf("found %q, expected a unique name", name)}}
 		}
 		names[name] = true
-		delete(all, "name")
-		if len(all) != 1 {
+		delete(fields, "name")
+		if len(fields) != 1 {
 			return FieldErrors{{field, "expected exactly one of static_layer, rtds_layer and admin_layer"}}
 		}
-		one, err := b.readRuntimeLayer(field, all)
+		layers, err := b.readRuntimeLayer(field, fields)
 		if err != nil {
 			return err
 		}
-		b.Layers = append(b.Layers, one...)
+		b.Layers = append(b.Layers, layers...)
 	}
 	return nil
 }
 
 // readRuntimeLayer reads a layer without its name. It returns no layer for an admin_layer, which
 // stays empty.
-func (b *Bootstrap) readRuntimeLayer(field string, all map[string]json.RawMessage) ([]RuntimeLayer, error) {
-	if text, ok := all["static_layer"]; ok {
+func (b *Bootstrap) readRuntimeLayer(field string, members map[string]json.RawMessage) ([]RuntimeLayer, error) {
+	if text, ok := members["static_layer"]; ok {
 		field += ".static_layer"
 		s := &structpb.Struct{}
 		if err := decodeField(field, text, s); err != nil {
 			return nil, err
 		}
-		said, err := resource.ReadLayer(field, s)
+		values, err := resource.ReadLayer(field, s)
 		if err != nil {
 			return nil, fieldErrorsOfReasons(err)
 		}
-		return []RuntimeLayer{{Values: said}}, nil
+		return []RuntimeLayer{{Values: values}}, nil
 	}
-	if text, ok := all["rtds_layer"]; ok {
-		one, err := b.readRTDS(field+".rtds_layer", text)
-		return []RuntimeLayer{one}, err
+	if text, ok := members["rtds_layer"]; ok {
+		layer, err := b.readRTDS(field+".rtds_layer", text)
+		return []RuntimeLayer{layer}, err
 	}
-	_, err := splitObject(field+".admin_layer", all["admin_layer"]) // there is no way to write to it
+	_, err := splitObject(field+".admin_layer", members["admin_layer"]) // there is no way to write to it
 	return nil, err
 }
 
@@ -88,38 +88,38 @@ func decodeString(field string, data []byte) (text string, err error) {
 
 // readRTDS reads an rtds_layer.
 func (b *Bootstrap) readRTDS(field string, data []byte) (RuntimeLayer, error) {
-	all, err := splitObject(field, data, "name", "rtds_config")
+	members, err := splitObject(field, data, "name", "rtds_config")
 	if err != nil {
 		return RuntimeLayer{}, err
 	}
-	name, err := decodeString(field+".name", all["name"])
+	name, err := decodeString(field+".name", members["name"])
 	if err != nil {
 		return RuntimeLayer{}, err
 	}
 	if name == "" {
 		return RuntimeLayer{}, FieldErrors{{field + ".name", "is missing"}}
 	}
-	limit, err := b.readInitialFetchTimeout(field+".rtds_config", all["rtds_config"])
-	return RuntimeLayer{Resource: name, Timeout: limit}, err
+	timeout, err := b.readInitialFetchTimeout(field+".rtds_config", members["rtds_config"])
+	return RuntimeLayer{Resource: name, Timeout: timeout}, err
 }
 
 // RTDSNames returns the names of the RTDS layers.
-func (b *Bootstrap) RTDSNames() (all []string) {
+func (b *Bootstrap) RTDSNames() (names []string) {
 	for _, l := range b.Layers {
 		if l.Resource != "" {
-			all = append(all, l.Resource)
+			names = append(names, l.Resource)
 		}
 	}
-	return all
+	return names
 }
 
 // MergeLayers returns the runtime of layers, of which later ones override earlier ones.
 func MergeLayers(layers []RuntimeLayer) *resource.Runtime {
-	var said []*resource.Layer
+	var values []*resource.Layer
 	for _, l := range layers {
 		if l.Values != nil {
-			said = append(said, l.Values)
+			values = append(values, l.Values)
 		}
 	}
-	return resource.NewRuntime(said...)
+	return resource.NewRuntime(values...)
 }

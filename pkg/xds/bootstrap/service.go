@@ -16,7 +16,7 @@ import (
 
 // checkFields finds the fields of m that are set and not in read. It returns those in critical as
 // errors, and records the others as ignored.
-func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []string) (wrong FieldErrors) {
+func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []string) (errs FieldErrors) {
 	set := map[string]bool{}
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		set[string(f.Name())] = true
@@ -26,25 +26,25 @@ func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []
 		switch {
 		case slices.Contains(read, name):
 		case slices.Contains(critical, name):
-			wrong = append(wrong, FieldError{field + "." + name, "is not supported"})
+			errs = append(errs, FieldError{field + "." + name, "is not supported"})
 		default:
 			b.Ignored = append(b.Ignored, FieldError{Field: field + "." + name})
 		}
 	}
-	return wrong
+	return errs
 }
 
 // requireV3 rejects other versions of the API.
-func requireV3(field string, v corev3.ApiVersion) (wrong FieldErrors) {
+func requireV3(field string, v corev3.ApiVersion) (errs FieldErrors) {
 	if v != corev3.ApiVersion_V3 && v != corev3.ApiVersion_AUTO {
-		wrong = FieldErrors{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}
+		errs = FieldErrors{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}
 	}
-	return wrong
+	return errs
 }
 
-// readADS reads a config source that must be ADS; known are further fields that have an effect. An
+// readADS reads a config source that must be ADS; optional lists further fields that have an effect. An
 // error is of type FieldErrors.
-func (b *Bootstrap) readADS(field string, data []byte, known ...string) (*corev3.ConfigSource, error) {
+func (b *Bootstrap) readADS(field string, data []byte, optional ...string) (*corev3.ConfigSource, error) {
 	s := &corev3.ConfigSource{}
 	if err := decodeField(field, data, s); err != nil {
 		return nil, err
@@ -52,19 +52,19 @@ func (b *Bootstrap) readADS(field string, data []byte, known ...string) (*corev3
 	if s.GetAds() == nil {
 		return nil, FieldErrors{{field, "expected ads"}}
 	}
-	wrong := b.checkFields(field, s, append(known, "ads", "resource_api_version"), []string{"authorities"})
-	wrong = append(wrong, requireV3(field+".resource_api_version", s.GetResourceApiVersion())...)
-	return s, wrong.asError()
+	errs := b.checkFields(field, s, append(optional, "ads", "resource_api_version"), []string{"authorities"})
+	errs = append(errs, requireV3(field+".resource_api_version", s.GetResourceApiVersion())...)
+	return s, errs.asError()
 }
 
 // readInitialFetchTimeout is readADS for a source with initial_fetch_timeout
-// (core.v3.ConfigSource). limit is the timeout; 0: no limit.
-func (b *Bootstrap) readInitialFetchTimeout(field string, data []byte) (limit time.Duration, err error) {
-	from, err := b.readADS(field, data, "initial_fetch_timeout")
+// (core.v3.ConfigSource). A timeout of 0 means no limit.
+func (b *Bootstrap) readInitialFetchTimeout(field string, data []byte) (timeout time.Duration, err error) {
+	source, err := b.readADS(field, data, "initial_fetch_timeout")
 	if err != nil {
 		return 0, err
 	}
-	d := from.GetInitialFetchTimeout()
+	d := source.GetInitialFetchTimeout()
 	switch {
 	case d == nil:
 		return resource.DefaultFetchTimeout, nil
@@ -77,57 +77,57 @@ func (b *Bootstrap) readInitialFetchTimeout(field string, data []byte) (limit ti
 // readGRPCService reads the gRPC service of a source. It returns the name of the cluster and
 // completes its target. An error is of type FieldErrors.
 func (b *Bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
-	wrong := b.checkFields(field, api,
+	errs := b.checkFields(field, api,
 		[]string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
-	wrong = append(wrong, requireV3(field+".transport_api_version", api.GetTransportApiVersion())...)
+	errs = append(errs, requireV3(field+".transport_api_version", api.GetTransportApiVersion())...)
 	if n := len(api.GetGrpcServices()); n != 1 {
-		return "", append(wrong, FieldError{field + ".grpc_services", fmt.Sprintf("found %d services, expected exactly one", n)})
+		return "", append(errs, FieldError{field + ".grpc_services", fmt.Sprintf("found %d services, expected exactly one", n)})
 	}
 	field += ".grpc_services[0]"
 	s := api.GetGrpcServices()[0]
-	wrong = append(wrong, b.checkFields(field, s, []string{"envoy_grpc", "initial_metadata"}, []string{"google_grpc"})...)
-	if wrong != nil {
-		return "", wrong
+	errs = append(errs, b.checkFields(field, s, []string{"envoy_grpc", "initial_metadata"}, []string{"google_grpc"})...)
+	if errs != nil {
+		return "", errs
 	}
-	fields, wrong := readMetadata(field+".initial_metadata", s.GetInitialMetadata())
+	metadata, errs := readMetadata(field+".initial_metadata", s.GetInitialMetadata())
 	field += ".envoy_grpc"
-	wrong = append(wrong, b.checkFields(field, s.GetEnvoyGrpc(), []string{"cluster_name", "authority", "skip_envoy_headers"}, nil)...)
+	errs = append(errs, b.checkFields(field, s.GetEnvoyGrpc(), []string{"cluster_name", "authority", "skip_envoy_headers"}, nil)...)
 	name := s.GetEnvoyGrpc().GetClusterName()
 	t, ok := b.Targets[name]
 	if !ok {
-		wrong = append(wrong, FieldError{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
+		errs = append(errs, FieldError{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
 	}
-	called := s.GetEnvoyGrpc().GetAuthority()
-	if b.services[name] && (t.AuthorityOverride != called || !maps.EqualFunc(t.Metadata, fields, slices.Equal)) {
-		wrong = append(wrong, FieldError{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
+	authority := s.GetEnvoyGrpc().GetAuthority()
+	if b.services[name] && (t.AuthorityOverride != authority || !maps.EqualFunc(t.Metadata, metadata, slices.Equal)) {
+		errs = append(errs, FieldError{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
 	}
-	if wrong != nil {
-		return "", wrong
+	if errs != nil {
+		return "", errs
 	}
 	if t.unusedAddresses > 0 && !b.services[name] {
 		b.Ignored = append(b.Ignored, FieldError{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.unusedAddresses)})
 	}
-	t.AuthorityOverride, t.Metadata = called, fields
+	t.AuthorityOverride, t.Metadata = authority, metadata
 	b.Targets[name], b.services[name] = t, true
 	return name, nil
 }
 
 // readMetadata reads the metadata of calls. Its values may be credentials, so error texts omit
 // them.
-func readMetadata(field string, all []*corev3.HeaderValue) (out map[string][]string, wrong FieldErrors) {
-	for i, h := range all {
+func readMetadata(field string, headers []*corev3.HeaderValue) (out map[string][]string, errs FieldErrors) {
+	for i, h := range headers {
 		name, value := strings.ToLower(h.GetKey()), h.GetValue()
 		if value == "" {
 			value = string(h.GetRawValue())
 		}
-		at := fmt.Sprintf("%s[%d]", field, i)
+		path := fmt.Sprintf("%s[%d]", field, i)
 		switch {
 		case !isMetadata(name):
-			wrong = append(wrong, FieldError{at + ".key", fmt.Sprintf("found %q, expected a gRPC metadata key for a text value", h.GetKey())})
+			errs = append(errs, FieldError{path + ".key", fmt.Sprintf("found %q, expected a gRPC metadata key for a text value", h.GetKey())})
 		case strings.Contains(value, "%"):
-			wrong = append(wrong, FieldError{at + ".value", "variables are not supported"})
+			errs = append(errs, FieldError{path + ".value", "variables are not supported"})
 		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }):
-			wrong = append(wrong, FieldError{at + ".value", "expected printable ASCII"})
+			errs = append(errs, FieldError{path + ".value", "expected printable ASCII"})
 		default:
 			if out == nil {
 				out = map[string][]string{}
@@ -135,7 +135,7 @@ func readMetadata(field string, all []*corev3.HeaderValue) (out map[string][]str
 			out[name] = append(out[name], value)
 		}
 	}
-	return out, wrong
+	return out, errs
 }
 
 // isMetadata reports whether a lower-case name is valid for text metadata.

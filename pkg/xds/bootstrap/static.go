@@ -29,15 +29,15 @@ type StaticResource struct {
 }
 
 // FieldErrors returns err as errors of the resource, without consequences of errors in the JSON.
-func (g *StaticResource) FieldErrors(err error) FieldErrors {
+func (r *StaticResource) FieldErrors(err error) FieldErrors {
 	if err == nil {
 		return nil
 	}
-	all := fieldErrorsOf(g.Field, err)
-	if g.errors == nil {
-		return all
+	errs := fieldErrorsOf(r.Field, err)
+	if r.errors == nil {
+		return errs
 	}
-	return dropFollowUpErrors(g.errors, all, fieldLookup(g.Field, g.rawJSON))
+	return dropFollowUpErrors(r.errors, errs, fieldLookup(r.Field, r.rawJSON))
 }
 
 // StaticResources are the resources of static_resources. Immutable.
@@ -51,73 +51,73 @@ type StaticResources struct {
 // ReadStatic parses static_resources. It validates clusters and secrets; the State decodes
 // listeners. An error is of type FieldErrors.
 func ReadStatic(data []byte) (*StaticResources, error) {
-	x := &StaticResources{ParsedClusters: map[string]*resource.Cluster{}, ParsedSecrets: map[resource.SecretRef]*resource.Secret{}}
-	all, err := splitObject("static_resources", data, "clusters", "listeners", "secrets")
-	var wrong FieldErrors
+	s := &StaticResources{ParsedClusters: map[string]*resource.Cluster{}, ParsedSecrets: map[resource.SecretRef]*resource.Secret{}}
+	members, err := splitObject("static_resources", data, "clusters", "listeners", "secrets")
+	var errs FieldErrors
 	if err != nil {
-		wrong = fieldErrorsOf("", err)
+		errs = fieldErrorsOf("", err)
 	}
-	note := func(err error) {
+	addError := func(err error) {
 		if err != nil {
-			wrong = append(wrong, fieldErrorsOf("", err)...)
+			errs = append(errs, fieldErrorsOf("", err)...)
 		}
 	}
-	x.Secrets, err = readResourceList("secrets", all, func() *tlsv3.Secret { return &tlsv3.Secret{} })
-	note(err)
-	for _, g := range x.Secrets {
-		secret, err := resource.ReadSecret(g.Body, resource.Capabilities{})
-		wrong = append(wrong, g.FieldErrors(err)...)
-		x.ParsedSecrets[resource.SecretRef{Name: g.Name}] = secret
+	s.Secrets, err = readResourceList("secrets", members, func() *tlsv3.Secret { return &tlsv3.Secret{} })
+	addError(err)
+	for _, r := range s.Secrets {
+		secret, err := resource.ReadSecret(r.Body, resource.Capabilities{})
+		errs = append(errs, r.FieldErrors(err)...)
+		s.ParsedSecrets[resource.SecretRef{Name: r.Name}] = secret
 	}
-	x.Clusters, err = readResourceList("clusters", all, func() *clusterv3.Cluster { return &clusterv3.Cluster{} })
-	note(err)
-	for _, g := range x.Clusters {
-		c, err := resource.ReadCluster(g.Body, resource.Capabilities{})
-		wrong = append(wrong, g.FieldErrors(err)...)
-		x.ParsedClusters[g.Name] = c
+	s.Clusters, err = readResourceList("clusters", members, func() *clusterv3.Cluster { return &clusterv3.Cluster{} })
+	addError(err)
+	for _, r := range s.Clusters {
+		c, err := resource.ReadCluster(r.Body, resource.Capabilities{})
+		errs = append(errs, r.FieldErrors(err)...)
+		s.ParsedClusters[r.Name] = c
 	}
-	x.Listeners, err = readResourceList("listeners", all, func() *listenerv3.Listener { return &listenerv3.Listener{} })
-	note(err)
-	return x, wrong.asError()
+	s.Listeners, err = readResourceList("listeners", members, func() *listenerv3.Listener { return &listenerv3.Listener{} })
+	addError(err)
+	return s, errs.asError()
 }
 
 // readResourceList reads the resources of a type, each into a new message.
 func readResourceList[M interface {
 	proto.Message
 	GetName() string
-}](kind string, all map[string]json.RawMessage, message func() M) (list []StaticResource, err error) {
-	texts, err := splitList("static_resources."+kind, all[kind])
+}](key string, members map[string]json.RawMessage, newMessage func() M) (list []StaticResource, err error) {
+	texts, err := splitList("static_resources."+key, members[key])
 	if err != nil {
 		return nil, err
 	}
-	var wrong FieldErrors
+	var errs FieldErrors
 	names := map[string]bool{}
 	for i, text := range texts {
-		g := StaticResource{Field: fmt.Sprintf("static_resources.%s[%d]", kind, i)}
-		m := message()
-		if err := decodeField(g.Field, text, m); err != nil {
-			g.errors, g.rawJSON = fieldErrorsOf(g.Field, err), text
-			wrong = append(wrong, g.errors...)
-			if g.errors[0].Field == g.Field { // not an object, or it could not be decoded
+		r := StaticResource{Field: fmt.Sprintf("static_resources.%s[%d]", key, i)}
+		m := newMessage()
+		if err := decodeField(r.Field, text, m); err != nil {
+			r.errors, r.rawJSON = fieldErrorsOf(r.Field, err), text
+			errs = append(errs, r.errors...)
+			if r.errors[0].Field == r.Field { // not an object, or it could not be decoded
 				continue
 			}
 		}
 		if l, ok := any(m).(*listenerv3.Listener); ok && l.GetName() == "" {
 			l.Name = addressText(l.GetAddress()) // Envoy's files may omit the name
 		}
-		g.Name = m.GetName()
-		if g.Body, err = (proto.MarshalOptions{Deterministic: true}).Marshal(m); err != nil {
-			wrong = append(wrong, FieldError{g.Field, err.Error()})
+		r.Name = m.GetName()
+		if r.Body, err = (proto.MarshalOptions{Deterministic: true}).Marshal(m); err != nil {
+			errs = append(errs, FieldError{r.Field, err.Error()})
 			continue
 		}
-		if names[g.Name] && (g.Name != "" || g.errors == nil) {
-			wrong = append(wrong, FieldError{g.Field, fmt.Sprintf("duplicate name %q", g.Name)})
+		if names[r.Name] && (r.Name != "" || r.errors == nil) {
+			errs = append(errs, FieldError{r.Field, fmt.Sprintf("duplicate name %q", r.Name)})
 			continue
 		}
-		names[g.Name] = true
-		list = append(list, g)
+		names[r.Name] = true
+		list = append(list, r)
 	}
-	return list, wrong.asError()
+	return list, errs.asError()
 }
 
 // addressText returns an address as text, "" if its type is unknown.
@@ -133,20 +133,20 @@ func addressText(a *corev3.Address) string {
 }
 
 // Targets returns the targets of the clusters that have an address, by name.
-func (x *StaticResources) Targets() map[string]Target {
-	all := map[string]Target{}
-	for name, c := range x.ParsedClusters {
+func (s *StaticResources) Targets() map[string]Target {
+	targets := map[string]Target{}
+	for name, c := range s.ParsedClusters {
 		if c.EDSServiceName != "" {
 			continue
 		}
-		made, ok := c.Resolve(nil, x.ParsedSecrets)
-		if !ok || len(made.Hosts) == 0 {
+		resolved, ok := c.Resolve(nil, s.ParsedSecrets)
+		if !ok || len(resolved.Hosts) == 0 {
 			continue
 		}
-		h := made.Hosts[0]
-		all[name] = Target{Address: h.Address, unusedAddresses: len(made.Hosts) - 1, IsUnix: isPath(h.Address), TLS: made.TLS}
+		h := resolved.Hosts[0]
+		targets[name] = Target{Address: h.Address, unusedAddresses: len(resolved.Hosts) - 1, IsUnix: isPath(h.Address), TLS: resolved.TLS}
 	}
-	return all
+	return targets
 }
 
 // isPath reports whether an address is the path of a unix socket.
@@ -155,38 +155,38 @@ func isPath(address string) bool {
 }
 
 // Bodies returns the serialized resources by type and name.
-func (x *StaticResources) Bodies() map[string]string {
-	all := map[string]string{}
-	for kind, list := range map[string][]StaticResource{"secret/": x.Secrets, "cluster/": x.Clusters, "listener/": x.Listeners} {
-		for _, g := range list {
-			all[kind+g.Name] = string(g.Body)
+func (s *StaticResources) Bodies() map[string]string {
+	bodies := map[string]string{}
+	for prefix, list := range map[string][]StaticResource{"secret/": s.Secrets, "cluster/": s.Clusters, "listener/": s.Listeners} {
+		for _, r := range list {
+			bodies[prefix+r.Name] = string(r.Body)
 		}
 	}
-	return all
+	return bodies
 }
 
-// listenerErrors returns the errors of the listeners, decoded with k. It is for a bootstrap with
-// other errors, whose listeners no state decodes.
-func (x *StaticResources) listenerErrors(k resource.Capabilities) (wrong FieldErrors) {
-	for _, g := range x.Listeners {
-		l, err := resource.ReadListener(g.Body, k)
+// listenerErrors returns the errors of the listeners, decoded with caps. Read calls it for a
+// bootstrap with other errors, whose listeners no State decodes.
+func (s *StaticResources) listenerErrors(caps resource.Capabilities) (errs FieldErrors) {
+	for _, r := range s.Listeners {
+		l, err := resource.ReadListener(r.Body, caps)
 		if err == nil {
 			err = CompileRoutes(l.InlineTables)
 		}
-		wrong = append(wrong, g.FieldErrors(err)...)
+		errs = append(errs, r.FieldErrors(err)...)
 	}
-	return wrong
+	return errs
 }
 
 // OfType returns the resources of a type.
-func (x *StaticResources) OfType(url string) []StaticResource {
+func (s *StaticResources) OfType(url string) []StaticResource {
 	switch url {
 	case resource.ClusterType:
-		return x.Clusters
+		return s.Clusters
 	case resource.ListenerType:
-		return x.Listeners
+		return s.Listeners
 	case resource.SecretType:
-		return x.Secrets
+		return s.Secrets
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ func (c *Cache) update(change func(s *Status)) {
 
 // Run saves what Save queues until Close.
 func (c *Cache) Run() {
-	for next := range c.saves {
-		err := c.file.save(next)
+	for contents := range c.saves {
+		err := c.file.save(contents)
 		if err != nil {
 			c.log.Error("cannot write the xDS cache", logPath, c.file.path(), logError, err)
 		}
@@ -71,19 +71,19 @@ func (c *Cache) Run() {
 			if err != nil {
 				s.Failure = err.Error()
 			} else {
-				s.ReceivedAt = next.ReceivedAt
+				s.ReceivedAt = contents.ReceivedAt
 			}
 		})
 	}
 }
 
-// Save queues contents, in place of those that Run has not saved yet. Calls do not overlap.
-func (c *Cache) Save(next *Contents) {
+// Save queues contents and drops queued contents that Run has not saved yet. Calls must not overlap.
+func (c *Cache) Save(contents *Contents) {
 	select {
 	case <-c.saves:
 	default:
 	}
-	c.saves <- next
+	c.saves <- contents
 }
 
 // Close ends Run after the last save. The caller does not call Save again.
@@ -93,11 +93,11 @@ func (c *Cache) Close() { close(c.saves) }
 // and also if they are not usable, or were received more than maxAge before now. A maxAge of 0
 // means no limit.
 func (c *Cache) Load(now time.Time, maxAge time.Duration) (*Contents, error) {
-	found, err := c.file.load(now, maxAge)
+	contents, err := c.file.load(now, maxAge)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.update(func(s *Status) { s.Failure = err.Error() })
 	}
-	return found, err
+	return contents, err
 }
 
 // SetInUse records that contents are active because the control plane does not respond.

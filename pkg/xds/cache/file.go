@@ -45,24 +45,24 @@ type header struct {
 	SHA256     string    `json:"sha256"` // SHA-256 of the rest in hexadecimal
 }
 
-// encode returns the contents of the cache file for g.
-func (g *Contents) encode(who Owner) ([]byte, error) {
+// encode returns the contents of the cache file for c.
+func (c *Contents) encode(owner Owner) ([]byte, error) {
 	var body []byte
-	for _, u := range g.Resources {
+	for _, u := range c.Resources {
 		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: u.Type}
-		for _, n := range u.Changed {
+		for _, r := range u.Changed {
 			m.Resources = append(m.Resources, &discoveryv3.Resource{
-				Name: n.Name, Version: n.Version, Resource: &anypb.Any{TypeUrl: u.Type, Value: n.Body},
+				Name: r.Name, Version: r.Version, Resource: &anypb.Any{TypeUrl: u.Type, Value: r.Body},
 			})
 		}
-		one, err := proto.Marshal(m)
+		response, err := proto.Marshal(m)
 		if err != nil {
 			return nil, err
 		}
-		body = protowire.AppendBytes(body, one)
+		body = protowire.AppendBytes(body, response)
 	}
 	sum := sha256.Sum256(body)
-	header, err := json.Marshal(header{Owner: who, ReceivedAt: g.ReceivedAt.UTC(), Length: len(body), SHA256: hex.EncodeToString(sum[:])})
+	header, err := json.Marshal(header{Owner: owner, ReceivedAt: c.ReceivedAt.UTC(), Length: len(body), SHA256: hex.EncodeToString(sum[:])})
 	if err != nil {
 		return nil, err
 	}
@@ -70,40 +70,40 @@ func (g *Contents) encode(who Owner) ([]byte, error) {
 }
 
 // parse parses a cache file. It fails if the file is incomplete or has another owner.
-func parse(b []byte, who Owner) (*Contents, error) {
+func parse(b []byte, owner Owner) (*Contents, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(magic))
-	line, body, whole := bytes.Cut(rest, []byte{'\n'})
-	if !ok || !whole {
+	line, body, found := bytes.Cut(rest, []byte{'\n'})
+	if !ok || !found {
 		return nil, errors.New("the file is not an xDS cache of this version of Weft")
 	}
 	var h header
 	if err := json.Unmarshal(line, &h); err != nil {
 		return nil, fmt.Errorf("malformed header: %w", err)
 	}
-	if h.Owner != who {
-		return nil, fmt.Errorf("the file was saved for node %q of cluster %q and control plane %q, expected node %q of cluster %q and control plane %q", h.Node, h.Cluster, h.ControlPlane, who.Node, who.Cluster, who.ControlPlane)
+	if h.Owner != owner {
+		return nil, fmt.Errorf("the file was saved for node %q of cluster %q and control plane %q, expected node %q of cluster %q and control plane %q", h.Node, h.Cluster, h.ControlPlane, owner.Node, owner.Cluster, owner.ControlPlane)
 	}
 	if sum := sha256.Sum256(body); len(body) != h.Length || hex.EncodeToString(sum[:]) != h.SHA256 {
 		return nil, fmt.Errorf("the file is damaged: found %d bytes of resources that do not match the checksum, expected %d", len(body), h.Length)
 	}
-	g := &Contents{ReceivedAt: h.ReceivedAt}
+	c := &Contents{ReceivedAt: h.ReceivedAt}
 	for len(body) > 0 {
-		one, n := protowire.ConsumeBytes(body)
+		response, n := protowire.ConsumeBytes(body)
 		if n < 0 {
 			return nil, protowire.ParseError(n)
 		}
 		body = body[n:]
 		m := &discoveryv3.DeltaDiscoveryResponse{}
-		if err := proto.Unmarshal(one, m); err != nil {
+		if err := proto.Unmarshal(response, m); err != nil {
 			return nil, err
 		}
 		u := ads.Update{Type: m.GetTypeUrl()}
 		for _, r := range m.GetResources() {
 			u.Changed = append(u.Changed, ads.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})
 		}
-		g.Resources = append(g.Resources, u)
+		c.Resources = append(c.Resources, u)
 	}
-	return g, nil
+	return c, nil
 }
 
 // file is the xDS cache file in a directory. One goroutine may save while another loads.
@@ -112,31 +112,31 @@ type file struct {
 	owner Owner
 }
 
-func (s *file) path() string { return filepath.Join(s.dir, "resources") }
+func (f *file) path() string { return filepath.Join(f.dir, "resources") }
 
 // save replaces the file atomically. It creates the directory if needed; only the owner may read
 // it.
-func (s *file) save(g *Contents) (err error) {
-	b, err := g.encode(s.owner)
+func (f *file) save(c *Contents) (err error) {
+	b, err := c.encode(f.owner)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return err
 	}
-	next := s.path() + ".new"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	newPath := f.path() + ".new"
+	w, err := os.OpenFile(newPath, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(next, s.path())
+	_, err = w.Write(b)
+	if err = errors.Join(err, w.Sync(), w.Close()); err == nil {
+		err = os.Rename(newPath, f.path())
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(next))
+		return errors.Join(err, os.Remove(newPath))
 	}
-	d, err := os.Open(s.dir)
+	d, err := os.Open(f.dir)
 	if err != nil {
 		return err
 	}
@@ -146,17 +146,17 @@ func (s *file) save(g *Contents) (err error) {
 // load returns the configuration that was saved last. It fails with fs.ErrNotExist if there is no
 // file, and also if the file is not usable, or older than maxAge at now. A maxAge of 0 means no
 // limit.
-func (s *file) load(now time.Time, maxAge time.Duration) (*Contents, error) {
-	b, err := os.ReadFile(s.path())
+func (f *file) load(now time.Time, maxAge time.Duration) (*Contents, error) {
+	b, err := os.ReadFile(f.path())
 	if err != nil {
 		return nil, err
 	}
-	g, err := parse(b, s.owner)
+	c, err := parse(b, f.owner)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.path(), err)
+		return nil, fmt.Errorf("%s: %w", f.path(), err)
 	}
-	if age := now.Sub(g.ReceivedAt); maxAge > 0 && age > maxAge {
-		return nil, fmt.Errorf("%s: the resources were received %v ago, but the maximum age is %v", s.path(), age.Round(time.Second), maxAge)
+	if age := now.Sub(c.ReceivedAt); maxAge > 0 && age > maxAge {
+		return nil, fmt.Errorf("%s: the resources were received %v ago, but the maximum age is %v", f.path(), age.Round(time.Second), maxAge)
 	}
-	return g, nil
+	return c, nil
 }

@@ -56,13 +56,13 @@ func (r *Reporter) Run(ctx context.Context) {
 	defer r.Dialer.Close()
 	var backoff transport.Backoff
 	for ctx.Err() == nil {
-		begun := time.Now()
+		started := time.Now()
 		err := r.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
 		r.Log.Warn("cannot report load: counting continues until the next report", logControl, r.Name, logError, err)
-		backoff.ResetAfter(time.Since(begun))
+		backoff.ResetAfter(time.Since(started))
 		select {
 		case <-time.After(backoff.Next()):
 		case <-ctx.Done():
@@ -78,10 +78,10 @@ func (r *Reporter) session(ctx context.Context) error {
 		cancel()
 		return err
 	}
-	var receiving sync.WaitGroup
+	var receiver sync.WaitGroup
 	defer func() {
 		cancel()
-		receiving.Wait()
+		receiver.Wait()
 		_ = conn.Close() // no call is in flight
 	}()
 	stream, err := lrsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(ctx)
@@ -93,46 +93,46 @@ func (r *Reporter) session(ctx context.Context) error {
 	if err := stream.Send(&lrsv3.LoadStatsRequest{Node: node}); err != nil {
 		return err
 	}
-	answers, ended := make(chan *lrsv3.LoadStatsResponse), make(chan error, 1)
-	receiving.Go(func() {
+	responses, streamErr := make(chan *lrsv3.LoadStatsResponse), make(chan error, 1)
+	receiver.Go(func() {
 		for {
 			m, err := stream.Recv()
 			if err != nil {
-				ended <- err
+				streamErr <- err
 				return
 			}
 			select {
-			case answers <- m:
+			case responses <- m:
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	return r.serveStream(ctx, stream, answers, ended)
+	return r.serveStream(ctx, stream, responses, streamErr)
 }
 
 // serveStream reports at the interval that the server requests until the stream ends.
-func (r *Reporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
-	due := time.NewTimer(time.Hour)
-	defer due.Stop()
-	due.Stop()
+func (r *Reporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, responses <-chan *lrsv3.LoadStatsResponse, streamErr <-chan error) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	timer.Stop()
 	r.interval = 0
 	for {
 		select {
-		case a := <-answers:
-			before := r.interval
-			if err := r.applyResponse(a); err != nil {
+		case resp := <-responses:
+			previous := r.interval
+			if err := r.applyResponse(resp); err != nil {
 				return err
 			}
-			if r.interval != before { // a repeated interval must not delay the report
-				due.Reset(r.interval)
+			if r.interval != previous { // a repeated interval must not delay the report
+				timer.Reset(r.interval)
 			}
-		case <-due.C:
+		case <-timer.C:
 			if err := r.report(ctx, stream); err != nil {
-				return streamError(err, answers, ended)
+				return streamError(err, responses, streamErr)
 			}
-			due.Reset(r.interval)
-		case err := <-ended:
+			timer.Reset(r.interval)
+		case err := <-streamErr:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()
@@ -141,14 +141,14 @@ func (r *Reporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingSe
 }
 
 // applyResponse applies the settings in a response.
-func (r *Reporter) applyResponse(a *lrsv3.LoadStatsResponse) error {
-	every := a.GetLoadReportingInterval()
-	if every.CheckValid() != nil || every.AsDuration() <= 0 {
-		return fmt.Errorf("load_reporting_interval: %v is not a valid interval", every)
+func (r *Reporter) applyResponse(resp *lrsv3.LoadStatsResponse) error {
+	interval := resp.GetLoadReportingInterval()
+	if interval.CheckValid() != nil || interval.AsDuration() <= 0 {
+		return fmt.Errorf("load_reporting_interval: %v is not a valid interval", interval)
 	}
-	r.Log.Info("reporting load", logControl, r.Name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
-	r.interval, r.perEndpoint = max(every.AsDuration(), minReportInterval), a.GetReportEndpointGranularity()
-	r.Loads.SetClusters(a.GetSendAllClusters(), a.GetClusters()...)
+	r.Log.Info("reporting load", logControl, r.Name, "interval", interval.AsDuration().String(), "all_clusters", resp.GetSendAllClusters(), "clusters", len(resp.GetClusters()))
+	r.interval, r.perEndpoint = max(interval.AsDuration(), minReportInterval), resp.GetReportEndpointGranularity()
+	r.Loads.SetClusters(resp.GetSendAllClusters(), resp.GetClusters()...)
 	return nil
 }
 
@@ -169,12 +169,12 @@ func (r *Reporter) report(ctx context.Context, stream lrsv3.LoadReportingService
 }
 
 // streamError returns why the stream ended on which a send failed with err.
-func streamError(err error, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+func streamError(err error, responses <-chan *lrsv3.LoadStatsResponse, streamErr <-chan error) error {
 	for errors.Is(err, io.EOF) { // io.EOF: the receiver has the reason
 		select {
-		case err = <-ended:
+		case err = <-streamErr:
 			return err
-		case <-answers: // too late to apply
+		case <-responses: // too late to apply
 		}
 	}
 	return err

@@ -20,22 +20,22 @@ type localityKey struct {
 	priority uint32
 }
 
-func (p localityKey) compare(o localityKey) int {
+func (k localityKey) compare(o localityKey) int {
 	return cmp.Or(
-		cmp.Compare(p.priority, o.priority), cmp.Compare(p.locality.Region, o.locality.Region),
-		cmp.Compare(p.locality.Zone, o.locality.Zone), cmp.Compare(p.locality.SubZone, o.locality.SubZone),
+		cmp.Compare(k.priority, o.priority), cmp.Compare(k.locality.Region, o.locality.Region),
+		cmp.Compare(k.locality.Zone, o.locality.Zone), cmp.Compare(k.locality.SubZone, o.locality.SubZone),
 	)
 }
 
 // clusterStats converts load to protobuf. services are the EDS service names that differ from the
 // cluster names; endpoints: include the load of each endpoint.
-func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoints bool) []*endpointv3.ClusterStats {
-	out := make([]*endpointv3.ClusterStats, 0, len(all))
-	for i := range all {
-		c := &all[i]
+func clusterStats(loads []upstream.ClusterLoad, services map[string]string, perEndpoint bool) []*endpointv3.ClusterStats {
+	out := make([]*endpointv3.ClusterStats, 0, len(loads))
+	for i := range loads {
+		c := &loads[i]
 		m := &endpointv3.ClusterStats{
 			ClusterName: c.Name, ClusterServiceName: services[c.Name],
-			UpstreamLocalityStats: localityStats(c.Hosts, endpoints),
+			UpstreamLocalityStats: localityStats(c.Hosts, perEndpoint),
 			TotalDroppedRequests:  c.Rejected,
 			LoadReportInterval:    durationpb.New(c.Interval),
 		}
@@ -50,24 +50,24 @@ func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoi
 }
 
 // localityStats sums the load of hosts by locality and priority.
-func localityStats(hosts []upstream.HostLoad, endpoints bool) []*endpointv3.UpstreamLocalityStats {
+func localityStats(hosts []upstream.HostLoad, perEndpoint bool) []*endpointv3.UpstreamLocalityStats {
 	sums := map[localityKey]*endpointv3.UpstreamLocalityStats{}
 	for i := range hosts {
 		h := &hosts[i]
-		at := localityKey{h.Locality, h.Priority}
-		sum := sums[at]
+		key := localityKey{h.Locality, h.Priority}
+		sum := sums[key]
 		if sum == nil {
 			sum = &endpointv3.UpstreamLocalityStats{
-				Locality: &corev3.Locality{Region: at.locality.Region, Zone: at.locality.Zone, SubZone: at.locality.SubZone},
-				Priority: at.priority,
+				Locality: &corev3.Locality{Region: key.locality.Region, Zone: key.locality.Zone, SubZone: key.locality.SubZone},
+				Priority: key.priority,
 			}
-			sums[at] = sum
+			sums[key] = sum
 		}
 		sum.TotalIssuedRequests += h.Issued
 		sum.TotalSuccessfulRequests += h.Succeeded
 		sum.TotalErrorRequests += h.Failed
 		sum.TotalRequestsInProgress += h.InFlight
-		if endpoints {
+		if perEndpoint {
 			sum.UpstreamEndpointStats = append(sum.UpstreamEndpointStats, &endpointv3.UpstreamEndpointStats{
 				Address:             addressOf(h.Address),
 				TotalIssuedRequests: h.Issued, TotalSuccessfulRequests: h.Succeeded,
@@ -76,19 +76,19 @@ func localityStats(hosts []upstream.HostLoad, endpoints bool) []*endpointv3.Upst
 		}
 	}
 	out := make([]*endpointv3.UpstreamLocalityStats, 0, len(sums))
-	for _, at := range slices.SortedFunc(maps.Keys(sums), localityKey.compare) {
-		out = append(out, sums[at])
+	for _, key := range slices.SortedFunc(maps.Keys(sums), localityKey.compare) {
+		out = append(out, sums[key])
 	}
 	return out
 }
 
 // addressOf converts ip:port, or the path of a unix socket, to an address.
 func addressOf(text string) *corev3.Address {
-	at, err := netip.ParseAddrPort(text)
+	addrPort, err := netip.ParseAddrPort(text)
 	if err != nil {
 		return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: text}}}
 	}
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address: at.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())},
+		Address: addrPort.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(addrPort.Port())},
 	}}}
 }

@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"math"
@@ -41,9 +41,9 @@ type TransportSocketMatch struct {
 const DefaultFetchTimeout = 15 * time.Second
 
 // ReadCluster parses a serialized Cluster. The error is a RejectedError.
-func ReadCluster(body []byte, k Capabilities) (*Cluster, error) {
+func ReadCluster(body []byte, caps Capabilities) (*Cluster, error) {
 	m := &clusterv3.Cluster{}
-	r := &report{capabilities: k}
+	r := &report{capabilities: caps}
 	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
@@ -65,11 +65,11 @@ func ReadCluster(body []byte, k Capabilities) (*Cluster, error) {
 }
 
 // Secrets returns the secrets that the TLS contexts of the cluster refer to.
-func (c *Cluster) Secrets() (all []SecretRef) {
+func (c *Cluster) Secrets() (refs []SecretRef) {
 	for _, s := range c.TransportSocketMatches {
-		all = append(all, s.TLS.Secrets()...)
+		refs = append(refs, s.TLS.Secrets()...)
 	}
-	return all
+	return refs
 }
 
 // Resolve returns the cluster with the endpoints of a and the secrets. a may be nil; Resolve
@@ -78,7 +78,7 @@ func (c *Cluster) Resolve(a *LoadAssignment, secrets map[SecretRef]*Secret) (out
 	if c.EDSServiceName == "" {
 		a = c.inlineAssignment
 	}
-	whole := *c.Config
+	merged := *c.Config
 	for _, s := range c.TransportSocketMatches {
 		if s.TLS == nil {
 			continue
@@ -87,39 +87,39 @@ func (c *Cluster) Resolve(a *LoadAssignment, secrets map[SecretRef]*Secret) (out
 		switch {
 		case !ok:
 			return nil, false
-		case whole.TLS == nil:
-			whole.TLS = t
+		case merged.TLS == nil:
+			merged.TLS = t
 		default:
-			whole.AlternateTLS = append(whole.AlternateTLS, t)
+			merged.AlternateTLS = append(merged.AlternateTLS, t)
 		}
 	}
 	if a == nil {
-		return &whole, true
+		return &merged, true
 	}
-	whole.Hosts = make([]config.Host, len(a.Endpoints))
+	merged.Hosts = make([]config.Host, len(a.Endpoints))
 	for i, h := range a.Endpoints {
 		h.TLSIndex, h.NoTLS = c.tlsIndex(h.Labels)
-		whole.Hosts[i] = h.Host
+		merged.Hosts[i] = h.Host
 	}
 	if c.localityWeighted {
-		whole.LocalityWeights = a.Localities
+		merged.LocalityWeights = a.Localities
 	}
 	if a.Overprovisioning > 0 {
-		whole.Failover.Overprovisioning = a.Overprovisioning
+		merged.Failover.Overprovisioning = a.Overprovisioning
 	}
-	whole.DropOverloads = a.DropOverloads
-	return &whole, true
+	merged.DropOverloads = a.DropOverloads
+	return &merged, true
 }
 
-// tlsIndex returns config.Host.TLSIndex for a host with the given labels. none is true if the host
-// uses plaintext.
-func (c *Cluster) tlsIndex(labels map[string]string) (which int, none bool) {
+// tlsIndex returns config.Host.TLSIndex for a host with the given labels. plaintext is true if
+// the host uses no TLS.
+func (c *Cluster) tlsIndex(labels map[string]string) (index int, plaintext bool) {
 	for _, s := range c.TransportSocketMatches {
 		if s.matches(labels) {
-			return which, s.TLS == nil
+			return index, s.TLS == nil
 		}
 		if s.TLS != nil {
-			which++
+			index++
 		}
 	}
 	return 0, true
@@ -210,9 +210,9 @@ func (p fieldReader) checkConfigSourceFields(s *corev3.ConfigSource) {
 
 func (p fieldReader) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {
 	out.LBPolicy = config.LBOriginalDst
-	every := p.field("cleanup_interval")
-	if out.OriginalDst.CleanupInterval = every.duration(m.GetCleanupInterval(), config.DefaultCleanupInterval); out.OriginalDst.CleanupInterval <= 0 {
-		every.reject("expected a duration greater than 0")
+	interval := p.field("cleanup_interval")
+	if out.OriginalDst.CleanupInterval = interval.duration(m.GetCleanupInterval(), config.DefaultCleanupInterval); out.OriginalDst.CleanupInterval <= 0 {
+		interval.reject("expected a duration greater than 0")
 	}
 	o := m.GetOriginalDstLbConfig()
 	if o == nil {

@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"math"
@@ -91,8 +91,8 @@ func (p fieldReader) readUpstreamHTTP(o *httpv3.HttpProtocolOptions, out *config
 	p.checkFields(o, []string{"common_http_protocol_options", "upstream_http_protocol_options", "explicit_http_config", "use_downstream_protocol_config", "auto_config"},
 		[]string{"http_filters", "hash_policy", "header_validation_config"})
 	p.field("common_http_protocol_options").readCommonHTTP(o.GetCommonHttpProtocolOptions(), out)
-	if names := o.GetUpstreamHttpProtocolOptions(); names != nil {
-		p.field("upstream_http_protocol_options").readAutoSNI(names, out)
+	if autoSNI := o.GetUpstreamHttpProtocolOptions(); autoSNI != nil {
+		p.field("upstream_http_protocol_options").readAutoSNI(autoSNI, out)
 	}
 	switch u := o.GetUpstreamProtocolOptions().(type) {
 	case *httpv3.HttpProtocolOptions_ExplicitHttpConfig_:
@@ -196,8 +196,8 @@ func (p fieldReader) readBindConfig(b *corev3.BindConfig, out *config.Cluster) {
 }
 
 func (p fieldReader) readSourceAddress(s *corev3.SocketAddress, out *config.Socket) {
-	address, err := netip.ParseAddr(s.GetAddress())
-	if err != nil || address.Is4In6() || address.IsMulticast() {
+	ip, err := netip.ParseAddr(s.GetAddress())
+	if err != nil || ip.Is4In6() || ip.IsMulticast() {
 		p.field("address").reject("%q is not a valid source address: expected a unicast IP address", s.GetAddress())
 		return
 	}
@@ -206,18 +206,18 @@ func (p fieldReader) readSourceAddress(s *corev3.SocketAddress, out *config.Sock
 	if port > math.MaxUint16 {
 		p.field("port_value").reject("is %d, expected a port", port)
 	}
-	family, from := &out.SourceIPv4, &out.SourcePortIPv4
-	if address.Is6() {
-		family, from = &out.SourceIPv6, &out.SourcePortIPv6
+	sourceIP, sourcePort := &out.SourceIPv4, &out.SourcePortIPv4
+	if ip.Is6() {
+		sourceIP, sourcePort = &out.SourceIPv6, &out.SourcePortIPv6
 	}
 	switch {
-	case *family != "" || *from != 0:
+	case *sourceIP != "" || *sourcePort != 0:
 		p.reject("is a second address of the same family: only one is supported")
-	case !address.IsUnspecified(): // the kernel chooses if the address is unspecified
-		*family = address.String()
+	case !ip.IsUnspecified(): // the kernel chooses if the address is unspecified
+		*sourceIP = ip.String()
 		fallthrough
 	default:
-		*from = uint16(port) //nolint:gosec // refused above if it is more
+		*sourcePort = uint16(port) //nolint:gosec // checked above
 	}
 }
 
@@ -246,12 +246,12 @@ func (p fieldReader) readKeepAlive(o *clusterv3.UpstreamConnectionOptions, out *
 	}
 }
 
-// boundedCount returns the value of w and rejects a value greater than most. 0 selects the kernel
+// boundedCount returns the value of w and rejects a value greater than limit. 0 selects the kernel
 // default.
-func (p fieldReader) boundedCount(w *wrapperspb.UInt32Value, most int) int {
+func (p fieldReader) boundedCount(w *wrapperspb.UInt32Value, limit int) int {
 	n := uint32Or(w, 0)
-	if n > most {
-		p.reject("is %d, expected at most %d", n, most)
+	if n > limit {
+		p.reject("is %d, expected at most %d", n, limit)
 		return 0
 	}
 	return n

@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"net/netip"
@@ -43,7 +43,7 @@ func (p fieldReader) readResolvers(m *clusterv3.Cluster, d *config.DNS) {
 		}
 		at.checkFields(cares, []string{"resolvers", "query_timeout_seconds", "query_tries"}, []string{"use_resolvers_as_fallback"})
 		at.field("resolvers").readDNSServers(cares.GetResolvers(), d)
-		d.Timeout = time.Duration(min(cares.GetQueryTimeoutSeconds().GetValue(), uint64(maxDuration/time.Second))) * time.Second //nolint:gosec // it is small enough
+		d.Timeout = time.Duration(min(cares.GetQueryTimeoutSeconds().GetValue(), uint64(maxDuration/time.Second))) * time.Second //nolint:gosec // bounded by min
 		d.Attempts = uint32Or(cares.GetQueryTries(), 0)
 	case packed != nil:
 		at.ignore()
@@ -63,11 +63,11 @@ func (p fieldReader) readDNSServers(servers []*corev3.Address, d *config.DNS) {
 			s = proto.CloneOf(s) // the protocol of a DNS server has no effect; readAddress accepts only TCP
 			s.GetSocketAddress().Protocol = corev3.SocketAddress_TCP
 		}
-		text, ok := p.index(i).readAddress(s, false)
+		address, ok := p.index(i).readAddress(s, false)
 		if !ok {
 			continue
 		}
-		server, err := netip.ParseAddrPort(text)
+		server, err := netip.ParseAddrPort(address)
 		if err != nil {
 			p.index(i).reject("expected socket_address")
 			continue

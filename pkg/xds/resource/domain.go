@@ -26,8 +26,8 @@ func (p fieldReader) readDomains(list []string) (domains []string) {
 
 // domainProblem returns why a domain is not supported, or "" if it is supported.
 func domainProblem(domain string) string {
-	switch rest, ends := strings.CutSuffix(domain, "*"); {
-	case !ends || rest == "":
+	switch rest, wildcard := strings.CutSuffix(domain, "*"); {
+	case !wildcard || rest == "":
 		return ""
 	case strings.HasPrefix(rest, "*"):
 		return "a wildcard is supported at one end only"
@@ -40,7 +40,7 @@ func (p fieldReader) checkDomains(t *config.RouteTable) {
 	owner := make(map[string]string)
 	for i, v := range t.VirtualHosts {
 		for _, d := range v.Domains {
-			if other, taken := owner[d]; taken {
+			if other, dup := owner[d]; dup {
 				p.field("virtual_hosts").index(i).field("domains").reject("%q is already a domain of the virtual host %q", d, other)
 			}
 			owner[d] = v.Name

@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"fmt"
@@ -44,7 +44,7 @@ func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy
 	if len(list) > 0 && m.GetRouteSpecifier() != nil {
 		at.reject("cannot be set together with drds or multiple_route_config")
 	}
-	// As for HTTP, the line break keeps the name distinct: no resource name has one.
+	// As for HTTP, the line break keeps the name distinct, because no resource name has one.
 	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), m.GetMultipleRouteConfig().GetName())
 	switch r := m.GetRouteSpecifier().(type) {
 	case nil:
@@ -80,9 +80,9 @@ func DubboResourceName(table string) (resource string, ok bool) {
 
 // ReadDubboRoutes parses a serialized MultipleRouteConfiguration. DubboTableName returns the name
 // of its table. The error is a RejectedError.
-func ReadDubboRoutes(body []byte, k Capabilities) (*RouteTable, error) {
+func ReadDubboRoutes(body []byte, caps Capabilities) (*RouteTable, error) {
 	m := &dubbov3.MultipleRouteConfiguration{}
-	r := &report{capabilities: k}
+	r := &report{capabilities: caps}
 	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
@@ -94,39 +94,39 @@ func ReadDubboRoutes(body []byte, k Capabilities) (*RouteTable, error) {
 }
 
 func (p fieldReader) readDubboTable(name string, list []*dubbov3.RouteConfiguration) *config.RouteTable {
-	all := &config.VirtualHost{Name: "dubbo", Domains: []string{"*"}}
+	vh := &config.VirtualHost{Name: "dubbo", Domains: []string{"*"}}
 	for i, c := range list {
-		p.index(i).readDubboRoutes(c, all)
+		p.index(i).readDubboRoutes(c, vh)
 	}
-	return &config.RouteTable{Name: name, VirtualHosts: []*config.VirtualHost{all}}
+	return &config.RouteTable{Name: name, VirtualHosts: []*config.VirtualHost{vh}}
 }
 
-// readDubboRoutes appends the routes of one interface, or of a wildcard of interfaces, to all. The
+// readDubboRoutes appends the routes of one interface, or of a wildcard of interfaces, to vh. The
 // first route that matches a request applies.
-func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, all *config.VirtualHost) {
-	var of []config.HeaderMatch
-	if is, ok := p.field("interface").wildcardMatch(m.GetInterface()); ok {
-		of = append(of, config.HeaderMatch{Name: dubboService, Matcher: is})
+func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, vh *config.VirtualHost) {
+	var conditions []config.HeaderMatch
+	if matcher, ok := p.field("interface").wildcardMatch(m.GetInterface()); ok {
+		conditions = append(conditions, config.HeaderMatch{Name: dubboService, Matcher: matcher})
 	}
 	for _, c := range []struct{ name, value string }{{dubboGroup, m.GetGroup()}, {dubboVersion, m.GetVersion()}} {
 		if c.value != "" {
-			of = append(of, config.HeaderMatch{Name: c.name, Matcher: &config.ValueMatch{Kind: config.ValueExact, Text: c.value}})
+			conditions = append(conditions, config.HeaderMatch{Name: c.name, Matcher: &config.ValueMatch{Kind: config.ValueExact, Text: c.value}})
 		}
 	}
 	for i, r := range m.GetRoutes() {
 		at := p.field("routes").index(i)
-		route := &config.Route{Name: fmt.Sprintf("%s/%d", m.GetName(), len(all.Routes))}
-		route.Match.Headers = append(route.Match.Headers, of...)
+		route := &config.Route{Name: fmt.Sprintf("%s/%d", m.GetName(), len(vh.Routes))}
+		route.Match.Headers = append(route.Match.Headers, conditions...)
 		route.Match.Headers = append(route.Match.Headers, at.field("match").readDubboMatch(r.GetMatch())...)
 		route.Match.Arguments = at.field("match").field("method").field("params_match").readArguments(r.GetMatch().GetMethod().GetParamsMatch())
 		route.Forward = at.field("route").readDubboForward(r.GetRoute())
-		all.Routes = append(all.Routes, route)
+		vh.Routes = append(vh.Routes, route)
 	}
 }
 
 // wildcardMatch reads a name that may begin or end with "*". ok is false if the name matches
 // everything or is rejected.
-func (p fieldReader) wildcardMatch(text string) (is *config.ValueMatch, ok bool) {
+func (p fieldReader) wildcardMatch(text string) (match *config.ValueMatch, ok bool) {
 	prefix, isPrefix := strings.CutSuffix(text, "*")
 	suffix, isSuffix := strings.CutPrefix(text, "*")
 	switch {
@@ -148,9 +148,9 @@ func (p fieldReader) wildcardMatch(text string) (is *config.ValueMatch, ok bool)
 
 func (p fieldReader) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderMatch) {
 	if name := m.GetMethod().GetName(); name != nil {
-		is := &config.ValueMatch{}
-		p.field("method").field("name").readStringMatcher(name, is)
-		out = append(out, config.HeaderMatch{Name: dubboMethod, Matcher: is})
+		matcher := &config.ValueMatch{}
+		p.field("method").field("name").readStringMatcher(name, matcher)
+		out = append(out, config.HeaderMatch{Name: dubboMethod, Matcher: matcher})
 	}
 	for i, h := range m.GetHeaders() {
 		out = append(out, p.field("headers").index(i).readHeader(h))
@@ -159,23 +159,23 @@ func (p fieldReader) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderM
 }
 
 // readArguments reads the conditions on call arguments, sorted by index.
-func (p fieldReader) readArguments(all map[uint32]*dubbov3.MethodMatch_ParameterMatchSpecifier) (out []config.ArgumentMatch) {
-	for _, i := range slices.Sorted(maps.Keys(all)) {
+func (p fieldReader) readArguments(specs map[uint32]*dubbov3.MethodMatch_ParameterMatchSpecifier) (out []config.ArgumentMatch) {
+	for _, i := range slices.Sorted(maps.Keys(specs)) {
 		at := p.key(strconv.FormatUint(uint64(i), 10))
 		if i >= maxArguments {
 			at.reject("is not a valid argument index: a method has at most 255 arguments")
 			continue
 		}
-		one := config.ArgumentMatch{Index: int(i)}
-		switch s := all[i].GetParameterMatchSpecifier().(type) {
+		match := config.ArgumentMatch{Index: int(i)}
+		switch s := specs[i].GetParameterMatchSpecifier().(type) {
 		case *dubbov3.MethodMatch_ParameterMatchSpecifier_ExactMatch:
-			one.Matcher.Kind, one.Matcher.Text = config.ValueExact, s.ExactMatch
+			match.Matcher.Kind, match.Matcher.Text = config.ValueExact, s.ExactMatch
 		case *dubbov3.MethodMatch_ParameterMatchSpecifier_RangeMatch:
-			one.Matcher.Kind, one.Matcher.From, one.Matcher.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
+			match.Matcher.Kind, match.Matcher.From, match.Matcher.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
 		default:
 			at.reject("expected exact_match or range_match")
 		}
-		out = append(out, one)
+		out = append(out, match)
 	}
 	return out
 }

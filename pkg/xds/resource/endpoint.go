@@ -38,9 +38,9 @@ const (
 const maxPriority = 128
 
 // ReadLoadAssignment parses a serialized ClusterLoadAssignment. The error is a RejectedError.
-func ReadLoadAssignment(body []byte, k Capabilities) (*LoadAssignment, error) {
+func ReadLoadAssignment(body []byte, caps Capabilities) (*LoadAssignment, error) {
 	m := &endpointv3.ClusterLoadAssignment{}
-	r := &report{capabilities: k}
+	r := &report{capabilities: caps}
 	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func ReadLoadAssignment(body []byte, k Capabilities) (*LoadAssignment, error) {
 	return a, err
 }
 
-func (p fieldReader) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *LoadAssignment {
+func (p fieldReader) readAssignment(m *endpointv3.ClusterLoadAssignment, allowNames bool) *LoadAssignment {
 	a := &LoadAssignment{Name: m.GetClusterName()}
 	p.checkFields(m, []string{"cluster_name", "endpoints", "policy"}, []string{"named_endpoints"})
 	if policy := m.GetPolicy(); policy != nil {
@@ -70,50 +70,50 @@ func (p fieldReader) readAssignment(m *endpointv3.ClusterLoadAssignment, names b
 		if l.GetPriority() > maxPriority {
 			at.field("priority").reject("is %d, expected at most %d", l.GetPriority(), maxPriority)
 		}
-		where := config.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
+		locality := config.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
 		if l.GetLoadBalancingWeight() != nil {
-			a.Localities = append(a.Localities, config.LocalityWeight{Locality: where, Priority: l.GetPriority(), Weight: l.GetLoadBalancingWeight().GetValue()})
+			a.Localities = append(a.Localities, config.LocalityWeight{Locality: locality, Priority: l.GetPriority(), Weight: l.GetLoadBalancingWeight().GetValue()})
 		}
-		weights := uint64(0)
-		for k, e := range l.GetLbEndpoints() {
-			h, ok := at.field("lb_endpoints").index(k).readEndpoint(e, names)
+		totalWeight := uint64(0)
+		for j, e := range l.GetLbEndpoints() {
+			h, ok := at.field("lb_endpoints").index(j).readEndpoint(e, allowNames)
 			if !ok || seen[h.Address] { // the address identifies a host; its first endpoint applies
 				continue
 			}
 			seen[h.Address] = true
-			if weights += uint64(h.Weight); weights > math.MaxUint32 {
+			if totalWeight += uint64(h.Weight); totalWeight > math.MaxUint32 {
 				at.field("lb_endpoints").reject("the sum of the weights is greater than %d", uint32(math.MaxUint32))
 				break
 			}
-			h.Priority, h.Locality = l.GetPriority(), where
+			h.Priority, h.Locality = l.GetPriority(), locality
 			a.Endpoints = append(a.Endpoints, h)
 		}
 	}
 	return a
 }
 
-func (p fieldReader) readDrops(list []*endpointv3.ClusterLoadAssignment_Policy_DropOverload) (all []config.DropOverload) {
+func (p fieldReader) readDrops(list []*endpointv3.ClusterLoadAssignment_Policy_DropOverload) (drops []config.DropOverload) {
 	for i, d := range list {
 		at := p.index(i)
 		if d.GetCategory() == "" {
 			at.field("category").reject("is missing")
 		}
-		if share := at.field("drop_percentage").fractionPerMillion(d.GetDropPercentage()); share > 0 {
-			all = append(all, config.DropOverload{Category: d.GetCategory(), PerMillion: share})
+		if perMillion := at.field("drop_percentage").fractionPerMillion(d.GetDropPercentage()); perMillion > 0 {
+			drops = append(drops, config.DropOverload{Category: d.GetCategory(), PerMillion: perMillion})
 		}
 	}
-	return all
+	return drops
 }
 
 // readEndpoint returns a host. ok is false if its address is rejected.
-func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, ok bool) {
+func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, allowNames bool) (h Endpoint, ok bool) {
 	p.checkFields(m, []string{"endpoint", "health_status", "metadata", "load_balancing_weight"}, []string{"endpoint_name"})
 	at := p.field("endpoint")
 	at.checkFields(m.GetEndpoint(), []string{"address", "hostname", "health_check_config"}, nil)
 	if check := m.GetEndpoint().GetHealthCheckConfig(); check != nil {
 		at.field("health_check_config").checkFields(check, nil, []string{"port_value", "address"})
 	}
-	h.Address, ok = at.field("address").readAddress(m.GetEndpoint().GetAddress(), names)
+	h.Address, ok = at.field("address").readAddress(m.GetEndpoint().GetAddress(), allowNames)
 	if !ok {
 		return h, false
 	}
@@ -149,11 +149,11 @@ func (p fieldReader) readHealthStatus(s corev3.HealthStatus) config.HostHealth {
 	return config.HostHealthy
 }
 
-// readAddress returns an address in the format of package config. names allows host names.
-func (p fieldReader) readAddress(a *corev3.Address, names bool) (address string, ok bool) {
+// readAddress returns an address in the format of package config. allowNames allows host names.
+func (p fieldReader) readAddress(a *corev3.Address, allowNames bool) (address string, ok bool) {
 	switch a := a.GetAddress().(type) {
 	case *corev3.Address_SocketAddress:
-		return p.field("socket_address").readSocketAddress(a.SocketAddress, names)
+		return p.field("socket_address").readSocketAddress(a.SocketAddress, allowNames)
 	case *corev3.Address_Pipe:
 		if a.Pipe.GetPath() == "" {
 			p.field("pipe").field("path").reject("is missing")
@@ -165,7 +165,7 @@ func (p fieldReader) readAddress(a *corev3.Address, names bool) (address string,
 	}
 }
 
-func (p fieldReader) readSocketAddress(s *corev3.SocketAddress, names bool) (address string, ok bool) {
+func (p fieldReader) readSocketAddress(s *corev3.SocketAddress, allowNames bool) (address string, ok bool) {
 	p.checkFields(s, []string{"protocol", "address", "port_value", "named_port"}, []string{"resolver_name", "network_namespace_filepath"})
 	if s.GetProtocol() != corev3.SocketAddress_TCP {
 		p.field("protocol").reject("%v is not supported", s.GetProtocol())
@@ -180,7 +180,7 @@ func (p fieldReader) readSocketAddress(s *corev3.SocketAddress, names bool) (add
 	switch {
 	case err == nil:
 		return netip.AddrPortFrom(ip, uint16(port)).String(), true
-	case names && s.GetAddress() != "":
+	case allowNames && s.GetAddress() != "":
 		return s.GetAddress() + ":" + strconv.FormatUint(uint64(port), 10), true
 	}
 	p.field("address").reject("%q is not a valid IP address", s.GetAddress())

@@ -29,9 +29,9 @@ type Extension struct {
 }
 
 // ReadExtension parses a serialized TypedExtensionConfig. The error is a RejectedError.
-func ReadExtension(body []byte, k Capabilities) (*Extension, error) {
+func ReadExtension(body []byte, caps Capabilities) (*Extension, error) {
 	m := &corev3.TypedExtensionConfig{}
-	r := &report{capabilities: k}
+	r := &report{capabilities: caps}
 	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return &Extension{}, err
@@ -69,27 +69,27 @@ type DynamicFilter struct {
 }
 
 // Check returns an error if the filter cannot use e.
-func (s *DynamicFilter) Check(e *Extension) error {
-	if e.filterName == "" || !slices.Contains(s.typeURLs, e.typeURL) {
-		return fmt.Errorf("typed_config: is a %s, expected one of %s", e.typeURL, strings.Join(s.typeURLs, ", "))
+func (f *DynamicFilter) Check(e *Extension) error {
+	if e.filterName == "" || !slices.Contains(f.typeURLs, e.typeURL) {
+		return fmt.Errorf("typed_config: is a %s, expected one of %s", e.typeURL, strings.Join(f.typeURLs, ", "))
 	}
-	if slices.Contains(s.otherFilters, e.filterName) {
+	if slices.Contains(f.otherFilters, e.filterName) {
 		return fmt.Errorf("typed_config: %s", duplicateFilterReason(e.filterName))
 	}
 	return nil
 }
 
 // duplicateFilterReason returns why a listener cannot have a second filter of a type.
-func duplicateFilterReason(kind string) string {
-	return fmt.Sprintf("is a second filter of type %s in the listener: settings of routes would apply to both", kind)
+func duplicateFilterReason(filterName string) string {
+	return fmt.Sprintf("is a second filter of type %s in the listener: settings of routes would apply to both", filterName)
 }
 
 // effectiveConfig returns e if the filter can use it, or else the default config, which may be nil.
-func (s *DynamicFilter) effectiveConfig(e *Extension) *Extension {
-	if e != nil && s.Check(e) == nil {
+func (f *DynamicFilter) effectiveConfig(e *Extension) *Extension {
+	if e != nil && f.Check(e) == nil {
 		return e
 	}
-	return s.defaultConfig
+	return f.defaultConfig
 }
 
 // resolveFilters returns the configuration of l with the settings from extensions.
@@ -97,15 +97,15 @@ func (l *Listener) resolveFilters(extensions map[string]*Extension) *config.List
 	if len(l.DynamicFilters) == 0 {
 		return l.Config
 	}
-	whole := *l.Config
-	whole.FilterChains = slices.Clone(l.Config.FilterChains)
-	for i, c := range whole.FilterChains {
-		whole.FilterChains[i] = l.resolveChainFilters(c, extensions)
+	resolved := *l.Config
+	resolved.FilterChains = slices.Clone(l.Config.FilterChains)
+	for i, c := range resolved.FilterChains {
+		resolved.FilterChains[i] = l.resolveChainFilters(c, extensions)
 	}
-	if whole.DefaultChain != nil {
-		whole.DefaultChain = l.resolveChainFilters(whole.DefaultChain, extensions)
+	if resolved.DefaultChain != nil {
+		resolved.DefaultChain = l.resolveChainFilters(resolved.DefaultChain, extensions)
 	}
-	return &whole
+	return &resolved
 }
 
 func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[string]*Extension) *config.FilterChain {
@@ -116,9 +116,9 @@ func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[str
 			continue
 		}
 		if proxy == nil {
-			copied := *c.Proxy
-			copied.StreamFilters = slices.Clone(c.Proxy.StreamFilters)
-			proxy = &copied
+			clone := *c.Proxy
+			clone.StreamFilters = slices.Clone(c.Proxy.StreamFilters)
+			proxy = &clone
 		}
 		e := s.effectiveConfig(extensions[s.Name])
 		if e == nil || used[e.filterName] {
@@ -131,41 +131,41 @@ func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[str
 	if proxy == nil {
 		return c
 	}
-	filled := *c
-	filled.Proxy = proxy
-	return &filled
+	resolved := *c
+	resolved.Proxy = proxy
+	return &resolved
 }
 
 // readConfigDiscovery reads a filter whose settings come from ECDS. out is its placeholder in the
 // chain. ok is false if none of the type URLs is supported.
-func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out config.Filter, slot *DynamicFilter, ok bool) {
+func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out config.Filter, dynamic *DynamicFilter, ok bool) {
 	m, at := f.GetConfigDiscovery(), p.field("config_discovery")
-	slot = &DynamicFilter{Name: f.GetName(), SkipWarming: m.GetApplyDefaultConfigWithoutWarming() && m.GetDefaultConfig() != nil, typeURLs: m.GetTypeUrls()}
-	from := at.field("config_source")
-	from.checkConfigSource(m.GetConfigSource())
-	slot.InitialFetchTimeout = from.field("initial_fetch_timeout").duration(m.GetConfigSource().GetInitialFetchTimeout(), DefaultFetchTimeout)
-	if slot.Name == "" {
+	dynamic = &DynamicFilter{Name: f.GetName(), SkipWarming: m.GetApplyDefaultConfigWithoutWarming() && m.GetDefaultConfig() != nil, typeURLs: m.GetTypeUrls()}
+	source := at.field("config_source")
+	source.checkConfigSource(m.GetConfigSource())
+	dynamic.InitialFetchTimeout = source.field("initial_fetch_timeout").duration(m.GetConfigSource().GetInitialFetchTimeout(), DefaultFetchTimeout)
+	if dynamic.Name == "" {
 		p.field("name").reject("is missing")
 	}
-	kinds := p.filterNames(slot.typeURLs)
+	names := p.filterNames(dynamic.typeURLs)
 	switch {
-	case len(slot.typeURLs) == 0:
+	case len(dynamic.typeURLs) == 0:
 		at.field("type_urls").reject("is empty")
-	case len(kinds) == 0:
-		at.field("type_urls").reject("none of %s is supported", strings.Join(slot.typeURLs, ", "))
-	case f.GetDisabled() && len(kinds) > 1:
+	case len(names) == 0:
+		at.field("type_urls").reject("none of %s is supported", strings.Join(dynamic.typeURLs, ", "))
+	case f.GetDisabled() && len(names) > 1:
 		at.field("type_urls").reject("expected the types of one filter only, because the filter is disabled")
 	case f.GetDisabled():
-		p.checkDisabled(kinds[0])
+		p.checkDisabled(names[0])
 	}
 	if packed := m.GetDefaultConfig(); packed != nil {
-		slot.defaultConfig = at.field("default_config").readExtension(packed)
-		if !slices.Contains(slot.typeURLs, packed.GetTypeUrl()) {
+		dynamic.defaultConfig = at.field("default_config").readExtension(packed)
+		if !slices.Contains(dynamic.typeURLs, packed.GetTypeUrl()) {
 			at.field("default_config").reject("is a %s, which is not among type_urls", packed.GetTypeUrl())
 		}
 	}
-	l.DynamicFilters = append(l.DynamicFilters, slot)
-	return config.Filter{Name: strings.Join(kinds, " or "), Config: config.FilterConfigMissing{}, Disabled: f.GetDisabled()}, slot, len(kinds) > 0
+	l.DynamicFilters = append(l.DynamicFilters, dynamic)
+	return config.Filter{Name: strings.Join(names, " or "), Config: config.FilterConfigMissing{}, Disabled: f.GetDisabled()}, dynamic, len(names) > 0
 }
 
 // filterNames returns the names of the supported filters that settings of the given types
@@ -181,8 +181,8 @@ func (p fieldReader) filterNames(urls []string) (names []string) {
 }
 
 // checkDisabled rejects a disabled filter that runs before a route is selected.
-func (p fieldReader) checkDisabled(kind string) {
-	if p.report.capabilities.streamFilter(kind).Stage == filter.BeforeRoute {
-		p.field("disabled").reject("the filter %s runs before a route is selected: no route could enable it", kind)
+func (p fieldReader) checkDisabled(name string) {
+	if p.report.capabilities.streamFilter(name).Stage == filter.BeforeRoute {
+		p.field("disabled").reject("the filter %s runs before a route is selected: no route could enable it", name)
 	}
 }

@@ -36,19 +36,19 @@ type Capabilities struct {
 	UnknownFields     config.UnknownFields // policy for unknown fields
 }
 
-func (k Capabilities) connectionFilter(name string) *filter.ConnectionFilterFactory {
-	for i := range k.ConnectionFilters {
-		if k.ConnectionFilters[i].Name == name {
-			return &k.ConnectionFilters[i]
+func (c Capabilities) connectionFilter(name string) *filter.ConnectionFilterFactory {
+	for i := range c.ConnectionFilters {
+		if c.ConnectionFilters[i].Name == name {
+			return &c.ConnectionFilters[i]
 		}
 	}
 	return nil
 }
 
-func (k Capabilities) streamFilter(name string) *filter.StreamFilterFactory {
-	for i := range k.Filters {
-		if k.Filters[i].Name == name {
-			return &k.Filters[i]
+func (c Capabilities) streamFilter(name string) *filter.StreamFilterFactory {
+	for i := range c.Filters {
+		if c.Filters[i].Name == name {
+			return &c.Filters[i]
 		}
 	}
 	return nil
@@ -104,7 +104,7 @@ const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v
 // readHTTPFilters reads the HTTP filters of out. It adds the filters whose settings come from ECDS
 // to l.
 func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *Listener) {
-	ends, names, slots, refused := false, map[string]string{}, len(l.DynamicFilters), -1
+	hasRouter, names, firstDynamic, lastRejected := false, map[string]string{}, len(l.DynamicFilters), -1
 	for i, f := range list {
 		at := p.index(i)
 		if at.readIstioFilter(f, out, l) {
@@ -113,7 +113,7 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 		packed := f.GetTypedConfig()
 		switch {
 		case packed.GetTypeUrl() == routerFilter:
-			ends = true
+			hasRouter = true
 			at.field("typed_config").readRouter(packed)
 			if f.GetDisabled() {
 				at.field("disabled").reject("the router filter cannot be disabled")
@@ -123,9 +123,9 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 			at.key(f.GetName()).ignore()
 			continue
 		case f.GetConfigDiscovery() != nil:
-			if one, slot, ok := at.readConfigDiscovery(f, l); ok {
-				slot.proxy, slot.index = out, len(out.StreamFilters)
-				out.StreamFilters = append(out.StreamFilters, one)
+			if placeholder, dynamic, ok := at.readConfigDiscovery(f, l); ok {
+				dynamic.proxy, dynamic.index = out, len(out.StreamFilters)
+				out.StreamFilters = append(out.StreamFilters, placeholder)
 			}
 			continue
 		}
@@ -136,10 +136,10 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 				continue
 			}
 			at.reject("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
-			refused = i
+			lastRejected = i
 			continue
 		}
-		if other, twice := names[t.name]; twice && other != f.GetName() {
+		if other, dup := names[t.name]; dup && other != f.GetName() {
 			at.reject("%s has the same filter type as %s: settings of routes would apply to both", f.GetName(), other)
 		}
 		names[t.name] = f.GetName()
@@ -150,10 +150,10 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, Disabled: f.GetDisabled()})
 		}
 	}
-	if !ends && (len(list) == 0 || refused != len(list)-1) { // a rejected last filter may be meant as the router
+	if !hasRouter && (len(list) == 0 || lastRejected != len(list)-1) { // a rejected last filter may be meant as the router
 		p.reject("the last filter is not a router")
 	}
-	for _, s := range l.DynamicFilters[slots:] {
+	for _, s := range l.DynamicFilters[firstDynamic:] {
 		s.otherFilters = slices.Sorted(maps.Keys(names))
 		if s.defaultConfig != nil && slices.Contains(s.otherFilters, s.defaultConfig.filterName) {
 			p.key(s.Name).field("config_discovery").field("default_config").reject("%s", duplicateFilterReason(s.defaultConfig.filterName))
@@ -184,11 +184,11 @@ func (p fieldReader) readRouter(packed *anypb.Any) {
 const mirrorFilter = "mirror"
 
 // addMirror appends the mirror filter, which routes configure by request_mirror_policies.
-func (p fieldReader) addMirror(all []config.Filter) []config.Filter {
-	if k := p.report.capabilities.streamFilter(mirrorFilter); k != nil {
-		all = append(all, config.Filter{Name: mirrorFilter, Config: k.Config()})
+func (p fieldReader) addMirror(filters []config.Filter) []config.Filter {
+	if factory := p.report.capabilities.streamFilter(mirrorFilter); factory != nil {
+		filters = append(filters, config.Filter{Name: mirrorFilter, Config: factory.Config()})
 	}
-	return all
+	return filters
 }
 
 // readPerFilter reads the settings of filters for a table, a virtual host or a route.
@@ -196,7 +196,7 @@ func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	if len(m) == 0 {
 		return nil
 	}
-	all := make(map[string]any, len(m))
+	out := make(map[string]any, len(m))
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		packed := m[name]
 		at := p.field("typed_per_filter_config").key(name)
@@ -207,48 +207,48 @@ func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 			}
 			packed, optional = wrapped.GetConfig(), wrapped.GetIsOptional()
 			if wrapped.GetDisabled() || packed.GetTypeUrl() == "" {
-				at.readFilterConfig(name, wrapped, all)
+				at.readFilterConfig(name, wrapped, out)
 				continue
 			}
 		}
 		t := filterMappingOf(packed)
 		switch {
 		case isType(packed, &jwtv3.PerRouteConfig{}):
-			at.readRouteJWT(packed, all)
+			at.readRouteJWT(packed, out)
 		case slices.Contains(ignorableFilters(), name), t == nil && optional:
 			at.ignore()
 		case t == nil || p.report.capabilities.streamFilter(t.name) == nil:
 			at.reject("%s is not supported", packed.GetTypeUrl())
 		default:
 			if settings := at.readSettings(t, packed); settings != nil {
-				all[t.name] = settings
+				out[t.name] = settings
 			}
 		}
 	}
-	return all
+	return out
 }
 
-// readFilterConfig enables or disables a filter in all. The type of its settings selects the
+// readFilterConfig enables or disables a filter in out. The type of its settings selects the
 // filter, or else its Envoy name. A filter that runs before a route is selected is rejected. A
 // filter to enable under a custom name is rejected even if it is optional: the listener may have it
 // under another name, and it would stay disabled.
-func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, all map[string]any) {
-	kind, usual := strings.CutPrefix(name, "envoy.filters.http.")
-	if kind == "health_check" {
-		kind = "healthcheck"
+func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, out map[string]any) {
+	filterName, hasEnvoyPrefix := strings.CutPrefix(name, "envoy.filters.http.")
+	if filterName == "health_check" {
+		filterName = "healthcheck"
 	}
 	t := filterMappingOf(m.GetConfig())
 	if t != nil {
-		kind = t.name
+		filterName = t.name
 	}
-	k := p.report.capabilities.streamFilter(kind)
+	factory := p.report.capabilities.streamFilter(filterName)
 	switch {
-	case k != nil && k.Stage != filter.BeforeRoute && slices.ContainsFunc(filterMappings, func(t filterMapping) bool { return t.name == kind }):
-		all[kind] = config.FilterEnabled{}
+	case factory != nil && factory.Stage != filter.BeforeRoute && slices.ContainsFunc(filterMappings, func(t filterMapping) bool { return t.name == filterName }):
+		out[filterName] = config.FilterEnabled{}
 		if m.GetDisabled() {
-			all[kind] = config.FilterDisabled{}
+			out[filterName] = config.FilterDisabled{}
 		}
-	case m.GetIsOptional() && k == nil && (usual || m.GetDisabled()), slices.Contains(ignorableFilters(), name):
+	case m.GetIsOptional() && factory == nil && (hasEnvoyPrefix || m.GetDisabled()), slices.Contains(ignorableFilters(), name):
 		p.ignore()
 	case m.GetDisabled():
 		p.field("disabled").rejectUnsupported()
@@ -267,50 +267,50 @@ func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
 }
 
 // readRouteJWT reads the jwt_authn settings of a route. Only disabled is supported.
-func (p fieldReader) readRouteJWT(packed *anypb.Any, all map[string]any) {
+func (p fieldReader) readRouteJWT(packed *anypb.Any, out map[string]any) {
 	m := &jwtv3.PerRouteConfig{}
 	switch {
 	case !p.unpack(packed, m):
 	case p.report.capabilities.streamFilter("jwt_authn") == nil:
 		p.rejectUnsupported()
 	case m.GetDisabled():
-		all["jwt_authn"] = config.FilterDisabled{}
+		out["jwt_authn"] = config.FilterDisabled{}
 	default:
 		p.field("requirement_name").rejectUnsupported()
 	}
 }
 
 // readMirrors reads the mirror policies of a route, or else the inherited ones.
-func (p fieldReader) readMirrors(m *routev3.RouteAction, o inheritedSettings, out *config.Route) {
+func (p fieldReader) readMirrors(m *routev3.RouteAction, inherited inheritedSettings, out *config.Route) {
 	list := m.GetRequestMirrorPolicies()
 	if len(list) == 0 {
-		list = o.mirrors
+		list = inherited.mirrors
 	}
 	at := p.field("request_mirror_policies")
-	k := p.report.capabilities.streamFilter(mirrorFilter)
+	factory := p.report.capabilities.streamFilter(mirrorFilter)
 	switch {
 	case len(list) == 0:
 		return
-	case k == nil:
+	case factory == nil:
 		at.rejectUnsupported()
 		return
 	}
 	mirrors := make([]*document.Value, len(list))
-	for i, one := range list {
+	for i, policy := range list {
 		at := at.index(i)
-		at.checkFields(one, []string{"cluster", "runtime_fraction", "disable_shadow_host_suffix_append"}, []string{"cluster_header", "request_headers_mutations", "host_rewrite_literal"})
+		at.checkFields(policy, []string{"cluster", "runtime_fraction", "disable_shadow_host_suffix_append"}, []string{"cluster_header", "request_headers_mutations", "host_rewrite_literal"})
 		percent := 100.0
-		if f := one.GetRuntimeFraction(); f != nil {
+		if f := policy.GetRuntimeFraction(); f != nil {
 			percent = at.field("runtime_fraction").runtimeFractionPercent(f)
 		}
 		mirrors[i] = document.NewObject(5)
-		mirrors[i].Add("cluster", document.NewString(one.GetCluster()))
+		mirrors[i].Add("cluster", document.NewString(policy.GetCluster()))
 		mirrors[i].Add("percent", floatValue(percent, 64))
-		mirrors[i].Add("shadow_host_suffix", document.NewBool(!one.GetDisableShadowHostSuffixAppend()))
+		mirrors[i].Add("shadow_host_suffix", document.NewBool(!policy.GetDisableShadowHostSuffixAppend()))
 	}
 	first := mirrors[0]
 	first.Add("append_x_forwarded_for", document.NewBool(true))
 	first.Add("more", document.NewList(mirrors[1:]...))
-	settings := at.decodeSettings(k.Config(), first)
+	settings := at.decodeSettings(factory.Config(), first)
 	out.Filters = inheritFilters(out.Filters, map[string]any{mirrorFilter: settings})
 }

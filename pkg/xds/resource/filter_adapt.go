@@ -89,7 +89,7 @@ func adaptJWT(settings *document.Value) error {
 	for _, provider := range settings.Get("providers").Members() {
 		adaptProvider(provider)
 	}
-	named := settings.Get("requirement_map")
+	requirements := settings.Get("requirement_map")
 	settings.Delete("requirement_map")
 	for i, rule := range settings.Get("rules").Elements() {
 		if rule.Get("match").Len() == 0 {
@@ -99,7 +99,7 @@ func adaptJWT(settings *document.Value) error {
 		if name == nil {
 			continue
 		}
-		requires := named.Get(name.Text())
+		requires := requirements.Get(name.Text())
 		if requires == nil {
 			return fmt.Errorf("rules[%d].requirement_name: %q is not in requirement_map", i, name.Text())
 		}

@@ -38,23 +38,23 @@ func (p fieldReader) convertFormat(text string) (out string, ok bool) {
 // cutCommand splits the text after a percent sign at the percent sign that ends the command. The
 // argument in parentheses may contain percent signs: START_TIME(%s).
 func cutCommand(text string) (command, after string, closed bool) {
-	brackets := 0
+	argumentEnd := 0
 	if i := strings.IndexAny(text, "(%"); i >= 0 && text[i] == '(' {
-		brackets = max(0, strings.IndexByte(text, ')'))
+		argumentEnd = max(0, strings.IndexByte(text, ')'))
 	}
-	command, after, closed = strings.Cut(text[brackets:], "%")
-	return text[:brackets] + command, after, closed
+	command, after, closed = strings.Cut(text[argumentEnd:], "%")
+	return text[:argumentEnd] + command, after, closed
 }
 
 // variableOf returns the Weft variable that matches an Envoy command. It ignores the maximum length
 // of a command.
 func variableOf(command string) (name string, ok bool) {
-	word, argument, has := strings.Cut(command, "(")
-	if has {
+	keyword, argument, hasArgument := strings.Cut(command, "(")
+	if hasArgument {
 		argument, _, _ = strings.Cut(argument, ")")
 		argument, _, _ = strings.Cut(argument, "?") // ignore the fallback header
 	}
-	switch argument = lower(argument); word {
+	switch argument = lower(argument); keyword {
 	case "REQ", "REQUEST_HEADER":
 		switch argument {
 		case ":method", ":authority", ":path", ":scheme":
@@ -67,7 +67,7 @@ func variableOf(command string) (name string, ok bool) {
 	case "RESP", "RESPONSE_HEADER":
 		name = "response_header_" + argument
 	default:
-		name = plainCommands[word]
+		name = plainCommands[keyword]
 	}
 	if name == "" {
 		return "", false

@@ -107,7 +107,7 @@ func (p fieldReader) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *c
 
 // readOutlierDetection reads outlier detection with Envoy's defaults.
 func (p fieldReader) readOutlierDetection(o *clusterv3.OutlierDetection) *config.OutlierDetection {
-	share := func(name string, n int) int {
+	percent := func(name string, n int) int {
 		if n > 100 {
 			p.field(name).reject("is %d, expected at most 100", n)
 		}
@@ -119,27 +119,27 @@ func (p fieldReader) readOutlierDetection(o *clusterv3.OutlierDetection) *config
 		BaseEjectionTime:       p.field("base_ejection_time").duration(o.GetBaseEjectionTime(), 30*time.Second),
 		MaxEjectionTime:        p.field("max_ejection_time").duration(o.GetMaxEjectionTime(), 300*time.Second),
 		MaxEjectionTimeJitter:  p.field("max_ejection_time_jitter").duration(o.GetMaxEjectionTimeJitter(), 0),
-		MaxEjectionPercent:     share("max_ejection_percent", uint32Or(o.GetMaxEjectionPercent(), 10)),
+		MaxEjectionPercent:     percent("max_ejection_percent", uint32Or(o.GetMaxEjectionPercent(), 10)),
 		AlwaysEjectOne:         boolOr(o.GetAlwaysEjectOneHost(), false),
 		SplitLocalOriginErrors: o.GetSplitExternalLocalOriginErrors(),
 		UnejectOnHealthCheck:   boolOr(o.GetSuccessfulActiveHealthCheckUnejectHost(), true),
-		Consecutive5xx:         config.Consecutive{Failures: uint32Or(o.GetConsecutive_5Xx(), 5), Enforce: share("enforcing_consecutive_5xx", uint32Or(o.GetEnforcingConsecutive_5Xx(), 100))},
-		ConsecutiveGateway:     config.Consecutive{Failures: uint32Or(o.GetConsecutiveGatewayFailure(), 5), Enforce: share("enforcing_consecutive_gateway_failure", uint32Or(o.GetEnforcingConsecutiveGatewayFailure(), 0))},
-		ConsecutiveLocal:       config.Consecutive{Failures: uint32Or(o.GetConsecutiveLocalOriginFailure(), 5), Enforce: share("enforcing_consecutive_local_origin_failure", uint32Or(o.GetEnforcingConsecutiveLocalOriginFailure(), 100))},
+		Consecutive5xx:         config.Consecutive{Failures: uint32Or(o.GetConsecutive_5Xx(), 5), Enforce: percent("enforcing_consecutive_5xx", uint32Or(o.GetEnforcingConsecutive_5Xx(), 100))},
+		ConsecutiveGateway:     config.Consecutive{Failures: uint32Or(o.GetConsecutiveGatewayFailure(), 5), Enforce: percent("enforcing_consecutive_gateway_failure", uint32Or(o.GetEnforcingConsecutiveGatewayFailure(), 0))},
+		ConsecutiveLocal:       config.Consecutive{Failures: uint32Or(o.GetConsecutiveLocalOriginFailure(), 5), Enforce: percent("enforcing_consecutive_local_origin_failure", uint32Or(o.GetEnforcingConsecutiveLocalOriginFailure(), 100))},
 		SuccessRate: config.SuccessRate{
 			MinHosts:      uint32Or(o.GetSuccessRateMinimumHosts(), 5),
 			RequestVolume: uint32Or(o.GetSuccessRateRequestVolume(), 100),
 			StdevFactor:   uint32Or(o.GetSuccessRateStdevFactor(), 1900),
-			Enforce:       share("enforcing_success_rate", uint32Or(o.GetEnforcingSuccessRate(), 100)),
+			Enforce:       percent("enforcing_success_rate", uint32Or(o.GetEnforcingSuccessRate(), 100)),
 		},
-		EnforceLocalSuccessRate: share("enforcing_local_origin_success_rate", uint32Or(o.GetEnforcingLocalOriginSuccessRate(), 100)),
+		EnforceLocalSuccessRate: percent("enforcing_local_origin_success_rate", uint32Or(o.GetEnforcingLocalOriginSuccessRate(), 100)),
 		FailurePercentage: config.FailurePercentage{
 			MinHosts:      uint32Or(o.GetFailurePercentageMinimumHosts(), 5),
 			RequestVolume: uint32Or(o.GetFailurePercentageRequestVolume(), 50),
-			Threshold:     share("failure_percentage_threshold", uint32Or(o.GetFailurePercentageThreshold(), 85)),
-			Enforce:       share("enforcing_failure_percentage", uint32Or(o.GetEnforcingFailurePercentage(), 0)),
+			Threshold:     percent("failure_percentage_threshold", uint32Or(o.GetFailurePercentageThreshold(), 85)),
+			Enforce:       percent("enforcing_failure_percentage", uint32Or(o.GetEnforcingFailurePercentage(), 0)),
 		},
-		EnforceLocalFailurePercentage: share("enforcing_failure_percentage_local_origin", uint32Or(o.GetEnforcingFailurePercentageLocalOrigin(), 0)),
+		EnforceLocalFailurePercentage: percent("enforcing_failure_percentage_local_origin", uint32Or(o.GetEnforcingFailurePercentageLocalOrigin(), 0)),
 	}
 	out.MaxEjectionTime = max(out.MaxEjectionTime, out.BaseEjectionTime)
 	if out.Interval <= 0 || out.BaseEjectionTime <= 0 {

@@ -17,13 +17,13 @@ func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 		return
 	}
 	p.checkFields(m, []string{"initial_requests", "additional_request_chance", "hedge_on_per_try_timeout"}, nil)
-	first := uint32Or(m.GetInitialRequests(), 1)
-	if first < 1 || first > maxHedgedAttempts {
-		p.field("initial_requests").reject("is %d, expected 1 to %d", first, maxHedgedAttempts)
+	initial := uint32Or(m.GetInitialRequests(), 1)
+	if initial < 1 || initial > maxHedgedAttempts {
+		p.field("initial_requests").reject("is %d, expected 1 to %d", initial, maxHedgedAttempts)
 		return
 	}
 	h := &config.HedgePolicy{
-		InitialRequests:         first,
+		InitialRequests:         initial,
 		AdditionalRequestChance: p.field("additional_request_chance").fractionPerMillion(m.GetAdditionalRequestChance()),
 		OnPerTryTimeout:         m.GetHedgeOnPerTryTimeout(),
 	}
@@ -34,19 +34,19 @@ func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 
 // fractionPerMillion returns a fraction in millionths, at most config.Millionths; 0 if f is nil.
 func (p fieldReader) fractionPerMillion(f *typev3.FractionalPercent) uint32 {
-	var each uint32
+	var unit uint32
 	switch f.GetDenominator() {
 	case typev3.FractionalPercent_HUNDRED:
-		each = config.Millionths / 100
+		unit = config.Millionths / 100
 	case typev3.FractionalPercent_TEN_THOUSAND:
-		each = config.Millionths / 10_000
+		unit = config.Millionths / 10_000
 	case typev3.FractionalPercent_MILLION:
-		each = 1
+		unit = 1
 	default:
 		p.field("denominator").reject("%v is not supported", f.GetDenominator())
 		return 0
 	}
-	return min(f.GetNumerator(), config.Millionths/each) * each
+	return min(f.GetNumerator(), config.Millionths/unit) * unit
 }
 
 // priority converts a routing priority, which selects the circuit breakers of a cluster.

@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"slices"
@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// A control plane sends a whole RouteConfiguration when one of its routes changes. Update therefore
+// A control plane sends the entire RouteConfiguration when one of its routes changes. Update therefore
 // compares the serialized parts with the previous ones and parses only those that changed:
 //
 //	RouteConfiguration ── head, virtual_hosts ┬─ unchanged: the previous *config.VirtualHost
@@ -48,20 +48,20 @@ const (
 
 // ReadRoutes parses a serialized RouteConfiguration. It keeps body: the caller must not change it.
 // The error is a RejectedError.
-func ReadRoutes(body []byte, k Capabilities) (*RouteTable, error) {
-	return (*RouteTable)(nil).Update(body, k)
+func ReadRoutes(body []byte, caps Capabilities) (*RouteTable, error) {
+	return (*RouteTable)(nil).Update(body, caps)
 }
 
 // Update parses the new version of the resource of t and keeps body, like ReadRoutes. Unchanged
-// virtual hosts and routes keep their pointers; Update does not change t, which may be nil. k must
-// be the capabilities that t was read with, except for the runtime.
-func (t *RouteTable) Update(body []byte, k Capabilities) (*RouteTable, error) {
+// virtual hosts and routes keep their pointers; Update does not change t, which may be nil. caps
+// must be the capabilities that t was read with, except for the runtime.
+func (t *RouteTable) Update(body []byte, caps Capabilities) (*RouteTable, error) {
 	parts, ok := splitField(body, fieldVirtualHosts)
 	m := &routev3.RouteConfiguration{}
 	if !ok {
 		parts.head = body // malformed, so unmarshal returns the error
 	}
-	r := &tableReader{report: &report{capabilities: k}}
+	r := &tableReader{report: &report{capabilities: caps}}
 	p := fieldReader{report: r.report}
 	if err := p.unmarshal(parts.head, m); err != nil {
 		return nil, err
@@ -70,22 +70,22 @@ func (t *RouteTable) Update(body []byte, k Capabilities) (*RouteTable, error) {
 		return nil, errMalformed
 	}
 	r.usePrevious(t, parts.head)
-	c, o := p.readTableHead(m)
+	c, inherited := p.readTableHead(m)
 	r.report.resolveUnknown(0)
-	next := &RouteTable{Config: c, previous: previousTable{body: body, runtime: k.Runtime, hostFindings: make([]hostFindings, len(parts.values))}}
-	places := align.Indexes(r.previousParts.values, parts.values)
+	next := &RouteTable{Config: c, previous: previousTable{body: body, runtime: caps.Runtime, hostFindings: make([]hostFindings, len(parts.values))}}
+	previousIndexes := align.Indexes(r.previousParts.values, parts.values)
 	for n, part := range parts.values {
-		if before := int(places[n]); before >= 0 {
-			c.VirtualHosts = append(c.VirtualHosts, r.previousConfig.VirtualHosts[before])
-			next.previous.hostFindings[n] = r.reuseFindings(n, before)
+		if previousIndex := int(previousIndexes[n]); previousIndex >= 0 {
+			c.VirtualHosts = append(c.VirtualHosts, r.previousConfig.VirtualHosts[previousIndex])
+			next.previous.hostFindings[n] = r.reuseFindings(n, previousIndex)
 			continue
 		}
-		vh, noted, err := r.readHost(part, n, o)
+		vh, found, err := r.readHost(part, n, inherited)
 		if err != nil {
 			return nil, err
 		}
 		c.VirtualHosts = append(c.VirtualHosts, vh)
-		next.previous.hostFindings[n] = noted
+		next.previous.hostFindings[n] = found
 	}
 	if r.previousConfig == nil || !sameDomains(r.previousConfig, c) {
 		p.checkDomains(c)
@@ -129,12 +129,12 @@ func (r *tableReader) hostReader(n int) fieldReader {
 	return fieldReader{r.report, ""}.field("virtual_hosts").index(n)
 }
 
-// reuseFindings records the previous findings of virtual host n, which had index before and is
-// unchanged.
-func (r *tableReader) reuseFindings(n, before int) hostFindings {
-	h := r.previous.hostFindings[before]
-	if n != before {
-		from, to := r.hostReader(before).path, r.hostReader(n).path
+// reuseFindings records the previous findings of virtual host n, which is unchanged and had
+// previousIndex in the previous table.
+func (r *tableReader) reuseFindings(n, previousIndex int) hostFindings {
+	h := r.previous.hostFindings[previousIndex]
+	if n != previousIndex {
+		from, to := r.hostReader(previousIndex).path, r.hostReader(n).path
 		h.head = h.head.withPathPrefix(from, to)
 		h.routes = slices.Clone(h.routes)
 		for i := range h.routes {
@@ -148,21 +148,21 @@ func (r *tableReader) reuseFindings(n, before int) hostFindings {
 	return h
 }
 
-// withPathPrefix returns n with the path prefix from replaced by to.
-func (n findings) withPathPrefix(from, to string) findings {
-	if len(n.ignored) == 0 {
-		return n
+// withPathPrefix returns f with the path prefix from replaced by to.
+func (f findings) withPathPrefix(from, to string) findings {
+	if len(f.ignored) == 0 {
+		return f
 	}
-	ignored := make([]string, len(n.ignored))
-	for i, path := range n.ignored {
+	ignored := make([]string, len(f.ignored))
+	for i, path := range f.ignored {
 		ignored[i] = to + strings.TrimPrefix(path, from)
 	}
-	return findings{ignored, n.keys}
+	return findings{ignored, f.keys}
 }
 
-func (r *tableReader) addFindings(n findings) {
-	r.report.ignored = append(r.report.ignored, n.ignored...)
-	r.report.usedKeys = append(r.report.usedKeys, n.keys...)
+func (r *tableReader) addFindings(f findings) {
+	r.report.ignored = append(r.report.ignored, f.ignored...)
+	r.report.usedKeys = append(r.report.usedKeys, f.keys...)
 }
 
 // collectFindings calls read and returns the findings that it recorded.
@@ -182,32 +182,32 @@ func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*co
 		return nil, h, at.prefixError(err)
 	}
 	var v *config.VirtualHost
-	var o inheritedSettings
+	var inherited inheritedSettings
 	h.head = r.collectFindings(func() {
 		at.findUnknown(m.ProtoReflect())
-		v, o = at.readVirtualHostHead(m, table)
+		v, inherited = at.readVirtualHostHead(m, table)
 	})
 	old := r.previousHost(m, n)
-	places := align.Indexes(old.routes, routes)
+	previousIndexes := align.Indexes(old.routes, routes)
 	for i, part := range routes {
 		var found findings
-		if before := places[i]; before >= 0 {
-			v.Routes = append(v.Routes, old.config.Routes[before])
+		if previousIndex := previousIndexes[i]; previousIndex >= 0 {
+			v.Routes = append(v.Routes, old.config.Routes[previousIndex])
 			if old.routeFindings != nil {
-				found = old.routeFindings[before]
-				if i != int(before) || n != old.index {
-					found = found.withPathPrefix(r.hostReader(old.index).field("routes").index(int(before)).path, at.field("routes").index(i).path)
+				found = old.routeFindings[previousIndex]
+				if i != int(previousIndex) || n != old.index {
+					found = found.withPathPrefix(r.hostReader(old.index).field("routes").index(int(previousIndex)).path, at.field("routes").index(i).path)
 				}
 				r.addFindings(found)
 			}
 		} else {
-			one, at := &routev3.Route{}, at.field("routes").index(i)
-			if err := unmarshalOptions().Unmarshal([]byte(part), one); err != nil {
+			route, at := &routev3.Route{}, at.field("routes").index(i)
+			if err := unmarshalOptions().Unmarshal([]byte(part), route); err != nil {
 				return nil, h, at.prefixError(RejectedError{malformedReason(err)})
 			}
 			found = r.collectFindings(func() {
-				at.findUnknown(one.ProtoReflect())
-				v.Routes = append(v.Routes, at.readRoute(one, o))
+				at.findUnknown(route.ProtoReflect())
+				v.Routes = append(v.Routes, at.readRoute(route, inherited))
 			})
 		}
 		if h.routes == nil && len(found.ignored)+len(found.keys) > 0 {
@@ -217,7 +217,7 @@ func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*co
 			h.routes[i] = found
 		}
 	}
-	old.nameRoutes(v, routes, places)
+	old.nameRoutes(v, routes, previousIndexes)
 	return v, h, nil
 }
 
@@ -256,29 +256,29 @@ func (r *tableReader) previousHost(m *routev3.VirtualHost, n int) (h previousHos
 	if r.previousConfig == nil {
 		return h
 	}
-	all := r.previousConfig.VirtualHosts
-	if n >= len(all) || all[n].Name != m.GetName() {
+	hosts := r.previousConfig.VirtualHosts
+	if n >= len(hosts) || hosts[n].Name != m.GetName() {
 		if r.hostIndexes == nil {
-			r.hostIndexes = make(map[string]int, len(all))
-			for i, vh := range all {
-				r.hostIndexes[vh.Name] = i
+			r.hostIndexes = make(map[string]int, len(hosts))
+			for j, vh := range hosts {
+				r.hostIndexes[vh.Name] = j
 			}
 		}
-		at, ok := r.hostIndexes[m.GetName()]
+		i, ok := r.hostIndexes[m.GetName()]
 		if !ok {
 			return h
 		}
-		n = at
+		n = i
 	}
-	before, routes, err := unpackHost(r.previousParts.values[n])
-	if err != nil || !proto.Equal(inherited(before), inherited(m)) {
+	previous, routes, err := unpackHost(r.previousParts.values[n])
+	if err != nil || !proto.Equal(inheritedFields(previous), inheritedFields(m)) {
 		return h
 	}
-	return previousHost{config: all[n], index: n, routes: routes, routeFindings: r.previous.hostFindings[n].routes}
+	return previousHost{config: hosts[n], index: n, routes: routes, routeFindings: r.previous.hostFindings[n].routes}
 }
 
-// inherited returns the fields of a virtual host on which its routes depend.
-func inherited(m *routev3.VirtualHost) *routev3.VirtualHost {
+// inheritedFields returns the fields of a virtual host on which its routes depend.
+func inheritedFields(m *routev3.VirtualHost) *routev3.VirtualHost {
 	return &routev3.VirtualHost{
 		Name: m.GetName(), TypedPerFilterConfig: m.GetTypedPerFilterConfig(),
 		RetryPolicy: m.GetRetryPolicy(), HedgePolicy: m.GetHedgePolicy(), RequestMirrorPolicies: m.GetRequestMirrorPolicies(),
@@ -287,26 +287,26 @@ func inherited(m *routev3.VirtualHost) *routev3.VirtualHost {
 
 // nameRoutes names the routes of v. If every route keeps its index and its name in the resource,
 // the previous names apply.
-func (h *previousHost) nameRoutes(v *config.VirtualHost, routes []string, places []int32) {
+func (h *previousHost) nameRoutes(v *config.VirtualHost, routes []string, previousIndexes []int32) {
 	if h.config == nil {
-		nameRoutes(v, places, func(i int) string { return v.Routes[i].Name })
+		nameRoutes(v, previousIndexes, func(i int) string { return v.Routes[i].Name })
 		return
 	}
 	same := len(routes) == len(h.routes)
 	for i := 0; same && i < len(routes); i++ {
-		same = int(places[i]) == i || places[i] < 0 && v.Routes[i].Name == routeName(h.routes[i])
+		same = int(previousIndexes[i]) == i || previousIndexes[i] < 0 && v.Routes[i].Name == routeName(h.routes[i])
 	}
 	if !same {
-		nameRoutes(v, places, func(i int) string {
-			if places[i] < 0 {
+		nameRoutes(v, previousIndexes, func(i int) string {
+			if previousIndexes[i] < 0 {
 				return v.Routes[i].Name
 			}
 			return routeName(routes[i])
 		})
 		return
 	}
-	for i, before := range places {
-		if before < 0 {
+	for i, previousIndex := range previousIndexes {
+		if previousIndex < 0 {
 			v.Routes[i].Name = h.config.Routes[i].Name
 		}
 	}
@@ -315,12 +315,12 @@ func (h *previousHost) nameRoutes(v *config.VirtualHost, routes []string, places
 // routeName returns the name of a serialized route.
 func routeName(route string) (name string) {
 	for body := []byte(route); len(body) > 0; {
-		number, kind, n := protowire.ConsumeTag(body)
-		if number == fieldRouteName && kind == protowire.BytesType {
+		number, wireType, n := protowire.ConsumeTag(body)
+		if number == fieldRouteName && wireType == protowire.BytesType {
 			text, _ := protowire.ConsumeBytes(body[n:])
 			name = string(text)
 		}
-		body = body[n+protowire.ConsumeFieldValue(number, kind, body[n:]):]
+		body = body[n+protowire.ConsumeFieldValue(number, wireType, body[n:]):]
 	}
 	return name
 }
@@ -335,23 +335,23 @@ type messageParts struct {
 // malformed.
 func splitField(body []byte, number protowire.Number) (p messageParts, ok bool) {
 	text := string(body) // one copy for all parts
-	for at := 0; at < len(body); {
-		num, kind, n := protowire.ConsumeTag(body[at:])
+	for offset := 0; offset < len(body); {
+		num, wireType, n := protowire.ConsumeTag(body[offset:])
 		if n < 0 {
 			return messageParts{}, false
 		}
-		m := protowire.ConsumeFieldValue(num, kind, body[at+n:])
+		m := protowire.ConsumeFieldValue(num, wireType, body[offset+n:])
 		if m < 0 {
 			return messageParts{}, false
 		}
-		end := at + n + m
-		if num == number && kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(body[at+n : end])
+		end := offset + n + m
+		if num == number && wireType == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(body[offset+n : end])
 			p.values = append(p.values, text[end-len(value):end])
 		} else {
-			p.head = append(p.head, body[at:end]...)
+			p.head = append(p.head, body[offset:end]...)
 		}
-		at = end
+		offset = end
 	}
 	return p, true
 }

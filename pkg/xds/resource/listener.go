@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"math"
@@ -45,48 +45,48 @@ type Listener struct {
 }
 
 // Secrets returns the secrets that the TLS contexts of the listener refer to.
-func (l *Listener) Secrets() (all []SecretRef) {
+func (l *Listener) Secrets() (refs []SecretRef) {
 	for _, t := range l.TLS {
-		all = append(all, t.Secrets()...)
+		refs = append(refs, t.Secrets()...)
 	}
-	return all
+	return refs
 }
 
 // Resolve returns the listener with the secrets and the settings of extensions. ok is false if a
 // secret is missing.
 func (l *Listener) Resolve(secrets map[SecretRef]*Secret, extensions map[string]*Extension) (out *config.Listener, ok bool) {
-	filled := l.resolveFilters(extensions)
+	base := l.resolveFilters(extensions)
 	if len(l.Secrets()) == 0 {
-		return filled, true
+		return base, true
 	}
-	whole := *filled
-	whole.FilterChains = make([]*config.FilterChain, len(filled.FilterChains))
+	merged := *base
+	merged.FilterChains = make([]*config.FilterChain, len(base.FilterChains))
 	for i, t := range l.TLS {
-		from := filled.DefaultChain
-		if i < len(whole.FilterChains) {
-			from = filled.FilterChains[i]
+		original := base.DefaultChain
+		if i < len(merged.FilterChains) {
+			original = base.FilterChains[i]
 		}
-		chain := *from
+		chain := *original
 		if t != nil {
-			context, ok := t.Resolve(secrets)
+			tlsConfig, ok := t.Resolve(secrets)
 			if !ok {
 				return nil, false
 			}
-			chain.TLS = []*config.TLS{context}
+			chain.TLS = []*config.TLS{tlsConfig}
 		}
-		if i < len(whole.FilterChains) {
-			whole.FilterChains[i] = &chain
+		if i < len(merged.FilterChains) {
+			merged.FilterChains[i] = &chain
 		} else {
-			whole.DefaultChain = &chain
+			merged.DefaultChain = &chain
 		}
 	}
-	return &whole, true
+	return &merged, true
 }
 
 // ReadListener parses a serialized Listener. The error is a RejectedError.
-func ReadListener(body []byte, k Capabilities) (*Listener, error) {
+func ReadListener(body []byte, caps Capabilities) (*Listener, error) {
 	m := &listenerv3.Listener{}
-	r := &report{capabilities: k}
+	r := &report{capabilities: caps}
 	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 		out.OriginalDst = config.OriginalDstRedirect
 	}
 	p.readListenerFilters(m, out)
-	// The filter restores the original destination; only use_original_dst selects another listener
-	// by it.
+	// The filter only restores the original destination; use_original_dst also selects another
+	// listener by it.
 	out.KeepRedirected = out.OriginalDst != "" && !m.GetUseOriginalDst().GetValue()
 	if out.OriginalDst != "" && m.GetTransparent().GetValue() {
 		out.OriginalDst = config.OriginalDstTProxy
@@ -164,9 +164,9 @@ func (p fieldReader) readListenerFilters(m *listenerv3.Listener, out *config.Lis
 	for i, f := range m.GetListenerFilters() {
 		at := p.field("listener_filters").index(i)
 		packed := f.GetTypedConfig()
-		var not []config.PortRange // ports that the filter skips
+		var excluded []config.PortRange // ports that the filter skips
 		if d := f.GetFilterDisabled(); d != nil {
-			not = at.field("filter_disabled").excludedPorts(d)
+			excluded = at.field("filter_disabled").excludedPorts(d)
 		}
 		tls, http, original := &tlsinspectorv3.TlsInspector{}, &httpinspectorv3.HttpInspector{}, &originaldstv3.OriginalDst{}
 		settings := at.field("typed_config")
@@ -175,13 +175,13 @@ func (p fieldReader) readListenerFilters(m *listenerv3.Listener, out *config.Lis
 			if settings.unpack(packed, tls) {
 				settings.checkFields(tls, nil, []string{"close_connection_on_client_hello_parsing_errors"})
 			}
-			out.Inspection.SkipTLSPorts = not
+			out.Inspection.SkipTLSPorts = excluded
 			continue
 		case isType(packed, http):
 			if settings.unpack(packed, http) {
 				settings.checkFields(http, nil, nil)
 			}
-			out.Inspection.SkipHTTPPorts = not
+			out.Inspection.SkipHTTPPorts = excluded
 			continue
 		case f.GetFilterDisabled() != nil:
 			at.field("filter_disabled").reject("is supported only for tls_inspector and http_inspector")
@@ -223,8 +223,8 @@ func (p fieldReader) excludedPorts(m *listenerv3.ListenerFilterChainMatchPredica
 		}
 		out = append(out, config.PortRange{First: uint16(start), Last: uint16(end - 1)}) //nolint:gosec // checked above
 	case *listenerv3.ListenerFilterChainMatchPredicate_OrMatch:
-		for i, one := range r.OrMatch.GetRules() {
-			out = append(out, p.field("or_match").field("rules").index(i).excludedPorts(one)...)
+		for i, rule := range r.OrMatch.GetRules() {
+			out = append(out, p.field("or_match").field("rules").index(i).excludedPorts(rule)...)
 		}
 	default:
 		p.rejectOneof(m, "rule", "destination_port_range", "or_match", "any_match")
@@ -347,7 +347,7 @@ func (p fieldReader) readAccessLogs(list []*accesslogv3.AccessLog) (out []config
 // another type or, with ok false, if it is rejected.
 func (p fieldReader) unpackFileLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
 	file, stdout, stderr := &filev3.FileAccessLog{}, &streamv3.StdoutAccessLog{}, &streamv3.StderrAccessLog{}
-	standard := func(path string, format *corev3.SubstitutionFormatString) *filev3.FileAccessLog {
+	streamLog := func(path string, format *corev3.SubstitutionFormatString) *filev3.FileAccessLog {
 		out := &filev3.FileAccessLog{Path: path}
 		if format != nil {
 			out.AccessLogFormat = &filev3.FileAccessLog_LogFormat{LogFormat: format}
@@ -361,11 +361,11 @@ func (p fieldReader) unpackFileLog(packed *anypb.Any) (log *filev3.FileAccessLog
 		}
 	case isType(packed, stdout):
 		if p.unpack(packed, stdout) {
-			return standard("/dev/stdout", stdout.GetLogFormat()), true
+			return streamLog("/dev/stdout", stdout.GetLogFormat()), true
 		}
 	case isType(packed, stderr):
 		if p.unpack(packed, stderr) {
-			return standard("/dev/stderr", stderr.GetLogFormat()), true
+			return streamLog("/dev/stderr", stderr.GetLogFormat()), true
 		}
 	default:
 		return nil, true
@@ -399,15 +399,15 @@ func (p fieldReader) readLogFormat(file *filev3.FileAccessLog, out *config.Acces
 // convertLogFormat is convertFormat for logs: it ignores unsupported commands and writes "-"
 // instead.
 func (p fieldReader) convertLogFormat(text string) string {
-	quiet := fieldReader{&report{}, ""}
+	silent := fieldReader{&report{}, ""}
 	var b strings.Builder
 	for command := range strings.SplitAfterSeq(strings.TrimRight(text, "\n"), " ") {
-		word, ok := quiet.convertFormat(command)
+		converted, ok := silent.convertFormat(command)
 		if !ok {
 			p.key(strings.TrimSpace(command)).ignore()
-			word = "- "
+			converted = "- "
 		}
-		b.WriteString(word)
+		b.WriteString(converted)
 	}
 	return b.String()
 }

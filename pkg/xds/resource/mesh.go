@@ -28,11 +28,11 @@ type Node struct {
 // NodeOf returns the Node of a bootstrap node whose metadata Istio has injected.
 func NodeOf(m *corev3.Node) Node {
 	text := func(s *structpb.Struct, key string) string { return s.GetFields()[key].GetStringValue() }
-	all := m.GetMetadata()
-	labels := all.GetFields()["LABELS"].GetStructValue()
+	metadata := m.GetMetadata()
+	labels := metadata.GetFields()["LABELS"].GetStructValue()
 	return Node{ID: m.GetId(), Workload: workload.Workload{
-		Instance: text(all, "NAME"), Name: text(all, "WORKLOAD_NAME"), Namespace: text(all, "NAMESPACE"),
-		Cluster: text(all, "CLUSTER_ID"), Owner: text(all, "OWNER"),
+		Instance: text(metadata, "NAME"), Name: text(metadata, "WORKLOAD_NAME"), Namespace: text(metadata, "NAMESPACE"),
+		Cluster: text(metadata, "CLUSTER_ID"), Owner: text(metadata, "OWNER"),
 		Service:  text(labels, "service.istio.io/canonical-name"),
 		Revision: text(labels, "service.istio.io/canonical-revision"),
 		App:      text(labels, "app"), Version: text(labels, "version"),
@@ -62,37 +62,37 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 	if f.GetDisabled() {
 		return false
 	}
-	of, said, err := unpackStruct(f.GetTypedConfig())
+	typeName, input, err := unpackStruct(f.GetTypedConfig())
 	var name string
 	var settings map[string]any
 	at := p.field("typed_config")
 	switch {
 	case err != nil:
 		return false
-	case of == peerMetadataType:
-		name, settings = peerMetadataFilter, p.report.capabilities.Node.metadataExchangeSettings(said)
-	case of == statsType:
-		name, settings = statsFilter, at.readRequestStats(said, l.Config.Ingress)
+	case typeName == peerMetadataType:
+		name, settings = peerMetadataFilter, p.report.capabilities.Node.metadataExchangeSettings(input)
+	case typeName == statsType:
+		name, settings = statsFilter, at.readRequestStats(input, l.Config.Ingress)
 	}
-	k := p.report.capabilities.streamFilter(name)
-	if k == nil || settings == nil {
+	factory := p.report.capabilities.streamFilter(name)
+	if factory == nil || settings == nil {
 		return false
 	}
 	if slices.ContainsFunc(out.StreamFilters, func(f config.Filter) bool { return f.Name == name }) {
 		p.key(f.GetName()).ignore() // the first one applies
 		return true
 	}
-	if filled := at.decodeSettings(k.Config(), goValue(settings)); filled != nil {
-		out.StreamFilters = append(out.StreamFilters, config.Filter{Name: name, Config: filled})
+	if decoded := at.decodeSettings(factory.Config(), goValue(settings)); decoded != nil {
+		out.StreamFilters = append(out.StreamFilters, config.Filter{Name: name, Config: decoded})
 	}
 	return true
 }
 
 // readIstioNetworkFilter is readIstioFilter for a network filter of a tcp_proxy chain.
 func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.FilterChain, l *Listener) bool {
-	of, said, err := unpackStruct(f.GetTypedConfig())
-	k := p.report.capabilities.connectionFilter(statsFilter)
-	if err != nil || of != statsType || k == nil {
+	typeName, input, err := unpackStruct(f.GetTypedConfig())
+	factory := p.report.capabilities.connectionFilter(statsFilter)
+	if err != nil || typeName != statsType || factory == nil {
 		return false
 	}
 	if slices.ContainsFunc(out.ConnectionFilters, func(f config.Filter) bool { return f.Name == statsFilter }) {
@@ -100,50 +100,50 @@ func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.Fi
 		return true
 	}
 	at := p.field("typed_config")
-	if filled := at.decodeSettings(k.Config(), goValue(at.readConnectionStats(said, l.Config.Ingress))); filled != nil {
-		out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: statsFilter, Config: filled})
+	if decoded := at.decodeSettings(factory.Config(), goValue(at.readConnectionStats(input, l.Config.Ingress))); decoded != nil {
+		out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: statsFilter, Config: decoded})
 	}
 	return true
 }
 
-// unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. of is the type of
-// the settings, without the URL prefix.
-func unpackStruct(packed *anypb.Any) (of string, said map[string]any, err error) {
-	_, of, _ = strings.Cut(packed.GetTypeUrl(), "/")
-	switch of {
+// unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. typeName is
+// the type of the settings, without the URL prefix.
+func unpackStruct(packed *anypb.Any) (typeName string, settings map[string]any, err error) {
+	_, typeName, _ = strings.Cut(packed.GetTypeUrl(), "/")
+	switch typeName {
 	case "udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct": // type_url = 1, value = 2
 		value := &structpb.Struct{}
 		err = eachField(packed.GetValue(), func(number protowire.Number, content []byte, _ uint64) error {
 			if number == 1 {
-				_, of, _ = strings.Cut(string(content), "/")
+				_, typeName, _ = strings.Cut(string(content), "/")
 				return nil
 			}
 			return proto.Unmarshal(content, value)
 		})
-		return of, value.AsMap(), err
+		return typeName, value.AsMap(), err
 	case statsType:
-		said, err = decodeStats(packed.GetValue())
+		settings, err = decodeStats(packed.GetValue())
 	}
-	return of, said, err
+	return typeName, settings, err
 }
 
 // eachField calls f for each field of a message: with content for a length-delimited field, with n
 // for a varint.
 func eachField(b []byte, f func(number protowire.Number, content []byte, n uint64) error) error {
 	for len(b) > 0 {
-		number, kind, size := protowire.ConsumeTag(b)
+		number, wireType, size := protowire.ConsumeTag(b)
 		if size < 0 {
 			return protowire.ParseError(size)
 		}
 		b = b[size:]
 		var content []byte
 		var value uint64
-		switch size = protowire.ConsumeFieldValue(number, kind, b); {
+		switch size = protowire.ConsumeFieldValue(number, wireType, b); {
 		case size < 0:
 			return protowire.ParseError(size)
-		case kind == protowire.BytesType:
+		case wireType == protowire.BytesType:
 			content, _ = protowire.ConsumeBytes(b)
-		case kind == protowire.VarintType:
+		case wireType == protowire.VarintType:
 			value, _ = protowire.ConsumeVarint(b)
 		}
 		if err := f(number, content, value); err != nil {
@@ -158,17 +158,17 @@ func eachField(b []byte, f func(number protowire.Number, content []byte, n uint6
 // tcp_reporting_duration = 7, metrics = 8, definitions = 9 and reporter = 10. The fields of a
 // metric are dimensions = 1, name = 2, tags_to_remove = 3 and drop = 5.
 func decodeStats(b []byte) (map[string]any, error) {
-	said, list := map[string]any{}, []any{}
+	out, metrics := map[string]any{}, []any{}
 	err := eachField(b, func(number protowire.Number, content []byte, n uint64) error {
 		switch int(number) {
 		case 6:
-			said["disable_host_header_fallback"] = n != 0
+			out["disable_host_header_fallback"] = n != 0
 		case 7:
-			every := &durationpb.Duration{}
-			if err := proto.Unmarshal(content, every); err != nil {
+			interval := &durationpb.Duration{}
+			if err := proto.Unmarshal(content, interval); err != nil {
 				return err
 			}
-			said[reportingKey] = every.AsDuration().String()
+			out[reportingKey] = interval.AsDuration().String()
 		case 8:
 			metric, remove := map[string]any{}, []any{}
 			err := eachField(content, func(number protowire.Number, content []byte, n uint64) error {
@@ -185,38 +185,38 @@ func decodeStats(b []byte) (map[string]any, error) {
 				return nil
 			})
 			metric["tags_to_remove"] = remove
-			list = append(list, metric)
+			metrics = append(metrics, metric)
 			return err
 		case 9:
-			said["definitions"] = []any{}
+			out["definitions"] = []any{}
 		case 10:
-			said["reporter"] = n
+			out["reporter"] = n
 		}
 		return nil
 	})
-	said["metrics"] = list
-	return said, err
+	out["metrics"] = metrics
+	return out, err
 }
 
 // metadataExchangeSettings returns the settings of the peer metadata filter, or nil if it would
 // neither discover nor propagate metadata.
-func (n *Node) metadataExchangeSettings(said map[string]any) map[string]any {
-	out, anything := map[string]any{"node": n.ID, "workload": n.settings()}, false
+func (n *Node) metadataExchangeSettings(input map[string]any) map[string]any {
+	out, enabled := map[string]any{"node": n.ID, "workload": n.settings()}, false
 	for _, key := range []string{"downstream_discovery", "upstream_discovery", "downstream_propagation", "upstream_propagation"} {
-		methods, _ := said[key].([]any)
+		methods, _ := input[key].([]any)
 		for _, m := range methods {
 			method, _ := m.(map[string]any)
 			fields, ok := method["istio_headers"].(map[string]any)
 			if !ok || strings.HasSuffix(key, "propagation") && *n == (Node{}) {
 				continue // an unsupported method, or no metadata to propagate
 			}
-			out[key], anything = true, true
+			out[key], enabled = true, true
 			if fields["skip_external_clusters"] == true {
 				out["skip_external_clusters"] = true
 			}
 		}
 	}
-	if !anything {
+	if !enabled {
 		return nil
 	}
 	return out
@@ -226,45 +226,45 @@ func (n *Node) metadataExchangeSettings(said map[string]any) map[string]any {
 const reportingKey = "tcp_reporting_duration"
 
 // readRequestStats returns the settings of Istio's request metrics.
-func (p fieldReader) readRequestStats(said map[string]any, inbound bool) map[string]any {
-	out := p.readStats(said, inbound, "requests_total", "request_duration_milliseconds", "request_bytes", "response_bytes")
-	if said["disable_host_header_fallback"] == true {
+func (p fieldReader) readRequestStats(input map[string]any, inbound bool) map[string]any {
+	out := p.readStats(input, inbound, "requests_total", "request_duration_milliseconds", "request_bytes", "response_bytes")
+	if input["disable_host_header_fallback"] == true {
 		out["disable_host_header_fallback"] = true
 	}
 	return out
 }
 
 // readConnectionStats returns the settings of Istio's connection metrics.
-func (p fieldReader) readConnectionStats(said map[string]any, inbound bool) map[string]any {
-	out := p.readStats(said, inbound, "tcp_connections_opened_total", "tcp_connections_closed_total", "tcp_sent_bytes_total", "tcp_received_bytes_total")
-	if every, ok := said[reportingKey]; ok {
-		out[reportingKey] = every
+func (p fieldReader) readConnectionStats(input map[string]any, inbound bool) map[string]any {
+	out := p.readStats(input, inbound, "tcp_connections_opened_total", "tcp_connections_closed_total", "tcp_sent_bytes_total", "tcp_received_bytes_total")
+	if interval, ok := input[reportingKey]; ok {
+		out[reportingKey] = interval
 	}
 	return out
 }
 
-// readStats returns the settings that requests and connections share. counted lists the supported
-// metrics.
-func (p fieldReader) readStats(said map[string]any, inbound bool, counted ...string) map[string]any {
+// readStats returns the settings that requests and connections share. metrics lists the
+// supported ones.
+func (p fieldReader) readStats(input map[string]any, inbound bool, metrics ...string) map[string]any {
 	out := map[string]any{"reporter": "source", "workload": p.report.capabilities.Node.settings()}
 	if inbound {
 		out["reporter"] = "destination"
 	}
 	for _, key := range []string{"definitions", "reporter"} {
-		if said[key] != nil {
+		if input[key] != nil {
 			p.field(key).ignore()
 		}
 	}
-	list, _ := said["metrics"].([]any)
+	list, _ := input["metrics"].([]any)
 	overrides := []any{}
-	for i, one := range list {
-		m, _ := one.(map[string]any)
+	for i, item := range list {
+		m, _ := item.(map[string]any)
 		if m["dimensions"] != nil {
 			p.field("metrics").index(i).field("dimensions").ignore()
 		}
 		name, _ := m["name"].(string)
-		if name != "" && !slices.Contains(counted, name) {
-			continue // a metric that is not counted here
+		if name != "" && !slices.Contains(metrics, name) {
+			continue // not a metric of this filter
 		}
 		remove, _ := m["tags_to_remove"].([]any)
 		overrides = append(overrides, map[string]any{"name": name, "drop": m["drop"] == true, "tags_to_remove": append([]any{}, remove...)})
@@ -278,9 +278,9 @@ const istioNamespace = "istio"
 
 // meshOf returns the mesh settings in the metadata of a cluster.
 func meshOf(m *corev3.Metadata) (out config.Mesh) {
-	said := m.GetFilterMetadata()[istioNamespace].GetFields()
-	out.External, out.NoPeerMetadata = said["external"].GetBoolValue(), said["disable_mx"].GetBoolValue()
-	services := said["services"].GetListValue().GetValues()
+	fields := m.GetFilterMetadata()[istioNamespace].GetFields()
+	out.External, out.NoPeerMetadata = fields["external"].GetBoolValue(), fields["disable_mx"].GetBoolValue()
+	services := fields["services"].GetListValue().GetValues()
 	if len(services) == 0 {
 		return out
 	}

@@ -11,12 +11,12 @@ import (
 func Name(body []byte) (string, error) {
 	name, found := "", false
 	for len(body) > 0 {
-		number, kind, n := protowire.ConsumeTag(body)
+		number, wireType, n := protowire.ConsumeTag(body)
 		if n < 0 {
 			return "", protowire.ParseError(n)
 		}
 		body = body[n:]
-		if number == 1 && kind == protowire.BytesType {
+		if number == 1 && wireType == protowire.BytesType {
 			text, n := protowire.ConsumeBytes(body)
 			if n < 0 {
 				return "", protowire.ParseError(n)
@@ -25,7 +25,7 @@ func Name(body []byte) (string, error) {
 			body = body[n:]
 			continue
 		}
-		if n = protowire.ConsumeFieldValue(number, kind, body); n < 0 {
+		if n = protowire.ConsumeFieldValue(number, wireType, body); n < 0 {
 			return "", protowire.ParseError(n)
 		}
 		body = body[n:]

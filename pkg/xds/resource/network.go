@@ -27,8 +27,8 @@ func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 // readNetworkFilters reads the network filters of a chain. It adds the inline route tables and the
 // names of route resources to l.
 func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterChain, l *Listener) {
-	carries := slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return isType(f.GetTypedConfig(), &tcpv3.TcpProxy{}) })
-	wrong := len(p.report.reasons)
+	isTCP := slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return isType(f.GetTypedConfig(), &tcpv3.TcpProxy{}) })
+	reasonCount := len(p.report.reasons)
 	for i, f := range list {
 		at := p.index(i)
 		if out.Proxy != nil || out.TCPProxy != nil {
@@ -40,7 +40,7 @@ func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.F
 		switch {
 		case isType(packed, &rbacv3.RBAC{}):
 			at.field("typed_config").readConnectionFilter("rbac", packed, out)
-		case carries && at.readIstioNetworkFilter(f, out, l):
+		case isTCP && at.readIstioNetworkFilter(f, out, l):
 		case isIgnorableNetworkFilter(f.GetName()):
 			at.key(f.GetName()).ignore()
 		case isType(packed, hcm):
@@ -59,7 +59,7 @@ func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.F
 			at.reject("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 		}
 	}
-	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.reasons) == wrong { // a rejected filter may be the terminal one
+	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.reasons) == reasonCount { // a rejected filter may be the terminal one
 		p.reject("the chain has no terminal filter, such as http_connection_manager or tcp_proxy")
 	}
 }
@@ -67,8 +67,8 @@ func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.F
 // readConnectionFilter reads a network filter that allows or denies connections. name is its name
 // in Weft.
 func (p fieldReader) readConnectionFilter(name string, packed *anypb.Any, out *config.FilterChain) {
-	k := p.report.capabilities.connectionFilter(name)
-	if k == nil {
+	factory := p.report.capabilities.connectionFilter(name)
+	if factory == nil {
 		p.rejectUnsupported()
 		return
 	}
@@ -76,7 +76,7 @@ func (p fieldReader) readConnectionFilter(name string, packed *anypb.Any, out *c
 	if !ok {
 		return
 	}
-	if settings := p.decodeFilter(k.Config(), m, adaptRBAC); settings != nil {
+	if settings := p.decodeFilter(factory.Config(), m, adaptRBAC); settings != nil {
 		out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: name, Config: settings})
 	}
 }
@@ -216,18 +216,18 @@ func (p fieldReader) readUpgrade(u upgrade) {
 }
 
 // addRouteConfig makes l wait for a route table from a config source.
-func (p fieldReader) addRouteConfig(table string, from *corev3.ConfigSource, l *Listener) {
+func (p fieldReader) addRouteConfig(table string, source *corev3.ConfigSource, l *Listener) {
 	at := p.field("config_source")
-	at.checkConfigSource(from)
+	at.checkConfigSource(source)
 	l.RouteConfigNames = append(l.RouteConfigNames, table)
-	limit := at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), DefaultFetchTimeout)
+	timeout := at.field("initial_fetch_timeout").duration(source.GetInitialFetchTimeout(), DefaultFetchTimeout)
 	if l.RouteTimeouts == nil {
 		l.RouteTimeouts = map[string]time.Duration{}
 	}
-	if other, twice := l.RouteTimeouts[table]; twice && (other == 0 || limit != 0 && limit < other) {
-		limit = other // the listener waits until both sources have timed out
+	if other, exists := l.RouteTimeouts[table]; exists && (other == 0 || timeout != 0 && timeout < other) {
+		timeout = other // the listener waits until both sources have timed out
 	}
-	l.RouteTimeouts[table] = limit
+	l.RouteTimeouts[table] = timeout
 }
 
 func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
@@ -251,17 +251,17 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	} else {
 		l.Config.IdleTimeout = time.Hour
 	}
-	o1 := m.GetHttpProtocolOptions()
-	if o1 != nil {
-		p.field("http_protocol_options").checkFields(o1, []string{"accept_http_10", "allow_absolute_url", "allow_custom_methods", "default_host_for_http_10"}, nil)
+	http1 := m.GetHttpProtocolOptions()
+	if http1 != nil {
+		p.field("http_protocol_options").checkFields(http1, []string{"accept_http_10", "allow_absolute_url", "allow_custom_methods", "default_host_for_http_10"}, nil)
 	}
-	absolute := o1.GetAllowAbsoluteUrl()
+	absoluteURL := http1.GetAllowAbsoluteUrl()
 	h.Accept = config.HTTP1Accept{
-		RejectHTTP10:       !o1.GetAcceptHttp_10(),
+		RejectHTTP10:       !http1.GetAcceptHttp_10(),
 		RejectMissingHost:  true,
-		DefaultHost:        o1.GetDefaultHostForHttp_10(),
-		RejectAbsoluteForm: absolute != nil && !absolute.GetValue(),
-		KnownMethodsOnly:   !o1.GetAllowCustomMethods(),
+		DefaultHost:        http1.GetDefaultHostForHttp_10(),
+		RejectAbsoluteForm: absoluteURL != nil && !absoluteURL.GetValue(),
+		KnownMethodsOnly:   !http1.GetAllowCustomMethods(),
 	}
 	if host := h.Accept.DefaultHost; host != "" && !protocol.IsAuthority(host) {
 		p.field("http_protocol_options").field("default_host_for_http_10").reject("is %q, expected a host with an optional port", host)
@@ -282,21 +282,21 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	h.XFCC = p.readClientCert(m)
 }
 
-// setTokens sets to to v, limited to 1 through 1,000,000. It does nothing if v is nil.
-func setTokens(v *wrapperspb.UInt64Value, to *int) {
-	const most = 1_000_000
+// setTokens sets out to v, limited to 1 through 1,000,000. It does nothing if v is nil.
+func setTokens(v *wrapperspb.UInt64Value, out *int) {
+	const maxTokens = 1_000_000
 	if v != nil {
-		*to = int(min(max(v.GetValue(), 1), most))
+		*out = int(min(max(v.GetValue(), 1), maxTokens))
 	}
 }
 
 // readForwarded reads how many X-Forwarded-For entries to trust and whether to append to the
 // header. Without use_remote_address, one more proxy is trusted.
 func (p fieldReader) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Options) {
-	const most = 100 // a chain of proxies is never longer
+	const maxHops = 100 // a chain of proxies is never longer
 	hops := m.GetXffNumTrustedHops()
-	if hops > most {
-		p.field("xff_num_trusted_hops").reject("is %d, expected at most %d", hops, most)
+	if hops > maxHops {
+		p.field("xff_num_trusted_hops").reject("is %d, expected at most %d", hops, maxHops)
 		return
 	}
 	h.XFFClientIndex = int(hops)
@@ -339,7 +339,7 @@ func (p fieldReader) readClientCert(m *hcmv3.HttpConnectionManager) (out config.
 	default:
 		p.field("forward_client_cert_details").reject("%v is not supported", m.GetForwardClientCertDetails())
 	}
-	set := m.GetSetCurrentClientCertDetails()
-	out.Subject, out.Cert, out.Chain, out.DNS, out.URI = set.GetSubject().GetValue(), set.GetCert(), set.GetChain(), set.GetDns(), set.GetUri()
+	details := m.GetSetCurrentClientCertDetails()
+	out.Subject, out.Cert, out.Chain, out.DNS, out.URI = details.GetSubject().GetValue(), details.GetCert(), details.GetChain(), details.GetDns(), details.GetUri()
 	return out
 }

@@ -82,30 +82,30 @@ func runtimeDefault(d *corev3.RuntimeDouble) float64 {
 	return d.GetDefaultValue()
 }
 
-func (p fieldReader) readRingHash(least, most *wrapperspb.UInt64Value, out *config.Cluster) {
-	const usual, largest = 1024, 8 << 20
+func (p fieldReader) readRingHash(minSize, maxSize *wrapperspb.UInt64Value, out *config.Cluster) {
+	const defaultMin, limit = 1024, 8 << 20
 	out.LBPolicy = config.RingHash
-	out.MinRingSize, out.MaxRingSize = usual, largest
-	if least != nil {
-		out.MinRingSize = int(min(least.GetValue(), math.MaxInt32)) //nolint:gosec // it is small enough
+	out.MinRingSize, out.MaxRingSize = defaultMin, limit
+	if minSize != nil {
+		out.MinRingSize = int(min(minSize.GetValue(), math.MaxInt32)) //nolint:gosec // bounded by min
 	}
-	if most != nil {
-		out.MaxRingSize = int(min(most.GetValue(), math.MaxInt32)) //nolint:gosec // it is small enough
+	if maxSize != nil {
+		out.MaxRingSize = int(min(maxSize.GetValue(), math.MaxInt32)) //nolint:gosec // bounded by min
 	}
-	if out.MinRingSize > out.MaxRingSize || out.MaxRingSize > largest {
-		p.reject("the ring size is %d to %d: the minimum must not exceed the maximum, and the maximum must not exceed %d", out.MinRingSize, out.MaxRingSize, largest)
+	if out.MinRingSize > out.MaxRingSize || out.MaxRingSize > limit {
+		p.reject("the ring size is %d to %d: the minimum must not exceed the maximum, and the maximum must not exceed %d", out.MinRingSize, out.MaxRingSize, limit)
 	}
 }
 
 func (p fieldReader) readMaglev(size *wrapperspb.UInt64Value, out *config.Cluster) {
-	const largest = 5_000_011
+	const limit = 5_000_011
 	out.LBPolicy = config.Maglev
 	if size == nil {
 		return
 	}
 	n := size.GetValue()
-	if n > largest || !isPrime(n) {
-		p.field("table_size").reject("is %d, expected a prime number of at most %d", n, largest)
+	if n > limit || !isPrime(n) {
+		p.field("table_size").reject("is %d, expected a prime number of at most %d", n, limit)
 		return
 	}
 	out.MaglevTableSize = int(n)
@@ -122,8 +122,8 @@ func isPrime(n uint64) bool {
 
 // readPolicyList selects the first supported policy of the list, as the API requires.
 func (p fieldReader) readPolicyList(l *clusterv3.LoadBalancingPolicy, c *Cluster) {
-	for i, one := range l.GetPolicies() {
-		packed := one.GetTypedExtensionConfig().GetTypedConfig()
+	for i, policy := range l.GetPolicies() {
+		packed := policy.GetTypedExtensionConfig().GetTypedConfig()
 		if p.field("policies").index(i).field("typed_extension_config").readSupportedPolicy(packed, c) {
 			return
 		}
@@ -241,23 +241,23 @@ func (p fieldReader) readSubsets(s *clusterv3.Cluster_LbSubsetConfig, out *confi
 		p.field("fallback_policy").reject("%v is not supported", s.GetFallbackPolicy())
 	}
 	out.Default = labels(s.GetDefaultSubset())
-	for i, one := range s.GetSubsetSelectors() {
+	for i, selector := range s.GetSubsetSelectors() {
 		at := p.field("subset_selectors").index(i)
-		at.checkFields(one, []string{"keys"}, []string{"fallback_policy", "fallback_keys_subset", "single_host_per_subset"})
-		if len(one.GetKeys()) == 0 {
+		at.checkFields(selector, []string{"keys"}, []string{"fallback_policy", "fallback_keys_subset", "single_host_per_subset"})
+		if len(selector.GetKeys()) == 0 {
 			at.field("keys").reject("is empty")
 			continue
 		}
-		out.Selectors = append(out.Selectors, slices.Sorted(maps.Keys(newSet(one.GetKeys()))))
+		out.Selectors = append(out.Selectors, slices.Sorted(maps.Keys(newSet(selector.GetKeys()))))
 	}
 }
 
 func newSet(names []string) map[string]bool {
-	all := make(map[string]bool, len(names))
+	set := make(map[string]bool, len(names))
 	for _, n := range names {
-		all[n] = true
+		set[n] = true
 	}
-	return all
+	return set
 }
 
 // fractionPercent returns a fraction as a percentage of at most 100.

@@ -130,9 +130,9 @@ func alternatives(names []string) string {
 
 // isRejectedUnsupported reports whether rejectUnsupported was just called for the field.
 func (p fieldReader) isRejectedUnsupported() bool {
-	const few = 32 // enough for one message
-	all := p.report.reasons
-	return slices.Contains(all[max(0, len(all)-few):], p.path+": "+unsupported)
+	const maxRecent = 32 // enough for one message
+	reasons := p.report.reasons
+	return slices.Contains(reasons[max(0, len(reasons)-maxRecent):], p.path+": "+unsupported)
 }
 
 // unsupported is the reason for a field that Weft does not support.
@@ -148,22 +148,22 @@ func (p fieldReader) ignore() { p.report.ignored = append(p.report.ignored, p.pa
 // because without them Weft would allow more than the resource does or send requests elsewhere. It
 // ignores the others.
 func (p fieldReader) checkFields(m proto.Message, read, critical []string) {
-	var unbuilt []string
+	var unsupportedNames []string
 	ignored := len(p.report.ignored)
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := string(f.Name())
 		switch {
 		case slices.Contains(read, name):
 		case slices.Contains(critical, name):
-			unbuilt = append(unbuilt, name)
+			unsupportedNames = append(unsupportedNames, name)
 		default:
 			p.field(name).ignore()
 		}
 		return true
 	})
 	slices.Sort(p.report.ignored[ignored:]) // Range has no defined order
-	slices.Sort(unbuilt)
-	for _, name := range unbuilt {
+	slices.Sort(unsupportedNames)
+	for _, name := range unsupportedNames {
 		p.field(name).rejectUnsupported()
 	}
 }
@@ -242,18 +242,18 @@ func isType(a *anypb.Any, m proto.Message) bool {
 	return a != nil && a.MessageName() == m.ProtoReflect().Descriptor().FullName()
 }
 
-// duration returns d, at most maxDuration, or unset if d is nil or rejected.
-func (p fieldReader) duration(d *durationpb.Duration, unset time.Duration) time.Duration {
+// duration returns d, at most maxDuration, or fallback if d is nil or rejected.
+func (p fieldReader) duration(d *durationpb.Duration, fallback time.Duration) time.Duration {
 	if d == nil {
-		return unset
+		return fallback
 	}
 	if err := d.CheckValid(); err != nil {
 		p.reject("%v", err)
-		return unset
+		return fallback
 	}
 	if d.GetSeconds() < 0 || d.GetNanos() < 0 {
 		p.reject("is negative")
-		return unset
+		return fallback
 	}
 	return min(d.AsDuration(), maxDuration)
 }
@@ -262,32 +262,32 @@ func (p fieldReader) duration(d *durationpb.Duration, unset time.Duration) time.
 // small enough that sums and multiples of it do not overflow.
 const maxDuration = 365 * 24 * time.Hour
 
-// uint32Or returns the value of w, or unset if w is nil.
-func uint32Or(w *wrapperspb.UInt32Value, unset int) int {
+// uint32Or returns the value of w, or fallback if w is nil.
+func uint32Or(w *wrapperspb.UInt32Value, fallback int) int {
 	if w == nil {
-		return unset
+		return fallback
 	}
 	return int(w.GetValue())
 }
 
-// limitOr returns a limit of config.CircuitBreakers, or unset if w is nil. The largest uint32 means
+// limitOr returns a limit of config.CircuitBreakers, or fallback if w is nil. The largest uint32 means
 // no limit and becomes 0; 0 becomes config.LimitZero.
-func limitOr(w *wrapperspb.UInt32Value, unset int) int {
+func limitOr(w *wrapperspb.UInt32Value, fallback int) int {
 	switch {
 	case w == nil:
-		return unset
+		return fallback
 	case w.GetValue() == 1<<32-1:
 		return 0
 	case w.GetValue() == 0:
 		return config.LimitZero
 	}
-	return uint32Or(w, unset)
+	return uint32Or(w, fallback)
 }
 
-// boolOr returns the value of w, or unset if w is nil.
-func boolOr(w *wrapperspb.BoolValue, unset bool) bool {
+// boolOr returns the value of w, or fallback if w is nil.
+func boolOr(w *wrapperspb.BoolValue, fallback bool) bool {
 	if w == nil {
-		return unset
+		return fallback
 	}
 	return w.GetValue()
 }
@@ -297,16 +297,16 @@ func labels(s *structpb.Struct) map[string]string {
 	if len(s.GetFields()) == 0 {
 		return nil
 	}
-	all := make(map[string]string, len(s.GetFields()))
+	out := make(map[string]string, len(s.GetFields()))
 	for k, v := range s.GetFields() {
 		switch v := v.GetKind().(type) {
 		case *structpb.Value_StringValue:
-			all[k] = v.StringValue
+			out[k] = v.StringValue
 		case *structpb.Value_NumberValue:
-			all[k] = strconv.FormatFloat(v.NumberValue, 'f', -1, 64)
+			out[k] = strconv.FormatFloat(v.NumberValue, 'f', -1, 64)
 		case *structpb.Value_BoolValue:
-			all[k] = strconv.FormatBool(v.BoolValue)
+			out[k] = strconv.FormatBool(v.BoolValue)
 		}
 	}
-	return all
+	return out
 }

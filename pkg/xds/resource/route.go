@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"fmt"
@@ -26,16 +26,16 @@ type RouteTable struct {
 }
 
 func (p fieldReader) readTable(m *routev3.RouteConfiguration) *config.RouteTable {
-	t, o := p.readTableHead(m)
+	t, inherited := p.readTableHead(m)
 	for i, v := range m.GetVirtualHosts() {
-		t.VirtualHosts = append(t.VirtualHosts, p.field("virtual_hosts").index(i).readVirtualHost(v, o))
+		t.VirtualHosts = append(t.VirtualHosts, p.field("virtual_hosts").index(i).readVirtualHost(v, inherited))
 	}
 	p.checkDomains(t)
 	return t
 }
 
 // readTableHead reads a table without its virtual hosts, and the settings that they inherit.
-func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTable, o inheritedSettings) {
+func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTable, inherited inheritedSettings) {
 	p.checkFields(m, []string{
 		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "ignore_port_in_host_matching", "typed_per_filter_config", "validate_clusters",
@@ -62,16 +62,16 @@ type inheritedSettings struct {
 }
 
 func (p fieldReader) readVirtualHost(m *routev3.VirtualHost, table inheritedSettings) *config.VirtualHost {
-	v, o := p.readVirtualHostHead(m, table)
+	v, inherited := p.readVirtualHostHead(m, table)
 	for i, r := range m.GetRoutes() {
-		v.Routes = append(v.Routes, p.field("routes").index(i).readRoute(r, o))
+		v.Routes = append(v.Routes, p.field("routes").index(i).readRoute(r, inherited))
 	}
 	nameRoutes(v, nil, func(i int) string { return v.Routes[i].Name })
 	return v
 }
 
 // readVirtualHostHead reads a virtual host without its routes, and the settings that they inherit.
-func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inheritedSettings) (v *config.VirtualHost, o inheritedSettings) {
+func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inheritedSettings) (v *config.VirtualHost, inherited inheritedSettings) {
 	p.checkFields(m, []string{
 		"name", "domains", "routes", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies", "require_tls", "metadata",
@@ -85,23 +85,23 @@ func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inherited
 		p.field("require_tls").rejectUnsupported()
 	}
 	v.Domains = p.field("domains").readDomains(m.GetDomains())
-	o = inheritedSettings{
+	inherited = inheritedSettings{
 		filters: inheritFilters(table.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 		retry:   m.GetRetryPolicy(), hedge: m.GetHedgePolicy(), mirrors: m.GetRequestMirrorPolicies(),
 	}
-	if len(o.mirrors) == 0 {
-		o.mirrors = table.mirrors
+	if len(inherited.mirrors) == 0 {
+		inherited.mirrors = table.mirrors
 	}
-	return v, o
+	return v, inherited
 }
 
-// nameRoutes gives the routes of v unique names. said returns the name of a route in the resource.
-// If places is not nil, places[i] >= 0 means that another table shares route i: nameRoutes copies
-// the route before it changes the name.
-func nameRoutes(v *config.VirtualHost, places []int32, said func(i int) string) {
+// nameRoutes gives the routes of v unique names. resourceName returns the name of a route in
+// the resource. If previousIndexes is not nil, previousIndexes[i] >= 0 means that another table
+// shares route i: nameRoutes copies the route before it changes the name.
+func nameRoutes(v *config.VirtualHost, previousIndexes []int32, resourceName func(i int) string) {
 	names := make(map[string]int, len(v.Routes))
 	for i, route := range v.Routes {
-		name := said(i)
+		name := resourceName(i)
 		if name == "" {
 			name = v.Name + "/" + strconv.Itoa(i)
 		} else {
@@ -113,9 +113,9 @@ func nameRoutes(v *config.VirtualHost, places []int32, said func(i int) string) 
 		if route.Name == name {
 			continue
 		}
-		if places != nil && places[i] >= 0 {
-			named := *route
-			route = &named
+		if previousIndexes != nil && previousIndexes[i] >= 0 {
+			renamed := *route
+			route = &renamed
 			v.Routes[i] = route
 		}
 		route.Name = name
@@ -128,23 +128,23 @@ func inheritFilters(outer, inner map[string]any) map[string]any {
 	if len(outer) == 0 {
 		return inner
 	}
-	all := make(map[string]any, len(outer)+len(inner))
-	maps.Copy(all, outer)
-	for kind, own := range inner {
-		settings := outer[kind]
-		if was, off := settings.(disabledFilter); off {
-			settings = was.settings
+	out := make(map[string]any, len(outer)+len(inner))
+	maps.Copy(out, outer)
+	for name, value := range inner {
+		settings := outer[name]
+		if disabled, ok := settings.(disabledFilter); ok {
+			settings = disabled.settings
 		}
 		switch {
 		case settings == nil, settings == config.FilterDisabled{}, settings == config.FilterEnabled{}:
-		case own == config.FilterEnabled{}:
-			own = settings
-		case own == config.FilterDisabled{}:
-			own = disabledFilter{settings}
+		case value == config.FilterEnabled{}:
+			value = settings
+		case value == config.FilterDisabled{}:
+			value = disabledFilter{settings}
 		}
-		all[kind] = own
+		out[name] = value
 	}
-	return all
+	return out
 }
 
 // disabledFilter is config.FilterDisabled for a filter that inherits settings. routeFilters
@@ -153,16 +153,16 @@ type disabledFilter struct{ settings any }
 
 // routeFilters returns the settings of filters for a route whose own settings are inner.
 func routeFilters(outer, inner map[string]any) map[string]any {
-	all := inheritFilters(outer, inner)
-	for kind, own := range all {
-		if _, off := own.(disabledFilter); off { // created by inheritFilters, so all is not shared
-			all[kind] = config.FilterDisabled{}
+	out := inheritFilters(outer, inner)
+	for name, value := range out {
+		if _, ok := value.(disabledFilter); ok { // created by inheritFilters, so all is not shared
+			out[name] = config.FilterDisabled{}
 		}
 	}
-	return all
+	return out
 }
 
-func (p fieldReader) readRoute(m *routev3.Route, o inheritedSettings) *config.Route {
+func (p fieldReader) readRoute(m *routev3.Route, inherited inheritedSettings) *config.Route {
 	p.checkFields(m, []string{
 		"name", "match", "route", "redirect", "direct_response", "metadata", "decorator", "typed_per_filter_config",
 		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
@@ -170,15 +170,15 @@ func (p fieldReader) readRoute(m *routev3.Route, o inheritedSettings) *config.Ro
 	out := &config.Route{
 		Name:    m.GetName(),
 		Match:   p.field("match").readMatch(m.GetMatch()),
-		Filters: routeFilters(o.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+		Filters: routeFilters(inherited.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 	}
 	request := p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove())
 	response := p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove())
 	switch a := m.GetAction().(type) {
 	case *routev3.Route_Route:
-		out.Forward = p.field("route").readForward(a.Route, &out.Match, o)
+		out.Forward = p.field("route").readForward(a.Route, &out.Match, inherited)
 		out.Forward.Request, out.Forward.Response = request, response
-		p.field("route").readMirrors(a.Route, o, out)
+		p.field("route").readMirrors(a.Route, inherited, out)
 	case *routev3.Route_Redirect:
 		out.Redirect = p.field("redirect").readRedirect(a.Redirect)
 		out.Response = response
@@ -227,41 +227,41 @@ func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
 	return out
 }
 
-// anchoredRegex returns an expression that matches only a whole text.
+// anchoredRegex returns a regular expression that matches only the entire text.
 func (p fieldReader) anchoredRegex(expression string) string {
 	return `\A(?:` + p.checkRegex(expression) + `)\z`
 }
 
 func (p fieldReader) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
-	is := &config.ValueMatch{Invert: m.GetInvertMatch(), TreatMissingAsEmpty: m.GetTreatMissingHeaderAsEmpty()}
-	out := config.HeaderMatch{Name: m.GetName(), Matcher: is}
+	matcher := &config.ValueMatch{Invert: m.GetInvertMatch(), TreatMissingAsEmpty: m.GetTreatMissingHeaderAsEmpty()}
+	out := config.HeaderMatch{Name: m.GetName(), Matcher: matcher}
 	switch s := m.GetHeaderMatchSpecifier().(type) {
 	case nil:
-		is.Kind = config.ValuePresent
+		matcher.Kind = config.ValuePresent
 	case *routev3.HeaderMatcher_PresentMatch:
-		is.Kind = config.ValuePresent
-		is.Invert = is.Invert == s.PresentMatch
+		matcher.Kind = config.ValuePresent
+		matcher.Invert = matcher.Invert == s.PresentMatch
 	case *routev3.HeaderMatcher_StringMatch:
-		p.field("string_match").readStringMatcher(s.StringMatch, is)
+		p.field("string_match").readStringMatcher(s.StringMatch, matcher)
 	case *routev3.HeaderMatcher_ExactMatch:
-		is.Kind, is.Text = config.ValueExact, s.ExactMatch
+		matcher.Kind, matcher.Text = config.ValueExact, s.ExactMatch
 	case *routev3.HeaderMatcher_PrefixMatch:
-		is.Kind, is.Text = config.ValuePrefix, s.PrefixMatch
+		matcher.Kind, matcher.Text = config.ValuePrefix, s.PrefixMatch
 	case *routev3.HeaderMatcher_SuffixMatch:
-		is.Kind, is.Text = config.ValueSuffix, s.SuffixMatch
+		matcher.Kind, matcher.Text = config.ValueSuffix, s.SuffixMatch
 	case *routev3.HeaderMatcher_ContainsMatch:
-		is.Kind, is.Text = config.ValueContains, s.ContainsMatch
+		matcher.Kind, matcher.Text = config.ValueContains, s.ContainsMatch
 	case *routev3.HeaderMatcher_SafeRegexMatch:
-		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex_match").checkRegex(s.SafeRegexMatch.GetRegex())
+		matcher.Kind, matcher.Text = config.ValueRegex, p.field("safe_regex_match").checkRegex(s.SafeRegexMatch.GetRegex())
 	case *routev3.HeaderMatcher_RangeMatch:
-		is.Kind, is.From, is.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
+		matcher.Kind, matcher.From, matcher.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
 	default:
 		p.rejectOneof(m, "header_match_specifier", "string_match", "present_match", "range_match")
 	}
 	return out
 }
 
-// checkRegex returns text, or rejects it and returns "" if it is not a valid expression.
+// checkRegex returns text, or rejects it and returns "" if it is not a valid regular expression.
 func (p fieldReader) checkRegex(text string) string {
 	if _, err := regexp.Compile(text); err != nil {
 		p.reject("%v", err)
@@ -283,19 +283,19 @@ func (p fieldReader) readQuery(m *routev3.QueryParameterMatcher) config.QueryMat
 	return out
 }
 
-func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, is *config.ValueMatch) {
-	is.IgnoreCase = m.GetIgnoreCase()
+func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, out *config.ValueMatch) {
+	out.IgnoreCase = m.GetIgnoreCase()
 	switch s := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
-		is.Kind, is.Text = config.ValueExact, s.Exact
+		out.Kind, out.Text = config.ValueExact, s.Exact
 	case *matcherv3.StringMatcher_Prefix:
-		is.Kind, is.Text = config.ValuePrefix, s.Prefix
+		out.Kind, out.Text = config.ValuePrefix, s.Prefix
 	case *matcherv3.StringMatcher_Suffix:
-		is.Kind, is.Text = config.ValueSuffix, s.Suffix
+		out.Kind, out.Text = config.ValueSuffix, s.Suffix
 	case *matcherv3.StringMatcher_Contains:
-		is.Kind, is.Text = config.ValueContains, s.Contains
+		out.Kind, out.Text = config.ValueContains, s.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
-		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex").checkRegex(s.SafeRegex.GetRegex())
+		out.Kind, out.Text = config.ValueRegex, p.field("safe_regex").checkRegex(s.SafeRegex.GetRegex())
 	default:
 		p.rejectOneof(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
 	}
@@ -304,7 +304,7 @@ func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, is *config.Va
 // defaultRouteTimeout is Envoy's default.
 const defaultRouteTimeout = 15 * time.Second
 
-func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatch, o inheritedSettings) *config.Forward {
+func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatch, inherited inheritedSettings) *config.Forward {
 	p.checkFields(m, supportedForwardFields(), rejectedForwardFields())
 	out := &config.Forward{Timeout: p.field("timeout").duration(m.GetTimeout(), defaultRouteTimeout)}
 	switch c := m.GetClusterSpecifier().(type) {
@@ -322,7 +322,7 @@ func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatc
 	p.readRewrites(m, match, out)
 	retry, at := m.GetRetryPolicy(), p.field("retry_policy")
 	if retry == nil {
-		retry = o.retry
+		retry = inherited.retry
 	}
 	if retry != nil {
 		out.Retry = at.readRetry(retry)
@@ -332,7 +332,7 @@ func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatc
 	}
 	hedge := m.GetHedgePolicy()
 	if hedge == nil {
-		hedge = o.hedge
+		hedge = inherited.hedge
 	}
 	p.field("hedge_policy").readHedge(hedge, out)
 	for i, u := range m.GetUpgradeConfigs() {
@@ -343,8 +343,8 @@ func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatc
 	out.Priority = p.field("priority").priority(m.GetPriority())
 	p.field("max_stream_duration").checkOptionalFields(m.GetMaxStreamDuration(), nil, "max_stream_duration", "grpc_timeout_header_max")
 	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
-		if most := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); most > 0 && (out.Timeout == 0 || most < out.Timeout) {
-			out.Timeout = most
+		if limit := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); limit > 0 && (out.Timeout == 0 || limit < out.Timeout) {
+			out.Timeout = limit
 		}
 	}
 	p.readGRPCTimeout(m, &out.GRPCTimeout)
@@ -525,25 +525,25 @@ func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 		if word == "" {
 			continue
 		}
-		on := config.ParseRetryOn(word)
+		condition := config.ParseRetryOn(word)
 		if word == "reset-before-request" {
-			on = config.RetryConnectFailure | config.RetryRefusedStream
+			condition = config.RetryConnectFailure | config.RetryRefusedStream
 		}
-		if on == 0 {
+		if condition == 0 {
 			p.field("retry_on").key(word).ignore()
 		}
-		out.On |= on
+		out.On |= condition
 	}
 	for _, c := range m.GetRetriableStatusCodes() {
 		out.StatusCodes = append(out.StatusCodes, int(c))
 	}
 	for i, h := range m.GetRetriableHeaders() {
-		exact := p.field("retriable_headers").index(i).readHeader(h)
-		if exact.Matcher.Invert || exact.Matcher.Kind != config.ValueExact && exact.Matcher.Kind != config.ValuePresent {
+		header := p.field("retriable_headers").index(i).readHeader(h)
+		if header.Matcher.Invert || header.Matcher.Kind != config.ValueExact && header.Matcher.Kind != config.ValuePresent {
 			p.field("retriable_headers").index(i).reject("expected a match by presence or by exact value")
 			continue
 		}
-		out.Headers = append(out.Headers, config.RetryHeader{Name: exact.Name, Value: exact.Matcher.Text})
+		out.Headers = append(out.Headers, config.RetryHeader{Name: header.Name, Value: header.Matcher.Text})
 	}
 	if b := m.GetRetryBackOff(); b != nil {
 		out.Backoff.Base = p.field("retry_back_off").field("base_interval").duration(b.GetBaseInterval(), out.Backoff.Base)

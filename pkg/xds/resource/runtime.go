@@ -66,9 +66,9 @@ func (r *Runtime) value(key string) setting {
 }
 
 // ReadRuntime parses a serialized Runtime resource. The error is a RejectedError.
-func ReadRuntime(body []byte, k Capabilities) (*Layer, error) {
+func ReadRuntime(body []byte, caps Capabilities) (*Layer, error) {
 	m := &runtimev3.Runtime{}
-	r := &report{capabilities: k}
+	r := &report{capabilities: caps}
 	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return &Layer{}, err
@@ -159,11 +159,11 @@ func (p fieldReader) readFraction(s *structpb.Struct) setting {
 	}
 	f.Numerator = uint32(n)
 	if d := s.GetFields()["denominator"]; d != nil {
-		value, known := typev3.FractionalPercent_DenominatorType_value[d.GetStringValue()]
+		value, ok := typev3.FractionalPercent_DenominatorType_value[d.GetStringValue()]
 		if _, isNumber := d.GetKind().(*structpb.Value_NumberValue); isNumber {
-			value, known = int32(d.GetNumberValue()), true //nolint:gosec // fraction refuses others
+			value, ok = int32(d.GetNumberValue()), true //nolint:gosec // fractionPercent rejects other values
 		}
-		if !known {
+		if !ok {
 			p.field("denominator").reject("%q is not a valid denominator: expected HUNDRED, TEN_THOUSAND or MILLION", d.GetStringValue())
 			return setting{}
 		}
@@ -197,12 +197,12 @@ func (p fieldReader) runtimeFractionPercent(m *corev3.RuntimeFractionalPercent) 
 	return percent
 }
 
-// runtimeUint32 returns the value of key if it is a valid uint32, or else otherwise.
-func (p fieldReader) runtimeUint32(key string, otherwise uint32) uint32 {
+// runtimeUint32 returns the value of key if it is a valid uint32, or else fallback.
+func (p fieldReader) runtimeUint32(key string, fallback uint32) uint32 {
 	if s, ok := p.runtimeSetting(key); ok && s.isNumber && s.numberValue == math.Trunc(s.numberValue) && s.numberValue >= 0 && s.numberValue <= math.MaxUint32 {
 		return uint32(s.numberValue)
 	}
-	return otherwise
+	return fallback
 }
 
 // resolveRuntimeKeys replaces the runtime keys in m and its nested messages with their values.
@@ -233,8 +233,8 @@ func (p fieldReader) resolveRuntimeKeys(m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.IsMap() && f.MapValue().Message() != nil:
-			v.Map().Range(func(_ protoreflect.MapKey, one protoreflect.Value) bool {
-				p.resolveRuntimeKeys(one.Message())
+			v.Map().Range(func(_ protoreflect.MapKey, value protoreflect.Value) bool {
+				p.resolveRuntimeKeys(value.Message())
 				return true
 			})
 		case f.IsMap() || f.Message() == nil:
@@ -249,35 +249,35 @@ func (p fieldReader) resolveRuntimeKeys(m protoreflect.Message) {
 	})
 }
 
-// runtimeFraction returns the value of key if it is a percentage, or else otherwise.
-func (p fieldReader) runtimeFraction(key string, otherwise *typev3.FractionalPercent) *typev3.FractionalPercent {
+// runtimeFraction returns the value of key if it is a percentage, or else fallback.
+func (p fieldReader) runtimeFraction(key string, fallback *typev3.FractionalPercent) *typev3.FractionalPercent {
 	s, ok := p.runtimeSetting(key)
 	if !ok || !s.isPercent {
-		return otherwise
+		return fallback
 	}
 	return &typev3.FractionalPercent{Numerator: uint32(math.Round(s.percentValue * 10_000)), Denominator: typev3.FractionalPercent_MILLION}
 }
 
 // resolveFault is resolveRuntimeKeys for a fault, whose keys have default names.
 func (p fieldReader) resolveFault(m *faultv3.HTTPFault) {
-	named := func(key *string, usual string) string {
+	takeKey := func(key *string, defaultKey string) string {
 		name := *key
 		*key = ""
 		if name == "" {
-			return usual
+			return defaultKey
 		}
 		return name
 	}
-	share, time := named(&m.DelayPercentRuntime, "fault.http.delay.fixed_delay_percent"), named(&m.DelayDurationRuntime, "fault.http.delay.fixed_duration_ms")
+	percentKey, delayKey := takeKey(&m.DelayPercentRuntime, "fault.http.delay.fixed_delay_percent"), takeKey(&m.DelayDurationRuntime, "fault.http.delay.fixed_duration_ms")
 	if d := m.GetDelay(); d != nil {
-		d.Percentage = p.runtimeFraction(share, d.GetPercentage())
-		p.resolveDelay(time, d.GetFixedDelay())
+		d.Percentage = p.runtimeFraction(percentKey, d.GetPercentage())
+		p.resolveDelay(delayKey, d.GetFixedDelay())
 	}
-	share, status := named(&m.AbortPercentRuntime, "fault.http.abort.abort_percent"), named(&m.AbortHttpStatusRuntime, "fault.http.abort.http_status")
+	percentKey, statusKey := takeKey(&m.AbortPercentRuntime, "fault.http.abort.abort_percent"), takeKey(&m.AbortHttpStatusRuntime, "fault.http.abort.http_status")
 	if a := m.GetAbort(); a != nil {
-		a.Percentage = p.runtimeFraction(share, a.GetPercentage())
+		a.Percentage = p.runtimeFraction(percentKey, a.GetPercentage())
 		if fixed, ok := a.GetErrorType().(*faultv3.FaultAbort_HttpStatus); ok {
-			if n := p.runtimeUint32(status, fixed.HttpStatus); n >= 200 && n < 600 {
+			if n := p.runtimeUint32(statusKey, fixed.HttpStatus); n >= 200 && n < 600 {
 				fixed.HttpStatus = n
 			}
 		}

@@ -27,13 +27,13 @@ func (r SecretRef) Compare(o SecretRef) int {
 
 // Compare orders by cluster, then by Delta. It returns a negative number if s sorts before o.
 func (s SecretSource) Compare(o SecretSource) int {
-	form := func(s SecretSource) int {
+	rank := func(s SecretSource) int {
 		if s.Delta {
 			return 1
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(s.Cluster, o.Cluster), form(s)-form(o))
+	return cmp.Or(cmp.Compare(s.Cluster, o.Cluster), rank(s)-rank(o))
 }
 
 // readSecretRef reads the name and the source of a secret.

@@ -57,16 +57,16 @@ func (p fieldReader) decodeSettings(settings any, v *document.Value) any {
 	d := document.NewDecoder(r)
 	d.EmptyIsSet = true // an empty message may be a restriction
 	d.Decode(document.Build("", v, r), settings)
-	wrong := false
+	rejected := false
 	for _, d := range r.Diagnostics() {
 		if d.Severity == document.Warning {
 			p.field(d.Path).ignore()
 			continue
 		}
-		wrong = true
+		rejected = true
 		p.field(d.Path).reject("%s", d.Text())
 	}
-	if wrong {
+	if rejected {
 		return nil
 	}
 	return settings
@@ -83,16 +83,16 @@ func messageValue(m protoreflect.Message) (*document.Value, error) {
 // specialValue returns the value of a message whose type has a JSON form of its own. ok is false for
 // other messages.
 func specialValue(m protoreflect.Message) (v *document.Value, ok bool, err error) {
-	switch known := m.Interface().(type) {
+	switch msg := m.Interface().(type) {
 	case *anypb.Any:
-		v, err = anyValue(known)
+		v, err = anyValue(msg)
 	case *durationpb.Duration:
-		if known.CheckValid() == nil {
-			return document.NewString(durationText(known)), true, nil
+		if msg.CheckValid() == nil {
+			return document.NewString(durationText(msg)), true, nil
 		}
-		v, err = stringForm(known)
+		v, err = stringForm(msg)
 	case *timestamppb.Timestamp, *fieldmaskpb.FieldMask:
-		v, err = stringForm(known)
+		v, err = stringForm(msg)
 	case *wrapperspb.BoolValue, *wrapperspb.Int32Value, *wrapperspb.Int64Value, *wrapperspb.UInt32Value, *wrapperspb.UInt64Value,
 		*wrapperspb.FloatValue, *wrapperspb.DoubleValue, *wrapperspb.StringValue, *wrapperspb.BytesValue,
 		*structpb.Struct, *structpb.ListValue: // the value of the only field represents the message
@@ -100,8 +100,8 @@ func specialValue(m protoreflect.Message) (v *document.Value, ok bool, err error
 		v, err = fieldValue(f, m.Get(f))
 	case *structpb.Value:
 		f := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
-		if n := known.GetNumberValue(); f == nil || math.IsNaN(n) || math.IsInf(n, 0) {
-			v, err = stringForm(known) // an error
+		if n := msg.GetNumberValue(); f == nil || math.IsNaN(n) || math.IsInf(n, 0) {
+			v, err = stringForm(msg) // an error
 		} else {
 			v, err = fieldValue(f, m.Get(f))
 		}

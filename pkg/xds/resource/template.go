@@ -15,8 +15,8 @@ const (
 	segmentsRegex = `[a-zA-Z0-9\-._~%!$&'()+,;=:@/]*`
 )
 
-// readURITemplate converts a URI template to an expression that matches a whole path. Examples of
-// templates are "/shop/*", "/shop/{id}/**" and "/{file=docs/*}.html".
+// readURITemplate converts a URI template to a regular expression that matches the entire path. Examples
+// of templates are "/shop/*", "/shop/{id}/**" and "/{file=docs/*}.html".
 func (p fieldReader) readURITemplate(m *corev3.TypedExtensionConfig) string {
 	t := &templatev3.UriTemplateMatchConfig{}
 	if !isType(m.GetTypedConfig(), t) {
@@ -43,12 +43,12 @@ func (p fieldReader) readURITemplate(m *corev3.TypedExtensionConfig) string {
 			break
 		}
 		variable, after, closed := strings.Cut(rest[1:], "}")
-		name, pattern, given := strings.Cut(variable, "=")
-		if !closed || name == "" || given && pattern == "" {
+		name, pattern, hasPattern := strings.Cut(variable, "=")
+		if !closed || name == "" || hasPattern && pattern == "" {
 			p.reject("%q has a malformed variable: expected {name} or {name=pattern}", text)
 			return ""
 		}
-		if !given {
+		if !hasPattern {
 			pattern = "*"
 		}
 		b.WriteString(p.templateRegex(pattern))
@@ -61,7 +61,7 @@ func (p fieldReader) readURITemplate(m *corev3.TypedExtensionConfig) string {
 	return `\A(?:` + expression + `)\z`
 }
 
-// templateRegex returns the expression for a part of a template without variables.
+// templateRegex returns the regular expression for a part of a template without variables.
 func (p fieldReader) templateRegex(text string) string {
 	if strings.ContainsAny(text, "{}") || strings.Contains(text, "***") {
 		p.reject("%q is not a valid part of a path template", text)

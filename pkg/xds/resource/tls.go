@@ -1,6 +1,6 @@
 package resource
 
-//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+//lint:file-ignore SA1019 control planes still set deprecated fields
 
 import (
 	"slices"
@@ -26,45 +26,45 @@ type TLS struct {
 }
 
 // Secrets returns the secrets that t refers to; t may be nil.
-func (t *TLS) Secrets() (all []SecretRef) {
+func (t *TLS) Secrets() (refs []SecretRef) {
 	if t == nil {
 		return nil
 	}
 	for _, s := range []SecretRef{t.Certificate, t.TrustedCA} {
 		if s.Name != "" {
-			all = append(all, s)
+			refs = append(refs, s)
 		}
 	}
-	return all
+	return refs
 }
 
-// Resolve returns the context with its secrets. ok is false if all lacks a secret or if the secret
+// Resolve returns the context with its secrets. ok is false if secrets lacks one or if one
 // has the wrong type. t may be nil.
-func (t *TLS) Resolve(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
+func (t *TLS) Resolve(secrets map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 	if t == nil {
 		return nil, true
 	}
 	if t.Certificate.Name == "" && t.TrustedCA.Name == "" {
 		return t.Config, true
 	}
-	whole := *t.Config
+	merged := *t.Config
 	if t.Certificate.Name != "" {
-		s := all[t.Certificate]
+		s := secrets[t.Certificate]
 		if s == nil || s.Certificate == (config.PEM{}) {
 			return nil, false
 		}
-		whole.Certificate, whole.Key = s.Certificate, s.Key
+		merged.Certificate, merged.Key = s.Certificate, s.Key
 	}
 	if t.TrustedCA.Name != "" {
-		s := all[t.TrustedCA]
+		s := secrets[t.TrustedCA]
 		if s == nil || s.TrustedCA == (config.PEM{}) {
 			return nil, false
 		}
-		whole.TrustedCA = s.TrustedCA
-		whole.MatchSANs = append(whole.MatchSANs[:len(whole.MatchSANs):len(whole.MatchSANs)], s.MatchSANs...)
-		whole.SkipHostnameCheck = whole.SkipHostnameCheck && len(whole.MatchSANs) == 0
+		merged.TrustedCA = s.TrustedCA
+		merged.MatchSANs = append(merged.MatchSANs[:len(merged.MatchSANs):len(merged.MatchSANs)], s.MatchSANs...)
+		merged.SkipHostnameCheck = merged.SkipHostnameCheck && len(merged.MatchSANs) == 0
 	}
-	return &whole, true
+	return &merged, true
 }
 
 // Secret is the parsed form of a SecretType resource: a certificate with its key, or a validation
@@ -78,9 +78,9 @@ type Secret struct {
 }
 
 // ReadSecret parses a serialized Secret. The error is a RejectedError.
-func ReadSecret(body []byte, k Capabilities) (*Secret, error) {
+func ReadSecret(body []byte, caps Capabilities) (*Secret, error) {
 	m := &tlsv3.Secret{}
-	r := &report{capabilities: k}
+	r := &report{capabilities: caps}
 	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
@@ -198,13 +198,13 @@ func (p fieldReader) readCommonTLS(m *tlsv3.CommonTlsContext) *TLS {
 	})
 	p.field("alpn_protocols").readALPN(m.GetAlpnProtocols(), t.Config)
 	p.field("tls_params").readParameters(m.GetTlsParams(), t.Config)
-	switch inline, named := m.GetTlsCertificates(), m.GetTlsCertificateSdsSecretConfigs(); {
-	case len(inline)+len(named) > 1:
+	switch inline, refs := m.GetTlsCertificates(), m.GetTlsCertificateSdsSecretConfigs(); {
+	case len(inline)+len(refs) > 1:
 		p.reject("has several certificates: only one is supported")
 	case len(inline) == 1:
 		t.Config.Certificate, t.Config.Key = p.field("tls_certificates").index(0).readCertificate(inline[0])
-	case len(named) == 1:
-		t.Certificate = p.field("tls_certificate_sds_secret_configs").index(0).readSecretRef(named[0])
+	case len(refs) == 1:
+		t.Certificate = p.field("tls_certificate_sds_secret_configs").index(0).readSecretRef(refs[0])
 	}
 	p.readValidationType(m, t)
 	if len(t.Config.MatchSANs) > 0 && t.TrustedCA.Name == "" && t.Config.TrustedCA == (config.PEM{}) {
@@ -367,43 +367,43 @@ func (p fieldReader) checkCertificate(c *credential.Context) {
 	}
 }
 
-// sanMatchers returns one matcher for each of kinds.
-func (p fieldReader) sanMatchers(m *matcherv3.StringMatcher, kinds ...config.SANType) (all []config.SANMatcher) {
-	n := config.SANMatcher{IgnoreCase: m.GetIgnoreCase()}
+// sanMatchers returns one matcher for each of types.
+func (p fieldReader) sanMatchers(m *matcherv3.StringMatcher, types ...config.SANType) (out []config.SANMatcher) {
+	matcher := config.SANMatcher{IgnoreCase: m.GetIgnoreCase()}
 	switch t := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
-		n.Exact = t.Exact
+		matcher.Exact = t.Exact
 	case *matcherv3.StringMatcher_Prefix:
-		n.Prefix = t.Prefix
+		matcher.Prefix = t.Prefix
 	case *matcherv3.StringMatcher_Suffix:
-		n.Suffix = t.Suffix
+		matcher.Suffix = t.Suffix
 	case *matcherv3.StringMatcher_Contains:
-		n.Contains = t.Contains
+		matcher.Contains = t.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
-		n.Regex = t.SafeRegex.GetRegex()
-		if _, err := credential.CompileRegex(n.Regex); err != nil {
+		matcher.Regex = t.SafeRegex.GetRegex()
+		if _, err := credential.CompileRegex(matcher.Regex); err != nil {
 			p.field("safe_regex").reject("%v", err)
 		}
 	default:
 		p.rejectOneof(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
 		return nil
 	}
-	if n.Exact+n.Prefix+n.Suffix+n.Contains+n.Regex == "" {
+	if matcher.Exact+matcher.Prefix+matcher.Suffix+matcher.Contains+matcher.Regex == "" {
 		p.reject("is empty: it would match every name")
 		return nil
 	}
-	for _, kind := range kinds {
-		n.Kind = kind
-		all = append(all, n)
+	for _, sanType := range types {
+		matcher.Kind = sanType
+		out = append(out, matcher)
 	}
-	return all
+	return out
 }
 
 // isEmptySource reports whether d is absent or empty. It returns false for an environment variable,
 // which readDataSource rejects.
 func isEmptySource(d *corev3.DataSource) bool {
-	_, environment := d.GetSpecifier().(*corev3.DataSource_EnvironmentVariable)
-	return !environment && d.GetFilename() == "" && len(d.GetInlineBytes()) == 0 && d.GetInlineString() == ""
+	_, isEnv := d.GetSpecifier().(*corev3.DataSource_EnvironmentVariable)
+	return !isEnv && d.GetFilename() == "" && len(d.GetInlineBytes()) == 0 && d.GetInlineString() == ""
 }
 
 func (p fieldReader) readDataSource(d *corev3.DataSource) config.PEM {

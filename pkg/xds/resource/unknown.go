@@ -47,10 +47,10 @@ func (r *report) resolveUnknown(from int) {
 	if len(r.unknown) == 0 {
 		return
 	}
-	ineffective := slices.Clone(r.ignored[from:])
+	ignored := slices.Clone(r.ignored[from:])
 	for _, u := range r.unknown {
 		switch {
-		case slices.ContainsFunc(ineffective, func(path string) bool { return isWithin(u.path, path) }):
+		case slices.ContainsFunc(ignored, func(path string) bool { return isWithin(u.path, path) }):
 		case u.isEnumValue && slices.ContainsFunc(r.reasons, func(text string) bool { return strings.HasPrefix(text, u.path+": ") }):
 		case u.mustReject || r.capabilities.UnknownFields != config.WarnUnknownFields:
 			text := u.reason
@@ -129,12 +129,12 @@ func (f *unknownFinder) visitMessage(m protoreflect.Message, strict bool) {
 				f.visitValue(field, v.List().Get(i), pathStep{field.Name(), i, ""}, strict)
 			}
 		case field.IsMap():
-			of := field.MapValue()
-			if of.Kind() != protoreflect.MessageKind && of.Kind() != protoreflect.EnumKind {
+			valueField := field.MapValue()
+			if valueField.Kind() != protoreflect.MessageKind && valueField.Kind() != protoreflect.EnumKind {
 				continue
 			}
 			v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-				f.visitValue(of, v, pathStep{field.Name(), -1, k.String()}, strict)
+				f.visitValue(valueField, v, pathStep{field.Name(), -1, k.String()}, strict)
 				return true
 			})
 		default:
@@ -143,15 +143,15 @@ func (f *unknownFinder) visitMessage(m protoreflect.Message, strict bool) {
 	}
 }
 
-// visitValue checks a value of a field, which s leads to.
-func (f *unknownFinder) visitValue(field protoreflect.FieldDescriptor, v protoreflect.Value, s pathStep, strict bool) {
-	f.steps = append(f.steps, s)
-	switch values := field.Enum(); {
+// visitValue checks a value of a field, which step leads to.
+func (f *unknownFinder) visitValue(field protoreflect.FieldDescriptor, v protoreflect.Value, step pathStep, strict bool) {
+	f.steps = append(f.steps, step)
+	switch enum := field.Enum(); {
 	case field.Kind() == protoreflect.MessageKind:
 		f.visitMessage(v.Message(), strict)
-	case values.Values().ByNumber(v.Enum()) == nil:
-		reason := fmt.Sprintf("unknown value %d of %s: this build does not know it", v.Enum(), values.FullName())
-		f.reader.addUnknown(unknownField{f.currentPath(), reason, strict || mustRejectUnknown(values.FullName()), true})
+	case enum.Values().ByNumber(v.Enum()) == nil:
+		reason := fmt.Sprintf("unknown value %d of %s: this build does not know it", v.Enum(), enum.FullName())
+		f.reader.addUnknown(unknownField{f.currentPath(), reason, strict || mustRejectUnknown(enum.FullName()), true})
 	}
 	f.steps = f.steps[:len(f.steps)-1]
 }

@@ -24,9 +24,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// The client status for tools that use envoy.service.status.v3.ClientStatusDiscoveryService. It
-// has the contents of Dump, redacted in the same way, and the subscribed resources that have not
-// arrived.
+// envoy.service.status.v3.ClientStatusDiscoveryService returns the contents of Dump, redacted in
+// the same way, and the subscribed resources that have not arrived.
 
 // Limits for clients of the service.
 const (
@@ -56,21 +55,21 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 // returns the error of the socket. node is the client, and snapshot returns its current state; it
 // is called from several goroutines.
 func Serve(ctx context.Context, ln net.Listener, node *corev3.Node, snapshot func() *Snapshot) error {
-	g := grpc.NewServer(
+	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.WaitForHandlers(true),
 	)
-	statusv3.RegisterClientStatusDiscoveryServiceServer(g, &csds{node: node, snapshot: snapshot})
-	reflection.Register(g)
-	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(ln) }()
+	statusv3.RegisterClientStatusDiscoveryServiceServer(server, &csds{node: node, snapshot: snapshot})
+	reflection.Register(server)
+	serveErr := make(chan error, 1)
+	go func() { serveErr <- server.Serve(ln) }()
 	select {
-	case err := <-ended:
+	case err := <-serveErr:
 		return fmt.Errorf("xds_status: %w", err)
 	case <-ctx.Done():
 	}
-	g.Stop()
-	<-ended // serve has returned
+	server.Stop()
+	<-serveErr // Serve has returned
 	return nil
 }
 
@@ -98,11 +97,11 @@ func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 		if err != nil {
 			return err
 		}
-		a, err := c.FetchClientStatus(stream.Context(), r)
+		resp, err := c.FetchClientStatus(stream.Context(), r)
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(a); err != nil {
+		if err := stream.Send(resp); err != nil {
 			return err
 		}
 	}
@@ -110,22 +109,22 @@ func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 
 // ClientConfig returns the static resources and each resource that was received or subscribed by
 // name, with its contents if contents is true. Secrets are redacted.
-func (h *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
-	node, _ := proto.Clone(h.boot.Node).(*corev3.Node)
+func (s *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
+	node, _ := proto.Clone(s.boot.Node).(*corev3.Node)
 	redact(node.ProtoReflect())
 	out := &statusv3.ClientConfig{Node: node}
 	for _, url := range []string{resource.ClusterType, resource.ListenerType, resource.SecretType} {
-		for _, g := range h.static.OfType(url) {
-			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: g.Name, IsStaticResource: true}
+		for _, static := range s.static.OfType(url) {
+			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: static.Name, IsStaticResource: true}
 			if contents {
-				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: g.Body}
+				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: static.Body}
 				redact(r.XdsConfig.ProtoReflect())
 			}
 			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r)
 		}
 	}
 	for _, url := range []string{resource.RuntimeType, resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType, resource.DubboRouteType, resource.ExtensionType, resource.SecretType} {
-		for _, r := range h.subscribed(url) {
+		for _, r := range s.subscribed(url) {
 			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r.genericConfig(url, contents))
 		}
 	}
@@ -134,13 +133,13 @@ func (h *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
 
 // genericConfig returns a resource and its status.
 func (r viewResource) genericConfig(url string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
-	past := r.history[r.name]
-	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: r.name, VersionInfo: past.version}
+	history := r.history[r.name]
+	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: r.name, VersionInfo: history.version}
 	_, accepted := r.accepted[r.name]
 	switch {
-	case past.rejectReason != "":
+	case history.rejectReason != "":
 		out.ClientStatus = adminv3.ClientResourceStatus_NACKED
-		out.ErrorState = &adminv3.UpdateFailureState{Details: past.rejectReason, LastUpdateAttempt: timestamppb.New(past.rejectedAt)}
+		out.ErrorState = &adminv3.UpdateFailureState{Details: history.rejectReason, LastUpdateAttempt: timestamppb.New(history.rejectedAt)}
 	case accepted:
 		out.ClientStatus = adminv3.ClientResourceStatus_ACKED
 	case r.requested[r.name]:
@@ -148,8 +147,8 @@ func (r viewResource) genericConfig(url string, contents bool) *statusv3.ClientC
 	default:
 		out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
 	}
-	if !past.updated.IsZero() {
-		out.LastUpdated = timestamppb.New(past.updated)
+	if !history.updated.IsZero() {
+		out.LastUpdated = timestamppb.New(history.updated)
 	}
 	if body, inUse := r.body(r.name); inUse && contents {
 		out.XdsConfig = &anypb.Any{TypeUrl: url, Value: body}

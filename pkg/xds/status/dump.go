@@ -46,11 +46,11 @@ const adminPackage = "type.googleapis.com/envoy.admin.v3."
 
 // Dump returns the list "configs" of a ConfigDump for encoding/json. Private keys and other secrets
 // are redacted. An error means that o is not valid.
-func (h *Snapshot) Dump(o DumpOptions) ([]any, error) {
-	all := h.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
+func (s *Snapshot) Dump(o DumpOptions) ([]any, error) {
+	messages := s.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
 	if o.Resource == "" {
-		out := []any{h.bootstrapDump()}
-		for _, d := range all {
+		out := []any{s.bootstrapDump()}
+		for _, d := range messages {
 			m := map[string]any{"@type": adminPackage + d.message}
 			if d.version != "" {
 				m["version_info"] = d.version
@@ -64,13 +64,13 @@ func (h *Snapshot) Dump(o DumpOptions) ([]any, error) {
 		}
 		return out, nil
 	}
-	known := []string{"bootstrap"}
-	if o.Resource == known[0] {
-		return []any{h.bootstrapDump()}, nil
+	names := []string{"bootstrap"}
+	if o.Resource == names[0] {
+		return []any{s.bootstrapDump()}, nil
 	}
-	for _, d := range all {
+	for _, d := range messages {
 		for _, f := range d.fields {
-			known = append(known, f.name)
+			names = append(names, f.name)
 			if f.name != o.Resource {
 				continue
 			}
@@ -82,47 +82,47 @@ func (h *Snapshot) Dump(o DumpOptions) ([]any, error) {
 			return out, nil
 		}
 	}
-	return nil, fmt.Errorf("resource=%s is not valid, expected one of %s", o.Resource, strings.Join(known, ", "))
+	return nil, fmt.Errorf("resource=%s is not valid, expected one of %s", o.Resource, strings.Join(names, ", "))
 }
 
 // dumpMessages returns the messages of a dump, without the bootstrap.
-func (h *Snapshot) dumpMessages(endpoints bool) []dumpMessage {
-	active, warming := h.entries(resource.ClusterType, "cluster")
-	routes, _ := h.entries(resource.RouteType, "route_config")
-	calls, _ := h.entries(resource.DubboRouteType, "route_config")
-	routes = append(routes, calls...)
-	secrets, _ := h.entries(resource.SecretType, "secret")
-	filters, _ := h.entries(resource.ExtensionType, "ecds_filter")
-	all := []dumpMessage{
-		{"ClustersConfigDump", h.version(resource.ClusterType), []dumpField{
-			{"static_clusters", "StaticCluster", h.staticEntries(resource.ClusterType, "cluster")}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
+func (s *Snapshot) dumpMessages(endpoints bool) []dumpMessage {
+	active, warming := s.entries(resource.ClusterType, "cluster")
+	routes, _ := s.entries(resource.RouteType, "route_config")
+	dubboRoutes, _ := s.entries(resource.DubboRouteType, "route_config")
+	routes = append(routes, dubboRoutes...)
+	secrets, _ := s.entries(resource.SecretType, "secret")
+	filters, _ := s.entries(resource.ExtensionType, "ecds_filter")
+	messages := []dumpMessage{
+		{"ClustersConfigDump", s.version(resource.ClusterType), []dumpField{
+			{"static_clusters", "StaticCluster", s.staticEntries(resource.ClusterType, "cluster")}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
 		}},
-		{"ListenersConfigDump", h.version(resource.ListenerType), []dumpField{
-			{"static_listeners", "StaticListener", h.staticEntries(resource.ListenerType, "listener")}, {"dynamic_listeners", "DynamicListener", h.listenerEntries()},
+		{"ListenersConfigDump", s.version(resource.ListenerType), []dumpField{
+			{"static_listeners", "StaticListener", s.staticEntries(resource.ListenerType, "listener")}, {"dynamic_listeners", "DynamicListener", s.listenerEntries()},
 		}},
 		{"RoutesConfigDump", "", []dumpField{{"dynamic_route_configs", "DynamicRouteConfig", routes}}},
 		{"SecretsConfigDump", "", []dumpField{
-			{"static_secrets", "StaticSecret", h.staticEntries(resource.SecretType, "secret")}, {"dynamic_active_secrets", "DynamicSecret", secrets},
+			{"static_secrets", "StaticSecret", s.staticEntries(resource.SecretType, "secret")}, {"dynamic_active_secrets", "DynamicSecret", secrets},
 		}},
 		{"EcdsConfigDump", "", []dumpField{{"ecds_filters", "EcdsFilterConfig", filters}}},
 	}
 	if endpoints {
-		hosts, _ := h.entries(resource.EndpointType, "endpoint_config")
-		all = append(all, dumpMessage{"EndpointsConfigDump", "", []dumpField{{"dynamic_endpoint_configs", "DynamicEndpointConfig", hosts}}})
+		hosts, _ := s.entries(resource.EndpointType, "endpoint_config")
+		messages = append(messages, dumpMessage{"EndpointsConfigDump", "", []dumpField{{"dynamic_endpoint_configs", "DynamicEndpointConfig", hosts}}})
 	}
-	return all
+	return messages
 }
 
 // entries returns the resources of a type, sorted by name. Resources in warming are not active yet.
 // field is the key of the resource in an entry.
-func (h *Snapshot) entries(url, field string) (active, warming []dumpEntry) {
-	for _, r := range h.received(url) {
-		e := h.resourceEntry(url, r, field)
+func (s *Snapshot) entries(url, field string) (active, warming []dumpEntry) {
+	for _, r := range s.received(url) {
+		e := s.resourceEntry(url, r, field)
 		if url == resource.SecretType {
 			e["name"] = r.name
 		}
 		r.addErrorState(e)
-		if h.warming[url][r.name] {
+		if s.warming[url][r.name] {
 			warming = append(warming, e)
 		} else {
 			active = append(active, e)
@@ -132,36 +132,36 @@ func (h *Snapshot) entries(url, field string) (active, warming []dumpEntry) {
 }
 
 // listenerEntries returns the listeners, whose state is in a nested entry.
-func (h *Snapshot) listenerEntries() (all []dumpEntry) {
-	for _, r := range h.received(resource.ListenerType) {
+func (s *Snapshot) listenerEntries() (entries []dumpEntry) {
+	for _, r := range s.received(resource.ListenerType) {
 		e := dumpEntry{"name": r.name}
 		if _, accepted := r.body(r.name); accepted {
 			state := "active_state"
-			if h.warming[resource.ListenerType][r.name] {
+			if s.warming[resource.ListenerType][r.name] {
 				state = "warming_state"
 			}
-			e[state] = h.resourceEntry(resource.ListenerType, r, "listener")
+			e[state] = s.resourceEntry(resource.ListenerType, r, "listener")
 		}
 		r.addErrorState(e)
-		all = append(all, e)
+		entries = append(entries, e)
 	}
-	return all
+	return entries
 }
 
 // resourceEntry returns the entry of a resource with its version, update time and ignored fields.
-func (h *Snapshot) resourceEntry(url string, r viewResource, field string) dumpEntry {
+func (s *Snapshot) resourceEntry(url string, r viewResource, field string) dumpEntry {
 	e := dumpEntry{}
-	past := r.history[r.name]
-	if past.version != "" {
-		e["version_info"] = past.version
+	history := r.history[r.name]
+	if history.version != "" {
+		e["version_info"] = history.version
 	}
-	if !past.updated.IsZero() {
-		e["last_updated"] = past.updated.UTC().Format(time.RFC3339Nano)
+	if !history.updated.IsZero() {
+		e["last_updated"] = history.updated.UTC().Format(time.RFC3339Nano)
 	}
 	if body, ok := r.body(r.name); ok {
 		e[field] = redactedResourceJSON(url, body)
 	}
-	if list := h.ignoredFields(url, r); len(list) > 0 {
+	if list := s.ignoredFields(url, r); len(list) > 0 {
 		e["ignored"] = list
 	}
 	return e
@@ -169,31 +169,31 @@ func (h *Snapshot) resourceEntry(url string, r viewResource, field string) dumpE
 
 // addErrorState adds the reason why the last version of the resource was rejected, if it was.
 func (r viewResource) addErrorState(e dumpEntry) {
-	if past := r.history[r.name]; past.rejectReason != "" {
-		e["error_state"] = dumpEntry{"details": r.name + ": " + past.rejectReason, "last_update_attempt": past.rejectedAt.UTC().Format(time.RFC3339Nano)}
+	if history := r.history[r.name]; history.rejectReason != "" {
+		e["error_state"] = dumpEntry{"details": r.name + ": " + history.rejectReason, "last_update_attempt": history.rejectedAt.UTC().Format(time.RFC3339Nano)}
 	}
 }
 
 // staticEntries returns the static resources of a type, in the order of the file.
-func (h *Snapshot) staticEntries(url, field string) (all []dumpEntry) {
-	for _, g := range h.static.OfType(url) {
-		e := dumpEntry{field: redactedResourceJSON(url, g.Body)}
+func (s *Snapshot) staticEntries(url, field string) (entries []dumpEntry) {
+	for _, r := range s.static.OfType(url) {
+		e := dumpEntry{field: redactedResourceJSON(url, r.Body)}
 		if url == resource.SecretType {
-			e["name"] = g.Name
+			e["name"] = r.Name
 		}
-		if list := h.ignored[state.ResourceKey{Type: url, Name: g.Name}]; len(list) > 0 {
+		if list := s.ignored[state.ResourceKey{Type: url, Name: r.Name}]; len(list) > 0 {
 			e["ignored"] = list
 		}
-		all = append(all, e)
+		entries = append(entries, e)
 	}
-	return all
+	return entries
 }
 
 // bootstrapDump returns the bootstrap. The values of gRPC initial metadata are redacted, because
 // they may be credentials.
-func (h *Snapshot) bootstrapDump() any {
+func (s *Snapshot) bootstrapDump() any {
 	static := map[string]any{}
-	for url, one := range map[string]struct {
+	for url, section := range map[string]struct {
 		name    string
 		message func() proto.Message
 	}{
@@ -202,22 +202,22 @@ func (h *Snapshot) bootstrapDump() any {
 		resource.SecretType:   {"secrets", func() proto.Message { return &tlsv3.Secret{} }},
 	} {
 		list := []json.RawMessage{}
-		for _, g := range h.static.OfType(url) {
-			m := one.message()
-			if proto.Unmarshal(g.Body, m) == nil { // always: body was marshaled from such a message
+		for _, r := range s.static.OfType(url) {
+			m := section.message()
+			if proto.Unmarshal(r.Body, m) == nil { // always: body was marshaled from such a message
 				list = append(list, redactedJSON(m))
 			}
 		}
 		if len(list) > 0 || url == resource.ClusterType {
-			static[one.name] = list
+			static[section.name] = list
 		}
 	}
 	dynamic := map[string]json.RawMessage{}
-	maps.Copy(dynamic, h.boot.DynamicJSON)
-	if h.boot.ADSConfig != nil {
-		api, _ := proto.Clone(h.boot.ADSConfig).(*corev3.ApiConfigSource)
-		for _, g := range api.GetGrpcServices() {
-			for _, m := range g.GetInitialMetadata() {
+	maps.Copy(dynamic, s.boot.DynamicJSON)
+	if s.boot.ADSConfig != nil {
+		api, _ := proto.Clone(s.boot.ADSConfig).(*corev3.ApiConfigSource)
+		for _, r := range api.GetGrpcServices() {
+			for _, m := range r.GetInitialMetadata() {
 				m.Value, m.RawValue = redacted, nil
 			}
 		}
@@ -226,7 +226,7 @@ func (h *Snapshot) bootstrapDump() any {
 	return map[string]any{
 		"@type": adminPackage + "BootstrapConfigDump",
 		"bootstrap": map[string]any{
-			"node": redactedJSON(proto.Clone(h.boot.Node)), "static_resources": static, "dynamic_resources": dynamic,
+			"node": redactedJSON(proto.Clone(s.boot.Node)), "static_resources": static, "dynamic_resources": dynamic,
 		},
 	}
 }

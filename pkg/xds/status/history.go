@@ -29,50 +29,50 @@ type resourceHistory struct {
 	removed      *ads.Resource // the last accepted version, of a secret that was removed and stays in use; nil: not removed
 }
 
-// RecordUpdate records which resources of an update were accepted, rejected or removed. held are
-// the resources of its type that were accepted before.
-func (h *History) RecordUpdate(u ads.Update, wrong []ads.ResourceError, held map[string]ads.Resource, now time.Time) {
-	of := h.resources[u.Type]
-	if of == nil {
-		of = map[string]*resourceHistory{}
+// RecordUpdate records which resources of an update were accepted, rejected or removed. accepted
+// has the resources of its type that were accepted before.
+func (h *History) RecordUpdate(u ads.Update, errs []ads.ResourceError, accepted map[string]ads.Resource, now time.Time) {
+	byName := h.resources[u.Type]
+	if byName == nil {
+		byName = map[string]*resourceHistory{}
 		if h.resources == nil {
 			h.resources = map[string]map[string]*resourceHistory{}
 		}
-		h.resources[u.Type] = of
+		h.resources[u.Type] = byName
 	}
-	reasons := make(map[string]string, len(wrong))
-	for _, w := range wrong {
-		reasons[w.Name] = w.Reason
+	reasons := make(map[string]string, len(errs))
+	for _, e := range errs {
+		reasons[e.Name] = e.Reason
 	}
-	for _, n := range u.Changed {
-		if n.DecodeError != "" { // its name may be made up
-			delete(reasons, n.Name)
+	for _, res := range u.Changed {
+		if res.DecodeError != "" { // its name may be a placeholder
+			delete(reasons, res.Name)
 			continue
 		}
-		r := of[n.Name]
+		r := byName[res.Name]
 		if r == nil {
 			r = &resourceHistory{}
-			of[n.Name] = r
+			byName[res.Name] = r
 		}
-		if reason, rejected := reasons[n.Name]; rejected {
+		if reason, rejected := reasons[res.Name]; rejected {
 			r.rejectReason, r.rejectedAt = reason, now
 			continue
 		}
-		*r = resourceHistory{version: versionOf(u, n), updated: now}
+		*r = resourceHistory{version: versionOf(u, res), updated: now}
 	}
 	for _, name := range u.Removed {
-		r := of[name]
+		r := byName[name]
 		if r == nil {
 			continue
 		}
 		reason, rejected := reasons[name]
-		last, accepted := held[name]
+		last, wasAccepted := accepted[name]
 		switch {
 		case rejected: // still active
 			r.rejectReason, r.rejectedAt = reason, now
-		case u.Type != resource.SecretType || !accepted && r.removed == nil:
-			delete(of, name)
-		case accepted: // the last version of a secret stays in use
+		case u.Type != resource.SecretType || !wasAccepted && r.removed == nil:
+			delete(byName, name)
+		case wasAccepted: // the last version of a secret stays in use
 			r.removed = &last
 		}
 	}
@@ -88,11 +88,11 @@ func (h *History) RecordAck(u ads.Update, reason string, now time.Time) {
 		}
 		h.acks[u.Type] = r
 	}
-	one := &Ack{Version: u.Version, At: now, Reason: reason}
+	ack := &Ack{Version: u.Version, At: now, Reason: reason}
 	if reason != "" {
-		r.rejected = one
+		r.rejected = ack
 	} else {
-		r.accepted = one
+		r.accepted = ack
 	}
 }
 
@@ -118,25 +118,25 @@ func (h *History) ForgetRemoved(c *ads.Client, mode ads.Mode, r *ads.Response) {
 	if !c.IsWildcard(r.Type) {
 		return
 	}
-	held, of := c.Resources(r.Type), h.resources[r.Type]
+	accepted, byName := c.Resources(r.Type), h.resources[r.Type]
 	if mode == ads.Delta {
 		for _, name := range r.Removed {
-			if _, is := held[name]; !is {
-				delete(of, name)
+			if _, ok := accepted[name]; !ok {
+				delete(byName, name)
 			}
 		}
 		return
 	}
-	there := make(map[string]bool, len(r.Resources))
-	for _, n := range r.Resources {
-		if n.DecodeError != "" {
+	present := make(map[string]bool, len(r.Resources))
+	for _, res := range r.Resources {
+		if res.DecodeError != "" {
 			return // it may be one of the missing resources
 		}
-		there[n.Name] = true
+		present[res.Name] = true
 	}
-	maps.DeleteFunc(of, func(name string, _ *resourceHistory) bool {
-		_, is := held[name]
-		return !is && !there[name]
+	maps.DeleteFunc(byName, func(name string, _ *resourceHistory) bool {
+		_, ok := accepted[name]
+		return !ok && !present[name]
 	})
 }
 
@@ -149,31 +149,31 @@ func (h *History) IsRejected(typeURL, name string) bool {
 	return r != nil && r.rejectReason != ""
 }
 
-func versionOf(u ads.Update, n ads.Resource) string {
-	if n.Version != "" {
-		return n.Version
+func versionOf(u ads.Update, res ads.Resource) string {
+	if res.Version != "" {
+		return res.Version
 	}
 	return u.Version
 }
 
 // copyOf returns a copy of the history of a type, without the resources that are neither in use nor
-// rejected. held are the accepted resources.
-func (h *History) copyOf(typeURL string, held map[string]ads.Resource) map[string]resourceHistory {
-	all := map[string]resourceHistory{}
+// rejected. accepted has the resources in use.
+func (h *History) copyOf(typeURL string, accepted map[string]ads.Resource) map[string]resourceHistory {
+	out := map[string]resourceHistory{}
 	for name, r := range h.resources[typeURL] {
-		if _, accepted := held[name]; accepted || r.removed != nil || r.rejectReason != "" {
-			all[name] = *r
+		if _, isAccepted := accepted[name]; isAccepted || r.removed != nil || r.rejectReason != "" {
+			out[name] = *r
 		}
 	}
-	return all
+	return out
 }
 
 // summary returns the subscribed resources whose last version was rejected, sorted by name, and
-// when a subscribed resource was last accepted. names are the subscribed ones, in order, unless all
-// is true.
-func (h *History) summary(typeURL string, all bool, names []string) (rejected []RejectedResource, changed time.Time) {
+// when a subscribed resource was last accepted. names are the subscribed ones, in order, unless
+// wildcard is true.
+func (h *History) summary(typeURL string, wildcard bool, names []string) (rejected []RejectedResource, changed time.Time) {
 	for name, r := range h.resources[typeURL] {
-		if _, subscribed := slices.BinarySearch(names, name); !all && !subscribed {
+		if _, subscribed := slices.BinarySearch(names, name); !wildcard && !subscribed {
 			continue // no longer subscribed
 		}
 		if r.rejectReason != "" {

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// matchesAnyNode reports whether one of the matchers matches the node, or all is empty. An error
+// matchesAnyNode reports whether one of the matchers matches the node, or matchers is empty. An error
 // names the part of a matcher that is not supported.
-func matchesAnyNode(all []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
-	if len(all) == 0 {
+func matchesAnyNode(matchers []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
+	if len(matchers) == 0 {
 		return true, nil
 	}
-	for i, m := range all {
+	for i, m := range matchers {
 		ok, err := matchesNode(m, node)
 		if err != nil {
 			return false, fmt.Errorf("node_matchers[%d].%w", i, err)
@@ -34,12 +34,12 @@ func matchesNode(m *matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 			return false, wrapField("node_id", err)
 		}
 	}
-	for i, one := range m.GetNodeMetadatas() {
+	for i, metadata := range m.GetNodeMetadatas() {
 		value := structpb.NewStructValue(node.GetMetadata())
-		for _, segment := range one.GetPath() {
+		for _, segment := range metadata.GetPath() {
 			value = value.GetStructValue().GetFields()[segment.GetKey()]
 		}
-		if ok, err := matchesValue(one.GetValue(), value); !ok || err != nil {
+		if ok, err := matchesValue(metadata.GetValue(), value); !ok || err != nil {
 			return false, wrapField(fmt.Sprintf("node_metadatas[%d].value", i), err)
 		}
 	}
@@ -117,10 +117,10 @@ func matchesDouble(m *matcherv3.DoubleMatcher, n float64) bool {
 	return m.GetExact() == n
 }
 
-// matchesAny reports whether is returns true for any element of all.
-func matchesAny[T any](all []T, is func(T) (bool, error)) (bool, error) {
-	for _, one := range all {
-		if ok, err := is(one); ok || err != nil {
+// matchesAny reports whether matches returns true for any of elements.
+func matchesAny[T any](elements []T, matches func(T) (bool, error)) (bool, error) {
+	for _, element := range elements {
+		if ok, err := matches(element); ok || err != nil {
 			return ok, err
 		}
 	}

@@ -43,8 +43,8 @@ func toJSON(m proto.Message) json.RawMessage {
 type emptyTypeResolver struct{ *protoregistry.Types }
 
 // FindMessageByURL implements protoregistry.MessageTypeResolver.
-func (l emptyTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
-	if t, err := l.Types.FindMessageByURL(url); err == nil {
+func (r emptyTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	if t, err := r.Types.FindMessageByURL(url); err == nil {
 		return t, nil
 	}
 	return (*emptypb.Empty)(nil).ProtoReflect().Type(), nil
@@ -76,20 +76,20 @@ func redact(m protoreflect.Message) {
 	})
 }
 
-func isSensitive(f protoreflect.FieldDescriptor) (yes bool) {
+func isSensitive(f protoreflect.FieldDescriptor) (sensitive bool) {
 	f.Options().ProtoReflect().Range(func(o protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		yes = o.FullName() == sensitiveOption && v.Bool()
-		return !yes
+		sensitive = o.FullName() == sensitiveOption && v.Bool()
+		return !sensitive
 	})
-	return yes
+	return sensitive
 }
 
 // redactField replaces all strings and bytes in a field.
 func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
-	clean := protoreflect.ValueOfString(redacted)
+	replacement := protoreflect.ValueOfString(redacted)
 	switch f.Kind() {
 	case protoreflect.BytesKind:
-		clean = protoreflect.ValueOfBytes([]byte(redacted))
+		replacement = protoreflect.ValueOfBytes([]byte(redacted))
 	case protoreflect.StringKind:
 	default:
 		eachMessage(f, v, func(inner protoreflect.Message) {
@@ -107,31 +107,31 @@ func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v proto
 	switch {
 	case f.IsList():
 		for i := range v.List().Len() {
-			v.List().Set(i, clean)
+			v.List().Set(i, replacement)
 		}
 	case f.IsMap():
 		m.Clear(f)
 	default:
-		m.Set(f, clean)
+		m.Set(f, replacement)
 	}
 }
 
-// eachMessage calls do with each message in a field.
-func eachMessage(f protoreflect.FieldDescriptor, v protoreflect.Value, do func(protoreflect.Message)) {
+// eachMessage calls visit with each message in a field.
+func eachMessage(f protoreflect.FieldDescriptor, v protoreflect.Value, visit func(protoreflect.Message)) {
 	switch {
 	case f.IsMap():
 		if f.MapValue().Message() != nil {
-			v.Map().Range(func(_ protoreflect.MapKey, one protoreflect.Value) bool {
-				do(one.Message())
+			v.Map().Range(func(_ protoreflect.MapKey, value protoreflect.Value) bool {
+				visit(value.Message())
 				return true
 			})
 		}
 	case f.Message() == nil:
 	case f.IsList():
 		for i := range v.List().Len() {
-			do(v.List().Get(i).Message())
+			visit(v.List().Get(i).Message())
 		}
 	default:
-		do(v.Message())
+		visit(v.Message())
 	}
 }

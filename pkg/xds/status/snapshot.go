@@ -32,27 +32,27 @@ type view struct {
 }
 
 // NewSnapshot copies the state of a client.
-func NewSnapshot(boot *bootstrap.Bootstrap, s *state.State, channels []Channel) *Snapshot {
-	h := &Snapshot{
-		boot: boot, static: s.Static(), views: map[string][]*view{}, ignored: s.Ignored(),
+func NewSnapshot(boot *bootstrap.Bootstrap, st *state.State, channels []Channel) *Snapshot {
+	s := &Snapshot{
+		boot: boot, static: st.Static(), views: map[string][]*view{}, ignored: st.Ignored(),
 		warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
 	}
 	for i := range channels {
 		for _, url := range channels[i].types() {
-			h.views[url] = append(h.views[url], newView(&channels[i], url))
+			s.views[url] = append(s.views[url], newView(&channels[i], url))
 		}
 	}
-	for _, w := range s.Warming() {
-		h.warming[w.Type][w.Name] = true
+	for _, w := range st.Warming() {
+		s.warming[w.Type][w.Name] = true
 	}
-	return h
+	return s
 }
 
 func newView(c *Channel, url string) *view {
 	v := &view{source: c.Source, accepted: maps.Clone(c.Client.Resources(url))}
 	v.version, _ = c.Client.Version(url)
 	v.history = c.History.copyOf(url, v.accepted)
-	if all, names := c.Client.Subscription(url); !all {
+	if wildcard, names := c.Client.Subscription(url); !wildcard {
 		v.requested = make(map[string]bool, len(names))
 		for _, name := range names {
 			v.requested[name] = c.Client.DoesNotExist(url, name)
@@ -63,8 +63,8 @@ func newView(c *Channel, url string) *view {
 
 // body returns the serialized version of a resource that is in use; ok is false if there is none.
 func (v *view) body(name string) (body []byte, ok bool) {
-	if held, ok := v.accepted[name]; ok {
-		return held.Body, true
+	if res, ok := v.accepted[name]; ok {
+		return res.Body, true
 	}
 	if last := v.history[name].removed; last != nil {
 		return last.Body, true
@@ -80,31 +80,31 @@ type viewResource struct {
 }
 
 // received returns the resources of a type that were accepted or rejected, sorted by name.
-func (h *Snapshot) received(url string) (all []viewResource) {
-	for _, v := range h.views[url] {
+func (s *Snapshot) received(url string) (out []viewResource) {
+	for _, v := range s.views[url] {
 		for name := range v.history {
-			all = append(all, viewResource{v, name})
+			out = append(out, viewResource{v, name})
 		}
 	}
-	slices.SortFunc(all, compareResources)
-	return all
+	slices.SortFunc(out, compareResources)
+	return out
 }
 
 // subscribed returns the resources of a type that are subscribed by name, or for a wildcard type
 // the received ones, sorted by name.
-func (h *Snapshot) subscribed(url string) (all []viewResource) {
-	for _, v := range h.views[url] {
+func (s *Snapshot) subscribed(url string) (out []viewResource) {
+	for _, v := range s.views[url] {
 		for name := range v.requested {
-			all = append(all, viewResource{v, name})
+			out = append(out, viewResource{v, name})
 		}
 		if v.requested == nil {
 			for name := range v.history {
-				all = append(all, viewResource{v, name})
+				out = append(out, viewResource{v, name})
 			}
 		}
 	}
-	slices.SortFunc(all, compareResources)
-	return all
+	slices.SortFunc(out, compareResources)
+	return out
 }
 
 func compareResources(a, b viewResource) int {
@@ -113,14 +113,14 @@ func compareResources(a, b viewResource) int {
 
 // version returns the version of the last response of a type that was accepted as a whole; "":
 // none.
-func (h *Snapshot) version(url string) string {
-	for _, v := range h.views[url] {
+func (s *Snapshot) version(url string) string {
+	for _, v := range s.views[url] {
 		return v.version
 	}
 	return ""
 }
 
 // ignoredFields returns the fields of a resource that have no effect.
-func (h *Snapshot) ignoredFields(url string, r viewResource) []string {
-	return h.ignored[state.ResourceKey{Type: url, Name: r.name, Source: r.source}]
+func (s *Snapshot) ignoredFields(url string, r viewResource) []string {
+	return s.ignored[state.ResourceKey{Type: url, Name: r.name, Source: r.source}]
 }

@@ -108,9 +108,9 @@ func (c *Channel) types() []string {
 	return []string{resource.ListenerType, resource.RouteType, resource.DubboRouteType, resource.ClusterType, resource.EndpointType, resource.ExtensionType, resource.RuntimeType, resource.SecretType}
 }
 
-// Summarize returns the status of a client. stored is the status of its cache.
-func Summarize(boot *bootstrap.Bootstrap, s *state.State, channels []Channel, stored cache.Status) Status {
-	out := Status{Node: boot.Node.GetId(), ControlPlanes: []ControlPlane{}, Warming: s.Warming(), Cache: stored, OnDemand: s.OnDemandStatus()}
+// Summarize returns the status of a client. cacheStatus is the status of its cache.
+func Summarize(boot *bootstrap.Bootstrap, s *state.State, channels []Channel, cacheStatus cache.Status) Status {
+	out := Status{Node: boot.Node.GetId(), ControlPlanes: []ControlPlane{}, Warming: s.Warming(), Cache: cacheStatus, OnDemand: s.OnDemandStatus()}
 	for i := range channels {
 		c := &channels[i]
 		p := ControlPlane{Name: c.Name, Mode: ModeSotW, Serves: ServesAll, Connected: c.Connected, Since: c.Since, Failure: c.Failure, Attempts: c.Attempts}
@@ -130,18 +130,18 @@ func Summarize(boot *bootstrap.Bootstrap, s *state.State, channels []Channel, st
 
 // typeStatus returns the status of a type.
 func (c *Channel) typeStatus(url string) Type {
-	all, names := c.Client.Subscription(url)
-	held := c.Client.Resources(url)
+	wildcard, names := c.Client.Subscription(url)
+	accepted := c.Client.Resources(url)
 	version, _ := c.Client.Version(url)
-	t := Type{Type: url, Version: version, Wildcard: all, Requested: len(names), Resources: len(held)}
+	t := Type{Type: url, Version: version, Wildcard: wildcard, Requested: len(names), Resources: len(accepted)}
 	for _, n := range names {
-		if _, ok := held[n]; !ok {
+		if _, ok := accepted[n]; !ok {
 			t.Missing = append(t.Missing, n)
 		}
 	}
 	if r := c.History.acks[url]; r != nil {
 		t.Accepted, t.Rejected = r.accepted, r.rejected
 	}
-	t.RejectedResources, t.Changed = c.History.summary(url, all, names)
+	t.RejectedResources, t.Changed = c.History.summary(url, wildcard, names)
 	return t
 }

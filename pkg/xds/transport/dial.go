@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 )
 
-// Network says how to reach servers. The zero value uses the network of the machine.
+// Network configures how to reach servers. The zero value uses the network of the machine.
 type Network struct {
 	// Dial opens a connection; nil: net.Dialer, with its TCP keepalive.
 	Dial           func(ctx context.Context, network, address string) (net.Conn, error)
@@ -68,12 +68,12 @@ func (d *Dialer) Dial() (*grpc.ClientConn, error) {
 	if err := d.LoadTLS(); err != nil {
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
-	secured := d.tls
+	tlsClient := d.tls
 	return grpc.NewClient("passthrough:///"+d.Target.Address,
 		// The dialer does TLS, so grpc must not.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return d.connect(ctx, address, secured)
+			return d.connect(ctx, address, tlsClient)
 		}),
 		grpc.WithAuthority(authority(&d.Target)),
 		grpc.WithStreamInterceptor(d.interceptStream),
@@ -82,11 +82,11 @@ func (d *Dialer) Dial() (*grpc.ClientConn, error) {
 }
 
 // interceptStream implements grpc.StreamClientInterceptor. It adds metadata.
-func (d *Dialer) interceptStream(ctx context.Context, s *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+func (d *Dialer) interceptStream(ctx context.Context, s *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
 	if d.Target.Metadata != nil {
 		ctx = metadata.NewOutgoingContext(ctx, d.Target.Metadata)
 	}
-	return open(ctx, s, conn, method, o...)
+	return streamer(ctx, s, conn, method, o...)
 }
 
 // authority returns the :authority of calls to t.
@@ -102,21 +102,21 @@ func authority(t *bootstrap.Target) string {
 	return t.Address
 }
 
-func (d *Dialer) connect(ctx context.Context, address string, secured *credential.Client) (net.Conn, error) {
+func (d *Dialer) connect(ctx context.Context, address string, tlsClient *credential.Client) (net.Conn, error) {
 	dial := d.Network.Dial
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
-	family := "tcp"
+	network := "tcp"
 	if d.Target.IsUnix {
-		family = "unix"
+		network = "unix"
 	}
-	conn, err := dial(ctx, family, address)
-	if err != nil || secured == nil {
+	conn, err := dial(ctx, network, address)
+	if err != nil || tlsClient == nil {
 		return conn, err
 	}
 	host, _, _ := net.SplitHostPort(address)
-	c := tls.Client(conn, secured.Config(host, address, []string{"h2"}))
+	c := tls.Client(conn, tlsClient.Config(host, address, []string{"h2"}))
 	if err := c.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, err
