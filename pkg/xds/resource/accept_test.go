@@ -18,12 +18,12 @@ func TestHTTP1OptionsOfListeners(t *testing.T) {
 		options *corev3.Http1ProtocolOptions
 		want    config.HTTP1Accept
 	}{
-		"default":          {nil, strict},
-		"an empty message": {&corev3.Http1ProtocolOptions{}, strict},
-		"all is allowed": {&corev3.Http1ProtocolOptions{
+		"default":       {nil, strict},
+		"empty message": {&corev3.Http1ProtocolOptions{}, strict},
+		"everything allowed": {&corev3.Http1ProtocolOptions{
 			AcceptHttp_10: true, DefaultHostForHttp_10: "d", AllowCustomMethods: true, AllowAbsoluteUrl: wrapperspb.Bool(true),
 		}, config.HTTP1Accept{RejectMissingHost: true, DefaultHost: "d"}},
-		"absolute targets are not": {&corev3.Http1ProtocolOptions{AllowAbsoluteUrl: wrapperspb.Bool(false)},
+		"absolute form rejected": {&corev3.Http1ProtocolOptions{AllowAbsoluteUrl: wrapperspb.Bool(false)},
 			config.HTTP1Accept{RejectHTTP10: true, RejectMissingHost: true, KnownMethodsOnly: true, RejectAbsoluteForm: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestHTTP1OptionsOfListeners(t *testing.T) {
 			p := fieldReader{report: &report{}}
 			p.readHTTPOptions(&hcmv3.HttpConnectionManager{HttpProtocolOptions: test.options}, out, &Listener{Config: &config.Listener{}})
 			if out.HTTP1.BodyTimeout != 0 || out.HTTP1.StreamIdleTimeout != 5*time.Minute {
-				t.Errorf("content may stall for %v, streams for %v, want no limit of its own and 5m", out.HTTP1.BodyTimeout, out.HTTP1.StreamIdleTimeout)
+				t.Errorf("BodyTimeout = %v, StreamIdleTimeout = %v, want 0 and 5m", out.HTTP1.BodyTimeout, out.HTTP1.StreamIdleTimeout)
 			}
 			if out.HTTP1.Accept != test.want || len(p.report.ignored) != 0 {
 				t.Errorf("got %+v, ignored %v, want %+v", out.HTTP1.Accept, p.report.ignored, test.want)

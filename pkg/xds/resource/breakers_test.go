@@ -12,30 +12,30 @@ import (
 // TestCircuitBreakerThresholds verifies that an unset threshold has Envoy's default, that 0 allows
 // nothing, and that the largest number means no limit.
 func TestCircuitBreakerThresholds(t *testing.T) {
-	usual := config.DefaultCircuitBreakers()
-	if usual != (config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: 3}) {
-		t.Errorf("the defaults are %+v", usual)
+	defaults := config.DefaultCircuitBreakers()
+	if defaults != (config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: 3}) {
+		t.Errorf("the defaults are %+v", defaults)
 	}
 	number := wrapperspb.UInt32
 	for name, test := range map[string]struct {
-		said *clusterv3.CircuitBreakers_Thresholds
-		want config.CircuitBreakers
+		thresholds *clusterv3.CircuitBreakers_Thresholds
+		want       config.CircuitBreakers
 	}{
-		"default":      {nil, usual},
-		"an empty one": {&clusterv3.CircuitBreakers_Thresholds{}, usual},
-		"0":            {&clusterv3.CircuitBreakers_Thresholds{MaxConnections: number(0), MaxRetries: number(0)}, config.CircuitBreakers{MaxConnections: config.LimitZero, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: config.LimitZero}},
-		"the largest":  {&clusterv3.CircuitBreakers_Thresholds{MaxRequests: number(1<<32 - 1)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRetries: 3}},
-		"a number":     {&clusterv3.CircuitBreakers_Thresholds{MaxPendingRequests: number(7)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 7, MaxRequests: 1024, MaxRetries: 3}},
+		"default":       {nil, defaults},
+		"empty message": {&clusterv3.CircuitBreakers_Thresholds{}, defaults},
+		"0":             {&clusterv3.CircuitBreakers_Thresholds{MaxConnections: number(0), MaxRetries: number(0)}, config.CircuitBreakers{MaxConnections: config.LimitZero, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: config.LimitZero}},
+		"maximum":       {&clusterv3.CircuitBreakers_Thresholds{MaxRequests: number(1<<32 - 1)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRetries: 3}},
+		"other number":  {&clusterv3.CircuitBreakers_Thresholds{MaxPendingRequests: number(7)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 7, MaxRequests: 1024, MaxRetries: 3}},
 	} {
 		m := &clusterv3.Cluster{Name: "c"}
-		if test.said != nil {
-			m.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{test.said}}
+		if test.thresholds != nil {
+			m.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{test.thresholds}}
 		}
 		c, err := ReadCluster(marshaled(t, m), Capabilities{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Config.CircuitBreakers != test.want || c.Config.HighCircuitBreakers != usual {
+		if c.Config.CircuitBreakers != test.want || c.Config.HighCircuitBreakers != defaults {
 			t.Errorf("%s: %+v and %+v, want %+v and the defaults", name, c.Config.CircuitBreakers, c.Config.HighCircuitBreakers, test.want)
 		}
 	}

@@ -73,13 +73,13 @@ func TestIstiodIsAccepted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, body := range capture(t, name) {
-				of, _ := Name(body)
+				resourceName, _ := Name(body)
 				ignored, err := read(body)
 				if err != nil {
-					t.Errorf("%s: %v", of, err)
+					t.Errorf("%s: %v", resourceName, err)
 					continue
 				}
-				t.Logf("%s ignores %q", of, ignored)
+				t.Logf("%s ignores %q", resourceName, ignored)
 			}
 		})
 	}

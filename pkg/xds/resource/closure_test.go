@@ -9,12 +9,12 @@ import (
 
 // nestedMessages returns the messages in the supported fields of all, and in their supported fields
 // in turn, each message type once.
-func nestedMessages(all []apiMessage) (more []apiMessage) {
+func nestedMessages(messages []apiMessage) (out []apiMessage) {
 	seen := map[protoreflect.FullName]bool{}
-	for _, m := range all {
+	for _, m := range messages {
 		seen[m.message.ProtoReflect().Descriptor().FullName()] = true
 	}
-	for queue := all; len(queue) > 0; queue = queue[1:] {
+	for queue := messages; len(queue) > 0; queue = queue[1:] {
 		outer := queue[0]
 		fields := outer.message.ProtoReflect().Descriptor().Fields()
 		for i := range fields.Len() {
@@ -28,10 +28,10 @@ func nestedMessages(all []apiMessage) (more []apiMessage) {
 			}
 			seen[d.FullName()] = true
 			nested := outer.nestedMessage(f)
-			more, queue = append(more, nested), append(queue, nested)
+			out, queue = append(out, nested), append(queue, nested)
 		}
 	}
-	return more
+	return out
 }
 
 // nestedMessage returns the message in field f of m.

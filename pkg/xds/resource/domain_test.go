@@ -12,10 +12,10 @@ import (
 // TestSuffixWildcardDomains verifies that domains with a suffix wildcard are accepted, and that a
 // domain with wildcards at both ends is rejected.
 func TestSuffixWildcardDomains(t *testing.T) {
-	const place = "virtual_hosts[0].domains[0]: "
+	const path = "virtual_hosts[0].domains[0]: "
 	for domain, want := range map[string]string{
 		"x.*": "", "shop-*": "", "*": "", "*.x": "", "x:*": "", "*.x:80": "",
-		"*x*": place + `"*x*": a wildcard is supported at one end only`,
+		"*x*": path + `"*x*": a wildcard is supported at one end only`,
 	} {
 		m := &routev3.RouteConfiguration{Name: "t", VirtualHosts: []*routev3.VirtualHost{{Name: "a", Domains: []string{domain}}}}
 		body, err := proto.Marshal(m)
@@ -26,8 +26,8 @@ func TestSuffixWildcardDomains(t *testing.T) {
 		got := ""
 		if err != nil {
 			got = err.Error()
-		} else if has := table.Config.VirtualHosts[0].Domains; !slices.Equal(has, []string{domain}) {
-			t.Errorf("%q is read as %q", domain, has)
+		} else if domains := table.Config.VirtualHosts[0].Domains; !slices.Equal(domains, []string{domain}) {
+			t.Errorf("%q is read as %q", domain, domains)
 		}
 		if got != want {
 			t.Errorf("%q: the error is %q, want %q", domain, got, want)
@@ -57,7 +57,7 @@ func TestDomainsWithTrailingDot(t *testing.T) {
 		t.Errorf("the domains are %q, want %q", got.Config.VirtualHosts[0].Domains, want)
 	}
 	if !got.Config.LiteralDomains {
-		t.Error("a trailing dot makes no difference to the router, want that it does")
+		t.Error("LiteralDomains is false: the router would ignore a trailing dot")
 	}
 	if _, err := read([]string{"x.test."}, []string{"X.test."}); err == nil || !strings.Contains(err.Error(), `virtual_hosts[1].domains: "x.test." is already a domain of the virtual host "a"`) {
 		t.Errorf("two virtual hosts with one domain: %v, want a rejection", err)

@@ -161,7 +161,7 @@ func TestDubboRouteDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ReadDubboRoutes(body, testCapabilities()); err == nil || err.Error() != "route_config[0].interface: is missing" {
-		t.Errorf("an interface is missing: %v", err)
+		t.Errorf("missing interface: error %v", err)
 	}
 }
 
@@ -228,13 +228,13 @@ func FuzzReadDubboRoutes(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		read, err := ReadDubboRoutes(body, testCapabilities())
+		routes, err := ReadDubboRoutes(body, testCapabilities())
 		if err != nil {
 			return
 		}
-		table, err := router.Compile(read.Config)
-		if err == nil && table.Name() != read.Config.Name {
-			t.Errorf("it is compiled as %q, want %q", table.Name(), read.Config.Name)
+		table, err := router.Compile(routes.Config)
+		if err == nil && table.Name() != routes.Config.Name {
+			t.Errorf("the compiled table is %q, want %q", table.Name(), routes.Config.Name)
 		}
 	})
 }

@@ -120,7 +120,7 @@ func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 		`{"@type": "cors.v3.CorsPolicy", "allow_origin_string_match": [{}]}`,
 	} {
 		if _, err := readFilter(t, text); err == nil {
-			t.Errorf("%s is accepted", text)
+			t.Errorf("%s: accepted, want a rejection", text)
 		}
 	}
 }
@@ -128,24 +128,24 @@ func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 // TestEmptyUnsupportedFilterMessagesAreRejected tests each unsupported object key of a filter: an
 // empty object is set.
 func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
-	tried := 0
+	count := 0
 	for i := range filterMappings {
-		k := allCapabilities().streamFilter(filterMappings[i].name)
-		for _, u := range unsupportedObjects(reflect.TypeOf(k.Config()).Elem(), "%s", nil) {
-			tried++
+		factory := allCapabilities().streamFilter(filterMappings[i].name)
+		for _, u := range unsupportedObjects(reflect.TypeOf(factory.Config()).Elem(), "%s", nil) {
+			count++
 			r := &report{capabilities: allCapabilities()}
 			var settings any
 			if err := json.Unmarshal([]byte(u.text), &settings); err != nil {
 				t.Fatal(err)
 			}
-			fieldReader{report: r}.decodeSettings(k.Config(), goValue(settings))
+			fieldReader{report: r}.decodeSettings(factory.Config(), goValue(settings))
 			if err := errorText(r.rejection()); !strings.Contains(err, u.key+" is not supported") {
-				t.Errorf("%s: %s is rejected because of %q", k.Name, u.text, err)
+				t.Errorf("%s: %s is rejected because of %q", factory.Name, u.text, err)
 			}
 		}
 	}
-	if tried < 15 {
-		t.Errorf("only %d keys were tried", tried)
+	if count < 15 {
+		t.Errorf("tested only %d keys", count)
 	}
 }
 
@@ -153,39 +153,39 @@ func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 // it.
 type unsupportedObject struct{ key, text string }
 
-// unsupportedObjects returns the unsupported objects of a struct type; around is the surrounding
-// text.
-func unsupportedObjects(of reflect.Type, around string, outer []reflect.Type) (all []unsupportedObject) {
-	if slices.Contains(outer, of) { // a condition nested in itself
+// unsupportedObjects returns the unsupported objects of a struct type. template is
+// the format of the surrounding text.
+func unsupportedObjects(typ reflect.Type, template string, outer []reflect.Type) (out []unsupportedObject) {
+	if slices.Contains(outer, typ) { // a condition nested in itself
 		return nil
 	}
-	outer = append(outer[:len(outer):len(outer)], of)
-	for f := range of.Fields() {
-		key, inner, form := f.Tag.Get("key"), f.Type, "%s"
+	outer = append(outer[:len(outer):len(outer)], typ)
+	for f := range typ.Fields() {
+		key, inner, wrapper := f.Tag.Get("key"), f.Type, "%s"
 		if f.Anonymous {
 			if inner.Kind() == reflect.Struct {
-				all = append(all, unsupportedObjects(inner, around, outer)...)
+				out = append(out, unsupportedObjects(inner, template, outer)...)
 			}
 			continue
 		}
 		if name := f.Tag.Get("unbuilt"); name != "" && (inner.Kind() == reflect.Map || inner.Kind() == reflect.Pointer) {
-			all = append(all, unsupportedObject{name, fmt.Sprintf(around, fmt.Sprintf("{%q: {}}", key))})
+			out = append(out, unsupportedObject{name, fmt.Sprintf(template, fmt.Sprintf("{%q: {}}", key))})
 			continue
 		}
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
 			switch inner.Kind() {
 			case reflect.Slice:
-				form = fmt.Sprintf(form, "[%s]")
+				wrapper = fmt.Sprintf(wrapper, "[%s]")
 			case reflect.Map:
-				form = fmt.Sprintf(form, `{"k": %s}`)
+				wrapper = fmt.Sprintf(wrapper, `{"k": %s}`)
 			}
 			inner = inner.Elem()
 		}
 		if key != "" && inner.Kind() == reflect.Struct {
-			all = append(all, unsupportedObjects(inner, fmt.Sprintf(around, fmt.Sprintf("{%q: %s}", key, form)), outer)...)
+			out = append(out, unsupportedObjects(inner, fmt.Sprintf(template, fmt.Sprintf("{%q: %s}", key, wrapper)), outer)...)
 		}
 	}
-	return all
+	return out
 }
 
 // TestEmptyRouteConditionsAreRejected verifies that an empty condition is rejected, unless Envoy
@@ -193,17 +193,17 @@ func unsupportedObjects(of reflect.Type, around string, outer []reflect.Type) (a
 func TestEmptyRouteConditionsAreRejected(t *testing.T) {
 	slash := &routev3.RouteMatch_Prefix{Prefix: "/"}
 	for name, m := range map[string]*routev3.RouteMatch{
-		"no path":           {},
-		"an empty template": {PathSpecifier: &routev3.RouteMatch_PathMatchPolicy{PathMatchPolicy: &corev3.TypedExtensionConfig{}}},
-		"CONNECT":           {PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}},
-		"TLS":               {PathSpecifier: slash, TlsContext: &routev3.RouteMatch_TlsContextMatchOptions{}},
-		"metadata":          {PathSpecifier: slash, DynamicMetadata: []*matcherv3.MetadataMatcher{{}}},
-		"a field":           {PathSpecifier: slash, Headers: []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
-		"a query parameter": {PathSpecifier: slash, QueryParameters: []*routev3.QueryParameterMatcher{{Name: "x", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
+		"no path":         {},
+		"empty template":  {PathSpecifier: &routev3.RouteMatch_PathMatchPolicy{PathMatchPolicy: &corev3.TypedExtensionConfig{}}},
+		"CONNECT":         {PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}},
+		"TLS":             {PathSpecifier: slash, TlsContext: &routev3.RouteMatch_TlsContextMatchOptions{}},
+		"metadata":        {PathSpecifier: slash, DynamicMetadata: []*matcherv3.MetadataMatcher{{}}},
+		"header":          {PathSpecifier: slash, Headers: []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
+		"query parameter": {PathSpecifier: slash, QueryParameters: []*routev3.QueryParameterMatcher{{Name: "x", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
 	} {
 		r := &report{capabilities: allCapabilities()}
 		if (fieldReader{report: r}).readMatch(m); r.rejection() == nil {
-			t.Errorf("%s: it is accepted", name)
+			t.Errorf("%s: accepted, want a rejection", name)
 		}
 	}
 }
@@ -211,38 +211,38 @@ func TestEmptyRouteConditionsAreRejected(t *testing.T) {
 // TestEmptyTrustedCAIsRejected verifies that a trusted_ca without certificates is rejected. Without
 // a trusted_ca, no peer certificate would be verified.
 func TestEmptyTrustedCAIsRejected(t *testing.T) {
-	context := func(v *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext {
+	validation := func(v *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext {
 		return &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}}
 	}
 	for name, m := range map[string]*tlsv3.CommonTlsContext{
-		"no source":     context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{}}),
-		"an empty text": context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{}}}),
-		"empty bytes":   context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{}}}),
-		"an empty path": context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_Filename{}}}),
-		"an empty name": context(&tlsv3.CertificateValidationContext{
+		"no source":   validation(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{}}),
+		"empty text":  validation(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{}}}),
+		"empty bytes": validation(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{}}}),
+		"empty path":  validation(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_Filename{}}}),
+		"empty name matcher": validation(&tlsv3.CertificateValidationContext{
 			TrustedCa:                 &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: "ca.pem"}},
 			MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_DNS, Matcher: &matcherv3.StringMatcher{}}},
 		}),
-		"no matcher of names": context(&tlsv3.CertificateValidationContext{
+		"no name matcher": validation(&tlsv3.CertificateValidationContext{
 			TrustedCa:                 &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: "ca.pem"}},
 			MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_DNS}},
 		}),
-		"system roots":      context(&tlsv3.CertificateValidationContext{SystemRootCerts: &tlsv3.CertificateValidationContext_SystemRootCerts{}}),
-		"a validator":       context(&tlsv3.CertificateValidationContext{CustomValidatorConfig: &corev3.TypedExtensionConfig{}}),
-		"a list of revoked": context(&tlsv3.CertificateValidationContext{Crl: &corev3.DataSource{}}),
-		"a secret":          {ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{}}},
-		"both": {ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+		"system roots":              validation(&tlsv3.CertificateValidationContext{SystemRootCerts: &tlsv3.CertificateValidationContext_SystemRootCerts{}}),
+		"custom validator":          validation(&tlsv3.CertificateValidationContext{CustomValidatorConfig: &corev3.TypedExtensionConfig{}}),
+		"revocation list":           validation(&tlsv3.CertificateValidationContext{Crl: &corev3.DataSource{}}),
+		"SDS secret without a name": {ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{}}},
+		"combined context": {ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
 			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{},
 		}},
-		"a provider":             {ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextCertificateProviderInstance{}},
-		"a certificate's secret": {TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{}}},
+		"certificate provider":              {ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextCertificateProviderInstance{}},
+		"certificate secret without a name": {TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{}}},
 	} {
 		r := &report{capabilities: allCapabilities()}
 		c := &clusterv3.Cluster{Name: "c", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
 			TypedConfig: packed(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: m, Sni: "a"}),
 		}}}
 		if (fieldReader{report: r}).readTransportSockets(c, &Cluster{}); r.rejection() == nil {
-			t.Errorf("%s: it is accepted", name)
+			t.Errorf("%s: accepted, want a rejection", name)
 		}
 	}
 }

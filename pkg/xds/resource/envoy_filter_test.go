@@ -70,7 +70,7 @@ func TestHeaderMutationsToAddAndRemove(t *testing.T) {
 		want     *headermutation.Config
 		err      string
 	}{
-		"both sides": {
+		"requests and responses": {
 			settings: mutation + `{"request_mutations": [{"remove": "c"}, {"append": {"header": {"key": "a", "value": "%REQ(x-b)%"}, "keep_empty_value": true}}],
 				"response_mutations": [{"append": {"header": {"key": "d", "value": "50%%"}, "append_action": "ADD_IF_ABSENT"}}, {"remove": "e"}]}}`,
 			want: &headermutation.Config{
@@ -81,23 +81,23 @@ func TestHeaderMutationsToAddAndRemove(t *testing.T) {
 				Inherit:        true,
 			},
 		},
-		"of a route": {
+		"route settings": {
 			settings: `{"@type": "header_mutation.v3.HeaderMutationPerRoute", "mutations": {"request_mutations": [{"remove": "c"}]}}`,
 			want:     &headermutation.Config{RequestRemove: []string{"c"}, Inherit: true},
 		},
-		"none": {
+		"no mutations": {
 			settings: `{"@type": "header_mutation.v3.HeaderMutation"}`,
 			want:     &headermutation.Config{Inherit: true},
 		},
-		"what was added is removed": {
+		"removal after addition": {
 			settings: mutation + `{"request_mutations": [{"append": {"header": {"key": "X-A", "value": "b"}}}, {"remove": "x-a"}]}}`,
 			err:      "mutations.request_mutations[1].remove: an earlier element appends x-a",
 		},
-		"what has no meaning here": {
+		"unsupported mutation": {
 			settings: mutation + `{"response_mutations": [{"remove_on_match": {"key_matcher": {"prefix": "x-"}}}]}}`,
 			err:      "mutations.response_mutations[0]: only append and remove are supported",
 		},
-		"of queries": {
+		"query parameters": {
 			settings: mutation + `{"query_parameter_mutations": [{"remove": "a"}]}}`,
 			err:      "query_parameter_mutations",
 		},
@@ -131,7 +131,7 @@ func TestAdaptedFilterSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]float64{"c": 25.5, "d": 0}, got.(*healthcheck.Config).MinHealthy); diff != "" {
-		t.Errorf("shares, - want + got:\n%s", diff)
+		t.Errorf("percentages, - want + got:\n%s", diff)
 	}
 	got, err = readFilter(t, `{"@type": "local_ratelimit.v3.LocalRateLimit", "stat_prefix": "s", "token_bucket": {"max_tokens": 1, "fill_interval": "1s"}, "response_headers_to_add": [{"append_action": "OVERWRITE_IF_EXISTS_OR_ADD", "header": {"key": "a", "value": "%PROTOCOL%"}}]}`)
 	if err != nil {
@@ -139,7 +139,7 @@ func TestAdaptedFilterSettings(t *testing.T) {
 	}
 	want := []filter.HeaderAddition{{Header: filter.HeaderField{Key: "a", Value: "%version%"}, Append: true, Action: "OVERWRITE_IF_EXISTS_OR_ADD"}}
 	if diff := cmp.Diff(want, got.(*localratelimit.Config).ResponseAdd); diff != "" {
-		t.Errorf("fields, - want + got:\n%s", diff)
+		t.Errorf("headers, - want + got:\n%s", diff)
 	}
 	got, err = readFilter(t, `{"@type": "ext_authz.v3.ExtAuthz", "http_service": {"server_uri": {"uri": "127.0.0.1:10003", "cluster": "c", "timeout": "0.25s"}}}`)
 	if err != nil {
@@ -155,12 +155,12 @@ func TestFaultSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	yes, beginning, code := true, "c", 14
+	present, prefix, status := true, "c", 14
 	want := &fault.Config{
-		Abort: fault.Abort{Status: 503, GRPC: &code, Percent: 100},
+		Abort: fault.Abort{Status: 503, GRPC: &status, Percent: 100},
 		Headers: []fault.HeaderMatch{
-			{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a", Present: &yes}},
-			{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "b", String: &match.StringMatcherConfig{Prefix: &beginning}}},
+			{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a", Present: &present}},
+			{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "b", String: &match.StringMatcherConfig{Prefix: &prefix}}},
 		},
 	}
 	if diff := cmp.Diff(any(want), got); diff != "" {

@@ -75,26 +75,26 @@ func newExtension(t *testing.T, m proto.Message) *Extension {
 
 func TestExtensionConfigDiscovery(t *testing.T) {
 	cors, rbac := newExtension(t, &corsv3.Cors{}), newExtension(t, &rbacv3.RBAC{})
-	const otherwise = `default_config: {[` + rbacURL + `] {}}`
+	const defaultConfig = `default_config: {[` + rbacURL + `] {}}`
 	for _, test := range []struct {
 		name    string
 		filters []string
-		told    map[string]*Extension
+		ecds    map[string]*Extension
 		want    string // the chain's filters: MISSING without settings, (off) if disabled
 	}{
-		{"none are there", []string{ecdsFilter("mine", corsURL, "")}, nil, "MISSING"},
-		{"they are there", []string{ecdsFilter("mine", corsURL, "")}, map[string]*Extension{"mine": cors, "other": rbac}, "cors"},
-		{"of another type", []string{ecdsFilter("mine", corsURL, "")}, map[string]*Extension{"mine": rbac}, "MISSING"},
-		{"of one of two types", []string{ecdsFilter("mine", corsURL+" "+rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac"},
-		{"nothing of use", []string{ecdsFilter("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": {}}, "rbac"},
-		{"the default ones", []string{ecdsFilter("mine", corsURL+" "+rbacURL, otherwise)}, nil, "rbac"},
-		{"not the default ones", []string{ecdsFilter("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": cors}, "cors"},
-		{"of a type that is not built in", []string{ecdsFilter("mine", luaURL+" "+corsURL, "")}, map[string]*Extension{"mine": {typeURL: luaURL}}, "MISSING"},
+		{"not received", []string{ecdsFilter("mine", corsURL, "")}, nil, "MISSING"},
+		{"received", []string{ecdsFilter("mine", corsURL, "")}, map[string]*Extension{"mine": cors, "other": rbac}, "cors"},
+		{"wrong type", []string{ecdsFilter("mine", corsURL, "")}, map[string]*Extension{"mine": rbac}, "MISSING"},
+		{"second of two types", []string{ecdsFilter("mine", corsURL+" "+rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac"},
+		{"rejected, with default config", []string{ecdsFilter("mine", corsURL+" "+rbacURL, defaultConfig)}, map[string]*Extension{"mine": {}}, "rbac"},
+		{"default config", []string{ecdsFilter("mine", corsURL+" "+rbacURL, defaultConfig)}, nil, "rbac"},
+		{"received, with default config", []string{ecdsFilter("mine", corsURL+" "+rbacURL, defaultConfig)}, map[string]*Extension{"mine": cors}, "cors"},
+		{"unsupported type", []string{ecdsFilter("mine", luaURL+" "+corsURL, "")}, map[string]*Extension{"mine": {typeURL: luaURL}}, "MISSING"},
 		{"two filters", []string{ecdsFilter("one", corsURL, ""), ecdsFilter("two", rbacURL, "")}, map[string]*Extension{"one": cors, "two": rbac}, "cors rbac"},
-		{"two of a kind", []string{ecdsFilter("one", corsURL, ""), ecdsFilter("two", corsURL, "")}, map[string]*Extension{"one": cors, "two": cors}, "cors MISSING"},
-		{"one of a kind that the listener has", []string{`name: "r" typed_config: {[` + rbacURL + `] {}}`, ecdsFilter("mine", rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac MISSING"},
-		{"off", []string{ecdsFilter("mine", corsURL, "") + ` disabled: true`}, map[string]*Extension{"mine": cors}, "cors(off)"},
-		{"off, and none are there", []string{ecdsFilter("mine", corsURL, "") + ` disabled: true`}, nil, "cors:MISSING(off)"},
+		{"two filters of one type", []string{ecdsFilter("one", corsURL, ""), ecdsFilter("two", corsURL, "")}, map[string]*Extension{"one": cors, "two": cors}, "cors MISSING"},
+		{"type of another filter of the listener", []string{`name: "r" typed_config: {[` + rbacURL + `] {}}`, ecdsFilter("mine", rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac MISSING"},
+		{"disabled", []string{ecdsFilter("mine", corsURL, "") + ` disabled: true`}, map[string]*Extension{"mine": cors}, "cors(off)"},
+		{"disabled and not received", []string{ecdsFilter("mine", corsURL, "") + ` disabled: true`}, nil, "cors:MISSING(off)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, err := ReadListener(httpListenerBody(t, test.filters...), testCapabilities())
@@ -102,13 +102,13 @@ func TestExtensionConfigDiscovery(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s := l.DynamicFilters[0]; s.InitialFetchTimeout != 3*time.Second || s.SkipWarming || len(l.DynamicFilters) != 3*(len(test.filters)-strings.Count(test.filters[0], "typed_config")) {
-				t.Errorf("there are %d slots, the first %+v", len(l.DynamicFilters), s)
+				t.Errorf("%d dynamic filters, the first is %+v", len(l.DynamicFilters), s)
 			}
-			made, ok := l.Resolve(nil, test.told)
+			resolved, ok := l.Resolve(nil, test.ecds)
 			if !ok {
 				t.Fatal("a secret is missing")
 			}
-			for c := range made.Chains() {
+			for c := range resolved.Chains() {
 				if got := formatFilters(c.Proxy.StreamFilters); got != test.want+" mirror" {
 					t.Errorf("the filters are %q, want %q and mirror", got, test.want)
 				}
@@ -122,21 +122,21 @@ func TestRemovedExtensionConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for told, want := range map[*Extension]string{newExtension(t, &corsv3.Cors{}): "cors mirror", nil: "MISSING mirror"} {
-		made, _ := l.Resolve(nil, map[string]*Extension{"mine": told})
-		if got := formatFilters(made.DefaultChain.Proxy.StreamFilters); got != want {
+	for extension, want := range map[*Extension]string{newExtension(t, &corsv3.Cors{}): "cors mirror", nil: "MISSING mirror"} {
+		resolved, _ := l.Resolve(nil, map[string]*Extension{"mine": extension})
+		if got := formatFilters(resolved.DefaultChain.Proxy.StreamFilters); got != want {
 			t.Errorf("the filters are %q, want %q", got, want)
 		}
 	}
 	if got := formatFilters(l.Config.DefaultChain.Proxy.StreamFilters); got != "MISSING mirror" {
-		t.Errorf("the listener itself was changed: %q", got)
+		t.Errorf("Resolve changed the filters of the listener to %q", got)
 	}
 }
 
 // formatFilters returns the filters of a chain as text, in order.
-func formatFilters(all []config.Filter) string {
+func formatFilters(filters []config.Filter) string {
 	var out []string
-	for _, f := range all {
+	for _, f := range filters {
 		text := f.Name
 		if f.Config == (config.FilterConfigMissing{}) {
 			text = "MISSING"
@@ -153,15 +153,15 @@ func formatFilters(all []config.Filter) string {
 }
 
 func TestDefaultConfigWithoutWarming(t *testing.T) {
-	for rest, eager := range map[string]bool{
+	for rest, skip := range map[string]bool{
 		``: false,
 		`apply_default_config_without_warming: true`:                                        false,
 		`apply_default_config_without_warming: true default_config: {[` + corsURL + `] {}}`: true,
 		`default_config: {[` + corsURL + `] {}}`:                                            false,
 	} {
 		l, err := ReadListener(httpListenerBody(t, ecdsFilter("mine", corsURL, rest)), testCapabilities())
-		if err != nil || l.DynamicFilters[0].SkipWarming != eager {
-			t.Errorf("%s: %v, %v, want eager %t", rest, l.DynamicFilters, err, eager)
+		if err != nil || l.DynamicFilters[0].SkipWarming != skip {
+			t.Errorf("%s: %v, %v, want SkipWarming = %t", rest, l.DynamicFilters, err, skip)
 		}
 	}
 }
@@ -181,16 +181,16 @@ func TestRejectedDynamicFilters(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	twice := httpListenerBody(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, ecdsFilter("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))
-	if _, err := ReadListener(twice, testCapabilities()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is a second filter of type rbac in the listener`) {
-		t.Errorf("default settings of a kind that the listener has: %v", err)
+	duplicate := httpListenerBody(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, ecdsFilter("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))
+	if _, err := ReadListener(duplicate, testCapabilities()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is a second filter of type rbac in the listener`) {
+		t.Errorf("default config of a filter type that the listener has: error %v", err)
 	}
 	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: luaURL}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadExtension(body, testCapabilities()); err == nil || err.Error() != "typed_config: "+luaURL+" is not supported" {
-		t.Errorf("settings of what is not built in: %v", err)
+		t.Errorf("unsupported filter type: error %v", err)
 	}
 }
 
@@ -205,7 +205,7 @@ func FuzzReadExtension(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if e, err := ReadExtension(body, testCapabilities()); err == nil && (e.filterName == "" || e.config == nil) {
-			t.Errorf("it was read as %+v", e)
+			t.Errorf("ReadExtension accepted an incomplete extension: %+v", e)
 		}
 	})
 }

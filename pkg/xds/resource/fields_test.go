@@ -58,7 +58,7 @@ func apiMessages(t *testing.T) []apiMessage {
 		return chain(m)
 	}
 	const filter = "filter_chains[0].filters[0].typed_config"
-	all := []apiMessage{
+	messages := []apiMessage{
 		{listenerOf(chain(&tcpv3.TcpProxy{})), "", func(m proto.Message) ([]string, error) { return listener(m.(*listenerv3.Listener)) }},
 		{chain(&tcpv3.TcpProxy{}), "filter_chains[0]", func(m proto.Message) ([]string, error) { return listener(listenerOf(m.(*listenerv3.FilterChain))) }},
 		{&listenerv3.FilterChainMatch{}, "filter_chains[0].filter_chain_match", func(m proto.Message) ([]string, error) {
@@ -104,21 +104,21 @@ func apiMessages(t *testing.T) []apiMessage {
 		{&tcpv3.TcpProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(listenerOf(chain(m))) }},
 		{&dubbov3.DubboProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(listenerOf(chain(m))) }},
 	}
-	return slices.Concat(all, routeMessages(t), clusterMessages(t))
+	return slices.Concat(messages, routeMessages(t), clusterMessages(t))
 }
 
 // httpFilterMessages returns the settings of the supported HTTP filters.
-func httpFilterMessages(t *testing.T) (all []apiMessage) {
+func httpFilterMessages(t *testing.T) (out []apiMessage) {
 	t.Helper()
 	for i := range filterMappings {
 		for _, m := range filterMappings[i].messages {
-			all = append(all, apiMessage{m, "typed_config", func(m proto.Message) ([]string, error) {
+			out = append(out, apiMessage{m, "typed_config", func(m proto.Message) ([]string, error) {
 				e, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allCapabilities())
 				return e.Ignored, err
 			}})
 		}
 	}
-	return all
+	return out
 }
 
 // listenerFilterMessage returns the settings of a listener filter.
@@ -147,16 +147,16 @@ func routeMessages(t *testing.T) []apiMessage {
 	forward := func(a *routev3.RouteAction) ([]string, error) {
 		return route(&routev3.Route{Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}, Action: &routev3.Route_Route{Route: a}})
 	}
-	to := &routev3.RouteAction_Cluster{Cluster: "c"}
+	clusterC := &routev3.RouteAction_Cluster{Cluster: "c"}
 	const action = "virtual_hosts[0].routes[0].route"
 	return []apiMessage{
 		{&routev3.RouteConfiguration{Name: "r"}, "", func(m proto.Message) ([]string, error) { return table(m.(*routev3.RouteConfiguration)) }},
 		{&routev3.VirtualHost{Name: "v", Domains: []string{"*"}}, "virtual_hosts[0]", func(m proto.Message) ([]string, error) { return host(m.(*routev3.VirtualHost)) }},
 		{&routev3.Route{}, "virtual_hosts[0].routes[0]", func(m proto.Message) ([]string, error) { return route(m.(*routev3.Route)) }},
 		{&routev3.RouteMatch{}, "virtual_hosts[0].routes[0].match", func(m proto.Message) ([]string, error) {
-			return route(&routev3.Route{Match: m.(*routev3.RouteMatch), Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: to}}})
+			return route(&routev3.Route{Match: m.(*routev3.RouteMatch), Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: clusterC}}})
 		}},
-		{&routev3.RouteAction{ClusterSpecifier: to}, action, func(m proto.Message) ([]string, error) { return forward(m.(*routev3.RouteAction)) }},
+		{&routev3.RouteAction{ClusterSpecifier: clusterC}, action, func(m proto.Message) ([]string, error) { return forward(m.(*routev3.RouteAction)) }},
 		{&routev3.WeightedCluster{}, action + ".weighted_clusters", func(m proto.Message) ([]string, error) {
 			return forward(&routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: m.(*routev3.WeightedCluster)}})
 		}},
@@ -166,13 +166,13 @@ func routeMessages(t *testing.T) []apiMessage {
 			}})
 		}},
 		{&routev3.RetryPolicy{}, action + ".retry_policy", func(m proto.Message) ([]string, error) {
-			return forward(&routev3.RouteAction{ClusterSpecifier: to, RetryPolicy: m.(*routev3.RetryPolicy)})
+			return forward(&routev3.RouteAction{ClusterSpecifier: clusterC, RetryPolicy: m.(*routev3.RetryPolicy)})
 		}},
 		{&routev3.HedgePolicy{}, action + ".hedge_policy", func(m proto.Message) ([]string, error) {
-			return forward(&routev3.RouteAction{ClusterSpecifier: to, HedgePolicy: m.(*routev3.HedgePolicy)})
+			return forward(&routev3.RouteAction{ClusterSpecifier: clusterC, HedgePolicy: m.(*routev3.HedgePolicy)})
 		}},
 		{&routev3.RouteAction_RequestMirrorPolicy{Cluster: "m"}, action + ".request_mirror_policies[0]", func(m proto.Message) ([]string, error) {
-			return forward(&routev3.RouteAction{ClusterSpecifier: to, RequestMirrorPolicies: []*routev3.RouteAction_RequestMirrorPolicy{m.(*routev3.RouteAction_RequestMirrorPolicy)}})
+			return forward(&routev3.RouteAction{ClusterSpecifier: clusterC, RequestMirrorPolicies: []*routev3.RouteAction_RequestMirrorPolicy{m.(*routev3.RouteAction_RequestMirrorPolicy)}})
 		}},
 		{&routev3.DirectResponseAction{Status: 200}, "virtual_hosts[0].routes[0].direct_response", func(m proto.Message) ([]string, error) {
 			return route(&routev3.Route{Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}, Action: &routev3.Route_DirectResponse{
@@ -241,7 +241,7 @@ func marshaled(t *testing.T, m proto.Message) []byte {
 
 // fillField sets a field to a value that is not its default.
 func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
-	some := func(f protoreflect.FieldDescriptor, fresh func() protoreflect.Value) protoreflect.Value {
+	value := func(f protoreflect.FieldDescriptor, newMessage func() protoreflect.Value) protoreflect.Value {
 		switch f.Kind() {
 		case protoreflect.BoolKind:
 			return protoreflect.ValueOfBool(true)
@@ -260,18 +260,18 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 		case protoreflect.DoubleKind:
 			return protoreflect.ValueOfFloat64(1)
 		default:
-			return fresh()
+			return newMessage()
 		}
 	}
 	switch {
 	case f.IsList():
 		list := m.Mutable(f).List()
-		list.Append(some(f, list.NewElement))
+		list.Append(value(f, list.NewElement))
 	case f.IsMap():
-		all := m.Mutable(f).Map()
-		all.Set(some(f.MapKey(), nil).MapKey(), some(f.MapValue(), all.NewValue))
+		entries := m.Mutable(f).Map()
+		entries.Set(value(f.MapKey(), nil).MapKey(), value(f.MapValue(), entries.NewValue))
 	default:
-		m.Set(f, some(f, func() protoreflect.Value { return m.NewField(f) }))
+		m.Set(f, value(f, func() protoreflect.Value { return m.NewField(f) }))
 	}
 }
 
@@ -295,16 +295,16 @@ func (m apiMessage) support(f protoreflect.FieldDescriptor) string {
 	filled := proto.Clone(m.message)
 	fillField(filled.ProtoReflect(), f)
 	ignored, err := m.read(filled)
-	at := strings.TrimPrefix(m.path+"."+string(f.Name()), ".")
+	path := strings.TrimPrefix(m.path+"."+string(f.Name()), ".")
 	var rejected RejectedError
 	errors.As(err, &rejected)
 	switch {
 	case slices.ContainsFunc(rejected, func(reason string) bool {
-		rest, ok := strings.CutPrefix(reason, at+": ")
+		rest, ok := strings.CutPrefix(reason, path+": ")
 		return ok && (strings.HasPrefix(rest, unsupported) || strings.HasPrefix(rest, "unknown key ") || strings.HasSuffix(rest, " is not supported yet"))
 	}):
 		return "**rejected**"
-	case slices.Contains(ignored, at):
+	case slices.Contains(ignored, path):
 		return "ignored"
 	case slices.Contains(unreportedFields(), string(f.FullName())):
 		return "ignored, not reported"

@@ -18,7 +18,7 @@ import (
 
 func TestRouteDisablesFilters(t *testing.T) {
 	off := packed(t, &routev3.FilterConfig{Disabled: true})
-	for _, test := range []struct{ filter, off, refused string }{
+	for _, test := range []struct{ filter, off, wantErr string }{
 		{"envoy.filters.http.rbac", "rbac", ""},
 		{"envoy.filters.http.jwt_authn", "jwt_authn", ""},
 		{"envoy.filters.http.lua", "", "[envoy.filters.http.lua].disabled: is not supported"},
@@ -27,9 +27,9 @@ func TestRouteDisablesFilters(t *testing.T) {
 	} {
 		r := &report{capabilities: testCapabilities()}
 		got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{test.filter: off})
-		if test.refused != "" {
-			if err := r.rejection(); err == nil || !strings.Contains(err.Error(), test.refused) {
-				t.Errorf("%s: %v, want %q", test.filter, err, test.refused)
+		if test.wantErr != "" {
+			if err := r.rejection(); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("%s: %v, want %q", test.filter, err, test.wantErr)
 			}
 			continue
 		}
@@ -48,7 +48,7 @@ func TestRouteDisablesFilters(t *testing.T) {
 // the settings of the table or the virtual host if there are any. A filter that cannot be enabled
 // is rejected rather than left disabled.
 func TestRouteEnablesDisabledFilters(t *testing.T) {
-	const guard, mine = "envoy.filters.http.rbac", "mine"
+	const rbacName, customName = "envoy.filters.http.rbac", "mine"
 	on, onOptional := &routev3.FilterConfig{Config: &anypb.Any{}}, &routev3.FilterConfig{Config: &anypb.Any{}, IsOptional: true}
 	off, own := &routev3.FilterConfig{Disabled: true}, &rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{}}
 	for _, test := range []struct {
@@ -56,34 +56,34 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 		table, host, route proto.Message // of the filter
 		filter             string
 		want               any // config.FilterEnabled, config.FilterDisabled, or nil for settings
-		refused            string
+		wantErr            string
 	}{
-		{name: "by an empty config", filter: guard, route: on, want: config.FilterEnabled{}},
-		{name: "by none", filter: guard, route: &routev3.FilterConfig{}, want: config.FilterEnabled{}},
-		{name: "optionally", filter: guard, route: onOptional, want: config.FilterEnabled{}},
-		{name: "custom name", filter: mine, route: on, refused: "mine is not supported"},
-		{name: "optional, custom name", filter: mine, route: onOptional, refused: "mine is not supported"},
-		{name: "off, by the virtual host", filter: guard, host: off, want: config.FilterDisabled{}},
-		{name: "on, and off further out", filter: guard, host: off, route: on, want: config.FilterEnabled{}},
-		{name: "off, and on further out", filter: guard, host: on, route: off, want: config.FilterDisabled{}},
-		{name: "with settings of the virtual host", filter: guard, host: own, route: on},
-		{name: "with settings of the table", filter: guard, table: own, host: on},
-		{name: "with settings of the table, off by the virtual host", filter: guard, table: own, host: off, route: on},
-		{name: "off by the virtual host, with settings of the table", filter: guard, table: own, host: off, want: config.FilterDisabled{}},
-		{name: "off by the route, with settings of the table", filter: guard, table: own, route: off, want: config.FilterDisabled{}},
+		{name: "enabled by an empty config", filter: rbacName, route: on, want: config.FilterEnabled{}},
+		{name: "enabled without a config", filter: rbacName, route: &routev3.FilterConfig{}, want: config.FilterEnabled{}},
+		{name: "enabled, optional", filter: rbacName, route: onOptional, want: config.FilterEnabled{}},
+		{name: "custom name", filter: customName, route: on, wantErr: "mine is not supported"},
+		{name: "optional, custom name", filter: customName, route: onOptional, wantErr: "mine is not supported"},
+		{name: "disabled by the virtual host", filter: rbacName, host: off, want: config.FilterDisabled{}},
+		{name: "enabled by the route, disabled by the virtual host", filter: rbacName, host: off, route: on, want: config.FilterEnabled{}},
+		{name: "disabled by the route, enabled by the virtual host", filter: rbacName, host: on, route: off, want: config.FilterDisabled{}},
+		{name: "settings of the virtual host", filter: rbacName, host: own, route: on},
+		{name: "settings of the table", filter: rbacName, table: own, host: on},
+		{name: "settings of the table, disabled by the virtual host, enabled by the route", filter: rbacName, table: own, host: off, route: on},
+		{name: "settings of the table, disabled by the virtual host", filter: rbacName, table: own, host: off, want: config.FilterDisabled{}},
+		{name: "settings of the table, disabled by the route", filter: rbacName, table: own, route: off, want: config.FilterDisabled{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			of := func(m proto.Message) map[string]*anypb.Any {
+			perFilter := func(m proto.Message) map[string]*anypb.Any {
 				if m == nil {
 					return nil
 				}
 				return map[string]*anypb.Any{test.filter: packed(t, m)}
 			}
-			m := &routev3.RouteConfiguration{Name: "t", TypedPerFilterConfig: of(test.table), VirtualHosts: []*routev3.VirtualHost{{
-				Name: "v", Domains: []string{"*"}, TypedPerFilterConfig: of(test.host), Routes: []*routev3.Route{{
+			m := &routev3.RouteConfiguration{Name: "t", TypedPerFilterConfig: perFilter(test.table), VirtualHosts: []*routev3.VirtualHost{{
+				Name: "v", Domains: []string{"*"}, TypedPerFilterConfig: perFilter(test.host), Routes: []*routev3.Route{{
 					Match:                &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 					Action:               &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 200}},
-					TypedPerFilterConfig: of(test.route),
+					TypedPerFilterConfig: perFilter(test.route),
 				}},
 			}}}
 			body, err := proto.Marshal(m)
@@ -91,9 +91,9 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 				t.Fatal(err)
 			}
 			table, err := ReadRoutes(body, testCapabilities())
-			if test.refused != "" {
-				if err == nil || !strings.Contains(err.Error(), test.refused) {
-					t.Errorf("%v, want %q", err, test.refused)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("%v, want %q", err, test.wantErr)
 				}
 				return
 			}
@@ -109,7 +109,7 @@ func TestRouteEnablesDisabledFilters(t *testing.T) {
 }
 
 func TestDuplicateFilters(t *testing.T) {
-	named := func(names ...string) error {
+	read := func(names ...string) error {
 		r := &report{capabilities: testCapabilities()}
 		var list []*hcmv3.HttpFilter
 		for _, name := range names {
@@ -119,10 +119,10 @@ func TestDuplicateFilters(t *testing.T) {
 		fieldReader{report: r}.readHTTPFilters(list, &config.Proxy{}, &Listener{})
 		return r.rejection()
 	}
-	if err := named("envoy.filters.http.rbac", "envoy.filters.http.rbac"); err != nil {
-		t.Errorf("one name: %v", err)
+	if err := read("envoy.filters.http.rbac", "envoy.filters.http.rbac"); err != nil {
+		t.Errorf("two filters with one name: %v", err)
 	}
-	if err := named("envoy.filters.http.rbac", "mine"); err == nil || !strings.Contains(err.Error(), "mine has the same filter type as envoy.filters.http.rbac") {
-		t.Errorf("two names: %v", err)
+	if err := read("envoy.filters.http.rbac", "mine"); err == nil || !strings.Contains(err.Error(), "mine has the same filter type as envoy.filters.http.rbac") {
+		t.Errorf("two names for one filter type: error %v", err)
 	}
 }

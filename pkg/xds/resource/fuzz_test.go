@@ -22,17 +22,17 @@ func FuzzReadCluster(f *testing.F) {
 			return
 		}
 		if c.Config.Name == "" || c.Config.LBPolicy == "" || c.Config.Type == "" {
-			t.Errorf("a cluster is accepted without a name, policy or type: %+v", c.Config)
+			t.Errorf("cluster accepted without a name, policy or type: %+v", c.Config)
 		}
 		if c.Config.ConnectTimeout > maxDuration || c.InitialFetchTimeout > maxDuration {
-			t.Errorf("times are %v and %v", c.Config.ConnectTimeout, c.InitialFetchTimeout)
+			t.Errorf("timeouts of %v and %v exceed maxDuration", c.Config.ConnectTimeout, c.InitialFetchTimeout)
 		}
-		made, ok := c.Resolve(nil, nil)
-		if ok && len(made.Hosts) > maxItems(body) || len(c.TransportSocketMatches) > maxItems(body) {
-			t.Errorf("%d bytes became %d hosts and %d sockets", len(body), len(made.Hosts), len(c.TransportSocketMatches))
+		resolved, ok := c.Resolve(nil, nil)
+		if ok && len(resolved.Hosts) > maxItems(body) || len(c.TransportSocketMatches) > maxItems(body) {
+			t.Errorf("%d bytes became %d hosts and %d sockets", len(body), len(resolved.Hosts), len(c.TransportSocketMatches))
 		}
 		if !ok && len(c.Secrets()) == 0 {
-			t.Error("a cluster without secrets misses one")
+			t.Error("Resolve reports a missing secret for a cluster without secrets")
 		}
 	})
 }
@@ -48,7 +48,7 @@ func FuzzReadLoadAssignment(f *testing.F) {
 		seen := map[string]bool{}
 		for _, h := range a.Endpoints {
 			if h.Address == "" || h.Weight == 0 || h.Priority > maxPriority || seen[h.Address] {
-				t.Errorf("a host is accepted as %+v", h)
+				t.Errorf("invalid host accepted: %+v", h)
 			}
 			seen[h.Address] = true
 		}
@@ -67,7 +67,7 @@ func FuzzReadSecret(f *testing.F) {
 			return
 		}
 		if s.Certificate.Path+s.Certificate.Text == "" && s.TrustedCA.Path+s.TrustedCA.Text == "" {
-			t.Error("a secret is accepted that is neither a certificate nor authorities")
+			t.Error("ReadSecret accepted a secret without a certificate and without a trusted CA")
 		}
 	})
 }
@@ -81,9 +81,9 @@ func checkReasonSize(t *testing.T, body []byte, err error) {
 }
 
 // addSeeds adds the cases of a reader's file in testdata, and resources that a real istiod sent.
-func addSeeds(f *testing.F, which int, captured string) {
+func addSeeds(f *testing.F, index int, captured string) {
 	f.Helper()
-	r := readers()[which]
+	r := readers()[index]
 	text, err := os.ReadFile("testdata/" + r.name + ".txt")
 	if err != nil {
 		f.Fatal(err)

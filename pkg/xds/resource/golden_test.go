@@ -22,7 +22,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-var update = goflag.Bool("update", false, "write what the readers say into testdata")
+var update = goflag.Bool("update", false, "write the results of the readers to testdata")
 
 // TestReaders verifies the cases in the files of testdata. A case is a line "# name", a resource as
 // JSON, "----", and the result: the values that differ from the first case of the file, the ignored
@@ -59,23 +59,23 @@ func TestReaders(t *testing.T) {
 // goldenCase is one case of a file.
 type goldenCase struct{ name, in, want string }
 
-func cases(t testing.TB, text string) (all []goldenCase) {
+func cases(t testing.TB, text string) (out []goldenCase) {
 	t.Helper()
-	for one := range strings.SplitSeq("\n"+strings.TrimSpace(text), "\n# ") {
-		if one == "" {
+	for section := range strings.SplitSeq("\n"+strings.TrimSpace(text), "\n# ") {
+		if section == "" {
 			continue
 		}
-		name, rest, _ := strings.Cut(one, "\n")
+		name, rest, _ := strings.Cut(section, "\n")
 		in, want, _ := strings.Cut(rest+"\n", "\n----\n")
 		if want = strings.TrimSpace(want); want != "" {
 			want += "\n"
 		}
-		all = append(all, goldenCase{strings.TrimSpace(name), strings.TrimSpace(in), want})
+		out = append(out, goldenCase{strings.TrimSpace(name), strings.TrimSpace(in), want})
 	}
-	if len(all) < 2 {
+	if len(out) < 2 {
 		t.Fatal("the file has no cases")
 	}
-	return all
+	return out
 }
 
 // reader is a Read function under test.
@@ -90,9 +90,9 @@ type reader struct {
 // $CA.
 func pems(t testing.TB) *strings.Replacer {
 	ca := testpki.New(t)
-	mine, other := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
+	pair, other := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
 	var list []string
-	for name, pem := range map[string][]byte{"$CERT": mine.Cert, "$KEY": mine.Key, "$OTHERKEY": other.Key, "$CA": ca.PEM} {
+	for name, pem := range map[string][]byte{"$CERT": pair.Cert, "$KEY": pair.Key, "$OTHERKEY": other.Key, "$CA": ca.PEM} {
 		list = append(list, name, strings.ReplaceAll(string(pem), "\n", `\n`))
 	}
 	return strings.NewReplacer(list...)
@@ -105,17 +105,17 @@ func readers() []reader {
 			if err != nil {
 				return nil, c.Ignored, err
 			}
-			type shown struct {
+			type dumped struct {
 				Config          *config.Cluster
 				Endpoints       string
 				EndpointTimeout string
 				Sockets         []TransportSocketMatch
 			}
-			whole := c.Config
+			resolved := c.Config
 			if c.EDSServiceName == "" && len(c.Secrets()) == 0 {
-				whole, _ = c.Resolve(nil, nil)
+				resolved, _ = c.Resolve(nil, nil)
 			}
-			return shown{whole, c.EDSServiceName, c.InitialFetchTimeout.String(), c.TransportSocketMatches}, c.Ignored, nil
+			return dumped{resolved, c.EDSServiceName, c.InitialFetchTimeout.String(), c.TransportSocketMatches}, c.Ignored, nil
 		}},
 		{name: "endpoint", message: func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }, read: func(b []byte) (any, []string, error) {
 			a, err := ReadLoadAssignment(b, Capabilities{})
@@ -147,20 +147,20 @@ func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 	model, ignored, err := r.read(body)
 	var out strings.Builder
 	if err == nil {
-		all := map[string]string{}
-		flatten("", reflect.ValueOf(model), all)
+		leaves := map[string]string{}
+		flatten("", reflect.ValueOf(model), leaves)
 		if *base == nil {
-			*base = all
-			for _, k := range ordered(all) {
-				if !isZeroText(all[k]) {
-					fmt.Fprintf(&out, "%s: %s\n", k, all[k])
+			*base = leaves
+			for _, k := range ordered(leaves) {
+				if !isZeroText(leaves[k]) {
+					fmt.Fprintf(&out, "%s: %s\n", k, leaves[k])
 				}
 			}
 		} else {
-			for _, k := range ordered(all) {
-				was, known := (*base)[k]
-				if known && was != all[k] || !known && !isZeroText(all[k]) {
-					fmt.Fprintf(&out, "%s: %s\n", k, all[k])
+			for _, k := range ordered(leaves) {
+				baseValue, inBase := (*base)[k]
+				if inBase && baseValue != leaves[k] || !inBase && !isZeroText(leaves[k]) {
+					fmt.Fprintf(&out, "%s: %s\n", k, leaves[k])
 				}
 			}
 		}
@@ -168,10 +168,10 @@ func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 	for _, i := range ignored {
 		fmt.Fprintf(&out, "ignored %s\n", i)
 	}
-	var refused RejectedError
-	if errors.As(err, &refused) {
-		for _, w := range refused {
-			fmt.Fprintf(&out, "refused %s\n", w)
+	var rejected RejectedError
+	if errors.As(err, &rejected) {
+		for _, reason := range rejected {
+			fmt.Fprintf(&out, "refused %s\n", reason)
 		}
 	}
 	return out.String()
@@ -188,16 +188,16 @@ func ordered(m map[string]string) []string {
 
 func isZeroText(s string) bool { return s == "" || s == "0" || s == "false" || s == `""` || s == "0s" }
 
-// flatten adds the leaves of v to all by path, and multi-line strings by length.
-func flatten(path string, v reflect.Value, all map[string]string) {
+// flatten adds the leaves of v to leaves by path. It replaces strings with several lines.
+func flatten(path string, v reflect.Value, leaves map[string]string) {
 	if s, ok := v.Interface().(fmt.Stringer); ok && v.Kind() != reflect.Pointer {
-		all[path] = s.String()
+		leaves[path] = s.String()
 		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			flatten(path, v.Elem(), all)
+			flatten(path, v.Elem(), leaves)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -209,15 +209,15 @@ func flatten(path string, v reflect.Value, all map[string]string) {
 			if !f.Anonymous {
 				name = strings.TrimPrefix(path+"."+f.Name, ".")
 			}
-			flatten(strings.TrimPrefix(name, "Config."), v.Field(i), all)
+			flatten(strings.TrimPrefix(name, "Config."), v.Field(i), leaves)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			flatten(path+"["+strconv.Itoa(i)+"]", v.Index(i), all)
+			flatten(path+"["+strconv.Itoa(i)+"]", v.Index(i), leaves)
 		}
 	case reflect.Map:
 		for _, k := range v.MapKeys() {
-			flatten(path+"["+k.String()+"]", v.MapIndex(k), all)
+			flatten(path+"["+k.String()+"]", v.MapIndex(k), leaves)
 		}
 	case reflect.String:
 		text := v.String()
@@ -227,8 +227,8 @@ func flatten(path string, v reflect.Value, all map[string]string) {
 		case strings.Contains(text, "\n"):
 			text = "(several lines)"
 		}
-		all[path] = text
+		leaves[path] = text
 	default:
-		all[path] = fmt.Sprint(v.Interface())
+		leaves[path] = fmt.Sprint(v.Interface())
 	}
 }

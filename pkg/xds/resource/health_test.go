@@ -51,7 +51,7 @@ func TestHealthCheckHostDefaultsToCluster(t *testing.T) {
 	}
 }
 
-// TestHealthCheckFields verifies the fields of an HTTP check, and that a value with a format
+// TestHealthCheckFields verifies the headers of an HTTP check, and that a value with a format
 // command is rejected.
 func TestHealthCheckFields(t *testing.T) {
 	option := func(name, value string) *corev3.HeaderValueOption {
@@ -66,10 +66,10 @@ func TestHealthCheckFields(t *testing.T) {
 	}
 	want := []config.HeaderValue{{Name: "authorization", Value: "Basic abc"}, {Name: "x-share", Value: "100%"}}
 	if got := h.HTTP.HeaderMutation; !slices.Equal(got.Add, want) || !slices.Equal(got.Remove, []string{"user-agent"}) {
-		t.Errorf("the fields are %+v", got)
+		t.Errorf("the header mutations are %+v", got)
 	}
 	_, err = readClusterCheck(t, &corev3.HealthCheck_HttpHealthCheck{Path: "/", RequestHeadersToAdd: []*corev3.HeaderValueOption{option("x-a", "%REQ(x-b)%")}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "x-a has a format command") {
-		t.Errorf("a command: %v", err)
+		t.Errorf("format command: error %v", err)
 	}
 }

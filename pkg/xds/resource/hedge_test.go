@@ -13,22 +13,22 @@ import (
 
 func TestHedgePolicy(t *testing.T) {
 	for _, tt := range []struct {
-		name, in, refused string
+		name, in, wantErr string
 		want              config.HedgePolicy
 	}{
-		{name: "one request is no hedge", in: `{"initial_requests": 1}`},
-		{name: "several at once", in: `{"initial_requests": 3}`, want: config.HedgePolicy{InitialRequests: 3}},
+		{name: "one request", in: `{"initial_requests": 1}`},
+		{name: "three requests", in: `{"initial_requests": 3}`, want: config.HedgePolicy{InitialRequests: 3}},
 		{
-			name: "one more in a hundred", in: `{"additional_request_chance": {"numerator": 25}}`,
+			name: "25 percent chance", in: `{"additional_request_chance": {"numerator": 25}}`,
 			want: config.HedgePolicy{InitialRequests: 1, AdditionalRequestChance: 250_000},
 		},
 		{
-			name: "a chance above the whole is the whole", in: `{"additional_request_chance": {"numerator": 4000000000, "denominator": "TEN_THOUSAND"}}`,
+			name: "chance limited to 100 percent", in: `{"additional_request_chance": {"numerator": 4000000000, "denominator": "TEN_THOUSAND"}}`,
 			want: config.HedgePolicy{InitialRequests: 1, AdditionalRequestChance: config.Millionths},
 		},
-		{name: "beside a slow try", in: `{"hedge_on_per_try_timeout": true}`, want: config.HedgePolicy{InitialRequests: 1, OnPerTryTimeout: true}},
-		{name: "none at all", in: `{"initial_requests": 0}`, refused: "initial_requests: is 0"},
-		{name: "more than is allowed", in: `{"initial_requests": 11}`, refused: "initial_requests: is 11"},
+		{name: "on per-try timeout", in: `{"hedge_on_per_try_timeout": true}`, want: config.HedgePolicy{InitialRequests: 1, OnPerTryTimeout: true}},
+		{name: "no request", in: `{"initial_requests": 0}`, wantErr: "initial_requests: is 0"},
+		{name: "too many requests", in: `{"initial_requests": 11}`, wantErr: "initial_requests: is 11"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &routev3.HedgePolicy{}
@@ -38,9 +38,9 @@ func TestHedgePolicy(t *testing.T) {
 			r, out := &report{}, &config.Forward{}
 			fieldReader{report: r}.readHedge(m, out)
 			switch err := r.rejection(); {
-			case tt.refused != "":
-				if err == nil || !strings.Contains(err.Error(), tt.refused) {
-					t.Errorf("the error is %v, want one with %q", err, tt.refused)
+			case tt.wantErr != "":
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+					t.Errorf("the error is %v, want one with %q", err, tt.wantErr)
 				}
 				return
 			case err != nil:

@@ -24,171 +24,171 @@ type tableGenerator struct {
 	count int
 }
 
-func (a *tableGenerator) oneIn(n int) bool { return a.IntN(n) == 0 }
+func (g *tableGenerator) oneIn(n int) bool { return g.IntN(n) == 0 }
 
-func (a *tableGenerator) headers() []*corev3.HeaderValueOption {
-	return []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x", Value: strconv.Itoa(a.IntN(3))}}}
+func (g *tableGenerator) headers() []*corev3.HeaderValueOption {
+	return []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x", Value: strconv.Itoa(g.IntN(3))}}}
 }
 
-func (a *tableGenerator) perFilter() map[string]*anypb.Any {
-	settings, err := anypb.New(&corsv3.CorsPolicy{MaxAge: strconv.Itoa(a.IntN(3))})
+func (g *tableGenerator) perFilter() map[string]*anypb.Any {
+	settings, err := anypb.New(&corsv3.CorsPolicy{MaxAge: strconv.Itoa(g.IntN(3))})
 	if err != nil {
 		panic(err)
 	}
 	return map[string]*anypb.Any{"envoy.filters.http.cors": settings}
 }
 
-func (a *tableGenerator) route() *routev3.Route {
+func (g *tableGenerator) route() *routev3.Route {
 	r := &routev3.Route{
-		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/" + strconv.Itoa(a.IntN(50))}},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c" + strconv.Itoa(a.IntN(3))}}},
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/" + strconv.Itoa(g.IntN(50))}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c" + strconv.Itoa(g.IntN(3))}}},
 	}
-	if a.oneIn(2) {
-		r.Name = "r" + strconv.Itoa(a.IntN(4))
+	if g.oneIn(2) {
+		r.Name = "r" + strconv.Itoa(g.IntN(4))
 	}
-	if a.oneIn(4) {
+	if g.oneIn(4) {
 		r.Decorator = &routev3.Decorator{Operation: "ignored"}
 	}
-	if a.oneIn(4) {
-		r.TypedPerFilterConfig = a.perFilter()
+	if g.oneIn(4) {
+		r.TypedPerFilterConfig = g.perFilter()
 	}
-	if a.oneIn(4) {
+	if g.oneIn(4) {
 		r.Match.RuntimeFraction = &corev3.RuntimeFractionalPercent{
-			DefaultValue: &typev3.FractionalPercent{Numerator: 50}, RuntimeKey: "key" + strconv.Itoa(a.IntN(2)),
+			DefaultValue: &typev3.FractionalPercent{Numerator: 50}, RuntimeKey: "key" + strconv.Itoa(g.IntN(2)),
 		}
 	}
 	return r
 }
 
-func (a *tableGenerator) host() *routev3.VirtualHost {
-	a.count++
-	v := &routev3.VirtualHost{Name: "v" + strconv.Itoa(a.count), Domains: []string{fmt.Sprintf("h%d.test", a.count)}}
-	if a.oneIn(5) {
+func (g *tableGenerator) host() *routev3.VirtualHost {
+	g.count++
+	v := &routev3.VirtualHost{Name: "v" + strconv.Itoa(g.count), Domains: []string{fmt.Sprintf("h%d.test", g.count)}}
+	if g.oneIn(5) {
 		v.Metadata = &corev3.Metadata{}
-		v.TypedPerFilterConfig = a.perFilter()
+		v.TypedPerFilterConfig = g.perFilter()
 	}
-	for range a.IntN(6) {
-		v.Routes = append(v.Routes, a.route())
+	for range g.IntN(6) {
+		v.Routes = append(v.Routes, g.route())
 	}
 	return v
 }
 
 // edit changes a table in a few places.
-func (a *tableGenerator) edit(t *routev3.RouteConfiguration) {
-	for range 1 + a.IntN(3) {
+func (g *tableGenerator) edit(t *routev3.RouteConfiguration) {
+	for range 1 + g.IntN(3) {
 		n := len(t.VirtualHosts)
-		switch kind := a.IntN(12); {
-		case kind == 0 || n == 0:
-			t.VirtualHosts = slices.Insert(t.VirtualHosts, a.IntN(n+1), a.host())
-		case kind == 1:
-			at := a.IntN(n)
+		switch choice := g.IntN(12); {
+		case choice == 0 || n == 0:
+			t.VirtualHosts = slices.Insert(t.VirtualHosts, g.IntN(n+1), g.host())
+		case choice == 1:
+			at := g.IntN(n)
 			t.VirtualHosts = slices.Delete(t.VirtualHosts, at, at+1)
-		case kind == 2:
-			a.Shuffle(n, func(i, j int) { t.VirtualHosts[i], t.VirtualHosts[j] = t.VirtualHosts[j], t.VirtualHosts[i] })
-		case kind == 3 && a.oneIn(3):
-			t.TypedPerFilterConfig = a.perFilter()
-		case kind == 4 && a.oneIn(3):
-			t.RequestHeadersToAdd = a.headers()
+		case choice == 2:
+			g.Shuffle(n, func(i, j int) { t.VirtualHosts[i], t.VirtualHosts[j] = t.VirtualHosts[j], t.VirtualHosts[i] })
+		case choice == 3 && g.oneIn(3):
+			t.TypedPerFilterConfig = g.perFilter()
+		case choice == 4 && g.oneIn(3):
+			t.RequestHeadersToAdd = g.headers()
 		default:
-			a.editHost(t.VirtualHosts[a.IntN(n)])
+			g.editHost(t.VirtualHosts[g.IntN(n)])
 		}
 	}
 }
 
-func (a *tableGenerator) editHost(v *routev3.VirtualHost) {
+func (g *tableGenerator) editHost(v *routev3.VirtualHost) {
 	n := len(v.Routes)
-	switch kind := a.IntN(10); {
-	case kind == 0 || n == 0:
-		v.Routes = slices.Insert(v.Routes, a.IntN(n+1), a.route())
-	case kind == 1:
-		at := a.IntN(n)
+	switch choice := g.IntN(10); {
+	case choice == 0 || n == 0:
+		v.Routes = slices.Insert(v.Routes, g.IntN(n+1), g.route())
+	case choice == 1:
+		at := g.IntN(n)
 		v.Routes = slices.Delete(v.Routes, at, at+1)
-	case kind == 2:
-		a.Shuffle(n, func(i, j int) { v.Routes[i], v.Routes[j] = v.Routes[j], v.Routes[i] })
-	case kind == 3:
-		v.Routes = append(v.Routes, proto.CloneOf(v.Routes[a.IntN(n)])) // a duplicate
-	case kind == 4:
-		v.TypedPerFilterConfig = a.perFilter()
-	case kind == 5:
-		v.RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx", NumRetries: wrapperspb.UInt32(a.Uint32N(4))}
-	case kind == 6: // fields that routes do not inherit
-		v.RequestHeadersToAdd, v.Domains = a.headers(), append(v.Domains, fmt.Sprintf("more%d.test", a.IntN(40)))
-	case kind == 7:
+	case choice == 2:
+		g.Shuffle(n, func(i, j int) { v.Routes[i], v.Routes[j] = v.Routes[j], v.Routes[i] })
+	case choice == 3:
+		v.Routes = append(v.Routes, proto.CloneOf(v.Routes[g.IntN(n)])) // a duplicate
+	case choice == 4:
+		v.TypedPerFilterConfig = g.perFilter()
+	case choice == 5:
+		v.RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx", NumRetries: wrapperspb.UInt32(g.Uint32N(4))}
+	case choice == 6: // fields that routes do not inherit
+		v.RequestHeadersToAdd, v.Domains = g.headers(), append(v.Domains, fmt.Sprintf("more%d.test", g.IntN(40)))
+	case choice == 7:
 		v.Name += "'"
-	case kind == 8:
-		v.Routes[a.IntN(n)].Action = nil // rejected
+	case choice == 8:
+		v.Routes[g.IntN(n)].Action = nil // rejected
 	default:
-		v.Routes[a.IntN(n)] = a.route()
+		v.Routes[g.IntN(n)] = g.route()
 	}
 }
 
 // TestUpdateEqualsFullRead changes tables repeatedly, and sometimes the runtime. It verifies that
 // Update returns the same result as ReadRoutes.
 func TestUpdateEqualsFullRead(t *testing.T) {
-	kinds := testCapabilities()
-	accepted, refused, kept, all := 0, 0, 0, 0
+	caps := testCapabilities()
+	accepted, rejected, reused, total := 0, 0, 0, 0
 	for seed := range uint64(60) {
-		a := &tableGenerator{Rand: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // it is to be the same each time
+		g := &tableGenerator{Rand: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // deterministic
 		m := &routev3.RouteConfiguration{Name: "t"}
-		var before *RouteTable
+		var previous *RouteTable
 		for range 30 {
 			next := proto.CloneOf(m)
-			a.edit(next)
-			if a.oneIn(6) {
-				kinds.Runtime = newTestRuntime(t, fmt.Sprintf(`{"key0": %d}`, a.IntN(3)))
+			g.edit(next)
+			if g.oneIn(6) {
+				caps.Runtime = newTestRuntime(t, fmt.Sprintf(`{"key0": %d}`, g.IntN(3)))
 			}
 			body, err := proto.MarshalOptions{Deterministic: true}.Marshal(next)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, gotErr := before.Update(body, kinds)
-			want, wantErr := ReadRoutes(slices.Clone(body), kinds)
+			got, gotErr := previous.Update(body, caps)
+			want, wantErr := ReadRoutes(slices.Clone(body), caps)
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
-				t.Fatalf("Reread returns %v, ReadRoutes %v", gotErr, wantErr)
+				t.Fatalf("Update returns %v, ReadRoutes %v", gotErr, wantErr)
 			}
-			inline := &report{capabilities: kinds}
+			inline := &report{capabilities: caps}
 			if model := (fieldReader{report: inline}).readTable(proto.CloneOf(next)); fmt.Sprint(inline.rejection()) != fmt.Sprint(wantErr) {
 				t.Fatalf("ReadRoutes returns %v, readTable %v", wantErr, inline.rejection())
 			} else if wantErr == nil && !reflect.DeepEqual(model, want.Config) {
 				t.Fatalf("ReadRoutes reads\n%v, readTable\n%v", want.Config, model)
 			}
 			if wantErr != nil {
-				refused++
+				rejected++
 				continue // continue from the last accepted table
 			}
 			accepted++
 			if !reflect.DeepEqual(got.Config, want.Config) {
-				t.Fatalf("it is\n%v\nwant\n%v", got.Config, want.Config)
+				t.Fatalf("Update returns\n%v\nwant\n%v", got.Config, want.Config)
 			}
 			if !slices.Equal(got.Ignored, want.Ignored) || !slices.Equal(got.RuntimeKeys, want.RuntimeKeys) {
 				t.Fatalf("ignored are %q, want %q; keys are %q, want %q", got.Ignored, want.Ignored, got.RuntimeKeys, want.RuntimeKeys)
 			}
-			known := before.addresses()
+			previousRoutes := previous.addresses()
 			for address := range got.addresses() {
-				if all++; known[address] {
-					kept++
+				if total++; previousRoutes[address] {
+					reused++
 				}
 			}
-			before, m = got, next
+			previous, m = got, next
 		}
 	}
-	t.Logf("%d accepted, %d rejected; %d of %d reused", accepted, refused, kept, all)
-	if accepted < 500 || refused < 50 || kept < all/2 || kept == all {
-		t.Error("too few seeds of one kind for a meaningful test")
+	t.Logf("%d accepted, %d rejected; %d of %d reused", accepted, rejected, reused, total)
+	if accepted < 500 || rejected < 50 || reused < total/2 || reused == total {
+		t.Error("too few accepted, rejected or reused routes for a meaningful test")
 	}
 }
 
 // addresses returns the pointers of the routes of a table.
 func (t *RouteTable) addresses() map[any]bool {
-	all := map[any]bool{}
+	out := map[any]bool{}
 	if t != nil {
 		for _, v := range t.Config.VirtualHosts {
 			for _, r := range v.Routes {
-				all[r] = true
+				out[r] = true
 			}
 		}
 	}
-	return all
+	return out
 }
 
 // largeTable returns a table of 20,000 routes.
@@ -221,14 +221,14 @@ func TestUpdateKeepsUnchangedRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		changed := 0
-		known := before.addresses()
+		previousRoutes := before.addresses()
 		for address := range after.addresses() {
-			if !known[address] {
+			if !previousRoutes[address] {
 				changed++
 			}
 		}
 		if changed != 1 {
-			t.Errorf("in %d virtual hosts %d routes are others, want 1", hosts, changed)
+			t.Errorf("with %d virtual hosts %d routes changed, want 1", hosts, changed)
 		}
 		for i, v := range after.Config.VirtualHosts {
 			if same := v == before.Config.VirtualHosts[i]; same == (i == 0) {
@@ -280,37 +280,37 @@ func BenchmarkReadRoutes(b *testing.B) {
 	}
 }
 
-// FuzzRouteTableUpdate verifies that the result does not depend on the previous table, or on
-// whether the table is read in parts.
+// FuzzRouteTableUpdate verifies that the result of Update does not depend on the previous
+// table, and that it equals the result of readTable.
 func FuzzRouteTableUpdate(f *testing.F) {
-	all := capture(f, "04-RDS.pb")
-	for i, body := range all {
-		f.Add(all[max(0, i-1)], body)
+	bodies := capture(f, "04-RDS.pb")
+	for i, body := range bodies {
+		f.Add(bodies[max(0, i-1)], body)
 		f.Add(body, append(bytes.Clone(body), body...))
 	}
 	f.Fuzz(func(t *testing.T, before, after []byte) {
-		known, err := ReadRoutes(before, testCapabilities())
+		previous, err := ReadRoutes(before, testCapabilities())
 		if err != nil {
-			known = nil
+			previous = nil
 		}
 		want, wantErr := ReadRoutes(after, testCapabilities())
-		got, gotErr := known.Update(after, testCapabilities())
+		got, gotErr := previous.Update(after, testCapabilities())
 		if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
-			t.Fatalf("Reread returns %v, ReadRoutes %v", gotErr, wantErr)
+			t.Fatalf("Update returns %v, ReadRoutes %v", gotErr, wantErr)
 		}
 		if wantErr != nil {
 			return
 		}
 		if !reflect.DeepEqual(got.Config, want.Config) || !slices.Equal(got.Ignored, want.Ignored) || !slices.Equal(got.RuntimeKeys, want.RuntimeKeys) {
-			t.Errorf("it is read as %+v, want %+v", got, want)
+			t.Errorf("Update returns %+v, want %+v", got, want)
 		}
 		m := &routev3.RouteConfiguration{}
 		if err := proto.Unmarshal(after, m); err != nil {
-			t.Fatalf("what was read is no message: %v", err)
+			t.Fatalf("cannot unmarshal an accepted table: %v", err)
 		}
 		r := &report{capabilities: testCapabilities()}
-		if whole := (fieldReader{report: r}).readTable(m); r.rejection() != nil || !reflect.DeepEqual(whole, want.Config) {
-			t.Errorf("in one it is read as %+v, %v, want %+v", whole, r.rejection(), want.Config)
+		if inline := (fieldReader{report: r}).readTable(m); r.rejection() != nil || !reflect.DeepEqual(inline, want.Config) {
+			t.Errorf("readTable returns %+v, %v, want %+v", inline, r.rejection(), want.Config)
 		}
 	})
 }

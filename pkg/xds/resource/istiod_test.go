@@ -14,26 +14,26 @@ func istiodTables(t *testing.T) map[string]*router.Table {
 	t.Helper()
 	tables := map[string]*router.Table{}
 	for _, body := range capture(t, "04-RDS.pb") {
-		read, err := ReadRoutes(body, testCapabilities())
+		parsed, err := ReadRoutes(body, testCapabilities())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tables[read.Config.Name], err = router.Compile(read.Config); err != nil {
+		if tables[parsed.Config.Name], err = router.Compile(parsed.Config); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return tables
 }
 
-// newRequest returns a request from "METHOD host/path" and header fields.
-func newRequest(line string, fields ...string) *protocol.Exchange {
+// newRequest returns a request from "METHOD host/path" and headers.
+func newRequest(line string, headers ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Protocol = string(config.HTTP1)
 	method, url, _ := strings.Cut(line, " ")
 	host, path, _ := strings.Cut(url, "/")
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = method, "http", host, "/"+path
-	for _, f := range fields {
+	for _, f := range headers {
 		name, value, _ := strings.Cut(f, ": ")
 		x.Request.Header.Add(name, value)
 	}
@@ -55,26 +55,26 @@ func TestIstiodRoutes(t *testing.T) {
 		status      int
 		location    string
 	}{
-		{name: "a user's own version", table: "9080", x: newRequest("GET reviews/api/1", "end-user: jason"), cluster: "outbound|9080|v3|" + reviews, path: "/1"},
-		{name: "another user", table: "9080", x: newRequest("GET reviews/api/1", "end-user: jasons"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "nobody", table: "9080", x: newRequest("GET reviews/api/1"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "a version by the query", table: "9080", x: newRequest("GET reviews/x?v=12"), cluster: "outbound|9080|v3|" + reviews, path: "/x?v=12"},
-		{name: "what is no version", table: "9080", x: newRequest("GET reviews/x?v=a12"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "most of a share", table: "9080", x: newRequest("GET reviews/w/1"), random: 0, cluster: "outbound|9080|v1|" + reviews},
-		{name: "the last of most", table: "9080", x: newRequest("GET reviews/w/1"), random: 1 << 63, cluster: "outbound|9080|v1|" + reviews},
-		{name: "the least of a share", table: "9080", x: newRequest("GET reviews/w/1"), random: 15 << 60, cluster: "outbound|9080|v2|" + reviews},
-		{name: "not of the share", table: "9080", x: newRequest("GET reviews/a/w/1"), random: 15 << 60, cluster: "outbound|9080|v1|" + reviews},
-		{name: "a redirect", table: "9080", x: newRequest("GET reviews/old/x"), status: 308, location: "http://reviews.example.test/new"},
-		{name: "an answer", table: "9080", x: newRequest("GET reviews/health"), status: 200},
-		{name: "below an answer", table: "9080", x: newRequest("GET reviews/health/x"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "what is broken on purpose", table: "9080", x: newRequest("GET reviews/fault"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "by its whole name and port", table: "9080", x: newRequest("GET " + reviews + ":9080/"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "by its name with a dot", table: "9080", x: newRequest("GET " + reviews + "./"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "of another namespace", table: "9080", x: newRequest("GET reviews.other/"), status: 502},
-		{name: "of the namespace, in another case", table: "9080", x: newRequest("GET Reviews.Default.SVC/"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "another service", table: "9080", x: newRequest("GET ratings/"), cluster: "outbound|9080||ratings.default.svc.cluster.local"},
-		{name: "another port's table", table: "80", x: newRequest("GET "+reviews+"/api/", "end-user: jason"), cluster: "outbound|80|v3|" + reviews, path: "/"},
-		{name: "outside", table: "80", x: newRequest("GET external.example.test/"), cluster: "outbound|80||external.example.test"},
+		{name: "user with a version", table: "9080", x: newRequest("GET reviews/api/1", "end-user: jason"), cluster: "outbound|9080|v3|" + reviews, path: "/1"},
+		{name: "other user", table: "9080", x: newRequest("GET reviews/api/1", "end-user: jasons"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "no user", table: "9080", x: newRequest("GET reviews/api/1"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "version in the query", table: "9080", x: newRequest("GET reviews/x?v=12"), cluster: "outbound|9080|v3|" + reviews, path: "/x?v=12"},
+		{name: "invalid version in the query", table: "9080", x: newRequest("GET reviews/x?v=a12"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "start of the larger fraction", table: "9080", x: newRequest("GET reviews/w/1"), random: 0, cluster: "outbound|9080|v1|" + reviews},
+		{name: "inside the larger fraction", table: "9080", x: newRequest("GET reviews/w/1"), random: 1 << 63, cluster: "outbound|9080|v1|" + reviews},
+		{name: "inside the smaller fraction", table: "9080", x: newRequest("GET reviews/w/1"), random: 15 << 60, cluster: "outbound|9080|v2|" + reviews},
+		{name: "route without fractions", table: "9080", x: newRequest("GET reviews/a/w/1"), random: 15 << 60, cluster: "outbound|9080|v1|" + reviews},
+		{name: "redirect", table: "9080", x: newRequest("GET reviews/old/x"), status: 308, location: "http://reviews.example.test/new"},
+		{name: "direct response", table: "9080", x: newRequest("GET reviews/health"), status: 200},
+		{name: "below the path of the direct response", table: "9080", x: newRequest("GET reviews/health/x"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "injected fault", table: "9080", x: newRequest("GET reviews/fault"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "full name with port", table: "9080", x: newRequest("GET " + reviews + ":9080/"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "full name with trailing dot", table: "9080", x: newRequest("GET " + reviews + "./"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "other namespace", table: "9080", x: newRequest("GET reviews.other/"), status: 502},
+		{name: "namespace in upper case", table: "9080", x: newRequest("GET Reviews.Default.SVC/"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "other service", table: "9080", x: newRequest("GET ratings/"), cluster: "outbound|9080||ratings.default.svc.cluster.local"},
+		{name: "table of another port", table: "80", x: newRequest("GET "+reviews+"/api/", "end-user: jason"), cluster: "outbound|80|v3|" + reviews, path: "/"},
+		{name: "external host", table: "80", x: newRequest("GET external.example.test/"), cluster: "outbound|80||external.example.test"},
 		{name: "unknown host", table: "80", x: newRequest("GET elsewhere.test/"), status: 502},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -114,19 +114,19 @@ func TestIstiodRouteFilterSettings(t *testing.T) {
 	} {
 		route := table.Match(newRequest(line))
 		if len(route.Config.Filters) != len(want) {
-			t.Errorf("%s has settings of %d filters, want %q", line, len(route.Config.Filters), want)
+			t.Errorf("%s has settings for %d filters, want %q", line, len(route.Config.Filters), want)
 		}
 		for _, name := range want {
 			if route.Config.Filters[name] == nil {
-				t.Errorf("%s has no settings of %s", line, name)
+				t.Errorf("%s has no settings for %s", line, name)
 			}
 		}
 	}
 	route := table.Match(newRequest("GET reviews/w/1"))
 	if r := route.Config.Forward.WeightedClusters; len(r) != 2 || r[0].Weight != 80 || r[1].Weight != 20 || len(r[0].Response.Add) != 1 || r[0].Response.Add[0].Name != "x-subset" {
-		t.Errorf("the shares are %+v", r)
+		t.Errorf("the weighted clusters are %+v", r)
 	}
 	if got := table.Match(newRequest("GET reviews/x?v=1")).Config.Forward.HashPolicies; len(got) != 1 || got[0].Header != "x-user" {
-		t.Errorf("the hash is of %+v", got)
+		t.Errorf("the hash policies are %+v", got)
 	}
 }

@@ -69,25 +69,25 @@ func listenerFilter(t *testing.T, m proto.Message, disabled string) *listenerv3.
 func TestOriginalDestination(t *testing.T) {
 	original := listenerFilter(t, &originaldstv3.OriginalDst{}, "")
 	for _, test := range []struct {
-		name, text string
-		filters    []*listenerv3.ListenerFilter
-		how        config.OriginalDstMode
-		keeps      bool
+		name, text     string
+		filters        []*listenerv3.ListenerFilter
+		mode           config.OriginalDstMode
+		keepRedirected bool
 	}{
-		{"nothing is said", "", nil, "", false},
-		{"the filter tells it", "", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, true},
-		{"the field hands it over", "use_original_dst: {value: true}", nil, config.OriginalDstRedirect, false},
-		{"both", "use_original_dst: {value: true}", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, false},
-		{"by TPROXY", "transparent: {value: true}", []*listenerv3.ListenerFilter{original}, config.OriginalDstTProxy, true},
-		{"it is said that it is not handed over", "use_original_dst: {value: false}", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, true},
+		{"default", "", nil, "", false},
+		{"original_dst filter", "", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, true},
+		{"use_original_dst", "use_original_dst: {value: true}", nil, config.OriginalDstRedirect, false},
+		{"filter and use_original_dst", "use_original_dst: {value: true}", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, false},
+		{"TPROXY", "transparent: {value: true}", []*listenerv3.ListenerFilter{original}, config.OriginalDstTProxy, true},
+		{"use_original_dst false", "use_original_dst: {value: false}", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, err := ReadListener(tcpListener(t, test.text, test.filters...), testCapabilities())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l.Config.OriginalDst != test.how || l.Config.KeepRedirected != test.keeps {
-				t.Errorf("it is redirected by %q and kept: %t; want %q, %t", l.Config.OriginalDst, l.Config.KeepRedirected, test.how, test.keeps)
+			if l.Config.OriginalDst != test.mode || l.Config.KeepRedirected != test.keepRedirected {
+				t.Errorf("OriginalDst = %q, KeepRedirected = %t, want %q, %t", l.Config.OriginalDst, l.Config.KeepRedirected, test.mode, test.keepRedirected)
 			}
 		})
 	}
@@ -101,15 +101,15 @@ func TestListenerFilters(t *testing.T) {
 		want       config.Inspection
 		seconds    float64
 	}{
-		{"nothing is said", "", nil, config.Inspection{}, 15},
-		{"a timeout", "listener_filters_timeout: {seconds: 2}", nil, config.Inspection{}, 2},
+		{"default", "", nil, config.Inspection{}, 15},
+		{"timeout", "listener_filters_timeout: {seconds: 2}", nil, config.Inspection{}, 2},
 		{"no timeout", "listener_filters_timeout: {} continue_on_listener_filters_timeout: true", nil, config.Inspection{NoTimeout: true, ContinueOnTimeout: true}, 0},
-		{"inspectors of every port", "", []*listenerv3.ListenerFilter{listenerFilter(t, tls, ""), listenerFilter(t, http, "")}, config.Inspection{}, 15},
-		{"ports that are not looked at", "", []*listenerv3.ListenerFilter{
+		{"inspectors on every port", "", []*listenerv3.ListenerFilter{listenerFilter(t, tls, ""), listenerFilter(t, http, "")}, config.Inspection{}, 15},
+		{"excluded ports", "", []*listenerv3.ListenerFilter{
 			listenerFilter(t, tls, "destination_port_range: {start: 15006, end: 15007}"),
 			listenerFilter(t, http, "or_match: {rules: {destination_port_range: {start: 80, end: 90}} rules: {destination_port_range: {start: 65535, end: 65536}}}"),
 		}, config.Inspection{SkipTLSPorts: []config.PortRange{{First: 15006, Last: 15006}}, SkipHTTPPorts: []config.PortRange{{First: 80, Last: 89}, {First: 65535, Last: 65535}}}, 15},
-		{"nowhere", "", []*listenerv3.ListenerFilter{listenerFilter(t, http, "any_match: true")}, config.Inspection{SkipHTTPPorts: []config.PortRange{{Last: 65535}}}, 15},
+		{"all ports excluded", "", []*listenerv3.ListenerFilter{listenerFilter(t, http, "any_match: true")}, config.Inspection{SkipHTTPPorts: []config.PortRange{{Last: 65535}}}, 15},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, err := ReadListener(tcpListener(t, test.text, test.filters...), testCapabilities())
@@ -117,7 +117,7 @@ func TestListenerFilters(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, l.Config.Inspection); diff != "" || l.Config.InspectTimeout.Seconds() != test.seconds {
-				t.Errorf("for %v, - want + got:\n%s", l.Config.InspectTimeout, diff)
+				t.Errorf("timeout %v; inspection, - want + got:\n%s", l.Config.InspectTimeout, diff)
 			}
 		})
 	}
@@ -130,12 +130,12 @@ func TestRejectedListenerFilters(t *testing.T) {
 		filter *listenerv3.ListenerFilter
 		want   string
 	}{
-		{"one that tells where connections were going", listenerFilter(t, &originaldstv3.OriginalDst{}, "any_match: true"), "listener_filters[0].filter_disabled: is supported only for"},
-		{"ports that none are", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 10}"), "destination_port_range: the range from 10"},
-		{"ports above all", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 65537}"), "destination_port_range: the range from 10"},
-		{"ports below all", listenerFilter(t, tls, "destination_port_range: {start: -1, end: 2}"), "destination_port_range: the range from -1"},
-		{"all but", listenerFilter(t, tls, "or_match: {rules: {not_match: {any_match: true}}}"), "or_match.rules[0].not_match: "},
-		{"what is no listener filter", listenerFilter(t, &tcpv3.TcpProxy{}, ""), "is not supported"},
+		{"original_dst filter with filter_disabled", listenerFilter(t, &originaldstv3.OriginalDst{}, "any_match: true"), "listener_filters[0].filter_disabled: is supported only for"},
+		{"empty port range", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 10}"), "destination_port_range: the range from 10"},
+		{"port range too high", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 65537}"), "destination_port_range: the range from 10"},
+		{"port range too low", listenerFilter(t, tls, "destination_port_range: {start: -1, end: 2}"), "destination_port_range: the range from -1"},
+		{"not_match", listenerFilter(t, tls, "or_match: {rules: {not_match: {any_match: true}}}"), "or_match.rules[0].not_match: "},
+		{"not a listener filter", listenerFilter(t, &tcpv3.TcpProxy{}, ""), "is not supported"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := ReadListener(tcpListener(t, "", test.filter), testCapabilities()); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -152,13 +152,13 @@ func FuzzReadListener(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		l, err := ReadListener(body, testCapabilities())
-		if err == nil && (l.Config == nil || l.Config.Name == "" || len(l.TLS) != len(l.Config.FilterChains)+len(defaults(l.Config))) {
-			t.Errorf("it was read as %+v", l)
+		if err == nil && (l.Config == nil || l.Config.Name == "" || len(l.TLS) != len(l.Config.FilterChains)+len(defaultChains(l.Config))) {
+			t.Errorf("invalid listener accepted: %+v", l)
 		}
 	})
 }
 
-func defaults(l *config.Listener) []*config.FilterChain {
+func defaultChains(l *config.Listener) []*config.FilterChain {
 	if l.DefaultChain == nil {
 		return nil
 	}
@@ -172,7 +172,7 @@ func FuzzReadRoutes(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if r, err := ReadRoutes(body, testCapabilities()); err == nil && r.Config == nil {
-			t.Error("it was read as nothing")
+			t.Error("ReadRoutes returned neither a table nor an error")
 		}
 	})
 }
@@ -186,10 +186,10 @@ func TestStdoutAccessLogs(t *testing.T) {
 	if err := proto.Unmarshal(tcpListener(t, ""), m); err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range []proto.Message{
+	for _, accessLog := range []proto.Message{
 		&streamv3.StdoutAccessLog{}, &streamv3.StderrAccessLog{AccessLogFormat: &streamv3.StderrAccessLog_LogFormat{LogFormat: format}},
 	} {
-		m.AccessLog = append(m.AccessLog, &accesslogv3.AccessLog{Name: "log", ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: packed(t, one)}})
+		m.AccessLog = append(m.AccessLog, &accesslogv3.AccessLog{Name: "log", ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: packed(t, accessLog)}})
 	}
 	l, err := ReadListener(marshaled(t, m), testCapabilities())
 	if err != nil {
