@@ -93,12 +93,12 @@ func (p *controlPlane) start() {
 		StreamOpenFunc:      func(context.Context, int64, string) error { p.onStreamOpened(); return nil },
 		DeltaStreamOpenFunc: func(context.Context, int64, string) error { p.onStreamOpened(); return nil },
 	}))
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // ends with Stop
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(ln) }) // ends with Stop
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		s.Stop()
-		serving.Wait()
+		wg.Wait()
 	})
 }
 
@@ -137,7 +137,7 @@ func (p *controlPlane) streams() int {
 	return p.streamCount
 }
 
-func (p *controlPlane) recordRequest(node *corev3.Node, url, nonce, refusal string) {
+func (p *controlPlane) recordRequest(node *corev3.Node, url, nonce, nackDetail string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if node != nil {
@@ -146,14 +146,14 @@ func (p *controlPlane) recordRequest(node *corev3.Node, url, nonce, refusal stri
 	if nonce == "" {
 		return
 	}
-	p.acks = append(p.acks, ack{kindOf(url), refusal})
+	p.acks = append(p.acks, ack{shortType(url), nackDetail})
 	close(p.acksChanged)
 	p.acksChanged = make(chan struct{})
 }
 
-func kindOf(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
+func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// publish serves the current resources of the world.
+// publish serves the current resources.
 func (p *controlPlane) publish() {
 	p.t.Helper()
 	p.version++
@@ -176,33 +176,33 @@ func (p *controlPlane) ackCount() int {
 	return len(p.acks)
 }
 
-// await skips from ACKs and NACKs and returns the next one for which wanted returns true.
-func (p *controlPlane) await(from int, wanted func(ack) bool) ack {
+// await skips from ACKs and NACKs and returns the next one for which matches returns true.
+func (p *controlPlane) await(from int, matches func(ack) bool) ack {
 	p.t.Helper()
-	limit := time.After(waitTimeout)
+	timeout := time.After(waitTimeout)
 	for {
 		p.mu.Lock()
-		all, more := p.acks[from:], p.acksChanged
+		acks, changed := p.acks[from:], p.acksChanged
 		p.mu.Unlock()
-		if i := slices.IndexFunc(all, wanted); i >= 0 {
-			return all[i]
+		if i := slices.IndexFunc(acks, matches); i >= 0 {
+			return acks[i]
 		}
 		select {
-		case <-more:
-		case <-limit:
-			p.t.Fatalf("the response that is waited for has not come after %v, but %v", waitTimeout, all)
+		case <-changed:
+		case <-timeout:
+			p.t.Fatalf("no matching ACK or NACK after %v, but %v", waitTimeout, acks)
 		}
 	}
 }
 
 // nacks returns the NACKs.
-func (p *controlPlane) nacks() (all []ack) {
+func (p *controlPlane) nacks() (out []ack) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.acks {
 		if a.nackDetail != "" {
-			all = append(all, a)
+			out = append(out, a)
 		}
 	}
-	return all
+	return out
 }

@@ -17,34 +17,34 @@ import (
 // updates of one cluster's endpoints cost about the same with few and with many other clusters.
 func TestCost(t *testing.T) {
 	if invariants.Enabled {
-		t.Skip("a checked program costs something else")
+		t.Skip("invariant checks distort the CPU cost")
 	}
 	t.Parallel() // parallel load affects both measurements
 	const (
-		few, many     = 100, 5000
-		rounds, paces = 15, 10
-		most          = 2.0
+		few, many       = 100, 5000
+		rounds, updates = 15, 10
+		maxRatio        = 2.0
 	)
 	// The measurements alternate, so that other load on the machine affects both.
-	crowds := map[int]*costFixture{few: newCostFixture(t, few), many: newCostFixture(t, many)}
-	for _, c := range crowds {
-		c.change(paces) // warm-up
+	fixtures := map[int]*costFixture{few: newCostFixture(t, few), many: newCostFixture(t, many)}
+	for _, c := range fixtures {
+		c.change(updates) // warm-up
 	}
 	for range rounds {
-		for _, c := range crowds {
-			begin := c.w.cpu()
-			c.change(paces)
-			c.cpuTimes = append(c.cpuTimes, (c.w.cpu()-begin)/paces)
+		for _, c := range fixtures {
+			start := c.w.cpu()
+			c.change(updates)
+			c.cpuTimes = append(c.cpuTimes, (c.w.cpu()-start)/updates)
 		}
 	}
 	cost := map[int]time.Duration{}
-	for n, c := range crowds {
+	for n, c := range fixtures {
 		slices.Sort(c.cpuTimes)
 		cost[n] = c.cpuTimes[len(c.cpuTimes)/2] // the median excludes garbage collections
-		t.Logf("next to %d clusters: %v of CPU an update, from %v to %v", n, cost[n], c.cpuTimes[0], c.cpuTimes[len(c.cpuTimes)-1])
+		t.Logf("with %d other clusters: %v of CPU per update, from %v to %v", n, cost[n], c.cpuTimes[0], c.cpuTimes[len(c.cpuTimes)-1])
 	}
-	if ratio := float64(cost[many]) / float64(cost[few]); ratio > most {
-		t.Errorf("next to %d clusters an update costs %.1f times what it costs next to %d, want at most %.1f", many, ratio, few, most)
+	if ratio := float64(cost[many]) / float64(cost[few]); ratio > maxRatio {
+		t.Errorf("an update with %d other clusters costs %.1f times as much as with %d, want at most %.1f", many, ratio, few, maxRatio)
 	}
 }
 
@@ -63,9 +63,9 @@ func newCostFixture(t *testing.T, clusters int) *costFixture {
 	p, host := newStoppedControlPlane(t), newHost()
 	p.endpointCache = cache.NewLinearCache(resource.EndpointType) // so that the cost for the control plane does not depend on the number of clusters
 	p.start()
-	at := startOrigin(t, "app")
+	address := startOrigin(t, "app")
 	w := startWeft(t, bootstrap("DELTA_GRPC", p.address, host+":9901"), nil)
-	p.put(httpListener("front", host+":10000", "routes"), routeTable("routes", routeTo("/", "app")), edsCluster("app"), endpointsOf("app", at))
+	p.put(httpListener("front", host+":10000", "routes"), routeTable("routes", routeTo("/", "app")), edsCluster("app"), endpointsOf("app", address))
 	for i := range clusters {
 		name := fmt.Sprintf("untouched-%d", i)
 		p.put(edsCluster(name), endpointsOf(name, "127.0.0.1:9"))
@@ -73,22 +73,23 @@ func newCostFixture(t *testing.T, clusters int) *costFixture {
 	p.publish()
 	p.endpointCache.SetResources(p.endpoints)
 	awaitResponse(t, client(t), "http://"+host+":10000/", "app")
-	return &costFixture{t: t, controlPlane: p, w: w, hostAddress: at}
+	return &costFixture{t: t, controlPlane: p, w: w, hostAddress: address}
 }
 
-// change changes the cluster's endpoints a number of times at a pace that lets caches grow cold.
+// change changes the cluster's endpoints a number of times, slowly enough for CPU caches to grow
+// cold.
 func (c *costFixture) change(times int) {
 	c.t.Helper()
-	pace := time.NewTicker(20 * time.Millisecond)
-	defer pace.Stop()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
 	for range times {
-		<-pace.C
+		<-ticker.C
 		c.changes++
-		heard := c.controlPlane.ackCount()
+		ackCount := c.controlPlane.ackCount()
 		if err := c.controlPlane.endpointCache.UpdateResource("app", endpointsOf("app", c.hostAddress, fmt.Sprintf("127.0.0.1:%d", 100+c.changes))); err != nil {
 			c.t.Fatal(err)
 		}
-		c.controlPlane.await(heard, func(a ack) bool { return a == ack{typeName: "ClusterLoadAssignment"} })
+		c.controlPlane.await(ackCount, func(a ack) bool { return a == ack{typeName: "ClusterLoadAssignment"} })
 	}
 }
 

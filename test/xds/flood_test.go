@@ -12,16 +12,16 @@ import (
 // endpoints, routes, clusters and a listener fail no request, that Weft accepts every update, and
 // that the last update is active at the end.
 func TestFlood(t *testing.T) {
-	lasts := time.Minute
+	duration := time.Minute
 	if testing.Short() {
-		lasts = 10 * time.Second
+		duration = 10 * time.Second
 	}
-	for _, form := range apiTypes() {
-		t.Run(form, func(t *testing.T) {
+	for _, apiType := range apiTypes() {
+		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()
 			p, host := newControlPlane(t), newHost()
 			origins := []string{startOrigin(t, "first"), startOrigin(t, "second"), startOrigin(t, "third")}
-			startWeft(t, bootstrap(form, p.address, host+":9901"), nil)
+			startWeft(t, bootstrap(apiType, p.address, host+":9901"), nil)
 			c, url := client(t), "http://"+host+":10000"
 			p.put(edsCluster("app"), endpointsOf("app", origins...), httpListener("front", host+":10000", "routes"), routeTable("routes", routeTo("/", "app")))
 			p.publish()
@@ -32,33 +32,34 @@ func TestFlood(t *testing.T) {
 				return ""
 			})
 			l := startLoad(t, url+"/", url+"/more")
-			n := publishOnSchedule(p, origins, host, lasts)
+			n := publishOnSchedule(p, origins, host, duration)
 			l.stop()
 			awaitResponse(t, c, url+"/last", fmt.Sprint(n/4))
-			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("%d updates were rejected, the first: %v", len(all), all[0])
+			if nacks := p.nacks(); len(nacks) > 0 {
+				t.Errorf("%d updates were rejected, the first: %v", len(nacks), nacks[0])
 			}
-			rate := float64(n) / lasts.Seconds()
-			t.Logf("%d updates, %.0f a second; %d answers", n, rate, p.ackCount())
+			rate := float64(n) / duration.Seconds()
+			t.Logf("%d updates, %.0f per second; %d ACKs and NACKs", n, rate, p.ackCount())
 			if rate < 190 {
-				t.Skipf("this machine has no time: only %.0f updates a second were made", rate)
+				t.Skipf("this machine is too busy: only %.0f updates per second", rate)
 			}
 		})
 	}
 }
 
-// publishOnSchedule publishes updates on schedule and returns their number. It publishes late ones immediately.
-func publishOnSchedule(p *controlPlane, origins []string, host string, lasts time.Duration) int {
+// publishOnSchedule publishes updates at a fixed rate and returns their number. It publishes late
+// updates immediately.
+func publishOnSchedule(p *controlPlane, origins []string, host string, duration time.Duration) int {
 	p.t.Helper()
-	const every = time.Second / 200
-	began := time.Now()
-	due := time.NewTimer(0)
-	defer due.Stop()
-	end := time.After(lasts)
+	const interval = time.Second / 200
+	start := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	end := time.After(duration)
 	for n := 0; ; n++ {
-		due.Reset(time.Until(began.Add(time.Duration(n) * every)))
+		timer.Reset(time.Until(start.Add(time.Duration(n) * interval)))
 		select {
-		case <-due.C:
+		case <-timer.C:
 		case <-end:
 			p.put(routeTable("routes", directRoute("/last", fmt.Sprint(n/4)), routeTo("/", "app")))
 			p.publish()

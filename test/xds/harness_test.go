@@ -30,15 +30,15 @@ var harnessBinary = sync.OnceValues(func() (string, error) {
 func TestHarness(t *testing.T) {
 	harness, err := harnessBinary()
 	if err != nil {
-		t.Skipf("the harness cannot be built, its modules may not be had: %v", err)
+		t.Skipf("cannot build the harness, its modules may be unavailable: %v", err)
 	}
-	for i, c := range []struct{ name, mode, form string }{
+	for i, test := range []struct{ name, mode, apiType string }{
 		{"state of the world", "ads", "GRPC"},
 		{"delta", "delta-ads", "DELTA_GRPC"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			port := 22_000 + os.Getpid()%400*20 + i*10 // of the machine's network namespace: the harness supports no other address
+			port := 22_000 + os.Getpid()%400*20 + i*10 // on the machine's loopback address: the harness supports no other address
 			ln, err := net.Listen("tcp", loopback(port))
 			if err != nil {
 				t.Fatal(err)
@@ -46,7 +46,7 @@ func TestHarness(t *testing.T) {
 			serveAs(t, ln, "Default message")
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, harness, "-xds", c.mode, "-u", "3", "-r", "10", "-delay", "200ms", "-scopedhttp", "0", "-vhdshttp", "0",
+			cmd := exec.CommandContext(ctx, harness, "-xds", test.mode, "-u", "3", "-r", "10", "-delay", "200ms", "-scopedhttp", "0", "-vhdshttp", "0",
 				"-upstream", strconv.Itoa(port), "-port", strconv.Itoa(port+1), "-gateway", strconv.Itoa(port+2), "-als", strconv.Itoa(port+3),
 				"-base", strconv.Itoa(port+4), "-http", "3", "-tcp", "3")
 			log := subject.NewLogBuffer()
@@ -54,7 +54,7 @@ func TestHarness(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			startWeft(t, bootstrap(c.form, loopback(port+1), newHost()+":9901"), nil)
+			startWeft(t, bootstrap(test.apiType, loopback(port+1), newHost()+":9901"), nil)
 			if err := cmd.Wait(); err != nil || !strings.Contains(log.String(), "passed!") {
 				t.Errorf("the harness: %v\n%s", err, log)
 			}

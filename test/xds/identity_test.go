@@ -43,10 +43,10 @@ func (m *meshCA) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-func (m *meshCA) sign(template, by *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
+func (m *meshCA) sign(template, issuer *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
 	m.t.Helper()
 	template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, by, key, m.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, key, m.key)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -88,14 +88,14 @@ func (m *meshCA) client(account string) *tls.Config {
 // secrets returns the SDS secrets of a sidecar of the account.
 func (m *meshCA) secrets(account string) []*tlsv3.Secret {
 	m.t.Helper()
-	own := m.identity(account)
-	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	cert := m.identity(account)
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	return []*tlsv3.Secret{
 		{Name: "default", Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-			CertificateChain: inline("CERTIFICATE", own.Certificate[0]), PrivateKey: inline("PRIVATE KEY", key),
+			CertificateChain: inline("CERTIFICATE", cert.Certificate[0]), PrivateKey: inline("PRIVATE KEY", key),
 		}}},
 		{Name: "ROOTCA", Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
 			TrustedCa: inline("CERTIFICATE", m.cert.Raw),
@@ -103,6 +103,6 @@ func (m *meshCA) secrets(account string) []*tlsv3.Secret {
 	}
 }
 
-func inline(kind string, der []byte) *corev3.DataSource {
-	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})}}
+func inline(blockType string, der []byte) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})}}
 }

@@ -109,8 +109,8 @@ func newStatsPod(t *testing.T) (*pod, *http.Client) {
 	c := p.client(nil)
 	p.checkEventually(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // wait until the sidecar listens
 	t.Cleanup(func() {
-		if _, refusals := r.outcomes(); len(refusals) > 0 {
-			t.Errorf("rejected: %v", refusals)
+		if _, nacks := r.outcomes(); len(nacks) > 0 {
+			t.Errorf("rejected: %v", nacks)
 		}
 	})
 	return p, c
@@ -125,26 +125,26 @@ func TestIstioRequestMetrics(t *testing.T) {
 	p.checkEventually(c, request{"127.0.0.1:2051", "GET", "/", "app", "", "app"})
 	p.checkEventually(c, request{"240.240.0.10:9080", "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}) // over mutual TLS
 
-	asked := []string{`source_workload="web-v1"`, `source_workload_namespace="default"`, `source_app="web"`, `source_canonical_service="web"`, `source_canonical_revision="v1"`}
-	answered := []string{`destination_workload="app-v2"`, `destination_app="app"`, `destination_version="v2"`, `destination_canonical_service="app"`, `destination_canonical_revision="v2"`, `destination_cluster="Kubernetes"`}
-	outcome := []string{`request_protocol="http"`, `response_code="200"`, `response_flags="-"`}
+	sourceLabels := []string{`source_workload="web-v1"`, `source_workload_namespace="default"`, `source_app="web"`, `source_canonical_service="web"`, `source_canonical_revision="v1"`}
+	destinationLabels := []string{`destination_workload="app-v2"`, `destination_app="app"`, `destination_version="v2"`, `destination_canonical_service="app"`, `destination_canonical_revision="v2"`, `destination_cluster="Kubernetes"`}
+	resultLabels := []string{`request_protocol="http"`, `response_code="200"`, `response_flags="-"`}
 	const app, reviews = "app.default.svc.cluster.local", "reviews.default.svc.cluster.local"
 	for _, side := range []struct {
 		name string
-		at   *netns.Namespace
+		ns   *netns.Namespace
 		want []string
 	}{
-		{"where it left", p.clientNS, slices.Concat(asked, answered, outcome, []string{`reporter="source"`, `source_version="v1"`, `connection_security_policy="unknown"`})},
-		{"where it arrived", p.sidecarNS, slices.Concat(asked, answered, outcome, []string{
+		{"outbound", p.clientNS, slices.Concat(sourceLabels, destinationLabels, resultLabels, []string{`reporter="source"`, `source_version="v1"`, `connection_security_policy="unknown"`})},
+		{"inbound", p.sidecarNS, slices.Concat(sourceLabels, destinationLabels, resultLabels, []string{
 			`reporter="destination"`, `source_version=""`, `connection_security_policy="none"`, `destination_service="` + app + `"`, `destination_service_name="` + app + `"`,
 		})},
-		{"from the application to a service of the mesh", p.sidecarNS, slices.Concat(outcome, []string{
+		{"application to a mesh service", p.sidecarNS, slices.Concat(resultLabels, []string{
 			`reporter="source"`, `source_workload="app-v2"`, `destination_service="` + reviews + `"`,
 			`destination_workload="reviews-2"`, `destination_workload_namespace="default"`, `destination_canonical_service="reviews"`, `destination_canonical_revision="v3"`,
 			`destination_principal="spiffe://cluster.local/ns/default/sa/reviews"`, `source_principal="spiffe://cluster.local/ns/default/sa/app"`,
 		})},
 	} {
-		eventually(t, func() string { return p.seriesMismatch(side.at, side.name, "istio_requests_total", side.want) })
+		eventually(t, func() string { return p.seriesMismatch(side.ns, side.name, "istio_requests_total", side.want) })
 	}
 }
 
@@ -157,11 +157,11 @@ func TestIstioConnectionMetrics(t *testing.T) {
 	p.checkEcho(p.address.String()+":18307", p.ca.client("admin"), true)
 	const app = "app.default.svc.cluster.local"
 	for name, want := range map[string][]string{
-		"from the application to a service of the mesh": {
+		"application to a mesh service": {
 			`reporter="source"`, `source_workload="app-v2"`, `source_version=""`, `destination_service="` + app + `"`, `destination_workload_namespace="default"`, `connection_security_policy="unknown"`,
 			`source_principal="spiffe://cluster.local/ns/default/sa/app"`, `destination_principal="spiffe://cluster.local/ns/default/sa/app"`,
 		},
-		"from another workload to the application": {
+		"other workload to the application": {
 			`reporter="destination"`, `destination_workload="app-v2"`, `destination_service="` + app + `"`, `source_workload="unknown"`, `connection_security_policy="mutual_tls"`,
 			`source_principal="spiffe://cluster.local/ns/default/sa/admin"`, `destination_principal="spiffe://cluster.local/ns/default/sa/app"`,
 		},
@@ -177,18 +177,18 @@ func TestIstioConnectionMetrics(t *testing.T) {
 
 // seriesMismatch returns "" if one series of the metric in Weft's metrics page contains all parts, or a
 // description of the mismatch.
-func (p *pod) seriesMismatch(at *netns.Namespace, name, metric string, parts []string) string {
-	c := &http.Client{Transport: &http.Transport{DialContext: at.DialContext, DisableKeepAlives: true}, Timeout: waitTimeout}
-	a, err := c.Get("http://127.0.0.1:9901/stats/prometheus")
+func (p *pod) seriesMismatch(ns *netns.Namespace, name, metric string, parts []string) string {
+	c := &http.Client{Transport: &http.Transport{DialContext: ns.DialContext, DisableKeepAlives: true}, Timeout: waitTimeout}
+	resp, err := c.Get("http://127.0.0.1:9901/stats/prometheus")
 	if err != nil {
 		return err.Error()
 	}
-	defer func() { _ = a.Body.Close() }() // read to the end
-	page, err := io.ReadAll(a.Body)
+	defer func() { _ = resp.Body.Close() }() // read to the end
+	page, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err.Error()
 	}
-	var seen []string
+	var found []string
 	for line := range strings.Lines(string(page)) {
 		if !strings.HasPrefix(line, metric+"{") {
 			continue
@@ -196,7 +196,7 @@ func (p *pod) seriesMismatch(at *netns.Namespace, name, metric string, parts []s
 		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
 			return ""
 		}
-		seen = append(seen, line)
+		found = append(found, line)
 	}
-	return fmt.Sprintf("%s: no series has %q:\n%s", name, parts, strings.Join(seen, ""))
+	return fmt.Sprintf("%s: no series has %q:\n%s", name, parts, strings.Join(found, ""))
 }

@@ -24,7 +24,7 @@ const capture = root + "/pkg/xds/resource/testdata/istiod"
 // pod is a host with a sidecar, to which packet filters redirect connections as in Istio, and a
 // host with a client:
 //
-//	caller ──── sidecar (weft, the servers that it forwards to, and its own application)
+//	client ──── sidecar (weft, its upstream servers, and its own application)
 type pod struct {
 	t                   *testing.T
 	clientNS, sidecarNS *netns.Namespace
@@ -39,30 +39,30 @@ func newPod(t *testing.T) *pod {
 	link := n.Connect(p.clientNS, p.sidecarNS)
 	link.Route(p.clientNS, "0.0.0.0/0")
 	p.address = link.B.IPv4
-	p.sidecarNS.Run("ip", "addr", "add", elsewhere+"/32", "dev", "lo")
-	for _, to := range []string{"240.240.0.0/16", elsewhere} {
-		p.sidecarNS.IPtables("-t nat -A PREROUTING -p tcp -d " + to + " -j REDIRECT --to-ports 15001")
+	p.sidecarNS.Run("ip", "addr", "add", externalAddress+"/32", "dev", "lo")
+	for _, destination := range []string{"240.240.0.0/16", externalAddress} {
+		p.sidecarNS.IPtables("-t nat -A PREROUTING -p tcp -d " + destination + " -j REDIRECT --to-ports 15001")
 	}
 	p.sidecarNS.IPtables(fmt.Sprintf("-t nat -A PREROUTING -p tcp -d %s --dport 18301:18307 -j REDIRECT --to-ports 15006", p.address))
 
-	for _, o := range []struct{ at, name string }{
+	for _, origin := range []struct{ address, name string }{
 		{"127.0.0.1:18101", "reviews v1"}, {"127.0.0.1:18102", "reviews v2"},
 		{"127.0.0.1:18111", "reviews v1, 9090"}, {"127.0.0.1:18112", "reviews v2, 9090"},
 		{"127.0.0.1:18201", "ratings"}, {"127.0.0.1:18080", "external"},
 		{p.address.String() + ":18301", "app"},
 	} {
-		serveAs(t, p.listen(o.at), o.name)
+		serveAs(t, p.listen(origin.address), origin.name)
 	}
 	serveAs(t, tls.NewListener(p.listen("127.0.0.1:18103"), p.ca.server("reviews")), "reviews v3")
 	serveAs(t, tls.NewListener(p.listen("127.0.0.10:18301"), p.ca.server("app")), "app by TLS")
 	echo(t, tls.NewListener(p.listen("127.0.0.10:18307"), p.ca.server("app")))
 	echo(t, p.listen(p.address.String()+":18307"))
-	echo(t, p.listen(elsewhere+":1234"))
+	echo(t, p.listen(externalAddress+":1234"))
 	return p
 }
 
-// elsewhere is an address that the mesh does not define.
-const elsewhere = "10.99.0.5"
+// externalAddress is an address that the mesh does not define.
+const externalAddress = "10.99.0.5"
 
 func (p *pod) listen(address string) net.Listener {
 	p.t.Helper()
@@ -97,8 +97,8 @@ func echo(t *testing.T, ln net.Listener) {
 // TestIstiod verifies that a sidecar accepts all resources that a real istiod sent, and routes
 // requests accordingly.
 func TestIstiod(t *testing.T) {
-	for _, form := range apiTypes() {
-		t.Run(form, func(t *testing.T) {
+	for _, apiType := range apiTypes() {
+		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
 			r := newReplayServer(t, capture)
@@ -106,16 +106,16 @@ func TestIstiod(t *testing.T) {
 				r.add(resource.SecretType, mustAny(s))
 			}
 			r.serve(p.listen("127.0.0.1:18000"))
-			startWeft(t, bootstrap(form, "127.0.0.1:18000", "127.0.0.1:9901"), p.sidecarNS.Command)
-			kinds := []string{"Cluster", "ClusterLoadAssignment", "Listener", "RouteConfiguration", "Secret"}
+			startWeft(t, bootstrap(apiType, "127.0.0.1:18000", "127.0.0.1:9901"), p.sidecarNS.Command)
+			types := []string{"Cluster", "ClusterLoadAssignment", "Listener", "RouteConfiguration", "Secret"}
 			eventually(t, func() string {
-				if got, refusals := r.outcomes(); !slices.Equal(got, kinds) && len(refusals) == 0 {
-					return fmt.Sprintf("only %v were accepted", got)
+				if got, nacks := r.outcomes(); !slices.Equal(got, types) && len(nacks) == 0 {
+					return fmt.Sprintf("accepted types: only %v", got)
 				}
 				return ""
 			})
-			if _, refusals := r.outcomes(); len(refusals) > 0 {
-				t.Errorf("rejected: %v", refusals)
+			if _, nacks := r.outcomes(); len(nacks) > 0 {
+				t.Errorf("rejected: %v", nacks)
 			}
 			p.checkOutbound()
 			p.checkInbound()
@@ -134,41 +134,41 @@ type request struct {
 // checkOutbound verifies requests that leave through the sidecar.
 func (p *pod) checkOutbound() {
 	const (
-		web   = "240.240.0.10:9080"
-		other = "240.240.0.10:9090"
+		reviews     = "240.240.0.10:9080"
+		reviews9090 = "240.240.0.10:9090"
 	)
 	c := p.client(nil)
 	for _, r := range []request{
-		{web, "GET", "/", "reviews:9080", "", "reviews v1"},
-		{web, "GET", "/", "reviews.default.svc.cluster.local", "", "reviews v1"},
-		{web, "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}, // over mutual TLS
-		{web, "GET", "/api/x", "reviews:9080", "end-user: other", "reviews v1"},
-		{web, "GET", "/?v=12", "reviews:9080", "", "reviews v3"},
-		{web, "GET", "/?v=x", "reviews:9080", "", "reviews v1"},
-		{web, "GET", "/health", "reviews:9080", "", "ok"},
-		{web, "GET", "/old/x", "reviews:9080", "", "308 "},
-		{web, "GET", "/", "ratings:9080", "", "ratings"},
-		{web, "GET", "/", "nobody.test", "", "502 "},
-		{other, "GET", "/", "reviews:9090", "", "reviews v1, 9090"},
+		{reviews, "GET", "/", "reviews:9080", "", "reviews v1"},
+		{reviews, "GET", "/", "reviews.default.svc.cluster.local", "", "reviews v1"},
+		{reviews, "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}, // over mutual TLS
+		{reviews, "GET", "/api/x", "reviews:9080", "end-user: other", "reviews v1"},
+		{reviews, "GET", "/?v=12", "reviews:9080", "", "reviews v3"},
+		{reviews, "GET", "/?v=x", "reviews:9080", "", "reviews v1"},
+		{reviews, "GET", "/health", "reviews:9080", "", "ok"},
+		{reviews, "GET", "/old/x", "reviews:9080", "", "308 "},
+		{reviews, "GET", "/", "ratings:9080", "", "ratings"},
+		{reviews, "GET", "/", "nobody.test", "", "502 "},
+		{reviews9090, "GET", "/", "reviews:9090", "", "reviews v1, 9090"},
 		{"240.240.0.13:80", "GET", "/", "external.example.test", "", "external"},
 		{"240.240.0.12:8080", "GET", "/", "app:8080", "", "app by TLS"},
 	} {
 		p.checkEventually(c, r)
 	}
-	by := map[string]int{}
-	const times = 200
-	for range times {
-		text, err := p.send(c, request{to: web, method: "GET", path: "/w/x", host: "reviews:9080"})
+	counts := map[string]int{}
+	const n = 200
+	for range n {
+		text, err := p.send(c, request{to: reviews, method: "GET", path: "/w/x", host: "reviews:9080"})
 		if err != nil {
 			text = err.Error()
 		}
-		by[text]++
+		counts[text]++
 	}
-	if n := by["reviews v2"]; n < times/10 || n > times*3/10 || by["reviews v1"] != times-n {
-		p.t.Errorf("%d requests of a route of 80 and 20 %% went to %v", times, by)
+	if v2 := counts["reviews v2"]; v2 < n/10 || v2 > n*3/10 || counts["reviews v1"] != n-v2 {
+		p.t.Errorf("%d requests of a route with weights 80 and 20 went to %v", n, counts)
 	}
-	p.checkEcho("240.240.0.12:7070", nil, true) // over mutual TLS
-	p.checkEcho(elsewhere+":1234", nil, false)  // the mesh allows no connections to other addresses
+	p.checkEcho("240.240.0.12:7070", nil, true)      // over mutual TLS
+	p.checkEcho(externalAddress+":1234", nil, false) // the mesh allows no connections to other addresses
 }
 
 // checkInbound verifies requests to the application behind the sidecar. A policy allows only an
@@ -176,17 +176,17 @@ func (p *pod) checkOutbound() {
 func (p *pod) checkInbound() {
 	app := p.address.String() + ":18301"
 	plain, admin, other := p.client(nil), p.client(p.ca.client("admin")), p.client(p.ca.client("other"))
-	const refused = "403 "
+	const forbidden = "403 "
 	p.checkEventually(plain, request{app, "GET", "/", "app", "", "app"})
-	p.checkEventually(plain, request{app, "POST", "/admin/x", "app", "", refused})
+	p.checkEventually(plain, request{app, "POST", "/admin/x", "app", "", forbidden})
 	p.checkEventually(other, request{app, "GET", "/", "app", "", "app"})
-	p.checkEventually(other, request{app, "POST", "/admin/x", "app", "", refused})
+	p.checkEventually(other, request{app, "POST", "/admin/x", "app", "", forbidden})
 	p.checkEventually(admin, request{app, "POST", "/admin/x", "app", "", "app"})
 	p.checkEventually(plain, request{app, "GET", "/", "app", "authorization: Bearer nonsense", "401 "})
-	bytes := p.address.String() + ":18307"
-	p.checkEcho(bytes, nil, false)
-	p.checkEcho(bytes, p.ca.client("other"), false)
-	p.checkEcho(bytes, p.ca.client("admin"), true)
+	echoAddress := p.address.String() + ":18307"
+	p.checkEcho(echoAddress, nil, false)
+	p.checkEcho(echoAddress, p.ca.client("other"), false)
+	p.checkEcho(echoAddress, p.ca.client("admin"), true)
 }
 
 // client returns an HTTP client, over TLS if identity is not nil.
@@ -199,7 +199,7 @@ func (p *pod) client(identity *tls.Config) *http.Client {
 		return tls.Client(c, identity), nil // uses HTTP/1.1 regardless of the negotiated protocol
 	}}
 	if identity != nil {
-		transport.TLSClientConfig = identity // tells ask to use https
+		transport.TLSClientConfig = identity // tells send to use https
 	}
 	p.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: waitTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -210,31 +210,31 @@ func (p *pod) send(c *http.Client, r request) (string, error) {
 	if c.Transport.(*http.Transport).TLSClientConfig != nil {
 		scheme = "https"
 	}
-	q, err := http.NewRequestWithContext(p.t.Context(), r.method, scheme+"://"+r.to+r.path, http.NoBody)
+	req, err := http.NewRequestWithContext(p.t.Context(), r.method, scheme+"://"+r.to+r.path, http.NoBody)
 	if err != nil {
 		return "", err
 	}
-	q.Host = r.host
+	req.Host = r.host
 	if name, value, ok := strings.Cut(r.header, ": "); ok {
-		q.Header.Set(name, value)
+		req.Header.Set(name, value)
 	}
-	a, err := c.Do(q)
+	resp, err := c.Do(req)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = a.Body.Close() }() // read to the end
-	body, err := io.ReadAll(a.Body)
-	if a.StatusCode != http.StatusOK {
-		return fmt.Sprintf("%d %s", a.StatusCode, body), err
+	defer func() { _ = resp.Body.Close() }() // read to the end
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%d %s", resp.StatusCode, body), err
 	}
 	return string(body), err
 }
 
-// checkEventually repeats a request until it gets the expected response, because resources may still be in
-// transit. An expected status without a body matches any response with that status.
+// checkEventually repeats a request until it gets the expected response, because Weft may not have
+// applied all resources yet. An expected status without a body matches any response with that status.
 func (p *pod) checkEventually(c *http.Client, r request) {
 	p.t.Helper()
-	limit := time.After(waitTimeout)
+	timeout := time.After(waitTimeout)
 	for {
 		got, err := p.send(c, r)
 		if err == nil && (got == r.want || strings.HasSuffix(r.want, " ") && strings.HasPrefix(got, r.want)) {
@@ -242,14 +242,15 @@ func (p *pod) checkEventually(c *http.Client, r request) {
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
-		case <-limit:
+		case <-timeout:
 			p.t.Errorf("%s %s of %s at %s, %q: %q, %v, want %q", r.method, r.path, r.host, r.to, r.header, got, err, r.want)
 			return
 		}
 	}
 }
 
-// checkEcho verifies whether an address returns the bytes sent to it.
+// checkEcho verifies that an address returns the bytes sent to it, or that it does not if want is
+// false.
 func (p *pod) checkEcho(address string, identity *tls.Config, want bool) {
 	p.t.Helper()
 	c, err := p.clientNS.Dial("tcp", address)
@@ -268,6 +269,6 @@ func (p *pod) checkEcho(address string, identity *tls.Config, want bool) {
 		_, err = io.ReadFull(c, back)
 	}
 	if got := err == nil && string(back) == "ping"; got != want {
-		p.t.Errorf("bytes to %s came back as %q, %v; want that they do: %v", address, back, err, want)
+		p.t.Errorf("%s echoed %q, %v; want an echo: %v", address, back, err, want)
 	}
 }

@@ -48,11 +48,11 @@ func (s *loadServer) start() (stop func()) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	g := grpc.NewServer()
-	lrsv3.RegisterLoadReportingServiceServer(g, s)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = g.Serve(ln) }) // ends with Stop
-	stop = sync.OnceFunc(func() { g.Stop(); serving.Wait() })
+	server := grpc.NewServer()
+	lrsv3.RegisterLoadReportingServiceServer(server, s)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = server.Serve(ln) }) // ends with Stop
+	stop = sync.OnceFunc(func() { server.Stop(); wg.Wait() })
 	s.t.Cleanup(stop)
 	return stop
 }
@@ -66,7 +66,7 @@ func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	for err == nil {
 		var r *lrsv3.LoadStatsRequest
 		if r, err = stream.Recv(); err == nil && s.addReport(r) {
-			return errors.New("it leaves")
+			return errors.New("stream ended by the test")
 		}
 	}
 	return err
@@ -88,7 +88,7 @@ func (s *loadServer) addReport(r *lrsv3.LoadStatsRequest) bool {
 			z.failed += l.GetTotalErrorRequests()
 			s.zones[l.GetLocality().GetZone()] = z
 			if len(l.GetUpstreamEndpointStats()) == 0 {
-				s.t.Errorf("no host is told of: %v", l)
+				s.t.Errorf("no endpoint stats: %v", l)
 			}
 		}
 	}
@@ -104,9 +104,9 @@ func (s *loadServer) addReport(r *lrsv3.LoadStatsRequest) bool {
 func (s *loadServer) endStreamAtNextReport() {
 	s.mu.Lock()
 	s.endStream, s.streamEnded = true, make(chan struct{})
-	left := s.streamEnded
+	ended := s.streamEnded
 	s.mu.Unlock()
-	<-left
+	<-ended
 }
 
 func (s *loadServer) totals() (zones map[string]requestCounts, reports int) {
@@ -126,9 +126,9 @@ func startFailingOrigin(t testing.TB) (address string) {
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }),
 		ReadHeaderTimeout: waitTimeout,
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // ends with Close
-	t.Cleanup(func() { _ = s.Close(); serving.Wait() })
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(ln) }) // ends with Close
+	t.Cleanup(func() { _ = s.Close(); wg.Wait() })
 	return ln.Addr().String()
 }
 
@@ -152,79 +152,79 @@ func TestLoadReportsMatchRequests(t *testing.T) {
 	stop := s.start()
 	startWeft(t, withLoadReporting(bootstrap("DELTA_GRPC", p.address, host+":9901"), s.address, filepath.Join(t.TempDir(), "status")), nil)
 	good, other, broken := startOrigin(t, "good"), startOrigin(t, "other"), startFailingOrigin(t)
-	hosts := func(good string) {
-		all := endpointsOf("app", good)
-		all.Endpoints[0].Locality = &corev3.Locality{Zone: "good"}
-		bad := endpointsOf("app", broken).GetEndpoints()[0]
-		bad.Locality = &corev3.Locality{Zone: "bad"}
-		all.Endpoints = append(all.Endpoints, bad)
-		p.put(all)
+	setHost := func(good string) {
+		assignment := endpointsOf("app", good)
+		assignment.Endpoints[0].Locality = &corev3.Locality{Zone: "good"}
+		failing := endpointsOf("app", broken).GetEndpoints()[0]
+		failing.Locality = &corev3.Locality{Zone: "bad"}
+		assignment.Endpoints = append(assignment.Endpoints, failing)
+		p.put(assignment)
 		p.publish()
 	}
 	p.put(edsCluster("app"), httpListener("front", host+":10000", "routes"), routeTable("routes", directRoute("/ready", "ready"), routeTo("/", "app")))
-	hosts(good)
+	setHost(good)
 	c, url := client(t), "http://"+host+":10000"
 	awaitResponse(t, c, url+"/ready", "ready")
 	eventually(t, func() string {
 		if _, n := s.totals(); n < 2 {
-			return "no load has been reported"
+			return "no load reported"
 		}
 		return ""
 	})
 
 	want := map[string]requestCounts{}
-	ask := func(n int) {
+	send := func(n int) {
 		for range n {
 			text, err := get(t.Context(), c, url+"/")
 			zone, failed := "good", uint64(0)
 			if strings.HasPrefix(text, "500") {
 				zone, failed = "bad", 1
 			} else if err != nil || text != "good" && text != "other" {
-				t.Fatalf("%s says %q, %v", url, text, err)
+				t.Fatalf("%s responded %q, %v", url, text, err)
 			}
 			z := want[zone]
 			z.issued, z.succeeded, z.failed = z.issued+1, z.succeeded+1-failed, z.failed+failed
 			want[zone] = z
 		}
 	}
-	ask(100)
+	send(100)
 	s.endStreamAtNextReport()
 	stop()
-	ask(100)
-	heard := p.ackCount()
-	hosts(other)
-	p.await(heard, func(a ack) bool { return a.typeName == "ClusterLoadAssignment" })
-	ask(100)
+	send(100)
+	ackCount := p.ackCount()
+	setHost(other)
+	p.await(ackCount, func(a ack) bool { return a.typeName == "ClusterLoadAssignment" })
+	send(100)
 	s.start()
-	ask(100)
+	send(100)
 	s.endStreamAtNextReport() // the server keeps running
-	ask(100)
+	send(100)
 	eventually(t, func() string {
 		if got, _ := s.totals(); fmt.Sprint(got) != fmt.Sprint(want) {
-			return fmt.Sprintf("reported are %v, asked was %v", got, want)
+			return fmt.Sprintf("reported %v, sent %v", got, want)
 		}
 		return ""
 	})
-	_, before := s.totals()
+	_, previous := s.totals()
 	eventually(t, func() string {
-		if _, n := s.totals(); n < before+3 {
-			return "no more reports come"
+		if _, n := s.totals(); n < previous+3 {
+			return "no further reports"
 		}
 		return ""
 	})
 	if got, _ := s.totals(); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("later, reported are %v, asked was %v", got, want)
+		t.Errorf("later reports: %v, sent %v", got, want)
 	}
 }
 
 // TestClientStatusOverUnixSocket verifies the client status over gRPC on a Unix socket (CSDS).
 func TestClientStatusOverUnixSocket(t *testing.T) {
-	for _, form := range apiTypes() {
-		t.Run(form, func(t *testing.T) {
+	for _, apiType := range apiTypes() {
+		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()
 			p, host := newControlPlane(t), newHost()
 			path := filepath.Join(t.TempDir(), "status")
-			startWeft(t, withLoadReporting(bootstrap(form, p.address, host+":9901"), newHost()+":1", path), nil) // the load reporting server does not exist
+			startWeft(t, withLoadReporting(bootstrap(apiType, p.address, host+":9901"), newHost()+":1", path), nil) // the load reporting server does not exist
 			p.put(edsCluster("app"), endpointsOf("app", startOrigin(t, "app")), routeTable("routes", routeTo("/", "app")), httpListener("front", host+":10000", "routes"),
 				httpListener("bad", host+":10001", "routes", &hcmv3.HttpFilter{
 					Name: "unknown-filter", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: mustAny(&setmetadatav3.Config{})},
@@ -239,13 +239,13 @@ func TestClientStatusOverUnixSocket(t *testing.T) {
 			t.Cleanup(func() { _ = conn.Close() })
 			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
-			a, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
-			if err != nil || len(a.GetConfig()) != 1 || a.GetConfig()[0].GetNode().GetId() != "test-id" {
-				t.Fatalf("FetchClientStatus = %v, %v", a, err)
+			resp, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
+			if err != nil || len(resp.GetConfig()) != 1 || resp.GetConfig()[0].GetNode().GetId() != "test-id" {
+				t.Fatalf("FetchClientStatus = %v, %v", resp, err)
 			}
 			got := map[string]adminv3.ClientResourceStatus{}
-			for _, r := range a.GetConfig()[0].GetGenericXdsConfigs() {
-				got[kindOf(r.GetTypeUrl())+" "+r.GetName()] = r.GetClientStatus()
+			for _, r := range resp.GetConfig()[0].GetGenericXdsConfigs() {
+				got[shortType(r.GetTypeUrl())+" "+r.GetName()] = r.GetClientStatus()
 				if r.GetName() == "bad" && !strings.Contains(r.GetErrorState().GetDetails(), "unknown-filter") {
 					t.Errorf("the error is %v", r.GetErrorState())
 				}

@@ -2,15 +2,15 @@
 // and captured responses of a real istiod. Weft runs as a process, with the state-of-the-world and
 // the delta protocol.
 //
-//	TestUpdates…   updates become active, no request fails             updates_test.go
-//	TestFlood      200 updates a second                                flood_test.go
-//	TestControlPlaneRestart    a control plane that is down and comes back         restart_test.go
-//	TestRejectedListenerIsNACKed    errors are rejected with their field                nack_test.go
-//	TestCost       an update costs only what it changes                cost_test.go
-//	TestLoad…      load reports equal the requests                     load_test.go
-//	TestTools…     client status over gRPC                             load_test.go
-//	TestIstiod     an Istio sidecar                                    istiod_test.go
-//	TestHarness    go-control-plane's own harness                      harness_test.go
+//	TestUpdates                     updates become active, no request fails      updates_test.go
+//	TestFlood                       200 updates per second                       flood_test.go
+//	TestControlPlaneRestart         the control plane restarts                   restart_test.go
+//	TestRejectedListenerIsNACKed    a NACK names the invalid field               nack_test.go
+//	TestCost                        the CPU cost of an update                    cost_test.go
+//	TestLoadReportsMatchRequests    load reports equal the requests              load_test.go
+//	TestClientStatusOverUnixSocket  client status over gRPC                      load_test.go
+//	TestIstiod                      an Istio sidecar                             istiod_test.go
+//	TestHarness                     go-control-plane's test harness              harness_test.go
 package xds
 
 import (

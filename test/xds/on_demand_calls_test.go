@@ -26,13 +26,13 @@ func TestOnDemandConcurrentCalls(t *testing.T) {
 	provider := nullProvider(t)
 	startWeft(t, strings.Replace(bootstrap("DELTA_GRPC", p.address, host+":9901"), "{", `{"xds_lazy": {},`, 1), nil)
 	calls := &dubbov3.DubboProxy{}
-	if err := prototext.Unmarshal([]byte(`stat_prefix: "calls" route_config: {name: "all" interface: "*" routes: {match: {} route: {cluster: "called"}}}`), calls); err != nil {
+	if err := prototext.Unmarshal([]byte(`stat_prefix: "calls" route_config: {name: "all" interface: "*" routes: {match: {} route: {cluster: "dubbo"}}}`), calls); err != nil {
 		t.Fatal(err)
 	}
-	p.put(edsCluster("called"), endpointsOf("called", provider), edsCluster("carried"), endpointsOf("carried", provider),
+	p.put(edsCluster("dubbo"), endpointsOf("dubbo", provider), edsCluster("tcp"), endpointsOf("tcp", provider),
 		networkListener("calls", host+":20880", "envoy.filters.network.dubbo_proxy", calls),
 		networkListener("bytes", host+":20881", "envoy.filters.network.tcp_proxy", &tcpv3.TcpProxy{
-			StatPrefix: "bytes", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "carried"},
+			StatPrefix: "bytes", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "tcp"},
 		}))
 	p.publish()
 	for _, address := range []string{host + ":20880", host + ":20881"} {
@@ -44,15 +44,15 @@ func TestOnDemandConcurrentCalls(t *testing.T) {
 			_ = conn.Close()
 			return ""
 		})
-		var calling sync.WaitGroup
+		var wg sync.WaitGroup
 		for range 4 {
-			calling.Go(func() {
+			wg.Go(func() {
 				if err := call(address, 32); err != nil {
 					t.Errorf("calls to %s: %v", address, err)
 				}
 			})
 		}
-		calling.Wait()
+		wg.Wait()
 	}
 }
 
@@ -81,47 +81,47 @@ func call(address string, n int) error {
 	if err := conn.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 		return err
 	}
-	var content, frames []byte
+	var body, frames []byte
 	for _, text := range []string{"2.0.2", "shop.Catalog", "0.0.0", "get", ""} {
-		content = append(append(content, byte(len(text))), text...)
+		body = append(append(body, byte(len(text))), text...)
 	}
-	content = append(content, "HZ"...) // no attachments
+	body = append(body, "HZ"...) // no attachments
 	for id := range n {
 		frames = append(frames, dubboRequest...)
-		frames = binary.BigEndian.AppendUint64(frames, uint64(id)) //nolint:gosec // it is small
-		frames = binary.BigEndian.AppendUint32(frames, uint32(len(content)))
-		frames = append(frames, content...)
+		frames = binary.BigEndian.AppendUint64(frames, uint64(id)) //nolint:gosec // id is small
+		frames = binary.BigEndian.AppendUint32(frames, uint32(len(body)))
+		frames = append(frames, body...)
 	}
 	if _, err := conn.Write(frames); err != nil {
 		return err
 	}
-	answers := bufio.NewReader(conn)
+	responses := bufio.NewReader(conn)
 	seen := map[uint64]bool{}
 	for range n {
-		head, _, err := readFrame(answers)
+		head, _, err := readFrame(responses)
 		if err != nil {
 			return err
 		}
 		if string(head[:4]) != dubboResponse {
-			return fmt.Errorf("a frame that begins with % x, want % x", head[:4], dubboResponse)
+			return fmt.Errorf("the response begins with % x, want % x", head[:4], dubboResponse)
 		}
 		seen[binary.BigEndian.Uint64(head[4:])] = true
 	}
 	if len(seen) != n {
-		return fmt.Errorf("%d calls were answered, want %d", len(seen), n)
+		return fmt.Errorf("got responses for %d calls, want %d", len(seen), n)
 	}
 	return nil
 }
 
 // readFrame reads one frame.
-func readFrame(r io.Reader) (head, content []byte, err error) {
+func readFrame(r io.Reader) (head, body []byte, err error) {
 	head = make([]byte, dubboHead)
 	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, nil, err
 	}
-	content = make([]byte, binary.BigEndian.Uint32(head[12:]))
-	_, err = io.ReadFull(r, content)
-	return head, content, err
+	body = make([]byte, binary.BigEndian.Uint32(head[12:]))
+	_, err = io.ReadFull(r, body)
+	return head, body, err
 }
 
 // nullProvider starts a provider that responds to every call with a null value.
@@ -131,23 +131,23 @@ func nullProvider(t *testing.T) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
 				return // it was closed
 			}
-			serving.Go(func() {
+			wg.Go(func() {
 				defer func() { _ = conn.Close() }() // the client detects errors
 				for {
 					head, _, err := readFrame(conn)
 					if err != nil {
 						return
 					}
-					answer := append([]byte(dubboResponse), head[4:12]...)
-					answer = append(binary.BigEndian.AppendUint32(answer, uint32(len(dubboNull))), dubboNull...)
-					if _, err := conn.Write(answer); err != nil {
+					response := append([]byte(dubboResponse), head[4:12]...)
+					response = append(binary.BigEndian.AppendUint32(response, uint32(len(dubboNull))), dubboNull...)
+					if _, err := conn.Write(response); err != nil {
 						return
 					}
 				}
@@ -156,7 +156,7 @@ func nullProvider(t *testing.T) (address string) {
 	})
 	t.Cleanup(func() {
 		_ = ln.Close()
-		serving.Wait() // Weft has exited, and its connections are closed
+		wg.Wait() // Weft has exited, and its connections are closed
 	})
 	return ln.Addr().String()
 }

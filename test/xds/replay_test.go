@@ -61,12 +61,12 @@ func (r *replayServer) add(url string, resources ...*anypb.Any) {
 	if r.resources[url] == nil {
 		r.resources[url] = map[string]*anypb.Any{}
 	}
-	for _, one := range resources {
-		name, err := resource.Name(one.GetValue())
+	for _, packed := range resources {
+		name, err := resource.Name(packed.GetValue())
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		r.resources[url][name] = one
+		r.resources[url][name] = packed
 	}
 }
 
@@ -75,30 +75,30 @@ func (r *replayServer) serve(ln net.Listener) {
 	s := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, r)
 	secretv3.RegisterSecretDiscoveryServiceServer(s, r)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // ends with Stop
-	r.t.Cleanup(func() { s.Stop(); serving.Wait() })
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(ln) }) // ends with Stop
+	r.t.Cleanup(func() { s.Stop(); wg.Wait() })
 }
 
-func (r *replayServer) recordRequest(url, nonce string, refusal *status.Status) {
+func (r *replayServer) recordRequest(url, nonce string, nack *status.Status) {
 	if nonce == "" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if refusal == nil {
-		r.acked[kindOf(url)] = true
+	if nack == nil {
+		r.acked[shortType(url)] = true
 		return
 	}
-	r.nacks = append(r.nacks, ack{kindOf(url), refusal.GetMessage()})
+	r.nacks = append(r.nacks, ack{shortType(url), nack.GetMessage()})
 }
 
 // outcomes returns the types with an ACK, and the NACKs.
-func (r *replayServer) outcomes() (accepted []string, refusals []ack) {
+func (r *replayServer) outcomes() (accepted []string, nacks []ack) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for kind := range r.acked {
-		accepted = append(accepted, kind)
+	for typeName := range r.acked {
+		accepted = append(accepted, typeName)
 	}
 	slices.Sort(accepted)
 	return accepted, slices.Clone(r.nacks)
@@ -133,22 +133,22 @@ func (r *replayServer) FetchSecrets(context.Context, *discoveryv3.DiscoveryReque
 }
 
 func (r *replayServer) serveStateOfTheWorld(s grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
-	asked := map[string][]string{}
+	requested := map[string][]string{}
 	for {
-		q, err := s.Recv()
+		req, err := s.Recv()
 		if err != nil {
 			return err
 		}
-		r.recordRequest(q.GetTypeUrl(), q.GetResponseNonce(), q.GetErrorDetail())
-		before, again := asked[q.GetTypeUrl()]
-		if again && slices.Equal(before, q.GetResourceNames()) {
+		r.recordRequest(req.GetTypeUrl(), req.GetResponseNonce(), req.GetErrorDetail())
+		previous, repeated := requested[req.GetTypeUrl()]
+		if repeated && slices.Equal(previous, req.GetResourceNames()) {
 			continue
 		}
-		asked[q.GetTypeUrl()] = q.GetResourceNames()
-		out := &discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: version, TypeUrl: q.GetTypeUrl()}
-		for name, one := range r.resources[q.GetTypeUrl()] {
-			if len(q.GetResourceNames()) == 0 || slices.Contains(q.GetResourceNames(), name) {
-				out.Resources = append(out.Resources, one)
+		requested[req.GetTypeUrl()] = req.GetResourceNames()
+		out := &discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: version, TypeUrl: req.GetTypeUrl()}
+		for name, packed := range r.resources[req.GetTypeUrl()] {
+			if len(req.GetResourceNames()) == 0 || slices.Contains(req.GetResourceNames(), name) {
+				out.Resources = append(out.Resources, packed)
 			}
 		}
 		if err := s.Send(out); err != nil {
@@ -158,22 +158,22 @@ func (r *replayServer) serveStateOfTheWorld(s grpc.BidiStreamingServer[discovery
 }
 
 func (r *replayServer) serveDelta(s grpc.BidiStreamingServer[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]) error {
-	asked := map[string]bool{}
+	requested := map[string]bool{}
 	for {
-		q, err := s.Recv()
+		req, err := s.Recv()
 		if err != nil {
 			return err
 		}
-		r.recordRequest(q.GetTypeUrl(), q.GetResponseNonce(), q.GetErrorDetail())
-		whole := !asked[q.GetTypeUrl()] && len(q.GetResourceNamesSubscribe()) == 0
-		asked[q.GetTypeUrl()] = true
-		if !whole && len(q.GetResourceNamesSubscribe()) == 0 {
+		r.recordRequest(req.GetTypeUrl(), req.GetResponseNonce(), req.GetErrorDetail())
+		wildcard := !requested[req.GetTypeUrl()] && len(req.GetResourceNamesSubscribe()) == 0
+		requested[req.GetTypeUrl()] = true
+		if !wildcard && len(req.GetResourceNamesSubscribe()) == 0 {
 			continue
 		}
-		out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: version, Nonce: version, TypeUrl: q.GetTypeUrl()}
-		for name, one := range r.resources[q.GetTypeUrl()] {
-			if whole || slices.Contains(q.GetResourceNamesSubscribe(), name) {
-				out.Resources = append(out.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: one})
+		out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: version, Nonce: version, TypeUrl: req.GetTypeUrl()}
+		for name, packed := range r.resources[req.GetTypeUrl()] {
+			if wildcard || slices.Contains(req.GetResourceNamesSubscribe(), name) {
+				out.Resources = append(out.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: packed})
 			}
 		}
 		if err := s.Send(out); err != nil {

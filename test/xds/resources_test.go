@@ -34,50 +34,50 @@ func newResourceSet() *resourceSet {
 }
 
 // put adds or replaces resources by their names.
-func (w *resourceSet) put(all ...types.Resource) {
-	for _, r := range all {
-		w.byType(r)[cache.GetResourceName(r)] = r
+func (s *resourceSet) put(resources ...types.Resource) {
+	for _, r := range resources {
+		s.byType(r)[cache.GetResourceName(r)] = r
 	}
 }
 
-func (w *resourceSet) byType(r types.Resource) map[string]types.Resource {
+func (s *resourceSet) byType(r types.Resource) map[string]types.Resource {
 	switch r.(type) {
 	case *clusterv3.Cluster:
-		return w.clusters
+		return s.clusters
 	case *endpointv3.ClusterLoadAssignment:
-		return w.endpoints
+		return s.endpoints
 	case *listenerv3.Listener:
-		return w.listeners
+		return s.listeners
 	case *routev3.RouteConfiguration:
-		return w.routes
+		return s.routes
 	case *corev3.TypedExtensionConfig:
-		return w.filters
+		return s.filters
 	case *runtimev3.Runtime:
-		return w.layers
+		return s.layers
 	}
 	panic("xds: a resource of an unknown type: " + cache.GetResourceName(r))
 }
 
 // removeCluster removes a cluster and its endpoints.
-func (w *resourceSet) removeCluster(name string) {
-	delete(w.clusters, name)
-	delete(w.endpoints, name)
+func (s *resourceSet) removeCluster(name string) {
+	delete(s.clusters, name)
+	delete(s.endpoints, name)
 }
 
-func (w *resourceSet) snapshot(version int) (*cache.Snapshot, error) {
-	list := func(m map[string]types.Resource) (all []types.Resource) {
+func (s *resourceSet) snapshot(version int) (*cache.Snapshot, error) {
+	list := func(m map[string]types.Resource) (out []types.Resource) {
 		for _, r := range m {
-			all = append(all, r)
+			out = append(out, r)
 		}
-		return all
+		return out
 	}
 	return cache.NewSnapshot(strconv.Itoa(version), map[resource.Type][]types.Resource{
-		resource.ClusterType:         list(w.clusters),
-		resource.EndpointType:        list(w.endpoints),
-		resource.ListenerType:        list(w.listeners),
-		resource.RouteType:           list(w.routes),
-		resource.ExtensionConfigType: list(w.filters),
-		resource.RuntimeType:         list(w.layers),
+		resource.ClusterType:         list(s.clusters),
+		resource.EndpointType:        list(s.endpoints),
+		resource.ListenerType:        list(s.listeners),
+		resource.RouteType:           list(s.routes),
+		resource.ExtensionConfigType: list(s.filters),
+		resource.RuntimeType:         list(s.layers),
 	})
 }
 

@@ -8,12 +8,12 @@ import (
 // TestControlPlaneRestart verifies that the active configuration does not change while a control plane is down,
 // comes back without resources and flaps, and that Weft follows it again when it has resources.
 func TestControlPlaneRestart(t *testing.T) {
-	for _, form := range apiTypes() {
-		t.Run(form, func(t *testing.T) {
+	for _, apiType := range apiTypes() {
+		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()
 			p, host := newControlPlane(t), newHost()
 			first, second := startOrigin(t, "first"), startOrigin(t, "second")
-			startWeft(t, bootstrap(form, p.address, host+":9901"), nil)
+			startWeft(t, bootstrap(apiType, p.address, host+":9901"), nil)
 			c, url := client(t), "http://"+host+":10000"
 			p.put(edsCluster("app"), endpointsOf("app", first), httpListener("front", host+":10000", "routes"), routeTable("routes", routeTo("/", "app")))
 			p.publish()
@@ -38,8 +38,8 @@ func TestControlPlaneRestart(t *testing.T) {
 			p.publish()
 			awaitResponse(t, c, url+"/", "second")
 			l.stop()
-			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("rejected: %v", all)
+			if nacks := p.nacks(); len(nacks) > 0 {
+				t.Errorf("rejected: %v", nacks)
 			}
 		})
 	}
@@ -50,7 +50,7 @@ func (p *controlPlane) awaitReconnect() {
 	p.t.Helper()
 	eventually(p.t, func() string {
 		if p.cache.GetStatusInfo("all") == nil {
-			return fmt.Sprintf("nobody asks the control plane; %d streams were opened", p.streams())
+			return fmt.Sprintf("no request at the control plane; %d streams opened", p.streams())
 		}
 		return ""
 	})

@@ -18,13 +18,13 @@ import (
 // TestECDSAndRTDS verifies that a filter configuration (ECDS) and the fraction of
 // a route (RTDS) can be added and changed separately, under load.
 func TestECDSAndRTDS(t *testing.T) {
-	for _, form := range apiTypes() {
-		t.Run(form, func(t *testing.T) {
+	for _, apiType := range apiTypes() {
+		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()
 			p, host := newStoppedControlPlane(t), newHost()
 			p.partial = true
 			p.start()
-			startWeft(t, strings.Replace(bootstrap(form, p.address, host+":9901"), "{",
+			startWeft(t, strings.Replace(bootstrap(apiType, p.address, host+":9901"), "{",
 				`{"layered_runtime": {"layers": [{"name": "plane", "rtds_layer": {"name": "shares", "rtds_config": {"ads": {}}}}]},`, 1), nil)
 			c, url := client(t), "http://"+host+":10000/"
 			canary := directRoute("/", "new")
@@ -35,18 +35,18 @@ func TestECDSAndRTDS(t *testing.T) {
 			awaitResponse(t, c, url, "new")
 			l := startLoad(t, url)
 			for _, step := range []struct {
-				share float64
-				want  string
+				percent float64
+				want    string
 			}{{0, "old"}, {100, "new"}, {0, "old"}} {
-				p.put(runtimeLayer(step.share))
+				p.put(runtimeLayer(step.percent))
 				p.publish()
 				awaitResponse(t, c, url, step.want)
 				l.awaitMore(10)
 			}
-			heard := p.ackCount()
+			ackCount := p.ackCount()
 			p.put(filterConfig(&corsv3.Cors{}))
 			p.publish()
-			p.await(heard, func(a ack) bool {
+			p.await(ackCount, func(a ack) bool {
 				return a.typeName == "TypedExtensionConfig" && strings.Contains(a.nackDetail, "expected one of type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC")
 			})
 			awaitResponse(t, c, url, "old")
@@ -66,10 +66,10 @@ func TestECDSAndRTDS(t *testing.T) {
 	}
 }
 
-// ecdsFilter returns an ECDS filter whose configuration has the type of like.
-func ecdsFilter(name string, like proto.Message) *hcmv3.HttpFilter {
+// ecdsFilter returns an ECDS filter whose configuration has the type of m.
+func ecdsFilter(name string, m proto.Message) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: &corev3.ExtensionConfigSource{
-		ConfigSource: fromADS(), TypeUrls: []string{mustAny(like).GetTypeUrl()},
+		ConfigSource: fromADS(), TypeUrls: []string{mustAny(m).GetTypeUrl()},
 	}}}
 }
 
@@ -79,9 +79,9 @@ func filterConfig(m proto.Message) *corev3.TypedExtensionConfig {
 }
 
 // rbacPolicy returns an RBAC configuration that allows all requests, or none.
-func rbacPolicy(everybody bool) *corev3.TypedExtensionConfig {
+func rbacPolicy(allow bool) *corev3.TypedExtensionConfig {
 	rules := &rbacconfigv3.RBAC{}
-	if everybody {
+	if allow {
 		rules.Policies = map[string]*rbacconfigv3.Policy{"all": {
 			Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_Any{Any: true}}},
 			Principals:  []*rbacconfigv3.Principal{{Identifier: &rbacconfigv3.Principal_Any{Any: true}}},

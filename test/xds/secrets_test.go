@@ -32,18 +32,18 @@ type sdsServer struct {
 
 func newSDSServer(t testing.TB) *sdsServer {
 	t.Helper()
-	a := &sdsServer{path: filepath.Join(t.TempDir(), "sds"), secrets: cache.NewLinearCache(resource.SecretType)}
-	ln, err := net.Listen("unix", a.path)
+	s := &sdsServer{path: filepath.Join(t.TempDir(), "sds"), secrets: cache.NewLinearCache(resource.SecretType)}
+	ln, err := net.Listen("unix", s.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := grpc.NewServer()
-	secretv3.RegisterSecretDiscoveryServiceServer(s, server.NewServer(ctx, a.secrets, nil))
+	g := grpc.NewServer()
+	secretv3.RegisterSecretDiscoveryServiceServer(g, server.NewServer(ctx, s.secrets, nil))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // ends with Stop
-	t.Cleanup(func() { cancel(); s.Stop(); serving.Wait() })
-	return a
+	serving.Go(func() { _ = g.Serve(ln) }) // ends with Stop
+	t.Cleanup(func() { cancel(); g.Stop(); serving.Wait() })
+	return s
 }
 
 // serve replaces the secrets with those of the account.
@@ -57,10 +57,10 @@ func (a *sdsServer) serve(t testing.TB, m *meshCA, account string) {
 }
 
 // withCluster adds the agent's cluster to a bootstrap.
-func (a *sdsServer) withCluster(bootstrap string) string {
+func (s *sdsServer) withCluster(bootstrap string) string {
 	const before = `"static_resources": {"clusters": [`
 	return strings.Replace(bootstrap, before, before+fmt.Sprintf(`{"name": "agent", "type": "STATIC", "load_assignment": {"cluster_name": "agent", "endpoints": [
-      {"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": %q}}}}]}]}}, `, a.path), 1)
+      {"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": %q}}}}]}]}}, `, s.path), 1)
 }
 
 // withTLSContext makes a listener use the certificate of the agent.
@@ -88,11 +88,11 @@ type tlsClient struct {
 	opened atomic.Int64
 }
 
-func newTLSClient(t testing.TB, fresh bool) *tlsClient {
+func newTLSClient(t testing.TB, disableKeepAlives bool) *tlsClient {
 	c := &tlsClient{}
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // mesh certificates have no host names
-		DisableKeepAlives: fresh,
+		DisableKeepAlives: disableKeepAlives,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c.opened.Add(1)
 			return (&net.Dialer{}).DialContext(ctx, network, address)
@@ -106,13 +106,13 @@ func newTLSClient(t testing.TB, fresh bool) *tlsClient {
 // accountMismatch returns "" if the server presents a certificate of the account, or a description of
 // the mismatch.
 func accountMismatch(address, account string) string {
-	shown := ""
+	presented := ""
 	conn, err := tls.Dial("tcp", address, &tls.Config{
 		InsecureSkipVerify: true, // as above
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			cert, err := x509.ParseCertificate(raw[0])
 			if err == nil {
-				shown = cert.URIs[0].Path
+				presented = cert.URIs[0].Path
 			}
 			return err
 		},
@@ -121,8 +121,8 @@ func accountMismatch(address, account string) string {
 		return err.Error()
 	}
 	_ = conn.Close()
-	if !strings.HasSuffix(shown, "/"+account) {
-		return fmt.Sprintf("the certificate is of %s, want %s", shown, account)
+	if !strings.HasSuffix(presented, "/"+account) {
+		return fmt.Sprintf("the certificate is for %s, want %s", presented, account)
 	}
 	return ""
 }
@@ -130,12 +130,12 @@ func accountMismatch(address, account string) string {
 // TestSecretsRotateUnderLoad verifies that no request fails and no connection is closed while
 // certificates from an agent change, and that new connections get the new certificate.
 func TestSecretsRotateUnderLoad(t *testing.T) {
-	for form, api := range map[string]corev3.ApiConfigSource_ApiType{"GRPC": corev3.ApiConfigSource_GRPC, "DELTA_GRPC": corev3.ApiConfigSource_DELTA_GRPC} {
-		t.Run(form, func(t *testing.T) {
+	for apiType, api := range map[string]corev3.ApiConfigSource_ApiType{"GRPC": corev3.ApiConfigSource_GRPC, "DELTA_GRPC": corev3.ApiConfigSource_DELTA_GRPC} {
+		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()
 			p, host, m, a := newControlPlane(t), newHost(), newMeshCA(t), newSDSServer(t)
 			address := host + ":10443"
-			w := startWeft(t, a.withCluster(bootstrap(form, p.address, host+":9901")), nil)
+			w := startWeft(t, a.withCluster(bootstrap(apiType, p.address, host+":9901")), nil)
 			p.put(edsCluster("app"), endpointsOf("app", startOrigin(t, "app")), withTLSContext(httpListener("front", address, "routes"), api), routeTable("routes", routeTo("/", "app")))
 			p.publish()
 			p.await(0, func(a ack) bool { return a.typeName == "RouteConfiguration" })
@@ -149,22 +149,22 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			var load sync.WaitGroup
 			var served atomic.Int64
-			var kept []*tlsClient
+			var persistent []*tlsClient
 			for i := range 4 {
 				c := newTLSClient(t, i%2 == 0)
 				if i%2 == 1 {
-					kept = append(kept, c)
+					persistent = append(persistent, c)
 				}
 				load.Go(func() {
-					pace := time.NewTicker(5 * time.Millisecond)
-					defer pace.Stop()
+					ticker := time.NewTicker(5 * time.Millisecond)
+					defer ticker.Stop()
 					for ctx.Err() == nil {
 						if text, err := get(t.Context(), &c.Client, "https://"+address+"/"); err != nil || text != "app" {
 							t.Errorf("under load: %q, %v", text, err)
 							return
 						}
 						served.Add(1)
-						<-pace.C
+						<-ticker.C
 					}
 				})
 			}
@@ -172,29 +172,29 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 				account := fmt.Sprintf("account-%d", i+1)
 				a.serve(t, m, account)
 				eventually(t, func() string { return accountMismatch(address, account) })
-				enough := served.Load() + 25
+				target := served.Load() + 25
 				eventually(t, func() string {
-					if n := served.Load(); n < enough {
-						return fmt.Sprintf("%d requests were served, want %d", n, enough)
+					if n := served.Load(); n < target {
+						return fmt.Sprintf("served %d requests, want %d", n, target)
 					}
 					return ""
 				})
 			}
 			stop()
 			load.Wait()
-			for _, c := range kept {
+			for _, c := range persistent {
 				if n := c.opened.Load(); n != 1 {
-					t.Errorf("a client that keeps its connection opened %d, want 1", n)
+					t.Errorf("a client with a persistent connection opened %d, want 1", n)
 				}
 			}
 			if served.Load() < 100 {
-				t.Errorf("%d requests were served, want more", served.Load())
+				t.Errorf("served only %d requests", served.Load())
 			}
-			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("rejected: %v", all)
+			if nacks := p.nacks(); len(nacks) > 0 {
+				t.Errorf("rejected: %v", nacks)
 			}
 			if strings.Contains(w.log.String(), "PRIVATE KEY") {
-				t.Error("the log has a key in it")
+				t.Error("the log contains a private key")
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 
 // envoyBootstrap returns a bootstrap in the style of Envoy users: a control plane in a STRICT_DNS
 // cluster, and static listeners, one of which has a route table by RDS.
-func envoyBootstrap(t *testing.T, form, control, admin, own, fed string) string {
+func envoyBootstrap(t *testing.T, apiType, control, admin, static, rds string) string {
 	t.Helper()
 	address := func(address string) string {
 		host, port, err := net.SplitHostPort(address)
@@ -20,11 +20,11 @@ func envoyBootstrap(t *testing.T, form, control, admin, own, fed string) string 
 		}
 		return fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", host, port)
 	}
-	text, err := protojson.Marshal(httpListener("fed", fed, "routes"))
+	text, err := protojson.Marshal(httpListener("fed", rds, "routes"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf(`# as envoy.yaml
+	return fmt.Sprintf(`# like envoy.yaml
 node:
   id: test-id
   cluster: test
@@ -73,50 +73,50 @@ static_resources:
       endpoints:
       - lb_endpoints:
         - endpoint: {address: %s}
-`, address(admin), form, address(own), text, address(control))
+`, address(admin), apiType, address(static), text, address(control))
 }
 
 // TestEnvoyBootstrap verifies that static listeners are served next to those of the control plane,
 // which can neither remove nor replace them, and that they can have routes from the control plane.
 func TestEnvoyBootstrap(t *testing.T) {
-	for _, form := range apiTypes() {
-		t.Run(form, func(t *testing.T) {
+	for _, apiType := range apiTypes() {
+		t.Run(apiType, func(t *testing.T) {
 			t.Parallel()
 			p, host := newControlPlane(t), newHost()
-			own, fed, dynamic := host+":10000", host+":10001", host+":10002"
-			startWeft(t, envoyBootstrap(t, form, p.address, host+":9901", own, fed), nil)
+			static, rds, dynamic := host+":10000", host+":10001", host+":10002"
+			startWeft(t, envoyBootstrap(t, apiType, p.address, host+":9901", static, rds), nil)
 			c := client(t)
-			awaitResponse(t, c, "http://"+own+"/healthz", "own")
+			awaitResponse(t, c, "http://"+static+"/healthz", "own")
 
 			app := startOrigin(t, "app")
 			p.put(edsCluster("app"), endpointsOf("app", app), httpListener("dynamic", dynamic, "routes"), routeTable("routes", routeTo("/", "app")))
 			p.publish()
 			awaitResponse(t, c, "http://"+dynamic+"/", "app")
-			awaitResponse(t, c, "http://"+fed+"/", "app")
-			p.put(routeTable("routes", directRoute("/", "another"), routeTo("/app", "app")))
+			awaitResponse(t, c, "http://"+rds+"/", "app")
+			p.put(routeTable("routes", directRoute("/", "changed"), routeTo("/app", "app")))
 			p.publish()
-			awaitResponse(t, c, "http://"+fed+"/", "another")
+			awaitResponse(t, c, "http://"+rds+"/", "changed")
 
-			l := startLoad(t, "http://"+own+"/healthz")
+			l := startLoad(t, "http://"+static+"/healthz")
 			p.removeCluster("app")
 			p.listeners, p.routes = map[string]types.Resource{}, map[string]types.Resource{}
 			p.publish()
 			eventually(t, func() string {
 				if got, err := get(t.Context(), client(t), "http://"+dynamic+"/"); err == nil {
-					return "a listener that is gone answers " + got
+					return "a removed listener responds " + got
 				}
 				return ""
 			})
 			l.awaitMore(20)
 			l.stop()
-			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("rejected: %v", all)
+			if nacks := p.nacks(); len(nacks) > 0 {
+				t.Errorf("rejected: %v", nacks)
 			}
 			from := p.ackCount()
-			p.put(httpListener("own", dynamic, "routes"), routeTable("routes", directRoute("/healthz", "not own")))
+			p.put(httpListener("own", dynamic, "routes"), routeTable("routes", directRoute("/healthz", "dynamic")))
 			p.publish()
 			p.await(from, func(a ack) bool { return a.typeName == "Listener" && a.nackDetail != "" })
-			awaitResponse(t, c, "http://"+own+"/healthz", "own")
+			awaitResponse(t, c, "http://"+static+"/healthz", "own")
 		})
 	}
 }

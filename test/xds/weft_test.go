@@ -19,7 +19,7 @@ import (
 
 // bootstrap returns a configuration with only a control plane, which also serves the SDS secrets of
 // the cluster "sds-grpc".
-func bootstrap(form, control, admin string) string {
+func bootstrap(apiType, control, admin string) string {
 	controlHost, controlPort, _ := net.SplitHostPort(control)
 	adminHost, adminPort, _ := net.SplitHostPort(admin)
 	cluster := func(name string) string {
@@ -36,7 +36,7 @@ func bootstrap(form, control, admin string) string {
     "lds_config": {"ads": {}, "resource_api_version": "V3"}
   },
   "static_resources": {"clusters": [%s, %s]}
-}`, adminHost, adminPort, form, cluster("control"), cluster("sds-grpc"))
+}`, adminHost, adminPort, apiType, cluster("control"), cluster("sds-grpc"))
 }
 
 // weft is a process under test.
@@ -47,7 +47,7 @@ type weft struct {
 	exited chan struct{} // closed when the process has exited
 }
 
-// startWeft starts weft with a configuration, by command unless it is nil. The process ends with
+// startWeft starts weft with a configuration. If command is not nil, it creates the process. The process ends with
 // the test.
 func startWeft(t testing.TB, config string, command func(program string, args ...string) *exec.Cmd) *weft {
 	t.Helper()
@@ -87,10 +87,10 @@ func (w *weft) stop() {
 	select {
 	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
-			w.t.Errorf("weft ended with status %d", status)
+			w.t.Errorf("weft exited with status %d", status)
 		}
 	case <-time.After(waitTimeout):
-		w.t.Errorf("weft is there %v after it was asked to end", waitTimeout)
+		w.t.Errorf("weft has not exited %v after SIGTERM", waitTimeout)
 		_ = w.cmd.Process.Kill()
 		<-w.exited
 	}
@@ -117,9 +117,9 @@ func serveAs(t testing.TB, ln net.Listener, name string) {
 	}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // ends with Close
-	t.Cleanup(func() { _ = s.Close(); serving.Wait() })
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(ln) }) // ends with Close
+	t.Cleanup(func() { _ = s.Close(); wg.Wait() })
 }
 
 // client returns an HTTP client with separate connections.
@@ -138,33 +138,33 @@ func get(ctx context.Context, c *http.Client, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a, err := c.Do(r)
+	resp, err := c.Do(r)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = a.Body.Close() }() // read to the end
-	body, err := io.ReadAll(a.Body)
-	if a.StatusCode != http.StatusOK {
-		return fmt.Sprintf("%d %s", a.StatusCode, body), err
+	defer func() { _ = resp.Body.Close() }() // read to the end
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%d %s", resp.StatusCode, body), err
 	}
 	return string(body), err
 }
 
-// eventually waits until wrong returns "".
-func eventually(t testing.TB, wrong func() string) {
+// eventually waits until mismatch returns "".
+func eventually(t testing.TB, mismatch func() string) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(waitTimeout)
+	timeout := time.After(waitTimeout)
 	for {
-		what := wrong()
-		if what == "" {
+		problem := mismatch()
+		if problem == "" {
 			return
 		}
 		select {
 		case <-tick.C:
-		case <-limit:
-			t.Fatalf("still so after %v: %s", waitTimeout, what)
+		case <-timeout:
+			t.Fatalf("after %v: %s", waitTimeout, problem)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func awaitResponse(t testing.TB, c *http.Client, url, text string) {
 	t.Helper()
 	eventually(t, func() string {
 		if got, err := get(t.Context(), c, url); err != nil || got != text {
-			return fmt.Sprintf("%s says %q, %v, want %q", url, got, err, text)
+			return fmt.Sprintf("%s responded %q, %v, want %q", url, got, err, text)
 		}
 		return ""
 	})
@@ -191,18 +191,18 @@ type load struct {
 	failed   map[string]int // guarded by mu; by reason
 }
 
-// startLoad sends about 200 requests per second until end is called.
+// startLoad sends about 200 requests per second until stop is called.
 func startLoad(t testing.TB, urls ...string) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{t: t, cancel: cancel, failed: map[string]int{}}
 	c := client(t)
 	for i := range 4 {
 		l.senders.Go(func() {
-			pace := time.NewTicker(20 * time.Millisecond)
-			defer pace.Stop()
+			ticker := time.NewTicker(20 * time.Millisecond)
+			defer ticker.Stop()
 			for n := i; ; n++ {
 				select {
-				case <-pace.C:
+				case <-ticker.C:
 				case <-ctx.Done():
 					return
 				}
@@ -233,13 +233,13 @@ func (l *load) requestCount() int {
 	return l.requests
 }
 
-// awaitMore waits until more further requests have been made.
+// awaitMore waits until n further requests have been made.
 func (l *load) awaitMore(more int) {
 	l.t.Helper()
 	end := l.requestCount() + more
 	eventually(l.t, func() string {
 		if n := l.requestCount(); n < end {
-			return fmt.Sprintf("%d requests were made, want %d", n, end)
+			return fmt.Sprintf("sent %d requests, want %d", n, end)
 		}
 		return ""
 	})
@@ -251,10 +251,10 @@ func (l *load) stop() {
 	l.cancel()
 	l.senders.Wait()
 	if l.requests == 0 {
-		l.t.Error("no request was made")
+		l.t.Error("sent no requests")
 	}
 	for reason, n := range l.failed {
 		l.t.Errorf("%d of %d requests failed: %s", n, l.requests, reason)
 	}
-	l.t.Logf("%d requests, none may fail", l.requests)
+	l.t.Logf("sent %d requests", l.requests)
 }

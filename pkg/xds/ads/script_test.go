@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write what the scripts show")
+var update = flag.Bool("update", false, "write the results to the scripts")
 
 // TestScripts verifies a Client with testdata/*.script. Each line is a call of the client, and the
 // indented lines below it are the results: ">" is a request to send, "=" an update.
@@ -50,8 +50,8 @@ func runScript(text string) string {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		for _, came := range s.runLine(line) {
-			out.WriteString("  " + came + "\n")
+		for _, result := range s.runLine(line) {
+			out.WriteString("  " + result + "\n")
 		}
 	}
 	return out.String()
@@ -80,16 +80,16 @@ func (s *script) runLine(line string) []string {
 	words := strings.Fields(rest)
 	switch verb {
 	case "sotw", "delta":
-		form := StateOfTheWorld
+		mode := StateOfTheWorld
 		if verb == "delta" {
-			form = Delta
+			mode = Delta
 		}
 		var types []Type
 		for _, w := range words {
-			name, whole := strings.CutSuffix(w, "!")
-			types = append(types, Type{URL: name, AllResourcesRequiredInSotW: whole})
+			name, required := strings.CutSuffix(w, "!")
+			types = append(types, Type{URL: name, AllResourcesRequiredInSotW: required})
 		}
-		s.client = New(form, types...)
+		s.client = New(mode, types...)
 		return nil
 	case "start":
 		return formatRequests(s.client.StreamOpened())
@@ -108,20 +108,20 @@ func (s *script) runLine(line string) []string {
 	case "accept":
 		return s.acknowledge(nil)
 	case "refuse":
-		var wrong []ResourceError
+		var rejected []ResourceError
 		for w := range strings.SplitSeq(rest, "; ") {
 			name, reason, _ := strings.Cut(w, ": ")
-			wrong = append(wrong, ResourceError{name, reason})
+			rejected = append(rejected, ResourceError{name, reason})
 		}
-		return s.acknowledge(wrong)
+		return s.acknowledge(rejected)
 	case "held":
-		held := s.client.Resources(words[0])
-		var all []string
-		for _, n := range slices.Sorted(maps.Keys(held)) {
-			all = append(all, formatResource(held[n]))
+		accepted := s.client.Resources(words[0])
+		var texts []string
+		for _, n := range slices.Sorted(maps.Keys(accepted)) {
+			texts = append(texts, formatResource(accepted[n]))
 		}
 		version, ok := s.client.Version(words[0])
-		return []string{fmt.Sprintf("= %s; version %q %v", strings.Join(all, " "), version, ok)}
+		return []string{fmt.Sprintf("= %s; version %q %v", strings.Join(texts, " "), version, ok)}
 	}
 	panic("no such line: " + line)
 }
@@ -141,17 +141,17 @@ func (s *script) receive(words []string) []string {
 	}
 	s.lastUpdate = u
 	words = []string{"=", u.Type, u.Version}
-	for _, n := range u.Changed {
-		words = append(words, formatResource(n))
+	for _, res := range u.Changed {
+		words = append(words, formatResource(res))
 	}
-	for _, n := range u.Removed {
-		words = append(words, "-"+n)
+	for _, res := range u.Removed {
+		words = append(words, "-"+res)
 	}
 	return []string{strings.Join(words, " ")}
 }
 
-func (s *script) acknowledge(wrong []ResourceError) []string {
-	r, ok := s.client.Acknowledge(s.lastUpdate, wrong)
+func (s *script) acknowledge(rejected []ResourceError) []string {
+	r, ok := s.client.Acknowledge(s.lastUpdate, rejected)
 	if !ok {
 		return []string{"= the stream has ended"}
 	}
@@ -160,7 +160,7 @@ func (s *script) acknowledge(wrong []ResourceError) []string {
 
 func parseResource(w string) (r Resource) {
 	w, r.Version, _ = strings.Cut(w, "@")
-	if name, faulty := strings.CutSuffix(w, "!"); faulty {
+	if name, invalid := strings.CutSuffix(w, "!"); invalid {
 		return Resource{Name: name, DecodeError: "what is it?"}
 	}
 	name, body, ok := strings.Cut(w, "=")
@@ -179,8 +179,8 @@ func formatResource(r Resource) string {
 	return text
 }
 
-func formatRequests(all []Request) (text []string) {
-	for _, r := range all {
+func formatRequests(requests []Request) (texts []string) {
+	for _, r := range requests {
 		words := []string{">", r.Type}
 		if r.First {
 			words = append(words, "node")
@@ -204,7 +204,7 @@ func formatRequests(all []Request) (text []string) {
 		if r.ErrorDetail != "" {
 			words = append(words, "refused:", r.ErrorDetail)
 		}
-		text = append(text, strings.Join(words, " "))
+		texts = append(texts, strings.Join(words, " "))
 	}
-	return text
+	return texts
 }

@@ -32,24 +32,24 @@ func otherClusterFields() []string {
 // that looks like a cluster name, in the Envoy configuration messages that the test binary links.
 func TestClusterFieldsAreComplete(t *testing.T) {
 	listed := map[protoreflect.FullName]bool{}
-	for _, name := range clusterFields() {
-		listed[name] = true
+	for _, looksLikeName := range clusterFields() {
+		listed[looksLikeName] = true
 	}
-	for _, name := range otherClusterFields() {
-		listed[protoreflect.FullName(name)] = true
+	for _, looksLikeName := range otherClusterFields() {
+		listed[protoreflect.FullName(looksLikeName)] = true
 	}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
 		d := m.Descriptor()
-		file := string(d.ParentFile().Package())
-		if !strings.HasPrefix(file, "envoy.config.") && !strings.HasPrefix(file, "envoy.extensions.") {
+		pkg := string(d.ParentFile().Package())
+		if !strings.HasPrefix(pkg, "envoy.config.") && !strings.HasPrefix(pkg, "envoy.extensions.") {
 			return true
 		}
 		for i := range d.Fields().Len() {
 			f := d.Fields().Get(i)
-			name := f.Kind() == protoreflect.StringKind && strings.Contains(string(f.Name()), "cluster") ||
+			looksLikeName := f.Kind() == protoreflect.StringKind && strings.Contains(string(f.Name()), "cluster") ||
 				f.IsMap() && strings.Contains(string(f.Name()), "cluster") ||
 				f.Name() == "name" && strings.Contains(string(d.Name()), "ClusterWeight")
-			if name && !listed[f.FullName()] && !strings.HasPrefix(string(f.FullName()), "envoy.config.endpoint.v3.ClusterStats") {
+			if looksLikeName && !listed[f.FullName()] && !strings.HasPrefix(string(f.FullName()), "envoy.config.endpoint.v3.ClusterStats") {
 				t.Errorf("%s: neither clusterFields nor otherClusterFields lists this field", f.FullName())
 			}
 		}

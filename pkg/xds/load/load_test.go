@@ -43,20 +43,20 @@ type loadStream struct {
 }
 
 func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
-	one := &loadStream{LoadReportingService_StreamLoadStatsServer: stream, requests: make(chan *lrsv3.LoadStatsRequest, 100), end: make(chan error, 1)}
-	s.streams <- one
+	ls := &loadStream{LoadReportingService_StreamLoadStatsServer: stream, requests: make(chan *lrsv3.LoadStatsRequest, 100), end: make(chan error, 1)}
+	s.streams <- ls
 	go func() { // ends with the stream
 		for {
 			r, err := stream.Recv()
 			if err != nil {
-				close(one.requests)
+				close(ls.requests)
 				return
 			}
-			one.requests <- r
+			ls.requests <- r
 		}
 	}()
 	select {
-	case err := <-one.end:
+	case err := <-ls.end:
 		return err
 	case <-stream.Context().Done():
 		return stream.Context().Err()
@@ -66,30 +66,30 @@ func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 // nextStream returns the next stream and checks its first request.
 func (s *loadServer) nextStream(t *testing.T) *loadStream {
 	t.Helper()
-	one := <-s.streams
-	one.t = t
-	first := <-one.requests
+	stream := <-s.streams
+	stream.t = t
+	first := <-stream.requests
 	if first.GetNode().GetId() != "test" || len(first.GetClusterStats()) != 0 {
 		t.Errorf("first request = %v, want the node", first)
 	}
 	if got := first.GetNode().GetClientFeatures(); len(got) != 1 || got[0] != featureAllClusters {
 		t.Errorf("client features = %q", got)
 	}
-	return one
+	return stream
 }
 
-// sendSettings requests reports about all clusters, at the interval every.
-func (s *loadStream) sendSettings(every time.Duration, endpoints bool) {
+// sendSettings requests reports about all clusters, at the given interval.
+func (s *loadStream) sendSettings(interval time.Duration, perEndpoint bool) {
 	s.t.Helper()
-	err := s.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(every), ReportEndpointGranularity: endpoints})
+	err := s.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(interval), ReportEndpointGranularity: perEndpoint})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 // expectReport returns the next report. It fails the test unless the report has one cluster with
-// the given requests in its first locality, over the interval over.
-func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed uint64) *endpointv3.ClusterStats {
+// the given requests in its first locality, over the given interval.
+func (s *loadStream) expectReport(interval time.Duration, issued, succeeded, failed uint64) *endpointv3.ClusterStats {
 	s.t.Helper()
 	r := <-s.requests
 	if r.GetNode() != nil || len(r.GetClusterStats()) != 1 {
@@ -100,8 +100,8 @@ func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed 
 	if len(c.GetUpstreamLocalityStats()) > 0 {
 		sum = c.GetUpstreamLocalityStats()[0]
 	}
-	if sum.GetTotalIssuedRequests() != issued || sum.GetTotalSuccessfulRequests() != succeeded || sum.GetTotalErrorRequests() != failed || c.GetLoadReportInterval().AsDuration() != over {
-		s.t.Errorf("report = %v, want %d issued, %d successful and %d failed requests over %v", c, issued, succeeded, failed, over)
+	if sum.GetTotalIssuedRequests() != issued || sum.GetTotalSuccessfulRequests() != succeeded || sum.GetTotalErrorRequests() != failed || c.GetLoadReportInterval().AsDuration() != interval {
+		s.t.Errorf("report = %v, want %d issued, %d successful and %d failed requests over %v", c, issued, succeeded, failed, interval)
 	}
 	return c
 }
@@ -110,16 +110,16 @@ func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed 
 type reportRig struct {
 	server      *loadServer
 	unreachable atomic.Bool // connects to the server fail
-	dialled     atomic.Int64
+	dials       atomic.Int64
 	cluster     *upstream.Cluster
 }
 
 func newReportRig(t *testing.T) *reportRig {
 	r := &reportRig{server: &loadServer{streams: make(chan *loadStream, 10)}}
-	g, ln := grpc.NewServer(), bufconn.Listen(1<<20)
-	lrsv3.RegisterLoadReportingServiceServer(g, r.server)
-	served := make(chan error)
-	go func() { served <- g.Serve(ln) }()
+	server, ln := grpc.NewServer(), bufconn.Listen(1<<20)
+	lrsv3.RegisterLoadReportingServiceServer(server, r.server)
+	serveErr := make(chan error)
+	go func() { serveErr <- server.Serve(ln) }()
 
 	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin}})
 	change, err := set.Prepare([]*config.Cluster{{Name: "web", LBPolicy: config.RoundRobin, Hosts: []config.Host{{Address: "127.0.0.1:80", Weight: 1}}}})
@@ -130,11 +130,11 @@ func newReportRig(t *testing.T) *reportRig {
 	change.Retire()
 	r.cluster = set.Get("web")
 
-	one := &Reporter{
+	reporter := &Reporter{
 		Name: "control", Node: &corev3.Node{Id: "test"}, Loads: set.NewLoadReporter(),
 		ServiceNames: func() map[string]string { return map[string]string{"web": "web.service"} }, OnReport: func() {}, Log: slog.New(slog.DiscardHandler),
 		Dialer: &transport.Dialer{Target: bootstrap.Target{Address: "127.0.0.1:1"}, Network: transport.Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			r.dialled.Add(1)
+			r.dials.Add(1)
 			if r.unreachable.Load() {
 				return nil, errors.New("no server at this address")
 			}
@@ -142,35 +142,35 @@ func newReportRig(t *testing.T) *reportRig {
 		}}},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		one.Run(ctx)
+		defer close(done)
+		reporter.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
-		g.Stop()
-		<-served
+		<-done
+		server.Stop()
+		<-serveErr
 		set.Close()
 	})
 	return r
 }
 
-// addConnections forwards connections that end immediately. well is the number of connections that
-// succeed, badly the number of those that fail.
-func (r *reportRig) addConnections(t *testing.T, well, badly int) {
+// addConnections forwards connections that end immediately. successes and
+// failures are the numbers of connections that succeed and fail.
+func (r *reportRig) addConnections(t *testing.T, successes, failures int) {
 	t.Helper()
-	for range well {
+	for range successes {
 		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
 			return func() error { return nil }, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range badly {
+	for range failures {
 		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
-			return nil, errors.New("it cannot be reached")
+			return nil, errors.New("unreachable")
 		}); err == nil {
 			t.Fatal("forwarding to the unreachable host succeeded")
 		}
@@ -184,10 +184,10 @@ func TestLoadReportInterval(t *testing.T) {
 		r.addConnections(t, 7, 0) // not reported: the server has not requested reports yet
 		s.sendSettings(10*time.Second, true)
 		synctest.Wait()
-		asked := time.Now()
+		requestedAt := time.Now()
 		r.addConnections(t, 3, 1)
 		c := s.expectReport(10*time.Second, 4, 3, 1)
-		if took := time.Since(asked); took != 10*time.Second+countingDelay {
+		if took := time.Since(requestedAt); took != 10*time.Second+countingDelay {
 			t.Errorf("report after %v", took)
 		}
 		hosts := c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
@@ -219,11 +219,11 @@ func TestLoadReportAfterReconnect(t *testing.T) {
 		reported := time.Now().Add(-countingDelay)
 		r.addConnections(t, 2, 1)
 		r.unreachable.Store(true)
-		s.end <- errors.New("it ends")
-		before := r.dialled.Load()
+		s.end <- errors.New("stream ended by the test")
+		previousDials := r.dials.Load()
 		<-time.After(10 * time.Minute)
-		if tries := r.dialled.Load() - before; tries < 20 || tries > 60 {
-			t.Errorf("%d attempts in ten minutes", tries)
+		if attempts := r.dials.Load() - previousDials; attempts < 20 || attempts > 60 {
+			t.Errorf("%d attempts in ten minutes", attempts)
 		}
 		r.addConnections(t, 4, 0)
 		r.unreachable.Store(false)
@@ -238,11 +238,11 @@ func TestLoadReportAfterReconnect(t *testing.T) {
 func TestInvalidLoadReportIntervalEndsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReportRig(t)
-		for _, every := range []time.Duration{0, -time.Second} {
+		for _, interval := range []time.Duration{0, -time.Second} {
 			s := r.server.nextStream(t)
-			s.sendSettings(every, false)
+			s.sendSettings(interval, false)
 			if got, ok := <-s.requests; ok {
-				t.Errorf("reports after an interval of %v: %v", every, got)
+				t.Errorf("reports after an interval of %v: %v", interval, got)
 			}
 		}
 	})
@@ -250,7 +250,7 @@ func TestInvalidLoadReportIntervalEndsStream(t *testing.T) {
 
 func TestLoadByLocalityAndPriority(t *testing.T) {
 	east, west := config.Locality{Region: "r", Zone: "east"}, config.Locality{Region: "r", Zone: "west"}
-	all := []upstream.ClusterLoad{{
+	loads := []upstream.ClusterLoad{{
 		Name: "web", Interval: 1500 * time.Millisecond, Rejected: 3, Dropped: map[string]uint64{"b": 1, "a": 2},
 		Hosts: []upstream.HostLoad{
 			{Address: "10.0.0.1:80", Locality: west, Issued: 1, Succeeded: 1},
@@ -273,11 +273,11 @@ func TestLoadByLocalityAndPriority(t *testing.T) {
 			sum("east", 0, 6, 2, 1, 3), sum("west", 0, 1, 1, 0, 0), sum("east", 1, 8, 8, 0, 0),
 		},
 	}}
-	got := clusterStats(all, map[string]string{"web": "web.service"}, false)
+	got := clusterStats(loads, map[string]string{"web": "web.service"}, false)
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("clusterStats (-want +got):\n%s", diff)
 	}
-	hosts := clusterStats(all, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
+	hosts := clusterStats(loads, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
 	if len(hosts) != 2 || hosts[0].GetAddress().GetSocketAddress().GetAddress() != "::1" || hosts[1].GetAddress().GetPipe().GetPath() != "/run/app" || hosts[1].GetTotalRequestsInProgress() != 3 {
 		t.Errorf("host stats = %v", hosts)
 	}

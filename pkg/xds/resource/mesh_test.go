@@ -26,11 +26,11 @@ import (
 
 // meshCapabilities returns the capabilities of a build in a mesh.
 func meshCapabilities() Capabilities {
-	k := testCapabilities()
-	k.Filters = append(k.Filters, istiostats.Factory(), peermetadata.Factory())
-	k.ConnectionFilters = append(k.ConnectionFilters, istiostats.ConnectionFactory())
-	k.Node = Node{ID: "sidecar~a", Workload: workload.Workload{Name: "web", Namespace: "default"}}
-	return k
+	caps := testCapabilities()
+	caps.Filters = append(caps.Filters, istiostats.Factory(), peermetadata.Factory())
+	caps.ConnectionFilters = append(caps.ConnectionFilters, istiostats.ConnectionFactory())
+	caps.Node = Node{ID: "sidecar~a", Workload: workload.Workload{Name: "web", Namespace: "default"}}
+	return caps
 }
 
 func TestNodeMetadata(t *testing.T) {
@@ -47,12 +47,12 @@ func TestNodeMetadata(t *testing.T) {
 		t.Errorf("NodeOf = %+v, want %+v", got, want)
 	}
 	if got := NodeOf(nil); got != (Node{}) {
-		t.Errorf("without a peer: %+v", got)
+		t.Errorf("NodeOf(nil) = %+v", got)
 	}
 }
 
 // typedStruct packs settings as Istio does.
-func typedStruct(t *testing.T, outer, of, json string) *anypb.Any {
+func typedStruct(t *testing.T, outer, typeName, json string) *anypb.Any {
 	t.Helper()
 	s := &structpb.Struct{}
 	if err := protojson.Unmarshal([]byte(json), s); err != nil {
@@ -62,7 +62,7 @@ func typedStruct(t *testing.T, outer, of, json string) *anypb.Any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "type.googleapis.com/"+of)
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "type.googleapis.com/"+typeName)
 	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), value)
 	return &anypb.Any{TypeUrl: "type.googleapis.com/" + outer, Value: b}
 }
@@ -71,17 +71,17 @@ func typedStruct(t *testing.T, outer, of, json string) *anypb.Any {
 // request_bytes and tcp_sent_bytes_total dropped, and one label of all metrics removed and one
 // added.
 func statsMessage() *anypb.Any {
-	text := func(b []byte, number protowire.Number, s string) []byte {
+	addText := func(b []byte, number protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
 	}
-	truth := func(b []byte, number protowire.Number) []byte {
+	setTrue := func(b []byte, number protowire.Number) []byte {
 		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), 1)
 	}
-	b := truth(nil, 6)
-	b = text(b, 7, "\x08\x01\x10\x80\xca\xb5\xee\x01") // a Duration
-	b = text(b, 8, string(truth(text(nil, 2, "request_bytes"), 5)))
-	b = text(b, 8, string(text(text(nil, 3, "source_app"), 1, "")))
-	b = text(b, 8, string(truth(text(nil, 2, "tcp_sent_bytes_total"), 5)))
+	b := setTrue(nil, 6)
+	b = addText(b, 7, "\x08\x01\x10\x80\xca\xb5\xee\x01") // a Duration
+	b = addText(b, 8, string(setTrue(addText(nil, 2, "request_bytes"), 5)))
+	b = addText(b, 8, string(addText(addText(nil, 3, "source_app"), 1, "")))
+	b = addText(b, 8, string(setTrue(addText(nil, 2, "tcp_sent_bytes_total"), 5)))
 	return &anypb.Any{TypeUrl: "type.googleapis.com/stats.PluginConfig", Value: b}
 }
 
@@ -96,21 +96,21 @@ func TestIstioFilters(t *testing.T) {
 		want    any // nil if the filter is ignored
 		ignored []string
 	}{
-		{name: "who asks", packed: typedStruct(t, udpa, metadata, `{"upstream_discovery": [{"istio_headers": {}}, {"workload_discovery": {}}], "upstream_propagation": [{"istio_headers": {"skip_external_clusters": true}}]}`),
+		{name: "client sidecar", packed: typedStruct(t, udpa, metadata, `{"upstream_discovery": [{"istio_headers": {}}, {"workload_discovery": {}}], "upstream_propagation": [{"istio_headers": {"skip_external_clusters": true}}]}`),
 			want: &peermetadata.Config{UpstreamDiscovery: true, UpstreamPropagation: true, SkipExternalClusters: true, Node: node.ID, Workload: node.Workload}},
-		{name: "who answers", packed: typedStruct(t, xds, metadata, `{"downstream_discovery": [{"istio_headers": {}}], "downstream_propagation": [{"istio_headers": {}}]}`),
+		{name: "server sidecar", packed: typedStruct(t, xds, metadata, `{"downstream_discovery": [{"istio_headers": {}}], "downstream_propagation": [{"istio_headers": {}}]}`),
 			want: &peermetadata.Config{DownstreamDiscovery: true, DownstreamPropagation: true, Node: node.ID, Workload: node.Workload}},
-		{name: "by another way", packed: typedStruct(t, udpa, metadata, `{"downstream_discovery": [{"workload_discovery": {}}]}`), ignored: []string{"[istio.stats]"}},
-		{name: "counting what leaves", packed: typedStruct(t, udpa, stats, `{"metrics": [{"dimensions": {"a": "b"}, "tags_to_remove": ["source_app"]}], "definitions": [{"name": "x"}]}`),
+		{name: "unsupported discovery method", packed: typedStruct(t, udpa, metadata, `{"downstream_discovery": [{"workload_discovery": {}}]}`), ignored: []string{"[istio.stats]"}},
+		{name: "outbound stats", packed: typedStruct(t, udpa, stats, `{"metrics": [{"dimensions": {"a": "b"}, "tags_to_remove": ["source_app"]}], "definitions": [{"name": "x"}]}`),
 			want:    &istiostats.Config{Reporter: "source", Workload: node.Workload, Overrides: []istiostats.Override{{Remove: []string{"source_app"}}}},
 			ignored: []string{"typed_config.definitions", "typed_config.metrics[0].dimensions"}},
-		{name: "counting what arrives", packed: statsMessage(), inbound: true,
+		{name: "inbound stats", packed: statsMessage(), inbound: true,
 			want: &istiostats.Config{Reporter: "destination", NoFallback: true, Workload: node.Workload, Overrides: []istiostats.Override{
 				{Name: "request_bytes", Drop: true, Remove: []string{}}, {Remove: []string{"source_app"}},
 			}},
 			ignored: []string{"typed_config.metrics[1].dimensions"}},
-		{name: "what is no structure", packed: &anypb.Any{TypeUrl: "type.googleapis.com/" + udpa, Value: []byte{0xff}}, ignored: []string{"[istio.stats]"}},
-		{name: "something else", packed: typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), ignored: []string{"[istio.stats]"}},
+		{name: "malformed settings", packed: &anypb.Any{TypeUrl: "type.googleapis.com/" + udpa, Value: []byte{0xff}}, ignored: []string{"[istio.stats]"}},
+		{name: "other filter type", packed: typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), ignored: []string{"[istio.stats]"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &report{capabilities: meshCapabilities()}
@@ -147,8 +147,8 @@ func TestIstioFilters(t *testing.T) {
 func TestIstioTCPStats(t *testing.T) {
 	node := meshCapabilities().Node
 	const udpa, stats = "udpa.type.v1.TypedStruct", "stats.PluginConfig"
-	bytes := packed(t, &tcpv3.TcpProxy{StatPrefix: "x", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "app"}})
-	requests := packed(t, &hcmv3.HttpConnectionManager{
+	tcpProxy := packed(t, &tcpv3.TcpProxy{StatPrefix: "x", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "app"}})
+	hcm := packed(t, &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{Name: "r"}},
 		HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: routerFilter}}}},
 	})
@@ -160,21 +160,21 @@ func TestIstioTCPStats(t *testing.T) {
 		want    any // nil if the filter is ignored
 		ignored []string
 	}{
-		{name: "what leaves", filters: []*anypb.Any{empty, bytes},
+		{name: "outbound", filters: []*anypb.Any{empty, tcpProxy},
 			want: &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, ReportingDuration: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}}},
-		{name: "what arrives", filters: []*anypb.Any{statsMessage(), bytes}, inbound: true,
+		{name: "inbound", filters: []*anypb.Any{statsMessage(), tcpProxy}, inbound: true,
 			want: &istiostats.ConnectionConfig{Reporter: "destination", Workload: node.Workload, ReportingDuration: 1500 * time.Millisecond, Overrides: []istiostats.ConnectionOverride{
 				{Remove: []string{"source_app"}}, {Name: "tcp_sent_bytes_total", Drop: true, Remove: []string{}},
 			}},
 			ignored: []string{"[0].typed_config.metrics[1].dimensions"}},
-		{name: "as a structure", filters: []*anypb.Any{typedStruct(t, udpa, stats, `{"tcp_reporting_duration": "0.5s", "definitions": [{"name": "x"}]}`), bytes},
+		{name: "TypedStruct", filters: []*anypb.Any{typedStruct(t, udpa, stats, `{"tcp_reporting_duration": "0.5s", "definitions": [{"name": "x"}]}`), tcpProxy},
 			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, ReportingDuration: time.Second / 2, Overrides: []istiostats.ConnectionOverride{}},
 			ignored: []string{"[0].typed_config.definitions"}},
-		{name: "once is enough", filters: []*anypb.Any{empty, empty, bytes},
+		{name: "duplicate filter", filters: []*anypb.Any{empty, empty, tcpProxy},
 			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, ReportingDuration: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}},
 			ignored: []string{"[1][istio.stats]"}},
-		{name: "before requests", filters: []*anypb.Any{empty, requests}, ignored: []string{"[0][istio.stats]"}},
-		{name: "something else", filters: []*anypb.Any{typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), bytes}, ignored: []string{"[0][istio.stats]"}},
+		{name: "before an HTTP connection manager", filters: []*anypb.Any{empty, hcm}, ignored: []string{"[0][istio.stats]"}},
+		{name: "other filter type", filters: []*anypb.Any{typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), tcpProxy}, ignored: []string{"[0][istio.stats]"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &report{capabilities: meshCapabilities()}
@@ -221,7 +221,7 @@ func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
 					continue
 				}
 				found[l.Config.Ingress]++
-				if in := l.Config.Ingress; settings.DownstreamDiscovery != in || settings.DownstreamPropagation != in || settings.UpstreamPropagation == in || settings.UpstreamDiscovery == in || settings.Node == "" {
+				if inbound := l.Config.Ingress; settings.DownstreamDiscovery != inbound || settings.DownstreamPropagation != inbound || settings.UpstreamPropagation == inbound || settings.UpstreamDiscovery == inbound || settings.Node == "" {
 					t.Errorf("%s: %+v", l.Config.Name, settings)
 				}
 			}
@@ -265,7 +265,7 @@ func TestIstioWorkloadMetadata(t *testing.T) {
 	if got := workloadName(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		istioNamespace: {Fields: map[string]*structpb.Value{"workload": structpb.NewStringValue("a;b")}},
 	}}); got != "" {
-		t.Errorf("what is no workload is %q", got)
+		t.Errorf("workloadName of an invalid workload = %q", got)
 	}
 }
 

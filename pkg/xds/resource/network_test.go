@@ -39,7 +39,7 @@ func TestXForwardedForTrust(t *testing.T) {
 			t.Errorf("%q: the error is %q, want %q", test.text, got, test.err)
 		}
 		if h.XFFClientIndex != test.hop || h.XForwarded != test.mode || h.XForwardedProto != test.proto {
-			t.Errorf("%q: the client is at %d, the fields are %q and %q; want %d, %q, %q", test.text, h.XFFClientIndex, h.XForwarded, h.XForwardedProto, test.hop, test.mode, test.proto)
+			t.Errorf("%q: XFFClientIndex = %d, XForwarded = %q, XForwardedProto = %q, want %d, %q, %q", test.text, h.XFFClientIndex, h.XForwarded, h.XForwardedProto, test.hop, test.mode, test.proto)
 		}
 	}
 }

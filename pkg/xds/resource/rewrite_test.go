@@ -58,14 +58,14 @@ func TestMirrorPolicyPrecedence(t *testing.T) {
 	var got []string
 	for _, v := range table.Config.VirtualHosts {
 		for _, r := range v.Routes {
-			to := "nobody"
+			cluster := "none"
 			if c, ok := r.Filters[mirrorFilter].(*mirror.Config); ok {
-				to = c.Cluster
+				cluster = c.Cluster
 			}
-			got = append(got, to)
+			got = append(got, cluster)
 		}
 	}
-	if diff := cmp.Diff([]string{"of route", "of host", "nobody", "of table"}, got); diff != "" {
-		t.Errorf("copies go to - want + got:\n%s", diff)
+	if diff := cmp.Diff([]string{"of route", "of host", "none", "of table"}, got); diff != "" {
+		t.Errorf("mirror clusters, - want + got:\n%s", diff)
 	}
 }

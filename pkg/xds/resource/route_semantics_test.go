@@ -23,12 +23,12 @@ func TestEnvoyRouteSemantics(t *testing.T) {
 	} {
 		c := read(`route: {cluster_header: "x" ` + code + `}`)
 		if got := c.VirtualHosts[0].Routes[0].Forward.ClusterNotFoundStatus; got != want || !c.LiteralDomains {
-			t.Errorf("%q: the response to requests without a cluster is %d, domains are literal: %v; want %d, true", code, got, c.LiteralDomains, want)
+			t.Errorf("%q: ClusterNotFoundStatus = %d, LiteralDomains = %v, want %d, true", code, got, c.LiteralDomains, want)
 		}
 	}
 	rewrite := read(`route: {cluster: "c" regex_rewrite: {pattern: {regex: "a"} substitution: ""}}`).VirtualHosts[0].Routes[0].Forward.RegexRewrite
 	if !rewrite.KeepIfEmpty {
-		t.Error("regex_rewrite makes / of a path of which nothing is left, want that it stays")
+		t.Error("KeepIfEmpty is false: regex_rewrite would replace an empty path with /")
 	}
 	const added = ` response_headers_to_add: {header: {key: "strict-transport-security" value: "max-age=1"}}`
 	for _, action := range []string{`redirect: {https_redirect: true}`, `direct_response: {status: 200}`} {

@@ -36,15 +36,15 @@ func runtimeLayer(t testing.TB, text string) []byte {
 // newTestRuntime returns a runtime of layers in JSON.
 func newTestRuntime(t *testing.T, layers ...string) *Runtime {
 	t.Helper()
-	var all []*Layer
+	var parsed []*Layer
 	for _, text := range layers {
 		l, err := ReadRuntime(runtimeLayer(t, text), Capabilities{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, l)
+		parsed = append(parsed, l)
 	}
-	return NewRuntime(all...)
+	return NewRuntime(parsed...)
 }
 
 // TestRuntimeKeys verifies that the value of a key applies, and that the default applies without a
@@ -55,32 +55,32 @@ func TestRuntimeKeys(t *testing.T) {
 		layers []string
 		want   float64
 	}{
-		{"nothing", nil, 50},
-		{"another key", []string{`{"a.c": 20}`}, 50},
-		{"a percentage", []string{`{"a.b": 20}`}, 20},
+		{"no layer", nil, 50},
+		{"other key", []string{`{"a.c": 20}`}, 50},
+		{"percentage", []string{`{"a.b": 20}`}, 20},
 		{"nested", []string{`{"a": {"b": 20}}`}, 20},
-		{"nothing at all", []string{`{"a.b": 0}`}, 0},
-		{"more than all", []string{`{"a.b": 200}`}, 100},
-		{"a fraction", []string{`{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}}`}, 0.05},
-		{"a fraction by number", []string{`{"a.b": {"numerator": 5, "denominator": 2}}`}, 0.0005},
-		{"a fraction of hundred", []string{`{"a.b": {"numerator": 5}}`}, 5},
+		{"zero", []string{`{"a.b": 0}`}, 0},
+		{"above 100 percent", []string{`{"a.b": 200}`}, 100},
+		{"fraction", []string{`{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}}`}, 0.05},
+		{"fraction with numeric denominator", []string{`{"a.b": {"numerator": 5, "denominator": 2}}`}, 0.0005},
+		{"fraction without denominator", []string{`{"a.b": {"numerator": 5}}`}, 5},
 		{"text", []string{`{"a.b": "7"}`}, 7},
-		{"part of a percent", []string{`{"a.b": 0.5}`}, 50},
-		{"less than nothing", []string{`{"a.b": -1}`}, 50},
-		{"a boolean", []string{`{"a.b": true}`}, 50},
-		{"words", []string{`{"a.b": "some"}`}, 50},
-		{"a later layer counts", []string{`{"a.b": 20}`, `{"a": {"b": 30}}`}, 30},
+		{"not an integer", []string{`{"a.b": 0.5}`}, 50},
+		{"negative", []string{`{"a.b": -1}`}, 50},
+		{"boolean", []string{`{"a.b": true}`}, 50},
+		{"other text", []string{`{"a.b": "some"}`}, 50},
+		{"later layer applies", []string{`{"a.b": 20}`, `{"a": {"b": 30}}`}, 30},
 		{"key absent in a later layer", []string{`{"a.b": 20}`, `{"a.c": 30}`}, 20},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			k := testCapabilities()
-			k.Runtime = newTestRuntime(t, test.layers...)
-			table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/" runtime_fraction: {runtime_key: "a.b" default_value: {numerator: 50}}} route: {cluster: "c"}`), k)
+			caps := testCapabilities()
+			caps.Runtime = newTestRuntime(t, test.layers...)
+			table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/" runtime_fraction: {runtime_key: "a.b" default_value: {numerator: 50}}} route: {cluster: "c"}`), caps)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := *table.Config.VirtualHosts[0].Routes[0].Match.Percentage; got != test.want || !slices.Equal(table.RuntimeKeys, []string{"a.b"}) {
-				t.Errorf("the share is %v, want %v; the keys are %q", got, test.want, table.RuntimeKeys)
+				t.Errorf("the percentage is %v, want %v; the keys are %q", got, test.want, table.RuntimeKeys)
 			}
 		})
 	}
@@ -105,8 +105,8 @@ func routeConfig(t *testing.T, routes ...string) []byte {
 }
 
 func TestRuntimeValues(t *testing.T) {
-	k := testCapabilities()
-	k.Runtime = newTestRuntime(t, `{"mirrored": 25, "weights": {"a": 9}, "cors": {"on": 30, "shadow": {"numerator": 1, "denominator": "MILLION"}},
+	caps := testCapabilities()
+	caps.Runtime = newTestRuntime(t, `{"mirrored": 25, "weights": {"a": 9}, "cors": {"on": 30, "shadow": {"numerator": 1, "denominator": "MILLION"}},
 		"fault.http": {"delay": {"fixed_delay_percent": 12, "fixed_duration_ms": 1500}}, "mine": {"share": 13, "status": 429}}`)
 	table, err := ReadRoutes(routeConfig(t,
 		`match: {prefix: "/"} route: {cluster: "c" request_mirror_policies: {cluster: "m" runtime_fraction: {runtime_key: "mirrored" default_value: {numerator: 50}}}
@@ -117,22 +117,22 @@ func TestRuntimeValues(t *testing.T) {
 		`match: {prefix: "/"} route: {cluster: "c"} typed_per_filter_config: {key: "envoy.filters.http.fault" value: {[type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault] {
 			delay: {fixed_delay: {seconds: 1} percentage: {numerator: 1}} abort: {http_status: 503 percentage: {numerator: 1}}
 			abort_percent_runtime: "mine.share" abort_http_status_runtime: "mine.status"}}}`,
-	), k)
+	), caps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	routes := table.Config.VirtualHosts[0].Routes
 	if m := routes[0].Filters["mirror"].(*mirror.Config); m.Percent != 25 {
-		t.Errorf("%v %% are mirrored, want 25", m.Percent)
+		t.Errorf("the first mirror gets %v %%, want 25", m.Percent)
 	} else if got := fmt.Sprint(m.Additional); got != "[{n 0.0025  true} {o 100  true}]" {
-		t.Errorf("mirrored are, too, %s", got)
+		t.Errorf("additional mirrors: %s", got)
 	}
 	if w := routes[1].Forward.WeightedClusters; w[0].Weight != 9 || w[1].Weight != 1 {
 		t.Errorf("the weights are %d and %d, want 9 and 1", w[0].Weight, w[1].Weight)
 	}
 	c := routes[2].Filters["cors"].(*cors.Config)
 	if got := fmt.Sprint(c.Enabled.Default, c.Shadow.Default); got != "{300000 MILLION} {1 MILLION}" {
-		t.Errorf("the shares of cors are %s", got)
+		t.Errorf("the fractions of cors are %s", got)
 	}
 	f := routes[3].Filters["fault"].(*fault.Config)
 	if got := fmt.Sprint(f.Delay, f.Abort.Status, f.Abort.Percent); got != "{1.5s 12} 429 13" {
@@ -153,20 +153,20 @@ func TestRuntimeFeatureFlags(t *testing.T) {
 			t.Errorf("%s: %v, want %t", text, m, want)
 		}
 	}
-	number := &corev3.RuntimeDouble{RuntimeKey: "k", DefaultValue: 1}
-	fieldReader{report: &report{capabilities: Capabilities{Runtime: newTestRuntime(t, `{"k": 2.5}`)}}}.resolveRuntimeKeys(number.ProtoReflect())
-	whole := &corev3.RuntimeUInt32{RuntimeKey: "k", DefaultValue: 1}
-	fieldReader{report: &report{capabilities: Capabilities{Runtime: newTestRuntime(t, `{"k": 2}`)}}}.resolveRuntimeKeys(whole.ProtoReflect())
-	if number.GetDefaultValue() != 2.5 || whole.GetDefaultValue() != 2 {
-		t.Errorf("the numbers are %v and %v, want 2.5 and 2", number, whole)
+	double := &corev3.RuntimeDouble{RuntimeKey: "k", DefaultValue: 1}
+	fieldReader{report: &report{capabilities: Capabilities{Runtime: newTestRuntime(t, `{"k": 2.5}`)}}}.resolveRuntimeKeys(double.ProtoReflect())
+	integer := &corev3.RuntimeUInt32{RuntimeKey: "k", DefaultValue: 1}
+	fieldReader{report: &report{capabilities: Capabilities{Runtime: newTestRuntime(t, `{"k": 2}`)}}}.resolveRuntimeKeys(integer.ProtoReflect())
+	if double.GetDefaultValue() != 2.5 || integer.GetDefaultValue() != 2 {
+		t.Errorf("the numbers are %v and %v, want 2.5 and 2", double, integer)
 	}
 }
 
 func TestRuntimeDiffers(t *testing.T) {
-	one, other := newTestRuntime(t, `{"a": 1, "b": 2}`), newTestRuntime(t, `{"a": 1, "b": 3, "c": 0}`)
+	r, other := newTestRuntime(t, `{"a": 1, "b": 2}`), newTestRuntime(t, `{"a": 1, "b": 3, "c": 0}`)
 	for keys, want := range map[string]bool{"a": false, "b": true, "a b": true, "c": true, "d": false, "": false} {
-		if got := one.Differs(other, strings.Fields(keys)); got != want {
-			t.Errorf("by %q: %t, want %t", keys, got, want)
+		if got := r.Differs(other, strings.Fields(keys)); got != want {
+			t.Errorf("Differs(%q) = %t, want %t", keys, got, want)
 		}
 	}
 }
@@ -185,10 +185,10 @@ func TestRejectedRuntimeLayers(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	k := testCapabilities()
-	k.Runtime = newTestRuntime(t, `{"w.a": 0}`)
-	if _, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "w" clusters: {name: "a" weight: {value: 1}}}}`), k); err == nil {
-		t.Error("a weight sum of 0 is accepted")
+	caps := testCapabilities()
+	caps.Runtime = newTestRuntime(t, `{"w.a": 0}`)
+	if _, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "w" clusters: {name: "a" weight: {value: 1}}}}`), caps); err == nil {
+		t.Error("accepted a weight sum of 0")
 	}
 }
 
@@ -225,7 +225,7 @@ func FuzzReadRuntime(f *testing.F) {
 		}
 		for key, s := range NewRuntime(l).values {
 			if s.isPercent && !(s.percentValue >= 0 && s.percentValue <= 100) {
-				t.Errorf("%q is a share of %v %%", key, s.percentValue)
+				t.Errorf("%q has the percentage %v", key, s.percentValue)
 			}
 		}
 	})

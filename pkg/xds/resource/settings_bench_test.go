@@ -29,10 +29,10 @@ func BenchmarkReadListener(b *testing.B) {
 		Address:      &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/run/l"}}},
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(b, m)}}}}},
 	})
-	k := allCapabilities()
+	caps := allCapabilities()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ReadListener(body, k); err != nil {
+		if _, err := ReadListener(body, caps); err != nil {
 			b.Fatal(err)
 		}
 	}

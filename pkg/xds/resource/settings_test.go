@@ -40,19 +40,19 @@ func TestMessageValueIsProtoJSON(t *testing.T) {
 // that have no JSON form.
 func TestSpecialValues(t *testing.T) {
 	number := func(f float64) *structpb.Value { return structpb.NewNumberValue(f) }
-	var all []proto.Message
+	var messages []proto.Message
 	for _, seconds := range []int64{0, 1, -1, 315_576_000_000, 315_576_000_001, -315_576_000_001, 253_402_300_800} {
 		for _, nanos := range []int32{0, 1, 1000, 1_000_000, 10_000_000, 120_000_000, 999_999_999, 1_000_000_000, -1, -20_000_000, -1_000_000_001} {
-			all = append(all, &durationpb.Duration{Seconds: seconds, Nanos: nanos}, &timestamppb.Timestamp{Seconds: seconds, Nanos: nanos})
+			messages = append(messages, &durationpb.Duration{Seconds: seconds, Nanos: nanos}, &timestamppb.Timestamp{Seconds: seconds, Nanos: nanos})
 		}
 	}
 	for _, f := range []float64{0, 1, -1.5, 1e-6, 9.99e-7, 1e-9, 1e20, 1e21, 123456789.125, 5e-324} {
-		all = append(all, wrapperspb.Double(f), wrapperspb.Float(float32(f)), number(f))
+		messages = append(messages, wrapperspb.Double(f), wrapperspb.Float(float32(f)), number(f))
 	}
 	infinite := wrapperspb.Double(1e308)
 	infinite.Value *= 10
-	all = append(
-		all, infinite, wrapperspb.Float(float32(infinite.GetValue())), wrapperspb.Double(-infinite.GetValue()), wrapperspb.Double(infinite.GetValue()-infinite.GetValue()),
+	messages = append(
+		messages, infinite, wrapperspb.Float(float32(infinite.GetValue())), wrapperspb.Double(-infinite.GetValue()), wrapperspb.Double(infinite.GetValue()-infinite.GetValue()),
 		number(infinite.GetValue()), number(infinite.GetValue()-infinite.GetValue()), &structpb.Value{}, structpb.NewNullValue(),
 		wrapperspb.Bool(false), wrapperspb.Bool(true), wrapperspb.Int32(-5), wrapperspb.UInt32(1<<32-1), wrapperspb.Int64(-1<<63), wrapperspb.UInt64(1<<64-1),
 		wrapperspb.String("\x00\"\\<\u2028\n${A}$${B}"), wrapperspb.Bytes([]byte{0xfb, 0xff, 0}), wrapperspb.Bytes(nil),
@@ -61,11 +61,11 @@ func TestSpecialValues(t *testing.T) {
 		&structpb.Struct{}, &structpb.ListValue{}, &anypb.Any{}, &anypb.Any{Value: []byte{1}}, &anypb.Any{TypeUrl: "a.b/c.D"},
 		&anypb.Any{TypeUrl: "type.googleapis.com/google.protobuf.Duration", Value: []byte{1}},
 	)
-	for _, m := range all {
+	for _, m := range messages {
 		checkMessageValue(t, m)
-		once := packed(t, m)
-		checkMessageValue(t, once)
-		checkMessageValue(t, packed(t, once))
+		inner := packed(t, m)
+		checkMessageValue(t, inner)
+		checkMessageValue(t, packed(t, inner))
 	}
 }
 
@@ -102,11 +102,11 @@ func checkMessageValue(t *testing.T, m proto.Message) {
 }
 
 func diagnosticTexts(r *document.Report) string {
-	var all []string
+	var texts []string
 	for _, d := range r.Diagnostics() {
-		all = append(all, d.Path+": "+d.Text())
+		texts = append(texts, d.Path+": "+d.Text())
 	}
-	return strings.Join(all, "\n")
+	return strings.Join(texts, "\n")
 }
 
 // checkSameNode fails if two trees differ in more than their positions.
@@ -132,7 +132,7 @@ func checkSameNode(t *testing.T, got, want document.Node) {
 
 // testMessages returns resources that a real istiod sent, and every message with a type in the
 // repository's example and test files.
-func testMessages(t testing.TB) (all []proto.Message) {
+func testMessages(t testing.TB) (out []proto.Message) {
 	t.Helper()
 	for name, m := range map[string]proto.Message{
 		"01-CDS.pb": &clusterv3.Cluster{}, "02-LDS.pb": &listenerv3.Listener{}, "03-EDS.pb": &endpointv3.ClusterLoadAssignment{}, "04-RDS.pb": &routev3.RouteConfiguration{},
@@ -142,8 +142,8 @@ func testMessages(t testing.TB) (all []proto.Message) {
 			if err := proto.Unmarshal(body, resource); err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, resource)
-			all = append(all, packedMessages(resource.ProtoReflect())...)
+			out = append(out, resource)
+			out = append(out, packedMessages(resource.ProtoReflect())...)
 		}
 	}
 	files, err := filepath.Glob("../../../cmd/weft/testdata/envoy/*")
@@ -156,30 +156,30 @@ func testMessages(t testing.TB) (all []proto.Message) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := len(all)
-		all = append(all, typedMessages(t, document.Parse(file, text, document.Options{}, &document.Report{}).Value())...)
-		if len(all) == found {
+		previous := len(out)
+		out = append(out, typedMessages(t, document.Parse(file, text, document.Options{}, &document.Report{}).Value())...)
+		if len(out) == previous {
 			t.Errorf("%s has no message with a type", file)
 		}
 	}
-	return all
+	return out
 }
 
 // typedMessages returns the messages in a JSON value that have a member "@type" with a known type.
-func typedMessages(t testing.TB, v any) (all []proto.Message) {
+func typedMessages(t testing.TB, v any) (out []proto.Message) {
 	t.Helper()
 	switch v := v.(type) {
 	case []any:
 		for _, element := range v {
-			all = append(all, typedMessages(t, element)...)
+			out = append(out, typedMessages(t, element)...)
 		}
 	case map[string]any:
 		for _, member := range v {
-			all = append(all, typedMessages(t, member)...)
+			out = append(out, typedMessages(t, member)...)
 		}
 		url, _ := v["@type"].(string)
 		if _, err := protoregistry.GlobalTypes.FindMessageByURL(url); err != nil {
-			return all
+			return out
 		}
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -193,13 +193,13 @@ func typedMessages(t testing.TB, v any) (all []proto.Message) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, m)
+		out = append(out, m)
 	}
-	return all
+	return out
 }
 
 // packedMessages returns the messages of known types in the Any messages of m.
-func packedMessages(m protoreflect.Message) (all []proto.Message) {
+func packedMessages(m protoreflect.Message) (out []proto.Message) {
 	if packed, ok := m.Interface().(*anypb.Any); ok {
 		inner, err := packed.UnmarshalNew()
 		if err != nil {
@@ -211,20 +211,20 @@ func packedMessages(m protoreflect.Message) (all []proto.Message) {
 		switch {
 		case f.IsMap() && f.MapValue().Message() != nil:
 			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-				all = append(all, packedMessages(v.Message())...)
+				out = append(out, packedMessages(v.Message())...)
 				return true
 			})
 		case f.IsMap() || f.Message() == nil:
 		case f.IsList():
 			for i := range v.List().Len() {
-				all = append(all, packedMessages(v.List().Get(i).Message())...)
+				out = append(out, packedMessages(v.List().Get(i).Message())...)
 			}
 		default:
-			all = append(all, packedMessages(v.Message())...)
+			out = append(out, packedMessages(v.Message())...)
 		}
 		return true
 	})
-	return all
+	return out
 }
 
 // FuzzMessageValue verifies that messageValue and protojson agree about the settings of filters.
@@ -248,7 +248,7 @@ func randomSettings(choices []byte) proto.Message {
 	return m.Interface()
 }
 
-// randomMessage makes messages from choices until none are left.
+// randomMessage fills messages from choices until no choices remain.
 type randomMessage struct{ choices []byte }
 
 // choose returns a number below n.

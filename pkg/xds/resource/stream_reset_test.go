@@ -15,15 +15,15 @@ import (
 // the limit of resets on a connection.
 func TestStreamResetLimits(t *testing.T) {
 	number := wrapperspb.UInt64
-	usual := config.DefaultHTTP2Options().ConnectionResets
+	defaults := config.DefaultHTTP2Options().ConnectionResets
 	for _, test := range []struct {
 		options *corev3.Http2ProtocolOptions
 		want    config.TokenBucket
 	}{
-		{nil, usual},
-		{&corev3.Http2ProtocolOptions{}, usual},
-		{&corev3.Http2ProtocolOptions{StreamResetBurst: number(7)}, config.TokenBucket{Burst: 7, PerSecond: usual.PerSecond}},
-		{&corev3.Http2ProtocolOptions{StreamResetRate: number(7)}, config.TokenBucket{Burst: usual.Burst, PerSecond: 7}},
+		{nil, defaults},
+		{&corev3.Http2ProtocolOptions{}, defaults},
+		{&corev3.Http2ProtocolOptions{StreamResetBurst: number(7)}, config.TokenBucket{Burst: 7, PerSecond: defaults.PerSecond}},
+		{&corev3.Http2ProtocolOptions{StreamResetRate: number(7)}, config.TokenBucket{Burst: defaults.Burst, PerSecond: 7}},
 		{&corev3.Http2ProtocolOptions{StreamResetBurst: number(0), StreamResetRate: number(0)}, config.TokenBucket{Burst: 1, PerSecond: 1}},
 		{&corev3.Http2ProtocolOptions{StreamResetBurst: number(math.MaxUint64), StreamResetRate: number(math.MaxUint64)}, config.TokenBucket{Burst: 1_000_000, PerSecond: 1_000_000}},
 	} {
@@ -31,7 +31,7 @@ func TestStreamResetLimits(t *testing.T) {
 		p := fieldReader{report: &report{}}
 		p.readHTTPOptions(&hcmv3.HttpConnectionManager{Http2ProtocolOptions: test.options}, out, &Listener{Config: &config.Listener{}})
 		if out.HTTP2.ConnectionResets != test.want || len(p.report.ignored) != 0 {
-			t.Errorf("%v means %+v, ignored %v, want %+v", test.options, out.HTTP2.ConnectionResets, p.report.ignored, test.want)
+			t.Errorf("%v is read as %+v, ignored %v, want %+v", test.options, out.HTTP2.ConnectionResets, p.report.ignored, test.want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func readTemplate(t *testing.T, text string) (expression string, err error) {
 }
 
 func TestURITemplates(t *testing.T) {
-	for _, test := range []struct{ template, yes, no string }{
+	for _, test := range []struct{ template, matching, other string }{
 		{"/a", "/a", "/a/ /ab /A"},
 		{"/a.b", "/a.b", "/axb"},
 		{"/a/*", "/a/1 /a/x.y", "/a /a/ /a/1/2 /b/1"},
@@ -33,15 +33,15 @@ func TestURITemplates(t *testing.T) {
 			t.Errorf("%s: %v", test.template, err)
 			continue
 		}
-		is := regexp.MustCompile(expression)
-		for path := range strings.FieldsSeq(test.yes) {
-			if !is.MatchString(path) {
-				t.Errorf("%s is not for %s", test.template, path)
+		re := regexp.MustCompile(expression)
+		for path := range strings.FieldsSeq(test.matching) {
+			if !re.MatchString(path) {
+				t.Errorf("%s does not match %s", test.template, path)
 			}
 		}
-		for path := range strings.FieldsSeq(test.no) {
-			if is.MatchString(path) {
-				t.Errorf("%s is for %s", test.template, path)
+		for path := range strings.FieldsSeq(test.other) {
+			if re.MatchString(path) {
+				t.Errorf("%s matches %s", test.template, path)
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 		change(p)
 		return &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Policies: map[string]*rbacconfigv3.Policy{"one": p}}}
 	}
-	unchanged, plain := func(*rbacconfigv3.Policy) {}, func(*hcmv3.HttpConnectionManager) {}
+	unchanged, unchangedHCM := func(*rbacconfigv3.Policy) {}, func(*hcmv3.HttpConnectionManager) {}
 	withTLS := func(change func(*tlsv3.DownstreamTlsContext)) *tlsv3.DownstreamTlsContext {
 		m := &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: "s"}}}}
 		change(m)
@@ -94,7 +94,7 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 		warn     bool   // WarnUnknownFields accepts the resource
 		ignored  string // prefix of an ignored field with WarnUnknownFields
 	}{
-		"listener": {withUnknown(filteredListener(t, allow(unchanged), nil, plain)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
+		"listener": {withUnknown(filteredListener(t, allow(unchanged), nil, unchangedHCM)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
 		"connection manager": {
 			filteredListener(t, allow(unchanged), nil, func(h *hcmv3.HttpConnectionManager) { withUnknown(h) }),
 			filter + ": unknown field 9999 of envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", true, filter + ": unknown field 9999",
@@ -104,19 +104,19 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 			"", true, filter + ".tracing",
 		},
 		"filter": {
-			filteredListener(t, withUnknown(allow(unchanged)), nil, plain),
+			filteredListener(t, withUnknown(allow(unchanged)), nil, unchangedHCM),
 			filter + ".http_filters[0].typed_config: unknown field 9999 of envoy.extensions.filters.http.rbac.v3.RBAC", false, "",
 		},
 		"nested in a filter": {
-			filteredListener(t, allow(func(p *rbacconfigv3.Policy) { withUnknown(p.GetPrincipals()[0]) }), nil, plain),
+			filteredListener(t, allow(func(p *rbacconfigv3.Policy) { withUnknown(p.GetPrincipals()[0]) }), nil, unchangedHCM),
 			filter + ".http_filters[0].typed_config.rules.policies[one].principals[0]: unknown field 9999 of envoy.config.rbac.v3.Principal", false, "",
 		},
 		"enum value in a filter": {
-			filteredListener(t, &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: 77}}, nil, plain),
+			filteredListener(t, &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: 77}}, nil, unchangedHCM),
 			filter + ".http_filters[0].typed_config.rules.action: found the number 77, expected", false, "",
 		},
 		"TLS": {
-			filteredListener(t, allow(unchanged), withTLS(func(m *tlsv3.DownstreamTlsContext) { withUnknown(m) }), plain),
+			filteredListener(t, allow(unchanged), withTLS(func(m *tlsv3.DownstreamTlsContext) { withUnknown(m) }), unchangedHCM),
 			"filter_chains[0].transport_socket.typed_config: unknown field 9999 of envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", false, "",
 		},
 		"certificate validation": {
@@ -124,12 +124,12 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 				m.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
 					DefaultValidationContext: withUnknown(&tlsv3.CertificateValidationContext{}), ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a"},
 				}}
-			}), plain),
+			}), unchangedHCM),
 			"filter_chains[0].transport_socket.typed_config.common_tls_context.combined_validation_context.default_validation_context: unknown field 9999", false, "",
 		},
 		"filter chain match": {
 			func() *listenerv3.Listener {
-				l := filteredListener(t, allow(unchanged), nil, plain)
+				l := filteredListener(t, allow(unchanged), nil, unchangedHCM)
 				l.FilterChains[0].FilterChainMatch = withUnknown(&listenerv3.FilterChainMatch{})
 				return l
 			}(),
@@ -142,9 +142,9 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 			if got := errorText(err); !strings.HasPrefix(got, c.reject) || (got == "") != (c.reject == "") {
 				t.Errorf("rejected because of\n%q, want\n%q", got, c.reject)
 			}
-			k := allCapabilities()
-			k.UnknownFields = config.WarnUnknownFields
-			l, err := ReadListener(body, k)
+			caps := allCapabilities()
+			caps.UnknownFields = config.WarnUnknownFields
+			l, err := ReadListener(body, caps)
 			if c.warn != (err == nil) {
 				t.Fatalf("with warn: rejected because of %v", err)
 			}
@@ -187,8 +187,8 @@ func TestUnknownRouteConditions(t *testing.T) {
 		return marshaled(t, m)
 	}
 	for _, policy := range []config.UnknownFields{config.RejectUnknownFields, config.WarnUnknownFields} {
-		k := Capabilities{UnknownFields: policy}
-		before, err := ReadRoutes(table(func(*routev3.RouteMatch) {}), k)
+		caps := Capabilities{UnknownFields: policy}
+		previous, err := ReadRoutes(table(func(*routev3.RouteMatch) {}), caps)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestUnknownRouteConditions(t *testing.T) {
 				m.Headers = []*routev3.HeaderMatcher{withUnknown(&routev3.HeaderMatcher{Name: "a"})}
 			},
 		} {
-			if _, err := before.Update(table(change), k); errorText(err) != want {
+			if _, err := previous.Update(table(change), caps); errorText(err) != want {
 				t.Errorf("policy %d: rejected because of %v, want %s", policy, err, want)
 			}
 		}
@@ -208,18 +208,18 @@ func TestUnknownRouteConditions(t *testing.T) {
 // TestUnknownFieldsOfUnchangedRoutesAreStillReported verifies that Update reports the unknown
 // fields of routes that it does not parse again.
 func TestUnknownFieldsOfUnchangedRoutesAreStillReported(t *testing.T) {
-	k := Capabilities{UnknownFields: config.WarnUnknownFields}
+	caps := Capabilities{UnknownFields: config.WarnUnknownFields}
 	m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{withUnknown(&routev3.VirtualHost{Name: "v", Domains: []string{"*"}, Routes: []*routev3.Route{{
 		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 		Action: &routev3.Route_DirectResponse{DirectResponse: withUnknown(&routev3.DirectResponseAction{Status: 200})},
 	}}})}}
-	first, err := ReadRoutes(marshaled(t, m), k)
+	first, err := ReadRoutes(marshaled(t, m), caps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := &routev3.VirtualHost{Name: "new", Domains: []string{"new"}}
 	m.VirtualHosts = append([]*routev3.VirtualHost{other}, m.VirtualHosts...)
-	second, err := first.Update(marshaled(t, m), k)
+	second, err := first.Update(marshaled(t, m), caps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestFieldOfWrongTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsInScalars verifies that it finds unknown fields in messages with a single value.
+// TestUnknownFieldsInScalars verifies that unknown fields in messages with a single value are found.
 func TestUnknownFieldsInScalars(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Capabilities{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"

@@ -14,7 +14,7 @@ func TestNodeMatchers(t *testing.T) {
 	if err := protojson.Unmarshal([]byte(`{"id": "sidecar~a", "metadata": {"n": 2, "yes": true, "nil": null, "in": {"side": "Text"}, "list": ["x", "y"]}}`), node); err != nil {
 		t.Fatal(err)
 	}
-	at := func(path, value string) string {
+	metadataMatcher := func(path, value string) string {
 		var segments []string
 		for key := range strings.SplitSeq(path, ".") {
 			segments = append(segments, `{"key": "`+key+`"}`)
@@ -27,27 +27,27 @@ func TestNodeMatchers(t *testing.T) {
 	}{
 		{"empty matcher", `{}`, true},
 		{"exact id", `{"node_id": {"exact": "sidecar~a"}}`, true},
-		{"another id", `{"node_id": {"exact": "sidecar~b"}}`, false},
-		{"id in another case", `{"node_id": {"exact": "SIDECAR~A"}}`, false},
+		{"other id", `{"node_id": {"exact": "sidecar~b"}}`, false},
+		{"id in other case", `{"node_id": {"exact": "SIDECAR~A"}}`, false},
 		{"id with ignore_case", `{"node_id": {"exact": "SIDECAR~A", "ignore_case": true}}`, true},
 		{"id prefix", `{"node_id": {"prefix": "side"}}`, true},
 		{"id suffix", `{"node_id": {"suffix": "~a"}}`, true},
 		{"id contains", `{"node_id": {"contains": "car"}}`, true},
 		{"id regex", `{"node_id": {"safe_regex": {"regex": "s.*a"}}}`, true},
 		{"regex for a part of the id", `{"node_id": {"safe_regex": {"regex": "side"}}}`, false},
-		{"number", at("n", `{"double_match": {"exact": 2}}`), true},
-		{"range that ends at the number", at("n", `{"double_match": {"range": {"start": 1, "end": 2}}}`), false},
-		{"range that starts at the number", at("n", `{"double_match": {"range": {"start": 2, "end": 3}}}`), true},
-		{"boolean", at("yes", `{"bool_match": true}`), true},
-		{"null matcher for a number", at("n", `{"null_match": {}}`), false},
-		{"null", at("nil", `{"null_match": {}}`), true},
-		{"nested string", at("in.side", `{"string_match": {"prefix": "Te"}}`), true},
-		{"string matcher for a number", at("n", `{"string_match": {"prefix": ""}}`), false},
-		{"there", at("in.side", `{"present_match": true}`), true},
-		{"absent path", at("in.other.deep", `{"present_match": true}`), false},
-		{"list with a match", at("list", `{"list_match": {"one_of": {"string_match": {"exact": "y"}}}}`), true},
-		{"list without a match", at("list", `{"list_match": {"one_of": {"string_match": {"exact": "z"}}}}`), false},
-		{"or_match", at("n", `{"or_match": {"value_matchers": [{"bool_match": true}, {"double_match": {"exact": 2}}]}}`), true},
+		{"number", metadataMatcher("n", `{"double_match": {"exact": 2}}`), true},
+		{"range that ends at the number", metadataMatcher("n", `{"double_match": {"range": {"start": 1, "end": 2}}}`), false},
+		{"range that starts at the number", metadataMatcher("n", `{"double_match": {"range": {"start": 2, "end": 3}}}`), true},
+		{"boolean", metadataMatcher("yes", `{"bool_match": true}`), true},
+		{"null matcher for a number", metadataMatcher("n", `{"null_match": {}}`), false},
+		{"null", metadataMatcher("nil", `{"null_match": {}}`), true},
+		{"nested string", metadataMatcher("in.side", `{"string_match": {"prefix": "Te"}}`), true},
+		{"string matcher for a number", metadataMatcher("n", `{"string_match": {"prefix": ""}}`), false},
+		{"present path", metadataMatcher("in.side", `{"present_match": true}`), true},
+		{"absent path", metadataMatcher("in.other.deep", `{"present_match": true}`), false},
+		{"list with a match", metadataMatcher("list", `{"list_match": {"one_of": {"string_match": {"exact": "y"}}}}`), true},
+		{"list without a match", metadataMatcher("list", `{"list_match": {"one_of": {"string_match": {"exact": "z"}}}}`), false},
+		{"or_match", metadataMatcher("n", `{"or_match": {"value_matchers": [{"bool_match": true}, {"double_match": {"exact": 2}}]}}`), true},
 		{"id matches, metadata does not", `{"node_id": {"prefix": "s"}, "node_metadatas": [{"path": [{"key": "n"}], "value": {"bool_match": true}}]}`, false},
 	} {
 		m := &matcherv3.NodeMatcher{}
@@ -58,13 +58,13 @@ func TestNodeMatchers(t *testing.T) {
 			t.Errorf("%s: matchesAnyNode(%s) = %t, %v, want %t", c.name, c.matcher, got, err, c.want)
 		}
 	}
-	for _, bad := range []string{`{"node_id": {}}`, `{"node_id": {"safe_regex": {"regex": "("}}}`, `{"node_metadatas": [{}]}`} {
+	for _, invalid := range []string{`{"node_id": {}}`, `{"node_id": {"safe_regex": {"regex": "("}}}`, `{"node_metadatas": [{}]}`} {
 		m := &matcherv3.NodeMatcher{}
-		if err := protojson.Unmarshal([]byte(bad), m); err != nil {
+		if err := protojson.Unmarshal([]byte(invalid), m); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := matchesAnyNode([]*matcherv3.NodeMatcher{m}, node); err == nil || !strings.HasPrefix(err.Error(), "node_matchers[0].node_") {
-			t.Errorf("matchesAnyNode(%s): %v, want an error with the field", bad, err)
+			t.Errorf("matchesAnyNode(%s): %v, want an error with the field", invalid, err)
 		}
 	}
 }

@@ -20,24 +20,24 @@ import (
 // to the control plane.
 func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 	ln := bufconn.Listen(1 << 20)
-	came := make(chan metadata.MD, 1)
-	g := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+	received := make(chan metadata.MD, 1)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		md, _ := metadata.FromIncomingContext(s.Context())
-		came <- md
+		received <- md
 		return nil
 	}))
-	served := make(chan error)
-	go func() { served <- g.Serve(ln) }()
+	serveErr := make(chan error)
+	go func() { serveErr <- server.Serve(ln) }()
 	defer func() {
-		g.Stop()
-		<-served
+		server.Stop()
+		<-serveErr
 	}()
 	for _, c := range []struct {
 		name string
 		b    config.Bootstrap
 		want map[string][]string
 	}{
-		{"nothing", xdstest.Bootstrap("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
+		{"default", xdstest.Bootstrap("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
 		{"authority and metadata", xdstest.BootstrapWith("", `, "initial_metadata": [{"key": "Authorization", "value": "Bearer x"}, {"key": "x-a", "value": "1"}, {"key": "x-a", "raw_value": "Mg=="}]`, `, "authority": "xds.test"`, ""),
 			map[string][]string{":authority": {"xds.test"}, "authorization": {"Bearer x"}, "x-a": {"1", "2"}}},
 	} {
@@ -45,15 +45,15 @@ func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		to := Dialer{Target: b.Targets[b.ADSCluster], Network: Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return ln.DialContext(ctx) }}}
-		conn, err := to.Dial()
+		dialer := Dialer{Target: b.Targets[b.ADSCluster], Network: Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return ln.DialContext(ctx) }}}
+		conn, err := dialer.Dial()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/service/Method"); err != nil {
 			t.Fatal(err)
 		}
-		md := <-came
+		md := <-received
 		for name, want := range c.want {
 			if got := md.Get(name); !slices.Equal(got, want) {
 				t.Errorf("%s: metadata %s = %q, want %q", c.name, name, got, want)

@@ -68,11 +68,11 @@ func Serve(ctx context.Context, ln net.Listener, path string, log *slog.Logger) 
 
 // serveChanges serves the file again when it changes.
 func serveChanges(ctx context.Context, c cache.SnapshotCache, path, version string, log *slog.Logger) {
-	look := time.NewTicker(500 * time.Millisecond)
-	defer look.Stop()
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
 	for {
 		select {
-		case <-look.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
@@ -111,30 +111,30 @@ func load(ctx context.Context, c cache.SnapshotCache, path, version string) (str
 	if err := json.Unmarshal(data, &f); err != nil {
 		return version, fmt.Errorf("%s: %w", path, err)
 	}
-	all := map[resource.Type][]types.Resource{}
+	resources := map[resource.Type][]types.Resource{}
 	err = errors.Join(
-		parseResources(all, resource.ClusterType, f.Clusters, func() proto.Message { return &clusterv3.Cluster{} }),
-		parseResources(all, resource.EndpointType, f.Endpoints, func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }),
-		parseResources(all, resource.ListenerType, f.Listeners, func() proto.Message { return &listenerv3.Listener{} }),
-		parseResources(all, resource.RouteType, f.Routes, func() proto.Message { return &routev3.RouteConfiguration{} }),
+		parseResources(resources, resource.ClusterType, f.Clusters, func() proto.Message { return &clusterv3.Cluster{} }),
+		parseResources(resources, resource.EndpointType, f.Endpoints, func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }),
+		parseResources(resources, resource.ListenerType, f.Listeners, func() proto.Message { return &listenerv3.Listener{} }),
+		parseResources(resources, resource.RouteType, f.Routes, func() proto.Message { return &routev3.RouteConfiguration{} }),
 	)
 	if err != nil {
 		return version, fmt.Errorf("%s: %w", path, err)
 	}
-	snapshot, err := cache.NewSnapshot(next, all)
+	snapshot, err := cache.NewSnapshot(next, resources)
 	if err != nil {
 		return version, err
 	}
 	return next, c.SetSnapshot(ctx, singleNodeID, snapshot)
 }
 
-func parseResources(all map[resource.Type][]types.Resource, kind resource.Type, list []json.RawMessage, empty func() proto.Message) error {
-	for i, one := range list {
-		m := empty()
-		if err := protojson.Unmarshal(one, m); err != nil {
-			return fmt.Errorf("%s %d: %w", kind, i, err)
+func parseResources(out map[resource.Type][]types.Resource, typeURL resource.Type, list []json.RawMessage, newMessage func() proto.Message) error {
+	for i, raw := range list {
+		m := newMessage()
+		if err := protojson.Unmarshal(raw, m); err != nil {
+			return fmt.Errorf("%s %d: %w", typeURL, i, err)
 		}
-		all[kind] = append(all[kind], m)
+		out[typeURL] = append(out[typeURL], m)
 	}
 	return nil
 }

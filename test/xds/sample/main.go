@@ -16,8 +16,8 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:18000", "where Weft asks")
-	path := flag.String("resources", "test/xds/sample/resources.json", "the file of resources; it is served again when it changes")
+	listen := flag.String("listen", "127.0.0.1:18000", "address of the control plane")
+	path := flag.String("resources", "test/xds/sample/resources.json", "resource file, which is served again when it changes")
 	flag.Parse()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -113,7 +113,7 @@ type model struct {
 
 // event records that the control plane sent a response of a type, or received its ACK or NACK.
 type event struct {
-	kind       string
+	typeURL    string
 	at         time.Time
 	ack        bool
 	nackDetail string // error detail of a NACK
@@ -131,8 +131,8 @@ func (m *model) publish() {
 		all[resource.ClusterType][name], all[resource.EndpointType][name] = m.cluster(i), m.assignment(i, 0)
 	}
 	m.caches = map[string]*cache.LinearCache{}
-	for kind, resources := range all {
-		m.caches[kind] = cache.NewLinearCache(kind, cache.WithInitialResources(resources))
+	for typeURL, resources := range all {
+		m.caches[typeURL] = cache.NewLinearCache(typeURL, cache.WithInitialResources(resources))
 	}
 }
 
@@ -143,8 +143,8 @@ func (m *model) mux() cache.Cache {
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches:        map[string]cache.Cache{},
 	}
-	for kind, c := range m.caches {
-		mux.Caches[kind] = c
+	for typeURL, c := range m.caches {
+		mux.Caches[typeURL] = c
 	}
 	return mux
 }
@@ -215,17 +215,17 @@ func (m *model) routesPerHost() int { return max(1, m.routes/max(1, m.hosts)) }
 // table returns the routes; revision changes the cluster of one of them.
 func (m *model) table(revision int) *routev3.RouteConfiguration {
 	t := &routev3.RouteConfiguration{Name: "table"}
-	each := m.routesPerHost()
-	for n := 0; n < m.routes; n += each {
+	routesPerHost := m.routesPerHost()
+	for n := 0; n < m.routes; n += routesPerHost {
 		v := &routev3.VirtualHost{Name: "v" + strconv.Itoa(n), Domains: []string{"h" + strconv.Itoa(n) + ".test"}}
-		for r := n; r < min(n+each, m.routes); r++ {
-			to := r
+		for r := n; r < min(n+routesPerHost, m.routes); r++ {
+			cluster := r
 			if r == m.routes/2 {
-				to += revision
+				cluster += revision
 			}
 			v.Routes = append(v.Routes, &routev3.Route{
 				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/" + strconv.Itoa(r) + "/"}},
-				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c" + strconv.Itoa(to%m.clusters)}}},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c" + strconv.Itoa(cluster%m.clusters)}}},
 			})
 		}
 		t.VirtualHosts = append(t.VirtualHosts, v)
@@ -250,9 +250,9 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 		default:
 		}
 	}
-	recordACK := func(kind, nonce, nackDetail string) {
+	recordACK := func(typeURL, nonce, nackDetail string) {
 		if nonce != "" {
-			record(event{kind: kind, ack: true, nackDetail: nackDetail})
+			record(event{typeURL: typeURL, ack: true, nackDetail: nackDetail})
 		}
 	}
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(256<<20))
@@ -266,19 +266,19 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 			return nil
 		},
 		StreamResponseFunc: func(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, r *discoveryv3.DiscoveryResponse) {
-			record(event{kind: r.GetTypeUrl()})
+			record(event{typeURL: r.GetTypeUrl()})
 		},
 		StreamDeltaResponseFunc: func(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
-			record(event{kind: r.GetTypeUrl()})
+			record(event{typeURL: r.GetTypeUrl()})
 		},
 	}))
-	go s.Serve(ln) //nolint:errcheck // it ends with the program
+	go s.Serve(ln) //nolint:errcheck // ends with the program
 	return ln.Addr().String(), s.Stop, nil
 }
 
 // change publishes changes at a fixed interval and prints the time from response to ACK and the CPU
 // time of each.
-func (m *model) change(ctx context.Context, w *weft, label string, times int, kind string, next func(i int) types.Resource) error {
+func (m *model) change(ctx context.Context, w *weft, label string, times int, typeURL string, next func(i int) types.Resource) error {
 	var total, longest time.Duration
 	ticker := time.NewTicker(m.every)
 	defer ticker.Stop()
@@ -289,14 +289,14 @@ func (m *model) change(ctx context.Context, w *weft, label string, times int, ki
 			<-m.events
 		}
 		changed := next(i)
-		if err := m.caches[kind].UpdateResource(cache.GetResourceName(changed), changed); err != nil {
+		if err := m.caches[typeURL].UpdateResource(cache.GetResourceName(changed), changed); err != nil {
 			return err
 		}
-		sent, err := m.awaitEvent(ctx, kind, false)
+		sent, err := m.awaitEvent(ctx, typeURL, false)
 		if err != nil {
 			return err
 		}
-		acknowledged, err := m.awaitEvent(ctx, kind, true)
+		acknowledged, err := m.awaitEvent(ctx, typeURL, true)
 		if err != nil {
 			return err
 		}
@@ -310,12 +310,12 @@ func (m *model) change(ctx context.Context, w *weft, label string, times int, ki
 }
 
 // awaitEvent returns the time of the next response of a type, or of its ACK; a NACK is an error.
-func (m *model) awaitEvent(ctx context.Context, kind string, ack bool) (time.Time, error) {
+func (m *model) awaitEvent(ctx context.Context, typeURL string, ack bool) (time.Time, error) {
 	for {
 		select {
 		case e := <-m.events:
 			switch {
-			case e.kind != kind || e.ack != ack:
+			case e.typeURL != typeURL || e.ack != ack:
 			case e.nackDetail != "":
 				return e.at, errors.New("NACK: " + e.nackDetail)
 			default:

@@ -15,14 +15,14 @@ func (m *model) measureOnDemand(ctx context.Context, w *weft) error {
 	n := min(m.updates, m.clusters, m.routes)
 	for r := range n {
 		for i := range took {
-			began := time.Now()
+			start := time.Now()
 			if err := m.request(ctx, r); err != nil {
 				return err
 			}
-			took[i] += time.Since(began)
+			took[i] += time.Since(start)
 		}
 	}
-	fmt.Printf("one cluster woken: its first request takes %.2f ms, the second %.2f; %.2f ms of CPU for both; %d clusters; %d MB resident\n",
+	fmt.Printf("one cluster subscribed on demand: its first request takes %.2f ms, the second %.2f; %.2f ms of CPU for both; %d clusters; %d MB resident\n",
 		ms(took[0])/float64(n), ms(took[1])/float64(n), ms(w.cpu()-before)/float64(n), n, w.resident()>>20)
 	return nil
 }
@@ -34,13 +34,13 @@ func (m *model) request(ctx context.Context, route int) error {
 		return err
 	}
 	r.Host = fmt.Sprintf("h%d.test", route-route%m.routesPerHost())
-	a, err := http.DefaultClient.Do(r)
+	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
 	}
-	_ = a.Body.Close()
-	if a.StatusCode != http.StatusBadGateway {
-		return fmt.Errorf("route %d: status %d, want %d: nobody listens", route, a.StatusCode, http.StatusBadGateway)
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusBadGateway {
+		return fmt.Errorf("route %d: status %d, want %d, because the hosts refuse connections", route, resp.StatusCode, http.StatusBadGateway)
 	}
 	return nil
 }
