@@ -88,11 +88,11 @@ func TestShortRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var again struct{ Loads []loadRow }
-	if err := json.Unmarshal(text, &again); err != nil {
+	var repeated struct{ Loads []loadRow }
+	if err := json.Unmarshal(text, &repeated); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := again.Loads[1].Cells[0].Rounds[1].Requests, report.Loads[1].Cells[0].Rounds[1].Requests; got != want {
+	if got, want := repeated.Loads[1].Cells[0].Rounds[1].Requests, report.Loads[1].Cells[0].Rounds[1].Requests; got != want {
 		t.Errorf("report.json has %d requests, want %d", got, want)
 	}
 	page, err := os.ReadFile(filepath.Join(out, "report.md"))
@@ -143,7 +143,7 @@ func TestCloseStopsProcesses(t *testing.T) {
 }
 
 // acceptEach passes each connection to the function, one after another, until the test ends.
-func acceptEach(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
+func acceptEach(t *testing.T, response func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -158,7 +158,7 @@ func acceptEach(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip
 				return
 			}
 			// Serving one connection at a time is enough: the load has only one.
-			answer(conn, bufio.NewReader(conn))
+			response(conn, bufio.NewReader(conn))
 			conn.Close()
 		}
 	}()
@@ -197,7 +197,7 @@ func TestLoadAgainstServers(t *testing.T) {
 	}
 	tests := []struct {
 		name       string
-		answer     func(net.Conn, *bufio.Reader)
+		response   func(net.Conn, *bufio.Reader)
 		reconnects bool
 		fails      string // part of the error; empty: no error
 	}{
@@ -212,7 +212,7 @@ func TestLoadAgainstServers(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			job := load.Job{
-				Address: acceptEach(t, test.answer), Request: get(4), Body: 4, Connections: 1,
+				Address: acceptEach(t, test.response), Request: get(4), Body: 4, Connections: 1,
 				Warmup: 10 * time.Millisecond, Measure: 50 * time.Millisecond,
 			}
 			result, err := b.load(t.Context(), job)
@@ -258,7 +258,7 @@ func TestInterruptEndsRun(t *testing.T) {
 	if _, err := b.run(ctx); err == nil {
 		t.Error("no error of a run that was interrupted")
 	}
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("the run ended after %v", took)
+	if elapsed := time.Since(begin); elapsed > 20*time.Second {
+		t.Errorf("the run ended after %v", elapsed)
 	}
 }

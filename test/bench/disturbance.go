@@ -24,12 +24,12 @@ func (b *environment) measureUndisturbed(ctx context.Context, r row, s systemUnd
 			return sample{}, err
 		}
 		begin := time.Now()
-		one, err := b.measure(ctx, r, s, rate)
+		first, err := b.measure(ctx, r, s, rate)
 		if err != nil {
 			return sample{}, err
 		}
-		if try == 0 || one.Others < best.Others {
-			best = one
+		if try == 0 || first.Others < best.Others {
+			best = first
 		}
 		if try > 0 {
 			b.waitBudget -= time.Since(begin)

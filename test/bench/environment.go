@@ -62,9 +62,9 @@ func newEnvironment(ctx context.Context, o options) (b *environment, err error) 
 	if err != nil {
 		return b, err
 	}
-	if most := int(files) - others; b.options.idle > most {
-		b.skip(fmt.Sprintf("row %s: %d connections instead of %d, for %d files may be open", idleRow, most, b.options.idle, files))
-		b.options.idle = most
+	if maximum := int(files) - others; b.options.idle > maximum {
+		b.skip(fmt.Sprintf("row %s: %d connections instead of %d, for %d files may be open", idleRow, maximum, b.options.idle, files))
+		b.options.idle = maximum
 	}
 	return b, b.startOrigin(ctx)
 }
@@ -223,8 +223,8 @@ func (b *environment) load(ctx context.Context, job load.Job, wrapper ...string)
 	if err != nil {
 		return load.Result{}, err
 	}
-	words := append(slices.Clone(wrapper), b.executable, "load")
-	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	texts := append(slices.Clone(wrapper), b.executable, "load")
+	cmd := exec.CommandContext(ctx, texts[0], texts[1:]...)
 	cmd.Env = childEnv()
 	cmd.Stdin = bytes.NewReader(text)
 	var out, message bytes.Buffer

@@ -40,17 +40,17 @@ const (
 )
 
 func (r idleResult) verdicts() []verdict {
-	one := func(v float64) stat { return stat{v, v, v} }
-	most := float64(idlePerConnection)
+	first := func(v float64) stat { return stat{v, v, v} }
+	maximum := float64(idlePerConnection)
 	if r.Row == http2IdleRow {
-		most = http2IdlePerConnection
+		maximum = http2IdlePerConnection
 	}
 	verdicts := []verdict{
-		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), most, "KB"),
-		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), most, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", first(r.perConnection(r.Opened)), maximum, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", first(r.perConnection(r.Used)), maximum, "KB"),
 	}
 	if r.Row == idleRow {
-		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
+		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", first(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
 		verdicts = append([]verdict{process}, verdicts...)
 	}
 	if r.Note != "" {
@@ -210,17 +210,17 @@ func sendRequest(conn net.Conn, protocol *frame.Protocol) error {
 	if _, err := conn.Write(get(1 << 10)); err != nil {
 		return err
 	}
-	answer, err := http.ReadResponse(bufio.NewReaderSize(conn, 2<<10), nil)
+	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 2<<10), nil)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read to its end, or the connection is of no more use
-	n, err := io.Copy(io.Discard, answer.Body)
+	defer response.Body.Close() //nolint:errcheck // it was read to its end, or the connection is of no more use
+	n, err := io.Copy(io.Discard, response.Body)
 	if err != nil {
 		return err
 	}
-	if answer.StatusCode != http.StatusOK || n != 1<<10 || answer.Close || strings.EqualFold(answer.Header.Get("Connection"), "close") {
-		return fmt.Errorf("the response is %s with %d bytes, closing: %v; want a 200 with 1024 that leaves the connection open", answer.Status, n, answer.Close)
+	if response.StatusCode != http.StatusOK || n != 1<<10 || response.Close || strings.EqualFold(response.Header.Get("Connection"), "close") {
+		return fmt.Errorf("the response is %s with %d bytes, closing: %v; want a 200 with 1024 that leaves the connection open", response.Status, n, response.Close)
 	}
 	return nil
 }

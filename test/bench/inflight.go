@@ -94,7 +94,7 @@ func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *fr
 	var bursts []sample
 	var missing []float64
 	for range min(b.options.rounds, inflightRounds) {
-		one, failure, err := b.burst(ctx, p, protocol)
+		first, failure, err := b.burst(ctx, p, protocol)
 		if b.isMissing(err, p.Name, protocol.Name()) {
 			r.Note = peer.ErrNotSupported.Error()
 			return r, nil
@@ -105,13 +105,13 @@ func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *fr
 		if failure != nil {
 			r.Failure, _, _ = strings.Cut(failure.Error(), "\n")
 		}
-		missing = append(missing, float64(r.Requests)-float64(one.Requests))
-		bursts = append(bursts, one)
+		missing = append(missing, float64(r.Requests)-float64(first.Requests))
+		bursts = append(bursts, first)
 	}
 	of := func(value func(sample) float64) stat {
 		var values []float64
-		for _, one := range bursts {
-			values = append(values, value(one))
+		for _, first := range bursts {
+			values = append(values, value(first))
 		}
 		return summarizeValues(values)
 	}
@@ -128,7 +128,7 @@ func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *fr
 
 // burst starts the program and sends it one burst. It returns a failure, and no Result, if the
 // program does not complete the burst; err reports a failure of the benchmark itself.
-func (b *environment) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (one sample, failure, err error) {
+func (b *environment) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (first sample, failure, err error) {
 	host := *b.programEnv
 	host.MaxQueued = inflightMaxQueued
 	running, err := host.Start(ctx, p, protocol)
@@ -141,11 +141,11 @@ func (b *environment) burst(ctx context.Context, p peer.Program, protocol *frame
 	}
 	job := b.job(row{protocol: protocol, connections: inflightConnections, depth: inflightDepth}, running.Listen, running.PIDs)
 	job.Burst, job.Warmup, job.Measure = true, 0, inflightTimeout
-	if one.Result, failure = b.load(ctx, job); failure != nil {
-		one.Result = load.Result{}
+	if first.Result, failure = b.load(ctx, job); failure != nil {
+		first.Result = load.Result{}
 	}
-	if one.Memory, err = process.ReadMemory(running.PIDs); err != nil && failure != nil {
+	if first.Memory, err = process.ReadMemory(running.PIDs); err != nil && failure != nil {
 		failure, err = errors.Join(failure, err), nil // the program has exited
 	}
-	return one, failure, errors.Join(err, ctx.Err())
+	return first, failure, errors.Join(err, ctx.Err())
 }

@@ -114,21 +114,21 @@ func (b *environment) halfRate(ctx context.Context, r row, subjects []systemUnde
 	}
 	const near, tries = 0.55, 4
 	for range tries {
-		most := 0.0
+		maximum := 0.0
 		for _, s := range subjects {
 			if s.running == nil {
 				continue
 			}
-			one, err := b.measureUndisturbed(ctx, r, s, rate)
+			first, err := b.measureUndisturbed(ctx, r, s, rate)
 			if err != nil {
 				return 0, fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
 			}
-			most = max(most, one.CPU.Seconds()/one.Elapsed.Seconds())
+			maximum = max(maximum, first.CPU.Seconds()/first.Elapsed.Seconds())
 		}
-		if most <= near {
+		if maximum <= near {
 			break
 		}
-		rate *= 0.5 / most
+		rate *= 0.5 / maximum
 	}
 	return rate, nil
 }

@@ -128,23 +128,23 @@ func (o *options) setRows(list string) error {
 }
 
 func (o *options) setProxies(list string) error {
-	known := []string{"nginx", "haproxy", "relay", direct}
+	recorded := []string{"nginx", "haproxy", "relay", direct}
 	if len(o.bins) == 0 {
-		known = slices.Insert(known, 0, "weft")
+		recorded = slices.Insert(recorded, 0, "weft")
 	}
 	for i, b := range o.bins {
-		known = slices.Insert(known, i, b.name)
+		recorded = slices.Insert(recorded, i, b.name)
 	}
 	if list == "" {
-		o.proxies = known
+		o.proxies = recorded
 		return nil
 	}
 	for name := range splitList(list) {
-		if name == "weft" && len(o.bins) > 0 && !slices.Contains(known, name) {
-			known = append(known, name) // built in addition to those of -bin
+		if name == "weft" && len(o.bins) > 0 && !slices.Contains(recorded, name) {
+			recorded = append(recorded, name) // built in addition to those of -bin
 		}
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("-proxies %q, want some of %s", name, strings.Join(known, ", "))
+		if !slices.Contains(recorded, name) {
+			return fmt.Errorf("-proxies %q, want some of %s", name, strings.Join(recorded, ", "))
 		}
 		o.proxies = append(o.proxies, name)
 	}

@@ -47,17 +47,17 @@ func download(ctx context.Context, url, file string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read to its end
-	text, err := io.ReadAll(answer.Body)
+	defer response.Body.Close() //nolint:errcheck // it was read to its end
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err
 	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s: %.200s", url, answer.Status, text)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s: %.200s", url, response.Status, text)
 	}
 	return os.WriteFile(file, text, 0o644)
 }

@@ -103,14 +103,14 @@ func (b *environment) install(ctx context.Context) error {
 		defer os.Remove(policyRCFile) //nolint:errcheck // as root it can be removed
 	}
 	b.logf("installing %v", missing)
-	for _, words := range [][]string{
+	for _, texts := range [][]string{
 		{"update", "-q"},
 		append([]string{"install", "-q", "-y", "--no-install-recommends"}, missing...),
 	} {
-		cmd := exec.CommandContext(ctx, apt, words...)
+		cmd := exec.CommandContext(ctx, apt, texts...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if text, err := cmd.CombinedOutput(); err != nil {
-			b.logf("apt-get %s: %v\n%s", words[0], err, text)
+			b.logf("apt-get %s: %v\n%s", texts[0], err, text)
 			return ctx.Err()
 		}
 	}

@@ -71,12 +71,12 @@ func TestVerdicts(t *testing.T) {
 // TestVerdictOrder verifies that the verdicts contain the targets in their order and then the
 // ratios without a target.
 func TestVerdictOrder(t *testing.T) {
-	one := samples([]int{20}, []int{20})
+	first := samples([]int{20}, []int{20})
 	l := &loadRow{Name: "row", targets: []target{{halfP99, "nginx", 1}, {cpuPerRequest, "haproxy", 1}}, Cells: []*cell{
-		{Proxy: "new", Rounds: one, Half: samplesWithP99(30)}, {Proxy: "old", Rounds: one, Half: samplesWithP99(30)},
+		{Proxy: "new", Rounds: first, Half: samplesWithP99(30)}, {Proxy: "old", Rounds: first, Half: samplesWithP99(30)},
 		{Proxy: "nginx", Rounds: samples([]int{10}, []int{20}), Half: samplesWithP99(20)},
 		{Proxy: "haproxy", Note: "not supported"},
-		{Proxy: direct, Rounds: one, Half: samplesWithP99(10)},
+		{Proxy: direct, Rounds: first, Half: samplesWithP99(10)},
 	}}
 	r := &report{wefts: []string{"new", "old"}, Loads: []*loadRow{l}}
 	r.fillVerdicts()
@@ -237,13 +237,13 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
-	for _, wrong := range [][]string{
+	for _, mismatch := range [][]string{
 		{"-rows", "2k-64"}, {"-proxies", "caddy"}, {"-bin", "nginx=" + file}, {"-bin", "a"}, {"-bin", "a=" + file + "/none"},
 		{"-rounds", "0"}, {"-seconds", "0"}, {"-warmup", "-1"}, {"-patience", "-1s"}, {"-idle", "0"},
 		{"-profile", "f", "-proxies", "nginx"}, {"rest"},
 	} {
-		if _, err := parseOptions(wrong); err == nil {
-			t.Errorf("parseOptions(%q): no error", wrong)
+		if _, err := parseOptions(mismatch); err == nil {
+			t.Errorf("parseOptions(%q): no error", mismatch)
 		}
 	}
 }

@@ -70,20 +70,20 @@ func rows() []row {
 	load := func(name, title string, request []byte, body, connections int) row {
 		return row{name: name, title: title, request: request, body: body, connections: connections}
 	}
-	one := load("1k-1", "GET 1 KB, 1 connection", small, 1<<10, 1)
-	one.targets = []target{{cpuPerRequest, "nginx", 1.10}, {addedP50, "nginx", 1.10}}
+	first := load("1k-1", "GET 1 KB, 1 connection", small, 1<<10, 1)
+	first.targets = []target{{cpuPerRequest, "nginx", 1.10}, {addedP50, "nginx", 1.10}}
 	some := load("1k-16", "GET 1 KB, 16 connections", small, 1<<10, 16)
 	some.targets = []target{{cpuPerRequest, "nginx", 1.15}, {cpuPerRequest, "haproxy", 1.00}}
 	many := load("1k-64", "GET 1 KB, 64 connections", small, 1<<10, 64)
 	many.targets = some.targets
 	many.halfLoad = true
-	more := load("1k-256", "GET 1 KB, 256 connections", small, 1<<10, 256)
+	extra := load("1k-256", "GET 1 KB, 256 connections", small, 1<<10, 256)
 	big := load("64k-64", "GET 64 KB, 64 connections", large, 64<<10, 64)
 	big.targets = []target{{cpuPerRequest, "nginx", 1.10}}
 	big.halfLoad = true
 	post := load("post-64", "POST 1 KB, answer 1 KB, 64 connections", post(1<<10), 1<<10, 64)
 	post.optional = true
-	all := []row{one, some, many, more, big, post}
+	all := []row{first, some, many, extra, big, post}
 	return slices.Concat(all, []row{xdsRow()}, tlsRows(), http2Rows(), rpcRows())
 }
 
@@ -113,9 +113,9 @@ func rpcRows() []row {
 	var all []row
 	for _, p := range frame.All() {
 		for _, depth := range []int{1, 8, 64} {
-			limit := 2.0
+			deadline := 2.0
 			if depth == 1 {
-				limit = 1.25
+				deadline = 1.25
 			}
 			all = append(all, row{
 				name:        fmt.Sprintf("%s-%dx%d", p.Name(), connections, depth),
@@ -125,7 +125,7 @@ func rpcRows() []row {
 				depth:       depth,
 				halfLoad:    true,
 				optional:    p.Name() == "boltv2",
-				targets:     []target{{cpuPerRequest, "haproxy", limit}, {halfP99, direct, 2.0}},
+				targets:     []target{{cpuPerRequest, "haproxy", deadline}, {halfP99, direct, 2.0}},
 			})
 		}
 	}

@@ -62,17 +62,17 @@ func TestOriginHoldsResponses(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			const each = 2000 // more than a socket buffer holds
-			one, two := dial(t, address), dial(t, address)
+			first, second := dial(t, address), dial(t, address)
 			text := frame.Text{Hold: 2 * each}
-			gone := dial(t, address) // the origin must not count its request after it closes
-			write(t, gone, p.AppendRequest(nil, 1, text))
-			write(t, gone, p.AppendPing(nil, 2))
-			readResponses(t, p, gone, 1)
-			gone.Close()
-			for _, conn := range []net.Conn{one, two} {
+			disconnected := dial(t, address) // the origin must not count its request after it closes
+			write(t, disconnected, p.AppendRequest(nil, 1, text))
+			write(t, disconnected, p.AppendPing(nil, 2))
+			readResponses(t, p, disconnected, 1)
+			disconnected.Close()
+			for _, conn := range []net.Conn{first, second} {
 				var requests []byte
 				for id := range uint64(each) {
-					if conn == two && id == each-1 {
+					if conn == second && id == each-1 {
 						break
 					}
 					requests = p.AppendRequest(requests, id, text)
@@ -82,8 +82,8 @@ func TestOriginHoldsResponses(t *testing.T) {
 					t.Fatalf("the response is that of request %d, want that of the heartbeat", ids[0])
 				}
 			}
-			write(t, two, p.AppendRequest(nil, each-1, text))
-			for _, conn := range []net.Conn{one, two} {
+			write(t, second, p.AppendRequest(nil, each-1, text))
+			for _, conn := range []net.Conn{first, second} {
 				ids := readResponses(t, p, conn, each)
 				for i, id := range ids {
 					if id != uint64(i) {

@@ -84,17 +84,17 @@ func (b *environment) scale(ctx context.Context, p peer.Program) (scaleResult, e
 	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2 * size.Clusters, Routes: size.Routes}
 	var rounds []scaleRound
 	for range min(b.options.rounds, scaleRounds) {
-		one, err := b.scaleRound(ctx, p, size)
+		first, err := b.scaleRound(ctx, p, size)
 		if err != nil {
 			return r, err
 		}
-		rounds = append(rounds, one)
-		r.Bytes = one.bytes
+		rounds = append(rounds, first)
+		r.Bytes = first.bytes
 	}
 	of := func(value func(scaleRound) float64) stat {
 		values := make([]float64, len(rounds))
-		for i, one := range rounds {
-			values[i] = value(one)
+		for i, first := range rounds {
+			values[i] = value(first)
 		}
 		return summarizeValues(values)
 	}
@@ -168,7 +168,7 @@ func (b *environment) scaleRound(ctx context.Context, p peer.Program, size peer.
 }
 
 // check runs "weft check" on the CPU of the proxy.
-func (b *environment) check(ctx context.Context, p peer.Program, file string) (took time.Duration, peak float64, err error) {
+func (b *environment) check(ctx context.Context, p peer.Program, file string) (elapsed time.Duration, peak float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Path, peer.WeftCheckArgs(file)...)
@@ -186,10 +186,10 @@ func (b *environment) check(ctx context.Context, p peer.Program, file string) (t
 		wrote, _ := os.ReadFile(log.Name()) // used only in the message
 		return 0, 0, fmt.Errorf("check: %w\n%s", err, wrote[:min(len(wrote), 2000)])
 	}
-	took = time.Since(begin)
+	elapsed = time.Since(begin)
 	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
 		return 0, 0, fmt.Errorf("check: its usage is a %T", cmd.ProcessState.SysUsage())
 	}
-	return took, float64(usage.Maxrss) * 1024, nil
+	return elapsed, float64(usage.Maxrss) * 1024, nil
 }

@@ -109,12 +109,12 @@ func parsePerf(text string) (map[string]float64, error) {
 // countByStrace attaches strace, runs the load and parses the summary of strace.
 func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
 	out := filepath.Join(b.dir, "strace.txt")
-	words := []string{"-c", "-f", "-o", out}
+	texts := []string{"-c", "-f", "-o", out}
 	for _, pid := range job.PIDs {
-		words = append(words, "-p", strconv.Itoa(pid))
+		texts = append(texts, "-p", strconv.Itoa(pid))
 	}
-	cmd := exec.CommandContext(ctx, "strace", words...)
-	told, err := cmd.StderrPipe()
+	cmd := exec.CommandContext(ctx, "strace", texts...)
+	received, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -124,7 +124,7 @@ func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls ma
 	defer func() {
 		// strace exits with the status of the signal; its output shows whether it counted.
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_, _ = io.Copy(io.Discard, told)
+		_, _ = io.Copy(io.Discard, received)
 		_ = cmd.Wait()
 		if err != nil {
 			return
@@ -134,7 +134,7 @@ func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls ma
 			calls, err = parseStrace(text)
 		}
 	}()
-	if err := awaitAttached(told, len(job.PIDs)); err != nil {
+	if err := awaitAttached(received, len(job.PIDs)); err != nil {
 		return nil, 0, err
 	}
 	result, err := b.load(ctx, job)
@@ -142,10 +142,10 @@ func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls ma
 }
 
 // awaitAttached waits until strace reports that it has attached to n processes.
-func awaitAttached(told io.ReadCloser, n int) error {
-	limit := time.AfterFunc(5*time.Second, func() { _ = told.Close() })
-	defer limit.Stop()
-	scanner := bufio.NewScanner(told)
+func awaitAttached(received io.ReadCloser, n int) error {
+	deadline := time.AfterFunc(5*time.Second, func() { _ = received.Close() })
+	defer deadline.Stop()
+	scanner := bufio.NewScanner(received)
 	for n > 0 {
 		if !scanner.Scan() {
 			return errors.New("strace does not attach")

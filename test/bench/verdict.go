@@ -85,7 +85,7 @@ func (r *loadRow) compare(weft string, t target) verdict {
 	var all, calm []float64
 	for i := range mine {
 		a, b := mine[i], theirs[i]
-		most := max(a.Others, b.Others)
+		maximum := max(a.Others, b.Others)
 		var ratio float64
 		switch t.metric {
 		case cpuPerRequest:
@@ -94,10 +94,10 @@ func (r *loadRow) compare(weft string, t target) verdict {
 			ratio = p99(a) / p99(b)
 		case addedP50:
 			floor := bare[i]
-			ratio, most = (p50(a)-p50(floor))/(p50(b)-p50(floor)), max(most, floor.Others)
+			ratio, maximum = (p50(a)-p50(floor))/(p50(b)-p50(floor)), max(maximum, floor.Others)
 		}
 		all = append(all, ratio)
-		if most < disturbanceThreshold {
+		if maximum < disturbanceThreshold {
 			calm = append(calm, ratio)
 		}
 	}

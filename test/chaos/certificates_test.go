@@ -20,7 +20,7 @@ func TestCertificatesRotate(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()
 	ca.Write(dir)
-	caller := ca.Issue(testpki.Spec{CommonName: "caller"})
+	client := ca.Issue(testpki.Spec{CommonName: "caller"})
 	rotate := func(version int) {
 		data := fmt.Sprintf("version%d", version)
 		if err := os.Mkdir(filepath.Join(dir, data), 0o700); err != nil {
@@ -40,14 +40,14 @@ func TestCertificatesRotate(t *testing.T) {
 		}
 	}
 	rotate(0)
-	context := func(side string, more object) object {
+	context := func(side string, extra object) object {
 		path := func(name string) string { return filepath.Join(dir, name) }
 		for _, name := range []string{side + ".pem", side + ".key"} {
 			if err := os.Symlink(filepath.Join("..data", name), path(name)); err != nil && !os.IsExist(err) {
 				r.Fatal(err)
 			}
 		}
-		return object{"status": true, "ca_cert": path("ca.pem"), "cert_chain": path(side + ".pem"), "private_key": path(side + ".key")}.with(more)
+		return object{"status": true, "ca_cert": path("ca.pem"), "cert_chain": path(side + ".pem"), "private_key": path(side + ".key")}.with(extra)
 	}
 	secured := func() object {
 		return object{"tls_context": context("server", object{"require_client_cert": true, "verify_client": true})}
@@ -64,22 +64,22 @@ func TestCertificatesRotate(t *testing.T) {
 		},
 	}, nil, nil)
 
-	config := &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{caller.TLS}}
-	callers := map[string]*httpClient{}
+	config := &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{client.TLS}}
+	clients := map[string]*httpClient{}
 	var loads []load
 	for _, c := range []struct {
-		name       string
-		two, fresh bool
-		rate       float64
+		name          string
+		second, fresh bool
+		rate          float64
 	}{{"http1-kept", false, false, 60}, {"http1-fresh", false, true, 25}, {"http2-kept", true, false, 60}, {"http2-fresh", true, true, 25}} {
-		callers[c.name] = r.newTLSClient(front, config.Clone(), c.two, c.fresh)
-		loads = append(loads, callers[c.name].getLoad(c.name, "/echo", c.rate))
+		clients[c.name] = r.newTLSClient(front, config.Clone(), c.second, c.fresh)
+		loads = append(loads, clients[c.name].getLoad(c.name, "/echo", c.rate))
 	}
 	grpc := r.newTLSClient(front, config.Clone(), true, false)
-	callers["grpc"] = grpc
+	clients["grpc"] = grpc
 	loads = append(loads, grpc.grpcLoad("grpc", 40))
 	hangUp := func() {
-		for _, c := range callers {
+		for _, c := range clients {
 			c.transport.CloseIdleConnections()
 		}
 	}

@@ -36,19 +36,19 @@ type httpClient struct {
 
 // newHTTPClient returns a client of the address for HTTP/1.1, or for HTTP/2 with prior knowledge if
 // two is true.
-func (r *testRun) newHTTPClient(address string, two bool, dial dialer) *httpClient {
+func (r *testRun) newHTTPClient(address string, second bool, dial dialer) *httpClient {
 	t := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64, DisableCompression: true, Protocols: new(http.Protocols)}
-	t.Protocols.SetHTTP1(!two)
-	t.Protocols.SetUnencryptedHTTP2(two)
+	t.Protocols.SetHTTP1(!second)
+	t.Protocols.SetUnencryptedHTTP2(second)
 	return r.wrapTransport(t, "http://"+address)
 }
 
 // newTLSClient returns a TLS client, for HTTP/2 if two is true. A fresh client opens a connection
 // for each request.
-func (r *testRun) newTLSClient(address string, config *tls.Config, two, fresh bool) *httpClient {
+func (r *testRun) newTLSClient(address string, config *tls.Config, second, fresh bool) *httpClient {
 	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, Protocols: new(http.Protocols)}
-	t.Protocols.SetHTTP1(!two)
-	t.Protocols.SetHTTP2(two)
+	t.Protocols.SetHTTP1(!second)
+	t.Protocols.SetHTTP2(second)
 	return r.wrapTransport(t, "https://"+address)
 }
 
@@ -224,7 +224,7 @@ func (c *dubboClient) call(ctx context.Context, n int) error {
 		if err != nil {
 			return transportFailure(err)
 		}
-		answer, err := conn.send(id, c.protocol.AppendRequest(nil, id, frame.Text{Token: id}))
+		response, err := conn.send(id, c.protocol.AppendRequest(nil, id, frame.Text{Token: id}))
 		if errors.Is(err, errNoMoreCalls) {
 			continue // the call was not sent: use another connection
 		}
@@ -232,7 +232,7 @@ func (c *dubboClient) call(ctx context.Context, n int) error {
 			return transportFailure(err)
 		}
 		select {
-		case a := <-answer:
+		case a := <-response:
 			return a.check(c.protocol, id)
 		case <-ctx.Done():
 			conn.dropCall(id)

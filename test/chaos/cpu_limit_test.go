@@ -31,21 +31,21 @@ func TestCPUStarvation(t *testing.T) {
 		tables:    list{routeTable("web", route("/", "page")), routeTable("dubbo", route("/", "rpc"))},
 		clusters:  list{cluster("page", []string{at.http}), cluster("rpc", []string{at.rpc})},
 	}, nil, nil)
-	one, two, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	first, second, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
 	loads := []load{
-		one.getLoad("http1", "/echo", 60), two.getLoad("http2", "/echo", 60), two.grpcLoad("grpc", 60), rpc.callLoad("dubbo", 60),
-		two.getLoad("http2-slow", "/echo?wait=1500", 5),
+		first.getLoad("http1", "/echo", 60), second.getLoad("http2", "/echo", 60), second.grpcLoad("grpc", 60), rpc.callLoad("dubbo", 60),
+		second.getLoad("http2-slow", "/echo?wait=1500", 5),
 	}
 	hangUp := func() {
-		one.transport.CloseIdleConnections()
-		two.transport.CloseIdleConnections()
+		first.transport.CloseIdleConnections()
+		second.transport.CloseIdleConnections()
 		rpc.close()
 	}
 	w.warmUp(hangUp, loads...)
 
-	leave, how := r.limitCPU(w.cmd.Process.Pid)
+	release, how := r.limitCPU(w.cmd.Process.Pid)
 	r.Log(how)
-	leave(20)
+	release(20)
 	hold := func(all map[string]*loadResult, when string) {
 		r.Helper()
 		for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
@@ -56,11 +56,11 @@ func TestCPUStarvation(t *testing.T) {
 	hold(r.runLoadsFor(r.duration*2/3, loads...), "")
 
 	flood := load{name: "flood", rate: 1500, timeout: 2 * time.Second, call: func(ctx context.Context, n int) (string, error) {
-		return two.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
+		return second.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
 	}}
-	leave(1)
+	release(1)
 	flooded := r.runLoadsFor(r.duration/6, flood)[flood.name]
-	leave(20)
+	release(20)
 	// Clients time out. A starved Weft reads their requests together with the resets, and may close
 	// the connection as it does for a rapid reset. More requests can wait than the 1,024 that the
 	// circuit breaker of a cluster allows.
@@ -76,7 +76,7 @@ func TestCPUStarvation(t *testing.T) {
 
 // limitCPU limits the CPU time of the process and returns a description of how. leave sets the
 // limit in percent of a CPU; it does nothing if busy loops are used.
-func (r *testRun) limitCPU(pid int) (leave func(percent int), how string) {
+func (r *testRun) limitCPU(pid int) (release func(percent int), how string) {
 	r.Helper()
 	for _, kind := range []struct{ dir, file, format string }{
 		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "%d000"}, // the period is 100 ms by default

@@ -45,14 +45,14 @@ func TestDNSChanges(t *testing.T) {
 			byName("logical", "LOGICAL_DNS", pagePort).with(object{"max_request_per_conn": 10}),
 		},
 	}, nil, nil)
-	one, two, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	first, second, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
 	loads := []load{
-		one.getLoad("http1", "/echo", 100), one.postLoad("http1-post", "/echo", 50), two.getLoad("http2", "/echo", 100), rpc.callLoad("dubbo", 100),
-		two.getLoad("http2-slow", "/echo?wait=1500", 10), one.getLoad("logical-http1", "/logical", 60), two.getLoad("logical-http2", "/logical", 60),
+		first.getLoad("http1", "/echo", 100), first.postLoad("http1-post", "/echo", 50), second.getLoad("http2", "/echo", 100), rpc.callLoad("dubbo", 100),
+		second.getLoad("http2-slow", "/echo?wait=1500", 10), first.getLoad("logical-http1", "/logical", 60), second.getLoad("logical-http2", "/logical", 60),
 	}
 	hangUp := func() {
-		one.transport.CloseIdleConnections()
-		two.transport.CloseIdleConnections()
+		first.transport.CloseIdleConnections()
+		second.transport.CloseIdleConnections()
 		rpc.close()
 	}
 	w.warmUp(hangUp, loads...)
@@ -175,20 +175,20 @@ func (s *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 	s.mu.Lock()
 	how, current := s.response, s.currentIPs
 	s.mu.Unlock()
-	answer := new(dns.Msg)
-	answer.SetReply(question)
+	response := new(dns.Msg)
+	response.SetReply(question)
 	switch how {
 	case dnsNoResponse:
 		return
 	case dnsServFail:
-		answer.Rcode = dns.RcodeServerFailure
+		response.Rcode = dns.RcodeServerFailure
 	case dnsNXDomain:
-		answer.Rcode = dns.RcodeNameError
+		response.Rcode = dns.RcodeNameError
 	case dnsAddresses:
 		for _, q := range question.Question {
 			for _, ip := range current {
 				if q.Qtype == dns.TypeA {
-					answer.Answer = append(answer.Answer, &dns.A{
+					response.Answer = append(response.Answer, &dns.A{
 						Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(ip).To4(),
 					})
 				}
@@ -196,5 +196,5 @@ func (s *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 		}
 	default: // a response without addresses
 	}
-	_ = w.WriteMsg(answer) // the client may have given up
+	_ = w.WriteMsg(response) // the client may have given up
 }

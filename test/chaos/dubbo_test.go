@@ -65,20 +65,20 @@ func (c *rpcConn) acceptsCalls() bool {
 
 // send sends a request and returns the channel of its response.
 func (c *rpcConn) send(id uint64, request []byte) (<-chan rpcResponse, error) {
-	answer := make(chan rpcResponse, 1)
+	response := make(chan rpcResponse, 1)
 	c.mu.Lock()
 	if c.closing || c.closeErr != nil {
 		c.mu.Unlock()
 		return nil, errNoMoreCalls
 	}
-	c.pending[id] = answer
+	c.pending[id] = response
 	c.mu.Unlock()
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if _, err := c.socket.Write(request); err != nil {
 		c.closeWithError(err) // delivers the error to the channel
 	}
-	return answer, nil
+	return response, nil
 }
 
 // dropCall drops a call whose caller no longer waits.
@@ -97,8 +97,8 @@ func (c *rpcConn) closeWithError(err error) {
 	}
 	c.closeErr = err
 	_ = c.socket.Close() // pending responses are lost
-	for id, answer := range c.pending {
-		answer <- rpcResponse{err: err}
+	for id, response := range c.pending {
+		response <- rpcResponse{err: err}
 		delete(c.pending, id)
 	}
 }
@@ -121,20 +121,20 @@ func (c *rpcConn) handleFrame(b []byte) {
 	const request, twoWay, event = 0x80, 0x40, 0x20
 	flags, id := b[2], binary.BigEndian.Uint64(b[4:])
 	c.mu.Lock()
-	answer := c.pending[id]
+	response := c.pending[id]
 	switch {
 	case flags&event != 0 && flags&request != 0 && flags&twoWay == 0:
 		c.closing = true // Dubbo's read-only event
-		answer = nil
+		response = nil
 	case flags&event != 0:
-		answer = nil // a heartbeat
+		response = nil // a heartbeat
 	default:
 		delete(c.pending, id)
 	}
 	done := c.closing && len(c.pending) == 0
 	c.mu.Unlock()
-	if answer != nil {
-		answer <- rpcResponse{frame: b}
+	if response != nil {
+		response <- rpcResponse{frame: b}
 	}
 	if done {
 		c.closeWithError(errNoMoreCalls)

@@ -44,13 +44,13 @@ func TestHostsFlap(t *testing.T) {
 			cluster("dubbo", rpcs, guarded(object{"protocol": "dubbo"})),
 		},
 	}, nil, nil)
-	one, two, unary, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newHTTPClient(grpcAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	first, second, unary, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newHTTPClient(grpcAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
 	loads := []load{
-		one.getLoad("http1", "/echo", 100), one.postLoad("http1-post", "/echo", 40), two.getLoad("http2", "/echo", 100),
-		unary.grpcLoad("grpc", 100), rpc.callLoad("dubbo", 100), slowLoad(one, "http1-slow"), slowLoad(two, "http2-slow"),
+		first.getLoad("http1", "/echo", 100), first.postLoad("http1-post", "/echo", 40), second.getLoad("http2", "/echo", 100),
+		unary.grpcLoad("grpc", 100), rpc.callLoad("dubbo", 100), slowLoad(first, "http1-slow"), slowLoad(second, "http2-slow"),
 	}
 	hangUp := func() {
-		for _, c := range []*httpClient{one, two, unary} {
+		for _, c := range []*httpClient{first, second, unary} {
 			c.transport.CloseIdleConnections()
 		}
 		rpc.close()

@@ -161,16 +161,16 @@ func serveRPC(c net.Conn) error {
 		if err != nil {
 			return err
 		}
-		var answer []byte
+		var response []byte
 		switch f.Kind {
 		case frame.Ping:
-			answer = p.AppendPong(nil, f.ID)
+			response = p.AppendPong(nil, f.ID)
 		case frame.Request:
-			answer = p.AppendResponse(nil, f.ID, f.Text)
+			response = p.AppendResponse(nil, f.ID, f.Text)
 		default:
 			continue
 		}
-		if _, err := c.Write(answer); err != nil {
+		if _, err := c.Write(response); err != nil {
 			return err
 		}
 	}

@@ -84,7 +84,7 @@ func (r *testRun) runLoads(loads ...load) map[string]*loadResult {
 }
 
 // runLoadsFor is runLoads with another duration.
-func (r *testRun) runLoadsFor(lasts time.Duration, loads ...load) map[string]*loadResult {
+func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]*loadResult {
 	r.Helper()
 	loads = append(loads, r.directClient().getLoad(direct, "/", 50))
 	before := r.cpuTime()
@@ -94,20 +94,20 @@ func (r *testRun) runLoadsFor(lasts time.Duration, loads ...load) map[string]*lo
 		if invariants.Enabled {
 			l.rate /= 5 // Weft with invariant checks is about that much slower
 		}
-		t := &loadResult{name: l.name, expected: l.rate * lasts.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
+		t := &loadResult{name: l.name, expected: l.rate * duration.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
 		all[l.name] = t
 		chance := r.newRand(uint64(1000 + i))
 		playing.Go(func() {
 			begin := time.Now()
 			var calls sync.WaitGroup
 			inFlight := make(chan struct{}, maxInFlight)
-			due := time.Duration(0)
+			timer := time.Duration(0)
 			for n := 0; ; n++ {
-				due += time.Duration(chance.ExpFloat64() / l.rate * float64(time.Second))
-				if due > lasts {
+				timer += time.Duration(chance.ExpFloat64() / l.rate * float64(time.Second))
+				if timer > duration {
 					break
 				}
-				at := begin.Add(due)
+				at := begin.Add(timer)
 				sleep(nil, time.Until(at))
 				select {
 				case inFlight <- struct{}{}:
@@ -128,7 +128,7 @@ func (r *testRun) runLoadsFor(lasts time.Duration, loads ...load) map[string]*lo
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		r.Log(all[name])
 	}
-	used := (r.cpuTime() - before).Seconds() / lasts.Seconds()
+	used := (r.cpuTime() - before).Seconds() / duration.Seconds()
 	r.directP99 = all[direct].latencies.Quantile(0.99)
 	if used > 0 {
 		r.Logf("Weft used %.2f CPUs", used)
@@ -182,11 +182,11 @@ func (l load) request(n int) (by string, err error) {
 	return l.call(ctx, n)
 }
 
-func (t *loadResult) count(by string, err error, took time.Duration) {
+func (t *loadResult) count(by string, err error, elapsed time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests++
-	t.slowest = max(t.slowest, took)
+	t.slowest = max(t.slowest, elapsed)
 	if err != nil {
 		kind := failureKind(err)
 		t.failed[kind]++
@@ -195,11 +195,11 @@ func (t *loadResult) count(by string, err error, took time.Duration) {
 		}
 		return
 	}
-	t.latencies.Record(took)
+	t.latencies.Record(elapsed)
 	if t.byHost[by] == nil {
 		t.byHost[by] = new(histogram.Histogram)
 	}
-	t.byHost[by].Record(took)
+	t.byHost[by].Record(elapsed)
 }
 
 // failures returns the number of failures of the kinds, or of all kinds if none is given.
@@ -269,10 +269,10 @@ func (r *testRun) check(t *loadResult, b bounds) {
 	}
 	for _, q := range []struct {
 		quantile float64
-		most     time.Duration
+		maximum  time.Duration
 	}{{0.5, b.p50}, {0.99, b.p99}} {
-		if got := t.latencies.Quantile(q.quantile); q.most > 0 && got > q.most+slack {
-			r.Errorf("%s: p%.0f is %v, want at most %v plus %v for the machine", t.name, 100*q.quantile, got, q.most, slack)
+		if got := t.latencies.Quantile(q.quantile); q.maximum > 0 && got > q.maximum+slack {
+			r.Errorf("%s: p%.0f is %v, want at most %v plus %v for the machine", t.name, 100*q.quantile, got, q.maximum, slack)
 		}
 	}
 	if b.maxLatency > 0 && t.slowest > b.maxLatency+slack {

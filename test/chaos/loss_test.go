@@ -54,15 +54,15 @@ func TestPacketLoss(t *testing.T) {
 			cluster("rpc", rpcs, object{"lb_type": "LB_PEAK_EWMA"}),
 		},
 	}, func(name string, args ...string) *exec.Cmd { return proxy.Command(name, args...) }, proxy.DialContext)
-	one, two, rpc := r.newHTTPClient(pageAt, false, proxy.DialContext), r.newHTTPClient(pageAt, true, proxy.DialContext), r.newDubboClient(rpcAt, proxy.DialContext)
+	first, second, rpc := r.newHTTPClient(pageAt, false, proxy.DialContext), r.newHTTPClient(pageAt, true, proxy.DialContext), r.newDubboClient(rpcAt, proxy.DialContext)
 	loads := []load{
-		one.getLoad("others", "/others", 50), one.getLoad("least-request", "/least", 50), one.getLoad("peak-ewma", "/ewma", 50),
-		one.getLoad("turns", "/turns", 20), two.getLoad("others-http2", "/others", 50), two.getLoad("peak-ewma-http2", "/ewma", 50),
-		one.getLoad("impatient", "/impatient", 10), rpc.callLoad("dubbo-peak-ewma", 50),
+		first.getLoad("others", "/others", 50), first.getLoad("least-request", "/least", 50), first.getLoad("peak-ewma", "/ewma", 50),
+		first.getLoad("turns", "/turns", 20), second.getLoad("others-http2", "/others", 50), second.getLoad("peak-ewma-http2", "/ewma", 50),
+		first.getLoad("impatient", "/impatient", 10), rpc.callLoad("dubbo-peak-ewma", 50),
 	}
 	hangUp := func() {
-		one.transport.CloseIdleConnections()
-		two.transport.CloseIdleConnections()
+		first.transport.CloseIdleConnections()
+		second.transport.CloseIdleConnections()
 		rpc.close()
 	}
 	w.warmUp(hangUp, loads...)
@@ -91,9 +91,9 @@ func TestPacketLoss(t *testing.T) {
 	// Clients that use only the impaired host, with a short timeout.
 	r.check(all["impatient"], bounds{allowedKinds: late, maxFailed: 1, maxLatency: 500*time.Millisecond + moment})
 
-	for name, most := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
-		if got := all[name].fraction("host0"); got > most {
-			r.Errorf("%s: %.1f %% of the responses are from the impaired host, want at most %.1f %%", name, 100*got, 100*most)
+	for name, maximum := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
+		if got := all[name].fraction("host0"); got > maximum {
+			r.Errorf("%s: %.1f %% of the responses are from the impaired host, want at most %.1f %%", name, 100*got, 100*maximum)
 		}
 		for _, healthy := range []string{"host1", "host2"} {
 			if got := all[name].fraction(healthy); got < 0.3 {

@@ -68,11 +68,11 @@ func newTestRun(t *testing.T) *testRun {
 	t.Parallel()
 	r := &testRun{T: t, duration: 15 * time.Second, seed: rand.Uint64()}
 	if text := os.Getenv("WEFT_CHAOS_DURATION"); text != "" {
-		lasts, err := time.ParseDuration(text)
+		duration, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("WEFT_CHAOS_DURATION: %v", err)
 		}
-		r.duration = lasts
+		r.duration = duration
 	}
 	if text := os.Getenv("WEFT_CHAOS_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)

@@ -36,13 +36,13 @@ func TestReloadsAndDrain(t *testing.T) {
 		}
 	}
 	w := r.newWeft(config(0), nil, nil)
-	one, two, unary, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newHTTPClient(grpcAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	first, second, unary, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newHTTPClient(grpcAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
 	loads := []load{
-		one.getLoad("http1", "/echo", 120), two.getLoad("http2", "/echo", 120), unary.grpcLoad("grpc", 120), rpc.callLoad("dubbo", 120),
-		one.getLoad("http1-slow", "/echo?wait=1500", 10), two.getLoad("http2-slow", "/echo?wait=1500", 10),
+		first.getLoad("http1", "/echo", 120), second.getLoad("http2", "/echo", 120), unary.grpcLoad("grpc", 120), rpc.callLoad("dubbo", 120),
+		first.getLoad("http1-slow", "/echo?wait=1500", 10), second.getLoad("http2-slow", "/echo?wait=1500", 10),
 	}
 	hangUp := func() {
-		for _, c := range []*httpClient{one, two, unary} {
+		for _, c := range []*httpClient{first, second, unary} {
 			c.transport.CloseIdleConnections()
 		}
 		rpc.close()

@@ -18,11 +18,11 @@ import (
 // Another host is not affected.
 func TestTruncatedResponses(t *testing.T) {
 	r := newTestRun(t)
-	one, two := r.newResettingHost(1, serveHTTP1), r.newResettingHost(2, serveHTTP2)
+	first, second := r.newResettingHost(1, serveHTTP1), r.newResettingHost(2, serveHTTP2)
 	rpcOnce, rpcAgain := r.newResettingHost(3, serveResettingRPC), r.newResettingHost(4, serveResettingRPC)
 	_, well := r.newHost("well")
 
-	again := retryPolicy("reset", 3, "2s")
+	repeated := retryPolicy("reset", 3, "2s")
 	oneAt, twoAt, onceAt, againAt, wellAt := freePort(), freePort(), freePort(), freePort(), freePort()
 	w := r.newWeft(setup{
 		listeners: list{
@@ -30,12 +30,12 @@ func TestTruncatedResponses(t *testing.T) {
 			listener("wellrpc", wellAt, "dubbo"),
 		},
 		tables: list{
-			routeTable("one", route("/well", "well"), route("/plain", "one"), route("/", "one", again)),
-			routeTable("two", route("/well", "well"), route("/plain", "two"), route("/", "two", again)),
-			routeTable("once", route("/", "once")), routeTable("again", route("/", "again", again)), routeTable("wellrpc", route("/", "wellrpc")),
+			routeTable("one", route("/well", "well"), route("/plain", "one"), route("/", "one", repeated)),
+			routeTable("two", route("/well", "well"), route("/plain", "two"), route("/", "two", repeated)),
+			routeTable("once", route("/", "once")), routeTable("again", route("/", "again", repeated)), routeTable("wellrpc", route("/", "wellrpc")),
 		},
 		clusters: list{
-			cluster("one", []string{one.address}), cluster("two", []string{two.address}),
+			cluster("one", []string{first.address}), cluster("two", []string{second.address}),
 			cluster("once", []string{rpcOnce.address}), cluster("again", []string{rpcAgain.address}),
 			cluster("well", []string{well.http}), cluster("wellrpc", []string{well.rpc}),
 		},
@@ -82,7 +82,7 @@ func TestTruncatedResponses(t *testing.T) {
 			r.Errorf("%s failed %d times, %s without retries %d times; want fewer failures with retries", pair[0], with, pair[1], without)
 		}
 	}
-	for _, l := range []*opCounts{&one.posts, &two.posts, &rpcOnce.posts} {
+	for _, l := range []*opCounts{&first.posts, &second.posts, &rpcOnce.posts} {
 		l.checkOnce(r)
 	}
 	if n := w.metric("weft_cluster_retries_total", `cluster="once"`); n != 0 {

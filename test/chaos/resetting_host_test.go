@@ -70,7 +70,7 @@ func (r *testRun) newResettingHost(purpose uint64, talk func(b *resettingHost, c
 }
 
 // truncate decides how many bytes of a response of size bytes are sent; whole means all of them.
-func (b *resettingHost) truncate(size int) (sent int, whole bool) {
+func (b *resettingHost) truncate(size int) (sent int, complete bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rng.Float64() >= b.resetFraction {
@@ -82,12 +82,12 @@ func (b *resettingHost) truncate(size int) (sent int, whole bool) {
 
 // sendResponse sends a response or a part of it. After a part, it waits until Weft can have
 // forwarded the part and returns errReset.
-func (b *resettingHost) sendResponse(c net.Conn, answer []byte) error {
-	sent, whole := b.truncate(len(answer))
-	if _, err := c.Write(answer[:sent]); err != nil {
+func (b *resettingHost) sendResponse(c net.Conn, response []byte) error {
+	sent, complete := b.truncate(len(response))
+	if _, err := c.Write(response[:sent]); err != nil {
 		return err
 	}
-	if whole {
+	if complete {
 		return nil
 	}
 	sleep(nil, time.Duration(sent%8)*time.Millisecond)
@@ -123,13 +123,13 @@ func serveHTTP1(b *resettingHost, c net.Conn) error {
 		if err != nil {
 			return err
 		}
-		answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+		response := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 		if n%2 == 1 {
 			half := len(text) / 2
-			answer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
+			response = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
 				half, text[:half], len(text)-half, text[half:])
 		}
-		if err := b.sendResponse(c, answer); err != nil {
+		if err := b.sendResponse(c, response); err != nil {
 			return err
 		}
 	}

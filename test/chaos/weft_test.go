@@ -32,9 +32,9 @@ type (
 )
 
 // with returns a copy of o with additional or replaced keys.
-func (o object) with(more ...object) object {
+func (o object) with(extra ...object) object {
 	all := maps.Clone(o)
-	for _, m := range more {
+	for _, m := range extra {
 		maps.Copy(all, m)
 	}
 	return all
@@ -59,10 +59,10 @@ type setup struct {
 
 // listener returns a listener for a protocol, "Auto" for all of HTTP and gRPC, with the route table
 // of the same name.
-func listener(name, address, protocol string, more ...object) object {
+func listener(name, address, protocol string, extra ...object) object {
 	config := object{"downstream_protocol": protocol, "router_config_name": name}
 	return object{"name": name, "address": address, "filter_chains": list{
-		object{"filters": list{object{"type": "proxy", "config": config}}}.with(more...)}}
+		object{"filters": list{object{"type": "proxy", "config": config}}}.with(extra...)}}
 }
 
 // routeTable returns a route table that matches every domain.
@@ -72,8 +72,8 @@ func routeTable(name string, routes ...object) object {
 }
 
 // route returns a route from a path prefix to a cluster.
-func route(prefix, cluster string, more ...object) object {
-	return object{"match": object{"prefix": prefix}, "route": object{"cluster_name": cluster}.with(more...)}
+func route(prefix, cluster string, extra ...object) object {
+	return object{"match": object{"prefix": prefix}, "route": object{"cluster_name": cluster}.with(extra...)}
 }
 
 // retryPolicy returns the route keys of a retry policy.
@@ -84,12 +84,12 @@ func retryPolicy(on string, n int, try string) object {
 
 // cluster returns a round-robin cluster with a short idle timeout. It allows more concurrent
 // retries than the default of 3, because a host that dies fails all of its requests in flight.
-func cluster(name string, hosts []string, more ...object) object {
+func cluster(name string, hosts []string, extra ...object) object {
 	all := list{}
 	for _, h := range hosts {
 		all = append(all, object{"address": h})
 	}
-	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": all, "idle_timeout": "2s", "circuit_breakers": list{object{"max_retries": 100}}}.with(more...)
+	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": all, "idle_timeout": "2s", "circuit_breakers": list{object{"max_retries": 100}}}.with(extra...)
 }
 
 // weft is a process under test.
@@ -375,13 +375,13 @@ func (w *weft) checkNoLeak() {
 }
 
 // eventually waits until wrong returns "" and reports the last result on a timeout.
-func (w *weft) eventually(wrong func() string) {
+func (w *weft) eventually(mismatch func() string) {
 	w.r.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	timeout := time.After(waitTimeout)
 	for {
-		what := wrong()
+		what := mismatch()
 		if what == "" {
 			return
 		}

@@ -79,13 +79,13 @@ func chunkCases() []ruleCase {
 
 // chunkedBodyPasses returns an exchange in which Weft decodes and re-encodes a chunked body in both
 // directions.
-func chunkedBodyPasses(name, chunks, content string) ruleCase {
+func chunkedBodyPasses(name, chunks, body string) ruleCase {
 	const head = responseStart + "Transfer-Encoding: chunked\r\n\r\n"
 	return ruleCase{
 		name: name, rfc: "9112 7.1",
 		script: script{
-			clientSends(postChunked + chunks), originReceivesChunked(postChunked, content, ""), originSends(okResponse), clientReceives(okResponse),
-			clientSends(get), originReceives(get), originSends(head + chunks), clientReceivesChunked(head, content, ""), carriesNextExchange,
+			clientSends(postChunked + chunks), originReceivesChunked(postChunked, body, ""), originSends(okResponse), clientReceives(okResponse),
+			clientSends(get), originReceives(get), originSends(head + chunks), clientReceivesChunked(head, body, ""), carriesNextExchange,
 		},
 	}
 }

@@ -161,21 +161,21 @@ func clientReceivesHeadEnd(r *harness) {
 
 // originReceivesStart verifies that the origin reads a head and the beginning of a chunked body,
 // regardless of the chunk sizes, without its end.
-func originReceivesStart(head, content string) step {
+func originReceivesStart(head, body string) step {
 	return func(r *harness) {
 		r.Helper()
 		conn := r.ensureOrigin()
 		r.expect("the origin", conn, head)
 		got := ""
 		for {
-			if data, _, whole := dechunk(got + "0\r\n\r\n"); whole && data == content {
+			if data, _, complete := dechunk(got + "0\r\n\r\n"); complete && data == body {
 				return
 			}
-			one := make([]byte, 1)
-			if _, err := conn.Read(one); err != nil {
+			first := make([]byte, 1)
+			if _, err := conn.Read(first); err != nil {
 				r.Fatalf("after the head the origin got\n%s\nthen %v", quote(got), err)
 			}
-			got += string(one)
+			got += string(first)
 		}
 	}
 }
@@ -331,8 +331,8 @@ func trickle(text string, every time.Duration) step {
 		r.Helper()
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		for began := time.Now(); !r.clientHasInput(); <-tick.C {
-			if time.Since(began) > waitTimeout {
+		for start := time.Now(); !r.clientHasInput(); <-tick.C {
+			if time.Since(start) > waitTimeout {
 				r.Fatalf("no response during %v of trickled bytes", waitTimeout)
 			}
 			r.write(r.ensureClient(), text)
@@ -351,15 +351,15 @@ func trickleUntilClosed(text string, every time.Duration) step {
 		}()
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		for began := time.Now(); ; {
+		for start := time.Now(); ; {
 			select {
 			case <-ended:
 				return
 			case <-tick.C:
 				r.write(r.ensureClient(), text)
 			}
-			if time.Since(began) > waitTimeout-time.Second {
-				r.Fatalf("Weft did not close the connection during %v of trickled bytes", time.Since(began))
+			if time.Since(start) > waitTimeout-time.Second {
+				r.Fatalf("Weft did not close the connection during %v of trickled bytes", time.Since(start))
 			}
 		}
 	}
@@ -394,16 +394,16 @@ func clientReadsSlowly(every time.Duration) step {
 		}()
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		one := make([]byte, 8)
-		for began := time.Now(); ; {
+		first := make([]byte, 8)
+		for start := time.Now(); ; {
 			select {
 			case <-ended:
 				return
 			case <-tick.C:
-				_, _ = r.ensureClient().Read(one)
+				_, _ = r.ensureClient().Read(first)
 			}
-			if time.Since(began) > waitTimeout-time.Second {
-				r.Fatalf("Weft did not close the origin connection during %v of slow reads", time.Since(began))
+			if time.Since(start) > waitTimeout-time.Second {
+				r.Fatalf("Weft did not close the origin connection during %v of slow reads", time.Since(start))
 			}
 		}
 	}

@@ -177,8 +177,8 @@ func startDescribingOrigin(t *testing.T) string {
 }
 
 // startOrigin starts an HTTP/1.1 net/http server until the end of the test.
-func startOrigin(t *testing.T, answer http.HandlerFunc) (address string) {
-	s := httptest.NewServer(answer)
+func startOrigin(t *testing.T, response http.HandlerFunc) (address string) {
+	s := httptest.NewServer(response)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }

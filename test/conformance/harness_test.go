@@ -268,10 +268,10 @@ func (r *harness) expect(who string, conn net.Conn, want string) {
 		}
 	}
 	if string(got) != want {
-		more := make([]byte, 4<<10)
+		extra := make([]byte, 4<<10)
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		n, _ := conn.Read(more)
-		r.Fatalf("%s got\n%s\nwant\n%s", who, quote(string(got)+string(more[:n])), quote(want))
+		n, _ := conn.Read(extra)
+		r.Fatalf("%s got\n%s\nwant\n%s", who, quote(string(got)+string(extra[:n])), quote(want))
 	}
 }
 

@@ -58,8 +58,8 @@ func TestHTTP1(t *testing.T) {
 		t.Run(c.subject, func(t *testing.T) {
 			for _, e := range c.cases {
 				t.Run(e.name, func(t *testing.T) {
-					began := time.Now()
-					defer func() { report.add(c.subject, e, outcomeOf(t), time.Since(began)) }()
+					start := time.Now()
+					defer func() { report.add(c.subject, e, outcomeOf(t), time.Since(start)) }()
 					e.run(t)
 				})
 			}
@@ -106,7 +106,7 @@ type report struct {
 	subject string
 }
 
-func (r *report) add(about string, e ruleCase, verdict string, took time.Duration) {
+func (r *report) add(about string, e ruleCase, verdict string, elapsed time.Duration) {
 	if r.counts == nil {
 		r.counts = make(map[string]int)
 	}
@@ -116,8 +116,8 @@ func (r *report) add(about string, e ruleCase, verdict string, took time.Duratio
 		r.lines = append(r.lines, "", about)
 	}
 	late := ""
-	if took > 100*time.Millisecond {
-		late = fmt.Sprintf("  (%d ms)", took.Milliseconds())
+	if elapsed > 100*time.Millisecond {
+		late = fmt.Sprintf("  (%d ms)", elapsed.Milliseconds())
 	}
 	r.lines = append(r.lines, fmt.Sprintf("  %-6s  %-16s  %s%s", verdict, e.rfc, e.name, late))
 }

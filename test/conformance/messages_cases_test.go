@@ -138,12 +138,12 @@ func messageCases() []ruleCase {
 func clientReceivesLine(r *harness) {
 	r.Helper()
 	var line []byte
-	one := make([]byte, 1)
+	first := make([]byte, 1)
 	for !strings.HasSuffix(string(line), "\r\n") {
-		if _, err := r.ensureClient().Read(one); err != nil {
+		if _, err := r.ensureClient().Read(first); err != nil {
 			r.Fatalf("the client got %q, then %v", line, err)
 		}
-		line = append(line, one[0])
+		line = append(line, first[0])
 	}
 	if !regexp.MustCompile(`^[ -~]*\r\n$`).Match(line) {
 		r.Fatalf("the client got %q", line)

@@ -41,31 +41,31 @@ func originSends(text string) step {
 func clientReceives(text string) step {
 	return func(r *harness) {
 		r.Helper()
-		r.expect("the caller", r.ensureClient(), text)
+		r.expect("the client", r.ensureClient(), text)
 	}
 }
 
 // originReceivesChunked verifies that the origin reads a head and a chunked body with a trailer
 // section, regardless of the chunk sizes.
-func originReceivesChunked(head, content, trailer string) step {
+func originReceivesChunked(head, body, trailer string) step {
 	return func(r *harness) {
 		r.Helper()
-		r.expectChunked("the origin", r.ensureOrigin(), head, content, trailer)
+		r.expectChunked("the origin", r.ensureOrigin(), head, body, trailer)
 	}
 }
 
 // clientReceivesChunked is originReceivesChunked for the client.
-func clientReceivesChunked(head, content, trailer string) step {
+func clientReceivesChunked(head, body, trailer string) step {
 	return func(r *harness) {
 		r.Helper()
-		r.expectChunked("the caller", r.ensureClient(), head, content, trailer)
+		r.expectChunked("the client", r.ensureClient(), head, body, trailer)
 	}
 }
 
 // clientClosed verifies that Weft closes the client's connection with a FIN and sends nothing more.
 func clientClosed(r *harness) {
 	r.Helper()
-	if got, orderly := r.readToEnd("the caller", r.ensureClient()); got != "" || !orderly {
+	if got, orderly := r.readToEnd("the client", r.ensureClient()); got != "" || !orderly {
 		r.Fatalf("before the close (orderly: %t) the client got\n%s", orderly, quote(got))
 	}
 	_ = r.client.Close()
@@ -76,7 +76,7 @@ func clientClosed(r *harness) {
 // its last bytes, so that the client detects the truncation.
 func clientTruncated(r *harness) {
 	r.Helper()
-	got, orderly := r.readToEnd("the caller", r.ensureClient())
+	got, orderly := r.readToEnd("the client", r.ensureClient())
 	if strings.HasSuffix(got, "0\r\n\r\n") {
 		r.Fatalf("the truncated body looks complete (orderly: %t)\n%s", orderly, quote(got))
 	}
@@ -88,7 +88,7 @@ func clientTruncated(r *harness) {
 // ends with the connection.
 func clientReset(r *harness) {
 	r.Helper()
-	if got, orderly := r.readToEnd("the caller", r.ensureClient()); orderly {
+	if got, orderly := r.readToEnd("the client", r.ensureClient()); orderly {
 		r.Fatalf("the client's connection ended with a FIN after\n%s", quote(got))
 	}
 	_ = r.client.Close()
@@ -107,10 +107,10 @@ func originClosed(r *harness) {
 
 // originClosedWithin verifies that Weft closes the origin connection after at most a prefix of the
 // body, which may have been in transit when the response arrived.
-func originClosedWithin(content string) step {
+func originClosedWithin(body string) step {
 	return func(r *harness) {
 		r.Helper()
-		if got, _ := r.readToEnd("the origin", r.ensureOrigin()); !strings.HasPrefix(content, got) {
+		if got, _ := r.readToEnd("the origin", r.ensureOrigin()); !strings.HasPrefix(body, got) {
 			r.Fatalf("before the close the origin got\n%s", quote(got))
 		}
 		_ = r.origin.Close()
@@ -130,8 +130,8 @@ func originMessageIncomplete(r *harness) {
 		return
 	}
 	got, _ := r.readToEnd("the origin", conn)
-	if _, content, found := strings.Cut(got, "\r\n\r\n"); found {
-		if _, _, whole := dechunk(content); whole {
+	if _, body, found := strings.Cut(got, "\r\n\r\n"); found {
+		if _, _, complete := dechunk(body); complete {
 			r.Fatalf("the origin got a complete request\n%s", quote(got))
 		}
 	}
@@ -200,8 +200,8 @@ func rejected(status int) step {
 func rejectedOnly(status int) step {
 	return func(r *harness) {
 		r.Helper()
-		got, orderly := r.readToEnd("the caller", r.ensureClient())
-		head, content, found := strings.Cut(got, "\r\n\r\n")
+		got, orderly := r.readToEnd("the client", r.ensureClient())
+		head, body, found := strings.Cut(got, "\r\n\r\n")
 		if !found || !orderly {
 			r.Fatalf("the client got no complete response (orderly: %t), want status %d\n%s", orderly, status, quote(got))
 		}
@@ -209,8 +209,8 @@ func rejectedOnly(status int) step {
 		if !own.closes {
 			r.Errorf("the response has no Connection: close (RFC 9112 9.6)\n%s", quote(got))
 		}
-		if r.method != "HEAD" && len(content) != own.length {
-			r.Errorf("the response has a body of %d bytes and Content-Length %d\n%s", len(content), own.length, quote(got))
+		if r.method != "HEAD" && len(body) != own.length {
+			r.Errorf("the response has a body of %d bytes and Content-Length %d\n%s", len(body), own.length, quote(got))
 		}
 		_ = r.client.Close()
 		r.client = nil
@@ -251,9 +251,9 @@ func parseLocalReply(r *harness, head string, status int) localReply {
 		r.Fatalf("the client got\n%s\nwant %s", quote(head), want)
 	}
 	var o localReply
-	known := localReplyHeader()
+	recorded := localReplyHeader()
 	for _, line := range lines[1:] {
-		if !known.MatchString(line) {
+		if !recorded.MatchString(line) {
 			r.Errorf("the local reply has the unexpected field %q", line)
 		}
 		name, value, _ := strings.Cut(line, ": ")
@@ -271,12 +271,12 @@ func parseLocalReply(r *harness, head string, status int) localReply {
 func (r *harness) readHead() string {
 	r.Helper()
 	var head []byte
-	one := make([]byte, 1)
+	first := make([]byte, 1)
 	for !strings.HasSuffix(string(head), "\r\n\r\n") {
-		if _, err := r.ensureClient().Read(one); err != nil {
+		if _, err := r.ensureClient().Read(first); err != nil {
 			r.Fatalf("the client got\n%s\nthen %v", quote(string(head)), err)
 		}
-		head = append(head, one[0])
+		head = append(head, first[0])
 	}
 	return string(head[:len(head)-4])
 }
@@ -293,7 +293,7 @@ func (r *harness) discard(n int) {
 }
 
 // expectChunked reads and verifies a head and a chunked body.
-func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, content, trailer string) {
+func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, body, trailer string) {
 	r.Helper()
 	var got []byte
 	buf := make([]byte, 32<<10)
@@ -304,20 +304,20 @@ func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int,
 			r.Fatalf("%s got\n%s\nwant\n%s", who, quote(text), quote(head))
 		}
 		if size == len(head) {
-			if data, end, whole := dechunk(text[size:]); whole {
-				if data != content || end != trailer {
-					r.Fatalf("%s got\n%s\nwant the body\n%s\nand the trailer section\n%s", who, quote(text), quote(content), quote(trailer))
+			if data, end, complete := dechunk(text[size:]); complete {
+				if data != body || end != trailer {
+					r.Fatalf("%s got\n%s\nwant the body\n%s\nand the trailer section\n%s", who, quote(text), quote(body), quote(trailer))
 				}
 				return
 			}
 		}
 		// Read single bytes near the end, so that nothing after it is consumed.
-		one := buf[:1]
-		if len(got) < len(head)+len(content) {
-			one = buf[:min(len(buf), len(head)+len(content)-len(got))]
+		first := buf[:1]
+		if len(got) < len(head)+len(body) {
+			first = buf[:min(len(buf), len(head)+len(body)-len(got))]
 		}
-		n, err := conn.Read(one)
-		got = append(got, one[:n]...)
+		n, err := conn.Read(first)
+		got = append(got, first[:n]...)
 		if err != nil {
 			r.Fatalf("%s got\n%s\nthen %v", who, quote(string(got)), err)
 		}
@@ -326,7 +326,7 @@ func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int,
 
 // dechunk decodes a chunked body strictly: no extensions, no leading zeros. whole reports that text
 // is complete and has no further bytes.
-func dechunk(text string) (content, trailer string, whole bool) {
+func dechunk(text string) (body, trailer string, complete bool) {
 	var b strings.Builder
 	for {
 		line, rest, found := strings.Cut(text, "\r\n")
@@ -356,12 +356,12 @@ func dechunk(text string) (content, trailer string, whole bool) {
 func (r *harness) readHeadRest() string {
 	r.Helper()
 	var rest []byte
-	one := make([]byte, 1)
+	first := make([]byte, 1)
 	for string(rest) != "\r\n" && !strings.HasSuffix(string(rest), "\r\n\r\n") {
-		if _, err := r.ensureClient().Read(one); err != nil {
+		if _, err := r.ensureClient().Read(first); err != nil {
 			r.Fatalf("the client got\n%s\nthen %v", quote(string(rest)), err)
 		}
-		rest = append(rest, one[0])
+		rest = append(rest, first[0])
 	}
 	return string(rest)
 }

@@ -83,14 +83,14 @@ func requestMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times 
 			return times
 		case <-tick.C:
 		}
-		began := time.Now()
+		start := time.Now()
 		r := &harness{TB: t, client: dial(t, front)}
-		_ = r.client.SetDeadline(began.Add(toolTimeout)) // hundreds of connections compete for the CPU
+		_ = r.client.SetDeadline(start.Add(toolTimeout)) // hundreds of connections compete for the CPU
 		r.write(r.client, requestStart+"Connection: close\r\n\r\n")
-		if got, _ := r.readToEnd("the caller", r.client); !strings.HasSuffix(got, "\r\n\r\nok") {
+		if got, _ := r.readToEnd("the client", r.client); !strings.HasSuffix(got, "\r\n\r\nok") {
 			t.Errorf("another client got\n%s", quote(got))
 		}
 		r.closeConnections()
-		times = append(times, time.Since(began))
+		times = append(times, time.Since(start))
 	}
 }

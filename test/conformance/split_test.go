@@ -57,7 +57,7 @@ func (r *harness) dropClosedOrigin() {
 	if r.origin == nil {
 		return
 	}
-	one := make([]byte, 1)
+	first := make([]byte, 1)
 	raw, err := r.origin.(syscall.Conn).SyscallConn()
 	if err != nil {
 		r.Fatal(err)
@@ -65,7 +65,7 @@ func (r *harness) dropClosedOrigin() {
 	n := 0
 	err = raw.Read(func(fd uintptr) bool {
 		var failed error
-		n, _, failed = unix.Recvfrom(int(fd), one, unix.MSG_PEEK)
+		n, _, failed = unix.Recvfrom(int(fd), first, unix.MSG_PEEK)
 		return !errors.Is(failed, unix.EAGAIN)
 	})
 	if n <= 0 || err != nil {
@@ -86,8 +86,8 @@ func (r *harness) writeSplit(conn net.Conn, text string, i int) {
 // awaitRead waits until the other side of a Unix socket has read all sent bytes.
 func (r *harness) awaitRead(conn net.Conn) {
 	r.Helper()
-	for began := time.Now(); socketQueueLen(r, conn, unix.SIOCOUTQ) > 0; runtime.Gosched() {
-		if time.Since(began) > waitTimeout {
+	for start := time.Now(); socketQueueLen(r, conn, unix.SIOCOUTQ) > 0; runtime.Gosched() {
+		if time.Since(start) > waitTimeout {
 			r.Fatal("Weft did not read the sent bytes")
 		}
 	}

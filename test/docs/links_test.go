@@ -58,7 +58,7 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			anchor := strings.TrimPrefix(found[2], "#")
-			if known, ok := anchors[target]; anchor != "" && (!ok || !known[anchor]) {
+			if recorded, ok := anchors[target]; anchor != "" && (!ok || !recorded[anchor]) {
 				t.Errorf("%s links to %s: the page has no heading for %q", name, found[0], anchor)
 			}
 		}

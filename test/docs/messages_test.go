@@ -49,9 +49,9 @@ func TestMessagesOnPagesExist(t *testing.T) {
 }
 
 func containsThreeWords(source, message string) bool {
-	words := strings.Fields(message)
-	for i := range len(words) - 2 {
-		if strings.Contains(source, strings.Join(words[i:i+3], " ")) {
+	texts := strings.Fields(message)
+	for i := range len(texts) - 2 {
+		if strings.Contains(source, strings.Join(texts[i:i+3], " ")) {
 			return true
 		}
 	}

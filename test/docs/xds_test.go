@@ -43,9 +43,9 @@ func runPage(t *testing.T, name string) {
 		}
 		netns.RequirePrograms(t, strings.Fields(text)[0])
 		eventually(t, func() error {
-			again := host.Command("sh", "-c", "exec "+text)
-			again.Dir = root
-			out, err := again.Output()
+			repeated := host.Command("sh", "-c", "exec "+text)
+			repeated.Dir = root
+			out, err := repeated.Output()
 			if err == nil && prints != "" && string(out) != prints {
 				err = fmt.Errorf("it prints %q, want %q", out, prints)
 			}
@@ -78,7 +78,7 @@ func startInBackground(t *testing.T, cmd *exec.Cmd) {
 // eventually calls f until it returns nil: programs that were just started must be compiled first.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	limit := time.After(2 * time.Minute)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -88,7 +88,7 @@ func eventually(t *testing.T, f func() error) {
 		}
 		select {
 		case <-tick.C:
-		case <-limit:
+		case <-deadline:
 			t.Fatal(err)
 		}
 	}

@@ -20,17 +20,17 @@ func TestWeftFindsApplicationProviders(t *testing.T) {
 			t.Setenv("DUBBO_APPLICATION_METADATA-TYPE", stored)
 			near := startSidecar(t, sidecarOptions{registry: server.Address()})
 			near.callAPIForExports("/sub") // before any provider registers
-			one, two := freePort(t), freePort(t)
-			p := startProvider(t, "dubbo3", "p", one, registryOption(server, "?register-mode=instance"))
-			near.awaitProviders(one)
+			first, second := freePort(t), freePort(t)
+			p := startProvider(t, "dubbo3", "p", first, registryOption(server, "?register-mode=instance"))
+			near.awaitProviders(first)
 			consumer := startConsumer(t, "dubbo27")
 			checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", near.egress)))
 			// A provider that registers in both forms must be one host.
-			startProvider(t, "dubbo3", "q", two, registryOption(server, "?register-mode=all"), "weight=50", "warmup=1")
-			near.awaitProviders(one, two)
-			near.awaitWeight(two, 50)
+			startProvider(t, "dubbo3", "q", second, registryOption(server, "?register-mode=all"), "weight=50", "warmup=1")
+			near.awaitProviders(first, second)
+			near.awaitWeight(second, 50)
 			p.Kill()
-			near.awaitProviders(two)
+			near.awaitProviders(second)
 		})
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // registryOption returns the registry option of a Dubbo application without a sidecar.
-func registryOption(server *zookeeper.Server, more string) string {
-	return "registry=zookeeper://" + server.Address() + more
+func registryOption(server *zookeeper.Server, extra string) string {
+	return "registry=zookeeper://" + server.Address() + extra
 }
 
 // TestInterfaceConsumersFindWeftProviders verifies that consumers without a sidecar find a provider
@@ -79,13 +79,13 @@ func TestWeights(t *testing.T) {
 	const calls = 800
 	shares := func() map[string]float64 {
 		t.Helper()
-		made := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", near.egress, calls))
-		answers, ok := made[0].Value.(map[string]any)
+		created := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", near.egress, calls))
+		responses, ok := created[0].Value.(map[string]any)
 		if !ok {
-			t.Fatalf("calls come to %s", made[0].text)
+			t.Fatalf("calls come to %s", created[0].text)
 		}
 		counts := map[string]float64{}
-		for name, n := range answers {
+		for name, n := range responses {
 			counts[name], _ = n.(float64)
 		}
 		return counts

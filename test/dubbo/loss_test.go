@@ -187,8 +187,8 @@ func TestLeaderIsKilled(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()
 	ensemble := zookeeper.StartEnsemble(t, zookeeper.Options{})
-	one := ensemble.Servers[0].Address()
-	p := startSidecarPair(t, ensemble.Address(), ensemble.Address(), one+"?backup="+ensemble.Servers[1].Address()+","+ensemble.Servers[2].Address())
+	first := ensemble.Servers[0].Address()
+	p := startSidecarPair(t, ensemble.Address(), ensemble.Address(), first+"?backup="+ensemble.Servers[1].Address()+","+ensemble.Servers[2].Address())
 	l := startLoad(t, p.consumerSide)
 	leader := ensemble.Leader()
 	leader.Kill()
@@ -262,8 +262,8 @@ func TestProviderDies(t *testing.T) {
 			doomed.Kill()
 			died := time.Now()
 			near.awaitProviders(lives)
-			if took := time.Since(died); took > sessionTimeout+5*time.Second {
-				t.Errorf("the provider is in the list %v after it died", took)
+			if elapsed := time.Since(died); elapsed > sessionTimeout+5*time.Second {
+				t.Errorf("the provider is in the list %v after it died", elapsed)
 			}
 			lost, answered := l.stop()
 			sum := 0
@@ -274,12 +274,12 @@ func TestProviderDies(t *testing.T) {
 				}
 			}
 			// Five consecutive failures eject a host, in addition to the calls in flight.
-			most := concurrency + 5
+			maximum := concurrency + 5
 			if retries > 0 {
-				most = 0
+				maximum = 0
 			}
-			if sum > most {
-				t.Errorf("%d calls are lost, want at most %d: %v", sum, most, lost)
+			if sum > maximum {
+				t.Errorf("%d calls are lost, want at most %d: %v", sum, maximum, lost)
 			}
 			t.Logf("%d calls of %d are lost", sum, sum+answered)
 		})

@@ -175,12 +175,12 @@ func freePort(t *testing.T) int {
 }
 
 // eventually waits until wrong returns "".
-func eventually(t *testing.T, wrong func() string) {
+func eventually(t *testing.T, mismatch func() string) {
 	t.Helper()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for deadline := time.Now().Add(waitTimeout); ; <-tick.C {
-		what := wrong()
+		what := mismatch()
 		if what == "" {
 			return
 		}

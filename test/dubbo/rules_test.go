@@ -40,12 +40,12 @@ func TestConfigurationCenterRules(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
 	near := startSidecar(t, sidecarOptions{registry: server.Address()})
-	one, two, gray := freePort(t), freePort(t), freePort(t)
-	startProvider(t, "dubbo27", "one", one, registryOption(server, ""), "warmup=1")
-	startProvider(t, "dubbo3", "two", two, registryOption(server, ""), "warmup=1")
+	first, second, gray := freePort(t), freePort(t), freePort(t)
+	startProvider(t, "dubbo27", "one", first, registryOption(server, ""), "warmup=1")
+	startProvider(t, "dubbo3", "two", second, registryOption(server, ""), "warmup=1")
 	startProvider(t, "dubbo3", "gray", gray, registryOption(server, ""), "warmup=1", "dubbo.tag=gray")
 	near.callAPIForExports("/sub")
-	near.awaitProviders(one, two, gray)
+	near.awaitProviders(first, second, gray)
 	consumer := startConsumer(t, "dubbo27")
 	called := func(want string) {
 		t.Helper()
@@ -60,23 +60,23 @@ func TestConfigurationCenterRules(t *testing.T) {
 	rules := dial(t, server)
 	folder := "/dubbo/config/dubbo/"
 	conditions := folder + echo + "::.condition-router"
-	rules.write(conditions, fmt.Sprintf("configVersion: v2.7\nscope: service\nforce: true\nconditions:\n- 'method=name => port=%d'\n", two))
+	rules.write(conditions, fmt.Sprintf("configVersion: v2.7\nscope: service\nforce: true\nconditions:\n- 'method=name => port=%d'\n", second))
 	called("map[two:40]")
-	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", two, one))
+	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", second, first))
 	called("map[one:40]")
-	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", two))
-	near.awaitExport([2]string{}, two) // the rule applies to the service without group and version
+	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", second))
+	near.awaitExport([2]string{}, second) // the rule applies to the service without group and version
 	called("map[two:40]")
 	if err := rules.conn.Delete(conditions, -1); err != nil {
 		t.Fatal(err)
 	}
-	near.awaitProviders(one, two, gray)
+	near.awaitProviders(first, second, gray)
 
 	// The tag gray now comes from the consumer's parameters.
 	near.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
 	called("map[gray:40]")
 	near.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}})
-	near.awaitProviders(one, two, gray)
+	near.awaitProviders(first, second, gray)
 
 	consumer.runScenario(fmt.Sprintf("shares %d calls=40", near.egress)) // opens connections to both providers
 	before := near.openedConnections()

@@ -120,11 +120,11 @@ func (w *sidecar) callAPI(path string, service object) {
 }
 
 // callAPIForExports makes an API call about each export, with additional keys if given.
-func (w *sidecar) callAPIForExports(path string, more ...object) {
+func (w *sidecar) callAPIForExports(path string, extra ...object) {
 	w.t.Helper()
 	for _, export := range exports() {
 		service := object{"interface": echo, "methods": []string{"name", "nameAfter", "say"}, "group": export[0], "version": export[1]}
-		for _, m := range more {
+		for _, m := range extra {
 			maps.Copy(service, m)
 		}
 		w.callAPI(path, service)

@@ -40,7 +40,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 		tables:   list{routeTable("table", routeTo("/", "web"))},
 		clusters: list{cluster("app", nil, app), cluster("web", nil, web.address)},
 	}.config())
-	// said connects with the TLS configuration shows, sends a request, and returns every byte that
+	// said connects with the TLS configuration, sends a request, and returns every byte that
 	// it receives.
 	said := func(address string, shows *tls.Config) string {
 		conn, err := tls.Dial("tcp", address, shows)
@@ -53,36 +53,36 @@ func TestRBACNetworkFilter(t *testing.T) {
 		all, _ := io.ReadAll(conn) // a reset also ends the response
 		return string(all)
 	}
-	refused := 0.0
+	rejected := 0.0
 	for _, c := range []struct {
 		name  string
 		shows *tls.Config
 		let   bool
 	}{
-		{"of the namespace", b.clientTLS("cart", cart, "app.test"), true},
-		{"of another", b.clientTLS("pay", bank, "app.test"), false},
-		{"without a certificate", b.clientTLS("", "", "app.test"), false},
-		{"for another name", b.clientTLS("cart", cart, "127.0.0.1"), false},
+		{"same namespace", b.clientTLS("cart", cart, "app.test"), true},
+		{"other namespace", b.clientTLS("pay", bank, "app.test"), false},
+		{"no certificate", b.clientTLS("", "", "app.test"), false},
+		{"other SNI", b.clientTLS("cart", cart, "127.0.0.1"), false},
 	} {
 		if got := said(carried, c.shows); (got == "hello") != c.let || !c.let && got != "" {
-			t.Errorf("%s, as bytes: heard %q", c.name, got)
+			t.Errorf("%s, TCP: read %q", c.name, got)
 		}
 		if c.let {
 			<-accepted
 		} else {
-			refused++
+			rejected++
 		}
 		if got := said(served, c.shows); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.let || !c.let && got != "" {
-			t.Errorf("%s, as HTTP: heard %q", c.name, got)
+			t.Errorf("%s, HTTP: read %q", c.name, got)
 		}
 	}
 	if len(accepted) > 0 {
-		t.Error("the application has heard of a connection that was refused")
+		t.Error("a rejected connection reached the application")
 	}
-	eventually(t, "refused connections are counted", func() bool {
-		return w.metric("weft_listener_connections_closed_total", "listener", "bytes", "cause", "denied") == refused &&
-			w.metric("weft_listener_connections_closed_total", "listener", "http", "cause", "denied") == refused &&
-			w.metric("weft_filter_rbac_connections_denied_total") == 2*refused &&
+	eventually(t, "the rejected connections are counted", func() bool {
+		return w.metric("weft_listener_connections_closed_total", "listener", "bytes", "cause", "denied") == rejected &&
+			w.metric("weft_listener_connections_closed_total", "listener", "http", "cause", "denied") == rejected &&
+			w.metric("weft_filter_rbac_connections_denied_total") == 2*rejected &&
 			w.metric("weft_filter_rbac_connections_allowed_total") == 2
 	})
 }

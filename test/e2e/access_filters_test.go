@@ -22,18 +22,18 @@ func accessExample(t *testing.T) {
 		fields             []string
 		want               int
 	}{
-		{"a guest looks", "GET", "/items", nil, 200},
-		{"from an address that may not", "GET", "/items", []string{"X-Forwarded-For: 203.0.113.9"}, 403},
-		{"from a proxy that may not", "GET", "/items", []string{"X-Forwarded-For: 203.0.113.9, 198.51.100.1"}, 200},
-		{"from no address", "GET", "/items", []string{"X-Forwarded-For: unknown"}, 403},
-		{"a guest writes", "POST", "/items", []string{shop}, 403},
-		{"a member writes", "POST", "/items", []string{shop, "X-Role: member"}, 200},
-		{"a member writes from another page", "POST", "/items", []string{"Origin: https://evil.test", "X-Role: member"}, 403},
-		{"a member writes from nowhere", "POST", "/items", []string{"X-Role: member"}, 403},
-		{"a member writes where it may not", "POST", "/admin/items", []string{shop, "X-Role: member"}, 403},
-		{"a member goes around", "POST", "/x/../admin/items", []string{shop, "X-Role: member"}, 403},
-		{"a member hides where it goes", "POST", "/%61dmin/items", []string{shop, "X-Role: member"}, 403},
-		{"where no policy is", "PUT", "/public", []string{shop}, 200},
+		{"read without a role", "GET", "/items", nil, 200},
+		{"denied address", "GET", "/items", []string{"X-Forwarded-For: 203.0.113.9"}, 403},
+		{"denied proxy", "GET", "/items", []string{"X-Forwarded-For: 203.0.113.9, 198.51.100.1"}, 200},
+		{"invalid address", "GET", "/items", []string{"X-Forwarded-For: unknown"}, 403},
+		{"write without a role", "POST", "/items", []string{shop}, 403},
+		{"write as member", "POST", "/items", []string{shop, "X-Role: member"}, 200},
+		{"write with foreign origin", "POST", "/items", []string{"Origin: https://evil.test", "X-Role: member"}, 403},
+		{"write without origin", "POST", "/items", []string{"X-Role: member"}, 403},
+		{"write to a denied path", "POST", "/admin/items", []string{shop, "X-Role: member"}, 403},
+		{"dot segments in the path", "POST", "/x/../admin/items", []string{shop, "X-Role: member"}, 403},
+		{"encoded path", "POST", "/%61dmin/items", []string{shop, "X-Role: member"}, 403},
+		{"path without policy", "PUT", "/public", []string{shop}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := sendRequest(t, newClient(t), c.method, url+c.path, "", c.fields...)
@@ -48,13 +48,13 @@ func accessExample(t *testing.T) {
 	got := sendRequest(t, newClient(t), "OPTIONS", url+"/items", "", shop, "Access-Control-Request-Method: POST")
 	if h := got.header; got.status != 200 || h.Get("Access-Control-Allow-Origin") != "https://shop.example.com" ||
 		h.Get("Access-Control-Allow-Methods") != "GET, POST" || h.Get("Access-Control-Allow-Credentials") != "true" || got.body != "" {
-		t.Errorf("a preflight: %d %v %q", got.status, h, got.body)
+		t.Errorf("preflight: %d %v %q", got.status, h, got.body)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
-		t.Errorf("of a route that anybody may read: %v", got.header)
+		t.Errorf("route that allows any origin: %v", got.header)
 	}
 	if got = sendRequest(t, newClient(t), "GET", url+"/items", ""); got.header.Get("X-Ratelimit-Limit") != "1000" {
-		t.Errorf("of what is left: %v", got.header)
+		t.Errorf("other route: %v", got.header)
 	}
 	for i, want := range []int{200, 200, 429} {
 		for _, from := range []string{"198.51.100.1", "198.51.100.2"} {
@@ -80,7 +80,7 @@ func accessRPCExample(t *testing.T) {
 	e.replace(e.address("3246"), app.address)
 	w := e.run("access_rpc.json")
 	w.admin = e.address("34913")
-	caller := newConsumer(t, e.address("3245"))
+	client := newConsumer(t, e.address("3245"))
 	const dubboDenied = 70
 	shop := func(method, application string) invocation {
 		i := invocation{service: "org.example.Shop", method: method}
@@ -103,7 +103,7 @@ func accessRPCExample(t *testing.T) {
 		{shop("report", "billing"), dubboOK},
 		{shop("buy", "shop"), dubboOK},
 	} {
-		if got := caller.call(c.call); got.status != c.want {
+		if got := client.call(c.call); got.status != c.want {
 			t.Errorf("%+v: %d %q, want %d", c.call, got.status, got.text, c.want)
 		}
 	}
@@ -111,7 +111,7 @@ func accessRPCExample(t *testing.T) {
 		t.Errorf("the provider got %d calls, want 8", n)
 	}
 	if got := w.metric("weft_filter_rbac_shadow_denied_total"); got != 3 {
-		t.Errorf("%v calls would be rejected, want 3: those without an application", got)
+		t.Errorf("%v calls counted as rejected in shadow mode, want 3: those without an application", got)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 	denying := streamFilter("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
 		"permissions": list{object{"any": true}}, "principals": list{object{"header": object{"name": "bad"}}}}}}})
 	once := streamFilter("local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})
-	nobody := streamFilter("ip_access", object{"default_action": "deny"})
+	none := streamFilter("ip_access", object{"default_action": "deny"})
 	cases := map[string]struct {
 		filter object
 		field  string
@@ -131,18 +131,18 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 	}{
 		"rbac":            {denying, "bad", protocol.ReasonDenied, [2]bool{false, false}},
 		"local_ratelimit": {once, "other", protocol.RateLimited, [2]bool{true, false}},
-		"ip_access":       {nobody, "other", protocol.ReasonDenied, [2]bool{false, false}},
+		"ip_access":       {none, "other", protocol.ReasonDenied, [2]bool{false, false}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			t.Run("Http1", func(t *testing.T) {
 				url := filterProxy(t, list{c.filter})
-				refused := map[protocol.Reason]int{protocol.ReasonDenied: 403, protocol.RateLimited: 429}[c.reason]
+				rejected := map[protocol.Reason]int{protocol.ReasonDenied: 403, protocol.RateLimited: 429}[c.reason]
 				for i, in := range c.want {
 					got := sendRequest(t, newClient(t), "GET", url, "", c.field+": 1")
-					if got.status != map[bool]int{true: 200, false: refused}[in] {
-						t.Errorf("request %d: %d, want it let in: %t", i, got.status, in)
+					if got.status != map[bool]int{true: 200, false: rejected}[in] {
+						t.Errorf("request %d: status %d, want allowed: %t", i, got.status, in)
 					}
 				}
 			})
@@ -150,10 +150,10 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 				app := serveGRPC(t, "")
 				_, front, h2 := startGRPCProxy(t, object{"stream_filters": list{c.filter}}, list{cluster("app", nil, app.address)}, routeTo("/", "app"))
 				h2.Transport = headerTransport{h2.Transport, c.field}
-				refused := map[protocol.Reason]string{protocol.ReasonDenied: "7", protocol.RateLimited: "14"}[c.reason]
+				rejected := map[protocol.Reason]string{protocol.ReasonDenied: "7", protocol.RateLimited: "14"}[c.reason]
 				for i, in := range c.want {
-					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: refused}[in] {
-						t.Errorf("call %d: %s, want it let in: %t", i, got, in)
+					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: rejected}[in] {
+						t.Errorf("call %d: %s, want allowed: %t", i, got, in)
 					}
 				}
 			})
@@ -167,11 +167,11 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 					tables:   list{routeTable("front", routeTo("/", "app"))},
 					clusters: list{cluster("app", nil, address)},
 				}.config())
-				caller := r.dial(t, front)
+				client := r.dial(t, front)
 				for i, in := range c.want {
-					caller.send(r.withHeader(t, r.request(uint64(i+1)), c.field, "1"))
-					if got := caller.receive(); got.ok != in || !in && got.code != r.code(c.reason) {
-						t.Errorf("call %d: code %d, want it let in: %t", i, got.code, in)
+					client.send(r.withHeader(t, r.request(uint64(i+1)), c.field, "1"))
+					if got := client.receive(); got.ok != in || !in && got.code != r.code(c.reason) {
+						t.Errorf("call %d: code %d, want allowed: %t", i, got.code, in)
 					}
 				}
 			})
@@ -221,7 +221,7 @@ func TestRateLimitSurvivesReload(t *testing.T) {
 		t.Errorf("after a reload %d of 4 requests passed, want 0", n)
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/own", ""); got.status != 200 {
-		t.Errorf("the first request of a route with a limit of its own: %d", got.status)
+		t.Errorf("first request of a route with a separate limit: %d", got.status)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestRateLimitSurvivesReload(t *testing.T) {
 // replaces that of the listener.
 func TestRouteOverridesFilterConfig(t *testing.T) {
 	t.Parallel()
-	deny := object{"rules": object{}} // nothing is allowed
+	deny := object{"rules": object{}} // allows no origin
 	url := filterProxy(t, list{streamFilter("rbac", deny), streamFilter("csrf", object{}), streamFilter("cors", object{})},
 		routeWithFilter("/open", "rbac", object{}),
 		object{"match": object{"prefix": "/api"}, "route": object{"cluster_name": "app"}, "per_filter_config": object{
@@ -246,7 +246,7 @@ func TestRouteOverridesFilterConfig(t *testing.T) {
 	} {
 		got := sendRequest(t, newClient(t), c.method, url+c.path, "", "Origin: https://a.test")
 		if granted := got.header.Get("Access-Control-Allow-Origin") != ""; got.status != c.want || granted != (c.path == "/api") {
-			t.Errorf("%s %s: %d, with leave for the page: %t; want %d", c.method, c.path, got.status, granted, c.want)
+			t.Errorf("%s %s: %d, origin allowed: %t; want %d", c.method, c.path, got.status, granted, c.want)
 		}
 	}
 }
@@ -282,7 +282,7 @@ func TestHeaderToMetadataSelectsSubset(t *testing.T) {
 		for range 4 {
 			got := sendRequest(t, newClient(t), "GET", "http://"+front, "", c.fields...)
 			if got.status != c.status || c.status == 200 && !strings.HasPrefix(got.body, c.want) {
-				t.Errorf("with %q: %d %q, want %d of %s", c.fields, got.status, got.body, c.status, c.want)
+				t.Errorf("headers %q: %d %q, want %d from %s", c.fields, got.status, got.body, c.status, c.want)
 			}
 		}
 	}

@@ -135,15 +135,15 @@ func TestRBACMatchesClientCertificate(t *testing.T) {
 		shows *tls.Config
 		let   bool
 	}{
-		{"of the namespace", b.clientTLS("cart", cart, "app.test"), true},
-		{"of another", b.clientTLS("pay", bank, "app.test"), false},
-		{"without a certificate", b.clientTLS("", "", "app.test"), false},
-		{"for another name", b.clientTLS("cart", cart, "127.0.0.1"), false}, // a client does not send an IP address as SNI
+		{"same namespace", b.clientTLS("cart", cart, "app.test"), true},
+		{"other namespace", b.clientTLS("pay", bank, "app.test"), false},
+		{"no certificate", b.clientTLS("", "", "app.test"), false},
+		{"other SNI", b.clientTLS("cart", cart, "127.0.0.1"), false}, // a client does not send an IP address as SNI
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			caller := newClient(t)
-			caller.Transport = &http.Transport{TLSClientConfig: c.shows, DisableKeepAlives: true}
-			if got, want := sendRequest(t, caller, "GET", "https://"+http1, "").status, map[bool]int{true: 200, false: 403}[c.let]; got != want {
+			client := newClient(t)
+			client.Transport = &http.Transport{TLSClientConfig: c.shows, DisableKeepAlives: true}
+			if got, want := sendRequest(t, client, "GET", "https://"+http1, "").status, map[bool]int{true: 200, false: 403}[c.let]; got != want {
 				t.Errorf("HTTP: %d, want %d", got, want)
 			}
 			conn, err := tls.Dial("tcp", rpc, c.shows)
@@ -155,12 +155,12 @@ func TestRBACMatchesClientCertificate(t *testing.T) {
 			if _, err := conn.Write(invocation{service: "org.example.Shop", method: "buy"}.frame(1)); err != nil {
 				t.Fatal(err)
 			}
-			answer, err := readDubbo(bufio.NewReader(conn))
+			response, err := readDubbo(bufio.NewReader(conn))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := map[bool]byte{true: dubboOK, false: 70}[c.let]; answer[3] != want {
-				t.Errorf("Dubbo: %d, want %d", answer[3], want)
+			if want := map[bool]byte{true: dubboOK, false: 70}[c.let]; response[3] != want {
+				t.Errorf("Dubbo: %d, want %d", response[3], want)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ func accessLog(t *testing.T, format string, fields object, traffic func(front st
 	dir := t.TempDir()
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("X-Answer", "an answer")
+		w.Header().Set("X-Answer", "response body")
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = io.WriteString(w, "twelve bytes")
 	})
@@ -74,11 +74,11 @@ func TestAccessLogFields(t *testing.T) {
 		"path": "/new/thing", "original_path": "/old/thing", "request_uri": "/old/thing?a=1&b=two", "query": "a=1&b=two",
 		"request_arg_b": "two", "request_header_x-id": "7", "cookie_session": "s1", "downstream_local_address": front, "downstream_remote_ip": "127.0.0.1",
 		"bytes_received": "7", "bytes_sent": "12", "route": "moved", "upstream_cluster": "app", "upstream_host": host, "attempts": "1",
-		"response_code": "202", "response_flag": "-", "response_reason": "-", "response_header_x-answer": "an answer",
+		"response_code": "202", "response_flag": "-", "response_reason": "-", "response_header_x-answer": "response body",
 	}
 	numbers := map[string]bool{"bytes_received": true, "bytes_sent": true, "attempts": true, "response_code": true}
 	if len(text) != 1 || len(objects) != 1 {
-		t.Fatalf("%d and %d lines for one request", len(text), len(objects))
+		t.Fatalf("%d text lines and %d JSON lines for one request", len(text), len(objects))
 	}
 	values := strings.Split(text[0], "|")
 	for i, name := range names {
@@ -98,7 +98,7 @@ func TestAccessLogFields(t *testing.T) {
 		}
 	}
 	if got := objects[0]["sentence"]; got != "POST of 202" {
-		t.Errorf("JSON: a value with text around it is %v", got)
+		t.Errorf("JSON: the value with surrounding text is %v", got)
 	}
 	start, err := time.ParseInLocation("2006/01/02 15:04:05.000", objects[0]["start"].(string), time.Local)
 	if err != nil || start.Before(began.Add(-time.Second)) || start.After(time.Now()) {
@@ -147,7 +147,7 @@ func TestAccessLogEscapesRequestData(t *testing.T) {
 	}
 	for _, o := range objects {
 		if len(o) != 2 || o["admin"] != nil {
-			t.Errorf("an object has the members %v", o)
+			t.Errorf("the JSON object has the members %v", o)
 		}
 	}
 	// The lines of two connections are in any order, and only the request that was parsed has the

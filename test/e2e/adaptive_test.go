@@ -12,10 +12,10 @@ import (
 
 // adaptiveFilter returns the adaptive_concurrency filter with a minimum concurrency of least and 10
 // hours between measurements of the minimum RTT.
-func adaptiveFilter(least int, more object) object {
+func adaptiveFilter(minimum int, extra object) object {
 	return streamFilter("adaptive_concurrency", object{"gradient_controller_config": object{
-		"min_rtt_calc_params": object{"interval": "10h", "min_concurrency": least},
-	}}.with(more))
+		"min_rtt_calc_params": object{"interval": "10h", "min_concurrency": minimum},
+	}}.with(extra))
 }
 
 // adaptiveConcurrency verifies that sequential requests stay within a limit of 1.
@@ -27,11 +27,11 @@ func (p *protocolPair) adaptiveConcurrency() feature {
 			"header": "x-priority", "default": "low", "levels": list{object{"value": "high", "share": 100}, object{"value": "low", "share": 1}}}})},
 		routes: []object{routeWithFilter("/off", "adaptive_concurrency", object{}), routeTo("/dead", "dead")},
 		cases: []requestCase{
-			{name: "one after the other", path: "/", times: 5, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "with content", method: "POST", path: "/", requestBody: "kept", times: 5, status: 200, code: "0", body: "kept"},
-			{name: "of any level", path: "/", fields: []string{"X-Priority: high"}, status: 200, code: "0"},
-			{name: "what fails is not under way any more", path: "/dead", times: 3, status: 502, code: "14", reason: "connect_failure"},
-			{name: "a route without", path: "/off", status: 200, code: "0"},
+			{name: "sequential requests", path: "/", times: 5, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "with body", method: "POST", path: "/", requestBody: "kept", times: 5, status: 200, code: "0", body: "kept"},
+			{name: "high priority", path: "/", fields: []string{"X-Priority: high"}, status: 200, code: "0"},
+			{name: "failed requests are not in flight", path: "/dead", times: 3, status: 502, code: "14", reason: "connect_failure"},
+			{name: "route without the filter", path: "/off", status: 200, code: "0"},
 		},
 	}
 }
@@ -70,10 +70,10 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 			}()
 			app.await(t)
 			if got := sendRequest(t, c, "POST", "http://"+front+"/", "lost"); got.status != 503 || got.header.Get("X-App") != "" {
-				t.Errorf("beyond the limit: %d", got.status)
+				t.Errorf("request above the limit: %d", got.status)
 			}
 			if n := w.metric(adaptiveInFlight); n != 1 {
-				t.Errorf("%v requests are under way, want 1", n)
+				t.Errorf("%v requests in flight, want 1", n)
 			}
 			close(app.release)
 			if got := <-first; got.status != 200 {
@@ -82,18 +82,18 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 			if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.status != 200 {
 				t.Errorf("afterwards: %d", got.status)
 			}
-			if refused, n := w.metric(adaptiveRefused), w.metric(adaptiveInFlight); refused != 1 || n != 0 {
-				t.Errorf("%v were rejected, %v are under way; want 1 and 0", refused, n)
+			if rejected, n := w.metric(adaptiveRefused), w.metric(adaptiveInFlight); rejected != 1 || n != 0 {
+				t.Errorf("%v rejected, %v in flight; want 1 and 0", rejected, n)
 			}
 		})
 	}
 	t.Run("gRPC", func(t *testing.T) {
 		t.Parallel()
-		entered, leave := make(chan struct{}, 1), make(chan struct{})
+		entered, release := make(chan struct{}, 1), make(chan struct{})
 		address := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // read until EOF or an error
 			entered <- struct{}{}
-			<-leave
+			<-release
 			w.Header().Set("Content-Type", "application/grpc")
 			w.Header().Set("Grpc-Status", "0")
 		})
@@ -102,9 +102,9 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 		go func() { first <- callGRPC(t, c, front, "/shop.Items/List") }()
 		<-entered
 		if got := callGRPC(t, c, front, "/shop.Items/Get"); got != "14" {
-			t.Errorf("beyond the limit: %s", got)
+			t.Errorf("call above the limit: %s", got)
 		}
-		close(leave)
+		close(release)
 		if got := <-first; got != "0" {
 			t.Errorf("the first call: %s", got)
 		}
@@ -127,19 +127,19 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 			tables:   list{routeTable("front", routeTo("/", "app"))},
 			clusters: list{cluster("app", nil, silent)},
 		}.config())
-		caller := r.dial(t, front)
+		client := r.dial(t, front)
 		high := func(id uint64) []byte { return r.withHeader(t, r.request(id), "x-priority", "high") }
-		caller.send(r.request(1))
+		client.send(r.request(1))
 		<-arrived
-		caller.send(r.request(2)) // half of the limit is in use
-		if got := caller.receive(); got.id != 2 || got.code != r.code(protocol.Overflow) {
-			t.Errorf("beyond the share of its level: answer %d with code %d", got.id, got.code)
+		client.send(r.request(2)) // half of the limit is in use
+		if got := client.receive(); got.id != 2 || got.code != r.code(protocol.Overflow) {
+			t.Errorf("above the fraction of its priority: response %d with code %d", got.id, got.code)
 		}
-		caller.send(high(3))
+		client.send(high(3))
 		<-arrived
-		caller.send(high(4))
-		if got := caller.receive(); got.id != 4 || got.code != r.code(protocol.Overflow) {
-			t.Errorf("beyond the limit: answer %d with code %d", got.id, got.code)
+		client.send(high(4))
+		if got := client.receive(); got.id != 4 || got.code != r.code(protocol.Overflow) {
+			t.Errorf("above the limit: response %d with code %d", got.id, got.code)
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestAdaptiveConcurrencySurvivesReload(t *testing.T) {
 		t.Errorf("the first request: %d", got.status)
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
-		t.Errorf("when it has ended: %d", got.status)
+		t.Errorf("after it has ended: %d", got.status)
 	}
 }
 
@@ -197,16 +197,16 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 		w := startWeft(t, s.config())
 		for range 2 {
 			c := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
-			answer, err := http.ReadResponse(c.r, nil)
-			if err != nil || answer.StatusCode != 101 {
-				t.Fatalf("a handshake: %v, %v", answer, err)
+			response, err := http.ReadResponse(c.r, nil)
+			if err != nil || response.StatusCode != 101 {
+				t.Fatalf("handshake: %v, %v", response, err)
 			}
 		}
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
-			t.Errorf("next to two tunnels: %d", got.status)
+			t.Errorf("request next to two tunnels: %d", got.status)
 		}
 		if n := w.metric(adaptiveInFlight); n != 0 {
-			t.Errorf("%v requests are under way", n)
+			t.Errorf("%v requests in flight", n)
 		}
 	})
 	t.Run("gRPC", func(t *testing.T) {
@@ -223,10 +223,10 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			list{cluster("app", nil, address)}, routeTo("/", "app"))
 		end := make([]io.WriteCloser, 2)
 		for i := range end {
-			content, into := io.Pipe()
+			body, into := io.Pipe()
 			end[i] = into
 			go func() { _, _ = io.WriteString(into, message("hello")) }() // returns when the message is read
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/Watch", content)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/Watch", body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,11 +237,11 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if got := resp.Header.Get("Grpc-Status"); got != "" {
-				t.Fatalf("stream %d is answered with %s", i, got)
+				t.Fatalf("response to stream %d: %s", i, got)
 			}
 		}
 		if got := w.metric(adaptiveMinRTT); got != 0 {
-			t.Errorf("of streams alone it is known that requests take %v", got)
+			t.Errorf("streams alone gave the minimum RTT %v", got)
 		}
 		for _, e := range end {
 			_ = e.Close()
@@ -281,7 +281,7 @@ func TestGRPCCallsAreSampled(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 			if got := w.metric(adaptiveMinRTT); got <= 0 || got > waitTimeout.Seconds() {
-				t.Errorf("it is known that a call takes %v s", got)
+				t.Errorf("the minimum RTT is %v s", got)
 			}
 		})
 	}

@@ -81,19 +81,19 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 					app := of(fleet[0], kind, user)
 					before[kind] = append(before[kind], app)
 					used[app] = true
-					if again := of(fleet[1], kind, user); again != app {
-						t.Errorf("%s: user %d is at %s, through another proxy at %s", kind, user, app, again)
+					if repeated := of(fleet[1], kind, user); repeated != app {
+						t.Errorf("%s: user %d goes to %s, and to %s through another proxy", kind, user, app, repeated)
 					}
 				}
 				if kind == "/address" && len(used) != 1 || kind != "/address" && len(used) < 3 {
-					t.Errorf("%s: %d users are at %d applications", kind, users, len(used))
+					t.Errorf("%s: %d users go to %d applications", kind, users, len(used))
 				}
 			}
 			apps[2].kill()
 			for kind, was := range before {
 				for user := range users {
 					if app := of(fleet[0], kind, user); app != was[user] && was[user] != "2" || app == "2" {
-						t.Errorf("%s: application 2 is gone: user %d went from %s to %s", kind, user, was[user], app)
+						t.Errorf("%s: application 2 has stopped: user %d moved from %s to %s", kind, user, was[user], app)
 					}
 				}
 			}
@@ -123,13 +123,13 @@ func TestHashCookieIsSet(t *testing.T) {
 			if got := next.bodyText(t); got != app {
 				t.Errorf("with the cookie: application %s, want %s", got, app)
 			}
-			if again := next.header.Get("Set-Cookie"); again != "" {
-				t.Errorf("another cookie is set for who has one: %s", again)
+			if repeated := next.header.Get("Set-Cookie"); repeated != "" {
+				t.Errorf("second cookie for a client that has one: %s", repeated)
 			}
 		}
 	}
 	if len(used) < 3 {
-		t.Errorf("20 callers without a cookie are at %d applications", len(used))
+		t.Errorf("20 clients without a cookie went to %d applications", len(used))
 	}
 }
 
@@ -156,8 +156,8 @@ func TestHashByAttachment(t *testing.T) {
 		var addresses []string
 		var got [apps]<-chan rawFrame
 		for i := range apps {
-			address, told := r.startServer(t)
-			addresses, got[i] = append(addresses, address), told
+			address, received := r.startServer(t)
+			addresses, got[i] = append(addresses, address), received
 		}
 		front, _ := r.startProxy(t, nil, list{cluster("app", object{"lb_type": "LB_MAGLEV"}, addresses...)},
 			object{"match": object{}, "route": object{"cluster_name": "app", "hash_policy": list{object{"header": object{"key": "user"}}}}})
@@ -169,11 +169,11 @@ func TestHashByAttachment(t *testing.T) {
 			if a := c.receive(); !a.ok {
 				t.Fatalf("call %d: code %d", id+1, a.code)
 			}
-			for app, told := range got {
+			for app, received := range got {
 				select {
-				case <-told:
-					if was, known := of[user]; known && was != app {
-						t.Errorf("user %d was at application %d, then at %d", user, was, app)
+				case <-received:
+					if was, recorded := of[user]; recorded && was != app {
+						t.Errorf("user %d went to application %d, then to %d", user, was, app)
 					}
 					of[user] = app
 				default:
@@ -185,7 +185,7 @@ func TestHashByAttachment(t *testing.T) {
 			used[app] = true
 		}
 		if len(of) != users || len(used) < 3 {
-			t.Errorf("%d users are at %d applications", len(of), len(used))
+			t.Errorf("%d users went to %d applications", len(of), len(used))
 		}
 	})
 }
@@ -279,7 +279,7 @@ func TestSubsetsByMetadataOfFilters(t *testing.T) {
 		}
 	}
 	if got := sendRequest(t, c, "GET", "http://"+front, "", "X-Version: 9"); got.status != 502 {
-		t.Errorf("a version that no host has: %d, want 502", got.status)
+		t.Errorf("version without hosts: %d, want 502", got.status)
 	}
 }
 
@@ -297,29 +297,29 @@ func TestPrioritiesFailOver(t *testing.T) {
 	startWeft(t, s.config())
 	url := "http://" + front
 	if seen := countByUpstream(t, url, 40); seen["0"] != 20 || seen["1"] != 20 {
-		t.Errorf("all are there: %v, want the first priority alone, in turns", seen)
+		t.Errorf("all hosts up: %v, want only the first priority, round robin", seen)
 	}
 	apps[0].kill()
 	// With an overprovisioning factor of 1.4, half of the hosts get 70% of the requests.
 	seen := countByUpstream(t, url, 400)
-	if spilt := seen["2"] + seen["3"]; seen["0"] > 0 || spilt < 70 || spilt > 170 {
-		t.Errorf("one of two is gone: %v, want about 280 of 400 at the other", seen)
+	if spilled := seen["2"] + seen["3"]; seen["0"] > 0 || spilled < 70 || spilled > 170 {
+		t.Errorf("one of two hosts down: %v, want about 280 of 400 requests at the other", seen)
 	}
 	apps[1].kill()
 	if seen := countByUpstream(t, url, 40); seen["2"] != 20 || seen["3"] != 20 {
-		t.Errorf("the first priority is gone: %v, want the second, in turns", seen)
+		t.Errorf("first priority down: %v, want the second, round robin", seen)
 	}
 	startUpstreamAt(t, addresses[0], respondWith("back"))
 	startUpstreamAt(t, addresses[1], respondWith("back"))
 	until := time.Now().Add(2 * waitTimeout)
-	for c, inARow := newClient(t), 0; inARow < 20; {
+	for c, consecutive := newClient(t), 0; consecutive < 20; {
 		if sendRequest(t, c, "GET", url, "").bodyText(t) == "back" {
-			inARow++
+			consecutive++
 		} else {
-			inARow = 0
+			consecutive = 0
 		}
 		if time.Now().After(until) {
-			t.Fatal("the first priority is back, and does not get all requests")
+			t.Fatal("the recovered first priority does not get all requests")
 		}
 	}
 }
@@ -344,7 +344,7 @@ func TestLocalitiesShareByWeight(t *testing.T) {
 	}
 	apps[0].kill()
 	if seen := countByUpstream(t, "http://"+front, 20); seen["1"] != 10 || seen["2"] != 10 {
-		t.Errorf("zone a is gone: %v, want zone b, in turns", seen)
+		t.Errorf("zone a down: %v, want zone b, round robin", seen)
 	}
 }
 
@@ -355,8 +355,8 @@ func balancingExample(t *testing.T) {
 	for _, user := range []string{"ann", "bob"} {
 		app := sendRequest(t, newClient(t), "GET", url+"/sticky", "", "X-User: "+user).bodyText(t)
 		for range 5 {
-			if again := sendRequest(t, newClient(t), "GET", url+"/sticky?user="+user, "").bodyText(t); again != app {
-				t.Errorf("%s is at %q, then at %q", user, app, again)
+			if repeated := sendRequest(t, newClient(t), "GET", url+"/sticky?user="+user, "").bodyText(t); repeated != app {
+				t.Errorf("%s went to %q, then to %q", user, app, repeated)
 			}
 		}
 	}

@@ -72,7 +72,7 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 				t.Errorf("Content-Length is %d", response.ContentLength)
 			}
 			if sum, n, err := readSum(response.Body); err != nil || n != size || sum != want {
-				t.Errorf("the client got %d bytes, intact %v, %v", n, sum == want, err)
+				t.Errorf("the client read %d bytes, intact %v, %v", n, sum == want, err)
 			}
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
@@ -101,10 +101,10 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 // logRate starts to time a transfer. The returned function logs the duration and the peak of
 // memory.
 func logRate(t *testing.T, w *weft, size int64) func() {
-	began := time.Now()
+	start := time.Now()
 	return func() {
-		took := time.Since(began)
-		t.Logf("%d MB in %v, the peak of memory is %d KB", size>>20, took.Round(time.Millisecond), w.memory().peak>>10)
+		elapsed := time.Since(start)
+		t.Logf("%d MB in %v, the peak of memory is %d KB", size>>20, elapsed.Round(time.Millisecond), w.memory().peak>>10)
 	}
 }
 
@@ -127,15 +127,15 @@ func TestBackpressure(t *testing.T) {
 			s, front := simpleProxy(app)
 			w := startWeft(t, s.config())
 			grewLittle := w.watchMemory()
-			caller := dialRaw(t, front).send(get)
+			client := dialRaw(t, front).send(get)
 			sender.checkBlocked(t, front, app)
-			response, err := http.ReadResponse(caller.r, nil)
+			response, err := http.ReadResponse(client.r, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer response.Body.Close()
 			if sum, n, err := readSum(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
-				t.Errorf("the client got %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
+				t.Errorf("the client read %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
 			}
 			grewLittle(bodyMemory)
 		})
@@ -156,12 +156,12 @@ func TestBackpressure(t *testing.T) {
 			grewLittle := w.watchMemory()
 			var sending sync.WaitGroup
 			t.Cleanup(sending.Wait) // after the connection is closed
-			caller := dialRaw(t, front)
-			sending.Go(func() { sender.send(caller.Conn, "POST / HTTP/1.1\r\nHost: a") })
+			client := dialRaw(t, front)
+			sending.Go(func() { sender.send(client.Conn, "POST / HTTP/1.1\r\nHost: a") })
 			sender.checkBlocked(t, front, app)
 			close(reads)
 			sum := streamSum(1, sender.size)
-			if _, got := caller.readResponse(http.MethodPost); got != hex.EncodeToString(sum[:]) {
+			if _, got := client.readResponse(http.MethodPost); got != hex.EncodeToString(sum[:]) {
 				t.Errorf("the application saw %q, want %x", got, sum)
 			}
 			grewLittle(bodyMemory)
@@ -178,7 +178,7 @@ func respondDigestRaw(t *testing.T, c net.Conn) {
 	}
 	sum, _, err := readSum(request.Body)
 	if err != nil {
-		t.Errorf("the application, within the content: %v", err)
+		t.Errorf("the application, in the body: %v", err)
 		return
 	}
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%x", 2*len(sum), sum) // the client verifies the digest
@@ -193,7 +193,7 @@ type sender struct {
 
 func newSender(framing string) *sender { return &sender{framing: framing, size: 64 << 20} }
 
-// send returns when everything is sent, or the connection has ended. The reader verifies the
+// send returns when it has sent everything, or when the connection has ended. The reader verifies the
 // content.
 func (s *sender) send(c net.Conn, head string) {
 	to := countingWriter{c, &s.sentBytes}
@@ -215,19 +215,19 @@ func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	t.Helper()
 	const mostInWeft = 512 << 10
 	last, since := int64(-1), time.Now()
-	eventually(t, "the sender is held back", func() bool {
+	eventually(t, "the sender blocks", func() bool {
 		if n := s.sentBytes.Load(); n != last {
 			last, since = n, time.Now()
 		}
 		return last > 0 && time.Since(since) > 500*time.Millisecond
 	})
 	inWeft := last - socketQueueBytes(t, addresses...)
-	t.Logf("held back after %d KB, of which %d KB are in Weft", last>>10, inWeft>>10)
+	t.Logf("blocked after %d KB, of which %d KB are in Weft", last>>10, inWeft>>10)
 	if last >= s.size {
-		t.Errorf("all %d bytes were sent to one who does not read", last)
+		t.Errorf("sent all %d bytes to a peer that does not read", last)
 	}
 	if inWeft > mostInWeft {
-		t.Errorf("Weft holds %d bytes for one who does not read, want at most %d", inWeft, mostInWeft)
+		t.Errorf("Weft buffers %d bytes for a peer that does not read, want at most %d", inWeft, mostInWeft)
 	}
 }
 

@@ -57,14 +57,14 @@ func TestMaxRequests(t *testing.T) {
 	app.await(t)
 	app.await(t)
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 503 {
-		t.Errorf("the third: %d, want 503", got.status)
+		t.Errorf("third request: %d, want 503", got.status)
 	}
 	if n := w.metric("weft_cluster_overflow_total", `limit="requests"`); n != 1 {
 		t.Errorf("weft_cluster_overflow_total{limit=\"requests\"} = %v", n)
 	}
 	close(app.release)
 	if a, b := first(), second(); a.status != 200 || b.status != 200 {
-		t.Errorf("the first two: %d and %d", a.status, b.status)
+		t.Errorf("first two requests: %d and %d", a.status, b.status)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
@@ -78,13 +78,13 @@ func TestMaxConnectionsQueuesRequests(t *testing.T) {
 	app.await(t)
 	second := requestInBackground(t, url)
 	// The second request is pending and fills the queue, so the third overflows.
-	eventually(t, "one request waits", func() bool { return w.metric("weft_cluster_requests_active") == 2 })
+	eventually(t, "one request is pending", func() bool { return w.metric("weft_cluster_requests_active") == 2 })
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 503 {
-		t.Errorf("the third: %d, want 503", got.status)
+		t.Errorf("third request: %d, want 503", got.status)
 	}
 	close(app.release)
 	if a, b := first(), second(); a.status != 200 || b.status != 200 {
-		t.Errorf("the first: %d, the one that waited: %d", a.status, b.status)
+		t.Errorf("first request: %d, pending request: %d", a.status, b.status)
 	}
 	if n := app.opened.Load(); n != 1 {
 		t.Errorf("%d connections were opened, want 1", n)
@@ -96,14 +96,14 @@ func TestMaxConnectionsQueuesRequests(t *testing.T) {
 func exceedRetryLimit(t *testing.T, breakers object) (w *weft, end func()) {
 	t.Helper()
 	var first atomic.Int64
-	leave, entered := make(chan struct{}), make(chan struct{}, 8)
+	release, arrived := make(chan struct{}), make(chan struct{}, 8)
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if first.Add(1)%2 == 1 || r.URL.Path == "/fails" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		entered <- struct{}{}
-		<-leave
+		arrived <- struct{}{}
+		<-release
 	})
 	front := freeAddress()
 	w = startWeft(t, setup{
@@ -112,15 +112,15 @@ func exceedRetryLimit(t *testing.T, breakers object) (w *weft, end func()) {
 		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
 	}.config())
 	held := requestInBackground(t, "http://"+front+"/held")
-	<-entered // the retry of held
+	<-arrived // the retry of held
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
-		t.Errorf("a failure while a retry is under way: %d, want its own 503", got.status)
+		t.Errorf("failure while a retry is in flight: %d, want its 503", got.status)
 	}
 	return w, func() {
 		t.Helper()
-		close(leave)
+		close(release)
 		if got := held(); got.status != 200 {
-			t.Errorf("the retried one: %d", got.status)
+			t.Errorf("retried request: %d", got.status)
 		}
 	}
 }
@@ -227,18 +227,18 @@ func TestStrictDNS(t *testing.T) {
 		t.Errorf("at first: %v", got)
 	}
 	server.set(dns.RcodeSuccess, "127.0.0.2", "127.0.0.3")
-	eventually(t, "both addresses are used", func() bool { return len(seen()) == 2 })
+	eventually(t, "both addresses get requests", func() bool { return len(seen()) == 2 })
 	server.set(dns.RcodeSuccess, "127.0.0.3")
-	eventually(t, "the first address is not used any more", func() bool { got := seen(); return !got["127.0.0.2"] })
+	eventually(t, "the first address gets no more requests", func() bool { got := seen(); return !got["127.0.0.2"] })
 	if text := w.adminGet("/stats/prometheus"); strings.Contains(text, "127.0.0.2:"+port) {
-		t.Error("metrics still name the host that is gone")
+		t.Error("metrics still have the removed host")
 	}
-	for name, code := range map[string]int{"SERVFAIL": dns.RcodeServerFailure, "no answer at all": dns.RcodeRefused} {
+	for name, code := range map[string]int{"SERVFAIL": dns.RcodeServerFailure, "no response": dns.RcodeRefused} {
 		server.set(code)
-		asked := server.queries.Load()
-		eventually(t, "the name server was asked again", func() bool { return server.queries.Load() > asked+4 })
+		requests := server.queries.Load()
+		eventually(t, "the name server got another query", func() bool { return server.queries.Load() > requests+4 })
 		if got := seen(); len(got) != 1 || !got["127.0.0.3"] {
-			t.Errorf("with %s: %v, want the last that is known", name, got)
+			t.Errorf("after %s: %v, want the last resolved addresses", name, got)
 		}
 	}
 }
@@ -262,5 +262,5 @@ func TestUnresolvedName(t *testing.T) {
 		t.Errorf("without an address: %d, want 502", got.status)
 	}
 	server.set(dns.RcodeSuccess, "127.0.0.1")
-	eventually(t, "the name is found", func() bool { return sendRequest(t, c, "GET", "http://"+front, "").status == 200 })
+	eventually(t, "the name is resolved", func() bool { return sendRequest(t, c, "GET", "http://"+front, "").status == 200 })
 }

@@ -24,14 +24,14 @@ func filterChainsExample(t *testing.T) {
 		"shop.example": "shop the shop\n", "v1.api.example": "api the API\n", "bank.example": "bank the bank\n", "other.example": "EOF", "": "EOF",
 	} {
 		if got := requestWithSNI(t, v, at, name); got != want {
-			t.Errorf("asked for %q: %q, want %q", name, got, want)
+			t.Errorf("SNI %q: %q, want %q", name, got, want)
 		}
 	}
 	if got := sendRequest(t, newClient(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
 		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
 	}
 	if got := sendAndEcho(t, at, "\x00\x01hello\n"); got != "\x00\x01hello\n" {
-		t.Errorf("what is neither: %q", got)
+		t.Errorf("neither TLS nor HTTP: %q", got)
 	}
 }
 

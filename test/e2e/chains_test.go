@@ -17,20 +17,20 @@ import (
 )
 
 // filterChain returns a filter chain whose route table has the same name.
-func filterChain(name string, match object, more object) object {
+func filterChain(name string, match object, extra object) object {
 	return object{
 		"name": name, "match": match,
 		"filters": list{object{"type": "proxy", "config": object{"downstream_protocol": "Http1,Http2", "router_config_name": name}}},
-	}.with(more)
+	}.with(extra)
 }
 
 // chainListener returns a listener with these filter chains.
-func chainListener(name, address string, more object, chains ...object) object {
+func chainListener(name, address string, extra object, chains ...object) object {
 	all := list{}
 	for _, c := range chains {
 		all = append(all, c)
 	}
-	return object{"name": name, "address": address, "filter_chains": all}.with(more)
+	return object{"name": name, "address": address, "filter_chains": all}.with(extra)
 }
 
 func directTables(names ...string) list {
@@ -57,8 +57,8 @@ func TestChainsAreChosenByALPN(t *testing.T) {
 		)},
 		tables: directTables("one", "two", "plain-two", "rest"),
 	}.config())
-	one := v.client()
-	one.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+	first := v.client()
+	first.Transport.(*http.Transport).ForceAttemptHTTP2 = false
 	plainTwo := &http.Client{Transport: &http.Transport{Protocols: httpProtocols("Http2")}, Timeout: waitTimeout}
 	defer plainTwo.CloseIdleConnections()
 	for want, c := range map[string]struct {
@@ -68,11 +68,11 @@ func TestChainsAreChosenByALPN(t *testing.T) {
 		"two": {v.client(), "https://" + front}, "plain-two": {plainTwo, "http://" + front}, "rest": {newClient(t), "http://" + front},
 	} {
 		if got := sendRequest(t, c.client, "GET", c.url, ""); got.body != want {
-			t.Errorf("answered by %q, want %q", got.body, want)
+			t.Errorf("response of chain %q, want %q", got.body, want)
 		}
 	}
 	if got := requestWithALPN(t, v, front, "http/1.1"); got != "one" {
-		t.Errorf("who offers http/1.1 alone is answered by %q", got)
+		t.Errorf("with only http/1.1 in ALPN: response of chain %q", got)
 	}
 }
 
@@ -97,8 +97,8 @@ func TestChainsAreChosenBySource(t *testing.T) {
 			filterChain("rest", object{}, nil),
 		}
 	}
-	listener := func(name, address, of string, more object) object {
-		return object{"name": name, "address": address, "filter_chains": chains(of)}.with(more)
+	listener := func(name, address, of string, extra object) object {
+		return object{"name": name, "address": address, "filter_chains": chains(of)}.with(extra)
 	}
 	w := startWeft(t, setup{
 		listeners: list{
@@ -123,11 +123,11 @@ func TestChainsAreChosenBySource(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := requestBody(nc, tt.header+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); got != tt.want {
-			t.Errorf("from %s with %q: answered by %q, want %q", tt.from, tt.header, got, tt.want)
+			t.Errorf("from %s with %q: response of chain %q, want %q", tt.from, tt.header, got, tt.want)
 		}
 	}
 	if n := w.metric("weft_listener_connections_closed_total", "listener", "behind", "cause", "no_filter_chain"); n != 1 {
-		t.Errorf("%v connections found no chain, want the 1 of the range whose port is another", n)
+		t.Errorf("%v connections without a chain, want 1, whose port does not match", n)
 	}
 }
 
@@ -143,7 +143,7 @@ func requestBody(nc net.Conn, request string) string {
 		return ""
 	}
 	defer response.Body.Close()
-	body, _ := io.ReadAll(response.Body) // callers detect an incomplete body
+	body, _ := io.ReadAll(response.Body) // the caller detects an incomplete body
 	return string(body)
 }
 
@@ -156,8 +156,8 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 		v.issue(name, testpki.Spec{CommonName: name, DNS: []string{name + ".example"}})
 	}
 	front, admin := freeAddress(), freeAddress()
-	chain := func(name string, more object) object {
-		return filterChain(name, object{"server_names": list{name + ".example"}}, object{"tls_context": v.context(name, nil)}.with(more))
+	chain := func(name string, extra object) object {
+		return filterChain(name, object{"server_names": list{name + ".example"}}, object{"tls_context": v.context(name, nil)}.with(extra))
 	}
 	config := func(n int) object {
 		chains := []object{
@@ -173,7 +173,7 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 	}
 	w := startWeft(t, config(0))
 	ctx, stop := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	var served, connections atomic.Int64
 	for i := range 6 {
 		name := []string{"stays", "stays", "changes"}[i%3]
@@ -189,7 +189,7 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 		}
 		t.Cleanup(transport.CloseIdleConnections)
 		c := &http.Client{Transport: transport, Timeout: waitTimeout}
-		callers.Go(func() {
+		clients.Go(func() {
 			for ctx.Err() == nil {
 				a, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
 				if err != nil || a.body != name {
@@ -204,19 +204,19 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 		w.reload(config(n))
 		if n%2 == 1 {
 			if got := requestWithSNI(t, v, front, "comes.example"); got != "comes comes" {
-				t.Errorf("after %d changes the chain that came answers %q", n, got)
+				t.Errorf("after %d changes the added chain responds %q", n, got)
 			}
 		} else if got := requestWithSNI(t, v, front, "comes.example"); got != "EOF" {
-			t.Errorf("after %d changes the chain that went answers %q", n, got)
+			t.Errorf("after %d changes the removed chain responds %q", n, got)
 		}
 	}
 	stop()
-	callers.Wait()
+	clients.Wait()
 	if n := connections.Load(); n != 4 {
-		t.Errorf("4 callers of the chain that stays needed %d connections", n)
+		t.Errorf("4 clients of the unchanged chain needed %d connections", n)
 	}
 	if n := served.Load(); n < 200 {
-		t.Errorf("only %d requests were served", n)
+		t.Errorf("served only %d requests", n)
 	}
 }
 
@@ -251,18 +251,18 @@ func TestRemovedFilterChainClosesTunnels(t *testing.T) {
 		n, rerr := nc.Read(make([]byte, 1))
 		return err == nil && rerr == nil && n == 1
 	}
-	one, other := open("127.0.0.2"), open("127.0.0.1")
-	if !echoes(one) || !echoes(other) {
-		t.Fatal("the tunnels do not carry")
+	first, other := open("127.0.0.2"), open("127.0.0.1")
+	if !echoes(first) || !echoes(other) {
+		t.Fatal("the tunnels do not forward bytes")
 	}
 	w.reload(config(stays))
-	if _, err := one.Read(make([]byte, 1)); err == nil {
-		t.Error("the tunnel of the chain that went stays")
+	if _, err := first.Read(make([]byte, 1)); err == nil {
+		t.Error("the tunnel of the removed chain stays open")
 	}
 	if !echoes(other) {
-		t.Error("the tunnel of the chain that stays went")
+		t.Error("the tunnel of the unchanged chain closed")
 	}
-	eventually(t, "the cut is counted", func() bool {
+	eventually(t, "the force-close is counted", func() bool {
 		return w.metric("weft_listener_connections_closed_total", "listener", "front", "cause", "drain_timeout") == 1
 	})
 }

@@ -50,19 +50,19 @@ func TestUpstreamProtocolPrecedence(t *testing.T) {
 		if test.listener != "" {
 			proxy["upstream_protocol"] = test.listener
 		}
-		more, action := object{}, object{}
+		extra, action := object{}, object{}
 		switch test.cluster {
 		case "":
 		case "options":
-			more["http2_protocol_options"] = object{}
+			extra["http2_protocol_options"] = object{}
 		default:
-			more["upstream_protocol"] = test.cluster
+			extra["upstream_protocol"] = test.cluster
 		}
 		if test.route != "" {
 			action["upstream_protocol"] = test.route
 		}
 		s.listeners = append(s.listeners, networkListener(name, address, object{"type": "proxy", "config": proxy}))
-		s.clusters = append(s.clusters, cluster(name, more, app))
+		s.clusters = append(s.clusters, cluster(name, extra, app))
 		weighted := object{"weighted_clusters": list{object{"cluster": object{"name": name, "weight": 1}}}}.with(action)
 		s.tables = append(s.tables, routeTable(name,
 			routeTo("/named", name, action),
@@ -72,17 +72,17 @@ func TestUpstreamProtocolPrecedence(t *testing.T) {
 	startWeft(t, s.config())
 	for address, test := range tests {
 		name := fmt.Sprintf("listener %q, cluster %q, route %q", test.listener, test.cluster, test.route)
-		for _, caller := range []string{"Http1", "Http2"} {
+		for _, client := range []string{"Http1", "Http2"} {
 			c := newClient(t)
-			c.Transport.(*http.Transport).Protocols = httpProtocols(caller)
+			c.Transport.(*http.Transport).Protocols = httpProtocols(client)
 			want := test.want
 			if want == "as called" {
-				want = caller
+				want = client
 			}
 			for _, path := range []string{"/named", "/weighted", "/chosen"} {
 				got := sendRequest(t, c, "GET", "http://"+address+path, "", "x-cluster: "+name)
 				if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != want {
-					t.Errorf("%s, to %s from %s: %d in %q, want %s", name, path, caller, got.status, v, want)
+					t.Errorf("%s, to %s from %s: %d in %q, want %s", name, path, client, got.status, v, want)
 				}
 			}
 		}
@@ -103,10 +103,10 @@ func TestWebSocketThroughClustersWithAProtocol(t *testing.T) {
 					tables:    list{routeTable("front", routeTo("/", "app"))},
 					clusters:  list{cluster("app", object{"upstream_protocol": up}, address)},
 				}.config())
-				caller := openTunnel(t, front, down)
+				client := openTunnel(t, front, down)
 				app := <-ends
-				checkPasses(t, caller, app, "to the application")
-				checkPasses(t, app, caller, "and back")
+				checkPasses(t, client, app, "to the application")
+				checkPasses(t, app, client, "and back")
 			})
 		}
 	}
@@ -130,10 +130,10 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 			cluster("shop", object{"upstream_protocol": "dubbo"}, shop.address),
 		},
 	}.config())
-	refused := func(cluster, protocol string, want float64) {
+	rejected := func(cluster, protocol string, want float64) {
 		t.Helper()
 		labels := []string{fmt.Sprintf("cluster=%q", cluster), fmt.Sprintf("protocol=%q", protocol), `reason="not_implemented"`}
-		eventually(t, fmt.Sprintf("%v requests in %s are counted as refused by %s", want, protocol, cluster), func() bool {
+		eventually(t, fmt.Sprintf("%v requests in %s counted as rejected by %s", want, protocol, cluster), func() bool {
 			return w.metric("weft_cluster_request_failures_total", labels...) == want
 		})
 	}
@@ -144,8 +144,8 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 		for cluster, code := range map[string]string{"one": "12", "two": "0", "shop": "12"} {
 			p.sendRequest(t, c, "http://"+front, &requestCase{path: "/shop.Shop/Buy", fields: []string{"x-cluster: " + cluster}, requestBody: "a call", code: code})
 		}
-		refused("one", "Http2", 1)
-		refused("shop", "Http2", 1)
+		rejected("one", "Http2", 1)
+		rejected("shop", "Http2", 1)
 	})
 	t.Run("HTTP", func(t *testing.T) {
 		for cluster, status := range map[string]int{"one": 200, "two": 200, "shop": 501} {
@@ -153,22 +153,22 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 				t.Errorf("to %s: %d, want %d", cluster, got.status, status)
 			}
 		}
-		refused("shop", "Http1", 1)
+		rejected("shop", "Http1", 1)
 	})
 	t.Run("Dubbo", func(t *testing.T) {
-		caller := newConsumer(t, front)
+		client := newConsumer(t, front)
 		for cluster, want := range map[string]dubboResponse{
 			"one":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster one"},
 			"two":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster two"},
 			"shop": {status: dubboOK, text: "shop"},
 		} {
-			got := caller.call(invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-cluster: " + cluster}})
+			got := client.call(invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-cluster: " + cluster}})
 			if got.status != want.status || !strings.Contains(got.text, want.text) {
 				t.Errorf("to %s: status %d, %q; want %d, %q", cluster, got.status, got.text, want.status, want.text)
 			}
 		}
-		refused("one", "dubbo", 1)
-		refused("two", "dubbo", 1)
+		rejected("one", "dubbo", 1)
+		rejected("two", "dubbo", 1)
 	})
 	for _, cluster := range []string{"one", "two", "shop"} {
 		if n := w.metric("weft_cluster_requests_active", fmt.Sprintf("cluster=%q", cluster)); n != 0 {

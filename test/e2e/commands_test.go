@@ -55,11 +55,11 @@ func TestCheckReportsAllErrors(t *testing.T) {
 	path := writeFile(t, "wrong.json", invalidFile)
 	stdout, stderr, status := command(t, "check", "-c", path)
 	if status != 1 || stdout != "" {
-		t.Errorf("exit status %d, stdout %q; want 1 and nothing", status, stdout)
+		t.Errorf("exit status %d, stdout %q; want 1 and no output", status, stdout)
 	}
 	for _, place := range invalidFileErrors() {
 		if !strings.Contains(stderr, path+place) {
-			t.Errorf("nothing is said of %s in\n%s", place, stderr)
+			t.Errorf("no error at %s in\n%s", place, stderr)
 		}
 	}
 }
@@ -68,11 +68,11 @@ func TestStartRejectsInvalidFile(t *testing.T) {
 	path := writeFile(t, "wrong.json", invalidFile)
 	stdout, stderr, status := command(t, "start", "-c", path)
 	if status != 1 || stdout != "" {
-		t.Errorf("exit status %d, stdout %q; want 1 and nothing", status, stdout)
+		t.Errorf("exit status %d, stdout %q; want 1 and no output", status, stdout)
 	}
 	for _, place := range invalidFileErrors() {
 		if !strings.Contains(stderr, path+place) {
-			t.Errorf("nothing is said of %s in\n%s", place, stderr)
+			t.Errorf("no error at %s in\n%s", place, stderr)
 		}
 	}
 }
@@ -105,10 +105,10 @@ func TestCheckBindsNothing(t *testing.T) {
 	defer taken.Close()
 	path := writeFile(t, "c.json", string(s.config().encode(t)))
 	if _, stderr, status := command(t, "check", "-c", path); status != 0 {
-		t.Errorf("check, while the listener's port is taken: exit status %d\n%s", status, stderr)
+		t.Errorf("check while the listener's port is in use: exit status %d\n%s", status, stderr)
 	}
 	if _, stderr, status := command(t, "start", "-c", path); status != 1 || !strings.Contains(stderr, front) {
-		t.Errorf("start, while the listener's port is taken: exit status %d, want 1 and the address in\n%s", status, stderr)
+		t.Errorf("start while the listener's port is in use: exit status %d, want 1 and the address in\n%s", status, stderr)
 	}
 }
 
@@ -119,22 +119,22 @@ func TestCheckLenientWarnsOfUnknownKeys(t *testing.T) {
 		t.Errorf("without --lenient: exit status %d\n%s", status, stderr)
 	}
 	if _, stderr, status := command(t, "check", "--lenient", "-c", path); status != 0 || !strings.Contains(stderr, `unknown key "no_such_key"`) {
-		t.Errorf("with --lenient: exit status %d, want 0 and the key named in\n%s", status, stderr)
+		t.Errorf("with --lenient: exit status %d, want 0 and the key in\n%s", status, stderr)
 	}
 }
 
 func TestCommandLineMistakesFail(t *testing.T) {
 	for name, args := range map[string][]string{
-		"check without a file":  {"check"},
-		"a file that is absent": {"check", "-c", "no/such/file.json"},
-		"start of that":         {"start", "-c", "no/such/file.json"},
-		"an unknown command":    {"stop"},
-		"an unknown flag":       {"start", "--no-such-flag"},
-		"an argument too many":  {"check", "-c", "configs/http1.json", "more"},
+		"check without a file":    {"check"},
+		"check of a missing file": {"check", "-c", "no/such/file.json"},
+		"start of a missing file": {"start", "-c", "no/such/file.json"},
+		"unknown command":         {"stop"},
+		"unknown flag":            {"start", "--no-such-flag"},
+		"two arguments":           {"check", "-c", "configs/http1.json", "more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if stdout, stderr, status := command(t, args...); status != 1 || stderr == "" || stdout != "" {
-				t.Errorf("weft %s: exit status %d, stdout %q, stderr %q; want 1, nothing, a reason", strings.Join(args, " "), status, stdout, stderr)
+				t.Errorf("weft %s: exit status %d, stdout %q, stderr %q; want 1, no output, a reason", strings.Join(args, " "), status, stdout, stderr)
 			}
 		})
 	}
@@ -165,17 +165,17 @@ func TestSchemaDescribesTheExamples(t *testing.T) {
 		}
 		seen++
 		if err := schema.Validate(readDocument(t, file)); err != nil {
-			t.Errorf("the schema refuses %s: %v", file, err)
+			t.Errorf("the schema rejects %s: %v", file, err)
 		}
 	}
 	if seen == 0 {
-		t.Error("there are no examples")
+		t.Error("no examples found")
 	}
-	wrong, err := jsonschema.UnmarshalJSON(strings.NewReader(invalidFile))
+	mismatch, err := jsonschema.UnmarshalJSON(strings.NewReader(invalidFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := schema.Validate(wrong); err == nil {
+	if err := schema.Validate(mismatch); err == nil {
 		t.Error("the schema accepts an unknown key")
 	}
 }
@@ -265,7 +265,7 @@ func TestCompletionScript(t *testing.T) {
 	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("there is no bash to read it")
+		t.Skip("bash is not installed")
 	}
 	cmd := exec.CommandContext(t.Context(), bash, "-n")
 	cmd.Stdin = strings.NewReader(stdout)
@@ -321,17 +321,17 @@ func TestStartFlagsOverrideFile(t *testing.T) {
 	w := launchWeft(t, launchOptions{config: s.config(), args: []string{"-l", "debug", "--drain-time-s", "0"}})
 	w.awaitReady()
 	dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-	eventually(t, "the request is at the application", func() bool { return app.requests.Load() == 1 })
+	eventually(t, "the request has reached the application", func() bool { return app.requests.Load() == 1 })
 	if level := w.adminGet("/logging"); !strings.Contains(strings.ToUpper(level), "DEBUG") {
 		t.Errorf("the log's level is %s", level)
 	}
 	w.signal(sigterm)
-	began := time.Now()
+	start := time.Now()
 	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("--drain-time-s 0 took %v", took)
+	if elapsed := time.Since(start); elapsed > 5*time.Second {
+		t.Errorf("--drain-time-s 0 took %v", elapsed)
 	}
 }
 
@@ -348,6 +348,6 @@ func TestConfigurationByEnvironment(t *testing.T) {
 		t.Errorf("GET / = %d %q", got.status, got.body)
 	}
 	if !slices.Contains(strings.Fields(w.stdout.String()), front) {
-		t.Errorf("the listener's address is not among the first lines:\n%s", w.stdout.String())
+		t.Errorf("the first lines lack the listener's address:\n%s", w.stdout.String())
 	}
 }

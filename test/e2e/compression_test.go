@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// decoded returns a reader that decodes coding. Without a known coding it returns from.
+// decoded returns a reader that decodes coding, or from if coding is not supported.
 func decoded(t *testing.T, coding string, from io.Reader) io.Reader {
 	t.Helper()
 	switch coding {
@@ -35,11 +35,11 @@ func decoded(t *testing.T, coding string, from io.Reader) io.Reader {
 	return from
 }
 
-func gzipText(t *testing.T, content string) string {
+func gzipText(t *testing.T, body string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	if _, err := io.WriteString(w, content); err != nil {
+	if _, err := io.WriteString(w, body); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
@@ -119,7 +119,7 @@ func TestResponsesAreCompressed(t *testing.T) {
 						}
 						want, _, _ := readSum(io.MultiReader(io.LimitReader(randomStream(7, int64(size)), int64(size)/2), strings.NewReader(strings.Repeat("x", size-size/2))))
 						if sum != want {
-							t.Errorf("%s: the content is another", name)
+							t.Errorf("%s: the body differs", name)
 						}
 						if packed := accept != "br"; packed != (coding == accept) || packed != (response.Header.Get("ETag") == `W/"1"`) || response.Header.Get("Vary") != "Accept-Encoding" {
 							t.Errorf("%s: %v", name, response.Header)
@@ -134,7 +134,7 @@ func TestResponsesAreCompressed(t *testing.T) {
 			}
 		}
 		if got := w.metric("weft_filter_compressor_answers_total", `encoding="zstd"`); got != 16 {
-			t.Errorf("%v answers were compressed with zstd, want 16", got)
+			t.Errorf("%v responses compressed with zstd, want 16", got)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func TestCompressionDoesNotDelayEvents(t *testing.T) {
 					received <- struct{}{}
 				}
 				if rest, err := io.ReadAll(events); err != nil || len(rest) > 0 {
-					t.Errorf("%s to %s, %s: behind the events %q, %v", version, upstream, coding, rest, err)
+					t.Errorf("%s to %s, %s: after the events %q, %v", version, upstream, coding, rest, err)
 				}
 				_ = response.Body.Close()
 			}
@@ -191,22 +191,22 @@ func TestRequestsAreDecompressed(t *testing.T) {
 	filters := list{streamFilter("decompressor", object{"max_decompressed_size": "4MB", "max_inflate_ratio": 100})}
 	for _, upstream := range []string{"Http1", "Http2"} {
 		url, w := compressionProxy(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
-			content, err := io.ReadAll(r.Body)
+			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				return // Weft aborted the request
 			}
 			w.Header().Set("X-Encoding", r.Header.Get("Content-Encoding"))
-			_, _ = io.WriteString(w, digest(content))
+			_, _ = io.WriteString(w, digest(body))
 		})
 		varied := new(strings.Builder)
 		_, _ = io.Copy(varied, randomStream(3, 2<<20))
 		damaged := []byte(gzipText(t, "hello, hello, hello"))
 		damaged[len(damaged)-1] ^= 0xff
 		for version, c := range clients(t) {
-			for _, test := range []struct{ name, sent, content, want string }{
+			for _, test := range []struct{ name, sent, body, want string }{
 				{"a line", gzipText(t, "hello"), "hello", "200"},
 				{"large", gzipText(t, varied.String()), varied.String(), "200"},
-				{"a bomb", gzipText(t, strings.Repeat("x", 3<<20)), "", "413"},
+				{"decompression bomb", gzipText(t, strings.Repeat("x", 3<<20)), "", "413"},
 				{"larger than the limit", gzipText(t, varied.String()+varied.String()+"x"), "", "413"},
 				{"damaged", string(damaged), "", "400"},
 				{"plain", "hello", "", "400"},
@@ -215,12 +215,12 @@ func TestRequestsAreDecompressed(t *testing.T) {
 				if fmt.Sprint(got.status) != test.want {
 					t.Errorf("%s to %s, %s: %d, want %s", version, upstream, test.name, got.status, test.want)
 				}
-				if test.want == "200" && (got.body != digest([]byte(test.content)) || got.header.Get("X-Encoding") != "") {
-					t.Errorf("%s to %s, %s: the application got other content, in %q", version, upstream, test.name, got.header.Get("X-Encoding"))
+				if test.want == "200" && (got.body != digest([]byte(test.body)) || got.header.Get("X-Encoding") != "") {
+					t.Errorf("%s to %s, %s: the application got a different body, in %q", version, upstream, test.name, got.header.Get("X-Encoding"))
 				}
 			}
-			if got := sendRequest(t, c, "POST", url, "as it is"); got.status != 200 || got.body != digest([]byte("as it is")) {
-				t.Errorf("%s to %s, of no coding: %d", version, upstream, got.status)
+			if got := sendRequest(t, c, "POST", url, "not compressed"); got.status != 200 || got.body != digest([]byte("not compressed")) {
+				t.Errorf("%s to %s, identity: %d", version, upstream, got.status)
 			}
 		}
 		if got := w.metric("weft_filter_decompressor_refused_total"); got != 8 {

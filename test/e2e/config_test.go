@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/test/ports"
 )
 
-// object and list are JSON values.
+// object and list are JSON objects and lists.
 type (
 	object map[string]any
 	list   []any
@@ -27,9 +27,9 @@ func (o object) encode(t *testing.T) []byte {
 }
 
 // with returns a copy of o with the keys of more, which take precedence.
-func (o object) with(more object) object {
+func (o object) with(extra object) object {
 	all := object{}
-	for _, from := range []object{o, more} {
+	for _, from := range []object{o, extra} {
 		maps.Copy(all, from)
 	}
 	return all
@@ -73,28 +73,28 @@ func (s setup) config() object {
 }
 
 // httpListener returns an HTTP/1.1 listener whose route table has the same name.
-func httpListener(name, address string, more ...object) object {
+func httpListener(name, address string, extra ...object) object {
 	return networkListener(name, address, object{"type": "proxy", "config": object{
-		"downstream_protocol": "Http1", "router_config_name": name}}, more...)
+		"downstream_protocol": "Http1", "router_config_name": name}}, extra...)
 }
 
-// httpListenerWith is listen with an extend_config.
-func httpListenerWith(name, address string, extend object, more ...object) object {
+// httpListenerWith is httpListener with an extend_config.
+func httpListenerWith(name, address string, extend object, extra ...object) object {
 	return networkListener(name, address, object{"type": "proxy", "config": object{
-		"downstream_protocol": "Http1", "router_config_name": name, "extend_config": extend}}, more...)
+		"downstream_protocol": "Http1", "router_config_name": name, "extend_config": extend}}, extra...)
 }
 
 // tcpListener returns a listener with a tcp_proxy filter.
-func tcpListener(name, address string, config object, more ...object) object {
-	return networkListener(name, address, object{"type": "tcp_proxy", "config": config}, more...)
+func tcpListener(name, address string, config object, extra ...object) object {
+	return networkListener(name, address, object{"type": "tcp_proxy", "config": config}, extra...)
 }
 
-func networkListener(name, address string, filter object, more ...object) object {
+func networkListener(name, address string, filter object, extra ...object) object {
 	l := object{
 		"name": name, "address": address,
 		"filter_chains": list{object{"filters": list{filter}}},
 	}
-	for _, m := range more {
+	for _, m := range extra {
 		l = l.with(m)
 	}
 	return l
@@ -107,9 +107,9 @@ func routeTable(name string, routes ...object) object {
 }
 
 // routeTo returns a route from a path prefix to a cluster.
-func routeTo(prefix, cluster string, more ...object) object {
+func routeTo(prefix, cluster string, extra ...object) object {
 	action := object{"cluster_name": cluster}
-	for _, m := range more {
+	for _, m := range extra {
 		action = action.with(m)
 	}
 	return object{"match": object{"prefix": prefix}, "route": action}
@@ -121,12 +121,12 @@ func directRoute(prefix string, status int, body string) object {
 }
 
 // cluster returns a round-robin cluster with hosts at addresses.
-func cluster(name string, more object, addresses ...string) object {
+func cluster(name string, extra object, addresses ...string) object {
 	hosts := list{}
 	for _, a := range addresses {
 		hosts = append(hosts, object{"address": a})
 	}
-	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": hosts}.with(more)
+	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": hosts}.with(extra)
 }
 
 // streamFilter returns a stream filter for the list of a listener.

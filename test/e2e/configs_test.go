@@ -123,11 +123,11 @@ func TestExamples(t *testing.T) {
 		}
 		t.Run(f.Name(), func(t *testing.T) {
 			t.Parallel()
-			shown, ok := all[f.Name()]
+			got, ok := all[f.Name()]
 			if !ok {
-				t.Fatal("no test shows what the file is about")
+				t.Fatal("no test runs this file")
 			}
-			shown(t)
+			got(t)
 		})
 	}
 }
@@ -138,7 +138,7 @@ func quickstartExample(t *testing.T) {
 	const want = "Hello from the application, through two Wefts.\n"
 	for _, port := range []string{"2045", "2046", "2047"} {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+e.address(port)+"/", ""); got.status != 200 || got.body != want {
-			t.Errorf(":%s answers %d %q", port, got.status, got.body)
+			t.Errorf(":%s responds %d %q", port, got.status, got.body)
 		}
 	}
 }
@@ -162,21 +162,21 @@ func http1Example(t *testing.T) {
 		t.Errorf("GET: %d\n%s", got.status, got.body)
 	}
 	if !strings.Contains(got.body, "X-Forwarded-For: 127.0.0.1\r\n") || !strings.Contains(got.body, "Via: 1.1 weft\r\n") || strings.Contains(got.body, "X-Hop") {
-		t.Errorf("the application got\n%s\nwant Via, X-Forwarded-For of its client and no field of the hop", got.body)
+		t.Errorf("the application got\n%s\nwant Via, X-Forwarded-For of the client and no hop-by-hop headers", got.body)
 	}
 	if by := got.header.Get("X-Served-By"); by != app.address {
 		t.Errorf("X-Served-By: %q, want %q", by, app.address)
 	}
 	failing <- struct{}{}
 	if got := sendRequest(t, c, "GET", url+"/", ""); got.status != 200 {
-		t.Errorf("a response of 503 that is followed by a good one: %d, want it to be retried", got.status)
+		t.Errorf("one 503 before a success: %d, want a retry", got.status)
 	}
 	if got := sendRequest(t, c, "GET", url+"/", "", "X-Big: "+strings.Repeat("x", 17<<10)); got.status != 431 {
 		t.Errorf("a head of 17 KB: %d, want 431", got.status)
 	}
 	big := dialRaw(t, e.address("2145")).send("POST / HTTP/1.1\nHost: a\nContent-Length: 9437184\n\n")
 	if got, _ := big.readResponse("POST"); got.StatusCode != 413 {
-		t.Errorf("content of 9 MB: %d, want 413", got.StatusCode)
+		t.Errorf("body of 9 MB: %d, want 413", got.StatusCode)
 	}
 	w.stdout.await(t, 0, " HTTP/1.1 200 ") // access log
 	if got := sendRequest(t, c, "GET", "http://"+e.address("34903")+"/metrics", ""); !strings.Contains(got.body, `weft_listener_requests_total{listener="client"`) {
@@ -193,10 +193,10 @@ func olderFormExample(t *testing.T) {
 	e.run("older_form.json")
 	url := "http://" + e.address("2345") + "/x"
 	if got := sendRequest(t, newClient(t), "GET", url, "", "service: shop"); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
-		t.Errorf("a request with the field service: %d %s", got.status, got.body)
+		t.Errorf("request with the header service: %d %s", got.status, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 404 {
-		t.Errorf("a request without it: %d, want 404", got.status)
+		t.Errorf("request without it: %d, want 404", got.status)
 	}
 	if app.requests.Load() != 1 {
 		t.Errorf("the application got %d requests, want 1", app.requests.Load())
@@ -236,7 +236,7 @@ func filtersExample(t *testing.T) {
 		t.Error("X-Internal of the response was not removed")
 	}
 	if got := sendRequest(t, c, "GET", "http://"+e.address("2546")+"/", ""); got.body != "hello\n" {
-		t.Errorf("the example's own application says %q", got.body)
+		t.Errorf("the application of the example responds %q", got.body)
 	}
 }
 
@@ -278,18 +278,18 @@ type routingCase struct {
 func routingCases() []routingCase {
 	shop := "Host: shop.example"
 	return []routingCase{
-		{"an exact path", "GET", "/healthz", []string{shop}, 200, "ok\n", [2]string{}},
-		{"a suffix domain", "GET", "/healthz", []string{"Host: de.shop.example"}, 200, "ok\n", [2]string{}},
-		{"a redirect", "GET", "/old/thing", []string{shop}, 308, "", [2]string{"Location", "https://shop.example/new/"}},
-		{"a field and a method", "GET", "/x", []string{shop, "X-Canary: true"}, 200, "canary GET /x shop.example\n", [2]string{}},
-		{"an expression rewritten", "GET", "/v2/items/17", []string{shop}, 200, "stable GET /item?id=17 shop.example\n", [2]string{}},
-		{"a prefix and the host rewritten", "GET", "/api/users?q=1", []string{shop}, 200, "stable GET /users?q=1 api.internal\n", [2]string{"X-Route", "api"}},
-		{"a variable", "PUT", "/x", nil, 405, "read only\n", [2]string{}},
-		{"another value of it", "POST", "/x", nil, 405, "read only\n", [2]string{}},
-		{"a cluster that a field names", "GET", "/by-field/x", []string{"X-Cluster: canary"}, 200, "canary GET /by-field/x canary.internal\n", [2]string{}},
+		{"exact path", "GET", "/healthz", []string{shop}, 200, "ok\n", [2]string{}},
+		{"suffix domain", "GET", "/healthz", []string{"Host: de.shop.example"}, 200, "ok\n", [2]string{}},
+		{"redirect", "GET", "/old/thing", []string{shop}, 308, "", [2]string{"Location", "https://shop.example/new/"}},
+		{"header and method", "GET", "/x", []string{shop, "X-Canary: true"}, 200, "canary GET /x shop.example\n", [2]string{}},
+		{"regex rewrite", "GET", "/v2/items/17", []string{shop}, 200, "stable GET /item?id=17 shop.example\n", [2]string{}},
+		{"prefix and host rewrite", "GET", "/api/users?q=1", []string{shop}, 200, "stable GET /users?q=1 api.internal\n", [2]string{"X-Route", "api"}},
+		{"variable", "PUT", "/x", nil, 405, "read only\n", [2]string{}},
+		{"other value of the variable", "POST", "/x", nil, 405, "read only\n", [2]string{}},
+		{"cluster header", "GET", "/by-field/x", []string{"X-Cluster: canary"}, 200, "canary GET /by-field/x canary.internal\n", [2]string{}},
 		{"unknown cluster", "GET", "/by-field/x", []string{"X-Cluster: none"}, 404, "", [2]string{}},
-		{"a host that a field names", "GET", "/x", []string{"X-Host: else.example"}, 200, "stable GET /x else.example\n", [2]string{}},
-		{"the host as it is", "GET", "/x", []string{"Host: any.example"}, 200, "stable GET /x any.example\n", [2]string{}},
+		{"host header", "GET", "/x", []string{"X-Host: else.example"}, 200, "stable GET /x else.example\n", [2]string{}},
+		{"unchanged host", "GET", "/x", []string{"Host: any.example"}, 200, "stable GET /x any.example\n", [2]string{}},
 	}
 }
 
@@ -320,10 +320,10 @@ func routingExample(t *testing.T) {
 		})
 	}
 	t.Run("weights", func(t *testing.T) { routingSplits(t, url) })
-	t.Run("the listeners behind it", func(t *testing.T) {
+	t.Run("upstream listeners", func(t *testing.T) {
 		for port, want := range map[string]string{"2446": "stable\n", "2447": "canary\n"} {
 			if got := sendRequest(t, newClient(t), "GET", "http://"+e.address(port), ""); got.body != want {
-				t.Errorf(":%s says %q", port, got.body)
+				t.Errorf(":%s responds %q", port, got.body)
 			}
 		}
 	})
@@ -342,8 +342,8 @@ func routingSplits(t *testing.T, url string) {
 	c := newClient(t)
 	seen := map[string]int{}
 	for range 400 {
-		word, _, _ := strings.Cut(sendRequest(t, c, "GET", url+"/", "", "Host: shop.example").body, " ")
-		seen[word]++
+		text, _, _ := strings.Cut(sendRequest(t, c, "GET", url+"/", "", "Host: shop.example").body, " ")
+		seen[text]++
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
 		t.Errorf("of 400 requests %v, want about 360:40", seen)
@@ -370,13 +370,13 @@ func TestHeadersKeepOrderAndCase(t *testing.T) {
 	})
 	s, front := simpleProxy(app)
 	startWeft(t, s.config())
-	caller := dialRaw(t, front).send("GET /%7Euser/a%2fb?q=%41 HTTP/1.1\nHost: Shop.Example\nzebra: 1\nApple: 2\nzebra: 3\n\n")
+	client := dialRaw(t, front).send("GET /%7Euser/a%2fb?q=%41 HTTP/1.1\nHost: Shop.Example\nzebra: 1\nApple: 2\nzebra: 3\n\n")
 	want := []string{"GET /%7Euser/a%2fb?q=%41 HTTP/1.1", "Host: Shop.Example", "zebra: 1", "Apple: 2", "zebra: 3"}
 	if got := <-lines; !slices.Equal(got, want) {
 		t.Errorf("the application got %q, want %q", got, want)
 	}
 	head := make([]byte, len("HTTP/1.1 204 No Content\r\nb-SECOND: 1\r\nA-first: 2\r\n"))
-	if _, err := io.ReadFull(caller.r, head); err != nil || !strings.HasSuffix(string(head), "b-SECOND: 1\r\nA-first: 2\r\n") {
+	if _, err := io.ReadFull(client.r, head); err != nil || !strings.HasSuffix(string(head), "b-SECOND: 1\r\nA-first: 2\r\n") {
 		t.Errorf("the client got %q, %v", head, err)
 	}
 }

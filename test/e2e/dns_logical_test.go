@@ -70,10 +70,10 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]string{} // upstream connection to the address of its server
 	stop := make(chan struct{})
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	c := newClient(t)
 	for range 4 {
-		callers.Go(func() {
+		clients.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -113,7 +113,7 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 			clear(seen)
 			return before > 0
 		})
-		eventually(t, "a connection to "+now[0], func() bool {
+		eventually(t, "the cluster connects to "+now[0], func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, ip := range seen {
@@ -127,15 +127,15 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 	server.set(dns.RcodeNameError)
 	eventually(t, "lookups fail", func() bool { n := w.clusterStatus("app"); return n.Names[0].Failures > 0 })
 	before := served.Load()
-	eventually(t, "requests go on", func() bool { return served.Load() > before+50 })
+	eventually(t, "requests continue", func() bool { return served.Load() > before+50 })
 	close(stop)
-	callers.Wait()
+	clients.Wait()
 	if n := failed.Load(); n != 0 {
 		t.Errorf("%d of %d requests failed", n, n+served.Load())
 	}
 	n := w.clusterStatus("app").Names[0]
 	if n.Name != "app.example" || !slices.Equal(n.Addresses, []string{"127.0.0.2"}) || n.Age <= 0 || n.Error == "" {
-		t.Errorf("/clusters tells %+v", n)
+		t.Errorf("/clusters reports %+v", n)
 	}
 	if got := w.metric("weft_dns_lookups_total", `result="no_name"`); got < 1 {
 		t.Errorf("weft_dns_lookups_total{result=\"no_name\"} = %v", got)
@@ -159,10 +159,10 @@ func TestLogicalDNSKeepsConnections(t *testing.T) {
 	c := newClient(t)
 	first := sendRequest(t, c, "GET", "http://"+front, "")
 	server.set(dns.RcodeSuccess, "127.0.0.3")
-	eventually(t, "the new address is known", func() bool { return w.clusterStatus("app").Hosts[0].Target == "127.0.0.3:"+port })
+	eventually(t, "the new address is resolved", func() bool { return w.clusterStatus("app").Hosts[0].Target == "127.0.0.3:"+port })
 	for range 5 {
 		if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != first.body {
-			t.Errorf("the open connection was %q, then %q", first.body, got.body)
+			t.Errorf("the open connection changed from %q to %q", first.body, got.body)
 		}
 	}
 }
@@ -184,10 +184,10 @@ func TestStrictDNSChangesUnderLoad(t *testing.T) {
 	}.config())
 	var failed, served atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	c := newClient(t)
 	for range 4 {
-		callers.Go(func() {
+		clients.Go(func() {
 			for ctx.Err() == nil {
 				got, err := tryRequest(t.Context(), c, "GET", "http://"+front, "")
 				if err != nil || got.status != 200 {
@@ -201,11 +201,11 @@ func TestStrictDNSChangesUnderLoad(t *testing.T) {
 	for i := range 30 {
 		some := slices.Concat(ips[i%3:], ips[:i%3])[:1+i%3]
 		server.set(dns.RcodeSuccess, some...)
-		asked, before := server.queries.Load(), served.Load()
-		eventually(t, "the response was taken up", func() bool { return server.queries.Load() > asked+3 && served.Load() > before+20 })
+		requests, before := server.queries.Load(), served.Load()
+		eventually(t, "the lookup result is applied", func() bool { return server.queries.Load() > requests+3 && served.Load() > before+20 })
 	}
 	stop()
-	callers.Wait()
+	clients.Wait()
 	if n := failed.Load(); n != 0 {
 		t.Errorf("%d of %d requests failed", n, n+served.Load())
 	}

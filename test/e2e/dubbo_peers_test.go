@@ -109,7 +109,7 @@ const (
 
 // startProvider starts a provider. answer returns the status of the response to the n-th call, from 1, or
 // silence or closeConnection. If answer is nil, every call succeeds.
-func startProvider(t *testing.T, name string, answer func(frame []byte, n int64) byte) *provider {
+func startProvider(t *testing.T, name string, response func(frame []byte, n int64) byte) *provider {
 	t.Helper()
 	p := new(provider)
 	p.address = startTCPServer(t, func(c net.Conn) {
@@ -119,8 +119,8 @@ func startProvider(t *testing.T, name string, answer func(frame []byte, n int64)
 				return // the client disconnected
 			}
 			n, status := p.calls.Add(1), byte(dubboOK)
-			if answer != nil {
-				status = answer(frame, n)
+			if response != nil {
+				status = response(frame, n)
 			}
 			var body []byte
 			switch status {
@@ -210,9 +210,9 @@ func (c *consumer) call(i invocation) dubboResponse {
 }
 
 // listenDubbo returns a Dubbo listener whose route table has the same name.
-func listenDubbo(name, address string, more ...object) object {
+func listenDubbo(name, address string, extra ...object) object {
 	return networkListener(name, address, object{"type": "proxy", "config": object{
-		"downstream_protocol": "dubbo", "upstream_protocol": "dubbo", "router_config_name": name}}, more...)
+		"downstream_protocol": "dubbo", "upstream_protocol": "dubbo", "router_config_name": name}}, extra...)
 }
 
 // routeWhen returns a route to cluster for requests that match all fields, each "name: value" or
@@ -231,8 +231,8 @@ func routeWhen(cluster string, fields ...string) object {
 }
 
 // withAction returns route with more keys in its action.
-func withAction(route, more object) object {
-	return route.with(object{"route": route["route"].(object).with(more)})
+func withAction(route, extra object) object {
+	return route.with(object{"route": route["route"].(object).with(extra)})
 }
 
 // rpcProxy runs a Dubbo proxy with routes to providers. Each provider is a cluster, named by its

@@ -14,7 +14,7 @@ import (
 
 // envoyManager returns a listener for an Envoy file: an HTTP connection manager with more fields
 // and the routes of one virtual host for domains.
-func envoyManager(address string, more object, domains list, routes ...object) object {
+func envoyManager(address string, extra object, domains list, routes ...object) object {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
 	manager := object{
@@ -24,7 +24,7 @@ func envoyManager(address string, more object, domains list, routes ...object) o
 			object{"name": "all", "domains": domains, "routes": routes}}},
 		"http_filters": list{object{"name": "router", "typed_config": object{
 			"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
-	}.with(more)
+	}.with(extra)
 	return object{
 		"name":          address,
 		"address":       object{"socket_address": object{"address": host, "port_value": number}},
@@ -33,13 +33,13 @@ func envoyManager(address string, more object, domains list, routes ...object) o
 }
 
 // envoyCluster returns a cluster with one host for an Envoy file.
-func envoyCluster(name, address string, more object) object {
+func envoyCluster(name, address string, extra object) object {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
 	return object{"name": name, "type": "STATIC", "connect_timeout": "5s", "load_assignment": object{
 		"cluster_name": name, "endpoints": list{object{"lb_endpoints": list{object{"endpoint": object{
 			"address": object{"socket_address": object{"address": host, "port_value": number}}}}}}},
-	}}.with(more)
+	}}.with(extra)
 }
 
 // httpProtocolOptions returns the HttpProtocolOptions of a cluster for an Envoy file.
@@ -60,8 +60,8 @@ func runEnvoy(t *testing.T, listeners, clusters list) *weft {
 }
 
 // envoyRoute returns a route for an Envoy file.
-func envoyRoute(prefix, cluster string, more object) object {
-	return object{"match": object{"prefix": prefix}, "route": object{"cluster": cluster}.with(more)}
+func envoyRoute(prefix, cluster string, extra object) object {
+	return object{"match": object{"prefix": prefix}, "route": object{"cluster": cluster}.with(extra)}
 }
 
 // TestEnvoyRequestHeaders verifies which headers of a client reach the upstream: at the
@@ -85,13 +85,13 @@ func TestEnvoyRequestHeaders(t *testing.T) {
 		name, front string
 		want        map[string]string // headers that the upstream received; "": none
 	}{
-		{"a client at the edge", edge, map[string]string{
+		{"edge", edge, map[string]string{
 			"X-Envoy-Internal": "", "X-Envoy-External-Address": "127.0.0.1", "X-Envoy-Retry-On": "", "X-Envoy-Force-Trace": "",
 			"X-Envoy-Decorator-Operation": "", "X-Mosn-Global-Timeout": "", "X-Envoy-Upstream-Rq-Timeout-Ms": ""}},
-		{"an internal caller", internal, map[string]string{
+		{"internal client", internal, map[string]string{
 			"X-Envoy-Internal": "true", "X-Envoy-External-Address": "forged", "X-Request-Id": "forged", "X-Envoy-Force-Trace": "forged",
 			"X-Envoy-Decorator-Operation": "forged", "X-Mosn-Global-Timeout": "", "X-Envoy-Retry-On": ""}},
-		{"a caller inside", inside, map[string]string{
+		{"without use_remote_address", inside, map[string]string{
 			"X-Envoy-Internal": "", "X-Envoy-External-Address": "forged", "X-Request-Id": "forged", "X-Envoy-Force-Trace": "",
 			"X-Envoy-Decorator-Operation": "forged", "X-Mosn-Global-Timeout": "", "X-Envoy-Retry-On": ""}},
 	} {
@@ -183,12 +183,12 @@ func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 	t.Parallel()
 	app := startBothHTTPVersions(t)
 	plain := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { // speaks gRPC over HTTP/1.1
-		content, _ := io.ReadAll(r.Body)
+		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Trailer", "grpc-status")
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("X-Version", strconv.Itoa(r.ProtoMajor))
 		w.Header().Set("X-TE", r.Header.Get("TE"))
-		_, _ = w.Write(content)
+		_, _ = w.Write(body)
 		w.Header().Set("grpc-status", "0")
 	})
 	front := freeAddress()
@@ -196,12 +196,12 @@ func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 		envoyCluster("follows", app, httpProtocolOptions(object{"use_downstream_protocol_config": object{"http_protocol_options": object{}, "http2_protocol_options": object{}}})),
 		envoyCluster("plain", plain.address, nil),
 	})
-	for _, caller := range []string{"Http1", "Http2"} {
+	for _, client := range []string{"Http1", "Http2"} {
 		c := newClient(t)
-		c.Transport.(*http.Transport).Protocols = httpProtocols(caller)
+		c.Transport.(*http.Transport).Protocols = httpProtocols(client)
 		got := sendRequest(t, c, "GET", "http://"+front+"/follows", "")
-		if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != caller {
-			t.Errorf("from %s: %d in %q, want the client's", caller, got.status, v)
+		if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != client {
+			t.Errorf("from %s: %d in %q, want the client's version", client, got.status, v)
 		}
 	}
 	c := newClient(t)
@@ -217,13 +217,13 @@ func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if response.StatusCode != 200 || string(content) != "a call" || response.Trailer.Get("Grpc-Status") != "0" ||
+	if response.StatusCode != 200 || string(body) != "a call" || response.Trailer.Get("Grpc-Status") != "0" ||
 		response.Header.Get("X-Version") != "1" || response.Header.Get("X-TE") != "trailers" {
-		t.Errorf("gRPC to a host of HTTP/1.1: %d %q, header %v, trailer %v", response.StatusCode, content, response.Header, response.Trailer)
+		t.Errorf("gRPC to an HTTP/1.1 host: %d %q, header %v, trailer %v", response.StatusCode, body, response.Header, response.Trailer)
 	}
 }
 
@@ -248,12 +248,12 @@ func TestEnvoyStreamIdleTimeout(t *testing.T) {
 	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab"); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = answer.Body.Close()
-	if took := time.Since(start); answer.StatusCode != 408 || took < 250*time.Millisecond {
-		t.Errorf("a request that stalls got %d after %v, want 408 after 300ms", answer.StatusCode, took)
+	_ = response.Body.Close()
+	if elapsed := time.Since(start); response.StatusCode != 408 || elapsed < 250*time.Millisecond {
+		t.Errorf("incomplete request: %d after %v, want 408 after 300ms", response.StatusCode, elapsed)
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 // serveHTTPAuthorizer is the HTTP service.
 func serveHTTPAuthorizer(w http.ResponseWriter, r *http.Request) {
-	content, err := io.ReadAll(r.Body)
+	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the request was aborted
 	}
@@ -31,7 +31,7 @@ func serveHTTPAuthorizer(w http.ResponseWriter, r *http.Request) {
 	switch token := r.Header.Get("X-Token"); {
 	case token == "quiet":
 		w.Header().Set("X-User", "ann")
-	case token == "good" || token == "" && strings.Contains(string(content), "good"):
+	case token == "good" || token == "" && strings.Contains(string(body), "good"):
 		w.Header().Set("X-User", "ann")
 		w.Header().Set("X-Session", "begun")
 	case token == "tea":
@@ -52,10 +52,10 @@ type authorizer struct {
 	onCheck func(*authv3.AttributeContext) // called with the attributes of each check, or nil
 }
 
-// serveAuthorizer starts the gRPC service; asked may be nil.
-func serveAuthorizer(t *testing.T, asked func(*authv3.AttributeContext)) (address string) {
+// serveAuthorizer starts the gRPC service; onCheck may be nil.
+func serveAuthorizer(t *testing.T, requests func(*authv3.AttributeContext)) (address string) {
 	t.Helper()
-	return startAuthorizer(t, &authorizer{onCheck: asked})
+	return startAuthorizer(t, &authorizer{onCheck: requests})
 }
 
 func startAuthorizer(t *testing.T, a authv3.AuthorizationServer) (address string) {
@@ -71,7 +71,7 @@ func startAuthorizer(t *testing.T, a authv3.AuthorizationServer) (address string
 	t.Cleanup(func() {
 		s.Stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the service of gRPC: %v", err)
+			t.Errorf("gRPC authorization service: %v", err)
 		}
 	})
 	return l.Addr().String()
@@ -85,7 +85,7 @@ func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.C
 	option := func(name, value string) []*corev3.HeaderValueOption {
 		return []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: name, Value: value}}}
 	}
-	refused := func(code codes.Code, http typev3.StatusCode, why, body string) *authv3.CheckResponse {
+	rejected := func(code codes.Code, http typev3.StatusCode, why, body string) *authv3.CheckResponse {
 		return &authv3.CheckResponse{Status: statusOf(code), HttpResponse: &authv3.CheckResponse_DeniedResponse{
 			DeniedResponse: &authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: http}, Headers: option("x-why", why), Body: body}}}
 	}
@@ -98,17 +98,17 @@ func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.C
 		}
 		return &authv3.CheckResponse{Status: statusOf(codes.OK), HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: passed}}, nil
 	case token == "tea":
-		return refused(codes.PermissionDenied, 418, "tea", "no tea"), nil
+		return rejected(codes.PermissionDenied, 418, "tea", "no tea"), nil
 	case token == "error":
 		return nil, grpcstatus.Error(codes.Unavailable, "no time")
 	}
-	return refused(codes.Unauthenticated, 401, "token", ""), nil
+	return rejected(codes.Unauthenticated, 401, "token", ""), nil
 }
 
 func statusOf(code codes.Code) *rpcstatus.Status { return &rpcstatus.Status{Code: int32(code)} }
 
 // httpAuthz returns an ext_authz configuration with an HTTP service in cluster.
-func httpAuthz(cluster string, more object) object {
+func httpAuthz(cluster string, extra object) object {
 	patterns := func(names ...string) object {
 		all := list{}
 		for _, name := range names {
@@ -124,10 +124,10 @@ func httpAuthz(cluster string, more object) object {
 			"allowed_client_headers":            patterns("x-why"),
 			"allowed_client_headers_on_success": patterns("x-session"),
 		},
-	}}.with(more)
+	}}.with(extra)
 }
 
 // grpcAuthz returns an ext_authz configuration with a gRPC service in cluster.
-func grpcAuthz(cluster string, more object) object {
-	return object{"grpc_service": object{"envoy_grpc": object{"cluster_name": cluster}, "timeout": "5s"}}.with(more)
+func grpcAuthz(cluster string, extra object) object {
+	return object{"grpc_service": object{"envoy_grpc": object{"cluster_name": cluster}, "timeout": "5s"}}.with(extra)
 }

@@ -30,14 +30,14 @@ func authzProxy(filter object, protocol, app, authz string) (setup, string) {
 // attachments, the provider gets the user, and a denied call gets an error status.
 func TestExtAuthzForDubbo(t *testing.T) {
 	t.Parallel()
-	told := make(chan *authv3.AttributeContext, 10)
+	received := make(chan *authv3.AttributeContext, 10)
 	web := startUpstream(t, serveHTTPAuthorizer)
 	for _, way := range []struct {
 		name, authz string
 		filter      object
 	}{
-		{"by HTTP", web.address, httpAuthz("authz", nil)},
-		{"by gRPC", serveAuthorizer(t, func(a *authv3.AttributeContext) { told <- a }), grpcAuthz("authz", nil)},
+		{"HTTP service", web.address, httpAuthz("authz", nil)},
+		{"gRPC service", serveAuthorizer(t, func(a *authv3.AttributeContext) { received <- a }), grpcAuthz("authz", nil)},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			frames := make(chan string, 10)
@@ -48,12 +48,12 @@ func TestExtAuthzForDubbo(t *testing.T) {
 				tables:    list{routeTable("front", routeTo("/", "shop"))},
 				clusters:  list{cluster("shop", nil, shop.address), cluster("authz", nil, way.authz)},
 			}.config())
-			caller := newConsumer(t, front)
+			client := newConsumer(t, front)
 			for _, c := range []struct {
 				token  string
 				status byte
 			}{{"quiet", dubboOK}, {"tea", 70}, {"none", 70}, {"error", 70}, {"quiet", dubboOK}} {
-				got := caller.call(invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: " + c.token, "x-user: root", "x-forged: yes"}})
+				got := client.call(invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: " + c.token, "x-user: root", "x-forged: yes"}})
 				if got.status != c.status {
 					t.Errorf("%s: %d %q, want %d", c.token, got.status, got.text, c.status)
 				}
@@ -64,20 +64,20 @@ func TestExtAuthzForDubbo(t *testing.T) {
 					t.Errorf("%s: the provider got %q", c.token, frame)
 				}
 			}
-			caller.next++
-			hidden := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: quiet"}}.frame(caller.next)
+			client.next++
+			hidden := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: quiet"}}.frame(client.next)
 			hidden[2] = hidden[2]&^0x1f | 23 // a serialization that Weft does not parse
-			if _, err := caller.conn.Write(hidden); err != nil {
+			if _, err := client.conn.Write(hidden); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := readDubbo(caller.r); err != nil || got[3] == dubboOK {
-				t.Errorf("a call that cannot be read: %q, %v", got, err)
+			if got, err := readDubbo(client.r); err != nil || got[3] == dubboOK {
+				t.Errorf("call with an unknown serialization: %q, %v", got, err)
 			}
 		})
 	}
-	a := <-told
+	a := <-received
 	if r := a.GetRequest().GetHttp(); r.GetPath() != "/org.example.Shop/buy" || r.GetHost() != "org.example.Shop" || r.GetHeaders()["method"] != "buy" || r.GetMethod() != "" {
-		t.Errorf("the service is told %v", r)
+		t.Errorf("the service got %v", r)
 	}
 }
 
@@ -109,15 +109,15 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 		authz  string
 		passes bool
 	}{
-		"HTTP: no server":               {filter: http1, authz: freeAddress()},
-		"HTTP: no response":             {filter: http1, authz: talk("")},
-		"HTTP: another protocol":        {filter: http1, authz: talk("SSH-2.0-x\r\n")},
-		"HTTP: it does not come to end": {filter: http1, authz: talk("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")},
-		"HTTP: response too large":      {filter: http1, authz: endless.address},
-		"gRPC: no server":               {filter: grpc, authz: freeAddress()},
-		"gRPC: no response":             {filter: grpc, authz: talk("")},
-		"gRPC: it is one of HTTP/1.1":   {filter: grpc, authz: endless.address},
-		"gRPC: unresponsive server":     {filter: grpc, authz: unresponsiveAddress(t)},
+		"HTTP: no server":           {filter: http1, authz: freeAddress()},
+		"HTTP: no response":         {filter: http1, authz: talk("")},
+		"HTTP: other protocol":      {filter: http1, authz: talk("SSH-2.0-x\r\n")},
+		"HTTP: incomplete response": {filter: http1, authz: talk("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")},
+		"HTTP: response too large":  {filter: http1, authz: endless.address},
+		"gRPC: no server":           {filter: grpc, authz: freeAddress()},
+		"gRPC: no response":         {filter: grpc, authz: talk("")},
+		"gRPC: HTTP/1.1 server":     {filter: grpc, authz: endless.address},
+		"gRPC: unresponsive server": {filter: grpc, authz: unresponsiveAddress(t)},
 		// An empty message has the status 0, which is OK.
 		"gRPC: empty response": {filter: grpc, authz: serveGRPC(t, "").address, passes: true},
 	} {
@@ -139,7 +139,7 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 	}
 }
 
-// slowAuthorizer is an authorization service, of HTTP or gRPC, that responds when leave is closed.
+// slowAuthorizer is an authorization service, HTTP or gRPC, that responds when release is closed.
 type slowAuthorizer struct {
 	authv3.UnimplementedAuthorizationServer
 	arrived  chan struct{} // gets a value for each check that arrives
@@ -174,11 +174,11 @@ func await(t *testing.T, what string, event <-chan struct{}) {
 	select {
 	case <-event:
 	case <-time.After(waitTimeout):
-		t.Fatalf("after %v: not yet: %s", waitTimeout, what)
+		t.Fatalf("after %v: not true: %s", waitTimeout, what)
 	}
 }
 
-// forEachSlowAuthorizer runs test with a slow service of HTTP and one of gRPC.
+// forEachSlowAuthorizer runs test with a slow HTTP service and a slow gRPC service.
 func forEachSlowAuthorizer(t *testing.T, test func(t *testing.T, s *slowAuthorizer, filter object, address string)) {
 	t.Run("HTTP", func(t *testing.T) {
 		s := newSlowAuthorizer()
@@ -200,18 +200,18 @@ func TestExtAuthzCheckIsCanceledOnDisconnect(t *testing.T) {
 		c, front := authzProxy(filter, "Auto", app.address, address)
 		w := startWeft(t, c.config())
 		for _, version := range []string{"Http1", "Http2"} {
-			ctx, leave := context.WithCancel(t.Context())
-			gone := make(chan struct{})
+			ctx, release := context.WithCancel(t.Context())
+			disconnected := make(chan struct{})
 			go func() {
-				defer close(gone)
+				defer close(disconnected)
 				_, _ = tryRequest(ctx, clients(t)[version], "GET", "http://"+front, "") // the request is canceled
 			}()
-			await(t, version+": the service is asked", s.arrived)
-			leave()
-			await(t, version+": the question has ended", s.canceled)
-			await(t, version+": the caller has gone", gone)
+			await(t, version+": the check has arrived", s.arrived)
+			release()
+			await(t, version+": the check is canceled", s.canceled)
+			await(t, version+": the client has disconnected", disconnected)
 		}
-		eventually(t, "both are counted as callers that left", func() bool {
+		eventually(t, "both are counted as disconnects", func() bool {
 			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 2
 		})
 		if n := app.requests.Load(); n != 0 {
@@ -233,12 +233,12 @@ func TestDrainWaitsForExtAuthz(t *testing.T) {
 			a, _ := tryRequest(t.Context(), newClient(t), "GET", "http://"+front, "") // the test checks the status
 			got <- a
 		}()
-		await(t, "the service is asked", s.arrived)
+		await(t, "the check has arrived", s.arrived)
 		w.signal(os.Signal(sigterm))
 		w.stderr.await(t, 0, "drain")
 		close(s.release)
 		if a := <-got; a.status != 200 || a.body != "app" {
-			t.Errorf("%d %q, want the application's answer", a.status, a.body)
+			t.Errorf("%d %q, want the application's response", a.status, a.body)
 		}
 		w.awaitExit(waitTimeout)
 	})
@@ -248,20 +248,20 @@ func TestDrainWaitsForExtAuthz(t *testing.T) {
 // max_request_bytes of a body, and the upstream gets all of it.
 func TestExtAuthzWithRequestBody(t *testing.T) {
 	t.Parallel()
-	told := make(chan int, 10)
-	authz := serveAuthorizer(t, func(a *authv3.AttributeContext) { told <- len(a.GetRequest().GetHttp().GetBody()) })
+	received := make(chan int, 10)
+	authz := serveAuthorizer(t, func(a *authv3.AttributeContext) { received <- len(a.GetRequest().GetHttp().GetBody()) })
 	app := startUpstream(t, respondDigest)
 	s, front := authzProxy(grpcAuthz("authz", object{"with_request_body": object{"max_request_bytes": "1MB", "allow_partial_message": true}}), "Auto", app.address, authz)
 	startWeft(t, s.config())
 	for version, c := range clients(t) {
 		for _, size := range []int{100, 1 << 20, 3 << 20} {
-			content := "good" + strings.Repeat("x", size)
-			got := sendRequest(t, c, "POST", "http://"+front, content, "Expect: 100-continue")
-			if got.status != 200 || got.body != digest([]byte(content)) {
-				t.Errorf("%s, %d bytes: %d %.60q", version, len(content), got.status, got.body)
+			body := "good" + strings.Repeat("x", size)
+			got := sendRequest(t, c, "POST", "http://"+front, body, "Expect: 100-continue")
+			if got.status != 200 || got.body != digest([]byte(body)) {
+				t.Errorf("%s, %d bytes: %d %.60q", version, len(body), got.status, got.body)
 			}
-			if n := <-told; n != min(len(content), 1<<20) {
-				t.Errorf("%s, of %d bytes the service was told %d", version, len(content), n)
+			if n := <-received; n != min(len(body), 1<<20) {
+				t.Errorf("%s: the service got %[3]d of %[2]d bytes", version, len(body), n)
 			}
 		}
 	}
@@ -278,9 +278,9 @@ func extAuthzExample(t *testing.T) {
 	e.run("ext_authz.json")
 	for version, c := range clients(t) {
 		for _, q := range []struct {
-			path, content, token string
-			status               int
-			user                 string
+			path, body, token string
+			status            int
+			user              string
 		}{
 			{"/", "", "good", 200, "ann"},
 			{"/", "", "tea", 418, ""},
@@ -293,13 +293,13 @@ func extAuthzExample(t *testing.T) {
 			if q.token != "" {
 				fields = append(fields, "X-Token: "+q.token)
 			}
-			got := sendRequest(t, c, "POST", "http://"+e.address("2685")+q.path, q.content, fields...)
+			got := sendRequest(t, c, "POST", "http://"+e.address("2685")+q.path, q.body, fields...)
 			if got.status != q.status || strings.Contains(got.body, "X-User: ann") != (q.user == "ann") || strings.Contains(got.body, "root") {
 				t.Errorf("%s %s by %q: %d, want %d\n%.300s", version, q.path, q.token, got.status, q.status, got.body)
 			}
 		}
 	}
 	if got := <-extensions; got != "shop" {
-		t.Errorf("the service of gRPC is told the realm %q, want shop", got)
+		t.Errorf("the gRPC service got the realm %q, want shop", got)
 	}
 }

@@ -73,14 +73,14 @@ func TestFaultAborts(t *testing.T) {
 	}
 	// 20 and 80 are six standard deviations from the mean.
 	if aborted < 20 || aborted > 80 {
-		t.Errorf("of 100 requests at 50 percent %d were aborted", aborted)
+		t.Errorf("aborted %d of 100 requests, want about 50", aborted)
 	}
 }
 
 func TestFaultMatchesHeadersAndCluster(t *testing.T) {
 	t.Parallel()
-	config := func(more object) object {
-		return object{"abort": object{"status": 418, "percentage": 100}}.with(more)
+	config := func(extra object) object {
+		return object{"abort": object{"status": 418, "percentage": 100}}.with(extra)
 	}
 	url := filterProxy(t, list{streamFilter("fault", config(object{"headers": list{
 		object{"name": "end-user", "value": "jason"},
@@ -94,12 +94,12 @@ func TestFaultMatchesHeadersAndCluster(t *testing.T) {
 		fields     []string
 		want       int
 	}{
-		{"both fields", "/", []string{"End-User: jason", "Version: v12"}, 418},
-		{"one of them", "/", []string{"End-User: jason"}, 200},
-		{"another value", "/", []string{"End-User: sonja", "Version: v12"}, 200},
-		{"a value that only begins so", "/", []string{"End-User: jason", "Version: v12beta"}, 200},
-		{"the cluster", "/cluster", nil, 418},
-		{"another cluster", "/another", nil, 200},
+		{"both headers", "/", []string{"End-User: jason", "Version: v12"}, 418},
+		{"one header", "/", []string{"End-User: jason"}, 200},
+		{"other value", "/", []string{"End-User: sonja", "Version: v12"}, 200},
+		{"value with the same prefix", "/", []string{"End-User: jason", "Version: v12beta"}, 200},
+		{"same cluster", "/cluster", nil, 418},
+		{"other cluster", "/another", nil, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := sendRequest(t, newClient(t), "GET", url+c.path, "", c.fields...); got.status != c.want {
@@ -126,11 +126,11 @@ func TestPayloadLimit(t *testing.T) {
 		{"/large", 200_000, 200}, {"/large", 200_001, 413},
 		{"/none", 1 << 20, 200},
 	} {
-		content := strings.Repeat("x", c.size)
-		if got := sendRequest(t, newClient(t), "POST", url+c.path, content); got.status != c.want {
+		body := strings.Repeat("x", c.size)
+		if got := sendRequest(t, newClient(t), "POST", url+c.path, body); got.status != c.want {
 			t.Errorf("%s with %d bytes: %d, want %d", c.path, c.size, got.status, c.want)
 		}
-		got, err := postChunked(t, url+c.path, content)
+		got, err := postChunked(t, url+c.path, body)
 		if err != nil || got.status != c.want {
 			t.Errorf("%s with %d bytes in chunks: %d, %v; want %d", c.path, c.size, got.status, err, c.want)
 		}
@@ -183,10 +183,10 @@ func TestHeaderMutation(t *testing.T) {
 	}
 	got = sendRequest(t, newClient(t), "GET", url+"/own", "", "X-Secret: s")
 	if !strings.Contains(got.body, "X-Own: yes\r\n") || strings.Contains(got.body, "X-Caller") || !strings.Contains(got.body, "X-Secret") || len(got.header["X-App"]) != 2 {
-		t.Errorf("on a route with settings of its own: %v\n%s", got.header, got.body)
+		t.Errorf("route with settings: %v\n%s", got.header, got.body)
 	}
 	if got := sendRequest(t, newClient(t), "GET", url+"/none", ""); strings.Contains(got.body, "X-Caller") || got.header.Get("X-Status") != "" {
-		t.Errorf("on a route without any: %v\n%s", got.header, got.body)
+		t.Errorf("route without settings: %v\n%s", got.header, got.body)
 	}
 }
 
@@ -200,10 +200,10 @@ func TestFiltersRunInTheirOrder(t *testing.T) {
 	})
 	fault := streamFilter("fault", object{"abort": object{"status": 418, "percentage": 100}, "headers": list{object{"name": "x-fail", "value": "yes"}}})
 	if got := sendRequest(t, newClient(t), "GET", filterProxy(t, list{mutation, fault}), ""); got.status != 418 || got.header.Get("X-Mutated") != "yes" {
-		t.Errorf("the mutation first: %d %v", got.status, got.header)
+		t.Errorf("mutation before fault: %d %v", got.status, got.header)
 	}
 	if got := sendRequest(t, newClient(t), "GET", filterProxy(t, list{fault, mutation}), ""); got.status != 200 {
-		t.Errorf("the fault first: %d", got.status)
+		t.Errorf("fault before mutation: %d", got.status)
 	}
 }
 

@@ -15,15 +15,15 @@ func flowControlFilter(rules ...any) object {
 
 // tenMinuteRule returns a rule that allows threshold requests of a resource in 10 minutes, which is
 // longer than a test.
-func tenMinuteRule(resource string, threshold int, more object) object {
-	return object{"resource": resource, "threshold": threshold, "statIntervalInMs": 600_000}.with(more)
+func tenMinuteRule(resource string, threshold int, extra object) object {
+	return object{"resource": resource, "threshold": threshold, "statIntervalInMs": 600_000}.with(extra)
 }
 
 // flowControl verifies rules whose resources are original paths.
 func (p *protocolPair) flowControl() feature {
 	const turn = 100 * time.Millisecond
-	rule := func(more object) object {
-		return object{"global_switch": true, "rules": list{tenMinuteRule("/monitored", 0, nil)}}.with(more)
+	rule := func(extra object) object {
+		return object{"global_switch": true, "rules": list{tenMinuteRule("/monitored", 0, nil)}}.with(extra)
 	}
 	return feature{
 		name: "flowControlFilter",
@@ -37,25 +37,25 @@ func (p *protocolPair) flowControl() feature {
 			routeWithFilter("/off", "flowControlFilter", object{}),
 		},
 		cases: []requestCase{
-			{name: "as many as a rule lets through", path: "/few?a=b", times: 3, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "one more", path: "/few", status: 509, code: "14", reason: "rate_limited", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "one more, with content", method: "POST", path: "/few?c", requestBody: "lost", status: 509, code: "14", reason: "rate_limited"},
-			{name: "the content of a refusal", path: "/few", status: 509, body: "current request is limited", reason: "rate_limited"},
-			{name: "another path", path: "/fewer", times: 5, status: 200, code: "0"},
-			{name: "one turn", path: "/turns", status: 200, code: "0"},
-			{name: "the next ones", method: "POST", path: "/turns", requestBody: "kept", times: 3, status: 200, code: "0", body: "kept", check: func(t *testing.T, all []httpResponse) {
+			{name: "up to the threshold", path: "/few?a=b", times: 3, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "one above the threshold", path: "/few", status: 509, code: "14", reason: "rate_limited", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "one above the threshold, with a body", method: "POST", path: "/few?c", requestBody: "lost", status: 509, code: "14", reason: "rate_limited"},
+			{name: "body of the local reply", path: "/few", status: 509, body: "current request is limited", reason: "rate_limited"},
+			{name: "other path", path: "/fewer", times: 5, status: 200, code: "0"},
+			{name: "first request", path: "/turns", status: 200, code: "0"},
+			{name: "queued requests", method: "POST", path: "/turns", requestBody: "kept", times: 3, status: 200, code: "0", body: "kept", check: func(t *testing.T, all []httpResponse) {
 				sum := time.Duration(0)
 				for _, a := range all {
 					sum += a.took
 				}
 				if sum < turn {
-					t.Errorf("three more turns took %v, want them %v apart", sum, turn)
+					t.Errorf("three more requests took %v, want an interval of %v", sum, turn)
 				}
 			}},
-			{name: "what an expression fits", path: "/all/a", times: 2, status: 200, code: "0"},
-			{name: "what it fits counts together", path: "/all/b", status: 509, code: "14", reason: "rate_limited"},
-			{name: "a route that only counts", path: "/monitored", times: 3, status: 200, code: "0"},
-			{name: "a route without", path: "/off", times: 3, status: 200, code: "0"},
+			{name: "regex match", path: "/all/a", times: 2, status: 200, code: "0"},
+			{name: "paths of one regex share the limit", path: "/all/b", status: 509, code: "14", reason: "rate_limited"},
+			{name: "monitor-only route", path: "/monitored", times: 3, status: 200, code: "0"},
+			{name: "route without the filter", path: "/off", times: 3, status: 200, code: "0"},
 		},
 	}
 }
@@ -74,15 +74,15 @@ func TestFlowControlForRPC(t *testing.T) {
 			tables:   list{routeTable("front", routeTo("/", "app"))},
 			clusters: list{cluster("app", nil, address)},
 		}.config())
-		caller := r.dial(t, front)
+		client := r.dial(t, front)
 		for id := range uint64(5) {
-			caller.send(r.request(id + 1))
-			if got := caller.receive(); got.ok != (id < 3) || !got.ok && got.code != r.code(protocol.RateLimited) {
+			client.send(r.request(id + 1))
+			if got := client.receive(); got.ok != (id < 3) || !got.ok && got.code != r.code(protocol.RateLimited) {
 				t.Errorf("call %d: code %d", id+1, got.code)
 			}
 		}
-		if passed, refused := w.metric("weft_filter_flow_control_passed_total", `rule="all"`), w.metric("weft_filter_flow_control_refused_total"); passed != 3 || refused != 2 {
-			t.Errorf("%v passed and %v were rejected, want 3 and 2", passed, refused)
+		if passed, rejected := w.metric("weft_filter_flow_control_passed_total", `rule="all"`), w.metric("weft_filter_flow_control_refused_total"); passed != 3 || rejected != 2 {
+			t.Errorf("%v passed and %v were rejected, want 3 and 2", passed, rejected)
 		}
 	})
 	t.Run("turns", func(t *testing.T) {
@@ -91,18 +91,18 @@ func TestFlowControlForRPC(t *testing.T) {
 		address, _ := rpcFilterProxy(t, list{flowControlFilter(
 			object{"resource": "/org.example.Shop/slow", "threshold": 1, "controlBehavior": 1, "maxQueueingTimeMs": 60_000},
 		)}, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "service: .*"))
-		caller := newConsumer(t, address)
+		client := newConsumer(t, address)
 		slow, quick := invocation{service: "org.example.Shop", method: "slow"}, invocation{service: "org.example.Shop", method: "quick"}
-		began := time.Now()
-		caller.send(slow, slow, quick, quick)
+		start := time.Now()
+		client.send(slow, slow, quick, quick)
 		for n := range 4 {
-			got := caller.receive()
+			got := client.receive()
 			if got.status != dubboOK || (got.id == 2) != (n == 3) {
-				t.Errorf("response %d is that of call %d: %d %q", n, got.id, got.status, got.text)
+				t.Errorf("response %d belongs to call %d: %d %q", n, got.id, got.status, got.text)
 			}
 		}
-		if took := time.Since(began); took < apart {
-			t.Errorf("the second turn came after %v, want %v", took, apart)
+		if elapsed := time.Since(start); elapsed < apart {
+			t.Errorf("the second response came after %v, want %v", elapsed, apart)
 		}
 	})
 }
@@ -124,18 +124,18 @@ func flowControlExample(t *testing.T) {
 			t.Errorf("report %d: %d %q, want %d", i, got.status, got.body, want)
 		}
 	}
-	began := time.Now()
-	var callers sync.WaitGroup
+	start := time.Now()
+	var clients sync.WaitGroup
 	for range 5 {
-		callers.Go(func() {
+		clients.Go(func() {
 			if got, err := tryRequest(t.Context(), newClient(t), "POST", url+"/orders", "one"); err != nil || got.status != 200 {
 				t.Errorf("an order: %d, %v", got.status, err)
 			}
 		})
 	}
-	callers.Wait()
-	if took := time.Since(began); took < 200*time.Millisecond {
-		t.Errorf("five orders took %v, want them 50ms apart", took)
+	clients.Wait()
+	if elapsed := time.Since(start); elapsed < 200*time.Millisecond {
+		t.Errorf("five orders took %v, want them 50ms apart", elapsed)
 	}
 	first := requestInBackground(t, url+"/export/a")
 	app.await(t)
@@ -148,22 +148,22 @@ func flowControlExample(t *testing.T) {
 	}
 	for range 3 {
 		if got := sendRequest(t, newClient(t), "GET", url+"/trial", ""); got.status != 200 {
-			t.Errorf("what only counts: %d", got.status)
+			t.Errorf("monitor-only rule: %d", got.status)
 		}
 	}
 	for labels, want := range map[[2]string]float64{
 		{"front", "/report"}: 1, {"front", "/orders"}: 0, {"front", "export"}: 1, {"trial", "/trial"}: 2,
 	} {
 		if got := w.metric("weft_filter_flow_control_blocked_total", `stat_prefix="`+labels[0]+`"`, `rule="`+labels[1]+`"`); got != want {
-			t.Errorf("beyond the rule %v: %v, want %v", labels, got, want)
+			t.Errorf("rejected by the rule %v: %v, want %v", labels, got, want)
 		}
 	}
-	caller := newConsumer(t, e.address("3946"))
+	client := newConsumer(t, e.address("3946"))
 	for i, c := range []struct {
 		method string
 		want   byte
 	}{{"report", dubboOK}, {"report", dubboExhausted}, {"buy", dubboOK}} {
-		if got := caller.call(invocation{service: "org.example.Shop", method: c.method}); got.status != c.want {
+		if got := client.call(invocation{service: "org.example.Shop", method: c.method}); got.status != c.want {
 			t.Errorf("call %d: %d %q, want %d", i, got.status, got.text, c.want)
 		}
 	}

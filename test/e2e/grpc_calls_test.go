@@ -67,12 +67,12 @@ func callGRPC(t *testing.T, c *http.Client, front, path string) string {
 }
 
 // startGRPCProxy runs Weft with HTTP/2 on both sides and returns a client for it.
-func startGRPCProxy(t *testing.T, more object, clusters list, routes ...object) (w *weft, front string, c *http.Client) {
+func startGRPCProxy(t *testing.T, extra object, clusters list, routes ...object) (w *weft, front string, c *http.Client) {
 	t.Helper()
 	front = freeAddress()
 	s := setup{
 		listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
-			"downstream_protocol": "Http2", "upstream_protocol": "Http2", "router_config_name": "front"}}, more)},
+			"downstream_protocol": "Http2", "upstream_protocol": "Http2", "router_config_name": "front"}}, extra)},
 		tables:   list{routeTable("front", routes...)},
 		clusters: clusters,
 	}
@@ -98,7 +98,7 @@ func TestGRPCMetricsByMethod(t *testing.T) {
 		{"/shop.None/List", "12"},
 	} {
 		if got := callGRPC(t, c, front, call.path); got != call.want {
-			t.Errorf("%s is answered with status %q, want %q", call.path, got, call.want)
+			t.Errorf("status of %s is %q, want %q", call.path, got, call.want)
 		}
 	}
 	if resp, err := c.Get("http://" + front + "/shop.Items/Plain"); err != nil {
@@ -133,7 +133,7 @@ func TestGRPCMetricsByMethod(t *testing.T) {
 		"/shop.Items/List 0 200", "/shop.Items/List 0 200", "/shop.Items/Denied 7 200",
 		"/shop.Dead/List 14 200", "/shop.None/List 12 200", "/shop.Items/Plain - 200",
 	}
-	slices.Sort(got) // a call that waited for its host may be logged after the next one
+	slices.Sort(got) // a pending call may be logged after the next one
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("the access log has %q, want %q", got, want)
@@ -144,14 +144,14 @@ func TestUnprocessedGRPCCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	retry := object{"retry_policy": object{"retry_on": true, "num_retries": 1}}
 	for name, test := range map[string]struct {
-		busy   string // status of one of two hosts
-		policy object
-		want   string // the worst status of four calls
-		again  bool   // the hosts get more than four calls
+		busy     string // status of one of two hosts
+		policy   object
+		want     string // the worst status of four calls
+		repeated bool   // the hosts get more than four calls
 	}{
-		"under a policy":             {"14", retry, "0", true},
-		"without one":                {"14", nil, "14", false},
-		"but not for another reason": {"13", retry, "13", false},
+		"with a policy":    {"14", retry, "0", true},
+		"without a policy": {"14", nil, "14", false},
+		"other reason":     {"13", retry, "13", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,8 +163,8 @@ func TestUnprocessedGRPCCallsAreRetried(t *testing.T) {
 					worst = status
 				}
 			}
-			if calls := good.calls.Load() + bad.calls.Load(); worst != test.want || calls > 4 != test.again {
-				t.Errorf("the worst of 4 answers is %s, of %d calls to hosts; want %s, more than 4: %t", worst, calls, test.want, test.again)
+			if calls := good.calls.Load() + bad.calls.Load(); worst != test.want || calls > 4 != test.repeated {
+				t.Errorf("the worst of 4 responses is %s, with %d calls to hosts; want %s, more than 4: %t", worst, calls, test.want, test.repeated)
 			}
 		})
 	}

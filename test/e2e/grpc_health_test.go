@@ -26,27 +26,27 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/grpc")
-		answers := make(chan answer, 1)
+		responses := make(chan answer, 1)
 		go func() {
 			resp, err := c.Do(req)
 			if err != nil {
-				answers <- answer{err: err}
+				responses <- answer{err: err}
 				return
 			}
 			defer resp.Body.Close()
 			all, err := io.ReadAll(resp.Body)
-			answers <- answer{string(all), errors.Join(err, statusOK(resp.Trailer))}
+			responses <- answer{string(all), errors.Join(err, statusOK(resp.Trailer))}
 		}()
 		return func() answer {
 			if _, err := io.WriteString(content, message); err != nil {
 				return answer{err: err}
 			}
 			_ = content.Close() // never fails
-			return <-answers
+			return <-responses
 		}
 	}
 	if got := open()(); got.content != serving || got.err != nil {
-		t.Fatalf("before, the response is %q, %v; want SERVING", got.content, got.err)
+		t.Fatalf("before the drain the response is %q, %v; want SERVING", got.content, got.err)
 	}
 	var calls []func() answer
 	for range 20 {
@@ -55,9 +55,9 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 	eventually(t, "the calls have arrived", func() bool { return w.metric("weft_listener_requests_active") == 20 })
 	w.signal(sigterm)
 	// The connection learns of the drain after the process: a call in between may get SERVING.
-	eventually(t, "a call is answered NOT_SERVING", func() bool {
+	eventually(t, "a call gets NOT_SERVING", func() bool {
 		if len(calls) == 0 {
-			t.Fatal("all calls are answered SERVING")
+			t.Fatal("all calls get SERVING")
 		}
 		got := calls[0]()
 		calls = calls[1:]
@@ -68,11 +68,11 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 	})
 	for _, call := range calls {
 		if got := call(); got.content != notServing || got.err != nil {
-			t.Errorf("then the response is %q, %v; want NOT_SERVING", got.content, got.err)
+			t.Errorf("while draining the response is %q, %v; want NOT_SERVING", got.content, got.err)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("weft ends with %d, want 0", status)
+		t.Errorf("exit status %d, want 0", status)
 	}
 }
 

@@ -49,19 +49,19 @@ func (w *weft) hostState(cluster, address string) hostState {
 // distinctBodies sends n requests and returns the distinct bodies, sorted.
 func distinctBodies(t *testing.T, c *http.Client, url string, n int) string {
 	t.Helper()
-	words := map[string]bool{}
+	texts := map[string]bool{}
 	for range n {
-		words[sendRequest(t, c, "GET", url, "").body] = true
+		texts[sendRequest(t, c, "GET", url, "").body] = true
 	}
 	var list []string
-	for word := range words {
-		list = append(list, word)
+	for text := range texts {
+		list = append(list, text)
 	}
 	slices.Sort(list)
 	return strings.Join(list, " ")
 }
 
-// flakyUpstream is an upstream that responds with its name, and with status 500 while sick is set.
+// flakyUpstream is an upstream that responds with its name, and with status 500 while failing is set.
 type flakyUpstream struct {
 	*origin
 	failing atomic.Bool
@@ -89,7 +89,7 @@ func TestEjectionAndReturn(t *testing.T) {
 	w := startWeft(t, s.config())
 	c, url := newClient(t), "http://"+front+"/"
 	if got := distinctBodies(t, c, url, 10); got != "a b" {
-		t.Fatalf("%q answered, want a b", got)
+		t.Fatalf("responses from %q, want a b", got)
 	}
 	a.failing.Store(true)
 	failed := 0
@@ -102,10 +102,10 @@ func TestEjectionAndReturn(t *testing.T) {
 		t.Errorf("%d of 20 requests failed, want 3", failed)
 	}
 	if h := w.hostState("app", a.address); h.Health != "down" || h.Why != "ejected" || h.Ejections != 1 {
-		t.Errorf("/clusters tells %+v, want a host that is down and ejected once", h)
+		t.Errorf("/clusters reports %+v, want a host that is down and ejected once", h)
 	}
 	a.failing.Store(false)
-	eventually(t, "the host is back", func() bool { return distinctBodies(t, c, url, 4) == "a b" })
+	eventually(t, "the host gets requests again", func() bool { return distinctBodies(t, c, url, 4) == "a b" })
 	w.stderr.await(t, 0, "upstream host ejected")
 	w.stderr.await(t, 0, "upstream host returns from its ejection")
 }
@@ -126,16 +126,16 @@ func TestFaultToleranceEjection(t *testing.T) {
 	}
 	w := startWeft(t, s.config())
 	c, url := newClient(t), "http://"+front+"/"
-	eventually(t, "the host is out", func() bool {
+	eventually(t, "the host is ejected", func() bool {
 		for range 30 { // in one window
 			sendRequest(t, c, "GET", url, "")
 		}
 		return w.hostState("app", bad.address).Why == "ejected"
 	})
 	bad.failing.Store(false)
-	eventually(t, "the host is back", func() bool { return distinctBodies(t, c, url, 6) == "a b bad" })
+	eventually(t, "the host gets requests again", func() bool { return distinctBodies(t, c, url, 6) == "a b bad" })
 	if log := w.stderr.String(); !strings.Contains(log, "detector=failure_multiple") {
-		t.Errorf("the log does not say what found the host:\n%s", log)
+		t.Errorf("the log lacks the reason of the ejection:\n%s", log)
 	}
 }
 
@@ -167,16 +167,16 @@ func TestUnhealthyHostGetsNoRequests(t *testing.T) {
 				"check_config": object{"http_check_config": request},
 			}}, a.address, b.address)}
 			w := startWeft(t, s.config())
-			eventually(t, "the host is found to fail", func() bool { return w.hostState("app", a.address).Why == "failing checks" })
+			eventually(t, "the host fails its checks", func() bool { return w.hostState("app", a.address).Why == "failing checks" })
 			if got := w.hostState("app", a.address).Error; got != "status 503" {
 				t.Errorf("the check failed for %q, want status 503", got)
 			}
 			c, url := newClient(t), "http://"+front+"/"
 			if got := distinctBodies(t, c, url, 10); got != "b" {
-				t.Errorf("%q answered, want b", got)
+				t.Errorf("responses from %q, want b", got)
 			}
 			sick.Store(false)
-			eventually(t, "the host is back", func() bool { return distinctBodies(t, c, url, 4) == "a b" })
+			eventually(t, "the host gets requests again", func() bool { return distinctBodies(t, c, url, 4) == "a b" })
 		})
 	}
 }
@@ -239,7 +239,7 @@ func TestRPCHeartbeatDetectsHangingHost(t *testing.T) {
 						break
 					}
 					if f.Kind != xprotocol.Heartbeat {
-						t.Errorf("a frame of kind %d for a host that hangs", f.Kind)
+						t.Errorf("unexpected frame of kind %d at the hanging host", f.Kind)
 					}
 					if !hung.Load() {
 						_, _ = c.Write(r.codec.AppendHeartbeatAck(nil, rest[:f.Size])) // the check may have ended
@@ -251,20 +251,20 @@ func TestRPCHeartbeatDetectsHangingHost(t *testing.T) {
 		front, w := r.startProxy(t, nil, list{cluster("app", object{"health_check": object{
 			"protocol": r.codec.Traits().Name, "interval": "50ms", "timeout": "100ms",
 		}}, good, bad)}, routeTo("/", "app"))
-		eventually(t, "the host that hangs is found", func() bool { return w.hostState("app", bad).Why == "failing checks" })
-		caller := r.dial(t, front)
+		eventually(t, "the hanging host fails its checks", func() bool { return w.hostState("app", bad).Why == "failing checks" })
+		client := r.dial(t, front)
 		for id := range uint64(20) {
-			caller.send(r.request(id + 1))
-			caller.receive()
+			client.send(r.request(id + 1))
+			client.receive()
 		}
 		if len(got) != 20 {
 			t.Errorf("the good host got %d requests, want 20", len(got))
 		}
 		if h := w.hostState("app", good); h.Health != "up" || h.Checks == 0 || h.Error != "" {
-			t.Errorf("/clusters tells %+v of the good host, want it up after checks", h)
+			t.Errorf("/clusters reports %+v for the good host, want it up after checks", h)
 		}
 		hung.Store(false)
-		eventually(t, "the host that hung is back", func() bool { return w.hostState("app", bad).Health == "up" })
+		eventually(t, "the hanging host gets calls again", func() bool { return w.hostState("app", bad).Health == "up" })
 	})
 }
 
@@ -274,7 +274,7 @@ func TestGRPCHealthCheck(t *testing.T) {
 	w, front, c := startGRPCProxy(t, object{}, list{cluster("app", object{"health_check": object{
 		"protocol": "gRPC", "interval": "50ms", "service_name": "shop.Items",
 	}}, good.address, bad.address)}, routeTo("/", "app"))
-	eventually(t, "the host that is not serving is found", func() bool { return w.hostState("app", bad.address).Why == "failing checks" })
+	eventually(t, "the host that is not serving fails its checks", func() bool { return w.hostState("app", bad.address).Why == "failing checks" })
 	for range 10 {
 		if got := callGRPC(t, c, front, "/shop.Items/List"); got != "0" {
 			t.Errorf("a call ends with status %s, want 0", got)
@@ -294,19 +294,19 @@ func serveHealth(t *testing.T, status byte) *grpcUpstream {
 	t.Helper()
 	r := new(grpcUpstream)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		content, _ := io.ReadAll(req.Body)
+		body, _ := io.ReadAll(req.Body)
 		h := w.Header()
 		h.Set("Content-Type", "application/grpc")
-		answer := []byte{0, 0, 0, 0, 0}
+		response := []byte{0, 0, 0, 0, 0}
 		if req.URL.Path == "/grpc.health.v1.Health/Check" {
-			if string(content) != "\x00\x00\x00\x00\x0c\x0a\x0ashop.Items" {
-				t.Errorf("a check asks %q", content)
+			if string(body) != "\x00\x00\x00\x00\x0c\x0a\x0ashop.Items" {
+				t.Errorf("the check has the service %q", body)
 			}
-			answer = []byte{0, 0, 0, 0, 2, 8, status}
+			response = []byte{0, 0, 0, 0, 2, 8, status}
 		} else {
 			r.calls.Add(1)
 		}
-		_, _ = w.Write(answer)
+		_, _ = w.Write(response)
 		h.Set(http.TrailerPrefix+"Grpc-Status", "0")
 	}))
 	s.Config.Protocols = httpProtocols("Http2")
@@ -330,15 +330,15 @@ func TestHealthCheckTimeout(t *testing.T) {
 				cluster("hung", object{"health_check": object{"protocol": speaks, "interval": "50ms", "timeout": "100ms"}}, hung),
 			}
 			w := startWeft(t, s.config())
-			eventually(t, "the host that hangs is found", func() bool { return w.hostState("hung", hung).Why == "failing checks" })
-			eventually(t, "it is asked again", func() bool { return w.hostState("hung", hung).Checks > 3 })
+			eventually(t, "the hanging host fails its checks", func() bool { return w.hostState("hung", hung).Why == "failing checks" })
+			eventually(t, "the check repeats", func() bool { return w.hostState("hung", hung).Checks > 3 })
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "alive" {
-				t.Errorf("meanwhile the application answers %d %q", got.status, got.body)
+				t.Errorf("meanwhile the application responds %d %q", got.status, got.body)
 			}
 			// A reload without the cluster ends its checks.
 			s.clusters = s.clusters[:1]
 			w.reload(s.config())
-			eventually(t, "no check goes on", func() bool {
+			eventually(t, "no checks run", func() bool {
 				return !strings.Contains(w.adminGet("/debug/pprof/goroutine?debug=2"), "upstream/health")
 			})
 		})
@@ -354,14 +354,14 @@ func TestTCPHealthCheck(t *testing.T) {
 	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"health_check": object{"protocol": "TCP", "interval": "50ms"}}, app.address, dead)}
 	w := startWeft(t, s.config())
-	eventually(t, "the dead host is found", func() bool { return w.hostState("app", dead).Health == "down" })
+	eventually(t, "the dead host fails its checks", func() bool { return w.hostState("app", dead).Health == "down" })
 	c := newClient(t)
 	if got := distinctBodies(t, c, "http://"+front, 10); got != "alive" {
-		t.Errorf("%q answered, want the host that is alive", got)
+		t.Errorf("responses from %q, want the live host", got)
 	}
 	if n := w.metric("weft_cluster_connect_failures_total"); n != 0 {
-		t.Errorf("%v requests met the dead host, want none", n)
+		t.Errorf("%v requests went to the dead host, want none", n)
 	}
 	startUpstreamAt(t, dead, respondWith("back"))
-	eventually(t, "the host is back", func() bool { return distinctBodies(t, c, "http://"+front, 4) == "alive back" })
+	eventually(t, "the host gets requests again", func() bool { return distinctBodies(t, c, "http://"+front, 4) == "alive back" })
 }

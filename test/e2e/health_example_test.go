@@ -28,15 +28,15 @@ func healthExample(t *testing.T) {
 	w.admin = e.address("3147")
 	c, url := newClient(t), "http://"+e.address("3145")+"/"
 	if got := distinctBodies(t, c, url, 4); got != "1 2" {
-		t.Errorf("%q answered, want 1 2", got)
+		t.Errorf("responses from %q, want 1 2", got)
 	}
 	sick.Store(true)
 	eventually(t, "the shop fails its checks", func() bool { return w.hostState("shop", e.address("3151")).Why == "failing checks" })
 	if got := distinctBodies(t, c, url, 10); got != "2" {
-		t.Errorf("%q answered, want 2", got)
+		t.Errorf("responses from %q, want 2", got)
 	}
 	sick.Store(false)
-	eventually(t, "the shop is back", func() bool { return distinctBodies(t, c, url, 4) == "1 2" })
+	eventually(t, "the shop gets requests again", func() bool { return distinctBodies(t, c, url, 4) == "1 2" })
 	bad.Store(true)
 	failed := 0
 	for range 30 {
@@ -52,10 +52,10 @@ func healthExample(t *testing.T) {
 	if n := w.metric("weft_cluster_ejections_total", `cluster="shop"`); n != 1 {
 		t.Errorf("%v ejections, want 1", n)
 	}
-	eventually(t, "checks of providers that are not there fail", func() bool {
+	eventually(t, "checks of missing providers fail", func() bool {
 		return w.metric("weft_cluster_health_check_failures_total", `cluster="items"`) >= 2
 	})
 	if h := w.hostState("items", e.address("3153")); h.Health != "down" {
-		t.Errorf("a provider that is not there is %s, want down", h.Health)
+		t.Errorf("missing provider is %s, want down", h.Health)
 	}
 }

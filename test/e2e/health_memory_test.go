@@ -16,26 +16,26 @@ func TestMemoryOfManyHealthChecks(t *testing.T) {
 	}
 	const clusters, most = 1000, 20 << 20
 	well := func(http.ResponseWriter, *http.Request) {}
-	one, two := startUpstream(t, well), startUpstreamAt(t, freeAddressOn("127.0.0.2"), well)
-	s, _ := simpleProxy(one.address)
+	first, second := startUpstream(t, well), startUpstreamAt(t, freeAddressOn("127.0.0.2"), well)
+	s, _ := simpleProxy(first.address)
 	without := startWeft(t, s.config())
 	for i := range clusters {
 		s.clusters = append(s.clusters, cluster(fmt.Sprintf("checked-%d", i), object{
 			"health_check":      object{"protocol": "Http1", "interval": "2s"},
 			"outlier_detection": object{"max_ejection_percent": 50},
-		}, one.address, two.address))
+		}, first.address, second.address))
 	}
 	s.listeners[0] = httpListener("front", freeAddress()) // the other process uses its address
 	w := startWeft(t, s.config())
-	eventually(t, "every host was asked several times", func() bool {
-		return one.requests.Load() > 4*clusters && two.requests.Load() > 4*clusters
+	eventually(t, "every host was checked several times", func() bool {
+		return first.requests.Load() > 4*clusters && second.requests.Load() > 4*clusters
 	})
 	added := func() int { return w.memory().anonymous - without.memory().anonymous }
 	defer func() {
 		base, now := without.memory(), w.memory()
-		t.Logf("%d kB are resident, %d kB at most, %d kB of them its own: %d kB more than without clusters, when %d kB are resident",
+		t.Logf("%d kB resident, peak %d kB, %d kB anonymous: %d kB more than without clusters, with %d kB resident",
 			now.resident>>10, now.peak>>10, now.anonymous>>10, added()>>10, base.resident>>10)
 		t.Logf("%d kB of heap; %d goroutines", w.heap()>>10, w.goroutines())
 	}()
-	eventually(t, "what starting has needed is given back, and 20 MB at most are left", func() bool { return added() <= most })
+	eventually(t, "memory of the start is released, and at most 20 MB remain", func() bool { return added() <= most })
 }

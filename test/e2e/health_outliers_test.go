@@ -10,10 +10,10 @@ import (
 
 // outlierDetection returns outlier detection that ejects after three consecutive failures, for longer than a
 // test.
-func outlierDetection(more object) object {
+func outlierDetection(extra object) object {
 	return object{"outlier_detection": object{
 		"consecutive_5xx": 3, "max_ejection_percent": 50, "base_ejection_time": "60s",
-	}.with(more)}
+	}.with(extra)}
 }
 
 // TestRPCStatusEjection verifies which status of an RPC response counts as
@@ -53,7 +53,7 @@ func TestRPCStatusEjection(t *testing.T) {
 				t.Errorf("the provider got %d calls of 20, want %d", got, want)
 			}
 			if h := w.hostState("app", odd.address); (h.Why == "ejected") != tt.ejected {
-				t.Errorf("/clusters tells %+v, want ejected: %v", h, tt.ejected)
+				t.Errorf("/clusters reports %+v, want ejected: %v", h, tt.ejected)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestGRPCStatusEjection(t *testing.T) {
 			if tt.ejected {
 				eventually(t, "the server is ejected", func() bool { return w.hostState("app", odd.address).Why == "ejected" })
 			} else if h := w.hostState("app", odd.address); h.Health != "up" {
-				t.Errorf("/clusters tells %+v, want a host that is up", h)
+				t.Errorf("/clusters reports %+v, want a host that is up", h)
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func TestLocalOriginErrorsEject(t *testing.T) {
 	t.Parallel()
 	for name, app := range map[string]http.HandlerFunc{
 		"slow": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		"cut short": func(w http.ResponseWriter, _ *http.Request) {
+		"incomplete response": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100000")
 			_, _ = w.Write(make([]byte, 50000))
 			panic(http.ErrAbortHandler)
@@ -139,7 +139,7 @@ func TestLocalOriginErrorsEject(t *testing.T) {
 			}
 			eventually(t, "the host is ejected", func() bool { return w.hostState("app", odd.address).Why == "ejected" })
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "good" {
-				t.Errorf("the other host answers %d %q", got.status, got.body)
+				t.Errorf("the other host responds %d %q", got.status, got.body)
 			}
 		})
 	}

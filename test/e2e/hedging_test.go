@@ -117,21 +117,21 @@ func TestHedging(t *testing.T) {
 			for i := range callers {
 				all.Go(func() {
 					for n := range each {
-						content := fmt.Sprintf("%d/%d ", i, n) + strings.Repeat("x", 100*i*n)
-						p.sendRequest(t, c, "http://"+front, &requestCase{method: "PUT", path: fmt.Sprintf("/shop.Shop/%d.%d", i, n), requestBody: content,
-							status: 200, code: "0", body: content, wantHeaders: map[string]string{"X-App": "app", "X-Asked": p.expectedRequest(i, n)}})
+						body := fmt.Sprintf("%d/%d ", i, n) + strings.Repeat("x", 100*i*n)
+						p.sendRequest(t, c, "http://"+front, &requestCase{method: "PUT", path: fmt.Sprintf("/shop.Shop/%d.%d", i, n), requestBody: body,
+							status: 200, code: "0", body: body, wantHeaders: map[string]string{"X-App": "app", "X-Asked": p.expectedRequest(i, n)}})
 					}
 				})
 			}
 			all.Wait()
-			asked := slow.requests.Load()
-			if asked == 0 {
-				t.Fatal("no request went to the slow host first")
+			requests := slow.requests.Load()
+			if requests == 0 {
+				t.Fatal("no first attempt went to the slow host")
 			}
-			for range asked {
+			for range requests {
 				<-slow.canceled
 			}
-			w.checkHedges(asked)
+			w.checkHedges(requests)
 			for _, h := range w.clusterState("app").Hosts {
 				if h.Failures != 0 || h.InFlight != 0 {
 					t.Errorf("%s has %d failures, %d in flight", h.Address, h.Failures, h.InFlight)
@@ -144,12 +144,12 @@ func TestHedging(t *testing.T) {
 // checkHedges waits until each attempt of the slow host is counted as canceled. On a busy machine
 // the other host may be slow too. Then it may get the first attempt, and its response may arrive
 // before the hedged attempt has a host. That counts as a hedge, but not as a canceled attempt.
-func (w *weft) checkHedges(asked int64) {
+func (w *weft) checkHedges(requests int64) {
 	w.t.Helper()
-	eventually(w.t, "each try of the slow host is counted as canceled", func() bool {
+	eventually(w.t, "each attempt at the slow host is counted as canceled", func() bool {
 		hedges, won := w.metric("weft_cluster_hedges_total"), w.metric("weft_cluster_hedges_won_total")
 		canceled := w.metric("weft_cluster_attempts_cancelled_total")
-		return hedges >= float64(asked) && won > 0 && won <= hedges && canceled >= float64(asked) && canceled <= hedges &&
+		return hedges >= float64(requests) && won > 0 && won <= hedges && canceled >= float64(requests) && canceled <= hedges &&
 			w.metric("weft_cluster_requests_active") == 0
 	})
 }
@@ -174,24 +174,24 @@ func TestHedgingOfDubboCalls(t *testing.T) {
 		tables:    list{routeTable("front", routeTo("/", "app", hedgePolicy()))},
 		clusters:  list{cluster("app", allowHedges(object{}), slow.address, fast.address)},
 	}.config())
-	caller := newConsumer(t, front)
+	client := newConsumer(t, front)
 	const calls = 20
 	var all []invocation
 	for range calls {
 		all = append(all, invocation{service: "org.example.Shop", method: "buy"})
 	}
-	began := time.Now()
-	caller.send(all...)
+	start := time.Now()
+	client.send(all...)
 	answered := make(map[uint64]bool)
 	for range calls {
-		got := caller.receive()
+		got := client.receive()
 		if got.status != dubboOK || got.text != "fast" || answered[got.id] || got.id == 0 || got.id > calls {
 			t.Errorf("response %d: %d %q", got.id, got.status, got.text)
 		}
 		answered[got.id] = true
 	}
-	if took := time.Since(began); took < 50*time.Millisecond {
-		t.Errorf("all were answered after %v", took)
+	if elapsed := time.Since(start); elapsed < 50*time.Millisecond {
+		t.Errorf("all responses after %v", elapsed)
 	}
 	w.checkHedges(slow.calls.Load())
 }
@@ -218,10 +218,10 @@ func TestMaxRetriesBoundsHedges(t *testing.T) {
 			t.Errorf("status %d, want 504", got.status)
 		}
 	}
-	if refused, hedges := w.metric("weft_cluster_overflow_total", `limit="retries"`), w.metric("weft_cluster_hedges_total"); refused != 5 || hedges != 1 {
-		t.Errorf("%v tries were rejected, and %v made, want 5 and 1", refused, hedges)
+	if rejected, hedges := w.metric("weft_cluster_overflow_total", `limit="retries"`), w.metric("weft_cluster_hedges_total"); rejected != 5 || hedges != 1 {
+		t.Errorf("%v hedges rejected, %v sent, want 5 and 1", rejected, hedges)
 	}
-	eventually(t, "no retry is left", func() bool { return w.clusterState("app").Retries == 0 })
+	eventually(t, "no retry is in flight", func() bool { return w.clusterState("app").Retries == 0 })
 }
 
 // hedgingExample runs hedging.json. Every request succeeds in both HTTP versions, although one host
@@ -243,9 +243,9 @@ func hedgingExample(t *testing.T) {
 		}
 	}
 	if won := w.metric("weft_cluster_hedges_won_total"); won == 0 || w.metric("weft_cluster_hedges_total") < 4 {
-		t.Errorf("%v hedges, of which %v were the callers'", w.metric("weft_cluster_hedges_total"), won)
+		t.Errorf("%v hedges, of which %v won", w.metric("weft_cluster_hedges_total"), won)
 	}
 	if n := w.metric("weft_cluster_breaker_remaining", `priority="high"`, `limit="requests"`); n != 10 {
-		t.Errorf("the operator's requests have %v left, want 10", n)
+		t.Errorf("high priority requests have %v remaining, want 10", n)
 	}
 }

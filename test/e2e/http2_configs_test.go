@@ -28,19 +28,19 @@ func http2Example(t *testing.T) {
 	}
 	e := loadExample(t, "http2.json")
 	w := e.run("http2.json", "APP_ADDRESS="+startUpstream(t, says).address, "APP2_ADDRESS="+serveHTTP2(t, says))
-	for _, test := range []struct{ port, caller, path, version string }{
+	for _, test := range []struct{ port, client, path, version string }{
 		{"3545", "Http1", "/a", "HTTP/1.1"},
 		{"3545", "Http2", "/a", "HTTP/1.1"},
 		{"3546", "Http2", "/a", "HTTP/1.1"},
 		{"3545", "Http1", "/v2/a", "HTTP/2.0"},
 		{"3545", "Http2", "/v2/a", "HTTP/2.0"},
 	} {
-		transport := &http.Transport{Protocols: httpProtocols(test.caller)}
+		transport := &http.Transport{Protocols: httpProtocols(test.client)}
 		c := &http.Client{Transport: transport, Timeout: waitTimeout}
 		got := sendRequest(t, c, "POST", "http://"+e.address(test.port)+test.path, "hello")
 		transport.CloseIdleConnections()
 		if version := got.header.Get("X-Version"); got.status != 200 || version != test.version || !strings.HasSuffix(got.body, "hello") {
-			t.Errorf("POST %s in %s at :%s: %d, asked in %s, %q; want 200, %s and the content", test.path, test.caller, test.port, got.status, version, got.body, test.version)
+			t.Errorf("POST %s in %s at :%s: %d, asked in %s, %q; want 200, %s and the content", test.path, test.client, test.port, got.status, version, got.body, test.version)
 		}
 	}
 	w.stdout.await(t, 0, "POST /v2/a HTTP/2.0 200 server")
@@ -60,12 +60,12 @@ func http2Example(t *testing.T) {
 		piece := make([]byte, 32<<10)
 		n, err := ws.Read(piece)
 		if err != nil {
-			t.Fatalf("after %d bytes of %d: %v", len(got), len(said), err)
+			t.Fatalf("read %d bytes of %d: %v", len(got), len(said), err)
 		}
 		got = append(got, piece[:n]...)
 	}
 	if err := <-sent; err != nil || !bytes.Equal(got, said) {
-		t.Errorf("1 MB by WebSocket came back changed: %t, %v", !bytes.Equal(got, said), err)
+		t.Errorf("WebSocket echo of 1 MB differs: %t, %v", !bytes.Equal(got, said), err)
 	}
 }
 
@@ -114,12 +114,12 @@ func grpcExample(t *testing.T) {
 	if seen := statuses("/shop.Items/Put"); seen["14"] == 0 || seen["0"] == 0 {
 		t.Errorf("writes with one of two hosts unavailable: statuses %v, want 0 and 14", seen)
 	}
-	began := time.Now()
-	if status := callGRPC(t, c, front, "/shop.Items/Slow"); status != "14" || time.Since(began) < 200*time.Millisecond {
-		t.Errorf("Slow is answered with status %q after %v, want 14 after 200ms", status, time.Since(began))
+	start := time.Now()
+	if status := callGRPC(t, c, front, "/shop.Items/Slow"); status != "14" || time.Since(start) < 200*time.Millisecond {
+		t.Errorf("status of Slow is %q after %v, want 14 after 200ms", status, time.Since(start))
 	}
 	if status := callGRPC(t, c, front, "/shop.Other/List"); status != "12" {
-		t.Errorf("another service is answered with status %q, want 12", status)
+		t.Errorf("status of another service is %q, want 12", status)
 	}
 	w.stdout.await(t, 0, `"service":"shop.Items","method":"List","status":0`)
 	w.stdout.await(t, 0, `"service":"shop.Items","method":"Slow","status":14`)
@@ -137,7 +137,7 @@ func grpcExample(t *testing.T) {
 	}
 	_ = resp.Body.Close() // the body is empty
 	if status := resp.Header.Get("Grpc-Status"); status != "4" {
-		t.Errorf("a stream of 100ms is ended with status %q, want 4", status)
+		t.Errorf("a stream of 100ms ended with status %q, want 4", status)
 	}
 }
 
@@ -152,8 +152,8 @@ func grpcHealthExample(t *testing.T, c *http.Client, front string) {
 		if name != "" {
 			message = "\x0a" + string(rune(len(name))) + name
 		}
-		content := "\x00\x00\x00\x00" + string(rune(len(message))) + message
-		got := sendRequest(t, c, "POST", "http://"+front+"/grpc.health.v1.Health/Check", content, "Content-Type: application/grpc")
+		body := "\x00\x00\x00\x00" + string(rune(len(message))) + message
+		got := sendRequest(t, c, "POST", "http://"+front+"/grpc.health.v1.Health/Check", body, "Content-Type: application/grpc")
 		if got.body != want {
 			t.Errorf("the health of %q is %q, status %q; want %q", name, got.body, got.header.Get("Grpc-Status"), want)
 		}

@@ -40,7 +40,7 @@ func startStreamLimitedUpstream(t *testing.T) *streamLimitedUpstream {
 	return n
 }
 
-// startHTTP2Proxy runs Weft with one cluster, which it sends HTTP/2 to.
+// startHTTP2Proxy runs Weft with one HTTP/2 cluster.
 func startHTTP2Proxy(t *testing.T, cluster object) (w *weft, url string) {
 	t.Helper()
 	front := freeAddress()
@@ -56,16 +56,16 @@ func TestMaxStreamsOpensAnotherConnection(t *testing.T) {
 	t.Parallel()
 	app := startStreamLimitedUpstream(t)
 	w, url := startHTTP2Proxy(t, cluster("app", nil, app.address))
-	var answers []func() httpResponse
+	var responses []func() httpResponse
 	for range 12 {
-		answers = append(answers, requestInBackground(t, url))
-		<-app.arrived // no request waits for another
+		responses = append(responses, requestInBackground(t, url))
+		<-app.arrived // no request is pending
 	}
 	if got := app.opened.Load(); got != 4 {
-		t.Errorf("12 requests to a host that takes 3 streams on a connection are on %d connections, want 4", got)
+		t.Errorf("12 requests to a host with 3 streams per connection use %d connections, want 4", got)
 	}
 	close(app.release)
-	for i, wait := range answers {
+	for i, wait := range responses {
 		if got := wait(); got.status != 200 {
 			t.Errorf("response to request %d: %d %q", i, got.status, got.body)
 		}
@@ -79,21 +79,21 @@ func TestRequestsWaitForStreams(t *testing.T) {
 	t.Parallel()
 	app := startStreamLimitedUpstream(t)
 	_, url := startHTTP2Proxy(t, cluster("app", object{"circuit_breakers": list{object{"max_connections": 2}}}, app.address))
-	var answers []func() httpResponse
+	var responses []func() httpResponse
 	for i := range 12 {
-		answers = append(answers, requestInBackground(t, url))
+		responses = append(responses, requestInBackground(t, url))
 		if i < 6 {
 			<-app.arrived
 		}
 	}
 	close(app.release)
-	for i, wait := range answers {
+	for i, wait := range responses {
 		if got := wait(); got.status != 200 {
 			t.Errorf("response to request %d: %d %q", i, got.status, got.body)
 		}
 	}
 	if got := app.opened.Load(); got != 2 {
-		t.Errorf("%d connections were opened, want the 2 of max_connections", got)
+		t.Errorf("opened %d connections, want 2 (max_connections)", got)
 	}
 }
 
@@ -101,13 +101,13 @@ func TestWarmConnections(t *testing.T) {
 	t.Parallel()
 	app := startStreamLimitedUpstream(t)
 	w, url := startHTTP2Proxy(t, cluster("app", object{"connection_pool": object{"warm": "Http2"}}, app.address))
-	eventually(t, "a connection is open that nobody asked for", func() bool { return app.opened.Load() == 1 })
+	eventually(t, "Weft opens a connection before the first request", func() bool { return app.opened.Load() == 1 })
 	close(app.release)
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
 		t.Errorf("response %d %q", got.status, got.body)
 	}
 	if got := app.opened.Load(); got != 1 {
-		t.Errorf("%d connections were opened, want the first to be used", got)
+		t.Errorf("opened %d connections, want 1", got)
 	}
 	if got := w.metric("weft_cluster_connections_opened_total"); got != 1 {
 		t.Errorf("%v connections opened are counted, want 1", got)

@@ -24,7 +24,7 @@ func readFrame(t *testing.T, r *bufio.Reader) h2frame {
 	}
 	payload := make([]byte, int(head[0])<<16|int(binary.BigEndian.Uint16(head[1:])))
 	if _, err := io.ReadFull(r, payload); err != nil {
-		t.Fatalf("a part of a frame: %v", err)
+		t.Fatalf("incomplete frame: %v", err)
 	}
 	return h2frame{head[3], head[4], binary.BigEndian.Uint32(head[5:]), string(payload)}
 }
@@ -57,8 +57,8 @@ func TestUpgradeToH2C(t *testing.T) {
 			t.Parallel()
 			address := front(downstream)
 			for name, test := range map[string]struct{ request, want string }{
-				"without content": {"GET /a HTTP/1.1\n" + asks + "\n", "GET,/a,,,"},
-				"with content":    {"POST /a HTTP/1.1\n" + asks + "Content-Length: 5\n\nhello", "POST,/a,,,hello"},
+				"without body": {"GET /a HTTP/1.1\n" + asks + "\n", "GET,/a,,,"},
+				"with body":    {"POST /a HTTP/1.1\n" + asks + "Content-Length: 5\n\nhello", "POST,/a,,,hello"},
 			} {
 				t.Run(name, func(t *testing.T) {
 					w := dialRaw(t, address).send(test.request)
@@ -89,7 +89,7 @@ func TestUpgradeToH2C(t *testing.T) {
 						ended = f.flags&endStream != 0
 					}
 					if !head || content != test.want {
-						t.Errorf("on stream 1 came %q, with a head: %t; want %q", content, head, test.want)
+						t.Errorf("stream 1 has %q, with headers: %t; want %q", content, head, test.want)
 					}
 				})
 			}
@@ -99,7 +99,7 @@ func TestUpgradeToH2C(t *testing.T) {
 		t.Parallel()
 		w := dialRaw(t, front("Http1")).send("GET /a HTTP/1.1\n" + asks + "\n")
 		if resp, body := w.readResponse("GET"); resp.StatusCode != http.StatusOK || body != "GET,/a,,," {
-			t.Errorf("a listener without HTTP/2 answers %d and %q, want 200 as if it had not been asked", resp.StatusCode, body)
+			t.Errorf("a listener without HTTP/2 responds %d and %q, want 200 without an upgrade", resp.StatusCode, body)
 		}
 	})
 }

@@ -25,11 +25,11 @@ func istioExample(t *testing.T) {
 		`request_protocol="http"`, `response_code="200"`, `response_flags="-"`,
 	}
 	for _, reporter := range []string{`reporter="source"`, `reporter="destination"`} {
-		eventually(t, "a request is counted, "+reporter, func() bool {
+		eventually(t, "the request is counted, "+reporter, func() bool {
 			return w.metric("istio_requests_total", append(both, reporter)...) == 1
 		})
 		if n := w.metric("istio_request_duration_milliseconds_count", append(both, reporter)...); n != 1 {
-			t.Errorf("%s: the time of %v requests is counted, want 1", reporter, n)
+			t.Errorf("%s: durations of %v requests, want 1", reporter, n)
 		}
 	}
 }

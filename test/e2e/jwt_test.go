@@ -67,19 +67,19 @@ func TestJWTIsRequired(t *testing.T) {
 		tables:   list{routeTable("rpc", routeWhen("shop", "service: .*")), routeTable("web", routeTo("/", "app"))},
 		clusters: list{cluster("shop", nil, shop.address), cluster("app", nil, app.address), cluster("id", nil, id.address)},
 	}.config())
-	caller := newConsumer(t, rpc)
+	client := newConsumer(t, rpc)
 	good, late := id.token(t, time.Hour), id.token(t, -time.Hour)
 	for _, c := range []struct {
 		name, field string
 		passes      bool
-	}{{"with a token", good, true}, {"with one that has ended", late, false}, {"without", "", false}} {
+	}{{"valid token", good, true}, {"expired token", late, false}, {"without", "", false}} {
 		call := invocation{service: "org.example.Shop", method: "buy"}
 		var fields []string
 		if c.field != "" {
 			fields = []string{c.field}
 			call.attachments = []string{c.field}
 		}
-		if got := caller.call(call); (got.status == dubboOK) != c.passes {
+		if got := client.call(call); (got.status == dubboOK) != c.passes {
 			t.Errorf("a call %s: %d %q", c.name, got.status, got.text)
 		}
 		got := sendRequest(t, newClient(t), "GET", "http://"+web, "", fields...)
@@ -88,7 +88,7 @@ func TestJWTIsRequired(t *testing.T) {
 		}
 	}
 	if n := shop.calls.Load() + app.requests.Load(); n != 2 {
-		t.Errorf("%d requests have passed, want 2", n)
+		t.Errorf("%d requests reached the application, want 2", n)
 	}
 	if n := id.requests.Load(); n != 1 {
 		t.Errorf("the keys were fetched %d times, want once", n)
@@ -104,7 +104,7 @@ func jwtExample(t *testing.T) {
 	e.run("jwt.json")
 	url := "http://" + e.address("2665")
 	if got := callGRPC(t, clients(t)["Http2"], e.address("2665"), "/org.example.Shop/Buy"); got != "16" {
-		t.Errorf("a call of gRPC without a token: grpc-status %s, want 16 (UNAUTHENTICATED)", got)
+		t.Errorf("gRPC call without a token: grpc-status %s, want 16 (UNAUTHENTICATED)", got)
 	}
 	for version, c := range clients(t) {
 		got := sendRequest(t, c, "GET", url+"/buy", "", id.token(t, time.Hour), "X-User: root")

@@ -33,9 +33,9 @@ func TestListenerAddresses(t *testing.T) {
 				tables:   list{routeTable("front", routeTo("/", "app"))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
-			caller := dialRaw(t, kind.front)
+			client := dialRaw(t, kind.front)
 			for range 3 {
-				response, body := caller.send(get).readResponse("GET")
+				response, body := client.send(get).readResponse("GET")
 				if response.StatusCode != 200 || !strings.HasPrefix(body, "GET / a\n") {
 					t.Errorf("%d %q", response.StatusCode, body)
 				}
@@ -48,7 +48,7 @@ func TestListenerAddresses(t *testing.T) {
 				t.Errorf("exit status %d", status)
 			}
 			if strings.HasPrefix(kind.front, "/") && exists(kind.front) {
-				t.Error("the socket is left behind")
+				t.Error("the socket file remains")
 			}
 		})
 	}
@@ -71,16 +71,16 @@ func TestStaleUnixSocketIsReplaced(t *testing.T) {
 		t.Errorf("a second process on the same socket: exit status %d, want 1", status)
 	}
 	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
-		t.Errorf("after that the first says %q", body)
+		t.Errorf("then the first process responds %q", body)
 	}
 	_ = first.cmd.Process.Kill() // leaves its socket behind
 	<-first.exited
 	if !exists(front) {
-		t.Fatal("the socket is not left behind: the test is about nothing")
+		t.Fatal("the killed process left no socket file")
 	}
 	startWeft(t, c())
 	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
-		t.Errorf("the next process says %q", body)
+		t.Errorf("the next process responds %q", body)
 	}
 }
 
@@ -106,17 +106,17 @@ func TestDescriptorExhaustion(t *testing.T) {
 	w.stderr.await(t, 0, "accept failed, trying again")
 	// An open connection is still served, over the pooled upstream connection.
 	if response, _ := served.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("without a descriptor left, an open connection got %d", response.StatusCode)
+		t.Errorf("without free descriptors, an open connection got %d", response.StatusCode)
 	}
 	for _, c := range held {
 		_ = c.Close() // frees descriptors
 	}
-	began := time.Now()
+	start := time.Now()
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the first response afterwards took %v", took)
+	if elapsed := time.Since(start); elapsed > 5*time.Second {
+		t.Errorf("the first response afterwards took %v", elapsed)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n < 1 {
 		t.Errorf("weft_listener_accept_errors_total = %v", n)
@@ -139,12 +139,12 @@ func TestMaxConnectionsOfAListener(t *testing.T) {
 		t.Errorf("weft_listener_connections_refused_total = %v", n)
 	}
 	_ = first.Close() // frees a slot
-	eventually(t, "there is room", func() bool { return w.metric("weft_listener_connections_active") == 1 })
+	eventually(t, "a connection is accepted again", func() bool { return w.metric("weft_listener_connections_active") == 1 })
 	if response, _ := dialRaw(t, front).send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("after one has left: %d", response.StatusCode)
+		t.Errorf("after one disconnect: %d", response.StatusCode)
 	}
 	if response, _ := second.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("the one that stayed: %d", response.StatusCode)
+		t.Errorf("the other connection: %d", response.StatusCode)
 	}
 }
 
@@ -166,54 +166,54 @@ func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
 		name, send string
 		status     int
 	}{
-		{"a slow head", "GET / HTTP/1.1\nHost:", 408},
+		{"slow headers", "GET / HTTP/1.1\nHost:", 408},
 		{"slow content", "POST / HTTP/1.1\nHost: a\nContent-Length: 5\n\nab", 408},
 		{"slow chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n2\nab\n", 408},
-		{"a long request line", "GET /" + x(300) + " HTTP/1.1\nHost: a\n\n", 414},
-		{"a large head", "GET / HTTP/1.1\nHost: a\nX: " + x(1000) + "\n\n", 431},
+		{"long request line", "GET /" + x(300) + " HTTP/1.1\nHost: a\n\n", 414},
+		{"large headers", "GET / HTTP/1.1\nHost: a\nX: " + x(1000) + "\n\n", 431},
 		{"many fields", "GET / HTTP/1.1\nHost: a\n" + strings.Repeat("X: y\n", 6) + "\n", 431},
 		{"large content", "POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" + x(101), 413},
 		{"large content in chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + x(101) + "\n0\n\n", 413},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			caller := dialRaw(t, front).send(c.send)
-			response, _ := caller.readResponse("POST")
+			client := dialRaw(t, front).send(c.send)
+			response, _ := client.readResponse("POST")
 			if response.StatusCode != c.status || !response.Close || response.Header.Get("Server") != "weft-test" {
-				t.Errorf("%d, Connection: close %v, Server: %s; want %d, and the end", response.StatusCode, response.Close, response.Header.Get("Server"), c.status)
+				t.Errorf("%d, Connection: close %v, Server: %s; want %d and the end of the connection", response.StatusCode, response.Close, response.Header.Get("Server"), c.status)
 			}
-			if rest := caller.readToEnd(); rest != "" {
-				t.Errorf("then came %q", rest)
+			if rest := client.readToEnd(); rest != "" {
+				t.Errorf("then read %q", rest)
 			}
 		})
 	}
 	t.Run("an unused connection ends", func(t *testing.T) {
 		t.Parallel()
-		began := time.Now()
-		if got := dialRaw(t, front).readToEnd(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > rpcDeadline {
-			t.Errorf("%q after %v", got, time.Since(began))
+		start := time.Now()
+		if got := dialRaw(t, front).readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
+			t.Errorf("%q after %v", got, time.Since(start))
 		}
 	})
 	t.Run("an idle connection ends", func(t *testing.T) {
 		t.Parallel()
-		began := time.Now()
-		caller := dialRaw(t, front).send(get)
-		caller.readResponse("GET")
-		if got := caller.readToEnd(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > rpcDeadline {
-			t.Errorf("%q after %v", got, time.Since(began))
+		start := time.Now()
+		client := dialRaw(t, front).send(get)
+		client.readResponse("GET")
+		if got := client.readToEnd(); got != "" || time.Since(start) < 650*time.Millisecond || time.Since(start) > rpcDeadline {
+			t.Errorf("%q after %v", got, time.Since(start))
 		}
 	})
-	t.Run("the last request of a connection is told so", func(t *testing.T) {
+	t.Run("last response announces the close", func(t *testing.T) {
 		t.Parallel()
-		caller := dialRaw(t, front)
-		if first, _ := caller.send(get).readResponse("GET"); first.Close {
+		client := dialRaw(t, front)
+		if first, _ := client.send(get).readResponse("GET"); first.Close {
 			t.Error("the first response ends the connection")
 		}
-		if second, _ := caller.send(get).readResponse("GET"); !second.Close {
-			t.Error("the second response does not say that it is the last")
+		if second, _ := client.send(get).readResponse("GET"); !second.Close {
+			t.Error("the second response lacks Connection: close")
 		}
-		if got := caller.readToEnd(); got != "" {
-			t.Errorf("then came %q", got)
+		if got := client.readToEnd(); got != "" {
+			t.Errorf("then read %q", got)
 		}
 	})
 }
@@ -226,7 +226,7 @@ func TestUnboundListener(t *testing.T) {
 		tables:    list{routeTable("front", directRoute("/", 200, "ok")), routeTable("other", directRoute("/", 200, "other"))},
 	}.config())
 	if !connectionRefused(other) {
-		t.Error("bind_port false is listened on")
+		t.Error("Weft listens although bind_port is false")
 	}
 	w.signal(sigterm)
 	if status := w.awaitExit(waitTimeout); status != 0 {
@@ -237,10 +237,10 @@ func TestUnboundListener(t *testing.T) {
 func TestReusePort(t *testing.T) {
 	t.Parallel()
 	front := freeAddress()
-	c := func(word string) object {
+	c := func(text string) object {
 		return setup{
 			listeners: list{httpListener("front", front, object{"reuseport": true})},
-			tables:    list{routeTable("front", directRoute("/", 200, word))},
+			tables:    list{routeTable("front", directRoute("/", 200, text))},
 		}.config()
 	}
 	first := startWeft(t, c("first"))
@@ -248,6 +248,6 @@ func TestReusePort(t *testing.T) {
 	first.signal(sigterm)
 	first.awaitExit(waitTimeout)
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "second" {
-		t.Errorf("with the first gone: %q", got.body)
+		t.Errorf("after the first process has exited: %q", got.body)
 	}
 }

@@ -65,7 +65,7 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 		{"fault", "GET /fault HTTP/1.1\n" + secrets + "\n", 500},
 		{"payload limit", "POST /dead HTTP/1.1\n" + secrets + "Content-Length: 600\n\nsecret-content" + big[:586], 413},
 		{"large content", "POST /dead HTTP/1.1\n" + secrets + "Content-Length: 2000\n\n" + big, 413},
-		{"a large head", "GET /direct HTTP/1.1\n" + secrets + "X: " + big + "\n\n", 431},
+		{"large headers", "GET /direct HTTP/1.1\n" + secrets + "X: " + big + "\n\n", 431},
 		{"a long target", "GET /direct?secret-query" + big + " HTTP/1.1\n" + secrets + "\n", 414},
 		{"a malformed head", "GET /direct HTTP/1.1\n" + secrets + "secret line\n\n", 400},
 		{"invalid method", "se(cret-method / HTTP/1.1\n" + secrets + "\n", 400},
@@ -73,26 +73,26 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 		{"invalid length", "POST /direct HTTP/1.1\n" + secrets + "Content-Length: secret-length\n\n", 400},
 		{"an unknown coding", "POST /direct HTTP/1.1\n" + secrets + "Transfer-Encoding: secret-coding, chunked\n\n", 501},
 		{"another version", "GET /direct HTTP/2.7\n" + secrets + "\n", 505},
-		{"a slow head", "GET /direct HTTP/1.1\n" + secrets, 408},
+		{"slow headers", "GET /direct HTTP/1.1\n" + secrets, 408},
 		{"slow content", "POST /closes HTTP/1.1\n" + secrets + "Content-Length: 20\n\nsecret-content", 408},
 		{"CONNECT", "CONNECT secret-host.example:443 HTTP/1.1\n" + secrets + "\n", 405},
 		{"an expectation", "POST /direct HTTP/1.1\n" + secrets + "Expect: secret-expectation\nContent-Length: 0\n\n", 417},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			caller := dialRaw(t, front).send(c.send)
-			first, err := caller.r.Peek(1)
+			client := dialRaw(t, front).send(c.send)
+			first, err := client.r.Peek(1)
 			if err != nil {
 				t.Fatalf("no response: %q, %v", first, err)
 			}
-			response, body := caller.readResponse(c.send[:strings.IndexByte(c.send, ' ')])
+			response, body := client.readResponse(c.send[:strings.IndexByte(c.send, ' ')])
 			if response.StatusCode != c.status {
 				t.Errorf("status %d, want %d", response.StatusCode, c.status)
 			}
 			var head strings.Builder
 			_ = response.Header.Write(&head) // writes to memory do not fail
 			if all := response.Status + "\n" + head.String() + body; strings.Contains(all, "secret") {
-				t.Errorf("the response carries something of the request:\n%s", all)
+				t.Errorf("the response contains request data:\n%s", all)
 			}
 			checkLocalReplyHeaders(t, response, body)
 		})
@@ -107,7 +107,7 @@ func checkLocalReplyHeaders(t *testing.T, response *http.Response, body string) 
 			continue
 		}
 		if !slices.Contains([]string{"Date", "Content-Type", "Content-Length", "Connection", "Location", "Allow"}, name) {
-			t.Errorf("the response has a field %s", name)
+			t.Errorf("the response has a header %s", name)
 		}
 	}
 	if response.Header.Get("Date") == "" {

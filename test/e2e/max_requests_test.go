@@ -42,29 +42,29 @@ func (n *countingUpstream) record(connection string) {
 	n.counts[connection]++
 }
 
-// checkCounts checks how many requests each connection has carried, in the order of their first requests.
+// checkCounts checks how many requests each connection had, in the order of their first requests.
 func (n *countingUpstream) checkCounts(t *testing.T, want ...int) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.order) != len(want) {
-		t.Errorf("requests came on %d connections, want %d", len(n.order), len(want))
+		t.Errorf("requests used %d connections, want %d", len(n.order), len(want))
 	}
 	for i := range min(len(n.order), len(want)) {
 		if got := n.counts[n.order[i]]; got != want[i] {
-			t.Errorf("connection %d has carried %d requests, want %d", i, got, want[i])
+			t.Errorf("connection %d had %d requests, want %d", i, got, want[i])
 		}
 	}
 }
 
-// checkMaxCount checks that no connection has carried more than most requests.
-func (n *countingUpstream) checkMaxCount(t *testing.T, most int) {
+// checkMaxCount checks that no connection had more than maximum requests.
+func (n *countingUpstream) checkMaxCount(t *testing.T, maximum int) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, got := range n.counts {
-		if got > most {
-			t.Errorf("a connection has carried %d requests, and may %d", got, most)
+		if got > maximum {
+			t.Errorf("a connection had %d requests, want at most %d", got, maximum)
 		}
 	}
 }
@@ -91,16 +91,16 @@ func TestMaxRequestsPerHTTP2Connection(t *testing.T) {
 	}
 	app.checkCounts(t, 7, 7, 7, 2)
 	if got := w.metric("weft_cluster_connections_spent_total"); got != 3 {
-		t.Errorf("%v spent connections are counted, want 3", got)
+		t.Errorf("%v connections counted as closed by max_request_per_conn, want 3", got)
 	}
-	eventually(t, "spent connections are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
+	eventually(t, "used up connections are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
 }
 
 // TestMaxRequestsPerConnectionUnderLoad verifies that concurrent requests of HTTP/1.1 and
 // HTTP/2 clients all succeed while upstream connections reach max_request_per_conn.
 func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 	t.Parallel()
-	for name, more := range map[string]object{
+	for name, extra := range map[string]object{
 		"one connection":    {},
 		"three connections": {"connection_pool": object{"connections": 3}},
 		"warm":              {"connection_pool": object{"warm": "Http2"}},
@@ -115,7 +115,7 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 					"downstream_protocol": "Auto", "router_config_name": "front",
 				}})},
 				tables:   list{routeTable("front", routeTo("/", "app", object{"upstream_protocol": "Http2"}))},
-				clusters: list{cluster("app", object{"max_request_per_conn": 7}.with(more), app.address)},
+				clusters: list{cluster("app", object{"max_request_per_conn": 7}.with(extra), app.address)},
 			}.config())
 			var all sync.WaitGroup
 			for _, version := range []string{"Http1", "Http2"} {
@@ -135,7 +135,7 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 			all.Wait()
 			app.checkMaxCount(t, 7)
 			if got := app.total(); got != 800 {
-				t.Errorf("%d of 800 requests came", got)
+				t.Errorf("%d of 800 requests arrived", got)
 			}
 		})
 	}
@@ -145,10 +145,10 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 // hosts and max_request_per_conn.
 func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	t.Parallel()
-	one, two := startCountingUpstream(t), startCountingUpstream(t)
+	first, second := startCountingUpstream(t), startCountingUpstream(t)
 	front := freeAddress()
 	config := func(generation int) object {
-		hosts := []string{one.address, two.address}[generation%2:]
+		hosts := []string{first.address, second.address}[generation%2:]
 		return setup{
 			listeners: list{httpListener("front", front)},
 			tables:    list{routeTable("front", routeTo("/", "app", object{"upstream_protocol": "Http2"}))},
@@ -158,12 +158,12 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	w := startWeft(t, config(0))
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	var asked atomic.Int64
+	var requests atomic.Int64
 	for range 8 {
 		c := newClient(t)
 		all.Go(func() {
 			for ctx.Err() == nil {
-				asked.Add(1)
+				requests.Add(1)
 				got, err := tryRequest(context.Background(), c, "GET", "http://"+front, "")
 				if err != nil || got.status != 200 {
 					t.Errorf("response %d %q, %v", got.status, got.body, err)
@@ -176,10 +176,10 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	}
 	stop()
 	all.Wait()
-	one.checkMaxCount(t, 7)
-	two.checkMaxCount(t, 7)
-	if got := int64(one.total() + two.total()); got != asked.Load() {
-		t.Errorf("%d of %d requests came", got, asked.Load())
+	first.checkMaxCount(t, 7)
+	second.checkMaxCount(t, 7)
+	if got := int64(first.total() + second.total()); got != requests.Load() {
+		t.Errorf("%d of %d requests arrived", got, requests.Load())
 	}
 }
 
@@ -189,7 +189,7 @@ func TestMaxRequestsPerRPCConnection(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		app := &countingUpstream{counts: map[string]int{}}
-		told := make(chan struct{}, 1)
+		received := make(chan struct{}, 1)
 		app.address = startTCPServer(t, func(c net.Conn) {
 			for rest := []byte(nil); ; {
 				f, err := r.next(c, &rest)
@@ -198,7 +198,7 @@ func TestMaxRequestsPerRPCConnection(t *testing.T) {
 				}
 				app.record(c.RemoteAddr().String())
 				if f.Kind != xprotocol.Request {
-					told <- struct{}{}
+					received <- struct{}{}
 					continue
 				}
 				if _, err := c.Write(r.AppendResponse(nil, f.ID, make([]byte, 1))); err != nil {
@@ -213,9 +213,9 @@ func TestMaxRequestsPerRPCConnection(t *testing.T) {
 		}
 		c.send(r.withByte(t, r.request(3), r.kindAt, r.oneWay))
 		select {
-		case <-told:
+		case <-received:
 		case <-time.After(waitTimeout):
-			t.Fatal("the request that nobody answers has not come")
+			t.Fatal("the one-way request did not arrive")
 		}
 		for id := range uint64(6) {
 			c.checkCall(id + 4)

@@ -15,11 +15,11 @@ func startShadow(t *testing.T, protocol string) (address string, got chan string
 	t.Helper()
 	got = make(chan string, 100)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			t.Errorf("a copy was cut: %v", err)
+			t.Errorf("incomplete copy: %v", err)
 		}
-		got <- r.Method + " " + r.RequestURI + " " + r.Header.Get("X-A") + " " + digest(content)
+		got <- r.Method + " " + r.RequestURI + " " + r.Header.Get("X-A") + " " + digest(body)
 		w.WriteHeader(http.StatusInternalServerError) // the response to a copy has no effect
 	}))
 	s.Config.Protocols = httpProtocols(protocol)
@@ -48,14 +48,14 @@ func TestRequestsAreMirrored(t *testing.T) {
 		}.config())
 		for version, c := range clients(t) {
 			for _, size := range []int{0, 5, 100_000} {
-				content := strings.Repeat("x", size)
-				answer := sendRequest(t, c, "POST", "http://"+front+"/a?b=c", content, "X-A: 1")
-				if answer.status != 200 || answer.body != digest([]byte(content)) {
-					t.Fatalf("%s to %s, %d bytes: the client got %d", version, upstream, size, answer.status)
+				body := strings.Repeat("x", size)
+				response := sendRequest(t, c, "POST", "http://"+front+"/a?b=c", body, "X-A: 1")
+				if response.status != 200 || response.body != digest([]byte(body)) {
+					t.Fatalf("%s to %s, %d bytes: the client got %d", version, upstream, size, response.status)
 				}
 				select {
 				case copied := <-got:
-					if want := "POST /a?b=c 1 " + digest([]byte(content)); copied != want {
+					if want := "POST /a?b=c 1 " + digest([]byte(body)); copied != want {
 						t.Errorf("%s to %s, %d bytes: the shadow got %s, want %s", version, upstream, size, copied, want)
 					}
 				case <-time.After(waitTimeout):
@@ -63,11 +63,11 @@ func TestRequestsAreMirrored(t *testing.T) {
 				}
 			}
 			large := strings.Repeat("x", 200<<10)
-			if answer := sendRequest(t, c, "POST", "http://"+front+"/large", large); answer.body != digest([]byte(large)) {
-				t.Errorf("%s to %s: of large content the application got another", version, upstream)
+			if response := sendRequest(t, c, "POST", "http://"+front+"/large", large); response.body != digest([]byte(large)) {
+				t.Errorf("%s to %s: the application got a different large body", version, upstream)
 			}
 		}
-		eventually(t, "copies are counted", func() bool {
+		eventually(t, "the copies are counted", func() bool {
 			return w.metric("weft_filter_mirror_copies_total", `result="answered"`) == 6 && w.metric("weft_filter_mirror_left_total", `reason="too_large"`) == 2
 		})
 	}
@@ -90,11 +90,11 @@ func TestHangingMirrorDelaysNoRequest(t *testing.T) {
 			t.Errorf("%d after %v", got.status, got.took)
 		}
 	}
-	eventually(t, "every request is accounted for", func() bool {
+	eventually(t, "every copy is counted", func() bool {
 		return w.metric("weft_filter_mirror_copies_total", `result="failed"`)+w.metric("weft_filter_mirror_left_total", `reason="overflow"`) == 10
 	})
 	if n := w.metric("weft_filter_mirror_copies_total", `result="failed"`); n < 3 {
-		t.Errorf("%v copies failed, want the first 3 at least", n)
+		t.Errorf("%v copies failed, want at least the first 3", n)
 	}
 }
 
@@ -103,34 +103,34 @@ func TestCallsAreMirrored(t *testing.T) {
 	t.Parallel()
 	copies := make(chan []byte, 100)
 	keep := func(frame []byte, _ int64) byte { copies <- frame; return dubboErred }
-	one, two := startProvider(t, "one", keep), startProvider(t, "two", keep)
+	first, second := startProvider(t, "one", keep), startProvider(t, "two", keep)
 	shop := startProvider(t, "shop", nil)
 	address := freeAddress()
 	startWeft(t, setup{
 		listeners: list{listenDubbo("front", address, object{"stream_filters": list{
 			streamFilter("mirror", object{"cluster": "shadow", "broadcast": true})}})},
 		tables:   list{routeTable("front", routeWhen("shop", "service: .*"))},
-		clusters: list{cluster("shop", nil, shop.address), cluster("shadow", nil, one.address, two.address)},
+		clusters: list{cluster("shop", nil, shop.address), cluster("shadow", nil, first.address, second.address)},
 	}.config())
-	caller := newConsumer(t, address)
+	client := newConsumer(t, address)
 	for range 3 {
 		sent := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"user: tester"}}
-		if got := caller.call(sent); got.status != dubboOK || got.text != "shop" {
+		if got := client.call(sent); got.status != dubboOK || got.text != "shop" {
 			t.Fatalf("the client got %d %q", got.status, got.text)
 		}
 		for range 2 {
 			select {
 			case copied := <-copies:
 				if differ := diffIgnoringID(copied, sent.frame(0)); differ != "" {
-					t.Errorf("the copy is another: %s", differ)
+					t.Errorf("the copy differs: %s", differ)
 				}
 			case <-time.After(waitTimeout):
-				t.Fatal("a provider got no copy")
+				t.Fatal("one provider got no copy")
 			}
 		}
 	}
-	if one.calls.Load() != 3 || two.calls.Load() != 3 {
-		t.Errorf("the providers got %d and %d copies, want 3 each", one.calls.Load(), two.calls.Load())
+	if first.calls.Load() != 3 || second.calls.Load() != 3 {
+		t.Errorf("the providers got %d and %d copies, want 3 each", first.calls.Load(), second.calls.Load())
 	}
 }
 
@@ -143,8 +143,8 @@ func mirrorExample(t *testing.T) {
 	e.run("mirror.json")
 	c := newClient(t)
 	for _, path := range []string{"/pay", "/twice", "/other"} {
-		if answer := sendRequest(t, c, "GET", "http://"+e.address("2655")+path, ""); answer.status != 200 {
-			t.Errorf("%s: %d", path, answer.status)
+		if response := sendRequest(t, c, "GET", "http://"+e.address("2655")+path, ""); response.status != 200 {
+			t.Errorf("%s: %d", path, response.status)
 		}
 	}
 	seen := map[string]int{}

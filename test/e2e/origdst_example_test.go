@@ -38,15 +38,15 @@ func transparentExample(t *testing.T) {
 		rules func(s *testNetwork)
 		from  func(s *testNetwork) *netns.Namespace
 	}{
-		{"what the machine sends, nftables", "redirect", func(s *testNetwork) {
+		{"outbound, nftables", "redirect", func(s *testNetwork) {
 			s.proxyNS.Nftables(strings.Join(fencedBlock(t, "transparent.md", "nft"), ""))
 		}, (*testNetwork).proxyNamespace},
-		{"what the machine sends, iptables", "redirect", func(s *testNetwork) {
+		{"outbound, iptables", "redirect", func(s *testNetwork) {
 			for _, rule := range fencedBlock(t, "transparent.md", "iptables") {
 				s.proxyNS.IPtables(rule)
 			}
 		}, (*testNetwork).proxyNamespace},
-		{"what comes in, TPROXY", "tproxy", func(s *testNetwork) {
+		{"inbound, TPROXY", "tproxy", func(s *testNetwork) {
 			for _, rule := range fencedBlock(t, "transparent.md", "iptables-tproxy") {
 				s.proxyNS.IPtables(rule)
 			}
@@ -71,7 +71,7 @@ func transparentExample(t *testing.T) {
 
 			got := sendRequest(t, clientIn(t, tt.from(s), false), "GET", "http://"+netip.AddrPortFrom(s.originLink.B.IPv4, 80).String()+"/", "")
 			if want := "HTTP/1.1 80 saw " + s.originLink.A.IPv4.String(); got.status != http.StatusOK || got.body != want || got.header.Get("X-Carried-By") != "weft" {
-				t.Errorf("%d %q, carried by %q; want %q, carried by weft", got.status, got.body, got.header.Get("X-Carried-By"), want)
+				t.Errorf("%d %q, forwarded by %q; want %q, forwarded by weft", got.status, got.body, got.header.Get("X-Carried-By"), want)
 			}
 			c, err := tt.from(s).Dial("tcp", netip.AddrPortFrom(s.originLink.B.IPv4, 20880).String())
 			if err != nil {
@@ -84,7 +84,7 @@ func transparentExample(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadFull(c, back); err != nil || string(back) != "ping" {
-				t.Errorf("bytes came back as %q, %v", back, err)
+				t.Errorf("echo is %q, %v", back, err)
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 
 // startOrigDstProxy runs Weft on loopback with an ORIGINAL_DST cluster. The header x-dst names the host.
 // Without it the host is the original destination of the connection.
-func startOrigDstProxy(t *testing.T, more object) (w *weft, web, rpc string) {
+func startOrigDstProxy(t *testing.T, extra object) (w *weft, web, rpc string) {
 	t.Helper()
 	web, rpc = freeAddress(), freeAddress()
 	w = startWeft(t, setup{
@@ -19,14 +19,14 @@ func startOrigDstProxy(t *testing.T, more object) (w *weft, web, rpc string) {
 		},
 		tables: list{routeTable("all", routeTo("/", "asked")), routeTable("rpc", routeWhen("asked", "service~.*"))},
 		clusters: list{object{"name": "asked", "type": "ORIGINAL_DST", "connect_timeout": "1s",
-			"original_dst_lb_config": object{"use_header": true, "header_name": "X-Dst"}}.with(more)},
+			"original_dst_lb_config": object{"use_header": true, "header_name": "X-Dst"}}.with(extra)},
 	}.config())
 	return w, web, rpc
 }
 
 func TestOriginalDstHeader(t *testing.T) {
 	t.Parallel()
-	one, two := startUpstream(t, respondWith("one")), startUpstream(t, respondWith("two"))
+	first, second := startUpstream(t, respondWith("one")), startUpstream(t, respondWith("two"))
 	w, web, _ := startOrigDstProxy(t, nil)
 	h2c := &http.Transport{Protocols: new(http.Protocols)}
 	h2c.Protocols.SetUnencryptedHTTP2(true)
@@ -42,14 +42,14 @@ func TestOriginalDstHeader(t *testing.T) {
 			status int
 			body   string
 		}{
-			{"one host", []string{"x-dst: " + one.address}, 200, "one"},
-			{"another", []string{"X-Dst: " + two.address}, 200, "two"},
-			{"the first again", []string{"x-dst: " + one.address}, 200, "one"},
+			{"first host", []string{"x-dst: " + first.address}, 200, "one"},
+			{"another", []string{"X-Dst: " + second.address}, 200, "two"},
+			{"first host, second request", []string{"x-dst: " + first.address}, 200, "one"},
 			{"no listener at the destination", []string{"x-dst: " + dead}, 502, ""},
-			{"a name", []string{"x-dst: localhost:80"}, 400, ""},
+			{"host name", []string{"x-dst: localhost:80"}, 400, ""},
 			{"nothing", []string{"x-dst: "}, 400, ""},
-			{"no field, of a connection that was not redirected", nil, 502, ""},
-			{"weft itself", []string{"x-dst: " + web}, 508, ""},
+			{"no header on a direct connection", nil, 502, ""},
+			{"address of Weft", []string{"x-dst: " + web}, 508, ""},
 		} {
 			got := sendRequest(t, c, "GET", "http://"+web+"/", "", tt.fields...)
 			if got.status != tt.status || tt.body != "" && strings.TrimSpace(got.body) != tt.body {
@@ -75,17 +75,17 @@ func TestOriginalDstAttachment(t *testing.T) {
 	for range 3 {
 		for name, p := range map[string]*provider{"east": east, "west": west} {
 			if got := c.call(call(p.address)); got.status != dubboOK || got.text != name {
-				t.Errorf("a call for %s: %+v", name, got)
+				t.Errorf("call for %s: %+v", name, got)
 			}
 		}
 	}
 	if got := c.call(call("nowhere")); got.status == dubboOK || !strings.Contains(got.text, "destination") {
-		t.Errorf("a call for nowhere: %+v", got)
+		t.Errorf("call without destination: %+v", got)
 	}
-	eventually(t, "destinations that nobody wants are gone", func() bool {
+	eventually(t, "idle destinations are removed", func() bool {
 		return !strings.Contains(w.adminGet("/clusters"), east.address) && !strings.Contains(w.adminGet("/clusters"), west.address)
 	})
 	if got := c.call(call(east.address)); got.text != "east" {
-		t.Errorf("a call for a destination that was forgotten: %+v", got)
+		t.Errorf("call for a removed destination: %+v", got)
 	}
 }

@@ -48,10 +48,10 @@ func outboundRules() map[string]struct {
 		cluster object
 		apply   func(s *testNetwork)
 	}{
-		"by its user, iptables": {user, nil, func(s *testNetwork) { iptables(s, "-m owner --uid-owner 1337") }},
-		"by its user, nftables": {user, nil, func(s *testNetwork) { nftables(s, "meta skuid 1337") }},
-		"by its mark, iptables": {nil, object{"mark": 0x77}, func(s *testNetwork) { iptables(s, "-m mark --mark 0x77") }},
-		"by its mark, nftables": {nil, object{"mark": "0x77"}, func(s *testNetwork) { nftables(s, "meta mark 0x77") }},
+		"user, iptables": {user, nil, func(s *testNetwork) { iptables(s, "-m owner --uid-owner 1337") }},
+		"user, nftables": {user, nil, func(s *testNetwork) { nftables(s, "meta skuid 1337") }},
+		"mark, iptables": {nil, object{"mark": 0x77}, func(s *testNetwork) { iptables(s, "-m mark --mark 0x77") }},
+		"mark, nftables": {nil, object{"mark": "0x77"}, func(s *testNetwork) { nftables(s, "meta mark 0x77") }},
 	}
 }
 
@@ -71,7 +71,7 @@ func TestOwnConnectionsAreNotRedirected(t *testing.T) {
 				}
 			}
 			if got := w.metric("weft_listener_connections_accepted_total", `listener="web"`); got != 2 {
-				t.Errorf("weft has carried %v connections, want 2: one of each family", got)
+				t.Errorf("Weft forwarded %v connections, want 2: one per family", got)
 			}
 		})
 	}
@@ -84,7 +84,7 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 	w := s.run(redirectSetup(true, nil))
 	at := func(port uint16) string { return netip.AddrPortFrom(s.originLink.B.IPv4, port).String() }
 	if got := sendRequest(t, clientIn(t, s.proxyNS, false), "GET", "http://"+at(80)+"/", ""); got.status != http.StatusLoopDetected {
-		t.Errorf("a request that is redirected for ever: %d %q", got.status, got.body)
+		t.Errorf("request in a redirect loop: %d %q", got.status, got.body)
 	}
 	c, err := s.proxyNS.Dial("tcp", at(20880))
 	if err != nil {
@@ -93,9 +93,9 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(waitTimeout))
 	if n, err := c.Read(make([]byte, 1)); err == nil {
-		t.Errorf("bytes that are redirected for ever: %d came back", n)
+		t.Errorf("connection in a redirect loop: %d bytes came back", n)
 	}
-	eventually(t, "the connection that came back is told from others", func() bool {
+	eventually(t, "the redirect loop is counted", func() bool {
 		return w.metric("weft_listener_connections_closed_total", `listener="catch"`, `cause="loop"`) > 0
 	})
 	if got := w.metric("weft_listener_connections_accepted_total"); got > 40 {
@@ -103,7 +103,7 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 	}
 	for _, port := range []string{"80", "20880"} {
 		if _, reached := s.reached.Load(port); reached {
-			t.Errorf("the origin was reached on port %s, by whom?", port)
+			t.Errorf("unexpected connection to the origin on port %s", port)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestVirtualListenersReload(t *testing.T) {
 	without, with := redirectSetup(true, nil), redirectSetup(true, nil, s.originLink.B.IPv4)
 	w := s.run(without)
 	url := "http://" + netip.AddrPortFrom(s.originLink.B.IPv4, 8080).String() + "/"
-	own, through := "the gate's own", "HTTP/1.1 8080 saw "+s.originLink.A.IPv4.String()
+	own, through := "response of the gateway", "HTTP/1.1 8080 saw "+s.originLink.A.IPv4.String()
 
 	long, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(s.originLink.B.IPv4, 20880).String())
 	if err != nil {
@@ -147,20 +147,20 @@ func TestVirtualListenersReload(t *testing.T) {
 			default:
 			}
 			if got, err := tryRequest(t.Context(), c, "GET", url, ""); err != nil || got.body != own && got.body != through {
-				t.Errorf("while listeners come and go: %q, %v", got.body, err)
+				t.Errorf("during reloads: %q, %v", got.body, err)
 			}
 		}
 	})
 	c := clientIn(t, s.clientNS, false)
 	for range 3 {
 		w.reload(with.at(proxyAdmin))
-		eventually(t, "new connections are the new listener's", func() bool {
+		eventually(t, "new connections use the new listener", func() bool {
 			c.CloseIdleConnections()
 			return sendRequest(t, c, "GET", url, "").body == own
 		})
 		still()
 		w.reload(without.at(proxyAdmin))
-		eventually(t, "the connection of the listener that is gone has ended", func() bool {
+		eventually(t, "the connection of the removed listener has ended", func() bool {
 			return sendRequest(t, c, "GET", url, "").body == through
 		})
 		still()
@@ -168,7 +168,7 @@ func TestVirtualListenersReload(t *testing.T) {
 	close(stop)
 	load.Wait()
 	if got := w.metric("weft_listener_connections_active", `listener="catch"`); got < 1 {
-		t.Errorf("the bound listener has %v connections, and one has been open all the time", got)
+		t.Errorf("the bound listener has %v connections, want the one that stayed open", got)
 	}
 }
 
@@ -199,10 +199,10 @@ func TestVirtualListenerMaxConnections(t *testing.T) {
 		}
 	}
 	if got := w.metric("weft_listener_connections_refused_total", `listener="own0"`); got != 1 {
-		t.Errorf("%v connections were refused, want 1", got)
+		t.Errorf("%v connections rejected, want 1", got)
 	}
 	if got := w.metric("weft_listener_connections_accepted_total", `listener="catch"`); got != 0 {
-		t.Errorf("the bound listener counts %v connections that it has handed on", got)
+		t.Errorf("the bound listener counts %v redirected connections", got)
 	}
 }
 
@@ -210,9 +210,9 @@ func TestFilterChainsMatchTheOriginalDestination(t *testing.T) {
 	t.Parallel()
 	s := newTestNetwork(t)
 	redirectRules()["nftables redirect"].apply(s)
-	web := func(match object, word string) object {
+	web := func(match object, text string) object {
 		return object{"match": match, "filters": list{object{"type": "proxy", "config": object{
-			"downstream_protocol": "Http1", "router_config_name": word}}}}
+			"downstream_protocol": "Http1", "router_config_name": text}}}}
 	}
 	s.run(setup{
 		listeners: list{object{"name": "catch", "address": "[::]:15001", "use_original_dst": true, "filter_chains": list{
@@ -229,7 +229,7 @@ func TestFilterChainsMatchTheOriginalDestination(t *testing.T) {
 		netip.AddrPortFrom(s.originLink.B.IPv6, 80):   "rest",
 	} {
 		if got := sendRequest(t, c, "GET", "http://"+to.String()+"/", ""); got.body != want {
-			t.Errorf("a connection to %v took the chain %q, want %q", to, got.body, want)
+			t.Errorf("a connection to %v used the chain %q, want %q", to, got.body, want)
 		}
 	}
 }
@@ -248,30 +248,30 @@ func TestDrainOfVirtualListeners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	caller := newRawConn(t, conn)
+	client := newRawConn(t, conn)
 	half := strings.Repeat("x", 100_000) // more than Weft buffers before it forwards
-	caller.send(fmt.Sprintf("POST / HTTP/1.1\nHost: x\nContent-Length: %d\n\n%s", 2*len(half), half))
+	client.send(fmt.Sprintf("POST / HTTP/1.1\nHost: x\nContent-Length: %d\n\n%s", 2*len(half), half))
 	eventually(t, "the origin has the request", func() bool {
 		_, reached := s.reached.Load("80")
 		return reached
 	})
 	w.signal(syscall.SIGTERM)
-	eventually(t, "the gate takes no more", func() bool {
+	eventually(t, "the gateway accepts no more connections", func() bool {
 		another, err := s.clientNS.Dial("tcp", to)
 		if err == nil {
 			_ = another.Close()
 		}
 		return err != nil
 	})
-	caller.send(half)
-	if response, body := caller.readResponse("POST"); response.StatusCode != http.StatusOK || !response.Close {
-		t.Errorf("%s %q, closes %v; want 200 and the end", response.Status, body, response.Close)
+	client.send(half)
+	if response, body := client.readResponse("POST"); response.StatusCode != http.StatusOK || !response.Close {
+		t.Errorf("%s %q, close %v; want 200 and close", response.Status, body, response.Close)
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 	got, err := os.ReadFile(log)
 	if want := to + " " + to + " 200\n"; err != nil || string(got) != want {
-		t.Errorf("the access log says %q, %v; want %q", got, err, want)
+		t.Errorf("the access log is %q, %v; want %q", got, err, want)
 	}
 }

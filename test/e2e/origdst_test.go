@@ -55,7 +55,7 @@ func (s *testNetwork) listen(port string) net.Listener {
 }
 
 // serve starts a server at the origin: of HTTP/2 if two is set, otherwise of HTTP/1.1.
-func (s *testNetwork) serve(port string, two bool) {
+func (s *testNetwork) serve(port string, second bool) {
 	s.t.Helper()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,8 +66,8 @@ func (s *testNetwork) serve(port string, two bool) {
 		}),
 		Protocols: new(http.Protocols),
 	}
-	server.Protocols.SetHTTP1(!two)
-	server.Protocols.SetUnencryptedHTTP2(two)
+	server.Protocols.SetHTTP1(!second)
+	server.Protocols.SetUnencryptedHTTP2(second)
 	l := s.listen(port)
 	ended := make(chan struct{})
 	go func() {
@@ -105,11 +105,11 @@ func (s *testNetwork) echo(port string) {
 }
 
 // clientIn returns a client in a namespace: of HTTP/2 if two is set, otherwise of HTTP/1.1.
-func clientIn(t *testing.T, ns *netns.Namespace, two bool) *http.Client {
+func clientIn(t *testing.T, ns *netns.Namespace, second bool) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: ns.DialContext, Protocols: new(http.Protocols)}
-	transport.Protocols.SetHTTP1(!two)
-	transport.Protocols.SetUnencryptedHTTP2(two)
+	transport.Protocols.SetHTTP1(!second)
+	transport.Protocols.SetUnencryptedHTTP2(second)
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
@@ -134,8 +134,8 @@ func (s *testNetwork) start(o launchOptions, prefix ...string) *weft {
 }
 
 // origDstCluster returns a cluster that sends to the original destination.
-func origDstCluster(more object) object {
-	return object{"name": "anywhere", "type": "ORIGINAL_DST", "lb_type": "LB_ORIGINAL_DST", "connect_timeout": "2s"}.with(more)
+func origDstCluster(extra object) object {
+	return object{"name": "anywhere", "type": "ORIGINAL_DST", "lb_type": "LB_ORIGINAL_DST", "connect_timeout": "2s"}.with(extra)
 }
 
 // redirectSetup returns a configuration for redirected connections. Weft forwards bytes to their
@@ -151,7 +151,7 @@ func redirectSetup(how any, cluster object, own ...netip.Addr) setup {
 			networkListener("two", "[::]:81", object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http2", "router_config_name": "web"}}, virtual),
 		},
-		tables:   list{routeTable("web", routeTo("/", "anywhere")), routeTable("own", directRoute("/", 200, "the gate's own"))},
+		tables:   list{routeTable("web", routeTo("/", "anywhere")), routeTable("own", directRoute("/", 200, "response of the gateway"))},
 		clusters: list{origDstCluster(cluster)},
 	}
 	for i, ip := range own {
@@ -223,9 +223,9 @@ func TestRedirectedConnections(t *testing.T) {
 			} {
 				t.Run(family, func(t *testing.T) { s.checkRedirected(t, at.origin, at.gate, at.seen) })
 			}
-			for listener, least := range map[string]float64{"web": 2, "two": 2, "own0": 1, "own1": 1, "catch": 2} {
-				if got := w.metric("weft_listener_connections_accepted_total", `listener="`+listener+`"`); got < least {
-					t.Errorf("the listener %s has served %v connections, want %v at least", listener, got, least)
+			for listener, minimum := range map[string]float64{"web": 2, "two": 2, "own0": 1, "own1": 1, "catch": 2} {
+				if got := w.metric("weft_listener_connections_accepted_total", `listener="`+listener+`"`); got < minimum {
+					t.Errorf("the listener %s served %v connections, want at least %v", listener, got, minimum)
 				}
 			}
 		})
@@ -237,15 +237,15 @@ func TestRedirectedConnections(t *testing.T) {
 // connected.
 func (s *testNetwork) checkRedirected(t *testing.T, origin, gate, seen netip.Addr) {
 	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(origin, port).String() + "/" }
-	one, two := clientIn(t, s.clientNS, false), clientIn(t, s.clientNS, true)
+	first, second := clientIn(t, s.clientNS, false), clientIn(t, s.clientNS, true)
 	for _, c := range []struct {
 		name, url string
 		client    *http.Client
 		want      string
 	}{
-		{"HTTP/1.1 by a listener of every address", url(80), one, "HTTP/1.1 80 saw " + seen.String()},
-		{"HTTP/2 by one of another port", url(81), two, "HTTP/2.0 81 saw " + seen.String()},
-		{"HTTP/1.1 by one of the very address", url(8080), one, "the gate's own"},
+		{"HTTP/1.1 on a wildcard listener", url(80), first, "HTTP/1.1 80 saw " + seen.String()},
+		{"HTTP/2 on another port", url(81), second, "HTTP/2.0 81 saw " + seen.String()},
+		{"HTTP/1.1 on a listener with the address", url(8080), first, "response of the gateway"},
 	} {
 		if got := sendRequest(t, c.client, "GET", c.url, ""); got.body != c.want {
 			t.Errorf("%s: %d %q, want %q", c.name, got.status, got.body, c.want)
@@ -263,7 +263,7 @@ func (s *testNetwork) checkRedirected(t *testing.T, origin, gate, seen netip.Add
 	}
 	back, err := readDubbo(bufio.NewReader(c))
 	if err != nil || string(back) != string(call) {
-		t.Errorf("a call of Dubbo that was carried as bytes came back as %q, %v", back, err)
+		t.Errorf("echo of a Dubbo call over TCP: %q, %v", back, err)
 	}
 
 	// This connection was not redirected, so it has no destination.
@@ -274,6 +274,6 @@ func (s *testNetwork) checkRedirected(t *testing.T, origin, gate, seen netip.Add
 	defer direct.Close()
 	_ = direct.SetDeadline(time.Now().Add(waitTimeout))
 	if n, err := direct.Read(make([]byte, 1)); err == nil {
-		t.Errorf("a connection to the listener itself got %d bytes, want its end", n)
+		t.Errorf("a direct connection to the listener read %d bytes, want EOF", n)
 	}
 }

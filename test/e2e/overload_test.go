@@ -77,10 +77,10 @@ func TestOverloadByMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "memory is short", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
+	eventually(t, "memory is above the threshold", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
 	response, body := open.send(get).readResponse("GET")
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" || body != "overloaded\n" {
-		t.Errorf("while memory is short: %d %v %q", response.StatusCode, response.Header, body)
+		t.Errorf("overloaded: %d %v %q", response.StatusCode, response.Header, body)
 	}
 	if n := app.requests.Load(); n != 1 {
 		t.Errorf("the application got %d requests, want 1", n)
@@ -88,14 +88,14 @@ func TestOverloadByMemory(t *testing.T) {
 	for _, c := range conns {
 		_ = c.Close() // frees memory
 	}
-	began := time.Now()
-	eventually(t, "memory is not short any more", func() bool { return w.overloadState("stop_accepting_requests") == "inactive" })
-	t.Logf("it was over %v after the callers had gone", time.Since(began).Round(time.Millisecond))
+	start := time.Now()
+	eventually(t, "memory is below the threshold", func() bool { return w.overloadState("stop_accepting_requests") == "inactive" })
+	t.Logf("overload ended %v after the clients disconnected", time.Since(start).Round(time.Millisecond))
 	if response, body := open.send(get).readResponse("GET"); response.StatusCode != 200 || body != "served" {
 		t.Errorf("afterwards: %d %q", response.StatusCode, body)
 	}
 	if n := w.metric("weft_overload_action_done_total", `action="stop_accepting_requests"`); n != 1 {
-		t.Errorf("%v requests were counted, want 1", n)
+		t.Errorf("%v requests counted, want 1", n)
 	}
 }
 
@@ -116,13 +116,13 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		}.config())
 		held := dialRaw(t, front)
 		held.send("GET / HTTP/1.1\n") // keeps a connection open
-		eventually(t, "there is a connection", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
-		one := dialRaw(t, front).send(get)
-		if response, _ := one.readResponse("GET"); response.StatusCode != 503 || !response.Close {
+		eventually(t, "the connection is counted", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
+		first := dialRaw(t, front).send(get)
+		if response, _ := first.readResponse("GET"); response.StatusCode != 503 || !response.Close {
 			t.Errorf("HTTP/1.1: %d, close %v", response.StatusCode, response.Close)
 		}
-		if rest := one.readToEnd(); rest != "" {
-			t.Errorf("HTTP/1.1: behind the response there is %q", rest)
+		if rest := first.readToEnd(); rest != "" {
+			t.Errorf("HTTP/1.1: after the response: %q", rest)
 		}
 		if got := requestHTTP2(t, front, ""); !strings.HasPrefix(got, "503") {
 			t.Errorf("HTTP/2: %s", got)
@@ -131,7 +131,7 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		if got := requestHTTP2(t, front, call); !strings.Contains(got, "grpc-status: 14") {
 			t.Errorf("gRPC: %s", got)
 		}
-		eventually(t, "connections ended for it", func() bool {
+		eventually(t, "the closed connections are counted", func() bool {
 			return w.metric("weft_listener_connections_closed_total", `cause="overload"`) >= 1
 		})
 		if n := app.requests.Load(); n != 0 {
@@ -146,11 +146,11 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 				"downstream_protocol": r.Name(), "upstream_protocol": r.Name(), "router_config_name": "front"}})},
 			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app)}, more: always,
 		}.config())
-		caller := r.dial(t, front)
-		eventually(t, "there is a connection", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
+		client := r.dial(t, front)
+		eventually(t, "the connection is counted", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
 		for id := uint64(1); id < 4; id++ { // the connection stays open
-			caller.send(caller.request(id))
-			if a := caller.receive(); a.id != id || a.code != r.code(protocol.Overloaded) {
+			client.send(client.request(id))
+			if a := client.receive(); a.id != id || a.code != r.code(protocol.Overloaded) {
 				t.Errorf("response %d with code %d; want response %d with %d", a.id, a.code, id, r.code(protocol.Overloaded))
 			}
 		}
@@ -180,14 +180,14 @@ func TestOverloadByDescriptors(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		held = append(held, c)
-		if len(held) > 60 { // not faster than the monitor is read
+		if len(held) > 60 { // slower than the interval of the monitor
 			<-time.After(25 * time.Millisecond)
 		}
 	}
 	w.stderr.await(t, 0, "action=stop_accepting_connections state=saturated")
 	waiting := dialRaw(t, front).send(get)
 	if response, _ := open.send(get).readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("a connection that is open: %d", response.StatusCode)
+		t.Errorf("open connection: %d", response.StatusCode)
 	}
 	// Reload while Weft accepts no connections.
 	s.tables = list{routeTable("front", directRoute("/new", 200, "new"), routeTo("/", "app"))}
@@ -200,10 +200,10 @@ func TestOverloadByDescriptors(t *testing.T) {
 		_ = c.Close() // frees descriptors
 	}
 	if response, _ := waiting.readResponse("GET"); response.StatusCode != 200 {
-		t.Errorf("the one that waited: %d", response.StatusCode)
+		t.Errorf("pending connection: %d", response.StatusCode)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n != 0 {
-		t.Errorf("%v times accepting failed: nothing was to be accepted", n)
+		t.Errorf("%v accept errors, want none", n)
 	}
 	w.signal(syscall.SIGTERM)
 	if status := w.awaitExit(waitTimeout); status != 0 {
@@ -232,7 +232,7 @@ func TestOverloadClosesIdleConnections(t *testing.T) {
 		t.Errorf("afterwards: %d", got.status)
 	}
 	if n := w.metric("weft_listener_connections_closed_total", `cause="overload"`); n != 90 {
-		t.Errorf("%v connections ended for it, want 90", n)
+		t.Errorf("%v connections closed by overload, want 90", n)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestGlobalConnectionLimit(t *testing.T) {
 		t.Errorf("weft_listener_connections_refused_total = %v, want 2", n)
 	}
 	_ = first.Close() // frees a slot
-	eventually(t, "there is room at the other listener", func() bool {
+	eventually(t, "the other listener accepts a connection", func() bool {
 		c, err := net.Dial("tcp", other)
 		if err != nil {
 			t.Fatal(err)
@@ -283,10 +283,10 @@ func TestOverloadIsNotReportedAsDrain(t *testing.T) {
 	s.more = overloadManager("downstream_connections", object{"max_active_downstream_connections": 10}, 0.1, "disable_http_keepalive")
 	w := startWeft(t, s.config())
 	open := dialRaw(t, front)
-	eventually(t, "connections are short", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
+	eventually(t, "connections are above the threshold", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
 	response, body := open.send(strings.Replace(get, "GET / ", "GET /healthz ", 1)).readResponse("GET")
 	if response.StatusCode != 200 || !response.Close {
-		t.Errorf("%d %q, closes: %t; want 200, and the connection's end", response.StatusCode, body, response.Close)
+		t.Errorf("%d %q, close: %t; want 200 and close", response.StatusCode, body, response.Close)
 	}
 }
 
@@ -299,22 +299,22 @@ func TestAcceptRateLimit(t *testing.T) {
 	s.tables = list{routeTable("front", directRoute("/", 200, "ok"))}
 	s.listeners = list{httpListener("front", front, object{"accept_rate": object{"per_second": perSecond, "burst": burst}})}
 	w := startWeft(t, s.config())
-	began := time.Now()
-	var callers []*rawConn
+	start := time.Now()
+	var clients []*rawConn
 	for range all {
-		callers = append(callers, dialRaw(t, front).send(get))
+		clients = append(clients, dialRaw(t, front).send(get))
 	}
-	for i, c := range callers {
+	for i, c := range clients {
 		if response, _ := c.readResponse("GET"); response.StatusCode != 200 {
 			t.Errorf("client %d: %d", i, response.StatusCode)
 		}
 	}
 	// Weft may accept a connection before its token is available.
-	if took, least := time.Since(began), time.Duration(all-burst-1)*time.Second/perSecond; took < least || took > least+rpcDeadline {
-		t.Errorf("%d connections took %v, want %v", all, took, least)
+	if elapsed, minimum := time.Since(start), time.Duration(all-burst-1)*time.Second/perSecond; elapsed < minimum || elapsed > minimum+rpcDeadline {
+		t.Errorf("%d connections after %v, want at least %v", all, elapsed, minimum)
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 0 {
-		t.Errorf("%v connections were refused", n)
+		t.Errorf("%v connections rejected", n)
 	}
 }
 
@@ -325,11 +325,11 @@ func overloadExample(t *testing.T) {
 	startUpstreamAt(t, e.address("3191"), respondWith("served"))
 	w := e.run("overload.json")
 	w.admin = e.address("3187")
-	var callers []*rawConn
+	var clients []*rawConn
 	for range 12 {
-		callers = append(callers, dialRaw(t, e.address("3185")).send(get))
+		clients = append(clients, dialRaw(t, e.address("3185")).send(get))
 	}
-	for _, c := range callers {
+	for _, c := range clients {
 		if response, body := c.readResponse("GET"); response.StatusCode != 200 || body != "served" {
 			t.Errorf("%d %q", response.StatusCode, body)
 		}
@@ -337,15 +337,15 @@ func overloadExample(t *testing.T) {
 	for range 8 {
 		dialRaw(t, e.address("3185")).send("GET / HTTP/1.1\n") // stays open
 	}
-	eventually(t, "there are many connections", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
+	eventually(t, "many connections are open", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
 	ended := 0
-	for _, c := range callers {
+	for _, c := range clients {
 		if response, _ := c.send(get).readResponse("GET"); response.Close {
 			ended++
 		}
 	}
 	if ended == 0 {
-		t.Error("no response ended its connection")
+		t.Error("no response closed its connection")
 	}
 	for _, action := range []string{"shrink_heap", "stop_accepting_requests", "shrink_idle", "stop_accepting_connections"} {
 		if state := w.overloadState(action); state != "inactive" {

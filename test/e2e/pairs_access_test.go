@@ -27,18 +27,18 @@ func (p *protocolPair) cors() feature {
 		})},
 		routes: []object{routeWithFilter("/public", "cors", everybody), routeTo("/dead", "dead")},
 		cases: []requestCase{
-			{name: "an origin that may", path: "/", fields: []string{origin}, status: 200,
+			{name: "allowed origin", path: "/", fields: []string{origin}, status: 200,
 				wantHeaders: map[string]string{allowed: "https://pages.test", "Vary": "Origin", "X-App": "app"}},
-			{name: "one that may not", path: "/", fields: []string{wrongOrigin}, status: 200,
+			{name: "rejected", path: "/", fields: []string{wrongOrigin}, status: 200,
 				wantHeaders: map[string]string{allowed: "", "Vary": "Origin", "X-App": "app"}},
-			{name: "a route for any", path: "/public", fields: []string{wrongOrigin}, status: 200, wantHeaders: map[string]string{allowed: "https://other.test"}},
-			{name: "a preflight", method: "OPTIONS", path: "/", fields: []string{origin, preflight}, status: 200,
+			{name: "route for any origin", path: "/public", fields: []string{wrongOrigin}, status: 200, wantHeaders: map[string]string{allowed: "https://other.test"}},
+			{name: "preflight", method: "OPTIONS", path: "/", fields: []string{origin, preflight}, status: 200,
 				wantHeaders: map[string]string{allowed: "https://pages.test", "Access-Control-Allow-Methods": "GET, PUT", "Access-Control-Max-Age": "600", "X-App": ""}},
-			{name: "a preflight of one that may not", method: "OPTIONS", path: "/", fields: []string{wrongOrigin, preflight}, status: 200,
+			{name: "preflight of another origin", method: "OPTIONS", path: "/", fields: []string{wrongOrigin, preflight}, status: 200,
 				wantHeaders: map[string]string{allowed: "", "X-App": ""}},
-			{name: "an error", path: "/dead", fields: []string{origin}, status: 502, reason: "connect_failure",
+			{name: "error response", path: "/dead", fields: []string{origin}, status: 502, reason: "connect_failure",
 				wantHeaders: map[string]string{allowed: "https://pages.test"}},
-			{name: "without an origin", path: "/", status: 200, code: "0", wantHeaders: map[string]string{allowed: "", "X-App": "app"}},
+			{name: "no origin", path: "/", status: 200, code: "0", wantHeaders: map[string]string{allowed: "", "X-App": "app"}},
 		},
 	}
 }
@@ -49,13 +49,13 @@ func (p *protocolPair) csrf() feature {
 		filters: list{streamFilter("csrf", object{"additional_origins": list{object{"exact": "pages.test"}}})},
 		routes:  []object{routeWithFilter("/open", "csrf", object{"filter_enabled": object{"default_value": object{"numerator": 0}}})},
 		cases: []requestCase{
-			{name: "what changes nothing", path: "/", fields: []string{wrongOrigin}, status: 200},
-			{name: "the same origin", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: http://shop.test"}, status: 200, code: "0", body: "a"},
-			{name: "one more", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: https://pages.test"}, status: 200, code: "0", body: "a"},
-			{name: "by the page", method: "PUT", path: "/", fields: []string{"Referer: http://shop.test/page"}, status: 200, code: "0"},
+			{name: "safe method", path: "/", fields: []string{wrongOrigin}, status: 200},
+			{name: "same origin", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: http://shop.test"}, status: 200, code: "0", body: "a"},
+			{name: "one above the threshold", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: https://pages.test"}, status: 200, code: "0", body: "a"},
+			{name: "Referer", method: "PUT", path: "/", fields: []string{"Referer: http://shop.test/page"}, status: 200, code: "0"},
 			{name: "another", method: "POST", path: "/", requestBody: "a", fields: []string{wrongOrigin}, status: 403, code: "7", reason: "denied"},
 			{name: "none", method: "POST", path: "/", requestBody: "a", status: 403, code: "7", reason: "denied"},
-			{name: "a route without", method: "POST", path: "/open", requestBody: "a", status: 200, code: "0", body: "a"},
+			{name: "route without the filter", method: "POST", path: "/open", requestBody: "a", status: 200, code: "0", body: "a"},
 		},
 	}
 }
@@ -67,10 +67,10 @@ func (p *protocolPair) ipAccess() feature {
 			object{"action": "deny", "addrs": list{"10.0.0.66"}}, object{"action": "allow", "addrs": list{"10.0.0.0/8"}}}})},
 		cases: []requestCase{
 			{name: "within", path: "/", fields: []string{"X-Real-Ip: 10.1.2.3"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "the exception", path: "/", fields: []string{"X-Real-Ip: 10.0.0.66"}, status: 403, code: "7", reason: "denied"},
+			{name: "excluded address", path: "/", fields: []string{"X-Real-Ip: 10.0.0.66"}, status: 403, code: "7", reason: "denied"},
 			{name: "without", method: "POST", path: "/", requestBody: "lost", fields: []string{"X-Real-Ip: 192.0.2.1"}, status: 403, code: "7", reason: "denied"},
 			{name: "no address", path: "/", fields: []string{"X-Real-Ip: nobody"}, status: 403, code: "7", reason: "denied"},
-			{name: "that of the connection", path: "/", status: 403, code: "7", reason: "denied"},
+			{name: "address of the connection", path: "/", status: 403, code: "7", reason: "denied"},
 		},
 	}
 }
@@ -89,12 +89,12 @@ func (p *protocolPair) rbac() feature {
 		filters: list{streamFilter("rbac", policy("ALLOW", object{"header": object{"name": "x-tenant", "string_match": object{"exact": "blue"}}}))},
 		routes:  []object{routeWithFilter("/admin", "rbac", policy("DENY", path)), routeWithFilter("/open", "rbac", object{})},
 		cases: []requestCase{
-			{name: "what the policy fits", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "what it does not", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
-			{name: "with content", method: "POST", path: "/", requestBody: "lost", status: 403, code: "7", reason: "denied"},
-			{name: "a route with its own", path: "/admin/a", fields: []string{"X-Tenant: blue"}, status: 403, code: "7", reason: "denied"},
-			{name: "a path that may be another", path: "/admin/../a", status: 403, code: "7", reason: "denied"},
-			{name: "a route without", path: "/open", status: 200, code: "0"},
+			{name: "matching request", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "other request", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
+			{name: "with body", method: "POST", path: "/", requestBody: "lost", status: 403, code: "7", reason: "denied"},
+			{name: "route with its own config", path: "/admin/a", fields: []string{"X-Tenant: blue"}, status: 403, code: "7", reason: "denied"},
+			{name: "ambiguous path", path: "/admin/../a", status: 403, code: "7", reason: "denied"},
+			{name: "route without the filter", path: "/open", status: 200, code: "0"},
 		},
 	}
 }
@@ -111,7 +111,7 @@ func (p *protocolPair) headerToMetadata() feature {
 			streamFilter("rbac", policy("DENY", green)),
 		},
 		cases: []requestCase{
-			{name: "a value that is refused", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
+			{name: "rejected value", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
 			{name: "another", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "Got-X-Tenant": ""}},
 			{name: "none", path: "/", status: 200, code: "0"},
 		},
@@ -134,10 +134,10 @@ func (p *protocolPair) localRateLimit() feature {
 		cases: []requestCase{
 			{name: "within", path: "/", times: 3, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "X-Limited": ""}},
 			{name: "beyond", path: "/", status: 429, reason: "rate_limited", wantHeaders: map[string]string{"X-App": "", "X-Limited": "yes"}},
-			{name: "beyond, with content", method: "POST", path: "/", requestBody: "lost", status: 429, code: "14", reason: "rate_limited"},
-			{name: "the one of a route", path: "/status", status: 200, code: "0"},
-			{name: "another status", path: "/status", status: 503, code: "14", reason: "rate_limited"},
-			{name: "a route without", path: "/open", times: 4, status: 200, code: "0"},
+			{name: "above the limit, with body", method: "POST", path: "/", requestBody: "lost", status: 429, code: "14", reason: "rate_limited"},
+			{name: "limit of a route", path: "/status", status: 200, code: "0"},
+			{name: "other status", path: "/status", status: 503, code: "14", reason: "rate_limited"},
+			{name: "route without the filter", path: "/open", times: 4, status: 200, code: "0"},
 		},
 	}
 }
@@ -165,15 +165,15 @@ func (p *protocolPair) jwtAuthn() feature {
 			"rules": list{object{"match": object{"prefix": "/open"}}, object{"requires": object{"provider_name": "corp"}}},
 		})},
 		cases: []requestCase{
-			{name: "a token", path: "/", fields: bearer(signJWT(jason, secret)), status: 200, code: "0",
+			{name: "valid token", path: "/", fields: bearer(signJWT(jason, secret)), status: 200, code: "0",
 				wantHeaders: map[string]string{"Got-X-User": "jason", "Got-Authorization": ""}},
-			{name: "with content", method: "POST", path: "/", requestBody: "kept", fields: bearer(signJWT(jason, secret)), status: 200, code: "0", body: "kept"},
+			{name: "with body", method: "POST", path: "/", requestBody: "kept", fields: bearer(signJWT(jason, secret)), status: 200, code: "0", body: "kept"},
 			{name: "none", path: "/", status: 401, reason: "unauthenticated", wantHeaders: map[string]string{"Www-Authenticate": "Bearer", "X-App": ""}},
-			{name: "none of a call", path: "/", code: "16", reason: "unauthenticated", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "of another key", path: "/", fields: bearer(signJWT(jason, "another")), status: 401, code: "16", reason: "unauthenticated"},
-			{name: "of another issuer", path: "/", fields: bearer(signJWT(`{"iss":"other.test"}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
-			{name: "one that has ended", path: "/", fields: bearer(signJWT(`{"iss":"id.test","exp":1}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
-			{name: "a path that needs none", path: "/open", fields: []string{"X-User: forged"}, status: 200, code: "0", wantHeaders: map[string]string{"Got-X-User": ""}},
+			{name: "call without a token", path: "/", code: "16", reason: "unauthenticated", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "other key", path: "/", fields: bearer(signJWT(jason, "another")), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "other issuer", path: "/", fields: bearer(signJWT(`{"iss":"other.test"}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "expired token", path: "/", fields: bearer(signJWT(`{"iss":"id.test","exp":1}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "path without a rule", path: "/open", fields: []string{"X-User: forged"}, status: 200, code: "0", wantHeaders: map[string]string{"Got-X-User": ""}},
 		},
 	}
 }

@@ -11,24 +11,24 @@ import (
 // Features of the filters that compress and decompress.
 
 // gzipBody returns content compressed with gzip.
-func gzipBody(content string) string {
+func gzipBody(body string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, content) // writes to memory do not fail
+	_, _ = io.WriteString(w, body) // writes to memory do not fail
 	_ = w.Close()
 	return b.String()
 }
 
 // checkGzipBody returns a function that verifies that the responses are content compressed with gzip.
-func checkGzipBody(content string) func(t *testing.T, all []httpResponse) {
+func checkGzipBody(body string) func(t *testing.T, all []httpResponse) {
 	return func(t *testing.T, all []httpResponse) {
 		for _, a := range all {
 			r, err := gzip.NewReader(strings.NewReader(a.body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := io.ReadAll(r); err != nil || string(got) != content {
-				t.Errorf("%d bytes are %d unpacked, %.60q, %v; want %.60q", len(a.body), len(got), got, err, content)
+			if got, err := io.ReadAll(r); err != nil || string(got) != body {
+				t.Errorf("%d bytes decompress to %d, %.60q, %v; want %.60q", len(a.body), len(got), got, err, body)
 			}
 		}
 	}
@@ -42,15 +42,15 @@ func (p *protocolPair) compressor() feature {
 		filters: list{streamFilter("compressor", object{})},
 		routes:  []object{routeWithFilter("/none", "compressor", object{"disabled": true})},
 		cases: []requestCase{
-			{name: "in gzip", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200,
+			{name: "gzip", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200,
 				wantHeaders: map[string]string{coding: "gzip", vary: "Accept-Encoding"}, check: checkGzipBody(large)},
-			{name: "in what is liked best", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip;q=0.5, zstd"}, status: 200,
+			{name: "preferred coding", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip;q=0.5, zstd"}, status: 200,
 				wantHeaders: map[string]string{coding: "zstd"}},
-			{name: "for HEAD", method: "HEAD", path: "/", fields: []string{"Accept-Encoding: gzip"}, status: 200, wantHeaders: map[string]string{coding: ""}},
+			{name: "HEAD", method: "HEAD", path: "/", fields: []string{"Accept-Encoding: gzip"}, status: 200, wantHeaders: map[string]string{coding: ""}},
 			{name: "no Accept-Encoding", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large, wantHeaders: map[string]string{coding: ""}},
-			{name: "a route without", method: "POST", path: "/none", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200, code: "0", body: large,
+			{name: "route without the filter", method: "POST", path: "/none", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200, code: "0", body: large,
 				wantHeaders: map[string]string{coding: ""}},
-			{name: "a call is left as it is", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, code: "0", wantHeaders: map[string]string{coding: ""}},
+			{name: "gRPC is unchanged", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, code: "0", wantHeaders: map[string]string{coding: ""}},
 		},
 	}
 }
@@ -62,10 +62,10 @@ func (p *protocolPair) gzip() feature {
 		name:    "gzip",
 		filters: list{streamFilter("gzip", object{"content_type": list{"text/plain"}})},
 		cases: []requestCase{
-			{name: "in gzip", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200,
+			{name: "gzip", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200,
 				wantHeaders: map[string]string{coding: "gzip"}, check: checkGzipBody(large)},
 			{name: "no Accept-Encoding", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large, wantHeaders: map[string]string{coding: ""}},
-			{name: "a call is left as it is", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, code: "0", wantHeaders: map[string]string{coding: ""}},
+			{name: "gRPC is unchanged", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, code: "0", wantHeaders: map[string]string{coding: ""}},
 		},
 	}
 }
@@ -79,14 +79,14 @@ func (p *protocolPair) decompressor() feature {
 		filters: list{streamFilter("decompressor", object{"max_decompressed_size": len(large)})},
 		routes:  []object{routeWithFilter("/none", "decompressor", object{"disabled": true})},
 		cases: []requestCase{
-			{name: "what is in gzip", method: "POST", path: "/", requestBody: packed, fields: in, status: 200, body: large,
+			{name: "gzip", method: "POST", path: "/", requestBody: packed, fields: in, status: 200, body: large,
 				wantHeaders: map[string]string{"Got-Content-Encoding": "", "X-App": "app"}},
-			{name: "of an unknown length", method: "POST", path: "/", requestBody: packed, chunked: true, fields: in, status: 200, body: large},
-			{name: "what is too large", method: "POST", path: "/", requestBody: gzipBody(large + "!"), fields: in, status: 413, reason: "body_too_large"},
-			{name: "what is no gzip", method: "POST", path: "/", requestBody: large, fields: in, status: 400, reason: "malformed_request"},
-			{name: "what is cut", method: "POST", path: "/", requestBody: packed[:len(packed)-9], fields: in, status: 400, reason: "malformed_request"},
-			{name: "what is not packed", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large},
-			{name: "a route without", method: "POST", path: "/none", requestBody: packed, fields: in, status: 200, code: "0", body: packed,
+			{name: "chunked", method: "POST", path: "/", requestBody: packed, chunked: true, fields: in, status: 200, body: large},
+			{name: "too large", method: "POST", path: "/", requestBody: gzipBody(large + "!"), fields: in, status: 413, reason: "body_too_large"},
+			{name: "not gzip", method: "POST", path: "/", requestBody: large, fields: in, status: 400, reason: "malformed_request"},
+			{name: "truncated", method: "POST", path: "/", requestBody: packed[:len(packed)-9], fields: in, status: 400, reason: "malformed_request"},
+			{name: "not compressed", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large},
+			{name: "route without the filter", method: "POST", path: "/none", requestBody: packed, fields: in, status: 200, code: "0", body: packed,
 				wantHeaders: map[string]string{"Got-Content-Encoding": "gzip"}},
 		},
 	}

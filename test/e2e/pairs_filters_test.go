@@ -34,11 +34,11 @@ func (p *protocolPair) faultAbort() feature {
 			routeWithFilter("/some", "fault", abort(418).with(object{"headers": list{object{"name": "end-user", "value": "jason"}}})),
 		},
 		cases: []requestCase{
-			{name: "every request", path: "/", status: 503, code: "14", reason: "fault_injected"},
-			{name: "one with content", method: "POST", path: "/", requestBody: "lost", status: 503, code: "14", reason: "fault_injected"},
-			{name: "a route with another status", path: "/teapot", status: 418, code: "2", reason: "fault_injected"},
-			{name: "a route without", path: "/none", status: 200, code: "0"},
-			{name: "a caller of whom it is", path: "/some", fields: []string{"End-User: jason"}, status: 418, code: "2", reason: "fault_injected"},
+			{name: "any request", path: "/", status: 503, code: "14", reason: "fault_injected"},
+			{name: "with body", method: "POST", path: "/", requestBody: "lost", status: 503, code: "14", reason: "fault_injected"},
+			{name: "route with another status", path: "/teapot", status: 418, code: "2", reason: "fault_injected"},
+			{name: "route without the filter", path: "/none", status: 200, code: "0"},
+			{name: "matching header", path: "/some", fields: []string{"End-User: jason"}, status: 418, code: "2", reason: "fault_injected"},
 			{name: "another", path: "/some", fields: []string{"End-User: sonja"}, status: 200, code: "0"},
 		},
 	}
@@ -56,10 +56,10 @@ func (p *protocolPair) faultDelay() feature {
 		},
 		clusters: list{cluster("late", nil, p.hanging)},
 		cases: []requestCase{
-			{name: "a request waits", path: "/", status: 200, code: "0", minDuration: short},
-			{name: "one with content", method: "POST", path: "/", requestBody: "kept", status: 200, code: "0", body: "kept", minDuration: short},
-			{name: "an abort comes after it", path: "/abort", status: 504, code: "14", reason: "fault_injected", minDuration: short},
-			{name: "a timeout comes after it", path: "/late", status: 504, code: "14", reason: "upstream_timeout", minDuration: short},
+			{name: "delay", path: "/", status: 200, code: "0", minDuration: short},
+			{name: "with body", method: "POST", path: "/", requestBody: "kept", status: 200, code: "0", body: "kept", minDuration: short},
+			{name: "abort after the delay", path: "/abort", status: 504, code: "14", reason: "fault_injected", minDuration: short},
+			{name: "timeout after the delay", path: "/late", status: 504, code: "14", reason: "upstream_timeout", minDuration: short},
 		},
 	}
 }
@@ -81,7 +81,7 @@ func (p *protocolPair) headerMutation() feature {
 		routes: []object{routeWithFilter("/own", "header_mutation", object{"request_headers_to_add": list{field("X-Own", "yes")}})},
 		cases: []requestCase{
 			{
-				name: "fields of both ways", path: "/", status: 200, code: "0",
+				name: "request and response headers", path: "/", status: 200, code: "0",
 				fields: []string{"X-There: before", "X-More: before", "X-Secret: s"},
 				wantHeaders: map[string]string{
 					"Got-X-Caller": "127.0.0.1", "Got-X-There": "replaced", "Got-X-More": "before, added", "Got-X-Secret": "",
@@ -89,7 +89,7 @@ func (p *protocolPair) headerMutation() feature {
 				},
 			},
 			{
-				name: "a route with its own", path: "/own", fields: []string{"X-Secret: s"}, status: 200, code: "0",
+				name: "route with its own config", path: "/own", fields: []string{"X-Secret: s"}, status: 200, code: "0",
 				wantHeaders: map[string]string{"Got-X-Own": "yes", "Got-X-Caller": "", "Got-X-Secret": "s", "X-Out": "", "X-Inner": "secret"},
 			},
 		},
@@ -108,12 +108,12 @@ func (p *protocolPair) payloadLimit() feature {
 			routeWithFilter("/sixteen", "payload_limit", object{"max_entity_size": 16}),
 		},
 		cases: []requestCase{
-			{name: "what is within", method: "POST", path: "/", requestBody: "ten bytes.", status: 200, body: "ten bytes."},
-			{name: "what is not", method: "POST", path: "/", requestBody: eleven, status: 413, code: "8", reason: "body_too_large"},
-			{name: "an unknown length within", method: "POST", path: "/sixteen", requestBody: eleven, chunked: true, status: 200, code: "0", body: eleven},
-			{name: "an unknown length beyond", method: "POST", path: "/", requestBody: eleven, chunked: true, status: 413, code: "8", reason: "body_too_large"},
-			{name: "a route with another status", method: "POST", path: "/status", requestBody: eleven, status: 509, code: "8", reason: "body_too_large"},
-			{name: "a route without", method: "POST", path: "/none", requestBody: eleven, status: 200, code: "0", body: eleven},
+			{name: "below the limit", method: "POST", path: "/", requestBody: "ten bytes.", status: 200, body: "ten bytes."},
+			{name: "above the limit", method: "POST", path: "/", requestBody: eleven, status: 413, code: "8", reason: "body_too_large"},
+			{name: "chunked below the limit", method: "POST", path: "/sixteen", requestBody: eleven, chunked: true, status: 200, code: "0", body: eleven},
+			{name: "chunked above the limit", method: "POST", path: "/", requestBody: eleven, chunked: true, status: 413, code: "8", reason: "body_too_large"},
+			{name: "route with another status", method: "POST", path: "/status", requestBody: eleven, status: 509, code: "8", reason: "body_too_large"},
+			{name: "route without the filter", method: "POST", path: "/none", requestBody: eleven, status: 200, code: "0", body: eleven},
 		},
 	}
 }
@@ -125,9 +125,9 @@ func (p *protocolPair) healthcheck() feature {
 		filters: list{streamFilter("healthcheck", object{"endpoint": "/healthz"})},
 		cases: []requestCase{
 			{name: "health", path: "/healthz?verbose", status: 200, body: "ok\n", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "by HEAD", method: "HEAD", path: "/healthz", status: 200, wantHeaders: map[string]string{"X-App": ""}},
-			{name: "another method", method: "PUT", path: "/healthz", status: 200, code: "0", wantHeaders: app},
-			{name: "another path", path: "/healthz/db", status: 200, code: "0", wantHeaders: app},
+			{name: "HEAD", method: "HEAD", path: "/healthz", status: 200, wantHeaders: map[string]string{"X-App": ""}},
+			{name: "other method", method: "PUT", path: "/healthz", status: 200, code: "0", wantHeaders: app},
+			{name: "other path", path: "/healthz/db", status: 200, code: "0", wantHeaders: app},
 		},
 	}
 }
@@ -137,20 +137,20 @@ func (p *protocolPair) dubboStream() feature {
 		name:    "dubbo_stream",
 		filters: list{streamFilter("dubbo_stream", object{"pod_labels_file": "/etc/istio/pod/labels"})},
 		cases: []requestCase{
-			{name: "what is no Dubbo passes", path: "/shop/buy?a", fields: []string{"Service: kept"}, status: 200, code: "0",
+			{name: "HTTP is unchanged", path: "/shop/buy?a", fields: []string{"Service: kept"}, status: 200, code: "0",
 				wantHeaders: map[string]string{"X-App": "app", "Got-Service": "kept"}},
 		},
 	}
 }
 
-// TestEveryStreamFilterIsCovered verifies that (*pair).filters has every stream filter of the
+// TestEveryStreamFilterIsCovered verifies that (*protocolPair).filters has every stream filter of the
 // registry. The title of a filter's README.md is the name of the filter.
 func TestEveryStreamFilterIsCovered(t *testing.T) {
 	t.Parallel()
 	rows := make(map[string]bool)
 	for _, f := range new(protocolPair).filters() {
-		for _, one := range f.filters {
-			rows[one.(object)["type"].(string)] = true
+		for _, first := range f.filters {
+			rows[first.(object)["type"].(string)] = true
 		}
 	}
 	registry, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "cmd/weft/registry.go"), nil, parser.ImportsOnly)
@@ -171,10 +171,10 @@ func TestEveryStreamFilterIsCovered(t *testing.T) {
 		}
 		title, _, _ := strings.Cut(string(text), "\n")
 		if name := strings.TrimPrefix(title, "# "); !rows[name] {
-			t.Errorf("the filter %s has no row in (*pair).filters: every filter acts the same in each pair of protocols", name)
+			t.Errorf("(*protocolPair).filters lacks the filter %s", name)
 		}
 	}
 	if found < 10 {
-		t.Errorf("the registry has %d stream filters, want all that there are", found)
+		t.Errorf("the registry has only %d stream filters", found)
 	}
 }

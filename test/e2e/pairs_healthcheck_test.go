@@ -12,8 +12,8 @@ func (p *protocolPair) healthOfApplications() feature {
 		cases: []requestCase{
 			{name: "the first", path: "/health/503", status: 503},
 			{name: "the next", path: "/health/503?again", status: 503, wantHeaders: map[string]string{"X-App": ""}},
-			{name: "by HEAD", method: "HEAD", path: "/health/503", status: 503, wantHeaders: map[string]string{"X-App": ""}},
-			{name: "what does not ask for health", method: "POST", path: "/health/503", requestBody: "kept", status: 200, body: "kept", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "HEAD", method: "HEAD", path: "/health/503", status: 503, wantHeaders: map[string]string{"X-App": ""}},
+			{name: "other path", method: "POST", path: "/health/503", requestBody: "kept", status: 200, body: "kept", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}
 }
@@ -29,9 +29,9 @@ func (p *protocolPair) healthOfClusters() feature {
 			streamFilter("healthcheck", asks.with(object{"cluster_min_healthy_percentages": object{"app": 50, "nobody": 50}, "grpc": false})),
 		},
 		cases: []requestCase{
-			{name: "a cluster that is well", path: "/app", status: 200, body: "ok\n", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "missing one", path: "/healthz", status: 503, body: "not healthy\n", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "what does not ask for health", path: "/other", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "healthy cluster", path: "/app", status: 200, body: "ok\n", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "missing cluster", path: "/healthz", status: 503, body: "not healthy\n", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "other path", path: "/other", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}
 }

@@ -14,7 +14,7 @@ func checkOneUpstream(t *testing.T, all []httpResponse) {
 	first := all[0].header.Get("X-App")
 	for _, a := range all {
 		if got := a.header.Get("X-App"); got == "" || got != first {
-			t.Errorf("a response of %q after one of %q, want the same", got, first)
+			t.Errorf("responses from %q and %q, want the same upstream", got, first)
 		}
 	}
 }
@@ -34,12 +34,12 @@ func (p *protocolPair) hashPolicy() feature {
 		},
 		clusters: list{cluster("hashed", object{"lb_type": "LB_MAGLEV"}, p.app, p.other)},
 		cases: []requestCase{
-			{name: "a field", path: "/field", fields: []string{"X-User: jason"}, times: often, status: 200, code: "0", check: checkOneUpstream},
-			{name: "a cookie", path: "/cookie", fields: []string{"Cookie: user=jason"}, times: often, status: 200, code: "0", check: checkOneUpstream,
+			{name: "header", path: "/field", fields: []string{"X-User: jason"}, times: often, status: 200, code: "0", check: checkOneUpstream},
+			{name: "cookie", path: "/cookie", fields: []string{"Cookie: user=jason"}, times: often, status: 200, code: "0", check: checkOneUpstream,
 				wantHeaders: map[string]string{"Set-Cookie": ""}},
-			{name: "the caller's address", path: "/address", times: often, status: 200, code: "0", check: checkOneUpstream},
-			{name: "what else there is", method: "POST", path: "/second", requestBody: "kept", times: often, status: 200, code: "0", body: "kept", check: checkOneUpstream},
-			{name: "who has no cookie gets one", path: "/cookie", status: 200, code: "0", check: func(t *testing.T, all []httpResponse) {
+			{name: "client address", path: "/address", times: often, status: 200, code: "0", check: checkOneUpstream},
+			{name: "other policies", method: "POST", path: "/second", requestBody: "kept", times: often, status: 200, code: "0", body: "kept", check: checkOneUpstream},
+			{name: "Set-Cookie without a cookie", path: "/cookie", status: 200, code: "0", check: func(t *testing.T, all []httpResponse) {
 				if got := all[0].header.Get("Set-Cookie"); !strings.HasPrefix(got, "user=") {
 					t.Errorf("Set-Cookie: %q, want one of user", got)
 				}
@@ -63,10 +63,10 @@ func (p *protocolPair) metadataMatch() feature {
 			"lb_subset_config": object{"fall_back_policy": 0, "subset_selectors": list{list{"version"}}},
 		})},
 		cases: []requestCase{
-			{name: "of a route", path: "/first", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "of another", path: "/second", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
-			{name: "of the request", path: "/field", fields: []string{"X-Version: 2"}, times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
-			{name: "that no host has", path: "/none", status: 502, code: "14", reason: "no_healthy_host"},
+			{name: "route metadata", path: "/first", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "other namespace", path: "/second", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
+			{name: "request metadata", path: "/field", fields: []string{"X-Version: 2"}, times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
+			{name: "metadata without hosts", path: "/none", status: 502, code: "14", reason: "no_healthy_host"},
 		},
 	}
 }
@@ -81,7 +81,7 @@ func (p *protocolPair) faultTolerance() feature {
 		clusters: list{cluster("one-fails", nil, p.app, p.other, p.busy)},
 		before: func(t *testing.T, ask func(string) httpResponse) {
 			const once = 3 // requests to each host
-			eventually(t, "the host that fails is out", func() bool {
+			eventually(t, "the failing host is ejected", func() bool {
 				for range 2 * once {
 					if ask("/").header.Get("X-App") == "" {
 						return false
@@ -91,8 +91,8 @@ func (p *protocolPair) faultTolerance() feature {
 			})
 		},
 		cases: []requestCase{
-			{name: "the others serve", path: "/", times: 6, status: 200, code: "0"},
-			{name: "also what has content", method: "POST", path: "/", requestBody: "kept", times: 6, status: 200, code: "0", body: "kept"},
+			{name: "other hosts respond", path: "/", times: 6, status: 200, code: "0"},
+			{name: "other hosts respond to bodies", method: "POST", path: "/", requestBody: "kept", times: 6, status: 200, code: "0", body: "kept"},
 		},
 	}
 }

@@ -4,7 +4,7 @@ import "github.com/weft-proxy/weft/pkg/protocol/workload"
 
 // peerMetadata verifies the exchange of metadata with a client that sends its own.
 func (p *protocolPair) peerMetadata() feature {
-	caller := workload.Workload{Name: "web", Namespace: "default"}
+	client := workload.Workload{Name: "web", Namespace: "default"}
 	here := workload.Workload{Name: "shop"}
 	id, metadata := "X-Envoy-Peer-Metadata-Id", "X-Envoy-Peer-Metadata"
 	return feature{
@@ -13,7 +13,7 @@ func (p *protocolPair) peerMetadata() feature {
 			"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": object{"name": "shop"},
 		})},
 		cases: []requestCase{
-			{name: "a sidecar sends and receives metadata", path: "/", fields: []string{id + ": there", metadata + ": " + caller.Metadata()}, status: 200, code: "0",
+			{name: "a sidecar sends and receives metadata", path: "/", fields: []string{id + ": there", metadata + ": " + client.Metadata()}, status: 200, code: "0",
 				wantHeaders: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: here.Metadata()}},
 			{name: "other clients receive no metadata", path: "/", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", id: "", metadata: ""}},
 		},
@@ -26,7 +26,7 @@ func (p *protocolPair) istioStats() feature {
 		name:    "istio_stats",
 		filters: list{streamFilter("istio_stats", object{"reporter": "destination"})},
 		cases: []requestCase{
-			{name: "what is counted passes", method: "POST", path: "/shop/buy?a", requestBody: "kept", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "request passes", method: "POST", path: "/shop/buy?a", requestBody: "kept", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}
 }

@@ -10,14 +10,14 @@ import (
 // recordRequests returns a handler that sends the path and the body of each request to copies.
 func recordRequests(copies chan<- string) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
-		content, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // the receiver of copies reports the failure
 		}
 		if isCall(r) {
-			content = content[len(message("")):]
+			body = body[len(message("")):]
 		}
-		copies <- r.URL.Path + " " + string(content)
+		copies <- r.URL.Path + " " + string(body)
 	}
 }
 
@@ -53,12 +53,12 @@ func (p *protocolPair) mirror() feature {
 		clusters: list{cluster("shadow", nil, p.shadow[0]), cluster("far-shadow", nil, p.shadow[1])},
 		cases: []requestCase{
 			{name: "a request", path: "/a", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}, check: copied("/a ", 1)},
-			{name: "with content", method: "POST", path: "/a", requestBody: "kept", status: 200, code: "0", body: "kept", check: copied("/a kept", 1)},
-			{name: "a route without", method: "POST", path: "/none", requestBody: "kept", status: 200, code: "0", body: "kept"},
-			{name: "too much content", method: "POST", path: "/large", requestBody: "more than 16 bytes", status: 200, code: "0", body: "more than 16 bytes"},
+			{name: "with body", method: "POST", path: "/a", requestBody: "kept", status: 200, code: "0", body: "kept", check: copied("/a kept", 1)},
+			{name: "route without the filter", method: "POST", path: "/none", requestBody: "kept", status: 200, code: "0", body: "kept"},
+			{name: "body too large", method: "POST", path: "/large", requestBody: "more than 16 bytes", status: 200, code: "0", body: "more than 16 bytes"},
 			{name: "twice", path: "/twice", status: 200, code: "0", check: copied("/twice ", 2)},
-			{name: "a policy of none", path: "/never", status: 200, code: "0"},
-			{name: "a policy of all", path: "/policy", status: 200, code: "0", check: copied("/policy ", 1)},
+			{name: "0 percent", path: "/never", status: 200, code: "0"},
+			{name: "100 percent", path: "/policy", status: 200, code: "0", check: copied("/policy ", 1)},
 		},
 	}
 }

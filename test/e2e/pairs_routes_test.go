@@ -20,16 +20,16 @@ func (p *protocolPair) forward() feature {
 	return feature{
 		name: "forward",
 		cases: []requestCase{
-			{name: "a request passes as it is", path: "/plain?a=%2F", fields: []string{"Cookie: a=1; b=2"}, status: 200, code: "0",
+			{name: "unchanged request", path: "/plain?a=%2F", fields: []string{"Cookie: a=1; b=2"}, status: 200, code: "0",
 				wantHeaders: map[string]string{"Got-Cookie": "a=1; b=2"}},
-			{name: "its line", path: "/plain?a=%2F", status: 200, wantHeaders: map[string]string{"X-Asked": "GET shop.test/plain?a=%2F"}},
-			{name: "fields of a connection stay on it", path: "/plain", fields: []string{"Keep-Alive: timeout=5", "Proxy-Connection: keep-alive"}, status: 200,
+			{name: "request line", path: "/plain?a=%2F", status: 200, wantHeaders: map[string]string{"X-Asked": "GET shop.test/plain?a=%2F"}},
+			{name: "hop-by-hop headers", path: "/plain", fields: []string{"Keep-Alive: timeout=5", "Proxy-Connection: keep-alive"}, status: 200,
 				wantHeaders: map[string]string{"Transfer-Encoding": ""}},
-			{name: "a field twice", path: "/plain", fields: []string{"X-Twice: 1", "X-Twice: 2"}, status: 200, code: "0",
+			{name: "repeated header", path: "/plain", fields: []string{"X-Twice: 1", "X-Twice: 2"}, status: 200, code: "0",
 				wantHeaders: map[string]string{"Got-X-Twice": "1, 2"}},
-			{name: "content of a known length", method: "POST", path: "/plain", requestBody: large, status: 200, code: "0", body: large},
-			{name: "content of an unknown length", method: "PUT", path: "/plain", requestBody: large, chunked: true, status: 200, code: "0", body: large},
-			{name: "HEAD has no content", method: "HEAD", path: "/plain", status: 200, wantHeaders: map[string]string{"X-Asked": "HEAD shop.test/plain"}},
+			{name: "body with Content-Length", method: "POST", path: "/plain", requestBody: large, status: 200, code: "0", body: large},
+			{name: "chunked body", method: "PUT", path: "/plain", requestBody: large, chunked: true, status: 200, code: "0", body: large},
+			{name: "HEAD without body", method: "HEAD", path: "/plain", status: 200, wantHeaders: map[string]string{"X-Asked": "HEAD shop.test/plain"}},
 			{name: "OPTIONS", method: "OPTIONS", path: "/plain", status: 200, wantHeaders: map[string]string{"X-Asked": "OPTIONS shop.test/plain"}},
 		},
 	}
@@ -46,10 +46,10 @@ func (p *protocolPair) redirect() feature {
 		},
 		cases: []requestCase{
 			{name: "path", path: "/path/a?b", status: 301, code: "2", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "to the path", path: "/path/a", status: 301, wantHeaders: map[string]string{"Location": "http://shop.test/there"}},
+			{name: "path redirect", path: "/path/a", status: 301, wantHeaders: map[string]string{"Location": "http://shop.test/there"}},
 			{name: "host", path: "/host/a?b", status: 307, wantHeaders: map[string]string{"Location": "http://new.test/host/a?b"}},
 			{name: "scheme", path: "/scheme/a", status: 308, wantHeaders: map[string]string{"Location": "https://shop.test/scheme/a"}},
-			{name: "of what has content", method: "POST", path: "/host/a", requestBody: "kept", status: 307, code: "2"},
+			{name: "request with body", method: "POST", path: "/host/a", requestBody: "kept", status: 307, code: "2"},
 		},
 	}
 }
@@ -61,18 +61,18 @@ func (p *protocolPair) directResponse() feature {
 		name:   "direct_response",
 		routes: []object{directRoute("/own", 418, "of the proxy"), directRoute("/closed", 503, ""), directRoute("/empty", 204, "")},
 		cases: []requestCase{
-			{name: "with a text", path: "/own", fields: secret, status: 418, body: "of the proxy", wantHeaders: nothing},
-			{name: "to a call", path: "/own", fields: secret, status: 418, code: "2", wantHeaders: nothing},
-			{name: "of what gRPC knows", path: "/closed", status: 503, code: "14"},
-			{name: "without content", path: "/empty", status: 204},
-			{name: "to HEAD", method: "HEAD", path: "/own", status: 418, wantHeaders: map[string]string{"Content-Length": "12"}},
-			{name: "to content", method: "POST", path: "/own", requestBody: "lost", status: 418, body: "of the proxy"},
+			{name: "with text", path: "/own", fields: secret, status: 418, body: "of the proxy", wantHeaders: nothing},
+			{name: "gRPC call", path: "/own", fields: secret, status: 418, code: "2", wantHeaders: nothing},
+			{name: "status that gRPC maps", path: "/closed", status: 503, code: "14"},
+			{name: "without body", path: "/empty", status: 204},
+			{name: "HEAD", method: "HEAD", path: "/own", status: 418, wantHeaders: map[string]string{"Content-Length": "12"}},
+			{name: "request with body", method: "POST", path: "/own", requestBody: "lost", status: 418, body: "of the proxy"},
 		},
 	}
 }
 
 func (p *protocolPair) rewrites() feature {
-	asked := func(s string) map[string]string { return map[string]string{"X-Asked": s} }
+	requests := func(s string) map[string]string { return map[string]string{"X-Asked": s} }
 	return feature{
 		name: "rewrites",
 		routes: []object{
@@ -85,14 +85,14 @@ func (p *protocolPair) rewrites() feature {
 		},
 		clusters: list{cluster("named", object{"hosts": list{object{"address": p.app, "hostname": "host.test"}}})},
 		cases: []requestCase{
-			{name: "prefix_rewrite", path: "/old/a?b=/old/", status: 200, wantHeaders: asked("GET shop.test/new/a?b=/old/")},
-			{name: "prefix_rewrite of a call", path: "/old/a", status: 200, code: "0", method: "POST", wantHeaders: asked("POST shop.test/new/a")},
-			{name: "regex_rewrite", path: "/v2/a?b", status: 200, wantHeaders: asked("GET shop.test/version/2/a?b")},
-			{name: "host_rewrite", path: "/host", status: 200, wantHeaders: asked("GET inner.test/host")},
-			{name: "host_rewrite of a call", path: "/host", status: 200, code: "0", method: "POST", wantHeaders: asked("POST inner.test/host")},
-			{name: "auto_host_rewrite_header", path: "/field", fields: []string{"X-Host: named.test"}, status: 200, wantHeaders: asked("GET named.test/field")},
-			{name: "auto_host_rewrite", path: "/name", status: 200, wantHeaders: asked("GET host.test/name")},
-			{name: "path and host", path: "/both?a", status: 200, wantHeaders: asked("GET inner.test/new?a")},
+			{name: "prefix_rewrite", path: "/old/a?b=/old/", status: 200, wantHeaders: requests("GET shop.test/new/a?b=/old/")},
+			{name: "prefix_rewrite of a call", path: "/old/a", status: 200, code: "0", method: "POST", wantHeaders: requests("POST shop.test/new/a")},
+			{name: "regex_rewrite", path: "/v2/a?b", status: 200, wantHeaders: requests("GET shop.test/version/2/a?b")},
+			{name: "host_rewrite", path: "/host", status: 200, wantHeaders: requests("GET inner.test/host")},
+			{name: "host_rewrite of a call", path: "/host", status: 200, code: "0", method: "POST", wantHeaders: requests("POST inner.test/host")},
+			{name: "auto_host_rewrite_header", path: "/field", fields: []string{"X-Host: named.test"}, status: 200, wantHeaders: requests("GET named.test/field")},
+			{name: "auto_host_rewrite", path: "/name", status: 200, wantHeaders: requests("GET host.test/name")},
+			{name: "path and host", path: "/both?a", status: 200, wantHeaders: requests("GET inner.test/new?a")},
 		},
 	}
 }
@@ -109,7 +109,7 @@ func (p *protocolPair) headerChanges() feature {
 			"response_headers_to_remove": list{"X-Inner"},
 		})},
 		cases: []requestCase{{
-			name: "of both ways", path: "/", status: 200, code: "0",
+			name: "requests and responses", path: "/", status: 200, code: "0",
 			fields: []string{"X-Keep: kept", "X-Drop: dropped", "X-Add: before", "X-Beside: first"},
 			wantHeaders: map[string]string{
 				"Got-X-Keep": "kept", "Got-X-Drop": "", "Got-X-Add": "+added", "Got-X-Beside": "first, second",
@@ -121,15 +121,15 @@ func (p *protocolPair) headerChanges() feature {
 
 func (p *protocolPair) weightedClusters() feature {
 	weighted := func(prefix string, app, other int) object {
-		one := func(name string, weight int) object { return object{"cluster": object{"name": name, "weight": weight}} }
-		return object{"match": object{"prefix": prefix}, "route": object{"weighted_clusters": list{one("app", app), one("other", other)}}}
+		first := func(name string, weight int) object { return object{"cluster": object{"name": name, "weight": weight}} }
+		return object{"match": object{"prefix": prefix}, "route": object{"weighted_clusters": list{first("app", app), first("other", other)}}}
 	}
 	return feature{
 		name:   "weighted_clusters",
 		routes: []object{weighted("/all", 0, 1), weighted("/half", 1, 1)},
 		cases: []requestCase{
-			{name: "all to one", path: "/all", times: 8, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
-			{name: "half to each", path: "/half", times: 100, status: 200, code: "0", check: func(t *testing.T, all []httpResponse) {
+			{name: "one cluster", path: "/all", times: 8, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
+			{name: "two clusters", path: "/half", times: 100, status: 200, code: "0", check: func(t *testing.T, all []httpResponse) {
 				n := 0
 				for _, a := range all {
 					if a.header.Get("X-App") == "other" {
@@ -137,7 +137,7 @@ func (p *protocolPair) weightedClusters() feature {
 					}
 				}
 				if n < 20 || n > 80 { // six standard deviations from the mean
-					t.Errorf("%d of %d requests went to the other cluster, want half of them", n, len(all))
+					t.Errorf("%d of %d requests went to the other cluster, want half", n, len(all))
 				}
 			}},
 		},
@@ -150,7 +150,7 @@ func (p *protocolPair) clusterVariable() feature {
 		routes: []object{{"match": object{"prefix": "/"}, "route": object{"cluster_variable": "request_header_x-cluster"}}},
 		cases: []requestCase{
 			{name: "an existing cluster", path: "/", fields: []string{"X-Cluster: other"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
-			{name: "one that is not", path: "/", fields: []string{"X-Cluster: another"}, status: 404, code: "12", reason: "no_cluster"},
+			{name: "unknown cluster", path: "/", fields: []string{"X-Cluster: another"}, status: 404, code: "12", reason: "no_cluster"},
 		},
 	}
 }
@@ -167,11 +167,11 @@ func (p *protocolPair) matches() feature {
 			route(object{"variables": list{object{"name": "x-mosn-method", "value": "DELETE"}}}),
 		},
 		cases: []requestCase{
-			{name: "the whole path", path: "/whole?a", status: 200, code: "0", wantHeaders: other},
-			{name: "more than that", path: "/whole/a", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
-			{name: "an expression", path: "/12", status: 200, code: "0", wantHeaders: other},
-			{name: "a field", path: "/", fields: []string{"X-Version: 2"}, status: 200, code: "0", wantHeaders: other},
-			{name: "a variable", method: "DELETE", path: "/", status: 200, wantHeaders: other},
+			{name: "exact path", path: "/whole?a", status: 200, code: "0", wantHeaders: other},
+			{name: "longer path", path: "/whole/a", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "regex", path: "/12", status: 200, code: "0", wantHeaders: other},
+			{name: "header", path: "/", fields: []string{"X-Version: 2"}, status: 200, code: "0", wantHeaders: other},
+			{name: "variable", method: "DELETE", path: "/", status: 200, wantHeaders: other},
 		},
 	}
 }
@@ -188,11 +188,11 @@ func (p *protocolPair) timeouts() feature {
 		},
 		clusters: list{cluster("silent", nil, p.hanging)},
 		cases: []requestCase{
-			{name: "of the exchange", path: "/silent", status: 504, code: "14", reason: "upstream_timeout", minDuration: short},
-			{name: "with content", method: "POST", path: "/silent", requestBody: "lost", status: 504, code: "14", reason: "upstream_timeout", minDuration: short},
-			{name: "of a caller", path: "/enough/silent", fields: []string{"Grpc-Timeout: 100m"}, code: "4", reason: "upstream_timeout", minDuration: short},
-			{name: "of a try", path: "/try", status: 504, code: "14", reason: "try_timeout", minDuration: short},
-			{name: "that is not reached", path: "/enough", status: 200, code: "0"},
+			{name: "route timeout", path: "/silent", status: 504, code: "14", reason: "upstream_timeout", minDuration: short},
+			{name: "with body", method: "POST", path: "/silent", requestBody: "lost", status: 504, code: "14", reason: "upstream_timeout", minDuration: short},
+			{name: "grpc-timeout header", path: "/enough/silent", fields: []string{"Grpc-Timeout: 100m"}, code: "4", reason: "upstream_timeout", minDuration: short},
+			{name: "per-try timeout", path: "/try", status: 504, code: "14", reason: "try_timeout", minDuration: short},
+			{name: "timeout not reached", path: "/enough", status: 200, code: "0"},
 		},
 	}
 }
@@ -200,8 +200,8 @@ func (p *protocolPair) timeouts() feature {
 // retries verifies retries. One of two hosts fails, so that some of a few requests are retried,
 // with their body.
 func (p *protocolPair) retries() feature {
-	policy := func(more object) object {
-		return object{"retry_policy": object{"retry_on": true, "num_retries": 2}.with(more)}
+	policy := func(extra object) object {
+		return object{"retry_policy": object{"retry_on": true, "num_retries": 2}.with(extra)}
 	}
 	const few = 6
 	app := map[string]string{"X-App": "app"}
@@ -219,13 +219,13 @@ func (p *protocolPair) retries() feature {
 			cluster("all-busy", nil, p.busy),
 		},
 		cases: []requestCase{
-			{name: "of a bad answer", path: "/busy", times: few, status: 200, code: "0", wantHeaders: app},
-			{name: "with their content", method: "PUT", path: "/busy", requestBody: "replayed", times: few, status: 200, code: "0", body: "replayed", wantHeaders: app},
-			{name: "of a lost connection", method: "PUT", path: "/gone", requestBody: "replayed", times: few, status: 200, code: "0", body: "replayed", wantHeaders: app},
-			{name: "of a host that refuses", method: "POST", path: "/refuses", requestBody: "replayed", times: few, status: 200, code: "0", body: "replayed", wantHeaders: app},
-			{name: "of a try that takes too long", method: "PUT", path: "/silent", requestBody: "replayed", times: 4, status: 200, code: "0", body: "replayed", wantHeaders: app},
-			{name: "that do not help", path: "/none", status: 503, code: "14"},
-			{name: "that nobody asked for", path: "/off", status: 503, code: "14"},
+			{name: "5xx response", path: "/busy", times: few, status: 200, code: "0", wantHeaders: app},
+			{name: "with body", method: "PUT", path: "/busy", requestBody: "replayed", times: few, status: 200, code: "0", body: "replayed", wantHeaders: app},
+			{name: "connection lost", method: "PUT", path: "/gone", requestBody: "replayed", times: few, status: 200, code: "0", body: "replayed", wantHeaders: app},
+			{name: "connect failure", method: "POST", path: "/refuses", requestBody: "replayed", times: few, status: 200, code: "0", body: "replayed", wantHeaders: app},
+			{name: "per-try timeout", method: "PUT", path: "/silent", requestBody: "replayed", times: 4, status: 200, code: "0", body: "replayed", wantHeaders: app},
+			{name: "every attempt fails", path: "/none", status: 503, code: "14"},
+			{name: "no retry policy", path: "/off", status: 503, code: "14"},
 		},
 	}
 }
@@ -240,9 +240,9 @@ func (p *protocolPair) failures() feature {
 		cases: []requestCase{
 			{name: "no route", path: "/none", fields: []string{"Cookie: secret"}, status: 404, code: "12", reason: "no_route",
 				wantHeaders: map[string]string{"Cookie": "", "Set-Cookie": ""}},
-			{name: "a host that refuses", path: "/dead", status: 502, code: "14", reason: "connect_failure"},
-			{name: "with content", method: "POST", path: "/dead", requestBody: "lost", status: 502, code: "14", reason: "connect_failure"},
-			{name: "a cluster without hosts", path: "/empty", status: 502, code: "14", reason: "no_healthy_host"},
+			{name: "connect failure", path: "/dead", status: 502, code: "14", reason: "connect_failure"},
+			{name: "with body", method: "POST", path: "/dead", requestBody: "lost", status: 502, code: "14", reason: "connect_failure"},
+			{name: "cluster without hosts", path: "/empty", status: 502, code: "14", reason: "no_healthy_host"},
 		},
 	}
 }

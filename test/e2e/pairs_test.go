@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A feature is a stream filter or an action of routes: its configuration and the trials that verify
+// feature is a stream filter or an action of routes: its configuration and the trials that verify
 // it. It has its own listener and a route table with the same name. Its trials run in every pair of
 // protocols.
 type feature struct {
@@ -25,7 +25,7 @@ type feature struct {
 	cases    []requestCase
 }
 
-// A trial is a request and its expected result.
+// requestCase is a request and its expected result.
 type requestCase struct {
 	name         string
 	method, path string   // "": GET; gRPC always uses POST
@@ -43,7 +43,7 @@ type requestCase struct {
 	check       func(t *testing.T, all []httpResponse)
 }
 
-// A pair is the protocols on both sides of Weft, and the upstreams that the trials use.
+// protocolPair is the protocols on both sides of Weft, and the upstreams that the cases use.
 type protocolPair struct {
 	downstream, upstream string // "Http1" or "Http2"
 	grpc                 bool   // requests are gRPC calls
@@ -57,7 +57,7 @@ type protocolPair struct {
 
 	authz [2]string // authorization services, of HTTP and of gRPC
 
-	shadow [2]string   // report their requests in copies; they use the protocols down and up
+	shadow [2]string   // report their requests in copies; they use the protocols downstream and upstream
 	copies chan string // requests that shadow received
 }
 
@@ -117,12 +117,12 @@ func (p *protocolPair) runFeature(t *testing.T, w *weft, c *http.Client, url str
 			continue
 		}
 		t.Run(q.name, func(t *testing.T) {
-			var answers []httpResponse
+			var responses []httpResponse
 			for range max(1, q.times) {
-				answers = append(answers, p.sendRequest(t, c, url, q))
+				responses = append(responses, p.sendRequest(t, c, url, q))
 			}
 			if q.check != nil {
-				q.check(t, answers)
+				q.check(t, responses)
 			}
 		})
 		if q.reason != "" {
@@ -132,12 +132,12 @@ func (p *protocolPair) runFeature(t *testing.T, w *weft, c *http.Client, url str
 	}
 	const metric = "weft_listener_request_failures_total"
 	listener := fmt.Sprintf("listener=%q", f.name)
-	eventually(t, fmt.Sprintf("of its requests %d are counted as failures", sum), func() bool {
+	eventually(t, fmt.Sprintf("%d of the requests are counted as failures", sum), func() bool {
 		return w.metric(metric, listener) == float64(sum)
 	})
 	for reason, want := range failures {
 		if got := w.metric(metric, listener, fmt.Sprintf("reason=%q", reason)); got != float64(want) {
-			t.Errorf("%v requests are counted under %s, want %d", got, reason, want)
+			t.Errorf("%v requests counted as %s, want %d", got, reason, want)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (p *protocolPair) sendRequest(t *testing.T, c *http.Client, url string, q *
 		t.Errorf("%d with %d bytes, %.60q, after %v; want %d with %.60q", a.status, len(a.body), a.body, a.took, q.status, q.body)
 	}
 	if a.took < q.minDuration {
-		t.Errorf("the response came after %v, want %v at least", a.took, q.minDuration)
+		t.Errorf("the response came after %v, want at least %v", a.took, q.minDuration)
 	}
 	for name, want := range q.wantHeaders {
 		if got := strings.Join(a.header.Values(name), ", "); got != want {
@@ -166,7 +166,7 @@ func (p *protocolPair) sendRequest(t *testing.T, c *http.Client, url string, q *
 // fetch sends the request once and reads the response with its trailers.
 func (p *protocolPair) fetch(t *testing.T, c *http.Client, url string, q *requestCase) (httpResponse, *http.Response) {
 	t.Helper()
-	began := time.Now()
+	start := time.Now()
 	resp, err := c.Do(p.request(t, url, q))
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func (p *protocolPair) fetch(t *testing.T, c *http.Client, url string, q *reques
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpResponse{resp.StatusCode, resp.Header, string(body), time.Since(began)}, resp
+	return httpResponse{resp.StatusCode, resp.Header, string(body), time.Since(start)}, resp
 }
 
 // request returns the request of the trial, to the host shop.test.
@@ -186,14 +186,14 @@ func (p *protocolPair) request(t *testing.T, url string, q *requestCase) *http.R
 	if p.grpc {
 		method, text = http.MethodPost, message(text)
 	}
-	var content io.Reader
+	var body io.Reader
 	if text != "" {
-		content = strings.NewReader(text)
+		body = strings.NewReader(text)
 	}
 	if q.chunked {
-		content = io.MultiReader(content)
+		body = io.MultiReader(body)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url+q.path, content)
+	req, err := http.NewRequestWithContext(t.Context(), method, url+q.path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func (p *protocolPair) checkForwarded(t *testing.T, resp *http.Response) {
 		return // not a response of an upstream
 	}
 	if want := strings.TrimPrefix(p.upstream, "Http"); version != want {
-		t.Errorf("the application was asked in HTTP/%s, want HTTP/%s", version, want)
+		t.Errorf("the application got HTTP/%s, want HTTP/%s", version, want)
 	}
 	if resp.Request.Method != http.MethodHead && resp.Trailer.Get("X-Sum") != resp.Header.Get("X-Size") {
 		t.Errorf("the trailer X-Sum is %q, want %q", resp.Trailer.Get("X-Sum"), resp.Header.Get("X-Size"))
@@ -293,7 +293,7 @@ func (p *protocolPair) serve(t *testing.T) {
 // Got-Name, and the body.
 func describeRequestAs(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		content, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // the request was aborted
 		}
@@ -301,17 +301,17 @@ func describeRequestAs(name string) http.HandlerFunc {
 		h.Set("X-App", name)
 		h.Set("X-Version", strconv.Itoa(r.ProtoMajor))
 		h.Set("X-Asked", r.Method+" "+r.Host+r.RequestURI)
-		h.Set("X-Size", strconv.Itoa(len(content)))
+		h.Set("X-Size", strconv.Itoa(len(body)))
 		h.Set("X-Inner", "secret")
 		for name, values := range r.Header {
 			h["Got-"+name] = values
 		}
-		h.Set(http.TrailerPrefix+"X-Sum", strconv.Itoa(len(content)))
+		h.Set(http.TrailerPrefix+"X-Sum", strconv.Itoa(len(body)))
 		if isCall(r) {
 			h.Set("Content-Type", "application/grpc")
 			h.Set(http.TrailerPrefix+"Grpc-Status", "0")
 		}
-		_, _ = w.Write(content)
+		_, _ = w.Write(body)
 		w.(http.Flusher).Flush()
 	}
 }

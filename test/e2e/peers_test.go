@@ -90,12 +90,12 @@ func (o *origin) kill() {
 		}
 	}
 	o.mu.Unlock()
-	_ = o.server.Close() // it may be closed already
+	_ = o.server.Close() // may be closed already
 }
 
-// respondWith returns a handler that responds with word.
-func respondWith(word string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, word) }
+// respondWith returns a handler that responds with text.
+func respondWith(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
 // describeRequest responds with the request that it received, its headers sorted by name.
@@ -177,7 +177,7 @@ func sendRequest(t *testing.T, c *http.Client, method, url, body string, fields 
 	return a
 }
 
-// tryRequest is ask for requests that may fail: it returns the error.
+// tryRequest is sendRequest for requests that may fail: it returns the error.
 func tryRequest(ctx context.Context, c *http.Client, method, url, body string, fields ...string) (httpResponse, error) {
 	var content io.Reader
 	if body != "" {
@@ -195,14 +195,14 @@ func tryRequest(ctx context.Context, c *http.Client, method, url, body string, f
 			request.Header.Add(name, value)
 		}
 	}
-	began := time.Now()
+	start := time.Now()
 	response, err := c.Do(request)
 	if err != nil {
 		return httpResponse{}, err
 	}
 	defer response.Body.Close()
 	got, err := io.ReadAll(response.Body)
-	return httpResponse{response.StatusCode, response.Header, string(got), time.Since(began)}, err
+	return httpResponse{response.StatusCode, response.Header, string(got), time.Since(start)}, err
 }
 
 // rawConn is a raw connection of a client.

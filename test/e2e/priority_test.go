@@ -33,16 +33,16 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 			app.await(t)
 			app.await(t)
 			if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 503 {
-				t.Errorf("one more of the default priority: %d, want 503", got.status)
+				t.Errorf("additional request of default priority: %d, want 503", got.status)
 			}
 			high := requestInBackground(t, url+"/high")
 			app.await(t)
 			if got := sendRequest(t, newClient(t), "GET", url+"/high", ""); got.status != 503 {
-				t.Errorf("one more of the high priority: %d, want 503", got.status)
+				t.Errorf("additional request of high priority: %d, want 503", got.status)
 			}
 			for _, m := range []struct {
-				name, priority, limit string
-				want                  float64
+				name, priority, deadline string
+				want                     float64
 			}{
 				{"weft_cluster_overflow_total", "default", "requests", 1},
 				{"weft_cluster_overflow_total", "high", "requests", 1},
@@ -51,8 +51,8 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 				{"weft_cluster_breaker_open", "high", "requests", 1},
 				{"weft_cluster_breaker_remaining", "default", "requests", 0},
 			} {
-				if got := w.metric(m.name, `priority="`+m.priority+`"`, `limit="`+m.limit+`"`); got != m.want {
-					t.Errorf("%s of %s %s is %v, want %v", m.name, m.priority, m.limit, got, m.want)
+				if got := w.metric(m.name, `priority="`+m.priority+`"`, `limit="`+m.deadline+`"`); got != m.want {
+					t.Errorf("%s of %s %s is %v, want %v", m.name, m.priority, m.deadline, got, m.want)
 				}
 			}
 			open := 0
@@ -62,15 +62,15 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 				}
 			}
 			if open != 2 {
-				t.Errorf("/clusters tells %+v, want 2 limits that are reached", w.clusterState("app").Breakers)
+				t.Errorf("/clusters reports %+v, want 2 reached limits", w.clusterState("app").Breakers)
 			}
 			close(app.release)
 			for _, wait := range []func() httpResponse{first, second, high} {
 				if got := wait(); got.status != 200 {
-					t.Errorf("a request that was held: %d", got.status)
+					t.Errorf("pending request: %d", got.status)
 				}
 			}
-			eventually(t, "all limits leave what they are", func() bool {
+			eventually(t, "no limit is in use", func() bool {
 				return w.metric("weft_cluster_breaker_remaining", `limit="requests"`) == 3 && w.metric("weft_cluster_breaker_open", `limit="requests"`) == 0
 			})
 			if n := app.opened.Load(); n != 3 {

@@ -150,7 +150,7 @@ func (w *weft) awaitExit(within time.Duration) int {
 	select {
 	case <-w.exited:
 	case <-time.After(within):
-		w.t.Fatalf("the process is still there after %v", within)
+		w.t.Fatalf("the process has not exited after %v", within)
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
@@ -257,7 +257,7 @@ func (w *weft) descriptors() []string {
 	return all
 }
 
-// memory is the memory of a process in bytes; own is its anonymous memory. Tests bound own, because
+// memory is the memory of a process in bytes. Tests bound the anonymous memory, because
 // the kernel decides how many pages of the program and its libraries are resident.
 type memory struct{ resident, peak, anonymous int }
 
@@ -291,7 +291,7 @@ func memoryOf(pid int) (m memory, err error) {
 func (w *weft) watchMemory() (grewLittle func(room int)) {
 	w.t.Helper()
 	before, pid := w.memory().anonymous, w.cmd.Process.Pid
-	most, stop, ended := before, make(chan struct{}), make(chan struct{})
+	maximum, stop, ended := before, make(chan struct{}), make(chan struct{})
 	end := sync.OnceFunc(func() {
 		close(stop)
 		<-ended
@@ -303,7 +303,7 @@ func (w *weft) watchMemory() (grewLittle func(room int)) {
 		defer look.Stop()
 		for {
 			if m, err := memoryOf(pid); err == nil { // an error means that the process has exited
-				most = max(most, m.anonymous)
+				maximum = max(maximum, m.anonymous)
 			}
 			select {
 			case <-look.C:
@@ -315,9 +315,9 @@ func (w *weft) watchMemory() (grewLittle func(room int)) {
 	return func(room int) {
 		w.t.Helper()
 		end()
-		w.t.Logf("%d kB of memory before, %d kB at most", before>>10, most>>10)
-		if most-before > room && !invariants.Enabled {
-			w.t.Errorf("memory grew from %d kB to %d kB", before>>10, most>>10)
+		w.t.Logf("%d kB of memory before, %d kB at most", before>>10, maximum>>10)
+		if maximum-before > room && !invariants.Enabled {
+			w.t.Errorf("memory grew from %d kB to %d kB", before>>10, maximum>>10)
 		}
 	}
 }
@@ -368,7 +368,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatalf("still not so after %v: %s", waitTimeout, what)
+			t.Fatalf("not true after %v: %s", waitTimeout, what)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func program(t *testing.T, address, file, text string, command ...string) {
 	t.Helper()
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		t.Skipf("there is no %s: install it to run this", command[0])
+		t.Skipf("%s is not installed", command[0])
 	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
@@ -97,7 +97,7 @@ func TestProxyProtocolFromProxies(t *testing.T) {
 			haproxy(t, edge, "\tmode tcp\nfrontend f\n\tbind "+edge+"\n\tunique-id-format %ci\n\tdefault_backend b\nbackend b\n\tserver s "+front+" "+version+"\n")
 			got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+edge+"/", "")
 			if !strings.Contains(got.body, "X-Forwarded-For: 127.9.8.7\r\n") {
-				t.Errorf("the application was told %d %s, want it to know the client", got.status, got.body)
+				t.Errorf("the application got %d %s, want the client's address", got.status, got.body)
 			}
 			w.stdout.await(t, 0, "127.9.8.7 by 127.0.0.1:")
 		})
@@ -108,7 +108,7 @@ func TestProxyProtocolFromProxies(t *testing.T) {
 func TestProxyProtocolFromCurl(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl: install it to run this")
+		t.Skip("curl is not installed")
 	}
 	v := newCertDir(t)
 	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, IPs: []string{"127.0.0.1"}})
@@ -140,12 +140,12 @@ func TestProxyProtocolFromCurl(t *testing.T) {
 		}
 		out, err := exec.CommandContext(t.Context(), "curl", args...).CombinedOutput()
 		if in := err == nil && string(out) == "in"; in != test.in {
-			t.Errorf("%s, with a header: %v: %q, %v; want to be let in: %v", test.url, test.with, out, err, test.in)
+			t.Errorf("%s, with a header: %v: %q, %v; want accepted: %v", test.url, test.with, out, err, test.in)
 		}
 	}
 	for _, name := range []string{"plain", "over"} {
 		w.stdout.await(t, 0, name+" 127.9.8.7 by 127.9.8.7:")
-		eventually(t, "the refusal is counted", func() bool {
+		eventually(t, "the rejection is counted", func() bool {
 			return w.metric("weft_listener_connections_closed_total", `listener="`+name+`"`, `cause="proxy_protocol"`) == 1
 		})
 	}
@@ -175,7 +175,7 @@ func TestProxyProtocolToProxies(t *testing.T) {
 						"protocol": "TCP", "timeout": "1s", "interval": "50ms"}}, back)},
 				}.config())
 				if got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+front+"/", ""); got.body != "127.9.8.7" {
-					t.Errorf("it was told that %q calls, want 127.9.8.7", got.body)
+					t.Errorf("it got the client address %q, want 127.9.8.7", got.body)
 				}
 			})
 		}
@@ -194,7 +194,7 @@ func TestProxyProtocolInBindMode(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		speaks string
-		more   object
+		extra  object
 		start  func(t *testing.T, address string)
 	}{
 		"HTTP/1.1": {"Http1", nil, func(t *testing.T, address string) {
@@ -217,13 +217,13 @@ func TestProxyProtocolInBindMode(t *testing.T) {
 				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 					"downstream_protocol": "Http1", "upstream_protocol": test.speaks, "router_config_name": "front"}})},
 				tables:   list{routeTable("front", routeTo("/", "back"))},
-				clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}.with(test.more), back)},
+				clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}.with(test.extra), back)},
 			}.config())
-			one, other := clientFrom(t, "127.9.8.7"), clientFrom(t, "127.9.8.6")
+			first, other := clientFrom(t, "127.9.8.7"), clientFrom(t, "127.9.8.6")
 			for range 3 {
-				for ip, c := range map[string]*http.Client{"127.9.8.7": one, "127.9.8.6": other} {
+				for ip, c := range map[string]*http.Client{"127.9.8.7": first, "127.9.8.6": other} {
 					if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.body != ip {
-						t.Errorf("it was told that %q calls, want %s", got.body, ip)
+						t.Errorf("it got the client address %q, want %s", got.body, ip)
 					}
 				}
 			}
@@ -248,11 +248,11 @@ func proxyProtocolExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, body := c.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); !strings.Contains(body, "X-Forwarded-For: 192.0.2.1\r\n") {
-		t.Errorf("the application was told %s", body)
+		t.Errorf("the application got %s", body)
 	}
 	w.stdout.await(t, 0, "192.0.2.1 by 127.0.0.1:")
 	if got := dialRaw(t, e.address("2145")).send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n").readToEnd(); got != "" {
-		t.Errorf("version 1 is answered with %q", got)
+		t.Errorf("response to version 1: %q", got)
 	}
 
 	if _, err := io.WriteString(dialRaw(t, e.address("2146")), header+"hello"); err != nil {
@@ -265,6 +265,6 @@ func proxyProtocolExample(t *testing.T) {
 	defer host.Close()
 	got := make([]byte, len(header)+len("hello"))
 	if _, err := io.ReadFull(host, got); err != nil || string(got) != header+"hello" {
-		t.Errorf("the database was sent %q, %v, want %q", got, err, header+"hello")
+		t.Errorf("the database got %q, %v, want %q", got, err, header+"hello")
 	}
 }

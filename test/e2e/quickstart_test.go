@@ -22,11 +22,11 @@ func TestQuickStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("the page's commands need curl")
+		t.Skip("the commands of the page need curl")
 	}
 	page, _, found := bytes.Cut(page, []byte(dubboStart))
 	if !found {
-		t.Fatal("README.md has lost its start with Dubbo")
+		t.Fatal("README.md lacks the Dubbo quick start")
 	}
 	start := regexp.MustCompile(`(?m)^go run \./cmd/weft (start.*)$`).FindSubmatch(page)
 	check := regexp.MustCompile(`(?m)^go run \./cmd/weft (check.*)$`).FindSubmatch(page)
@@ -35,8 +35,8 @@ func TestQuickStart(t *testing.T) {
 		t.Fatalf("README.md shows %d start, %d check and %d curl commands", len(start), len(check), len(curls))
 	}
 	for name, args := range map[string][]string{
-		"as the page says":  strings.Fields(string(start[1])),
-		"without arguments": {"start"},
+		"with the commands of the page": strings.Fields(string(start[1])),
+		"without arguments":             {"start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := newMachine(t, "127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901")
@@ -55,7 +55,7 @@ func TestQuickStart(t *testing.T) {
 					t.Errorf("curl %s: no output", command[1])
 				}
 			}
-			w.stdout.await(t, 0, " 200 ") // the access log of the client's side
+			w.stdout.await(t, 0, " 200 ") // access log of the first Weft
 		})
 	}
 	if _, stderr, status := command(t, strings.Fields(string(check[1]))...); status != 0 {
@@ -76,7 +76,7 @@ func quickStartGreets(t *testing.T, greeting string) {
 		`Expect: HTTP/1.1 200 OK and "Hello from the application, through two Wefts."`,
 	} {
 		if !strings.Contains(rest, want) {
-			t.Errorf("the greeting lacks %q:\n%s", want, rest)
+			t.Errorf("the startup output lacks %q:\n%s", want, rest)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func awaitFree(t *testing.T, addresses ...string) {
 			select {
 			case <-tick.C:
 			case <-timeout:
-				t.Skipf("the port of the quick start is taken: %v", err)
+				t.Skipf("the port of the quick start is in use: %v", err)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func TestDubboQuickStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("the page's commands need curl")
+		t.Skip("the commands of the page need curl")
 	}
 	_, page, _ = bytes.Cut(page, []byte(dubboStart))
 	page, _, _ = bytes.Cut(page, []byte("Run everything"))
@@ -173,8 +173,8 @@ func TestDubboQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the consumer's sidecar knows the provider's", func() bool {
-		out, _ := at.command(binary, strings.Fields(string(explain[1]))...).Output() // it fails until then
+	eventually(t, "the consumer's sidecar has found the provider's", func() bool {
+		out, _ := at.command(binary, strings.Fields(string(explain[1]))...).Output() // fails until then
 		return strings.Contains(string(out), "host 127.0.0.1:20080")
 	})
 }

@@ -65,7 +65,7 @@ func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 	t.Helper()
 	url := "http://" + g.front
 	if got := sendRequest(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n), ""); got.body != fmt.Sprint(n) {
-		t.Errorf("generation %d: its route answers %d %q", n, got.status, got.body)
+		t.Errorf("generation %d: its route responds %d %q", n, got.status, got.body)
 	}
 	want := ""
 	if n%2 == 0 {
@@ -74,21 +74,21 @@ func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 	for range 2 {
 		got := sendRequest(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n-1), "")
 		if got.status != 200 || got.header.Get("X-Generation") != want {
-			t.Errorf("generation %d: the route of the one before answers %d, X-Generation %q, want the application and %q", n, got.status, got.header.Get("X-Generation"), want)
+			t.Errorf("generation %d: the previous route responds %d, X-Generation %q, want the application and %q", n, got.status, got.header.Get("X-Generation"), want)
 		}
 		if via := got.header.Get("Via"); via != fmt.Sprintf("1.1 weft-%d", n/2) {
 			t.Errorf("generation %d: Via: %q", n, via)
 		}
 		if by := got.header.Get("X-App"); by != g.apps[n%3].address && by != g.apps[(n+1)%3].address {
-			t.Errorf("generation %d: answered by a host that is not its own", n)
+			t.Errorf("generation %d: response of another generation's host", n)
 		}
 	}
 	if n%2 == 1 {
 		if got := sendRequest(t, c, "GET", "http://"+g.extra, ""); got.body != fmt.Sprint("extra ", n) {
-			t.Errorf("generation %d: its second listener says %q", n, got.body)
+			t.Errorf("generation %d: its second listener responds %q", n, got.body)
 		}
 	} else {
-		eventually(t, "the second listener is gone", func() bool { return connectionRefused(g.extra) })
+		eventually(t, "the second listener is closed", func() bool { return connectionRefused(g.extra) })
 	}
 }
 
@@ -102,13 +102,13 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	}
 	w := startWeft(t, g.config(0))
 	ctx, stop := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
-	defer callers.Wait()
+	var clients sync.WaitGroup
+	defer clients.Wait()
 	defer stop()
 	var requests, connections atomic.Int64
 	count := func(f func(n int) error) {
 		for n := range 3 {
-			callers.Go(func() {
+			clients.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
 					if err := f(n<<20 | i); err != nil && ctx.Err() == nil {
 						t.Errorf("%v", err)
@@ -119,9 +119,9 @@ func TestReloadFailsNoRequest(t *testing.T) {
 			})
 		}
 	}
-	kept := make([]*rawConn, 3)
+	retained := make([]*rawConn, 3)
 	count(func(n int) error { // one connection, until a response closes it
-		at := &kept[n>>20]
+		at := &retained[n>>20]
 		if *at == nil {
 			connections.Add(1)
 			*at = dialRaw(t, g.front)
@@ -154,10 +154,10 @@ func TestReloadFailsNoRequest(t *testing.T) {
 		}
 		return nil
 	})
-	callers.Go(func() { // one response that lasts through all reloads
+	clients.Go(func() { // one response that lasts through all reloads
 		got, err := tryRequest(ctx, poster, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
 		if ctx.Err() == nil {
-			t.Errorf("the long answer ended: %v after %d bytes", err, len(got.body))
+			t.Errorf("the long response ended: %v after %d bytes", err, len(got.body))
 		}
 	})
 
@@ -166,13 +166,13 @@ func TestReloadFailsNoRequest(t *testing.T) {
 		w.reload(g.config(n))
 		g.checkActive(t, c, n)
 		atLeast := requests.Load() + 20
-		eventually(t, "requests go on", func() bool { return requests.Load() >= atLeast || t.Failed() })
+		eventually(t, "requests continue", func() bool { return requests.Load() >= atLeast || t.Failed() })
 		if t.Failed() {
 			t.Fatalf("at reload %d", n)
 		}
 	}
 	stop()
-	callers.Wait()
+	clients.Wait()
 	w.signal(sigterm)
 	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
@@ -247,8 +247,8 @@ func respondDigest(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, hex.EncodeToString(h.Sum(nil)))
 }
 
-func digest(content []byte) string {
-	sum := sha256.Sum256(content)
+func digest(body []byte) string {
+	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
 
@@ -270,9 +270,9 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 		w.reload(with(object{"connection_idle_timeout": "100ms"}, nil))
 		c := dialRaw(t, front).send(get)
 		c.readResponse("GET")
-		began := time.Now()
-		if got := c.readToEnd(); got != "" || time.Since(began) > 5*time.Second {
-			t.Errorf("after the timeout: %q, after %v", got, time.Since(began))
+		start := time.Now()
+		if got := c.readToEnd(); got != "" || time.Since(start) > 5*time.Second {
+			t.Errorf("after the timeout: %q, after %v", got, time.Since(start))
 		}
 	})
 	t.Run("max_header_size", func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 	})
 	t.Run("max_connections", func(t *testing.T) {
 		w.reload(with(object{"max_connections": 2}, nil))
-		eventually(t, "connections of before are gone", func() bool { return w.metric("weft_listener_connections_active") == 0 })
+		eventually(t, "the previous connections are closed", func() bool { return w.metric("weft_listener_connections_active") == 0 })
 		for range 2 {
 			dialRaw(t, front).send(get).readResponse("GET")
 		}
@@ -298,11 +298,11 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 			tables:    list{routeTable("renamed", directRoute("/", 200, "renamed"))},
 		}.config()
 		w.reload(c)
-		eventually(t, "there is room for connections", func() bool {
+		eventually(t, "the listener accepts a connection", func() bool {
 			got, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+front, "")
 			return err == nil && got.body == "renamed"
 		})
-		eventually(t, "metrics have the new name only", func() bool {
+		eventually(t, "metrics have only the new name", func() bool {
 			return w.metric("weft_listener_requests_total", `listener="renamed"`) > 0 && !strings.Contains(w.adminGet("/stats/prometheus"), `listener="front"`)
 		})
 	})
@@ -322,18 +322,18 @@ func TestReloadChangesListenerProtocol(t *testing.T) {
 	bytes := s.config()
 	w := startWeft(t, requests)
 	for range 3 {
-		kept := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-		kept.readResponse("GET")
+		retained := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+		retained.readResponse("GET")
 		w.reload(bytes)
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "application" {
-			t.Errorf("as a carrier of bytes: %q", got.body)
+			t.Errorf("as tcp_proxy: %q", got.body)
 		}
-		if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "weft" {
-			t.Errorf("on the connection from before: %q", got)
+		if _, got := retained.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "weft" {
+			t.Errorf("on the previous connection: %q", got)
 		}
 		w.reload(requests)
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "weft" {
-			t.Errorf("as a server again: %q", got.body)
+			t.Errorf("as proxy: %q", got.body)
 		}
 	}
 	w.signal(sigterm)

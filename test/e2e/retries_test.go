@@ -12,11 +12,11 @@ import (
 // retryConditions verifies each condition of retry_on. The upstream moody responds to the first
 // request of a path as the end of the path says.
 func (p *protocolPair) retryConditions() feature {
-	on := func(words string, more object) object {
-		first, _, _ := strings.Cut(words, ",")
+	on := func(texts string, extra object) object {
+		first, _, _ := strings.Cut(texts, ",")
 		return routeTo("/"+first, "moody", object{"retry_policy": object{
-			"retry_on": words, "num_retries": 1, "retry_back_off": object{"base_interval": "1ms"},
-		}.with(more)})
+			"retry_on": texts, "num_retries": 1, "retry_back_off": object{"base_interval": "1ms"},
+		}.with(extra)})
 	}
 	app := map[string]string{"X-App": "app"}
 	return feature{
@@ -55,10 +55,10 @@ func (p *protocolPair) retryConditions() feature {
 // failFirst returns a handler that responds to the first request of a path as its last segment says:
 // with a status, a gRPC status, a header, or not at all. Later requests succeed.
 func failFirst() http.HandlerFunc {
-	var asked sync.Map // by path
+	var requests sync.Map // by path
 	app := describeRequestAs("app")
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, before := asked.LoadOrStore(r.URL.Path, true); before {
+		if _, before := requests.LoadOrStore(r.URL.Path, true); before {
 			app(w, r)
 			return
 		}
@@ -84,7 +84,7 @@ func TestRetryBudget(t *testing.T) {
 		"max_retries": 100, "retry_budget": object{"budget_percent": 50, "min_retry_concurrency": 1}})
 	defer end()
 	if n, other := w.metric("weft_cluster_overflow_total", `limit="retry_budget"`), w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 || other != 0 {
-		t.Errorf("rejected by the budget: %v, by max_retries: %v; want 1 and 0", n, other)
+		t.Errorf("rejected by the retry budget: %v, by max_retries: %v; want 1 and 0", n, other)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestRetryBackoffDoesNotBlock(t *testing.T) {
 			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 1
 		})
 		if n := calls.Load(); n != 1 {
-			t.Errorf("%d tries, want 1", n)
+			t.Errorf("%d attempts, want 1", n)
 		}
 	}
 	for _, version := range []string{"Http1", "Http2"} {
@@ -123,19 +123,19 @@ func TestRetryBackoffDoesNotBlock(t *testing.T) {
 			}.config())
 			c := newClient(t)
 			c.Transport.(*http.Transport).Protocols = httpProtocols(version)
-			ctx, leave := context.WithCancel(t.Context())
+			ctx, release := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() {
 				_, err := tryRequest(ctx, c, "GET", "http://"+front+"/fails", "")
 				done <- err
 			}()
-			eventually(t, "the first try has been made", func() bool { return calls.Load() == 1 })
+			eventually(t, "the first attempt has been sent", func() bool { return calls.Load() == 1 })
 			if got := sendRequest(t, c, "GET", "http://"+front+"/fine", ""); got.status != 200 {
-				t.Errorf("another request: %d, want 200", got.status)
+				t.Errorf("other request: %d, want 200", got.status)
 			}
-			leave()
+			release()
 			if err := <-done; err == nil {
-				t.Error("there was a response, want none")
+				t.Error("got a response, want none")
 			}
 			left(t, w, &calls)
 		})
@@ -145,13 +145,13 @@ func TestRetryBackoffDoesNotBlock(t *testing.T) {
 		fails, fine := startProvider(t, "fails", func([]byte, int64) byte { return dubboErred }), startProvider(t, "fine", nil)
 		address, w := rpcProxy(t, map[string]*provider{"fails": fails, "fine": fine},
 			withAction(routeWhen("fails", "method: fail"), late), routeWhen("fine", "service: .*"))
-		caller := newConsumer(t, address)
-		caller.send(invocation{service: "org.example.Shop", method: "fail"})
-		eventually(t, "the first try has been made", func() bool { return fails.calls.Load() == 1 })
-		if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
-			t.Errorf("another call: status %d, want %d", got.status, dubboOK)
+		client := newConsumer(t, address)
+		client.send(invocation{service: "org.example.Shop", method: "fail"})
+		eventually(t, "the first attempt has been sent", func() bool { return fails.calls.Load() == 1 })
+		if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
+			t.Errorf("other call: status %d, want %d", got.status, dubboOK)
 		}
-		_ = caller.conn.Close()
+		_ = client.conn.Close()
 		left(t, w, &fails.calls)
 	})
 }
@@ -190,17 +190,17 @@ func retriesExample(t *testing.T) {
 			}
 		}
 		if failed != want {
-			t.Errorf("of 4 requests for %s %d failed, want %d", path, failed, want)
+			t.Errorf("%[2]d of 4 requests for %[1]s failed, want %[3]d", path, failed, want)
 		}
 	}
 	if n := w.metric("weft_cluster_retries_total", `cluster="shop"`); n < 3 {
-		t.Errorf("%v retries, want one at least for each path but /orders/broken", n)
+		t.Errorf("%v retries, want at least one for each path except /orders/broken", n)
 	}
-	caller := newConsumer(t, e.address("3246"))
-	if got := caller.call(invocation{service: "org.example.Items", method: "list"}); got.status != dubboOK || items.calls.Load() != 2 {
-		t.Errorf("a method that may be called twice: status %d after %d calls, want %d after 2", got.status, items.calls.Load(), dubboOK)
+	client := newConsumer(t, e.address("3246"))
+	if got := client.call(invocation{service: "org.example.Items", method: "list"}); got.status != dubboOK || items.calls.Load() != 2 {
+		t.Errorf("method with retries: status %d after %d calls, want %d after 2", got.status, items.calls.Load(), dubboOK)
 	}
-	if got := caller.call(invocation{service: "org.example.Items", method: "add"}); got.status != dubboExhausted || items.calls.Load() != 3 {
-		t.Errorf("one that may not: status %d after %d calls in all, want %d after 3", got.status, items.calls.Load(), dubboExhausted)
+	if got := client.call(invocation{service: "org.example.Items", method: "add"}); got.status != dubboExhausted || items.calls.Load() != 3 {
+		t.Errorf("method without retries: status %d after %d calls, want %d after 3", got.status, items.calls.Load(), dubboExhausted)
 	}
 }

@@ -24,36 +24,36 @@ func TestAttachmentsCannotHideService(t *testing.T) {
 		tables:    list{routeTable("front", routeTo("/", "app"))},
 		clusters:  list{cluster("app", nil, app.address)},
 	}.config())
-	caller := newConsumer(t, front)
+	client := newConsumer(t, front)
 	for _, c := range []struct {
 		name   string
 		call   invocation
 		passes bool
 	}{
-		{"of another service", invocation{service: "org.example.Bank", method: "look"}, true},
-		{"of another service, with its path", invocation{service: "org.example.Bank", method: "look", attachments: []string{"path: org.example.Bank", "interface: org.example.Bank"}}, true},
-		{"of another context", invocation{service: "bank/org.example.Bank", method: "look", attachments: []string{"interface: org.example.Bank"}}, true},
-		{"with another address", invocation{service: "org.example.Bank", method: "look", attachments: []string{"x-forwarded-for: 192.0.2.1"}}, true},
-		{"of the service", invocation{service: "org.example.Shop", method: "buy"}, false},
-		{"of the service, by another name", invocation{service: "org.example.Shop", method: "buy", attachments: []string{"interface: org.example.Bank"}}, false},
-		{"of the service, by a path", invocation{service: "org.example.Bank", method: "buy", attachments: []string{"path: org.example.Shop"}}, false},
-		{"of the service, by a path under another name", invocation{service: "org.example.Bank", method: "buy", attachments: []string{"path: org.example.Shop", "interface: org.example.Bank"}}, false},
+		{"other service", invocation{service: "org.example.Bank", method: "look"}, true},
+		{"other service with its path", invocation{service: "org.example.Bank", method: "look", attachments: []string{"path: org.example.Bank", "interface: org.example.Bank"}}, true},
+		{"other context path", invocation{service: "bank/org.example.Bank", method: "look", attachments: []string{"interface: org.example.Bank"}}, true},
+		{"forged x-forwarded-for", invocation{service: "org.example.Bank", method: "look", attachments: []string{"x-forwarded-for: 192.0.2.1"}}, true},
+		{"denied service", invocation{service: "org.example.Shop", method: "buy"}, false},
+		{"denied service, other interface", invocation{service: "org.example.Shop", method: "buy", attachments: []string{"interface: org.example.Bank"}}, false},
+		{"denied service, path attachment", invocation{service: "org.example.Bank", method: "buy", attachments: []string{"path: org.example.Shop"}}, false},
+		{"denied service, path attachment and other interface", invocation{service: "org.example.Bank", method: "buy", attachments: []string{"path: org.example.Shop", "interface: org.example.Bank"}}, false},
 	} {
-		if got := caller.call(c.call); (got.status == dubboOK) != c.passes {
+		if got := client.call(c.call); (got.status == dubboOK) != c.passes {
 			t.Errorf("a call %s: %d %q", c.name, got.status, got.text)
 		}
 	}
 	const fastjson2 = 23
-	caller.next++
-	frame := invocation{service: "org.example.Shop", method: "buy"}.frame(caller.next)
+	client.next++
+	frame := invocation{service: "org.example.Shop", method: "buy"}.frame(client.next)
 	frame[2] = frame[2]&^0x1f | fastjson2
-	if _, err := caller.conn.Write(frame); err != nil {
+	if _, err := client.conn.Write(frame); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readDubbo(caller.r); err != nil || got[3] == dubboOK {
-		t.Errorf("a call in another serialization: %q, %v", got, err)
+	if got, err := readDubbo(client.r); err != nil || got[3] == dubboOK {
+		t.Errorf("call with another serialization: %q, %v", got, err)
 	}
 	if n := app.calls.Load(); n != 4 {
-		t.Errorf("%d calls have passed, want 4", n)
+		t.Errorf("%d calls reached the application, want 4", n)
 	}
 }

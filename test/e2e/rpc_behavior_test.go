@@ -18,14 +18,14 @@ const rpcDeadline = 5 * time.Second
 
 // checkMostlyFast checks that calls do not wait. A busy machine may delay some of them, so one of ten
 // may take up to soon.
-func checkMostlyFast(t *testing.T, took []time.Duration) {
+func checkMostlyFast(t *testing.T, elapsed []time.Duration) {
 	t.Helper()
-	slices.Sort(took)
-	usual, worst := took[len(took)*9/10], took[len(took)-1]
+	slices.Sort(elapsed)
+	usual, worst := elapsed[len(elapsed)*9/10], elapsed[len(elapsed)-1]
 	if usual > 200*time.Millisecond || worst > rpcDeadline {
-		t.Errorf("nine of ten took up to %v, the slowest %v; want 200ms and %v", usual, worst, rpcDeadline)
+		t.Errorf("90%% of the calls took up to %v, the slowest %v; want 200ms and %v", usual, worst, rpcDeadline)
 	}
-	t.Logf("nine of ten took up to %v, the slowest %v", usual, worst)
+	t.Logf("90%% of the calls took up to %v, the slowest %v", usual, worst)
 }
 
 // TestRPCHeaderChanges verifies that header changes of a route are in the bytes
@@ -39,16 +39,16 @@ func TestRPCHeaderChanges(t *testing.T) {
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		app, got := r.startServer(t)
 		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app", object{
-			"request_headers_to_add":    list{field("added", "on the way"), field("replaced", "after")},
+			"request_headers_to_add":    list{field("added", "request"), field("replaced", "after")},
 			"request_headers_to_remove": list{"removed"},
-			"response_headers_to_add":   list{field("answered", "on the way back")},
+			"response_headers_to_add":   list{field("answered", "response")},
 		}))
-		caller := r.dial(t, address)
-		sent := caller.withHeader(t, caller.withHeader(t, caller.request(7), "replaced", "before"), "removed", "secret")
-		caller.send(sent)
-		answer := caller.receive()
-		if v := answer.header.Get("answered"); !answer.ok || answer.id != 7 || v != "on the way back" {
-			t.Errorf("response %d with code %d; answered: %q", answer.id, answer.code, v)
+		client := r.dial(t, address)
+		sent := client.withHeader(t, client.withHeader(t, client.request(7), "replaced", "before"), "removed", "secret")
+		client.send(sent)
+		response := client.receive()
+		if v := response.header.Get("answered"); !response.ok || response.id != 7 || v != "response" {
+			t.Errorf("response %d with code %d; header %q", response.id, response.code, v)
 		}
 		arrived := <-got
 		var q protocol.Request
@@ -56,13 +56,13 @@ func TestRPCHeaderChanges(t *testing.T) {
 		if err := r.codec.ReadRequest(arrived.bytes, &q, &v); err != nil {
 			t.Fatal(err)
 		}
-		for name, want := range map[string]string{"added": "on the way", "replaced": "after"} {
+		for name, want := range map[string]string{"added": "request", "replaced": "after"} {
 			if got := q.Header.Get(name); got != want {
 				t.Errorf("the application reads %s: %q, want %q", name, got, want)
 			}
 		}
 		if _, there := q.Header.Lookup("removed"); there || bytes.Contains(arrived.bytes, []byte("secret")) {
-			t.Errorf("the application got what the route removes: %q", arrived.bytes)
+			t.Errorf("the application got a removed header: %q", arrived.bytes)
 		}
 	})
 }
@@ -75,11 +75,11 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 		app, got := r.startServer(t)
 		address, w := r.startProxy(t, object{}, list{cluster("app", nil, app), cluster("dead", nil, freeAddress())},
 			routeWhen("app", "way: carried"), routeWhen("dead", "way: dead"))
-		caller := r.dial(t, address)
-		asked := func(id uint64, way string) []byte { return caller.withHeader(t, caller.request(id), "way", way) }
-		notice := func(id uint64, way string) []byte { return r.withByte(t, asked(id, way), r.kindAt, r.oneWay) }
-		caller.send(notice(1, "carried"), notice(2, "of no route"), notice(3, "dead"), notice(4, "carried"), asked(5, "carried"))
-		if a := caller.receive(); a.id != 5 || !a.ok {
+		client := r.dial(t, address)
+		requests := func(id uint64, way string) []byte { return client.withHeader(t, client.request(id), "way", way) }
+		notice := func(id uint64, way string) []byte { return r.withByte(t, requests(id, way), r.kindAt, r.oneWay) }
+		client.send(notice(1, "carried"), notice(2, "no route"), notice(3, "dead"), notice(4, "carried"), requests(5, "carried"))
+		if a := client.receive(); a.id != 5 || !a.ok {
 			t.Errorf("response %d with code %d, want that of call 5 alone", a.id, a.code)
 		}
 		kinds := map[xprotocol.Kind]int{}
@@ -89,9 +89,9 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 		if kinds[xprotocol.OneWay] != 2 || kinds[xprotocol.Request] != 1 {
 			t.Errorf("the application got frames of kinds %v, want two of %d and one of %d", kinds, xprotocol.OneWay, xprotocol.Request)
 		}
-		eventually(t, "both faults are counted", func() bool { return w.metric("weft_listener_request_failures_total") == 2 })
-		if more := caller.closeAndDrain(); len(more) > 0 {
-			t.Errorf("more came: %q", more)
+		eventually(t, "both failures are counted", func() bool { return w.metric("weft_listener_request_failures_total") == 2 })
+		if extra := client.closeAndDrain(); len(extra) > 0 {
+			t.Errorf("unexpected bytes: %q", extra)
 		}
 	})
 }
@@ -103,14 +103,14 @@ func TestUnknownSerializationIsForwarded(t *testing.T) {
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		app, got := r.startServer(t)
 		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app"))
-		caller := r.dial(t, address)
-		sent := caller.request(1)
+		client := r.dial(t, address)
+		sent := client.request(1)
 		for i := len(sent) - 64; i < len(sent)-8; i++ {
 			sent[i] = 0xff // not valid Hessian
 		}
 		sent = r.withByte(t, sent, r.serializationAt, r.foreign)
-		caller.send(sent)
-		if a := caller.receive(); a.id != 1 || !a.ok {
+		client.send(sent)
+		if a := client.receive(); a.id != 1 || !a.ok {
 			t.Errorf("response %d with code %d", a.id, a.code)
 		}
 		arrived := <-got
@@ -121,7 +121,7 @@ func TestUnknownSerializationIsForwarded(t *testing.T) {
 		if !bytes.Equal(arrived.bytes, sent) {
 			t.Errorf("the frame was changed: got\n%q, want\n%q", arrived.bytes, sent)
 		}
-		caller.checkCall(2)
+		client.checkCall(2)
 	})
 }
 
@@ -134,17 +134,17 @@ func TestInvalidMagicClosesConnection(t *testing.T) {
 		app, _ := r.startServer(t)
 		address, w := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app"))
 		for n, before := range []func(*rpcClient){func(*rpcClient) {}, func(c *rpcClient) { c.checkCall(1) }} {
-			caller := r.dial(t, address)
-			before(caller)
-			began := time.Now()
-			caller.send(garbage)
-			if more, err := caller.next(caller.conn, &caller.rest); err == nil {
-				t.Errorf("answered with %q", more.bytes)
+			client := r.dial(t, address)
+			before(client)
+			start := time.Now()
+			client.send(garbage)
+			if extra, err := client.next(client.conn, &client.rest); err == nil {
+				t.Errorf("response %q", extra.bytes)
 			}
-			if took := time.Since(began); took > rpcDeadline {
-				t.Errorf("the connection ended after %v", took)
+			if elapsed := time.Since(start); elapsed > rpcDeadline {
+				t.Errorf("the connection ended after %v", elapsed)
 			}
-			eventually(t, "it is counted under its reason", func() bool {
+			eventually(t, "the close is counted with its reason", func() bool {
 				return w.metric("weft_listener_request_failures_total", `reason="malformed_request"`) == float64(n+1) &&
 					w.metric("weft_listener_connections_closed_total", `cause="protocol_error"`) == float64(n+1)
 			})
@@ -161,15 +161,15 @@ func TestOversizedFrameClosesConnection(t *testing.T) {
 		app, _ := r.startServer(t)
 		address, w := r.startProxy(t, object{"max_request_body_size": "64KB"}, list{cluster("app", nil, app)}, routeTo("/", "app"))
 		for _, declared := range []uint32{128 << 10, 1<<31 - 1} {
-			caller := r.dial(t, address)
-			caller.checkCall(1)
-			large := caller.request(2)
+			client := r.dial(t, address)
+			client.checkCall(1)
+			large := client.request(2)
 			binary.BigEndian.PutUint32(large[r.lengthAt:], declared)
-			began := time.Now()
-			caller.send(large)
-			a := caller.receive()
-			if took := time.Since(began); took > rpcDeadline || a.id != 2 || a.code != r.code(protocol.BodyTooLarge) {
-				t.Errorf("%d bytes: answer %d with code %d after %v, want %d", declared, a.id, a.code, took, r.code(protocol.BodyTooLarge))
+			start := time.Now()
+			client.send(large)
+			a := client.receive()
+			if elapsed := time.Since(start); elapsed > rpcDeadline || a.id != 2 || a.code != r.code(protocol.BodyTooLarge) {
+				t.Errorf("%d bytes: response %d with code %d after %v, want %d", declared, a.id, a.code, elapsed, r.code(protocol.BodyTooLarge))
 			}
 			if declared > 1<<30 {
 				continue
@@ -178,14 +178,14 @@ func TestOversizedFrameClosesConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			caller.send(make([]byte, f.Size-len(large)))
-			caller.checkCall(3)
+			client.send(make([]byte, f.Size-len(large)))
+			client.checkCall(3)
 		}
 		if n := w.metric("weft_listener_request_failures_total", `reason="body_too_large"`); n != 2 {
-			t.Errorf("%v requests were counted as too large, want 2", n)
+			t.Errorf("%v requests counted as too large, want 2", n)
 		}
 		if n := w.heap(); n > 256<<20 {
-			t.Errorf("%d bytes are on the heap", n)
+			t.Errorf("the heap has %d bytes", n)
 		}
 	})
 }
@@ -197,14 +197,14 @@ func TestRPCConnectFailover(t *testing.T) {
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		app, _ := r.startServer(t)
 		address, w := r.startProxy(t, object{}, list{cluster("app", nil, freeAddress(), app)}, routeTo("/", "app"))
-		caller := r.dial(t, address)
-		var took []time.Duration
+		client := r.dial(t, address)
+		var elapsed []time.Duration
 		for id := range uint64(200) {
-			began := time.Now()
-			caller.checkCall(id)
-			took = append(took, time.Since(began))
+			start := time.Now()
+			client.checkCall(id)
+			elapsed = append(elapsed, time.Since(start))
 		}
-		checkMostlyFast(t, took)
+		checkMostlyFast(t, elapsed)
 		if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
 			t.Errorf("%v attempts at the dead host in 200 calls, want a few", n)
 		}
@@ -217,18 +217,18 @@ func TestRPCWithoutHealthyHostFailsFast(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, freeAddress(), freeAddress())}, routeTo("/", "app"))
-		caller := r.dial(t, address)
-		var took []time.Duration
+		client := r.dial(t, address)
+		var elapsed []time.Duration
 		for id := range uint64(50) {
-			began := time.Now()
-			caller.send(caller.request(id))
-			a := caller.receive()
-			took = append(took, time.Since(began))
+			start := time.Now()
+			client.send(client.request(id))
+			a := client.receive()
+			elapsed = append(elapsed, time.Since(start))
 			if a.id != id || a.code != r.code(protocol.ConnectFailure) {
 				t.Errorf("response %d with code %d; want response %d with %d", a.id, a.code, id, r.code(protocol.ConnectFailure))
 			}
 		}
-		checkMostlyFast(t, took)
+		checkMostlyFast(t, elapsed)
 	})
 }
 
@@ -251,14 +251,14 @@ func TestRPCVersionsAndGroups(t *testing.T) {
 		}
 	}
 	address, _ := rpcProxy(t, providers, routes...)
-	caller := newConsumer(t, address)
+	client := newConsumer(t, address)
 	const rounds, kinds = 25, 4
 	for range rounds {
 		for range kinds {
-			caller.send(calls...)
+			client.send(calls...)
 		}
 		for range kinds * len(calls) {
-			got := caller.receive()
+			got := client.receive()
 			if w := want[(got.id-1)%uint64(len(want))]; got.status != dubboOK || got.text != w {
 				t.Fatalf("call %d: %d from %q, want it from %q", got.id, got.status, got.text, w)
 			}
@@ -272,7 +272,7 @@ func TestRPCVersionsAndGroups(t *testing.T) {
 	for _, other := range []invocation{
 		{service, "buy", "1.0.0", nil}, {service, "buy", "", []string{"group: blue"}}, {service, "buy", "3.0.0", []string{"group: green"}},
 	} {
-		if got := caller.call(other); got.status != dubboNotFound {
+		if got := client.call(other); got.status != dubboNotFound {
 			t.Errorf("%s: %d from %q, want %d", fmt.Sprint(other), got.status, got.text, dubboNotFound)
 		}
 	}

@@ -87,13 +87,13 @@ func checkCalls(t *testing.T, address string, p *frame.Protocol) {
 	for each := (frameReader{c: c, p: p}); len(answered) < requests; {
 		f, err := each.next()
 		if err != nil {
-			t.Fatalf("%s: after %d of %d answers: %v", p.Name(), len(answered), requests, err)
+			t.Fatalf("%s: after %d of %d responses: %v", p.Name(), len(answered), requests, err)
 		}
 		if f.Kind != frame.Response {
 			continue
 		}
 		if answered[f.ID] || !p.HasText(f.Text, frame.Text{Token: f.ID - 100}) {
-			t.Errorf("%s: answer %d is not that of its request, or not the first", p.Name(), f.ID)
+			t.Errorf("%s: response %d does not match its request, or is a duplicate", p.Name(), f.ID)
 		}
 		answered[f.ID] = true
 	}
@@ -188,7 +188,7 @@ func checkCallVersion2(t *testing.T, address string, p *frame.Protocol) {
 	}
 	each := frameReader{c: c, p: p}
 	if f, err := each.next(); err != nil || f.Kind != frame.Response || f.ID != 7 || !p.HasText(f.Text, frame.Text{Token: 7}) {
-		t.Errorf("%s: version 2.0 is answered with %+v, %v", p.Name(), f, err)
+		t.Errorf("%s: response to version 2.0: %+v, %v", p.Name(), f, err)
 	}
 }
 
@@ -208,6 +208,6 @@ func boltServerExample(t *testing.T) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
-		t.Errorf("%q came back, %v; want %q", got, err, text)
+		t.Errorf("echo %q, %v; want %q", got, err, text)
 	}
 }

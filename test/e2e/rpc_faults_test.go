@@ -10,11 +10,11 @@ import (
 func TestLocalReplyMetrics(t *testing.T) {
 	t.Parallel()
 	address, w := rpcFilterProxy(t, list{}, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "method: buy"))
-	caller := newConsumer(t, address)
+	client := newConsumer(t, address)
 	for _, method := range []string{"buy", "sell", "sell"} {
-		caller.call(invocation{service: "org.example.Shop", method: method})
+		client.call(invocation{service: "org.example.Shop", method: method})
 	}
-	eventually(t, "the calls are counted, which is after their responses", func() bool {
+	eventually(t, "the calls are counted", func() bool {
 		return w.metric("weft_listener_requests_total", `listener="front"`, `protocol="dubbo"`) == 3
 	})
 	for _, c := range []struct {

@@ -41,17 +41,17 @@ func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 		want     byte
 		provider string
 	}{
-		{"without the filter the path is another", list{}, "buy", dubboNotFound, ""},
-		{"as MOSN writes it", stream(object{"subset": "group"}), "buy", dubboOK, "shop"},
+		{"no match without the filter", list{}, "buy", dubboNotFound, ""},
+		{"format of MOSN", stream(object{"subset": "group"}), "buy", dubboOK, "shop"},
 		{"with labels", stream(object{"subset": "group", "pod_labels_file": labels}), "buy", dubboOK, "canary"},
 		{"with labels, another method", stream(object{"pod_labels_file": labels}), "sell", dubboOK, "shop"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			arrived := make(chan []byte, 1)
-			answer := func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK }
+			response := func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK }
 			address, _ := rpcFilterProxy(t, c.filters, map[string]*provider{
-				"shop": startProvider(t, "shop", answer), "canary": startProvider(t, "canary", answer)}, tester, exact)
+				"shop": startProvider(t, "shop", response), "canary": startProvider(t, "canary", response)}, tester, exact)
 			sent := invocation{service: "org.example.Shop", method: c.method, attachments: []string{"interface: org.example.Shop"}}
 			got := newConsumer(t, address).call(sent)
 			if got.status != c.want || c.want == dubboOK && got.text != c.provider {
@@ -78,11 +78,11 @@ func TestDubboStreamCountsBySubset(t *testing.T) {
 	})
 	address, w := rpcFilterProxy(t, list{streamFilter("dubbo_stream", object{"subset": "group", "pod_labels_file": labels})},
 		map[string]*provider{"shop": failing}, routeTo("/", "shop"))
-	caller := newConsumer(t, address)
+	client := newConsumer(t, address)
 	for _, c := range []struct{ service, method string }{
 		{"org.example.Shop", "buy"}, {"org.example.Shop", "buy"}, {"org.example.Shop", "sell"}, {"org.example.Bank", "pay"},
 	} {
-		caller.call(invocation{service: c.service, method: c.method})
+		client.call(invocation{service: c.service, method: c.method})
 	}
 	for name, want := range map[string]float64{"requests": 4, "successes": 2, "failures": 2} {
 		if got := w.metric("weft_filter_dubbo_stream_"+name+"_total", `subset="blue"`); got != want {
@@ -106,19 +106,19 @@ func TestFaultDelayIsPerCall(t *testing.T) {
 		"delay":   object{"fixed_delay": delay.String(), "percentage": 100},
 		"headers": list{object{"name": "method", "value": "slow"}},
 	})}, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "service: .*"))
-	caller := newConsumer(t, address)
-	began := time.Now()
-	caller.send(
+	client := newConsumer(t, address)
+	start := time.Now()
+	client.send(
 		invocation{service: "org.example.Shop", method: "slow"},
 		invocation{service: "org.example.Shop", method: "buy"},
 		invocation{service: "org.example.Shop", method: "slow"},
 		invocation{service: "org.example.Shop", method: "sell"},
 	)
 	for n := range 4 {
-		got := caller.receive()
+		got := client.receive()
 		slow := got.id%2 == 1
-		if took := time.Since(began); got.status != dubboOK || slow != (n >= 2) || slow && took < delay {
-			t.Errorf("response %d was that of call %d: %d %q after %v", n, got.id, got.status, got.text, took)
+		if elapsed := time.Since(start); got.status != dubboOK || slow != (n >= 2) || slow && elapsed < delay {
+			t.Errorf("response %d belongs to call %d: %d %q after %v", n, got.id, got.status, got.text, elapsed)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func dubboRoutesExample(t *testing.T) {
 		e.replace(e.address(port), p.address)
 	}
 	w := e.run("dubbo_http_routes.json")
-	caller := newConsumer(t, e.address("2945"))
+	client := newConsumer(t, e.address("2945"))
 	for _, c := range []struct {
 		service, method string
 		attachments     []string
@@ -163,19 +163,19 @@ func dubboRoutesExample(t *testing.T) {
 		{"shop.example.internal", "buy", nil, dubboOK, "stable"},
 	} {
 		i := invocation{service: c.service, method: c.method, attachments: c.attachments}
-		if got := caller.call(i); got.status != c.status || got.text != c.from {
+		if got := client.call(i); got.status != c.status || got.text != c.from {
 			t.Errorf("%+v: %d from %q, want %d from %q", i, got.status, got.text, c.status, c.from)
 		}
 	}
-	if got := caller.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != dubboNotFound {
+	if got := client.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != dubboNotFound {
 		t.Errorf("a service without a virtual host: %d %q", got.status, got.text)
 	}
 	for range 400 { // the canary gets 40 on average; 4 and 100 are at least 6 sigma away
-		caller.send(invocation{service: "org.example.Shop", method: "buy"})
+		client.send(invocation{service: "org.example.Shop", method: "buy"})
 	}
 	seen := map[string]int{}
 	for range 400 {
-		seen[caller.receive().text]++
+		seen[client.receive().text]++
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
 		t.Errorf("of 400 calls %v, want about 360:40", seen)

@@ -125,7 +125,7 @@ func (r *rpc) next(c net.Conn, rest *[]byte) (rawFrame, error) {
 // sends what it received to got.
 func (r *rpc) startServer(t *testing.T) (address string, got <-chan rawFrame) {
 	t.Helper()
-	told := make(chan rawFrame, 1024)
+	received := make(chan rawFrame, 1024)
 	text := make([]byte, frame.Size)
 	return startTCPServer(t, func(c net.Conn) {
 		for rest := []byte(nil); ; {
@@ -133,7 +133,7 @@ func (r *rpc) startServer(t *testing.T) (address string, got <-chan rawFrame) {
 			if err != nil {
 				return // the client disconnected
 			}
-			told <- f
+			received <- f
 			if f.Kind != xprotocol.Request {
 				continue
 			}
@@ -141,7 +141,7 @@ func (r *rpc) startServer(t *testing.T) (address string, got <-chan rawFrame) {
 				return
 			}
 		}
-	}), told
+	}), received
 }
 
 // startProxy runs Weft for the protocol with a route table.
@@ -198,7 +198,7 @@ func (c *rpcClient) receive() rpcResponse {
 	c.t.Helper()
 	f, err := c.next(c.conn, &c.rest)
 	if err != nil || f.Kind != xprotocol.Response {
-		c.t.Fatalf("a frame of kind %d, %v; want a response", f.Kind, err)
+		c.t.Fatalf("got a frame of kind %d, %v; want a response", f.Kind, err)
 	}
 	var a protocol.Response
 	var v xprotocol.FrameView
@@ -213,7 +213,7 @@ func (c *rpcClient) checkCall(id uint64) {
 	c.t.Helper()
 	c.send(c.request(id))
 	if got := c.receive(); got.id != id || !got.ok {
-		c.t.Errorf("call %d: answer %d with code %d", id, got.id, got.code)
+		c.t.Errorf("call %d: response %d with code %d", id, got.id, got.code)
 	}
 }
 
@@ -223,9 +223,9 @@ func (c *rpcClient) closeAndDrain() []byte {
 	if tcp, ok := c.conn.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite() // the read reports the error
 	}
-	more, err := io.ReadAll(c.conn)
+	extra, err := io.ReadAll(c.conn)
 	if err != nil {
 		c.t.Error(err)
 	}
-	return append(c.rest, more...)
+	return append(c.rest, extra...)
 }

@@ -32,16 +32,16 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 	e.replace(e.address("2746"), app)
 	e.replace(`"connect_timeout": "1s"`, `"connect_timeout": "1s", "connection_pool": {"mode": "bind"}`)
 	e.run("bolt_client.json")
-	callers := make([]net.Conn, 2)
-	for i := range callers {
+	clients := make([]net.Conn, 2)
+	for i := range clients {
 		c, err := net.Dial("tcp", e.address("2745"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		callers[i] = c
+		clients[i] = c
 	}
-	one := func(c net.Conn, id uint64) {
+	first := func(c net.Conn, id uint64) {
 		t.Helper()
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		if _, err := c.Write(p.AppendRequest(nil, id, frame.Text{Token: id})); err != nil {
@@ -52,24 +52,24 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 			t.Fatalf("response %d: %v", f.ID, err)
 		}
 	}
-	for _, c := range callers {
-		one(c, 1)
+	for _, c := range clients {
+		first(c, 1)
 	}
 	// Wait longer than it takes to park an idle connection.
-	_ = callers[0].SetReadDeadline(time.Now().Add(700 * time.Millisecond))
-	if _, err := callers[0].Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+	_ = clients[0].SetReadDeadline(time.Now().Add(700 * time.Millisecond))
+	if _, err := clients[0].Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	for _, c := range callers {
-		one(c, 2)
+	for _, c := range clients {
+		first(c, 2)
 	}
-	if n := len(opened); n != len(callers) || len(ended) > 0 {
-		t.Errorf("%d connections to the host, of which %d have ended; want one for each of %d callers", n, len(ended), len(callers))
+	if n := len(opened); n != len(clients) || len(ended) > 0 {
+		t.Errorf("%d connections to the host, %d of them closed; want one for each of %d clients", n, len(ended), len(clients))
 	}
-	_ = callers[0].Close()
+	_ = clients[0].Close()
 	<-ended
-	one(callers[1], 3)
-	if n := len(opened); n != len(callers) {
-		t.Errorf("%d connections to the host, want %d", n, len(callers))
+	first(clients[1], 3)
+	if n := len(opened); n != len(clients) {
+		t.Errorf("%d connections to the host, want %d", n, len(clients))
 	}
 }

@@ -27,19 +27,19 @@ func TestRouteRewritesCall(t *testing.T) {
 		want   invocation
 	}{
 		{"prefix_rewrite changes the service", object{"prefix": "/org.example.Shop/"}, object{"prefix_rewrite": "/org.example.Bank/"}, changed(toBank)},
-		{"prefix_rewrite of a whole path changes the method", object{"path": "/org.example.Shop/buy"}, object{"prefix_rewrite": "/org.example.Shop/sell"},
+		{"prefix_rewrite of the entire path changes the method", object{"path": "/org.example.Shop/buy"}, object{"prefix_rewrite": "/org.example.Shop/sell"},
 			changed(func(i *invocation) { i.method = "sell" })},
 		{"regex_rewrite changes both", object{"prefix": "/"},
 			object{"regex_rewrite": object{"pattern": object{"regex": `Shop/(\w+)$`}, "substitution": `Bank/\1Back`}},
 			changed(func(i *invocation) { toBank(i); i.method = "buyBack" })},
-		{"a rewrite that leaves no method changes nothing", object{"prefix": "/"},
+		{"a rewrite to an empty method has no effect", object{"prefix": "/"},
 			object{"regex_rewrite": object{"pattern": object{"regex": ".*"}, "substitution": "/shop"}}, shop},
-		{"a host is not rewritten", object{"prefix": "/"}, object{"host_rewrite": "shop.example"}, shop},
+		{"host_rewrite has no effect", object{"prefix": "/"}, object{"host_rewrite": "shop.example"}, shop},
 		{"service", object{"prefix": "/"}, object{"request_headers_to_add": list{add("service", "org.example.Bank")}}, changed(toBank)},
 		{"method", object{"prefix": "/"}, object{"request_headers_to_add": list{add("method", "sell")}}, changed(func(i *invocation) { i.method = "sell" })},
 		{"version and group", object{"prefix": "/"}, object{"request_headers_to_add": list{add("version", "2.0.0"), add("group", "green")}},
 			changed(func(i *invocation) { i.version, i.attachments[2] = "2.0.0", "group: green" })},
-		{"an attachment is added beside the other", object{"prefix": "/"}, object{"request_headers_to_add": list{add("trace", "8")}},
+		{"added attachment with the same name", object{"prefix": "/"}, object{"request_headers_to_add": list{add("trace", "8")}},
 			changed(func(i *invocation) { i.attachments = append(i.attachments, "trace: 8") })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestRouteRewritesCall(t *testing.T) {
 // on a route that only RPC can reach, and names the key.
 func TestCheckRejectsHTTPActionsForRPC(t *testing.T) {
 	t.Parallel()
-	for key, answer := range map[string]object{
+	for key, response := range map[string]object{
 		"redirect":        {"path_redirect": "/new"},
 		"direct_response": {"status": 404, "body": "gone"},
 	} {
@@ -70,11 +70,11 @@ func TestCheckRejectsHTTPActionsForRPC(t *testing.T) {
 			t.Parallel()
 			text := setup{
 				listeners: list{listenDubbo("front", freeAddress())},
-				tables:    list{routeTable("front", object{"match": object{"prefix": "/"}, key: answer})},
+				tables:    list{routeTable("front", object{"match": object{"prefix": "/"}, key: response})},
 			}.config().encode(t)
 			_, stderr, status := command(t, "check", "-c", writeFile(t, "weft.json", string(text)))
 			if status != 1 || !strings.Contains(stderr, "routers[0]."+key+": "+key+" is an HTTP response") {
-				t.Errorf("weft check ends with %d and says %q", status, stderr)
+				t.Errorf("weft check: exit status %d, %q", status, stderr)
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 		all = append(all, routes[name].with(object{"route": object{"cluster_name": name}}))
 	}
 	address, _ := rpcProxy(t, providers, all...)
-	caller := newConsumer(t, address)
+	client := newConsumer(t, address)
 	for _, c := range []struct {
 		want                     string
 		service, method, version string
@@ -69,7 +69,7 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 		{"rest", "org.example.Any", "buy", "1.0.0", []string{"method: ship", "service: org.example.Shop"}}, // attachments do not replace the called service and method
 	} {
 		i := invocation{c.service, c.method, c.version, c.attachments}
-		if got := caller.call(i); got.status != dubboOK || got.text != c.want {
+		if got := client.call(i); got.status != dubboOK || got.text != c.want {
 			t.Errorf("%+v: %d from %q, want it from %q", i, got.status, got.text, c.want)
 		}
 	}
@@ -80,12 +80,12 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 func TestRPCWithoutARouteIsServiceNotFound(t *testing.T) {
 	t.Parallel()
 	address, _ := rpcProxy(t, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "method: buy"))
-	caller := newConsumer(t, address)
-	got := caller.call(invocation{service: "org.example.Shop", method: "sell"})
+	client := newConsumer(t, address)
+	got := client.call(invocation{service: "org.example.Shop", method: "sell"})
 	if got.status != dubboNotFound || !strings.Contains(got.text, "org.example.Shop.sell") {
 		t.Errorf("no route: %d %q", got.status, got.text)
 	}
-	if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
+	if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
 		t.Errorf("the call after it: %d %q", got.status, got.text)
 	}
 }
@@ -105,22 +105,22 @@ func TestRPCTimeoutByMethod(t *testing.T) {
 		withAction(routeWhen("shop", "method: long"), object{"timeout": "3s"}),
 		routeWhen("shop", "service: .*"),
 	)
-	caller := newConsumer(t, address)
-	began := time.Now()
-	caller.send(
+	client := newConsumer(t, address)
+	start := time.Now()
+	client.send(
 		invocation{service: "org.example.Shop", method: "long"},
 		invocation{service: "org.example.Shop", method: "long", attachments: []string{"timeout: 1500"}},
 		invocation{service: "org.example.Shop", method: "short"},
 		invocation{service: "org.example.Shop", method: "quick"},
 	)
 	for _, want := range []struct {
-		id     uint64
-		status byte
-		least  time.Duration
+		id      uint64
+		status  byte
+		minimum time.Duration
 	}{{4, dubboOK, 0}, {3, dubboTimeout, 700 * time.Millisecond}, {2, dubboTimeout, 1500 * time.Millisecond}, {1, dubboTimeout, 3 * time.Second}} {
-		got := caller.receive()
-		if took := time.Since(began); got.id != want.id || got.status != want.status || took < want.least {
-			t.Errorf("response %d with %d %q after %v; want response %d with %d, not before %v", got.id, got.status, got.text, took, want.id, want.status, want.least)
+		got := client.receive()
+		if elapsed := time.Since(start); got.id != want.id || got.status != want.status || elapsed < want.minimum {
+			t.Errorf("response %d with %d %q after %v; want response %d with %d, not before %v", got.id, got.status, got.text, elapsed, want.id, want.status, want.minimum)
 		}
 	}
 }
@@ -141,42 +141,42 @@ func TestRPCRetryPolicyByMethod(t *testing.T) {
 		return object{"timeout": "10s", "retry_policy": object{"retry_on": true}.with(p)}
 	}
 	for _, c := range []struct {
-		name   string
-		answer func([]byte, int64) byte
-		route  object // action of the route
-		status byte
-		calls  int64
+		name     string
+		response func([]byte, int64) byte
+		route    object // action of the route
+		status   byte
+		calls    int64
 	}{
-		{"none without a policy", failing(dubboErred, 2), object{}, dubboErred, 1},
-		{"none if it is switched off", failing(dubboErred, 2), policy(object{"retry_on": false, "num_retries": 3}), dubboErred, 1},
-		{"as often as it takes", failing(dubboErred, 2), policy(object{"num_retries": 3}), dubboOK, 3},
-		{"no more often than allowed", failing(dubboErred, 9), policy(object{"num_retries": 2}), dubboErred, 3},
-		{"a pool that is exhausted", failing(dubboExhausted, 1), policy(object{"num_retries": 1}), dubboOK, 2},
-		{"an answer by its status", failing(dubboNotFound, 1), policy(object{"num_retries": 1, "status_codes": list{404}}), dubboOK, 2},
-		{"not another status", failing(dubboNotFound, 1), policy(object{"num_retries": 1}), dubboNotFound, 1},
-		{"a lost connection", failing(closeConnection, 1), policy(object{"num_retries": 1}), dubboOK, 2},
-		{"a lost connection without a policy", failing(closeConnection, 1), object{}, dubboInactive, 1},
-		{"a try that takes too long", failing(noResponse, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
-		{"a status in its own numbers", failing(dubboExhausted, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboOK, 2},
-		{"not another of those", failing(dubboErred, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboErred, 1},
-		{"a lost connection alone", failing(closeConnection, 1), policy(object{"retry_on": "reset"}), dubboOK, 2},
-		{"no answer where that is all", failing(dubboErred, 1), policy(object{"retry_on": "reset"}), dubboErred, 1},
-		{"each try takes too long", failing(noResponse, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
+		{"no policy", failing(dubboErred, 2), object{}, dubboErred, 1},
+		{"disabled policy", failing(dubboErred, 2), policy(object{"retry_on": false, "num_retries": 3}), dubboErred, 1},
+		{"retries until success", failing(dubboErred, 2), policy(object{"num_retries": 3}), dubboOK, 3},
+		{"num_retries reached", failing(dubboErred, 9), policy(object{"num_retries": 2}), dubboErred, 3},
+		{"provider pool exhausted", failing(dubboExhausted, 1), policy(object{"num_retries": 1}), dubboOK, 2},
+		{"retriable status", failing(dubboNotFound, 1), policy(object{"num_retries": 1, "status_codes": list{404}}), dubboOK, 2},
+		{"other status", failing(dubboNotFound, 1), policy(object{"num_retries": 1}), dubboNotFound, 1},
+		{"lost connection", failing(closeConnection, 1), policy(object{"num_retries": 1}), dubboOK, 2},
+		{"lost connection without a policy", failing(closeConnection, 1), object{}, dubboInactive, 1},
+		{"per-try timeout", failing(noResponse, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
+		{"protocol status", failing(dubboExhausted, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboOK, 2},
+		{"other protocol status", failing(dubboErred, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboErred, 1},
+		{"lost connection only", failing(closeConnection, 1), policy(object{"retry_on": "reset"}), dubboOK, 2},
+		{"no response", failing(dubboErred, 1), policy(object{"retry_on": "reset"}), dubboErred, 1},
+		{"per-try timeout of every attempt", failing(noResponse, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p, other := startProvider(t, "mine", c.answer), startProvider(t, "other", failing(dubboErred, 1))
+			p, other := startProvider(t, "mine", c.response), startProvider(t, "other", failing(dubboErred, 1))
 			address, _ := rpcProxy(t, map[string]*provider{"mine": p, "other": other},
 				withAction(routeWhen("mine", "service: org.example.Shop", "method: buy"), c.route), routeWhen("other", "service: .*"))
-			caller := newConsumer(t, address)
-			if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != c.status {
+			client := newConsumer(t, address)
+			if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != c.status {
 				t.Errorf("status %d %q, want %d", got.status, got.text, c.status)
 			}
 			if got := p.calls.Load(); got != c.calls {
 				t.Errorf("the provider got %d calls, want %d", got, c.calls)
 			}
-			if got := caller.call(invocation{service: "org.example.Shop", method: "sell"}); got.status != dubboErred || other.calls.Load() != 1 {
-				t.Errorf("another method: status %d after %d calls, want %d after 1", got.status, other.calls.Load(), dubboErred)
+			if got := client.call(invocation{service: "org.example.Shop", method: "sell"}); got.status != dubboErred || other.calls.Load() != 1 {
+				t.Errorf("other method: status %d after %d calls, want %d after 1", got.status, other.calls.Load(), dubboErred)
 			}
 		})
 	}
@@ -194,21 +194,21 @@ func TestRPCCallsAreSplitByWeight(t *testing.T) {
 			"route": object{"weighted_clusters": list{share("stable", 90), share("canary", 10)}}},
 		routeWhen("stable", "service: .*"),
 	)
-	caller := newConsumer(t, address)
+	client := newConsumer(t, address)
 	seen := map[string]int{}
 	for range 20 {
 		for range 20 {
-			caller.send(invocation{service: "org.example.Shop", method: "buy"})
+			client.send(invocation{service: "org.example.Shop", method: "buy"})
 		}
 		for range 20 {
-			seen[caller.receive().text]++
+			seen[client.receive().text]++
 		}
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
 		t.Errorf("of 400 calls %v, want about 360:40", seen)
 	}
 	for range 20 {
-		if got := caller.call(invocation{service: "org.example.Shop", method: "sell"}); got.text != "stable" {
+		if got := client.call(invocation{service: "org.example.Shop", method: "sell"}); got.text != "stable" {
 			t.Fatalf("a method without weights: %d from %q", got.status, got.text)
 		}
 	}

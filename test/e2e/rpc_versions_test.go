@@ -8,13 +8,13 @@ import (
 // frame, and that its requests go to hosts in that version, even if upstream_protocol is bolt.
 func TestBoltVersions(t *testing.T) {
 	for name, upstream := range map[string]string{
-		"the client's protocol":     `"downstream_protocol": "bolt"`,
-		"the listener says bolt":    `"downstream_protocol": "bolt", "upstream_protocol": "bolt"`,
-		"clients of version 2 only": `"downstream_protocol": "boltv2", "upstream_protocol": "bolt"`,
+		"client protocol": `"downstream_protocol": "bolt"`,
+		"bolt listener":   `"downstream_protocol": "bolt", "upstream_protocol": "bolt"`,
+		"version 2 only":  `"downstream_protocol": "boltv2", "upstream_protocol": "bolt"`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			versions := []string{"boltv2", "bolt", "boltv2"}
-			if name == "clients of version 2 only" {
+			if name == "version 2 only" {
 				versions = []string{"boltv2"}
 			}
 			for _, version := range versions {

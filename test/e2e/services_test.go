@@ -65,11 +65,11 @@ func (m *sidecarPair) callAPI(e *example, port, path string) {
 func (m *sidecarPair) sendAPI(e *example, port, path, body string) {
 	m.t.Helper()
 	got := sendRequest(m.t, newClient(m.t), "POST", "http://"+e.address(port)+path, body, "Content-Type: application/json")
-	var answer struct {
+	var response struct {
 		Number int    `json:"err_no"`
 		Text   string `json:"err_msg"`
 	}
-	if err := json.Unmarshal([]byte(got.body), &answer); err != nil || got.status != http.StatusOK || answer.Number != 0 {
+	if err := json.Unmarshal([]byte(got.body), &response); err != nil || got.status != http.StatusOK || response.Number != 0 {
 		m.t.Fatalf("POST %s = %d %s", path, got.status, got.body)
 	}
 }
@@ -95,13 +95,13 @@ const (
 // await calls until the response contains text. Every response until then must contain before.
 func (m *sidecarPair) await(text, before string) {
 	m.t.Helper()
-	eventually(m.t, "calls are answered with "+text, func() bool {
+	eventually(m.t, "calls get "+text, func() bool {
 		got := m.call()
 		if strings.Contains(got.text, text) {
 			return true
 		}
 		if !strings.Contains(got.text, before) {
-			m.t.Errorf("a call is answered %d %q, want first %q and then %q", got.status, got.text, before, text)
+			m.t.Errorf("response %d %q, want first %q and then %q", got.status, got.text, before, text)
 		}
 		return false
 	})
@@ -123,16 +123,16 @@ func sidecarPairExample(t *testing.T) {
 	app := startProvider(t, successText, nil)
 	m := newSidecarPair(t, app.address)
 	if got := m.call(); got.status != dubboNotFound || !strings.Contains(got.text, noRouteText) {
-		t.Errorf("before anything is said a call is answered %d %q", got.status, got.text)
+		t.Errorf("before publish and subscribe: %d %q", got.status, got.text)
 	}
 	m.subscribe()
 	if got := m.call(); got.status == dubboOK || !strings.Contains(got.text, noHealthyHostText) {
-		t.Errorf("before anything is published a call is answered %d %q", got.status, got.text)
+		t.Errorf("before publish: %d %q", got.status, got.text)
 	}
 	m.publish()
 	m.await(successText, noHealthyHostText)
 	if app.calls.Load() == 0 {
-		t.Error("the provider was not called")
+		t.Error("the provider got no call")
 	}
 	for _, want := range []string{"memory " + m.registry, " connected ", helloService + ":1.0.0 memory", "registered", "at 127.0.0.1:" + portOnly(m.providerExample.address("20080"))} {
 		if text := m.services(m.providerExample, "22222"); !strings.Contains(text, want) {
@@ -156,7 +156,7 @@ func sidecarPairExample(t *testing.T) {
 	m.await(successText, noHealthyHostText)
 	m.unsubscribe()
 	if got := m.call(); !strings.Contains(got.text, noRouteText) {
-		t.Errorf("of what is not subscribed any more a call is answered %d %q", got.status, got.text)
+		t.Errorf("after unsubscribe: %d %q", got.status, got.text)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestSubscriptionWithoutVersion(t *testing.T) {
 	for version, want := range map[string]string{"": successText, "0.0.0": successText, "2.0.0": noRouteText} {
 		call := invocation{service: helloService, method: "say", version: version}
 		if got := newConsumer(t, m.consumerExample.address("20881")).call(call); !strings.Contains(got.text, want) {
-			t.Errorf("a call of version %q is answered %d %q, want %q", version, got.status, got.text, want)
+			t.Errorf("call of version %q: %d %q, want %q", version, got.status, got.text, want)
 		}
 	}
 	m.sendAPI(m.consumerExample, "22223", "/unsub", `{"service": {"interface": "`+helloService+`", "methods": ["say"]}}`)
@@ -192,9 +192,9 @@ func TestServicesSurviveRestart(t *testing.T) {
 	m.await(successText, noHealthyHostText)
 
 	// The consumer's sidecar is killed. It restores its subscriptions when it starts again.
-	eventually(t, "what is subscribed is kept", func() bool {
-		kept, err := os.ReadFile(m.stateFile)
-		return err == nil && bytes.Contains(kept, []byte(helloService))
+	eventually(t, "the subscription is saved", func() bool {
+		retained, err := os.ReadFile(m.stateFile)
+		return err == nil && bytes.Contains(retained, []byte(helloService))
 	})
 	m.consumer.signal(syscall.SIGKILL)
 	<-m.consumer.exited
@@ -205,7 +205,7 @@ func TestServicesSurviveRestart(t *testing.T) {
 	m.provider.signal(syscall.SIGTERM)
 	m.await(noHealthyHostText, successText)
 	if status := m.provider.awaitExit(waitTimeout); status != 0 {
-		t.Errorf("the provider's sidecar ends with %d", status)
+		t.Errorf("the provider's sidecar exits with %d", status)
 	}
 	m.startProvider()
 	m.await(successText, noHealthyHostText)
@@ -217,7 +217,7 @@ func TestServicesSurviveRestart(t *testing.T) {
 		w.stderr.await(t, from, "configuration applied")
 	}
 	if got := m.call(); got.status != dubboOK {
-		t.Errorf("after a reload a call is answered %d %q", got.status, got.text)
+		t.Errorf("after a reload: %d %q", got.status, got.text)
 	}
 }
 
@@ -233,17 +233,17 @@ func providerExample(t *testing.T) {
 
 	got := sendRequest(t, web, "POST", url+"/pub", `{"service": {"methods": ["say"]}}`, "Content-Type: application/json")
 	if got.status != 200 || !strings.Contains(got.body, `"err_no":1`) || !strings.Contains(got.body, "service.interface") {
-		t.Errorf("a call without an interface is answered %d %s", got.status, got.body)
+		t.Errorf("request without an interface: %d %s", got.status, got.body)
 	}
 	got = sendRequest(t, web, "POST", url+"/pub", "interface="+helloService+"&methods=say&version=1.0.0", "Content-Type: application/x-www-form-urlencoded")
 	if strings.TrimSpace(got.body) != `{"err_no":0,"err_msg":"publish success"}` {
-		t.Errorf("a form is answered %d %s", got.status, got.body)
+		t.Errorf("form request: %d %s", got.status, got.body)
 	}
 	if got = sendRequest(t, web, "GET", url+"/services/"+helloService+":1.0.0", ""); !strings.Contains(got.body, "dubbo://"+e.address("20080")+"/"+helloService+"?") {
-		t.Errorf("what is published is %s", got.body)
+		t.Errorf("the publications are %s", got.body)
 	}
 	if dump := w.adminGet("/config_dump"); !strings.Contains(dump, `"key": "`+helloService+`:1.0.0"`) && !strings.Contains(dump, `"key":"`+helloService+`:1.0.0"`) {
-		t.Errorf("the page of the configuration does not have the service:\n%s", dump)
+		t.Errorf("/config_dump lacks the service:\n%s", dump)
 	}
 	for name, want := range map[string]float64{
 		"weft_discovery_published": 1, "weft_discovery_published_registered": 1, "weft_discovery_registries_connected": 1, "weft_discovery_api_calls_total": 2,
@@ -276,10 +276,10 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 		return sendRequest(t, newClient(t), "POST", "http://"+e.address("22223")+"/sub", `{"service": {"interface": "`+name+`", "methods": ["say"]}}`).body
 	}
 	if got := subscribe("com.example.Fixed"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, "service.interface: the file defines cluster") {
-		t.Errorf("a service with the name of a cluster of the file is answered %s", got)
+		t.Errorf("service with the name of a cluster of the file: %s", got)
 	}
 	if got := subscribe("com.example.Free"); !strings.Contains(got, `"err_no":0`) {
-		t.Errorf("another one is answered %s", got)
+		t.Errorf("other service: %s", got)
 	}
 	reload := func(text, want string) {
 		t.Helper()
@@ -295,7 +295,7 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
 	said := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Free", method: "say"})
 	if !strings.Contains(said.text, noHealthyHostText) {
-		t.Errorf("after reloads a call is answered %d %q", said.status, said.text)
+		t.Errorf("after reloads: %d %q", said.status, said.text)
 	}
 }
 
@@ -315,9 +315,9 @@ func TestServicesWithControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = control.Serve(ctx, ln, path, slog.New(slog.DiscardHandler)) })
-	defer serving.Wait()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = control.Serve(ctx, ln, path, slog.New(slog.DiscardHandler)) })
+	defer wg.Wait()
 	defer cancel()
 	plane, err := os.ReadFile(filepath.Join(root, "configs", "xds.json"))
 	if err != nil {
@@ -331,7 +331,7 @@ func TestServicesWithControlPlane(t *testing.T) {
 
 	says := func(text string) {
 		t.Helper()
-		eventually(t, "the control plane's listener says "+text, func() bool {
+		eventually(t, "the control plane's listener responds "+text, func() bool {
 			got, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+resources.address("2090")+"/hello", "")
 			return err == nil && got.body == text
 		})
@@ -346,11 +346,11 @@ func TestServicesWithControlPlane(t *testing.T) {
 	}
 	says("Hello again.\n")
 	if got := m.call(); got.text != successText {
-		t.Errorf("after a change of the control plane's a call is answered %d %q", got.status, got.text)
+		t.Errorf("after an xDS update: %d %q", got.status, got.text)
 	}
 	m.unsubscribe()
 	if got := m.call(); !strings.Contains(got.text, noRouteText) {
-		t.Errorf("of what is not subscribed any more a call is answered %d %q", got.status, got.text)
+		t.Errorf("after unsubscribe: %d %q", got.status, got.text)
 	}
 	says("Hello again.\n")
 }

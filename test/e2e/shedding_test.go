@@ -13,9 +13,9 @@ import (
 type responseCounts struct{ served, refused atomic.Int64 }
 
 // startClients starts n clients, which send requests until stop is closed.
-func (c *responseCounts) startClients(t *testing.T, callers *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
+func (c *responseCounts) startClients(t *testing.T, clients *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
 	for range n {
-		callers.Go(func() {
+		clients.Go(func() {
 			for h := newClient(t); ; {
 				select {
 				case <-stop:
@@ -32,7 +32,7 @@ func (c *responseCounts) startClients(t *testing.T, callers *sync.WaitGroup, n i
 					c.refused.Add(1)
 					<-time.After(2 * time.Millisecond)
 				default:
-					t.Errorf("a response with status %d", got.status)
+					t.Errorf("unexpected response status %d", got.status)
 					return
 				}
 			}
@@ -59,24 +59,24 @@ func TestPrioritiesUnderOverload(t *testing.T) {
 	})}})}
 	w := startWeft(t, s.config())
 	var high, batch responseCounts
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	stop := make(chan struct{})
-	batch.startClients(t, &callers, 36, "http://"+front+"/", stop)
-	high.startClients(t, &callers, 4, "http://"+front+"/", stop, "X-Priority: high")
-	eventually(t, "the important were served a while", func() bool { return high.served.Load() >= 500 || t.Failed() })
+	batch.startClients(t, &clients, 36, "http://"+front+"/", stop)
+	high.startClients(t, &clients, 4, "http://"+front+"/", stop, "X-Priority: high")
+	eventually(t, "high priority requests are served", func() bool { return high.served.Load() >= 500 || t.Failed() })
 	close(stop)
-	callers.Wait()
+	clients.Wait()
 	if n := high.refused.Load(); n > 0 {
-		t.Errorf("%d important requests were rejected, and %d served: there was room for them", n, high.served.Load())
+		t.Errorf("%d high priority requests rejected, %d served, want none rejected", n, high.served.Load())
 	}
-	if served, refused := batch.served.Load(), batch.refused.Load(); served == 0 || refused < served {
-		t.Errorf("of the others %d were served and %d rejected, want some and most", served, refused)
+	if served, rejected := batch.served.Load(), batch.refused.Load(); served == 0 || rejected < served {
+		t.Errorf("%d low priority requests served and %d rejected, want some and most", served, rejected)
 	}
 	if got := w.metric(adaptiveRefused, `priority="batch"`); got != float64(batch.refused.Load()) {
-		t.Errorf("%v are counted as rejected, want %d", got, batch.refused.Load())
+		t.Errorf("%v counted as rejected, want %d", got, batch.refused.Load())
 	}
 	if got := w.metric("weft_filter_adaptive_concurrency_limit"); got < 10 || got > 100 {
-		t.Errorf("the limit is %v for an application that does four at once", got)
+		t.Errorf("the limit is %v for an application that serves four at a time", got)
 	}
 }
 
@@ -102,18 +102,18 @@ func adaptiveExample(t *testing.T) {
 	w.admin = e.address("34917")
 	url := "http://" + e.address("3845")
 
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	send := func(n int, fields ...string) {
 		for range n {
-			callers.Go(func() {
+			clients.Go(func() {
 				if got, err := tryRequest(t.Context(), newClient(t), "GET", url+"/items", "", fields...); err != nil || got.status != 200 {
-					t.Errorf("a request that was let in: %d, %v", got.status, err)
+					t.Errorf("accepted request: %d, %v", got.status, err)
 				}
 			})
 			app.await(t)
 		}
 	}
-	refused := func(fields ...string) {
+	rejected := func(fields ...string) {
 		t.Helper()
 		if got := sendRequest(t, newClient(t), "GET", url+"/items", "", fields...); got.status != 503 {
 			t.Errorf("%v: %d, want 503", fields, got.status)
@@ -121,32 +121,32 @@ func adaptiveExample(t *testing.T) {
 	}
 	const batch, high = "X-Priority: batch", "X-Priority: high"
 	send(5, batch)
-	refused(batch)
+	rejected(batch)
 	send(3)
-	refused()
-	refused(batch)
+	rejected()
+	rejected(batch)
 	send(2, high)
-	refused(high)
+	rejected(high)
 	if got := sendRequest(t, newClient(t), "GET", url+"/health", ""); got.status != 200 {
 		t.Errorf("health: %d", got.status)
 	}
 	close(app.release)
-	callers.Wait()
+	clients.Wait()
 	for level, want := range map[string]float64{"batch": 2, "normal": 1, "high": 1} {
 		if got := w.metric(adaptiveRefused, `priority="`+level+`"`, `scope="rest"`); got != want {
-			t.Errorf("%v of level %s were rejected, want %v", got, level, want)
+			t.Errorf("%v requests of priority %s rejected, want %v", got, level, want)
 		}
 	}
 
-	caller := newConsumer(t, e.address("3846"))
+	client := newConsumer(t, e.address("3846"))
 	slow, quick := invocation{service: "org.example.Shop", method: "report"}, invocation{service: "org.example.Shop", method: "buy"}
-	caller.send(slow, slow)
-	eventually(t, "two calls are under way", func() bool { return shop.calls.Load() == 2 })
-	if got := caller.call(slow); got.status != dubboExhausted {
-		t.Errorf("a third call of a method that does not answer: %d %q", got.status, got.text)
+	client.send(slow, slow)
+	eventually(t, "two calls are in flight", func() bool { return shop.calls.Load() == 2 })
+	if got := client.call(slow); got.status != dubboExhausted {
+		t.Errorf("third call of a hanging method: %d %q", got.status, got.text)
 	}
-	if got := caller.call(quick); got.status != dubboOK {
-		t.Errorf("a call of another method: %d %q", got.status, got.text)
+	if got := client.call(quick); got.status != dubboOK {
+		t.Errorf("call of another method: %d %q", got.status, got.text)
 	}
 }
 
@@ -174,9 +174,9 @@ func TestRateLimitPerConnection(t *testing.T) {
 		t.Parallel()
 		address, _ := rpcFilterProxy(t, twice, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "service: .*"))
 		for range 2 {
-			caller := newConsumer(t, address)
+			client := newConsumer(t, address)
 			for i, want := range []byte{dubboOK, dubboOK, dubboExhausted} {
-				if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != want {
+				if got := client.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != want {
 					t.Errorf("call %d of a connection: %d, want %d", i, got.status, want)
 				}
 			}

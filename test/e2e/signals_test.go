@@ -22,7 +22,7 @@ const (
 	sigusr1 = syscall.SIGUSR1
 )
 
-// holdingUpstream is an upstream that responds when leave is closed.
+// holdingUpstream is an upstream that responds when release is closed.
 type holdingUpstream struct {
 	*origin
 	arrived chan struct{} // gets a value for each request that arrives
@@ -48,7 +48,7 @@ func (h *holdingUpstream) await(t *testing.T) {
 	select {
 	case <-h.arrived:
 	case <-time.After(waitTimeout):
-		t.Fatal("the request does not reach the application")
+		t.Fatal("the request did not reach the application")
 	}
 }
 
@@ -78,7 +78,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	w.signal(sigterm)
 	w.stderr.await(t, 0, "draining")
 	if got := unused.readToEnd(); got != "" {
-		t.Errorf("an unused connection got %q, want its end", got)
+		t.Errorf("unused connection read %q, want EOF", got)
 	}
 	eventually(t, "new connections are refused", func() bool { return connectionRefused(front) })
 	if ready, err := adminClient.Get("http://" + w.admin + "/ready"); err != nil {
@@ -90,10 +90,10 @@ func TestSIGTERMDrains(t *testing.T) {
 	for _, c := range []*rawConn{busy, idle} {
 		response, body := c.readResponse("GET")
 		if response.StatusCode != 200 || body != "at last" || !response.Close {
-			t.Errorf("what was under way got %d %q, Connection: close %v; want it whole, and the connection's end", response.StatusCode, body, response.Close)
+			t.Errorf("request in flight got %d %q, Connection: close %v; want the complete response and close", response.StatusCode, body, response.Close)
 		}
 		if got := c.readToEnd(); got != "" {
-			t.Errorf("after the response came %q", got)
+			t.Errorf("after the response: %q", got)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {
@@ -113,7 +113,7 @@ func TestSIGTERMClosesIdleConnections(t *testing.T) {
 		conns[i] = dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 		conns[i].readResponse("GET")
 	}
-	began := time.Now()
+	start := time.Now()
 	w.signal(sigterm)
 	for _, c := range conns {
 		if got := c.readToEnd(); got != "" {
@@ -123,8 +123,8 @@ func TestSIGTERMClosesIdleConnections(t *testing.T) {
 	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("with nothing under way the end took %v", took)
+	if elapsed := time.Since(start); elapsed > 5*time.Second {
+		t.Errorf("exit without requests in flight took %v", elapsed)
 	}
 }
 
@@ -180,11 +180,11 @@ func TestSIGINTExitsImmediately(t *testing.T) {
 	w := startWeft(t, s.config())
 	busy := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 	app.await(t)
-	began := time.Now()
+	start := time.Now()
 	w.signal(sigint)
 	w.awaitExit(waitTimeout)
-	if took := time.Since(began); took > rpcDeadline {
-		t.Errorf("the end took %v", took)
+	if elapsed := time.Since(start); elapsed > rpcDeadline {
+		t.Errorf("exit took %v", elapsed)
 	}
 	busy.readToEnd()
 }
@@ -195,14 +195,14 @@ func TestPIDFile(t *testing.T) {
 	s, _ := simpleProxy("127.0.0.1:1")
 	s.more = object{"pid": path}
 	w := startWeft(t, s.config())
-	eventually(t, "the file holds the process id", func() bool {
+	eventually(t, "the file has the process ID", func() bool {
 		text, _ := os.ReadFile(path)
 		return strings.TrimSpace(string(text)) == fmt.Sprint(w.cmd.Process.Pid)
 	})
 	w.signal(sigterm)
 	w.awaitExit(waitTimeout)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("after the end the file is still there: %v", err)
+		t.Errorf("the file remains after exit: %v", err)
 	}
 }
 
@@ -238,13 +238,13 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 		text    func(s setup) []byte
 		reasons []string
 	}{
-		"with every mistake and its place": {
+		"several errors": {
 			func(setup) []byte { return []byte(invalidFile) }, invalidFileErrors(),
 		},
-		"that is no JSON": {
+		"not JSON": {
 			func(setup) []byte { return []byte("{\n  \"servers\": [\n") }, []string{":3:"},
 		},
-		"with an address that is taken": {
+		"address in use": {
 			func(s setup) []byte {
 				s.listeners = append(s.listeners, httpListener("front2", taken.Addr().String()))
 				s.tables = append(s.tables, routeTable("front2", directRoute("/", 200, "")))
@@ -259,8 +259,8 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 			first := s.config()
 			s.admin = first.admin()
 			w := startWeft(t, first)
-			kept := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-			kept.readResponse("GET")
+			retained := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+			retained.readResponse("GET")
 
 			w.writeText(c.text(s))
 			w.signal(sighup)
@@ -269,13 +269,13 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 				quoted, _ := json.Marshal(reason) // as in a quoted value of the log
 				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))
 			}
-			if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "old" {
+			if _, got := retained.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "old" {
 				t.Errorf("on an old connection: %q", got)
 			}
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "old" {
 				t.Errorf("on a new connection: %q", got.body)
 			}
-			eventually(t, "the refusal is counted", func() bool { return w.metric("weft_config_reloads_total", `result="rejected"`) == 1 })
+			eventually(t, "the rejection is counted", func() bool { return w.metric("weft_config_reloads_total", `result="rejected"`) == 1 })
 			var dump struct {
 				Rejected struct{ Reasons []string }
 			}
@@ -283,13 +283,13 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if all := strings.Join(dump.Rejected.Reasons, "\n"); !strings.Contains(all, c.reasons[0]) {
-				t.Errorf("/config_dump tells %q of the refusal", all)
+				t.Errorf("/config_dump reports %q for the rejection", all)
 			}
 			// The next valid file is applied.
 			s.tables = list{routeTable("front", directRoute("/", 200, "new"))}
 			w.reload(s.config())
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "new" {
-				t.Errorf("after a good file: %q", got.body)
+				t.Errorf("after a valid file: %q", got.body)
 			}
 		})
 	}
@@ -332,7 +332,7 @@ func TestSIGUSR1ReopensTheLogs(t *testing.T) {
 			}
 		}
 		w.signal(sigusr1)
-		eventually(t, "the files are made anew", func() bool { return exists(access) && exists(process) })
+		eventually(t, "the files are created again", func() bool { return exists(access) && exists(process) })
 	}
 	traffic.Wait()
 	w.signal(sigterm)
@@ -350,7 +350,7 @@ func TestSIGUSR1ReopensTheLogs(t *testing.T) {
 	for n := range callers {
 		for i := range each {
 			if line := fmt.Sprintf("%d-%d 200", n, i); seen[line] != 1 {
-				t.Fatalf("line %q is there %d times", line, seen[line])
+				t.Fatalf("line %q occurs %d times", line, seen[line])
 			}
 		}
 	}
@@ -358,7 +358,7 @@ func TestSIGUSR1ReopensTheLogs(t *testing.T) {
 		t.Errorf("%d different lines in %d files, want %d in %d", len(seen), len(files), callers*each, rotations+1)
 	}
 	if text, _ := os.ReadFile(process); !strings.Contains(string(text), "drained") {
-		t.Errorf("the last words are not in the new log of the process: %q", text)
+		t.Errorf("the new process log lacks the last line: %q", text)
 	}
 }
 

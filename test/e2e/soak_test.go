@@ -37,7 +37,7 @@ func TestSoak(t *testing.T) {
 	t.Parallel()
 	binary, err := checkedBinary()
 	if err != nil {
-		t.Skipf("no binary with -race: %v", err)
+		t.Skipf("cannot build with -race: %v", err)
 	}
 	moody := startTCPServer(t, serveFaulty)
 	steady := startUpstream(t, respondWith("steady"))
@@ -65,14 +65,14 @@ func TestSoak(t *testing.T) {
 	calm := newClient(t)
 	sendRequest(t, calm, "GET", "http://"+front+"/steady", "")
 	calm.CloseIdleConnections()
-	eventually(t, "the connections of the warm-up are gone", func() bool { return len(sockets(w)) <= 2 })
+	eventually(t, "the connections of the warm-up are closed", func() bool { return len(sockets(w)) <= 2 })
 	goroutines, descriptors, heap := w.goroutines(), len(sockets(w)), w.heap()
 
 	end := time.Now().Add(soakDuration(t))
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	var rude, good atomic.Int64
 	for range 24 {
-		callers.Go(func() {
+		clients.Go(func() {
 			for time.Now().Before(end) {
 				misbehave(front)
 				rude.Add(1)
@@ -80,7 +80,7 @@ func TestSoak(t *testing.T) {
 		})
 	}
 	for range 4 {
-		callers.Go(func() {
+		clients.Go(func() {
 			c := newClient(t)
 			for time.Now().Before(end) {
 				a, err := tryRequest(t.Context(), c, "GET", "http://"+front+"/steady", "")
@@ -100,12 +100,12 @@ func TestSoak(t *testing.T) {
 		next["admin"] = admin
 		w.reload(next)
 	}
-	callers.Wait()
-	t.Logf("%d exchanges and connections gone wrong, %d good ones, %d reloads", rude.Load(), good.Load(), reloads)
+	clients.Wait()
+	t.Logf("%d faulty exchanges and connections, %d good ones, %d reloads", rude.Load(), good.Load(), reloads)
 
 	sendRequest(t, calm, "GET", "http://"+front+"/steady", "")
 	calm.CloseIdleConnections()
-	eventually(t, "every socket is closed but the listening ones", func() bool { return len(sockets(w)) <= descriptors })
+	eventually(t, "every socket except the listening ones is closed", func() bool { return len(sockets(w)) <= descriptors })
 	eventually(t, "every goroutine has ended", func() bool { return w.goroutines() <= goroutines+2 })
 	now := w.heap()
 	t.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d KB of heap",
@@ -154,12 +154,12 @@ func serveFaulty(c net.Conn) {
 
 // respondFaulty responds and reports whether the connection stays open.
 func respondFaulty(c net.Conn, mood int, head bool) bool {
-	content := strings.Repeat("0123456789abcdef", 1<<rand.IntN(14))
+	body := strings.Repeat("0123456789abcdef", 1<<rand.IntN(14))
 	if head {
-		content = ""
+		body = ""
 	}
 	say := func(s string) { _, _ = io.WriteString(c, s) } // Weft may have closed the connection
-	plain := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(content)) + "\r\n\r\n"
+	plain := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
 	switch mood {
 	case 0: // an early response, then a close
 		say("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -168,7 +168,7 @@ func respondFaulty(c net.Conn, mood int, head bool) bool {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		return false
 	case 3: // an incomplete body
-		say(plain + content[:len(content)/2])
+		say(plain + body[:len(body)/2])
 		return false
 	case 4: // garbage
 		say("220 mail.example ESMTP\r\n")
@@ -177,26 +177,26 @@ func respondFaulty(c net.Conn, mood int, head bool) bool {
 		say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n0123456789abcdef\r\n5\r\nab")
 		return false
 	case 6: // a body until the close
-		say("HTTP/1.1 200 OK\r\n\r\n" + content)
+		say("HTTP/1.1 200 OK\r\n\r\n" + body)
 		return false
 	case 7: // slow
 		for i := range len(plain) {
 			say(plain[i : i+1])
 		}
 		<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond)
-		say(content)
+		say(body)
 	case 8: // more bytes than the response has
-		say(plain + content + "HTTP/1.1 200 OK\r\n")
+		say(plain + body + "HTTP/1.1 200 OK\r\n")
 	case 9: // an interim response first
-		say("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + plain + content)
+		say("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + plain + body)
 	case 10, 11:
 		if head {
 			say(plain)
 			break
 		}
-		say(fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-End: 1\r\n\r\n", len(content), content))
+		say(fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-End: 1\r\n\r\n", len(body), body))
 	default:
-		say(plain + content)
+		say(plain + body)
 	}
 	return true
 }
@@ -254,9 +254,9 @@ func misbehave(address string) {
 		read()
 	case 10: // reads slowly
 		say(strings.Repeat(get, 3))
-		one := make([]byte, 100)
+		first := make([]byte, 100)
 		for range 20 {
-			if _, err := c.Read(one); err != nil {
+			if _, err := c.Read(first); err != nil {
 				return
 			}
 			<-time.After(10 * time.Millisecond)

@@ -54,7 +54,7 @@ func TestSourceAddressOfACluster(t *testing.T) {
 func TestKeepAliveTimers(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ss"); err != nil {
-		t.Skip("no ss (iproute2)")
+		t.Skip("ss (iproute2) is not installed")
 	}
 	app := startUpstream(t, respondWith("hello"))
 	front := freeAddress()
@@ -67,18 +67,18 @@ func TestKeepAliveTimers(t *testing.T) {
 			"upstream_connection_options": object{"tcp_keepalive": object{"keepalive_time": 5000, "keepalive_probes": 3}},
 		}, app.address)},
 	}.config())
-	caller := newClient(t)
-	sendRequest(t, caller, "GET", "http://"+front, "")
-	for _, c := range []struct{ what, filter, least string }{
-		{"the caller's", "sport = :" + portOfAddress(front), "49min"},
-		{"the host's", "dport = :" + portOfAddress(app.address), "83min"},
+	client := newClient(t)
+	sendRequest(t, client, "GET", "http://"+front, "")
+	for _, c := range []struct{ what, filter, minimum string }{
+		{"downstream", "sport = :" + portOfAddress(front), "49min"},
+		{"upstream", "dport = :" + portOfAddress(app.address), "83min"},
 	} {
 		out, err := exec.Command("ss", "-Htno", "state", "established", c.filter).CombinedOutput()
 		if err != nil {
 			t.Fatalf("ss: %v\n%s", err, out)
 		}
-		if !strings.Contains(string(out), "timer:(keepalive,"+c.least) {
-			t.Errorf("%s connection has no timer of %s:\n%s", c.what, c.least, out)
+		if !strings.Contains(string(out), "timer:(keepalive,"+c.minimum) {
+			t.Errorf("%s connection has no timer of %s:\n%s", c.what, c.minimum, out)
 		}
 	}
 }

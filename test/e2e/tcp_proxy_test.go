@@ -78,22 +78,22 @@ func TestTCPWithoutARouteIsClosed(t *testing.T) {
 // direction open, in both orders.
 func TestTCPHalfClose(t *testing.T) {
 	t.Parallel()
-	t.Run("the caller first", func(t *testing.T) {
+	t.Run("client first", func(t *testing.T) {
 		t.Parallel()
 		app := startTCPServer(t, func(c net.Conn) {
 			all, _ := io.ReadAll(c)
 			_, _ = io.WriteString(c, "got "+string(all))
 		})
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-		caller := dialRaw(t, front).send("all of it")
-		if err := caller.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		client := dialRaw(t, front).send("all of it")
+		if err := client.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		if got := caller.readToEnd(); got != "got all of it" {
+		if got := client.readToEnd(); got != "got all of it" {
 			t.Errorf("got %q", got)
 		}
 	})
-	t.Run("the host first", func(t *testing.T) {
+	t.Run("host first", func(t *testing.T) {
 		t.Parallel()
 		heard := make(chan string, 1)
 		app := startTCPServer(t, func(c net.Conn) {
@@ -103,12 +103,12 @@ func TestTCPHalfClose(t *testing.T) {
 			heard <- string(all)
 		})
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-		caller := dialRaw(t, front)
-		if got := caller.readToEnd(); got != "that is all" {
+		client := dialRaw(t, front)
+		if got := client.readToEnd(); got != "that is all" {
 			t.Errorf("the client got %q", got)
 		}
-		caller.send("and yet")
-		_ = caller.Close() // ends the other direction
+		client.send("and yet")
+		_ = client.Close() // ends the other direction
 		if got := <-heard; got != "and yet" {
 			t.Errorf("the host got %q", got)
 		}
@@ -125,18 +125,18 @@ func TestTCPForwardsReset(t *testing.T) {
 		ended <- err
 	})
 	_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-	caller := dialRaw(t, front)
-	if _, err := io.ReadFull(caller.r, make([]byte, 5)); err != nil {
+	client := dialRaw(t, front)
+	if _, err := io.ReadFull(client.r, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	if err := caller.Conn.(*net.TCPConn).SetLinger(0); err != nil {
+	if err := client.Conn.(*net.TCPConn).SetLinger(0); err != nil {
 		t.Fatal(err)
 	}
-	_ = caller.Close() // with a reset
+	_ = client.Close() // with a reset
 	select {
 	case <-ended:
 	case <-time.After(waitTimeout):
-		t.Error("the host's connection does not end")
+		t.Error("the connection to the host did not close")
 	}
 }
 
@@ -144,7 +144,7 @@ func TestTCPIdleTimeout(t *testing.T) {
 	t.Parallel()
 	app := startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	w, front := tcpProxy(t, object{"cluster": "a", "idle_timeout": "1500ms"}, map[string]string{"a": app})
-	caller := dialRaw(t, front)
+	client := dialRaw(t, front)
 	busy := time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -152,18 +152,18 @@ func TestTCPIdleTimeout(t *testing.T) {
 	for time.Since(busy) < 3*time.Second { // twice the timeout, but never idle for as long
 		<-tick.C
 		idle = time.Now()
-		caller.send("x")
-		if _, err := caller.r.ReadByte(); err != nil {
+		client.send("x")
+		if _, err := client.r.ReadByte(); err != nil {
 			t.Fatalf("after %v of traffic: %v", time.Since(busy), err)
 		}
 	}
-	if got := caller.readToEnd(); got != "" {
+	if got := client.readToEnd(); got != "" {
 		t.Errorf("got %q", got)
 	}
-	if took := time.Since(idle); took < 1500*time.Millisecond || took > 1500*time.Millisecond+rpcDeadline {
-		t.Errorf("the end came after %v without a byte", took)
+	if elapsed := time.Since(idle); elapsed < 1500*time.Millisecond || elapsed > 1500*time.Millisecond+rpcDeadline {
+		t.Errorf("the connection closed after %v of idle time", elapsed)
 	}
-	eventually(t, "nothing is left", func() bool {
+	eventually(t, "no connection is open", func() bool {
 		return w.metric("weft_cluster_connections_active") == 0 && w.metric("weft_listener_connections_active") == 0
 	})
 }
@@ -213,15 +213,15 @@ func TestTCPBulkTransfer(t *testing.T) {
 	})
 	w, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
 	grewLittle := w.watchMemory()
-	caller := dialRaw(t, front)
+	client := dialRaw(t, front)
 	sent := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(caller.Conn, randomStream(2, size))
-		sent <- errors.Join(err, caller.Conn.(*net.TCPConn).CloseWrite())
+		_, err := io.Copy(client.Conn, randomStream(2, size))
+		sent <- errors.Join(err, client.Conn.(*net.TCPConn).CloseWrite())
 	}()
-	sum, n, err := readSum(caller.Conn)
+	sum, n, err := readSum(client.Conn)
 	if err := errors.Join(err, <-sent); err != nil || n != size || sum != streamSum(1, size) {
-		t.Errorf("the client got %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
+		t.Errorf("the client read %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
 	}
 	if host := <-hosts; host.err != nil || host.n != size || host.in != streamSum(2, size) {
 		t.Errorf("the host got %d bytes, intact %v, %v", host.n, host.in == streamSum(2, size), host.err)
@@ -278,18 +278,18 @@ func TestTCPDrains(t *testing.T) {
 		listeners: list{tcpListener("bytes", front, object{"cluster": "a"})},
 		clusters:  list{cluster("a", nil, app)},
 	}.config())
-	caller := dialRaw(t, front).send("before")
+	client := dialRaw(t, front).send("before")
 	got := make([]byte, 6)
-	if _, err := io.ReadFull(caller.r, got); err != nil {
+	if _, err := io.ReadFull(client.r, got); err != nil {
 		t.Fatal(err)
 	}
 	w.signal(sigterm)
 	eventually(t, "new connections are refused", func() bool { return connectionRefused(front) })
-	caller.send("after!")
-	if _, err := io.ReadFull(caller.r, got); err != nil || string(got) != "after!" {
+	client.send("after!")
+	if _, err := io.ReadFull(client.r, got); err != nil || string(got) != "after!" {
 		t.Errorf("while draining: %q, %v", got, err)
 	}
-	_ = caller.Close() // the last connection
+	_ = client.Close() // the last connection
 	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
@@ -316,7 +316,7 @@ func TestTCPConnectionsAreCounted(t *testing.T) {
 	}
 	_ = first.Close() // frees a slot
 	eventually(t, "one is connected", func() bool { return open.Load() == 1 })
-	eventually(t, "there is room for another", func() bool {
+	eventually(t, "another connection is accepted", func() bool {
 		c, err := net.Dial("tcp", front)
 		if err != nil {
 			t.Fatal(err)

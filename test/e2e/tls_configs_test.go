@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// exampleCertDir returns a vault with the certificates of the TLS examples. Its directory is their
+// exampleCertDir returns a certDir with the certificates of the TLS examples. Its directory is their
 // ${CERTS}.
 func exampleCertDir(t *testing.T) *certDir {
 	t.Helper()
@@ -34,7 +34,7 @@ func tlsExample(t *testing.T) {
 	}
 	for name, want := range map[string]string{"shop.example": "shop", "v1.api.example": "api", "": "shop"} {
 		if got := presentedNameFor(t, v, at, name); got != want {
-			t.Errorf("asked for %q the listener shows %q, want %q", name, got, want)
+			t.Errorf("SNI %q: the listener presents %q, want %q", name, got, want)
 		}
 	}
 	w.stdout.await(t, 0, "200 TLSv1.3 localhost h2")
@@ -47,14 +47,14 @@ func mtlsExample(t *testing.T) {
 	e.run("mtls.json", "CERTS="+v.dir)
 	got := sendRequest(t, newClient(t), "GET", "http://"+e.address("2045")+"/", "", "X-Forwarded-Client-Cert: Hash=forged")
 	if got.body != "orders\n" {
-		t.Errorf("through both: %d %q", got.status, got.body)
+		t.Errorf("through both sidecars: %d %q", got.status, got.body)
 	}
 	if seen := got.header.Get("X-Seen"); !strings.HasPrefix(seen, "By=spiffe://shop/ns/default/sa/orders;Hash=") || !strings.HasSuffix(seen, ";URI=spiffe://shop/ns/default/sa/front") {
-		t.Errorf("the application is told of %q", seen)
+		t.Errorf("the application got %q", seen)
 	}
 	c := v.client(other.TLS)
 	skipVerify(c)
 	if a, err := tryRequest(t.Context(), c, "GET", "https://"+e.address("2046")+"/", ""); err == nil {
-		t.Errorf("another application is let in: %+v", a)
+		t.Errorf("other application accepted: %+v", a)
 	}
 }

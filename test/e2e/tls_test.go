@@ -42,21 +42,21 @@ func (v *certDir) issue(name string, s testpki.Spec) testpki.Leaf {
 
 func (v *certDir) path(name string) string { return filepath.Join(v.dir, name) }
 
-// context returns a tls_context with a certificate of the vault.
-func (v *certDir) context(name string, more object) object {
+// context returns a tls_context with a certificate of v.
+func (v *certDir) context(name string, extra object) object {
 	return object{
 		"status": true, "ca_cert": v.path("ca.pem"), "cert_chain": v.path(name + ".pem"), "private_key": v.path(name + ".key"),
-	}.with(more)
+	}.with(extra)
 }
 
 // tlsListener returns a listener for every protocol with a tls_context.
-func tlsListener(name, address string, context object, more ...object) object {
-	l := networkListener(name, address, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": name}}, more...)
+func tlsListener(name, address string, context object, extra ...object) object {
+	l := networkListener(name, address, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": name}}, extra...)
 	l["filter_chains"].(list)[0].(object)["tls_context"] = context
 	return l
 }
 
-// client returns a client that trusts the vault's authority and prefers HTTP/2.
+// client returns a client that trusts the authority of v and prefers HTTP/2.
 func (v *certDir) client(own ...tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), Certificates: own}, ForceAttemptHTTP2: true,
@@ -107,10 +107,10 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		}
 	}
 	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "back", "result", "ok"); n < 3 || n > 6 {
-		t.Errorf("%v handshakes for 9 requests of 3 protocols: connections are kept", n)
+		t.Errorf("%v handshakes for 9 requests of 3 protocols, want connections to be reused", n)
 	}
 	if n := w.metric("weft_cluster_tls_handshakes_total", "cluster", "back", "result", "ok"); n < 3 {
-		t.Errorf("%v handshakes are counted at the cluster", n)
+		t.Errorf("the cluster counts %v handshakes", n)
 	}
 	w.signal(os.Interrupt)
 	w.awaitExit(waitTimeout)
@@ -120,11 +120,11 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 	}
 	for _, want := range []string{"Http1 https", "Http2", "dubbo"} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the log has no line of %q:\n%s", want, text)
+			t.Errorf("the log has no line for %q:\n%s", want, text)
 		}
 	}
 	if n := strings.Count(string(text), "TLSv1.3 spiffe://shop/ns/default/sa/front app.shop"); n != 9 {
-		t.Errorf("%d of 9 lines tell of the client:\n%s", n, text)
+		t.Errorf("%d of 9 lines have the client:\n%s", n, text)
 	}
 }
 
@@ -162,28 +162,28 @@ func TestInvalidCertificatesAreRejected(t *testing.T) {
 		in     bool
 		result string
 	}{
-		{"the right one", v.client(friend.TLS), true, "ok"},
+		{"valid certificate", v.client(friend.TLS), true, "ok"},
 		{"none", v.client(), false, "no_certificate"},
-		{"of somebody else", v.client(other.TLS), false, "wrong_peer"},
-		{"of another authority", clientWithCert(v, stranger.TLS), false, "untrusted"},
+		{"other identity", v.client(other.TLS), false, "wrong_peer"},
+		{"other authority", clientWithCert(v, stranger.TLS), false, "untrusted"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := tryRequest(t.Context(), test.client, "GET", "https://"+front+"/", "")
 			if in := err == nil && a.body == "in"; in != test.in {
-				t.Errorf("answer %+v, %v; want to be let in: %v", a, err, test.in)
+				t.Errorf("response %+v, %v; want accepted: %v", a, err, test.in)
 			}
-			eventually(t, "a handshake is counted as "+test.result, func() bool {
+			eventually(t, "the handshake is counted as "+test.result, func() bool {
 				return w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", test.result) >= 1
 			})
 		})
 	}
 	for _, name := range []string{"wrong-name", "untrusted", "system-only"} {
 		if got := sendRequest(t, newClient(t), "GET", "http://"+plain+"/"+name, ""); got.status != 502 {
-			t.Errorf("a host that is %s: status %d, want 502", name, got.status)
+			t.Errorf("host with %s: status %d, want 502", name, got.status)
 		}
 	}
 	if log := w.stderr.String(); !strings.Contains(log, "TLS handshake failed") {
-		t.Error("the log tells of no failure")
+		t.Error("the log lacks the handshake failure")
 	}
 }
 
@@ -213,13 +213,13 @@ func TestTLSAndPlaintextOnOnePort(t *testing.T) {
 		url    string
 		in     bool
 	}{
-		"TLS":                      {v.client(), "https://" + front, true},
-		"plaintext":                {newClient(t), "http://" + front, true},
-		"TLS alone":                {v.client(), "https://" + strict, true},
-		"plaintext where TLS must": {newClient(t), "http://" + strict, false},
+		"TLS":                              {v.client(), "https://" + front, true},
+		"plaintext":                        {newClient(t), "http://" + front, true},
+		"only TLS":                         {v.client(), "https://" + strict, true},
+		"plaintext on a TLS-only listener": {newClient(t), "http://" + strict, false},
 	} {
 		if a, err := tryRequest(t.Context(), c.client, "GET", c.url, ""); (err == nil && a.body == "in") != c.in {
-			t.Errorf("%s: %+v, %v; want to be let in: %v", name, a, err, c.in)
+			t.Errorf("%s: %+v, %v; want accepted: %v", name, a, err, c.in)
 		}
 	}
 }
@@ -298,7 +298,7 @@ func presentedName(t *testing.T, v *certDir, address string) string {
 	return presentedNameFor(t, v, address, "127.0.0.1")
 }
 
-// presentedNameFor is shown for clients that send name as SNI, or no SNI if name is "".
+// presentedNameFor is presentedName for clients that send name as SNI, or no SNI if name is "".
 func presentedNameFor(t *testing.T, v *certDir, address, name string) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
@@ -361,12 +361,12 @@ func TestSlowHandshakesAreBounded(t *testing.T) {
 	if a := sendRequest(t, v.client(), "GET", "https://"+front+"/", ""); a.body != "in" {
 		t.Errorf("meanwhile: %+v", a)
 	}
-	eventually(t, "the slow ones have ended", func() bool { return w.metric("weft_listener_connections_active", "listener", "front") <= 1 })
+	eventually(t, "the slow connections are closed", func() bool { return w.metric("weft_listener_connections_active", "listener", "front") <= 1 })
 	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", "timeout"); n != many/2 {
 		t.Errorf("%v handshakes timed out, want %d", n, many/2)
 	}
 	if n := w.metric("weft_listener_connections_closed_total", "listener", "front", "cause", "tls_handshake"); n != many/2 {
-		t.Errorf("%v connections ended for their handshake, want %d", n, many/2)
+		t.Errorf("%v connections closed during the handshake, want %d", n, many/2)
 	}
 }
 
@@ -392,10 +392,10 @@ func TestThirdPartyTLSClients(t *testing.T) {
 		{"curl, TLS 1.2", "curl -sS --tls-max 1.2 --cacert " + v.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n2"}, nil},
 		{"s_client, TLS 1.3", "(" + request + "; sleep 0.5) | " + client + " 2>&1", []string{"Verify return code: 0 (ok)", "TLSv1.3", "HTTP/1.1 200 OK", "in\n"}, nil},
 		{
-			"s_client, a change of keys", "(printf 'K\\n'; sleep 0.5; " + request + "; sleep 0.5) | " + client + " -msg 2>&1",
+			"s_client, KeyUpdate", "(printf 'K\\n'; sleep 0.5; " + request + "; sleep 0.5) | " + client + " -msg 2>&1",
 			[]string{"<<< TLS 1.3, Handshake [length 0005], KeyUpdate", "HTTP/1.1 200 OK", "close_notify"}, nil,
 		},
-		{"s_client, a resumed session", client + " -sess_out " + v.path("s") + " < /dev/null >/dev/null 2>&1; (" + request + "; sleep 0.5) | " +
+		{"s_client, session resumption", client + " -sess_out " + v.path("s") + " < /dev/null >/dev/null 2>&1; (" + request + "; sleep 0.5) | " +
 			client + " -sess_out " + v.path("s") + " >/dev/null 2>&1; " + client + " -sess_in " + v.path("s") + " < /dev/null 2>&1", []string{"Reused, TLSv1.3"}, nil},
 		{"s_client, TLS 1.1", client + " -tls1_1 -cipher ALL:@SECLEVEL=0 < /dev/null 2>&1", []string{"alert protocol version", "Cipher is (NONE)"}, nil},
 		{"s_client, small fragments", "(" + request + "; sleep 0.5) | " + client + " -maxfraglen 512 -split_send_frag 512 2>&1", []string{"HTTP/1.1 200 OK"}, nil},
@@ -411,7 +411,7 @@ func TestThirdPartyTLSClients(t *testing.T) {
 				program = "openssl"
 			}
 			if _, err := exec.LookPath(program); err != nil {
-				t.Skipf("there is no %s", program)
+				t.Skipf("%s is not installed", program)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*waitTimeout)
 			defer cancel()
@@ -435,7 +435,7 @@ func TestNginxTLSOnBothSides(t *testing.T) {
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
 		if nginx = "/usr/sbin/nginx"; !exists(nginx) {
-			t.Skip("there is no nginx")
+			t.Skip("nginx is not installed")
 		}
 	}
 	v := newCertDir(t)
@@ -469,7 +469,7 @@ http {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	eventually(t, "nginx answers", func() bool {
+	eventually(t, "nginx responds", func() bool {
 		a, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+before+"/", "")
 		return err == nil && a.status == 200
 	})

@@ -52,15 +52,15 @@ func TestAccessLogUpstreamTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, protocol := range []string{"Http1", "Http2", "dubbo"} {
-		known := 0
+		recorded := 0
 		for _, resumed := range []string{"true", "false"} {
-			known += strings.Count(string(text), protocol+" TLSv1.3 "+resumed+" spiffe://shop/back app.shop\n")
+			recorded += strings.Count(string(text), protocol+" TLSv1.3 "+resumed+" spiffe://shop/back app.shop\n")
 		}
-		if known != 1 {
-			t.Errorf("%d lines tell of the host of %s, want one:\n%s", known, protocol, text)
+		if recorded != 1 {
+			t.Errorf("%d lines have the host of %s, want one:\n%s", recorded, protocol, text)
 		}
 	}
 	if !strings.Contains(string(text), "Http1 - - - -\n") {
-		t.Errorf("no line tells of a host in plaintext:\n%s", text)
+		t.Errorf("no line for a plaintext host:\n%s", text)
 	}
 }

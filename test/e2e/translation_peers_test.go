@@ -44,11 +44,11 @@ func symbols(s string) string {
 func http1Text(s string) string { return symbols(strings.ReplaceAll(s, "\n", "\r\n")) }
 
 // notation returns a message in the notation.
-func notation(first string, fields []string, content string, trailers []string) string {
+func notation(first string, fields []string, body string, trailers []string) string {
 	slices.Sort(fields)
 	s := strings.Join(append([]string{first}, fields...), "\n")
-	if content != "" || len(trailers) > 0 {
-		s += "\n\n" + content
+	if body != "" || len(trailers) > 0 {
+		s += "\n\n" + body
 	}
 	if len(trailers) > 0 {
 		slices.Sort(trailers)
@@ -106,7 +106,7 @@ func withoutWeftHeaders(fields []string) []string {
 
 // content removes the headers of the connection from fields and reads the body that fields
 // announce. If without is set, the message has no body.
-func (r http1Reader) content(fields *[]string, without bool) (content string, trailers []string, err error) {
+func (r http1Reader) content(fields *[]string, without bool) (body string, trailers []string, err error) {
 	takeHeader(fields, "connection")
 	chunked := takeHeader(fields, "transfer-encoding") == "chunked"
 	if without {
@@ -116,7 +116,7 @@ func (r http1Reader) content(fields *[]string, without bool) (content string, tr
 		for {
 			size, err := r.ReadString('\n')
 			if err != nil {
-				return content, nil, err
+				return body, nil, err
 			}
 			n, err := strconv.ParseInt(strings.TrimSpace(size), 16, 32)
 			if err != nil || n == 0 {
@@ -124,12 +124,12 @@ func (r http1Reader) content(fields *[]string, without bool) (content string, tr
 			}
 			piece := make([]byte, n+2)
 			if _, err := io.ReadFull(r, piece); err != nil {
-				return content, nil, err
+				return body, nil, err
 			}
-			content += string(piece[:n])
+			body += string(piece[:n])
 		}
 		_, trailers, err = r.section(false)
-		return content, trailers, err
+		return body, trailers, err
 	}
 	for _, f := range *fields {
 		if length, ok := strings.CutPrefix(f, "content-length: "); ok {
@@ -151,9 +151,9 @@ func (r http1Reader) request() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	content, trailers, err := r.content(&fields, false)
+	body, trailers, err := r.content(&fields, false)
 	host := takeHeader(&fields, "host")
-	return notation(strings.TrimSuffix(line, "HTTP/1.1")+host, withoutWeftHeaders(fields), content, trailers), err
+	return notation(strings.TrimSuffix(line, "HTTP/1.1")+host, withoutWeftHeaders(fields), body, trailers), err
 }
 
 // responses reads the responses to a request, up to the final one.
@@ -166,8 +166,8 @@ func (r http1Reader) responses(head bool) string {
 		}
 		status := strings.Fields(line)[1]
 		interim := status[0] == '1' && status != "101"
-		content, trailers, err := r.content(&fields, interim || head || status == "204" || status == "304")
-		all += notation(status, withoutWeftHeaders(fields), content, trailers)
+		body, trailers, err := r.content(&fields, interim || head || status == "204" || status == "304")
+		all += notation(status, withoutWeftHeaders(fields), body, trailers)
 		switch {
 		case err != nil:
 			return all + "(cut)"
@@ -233,9 +233,9 @@ func (p *http2Peer) send(stream uint32, messages string) error {
 // message reads a message to its end, from stream or, if that is 0, from the next stream. first
 // returns the first line for the pseudo-headers.
 func (p *http2Peer) message(stream uint32, first func(pseudo map[string]string) string) (text string, of uint32, err error) {
-	var line, content string
+	var line, body string
 	var fields []string
-	begun := false
+	started := false
 	for {
 		f, err := p.fr.ReadFrame()
 		if err != nil {
@@ -251,29 +251,29 @@ func (p *http2Peer) message(stream uint32, first func(pseudo map[string]string) 
 				err = p.fr.WriteSettingsAck()
 			}
 		case *http2.RSTStreamFrame:
-			if begun {
-				return text + notation(line, fields, content, nil) + "(cut)", stream, io.ErrUnexpectedEOF
+			if started {
+				return text + notation(line, fields, body, nil) + "(cut)", stream, io.ErrUnexpectedEOF
 			}
 			return text + fmt.Sprintf("(%v)", f.ErrCode), stream, io.ErrUnexpectedEOF
 		case *http2.MetaHeadersFrame:
 			stream, ended = f.StreamID, f.StreamEnded()
 			pseudo, regular := sections(f)
-			if begun {
-				return text + notation(line, fields, content, regular), stream, nil
+			if started {
+				return text + notation(line, fields, body, regular), stream, nil
 			}
 			line, fields = first(pseudo), withoutWeftHeaders(regular)
-			if begun = len(line) != 3 || line[0] != '1'; !begun {
+			if started = len(line) != 3 || line[0] != '1'; !started {
 				text += notation(line, fields, "", nil) + messageSeparator
 			}
 		case *http2.DataFrame:
-			content += string(f.Data())
+			body += string(f.Data())
 			ended = f.StreamEnded()
 		}
 		if err != nil {
 			return text, stream, err
 		}
 		if ended {
-			return text + notation(line, fields, content, nil), stream, nil
+			return text + notation(line, fields, body, nil), stream, nil
 		}
 	}
 }
@@ -325,8 +325,8 @@ func requestHTTP2(t *testing.T, address, request string) string {
 	if err := p.fr.WriteSettings(); err != nil {
 		t.Fatal(err)
 	}
-	head, rest, more := strings.Cut(request, "\n\n")
-	if more {
+	head, rest, extra := strings.Cut(request, "\n\n")
+	if extra {
 		rest = "\n\n" + rest
 	}
 	if err := p.send(1, withPseudo(head)+rest); err != nil {

@@ -116,15 +116,15 @@ func TestTranslation(t *testing.T) {
 
 // appliesTo reports whether both sides can express their part in these versions.
 func (x *translation) appliesTo(down, up string) bool {
-	asked := x.http1
+	requests := x.http1
 	if down == "Http2" {
-		asked = x.http2
+		requests = x.http2
 	}
 	said, other := x.response1, x.response2
 	if up == "Http2" {
 		said, other = other, said
 	}
-	return asked != "" && (said != "" || other == "")
+	return requests != "" && (said != "" || other == "")
 }
 
 func (x *translation) run(t *testing.T, apps *recordingUpstreams, front, down, up string) {
@@ -167,9 +167,9 @@ func (a *recordingUpstreams) received(certain bool) string {
 }
 
 // status returns the status of a response. Tests compare nothing else of a local reply.
-func status(answer string) string {
-	if len(answer) < 3 {
-		return answer
+func status(response string) string {
+	if len(response) < 3 {
+		return response
 	}
-	return answer[:3]
+	return response[:3]
 }

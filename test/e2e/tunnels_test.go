@@ -183,11 +183,11 @@ func TestTunnelClose(t *testing.T) {
 		for _, up := range []string{"Http1", "Http2"} {
 			t.Run(down+" to "+up, func(t *testing.T) {
 				t.Parallel()
-				for name, scene := range map[string]func(t *testing.T, caller, app tunnel){
-					"each direction by itself":              checkHalfClose,
-					"with a caller that leaves":             func(t *testing.T, caller, app tunnel) { checkClosePropagates(t, caller, app) },
-					"with an application that leaves":       func(t *testing.T, caller, app tunnel) { checkClosePropagates(t, app, caller) },
-					"after more bytes than a request's are": checkBulkTransfer,
+				for name, scene := range map[string]func(t *testing.T, client, app tunnel){
+					"half-close":                     checkHalfClose,
+					"client disconnects":             func(t *testing.T, client, app tunnel) { checkClosePropagates(t, client, app) },
+					"application disconnects":        func(t *testing.T, client, app tunnel) { checkClosePropagates(t, app, client) },
+					"more bytes than a request body": checkBulkTransfer,
 				} {
 					t.Run(name, func(t *testing.T) {
 						address, ends := startTunnelUpstream(t, up)
@@ -200,9 +200,9 @@ func TestTunnelClose(t *testing.T) {
 							tables:   list{routeTable("front", routeTo("/", "app", object{"timeout": "5s"}))},
 							clusters: list{cluster("app", nil, address)},
 						}.config())
-						caller := openTunnel(t, front, down)
-						scene(t, caller, <-ends)
-						eventually(t, "the tunnel is over", func() bool { return w.metric("weft_listener_requests_total") == 1 })
+						client := openTunnel(t, front, down)
+						scene(t, client, <-ends)
+						eventually(t, "the tunnel has ended", func() bool { return w.metric("weft_listener_requests_total") == 1 })
 						w.signal(sigterm)
 						w.awaitExit(waitTimeout)
 						if got, want := rotatedLines(t, log)[0], []string{"GET /chat 101"}; !slices.Equal(got, want) {
@@ -223,7 +223,7 @@ func checkPasses(t *testing.T, from, to tunnel, text string) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(to, got); err != nil || string(got) != text {
-		t.Fatalf("of %.20q came %.20q, %v", text, got, err)
+		t.Fatalf("sent %.20q, received %.20q, %v", text, got, err)
 	}
 }
 
@@ -233,26 +233,26 @@ func readToEnd(t *testing.T, s tunnel) error {
 	rest, err := io.ReadAll(s)
 	var late net.Error
 	if errors.As(err, &late) && late.Timeout() || len(rest) > 0 {
-		t.Errorf("there is no end, but %q, %v", rest, err)
+		t.Errorf("got %q, %v, want the end", rest, err)
 	}
 	return err
 }
 
-func checkHalfClose(t *testing.T, caller, app tunnel) {
-	checkPasses(t, caller, app, "ping")
-	checkPasses(t, app, caller, "pong")
+func checkHalfClose(t *testing.T, client, app tunnel) {
+	checkPasses(t, client, app, "ping")
+	checkPasses(t, app, client, "pong")
 	if err := app.closeWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if err := readToEnd(t, caller); err != nil {
-		t.Errorf("the application's end came as %v", err)
+	if err := readToEnd(t, client); err != nil {
+		t.Errorf("the application's EOF: %v", err)
 	}
-	checkPasses(t, caller, app, "last words")
-	if err := caller.closeWrite(); err != nil {
+	checkPasses(t, client, app, "last words")
+	if err := client.closeWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if err := readToEnd(t, app); err != nil {
-		t.Errorf("the client's end came as %v", err)
+		t.Errorf("the client's EOF: %v", err)
 	}
 }
 
@@ -263,12 +263,12 @@ func checkClosePropagates(t *testing.T, leaves, stays tunnel) {
 		t.Fatal(err)
 	}
 	_ = readToEnd(t, stays) // how it ends depends on the version
-	_ = stays.abort()       // it may be closed
+	_ = stays.abort()       // may be closed
 }
 
-func checkBulkTransfer(t *testing.T, caller, app tunnel) {
+func checkBulkTransfer(t *testing.T, client, app tunnel) {
 	for range 10 {
-		checkPasses(t, caller, app, strings.Repeat("much ", 1000))
+		checkPasses(t, client, app, strings.Repeat("much ", 1000))
 	}
-	checkHalfClose(t, caller, app)
+	checkHalfClose(t, client, app)
 }

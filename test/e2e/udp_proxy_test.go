@@ -132,7 +132,7 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 		for p := range ports {
 			conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 1, byte(i>>8), byte(i)), Port: 20_000 + p}, to)
 			if errors.Is(err, os.ErrPermission) || err != nil && i == 0 {
-				t.Skip("no such source here: ", err)
+				t.Skip("cannot bind the source address: ", err)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -153,19 +153,19 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 		ends.Wait()
 	}
 	if n := answered.Load(); n != int64(sessions) {
-		t.Errorf("%d of %d sources were answered", n, sessions)
+		t.Errorf("%d of %d sources got a response", n, sessions)
 	}
-	t.Logf("%d sessions take %d B each of the process's memory", sessions, (w.memory().anonymous-before.anonymous)/sessions)
+	t.Logf("%d sessions take %d bytes of memory each", sessions, (w.memory().anonymous-before.anonymous)/sessions)
 	if n := w.metric("weft_udp_sessions_active"); int(n) > sessions {
-		t.Errorf("%v sessions, more than the bound", n)
+		t.Errorf("%v sessions, more than max_sessions", n)
 	}
 	if now := w.goroutines(); now > goroutines+10 {
 		t.Errorf("%d goroutines, %d before", now, goroutines)
 	}
-	more := dialUDP(t, front)
-	eventually(t, "the datagram of one more is dropped", func() bool {
-		if got := exchangeDatagram(t, more, "z", 50*time.Millisecond); got != "" {
-			t.Fatalf("one more was answered: %q", got)
+	extra := dialUDP(t, front)
+	eventually(t, "the datagram of one more session is dropped", func() bool {
+		if got := exchangeDatagram(t, extra, "z", 50*time.Millisecond); got != "" {
+			t.Fatalf("one more session got %q", got)
 		}
 		return w.metric("weft_udp_datagrams_dropped_total", `reason="max_sessions"`) > 0
 	})
@@ -226,24 +226,24 @@ func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 	next := c
 	next.clusters = list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, left...)}
 	w.reload(next.config())
-	eventually(t, "the session is at the host that is left", func() bool {
+	eventually(t, "the session is at the remaining host", func() bool {
 		got := exchangeDatagram(t, s, "4", time.Second)
 		return got != "" && got[:1] != second[:1] && got[:1] != name
 	})
 	if n := w.metric("weft_udp_sessions_active"); n != 1 {
-		t.Errorf("%v sessions, want the one", n)
+		t.Errorf("%v sessions, want 1", n)
 	}
 }
 
 // TestDatagramsUnderReload verifies that no datagram is lost while the configuration changes.
 func TestDatagramsUnderReload(t *testing.T) {
 	t.Parallel()
-	one, two := startUDPEcho(t, "127.0.0.1:0", "a"), startUDPEcho(t, "127.0.0.1:0", "b")
+	first, second := startUDPEcho(t, "127.0.0.1:0", "a"), startUDPEcho(t, "127.0.0.1:0", "b")
 	front, spare := freeUDP(t), freeUDP(t)
 	with := func(i int) setup {
 		s := setup{
 			listeners: list{udpListener("front", front, object{"cluster": fmt.Sprint("app", i%2), "idle_timeout": fmt.Sprint(10+i, "s")})},
-			clusters:  list{cluster("app0", nil, one.address), cluster("app1", nil, two.address)},
+			clusters:  list{cluster("app0", nil, first.address), cluster("app1", nil, second.address)},
 		}
 		if i%3 == 0 { // present in every third configuration
 			s.listeners = append(s.listeners, udpListener("spare", spare, object{"cluster": "app0"}))
@@ -253,10 +253,10 @@ func TestDatagramsUnderReload(t *testing.T) {
 	w := startWeft(t, with(0).config())
 	ctx, stop := context.WithCancel(t.Context())
 	var lost, served atomic.Int64
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range 4 {
 		s := dialUDP(t, front)
-		callers.Go(func() {
+		clients.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				text := fmt.Sprint(i, ".", n)
 				if got := exchangeDatagram(t, s, text, 2*time.Second); len(got) < 2 || got[2:] != text {
@@ -271,19 +271,19 @@ func TestDatagramsUnderReload(t *testing.T) {
 	for i := 1; i <= 12; i++ {
 		w.reload(with(i).config())
 		before := served.Load()
-		eventually(t, "datagrams go on", func() bool { return served.Load() > before+50 })
+		eventually(t, "datagrams continue", func() bool { return served.Load() > before+50 })
 		if i%3 == 0 {
 			if got := exchangeDatagram(t, dialUDP(t, spare), "x", waitTimeout); got != "a:x" {
-				t.Errorf("the listener that came back: %q", got)
+				t.Errorf("the restored listener: %q", got)
 			}
 		}
 	}
 	stop()
-	callers.Wait()
+	clients.Wait()
 	if n := lost.Load(); n != 0 {
 		t.Errorf("%d of %d datagrams were lost", n, n+served.Load())
 	}
-	if one.received.Load() == 0 || two.received.Load() == 0 {
+	if first.received.Load() == 0 || second.received.Load() == 0 {
 		t.Error("one of the clusters got nothing")
 	}
 }
@@ -292,7 +292,7 @@ func TestDatagramsUnderReload(t *testing.T) {
 // process exits soon afterwards.
 func TestDatagramsDrain(t *testing.T) {
 	t.Parallel()
-	asked, leave := make(chan struct{}, 1), make(chan struct{})
+	requests, release := make(chan struct{}, 1), make(chan struct{})
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -304,8 +304,8 @@ func TestDatagramsDrain(t *testing.T) {
 		if err != nil {
 			return
 		}
-		asked <- struct{}{}
-		<-leave
+		requests <- struct{}{}
+		<-release
 		_, _ = conn.WriteTo([]byte("late"), from) // the test checks whether it arrives
 	}()
 	front := freeUDP(t)
@@ -318,11 +318,11 @@ func TestDatagramsDrain(t *testing.T) {
 	if _, err := s.Write([]byte("question")); err != nil {
 		t.Fatal(err)
 	}
-	<-asked
-	begun := time.Now()
+	<-requests
+	started := time.Now()
 	w.signal(sigterm)
-	eventually(t, "it drains", func() bool { return w.metric("weft_draining") == 1 })
-	close(leave)
+	eventually(t, "the drain has started", func() bool { return w.metric("weft_draining") == 1 })
+	close(release)
 	b := make([]byte, 100)
 	_ = s.SetReadDeadline(time.Now().Add(waitTimeout)) // the socket is open
 	if n, err := s.Read(b); err != nil || string(b[:n]) != "late" {
@@ -331,8 +331,8 @@ func TestDatagramsDrain(t *testing.T) {
 	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
-	if took := time.Since(begun); took > 20*time.Second {
-		t.Errorf("the drain took %v", took)
+	if elapsed := time.Since(started); elapsed > 20*time.Second {
+		t.Errorf("the drain took %v", elapsed)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestDatagramsDrain(t *testing.T) {
 func udpProxyExample(t *testing.T) {
 	e := loadExample(t, "udp_proxy.json")
 	for _, host := range []string{"3351", "3352"} {
-		answer := func(w dns.ResponseWriter, q *dns.Msg) {
+		response := func(w dns.ResponseWriter, q *dns.Msg) {
 			m := new(dns.Msg).SetReply(q)
 			record, err := dns.NewRR(q.Question[0].Name + " 60 IN TXT \"" + host + "\"")
 			if err != nil {
@@ -352,7 +352,7 @@ func udpProxyExample(t *testing.T) {
 		}
 		for _, network := range []string{"udp", "tcp"} {
 			started := make(chan struct{})
-			server := &dns.Server{Addr: e.address(host), Net: network, Handler: dns.HandlerFunc(answer), NotifyStartedFunc: func() { close(started) }}
+			server := &dns.Server{Addr: e.address(host), Net: network, Handler: dns.HandlerFunc(response), NotifyStartedFunc: func() { close(started) }}
 			ended := make(chan error, 1)
 			go func() { ended <- server.ListenAndServe() }()
 			select {
@@ -380,9 +380,9 @@ func udpProxyExample(t *testing.T) {
 		}
 	}
 	if len(seen) != 1 {
-		t.Errorf("one source was answered by %v", seen)
+		t.Errorf("one source got responses from %v", seen)
 	}
-	eventually(t, "five answers are counted", func() bool { // Weft counts them after it has sent them
+	eventually(t, "five responses are counted", func() bool { // Weft counts them after it has sent them
 		return w.metric("weft_udp_datagrams_total", `direction="out"`) == 5
 	})
 }

@@ -18,9 +18,9 @@ func TestFiltersRunWithoutRoute(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address, _ := rpcFilterProxy(t, list{test.filter}, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeTo("/", "shop"))
-			caller := newConsumer(t, address)
+			client := newConsumer(t, address)
 			for n, want := range test.want {
-				if got := caller.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != want {
+				if got := client.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != want {
 					t.Errorf("call %d: %d %q, want %d", n+1, got.status, got.text, want)
 				}
 			}

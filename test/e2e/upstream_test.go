@@ -23,15 +23,15 @@ func TestConnectFailover(t *testing.T) {
 	s, front := simpleProxy(freeAddress(), app.address)
 	w := startWeft(t, s.config())
 	c := newClient(t)
-	var took []time.Duration
+	var elapsed []time.Duration
 	for range 200 {
 		got := sendRequest(t, c, "GET", "http://"+front, "")
 		if got.status != 200 {
 			t.Fatalf("GET: %d %q", got.status, got.body)
 		}
-		took = append(took, got.took)
+		elapsed = append(elapsed, got.took)
 	}
-	checkMostlyFast(t, took)
+	checkMostlyFast(t, elapsed)
 	if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
 		t.Errorf("%v attempts at the dead host in 200 requests, want a few", n)
 	}
@@ -69,7 +69,7 @@ func unresponsiveAddress(t *testing.T) string {
 func TestConnectTimeout(t *testing.T) {
 	t.Parallel()
 	dead := unresponsiveAddress(t)
-	t.Run("of the only host", func(t *testing.T) {
+	t.Run("only host", func(t *testing.T) {
 		t.Parallel()
 		s, front := simpleProxy()
 		s.clusters = list{cluster("app", object{"connect_timeout": "150ms"}, dead)}
@@ -79,7 +79,7 @@ func TestConnectTimeout(t *testing.T) {
 			t.Errorf("GET: %d after %v, want 502 after 150ms", got.status, got.took)
 		}
 	})
-	t.Run("with another host", func(t *testing.T) {
+	t.Run("other host", func(t *testing.T) {
 		t.Parallel()
 		app := startUpstream(t, respondWith("alive"))
 		s, front := simpleProxy()
@@ -97,7 +97,7 @@ func TestConnectTimeout(t *testing.T) {
 			}
 		}
 		if slow > 5 {
-			t.Errorf("%d of 50 requests waited for the host that does not answer", slow)
+			t.Errorf("%d of 50 requests waited for the unresponsive host", slow)
 		}
 	})
 }
@@ -121,7 +121,7 @@ func TestRetryOnlyIdempotent(t *testing.T) {
 			t.Parallel()
 			var seen atomic.Int64
 			bodies := make(chan string, 8)
-			answer := func(conn net.Conn) {
+			response := func(conn net.Conn) {
 				r := bufio.NewReader(conn)
 				_, body, err := readRequest(r)
 				if err != nil {
@@ -137,7 +137,7 @@ func TestRetryOnlyIdempotent(t *testing.T) {
 			startWeft(t, setup{
 				listeners: list{httpListener("front", front)},
 				tables:    list{routeTable("front", routeTo("/", "app", retries))},
-				clusters:  list{cluster("app", nil, startTCPServer(t, answer), startTCPServer(t, answer))},
+				clusters:  list{cluster("app", nil, startTCPServer(t, response), startTCPServer(t, response))},
 			}.config())
 			got := sendRequest(t, newClient(t), c.method, "http://"+front, c.body)
 			if got.status != c.status || int(seen.Load()) != c.hits {
@@ -145,7 +145,7 @@ func TestRetryOnlyIdempotent(t *testing.T) {
 			}
 			for range c.hits {
 				if body := <-bodies; body != c.body {
-					t.Errorf("an application got the content %q, want %q", body, c.body)
+					t.Errorf("an application got the body %q, want %q", body, c.body)
 				}
 			}
 		})
@@ -160,8 +160,8 @@ func TestUnsentRequestIsRetried(t *testing.T) {
 	s, front := simpleProxy(freeAddress(), freeAddress(), app.address)
 	startWeft(t, s.config())
 	for _, size := range []int{10, 100_000, 3_000_000} {
-		content := strings.Repeat("x", size)
-		if got := sendRequest(t, newClient(t), "POST", "http://"+front, content); got.status != 200 || got.body != digest([]byte(content)) {
+		body := strings.Repeat("x", size)
+		if got := sendRequest(t, newClient(t), "POST", "http://"+front, body); got.status != 200 || got.body != digest([]byte(body)) {
 			t.Errorf("POST of %d bytes: %d %q", size, got.status, got.body)
 		}
 	}
@@ -188,12 +188,12 @@ func TestHostCrashUnderLoad(t *testing.T) {
 	s, front := simpleProxy(mortal.address, other.address)
 	w := startWeft(t, s.config())
 	ctx, stop := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
+	var clients sync.WaitGroup
 	var good, bad atomic.Int64
 	const n = 16
 	for range n {
 		c := newClient(t)
-		callers.Go(func() {
+		clients.Go(func() {
 			for ctx.Err() == nil {
 				got, err := tryRequest(ctx, c, "POST", "http://"+front, "x") // not idempotent
 				switch {
@@ -212,11 +212,11 @@ func TestHostCrashUnderLoad(t *testing.T) {
 	eventually(t, "both hosts are used", func() bool { return mortal.requests.Load() > 100 && other.requests.Load() > 100 })
 	mortal.kill()
 	after := good.Load()
-	eventually(t, "requests go on", func() bool { return good.Load() > after+1000 })
+	eventually(t, "requests continue", func() bool { return good.Load() > after+1000 })
 	stop()
-	callers.Wait()
+	clients.Wait()
 	if bad.Load() > n {
-		t.Errorf("%d requests failed; %d at most were with the host that died", bad.Load(), n)
+		t.Errorf("%d requests failed; at most %d were in flight at the dead host", bad.Load(), n)
 	}
 	t.Logf("%d good, %d failed, %v attempts at the dead host", good.Load(), bad.Load(), w.metric("weft_cluster_connect_failures_total"))
 }
@@ -229,10 +229,10 @@ func TestHostRecovery(t *testing.T) {
 	startWeft(t, s.config())
 	c := newClient(t)
 	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.status != 502 {
-		t.Fatalf("before it is there: %d, want 502", got.status)
+		t.Fatalf("before the host is up: %d, want 502", got.status)
 	}
 	startUpstreamAt(t, address, respondWith("back"))
-	eventually(t, "the host is used", func() bool {
+	eventually(t, "the host gets requests", func() bool {
 		return sendRequest(t, c, "GET", "http://"+front, "").body == "back"
 	})
 }
@@ -250,11 +250,11 @@ func TestMaxRequestPerConn(t *testing.T) {
 	c := newClient(t)
 	for i := range 12 {
 		if got, want := sendRequest(t, c, "GET", "http://"+front, "").body, fmt.Sprint(i%3+1); got != want {
-			t.Errorf("request %d is its connection's number %s, want %s", i, got, want)
+			t.Errorf("request %d is number %s of its connection, want %s", i, got, want)
 		}
 	}
 	if n := app.opened.Load(); n != 4 {
-		t.Errorf("12 requests took %d connections, want 4", n)
+		t.Errorf("12 requests used %d connections, want 4", n)
 	}
 }
 
@@ -264,11 +264,11 @@ func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"idle_timeout": "200ms"}, app.address)}
 	startWeft(t, s.config())
-	began := time.Now()
+	start := time.Now()
 	sendRequest(t, newClient(t), "GET", "http://"+front, "")
-	eventually(t, "the unused connection ends", func() bool { return app.connections() == 0 })
-	if took := time.Since(began); took < 200*time.Millisecond || took > rpcDeadline {
-		t.Errorf("idle_timeout of 200ms took %v", took)
+	eventually(t, "the unused connection is closed", func() bool { return app.connections() == 0 })
+	if elapsed := time.Since(start); elapsed < 200*time.Millisecond || elapsed > rpcDeadline {
+		t.Errorf("idle_timeout of 200ms took %v", elapsed)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 func TestStaleConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	const requests = 300
-	for name, after := range map[string]time.Duration{"at once": 0, "after 1ms": time.Millisecond, "after 5ms": 5 * time.Millisecond} {
+	for name, after := range map[string]time.Duration{"immediately": 0, "after 1ms": time.Millisecond, "after 5ms": 5 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var read atomic.Int64
@@ -311,9 +311,9 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 				}
 			}
 			if n := read.Load(); n > requests || n < answered {
-				t.Errorf("the application has read %d requests, want each once at most; %d were answered", n, answered)
+				t.Errorf("the application read %d requests, want each at most once; %d got a response", n, answered)
 			}
-			t.Logf("%d of %d were lost, %v sent again", lost, requests, w.metric("weft_cluster_resent_total"))
+			t.Logf("%d of %d were lost, %v resent", lost, requests, w.metric("weft_cluster_resent_total"))
 		})
 	}
 }
@@ -323,9 +323,9 @@ func TestDisconnectCancelsUpstreamRequest(t *testing.T) {
 	app := startHoldingUpstream(t)
 	s, front := simpleProxy(app.address)
 	startWeft(t, s.config())
-	caller := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+	client := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 	app.await(t)
-	_ = caller.Close() // the client disconnects
+	_ = client.Close() // the client disconnects
 	eventually(t, "the upstream connection ends", func() bool { return app.connections() == 0 })
 }
 
@@ -348,10 +348,10 @@ func TestTimeouts(t *testing.T) {
 		hits              int64
 	}{
 		{"of the route", front, "/route", nil, 1},
-		{"of each try", front, "/try", nil, 3},
-		{"of a request whose caller is trusted", front, "/", []string{"x-mosn-global-timeout: 150"}, 1},
-		{"not of any other request", strangers, "/route", []string{"x-mosn-global-timeout: 60000"}, 1},
-		{"nor of its tries", strangers, "/try", []string{"X-Mosn-Try-Timeout: 60000"}, 3},
+		{"per-try timeout", front, "/try", nil, 3},
+		{"header of a trusted client", front, "/", []string{"x-mosn-global-timeout: 150"}, 1},
+		{"header of an untrusted client", strangers, "/route", []string{"x-mosn-global-timeout: 60000"}, 1},
+		{"per-try header of an untrusted client", strangers, "/try", []string{"X-Mosn-Try-Timeout: 60000"}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := app.requests.Load()

@@ -10,8 +10,8 @@ import (
 // address, next to a process that provides one of them. The consumer subscribes to the interface.
 func TestTwoVersionsInOneProcess(t *testing.T) {
 	t.Parallel()
-	const both, second = "first and second", "second alone"
-	one, other := startProvider(t, both, nil), startProvider(t, second, nil)
+	const both, second = "both versions", "second version"
+	first, other := startProvider(t, both, nil), startProvider(t, second, nil)
 	registry := "REGISTRY_ADDRESS=file:" + filepath.Join(t.TempDir(), "registry")
 	m := &sidecarPair{t: t, providerExample: loadExample(t, "dubbo_provider.json"), consumerExample: loadExample(t, "dubbo_consumer.json")}
 	m.providerExample.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "200ms"`)
@@ -27,56 +27,56 @@ func TestTwoVersionsInOneProcess(t *testing.T) {
 	}
 	await := func(version, want string) {
 		t.Helper()
-		eventually(t, "version "+version+" is answered with "+want, func() bool { return strings.Contains(call(version), want) })
+		eventually(t, "version "+version+" gets "+want, func() bool { return strings.Contains(call(version), want) })
 	}
 
 	m.sendAPI(m.consumerExample, "22223", "/sub", `{"service": {"interface": "`+helloService+`"}}`)
-	m.sendAPI(m.providerExample, "22222", "/pub", about(one, "1.0.0"))
+	m.sendAPI(m.providerExample, "22222", "/pub", about(first, "1.0.0"))
 	await("1.0.0", both)
-	m.sendAPI(m.providerExample, "22222", "/pub", about(one, "2.0.0"))
+	m.sendAPI(m.providerExample, "22222", "/pub", about(first, "2.0.0"))
 	await("2.0.0", both)
 	if got := call("3.0.0"); !strings.Contains(got, noRouteText) {
-		t.Errorf("a call of a version that nobody has is answered %q", got)
+		t.Errorf("call of an unknown version: %q", got)
 	}
 
 	// The second version has its own cluster, which pages, metrics and commands show.
 	const apart = helloService + "?version=2.0.0"
 	m.consumer.admin = m.consumerExample.address("34941")
 	if page := m.consumer.adminGet("/clusters"); !strings.Contains(page, apart) {
-		t.Errorf("the page of clusters lacks %s:\n%s", apart, page)
+		t.Errorf("/clusters lacks %s:\n%s", apart, page)
 	}
 	if page := m.consumer.adminGet("/metrics"); !strings.Contains(page, `cluster="`+apart+`"`) {
 		t.Errorf("the metrics lack %s", apart)
 	}
 	explained, _, _ := command(t, "explain", "--admin", m.consumer.admin, "--dubbo", helloService+"/say", "--version", "2.0.0")
-	for _, want := range []string{apart, one.address} {
+	for _, want := range []string{apart, first.address} {
 		if !strings.Contains(explained, want) {
 			t.Errorf("weft explain lacks %q:\n%s", want, explained)
 		}
 	}
-	if text := m.services(m.consumerExample, "22223"); !strings.Contains(text, one.address) {
-		t.Errorf("weft services lacks %s:\n%s", one.address, text)
+	if text := m.services(m.consumerExample, "22223"); !strings.Contains(text, first.address) {
+		t.Errorf("weft services lacks %s:\n%s", first.address, text)
 	}
 	if page := sendRequest(t, newClient(t), "GET", "http://"+m.consumerExample.address("22223")+"/services/"+helloService, "").body; !strings.Contains(page, "beside") {
-		t.Errorf("the API lists nothing next to the first version:\n%s", page)
+		t.Errorf("the API lists only the first version:\n%s", page)
 	}
 	if t.Failed() {
 		return
 	}
 
 	// The second version moves to another provider.
-	m.sendAPI(m.providerExample, "22222", "/unpub", about(one, "2.0.0"))
-	eventually(t, "the second version is gone", func() bool { return !strings.Contains(call("2.0.0"), both) })
+	m.sendAPI(m.providerExample, "22222", "/unpub", about(first, "2.0.0"))
+	eventually(t, "the second version is unpublished", func() bool { return !strings.Contains(call("2.0.0"), both) })
 	m.sendAPI(m.providerExample, "22222", "/pub", about(other, "2.0.0"))
 	await("2.0.0", second)
-	before := one.calls.Load()
+	before := first.calls.Load()
 	for range 16 {
 		if got := call("2.0.0"); !strings.Contains(got, second) {
-			t.Errorf("a call of the second version is answered %q", got)
+			t.Errorf("call of the second version: %q", got)
 		}
 	}
-	if n := one.calls.Load() - before; n != 0 {
-		t.Errorf("%d calls of the second version went to who has the first", n)
+	if n := first.calls.Load() - before; n != 0 {
+		t.Errorf("%d calls of the second version went to a provider of the first", n)
 	}
 	await("1.0.0", both)
 }

@@ -32,9 +32,9 @@ func xdsExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = control.Serve(ctx, ln, path, slog.New(slog.DiscardHandler)) })
-	defer serving.Wait()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = control.Serve(ctx, ln, path, slog.New(slog.DiscardHandler)) })
+	defer wg.Wait()
 	defer cancel()
 
 	w := e.run("xds.json")

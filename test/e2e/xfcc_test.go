@@ -98,15 +98,15 @@ func TestForwardedClientCertificateOnResumption(t *testing.T) {
 		if err != nil {
 			t.Fatalf("openssl: %v\n%s", err, out)
 		}
-		_, told, _ := strings.Cut(string(out), "X-Forwarded-Client-Cert: ")
-		told, _, _ = strings.Cut(told, "\n")
-		if !strings.HasPrefix(told, "By=spiffe://shop/gate;Hash=") || !strings.Contains(told, "BEGIN%20CERTIFICATE") || !strings.Contains(told, "URI=spiffe://shop/cart") {
-			t.Fatalf("connection %d tells %q", i, told)
+		_, received, _ := strings.Cut(string(out), "X-Forwarded-Client-Cert: ")
+		received, _, _ = strings.Cut(received, "\n")
+		if !strings.HasPrefix(received, "By=spiffe://shop/gate;Hash=") || !strings.Contains(received, "BEGIN%20CERTIFICATE") || !strings.Contains(received, "URI=spiffe://shop/cart") {
+			t.Fatalf("connection %d tells %q", i, received)
 		}
 		if i == 0 {
-			first = told
-		} else if told != first || !strings.Contains(string(out), "Reused, ") {
-			t.Errorf("the session that goes on tells\n%q, not\n%q; reused: %t", told, first, strings.Contains(string(out), "Reused, "))
+			first = received
+		} else if received != first || !strings.Contains(string(out), "Reused, ") {
+			t.Errorf("the session that goes on tells\n%q, not\n%q; reused: %t", received, first, strings.Contains(string(out), "Reused, "))
 		}
 	}
 }

@@ -79,11 +79,11 @@ func TestAttackBursts(t *testing.T) {
 	names := map[string]bool{}
 	for _, a := range attacks() {
 		b := a.burst(1)
-		least := 4000
+		minimum := 4000
 		if strings.HasPrefix(a.name, "HTTP/1.1") { // one request per connection
-			least = 30
+			minimum = 30
 		}
-		if len(b) < least || len(b) > 1<<20 {
+		if len(b) < minimum || len(b) > 1<<20 {
 			t.Errorf("%s: a burst of %d bytes", a.name, len(b))
 		}
 		if names[a.name] {

@@ -69,7 +69,7 @@ const sampleInterval = 20 * time.Millisecond
 
 // maxOpenFiles returns the maximum number of descriptors of a process and its children until stop is
 // closed.
-func maxOpenFiles(pid int, stop <-chan struct{}) (most int) {
+func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	for {
@@ -81,11 +81,11 @@ func maxOpenFiles(pid int, stop <-chan struct{}) (most int) {
 				_ = dir.Close()
 			}
 		}
-		most = max(most, sum)
+		maximum = max(maximum, sum)
 		select {
 		case <-ticker.C:
 		case <-stop:
-			return most
+			return maximum
 		}
 	}
 }
@@ -104,7 +104,7 @@ func requestUntil(address string, stop <-chan struct{}) (waits []time.Duration, 
 			_ = conn.Close()
 		}
 	}()
-	one := func() error {
+	first := func() error {
 		if conn == nil {
 			c, err := net.DialTimeout("tcp", address, patience)
 			if err != nil {
@@ -129,15 +129,15 @@ func requestUntil(address string, stop <-chan struct{}) (waits []time.Duration, 
 	ticker := time.NewTicker(requestInterval)
 	defer ticker.Stop()
 	for {
-		began := time.Now()
-		if err := one(); err != nil {
+		start := time.Now()
+		if err := first(); err != nil {
 			failures++
 			if conn != nil {
 				_ = conn.Close()
 				conn = nil
 			}
 		}
-		waits = append(waits, time.Since(began))
+		waits = append(waits, time.Since(start))
 		select {
 		case <-stop:
 			return waits, failures

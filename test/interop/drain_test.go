@@ -30,15 +30,15 @@ func TestDrain(t *testing.T) {
 			}
 			p := pair{consumer: f.name, provider: f.name}
 			p.runSubtest(t, "drain of a provider's sidecar", twoWefts, func(t *testing.T) {
-				two := startWeftPair(t, f.protocol, ports)
+				second := startWeftPair(t, f.protocol, ports)
 				port := freePort(t)
-				near := startWeft(t, "the consumer's weft", writeConfig(t, "client", f.protocol, []int{port}, []service{{hosts: two.ports}}))
-				r.drainUnderLoad(t, two, near, fmt.Sprint("load ", port))
+				near := startWeft(t, "the consumer's weft", writeConfig(t, "client", f.protocol, []int{port}, []service{{hosts: second.ports}}))
+				r.drainUnderLoad(t, second, near, fmt.Sprint("load ", port))
 			})
 			if f.protocol == "dubbo" {
 				p.runSubtest(t, "drain of a consumer's sidecar", twoWefts, func(t *testing.T) {
-					two := startWeftPair(t, f.protocol, ports)
-					r.drainUnderLoad(t, two, r.consumer, "load 0 ports="+portList(two.ports))
+					second := startWeftPair(t, f.protocol, ports)
+					r.drainUnderLoad(t, second, r.consumer, "load 0 ports="+portList(second.ports))
 				})
 			}
 		})
@@ -73,28 +73,28 @@ func startWeft(t *testing.T, name, config string) *peer {
 
 // drainUnderLoad starts a load on the consumer and stops the first of two Wefts. caller sends requests to both: it is the
 // consumer, or the Weft in front of them.
-func (r *restartTest) drainUnderLoad(t *testing.T, two weftPair, caller *peer, load string) {
+func (r *restartTest) drainUnderLoad(t *testing.T, second weftPair, client *peer, load string) {
 	t.Helper()
 	r.consumer.send(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, concurrency, r.options))
-	began := time.Now()
-	for range two.wefts {
+	start := time.Now()
+	for range second.wefts {
 		r.awaitReport(t, firstResponse)
 	}
 	r.awaitResponses(t)
-	if len(connections(t, caller, two.ports[0])) == 0 {
-		t.Errorf("%s has no connection to the Weft that is to end", caller.Name())
+	if len(connections(t, client, second.ports[0])) == 0 {
+		t.Errorf("%s has no connection to the Weft that is to end", client.Name())
 	}
-	asked := time.Now()
-	two.wefts[0].terminate(t, drainTimeout)
-	ended := time.Since(asked)
+	requests := time.Now()
+	second.wefts[0].terminate(t, drainTimeout)
+	ended := time.Since(requests)
 	r.awaitResponses(t) // responses of the other Weft
 	var o outage
 	r.stop(t, &o)
-	o.duration = time.Since(began)
+	o.duration = time.Since(start)
 	t.Logf("%v; ended in %v", o, ended)
 	o.checkLatency(t)
 	for _, l := range o.failures {
-		t.Errorf("lost, %v after the Weft was asked to end: %v", time.UnixMilli(l.LastEnded).Sub(asked), l)
+		t.Errorf("lost, %v after the Weft was asked to end: %v", time.UnixMilli(l.LastEnded).Sub(requests), l)
 	}
 }
 

@@ -195,9 +195,9 @@ func TestGRPCIsRejectedForHTTP1Upstream(t *testing.T) {
 func TestCheckRejected(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		header  http.Header
-		code    int
-		refused bool
+		header   http.Header
+		code     int
+		rejected bool
 	}{
 		"unimplemented":  {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"12"}}, 200, true},
 		"unavailable":    {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"14"}}, 200, true},
@@ -210,8 +210,8 @@ func TestCheckRejected(t *testing.T) {
 			maps.Copy(w.Header(), c.header)
 			w.WriteHeader(c.code)
 		})
-		if err := checkRejected(t, port); (err == nil) != c.refused {
-			t.Errorf("%s: rejected = %v, want it to be a refusal: %v", name, err, c.refused)
+		if err := checkRejected(t, port); (err == nil) != c.rejected {
+			t.Errorf("%s: rejected = %v, want it to be a refusal: %v", name, err, c.rejected)
 		}
 	}
 }
@@ -248,9 +248,9 @@ func checkRejected(t *testing.T, port int) error {
 }
 
 // startHTTP2 serves HTTP/2 with prior knowledge until the end of the test, and returns its port.
-func startHTTP2(t *testing.T, answer http.HandlerFunc) int {
+func startHTTP2(t *testing.T, response http.HandlerFunc) int {
 	t.Helper()
-	s := httptest.NewUnstartedServer(answer)
+	s := httptest.NewUnstartedServer(response)
 	s.Config.Protocols = new(http.Protocols)
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Start()

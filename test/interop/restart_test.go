@@ -141,7 +141,7 @@ func (r *restartTest) run(t *testing.T, port int, name string, providers ...stri
 	t.Helper()
 	o := outage{errorPrefixes: r.errorPrefixes}
 	r.consumer.send(t, fmt.Sprintf("load %d callers=%d millis=5 %s", port, concurrency, r.options))
-	began := time.Now()
+	start := time.Now()
 	for range providers {
 		r.awaitReport(t, firstResponse)
 	}
@@ -154,10 +154,10 @@ func (r *restartTest) run(t *testing.T, port int, name string, providers ...stri
 		r.awaitResponses(t) // from the remaining provider
 		o.failedOver = time.Now()
 	}
-	again := r.start(r.port, name)
-	again.awaitReady(t)
+	repeated := r.start(r.port, name)
+	repeated.awaitReady(t)
 	o.restarted = time.Now()
-	r.provider = again
+	r.provider = repeated
 	if got := r.awaitReport(t, firstResponse).Value; got != name {
 		t.Fatalf("the provider that is back answers %q, want %q", got, name)
 	}
@@ -170,7 +170,7 @@ func (r *restartTest) run(t *testing.T, port int, name string, providers ...stri
 		t.Errorf("the consumer's connections to Weft are %q, were %q before the outage", after, before)
 	}
 	r.stop(t, &o)
-	o.duration = time.Since(began)
+	o.duration = time.Since(start)
 	t.Logf("%v; down for %v; lost: %v", o, o.restarted.Sub(o.killed), o.failures)
 	return o
 }
@@ -327,7 +327,7 @@ func (o outage) checkFailuresBefore(t *testing.T, way []string, event time.Time)
 }
 
 // checkMaxFailures bounds how many calls were lost in this way.
-func (o outage) checkMaxFailures(t *testing.T, way []string, most int) {
+func (o outage) checkMaxFailures(t *testing.T, way []string, maximum int) {
 	t.Helper()
 	lost := 0
 	for _, l := range o.failures {
@@ -335,7 +335,7 @@ func (o outage) checkMaxFailures(t *testing.T, way []string, most int) {
 			lost += l.Count
 		}
 	}
-	if lost > most {
-		t.Errorf("%d calls were lost as %q, want at most %d", lost, way, most)
+	if lost > maximum {
+		t.Errorf("%d calls were lost as %q, want at most %d", lost, way, maximum)
 	}
 }

@@ -40,15 +40,15 @@ func TestSOFARPC(t *testing.T) {
 	provider.awaitReady(t)
 	consumer.awaitReady(t)
 	w := target{pair: pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")}, port: port}
-	changing, refused := w, w
+	changing, rejected := w, w
 	hosts := []int{port}
 	wefts := startSidecars(t, "bolt", service{hosts: hosts}, service{hosts: hosts, actionKeys: changeBaggage()},
 		service{hosts: hosts, routeKeys: abortKeys()})
-	w.sidecars, changing.sidecars, refused.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
+	w.sidecars, changing.sidecars, rejected.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
 	for _, scenario := range sofaRPCScenarios() {
 		w.runScenario(t, consumer, scenario, scenario, "")
 	}
 	changing.runThroughWefts(t, consumer, "baggage-changed", "baggage", "")
-	refused.runThroughWefts(t, consumer, "refused", "value", "")
+	rejected.runThroughWefts(t, consumer, "refused", "value", "")
 	runIdle(t, consumer, "", []target{w})
 }

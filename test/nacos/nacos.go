@@ -184,12 +184,12 @@ func (s *Server) isReady() bool {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(q)
+	response, err := http.DefaultClient.Do(q)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = answer.Body.Close() }() // the body was read
-	body, err := io.ReadAll(answer.Body)
+	defer func() { _ = response.Body.Close() }() // the body was read
+	body, err := io.ReadAll(response.Body)
 	return err == nil && bytes.Contains(body, []byte(`"UP"`))
 }
 

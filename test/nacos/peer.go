@@ -43,7 +43,7 @@ func (p *Peer) Send(what, url string) {
 // AwaitProviders waits until the peer reports a list of provider URLs for which wanted returns true.
 func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
 	p.t.Helper()
-	limit := time.After(waitTimeout)
+	deadline := time.After(waitTimeout)
 	last := "nothing"
 	for {
 		select {
@@ -51,12 +51,12 @@ func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
 			if !ok {
 				p.t.Fatalf("no %s: the peer has ended, and said last: %s", what, last)
 			}
-			words := strings.Fields(line)
-			if len(words) > 0 && words[0] == "providers" && wanted(words[1:]) {
+			texts := strings.Fields(line)
+			if len(texts) > 0 && texts[0] == "providers" && wanted(texts[1:]) {
 				return
 			}
 			last = line
-		case <-limit:
+		case <-deadline:
 			p.t.Fatalf("no %s within %v; the peer said last: %s", what, waitTimeout, last)
 		}
 	}

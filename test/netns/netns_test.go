@@ -64,9 +64,9 @@ func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
 	if _, err := conn.Write([]byte("ping")); err != nil {
 		return 0, err
 	}
-	answer, err := io.ReadAll(conn)
-	if err != nil || string(answer) != "ping" {
-		return 0, fmt.Errorf("the response is %q, %w", answer, err)
+	response, err := io.ReadAll(conn)
+	if err != nil || string(response) != "ping" {
+		return 0, fmt.Errorf("the response is %q, %w", response, err)
 	}
 	return time.Since(begin), nil
 }
@@ -179,8 +179,8 @@ func TestLinkDelay(t *testing.T) {
 			}
 			for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
 				// The handshake and the response are each delayed once.
-				if took, err := ping(a, addr, port); err != nil || took < 2*delay {
-					t.Errorf("delayed, %v took %v, %v, want at least %v", addr, took, err, 2*delay)
+				if elapsed, err := ping(a, addr, port); err != nil || elapsed < 2*delay {
+					t.Errorf("delayed, %v took %v, %v, want at least %v", addr, elapsed, err, 2*delay)
 				}
 			}
 			if err := l.Impair(b, Impairment{}); err != nil {
@@ -189,12 +189,12 @@ func TestLinkDelay(t *testing.T) {
 			// A busy machine also causes delays, but not every time.
 			var fastest time.Duration
 			for range 20 {
-				took, err := ping(a, l.B.IPv4, port)
+				elapsed, err := ping(a, l.B.IPv4, port)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if fastest == 0 || took < fastest {
-					fastest = took
+				if fastest == 0 || elapsed < fastest {
+					fastest = elapsed
 				}
 				if fastest < delay {
 					return
@@ -252,18 +252,18 @@ func TestScheduleIsDeterministic(t *testing.T) {
 		d := newDirection(nil, nil, rand.New(rand.NewPCG(seed, 1)))
 		d.impairment = Impairment{Delay: time.Second, Loss: 0.3, Rate: 8_000}
 		for range packets {
-			due, gone := d.schedule(100, now)
-			lost = append(lost, gone)
-			if !gone {
-				last = due
+			timer, disconnected := d.schedule(100, now)
+			lost = append(lost, disconnected)
+			if !disconnected {
+				last = timer
 			}
 		}
 		return lost, last
 	}
 	lost, last := fates(7)
 	count := 0
-	for _, gone := range lost {
-		if gone {
+	for _, disconnected := range lost {
+		if disconnected {
 			count++
 		}
 	}
@@ -274,7 +274,7 @@ func TestScheduleIsDeterministic(t *testing.T) {
 	if want := now.Add(time.Duration(packets-count)*100*time.Millisecond + time.Second); !last.Equal(want) {
 		t.Errorf("the last packet is due at %v, want %v", last, want)
 	}
-	if again, _ := fates(7); fmt.Sprint(again) != fmt.Sprint(lost) {
+	if repeated, _ := fates(7); fmt.Sprint(repeated) != fmt.Sprint(lost) {
 		t.Error("the same seed loses other packets")
 	}
 	if other, _ := fates(8); fmt.Sprint(other) == fmt.Sprint(lost) {

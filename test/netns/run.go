@@ -23,7 +23,7 @@ func InNamespace() bool { return os.Getenv(inNamespaceEnv) != "" }
 // status; in the new process Inside returns true, and TestMain calls LoopbackUp. Again returns an
 // error if the namespace cannot be created. A user other than root also gets a user namespace, in
 // which it has the ids of root.
-func RunInNamespace(more ...string) (status int, err error) {
+func RunInNamespace(extra ...string) (status int, err error) {
 	var args []string
 	for _, a := range os.Args[1:] {
 		// The go command reads only one log of accessed files, that of this process.
@@ -31,7 +31,7 @@ func RunInNamespace(more ...string) (status int, err error) {
 			args = append(args, a)
 		}
 	}
-	cmd := exec.Command(os.Args[0], append(args, more...)...)
+	cmd := exec.Command(os.Args[0], append(args, extra...)...)
 	cmd.Env = append(os.Environ(), inNamespaceEnv+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}

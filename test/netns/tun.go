@@ -120,19 +120,19 @@ func (d *direction) readLoop() {
 		if err != nil {
 			return
 		}
-		due, lost := d.schedule(n, time.Now())
+		timer, lost := d.schedule(n, time.Now())
 		if lost {
 			continue
 		}
 		select {
-		case d.queue <- packet{append([]byte(nil), buffer[:n]...), due}:
+		case d.queue <- packet{append([]byte(nil), buffer[:n]...), timer}:
 		default: // the queue is full: lost
 		}
 	}
 }
 
 // schedule returns when a packet of n bytes that is read now must arrive, or that it is lost.
-func (d *direction) schedule(n int, now time.Time) (due time.Time, lost bool) {
+func (d *direction) schedule(n int, now time.Time) (timer time.Time, lost bool) {
 	d.mu.Lock()
 	how := d.impairment
 	d.mu.Unlock()

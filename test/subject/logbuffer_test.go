@@ -18,10 +18,10 @@ func TestAwaitReturnsCompleteLine(t *testing.T) {
 			<-time.After(time.Second)
 			_, _ = fmt.Fprint(j, "\n")
 		}()
-		began := time.Now()
+		start := time.Now()
 		line, err := j.Await(from, "ready", time.Minute)
-		if line != "next ready now" || err != nil || time.Since(began) != 2*time.Second {
-			t.Errorf("Await = %q, %v after %v", line, err, time.Since(began))
+		if line != "next ready now" || err != nil || time.Since(start) != 2*time.Second {
+			t.Errorf("Await = %q, %v after %v", line, err, time.Since(start))
 		}
 	})
 }
@@ -30,12 +30,12 @@ func TestAwaitReportsTimeoutAndExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := NewLogBuffer()
 		_, _ = fmt.Fprint(j, "ready, but no line") // never fails
-		began := time.Now()
-		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(began) != time.Minute {
-			t.Errorf("Await = %q, %v after %v; want an error after a minute", line, err, time.Since(began))
+		start := time.Now()
+		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
+			t.Errorf("Await = %q, %v after %v; want an error after a minute", line, err, time.Since(start))
 		}
 		go j.Close()
-		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(began) != time.Minute {
+		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
 			t.Errorf("the process has ended, and Await = %q, %v", line, err)
 		}
 	})

@@ -201,8 +201,8 @@ func (s *Server) Mode() string {
 	return ""
 }
 
-func command(w io.Writer, word string) error {
-	_, err := io.WriteString(w, word)
+func command(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text)
 	return err
 }
 

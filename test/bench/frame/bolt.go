@@ -40,12 +40,12 @@ func newBolt(name string, v bolt) *Protocol {
 		header:  boltHeader(pair{"sofa_head_target_service", service}, pair{"sofa_head_method_name", "echo"}, pair{"service", service}),
 		content: boltArguments(service, "echo", "", text),
 	}
-	answer := boltMessage{kind: boltResponse, command: boltReturn, class: boltResponseClass, content: boltValue(text)}
+	response := boltMessage{kind: boltResponse, command: boltReturn, class: boltResponseClass, content: boltValue(text)}
 	p := &Protocol{
 		name: name, largestID: 1<<32 - 1,
 		encoding: v,
 		request:  v.frame(call),
-		response: v.frame(answer),
+		response: v.frame(response),
 		ping:     v.frame(boltMessage{kind: boltRequest, command: boltHeartbeat, timeout: 3000}),
 		pong:     v.frame(boltMessage{kind: boltResponse, command: boltHeartbeat}),
 	}
@@ -114,7 +114,7 @@ type boltLengths struct {
 }
 
 // measure reads the lengths from the frame header; known is false if the header is incomplete.
-func (v bolt) measure(b []byte) (l boltLengths, known bool, err error) {
+func (v bolt) measure(b []byte) (l boltLengths, recorded bool, err error) {
 	if len(b) > 0 && b[0] != v.version {
 		return boltLengths{}, false, fmt.Errorf("a frame begins with %#x", b[0])
 	}
@@ -137,18 +137,18 @@ func (v bolt) measure(b []byte) (l boltLengths, known bool, err error) {
 		l.checksum = crc32.Size
 	}
 	class, header := binary.BigEndian.Uint16(b[l.head-8:]), binary.BigEndian.Uint16(b[l.head-6:])
-	content := binary.BigEndian.Uint32(b[l.head-4:])
-	if content > maxFrame {
-		return boltLengths{}, false, fmt.Errorf("a content of %d bytes", content)
+	body := binary.BigEndian.Uint32(b[l.head-4:])
+	if body > maxFrame {
+		return boltLengths{}, false, fmt.Errorf("a content of %d bytes", body)
 	}
-	l.body = int(class) + int(header) + int(content)
+	l.body = int(class) + int(header) + int(body)
 	l.total = l.head + l.body + l.checksum
 	return l, true, nil
 }
 
 func (v bolt) parse(b []byte) (n int, f Frame, err error) {
-	l, known, err := v.measure(b)
-	if err != nil || !known || len(b) < l.total {
+	l, recorded, err := v.measure(b)
+	if err != nil || !recorded || len(b) < l.total {
 		return 0, Frame{}, err
 	}
 	b = b[:l.total]

@@ -55,7 +55,7 @@ func TestAppendMatchesCapturedFrames(t *testing.T) {
 		kind: boltRequest, command: boltCall, timeout: 3000, class: boltRequestClass,
 		header: boltHeader(pair{"service", hello}), content: boltArguments(hello, "sayHello", "0a0fe8f1", "peter"),
 	}
-	answer := boltMessage{kind: boltResponse, command: boltReturn, class: boltResponseClass, content: boltValue("hello peter !")}
+	response := boltMessage{kind: boltResponse, command: boltReturn, class: boltResponseClass, content: boltValue("hello peter !")}
 	v1, v2 := bolt{version: 1}, bolt{version: 2}
 	tests := []struct {
 		file  string
@@ -66,11 +66,11 @@ func TestAppendMatchesCapturedFrames(t *testing.T) {
 		{"dubbo-request", dubbo{}, dubboRequest, 2},
 		{"dubbo-ping", dubbo{}, find(t, "dubbo").ping, 0x4c},
 		{"bolt-request", v1, v1.frame(call), 1},
-		{"bolt-answer", v1, v1.frame(answer), 1},
+		{"bolt-answer", v1, v1.frame(response), 1},
 		{"bolt-ping", v1, find(t, "bolt").ping, 3},
 		{"bolt-pong", v1, find(t, "bolt").pong, 3},
 		{"boltv2-request", v2, v2.frame(call), 1},
-		{"boltv2-answer", v2, v2.frame(answer), 1},
+		{"boltv2-answer", v2, v2.frame(response), 1},
 		{"boltv2-ping", v2, find(t, "boltv2").ping, 3},
 		{"boltv2-pong", v2, find(t, "boltv2").pong, 3},
 	}
@@ -126,9 +126,9 @@ func TestRoundTrip(t *testing.T) {
 				if hold, err := ReadHold(f.Text); hold != text.Hold || err != nil {
 					t.Errorf("ReadHold(%.30q) = %#x, %v, want %#x", f.Text, hold, err, text.Hold)
 				}
-				answer := p.AppendResponse([]byte("before"), id, f.Text)[len("before"):]
-				n, f, err = p.Parse(answer)
-				if err != nil || n != len(answer) || f.Kind != Response || f.ID != id || !p.HasText(f.Text, text) {
+				response := p.AppendResponse([]byte("before"), id, f.Text)[len("before"):]
+				n, f, err = p.Parse(response)
+				if err != nil || n != len(response) || f.Kind != Response || f.ID != id || !p.HasText(f.Text, text) {
 					t.Fatalf("response %d: Parse = %d, %+v, %v", id, n, f, err)
 				}
 				for kind, b := range map[Kind][]byte{Ping: p.AppendPing(nil, id), Pong: p.AppendPong(nil, id)} {
@@ -149,9 +149,9 @@ func TestRoundTrip(t *testing.T) {
 func TestParseIncompleteFrame(t *testing.T) {
 	for _, p := range All() {
 		for _, b := range [][]byte{p.request, p.response, p.ping, p.pong} {
-			for cut := range b {
-				if n, _, err := p.Parse(b[:cut]); n != 0 || err != nil {
-					t.Fatalf("%s: Parse of %d bytes of %d = %d, %v, want 0 and no error", p.Name(), cut, len(b), n, err)
+			for closed := range b {
+				if n, _, err := p.Parse(b[:closed]); n != 0 || err != nil {
+					t.Fatalf("%s: Parse of %d bytes of %d = %d, %v, want 0 and no error", p.Name(), closed, len(b), n, err)
 				}
 			}
 			if n, _, err := p.Parse(append(bytes.Clone(b), b...)); n != len(b) || err != nil {
@@ -169,9 +169,9 @@ func TestHasText(t *testing.T) {
 		t.Fatalf("%.40q is not that of %+v", right, text)
 	}
 	for at := range right {
-		wrong := bytes.Clone(right)
-		wrong[at] ^= 1
-		if p.HasText(wrong, text) {
+		mismatch := bytes.Clone(right)
+		mismatch[at] ^= 1
+		if p.HasText(mismatch, text) {
 			t.Errorf("byte %d was changed and is not missed", at)
 		}
 	}

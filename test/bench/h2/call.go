@@ -17,10 +17,10 @@ const (
 // Request returns the header fields of a request for a path.
 func Request(path string) []hpack.HeaderField {
 	method := "GET"
-	var more []hpack.HeaderField
+	var extra []hpack.HeaderField
 	if IsGRPC(path) {
 		method = "POST"
-		more = []hpack.HeaderField{{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}}
+		extra = []hpack.HeaderField{{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}}
 	}
 	return append([]hpack.HeaderField{
 		{Name: ":method", Value: method},
@@ -28,7 +28,7 @@ func Request(path string) []hpack.HeaderField {
 		{Name: ":path", Value: path},
 		{Name: ":authority", Value: "bench.test"},
 		{Name: "user-agent", Value: "bench"},
-	}, more...)
+	}, extra...)
 }
 
 // Trailers returns the encoded trailers of a successful gRPC response. The block does not use the

@@ -104,8 +104,8 @@ func (c *http2) OnData(s *h2.Stream, _ []byte, end bool) error {
 // oldest returns the slot of the message that was sent first.
 func (c *http2) oldest() int {
 	at := -1
-	for slot, began := range c.startTimes {
-		if began > 0 && (at < 0 || began < c.startTimes[at]) {
+	for slot, start := range c.startTimes {
+		if start > 0 && (at < 0 || start < c.startTimes[at]) {
 			at = slot
 		}
 	}

@@ -39,9 +39,9 @@ func TestHandshakeCount(t *testing.T) {
 		{HTTPSFresh, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", true},
 	} {
 		t.Run(test.protocol, func(t *testing.T) {
-			var asked, shaken, resumed atomic.Int64
+			var requests, shaken, resumed atomic.Int64
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				asked.Add(1)
+				requests.Add(1)
 				_, _ = w.Write(make([]byte, 1000))
 			}))
 			server.TLS = &tls.Config{
@@ -65,11 +65,11 @@ func TestHandshakeCount(t *testing.T) {
 			}
 			want := int64(3)
 			if test.each {
-				want = asked.Load()
+				want = requests.Load()
 			}
-			if n := int64(result.Requests); n < 3 || n != asked.Load() || shaken.Load() != want || resumed.Load() != 0 {
+			if n := int64(result.Requests); n < 3 || n != requests.Load() || shaken.Load() != want || resumed.Load() != 0 {
 				t.Errorf("%d requests, %d of them arrived, with %d handshakes, want %d; %d were resumed",
-					n, asked.Load(), shaken.Load(), want, resumed.Load())
+					n, requests.Load(), shaken.Load(), want, resumed.Load())
 			}
 		})
 	}

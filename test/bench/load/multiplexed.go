@@ -156,8 +156,8 @@ func (g *multiplexed) runUntil(deadline time.Duration) error {
 }
 
 // poll handles the events of the next poll, which lasts at most the given time.
-func (g *multiplexed) poll(most time.Duration) error {
-	n, err := g.poller.Wait(g.events[:], most)
+func (g *multiplexed) poll(maximum time.Duration) error {
+	n, err := g.poller.Wait(g.events[:], maximum)
 	if err != nil {
 		return err
 	}

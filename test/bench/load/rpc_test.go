@@ -50,24 +50,24 @@ func TestResponsesSplitAnywhere(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			g, _, c := newTestRPC(p, 3)
-			for cut := 1; ; cut++ {
+			for closed := 1; ; closed++ {
 				input := originResponses(t, c)
 				slices.Reverse(input)
 				stream := bytes.Join(slices.Insert(input, 1, p.AppendPing(nil, 99)), nil)
-				if cut == len(stream) {
+				if closed == len(stream) {
 					break
 				}
 				before := g.all
-				for _, piece := range [][]byte{stream[:cut], stream[cut:]} {
+				for _, piece := range [][]byte{stream[:closed], stream[closed:]} {
 					if err := feed(c, piece); err != nil {
-						t.Fatalf("cut at %d: %v", cut, err)
+						t.Fatalf("cut at %d: %v", closed, err)
 					}
 				}
 				if got := g.all - before; got != 3 || len(c.input) > 0 || len(c.free) != 3 || g.free != 3 {
-					t.Fatalf("cut at %d: %d answers, %d bytes left over, %d free, want 3, 0 and 3", cut, got, len(c.input), len(c.free))
+					t.Fatalf("cut at %d: %d answers, %d bytes left over, %d free, want 3, 0 and 3", closed, got, len(c.input), len(c.free))
 				}
 				if n, f, err := p.Parse(c.frames); n != len(c.frames) || f.Kind != frame.Pong || f.ID != 99 || err != nil {
-					t.Fatalf("cut at %d: the heartbeat is answered %x: %+v, %v", cut, c.frames, f, err)
+					t.Fatalf("cut at %d: the heartbeat is answered %x: %+v, %v", closed, c.frames, f, err)
 				}
 				c.frames = c.frames[:0]
 				for range 3 {
@@ -84,9 +84,9 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := []struct {
-		name   string
-		answer func(c *rpc, own, other []byte) []byte
-		fails  string
+		name     string
+		response func(c *rpc, own, other []byte) []byte
+		fails    string
 	}{
 		{"twice", func(_ *rpc, own, _ []byte) []byte { return append(own, own...) }, "does not wait"},
 		{"with an id of no slot", func(c *rpc, _, _ []byte) []byte { return p.AppendResponse(nil, 5, c.requestText(0)) }, "does not wait"},
@@ -108,7 +108,7 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			_, first, second := newTestRPC(p, 2)
 			own, other := originResponses(t, first)[0], originResponses(t, second)[0]
-			b := test.answer(first, own, other)
+			b := test.response(first, own, other)
 			if err := feed(first, b); err == nil || !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("error %v of %.40x, want one with %q", err, b, test.fails)
 			}
@@ -130,8 +130,8 @@ func TestIDsWrapAround(t *testing.T) {
 		g, c, _ := newTestRPC(p, 1)
 		c.ids[0].useCount = p.LargestID() >> slotBits // the last turn before the id wraps around
 		for range 2 {
-			for _, answer := range originResponses(t, c) {
-				if err := feed(c, answer); err != nil {
+			for _, response := range originResponses(t, c) {
+				if err := feed(c, response); err != nil {
 					t.Fatalf("%s: turn %d: %v", p.Name(), c.ids[0].useCount, err)
 				}
 			}

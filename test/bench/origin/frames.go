@@ -16,7 +16,7 @@ type heldRequest struct {
 // handleFrames processes every complete frame of data, stores all responses in c.out for one write,
 // and returns the rest.
 func (s *server) handleFrames(c *conn, data []byte) (rest []byte, err error) {
-	answers := s.batch[:0]
+	responses := s.batch[:0]
 	for {
 		n, f, err := c.protocol.Parse(data)
 		if err != nil {
@@ -28,9 +28,9 @@ func (s *server) handleFrames(c *conn, data []byte) (rest []byte, err error) {
 		data = data[n:]
 		switch f.Kind {
 		case frame.Ping:
-			answers = c.protocol.AppendPong(answers, f.ID)
+			responses = c.protocol.AppendPong(responses, f.ID)
 		case frame.Request:
-			if answers, err = s.respondToFrame(c, answers, f); err != nil {
+			if responses, err = s.respondToFrame(c, responses, f); err != nil {
 				return nil, err
 			}
 		default: // other frames need no response
@@ -38,25 +38,25 @@ func (s *server) handleFrames(c *conn, data []byte) (rest []byte, err error) {
 	}
 	// The buffer is kept for reuse. c.out borrows it until it is written; handle copies what
 	// remains.
-	s.batch = answers
-	c.out = answers
+	s.batch = responses
+	c.out = responses
 	return data, nil
 }
 
 // respondToFrame appends the response, or holds the request until as many have arrived as its
 // Text.Hold says.
-func (s *server) respondToFrame(c *conn, answers []byte, f frame.Frame) ([]byte, error) {
+func (s *server) respondToFrame(c *conn, responses []byte, f frame.Frame) ([]byte, error) {
 	want, err := frame.ReadHold(f.Text)
 	if err != nil {
 		return nil, err
 	}
 	if want == 0 {
-		return c.protocol.AppendResponse(answers, f.ID, f.Text), nil
+		return c.protocol.AppendResponse(responses, f.ID, f.Text), nil
 	}
 	c.held = append(c.held, heldRequest{f.ID, bytes.Clone(f.Text)})
 	s.held++
 	s.release = s.held >= int(want)
-	return answers, nil
+	return responses, nil
 }
 
 // releaseAll responds to all held requests.

@@ -23,22 +23,22 @@ func TestFramesSplitAnywhere(t *testing.T) {
 			input = p.AppendPong(input, 1) // a pong without a ping is ignored
 			input = p.AppendRequest(input, 6, frame.Text{Token: 2})
 			s := newServer()
-			for cut := range input {
+			for closed := range input {
 				c := &conn{}
 				var got []byte
-				for _, piece := range [][]byte{input[:cut], input[cut:]} {
+				for _, piece := range [][]byte{input[:closed], input[closed:]} {
 					if len(piece) == 0 {
 						continue
 					}
 					if err := feed(s, c, piece); err != nil {
-						t.Fatalf("cut at %d: %v", cut, err)
+						t.Fatalf("cut at %d: %v", closed, err)
 					}
 					got = append(got, c.out...)
 					c.out = nil
 				}
 				checkResponses(t, p, got, []frame.Frame{{Kind: frame.Response, ID: 7}, {Kind: frame.Pong, ID: 8}, {Kind: frame.Response, ID: 6}})
 				if len(c.in) > 0 {
-					t.Fatalf("cut at %d: %d bytes are left over", cut, len(c.in))
+					t.Fatalf("cut at %d: %d bytes are left over", closed, len(c.in))
 				}
 			}
 		})

@@ -260,13 +260,13 @@ func (s *server) handleRequests(c *conn, data []byte) (rest []byte, err error) {
 }
 
 // queue appends a response to the pending output.
-func (c *conn) queue(answer []byte) {
+func (c *conn) queue(response []byte) {
 	if len(c.out) == 0 {
-		c.out = answer
+		c.out = response
 		return
 	}
 	// A pipelined response needs a new array, because c.out may alias a shared response.
-	c.out = append(append(make([]byte, 0, len(c.out)+len(answer)), c.out...), answer...)
+	c.out = append(append(make([]byte, 0, len(c.out)+len(response)), c.out...), response...)
 }
 
 // flush writes the pending output. While output is pending, the poller watches only for
@@ -290,7 +290,7 @@ func (s *server) flush(fd int, c *conn) error {
 
 // response returns the response with a body of size bytes.
 func (s *server) response(size int) []byte {
-	if answer, made := s.responses[size]; made {
+	if answer, created := s.responses[size]; created {
 		return answer
 	}
 	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", size)
@@ -358,10 +358,10 @@ func parse(b []byte) (n int, r request, err error) {
 	return end + 4, r, nil
 }
 
-func parseNumber(digits []byte, limit int) (int, error) {
+func parseNumber(digits []byte, deadline int) (int, error) {
 	n, err := strconv.ParseUint(string(digits), 10, 62)
-	if err != nil || n > uint64(limit) {
-		return 0, fmt.Errorf("number %q, want 0 to %d", digits, limit)
+	if err != nil || n > uint64(deadline) {
+		return 0, fmt.Errorf("number %q, want 0 to %d", digits, deadline)
 	}
 	return int(n), nil
 }

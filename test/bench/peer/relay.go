@@ -38,14 +38,14 @@ func RunRelay(listen, origin netip.AddrPort) error {
 				return // the client sees its connection closed
 			}
 			defer up.Close() //nolint:errcheck // the same
-			var answers sync.WaitGroup
-			answers.Go(func() {
+			var responses sync.WaitGroup
+			responses.Go(func() {
 				relay(down, up)
 				_ = down.Close() // ends the other direction
 			})
 			relay(up, down)
 			_ = up.Close()
-			answers.Wait()
+			responses.Wait()
 		})
 	}
 }

@@ -48,7 +48,7 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 	clusters := []cluster{oneHost("origin", c)}
 	for i := 1; i < s.Clusters; i++ {
 		name := fmt.Sprintf("service-%05d", i)
-		one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
+		first := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
 		count := 2
 		if i == 1 {
 			count = 3 // the cluster "origin" has only one host
@@ -58,23 +58,23 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 			if h == 2 {
 				n = 0
 			}
-			one.Hosts = append(one.Hosts, host{Address: fmt.Sprintf("127.%d.%d.%d:8080", 1+n/62500, n/250%250, 1+n%250)})
+			first.Hosts = append(first.Hosts, host{Address: fmt.Sprintf("127.%d.%d.%d:8080", 1+n/62500, n/250%250, 1+n%250)})
 		}
-		clusters = append(clusters, one)
+		clusters = append(clusters, first)
 	}
 	each := s.Routes / s.Domains
 	var hosts []virtualHost
 	for d := range s.Domains {
-		one := virtualHost{Name: fmt.Sprintf("host-%04d", d), Domains: []string{fmt.Sprintf("host-%04d.example.test", d)}}
+		first := virtualHost{Name: fmt.Sprintf("host-%04d", d), Domains: []string{fmt.Sprintf("host-%04d.example.test", d)}}
 		for r := range each {
 			m := match{Path: fmt.Sprintf("/api/v1/resource-%d/item", r)}
 			if r%2 == 1 {
 				m = match{Prefix: fmt.Sprintf("/api/v1/collection-%d/", r)}
 			}
 			to := clusters[1+(d*each+r)%(len(clusters)-1)].Name
-			one.Routers = append(one.Routers, router{Match: m, Route: &route{Cluster: to}})
+			first.Routers = append(first.Routers, router{Match: m, Route: &route{Cluster: to}})
 		}
-		hosts = append(hosts, one)
+		hosts = append(hosts, first)
 	}
 	last := &hosts[len(hosts)-1]
 	last.Domains = append(last.Domains, "*")
@@ -93,11 +93,11 @@ var unlimited = []breakers{{}} //nolint:gochecknoglobals // never changed
 
 // oneHost returns a cluster with c's origin as its only host.
 func oneHost(name string, c Config) cluster {
-	one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: c.Origin.String()}}}
+	first := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: c.Origin.String()}}}
 	if c.MaxQueued > 0 {
-		one.Pool = &pool{c.MaxQueued}
+		first.Pool = &pool{c.MaxQueued}
 	}
-	return one
+	return first
 }
 
 // The subset of config.json that this package writes; docs/reference describes the keys.

@@ -104,18 +104,18 @@ func PinSelf(cpu int) error {
 // RaiseFiles raises the soft limit of open files of this process, which children inherit, towards
 // n, and returns the resulting limit. It also raises the hard limit if permitted.
 func RaiseFiles(n uint64) (uint64, error) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+	var deadline unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &deadline); err != nil {
 		return 0, fmt.Errorf("read the limit of open files: %w", err)
 	}
-	if limit.Cur >= n {
-		return limit.Cur, nil
+	if deadline.Cur >= n {
+		return deadline.Cur, nil
 	}
-	want := unix.Rlimit{Cur: n, Max: max(n, limit.Max)}
+	want := unix.Rlimit{Cur: n, Max: max(n, deadline.Max)}
 	if unix.Setrlimit(unix.RLIMIT_NOFILE, &want) == nil {
 		return n, nil
 	}
-	want = unix.Rlimit{Cur: min(n, limit.Max), Max: limit.Max}
+	want = unix.Rlimit{Cur: min(n, deadline.Max), Max: deadline.Max}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &want); err != nil {
 		return 0, fmt.Errorf("raise the limit of open files: %w", err)
 	}

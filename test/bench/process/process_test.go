@@ -114,11 +114,11 @@ func TestExitedProcessIsAnError(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	gone := []int{cmd.Process.Pid}
-	if _, err := CPUTime(gone); err == nil {
+	disconnected := []int{cmd.Process.Pid}
+	if _, err := CPUTime(disconnected); err == nil {
 		t.Error("CPUTime of a process that is gone: no error")
 	}
-	if _, err := ReadMemory(gone); err == nil {
+	if _, err := ReadMemory(disconnected); err == nil {
 		t.Error("ReadMemory of a process that is gone: no error")
 	}
 }

@@ -186,9 +186,9 @@ func (k attack) violations(o outcome) (problems []string) {
 	if each := o.cpu / time.Duration(max(o.connections, 1)); k.ends && each > maxCPUPerConnection {
 		miss("%v of CPU time for each of %d connections, want at most %v", each, o.connections, maxCPUPerConnection)
 	}
-	most := max(maxMemoryAttackCPU, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
-	if o.cpu > most {
-		miss("%v of CPU time for %d frames, want at most %v", o.cpu, o.frames, most)
+	maximum := max(maxMemoryAttackCPU, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
+	if o.cpu > maximum {
+		miss("%v of CPU time for %d frames, want at most %v", o.cpu, o.frames, maximum)
 	}
 	return problems
 }
@@ -204,7 +204,7 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 	if err := process.ResetPeak(pids); err != nil {
 		t.Fatal(err)
 	}
-	began, err := process.CPUTime(pids)
+	start, err := process.CPUTime(pids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,13 +216,13 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 	attacker.Env = append(os.Environ(), roleEnv+"="+attackRole+" "+address+" "+k.name)
 	attacker.Stderr = os.Stderr
 	attacker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	told, err := attacker.Output()
+	received, err := attacker.Output()
 	beside.Wait()
 	if err != nil {
 		t.Fatalf("attacker process: %v", err)
 	}
-	if _, err := fmt.Sscan(string(told), &o.frames, &o.connections, &o.goneAway); err != nil {
-		t.Fatalf("attacker process printed %q: %v", told, err)
+	if _, err := fmt.Sscan(string(received), &o.frames, &o.connections, &o.goneAway); err != nil {
+		t.Fatalf("attacker process printed %q: %v", received, err)
 	}
 	slices.Sort(o.otherLatencies)
 	ended, err := process.CPUTime(pids)
@@ -233,7 +233,7 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.cpu = ended - began
+	o.cpu = ended - start
 	o.growth = int64(after.Peak) - int64(before.Resident)
 	awaitIdle(t, pids)
 	return o
@@ -246,12 +246,12 @@ func (k attack) attackAll(address string, end time.Time) outcome {
 	var all sync.WaitGroup
 	for range attackers {
 		all.Go(func() {
-			one := k.attack(address, end)
+			first := k.attack(address, end)
 			mu.Lock()
 			defer mu.Unlock()
-			o.frames += one.frames
-			o.connections += one.connections
-			o.goneAway += one.goneAway
+			o.frames += first.frames
+			o.connections += first.connections
+			o.goneAway += first.goneAway
 		})
 	}
 	all.Wait()
@@ -300,7 +300,7 @@ func (a *attacker) waitUntil(until time.Time) {
 
 // callMeanwhile sends a request every few milliseconds on its own connection until the end, and
 // returns the latencies and the errors.
-func callMeanwhile(address string, end time.Time) (took []time.Duration, failures []error) {
+func callMeanwhile(address string, end time.Time) (elapsed []time.Duration, failures []error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols}
@@ -309,15 +309,15 @@ func callMeanwhile(address string, end time.Time) (took []time.Duration, failure
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for time.Now().Before(end) {
-		asked := time.Now()
+		requests := time.Now()
 		if err := get(client, "http://"+address+"/bytes/100"); err != nil {
 			failures = append(failures, err)
 		} else {
-			took = append(took, time.Since(asked))
+			elapsed = append(elapsed, time.Since(requests))
 		}
 		<-tick.C
 	}
-	return took, failures
+	return elapsed, failures
 }
 
 // awaitIdle waits until the processes use hardly any CPU time.

@@ -106,19 +106,19 @@ func (a *attacker) nextStream() error {
 }
 
 // encode returns the field block of a request, which the next call overwrites.
-func (a *attacker) encode(method, path string, more ...hpack.HeaderField) []byte {
+func (a *attacker) encode(method, path string, extra ...hpack.HeaderField) []byte {
 	a.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
 		{Name: ":method", Value: method}, {Name: ":scheme", Value: "http"},
 		{Name: ":authority", Value: "attack.test"}, {Name: ":path", Value: path},
-	}, more...) {
+	}, extra...) {
 		_ = a.fields.WriteField(f) // writes to memory
 	}
 	return a.block.Bytes()
 }
 
 // open sends the head of a request on a new stream.
-func (a *attacker) open(path string, ends bool, more ...hpack.HeaderField) error {
+func (a *attacker) open(path string, ends bool, extra ...hpack.HeaderField) error {
 	if err := a.nextStream(); err != nil {
 		return err
 	}
@@ -127,6 +127,6 @@ func (a *attacker) open(path string, ends bool, more ...hpack.HeaderField) error
 		method = "GET"
 	}
 	return a.countFrame(a.framer.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: a.stream, BlockFragment: a.encode(method, path, more...), EndStream: ends, EndHeaders: true,
+		StreamID: a.stream, BlockFragment: a.encode(method, path, extra...), EndStream: ends, EndHeaders: true,
 	}))
 }

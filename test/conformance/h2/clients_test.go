@@ -220,9 +220,9 @@ func TestDrainUnderLoad(t *testing.T) {
 		defer transport.CloseIdleConnections()
 		client := &http.Client{Transport: transport, Timeout: waitTimeout}
 		var answered atomic.Int64
-		var callers sync.WaitGroup
+		var clients sync.WaitGroup
 		for range 16 {
-			callers.Go(func() {
+			clients.Go(func() {
 				for {
 					switch err := get(client, "http://"+f.address+"/bytes/100"); {
 					case err == nil:
@@ -238,7 +238,7 @@ func TestDrainUnderLoad(t *testing.T) {
 		}
 		f.origin.awaitRequests(t, 1000)
 		f.drain(t)
-		callers.Wait()
+		clients.Wait()
 		if answered.Load() < 900 {
 			t.Errorf("%d requests got a response, want at least 900", answered.Load())
 		}

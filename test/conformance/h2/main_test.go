@@ -81,13 +81,13 @@ func requireTool(t *testing.T, name, of string) string {
 }
 
 // writeReport writes a report into dist/test of the checkout.
-func writeReport(t *testing.T, name string, content []byte) {
+func writeReport(t *testing.T, name string, body []byte) {
 	t.Helper()
 	dir := filepath.Join(root, "dist", "test")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), body, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -67,7 +67,7 @@ func measure(bin, profiles string, s sizes) (err error) {
 	}
 	empty := w.resident()
 
-	began := time.Now()
+	start := time.Now()
 	profiled := w.profile(ctx, "start.cpu", "profile?seconds=4")
 	if err := w.publishAndSubscribe(ctx, s); err != nil {
 		return err
@@ -76,7 +76,7 @@ func measure(bin, profiles string, s sizes) (err error) {
 		return err
 	}
 	fmt.Printf("ready %.2f s after the first of %d calls, 64 at a time: %d services published, %d subscribed with %d providers each; %.2f s of CPU\n",
-		time.Since(began).Seconds(), s.published+s.subscribed, s.published, s.subscribed, s.providers, w.cpu().Seconds())
+		time.Since(start).Seconds(), s.published+s.subscribed, s.published, s.subscribed, s.providers, w.cpu().Seconds())
 	w.printIdleMemory(ctx, empty)
 	<-profiled
 	<-w.profile(ctx, "start.heap", "heap?gc=1")
@@ -92,7 +92,7 @@ func measure(bin, profiles string, s sizes) (err error) {
 	<-profiled
 
 	w.stop()
-	began = time.Now()
+	start = time.Now()
 	if err := w.start(ctx); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func measure(bin, profiles string, s sizes) (err error) {
 	if err := w.awaitConverged(ctx, s); err != nil {
 		return err
 	}
-	fmt.Printf("started again with what it had kept: ready %.2f s after the start, %.2f s of CPU\n", time.Since(began).Seconds(), w.cpu().Seconds())
+	fmt.Printf("started again with what it had kept: ready %.2f s after the start, %.2f s of CPU\n", time.Since(start).Seconds(), w.cpu().Seconds())
 	w.printIdleMemory(ctx, empty)
 	<-profiled
 	<-w.profile(ctx, "again.heap", "heap?gc=1")
@@ -121,11 +121,11 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 			{&read, func() error { return r.read(name) }},
 			{&sub, func() error { return w.callAPI(ctx, "/sub", name) }},
 		} {
-			began := time.Now()
+			start := time.Now()
 			if err := step.do(); err != nil {
 				return err
 			}
-			*step.of = append(*step.of, time.Since(began))
+			*step.of = append(*step.of, time.Since(start))
 		}
 	}
 	fmt.Printf("POST /pub of one service more takes %v; two nodes of ZooKeeper alone take %v\n", pub, create)

@@ -157,7 +157,7 @@ func (r *registry) read(name string) error {
 // change registers providers one after another. It measures the time from ZooKeeper's watch event
 // until Weft uses each provider.
 func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
-	var took times
+	var elapsed times
 	before := w.cpu()
 	for n := range s.changes {
 		i := n * 7 % s.subscribed
@@ -167,10 +167,10 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 			return err
 		}
 		at := "10.200." + strconv.Itoa(n>>8) + "." + strconv.Itoa(n&255) + ":20880"
-		told := make(chan time.Time, 1)
+		received := make(chan time.Time, 1)
 		go func() {
 			<-events
-			told <- time.Now()
+			received <- time.Now()
 		}()
 		if _, err := r.conn.Create(providers(name)+"/"+providerNode(name, at), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			return err
@@ -185,10 +185,10 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 			}
 			time.Sleep(time.Millisecond) // polling costs CPU time of the process too
 		}
-		took = append(took, max(0, time.Since(<-told)))
+		elapsed = append(elapsed, max(0, time.Since(<-received)))
 	}
 	fmt.Printf("one provider more: in force %v after ZooKeeper's event, %.2f ms of CPU with the page that tells; %d times\n",
-		took, ms(w.cpu()-before)/float64(s.changes), s.changes)
+		elapsed, ms(w.cpu()-before)/float64(s.changes), s.changes)
 	return nil
 }
 

@@ -71,15 +71,15 @@ func (c *consumer) report(l line) {
 
 // play runs a command: SCENARIO PORT.
 func (c *consumer) play(command string) {
-	words := strings.Fields(command)
-	if len(words) < 2 {
+	texts := strings.Fields(command)
+	if len(texts) < 2 {
 		fail(fmt.Errorf("a command is %q", command))
 	}
-	end := line{End: words[0]}
-	scenario, known := scenarios()[words[0]]
-	r, err := c.remote(words[1])
+	end := line{End: texts[0]}
+	scenario, recorded := scenarios()[texts[0]]
+	r, err := c.remote(texts[1])
 	switch {
-	case !known:
+	case !recorded:
 		end.Problem = "no such scenario"
 	case err != nil:
 		end.Problem = err.Error()
@@ -111,10 +111,10 @@ var changing = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
 // call makes a call and reports its result.
 func (c *consumer) call(name string, f func() (any, error)) {
-	began := time.Now()
+	start := time.Now()
 	value, err := f()
-	took := time.Since(began).Milliseconds()
-	l := line{Call: name, ElapsedMS: &took}
+	elapsed := time.Since(start).Milliseconds()
+	l := line{Call: name, ElapsedMS: &elapsed}
 	if err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
 		l.Exception, l.Message = fmt.Sprintf("%T", err), changing.ReplaceAllString(first, "ADDRESS")
@@ -187,7 +187,7 @@ func (c *consumer) runtimeException(r *remote) {
 // concurrent makes a hundred calls concurrently. The first ones get their responses last.
 func (c *consumer) concurrent(r *remote) {
 	var mu sync.Mutex
-	answers, wrong, first := 0, 0, -1
+	responses, mismatch, first := 0, 0, -1
 	var calls sync.WaitGroup
 	for i := range 100 {
 		calls.Go(func() {
@@ -198,9 +198,9 @@ func (c *consumer) concurrent(r *remote) {
 			got, err := r.Sleep(context.Background(), want, wait)
 			mu.Lock()
 			defer mu.Unlock()
-			answers++
+			responses++
 			if err != nil || got != want {
-				wrong++
+				mismatch++
 			}
 			if first < 0 {
 				first = i
@@ -208,8 +208,8 @@ func (c *consumer) concurrent(r *remote) {
 		})
 	}
 	calls.Wait()
-	c.report(line{Call: "answers", Value: answers})
-	c.report(line{Call: "answers of another call, or none", Value: fmt.Sprint(wrong)})
+	c.report(line{Call: "answers", Value: responses})
+	c.report(line{Call: "answers of another call, or none", Value: fmt.Sprint(mismatch)})
 	c.report(line{Call: "out of order", Value: first != 0})
 }
 

@@ -135,7 +135,7 @@ func hashTree(dir string) (string, error) {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		content, err := os.ReadFile(path)
+		body, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func hashTree(dir string) (string, error) {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
+		_, err = fmt.Fprintf(sum, "%s %d\n%s", name, len(body), body)
 		return err
 	})
 	return hex.EncodeToString(sum.Sum(nil)[:6]), err

@@ -27,8 +27,8 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, name := range flag.Args() {
-		answer, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: name})
-		fmt.Printf("Check %q: %v %v\n", name, status.Code(err), answer.GetStatus())
+		response, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: name})
+		fmt.Printf("Check %q: %v %v\n", name, status.Code(err), response.GetStatus())
 	}
 	stream, err := client.Watch(ctx, &healthpb.HealthCheckRequest{})
 	if err == nil {
