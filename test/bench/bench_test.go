@@ -42,7 +42,7 @@ func parse(t *testing.T, arguments ...string) options {
 	return o
 }
 
-// newTestEnvironment returns a bed with the options of the command line. The test closes it.
+// newTestEnvironment returns an environment with the options of the command line. The test closes it.
 func newTestEnvironment(t *testing.T, arguments ...string) *environment {
 	t.Helper()
 	b, err := newEnvironment(t.Context(), parse(t, arguments...))
@@ -99,7 +99,7 @@ func TestShortRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| relay |", "| direct |", "### post-64", "| dubbo-16x8 |", "requests/s, which come when they come"} {
+	for _, want := range []string{"| relay |", "| direct |", "### post-64", "| dubbo-16x8 |", "requests/s in an open loop"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("report.md has no %q:\n%s", want, page)
 		}
@@ -130,15 +130,15 @@ func TestCloseStopsProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(process.Tree(os.Getpid())); n < 3 {
-		t.Errorf("%d processes, want the origin and the relay next to this one", n)
+		t.Errorf("%d processes, want three: this one, the origin and the relay", n)
 	}
 	stopAll(subjects)
 	b.close()
 	if left := process.Tree(os.Getpid()); len(left) != 1 {
-		t.Errorf("the processes %v are left of %d", left, os.Getpid())
+		t.Errorf("the processes %v remain of %d", left, os.Getpid())
 	}
 	if _, err := os.Stat(b.dir); !os.IsNotExist(err) {
-		t.Errorf("%s is left: %v", b.dir, err)
+		t.Errorf("%s remains: %v", b.dir, err)
 	}
 }
 
@@ -201,9 +201,9 @@ func TestLoadAgainstServers(t *testing.T) {
 		reconnects bool
 		fails      string // part of the error; empty: no error
 	}{
-		{"answers kept alive", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd"), false, ""},
-		{"a last answer is followed by a new connection", once("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nabcd"), true, ""},
-		{"an error status", each("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nabcd"), false, "503 Busy"},
+		{"keepalive responses", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd"), false, ""},
+		{"new connection after Connection: close", once("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nabcd"), true, ""},
+		{"error status", each("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nabcd"), false, "503 Busy"},
 		{"a different length", each("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), false, "a response of 3 bytes, want 4"},
 		{"bytes after the response", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde"), false, "1 bytes after the response"},
 		{"a truncated response", once("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"), false, "ends early"},
@@ -226,7 +226,7 @@ func TestLoadAgainstServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if result.Requests == 0 || (result.Reconnects > 0) != test.reconnects {
-				t.Errorf("%d requests, %d reconnects, want some and some reconnects: %v", result.Requests, result.Reconnects, test.reconnects)
+				t.Errorf("%d requests, %d reconnects, want requests and reconnects: %v", result.Requests, result.Reconnects, test.reconnects)
 			}
 		})
 	}
@@ -246,7 +246,7 @@ func TestOpenLoopRate(t *testing.T) {
 	// The mean is 400. The arrivals are the same in every run, but a busy machine may complete
 	// fewer.
 	if got := float64(result.Requests); math.Abs(got-400) > 120 {
-		t.Errorf("%v answers to 1,000 requests a second in 0.4 s, want about 400", got)
+		t.Errorf("%v responses at 1,000 requests per second in 0.4 s, want about 400", got)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestInterruptEndsRun(t *testing.T) {
 	cancel()
 	begin := time.Now()
 	if _, err := b.run(ctx); err == nil {
-		t.Error("no error of a run that was interrupted")
+		t.Error("an interrupted run returned no error")
 	}
 	if elapsed := time.Since(begin); elapsed > 20*time.Second {
 		t.Errorf("the run ended after %v", elapsed)

@@ -10,7 +10,7 @@ import (
 // both respond and are compared.
 func TestFileAndControlPlaneAreEquivalent(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds Weft")
+		t.Skip("this test builds Weft")
 	}
 	weft := filepath.Join(t.TempDir(), "weft")
 	if text, err := exec.CommandContext(t.Context(), "go", "build", "-o", weft, "../../cmd/weft").CombinedOutput(); err != nil {

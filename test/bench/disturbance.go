@@ -17,7 +17,7 @@ const maxRepeats = 2
 
 // measureUndisturbed measures a subject, repeats the measurement if other processes used its CPUs, and returns
 // the sample with the least such use. The choice does not depend on the measured values. Waiting
-// and repeating reduce b.patience.
+// and repeating reduce b.waitBudget.
 func (b *environment) measureUndisturbed(ctx context.Context, r row, s systemUnderTest, rate float64) (best sample, err error) {
 	for try := range 1 + maxRepeats {
 		if err := b.awaitIdleCPUs(ctx); err != nil {
@@ -55,7 +55,7 @@ func (b *environment) measure(ctx context.Context, r row, s systemUnderTest, rat
 	return sample{measured, memory}, err
 }
 
-// awaitIdleCPUs waits until the CPUs are idle or b.patience is used up.
+// awaitIdleCPUs waits until the CPUs are idle or b.waitBudget is used up.
 func (b *environment) awaitIdleCPUs(ctx context.Context) error {
 	const glance = 100 * time.Millisecond // ten ticks of /proc/stat
 	cpus := []int{b.loadCPU, b.proxyCPU}

@@ -30,7 +30,7 @@ type environment struct {
 	programEnv    *peer.Environment
 	programs      []peer.Program // in the order of -proxies; without direct
 	report        *report
-	waitBudget    time.Duration // what remains of options.waitBudget
+	waitBudget    time.Duration // remaining part of options.waitBudget
 	controlPlanes *controlPlanes
 
 	originStdin io.Closer // stdin of the origin, which exits when it is closed
@@ -80,7 +80,7 @@ func (b *environment) pin() error {
 	if len(cpus) > 1 {
 		b.proxyCPU = cpus[1]
 	} else {
-		b.skip("a CPU for the proxy alone: there is only one, so times include what load and origin do to its caches")
+		b.skip("a separate CPU for the proxy: there is only one, so times include the cache effects of load and origin")
 	}
 	return process.PinSelf(b.loadCPU)
 }
@@ -153,7 +153,7 @@ func (b *environment) close() {
 	}
 }
 
-// skip prints what this run does not measure and adds it to the report, once per text.
+// skip prints a part that this run does not measure and adds it to the report, once per text.
 func (b *environment) skip(what string) {
 	if slices.Contains(b.report.Skipped, what) {
 		return

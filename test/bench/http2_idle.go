@@ -73,7 +73,7 @@ func (b *environment) runHTTP2Idle(ctx context.Context) error {
 		}
 		b.report.Idle = append(b.report.Idle, r)
 		if r.Note == "" {
-			b.logf("%s  %-8s a connection %.2f KB, used once %.2f KB", http2IdleRow, p.Name, r.perConnection(r.Opened), r.perConnection(r.Used))
+			b.logf("%s  %-8s per connection %.2f KB, after one request %.2f KB", http2IdleRow, p.Name, r.perConnection(r.Opened), r.perConnection(r.Used))
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func http2Rows() []row {
 		},
 		{
 			// The target is 80 % of the relay's throughput at equal CPU time.
-			name: "grpc-stream", title: "gRPC, one stream both ways, messages of 1 MB, 4 under way",
+			name: "grpc-stream", title: "gRPC, one bidirectional stream, messages of 1 MB, 4 in flight",
 			http: grpc, load: load.GRPCStream, body: 1 << 20, connections: 1, depth: 4,
 			targets: []target{{cpuPerRequest, "relay", 1 / 0.8}},
 		},

@@ -58,14 +58,14 @@ func TestPeersServeHTTP2(t *testing.T) {
 				job.Body = 1 << 14
 			}
 			if result, err := b.load(t.Context(), job); err != nil || result.Requests == 0 {
-				t.Errorf("row %s, %s: %d answers, %v", r.name, p.Name, result.Requests, err)
+				t.Errorf("row %s, %s: %d responses, %v", r.name, p.Name, result.Requests, err)
 			}
 			running.Stop()
 		}
 	}
 	for _, name := range all {
 		if !slices.Contains(rowNames(), name) {
-			t.Errorf("-rows does not know %s", name)
+			t.Errorf("-rows does not accept %s", name)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestRequestsNextToIdleStreams(t *testing.T) {
 		}
 	}
 	if err := requestAll(clients); err != nil {
-		t.Errorf("next to idle streams: %v", err)
+		t.Errorf("request next to idle streams: %v", err)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestProgramWithoutHTTP2IsReported(t *testing.T) {
 	checkUnmeasured(t, report)
 	page := report.markdown()
 	if n := strings.Count(page, "| not supported |"); n < 6 {
-		t.Errorf("the page says %d times that it is not supported, want 6 at least:\n%s", n, page)
+		t.Errorf("report.md has %d times \"not supported\", want at least 6:\n%s", n, page)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestIdleStreamVerdicts(t *testing.T) {
 		page := &report{wefts: []string{"weft"}, Streams: []streamsResult{r}}
 		page.fillVerdicts()
 		if got := page.missedCount(); got != test.misses {
-			t.Errorf("%.2f KB a stream: %d targets missed, want %d", r.perStream(), got, test.misses)
+			t.Errorf("%.2f KB per stream: %d targets missed, want %d", r.perStream(), got, test.misses)
 		}
 	}
 }

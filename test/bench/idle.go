@@ -128,7 +128,7 @@ func (b *environment) addIdle(ctx context.Context, row string, p peer.Program, p
 	}
 	b.report.Idle = append(b.report.Idle, r)
 	if r.Note == "" {
-		b.logf("%s  %-8s RSS %.1f MB, a connection %.2f KB, used once %.2f KB", row, p.Name,
+		b.logf("%s  %-8s RSS %.1f MB, per connection %.2f KB, after one request %.2f KB", row, p.Name,
 			float64(r.Start.Resident)/megabyte, r.perConnection(r.Opened), r.perConnection(r.Used))
 	}
 	return nil
@@ -214,13 +214,13 @@ func sendRequest(conn net.Conn, protocol *frame.Protocol) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read to its end, or the connection is of no more use
+	defer response.Body.Close() //nolint:errcheck // read to the end, or the connection is not used again
 	n, err := io.Copy(io.Discard, response.Body)
 	if err != nil {
 		return err
 	}
 	if response.StatusCode != http.StatusOK || n != 1<<10 || response.Close || strings.EqualFold(response.Header.Get("Connection"), "close") {
-		return fmt.Errorf("the response is %s with %d bytes, closing: %v; want a 200 with 1024 that leaves the connection open", response.Status, n, response.Close)
+		return fmt.Errorf("the response is %s with %d bytes, close: %v; want 200 with 1024 bytes on an open connection", response.Status, n, response.Close)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func awaitOpenFiles(ctx context.Context, pids []int, n int) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("it holds %d descriptors, want %d: %w", held, n, ctx.Err())
+			return fmt.Errorf("%d descriptors are open, want %d: %w", held, n, ctx.Err())
 		}
 	}
 }

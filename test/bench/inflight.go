@@ -41,7 +41,7 @@ const (
 func (r inflightResult) verdicts() []verdict {
 	name := fmt.Sprintf("%s, %s", inflightRow, r.Protocol)
 	verdicts := []verdict{
-		upperBoundVerdict(name, r.Proxy, "requests without an answer", r.Missing, 0, ""),
+		upperBoundVerdict(name, r.Proxy, "requests without a response", r.Missing, 0, ""),
 		upperBoundVerdict(name, r.Proxy, "peak RSS", r.Peak, inflightPeak, "MB"),
 	}
 	if r.Note != "" {
@@ -51,8 +51,8 @@ func (r inflightResult) verdicts() []verdict {
 }
 
 func inflightMarkdown(results []inflightResult) string {
-	text := fmt.Sprintf("%d connections with %d calls of 1 KB each, answered when all have come.\n\n", inflightConnections, inflightDepth)
-	t := newTable("", "requests", "without an answer", "peak RSS MB", "s to the last answer", "CPU µs", "failure")
+	text := fmt.Sprintf("%d connections with %d calls of 1 KB each, with responses after the last call has arrived.\n\n", inflightConnections, inflightDepth)
+	t := newTable("", "requests", "without a response", "peak RSS MB", "s to the last response", "CPU µs", "failure")
 	for _, r := range results {
 		name := r.Protocol + ", " + r.Proxy
 		if r.Note != "" {
@@ -81,7 +81,7 @@ func (b *environment) runInflight(ctx context.Context) error {
 			}
 			b.report.Inflight = append(b.report.Inflight, r)
 			if r.Note == "" {
-				b.logf("%s  %-5s %-8s %.0f of %d without an answer, %.2f s, peak %.0f MB %s", inflightRow, name, p.Name,
+				b.logf("%s  %-5s %-8s %.0f of %d without a response, %.2f s, peak %.0f MB %s", inflightRow, name, p.Name,
 					r.Missing.Median, r.Requests, r.Seconds.Median, r.Peak.Median, r.Failure)
 			}
 		}

@@ -56,7 +56,7 @@ func (r *report) markdown() string {
 		b.WriteString("\n### Idle connections\n\n" + idleMarkdown(r.Idle))
 	}
 	if len(r.Inflight) > 0 {
-		b.WriteString("\n### RPC, all in flight at once\n\n" + inflightMarkdown(r.Inflight))
+		b.WriteString("\n### RPC, all calls in flight\n\n" + inflightMarkdown(r.Inflight))
 	}
 	if len(r.Streams) > 0 {
 		b.WriteString("\n### Idle streams of HTTP/2\n\n" + streamsMarkdown(r.Streams))
@@ -78,7 +78,7 @@ func overview(loads []*loadRow) string {
 	}
 	columns := append([]string{"row"}, loads[0].programs()...)
 	if len(columns) == 1 {
-		return "\nNothing was between load and origin.\n"
+		return "\nNo proxy was measured.\n"
 	}
 	t := newTable(columns...)
 	for _, l := range loads {
@@ -163,7 +163,7 @@ func (r *loadRow) halfMarkdown() string {
 		}
 		t.row(c.Proxy, cost, summarize(c.Half, p50).format(0), summarize(c.Half, p99).format(0), undisturbedRounds(c.Half))
 	}
-	return fmt.Sprintf("\nAt %.0f requests/s, which come when they come:\n\n%s", r.Rate, t.text.String())
+	return fmt.Sprintf("\nAt %.0f requests/s in an open loop:\n\n%s", r.Rate, t.text.String())
 }
 
 // syscallMarkdown formats the system calls per request, most frequent first; it returns "" if they
@@ -217,7 +217,7 @@ func (r *report) targets() string {
 		}
 		t.row(v.Row, v.Proxy, v.What, value, deadline, string(v.Outcome), v.Rounds)
 	}
-	fmt.Fprintf(&t.text, "\n%d of %d targets that were measured are missed.\n", len(misses), held)
+	fmt.Fprintf(&t.text, "\n%d of %d measured targets are missed.\n", len(misses), held)
 	for _, miss := range misses {
 		fmt.Fprintf(&t.text, "- %s\n", miss)
 	}

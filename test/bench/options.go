@@ -42,18 +42,18 @@ func parseOptions(arguments []string) (options, error) {
 	flags.StringVar(&rows, "rows", "", "comma list of `rows`: "+strings.Join(rowNames(), ", ")+" (default: all but those of post and boltv2)")
 	flags.StringVar(&proxies, "proxies", "", "comma list of `programs`: weft, nginx, haproxy, relay (Go, bytes only), direct (no proxy), or names of -bin (default: all)")
 	flags.StringVar(&bins, "bin", "", "comma list of NAME=PATH: builds of Weft to measure instead of building one")
-	flags.IntVar(&o.rounds, "rounds", 5, "rounds; in each every program is measured once a row")
-	flags.Float64Var(&o.seconds, "seconds", 2, "seconds of one measurement")
-	flags.Float64Var(&o.warmup, "warmup", 0.3, "seconds of load before it")
-	flags.DurationVar(&o.waitBudget, "patience", 3*time.Minute, "time, in all, to wait for other processes to be calm and to repeat what they disturbed")
-	flags.BoolVar(&o.half, "half", true, "measure latency at a fixed rate as well: half of what the slowest proxy answers")
+	flags.IntVar(&o.rounds, "rounds", 5, "number of rounds; each round measures every program once per row")
+	flags.Float64Var(&o.seconds, "seconds", 2, "duration of one measurement in seconds")
+	flags.Float64Var(&o.warmup, "warmup", 0.3, "duration of the load before a measurement in seconds")
+	flags.DurationVar(&o.waitBudget, "patience", 3*time.Minute, "total time to wait for idle CPUs and to repeat disturbed measurements")
+	flags.BoolVar(&o.half, "half", true, "also measure latency at a fixed rate: half of the throughput of the slowest proxy")
 	flags.BoolVar(&o.syscalls, "syscalls", false, "count system calls per request, by perf or strace")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of Weft under the first row's load to the `file`")
 	flags.IntVar(&o.idle, "idle", 10000, "connections of the rows idle, rpc-idle and h2-idle; a tenth of the streams of h2-streams")
 	flags.StringVar(&o.out, "o", "dist/bench", "`directory` of report.json and report.md")
 	flags.BoolVar(&o.strict, "strict", false, "exit with status 2 if a target is missed")
 	flags.BoolVar(&o.install, "install", true, "install nginx and haproxy by apt if they are missing and this is root")
-	flags.DurationVar(&o.limit, "limit", time.Hour, "give up after this time")
+	flags.DurationVar(&o.limit, "limit", time.Hour, "timeout of the run")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(flags.Output(), "Usage: go run ./test/bench [flags]\n\n"+
 			"  go run ./test/bench -rows 1k-64 -rounds 3 -seconds 2 -proxies weft,nginx\n"+
@@ -91,7 +91,7 @@ func (o *options) check() error {
 	case o.idle < 1 || o.idle > 60000:
 		return fmt.Errorf("-idle %d, want 1 to 60000", o.idle)
 	case o.profile != "" && len(o.wefts()) == 0:
-		return errors.New("-profile is of Weft, which is not among -proxies")
+		return errors.New("-profile requires weft in -proxies")
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (o *options) setBins(list string) error {
 	for item := range splitList(list) {
 		name, path, found := strings.Cut(item, "=")
 		if !found || name == "" || path == "" || slices.Contains([]string{"nginx", "haproxy", "relay", direct}, name) {
-			return fmt.Errorf("-bin %q, want NAME=PATH with a name of its own", item)
+			return fmt.Errorf("-bin %q, want NAME=PATH with a unique name", item)
 		}
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("-bin %s: %w", name, err)

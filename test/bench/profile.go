@@ -51,7 +51,7 @@ func download(ctx context.Context, url, file string) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read to its end
+	defer response.Body.Close() //nolint:errcheck // read to the end
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func (b *environment) findPrograms(ctx context.Context) error {
 		case "nginx", "haproxy":
 			path, err := findProgram(name)
 			if err != nil {
-				b.skip(fmt.Sprintf("%s: not installed, and not to be had by apt-get", name))
+				b.skip(fmt.Sprintf("%s: not installed, and apt-get cannot install it", name))
 				continue
 			}
 			p = peer.NGINX(path)
@@ -56,7 +56,7 @@ func (b *environment) weft(ctx context.Context, name string) (string, error) {
 	}
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
-		return "", fmt.Errorf("find the module's root, in which bench is to be run: %w", err)
+		return "", fmt.Errorf("find the root of the module, in which bench must run: %w", err)
 	}
 	b.logf("building weft")
 	path := filepath.Join(b.dir, "weft")
@@ -100,7 +100,7 @@ func (b *environment) install(ctx context.Context) error {
 		if err := os.WriteFile(policyRCFile, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
 			return err
 		}
-		defer os.Remove(policyRCFile) //nolint:errcheck // as root it can be removed
+		defer os.Remove(policyRCFile) //nolint:errcheck // root can remove it
 	}
 	b.logf("installing %v", missing)
 	for _, texts := range [][]string{

@@ -51,13 +51,13 @@ func TestVerdicts(t *testing.T) {
 		want   outcome
 	}{
 		{"the median of the rounds' ratios, not the ratio of medians", target{cpuPerRequest, "nginx", 1.15}, 1.1, met},
-		{"a target that is just met", target{cpuPerRequest, "nginx", 1.1}, 1.1, met},
-		{"a target that is missed", target{cpuPerRequest, "nginx", 1.0}, 1.1, missed},
-		{"latency without that of load and origin", target{addedP50, "nginx", 1.3}, 1.25, met},
-		{"p99 at half load against none", target{halfP99, direct, 2}, 2, met},
-		{"half load that was not measured", target{halfP99, "nginx", 2}, 0, unmeasured},
-		{"a program that was not measured", target{cpuPerRequest, "haproxy", 1}, 0, unmeasured},
-		{"a program that has no target", target{cpuPerRequest, "nginx", 0}, 1.1, unbounded},
+		{"target just met", target{cpuPerRequest, "nginx", 1.1}, 1.1, met},
+		{"target missed", target{cpuPerRequest, "nginx", 1.0}, 1.1, missed},
+		{"added latency", target{addedP50, "nginx", 1.3}, 1.25, met},
+		{"p99 at half load", target{halfP99, direct, 2}, 2, met},
+		{"half load not measured", target{halfP99, "nginx", 2}, 0, unmeasured},
+		{"program not measured", target{cpuPerRequest, "haproxy", 1}, 0, unmeasured},
+		{"program without a target", target{cpuPerRequest, "nginx", 0}, 1.1, unbounded},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestVerdictOrder(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("verdicts %q, want %q", got, want)
 	}
-	if text := r.markdown(); !strings.Contains(text, "2 of 2 targets that were measured are missed.") || !strings.Contains(text, "- row, old: p99 at half load") {
-		t.Errorf("the page does not tell what was missed:\n%s", text)
+	if text := r.markdown(); !strings.Contains(text, "2 of 2 measured targets are missed.") || !strings.Contains(text, "- row, old: p99 at half load") {
+		t.Errorf("report.md lacks the missed target:\n%s", text)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestDisturbedRoundsAreIgnored(t *testing.T) {
 		weftsCost float64
 	}{
 		{"all calm", []float64{0, 0, 0}, []float64{0, 0, 0}, 2, "3 calm of 3", 20},
-		{"a pair needs both", []float64{1, 0, 0}, []float64{0, 1, 0}, 1.1, "1 calm of 3", 15.5},
+		{"one undisturbed pair", []float64{1, 0, 0}, []float64{0, 1, 0}, 1.1, "1 calm of 3", 15.5},
 		{"none calm", []float64{1, 1, 1}, []float64{1, 1, 1}, 2, "0 calm of 3", 20},
 	} {
 		for i := range 3 {
@@ -136,7 +136,7 @@ func TestMissedTargets(t *testing.T) {
 		t.Fatalf("%d of %+v missed, want 1 of 3", r.missedCount(), r.Verdicts)
 	}
 	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 || !strings.Contains(text, "1 of 3 targets") {
-		t.Errorf("the page tells otherwise:\n%s", text)
+		t.Errorf("report.md lacks these verdicts:\n%s", text)
 	}
 }
 
@@ -144,11 +144,11 @@ func TestMissedTargets(t *testing.T) {
 func checkUnmeasured(t *testing.T, r *report) {
 	t.Helper()
 	if len(r.Verdicts) == 0 {
-		t.Error("no verdicts, want the targets that nothing was held to")
+		t.Error("no verdicts, want unmeasured targets")
 	}
 	for _, v := range r.Verdicts {
 		if v.Outcome != unmeasured || v.Target == 0 && v.Unit == "x" {
-			t.Errorf("verdict %+v, want a target that nothing was held to", v)
+			t.Errorf("verdict %+v, want an unmeasured target", v)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestHalfLoadRate(t *testing.T) {
 	}
 	l.Cells = append([]*cell{{Proxy: "haproxy", Note: "not supported"}}, l.Cells[2])
 	if got := l.slowest(); got != 10 {
-		t.Errorf("slowest of no proxy = %v, want that without one, 10", got)
+		t.Errorf("slowest without a proxy = %v, want the direct rate 10", got)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestSyscallCounters(t *testing.T) {
 				t.Errorf("counts = %v, %v, want %v", got, err, test.want)
 			}
 			if got, err := test.parse("nothing\n"); err == nil {
-				t.Errorf("counts of no table = %v, want an error", got)
+				t.Errorf("counts without a table = %v, want an error", got)
 			}
 		})
 	}
@@ -224,9 +224,9 @@ func TestOptions(t *testing.T) {
 		rows      string
 	}{
 		{"everything", nil, "weft,nginx,haproxy,relay,direct", "weft", "1k-1,1k-16,1k-64,1k-256,64k-64,xds-1k-64,mtls-fresh-16,mtls-1k-64,mtls-64k-64,h2-16x1,h2-16x16,grpc-16x16,grpc-stream,h2-to-h1-16x16,h1-to-h2-64,dubbo-16x1,dubbo-16x8,dubbo-16x64,bolt-16x1,bolt-16x8,bolt-16x64,idle,scale,rpc-idle,rpc-inflight,h2-idle,h2-streams"},
-		{"a few", []string{"-rows", "1k-64", "-proxies", "weft, nginx"}, "weft,nginx", "weft", "1k-64"},
-		{"two builds", []string{"-bin", "a=" + file + ",b=" + file, "-rows", "idle"}, "a,b,nginx,haproxy,relay,direct", "a,b", "idle"},
-		{"a build beside what is built", []string{"-bin", "a=" + file, "-proxies", "a,weft", "-rows", "scale"}, "a,weft", "a,weft", "scale"},
+		{"some programs", []string{"-rows", "1k-64", "-proxies", "weft, nginx"}, "weft,nginx", "weft", "1k-64"},
+		{"two builds of Weft", []string{"-bin", "a=" + file + ",b=" + file, "-rows", "idle"}, "a,b,nginx,haproxy,relay,direct", "a,b", "idle"},
+		{"a build and weft", []string{"-bin", "a=" + file, "-proxies", "a,weft", "-rows", "scale"}, "a,weft", "a,weft", "scale"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestDocumentedRowsAreValid(t *testing.T) {
 	}
 	named := regexp.MustCompile(`-rows\s+([\w,-]+)`).FindAllSubmatch(text, -1)
 	if len(named) < 5 {
-		t.Errorf("the document has %d commands with rows, want those of each of its tables", len(named))
+		t.Errorf("docs/performance.md has only %d commands with -rows", len(named))
 	}
 	for _, rows := range named {
 		parse(t, "-rows", string(rows[1]))
@@ -268,7 +268,7 @@ func TestRowNamesMatchRequests(t *testing.T) {
 	for _, r := range rows() {
 		if r.protocol != nil {
 			if want := fmt.Sprintf("%s-%dx%d", r.protocol.Name(), r.connections, r.depth); r.name != want || len(r.request) > 0 {
-				t.Errorf("%s: it is %s, with a request of %d bytes", r.name, want, len(r.request))
+				t.Errorf("%s: title %s, request of %d bytes", r.name, want, len(r.request))
 			}
 			continue
 		}

@@ -81,7 +81,7 @@ func rows() []row {
 	big := load("64k-64", "GET 64 KB, 64 connections", large, 64<<10, 64)
 	big.targets = []target{{cpuPerRequest, "nginx", 1.10}}
 	big.halfLoad = true
-	post := load("post-64", "POST 1 KB, answer 1 KB, 64 connections", post(1<<10), 1<<10, 64)
+	post := load("post-64", "POST 1 KB, response 1 KB, 64 connections", post(1<<10), 1<<10, 64)
 	post.optional = true
 	all := []row{first, some, many, extra, big, post}
 	return slices.Concat(all, []row{xdsRow()}, tlsRows(), http2Rows(), rpcRows())
@@ -92,7 +92,7 @@ func rows() []row {
 func (r row) protocolGroup() string {
 	switch {
 	case r.comparesXDS:
-		return "HTTP/1.1, by a control plane"
+		return "HTTP/1.1, configured by a control plane"
 	case r.protocol != nil:
 		return r.protocol.Name()
 	}

@@ -37,7 +37,7 @@ func readResponses(t *testing.T, p *frame.Protocol, conn net.Conn, n int) []uint
 	for len(ids) < n {
 		read, err := conn.Read(buffer)
 		if err != nil {
-			t.Fatalf("after %d answers of %d: %v", len(ids), n, err)
+			t.Fatalf("after %d of %d responses: %v", len(ids), n, err)
 		}
 		data = append(data, buffer[:read]...)
 		for {
@@ -79,7 +79,7 @@ func TestOriginHoldsResponses(t *testing.T) {
 				}
 				write(t, conn, p.AppendPing(requests, 1<<20))
 				if ids := readResponses(t, p, conn, 1); ids[0] != 1<<20 {
-					t.Fatalf("the response is that of request %d, want that of the heartbeat", ids[0])
+					t.Fatalf("got the response to request %d, want the response to the heartbeat", ids[0])
 				}
 			}
 			write(t, second, p.AppendRequest(nil, each-1, text))
@@ -87,7 +87,7 @@ func TestOriginHoldsResponses(t *testing.T) {
 				ids := readResponses(t, p, conn, each)
 				for i, id := range ids {
 					if id != uint64(i) {
-						t.Fatalf("response %d is that of request %d", i, id)
+						t.Fatalf("response %d belongs to request %d", i, id)
 					}
 				}
 			}
@@ -130,7 +130,7 @@ func TestUnsupportedProgramIsSkipped(t *testing.T) {
 		t.Errorf("idle = %+v, want not supported", report.Idle)
 	}
 	if len(report.Inflight) != 4 || report.Inflight[0].Note != "not supported" || report.Inflight[1].Missing.Max != 0 || report.Inflight[1].Peak.Median <= 0 {
-		t.Errorf("in flight = %+v, want weft's not supported and all answers through the relay", report.Inflight)
+		t.Errorf("in flight = %+v, want weft not supported and all responses through the relay", report.Inflight)
 	}
 	skipped := slices.DeleteFunc(slices.Clone(report.Skipped), func(what string) bool { return !strings.Contains(what, "not supported") })
 	if want := []string{"dubbo of weft: not supported", "bolt of weft: not supported"}; !slices.Equal(skipped, want) {
@@ -139,7 +139,7 @@ func TestUnsupportedProgramIsSkipped(t *testing.T) {
 	checkUnmeasured(t, report)
 	page := report.markdown()
 	if n := strings.Count(page, "| not supported |"); n != 5 {
-		t.Errorf("the page says %d times that it is not supported, want 5:\n%s", n, page)
+		t.Errorf("report.md has %d times \"not supported\", want 5:\n%s", n, page)
 	}
 }
 
@@ -148,8 +148,8 @@ func TestUnsupportedProgramIsSkipped(t *testing.T) {
 func TestStartFailureEndsRun(t *testing.T) {
 	weft := script(t, "echo broken; exit 1")
 	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
-	if _, err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "it wrote: broken") {
-		t.Errorf("error %v, want one with what the program wrote", err)
+	if _, err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "output: broken") {
+		t.Errorf("error %v, want one with the program's output", err)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestBurstTimeout(t *testing.T) {
 		Address: address, Protocol: p.Name(), Connections: 1, Depth: 10, Burst: true, Measure: 200 * time.Millisecond,
 	})
 	if err != nil || result.Requests != 1 {
-		t.Errorf("%d answers, %v, want 1", result.Requests, err)
+		t.Errorf("%d responses, %v, want 1", result.Requests, err)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestMissingResponsesMissTarget(t *testing.T) {
 			t.Errorf("%v missing, %v MB: %d targets missed, want %d", test.missing, test.peak, got, test.misses)
 		}
 		if want := fmt.Sprintf("| %.0f | %.0f |", test.missing, test.peak); !strings.Contains(page.markdown(), want) {
-			t.Errorf("the page has no %q:\n%s", want, page.markdown())
+			t.Errorf("report.md lacks %q:\n%s", want, page.markdown())
 		}
 	}
 }

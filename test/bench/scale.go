@@ -54,7 +54,7 @@ func (r scaleResult) verdicts() []verdict {
 func scaleMarkdown(results []scaleResult) string {
 	text := fmt.Sprintf("%d clusters, %d hosts, %d routes: a file of %.1f MB.\n\n",
 		results[0].Clusters, results[0].Hosts, results[0].Routes, float64(results[0].Bytes)/megabyte)
-	t := newTable("", "check s", "start s", "peak RSS check MB", "peak RSS start MB", "reload s", "peak RSS after it MB", "RSS settled MB")
+	t := newTable("", "check s", "start s", "peak RSS check MB", "peak RSS start MB", "reload s", "peak RSS after reload MB", "RSS stable MB")
 	for _, r := range results {
 		t.row(r.Proxy, r.Check.format(2), r.Start.format(2), r.CheckPeak.format(0), r.StartPeak.format(0),
 			r.Reload.format(2), r.ReloadPeak.format(0), r.Resident.format(0))
@@ -189,7 +189,7 @@ func (b *environment) check(ctx context.Context, p peer.Program, file string) (e
 	elapsed = time.Since(begin)
 	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return 0, 0, fmt.Errorf("check: its usage is a %T", cmd.ProcessState.SysUsage())
+		return 0, 0, fmt.Errorf("check: resource usage is a %T", cmd.ProcessState.SysUsage())
 	}
 	return elapsed, float64(usage.Maxrss) * 1024, nil
 }

@@ -24,10 +24,10 @@ func (b *environment) countSyscalls(ctx context.Context, r row, subjects []syste
 	count, tool := b.countByPerf, "perf"
 	if _, err := exec.LookPath("perf"); err != nil || !tracepointsReadable() {
 		if _, err := exec.LookPath("strace"); err != nil {
-			b.skip("system calls: neither perf with tracepoints nor strace is here")
+			b.skip("system calls: neither perf with tracepoints nor strace is available")
 			return nil
 		}
-		count, tool = b.countByStrace, "strace, which slows what it counts"
+		count, tool = b.countByStrace, "strace, which slows the program"
 	}
 	for i, s := range subjects {
 		if s.running == nil {
@@ -43,7 +43,7 @@ func (b *environment) countSyscalls(ctx context.Context, r row, subjects []syste
 		}
 		c := result.Cells[i]
 		c.Syscalls, c.Tool = calls, tool
-		b.logf("system calls  %-12s %-8s %.2f a request", r.name, s.name, calls["all"])
+		b.logf("system calls  %-12s %-8s %.2f per request", r.name, s.name, calls["all"])
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func parsePerf(text string) (map[string]float64, error) {
 		calls[name] = n
 	}
 	if calls["all"] == 0 {
-		return nil, fmt.Errorf("perf counts nothing: %.200q", text)
+		return nil, fmt.Errorf("perf reported no counts: %.200q", text)
 	}
 	return calls, nil
 }
@@ -148,7 +148,7 @@ func awaitAttached(received io.ReadCloser, n int) error {
 	scanner := bufio.NewScanner(received)
 	for n > 0 {
 		if !scanner.Scan() {
-			return errors.New("strace does not attach")
+			return errors.New("strace did not attach")
 		}
 		if strings.Contains(scanner.Text(), "attached") {
 			n--
@@ -176,7 +176,7 @@ func parseStrace(text []byte) (map[string]float64, error) {
 		calls[name] = n
 	}
 	if calls["all"] == 0 {
-		return nil, fmt.Errorf("strace counts nothing: %.200q", text)
+		return nil, fmt.Errorf("strace reported no counts: %.200q", text)
 	}
 	return calls, nil
 }

@@ -15,7 +15,7 @@ func tlsRows() []row {
 	fresh := bytes.Replace(get(1<<10), []byte("\r\n\r\n"), []byte("\r\nConnection: close\r\n\r\n"), 1)
 	return []row{
 		{
-			name: "mtls-fresh-16", title: "Mutual TLS, a connection and a full handshake for each GET of 1 KB, 16 at once",
+			name: "mtls-fresh-16", title: "Mutual TLS, a connection and a full handshake for each GET of 1 KB, 16 concurrent",
 			http: mutual, load: load.HTTPSFresh, request: fresh, body: 1 << 10, connections: 16, depth: 1,
 			targets: []target{{cpuPerRequest, "nginx", limit}},
 		},

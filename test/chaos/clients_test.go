@@ -167,7 +167,7 @@ func (w *httpClient) callGRPC(ctx context.Context, text string) (by string, err 
 	case status != "0":
 		return by, newFailure("grpc "+status, "%s%s", response.Header.Get("Grpc-Message"), response.Trailer.Get("Grpc-Message"))
 	case !bytes.Equal(body, message):
-		return by, newFailure(wrongResponse, "a call of %d bytes got %d: %.60q", len(message), len(body), body)
+		return by, newFailure(wrongResponse, "call of %d bytes: status %d, %.60q", len(message), len(body), body)
 	}
 	return by, nil
 }

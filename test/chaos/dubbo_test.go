@@ -55,7 +55,7 @@ type rpcResponse struct {
 
 // errNoMoreCalls is returned for a call that was not sent because the connection accepts no more
 // calls.
-var errNoMoreCalls = errors.New("the peer wants no more calls")
+var errNoMoreCalls = errors.New("the peer accepts no more calls")
 
 func (c *rpcConn) acceptsCalls() bool {
 	c.mu.Lock()

@@ -142,7 +142,7 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 				r.Errorf("%s: %d wrong responses; the first: %v", t.name, n, t.firstErrors[wrongResponse])
 			}
 		}
-		r.Skipf("this machine has no time: p99 of requests that go past Weft is %v", r.directP99)
+		r.Skipf("the machine is too busy: p99 of direct requests is %v", r.directP99)
 	}
 	return all
 }
@@ -257,7 +257,7 @@ func (r *testRun) check(t *loadResult, b bounds) {
 	r.Helper()
 	slack := 3 * r.directP99
 	if float64(t.requests) < t.expected/3 {
-		r.Errorf("%s: only %d requests were made, want about %.0f", t.name, t.requests, t.expected)
+		r.Errorf("%s: sent only %d requests, want about %.0f", t.name, t.requests, t.expected)
 	}
 	for kind, n := range t.failed {
 		if !slices.Contains(b.allowedKinds, kind) {

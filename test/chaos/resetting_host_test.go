@@ -69,7 +69,7 @@ func (r *testRun) newResettingHost(purpose uint64, talk func(b *resettingHost, c
 	return b
 }
 
-// truncate decides how many bytes of a response of size bytes are sent; whole means all of them.
+// truncate decides how many bytes of a response of size bytes are sent; complete means all of them.
 func (b *resettingHost) truncate(size int) (sent int, complete bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

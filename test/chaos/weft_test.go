@@ -374,7 +374,7 @@ func (w *weft) checkNoLeak() {
 	}
 }
 
-// eventually waits until wrong returns "" and reports the last result on a timeout.
+// eventually waits until mismatch returns "" and reports the last result on a timeout.
 func (w *weft) eventually(mismatch func() string) {
 	w.r.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)

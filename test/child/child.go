@@ -24,7 +24,7 @@ const maxLines = 1 << 16
 type Process struct {
 	name   string
 	cmd    *exec.Cmd
-	stdin  io.Writer     // of a process started by Talk
+	stdin  io.Writer     // of a process started by StartInteractive
 	lines  chan string   // nil: started by Start
 	done   chan struct{} // closed when the process has exited
 	output tailBuffer
@@ -81,7 +81,7 @@ func (p *Process) start(t testing.TB, read func()) {
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("the last that %s wrote:\n%s", p.name, p.Log())
+			t.Logf("end of the output of %s:\n%s", p.name, p.Log())
 		}
 	})
 }
@@ -151,7 +151,7 @@ func (p *Process) Kill() {
 // Done returns a channel that is closed when the process has exited.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ExitCode returns the exit code, or -1 if a signal killed the process. Call it after Ended.
+// ExitCode returns the exit code, or -1 if a signal killed the process. Call it after Done is closed.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 // Log returns the end of the process's output, without the reported lines.

@@ -13,23 +13,23 @@ func TestProcessReceivesCommandsAndReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line := <-p.Lines(); line != "hello" {
-		t.Errorf("it reports %q, want %q", line, "hello")
+		t.Errorf("reported %q, want %q", line, "hello")
 	}
 	p.Kill()
 	if _, open := <-p.Lines(); open {
-		t.Error("it reports more after its end")
+		t.Error("got a line after exit")
 	}
 	p.Kill() // a second call does nothing
 }
 
 func TestExitCodeAndSignals(t *testing.T) {
-	p := Start(t, "one that fails", exec.Command("sh", "-c", "echo out; echo err >&2; exit 3"))
+	p := Start(t, "failing process", exec.Command("sh", "-c", "echo out; echo err >&2; exit 3"))
 	<-p.Done()
 	if status, log := p.ExitCode(), p.Log(); status != 3 || log != "out\nerr" {
-		t.Errorf("it ends with %d, and has written %q", status, log)
+		t.Errorf("exit code %d, output %q", status, log)
 	}
 	if err := p.Signal(syscall.SIGTERM); err == nil {
-		t.Error("a process that has ended took a signal")
+		t.Error("no error for a signal to an exited process")
 	}
 }
 
@@ -42,6 +42,6 @@ func TestTailBufferKeepsEnd(t *testing.T) {
 	}
 	_, _ = l.Write([]byte("the last\n")) // never fails
 	if text := l.String(); len(text) > maxTail || !strings.HasSuffix(text, "x\nthe last") {
-		t.Errorf("%d bytes are kept, which end with %q", len(text), text[len(text)-10:])
+		t.Errorf("kept %d bytes, which end with %q", len(text), text[len(text)-10:])
 	}
 }

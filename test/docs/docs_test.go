@@ -46,7 +46,7 @@ func TestAddAFilter(t *testing.T) {
 	slices.Sort(packages)
 	packages = slices.Compact(packages)
 	if len(packages) != 1 || len(replace) != 2 {
-		t.Fatalf("the page shows %d files in %v, want a package and its test", len(replace), packages)
+		t.Fatalf("the page has %d files in %v, want a package and its test", len(replace), packages)
 	}
 	overlay := filepath.Join(t.TempDir(), "overlay.json")
 	text, err := json.Marshal(map[string]any{"Replace": replace})

@@ -54,7 +54,7 @@ func TestLinks(t *testing.T) {
 				target = filepath.Join(filepath.Dir(name), filepath.FromSlash(found[1]))
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s: there is no such file", name, found[1])
+				t.Errorf("%s links to %s: no such file", name, found[1])
 				continue
 			}
 			anchor := strings.TrimPrefix(found[2], "#")

@@ -10,7 +10,7 @@ import (
 )
 
 // TestMessagesOnPagesExist verifies that the messages in the tables "Troubleshooting" are those of the
-// code: three words in a row of each message must occur in a file of Go that is no test.
+// code: three words in a row of each message must occur in a non-test Go file.
 func TestMessagesOnPagesExist(t *testing.T) {
 	foreign := map[string]bool{ // messages of the system and of Go's resolver, or with fewer fixed words
 		"lookup app.test on 127.0.0.1:53: no such host": true,
@@ -38,7 +38,7 @@ func TestMessagesOnPagesExist(t *testing.T) {
 				}
 				count++
 				if !containsThreeWords(source, message[1]) {
-					t.Errorf("%s: no message of the code is like %q", page, message[1])
+					t.Errorf("%s: the code has no message like %q", page, message[1])
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func containsThreeWords(source, message string) bool {
 	return false
 }
 
-// goSource returns the text of all Go files that are no tests, with strings that span lines joined.
+// goSource returns the text of all non-test Go files, with strings that span lines joined.
 func goSource(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -31,7 +31,7 @@ func runPage(t *testing.T, name string) {
 	host := netns.New(t).Namespace("newcomer")
 	found := command.FindAllSubmatch(page, -1)
 	if len(found) < 4 {
-		t.Fatalf("the page shows %d commands", len(found))
+		t.Fatalf("the page has %d commands", len(found))
 	}
 	for _, f := range found {
 		background, text, prints := len(f[1]) > 0, strings.TrimSpace(string(f[2])), string(f[3])
@@ -47,7 +47,7 @@ func runPage(t *testing.T, name string) {
 			repeated.Dir = root
 			out, err := repeated.Output()
 			if err == nil && prints != "" && string(out) != prints {
-				err = fmt.Errorf("it prints %q, want %q", out, prints)
+				err = fmt.Errorf("output %q, want %q", out, prints)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", text, err)

@@ -35,7 +35,7 @@ func TestGuide(t *testing.T) {
 	here := strings.NewReplacer("/tmp/weft-peers", os.Getenv(javaEnv), "/tmp/", dir+"/")
 	found := command.FindAllSubmatch(page, -1)
 	if len(found) < 8 {
-		t.Fatalf("the page shows %d commands", len(found))
+		t.Fatalf("the page has %d commands", len(found))
 	}
 	for _, f := range found {
 		text, prints := here.Replace(strings.TrimSpace(string(f[2]))), strings.TrimSpace(string(f[3]))
@@ -58,7 +58,7 @@ func TestGuide(t *testing.T) {
 		eventually(t, func() string {
 			out, err := shell(text).Output()
 			if err != nil || !outputMatches(string(out), prints) {
-				return fmt.Sprintf("%s: it prints %s, want %s: %v", text, out, prints, err)
+				return fmt.Sprintf("%s prints %s, want %s: %v", text, out, prints, err)
 			}
 			return ""
 		})

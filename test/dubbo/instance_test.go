@@ -41,7 +41,7 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	far := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
 	far.callAPIForExports("/pub", object{"name": "far", "parameters": object{"register-mode": "instance"}})
 	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err == nil && len(urls) > 0 {
-		t.Fatalf("it is registered by URLs, too: %v", urls)
+		t.Fatalf("also registered with URLs: %v", urls)
 	}
 	// Dubbo reads these environment variables.
 	t.Setenv("DUBBO_APPLICATION_SERVICE-DISCOVERY_MIGRATION", "FORCE_APPLICATION")
@@ -59,14 +59,14 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	far.weft.signal(syscall.SIGSTOP)
 	eventually(t, func() string {
 		if all := judge.instances("far"); len(all) > 0 {
-			return fmt.Sprintf("the session does not expire: %v", all)
+			return fmt.Sprintf("the session has not expired: %v", all)
 		}
 		return ""
 	})
 	far.weft.signal(syscall.SIGCONT)
 	eventually(t, func() string {
 		if owner := judge.instances("far")[id]; owner == 0 || owner == before {
-			return fmt.Sprintf("the instance is of session %#x, and was of %#x", owner, before)
+			return fmt.Sprintf("the instance has the session %#x, before %#x", owner, before)
 		}
 		return ""
 	})
@@ -85,14 +85,14 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	near.awaitProviders(far.ingress)
 	far.callAPIForExports("/pub", object{"name": "far", "parameters": object{"register-mode": "all"}})
 	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err != nil || len(urls) != len(exports()) {
-		t.Errorf("by URLs there are %v, %v", urls, err)
+		t.Errorf("registered URLs: %v, %v", urls, err)
 	}
 	near.awaitProviders(far.ingress)
 
 	far.weft.signal(syscall.SIGTERM)
 	far.weft.awaitExit()
 	if all := judge.instances("far"); len(all) > 0 {
-		t.Errorf("it is still registered: %v", all)
+		t.Errorf("still registered: %v", all)
 	}
 }
 
@@ -102,7 +102,7 @@ func awaitCall(t *testing.T, consumer *process, registry string) {
 	eventually(t, func() string {
 		text := consumer.runScenario("shares 0 " + registry + " calls=1")[0].text
 		if !strings.Contains(text, `"p":1`) {
-			return "a call comes to " + text
+			return "result of the call: " + text
 		}
 		return ""
 	})

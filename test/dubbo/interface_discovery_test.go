@@ -82,7 +82,7 @@ func TestWeights(t *testing.T) {
 		created := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", near.egress, calls))
 		responses, ok := created[0].Value.(map[string]any)
 		if !ok {
-			t.Fatalf("calls come to %s", created[0].text)
+			t.Fatalf("results of the calls: %s", created[0].text)
 		}
 		counts := map[string]float64{}
 		for name, n := range responses {
@@ -96,10 +96,10 @@ func TestWeights(t *testing.T) {
 		// Five standard deviations: one run in a million fails.
 		slack := 5 * math.Sqrt(calls*want*(1-want))
 		if math.Abs(got["light"]-calls*want) > slack || got["light"]+got["heavy"] != calls {
-			t.Errorf("%s, %v of %d calls go to the lighter, want %v ± %v", when, got, calls, calls*want, slack)
+			t.Errorf("%s, %v of %d calls go to the provider with less weight, want %v ± %v", when, got, calls, calls*want, slack)
 		}
 	}
-	hold("as they are registered", 0.25)
+	hold("registered weights", 0.25)
 
 	rules := dial(t, server)
 	rule := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&weight=900", host, light, echo)
@@ -115,7 +115,7 @@ func TestWeights(t *testing.T) {
 	off := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&disabled=true", host, heavy, echo)
 	rules.create("/dubbo/" + echo + "/configurators/" + url.QueryEscape(off))
 	near.awaitExport([2]string{}, light) // the override applies to the service without group and version
-	hold("with one disabled", 1)
+	hold("one provider disabled", 1)
 }
 
 // awaitWeight waits until the provider at the port of host has the weight.

@@ -62,7 +62,7 @@ func (l *load) stop() (lost []failedCalls, answered int) {
 		}
 	}
 	if answered == 0 {
-		l.t.Error("no call was answered")
+		l.t.Error("no call succeeded")
 	}
 	return lost, answered
 }
@@ -81,7 +81,7 @@ func (l *load) stopWithoutFailures() {
 	for _, c := range lost {
 		l.t.Errorf("calls failed: %s", c.text)
 	}
-	l.t.Logf("%d calls were answered", answered)
+	l.t.Logf("%d calls succeeded", answered)
 }
 
 // sleep sleeps for d.
@@ -141,7 +141,7 @@ func (s session) awaitRegistered(w *sidecar, before int64) int64 {
 		all := s.registeredProviders()
 		owner = all[fmt.Sprintf("%s:%d", host, w.ingress)]
 		if owner == 0 || owner == before {
-			return fmt.Sprintf("of %d is registered: %v; before, the session was %d", w.ingress, all, before)
+			return fmt.Sprintf("registrations of %d: %v; previous session %d", w.ingress, all, before)
 		}
 		return ""
 	})
@@ -270,7 +270,7 @@ func TestProviderDies(t *testing.T) {
 			for _, c := range lost {
 				sum += c.count
 				if after := c.last.Sub(died); after > time.Second {
-					t.Errorf("a call fails that began %v after the provider died: %s", after, c.text)
+					t.Errorf("a call that began %v after the provider died failed: %s", after, c.text)
 				}
 			}
 			// Five consecutive failures eject a host, in addition to the calls in flight.
@@ -279,9 +279,9 @@ func TestProviderDies(t *testing.T) {
 				maximum = 0
 			}
 			if sum > maximum {
-				t.Errorf("%d calls are lost, want at most %d: %v", sum, maximum, lost)
+				t.Errorf("%d calls lost, want at most %d: %v", sum, maximum, lost)
 			}
-			t.Logf("%d calls of %d are lost", sum, sum+answered)
+			t.Logf("%d calls of %d lost", sum, sum+answered)
 		})
 	}
 }

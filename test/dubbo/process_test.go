@@ -49,10 +49,10 @@ func (p *process) awaitExit() {
 	select {
 	case <-p.Done():
 		if status := p.ExitCode(); status != 0 {
-			p.t.Errorf("%s ends with status %d", p.Name(), status)
+			p.t.Errorf("%s exits with status %d", p.Name(), status)
 		}
 	case <-time.After(waitTimeout):
-		p.t.Fatalf("%s does not end", p.Name())
+		p.t.Fatalf("%s does not exit", p.Name())
 	}
 }
 
@@ -76,7 +76,7 @@ func (p *process) nextLine() string {
 		}
 		return line
 	case <-timeout.C:
-		p.t.Fatalf("%s says nothing for %v:\n%s", p.Name(), waitTimeout, p.Log())
+		p.t.Fatalf("%s printed nothing for %v:\n%s", p.Name(), waitTimeout, p.Log())
 	}
 	return ""
 }
@@ -117,7 +117,7 @@ func (p *process) readCalls() []call {
 			p.t.Fatalf("%s reports %q: %v", p.Name(), line, err)
 		}
 		if c.Problem != nil {
-			p.t.Fatalf("%s cannot play %s: %v\n%s", p.Name(), c.End, c.Problem, p.Log())
+			p.t.Fatalf("%s cannot run %s: %v\n%s", p.Name(), c.End, c.Problem, p.Log())
 		}
 		if c.End != "" {
 			return calls
@@ -174,7 +174,7 @@ func freePort(t *testing.T) int {
 	return port
 }
 
-// eventually waits until wrong returns "".
+// eventually waits until mismatch returns "".
 func eventually(t *testing.T, mismatch func() string) {
 	t.Helper()
 	tick := time.NewTicker(pollInterval)
@@ -185,7 +185,7 @@ func eventually(t *testing.T, mismatch func() string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("still so after %v: %s", waitTimeout, what)
+			t.Fatalf("after %v: %s", waitTimeout, what)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (w *sidecar) openedConnections() string {
 			return line
 		}
 	}
-	w.t.Fatal("there is no metric of connections")
+	w.t.Fatal("the metric of connections is missing")
 	return ""
 }
 

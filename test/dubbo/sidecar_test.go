@@ -148,7 +148,7 @@ func (w *sidecar) awaitSaved() {
 			return err.Error()
 		}
 		if n := len(state.Content.Published); n != len(exports()) {
-			return fmt.Sprintf("%d published services are saved, want %d", n, len(exports()))
+			return fmt.Sprintf("saved %d published services, want %d", n, len(exports()))
 		}
 		return ""
 	})

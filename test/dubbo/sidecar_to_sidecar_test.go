@@ -50,7 +50,7 @@ func checkSameResults(t *testing.T, scenario string, direct, through []call) {
 		return all
 	}
 	if d, w := texts(direct), texts(through); len(d) == 0 || !slices.Equal(d, w) {
-		t.Errorf("%s: through Weft calls come to\n%s\nwithout it to\n%s", scenario, w, d)
+		t.Errorf("%s: results through Weft\n%s\ndirect results\n%s", scenario, w, d)
 	}
 }
 
@@ -63,7 +63,7 @@ func checkExports(t *testing.T, calls []call) {
 	}
 	for _, c := range calls {
 		if c.Value != want[c.Name] {
-			t.Errorf("%s is answered %s, want %v", c.Name, c.text, want[c.Name])
+			t.Errorf("response of %s: %s, want %v", c.Name, c.text, want[c.Name])
 		}
 	}
 }

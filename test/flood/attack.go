@@ -51,7 +51,7 @@ func attacks() []attack {
 		{name: "rapid reset, new connections", burst: rapid, idsPerBurst: streamsPerBurst, newConnections: true},
 		{name: "rapid reset over TLS", burst: rapid, idsPerBurst: streamsPerBurst, tls: true},
 		{name: "rapid reset of gRPC", burst: grpc, idsPerBurst: streamsPerBurst},
-		{name: "requests, then leave", burst: framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
+		{name: "requests, then disconnect", burst: framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true})
 		}, "GET"), idsPerBurst: streamsPerBurst, newConnections: true},
 		{name: "HEADERS without END_STREAM", burst: framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
@@ -81,7 +81,7 @@ func attacks() []attack {
 		}})
 	}
 	for _, p := range frame.All() {
-		list = append(list, attack{name: p.Name() + " calls, then leave", rpc: p.Name(), newConnections: true, idsPerBurst: streamsPerBurst, burst: func(first uint32) []byte {
+		list = append(list, attack{name: p.Name() + " calls, then disconnect", rpc: p.Name(), newConnections: true, idsPerBurst: streamsPerBurst, burst: func(first uint32) []byte {
 			var b []byte
 			for i := range uint32(streamsPerBurst) {
 				b = p.AppendRequest(b, uint64(first+i), frame.Text{})

@@ -24,7 +24,7 @@ const (
 // single connection.
 func TestRapidResetCost(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes ten seconds")
+		t.Skip("takes ten seconds")
 	}
 	path := filepath.Join(t.TempDir(), "weft")
 	if err := subject.Weft(filepath.Join("..", ".."), path); err != nil {
@@ -54,7 +54,7 @@ func TestRapidResetCost(t *testing.T) {
 	}
 	t.Logf("%-8s %v", "weft", r)
 	if r.bursts < l.connections || r.requests < 10 {
-		t.Fatalf("%d bursts and %d answers: nothing was measured", r.bursts, r.requests)
+		t.Fatalf("%d bursts and %d responses: too few for a measurement", r.bursts, r.requests)
 	}
 	if r.cpu > cpu {
 		t.Errorf("%v of CPU time, want at most %v", r.cpu, cpu)

@@ -19,21 +19,21 @@ import (
 
 func main() {
 	if err := run(); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "flood:", err) // there is nowhere else to report it
+		_, _ = fmt.Fprintln(os.Stderr, "flood:", err) // no other place to report the error
 		os.Exit(1)
 	}
 }
 
 func run() error {
 	var wefts []string
-	flag.Func("weft", "`path` of a Weft; may be given again", func(path string) error {
+	flag.Func("weft", "`path` of a weft binary; may be repeated", func(path string) error {
 		wefts = append(wefts, path)
 		return nil
 	})
-	only := flag.String("attack", "", "play attacks whose name contains this `text` only")
+	only := flag.String("attack", "", "run only attacks whose name contains this `text`")
 	var l load
-	flag.IntVar(&l.connections, "connections", 50, "connections that attack at once")
-	flag.DurationVar(&l.interval, "every", 2*time.Second, "time from one burst of a connection to the next")
+	flag.IntVar(&l.connections, "connections", 50, "concurrent attacking connections")
+	flag.DurationVar(&l.interval, "every", 2*time.Second, "interval between two bursts of a connection")
 	flag.DurationVar(&l.duration, "duration", 12*time.Second, "duration of each attack")
 	flag.Parse()
 
@@ -46,7 +46,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // it is a temporary folder
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	b, err := newEnvironment(dir)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ type result struct {
 // String returns a row of the table without the proxy's name.
 func (r result) String() string {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return fmt.Sprintf("%5.2f CPU s | %4d MB | %5d fds | p50 %6.2f ms | p99 %7.2f ms | %6d answers | %d failed | %d bursts on %d connections",
+	return fmt.Sprintf("%5.2f CPU s | %4d MB | %5d fds | p50 %6.2f ms | p99 %7.2f ms | %6d responses | %d failed | %d bursts on %d connections",
 		r.cpu.Seconds(), r.peak>>20, r.files, ms(r.p50), ms(r.p99), r.requests, r.failures, r.bursts, r.connections)
 }
 

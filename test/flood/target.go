@@ -162,7 +162,7 @@ func (b *environment) start(launcher *process.Launcher, cpu int, p program, a at
 		}
 		select {
 		case <-t.exited:
-			err = fmt.Errorf("it has ended: %w", err)
+			err = fmt.Errorf("the proxy has exited: %w", err)
 		case <-time.After(10 * time.Millisecond):
 			if time.Now().Before(until) {
 				continue

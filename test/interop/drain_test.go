@@ -82,7 +82,7 @@ func (r *restartTest) drainUnderLoad(t *testing.T, second weftPair, client *peer
 	}
 	r.awaitResponses(t)
 	if len(connections(t, client, second.ports[0])) == 0 {
-		t.Errorf("%s has no connection to the Weft that is to end", client.Name())
+		t.Errorf("%s has no connection to the Weft that will stop", client.Name())
 	}
 	requests := time.Now()
 	second.wefts[0].terminate(t, drainTimeout)
@@ -91,10 +91,10 @@ func (r *restartTest) drainUnderLoad(t *testing.T, second weftPair, client *peer
 	var o outage
 	r.stop(t, &o)
 	o.duration = time.Since(start)
-	t.Logf("%v; ended in %v", o, ended)
+	t.Logf("%v; exited after %v", o, ended)
 	o.checkLatency(t)
 	for _, l := range o.failures {
-		t.Errorf("lost, %v after the Weft was asked to end: %v", time.UnixMilli(l.LastEnded).Sub(requests), l)
+		t.Errorf("lost %v after SIGTERM: %v", time.UnixMilli(l.LastEnded).Sub(requests), l)
 	}
 }
 
@@ -109,9 +109,9 @@ func (p *peer) terminate(t *testing.T, within time.Duration) {
 	select {
 	case <-p.Done():
 		if status := p.ExitCode(); status != 0 {
-			t.Errorf("%s ends with status %d", p.Name(), status)
+			t.Errorf("%s exits with status %d", p.Name(), status)
 		}
 	case <-timeout.C:
-		t.Fatalf("%s has not ended in %v", p.Name(), within)
+		t.Fatalf("%s has not exited after %v", p.Name(), within)
 	}
 }

@@ -49,7 +49,7 @@ func changeAttachments() object {
 	}
 }
 
-// TestDubbo plays all scenarios with consumers of each version and providers of each version.
+// TestDubbo runs all scenarios with consumers of each version and providers of each version.
 func TestDubbo(t *testing.T) {
 	t.Parallel()
 	requireKit(t, "java")
@@ -85,7 +85,7 @@ func TestDubbo(t *testing.T) {
 	})
 }
 
-// callDubbo plays all scenarios with one consumer.
+// callDubbo runs all scenarios with one consumer.
 func callDubbo(t *testing.T, v dubboVersion, consumer *peer, providers []dubboProvider) {
 	t.Helper()
 	var pairs []pair

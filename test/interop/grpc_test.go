@@ -53,7 +53,7 @@ func grpcCases() []grpcCase {
 	}
 }
 
-// TestGRPC plays every case with grpc-go's interop client and server: direct, through one Weft and
+// TestGRPC runs every case with grpc-go's interop client and server: direct, through one Weft and
 // through two in a row.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestGRPCClientDetectsFailures(t *testing.T) {
 		}
 		out, err := runGRPCCase(t, s, grpcCase{c.name, append([]string{"-soak_overall_timeout_seconds=1"}, c.options...)})
 		if err == nil {
-			t.Errorf("%s passes with a server that implements nothing:\n%s", c.name, out)
+			t.Errorf("%s passes with a server without methods:\n%s", c.name, out)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func TestGRPCIsRejectedForHTTP1Upstream(t *testing.T) {
 	}
 	out, err := runGRPCCase(t, at, grpcCase{name: "empty_unary"})
 	if err == nil || !strings.Contains(string(out), "rpc error: code = Un") { // Unimplemented or Unavailable
-		t.Errorf("the client ends with %v, want an error with the code Unimplemented or Unavailable\n%s", err, out)
+		t.Errorf("the client exits with %v, want an error with the code Unimplemented or Unavailable\n%s", err, out)
 	}
 	if n := hits.Load(); n > 0 {
 		t.Errorf("%d requests reached the upstream, want none", n)
@@ -202,7 +202,7 @@ func TestCheckRejected(t *testing.T) {
 		"unimplemented":  {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"12"}}, 200, true},
 		"unavailable":    {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"14"}}, 200, true},
 		"success":        {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"0"}}, 200, false},
-		"not of gRPC":    {http.Header{"Content-Type": {"text/html"}, "Grpc-Status": {"12"}}, 200, false},
+		"not gRPC":       {http.Header{"Content-Type": {"text/html"}, "Grpc-Status": {"12"}}, 200, false},
 		"without status": {http.Header{"Content-Type": {"application/grpc"}}, 200, false},
 		"502":            {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"12"}}, 502, false},
 	} {
@@ -211,7 +211,7 @@ func TestCheckRejected(t *testing.T) {
 			w.WriteHeader(c.code)
 		})
 		if err := checkRejected(t, port); (err == nil) != c.rejected {
-			t.Errorf("%s: rejected = %v, want it to be a refusal: %v", name, err, c.rejected)
+			t.Errorf("%s: checkRejected = %v, want a rejection: %v", name, err, c.rejected)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func checkRejected(t *testing.T, port int) error {
 	}
 	status := r.Header.Get("Grpc-Status") + r.Trailer.Get("Grpc-Status")
 	if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") || status != "12" && status != "14" {
-		return fmt.Errorf("the response is %s, %q, status of gRPC %q, want 200, application/grpc, 12 or 14", r.Status, r.Header.Get("Content-Type"), status)
+		return fmt.Errorf("the response is %s, %q, grpc-status %q, want 200, application/grpc, 12 or 14", r.Status, r.Header.Get("Content-Type"), status)
 	}
 	return nil
 }
@@ -284,7 +284,7 @@ func awaitPort(t *testing.T, port int) {
 		select {
 		case <-tick.C:
 		case <-timeout.C:
-			t.Fatalf("nobody listens on port %d: %v", port, err)
+			t.Fatalf("no listener on port %d: %v", port, err)
 		}
 	}
 }

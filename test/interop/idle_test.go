@@ -65,7 +65,7 @@ func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
 		if by == twoWefts {
 			w.pair.runSubtest(t, "idle between and behind Wefts", by, func(t *testing.T) {
 				if len(before[i]) < 2 || !slices.Equal(before[i], after[i]) {
-					t.Errorf("the connections of Wefts are %q, were %q before %v of silence", after[i], before[i], idleDuration())
+					t.Errorf("connections of the Wefts: %q, before %[3]v of idle time %[2]q", after[i], before[i], idleDuration())
 				}
 			})
 		}
@@ -78,7 +78,7 @@ func portOf(t *testing.T, c call, ports int) (i int, name string) {
 	number, name, _ := strings.Cut(c.Name, " ")
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= ports {
-		t.Fatalf("a report of the scenario is called %q, want the number of a port first", c.Name)
+		t.Fatalf("the report name %q does not begin with a port", c.Name)
 	}
 	return i, name
 }

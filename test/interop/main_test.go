@@ -25,7 +25,7 @@ import (
 // root is the root of the repository.
 const root = "../.."
 
-var update = flag.Bool("update", false, "write what direct calls come to into testdata")
+var update = flag.Bool("update", false, "write the results of direct calls to testdata")
 
 // results has the outcomes of this run.
 var results report

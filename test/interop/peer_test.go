@@ -49,7 +49,7 @@ func (p *peer) nextLine(t *testing.T, within time.Duration) string {
 		}
 		return line
 	case <-timeout.C:
-		t.Fatalf("%s says nothing for %v", p.Name(), within)
+		t.Fatalf("%s printed nothing for %v", p.Name(), within)
 	}
 	return ""
 }
@@ -85,14 +85,14 @@ func (p *peer) nextCall(t *testing.T, within time.Duration) call {
 		t.Fatalf("%s reports %q: %v", p.Name(), line, err)
 	}
 	if c.Problem != "" {
-		t.Fatalf("%s cannot play %s: %s\n%s", p.Name(), c.End, c.Problem, p.Log())
+		t.Fatalf("%s cannot run %s: %s\n%s", p.Name(), c.End, c.Problem, p.Log())
 	}
 	c.text = elapsed.ReplaceAllString(line, "")
 	c.Elapsed = time.Duration(c.ElapsedMS) * time.Millisecond
 	return c
 }
 
-// runScenario plays a scenario with a consumer and returns its calls.
+// runScenario runs a scenario with a consumer and returns its calls.
 func (p *peer) runScenario(t *testing.T, command string, within time.Duration) []call {
 	t.Helper()
 	p.send(t, command)

@@ -44,7 +44,7 @@ func (r *report) add(t *testing.T, scenario string, p pair, by callPath) {
 	r.rows = append(r.rows, row{scenario, p.String(), map[callPath]string{by: outcome}})
 }
 
-// write writes the report as Markdown, if a scenario was played.
+// write writes the report as Markdown, if a scenario was run.
 func (r *report) write(path string) error {
 	if len(r.rows) == 0 {
 		return nil
@@ -53,8 +53,8 @@ func (r *report) write(path string) error {
 		return err
 	}
 	head := "# Interoperability\n\n" +
-		"What test/interop played, each scenario without Weft between the two programs (direct),\n" +
-		"with one (once) and with two (through). README.md there says what the names mean; `-`: is not played.\n\n"
+		"Results of test/interop: each scenario without Weft between the two programs (direct),\n" +
+		"with one (once) and with two (through). README.md there explains the names; `-`: not run.\n\n"
 	return os.WriteFile(path, []byte(head+r.String()+"\n"+r.sums()), 0o644)
 }
 

@@ -52,7 +52,7 @@ func loadProtocols() []loadProtocol {
 	}
 }
 
-// immediateLimit bounds how long it takes until everyone has learned of an event. It usually takes some
+// immediateLimit bounds how long it takes until all processes have detected an event. It usually takes some
 // milliseconds, and some hundreds on a busy machine. Without a notification, Weft's heartbeats
 // detect the event after four seconds.
 const immediateLimit = 2 * time.Second
@@ -135,7 +135,7 @@ func (r *restartTest) start(port int, name string) *peer {
 	return startJava(r.t, r.name+" provider, the "+name, r.module, r.loadProtocol.provider, fmt.Sprint(port), name)
 }
 
-// run has the consumer call a port of Weft, kills the provider and restarts it under another name.
+// run makes the consumer call a port of Weft, kills the provider and restarts it under another name.
 // providers are the names of the providers that respond before that.
 func (r *restartTest) run(t *testing.T, port int, name string, providers ...string) outage {
 	t.Helper()
@@ -159,7 +159,7 @@ func (r *restartTest) run(t *testing.T, port int, name string, providers ...stri
 	o.restarted = time.Now()
 	r.provider = repeated
 	if got := r.awaitReport(t, firstResponse).Value; got != name {
-		t.Fatalf("the provider that is back answers %q, want %q", got, name)
+		t.Fatalf("the restarted provider responds %q, want %q", got, name)
 	}
 	o.reconnected = time.Now()
 	if len(providers) == 1 {
@@ -167,7 +167,7 @@ func (r *restartTest) run(t *testing.T, port int, name string, providers ...stri
 	}
 	r.awaitResponses(t)
 	if after := connections(t, r.consumer, port); len(before) == 0 || !slices.Equal(before, after) {
-		t.Errorf("the consumer's connections to Weft are %q, were %q before the outage", after, before)
+		t.Errorf("the consumer's connections to Weft are %q, before the outage %q", after, before)
 	}
 	r.stop(t, &o)
 	o.duration = time.Since(start)
@@ -235,7 +235,7 @@ type outage struct {
 }
 
 func (o outage) String() string {
-	return fmt.Sprintf("%d answers in %v, the slowest in %v (stalled for %v)", o.succeeded, o.duration, o.longest, o.stalled)
+	return fmt.Sprintf("%d responses in %v, the slowest after %v (stalled for %v)", o.succeeded, o.duration, o.longest, o.stalled)
 }
 
 // detectionLimit bounds how long it takes on this machine to learn of an event. Other processes stall as the
@@ -290,18 +290,18 @@ func (o outage) check(t *testing.T) {
 	t.Helper()
 	o.checkLatency(t)
 	if len(o.failures) == 0 {
-		t.Error("no call was lost: nothing was in flight on the provider that was killed")
+		t.Error("no call was lost: no call was in flight on the killed provider")
 	}
 	for _, l := range o.failures {
 		if !l.hasPrefix(o.errorPrefixes.inFlight) && !l.hasPrefix(o.errorPrefixes.notConnected) {
-			t.Errorf("lost: %v; want %q or %q, as Weft's word for it", l, o.errorPrefixes.inFlight, o.errorPrefixes.notConnected)
+			t.Errorf("lost: %v; want the error %q or %q", l, o.errorPrefixes.inFlight, o.errorPrefixes.notConnected)
 		}
 		ended := time.UnixMilli(l.LastEnded)
 		if ended.Before(o.killed.Truncate(time.Millisecond)) {
 			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), l)
 		}
 		if late := ended.Sub(o.exited); l.hasPrefix(o.errorPrefixes.inFlight) && late > o.detectionLimit() {
-			t.Errorf("lost %v after the provider had ended, want within %v: %v", late, o.detectionLimit(), l)
+			t.Errorf("lost %v after the provider exited, want within %v: %v", late, o.detectionLimit(), l)
 		}
 	}
 	o.checkFailuresBefore(t, o.errorPrefixes.inFlight, o.failedOver)
@@ -312,7 +312,7 @@ func (o outage) check(t *testing.T) {
 func (o outage) checkLatency(t *testing.T) {
 	t.Helper()
 	if o.longest > maxCallTime+o.stalled {
-		t.Errorf("a call took %v, want all within %v and the %v that the consumer did not run", o.longest, maxCallTime, o.stalled)
+		t.Errorf("a call took %v, want at most %v plus %v for which the consumer did not run", o.longest, maxCallTime, o.stalled)
 	}
 }
 
@@ -321,7 +321,7 @@ func (o outage) checkFailuresBefore(t *testing.T, way []string, event time.Time)
 	t.Helper()
 	for _, l := range o.failures {
 		if late := time.UnixMilli(l.LastBegan).Sub(event); l.hasPrefix(way) && late > 0 {
-			t.Errorf("lost although it began %v too late for that: %v", late, l)
+			t.Errorf("lost although it began %v after the event: %v", late, l)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// pair is a consumer and a provider that play all scenarios of their family.
+// pair is a consumer and a provider that run all scenarios of their family.
 type pair struct {
 	consumer, provider string // with their versions
 	golden             *golden
@@ -74,7 +74,7 @@ type target struct {
 	sidecars sidecars // the first port leads to the provider
 }
 
-// runScenario plays a scenario directly and through Wefts. label is the name of the scenario in testdata
+// runScenario runs a scenario directly and through Wefts. label is the name of the scenario in testdata
 // and in the report.
 func (w target) runScenario(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
@@ -86,7 +86,7 @@ func (w target) runScenario(t *testing.T, consumer *peer, label, scenario, optio
 	w.runThroughWefts(t, consumer, label, scenario, options)
 }
 
-// runThroughWefts plays a scenario through Wefts only, because they change the result. testdata has the
+// runThroughWefts runs a scenario through Wefts only, because they change the result. testdata has the
 // result through Wefts.
 func (w target) runThroughWefts(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
@@ -116,7 +116,7 @@ func (p pair) compare(t *testing.T, scenario string, by callPath, calls []call) 
 			got.WriteString(c.text + "\n")
 		}
 		if diff := cmp.Diff(p.golden.scenario(scenario, got.String()), got.String()); diff != "" {
-			t.Errorf("not as testdata says (-want +got):\n%s", diff)
+			t.Errorf("differs from testdata (-want +got):\n%s", diff)
 		}
 		for _, c := range calls {
 			if c.Name == "too late" && (c.Elapsed < timeoutFloor || c.Elapsed > timeoutCeiling) {
@@ -131,6 +131,6 @@ func (p pair) skipSubtest(t *testing.T, scenario string, by callPath, problem st
 	t.Helper()
 	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
 		defer results.add(t, scenario, p, by)
-		t.Skip("the proxy cannot do this yet: " + problem)
+		t.Skip("not supported by Weft yet: " + problem)
 	})
 }

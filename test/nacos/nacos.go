@@ -65,7 +65,7 @@ func Main(m *testing.M, root string) int {
 	if err == nil {
 		return status
 	}
-	if err := os.Setenv(problemEnv, fmt.Sprintf("no network of its own for Nacos: %v", err)); err != nil {
+	if err := os.Setenv(problemEnv, fmt.Sprintf("no network namespace for Nacos: %v", err)); err != nil {
 		return fail(err)
 	}
 	return m.Run()
@@ -82,7 +82,7 @@ func build(root string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(tools, 0o755); err != nil { //nolint:gosec // jars, which are no secret
+	if err := os.MkdirAll(tools, 0o755); err != nil { //nolint:gosec // jars are not secret
 		return err
 	}
 	folder, err := kit.Java().Get(filepath.Join(root, "test", "nacos"), tools)

@@ -40,7 +40,7 @@ func (p *Peer) Send(what, url string) {
 	}
 }
 
-// AwaitProviders waits until the peer reports a list of provider URLs for which wanted returns true.
+// AwaitProviders waits until the peer reports a list of provider URLs for which matches returns true.
 func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
 	p.t.Helper()
 	deadline := time.After(waitTimeout)
@@ -49,7 +49,7 @@ func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
 		select {
 		case line, ok := <-p.process.Lines():
 			if !ok {
-				p.t.Fatalf("no %s: the peer has ended, and said last: %s", what, last)
+				p.t.Fatalf("no %s: the peer has exited; last report: %s", what, last)
 			}
 			texts := strings.Fields(line)
 			if len(texts) > 0 && texts[0] == "providers" && wanted(texts[1:]) {
@@ -57,7 +57,7 @@ func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
 			}
 			last = line
 		case <-deadline:
-			p.t.Fatalf("no %s within %v; the peer said last: %s", what, waitTimeout, last)
+			p.t.Fatalf("no %s within %v; last report: %s", what, waitTimeout, last)
 		}
 	}
 }

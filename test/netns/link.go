@@ -55,7 +55,7 @@ func (n *Network) ConnectTUN(a, b *Namespace, seed uint64) *Link {
 	l := n.link(a, b, "tun")
 	wire, err := newTUNPair(l.A, l.B, seed)
 	if err != nil {
-		n.t.Skipf("the kernel gives no TUN device: %v", err)
+		n.t.Skipf("the kernel provides no TUN device: %v", err)
 	}
 	n.t.Cleanup(wire.close)
 	l.tun = wire

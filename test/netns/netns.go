@@ -46,7 +46,7 @@ func New(t testing.TB) *Network {
 	n := &Network{t: t, name: fmt.Sprintf("%s%d-%06x-", prefix, os.Getpid(), rand.Uint32()&0xffffff)}
 	probe := n.name + "probe"
 	if out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput(); err != nil {
-		t.Skipf("the kernel gives no network namespace: %v: %s", err, out)
+		t.Skipf("the kernel provides no network namespace: %v: %s", err, out)
 	}
 	remove(probe)
 	return n
@@ -57,7 +57,7 @@ func RequirePrograms(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed: test/scripts/packages.txt says of which package it is", program)
+			t.Skipf("%s is not installed: test/scripts/packages.txt names its package", program)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func TestCommandsRunInTheNamespace(t *testing.T) {
 	_, a, _, l := pair(t)
 	out := a.Run("ip", "-o", "addr", "show")
 	if !strings.Contains(out, l.A.IPv4.String()+"/24") || !strings.Contains(out, l.A.Device) {
-		t.Errorf("ip addr in the namespace says %q, want %v on %s", out, l.A.IPv4, l.A.Device)
+		t.Errorf("ip addr in the namespace prints %q, want %v on %s", out, l.A.IPv4, l.A.Device)
 	}
 	if strings.Contains(out, "eth0") {
 		t.Errorf("ip addr in the namespace shows the machine's devices: %q", out)
@@ -144,7 +144,7 @@ func TestPacketFiltersAreLocal(t *testing.T) {
 			_, a, b, l := pair(t)
 			port := echo(t, b)
 			if _, err := ping(a, l.B.IPv4, "9"); err == nil {
-				t.Fatal("port 9 answers before the rule")
+				t.Fatal("port 9 responds before the rule")
 			}
 			test.rule(b, "9", port)
 			for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
@@ -162,7 +162,7 @@ func TestLinkDelay(t *testing.T) {
 		connect func(n *Network, a, b *Namespace) *Link
 	}{
 		{"netem", (*Network).Connect},
-		{"carried by the test", func(n *Network, a, b *Namespace) *Link { return n.ConnectTUN(a, b, 1) }},
+		{"TUN", func(n *Network, a, b *Namespace) *Link { return n.ConnectTUN(a, b, 1) }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestLinkDelay(t *testing.T) {
 			for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
 				// The handshake and the response are each delayed once.
 				if elapsed, err := ping(a, addr, port); err != nil || elapsed < 2*delay {
-					t.Errorf("delayed, %v took %v, %v, want at least %v", addr, elapsed, err, 2*delay)
+					t.Errorf("with delay: %v took %v, %v, want at least %v", addr, elapsed, err, 2*delay)
 				}
 			}
 			if err := l.Impair(b, Impairment{}); err != nil {
@@ -200,7 +200,7 @@ func TestLinkDelay(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("in order again it took %v at least, want less than %v", fastest, delay)
+			t.Errorf("without delay: at least %v, want less than %v", fastest, delay)
 		})
 	}
 }
@@ -226,7 +226,7 @@ func TestLinkLosesAllPackets(t *testing.T) {
 	_ = receiver.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	buffer := make([]byte, 16)
 	if n, _, err := receiver.ReadFrom(buffer); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("received %q, %v over a link that loses all", buffer[:n], err)
+		t.Errorf("received %q, %v over a link that loses all packets", buffer[:n], err)
 	}
 	if err := l.Impair(a, Impairment{}); err != nil {
 		t.Fatal(err)
@@ -268,14 +268,14 @@ func TestScheduleIsDeterministic(t *testing.T) {
 		}
 	}
 	if count < packets*28/100 || count > packets*32/100 {
-		t.Errorf("%d of %d packets are lost, want 30 %%", count, packets)
+		t.Errorf("lost %d of %d packets, want 30 %%", count, packets)
 	}
 	// A packet of 100 bytes takes 100 ms at 8 kbit/s.
 	if want := now.Add(time.Duration(packets-count)*100*time.Millisecond + time.Second); !last.Equal(want) {
 		t.Errorf("the last packet is due at %v, want %v", last, want)
 	}
 	if repeated, _ := fates(7); fmt.Sprint(repeated) != fmt.Sprint(lost) {
-		t.Error("the same seed loses other packets")
+		t.Error("the same seed loses different packets")
 	}
 	if other, _ := fates(8); fmt.Sprint(other) == fmt.Sprint(lost) {
 		t.Error("another seed loses the same packets")
@@ -305,14 +305,14 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 		t.Skip("no namespaces")
 	}
 	if err := command.Wait(); err == nil {
-		t.Error("a command ran on after its namespace had gone")
+		t.Error("a command kept running after the removal of its namespace")
 	}
 	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(directory, name))
 		return err == nil
 	}
 	if exists(name) {
-		t.Errorf("%s is there after its test", name)
+		t.Errorf("%s remains after its test", name)
 	}
 	// A process that has exited.
 	dead := exec.Command("true")
@@ -326,11 +326,11 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 	mine := New(t).Namespace("mine")
 	if exists(left) {
 		remove(left)
-		t.Errorf("%s is there after the sweep", left)
+		t.Errorf("%s remains after removeStale", left)
 	}
 	New(t)
 	if !exists(mine.Name()) {
-		t.Errorf("the sweep took %s, whose process lives", mine.Name())
+		t.Errorf("removeStale removed %s, whose process runs", mine.Name())
 	}
 }
 
@@ -349,7 +349,7 @@ func TestOwnerPID(t *testing.T) {
 	}
 	for _, test := range tests {
 		if pid, ok := ownerPID(test.name); ok != test.ok || ok && pid != test.pid {
-			t.Errorf("owner(%q) = %d, %v, want %d, %v", test.name, pid, ok, test.pid, test.ok)
+			t.Errorf("ownerPID(%q) = %d, %v, want %d, %v", test.name, pid, ok, test.pid, test.ok)
 		}
 	}
 }

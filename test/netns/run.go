@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespaceEnv is the environment variable of the process that Again starts.
+// inNamespaceEnv is the environment variable of the process that RunInNamespace starts.
 const inNamespaceEnv = "WEFT_NETWORK_INSIDE"
 
-// InNamespace reports whether Again started this process.
+// InNamespace reports whether RunInNamespace started this process.
 func InNamespace() bool { return os.Getenv(inNamespaceEnv) != "" }
 
 // RunInNamespace runs this test binary again in a new network namespace with only a loopback interface: all

@@ -100,10 +100,10 @@ type direction struct {
 	from, to *os.File
 	queue    chan packet
 
-	mu         sync.Mutex // guards how
+	mu         sync.Mutex // guards impairment
 	impairment Impairment
 
-	rng       *rand.Rand // owned by take
+	rng       *rand.Rand // owned by readLoop
 	nextStart time.Time  // owned by readLoop; when the rate allows the next packet to start
 }
 

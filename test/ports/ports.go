@@ -32,7 +32,7 @@ func Chaos() *Range { return newRange(27_000, 32_000) }
 
 func newRange(first, end uint32) *Range {
 	r := &Range{first: first, count: end - first}
-	r.next.Store(rand.Uint32N(r.count)) //nolint:gosec // it is no secret
+	r.next.Store(rand.Uint32N(r.count)) //nolint:gosec // not a secret
 	return r
 }
 
@@ -47,5 +47,5 @@ func (r *Range) Free(ip string) (port int, err error) {
 		}
 		return port, l.Close()
 	}
-	return 0, fmt.Errorf("no free port of %q from %d on", ip, r.first)
+	return 0, fmt.Errorf("no free port on %q from %d", ip, r.first)
 }

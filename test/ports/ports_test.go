@@ -22,7 +22,7 @@ func TestPortIsFree(t *testing.T) {
 	}
 	r := newRange(uint32(taken), uint32(taken)+1)
 	if port, err := r.Free("127.0.0.1"); err == nil {
-		t.Errorf("Free = %d, on which somebody listens", port)
+		t.Errorf("Free = %d, which has a listener", port)
 	}
 	r = newRange(uint32(taken)-1, uint32(taken)+1)
 	for range 2 {
@@ -37,10 +37,10 @@ func TestRangesDoNotOverlap(t *testing.T) {
 	end := uint32(10_000)
 	for _, r := range []*Range{EndToEnd(), Dubbo(), Interop(), Chaos()} {
 		if r.first < end {
-			t.Errorf("the range from %d on begins before %d", r.first, end)
+			t.Errorf("the range from %d begins before %d", r.first, end)
 		}
 		if end = r.first + r.count; end > 32_768 {
-			t.Errorf("the range from %d on ends at %d, among the kernel's", r.first, end)
+			t.Errorf("the range from %d ends at %d, among the ephemeral ports", r.first, end)
 		}
 	}
 }

@@ -17,7 +17,7 @@ type LogBuffer struct {
 	closed  bool
 }
 
-// NewLogBuffer returns an empty journal.
+// NewLogBuffer returns an empty LogBuffer.
 func NewLogBuffer() *LogBuffer { return &LogBuffer{changed: make(chan struct{})} }
 
 // Write implements io.Writer. It never fails.
@@ -58,7 +58,7 @@ func (j *LogBuffer) Len() int {
 }
 
 // Await waits for a complete line that contains want after the first from bytes, and returns it. It
-// returns an error on a timeout, or if the journal is closed.
+// returns an error on a timeout, or if the buffer is closed.
 func (j *LogBuffer) Await(from int, want string, within time.Duration) (line string, err error) {
 	late := time.NewTimer(within)
 	defer late.Stop()
@@ -72,7 +72,7 @@ func (j *LogBuffer) Await(from int, want string, within time.Duration) (line str
 			}
 		}
 		if closed {
-			return "", fmt.Errorf("the process ended without writing %q", want)
+			return "", fmt.Errorf("the process exited without writing %q", want)
 		}
 		select {
 		case <-changed:

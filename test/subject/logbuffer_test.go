@@ -36,7 +36,7 @@ func TestAwaitReportsTimeoutAndExit(t *testing.T) {
 		}
 		go j.Close()
 		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(start) != time.Minute {
-			t.Errorf("the process has ended, and Await = %q, %v", line, err)
+			t.Errorf("after exit Await = %q, %v", line, err)
 		}
 	})
 }
@@ -51,7 +51,7 @@ func TestFindDefects(t *testing.T) {
 		"": 0,
 	} {
 		if got := findDefects(log); len(got) != want {
-			t.Errorf("defects(%q) = %v, want %d", log, got, want)
+			t.Errorf("findDefects(%q) = %v, want %d", log, got, want)
 		}
 	}
 }

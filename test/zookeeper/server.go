@@ -65,10 +65,10 @@ func Start(t testing.TB, options Options) *Server {
 func requirePrograms(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
-		t.Skip("no Java to run ZooKeeper with")
+		t.Skip("Java is not installed")
 	}
 	if _, err := os.Stat(jar); err != nil {
-		t.Skipf("no ZooKeeper: %v (Debian's package zookeeper has it)", err)
+		t.Skipf("ZooKeeper is not installed: %v (Debian package zookeeper)", err)
 	}
 }
 
@@ -278,6 +278,6 @@ func (e *Ensemble) Leader() *Server {
 			}
 		}
 	}
-	t.Fatalf("none of the servers leads after %v", waitTimeout)
+	t.Fatalf("no leader after %v", waitTimeout)
 	return nil
 }

@@ -10,12 +10,12 @@ func TestRestartAfterKill(t *testing.T) {
 	s := zookeeper.Start(t, zookeeper.Options{})
 	s.Kill()
 	if mode := s.Mode(); mode != "" {
-		t.Fatalf("killed, it says that it is %s", mode)
+		t.Fatalf("mode of a killed server: %s", mode)
 	}
 	s.RemoveData()
 	s.Restart()
 	if got, want := s.Mode(), "standalone"; got != want {
-		t.Errorf("started again, it says that it is %q, want %q", got, want)
+		t.Errorf("mode after the restart: %q, want %q", got, want)
 	}
 }
 
@@ -29,6 +29,6 @@ func TestNewLeaderIsElected(t *testing.T) {
 		}
 	}
 	if second := e.Leader(); second == first {
-		t.Error("a server that was killed still leads")
+		t.Error("the killed server is still the leader")
 	}
 }

@@ -153,7 +153,7 @@ func (v bolt) parse(b []byte) (n int, f Frame, err error) {
 	}
 	b = b[:l.total]
 	if end := l.head + l.body; l.checksum > 0 && binary.BigEndian.Uint32(b[end:]) != crc32.ChecksumIEEE(b[:end]) {
-		return 0, Frame{}, errors.New("a checksum that does not fit")
+		return 0, Frame{}, errors.New("the checksum does not match")
 	}
 	f.ID = uint64(binary.BigEndian.Uint32(b[v.idOffset():]))
 	typeAt := int(v.version)

@@ -78,7 +78,7 @@ func TestAppendMatchesCapturedFrames(t *testing.T) {
 		t.Run(test.file, func(t *testing.T) {
 			want := captured(t, test.file)
 			if got := withID(test.wire, test.frame, test.id); !bytes.Equal(got, want) {
-				t.Errorf("built %x, want what was captured, %x", got, want)
+				t.Errorf("encoded %x, want the captured frame %x", got, want)
 			}
 		})
 	}
@@ -166,22 +166,22 @@ func TestHasText(t *testing.T) {
 	text := Text{Hold: 1, Token: 2}
 	right := p.AppendRequest(nil, 0, text)[p.requestTextAt:][:Size]
 	if !p.HasText(right, text) {
-		t.Fatalf("%.40q is not that of %+v", right, text)
+		t.Fatalf("HasText(%.40q) = false for %+v", right, text)
 	}
 	for at := range right {
 		mismatch := bytes.Clone(right)
 		mismatch[at] ^= 1
 		if p.HasText(mismatch, text) {
-			t.Errorf("byte %d was changed and is not missed", at)
+			t.Errorf("HasText accepts a text with byte %d changed", at)
 		}
 	}
 	for _, other := range []Text{{Hold: 1, Token: 3}, {Hold: 2, Token: 2}} {
 		if p.HasText(right, other) {
-			t.Errorf("%.40q is that of %+v too", right, other)
+			t.Errorf("HasText(%.40q) = true for %+v", right, other)
 		}
 	}
 	if p.HasText(right[:Size-1], text) {
-		t.Error("a shorter string is taken")
+		t.Error("HasText accepts a shorter string")
 	}
 	for _, text := range []string{"", strings.Repeat("x", Size)} {
 		if _, err := ReadHold([]byte(text)); err == nil {
@@ -252,7 +252,7 @@ func TestFirstBytesDiffer(t *testing.T) {
 			}
 		}
 		if p.StartsWith('G') || p.StartsWith('P') {
-			t.Errorf("%s starts as a GET or POST does", p.Name())
+			t.Errorf("%s starts with the first byte of GET or POST", p.Name())
 		}
 	}
 	if _, err := Find("tars"); err == nil {
@@ -275,7 +275,7 @@ func TestAppendAndParseDoNotAllocate(t *testing.T) {
 				t.Fatal("not the string")
 			}
 		}); n > 0 {
-			t.Errorf("%s: %v allocations a request, want none", p.Name(), n)
+			t.Errorf("%s: %v allocations per request, want none", p.Name(), n)
 		}
 	}
 }

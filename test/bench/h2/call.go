@@ -54,7 +54,7 @@ func Check(s *Stream, f Fields, grpc, end bool) error {
 	case !s.HeadersReceived && f.Status != "200":
 		return fmt.Errorf("a response with the status %q", f.Status)
 	case grpc && end && f.GRPCStatus != "0":
-		return fmt.Errorf("a response of gRPC with the status %q", f.GRPCStatus)
+		return fmt.Errorf("a gRPC response with the status %q", f.GRPCStatus)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func RequestOnce(conn net.Conn, path string, message, want int) error {
 func (c *Client) Expect(path string, message, want int) error {
 	n, err := c.Get(path, message)
 	if err == nil && n != want {
-		err = fmt.Errorf("%s is answered with %d bytes, want %d", path, n, want)
+		err = fmt.Errorf("%s: a response of %d bytes, want %d", path, n, want)
 	}
 	return err
 }

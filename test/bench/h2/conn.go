@@ -310,7 +310,7 @@ func (c *Conn) handleFrame(kind, flags byte, id uint32, b []byte) error {
 		return c.handleHeaders(flags)
 	case typeReset:
 		if !c.server {
-			return fmt.Errorf("it was reset with code %d", binary.BigEndian.Uint32(b))
+			return fmt.Errorf("stream reset with code %d", binary.BigEndian.Uint32(b))
 		}
 		if s := c.Streams[id]; s != nil {
 			c.removeStream(s)
@@ -373,7 +373,7 @@ func (c *Conn) handleHeaders(flags byte) error {
 	s := c.Streams[c.blockID]
 	switch {
 	case s == nil && !c.server:
-		return errors.New("an answer to nothing")
+		return errors.New("a response without a request")
 	case s == nil:
 		s = c.newStream(c.blockID)
 	}

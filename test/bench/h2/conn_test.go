@@ -84,18 +84,18 @@ func TestCallSplitAtAnySize(t *testing.T) {
 			e.transfer(piece)
 			want := "[fields path=" + Unary + " status= grpc= end=false data 8 end=true]"
 			if got := fmt.Sprint(server.events); got != want {
-				t.Fatalf("pieces of %d: the server heard %s, want %s", piece, got, want)
+				t.Fatalf("pieces of %d: the server received %s, want %s", piece, got, want)
 			}
 			want = "[fields path=/answer status= grpc= end=false data 15 end=false fields path= status= grpc=0 end=true]"
 			if got := fmt.Sprint(client.events); got != want {
-				t.Fatalf("pieces of %d: the client heard %s, want %s", piece, got, want)
+				t.Fatalf("pieces of %d: the client received %s, want %s", piece, got, want)
 			}
 		}
 		if len(e.client.Streams)+len(e.server.Streams) > 0 {
 			t.Errorf("%d and %d streams are open at the end, want none", len(e.client.Streams), len(e.server.Streams))
 		}
 		if !e.client.Ready || !e.server.Ready {
-			t.Error("settings have not come")
+			t.Error("no SETTINGS received")
 		}
 	}
 }
@@ -116,21 +116,21 @@ func TestFlowControl(t *testing.T) {
 	s := e.client.Open(e.client.Encode(Request(Echo)...), false)
 	e.client.SendData(s, sent, true, nil)
 	if !s.Blocked() || len(e.client.Out) > Window+Window/100 {
-		t.Errorf("%d bytes are sent at once, blocked: %v, want a window of %d", len(e.client.Out), s.Blocked(), Window)
+		t.Errorf("%d bytes sent immediately, blocked: %v, want a window of %d", len(e.client.Out), s.Blocked(), Window)
 	}
 	e.transfer(1 << 20)
 	if !bytes.Equal(got, sent) || s.Blocked() {
-		t.Errorf("%d bytes came, blocked: %v, want the %d that were sent", len(got), s.Blocked(), size)
+		t.Errorf("%d bytes received, blocked: %v, want all %d", len(got), s.Blocked(), size)
 	}
 }
 
 func TestConnectionErrors(t *testing.T) {
 	for name, frame := range map[string][]byte{
-		"GOAWAY":                {0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-		"RST_STREAM":            {0, 0, 4, typeReset, 0, 0, 0, 0, 1, 0, 0, 0, 7},
-		"a head of no stream":   {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 9, 0x88},
-		"invalid block":         {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
-		"a frame that is large": {1, 0, 0, typeData, 0, 0, 0, 0, 1},
+		"GOAWAY":              {0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"RST_STREAM":          {0, 0, 4, typeReset, 0, 0, 0, 0, 1, 0, 0, 0, 7},
+		"headers on stream 0": {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 9, 0x88},
+		"invalid block":       {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
+		"frame too large":     {1, 0, 0, typeData, 0, 0, 0, 0, 1},
 	} {
 		var client recorder
 		c := NewClient(&client)

@@ -149,7 +149,7 @@ func (g *http1) send(i int, begin time.Duration) error {
 		return fmt.Errorf("send: %w", err)
 	}
 	if n < len(g.job.Request) {
-		return fmt.Errorf("the socket took %d bytes of a request of %d", n, len(g.job.Request))
+		return fmt.Errorf("the socket accepted %d bytes of a request of %d", n, len(g.job.Request))
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (g *http1) readable(i int) error {
 		return fmt.Errorf("read: the response ends early: %w", io.ErrUnexpectedEOF)
 	}
 	if c.begin == 0 {
-		return fmt.Errorf("%d bytes that belong to no request: %.80q", n, g.scratch[:n])
+		return fmt.Errorf("%d bytes without a request: %.80q", n, g.scratch[:n])
 	}
 	return g.receive(i, g.scratch[:n])
 }

@@ -76,7 +76,7 @@ func (c *http2) OnFields(s *h2.Stream, f h2.Fields, end bool) error {
 		return nil
 	}
 	if want := len(c.message); c.stream != nil || !grpc || s.Received != want {
-		return fmt.Errorf("a response that ends after %d bytes", s.Received)
+		return fmt.Errorf("the response ends after %d bytes", s.Received)
 	}
 	c.finish(s.Slot)
 	return nil
@@ -89,7 +89,7 @@ func (c *http2) OnData(s *h2.Stream, _ []byte, end bool) error {
 			return nil
 		}
 		if c.job.Protocol != HTTP2 || s.Received != c.job.Body {
-			return fmt.Errorf("a response that ends after %d bytes", s.Received)
+			return fmt.Errorf("the response ends after %d bytes", s.Received)
 		}
 		c.finish(s.Slot)
 		return nil

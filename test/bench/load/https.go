@@ -92,14 +92,14 @@ func (g *https) doRequest(i int, buffer []byte) error {
 	case err != nil:
 		return err
 	case last != (g.job.Protocol == HTTPSFresh):
-		return fmt.Errorf("a response that is its connection's last: %v", last)
+		return fmt.Errorf("unexpected Connection: close: %v", last)
 	}
 	if !last {
 		return nil
 	}
 	g.conns[i] = nil
 	if n, err := c.Read(buffer); err != io.EOF { // close_notify
-		return fmt.Errorf("%d bytes and %w after the last answer", n, err)
+		return fmt.Errorf("%d bytes and %w after the last response", n, err)
 	}
 	return c.Close()
 }

@@ -68,7 +68,7 @@ func TestHandshakeCount(t *testing.T) {
 				want = requests.Load()
 			}
 			if n := int64(result.Requests); n < 3 || n != requests.Load() || shaken.Load() != want || resumed.Load() != 0 {
-				t.Errorf("%d requests, %d of them arrived, with %d handshakes, want %d; %d were resumed",
+				t.Errorf("%d requests, %d arrived, with %d handshakes, want %d; %d resumed",
 					n, requests.Load(), shaken.Load(), want, resumed.Load())
 			}
 		})
@@ -91,10 +91,10 @@ func TestWrongResponseOverTLS(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	for name, job := range map[string]Job{
-		"another length":                    {Protocol: HTTPS, Body: 1000, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")},
-		"the connection goes on":            {Protocol: HTTPSFresh, Body: 999, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")},
-		"the connection ends":               {Protocol: HTTPS, Body: 999, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")},
-		"arrivals, which there are not yet": {Protocol: HTTPS, Body: 999, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), Rate: 1},
+		"wrong length":                 {Protocol: HTTPS, Body: 1000, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")},
+		"missing Connection: close":    {Protocol: HTTPSFresh, Body: 999, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")},
+		"unexpected Connection: close": {Protocol: HTTPS, Body: 999, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")},
+		"open loop":                    {Protocol: HTTPS, Body: 999, Request: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), Rate: 1},
 	} {
 		job.Address, job.Certificates = netip.MustParseAddrPort(server.Listener.Addr().String()), dir
 		job.Connections, job.Depth, job.Measure = 1, 1, time.Second

@@ -93,7 +93,7 @@ func (g *multiplexed) connect(speak func(l *muxConn, i int) protocolConn) error 
 	for _, l := range g.conns {
 		for !l.ready() {
 			if g.now() > deadline {
-				return errors.New("no greeting of the server")
+				return errors.New("no SETTINGS from the server")
 			}
 			if err := g.poll(stallTimeout); err != nil {
 				return err
@@ -274,7 +274,7 @@ func (g *multiplexed) readable(i int) error {
 		return fmt.Errorf("read: %w", err)
 	}
 	if n == 0 {
-		return fmt.Errorf("read: connection %d ends with %d requests under way: %w", i+1, len(l.startTimes)-len(l.free), io.ErrUnexpectedEOF)
+		return fmt.Errorf("read: connection %d ends with %d requests in flight: %w", i+1, len(l.startTimes)-len(l.free), io.ErrUnexpectedEOF)
 	}
 	if err := g.consume(l, g.scratch[:begin+n]); err != nil {
 		return fmt.Errorf("connection %d: %w", i+1, err)

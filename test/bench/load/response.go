@@ -37,7 +37,7 @@ func parse(b []byte) (n int, a responseHead, err error) {
 		field := rest[:bytes.IndexByte(rest, '\r')]
 		name, value, found := bytes.Cut(field, []byte(":"))
 		if !found {
-			return 0, responseHead{}, fmt.Errorf("the field %q has no colon", field)
+			return 0, responseHead{}, fmt.Errorf("the header %q has no colon", field)
 		}
 		value = bytes.TrimSpace(value)
 		switch {

@@ -13,15 +13,15 @@ func TestParse(t *testing.T) {
 		want  responseHead
 		fails bool
 	}{
-		{"a length in any case", "HTTP/1.1 200 OK\r\nServer: a\r\ncontent-LENGTH:  12 \r\n\r\nabc", 52, responseHead{length: 12}, false},
-		{"the last one", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 57, responseHead{closes: true}, false},
-		{"kept alive in words", "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n", 62, responseHead{}, false},
-		{"a head in part waits", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", 0, responseHead{}, false},
-		{"another status", "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", 0, responseHead{}, true},
-		{"another version", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", 0, responseHead{}, true},
+		{"lower case Content-Length", "HTTP/1.1 200 OK\r\nServer: a\r\ncontent-LENGTH:  12 \r\n\r\nabc", 52, responseHead{length: 12}, false},
+		{"Connection: close", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 57, responseHead{closes: true}, false},
+		{"Connection: keep-alive", "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n", 62, responseHead{}, false},
+		{"incomplete head", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", 0, responseHead{}, false},
+		{"other status", "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", 0, responseHead{}, true},
+		{"other version", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", 0, responseHead{}, true},
 		{"no length", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 0, responseHead{}, true},
-		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", 0, responseHead{}, true},
-		{"a field without colon", "HTTP/1.1 200 OK\r\nContent\r\n\r\n", 0, responseHead{}, true},
+		{"negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", 0, responseHead{}, true},
+		{"header without colon", "HTTP/1.1 200 OK\r\nContent\r\n\r\n", 0, responseHead{}, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestInvalidJobs(t *testing.T) {
 		{"IPv6", func(j *Job) { j.Address = netip.MustParseAddrPort("[::1]:1") }},
 		{"no request", func(j *Job) { j.Request = nil }},
 		{"no connections", func(j *Job) { j.Connections = 0 }},
-		{"no time", func(j *Job) { j.Measure = 0 }},
-		{"a negative rate", func(j *Job) { j.Rate = -1 }},
+		{"no duration", func(j *Job) { j.Measure = 0 }},
+		{"negative rate", func(j *Job) { j.Rate = -1 }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

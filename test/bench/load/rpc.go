@@ -81,7 +81,7 @@ func (c *rpc) receive(data []byte) (rest []byte, err error) {
 			c.frames = c.protocol.AppendPong(c.frames, f.ID)
 		case frame.Request:
 			return nil, fmt.Errorf("request %d from the server", f.ID)
-		default: // a notice needs no response
+		default: // a one-way message needs no response
 		}
 	}
 }
@@ -89,10 +89,10 @@ func (c *rpc) receive(data []byte) (rest []byte, err error) {
 func (c *rpc) handleResponse(f frame.Frame) error {
 	slot := int(f.ID & (maxDepth - 1))
 	if slot >= len(c.ids) || c.startTimes[slot] == 0 || c.ids[slot].value != f.ID {
-		return fmt.Errorf("a response with id %#x, for which it does not wait", f.ID)
+		return fmt.Errorf("unexpected response with id %#x", f.ID)
 	}
 	if !c.protocol.HasText(f.Text, c.text(f.ID)) {
-		return fmt.Errorf("the response of request %#x has another string: %.40q", f.ID, f.Text)
+		return fmt.Errorf("the response to request %#x has another string: %.40q", f.ID, f.Text)
 	}
 	c.finish(slot)
 	return nil

@@ -60,14 +60,14 @@ func TestResponsesSplitAnywhere(t *testing.T) {
 				before := g.all
 				for _, piece := range [][]byte{stream[:closed], stream[closed:]} {
 					if err := feed(c, piece); err != nil {
-						t.Fatalf("cut at %d: %v", closed, err)
+						t.Fatalf("split at %d: %v", closed, err)
 					}
 				}
 				if got := g.all - before; got != 3 || len(c.input) > 0 || len(c.free) != 3 || g.free != 3 {
-					t.Fatalf("cut at %d: %d answers, %d bytes left over, %d free, want 3, 0 and 3", closed, got, len(c.input), len(c.free))
+					t.Fatalf("split at %d: %d responses, %d remaining bytes, %d free slots, want 3, 0 and 3", closed, got, len(c.input), len(c.free))
 				}
 				if n, f, err := p.Parse(c.frames); n != len(c.frames) || f.Kind != frame.Pong || f.ID != 99 || err != nil {
-					t.Fatalf("cut at %d: the heartbeat is answered %x: %+v, %v", closed, c.frames, f, err)
+					t.Fatalf("split at %d: response to the heartbeat %x: %+v, %v", closed, c.frames, f, err)
 				}
 				c.frames = c.frames[:0]
 				for range 3 {
@@ -88,21 +88,21 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 		response func(c *rpc, own, other []byte) []byte
 		fails    string
 	}{
-		{"twice", func(_ *rpc, own, _ []byte) []byte { return append(own, own...) }, "does not wait"},
-		{"with an id of no slot", func(c *rpc, _, _ []byte) []byte { return p.AppendResponse(nil, 5, c.requestText(0)) }, "does not wait"},
-		{"with an old id of the slot", func(c *rpc, own, _ []byte) []byte {
+		{"twice", func(_ *rpc, own, _ []byte) []byte { return append(own, own...) }, "unexpected response"},
+		{"id without a slot", func(c *rpc, _, _ []byte) []byte { return p.AppendResponse(nil, 5, c.requestText(0)) }, "unexpected response"},
+		{"previous id of the slot", func(c *rpc, own, _ []byte) []byte {
 			if err := feed(c, own); err != nil {
 				t.Fatal(err)
 			}
 			c.generator.send(c.muxConn, c.generator.now())
 			return own
-		}, "does not wait"},
-		{"of a request on another connection", func(_ *rpc, _, other []byte) []byte { return other }, "another string"},
-		{"with the string of another request", func(c *rpc, _, _ []byte) []byte {
+		}, "unexpected response"},
+		{"request of another connection", func(_ *rpc, _, other []byte) []byte { return other }, "another string"},
+		{"string of another request", func(c *rpc, _, _ []byte) []byte {
 			return p.AppendResponse(nil, c.ids[0].value, c.requestText(1))
 		}, "another string"},
-		{"that is a request", func(*rpc, []byte, []byte) []byte { return p.AppendRequest(nil, 1, frame.Text{}) }, "from the server"},
-		{"that is nothing", func(*rpc, []byte, []byte) []byte { return []byte("HTTP/1.1 400") }, "begins with"},
+		{"a request", func(*rpc, []byte, []byte) []byte { return p.AppendRequest(nil, 1, frame.Text{}) }, "from the server"},
+		{"not a frame", func(*rpc, []byte, []byte) []byte { return []byte("HTTP/1.1 400") }, "begins with"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 			own, other := originResponses(t, first)[0], originResponses(t, second)[0]
 			b := test.response(first, own, other)
 			if err := feed(first, b); err == nil || !strings.Contains(err.Error(), test.fails) {
-				t.Errorf("error %v of %.40x, want one with %q", err, b, test.fails)
+				t.Errorf("error %v for %.40x, want one with %q", err, b, test.fails)
 			}
 		})
 	}
@@ -128,17 +128,17 @@ func (c *rpc) requestText(slot int) []byte {
 func TestIDsWrapAround(t *testing.T) {
 	for _, p := range frame.All() {
 		g, c, _ := newTestRPC(p, 1)
-		c.ids[0].useCount = p.LargestID() >> slotBits // the last turn before the id wraps around
+		c.ids[0].useCount = p.LargestID() >> slotBits // the last use before the id wraps around
 		for range 2 {
 			for _, response := range originResponses(t, c) {
 				if err := feed(c, response); err != nil {
-					t.Fatalf("%s: turn %d: %v", p.Name(), c.ids[0].useCount, err)
+					t.Fatalf("%s: use %d: %v", p.Name(), c.ids[0].useCount, err)
 				}
 			}
 			g.send(c.muxConn, g.now())
 		}
 		if g.all != 2 {
-			t.Errorf("%s: %d answers, want 2", p.Name(), g.all)
+			t.Errorf("%s: %d responses, want 2", p.Name(), g.all)
 		}
 	}
 }
@@ -149,14 +149,14 @@ func TestInvalidRPCJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Job){
-		"nothing in flight":      func(j *Job) { j.Depth = 0 },
-		"too many in flight":     func(j *Job) { j.Depth = maxDepth + 1 },
-		"a burst at a rate":      func(j *Job) { j.Burst, j.Rate = true, 1 },
-		"a burst of HTTP":        func(j *Job) { j.Burst, j.Protocol, j.Request = true, "", []byte("GET") },
-		"no request of HTTP":     func(j *Job) { j.Protocol = "" },
-		"no connection":          func(j *Job) { j.Connections = 0 },
-		"a protocol of no peers": func(j *Job) { j.Protocol = "tars" },
-		"no time":                func(j *Job) { j.Measure = 0 },
+		"depth 0":           func(j *Job) { j.Depth = 0 },
+		"depth too large":   func(j *Job) { j.Depth = maxDepth + 1 },
+		"burst with a rate": func(j *Job) { j.Burst, j.Rate = true, 1 },
+		"burst over HTTP":   func(j *Job) { j.Burst, j.Protocol, j.Request = true, "", []byte("GET") },
+		"no HTTP request":   func(j *Job) { j.Protocol = "" },
+		"no connection":     func(j *Job) { j.Connections = 0 },
+		"unknown protocol":  func(j *Job) { j.Protocol = "tars" },
+		"no duration":       func(j *Job) { j.Measure = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := good

@@ -31,14 +31,14 @@ func TestFramesSplitAnywhere(t *testing.T) {
 						continue
 					}
 					if err := feed(s, c, piece); err != nil {
-						t.Fatalf("cut at %d: %v", closed, err)
+						t.Fatalf("split at %d: %v", closed, err)
 					}
 					got = append(got, c.out...)
 					c.out = nil
 				}
 				checkResponses(t, p, got, []frame.Frame{{Kind: frame.Response, ID: 7}, {Kind: frame.Pong, ID: 8}, {Kind: frame.Response, ID: 6}})
 				if len(c.in) > 0 {
-					t.Fatalf("cut at %d: %d bytes are left over", closed, len(c.in))
+					t.Fatalf("split at %d: %d bytes remain", closed, len(c.in))
 				}
 			}
 		})
@@ -75,7 +75,7 @@ func TestProtocolDetection(t *testing.T) {
 		}
 	}
 	if !slices.Equal(c.out, s.response(3)) {
-		t.Errorf("answered %q, want that of HTTP", c.out)
+		t.Errorf("response %q, want HTTP", c.out)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestInvalidRequestClosesConnection(t *testing.T) {
 	for _, p := range frame.All() {
 		good := p.AppendRequest(nil, 1, frame.Text{})
 		if err := feed(newServer(), &conn{}, append(good, "GET"...)); err == nil {
-			t.Errorf("%s: no error of bytes that are no frame", p.Name())
+			t.Errorf("%s: no error for invalid bytes", p.Name())
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (s *server) accept() error {
 }
 
 // errClientClosed closes a connection; it is not reported.
-var errClientClosed = errors.New("the client has gone")
+var errClientClosed = errors.New("the client has disconnected")
 
 func (s *server) handle(fd int, events uint32) error {
 	c := s.conns[fd]
@@ -223,7 +223,7 @@ func (s *server) receive(c *conn, data []byte) error {
 		return err
 	}
 	if len(rest) > maxHead {
-		return errors.New("a request without end")
+		return errors.New("request too large")
 	}
 	c.in = append(c.in[:0], rest...)
 	return nil
@@ -326,7 +326,7 @@ func parse(b []byte) (n int, r request, err error) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {
 		if len(b) > maxHead {
-			return 0, request{}, errors.New("a head without end")
+			return 0, request{}, errors.New("head too large")
 		}
 		return 0, request{}, nil
 	}
@@ -352,7 +352,7 @@ func parse(b []byte) (n int, r request, err error) {
 				return 0, request{}, err
 			}
 		case bytes.EqualFold(name, []byte("transfer-encoding")):
-			return 0, request{}, errors.New("a body in chunks")
+			return 0, request{}, errors.New("chunked body")
 		}
 	}
 	return end + 4, r, nil

@@ -15,14 +15,14 @@ func TestParse(t *testing.T) {
 		fails bool
 	}{
 		{"GET", "GET /b/1024 HTTP/1.1\r\nHost: a\r\n\r\n", 33, request{size: 1024}, false},
-		{"POST says its body", "POST /b/0 HTTP/1.1\r\ncontent-length: 7\r\n\r\nabc", 41, request{body: 7}, false},
-		{"a head in part waits", "GET /b/1024 HTTP/1.1\r\nHost: a\r\n", 0, request{}, false},
-		{"another target", "GET / HTTP/1.1\r\n\r\n", 0, request{}, true},
-		{"a size beyond the limit", "GET /b/99999999999 HTTP/1.1\r\n\r\n", 0, request{}, true},
-		{"a body in chunks", "PUT /b/1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, request{}, true},
+		{"POST with a body", "POST /b/0 HTTP/1.1\r\ncontent-length: 7\r\n\r\nabc", 41, request{body: 7}, false},
+		{"incomplete head", "GET /b/1024 HTTP/1.1\r\nHost: a\r\n", 0, request{}, false},
+		{"other target", "GET / HTTP/1.1\r\n\r\n", 0, request{}, true},
+		{"size above the limit", "GET /b/99999999999 HTTP/1.1\r\n\r\n", 0, request{}, true},
+		{"chunked body", "PUT /b/1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, request{}, true},
 		{"invalid length", "PUT /b/1 HTTP/1.1\r\nContent-Length: x\r\n\r\n", 0, request{}, true},
-		{"the method is not judged", " /b/1\r\n\r\n", 9, request{size: 1}, false},
-		{"a head without end", strings.Repeat("x", maxHead+1), 0, request{}, true},
+		{"empty method", " /b/1\r\n\r\n", 9, request{size: 1}, false},
+		{"head too large", strings.Repeat("x", maxHead+1), 0, request{}, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -48,12 +48,12 @@ func TestRequestsSplitAnywhere(t *testing.T) {
 			}
 			rest, err := s.handleRequests(c, append(slices.Clone(c.in), piece...))
 			if err != nil {
-				t.Fatalf("cut at %d: %v", closed, err)
+				t.Fatalf("split at %d: %v", closed, err)
 			}
 			c.in = slices.Clone(rest)
 		}
 		if !slices.Equal(c.out, want) || len(c.in) > 0 {
-			t.Errorf("cut at %d: answers %q, left over %q, want %q", closed, c.out, c.in, want)
+			t.Errorf("split at %d: responses %q, rest %q, want %q", closed, c.out, c.in, want)
 		}
 	}
 }

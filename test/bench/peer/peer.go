@@ -230,7 +230,7 @@ func (r *Running) Await(ctx context.Context, probe Probe) error {
 		select {
 		case <-ticker.C:
 		case <-r.exited:
-			return fmt.Errorf("it has ended: %w", orUnknown(r.err))
+			return fmt.Errorf("the program has exited: %w", orUnknown(r.err))
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", err, ctx.Err())
 		}
@@ -275,7 +275,7 @@ func (r *Running) logTail() string {
 	if err != nil || len(text) == 0 {
 		return ""
 	}
-	return "\nit wrote: " + string(text[max(0, len(text)-2000):])
+	return "\noutput: " + string(text[max(0, len(text)-2000):])
 }
 
 // write writes a configuration file and returns its path.

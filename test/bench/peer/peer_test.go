@@ -47,7 +47,7 @@ func TestWeftConfigurationIsValid(t *testing.T) {
 			t.Fatalf("profile %v: %v", profile, problems)
 		}
 		if got := snapshot.Listeners[0].Address; got != c.Listen.String() {
-			t.Errorf("it listens at %v, want %v", got, c.Listen)
+			t.Errorf("the listener has %v, want %v", got, c.Listen)
 		}
 		if got := snapshot.Clusters[0].MaxRequestsPerConn; got != 0 {
 			t.Errorf("a connection to the origin ends after %d requests, want no limit", got)
@@ -70,7 +70,7 @@ func TestHTTPVersions(t *testing.T) {
 		want := map[bool]config.Protocol{true: config.HTTP2, false: config.HTTP1}
 		proxy := snapshot.Listeners[0].FilterChains[0].Proxy
 		if proxy.Downstream[0] != want[sides.ClientHTTP2] || proxy.Upstream != want[sides.OriginHTTP2] {
-			t.Errorf("%v: callers speak %v, the origin %v", sides, proxy.Downstream, proxy.Upstream)
+			t.Errorf("%v: downstream protocol %v, upstream protocol %v", sides, proxy.Downstream, proxy.Upstream)
 		}
 		for _, p := range []Program{NGINX("nginx"), HAProxy("haproxy")} {
 			c.Dir = t.TempDir()
@@ -84,7 +84,7 @@ func TestHTTPVersions(t *testing.T) {
 			}
 			listens := strings.Contains(string(text), " http2;") || strings.Contains(string(text), "backlog 4096 proto h2")
 			if listens != sides.ClientHTTP2 {
-				t.Errorf("%s, %v: it listens for HTTP/2: %v\n%s", p.Name, sides, listens, text)
+				t.Errorf("%s, %v: listens for HTTP/2: %v\n%s", p.Name, sides, listens, text)
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func TestCertificatesAreConfigured(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(text), c.Certificates.CA()) {
-			t.Errorf("%s knows no authority:\n%s", p.Name, text)
+			t.Errorf("%s has no CA:\n%s", p.Name, text)
 		}
 		if p.Name != "weft" {
 			continue
@@ -117,7 +117,7 @@ func TestCertificatesAreConfigured(t *testing.T) {
 			t.Fatal(problems)
 		}
 		if own := snapshot.Listeners[0].FilterChains[0].TLS; len(own) != 1 || own[0].ClientAuth != config.RequireAndVerifyClientCert {
-			t.Errorf("Weft's listener has %+v", own)
+			t.Errorf("the listener of Weft has %+v", own)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func TestPortsAreUnique(t *testing.T) {
 		}
 		for _, port := range ports {
 			if taken[port] {
-				t.Errorf("%v is given twice", port)
+				t.Errorf("%v assigned twice", port)
 			}
 			taken[port] = true
 			if !port.Addr().IsLoopback() || port.Port() < firstPort || port.Port() >= lastPort {
@@ -216,6 +216,6 @@ func TestPortsAreUnique(t *testing.T) {
 	defer held.Close()
 	ports, err := p.Take(1)
 	if err != nil || ports[0].String() == held.Addr().String() {
-		t.Errorf("Take = %v, %v while %v is listened at", ports, err, held.Addr())
+		t.Errorf("Take = %v, %v while %v has a listener", ports, err, held.Addr())
 	}
 }

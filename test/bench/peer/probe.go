@@ -74,7 +74,7 @@ func overNewConnection(ask func(net.Conn) error) Probe {
 		if err != nil {
 			return err
 		}
-		defer conn.Close() //nolint:errcheck // the answer is all that is wanted
+		defer conn.Close() //nolint:errcheck // only the response matters
 		if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 			return err
 		}
@@ -98,14 +98,14 @@ func Call(conn net.Conn, p *frame.Protocol) error {
 			return err
 		case n > 0 && f.Kind == frame.Response:
 			if f.ID != id || !p.HasText(f.Text, text) || n < len(data) {
-				return fmt.Errorf("%d bytes that begin with answer %#x, want response %#x alone: %.40q", len(data), f.ID, id, f.Text)
+				return fmt.Errorf("%d bytes that begin with response %#x, want only response %#x: %.40q", len(data), f.ID, id, f.Text)
 			}
 			return nil
 		case n > 0:
 			data = data[:copy(data, data[n:])]
 			continue
 		case len(data) == cap(data):
-			return errors.New("a frame without end")
+			return errors.New("incomplete frame")
 		}
 		n, err = conn.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]

@@ -26,7 +26,7 @@ func startCat(t *testing.T, cpu int) *exec.Cmd {
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("cat ends with %v", err)
+			t.Errorf("cat exits with %v", err)
 		}
 		launcher.Close()
 	})
@@ -45,7 +45,7 @@ func TestCPUAffinity(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "Cpus_allowed_list:\t" + strconv.Itoa(last) + "\n"; !strings.Contains(string(status), want) {
-		t.Errorf("status has not %q:\n%s", want, status)
+		t.Errorf("status lacks %q:\n%s", want, status)
 	}
 }
 
@@ -116,9 +116,9 @@ func TestExitedProcessIsAnError(t *testing.T) {
 	}
 	disconnected := []int{cmd.Process.Pid}
 	if _, err := CPUTime(disconnected); err == nil {
-		t.Error("CPUTime of a process that is gone: no error")
+		t.Error("CPUTime of an exited process: no error")
 	}
 	if _, err := ReadMemory(disconnected); err == nil {
-		t.Error("ReadMemory of a process that is gone: no error")
+		t.Error("ReadMemory of an exited process: no error")
 	}
 }

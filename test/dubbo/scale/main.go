@@ -25,17 +25,17 @@ type sizes struct {
 }
 
 func main() {
-	bin := flag.String("bin", "bin/weft", "the program")
-	profiles := flag.String("profiles", "", "a folder to be given profiles of it: of the processor in the first 4 s of either start, of the changes and of the calls, and of the heap at rest")
+	bin := flag.String("bin", "bin/weft", "path of the weft binary")
+	profiles := flag.String("profiles", "", "directory for profiles: CPU of the first 4 s of each start, of the changes and of the calls, and the idle heap")
 	var s sizes
-	flag.IntVar(&s.published, "published", 1000, "services that are published")
-	flag.IntVar(&s.subscribed, "subscribed", 2000, "services that are subscribed")
-	flag.IntVar(&s.providers, "providers", 20, "providers of each")
-	flag.IntVar(&s.changes, "changes", 200, "changes of a provider that are timed")
-	flag.IntVar(&s.calls, "calls", 200, "calls of the API that are timed, of each kind")
+	flag.IntVar(&s.published, "published", 1000, "published services")
+	flag.IntVar(&s.subscribed, "subscribed", 2000, "subscribed services")
+	flag.IntVar(&s.providers, "providers", 20, "providers per subscribed service")
+	flag.IntVar(&s.changes, "changes", 200, "provider changes to measure")
+	flag.IntVar(&s.calls, "calls", 200, "API calls of each kind to measure")
 	flag.Parse()
 	if err := checkInstalled(); err != nil {
-		fmt.Fprintln(os.Stderr, "SKIPPED many Dubbo services: no ZooKeeper to be had:", err)
+		fmt.Fprintln(os.Stderr, "SKIPPED many Dubbo services: ZooKeeper is not available:", err)
 		return
 	}
 	if err := measure(*bin, *profiles, s); err != nil {
@@ -100,7 +100,7 @@ func measure(bin, profiles string, s sizes) (err error) {
 	if err := w.awaitConverged(ctx, s); err != nil {
 		return err
 	}
-	fmt.Printf("started again with what it had kept: ready %.2f s after the start, %.2f s of CPU\n", time.Since(start).Seconds(), w.cpu().Seconds())
+	fmt.Printf("restarted with the state file: ready %.2f s after the start, %.2f s of CPU\n", time.Since(start).Seconds(), w.cpu().Seconds())
 	w.printIdleMemory(ctx, empty)
 	<-profiled
 	<-w.profile(ctx, "again.heap", "heap?gc=1")
@@ -128,8 +128,8 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 			*step.of = append(*step.of, time.Since(start))
 		}
 	}
-	fmt.Printf("POST /pub of one service more takes %v; two nodes of ZooKeeper alone take %v\n", pub, create)
-	fmt.Printf("POST /sub of one service more takes %v; what it reads of ZooKeeper alone takes %v\n", sub, read)
+	fmt.Printf("POST /pub of one more service takes %v; creating two znodes directly takes %v\n", pub, create)
+	fmt.Printf("POST /sub of one more service takes %v; reading its znodes directly takes %v\n", sub, read)
 	return nil
 }
 

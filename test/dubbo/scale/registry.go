@@ -187,7 +187,7 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 		}
 		elapsed = append(elapsed, max(0, time.Since(<-received)))
 	}
-	fmt.Printf("one provider more: in force %v after ZooKeeper's event, %.2f ms of CPU with the page that tells; %d times\n",
+	fmt.Printf("one more provider: active %v after ZooKeeper's event, %.2f ms of CPU including the polled page; %d times\n",
 		elapsed, ms(w.cpu()-before)/float64(s.changes), s.changes)
 	return nil
 }

@@ -26,7 +26,7 @@ type weft struct {
 }
 
 // errUnexpectedStatus reports a response that is not a success.
-var errUnexpectedStatus = errors.New("not done")
+var errUnexpectedStatus = errors.New("unexpected response")
 
 // newWeft writes the configuration of a Weft that uses the registry.
 func newWeft(bin, registry, profiles string) (*weft, error) {
@@ -178,7 +178,7 @@ func (w *weft) printIdleMemory(ctx context.Context, empty int64) {
 	case <-time.After(calm):
 	case <-ctx.Done():
 	}
-	fmt.Printf("%d MB resident %v later, %d MB at most, %d MB when nothing was published\n", w.resident()>>20, calm, peak>>20, empty>>20)
+	fmt.Printf("%d MB resident %v later, peak %d MB, %d MB before any publication\n", w.resident()>>20, calm, peak>>20, empty>>20)
 }
 
 // cpu returns the CPU time of the process.

@@ -29,7 +29,7 @@ type remote struct {
 	Attachments func(ctx context.Context) (map[any]any, error)                       `dubbo:"attachments"`
 }
 
-// consumer plays scenarios.
+// consumer runs scenarios.
 type consumer struct {
 	client  *client.Client
 	remotes map[string]*remote // by port
@@ -69,7 +69,7 @@ func (c *consumer) report(l line) {
 	}
 }
 
-// play runs a command: SCENARIO PORT.
+// play runs the scenario of a command: SCENARIO PORT.
 func (c *consumer) play(command string) {
 	texts := strings.Fields(command)
 	if len(texts) < 2 {
@@ -193,7 +193,7 @@ func (c *consumer) concurrent(r *remote) {
 		calls.Go(func() {
 			want, wait := fmt.Sprint("call ", i), int64(100-i)*5
 			if i == 0 {
-				wait = 1000 // until others have overtaken it
+				wait = 1000 // until other calls have finished
 			}
 			got, err := r.Sleep(context.Background(), want, wait)
 			mu.Lock()

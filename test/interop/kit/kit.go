@@ -43,7 +43,7 @@ func All() []Kit {
 	}
 }
 
-// MissingError says what the machine lacks. Tests that need it are skipped.
+// MissingError names a tool that the machine lacks. Tests that need it are skipped.
 type MissingError struct{ What string }
 
 // Error returns what the machine lacks.
@@ -76,7 +76,7 @@ func (k Kit) Get(sources, tools string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = os.RemoveAll(part) }() // it was renamed, or it is incomplete
+	defer func() { _ = os.RemoveAll(part) }() // renamed, or incomplete
 	if err := k.build(from, part); err != nil {
 		return "", err
 	}
@@ -119,11 +119,11 @@ func runMaven(from, into string) error {
 	for _, unreachable := range []string{"Could not transfer", "Could not resolve", "could not be resolved", "Could not find artifact", "Cannot access"} {
 		if at := bytes.Index(out, []byte(unreachable)); at >= 0 {
 			line, _, _ := strings.Cut(string(out[at:]), "\n")
-			return &MissingError{"no Java peers: Maven Central gives not what they need: " + line}
+			return &MissingError{"no Java peers: cannot fetch from Maven Central: " + line}
 		}
 	}
 	if ctx.Err() != nil {
-		return &MissingError{"no Java peers: Maven did not end in time"}
+		return &MissingError{"no Java peers: Maven timed out"}
 	}
 	return fmt.Errorf("mvn package: %w\n%s", err, out)
 }
@@ -165,7 +165,7 @@ func runNPM(from, into string) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return &MissingError{"no node peers: npm did not end in time"}
+		return &MissingError{"no node peers: npm timed out"}
 	}
 	for line := range strings.Lines(string(out)) {
 		for _, unreachable := range []string{"ENOTFOUND", "EAI_AGAIN", "ECONN", "ETIMEDOUT", "E404", "E403", "E5"} {
@@ -207,12 +207,12 @@ func buildProblem(ctx context.Context, peers string, cmd *exec.Cmd) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return &MissingError{"no " + peers + " peers: go build did not end in time"}
+		return &MissingError{"no " + peers + " peers: go build timed out"}
 	}
 	for line := range strings.Lines(string(out)) {
 		for _, unreachable := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
 			if strings.Contains(line, unreachable) {
-				return &MissingError{"no " + peers + " peers: the module proxy gives not what they need: " + strings.TrimSpace(line)}
+				return &MissingError{"no " + peers + " peers: cannot fetch from the module proxy: " + strings.TrimSpace(line)}
 			}
 		}
 	}
