@@ -42,7 +42,8 @@ func parse(t *testing.T, arguments ...string) options {
 	return o
 }
 
-// newTestEnvironment returns an environment with the options of the command line. The test closes it.
+// newTestEnvironment returns an environment with the options of the command line. The test closes
+// it.
 func newTestEnvironment(t *testing.T, arguments ...string) *environment {
 	t.Helper()
 	b, err := newEnvironment(t.Context(), parse(t, arguments...))

@@ -54,8 +54,8 @@ func (p *controlPlanes) close() {
 	p.wg.Wait()
 }
 
-// startFileAndXDS starts every build of Weft twice: configured by a file and by a control plane. On an
-// error it also returns the subjects that run.
+// startFileAndXDS starts every build of Weft twice: configured by a file and by a control plane. On
+// an error it also returns the subjects that run.
 func (b *environment) startFileAndXDS(ctx context.Context, r row) ([]systemUnderTest, error) {
 	var subjects []systemUnderTest
 	for _, p := range b.programs {

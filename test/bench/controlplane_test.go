@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFileAndControlPlaneAreEquivalent verifies that Weft configured by a file and by a control plane
-// both respond and are compared.
+// TestFileAndControlPlaneAreEquivalent verifies that Weft configured by a file and by a control
+// plane both respond and are compared.
 func TestFileAndControlPlaneAreEquivalent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this test builds Weft")

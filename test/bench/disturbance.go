@@ -8,16 +8,16 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// disturbanceThreshold is how many CPUs' worth of work other processes may do on the CPUs of a measurement
-// before the measurement is doubtful.
+// disturbanceThreshold is how many CPUs' worth of work other processes may do on the CPUs of a
+// measurement before the measurement is doubtful.
 const disturbanceThreshold = 0.1
 
 // maxRepeats is the maximum number of times that a measurement is repeated.
 const maxRepeats = 2
 
-// measureUndisturbed measures a subject, repeats the measurement if other processes used its CPUs, and returns
-// the sample with the least such use. The choice does not depend on the measured values. Waiting
-// and repeating reduce b.waitBudget.
+// measureUndisturbed measures a subject, repeats the measurement if other processes used its CPUs,
+// and returns the sample with the least such use. The choice does not depend on the measured
+// values. Waiting and repeating reduce b.waitBudget.
 func (b *environment) measureUndisturbed(ctx context.Context, r row, s systemUnderTest, rate float64) (best sample, err error) {
 	for try := range 1 + maxRepeats {
 		if err := b.awaitIdleCPUs(ctx); err != nil {

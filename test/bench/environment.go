@@ -20,7 +20,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// environment is the environment of one run: the CPUs, the origin and the programs. The caller closes it.
+// environment is the environment of one run: the CPUs, the origin and the programs. The caller
+// closes it.
 type environment struct {
 	options       options
 	executable    string // path of this executable, which also runs the roles
@@ -154,12 +155,12 @@ func (b *environment) close() {
 }
 
 // skip prints a part that this run does not measure and adds it to the report, once per text.
-func (b *environment) skip(what string) {
-	if slices.Contains(b.report.Skipped, what) {
+func (b *environment) skip(reason string) {
+	if slices.Contains(b.report.Skipped, reason) {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "SKIPPED", what)
-	b.report.Skipped = append(b.report.Skipped, what)
+	fmt.Fprintln(os.Stderr, "SKIPPED", reason)
+	b.report.Skipped = append(b.report.Skipped, reason)
 }
 
 // logf prints progress to stderr.

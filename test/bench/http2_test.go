@@ -43,9 +43,9 @@ func TestPeersServeHTTP2(t *testing.T) {
 	if len(b.programs) == 0 {
 		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
 	}
-	var all []string
+	var names []string
 	for _, r := range http2Rows() {
-		all = append(all, r.name)
+		names = append(names, r.name)
 		for _, p := range b.programs {
 			running, err := b.start(t.Context(), p, r)
 			if err != nil {
@@ -63,7 +63,7 @@ func TestPeersServeHTTP2(t *testing.T) {
 			running.Stop()
 		}
 	}
-	for _, name := range all {
+	for _, name := range names {
 		if !slices.Contains(rowNames(), name) {
 			t.Errorf("-rows does not accept %s", name)
 		}
@@ -99,8 +99,8 @@ func TestRequestsNextToIdleStreams(t *testing.T) {
 	}
 }
 
-// TestProgramWithoutHTTP2IsReported verifies that a program without HTTP/2 is reported in every row and
-// does not end the run.
+// TestProgramWithoutHTTP2IsReported verifies that a program without HTTP/2 is reported in every row
+// and does not end the run.
 func TestProgramWithoutHTTP2IsReported(t *testing.T) {
 	weft := script(t, "echo protocol Http2 is not supported yet >&2; exit 1")
 	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "h2-16x1,h2-to-h1-16x16,h2-idle,h2-streams",

@@ -40,17 +40,17 @@ const (
 )
 
 func (r idleResult) verdicts() []verdict {
-	first := func(v float64) stat { return stat{v, v, v} }
+	perConn := func(v float64) stat { return stat{v, v, v} }
 	maximum := float64(idlePerConnection)
 	if r.Row == http2IdleRow {
 		maximum = http2IdlePerConnection
 	}
 	verdicts := []verdict{
-		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", first(r.perConnection(r.Opened)), maximum, "KB"),
-		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", first(r.perConnection(r.Used)), maximum, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", perConn(r.perConnection(r.Opened)), maximum, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", perConn(r.perConnection(r.Used)), maximum, "KB"),
 	}
 	if r.Row == idleRow {
-		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", first(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
+		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", perConn(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
 		verdicts = append([]verdict{process}, verdicts...)
 	}
 	if r.Note != "" {
@@ -173,7 +173,8 @@ func (b *environment) idle(ctx context.Context, p peer.Program, protocol *frame.
 	return r, awaitOpenFiles(ctx, running.PIDs, r.Connections)
 }
 
-// openConnections opens n connections from several addresses of 127.0.0.0/8: at most 20,000 from each.
+// openConnections opens n connections from several addresses of 127.0.0.0/8: at most 20,000 from
+// each.
 func openConnections(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
 	for i := range n {
@@ -188,8 +189,8 @@ func openConnections(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn,
 	return conns, nil
 }
 
-// delayPortChoice delays the port choice of a bound socket until it connects. Then ports must be unique
-// only per destination, and sockets in TIME_WAIT of the previous program do not block them.
+// delayPortChoice delays the port choice of a bound socket until it connects. Then ports must be
+// unique only per destination, and sockets in TIME_WAIT of the previous program do not block them.
 func delayPortChoice(_, _ string, raw syscall.RawConn) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) {
@@ -198,8 +199,8 @@ func delayPortChoice(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// sendRequest sends one request on the connection and reads the complete response; a nil protocol means
-// HTTP/1.1.
+// sendRequest sends one request on the connection and reads the complete response; a nil protocol
+// means HTTP/1.1.
 func sendRequest(conn net.Conn, protocol *frame.Protocol) error {
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
@@ -225,8 +226,8 @@ func sendRequest(conn net.Conn, protocol *frame.Protocol) error {
 	return nil
 }
 
-// awaitOpenFiles waits until the processes hold at least n descriptors. It uses them as an estimate of
-// the connections: a process has a few other descriptors.
+// awaitOpenFiles waits until the processes hold at least n descriptors. It uses them as an estimate
+// of the connections: a process has a few other descriptors.
 func awaitOpenFiles(ctx context.Context, pids []int, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -245,8 +246,9 @@ func awaitOpenFiles(ctx context.Context, pids []int, n int) error {
 	}
 }
 
-// awaitStableMemory waits until the resident memory has stayed within half a percent for twelve seconds, at
-// most forty seconds, and returns it: programs release memory with a delay of some seconds.
+// awaitStableMemory waits until the resident memory has stayed within half a percent for twelve
+// seconds, at most forty seconds, and returns it: programs release memory with a delay of some
+// seconds.
 func awaitStableMemory(ctx context.Context, pids []int) (process.Memory, error) {
 	const calm, limit = 48, 160 // ticks
 	ticker := time.NewTicker(250 * time.Millisecond)

@@ -108,21 +108,21 @@ func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *fr
 		missing = append(missing, float64(r.Requests)-float64(first.Requests))
 		bursts = append(bursts, first)
 	}
-	of := func(value func(sample) float64) stat {
+	median := func(value func(sample) float64) stat {
 		var values []float64
 		for _, first := range bursts {
 			values = append(values, value(first))
 		}
 		return summarizeValues(values)
 	}
-	r.Peak = of(peak)
+	r.Peak = median(peak)
 	if r.Missing = summarizeValues(missing); r.Missing.Max > 0 {
 		// Every request must complete: a median would hide a burst with missing responses.
 		r.Missing.Median = r.Missing.Max
 		return r, nil
 	}
-	r.Seconds = of(func(s sample) float64 { return s.Elapsed.Seconds() })
-	r.CPU = of(cpu)
+	r.Seconds = median(func(s sample) float64 { return s.Elapsed.Seconds() })
+	r.CPU = median(cpu)
 	return r, nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// systemUnderTest is one column of a row: a running program, one that does not support the row, or no
-// proxy.
+// systemUnderTest is one column of a row: a running program, one that does not support the row, or
+// no proxy.
 type systemUnderTest struct {
 	name    string
 	note    string // why the program does not run; empty: it runs
@@ -133,8 +133,8 @@ func (b *environment) halfRate(ctx context.Context, r row, subjects []systemUnde
 	return rate, nil
 }
 
-// runRound measures every subject once, starting with a different subject in each round. rate is that
-// of the open loop; 0 means a closed loop.
+// runRound measures every subject once, starting with a different subject in each round. rate is
+// that of the open loop; 0 means a closed loop.
 func (b *environment) runRound(ctx context.Context, round int, r row, subjects []systemUnderTest, result *loadRow, rate float64) error {
 	for i := range subjects {
 		at := (round + i) % len(subjects)

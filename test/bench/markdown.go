@@ -34,8 +34,8 @@ func (r *report) markdown() string {
 			fmt.Fprintf(&b, "%s: %s.\n", name, version)
 		}
 	}
-	for _, what := range r.Skipped {
-		fmt.Fprintf(&b, "SKIPPED %s.\n", what)
+	for _, skipped := range r.Skipped {
+		fmt.Fprintf(&b, "SKIPPED %s.\n", skipped)
 	}
 	if len(r.Loads) > 0 {
 		b.WriteString("\n### CPU time per request, µs: median (min–max)\n")
@@ -129,7 +129,7 @@ func (r *loadRow) markdown() string {
 		for _, s := range c.Rounds {
 			reconnects += s.Reconnects
 		}
-		of := func(f func(sample) float64, digits int) string { return summarize(c.Rounds, f).format(digits) }
+		column := func(f func(sample) float64, digits int) string { return summarize(c.Rounds, f).format(digits) }
 		process := func(f func(sample) float64, digits int) string {
 			if c.Proxy == direct {
 				return ""
@@ -140,7 +140,7 @@ func (r *loadRow) markdown() string {
 		if c.Proxy == direct {
 			cost = ""
 		}
-		t.row(c.Proxy, cost, of(rate, 0), of(p50, 0), of(p99, 0),
+		t.row(c.Proxy, cost, column(rate, 0), column(p50, 0), column(p99, 0),
 			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects), undisturbedRounds(c.Rounds))
 	}
 	text := t.text.String()

@@ -87,13 +87,13 @@ type verdict struct {
 }
 
 // newReport returns a report with the time, the command and the machine.
-func newReport(ctx context.Context, o options) *report {
+func newReport(ctx context.Context, opts options) *report {
 	r := &report{
 		Time:     time.Now().UTC().Truncate(time.Second),
 		Command:  "go run ./test/bench " + strings.Join(os.Args[1:], " "),
 		Machine:  machine{CPU: cpuModel(), CPUs: runtime.NumCPU(), Go: runtime.Version()},
 		Versions: map[string]string{},
-		wefts:    o.wefts(),
+		wefts:    opts.wefts(),
 	}
 	r.Command = strings.TrimSpace(r.Command)
 	var name unix.Utsname
@@ -206,11 +206,11 @@ type stat struct {
 
 // summarize returns the stat of the value of over the calm samples, or over all if none is calm;
 // samples must not be empty.
-func summarize(samples []sample, of func(sample) float64) stat {
+func summarize(samples []sample, value func(sample) float64) stat {
 	samples = undisturbed(samples)
 	values := make([]float64, len(samples))
 	for i, s := range samples {
-		values[i] = of(s)
+		values[i] = value(s)
 	}
 	return summarizeValues(values)
 }

@@ -15,25 +15,25 @@ import (
 
 // samples returns rounds of one request each with the given CPU cost and p50 latency, in µs.
 func samples(cost, latency []int) []sample {
-	all := make([]sample, len(cost))
+	out := make([]sample, len(cost))
 	for i := range cost {
-		all[i].Result = load.Result{
+		out[i].Result = load.Result{
 			Requests: 1,
 			Elapsed:  time.Second,
 			CPU:      time.Duration(cost[i]) * time.Microsecond,
 			P50:      time.Duration(latency[i]) * time.Microsecond,
 		}
 	}
-	return all
+	return out
 }
 
 // samplesWithP99 returns rounds with the given p99, in µs.
 func samplesWithP99(p99 ...int) []sample {
-	all := make([]sample, len(p99))
+	out := make([]sample, len(p99))
 	for i, us := range p99 {
-		all[i].P99 = time.Duration(us) * time.Microsecond
+		out[i].P99 = time.Duration(us) * time.Microsecond
 	}
-	return all
+	return out
 }
 
 func TestVerdicts(t *testing.T) {
@@ -100,7 +100,7 @@ func TestDisturbedRoundsAreIgnored(t *testing.T) {
 		{Proxy: "weft", Rounds: samples([]int{30, 20, 11}, []int{1, 1, 1})},
 		{Proxy: "nginx", Rounds: samples([]int{10, 10, 10}, []int{1, 1, 1})},
 	}}
-	held := target{cpuPerRequest, "nginx", 1.15}
+	unmeasured := target{cpuPerRequest, "nginx", 1.15}
 	for _, step := range []struct {
 		name      string
 		weft      []float64 // Others of Weft's rounds
@@ -116,7 +116,7 @@ func TestDisturbedRoundsAreIgnored(t *testing.T) {
 		for i := range 3 {
 			l.Cells[0].Rounds[i].Others, l.Cells[1].Rounds[i].Others = step.weft[i], step.nginx[i]
 		}
-		v := l.compare("weft", held)
+		v := l.compare("weft", unmeasured)
 		cost := summarize(l.Cells[0].Rounds, cpu).Median
 		if v.Value.Median != step.value || v.Rounds != step.rounds || cost != step.weftsCost {
 			t.Errorf("%s: ratio %v, %s, cost %v, want %v, %s, %v", step.name, v.Value.Median, v.Rounds, cost, step.value, step.rounds, step.weftsCost)
@@ -135,7 +135,7 @@ func TestMissedTargets(t *testing.T) {
 	if len(r.Verdicts) != 3 || r.missedCount() != 1 {
 		t.Fatalf("%d of %+v missed, want 1 of 3", r.missedCount(), r.Verdicts)
 	}
-	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 || !strings.Contains(text, "1 of 3 targets") {
+	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 || !strings.Contains(text, "1 of 3 measured targets") {
 		t.Errorf("report.md lacks these verdicts:\n%s", text)
 	}
 }

@@ -83,12 +83,12 @@ func rows() []row {
 	big.halfLoad = true
 	post := load("post-64", "POST 1 KB, response 1 KB, 64 connections", post(1<<10), 1<<10, 64)
 	post.optional = true
-	all := []row{first, some, many, extra, big, post}
-	return slices.Concat(all, []row{xdsRow()}, tlsRows(), http2Rows(), rpcRows())
+	list := []row{first, some, many, extra, big, post}
+	return slices.Concat(list, []row{xdsRow()}, tlsRows(), http2Rows(), rpcRows())
 }
 
-// protocolGroup returns the protocol of the row: rows of one family are measured together. It is "" for
-// HTTP/1.1.
+// protocolGroup returns the protocol of the row: rows of one family are measured together. It is ""
+// for HTTP/1.1.
 func (r row) protocolGroup() string {
 	switch {
 	case r.comparesXDS:
@@ -110,14 +110,14 @@ func (r row) loadProtocol() string {
 // rpcRows lists the RPC loads. Calls and responses carry 1 KB.
 func rpcRows() []row {
 	const connections = 16
-	var all []row
+	var list []row
 	for _, p := range frame.All() {
 		for _, depth := range []int{1, 8, 64} {
 			deadline := 2.0
 			if depth == 1 {
 				deadline = 1.25
 			}
-			all = append(all, row{
+			list = append(list, row{
 				name:        fmt.Sprintf("%s-%dx%d", p.Name(), connections, depth),
 				title:       fmt.Sprintf("%s, calls of 1 KB, %d connections with %d in flight on each", p.Name(), connections, depth),
 				protocol:    p,
@@ -129,7 +129,7 @@ func rpcRows() []row {
 			})
 		}
 	}
-	return all
+	return list
 }
 
 // rowNames returns every valid name of -rows.

@@ -91,21 +91,21 @@ func (b *environment) scale(ctx context.Context, p peer.Program) (scaleResult, e
 		rounds = append(rounds, first)
 		r.Bytes = first.bytes
 	}
-	of := func(value func(scaleRound) float64) stat {
+	median := func(value func(scaleRound) float64) stat {
 		values := make([]float64, len(rounds))
 		for i, first := range rounds {
 			values[i] = value(first)
 		}
 		return summarizeValues(values)
 	}
-	r.Check = of(func(o scaleRound) float64 { return o.check.Seconds() })
-	r.Start = of(func(o scaleRound) float64 { return o.start.Seconds() })
-	r.Both = of(func(o scaleRound) float64 { return (o.check + o.start).Seconds() })
-	r.Reload = of(func(o scaleRound) float64 { return o.reload.Seconds() })
-	r.CheckPeak = of(func(o scaleRound) float64 { return o.checkPeak / megabyte })
-	r.StartPeak = of(func(o scaleRound) float64 { return float64(o.started.Peak) / megabyte })
-	r.ReloadPeak = of(func(o scaleRound) float64 { return float64(o.reloaded.Peak) / megabyte })
-	r.Resident = of(func(o scaleRound) float64 { return float64(o.reloaded.Resident) / megabyte })
+	r.Check = median(func(o scaleRound) float64 { return o.check.Seconds() })
+	r.Start = median(func(o scaleRound) float64 { return o.start.Seconds() })
+	r.Both = median(func(o scaleRound) float64 { return (o.check + o.start).Seconds() })
+	r.Reload = median(func(o scaleRound) float64 { return o.reload.Seconds() })
+	r.CheckPeak = median(func(o scaleRound) float64 { return o.checkPeak / megabyte })
+	r.StartPeak = median(func(o scaleRound) float64 { return float64(o.started.Peak) / megabyte })
+	r.ReloadPeak = median(func(o scaleRound) float64 { return float64(o.reloaded.Peak) / megabyte })
+	r.Resident = median(func(o scaleRound) float64 { return float64(o.reloaded.Resident) / megabyte })
 	return r, nil
 }
 

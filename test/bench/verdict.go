@@ -53,11 +53,11 @@ func (r *report) fillVerdicts() {
 // comparisons returns the row's targets, followed by the other figures for which both the build of
 // Weft and another program were measured.
 func (r *loadRow) comparisons(weft string, wefts []string) []target {
-	all := slices.Clone(r.targets)
+	out := slices.Clone(r.targets)
 	add := func(f metric, against string) {
 		same := func(t target) bool { return t.metric == f && t.baseline == against }
-		if !slices.ContainsFunc(all, same) {
-			all = append(all, target{metric: f, baseline: against})
+		if !slices.ContainsFunc(out, same) {
+			out = append(out, target{metric: f, baseline: against})
 		}
 	}
 	for _, c := range r.Cells {
@@ -70,21 +70,21 @@ func (r *loadRow) comparisons(weft string, wefts []string) []target {
 			}
 		}
 	}
-	return all
+	return out
 }
 
-// compare compares a build of Weft with a target of the row. The value is the median of the ratios of
-// the rounds: in one round both programs are measured within seconds. It leaves out disturbed
+// compare compares a build of Weft with a target of the row. The value is the median of the ratios
+// of the rounds: in one round both programs are measured within seconds. It leaves out disturbed
 // rounds unless all are disturbed.
 func (r *loadRow) compare(weft string, t target) verdict {
 	v := verdict{Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.metric, t.baseline), Target: t.limit, Unit: "x", Outcome: unmeasured}
-	mine, theirs, bare := r.samples(weft, t.metric), r.samples(t.baseline, t.metric), r.samples(direct, t.metric)
-	if len(mine) == 0 || len(theirs) == 0 || t.metric == addedP50 && len(bare) == 0 {
+	weftRounds, otherRounds, bare := r.samples(weft, t.metric), r.samples(t.baseline, t.metric), r.samples(direct, t.metric)
+	if len(weftRounds) == 0 || len(otherRounds) == 0 || t.metric == addedP50 && len(bare) == 0 {
 		return v
 	}
 	var all, calm []float64
-	for i := range mine {
-		a, b := mine[i], theirs[i]
+	for i := range weftRounds {
+		a, b := weftRounds[i], otherRounds[i]
 		maximum := max(a.Others, b.Others)
 		var ratio float64
 		switch t.metric {
@@ -118,8 +118,8 @@ func (r *loadRow) compare(weft string, t target) verdict {
 }
 
 // upperBoundVerdict returns the verdict of an absolute target.
-func upperBoundVerdict(row, proxy, what string, value stat, target float64, unit string) verdict {
-	v := verdict{Row: row, Proxy: proxy, What: what, Value: value, Target: target, Unit: unit, Outcome: met}
+func upperBoundVerdict(row, proxy, label string, value stat, target float64, unit string) verdict {
+	v := verdict{Row: row, Proxy: proxy, What: label, Value: value, Target: target, Unit: unit, Outcome: met}
 	if value.Median > target {
 		v.Outcome = missed
 	}

@@ -52,7 +52,7 @@ func TestCertificatesRotate(t *testing.T) {
 	secured := func() object {
 		return object{"tls_context": context("server", object{"require_client_cert": true, "verify_client": true})}
 	}
-	_, at := r.newHost("host")
+	_, addrs := r.newHost("host")
 	front, back := freePort(), freePort()
 	w := r.newWeft(setup{
 		listeners: list{listener("front", front, "Auto", secured()), listener("back", back, "Auto", secured())},
@@ -60,7 +60,7 @@ func TestCertificatesRotate(t *testing.T) {
 		clusters: list{
 			// Connections to the back listener are short-lived, so handshakes continue there.
 			cluster("back", []string{back}, object{"tls_context": context("client", nil), "max_request_per_conn": 20}),
-			cluster("host", []string{at.http}),
+			cluster("host", []string{addrs.http}),
 		},
 	}, nil, nil)
 
@@ -94,11 +94,11 @@ func TestCertificatesRotate(t *testing.T) {
 			}
 		}
 	})
-	all := r.runLoads(loads...)
+	results := r.runLoads(loads...)
 	end()
 	r.Logf("%d certificates on each side", versions)
 	for _, l := range loads {
-		r.check(all[l.name], bounds{p50: 40 * time.Millisecond, p99: 400 * time.Millisecond})
+		r.check(results[l.name], bounds{p50: 40 * time.Millisecond, p99: 400 * time.Millisecond})
 	}
 	for _, metric := range []string{"weft_listener_tls_handshakes_total", "weft_cluster_tls_handshakes_total"} {
 		if n := w.metric(metric); n < r.duration.Seconds() {

@@ -35,7 +35,7 @@ type httpClient struct {
 }
 
 // newHTTPClient returns a client of the address for HTTP/1.1, or for HTTP/2 with prior knowledge if
-// two is true.
+// second is true.
 func (r *testRun) newHTTPClient(address string, second bool, dial dialer) *httpClient {
 	t := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64, DisableCompression: true, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP1(!second)
@@ -43,8 +43,8 @@ func (r *testRun) newHTTPClient(address string, second bool, dial dialer) *httpC
 	return r.wrapTransport(t, "http://"+address)
 }
 
-// newTLSClient returns a TLS client, for HTTP/2 if two is true. A fresh client opens a connection
-// for each request.
+// newTLSClient returns a TLS client, for HTTP/2 if second is true. A fresh client opens a
+// connection for each request.
 func (r *testRun) newTLSClient(address string, config *tls.Config, second, fresh bool) *httpClient {
 	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP1(!second)
@@ -67,8 +67,8 @@ func bodyFor(token string, size int) string {
 
 // request sends a request with a token and verifies the complete response body. A truncated
 // response must be reported as an error; a complete body with other content is a failure of the
-// kind wrongResponse. The path may have a query. by is the host that responded.
-func (w *httpClient) request(ctx context.Context, method, path, token string, size int) (by string, err error) {
+// kind wrongResponse. The path may have a query. responder is the host that responded.
+func (w *httpClient) request(ctx context.Context, method, path, token string, size int) (responder string, err error) {
 	if !strings.Contains(path, "?") {
 		path += "?"
 	}
@@ -91,11 +91,11 @@ func (w *httpClient) request(ctx context.Context, method, path, token string, si
 	if err != nil {
 		return "", transportFailure(err)
 	}
-	by = response.Header.Get(hostHeader)
+	responder = response.Header.Get(hostHeader)
 	if string(body) != bodyFor(token, size) {
-		return by, newFailure(wrongResponse, "%s %s for %s of %s: %d bytes %.60q, want %d", method, path, token, by, len(body), body, size)
+		return responder, newFailure(wrongResponse, "%s %s for %s of %s: %d bytes %.60q, want %d", method, path, token, responder, len(body), body, size)
 	}
-	return by, nil
+	return responder, nil
 }
 
 // getLoad returns a load of GETs of a path with responses of 2 KB.
@@ -139,7 +139,7 @@ func (w *httpClient) grpcLoad(name string, rate float64) load {
 }
 
 // callGRPC makes a unary call. It returns an error if the response has no status.
-func (w *httpClient) callGRPC(ctx context.Context, text string) (by string, err error) {
+func (w *httpClient) callGRPC(ctx context.Context, text string) (responder string, err error) {
 	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base+grpcPath, bytes.NewReader(message))
 	if err != nil {
@@ -160,16 +160,16 @@ func (w *httpClient) callGRPC(ctx context.Context, text string) (by string, err 
 	if status == "" {
 		status = response.Header.Get("Grpc-Status")
 	}
-	by = response.Header.Get(hostHeader)
+	responder = response.Header.Get(hostHeader)
 	switch {
 	case status == "":
-		return by, newFailure("no status", "%d of %s", response.StatusCode, by)
+		return responder, newFailure("no status", "%d of %s", response.StatusCode, responder)
 	case status != "0":
-		return by, newFailure("grpc "+status, "%s%s", response.Header.Get("Grpc-Message"), response.Trailer.Get("Grpc-Message"))
+		return responder, newFailure("grpc "+status, "%s%s", response.Header.Get("Grpc-Message"), response.Trailer.Get("Grpc-Message"))
 	case !bytes.Equal(body, message):
-		return by, newFailure(wrongResponse, "call of %d bytes: status %d, %.60q", len(message), len(body), body)
+		return responder, newFailure(wrongResponse, "call of %d bytes: status %d, %.60q", len(message), len(body), body)
 	}
-	return by, nil
+	return responder, nil
 }
 
 // dubboClient is a Dubbo client with some connections that each carry many concurrent calls.

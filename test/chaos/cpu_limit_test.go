@@ -24,12 +24,12 @@ const busyEnv = "WEFT_CHAOS_BUSY"
 // which clients time out, and drains in time.
 func TestCPUStarvation(t *testing.T) {
 	r := newTestRun(t)
-	_, at := r.newHost("host")
+	_, addrs := r.newHost("host")
 	pageAt, rpcAt := freePort(), freePort()
 	w := r.newWeft(setup{
 		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
 		tables:    list{routeTable("web", route("/", "page")), routeTable("dubbo", route("/", "rpc"))},
-		clusters:  list{cluster("page", []string{at.http}), cluster("rpc", []string{at.rpc})},
+		clusters:  list{cluster("page", []string{addrs.http}), cluster("rpc", []string{addrs.rpc})},
 	}, nil, nil)
 	first, second, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
 	loads := []load{
@@ -43,24 +43,24 @@ func TestCPUStarvation(t *testing.T) {
 	}
 	w.warmUp(hangUp, loads...)
 
-	release, how := r.limitCPU(w.cmd.Process.Pid)
-	r.Log(how)
-	release(20)
-	hold := func(all map[string]*loadResult, when string) {
+	setPercent, method := r.limitCPU(w.cmd.Process.Pid)
+	r.Log(method)
+	setPercent(20)
+	hold := func(results map[string]*loadResult, when string) {
 		r.Helper()
 		for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
-			r.check(all[name+when], bounds{p50: 60 * time.Millisecond, p99: 700 * time.Millisecond})
+			r.check(results[name+when], bounds{p50: 60 * time.Millisecond, p99: 700 * time.Millisecond})
 		}
-		r.check(all["http2-slow"+when], bounds{p99: slowCall + 700*time.Millisecond})
+		r.check(results["http2-slow"+when], bounds{p99: slowCall + 700*time.Millisecond})
 	}
 	hold(r.runLoadsFor(r.duration*2/3, loads...), "")
 
 	flood := load{name: "flood", rate: 1500, timeout: 2 * time.Second, call: func(ctx context.Context, n int) (string, error) {
 		return second.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
 	}}
-	release(1)
+	setPercent(1)
 	flooded := r.runLoadsFor(r.duration/6, flood)[flood.name]
-	release(20)
+	setPercent(20)
 	// Clients time out. A starved Weft reads their requests together with the resets, and may close
 	// the connection as it does for a rapid reset. More requests can wait than the 1,024 that the
 	// circuit breaker of a cluster allows.
@@ -74,9 +74,9 @@ func TestCPUStarvation(t *testing.T) {
 	r.drain(w, loads)
 }
 
-// limitCPU limits the CPU time of the process and returns a description of how. leave sets the
-// limit in percent of a CPU; it does nothing if busy loops are used.
-func (r *testRun) limitCPU(pid int) (release func(percent int), how string) {
+// limitCPU limits the CPU time of the process and returns a description of the method. setPercent
+// sets the limit in percent of a CPU; it does nothing if busy loops are used.
+func (r *testRun) limitCPU(pid int) (setPercent func(percent int), method string) {
 	r.Helper()
 	for _, kind := range []struct{ dir, file, format string }{
 		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "%d000"}, // the period is 100 ms by default
@@ -92,14 +92,14 @@ func (r *testRun) limitCPU(pid int) (release func(percent int), how string) {
 			_ = os.WriteFile(filepath.Join(kind.dir, "cgroup.procs"), process, 0)
 			_ = os.Remove(group)
 		})
-		give := func(percent int) error {
+		write := func(percent int) error {
 			return os.WriteFile(filepath.Join(group, kind.file), fmt.Appendf(nil, kind.format, percent), 0)
 		}
-		if give(100) != nil || os.WriteFile(filepath.Join(group, "cgroup.procs"), process, 0) != nil {
+		if write(100) != nil || os.WriteFile(filepath.Join(group, "cgroup.procs"), process, 0) != nil {
 			continue
 		}
 		return func(percent int) {
-			if err := give(percent); err != nil {
+			if err := write(percent); err != nil {
 				r.Error(err)
 			}
 		}, "control group " + group

@@ -58,20 +58,20 @@ func TestDNSChanges(t *testing.T) {
 	w.warmUp(hangUp, loads...)
 
 	end := r.runInBackground(func(stop <-chan struct{}) { names.change(stop, r.newRand(1)) })
-	all := r.runLoads(loads...)
+	results := r.runLoads(loads...)
 	end()
 	r.Logf("%d queries; responses: %v", names.queries.Load(), names.responses)
 
 	for _, name := range []string{"http1", "http1-post", "http2", "dubbo", "logical-http1", "logical-http2"} {
-		r.check(all[name], bounds{p50: 20 * time.Millisecond, p99: 250 * time.Millisecond})
+		r.check(results[name], bounds{p50: 20 * time.Millisecond, p99: 250 * time.Millisecond})
 	}
-	r.check(all["http2-slow"], bounds{p99: slowCall + 250*time.Millisecond})
+	r.check(results["http2-slow"], bounds{p99: slowCall + 250*time.Millisecond})
 	for _, ip := range ips {
-		if got := all["http1"].fraction(ip); got < 0.02 {
+		if got := results["http1"].fraction(ip); got < 0.02 {
 			r.Errorf("%s got %.1f %% of the requests", ip, 100*got)
 		}
 	}
-	if got := len(all["logical-http1"].byHost); got < 2 {
+	if got := len(results["logical-http1"].byHost); got < 2 {
 		r.Errorf("only %d addresses were the first of a response", got)
 	}
 	if n := names.queries.Load(); float64(n) < r.duration.Seconds() {
@@ -83,7 +83,7 @@ func TestDNSChanges(t *testing.T) {
 }
 
 // listenOnAll listens on the same port of all addresses.
-func (r *testRun) listenOnAll(ips []string) (all []net.Listener, port string) {
+func (r *testRun) listenOnAll(ips []string) (listeners []net.Listener, port string) {
 	r.Helper()
 	for range 100 {
 		_, port, _ = net.SplitHostPort(freePort())
@@ -92,15 +92,15 @@ func (r *testRun) listenOnAll(ips []string) (all []net.Listener, port string) {
 			if err != nil {
 				break // the port is in use on this address
 			}
-			all = append(all, l)
+			listeners = append(listeners, l)
 		}
-		if len(all) == len(ips) {
-			return all, port
+		if len(listeners) == len(ips) {
+			return listeners, port
 		}
-		for _, l := range all {
+		for _, l := range listeners {
 			_ = l.Close() // nothing was accepted
 		}
-		all = nil
+		listeners = nil
 	}
 	r.Fatal("no port is free on all addresses")
 	return nil, ""
@@ -173,11 +173,11 @@ func (s *dnsServer) change(stop <-chan struct{}, chance *rand.Rand) {
 func (s *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 	s.queries.Add(1)
 	s.mu.Lock()
-	how, current := s.response, s.currentIPs
+	kind, current := s.response, s.currentIPs
 	s.mu.Unlock()
 	response := new(dns.Msg)
 	response.SetReply(question)
-	switch how {
+	switch kind {
 	case dnsNoResponse:
 		return
 	case dnsServFail:

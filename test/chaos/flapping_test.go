@@ -61,7 +61,7 @@ func TestHostsFlap(t *testing.T) {
 	for i := range deaths {
 		ends[i] = r.runInBackground(func(stop <-chan struct{}) { deaths[i] = mortals[i].flap(stop, r.newRand(uint64(i))) })
 	}
-	all := r.runLoads(loads...)
+	results := r.runLoads(loads...)
 	for _, end := range ends {
 		end()
 	}
@@ -72,12 +72,12 @@ func TestHostsFlap(t *testing.T) {
 
 	const latency = 250 * time.Millisecond
 	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
-		r.check(all[name], bounds{allowedKinds: []string{"502", "503", "504", "broken off", "reset stream", "grpc 14", "status 31", "status 80"},
+		r.check(results[name], bounds{allowedKinds: []string{"502", "503", "504", "broken off", "reset stream", "grpc 14", "status 31", "status 80"},
 			maxFailed: 0.002, p50: 20 * time.Millisecond, p99: latency, maxLatency: 9 * time.Second})
 	}
-	r.check(all["http1-post"], bounds{allowedKinds: []string{"502", "503", "broken off"}, maxFailed: 0.02, p99: latency, maxLatency: 9 * time.Second})
+	r.check(results["http1-post"], bounds{allowedKinds: []string{"502", "503", "broken off"}, maxFailed: 0.02, p99: latency, maxLatency: 9 * time.Second})
 	for _, name := range []string{"http1-slow", "http2-slow"} {
-		r.check(all[name], bounds{p99: slowCall + latency})
+		r.check(results[name], bounds{p99: slowCall + latency})
 	}
 	for _, p := range mortals[2:] {
 		for _, address := range []string{p.addresses.http, p.addresses.rpc} {

@@ -275,11 +275,11 @@ func (p *hostProcess) start() error {
 }
 
 // signalAndWait sends the signal to the process, if it runs, and waits for its exit.
-func (p *hostProcess) signalAndWait(how syscall.Signal) {
+func (p *hostProcess) signalAndWait(sig syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(how) // it may have exited
+	_ = p.cmd.Process.Signal(sig) // it may have exited
 	_ = p.cmd.Wait()              // the exit status is that of the signal
 	p.cmd = nil
 }

@@ -88,14 +88,14 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 	r.Helper()
 	loads = append(loads, r.directClient().getLoad(direct, "/", 50))
 	before := r.cpuTime()
-	all := map[string]*loadResult{}
+	results := map[string]*loadResult{}
 	var playing sync.WaitGroup
 	for i, l := range loads {
 		if invariants.Enabled {
 			l.rate /= 5 // Weft with invariant checks is about that much slower
 		}
 		t := &loadResult{name: l.name, expected: l.rate * duration.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
-		all[l.name] = t
+		results[l.name] = t
 		chance := r.newRand(uint64(1000 + i))
 		playing.Go(func() {
 			begin := time.Now()
@@ -107,8 +107,8 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 				if timer > duration {
 					break
 				}
-				at := begin.Add(timer)
-				sleep(nil, time.Until(at))
+				dueAt := begin.Add(timer)
+				sleep(nil, time.Until(dueAt))
 				select {
 				case inFlight <- struct{}{}:
 				default:
@@ -116,8 +116,8 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 					continue
 				}
 				calls.Go(func() {
-					by, err := l.request(n)
-					t.count(by, err, time.Since(at))
+					responder, err := l.request(n)
+					t.count(responder, err, time.Since(dueAt))
 					<-inFlight
 				})
 			}
@@ -125,26 +125,26 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 		})
 	}
 	playing.Wait()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		r.Log(all[name])
+	for _, name := range slices.Sorted(maps.Keys(results)) {
+		r.Log(results[name])
 	}
 	used := (r.cpuTime() - before).Seconds() / duration.Seconds()
-	r.directP99 = all[direct].latencies.Quantile(0.99)
+	r.directP99 = results[direct].latencies.Quantile(0.99)
 	if used > 0 {
 		r.Logf("Weft used %.2f CPUs", used)
 	}
-	if r.directP99 > time.Second || all[direct].failures() > 0 {
+	if r.directP99 > time.Second || results[direct].failures() > 0 {
 		if used > 0.5 {
 			r.Errorf("Weft used %.2f CPUs and starved the machine", used)
 		}
-		for _, t := range all { // a slow machine does not excuse wrong responses
+		for _, t := range results { // a slow machine does not excuse wrong responses
 			if n := t.failed[wrongResponse]; n > 0 {
 				r.Errorf("%s: %d wrong responses; the first: %v", t.name, n, t.firstErrors[wrongResponse])
 			}
 		}
 		r.Skipf("the machine is too busy: p99 of direct requests is %v", r.directP99)
 	}
-	return all
+	return results
 }
 
 // cpuTime returns the CPU time that Weft has used.
@@ -165,14 +165,14 @@ const direct = "direct"
 func (r *testRun) directClient() *httpClient {
 	r.Helper()
 	if r.directHTTP == nil {
-		_, at := r.newHost(direct)
-		r.directHTTP = r.newHTTPClient(at.http, false, plainDial)
+		_, addrs := r.newHost(direct)
+		r.directHTTP = r.newHTTPClient(addrs.http, false, plainDial)
 	}
 	return r.directHTTP
 }
 
 // request makes one request.
-func (l load) request(n int) (by string, err error) {
+func (l load) request(n int) (responder string, err error) {
 	timeout := l.timeout
 	if timeout == 0 {
 		timeout = 10 * time.Second
@@ -182,7 +182,7 @@ func (l load) request(n int) (by string, err error) {
 	return l.call(ctx, n)
 }
 
-func (t *loadResult) count(by string, err error, elapsed time.Duration) {
+func (t *loadResult) count(responder string, err error, elapsed time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests++
@@ -196,10 +196,10 @@ func (t *loadResult) count(by string, err error, elapsed time.Duration) {
 		return
 	}
 	t.latencies.Record(elapsed)
-	if t.byHost[by] == nil {
-		t.byHost[by] = new(histogram.Histogram)
+	if t.byHost[responder] == nil {
+		t.byHost[responder] = new(histogram.Histogram)
 	}
-	t.byHost[by].Record(elapsed)
+	t.byHost[responder].Record(elapsed)
 }
 
 // failures returns the number of failures of the kinds, or of all kinds if none is given.
@@ -214,11 +214,11 @@ func (t *loadResult) failures(kinds ...string) int {
 }
 
 // fraction returns the fraction of successful responses from a host.
-func (t *loadResult) fraction(by string) float64 {
-	if t.byHost[by] == nil {
+func (t *loadResult) fraction(responder string) float64 {
+	if t.byHost[responder] == nil {
 		return 0
 	}
-	return float64(t.byHost[by].Count()) / float64(t.latencies.Count())
+	return float64(t.byHost[responder].Count()) / float64(t.latencies.Count())
 }
 
 // String returns one line of the report.
@@ -233,8 +233,8 @@ func (t *loadResult) String() string {
 	}
 	fmt.Fprintf(&b, "; p50 %v, p99 %v, slowest %v", short(t.latencies.Quantile(0.5)), short(t.latencies.Quantile(0.99)), short(t.slowest))
 	if len(t.byHost) > 1 {
-		for _, by := range slices.Sorted(maps.Keys(t.byHost)) {
-			fmt.Fprintf(&b, "; %s %.1f %%", by, 100*t.fraction(by))
+		for _, responder := range slices.Sorted(maps.Keys(t.byHost)) {
+			fmt.Fprintf(&b, "; %s %.1f %%", responder, 100*t.fraction(responder))
 		}
 	}
 	return b.String()

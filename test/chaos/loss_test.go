@@ -21,13 +21,13 @@ func TestPacketLoss(t *testing.T) {
 	network := netns.New(t)
 	proxy := network.Namespace("proxy")
 	var pages, rpcs []string
-	var sick *netns.Link
+	var impaired *netns.Link
 	for i := range 3 {
 		name := fmt.Sprintf("host%d", i)
 		ns := network.Namespace(name)
 		link := network.ConnectTUN(proxy, ns, r.seed+uint64(i))
 		if i == 0 {
-			sick = link
+			impaired = link
 		}
 		page, rpc := r.listenIn(ns, link.B.IPv4.String()), r.listenIn(ns, link.B.IPv4.String())
 		r.Cleanup(newHost(name, page, rpc, nil).close)
@@ -67,36 +67,36 @@ func TestPacketLoss(t *testing.T) {
 	}
 	w.warmUp(hangUp, loads...)
 
-	if err := sick.Impair(sick.B.Namespace, netns.Impairment{Delay: 200 * time.Millisecond, Loss: 0.3}); err != nil {
+	if err := impaired.Impair(impaired.B.Namespace, netns.Impairment{Delay: 200 * time.Millisecond, Loss: 0.3}); err != nil {
 		r.Fatal(err)
 	}
-	all := r.runLoads(loads...)
-	if err := sick.Impair(sick.B.Namespace, netns.Impairment{}); err != nil {
+	results := r.runLoads(loads...)
+	if err := impaired.Impair(impaired.B.Namespace, netns.Impairment{}); err != nil {
 		r.Fatal(err)
 	}
 
 	const untouched = 100 * time.Millisecond
 	for _, name := range []string{"others", "others-http2"} {
-		r.check(all[name], bounds{p50: 10 * time.Millisecond, p99: untouched})
+		r.check(results[name], bounds{p50: 10 * time.Millisecond, p99: untouched})
 	}
 	// All attempts end within the route timeout plus a margin.
 	const timeout, moment = 3 * time.Second, 500 * time.Millisecond
 	late := []string{"504", "broken off"} // 504, or broken off if the response headers arrived in time
-	r.check(all["least-request"], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
+	r.check(results["least-request"], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
 	for _, name := range []string{"peak-ewma", "peak-ewma-http2"} {
-		r.check(all[name], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
+		r.check(results[name], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
 	}
-	r.check(all["dubbo-peak-ewma"], bounds{allowedKinds: []string{"status 31"}, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
-	r.check(all["turns"], bounds{allowedKinds: late, maxFailed: 0.05, maxLatency: timeout + moment})
+	r.check(results["dubbo-peak-ewma"], bounds{allowedKinds: []string{"status 31"}, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
+	r.check(results["turns"], bounds{allowedKinds: late, maxFailed: 0.05, maxLatency: timeout + moment})
 	// Clients that use only the impaired host, with a short timeout.
-	r.check(all["impatient"], bounds{allowedKinds: late, maxFailed: 1, maxLatency: 500*time.Millisecond + moment})
+	r.check(results["impatient"], bounds{allowedKinds: late, maxFailed: 1, maxLatency: 500*time.Millisecond + moment})
 
 	for name, maximum := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
-		if got := all[name].fraction("host0"); got > maximum {
+		if got := results[name].fraction("host0"); got > maximum {
 			r.Errorf("%s: %.1f %% of the responses are from the impaired host, want at most %.1f %%", name, 100*got, 100*maximum)
 		}
 		for _, healthy := range []string{"host1", "host2"} {
-			if got := all[name].fraction(healthy); got < 0.3 {
+			if got := results[name].fraction(healthy); got < 0.3 {
 				r.Errorf("%s: only %.1f %% of the responses are from %s", name, 100*got, healthy)
 			}
 		}

@@ -15,12 +15,12 @@ func TestReloadsAndDrain(t *testing.T) {
 	r := newTestRun(t)
 	var pages, rpcs []string
 	for i := range 4 {
-		_, at := r.newHost(fmt.Sprintf("host%d", i))
-		pages, rpcs = append(pages, at.http), append(rpcs, at.rpc)
+		_, addrs := r.newHost(fmt.Sprintf("host%d", i))
+		pages, rpcs = append(pages, addrs.http), append(rpcs, addrs.rpc)
 	}
 	pageAt, grpcAt, rpcAt := freePort(), freePort(), freePort()
 	config := func(n int) setup {
-		of := func(all []string) []string { return []string{all[n%4], all[(n+1)%4]} }
+		twoOf := func(results []string) []string { return []string{results[n%4], results[(n+1)%4]} }
 		name := fmt.Sprintf("web%d", n%3)
 		return setup{
 			listeners: list{listener("web", pageAt, "Auto"), listener("grpc", grpcAt, "Http2"), listener("dubbo", rpcAt, "dubbo")},
@@ -29,9 +29,9 @@ func TestReloadsAndDrain(t *testing.T) {
 				routeTable("grpc", route("/", "grpc")), routeTable("dubbo", route("/", "dubbo")),
 			},
 			clusters: list{
-				cluster(name, of(pages)),
-				cluster("grpc", of(pages), object{"lb_type": []string{"LB_ROUNDROBIN", "LB_LEAST_REQUEST", "LB_RANDOM"}[n%3]}),
-				cluster("dubbo", of(rpcs)),
+				cluster(name, twoOf(pages)),
+				cluster("grpc", twoOf(pages), object{"lb_type": []string{"LB_ROUNDROBIN", "LB_LEAST_REQUEST", "LB_RANDOM"}[n%3]}),
+				cluster("dubbo", twoOf(rpcs)),
 			},
 		}
 	}
@@ -56,14 +56,14 @@ func TestReloadsAndDrain(t *testing.T) {
 			w.reload(config(reloads))
 		}
 	})
-	all := r.runLoads(loads...)
+	results := r.runLoads(loads...)
 	end()
 	r.Logf("%d reloads", reloads)
 	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
-		r.check(all[name], bounds{p50: 20 * time.Millisecond, p99: 300 * time.Millisecond})
+		r.check(results[name], bounds{p50: 20 * time.Millisecond, p99: 300 * time.Millisecond})
 	}
 	for _, name := range []string{"http1-slow", "http2-slow"} {
-		r.check(all[name], bounds{p99: slowCall + 300*time.Millisecond})
+		r.check(results[name], bounds{p99: slowCall + 300*time.Millisecond})
 	}
 	hangUp()
 	w.checkNoLeak()
@@ -81,10 +81,10 @@ func (r *testRun) drain(w *weft, loads []load) {
 		w.awaitExit(waitTimeout)
 	})
 	loads = withSuffix(loads, ", drain")
-	all := r.runLoadsFor(5*time.Second, loads...)
+	results := r.runLoadsFor(5*time.Second, loads...)
 	end()
 	for _, l := range loads {
-		t := all[l.name]
+		t := results[l.name]
 		r.check(t, bounds{allowedKinds: []string{"refused"}, maxFailed: 0.8})
 		if t.failures() == 0 {
 			r.Errorf("%s: no request failed after the exit, want refused connections", t.name)

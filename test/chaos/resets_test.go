@@ -59,7 +59,7 @@ func TestTruncatedResponses(t *testing.T) {
 		}
 	}
 	w.warmUp(hangUp, loads...)
-	all := r.runLoads(loads...)
+	results := r.runLoads(loads...)
 
 	const latency = 250 * time.Millisecond
 	broken := []string{"502", "broken off", "reset stream", "status 35", "status 60", "status 80"}
@@ -69,16 +69,16 @@ func TestTruncatedResponses(t *testing.T) {
 		// for a while.
 		"http2": 0.6, "http2-plain": 0.85, "http2-post": 0.85, "dubbo-once": 0.7, "dubbo-again": 0.4,
 	} {
-		r.check(all[name], bounds{allowedKinds: broken, maxFailed: failed, p99: latency, maxLatency: 9 * time.Second})
+		r.check(results[name], bounds{allowedKinds: broken, maxFailed: failed, p99: latency, maxLatency: 9 * time.Second})
 	}
 	for _, name := range []string{"http1-well", "http2-well", "dubbo-well"} {
-		r.check(all[name], bounds{p50: 20 * time.Millisecond, p99: latency})
+		r.check(results[name], bounds{p50: 20 * time.Millisecond, p99: latency})
 	}
 	// Among the requests whose client has received nothing yet, more fail without retries than
 	// with. Responses that break off later are not retried.
 	early := slices.DeleteFunc(slices.Clone(broken), func(kind string) bool { return kind == "broken off" })
 	for _, pair := range [][2]string{{"http1", "http1-plain"}, {"http2", "http2-plain"}, {"dubbo-again", "dubbo-once"}} {
-		if with, without := all[pair[0]].failures(early...), all[pair[1]].failures(early...); with >= without {
+		if with, without := results[pair[0]].failures(early...), results[pair[1]].failures(early...); with >= without {
 			r.Errorf("%s failed %d times, %s without retries %d times; want fewer failures with retries", pair[0], with, pair[1], without)
 		}
 	}

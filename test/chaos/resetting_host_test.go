@@ -27,7 +27,7 @@ type resettingHost struct {
 	resetFraction float64  // fraction of the responses that it cuts off
 	posts         opCounts // POSTs, and all RPC calls
 
-	mu  sync.Mutex // guards chance
+	mu  sync.Mutex // guards rng
 	rng *rand.Rand
 }
 

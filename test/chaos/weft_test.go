@@ -33,11 +33,11 @@ type (
 
 // with returns a copy of o with additional or replaced keys.
 func (o object) with(extra ...object) object {
-	all := maps.Clone(o)
+	out := maps.Clone(o)
 	for _, m := range extra {
-		maps.Copy(all, m)
+		maps.Copy(out, m)
 	}
-	return all
+	return out
 }
 
 // freePorts is the port range of this package.
@@ -85,11 +85,11 @@ func retryPolicy(on string, n int, try string) object {
 // cluster returns a round-robin cluster with a short idle timeout. It allows more concurrent
 // retries than the default of 3, because a host that dies fails all of its requests in flight.
 func cluster(name string, hosts []string, extra ...object) object {
-	all := list{}
+	hostList := list{}
 	for _, h := range hosts {
-		all = append(all, object{"address": h})
+		hostList = append(hostList, object{"address": h})
 	}
-	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": all, "idle_timeout": "2s", "circuit_breakers": list{object{"max_retries": 100}}}.with(extra...)
+	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": hostList, "idle_timeout": "2s", "circuit_breakers": list{object{"max_retries": 100}}}.with(extra...)
 }
 
 // weft is a process under test.
@@ -381,14 +381,14 @@ func (w *weft) eventually(mismatch func() string) {
 	defer tick.Stop()
 	timeout := time.After(waitTimeout)
 	for {
-		what := mismatch()
-		if what == "" {
+		problem := mismatch()
+		if problem == "" {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-timeout:
-			w.r.Errorf("after %v: %s\n%.6000s", waitTimeout, what, w.adminGet("/debug/pprof/goroutine?debug=1"))
+			w.r.Errorf("after %v: %s\n%.6000s", waitTimeout, problem, w.adminGet("/debug/pprof/goroutine?debug=1"))
 			return
 		}
 	}
@@ -399,9 +399,9 @@ type logBuffer struct{ *subject.LogBuffer }
 
 // await waits for a line that contains want after the first from bytes. On a timeout it reports an
 // error and returns "".
-func (j logBuffer) await(r *testRun, from int, want string) string {
+func (l logBuffer) await(r *testRun, from int, want string) string {
 	r.Helper()
-	line, err := j.Await(from, want, waitTimeout)
+	line, err := l.Await(from, want, waitTimeout)
 	if err != nil {
 		r.Error(err)
 	}

@@ -20,7 +20,7 @@ import (
 const maxLines = 1 << 16
 
 // Process is a process that a test has started. Its methods are safe for concurrent use, except
-// that only one goroutine may call Say.
+// that only one goroutine may call Send.
 type Process struct {
 	name   string
 	cmd    *exec.Cmd
@@ -40,7 +40,8 @@ func Start(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// StartInteractive is Start for a program that reads commands from stdin and reports lines on stdout.
+// StartInteractive is Start for a program that reads commands from stdin and reports lines on
+// stdout.
 func StartInteractive(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{name: name, cmd: cmd, lines: make(chan string, maxLines), done: make(chan struct{})}
@@ -151,7 +152,8 @@ func (p *Process) Kill() {
 // Done returns a channel that is closed when the process has exited.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ExitCode returns the exit code, or -1 if a signal killed the process. Call it after Done is closed.
+// ExitCode returns the exit code, or -1 if a signal killed the process. Call it after Done is
+// closed.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 // Log returns the end of the process's output, without the reported lines.

@@ -12,10 +12,10 @@ const closingResponse = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConn
 
 func persistenceCases() []ruleCase {
 	to := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n" }
-	says := func(text string) string {
+	ok := func(text string) string {
 		return responseStart + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text)
 	}
-	own := func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) }
+	localRoute := func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) }
 	return []ruleCase{
 		{
 			name: "a connection carries many exchanges", rfc: "9112 9.3",
@@ -24,9 +24,9 @@ func persistenceCases() []ruleCase {
 		{
 			name: "pipelined requests are served in order, one at a time", rfc: "9112 9.3.2", wholeWritesOnly: true,
 			script: script{clientSends(to("/1") + to("/2") + to("/3")),
-				originReceives(to("/1")), originReceivesNothing, originSends(says("one")), clientReceives(says("one")),
-				originReceives(to("/2")), originSends(says("two")), clientReceives(says("two")),
-				originReceives(to("/3")), originSends(says("three")), clientReceives(says("three")), carriesNextExchange},
+				originReceives(to("/1")), originReceivesNothing, originSends(ok("one")), clientReceives(ok("one")),
+				originReceives(to("/2")), originSends(ok("two")), clientReceives(ok("two")),
+				originReceives(to("/3")), originSends(ok("three")), clientReceives(ok("three")), carriesNextExchange},
 		},
 		{
 			name: "pipelined requests with bodies are separated", rfc: "9112 9.3.2", wholeWritesOnly: true,
@@ -42,7 +42,7 @@ func persistenceCases() []ruleCase {
 				originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "local replies keep their order among pipelined responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: own,
+			name: "local replies keep their order among pipelined responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: localRoute,
 			script: script{clientSends(get + to("/own") + get), originReceives(get), originSends(okResponse), clientReceives(okResponse), localReplyKeepAlive(404), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
@@ -56,7 +56,7 @@ func persistenceCases() []ruleCase {
 				originReceives(to("/3")), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "a hundred pipelined requests get responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: own,
+			name: "a hundred pipelined requests get responses", rfc: "9112 9.3.2", wholeWritesOnly: true, setup: localRoute,
 			script: append(append(script{clientSends(strings.Repeat(to("/own"), 100))}, repeat(100, localReplyKeepAlive(404))...), carriesNextExchange),
 		},
 		{
@@ -96,15 +96,15 @@ func persistenceCases() []ruleCase {
 }
 
 func repeat(n int, do step) script {
-	all := make(script, n)
-	for i := range all {
-		all[i] = do
+	out := make(script, n)
+	for i := range out {
+		out[i] = do
 	}
-	return all
+	return out
 }
 
 func earlyCases() []ruleCase {
-	own := func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) }
+	localRoute := func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) }
 	const large = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
 	return []ruleCase{
 		{
@@ -128,23 +128,23 @@ func earlyCases() []ruleCase {
 			script: script{clientSends(post + "Content-Length: 42\r\n\r\n"), originReceives(post + "Content-Length: 42\r\n\r\n"), originSends(okResponse), clientReceives(closingResponse), clientSends(smuggled), clientClosed, originClosedWithin(smuggled), originUntouched},
 		},
 		{
-			name: "a small unread body is discarded", rfc: "9112 9.3", setup: own,
+			name: "a small unread body is discarded", rfc: "9112 9.3", setup: localRoute,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 35\r\n\r\n" + smuggled), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
 		},
 		{
-			name: "small unread chunks are discarded", rfc: "9112 9.3", setup: own, wholeWritesOnly: true,
+			name: "small unread chunks are discarded", rfc: "9112 9.3", setup: localRoute, wholeWritesOnly: true,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n23\r\n" + smuggled + "\r\n0\r\n\r\n"), localReplyKeepAlive(404), originUntouched, carriesNextExchange},
 		},
 		{
-			name: "a large unread body ends the connection", rfc: "9112 9.6", setup: own,
+			name: "a large unread body ends the connection", rfc: "9112 9.6", setup: localRoute,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + smuggled), rejected(404)},
 		},
 		{
-			name: "malformed unread chunks end the connection", rfc: "9112 9.6", setup: own, wholeWritesOnly: true,
+			name: "malformed unread chunks end the connection", rfc: "9112 9.6", setup: localRoute, wholeWritesOnly: true,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nbroken\r\n" + smuggled), rejected(404)},
 		},
 		{
-			name: "a client that still sends its body gets the local reply", rfc: "9112 9.6", wholeWritesOnly: true, setup: own,
+			name: "a client that still sends its body gets the local reply", rfc: "9112 9.6", wholeWritesOnly: true, setup: localRoute,
 			script: script{clientSends("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n" + strings.Repeat("x", 500_000)), rejected(404)},
 		},
 	}

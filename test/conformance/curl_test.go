@@ -123,8 +123,8 @@ func TestCurlConnectTunnel(t *testing.T) {
 
 // startConnectOrigin starts an origin that responds to every CONNECT with a tunnel to address.
 func startConnectOrigin(t *testing.T, address string) string {
-	return startOrigin(t, func(w http.ResponseWriter, q *http.Request) {
-		if q.Method != http.MethodConnect {
+	return startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
 			http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
 			return
 		}
@@ -151,28 +151,28 @@ func startConnectOrigin(t *testing.T, address string) string {
 
 // startDescribingOrigin starts an origin that responds with a description of the request.
 func startDescribingOrigin(t *testing.T) string {
-	return startOrigin(t, func(w http.ResponseWriter, q *http.Request) {
-		w.Header().Set("X-Method", q.Method)
+	return startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Method", r.Method)
 		switch {
-		case q.URL.Path == "/refuse":
+		case r.URL.Path == "/refuse":
 			w.WriteHeader(http.StatusForbidden)
 			return
-		case q.URL.Path == "/stream":
+		case r.URL.Path == "/stream":
 			for _, piece := range []string{"one", "two", "three"} {
 				_, _ = io.WriteString(w, piece) // the client may have disconnected
 				_ = http.NewResponseController(w).Flush()
 			}
 			return
-		case q.Method == http.MethodHead:
+		case r.Method == http.MethodHead:
 			w.Header().Set("Content-Length", "1234")
 			return
 		}
-		size, err := io.Copy(io.Discard, q.Body)
+		size, err := io.Copy(io.Discard, r.Body)
 		if err != nil {
 			return // the client has disconnected
 		}
-		_, _ = io.WriteString(w, "told: "+q.Method+" "+q.RequestURI+" "+q.Proto+" host="+q.Host+
-			" length="+strconv.FormatInt(q.ContentLength, 10)+" te=["+strings.Join(q.TransferEncoding, ",")+"] size="+strconv.FormatInt(size, 10)+"\n")
+		_, _ = io.WriteString(w, "told: "+r.Method+" "+r.RequestURI+" "+r.Proto+" host="+r.Host+
+			" length="+strconv.FormatInt(r.ContentLength, 10)+" te=["+strings.Join(r.TransferEncoding, ",")+"] size="+strconv.FormatInt(size, 10)+"\n")
 	})
 }
 

@@ -70,7 +70,7 @@ func direct(path string, status int, body string) *config.Route {
 // snapshot returns a configuration with a listener and one route that forwards everything to the
 // origin.
 func (s *setup) snapshot(listen, origin string) *config.Snapshot {
-	all := &config.Route{Name: "all", Forward: &config.Forward{Cluster: "origin", Timeout: s.timeout}}
+	route := &config.Route{Name: "all", Forward: &config.Forward{Cluster: "origin", Timeout: s.timeout}}
 	return &config.Snapshot{
 		Server: config.Server{GracefulTimeout: waitTimeout},
 		Listeners: []*config.Listener{{
@@ -82,7 +82,7 @@ func (s *setup) snapshot(listen, origin string) *config.Snapshot {
 			}}},
 		}},
 		Routes: []*config.RouteTable{{Name: "table", VirtualHosts: []*config.VirtualHost{{
-			Name: "all", Domains: []string{"*"}, Routes: append(s.extra, all),
+			Name: "all", Domains: []string{"*"}, Routes: append(s.extra, route),
 		}}}},
 		Clusters: []*config.Cluster{{
 			Name: "origin", Type: config.ClusterStatic, LBPolicy: config.RoundRobin,
@@ -254,7 +254,7 @@ func (r *harness) write(conn net.Conn, text string) {
 }
 
 // expect reads as many bytes as want has and compares them.
-func (r *harness) expect(who string, conn net.Conn, want string) {
+func (r *harness) expect(side string, conn net.Conn, want string) {
 	r.Helper()
 	got := make([]byte, 0, len(want))
 	for len(got) < len(want) {
@@ -264,24 +264,24 @@ func (r *harness) expect(who string, conn net.Conn, want string) {
 			break
 		}
 		if err != nil {
-			r.Fatalf("%s got\n%s\nthen %v, want\n%s", who, quote(string(got)), err, quote(want))
+			r.Fatalf("%s got\n%s\nthen %v, want\n%s", side, quote(string(got)), err, quote(want))
 		}
 	}
 	if string(got) != want {
 		extra := make([]byte, 4<<10)
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		n, _ := conn.Read(extra)
-		r.Fatalf("%s got\n%s\nwant\n%s", who, quote(string(got)+string(extra[:n])), quote(want))
+		r.Fatalf("%s got\n%s\nwant\n%s", side, quote(string(got)+string(extra[:n])), quote(want))
 	}
 }
 
 // readToEnd reads to the end of the connection. A reset counts as an end; orderly is true only for
 // a FIN.
-func (r *harness) readToEnd(who string, conn net.Conn) (text string, orderly bool) {
+func (r *harness) readToEnd(side string, conn net.Conn) (text string, orderly bool) {
 	r.Helper()
 	got, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		r.Fatalf("the connection of %s did not end; it got\n%s", who, quote(string(got)))
+		r.Fatalf("the connection of %s did not end; it got\n%s", side, quote(string(got)))
 	}
 	return string(got), err == nil
 }
@@ -339,13 +339,13 @@ func (r *harness) unexpectedConn() net.Conn {
 // Weft.
 func (r *harness) dialOrigin() net.Conn {
 	r.Helper()
-	at := r.ln.Addr()
+	addr := r.ln.Addr()
 	var d net.Dialer
-	if at.Network() == "unix" {
-		d.LocalAddr = &net.UnixAddr{Name: at.String() + ".mark", Net: "unix"}
-		defer os.Remove(at.String() + ".mark")
+	if addr.Network() == "unix" {
+		d.LocalAddr = &net.UnixAddr{Name: addr.String() + ".mark", Net: "unix"}
+		defer os.Remove(addr.String() + ".mark")
 	}
-	conn, err := d.Dial(at.Network(), at.String())
+	conn, err := d.Dial(addr.Network(), addr.String())
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -34,11 +34,11 @@ func responseBecomes(response, seen string) script {
 
 // concat concatenates scripts, which run on the same connections.
 func concat(scripts ...script) script {
-	var all script
+	var out script
 	for _, s := range scripts {
-		all = append(all, s...)
+		out = append(out, s...)
 	}
-	return all
+	return out
 }
 
 func messageCases() []ruleCase {
@@ -151,11 +151,11 @@ func clientReceivesLine(r *harness) {
 }
 
 func everyByte() string {
-	all := make([]byte, 256)
-	for i := range all {
-		all[i] = byte(i)
+	out := make([]byte, 256)
+	for i := range out {
+		out[i] = byte(i)
 	}
-	return string(all)
+	return string(out)
 }
 
 func connectionFieldCases() []ruleCase {

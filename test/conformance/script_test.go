@@ -205,12 +205,12 @@ func rejectedOnly(status int) step {
 		if !found || !orderly {
 			r.Fatalf("the client got no complete response (orderly: %t), want status %d\n%s", orderly, status, quote(got))
 		}
-		own := parseLocalReply(r, head, status)
-		if !own.closes {
+		reply := parseLocalReply(r, head, status)
+		if !reply.closes {
 			r.Errorf("the response has no Connection: close (RFC 9112 9.6)\n%s", quote(got))
 		}
-		if r.method != "HEAD" && len(body) != own.length {
-			r.Errorf("the response has a body of %d bytes and Content-Length %d\n%s", len(body), own.length, quote(got))
+		if r.method != "HEAD" && len(body) != reply.length {
+			r.Errorf("the response has a body of %d bytes and Content-Length %d\n%s", len(body), reply.length, quote(got))
 		}
 		_ = r.client.Close()
 		r.client = nil
@@ -222,12 +222,12 @@ func rejectedOnly(status int) step {
 func localReplyKeepAlive(status int) step {
 	return func(r *harness) {
 		r.Helper()
-		own := parseLocalReply(r, r.readHead(), status)
-		if own.closes {
+		reply := parseLocalReply(r, r.readHead(), status)
+		if reply.closes {
 			r.Errorf("the response has Connection: close")
 		}
 		if r.method != "HEAD" {
-			r.discard(own.length)
+			r.discard(reply.length)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func (r *harness) discard(n int) {
 }
 
 // expectChunked reads and verifies a head and a chunked body.
-func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, body, trailer string) {
+func (r *harness) expectChunked(side string, conn interface{ Read(p []byte) (int, error) }, head, body, trailer string) {
 	r.Helper()
 	var got []byte
 	buf := make([]byte, 32<<10)
@@ -301,12 +301,12 @@ func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int,
 		text := string(got)
 		size := min(len(text), len(head))
 		if text[:size] != head[:size] {
-			r.Fatalf("%s got\n%s\nwant\n%s", who, quote(text), quote(head))
+			r.Fatalf("%s got\n%s\nwant\n%s", side, quote(text), quote(head))
 		}
 		if size == len(head) {
 			if data, end, complete := dechunk(text[size:]); complete {
 				if data != body || end != trailer {
-					r.Fatalf("%s got\n%s\nwant the body\n%s\nand the trailer section\n%s", who, quote(text), quote(body), quote(trailer))
+					r.Fatalf("%s got\n%s\nwant the body\n%s\nand the trailer section\n%s", side, quote(text), quote(body), quote(trailer))
 				}
 				return
 			}
@@ -319,7 +319,7 @@ func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int,
 		n, err := conn.Read(first)
 		got = append(got, first[:n]...)
 		if err != nil {
-			r.Fatalf("%s got\n%s\nthen %v", who, quote(string(got)), err)
+			r.Fatalf("%s got\n%s\nthen %v", side, quote(string(got)), err)
 		}
 	}
 }

@@ -34,11 +34,11 @@ func TestVarnishtest(t *testing.T) {
 
 // requireTool returns the path of a program, or skips the test with the name of the Debian package
 // that has it.
-func requireTool(t *testing.T, name, of string) string {
+func requireTool(t *testing.T, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, of)
+		t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, pkg)
 	}
 	return path
 }

@@ -22,14 +22,14 @@ func TestWebSocket(t *testing.T) {
 
 // requirePython returns the path of a Python that has a module, or skips the test with the name of
 // the Debian package. The first python3 in PATH may not be Debian's.
-func requirePython(t *testing.T, module, of string) string {
+func requirePython(t *testing.T, module, pkg string) string {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
 		if exec.Command(name, "-c", "import "+module).Run() == nil {
 			return name
 		}
 	}
-	t.Skipf("SKIPPED, NOT SHOWN: no Python has the module %s; apt-get install %s", module, of)
+	t.Skipf("SKIPPED, NOT SHOWN: no Python has the module %s; apt-get install %s", module, pkg)
 	return ""
 }
 

@@ -34,7 +34,7 @@ func runPage(t *testing.T, name string) {
 		t.Fatalf("the page has %d commands", len(found))
 	}
 	for _, f := range found {
-		background, text, prints := len(f[1]) > 0, strings.TrimSpace(string(f[2])), string(f[3])
+		background, text, wantOutput := len(f[1]) > 0, strings.TrimSpace(string(f[2])), string(f[3])
 		cmd := host.Command("sh", "-c", "exec "+text)
 		cmd.Dir = root
 		if background {
@@ -46,8 +46,8 @@ func runPage(t *testing.T, name string) {
 			repeated := host.Command("sh", "-c", "exec "+text)
 			repeated.Dir = root
 			out, err := repeated.Output()
-			if err == nil && prints != "" && string(out) != prints {
-				err = fmt.Errorf("output %q, want %q", out, prints)
+			if err == nil && wantOutput != "" && string(out) != wantOutput {
+				err = fmt.Errorf("output %q, want %q", out, wantOutput)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", text, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// blockAddress drops all packets from and to an address of this network until restore is called or the test
-// ends.
+// blockAddress drops all packets from and to an address of this network until restore is called or
+// the test ends.
 func blockAddress(t *testing.T, address string) (restore func()) {
 	t.Helper()
 	netns.RequirePrograms(t, "nft")

@@ -38,7 +38,7 @@ func TestGuide(t *testing.T) {
 		t.Fatalf("the page has %d commands", len(found))
 	}
 	for _, f := range found {
-		text, prints := here.Replace(strings.TrimSpace(string(f[2]))), strings.TrimSpace(string(f[3]))
+		text, wantOutput := here.Replace(strings.TrimSpace(string(f[2]))), strings.TrimSpace(string(f[3]))
 		if strings.HasPrefix(text, "mvn ") {
 			continue
 		}
@@ -57,23 +57,23 @@ func TestGuide(t *testing.T) {
 		}
 		eventually(t, func() string {
 			out, err := shell(text).Output()
-			if err != nil || !outputMatches(string(out), prints) {
-				return fmt.Sprintf("%s prints %s, want %s: %v", text, out, prints, err)
+			if err != nil || !outputMatches(string(out), wantOutput) {
+				return fmt.Sprintf("%s prints %s, want %s: %v", text, out, wantOutput, err)
 			}
 			return ""
 		})
 	}
 }
 
-// outputMatches reports whether the output contains the text of the page, in order. An ellipsis in the page
-// matches anything.
+// outputMatches reports whether the output contains the text of the page, in order. An ellipsis in
+// the page matches anything.
 func outputMatches(printed, page string) bool {
 	for part := range strings.SplitSeq(page, "…") {
-		at := strings.Index(printed, part)
-		if at < 0 {
+		i := strings.Index(printed, part)
+		if i < 0 {
 			return false
 		}
-		printed = printed[at+len(part):]
+		printed = printed[i+len(part):]
 	}
 	return true
 }
@@ -84,8 +84,8 @@ func shell(text string) *exec.Cmd {
 	return cmd
 }
 
-// startInBackground runs a command, and the processes it starts, until the test ends, and returns the journal of
-// its output.
+// startInBackground runs a command, and the processes it starts, until the test ends, and returns
+// the journal of its output.
 func startInBackground(t *testing.T, text string) *subject.LogBuffer {
 	t.Helper()
 	cmd, out := shell(text), subject.NewLogBuffer()

@@ -20,13 +20,13 @@ func (s session) instances(application string) map[string]int64 {
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		s.t.Fatalf("%s: %v", folder, err)
 	}
-	all := map[string]int64{}
+	out := map[string]int64{}
 	for _, id := range ids {
 		if exists, stat, err := s.conn.Exists(folder + "/" + id); err == nil && exists {
-			all[id] = stat.EphemeralOwner
+			out[id] = stat.EphemeralOwner
 		}
 	}
-	return all
+	return out
 }
 
 // TestApplicationConsumersFindWeftProviders verifies that a Dubbo 3 consumer without a
@@ -58,8 +58,8 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 	}
 	far.weft.signal(syscall.SIGSTOP)
 	eventually(t, func() string {
-		if all := judge.instances("far"); len(all) > 0 {
-			return fmt.Sprintf("the session has not expired: %v", all)
+		if instances := judge.instances("far"); len(instances) > 0 {
+			return fmt.Sprintf("the session has not expired: %v", instances)
 		}
 		return ""
 	})
@@ -91,8 +91,8 @@ func TestApplicationConsumersFindWeftProviders(t *testing.T) {
 
 	far.weft.signal(syscall.SIGTERM)
 	far.weft.awaitExit()
-	if all := judge.instances("far"); len(all) > 0 {
-		t.Errorf("still registered: %v", all)
+	if instances := judge.instances("far"); len(instances) > 0 {
+		t.Errorf("still registered: %v", instances)
 	}
 }
 

@@ -36,8 +36,8 @@ func TestInterfaceConsumersFindWeftProviders(t *testing.T) {
 	}
 }
 
-// TestWeftFindsInterfaceProviders verifies that the consumer's sidecar finds providers that register
-// themselves in ZooKeeper with the default settings of Dubbo.
+// TestWeftFindsInterfaceProviders verifies that the consumer's sidecar finds providers that
+// register themselves in ZooKeeper with the default settings of Dubbo.
 func TestWeftFindsInterfaceProviders(t *testing.T) {
 	skipUnlessReady(t)
 	for _, providing := range modules() {

@@ -50,12 +50,12 @@ func (l *load) stop() (lost []failedCalls, answered int) {
 			n, _ := c.Value.(float64)
 			answered = int(n)
 		case "lost":
-			what, ok := c.Value.(map[string]any)
+			fields, ok := c.Value.(map[string]any)
 			if !ok {
 				l.t.Fatalf("the load reports %s", c.text)
 			}
 			number := func(key string) int {
-				n, _ := what[key].(float64)
+				n, _ := fields[key].(float64)
 				return int(n)
 			}
 			lost = append(lost, failedCalls{number("count"), time.UnixMilli(int64(number("last_began_ms"))), c.text})
@@ -93,9 +93,9 @@ type sidecarPair struct {
 	directPort                 int // port of the provider without a sidecar
 }
 
-// startSidecarPair starts both providers and both sidecars. far, near and plain are the registry addresses
-// of the far sidecar, the near sidecar and the plain provider. It returns when the near sidecar
-// knows both providers.
+// startSidecarPair starts both providers and both sidecars. far, near and plain are the registry
+// addresses of the far sidecar, the near sidecar and the plain provider. It returns when the near
+// sidecar knows both providers.
 func startSidecarPair(t *testing.T, far, near, plain string) sidecarPair {
 	t.Helper()
 	app := freePort(t)
@@ -110,8 +110,8 @@ func startSidecarPair(t *testing.T, far, near, plain string) sidecarPair {
 	return p
 }
 
-// registeredProviders returns the registered providers of the export without group and version: host:port,
-// and the ZooKeeper session of the registration.
+// registeredProviders returns the registered providers of the export without group and version:
+// host:port, and the ZooKeeper session of the registration.
 func (s session) registeredProviders() map[string]int64 {
 	s.t.Helper()
 	folder := "/dubbo/" + echo + "/providers"
@@ -138,10 +138,10 @@ func (s session) awaitRegistered(w *sidecar, before int64) int64 {
 	s.t.Helper()
 	var owner int64
 	eventually(s.t, func() string {
-		all := s.registeredProviders()
-		owner = all[fmt.Sprintf("%s:%d", host, w.ingress)]
+		providers := s.registeredProviders()
+		owner = providers[fmt.Sprintf("%s:%d", host, w.ingress)]
 		if owner == 0 || owner == before {
-			return fmt.Sprintf("registrations of %d: %v; previous session %d", w.ingress, all, before)
+			return fmt.Sprintf("registrations of %d: %v; previous session %d", w.ingress, providers, before)
 		}
 		return ""
 	})
@@ -153,13 +153,13 @@ func (s session) awaitRegistered(w *sidecar, before int64) int64 {
 func TestRegistryIsKilled(t *testing.T) {
 	skipUnlessReady(t)
 	t.Parallel()
-	for _, forgets := range []bool{false, true} {
-		t.Run(fmt.Sprintf("forgets %v", forgets), func(t *testing.T) {
+	for _, losesData := range []bool{false, true} {
+		t.Run(fmt.Sprintf("forgets %v", losesData), func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
 			p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
 			l := startLoad(t, p.consumerSide)
 			server.Kill()
-			if forgets {
+			if losesData {
 				server.RemoveData()
 				sleep(time.Second)
 			} else {
@@ -224,8 +224,8 @@ func TestNetworkPartition(t *testing.T) {
 
 	restore := blockAddress(t, forFar)
 	eventually(t, func() string {
-		if all := judge.registeredProviders(); all[fmt.Sprintf("%s:%d", host, p.providerSide.ingress)] != 0 {
-			return fmt.Sprintf("the session of the provider's sidecar has not expired: %v", all)
+		if providers := judge.registeredProviders(); providers[fmt.Sprintf("%s:%d", host, p.providerSide.ingress)] != 0 {
+			return fmt.Sprintf("the session of the provider's sidecar has not expired: %v", providers)
 		}
 		return ""
 	})
@@ -251,17 +251,17 @@ func TestProviderDies(t *testing.T) {
 	for _, retries := range []int{0, 2} {
 		t.Run(fmt.Sprintf("%d retries", retries), func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
-			dies, lives := freePort(t), freePort(t)
-			doomed := startProvider(t, "dubbo27", "dies", dies, registryOption(server, ""), "warmup=1")
-			startProvider(t, "dubbo3", "lives", lives, registryOption(server, ""), "warmup=1")
+			dying, live := freePort(t), freePort(t)
+			doomed := startProvider(t, "dubbo27", "dies", dying, registryOption(server, ""), "warmup=1")
+			startProvider(t, "dubbo3", "lives", live, registryOption(server, ""), "warmup=1")
 			near := startSidecar(t, sidecarOptions{registry: server.Address()})
 			near.callAPIForExports("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
-			near.awaitProviders(dies, lives)
+			near.awaitProviders(dying, live)
 			l := startLoad(t, near)
 			l.consumer.awaitLine("answers until now")
 			doomed.Kill()
 			died := time.Now()
-			near.awaitProviders(lives)
+			near.awaitProviders(live)
 			if elapsed := time.Since(died); elapsed > sessionTimeout+5*time.Second {
 				t.Errorf("the provider is in the list %v after it died", elapsed)
 			}

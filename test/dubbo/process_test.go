@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// waitTimeout is the timeout of a step that should complete quickly: a JVM may start slowly on a
-	// busy machine.
+	// waitTimeout is the timeout of a step that should complete quickly: a JVM may start slowly on
+	// a busy machine.
 	waitTimeout  = 90 * time.Second
 	pollInterval = 50 * time.Millisecond
 )
@@ -180,12 +180,12 @@ func eventually(t *testing.T, mismatch func() string) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for deadline := time.Now().Add(waitTimeout); ; <-tick.C {
-		what := mismatch()
-		if what == "" {
+		problem := mismatch()
+		if problem == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %s", waitTimeout, what)
+			t.Fatalf("after %v: %s", waitTimeout, problem)
 		}
 	}
 }

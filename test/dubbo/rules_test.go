@@ -18,7 +18,8 @@ func (s session) write(path, document string) {
 	}
 }
 
-// openedConnections returns the metric of the connections that were opened to the providers of echo.
+// openedConnections returns the metric of the connections that were opened to the providers of
+// echo.
 func (w *sidecar) openedConnections() string {
 	w.t.Helper()
 	text, err := fetch(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", w.admin), nil)

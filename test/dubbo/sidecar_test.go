@@ -173,14 +173,14 @@ type provider struct {
 
 // activeAddresses returns the addresses that receive calls, sorted.
 func (s service) activeAddresses() []string {
-	var all []string
+	var out []string
 	for _, p := range s.Providers {
 		if p.Unused == "" {
-			all = append(all, p.Address)
+			out = append(out, p.Address)
 		}
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(out)
+	return out
 }
 
 // subscribed returns the API's description of a subscribed service by its key.
@@ -189,16 +189,16 @@ func (w *sidecar) subscribed(key string) (service, error) {
 	if err != nil {
 		return service{}, err
 	}
-	var all struct {
+	var response struct {
 		Subscribed []struct {
 			Key string `json:"key"`
 			service
 		} `json:"subscribed"`
 	}
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
+	if err := json.Unmarshal([]byte(text), &response); err != nil {
 		return service{}, err
 	}
-	for _, s := range all.Subscribed {
+	for _, s := range response.Subscribed {
 		if s.Key == key {
 			return s.service, nil
 		}

@@ -11,8 +11,8 @@ import (
 // modules returns the Dubbo generations of the Java peers.
 func modules() []string { return []string{"dubbo27", "dubbo3"} }
 
-// TestSidecarToSidecar verifies calls between applications without registry clients: both only use the API
-// of their sidecars. The results of calls are the same as without Weft.
+// TestSidecarToSidecar verifies calls between applications without registry clients: both only use
+// the API of their sidecars. The results of calls are the same as without Weft.
 func TestSidecarToSidecar(t *testing.T) {
 	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
@@ -43,18 +43,19 @@ func TestSidecarToSidecar(t *testing.T) {
 func checkSameResults(t *testing.T, scenario string, direct, through []call) {
 	t.Helper()
 	texts := func(calls []call) []string {
-		var all []string
+		var out []string
 		for _, c := range calls {
-			all = append(all, c.text)
+			out = append(out, c.text)
 		}
-		return all
+		return out
 	}
 	if d, w := texts(direct), texts(through); len(d) == 0 || !slices.Equal(d, w) {
 		t.Errorf("%s: results through Weft\n%s\ndirect results\n%s", scenario, w, d)
 	}
 }
 
-// checkExports verifies that each export responded itself and that the call of a missing export failed.
+// checkExports verifies that each export responded itself and that the call of a missing export
+// failed.
 func checkExports(t *testing.T, calls []call) {
 	t.Helper()
 	want := map[string]any{"without": "p", "blue 1.0": "p blue 1.0", "green 1.0": "p green 1.0", "green 2.0": "p green 2.0", "blue 2.0": nil}

@@ -15,7 +15,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
 	b := newTestCA(t)
 	cert, key := b.issue("app.test", "")
-	gate := object{"type": "rbac", "config": object{"rules": object{"policies": object{"shop": object{
+	rbac := object{"type": "rbac", "config": object{"rules": object{"policies": object{"shop": object{
 		"permissions": list{object{"requested_server_name": object{"exact": "app.test"}}},
 		"principals":  list{object{"authenticated": object{"principal_name": object{"prefix": "spiffe://shop.test/ns/shop/"}}}},
 	}}}}}
@@ -28,7 +28,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 	carried, served := freeAddress(), freeAddress()
 	secure := func(name, address string, filter object) object {
 		return object{"name": name, "address": address, "filter_chains": list{object{
-			"filters":     list{gate, filter},
+			"filters":     list{rbac, filter},
 			"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.caPEM(), "verify_client": true},
 		}}}
 	}
@@ -42,7 +42,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 	}.config())
 	// said connects with the TLS configuration, sends a request, and returns every byte that
 	// it receives.
-	said := func(address string, shows *tls.Config) string {
+	response := func(address string, shows *tls.Config) string {
 		conn, err := tls.Dial("tcp", address, shows)
 		if err != nil {
 			t.Fatal(err)
@@ -50,8 +50,8 @@ func TestRBACNetworkFilter(t *testing.T) {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n\r\n")
-		all, _ := io.ReadAll(conn) // a reset also ends the response
-		return string(all)
+		data, _ := io.ReadAll(conn) // a reset also ends the response
+		return string(data)
 	}
 	rejected := 0.0
 	for _, c := range []struct {
@@ -64,7 +64,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 		{"no certificate", b.clientTLS("", "", "app.test"), false},
 		{"other SNI", b.clientTLS("cart", cart, "127.0.0.1"), false},
 	} {
-		if got := said(carried, c.shows); (got == "hello") != c.let || !c.let && got != "" {
+		if got := response(carried, c.shows); (got == "hello") != c.let || !c.let && got != "" {
 			t.Errorf("%s, TCP: read %q", c.name, got)
 		}
 		if c.let {
@@ -72,7 +72,7 @@ func TestRBACNetworkFilter(t *testing.T) {
 		} else {
 			rejected++
 		}
-		if got := said(served, c.shows); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.let || !c.let && got != "" {
+		if got := response(served, c.shows); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.let || !c.let && got != "" {
 			t.Errorf("%s, HTTP: read %q", c.name, got)
 		}
 	}

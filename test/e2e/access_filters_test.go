@@ -115,8 +115,8 @@ func accessRPCExample(t *testing.T) {
 	}
 }
 
-// TestAccessFiltersRejectInProtocolTerms verifies that each access filter rejects requests with a status of
-// the client's protocol: 403 or 429 in HTTP/1.1, a gRPC status, or an RPC status code.
+// TestAccessFiltersRejectInProtocolTerms verifies that each access filter rejects requests with a
+// status of the client's protocol: 403 or 429 in HTTP/1.1, a gRPC status, or an RPC status code.
 func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 	t.Parallel()
 	denying := streamFilter("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
@@ -251,8 +251,8 @@ func TestRouteOverridesFilterConfig(t *testing.T) {
 	}
 }
 
-// TestHeaderToMetadataSelectsSubset verifies that header_to_metadata turns a request header into a label
-// and that the cluster selects the hosts with that label.
+// TestHeaderToMetadataSelectsSubset verifies that header_to_metadata turns a request header into a
+// label and that the cluster selects the hosts with that label.
 func TestHeaderToMetadataSelectsSubset(t *testing.T) {
 	t.Parallel()
 	hosts := list{}

@@ -27,11 +27,11 @@ type testCA struct {
 func newTestCA(t *testing.T) *testCA {
 	t.Helper()
 	b := &testCA{t: t}
-	own := b.template("badges")
-	own.IsCA, own.BasicConstraintsValid = true, true
-	own.KeyUsage = x509.KeyUsageCertSign
-	b.cert, b.key = own, b.newKey()
-	der, err := x509.CreateCertificate(rand.Reader, own, own, b.key.Public(), b.key)
+	template := b.template("badges")
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign
+	b.cert, b.key = template, b.newKey()
+	der, err := x509.CreateCertificate(rand.Reader, template, template, b.key.Public(), b.key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,8 @@ func TestAccessLogLocalReplyReason(t *testing.T) {
 	}
 }
 
-// TestAccessLogEscapesRequestData verifies that data of a request cannot end a line or a value of the log.
+// TestAccessLogEscapesRequestData verifies that data of a request cannot end a line or a value of
+// the log.
 func TestAccessLogEscapesRequestData(t *testing.T) {
 	t.Parallel()
 	const evil = `"},{"admin":"yes" \ %method% ` + "\t\x01\x7f\xff" + ` é`

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// adaptiveFilter returns the adaptive_concurrency filter with a minimum concurrency of least and 10
+// adaptiveFilter returns the adaptive_concurrency filter with the given minimum concurrency and 10
 // hours between measurements of the minimum RTT.
 func adaptiveFilter(minimum int, extra object) object {
 	return streamFilter("adaptive_concurrency", object{"gradient_controller_config": object{
@@ -144,8 +144,8 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 	})
 }
 
-// TestAdaptiveConcurrencySurvivesReload verifies that a request in flight still counts against the limit
-// after a reload.
+// TestAdaptiveConcurrencySurvivesReload verifies that a request in flight still counts against the
+// limit after a reload.
 func TestAdaptiveConcurrencySurvivesReload(t *testing.T) {
 	t.Parallel()
 	app := startHoldingUpstream(t)
@@ -171,8 +171,8 @@ func TestAdaptiveConcurrencySurvivesReload(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNotCountedAsInFlight verifies that a WebSocket tunnel and a gRPC stream whose response has
-// started do not count against the limit.
+// TestStreamsAreNotCountedAsInFlight verifies that a WebSocket tunnel and a gRPC stream whose
+// response has started do not count against the limit.
 func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 	t.Parallel()
 	filters := object{"stream_filters": list{adaptiveFilter(1, nil)}}

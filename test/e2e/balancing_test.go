@@ -69,7 +69,7 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 				startWeft(t, s.config())
 				fleet[i] = "http://" + front
 			}
-			of := func(front, kind string, user int) string {
+			userHost := func(front, kind string, user int) string {
 				name := fmt.Sprintf("user-%d", user)
 				return sendRequest(t, newClient(t), "GET", front+kind+"/"+name+"?user="+name, "", "X-User: "+name, "Cookie: a=b; user="+name).bodyText(t)
 			}
@@ -78,10 +78,10 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 			for kind := range policies {
 				used := map[string]bool{}
 				for user := range users {
-					app := of(fleet[0], kind, user)
+					app := userHost(fleet[0], kind, user)
 					before[kind] = append(before[kind], app)
 					used[app] = true
-					if repeated := of(fleet[1], kind, user); repeated != app {
+					if repeated := userHost(fleet[1], kind, user); repeated != app {
 						t.Errorf("%s: user %d goes to %s, and to %s through another proxy", kind, user, app, repeated)
 					}
 				}
@@ -90,10 +90,10 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 				}
 			}
 			apps[2].kill()
-			for kind, was := range before {
+			for kind, previous := range before {
 				for user := range users {
-					if app := of(fleet[0], kind, user); app != was[user] && was[user] != "2" || app == "2" {
-						t.Errorf("%s: application 2 has stopped: user %d moved from %s to %s", kind, user, was[user], app)
+					if app := userHost(fleet[0], kind, user); app != previous[user] && previous[user] != "2" || app == "2" {
+						t.Errorf("%s: application 2 has stopped: user %d moved from %s to %s", kind, user, previous[user], app)
 					}
 				}
 			}
@@ -133,8 +133,8 @@ func TestHashCookieIsSet(t *testing.T) {
 	}
 }
 
-// TestNoHashCookieWithoutHashBalancer verifies that Weft sets no cookie if the load balancer of the cluster
-// does not hash.
+// TestNoHashCookieWithoutHashBalancer verifies that Weft sets no cookie if the load balancer of the
+// cluster does not hash.
 func TestNoHashCookieWithoutHashBalancer(t *testing.T) {
 	t.Parallel()
 	_, addresses := startUpstreams(t, 2)
@@ -161,7 +161,7 @@ func TestHashByAttachment(t *testing.T) {
 		}
 		front, _ := r.startProxy(t, nil, list{cluster("app", object{"lb_type": "LB_MAGLEV"}, addresses...)},
 			object{"match": object{}, "route": object{"cluster_name": "app", "hash_policy": list{object{"header": object{"key": "user"}}}}})
-		of := map[int]int{}
+		userHost := map[int]int{}
 		for id := range uint64(3 * users) {
 			user := int(id % users)
 			c := r.dial(t, front)
@@ -172,20 +172,20 @@ func TestHashByAttachment(t *testing.T) {
 			for app, received := range got {
 				select {
 				case <-received:
-					if was, recorded := of[user]; recorded && was != app {
-						t.Errorf("user %d went to application %d, then to %d", user, was, app)
+					if previous, recorded := userHost[user]; recorded && previous != app {
+						t.Errorf("user %d went to application %d, then to %d", user, previous, app)
 					}
-					of[user] = app
+					userHost[user] = app
 				default:
 				}
 			}
 		}
 		used := map[int]bool{}
-		for _, app := range of {
+		for _, app := range userHost {
 			used[app] = true
 		}
-		if len(of) != users || len(used) < 3 {
-			t.Errorf("%d users went to %d applications", len(of), len(used))
+		if len(userHost) != users || len(used) < 3 {
+			t.Errorf("%d users went to %d applications", len(userHost), len(used))
 		}
 	})
 }

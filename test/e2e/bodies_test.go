@@ -26,8 +26,8 @@ const bodyMemory = 32 << 20
 // framings are the two ways in which HTTP/1.1 delimits a body: Content-Length and chunks.
 var framings = [...]string{"length", "chunks"}
 
-// largeBodySize returns the size of a large body: 1 GiB, or 32 MiB in short mode and with invariants
-// enabled.
+// largeBodySize returns the size of a large body: 1 GiB, or 32 MiB in short mode and with
+// invariants enabled.
 func largeBodySize() int64 {
 	if testing.Short() || invariants.Enabled {
 		return 32 << 20
@@ -193,8 +193,8 @@ type sender struct {
 
 func newSender(framing string) *sender { return &sender{framing: framing, size: 64 << 20} }
 
-// send returns when it has sent everything, or when the connection has ended. The reader verifies the
-// content.
+// send returns when it has sent everything, or when the connection has ended. The reader verifies
+// the content.
 func (s *sender) send(c net.Conn, head string) {
 	to := countingWriter{c, &s.sentBytes}
 	if s.framing == "length" {
@@ -209,8 +209,8 @@ func (s *sender) send(c net.Conn, head string) {
 	_, _ = io.WriteString(to, "\r\n")
 }
 
-// checkBlocked waits until the sender has made no progress for 500 ms. It checks that at most 512 KiB
-// of what was sent are in Weft. The rest is in the sockets of the connections of addresses.
+// checkBlocked waits until the sender has made no progress for 500 ms. It checks that at most 512
+// KiB of the sent bytes are in Weft. The rest is in the sockets of the connections of addresses.
 func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	t.Helper()
 	const mostInWeft = 512 << 10
@@ -243,8 +243,8 @@ func (c countingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// socketQueueBytes returns how many bytes the sockets at both ends of the connections of addresses hold: sent
-// and not acknowledged, and received and not read.
+// socketQueueBytes returns how many bytes the sockets at both ends of the connections of addresses
+// hold: sent and not acknowledged, and received and not read.
 func socketQueueBytes(t *testing.T, addresses ...string) (n int64) {
 	t.Helper()
 	var ports []string

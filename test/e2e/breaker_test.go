@@ -27,7 +27,8 @@ func breakerProxy(t *testing.T, breakers, route object) (w *weft, app *holdingUp
 	return w, app, "http://" + front
 }
 
-// requestInBackground sends a GET in a goroutine. wait returns its response, and fails the test on an error.
+// requestInBackground sends a GET in a goroutine. wait returns its response, and fails the test on
+// an error.
 func requestInBackground(t *testing.T, url string) (wait func() httpResponse) {
 	t.Helper()
 	type result struct {
@@ -174,16 +175,16 @@ func (n *dnsServer) set(code int, records ...string) {
 }
 
 // ServeDNS implements dns.Handler.
-func (n *dnsServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+func (n *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 	n.queries.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m := new(dns.Msg).SetRcode(q, n.code)
+	m := new(dns.Msg).SetRcode(question, n.code)
 	for _, address := range n.records {
-		if q.Question[0].Qtype != dns.TypeA {
+		if question.Question[0].Qtype != dns.TypeA {
 			break
 		}
-		record, err := dns.NewRR(fmt.Sprintf("%s 60 IN A %s", q.Question[0].Name, address))
+		record, err := dns.NewRR(fmt.Sprintf("%s 60 IN A %s", question.Question[0].Name, address))
 		if err != nil {
 			panic(err)
 		}
@@ -212,16 +213,16 @@ func TestStrictDNS(t *testing.T) {
 	}.config())
 	c := newClient(t)
 	seen := func() map[string]bool {
-		all := map[string]bool{}
+		addresses := map[string]bool{}
 		for range 8 {
 			got := sendRequest(t, c, "GET", "http://"+front, "", "Host: shop.example")
 			ip, host, _ := strings.Cut(got.body, " ")
 			if got.status != 200 || host != "shop.example" {
 				t.Fatalf("GET: %d %q", got.status, got.body)
 			}
-			all[ip] = true
+			addresses[ip] = true
 		}
-		return all
+		return addresses
 	}
 	if got := seen(); len(got) != 1 || !got["127.0.0.2"] {
 		t.Errorf("at first: %v", got)

@@ -19,26 +19,26 @@ func filterChainsExample(t *testing.T) {
 	e := loadExample(t, "filter_chains.json")
 	e.run("filter_chains.json", "CERTS="+v.dir,
 		"BANK_ADDRESS="+serveTLS(t, bank.TLS, "the bank\n"), "OTHER_ADDRESS="+startTCPEcho(t))
-	at := e.address("2445")
+	address := e.address("2445")
 	for name, want := range map[string]string{
 		"shop.example": "shop the shop\n", "v1.api.example": "api the API\n", "bank.example": "bank the bank\n", "other.example": "EOF", "": "EOF",
 	} {
-		if got := requestWithSNI(t, v, at, name); got != want {
+		if got := requestWithSNI(t, v, address, name); got != want {
 			t.Errorf("SNI %q: %q, want %q", name, got, want)
 		}
 	}
-	if got := sendRequest(t, newClient(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+address+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
 		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
 	}
-	if got := sendAndEcho(t, at, "\x00\x01hello\n"); got != "\x00\x01hello\n" {
+	if got := sendAndEcho(t, address, "\x00\x01hello\n"); got != "\x00\x01hello\n" {
 		t.Errorf("neither TLS nor HTTP: %q", got)
 	}
 }
 
 // serveTLS starts a server that responds to every request over TLS with text.
-func serveTLS(t *testing.T, own tls.Certificate, text string) (address string) {
+func serveTLS(t *testing.T, cert tls.Certificate, text string) (address string) {
 	t.Helper()
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}})
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func startTCPEcho(t *testing.T) (address string) {
 	return ln.Addr().String()
 }
 
-// requestWithSNI connects over TLS with name as SNI, sends a GET over HTTP/1.1, and returns the common name
-// of the certificate and the body, or the text of the error.
+// requestWithSNI connects over TLS with name as SNI, sends a GET over HTTP/1.1, and returns the
+// common name of the certificate and the body, or the text of the error.
 func requestWithSNI(t *testing.T, v *certDir, address, name string) string {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, waitTimeout)
@@ -109,8 +109,8 @@ func requestWithSNI(t *testing.T, v *certDir, address, name string) string {
 	return c.ConnectionState().PeerCertificates[0].Subject.CommonName + " " + string(body)
 }
 
-// sendAndEcho sends text and reads as many bytes back. It returns them, followed by the error if there
-// is one.
+// sendAndEcho sends text and reads as many bytes back. It returns them, followed by the error if
+// there is one.
 func sendAndEcho(t *testing.T, address, text string) string {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, waitTimeout)

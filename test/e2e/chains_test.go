@@ -41,18 +41,18 @@ func directTables(names ...string) list {
 	return tables
 }
 
-func TestChainsAreChosenByALPN(t *testing.T) {
+func TestFilterChainMatchesALPN(t *testing.T) {
 	t.Parallel()
 	v := newCertDir(t)
 	v.issue("server", testpki.Spec{})
 	front := freeAddress()
-	own := object{"tls_context": v.context("server", nil)}
+	certs := object{"tls_context": v.context("server", nil)}
 	startWeft(t, setup{
 		listeners: list{chainListener("front", front, object{"default_filter_chain": object{
 			"filters": list{object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "rest"}}},
 		}},
-			filterChain("two", object{"application_protocols": list{"h2"}, "transport_protocol": "tls"}, own),
-			filterChain("one", object{"application_protocols": list{"http/1.1"}, "transport_protocol": "tls"}, own),
+			filterChain("two", object{"application_protocols": list{"h2"}, "transport_protocol": "tls"}, certs),
+			filterChain("one", object{"application_protocols": list{"http/1.1"}, "transport_protocol": "tls"}, certs),
 			filterChain("plain-two", object{"application_protocols": list{"h2c"}, "transport_protocol": "raw_buffer"}, nil),
 		)},
 		tables: directTables("one", "two", "plain-two", "rest"),
@@ -76,7 +76,8 @@ func TestChainsAreChosenByALPN(t *testing.T) {
 	}
 }
 
-// requestWithALPN sends a GET over HTTP/1.1 and TLS, offers protocols in ALPN, and returns the body.
+// requestWithALPN sends a GET over HTTP/1.1 and TLS, offers protocols in ALPN, and returns the
+// body.
 func requestWithALPN(t *testing.T, v *certDir, address string, protocols ...string) string {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), NextProtos: protocols}}
@@ -84,21 +85,21 @@ func requestWithALPN(t *testing.T, v *certDir, address string, protocols ...stri
 	return sendRequest(t, &http.Client{Transport: transport, Timeout: waitTimeout}, "GET", "https://"+address, "").body
 }
 
-// TestChainsAreChosenBySource verifies that filter chains match the direct remote address of the
+// TestFilterChainMatchesSource verifies that filter chains match the direct remote address of the
 // socket and the proxied address of a PROXY protocol header.
-func TestChainsAreChosenBySource(t *testing.T) {
+func TestFilterChainMatchesSource(t *testing.T) {
 	t.Parallel()
 	front, behind := freeAddress(), freeAddress()
-	chains := func(of string) list {
+	chains := func(sourceKey string) list {
 		return list{
-			filterChain("near", object{of: list{"127.0.0.2/32"}}, nil),
+			filterChain("near", object{sourceKey: list{"127.0.0.2/32"}}, nil),
 			filterChain("named", object{"source_prefix_ranges": list{object{"address_prefix": "192.0.2.0", "prefix_len": 24}}}, nil),
 			filterChain("port", object{"source_prefix_ranges": list{"192.0.2.7"}, "source_ports": list{99}}, nil),
 			filterChain("rest", object{}, nil),
 		}
 	}
-	listener := func(name, address, of string, extra object) object {
-		return object{"name": name, "address": address, "filter_chains": chains(of)}.with(extra)
+	listener := func(name, address, sourceKey string, extra object) object {
+		return object{"name": name, "address": address, "filter_chains": chains(sourceKey)}.with(extra)
 	}
 	w := startWeft(t, setup{
 		listeners: list{
@@ -220,8 +221,8 @@ func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 	}
 }
 
-// TestRemovedFilterChainClosesTunnels verifies that a removed filter chain closes its tunnels at the
-// end of the drain time, and that tunnels of other chains stay open.
+// TestRemovedFilterChainClosesTunnels verifies that a removed filter chain closes its tunnels at
+// the end of the drain time, and that tunnels of other chains stay open.
 func TestRemovedFilterChainClosesTunnels(t *testing.T) {
 	t.Parallel()
 	front, admin, echo := freeAddress(), freeAddress(), startTCPEcho(t)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// startBothHTTPVersions starts an upstream of HTTP/1.1 and HTTP/2 whose responses describe the request.
+// startBothHTTPVersions starts an upstream of HTTP/1.1 and HTTP/2 whose responses describe the
+// request.
 func startBothHTTPVersions(t *testing.T) (address string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(describeRequestAs("app"))
@@ -19,8 +20,8 @@ func startBothHTTPVersions(t *testing.T) (address string) {
 	return s.Listener.Addr().String()
 }
 
-// protocolCase is a case: the upstream_protocol of a listener, a cluster and a route, and the protocol
-// that the upstream must see. "" means not configured.
+// protocolCase is a case: the upstream_protocol of a listener, a cluster and a route, and the
+// protocol that the upstream must see. "" means not configured.
 type protocolCase struct{ listener, cluster, route, want string }
 
 // TestUpstreamProtocolPrecedence verifies the precedence of upstream_protocol:
@@ -89,8 +90,8 @@ func TestUpstreamProtocolPrecedence(t *testing.T) {
 	}
 }
 
-// TestWebSocketThroughClustersWithAProtocol verifies tunnels between each pair of HTTP versions.
-func TestWebSocketThroughClustersWithAProtocol(t *testing.T) {
+// TestWebSocketThroughClustersWithProtocol verifies tunnels between each pair of HTTP versions.
+func TestWebSocketThroughClustersWithProtocol(t *testing.T) {
 	t.Parallel()
 	for _, up := range []string{"Http1", "Http2"} {
 		for _, down := range []string{"Http1", "Http2"} {

@@ -123,7 +123,7 @@ func TestCheckLenientWarnsOfUnknownKeys(t *testing.T) {
 	}
 }
 
-func TestCommandLineMistakesFail(t *testing.T) {
+func TestInvalidCommandLinesFail(t *testing.T) {
 	for name, args := range map[string][]string{
 		"check without a file":    {"check"},
 		"check of a missing file": {"check", "-c", "no/such/file.json"},
@@ -140,7 +140,7 @@ func TestCommandLineMistakesFail(t *testing.T) {
 	}
 }
 
-func TestSchemaDescribesTheExamples(t *testing.T) {
+func TestSchemaAcceptsExamples(t *testing.T) {
 	stdout, _, status := command(t, "schema")
 	if status != 0 {
 		t.Fatalf("weft schema: exit status %d", status)
@@ -210,11 +210,11 @@ func readDocument(t *testing.T, file string) any {
 func lowerKeys(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
-		all := make(map[string]any, len(v))
+		out := make(map[string]any, len(v))
 		for key, member := range v {
-			all[strings.ToLower(key)] = lowerKeys(member)
+			out[strings.ToLower(key)] = lowerKeys(member)
 		}
-		return all
+		return out
 	case []any:
 		for i := range v {
 			v[i] = lowerKeys(v[i])
@@ -230,11 +230,11 @@ func lowerSchemaKeys(value any) any {
 		for key, member := range v {
 			switch key {
 			case "properties":
-				all := make(map[string]any)
-				for name, of := range member.(map[string]any) {
-					all[strings.ToLower(name)] = lowerSchemaKeys(of)
+				out := make(map[string]any)
+				for name, properties := range member.(map[string]any) {
+					out[strings.ToLower(name)] = lowerSchemaKeys(properties)
 				}
-				v[key] = all
+				v[key] = out
 			case "required":
 				for i, name := range member.([]any) {
 					member.([]any)[i] = strings.ToLower(name.(string))
@@ -251,7 +251,7 @@ func lowerSchemaKeys(value any) any {
 	return value
 }
 
-func TestVersionNamesTheBuild(t *testing.T) {
+func TestVersionCommand(t *testing.T) {
 	stdout, _, status := command(t, "version")
 	if !regexp.MustCompile(`^weft \S+ \S+ go1\.\S+ linux/\w+\n$`).MatchString(stdout) || status != 0 {
 		t.Errorf("weft version: %q, exit status %d", stdout, status)
@@ -335,7 +335,7 @@ func TestStartFlagsOverrideFile(t *testing.T) {
 	}
 }
 
-func TestConfigurationByEnvironment(t *testing.T) {
+func TestConfigFromEnvironment(t *testing.T) {
 	t.Parallel()
 	front := freeAddress()
 	path := writeFile(t, "c.json", string(setup{

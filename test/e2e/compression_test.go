@@ -51,17 +51,17 @@ func gzipText(t *testing.T, body string) string {
 // clients returns a client for each HTTP version.
 func clients(t *testing.T) map[string]*http.Client {
 	t.Helper()
-	all := map[string]*http.Client{}
+	out := map[string]*http.Client{}
 	for _, name := range []string{"Http1", "Http2"} {
 		transport := &http.Transport{DisableCompression: true, Protocols: httpProtocols(name)}
 		t.Cleanup(transport.CloseIdleConnections)
-		all[name] = &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
+		out[name] = &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 	}
-	return all
+	return out
 }
 
-// compressionProxy runs a proxy with filters in front of app. It serves clients of every HTTP version
-// and uses the version upstream to reach app.
+// compressionProxy runs a proxy with filters in front of app. It serves clients of every HTTP
+// version and uses the version upstream to reach app.
 func compressionProxy(t *testing.T, upstream string, filters list, app http.HandlerFunc) (url string, w *weft) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(app)
@@ -78,8 +78,8 @@ func compressionProxy(t *testing.T, upstream string, filters list, app http.Hand
 	return "http://" + front, w
 }
 
-// TestResponsesAreCompressed verifies that responses of any size, between any two HTTP versions, are
-// compressed and decode to the original content.
+// TestResponsesAreCompressed verifies that responses of any size, between any two HTTP versions,
+// are compressed and decode to the original content.
 func TestResponsesAreCompressed(t *testing.T) {
 	t.Parallel()
 	filters := list{streamFilter("compressor", object{"content_type": list{"text/plain"}, "min_content_length": 1})}
@@ -198,16 +198,16 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			w.Header().Set("X-Encoding", r.Header.Get("Content-Encoding"))
 			_, _ = io.WriteString(w, digest(body))
 		})
-		varied := new(strings.Builder)
-		_, _ = io.Copy(varied, randomStream(3, 2<<20))
+		random := new(strings.Builder)
+		_, _ = io.Copy(random, randomStream(3, 2<<20))
 		damaged := []byte(gzipText(t, "hello, hello, hello"))
 		damaged[len(damaged)-1] ^= 0xff
 		for version, c := range clients(t) {
 			for _, test := range []struct{ name, sent, body, want string }{
 				{"a line", gzipText(t, "hello"), "hello", "200"},
-				{"large", gzipText(t, varied.String()), varied.String(), "200"},
+				{"large", gzipText(t, random.String()), random.String(), "200"},
 				{"decompression bomb", gzipText(t, strings.Repeat("x", 3<<20)), "", "413"},
-				{"larger than the limit", gzipText(t, varied.String()+varied.String()+"x"), "", "413"},
+				{"larger than the limit", gzipText(t, random.String()+random.String()+"x"), "", "413"},
 				{"damaged", string(damaged), "", "400"},
 				{"plain", "hello", "", "400"},
 			} {

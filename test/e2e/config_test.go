@@ -28,11 +28,11 @@ func (o object) encode(t *testing.T) []byte {
 
 // with returns a copy of o with the keys of more, which take precedence.
 func (o object) with(extra object) object {
-	all := object{}
+	out := object{}
 	for _, from := range []object{o, extra} {
-		maps.Copy(all, from)
+		maps.Copy(out, from)
 	}
-	return all
+	return out
 }
 
 // admin returns the address of the admin listener in o, or "" if there is none.
@@ -51,7 +51,7 @@ type setup struct {
 	listeners list
 	tables    list
 	clusters  list
-	more      object // more top-level keys
+	extra     object // more top-level keys
 	admin     string // "": a free port
 }
 
@@ -69,7 +69,7 @@ func (s setup) config() object {
 		"cluster_manager": object{"clusters": s.clusters},
 		"admin":           object{"address": object{"socket_address": object{"address": host, "port_value": n}}},
 		"pprof":           object{"debug": true},
-	}.with(s.more)
+	}.with(s.extra)
 }
 
 // httpListener returns an HTTP/1.1 listener whose route table has the same name.

@@ -51,12 +51,12 @@ func loadExample(t *testing.T, name string) *example {
 }
 
 // replace replaces old in the file. It fails the test if the file does not contain old.
-func (e *example) replace(old, by string) {
+func (e *example) replace(old, replacement string) {
 	e.t.Helper()
 	if !strings.Contains(e.text, old) {
 		e.t.Fatalf("the file does not have %s", old)
 	}
-	e.text = strings.ReplaceAll(e.text, old, by)
+	e.text = strings.ReplaceAll(e.text, old, replacement)
 }
 
 func (e *example) run(name string, env ...string) *weft {
@@ -112,7 +112,7 @@ func examples() map[string]func(*testing.T) {
 }
 
 func TestExamples(t *testing.T) {
-	all := examples()
+	tests := examples()
 	files, err := os.ReadDir(filepath.Join(root, "configs"))
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestExamples(t *testing.T) {
 		}
 		t.Run(f.Name(), func(t *testing.T) {
 			t.Parallel()
-			got, ok := all[f.Name()]
+			got, ok := tests[f.Name()]
 			if !ok {
 				t.Fatal("no test runs this file")
 			}
@@ -164,8 +164,8 @@ func http1Example(t *testing.T) {
 	if !strings.Contains(got.body, "X-Forwarded-For: 127.0.0.1\r\n") || !strings.Contains(got.body, "Via: 1.1 weft\r\n") || strings.Contains(got.body, "X-Hop") {
 		t.Errorf("the application got\n%s\nwant Via, X-Forwarded-For of the client and no hop-by-hop headers", got.body)
 	}
-	if by := got.header.Get("X-Served-By"); by != app.address {
-		t.Errorf("X-Served-By: %q, want %q", by, app.address)
+	if server := got.header.Get("X-Served-By"); server != app.address {
+		t.Errorf("X-Served-By: %q, want %q", server, app.address)
 	}
 	failing <- struct{}{}
 	if got := sendRequest(t, c, "GET", url+"/", ""); got.status != 200 {

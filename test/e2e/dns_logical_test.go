@@ -15,8 +15,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// startOnAddresses starts a server on one port of each address of ips. It responds with its address and
-// the remote address of the connection.
+// startOnAddresses starts a server on one port of each address of ips. It responds with its address
+// and the remote address of the connection.
 func startOnAddresses(t *testing.T, ips ...string) (port string) {
 	t.Helper()
 	_, port, _ = net.SplitHostPort(freeAddress())
@@ -52,8 +52,8 @@ func (w *weft) clusterStatus(cluster string) clusterStatus {
 	return n
 }
 
-// TestLogicalDNSAddressChange verifies that no request fails while the address of a LOGICAL_DNS host
-// changes under load, and that new connections go to the newest address.
+// TestLogicalDNSAddressChange verifies that no request fails while the address of a LOGICAL_DNS
+// host changes under load, and that new connections go to the newest address.
 func TestLogicalDNSAddressChange(t *testing.T) {
 	t.Parallel()
 	port := startOnAddresses(t, "127.0.0.2", "127.0.0.3")
@@ -94,17 +94,17 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 		})
 	}
 	for i := range 10 {
-		now := []string{"127.0.0.3", "127.0.0.2"}
+		current := []string{"127.0.0.3", "127.0.0.2"}
 		if i%2 == 1 {
-			slices.Reverse(now)
+			slices.Reverse(current)
 		}
 		if i == 9 {
-			now = now[:1]
+			current = current[:1]
 		}
-		server.set(dns.RcodeSuccess, now...)
-		eventually(t, "connections lead to "+now[0], func() bool {
+		server.set(dns.RcodeSuccess, current...)
+		eventually(t, "connections lead to "+current[0], func() bool {
 			n := w.clusterStatus("app")
-			if len(n.Hosts) != 1 || n.Hosts[0].Address != "app.example:"+port || n.Hosts[0].Target != net.JoinHostPort(now[0], port) {
+			if len(n.Hosts) != 1 || n.Hosts[0].Address != "app.example:"+port || n.Hosts[0].Target != net.JoinHostPort(current[0], port) {
 				return false
 			}
 			mu.Lock()
@@ -113,11 +113,11 @@ func TestLogicalDNSAddressChange(t *testing.T) {
 			clear(seen)
 			return before > 0
 		})
-		eventually(t, "the cluster connects to "+now[0], func() bool {
+		eventually(t, "the cluster connects to "+current[0], func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, ip := range seen {
-				if ip == now[0] {
+				if ip == current[0] {
 					return true
 				}
 			}
@@ -229,12 +229,12 @@ func dnsExample(t *testing.T) {
 			ip, _, _ := strings.Cut(sendRequest(t, c, "GET", url+path, "").body, " ")
 			seen[ip] = true
 		}
-		all := make([]string, 0, len(seen))
+		sortedIPs := make([]string, 0, len(seen))
 		for ip := range seen {
-			all = append(all, ip)
+			sortedIPs = append(sortedIPs, ip)
 		}
-		slices.Sort(all)
-		return strings.Join(all, " ")
+		slices.Sort(sortedIPs)
+		return strings.Join(sortedIPs, " ")
 	}
 	if got := from("/each"); got != "127.0.0.2 127.0.0.3" {
 		t.Errorf("each address: %q", got)

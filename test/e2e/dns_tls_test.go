@@ -9,13 +9,13 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestHostCertificateMatchesDNSName verifies that the certificate of a host must match its DNS name,
-// not its address, in STRICT_DNS and LOGICAL_DNS clusters.
+// TestHostCertificateMatchesDNSName verifies that the certificate of a host must match its DNS
+// name, not its address, in STRICT_DNS and LOGICAL_DNS clusters.
 func TestHostCertificateMatchesDNSName(t *testing.T) {
 	t.Parallel()
 	v := newCertDir(t)
-	own := v.issue("app", testpki.Spec{DNS: []string{"app.example"}})
-	pair, err := tls.X509KeyPair(own.Cert, own.Key)
+	tlsContext := v.issue("app", testpki.Spec{DNS: []string{"app.example"}})
+	pair, err := tls.X509KeyPair(tlsContext.Cert, tlsContext.Key)
 	if err != nil {
 		t.Fatal(err)
 	}

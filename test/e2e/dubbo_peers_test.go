@@ -107,8 +107,8 @@ const (
 	closeConnection = 1
 )
 
-// startProvider starts a provider. answer returns the status of the response to the n-th call, from 1, or
-// silence or closeConnection. If answer is nil, every call succeeds.
+// startProvider starts a provider. response returns the status of the response to the n-th call,
+// from 1, or noResponse or closeConnection. If response is nil, every call succeeds.
 func startProvider(t *testing.T, name string, response func(frame []byte, n int64) byte) *provider {
 	t.Helper()
 	p := new(provider)
@@ -171,7 +171,8 @@ func (c *consumer) send(calls ...invocation) {
 	}
 }
 
-// dubboResponse is the response to a call. text is the value if the status is dubboOK, otherwise the error.
+// dubboResponse is the response to a call. text is the value if the status is dubboOK, otherwise
+// the error.
 type dubboResponse struct {
 	id     uint64
 	status byte

@@ -32,21 +32,21 @@ func TestExtAuthzForDubbo(t *testing.T) {
 	t.Parallel()
 	received := make(chan *authv3.AttributeContext, 10)
 	web := startUpstream(t, serveHTTPAuthorizer)
-	for _, way := range []struct {
+	for _, kind := range []struct {
 		name, authz string
 		filter      object
 	}{
 		{"HTTP service", web.address, httpAuthz("authz", nil)},
 		{"gRPC service", serveAuthorizer(t, func(a *authv3.AttributeContext) { received <- a }), grpcAuthz("authz", nil)},
 	} {
-		t.Run(way.name, func(t *testing.T) {
+		t.Run(kind.name, func(t *testing.T) {
 			frames := make(chan string, 10)
 			shop := startProvider(t, "shop", func(frame []byte, _ int64) byte { frames <- string(frame); return dubboOK })
 			front := freeAddress()
 			startWeft(t, setup{
-				listeners: list{listenDubbo("front", front, object{"stream_filters": list{streamFilter("ext_authz", way.filter)}})},
+				listeners: list{listenDubbo("front", front, object{"stream_filters": list{streamFilter("ext_authz", kind.filter)}})},
 				tables:    list{routeTable("front", routeTo("/", "shop"))},
-				clusters:  list{cluster("shop", nil, shop.address), cluster("authz", nil, way.authz)},
+				clusters:  list{cluster("shop", nil, shop.address), cluster("authz", nil, kind.authz)},
 			}.config())
 			client := newConsumer(t, front)
 			for _, c := range []struct {
@@ -169,12 +169,12 @@ func (s *slowAuthorizer) Check(ctx context.Context, _ *authv3.CheckRequest) (*au
 	return new(authv3.CheckResponse), nil
 }
 
-func await(t *testing.T, what string, event <-chan struct{}) {
+func await(t *testing.T, label string, event <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-event:
 	case <-time.After(waitTimeout):
-		t.Fatalf("after %v: not true: %s", waitTimeout, what)
+		t.Fatalf("after %v: not true: %s", waitTimeout, label)
 	}
 }
 
@@ -192,7 +192,8 @@ func forEachSlowAuthorizer(t *testing.T, test func(t *testing.T, s *slowAuthoriz
 	})
 }
 
-// TestExtAuthzCheckIsCanceledOnDisconnect verifies that a disconnect of the client cancels the check.
+// TestExtAuthzCheckIsCanceledOnDisconnect verifies that a disconnect of the client cancels the
+// check.
 func TestExtAuthzCheckIsCanceledOnDisconnect(t *testing.T) {
 	t.Parallel()
 	forEachSlowAuthorizer(t, func(t *testing.T, s *slowAuthorizer, filter object, address string) {

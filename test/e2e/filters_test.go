@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// filterProxy runs a proxy with stream filters and routes in front of an upstream that describes the
-// request in its response.
+// filterProxy runs a proxy with stream filters and routes in front of an upstream that describes
+// the request in its response.
 func filterProxy(t *testing.T, filters list, routes ...object) (url string) {
 	t.Helper()
 	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
@@ -190,9 +190,9 @@ func TestHeaderMutation(t *testing.T) {
 	}
 }
 
-// TestFiltersRunInTheirOrder verifies that filters run in the configured order: a filter sees the
+// TestFiltersRunInOrder verifies that filters run in the configured order: a filter sees the
 // changes of those before it.
-func TestFiltersRunInTheirOrder(t *testing.T) {
+func TestFiltersRunInOrder(t *testing.T) {
 	t.Parallel()
 	mutation := streamFilter("header_mutation", object{
 		"request_headers_to_add":  list{object{"header": object{"key": "x-fail", "value": "yes"}}},
@@ -212,7 +212,7 @@ func TestFiltersRunInTheirOrder(t *testing.T) {
 func TestNamedFilterChains(t *testing.T) {
 	t.Parallel()
 	s, front := simpleProxy("127.0.0.1:1")
-	s.more = object{"stream_filters": list{object{"name": "front", "stream_filters": list{
+	s.extra = object{"stream_filters": list{object{"name": "front", "stream_filters": list{
 		streamFilter("fault", object{"abort": object{"status": 418, "percentage": 100}})}}}}
 	startWeft(t, s.config())
 	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 418 {

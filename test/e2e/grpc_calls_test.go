@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// grpcUpstream is a gRPC server. It responds with a message and a status in trailers, or with a status in
-// the headers alone.
+// grpcUpstream is a gRPC server. It responds with a message and a status in trailers, or with a
+// status in the headers alone.
 type grpcUpstream struct {
 	address string
 	calls   atomic.Int64

@@ -34,8 +34,8 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 				return
 			}
 			defer resp.Body.Close()
-			all, err := io.ReadAll(resp.Body)
-			responses <- answer{string(all), errors.Join(err, statusOK(resp.Trailer))}
+			received, err := io.ReadAll(resp.Body)
+			responses <- answer{string(received), errors.Join(err, statusOK(resp.Trailer))}
 		}()
 		return func() answer {
 			if _, err := io.WriteString(content, message); err != nil {

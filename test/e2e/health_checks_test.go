@@ -61,7 +61,8 @@ func distinctBodies(t *testing.T, c *http.Client, url string, n int) string {
 	return strings.Join(list, " ")
 }
 
-// flakyUpstream is an upstream that responds with its name, and with status 500 while failing is set.
+// flakyUpstream is an upstream that responds with its name, and with status 500 while failing is
+// set.
 type flakyUpstream struct {
 	*origin
 	failing atomic.Bool
@@ -152,14 +153,14 @@ func TestUnhealthyHostGetsNoRequests(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			const name = "127.0.0.2"
-			sick := new(atomic.Bool)
-			sick.Store(true)
+			failing := new(atomic.Bool)
+			failing.Store(true)
 			healthy := new(atomic.Bool)
-			a := startUpstream(t, healthEndpoint("a", sick))
+			a := startUpstream(t, healthEndpoint("a", failing))
 			b := startUpstreamAt(t, freeAddressOn(name), healthEndpoint("b", healthy))
 			request := object{"path": "/healthz?deep", "domain": "shop", "method": "HEAD", "codes": list{object{"Start": 204, "End": 206}}}
 			if tt.apart {
-				request["port"] = startHealthEndpoints(t, tt.speaks, "127.0.0.1", sick, name, healthy)
+				request["port"] = startHealthEndpoints(t, tt.speaks, "127.0.0.1", failing, name, healthy)
 			}
 			s, front := simpleProxy()
 			s.clusters = list{cluster("app", object{"health_check": object{
@@ -175,22 +176,22 @@ func TestUnhealthyHostGetsNoRequests(t *testing.T) {
 			if got := distinctBodies(t, c, url, 10); got != "b" {
 				t.Errorf("responses from %q, want b", got)
 			}
-			sick.Store(false)
+			failing.Store(false)
 			eventually(t, "the host gets requests again", func() bool { return distinctBodies(t, c, url, 4) == "a b" })
 		})
 	}
 }
 
-// healthEndpoint returns a handler that responds with name, and at /healthz with 204, or with 503 while
-// sick is set.
-func healthEndpoint(name string, sick *atomic.Bool) http.HandlerFunc {
+// healthEndpoint returns a handler that responds with name, and at /healthz with 204, or with 503
+// while failing is set.
+func healthEndpoint(name string, failing *atomic.Bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != "/healthz":
 			_, _ = io.WriteString(w, name)
 		case r.Method != "HEAD" || r.Host != "shop" || r.URL.RawQuery != "deep":
 			w.WriteHeader(http.StatusBadRequest)
-		case sick.Load():
+		case failing.Load():
 			w.WriteHeader(http.StatusServiceUnavailable)
 		default:
 			w.WriteHeader(http.StatusNoContent)
@@ -199,10 +200,10 @@ func healthEndpoint(name string, sick *atomic.Bool) http.HandlerFunc {
 }
 
 // startHealthEndpoints starts health endpoints on one port of two addresses, and returns the port.
-func startHealthEndpoints(t *testing.T, speaks, first string, sick *atomic.Bool, second string, alsoSick *atomic.Bool) int {
+func startHealthEndpoints(t *testing.T, speaks, first string, firstFailing *atomic.Bool, second string, secondFailing *atomic.Bool) int {
 	t.Helper()
 	_, text, _ := net.SplitHostPort(freeAddressOn(first))
-	for ip, state := range map[string]*atomic.Bool{first: sick, second: alsoSick} {
+	for ip, state := range map[string]*atomic.Bool{first: firstFailing, second: secondFailing} {
 		l, err := net.Listen("tcp", net.JoinHostPort(ip, text))
 		if err != nil {
 			t.Fatal(err)

@@ -10,12 +10,12 @@ import (
 // healthExample runs health.json. A host whose /healthz fails gets no requests, a host that fails
 // requests is ejected and returns, and health checks detect providers that are down.
 func healthExample(t *testing.T) {
-	var sick, bad atomic.Bool
+	var failing, bad atomic.Bool
 	shop := func(name string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case name == "2":
-			case r.URL.Path == "/healthz" && sick.Load(), r.URL.Path != "/healthz" && bad.Load():
+			case r.URL.Path == "/healthz" && failing.Load(), r.URL.Path != "/healthz" && bad.Load():
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 			_, _ = io.WriteString(w, name)
@@ -30,12 +30,12 @@ func healthExample(t *testing.T) {
 	if got := distinctBodies(t, c, url, 4); got != "1 2" {
 		t.Errorf("responses from %q, want 1 2", got)
 	}
-	sick.Store(true)
+	failing.Store(true)
 	eventually(t, "the shop fails its checks", func() bool { return w.hostState("shop", e.address("3151")).Why == "failing checks" })
 	if got := distinctBodies(t, c, url, 10); got != "2" {
 		t.Errorf("responses from %q, want 2", got)
 	}
-	sick.Store(false)
+	failing.Store(false)
 	eventually(t, "the shop gets requests again", func() bool { return distinctBodies(t, c, url, 4) == "1 2" })
 	bad.Store(true)
 	failed := 0

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// outlierDetection returns outlier detection that ejects after three consecutive failures, for longer than a
-// test.
+// outlierDetection returns outlier detection that ejects after three consecutive failures, for
+// longer than a test.
 func outlierDetection(extra object) object {
 	return object{"outlier_detection": object{
 		"consecutive_5xx": 3, "max_ejection_percent": 50, "base_ejection_time": "60s",

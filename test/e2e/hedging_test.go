@@ -60,11 +60,11 @@ type clusterState struct {
 
 func (w *weft) clusterState(cluster string) clusterState {
 	w.t.Helper()
-	var all []clusterState
-	if err := json.Unmarshal([]byte(w.adminGet("/clusters")), &all); err != nil {
+	var clusters []clusterState
+	if err := json.Unmarshal([]byte(w.adminGet("/clusters")), &clusters); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, c := range all {
+	for _, c := range clusters {
 		if c.Name == cluster {
 			return c
 		}
@@ -113,9 +113,9 @@ func TestHedging(t *testing.T) {
 			c := newClient(t)
 			c.Transport.(*http.Transport).Protocols = httpProtocols(p.downstream)
 			const callers, each = 8, 5
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			for i := range callers {
-				all.Go(func() {
+				wg.Go(func() {
 					for n := range each {
 						body := fmt.Sprintf("%d/%d ", i, n) + strings.Repeat("x", 100*i*n)
 						p.sendRequest(t, c, "http://"+front, &requestCase{method: "PUT", path: fmt.Sprintf("/shop.Shop/%d.%d", i, n), requestBody: body,
@@ -123,7 +123,7 @@ func TestHedging(t *testing.T) {
 					}
 				})
 			}
-			all.Wait()
+			wg.Wait()
 			requests := slow.requests.Load()
 			if requests == 0 {
 				t.Fatal("no first attempt went to the slow host")
@@ -176,12 +176,12 @@ func TestHedgingOfDubboCalls(t *testing.T) {
 	}.config())
 	client := newConsumer(t, front)
 	const calls = 20
-	var all []invocation
+	var invocations []invocation
 	for range calls {
-		all = append(all, invocation{service: "org.example.Shop", method: "buy"})
+		invocations = append(invocations, invocation{service: "org.example.Shop", method: "buy"})
 	}
 	start := time.Now()
-	client.send(all...)
+	client.send(invocations...)
 	answered := make(map[uint64]bool)
 	for range calls {
 		got := client.receive()
@@ -209,11 +209,11 @@ func TestMaxRetriesBoundsHedges(t *testing.T) {
 		clusters: list{cluster("app", object{"circuit_breakers": list{object{"max_retries": 1}}},
 			startHangingUpstream(t, "Http1").address, startHangingUpstream(t, "Http1").address)},
 	}.config())
-	var waits []func() httpResponse
+	var pending []func() httpResponse
 	for range 6 {
-		waits = append(waits, requestInBackground(t, "http://"+front+"/"))
+		pending = append(pending, requestInBackground(t, "http://"+front+"/"))
 	}
-	for _, wait := range waits {
+	for _, wait := range pending {
 		if got := wait(); got.status != 504 {
 			t.Errorf("status %d, want 504", got.status)
 		}

@@ -53,19 +53,19 @@ func http2Example(t *testing.T) {
 	if err := ws.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
-	said, got := bytes.Repeat([]byte("all bytes "), 100_000), []byte(nil)
+	response, got := bytes.Repeat([]byte("all bytes "), 100_000), []byte(nil)
 	sent := make(chan error, 1)
-	go func() { sent <- websocket.Message.Send(ws, said) }()
-	for len(got) < len(said) { // the echo has other message boundaries
+	go func() { sent <- websocket.Message.Send(ws, response) }()
+	for len(got) < len(response) { // the echo has other message boundaries
 		piece := make([]byte, 32<<10)
 		n, err := ws.Read(piece)
 		if err != nil {
-			t.Fatalf("read %d bytes of %d: %v", len(got), len(said), err)
+			t.Fatalf("read %d bytes of %d: %v", len(got), len(response), err)
 		}
 		got = append(got, piece[:n]...)
 	}
-	if err := <-sent; err != nil || !bytes.Equal(got, said) {
-		t.Errorf("WebSocket echo of 1 MB differs: %t, %v", !bytes.Equal(got, said), err)
+	if err := <-sent; err != nil || !bytes.Equal(got, response) {
+		t.Errorf("WebSocket echo of 1 MB differs: %t, %v", !bytes.Equal(got, response), err)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// streamLimitedUpstream is an HTTP/2 upstream that allows three streams on a connection and sends no response
-// until release is closed.
+// streamLimitedUpstream is an HTTP/2 upstream that allows three streams on a connection and sends
+// no response until release is closed.
 type streamLimitedUpstream struct {
 	address string
 	opened  atomic.Int64 // number of connections

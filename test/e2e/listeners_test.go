@@ -123,7 +123,7 @@ func TestDescriptorExhaustion(t *testing.T) {
 	}
 }
 
-func TestMaxConnectionsOfAListener(t *testing.T) {
+func TestListenerMaxConnections(t *testing.T) {
 	t.Parallel()
 	s, front := simpleProxy("127.0.0.1:1")
 	s.tables = list{routeTable("front", directRoute("/", 200, "ok"))}
@@ -148,7 +148,7 @@ func TestMaxConnectionsOfAListener(t *testing.T) {
 	}
 }
 
-func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
+func TestListenerTimeoutsAndLimits(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, describeRequest)
 	front := freeAddress()

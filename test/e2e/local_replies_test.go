@@ -91,8 +91,8 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 			}
 			var head strings.Builder
 			_ = response.Header.Write(&head) // writes to memory do not fail
-			if all := response.Status + "\n" + head.String() + body; strings.Contains(all, "secret") {
-				t.Errorf("the response contains request data:\n%s", all)
+			if raw := response.Status + "\n" + head.String() + body; strings.Contains(raw, "secret") {
+				t.Errorf("the response contains request data:\n%s", raw)
 			}
 			checkLocalReplyHeaders(t, response, body)
 		})

@@ -70,13 +70,13 @@ func (n *countingUpstream) checkMaxCount(t *testing.T, maximum int) {
 }
 
 // total returns the number of requests on all connections.
-func (n *countingUpstream) total() (all int) {
+func (n *countingUpstream) total() (sum int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, got := range n.counts {
-		all += got
+		sum += got
 	}
-	return all
+	return sum
 }
 
 func TestMaxRequestsPerHTTP2Connection(t *testing.T) {
@@ -117,12 +117,12 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 				tables:   list{routeTable("front", routeTo("/", "app", object{"upstream_protocol": "Http2"}))},
 				clusters: list{cluster("app", object{"max_request_per_conn": 7}.with(extra), app.address)},
 			}.config())
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			for _, version := range []string{"Http1", "Http2"} {
 				c := newClient(t)
 				c.Transport.(*http.Transport).Protocols = httpProtocols(version)
 				for range 4 {
-					all.Go(func() {
+					wg.Go(func() {
 						for range 100 {
 							got, err := tryRequest(context.Background(), c, "GET", "http://"+front, "")
 							if err != nil || got.status != 200 {
@@ -132,7 +132,7 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 					})
 				}
 			}
-			all.Wait()
+			wg.Wait()
 			app.checkMaxCount(t, 7)
 			if got := app.total(); got != 800 {
 				t.Errorf("%d of 800 requests arrived", got)
@@ -141,8 +141,8 @@ func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReloadsChangeMaxRequestsPerConnection verifies that no request is lost while reloads change the
-// hosts and max_request_per_conn.
+// TestReloadsChangeMaxRequestsPerConnection verifies that no request is lost while reloads change
+// the hosts and max_request_per_conn.
 func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	t.Parallel()
 	first, second := startCountingUpstream(t), startCountingUpstream(t)
@@ -157,11 +157,11 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 	}
 	w := startWeft(t, config(0))
 	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	var requests atomic.Int64
 	for range 8 {
 		c := newClient(t)
-		all.Go(func() {
+		wg.Go(func() {
 			for ctx.Err() == nil {
 				requests.Add(1)
 				got, err := tryRequest(context.Background(), c, "GET", "http://"+front, "")
@@ -175,7 +175,7 @@ func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
 		w.reload(config(generation + 1))
 	}
 	stop()
-	all.Wait()
+	wg.Wait()
 	first.checkMaxCount(t, 7)
 	second.checkMaxCount(t, 7)
 	if got := int64(first.total() + second.total()); got != requests.Load() {

@@ -29,7 +29,7 @@ func fencedBlock(t *testing.T, page, language string) []string {
 	return slices.Collect(strings.Lines(string(found[1])))
 }
 
-// transparentExample runs transparent.json in the gate of a street, with the rules from
+// transparentExample runs transparent.json in the gateway of a testNetwork, with the rules from
 // docs/transparent.md.
 func transparentExample(t *testing.T) {
 	for _, tt := range []struct {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// startOrigDstProxy runs Weft on loopback with an ORIGINAL_DST cluster. The header x-dst names the host.
-// Without it the host is the original destination of the connection.
+// startOrigDstProxy runs Weft on loopback with an ORIGINAL_DST cluster. The header x-dst names the
+// host. Without it the host is the original destination of the connection.
 func startOrigDstProxy(t *testing.T, extra object) (w *weft, web, rpc string) {
 	t.Helper()
 	web, rpc = freeAddress(), freeAddress()

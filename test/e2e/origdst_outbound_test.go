@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// ownPorts are the destination ports for which rules redirect connections of the gate.
+// ownPorts are the destination ports for which rules redirect connections of the gateway.
 const ownPorts = "80,81,8080,20880"
 
-// outboundRules returns rules that redirect connections of processes in the gate, except those of Weft.
+// outboundRules returns rules that redirect connections of processes in the gateway, except those
+// of Weft.
 func outboundRules() map[string]struct {
 	prefix  []string // of the weft command
 	cluster object
@@ -57,12 +58,12 @@ func outboundRules() map[string]struct {
 
 func TestOwnConnectionsAreNotRedirected(t *testing.T) {
 	t.Parallel()
-	for name, way := range outboundRules() {
+	for name, rule := range outboundRules() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newTestNetwork(t)
-			way.apply(s)
-			w := s.run(redirectSetup(true, way.cluster), way.prefix...)
+			rule.apply(s)
+			w := s.run(redirectSetup(true, rule.cluster), rule.prefix...)
 			c := clientIn(t, s.proxyNS, false)
 			for _, ip := range []netip.Addr{s.originLink.B.IPv4, s.originLink.B.IPv6} {
 				got := sendRequest(t, c, "GET", "http://"+netip.AddrPortFrom(ip, 80).String()+"/", "")
@@ -82,11 +83,11 @@ func TestRedirectLoopIsClosed(t *testing.T) {
 	s := newTestNetwork(t)
 	s.proxyNS.IPtables("-t nat -A OUTPUT -p tcp -m multiport --dports " + ownPorts + " -j REDIRECT --to-ports 15001")
 	w := s.run(redirectSetup(true, nil))
-	at := func(port uint16) string { return netip.AddrPortFrom(s.originLink.B.IPv4, port).String() }
-	if got := sendRequest(t, clientIn(t, s.proxyNS, false), "GET", "http://"+at(80)+"/", ""); got.status != http.StatusLoopDetected {
+	address := func(port uint16) string { return netip.AddrPortFrom(s.originLink.B.IPv4, port).String() }
+	if got := sendRequest(t, clientIn(t, s.proxyNS, false), "GET", "http://"+address(80)+"/", ""); got.status != http.StatusLoopDetected {
 		t.Errorf("request in a redirect loop: %d %q", got.status, got.body)
 	}
-	c, err := s.proxyNS.Dial("tcp", at(20880))
+	c, err := s.proxyNS.Dial("tcp", address(20880))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestVirtualListenersReload(t *testing.T) {
 	without, with := redirectSetup(true, nil), redirectSetup(true, nil, s.originLink.B.IPv4)
 	w := s.run(without)
 	url := "http://" + netip.AddrPortFrom(s.originLink.B.IPv4, 8080).String() + "/"
-	own, through := "response of the gateway", "HTTP/1.1 8080 saw "+s.originLink.A.IPv4.String()
+	listener, through := "response of the gateway", "HTTP/1.1 8080 saw "+s.originLink.A.IPv4.String()
 
 	long, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(s.originLink.B.IPv4, 20880).String())
 	if err != nil {
@@ -146,7 +147,7 @@ func TestVirtualListenersReload(t *testing.T) {
 				return
 			default:
 			}
-			if got, err := tryRequest(t.Context(), c, "GET", url, ""); err != nil || got.body != own && got.body != through {
+			if got, err := tryRequest(t.Context(), c, "GET", url, ""); err != nil || got.body != listener && got.body != through {
 				t.Errorf("during reloads: %q, %v", got.body, err)
 			}
 		}
@@ -156,7 +157,7 @@ func TestVirtualListenersReload(t *testing.T) {
 		w.reload(with.at(proxyAdmin))
 		eventually(t, "new connections use the new listener", func() bool {
 			c.CloseIdleConnections()
-			return sendRequest(t, c, "GET", url, "").body == own
+			return sendRequest(t, c, "GET", url, "").body == listener
 		})
 		still()
 		w.reload(without.at(proxyAdmin))
@@ -206,7 +207,7 @@ func TestVirtualListenerMaxConnections(t *testing.T) {
 	}
 }
 
-func TestFilterChainsMatchTheOriginalDestination(t *testing.T) {
+func TestFilterChainsMatchOriginalDestination(t *testing.T) {
 	t.Parallel()
 	s := newTestNetwork(t)
 	redirectRules()["nftables redirect"].apply(s)

@@ -17,7 +17,7 @@ import (
 
 // testNetwork is three hosts in a row. The middle one can redirect what passes:
 //
-//	client ──── gate (weft) ──── origin
+//	client ──── gateway (weft) ──── origin
 //
 // The origin serves HTTP/1.1 on ports 80 and 8080 and HTTP/2 without TLS on 81. It echoes bytes on
 // 20880. Every HTTP response names the address that the origin saw as its client.
@@ -31,7 +31,7 @@ type testNetwork struct {
 func newTestNetwork(t *testing.T) *testNetwork {
 	t.Helper()
 	n := netns.New(t)
-	s := &testNetwork{t: t, clientNS: n.Namespace("client"), proxyNS: n.Namespace("gate"), originNS: n.Namespace("origin")}
+	s := &testNetwork{t: t, clientNS: n.Namespace("client"), proxyNS: n.Namespace("gateway"), originNS: n.Namespace("origin")}
 	s.clientLink, s.originLink = n.Connect(s.clientNS, s.proxyNS), n.Connect(s.proxyNS, s.originNS)
 	s.clientLink.Route(s.clientNS, "0.0.0.0/0")
 	s.clientLink.Route(s.clientNS, "::/0")
@@ -55,7 +55,7 @@ func (s *testNetwork) listen(port string) net.Listener {
 }
 
 // serve starts a server at the origin: of HTTP/2 if two is set, otherwise of HTTP/1.1.
-func (s *testNetwork) serve(port string, second bool) {
+func (s *testNetwork) serve(port string, http2 bool) {
 	s.t.Helper()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,8 +66,8 @@ func (s *testNetwork) serve(port string, second bool) {
 		}),
 		Protocols: new(http.Protocols),
 	}
-	server.Protocols.SetHTTP1(!second)
-	server.Protocols.SetUnencryptedHTTP2(second)
+	server.Protocols.SetHTTP1(!http2)
+	server.Protocols.SetUnencryptedHTTP2(http2)
 	l := s.listen(port)
 	ended := make(chan struct{})
 	go func() {
@@ -84,15 +84,15 @@ func (s *testNetwork) serve(port string, second bool) {
 func (s *testNetwork) echo(port string) {
 	s.t.Helper()
 	l := s.listen(port)
-	var all sync.WaitGroup
-	all.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
 			s.reached.Store(port, true)
-			all.Go(func() {
+			wg.Go(func() {
 				_, _ = io.Copy(c, c)
 				_ = c.Close()
 			})
@@ -100,24 +100,24 @@ func (s *testNetwork) echo(port string) {
 	})
 	s.t.Cleanup(func() {
 		_ = l.Close()
-		all.Wait()
+		wg.Wait()
 	})
 }
 
 // clientIn returns a client in a namespace: of HTTP/2 if two is set, otherwise of HTTP/1.1.
-func clientIn(t *testing.T, ns *netns.Namespace, second bool) *http.Client {
+func clientIn(t *testing.T, ns *netns.Namespace, http2 bool) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: ns.DialContext, Protocols: new(http.Protocols)}
-	transport.Protocols.SetHTTP1(!second)
-	transport.Protocols.SetUnencryptedHTTP2(second)
+	transport.Protocols.SetHTTP1(!http2)
+	transport.Protocols.SetUnencryptedHTTP2(http2)
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
-// proxyAdmin is the admin address of Weft in the gate.
+// proxyAdmin is the admin address of Weft in the gateway.
 const proxyAdmin = "127.0.0.1:9901"
 
-// run starts Weft in the gate. Words of prefix come before its command.
+// run starts Weft in the gateway. Words of prefix come before its command.
 func (s *testNetwork) run(c setup, prefix ...string) *weft {
 	s.t.Helper()
 	return s.start(launchOptions{config: c.at(proxyAdmin)}, prefix...)
@@ -141,11 +141,11 @@ func origDstCluster(extra object) object {
 // redirectSetup returns a configuration for redirected connections. Weft forwards bytes to their
 // original destination, serves HTTP on ports 80 and 81 of any address, and responds itself on port
 // 8080 of the addresses own.
-func redirectSetup(how any, cluster object, own ...netip.Addr) setup {
+func redirectSetup(mode any, cluster object, localIPs ...netip.Addr) setup {
 	virtual := object{"bind_port": false}
 	s := setup{
 		listeners: list{
-			tcpListener("catch", "[::]:15001", object{"cluster": "anywhere"}, object{"use_original_dst": how}),
+			tcpListener("catch", "[::]:15001", object{"cluster": "anywhere"}, object{"use_original_dst": mode}),
 			networkListener("web", "0.0.0.0:80", object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http1,Http2", "router_config_name": "web"}}, virtual),
 			networkListener("two", "[::]:81", object{"type": "proxy", "config": object{
@@ -154,14 +154,14 @@ func redirectSetup(how any, cluster object, own ...netip.Addr) setup {
 		tables:   list{routeTable("web", routeTo("/", "anywhere")), routeTable("own", directRoute("/", 200, "response of the gateway"))},
 		clusters: list{origDstCluster(cluster)},
 	}
-	for i, ip := range own {
+	for i, ip := range localIPs {
 		s.listeners = append(s.listeners, networkListener(fmt.Sprint("own", i), netip.AddrPortFrom(ip, 8080).String(),
 			object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "own"}}, virtual))
 	}
 	return s
 }
 
-// redirectRules returns ways to redirect what passes the gate to its port 15001.
+// redirectRules returns ways to redirect what passes the gateway to its port 15001.
 func redirectRules() map[string]struct {
 	how   string
 	apply func(s *testNetwork)
@@ -170,11 +170,11 @@ func redirectRules() map[string]struct {
 	local := func(s *testNetwork) {
 		for _, family := range []string{"-4", "-6"} {
 			s.proxyNS.Run("ip", family, "rule", "add", "fwmark", "1", "lookup", "100")
-			all := "0.0.0.0/0"
+			anyAddress := "0.0.0.0/0"
 			if family == "-6" {
-				all = "::/0"
+				anyAddress = "::/0"
 			}
-			s.proxyNS.Run("ip", family, "route", "add", "local", all, "dev", "lo", "table", "100")
+			s.proxyNS.Run("ip", family, "route", "add", "local", anyAddress, "dev", "lo", "table", "100")
 		}
 	}
 	iptables := func(s *testNetwork, rule string) {
@@ -217,11 +217,11 @@ func TestRedirectedConnections(t *testing.T) {
 			s := newTestNetwork(t)
 			rule.apply(s)
 			w := s.run(redirectSetup(rule.how, nil, s.originLink.B.IPv4, s.originLink.B.IPv6))
-			for family, at := range map[string]struct{ origin, gate, seen netip.Addr }{
+			for family, addrs := range map[string]struct{ origin, gateway, seen netip.Addr }{
 				"IPv4": {s.originLink.B.IPv4, s.clientLink.B.IPv4, s.originLink.A.IPv4},
 				"IPv6": {s.originLink.B.IPv6, s.clientLink.B.IPv6, s.originLink.A.IPv6},
 			} {
-				t.Run(family, func(t *testing.T) { s.checkRedirected(t, at.origin, at.gate, at.seen) })
+				t.Run(family, func(t *testing.T) { s.checkRedirected(t, addrs.origin, addrs.gateway, addrs.seen) })
 			}
 			for listener, minimum := range map[string]float64{"web": 2, "two": 2, "own0": 1, "own1": 1, "catch": 2} {
 				if got := w.metric("weft_listener_connections_accepted_total", `listener="`+listener+`"`); got < minimum {
@@ -232,10 +232,10 @@ func TestRedirectedConnections(t *testing.T) {
 	}
 }
 
-// checkRedirected sends traffic from the client to the origin and verifies that the gate redirects it. seen
-// is the address of the gate that the origin must see. Otherwise the client would be directly
-// connected.
-func (s *testNetwork) checkRedirected(t *testing.T, origin, gate, seen netip.Addr) {
+// checkRedirected sends traffic from the client to the origin and verifies that the gateway
+// redirects it. seen is the address of the gateway that the origin must see. Otherwise the client
+// would be directly connected.
+func (s *testNetwork) checkRedirected(t *testing.T, origin, gateway, seen netip.Addr) {
 	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(origin, port).String() + "/" }
 	first, second := clientIn(t, s.clientNS, false), clientIn(t, s.clientNS, true)
 	for _, c := range []struct {
@@ -267,7 +267,7 @@ func (s *testNetwork) checkRedirected(t *testing.T, origin, gate, seen netip.Add
 	}
 
 	// This connection was not redirected, so it has no destination.
-	direct, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(gate, 15001).String())
+	direct, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(gateway, 15001).String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,15 +15,15 @@ import (
 
 // overloadManager returns an overload manager that reads a monitor every 20 ms and triggers actions
 // at the pressure at.
-func overloadManager(monitor string, settings object, at float64, actions ...string) object {
-	acts := list{}
+func overloadManager(monitor string, settings object, threshold float64, actions ...string) object {
+	actionList := list{}
 	for _, name := range actions {
-		acts = append(acts, object{"name": name, "triggers": list{object{"name": monitor, "threshold": object{"value": at}}}})
+		actionList = append(actionList, object{"name": name, "triggers": list{object{"name": monitor, "threshold": object{"value": threshold}}}})
 	}
 	return object{"overload_manager": object{
 		"refresh_interval":  "20ms",
 		"resource_monitors": list{object{"name": monitor, "typed_config": settings}},
-		"actions":           acts,
+		"actions":           actionList,
 	}}
 }
 
@@ -56,7 +56,7 @@ func TestOverloadByMemory(t *testing.T) {
 	slow := freeAddress()
 	s.listeners = append(s.listeners, listenDubbo("slow", slow))
 	s.tables = append(s.tables, routeTable("slow", routeTo("/", "app")))
-	s.more = overloadManager("fixed_heap", object{"max_heap_size_bytes": callers * sent}, 0.8, "stop_accepting_requests")
+	s.extra = overloadManager("fixed_heap", object{"max_heap_size_bytes": callers * sent}, 0.8, "stop_accepting_requests")
 	w := startWeft(t, s.config())
 	open := dialRaw(t, front)
 	if response, _ := open.send(get).readResponse("GET"); response.StatusCode != 200 {
@@ -99,8 +99,8 @@ func TestOverloadByMemory(t *testing.T) {
 	}
 }
 
-// TestOverloadRejectsInProtocolTerms verifies that an overloaded Weft rejects requests with a status
-// of their protocol.
+// TestOverloadRejectsInProtocolTerms verifies that an overloaded Weft rejects requests with a
+// status of their protocol.
 func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 	t.Parallel()
 	always := overloadManager("downstream_connections", object{"max_active_downstream_connections": 1000}, 0.0005,
@@ -112,7 +112,7 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		w := startWeft(t, setup{
 			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http1,Http2", "router_config_name": "front"}})},
-			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app.address)}, more: always,
+			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app.address)}, extra: always,
 		}.config())
 		held := dialRaw(t, front)
 		held.send("GET / HTTP/1.1\n") // keeps a connection open
@@ -144,7 +144,7 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		w := startWeft(t, setup{
 			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": r.Name(), "upstream_protocol": r.Name(), "router_config_name": "front"}})},
-			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app)}, more: always,
+			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app)}, extra: always,
 		}.config())
 		client := r.dial(t, front)
 		eventually(t, "the connection is counted", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
@@ -167,7 +167,7 @@ func TestOverloadByDescriptors(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("served"))
 	s, front := simpleProxy(app.address)
-	s.more = overloadManager("file_descriptors", nil, 0.8, "stop_accepting_connections")
+	s.extra = overloadManager("file_descriptors", nil, 0.8, "stop_accepting_connections")
 	w := launchWeft(t, launchOptions{config: s.config(), shell: `ulimit -n 100; exec "$@"`})
 	w.awaitReady()
 	open := dialRaw(t, front).send(get)
@@ -217,7 +217,7 @@ func TestOverloadClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	app := startUpstream(t, respondWith("served"))
 	s, front := simpleProxy(app.address)
-	s.more = overloadManager("file_descriptors", object{"max_file_descriptors": 100}, 0.7, "shrink_idle")
+	s.extra = overloadManager("file_descriptors", object{"max_file_descriptors": 100}, 0.7, "shrink_idle")
 	w := startWeft(t, s.config())
 	var held []*rawConn
 	for range 90 {
@@ -244,7 +244,7 @@ func TestGlobalConnectionLimit(t *testing.T) {
 	s := setup{
 		listeners: list{httpListener("one", one), httpListener("other", other)},
 		tables:    list{routeTable("one", directRoute("/", 200, "ok")), routeTable("other", directRoute("/", 200, "ok"))},
-		more:      overloadManager("downstream_connections", object{"max_active_downstream_connections": 2}, 1, "shrink_heap"),
+		extra:     overloadManager("downstream_connections", object{"max_active_downstream_connections": 2}, 1, "shrink_heap"),
 	}
 	w := startWeft(t, s.config())
 	first, second := dialRaw(t, one), dialRaw(t, other)
@@ -274,13 +274,13 @@ func TestGlobalConnectionLimit(t *testing.T) {
 	})
 }
 
-// TestOverloadIsNotReportedAsDrain verifies that a healthcheck filter does not report a drain when overload
-// closes the connection.
+// TestOverloadIsNotReportedAsDrain verifies that a healthcheck filter does not report a drain when
+// overload closes the connection.
 func TestOverloadIsNotReportedAsDrain(t *testing.T) {
 	t.Parallel()
 	s, front := simpleProxy(startUpstream(t, respondWith("served")).address)
 	s.listeners[0].(object)["stream_filters"] = list{streamFilter("healthcheck", object{"endpoint": "/healthz"})}
-	s.more = overloadManager("downstream_connections", object{"max_active_downstream_connections": 10}, 0.1, "disable_http_keepalive")
+	s.extra = overloadManager("downstream_connections", object{"max_active_downstream_connections": 10}, 0.1, "disable_http_keepalive")
 	w := startWeft(t, s.config())
 	open := dialRaw(t, front)
 	eventually(t, "connections are above the threshold", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })

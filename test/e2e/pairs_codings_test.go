@@ -19,10 +19,11 @@ func gzipBody(body string) string {
 	return b.String()
 }
 
-// checkGzipBody returns a function that verifies that the responses are content compressed with gzip.
-func checkGzipBody(body string) func(t *testing.T, all []httpResponse) {
-	return func(t *testing.T, all []httpResponse) {
-		for _, a := range all {
+// checkGzipBody returns a function that verifies that the responses are content compressed with
+// gzip.
+func checkGzipBody(body string) func(t *testing.T, responses []httpResponse) {
+	return func(t *testing.T, responses []httpResponse) {
+		for _, a := range responses {
 			r, err := gzip.NewReader(strings.NewReader(a.body))
 			if err != nil {
 				t.Fatal(err)

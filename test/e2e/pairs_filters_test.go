@@ -143,8 +143,8 @@ func (p *protocolPair) dubboStream() feature {
 	}
 }
 
-// TestEveryStreamFilterIsCovered verifies that (*protocolPair).filters has every stream filter of the
-// registry. The title of a filter's README.md is the name of the filter.
+// TestEveryStreamFilterIsCovered verifies that (*protocolPair).filters has every stream filter of
+// the registry. The title of a filter's README.md is the name of the filter.
 func TestEveryStreamFilterIsCovered(t *testing.T) {
 	t.Parallel()
 	rows := make(map[string]bool)

@@ -7,12 +7,12 @@ import (
 
 // Features of the selection of a host.
 
-// checkOneUpstream verifies that one upstream sent all responses. With random selection from two upstreams, 12
-// responses pass by chance in one of 2,000 runs.
-func checkOneUpstream(t *testing.T, all []httpResponse) {
+// checkOneUpstream verifies that one upstream sent all responses. With random selection from two
+// upstreams, 12 responses pass by chance in one of 2,000 runs.
+func checkOneUpstream(t *testing.T, responses []httpResponse) {
 	t.Helper()
-	first := all[0].header.Get("X-App")
-	for _, a := range all {
+	first := responses[0].header.Get("X-App")
+	for _, a := range responses {
 		if got := a.header.Get("X-App"); got == "" || got != first {
 			t.Errorf("responses from %q and %q, want the same upstream", got, first)
 		}
@@ -20,17 +20,17 @@ func checkOneUpstream(t *testing.T, all []httpResponse) {
 }
 
 func (p *protocolPair) hashPolicy() feature {
-	by := func(prefix string, policies ...any) object {
+	route := func(prefix string, policies ...any) object {
 		return routeTo(prefix, "hashed", object{"hash_policy": list(policies)})
 	}
 	const often = 12
 	return feature{
 		name: "hash_policy",
 		routes: []object{
-			by("/field", object{"header": object{"key": "x-user"}}),
-			by("/cookie", object{"http_cookie": object{"name": "user", "ttl": "1m"}}),
-			by("/address", object{"source_ip": object{}}),
-			by("/second", object{"header": object{"key": "x-user"}}, object{"source_ip": object{}}),
+			route("/field", object{"header": object{"key": "x-user"}}),
+			route("/cookie", object{"http_cookie": object{"name": "user", "ttl": "1m"}}),
+			route("/address", object{"source_ip": object{}}),
+			route("/second", object{"header": object{"key": "x-user"}}, object{"source_ip": object{}}),
 		},
 		clusters: list{cluster("hashed", object{"lb_type": "LB_MAGLEV"}, p.app, p.other)},
 		cases: []requestCase{

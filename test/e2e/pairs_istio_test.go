@@ -5,7 +5,7 @@ import "github.com/weft-proxy/weft/pkg/protocol/workload"
 // peerMetadata verifies the exchange of metadata with a client that sends its own.
 func (p *protocolPair) peerMetadata() feature {
 	client := workload.Workload{Name: "web", Namespace: "default"}
-	here := workload.Workload{Name: "shop"}
+	local := workload.Workload{Name: "shop"}
 	id, metadata := "X-Envoy-Peer-Metadata-Id", "X-Envoy-Peer-Metadata"
 	return feature{
 		name: "peer_metadata",
@@ -14,7 +14,7 @@ func (p *protocolPair) peerMetadata() feature {
 		})},
 		cases: []requestCase{
 			{name: "a sidecar sends and receives metadata", path: "/", fields: []string{id + ": there", metadata + ": " + client.Metadata()}, status: 200, code: "0",
-				wantHeaders: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: here.Metadata()}},
+				wantHeaders: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: local.Metadata()}},
 			{name: "other clients receive no metadata", path: "/", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", id: "", metadata: ""}},
 		},
 	}

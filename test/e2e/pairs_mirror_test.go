@@ -22,7 +22,7 @@ func recordRequests(copies chan<- string) http.HandlerFunc {
 }
 
 // mirror verifies that copies use the protocol of the client unless the filter sets another one.
-// Each trial with a copy waits for it, so that an unexpected copy of an earlier trial is detected.
+// Each case with a copy waits for it, so that an unexpected copy of an earlier case is detected.
 func (p *protocolPair) mirror() feature {
 	copied := func(want string, times int) func(t *testing.T, _ []httpResponse) {
 		return func(t *testing.T, _ []httpResponse) {

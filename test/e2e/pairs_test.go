@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// feature is a stream filter or an action of routes: its configuration and the trials that verify
-// it. It has its own listener and a route table with the same name. Its trials run in every pair of
+// feature is a stream filter or an action of routes: its configuration and the cases that verify
+// it. It has its own listener and a route table with the same name. Its cases run in every pair of
 // protocols.
 type feature struct {
 	name     string                                                 // without spaces
@@ -21,7 +21,7 @@ type feature struct {
 	routes   []object                                               // followed by a route of every path to "app", unless all is set
 	matchAll bool                                                   // routes match every path
 	clusters list                                                   // in addition to "app", "other" and "dead"
-	before   func(t *testing.T, ask func(path string) httpResponse) // waits until the trials can run; may be nil
+	before   func(t *testing.T, ask func(path string) httpResponse) // waits until the cases can run; may be nil
 	cases    []requestCase
 }
 
@@ -34,8 +34,8 @@ type requestCase struct {
 	chunked      bool // without a Content-Length
 	times        int  // number of requests; 0: one
 
-	status      int               // of the response, in HTTP; 0: HTTP skips the trial
-	code        string            // grpc-status; "": gRPC skips the trial
+	status      int               // of the response, in HTTP; 0: HTTP skips the case
+	code        string            // grpc-status; "": gRPC skips the case
 	reason      string            // of the failure that is counted; "": none
 	body        string            // "": any; gRPC does not check it
 	wantHeaders map[string]string // response headers; "": absent
@@ -105,7 +105,7 @@ func TestProtocolPairs(t *testing.T) {
 	}
 }
 
-// runFeature runs the trials of a feature and verifies the failures that Weft counts.
+// runFeature runs the cases of a feature and verifies the failures that Weft counts.
 func (p *protocolPair) runFeature(t *testing.T, w *weft, c *http.Client, url string, f *feature) {
 	if f.before != nil {
 		f.before(t, func(path string) httpResponse { a, _ := p.fetch(t, c, url, &requestCase{path: path}); return a })
@@ -179,7 +179,7 @@ func (p *protocolPair) fetch(t *testing.T, c *http.Client, url string, q *reques
 	return httpResponse{resp.StatusCode, resp.Header, string(body), time.Since(start)}, resp
 }
 
-// request returns the request of the trial, to the host shop.test.
+// request returns the request of the case, to the host shop.test.
 func (p *protocolPair) request(t *testing.T, url string, q *requestCase) *http.Request {
 	t.Helper()
 	method, text := q.method, q.requestBody
@@ -231,8 +231,8 @@ func checkCall(t *testing.T, resp *http.Response, body string, q *requestCase) {
 	}
 }
 
-// checkForwarded checks every response of an upstream: the HTTP version of the request, the trailers,
-// and that hop-by-hop headers were not forwarded.
+// checkForwarded checks every response of an upstream: the HTTP version of the request, the
+// trailers, and that hop-by-hop headers were not forwarded.
 func (p *protocolPair) checkForwarded(t *testing.T, resp *http.Response) {
 	t.Helper()
 	version := resp.Header.Get("X-Version")
@@ -289,8 +289,8 @@ func (p *protocolPair) serve(t *testing.T) {
 	}
 }
 
-// describeRequestAs returns a handler that responds with name, the request line, each request header as
-// Got-Name, and the body.
+// describeRequestAs returns a handler that responds with name, the request line, each request
+// header as Got-Name, and the body.
 func describeRequestAs(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -166,8 +166,8 @@ type httpResponse struct {
 	took   time.Duration
 }
 
-// sendRequest sends a request and fails the test on an error. fields are "Name: value"; "Host" sets the
-// authority.
+// sendRequest sends a request and fails the test on an error. fields are "Name: value"; "Host" sets
+// the authority.
 func sendRequest(t *testing.T, c *http.Client, method, url, body string, fields ...string) httpResponse {
 	t.Helper()
 	a, err := tryRequest(t.Context(), c, method, url, body, fields...)
@@ -260,10 +260,10 @@ func (w *rawConn) readResponse(method string) (*http.Response, string) {
 // readToEnd reads until the connection ends, by a close or a reset.
 func (w *rawConn) readToEnd() string {
 	w.t.Helper()
-	all, err := io.ReadAll(w.r)
+	data, err := io.ReadAll(w.r)
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		w.t.Fatal("the connection does not end")
 	}
-	return string(all)
+	return string(data)
 }

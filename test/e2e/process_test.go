@@ -22,8 +22,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// waitTimeout is the timeout of operations that should be immediate. The machine that runs the tests
-// may be busy.
+// waitTimeout is the timeout of operations that should be immediate. The machine that runs the
+// tests may be busy.
 const waitTimeout = 15 * time.Second
 
 // weft is a process under test.
@@ -248,13 +248,13 @@ func (w *weft) descriptors() []string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var all []string
+	var out []string
 	for _, e := range entries {
 		if to, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
-			all = append(all, to)
+			out = append(out, to)
 		}
 	}
-	return all
+	return out
 }
 
 // memory is the memory of a process in bytes. Tests bound the anonymous memory, because
@@ -288,7 +288,7 @@ func memoryOf(pid int) (m memory, err error) {
 
 // watchMemory samples the memory of the process. The returned function stops that, and fails the
 // test if own grew by more than room. With the race detector it never fails the test.
-func (w *weft) watchMemory() (grewLittle func(room int)) {
+func (w *weft) watchMemory() (check func(maxGrowth int)) {
 	w.t.Helper()
 	before, pid := w.memory().anonymous, w.cmd.Process.Pid
 	maximum, stop, ended := before, make(chan struct{}), make(chan struct{})
@@ -299,24 +299,24 @@ func (w *weft) watchMemory() (grewLittle func(room int)) {
 	w.t.Cleanup(end)
 	go func() {
 		defer close(ended)
-		look := time.NewTicker(5 * time.Millisecond)
-		defer look.Stop()
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
 		for {
 			if m, err := memoryOf(pid); err == nil { // an error means that the process has exited
 				maximum = max(maximum, m.anonymous)
 			}
 			select {
-			case <-look.C:
+			case <-ticker.C:
 			case <-stop:
 				return
 			}
 		}
 	}()
-	return func(room int) {
+	return func(maxGrowth int) {
 		w.t.Helper()
 		end()
 		w.t.Logf("%d kB of memory before, %d kB at most", before>>10, maximum>>10)
-		if maximum-before > room && !invariants.Enabled {
+		if maximum-before > maxGrowth && !invariants.Enabled {
 			w.t.Errorf("memory grew from %d kB to %d kB", before>>10, maximum>>10)
 		}
 	}
@@ -359,16 +359,16 @@ func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
 }
 
 // eventually waits until holds returns true. After patience it fails the test.
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t *testing.T, label string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	timeout := time.After(waitTimeout)
-	for !holds() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatalf("not true after %v: %s", waitTimeout, what)
+			t.Fatalf("not true after %v: %s", waitTimeout, label)
 		}
 	}
 }

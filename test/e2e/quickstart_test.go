@@ -39,12 +39,12 @@ func TestQuickStart(t *testing.T) {
 		"without arguments":             {"start"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := newMachine(t, "127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901")
-			w := launchWeft(t, launchOptions{args: args, dir: root, shell: at.shell()})
+			m := newMachine(t, "127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901")
+			w := launchWeft(t, launchOptions{args: args, dir: root, shell: m.shell()})
 			w.stdout.await(t, 0, "Then:")
-			quickStartGreets(t, w.stdout.String())
+			checkStartupOutput(t, w.stdout.String())
 			for i, command := range curls {
-				out, err := at.command("curl", append([]string{"-sf"}, strings.Fields(string(command[1]))...)...).CombinedOutput()
+				out, err := m.command("curl", append([]string{"-sf"}, strings.Fields(string(command[1]))...)...).CombinedOutput()
 				if err != nil {
 					t.Fatalf("curl %s: %v\n%s", command[1], err, out)
 				}
@@ -63,8 +63,8 @@ func TestQuickStart(t *testing.T) {
 	}
 }
 
-// quickStartGreets checks that the first lines have what a new user needs.
-func quickStartGreets(t *testing.T, greeting string) {
+// checkStartupOutput checks that the first lines have what a new user needs.
+func checkStartupOutput(t *testing.T, greeting string) {
 	t.Helper()
 	first, rest, _ := strings.Cut(greeting, "\n")
 	if !strings.HasPrefix(first, "weft ") || !strings.HasSuffix(first, "is ready: 3 listeners, 2 clusters") {
@@ -90,7 +90,7 @@ type machine struct{ namespace *netns.Namespace }
 func newMachine(t *testing.T, addresses ...string) machine {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {
-		awaitFree(t, addresses...)
+		awaitFreeAddresses(t, addresses...)
 		return machine{}
 	}
 	return machine{netns.New(t).Namespace("start")}
@@ -113,8 +113,9 @@ func (m machine) command(program string, args ...string) *exec.Cmd {
 	return c
 }
 
-// awaitFree waits until another quick start has ended. It skips the test if that takes too long.
-func awaitFree(t *testing.T, addresses ...string) {
+// awaitFreeAddresses waits until another quick start has ended. It skips the test if that takes too
+// long.
+func awaitFreeAddresses(t *testing.T, addresses ...string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -155,16 +156,16 @@ func TestDubboQuickStart(t *testing.T) {
 	if len(starts) != 2 || explain == nil || len(curls) != 2 {
 		t.Fatalf("README.md shows %d start and %d curl commands, and explain: %q", len(starts), len(curls), explain)
 	}
-	at := newMachine(t, "127.0.0.1:20080", "127.0.0.1:20881", "127.0.0.1:22222", "127.0.0.1:22223", "127.0.0.1:34940", "127.0.0.1:34941")
+	m := newMachine(t, "127.0.0.1:20080", "127.0.0.1:20881", "127.0.0.1:22222", "127.0.0.1:22223", "127.0.0.1:34940", "127.0.0.1:34941")
 	dir := t.TempDir()
 	for _, start := range starts {
-		w := launchWeft(t, launchOptions{args: strings.Fields(string(start[1])), dir: root, shell: at.shell(), env: []string{
+		w := launchWeft(t, launchOptions{args: strings.Fields(string(start[1])), dir: root, shell: m.shell(), env: []string{
 			"REGISTRY_ADDRESS=file:" + filepath.Join(dir, "registry"), "STATE_DIR=" + dir,
 		}})
 		w.awaitReady()
 	}
 	for _, command := range curls {
-		out, err := at.command("sh", "-c", string(command)).Output()
+		out, err := m.command("sh", "-c", string(command)).Output()
 		if err != nil || !strings.Contains(string(out), `{"err_no":0,`) {
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
@@ -174,7 +175,7 @@ func TestDubboQuickStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the consumer's sidecar has found the provider's", func() bool {
-		out, _ := at.command(binary, strings.Fields(string(explain[1]))...).Output() // fails until then
+		out, _ := m.command(binary, strings.Fields(string(explain[1]))...).Output() // fails until then
 		return strings.Contains(string(out), "host 127.0.0.1:20080")
 	})
 }

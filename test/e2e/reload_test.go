@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// configSeries makes configurations, each of which differs from the previous one in everything that a
-// reload can change: routes, clusters, hosts, options of the listener and the engine, filters,
+// configSeries makes configurations, each of which differs from the previous one in everything that
+// a reload can change: routes, clusters, hosts, options of the listener and the engine, filters,
 // access logs, and the listeners themselves.
 type configSeries struct {
 	dir          string
@@ -25,8 +25,8 @@ type configSeries struct {
 }
 
 func (g *configSeries) config(n int) object {
-	hosts := func(of int) []string { // two of three, in turn
-		return []string{g.apps[of%3].address, g.apps[(of+1)%3].address}
+	hosts := func(pick int) []string { // two of three, in turn
+		return []string{g.apps[pick%3].address, g.apps[(pick+1)%3].address}
 	}
 	name := fmt.Sprintf("app-%d", n%4)
 	limits := object{"max_header_size": 16<<10 + n/2*1024, "via": fmt.Sprintf("weft-%d", n/2)} // changes with every second generation
@@ -79,7 +79,7 @@ func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 		if via := got.header.Get("Via"); via != fmt.Sprintf("1.1 weft-%d", n/2) {
 			t.Errorf("generation %d: Via: %q", n, via)
 		}
-		if by := got.header.Get("X-App"); by != g.apps[n%3].address && by != g.apps[(n+1)%3].address {
+		if body := got.header.Get("X-App"); body != g.apps[n%3].address && body != g.apps[(n+1)%3].address {
 			t.Errorf("generation %d: response of another generation's host", n)
 		}
 	}
@@ -121,18 +121,18 @@ func TestReloadFailsNoRequest(t *testing.T) {
 	}
 	retained := make([]*rawConn, 3)
 	count(func(n int) error { // one connection, until a response closes it
-		at := &retained[n>>20]
-		if *at == nil {
+		slot := &retained[n>>20]
+		if *slot == nil {
 			connections.Add(1)
-			*at = dialRaw(t, g.front)
+			*slot = dialRaw(t, g.front)
 		}
-		response, body, err := (*at).exchange(fmt.Sprintf("GET /kept HTTP/1.1\nHost: a\nX-Id: kept-%d\n\n", n), "GET")
+		response, body, err := (*slot).exchange(fmt.Sprintf("GET /kept HTTP/1.1\nHost: a\nX-Id: kept-%d\n\n", n), "GET")
 		if err != nil || response.StatusCode != 200 || body != digest(nil) {
 			return fmt.Errorf("kept connection, request %d: %v, %+v %q", n, err, response, body)
 		}
 		if response.Close {
-			_ = (*at).Close() // the response announced it
-			*at = nil
+			_ = (*slot).Close() // the response announced it
+			*slot = nil
 		}
 		return nil
 	})

@@ -52,8 +52,8 @@ func (p *protocolPair) retryConditions() feature {
 	}
 }
 
-// failFirst returns a handler that responds to the first request of a path as its last segment says:
-// with a status, a gRPC status, a header, or not at all. Later requests succeed.
+// failFirst returns a handler that responds to the first request of a path as its last segment
+// says: with a status, a gRPC status, a header, or not at all. Later requests succeed.
 func failFirst() http.HandlerFunc {
 	var requests sync.Map // by path
 	app := describeRequestAs("app")
@@ -65,15 +65,15 @@ func failFirst() http.HandlerFunc {
 		if isCall(r) {
 			w.Header().Set("Content-Type", "application/grpc")
 		}
-		switch how := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; {
-		case how == "gone":
+		switch behavior := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; {
+		case behavior == "gone":
 			panic(http.ErrAbortHandler)
-		case how == "again":
+		case behavior == "again":
 			w.Header().Set("X-Again", "yes")
-		case strings.HasPrefix(how, "grpc-"):
-			w.Header().Set("Grpc-Status", strings.TrimPrefix(how, "grpc-"))
+		case strings.HasPrefix(behavior, "grpc-"):
+			w.Header().Set("Grpc-Status", strings.TrimPrefix(behavior, "grpc-"))
 		default:
-			w.WriteHeader(map[string]int{"404": 404, "409": 409, "429": 429, "500": 500, "503": 503}[how])
+			w.WriteHeader(map[string]int{"404": 404, "409": 409, "429": 429, "500": 500, "503": 503}[behavior])
 		}
 	}
 }

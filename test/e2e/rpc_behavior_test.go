@@ -12,12 +12,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// rpcDeadline is less than any timeout in the configurations of these tests, and more than a busy machine
-// needs for an operation that does not wait.
+// rpcDeadline is less than any timeout in the configurations of these tests, and more than a busy
+// machine needs for an operation that does not wait.
 const rpcDeadline = 5 * time.Second
 
-// checkMostlyFast checks that calls do not wait. A busy machine may delay some of them, so one of ten
-// may take up to soon.
+// checkMostlyFast checks that calls do not wait. A busy machine may delay some of them, so one of
+// ten may take up to soon.
 func checkMostlyFast(t *testing.T, elapsed []time.Duration) {
 	t.Helper()
 	slices.Sort(elapsed)
@@ -51,17 +51,17 @@ func TestRPCHeaderChanges(t *testing.T) {
 			t.Errorf("response %d with code %d; header %q", response.id, response.code, v)
 		}
 		arrived := <-got
-		var q protocol.Request
+		var req protocol.Request
 		var v xprotocol.FrameView
-		if err := r.codec.ReadRequest(arrived.bytes, &q, &v); err != nil {
+		if err := r.codec.ReadRequest(arrived.bytes, &req, &v); err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]string{"added": "request", "replaced": "after"} {
-			if got := q.Header.Get(name); got != want {
+			if got := req.Header.Get(name); got != want {
 				t.Errorf("the application reads %s: %q, want %q", name, got, want)
 			}
 		}
-		if _, there := q.Header.Lookup("removed"); there || bytes.Contains(arrived.bytes, []byte("secret")) {
+		if _, found := req.Header.Lookup("removed"); found || bytes.Contains(arrived.bytes, []byte("secret")) {
 			t.Errorf("the application got a removed header: %q", arrived.bytes)
 		}
 	})
@@ -76,8 +76,8 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 		address, w := r.startProxy(t, object{}, list{cluster("app", nil, app), cluster("dead", nil, freeAddress())},
 			routeWhen("app", "way: carried"), routeWhen("dead", "way: dead"))
 		client := r.dial(t, address)
-		requests := func(id uint64, way string) []byte { return client.withHeader(t, client.request(id), "way", way) }
-		notice := func(id uint64, way string) []byte { return r.withByte(t, requests(id, way), r.kindAt, r.oneWay) }
+		requests := func(id uint64, oneWay string) []byte { return client.withHeader(t, client.request(id), "way", oneWay) }
+		notice := func(id uint64, oneWay string) []byte { return r.withByte(t, requests(id, oneWay), r.kindAt, r.oneWay) }
 		client.send(notice(1, "carried"), notice(2, "no route"), notice(3, "dead"), notice(4, "carried"), requests(5, "carried"))
 		if a := client.receive(); a.id != 5 || !a.ok {
 			t.Errorf("response %d with code %d, want that of call 5 alone", a.id, a.code)
@@ -114,8 +114,8 @@ func TestUnknownSerializationIsForwarded(t *testing.T) {
 			t.Errorf("response %d with code %d", a.id, a.code)
 		}
 		arrived := <-got
-		if at := r.timeoutAt; at > 0 {
-			copy(arrived.bytes[at:at+4], sent[at:])
+		if offset := r.timeoutAt; offset > 0 {
+			copy(arrived.bytes[offset:offset+4], sent[offset:])
 		}
 		r.codec.SetID(arrived.bytes, 1)
 		if !bytes.Equal(arrived.bytes, sent) {

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// startRPCUpstream starts an RPC server that responds to each request with the string that it received.
+// startRPCUpstream starts an RPC server that responds to each request with the string that it
+// received.
 func startRPCUpstream(t *testing.T, p *frame.Protocol) (address string) {
 	t.Helper()
 	return startTCPServer(t, func(c net.Conn) {
@@ -65,8 +66,8 @@ func (r *frameReader) next() (frame.Frame, error) {
 	}
 }
 
-// checkCalls sends several requests on one connection before it reads a response, and verifies that each
-// gets its own response.
+// checkCalls sends several requests on one connection before it reads a response, and verifies that
+// each gets its own response.
 func checkCalls(t *testing.T, address string, p *frame.Protocol) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

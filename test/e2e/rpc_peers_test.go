@@ -121,8 +121,8 @@ func (r *rpc) next(c net.Conn, rest *[]byte) (rawFrame, error) {
 	}
 }
 
-// startServer starts a server that responds with success to every request that expects a response, and
-// sends what it received to got.
+// startServer starts a server that responds with success to every request that expects a response,
+// and sends what it received to got.
 func (r *rpc) startServer(t *testing.T) (address string, got <-chan rawFrame) {
 	t.Helper()
 	received := make(chan rawFrame, 1024)

@@ -31,12 +31,12 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 		"service", "service-regex", "service-prefix", "service-and-method", "method", "method-regex", "version", "version-regex",
 		"group", "group-regex", "attachment", "attachment-regex", "attachment-present", "both", "rest",
 	}
-	providers, all := map[string]*provider{}, []object{}
+	providers, routeList := map[string]*provider{}, []object{}
 	for _, name := range order {
 		providers[name] = startProvider(t, name, nil)
-		all = append(all, routes[name].with(object{"route": object{"cluster_name": name}}))
+		routeList = append(routeList, routes[name].with(object{"route": object{"cluster_name": name}}))
 	}
-	address, _ := rpcProxy(t, providers, all...)
+	address, _ := rpcProxy(t, providers, routeList...)
 	client := newConsumer(t, address)
 	for _, c := range []struct {
 		want                     string
@@ -75,9 +75,9 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 	}
 }
 
-// TestRPCWithoutARouteIsServiceNotFound verifies the status of a call without a route, and that its
+// TestRPCWithoutRouteIsServiceNotFound verifies the status of a call without a route, and that its
 // connection stays open.
-func TestRPCWithoutARouteIsServiceNotFound(t *testing.T) {
+func TestRPCWithoutRouteIsServiceNotFound(t *testing.T) {
 	t.Parallel()
 	address, _ := rpcProxy(t, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "method: buy"))
 	client := newConsumer(t, address)
@@ -129,10 +129,10 @@ func TestRPCTimeoutByMethod(t *testing.T) {
 // only.
 func TestRPCRetryPolicyByMethod(t *testing.T) {
 	t.Parallel()
-	failing := func(how byte, times int64) func([]byte, int64) byte {
+	failing := func(conditions byte, times int64) func([]byte, int64) byte {
 		return func(_ []byte, n int64) byte {
 			if n <= times {
-				return how
+				return conditions
 			}
 			return dubboOK
 		}

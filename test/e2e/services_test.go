@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/test/xds/control"
 )
 
-// sidecarPair is the two sidecars of configs/dubbo_provider.json and dubbo_consumer.json, which share a
-// registry in a directory.
+// sidecarPair is the two sidecars of configs/dubbo_provider.json and dubbo_consumer.json, which
+// share a registry in a directory.
 type sidecarPair struct {
 	t                                *testing.T
 	registry                         string // address
@@ -258,8 +258,8 @@ func providerExample(t *testing.T) {
 	}
 }
 
-// TestServiceNameConflictsWithCluster verifies that a service cannot have the name of a cluster of the
-// file, neither on a subscription nor on a reload.
+// TestServiceNameConflictsWithCluster verifies that a service cannot have the name of a cluster of
+// the file, neither on a subscription nor on a reload.
 func TestServiceNameConflictsWithCluster(t *testing.T) {
 	t.Parallel()
 	e := loadExample(t, "dubbo_consumer.json")
@@ -293,9 +293,9 @@ func TestServiceNameConflictsWithCluster(t *testing.T) {
 	reload(withCluster("com.example.Free"), "the file defines cluster \\\"com.example.Free\\\"")
 	reload(e.text, "configuration applied")
 	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
-	said := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Free", method: "say"})
-	if !strings.Contains(said.text, noHealthyHostText) {
-		t.Errorf("after reloads: %d %q", said.status, said.text)
+	response := newConsumer(t, e.address("20881")).call(invocation{service: "com.example.Free", method: "say"})
+	if !strings.Contains(response.text, noHealthyHostText) {
+		t.Errorf("after reloads: %d %q", response.status, response.text)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// responseCounts counts the responses to clients that send one request after the other. After a rejection
-// they pause.
-type responseCounts struct{ served, refused atomic.Int64 }
+// responseCounts counts the responses to clients that send one request after the other. After a
+// rejection they pause.
+type responseCounts struct{ served, rejected atomic.Int64 }
 
 // startClients starts n clients, which send requests until stop is closed.
 func (c *responseCounts) startClients(t *testing.T, clients *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
@@ -29,7 +29,7 @@ func (c *responseCounts) startClients(t *testing.T, clients *sync.WaitGroup, n i
 				case got.status == 200:
 					c.served.Add(1)
 				case got.status == 503:
-					c.refused.Add(1)
+					c.rejected.Add(1)
 					<-time.After(2 * time.Millisecond)
 				default:
 					t.Errorf("unexpected response status %d", got.status)
@@ -66,14 +66,14 @@ func TestPrioritiesUnderOverload(t *testing.T) {
 	eventually(t, "high priority requests are served", func() bool { return high.served.Load() >= 500 || t.Failed() })
 	close(stop)
 	clients.Wait()
-	if n := high.refused.Load(); n > 0 {
+	if n := high.rejected.Load(); n > 0 {
 		t.Errorf("%d high priority requests rejected, %d served, want none rejected", n, high.served.Load())
 	}
-	if served, rejected := batch.served.Load(), batch.refused.Load(); served == 0 || rejected < served {
+	if served, rejected := batch.served.Load(), batch.rejected.Load(); served == 0 || rejected < served {
 		t.Errorf("%d low priority requests served and %d rejected, want some and most", served, rejected)
 	}
-	if got := w.metric(adaptiveRefused, `priority="batch"`); got != float64(batch.refused.Load()) {
-		t.Errorf("%v counted as rejected, want %d", got, batch.refused.Load())
+	if got := w.metric(adaptiveRefused, `priority="batch"`); got != float64(batch.rejected.Load()) {
+		t.Errorf("%v counted as rejected, want %d", got, batch.rejected.Load())
 	}
 	if got := w.metric("weft_filter_adaptive_concurrency_limit"); got < 10 || got > 100 {
 		t.Errorf("the limit is %v for an application that serves four at a time", got)

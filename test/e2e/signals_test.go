@@ -158,7 +158,7 @@ func TestSIGTERMForceCloses(t *testing.T) {
 	}
 }
 
-func TestDrainByTheAdminPort(t *testing.T) {
+func TestDrainEndpoint(t *testing.T) {
 	t.Parallel()
 	s, _ := simpleProxy("127.0.0.1:1")
 	w := startWeft(t, s.config())
@@ -193,7 +193,7 @@ func TestPIDFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weft.pid")
 	s, _ := simpleProxy("127.0.0.1:1")
-	s.more = object{"pid": path}
+	s.extra = object{"pid": path}
 	w := startWeft(t, s.config())
 	eventually(t, "the file has the process ID", func() bool {
 		text, _ := os.ReadFile(path)
@@ -206,7 +206,7 @@ func TestPIDFile(t *testing.T) {
 	}
 }
 
-func TestSIGHUPAppliesTheFile(t *testing.T) {
+func TestSIGHUPReloads(t *testing.T) {
 	t.Parallel()
 	s, front := simpleProxy("127.0.0.1:1")
 	s.tables = list{routeTable("front", directRoute("/", 200, "old"))}
@@ -295,9 +295,9 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 	}
 }
 
-// TestSIGUSR1ReopensTheLogs rotates logs under traffic as logrotate does. Each request has one line
+// TestSIGUSR1ReopensLogs rotates logs under traffic as logrotate does. Each request has one line
 // in one of the files.
-func TestSIGUSR1ReopensTheLogs(t *testing.T) {
+func TestSIGUSR1ReopensLogs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	access, process := filepath.Join(dir, "access.log"), filepath.Join(dir, "weft.log")
@@ -374,7 +374,7 @@ func rotatedLines(t *testing.T, path string) [][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all [][]string
+	var out [][]string
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -384,7 +384,7 @@ func rotatedLines(t *testing.T, path string) [][]string {
 		for line := range strings.Lines(string(text)) {
 			lines = append(lines, strings.TrimSuffix(line, "\n"))
 		}
-		all = append(all, lines)
+		out = append(out, lines)
 	}
-	return all
+	return out
 }

@@ -39,8 +39,8 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Skipf("cannot build with -race: %v", err)
 	}
-	moody := startTCPServer(t, serveFaulty)
-	steady := startUpstream(t, respondWith("steady"))
+	faultyUpstream := startTCPServer(t, serveFaulty)
+	goodUpstream := startUpstream(t, respondWith("steady"))
 	front := freeAddress()
 	config := func(n int) object {
 		return setup{
@@ -50,9 +50,9 @@ func TestSoak(t *testing.T) {
 				routeTo("/steady", "steady", object{"timeout": fmt.Sprintf("%ds", 20+n%3)}),
 				routeTo("/", "moody", object{"timeout": "5s", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "2s"}}))},
 			clusters: list{
-				cluster("steady", object{"idle_timeout": "2s"}, steady.address),
-				cluster(fmt.Sprintf("moody-%d", n%2), nil, moody),
-				cluster("moody", object{"idle_timeout": "2s", "max_request_per_conn": 50}, moody),
+				cluster("steady", object{"idle_timeout": "2s"}, goodUpstream.address),
+				cluster(fmt.Sprintf("moody-%d", n%2), nil, faultyUpstream),
+				cluster("moody", object{"idle_timeout": "2s", "max_request_per_conn": 50}, faultyUpstream),
 			},
 			admin: "",
 		}.config()
@@ -62,20 +62,20 @@ func TestSoak(t *testing.T) {
 	w.awaitReady()
 	admin := first["admin"]
 
-	calm := newClient(t)
-	sendRequest(t, calm, "GET", "http://"+front+"/steady", "")
-	calm.CloseIdleConnections()
+	wellBehaved := newClient(t)
+	sendRequest(t, wellBehaved, "GET", "http://"+front+"/steady", "")
+	wellBehaved.CloseIdleConnections()
 	eventually(t, "the connections of the warm-up are closed", func() bool { return len(sockets(w)) <= 2 })
 	goroutines, descriptors, heap := w.goroutines(), len(sockets(w)), w.heap()
 
 	end := time.Now().Add(soakDuration(t))
 	var clients sync.WaitGroup
-	var rude, good atomic.Int64
+	var faulty, good atomic.Int64
 	for range 24 {
 		clients.Go(func() {
 			for time.Now().Before(end) {
 				misbehave(front)
-				rude.Add(1)
+				faulty.Add(1)
 			}
 		})
 	}
@@ -101,10 +101,10 @@ func TestSoak(t *testing.T) {
 		w.reload(next)
 	}
 	clients.Wait()
-	t.Logf("%d faulty exchanges and connections, %d good ones, %d reloads", rude.Load(), good.Load(), reloads)
+	t.Logf("%d faulty exchanges and connections, %d good ones, %d reloads", faulty.Load(), good.Load(), reloads)
 
-	sendRequest(t, calm, "GET", "http://"+front+"/steady", "")
-	calm.CloseIdleConnections()
+	sendRequest(t, wellBehaved, "GET", "http://"+front+"/steady", "")
+	wellBehaved.CloseIdleConnections()
 	eventually(t, "every socket except the listening ones is closed", func() bool { return len(sockets(w)) <= descriptors })
 	eventually(t, "every goroutine has ended", func() bool { return w.goroutines() <= goroutines+2 })
 	now := w.heap()
@@ -116,13 +116,13 @@ func TestSoak(t *testing.T) {
 }
 
 // sockets returns the open sockets of the process. adminClient leaves none open.
-func sockets(w *weft) (all []string) {
+func sockets(w *weft) (out []string) {
 	for _, d := range w.descriptors() {
 		if strings.HasPrefix(d, "socket:") {
-			all = append(all, d)
+			out = append(out, d)
 		}
 	}
-	return all
+	return out
 }
 
 // serveFaulty responds to most requests. The others fail in one of the ways in which upstreams
@@ -158,45 +158,45 @@ func respondFaulty(c net.Conn, mood int, head bool) bool {
 	if head {
 		body = ""
 	}
-	say := func(s string) { _, _ = io.WriteString(c, s) } // Weft may have closed the connection
+	send := func(s string) { _, _ = io.WriteString(c, s) } // Weft may have closed the connection
 	plain := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
 	switch mood {
 	case 0: // an early response, then a close
-		say("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		send("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		return false
 	case 2: // a reset
 		_ = c.(*net.TCPConn).SetLinger(0)
 		return false
 	case 3: // an incomplete body
-		say(plain + body[:len(body)/2])
+		send(plain + body[:len(body)/2])
 		return false
 	case 4: // garbage
-		say("220 mail.example ESMTP\r\n")
+		send("220 mail.example ESMTP\r\n")
 		return false
 	case 5: // chunks, closed in the middle
-		say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n0123456789abcdef\r\n5\r\nab")
+		send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n0123456789abcdef\r\n5\r\nab")
 		return false
 	case 6: // a body until the close
-		say("HTTP/1.1 200 OK\r\n\r\n" + body)
+		send("HTTP/1.1 200 OK\r\n\r\n" + body)
 		return false
 	case 7: // slow
 		for i := range len(plain) {
-			say(plain[i : i+1])
+			send(plain[i : i+1])
 		}
 		<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond)
-		say(body)
+		send(body)
 	case 8: // more bytes than the response has
-		say(plain + body + "HTTP/1.1 200 OK\r\n")
+		send(plain + body + "HTTP/1.1 200 OK\r\n")
 	case 9: // an interim response first
-		say("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + plain + body)
+		send("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + plain + body)
 	case 10, 11:
 		if head {
-			say(plain)
+			send(plain)
 			break
 		}
-		say(fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-End: 1\r\n\r\n", len(body), body))
+		send(fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-End: 1\r\n\r\n", len(body), body))
 	default:
-		say(plain + body)
+		send(plain + body)
 	}
 	return true
 }
@@ -210,7 +210,7 @@ func misbehave(address string) {
 	c := nc.(*net.TCPConn)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(8 * time.Second))
-	say := func(s string) { _, _ = io.WriteString(c, s) }
+	send := func(s string) { _, _ = io.WriteString(c, s) }
 	read := func() {
 		_, _ = io.CopyN(io.Discard, c, int64(rand.IntN(1<<18)))
 	}
@@ -219,41 +219,41 @@ func misbehave(address string) {
 	switch rand.IntN(12) {
 	case 0: // sends nothing
 	case 1: // half a head
-		say(get[:rand.IntN(len(get))])
+		send(get[:rand.IntN(len(get))])
 	case 2: // not HTTP
-		say("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
+		send("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
 		read()
 	case 3: // sends a request and closes
-		say(get)
+		send(get)
 	case 4: // sends a request and resets
-		say(get)
+		send(get)
 		_ = c.SetLinger(0)
 	case 5: // pipelines
-		say(strings.Repeat(get, 1+rand.IntN(20)))
+		send(strings.Repeat(get, 1+rand.IntN(20)))
 		read()
 	case 6: // half a body
-		say(post + strings.Repeat("x", rand.IntN(200000)))
+		send(post + strings.Repeat("x", rand.IntN(200000)))
 		if rand.IntN(2) == 0 {
 			_ = c.SetLinger(0)
 		}
 	case 7: // a complete body
-		say(post + strings.Repeat("x", 300000))
+		send(post + strings.Repeat("x", 300000))
 		read()
 	case 8: // chunks, sometimes complete
-		say("POST / HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("100\r\n"+strings.Repeat("y", 256)+"\r\n", 1+rand.IntN(300)))
+		send("POST / HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("100\r\n"+strings.Repeat("y", 256)+"\r\n", 1+rand.IntN(300)))
 		if rand.IntN(2) == 0 {
-			say("0\r\n\r\n")
+			send("0\r\n\r\n")
 		}
 		read()
 	case 9: // a tunnel
-		say("GET / HTTP/1.1\r\nHost: soak\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		say(strings.Repeat("echo", rand.IntN(20000)))
+		send("GET / HTTP/1.1\r\nHost: soak\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		send(strings.Repeat("echo", rand.IntN(20000)))
 		if rand.IntN(2) == 0 {
 			_ = c.CloseWrite()
 		}
 		read()
 	case 10: // reads slowly
-		say(strings.Repeat(get, 3))
+		send(strings.Repeat(get, 3))
 		first := make([]byte, 100)
 		for range 20 {
 			if _, err := c.Read(first); err != nil {
@@ -262,7 +262,7 @@ func misbehave(address string) {
 			<-time.After(10 * time.Millisecond)
 		}
 	default: // half-closes
-		say(get)
+		send(get)
 		_ = c.CloseWrite()
 		read()
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestSourceAddressOfACluster verifies the source address of requests, byte streams and health
+// TestClusterSourceAddress verifies the source address of requests, byte streams and health
 // checks.
-func TestSourceAddressOfACluster(t *testing.T) {
+func TestClusterSourceAddress(t *testing.T) {
 	t.Parallel()
 	checked := make(chan string, 100)
 	from := func(address string) string { host, _, _ := net.SplitHostPort(address); return host }
@@ -69,7 +69,7 @@ func TestKeepAliveTimers(t *testing.T) {
 	}.config())
 	client := newClient(t)
 	sendRequest(t, client, "GET", "http://"+front, "")
-	for _, c := range []struct{ what, filter, minimum string }{
+	for _, c := range []struct{ side, filter, minimum string }{
 		{"downstream", "sport = :" + portOfAddress(front), "49min"},
 		{"upstream", "dport = :" + portOfAddress(app.address), "83min"},
 	} {
@@ -78,7 +78,7 @@ func TestKeepAliveTimers(t *testing.T) {
 			t.Fatalf("ss: %v\n%s", err, out)
 		}
 		if !strings.Contains(string(out), "timer:(keepalive,"+c.minimum) {
-			t.Errorf("%s connection has no timer of %s:\n%s", c.what, c.minimum, out)
+			t.Errorf("%s connection has no timer of %s:\n%s", c.side, c.minimum, out)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestTCPRoutesByAddress(t *testing.T) {
 	}
 }
 
-func TestTCPWithoutARouteIsClosed(t *testing.T) {
+func TestTCPWithoutRouteIsClosed(t *testing.T) {
 	t.Parallel()
 	hosts := map[string]string{"a": startGreeter(t, "a")}
 	_, front := tcpProxy(t, object{"routes": list{object{"cluster": "a", "source_addrs": list{"10.0.0.0/8"}}}}, hosts)
@@ -81,8 +81,8 @@ func TestTCPHalfClose(t *testing.T) {
 	t.Run("client first", func(t *testing.T) {
 		t.Parallel()
 		app := startTCPServer(t, func(c net.Conn) {
-			all, _ := io.ReadAll(c)
-			_, _ = io.WriteString(c, "got "+string(all))
+			data, _ := io.ReadAll(c)
+			_, _ = io.WriteString(c, "got "+string(data))
 		})
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
 		client := dialRaw(t, front).send("all of it")
@@ -99,8 +99,8 @@ func TestTCPHalfClose(t *testing.T) {
 		app := startTCPServer(t, func(c net.Conn) {
 			_, _ = io.WriteString(c, "that is all")
 			_ = c.(*net.TCPConn).CloseWrite() // the client detects a failure
-			all, _ := io.ReadAll(c)
-			heard <- string(all)
+			data, _ := io.ReadAll(c)
+			heard <- string(data)
 		})
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
 		client := dialRaw(t, front)

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// exampleCertDir returns a certDir with the certificates of the TLS examples. Its directory is their
-// ${CERTS}.
+// exampleCertDir returns a certDir with the certificates of the TLS examples. Its directory is
+// their ${CERTS}.
 func exampleCertDir(t *testing.T) *certDir {
 	t.Helper()
 	v := newCertDir(t)
@@ -24,16 +24,16 @@ func tlsExample(t *testing.T) {
 	v := exampleCertDir(t)
 	e := loadExample(t, "tls.json")
 	w := e.run("tls.json", "CERTS="+v.dir)
-	at := e.address("2443")
-	_, port, _ := net.SplitHostPort(at)
+	address := e.address("2443")
+	_, port, _ := net.SplitHostPort(address)
 	if got := sendRequest(t, v.client(), "GET", "https://localhost:"+port+"/", ""); got.status != 200 || got.body != "over TLS\n" {
 		t.Errorf("over TLS: %d %q", got.status, got.body)
 	}
-	if got := sendRequest(t, newClient(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+address+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
 		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
 	}
 	for name, want := range map[string]string{"shop.example": "shop", "v1.api.example": "api", "": "shop"} {
-		if got := presentedNameFor(t, v, at, name); got != want {
+		if got := presentedNameFor(t, v, address, name); got != want {
 			t.Errorf("SNI %q: the listener presents %q, want %q", name, got, want)
 		}
 	}

@@ -57,9 +57,9 @@ func tlsListener(name, address string, context object, extra ...object) object {
 }
 
 // client returns a client that trusts the authority of v and prefers HTTP/2.
-func (v *certDir) client(own ...tls.Certificate) *http.Client {
+func (v *certDir) client(cert ...tls.Certificate) *http.Client {
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), Certificates: own}, ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), Certificates: cert}, ForceAttemptHTTP2: true,
 	}
 	v.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
@@ -187,8 +187,8 @@ func TestInvalidCertificatesAreRejected(t *testing.T) {
 	}
 }
 
-// clientWithCert returns a client that presents a certificate even if the server does not accept its
-// authority.
+// clientWithCert returns a client that presents a certificate even if the server does not accept
+// its authority.
 func clientWithCert(v *certDir, cert tls.Certificate) *http.Client {
 	c := v.client()
 	c.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -197,7 +197,7 @@ func clientWithCert(v *certDir, cert tls.Certificate) *http.Client {
 	return c
 }
 
-func TestTLSAndPlaintextOnOnePort(t *testing.T) {
+func TestTLSAndPlaintextOnSamePort(t *testing.T) {
 	v := newCertDir(t)
 	v.issue("server", testpki.Spec{})
 	front, strict := freeAddress(), freeAddress()

@@ -36,7 +36,7 @@ func requestTranslations() []translation {
 
 // rejectedRequests returns requests that Weft must reject.
 func rejectedRequests() []translation {
-	all := []translation{
+	cases := []translation{
 		{name: "two Content-Length headers", http1: "POST /t HTTP/1.1\nHost: shop.test\nContent-Length: 5\nContent-Length: 5\n\nhello", http2: ":method: POST\ncontent-length: 5\ncontent-length: 5\n\nhello"},
 		{name: "Content-Length and chunks", http1: "POST /t HTTP/1.1\nHost: shop.test\nContent-Length: 5\nTransfer-Encoding: chunked\n\n0\n\n", http2: ":method: POST\ncontent-length: 5\ntransfer-encoding: chunked\n\nhello"},
 		{name: "body shorter than Content-Length", http1: "POST /t HTTP/1.1\nHost: shop.test\nContent-Length: 5\n\nhel" + closeMark, http2: ":method: POST\ncontent-length: 5\n\nhel"},
@@ -70,22 +70,22 @@ func rejectedRequests() []translation {
 		{name: "TE other than trailers", http2: "te: gzip"},
 	}
 	for _, f := range []string{"connection: x-one", "keep-alive: timeout=5", "proxy-connection: keep-alive", "transfer-encoding: chunked", "upgrade: websocket"} {
-		all = append(all, translation{name: "HTTP/1.1 connection header: " + f, http2: f}) // RFC 9113 8.2.2
+		cases = append(cases, translation{name: "HTTP/1.1 connection header: " + f, http2: f}) // RFC 9113 8.2.2
 	}
-	for i := range all {
-		all[i].clientWant1, all[i].clientWant2 = "400", "(PROTOCOL_ERROR)"
-		if strings.HasSuffix(all[i].http1, closeMark) {
-			all[i].clientWant1 = "(end)" // a client that closes gets no response
+	for i := range cases {
+		cases[i].clientWant1, cases[i].clientWant2 = "400", "(PROTOCOL_ERROR)"
+		if strings.HasSuffix(cases[i].http1, closeMark) {
+			cases[i].clientWant1 = "(end)" // a client that closes gets no response
 		}
 	}
-	return all
+	return cases
 }
 
 // responseTranslations returns responses, to requests that Weft forwards.
 func responseTranslations() []translation {
 	const asked = "GET /t shop.test"
 	large := strings.Repeat("content ", 2000) // more than Weft buffers before the end of the body
-	all := []translation{
+	cases := []translation{
 		{name: "response headers", response1: "HTTP/1.1 201 Created\nSet-Cookie: a=1\nX-One: 1\nSet-Cookie: b=2\nContent-Length: 0\n\n",
 			response2: ":status: 201\nset-cookie: a=1\nx-one: 1\nset-cookie: b=2\ncontent-length: 0", clientWant: "201\ncontent-length: 0\nset-cookie: a=1\nset-cookie: b=2\nx-one: 1"},
 		{name: "response trailers", response1: "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n5\nhello\n0\nX-Sum: 5\n\n",
@@ -114,10 +114,10 @@ func responseTranslations() []translation {
 		{name: "missing last chunk", response1: "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n5\nhello\n" + closeMark, clientWant1: "200\n\nhello(cut)", clientWant2: "200\n\nhello(cut)"},
 		{name: "Content-Length and chunks in a response", response1: "HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: chunked\n\n0\n\n" + closeMark, clientWant: "502"},
 	}
-	for i := range all {
-		all[i].http1, all[i].http2, all[i].upstreamWant = get1+"\n", get2, asked
+	for i := range cases {
+		cases[i].http1, cases[i].http2, cases[i].upstreamWant = get1+"\n", get2, asked
 	}
-	return append(all,
+	return append(cases,
 		translation{name: "Expect: 100-continue", http1: "POST /t HTTP/1.1\nHost: shop.test\nExpect: 100-continue\nContent-Length: 5\n\nhello", // RFC 9110 10.1.1
 			http2: ":method: POST\nexpect: 100-continue\ncontent-length: 5\n\nhello", upstreamWant: "POST /t shop.test\ncontent-length: 5\nexpect: 100-continue\n\nhello",
 			response1: "HTTP/1.1 100 Continue\n\nHTTP/1.1 200 OK\nContent-Length: 2\n\nok", response2: ":status: 100" + messageSeparator + ":status: 200\ncontent-length: 2\n\nok",

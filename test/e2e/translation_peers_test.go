@@ -16,9 +16,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// messageSeparator separates the messages of one exchange in the notation of the translation tests. In both
-// HTTP versions a message is its request line ("GET /t shop.test") or status, its headers in lower
-// case, and, after empty lines, its body and its trailers. Interim responses come first.
+// messageSeparator separates the messages of one exchange in the notation of the translation tests.
+// In both HTTP versions a message is its request line ("GET /t shop.test") or status, its headers
+// in lower case, and, after empty lines, its body and its trailers. Interim responses come first.
 //
 //	POST /t shop.test
 //	content-length: 5
@@ -44,9 +44,9 @@ func symbols(s string) string {
 func http1Text(s string) string { return symbols(strings.ReplaceAll(s, "\n", "\r\n")) }
 
 // notation returns a message in the notation.
-func notation(first string, fields []string, body string, trailers []string) string {
+func notation(startLine string, fields []string, body string, trailers []string) string {
 	slices.Sort(fields)
-	s := strings.Join(append([]string{first}, fields...), "\n")
+	s := strings.Join(append([]string{startLine}, fields...), "\n")
 	if body != "" || len(trailers) > 0 {
 		s += "\n\n" + body
 	}
@@ -106,10 +106,10 @@ func withoutWeftHeaders(fields []string) []string {
 
 // content removes the headers of the connection from fields and reads the body that fields
 // announce. If without is set, the message has no body.
-func (r http1Reader) content(fields *[]string, without bool) (body string, trailers []string, err error) {
+func (r http1Reader) content(fields *[]string, noBody bool) (body string, trailers []string, err error) {
 	takeHeader(fields, "connection")
 	chunked := takeHeader(fields, "transfer-encoding") == "chunked"
-	if without {
+	if noBody {
 		return "", nil, nil
 	}
 	if chunked {
@@ -137,9 +137,9 @@ func (r http1Reader) content(fields *[]string, without bool) (body string, trail
 			if err != nil {
 				return "", nil, err
 			}
-			all := make([]byte, n)
-			n, err = io.ReadFull(r, all)
-			return string(all[:n]), nil, err
+			payload := make([]byte, n)
+			n, err = io.ReadFull(r, payload)
+			return string(payload[:n]), nil, err
 		}
 	}
 	return "", nil, nil
@@ -158,23 +158,23 @@ func (r http1Reader) request() (string, error) {
 
 // responses reads the responses to a request, up to the final one.
 func (r http1Reader) responses(head bool) string {
-	all := ""
+	out := ""
 	for {
 		line, fields, err := r.section(true)
 		if err != nil {
-			return all + "(end)"
+			return out + "(end)"
 		}
 		status := strings.Fields(line)[1]
 		interim := status[0] == '1' && status != "101"
 		body, trailers, err := r.content(&fields, interim || head || status == "204" || status == "304")
-		all += notation(status, withoutWeftHeaders(fields), body, trailers)
+		out += notation(status, withoutWeftHeaders(fields), body, trailers)
 		switch {
 		case err != nil:
-			return all + "(cut)"
+			return out + "(cut)"
 		case !interim:
-			return all
+			return out
 		}
-		all += messageSeparator
+		out += messageSeparator
 	}
 }
 
@@ -209,10 +209,10 @@ func (p *http2Peer) headers(stream uint32, fields []string, end bool) error {
 
 // send sends messages in the notation.
 func (p *http2Peer) send(stream uint32, messages string) error {
-	all := strings.Split(messages, messageSeparator)
-	for i, m := range all {
+	sections := strings.Split(messages, messageSeparator)
+	for i, m := range sections {
 		part := strings.SplitN(m, "\n\n", 3)
-		last := i == len(all)-1
+		last := i == len(sections)-1
 		if err := p.headers(stream, strings.Split(part[0], "\n"), last && len(part) == 1); err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (p *http2Peer) send(stream uint32, messages string) error {
 
 // message reads a message to its end, from stream or, if that is 0, from the next stream. first
 // returns the first line for the pseudo-headers.
-func (p *http2Peer) message(stream uint32, first func(pseudo map[string]string) string) (text string, of uint32, err error) {
+func (p *http2Peer) message(stream uint32, first func(pseudo map[string]string) string) (text string, streamID uint32, err error) {
 	var line, body string
 	var fields []string
 	started := false
@@ -314,8 +314,8 @@ func requestHTTP1(t *testing.T, address, request string) string {
 	return http1Reader{c.r}.responses(strings.HasPrefix(request, "HEAD "))
 }
 
-// requestHTTP2 sends a request over HTTP/2 and returns the responses. The default is GET /t; "-" before a
-// pseudo-header removes it.
+// requestHTTP2 sends a request over HTTP/2 and returns the responses. The default is GET /t; "-"
+// before a pseudo-header removes it.
 func requestHTTP2(t *testing.T, address, request string) string {
 	t.Helper()
 	p := newHTTP2Peer(dialRaw(t, address).Conn)
@@ -338,22 +338,22 @@ func requestHTTP2(t *testing.T, address, request string) string {
 
 // withPseudo adds the default pseudo-headers to a request.
 func withPseudo(head string) string {
-	all := []string{":method: GET", ":scheme: http", ":authority: shop.test", ":path: /t"}
+	out := []string{":method: GET", ":scheme: http", ":authority: shop.test", ":path: /t"}
 	for line := range strings.Lines(head) {
 		line = strings.TrimSuffix(line, "\n")
 		field := strings.TrimPrefix(line, "-")
 		i := -1
 		if name, _, ok := strings.Cut(field[1:], ": "); ok && field[0] == ':' {
-			i = slices.IndexFunc(all, func(f string) bool { return strings.HasPrefix(f, ":"+name+": ") })
+			i = slices.IndexFunc(out, func(f string) bool { return strings.HasPrefix(f, ":"+name+": ") })
 		}
 		switch {
 		case i < 0:
-			all = append(all, line)
+			out = append(out, line)
 		case field != line:
-			all = slices.Delete(all, i, i+1)
+			out = slices.Delete(out, i, i+1)
 		default:
-			all[i] = line
+			out[i] = line
 		}
 	}
-	return strings.Join(all, "\n")
+	return strings.Join(out, "\n")
 }

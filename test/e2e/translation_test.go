@@ -18,13 +18,13 @@ type translation struct {
 	name string
 	// What clients send; "": not possible in this version.
 	http1, http2 string
-	// What the upstream receives; "": no complete request. arrives1 and arrives2 are for upstreams
-	// of one version, if they differ.
+	// What the upstream receives; "": no complete request. upstreamWant1 and upstreamWant2 are for
+	// upstreams of one version, if they differ.
 	upstreamWant, upstreamWant1, upstreamWant2 string
 	// What upstreams send; both "": 200 and "ok"; one "": not possible in this version.
 	response1, response2 string
-	// What the client receives; "": the response "ok". gets1 and gets2 are for clients of one
-	// version.
+	// What the client receives; "": the response "ok". clientWant1 and clientWant2 are for clients
+	// of one version.
 	clientWant, clientWant1, clientWant2 string
 }
 
@@ -38,8 +38,8 @@ func firstNonEmpty(texts ...string) string {
 	return ""
 }
 
-// recordingUpstreams is an upstream in each HTTP version. It reports the requests that it received and
-// responds as the current translation says.
+// recordingUpstreams is an upstream in each HTTP version. It reports the requests that it received
+// and responds as the current translation says.
 type recordingUpstreams struct {
 	address  map[string]string // by version, as in configuration
 	requests chan string       // complete requests
@@ -120,11 +120,11 @@ func (x *translation) appliesTo(down, up string) bool {
 	if down == "Http2" {
 		requests = x.http2
 	}
-	said, other := x.response1, x.response2
+	sent, other := x.response1, x.response2
 	if up == "Http2" {
-		said, other = other, said
+		sent, other = other, sent
 	}
-	return requests != "" && (said != "" || other == "")
+	return requests != "" && (sent != "" || other == "")
 }
 
 func (x *translation) run(t *testing.T, apps *recordingUpstreams, front, down, up string) {

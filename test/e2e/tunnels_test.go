@@ -124,8 +124,8 @@ func (p *http2Peer) head() (status string, err error) {
 	}
 }
 
-// startTunnelUpstream starts an upstream that accepts every WebSocket handshake in an HTTP version. It sends its
-// ends of the tunnels to ends and keeps them open until the test ends.
+// startTunnelUpstream starts an upstream that accepts every WebSocket handshake in an HTTP version.
+// It sends its ends of the tunnels to ends and keeps them open until the test ends.
 func startTunnelUpstream(t *testing.T, protocol string) (address string, ends <-chan tunnel) {
 	taken, over := make(chan tunnel, 1), t.Context().Done()
 	return startTCPServer(t, func(c net.Conn) {
@@ -227,7 +227,8 @@ func checkPasses(t *testing.T, from, to tunnel, text string) {
 	}
 }
 
-// readToEnd reads to the end and returns its error. Neither more bytes nor a timeout may come first.
+// readToEnd reads to the end and returns its error. Neither more bytes nor a timeout may come
+// first.
 func readToEnd(t *testing.T, s tunnel) error {
 	t.Helper()
 	rest, err := io.ReadAll(s)

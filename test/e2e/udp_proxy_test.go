@@ -41,11 +41,11 @@ type udpEcho struct {
 
 func startUDPEcho(t *testing.T, address, name string) *udpEcho {
 	t.Helper()
-	at, err := net.ResolveUDPAddr("udp", address)
+	udpAddr, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.ListenUDP("udp", at)
+	conn, err := net.ListenUDP("udp", udpAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +100,9 @@ func exchangeDatagram(t *testing.T, conn *net.UDPConn, text string, wait time.Du
 	return string(b[:n])
 }
 
-// TestTenThousandSessionsAndNoMore verifies that sessions up to max_sessions get responses, that
+// TestUDPMaxSessions verifies that sessions up to max_sessions get responses, that
 // one more does not, and that ended sessions free their resources.
-func TestTenThousandSessionsAndNoMore(t *testing.T) {
+func TestUDPMaxSessions(t *testing.T) {
 	t.Parallel()
 	sessions := 10_000
 	if testing.Short() {
@@ -235,8 +235,8 @@ func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 	}
 }
 
-// TestDatagramsUnderReload verifies that no datagram is lost while the configuration changes.
-func TestDatagramsUnderReload(t *testing.T) {
+// TestReloadLosesNoDatagrams verifies that no datagram is lost while the configuration changes.
+func TestReloadLosesNoDatagrams(t *testing.T) {
 	t.Parallel()
 	first, second := startUDPEcho(t, "127.0.0.1:0", "a"), startUDPEcho(t, "127.0.0.1:0", "b")
 	front, spare := freeUDP(t), freeUDP(t)
@@ -288,9 +288,9 @@ func TestDatagramsUnderReload(t *testing.T) {
 	}
 }
 
-// TestDatagramsDrain verifies that a session still gets its response during a drain, and that the
+// TestUDPDrain verifies that a session still gets its response during a drain, and that the
 // process exits soon afterwards.
-func TestDatagramsDrain(t *testing.T) {
+func TestUDPDrain(t *testing.T) {
 	t.Parallel()
 	requests, release := make(chan struct{}, 1), make(chan struct{})
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -37,8 +37,8 @@ func TestConnectFailover(t *testing.T) {
 	}
 }
 
-// unresponsiveAddress returns an address where a connect neither succeeds nor fails, because the accept queue is
-// full.
+// unresponsiveAddress returns an address where a connect neither succeeds nor fails, because the
+// accept queue is full.
 func unresponsiveAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

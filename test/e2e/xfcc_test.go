@@ -75,8 +75,8 @@ func TestForwardedClientCertificate(t *testing.T) {
 	}
 }
 
-// TestForwardedClientCertificateOnResumption verifies that a resumed session forwards the same certificate as
-// the session that it resumes.
+// TestForwardedClientCertificateOnResumption verifies that a resumed session forwards the same
+// certificate as the session that it resumes.
 func TestForwardedClientCertificateOnResumption(t *testing.T) {
 	t.Parallel()
 	v := newCertDir(t)

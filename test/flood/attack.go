@@ -31,8 +31,8 @@ type attack struct {
 	reset          bool // connections are closed with RST instead of FIN
 }
 
-// streamsPerBurst is the number of streams of a burst: below 500, the default number of resets that one
-// connection may send at once.
+// streamsPerBurst is the number of streams of a burst: below 500, the default number of resets that
+// one connection may send at once.
 const streamsPerBurst = 480
 
 // attacks returns all attacks; the test runs the first one.
@@ -141,10 +141,10 @@ type load struct {
 // run attacks address and returns the number of sent bursts and opened connections.
 func (a attack) run(address string, l load) (bursts, connections int) {
 	var sent, opened atomic.Int64
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	until := time.Now().Add(l.duration)
 	for range l.connections {
-		all.Go(func() {
+		wg.Go(func() {
 			c := attacker{attack: a, address: address}
 			defer c.close()
 			ticker := time.NewTicker(l.interval)
@@ -169,7 +169,7 @@ func (a attack) run(address string, l load) (bursts, connections int) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	return int(sent.Load()), int(opened.Load())
 }
 

@@ -41,13 +41,13 @@ func measure(t *target, a attack, l load) (result, error) {
 		return r, err
 	}
 	stop := make(chan struct{})
-	var beside sync.WaitGroup
-	beside.Go(func() { r.files = maxOpenFiles(t.pid, stop) })
-	var waits []time.Duration
-	beside.Go(func() { waits, r.failures = requestUntil(t.clientAddress, stop) })
+	var clientDone sync.WaitGroup
+	clientDone.Go(func() { r.files = maxOpenFiles(t.pid, stop) })
+	var latencies []time.Duration
+	clientDone.Go(func() { latencies, r.failures = requestUntil(t.clientAddress, stop) })
 	r.bursts, r.connections = a.run(t.attackAddress, l)
 	close(stop)
-	beside.Wait()
+	clientDone.Wait()
 	after, err := process.CPUTime(process.Tree(t.pid))
 	if err != nil {
 		return r, err
@@ -56,10 +56,10 @@ func measure(t *target, a attack, l load) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	r.cpu, r.peak, r.requests = after-before, memory.Peak, len(waits)
-	if len(waits) > 0 {
-		slices.Sort(waits)
-		r.p50, r.p99 = waits[len(waits)/2], waits[len(waits)*99/100]
+	r.cpu, r.peak, r.requests = after-before, memory.Peak, len(latencies)
+	if len(latencies) > 0 {
+		slices.Sort(latencies)
+		r.p50, r.p99 = latencies[len(latencies)/2], latencies[len(latencies)*99/100]
 	}
 	return r, nil
 }
@@ -67,8 +67,8 @@ func measure(t *target, a attack, l load) (result, error) {
 // sampleInterval is the interval between two counts of descriptors.
 const sampleInterval = 20 * time.Millisecond
 
-// maxOpenFiles returns the maximum number of descriptors of a process and its children until stop is
-// closed.
+// maxOpenFiles returns the maximum number of descriptors of a process and its children until stop
+// is closed.
 func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
@@ -93,9 +93,9 @@ func maxOpenFiles(pid int, stop <-chan struct{}) (maximum int) {
 // requestInterval is the minimum interval between two requests of the honest client.
 const requestInterval = 2 * time.Millisecond
 
-// requestUntil sends requests one after another until stop is closed. It returns the latency of every
-// request, including failed ones, and the number of failures.
-func requestUntil(address string, stop <-chan struct{}) (waits []time.Duration, failures int) {
+// requestUntil sends requests one after another until stop is closed. It returns the latency of
+// every request, including failed ones, and the number of failures.
+func requestUntil(address string, stop <-chan struct{}) (latencies []time.Duration, failures int) {
 	const patience = 10 * time.Second
 	var conn net.Conn
 	var in *bufio.Reader
@@ -137,16 +137,16 @@ func requestUntil(address string, stop <-chan struct{}) (waits []time.Duration, 
 				conn = nil
 			}
 		}
-		waits = append(waits, time.Since(start))
+		latencies = append(latencies, time.Since(start))
 		select {
 		case <-stop:
-			return waits, failures
+			return latencies, failures
 		default:
 		}
 		select {
 		case <-ticker.C:
 		case <-stop:
-			return waits, failures
+			return latencies, failures
 		}
 	}
 }

@@ -131,11 +131,11 @@ func (b *environment) start(launcher *process.Launcher, cpu int, p program, a at
 	if err != nil {
 		return nil, err
 	}
-	at, err := b.ports.Take(2)
+	addrs, err := b.ports.Take(2)
 	if err != nil {
 		return nil, err
 	}
-	arguments, err := p.configure(b, dir, a, at[0], at[1])
+	arguments, err := p.configure(b, dir, a, addrs[0], addrs[1])
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (b *environment) start(launcher *process.Launcher, cpu int, p program, a at
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // the child has its own
-	t := &target{attackAddress: at[0].String(), clientAddress: at[1].String(), exited: make(chan struct{})}
+	t := &target{attackAddress: addrs[0].String(), clientAddress: addrs[1].String(), exited: make(chan struct{})}
 	t.cmd = exec.Command(p.path, arguments...)
 	t.cmd.Stdout, t.cmd.Stderr = log, log
 	if err := launcher.Start(t.cmd, cpu); err != nil {
@@ -157,7 +157,7 @@ func (b *environment) start(launcher *process.Launcher, cpu int, p program, a at
 	}()
 	probe := peer.HTTP("/", 200)
 	for until := time.Now().Add(20 * time.Second); ; {
-		if err = probe(at[1]); err == nil {
+		if err = probe(addrs[1]); err == nil {
 			return t, nil
 		}
 		select {

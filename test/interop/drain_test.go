@@ -53,14 +53,14 @@ type weftPair struct {
 
 func startWeftPair(t *testing.T, protocol string, providers []int) weftPair {
 	t.Helper()
-	var all weftPair
+	var pair weftPair
 	for i, provider := range providers {
 		port := freePort(t)
-		all.ports = append(all.ports, port)
+		pair.ports = append(pair.ports, port)
 		config := writeConfig(t, "server", protocol, []int{port}, []service{{hosts: []int{provider}}})
-		all.wefts[i] = startWeft(t, fmt.Sprintf("weft %d of 2", i+1), config)
+		pair.wefts[i] = startWeft(t, fmt.Sprintf("weft %d of 2", i+1), config)
 	}
-	return all
+	return pair
 }
 
 // startWeft starts a Weft and waits until it is ready.
@@ -71,8 +71,8 @@ func startWeft(t *testing.T, name, config string) *peer {
 	return p
 }
 
-// drainUnderLoad starts a load on the consumer and stops the first of two Wefts. caller sends requests to both: it is the
-// consumer, or the Weft in front of them.
+// drainUnderLoad starts a load on the consumer and stops the first of two Wefts. client sends
+// requests to both: it is the consumer, or the Weft in front of them.
 func (r *restartTest) drainUnderLoad(t *testing.T, second weftPair, client *peer, load string) {
 	t.Helper()
 	r.consumer.send(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, concurrency, r.options))

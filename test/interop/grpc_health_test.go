@@ -16,14 +16,14 @@ func TestGRPCHealth(t *testing.T) {
 	t.Parallel()
 	requireKit(t, "grpc")
 	defer results.add(t, "health", pair{consumer: "grpc-go", provider: "Weft"}, oneWeft)
-	at := freePort(t)
-	path := writeHTTP2Config(t, at, freePort(t), "Http2")
+	weftPort := freePort(t)
+	path := writeHTTP2Config(t, weftPort, freePort(t), "Http2")
 	addFilter(t, path, object{"type": "healthcheck", "config": object{"grpc": true, "grpc_services": []string{"shop.Items"}}})
 	start(t, "weft", os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(kitDir("grpc"), "health"),
-		"-target", address(at), "", "shop.Items", "shop.Other").CombinedOutput()
+		"-target", address(weftPort), "", "shop.Items", "shop.Other").CombinedOutput()
 	const want = `Check "": OK SERVING
 Check "shop.Items": OK SERVING
 Check "shop.Other": NotFound UNKNOWN
@@ -59,8 +59,8 @@ func addFilter(t *testing.T, path string, filter object) {
 }
 
 // firstElement returns the first element of the list at key, or nil if there is none.
-func firstElement(of any, key string) any {
-	o, _ := of.(map[string]any)
+func firstElement(parent any, key string) any {
+	o, _ := parent.(map[string]any)
 	l, _ := o[key].([]any)
 	if len(l) == 0 {
 		return nil

@@ -62,18 +62,18 @@ func TestGRPC(t *testing.T) {
 	start(t, "grpc-go server", filepath.Join(kitDir("grpc"), "server"), "-port", strconv.Itoa(port))
 	awaitPort(t, port)
 	p := pair{consumer: "grpc-go", provider: "grpc-go"}
-	for _, way := range []struct {
+	for _, path := range []struct {
 		by    callPath
 		wefts int
 	}{{direct, 0}, {oneWeft, 1}, {twoWefts, 2}} {
-		at, problem := startChain(t, way.wefts, port)
+		weftPort, problem := startChain(t, path.wefts, port)
 		for _, c := range grpcCases() {
-			t.Run(c.name+"/"+string(way.by), func(t *testing.T) {
-				defer results.add(t, c.name, p, way.by)
+			t.Run(c.name+"/"+string(path.by), func(t *testing.T) {
+				defer results.add(t, c.name, p, path.by)
 				if problem != "" {
 					t.Skip("SKIPPED, NOT SHOWN: " + problem)
 				}
-				if out, err := runGRPCCase(t, at, c); err != nil {
+				if out, err := runGRPCCase(t, weftPort, c); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
 			})
@@ -81,8 +81,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// TestGRPCClientDetectsFailures verifies that cases fail with a server that implements no method. It leaves out
-// the cases about such servers, and those that the client may end first.
+// TestGRPCClientDetectsFailures verifies that cases fail with a server that implements no method.
+// It leaves out the cases about such servers, and those that the client may end first.
 func TestGRPCClientDetectsFailures(t *testing.T) {
 	t.Parallel()
 	requireKit(t, "grpc")
@@ -111,18 +111,18 @@ func runGRPCCase(t *testing.T, port int, c grpcCase) (output []byte, err error) 
 	return exec.CommandContext(ctx, filepath.Join(kitDir("grpc"), "client"), args...).CombinedOutput()
 }
 
-// startChain starts n Wefts in a row in front of a server on port, and returns the port of the first.
-// problem is what Weft does not support yet.
+// startChain starts n Wefts in a row in front of a server on port, and returns the port of the
+// first. problem is what Weft does not support yet.
 func startChain(t *testing.T, n, port int) (first int, problem string) {
 	t.Helper()
 	for i := range n {
-		at := freePort(t)
-		path := writeHTTP2Config(t, at, port, "Http2")
+		weftPort := freePort(t)
+		path := writeHTTP2Config(t, weftPort, port, "Http2")
 		if problem := unsupported(t, path); problem != "" {
 			return 0, problem
 		}
 		start(t, fmt.Sprintf("weft %d of %d", n-i, n), os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
-		port = at
+		port = weftPort
 	}
 	return port, ""
 }
@@ -163,26 +163,26 @@ func writeHTTP2Config(t *testing.T, listen, to int, upstream string) (path strin
 	return path
 }
 
-// TestGRPCIsRejectedForHTTP1Upstream calls through a Weft whose upstream speaks HTTP/1.1 only. The call
-// must end with a gRPC status, and the upstream must get no request.
+// TestGRPCIsRejectedForHTTP1Upstream calls through a Weft whose upstream speaks HTTP/1.1 only. The
+// call must end with a gRPC status, and the upstream must get no request.
 func TestGRPCIsRejectedForHTTP1Upstream(t *testing.T) {
 	t.Parallel()
 	requireKit(t, "grpc")
 	var hits atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
 	t.Cleanup(s.Close)
-	at := freePort(t)
-	path := writeHTTP2Config(t, at, tcpPort(t, s.Listener), "Http1")
+	weftPort := freePort(t)
+	path := writeHTTP2Config(t, weftPort, tcpPort(t, s.Listener), "Http1")
 	p := pair{consumer: "grpc-go", provider: "HTTP/1.1"}
 	defer results.add(t, "HTTP/1.1 behind Weft", p, oneWeft)
 	if problem := unsupported(t, path); problem != "" {
 		t.Skip("SKIPPED, NOT SHOWN: " + problem)
 	}
 	start(t, "weft", os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
-	if err := checkRejected(t, at); err != nil {
+	if err := checkRejected(t, weftPort); err != nil {
 		t.Error(err)
 	}
-	out, err := runGRPCCase(t, at, grpcCase{name: "empty_unary"})
+	out, err := runGRPCCase(t, weftPort, grpcCase{name: "empty_unary"})
 	if err == nil || !strings.Contains(string(out), "rpc error: code = Un") { // Unimplemented or Unavailable
 		t.Errorf("the client exits with %v, want an error with the code Unimplemented or Unavailable\n%s", err, out)
 	}
@@ -216,8 +216,8 @@ func TestCheckRejected(t *testing.T) {
 	}
 }
 
-// checkRejected calls a method and returns an error unless the response is a rejection: HTTP status 200,
-// the content type of gRPC, and grpc-status 12 or 14.
+// checkRejected calls a method and returns an error unless the response is a rejection: HTTP status
+// 200, the content type of gRPC, and grpc-status 12 or 14.
 func checkRejected(t *testing.T, port int) error {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -261,11 +261,11 @@ func startHTTP2(t *testing.T, response http.HandlerFunc) int {
 // tcpPort returns the port of a listener.
 func tcpPort(t *testing.T, l net.Listener) int {
 	t.Helper()
-	at, ok := l.Addr().(*net.TCPAddr)
+	addr, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
 		t.Fatalf("listening on %v", l.Addr())
 	}
-	return at.Port
+	return addr.Port
 }
 
 // awaitPort waits until a server listens on a port.

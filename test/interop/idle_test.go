@@ -26,44 +26,44 @@ func idleDuration() time.Duration {
 // to the provider need heartbeats from Weft.
 func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
 	t.Helper()
-	var all []target // one element for each port
+	var targets []target // one element for each port
 	var ports []int
 	for _, w := range ways {
-		all, ports = append(all, w), append(ports, w.port)
+		targets, ports = append(targets, w), append(ports, w.port)
 	}
 	for _, w := range ways {
 		if w.sidecars.problem != "" {
 			w.pair.skipSubtest(t, "idle", twoWefts, w.sidecars.problem)
 			continue
 		}
-		all, ports = append(all, w), append(ports, w.sidecars.ports[0])
+		targets, ports = append(targets, w), append(ports, w.sidecars.ports[0])
 	}
 	consumer.send(t, fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idleDuration().Seconds()), options))
-	reports := make([][]call, len(all))
-	before, after := make([][]string, len(all)), make([][]string, len(all))
+	reports := make([][]call, len(targets))
+	before, after := make([][]string, len(targets)), make([][]string, len(targets))
 	for {
 		c := consumer.nextCall(t, waitTimeout+idleDuration())
 		if c.End != "" {
 			break
 		}
-		i, name := portOf(t, c, len(all))
+		i, name := portOf(t, c, len(targets))
 		c.text = strings.Replace(c.text, fmt.Sprintf("%d ", i), "", 1)
 		reports[i] = append(reports[i], c)
 		switch name {
 		case "before":
-			before[i] = all[i].upstreamConnections(t, ports[i])
+			before[i] = targets[i].upstreamConnections(t, ports[i])
 		case "connections":
-			after[i] = all[i].upstreamConnections(t, ports[i])
+			after[i] = targets[i].upstreamConnections(t, ports[i])
 		}
 	}
-	for i, w := range all {
-		by := twoWefts
+	for i, w := range targets {
+		byPort := twoWefts
 		if ports[i] == w.port {
-			by = direct
+			byPort = direct
 		}
-		w.pair.compare(t, "idle", by, reports[i])
-		if by == twoWefts {
-			w.pair.runSubtest(t, "idle between and behind Wefts", by, func(t *testing.T) {
+		w.pair.compare(t, "idle", byPort, reports[i])
+		if byPort == twoWefts {
+			w.pair.runSubtest(t, "idle between and behind Wefts", byPort, func(t *testing.T) {
 				if len(before[i]) < 2 || !slices.Equal(before[i], after[i]) {
 					t.Errorf("connections of the Wefts: %q, before %[3]v of idle time %[2]q", after[i], before[i], idleDuration())
 				}
@@ -83,8 +83,8 @@ func portOf(t *testing.T, c call, ports int) (i int, name string) {
 	return i, name
 }
 
-// upstreamConnections returns the current connections of the sidecars for one of their ports, or none if the
-// port is the provider's.
+// upstreamConnections returns the current connections of the sidecars for one of their ports, or
+// none if the port is the provider's.
 func (w target) upstreamConnections(t *testing.T, port int) []string {
 	t.Helper()
 	if port == w.port {
@@ -98,7 +98,7 @@ func (w target) upstreamConnections(t *testing.T, port int) []string {
 // ends in the format of /proc/net/tcp.
 func connections(t *testing.T, p *peer, port int) []string {
 	t.Helper()
-	own := sockets(t, p)
+	inodes := sockets(t, p)
 	table, err := os.Open("/proc/self/net/tcp")
 	if err != nil {
 		t.Fatal(err)
@@ -106,16 +106,16 @@ func connections(t *testing.T, p *peer, port int) []string {
 	defer table.Close()
 	to := fmt.Sprintf(":%04X", port)
 	const established = "01"
-	var all []string
+	var out []string
 	for lines := bufio.NewScanner(table); lines.Scan(); {
 		// number, local address, remote address, state, …, inode
 		fields := strings.Fields(lines.Text())
-		if len(fields) > 9 && strings.HasSuffix(fields[2], to) && fields[3] == established && own[fields[9]] {
-			all = append(all, fields[1]+" "+fields[2])
+		if len(fields) > 9 && strings.HasSuffix(fields[2], to) && fields[3] == established && inodes[fields[9]] {
+			out = append(out, fields[1]+" "+fields[2])
 		}
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(out)
+	return out
 }
 
 // sockets returns the inodes of a process's sockets.
@@ -125,15 +125,15 @@ func sockets(t *testing.T, p *peer) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := map[string]bool{}
+	links := map[string]bool{}
 	for _, file := range files {
 		target, err := os.Readlink(file)
 		if err != nil {
 			continue // closed meanwhile
 		}
 		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
-			own[strings.TrimSuffix(inode, "]")] = true
+			links[strings.TrimSuffix(inode, "]")] = true
 		}
 	}
-	return own
+	return links
 }

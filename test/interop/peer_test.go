@@ -141,9 +141,9 @@ func freePort(t *testing.T) int {
 
 // portList formats ports as an option of scenarios.
 func portList(ports []int) string {
-	var all []string
+	var texts []string
 	for _, p := range ports {
-		all = append(all, strconv.Itoa(p))
+		texts = append(texts, strconv.Itoa(p))
 	}
-	return strings.Join(all, ",")
+	return strings.Join(texts, ",")
 }

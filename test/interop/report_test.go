@@ -26,7 +26,7 @@ type row struct {
 }
 
 // add records the outcome of a subtest that is ending.
-func (r *report) add(t *testing.T, scenario string, p pair, by callPath) {
+func (r *report) add(t *testing.T, scenario string, p pair, path callPath) {
 	outcome := "ok"
 	if t.Failed() {
 		outcome = "FAILED"
@@ -37,11 +37,11 @@ func (r *report) add(t *testing.T, scenario string, p pair, by callPath) {
 	defer r.mu.Unlock()
 	for _, row := range r.rows {
 		if row.scenario == scenario && row.pair == p.String() {
-			row.outcome[by] = outcome
+			row.outcome[path] = outcome
 			return
 		}
 	}
-	r.rows = append(r.rows, row{scenario, p.String(), map[callPath]string{by: outcome}})
+	r.rows = append(r.rows, row{scenario, p.String(), map[callPath]string{path: outcome}})
 }
 
 // write writes the report as Markdown, if a scenario was run.
@@ -86,9 +86,9 @@ func (r *report) sums() string {
 			counts[outcome]++
 		}
 	}
-	var all []string
+	var parts []string
 	for _, outcome := range slices.Sorted(maps.Keys(counts)) {
-		all = append(all, fmt.Sprintf("%d %s", counts[outcome], outcome))
+		parts = append(parts, fmt.Sprintf("%d %s", counts[outcome], outcome))
 	}
-	return strings.Join(all, ", ") + "\n"
+	return strings.Join(parts, ", ") + "\n"
 }

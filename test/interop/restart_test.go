@@ -52,9 +52,9 @@ func loadProtocols() []loadProtocol {
 	}
 }
 
-// immediateLimit bounds how long it takes until all processes have detected an event. It usually takes some
-// milliseconds, and some hundreds on a busy machine. Without a notification, Weft's heartbeats
-// detect the event after four seconds.
+// immediateLimit bounds how long it takes until all processes have detected an event. It usually
+// takes some milliseconds, and some hundreds on a busy machine. Without a notification, Weft's
+// heartbeats detect the event after four seconds.
 const immediateLimit = 2 * time.Second
 
 // Parameters of the load, and names of the consumer's reports.
@@ -112,10 +112,10 @@ func TestRestart(t *testing.T) {
 }
 
 // runSubtest runs a subtest that is in the report.
-func (p pair) runSubtest(t *testing.T, scenario string, by callPath, f func(*testing.T)) {
+func (p pair) runSubtest(t *testing.T, scenario string, path callPath, f func(*testing.T)) {
 	t.Helper()
-	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
-		defer results.add(t, scenario, p, by)
+	t.Run(scenario+"/"+p.String()+"/"+string(path), func(t *testing.T) {
+		defer results.add(t, scenario, p, path)
 		f(t)
 	})
 }
@@ -135,8 +135,8 @@ func (r *restartTest) start(port int, name string) *peer {
 	return startJava(r.t, r.name+" provider, the "+name, r.module, r.loadProtocol.provider, fmt.Sprint(port), name)
 }
 
-// run makes the consumer call a port of Weft, kills the provider and restarts it under another name.
-// providers are the names of the providers that respond before that.
+// run makes the consumer call a port of Weft, kills the provider and restarts it under another
+// name. providers are the names of the providers that respond before that.
 func (r *restartTest) run(t *testing.T, port int, name string, providers ...string) outage {
 	t.Helper()
 	o := outage{errorPrefixes: r.errorPrefixes}
@@ -238,8 +238,8 @@ func (o outage) String() string {
 	return fmt.Sprintf("%d responses in %v, the slowest after %v (stalled for %v)", o.succeeded, o.duration, o.longest, o.stalled)
 }
 
-// detectionLimit bounds how long it takes on this machine to learn of an event. Other processes stall as the
-// consumer does.
+// detectionLimit bounds how long it takes on this machine to learn of an event. Other processes
+// stall as the consumer does.
 func (o outage) detectionLimit() time.Duration { return immediateLimit + 4*o.stalled }
 
 // failureGroup is a group of calls that failed in one way.
@@ -257,8 +257,8 @@ func (l failureGroup) String() string {
 }
 
 // hasPrefix reports whether the error of the calls begins with one of way.
-func (l failureGroup) hasPrefix(way []string) bool {
-	return slices.ContainsFunc(way, func(begin string) bool { return strings.HasPrefix(l.Exception+": "+l.Message, begin) })
+func (l failureGroup) hasPrefix(prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(begin string) bool { return strings.HasPrefix(l.Exception+": "+l.Message, begin) })
 }
 
 func parseFailure(t *testing.T, c call) failureGroup {
@@ -284,8 +284,8 @@ func number(t *testing.T, c call) float64 {
 }
 
 // check checks what applies to every outage. No call waited for its timeout. No call failed before
-// the kill, and each failure has an error of errorPrefixes. Calls in flight on the provider failed soon, and
-// none of them began after its end was known.
+// the kill, and each failure has an error of errorPrefixes. Calls in flight on the provider failed
+// soon, and none of them began after its end was known.
 func (o outage) check(t *testing.T) {
 	t.Helper()
 	o.checkLatency(t)
@@ -307,8 +307,8 @@ func (o outage) check(t *testing.T) {
 	o.checkFailuresBefore(t, o.errorPrefixes.inFlight, o.failedOver)
 }
 
-// checkLatency checks that no call waited for its timeout. The responses that the test has waited for
-// prove that there was load.
+// checkLatency checks that no call waited for its timeout. The responses that the test has waited
+// for prove that there was load.
 func (o outage) checkLatency(t *testing.T) {
 	t.Helper()
 	if o.longest > maxCallTime+o.stalled {
@@ -317,25 +317,25 @@ func (o outage) checkLatency(t *testing.T) {
 }
 
 // checkFailuresBefore checks that every call that was lost in this way began before an event.
-func (o outage) checkFailuresBefore(t *testing.T, way []string, event time.Time) {
+func (o outage) checkFailuresBefore(t *testing.T, prefixes []string, event time.Time) {
 	t.Helper()
 	for _, l := range o.failures {
-		if late := time.UnixMilli(l.LastBegan).Sub(event); l.hasPrefix(way) && late > 0 {
+		if late := time.UnixMilli(l.LastBegan).Sub(event); l.hasPrefix(prefixes) && late > 0 {
 			t.Errorf("lost although it began %v after the event: %v", late, l)
 		}
 	}
 }
 
 // checkMaxFailures bounds how many calls were lost in this way.
-func (o outage) checkMaxFailures(t *testing.T, way []string, maximum int) {
+func (o outage) checkMaxFailures(t *testing.T, prefixes []string, maximum int) {
 	t.Helper()
 	lost := 0
 	for _, l := range o.failures {
-		if l.hasPrefix(way) {
+		if l.hasPrefix(prefixes) {
 			lost += l.Count
 		}
 	}
 	if lost > maximum {
-		t.Errorf("%d calls were lost as %q, want at most %d", lost, way, maximum)
+		t.Errorf("%d calls were lost as %q, want at most %d", lost, prefixes, maximum)
 	}
 }

@@ -74,8 +74,8 @@ type target struct {
 	sidecars sidecars // the first port leads to the provider
 }
 
-// runScenario runs a scenario directly and through Wefts. label is the name of the scenario in testdata
-// and in the report.
+// runScenario runs a scenario directly and through Wefts. label is the name of the scenario in
+// testdata and in the report.
 func (w target) runScenario(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
 	w.pair.compare(t, label, direct, consumer.runScenario(t, fmt.Sprintf("%s %d %s", scenario, w.port, options), waitTimeout))
@@ -86,8 +86,8 @@ func (w target) runScenario(t *testing.T, consumer *peer, label, scenario, optio
 	w.runThroughWefts(t, consumer, label, scenario, options)
 }
 
-// runThroughWefts runs a scenario through Wefts only, because they change the result. testdata has the
-// result through Wefts.
+// runThroughWefts runs a scenario through Wefts only, because they change the result. testdata has
+// the result through Wefts.
 func (w target) runThroughWefts(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
 	if w.sidecars.problem != "" {
@@ -107,10 +107,10 @@ const (
 
 // compare runs a subtest that compares calls of a route with testdata, which is the same for both
 // routes.
-func (p pair) compare(t *testing.T, scenario string, by callPath, calls []call) {
+func (p pair) compare(t *testing.T, scenario string, path callPath, calls []call) {
 	t.Helper()
-	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
-		defer results.add(t, scenario, p, by)
+	t.Run(scenario+"/"+p.String()+"/"+string(path), func(t *testing.T) {
+		defer results.add(t, scenario, p, path)
 		var got strings.Builder
 		for _, c := range calls {
 			got.WriteString(c.text + "\n")
@@ -127,10 +127,10 @@ func (p pair) compare(t *testing.T, scenario string, by callPath, calls []call) 
 }
 
 // skipSubtest runs a subtest that is skipped, for a scenario that Weft does not support.
-func (p pair) skipSubtest(t *testing.T, scenario string, by callPath, problem string) {
+func (p pair) skipSubtest(t *testing.T, scenario string, path callPath, problem string) {
 	t.Helper()
-	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
-		defer results.add(t, scenario, p, by)
+	t.Run(scenario+"/"+p.String()+"/"+string(path), func(t *testing.T) {
+		defer results.add(t, scenario, p, path)
 		t.Skip("not supported by Weft yet: " + problem)
 	})
 }

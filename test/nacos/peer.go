@@ -33,15 +33,16 @@ func (s *Server) StartPeer(t testing.TB, kind, group string) *Peer {
 }
 
 // Send sends the peer a command: "register", "unregister" or "subscribe", with a URL.
-func (p *Peer) Send(what, url string) {
+func (p *Peer) Send(command, url string) {
 	p.t.Helper()
-	if err := p.process.Send(what + " " + url); err != nil {
+	if err := p.process.Send(command + " " + url); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// AwaitProviders waits until the peer reports a list of provider URLs for which matches returns true.
-func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
+// AwaitProviders waits until the peer reports a list of provider URLs for which matches returns
+// true.
+func (p *Peer) AwaitProviders(label string, matches func(urls []string) bool) {
 	p.t.Helper()
 	deadline := time.After(waitTimeout)
 	last := "nothing"
@@ -49,15 +50,15 @@ func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
 		select {
 		case line, ok := <-p.process.Lines():
 			if !ok {
-				p.t.Fatalf("no %s: the peer has exited; last report: %s", what, last)
+				p.t.Fatalf("no %s: the peer has exited; last report: %s", label, last)
 			}
 			texts := strings.Fields(line)
-			if len(texts) > 0 && texts[0] == "providers" && wanted(texts[1:]) {
+			if len(texts) > 0 && texts[0] == "providers" && matches(texts[1:]) {
 				return
 			}
 			last = line
 		case <-deadline:
-			p.t.Fatalf("no %s within %v; last report: %s", what, waitTimeout, last)
+			p.t.Fatalf("no %s within %v; last report: %s", label, waitTimeout, last)
 		}
 	}
 }

@@ -122,21 +122,21 @@ func (l *Link) ends(ns *Namespace) (end, other End) {
 // Impair replaces the impairment of packets that leave the namespace over the link; the other
 // direction does not change. On a link of Connect it returns ErrUnsupported if the kernel has no
 // netem. On a link of ConnectTUN it always succeeds and is safe for concurrent use.
-func (l *Link) Impair(from *Namespace, how Impairment) error {
+func (l *Link) Impair(from *Namespace, impairment Impairment) error {
 	end, _ := l.ends(from)
 	if l.tun != nil {
-		l.tun.impair(from == l.A.Namespace, how)
+		l.tun.impair(from == l.A.Namespace, impairment)
 		return nil
 	}
 	args := []string{"netns", "exec", from.name, "tc", "qdisc", "replace", "dev", end.Device, "root", "netem", "limit", fmt.Sprint(queueSize)}
-	if how.Delay > 0 {
-		args = append(args, "delay", fmt.Sprintf("%dus", how.Delay.Microseconds()))
+	if impairment.Delay > 0 {
+		args = append(args, "delay", fmt.Sprintf("%dus", impairment.Delay.Microseconds()))
 	}
-	if how.Loss > 0 {
-		args = append(args, "loss", fmt.Sprintf("%g%%", how.Loss*100))
+	if impairment.Loss > 0 {
+		args = append(args, "loss", fmt.Sprintf("%g%%", impairment.Loss*100))
 	}
-	if how.Rate > 0 {
-		args = append(args, "rate", fmt.Sprintf("%dbit", how.Rate))
+	if impairment.Rate > 0 {
+		args = append(args, "rate", fmt.Sprintf("%dbit", impairment.Rate))
 	}
 	out, err := exec.Command("ip", args...).CombinedOutput()
 	if err != nil && strings.Contains(string(out), "qdisc kind is unknown") {

@@ -75,8 +75,8 @@ func removeStale() {
 	}
 }
 
-// ownerPID returns the id of the process that created the namespace, or false if it is not a namespace
-// of a test.
+// ownerPID returns the id of the process that created the namespace, or false if it is not a
+// namespace of a test.
 func ownerPID(name string) (int, bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {

@@ -73,13 +73,13 @@ func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
 
 func TestLinkCarriesIPv4AndIPv6(t *testing.T) {
 	n, a, b, l := pair(t)
-	stranger := n.Namespace("stranger")
+	isolated := n.Namespace("stranger")
 	port := echo(t, b)
 	for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
 		if _, err := ping(a, addr, port); err != nil {
 			t.Errorf("over the link to %v: %v", addr, err)
 		}
-		if _, err := ping(stranger, addr, port); err == nil {
+		if _, err := ping(isolated, addr, port); err == nil {
 			t.Errorf("a namespace without links reaches %v", addr)
 		}
 	}
@@ -102,7 +102,7 @@ func TestForwardingBetweenLinks(t *testing.T) {
 	}
 }
 
-func TestCommandsRunInTheNamespace(t *testing.T) {
+func TestCommandsRunInNamespace(t *testing.T) {
 	_, a, _, l := pair(t)
 	out := a.Run("ip", "-o", "addr", "show")
 	if !strings.Contains(out, l.A.IPv4.String()+"/24") || !strings.Contains(out, l.A.Device) {
@@ -289,7 +289,7 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 		ns := New(t).Namespace("a")
 		name = ns.Name()
 		command = ns.Command("sh", "-c", "echo here; exec sleep 1000")
-		said, err := command.StdoutPipe()
+		line, err := command.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +297,7 @@ func TestStaleNamespacesAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A process that has not entered the namespace yet is not killed with it.
-		if _, err := said.Read(make([]byte, 1)); err != nil {
+		if _, err := line.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 	})

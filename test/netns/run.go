@@ -18,11 +18,11 @@ const inNamespaceEnv = "WEFT_NETWORK_INSIDE"
 // InNamespace reports whether RunInNamespace started this process.
 func InNamespace() bool { return os.Getenv(inNamespaceEnv) != "" }
 
-// RunInNamespace runs this test binary again in a new network namespace with only a loopback interface: all
-// ports are free, and no other process can connect. TestMain calls it and exits with the returned
-// status; in the new process Inside returns true, and TestMain calls LoopbackUp. Again returns an
-// error if the namespace cannot be created. A user other than root also gets a user namespace, in
-// which it has the ids of root.
+// RunInNamespace runs this test binary again in a new network namespace with only a loopback
+// interface: all ports are free, and no other process can connect. TestMain calls it and exits with
+// the returned status; in the new process Inside returns true, and TestMain calls LoopbackUp. Again
+// returns an error if the namespace cannot be created. A user other than root also gets a user
+// namespace, in which it has the ids of root.
 func RunInNamespace(extra ...string) (status int, err error) {
 	var args []string
 	for _, a := range os.Args[1:] {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// queueSize is the maximum number of packets in transit in one direction; further packets are lost.
+	// queueSize is the maximum number of packets in transit in one direction; further packets are
+	// lost.
 	queueSize = 1000
 	// maxPacketSize exceeds the default MTU of a device.
 	maxPacketSize = 4096
@@ -79,14 +80,14 @@ func (w *tunPair) close() {
 	w.ended.Wait()
 }
 
-func (w *tunPair) impair(forth bool, how Impairment) {
+func (w *tunPair) impair(forth bool, impairment Impairment) {
 	d := w.ba
 	if forth {
 		d = w.ab
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.impairment = how
+	d.impairment = impairment
 }
 
 // packet is a packet in transit.
@@ -134,20 +135,20 @@ func (d *direction) readLoop() {
 // schedule returns when a packet of n bytes that is read now must arrive, or that it is lost.
 func (d *direction) schedule(n int, now time.Time) (timer time.Time, lost bool) {
 	d.mu.Lock()
-	how := d.impairment
+	impairment := d.impairment
 	d.mu.Unlock()
 	// The draw happens for every packet, so that the losses depend only on the order of packets.
-	if d.rng.Float64() < how.Loss {
+	if d.rng.Float64() < impairment.Loss {
 		return time.Time{}, true
 	}
-	if how.Rate > 0 {
+	if impairment.Rate > 0 {
 		if d.nextStart.Before(now) {
 			d.nextStart = now
 		}
-		d.nextStart = d.nextStart.Add(time.Duration(float64(n*8) / float64(how.Rate) * float64(time.Second)))
+		d.nextStart = d.nextStart.Add(time.Duration(float64(n*8) / float64(impairment.Rate) * float64(time.Second)))
 		now = d.nextStart
 	}
-	return now.Add(how.Delay), false
+	return now.Add(impairment.Delay), false
 }
 
 // writeLoop writes packets when they are due.

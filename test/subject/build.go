@@ -32,8 +32,8 @@ func Weft(root, path string, flags ...string) error {
 	return Build(root, "./cmd/weft", path, flags...)
 }
 
-// RaceFlags returns the flags of a checked Weft, with poisoned buffers and leak counts, if the tests
-// run with "go test -race"; otherwise it returns none.
+// RaceFlags returns the flags of a checked Weft, with poisoned buffers and leak counts, if the
+// tests run with "go test -race"; otherwise it returns none.
 func RaceFlags() []string {
 	if invariants.Enabled {
 		return []string{"-race"}

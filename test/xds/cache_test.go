@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestCacheSurvivesRestart verifies that a restarted Weft uses the saved resources while the control plane is down,
-// and follows the control plane after it returns. It also tests on-demand resources.
+// TestCacheSurvivesRestart verifies that a restarted Weft uses the saved resources while the
+// control plane is down, and follows the control plane after it returns. It also tests on-demand
+// resources.
 func TestCacheSurvivesRestart(t *testing.T) {
 	for _, apiType := range apiTypes() {
 		t.Run(apiType, func(t *testing.T) { t.Parallel(); testCacheSurvivesRestart(t, apiType, "") })
@@ -18,7 +19,8 @@ func TestCacheSurvivesRestart(t *testing.T) {
 	}
 }
 
-// testCacheSurvivesRestart is TestCacheSurvivesRestart with a protocol variant and additional configuration keys.
+// testCacheSurvivesRestart is TestCacheSurvivesRestart with a protocol variant and additional
+// configuration keys.
 func testCacheSurvivesRestart(t *testing.T, apiType, keys string) {
 	p, host, dir := newControlPlane(t), newHost(), filepath.Join(t.TempDir(), "xds")
 	first, second := startOrigin(t, "first"), startOrigin(t, "second")

@@ -175,8 +175,8 @@ func TestIstioConnectionMetrics(t *testing.T) {
 	}
 }
 
-// seriesMismatch returns "" if one series of the metric in Weft's metrics page contains all parts, or a
-// description of the mismatch.
+// seriesMismatch returns "" if one series of the metric in Weft's metrics page contains all parts,
+// or a description of the mismatch.
 func (p *pod) seriesMismatch(ns *netns.Namespace, name, metric string, parts []string) string {
 	c := &http.Client{Transport: &http.Transport{DialContext: ns.DialContext, DisableKeepAlives: true}, Timeout: waitTimeout}
 	resp, err := c.Get("http://127.0.0.1:9901/stats/prometheus")

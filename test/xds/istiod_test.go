@@ -231,7 +231,8 @@ func (p *pod) send(c *http.Client, r request) (string, error) {
 }
 
 // checkEventually repeats a request until it gets the expected response, because Weft may not have
-// applied all resources yet. An expected status without a body matches any response with that status.
+// applied all resources yet. An expected status without a body matches any response with that
+// status.
 func (p *pod) checkEventually(c *http.Client, r request) {
 	p.t.Helper()
 	timeout := time.After(waitTimeout)

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestOnDemandConcurrentCalls verifies on-demand clusters when concurrent Dubbo calls on one connection, or TCP
-// connections, are the first to use a cluster.
+// TestOnDemandConcurrentCalls verifies on-demand clusters when concurrent Dubbo calls on one
+// connection, or TCP connections, are the first to use a cluster.
 func TestOnDemandConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	p, host := newControlPlane(t), newHost()

@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
-// TestOnDemand verifies on-demand resources: a cluster and a route table are used, become unused until
-// Weft unsubscribes from them, and are used again. The first requests wait for the resources, and
-// no request fails, including a concurrent load on other resources.
+// TestOnDemand verifies on-demand resources: a cluster and a route table are used, become unused
+// until Weft unsubscribes from them, and are used again. The first requests wait for the resources,
+// and no request fails, including a concurrent load on other resources.
 func TestOnDemand(t *testing.T) {
 	for _, apiType := range apiTypes() {
 		t.Run(apiType, func(t *testing.T) {
@@ -76,8 +76,8 @@ func burst(t *testing.T, n int, url, want string) {
 	wg.Wait()
 }
 
-// unsubscribedMismatch returns "" if exactly the given clusters and route tables are unsubscribed, or a
-// description of the mismatch.
+// unsubscribedMismatch returns "" if exactly the given clusters and route tables are unsubscribed,
+// or a description of the mismatch.
 func unsubscribedMismatch(t *testing.T, admin string, clusters, tables []string) string {
 	t.Helper()
 	text, err := get(t.Context(), client(t), "http://"+admin+"/xds")

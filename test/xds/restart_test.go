@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestControlPlaneRestart verifies that the active configuration does not change while a control plane is down,
-// comes back without resources and flaps, and that Weft follows it again when it has resources.
+// TestControlPlaneRestart verifies that the active configuration does not change while a control
+// plane is down, comes back without resources and flaps, and that Weft follows it again when it has
+// resources.
 func TestControlPlaneRestart(t *testing.T) {
 	for _, apiType := range apiTypes() {
 		t.Run(apiType, func(t *testing.T) {

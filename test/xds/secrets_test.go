@@ -103,8 +103,8 @@ func newTLSClient(t testing.TB, disableKeepAlives bool) *tlsClient {
 	return c
 }
 
-// accountMismatch returns "" if the server presents a certificate of the account, or a description of
-// the mismatch.
+// accountMismatch returns "" if the server presents a certificate of the account, or a description
+// of the mismatch.
 func accountMismatch(address, account string) string {
 	presented := ""
 	conn, err := tls.Dial("tcp", address, &tls.Config{

@@ -47,8 +47,8 @@ type weft struct {
 	exited chan struct{} // closed when the process has exited
 }
 
-// startWeft starts weft with a configuration. If command is not nil, it creates the process. The process ends with
-// the test.
+// startWeft starts weft with a configuration. If command is not nil, it creates the process. The
+// process ends with the test.
 func startWeft(t testing.TB, config string, command func(program string, args ...string) *exec.Cmd) *weft {
 	t.Helper()
 	program, err := weftBinary()

@@ -72,8 +72,8 @@ func requirePrograms(t testing.TB) {
 	}
 }
 
-// reservePorts returns loopback ports that are reserved for the servers of this test until its end, also
-// across restarts.
+// reservePorts returns loopback ports that are reserved for the servers of this test until its end,
+// also across restarts.
 func reservePorts(t testing.TB, n int) []int {
 	t.Helper()
 	found := make([]int, n)
@@ -86,8 +86,8 @@ func reservePorts(t testing.TB, n int) []int {
 	return found
 }
 
-// reservePort binds a socket to a port without listening: the kernel does not assign the port to other
-// sockets, but a server with SO_REUSEADDR, as in Java, can listen on it.
+// reservePort binds a socket to a port without listening: the kernel does not assign the port to
+// other sockets, but a server with SO_REUSEADDR, as in Java, can listen on it.
 func reservePort(atEnd func(func())) (port int, err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

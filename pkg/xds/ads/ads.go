@@ -320,8 +320,8 @@ func (c *Client) removedNames(s *typeState, r Response, indexes map[string]int) 
 }
 
 // Acknowledge ends an update. The caller has applied all of u except rejected, whose previous
-// versions stay active, even if u removes them. It returns the ACK or NACK to send; ok is false if the stream of the
-// update has ended or a newer response has arrived.
+// versions stay active, even if u removes them. It returns the ACK or NACK to send; ok is false if
+// the stream of the update has ended or a newer response has arrived.
 func (c *Client) Acknowledge(u Update, rejected []ResourceError) (r Request, ok bool) {
 	s := c.types[u.Type]
 	rejectedNames := make(map[string]bool, len(rejected))

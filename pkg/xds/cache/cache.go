@@ -77,7 +77,8 @@ func (c *Cache) Run() {
 	}
 }
 
-// Save queues contents and drops queued contents that Run has not saved yet. Calls must not overlap.
+// Save queues contents and drops queued contents that Run has not saved yet. Calls must not
+// overlap.
 func (c *Cache) Save(contents *Contents) {
 	select {
 	case <-c.saves:

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestHTTP1OptionsOfListeners verifies Envoy's defaults and the options that change them.
-func TestHTTP1OptionsOfListeners(t *testing.T) {
+// TestListenerHTTP1Options verifies Envoy's defaults and the options that change them.
+func TestListenerHTTP1Options(t *testing.T) {
 	strict := config.HTTP1Accept{RejectHTTP10: true, RejectMissingHost: true, KnownMethodsOnly: true}
 	for name, test := range map[string]struct {
 		options *corev3.Http1ProtocolOptions

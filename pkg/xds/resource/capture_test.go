@@ -39,8 +39,8 @@ func capture(t testing.TB, name string) (bodies [][]byte) {
 	return bodies
 }
 
-// TestIstiodIsAccepted verifies that Weft accepts the resources of a real control plane.
-func TestIstiodIsAccepted(t *testing.T) {
+// TestIstiodResourcesAreAccepted verifies that Weft accepts the resources of a real control plane.
+func TestIstiodResourcesAreAccepted(t *testing.T) {
 	for name, read := range map[string]func(body []byte) ([]string, error){
 		"01-CDS.pb": func(b []byte) ([]string, error) {
 			c, err := ReadCluster(b, Capabilities{})

@@ -275,8 +275,8 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	}
 }
 
-// unreportedFields returns fields that Weft ignores without a report, because some control planes set
-// them on every route.
+// unreportedFields returns fields that Weft ignores without a report, because some control planes
+// set them on every route.
 func unreportedFields() []string {
 	return []string{
 		"envoy.config.route.v3.RouteConfiguration.validate_clusters", "envoy.config.route.v3.RouteConfiguration.metadata",
@@ -286,8 +286,8 @@ func unreportedFields() []string {
 	}
 }
 
-// support returns how Weft handles a field: "supported", unless the field is reported as ignored or is
-// rejected whatever its value is.
+// support returns how Weft handles a field: "supported", unless the field is reported as ignored or
+// is rejected whatever its value is.
 func (m apiMessage) support(f protoreflect.FieldDescriptor) string {
 	if support, ok := manualSupport()[f.FullName()]; ok {
 		return support
@@ -321,9 +321,9 @@ where it occurs. If Weft does not support a member of a oneof, it rejects or ign
 contains the member.
 `
 
-// TestEveryFieldIsDocumented verifies that the page documents every field of the API. A new API field
-// makes the test fail, so that a maintainer decides how Weft handles it: by default Weft ignores the
-// field, which is wrong for a restriction.
+// TestEveryFieldIsDocumented verifies that the page documents every field of the API. A new API
+// field makes the test fail, so that a maintainer decides how Weft handles it: by default Weft
+// ignores the field, which is wrong for a restriction.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS

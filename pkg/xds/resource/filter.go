@@ -54,8 +54,8 @@ func (c Capabilities) streamFilter(name string) *filter.StreamFilterFactory {
 	return nil
 }
 
-// filterMapping maps an HTTP filter of the API to a filter of Weft. Most settings have the same names
-// and the same form in both; see decodeFilter.
+// filterMapping maps an HTTP filter of the API to a filter of Weft. Most settings have the same
+// names and the same form in both; see decodeFilter.
 type filterMapping struct {
 	name string // name in Weft
 	// messages are the types of the settings in listeners and in routes.

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestEnvoysListenersAddNoXForwardedHost verifies that xDS listeners add only X-Forwarded-For and
+// TestXDSListenersAddNoXForwardedHost verifies that xDS listeners add only X-Forwarded-For and
 // X-Forwarded-Proto, as in Envoy.
-func TestEnvoysListenersAddNoXForwardedHost(t *testing.T) {
+func TestXDSListenersAddNoXForwardedHost(t *testing.T) {
 	h := config.HTTP1Options{}
 	fieldReader{report: &report{}}.readForwarded(&hcmv3.HttpConnectionManager{UseRemoteAddress: wrapperspb.Bool(true)}, &h)
 	if h.XForwarded != config.ForwardedAppend || h.XForwardedHost {

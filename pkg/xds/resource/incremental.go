@@ -14,8 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// A control plane sends the entire RouteConfiguration when one of its routes changes. Update therefore
-// compares the serialized parts with the previous ones and parses only those that changed:
+// A control plane sends the entire RouteConfiguration when one of its routes changes. Update
+// therefore compares the serialized parts with the previous ones and parses only those that
+// changed:
 //
 //	RouteConfiguration ── head, virtual_hosts ┬─ unchanged: the previous *config.VirtualHost
 //	                                          └─ head, routes ┬─ unchanged: the previous *config.Route

@@ -201,9 +201,9 @@ func TestStdoutAccessLogs(t *testing.T) {
 	}
 }
 
-// TestRouteTimeoutsOfSeveralTables verifies that each route table has the initial_fetch_timeout of
+// TestRouteTimeoutPerTable verifies that each route table has the initial_fetch_timeout of
 // its own source, and the longest one if several sources name it.
-func TestRouteTimeoutsOfSeveralTables(t *testing.T) {
+func TestRouteTimeoutPerTable(t *testing.T) {
 	chain := func(i int, table, timeout string) *listenerv3.FilterChain {
 		m := &hcmv3.HttpConnectionManager{}
 		text := `stat_prefix: "s" http_filters: {name: "router" typed_config: {[type.googleapis.com/envoy.extensions.filters.http.router.v3.Router] {}}}

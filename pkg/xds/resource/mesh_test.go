@@ -202,9 +202,9 @@ func TestIstioTCPStats(t *testing.T) {
 	}
 }
 
-// TestIstiodsSidecarsExchangeMetadata verifies that each HTTP chain of the capture has the peer
+// TestIstioSidecarsExchangeMetadata verifies that each HTTP chain of the capture has the peer
 // metadata filter for the direction of its listener.
-func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
+func TestIstioSidecarsExchangeMetadata(t *testing.T) {
 	found := map[bool]int{}
 	for _, body := range capture(t, "02-LDS.pb") {
 		l, err := ReadListener(body, meshCapabilities())

@@ -270,8 +270,8 @@ func uint32Or(w *wrapperspb.UInt32Value, fallback int) int {
 	return int(w.GetValue())
 }
 
-// limitOr returns a limit of config.CircuitBreakers, or fallback if w is nil. The largest uint32 means
-// no limit and becomes 0; 0 becomes config.LimitZero.
+// limitOr returns a limit of config.CircuitBreakers, or fallback if w is nil. The largest uint32
+// means no limit and becomes 0; 0 becomes config.LimitZero.
 func limitOr(w *wrapperspb.UInt32Value, fallback int) int {
 	switch {
 	case w == nil:

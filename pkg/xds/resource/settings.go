@@ -80,8 +80,8 @@ func messageValue(m protoreflect.Message) (*document.Value, error) {
 	return objectValue(m, "")
 }
 
-// specialValue returns the value of a message whose type has a JSON form of its own. ok is false for
-// other messages.
+// specialValue returns the value of a message whose type has a JSON form of its own. ok is false
+// for other messages.
 func specialValue(m protoreflect.Message) (v *document.Value, ok bool, err error) {
 	switch msg := m.Interface().(type) {
 	case *anypb.Any:
@@ -111,8 +111,8 @@ func specialValue(m protoreflect.Message) (v *document.Value, ok bool, err error
 	return v, true, err
 }
 
-// stringForm returns the value of a message that protojson formats as a string. The error is that of
-// protojson for a message that it cannot format.
+// stringForm returns the value of a message that protojson formats as a string. The error is that
+// of protojson for a message that it cannot format.
 func stringForm(m proto.Message) (*document.Value, error) {
 	quoted, err := protojson.Marshal(m)
 	if err != nil {
@@ -265,8 +265,8 @@ func enumValue(e protoreflect.EnumDescriptor, n protoreflect.EnumNumber) *docume
 	return document.NewNumber(strconv.Itoa(int(n)))
 }
 
-// floatValue returns a number, or a string for a number that JSON cannot represent. bits is 32 or 64,
-// the size of the type from which n was converted; it determines the number of digits.
+// floatValue returns a number, or a string for a number that JSON cannot represent. bits is 32 or
+// 64, the size of the type from which n was converted; it determines the number of digits.
 func floatValue(n float64, bits int) *document.Value {
 	switch {
 	case math.IsNaN(n):
@@ -306,8 +306,8 @@ func durationText(d *durationpb.Duration) string {
 	return text + "s"
 }
 
-// goValue returns the value of a Go value: nil, a bool, float64, string, []any, or a map with string
-// keys. The members of an object are in alphabetical order.
+// goValue returns the value of a Go value: nil, a bool, float64, string, []any, or a map with
+// string keys. The members of an object are in alphabetical order.
 func goValue(v any) *document.Value {
 	switch v := v.(type) {
 	case nil:

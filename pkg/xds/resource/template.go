@@ -15,8 +15,8 @@ const (
 	segmentsRegex = `[a-zA-Z0-9\-._~%!$&'()+,;=:@/]*`
 )
 
-// readURITemplate converts a URI template to a regular expression that matches the entire path. Examples
-// of templates are "/shop/*", "/shop/{id}/**" and "/{file=docs/*}.html".
+// readURITemplate converts a URI template to a regular expression that matches the entire path.
+// Examples of templates are "/shop/*", "/shop/{id}/**" and "/{file=docs/*}.html".
 func (p fieldReader) readURITemplate(m *corev3.TypedExtensionConfig) string {
 	t := &templatev3.UriTemplateMatchConfig{}
 	if !isType(m.GetTypedConfig(), t) {

@@ -245,7 +245,8 @@ func TestFieldOfWrongTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsInScalars verifies that unknown fields in messages with a single value are found.
+// TestUnknownFieldsInScalars verifies that unknown fields in messages with a single value are
+// found.
 func TestUnknownFieldsInScalars(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Capabilities{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"

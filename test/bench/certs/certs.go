@@ -31,7 +31,8 @@ func (d Dir) Certificate() string { return filepath.Join(string(d), "own.pem") }
 // Key returns the path of the certificate's private key.
 func (d Dir) Key() string { return filepath.Join(string(d), "own.key") }
 
-// CertificateAndKey returns the path of the file with certificate and key, the format that haproxy reads.
+// CertificateAndKey returns the path of the file with certificate and key, the format that haproxy
+// reads.
 func (d Dir) CertificateAndKey() string { return filepath.Join(string(d), "both.pem") }
 
 // Write creates the files. The keys are ECDSA P-256; the certificates are valid for one day.
@@ -40,7 +41,7 @@ func (d Dir) Write() error {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench authority"}, NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	own := &x509.Certificate{
+	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "bench"}, NotAfter: authority.NotAfter,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -51,7 +52,7 @@ func (d Dir) Write() error {
 		return err
 	}
 	ca, caErr := x509.CreateCertificate(rand.Reader, authority, authority, &root.PublicKey, root)
-	cert, certErr := x509.CreateCertificate(rand.Reader, own, authority, &key.PublicKey, root)
+	cert, certErr := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, root)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err := errors.Join(caErr, certErr, err); err != nil {
 		return err
@@ -73,12 +74,12 @@ func (d Dir) Client() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := tls.LoadX509KeyPair(d.Certificate(), d.Key())
+	pair, err := tls.LoadX509KeyPair(d.Certificate(), d.Key())
 	if err != nil {
 		return nil, err
 	}
 	c := &tls.Config{
-		MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1", Certificates: []tls.Certificate{own},
+		MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1", Certificates: []tls.Certificate{pair},
 		RootCAs: x509.NewCertPool(), CurvePreferences: []tls.CurveID{tls.X25519},
 	}
 	if !c.RootCAs.AppendCertsFromPEM(ca) {

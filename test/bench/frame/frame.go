@@ -16,7 +16,7 @@ type Protocol struct {
 	encoding  encoding
 	// Frames with id 0, the templates of the Append methods.
 	request, response, ping, pong []byte
-	// Offsets of the string in request and answer.
+	// Offsets of the string in requests and responses.
 	requestTextAt, responseTextAt int
 }
 
@@ -44,7 +44,7 @@ const (
 type Frame struct {
 	Kind Kind
 	ID   uint64
-	Text []byte // of Request and Answer: the string; it aliases the parsed bytes
+	Text []byte // of Request and Response: the string; it aliases the parsed bytes
 }
 
 // maxFrame is the largest accepted body or content, in bytes.
@@ -68,15 +68,15 @@ func Find(name string) (*Protocol, error) {
 
 // All returns every protocol, in the order of Names.
 func All() []*Protocol {
-	var all []*Protocol
+	var protocols []*Protocol
 	for _, name := range Names() {
 		p, err := Find(name)
 		if err != nil {
 			panic("frame: " + err.Error())
 		}
-		all = append(all, p)
+		protocols = append(protocols, p)
 	}
-	return all
+	return protocols
 }
 
 // Name returns the protocol's name, or "" if p is nil.
@@ -103,19 +103,19 @@ func (p *Protocol) Parse(b []byte) (n int, f Frame, err error) {
 
 // AppendRequest appends a request whose string encodes t.
 func (p *Protocol) AppendRequest(dst []byte, id uint64, t Text) []byte {
-	at := len(dst)
+	i := len(dst)
 	dst = append(dst, p.request...)
-	t.put(dst[at+p.requestTextAt:])
-	p.encoding.setID(dst[at:], id)
+	t.put(dst[i+p.requestTextAt:])
+	p.encoding.setID(dst[i:], id)
 	return dst
 }
 
 // AppendResponse appends a response with text, which must have Size bytes.
 func (p *Protocol) AppendResponse(dst []byte, id uint64, text []byte) []byte {
-	at := len(dst)
+	i := len(dst)
 	dst = append(dst, p.response...)
-	copy(dst[at+p.responseTextAt:][:Size], text)
-	p.encoding.setID(dst[at:], id)
+	copy(dst[i+p.responseTextAt:][:Size], text)
+	p.encoding.setID(dst[i:], id)
 	return dst
 }
 
@@ -130,9 +130,9 @@ func (p *Protocol) AppendPong(dst []byte, id uint64) []byte {
 }
 
 func (p *Protocol) appendWithID(dst, frame []byte, id uint64) []byte {
-	at := len(dst)
+	i := len(dst)
 	dst = append(dst, frame...)
-	p.encoding.setID(dst[at:], id)
+	p.encoding.setID(dst[i:], id)
 	return dst
 }
 

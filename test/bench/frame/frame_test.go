@@ -164,23 +164,23 @@ func TestParseIncompleteFrame(t *testing.T) {
 func TestHasText(t *testing.T) {
 	p := find(t, "dubbo")
 	text := Text{Hold: 1, Token: 2}
-	right := p.AppendRequest(nil, 0, text)[p.requestTextAt:][:Size]
-	if !p.HasText(right, text) {
-		t.Fatalf("HasText(%.40q) = false for %+v", right, text)
+	valid := p.AppendRequest(nil, 0, text)[p.requestTextAt:][:Size]
+	if !p.HasText(valid, text) {
+		t.Fatalf("HasText(%.40q) = false for %+v", valid, text)
 	}
-	for at := range right {
-		mismatch := bytes.Clone(right)
-		mismatch[at] ^= 1
+	for i := range valid {
+		mismatch := bytes.Clone(valid)
+		mismatch[i] ^= 1
 		if p.HasText(mismatch, text) {
-			t.Errorf("HasText accepts a text with byte %d changed", at)
+			t.Errorf("HasText accepts a text with byte %d changed", i)
 		}
 	}
 	for _, other := range []Text{{Hold: 1, Token: 3}, {Hold: 2, Token: 2}} {
-		if p.HasText(right, other) {
-			t.Errorf("HasText(%.40q) = true for %+v", right, other)
+		if p.HasText(valid, other) {
+			t.Errorf("HasText(%.40q) = true for %+v", valid, other)
 		}
 	}
-	if p.HasText(right[:Size-1], text) {
+	if p.HasText(valid[:Size-1], text) {
 		t.Error("HasText accepts a shorter string")
 	}
 	for _, text := range []string{"", strings.Repeat("x", Size)} {
@@ -197,9 +197,9 @@ func TestParseErrors(t *testing.T) {
 			return p, change(p)
 		}
 	}
-	set := func(b []byte, at int, v ...byte) []byte {
+	set := func(b []byte, i int, v ...byte) []byte {
 		b = bytes.Clone(b)
-		copy(b[at:], v)
+		copy(b[i:], v)
 		return b
 	}
 	tests := []struct {

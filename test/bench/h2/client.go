@@ -49,13 +49,13 @@ func (c *Client) flush() error {
 }
 
 // runUntil writes and reads until the condition is true.
-func (c *Client) runUntil(is func() bool) error {
+func (c *Client) runUntil(done func() bool) error {
 	buffer := make([]byte, 32<<10)
 	for {
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if is() {
+		if done() {
 			return nil
 		}
 		n, err := c.conn.Read(buffer)
@@ -84,7 +84,8 @@ func (c *Client) OnData(_ *Stream, b []byte, end bool) error {
 	return nil
 }
 
-// RequestOnce connects, requests a path and returns an error unless the response body has want bytes.
+// RequestOnce connects, requests a path and returns an error unless the response body has want
+// bytes.
 func RequestOnce(conn net.Conn, path string, message, want int) error {
 	c, err := Connect(conn)
 	if err != nil {

@@ -59,14 +59,15 @@ type Fields struct {
 
 // Handler receives the events of a connection. An error that it returns ends the connection.
 type Handler interface {
-	// OnFields is called for the headers of a stream, and for the trailers if s.Head is already true.
-	// end is true if the section ends the stream.
+	// OnFields is called for the headers of a stream, and for the trailers if s.HeadersReceived is
+	// already true. end is true if the section ends the stream.
 	OnFields(s *Stream, f Fields, end bool) error
 	// OnData is called for a part of the body. b is valid only during the call.
 	OnData(s *Stream, b []byte, end bool) error
 }
 
-// Stream is an open stream. The Handler owns Path and Slot. Conn sets Head and adds to Received.
+// Stream is an open stream. The Handler owns Path and Slot. Conn sets HeadersReceived and adds to
+// Received.
 type Stream struct {
 	Path            string
 	Slot            int // used by the load generator: the slot of the request

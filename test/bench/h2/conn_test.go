@@ -39,29 +39,29 @@ func (h *recorder) OnData(s *Stream, b []byte, end bool) error {
 	return nil
 }
 
-// transfer passes the output of each Conn to the other in pieces of at most n bytes until neither has
-// output.
+// transfer passes the output of each Conn to the other in pieces of at most n bytes until neither
+// has output.
 func (e *connPair) transfer(n int) {
 	e.Helper()
 	preface := len(Preface)
 	for len(e.client.Out)+len(e.server.Out) > 0 {
-		for _, way := range []struct {
+		for _, direction := range []struct {
 			from, to *Conn
 			left     *[]byte
 		}{{e.client, e.server, &e.fromClient}, {e.server, e.client, &e.fromServer}} {
-			said := way.from.Out
-			way.from.Out = nil
-			if way.from == e.client && bytes.HasPrefix(said, []byte(Preface)) {
-				said = said[preface:]
+			output := direction.from.Out
+			direction.from.Out = nil
+			if direction.from == e.client && bytes.HasPrefix(output, []byte(Preface)) {
+				output = output[preface:]
 			}
-			for len(said) > 0 {
-				size := min(n, len(said))
-				rest, err := way.to.Receive(append(*way.left, said[:size]...))
+			for len(output) > 0 {
+				size := min(n, len(output))
+				rest, err := direction.to.Receive(append(*direction.left, output[:size]...))
 				if err != nil {
 					e.Fatal(err)
 				}
-				*way.left = bytes.Clone(rest)
-				said = said[size:]
+				*direction.left = bytes.Clone(rest)
+				output = output[size:]
 			}
 		}
 	}

@@ -69,8 +69,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// bucketIndex returns the bucket of v. Each value below 2*steps has its own bucket; above, every power of
-// two has steps buckets.
+// bucketIndex returns the bucket of v. Each value below 2*subBuckets has its own bucket; above,
+// every power of two has subBuckets buckets.
 func bucketIndex(v uint64) int {
 	if v < 2*subBuckets {
 		return int(v)

@@ -15,7 +15,7 @@ const (
 	GRPCStream = "grpc-stream" // one stream per connection, with Depth messages of Body bytes in flight
 )
 
-// http2 implements dialect for HTTP/2 on one connection, and h2.Handler.
+// http2 implements protocolConn for HTTP/2 on one connection, and h2.Handler.
 type http2 struct {
 	*muxConn
 	conn    *h2.Conn

@@ -50,11 +50,11 @@ func (g *https) runUntil(deadline time.Duration) error {
 	for i := range g.conns {
 		go func() { results <- g.loop(i, deadline) }()
 	}
-	var all error
+	var wg error
 	for range g.conns {
-		all = errors.Join(all, <-results)
+		wg = errors.Join(wg, <-results)
 	}
-	return all
+	return wg
 }
 
 func (g *https) loop(i int, deadline time.Duration) error {

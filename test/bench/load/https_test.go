@@ -21,7 +21,7 @@ func TestHandshakeCount(t *testing.T) {
 	if err := dir.Write(); err != nil {
 		t.Fatal(err)
 	}
-	own, err := tls.LoadX509KeyPair(dir.Certificate(), dir.Key())
+	certificates, err := tls.LoadX509KeyPair(dir.Certificate(), dir.Key())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestHandshakeCount(t *testing.T) {
 				_, _ = w.Write(make([]byte, 1000))
 			}))
 			server.TLS = &tls.Config{
-				Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+				Certificates: []tls.Certificate{certificates}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 				VerifyConnection: func(state tls.ConnectionState) error {
 					shaken.Add(1)
 					if state.DidResume {
@@ -80,14 +80,14 @@ func TestWrongResponseOverTLS(t *testing.T) {
 	if err := dir.Write(); err != nil {
 		t.Fatal(err)
 	}
-	own, err := tls.LoadX509KeyPair(dir.Certificate(), dir.Key())
+	certificates, err := tls.LoadX509KeyPair(dir.Certificate(), dir.Key())
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, 999))
 	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{own}}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificates}}
 	server.StartTLS()
 	defer server.Close()
 	for name, job := range map[string]Job{

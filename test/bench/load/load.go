@@ -102,7 +102,7 @@ func Run(job Job) (Result, error) {
 			return Result{}, fmt.Errorf("warm-up: %w", err)
 		}
 	}
-	from, err := readUsage(job)
+	before, err := readUsage(job)
 	if err != nil {
 		return Result{}, err
 	}
@@ -118,7 +118,7 @@ func Run(job Job) (Result, error) {
 		}
 	}
 	end := m.now()
-	to, err := readUsage(job)
+	after, err := readUsage(job)
 	if err != nil {
 		return Result{}, err
 	}
@@ -129,12 +129,12 @@ func Run(job Job) (Result, error) {
 	return Result{
 		Requests: h.Count(),
 		Elapsed:  end - begin,
-		CPU:      to.cpu - from.cpu,
+		CPU:      after.cpu - before.cpu,
 		Switches: process.Switches{
-			Voluntary:   to.switches.Voluntary - from.switches.Voluntary,
-			Involuntary: to.switches.Involuntary - from.switches.Involuntary,
+			Voluntary:   after.switches.Voluntary - before.switches.Voluntary,
+			Involuntary: after.switches.Involuntary - before.switches.Involuntary,
 		},
-		Others:     max(0, (to.others-from.others).Seconds()/(end-begin).Seconds()),
+		Others:     max(0, (after.others-before.others).Seconds()/(end-begin).Seconds()),
 		Mean:       h.Mean(),
 		P50:        h.Quantile(0.5),
 		P90:        h.Quantile(0.9),
@@ -192,20 +192,20 @@ func (m *meter) count(latency time.Duration) {
 }
 
 // dial opens a nonblocking connection and registers it with the poller for reading, with the token.
-func dial(poller *epoll.Poller, to netip.AddrPort, token int) (fd int, err error) {
+func dial(poller *epoll.Poller, addr netip.AddrPort, token int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
 	err = errors.Join(
-		unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}),
+		unix.Connect(fd, &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}),
 		unix.SetNonblock(fd, true),
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
 		poller.Add(fd, int32(token), epoll.Readable),
 	)
 	if err != nil {
 		_ = unix.Close(fd) // the first error matters more
-		return -1, fmt.Errorf("connect to %v: %w", to, err)
+		return -1, fmt.Errorf("connect to %v: %w", addr, err)
 	}
 	return fd, nil
 }
@@ -227,11 +227,11 @@ func readUsage(job Job) (u usage, err error) {
 	if err != nil {
 		return usage{}, err
 	}
-	own, err := process.CPUTime(append([]int{os.Getpid()}, job.Helpers...))
+	helpers, err := process.CPUTime(append([]int{os.Getpid()}, job.Helpers...))
 	if err != nil {
 		return usage{}, err
 	}
 	u.cpu, err = process.CPUTime(job.PIDs)
-	u.others = busy - own - u.cpu
+	u.others = busy - helpers - u.cpu
 	return u, err
 }

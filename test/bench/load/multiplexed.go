@@ -15,8 +15,9 @@ import (
 // maxDepth is the maximum of Job.Depth.
 const maxDepth = 1 << slotBits
 
-// multiplexed generates load for protocols with many requests in flight per connection, in one event loop.
-// It collects the output of a connection into one write, and one read returns all available input.
+// multiplexed generates load for protocols with many requests in flight per connection, in one
+// event loop. It collects the output of a connection into one write, and one read returns all
+// available input.
 type multiplexed struct {
 	*meter
 	job        Job
@@ -39,12 +40,12 @@ type multiplexed struct {
 type protocolConn interface {
 	// ready reports whether requests may be sent.
 	ready() bool
-	// out returns the pending output: the dialect appends to it, the loop writes and clears it.
+	// out returns the pending output: protocolConn appends to it, the loop writes and clears it.
 	out() *[]byte
 	// send appends the request of a slot.
 	send(slot int)
 	// receive processes every complete frame of data, reports the slots with a response to the
-	// link, and returns the rest.
+	// muxConn, and returns the rest.
 	receive(data []byte) (rest []byte, err error)
 }
 
@@ -60,8 +61,8 @@ type muxConn struct {
 	awaitsWrite bool            // the poller watches for writability
 }
 
-// newMultiplexed returns a generator whose connections are open and idle. speak returns the dialect of
-// connection i.
+// newMultiplexed returns a generator whose connections are open and idle. speak returns the
+// protocolConn of connection i.
 func newMultiplexed(job Job, m *meter, speak func(l *muxConn, i int) protocolConn) (*multiplexed, error) {
 	poller, err := epoll.New()
 	if err != nil {
@@ -178,8 +179,8 @@ func (g *multiplexed) poll(maximum time.Duration) error {
 	return nil
 }
 
-// fillSlots writes pending output of connection i. In a closed loop it first sends a request in every
-// free slot.
+// fillSlots writes pending output of connection i. In a closed loop it first sends a request in
+// every free slot.
 func (g *multiplexed) fillSlots(i int) error {
 	l := g.conns[i]
 	out := l.out()

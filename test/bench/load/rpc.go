@@ -9,12 +9,12 @@ import (
 const (
 	// slotBits is the number of low bits of an id that hold the slot.
 	slotBits = 16
-	// maxPendingBytes is the maximum number of pending bytes per connection, because a burst exceeds the
-	// socket buffer.
+	// maxPendingBytes is the maximum number of pending bytes per connection, because a burst
+	// exceeds the socket buffer.
 	maxPendingBytes = 256 << 10
 )
 
-// rpc implements dialect for a protocol of package frame.
+// rpc implements protocolConn for a protocol of package frame.
 type rpc struct {
 	*muxConn
 	protocol *frame.Protocol
@@ -41,7 +41,7 @@ func newRPC(job Job, p *frame.Protocol, m *meter) (*multiplexed, error) {
 	return g, nil
 }
 
-// newRPCConn returns a function that creates the rpc dialect of a connection. The origin holds the
+// newRPCConn returns a function that creates the rpc of a connection. The origin holds the
 // responses until hold requests have arrived.
 func newRPCConn(p *frame.Protocol, hold uint32) func(l *muxConn, i int) protocolConn {
 	return func(l *muxConn, i int) protocolConn {

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// newTestRPC returns two links without sockets, with one request in flight in each slot.
+// newTestRPC returns two connections without sockets, with one request in flight in each slot.
 func newTestRPC(p *frame.Protocol, depth int) (g *multiplexed, first, second *rpc) {
 	g = &multiplexed{meter: &meter{base: time.Now()}, job: Job{Connections: 2, Depth: depth}}
 	for range g.job.Connections {
@@ -23,7 +23,8 @@ func newTestRPC(p *frame.Protocol, depth int) (g *multiplexed, first, second *rp
 	return g, g.conns[0].protocolConn.(*rpc), g.conns[1].protocolConn.(*rpc)
 }
 
-// originResponses returns the origin's responses to the pending requests of the connection, in order.
+// originResponses returns the origin's responses to the pending requests of the connection, in
+// order.
 func originResponses(t *testing.T, c *rpc) [][]byte {
 	t.Helper()
 	var all [][]byte
@@ -85,17 +86,17 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 	}
 	tests := []struct {
 		name     string
-		response func(c *rpc, own, other []byte) []byte
+		response func(c *rpc, request, other []byte) []byte
 		fails    string
 	}{
-		{"twice", func(_ *rpc, own, _ []byte) []byte { return append(own, own...) }, "unexpected response"},
+		{"twice", func(_ *rpc, request, _ []byte) []byte { return append(request, request...) }, "unexpected response"},
 		{"id without a slot", func(c *rpc, _, _ []byte) []byte { return p.AppendResponse(nil, 5, c.requestText(0)) }, "unexpected response"},
-		{"previous id of the slot", func(c *rpc, own, _ []byte) []byte {
-			if err := feed(c, own); err != nil {
+		{"previous id of the slot", func(c *rpc, request, _ []byte) []byte {
+			if err := feed(c, request); err != nil {
 				t.Fatal(err)
 			}
 			c.generator.send(c.muxConn, c.generator.now())
-			return own
+			return request
 		}, "unexpected response"},
 		{"request of another connection", func(_ *rpc, _, other []byte) []byte { return other }, "another string"},
 		{"string of another request", func(c *rpc, _, _ []byte) []byte {
@@ -107,8 +108,8 @@ func TestUnexpectedResponseEndsRun(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, first, second := newTestRPC(p, 2)
-			own, other := originResponses(t, first)[0], originResponses(t, second)[0]
-			b := test.response(first, own, other)
+			request, other := originResponses(t, first)[0], originResponses(t, second)[0]
+			b := test.response(first, request, other)
 			if err := feed(first, b); err == nil || !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("error %v for %.40x, want one with %q", err, b, test.fails)
 			}

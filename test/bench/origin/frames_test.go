@@ -13,8 +13,8 @@ func feed(s *server, c *conn, piece []byte) error {
 	return s.receive(c, append(bytes.Clone(c.in), piece...))
 }
 
-// TestFramesSplitAnywhere verifies that two requests and a heartbeat get the same three responses in
-// order, wherever the input is split.
+// TestFramesSplitAnywhere verifies that two requests and a heartbeat get the same three responses
+// in order, wherever the input is split.
 func TestFramesSplitAnywhere(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {

@@ -229,8 +229,8 @@ func (s *server) receive(c *conn, data []byte) error {
 	return nil
 }
 
-// handleRequests processes every complete request of data, stores the responses in c.out and returns the
-// rest.
+// handleRequests processes every complete request of data, stores the responses in c.out and
+// returns the rest.
 func (s *server) handleRequests(c *conn, data []byte) (rest []byte, err error) {
 	for {
 		if c.response != nil {

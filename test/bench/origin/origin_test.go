@@ -34,8 +34,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRequestsSplitAnywhere verifies that two requests get the same two responses wherever the input is
-// split.
+// TestRequestsSplitAnywhere verifies that two requests get the same two responses wherever the
+// input is split.
 func TestRequestsSplitAnywhere(t *testing.T) {
 	const input = "POST /b/3 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET /b/2 HTTP/1.1\r\n\r\n"
 	s := newServer()

@@ -116,8 +116,8 @@ func TestCertificatesAreConfigured(t *testing.T) {
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
-		if own := snapshot.Listeners[0].FilterChains[0].TLS; len(own) != 1 || own[0].ClientAuth != config.RequireAndVerifyClientCert {
-			t.Errorf("the listener of Weft has %+v", own)
+		if certificates := snapshot.Listeners[0].FilterChains[0].TLS; len(certificates) != 1 || certificates[0].ClientAuth != config.RequireAndVerifyClientCert {
+			t.Errorf("the listener of Weft has %+v", certificates)
 		}
 	}
 }
@@ -193,17 +193,17 @@ func TestAddressesAreConfigured(t *testing.T) {
 func TestPortsAreUnique(t *testing.T) {
 	p := NewPorts()
 	p.next = lastPort - 3 // to test the wraparound
-	taken := map[netip.AddrPort]bool{}
+	assigned := map[netip.AddrPort]bool{}
 	for range 4 {
 		ports, err := p.Take(2)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, port := range ports {
-			if taken[port] {
+			if assigned[port] {
 				t.Errorf("%v assigned twice", port)
 			}
-			taken[port] = true
+			assigned[port] = true
 			if !port.Addr().IsLoopback() || port.Port() < firstPort || port.Port() >= lastPort {
 				t.Errorf("%v is not on loopback between %d and %d", port, firstPort, lastPort)
 			}

@@ -170,25 +170,25 @@ func (o outcome) percentile(p int) time.Duration {
 
 // violations returns the violated limits.
 func (k attack) violations(o outcome) (problems []string) {
-	miss := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	addProblem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if len(o.otherFailures) > 0 {
-		miss("%d requests of another client failed; the first: %v", len(o.otherFailures), o.otherFailures[0])
+		addProblem("%d requests of another client failed; the first: %v", len(o.otherFailures), o.otherFailures[0])
 	}
-	if n, worst := len(o.otherLatencies), o.percentile(100); n < minOtherResponses || worst > maxOtherLatency {
-		miss("another client got %d responses, the slowest after %v, want at least %d within %v", n, worst, minOtherResponses, maxOtherLatency)
+	if n, slowest := len(o.otherLatencies), o.percentile(100); n < minOtherResponses || slowest > maxOtherLatency {
+		addProblem("another client got %d responses, the slowest after %v, want at least %d within %v", n, slowest, minOtherResponses, maxOtherLatency)
 	}
 	if o.growth > maxGrowth {
-		miss("memory grew by %d MB, want at most %d", o.growth>>20, maxGrowth>>20)
+		addProblem("memory grew by %d MB, want at most %d", o.growth>>20, maxGrowth>>20)
 	}
 	if k.ends && o.connections < 2*attackers {
-		miss("%d frames were accepted on %d connections: the server does not close them", o.frames, o.connections)
+		addProblem("%d frames were accepted on %d connections: the server does not close them", o.frames, o.connections)
 	}
-	if each := o.cpu / time.Duration(max(o.connections, 1)); k.ends && each > maxCPUPerConnection {
-		miss("%v of CPU time for each of %d connections, want at most %v", each, o.connections, maxCPUPerConnection)
+	if perConn := o.cpu / time.Duration(max(o.connections, 1)); k.ends && perConn > maxCPUPerConnection {
+		addProblem("%v of CPU time for each of %d connections, want at most %v", perConn, o.connections, maxCPUPerConnection)
 	}
 	maximum := max(maxMemoryAttackCPU, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
 	if o.cpu > maximum {
-		miss("%v of CPU time for %d frames, want at most %v", o.cpu, o.frames, maximum)
+		addProblem("%v of CPU time for %d frames, want at most %v", o.cpu, o.frames, maximum)
 	}
 	return problems
 }
@@ -209,15 +209,15 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 		t.Fatal(err)
 	}
 	end := time.Now().Add(attackTime)
-	var beside sync.WaitGroup
+	var other sync.WaitGroup
 	var o outcome
-	beside.Go(func() { o.otherLatencies, o.otherFailures = callMeanwhile(address, end) })
+	other.Go(func() { o.otherLatencies, o.otherFailures = callMeanwhile(address, end) })
 	attacker := exec.Command(os.Args[0])
 	attacker.Env = append(os.Environ(), roleEnv+"="+attackRole+" "+address+" "+k.name)
 	attacker.Stderr = os.Stderr
 	attacker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	received, err := attacker.Output()
-	beside.Wait()
+	other.Wait()
 	if err != nil {
 		t.Fatalf("attacker process: %v", err)
 	}
@@ -243,9 +243,9 @@ func (k attack) measure(t *testing.T, address string, pid int) outcome {
 func (k attack) attackAll(address string, end time.Time) outcome {
 	var o outcome
 	var mu sync.Mutex // guards o
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range attackers {
-		all.Go(func() {
+		wg.Go(func() {
 			first := k.attack(address, end)
 			mu.Lock()
 			defer mu.Unlock()
@@ -254,7 +254,7 @@ func (k attack) attackAll(address string, end time.Time) outcome {
 			o.goneAway += first.goneAway
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	return o
 }
 

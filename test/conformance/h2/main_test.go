@@ -69,14 +69,14 @@ func unreachable(err error) string {
 
 // requireTool returns the path of a program, or skips the test with the name of the Debian package
 // that has it.
-func requireTool(t *testing.T, name, of string) string {
+func requireTool(t *testing.T, name, pkg string) string {
 	t.Helper()
 	for _, path := range []string{name, "/usr/sbin/" + name} {
 		if found, err := exec.LookPath(path); err == nil {
 			return found
 		}
 	}
-	t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, of)
+	t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, pkg)
 	return ""
 }
 

@@ -138,7 +138,7 @@ func requireSupport(t *testing.T, binary, path string) {
 
 // configuration returns a config.json with the listeners on the addresses.
 func configuration(addresses []string, listeners []listener) object {
-	var all, routers, clusters []object
+	var listenerList, routers, clusters []object
 	for i, l := range listeners {
 		id := fmt.Sprintf("l%d", i)
 		proxy := object{"downstream_protocol": firstNonEmpty(l.downstream, "Http2"), "router_config_name": id}
@@ -148,7 +148,7 @@ func configuration(addresses []string, listeners []listener) object {
 		if l.extend != nil {
 			proxy["extend_config"] = l.extend
 		}
-		all = append(all, object{
+		listenerList = append(listenerList, object{
 			"name": id, "address": addresses[i],
 			"filter_chains": []object{{"filters": []object{{"type": "proxy", "config": proxy}}}},
 		})
@@ -174,7 +174,7 @@ func configuration(addresses []string, listeners []listener) object {
 	return object{
 		"servers": []object{{
 			"default_log_path": "stderr", "graceful_timeout": "10s",
-			"listeners": all, "routers": routers,
+			"listeners": listenerList, "routers": routers,
 		}},
 		"cluster_manager": object{"clusters": clusters},
 	}

@@ -113,8 +113,8 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 	for i := range s.calls {
 		name := fmt.Sprintf("com.example.more.Number%d", i)
 		for _, step := range []struct {
-			of *times
-			do func() error
+			of   *times
+			call func() error
 		}{
 			{&create, func() error { return r.create(name, "10.9.9.9:20880") }},
 			{&pub, func() error { return w.callAPI(ctx, "/pub", name) }},
@@ -122,7 +122,7 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 			{&sub, func() error { return w.callAPI(ctx, "/sub", name) }},
 		} {
 			start := time.Now()
-			if err := step.do(); err != nil {
+			if err := step.call(); err != nil {
 				return err
 			}
 			*step.of = append(*step.of, time.Since(start))
@@ -139,18 +139,18 @@ type times []time.Duration
 // String returns the median and the 99th percentile.
 func (t times) String() string {
 	sorted := slices.Sorted(slices.Values(t))
-	at := func(q float64) time.Duration {
+	quantile := func(q float64) time.Duration {
 		return sorted[int(q*float64(len(sorted)-1))].Round(10 * time.Microsecond)
 	}
-	return fmt.Sprintf("%v (p99 %v)", at(0.5), at(0.99))
+	return fmt.Sprintf("%v (p99 %v)", quantile(0.5), quantile(0.99))
 }
 
 // runConcurrently calls do n times, at most 64 at a time, and returns the first error.
 func runConcurrently(n int, do func(i int) error) error {
 	next, failed := make(chan int), make(chan error, n)
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range min(64, max(1, n)) {
-		all.Go(func() {
+		wg.Go(func() {
 			for i := range next {
 				if err := do(i); err != nil {
 					failed <- err
@@ -162,7 +162,7 @@ func runConcurrently(n int, do func(i int) error) error {
 		next <- i
 	}
 	close(next)
-	all.Wait()
+	wg.Wait()
 	close(failed)
 	return <-failed
 }

@@ -87,8 +87,8 @@ func service(i int) string { return fmt.Sprintf("com.example.service.Number%d", 
 // providers returns the path of a service's providers.
 func providers(name string) string { return "/dubbo/" + name + "/providers" }
 
-// providerNode returns the znode name of a provider: an escaped Dubbo URL with different process parameters
-// for each provider.
+// providerNode returns the znode name of a provider: an escaped Dubbo URL with different process
+// parameters for each provider.
 func providerNode(name, address string) string {
 	started := 1_700_000_000_000 + int64(crc32.ChecksumIEEE([]byte(name+address)))
 	return url.QueryEscape("dubbo://" + address + "/" + name + "?anyhost=true&application=scale&deprecated=false&dubbo=2.0.2&dynamic=true&generic=false" +
@@ -129,14 +129,14 @@ func address(i, p int) string {
 }
 
 // create registers a provider and creates its parent znodes, as a registration does.
-func (r *registry) create(name, at string) error {
+func (r *registry) create(name, address string) error {
 	folders := []string{"/dubbo/" + name, providers(name)}
 	for _, path := range folders {
 		if _, err := r.conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return err
 		}
 	}
-	_, err := r.conn.Create(providers(name)+"/"+providerNode(name, at), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	_, err := r.conn.Create(providers(name)+"/"+providerNode(name, address), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 	return err
 }
 
@@ -166,13 +166,13 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 		if err != nil {
 			return err
 		}
-		at := "10.200." + strconv.Itoa(n>>8) + "." + strconv.Itoa(n&255) + ":20880"
+		address := "10.200." + strconv.Itoa(n>>8) + "." + strconv.Itoa(n&255) + ":20880"
 		received := make(chan time.Time, 1)
 		go func() {
 			<-events
 			received <- time.Now()
 		}()
-		if _, err := r.conn.Create(providers(name)+"/"+providerNode(name, at), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+		if _, err := r.conn.Create(providers(name)+"/"+providerNode(name, address), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			return err
 		}
 		for {
@@ -180,7 +180,7 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 			if err != nil {
 				return err
 			}
-			if strings.Contains(page, at) {
+			if strings.Contains(page, address) {
 				break
 			}
 			time.Sleep(time.Millisecond) // polling costs CPU time of the process too

@@ -125,8 +125,8 @@ func (w *weft) publishAndSubscribe(ctx context.Context, s sizes) error {
 	})
 }
 
-// awaitConverged returns when every service is published, the registry has confirmed every subscription,
-// and all providers are active.
+// awaitConverged returns when every service is published, the registry has confirmed every
+// subscription, and all providers are active.
 func (w *weft) awaitConverged(ctx context.Context, s sizes) error {
 	for {
 		text, err := w.get(ctx, w.admin, "/metrics")

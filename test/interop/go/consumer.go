@@ -218,8 +218,8 @@ func (c *consumer) attachments(r *remote) {
 	ctx := context.WithValue(context.Background(), constant.AttachmentKey, sent)
 	seen := func(ctx context.Context) func() (any, error) {
 		return func() (any, error) {
-			all, err := r.Attachments(ctx)
-			return []any{all["user-key"], all["unicode"]}, err
+			got, err := r.Attachments(ctx)
+			return []any{got["user-key"], got["unicode"]}, err
 		}
 	}
 	c.call("seen by the provider", seen(ctx))

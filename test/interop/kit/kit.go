@@ -117,8 +117,8 @@ func runMaven(from, into string) error {
 		return nil
 	}
 	for _, unreachable := range []string{"Could not transfer", "Could not resolve", "could not be resolved", "Could not find artifact", "Cannot access"} {
-		if at := bytes.Index(out, []byte(unreachable)); at >= 0 {
-			line, _, _ := strings.Cut(string(out[at:]), "\n")
+		if i := bytes.Index(out, []byte(unreachable)); i >= 0 {
+			line, _, _ := strings.Cut(string(out[i:]), "\n")
 			return &MissingError{"no Java peers: cannot fetch from Maven Central: " + line}
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// measureOnDemand sends two requests to each of several clusters whose hosts refuse connections, and prints
-// their latencies: the first request subscribes to the cluster.
+// measureOnDemand sends two requests to each of several clusters whose hosts refuse connections,
+// and prints their latencies: the first request subscribes to the cluster.
 func (m *model) measureOnDemand(ctx context.Context, w *weft) error {
 	before := w.cpu()
 	var took [2]time.Duration
