@@ -62,12 +62,12 @@ func (b *environment) startFileAndXDS(ctx context.Context, r row) ([]systemUnder
 		if !b.options.isWeft(p.Name) {
 			continue
 		}
-		for _, first := range []peer.Program{p, peer.WeftXDS(p.Name+xdsSuffix, p.Path, b.controlPlanes.serve)} {
-			running, err := b.start(ctx, first, r)
+		for _, program := range []peer.Program{p, peer.WeftXDS(p.Name+xdsSuffix, p.Path, b.controlPlanes.serve)} {
+			running, err := b.start(ctx, program, r)
 			if err != nil {
 				return subjects, err
 			}
-			subjects = append(subjects, systemUnderTest{name: first.Name, address: running.Listen, pids: running.PIDs, running: running})
+			subjects = append(subjects, systemUnderTest{name: program.Name, address: running.Listen, pids: running.PIDs, running: running})
 		}
 	}
 	return subjects, nil

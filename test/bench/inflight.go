@@ -94,7 +94,7 @@ func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *fr
 	var bursts []sample
 	var missing []float64
 	for range min(b.options.rounds, inflightRounds) {
-		first, failure, err := b.burst(ctx, p, protocol)
+		burst, failure, err := b.burst(ctx, p, protocol)
 		if b.isMissing(err, p.Name, protocol.Name()) {
 			r.Note = peer.ErrNotSupported.Error()
 			return r, nil
@@ -105,13 +105,13 @@ func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *fr
 		if failure != nil {
 			r.Failure, _, _ = strings.Cut(failure.Error(), "\n")
 		}
-		missing = append(missing, float64(r.Requests)-float64(first.Requests))
-		bursts = append(bursts, first)
+		missing = append(missing, float64(r.Requests)-float64(burst.Requests))
+		bursts = append(bursts, burst)
 	}
 	median := func(value func(sample) float64) stat {
 		var values []float64
-		for _, first := range bursts {
-			values = append(values, value(first))
+		for _, burst := range bursts {
+			values = append(values, value(burst))
 		}
 		return summarizeValues(values)
 	}

@@ -137,8 +137,8 @@ func (b *environment) halfRate(ctx context.Context, r row, subjects []systemUnde
 // that of the open loop; 0 means a closed loop.
 func (b *environment) runRound(ctx context.Context, round int, r row, subjects []systemUnderTest, result *loadRow, rate float64) error {
 	for i := range subjects {
-		at := (round + i) % len(subjects)
-		s := subjects[at]
+		index := (round + i) % len(subjects)
+		s := subjects[index]
 		if s.note != "" {
 			continue
 		}
@@ -146,7 +146,7 @@ func (b *environment) runRound(ctx context.Context, round int, r row, subjects [
 		if err != nil {
 			return fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
 		}
-		c := result.Cells[at]
+		c := result.Cells[index]
 		if rate > 0 {
 			c.Half = append(c.Half, best)
 		} else {

@@ -203,19 +203,19 @@ func (r *report) targets() string {
 	var misses []string
 	held := 0
 	for _, v := range r.Verdicts {
-		value, deadline := v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit)
+		value, limit := v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit)
 		switch v.Outcome {
 		case unmeasured:
 			value = ""
 		case unbounded:
-			deadline = ""
+			limit = ""
 		case missed:
 			misses = append(misses, fmt.Sprintf("%s, %s: %s", v.Row, v.Proxy, v.What))
 			held++
 		case met:
 			held++
 		}
-		t.row(v.Row, v.Proxy, v.What, value, deadline, string(v.Outcome), v.Rounds)
+		t.row(v.Row, v.Proxy, v.What, value, limit, string(v.Outcome), v.Rounds)
 	}
 	fmt.Fprintf(&t.text, "\n%d of %d measured targets are missed.\n", len(misses), held)
 	for _, miss := range misses {

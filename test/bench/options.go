@@ -128,23 +128,23 @@ func (o *options) setRows(list string) error {
 }
 
 func (o *options) setProxies(list string) error {
-	recorded := []string{"nginx", "haproxy", "relay", direct}
+	names := []string{"nginx", "haproxy", "relay", direct}
 	if len(o.bins) == 0 {
-		recorded = slices.Insert(recorded, 0, "weft")
+		names = slices.Insert(names, 0, "weft")
 	}
 	for i, b := range o.bins {
-		recorded = slices.Insert(recorded, i, b.name)
+		names = slices.Insert(names, i, b.name)
 	}
 	if list == "" {
-		o.proxies = recorded
+		o.proxies = names
 		return nil
 	}
 	for name := range splitList(list) {
-		if name == "weft" && len(o.bins) > 0 && !slices.Contains(recorded, name) {
-			recorded = append(recorded, name) // built in addition to those of -bin
+		if name == "weft" && len(o.bins) > 0 && !slices.Contains(names, name) {
+			names = append(names, name) // built in addition to those of -bin
 		}
-		if !slices.Contains(recorded, name) {
-			return fmt.Errorf("-proxies %q, want some of %s", name, strings.Join(recorded, ", "))
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("-proxies %q, want some of %s", name, strings.Join(names, ", "))
 		}
 		o.proxies = append(o.proxies, name)
 	}

@@ -237,13 +237,13 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
-	for _, mismatch := range [][]string{
+	for _, invalid := range [][]string{
 		{"-rows", "2k-64"}, {"-proxies", "caddy"}, {"-bin", "nginx=" + file}, {"-bin", "a"}, {"-bin", "a=" + file + "/none"},
 		{"-rounds", "0"}, {"-seconds", "0"}, {"-warmup", "-1"}, {"-patience", "-1s"}, {"-idle", "0"},
 		{"-profile", "f", "-proxies", "nginx"}, {"rest"},
 	} {
-		if _, err := parseOptions(mismatch); err == nil {
-			t.Errorf("parseOptions(%q): no error", mismatch)
+		if _, err := parseOptions(invalid); err == nil {
+			t.Errorf("parseOptions(%q): no error", invalid)
 		}
 	}
 }

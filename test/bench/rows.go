@@ -113,9 +113,9 @@ func rpcRows() []row {
 	var list []row
 	for _, p := range frame.All() {
 		for _, depth := range []int{1, 8, 64} {
-			deadline := 2.0
+			limit := 2.0
 			if depth == 1 {
-				deadline = 1.25
+				limit = 1.25
 			}
 			list = append(list, row{
 				name:        fmt.Sprintf("%s-%dx%d", p.Name(), connections, depth),
@@ -125,7 +125,7 @@ func rpcRows() []row {
 				depth:       depth,
 				halfLoad:    true,
 				optional:    p.Name() == "boltv2",
-				targets:     []target{{cpuPerRequest, "haproxy", deadline}, {halfP99, direct, 2.0}},
+				targets:     []target{{cpuPerRequest, "haproxy", limit}, {halfP99, direct, 2.0}},
 			})
 		}
 	}

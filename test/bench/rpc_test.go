@@ -64,11 +64,11 @@ func TestOriginHoldsResponses(t *testing.T) {
 			const each = 2000 // more than a socket buffer holds
 			first, second := dial(t, address), dial(t, address)
 			text := frame.Text{Hold: 2 * each}
-			disconnected := dial(t, address) // the origin must not count its request after it closes
-			write(t, disconnected, p.AppendRequest(nil, 1, text))
-			write(t, disconnected, p.AppendPing(nil, 2))
-			readResponses(t, p, disconnected, 1)
-			disconnected.Close()
+			closed := dial(t, address) // the origin must not count its request after it closes
+			write(t, closed, p.AppendRequest(nil, 1, text))
+			write(t, closed, p.AppendPing(nil, 2))
+			readResponses(t, p, closed, 1)
+			closed.Close()
 			for _, conn := range []net.Conn{first, second} {
 				var requests []byte
 				for id := range uint64(each) {

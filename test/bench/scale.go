@@ -84,17 +84,17 @@ func (b *environment) scale(ctx context.Context, p peer.Program) (scaleResult, e
 	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2 * size.Clusters, Routes: size.Routes}
 	var rounds []scaleRound
 	for range min(b.options.rounds, scaleRounds) {
-		first, err := b.scaleRound(ctx, p, size)
+		round, err := b.scaleRound(ctx, p, size)
 		if err != nil {
 			return r, err
 		}
-		rounds = append(rounds, first)
-		r.Bytes = first.bytes
+		rounds = append(rounds, round)
+		r.Bytes = round.bytes
 	}
 	median := func(value func(scaleRound) float64) stat {
 		values := make([]float64, len(rounds))
-		for i, first := range rounds {
-			values[i] = value(first)
+		for i, round := range rounds {
+			values[i] = value(round)
 		}
 		return summarizeValues(values)
 	}

@@ -143,8 +143,8 @@ func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls ma
 
 // awaitAttached waits until strace reports that it has attached to n processes.
 func awaitAttached(received io.ReadCloser, n int) error {
-	deadline := time.AfterFunc(5*time.Second, func() { _ = received.Close() })
-	defer deadline.Stop()
+	timer := time.AfterFunc(5*time.Second, func() { _ = received.Close() })
+	defer timer.Stop()
 	scanner := bufio.NewScanner(received)
 	for n > 0 {
 		if !scanner.Scan() {

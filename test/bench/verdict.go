@@ -78,8 +78,8 @@ func (r *loadRow) comparisons(weft string, wefts []string) []target {
 // rounds unless all are disturbed.
 func (r *loadRow) compare(weft string, t target) verdict {
 	v := verdict{Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.metric, t.baseline), Target: t.limit, Unit: "x", Outcome: unmeasured}
-	weftRounds, otherRounds, bare := r.samples(weft, t.metric), r.samples(t.baseline, t.metric), r.samples(direct, t.metric)
-	if len(weftRounds) == 0 || len(otherRounds) == 0 || t.metric == addedP50 && len(bare) == 0 {
+	weftRounds, otherRounds, directRounds := r.samples(weft, t.metric), r.samples(t.baseline, t.metric), r.samples(direct, t.metric)
+	if len(weftRounds) == 0 || len(otherRounds) == 0 || t.metric == addedP50 && len(directRounds) == 0 {
 		return v
 	}
 	var all, calm []float64
@@ -93,7 +93,7 @@ func (r *loadRow) compare(weft string, t target) verdict {
 		case halfP99:
 			ratio = p99(a) / p99(b)
 		case addedP50:
-			floor := bare[i]
+			floor := directRounds[i]
 			ratio, maximum = (p50(a)-p50(floor))/(p50(b)-p50(floor)), max(maximum, floor.Others)
 		}
 		all = append(all, ratio)

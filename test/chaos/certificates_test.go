@@ -69,10 +69,10 @@ func TestCertificatesRotate(t *testing.T) {
 	var loads []load
 	for _, c := range []struct {
 		name          string
-		second, fresh bool
+		http2, fresh bool
 		rate          float64
 	}{{"http1-kept", false, false, 60}, {"http1-fresh", false, true, 25}, {"http2-kept", true, false, 60}, {"http2-fresh", true, true, 25}} {
-		clients[c.name] = r.newTLSClient(front, config.Clone(), c.second, c.fresh)
+		clients[c.name] = r.newTLSClient(front, config.Clone(), c.http2, c.fresh)
 		loads = append(loads, clients[c.name].getLoad(c.name, "/echo", c.rate))
 	}
 	grpc := r.newTLSClient(front, config.Clone(), true, false)

@@ -35,20 +35,20 @@ type httpClient struct {
 }
 
 // newHTTPClient returns a client of the address for HTTP/1.1, or for HTTP/2 with prior knowledge if
-// second is true.
-func (r *testRun) newHTTPClient(address string, second bool, dial dialer) *httpClient {
+// http2 is true.
+func (r *testRun) newHTTPClient(address string, http2 bool, dial dialer) *httpClient {
 	t := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64, DisableCompression: true, Protocols: new(http.Protocols)}
-	t.Protocols.SetHTTP1(!second)
-	t.Protocols.SetUnencryptedHTTP2(second)
+	t.Protocols.SetHTTP1(!http2)
+	t.Protocols.SetUnencryptedHTTP2(http2)
 	return r.wrapTransport(t, "http://"+address)
 }
 
-// newTLSClient returns a TLS client, for HTTP/2 if second is true. A fresh client opens a
+// newTLSClient returns a TLS client, for HTTP/2 if http2 is true. A fresh client opens a
 // connection for each request.
-func (r *testRun) newTLSClient(address string, config *tls.Config, second, fresh bool) *httpClient {
+func (r *testRun) newTLSClient(address string, config *tls.Config, http2, fresh bool) *httpClient {
 	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, Protocols: new(http.Protocols)}
-	t.Protocols.SetHTTP1(!second)
-	t.Protocols.SetHTTP2(second)
+	t.Protocols.SetHTTP1(!http2)
+	t.Protocols.SetHTTP2(http2)
 	return r.wrapTransport(t, "https://"+address)
 }
 

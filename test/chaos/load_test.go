@@ -101,13 +101,13 @@ func (r *testRun) runLoadsFor(duration time.Duration, loads ...load) map[string]
 			begin := time.Now()
 			var calls sync.WaitGroup
 			inFlight := make(chan struct{}, maxInFlight)
-			timer := time.Duration(0)
+			dueIn := time.Duration(0)
 			for n := 0; ; n++ {
-				timer += time.Duration(chance.ExpFloat64() / l.rate * float64(time.Second))
-				if timer > duration {
+				dueIn += time.Duration(chance.ExpFloat64() / l.rate * float64(time.Second))
+				if dueIn > duration {
 					break
 				}
-				dueAt := begin.Add(timer)
+				dueAt := begin.Add(dueIn)
 				sleep(nil, time.Until(dueAt))
 				select {
 				case inFlight <- struct{}{}:

@@ -22,7 +22,7 @@ func TestTruncatedResponses(t *testing.T) {
 	rpcOnce, rpcAgain := r.newResettingHost(3, serveResettingRPC), r.newResettingHost(4, serveResettingRPC)
 	_, well := r.newHost("well")
 
-	repeated := retryPolicy("reset", 3, "2s")
+	retried := retryPolicy("reset", 3, "2s")
 	oneAt, twoAt, onceAt, againAt, wellAt := freePort(), freePort(), freePort(), freePort(), freePort()
 	w := r.newWeft(setup{
 		listeners: list{
@@ -30,9 +30,9 @@ func TestTruncatedResponses(t *testing.T) {
 			listener("wellrpc", wellAt, "dubbo"),
 		},
 		tables: list{
-			routeTable("one", route("/well", "well"), route("/plain", "one"), route("/", "one", repeated)),
-			routeTable("two", route("/well", "well"), route("/plain", "two"), route("/", "two", repeated)),
-			routeTable("once", route("/", "once")), routeTable("again", route("/", "again", repeated)), routeTable("wellrpc", route("/", "wellrpc")),
+			routeTable("one", route("/well", "well"), route("/plain", "one"), route("/", "one", retried)),
+			routeTable("two", route("/well", "well"), route("/plain", "two"), route("/", "two", retried)),
+			routeTable("once", route("/", "once")), routeTable("again", route("/", "again", retried)), routeTable("wellrpc", route("/", "wellrpc")),
 		},
 		clusters: list{
 			cluster("one", []string{first.address}), cluster("two", []string{second.address}),

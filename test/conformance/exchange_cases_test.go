@@ -4,7 +4,7 @@ import "strings"
 
 func interimCases() []ruleCase {
 	const put = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
-	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
+	const continueResponse = "HTTP/1.1 100 Continue\r\n\r\n"
 	return []ruleCase{
 		{
 			name: "all interim responses are forwarded", rfc: "9110 15.2",
@@ -17,7 +17,7 @@ func interimCases() []ruleCase {
 		},
 		{
 			name: "an unrequested 100 is forwarded", rfc: "9110 15.2",
-			script: responsePasses(goOn + okResponse),
+			script: responsePasses(continueResponse + okResponse),
 		},
 		{
 			name: "a hundred interim responses are forwarded", rfc: "9110 15.2",
@@ -25,7 +25,7 @@ func interimCases() []ruleCase {
 		},
 		{
 			name: "an HTTP/1.0 client gets no interim responses", rfc: "9110 15.2",
-			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), originReceives(get), originSends(goOn + "HTTP/1.1 103 Early Hints\r\n\r\n" + okResponse),
+			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), originReceives(get), originSends(continueResponse + "HTTP/1.1 103 Early Hints\r\n\r\n" + okResponse),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
@@ -38,20 +38,20 @@ func interimCases() []ruleCase {
 		},
 		{
 			name: "an expectation and the 100 are forwarded", rfc: "9110 10.1.1",
-			script: script{clientSends(put), originReceives(put), originSends(goOn), clientReceives(goOn), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
+			script: script{clientSends(put), originReceives(put), originSends(continueResponse), clientReceives(continueResponse), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "an expectation is case-insensitive", rfc: "9110 10.1.1",
-			script: script{clientSends(strings.Replace(put, "100-continue", "100-CONTINUE", 1)), originReceives(put), originSends(goOn), clientReceives(goOn), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
+			script: script{clientSends(strings.Replace(put, "100-continue", "100-CONTINUE", 1)), originReceives(put), originSends(continueResponse), clientReceives(continueResponse), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a chunked upload may wait for 100", rfc: "9110 10.1.1",
 			script: script{clientSends(post + "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"), originReceives(post + "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"),
-				originSends(goOn), clientReceives(goOn), clientSends("2\r\nhi\r\n0\r\n\r\n"), originReceivesChunked("", "hi", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
+				originSends(continueResponse), clientReceives(continueResponse), clientSends("2\r\nhi\r\n0\r\n\r\n"), originReceivesChunked("", "hi", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a client with an expectation need not wait for 100", rfc: "9110 10.1.1", wholeWritesOnly: true,
-			script: script{clientSends(put + "hello"), originReceives(put), originReceives("hello"), originSends(goOn + okResponse), clientReceives(goOn + okResponse), carriesNextExchange},
+			script: script{clientSends(put + "hello"), originReceives(put), originReceives("hello"), originSends(continueResponse + okResponse), clientReceives(continueResponse + okResponse), carriesNextExchange},
 		},
 		{
 			name: "an origin may send the final response without 100", rfc: "9110 10.1.1",
@@ -265,16 +265,16 @@ func tunnelCases() []ruleCase {
 }
 
 func oldVersionCases() []ruleCase {
-	const old = "GET / HTTP/1.0\r\nHost: h\r\n\r\n"
-	const oldKept = "GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
+	const http10Request = "GET / HTTP/1.0\r\nHost: h\r\n\r\n"
+	const http10KeepAlive = "GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
 	return []ruleCase{
 		{
 			name: "an HTTP/1.0 client connection ends by default", rfc: "9112 9.3",
-			script: script{clientSends(old), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
+			script: script{clientSends(http10Request), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 client connection persists with keep-alive", rfc: "9112 9.3",
-			script: script{clientSends(oldKept), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"), carriesNextExchange},
+			script: script{clientSends(http10KeepAlive), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"), carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 request may have no Host", rfc: "9112 3.2",
@@ -282,17 +282,17 @@ func oldVersionCases() []ruleCase {
 		},
 		{
 			name: "an HTTP/1.0 client gets no chunks", rfc: "9112 6.1",
-			script: script{clientSends(old), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n3\r\nyou\r\n0\r\nX-A: 1\r\n\r\n"),
+			script: script{clientSends(http10Request), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n3\r\nyou\r\n0\r\nX-A: 1\r\n\r\n"),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhiyou"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 client connection ends after a body of unknown length", rfc: "9112 9.3",
-			script: script{clientSends(oldKept), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
+			script: script{clientSends(http10KeepAlive), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
 				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "a truncated body for an HTTP/1.0 client ends with a reset", rfc: "9112 8", wholeWritesOnly: true,
-			script: script{clientSends(old), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), originCloses, clientReset},
+			script: script{clientSends(http10Request), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), originCloses, clientReset},
 		},
 		{
 			name: "chunks in HTTP/1.0 are rejected", rfc: "9112 6.1",

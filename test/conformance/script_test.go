@@ -251,9 +251,9 @@ func parseLocalReply(r *harness, head string, status int) localReply {
 		r.Fatalf("the client got\n%s\nwant %s", quote(head), want)
 	}
 	var o localReply
-	recorded := localReplyHeader()
+	known := localReplyHeader()
 	for _, line := range lines[1:] {
-		if !recorded.MatchString(line) {
+		if !known.MatchString(line) {
 			r.Errorf("the local reply has the unexpected field %q", line)
 		}
 		name, value, _ := strings.Cut(line, ": ")

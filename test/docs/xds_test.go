@@ -43,9 +43,9 @@ func runPage(t *testing.T, name string) {
 		}
 		netns.RequirePrograms(t, strings.Fields(text)[0])
 		eventually(t, func() error {
-			repeated := host.Command("sh", "-c", "exec "+text)
-			repeated.Dir = root
-			out, err := repeated.Output()
+			retry := host.Command("sh", "-c", "exec "+text)
+			retry.Dir = root
+			out, err := retry.Output()
 			if err == nil && wantOutput != "" && string(out) != wantOutput {
 				err = fmt.Errorf("output %q, want %q", out, wantOutput)
 			}

@@ -79,10 +79,10 @@ func TestWeights(t *testing.T) {
 	const calls = 800
 	shares := func() map[string]float64 {
 		t.Helper()
-		created := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", near.egress, calls))
-		responses, ok := created[0].Value.(map[string]any)
+		results := consumer.runScenario(fmt.Sprintf("shares %d calls=%d", near.egress, calls))
+		responses, ok := results[0].Value.(map[string]any)
 		if !ok {
-			t.Fatalf("results of the calls: %s", created[0].text)
+			t.Fatalf("results of the calls: %s", results[0].text)
 		}
 		counts := map[string]float64{}
 		for name, n := range responses {

@@ -122,7 +122,7 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 	denying := streamFilter("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
 		"permissions": list{object{"any": true}}, "principals": list{object{"header": object{"name": "bad"}}}}}}})
 	once := streamFilter("local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})
-	none := streamFilter("ip_access", object{"default_action": "deny"})
+	denyAll := streamFilter("ip_access", object{"default_action": "deny"})
 	cases := map[string]struct {
 		filter object
 		field  string
@@ -131,7 +131,7 @@ func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 	}{
 		"rbac":            {denying, "bad", protocol.ReasonDenied, [2]bool{false, false}},
 		"local_ratelimit": {once, "other", protocol.RateLimited, [2]bool{true, false}},
-		"ip_access":       {none, "other", protocol.ReasonDenied, [2]bool{false, false}},
+		"ip_access":       {denyAll, "other", protocol.ReasonDenied, [2]bool{false, false}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -81,8 +81,8 @@ func TestHashPolicyIsConsistent(t *testing.T) {
 					app := userHost(fleet[0], kind, user)
 					before[kind] = append(before[kind], app)
 					used[app] = true
-					if repeated := userHost(fleet[1], kind, user); repeated != app {
-						t.Errorf("%s: user %d goes to %s, and to %s through another proxy", kind, user, app, repeated)
+					if got := userHost(fleet[1], kind, user); got != app {
+						t.Errorf("%s: user %d goes to %s, and to %s through another proxy", kind, user, app, got)
 					}
 				}
 				if kind == "/address" && len(used) != 1 || kind != "/address" && len(used) < 3 {
@@ -123,8 +123,8 @@ func TestHashCookieIsSet(t *testing.T) {
 			if got := next.bodyText(t); got != app {
 				t.Errorf("with the cookie: application %s, want %s", got, app)
 			}
-			if repeated := next.header.Get("Set-Cookie"); repeated != "" {
-				t.Errorf("second cookie for a client that has one: %s", repeated)
+			if cookie := next.header.Get("Set-Cookie"); cookie != "" {
+				t.Errorf("second cookie for a client that has one: %s", cookie)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func TestHashByAttachment(t *testing.T) {
 			for app, received := range got {
 				select {
 				case <-received:
-					if previous, recorded := userHost[user]; recorded && previous != app {
+					if previous, ok := userHost[user]; ok && previous != app {
 						t.Errorf("user %d went to application %d, then to %d", user, previous, app)
 					}
 					userHost[user] = app
@@ -355,8 +355,8 @@ func balancingExample(t *testing.T) {
 	for _, user := range []string{"ann", "bob"} {
 		app := sendRequest(t, newClient(t), "GET", url+"/sticky", "", "X-User: "+user).bodyText(t)
 		for range 5 {
-			if repeated := sendRequest(t, newClient(t), "GET", url+"/sticky?user="+user, "").bodyText(t); repeated != app {
-				t.Errorf("%s went to %q, then to %q", user, app, repeated)
+			if got := sendRequest(t, newClient(t), "GET", url+"/sticky?user="+user, "").bodyText(t); got != app {
+				t.Errorf("%s went to %q, then to %q", user, app, got)
 			}
 		}
 	}

@@ -131,7 +131,7 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 			cluster("shop", object{"upstream_protocol": "dubbo"}, shop.address),
 		},
 	}.config())
-	rejected := func(cluster, protocol string, want float64) {
+	awaitRejected := func(cluster, protocol string, want float64) {
 		t.Helper()
 		labels := []string{fmt.Sprintf("cluster=%q", cluster), fmt.Sprintf("protocol=%q", protocol), `reason="not_implemented"`}
 		eventually(t, fmt.Sprintf("%v requests in %s counted as rejected by %s", want, protocol, cluster), func() bool {
@@ -145,8 +145,8 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 		for cluster, code := range map[string]string{"one": "12", "two": "0", "shop": "12"} {
 			p.sendRequest(t, c, "http://"+front, &requestCase{path: "/shop.Shop/Buy", fields: []string{"x-cluster: " + cluster}, requestBody: "a call", code: code})
 		}
-		rejected("one", "Http2", 1)
-		rejected("shop", "Http2", 1)
+		awaitRejected("one", "Http2", 1)
+		awaitRejected("shop", "Http2", 1)
 	})
 	t.Run("HTTP", func(t *testing.T) {
 		for cluster, status := range map[string]int{"one": 200, "two": 200, "shop": 501} {
@@ -154,7 +154,7 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 				t.Errorf("to %s: %d, want %d", cluster, got.status, status)
 			}
 		}
-		rejected("shop", "Http1", 1)
+		awaitRejected("shop", "Http1", 1)
 	})
 	t.Run("Dubbo", func(t *testing.T) {
 		client := newConsumer(t, front)
@@ -168,8 +168,8 @@ func TestUntranslatableRequestIsRejected(t *testing.T) {
 				t.Errorf("to %s: status %d, %q; want %d, %q", cluster, got.status, got.text, want.status, want.text)
 			}
 		}
-		rejected("one", "dubbo", 1)
-		rejected("two", "dubbo", 1)
+		awaitRejected("one", "dubbo", 1)
+		awaitRejected("two", "dubbo", 1)
 	})
 	for _, cluster := range []string{"one", "two", "shop"} {
 		if n := w.metric("weft_cluster_requests_active", fmt.Sprintf("cluster=%q", cluster)); n != 0 {

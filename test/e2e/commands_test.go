@@ -171,11 +171,11 @@ func TestSchemaAcceptsExamples(t *testing.T) {
 	if seen == 0 {
 		t.Error("no examples found")
 	}
-	mismatch, err := jsonschema.UnmarshalJSON(strings.NewReader(invalidFile))
+	invalid, err := jsonschema.UnmarshalJSON(strings.NewReader(invalidFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := schema.Validate(mismatch); err == nil {
+	if err := schema.Validate(invalid); err == nil {
 		t.Error("the schema accepts an unknown key")
 	}
 }

@@ -85,7 +85,7 @@ func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.C
 	option := func(name, value string) []*corev3.HeaderValueOption {
 		return []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: name, Value: value}}}
 	}
-	rejected := func(code codes.Code, http typev3.StatusCode, why, body string) *authv3.CheckResponse {
+	deny := func(code codes.Code, http typev3.StatusCode, why, body string) *authv3.CheckResponse {
 		return &authv3.CheckResponse{Status: statusOf(code), HttpResponse: &authv3.CheckResponse_DeniedResponse{
 			DeniedResponse: &authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: http}, Headers: option("x-why", why), Body: body}}}
 	}
@@ -98,11 +98,11 @@ func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.C
 		}
 		return &authv3.CheckResponse{Status: statusOf(codes.OK), HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: passed}}, nil
 	case token == "tea":
-		return rejected(codes.PermissionDenied, 418, "tea", "no tea"), nil
+		return deny(codes.PermissionDenied, 418, "tea", "no tea"), nil
 	case token == "error":
 		return nil, grpcstatus.Error(codes.Unavailable, "no time")
 	}
-	return rejected(codes.Unauthenticated, 401, "token", ""), nil
+	return deny(codes.Unauthenticated, 401, "token", ""), nil
 }
 
 func statusOf(code codes.Code) *rpcstatus.Status { return &rpcstatus.Status{Code: int32(code)} }

@@ -3,13 +3,13 @@ package e2e
 // extAuthz returns the feature of one kind of authorization service. In gRPC, the body that the
 // service gets has five bytes before the message.
 func (p *protocolPair) extAuthz(name string, filter func(cluster string, extra object) object, address string) feature {
-	received := object{"with_request_body": object{"max_request_bytes": 16, "allow_partial_message": true}}
+	withBody := object{"with_request_body": object{"max_request_bytes": 16, "allow_partial_message": true}}
 	return feature{
 		name:    "ext-authz-" + name,
 		filters: list{streamFilter("ext_authz", filter("authz-"+name, nil))},
 		routes: []object{
 			routeWithFilter("/public", "ext_authz", object{"disabled": true}),
-			routeWithFilter("/content", "ext_authz", object{"check_settings": received}),
+			routeWithFilter("/content", "ext_authz", object{"check_settings": withBody}),
 			routeWithFilter("/exact", "ext_authz", filter("authz-"+name, object{"with_request_body": object{"max_request_bytes": 16}})),
 			routeWithFilter("/open", "ext_authz", filter("dead", object{"failure_mode_allow": true, "failure_mode_allow_header_add": true})),
 			routeWithFilter("/closed", "ext_authz", filter("dead", object{"status_on_error": object{"code": 503}})),

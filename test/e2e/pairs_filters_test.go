@@ -149,8 +149,8 @@ func TestEveryStreamFilterIsCovered(t *testing.T) {
 	t.Parallel()
 	rows := make(map[string]bool)
 	for _, f := range new(protocolPair).filters() {
-		for _, first := range f.filters {
-			rows[first.(object)["type"].(string)] = true
+		for _, config := range f.filters {
+			rows[config.(object)["type"].(string)] = true
 		}
 	}
 	registry, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "cmd/weft/registry.go"), nil, parser.ImportsOnly)

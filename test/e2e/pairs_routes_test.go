@@ -72,7 +72,7 @@ func (p *protocolPair) directResponse() feature {
 }
 
 func (p *protocolPair) rewrites() feature {
-	requests := func(s string) map[string]string { return map[string]string{"X-Asked": s} }
+	wantAsked := func(s string) map[string]string { return map[string]string{"X-Asked": s} }
 	return feature{
 		name: "rewrites",
 		routes: []object{
@@ -85,14 +85,14 @@ func (p *protocolPair) rewrites() feature {
 		},
 		clusters: list{cluster("named", object{"hosts": list{object{"address": p.app, "hostname": "host.test"}}})},
 		cases: []requestCase{
-			{name: "prefix_rewrite", path: "/old/a?b=/old/", status: 200, wantHeaders: requests("GET shop.test/new/a?b=/old/")},
-			{name: "prefix_rewrite of a call", path: "/old/a", status: 200, code: "0", method: "POST", wantHeaders: requests("POST shop.test/new/a")},
-			{name: "regex_rewrite", path: "/v2/a?b", status: 200, wantHeaders: requests("GET shop.test/version/2/a?b")},
-			{name: "host_rewrite", path: "/host", status: 200, wantHeaders: requests("GET inner.test/host")},
-			{name: "host_rewrite of a call", path: "/host", status: 200, code: "0", method: "POST", wantHeaders: requests("POST inner.test/host")},
-			{name: "auto_host_rewrite_header", path: "/field", fields: []string{"X-Host: named.test"}, status: 200, wantHeaders: requests("GET named.test/field")},
-			{name: "auto_host_rewrite", path: "/name", status: 200, wantHeaders: requests("GET host.test/name")},
-			{name: "path and host", path: "/both?a", status: 200, wantHeaders: requests("GET inner.test/new?a")},
+			{name: "prefix_rewrite", path: "/old/a?b=/old/", status: 200, wantHeaders: wantAsked("GET shop.test/new/a?b=/old/")},
+			{name: "prefix_rewrite of a call", path: "/old/a", status: 200, code: "0", method: "POST", wantHeaders: wantAsked("POST shop.test/new/a")},
+			{name: "regex_rewrite", path: "/v2/a?b", status: 200, wantHeaders: wantAsked("GET shop.test/version/2/a?b")},
+			{name: "host_rewrite", path: "/host", status: 200, wantHeaders: wantAsked("GET inner.test/host")},
+			{name: "host_rewrite of a call", path: "/host", status: 200, code: "0", method: "POST", wantHeaders: wantAsked("POST inner.test/host")},
+			{name: "auto_host_rewrite_header", path: "/field", fields: []string{"X-Host: named.test"}, status: 200, wantHeaders: wantAsked("GET named.test/field")},
+			{name: "auto_host_rewrite", path: "/name", status: 200, wantHeaders: wantAsked("GET host.test/name")},
+			{name: "path and host", path: "/both?a", status: 200, wantHeaders: wantAsked("GET inner.test/new?a")},
 		},
 	}
 }
@@ -121,8 +121,8 @@ func (p *protocolPair) headerChanges() feature {
 
 func (p *protocolPair) weightedClusters() feature {
 	weighted := func(prefix string, app, other int) object {
-		first := func(name string, weight int) object { return object{"cluster": object{"name": name, "weight": weight}} }
-		return object{"match": object{"prefix": prefix}, "route": object{"weighted_clusters": list{first("app", app), first("other", other)}}}
+		clusterWeight := func(name string, weight int) object { return object{"cluster": object{"name": name, "weight": weight}} }
+		return object{"match": object{"prefix": prefix}, "route": object{"weighted_clusters": list{clusterWeight("app", app), clusterWeight("other", other)}}}
 	}
 	return feature{
 		name:   "weighted_clusters",

@@ -41,8 +41,8 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 				t.Errorf("additional request of high priority: %d, want 503", got.status)
 			}
 			for _, m := range []struct {
-				name, priority, deadline string
-				want                     float64
+				name, priority, limit string
+				want                  float64
 			}{
 				{"weft_cluster_overflow_total", "default", "requests", 1},
 				{"weft_cluster_overflow_total", "high", "requests", 1},
@@ -51,8 +51,8 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 				{"weft_cluster_breaker_open", "high", "requests", 1},
 				{"weft_cluster_breaker_remaining", "default", "requests", 0},
 			} {
-				if got := w.metric(m.name, `priority="`+m.priority+`"`, `limit="`+m.deadline+`"`); got != m.want {
-					t.Errorf("%s of %s %s is %v, want %v", m.name, m.priority, m.deadline, got, m.want)
+				if got := w.metric(m.name, `priority="`+m.priority+`"`, `limit="`+m.limit+`"`); got != m.want {
+					t.Errorf("%s of %s %s is %v, want %v", m.name, m.priority, m.limit, got, m.want)
 				}
 			}
 			open := 0

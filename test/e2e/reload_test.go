@@ -322,13 +322,13 @@ func TestReloadChangesListenerProtocol(t *testing.T) {
 	bytes := s.config()
 	w := startWeft(t, requests)
 	for range 3 {
-		retained := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-		retained.readResponse("GET")
+		conn := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+		conn.readResponse("GET")
 		w.reload(bytes)
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "application" {
 			t.Errorf("as tcp_proxy: %q", got.body)
 		}
-		if _, got := retained.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "weft" {
+		if _, got := conn.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "weft" {
 			t.Errorf("on the previous connection: %q", got)
 		}
 		w.reload(requests)

@@ -76,9 +76,11 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 		address, w := r.startProxy(t, object{}, list{cluster("app", nil, app), cluster("dead", nil, freeAddress())},
 			routeWhen("app", "way: carried"), routeWhen("dead", "way: dead"))
 		client := r.dial(t, address)
-		requests := func(id uint64, oneWay string) []byte { return client.withHeader(t, client.request(id), "way", oneWay) }
-		notice := func(id uint64, oneWay string) []byte { return r.withByte(t, requests(id, oneWay), r.kindAt, r.oneWay) }
-		client.send(notice(1, "carried"), notice(2, "no route"), notice(3, "dead"), notice(4, "carried"), requests(5, "carried"))
+		newRequest := func(id uint64, oneWay string) []byte { return client.withHeader(t, client.request(id), "way", oneWay) }
+		notice := func(id uint64, oneWay string) []byte {
+			return r.withByte(t, newRequest(id, oneWay), r.kindAt, r.oneWay)
+		}
+		client.send(notice(1, "carried"), notice(2, "no route"), notice(3, "dead"), notice(4, "carried"), newRequest(5, "carried"))
 		if a := client.receive(); a.id != 5 || !a.ok {
 			t.Errorf("response %d with code %d, want that of call 5 alone", a.id, a.code)
 		}

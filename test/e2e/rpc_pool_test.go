@@ -41,7 +41,7 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 		defer c.Close()
 		clients[i] = c
 	}
-	first := func(c net.Conn, id uint64) {
+	exchange := func(c net.Conn, id uint64) {
 		t.Helper()
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		if _, err := c.Write(p.AppendRequest(nil, id, frame.Text{Token: id})); err != nil {
@@ -53,7 +53,7 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 		}
 	}
 	for _, c := range clients {
-		first(c, 1)
+		exchange(c, 1)
 	}
 	// Wait longer than it takes to park an idle connection.
 	_ = clients[0].SetReadDeadline(time.Now().Add(700 * time.Millisecond))
@@ -61,14 +61,14 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range clients {
-		first(c, 2)
+		exchange(c, 2)
 	}
 	if n := len(opened); n != len(clients) || len(ended) > 0 {
 		t.Errorf("%d connections to the host, %d of them closed; want one for each of %d clients", n, len(ended), len(clients))
 	}
 	_ = clients[0].Close()
 	<-ended
-	first(clients[1], 3)
+	exchange(clients[1], 3)
 	if n := len(opened); n != len(clients) {
 		t.Errorf("%d connections to the host, want %d", n, len(clients))
 	}

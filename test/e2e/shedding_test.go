@@ -69,8 +69,8 @@ func TestPrioritiesUnderOverload(t *testing.T) {
 	if n := high.rejected.Load(); n > 0 {
 		t.Errorf("%d high priority requests rejected, %d served, want none rejected", n, high.served.Load())
 	}
-	if served, rejected := batch.served.Load(), batch.rejected.Load(); served == 0 || rejected < served {
-		t.Errorf("%d low priority requests served and %d rejected, want some and most", served, rejected)
+	if served, checkRejected := batch.served.Load(), batch.rejected.Load(); served == 0 || checkRejected < served {
+		t.Errorf("%d low priority requests served and %d rejected, want some and most", served, checkRejected)
 	}
 	if got := w.metric(adaptiveRefused, `priority="batch"`); got != float64(batch.rejected.Load()) {
 		t.Errorf("%v counted as rejected, want %d", got, batch.rejected.Load())
@@ -113,7 +113,7 @@ func adaptiveExample(t *testing.T) {
 			app.await(t)
 		}
 	}
-	rejected := func(fields ...string) {
+	checkRejected := func(fields ...string) {
 		t.Helper()
 		if got := sendRequest(t, newClient(t), "GET", url+"/items", "", fields...); got.status != 503 {
 			t.Errorf("%v: %d, want 503", fields, got.status)
@@ -121,12 +121,12 @@ func adaptiveExample(t *testing.T) {
 	}
 	const batch, high = "X-Priority: batch", "X-Priority: high"
 	send(5, batch)
-	rejected(batch)
+	checkRejected(batch)
 	send(3)
-	rejected()
-	rejected(batch)
+	checkRejected()
+	checkRejected(batch)
 	send(2, high)
-	rejected(high)
+	checkRejected(high)
 	if got := sendRequest(t, newClient(t), "GET", url+"/health", ""); got.status != 200 {
 		t.Errorf("health: %d", got.status)
 	}

@@ -259,8 +259,8 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 			first := s.config()
 			s.admin = first.admin()
 			w := startWeft(t, first)
-			retained := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-			retained.readResponse("GET")
+			conn := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+			conn.readResponse("GET")
 
 			w.writeText(c.text(s))
 			w.signal(sighup)
@@ -269,7 +269,7 @@ func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 				quoted, _ := json.Marshal(reason) // as in a quoted value of the log
 				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))
 			}
-			if _, got := retained.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "old" {
+			if _, got := conn.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "old" {
 				t.Errorf("on an old connection: %q", got)
 			}
 			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "old" {

@@ -52,12 +52,12 @@ func TestAccessLogUpstreamTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, protocol := range []string{"Http1", "Http2", "dubbo"} {
-		recorded := 0
+		count := 0
 		for _, resumed := range []string{"true", "false"} {
-			recorded += strings.Count(string(text), protocol+" TLSv1.3 "+resumed+" spiffe://shop/back app.shop\n")
+			count += strings.Count(string(text), protocol+" TLSv1.3 "+resumed+" spiffe://shop/back app.shop\n")
 		}
-		if recorded != 1 {
-			t.Errorf("%d lines have the host of %s, want one:\n%s", recorded, protocol, text)
+		if count != 1 {
+			t.Errorf("%d lines have the host of %s, want one:\n%s", count, protocol, text)
 		}
 	}
 	if !strings.Contains(string(text), "Http1 - - - -\n") {

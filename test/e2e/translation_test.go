@@ -116,15 +116,15 @@ func TestTranslation(t *testing.T) {
 
 // appliesTo reports whether both sides can express their part in these versions.
 func (x *translation) appliesTo(down, up string) bool {
-	requests := x.http1
+	request := x.http1
 	if down == "Http2" {
-		requests = x.http2
+		request = x.http2
 	}
 	sent, other := x.response1, x.response2
 	if up == "Http2" {
 		sent, other = other, sent
 	}
-	return requests != "" && (sent != "" || other == "")
+	return request != "" && (sent != "" || other == "")
 }
 
 func (x *translation) run(t *testing.T, apps *recordingUpstreams, front, down, up string) {

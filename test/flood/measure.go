@@ -104,7 +104,7 @@ func requestUntil(address string, stop <-chan struct{}) (latencies []time.Durati
 			_ = conn.Close()
 		}
 	}()
-	first := func() error {
+	sendOne := func() error {
 		if conn == nil {
 			c, err := net.DialTimeout("tcp", address, patience)
 			if err != nil {
@@ -130,7 +130,7 @@ func requestUntil(address string, stop <-chan struct{}) (latencies []time.Durati
 	defer ticker.Stop()
 	for {
 		start := time.Now()
-		if err := first(); err != nil {
+		if err := sendOne(); err != nil {
 			failures++
 			if conn != nil {
 				_ = conn.Close()

@@ -189,13 +189,13 @@ type object = map[string]any
 
 func weft(name, path string) program {
 	return program{name, path, func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
-		listener := func(name string, at netip.AddrPort, protocol, upstream, routes string, secure bool) object {
+		listener := func(name string, listenAddress netip.AddrPort, protocol, upstream, routes string, secure bool) object {
 			chain := object{"filters": []object{{"type": "proxy", "config": object{
 				"downstream_protocol": protocol, "upstream_protocol": upstream, "router_config_name": routes}}}}
 			if secure {
 				chain["tls_context"] = object{"status": true, "alpn": "h2", "cert_chain": b.certificates.Certificate(), "private_key": b.certificates.Key()}
 			}
-			return object{"name": name, "address": at.String(), "bind_port": true, "filter_chains": []object{chain}}
+			return object{"name": name, "address": listenAddress.String(), "bind_port": true, "filter_chains": []object{chain}}
 		}
 		routes := func(name, cluster string) object {
 			return object{"router_config_name": name, "virtual_hosts": []object{{"name": name, "domains": []string{"*"},

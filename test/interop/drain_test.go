@@ -84,9 +84,9 @@ func (r *restartTest) drainUnderLoad(t *testing.T, second weftPair, client *peer
 	if len(connections(t, client, second.ports[0])) == 0 {
 		t.Errorf("%s has no connection to the Weft that will stop", client.Name())
 	}
-	requests := time.Now()
+	stoppedAt := time.Now()
 	second.wefts[0].terminate(t, drainTimeout)
-	ended := time.Since(requests)
+	ended := time.Since(stoppedAt)
 	r.awaitResponses(t) // responses of the other Weft
 	var o outage
 	r.stop(t, &o)
@@ -94,7 +94,7 @@ func (r *restartTest) drainUnderLoad(t *testing.T, second weftPair, client *peer
 	t.Logf("%v; exited after %v", o, ended)
 	o.checkLatency(t)
 	for _, l := range o.failures {
-		t.Errorf("lost %v after SIGTERM: %v", time.UnixMilli(l.LastEnded).Sub(requests), l)
+		t.Errorf("lost %v after SIGTERM: %v", time.UnixMilli(l.LastEnded).Sub(stoppedAt), l)
 	}
 }
 

@@ -40,7 +40,7 @@ func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
 	}
 	consumer.send(t, fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idleDuration().Seconds()), options))
 	reports := make([][]call, len(targets))
-	before, after := make([][]string, len(targets)), make([][]string, len(targets))
+	previous, after := make([][]string, len(targets)), make([][]string, len(targets))
 	for {
 		c := consumer.nextCall(t, waitTimeout+idleDuration())
 		if c.End != "" {
@@ -51,7 +51,7 @@ func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
 		reports[i] = append(reports[i], c)
 		switch name {
 		case "before":
-			before[i] = targets[i].upstreamConnections(t, ports[i])
+			previous[i] = targets[i].upstreamConnections(t, ports[i])
 		case "connections":
 			after[i] = targets[i].upstreamConnections(t, ports[i])
 		}
@@ -64,8 +64,8 @@ func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
 		w.pair.compare(t, "idle", byPort, reports[i])
 		if byPort == twoWefts {
 			w.pair.runSubtest(t, "idle between and behind Wefts", byPort, func(t *testing.T) {
-				if len(before[i]) < 2 || !slices.Equal(before[i], after[i]) {
-					t.Errorf("connections of the Wefts: %q, before %[3]v of idle time %[2]q", after[i], before[i], idleDuration())
+				if len(previous[i]) < 2 || !slices.Equal(previous[i], after[i]) {
+					t.Errorf("connections of the Wefts: %q, before %[3]v of idle time %[2]q", after[i], previous[i], idleDuration())
 				}
 			})
 		}

@@ -154,10 +154,10 @@ func (r *restartTest) run(t *testing.T, port int, name string, providers ...stri
 		r.awaitResponses(t) // from the remaining provider
 		o.failedOver = time.Now()
 	}
-	repeated := r.start(r.port, name)
-	repeated.awaitReady(t)
+	restarted := r.start(r.port, name)
+	restarted.awaitReady(t)
 	o.restarted = time.Now()
-	r.provider = repeated
+	r.provider = restarted
 	if got := r.awaitReport(t, firstResponse).Value; got != name {
 		t.Fatalf("the restarted provider responds %q, want %q", got, name)
 	}

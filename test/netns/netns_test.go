@@ -252,18 +252,18 @@ func TestScheduleIsDeterministic(t *testing.T) {
 		d := newDirection(nil, nil, rand.New(rand.NewPCG(seed, 1)))
 		d.impairment = Impairment{Delay: time.Second, Loss: 0.3, Rate: 8_000}
 		for range packets {
-			timer, disconnected := d.schedule(100, now)
-			lost = append(lost, disconnected)
-			if !disconnected {
-				last = timer
+			due, dropped := d.schedule(100, now)
+			lost = append(lost, dropped)
+			if !dropped {
+				last = due
 			}
 		}
 		return lost, last
 	}
 	lost, last := fates(7)
 	count := 0
-	for _, disconnected := range lost {
-		if disconnected {
+	for _, dropped := range lost {
+		if dropped {
 			count++
 		}
 	}

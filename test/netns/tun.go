@@ -121,19 +121,19 @@ func (d *direction) readLoop() {
 		if err != nil {
 			return
 		}
-		timer, lost := d.schedule(n, time.Now())
+		due, lost := d.schedule(n, time.Now())
 		if lost {
 			continue
 		}
 		select {
-		case d.queue <- packet{append([]byte(nil), buffer[:n]...), timer}:
+		case d.queue <- packet{append([]byte(nil), buffer[:n]...), due}:
 		default: // the queue is full: lost
 		}
 	}
 }
 
 // schedule returns when a packet of n bytes that is read now must arrive, or that it is lost.
-func (d *direction) schedule(n int, now time.Time) (timer time.Time, lost bool) {
+func (d *direction) schedule(n int, now time.Time) (due time.Time, lost bool) {
 	d.mu.Lock()
 	impairment := d.impairment
 	d.mu.Unlock()
@@ -153,13 +153,13 @@ func (d *direction) schedule(n int, now time.Time) (timer time.Time, lost bool) 
 
 // writeLoop writes packets when they are due.
 func (d *direction) writeLoop() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	<-timer.C
+	due := time.NewTimer(0)
+	defer due.Stop()
+	<-due.C
 	for p := range d.queue {
 		if wait := time.Until(p.due); wait > 0 {
-			timer.Reset(wait)
-			<-timer.C
+			due.Reset(wait)
+			<-due.C
 		}
 		// A device that is down or closed accepts no packets: the packet is lost.
 		_, _ = d.to.Write(p.data)

@@ -69,14 +69,14 @@ func (p *Poller) control(operation, fd int, token int32, events uint32) error {
 // Wait fills events and returns their number. It returns 0 when the timeout has passed or a signal
 // arrived. A negative timeout means no timeout.
 func (p *Poller) Wait(events []Event, timeout time.Duration) (int, error) {
-	deadline := min(len(events), len(p.raw))
+	limit := min(len(events), len(p.raw))
 	var until *unix.Timespec
 	if timeout >= 0 {
 		spec := unix.NsecToTimespec(int64(timeout))
 		until = &spec
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.fd),
-		uintptr(unsafe.Pointer(&p.raw[0])), uintptr(deadline), uintptr(unsafe.Pointer(until)), 0, 0)
+		uintptr(unsafe.Pointer(&p.raw[0])), uintptr(limit), uintptr(unsafe.Pointer(until)), 0, 0)
 	switch errno {
 	case 0:
 	case unix.EINTR:

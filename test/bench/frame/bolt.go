@@ -114,7 +114,7 @@ type boltLengths struct {
 }
 
 // measure reads the lengths from the frame header; known is false if the header is incomplete.
-func (v bolt) measure(b []byte) (l boltLengths, recorded bool, err error) {
+func (v bolt) measure(b []byte) (l boltLengths, complete bool, err error) {
 	if len(b) > 0 && b[0] != v.version {
 		return boltLengths{}, false, fmt.Errorf("a frame begins with %#x", b[0])
 	}
@@ -147,8 +147,8 @@ func (v bolt) measure(b []byte) (l boltLengths, recorded bool, err error) {
 }
 
 func (v bolt) parse(b []byte) (n int, f Frame, err error) {
-	l, recorded, err := v.measure(b)
-	if err != nil || !recorded || len(b) < l.total {
+	l, complete, err := v.measure(b)
+	if err != nil || !complete || len(b) < l.total {
 		return 0, Frame{}, err
 	}
 	b = b[:l.total]

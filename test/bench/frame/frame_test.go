@@ -149,9 +149,9 @@ func TestRoundTrip(t *testing.T) {
 func TestParseIncompleteFrame(t *testing.T) {
 	for _, p := range All() {
 		for _, b := range [][]byte{p.request, p.response, p.ping, p.pong} {
-			for closed := range b {
-				if n, _, err := p.Parse(b[:closed]); n != 0 || err != nil {
-					t.Fatalf("%s: Parse of %d bytes of %d = %d, %v, want 0 and no error", p.Name(), closed, len(b), n, err)
+			for size := range b {
+				if n, _, err := p.Parse(b[:size]); n != 0 || err != nil {
+					t.Fatalf("%s: Parse of %d bytes of %d = %d, %v, want 0 and no error", p.Name(), size, len(b), n, err)
 				}
 			}
 			if n, _, err := p.Parse(append(bytes.Clone(b), b...)); n != len(b) || err != nil {
@@ -169,9 +169,9 @@ func TestHasText(t *testing.T) {
 		t.Fatalf("HasText(%.40q) = false for %+v", valid, text)
 	}
 	for i := range valid {
-		mismatch := bytes.Clone(valid)
-		mismatch[i] ^= 1
-		if p.HasText(mismatch, text) {
+		changed := bytes.Clone(valid)
+		changed[i] ^= 1
+		if p.HasText(changed, text) {
 			t.Errorf("HasText accepts a text with byte %d changed", i)
 		}
 	}

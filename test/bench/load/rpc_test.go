@@ -51,24 +51,24 @@ func TestResponsesSplitAnywhere(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			g, _, c := newTestRPC(p, 3)
-			for closed := 1; ; closed++ {
+			for split := 1; ; split++ {
 				input := originResponses(t, c)
 				slices.Reverse(input)
 				stream := bytes.Join(slices.Insert(input, 1, p.AppendPing(nil, 99)), nil)
-				if closed == len(stream) {
+				if split == len(stream) {
 					break
 				}
 				before := g.all
-				for _, piece := range [][]byte{stream[:closed], stream[closed:]} {
+				for _, piece := range [][]byte{stream[:split], stream[split:]} {
 					if err := feed(c, piece); err != nil {
-						t.Fatalf("split at %d: %v", closed, err)
+						t.Fatalf("split at %d: %v", split, err)
 					}
 				}
 				if got := g.all - before; got != 3 || len(c.input) > 0 || len(c.free) != 3 || g.free != 3 {
-					t.Fatalf("split at %d: %d responses, %d remaining bytes, %d free slots, want 3, 0 and 3", closed, got, len(c.input), len(c.free))
+					t.Fatalf("split at %d: %d responses, %d remaining bytes, %d free slots, want 3, 0 and 3", split, got, len(c.input), len(c.free))
 				}
 				if n, f, err := p.Parse(c.frames); n != len(c.frames) || f.Kind != frame.Pong || f.ID != 99 || err != nil {
-					t.Fatalf("split at %d: response to the heartbeat %x: %+v, %v", closed, c.frames, f, err)
+					t.Fatalf("split at %d: response to the heartbeat %x: %+v, %v", split, c.frames, f, err)
 				}
 				c.frames = c.frames[:0]
 				for range 3 {

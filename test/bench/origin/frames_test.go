@@ -23,22 +23,22 @@ func TestFramesSplitAnywhere(t *testing.T) {
 			input = p.AppendPong(input, 1) // a pong without a ping is ignored
 			input = p.AppendRequest(input, 6, frame.Text{Token: 2})
 			s := newServer()
-			for closed := range input {
+			for split := range input {
 				c := &conn{}
 				var got []byte
-				for _, piece := range [][]byte{input[:closed], input[closed:]} {
+				for _, piece := range [][]byte{input[:split], input[split:]} {
 					if len(piece) == 0 {
 						continue
 					}
 					if err := feed(s, c, piece); err != nil {
-						t.Fatalf("split at %d: %v", closed, err)
+						t.Fatalf("split at %d: %v", split, err)
 					}
 					got = append(got, c.out...)
 					c.out = nil
 				}
 				checkResponses(t, p, got, []frame.Frame{{Kind: frame.Response, ID: 7}, {Kind: frame.Pong, ID: 8}, {Kind: frame.Response, ID: 6}})
 				if len(c.in) > 0 {
-					t.Fatalf("split at %d: %d bytes remain", closed, len(c.in))
+					t.Fatalf("split at %d: %d bytes remain", split, len(c.in))
 				}
 			}
 		})

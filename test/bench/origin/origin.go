@@ -290,7 +290,7 @@ func (s *server) flush(fd int, c *conn) error {
 
 // response returns the response with a body of size bytes.
 func (s *server) response(size int) []byte {
-	if answer, created := s.responses[size]; created {
+	if answer, ok := s.responses[size]; ok {
 		return answer
 	}
 	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", size)
@@ -358,10 +358,10 @@ func parse(b []byte) (n int, r request, err error) {
 	return end + 4, r, nil
 }
 
-func parseNumber(digits []byte, deadline int) (int, error) {
+func parseNumber(digits []byte, limit int) (int, error) {
 	n, err := strconv.ParseUint(string(digits), 10, 62)
-	if err != nil || n > uint64(deadline) {
-		return 0, fmt.Errorf("number %q, want 0 to %d", digits, deadline)
+	if err != nil || n > uint64(limit) {
+		return 0, fmt.Errorf("number %q, want 0 to %d", digits, limit)
 	}
 	return int(n), nil
 }

@@ -40,20 +40,20 @@ func TestRequestsSplitAnywhere(t *testing.T) {
 	const input = "POST /b/3 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET /b/2 HTTP/1.1\r\n\r\n"
 	s := newServer()
 	want := slices.Concat(s.response(3), s.response(2))
-	for closed := range len(input) {
+	for split := range len(input) {
 		c := &conn{}
-		for _, piece := range []string{input[:closed], input[closed:]} {
+		for _, piece := range []string{input[:split], input[split:]} {
 			if piece == "" {
 				continue
 			}
 			rest, err := s.handleRequests(c, append(slices.Clone(c.in), piece...))
 			if err != nil {
-				t.Fatalf("split at %d: %v", closed, err)
+				t.Fatalf("split at %d: %v", split, err)
 			}
 			c.in = slices.Clone(rest)
 		}
 		if !slices.Equal(c.out, want) || len(c.in) > 0 {
-			t.Errorf("split at %d: responses %q, rest %q, want %q", closed, c.out, c.in, want)
+			t.Errorf("split at %d: responses %q, rest %q, want %q", split, c.out, c.in, want)
 		}
 	}
 }

@@ -15,8 +15,8 @@ func configureHAProxy(c Config) ([]string, error) {
 	if c.Protocol != nil {
 		mode, keep = "tcp", ""
 	}
-	version := func(second bool) string {
-		if second {
+	version := func(http2 bool) string {
+		if http2 {
 			return " proto h2"
 		}
 		return ""

@@ -53,8 +53,8 @@ func (s Sides) SameProtocol() bool { return s.ClientHTTP2 == s.OriginHTTP2 && !s
 
 // String returns a description, or "" for HTTP/1.1.
 func (s Sides) String() string {
-	name := func(second bool) string {
-		if second {
+	name := func(http2 bool) string {
+		if http2 {
 			return "HTTP/2"
 		}
 		return "HTTP/1.1"

@@ -149,11 +149,11 @@ type (
 
 // weftConfig returns a config.json with one listener.
 func weftConfig(c Config, hosts []virtualHost, clusters []cluster) ([]byte, error) {
-	version := func(second bool) string {
+	version := func(http2 bool) string {
 		switch {
 		case c.Protocol != nil:
 			return c.Protocol.Name()
-		case second:
+		case http2:
 			return "Http2"
 		}
 		return "Http1"

@@ -114,11 +114,11 @@ func TestExitedProcessIsAnError(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	disconnected := []int{cmd.Process.Pid}
-	if _, err := CPUTime(disconnected); err == nil {
+	exited := []int{cmd.Process.Pid}
+	if _, err := CPUTime(exited); err == nil {
 		t.Error("CPUTime of an exited process: no error")
 	}
-	if _, err := ReadMemory(disconnected); err == nil {
+	if _, err := ReadMemory(exited); err == nil {
 		t.Error("ReadMemory of an exited process: no error")
 	}
 }

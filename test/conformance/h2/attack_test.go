@@ -309,11 +309,11 @@ func callMeanwhile(address string, end time.Time) (elapsed []time.Duration, fail
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for time.Now().Before(end) {
-		requests := time.Now()
+		sentAt := time.Now()
 		if err := get(client, "http://"+address+"/bytes/100"); err != nil {
 			failures = append(failures, err)
 		} else {
-			elapsed = append(elapsed, time.Since(requests))
+			elapsed = append(elapsed, time.Since(sentAt))
 		}
 		<-tick.C
 	}

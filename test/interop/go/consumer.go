@@ -76,10 +76,10 @@ func (c *consumer) play(command string) {
 		fail(fmt.Errorf("a command is %q", command))
 	}
 	end := line{End: texts[0]}
-	scenario, recorded := scenarios()[texts[0]]
+	scenario, ok := scenarios()[texts[0]]
 	r, err := c.remote(texts[1])
 	switch {
-	case !recorded:
+	case !ok:
 		end.Problem = "no such scenario"
 	case err != nil:
 		end.Problem = err.Error()
@@ -187,7 +187,7 @@ func (c *consumer) runtimeException(r *remote) {
 // concurrent makes a hundred calls concurrently. The first ones get their responses last.
 func (c *consumer) concurrent(r *remote) {
 	var mu sync.Mutex
-	responses, mismatch, first := 0, 0, -1
+	responses, wrongResponses, first := 0, 0, -1
 	var calls sync.WaitGroup
 	for i := range 100 {
 		calls.Go(func() {
@@ -200,7 +200,7 @@ func (c *consumer) concurrent(r *remote) {
 			defer mu.Unlock()
 			responses++
 			if err != nil || got != want {
-				mismatch++
+				wrongResponses++
 			}
 			if first < 0 {
 				first = i
@@ -209,7 +209,7 @@ func (c *consumer) concurrent(r *remote) {
 	}
 	calls.Wait()
 	c.report(line{Call: "answers", Value: responses})
-	c.report(line{Call: "answers of another call, or none", Value: fmt.Sprint(mismatch)})
+	c.report(line{Call: "answers of another call, or none", Value: fmt.Sprint(wrongResponses)})
 	c.report(line{Call: "out of order", Value: first != 0})
 }
 
