@@ -68,9 +68,9 @@ func TestCertificatesRotate(t *testing.T) {
 	clients := map[string]*httpClient{}
 	var loads []load
 	for _, c := range []struct {
-		name          string
+		name         string
 		http2, fresh bool
-		rate          float64
+		rate         float64
 	}{{"http1-kept", false, false, 60}, {"http1-fresh", false, true, 25}, {"http2-kept", true, false, 60}, {"http2-fresh", true, true, 25}} {
 		clients[c.name] = r.newTLSClient(front, config.Clone(), c.http2, c.fresh)
 		loads = append(loads, clients[c.name].getLoad(c.name, "/echo", c.rate))

@@ -1,17 +1,17 @@
-# Sourced by the scripts beside it. They run from the root of the module.
+# Sourced by the other scripts of this folder. They run from the root of the module.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 tools=$root/.tools
 export PATH=$tools/bin:$PATH
-# golangci-lint's cache remembers paths: one that checkouts share reports what it
-# found in another of them, past the exclusions of this one.
+# golangci-lint's cache remembers paths: a cache that checkouts share reports findings
+# of the other checkouts, which the exclusions of this one do not cover.
 export GOLANGCI_LINT_CACHE=$tools/cache/golangci-lint
 mkdir -p "$tools/bin"
 
-# What was done, for the summary: "ok NAME", "FAILED NAME" or
-# "SKIPPED NAME: reason" a line, and indented lines on why the one above failed. A
-# caller that wants it sets STEPS.
+# The results of the steps, for the summary. A line is "ok NAME", "FAILED NAME" or
+# "SKIPPED NAME: reason"; the indented lines below a failure give its reasons. A
+# caller that wants this file sets STEPS.
 steps=${STEPS:-/dev/null}
 
 say() { printf '%s\n' "$*"; }
@@ -24,13 +24,13 @@ failed() {
 	status=1
 }
 
-# skipped NAME REASON: said at once, and again in the summary.
+# skipped NAME REASON: printed at once, and again in the summary.
 skipped() {
 	say "SKIPPED $1: $2" >>"$steps"
 	say "SKIPPED $1: $2" >&2
 }
 
-# reasons indents the first lines of what a step that failed wrote.
+# reasons indents the first lines of the output of a failed step.
 reasons() { grep -v '^[[:space:]]*$' | sed -n '1,10s/^/ /p' || true; }
 
 # step NAME COMMAND...: runs the command; its output is shown only if it fails.

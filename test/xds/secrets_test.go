@@ -47,10 +47,10 @@ func newSDSServer(t testing.TB) *sdsServer {
 }
 
 // serve replaces the secrets with those of the account.
-func (a *sdsServer) serve(t testing.TB, m *meshCA, account string) {
+func (s *sdsServer) serve(t testing.TB, m *meshCA, account string) {
 	t.Helper()
-	for _, s := range m.secrets(account) {
-		if err := a.secrets.UpdateResource(s.GetName(), s); err != nil {
+	for _, secret := range m.secrets(account) {
+		if err := s.secrets.UpdateResource(secret.GetName(), secret); err != nil {
 			t.Fatal(err)
 		}
 	}
