@@ -111,24 +111,24 @@ func (b *IoBuffer) Storage() []byte { return b.store }
 // SetStorage stores the result of an append-style encoder that extended Storage.
 func (b *IoBuffer) SetStorage(p []byte) { b.store = p }
 
-func (b *IoBuffer) grow(need int) {
-	bigger := Get(need)
-	n := copy(bigger.store[:need], b.Bytes())
-	bigger.store = bigger.store[:n]
+func (b *IoBuffer) grow(size int) {
+	grown := Get(size)
+	n := copy(grown.store[:size], b.Bytes())
+	grown.store = grown.store[:n]
 	// Swap the storages: Release returns the old one to its class.
-	b.store, bigger.store = bigger.store, b.store
-	b.class, bigger.class = bigger.class, b.class
+	b.store, grown.store = grown.store, b.store
+	b.class, grown.class = grown.class, b.class
 	b.head = 0
-	bigger.Release()
+	grown.Release()
 }
 
 func (b *IoBuffer) poison() {
-	all := b.store[:cap(b.store)]
-	for i := range all[:min(len(all), 64)] {
-		all[i] = 0xdb
+	storage := b.store[:cap(b.store)]
+	for i := range storage[:min(len(storage), 64)] {
+		storage[i] = 0xdb
 	}
-	for n := 64; n < len(all); n *= 2 { // a copy is one access to the race detector
-		copy(all[n:], all[:n])
+	for n := 64; n < len(storage); n *= 2 { // a copy is one access to the race detector
+		copy(storage[n:], storage[:n])
 	}
 }
 

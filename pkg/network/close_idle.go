@@ -2,11 +2,11 @@ package network
 
 import "time"
 
-// CloseIdle drains the connections that have been parked for at least d, as earlier calls have
-// recorded, because of overload. The first call ends none; the caller should call it several times
-// within d. Connections with unread bytes stay. CloseIdle returns how many connections it has asked
-// to end. ResetIdleTracking discards the records.
-func (l *Listener) CloseIdle(now time.Time, d time.Duration) (ended int) {
+// CloseIdle drains connections because of overload: those that have been parked for at least d
+// according to the records of earlier calls. The first call drains none; the caller should call it
+// several times within d. Connections with unread bytes stay. CloseIdle returns how many
+// connections it drains. ResetIdleTracking discards the records.
+func (l *Listener) CloseIdle(now time.Time, d time.Duration) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.idle == nil {
@@ -18,18 +18,18 @@ func (l *Listener) CloseIdle(now time.Time, d time.Duration) (ended int) {
 			delete(l.idle, c)
 			continue
 		}
-		since, known := l.idle[c]
+		since, tracked := l.idle[c]
 		switch {
-		case !known || state&stateIdleSeen == 0: // it is new, or was busy meanwhile
-			c.state.on(eventSeenIdle)
+		case !tracked || state&stateIdleSeen == 0: // a new connection, or one that was busy meanwhile
+			c.state.apply(eventSeenIdle)
 			l.idle[c] = now
 		case now.Sub(since) >= d:
 			delete(l.idle, c)
 			c.drainOn(eventShedIdle)
-			ended++
+			n++
 		}
 	}
-	return ended
+	return n
 }
 
 // ResetIdleTracking discards the records of CloseIdle.

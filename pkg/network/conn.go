@@ -37,7 +37,7 @@ var (
 	// ErrDraining means that the connection is idle, Drain was called, and no byte of
 	// another exchange has arrived.
 	ErrDraining = errors.New("network: draining")
-	// ErrPark asks the listener to wait instead of the handler.
+	// ErrPark asks the listener to wait for bytes in place of the handler.
 	ErrPark = errors.New("network: park the idle connection")
 )
 
@@ -60,8 +60,7 @@ type Conn struct {
 	raw   syscall.RawConn // of the socket; nil: nc is not a socket
 	state connLifecycle
 
-	// CloseReason is why the connection ends. The handler sets it before it returns for
-	// good.
+	// CloseReason is why the connection ends. The handler sets it before its last return.
 	CloseReason CloseReason
 
 	// secure is the connection's TLS; nil: the connection carries plaintext.
@@ -70,15 +69,15 @@ type Conn struct {
 	reader struct { // owned by the reading goroutine
 		deadline deadline
 		unread   unreadBytes
-		calls    *readState // nil until the first read
+		state    *readState // nil until the first read
 	}
 	writer struct { // owned by the writing goroutine
 		timer writeTimer
-		calls *writeState // nil until the first write
+		state *writeState // nil until the first write
 	}
 
 	// Handler serves the connection after it was parked; nil: the handler that the listener
-	// called. A handler sets it before it hands the connection to another one for good.
+	// called. A handler sets it before it passes the connection to another handler permanently.
 	Handler Handler
 
 	// Requests counts exchanges across all calls of ServeConn. The handler owns it.
@@ -91,7 +90,7 @@ type Conn struct {
 	addrOverride *addrOverride // nil: the socket's addresses apply
 }
 
-// lastID is the ID of the newest connection.
+// lastID is the ID of the newest Conn.
 //
 //nolint:gochecknoglobals // connections are numbered in the process: handlers and listeners come and go
 var lastID atomic.Uint64
@@ -109,7 +108,7 @@ func NewConn(nc net.Conn) *Conn {
 }
 
 // shrink frees what a waiting connection does not need.
-func (c *Conn) shrink() { c.reader.calls, c.writer.calls = nil, nil }
+func (c *Conn) shrink() { c.reader.state, c.writer.state = nil, nil }
 
 // ID returns the connection's number. It is unique among all connections of the process,
 // downstream and upstream, and stays the same when handlers change.

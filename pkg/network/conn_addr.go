@@ -42,10 +42,10 @@ func (a Addrs) SetProxied(local, remote net.Addr) {
 	a.conn.addrOverride = &addrOverride{local: local, remote: remote}
 }
 
-// SetOriginalDst makes LocalAddr return the destination before the connection was redirected
-// to this socket.
-func (a Addrs) SetOriginalDst(to netip.AddrPort) {
-	a.conn.addrOverride = &addrOverride{local: net.TCPAddrFromAddrPort(to), remote: a.conn.nc.RemoteAddr(), redirected: true}
+// SetOriginalDst makes LocalAddr return dst, the destination of the connection before it was
+// redirected to this socket.
+func (a Addrs) SetOriginalDst(dst netip.AddrPort) {
+	a.conn.addrOverride = &addrOverride{local: net.TCPAddrFromAddrPort(dst), remote: a.conn.nc.RemoteAddr(), redirected: true}
 }
 
 // OriginalDst returns the address that the client connected to, if it is known and differs from the
@@ -55,14 +55,14 @@ func (a Addrs) OriginalDst() (netip.AddrPort, bool) {
 	if override == nil {
 		return netip.AddrPort{}, false
 	}
-	to, ok := addrPortOf(override.local)
-	own, _ := addrPortOf(a.conn.nc.LocalAddr())
-	return to, ok && (override.redirected || to != own)
+	dst, ok := addrPortOf(override.local)
+	socketAddr, _ := addrPortOf(a.conn.nc.LocalAddr())
+	return dst, ok && (override.redirected || dst != socketAddr)
 }
 
 // DirectRemote returns the remote address of the socket, and whether a proxied address replaces
 // it.
-func (a Addrs) DirectRemote() (addr net.Addr, other bool) {
+func (a Addrs) DirectRemote() (addr net.Addr, proxied bool) {
 	override := a.conn.addrOverride
 	return a.conn.nc.RemoteAddr(), override != nil && !override.redirected
 }

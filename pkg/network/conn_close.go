@@ -33,7 +33,7 @@ func (c *Conn) close() error {
 }
 
 // Abort closes the connection so that the peer's reads fail instead of returning EOF, where
-// that is possible: the peer must not take truncated data for complete.
+// that is possible, so that the peer does not mistake truncated data for complete data.
 func (c *Conn) Abort() error {
 	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
@@ -43,14 +43,14 @@ func (c *Conn) Abort() error {
 
 // OnClose registers f to run once any goroutine has closed the connection at this side, or
 // immediately if it is already closed. f must not wait. The registration outlives handlers
-// that park the connection. stop removes it; it may come too late.
+// that park the connection. stop removes f; f may already be running or have run.
 func (c *Conn) OnClose(f func()) (stop func()) {
 	c.closeHooks.CompareAndSwap(nil, new(closeHooks))
 	return c.closeHooks.Load().add(f)
 }
 
 // closeHooks holds the functions that run when a connection is closed. A Conn has a nil *closeHooks
-// until the first is registered or the connection is closed. Safe for concurrent use.
+// until its first hook is registered or the connection is closed. Safe for concurrent use.
 type closeHooks struct {
 	mu     sync.Mutex
 	closed bool      // guarded by mu
@@ -66,29 +66,29 @@ func (h *closeHooks) add(f func()) (stop func()) {
 		f()
 		return func() {}
 	}
-	call := &f
-	h.hooks = append(h.hooks, call)
+	hook := &f
+	h.hooks = append(h.hooks, hook)
 	h.mu.Unlock()
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.hooks = slices.DeleteFunc(h.hooks, func(other *func()) bool { return other == call })
+		h.hooks = slices.DeleteFunc(h.hooks, func(registered *func()) bool { return registered == hook })
 	}
 }
 
 // runCloseHooks calls all registered functions and marks the connection as closed. The error joins
 // their panics; the listener logs them once the connection is no longer served.
-func runCloseHooks(at *atomic.Pointer[closeHooks]) (panics error) {
-	if at.Load() == nil && at.CompareAndSwap(nil, &closeHooks{closed: true}) {
+func runCloseHooks(p *atomic.Pointer[closeHooks]) (panics error) {
+	if p.Load() == nil && p.CompareAndSwap(nil, &closeHooks{closed: true}) {
 		return nil
 	}
-	h := at.Load()
+	h := p.Load()
 	h.mu.Lock()
 	h.closed = true
-	call := h.hooks
+	hooks := h.hooks
 	h.hooks = nil
 	h.mu.Unlock()
-	for _, f := range call {
+	for _, f := range hooks {
 		panics = errors.Join(panics, recoverPanic(func() error { (*f)(); return nil }))
 	}
 	if panics != nil {

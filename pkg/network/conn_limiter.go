@@ -12,8 +12,8 @@ import (
 // ConnLimiter limits the open connections of several listeners together, and pauses
 // accepting. The zero value sets no limit. Safe for concurrent use.
 type ConnLimiter struct {
-	open           atomic.Int64  // connections
-	limit          atomic.Int64  // maximum of open; 0: no limit
+	open           atomic.Int64  // number of open connections
+	limit          atomic.Int64  // maximum number of open connections; 0: no limit
 	rejectFraction atomic.Uint64 // fraction of new connections that are closed immediately, of fractionScale
 	refused        atomic.Uint64 // connections closed immediately because of rejectFraction
 
@@ -25,73 +25,73 @@ type ConnLimiter struct {
 const fractionScale = 1 << 32
 
 // Active returns how many connections are open.
-func (g *ConnLimiter) Active() int64 { return g.open.Load() }
+func (l *ConnLimiter) Active() int64 { return l.open.Load() }
 
-// SetLimit sets the maximum number of open connections; 0: no limit. Listeners accept more
-// and close them immediately. A lower limit closes no open connection.
-func (g *ConnLimiter) SetLimit(n int64) { g.limit.Store(n) }
+// SetLimit sets the maximum number of open connections; 0: no limit. Listeners accept
+// further connections and close them immediately. A lower limit closes no open connection.
+func (l *ConnLimiter) SetLimit(n int64) { l.limit.Store(n) }
 
 // SetRejectFraction makes the listeners close a fraction of the new connections immediately,
 // from 0 to 1.
-func (g *ConnLimiter) SetRejectFraction(share float64) {
-	g.rejectFraction.Store(uint64(min(1, max(0, share)) * fractionScale))
+func (l *ConnLimiter) SetRejectFraction(fraction float64) {
+	l.rejectFraction.Store(uint64(min(1, max(0, fraction)) * fractionScale))
 }
 
 // Refused returns how many connections were closed immediately because of SetRejectFraction.
-func (g *ConnLimiter) Refused() uint64 { return g.refused.Load() }
+func (l *ConnLimiter) Refused() uint64 { return l.refused.Load() }
 
 // PauseAccept leaves new connections in the kernel, up to the backlog. A second call does
 // nothing.
-func (g *ConnLimiter) PauseAccept() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.resume == nil {
-		g.resume = make(chan struct{})
-		g.maybePaused.Store(true)
+func (l *ConnLimiter) PauseAccept() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resume == nil {
+		l.resume = make(chan struct{})
+		l.maybePaused.Store(true)
 	}
 }
 
 // ResumeAccept undoes PauseAccept.
-func (g *ConnLimiter) ResumeAccept() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.resume != nil {
-		close(g.resume)
-		g.resume = nil
-		g.maybePaused.Store(false)
+func (l *ConnLimiter) ResumeAccept() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resume != nil {
+		close(l.resume)
+		l.resume = nil
+		l.maybePaused.Store(false)
 	}
 }
 
 // resumed returns a channel that is closed when accepting resumes; nil: accepting is not
 // paused.
-func (g *ConnLimiter) resumed() <-chan struct{} {
-	if g == nil || !g.maybePaused.Load() {
+func (l *ConnLimiter) resumed() <-chan struct{} {
+	if l == nil || !l.maybePaused.Load() {
 		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.resume
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.resume
 }
 
 // acquire reports whether one more connection may be open, and counts it. release undoes it.
-func (g *ConnLimiter) acquire() bool {
-	if g == nil {
+func (l *ConnLimiter) acquire() bool {
+	if l == nil {
 		return true
 	}
-	if share := g.rejectFraction.Load(); share > 0 && rand.Uint64N(fractionScale) < share {
-		g.refused.Add(1)
+	if fraction := l.rejectFraction.Load(); fraction > 0 && rand.Uint64N(fractionScale) < fraction {
+		l.refused.Add(1)
 		return false
 	}
-	if limit := g.limit.Load(); g.open.Add(1) > limit && limit > 0 {
-		g.open.Add(-1)
+	if limit := l.limit.Load(); l.open.Add(1) > limit && limit > 0 {
+		l.open.Add(-1)
 		return false
 	}
 	return true
 }
 
-func (g *ConnLimiter) release() {
-	if g != nil {
-		g.open.Add(-1)
+func (l *ConnLimiter) release() {
+	if l != nil {
+		l.open.Add(-1)
 	}
 }
 
@@ -117,14 +117,14 @@ func (b *tokenBucket) take(now time.Time, rate AcceptRate) (wait time.Duration) 
 		b.rate = rate
 		return 0
 	}
-	full := float64(max(rate.Burst, 1))
+	burst := float64(max(rate.Burst, 1))
 	if b.rate != rate {
-		*b = tokenBucket{rate: rate, tokens: full, updated: now}
+		*b = tokenBucket{rate: rate, tokens: burst, updated: now}
 	}
-	b.tokens = min(full, b.tokens+now.Sub(b.updated).Seconds()*rate.PerSecond)
+	b.tokens = min(burst, b.tokens+now.Sub(b.updated).Seconds()*rate.PerSecond)
 	b.updated = now
 	if b.tokens < 1 {
-		// Round up, so that the token is available when the time is over.
+		// Round up, so that the token is available after the wait.
 		return time.Duration((1-b.tokens)/rate.PerSecond*float64(time.Second)) + 1
 	}
 	b.tokens--
@@ -153,12 +153,12 @@ func (l *Listener) awaitAccept(ctx context.Context, b *tokenBucket) bool {
 // accepting.
 func (l *Listener) awaitResume(ctx context.Context) bool {
 	for {
-		opened := l.o.Limiter.resumed()
-		if opened == nil {
+		resumed := l.opts.Limiter.resumed()
+		if resumed == nil {
 			return true
 		}
 		select {
-		case <-opened:
+		case <-resumed:
 		case <-l.stopping:
 			return false
 		case <-ctx.Done():

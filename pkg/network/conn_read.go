@@ -10,7 +10,7 @@ import (
 // unreadBytes are bytes that the connection returns before those of the socket. The reading
 // goroutine owns them.
 type unreadBytes struct {
-	buf *buffer.IoBuffer // never empty; nil: none
+	buf *buffer.IoBuffer // never fails: buf is not empty; nil: none
 }
 
 // take returns the buffer, which the caller owns from now on; nil: there are no unread bytes.
@@ -34,7 +34,7 @@ func (u *unreadBytes) fill(buf **buffer.IoBuffer) int {
 
 // read moves unread bytes to p and returns their number.
 func (u *unreadBytes) read(p []byte) int {
-	n, _ := u.buf.Read(p) // never empty
+	n, _ := u.buf.Read(p) // never fails: buf is not empty
 	if u.buf.Len() == 0 {
 		u.release()
 	}
@@ -51,12 +51,12 @@ func (u *unreadBytes) release() {
 // readState returns the read state and creates it on first use. A connection that only waits has
 // none.
 func (c *Conn) readState() *readState {
-	if c.reader.calls == nil {
+	if c.reader.state == nil {
 		r := &readState{secure: c.secure.Load()}
 		r.try, r.writeAndRead, r.peek = r.tryRead, r.tryWriteAndRead, r.tryPeek
-		c.reader.calls = r
+		c.reader.state = r
 	}
-	return c.reader.calls
+	return c.reader.state
 }
 
 // Fill waits until there are bytes and appends the bytes of one read to *buf. If *buf is
@@ -84,10 +84,9 @@ func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 	}
 }
 
-// FillOnWait is Fill that calls wait, on the same goroutine, each time it finds nothing to
-// read, before it waits. The caller can then send what it held back in the hope of more.
-// Connections that are not sockets cannot tell, and call wait before they read. wait must
-// not read.
+// FillOnWait is Fill that calls wait, on the same goroutine, each time it finds nothing to read,
+// before it waits. The caller can then send the frames that it has held back to send them with
+// others. On connections that are not sockets, it calls wait before each read. wait must not read.
 func (c *Conn) FillOnWait(buf **buffer.IoBuffer, size int, wait func()) (int, error) {
 	if c.raw == nil {
 		wait()

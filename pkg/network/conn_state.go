@@ -21,9 +21,9 @@ import (
 //	 │ └──────────────────────┘                 │ eventUnpark                   │
 //	 └──────────────────────────────────────────┴───────────────────────────────┘
 //
-// Second, how the connection ends. Any goroutine may take a step. No step goes back, and steps may
-// be skipped. A reader that is idle while the connection drains wakes up and gets ErrDraining,
-// unless bytes of another exchange have arrived; a busy one finishes its exchange:
+// Second, how the connection ends. Any goroutine may cause a transition. No transition goes back,
+// and states may be skipped. A reader that is idle while the connection drains wakes up and gets
+// ErrDraining, unless bytes of another exchange have arrived; a busy one finishes its exchange:
 //
 //	open ──▶ draining after the next exchange ──▶ draining ──▶ drain expiring ──▶ force-closed
 //	      eventDrainAfterNext          eventDrain     eventDrainExpiring   eventForceClose
@@ -74,9 +74,9 @@ const (
 	eventDrainAfterNext                     // the connection must end after its current or next exchange
 	eventDrain                              // the connection must end after its current exchange, or now if it is idle
 	eventDrainAwaitFirst                    // eventDrain that lets a fresh connection have its first exchange
-	eventDrainNow                           // eventDrain that does not, whatever an earlier drain said
+	eventDrainNow                           // eventDrain without a first exchange, even if an earlier drain allowed it
 	eventDrainExpiring                      // eventDrainNow when the drain time is nearly over
-	eventForceClose                         // the drain time is over
+	eventForceClose                         // the drain time has ended
 	eventShed                               // eventDrainAfterNext because of overload
 	eventShedIdle                           // eventDrain because of overload
 	eventInterrupt                          // the reader must return
@@ -131,7 +131,7 @@ func drainUnlessAwaiting(_, after connState) connState {
 	return after | stateDraining
 }
 
-// beginAwaitedDrain drains a connection whose first exchange is over if a drain awaited it.
+// beginAwaitedDrain drains a connection whose first exchange has ended if a drain awaited it.
 func beginAwaitedDrain(before, after connState) connState {
 	if before.awaitsFirst() {
 		return after | stateDraining
@@ -139,7 +139,7 @@ func beginAwaitedDrain(before, after connState) connState {
 	return after
 }
 
-// ifParked drops a change of a connection that is busy meanwhile.
+// ifParked drops the change if the connection is no longer parked.
 func ifParked(before, after connState) connState {
 	if before&stateParked == 0 {
 		return before
@@ -187,41 +187,41 @@ func (s connState) interrupted() bool { return s&stateInterrupted != 0 }
 func (s connState) wakesReader() bool { return s.interrupted() || s.endsIdle() }
 
 // closeReason returns the close reason of a connection whose handler has set the given one.
-func (s connState) closeReason(set CloseReason) CloseReason {
+func (s connState) closeReason(reason CloseReason) CloseReason {
 	switch {
 	case s&stateForceClosed != 0:
 		return ClosedDrainTimeout
-	case s&stateShed != 0 && set == ClosedDrained:
+	case s&stateShed != 0 && reason == ClosedDrained:
 		return ClosedOverload
 	}
-	return set
+	return reason
 }
 
 // String lists the bits that are set.
 func (s connState) String() string {
-	var set []string
+	var names []string
 	for i, name := range strings.Split(stateNames, ",") {
 		if s&(1<<i) != 0 {
-			set = append(set, name)
+			names = append(names, name)
 		}
 	}
-	return "{" + strings.Join(set, ", ") + "}"
+	return "{" + strings.Join(names, ", ") + "}"
 }
 
 // connLifecycle is the current connState of a Conn. Safe for concurrent use.
-type connLifecycle struct{ word atomic.Uint32 }
+type connLifecycle struct{ bits atomic.Uint32 }
 
-func (l *connLifecycle) load() connState { return connState(l.word.Load()) }
+func (l *connLifecycle) load() connState { return connState(l.bits.Load()) }
 
-// on applies e and returns the state after it.
-func (l *connLifecycle) on(e connEvent) connState {
+// apply applies e and returns the state after it.
+func (l *connLifecycle) apply(e connEvent) connState {
 	for {
 		before := l.load()
 		if invariants.Enabled && !before.legal(e) {
 			panic(fmt.Sprintf("network: event %d of a connection in state %v", e, before))
 		}
 		after := before.after(e)
-		if after == before || l.word.CompareAndSwap(uint32(before), uint32(after)) {
+		if after == before || l.bits.CompareAndSwap(uint32(before), uint32(after)) {
 			return after
 		}
 	}

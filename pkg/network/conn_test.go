@@ -50,7 +50,7 @@ func TestFillAllocatesBufferOnData(t *testing.T) {
 	b.Release()
 }
 
-func TestFillGrowsAFullBuffer(t *testing.T) {
+func TestFillGrowsFullBuffer(t *testing.T) {
 	c, peer := pair(t)
 	b := buffer.Get(1)
 	defer func() { b.Release() }()
@@ -147,7 +147,7 @@ func TestWriteDeadline(t *testing.T) {
 	}
 }
 
-func TestAWriteToAFullSocketEndsAtItsDeadline(t *testing.T) {
+func TestWriteToFullSocketEndsAtDeadline(t *testing.T) {
 	c, _ := pair(t)
 	c.SetWriteTimeout(time.Minute)
 	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
@@ -237,7 +237,7 @@ func TestWriteAndFillWritesPartially(t *testing.T) {
 	b.Release()
 }
 
-func TestInterruptEndsAReadUntilResume(t *testing.T) {
+func TestInterruptEndsReadsUntilResume(t *testing.T) {
 	c, peer := pair(t)
 	errs := make(chan error)
 	read := func() {
@@ -357,7 +357,7 @@ func TestAwaitPeerClose(t *testing.T) {
 	}
 }
 
-func TestSpliceMovesBytesAndStopsAtTheEnd(t *testing.T) {
+func TestSpliceStopsAtEOF(t *testing.T) {
 	src, in := pair(t)
 	dst, out := pair(t)
 	data := make([]byte, 1<<20)

@@ -7,12 +7,12 @@ import (
 
 // writeState returns the write state and creates it on first use.
 func (c *Conn) writeState() *writeState {
-	if c.writer.calls == nil {
+	if c.writer.state == nil {
 		w := new(writeState)
 		w.try = w.tryWrite
-		c.writer.calls = w
+		c.writer.state = w
 	}
-	return c.writer.calls
+	return c.writer.state
 }
 
 // Write writes all of p. It fails with os.ErrDeadlineExceeded at the deadline of
@@ -27,15 +27,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // writePlain writes all of p to the socket.
 func (c *Conn) writePlain(p []byte) (int, error) {
-	c.writer.timer.begin(c.nc)
-	written, fresh := 0, false // fresh: the timer was started in this call
+	c.writer.timer.start(c.nc)
+	written, rearmed := 0, false // rearmed: the timer was started in this call
 	for {
 		n, err := c.writeOnce(p[written:])
 		written += n
-		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.writer.timer.timedOut(c.nc, fresh && n == 0) {
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.writer.timer.timedOut(c.nc, rearmed && n == 0) {
 			return written, err
 		}
-		fresh = true
+		rearmed = true
 	}
 }
 
@@ -56,9 +56,9 @@ func (c *Conn) writeOnce(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends our direction; the peer reads EOF. Over TLS it sends the alert
-// close_notify (RFC 8446 6.1) and keeps the socket open. It does nothing on connections that
-// cannot be half-closed.
+// CloseWrite closes the write direction of the connection; the peer reads EOF. Over TLS it sends
+// the alert close_notify (RFC 8446 6.1) and keeps the socket open. It does nothing on connections
+// that cannot be half-closed.
 func (c *Conn) CloseWrite() error {
 	if s := c.secure.Load(); s != nil {
 		if err := s.tls.CloseWrite(); err != nil {
@@ -66,8 +66,8 @@ func (c *Conn) CloseWrite() error {
 		}
 		return s.flush()
 	}
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
+	if halfCloser, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		return halfCloser.CloseWrite()
 	}
 	return nil
 }

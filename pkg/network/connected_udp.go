@@ -13,7 +13,7 @@ import (
 )
 
 // ConnectedUDP is a UDP socket that is connected to one address: it sends only there and
-// receives only from there. It holds a descriptor and neither goroutine nor buffer: a Poller
+// receives only from there. It holds a descriptor, but no goroutine and no buffer: a Poller
 // reports when there is something to receive. Safe for concurrent use.
 type ConnectedUDP struct {
 	mu      sync.Mutex
@@ -31,75 +31,75 @@ type ReadHandler interface {
 
 // DialPacket connects a UDP socket to ip:port. It ignores KeepAlive, Port4 and Port6 of d.
 func (d Dialer) DialPacket(address string) (*ConnectedUDP, error) {
-	to, err := netip.ParseAddrPort(address)
+	dst, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("UDP: %w", err)
 	}
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	family, from := unix.AF_INET6, d.Source6
-	if to.Addr().Is4() {
-		family, from = unix.AF_INET, d.Source4
+	dst = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
+	family, source := unix.AF_INET6, d.Source6
+	if dst.Addr().Is4() {
+		family, source = unix.AF_INET, d.Source4
 	}
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	if err := d.connectPacket(fd, from, to); err != nil {
+	if err := d.connectPacket(fd, source, dst); err != nil {
 		_ = unix.Close(fd) // closes an unused descriptor
 		return nil, err
 	}
 	return &ConnectedUDP{fd: fd}, nil
 }
 
-func (d *Dialer) connectPacket(fd int, from netip.Addr, to netip.AddrPort) error {
+func (d *Dialer) connectPacket(fd int, source netip.Addr, dst netip.AddrPort) error {
 	if d.Mark != 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(d.Mark)); err != nil {
 			return os.NewSyscallError("setsockopt", err)
 		}
 	}
-	if from.IsValid() {
-		if err := unix.Bind(fd, socketAddress(netip.AddrPortFrom(from, 0))); err != nil {
+	if source.IsValid() {
+		if err := unix.Bind(fd, socketAddress(netip.AddrPortFrom(source, 0))); err != nil {
 			return os.NewSyscallError("bind", err)
 		}
 	}
-	return os.NewSyscallError("connect", unix.Connect(fd, socketAddress(to)))
+	return os.NewSyscallError("connect", unix.Connect(fd, socketAddress(dst)))
 }
 
-// socketAddress converts a to a type of package unix. A zone is the name of an interface.
+// socketAddress converts a into a unix.Sockaddr. The zone of a is the name of an interface.
 func socketAddress(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
-	out := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	sa := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 	if zone := a.Addr().Zone(); zone != "" {
 		if i, err := net.InterfaceByName(zone); err == nil {
-			out.ZoneId = uint32(i.Index)
+			sa.ZoneId = uint32(i.Index)
 		}
 	}
-	return out
+	return sa
 }
 
 // Send sends b as one datagram, without waiting. Errors: ErrSendBufferFull, ErrConnRefused
 // for an earlier datagram, net.ErrClosed, and those of the system.
-func (p *ConnectedUDP) Send(b []byte) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fd < 0 {
+func (u *ConnectedUDP) Send(b []byte) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.fd < 0 {
 		return net.ErrClosed
 	}
-	_, errno := socketCall(syscall.SYS_SENDTO, uintptr(p.fd), b, syscall.MSG_NOSIGNAL) // writeFD could split the datagram
+	_, errno := socketCall(syscall.SYS_SENDTO, uintptr(u.fd), b, syscall.MSG_NOSIGNAL) // writeFD could split the datagram
 	return packetError("send", errno)
 }
 
 // Receive puts the next datagram into b, without waiting. Errors: ErrWouldBlock,
 // ErrConnRefused, net.ErrClosed, and those of the system.
-func (p *ConnectedUDP) Receive(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fd < 0 {
+func (u *ConnectedUDP) Receive(b []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.fd < 0 {
 		return 0, net.ErrClosed
 	}
-	n, errno := socketCall(syscall.SYS_RECVFROM, uintptr(p.fd), b, 0)
+	n, errno := socketCall(syscall.SYS_RECVFROM, uintptr(u.fd), b, 0)
 	if errno == syscall.EAGAIN {
 		return 0, ErrWouldBlock
 	}
@@ -134,10 +134,10 @@ func packetError(call string, errno syscall.Errno) error {
 }
 
 // LocalAddr returns the source address of the datagrams; the zero AddrPort after Close.
-func (p *ConnectedUDP) LocalAddr() netip.AddrPort {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	name, err := unix.Getsockname(p.fd)
+func (u *ConnectedUDP) LocalAddr() netip.AddrPort {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	name, err := unix.Getsockname(u.fd)
 	if err != nil {
 		return netip.AddrPort{}
 	}
@@ -152,15 +152,15 @@ func (p *ConnectedUDP) LocalAddr() netip.AddrPort {
 
 // Close frees the socket. A call in progress may still notify the owner once. A second Close
 // does nothing.
-func (p *ConnectedUDP) Close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fd < 0 {
+func (u *ConnectedUDP) Close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.fd < 0 {
 		return
 	}
-	if p.poller != nil {
-		p.poller.remove(p.fd)
+	if u.poller != nil {
+		u.poller.remove(u.fd)
 	}
-	_ = unix.Close(p.fd) // closing also removes it from epoll
-	p.fd = -1
+	_ = unix.Close(u.fd) // closing also removes it from epoll
+	u.fd = -1
 }

@@ -8,10 +8,9 @@ import (
 )
 
 // deadline is the deadline of one direction. Each new deadline in the runtime costs a timer
-// operation; on a connection whose deadline moves later with every request, nearly all of
-// them are wasted. So the runtime gets a new deadline only when it is earlier than the armed
-// one. When its timer fires too early, the connection arms it again with the wanted
-// deadline.
+// operation. On a connection whose deadline moves later with every request, nearly all of these
+// operations are wasted. So the runtime gets a new deadline only if that is earlier than the armed
+// deadline. When the timer fires too early, the connection arms it again with the deadline in want.
 type deadline struct {
 	want  instant // 0: never
 	armed instant // the deadline in the runtime; 0: none
@@ -27,8 +26,8 @@ func (d *deadline) set(t time.Time) (arm bool) {
 	return true
 }
 
-// instant is a time as nanoseconds since epoch; 0 is the zero time. It takes one word
-// instead of the three of a time.Time. An idle connection keeps four instants.
+// instant is a time as nanoseconds since epoch; 0 is the zero time. It takes one word,
+// a time.Time three. An idle connection keeps four instants.
 type instant int64
 
 // epoch is an arbitrary time of the process.
@@ -96,13 +95,13 @@ func (c *Conn) readFailed(err error) error {
 // writeTimer ends writes that take too long. The writing goroutine owns it; nc is the connection
 // that it writes to.
 type writeTimer struct {
-	quiet    time.Duration // how long without progress; 0: forever
+	timeout  time.Duration // maximum time without progress; 0: no limit
 	deadline deadline      // armed may belong to an earlier write
 }
 
 // SetWriteTimeout sets how long a write may make no progress; 0 means forever. The writing
 // goroutine calls it.
-func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.timer.quiet = d }
+func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.timer.timeout = d }
 
 // SetWriteDeadline sets when writes end, whatever their progress; the zero time means never.
 // It costs nothing while the deadline only moves later. The writing goroutine calls it.
@@ -112,9 +111,9 @@ func (c *Conn) SetWriteDeadline(t time.Time) {
 	}
 }
 
-// begin arms the timer, so that a write without progress ends.
-func (w *writeTimer) begin(nc net.Conn) {
-	if w.quiet > 0 && w.deadline.armed == 0 {
+// start arms the timer, so that a write without progress ends.
+func (w *writeTimer) start(nc net.Conn) {
+	if w.timeout > 0 && w.deadline.armed == 0 {
 		w.arm(nc, time.Now())
 	}
 }
@@ -136,8 +135,8 @@ func (w *writeTimer) timedOut(nc net.Conn, stuck bool) bool {
 func (w *writeTimer) arm(nc net.Conn, now time.Time) {
 	d := &w.deadline
 	d.armed = d.want
-	if quiet := instantOf(now.Add(w.quiet)); w.quiet > 0 && (d.want == 0 || quiet < d.want) {
-		d.armed = quiet
+	if timeout := instantOf(now.Add(w.timeout)); w.timeout > 0 && (d.want == 0 || timeout < d.want) {
+		d.armed = timeout
 	}
 	_ = nc.SetWriteDeadline(d.armed.time()) // fails only on a closed connection, as the write will
 }

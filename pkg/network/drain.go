@@ -1,12 +1,12 @@
 package network
 
-// Drain asks the connection to end after its current exchange. With idleToo, an idle
+// Drain asks the connection to end after its current exchange. With closeIdle, an idle
 // connection ends now, unless bytes of an exchange have arrived or a drain waits for its
 // first exchange. Otherwise an idle connection ends after its next exchange. Safe from any
 // goroutine.
-func (c *Conn) Drain(idleToo bool) {
-	if !idleToo {
-		c.state.on(eventDrainAfterNext)
+func (c *Conn) Drain(closeIdle bool) {
+	if !closeIdle {
+		c.state.apply(eventDrainAfterNext)
 		return
 	}
 	c.drainOn(eventDrain)
@@ -14,14 +14,14 @@ func (c *Conn) Drain(idleToo bool) {
 
 // drainOn applies an event that drains the connection, and wakes its reader if it is idle.
 func (c *Conn) drainOn(e connEvent) {
-	if c.state.on(e).endsIdle() {
+	if c.state.apply(e).endsIdle() {
 		_ = c.nc.SetReadDeadline(aLongTimeAgo())
 	}
 }
 
 // Shed asks the connection to end after its current exchange, or its next one, because of
 // overload. Safe from any goroutine.
-func (c *Conn) Shed() { c.state.on(eventShed) }
+func (c *Conn) Shed() { c.state.apply(eventShed) }
 
 // Draining reports whether the current exchange is the last.
 func (c *Conn) Draining() bool { return c.state.load().lastExchange() }
@@ -42,14 +42,14 @@ func (c *Conn) DrainExpiring() bool { return c.state.load()&stateDrainExpiring !
 // calls it.
 func (c *Conn) SetIdle(idle bool) error {
 	if !idle {
-		c.state.on(eventBusy)
+		c.state.apply(eventBusy)
 		return nil
 	}
 	e := eventIdle
 	if c.Requests > 0 {
 		e = eventIdleAfterExchange
 	}
-	if c.state.on(e).endsIdle() {
+	if c.state.apply(e).endsIdle() {
 		return c.drained()
 	}
 	return nil
@@ -61,20 +61,20 @@ func (c *Conn) drained() error {
 	if c.reader.unread.buf == nil && !c.hasBytes() {
 		return ErrDraining
 	}
-	c.state.on(eventBusy)
+	c.state.apply(eventBusy)
 	return nil
 }
 
 // Interrupt makes the reader return ErrInterrupted, now or when it next waits,
 // until Resume. Safe from any goroutine.
 func (c *Conn) Interrupt() {
-	c.state.on(eventInterrupt)
+	c.state.apply(eventInterrupt)
 	_ = c.nc.SetReadDeadline(aLongTimeAgo())
 }
 
 // Resume ends an interruption. No goroutine may read during the call.
 func (c *Conn) Resume() {
-	c.state.on(eventResume)
+	c.state.apply(eventResume)
 	d := &c.reader.deadline
 	d.armed = d.want
 	_ = c.nc.SetReadDeadline(d.want.time())
@@ -82,6 +82,6 @@ func (c *Conn) Resume() {
 
 // forceClose closes a connection that did not drain in time. Safe from any goroutine.
 func (c *Conn) forceClose() {
-	c.state.on(eventForceClose)
+	c.state.apply(eventForceClose)
 	_ = c.closeWithoutNotify() // it may already be closed
 }

@@ -10,7 +10,7 @@ import (
 // of one filter chain. The zero value accepts connections. Safe for concurrent use.
 type ConnGroup struct {
 	mu    sync.Mutex
-	size  int           // guarded by mu; connections
+	size  int           // guarded by mu; number of connections
 	ended bool          // guarded by mu; no connection may join any more
 	empty chan struct{} // guarded by mu; closed once ended is set and the last connection has left; nil: not needed
 }
@@ -18,24 +18,24 @@ type ConnGroup struct {
 // Join moves c from its group to g. It returns false and changes nothing if g has ended. The
 // handler calls it before it serves c.
 func (g *ConnGroup) Join(c *Conn) bool {
-	before, ok := g.add(c)
-	if before != nil {
-		before.remove()
+	previous, ok := g.add(c)
+	if previous != nil {
+		previous.remove()
 	}
 	return ok
 }
 
 // leaveGroup removes c from its group.
 func leaveGroup(c *Conn) {
-	if before := c.group.Swap(nil); before != nil {
-		before.remove()
+	if previous := c.group.Swap(nil); previous != nil {
+		previous.remove()
 	}
 }
 
 // add puts c into g unless g has ended, and returns the previous group of c; nil: none. It
 // does so under mu, so that the goroutine that ends g finds all connections that have
 // joined.
-func (g *ConnGroup) add(c *Conn) (before *ConnGroup, ok bool) {
+func (g *ConnGroup) add(c *Conn) (previous *ConnGroup, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ended {
@@ -83,54 +83,55 @@ func (l *Listener) DrainGroupAfterNext(g *ConnGroup) {
 
 // DrainGroup ends g as Drain ends all connections: idle ones now, busy ones after their
 // current exchange. Connections without an exchange end after their first one, because a
-// client does not expect a new connection to be idle. When ctx ends, DrainGroup closes the
-// remaining connections. It returns, once all have ended, how many of those were not idle.
-func (l *Listener) DrainGroup(ctx context.Context, g *ConnGroup) (cut int) {
+// client does not expect a new connection to be idle. When ctx ends, DrainGroup force-closes
+// the remaining connections. Once all have ended, it returns how many of the force-closed
+// connections were not idle.
+func (l *Listener) DrainGroup(ctx context.Context, g *ConnGroup) (forceClosed int) {
 	return l.drain(ctx, g.end(), true, func(c *Conn) bool { return c.group.Load() == g })
 }
 
-// drain ends the connections for which meant returns true; done is closed when all of them
-// have ended. With await, connections without an exchange end after their first one, unless
+// drain ends the connections for which matches returns true; done is closed when all of them
+// have ended. With awaitFirst, connections without an exchange end after their first one, unless
 // ctx is about to end.
-func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, meant func(*Conn) bool) (cut int) {
-	each := func(f func(*Conn)) {
+func (l *Listener) drain(ctx context.Context, done <-chan struct{}, awaitFirst bool, matches func(*Conn) bool) (forceClosed int) {
+	forEach := func(f func(*Conn)) {
 		l.forEachConn(func(c *Conn) {
-			if meant(c) {
+			if matches(c) {
 				f(c)
 			}
 		})
 	}
 	if ctx.Err() != nil { // no time is left to drain
-		each(func(c *Conn) {
+		forEach(func(c *Conn) {
 			if !c.state.load().idle() {
-				cut++
+				forceClosed++
 			}
 			c.forceClose()
 		})
 		<-done
-		return cut
+		return forceClosed
 	}
-	begin := eventDrainNow
-	if await {
-		begin = eventDrainAwaitFirst
+	event := eventDrainNow
+	if awaitFirst {
+		event = eventDrainAwaitFirst
 	}
-	each(func(c *Conn) { c.drainOn(begin) })
-	last := func() { each(func(c *Conn) { c.drainOn(eventDrainExpiring) }) }
-	if end, ok := ctx.Deadline(); ok {
-		left := time.Until(end)
-		defer time.AfterFunc(left-min(left/4, drainExpiryLead), last).Stop()
+	forEach(func(c *Conn) { c.drainOn(event) })
+	expire := func() { forEach(func(c *Conn) { c.drainOn(eventDrainExpiring) }) }
+	if deadline, ok := ctx.Deadline(); ok {
+		remaining := time.Until(deadline)
+		defer time.AfterFunc(remaining-min(remaining/4, drainExpiryLead), expire).Stop()
 	}
 	select {
 	case <-done:
 		return 0
 	case <-ctx.Done():
 	}
-	each(func(c *Conn) {
+	forEach(func(c *Conn) {
 		if !c.state.load().idle() {
-			cut++
+			forceClosed++
 		}
 		c.forceClose()
 	})
 	<-done
-	return cut
+	return forceClosed
 }

@@ -28,8 +28,8 @@ func (c *Conn) TLS() *TLS {
 	return nil
 }
 
-// ServerHandshake starts TLS on the connection as the server: once it has returned nil, all
-// of c's methods mean plaintext. The handshake consumes the unread bytes. It fails at the
+// ServerHandshake starts TLS on the connection as the server: once it has returned nil, the
+// methods of c read and write plaintext. The handshake consumes the unread bytes. It fails at the
 // deadline (os.ErrDeadlineExceeded), which is not zero. After an error, the alert has been
 // sent if there is one, and the connection can only be closed. The goroutine that reads and
 // writes calls it, once.
@@ -53,12 +53,12 @@ func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 
 // SetLocalCertificate sets TLS.LocalCertificate. tls.Config.GetConfigForClient calls it on
 // its hello.Conn.
-func (w *tlsTransport) SetLocalCertificate(own *x509.Certificate) { w.info.LocalCertificate = own }
+func (t *tlsTransport) SetLocalCertificate(cert *x509.Certificate) { t.info.LocalCertificate = cert }
 
-// newTLSLayer returns a TLS layer for c, which takes over the unread bytes.
+// newTLSLayer returns a TLS layer for c, which takes over the unread bytes of c.
 func newTLSLayer(c *Conn) *tlsLayer {
 	s := &tlsLayer{conn: c}
-	s.in.early = c.reader.unread.take()
+	s.in.unread = c.reader.unread.take()
 	c.shrink() // the next read creates a read state with TLS
 	return s
 }
@@ -74,9 +74,9 @@ func (s *tlsLayer) handshake(deadline time.Time) error {
 	if err != nil {
 		s.tryFlush() // sends the alert
 		s.dropSealed()
-		if e := s.in.early; e != nil {
-			s.in.early = nil
-			e.Release()
+		if unread := s.in.unread; unread != nil {
+			s.in.unread = nil
+			unread.Release()
 		}
 		if !deadline.IsZero() && !time.Now().Before(deadline) {
 			err = os.ErrDeadlineExceeded // tls.Conn may have hidden it in its own error

@@ -18,8 +18,8 @@ const (
 	maxLingerBytes = 256 << 10
 )
 
-// linger ends our direction and waits until the peer has closed its own, so that bytes that
-// the peer still sends do not make the kernel discard what was written. It runs on a small
+// linger closes the write direction and waits until the peer has closed its own. Otherwise bytes
+// that the peer still sends could make the kernel discard the written bytes. linger runs on a small
 // stack, which does not grow while nothing arrives.
 func linger(c *Conn) {
 	_ = c.SetIdle(false) // never fails
@@ -27,18 +27,19 @@ func linger(c *Conn) {
 		return
 	}
 	c.SetReadDeadline(time.Now().Add(lingerTimeout))
-	for dropped := 0; dropped < maxLingerBytes && c.AwaitReadable() == nil; {
+	for discarded := 0; discarded < maxLingerBytes && c.AwaitReadable() == nil; {
 		n := discardRead(c)
 		if n == 0 {
 			return
 		}
-		dropped += n
+		discarded += n
 	}
 }
 
-// discardRead reads and discards what has arrived, and returns the number of bytes; 0 at the end.
+// discardRead reads and discards the bytes that have arrived, and returns the number of bytes; 0 at
+// the end.
 func discardRead(c *Conn) int {
-	var rest [512]byte
-	n, _ := c.Read(rest[:]) // an error is an end as well
+	var buf [512]byte
+	n, _ := c.Read(buf[:]) // an error is an end as well
 	return n
 }

@@ -26,7 +26,7 @@ type ListenOptions struct {
 	Address        string       // ip:port or a path
 	ReusePort      bool         // several sockets may bind the address
 	Mark           uint32       // SO_MARK of the socket and of the connections that it accepts; 0: none
-	MaxConnections int          // further connections are accepted and closed immediately; 0: no limit
+	MaxConnections int          // excess connections are accepted and closed immediately; 0: no limit
 	AcceptRate     AcceptRate   // connections beyond it wait in the kernel
 	Limiter        *ConnLimiter // shared with other listeners; nil: no shared limit
 	Log            *slog.Logger
@@ -37,14 +37,14 @@ type ListenOptions struct {
 type ListenerCounter interface {
 	Accepted()
 	Refused()           // over MaxConnections, or rejected by the Limiter
-	AcceptError()       // EMFILE and the like
+	AcceptError()       // for example EMFILE
 	Closed(CloseReason) // an accepted connection has ended
 }
 
 // Listener accepts connections and passes each one, on its own goroutine, to the handler
 // that is active at that moment.
 type Listener struct {
-	o       ListenOptions  // immutable
+	opts    ListenOptions  // immutable
 	ln      net.Listener   // immutable; nil: the listener is virtual
 	virtual *virtualSocket // immutable; nil: the listener has a socket
 	limit   atomic.Int64   // maximum number of connections; 0: no limit
@@ -52,14 +52,14 @@ type Listener struct {
 	active  atomic.Pointer[activeHandler]
 
 	keepAlive   keepAliveSetting
-	activeConns sync.WaitGroup // connections
+	activeConns sync.WaitGroup
 
 	originalDst atomic.Pointer[originalDstConfig] // nil: the listener ignores original destinations
 
 	mu      sync.Mutex
 	conns   map[*Conn]struct{} // guarded by mu
 	stopped bool               // guarded by mu
-	// replaced: the listener has stopped, and its address is still served.
+	// replaced: the listener has stopped, but another one serves its address.
 	replaced bool                // guarded by mu
 	idle     map[*Conn]time.Time // guarded by mu; when CloseIdle first saw them idle; nil: not tracked
 
@@ -71,13 +71,13 @@ func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) 
 	config := net.ListenConfig{KeepAlive: -1} // set per cluster and listener; unnecessary for peers on this machine
 	if o.ReusePort || o.Mark != 0 {
 		config.Control = func(_, _ string, raw syscall.RawConn) error {
-			var serr error
+			var sockErr error
 			err := raw.Control(func(fd uintptr) {
 				if o.ReusePort {
-					serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+					sockErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 				}
 			})
-			return errors.Join(err, serr, mark(raw, o.Mark))
+			return errors.Join(err, sockErr, mark(raw, o.Mark))
 		}
 	}
 	if o.Network == "unix" {
@@ -96,7 +96,7 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Listener{o: o, ln: ln, conns: make(map[*Conn]struct{}), stopping: make(chan struct{})}
+	l := &Listener{opts: o, ln: ln, conns: make(map[*Conn]struct{}), stopping: make(chan struct{})}
 	l.SetMaxConnections(o.MaxConnections)
 	l.SetAcceptRate(o.AcceptRate)
 	l.active.Store(&activeHandler{handler: h})
@@ -133,12 +133,12 @@ func (l *Listener) Serve(ctx context.Context) error {
 		l.serveVirtual(ctx)
 		return nil
 	}
-	pause := time.Duration(0)
+	backoff := time.Duration(0)
 	var b tokenBucket
 	for l.awaitAccept(ctx, &b) {
 		nc, err := l.ln.Accept()
 		if err == nil {
-			pause = 0
+			backoff = 0
 			if !l.admit(ctx, nc) {
 				return nil
 			}
@@ -148,14 +148,14 @@ func (l *Listener) Serve(ctx context.Context) error {
 			return nil
 		}
 		if !temporary(err) {
-			return fmt.Errorf("listener %s: %w", l.o.Name, err)
+			return fmt.Errorf("listener %s: %w", l.opts.Name, err)
 		}
-		if l.o.Counter != nil {
-			l.o.Counter.AcceptError()
+		if l.opts.Counter != nil {
+			l.opts.Counter.AcceptError()
 		}
-		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		l.o.Log.Warn("accept failed, trying again", "listener", l.o.Name, "error", err, "pause", pause)
-		if !l.sleep(ctx, pause) {
+		backoff = min(max(2*backoff, 5*time.Millisecond), time.Second)
+		l.opts.Log.Warn("accept failed, trying again", "listener", l.opts.Name, "error", err, "pause", backoff)
+		if !l.sleep(ctx, backoff) {
 			return nil
 		}
 	}
@@ -191,17 +191,17 @@ func (l *Listener) startConn(ctx context.Context, nc net.Conn) {
 // false, and leaves c open, if the listener has stopped.
 func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
-	c.state.on(eventAccept)
+	c.state.apply(eventAccept)
 	l.mu.Lock()
-	full := limit > 0 && len(l.conns) >= limit || !l.o.Limiter.acquire()
+	limitReached := limit > 0 && len(l.conns) >= limit || !l.opts.Limiter.acquire()
 	if l.stopped {
-		if !full {
-			l.o.Limiter.release()
+		if !limitReached {
+			l.opts.Limiter.release()
 		}
 		l.mu.Unlock()
 		return false
 	}
-	if full {
+	if limitReached {
 		l.mu.Unlock()
 		l.refuseConn(c)
 		return true
@@ -209,16 +209,16 @@ func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	l.conns[c] = struct{}{}
 	l.activeConns.Add(1)
 	l.mu.Unlock()
-	if l.o.Counter != nil {
-		l.o.Counter.Accepted()
+	if l.opts.Counter != nil {
+		l.opts.Counter.Accepted()
 	}
 	h := l.handlerFor(c)
-	p, ok := h.(ClientFirstHandler)
+	clientFirst, ok := h.(ClientFirstHandler)
 	if !ok {
 		go l.serve(ctx, c, h)
 		return true
 	}
-	if d := p.IdleTimeout(); d > 0 {
+	if d := clientFirst.IdleTimeout(); d > 0 {
 		c.SetReadDeadline(time.Now().Add(d))
 	}
 	go l.park(ctx, c, h)
@@ -228,8 +228,8 @@ func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 // refuseConn counts and closes a connection that will not be served, without running close
 // hooks.
 func (l *Listener) refuseConn(c *Conn) {
-	if l.o.Counter != nil {
-		l.o.Counter.Refused()
+	if l.opts.Counter != nil {
+		l.opts.Counter.Refused()
 	}
 	_ = c.nc.Close()
 }
@@ -237,9 +237,9 @@ func (l *Listener) refuseConn(c *Conn) {
 // handlerFor returns the active handler and puts c into its group.
 func (l *Listener) handlerFor(c *Conn) Handler {
 	for {
-		now := l.active.Load()
-		if now.group == nil || now.group.Join(c) {
-			return now.handler
+		active := l.active.Load()
+		if active.group == nil || active.group.Join(c) {
+			return active.handler
 		}
 		// The handler was just replaced, and its group ended.
 	}
@@ -257,7 +257,7 @@ func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 		return
 	}
 	if err != nil {
-		l.o.Log.Debug("connection closed", "listener", l.o.Name, "remote", c.RemoteAddr(), "error", err)
+		l.opts.Log.Debug("connection closed", "listener", l.opts.Name, "remote", c.RemoteAddr(), "error", err)
 	}
 	l.endConn(c)
 }
@@ -269,8 +269,8 @@ func (l *Listener) serveRecovered(ctx context.Context, c *Conn, h Handler) (err 
 			err = fmt.Errorf("panic: %v", p)
 			c.CloseReason = ClosedInternalError
 			_ = c.closeWithoutNotify() // its data is incomplete; the handler may have closed it
-			l.o.Log.Error("panic while serving a connection, which was closed; this is a defect, please report it",
-				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
+			l.opts.Log.Error("panic while serving a connection, which was closed; this is a defect, please report it",
+				"listener", l.opts.Name, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	return h.ServeConn(ctx, c)
@@ -281,20 +281,20 @@ func (l *Listener) sendGoAway(c *Conn, p GoAwayHandler) error {
 	err := recoverPanic(func() error { p.SendGoAway(); return nil })
 	if err != nil {
 		c.CloseReason = ClosedInternalError
-		l.o.Log.Error("panic while draining a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
+		l.opts.Log.Error("panic while draining a connection; this is a defect, please report it", "listener", l.opts.Name, "panic", err)
 	}
 	return err
 }
 
-// park waits on an idle connection instead of its handler.
+// park waits for bytes of an idle connection in place of its handler.
 func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 	c.shrink()
-	c.state.on(eventPark)
+	c.state.apply(eventPark)
 	err := c.SetIdle(true)
 	if err == nil {
 		err = c.AwaitReadable()
 	}
-	c.state.on(eventUnpark)
+	c.state.apply(eventUnpark)
 	if err != nil {
 		c.CloseReason = CloseReasonOf(err)
 		if p, ok := h.(GoAwayHandler); ok && errors.Is(err, ErrDraining) {
@@ -312,7 +312,7 @@ func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 func (l *Listener) endConn(c *Conn) {
 	_ = c.Close() // a handler may have closed it
 	if err := c.closeHooks.Load().panicked(); err != nil {
-		l.o.Log.Error("panic after the close of a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
+		l.opts.Log.Error("panic after the close of a connection; this is a defect, please report it", "listener", l.opts.Name, "panic", err)
 	}
 	c.reader.unread.release()
 	l.mu.Lock()
@@ -320,9 +320,9 @@ func (l *Listener) endConn(c *Conn) {
 	delete(l.idle, c)
 	l.mu.Unlock()
 	leaveGroup(c)
-	l.o.Limiter.release()
-	if l.o.Counter != nil {
-		l.o.Counter.Closed(c.state.load().closeReason(c.CloseReason))
+	l.opts.Limiter.release()
+	if l.opts.Counter != nil {
+		l.opts.Counter.Closed(c.state.load().closeReason(c.CloseReason))
 	}
 	l.activeConns.Done()
 }
@@ -337,9 +337,9 @@ func (l *Listener) isStopped() bool {
 // runs its close hooks, which may call the listener.
 func (l *Listener) forEachConn(f func(*Conn)) {
 	l.mu.Lock()
-	all := slices.Collect(maps.Keys(l.conns))
+	conns := slices.Collect(maps.Keys(l.conns))
 	l.mu.Unlock()
-	for _, c := range all {
+	for _, c := range conns {
 		f(c)
 	}
 }
@@ -354,10 +354,10 @@ func (l *Listener) Connections() int {
 // Stop stops accepting. Open connections continue.
 func (l *Listener) Stop() {
 	l.mu.Lock()
-	again := l.stopped
+	alreadyStopped := l.stopped
 	l.stopped = true
 	l.mu.Unlock()
-	if again {
+	if alreadyStopped {
 		return
 	}
 	close(l.stopping)
@@ -370,16 +370,17 @@ func (l *Listener) Stop() {
 // quarter of the drain time if that is shorter.
 const drainExpiryLead = 5 * time.Second
 
-// Drain stops accepting, ends idle connections, and waits until the busy ones have ended
-// after their current exchange. When ctx ends, Drain force-closes the remaining connections
-// and returns how many of those were not idle. Shortly before, it asks connections with many
-// concurrent exchanges to read no more, so that the requests in flight get their responses.
-func (l *Listener) Drain(ctx context.Context) (cut int) {
+// Drain stops accepting, ends idle connections, and waits until the busy ones have ended after
+// their current exchange. When ctx ends, Drain force-closes the remaining connections and returns
+// how many of these were not idle. Shortly before ctx ends, it asks connections with many
+// concurrent exchanges to read no further requests, so that the requests in flight get their
+// responses.
+func (l *Listener) Drain(ctx context.Context) (forceClosed int) {
 	l.Stop()
 	done := make(chan struct{})
 	go func() { l.activeConns.Wait(); close(done) }()
 	l.mu.Lock()
-	await := l.replaced
+	awaitFirst := l.replaced
 	l.mu.Unlock()
-	return l.drain(ctx, done, await, func(*Conn) bool { return true })
+	return l.drain(ctx, done, awaitFirst, func(*Conn) bool { return true })
 }

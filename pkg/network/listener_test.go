@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// TestServeSurvivesRunningOutOfDescriptors covers lesson 1. It verifies that the accept loop
+// TestServeContinuesAfterDescriptorExhaustion covers lesson 1. It verifies that the accept loop
 // continues after EMFILE: otherwise the process would run without accepting connections.
-func TestServeSurvivesRunningOutOfDescriptors(t *testing.T) {
+func TestServeContinuesAfterDescriptorExhaustion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})}
 		served := make(chan struct{})
@@ -73,7 +73,7 @@ var holdHandler = handlerFunc(func(_ context.Context, c *Conn) error {
 	return err
 })
 
-func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
+func TestConnectionsBeyondLimitAreClosed(t *testing.T) {
 	for name, listen := range map[string]func() *Listener{
 		"ListenOptions": func() *Listener { return listen(t, ListenOptions{MaxConnections: 1}, holdHandler) },
 		"SetMaxConnections": func() *Listener {
@@ -107,7 +107,7 @@ func expectSecondClosed(t *testing.T, l *Listener) {
 	}
 }
 
-func TestDrainClosesIdleAndForceClosesLate(t *testing.T) {
+func TestDrainClosesIdleThenForceCloses(t *testing.T) {
 	idle := make(chan error, 1)
 	started := make(chan struct{}, 2)
 	l := listen(t, ListenOptions{}, handlerFunc(func(ctx context.Context, c *Conn) error {
@@ -144,7 +144,7 @@ func TestDrainClosesIdleAndForceClosesLate(t *testing.T) {
 	}
 }
 
-func TestAParkedConnectionIsServedAgain(t *testing.T) {
+func TestParkedConnectionIsServedAgain(t *testing.T) {
 	calls := make(chan int, 8)
 	l := listen(t, ListenOptions{}, handlerFunc(func(_ context.Context, c *Conn) error {
 		c.Requests++

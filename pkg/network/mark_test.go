@@ -18,7 +18,7 @@ func markOf(c *Conn) (value int, err error) {
 	return value, errors.Join(failed, err)
 }
 
-func TestSocketsHaveTheirMarks(t *testing.T) {
+func TestSocketMarks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("socket marks need CAP_NET_ADMIN: run as root")
 	}

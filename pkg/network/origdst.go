@@ -28,7 +28,7 @@ const (
 // it concurrently.
 type ListenerLookup func(destination netip.AddrPort) *Listener
 
-// originalDstConfig is how a listener treats connections that clients made to other addresses.
+// originalDstConfig says how a listener treats connections that clients made to other addresses.
 // Immutable.
 type originalDstConfig struct {
 	mode   OriginalDstMode
@@ -36,21 +36,21 @@ type originalDstConfig struct {
 }
 
 // UseOriginalDst makes the listener look up the original destination of every connection
-// that it accepts from now on; it becomes the connection's LocalAddr. If find returns
-// another listener for it, that listener takes over the connection as if it had accepted it;
-// find may be nil. OriginalDstTProxy makes the socket transparent, which needs
+// that it accepts from now on; it becomes the connection's LocalAddr. If lookup returns
+// another listener, that listener takes over the connection as if it had accepted it;
+// lookup may be nil. OriginalDstTProxy makes the socket transparent, which needs
 // CAP_NET_ADMIN: that can fail, and then nothing has changed.
-func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) error {
-	if how == OriginalDstOff {
+func (l *Listener) UseOriginalDst(mode OriginalDstMode, lookup ListenerLookup) error {
+	if mode == OriginalDstOff {
 		l.originalDst.Store(nil)
 		return nil
 	}
-	if how == OriginalDstTProxy {
+	if mode == OriginalDstTProxy {
 		if err := l.SetTransparent(); err != nil {
 			return err
 		}
 	}
-	l.originalDst.Store(&originalDstConfig{how, find})
+	l.originalDst.Store(&originalDstConfig{mode, lookup})
 	return nil
 }
 
@@ -59,35 +59,35 @@ func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) erro
 func (l *Listener) SetTransparent() error {
 	s, ok := l.ln.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("listener %s: the listener has no socket", l.o.Name)
+		return fmt.Errorf("listener %s: the listener has no socket", l.opts.Name)
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("listener %s: %w", l.o.Name, err)
+		return fmt.Errorf("listener %s: %w", l.opts.Name, err)
 	}
 	if err := transparent(raw, l.Addr()); err != nil {
-		return fmt.Errorf("listener %s: transparent socket: %w", l.o.Name, err)
+		return fmt.Errorf("listener %s: transparent socket: %w", l.opts.Name, err)
 	}
 	return nil
 }
 
 // redirect sets c's original destination and passes c to the listener for it. It reports
-// whether c was passed on or closed.
-func (l *Listener) redirect(d *originalDstConfig, c *Conn) (gone bool) {
-	to, ok := destination(d.mode, c, l.ln.Addr())
+// whether it passed c to another listener or closed c.
+func (l *Listener) redirect(d *originalDstConfig, c *Conn) (handled bool) {
+	dst, ok := destination(d.mode, c, l.ln.Addr())
 	if !ok {
 		return false
 	}
-	c.Addrs().SetOriginalDst(to)
+	c.Addrs().SetOriginalDst(dst)
 	if d.lookup == nil {
 		return false
 	}
 	for range 2 { // if the first listener has stopped, the second lookup finds its replacement
-		next := d.lookup(to)
-		if next == nil || next == l {
+		target := d.lookup(dst)
+		if target == nil || target == l {
 			return false
 		}
-		if next.takeOver(c) {
+		if target.takeOver(c) {
 			return true
 		}
 	}
@@ -97,24 +97,24 @@ func (l *Listener) redirect(d *originalDstConfig, c *Conn) (gone bool) {
 
 // destination returns the original destination of a connection; false: the client connected
 // to the listener's own address, or the destination is not known.
-func destination(how OriginalDstMode, c *Conn, own net.Addr) (netip.AddrPort, bool) {
+func destination(mode OriginalDstMode, c *Conn, listenAddr net.Addr) (netip.AddrPort, bool) {
 	local, ok := addrPortOf(c.nc.LocalAddr())
 	if !ok {
 		return netip.AddrPort{}, false
 	}
-	if how == OriginalDstTProxy {
-		at, ok := addrPortOf(own)
-		if !ok || at.Port() == local.Port() && (at.Addr().IsUnspecified() || at.Addr() == local.Addr()) {
+	if mode == OriginalDstTProxy {
+		listen, ok := addrPortOf(listenAddr)
+		if !ok || listen.Port() == local.Port() && (listen.Addr().IsUnspecified() || listen.Addr() == local.Addr()) {
 			return netip.AddrPort{}, false
 		}
 		return local, true
 	}
-	to, ok := originalDestination(c, local.Addr().Is4())
+	dst, ok := originalDestination(c, local.Addr().Is4())
 	// The kernel reports every connection that it tracks, rewritten or not.
-	if !ok || to == local {
+	if !ok || dst == local {
 		return netip.AddrPort{}, false
 	}
-	return to, true
+	return dst, true
 }
 
 // addrPortOf returns the address of a TCP socket, without a zone. It turns an IPv4-mapped

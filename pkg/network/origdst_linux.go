@@ -12,20 +12,20 @@ import (
 )
 
 // originalDestination asks the kernel for the destination of a connection before the
-// rewrite. four says that the connection is IPv4, on a socket of either family. ok is false
+// rewrite. ipv4 says that the connection is IPv4, on a socket of either family. ok is false
 // if the kernel does not know the connection.
-func originalDestination(c *Conn, four bool) (to netip.AddrPort, ok bool) {
+func originalDestination(c *Conn, ipv4 bool) (dst netip.AddrPort, ok bool) {
 	if c.raw == nil {
-		return to, false
+		return dst, false
 	}
 	err := c.raw.Control(func(fd uintptr) {
-		if four {
-			to, ok = originalDestination4(int(fd))
+		if ipv4 {
+			dst, ok = originalDestination4(int(fd))
 		} else {
-			to, ok = originalDestination6(int(fd))
+			dst, ok = originalDestination6(int(fd))
 		}
 	})
-	return to, ok && err == nil
+	return dst, ok && err == nil
 }
 
 // originalDestination4 reads a struct sockaddr_in: family, port, address. Of the getters in
@@ -53,16 +53,16 @@ func originalDestination6(fd int) (netip.AddrPort, bool) {
 
 // transparent lets a listening socket accept connections to addresses of other machines. The
 // options of both families set the same flag of a socket.
-func transparent(raw syscall.RawConn, own net.Addr) error {
+func transparent(raw syscall.RawConn, addr net.Addr) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
-	if at, ok := own.(*net.TCPAddr); ok && at.IP.To4() == nil {
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.To4() == nil {
 		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 	}
-	var failed error
+	var sockErr error
 	err := raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), level, option, 1)
+		sockErr = unix.SetsockoptInt(int(fd), level, option, 1)
 	})
-	return errors.Join(err, failed)
+	return errors.Join(err, sockErr)
 }
 
 // mark sets the mark of a socket (SO_MARK) that kernel rules match; 0: none.
@@ -70,11 +70,11 @@ func mark(raw syscall.RawConn, value uint32) error {
 	if value == 0 {
 		return nil
 	}
-	var failed error
+	var sockErr error
 	err := raw.Control(func(fd uintptr) {
 		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(value)); err != nil {
-			failed = fmt.Errorf("mark %d of the socket: %w", value, err)
+			sockErr = fmt.Errorf("mark %d of the socket: %w", value, err)
 		}
 	})
-	return errors.Join(err, failed)
+	return errors.Join(err, sockErr)
 }

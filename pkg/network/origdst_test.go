@@ -155,7 +155,7 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 	}
 }
 
-func TestRedirectedConnectionIsHandedOver(t *testing.T) {
+func TestRedirectedConnectionIsTakenOver(t *testing.T) {
 	var front, back eventRecorder
 	d := newDiverting(t, "0.0.0.0:15001", &front)
 	got := make(chan *Conn, 1)
@@ -190,7 +190,7 @@ func TestRedirectedConnectionIsHandedOver(t *testing.T) {
 	}
 }
 
-func TestVirtualListenerHasItsOwnLimits(t *testing.T) {
+func TestVirtualListenerLimits(t *testing.T) {
 	var front, back eventRecorder
 	d := newDiverting(t, "0.0.0.0:15001", &front)
 	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
@@ -244,7 +244,7 @@ func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
 	}
 }
 
-func TestAVirtualListenerHasNoSocket(t *testing.T) {
+func TestVirtualListenerHasNoSocket(t *testing.T) {
 	v := NewVirtualListener(ListenOptions{Name: "v"}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
 	defer v.Stop()
 	if got := v.Addr().String(); got != "198.51.100.7:80" {
@@ -255,7 +255,7 @@ func TestAVirtualListenerHasNoSocket(t *testing.T) {
 	}
 }
 
-func TestSocketAddressIsNoOriginalDst(t *testing.T) {
+func TestSocketAddressIsNotOriginalDst(t *testing.T) {
 	near, _ := net.Pipe()
 	c := NewConn(&redirectedConn{near, tcpAddr("127.0.0.1:15001")})
 	c.Addrs().SetProxied(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
@@ -305,7 +305,7 @@ func readFirst(ctx context.Context, c *Conn) error {
 	return echo(ctx, c)
 }
 
-func TestStoppingListenerServesHandedOverConnections(t *testing.T) {
+func TestStoppingListenerServesTakenOverConnections(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		serve Handler

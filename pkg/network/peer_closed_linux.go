@@ -17,16 +17,16 @@ func peerClosed(fd uintptr, halfClose bool) error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, unix.EINTR) { // no other event may cause another check
+		if !errors.Is(err, unix.EINTR) { // an error is final; only EINTR is retried
 			return os.NewSyscallError("poll", err)
 		}
 	}
-	switch got := fds[0].Revents; {
-	case got&unix.POLLERR != 0:
+	switch events := fds[0].Revents; {
+	case events&unix.POLLERR != 0:
 		return os.NewSyscallError("poll", unix.ECONNRESET)
-	case got&(unix.POLLHUP|unix.POLLRDHUP) == 0:
+	case events&(unix.POLLHUP|unix.POLLRDHUP) == 0:
 		return nil
-	case got&unix.POLLHUP == 0 && halfClose:
+	case events&unix.POLLHUP == 0 && halfClose:
 		return nil
 	}
 	return io.EOF

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// readState holds the functions that the runtime's poller calls for a reader, with their
-// arguments and results. They are made once, so that a read allocates nothing. The reading
+// readState holds the functions that the runtime's poller calls for a reader, with their arguments
+// and results. The functions are created once, so that a read allocates nothing. The reading
 // goroutine owns them.
 type readState struct {
 	try, writeAndRead func(fd uintptr) bool // tryRead, tryWriteAndRead
@@ -19,7 +19,7 @@ type readState struct {
 
 	waiting bool             // tryReadTLS asked the poller to wait; the poller will call it again
 	onWait  func()           // callback of FillOnWait; nil: none
-	buf     *buffer.IoBuffer // destination; nil: the read takes one from the pool
+	buf     *buffer.IoBuffer // destination; nil: the read takes a buffer from the pool
 	size    int              // of a buffer taken from the pool, in bytes
 	out     []byte           // bytes that tryWriteAndRead still has to write
 	n       int              // bytes read
@@ -40,13 +40,13 @@ func (r *readState) tryRead(fd uintptr) bool {
 	if r.secure != nil {
 		return r.tryReadTLS(fd)
 	}
-	mine := r.buf == nil
-	if mine {
+	allocated := r.buf == nil
+	if allocated {
 		r.buf = buffer.Get(r.size)
 	}
 	n, errno := readFD(fd, r.buf.Tail())
 	if errno == syscall.EAGAIN {
-		if mine {
+		if allocated {
 			r.buf.Release()
 			r.buf = nil
 		}
@@ -67,9 +67,9 @@ func (r *readState) tryRead(fd uintptr) bool {
 	return true
 }
 
-// tryWriteAndRead writes out, then waits and reads like tryRead. It returns early when the socket is
-// full. The poller discards earlier events just before the first call, so that the arrival
-// of the response cannot be missed.
+// tryWriteAndRead writes out, then waits and reads like tryRead. It returns early when the socket
+// is full. The poller discards earlier events just before the first call, so that the arrival of
+// the response cannot be missed.
 func (r *readState) tryWriteAndRead(fd uintptr) bool {
 	if len(r.out) == 0 {
 		return r.tryRead(fd)
@@ -84,13 +84,13 @@ func (r *readState) tryReadTLS(fd uintptr) bool {
 	if !r.waiting && r.secure.noData(fd) {
 		return r.await()
 	}
-	mine := r.buf == nil
-	if mine {
+	allocated := r.buf == nil
+	if allocated {
 		r.buf = buffer.Get(r.size)
 	}
 	n, err := r.secure.poll(fd, r.buf.Tail())
 	if errors.Is(err, errNoData) {
-		if mine {
+		if allocated {
 			r.buf.Release()
 			r.buf = nil
 		}

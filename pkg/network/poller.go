@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for many ConnectedUDP sockets on one goroutine: that of Run. A socket costs
-// an entry in the kernel and one in a map, where a waiting goroutine would cost a stack.
+// Poller waits for many ConnectedUDP sockets on the goroutine of Run. A socket costs an entry in
+// the kernel and an entry in a map; a goroutine for each socket would cost a stack.
 //
 // A Poller is an epoll instance that the runtime's poller watches: when one of its sockets
 // is readable, Run wakes up.
@@ -46,75 +46,75 @@ func NewPoller() (*Poller, error) {
 	return &Poller{file: file, raw: raw, fd: fd, sockets: make(map[int32]*ConnectedUDP)}, nil
 }
 
-// Add makes Run call owner when p has something to receive, until p is closed. The caller
+// Add makes Run call handler when u has something to receive, until u is closed. The caller
 // adds a socket only once.
-func (l *Poller) Add(p *ConnectedUDP, owner ReadHandler) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fd < 0 {
+func (p *Poller) Add(u *ConnectedUDP, handler ReadHandler) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.fd < 0 {
 		return net.ErrClosed
 	}
-	p.handler = owner
-	l.mu.Lock()
-	l.sockets[int32(p.fd)] = p
-	l.mu.Unlock()
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.fd)}
-	if err := unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, p.fd, &event); err != nil {
-		l.remove(p.fd)
+	u.handler = handler
+	p.mu.Lock()
+	p.sockets[int32(u.fd)] = u
+	p.mu.Unlock()
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(u.fd)}
+	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, u.fd, &event); err != nil {
+		p.remove(u.fd)
 		return os.NewSyscallError("epoll_ctl", err)
 	}
-	p.poller = l
+	u.poller = p
 	return nil
 }
 
 // remove removes a descriptor that is about to be closed. The caller holds the mu of its
 // ConnectedUDP.
-func (l *Poller) remove(fd int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.sockets, int32(fd))
+func (p *Poller) remove(fd int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.sockets, int32(fd))
 }
 
 // maxEvents is how many sockets one system call reports at most.
 const maxEvents = 128
 
-// Run calls the owners of readable sockets until Close; then it returns nil.
-func (l *Poller) Run() error {
-	buffer := make([]byte, MaxDatagram)
+// Run calls the handlers of readable sockets until Close; then it returns nil.
+func (p *Poller) Run() error {
+	buf := make([]byte, MaxDatagram)
 	events := make([]unix.EpollEvent, maxEvents)
-	n, failed := 0, error(nil)
-	look := func(fd uintptr) bool {
-		n, failed = unix.EpollWait(int(fd), events, 0)
+	n, waitErr := 0, error(nil)
+	wait := func(fd uintptr) bool {
+		n, waitErr = unix.EpollWait(int(fd), events, 0)
 		return n != 0 // an error, too: -1
 	}
 	for {
-		err := l.raw.Read(look)
+		err := p.raw.Read(wait)
 		switch {
-		case err != nil && l.closed.Load():
+		case err != nil && p.closed.Load():
 			return nil
 		case err != nil:
 			return err
-		case errors.Is(failed, unix.EINTR):
+		case errors.Is(waitErr, unix.EINTR):
 			continue
-		case failed != nil:
-			return os.NewSyscallError("epoll_wait", failed)
+		case waitErr != nil:
+			return os.NewSyscallError("epoll_wait", waitErr)
 		}
 		for _, e := range events[:n] {
-			if p := l.socket(e.Fd); p != nil {
-				p.handler.Readable(buffer)
+			if u := p.socket(e.Fd); u != nil {
+				u.handler.Readable(buf)
 			}
 		}
 	}
 }
 
-func (l *Poller) socket(fd int32) *ConnectedUDP {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sockets[fd]
+func (p *Poller) socket(fd int32) *ConnectedUDP {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sockets[fd]
 }
 
 // Close ends Run. The caller closes the sockets first.
-func (l *Poller) Close() error {
-	l.closed.Store(true)
-	return l.file.Close()
+func (p *Poller) Close() error {
+	p.closed.Store(true)
+	return p.file.Close()
 }

@@ -19,45 +19,45 @@ type Stream interface {
 	CloseWrite() error
 }
 
-// RelayCounters counts the bytes that were copied between two connections. Other goroutines
-// may read Out and In meanwhile. The zero value is ready. Each value serves one Relay.
+// RelayCounters counts the bytes that Relay copies between two connections. Other goroutines may
+// read Out and In during the call. The zero value is ready. Each value serves one call of Relay.
 type RelayCounters struct {
 	Out, In atomic.Int64 // bytes from conn to its peer, and back
 
-	last atomic.Int64 // when a byte last moved, since Relay began
-	idle bool         // owned by the goroutine that calls Relay
+	lastMoved atomic.Int64 // when a byte last moved, since Relay began
+	idle      bool         // owned by the goroutine that calls Relay
 }
 
 // Idle reports whether Relay has ended because no byte moved for the idle time. The goroutine
 // that called Relay may call it afterwards.
-func (t *RelayCounters) Idle() bool { return t.idle }
+func (c *RelayCounters) Idle() bool { return c.idle }
 
-// Relay copies bytes between conn and peer until both directions have ended, either failed,
-// or neither moved a byte for idle (0: forever). It passes on the end of one direction and
-// leaves the other open. It returns the bytes copied from conn to peer (out) and from peer
-// to conn (in). On failure it closes both, over TLS without close_notify; otherwise it
-// closes neither.
-func Relay(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
-	var t RelayCounters
-	t.Relay(conn, peer, idle)
-	return t.Out.Load(), t.In.Load()
+// Relay copies bytes between conn and peer until both directions have ended, either failed, or
+// neither moved a byte for idleTimeout (0: forever). It forwards the end of one direction and
+// leaves the other direction open. It returns the bytes copied from conn to peer (out) and from
+// peer to conn (in). On failure it closes both, over TLS without close_notify; otherwise it closes
+// neither.
+func Relay(conn *Conn, peer Stream, idleTimeout time.Duration) (out, in int64) {
+	var c RelayCounters
+	c.Relay(conn, peer, idleTimeout)
+	return c.Out.Load(), c.In.Load()
 }
 
-// Relay is Relay with counters that other goroutines can read. A panic of peer fails its
-// direction; once both directions have ended, Relay panics in the goroutine that called it.
-func (t *RelayCounters) Relay(conn *Conn, peer Stream, idle time.Duration) {
-	began := time.Now()
-	var up, down error
+// Relay is the function Relay with counters that other goroutines can read. A panic of peer fails
+// its direction; once both directions have ended, Relay panics in the goroutine that called it.
+func (c *RelayCounters) Relay(conn *Conn, peer Stream, idleTimeout time.Duration) {
+	start := time.Now()
+	var outErr, inErr error
 	fail := func() error {
 		_ = conn.closeWithoutNotify() // makes the other direction end too
-		if c, ok := peer.(*Conn); ok {
-			return c.closeWithoutNotify()
+		if peerConn, ok := peer.(*Conn); ok {
+			return peerConn.closeWithoutNotify()
 		}
 		return peer.Close()
 	}
-	turn := func(src io.Reader, dst Stream, count *atomic.Int64) error {
+	copyDirection := func(src io.Reader, dst Stream, count *atomic.Int64) error {
 		err := recoverPanic(func() error {
-			if err := copyOneWay(src, dst, began, idle, &t.last, count); err != nil {
+			if err := copyOneWay(src, dst, start, idleTimeout, &c.lastMoved, count); err != nil {
 				return err
 			}
 			return dst.CloseWrite()
@@ -67,27 +67,27 @@ func (t *RelayCounters) Relay(conn *Conn, peer Stream, idle time.Duration) {
 		}
 		return errors.Join(err, recoverPanic(fail))
 	}
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		up = turn(conn, peer, &t.Out)
+		defer close(done)
+		outErr = copyDirection(conn, peer, &c.Out)
 	}()
-	down = turn(peer, conn, &t.In)
-	<-ended
-	t.idle = idle > 0 && errors.Is(errors.Join(up, down), os.ErrDeadlineExceeded) && time.Since(began) >= time.Duration(t.last.Load())+idle
+	inErr = copyDirection(peer, conn, &c.In)
+	<-done
+	c.idle = idleTimeout > 0 && errors.Is(errors.Join(outErr, inErr), os.ErrDeadlineExceeded) && time.Since(start) >= time.Duration(c.lastMoved.Load())+idleTimeout
 	var p *panicError
-	if errors.As(errors.Join(up, down), &p) {
+	if errors.As(errors.Join(outErr, inErr), &p) {
 		panic(p.Error())
 	}
 }
 
-// panicError is a panic that has become an error.
+// panicError is a recovered panic.
 type panicError struct {
 	value any
 	stack []byte
 }
 
-func (c *panicError) Error() string { return fmt.Sprintf("%v\n%s", c.value, c.stack) }
+func (e *panicError) Error() string { return fmt.Sprintf("%v\n%s", e.value, e.stack) }
 
 // recoverPanic calls f and returns a panic of f as an error.
 func recoverPanic(f func() error) (err error) {
@@ -104,22 +104,22 @@ type deadliner interface{ SetReadDeadline(t time.Time) }
 
 // copyOneWay copies from src to dst and returns nil when src ends. It adds the bytes that
 // dst has taken to count.
-func copyOneWay(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, last, count *atomic.Int64) error {
-	timed, _ := src.(deadliner)
+func copyOneWay(src io.Reader, dst io.Writer, start time.Time, idleTimeout time.Duration, lastMoved, count *atomic.Int64) error {
+	withDeadline, _ := src.(deadliner)
 	for {
-		if timed != nil && idle > 0 {
-			timed.SetReadDeadline(began.Add(time.Duration(last.Load()) + idle))
+		if withDeadline != nil && idleTimeout > 0 {
+			withDeadline.SetReadDeadline(start.Add(time.Duration(lastMoved.Load()) + idleTimeout))
 		}
 		n, err := copyOnce(src, dst, count)
 		if n > 0 {
-			last.Store(int64(time.Since(began)))
+			lastMoved.Store(int64(time.Since(start)))
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(began) < time.Duration(last.Load())+idle:
-			// the other direction has moved meanwhile
+		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(start) < time.Duration(lastMoved.Load())+idleTimeout:
+			// the other direction has moved bytes meanwhile
 		default:
 			return err
 		}
@@ -129,9 +129,9 @@ func copyOneWay(src io.Reader, dst io.Writer, began time.Time, idle time.Duratio
 // copyOnce copies some bytes: within the kernel between two sockets, and else the bytes of
 // one read. A socket holds no buffer while it waits.
 func copyOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error) {
-	if from, ok := src.(*Conn); ok {
-		if to, ok := dst.(*Conn); ok {
-			n, ok, readErr, writeErr := spliceCounted(to, from, maxSpliceRound, count)
+	if srcConn, ok := src.(*Conn); ok {
+		if dstConn, ok := dst.(*Conn); ok {
+			n, ok, readErr, writeErr := spliceCounted(dstConn, srcConn, maxSpliceRound, count)
 			if ok {
 				return n, errors.Join(readErr, writeErr)
 			}
@@ -161,7 +161,7 @@ func copyOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error) 
 }
 
 const (
-	// relayBufferSize is how much is copied at a time at most, in bytes.
+	// relayBufferSize is the maximum number of bytes that one copy moves.
 	relayBufferSize = 64 << 10
 	// maxSpliceRound is the number of spliced bytes after which the idle time starts again.
 	maxSpliceRound = 1 << 20

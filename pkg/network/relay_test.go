@@ -156,9 +156,9 @@ func TestRelayCountersDuringRelay(t *testing.T) {
 	}
 }
 
-// TestSpliceWithoutAPipeMovesNothing verifies that Splice moves nothing and returns no error if the
+// TestSpliceWithoutPipeMovesNothing verifies that Splice moves nothing and returns no error if the
 // process has no descriptors for a pipe, so that its caller copies instead.
-func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
+func TestSpliceWithoutPipeMovesNothing(t *testing.T) {
 	src, in := pair(t)
 	dst, _ := pair(t)
 	io.WriteString(in, "x")
@@ -199,7 +199,7 @@ func drainPipes(t *testing.T) (held []*pipe) {
 	}
 }
 
-func TestSpliceEndsUnderItsDeadlines(t *testing.T) {
+func TestSpliceEndsAtDeadlines(t *testing.T) {
 	t.Run("nothing to read", func(t *testing.T) {
 		src, _ := pair(t)
 		dst, _ := pair(t)

@@ -66,22 +66,22 @@ func (d *Dialer) sourceAddr(network, address string) net.Addr {
 	if network != "tcp" || !d.Source4.IsValid() && !d.Source6.IsValid() && d.Port4 == 0 && d.Port6 == 0 {
 		return nil
 	}
-	to, err := netip.ParseAddrPort(address)
+	dst, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil
 	}
-	from, port, anywhere := d.Source6, d.Port6, netip.IPv6Unspecified()
-	if to.Addr().Unmap().Is4() {
-		from, port, anywhere = d.Source4, d.Port4, netip.IPv4Unspecified()
+	source, port, unspecified := d.Source6, d.Port6, netip.IPv6Unspecified()
+	if dst.Addr().Unmap().Is4() {
+		source, port, unspecified = d.Source4, d.Port4, netip.IPv4Unspecified()
 	}
 	switch {
-	case from.IsValid():
+	case source.IsValid():
 	case port == 0:
 		return nil
 	default:
-		from = anywhere
+		source = unspecified
 	}
-	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, port))
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, port))
 }
 
 // deferPortBinding lets a bound socket share its port with sockets that connect to other peers. A
@@ -91,7 +91,7 @@ func deferPortBinding(raw syscall.RawConn, source net.Addr) error {
 	if tcp, ok := source.(*net.TCPAddr); ok && tcp.Port != 0 {
 		level, option = unix.SOL_SOCKET, unix.SO_REUSEADDR
 	}
-	var serr error
-	err := raw.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), level, option, 1) })
-	return errors.Join(err, serr)
+	var sockErr error
+	err := raw.Control(func(fd uintptr) { sockErr = unix.SetsockoptInt(int(fd), level, option, 1) })
+	return errors.Join(err, sockErr)
 }

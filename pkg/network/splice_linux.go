@@ -34,26 +34,26 @@ type idlePipes struct {
 }
 
 // get removes a pipe from the list and returns it; nil if there is none.
-func (i *idlePipes) get() *pipe {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	n := len(i.free) - 1
+func (l *idlePipes) get() *pipe {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.free) - 1
 	if n < 0 {
 		return nil
 	}
-	p := i.free[n]
-	i.free = i.free[:n]
+	p := l.free[n]
+	l.free = l.free[:n]
 	return p
 }
 
 // put keeps p, which is empty, or closes it if the list has maxIdlePipes.
-func (i *idlePipes) put(p *pipe) {
-	i.mu.Lock()
-	keep := len(i.free) < maxIdlePipes
+func (l *idlePipes) put(p *pipe) {
+	l.mu.Lock()
+	keep := len(l.free) < maxIdlePipes
 	if keep {
-		i.free = append(i.free, p)
+		l.free = append(l.free, p)
 	}
-	i.mu.Unlock()
+	l.mu.Unlock()
 	if !keep {
 		p.close()
 	}
@@ -80,26 +80,26 @@ func newPipe() *pipe {
 
 // close closes both ends and discards what is in the pipe.
 func (p *pipe) close() {
-	_ = unix.Close(p.r) // an error cannot be acted on
+	_ = unix.Close(p.r) // nothing can be done about an error
 	_ = unix.Close(p.w)
 }
 
-// Splice moves left bytes from src to dst within the kernel (splice(2)), under src's read
-// deadline and dst's write timeout and deadline. ok is false, and nothing has moved, when one
+// Splice moves limit bytes from src to dst within the kernel (splice(2)), under src's read
+// deadline and dst's write timeout and deadline. ok is false, and nothing has moved, if one
 // of them is not a plain socket or there is no pipe. If pipes run out later, it returns
 // early. After a read error, dst has all moved bytes; after a write error, the connection is
 // lost. The caller is the reading goroutine of src and the writing goroutine of dst.
-func Splice(dst, src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
-	return spliceCounted(dst, src, left, new(atomic.Int64))
+func Splice(dst, src *Conn, limit int64) (moved int64, ok bool, readErr, writeErr error) {
+	return spliceCounted(dst, src, limit, new(atomic.Int64))
 }
 
 // spliceCounted is Splice that adds the moved bytes to count as they move.
-func spliceCounted(dst, src *Conn, left int64, count *atomic.Int64) (moved int64, ok bool, readErr, writeErr error) {
+func spliceCounted(dst, src *Conn, limit int64, count *atomic.Int64) (moved int64, ok bool, readErr, writeErr error) {
 	if dst.raw == nil || src.raw == nil || src.reader.unread.buf != nil || dst.secure.Load() != nil || src.secure.Load() != nil {
 		return 0, false, nil, nil
 	}
-	for moved < left {
-		p, n, err := spliceIn(src, left-moved)
+	for moved < limit {
+		p, n, err := spliceIn(src, limit-moved)
 		switch {
 		case errors.Is(err, errNoPipe):
 			return moved, moved > 0, nil, nil
@@ -118,8 +118,8 @@ func spliceCounted(dst, src *Conn, left int64, count *atomic.Int64) (moved int64
 	return moved, true, nil, nil
 }
 
-// spliceIn moves the bytes of one call, at most limit, from src into an empty pipe. It takes the pipe
-// only once there is something to move.
+// spliceIn moves the bytes of one call, at most limit, from src into an empty pipe. It takes the
+// pipe only once there is something to move.
 func spliceIn(src *Conn, limit int64) (p *pipe, n int64, err error) {
 	for {
 		var result error
@@ -148,8 +148,8 @@ func spliceIn(src *Conn, limit int64) (p *pipe, n int64, err error) {
 
 // spliceOut moves the n bytes in the pipe to dst.
 func spliceOut(dst *Conn, p *pipe, n int64) (moved int64, err error) {
-	dst.writer.timer.begin(dst.nc)
-	fresh := false
+	dst.writer.timer.start(dst.nc)
+	rearmed := false
 	for moved < n {
 		var m int64
 		var result error
@@ -162,11 +162,11 @@ func spliceOut(dst *Conn, p *pipe, n int64) (moved int64, err error) {
 			return moved, result
 		case err == nil:
 			moved += m
-			fresh = false
-		case !errors.Is(err, os.ErrDeadlineExceeded) || dst.writer.timer.timedOut(dst.nc, fresh):
+			rearmed = false
+		case !errors.Is(err, os.ErrDeadlineExceeded) || dst.writer.timer.timedOut(dst.nc, rearmed):
 			return moved, err
 		default:
-			fresh = true
+			rearmed = true
 		}
 	}
 	return moved, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// tlsLayer is the TLS of a connection: it stands between the socket and the methods
-// of Conn that carry bytes, which carry plaintext from then on.
+// tlsLayer is the TLS layer of a connection, between the socket and the methods of Conn that read
+// and write, which carry plaintext once TLS has started.
 //
 //	reading  poller -> tryRead -> tls.Conn.Read -> tlsTransport.Read -> the socket, never waiting
 //	writing  Write -> tls.Conn.Write -> tlsTransport.Write: sealed grows; then flush -> the socket
@@ -23,26 +23,26 @@ import (
 // record and continues when there is more: a socket that holds half a record has
 // nothing to read. Writing gathers the records of one call, and those that the reader
 // sends (alerts, responses to key updates), in the order in which they were sealed;
-// they leave in one system call.
+// one system call sends them.
 type tlsLayer struct {
 	conn *Conn     // immutable
 	tls  *tls.Conn // immutable
 	info TLS       // immutable once the handshake is done
 
 	in struct { // owned by the reading goroutine
-		early   *buffer.IoBuffer // read before TLS began; nil: none
-		fd      uintptr          // while polling
-		polling bool             // reads must not wait
-		ended   bool             // the peer has ended its direction of the socket
-		// dry: the reader has consumed all bytes of the socket, so that there is nothing to
+		unread    *buffer.IoBuffer // read before TLS began; nil: none
+		fd        uintptr          // while polling
+		polling   bool             // reads must not wait
+		socketEOF bool             // the peer has ended its direction of the socket
+		// socketEmpty: the reader has consumed all bytes of the socket, so that there is nothing to
 		// read before the socket is readable again.
-		dry bool
+		socketEmpty bool
 	}
 	out struct {
-		mu     sync.Mutex
-		sealed *buffer.IoBuffer // guarded by mu; sealed records that are not yet sent; nil: none
-		busy   bool             // guarded by mu; a writer waits for the socket, and sends records added meanwhile
-		large  int              // guarded by mu; bytes of the largest frame sealed in one call
+		mu       sync.Mutex
+		sealed   *buffer.IoBuffer // guarded by mu; sealed records that are not yet sent; nil: none
+		writing  bool             // guarded by mu; a writer waits for the socket, and sends records added meanwhile
+		maxFrame int              // guarded by mu; bytes of the largest frame sealed in one call
 	}
 }
 
@@ -67,14 +67,14 @@ func (e *resumableError) Unwrap() error { return e.err }
 func (*resumableError) Timeout() bool   { return true }
 func (*resumableError) Temporary() bool { return true }
 
-// Read is for tls.Conn.
-func (w *tlsTransport) Read(p []byte) (int, error) {
-	s := (*tlsLayer)(w)
-	if e := s.in.early; e != nil {
-		n, _ := e.Read(p) // never empty
-		if e.Len() == 0 {
-			s.in.early = nil
-			e.Release()
+// Read implements net.Conn. tls.Conn calls it.
+func (t *tlsTransport) Read(p []byte) (int, error) {
+	s := (*tlsLayer)(t)
+	if unread := s.in.unread; unread != nil {
+		n, _ := unread.Read(p) // never empty
+		if unread.Len() == 0 {
+			s.in.unread = nil
+			unread.Release()
 		}
 		return n, nil
 	}
@@ -86,7 +86,7 @@ func (w *tlsTransport) Read(p []byte) (int, error) {
 		case errno != 0:
 			return 0, os.NewSyscallError("read", errno)
 		case n == 0:
-			s.in.ended = true
+			s.in.socketEOF = true
 			return 0, io.EOF
 		}
 		return n, nil
@@ -100,7 +100,7 @@ func (w *tlsTransport) Read(p []byte) (int, error) {
 		case n > 0:
 			return n, nil
 		case err == io.EOF:
-			s.in.ended = true
+			s.in.socketEOF = true
 			return 0, err
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return 0, err
@@ -111,51 +111,51 @@ func (w *tlsTransport) Read(p []byte) (int, error) {
 	}
 }
 
-// maxSealed is how many bytes of records may wait for a socket, in addition to those
-// of one larger frame. Writers stay below it by themselves. The responses to a peer that
-// requests new keys again and again, and reads nothing, would not.
+// maxSealed is how many bytes of records may wait for a socket, in addition to those of one larger
+// frame. Writers do not reach it. The responses to a peer that keeps requesting key updates, and
+// reads nothing, would exceed it.
 const maxSealed = 1 << 20
 
-// errPeerNotReading ends writing to such a peer.
+// errPeerNotReading ends writing to a peer that exceeds maxSealed.
 var errPeerNotReading = errors.New("network: the peer does not read the TLS responses that it requests")
 
-// Write is for tls.Conn: it never waits.
-func (w *tlsTransport) Write(p []byte) (int, error) {
-	o := &(*tlsLayer)(w).out
+// Write implements net.Conn. tls.Conn calls it; it never waits.
+func (t *tlsTransport) Write(p []byte) (int, error) {
+	o := &(*tlsLayer)(t).out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.sealed == nil {
 		o.sealed = buffer.Get(len(p))
 	}
 	// Without a socket, the reader may send while the writer continues.
-	if w.conn.raw != nil && o.sealed.Len()+len(p) > maxSealed+o.large {
+	if t.conn.raw != nil && o.sealed.Len()+len(p) > maxSealed+o.maxFrame {
 		return 0, errPeerNotReading
 	}
 	return o.sealed.Write(p)
 }
 
-// Close is for tls.Conn, which does not close the connection.
-func (w *tlsTransport) Close() error { return nil }
+// Close implements net.Conn. It does nothing: tls.Conn must not close the connection.
+func (t *tlsTransport) Close() error { return nil }
 
-// LocalAddr is for tls.Conn.
-func (w *tlsTransport) LocalAddr() net.Addr { return w.conn.LocalAddr() }
+// LocalAddr implements net.Conn.
+func (t *tlsTransport) LocalAddr() net.Addr { return t.conn.LocalAddr() }
 
-// RemoteAddr is for tls.Conn.
-func (w *tlsTransport) RemoteAddr() net.Addr { return w.conn.RemoteAddr() }
+// RemoteAddr implements net.Conn.
+func (t *tlsTransport) RemoteAddr() net.Addr { return t.conn.RemoteAddr() }
 
-// SetDeadline is for tls.Conn: deadlines are those of the Conn.
-func (w *tlsTransport) SetDeadline(time.Time) error { return nil }
+// SetDeadline implements net.Conn. It does nothing: the deadlines of the Conn apply.
+func (t *tlsTransport) SetDeadline(time.Time) error { return nil }
 
-// SetReadDeadline is for tls.Conn.
-func (w *tlsTransport) SetReadDeadline(time.Time) error { return nil }
+// SetReadDeadline implements net.Conn. It does nothing.
+func (t *tlsTransport) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline is for tls.Conn.
-func (w *tlsTransport) SetWriteDeadline(time.Time) error { return nil }
+// SetWriteDeadline implements net.Conn. It does nothing.
+func (t *tlsTransport) SetWriteDeadline(time.Time) error { return nil }
 
 // read reads plaintext. It waits for the socket unless s.in.polling.
 func (s *tlsLayer) read(p []byte) (int, error) {
 	n, err := s.tls.Read(p)
-	s.in.dry = err != nil && errors.Is(err, errNoData)
+	s.in.socketEmpty = err != nil && errors.Is(err, errNoData)
 	s.tryFlush() // records that reading has sealed
 	if n > 0 {
 		return n, nil // the next read returns the error again
@@ -165,14 +165,14 @@ func (s *tlsLayer) read(p []byte) (int, error) {
 
 // readFailed turns an error of tls.Conn into the error that the reader of a socket expects.
 func (s *tlsLayer) readFailed(err error) error {
-	if err == io.EOF && s.in.ended {
+	if err == io.EOF && s.in.socketEOF {
 		// No close_notify: an attacker may have truncated the data (RFC 8446 6.1, RFC
 		// 9112 9.8).
 		return io.ErrUnexpectedEOF
 	}
-	var paused *resumableError
-	if errors.As(err, &paused) {
-		return paused.err
+	var resumable *resumableError
+	if errors.As(err, &resumable) {
+		return resumable.err
 	}
 	return err
 }
@@ -186,10 +186,10 @@ func (s *tlsLayer) poll(fd uintptr, p []byte) (int, error) {
 	return n, err
 }
 
-// noData reports whether there is nothing to read. It costs one look at the socket, and
-// neither a buffer nor a larger stack.
+// noData reports whether there is nothing to read. It costs one system call, but
+// no buffer and no larger stack.
 func (s *tlsLayer) noData(fd uintptr) bool {
-	if !s.in.dry {
+	if !s.in.socketEmpty {
 		return false
 	}
 	_, errno := peek(fd)
@@ -222,7 +222,7 @@ func (s *tlsLayer) peekPlaintext(fd uintptr) int {
 // start with the same size.
 const readAheadSize = 4 << 10
 
-// write seals p and sends it, together with the records that waited.
+// write seals p and sends it, together with the pending records.
 func (s *tlsLayer) write(p []byte) (written int, err error) {
 	for {
 		n := min(len(p)-written, maxPieceSize)
@@ -245,11 +245,11 @@ func (s *tlsLayer) flush() error {
 	o := &s.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.busy {
+	if o.writing {
 		return nil // only the reader gets here, and the writer sends its records
 	}
-	o.busy = true
-	defer func() { o.busy = false }()
+	o.writing = true
+	defer func() { o.writing = false }()
 	for o.sealed != nil {
 		b := o.sealed
 		o.sealed = nil
@@ -265,13 +265,13 @@ func (s *tlsLayer) flush() error {
 }
 
 // tryFlush sends as many sealed bytes as the socket takes immediately, unless a writer does
-// so, and reports whether something remains for a writer. Safe from any goroutine.
-func (s *tlsLayer) tryFlush() (left bool) {
+// so, and reports whether bytes are still pending. Safe from any goroutine.
+func (s *tlsLayer) tryFlush() (pending bool) {
 	o := &s.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.sealed == nil || o.busy || s.conn.raw == nil {
-		return o.sealed != nil && !o.busy
+	if o.sealed == nil || o.writing || s.conn.raw == nil {
+		return o.sealed != nil && !o.writing
 	}
 	err := s.conn.raw.Control(func(fd uintptr) {
 		for o.sealed.Len() > 0 {
@@ -290,12 +290,12 @@ func (s *tlsLayer) tryFlush() (left bool) {
 	return false
 }
 
-// encrypt seals p, writes as much as the socket takes immediately, and reports whether
-// something remains: the next write sends it.
-func (s *tlsLayer) encrypt(p []byte) (left bool, err error) {
+// encrypt seals p, writes as much as the socket takes immediately, and reports whether bytes are
+// still pending; the next write sends them.
+func (s *tlsLayer) encrypt(p []byte) (pending bool, err error) {
 	if len(p) > maxPieceSize {
 		s.out.mu.Lock()
-		s.out.large = max(s.out.large, len(p)+len(p)/64) // the payload and the overhead of its records
+		s.out.maxFrame = max(s.out.maxFrame, len(p)+len(p)/64) // the payload and the overhead of its records
 		s.out.mu.Unlock()
 	}
 	if _, err = s.tls.Write(p); err != nil {

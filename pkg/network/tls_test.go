@@ -486,7 +486,7 @@ func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
 	return c, peer
 }
 
-func TestAHandshakeHasADeadline(t *testing.T) {
+func TestHandshakeDeadline(t *testing.T) {
 	for name, begin := range map[string]string{"silence": "", "partial ClientHello": "\x16\x03\x01\x02\x00\x01"} {
 		t.Run(name, func(t *testing.T) {
 			server, _ := tlsConfigs(t)

@@ -39,16 +39,16 @@ const receiveBufferSize = 2 << 20
 // ListenPacket binds an address. Datagrams wait in the kernel until Receive is called.
 func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	network, wildcard := "udp", true
-	if at, err := netip.ParseAddrPort(o.Address); err == nil {
-		wildcard = at.Addr().IsUnspecified()
-		if at.Addr().Is4() {
+	if addr, err := netip.ParseAddrPort(o.Address); err == nil {
+		wildcard = addr.Addr().IsUnspecified()
+		if addr.Addr().Is4() {
 			network = "udp4" // package net would create a dual-stack socket for 0.0.0.0
 		}
 	}
-	config := net.ListenConfig{Control: func(kind, _ string, raw syscall.RawConn) error {
-		var serr error
-		err := raw.Control(func(fd uintptr) { serr = packetOptions(int(fd), o.ReusePort, wildcard, kind == "udp4") })
-		return errors.Join(err, serr, mark(raw, o.Mark))
+	config := net.ListenConfig{Control: func(family, _ string, raw syscall.RawConn) error {
+		var sockErr error
+		err := raw.Control(func(fd uintptr) { sockErr = packetOptions(int(fd), o.ReusePort, wildcard, family == "udp4") })
+		return errors.Join(err, sockErr, mark(raw, o.Mark))
 	}}
 	pc, err := config.ListenPacket(ctx, network, o.Address)
 	if err != nil {
@@ -88,20 +88,20 @@ type Flow struct {
 	Local  netip.Addr
 }
 
-// Receive waits for a datagram and puts its payload into b. Bytes that do not fit are lost,
-// which a buffer of MaxDatagram rules out. The error is net.ErrClosed after Close; others
+// Receive waits for a datagram and puts its payload into b. Bytes that do not fit are lost;
+// a buffer of MaxDatagram bytes loses none. The error is net.ErrClosed after Close; others
 // concern one datagram, or are temporary.
 func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
 	if !p.wildcard {
 		n, f.Source, err = p.conn.ReadFromUDPAddrPort(b)
 		return n, f, err
 	}
-	var room [packetInfoSize]byte
-	n, control, _, source, err := p.conn.ReadMsgUDPAddrPort(b, room[:])
+	var oob [controlBufferSize]byte
+	n, oobn, _, source, err := p.conn.ReadMsgUDPAddrPort(b, oob[:])
 	if err != nil {
 		return 0, Flow{}, err
 	}
-	return n, Flow{source, packetInfo(room[:control])}, nil
+	return n, Flow{source, packetInfo(oob[:oobn])}, nil
 }
 
 // Send sends b to the source of f, from the local address of f. It waits while the kernel
@@ -111,8 +111,8 @@ func (p *PacketConn) Send(b []byte, f Flow) error {
 		_, err := p.conn.WriteToUDPAddrPort(b, f.Source)
 		return err
 	}
-	var room [packetInfoSize]byte
-	_, _, err := p.conn.WriteMsgUDPAddrPort(b, appendPacketInfo(room[:0], f.Local), f.Source)
+	var oob [controlBufferSize]byte
+	_, _, err := p.conn.WriteMsgUDPAddrPort(b, appendPacketInfo(oob[:0], f.Local), f.Source)
 	return err
 }
 
@@ -120,26 +120,26 @@ func (p *PacketConn) Send(b []byte, f Flow) error {
 // level and type. For IPv4, an interface index, the local address and the destination address of
 // the header follow; for IPv6, the address and an interface index.
 const (
-	controlHeader  = 16
-	packetInfo4    = 12
-	packetInfo6    = 20
-	packetInfoSize = 64
+	controlHeaderSize = 16
+	packetInfo4Size   = 12
+	packetInfo6Size   = 20
+	controlBufferSize = 64
 )
 
 // packetInfo returns the address that a datagram was sent to; the zero Addr if its ancillary
 // data does not contain it.
 func packetInfo(control []byte) netip.Addr {
-	for len(control) >= controlHeader {
+	for len(control) >= controlHeaderSize {
 		length := int(binary.NativeEndian.Uint64(control))
-		if length < controlHeader || length > len(control) {
+		if length < controlHeaderSize || length > len(control) {
 			break
 		}
-		level, kind := binary.NativeEndian.Uint32(control[8:]), binary.NativeEndian.Uint32(control[12:])
-		data := control[controlHeader:length]
+		level, typ := binary.NativeEndian.Uint32(control[8:]), binary.NativeEndian.Uint32(control[12:])
+		data := control[controlHeaderSize:length]
 		switch {
-		case level == unix.SOL_IP && kind == unix.IP_PKTINFO && len(data) >= packetInfo4:
+		case level == unix.SOL_IP && typ == unix.IP_PKTINFO && len(data) >= packetInfo4Size:
 			return netip.AddrFrom4([4]byte(data[4:8]))
-		case level == unix.SOL_IPV6 && kind == unix.IPV6_PKTINFO && len(data) >= packetInfo6:
+		case level == unix.SOL_IPV6 && typ == unix.IPV6_PKTINFO && len(data) >= packetInfo6Size:
 			return netip.AddrFrom16([16]byte(data[:16]))
 		}
 		control = control[min((length+7)&^7, len(control)):]
@@ -151,19 +151,19 @@ func packetInfo(control []byte) netip.Addr {
 func appendPacketInfo(dst []byte, local netip.Addr) []byte {
 	if local.Is4() {
 		ip := local.As4()
-		dst = appendControlHeader(dst, packetInfo4, unix.SOL_IP, unix.IP_PKTINFO)
+		dst = appendControlHeader(dst, packetInfo4Size, unix.SOL_IP, unix.IP_PKTINFO)
 		dst = append(dst, 0, 0, 0, 0)
 		dst = append(dst, ip[:]...)
 		return append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // the last four are padding
 	}
 	ip := local.As16()
-	dst = appendControlHeader(dst, packetInfo6, unix.SOL_IPV6, unix.IPV6_PKTINFO)
+	dst = appendControlHeader(dst, packetInfo6Size, unix.SOL_IPV6, unix.IPV6_PKTINFO)
 	dst = append(dst, ip[:]...)
 	return append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
 }
 
-func appendControlHeader(dst []byte, data uint64, level, kind uint32) []byte {
-	dst = binary.NativeEndian.AppendUint64(dst, controlHeader+data)
+func appendControlHeader(dst []byte, dataLen uint64, level, typ uint32) []byte {
+	dst = binary.NativeEndian.AppendUint64(dst, controlHeaderSize+dataLen)
 	dst = binary.NativeEndian.AppendUint32(dst, level)
-	return binary.NativeEndian.AppendUint32(dst, kind)
+	return binary.NativeEndian.AppendUint32(dst, typ)
 }

@@ -73,7 +73,7 @@ func TestPacketConnEndsWithClose(t *testing.T) {
 	}
 }
 
-func TestPacketInfoOfGarbage(t *testing.T) {
+func TestPacketInfoIgnoresMalformedData(t *testing.T) {
 	v4, v6 := appendPacketInfo(nil, netip.MustParseAddr("192.0.2.1")), appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1"))
 	if got := packetInfo(v4); got != netip.MustParseAddr("192.0.2.1") {
 		t.Errorf("packetInfo of IPv4 data = %v", got)
@@ -81,7 +81,7 @@ func TestPacketInfoOfGarbage(t *testing.T) {
 	if got := packetInfo(v6); got != netip.MustParseAddr("2001:db8::1") {
 		t.Errorf("packetInfo of IPv6 data = %v", got)
 	}
-	for n := range controlHeader + 4 {
+	for n := range controlHeaderSize + 4 {
 		if got := packetInfo(v6[:n]); got.IsValid() {
 			t.Errorf("packetInfo of %d bytes = %v, want none", n, got)
 		}

@@ -63,258 +63,258 @@ type WriteQueue struct {
 // NewWriteQueue returns the write queue of conn. run starts a goroutine and makes its owner wait
 // for the goroutine's end; the goroutine ends when the connection is closed.
 func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
-	o := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
-	o.cond.L = &o.mu
-	o.onWritable = o.tryWritev
-	return o
+	q := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
+	q.cond.L = &q.mu
+	q.onWritable = q.tryWritev
+	return q
 }
 
 // Limit sets how many bytes may be queued before AppendFrame refuses more; 0 leaves it at
 // MaxQueued. The owner calls it before it uses the queue.
-func (o *WriteQueue) Limit(n int) {
+func (q *WriteQueue) Limit(n int) {
 	if n > 0 {
-		o.limit = n
+		q.limit = n
 	}
 }
 
 // BeginFrame returns the slice to which the caller appends a frame of about size bytes. It
-// locks o.mu until EndFrame, so that no other frame gets in between.
-func (o *WriteQueue) BeginFrame(size int) (dst []byte) {
-	o.mu.Lock()
-	n := len(o.pieces)
-	if n == 0 || o.pieces[n-1].Len()+size > maxPieceSize || o.pieces[n-1].IsBorrowed() {
-		o.pieces = append(o.pieces, buffer.Get(size))
+// locks q.mu until EndFrame, so that no other frame gets in between.
+func (q *WriteQueue) BeginFrame(size int) (dst []byte) {
+	q.mu.Lock()
+	n := len(q.pieces)
+	if n == 0 || q.pieces[n-1].Len()+size > maxPieceSize || q.pieces[n-1].IsBorrowed() {
+		q.pieces = append(q.pieces, buffer.Get(size))
 		n++
 	}
-	o.pieces[n-1].Reserve(size)
-	return o.pieces[n-1].Storage()
+	q.pieces[n-1].Reserve(size)
+	return q.pieces[n-1].Storage()
 }
 
 // EndFrame stores dst, the extended slice of BeginFrame. An error means that the connection
 // is lost and the frame was dropped.
-func (o *WriteQueue) EndFrame(dst []byte) error {
-	piece := o.pieces[len(o.pieces)-1]
-	o.queued.Add(int64(len(dst) - len(piece.Storage())))
+func (q *WriteQueue) EndFrame(dst []byte) error {
+	piece := q.pieces[len(q.pieces)-1]
+	q.queued.Add(int64(len(dst) - len(piece.Storage())))
 	piece.SetStorage(dst)
-	err := o.err
+	err := q.err
 	if err != nil {
-		o.dropPieces()
+		q.dropPieces()
 	}
-	o.mu.Unlock()
+	q.mu.Unlock()
 	return err
 }
 
-// AppendFrame appends the frame of about size bytes that frame appends to dst, and returns
-// its length in bytes. If frame returns an error or panics, the queue drops the partial
-// frame and continues. err is frame's. lost means that the connection is lost, or is
-// ErrWriteQueueFull: then frame was not called.
-func (o *WriteQueue) AppendFrame(size int, frame func(dst []byte) ([]byte, error)) (n int, err, lost error) {
-	dst := o.BeginFrame(size)
+// AppendFrame calls encode, which appends a frame of about size bytes to dst, and returns the
+// length of the frame in bytes. If encode returns an error or panics, the queue drops the partial
+// frame and continues; err is the error of encode. queueErr is ErrWriteQueueFull, and then encode
+// was not called, or means that the connection is lost.
+func (q *WriteQueue) AppendFrame(size int, encode func(dst []byte) ([]byte, error)) (n int, err, queueErr error) {
+	dst := q.BeginFrame(size)
 	start := len(dst)
-	out := dst
-	full := o.Full() // o.mu is held until EndFrame
+	stored := dst
+	full := q.Full() // q.mu is locked until EndFrame
 	defer func() {
-		if lost = o.EndFrame(out); lost == nil && full {
-			lost = ErrWriteQueueFull
+		if queueErr = q.EndFrame(stored); queueErr == nil && full {
+			queueErr = ErrWriteQueueFull
 		}
 	}()
 	if full {
 		return 0, nil, nil
 	}
-	made, err := frame(dst)
+	encoded, err := encode(dst)
 	if err != nil {
 		return 0, err, nil
 	}
-	out = made
-	return len(made) - start, nil, nil
+	stored = encoded
+	return len(encoded) - start, nil, nil
 }
 
 // Full reports whether AppendFrame refuses more because of the pending bytes.
-func (o *WriteQueue) Full() bool { return o.Queued() >= o.limit }
+func (q *WriteQueue) Full() bool { return q.Queued() >= q.limit }
 
 // Queued returns the number of pending bytes.
-func (o *WriteQueue) Queued() int { return int(o.queued.Load()) }
+func (q *WriteQueue) Queued() int { return int(q.queued.Load()) }
 
 // AwaitCapacity waits until less than HighWatermark is queued, or the connection is
 // lost.
-func (o *WriteQueue) AwaitCapacity() { o.AwaitCapacityBelow(HighWatermark) }
+func (q *WriteQueue) AwaitCapacity() { q.AwaitCapacityBelow(HighWatermark) }
 
 // AwaitCapacityBelow is AwaitCapacity with a limit other than HighWatermark, in bytes; limit
 // is not below HighWatermark.
-func (o *WriteQueue) AwaitCapacityBelow(limit int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for o.Queued() >= limit && o.err == nil {
-		o.cond.Wait()
+func (q *WriteQueue) AwaitCapacityBelow(limit int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.Queued() >= limit && q.err == nil {
+		q.cond.Wait()
 	}
 }
 
 // Flush writes the pending bytes, unless another goroutine already does. It returns before
 // everything is written if the socket is full. An error means that the connection is lost;
 // the goroutine that reads from it finds out as well.
-func (o *WriteQueue) Flush() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.writing {
+func (q *WriteQueue) Flush() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.writing {
 		return nil
 	}
-	o.writing = true
-	for o.err == nil && len(o.pieces) > 0 {
-		o.dequeue()
-		o.mu.Unlock()
-		err := o.tryWrite()
-		o.mu.Lock()
-		o.borrowed -= o.borrowedWritten
-		o.borrowedWritten = 0
-		o.err = errors.Join(o.err, err)
-		if len(o.out) > 0 && o.err == nil {
-			o.requeue()
-			o.copyBorrowedLocked()
-			o.cond.Broadcast() // CopyBorrowed waits for Flush, and must not wait for the peer
-			o.run(o.writeBlocking)
+	q.writing = true
+	for q.err == nil && len(q.pieces) > 0 {
+		q.dequeue()
+		q.mu.Unlock()
+		err := q.tryWrite()
+		q.mu.Lock()
+		q.borrowed -= q.borrowedWritten
+		q.borrowedWritten = 0
+		q.err = errors.Join(q.err, err)
+		if len(q.out) > 0 && q.err == nil {
+			q.requeue()
+			q.copyBorrowedLocked()
+			q.cond.Broadcast() // CopyBorrowed waits for Flush, and must not wait for the peer
+			q.run(q.writeBlocking)
 			return nil // writeBlocking continues to write
 		}
 	}
-	o.stopWriting()
-	return o.err
+	q.stopWriting()
+	return q.err
 }
 
 // stopWriting ends writing, because nothing is pending or nothing can be written. The caller holds
-// o.mu.
-func (o *WriteQueue) stopWriting() {
-	o.writing = false
-	if o.err != nil {
-		o.requeue()
-		o.dropPieces()
+// q.mu.
+func (q *WriteQueue) stopWriting() {
+	q.writing = false
+	if q.err != nil {
+		q.requeue()
+		q.dropPieces()
 	}
-	o.cond.Broadcast()
+	q.cond.Broadcast()
 }
 
 // FlushAfterYield is Flush for a goroutine that has appended one frame while others may be
 // about to do so. Where there is one processor, it lets them run first, so that all frames
 // leave in one write.
-func (o *WriteQueue) FlushAfterYield() error {
-	if o.yields {
+func (q *WriteQueue) FlushAfterYield() error {
+	if q.yields {
 		runtime.Gosched()
 	}
-	return o.Flush()
+	return q.Flush()
 }
 
-// dequeue moves the oldest pieces to out. The caller holds o.mu.
-func (o *WriteQueue) dequeue() {
-	n := min(len(o.pieces), maxIovecs)
-	o.out = append(o.out, o.pieces[:n]...)
-	o.pieces = slices.Delete(o.pieces, 0, n)
-	taken := 0
-	for _, piece := range o.out {
-		taken += piece.Len()
+// dequeue moves the oldest pieces to out. The caller holds q.mu.
+func (q *WriteQueue) dequeue() {
+	n := min(len(q.pieces), maxIovecs)
+	q.out = append(q.out, q.pieces[:n]...)
+	q.pieces = slices.Delete(q.pieces, 0, n)
+	size := 0
+	for _, piece := range q.out {
+		size += piece.Len()
 	}
-	o.queued.Add(-int64(taken))
+	q.queued.Add(-int64(size))
 }
 
 // requeue moves the pieces in out, which are not written, back to pieces. The caller holds
-// o.mu.
-func (o *WriteQueue) requeue() {
-	for _, piece := range o.out {
-		o.queued.Add(int64(piece.Len()))
+// q.mu.
+func (q *WriteQueue) requeue() {
+	for _, piece := range q.out {
+		q.queued.Add(int64(piece.Len()))
 	}
-	o.pieces = slices.Insert(o.pieces, 0, o.out...)
-	clear(o.out)
-	o.out = o.out[:0]
+	q.pieces = slices.Insert(q.pieces, 0, q.out...)
+	clear(q.out)
+	q.out = q.out[:0]
 }
 
-// writeBlocking writes until nothing is pending. Flush passes it the right to write. It
+// writeBlocking writes until nothing is pending, on a goroutine that Flush starts. It
 // closes the connection of a peer that reads nothing: the goroutine that reads from it would
 // wait forever.
-func (o *WriteQueue) writeBlocking() {
-	if o.writeAll() != nil {
-		_ = o.conn.Close() // its owner may have closed it
+func (q *WriteQueue) writeBlocking() {
+	if q.writeAll() != nil {
+		_ = q.conn.Close() // its owner may have closed it
 	}
 }
 
 // writeAll writes until nothing is pending, or nothing can be written.
-func (o *WriteQueue) writeAll() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for o.err == nil && len(o.pieces) > 0 {
-		piece := o.pieces[0]
-		o.pieces = slices.Delete(o.pieces, 0, 1)
+func (q *WriteQueue) writeAll() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.err == nil && len(q.pieces) > 0 {
+		piece := q.pieces[0]
+		q.pieces = slices.Delete(q.pieces, 0, 1)
 		size := piece.Len() // the piece counts as queued until it is written
-		o.mu.Unlock()
-		_, err := o.conn.Write(piece.Bytes())
+		q.mu.Unlock()
+		_, err := q.conn.Write(piece.Bytes())
 		piece.Release()
-		o.mu.Lock()
-		o.queued.Add(-int64(size))
-		o.err = errors.Join(o.err, err)
-		if o.Queued() < HighWatermark {
-			o.cond.Broadcast()
+		q.mu.Lock()
+		q.queued.Add(-int64(size))
+		q.err = errors.Join(q.err, err)
+		if q.Queued() < HighWatermark {
+			q.cond.Broadcast()
 		}
 	}
-	o.stopWriting()
-	return o.err
+	q.stopWriting()
+	return q.err
 }
 
-// dropPieces discards the pending pieces. The caller holds o.mu.
-func (o *WriteQueue) dropPieces() {
-	for _, piece := range o.pieces {
-		o.queued.Add(-int64(piece.Len()))
+// dropPieces discards the pending pieces. The caller holds q.mu.
+func (q *WriteQueue) dropPieces() {
+	for _, piece := range q.pieces {
+		q.queued.Add(-int64(piece.Len()))
 		if piece.IsBorrowed() {
-			o.borrowed--
+			q.borrowed--
 		}
 		piece.Release()
 	}
-	clear(o.pieces)
-	o.pieces = o.pieces[:0]
-	o.cond.Broadcast()
+	clear(q.pieces)
+	q.pieces = q.pieces[:0]
+	q.cond.Broadcast()
 }
 
 // Shrink frees the storage that only a busy connection needs.
-func (o *WriteQueue) Shrink() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.writing && len(o.pieces) == 0 {
-		o.pieces, o.out = nil, nil
+func (q *WriteQueue) Shrink() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.writing && len(q.pieces) == 0 {
+		q.pieces, q.out = nil, nil
 	}
 }
 
 // Fail discards the pending bytes and refuses new frames. The owner closes the connection,
 // which ends a write that is in progress.
-func (o *WriteQueue) Fail(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.err = errors.Join(o.err, err)
-	if !o.writing {
-		o.dropPieces()
+func (q *WriteQueue) Fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.err = errors.Join(q.err, err)
+	if !q.writing {
+		q.dropPieces()
 	}
-	o.cond.Broadcast()
+	q.cond.Broadcast()
 }
 
 // Close writes the pending bytes and refuses new frames. It returns when the socket has
 // taken everything, or when writing has failed.
-func (o *WriteQueue) Close() {
-	_ = o.Flush() // after an error there is nothing to wait for
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for o.writing && o.err == nil {
-		o.cond.Wait()
+func (q *WriteQueue) Close() {
+	_ = q.Flush() // after an error there is nothing to wait for
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.writing && q.err == nil {
+		q.cond.Wait()
 	}
-	o.err = errors.Join(o.err, os.ErrClosed)
+	q.err = errors.Join(q.err, os.ErrClosed)
 }
 
 // tryWrite writes as much of out as the socket takes immediately. Connections that are not
 // sockets take nothing immediately.
-func (o *WriteQueue) tryWrite() error {
-	if o.conn.raw == nil {
+func (q *WriteQueue) tryWrite() error {
+	if q.conn.raw == nil {
 		return nil
 	}
-	if s := o.conn.secure.Load(); s != nil {
-		return o.seal(s)
+	if s := q.conn.secure.Load(); s != nil {
+		return q.seal(s)
 	}
-	err := o.conn.raw.Write(o.onWritable)
+	err := q.conn.raw.Write(q.onWritable)
 	if err == nil {
-		err = o.writeErr
+		err = q.writeErr
 	}
-	o.writeErr = nil
+	q.writeErr = nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil // the timer of an earlier, slow write: writeBlocking arms its own
 	}
@@ -323,50 +323,50 @@ func (o *WriteQueue) tryWrite() error {
 
 // seal is tryWrite over TLS: it turns pieces into records. While the socket does not take
 // the records, the last piece stays, empty: writing it writes the records.
-func (o *WriteQueue) seal(s *tlsLayer) error {
-	for len(o.out) > 0 {
-		piece := o.out[0]
+func (q *WriteQueue) seal(s *tlsLayer) error {
+	for len(q.out) > 0 {
+		piece := q.out[0]
 		n := piece.Len()
-		left, err := s.encrypt(piece.Bytes())
-		if left || err != nil {
+		pending, err := s.encrypt(piece.Bytes())
+		if pending || err != nil {
 			piece.Discard(n)
 			return err
 		}
-		o.discardWritten(n)
+		q.discardWritten(n)
 	}
 	return nil
 }
 
-func (o *WriteQueue) tryWritev(fd uintptr) bool {
-	for len(o.out) > 0 {
-		n, errno := writev(fd, o.out)
+func (q *WriteQueue) tryWritev(fd uintptr) bool {
+	for len(q.out) > 0 {
+		n, errno := writev(fd, q.out)
 		if errno == syscall.EAGAIN {
 			return true
 		}
 		if errno != 0 {
-			o.writeErr = os.NewSyscallError("write", errno)
+			q.writeErr = os.NewSyscallError("write", errno)
 			return true
 		}
-		o.discardWritten(n)
+		q.discardWritten(n)
 	}
 	return true
 }
 
 // discardWritten discards the first n bytes of out, which were written, and releases the pieces
 // that are empty then.
-func (o *WriteQueue) discardWritten(n int) {
-	whole := 0
-	for _, piece := range o.out {
+func (q *WriteQueue) discardWritten(n int) {
+	written := 0
+	for _, piece := range q.out {
 		if n < piece.Len() {
 			piece.Discard(n)
 			break
 		}
 		n -= piece.Len()
 		if piece.IsBorrowed() {
-			o.borrowedWritten++
+			q.borrowedWritten++
 		}
 		piece.Release()
-		whole++
+		written++
 	}
-	o.out = slices.Delete(o.out, 0, whole)
+	q.out = slices.Delete(q.out, 0, written)
 }

@@ -16,19 +16,19 @@ func writev(fd uintptr, pieces []*buffer.IoBuffer) (int, syscall.Errno) {
 	if len(pieces) == 1 {
 		return writeFD(fd, pieces[0].Bytes())
 	}
-	var parts [maxIovecs]syscall.Iovec
+	var iov [maxIovecs]syscall.Iovec
 	n, size := 0, 0
 	for n < min(len(pieces), maxIovecs) && size < maxSend {
 		p := pieces[n].Bytes()
 		p = p[:min(len(p), maxSend-size)]
 		size += len(p)
-		parts[n].Base = unsafe.SliceData(p)
-		parts[n].SetLen(len(p))
+		iov[n].Base = unsafe.SliceData(p)
+		iov[n].SetLen(len(p))
 		n++
 	}
-	message := syscall.Msghdr{Iov: &parts[0], Iovlen: uint64(n)}
+	msg := syscall.Msghdr{Iov: &iov[0], Iovlen: uint64(n)}
 	for {
-		written, _, errno := syscall.RawSyscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)),
+		written, _, errno := syscall.RawSyscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&msg)),
 			syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT, 0, 0, 0)
 		if errno == syscall.EINTR {
 			continue

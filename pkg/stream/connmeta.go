@@ -18,9 +18,9 @@ func NewConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
 	m.Local, m.LocalText = addrPortOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addrPortOf(conn.RemoteAddr())
 	_, m.Redirected = conn.Addrs().OriginalDst()
-	if addr, other := conn.Addrs().DirectRemote(); other {
-		peer, _ := addrPortOf(addr)
-		m.ProxyAddr = &peer
+	if addr, proxied := conn.Addrs().DirectRemote(); proxied {
+		proxy, _ := addrPortOf(addr)
+		m.ProxyAddr = &proxy
 	}
 	if m.Remote.IsValid() {
 		m.RemoteIP, _, _ = strings.Cut(m.RemoteText, "]")

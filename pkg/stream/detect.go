@@ -93,26 +93,26 @@ func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 
 // readUntilDetected reads until the protocol is known.
 func (d *Detector) readUntilDetected(conn *network.Conn, b **buffer.IoBuffer) (network.Handler, error) {
-	h, sure := d.matchCandidates((*b).Bytes())
-	if !sure && d.opts.Timeout > 0 {
+	h, final := d.matchCandidates((*b).Bytes())
+	if !final && d.opts.Timeout > 0 {
 		conn.SetReadDeadline(time.Now().Add(d.opts.Timeout))
 	}
 	var err error
-	for !sure && err == nil && (*b).Len() < maxDetectBytes {
+	for !final && err == nil && (*b).Len() < maxDetectBytes {
 		if _, err = conn.Fill(b, initialReadSize); err == nil {
-			h, sure = d.matchCandidates((*b).Bytes())
+			h, final = d.matchCandidates((*b).Bytes())
 		}
 	}
-	late := errors.Is(err, os.ErrDeadlineExceeded)
+	timedOut := errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
-	case err != nil && !late && err != io.EOF:
+	case err != nil && !timedOut && err != io.EOF:
 		conn.CloseReason = network.ClosedByPeer
 		return nil, err
 	case h != nil:
 		return h, nil
 	case d.opts.Fallback != nil:
 		return d.opts.Fallback, nil
-	case late:
+	case timedOut:
 		conn.CloseReason = network.ClosedRequestTimeout
 		return nil, errDetectTimeout
 	case err != nil:
@@ -127,19 +127,19 @@ func (d *Detector) readUntilDetected(conn *network.Conn, b **buffer.IoBuffer) (n
 }
 
 // matchCandidates returns the server for a connection that begins with b, or nil if none matches.
-// Unless sure is true, more bytes may change the result.
-func (d *Detector) matchCandidates(b []byte) (h network.Handler, sure bool) {
-	sure = true
+// Unless final is true, more bytes may change the result.
+func (d *Detector) matchCandidates(b []byte) (h network.Handler, final bool) {
+	final = true
 	for i := range d.opts.Candidates {
 		switch c := &d.opts.Candidates[i]; c.Match(b) {
 		case xprotocol.MatchYes:
-			return c.Server, sure
+			return c.Server, final
 		case xprotocol.MatchNeedMore:
-			sure = false
+			final = false
 		case xprotocol.MatchNo:
 		}
 	}
-	return nil, sure
+	return nil, final
 }
 
 // http2Preface is the part of the HTTP/2 connection preface (RFC 9113 3.4) that identifies it.

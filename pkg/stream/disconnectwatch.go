@@ -3,39 +3,39 @@ package stream
 import "sync"
 
 // DisconnectWatch notifies an exchange of a multiplexed connection that its client has
-// disconnected. On identifies what the exchange is waiting for, so that the engine can end that
+// disconnected. W identifies what the exchange is waiting for, so that the engine can end that
 // wait. The zero value is ready to use; it is safe for concurrent use.
-type DisconnectWatch[On any] struct {
+type DisconnectWatch[W any] struct {
 	mu           sync.Mutex
 	disconnected bool          // guarded by mu; the client disconnected
-	pending      On            // guarded by mu; the current or last wait of the exchange
+	pending      W             // guarded by mu; the current or last wait of the exchange
 	onDisconnect func()        // guarded by mu; nil: not watched
 	done         chan struct{} // guarded by mu; closed when onDisconnect has returned; nil: it was not called
 }
 
-// Start implements Downstream.OnDisconnect of package protocol: it calls gone once the client has
-// disconnected. run starts a goroutine for whose end the engine waits.
-func (w *DisconnectWatch[On]) Start(run func(func()), gone func()) (stop func()) {
+// Start implements Downstream.OnDisconnect of package protocol: it calls onDisconnect once the
+// client has disconnected. run starts a goroutine for whose end the engine waits.
+func (w *DisconnectWatch[W]) Start(run func(func()), onDisconnect func()) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.onDisconnect = gone
+	w.onDisconnect = onDisconnect
 	if w.disconnected {
 		w.notify(run)
 	}
 	return w.stop
 }
 
-// notify calls gone on a new goroutine. The caller holds w.mu.
-func (w *DisconnectWatch[On]) notify(run func(func())) {
-	gone, done := w.onDisconnect, make(chan struct{})
+// notify calls w.onDisconnect on a new goroutine. The caller holds w.mu.
+func (w *DisconnectWatch[W]) notify(run func(func())) {
+	onDisconnect, done := w.onDisconnect, make(chan struct{})
 	w.onDisconnect, w.done = nil, done
 	run(func() {
 		defer close(done)
-		gone()
+		onDisconnect()
 	})
 }
 
-func (w *DisconnectWatch[On]) stop() {
+func (w *DisconnectWatch[W]) stop() {
 	w.mu.Lock()
 	done := w.done
 	w.onDisconnect, w.done = nil, nil
@@ -47,15 +47,15 @@ func (w *DisconnectWatch[On]) stop() {
 
 // SetPending records what the exchange is waiting for. It returns false if the client has
 // disconnected.
-func (w *DisconnectWatch[On]) SetPending(on On) bool {
+func (w *DisconnectWatch[W]) SetPending(wait W) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pending = on
+	w.pending = wait
 	return !w.disconnected
 }
 
 // Pending returns the current or last wait of the exchange.
-func (w *DisconnectWatch[On]) Pending() On {
+func (w *DisconnectWatch[W]) Pending() W {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pending
@@ -63,7 +63,7 @@ func (w *DisconnectWatch[On]) Pending() On {
 
 // NotifyDisconnect records that the client has disconnected, and returns the current or last wait
 // of the exchange. The caller ends this wait, unless it has already ended.
-func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
+func (w *DisconnectWatch[W]) NotifyDisconnect(run func(func())) W {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disconnected = true
@@ -74,7 +74,7 @@ func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
 }
 
 // Disconnected reports whether the client has disconnected.
-func (w *DisconnectWatch[On]) Disconnected() bool {
+func (w *DisconnectWatch[W]) Disconnected() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.disconnected
@@ -82,9 +82,9 @@ func (w *DisconnectWatch[On]) Disconnected() bool {
 
 // Reset prepares w for the next exchange. If NotifyDisconnect may run just after an exchange has
 // ended, the engine calls Reset again before the next exchange.
-func (w *DisconnectWatch[On]) Reset() {
+func (w *DisconnectWatch[W]) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var none On
-	w.disconnected, w.pending, w.onDisconnect, w.done = false, none, nil, nil
+	var zero W
+	w.disconnected, w.pending, w.onDisconnect, w.done = false, zero, nil, nil
 }

@@ -43,13 +43,14 @@ func FloodRateLimitsOf(o *config.HTTP2Options) FloodRateLimits {
 	}
 }
 
-// rateOrDefault returns b with its zero fields replaced by those of other.
-func rateOrDefault(b, other config.TokenBucket) config.TokenBucket {
-	return config.TokenBucket{Burst: cmp.Or(b.Burst, other.Burst), PerSecond: cmp.Or(b.PerSecond, other.PerSecond)}
+// rateOrDefault returns b with its zero fields replaced by those of defaults.
+func rateOrDefault(b, defaults config.TokenBucket) config.TokenBucket {
+	return config.TokenBucket{Burst: cmp.Or(b.Burst, defaults.Burst), PerSecond: cmp.Or(b.PerSecond, defaults.PerSecond)}
 }
 
 // numSourceSets and sourcesPerSet define the table of source addresses: 4,096 entries, 128 KiB per
-// listener that is attacked. When a set is full, a new address evicts the one that owes the least.
+// listener that is attacked. When a set is full, a new address evicts the one with the smallest
+// debt.
 const (
 	numSourceSets = 1024
 	sourcesPerSet = 4
@@ -77,12 +78,12 @@ type sourceEntry struct {
 type tokenBucket time.Duration
 
 // take charges n, and reports whether the debt exceeds limit. The debt is capped at the limit.
-func (d *tokenBucket) take(n int, limit config.TokenBucket, elapsed time.Duration) (exceeded bool) {
-	one := time.Second / time.Duration(limit.PerSecond)
-	most := elapsed + time.Duration(limit.Burst)*one
-	owed := max(time.Duration(*d), elapsed) + time.Duration(n)*one
-	exceeded = owed > most
-	*d = tokenBucket(min(owed, most))
+func (b *tokenBucket) take(n int, limit config.TokenBucket, elapsed time.Duration) (exceeded bool) {
+	perToken := time.Second / time.Duration(limit.PerSecond)
+	maxDebt := elapsed + time.Duration(limit.Burst)*perToken
+	debt := max(time.Duration(*b), elapsed) + time.Duration(n)*perToken
+	exceeded = debt > maxDebt
+	*b = tokenBucket(min(debt, maxDebt))
 	return exceeded
 }
 
@@ -91,86 +92,86 @@ func NewFloodLimiter() *FloodLimiter { return &FloodLimiter{seed: maphash.MakeSe
 
 // Take charges n to the budget of the listener and to that of a source address. The zero Addr is a
 // client without an address. Servers of one listener may have different limits, as before and after
-// a reload; a debt is a time, so that it takes equally long to refund under each of them.
-func (b *FloodLimiter) Take(limits *FloodRateLimits, from netip.Addr, n int, now time.Time) TakeResult {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.start.IsZero() {
-		b.start = now
+// a reload; a debt is stored as a time, so it takes equally long to refund under any limits.
+func (l *FloodLimiter) Take(limits *FloodRateLimits, source netip.Addr, n int, now time.Time) TakeResult {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.start.IsZero() {
+		l.start = now
 	}
-	elapsed := now.Sub(b.start)
-	verdict := WithinLimits
-	if b.listener.take(n, limits.Listener, elapsed) {
-		verdict = ListenerExceeded
+	elapsed := now.Sub(l.start)
+	result := WithinLimits
+	if l.listener.take(n, limits.Listener, elapsed) {
+		result = ListenerExceeded
 	}
-	if from.IsValid() && b.sourceBucket(from).take(n, limits.Source, elapsed) {
-		verdict = SourceExceeded
+	if source.IsValid() && l.sourceBucket(source).take(n, limits.Source, elapsed) {
+		result = SourceExceeded
 	}
-	return verdict
+	return result
 }
 
 // SourceExceeded reports whether a source address has exhausted its budget: whether a charge of 1
 // would return SourceExceeded. It charges nothing.
-func (b *FloodLimiter) SourceExceeded(limits *FloodRateLimits, from netip.Addr, now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !from.IsValid() || b.sources == nil {
+func (l *FloodLimiter) SourceExceeded(limits *FloodRateLimits, source netip.Addr, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !source.IsValid() || l.sources == nil {
 		return false
 	}
-	owed, _ := b.find(from)
-	if owed == nil {
+	entry, _ := l.find(source)
+	if entry == nil {
 		return false
 	}
-	after := owed.bucket
-	return after.take(1, limits.Source, now.Sub(b.start))
+	bucket := entry.bucket
+	return bucket.take(1, limits.Source, now.Sub(l.start))
 }
 
 // AllowLog reports whether the close of a connection may be logged now, and how many closes were
 // not logged before: it allows one log line per second.
-func (b *FloodLimiter) AllowLog(now time.Time) (skipped int64, ok bool) {
-	return b.logLimiter.allow(now)
+func (l *FloodLimiter) AllowLog(now time.Time) (skipped int64, ok bool) {
+	return l.logLimiter.allow(now)
 }
 
-// sourceBucket returns the debt of an address. A new address replaces the one that owes the least
-// in its set. The caller holds b.mu.
-func (b *FloodLimiter) sourceBucket(from netip.Addr) *tokenBucket {
-	if b.sources == nil {
-		b.sources = new([numSourceSets]sourceSet)
+// sourceBucket returns the debt of an address. A new address replaces the address with the
+// smallest debt in its set. The caller holds l.mu.
+func (l *FloodLimiter) sourceBucket(source netip.Addr) *tokenBucket {
+	if l.sources == nil {
+		l.sources = new([numSourceSets]sourceSet)
 	}
-	s, set := b.find(from)
-	if s == nil {
-		s = &set[0]
+	entry, set := l.find(source)
+	if entry == nil {
+		entry = &set[0]
 		for i := range set {
-			if set[i].bucket < s.bucket {
-				s = &set[i]
+			if set[i].bucket < entry.bucket {
+				entry = &set[i]
 			}
 		}
-		*s = sourceEntry{address: sourceKey(from)}
+		*entry = sourceEntry{address: sourceKey(source)}
 	}
-	return &s.bucket
+	return &entry.bucket
 }
 
 // find returns the entry of an address, or nil if it has none, and the set of the address. The
-// caller holds b.mu, and b.sources is not nil.
-func (b *FloodLimiter) find(from netip.Addr) (*sourceEntry, *sourceSet) {
-	from = sourceKey(from)
-	set := &b.sources[maphash.Comparable(b.seed, from)%numSourceSets]
+// caller holds l.mu, and l.sources is not nil.
+func (l *FloodLimiter) find(source netip.Addr) (*sourceEntry, *sourceSet) {
+	source = sourceKey(source)
+	set := &l.sources[maphash.Comparable(l.seed, source)%numSourceSets]
 	for i := range set {
-		if set[i].address == from {
+		if set[i].address == source {
 			return &set[i], set
 		}
 	}
 	return nil, set
 }
 
-// sourceKey returns the address that represents from in the table.
-func sourceKey(from netip.Addr) netip.Addr {
-	from = from.Unmap().WithZone("")
-	if from.Is6() {
-		prefix, err := from.Prefix(64) // one machine may own the whole /64 (RFC 4291 2.5.4)
+// sourceKey returns the address that represents source in the table.
+func sourceKey(source netip.Addr) netip.Addr {
+	source = source.Unmap().WithZone("")
+	if source.Is6() {
+		prefix, err := source.Prefix(64) // one machine may own the whole /64 (RFC 4291 2.5.4)
 		if err == nil {
-			from = prefix.Addr()
+			source = prefix.Addr()
 		}
 	}
-	return from
+	return source
 }

@@ -24,15 +24,17 @@ func (g *Goroutines) Start(f func()) {
 }
 
 // Contain recovers and logs a panic. Functions that must not end their goroutine defer it.
-func (g *Goroutines) Contain(doing string) {
+func (g *Goroutines) Contain(operation string) {
 	if p := recover(); p != nil {
-		g.LogPanic(doing, p)
+		g.LogPanic(operation, p)
 	}
 }
 
 // LogPanic logs a recovered panic. The deferred function that recovers the panic calls it, so that
 // the stack is known.
-func (g *Goroutines) LogPanic(doing string, value any) { protocol.NewPanic(value).Log(g.Log, doing) }
+func (g *Goroutines) LogPanic(operation string, value any) {
+	protocol.NewPanic(value).Log(g.Log, operation)
+}
 
 // Wait waits for the goroutines. None starts another one after the last connection has ended.
 func (g *Goroutines) Wait() { g.running.Wait() }

@@ -39,10 +39,10 @@ func Linger(conn *network.Conn, d time.Duration, limit int) {
 		return
 	}
 	SetReadTimeout(conn, d)
-	discarded := buffer.Get(16 << 10)
-	defer discarded.Release()
+	buf := buffer.Get(16 << 10)
+	defer buf.Release()
 	for n := 0; limit <= 0 || n < limit; {
-		m, err := conn.Read(discarded.Tail())
+		m, err := conn.Read(buf.Tail())
 		if err != nil {
 			return
 		}

@@ -17,8 +17,8 @@ const logEvery = time.Second
 
 // allow reports whether a line may be logged now, and if so, how many were suppressed since the
 // last one.
-func (l *logLimiter) allow(at time.Time) (skipped int64, ok bool) {
-	now, last := at.UnixNano(), l.lastLogged.Load()
+func (l *logLimiter) allow(t time.Time) (skipped int64, ok bool) {
+	now, last := t.UnixNano(), l.lastLogged.Load()
 	if now-last < int64(logEvery) || !l.lastLogged.CompareAndSwap(last, now) {
 		l.suppressed.Add(1)
 		return 0, false

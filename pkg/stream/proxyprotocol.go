@@ -53,27 +53,27 @@ var (
 // ServeConn implements network.Handler. It reads the header and unreads the bytes after it; from
 // then on the connection reports the addresses in the header. A connection without a valid header
 // ends with ClosedProxyProtocolError.
-func (a *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
-	conn.SetReadDeadline(time.Now().Add(a.opts.Headers.Timeout))
-	if err := a.awaitFirstByte(conn); err != nil {
-		return a.refuse(conn, err)
+func (h *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
+	conn.SetReadDeadline(time.Now().Add(h.opts.Headers.Timeout))
+	if err := h.awaitFirstByte(conn); err != nil {
+		return h.reject(conn, err)
 	}
 	var b *buffer.IoBuffer
-	n, err := a.readHeader(conn, &b)
+	n, err := h.readHeader(conn, &b)
 	if err != nil {
 		if b != nil {
 			b.Release()
 		}
-		return a.refuse(conn, err)
+		return h.reject(conn, err)
 	}
 	b.Discard(n)
-	more := b.Len() > 0
-	if more {
+	hasBytes := b.Len() > 0
+	if hasBytes {
 		conn.Unread(b)
 	} else {
 		b.Release()
 	}
-	return a.serveNext(ctx, conn, more)
+	return h.serveNext(ctx, conn, hasBytes)
 }
 
 // awaitFirstByte waits for the first byte. Until it arrives, a drain may close the connection.
@@ -88,30 +88,30 @@ func (*ProxyProtocolHandler) awaitFirstByte(conn *network.Conn) error {
 
 // readHeader reads the header into *b and returns its size, or 0 if there is none and none is
 // required.
-func (a *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
+func (h *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 	for {
 		if _, err := conn.Fill(b, initialReadSize); err != nil {
 			return 0, err
 		}
-		h, n, err := a.parseHeader((*b).Bytes())
+		header, n, err := h.parseHeader((*b).Bytes())
 		switch {
-		case err != nil && a.opts.Headers.AllowMissing && !errors.Is(err, proxyproto.ErrMalformed):
+		case err != nil && h.opts.Headers.AllowMissing && !errors.Is(err, proxyproto.ErrMalformed):
 			return 0, nil
 		case err != nil:
 			return 0, err
 		case n == 0:
 			continue
-		case !h.Local:
-			conn.Addrs().SetProxied(endpointAddr(h.Destination), endpointAddr(h.Source))
+		case !header.Local:
+			conn.Addrs().SetProxied(endpointAddr(header.Destination), endpointAddr(header.Source))
 		}
 		return n, nil
 	}
 }
 
 // parseHeader calls proxyproto.Parse after it has checked that the version is allowed.
-func (a *ProxyProtocolHandler) parseHeader(b []byte) (h proxyproto.Header, n int, err error) {
-	if v := proxyproto.Version(b); slices.Contains(a.opts.Headers.DisallowedVersions, v) {
-		return h, 0, fmt.Errorf("%w: %d", errVersionNotAllowed, v)
+func (h *ProxyProtocolHandler) parseHeader(b []byte) (header proxyproto.Header, n int, err error) {
+	if v := proxyproto.Version(b); slices.Contains(h.opts.Headers.DisallowedVersions, v) {
+		return header, 0, fmt.Errorf("%w: %d", errVersionNotAllowed, v)
 	}
 	return proxyproto.Parse(b)
 }
@@ -123,28 +123,28 @@ func endpointAddr(e proxyproto.Endpoint) net.Addr {
 	return &net.UnixAddr{Name: e.Path, Net: "unix"}
 }
 
-// serveNext passes the connection to the next handler. more says that bytes of the client have
-// arrived.
-func (a *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn, more bool) error {
+// serveNext passes the connection to the next handler. hasBytes says that bytes of the client
+// have arrived.
+func (h *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn, hasBytes bool) error {
 	conn.SetReadDeadline(time.Time{})
-	conn.Handler = a.opts.Next
-	p, ok := a.opts.Next.(network.ClientFirstHandler)
+	conn.Handler = h.opts.Next
+	clientFirst, ok := h.opts.Next.(network.ClientFirstHandler)
 	if !ok {
-		return a.opts.Next.ServeConn(ctx, conn)
+		return h.opts.Next.ServeConn(ctx, conn)
 	}
-	if d := p.IdleTimeout(); d > 0 {
+	if d := clientFirst.IdleTimeout(); d > 0 {
 		conn.SetReadDeadline(time.Now().Add(d))
 	}
-	if more {
-		return p.ServeConn(ctx, conn)
+	if hasBytes {
+		return clientFirst.ServeConn(ctx, conn)
 	}
 	return network.ErrPark
 }
 
-// refuse sets the close reason of the connection. It logs a missing or invalid header, at most once
+// reject sets the close reason of the connection. It logs a missing or invalid header, at most once
 // per logEvery. It does not log connections without a byte: monitors and load balancers probe ports
 // all the time.
-func (a *ProxyProtocolHandler) refuse(conn *network.Conn, err error) error {
+func (h *ProxyProtocolHandler) reject(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, network.ErrDraining):
 		return setIdleCloseReason(conn, err)
@@ -158,8 +158,8 @@ func (a *ProxyProtocolHandler) refuse(conn *network.Conn, err error) error {
 		return err
 	}
 	conn.CloseReason = network.ClosedProxyProtocolError
-	if skipped, ok := a.logLimiter.allow(time.Now()); ok {
-		a.opts.Log.Warn("connection rejected because of its PROXY protocol header", "listener", a.opts.Listener, "remote", conn.RemoteAddr(), "error", err,
+	if skipped, ok := h.logLimiter.allow(time.Now()); ok {
+		h.opts.Log.Warn("connection rejected because of its PROXY protocol header", "listener", h.opts.Listener, "remote", conn.RemoteAddr(), "error", err,
 			"not_logged_before", skipped)
 	}
 	return err

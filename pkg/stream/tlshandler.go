@@ -55,46 +55,46 @@ func NewTLSHandler(o TLSOptions) *TLSHandler {
 }
 
 // IdleTimeout implements network.ClientFirstHandler: the client sends first.
-func (s *TLSHandler) IdleTimeout() time.Duration { return s.opts.IdleTimeout }
+func (h *TLSHandler) IdleTimeout() time.Duration { return h.opts.IdleTimeout }
 
 // ServeConn implements network.Handler. A connection whose handshake fails ends with
 // ClosedHandshakeFailed. After a handshake the connection is parked, because its client sends next:
 // this frees the stack that the handshake needed.
-func (s *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
-	if s.opts.Plaintext != nil {
-		plain, err := s.isPlaintext(conn)
+func (h *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
+	if h.opts.Plaintext != nil {
+		plain, err := h.isPlaintext(conn)
 		switch {
 		case err != nil:
 			return setIdleCloseReason(conn, err)
 		case plain:
-			conn.Handler = s.opts.Plaintext
-			return s.opts.Plaintext.ServeConn(ctx, conn)
+			conn.Handler = h.opts.Plaintext
+			return h.opts.Plaintext.ServeConn(ctx, conn)
 		}
 	}
-	err := conn.ServerHandshake(s.opts.Config, time.Now().Add(s.opts.Timeout))
-	s.opts.OnHandshake(err)
+	err := conn.ServerHandshake(h.opts.Config, time.Now().Add(h.opts.Timeout))
+	h.opts.OnHandshake(err)
 	if err != nil {
 		conn.CloseReason = network.ClosedHandshakeFailed
-		s.logHandshakeError(conn, err)
+		h.logHandshakeError(conn, err)
 		return err
 	}
-	next := s.opts.Default
-	if h := s.opts.ByALPN[conn.TLS().Protocol]; h != nil {
-		next = h
+	next := h.opts.Default
+	if handler := h.opts.ByALPN[conn.TLS().Protocol]; handler != nil {
+		next = handler
 	}
 	conn.Handler = next
-	p, ok := next.(network.ClientFirstHandler)
+	clientFirst, ok := next.(network.ClientFirstHandler)
 	if !ok {
 		return next.ServeConn(ctx, conn)
 	}
-	if d := p.IdleTimeout(); d > 0 {
+	if d := clientFirst.IdleTimeout(); d > 0 {
 		conn.SetReadDeadline(time.Now().Add(d))
 	}
 	return network.ErrPark
 }
 
 // isPlaintext reports whether the connection does not begin with a handshake. It unreads the bytes.
-func (s *TLSHandler) isPlaintext(conn *network.Conn) (bool, error) {
+func (h *TLSHandler) isPlaintext(conn *network.Conn) (bool, error) {
 	if err := conn.SetIdle(true); err != nil {
 		return false, err
 	}
@@ -116,12 +116,12 @@ func (s *TLSHandler) isPlaintext(conn *network.Conn) (bool, error) {
 }
 
 // logHandshakeError logs a failed handshake, at most once per logEvery.
-func (s *TLSHandler) logHandshakeError(conn *network.Conn, err error) {
+func (h *TLSHandler) logHandshakeError(conn *network.Conn, err error) {
 	if err == io.EOF {
 		return // monitors and load balancers probe ports all the time
 	}
-	if skipped, ok := s.logLimiter.allow(time.Now()); ok {
-		s.opts.Log.Warn("TLS handshake failed", "listener", s.opts.Listener, "remote", conn.RemoteAddr(), "error", err,
+	if skipped, ok := h.logLimiter.allow(time.Now()); ok {
+		h.opts.Log.Warn("TLS handshake failed", "listener", h.opts.Listener, "remote", conn.RemoteAddr(), "error", err,
 			"not_logged_before", skipped)
 	}
 }

@@ -26,8 +26,8 @@ func NewTLSMeta(conn *network.Conn) *protocol.TLS {
 	}
 	if t.PeerCertificate != nil && t.Verified {
 		m.Peer = newCertificate(t.PeerCertificate)
-		for _, sent := range t.Chain {
-			m.Peer.Raw = append(m.Peer.Raw, sent.Raw)
+		for _, cert := range t.Chain {
+			m.Peer.Raw = append(m.Peer.Raw, cert.Raw)
 		}
 	}
 	return m

@@ -68,20 +68,20 @@ func (w *Workers[T]) Reserved() int { return int(w.reserved.Load()) }
 func (w *Workers[T]) Go(t T) {
 	w.mu.Lock()
 	if n := len(w.idle) - 1; n >= 0 {
-		k := w.idle[n]
+		wk := w.idle[n]
 		w.idle[n] = nil
 		w.idle = w.idle[:n]
 		w.minIdle = min(w.minIdle, n)
 		w.mu.Unlock()
-		k.tasks <- t // does not block: the channel of an idle worker is empty
+		wk.tasks <- t // does not block: the channel of an idle worker is empty
 		return
 	}
 	if w.running < w.limits.MaxRunning {
 		w.running++
 		w.wg.Add(1)
 		w.mu.Unlock()
-		k := &worker[T]{make(chan T, 1)}
-		go w.runWorker(k, t)
+		wk := &worker[T]{make(chan T, 1)}
+		go w.runWorker(wk, t)
 		return
 	}
 	w.enqueue(t)
@@ -91,10 +91,10 @@ func (w *Workers[T]) Go(t T) {
 // enqueue appends t to the ring. The caller holds mu.
 func (w *Workers[T]) enqueue(t T) {
 	if w.queueLen == len(w.queue) {
-		grown := make([]T, max(64, 2*len(w.queue)))
-		n := copy(grown, w.queue[w.head:])
-		copy(grown[n:], w.queue[:w.head])
-		w.queue, w.head = grown, 0
+		queue := make([]T, max(64, 2*len(w.queue)))
+		n := copy(queue, w.queue[w.head:])
+		copy(queue[n:], w.queue[:w.head])
+		w.queue, w.head = queue, 0
 	}
 	w.queue[(w.head+w.queueLen)%len(w.queue)] = t
 	w.queueLen++
@@ -103,8 +103,8 @@ func (w *Workers[T]) enqueue(t T) {
 // dequeue removes the oldest T from the ring, which is not empty. The caller holds mu.
 func (w *Workers[T]) dequeue() T {
 	t := w.queue[w.head]
-	var none T
-	w.queue[w.head] = none
+	var zero T
+	w.queue[w.head] = zero
 	w.head = (w.head + 1) % len(w.queue)
 	if w.queueLen--; w.queueLen == 0 {
 		w.queue, w.head = nil, 0 // it is used only under overload
@@ -113,16 +113,16 @@ func (w *Workers[T]) dequeue() T {
 }
 
 // runWorker is the goroutine of a worker.
-func (w *Workers[T]) runWorker(k *worker[T], t T) {
+func (w *Workers[T]) runWorker(wk *worker[T], t T) {
 	defer w.wg.Done()
-	for more := true; more; {
+	for ok := true; ok; {
 		w.run(t)
-		t, more = w.nextTask(k)
+		t, ok = w.nextTask(wk)
 	}
 }
 
 // nextTask waits for the T that k runs next and returns it. It returns false if k must end.
-func (w *Workers[T]) nextTask(k *worker[T]) (t T, more bool) {
+func (w *Workers[T]) nextTask(wk *worker[T]) (t T, ok bool) {
 	w.mu.Lock()
 	if w.queueLen > 0 {
 		t = w.dequeue()
@@ -134,13 +134,13 @@ func (w *Workers[T]) nextTask(k *worker[T]) (t T, more bool) {
 		w.mu.Unlock()
 		return t, false
 	}
-	w.idle = append(w.idle, k)
+	w.idle = append(w.idle, wk)
 	if !w.trimScheduled {
 		w.scheduleTrim()
 	}
 	w.mu.Unlock()
-	t, more = <-k.tasks
-	return t, more
+	t, ok = <-wk.tasks
+	return t, ok
 }
 
 // scheduleTrim schedules stopUnused after workerIdleTimeout. The caller holds mu.
@@ -171,8 +171,8 @@ func (w *Workers[T]) stopUnused() {
 // stopWorkers ends idle workers. The caller holds mu.
 func (w *Workers[T]) stopWorkers(idle []*worker[T]) {
 	w.running -= len(idle)
-	for _, k := range idle {
-		close(k.tasks)
+	for _, wk := range idle {
+		close(wk.tasks)
 	}
 }
 

@@ -24,14 +24,14 @@ type clientState struct {
 // maxSessionHosts is the maximum number of sessions that a Client caches, for all hosts together.
 const maxSessionHosts = 256
 
-// NewClient returns a client of the context. s watches the context's files until Close.
-func (s *Reloader) NewClient(c *Context) (*Client, error) {
-	client := &Client{reloader: s, context: c}
+// NewClient returns a client of the context. r watches the context's files until Close.
+func (r *Reloader) NewClient(c *Context) (*Client, error) {
+	client := &Client{reloader: r, context: c}
 	stamps := stampsOf(c.files())
 	if err := client.reload(); err != nil {
 		return nil, err
 	}
-	s.watch(client, c.files(), stamps, client.reload)
+	r.watch(client, c.files(), stamps, client.reload)
 	return client, nil
 }
 
@@ -65,12 +65,12 @@ func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the server sent no certificate")
 	}
-	between := x509.NewCertPool()
+	intermediates := x509.NewCertPool()
 	for _, cert := range state.PeerCertificates[1:] {
-		between.AddCert(cert)
+		intermediates.AddCert(cert)
 	}
 	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
 		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
@@ -107,26 +107,26 @@ type HostnameOverride struct {
 }
 
 // ConfigForHostname is Config with a HostnameOverride.
-func (c *Client) ConfigForHostname(a HostnameOverride, name, address string, alpn []string) *tls.Config {
+func (c *Client) ConfigForHostname(override HostnameOverride, name, address string, alpn []string) *tls.Config {
 	out := c.Config(name, address, alpn)
-	if a.SNI && a.Name != "" {
-		out.ServerName = a.Name
+	if override.SNI && override.Name != "" {
+		out.ServerName = override.Name
 	}
-	if !a.Verify {
+	if !override.Verify {
 		return out
 	}
-	further := out.VerifyConnection
+	verify := out.VerifyConnection
 	out.VerifyConnection = func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
 			return errors.New("the server sent no certificate")
 		}
-		if err := state.PeerCertificates[0].VerifyHostname(a.Name); err != nil {
+		if err := state.PeerCertificates[0].VerifyHostname(override.Name); err != nil {
 			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 		}
-		if further == nil {
+		if verify == nil {
 			return nil
 		}
-		return further(state)
+		return verify(state)
 	}
 	return out
 }

@@ -110,9 +110,9 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 // withoutPath returns err without the path of a file. If the configuration has a key without its
 // PEM header in the place of a path, the path is the key.
 func withoutPath(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
 	}
 	return err
 }

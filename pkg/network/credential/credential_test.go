@@ -113,7 +113,7 @@ func TestServerSelectsByNameThenALPN(t *testing.T) {
 	}
 }
 
-func TestOnlySafeVersionsAndCiphersUnlessAsked(t *testing.T) {
+func TestSafeVersionsAndCiphersByDefault(t *testing.T) {
 	ca := testpki.New(t)
 	c := &Context{}
 	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{RSA: true}))
@@ -145,7 +145,7 @@ func TestOnlySafeVersionsAndCiphersUnlessAsked(t *testing.T) {
 	}
 }
 
-func TestCiphersHaveTheNamesOfOpenSSLAndOfIANA(t *testing.T) {
+func TestCipherNames(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		id       uint16
@@ -220,7 +220,7 @@ func TestPeerSANs(t *testing.T) {
 	}
 }
 
-func TestAClientVerifiesUnlessTold(t *testing.T) {
+func TestClientVerifiesByDefault(t *testing.T) {
 	ca, other := testpki.New(t), testpki.New(t)
 	authorities := PEM{Text: string(ca.PEM)}
 	spiffe := []SANMatcher{{Kind: URI, Exact: "spiffe://shop/b"}}

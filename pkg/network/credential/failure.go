@@ -71,17 +71,17 @@ func HandshakeFailureOf(err error) HandshakeFailure {
 		return PeerAlert
 	}
 	// crypto/tls has no types for the remaining errors.
-	for _, known := range [...]struct {
-		text string
-		is   HandshakeFailure
+	for _, pattern := range [...]struct {
+		text    string
+		failure HandshakeFailure
 	}{
 		{"unsupported version", NoVersion}, {"protocol version", NoVersion},
 		{"no cipher suite", NoCipher}, {"no key exchanges", NoCipher},
 		{"unsupported application protocols", NoProtocol}, {"ALPN", NoProtocol},
 		{"didn't provide a certificate", NoCertificate}, {"first record does not look like", NotTLS},
 	} {
-		if strings.Contains(err.Error(), known.text) {
-			return known.is
+		if strings.Contains(err.Error(), pattern.text) {
+			return pattern.failure
 		}
 	}
 	return OtherFailure
@@ -90,11 +90,11 @@ func HandshakeFailureOf(err error) HandshakeFailure {
 // certificateFailure returns the failure for an error about the peer's certificate, and false for
 // other errors.
 func certificateFailure(err error) (HandshakeFailure, bool) {
-	var name x509.HostnameError
+	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
 	switch {
-	case errors.Is(err, errSANMismatch), errors.As(err, &name):
+	case errors.Is(err, errSANMismatch), errors.As(err, &hostname):
 		return SANMismatch, true
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return Expired, true

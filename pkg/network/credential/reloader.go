@@ -61,31 +61,31 @@ func (s fileStamp) same(other fileStamp) bool {
 	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
 }
 
-// NewReloader returns a Reloader. It logs reloads to log. After each reload it calls told with the
-// error, or nil. Both may be nil. If a reload keeps failing with the same error, the error is
+// NewReloader returns a Reloader. It logs reloads to log. After each reload it calls onReload with
+// the error, or nil. Both may be nil. If a reload keeps failing with the same error, the error is
 // reported once.
-func NewReloader(log *slog.Logger, told func(err error)) *Reloader {
+func NewReloader(log *slog.Logger, onReload func(err error)) *Reloader {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if told == nil {
-		told = func(error) {}
+	if onReload == nil {
+		onReload = func(error) {}
 	}
-	return &Reloader{log: log, onReload: told}
+	return &Reloader{log: log, onReload: onReload}
 }
 
 // Run checks the files and rotates the ticket keys until ctx ends.
-func (s *Reloader) Run(ctx context.Context) {
-	look := time.NewTicker(pollInterval)
-	defer look.Stop()
+func (r *Reloader) Run(ctx context.Context) {
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
 	rotate := time.NewTicker(ticketRotation)
 	defer rotate.Stop()
 	for {
 		select {
-		case <-look.C:
-			s.ReloadChanged()
+		case <-poll.C:
+			r.ReloadChanged()
 		case <-rotate.C:
-			s.Rotate()
+			r.Rotate()
 		case <-ctx.Done():
 			return
 		}
@@ -95,10 +95,10 @@ func (s *Reloader) Run(ctx context.Context) {
 // ReloadChanged reloads changed files. If they cannot be loaded, for example because only one of
 // several files has been replaced yet, the previous certificates stay active and the next call
 // tries again.
-func (s *Reloader) ReloadChanged() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.watched {
+func (r *Reloader) ReloadChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.watched {
 		stamps := stampsOf(w.files)
 		if slices.EqualFunc(stamps, w.stamps, fileStamp.same) {
 			continue
@@ -106,14 +106,14 @@ func (s *Reloader) ReloadChanged() {
 		err := w.reload()
 		if err == nil {
 			w.stamps, w.lastError = stamps, ""
-			s.log.Info("certificates reloaded", "files", w.files)
-			s.onReload(nil)
+			r.log.Info("certificates reloaded", "files", w.files)
+			r.onReload(nil)
 			continue
 		}
-		if why := err.Error(); why != w.lastError {
-			w.lastError = why
-			s.log.Error("changed certificates cannot be loaded, the previous certificates stay active", "files", w.files, "error", err)
-			s.onReload(err)
+		if text := err.Error(); text != w.lastError {
+			w.lastError = text
+			r.log.Error("changed certificates cannot be loaded, the previous certificates stay active", "files", w.files, "error", err)
+			r.onReload(err)
 		}
 	}
 }
@@ -127,43 +127,43 @@ func stampsOf(files []string) []fileStamp {
 }
 
 // Rotate rotates the session ticket keys.
-func (s *Reloader) Rotate() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, server := range s.servers {
-		for _, o := range server.contexts {
-			o.rotateTicketKey()
+func (r *Reloader) Rotate() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, server := range r.servers {
+		for _, c := range server.contexts {
+			c.rotateTicketKey()
 		}
 	}
 }
 
 // watch registers reload, which is called when one of the files no longer has its stamp.
-func (s *Reloader) watch(owner any, files []string, stamps []fileStamp, reload func() error) {
+func (r *Reloader) watch(owner any, files []string, stamps []fileStamp, reload func() error) {
 	if len(files) == 0 {
 		return
 	}
 	w := &watchedFiles{owner: owner, files: files, stamps: stamps, reload: reload}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watched = append(s.watched, w)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watched = append(r.watched, w)
 }
 
-func (s *Reloader) addServer(server *Server) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.servers = append(s.servers, server)
+func (r *Reloader) addServer(server *Server) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.servers = append(r.servers, server)
 }
 
-func (s *Reloader) remove(owner any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watched = slices.DeleteFunc(s.watched, func(w *watchedFiles) bool { return w.owner == owner })
-	s.servers = slices.DeleteFunc(s.servers, func(server *Server) bool { return any(server) == owner })
+func (r *Reloader) remove(owner any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watched = slices.DeleteFunc(r.watched, func(w *watchedFiles) bool { return w.owner == owner })
+	r.servers = slices.DeleteFunc(r.servers, func(server *Server) bool { return any(server) == owner })
 }
 
 // warn logs that peers will reject a local certificate that is not valid now.
-func (s *Reloader) warn(m material) {
+func (r *Reloader) warn(m material) {
 	if err := m.checkValidity(time.Now()); err != nil {
-		s.log.Warn("peers will reject a local certificate", "error", err)
+		r.log.Warn("peers will reject a local certificate", "error", err)
 	}
 }

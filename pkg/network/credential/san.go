@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// SANType is a kind of subject alternative name (RFC 5280 4.2.1.6).
+// SANType is a type of subject alternative name (RFC 5280 4.2.1.6).
 type SANType uint8
 
 // Types of subject alternative names.

@@ -40,39 +40,39 @@ type contextSelector struct {
 	noALPN    map[*tls.Config]*tls.Config // config to configNoALPN
 }
 
-// NewServer returns a server of the contexts, of which there is at least one. s watches their files
+// NewServer returns a server of the contexts, of which there is at least one. r watches their files
 // until Close.
-func (s *Reloader) NewServer(contexts []*Context) (*Server, error) {
-	server := &Server{reloader: s}
+func (r *Reloader) NewServer(contexts []*Context) (*Server, error) {
+	server := &Server{reloader: r}
 	for i, c := range contexts {
-		o := &serverContext{context: c, stamps: stampsOf(c.files())}
-		if err := o.reload(); err != nil {
+		sc := &serverContext{context: c, stamps: stampsOf(c.files())}
+		if err := sc.reload(); err != nil {
 			return nil, fmt.Errorf("tls_context %d: %w", i, err)
 		}
-		server.contexts = append(server.contexts, o)
-		s.warn(o.material)
+		server.contexts = append(server.contexts, sc)
+		r.warn(sc.material)
 	}
 	server.rebuildSelector()
 	server.config = &tls.Config{ //nolint:gosec // GetConfigForClient returns the effective configuration
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			found := server.selector.Load().find(hello)
-			if conn, ok := hello.Conn.(interface{ SetLocalCertificate(own *x509.Certificate) }); ok && len(found.Certificates) > 0 {
-				conn.SetLocalCertificate(found.Certificates[0].Leaf)
+			selected := server.selector.Load().find(hello)
+			if conn, ok := hello.Conn.(interface{ SetLocalCertificate(cert *x509.Certificate) }); ok && len(selected.Certificates) > 0 {
+				conn.SetLocalCertificate(selected.Certificates[0].Leaf)
 			}
-			return found, nil
+			return selected, nil
 		},
 	}
-	for _, o := range server.contexts {
-		s.watch(server, o.context.files(), o.stamps, func() error {
-			if err := o.reload(); err != nil {
+	for _, sc := range server.contexts {
+		r.watch(server, sc.context.files(), sc.stamps, func() error {
+			if err := sc.reload(); err != nil {
 				return err
 			}
 			server.rebuildSelector()
-			s.warn(o.material)
+			r.warn(sc.material)
 			return nil
 		})
 	}
-	s.addServer(server)
+	r.addServer(server)
 	return server, nil
 }
 
@@ -83,39 +83,39 @@ func (s *Server) Config() *tls.Config { return s.config }
 func (s *Server) Close() { s.reloader.remove(s) }
 
 // reload loads the files. Existing session tickets stay valid unless the trusted CAs have changed.
-func (o *serverContext) reload() error {
-	m, err := o.context.load(PEM.Read)
+func (sc *serverContext) reload() error {
+	m, err := sc.context.load(PEM.Read)
 	if err != nil {
 		return err
 	}
-	if err = o.context.checkServer(m); err != nil {
+	if err = sc.context.checkServer(m); err != nil {
 		return err
 	}
-	if o.ticketKeys == nil || !bytes.Equal(m.authoritiesPEM, o.material.authoritiesPEM) {
-		o.ticketKeys = [][32]byte{newTicketKey()}
+	if sc.ticketKeys == nil || !bytes.Equal(m.authoritiesPEM, sc.material.authoritiesPEM) {
+		sc.ticketKeys = [][32]byte{newTicketKey()}
 	}
-	c := o.context.baseConfig(m)
-	c.ClientAuth, c.ClientCAs = o.context.ClientAuth, m.authorities
-	if peers := o.context.PeerSANs; len(peers) > 0 {
+	config := sc.context.baseConfig(m)
+	config.ClientAuth, config.ClientCAs = sc.context.ClientAuth, m.authorities
+	if peers := sc.context.PeerSANs; len(peers) > 0 {
 		// This also verifies resumed sessions.
-		c.VerifyConnection = func(state tls.ConnectionState) error { return verifySAN(peers, &state) }
+		config.VerifyConnection = func(state tls.ConnectionState) error { return verifySAN(peers, &state) }
 	}
-	c.SetSessionTicketKeys(o.ticketKeys)
-	o.material, o.config, o.configNoALPN = m, c, nil
-	if o.context.AllowNoALPN {
-		o.configNoALPN = c.Clone()
-		o.configNoALPN.NextProtos = nil
-		o.configNoALPN.SetSessionTicketKeys(o.ticketKeys)
+	config.SetSessionTicketKeys(sc.ticketKeys)
+	sc.material, sc.config, sc.configNoALPN = m, config, nil
+	if sc.context.AllowNoALPN {
+		sc.configNoALPN = config.Clone()
+		sc.configNoALPN.NextProtos = nil
+		sc.configNoALPN.SetSessionTicketKeys(sc.ticketKeys)
 	}
 	return nil
 }
 
 // rotateTicketKey adds a session ticket key. Tickets of the previous key are still accepted.
-func (o *serverContext) rotateTicketKey() {
-	o.ticketKeys = append([][32]byte{newTicketKey()}, o.ticketKeys[0])
-	o.config.SetSessionTicketKeys(o.ticketKeys)
-	if o.configNoALPN != nil {
-		o.configNoALPN.SetSessionTicketKeys(o.ticketKeys)
+func (sc *serverContext) rotateTicketKey() {
+	sc.ticketKeys = append([][32]byte{newTicketKey()}, sc.ticketKeys[0])
+	sc.config.SetSessionTicketKeys(sc.ticketKeys)
+	if sc.configNoALPN != nil {
+		sc.configNoALPN.SetSessionTicketKeys(sc.ticketKeys)
 	}
 }
 
@@ -126,27 +126,27 @@ func newTicketKey() (key [32]byte) {
 
 // rebuildSelector replaces the selector after a context has changed.
 func (s *Server) rebuildSelector() {
-	c := &contextSelector{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}, noALPN: map[*tls.Config]*tls.Config{}}
-	for _, o := range s.contexts {
-		c.all = append(c.all, o.config)
-		if o.configNoALPN != nil {
-			c.noALPN[o.config] = o.configNoALPN
+	selector := &contextSelector{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}, noALPN: map[*tls.Config]*tls.Config{}}
+	for _, sc := range s.contexts {
+		selector.all = append(selector.all, sc.config)
+		if sc.configNoALPN != nil {
+			selector.noALPN[sc.config] = sc.configNoALPN
 		}
-		for _, name := range o.names() {
-			if rest, wild := strings.CutPrefix(name, "*."); wild {
-				c.wildcards["."+rest] = append(c.wildcards["."+rest], o.config)
+		for _, name := range sc.names() {
+			if suffix, isWildcard := strings.CutPrefix(name, "*."); isWildcard {
+				selector.wildcards["."+suffix] = append(selector.wildcards["."+suffix], sc.config)
 			} else {
-				c.exact[name] = append(c.exact[name], o.config)
+				selector.exact[name] = append(selector.exact[name], sc.config)
 			}
 		}
 	}
-	s.selector.Store(c)
+	s.selector.Store(selector)
 }
 
 // names returns the server names of o, in lowercase.
-func (o *serverContext) names() []string {
-	leaf := o.material.certificate.Leaf
-	names := append(slices.Clone(o.context.ServerNames), leaf.DNSNames...)
+func (sc *serverContext) names() []string {
+	leaf := sc.material.certificate.Leaf
+	names := append(slices.Clone(sc.context.ServerNames), leaf.DNSNames...)
 	if len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" {
 		names = append(names, leaf.Subject.CommonName)
 	}
@@ -157,37 +157,37 @@ func (o *serverContext) names() []string {
 	return slices.Compact(names)
 }
 
-func (c *contextSelector) find(hello *tls.ClientHelloInfo) *tls.Config {
-	named := c.named(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
-	if len(named) == 0 {
-		named = c.all
+func (s *contextSelector) find(hello *tls.ClientHelloInfo) *tls.Config {
+	candidates := s.named(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
+	if len(candidates) == 0 {
+		candidates = s.all
 	}
-	for _, config := range named {
+	for _, config := range candidates {
 		if slices.ContainsFunc(hello.SupportedProtos, func(p string) bool { return slices.Contains(config.NextProtos, p) }) {
 			return config
 		}
 	}
-	if open := c.noALPN[named[0]]; open != nil {
-		return open
+	if noALPN := s.noALPN[candidates[0]]; noALPN != nil {
+		return noALPN
 	}
-	return named[0]
+	return candidates[0]
 }
 
 // named returns the configurations for a server name.
-func (c *contextSelector) named(name string) []*tls.Config {
+func (s *contextSelector) named(name string) []*tls.Config {
 	if name == "" {
 		return nil
 	}
-	if found := c.exact[name]; found != nil {
-		return found
+	if configs := s.exact[name]; configs != nil {
+		return configs
 	}
 	for {
 		dot := strings.IndexByte(name, '.')
 		if dot < 0 {
 			return nil
 		}
-		if found := c.wildcards[name[dot:]]; found != nil {
-			return found
+		if configs := s.wildcards[name[dot:]]; configs != nil {
+			return configs
 		}
 		name = name[dot+1:]
 	}

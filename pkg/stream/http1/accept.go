@@ -11,34 +11,34 @@ import (
 // 9110 15.5.22).
 const statusUpgradeRequired = 426
 
-// acceptable returns an error for a well-formed request that the listener must reject. status is
-// the response status; 0 means that of err's Reason. acceptable sets c.unrouted for a request that
-// gets a 404 and keeps the connection open.
-func (c *downstreamConn) acceptable(accept *config.HTTP1Accept) (status int, err error) {
+// checkAccept returns an error for a well-formed request that the listener must reject. status is
+// the response status; 0 means that of err's Reason. checkAccept sets c.targetNotServed for a
+// request that gets a 404 and keeps the connection open.
+func (c *downstreamConn) checkAccept(accept *config.HTTP1Accept) (status int, err error) {
 	req := &c.x.Request
-	old := c.framing.Minor == 0
+	isHTTP10 := c.framing.Minor == 0
 	switch {
 	case accept.KnownMethodsOnly && !isEnvoyMethod(req.Method):
 		return 0, protocol.Faultf(protocol.MalformedRequest, "the listener does not allow the method")
-	case accept.RejectHTTP10 && old:
+	case accept.RejectHTTP10 && isHTTP10:
 		return statusUpgradeRequired, protocol.Faultf(protocol.VersionNotSupported, "the listener does not serve HTTP/1.0")
 	}
-	c.unrouted = accept.RejectAbsoluteForm && req.Scheme != ""
-	if old && req.Authority == "" {
+	c.targetNotServed = accept.RejectAbsoluteForm && req.Scheme != ""
+	if isHTTP10 && req.Authority == "" {
 		req.Authority = accept.DefaultHost
 	}
-	if accept.RejectMissingHost && old && req.Authority == "" {
+	if accept.RejectMissingHost && isHTTP10 && req.Authority == "" {
 		return 0, protocol.Faultf(protocol.MalformedRequest, "missing Host")
 	}
 	return 0, nil
 }
 
-// respond calls the service, unless the listener does not serve the target.
-func (c *downstreamConn) respond(ctx context.Context) error {
-	if c.unrouted {
+// callService calls the service, unless the listener does not serve the target.
+func (c *downstreamConn) callService(ctx context.Context) error {
+	if c.targetNotServed {
 		return protocol.Faultf(protocol.ReasonNoRoute, "the listener does not serve targets in absolute form")
 	}
-	return c.x.Serve(ctx, c.s.o.Service)
+	return c.x.Serve(ctx, c.server.opts.Service)
 }
 
 // isEnvoyMethod reports whether Envoy's HTTP/1 parser knows the method (allow_custom_methods allows

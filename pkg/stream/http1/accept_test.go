@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-func TestWhichRequestsAListenerServes(t *testing.T) {
+func TestHTTP1Accept(t *testing.T) {
 	type accept = config.HTTP1Accept
 	const old = "GET /a HTTP/1.0\r\n\r\n"
 	for name, test := range map[string]struct {
@@ -63,9 +63,9 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 	}
 }
 
-// TestATargetThatIsNotServedDoesNotSwitch verifies that a rejected target does not switch the
+// TestTargetNotServedPreventsUpgrade verifies that a rejected target does not switch the
 // connection to HTTP/2, which would serve the request.
-func TestATargetThatIsNotServedDoesNotSwitch(t *testing.T) {
+func TestTargetNotServedPreventsUpgrade(t *testing.T) {
 	n := &next{seen: make(chan string, 1)}
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.HTTP1.Accept = config.HTTP1Accept{RejectAbsoluteForm: true}

@@ -97,7 +97,7 @@ func decimal(n int) string {
 	return decimal(n/10) + string(rune('0'+n%10))
 }
 
-func TestAKeepAliveExchangeAllocatesNothing(t *testing.T) {
+func TestKeepAliveExchangeDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("checks of invariants allocate")
 	}

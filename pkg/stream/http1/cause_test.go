@@ -22,7 +22,7 @@ func (*broken) Read(p []byte) (int, error) {
 	return copy(p, "hel"), protocol.NewFault(protocol.UpstreamReset, nil)
 }
 
-func TestAConnectionKnowsWhyItEnded(t *testing.T) {
+func TestCloseReason(t *testing.T) {
 	const ask = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "
 	answering := func(change func(x *protocol.Exchange)) protocol.Service {
@@ -48,7 +48,7 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 		{"client closes within the body", echo, post + "5\r\n\r\nhe", leave, network.ClosedByPeer},
 		{"drained while idle", echo, ask, func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.ClosedDrained},
 		{"drained during an exchange", answering(func(x *protocol.Exchange) { x.Downstream.(*downstreamConn).conn.Drain(true) }), ask, stay, network.ClosedDrained},
-		{"drained during an exchange, idleToo false", answering(func(x *protocol.Exchange) { x.Downstream.(*downstreamConn).conn.Drain(false) }), ask, stay, network.ClosedDrained},
+		{"drained during an exchange, closeIdle false", answering(func(x *protocol.Exchange) { x.Downstream.(*downstreamConn).conn.Drain(false) }), ask, stay, network.ClosedDrained},
 		{"Connection: close", echo, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", stay, network.ClosedOnRequest},
 		{"HTTP/1.0", echo, "GET / HTTP/1.0\r\n\r\n", stay, network.ClosedOnRequest},
 		{"response body until close", answering(func(x *protocol.Exchange) { x.Response.ContentLength = -1 }),
@@ -92,7 +92,7 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 	}
 }
 
-func TestACallerThatTakesNothingIsAWriteTimeout(t *testing.T) {
+func TestStalledClientIsWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, caller := net.Pipe()
 		defer caller.Close()
@@ -106,7 +106,7 @@ func TestACallerThatTakesNothingIsAWriteTimeout(t *testing.T) {
 	})
 }
 
-func TestATunnelIsDoneWhenItEnds(t *testing.T) {
+func TestTunnelCloseReason(t *testing.T) {
 	conn, caller := tcpPair(t)
 	origin, far := tcpPair(t)
 	client, _ := newClient(origin)

@@ -20,42 +20,43 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// refusalTime is how long an upstream that stopped reading a request may take to send its response.
-const refusalTime = time.Second
+// earlyResponseTimeout is how long an upstream that stopped reading a request may take to send its
+// response.
+const earlyResponseTimeout = time.Second
 
-// watchAfter is how long a response may take before the engine watches for a client disconnect.
-// Watching costs a goroutine, and most responses come sooner.
-const watchAfter = 250 * time.Millisecond
+// disconnectWatchDelay is how long a response may take before the engine watches for a client
+// disconnect. Watching costs a goroutine, and most responses come sooner.
+const disconnectWatchDelay = 250 * time.Millisecond
 
-// upstreamRead is the size of a response buffer in bytes; most responses fit.
-const upstreamRead = 16 << 10
+// responseBufferSize is the size of a response buffer in bytes; most responses fit.
+const responseBufferSize = 16 << 10
 
 // UpstreamConn is one upstream connection. It serves one exchange at a time, on the goroutine of
 // the exchange.
 type UpstreamConn struct {
-	conn     *network.Conn // immutable
-	local    string        // immutable; local address
-	tls      *protocol.TLS // immutable; nil: plaintext
-	limits   syntax.Limits // immutable
-	released func(bool)    // immutable
+	conn      *network.Conn // immutable
+	local     string        // immutable; local address
+	tls       *protocol.TLS // immutable; nil: plaintext
+	limits    syntax.Limits // immutable
+	onRelease func(bool)    // immutable
 
 	// State of the current exchange; nil and zero between exchanges.
 	x       *protocol.Exchange
 	in      connReader
 	framing syntax.Framing
-	answer  *responseBody // reused, but see newAnswer
+	body    *responseBody // reused, but see newResponseBody
 	upload  *upload
 	key     string // Sec-WebSocket-Key sent for a client without one; almost always ""
 
-	gone atomic.Bool // the client disconnected, which interrupted the read
-	cut  bool        // the upstream did not accept the whole request
+	disconnected     atomic.Bool // the client disconnected, which interrupted the read
+	requestTruncated bool        // the upstream did not accept the whole request
 }
 
 // NewClient returns an upstream connection on conn.
 func NewClient(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
-	c := &UpstreamConn{conn: conn, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn), limits: limitsOf(&o.HTTP1), released: o.OnRelease}
+	c := &UpstreamConn{conn: conn, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn), limits: limitsOf(&o.HTTP1), onRelease: o.OnRelease}
 	c.in.conn = conn
-	c.answer = newAnswer(c)
+	c.body = newResponseBody(c)
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
 	return c
 }
@@ -80,9 +81,9 @@ func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	if n := len(x.Record.Attempts); n > 0 {
 		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = c.local, c.tls
 	}
-	answered := false
+	responded := false
 	defer func() {
-		if !answered { // it failed or panics
+		if !responded { // it failed or panics
 			c.abandon()
 		}
 	}()
@@ -90,7 +91,7 @@ func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	if err == nil {
 		err = c.receive()
 	}
-	answered = err == nil
+	responded = err == nil
 	return err
 }
 
@@ -107,7 +108,7 @@ func (c *UpstreamConn) abandon() {
 // goroutine of its own. When it returns nil, response bytes may have arrived.
 func (c *UpstreamConn) send() error {
 	req := &c.x.Request
-	out := buffer.Get(firstRead)
+	out := buffer.Get(requestBufferSize)
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
 	c.key = newWebSocketKey(c.x)
@@ -117,21 +118,21 @@ func (c *UpstreamConn) send() error {
 	}
 	out.SetStorage(head)
 	c.conn.SetWriteDeadline(c.x.EffectiveDeadline())
-	if req.Body != nil && !takeWhole(out, req) {
+	if req.Body != nil && !appendSmallBody(out, req) {
 		if sent, err := c.conn.Write(out.Bytes()); err != nil {
-			return c.notSent(sent, err, "sending the request head")
+			return c.writeFault(sent, err, "sending the request head")
 		}
 		c.conn.SetWriteDeadline(time.Time{}) // the deadline may move; the reader of the response ends the upload
 		c.upload = startUpload(c, chunked)
 		return nil
 	}
-	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
-	sent, n, err := c.conn.WriteAndFill(out.Bytes(), &c.in.rest, upstreamRead)
+	c.conn.SetReadDeadline(c.capDeadline(c.x.Record.UpstreamStart.Add(disconnectWatchDelay)))
+	sent, n, err := c.conn.WriteAndFill(out.Bytes(), &c.in.rest, responseBufferSize)
 	switch {
 	case n > 0:
 		return nil
 	case sent < out.Len():
-		return c.unsent(sent, err)
+		return c.receiveAfterFailedWrite(sent, err)
 	}
 	return c.retryHeadRead(err)
 }
@@ -142,40 +143,40 @@ func translatesGRPC(x *protocol.Exchange) bool {
 	return x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// unsent continues after a failed write. Bytes that arrive now are the response to the part that
-// was sent. If no byte was sent, unsent reads no response.
-func (c *UpstreamConn) unsent(sent int, err error) error {
-	c.cut = true
+// receiveAfterFailedWrite continues after a failed write. Bytes that arrive now are the response to
+// the part that was sent. If no byte was sent, it reads no response.
+func (c *UpstreamConn) receiveAfterFailedWrite(sent int, err error) error {
+	c.requestTruncated = true
 	if sent > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
-		if c.in.more() == nil {
+		c.conn.SetReadDeadline(c.capDeadline(time.Now().Add(earlyResponseTimeout)))
+		if c.in.readMore() == nil {
 			return nil
 		}
 	}
-	return c.notSent(sent, err, "sending the request")
+	return c.writeFault(sent, err, "sending the request")
 }
 
-// notSent is upstreamFault for a write of which the kernel accepted sent bytes. If sent is 0, the
-// connection had ended before the write; with TLS this is not certain.
-func (c *UpstreamConn) notSent(sent int, err error, doing string) error {
+// writeFault is upstreamFault for a write of which the kernel accepted sent bytes. If sent is 0,
+// the connection had ended before the write; with TLS this is not certain.
+func (c *UpstreamConn) writeFault(sent int, err error, operation string) error {
 	if sent == 0 && c.tls == nil && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
 		err = fmt.Errorf("%w: %w", protocol.ErrNotSent, err)
 	}
-	return upstreamFault(err, doing)
+	return upstreamFault(err, operation)
 }
 
-// takeWhole appends the request body to out if it is small and fully buffered.
-func takeWhole(out *buffer.IoBuffer, req *protocol.Request) bool {
-	n := int(min(req.ContentLength, inlineContent+1))
-	if n < 0 || n > inlineContent || req.Body.Buffered() < n {
+// appendSmallBody appends the request body to out if it is small and fully buffered.
+func appendSmallBody(out *buffer.IoBuffer, req *protocol.Request) bool {
+	n := int(min(req.ContentLength, maxInlineBody+1))
+	if n < 0 || n > maxInlineBody || req.Body.Buffered() < n {
 		return false
 	}
 	out.Reserve(n)
-	for got := 0; got < n; {
-		m, err := req.Body.Read(out.Tail()[:n-got])
+	for copied := 0; copied < n; {
+		m, err := req.Body.Read(out.Tail()[:n-copied])
 		out.Extend(m)
-		got += m
-		if err != nil && got < n {
+		copied += m
+		if err != nil && copied < n {
 			return false // the upload gets the same error and reports it
 		}
 	}
@@ -194,12 +195,12 @@ func (c *UpstreamConn) receive() error {
 			if n > 0 {
 				c.in.rest.Discard(n)
 				if c.framing.Interim {
-					if err := c.inform(); err != nil {
+					if err := c.forwardInterim(); err != nil {
 						return err
 					}
 					continue
 				}
-				return c.accept()
+				return c.acceptResponse()
 			}
 			x.ResetResponse()
 		}
@@ -209,8 +210,8 @@ func (c *UpstreamConn) receive() error {
 	}
 }
 
-// inform forwards an interim response (RFC 9110 15.2).
-func (c *UpstreamConn) inform() error {
+// forwardInterim forwards an interim response (RFC 9110 15.2).
+func (c *UpstreamConn) forwardInterim() error {
 	x := c.x
 	err := error(nil)
 	if x.Downstream != nil {
@@ -220,14 +221,14 @@ func (c *UpstreamConn) inform() error {
 	return err
 }
 
-// accept completes x.Response, whose head receive has parsed.
-func (c *UpstreamConn) accept() error {
+// acceptResponse completes x.Response, whose head receive has parsed.
+func (c *UpstreamConn) acceptResponse() error {
 	x := c.x
 	x.Record.UpstreamFirstByte = time.Now()
 	x.Response.Version, x.Response.Source = versionText(c.framing.Minor), protocol.UpstreamResponse
 	c.in.head = c.in.rest
 	if c.framing.Upgrade {
-		if x.Response.Status == 101 && !askedFor(x) {
+		if x.Response.Status == 101 && !upgradeRequested(x) {
 			return protocol.Faultf(protocol.UpstreamMalformed, "101 switches to a protocol that the request did not ask for (RFC 9110 7.8)")
 		}
 		if c.key != "" && !verifyWebSocketAccept(&x.Response.Header, c.key) {
@@ -237,34 +238,34 @@ func (c *UpstreamConn) accept() error {
 		return nil
 	}
 	if invariants.Enabled {
-		c.answer = newAnswer(c)
+		c.body = newResponseBody(c)
 	}
-	c.answer.closed = false
-	c.answer.content.start(&c.in, &c.framing, &x.Response.Trailer, c.limits, 0)
-	x.Response.SetBody(c.answer)
+	c.body.closed = false
+	c.body.reader.start(&c.in, &c.framing, &x.Response.Trailer, c.limits, 0)
+	x.Response.SetBody(c.body)
 	return nil
 }
 
-// askedFor reports whether the request named the protocol of the 101 (RFC 9110 7.8). A 101 that
-// names no protocol matches any.
-func askedFor(x *protocol.Exchange) bool {
+// upgradeRequested reports whether the request named the protocol of the 101 (RFC 9110 7.8). A 101
+// that names no protocol matches any.
+func upgradeRequested(x *protocol.Exchange) bool {
 	if x.Request.Upgrade == "" {
 		return false
 	}
-	to, named := x.Response.Header.Lookup("Upgrade")
-	if !named {
+	chosen, hasUpgrade := x.Response.Header.Lookup("Upgrade")
+	if !hasUpgrade {
 		return true
 	}
-	for asked := range strings.SplitSeq(x.Request.Upgrade, ",") {
-		if protocol.EqualFold(strings.TrimSpace(asked), strings.TrimSpace(to)) {
+	for requested := range strings.SplitSeq(x.Request.Upgrade, ",") {
+		if protocol.EqualFold(strings.TrimSpace(requested), strings.TrimSpace(chosen)) {
 			return true
 		}
 	}
 	return false
 }
 
-// until returns t or the exchange's deadline, whichever comes first.
-func (c *UpstreamConn) until(t time.Time) time.Time {
+// capDeadline returns t or the exchange's deadline, whichever comes first.
+func (c *UpstreamConn) capDeadline(t time.Time) time.Time {
 	if d := c.x.EffectiveDeadline(); !d.IsZero() && d.Before(t) {
 		return d
 	}
@@ -273,14 +274,14 @@ func (c *UpstreamConn) until(t time.Time) time.Time {
 
 // fill reads more bytes of the head.
 func (c *UpstreamConn) fill() error {
-	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
-	return c.retryHeadRead(c.in.more())
+	c.conn.SetReadDeadline(c.capDeadline(c.x.Record.UpstreamStart.Add(disconnectWatchDelay)))
+	return c.retryHeadRead(c.in.readMore())
 }
 
 // retryHeadRead continues after a read of the head that may have failed with err.
 func (c *UpstreamConn) retryHeadRead(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = c.readWatchingDownstream(c.in.more)
+		err = c.readWatchingDownstream(c.in.readMore)
 	}
 	if err == nil {
 		return nil
@@ -295,50 +296,50 @@ func (c *UpstreamConn) retryHeadRead(err error) error {
 // While an upload runs, the upload detects it.
 func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	if u := c.upload; u != nil {
-		if u.await() {
+		if u.awaitEnd() {
 			c.conn.SetReadDeadline(c.x.EffectiveDeadline())
-			if err := read(); u.leave() || !c.resume(u) || !errors.Is(err, network.ErrInterrupted) {
+			if err := read(); u.stopAwaiting() || !c.resume(u) || !errors.Is(err, network.ErrInterrupted) {
 				return err
 			}
 		}
 		<-u.done
 	}
-	if c.refused() && c.x.Record.UpstreamFirstByte.IsZero() {
-		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
+	if c.uploadRejected() && c.x.Record.UpstreamFirstByte.IsZero() {
+		c.conn.SetReadDeadline(c.capDeadline(time.Now().Add(earlyResponseTimeout)))
 		return read()
 	}
-	until, idle := c.idleUntil()
-	c.conn.SetReadDeadline(until)
+	deadline, limitedByIdle := c.waitDeadline()
+	c.conn.SetReadDeadline(deadline)
 	if c.x.Downstream != nil {
 		stop := c.x.Downstream.OnDisconnect(func() {
-			c.gone.Store(true)
+			c.disconnected.Store(true)
 			c.conn.Interrupt()
 		})
 		defer stop()
 	}
 	err := read()
-	if idle && errors.Is(err, os.ErrDeadlineExceeded) {
+	if limitedByIdle && errors.Is(err, os.ErrDeadlineExceeded) {
 		c.x.PerTryDeadline = time.Time{} // the whole exchange is idle, not just this attempt
 		return protocol.Faultf(protocol.StreamIdle, "no byte of the response for %v (stream_idle_timeout)", c.x.IdleTimeout)
 	}
 	return err
 }
 
-// idleUntil returns when the wait for the next response byte ends, of which watchAfter has passed:
-// at the exchange's deadline or, if idle, at the idle timeout.
-func (c *UpstreamConn) idleUntil() (until time.Time, idle bool) {
-	until = c.x.EffectiveDeadline()
+// waitDeadline returns when the wait for the next response byte ends: at the exchange's deadline
+// or, if limitedByIdle, at the idle timeout. disconnectWatchDelay of the wait has already passed.
+func (c *UpstreamConn) waitDeadline() (deadline time.Time, limitedByIdle bool) {
+	deadline = c.x.EffectiveDeadline()
 	if c.x.IdleTimeout <= 0 {
-		return until, false
+		return deadline, false
 	}
-	end := time.Now().Add(max(c.x.IdleTimeout-watchAfter, 0))
-	if !until.IsZero() && until.Before(end) {
-		return until, false
+	idleDeadline := time.Now().Add(max(c.x.IdleTimeout-disconnectWatchDelay, 0))
+	if !deadline.IsZero() && deadline.Before(idleDeadline) {
+		return deadline, false
 	}
-	return end, true
+	return idleDeadline, true
 }
 
-// resume clears the interruption by which u signaled its end. It returns false if the request body
+// resume clears the interrupt by which u signaled its end. It returns false if the request body
 // failed, so there is no response to wait for.
 func (c *UpstreamConn) resume(u *upload) bool {
 	if u.fault() != nil {
@@ -348,8 +349,8 @@ func (c *UpstreamConn) resume(u *upload) bool {
 	return true
 }
 
-// refused reports whether the upstream stopped reading the request body.
-func (c *UpstreamConn) refused() bool {
+// uploadRejected reports whether the upstream stopped reading the request body.
+func (c *UpstreamConn) uploadRejected() bool {
 	return c.upload != nil && c.upload.ended() && c.upload.writeErr != nil
 }
 
@@ -359,18 +360,18 @@ func (c *UpstreamConn) readFault(err error) error {
 	switch {
 	case err == nil || errors.As(err, &f):
 		return err
-	case c.gone.Load():
+	case c.disconnected.Load():
 		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection before the upstream response was complete")
 	case errors.Is(err, network.ErrInterrupted) && c.upload != nil:
 		return c.upload.fault()
-	case c.refused():
+	case c.uploadRejected():
 		return upstreamFault(c.upload.writeErr, "sending the body")
 	}
 	return upstreamFault(err, "reading the response")
 }
 
 // upstreamFault returns the Fault for a socket error.
-func upstreamFault(err error, doing string) error {
+func upstreamFault(err error, operation string) error {
 	reason := protocol.UpstreamReset
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -378,22 +379,22 @@ func upstreamFault(err error, doing string) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
 		reason = protocol.UpstreamClosed
 	}
-	return protocol.Faultf(reason, "%s: %w", doing, err)
+	return protocol.Faultf(reason, "%s: %w", operation, err)
 }
 
 // finish ends the exchange and releases the connection to its pool. The connection is reusable if
-// whole is true and the upload finished.
-func (c *UpstreamConn) finish(whole bool) {
+// complete is true and the upload finished.
+func (c *UpstreamConn) finish(complete bool) {
 	var panicked *protocol.PanicError
 	if c.upload != nil {
-		whole = c.upload.stop() && whole
+		complete = c.upload.stop() && complete
 		panicked = c.upload.panicked
 		c.upload = nil
 	}
-	reusable := whole && c.framing.KeepAlive && len(c.in.unread()) == 0 && !c.gone.Load() && !c.cut
+	reusable := complete && c.framing.KeepAlive && len(c.in.unread()) == 0 && !c.disconnected.Load() && !c.requestTruncated
 	c.x = nil
 	c.in.release()
-	c.released(reusable) // c may serve another exchange from here on
+	c.onRelease(reusable) // c may serve another exchange from here on
 	if panicked != nil {
 		panic(panicked) // its stack is that of the body's panic
 	}
@@ -401,16 +402,16 @@ func (c *UpstreamConn) finish(whole bool) {
 
 // responseBody is the body of an upstream's response. Closing it releases the connection.
 type responseBody struct {
-	c       *UpstreamConn
-	content content
-	closed  bool
+	c      *UpstreamConn
+	reader bodyReader
+	closed bool
 }
 
-// newAnswer returns the body for responses on c. All responses on c share one, so nothing may use
-// it after Close. Builds with invariants create one per response to detect such use.
-func newAnswer(c *UpstreamConn) *responseBody {
+// newResponseBody returns the body for responses on c. All responses on c share one, so nothing may
+// use it after Close. Builds with invariants create one per response to detect such use.
+func newResponseBody(c *UpstreamConn) *responseBody {
 	b := &responseBody{c: c, closed: true}
-	b.content.chunks.Reason = protocol.UpstreamMalformed
+	b.reader.chunks.Reason = protocol.UpstreamMalformed
 	return b
 }
 
@@ -420,14 +421,14 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		panic("http1: Read of a closed response")
 	}
 	c := b.c
-	if b.content.buffered() == 0 && !b.content.done {
-		c.conn.SetReadDeadline(c.until(time.Now().Add(watchAfter)))
+	if b.reader.buffered() == 0 && !b.reader.done {
+		c.conn.SetReadDeadline(c.capDeadline(time.Now().Add(disconnectWatchDelay)))
 	}
-	n, err := b.content.next(p)
+	n, err := b.reader.next(p)
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = c.readWatchingDownstream(func() error {
 			var again error
-			n, again = b.content.next(p)
+			n, again = b.reader.next(p)
 			return again
 		})
 	}
@@ -438,7 +439,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 }
 
 // Buffered implements protocol.Body.
-func (b *responseBody) Buffered() int { return b.content.buffered() }
+func (b *responseBody) Buffered() int { return b.reader.buffered() }
 
 // Close implements protocol.Body. It removes itself from the exchange so that the engine does not
 // close it again.
@@ -451,6 +452,6 @@ func (b *responseBody) Close() error {
 	}
 	b.closed = true
 	b.c.x.Response.BodyClosed(b)
-	b.c.finish(b.content.done)
+	b.c.finish(b.reader.done)
 	return nil
 }

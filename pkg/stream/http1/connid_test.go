@@ -15,9 +15,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAConnectionKeepsItsNumberWhenItIsParked verifies that all exchanges of a connection have the
+// TestParkedConnectionKeepsID verifies that all exchanges of a connection have the
 // same ID, and that connections of other servers have other IDs.
-func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
+func TestParkedConnectionKeepsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.LocalReply(200, "text/plain", strconv.FormatUint(x.Meta.Conn.ID, 10))

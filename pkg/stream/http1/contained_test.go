@@ -82,10 +82,10 @@ func (b h2cBomb) Upgrade(*network.Conn, stream.Upgrade) network.Handler {
 
 func (h2cBomb) ServeConn(context.Context, *network.Conn) error { panic("a defect in ServeConn") }
 
-// TestAPanicAtACallbackCostsAConnectionAtMost verifies that a panic of a callback ends at most its
+// TestCallbackPanicEndsAtMostOneConnection verifies that a panic of a callback ends at most its
 // connection: the client gets a response if one is possible, the exchange releases its resources
 // (newBench checks the buffers), and the listener accepts further connections.
-func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
+func TestCallbackPanicEndsAtMostOneConnection(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const closing = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	const upgrade = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
@@ -194,9 +194,9 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 	}
 }
 
-// TestAPanicOfWhoWatchesACallerIsContained verifies that the engine contains a panic of an
+// TestOnDisconnectPanicIsContained verifies that the engine contains a panic of an
 // OnDisconnect callback, which runs on its own goroutine.
-func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
+func TestOnDisconnectPanicIsContained(t *testing.T) {
 	told := make(chan struct{})
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {

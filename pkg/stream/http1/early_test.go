@@ -15,10 +15,10 @@ import (
 
 const refusal = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\r\n\r\nbig"
 
-// TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore verifies that the client gets the
+// TestResponseIsForwardedIfHostStopsReading verifies that the client gets the
 // response of a host that responds to the head and closes without reading the body, which resets
 // the connection.
-func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
+func TestResponseIsForwardedIfHostStopsReading(t *testing.T) {
 	for _, test := range []struct {
 		name, framing, content string
 		cut                    bool
@@ -49,10 +49,10 @@ func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 	}
 }
 
-// TestAnAnswerToARequestOfWhichAPartWasWritten verifies that the engine reads the response to a
+// TestResponseToPartiallyWrittenRequest verifies that the engine reads the response to a
 // partially written request. The request exceeds the socket buffers, and the host closes while the
 // rest of it is unwritten.
-func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
+func TestResponseToPartiallyWrittenRequest(t *testing.T) {
 	for _, test := range []struct {
 		name, answer string
 		status       int
@@ -79,8 +79,8 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 			if got := protocol.ReasonOf(err); !slices.Contains(test.want, got) || x.Response.Status != test.status {
 				t.Fatalf("Serve = %v with status %d, want one of %v with %d", err, x.Response.Status, test.want, test.status)
 			}
-			if !c.cut {
-				t.Error("cut = false, want true: the request was not written completely")
+			if !c.requestTruncated {
+				t.Error("requestTruncated = false, want true: the request was not written completely")
 			}
 			if err == nil {
 				if content, err := io.ReadAll(x.Response.Body); string(content) != "big" || err != nil {
@@ -95,9 +95,9 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 	}
 }
 
-// TestBytesBeforeTheQuestionAreNoAnswer verifies that bytes from the host before the request are
+// TestBytesBeforeRequestAreNoResponse verifies that bytes from the host before the request are
 // not used as a response.
-func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
+func TestBytesBeforeRequestAreNoResponse(t *testing.T) {
 	near, far := tcpPair(t)
 	c, released := newClient(near)
 	far.send(refusal)
@@ -121,11 +121,11 @@ func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	}
 }
 
-// TestBytesThatFollowAnAnswerCostTheConnection verifies that a connection with bytes after a
+// TestBytesAfterResponseMakeConnectionUnusable verifies that a connection with bytes after a
 // response is not usable. Some servers send a body with a response that must have none, or respond
 // twice, in the next packet. The engine must not read these bytes as the response to another
 // client.
-func TestBytesThatFollowAnAnswerCostTheConnection(t *testing.T) { // RFC 9112 9.2
+func TestBytesAfterResponseMakeConnectionUnusable(t *testing.T) { // RFC 9112 9.2
 	for _, test := range []struct{ name, method, answer string }{
 		{"response to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"},
 		{"304", "GET", "HTTP/1.1 304 Not Modified\r\n\r\n"},
@@ -162,9 +162,9 @@ func TestBytesThatFollowAnAnswerCostTheConnection(t *testing.T) { // RFC 9112 9.
 	}
 }
 
-// TestAnAnswerBeforeAnyContentAnnouncesTheEnd verifies that a response before the request body has
+// TestResponseBeforeBodyAnnouncesClose verifies that a response before the request body has
 // Connection: close. The engine does not know whether the connection can persist.
-func TestAnAnswerBeforeAnyContentAnnouncesTheEnd(t *testing.T) {
+func TestResponseBeforeBodyAnnouncesClose(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -183,9 +183,9 @@ func TestAnAnswerBeforeAnyContentAnnouncesTheEnd(t *testing.T) {
 	}
 }
 
-// TestACallerThatLeavesWithinItsRequestIsRecordedAsGone verifies that a client that disconnects
+// TestDisconnectDuringRequestIsRecorded verifies that a client that disconnects
 // within its request gets no response.
-func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
+func TestDisconnectDuringRequestIsRecorded(t *testing.T) {
 	for _, test := range []struct{ name, request string }{
 		{"head", "GET / HTTP/1.1\r\nHo"},
 		{"body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
@@ -208,9 +208,9 @@ func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
 	}
 }
 
-// TestACutAnswerWithoutALengthIsAborted verifies that a truncated response to an HTTP/1.0 client
+// TestTruncatedResponseWithoutLengthIsAborted verifies that a truncated response to an HTTP/1.0 client
 // does not end with a FIN, which would mark the end of the body.
-func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
+func TestTruncatedResponseWithoutLengthIsAborted(t *testing.T) { // RFC 9112 8
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -224,9 +224,9 @@ func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
 	}
 }
 
-// TestADeclaredLengthWithoutContentIsNotPromised verifies that a response without a body has
+// TestContentLengthWithoutBodyIsZero verifies that a response without a body has
 // Content-Length: 0. Any other length would make the client read the next response as the body.
-func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
+func TestContentLengthWithoutBodyIsZero(t *testing.T) {
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Response.Status = 200
@@ -242,8 +242,8 @@ func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
 	}
 }
 
-// TestTheAnswerIsStillThereWhenItIsObserved verifies that Observe can read the response headers.
-func TestTheAnswerIsStillThereWhenItIsObserved(t *testing.T) {
+// TestObserverSeesResponse verifies that Observe can read the response headers.
+func TestObserverSeesResponse(t *testing.T) {
 	for _, test := range []struct{ name, request, answer string }{
 		{"body", get, "HTTP/1.1 200 OK\r\nX-One: first\r\nContent-Length: 2\r\n\r\nok"},
 		{"tunnel", "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
@@ -273,9 +273,9 @@ func TestTheAnswerIsStillThereWhenItIsObserved(t *testing.T) {
 	}
 }
 
-// TestARefusalIsRecordedAlone verifies that the record of a rejected exchange has no values of the
+// TestRejectedRequestIsRecordedAlone verifies that the record of a rejected exchange has no values of the
 // previous one.
-func TestARefusalIsRecordedAlone(t *testing.T) {
+func TestRejectedRequestIsRecordedAlone(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -298,9 +298,9 @@ func TestARefusalIsRecordedAlone(t *testing.T) {
 	}
 }
 
-// TestTheLastAnswerOutlivesRequestsBehindIt verifies that a client that pipelines after its last
+// TestLastResponseIsReadableDespitePipelinedRequests verifies that a client that pipelines after its last
 // permitted request gets the response, not a reset.
-func TestTheLastAnswerOutlivesRequestsBehindIt(t *testing.T) { // RFC 9112 9.6
+func TestLastResponseIsReadableDespitePipelinedRequests(t *testing.T) { // RFC 9112 9.6
 	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
 	b.serve(func(c *peer) {
 		c.head()

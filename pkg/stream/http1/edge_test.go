@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-func TestInterimAnswersArePassedOn(t *testing.T) { // RFC 9110 15.2
+func TestInterimResponsesAreForwarded(t *testing.T) { // RFC 9110 15.2
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -32,7 +32,7 @@ func TestInterimAnswersArePassedOn(t *testing.T) { // RFC 9110 15.2
 	}
 }
 
-func TestExpectContinueReachesTheOriginAndItsAnswerTheCaller(t *testing.T) { // RFC 9110 10.1.1
+func TestExpectContinueIsForwarded(t *testing.T) { // RFC 9110 10.1.1
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		if head := c.head(); !strings.Contains(head, "Expect: 100-continue\r\n") {
@@ -54,7 +54,7 @@ func TestExpectContinueReachesTheOriginAndItsAnswerTheCaller(t *testing.T) { // 
 	}
 }
 
-func TestAnEarlyRefusalIsNotFollowedByTheContent(t *testing.T) {
+func TestEarlyFinalResponseSkipsBody(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -79,7 +79,7 @@ func TestAnEarlyRefusalIsNotFollowedByTheContent(t *testing.T) {
 	}
 }
 
-func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
+func TestResponseBeforeEndOfBody(t *testing.T) { // RFC 9112 9.5
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -109,9 +109,9 @@ func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
 	}
 }
 
-// TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection verifies that both connections
+// TestResponseOvertakingUploadKeepsConnection verifies that both connections
 // persist if the response arrives before the goroutine that sent the last body bytes has run again.
-func TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection(t *testing.T) {
+func TestResponseOvertakingUploadKeepsConnection(t *testing.T) {
 	const size, times = 60_000, 300
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -138,9 +138,9 @@ func TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection(t *testing.T) {
 	}
 }
 
-// TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection verifies that a response to a part of the
+// TestResponseBeforeEndOfBodyClosesConnection verifies that a response to a part of the
 // body has Connection: close and ends the connection.
-func TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection(t *testing.T) {
+func TestResponseBeforeEndOfBodyClosesConnection(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -160,7 +160,7 @@ func TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestACallerThatGoesEndsTheUpstreamRequest(t *testing.T) {
+func TestDisconnectEndsUpstreamRequest(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		leave func(*peer)
@@ -191,7 +191,7 @@ func TestACallerThatGoesEndsTheUpstreamRequest(t *testing.T) {
 	}
 }
 
-func TestACallerThatGoesInMidAnswerEndsTheUpstreamRequest(t *testing.T) {
+func TestDisconnectDuringResponseEndsUpstreamRequest(t *testing.T) {
 	b := newBench(t, nil)
 	begun, ended := make(chan struct{}), make(chan struct{})
 	b.serve(func(c *peer) {
@@ -212,13 +212,13 @@ func TestACallerThatGoesInMidAnswerEndsTheUpstreamRequest(t *testing.T) {
 	}
 }
 
-func TestAHalfClosedCallerGetsItsAnswer(t *testing.T) {
+func TestHalfClosedClientGetsResponse(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })
 		b.serve(func(c *peer) {
 			c.head()
 			if slow {
-				<-time.After(2 * watchAfter)
+				<-time.After(2 * disconnectWatchDelay)
 			}
 			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 			c.head()
@@ -231,7 +231,7 @@ func TestAHalfClosedCallerGetsItsAnswer(t *testing.T) {
 	}
 }
 
-func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
+func TestTruncatedUpstreamResponseIsDetected(t *testing.T) {
 	for _, test := range []struct {
 		name, answer string
 		want         protocol.Reason
@@ -269,7 +269,7 @@ func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
 	}
 }
 
-func TestBytesBehindAnAnswerCostTheConnection(t *testing.T) {
+func TestBytesAfterResponsePreventReuse(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -285,7 +285,7 @@ func TestBytesBehindAnAnswerCostTheConnection(t *testing.T) {
 	}
 }
 
-func TestUpgradeTunnelsBothWays(t *testing.T) { // RFC 9110 7.8
+func TestUpgradeTunnelsBothDirections(t *testing.T) { // RFC 9110 7.8
 	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // does not apply to tunnels
 	b.serve(func(c *peer) {
 		head := c.head()
@@ -314,7 +314,7 @@ func TestUpgradeTunnelsBothWays(t *testing.T) { // RFC 9110 7.8
 	<-b.records
 }
 
-func TestA101ThatNobodyAskedForIsRefused(t *testing.T) { // RFC 9110 15.2.2
+func TestUnrequestedUpgradeIsRejected(t *testing.T) { // RFC 9110 15.2.2
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -329,7 +329,7 @@ func TestA101ThatNobodyAskedForIsRefused(t *testing.T) { // RFC 9110 15.2.2
 	}
 }
 
-func TestAnswersWithoutContent(t *testing.T) {
+func TestResponsesWithoutBody(t *testing.T) {
 	for _, test := range []struct{ name, request, answer, want string }{
 		{"HEAD keeps the length", "HEAD", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n"},
 		{"204", "GET", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"},
@@ -352,7 +352,7 @@ func TestAnswersWithoutContent(t *testing.T) {
 	}
 }
 
-func TestRefusalsCloseTheConnection(t *testing.T) {
+func TestRejectionsCloseConnection(t *testing.T) {
 	for _, test := range []struct {
 		name, request, want string
 	}{
@@ -380,7 +380,7 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-func TestSlowRequestsAre408(t *testing.T) {
+func TestSlowRequestsGet408(t *testing.T) {
 	for _, test := range []struct{ name, request string }{
 		{"head", "GET / HTTP/1.1\r\nHo"},
 		{"body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
@@ -404,7 +404,7 @@ func TestSlowRequestsAre408(t *testing.T) {
 	}
 }
 
-func TestOldCallersGetWhatTheyKnow(t *testing.T) { // RFC 9112 9.3, 7
+func TestHTTP10Clients(t *testing.T) { // RFC 9112 9.3, 7
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		for c.head() != "" {

@@ -192,7 +192,7 @@ func (p *peer) expect(want string) {
 
 const get = "GET /a%2Fb?q=1 HTTP/1.1\r\nHost: example.com\r\nX-One: 1\r\nx-two: 2\r\n\r\n"
 
-func TestExchangesFollowEachOtherOnOneConnection(t *testing.T) {
+func TestSequentialExchangesShareConnection(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		for range 3 {
@@ -214,7 +214,7 @@ func TestExchangesFollowEachOtherOnOneConnection(t *testing.T) {
 	}
 }
 
-func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
+func TestPipelinedResponsesKeepOrder(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		for {
@@ -239,7 +239,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\n/4")
 }
 
-func TestContentStreamsBothWays(t *testing.T) {
+func TestBodiesStreamBothDirections(t *testing.T) {
 	const size = 2 << 20
 	for _, test := range []struct{ name, request, answer string }{
 		{"length", "Content-Length: 2097152", "Content-Length: 2097152"},

@@ -51,9 +51,9 @@ func sends(conn net.Conn, texts []string) {
 	}
 }
 
-// TestAStalledRequestEnds verifies that the client gets a 408, or loses its connection within a
+// TestStalledRequestEnds verifies that the client gets a 408, or loses its connection within a
 // response, if neither the request nor its response makes progress for the stream idle timeout.
-func TestAStalledRequestEnds(t *testing.T) {
+func TestStalledRequestEnds(t *testing.T) {
 	const answerHead = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	const length, chunked = "Content-Length: 4\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"
 	for _, test := range []struct {
@@ -74,7 +74,7 @@ func TestAStalledRequestEnds(t *testing.T) {
 		{"idle chunked body", 90 * time.Second, 0, chunked, []string{"1\r\na\r\n"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
 		{"slow but not idle", 90 * time.Second, 0, length, []string{"a", "b", "c", "d"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 5 * time.Minute},
 		{"response in progress", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o", "o", "d"}, 200, "good", protocol.ReasonNone, 4 * time.Minute},
-		{"response stalls, too", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o"}, 200, "go", protocol.RequestIdle, 210*time.Second + lingerTime},
+		{"response stalls, too", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o"}, 200, "go", protocol.RequestIdle, 210*time.Second + lingerTimeout},
 		{"shorter body timeout", 90 * time.Second, 30 * time.Second, length, nil, true, nil, 408, "request not received in time\n", protocol.RequestTimeout, 30 * time.Second},
 		{"no timeout", 0, 0, length, []string{"a", "bcd"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 3 * time.Minute},
 	} {
@@ -122,9 +122,9 @@ func TestAStalledRequestEnds(t *testing.T) {
 	}
 }
 
-// TestAnIdleTunnelEndsByItsStream verifies that the stream idle timeout ends a tunnel without bytes
+// TestStreamIdleTimeoutEndsTunnel verifies that the stream idle timeout ends a tunnel without bytes
 // in either direction. Without that timeout, the idle timeout of the connection applies.
-func TestAnIdleTunnelEndsByItsStream(t *testing.T) {
+func TestStreamIdleTimeoutEndsTunnel(t *testing.T) {
 	for _, test := range []struct {
 		name             string
 		idle, connection time.Duration

@@ -17,10 +17,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAnIdleExchangeEnds verifies that the client gets a 504, or loses its connection within a
+// TestIdleExchangeEnds verifies that the client gets a 504, or loses its connection within a
 // response, if the host sends nothing for the stream idle timeout. A slow host that is not idle
 // does not end the exchange.
-func TestAnIdleExchangeEnds(t *testing.T) {
+func TestIdleExchangeEnds(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	for _, test := range []struct {
 		name     string

@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestLargeContentThatEndsEarly verifies the reason recorded for a truncated large body of declared
+// TestTruncatedLargeBody verifies the reason recorded for a truncated large body of declared
 // length, which the engine forwards from socket to socket (splice(2)).
-func TestLargeContentThatEndsEarly(t *testing.T) {
+func TestTruncatedLargeBody(t *testing.T) {
 	const size, part = 8 << 20, 1 << 20
 	arrived := make(chan struct{})
 	for _, test := range []struct {
@@ -69,14 +69,14 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestLargeContentThatPausesArrivesWhole(t *testing.T) {
+func TestPausingLargeBodyIsComplete(t *testing.T) {
 	const half = 100 << 10
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(2*half) + "\r\n\r\n")
 		c.Write(make([]byte, half))
-		<-time.After(2 * watchAfter)
+		<-time.After(2 * disconnectWatchDelay)
 		c.Write(make([]byte, half))
 		c.head()
 	})
@@ -92,7 +92,7 @@ func TestLargeContentThatPausesArrivesWhole(t *testing.T) {
 	}
 }
 
-func TestAnIdleTunnelEnds(t *testing.T) {
+func TestIdleTunnelEnds(t *testing.T) {
 	b := newBench(t, func(o *stream.ServerOptions) { o.IdleTimeout = 100 * time.Millisecond })
 	b.serve(func(c *peer) {
 		c.head()
@@ -114,7 +114,7 @@ func TestAnIdleTunnelEnds(t *testing.T) {
 	}
 }
 
-func TestWholeContentCanBeSentAgain(t *testing.T) {
+func TestCompleteBodyCanBeRewound(t *testing.T) {
 	b := newBench(t, func(o *stream.ServerOptions) {
 		next := o.Service
 		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -141,9 +141,9 @@ func TestWholeContentCanBeSentAgain(t *testing.T) {
 	}
 }
 
-// TestContentDoesNotWaitForTrailers verifies that the engine forwards buffered body bytes before
+// TestBodyDoesNotWaitForTrailers verifies that the engine forwards buffered body bytes before
 // the trailer section is complete.
-func TestContentDoesNotWaitForTrailers(t *testing.T) {
+func TestBodyDoesNotWaitForTrailers(t *testing.T) {
 	b := newBench(t, nil)
 	arrived := make(chan struct{})
 	b.serve(func(c *peer) {
@@ -162,9 +162,9 @@ func TestContentDoesNotWaitForTrailers(t *testing.T) {
 	c.expect("0\r\nX-Sum: 1\r\n\r\n")
 }
 
-// TestContentThatIsMalformedFromTheStartIsA502 verifies that the client gets a 502 if the response
+// TestMalformedResponseBodyIs502 verifies that the client gets a 502 if the response
 // body fails before its first byte.
-func TestContentThatIsMalformedFromTheStartIsA502(t *testing.T) {
+func TestMalformedResponseBodyIs502(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
@@ -181,7 +181,7 @@ func TestContentThatIsMalformedFromTheStartIsA502(t *testing.T) {
 	}
 }
 
-func TestADrainAnnouncesTheEnd(t *testing.T) {
+func TestDrainAnnouncesClose(t *testing.T) {
 	b := newBench(t, nil)
 	asked, idle := make(chan struct{}), make(chan struct{})
 	drained := make(chan int, 1)
@@ -212,9 +212,9 @@ func TestADrainAnnouncesTheEnd(t *testing.T) {
 	}
 }
 
-// TestADrainServesARequestThatHasArrived verifies that the engine serves a request that arrived
+// TestDrainServesReceivedRequest verifies that the engine serves a request that arrived
 // before the drain began, after a response without Connection: close.
-func TestADrainServesARequestThatHasArrived(t *testing.T) {
+func TestDrainServesReceivedRequest(t *testing.T) {
 	near, far := tcpPair(t)
 	observed, drained, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	s := NewServer(stream.ServerOptions{
@@ -245,7 +245,7 @@ func TestADrainServesARequestThatHasArrived(t *testing.T) {
 	}
 }
 
-func TestProtocolMakesBothSides(t *testing.T) {
+func TestProtocolCreatesBothSides(t *testing.T) {
 	p := Protocol()
 	if p.Name != config.HTTP1 {
 		t.Errorf("Name = %q", p.Name)

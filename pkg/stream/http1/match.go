@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// longestMethod is the maximum length of a method, in bytes, for Match to detect HTTP. The longest
+// maxMethodLen is the maximum length of a method, in bytes, for Match to detect HTTP. The longest
 // registered method has 17 (RFC 3253).
-const longestMethod = 24
+const maxMethodLen = 24
 
 // Match reports whether a connection that begins with b speaks HTTP/1. Longer input never changes a
 // result other than MatchNeedMore. A request begins with its method (RFC 9112 3), perhaps after
@@ -29,7 +29,7 @@ func Match(b []byte) xprotocol.MatchResult {
 		n++
 	}
 	switch {
-	case n > longestMethod:
+	case n > maxMethodLen:
 		return xprotocol.MatchNo
 	case n == len(b):
 		return xprotocol.MatchNeedMore
@@ -52,6 +52,6 @@ func isMethodByte(c byte) bool {
 }
 
 func isKnownMethod(name []byte) bool {
-	known := [...]string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
-	return slices.ContainsFunc(known[:], func(k string) bool { return bytes.Equal(name, []byte(k)) })
+	methods := [...]string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+	return slices.ContainsFunc(methods[:], func(method string) bool { return bytes.Equal(name, []byte(method)) })
 }

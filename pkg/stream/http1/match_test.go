@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
+func TestMatch(t *testing.T) {
 	const yes, no, unsure = xprotocol.MatchYes, xprotocol.MatchNo, xprotocol.MatchNeedMore
 	for _, test := range []struct {
 		name, bytes string
@@ -63,7 +63,7 @@ func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
 	}
 }
 
-func TestMatchAllocatesNothing(t *testing.T) {
+func TestMatchDoesNotAllocate(t *testing.T) {
 	b := []byte("OPTIONS * HTTP/1.1\r\nHost: shop.test\r\n\r\n")
 	if n := testing.AllocsPerRun(100, func() { _ = Match(b) }); n != 0 {
 		t.Errorf("%v allocations per Match, want 0", n)

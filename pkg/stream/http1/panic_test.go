@@ -53,7 +53,7 @@ func around(next protocol.Service, before, after func(x *protocol.Exchange)) pro
 	})
 }
 
-func TestAPanicCostsItsExchangeOnly(t *testing.T) {
+func TestPanicEndsOnlyItsExchange(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	for _, test := range []struct {
 		name          string
@@ -113,7 +113,7 @@ type informer struct{}
 func (informer) SendInterim(int, *protocol.Header) error { panic("a defect") }
 func (informer) OnDisconnect(func()) (stop func())       { return func() {} }
 
-func TestAPanicWithinServeReleasesTheConnectionAndEndsTheUpload(t *testing.T) {
+func TestPanicInServeReleasesConnectionAndEndsUpload(t *testing.T) {
 	near, far := tcpPair(t)
 	c, released := newClient(near)
 	go func() {

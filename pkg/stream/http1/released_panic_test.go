@@ -12,10 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAPanicOfReleasedCostsOneExchangeAtMost verifies that a panic of OnRelease ends at most one
+// TestOnReleasePanicEndsAtMostOneExchange verifies that a panic of OnRelease ends at most one
 // exchange. OnRelease panics after a response, a failure or a tunnel. newBench checks buffers and
 // connections.
-func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
+func TestOnReleasePanicEndsAtMostOneExchange(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
 	for name, test := range map[string]struct {

@@ -4,12 +4,12 @@
 // A request passes through the server side as follows:
 //
 //	ServeConn     wait without a buffer, get a downstreamConn
-//	run           serve one exchange after the other
+//	run           serve one exchange after another
 //	  readHead    parse, reject malformed heads
-//	  serve       call the service
-//	  answer      write the head and a small body in one write, a large body in pieces
+//	  serve       call the service and write its response: the head and a small body in one
+//	              write, a large body in pieces
 //	  finish      observe, reset
-//	  afterAnswer discard the unread body, or linger
+//	  afterResponse  discard the unread body, or linger
 //	handOver      continue the connection in another protocol
 //
 // Everything runs on the connection's goroutine. A second one exists only while the engine sends a
@@ -35,8 +35,8 @@ import (
 )
 
 const (
-	// firstRead is the initial size of a request buffer in bytes; larger heads grow it.
-	firstRead = 4 << 10
+	// requestBufferSize is the initial size of a request buffer in bytes; larger heads grow it.
+	requestBufferSize = 4 << 10
 	// parkAfter is how long an idle connection keeps its goroutine.
 	parkAfter = 2 * time.Second
 )
@@ -53,11 +53,11 @@ func Protocol() stream.Protocol {
 
 // Server is the downstream side. NewServer creates one. It is safe for concurrent use.
 type Server struct {
-	o        stream.ServerOptions // immutable
-	limits   syntax.Limits        // immutable
-	yields   bool                 // immutable; GOMAXPROCS is 1: idle yields the processor
-	sessions sync.Pool            // of *session
-	clock    stream.DateCache
+	opts   stream.ServerOptions // immutable
+	limits syntax.Limits        // immutable
+	yields bool                 // immutable; GOMAXPROCS is 1: idle yields the processor
+	conns  sync.Pool            // of *downstreamConn
+	clock  stream.DateCache
 }
 
 // NewServer returns a server for the connections of one listener.
@@ -65,7 +65,7 @@ func NewServer(o stream.ServerOptions) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{o: o, limits: limitsOf(&o.HTTP1), yields: runtime.GOMAXPROCS(0) == 1}
+	return &Server{opts: o, limits: limitsOf(&o.HTTP1), yields: runtime.GOMAXPROCS(0) == 1}
 }
 
 func limitsOf(o *config.HTTP1Options) syntax.Limits {
@@ -73,32 +73,33 @@ func limitsOf(o *config.HTTP1Options) syntax.Limits {
 }
 
 // IdleTimeout implements network.ClientFirstHandler.
-func (s *Server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
+func (s *Server) IdleTimeout() time.Duration { return s.opts.IdleTimeout }
 
 // ServeConn serves conn until it ends, or until it has been idle long enough to be parked.
 func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if err := conn.SetIdle(true); err != nil {
-		return idleEnd(conn, err)
+		return setIdleCloseReason(conn, err)
 	}
 	in := connReader{conn: conn}
-	_, err := conn.Fill(&in.rest, firstRead)
+	_, err := conn.Fill(&in.rest, requestBufferSize)
 	_ = conn.SetIdle(false) // never fails
 	if err != nil {
 		in.release()
-		return idleEnd(conn, err)
+		return setIdleCloseReason(conn, err)
 	}
-	c := s.take(conn, in)
+	c := s.getConn(conn, in)
 	err = c.run(ctx)
 	if next := c.next; next != nil {
 		c.next = nil
 		return c.handOver(ctx, next)
 	}
-	s.give(c)
+	s.putConn(c)
 	return err
 }
 
-// idleEnd records why an idle connection ended. It returns nil for the normal reasons.
-func idleEnd(conn *network.Conn, err error) error {
+// setIdleCloseReason sets the close reason of an idle connection that ended with err. It returns
+// nil for the normal reasons.
+func setIdleCloseReason(conn *network.Conn, err error) error {
 	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
@@ -108,139 +109,139 @@ func idleEnd(conn *network.Conn, err error) error {
 
 // downstreamConn is the state of a connection while it is not parked.
 type downstreamConn struct {
-	s    *Server
-	conn *network.Conn
-	meta protocol.ConnMeta
-	in   connReader
-	x    protocol.Exchange
+	server *Server
+	conn   *network.Conn
+	meta   protocol.ConnMeta
+	in     connReader
+	x      protocol.Exchange
 
-	framing  syntax.Framing
-	body     requestBody
-	unrouted bool            // the listener does not serve the target
-	answered bool            // the head of the final response was written, or the write was tried
-	moved    atomic.Int64    // time since x.Meta.Start of the last response write while the request body was incomplete
-	next     network.Handler // takes over the connection; almost always nil
+	framing         syntax.Framing
+	body            requestBody
+	targetNotServed bool            // the listener does not serve the target
+	responseStarted bool            // the head of the final response was written, or the write was tried
+	progress        atomic.Int64    // time since x.Meta.Start of the last response write while the request body was incomplete
+	next            network.Handler // takes over the connection; almost always nil
 	// State of the last exchange.
 	forwarded bool // the response was not a local reply
-	end       time.Time
+	endedAt   time.Time
 }
 
-func (s *Server) take(conn *network.Conn, in connReader) *downstreamConn {
-	c, ok := s.sessions.Get().(*downstreamConn)
+func (s *Server) getConn(conn *network.Conn, in connReader) *downstreamConn {
+	c, ok := s.conns.Get().(*downstreamConn)
 	if !ok {
-		c = &downstreamConn{s: s}
+		c = &downstreamConn{server: s}
 		c.x.Downstream = c
 		c.x.Meta.Conn = &c.meta
 		c.body.c = c
 	}
 	c.conn = conn
 	c.in = in
-	c.meta = stream.NewConnMeta(s.o.Listener, conn)
+	c.meta = stream.NewConnMeta(s.opts.Listener, conn)
 	c.x.Reset()
-	conn.SetWriteTimeout(s.o.HTTP1.WriteTimeout)
+	conn.SetWriteTimeout(s.opts.HTTP1.WriteTimeout)
 	return c
 }
 
-func (s *Server) give(c *downstreamConn) {
+func (s *Server) putConn(c *downstreamConn) {
 	c.in.release()
 	c.in.conn, c.conn = nil, nil
-	s.sessions.Put(c)
+	s.conns.Put(c)
 }
 
-// run serves exchanges one after the other. On entry there are unread bytes. On a panic it releases
+// run serves one exchange after another. On entry there are unread bytes. On a panic it releases
 // what the exchange holds.
 func (c *downstreamConn) run(ctx context.Context) error {
 	ended := false
 	defer func() {
 		if !ended { // a panic, which the listener contains
-			c.drop()
+			c.resetExchange()
 			c.in.release()
 		}
 	}()
-	err := c.exchanges(ctx)
+	err := c.serveExchanges(ctx)
 	ended = true
 	return err
 }
 
-func (c *downstreamConn) exchanges(ctx context.Context) error {
+func (c *downstreamConn) serveExchanges(ctx context.Context) error {
 	c.x.Meta.Start = time.Now()
 	for {
-		if !c.exchange(ctx) {
+		if !c.serveExchange(ctx) {
 			return nil
 		}
 		if c.in.rest != nil { // pipelined
-			c.x.Meta.Start = c.end
+			c.x.Meta.Start = c.endedAt
 			continue
 		}
-		if more, err := c.idle(); !more {
+		if ready, err := c.idle(); !ready {
 			return err
 		}
 	}
 }
 
-// idle waits for the next request, for parkAfter at most before the connection is parked. more is
-// false when the connection must end or be parked.
-func (c *downstreamConn) idle() (more bool, err error) {
+// idle waits for the next request, for parkAfter at most before the connection is parked. ready is
+// false if the connection must end or be parked.
+func (c *downstreamConn) idle() (ready bool, err error) {
 	if err := c.conn.SetIdle(true); err != nil {
-		return false, idleEnd(c.conn, err)
+		return false, setIdleCloseReason(c.conn, err)
 	}
-	limit := later(c.end, c.s.o.IdleTimeout)
-	soon := c.end.Add(parkAfter)
-	parks := limit.IsZero() || soon.Before(limit)
-	if parks {
-		c.conn.SetReadDeadline(soon)
+	idleDeadline := deadlineAfter(c.endedAt, c.server.opts.IdleTimeout)
+	parkAt := c.endedAt.Add(parkAfter)
+	parkFirst := idleDeadline.IsZero() || parkAt.Before(idleDeadline)
+	if parkFirst {
+		c.conn.SetReadDeadline(parkAt)
 	} else {
-		c.conn.SetReadDeadline(limit)
+		c.conn.SetReadDeadline(idleDeadline)
 	}
-	if c.s.yields && c.forwarded {
+	if c.server.yields && c.forwarded {
 		// On a busy processor, the turn of the other goroutines takes about as long as a client
 		// takes to send its next request, which is then found without a wait in the poller. After a
 		// local reply this could starve goroutines that only the poller can wake: only waits for
 		// upstreams run the poller.
 		runtime.Gosched()
 	}
-	_, err = c.conn.Fill(&c.in.rest, firstRead)
+	_, err = c.conn.Fill(&c.in.rest, requestBufferSize)
 	if err != nil {
-		if parks && errors.Is(err, os.ErrDeadlineExceeded) {
-			c.conn.SetReadDeadline(limit)
+		if parkFirst && errors.Is(err, os.ErrDeadlineExceeded) {
+			c.conn.SetReadDeadline(idleDeadline)
 			return false, network.ErrPark
 		}
-		return false, idleEnd(c.conn, err)
+		return false, setIdleCloseReason(c.conn, err)
 	}
 	_ = c.conn.SetIdle(false) // never fails
 	c.x.Meta.Start = time.Now()
 	return true, nil
 }
 
-// exchange serves one request. keep reports whether the connection can take another.
-func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
+// serveExchange serves one request. keep reports whether the connection can take another.
+func (c *downstreamConn) serveExchange(ctx context.Context) (keep bool) {
 	x := &c.x
-	c.answered = false
-	c.body.content.read.Store(0)
+	c.responseStarted = false
+	c.body.reader.read.Store(0)
 	c.conn.Requests++
 	if err := c.readHead(); err != nil {
 		x.Request.Method = "" // the parsed parts are unreliable
-		c.refuse(err)
+		c.reject(err)
 		return false
 	}
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Version = versionText(c.framing.Minor)
-	if accept := &c.s.o.HTTP1.Accept; *accept != (config.HTTP1Accept{}) {
-		if status, err := c.acceptable(accept); err != nil {
-			c.refuseAs(status, err)
+	if accept := &c.server.opts.HTTP1.Accept; *accept != (config.HTTP1Accept{}) {
+		if status, err := c.checkAccept(accept); err != nil {
+			c.rejectWithStatus(status, err)
 			return false
 		}
 	}
-	x.IdleTimeout = c.s.o.HTTP1.StreamIdleTimeout
+	x.IdleTimeout = c.server.opts.HTTP1.StreamIdleTimeout
 	if x.Request.Scheme == "" { // every target except absolute-form
 		x.Request.Scheme = c.scheme()
 	}
 	x.Request.Body = nil
 	if c.framing.Body != syntax.NoBody {
 		x.Request.Body = &c.body
-		c.moved.Store(0)
-		if limit := c.s.o.HTTP1.MaxRequestBodySize; limit > 0 && c.framing.Length > limit {
-			c.refuse(protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", c.framing.Length, limit))
+		c.progress.Store(0)
+		if limit := c.server.opts.HTTP1.MaxRequestBodySize; limit > 0 && c.framing.Length > limit {
+			c.reject(protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", c.framing.Length, limit))
 			return false
 		}
 		c.awaitSmallBody()
@@ -252,23 +253,23 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 	}
 	keep, err := c.serve(ctx)
 	if p := protocol.PanicIn(err); p != nil {
-		c.report("responding to a request", p)
+		c.logPanic("responding to a request", p)
 	}
-	if err != nil && !c.answered {
+	if err != nil && !c.responseStarted {
 		c.framing.KeepAlive = false
-		c.fail(err)
-		_, _ = c.answer() // the first error is recorded
+		c.setLocalReply(err)
+		_, _ = c.writeResponse() // the first error is recorded
 	}
-	c.forwarded = !c.isOwn()
-	gone := protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect || x.Record.Reason == protocol.ReasonDownstreamDisconnect
+	c.forwarded = !c.isLocalReply()
+	disconnected := protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect || x.Record.Reason == protocol.ReasonDownstreamDisconnect
 	if keep = keep && err == nil; !keep {
 		c.conn.CloseReason = c.closeReason(err)
 	}
 	c.finish(err)
-	if gone {
+	if disconnected {
 		return false
 	}
-	return c.afterAnswer(keep)
+	return c.afterResponse(keep)
 }
 
 // serve calls the service and writes its response. A panic of the service, or of a body that it
@@ -276,7 +277,7 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 // disconnected.
 func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	defer protocol.RecoverPanic(&err)
-	if err := c.respond(ctx); err != nil { // the chain has no service.Respond
+	if err := c.callService(ctx); err != nil { // the chain has no service.Respond
 		if protocol.PanicIn(err) != nil {
 			return false, err
 		}
@@ -285,23 +286,23 @@ func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	if c.x.Record.Reason == protocol.ReasonDownstreamDisconnect {
 		return false, nil
 	}
-	return c.answer()
+	return c.writeResponse()
 }
 
-// afterAnswer advances the connection to the first byte of the next request, if it can. A client
+// afterResponse advances the connection to the first byte of the next request, if it can. A client
 // that expected to send more requests may be sending one: it gets time to read its response.
-func (c *downstreamConn) afterAnswer(keep bool) bool {
-	b := &c.body.content
+func (c *downstreamConn) afterResponse(keep bool) bool {
+	b := &c.body.reader
 	if b.closed.Load() { // an upload was aborted: the end of its request is unknown
 		c.conn.Resume()
 		keep = false
 	}
 	if keep && !b.done {
-		keep = c.drainBody()
+		keep = c.discardBody()
 		c.conn.CloseReason = network.ClosedRequestUnread // if the connection ends
 	}
 	if !keep && (!b.done || c.framing.KeepAlive) {
-		stream.Linger(c.conn, lingerTime, lingerLimit)
+		stream.Linger(c.conn, lingerTimeout, maxLingerBytes)
 	}
 	c.in.endMessage()
 	return keep
@@ -310,10 +311,10 @@ func (c *downstreamConn) afterAnswer(keep bool) bool {
 // readHead reads until the request head is complete.
 func (c *downstreamConn) readHead() error {
 	x := &c.x
-	waited := false
+	deadlineSet := false
 	var scan syntax.Scanner
 	for {
-		n, err := syntax.ParseRequest(c.in.rest.Bytes(), c.s.limits, &x.Request, &c.framing)
+		n, err := syntax.ParseRequest(c.in.rest.Bytes(), c.server.limits, &x.Request, &c.framing)
 		if err != nil {
 			return err
 		}
@@ -321,32 +322,32 @@ func (c *downstreamConn) readHead() error {
 			c.in.rest.Discard(n)
 			c.in.head = c.in.rest
 			x.Meta.HeadSize = n
-			c.body.content.start(&c.in, &c.framing, &x.Request.Trailer, c.s.limits, c.s.o.HTTP1.MaxRequestBodySize)
+			c.body.reader.start(&c.in, &c.framing, &x.Request.Trailer, c.server.limits, c.server.opts.HTTP1.MaxRequestBodySize)
 			return nil
 		}
-		if !waited {
-			waited = true
-			c.conn.SetReadDeadline(later(x.Meta.Start, c.s.o.HTTP1.HeadTimeout))
+		if !deadlineSet {
+			deadlineSet = true
+			c.conn.SetReadDeadline(deadlineAfter(x.Meta.Start, c.server.opts.HTTP1.HeadTimeout))
 		}
 		meta := x.Meta
 		x.Reset()
 		x.Meta = meta
-		for again := true; again; again = !scan.Ready(c.in.rest.Bytes(), c.s.limits) {
-			if _, err := c.conn.Fill(&c.in.rest, firstRead); err != nil {
-				return readFault(cutShort(err))
+		for incomplete := true; incomplete; incomplete = !scan.Ready(c.in.rest.Bytes(), c.server.limits) {
+			if _, err := c.conn.Fill(&c.in.rest, requestBufferSize); err != nil {
+				return readFault(unexpectedEOF(err))
 			}
 		}
 	}
 }
 
-// refuse sends the local reply for err and ends the connection.
-func (c *downstreamConn) refuse(err error) { c.refuseAs(0, err) }
+// reject sends the local reply for err and ends the connection.
+func (c *downstreamConn) reject(err error) { c.rejectWithStatus(0, err) }
 
-// refuseAs is refuse with the given status; 0 means that of err's Reason.
-func (c *downstreamConn) refuseAs(status int, err error) {
+// rejectWithStatus is reject with the given status; 0 means that of err's Reason.
+func (c *downstreamConn) rejectWithStatus(status int, err error) {
 	x := &c.x
 	c.framing.KeepAlive = false
-	c.fail(err)
+	c.setLocalReply(err)
 	if status != 0 {
 		x.Response.Status = status
 	}
@@ -357,47 +358,48 @@ func (c *downstreamConn) refuseAs(status int, err error) {
 		c.finish(nil)
 		return
 	}
-	_, werr := c.answer()
+	_, werr := c.writeResponse()
 	c.conn.CloseReason = c.closeReason(werr)
 	c.finish(werr)
-	stream.Linger(c.conn, lingerTime, lingerLimit)
+	stream.Linger(c.conn, lingerTimeout, maxLingerBytes)
 }
 
-// finish records the exchange and resets x for the next one. The body's state stays for drainBody.
+// finish records the exchange and resets x for the next one. The body's state stays for
+// discardBody.
 func (c *downstreamConn) finish(err error) {
 	x := &c.x
 	if err != nil && x.Record.Reason == protocol.ReasonNone {
 		x.Record.Reason = protocol.ReasonOf(err)
 		x.Record.Detail = err.Error()
 	}
-	x.Record.RequestBytes = c.body.content.read.Load()
-	c.end = time.Now()
-	x.Record.End = c.end
-	if c.s.o.Observe != nil {
+	x.Record.RequestBytes = c.body.reader.read.Load()
+	c.endedAt = time.Now()
+	x.Record.End = c.endedAt
+	if c.server.opts.Observe != nil {
 		c.observe()
 	}
-	c.drop() // after observe: the response headers are views
+	c.resetExchange() // after observe: the response headers are views
 }
 
 // observe calls Observe and contains its panic.
 func (c *downstreamConn) observe() {
 	defer c.contain("recording a request")
-	c.s.o.Observe(&c.x)
+	c.server.opts.Observe(&c.x)
 }
 
-// drop resets the exchange and contains a panic of closing the response.
-func (c *downstreamConn) drop() {
+// resetExchange resets the exchange and contains a panic of closing the response.
+func (c *downstreamConn) resetExchange() {
 	defer c.x.Reset()
 	defer c.contain("closing a response")
 	c.x.ResetResponse()
 }
 
-// fail replaces the response with the local reply for err. Closing the old response may panic; fail
-// then logs the panic and sets the local reply again.
-func (c *downstreamConn) fail(err error) {
+// setLocalReply replaces the response with the local reply for err. Closing the old response may
+// panic; setLocalReply then logs the panic and sets the local reply again.
+func (c *downstreamConn) setLocalReply(err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.report("closing a response", p)
+			c.logPanic("closing a response", p)
 			c.x.LocalReplyError(err)
 		}
 	}()
@@ -405,16 +407,16 @@ func (c *downstreamConn) fail(err error) {
 }
 
 // contain recovers and logs a panic that must not end the connection. Callers defer it.
-func (c *downstreamConn) contain(doing string) {
+func (c *downstreamConn) contain(operation string) {
 	if p := recover(); p != nil {
-		c.report(doing, p)
+		c.logPanic(operation, p)
 	}
 }
 
-// report logs a contained panic. p is the value of recover, or a *protocol.PanicError. The deferred
-// function that recovers calls report.
-func (c *downstreamConn) report(doing string, p any) {
-	protocol.NewPanic(p).Log(c.s.o.Log, doing, "listener", c.s.o.Listener)
+// logPanic logs a contained panic. p is the value of recover, or a *protocol.PanicError. The
+// deferred function that recovers calls logPanic.
+func (c *downstreamConn) logPanic(operation string, p any) {
+	protocol.NewPanic(p).Log(c.server.opts.Log, operation, "listener", c.server.opts.Listener)
 }
 
 // scheme returns the scheme of the downstream connection (RFC 9112 3.3).

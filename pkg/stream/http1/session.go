@@ -14,13 +14,13 @@ import (
 
 // Bounds on discarded body bytes.
 const (
-	// drainLimit is how many bytes of an unread request body are read and discarded to keep the
-	// connection.
-	drainLimit = 256 << 10
-	// lingerLimit and lingerTime bound the read after the last written byte, which lets the client
-	// read it before a reset (RFC 9112 9.6).
-	lingerLimit = 1 << 20
-	lingerTime  = time.Second
+	// maxDiscardBytes is how many bytes of an unread request body are read and discarded to keep
+	// the connection.
+	maxDiscardBytes = 256 << 10
+	// maxLingerBytes and lingerTimeout bound the read after the last written byte. It lets the
+	// client read that byte before a reset (RFC 9112 9.6).
+	maxLingerBytes = 1 << 20
+	lingerTimeout  = time.Second
 )
 
 // smallBodyTimeout is how long a small body may take to arrive after its head. Many clients write
@@ -31,31 +31,31 @@ const smallBodyTimeout = 5 * time.Millisecond
 // 100. A complete body goes upstream in one write with the head, needs no goroutine, and can be
 // sent again.
 func (c *downstreamConn) awaitSmallBody() {
-	b := &c.body.content
-	if b.kind != syntax.Length || b.whole >= 0 || b.left > inlineContent || c.x.Request.ExpectContinue {
+	b := &c.body.reader
+	if b.kind != syntax.Length || b.bufferedSize >= 0 || b.remaining > maxInlineBody || c.x.Request.ExpectContinue {
 		return
 	}
-	patience := smallBodyTimeout
-	if t := c.s.o.HTTP1.BodyTimeout; t > 0 {
-		patience = min(patience, t)
+	timeout := smallBodyTimeout
+	if t := c.server.opts.HTTP1.BodyTimeout; t > 0 {
+		timeout = min(timeout, t)
 	}
-	c.conn.SetReadDeadline(time.Now().Add(patience))
-	b.awaitWhole()
+	c.conn.SetReadDeadline(time.Now().Add(timeout))
+	b.awaitComplete()
 }
 
 // requestBody is the body of the request on c.
 type requestBody struct {
-	c       *downstreamConn
-	content content
+	c      *downstreamConn
+	reader bodyReader
 }
 
 // Read implements protocol.Body. Its errors are Faults. Each wait has the full body timeout: the
 // service may have been busy before it called Read.
 func (b *requestBody) Read(p []byte) (int, error) {
-	if b.content.whole < 0 {
+	if b.reader.bufferedSize < 0 {
 		return b.await(p)
 	}
-	n, err := b.content.next(p)
+	n, err := b.reader.next(p)
 	return n, readFault(err)
 }
 
@@ -63,37 +63,37 @@ func (b *requestBody) Read(p []byte) (int, error) {
 // from being idle.
 func (b *requestBody) await(p []byte) (int, error) {
 	c := b.c
-	idle, last := c.x.IdleTimeout, time.Now()
-	end := later(last, c.s.o.HTTP1.BodyTimeout)
+	idleTimeout, lastProgress := c.x.IdleTimeout, time.Now()
+	bodyDeadline := deadlineAfter(lastProgress, c.server.opts.HTTP1.BodyTimeout)
 	for {
-		until := later(last, idle)
-		idles := idle > 0 && (end.IsZero() || until.Before(end))
-		if !idles {
-			until = end
+		deadline := deadlineAfter(lastProgress, idleTimeout)
+		idleFirst := idleTimeout > 0 && (bodyDeadline.IsZero() || deadline.Before(bodyDeadline))
+		if !idleFirst {
+			deadline = bodyDeadline
 		}
-		c.conn.SetReadDeadline(until)
-		n, err := b.content.next(p)
-		if n > 0 || !idles || !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.conn.SetReadDeadline(deadline)
+		n, err := b.reader.next(p)
+		if n > 0 || !idleFirst || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, readFault(err)
 		}
-		moved := c.x.Meta.Start.Add(time.Duration(c.moved.Load()))
-		if !moved.After(last) {
-			return 0, protocol.Faultf(protocol.RequestIdle, "no byte of the request for %v (stream_idle_timeout)", idle)
+		progress := c.x.Meta.Start.Add(time.Duration(c.progress.Load()))
+		if !progress.After(lastProgress) {
+			return 0, protocol.Faultf(protocol.RequestIdle, "no byte of the request for %v (stream_idle_timeout)", idleTimeout)
 		}
-		last = moved
+		lastProgress = progress
 	}
 }
 
 // Buffered implements protocol.Body.
-func (b *requestBody) Buffered() int { return b.content.buffered() }
+func (b *requestBody) Buffered() int { return b.reader.buffered() }
 
 // Rewind implements protocol.Rewinder.
-func (b *requestBody) Rewind() bool { return b.content.rewind() }
+func (b *requestBody) Rewind() bool { return b.reader.rewind() }
 
-// Close implements protocol.Body. It interrupts a Read on another goroutine. After the whole body
-// has been read there is no such Read.
+// Close implements protocol.Body. It interrupts a Read on another goroutine. After the complete
+// body has been read there is no such Read.
 func (b *requestBody) Close() error {
-	if b.content.state.Load() != contentDone && !b.content.closed.Swap(true) {
+	if b.reader.state.Load() != bodyDone && !b.reader.closed.Swap(true) {
 		b.c.conn.Interrupt()
 	}
 	return nil
@@ -107,7 +107,7 @@ func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error 
 	if c.framing.Minor == 0 {
 		return nil // HTTP/1.0 has no interim responses (RFC 9110 15.2)
 	}
-	out := buffer.Get(firstRead)
+	out := buffer.Get(requestBufferSize)
 	defer out.Release()
 	out.SetStorage(syntax.AppendInterim(out.Storage(), status, header))
 	if _, err := c.conn.Write(out.Bytes()); err != nil {
@@ -118,14 +118,14 @@ func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error 
 
 // OnDisconnect implements protocol.Downstream. The request body has been read, so there is no other
 // reader.
-func (c *downstreamConn) OnDisconnect(gone func()) (stop func()) {
+func (c *downstreamConn) OnDisconnect(onDisconnect func()) (stop func()) {
 	done := make(chan struct{})
 	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline applies
 	go func() {
 		defer close(done)
 		defer c.contain("reporting a client disconnect")
-		if err := c.conn.AwaitPeerClose(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) && !errors.Is(err, os.ErrDeadlineExceeded) {
-			gone()
+		if err := c.conn.AwaitPeerClose(c.server.opts.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			onDisconnect()
 		}
 	}()
 	return func() {
@@ -135,39 +135,39 @@ func (c *downstreamConn) OnDisconnect(gone func()) (stop func()) {
 	}
 }
 
-// dropChunks reads and discards an untouched chunked body that has arrived or arrives promptly. Its
-// size shows only at its end, and the response head must say before whether the connection
-// persists.
-func (c *downstreamConn) dropChunks() {
-	b := &c.body.content
-	if b.kind != syntax.Chunked || b.state.Load() != contentUntouched || c.x.Request.ExpectContinue || !c.framing.KeepAlive {
+// discardChunkedBody reads and discards an untouched chunked body that has arrived or arrives
+// promptly. Its size shows only at its end, and the response head must say before whether the
+// connection persists.
+func (c *downstreamConn) discardChunkedBody() {
+	b := &c.body.reader
+	if b.kind != syntax.Chunked || b.state.Load() != bodyUntouched || c.x.Request.ExpectContinue || !c.framing.KeepAlive {
 		return
 	}
 	c.conn.SetReadDeadline(time.Now().Add(smallBodyTimeout))
-	out := buffer.Get(firstRead)
+	out := buffer.Get(requestBufferSize)
 	defer out.Release()
-	for dropped := 0; dropped < drainLimit; {
+	for discarded := 0; discarded < maxDiscardBytes; {
 		n, err := b.next(out.Tail())
 		if err != nil {
 			return
 		}
-		dropped += n
+		discarded += n
 	}
 }
 
-// drainBody discards the rest of a request body that the service did not read and reports whether
+// discardBody discards the rest of a request body that the service did not read and reports whether
 // it reached the end. If the rest is large or slow, the connection must end.
-func (c *downstreamConn) drainBody() bool {
-	b := &c.body.content
+func (c *downstreamConn) discardBody() bool {
+	b := &c.body.reader
 	out := buffer.Get(pieceSize)
 	defer out.Release()
-	if b.whole < 0 {
-		c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	if b.bufferedSize < 0 {
+		c.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 	}
-	dropped := 0
-	for !b.done && dropped < drainLimit {
+	discarded := 0
+	for !b.done && discarded < maxDiscardBytes {
 		n, err := b.next(out.Tail())
-		dropped += n
+		discarded += n
 		if err != nil && err != io.EOF {
 			return false
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestALocalReplyAfterAnUpstreamAnswered verifies that the expired deadline of the exchange does
+// TestLocalReplyAfterUpstreamResponse verifies that the expired deadline of the exchange does
 // not bound the write of a local reply. The test simulates a retry: the response of the first
 // attempt is dropped, and the second attempt fails at the deadline without a host.
-func TestALocalReplyAfterAnUpstreamAnswered(t *testing.T) {
+func TestLocalReplyAfterUpstreamResponse(t *testing.T) {
 	upstream := newBench(t, nil)
 	upstream.serve(func(c *peer) {
 		c.head()

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestStaleConnectionsAreToldFromBrokenOnes verifies that the error has ErrNotReceived only if the
+// TestStaleConnectionsAreDistinguishedFromBroken verifies that the error has ErrNotReceived only if the
 // host had closed the connection before it received the request. Only then is a retry safe.
-func TestStaleConnectionsAreToldFromBrokenOnes(t *testing.T) {
+func TestStaleConnectionsAreDistinguishedFromBroken(t *testing.T) {
 	for name, test := range map[string]struct {
 		peer func(t *testing.T, far *peer) // nil: the host closes before the request
 		want bool

@@ -50,7 +50,7 @@ var echo = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) e
 	return nil
 })
 
-func TestTimeoutsOfTheCaller(t *testing.T) {
+func TestDownstreamTimeouts(t *testing.T) {
 	options := config.DefaultHTTP1Options()
 	options.HeadTimeout, options.BodyTimeout, options.WriteTimeout = 10*time.Second, 20*time.Second, 30*time.Second
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"
@@ -80,14 +80,14 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 		{"idle and parked, then another exchange", echo, []step{
 			{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}, {time.Minute, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"},
 		}, "HTTP/1.1 200 ", time.Minute},
-		{"slow head", echo, []step{{0, "GET / HT"}, {9 * time.Second, "TP"}}, "HTTP/1.1 408 ", 10*time.Second + lingerTime},
+		{"slow head", echo, []step{{0, "GET / HT"}, {9 * time.Second, "TP"}}, "HTTP/1.1 408 ", 10*time.Second + lingerTimeout},
 		{"slow head after an exchange", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\nGET"}},
-			"HTTP/1.1 200 ", 10*time.Second + lingerTime},
-		{"slow body", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}}, "HTTP/1.1 408 ", 39*time.Second + lingerTime},
+			"HTTP/1.1 200 ", 10*time.Second + lingerTimeout},
+		{"slow body", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}}, "HTTP/1.1 408 ", 39*time.Second + lingerTimeout},
 		{"slow body within the timeout", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}, {19 * time.Second, "lo"}},
 			"HTTP/1.1 200 ", 38*time.Second + time.Hour},
 		{"body read late", slowly, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
-		{"missing body after OnDisconnect", watching, []step{{0, post}}, "HTTP/1.1 200 ", smallBodyTimeout + time.Minute + 2*lingerTime},
+		{"missing body after OnDisconnect", watching, []step{{0, post}}, "HTTP/1.1 200 ", smallBodyTimeout + time.Minute + 2*lingerTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 	}
 }
 
-func TestACallerThatReadsNothingIsLeft(t *testing.T) {
+func TestStalledClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reasons := make(chan protocol.Reason, 1)
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo, Observe: func(x *protocol.Exchange) { reasons <- x.Record.Reason }}
@@ -134,7 +134,7 @@ func TestACallerThatReadsNothingIsLeft(t *testing.T) {
 	})
 }
 
-func TestTimeoutsOfTheUpstream(t *testing.T) {
+func TestUpstreamTimeouts(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 	long := protocol.NewStringBody(strings.Repeat("x", 100<<10))
 	for _, test := range []struct {
@@ -180,12 +180,12 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
 			}
-		}, protocol.UpstreamTimeout, 60*time.Second + refusalTime},
+		}, protocol.UpstreamTimeout, 60*time.Second + earlyResponseTimeout},
 		{"unread body with a deadline", 5 * time.Second, long, func(_ net.Conn, r *bufio.Reader) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
 			}
-		}, protocol.UpstreamTimeout, 5*time.Second + overtaken},
+		}, protocol.UpstreamTimeout, 5*time.Second + uploadGrace},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -224,8 +224,8 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 	}
 }
 
-// TestContentThatWasGivenUpCannotBeRewound verifies that an aborted request body is not sent again.
-func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
+// TestAbortedBodyCannotBeRewound verifies that an aborted request body is not sent again.
+func TestAbortedBodyCannotBeRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rewound := make(chan bool, 1)
 		service := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -255,16 +255,16 @@ func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 	})
 }
 
-// TestSmallContentIsWaitedForAMoment verifies that a small body that arrives shortly after its head
+// TestSmallBodyIsAwaitedBriefly verifies that a small body that arrives shortly after its head
 // is buffered before the service is called, and can be rewound. The engine does not wait for a
 // later or larger body.
-func TestSmallContentIsWaitedForAMoment(t *testing.T) {
+func TestSmallBodyIsAwaitedBriefly(t *testing.T) {
 	const ms = time.Millisecond
 	type piece struct {
 		after time.Duration // time since the previous piece
 		text  string
 	}
-	large := strings.Repeat("x", 2*firstRead)
+	large := strings.Repeat("x", 2*requestBufferSize)
 	for _, test := range []struct {
 		name   string
 		fields string
@@ -278,7 +278,7 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 		{"larger than the free space of the head buffer", "", []piece{{0, "he"}, {ms, large}}, ms, 2 + len(large)},
 		{"late", "", []piece{{smallBodyTimeout + ms, "hello"}}, smallBodyTimeout, 0},
 		{"partly late", "", []piece{{0, "he"}, {smallBodyTimeout + ms, "llo"}}, smallBodyTimeout, 2},
-		{"large", "", []piece{{0, "he"}, {ms, strings.Repeat("x", inlineContent)}}, 0, 2},
+		{"large", "", []piece{{0, "he"}, {ms, strings.Repeat("x", maxInlineBody)}}, 0, 2},
 		{"client expects 100-continue", "Expect: 100-continue\r\n", []piece{{ms, "hello"}}, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -329,9 +329,9 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 	}
 }
 
-// TestUnwantedChunksKeepTheConnection verifies that a local reply keeps the connection if the
+// TestUnreadChunkedBodyKeepsConnection verifies that a local reply keeps the connection if the
 // unread chunked body is small and ends soon.
-func TestUnwantedChunksKeepTheConnection(t *testing.T) {
+func TestUnreadChunkedBodyKeepsConnection(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n"
 	const next = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	chunk := "2000\r\n" + strings.Repeat("x", 0x2000) + "\r\n"
@@ -416,9 +416,9 @@ func (l leaving) OnDisconnect(gone func()) func() {
 	return func() { timer.Stop() }
 }
 
-// TestAnUploadIsWaitedForWithoutPolling verifies that the goroutine that waits for a response does
+// TestUploadIsAwaitedWithoutPolling verifies that the goroutine that waits for a response does
 // not poll during an upload, and that it watches for a client disconnect after the upload.
-func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
+func TestUploadIsAwaitedWithoutPolling(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 	broken := protocol.NewFault(protocol.RequestTimeout, nil)
 	for _, test := range []struct {

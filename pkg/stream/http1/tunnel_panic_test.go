@@ -44,10 +44,10 @@ func (f faultyTunnel) Close() error {
 	return f.Tunnel.Close()
 }
 
-// TestAPanicOfAWebSocketTunnelEndsBothConnections verifies that a panic in either direction ends
+// TestWebSocketTunnelPanicEndsBothConnections verifies that a panic in either direction ends
 // both connections, that the upstream connection is released once, and that the listener serves
 // other connections.
-func TestAPanicOfAWebSocketTunnelEndsBothConnections(t *testing.T) {
+func TestWebSocketTunnelPanicEndsBothConnections(t *testing.T) {
 	const shake = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 	for name, test := range map[string]struct {

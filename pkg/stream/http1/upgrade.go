@@ -9,8 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// switching is the response to a request after which the connection speaks HTTP/2 (RFC 7540 3.2).
-const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+// switchingProtocols is the response to a request after which the connection speaks HTTP/2 (RFC
+// 7540 3.2).
+const switchingProtocols = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 
 // upgrade returns the handler that continues the connection in HTTP/2, if the request asks for it.
 // It returns nil if the request is to be served in HTTP/1.1: its body is incomplete and would have
@@ -18,27 +19,27 @@ const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUp
 // listener does not serve its target; or the connection is about to end.
 func (c *downstreamConn) upgrade() network.Handler {
 	x, f := &c.x, &c.framing
-	b := &c.body.content
-	if f.HTTP2Settings == "" || c.unrouted || c.s.o.H2C == nil || c.meta.Secure || c.conn.Draining() ||
-		!f.KeepAlive || f.Body != syntax.NoBody && b.whole < 0 || x.Request.ExpectContinue {
+	b := &c.body.reader
+	if f.HTTP2Settings == "" || c.targetNotServed || c.server.opts.H2C == nil || c.meta.Secure || c.conn.Draining() ||
+		!f.KeepAlive || f.Body != syntax.NoBody && b.bufferedSize < 0 || x.Request.ExpectContinue {
 		return nil
 	}
 	u := stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Settings: f.HTTP2Settings, AcceptsTrailers: f.Trailers}
-	if b.whole > 0 {
-		u.Body = c.in.unread()[:b.whole]
+	if b.bufferedSize > 0 {
+		u.Body = c.in.unread()[:b.bufferedSize]
 	}
-	return c.s.o.H2C.Upgrade(c.conn, u)
+	return c.server.opts.H2C.Upgrade(c.conn, u)
 }
 
 // handOver sends the 101 and lets next serve the connection after the request that it took over.
 // next reads the bytes after that request. handOver returns c to the pool.
 func (c *downstreamConn) handOver(ctx context.Context, next network.Handler) error {
-	s, conn := c.s, c.conn
+	s, conn := c.server, c.conn
 	conn.SetReadDeadline(time.Time{})
 	conn.SetWriteDeadline(time.Time{})
-	_, _ = conn.Write([]byte(switching)) // the next read detects a disconnect
+	_, _ = conn.Write([]byte(switchingProtocols)) // the next read detects a disconnect
 	if rest := c.in.rest; rest != nil {
-		rest.Discard(max(0, c.body.content.whole))
+		rest.Discard(max(0, c.body.reader.bufferedSize))
 	}
 	c.in.endMessage()
 	if c.in.rest != nil {
@@ -46,7 +47,7 @@ func (c *downstreamConn) handOver(ctx context.Context, next network.Handler) err
 		c.in.rest = nil
 	}
 	c.x.Reset()
-	s.give(c)
+	s.putConn(c)
 	conn.Handler = next
 	return next.ServeConn(ctx, conn)
 }

@@ -38,7 +38,7 @@ func (n *next) ServeConn(_ context.Context, conn *network.Conn) error {
 
 const askH2C = "Host: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 
-func TestAConnectionIsHandedOverToHTTP2(t *testing.T) { // RFC 7540 3.2
+func TestUpgradeToHTTP2(t *testing.T) { // RFC 7540 3.2
 	for name, test := range map[string]struct{ request, seen string }{
 		"without a body":        {"GET /a HTTP/1.1\r\n" + askH2C + "\r\n", "GET /a  AAMAAABk"},
 		"with a body":           {"POST /a HTTP/1.1\r\n" + askH2C + "Content-Length: 5\r\n\r\nhello", "POST /a hello AAMAAABk"},
@@ -72,7 +72,7 @@ func TestAConnectionIsHandedOverToHTTP2(t *testing.T) { // RFC 7540 3.2
 	}
 }
 
-func TestARequestThatCannotSwitchIsServedAsItIs(t *testing.T) { // RFC 9110 7.8
+func TestIneligibleUpgradeIsServedAsHTTP1(t *testing.T) { // RFC 9110 7.8
 	const large = 40 << 10 // larger than the engine waits for
 	for name, test := range map[string]struct {
 		request, content string

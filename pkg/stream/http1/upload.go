@@ -15,11 +15,11 @@ import (
 type upload struct {
 	c     *UpstreamConn
 	req   *protocol.Request
-	state atomic.Uint32 // uploadRuns and so on
+	state atomic.Uint32 // uploadRunning and so on
 	done  chan struct{}
-	// whole is true once all of the body has been read. The last bytes may still have to be
+	// bodyRead is true once all of the body has been read. The last bytes may still have to be
 	// written.
-	whole atomic.Bool
+	bodyRead atomic.Bool
 
 	panicked *protocol.PanicError // panic of closing the body, or nil; owned by the goroutine that reads the response
 
@@ -30,13 +30,13 @@ type upload struct {
 
 // States of an upload and who changes them:
 //
-//	runs <-> awaited   the goroutine that reads the response
-//	either -> over     the upload; it then interrupts that goroutine if it awaits
+//	running <-> awaited  the goroutine that reads the response
+//	either -> ended    the upload; it then interrupts that goroutine if it awaits
 //	                   the end, or if the request body failed
 const (
-	uploadRuns = iota
+	uploadRunning = iota
 	uploadAwaited
-	uploadOver
+	uploadEnded
 )
 
 func startUpload(c *UpstreamConn, chunked bool) *upload {
@@ -50,22 +50,22 @@ func (u *upload) run(chunked bool) {
 	out := buffer.Get(pieceSize)
 	defer out.Release()
 	defer u.end()
-	next := u.plain
+	appendNext := u.appendPlain
 	if chunked {
-		next = u.chunk
+		appendNext = u.appendChunk
 	}
-	for left := u.req.ContentLength; ; {
-		n, err := next(out, left)
-		left -= int64(n)
+	for remaining := u.req.ContentLength; ; {
+		n, err := appendNext(out, remaining)
+		remaining -= int64(n)
 		last := err == io.EOF
 		if err != nil && !last {
 			u.readErr = err
 			return
 		}
 		if last {
-			u.whole.Store(true)
+			u.bodyRead.Store(true)
 		}
-		if out.Len() > 0 && (last || u.req.Body.Buffered() == 0 || out.Len() > inlineContent) {
+		if out.Len() > 0 && (last || u.req.Body.Buffered() == 0 || out.Len() > maxInlineBody) {
 			if _, err := u.c.conn.Write(out.Bytes()); err != nil {
 				u.writeErr = err // a response may have arrived anyway
 				return
@@ -83,39 +83,39 @@ func (u *upload) end() {
 	if p := recover(); p != nil { // from a body that a filter created
 		u.readErr = protocol.NewFault(protocol.Internal, protocol.NewPanic(p))
 	}
-	if u.state.Swap(uploadOver) == uploadAwaited || u.readErr != nil {
+	if u.state.Swap(uploadEnded) == uploadAwaited || u.readErr != nil {
 		u.c.conn.Interrupt()
 	}
 }
 
-// await requests that the end of the upload interrupts the connection. It returns false if the
+// awaitEnd requests that the end of the upload interrupts the connection. It returns false if the
 // upload has ended.
-func (u *upload) await() bool { return u.state.CompareAndSwap(uploadRuns, uploadAwaited) }
+func (u *upload) awaitEnd() bool { return u.state.CompareAndSwap(uploadRunning, uploadAwaited) }
 
-// leave reverts await. It returns false if the upload has ended; the connection is then
+// stopAwaiting reverts awaitEnd. It returns false if the upload has ended; the connection is then
 // interrupted, or will be before done is closed.
-func (u *upload) leave() bool { return u.state.CompareAndSwap(uploadAwaited, uploadRuns) }
+func (u *upload) stopAwaiting() bool { return u.state.CompareAndSwap(uploadAwaited, uploadRunning) }
 
-// plain appends bytes of a body with a declared length. It returns io.EOF with the last ones.
-func (u *upload) plain(out *buffer.IoBuffer, left int64) (int, error) {
+// appendPlain appends bytes of a body with a declared length. It returns io.EOF with the last ones.
+func (u *upload) appendPlain(out *buffer.IoBuffer, remaining int64) (int, error) {
 	out.Reserve(1)
 	tail := out.Tail()
-	if int64(len(tail)) > left {
-		tail = tail[:left]
+	if int64(len(tail)) > remaining {
+		tail = tail[:remaining]
 	}
 	n, err := u.req.Body.Read(tail)
 	out.Extend(n)
 	switch {
-	case err == io.EOF && int64(n) < left:
-		return n, protocol.Faultf(protocol.Internal, "request body ended %d bytes before its declared length", left-int64(n))
-	case err == nil && int64(n) == left:
+	case err == io.EOF && int64(n) < remaining:
+		return n, protocol.Faultf(protocol.Internal, "request body ended %d bytes before its declared length", remaining-int64(n))
+	case err == nil && int64(n) == remaining:
 		return n, io.EOF
 	}
 	return n, err
 }
 
-// chunk appends body bytes in the chunked coding. It returns io.EOF with the last chunk.
-func (u *upload) chunk(out *buffer.IoBuffer, _ int64) (int, error) {
+// appendChunk appends body bytes in the chunked coding. It returns io.EOF with the last chunk.
+func (u *upload) appendChunk(out *buffer.IoBuffer, _ int64) (int, error) {
 	n, err := appendChunk(out, u.req.Body)
 	if err == io.EOF {
 		out.SetStorage(syntax.AppendLastChunk(out.Storage(), &u.req.Trailer))
@@ -133,19 +133,19 @@ func (u *upload) ended() bool {
 	}
 }
 
-// overtaken is how long stop waits for an upload that has read its whole body: the response may
-// arrive before the upload's goroutine is scheduled again.
-const overtaken = 100 * time.Millisecond
+// uploadGrace is how long stop waits for an upload that has read its complete body: the response
+// may arrive before the upload's goroutine is scheduled again.
+const uploadGrace = 100 * time.Millisecond
 
 // stop ends the upload, waits for its goroutine, and reports whether it sent everything, so that
 // the connection can be reused.
 func (u *upload) stop() bool {
-	if u.whole.Load() && !u.ended() {
-		late := time.NewTimer(overtaken)
-		defer late.Stop()
+	if u.bodyRead.Load() && !u.ended() {
+		timer := time.NewTimer(uploadGrace)
+		defer timer.Stop()
 		select {
 		case <-u.done:
-		case <-late.C:
+		case <-timer.C:
 		}
 	}
 	if !u.ended() {

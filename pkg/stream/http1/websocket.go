@@ -18,9 +18,9 @@ func newWebSocketKey(x *protocol.Exchange) string {
 	if !syntax.IsWebSocket(x.Request.Upgrade) || isHTTP1(x.Meta.Version) {
 		return ""
 	}
-	var chance [16]byte
-	_, _ = rand.Read(chance[:]) // never fails
-	return syntax.NewWebSocketKey(chance)
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	return syntax.NewWebSocketKey(nonce)
 }
 
 // isHTTP1 reports whether version is HTTP/1.x, which uses keys and proofs.
@@ -28,11 +28,11 @@ func isHTTP1(version string) bool { return strings.HasPrefix(version, "HTTP/1.")
 
 // verifyWebSocketAccept removes the proof from a 101 and reports whether it matches key (RFC 6455
 // 4.1).
-func verifyWebSocketAccept(answer *protocol.Header, key string) bool {
-	proof, ok := answer.Lookup(syntax.WebSocketAcceptField)
-	right := ok && proof == syntax.WebSocketAccept(key)
-	answer.Del(syntax.WebSocketAcceptField)
-	return right
+func verifyWebSocketAccept(header *protocol.Header, key string) bool {
+	proof, ok := header.Lookup(syntax.WebSocketAcceptField)
+	matches := ok && proof == syntax.WebSocketAccept(key)
+	header.Del(syntax.WebSocketAcceptField)
+	return matches
 }
 
 // completeUpgrade completes the 101 of an upstream that speaks another version. It sets the new

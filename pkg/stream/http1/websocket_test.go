@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestTheClientShakesHandsForACallerOfHTTP2 verifies the WebSocket handshake with an HTTP/1.1 host
+// TestUpstreamHandshakeForHTTP2Client verifies the WebSocket handshake with an HTTP/1.1 host
 // for an HTTP/2 client that sent an extended CONNECT (RFC 8441).
-func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
+func TestUpstreamHandshakeForHTTP2Client(t *testing.T) {
 	fromHTTP2 := func() *protocol.Exchange {
 		x := ask("GET", nil)
 		x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
@@ -81,7 +81,7 @@ func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 	}
 }
 
-func TestEachHandshakeHasAKeyOfItsOwn(t *testing.T) { // RFC 6455 4.1
+func TestHandshakeKeysAreUnique(t *testing.T) { // RFC 6455 4.1
 	x := ask("GET", nil)
 	x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
 	first, second := newWebSocketKey(x), newWebSocketKey(x)
@@ -90,7 +90,7 @@ func TestEachHandshakeHasAKeyOfItsOwn(t *testing.T) { // RFC 6455 4.1
 	}
 }
 
-func TestOnlyAWebSocketOfAnotherVersionGetsAKey(t *testing.T) {
+func TestOnlyWebSocketOfOtherVersionGetsKey(t *testing.T) {
 	for _, test := range []struct{ name, upgrade, version string }{
 		{"HTTP/1.1 client with its own key", "websocket", "HTTP/1.1"},
 		{"another protocol", "connect-udp", "HTTP/2.0"},
@@ -125,9 +125,9 @@ func (e *echoTunnel) Close() error {
 	return e.w.Close()
 }
 
-// TestTheServerShakesHandsForAnUpstreamOfHTTP2 verifies that an HTTP/1.1 client gets a 101 when the
+// TestDownstreamHandshakeForHTTP2Host verifies that an HTTP/1.1 client gets a 101 when the
 // upstream accepted an extended CONNECT over HTTP/2.
-func TestTheServerShakesHandsForAnUpstreamOfHTTP2(t *testing.T) {
+func TestDownstreamHandshakeForHTTP2Host(t *testing.T) {
 	const key = "dGhlIHNhbXBsZSBub25jZQ=="
 	for _, test := range []struct{ name, fields, want string }{
 		{"WebSocket", "Upgrade: WebSocket\r\nSec-WebSocket-Key: " + key + "\r\n", "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: chat\r\n" +

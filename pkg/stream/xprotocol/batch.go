@@ -35,7 +35,7 @@ func (b *batch) observer(s *server) stream.BatchObserver {
 	if len(b.observers) > 0 && b.observers[0].server == s {
 		return b.observers[0].observer
 	}
-	i := slices.IndexFunc(b.observers, func(t serverObserver) bool { return t.server == s })
+	i := slices.IndexFunc(b.observers, func(o serverObserver) bool { return o.server == s })
 	if i < 0 {
 		i = len(b.observers)
 		b.observers = append(b.observers, serverObserver{s, s.opts.NewBatchObserver()})
@@ -45,9 +45,9 @@ func (b *batch) observer(s *server) stream.BatchObserver {
 }
 
 // flush accounts for the observed exchanges and contains panics.
-func (t *serverObserver) flush() {
-	defer t.server.engine.goroutines.Contain("recording requests")
-	t.observer.Flush()
+func (o *serverObserver) flush() {
+	defer o.server.engine.goroutines.Contain("recording requests")
+	o.observer.Flush()
 }
 
 // flush accounts for the exchanges and flushes the write queues. If a connection is lost, its

@@ -65,7 +65,7 @@ func quiet(t testing.TB, whole bool) *rig {
 	return r
 }
 
-func TestARequestAllocatesNothing(t *testing.T) {
+func TestRequestDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("invariant checks allocate")
 	}

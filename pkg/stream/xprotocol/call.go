@@ -11,20 +11,20 @@ import (
 
 // waiter waits for a response: a request, or a blocked goroutine.
 type waiter interface {
-	// park blocks until one wake. It is not called for a request that is pending without a stack.
+	// park blocks until one wake. It is not called for a pending request, which holds no goroutine.
 	park()
 	// wake ends the wait. The continuation runs on the goroutine that owns b.
 	wake(b *batch)
-	// passes reports whether the waiter is done with the response when wake returns.
-	passes() bool
+	// doneOnWake reports whether the waiter is done with the response when wake returns.
+	doneOnWake() bool
 }
 
-// sleeper is the waiter of an exchange that another engine serves.
-type sleeper chan struct{}
+// blockingWaiter is the waiter of an exchange that another engine serves.
+type blockingWaiter chan struct{}
 
-func (s sleeper) park()       { <-s }
-func (s sleeper) wake(*batch) { s <- struct{}{} }
-func (sleeper) passes() bool  { return false }
+func (s blockingWaiter) park()          { <-s }
+func (s blockingWaiter) wake(*batch)    { s <- struct{}{} }
+func (blockingWaiter) doneOnWake() bool { return false }
 
 // call is an exchange that waits for its response. The goroutine that removes it from the table
 // owns it until wake.
@@ -44,15 +44,15 @@ type call struct {
 // responseBody is the body of a response; closing it ends the exchange on the connection.
 type responseBody struct {
 	codec.Message
-	k  *call
-	of *protocol.Response // the response whose body it is; nil: none
+	call     *call
+	response *protocol.Response // the response that has this body; nil: none
 }
 
 // Close implements protocol.Body. It removes itself from the response, so that nothing closes it
 // again.
 func (b *responseBody) Close() error {
-	b.of.BodyClosed(b)
-	b.k.release()
+	b.response.BodyClosed(b)
+	b.call.release()
 	return nil
 }
 
@@ -69,14 +69,14 @@ func (k *call) release() {
 // free makes k ready for another exchange.
 func (k *call) free() {
 	k.body.Reset()
-	k.body.of = nil
+	k.body.response = nil
 	k.conn, k.waiter, k.err, k.sendErr, k.buf = nil, nil, nil, nil, nil
 }
 
 // setResponse stores k's response. It copies the frame if the response must outlast wake.
 func (k *call) setResponse(frame []byte) {
 	k.body.Frame = frame
-	if !k.waiter.passes() {
+	if !k.waiter.doneOnWake() {
 		k.buf = buffer.Get(len(frame))
 		_, _ = k.buf.Write(frame) // never fails
 		k.body.Frame = k.buf.Bytes()
@@ -105,7 +105,7 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 	x.Response.Source = protocol.UpstreamResponse
 	k.body.Set(c, k.body.Frame)
 	if err = c.ReadResponse(k.body.Frame, &x.Response, &k.body.View); err == nil {
-		k.body.of = &x.Response
+		k.body.response = &x.Response
 		x.Response.SetBody(&k.body)
 	}
 	return err

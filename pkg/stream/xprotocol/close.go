@@ -14,8 +14,8 @@ import (
 var (
 	// errIdleAfterGoAway ends a connection that has drained.
 	errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
-	// errUnanswered ends a connection on which a response could not be sent.
-	errUnanswered = errors.New("a response could not be sent")
+	// errResponseNotSent ends a connection on which a response could not be sent.
+	errResponseNotSent = errors.New("a response could not be sent")
 )
 
 // sendGoAway asks the client to send no more requests on this connection.
@@ -62,7 +62,7 @@ func (c *downstreamConn) abort(b *batch) {
 		_ = c.conn.Close() // the listener closes it again
 		return
 	}
-	c.abortErr = errUnanswered
+	c.abortErr = errResponseNotSent
 	c.conn.Interrupt()
 }
 
@@ -160,25 +160,25 @@ func (c *downstreamConn) abandonAll() (stop func()) {
 }
 
 // abandon notifies every request in flight that its client has disconnected, but one-way requests
-// only if includeOneWay is true. It reports whether it left any out. The reader calls it, or
+// only if includeOneWay is true. It reports whether it skipped any. The reader calls it, or
 // another goroutine while the reader waits for the requests to end.
-func (c *downstreamConn) abandon(includeOneWay bool) (others bool) {
+func (c *downstreamConn) abandon(includeOneWay bool) (skipped bool) {
 	var pending []pendingCall
 	for _, r := range c.inflight.active() {
 		if r.oneWay() && !includeOneWay {
-			others = true
+			skipped = true
 			continue
 		}
-		for _, on := range [...]pendingCall{r.sentCall, r.watch.NotifyDisconnect(c.server.engine.goroutines.Start)} {
-			if on.conn != nil {
-				pending = append(pending, on)
+		for _, call := range [...]pendingCall{r.sentCall, r.watch.NotifyDisconnect(c.server.engine.goroutines.Start)} {
+			if call.conn != nil {
+				pending = append(pending, call)
 			}
 		}
 	}
 	c.batch.now = time.Now()
-	for _, on := range pending {
-		on.conn.abandon(on.id, &c.batch)
+	for _, call := range pending {
+		call.conn.abandon(call.id, &c.batch)
 	}
 	c.batch.flush()
-	return others
+	return skipped
 }

@@ -23,9 +23,9 @@ func (m *fusedMessage) Close() error {
 	return m.inner.Close()
 }
 
-// TestAPanicOfCloseReleasesTheHostsConnection verifies that the response reaches the client and
+// TestClosePanicReleasesUpstreamConn verifies that the response reaches the client and
 // that OnRelease runs exactly once when Close of a filter's body panics.
-func TestAPanicOfCloseReleasesTheHostsConnection(t *testing.T) {
+func TestClosePanicReleasesUpstreamConn(t *testing.T) {
 	for _, forks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("forks: %t", forks), func(t *testing.T) {
 			f := newFusedRig(t, forks)

@@ -8,13 +8,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestALastRequestThatNobodyAnswersIsSent verifies that a one-way request is sent although the pool
+// TestCloseSendsOneWayRequest verifies that a one-way request is sent although the pool
 // closes the connection as soon as the request has left it.
-func TestALastRequestThatNobodyAnswersIsSent(t *testing.T) {
-	inBothWays(t, testALastRequestThatNobodyAnswersIsSent)
+func TestCloseSendsOneWayRequest(t *testing.T) {
+	inBothWays(t, testCloseSendsOneWayRequest)
 }
 
-func testALastRequestThatNobodyAnswersIsSent(t *testing.T, to *forwardTo) {
+func testCloseSendsOneWayRequest(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	got := make(chan codec.Frame, 3)
 	to.client.Store(r.client(host(t, func(p *peer) {
@@ -36,13 +36,13 @@ func testALastRequestThatNobodyAnswersIsSent(t *testing.T, to *forwardTo) {
 	}
 }
 
-// TestAConnectionToASlowHostSendsWhatNobodyAnswers verifies that a one-way request is sent
+// TestCloseSendsOneWayRequestToSlowHost verifies that a one-way request is sent
 // completely to a host that reads nothing until Weft has closed the connection.
-func TestAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T) {
-	inBothWays(t, testAConnectionToASlowHostSendsWhatNobodyAnswers)
+func TestCloseSendsOneWayRequestToSlowHost(t *testing.T) {
+	inBothWays(t, testCloseSendsOneWayRequestToSlowHost)
 }
 
-func testAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T, to *forwardTo) {
+func testCloseSendsOneWayRequestToSlowHost(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	closed, got := make(chan struct{}), make(chan int, 1)
 	to.client.Store(r.client(host(t, func(p *peer) {

@@ -43,9 +43,9 @@ func (d defective) AppendResponse(dst, frame []byte, r *protocol.Response, v *co
 	return d.toy.AppendResponse(dst, frame, r, v)
 }
 
-// TestADefectOfACodecCostsOneRequest verifies that a panic of the codec fails one request with an
+// TestCodecPanicEndsOnlyItsRequest verifies that a panic of the codec fails one request with an
 // internal error, and that both connections continue.
-func TestADefectOfACodecCostsOneRequest(t *testing.T) {
+func TestCodecPanicEndsOnlyItsRequest(t *testing.T) {
 	for _, method := range []string{"AppendRequest", "ReadResponse", "AppendResponse"} {
 		t.Run(method, func(t *testing.T) {
 			inBothWays(t, func(t *testing.T, to *forwardTo) {
@@ -71,9 +71,9 @@ func TestADefectOfACodecCostsOneRequest(t *testing.T) {
 	}
 }
 
-// TestACallerThatLeavesAtTheLimitIsNoticed verifies that Weft detects a disconnect while
+// TestDisconnectAtLimitIsDetected verifies that Weft detects a disconnect while
 // MaxInFlight is reached and nothing reads the connection.
-func TestACallerThatLeavesAtTheLimitIsNoticed(t *testing.T) {
+func TestDisconnectAtLimitIsDetected(t *testing.T) {
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
 		defer close(stop)
@@ -95,9 +95,9 @@ func TestACallerThatLeavesAtTheLimitIsNoticed(t *testing.T) {
 	})
 }
 
-// TestADrainRefusesWhatItHasNotBegun verifies that every request that arrived before the drain gets
+// TestDrainRejectsUnstartedRequests verifies that every request that arrived before the drain gets
 // a response, and that the last ones are rejected.
-func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
+func TestDrainRejectsUnstartedRequests(t *testing.T) {
 	begun := make(chan struct{}, 20)
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		begun <- struct{}{}

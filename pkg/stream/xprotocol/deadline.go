@@ -20,8 +20,8 @@ func (u *UpstreamConn) expire() {
 		return
 	}
 	defer u.timer.Done()
-	late, next := u.calls.expired(b.now)
-	ping, dead := u.keepaliveDue(b.now)
+	expired, next := u.calls.expired(b.now)
+	ping, unresponsive := u.keepaliveDue(b.now)
 	if d := u.opts.RPC.HeartbeatInterval; d > 0 {
 		u.timer.Arm(u.nextHeartbeat(d))
 	}
@@ -32,7 +32,7 @@ func (u *UpstreamConn) expire() {
 		u.closeIfExhausted()
 	}
 	u.mu.Unlock()
-	for _, k := range late {
+	for _, k := range expired {
 		u.wake(k, protocol.Faultf(protocol.UpstreamTimeout, "no response in time"), b)
 	}
 	err := error(nil)
@@ -41,7 +41,7 @@ func (u *UpstreamConn) expire() {
 		u.engine.report("sending a heartbeat to a host", err)
 	}
 	b.flush()
-	if dead {
+	if unresponsive {
 		err = errHeartbeatTimeout
 	}
 	if err != nil {
@@ -56,15 +56,15 @@ func (u *UpstreamConn) ping(id uint64, b *batch) (err error) {
 	return nil
 }
 
-// keepaliveDue reports whether a heartbeat is due, or the host has missed too many. The caller
-// holds u.mu.
-func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, dead bool) {
+// keepaliveDue reports whether a heartbeat is due, or the host has not responded to too many. The
+// caller holds u.mu.
+func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, unresponsive bool) {
 	interval := u.opts.RPC.HeartbeatInterval
 	if interval <= 0 {
 		return false, false
 	}
-	heard := time.Unix(0, u.lastReadAt.Load())
-	if heard.After(u.keepalive.sent) {
+	lastRead := time.Unix(0, u.lastReadAt.Load())
+	if lastRead.After(u.keepalive.sent) {
 		u.keepalive = keepalive{}
 	}
 	if now.Before(u.nextHeartbeat(interval)) {

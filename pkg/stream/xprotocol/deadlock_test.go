@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAConnectionThatWasClosedAtTheLimitEnds verifies that a connection ends which Weft closes
+// TestConnectionClosedAtLimitEnds verifies that a connection ends which Weft closes
 // before its reader waits at MaxInFlight: OnClose then calls back immediately.
-func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
+func TestConnectionClosedAtLimitEnds(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		_ = x.Meta.Conn.DownstreamConn.(*network.Conn).Close()
@@ -39,9 +39,9 @@ func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAHostsConnectionMayAskItsClient verifies that close hooks run without the lock of the
+// TestOnReleaseMayUseConnection verifies that close hooks run without the lock of the
 // UpstreamConn.
-func TestTheEndOfAHostsConnectionMayAskItsClient(t *testing.T) {
+func TestOnReleaseMayUseConnection(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
 	ended := make(chan struct{})

@@ -110,7 +110,9 @@ func (e *Engine) Close() {
 }
 
 // report logs err if it is a recovered panic.
-func (e *Engine) report(doing string, err error) { protocol.PanicIn(err).Log(e.goroutines.Log, doing) }
+func (e *Engine) report(operation string, err error) {
+	protocol.PanicIn(err).Log(e.goroutines.Log, operation)
+}
 
 // getRequest returns an idle request.
 func (e *Engine) getRequest() *request {

@@ -63,11 +63,11 @@ func echoes(p *peer) {
 	}
 }
 
-func TestManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs(t *testing.T) {
-	inBothWays(t, testManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs)
+func TestConcurrentResponsesHaveClientIDs(t *testing.T) {
+	inBothWays(t, testConcurrentResponsesHaveClientIDs)
 }
 
-func testManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs(t *testing.T, to *forwardTo) {
+func testConcurrentResponsesHaveClientIDs(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, echoes), nil))
 	p := r.dial()
@@ -88,9 +88,9 @@ func testManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs(t *testing.T, to 
 	}
 }
 
-func TestAnswersOutOfOrder(t *testing.T) { inBothWays(t, testAnswersOutOfOrder) }
+func TestResponsesOutOfOrder(t *testing.T) { inBothWays(t, testResponsesOutOfOrder) }
 
-func testAnswersOutOfOrder(t *testing.T, to *forwardTo) {
+func testResponsesOutOfOrder(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		var heads []codec.Frame
@@ -115,11 +115,11 @@ func testAnswersOutOfOrder(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestAHostThatDiesFailsItsRequestsAtOnce(t *testing.T) {
-	inBothWays(t, testAHostThatDiesFailsItsRequestsAtOnce)
+func TestHostFailureFailsRequestsImmediately(t *testing.T) {
+	inBothWays(t, testHostFailureFailsRequestsImmediately)
 }
 
-func testAHostThatDiesFailsItsRequestsAtOnce(t *testing.T, to *forwardTo) {
+func testHostFailureFailsRequestsImmediately(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		for range 5 {
@@ -141,11 +141,11 @@ func testAHostThatDiesFailsItsRequestsAtOnce(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestACallerThatGoesEndsItsRequests(t *testing.T) {
-	inBothWays(t, testACallerThatGoesEndsItsRequests)
+func TestDisconnectEndsRequests(t *testing.T) {
+	inBothWays(t, testDisconnectEndsRequests)
 }
 
-func testACallerThatGoesEndsItsRequests(t *testing.T, to *forwardTo) {
+func testDisconnectEndsRequests(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	arrived := make(chan struct{}, 3)
 	to.client.Store(r.client(host(t, func(p *peer) {
@@ -172,9 +172,9 @@ func testACallerThatGoesEndsItsRequests(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestADeadlineEndsTheWait(t *testing.T) { inBothWays(t, testADeadlineEndsTheWait) }
+func TestDeadlineEndsWait(t *testing.T) { inBothWays(t, testDeadlineEndsWait) }
 
-func testADeadlineEndsTheWait(t *testing.T, to *forwardTo) {
+func testDeadlineEndsWait(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		p.read()
@@ -193,7 +193,7 @@ func testADeadlineEndsTheWait(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
+func TestBlockingServiceDoesNotBlockOthers(t *testing.T) {
 	release := make(chan struct{})
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {
@@ -215,11 +215,11 @@ func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-func TestOneWayRequestsAreNeverAnswered(t *testing.T) {
-	inBothWays(t, testOneWayRequestsAreNeverAnswered)
+func TestOneWayRequestsGetNoResponse(t *testing.T) {
+	inBothWays(t, testOneWayRequestsGetNoResponse)
 }
 
-func testOneWayRequestsAreNeverAnswered(t *testing.T, to *forwardTo) {
+func testOneWayRequestsGetNoResponse(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	got := make(chan codec.Kind, 2)
 	to.client.Store(r.client(host(t, func(p *peer) {
@@ -246,7 +246,7 @@ func testOneWayRequestsAreNeverAnswered(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestPingsAreAnsweredInPlace(t *testing.T) {
+func TestHeartbeatsAreAcknowledged(t *testing.T) {
 	r := newRig(t, &forwardTo{}, nil)
 	p := r.dial()
 	p.write(appendToyID(nil, codec.Heartbeat, 77, ""))
@@ -255,7 +255,7 @@ func TestPingsAreAnsweredInPlace(t *testing.T) {
 	}
 }
 
-func TestGarbageClosesTheConnectionAndIsRecorded(t *testing.T) {
+func TestMalformedInputClosesConnectionAndIsRecorded(t *testing.T) {
 	r := newRig(t, &forwardTo{}, nil)
 	p := r.dial()
 	p.write([]byte("GET / HTTP/1.1\r\n\r\n"))

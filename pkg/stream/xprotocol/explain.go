@@ -16,20 +16,20 @@ const faultSize = 512
 func (r *request) fault() (protocol.Reason, string) {
 	x := &r.x
 	reason := x.Record.Reason
-	said := ""
+	detail := ""
 	if reason == protocol.ReasonNone {
-		reason, said = reasonOf(x.Response.Status), text(x.Response.Body)
+		reason, detail = reasonOf(x.Response.Status), bodyText(x.Response.Body)
 		if reason == protocol.NotImplemented {
-			said = fmt.Sprintf("a response with HTTP status %d cannot be sent in %s", x.Response.Status, r.c.server.traits.Name)
-			x.Record.Reason, x.Record.Detail = reason, said
+			detail = fmt.Sprintf("a response with HTTP status %d cannot be sent in %s", x.Response.Status, r.c.server.traits.Name)
+			x.Record.Reason, x.Record.Detail = reason, detail
 		}
 	}
 	var b strings.Builder
 	b.WriteString("weft: ")
 	b.WriteString(reason.Text())
-	if said != "" {
+	if detail != "" {
 		b.WriteString(": ")
-		b.WriteString(said)
+		b.WriteString(detail)
 	}
 	if service := x.Request.Header.Get(codec.FieldService); service != "" {
 		b.WriteString(" [")
@@ -79,8 +79,8 @@ func reasonOf(status int) protocol.Reason {
 	}
 }
 
-// text returns the beginning of a local reply's body.
-func text(body protocol.Body) string {
+// bodyText returns the beginning of a local reply's body.
+func bodyText(body protocol.Body) string {
 	if body == nil {
 		return ""
 	}

@@ -52,7 +52,7 @@ func (s *waitState) wake() bool {
 // on the goroutine that calls resume. A switch costs a fraction of waking a goroutine;
 // docs/decisions/0008 has the figures.
 type fiber struct {
-	next  func() (struct{}, bool) // runs the fiber until it waits or has served
+	next  func() (struct{}, bool) // runs the fiber until it waits or the service has returned
 	stop  func()                  // ends the fiber; call it only while the fiber is idle
 	yield func(struct{}) bool     // called by the fiber to return from next
 
@@ -69,9 +69,9 @@ type fiber struct {
 type outcome uint8
 
 const (
-	parked outcome = iota // wake will continue the request
-	moves                 // the fiber asks for a worker
-	served                // the fiber is idle
+	outcomeParked      outcome = iota // wake will continue the request
+	outcomeNeedsWorker                // the fiber asks for a worker
+	outcomeServed                     // the fiber is idle
 )
 
 func newFiber() *fiber {
@@ -91,20 +91,20 @@ func newFiber() *fiber {
 	return f
 }
 
-// resume runs f until it waits or has served. Afterwards another goroutine may already own f,
-// unless f moves or is idle.
+// resume runs f until it waits or the service has returned. Afterwards another goroutine may
+// already own f, unless f asks for a worker or is idle.
 func (f *fiber) resume(b *batch) outcome {
 	for {
 		f.r.batch = b
 		f.next()
 		switch {
 		case f.idle:
-			return served
+			return outcomeServed
 		case f.moving:
 			f.moving = false
-			return moves
+			return outcomeNeedsWorker
 		case f.r.state.suspend():
-			return parked
+			return outcomeParked
 		}
 	}
 }

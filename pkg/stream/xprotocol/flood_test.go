@@ -108,9 +108,9 @@ func burst(n int, kind codec.Kind) (all []byte) {
 	return all
 }
 
-// TestRequestsOfACallerThatHasLeftAreNotServed verifies that no request starts whose client
+// TestRequestsOfDisconnectedClientAreNotServed verifies that no request starts whose client
 // disconnects before the engine reads it, and that each one is recorded.
-func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
+func TestRequestsOfDisconnectedClientAreNotServed(t *testing.T) {
 	const n = 50
 	for name, end := range map[string]func(conn *net.TCPConn) error{
 		"FIN":        (*net.TCPConn).Close,
@@ -138,9 +138,9 @@ func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 	}
 }
 
-// TestARequestThatNeverStartedIsReadForTheLogOnly verifies that the fields of a request that did
+// TestUnstartedRequestIsReadForLogOnly verifies that the fields of a request that did
 // not start are read only if the observer needs them.
-func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
+func TestUnstartedRequestIsReadForLogOnly(t *testing.T) {
 	for reads, want := range map[bool]string{true: "svc echo", false: ""} {
 		service := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 		r := newRig(t, service, nil)
@@ -153,9 +153,9 @@ func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
 	}
 }
 
-// TestAPanicOfARequestThatNeverStartedCostsNoOther verifies that all requests of a disconnected
+// TestUnstartedRequestPanicAffectsNoOther verifies that all requests of a disconnected
 // client end although the codec panics for the first one.
-func TestAPanicOfARequestThatNeverStartedCostsNoOther(t *testing.T) {
+func TestUnstartedRequestPanicAffectsNoOther(t *testing.T) {
 	const n = 5
 	f := newFusedRig(t, false)
 	f.reads.Store(true)
@@ -168,9 +168,9 @@ func TestAPanicOfARequestThatNeverStartedCostsNoOther(t *testing.T) {
 	}
 }
 
-// TestRequestsThatNeverStartedAllocateNothing verifies that requests of disconnected clients
+// TestUnstartedRequestsDoNotAllocate verifies that requests of disconnected clients
 // allocate nothing, because floods consist of them.
-func TestRequestsThatNeverStartedAllocateNothing(t *testing.T) {
+func TestUnstartedRequestsDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("invariant checks allocate")
 	}
@@ -208,10 +208,10 @@ func BenchmarkCallersThatLeave(b *testing.B) {
 	}
 }
 
-// TestOneWayRequestsOfACallerThatHasLeftAreServed verifies that one-way requests are served
+// TestOneWayRequestsOfDisconnectedClientAreServed verifies that one-way requests are served
 // although their client has disconnected, and that a blocked service is not notified of the
 // disconnect.
-func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
+func TestOneWayRequestsOfDisconnectedClientAreServed(t *testing.T) {
 	const n = 5
 	release, waiting := make(chan struct{}), make(chan error, n)
 	service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -253,9 +253,9 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	}
 }
 
-// TestADrainThatEndsAbandonsOneWayRequests verifies that one-way requests are abandoned when the
+// TestDrainEndAbandonsOneWayRequests verifies that one-way requests are abandoned when the
 // context of the connection ends.
-func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
+func TestDrainEndAbandonsOneWayRequests(t *testing.T) {
 	begun := make(chan struct{})
 	service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		gone := make(chan struct{})
@@ -275,9 +275,9 @@ func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
 	r.await(func() bool { return len(r.observed) == 1 })
 }
 
-// TestAHalfClosedCallerGetsItsAnswers verifies that a half-closed client gets its responses if
+// TestHalfClosedClientGetsResponses verifies that a half-closed client gets its responses if
 // AllowHalfClose is set.
-func TestAHalfClosedCallerGetsItsAnswers(t *testing.T) {
+func TestHalfClosedClientGetsResponses(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		inBothWays(t, func(t *testing.T, to *forwardTo) {
 			const n = 5
@@ -299,9 +299,9 @@ func TestAHalfClosedCallerGetsItsAnswers(t *testing.T) {
 	}
 }
 
-// TestAHalfClosedCallerThatLeavesEndsItsRequests verifies that a reset by a half-closed client ends
+// TestHalfClosedClientDisconnectEndsRequests verifies that a reset by a half-closed client ends
 // its requests.
-func TestAHalfClosedCallerThatLeavesEndsItsRequests(t *testing.T) {
+func TestHalfClosedClientDisconnectEndsRequests(t *testing.T) {
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		arrived, stop := make(chan struct{}), make(chan struct{})
 		defer close(stop)
@@ -331,9 +331,9 @@ func (deafCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []
 	panic("no faults today")
 }
 
-// TestAnAnswerThatCannotBeMadeEndsAnIdleConnection verifies that the connection is closed if no
+// TestUnsendableResponseEndsIdleConnection verifies that the connection is closed if no
 // response can be written while its reader, on the same goroutine, is about to wait.
-func TestAnAnswerThatCannotBeMadeEndsAnIdleConnection(t *testing.T) {
+func TestUnsendableResponseEndsIdleConnection(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		r := newRigOf(t, deafCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 			return protocol.NewFault(protocol.ReasonDenied, nil)

@@ -30,9 +30,9 @@ func withoutRace(t *testing.T) {
 	}
 }
 
-// TestACallerThatDoesNotReadIsClosed verifies that Weft closes a client that reads no responses
+// TestClientThatDoesNotReadIsClosed verifies that Weft closes a client that reads no responses
 // once they exceed MaxPendingBytes, even below MaxInFlight.
-func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
+func TestClientThatDoesNotReadIsClosed(t *testing.T) {
 	withoutRace(t)
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		r := newRig(t, to.service(), func(o *stream.ServerOptions) { o.RPC.MaxPendingBytes = queued })
@@ -72,9 +72,9 @@ func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
 	})
 }
 
-// TestRequestsToAHostThatDoesNotReadAreRefused verifies that requests beyond MaxPendingBytes fail
+// TestRequestsToHostThatDoesNotReadAreRejected verifies that requests beyond MaxPendingBytes fail
 // with Overflow, and that the others get their responses once the host reads.
-func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
+func TestRequestsToHostThatDoesNotReadAreRejected(t *testing.T) {
 	withoutRace(t)
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		r := newRig(t, to.service(), nil)

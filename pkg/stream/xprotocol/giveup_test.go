@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestWhatWasAnsweredLastIsNotHeldBack verifies that the reader's batch is flushed when its
+// TestLastResponseIsFlushed verifies that the reader's batch is flushed when its
 // connection fails, even if the heartbeat timer has already failed the connection.
-func TestWhatWasAnsweredLastIsNotHeldBack(t *testing.T) {
+func TestLastResponseIsFlushed(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
 	held := &batch{observers: []serverObserver{{server: &server{engine: r.engine}, observer: &tally{rig: r, seen: []observation{{code: 7}}}}}}

@@ -20,7 +20,7 @@ type inflight struct {
 	limit  int64   // immutable; the maximum number of requests in flight; 0: none
 
 	// The reader owns these fields.
-	all          []*request // requests taken from the engine and not returned to it
+	requests     []*request // requests taken from the engine and not returned to it
 	free         *request   // idle requests, linked by next
 	acquired     int64      // number of calls of acquire
 	seenReleased int64      // the value of released that atLimit read last
@@ -51,7 +51,7 @@ func (f *inflight) acquire() *request {
 	r := f.free
 	if r == nil {
 		r = f.engine.getRequest()
-		f.all = append(f.all, r)
+		f.requests = append(f.requests, r)
 	} else {
 		f.free, r.next = r.next, nil
 	}
@@ -135,7 +135,7 @@ func (f *inflight) active() []*request {
 		}
 	}
 	var active []*request
-	for _, r := range f.all {
+	for _, r := range f.requests {
 		if !idle[r] {
 			active = append(active, r)
 		}
@@ -150,7 +150,7 @@ func (f *inflight) reclaim() {
 		return // a burst calls this for each of its requests
 	}
 	f.free = f.returned.Swap(nil)
-	if len(f.all)-int(f.count()) <= maxIdleRequests {
+	if len(f.requests)-int(f.count()) <= maxIdleRequests {
 		return
 	}
 	last := f.free
@@ -165,7 +165,7 @@ func (f *inflight) reclaim() {
 	for r := extra; r != nil; r = r.next {
 		r.c = nil
 	}
-	f.all = slices.DeleteFunc(f.all, func(r *request) bool { return r.c == nil })
+	f.requests = slices.DeleteFunc(f.requests, func(r *request) bool { return r.c == nil })
 	for r := extra; r != nil; {
 		next := r.next
 		f.engine.putRequest(r)
@@ -175,10 +175,10 @@ func (f *inflight) reclaim() {
 
 // close returns all requests to the engine. None is in flight.
 func (f *inflight) close() {
-	for _, r := range f.all {
+	for _, r := range f.requests {
 		f.engine.putRequest(r)
 	}
-	f.all, f.free = nil, nil
+	f.requests, f.free = nil, nil
 	f.returned.Store(nil)
 }
 

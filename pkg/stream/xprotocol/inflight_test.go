@@ -66,8 +66,8 @@ func TestInflightReusesReleasedRequests(t *testing.T) {
 	all := acquireN(f, c, 10)
 	releaseAll(f, all)
 	again := acquireN(f, c, 10)
-	if len(f.all) != 10 {
-		t.Errorf("%d requests for 10 in flight", len(f.all))
+	if len(f.requests) != 10 {
+		t.Errorf("%d requests for 10 in flight", len(f.requests))
 	}
 	releaseAll(f, again)
 	f.close()
@@ -77,8 +77,8 @@ func TestInflightKeepsFewIdleRequests(t *testing.T) {
 	f, c := newTestInflight(t, 0)
 	releaseAll(f, acquireN(f, c, 1000))
 	one := acquireN(f, c, 1)
-	if len(f.all) > maxIdleRequests {
-		t.Errorf("%d requests are kept after a burst, want at most %d", len(f.all), maxIdleRequests)
+	if len(f.requests) > maxIdleRequests {
+		t.Errorf("%d requests are kept after a burst, want at most %d", len(f.requests), maxIdleRequests)
 	}
 	releaseAll(f, one)
 	f.close()

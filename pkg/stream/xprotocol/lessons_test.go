@@ -137,10 +137,10 @@ func holdAnswers(t *testing.T, p *peer, n int) {
 	}
 }
 
-// TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut covers lesson 18: ids that wrap around
+// TestLesson18ConnectionIsReplacedBeforeIDsRunOut covers lesson 18: ids that wrap around
 // collide with ids in use. It verifies that a connection is replaced before its ids run out, and
 // that no exchange fails.
-func TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut(t *testing.T) {
+func TestLesson18ConnectionIsReplacedBeforeIDsRunOut(t *testing.T) {
 	const conns = 3
 	to := &replacing{}
 	r := newRigOf(t, fewIDs{}, to, nil)
@@ -168,9 +168,9 @@ func TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut(t *testing.T) {
 	}
 }
 
-// TestLesson18ExchangesThatChoseAConnectionGetTheirIDs covers lesson 18 for exchanges that chose a
+// TestLesson18ExchangesOfReplacedConnectionGetIDs covers lesson 18 for exchanges that chose a
 // connection before it was exhausted. It verifies that all of them get distinct ids.
-func TestLesson18ExchangesThatChoseAConnectionGetTheirIDs(t *testing.T) {
+func TestLesson18ExchangesOfReplacedConnectionGetIDs(t *testing.T) {
 	const n = 20 * perConn
 	to := &forwardTo{}
 	r := newRigOf(t, fewIDs{}, to.service(), nil)

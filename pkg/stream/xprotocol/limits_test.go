@@ -20,9 +20,9 @@ var denies = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange)
 	return protocol.NewFault(protocol.ReasonDenied, nil)
 })
 
-func TestFramesAreTheSameAtEverySplit(t *testing.T) { inBothWays(t, testFramesAreTheSameAtEverySplit) }
+func TestFramesAreIdenticalAtEverySplit(t *testing.T) { inBothWays(t, testFramesAreIdenticalAtEverySplit) }
 
-func testFramesAreTheSameAtEverySplit(t *testing.T, to *forwardTo) {
+func testFramesAreIdenticalAtEverySplit(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, echoes), nil))
 	all := append(ask(1, "first"), ask(2, "second")...)
@@ -42,7 +42,7 @@ func testFramesAreTheSameAtEverySplit(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestAFrameThatIsTooLargeIsAFaultAtOnce(t *testing.T) {
+func TestTooLargeFrameFailsImmediately(t *testing.T) {
 	r := newRig(t, denies, func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = 1000 })
 	p := r.dial()
 	large := ask(1, strings.Repeat("x", 5000))
@@ -57,7 +57,7 @@ func TestAFrameThatIsTooLargeIsAFaultAtOnce(t *testing.T) {
 	}
 }
 
-func TestADeclaredSizeTakesNoMemory(t *testing.T) {
+func TestDeclaredSizeReservesNoMemory(t *testing.T) {
 	r := newRig(t, denies, func(o *stream.ServerOptions) {
 		o.RPC.MaxFrameSize = 0
 		o.RPC.FrameTimeout = 50 * time.Millisecond
@@ -72,11 +72,11 @@ func TestADeclaredSizeTakesNoMemory(t *testing.T) {
 	r.await(func() bool { return len(r.observed) == 0 })
 }
 
-func TestAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T) {
-	inBothWays(t, testAnAnswerThatIsTooLargeFailsItsRequestOnly)
+func TestTooLargeResponseFailsOnlyItsRequest(t *testing.T) {
+	inBothWays(t, testTooLargeResponseFailsOnlyItsRequest)
 }
 
-func testAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T, to *forwardTo) {
+func testTooLargeResponseFailsOnlyItsRequest(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		large, _ := p.read()
@@ -96,9 +96,9 @@ func testAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T, to *forwardTo) 
 	}
 }
 
-// TestAFrameAboveTheLimitIsRefusedHoweverItArrives verifies that a frame above MaxFrameSize is
+// TestTooLargeFrameIsRejectedAtEverySplit verifies that a frame above MaxFrameSize is
 // rejected regardless of how it is split, and that the next one is served.
-func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
+func TestTooLargeFrameIsRejectedAtEverySplit(t *testing.T) {
 	const limit = 100
 	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * stream.MaxReadSize} {
 		for _, pieces := range []int{1, 7, 64 << 10} {
@@ -128,7 +128,7 @@ func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
 	}
 }
 
-func TestRequestsAboveTheLimitWait(t *testing.T) {
+func TestRequestsBeyondLimitWait(t *testing.T) {
 	const limit = 4
 	var now, beyond atomic.Int64
 	begun := make(chan struct{}, 3*limit)
@@ -160,9 +160,9 @@ func TestRequestsAboveTheLimitWait(t *testing.T) {
 	}
 }
 
-func TestALateAnswerIsDropped(t *testing.T) { inBothWays(t, testALateAnswerIsDropped) }
+func TestLateResponseIsDropped(t *testing.T) { inBothWays(t, testLateResponseIsDropped) }
 
-func testALateAnswerIsDropped(t *testing.T, to *forwardTo) {
+func testLateResponseIsDropped(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	late := make(chan codec.Frame, 1)
 	to.client.Store(r.client(host(t, func(p *peer) {
@@ -188,11 +188,11 @@ func testALateAnswerIsDropped(t *testing.T, to *forwardTo) {
 	<-late
 }
 
-func TestAHostThatIsSilentIsAskedAndGivenUp(t *testing.T) {
-	inBothWays(t, testAHostThatIsSilentIsAskedAndGivenUp)
+func TestSilentHostGetsHeartbeatsAndIsClosed(t *testing.T) {
+	inBothWays(t, testSilentHostGetsHeartbeatsAndIsClosed)
 }
 
-func testAHostThatIsSilentIsAskedAndGivenUp(t *testing.T, to *forwardTo) {
+func testSilentHostGetsHeartbeatsAndIsClosed(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	pings := make(chan uint64, 16)
 	to.client.Store(r.client(host(t, func(p *peer) {
@@ -218,9 +218,9 @@ func testAHostThatIsSilentIsAskedAndGivenUp(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestAHostThatAnswersPingsIsKept(t *testing.T) { inBothWays(t, testAHostThatAnswersPingsIsKept) }
+func TestHostThatAcknowledgesHeartbeatsIsKept(t *testing.T) { inBothWays(t, testHostThatAcknowledgesHeartbeatsIsKept) }
 
-func testAHostThatAnswersPingsIsKept(t *testing.T, to *forwardTo) {
+func testHostThatAcknowledgesHeartbeatsIsKept(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	enough := make(chan struct{})
 	to.client.Store(r.client(host(t, func(p *peer) {
@@ -245,11 +245,11 @@ func testAHostThatAnswersPingsIsKept(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestAHostThatGoesAwayGetsNoNewRequests(t *testing.T) {
-	inBothWays(t, testAHostThatGoesAwayGetsNoNewRequests)
+func TestHostGoAwayStopsNewRequests(t *testing.T) {
+	inBothWays(t, testHostGoAwayStopsNewRequests)
 }
 
-func testAHostThatGoesAwayGetsNoNewRequests(t *testing.T, to *forwardTo) {
+func testHostGoAwayStopsNewRequests(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	var reusable atomic.Bool
 	reusable.Store(true)
@@ -273,11 +273,11 @@ func testAHostThatGoesAwayGetsNoNewRequests(t *testing.T, to *forwardTo) {
 	}
 }
 
-func TestADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T) {
-	inBothWays(t, testADrainTellsTheCallerAndFinishesWhatIsUnderWay)
+func TestDrainSendsGoAwayAndFinishesInFlight(t *testing.T) {
+	inBothWays(t, testDrainSendsGoAwayAndFinishesInFlight)
 }
 
-func testADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T, to *forwardTo) {
+func testDrainSendsGoAwayAndFinishesInFlight(t *testing.T, to *forwardTo) {
 	r := newRig(t, to.service(), nil)
 	answer := make(chan struct{})
 	arrived := make(chan struct{})
@@ -319,7 +319,7 @@ var shyTraits = codec.Traits{Name: "shy", Version: "shy/1", MaxID: 1<<63 - 1, Fr
 
 func (shy) Traits() *codec.Traits { return &shyTraits }
 
-func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
+func TestOptInGoAwayIsSentOnlyIfConfigured(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		arrived, answer := make(chan struct{}), make(chan struct{})
 		r := newRigOf(t, shy{}, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -352,10 +352,10 @@ func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
-// TestADrainAnswersACallerThatGoesOnAsking verifies that a client which gets no GOAWAY and keeps
+// TestDrainRespondsToClientThatKeepsSending verifies that a client which gets no GOAWAY and keeps
 // sending gets a response to each request that arrives before the connection ends, and that no
 // connection is force-closed.
-func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
+func TestDrainRespondsToClientThatKeepsSending(t *testing.T) {
 	r := newRigOf(t, shy{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
@@ -388,9 +388,9 @@ func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
 	}
 }
 
-// TestADrainEndsWithACallThatDoesNot verifies that the drain force-closes a connection whose
+// TestDrainEndsDespiteStuckCall verifies that the drain force-closes a connection whose
 // request does not end in time.
-func TestADrainEndsWithACallThatDoesNot(t *testing.T) {
+func TestDrainEndsDespiteStuckCall(t *testing.T) {
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
 		r := newRig(t, to.service(), nil)
 		arrived := make(chan struct{})
@@ -410,7 +410,7 @@ func TestADrainEndsWithACallThatDoesNot(t *testing.T) {
 	})
 }
 
-func TestAPanicCostsOneRequest(t *testing.T) {
+func TestPanicEndsOnlyItsRequest(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {
 			panic("a defect")
@@ -426,7 +426,7 @@ func TestAPanicCostsOneRequest(t *testing.T) {
 	}
 }
 
-func TestTheCallersTimeIsPassedOnReduced(t *testing.T) {
+func TestClientTimeoutIsForwardedReduced(t *testing.T) {
 	to := &forwardTo{}
 	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		x.Deadline = x.Deadline.Add(-400 * time.Millisecond)
@@ -447,7 +447,7 @@ func TestTheCallersTimeIsPassedOnReduced(t *testing.T) {
 	}
 }
 
-func TestAFaultSaysWhatAndWhere(t *testing.T) {
+func TestErrorResponseText(t *testing.T) {
 	r := newRig(t, denies, nil)
 	p := r.dial()
 	p.write(ask(1, ""))
@@ -457,9 +457,9 @@ func TestAFaultSaysWhatAndWhere(t *testing.T) {
 	}
 }
 
-// TestIdsAreNotUsedTwice covers lesson 18. It verifies that the table skips the slots of pending
+// TestIDsAreNotReused covers lesson 18. It verifies that the table skips the slots of pending
 // calls, and is exhausted before its ids run out.
-func TestIdsAreNotUsedTwice(t *testing.T) {
+func TestIDsAreNotReused(t *testing.T) {
 	var table callTable
 	table.max = minFreeIDs + 1000
 	seen := map[uint64]bool{}
@@ -486,7 +486,7 @@ func TestIdsAreNotUsedTwice(t *testing.T) {
 	}
 }
 
-func TestAllThatIsInFlightCompletes(t *testing.T) {
+func TestInFlightRequestsComplete(t *testing.T) {
 	const conns, each = 20, 500
 	to := &forwardTo{}
 	r := newRig(t, to.service(), nil)

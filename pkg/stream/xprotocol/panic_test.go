@@ -219,7 +219,7 @@ const (
 	closed   = "closed"   // its connection ended
 )
 
-func TestAPanicCostsAnExchangeOrAConnectionAndNeverTheProcess(t *testing.T) {
+func TestPanicIsContained(t *testing.T) {
 	for point, want := range map[string]string{
 		"server Next": closed, "server ReadRequest": failed, "server SetID": failed, "server AppendResponse": failed,
 		"client SetID": failed, "client AppendRequest": failed, "client Next": failed, "client ReadResponse": failed,
@@ -326,9 +326,9 @@ func awaitRequests(t *testing.T, u *UpstreamConn, n int) {
 	}
 }
 
-// TestAPanicOfASignalCostsAConnection verifies that a panic for a frame that belongs to no exchange
+// TestOnDisconnectPanicEndsConnection verifies that a panic for a frame that belongs to no exchange
 // ends only its connection, on either side.
-func TestAPanicOfASignalCostsAConnection(t *testing.T) {
+func TestOnDisconnectPanicEndsConnection(t *testing.T) {
 	t.Run("server AppendPong", func(t *testing.T) {
 		f := newFusedRig(t, false)
 		f.connect(t, echoes, nil)
@@ -379,9 +379,9 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 	}
 }
 
-// TestAPanicOfWhoWatchesACallerIsContained verifies that a panic of an OnDisconnect callback, which
+// TestOnDisconnectPanicIsContained verifies that a panic of an OnDisconnect callback, which
 // has its own goroutine, is recovered.
-func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
+func TestOnDisconnectPanicIsContained(t *testing.T) {
 	f := newFusedRig(t, true)
 	f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
 	f.arm("gone")
@@ -396,9 +396,9 @@ func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	}
 }
 
-// TestAPanicWhileAMalformedFrameIsAccountedFor verifies that a panic of the observer of a malformed
+// TestObserverPanicOnMalformedFrame verifies that a panic of the observer of a malformed
 // frame ends only the connection.
-func TestAPanicWhileAMalformedFrameIsAccountedFor(t *testing.T) {
+func TestObserverPanicOnMalformedFrame(t *testing.T) {
 	f := newFusedRig(t, false)
 	f.arm("Observe")
 	p := f.dial()
@@ -408,9 +408,9 @@ func TestAPanicWhileAMalformedFrameIsAccountedFor(t *testing.T) {
 	}
 }
 
-// TestAPanicAtADeadlineCostsOneExchange verifies that a panic on the goroutine of the timer, which
+// TestDeadlinePanicEndsOneExchange verifies that a panic on the goroutine of the timer, which
 // finishes expired exchanges, affects only one exchange.
-func TestAPanicAtADeadlineCostsOneExchange(t *testing.T) {
+func TestDeadlinePanicEndsOneExchange(t *testing.T) {
 	for _, point := range []string{"Finish", "tally Observe", "tally Flush", "server AppendFault"} {
 		t.Run(point, func(t *testing.T) {
 			f := newFusedRig(t, false)

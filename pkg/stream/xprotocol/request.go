@@ -36,7 +36,7 @@ type request struct {
 func newRequest(e *Engine) *request {
 	r := &request{engine: e}
 	r.x.Downstream = r
-	r.call.body.k = &r.call
+	r.call.body.call = &r.call
 	return r
 }
 
@@ -124,8 +124,8 @@ func (r *request) respondIfDone(err error) {
 
 // respond sends the response: x.Response, or a local reply for err. It returns a recovered panic as
 // an error.
-func (r *request) respond(err error) (failed error) {
-	defer protocol.RecoverPanic(&failed)
+func (r *request) respond(err error) (panicErr error) {
+	defer protocol.RecoverPanic(&panicErr)
 	x := &r.x
 	if err != nil {
 		x.LocalReplyError(err)
@@ -142,7 +142,7 @@ func (r *request) RunBlocking(ctx context.Context, s protocol.BlockingService) e
 		return s.Serve(ctx, &r.x)
 	}
 	if r.x.Response.Body != nil {
-		r.x.ResetResponse() // the caller of RunBlocking should have reset it: see passes
+		r.x.ResetResponse() // the caller of RunBlocking should have reset it: see doneOnWake
 	}
 	if !r.engine.workers.Reserve() {
 		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines of their own is reached", maxForked)
@@ -157,14 +157,14 @@ func (r *request) RunBlocking(ctx context.Context, s protocol.BlockingService) e
 }
 
 // runFork resumes the fork on the goroutine that owns b, or passes it to a worker. It reports
-// whether the fork has served.
+// whether the service has returned.
 func (r *request) runFork(b *batch) bool {
 	switch r.fork.resume(b) {
-	case moves:
+	case outcomeNeedsWorker:
 		r.engine.workers.Go(r)
-	case served:
+	case outcomeServed:
 		return true
-	case parked:
+	case outcomeParked:
 	}
 	return false
 }
@@ -183,7 +183,7 @@ func (r *request) joinFork() error {
 // resumeForkOnWorker calls resumeFork on a worker.
 func (r *request) resumeForkOnWorker() { r.resumeFork(nil) }
 
-// resumeFork resumes the fork. Once the fork has served, resumeFork continues without it.
+// resumeFork resumes the fork. Once the service has returned, resumeFork continues without it.
 func (r *request) resumeFork(b *batch) {
 	if r.runFork(b) {
 		r.resume(r.joinFork())
@@ -193,9 +193,9 @@ func (r *request) resumeFork(b *batch) {
 // park implements waiter; only a fork waits.
 func (r *request) park() { r.fork.park() }
 
-// passes implements waiter. A request that is pending and has no fork is done with the response
+// doneOnWake implements waiter. A request that is pending and has no fork is done with the response
 // when wake returns. A service that forks then has dropped the response before.
-func (r *request) passes() bool { return r.state.value.Load() == stateWaiting && r.fork == nil }
+func (r *request) doneOnWake() bool { return r.state.value.Load() == stateWaiting && r.fork == nil }
 
 // wake implements waiter.
 func (r *request) wake(b *batch) {
@@ -217,13 +217,13 @@ func (r *request) now() time.Time {
 	return r.batch.now
 }
 
-// flush has o flushed with the batch; on a worker, after a yield.
-func (r *request) flush(o *network.WriteQueue) {
+// flush adds q to the batch, which flushes it; on a worker, flush flushes q after a yield.
+func (r *request) flush(q *network.WriteQueue) {
 	if r.batch == nil {
-		_ = o.FlushAfterYield() // the connection's reader gets the error
+		_ = q.FlushAfterYield() // the connection's reader gets the error
 		return
 	}
-	r.batch.dirty.Add(o)
+	r.batch.dirty.Add(q)
 }
 
 // Detach implements protocol.Detacher.
@@ -237,9 +237,9 @@ func (r *request) Detach() {
 func (*request) SendInterim(int, *protocol.Header) error { return nil }
 
 // OnDisconnect implements protocol.Downstream.
-func (r *request) OnDisconnect(gone func()) (stop func()) {
+func (r *request) OnDisconnect(onDisconnect func()) (stop func()) {
 	r.watched = true
-	return r.watch.Start(r.engine.goroutines.Start, gone)
+	return r.watch.Start(r.engine.goroutines.Start, onDisconnect)
 }
 
 // Canceled implements protocol.Cancellable.
@@ -268,7 +268,7 @@ func (r *request) read() (err error) {
 	return nil
 }
 
-// describe records what is known without reading the frame.
+// describe sets the metadata that the codec's traits and the frame's size determine.
 func (r *request) describe() {
 	x, traits := &r.x, r.c.server.traits
 	x.Meta.Conn = &r.c.meta
@@ -281,59 +281,59 @@ func (r *request) describe() {
 // none or the codec cannot write it.
 func (r *request) sendResponse() {
 	if m := codec.MessageOf(r.x.Response.Body); m != nil {
-		err := r.put(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) { return r.pass(dst, m) })
+		err := r.enqueue(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) { return r.appendResponse(dst, m) })
 		if err == nil {
 			return
 		}
 		r.x.LocalReplyError(err) // the codec cannot write the response
 	}
 	reason, text := r.fault()
-	own := r.c.server.codec
-	_ = r.put(faultSize, func(dst []byte) ([]byte, error) { // never fails
+	clientCodec := r.c.server.codec
+	_ = r.enqueue(faultSize, func(dst []byte) ([]byte, error) { // never fails
 		start := len(dst)
-		dst = own.AppendErrorResponse(dst, r.frame.Bytes(), reason, text)
-		var sent protocol.Response
-		if own.ReadResponse(dst[start:], &sent, new(codec.FrameView)) == nil {
-			r.x.Response.Code = sent.Code
+		dst = clientCodec.AppendErrorResponse(dst, r.frame.Bytes(), reason, text)
+		var resp protocol.Response
+		if clientCodec.ReadResponse(dst[start:], &resp, new(codec.FrameView)) == nil {
+			r.x.Response.Code = resp.Code
 		}
 		return dst, nil
 	})
 }
 
-// pass appends the host's response with the client's request id.
-func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
-	own := r.c.server.codec
+// appendResponse appends the host's response with the client's request id.
+func (r *request) appendResponse(dst []byte, m *codec.Message) ([]byte, error) {
+	clientCodec := r.c.server.codec
 	start := len(dst)
-	out, err := own.AppendResponse(dst, m.Frame, &r.x.Response, &m.View)
+	out, err := clientCodec.AppendResponse(dst, m.Frame, &r.x.Response, &m.View)
 	if err == nil {
-		own.SetID(out[start:], r.head.ID)
+		clientCodec.SetID(out[start:], r.head.ID)
 	}
 	return out, err
 }
 
-// put enqueues a frame for the client. It records why the client does not get it.
-func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
-	x, o := &r.x, r.c.writeQueue
-	n, err, lost := o.AppendFrame(size, frame)
+// enqueue enqueues a frame for the client. It records why the client does not get it.
+func (r *request) enqueue(size int, encode func(dst []byte) ([]byte, error)) error {
+	x, q := &r.x, r.c.writeQueue
+	n, err, queueErr := q.AppendFrame(size, encode)
 	if err != nil {
 		return err
 	}
 	x.Record.ResponseBytes = int64(n)
-	if lost != nil {
-		r.noteLost(lost)
+	if queueErr != nil {
+		r.recordSendError(queueErr)
 	}
-	r.flush(o)
+	r.flush(q)
 	return nil
 }
 
-// noteLost records why the client does not get its response.
-func (r *request) noteLost(why error) {
-	if errors.Is(why, network.ErrWriteQueueFull) {
+// recordSendError records why the client does not get its response.
+func (r *request) recordSendError(err error) {
+	if errors.Is(err, network.ErrWriteQueueFull) {
 		// The client does not read its responses and will miss this one.
 		r.c.abort(r.batch)
 	}
 	if record := &r.x.Record; record.Reason == protocol.ReasonNone {
-		record.Reason, record.Detail = protocol.ReasonDownstreamDisconnect, why.Error()
+		record.Reason, record.Detail = protocol.ReasonDownstreamDisconnect, err.Error()
 	}
 }
 
@@ -345,7 +345,7 @@ func (r *request) finish() {
 	x := &r.x
 	x.Record.End = r.now()
 	r.observe()
-	r.drop() // after observe: the response's fields are views
+	r.resetExchange() // after observe: the response's fields are views
 	r.message.Reset()
 	if r.frame.Cap() > maxKeptFrame {
 		r.frame.Release()
@@ -360,8 +360,8 @@ func (r *request) finish() {
 	r.c.inflight.release(r)
 }
 
-// drop resets the exchange. It contains a panic of the response's Close.
-func (r *request) drop() {
+// resetExchange resets the exchange. It contains a panic of the response's Close.
+func (r *request) resetExchange() {
 	defer r.x.Reset()
 	defer r.engine.goroutines.Contain("closing a response")
 	r.x.ResetResponse()
@@ -382,13 +382,13 @@ func (r *request) observe() {
 
 // setPending records what r waits for, and returns false if the client has disconnected. The
 // connection's reader detects disconnects, so a call that the reader sends needs no lock for that.
-func (r *request) setPending(on pendingCall) bool {
+func (r *request) setPending(call pendingCall) bool {
 	if r.fork == nil && r.batch == &r.c.batch {
-		r.sentCall = on
+		r.sentCall = call
 		return true
 	}
 	r.watched = true
-	return r.watch.SetPending(on)
+	return r.watch.SetPending(call)
 }
 
 // pendingCall identifies the connection and the call whose response a request waits for.

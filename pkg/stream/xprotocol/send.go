@@ -51,37 +51,38 @@ func (u *UpstreamConn) send(x *protocol.Exchange, r *request) (*call, error) {
 		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
 	}
 	m := codec.MessageOf(x.Request.Body)
-	if err := u.carries(x, m); err != nil {
+	if err := u.checkProtocol(x, m); err != nil {
 		u.opts.OnRelease(true)
 		return nil, err
 	}
 	if x.Request.OneWay {
-		return nil, u.oneWay(x, m, r, now)
+		return nil, u.sendOneWay(x, m, r, now)
 	}
-	k, err := u.twoWay(x, m, r, now)
+	k, err := u.sendTwoWay(x, m, r, now)
 	if err != nil {
 		u.opts.OnRelease(!u.closing.Load())
 	}
 	return k, err
 }
 
-// carries returns an error if m, the request of x, cannot be sent in the protocol of the codec.
-func (u *UpstreamConn) carries(x *protocol.Exchange, m *codec.Message) error {
+// checkProtocol returns an error if m, the request of x, cannot be sent in the protocol of the
+// codec.
+func (u *UpstreamConn) checkProtocol(x *protocol.Exchange, m *codec.Message) error {
 	if m == nil || m.Traits != u.traits {
 		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.traits.Name)
 	}
 	return nil
 }
 
-// twoWay registers x and adds it to the write queue.
-func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
+// sendTwoWay registers x and adds it to the write queue.
+func (u *UpstreamConn) sendTwoWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
 	var k *call
 	if r != nil {
 		k = &r.call
 		k.waiter = r
 	} else {
-		k = &call{waiter: make(sleeper, 1)}
-		k.body.k = k
+		k = &call{waiter: make(blockingWaiter, 1)}
+		k.body.call = k
 	}
 	k.conn, k.deadline = u, x.EffectiveDeadline()
 	id, err := u.register(k)
@@ -89,7 +90,7 @@ func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request
 		k.free()
 		return nil, err
 	}
-	if err := u.put(x, m, r, id, now); err != nil {
+	if err := u.enqueue(x, m, r, id, now); err != nil {
 		if u.remove(id) != nil {
 			k.free()
 			return nil, err
@@ -119,18 +120,18 @@ func (u *UpstreamConn) register(k *call) (id uint64, err error) {
 	return id, nil
 }
 
-// put adds the request to the write queue. It returns a panic of the codec as an error.
-func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) (err error) {
+// enqueue adds the request to the write queue. It returns a panic of the codec as an error.
+func (u *UpstreamConn) enqueue(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) (err error) {
 	defer protocol.RecoverPanic(&err)
-	left := time.Duration(0)
-	if until := x.EffectiveDeadline(); m.View.Timeout > 0 && !until.IsZero() {
-		if left = until.Sub(now); left <= 0 {
+	timeout := time.Duration(0)
+	if deadline := x.EffectiveDeadline(); m.View.Timeout > 0 && !deadline.IsZero() {
+		if timeout = deadline.Sub(now); timeout <= 0 {
 			return protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
 		}
 	}
-	_, err, lost := u.writeQueue.AppendFrame(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
+	_, err, queueErr := u.writeQueue.AppendFrame(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
 		start := len(dst)
-		out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, left)
+		out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, timeout)
 		if err == nil {
 			u.codec.SetID(out[start:], id)
 		}
@@ -139,11 +140,11 @@ func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, i
 	switch {
 	case err != nil:
 		return err
-	case lost == nil:
-	case errors.Is(lost, network.ErrWriteQueueFull):
-		return protocol.NewFault(protocol.Overflow, lost) // the host reads no requests
+	case queueErr == nil:
+	case errors.Is(queueErr, network.ErrWriteQueueFull):
+		return protocol.NewFault(protocol.Overflow, queueErr) // the host reads no requests
 	default:
-		return protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", lost)
+		return protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", queueErr)
 	}
 	if r != nil {
 		r.flush(u.writeQueue)
@@ -153,8 +154,8 @@ func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, i
 	return nil
 }
 
-// oneWay sends a request that expects no response.
-func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
+// sendOneWay sends a request that expects no response.
+func (u *UpstreamConn) sendOneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
 	u.hasOneWay.Store(true)
 	u.mu.Lock()
 	err := u.err
@@ -167,7 +168,7 @@ func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request
 	if err != nil {
 		err = protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", err)
 	} else {
-		err = u.put(x, m, r, id, now)
+		err = u.enqueue(x, m, r, id, now)
 	}
 	u.opts.OnRelease(!u.closing.Load())
 	if err == nil {
@@ -177,9 +178,9 @@ func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request
 	return err
 }
 
-// put adds a frame that Weft generates to a write queue, and reports success. On failure the
+// enqueue adds a frame that Weft generates to a write queue, and reports success. On failure the
 // connection's reader gets the error.
-func put(o *network.WriteQueue, frame func(dst []byte) []byte) bool {
-	_, err, lost := o.AppendFrame(faultSize, func(dst []byte) ([]byte, error) { return frame(dst), nil })
-	return err == nil && lost == nil
+func enqueue(q *network.WriteQueue, encode func(dst []byte) []byte) bool {
+	_, err, queueErr := q.AppendFrame(faultSize, func(dst []byte) ([]byte, error) { return encode(dst), nil })
+	return err == nil && queueErr == nil
 }

@@ -181,15 +181,15 @@ func (c *downstreamConn) read() error {
 		if c.maxInFlightReached = !c.rejecting && c.inflight.atLimit(); c.maxInFlightReached {
 			break
 		}
-		head, frame, wrong := c.in.next(c.server.codec, c.server.opts.RPC.MaxFrameSize)
-		if wrong != nil {
-			err = protocol.NewFault(protocol.MalformedRequest, wrong)
+		head, frame, parseErr := c.in.next(c.server.codec, c.server.opts.RPC.MaxFrameSize)
+		if parseErr != nil {
+			err = protocol.NewFault(protocol.MalformedRequest, parseErr)
 			break
 		}
 		if frame == nil {
 			break
 		}
-		c.frame(head, frame)
+		c.handleFrame(head, frame)
 		c.in.consume(head, len(frame))
 	}
 	c.in.ReleaseEmpty()
@@ -199,8 +199,8 @@ func (c *downstreamConn) read() error {
 	return err
 }
 
-// frame handles one frame. Of a frame that is too large, it may get only the beginning.
-func (c *downstreamConn) frame(head codec.Frame, frame []byte) {
+// handleFrame handles one frame. Of a frame that is too large, it may get only the beginning.
+func (c *downstreamConn) handleFrame(head codec.Frame, frame []byte) {
 	switch head.Kind {
 	case codec.Request, codec.OneWay:
 		c.addRequest(head, frame)
@@ -284,8 +284,8 @@ func (c *downstreamConn) handleReadTimeout() error {
 }
 
 // send enqueues a frame that Weft generates.
-func (c *downstreamConn) send(frame func(dst []byte) []byte) {
-	if put(c.writeQueue, frame) {
+func (c *downstreamConn) send(encode func(dst []byte) []byte) {
+	if enqueue(c.writeQueue, encode) {
 		c.batch.dirty.Add(c.writeQueue)
 	}
 }

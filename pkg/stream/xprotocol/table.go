@@ -25,14 +25,14 @@ type slot struct {
 	previous, next uint64
 }
 
-// of returns the slot of an id.
-func (s slots) of(id uint64) *slot { return &s[id&uint64(len(s)-1)] }
+// lookup returns the slot of an id.
+func (s slots) lookup(id uint64) *slot { return &s[id&uint64(len(s)-1)] }
 
 const (
-	firstSlots = 16
-	// keepSlots is the maximum size of a table that is kept when nothing is in flight, which also
-	// happens between two bursts.
-	keepSlots = 4096
+	minSlots = 16
+	// maxKeptSlots is the maximum size of a table that is kept when nothing is in flight, which
+	// also happens between two bursts.
+	maxKeptSlots = 4096
 	// minFreeIDs is how many ids a connection still has when the pool replaces it, for exchanges
 	// that have already chosen it.
 	minFreeIDs = 1 << 20
@@ -45,7 +45,7 @@ func (t *callTable) add(k *call) uint64 {
 	}
 	for {
 		t.last++
-		if s := t.slots.of(t.last); s.call == nil {
+		if s := t.slots.lookup(t.last); s.call == nil {
 			s.call = k
 			k.id = t.last
 			t.used++
@@ -70,10 +70,10 @@ func (t *callTable) exhausted() bool { return t.last+minFreeIDs > t.max }
 // no two collide.
 func (t *callTable) grow() {
 	old := t.slots
-	t.slots = make(slots, max(2*len(old), firstSlots))
+	t.slots = make(slots, max(2*len(old), minSlots))
 	for i := range old {
 		if k := old[i].call; k != nil {
-			*t.slots.of(k.id) = old[i]
+			*t.slots.lookup(k.id) = old[i]
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (t *callTable) remove(id uint64) *call {
 	if len(t.slots) == 0 {
 		return nil
 	}
-	s := t.slots.of(id)
+	s := t.slots.lookup(id)
 	k := s.call
 	if k == nil || k.id != id {
 		return nil
@@ -99,7 +99,7 @@ func (t *callTable) remove(id uint64) *call {
 func (t *callTable) free(s *slot) {
 	s.call = nil
 	t.used--
-	if t.used == 0 && len(t.slots) > keepSlots {
+	if t.used == 0 && len(t.slots) > maxKeptSlots {
 		t.slots = nil // releases the memory of a peak
 	}
 }
@@ -109,19 +109,19 @@ func (t *callTable) free(s *slot) {
 func (t *callTable) expired(now time.Time) (late []*call, next time.Time) {
 	late = t.wheel.expired(t.slots, now)
 	for _, k := range late {
-		t.free(t.slots.of(k.id))
+		t.free(t.slots.lookup(k.id))
 	}
 	return late, t.wheel.next(t.slots, now)
 }
 
 // clear removes and returns all calls.
 func (t *callTable) clear() []*call {
-	all := make([]*call, 0, t.used)
+	calls := make([]*call, 0, t.used)
 	for i := range t.slots {
 		if k := t.slots[i].call; k != nil {
-			all = append(all, k)
+			calls = append(calls, k)
 		}
 	}
 	t.slots, t.used, t.wheel = nil, 0, wheel{}
-	return all
+	return calls
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestFibersThatNobodyNeedsAreDropped(t *testing.T) {
+func TestUnusedFibersAreStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(slog.New(slog.DiscardHandler))
 		defer e.Close()

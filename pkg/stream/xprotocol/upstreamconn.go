@@ -70,17 +70,17 @@ func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 const upstreamCloseGrace = 5 * time.Second
 
 // Close implements stream.UpstreamConn. It first sends the queued one-way requests, for at most
-// upstreamCloseGrace: TestALastRequestThatNobodyAnswersIsSent. The connection's goroutine ends soon
+// upstreamCloseGrace: TestCloseSendsOneWayRequest. The connection's goroutine ends soon
 // after; Engine.Close waits for it.
 func (u *UpstreamConn) Close() error {
 	u.closing.Store(true)
 	u.mu.Lock()
-	parts := u.err == nil && u.hasOneWay.Load()
-	if parts {
+	flushFirst := u.err == nil && u.hasOneWay.Load()
+	if flushFirst {
 		u.engine.goroutines.Start(u.closeAfterFlush) // with mu held: run, and so the engine, has not ended
 	}
 	u.mu.Unlock()
-	if parts {
+	if flushFirst {
 		return nil
 	}
 	return u.conn.Close() // without mu: it calls the connection's OnClose functions
@@ -88,8 +88,8 @@ func (u *UpstreamConn) Close() error {
 
 // closeAfterFlush closes the connection once the socket has taken the write queue.
 func (u *UpstreamConn) closeAfterFlush() {
-	late := time.AfterFunc(upstreamCloseGrace, func() { _ = u.conn.Close() })
-	defer late.Stop()
+	timer := time.AfterFunc(upstreamCloseGrace, func() { _ = u.conn.Close() })
+	defer timer.Stop()
 	u.writeQueue.Close()
 	_ = u.conn.Close() // may be the second close
 }
@@ -135,15 +135,15 @@ func (u *UpstreamConn) read(in *input, b *batch) (err error) {
 		if frame == nil {
 			break
 		}
-		u.frame(head, frame, b)
+		u.handleFrame(head, frame, b)
 		in.consume(head, len(frame))
 	}
 	in.ReleaseEmpty()
 	return nil
 }
 
-// frame handles one frame.
-func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
+// handleFrame handles one frame.
+func (u *UpstreamConn) handleFrame(head codec.Frame, frame []byte, b *batch) {
 	switch head.Kind {
 	case codec.Response:
 		k := u.remove(head.ID)
@@ -173,8 +173,8 @@ func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 }
 
 // reply enqueues a frame that Weft generates.
-func (u *UpstreamConn) reply(b *batch, frame func(dst []byte) []byte) {
-	if put(u.writeQueue, frame) {
+func (u *UpstreamConn) reply(b *batch, encode func(dst []byte) []byte) {
+	if enqueue(u.writeQueue, encode) {
 		b.dirty.Add(u.writeQueue)
 	}
 }
@@ -215,14 +215,14 @@ func (u *UpstreamConn) fail(err error, b *batch) {
 	}
 	u.err = err
 	u.closing.Store(true)
-	all := u.calls.clear()
+	calls := u.calls.clear()
 	u.timer.Stop()
 	u.mu.Unlock()
 	_ = u.conn.Close() // may be the second close
 	u.writeQueue.Fail(err)
-	fault := lost(err)
+	fault := connFault(err)
 	b.now = time.Now()
-	for _, k := range all {
+	for _, k := range calls {
 		u.wake(k, fault, b)
 	}
 	b.flush()
@@ -236,8 +236,8 @@ func (u *UpstreamConn) wake(k *call, err error, b *batch) {
 	k.waiter.wake(b)
 }
 
-// lost returns the fault for calls that wait when the connection ends.
-func lost(err error) error {
+// connFault returns the fault for calls that wait when the connection ends.
+func connFault(err error) error {
 	var f *protocol.Fault
 	switch {
 	case errors.As(err, &f):

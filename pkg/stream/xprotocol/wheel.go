@@ -25,10 +25,10 @@ const (
 // A bucket links ids in the table's slots instead of calls. Neighbors were added one after another,
 // so their slots share cache lines, and no other call is touched.
 type wheel struct {
-	origin  time.Time
-	seen    int64 // the first tick that may still hold calls
-	size    int
-	buckets [wheelSize]uint64 // ids of the first calls; 0: the bucket is empty
+	origin   time.Time
+	nextTick int64 // the first tick that may still hold calls
+	size     int
+	buckets  [wheelSize]uint64 // ids of the first calls; 0: the bucket is empty
 }
 
 // tick returns the tick of t, which is negative before the origin.
@@ -40,34 +40,34 @@ func (w *wheel) bucket(s *slot) *uint64 {
 }
 
 // add puts the call of an id, which has a deadline, into its bucket.
-func (w *wheel) add(all slots, id uint64) {
-	s := all.of(id)
+func (w *wheel) add(table slots, id uint64) {
+	s := table.lookup(id)
 	if w.origin.IsZero() {
 		w.origin = s.call.deadline
 	}
 	if w.size == 0 {
-		w.seen = math.MinInt64 // every bucket is empty, so none can be skipped
+		w.nextTick = math.MinInt64 // every bucket is empty, so none can be skipped
 	}
 	s.deadline = s.call.deadline.Sub(w.origin)
-	if int64(s.deadline)>>wheelShift < w.seen { // the deadline has passed
-		s.deadline = time.Duration(w.seen << wheelShift)
+	if int64(s.deadline)>>wheelShift < w.nextTick { // the deadline has passed
+		s.deadline = time.Duration(w.nextTick << wheelShift)
 	}
-	head := w.bucket(s)
-	s.next, s.previous = *head, 0
+	first := w.bucket(s)
+	s.next, s.previous = *first, 0
 	if s.next != 0 {
-		all.of(s.next).previous = id
+		table.lookup(s.next).previous = id
 	}
-	*head = id
+	*first = id
 	w.size++
 }
 
 // remove removes the call of a slot. The caller knows that it is in the wheel.
-func (w *wheel) remove(all slots, s *slot) {
+func (w *wheel) remove(table slots, s *slot) {
 	if s.next != 0 {
-		all.of(s.next).previous = s.previous
+		table.lookup(s.next).previous = s.previous
 	}
 	if s.previous != 0 {
-		all.of(s.previous).next = s.next
+		table.lookup(s.previous).next = s.next
 	} else {
 		*w.bucket(s) = s.next
 	}
@@ -75,37 +75,37 @@ func (w *wheel) remove(all slots, s *slot) {
 }
 
 // expired removes and returns the calls whose deadline has passed.
-func (w *wheel) expired(all slots, now time.Time) (late []*call) {
+func (w *wheel) expired(table slots, now time.Time) (late []*call) {
 	if w.size == 0 {
 		return nil
 	}
-	last, passed := w.tick(now), now.Sub(w.origin)
-	for t := max(w.seen, last-wheelSize+1); t <= last; t++ {
+	last, elapsed := w.tick(now), now.Sub(w.origin)
+	for t := max(w.nextTick, last-wheelSize+1); t <= last; t++ {
 		for id := w.buckets[t&(wheelSize-1)]; id != 0; {
-			s := all.of(id)
+			s := table.lookup(id)
 			id = s.next
-			if s.deadline <= passed {
-				w.remove(all, s)
+			if s.deadline <= elapsed {
+				w.remove(table, s)
 				late = append(late, s.call)
 			}
 		}
 	}
-	w.seen = max(w.seen, last)
+	w.nextTick = max(w.nextTick, last)
 	return late
 }
 
 // next returns when to call expired next; the zero time if the wheel is empty. If no call expires
 // within one turn of the wheel, it returns the end of the turn.
-func (w *wheel) next(all slots, now time.Time) time.Time {
+func (w *wheel) next(table slots, now time.Time) time.Time {
 	if w.size == 0 {
 		return time.Time{}
 	}
-	from := max(w.seen, w.tick(now))
-	end := time.Duration(from+wheelSize) * wheelTick // of the turn
+	start := max(w.nextTick, w.tick(now))
+	end := time.Duration(start+wheelSize) * wheelTick // of the turn
 	first := end
-	for t := from; t < from+wheelSize && first == end; t++ {
+	for t := start; t < start+wheelSize && first == end; t++ {
 		for id := w.buckets[t&(wheelSize-1)]; id != 0; {
-			s := all.of(id)
+			s := table.lookup(id)
 			first = min(first, s.deadline)
 			id = s.next
 		}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestExpiredCallsAreTheRightOnes verifies callTable.expired against a linear list, for random
+// TestExpiredReturnsOnlyExpiredCalls verifies callTable.expired against a linear list, for random
 // deadlines and random sequences of add, remove and expired.
-func TestExpiredCallsAreTheRightOnes(t *testing.T) {
+func TestExpiredReturnsOnlyExpiredCalls(t *testing.T) {
 	for seed := range uint64(50) {
 		chance := rand.New(rand.NewPCG(seed, 1))
 		table := callTable{max: 1 << 60}
@@ -71,9 +71,9 @@ func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 	}
 }
 
-// TestWhatHasNotExpiredIsNotLookedAt verifies that the cost of expiry does not depend on the number
+// TestExpiredSkipsPendingBuckets verifies that the cost of expiry does not depend on the number
 // of other calls. It counts the calls in the buckets that expired visits.
-func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
+func TestExpiredSkipsPendingBuckets(t *testing.T) {
 	const calls = 10_000
 	table := callTable{max: 1 << 60}
 	now := time.Now()
@@ -82,8 +82,8 @@ func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
 	}
 	looks, rounds, expired := 0, 0, 0
 	for at := now; table.used > 0; rounds++ {
-		for tick := max(table.wheel.seen, table.wheel.tick(at)-wheelSize+1); tick <= table.wheel.tick(at)+1; tick++ {
-			for id := table.wheel.buckets[tick&(wheelSize-1)]; id != 0; id = table.slots.of(id).next {
+		for tick := max(table.wheel.nextTick, table.wheel.tick(at)-wheelSize+1); tick <= table.wheel.tick(at)+1; tick++ {
+			for id := table.wheel.buckets[tick&(wheelSize-1)]; id != 0; id = table.slots.lookup(id).next {
 				looks++
 			}
 		}

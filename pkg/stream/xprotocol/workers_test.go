@@ -21,10 +21,10 @@ func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonNoRoute, "it has waited")
 }
 
-// TestExchangesBeyondTheWorkersAreRefused verifies that an exchange is rejected as overloaded
+// TestExchangesBeyondWorkersAreRejected verifies that an exchange is rejected as overloaded
 // immediately if all worker slots are reserved, that the reader of the connection does not block,
 // and that queued exchanges are served.
-func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
+func TestExchangesBeyondWorkersAreRejected(t *testing.T) {
 	const running, reserved = 2, 5
 	w := waits{make(chan struct{}, 100), make(chan struct{})}
 	r := newRigOn(t, toy{}, w, nil, func(e *Engine) {

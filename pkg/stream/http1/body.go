@@ -25,27 +25,27 @@ type connReader struct {
 	rest *buffer.IoBuffer // unconsumed bytes; nil for none
 }
 
-// more reads once and appends to the unconsumed bytes, which stay contiguous.
-func (in *connReader) more() error {
+// readMore reads once and appends to the unconsumed bytes, which stay contiguous.
+func (in *connReader) readMore() error {
 	if in.rest == in.head && in.rest != nil {
-		old := in.rest
+		head := in.rest
 		in.rest = nil
-		if old.Len() > 0 {
+		if head.Len() > 0 {
 			in.rest = buffer.Get(pieceSize)
-			_, _ = in.rest.Write(old.Bytes()) // never fails
-			old.Discard(old.Len())
+			_, _ = in.rest.Write(head.Bytes()) // never fails
+			head.Discard(head.Len())
 		}
 	}
 	_, err := in.conn.Fill(&in.rest, pieceSize)
 	return err
 }
 
-// await reads until there are n unconsumed bytes. It uses the room of the head's buffer if that is
-// enough, so that the head does not move.
-func (in *connReader) await(n int) error {
-	for have := len(in.unread()); have < n; have = len(in.unread()) {
-		if in.rest == nil || len(in.rest.Tail()) < n-have {
-			if err := in.more(); err != nil {
+// awaitBytes reads until there are n unconsumed bytes. It uses the free space of the head's buffer
+// if that is enough, so that the head does not move.
+func (in *connReader) awaitBytes(n int) error {
+	for buffered := len(in.unread()); buffered < n; buffered = len(in.unread()) {
+		if in.rest == nil || len(in.rest.Tail()) < n-buffered {
+			if err := in.readMore(); err != nil {
 				return err
 			}
 			continue
@@ -86,100 +86,100 @@ func (in *connReader) release() {
 	}
 }
 
-// content reads one message's body from a connection, whatever its framing (RFC 9112 6).
-type content struct {
-	in      *connReader
-	kind    syntax.BodyKind
-	left    int64        // bytes still to come, if kind is Length
-	read    atomic.Int64 // bytes returned to the reader
-	whole   int          // size of a body that was complete before the first read, else -1
-	limit   int64        // maximum size in bytes; 0: no limit
-	chunks  syntax.ChunkReader
-	pending []byte // decoded and not yet returned; a view of in.rest
-	stuck   int    // unconsumed bytes that need more bytes to decode: part of a trailer section
-	limits  syntax.Limits
-	trailer *protocol.Header
-	done    bool
-	closed  atomic.Bool
-	state   atomic.Uint32 // contentUntouched and so on
+// bodyReader reads one message's body from a connection, whatever its framing (RFC 9112 6).
+type bodyReader struct {
+	in           *connReader
+	kind         syntax.BodyKind
+	remaining    int64        // bytes still to come, if kind is Length
+	read         atomic.Int64 // bytes returned to the reader
+	bufferedSize int          // size of a body that was complete before the first read, else -1
+	limit        int64        // maximum size in bytes; 0: no limit
+	chunks       syntax.ChunkReader
+	pending      []byte // decoded and not yet returned; a view of in.rest
+	undecoded    int    // unconsumed bytes that need more bytes to decode: part of a trailer section
+	limits       syntax.Limits
+	trailer      *protocol.Header
+	done         bool
+	closed       atomic.Bool
+	state        atomic.Uint32 // bodyUntouched and so on
 }
 
 // States of a body. The goroutine that writes the response reads the state while an upload may be
 // reading the body.
 const (
-	contentUntouched = iota
-	contentBegun
-	contentDone
-	contentFailed
+	bodyUntouched = iota
+	bodyStarted
+	bodyDone
+	bodyFailed
 )
 
 // start prepares c for the body that f describes. Its bytes that arrived with the head are in
 // in.rest.
-func (c *content) start(in *connReader, f *syntax.Framing, trailer *protocol.Header, limits syntax.Limits, limit int64) {
+func (c *bodyReader) start(in *connReader, f *syntax.Framing, trailer *protocol.Header, limits syntax.Limits, limit int64) {
 	c.in, c.kind, c.trailer, c.limits, c.limit = in, f.Body, trailer, limits, limit
-	c.left, c.whole = f.Length, -1
+	c.remaining, c.bufferedSize = f.Length, -1
 	c.read.Store(0)
 	c.closed.Store(false)
 	c.chunks.Reset()
 	c.chunks.Nominated = f.ConnectionOptions
-	c.pending, c.stuck = nil, 0
+	c.pending, c.undecoded = nil, 0
 	switch f.Body {
 	case syntax.Length:
-		c.done = c.left == 0
-		if int64(len(in.unread())) >= c.left {
-			c.whole = int(c.left)
+		c.done = c.remaining == 0
+		if int64(len(in.unread())) >= c.remaining {
+			c.bufferedSize = int(c.remaining)
 		}
 	case syntax.Chunked, syntax.UntilClose:
 		c.done = false
 	default:
 		c.done = true
 	}
-	c.state.Store(contentUntouched)
+	c.state.Store(bodyUntouched)
 	if c.done {
-		c.state.Store(contentDone)
+		c.state.Store(bodyDone)
 	}
 }
 
-// awaitWhole waits until a body of declared length is complete.
-func (c *content) awaitWhole() {
-	if c.in.await(int(c.left)) == nil { // on failure the reader of the body gets the error again
-		c.whole = int(c.left)
+// awaitComplete waits until a body of declared length is complete.
+func (c *bodyReader) awaitComplete() {
+	if c.in.awaitBytes(int(c.remaining)) == nil { // on failure the reader of the body gets the error again
+		c.bufferedSize = int(c.remaining)
 	}
 }
 
 // buffered returns how many body bytes can be read without waiting.
-func (c *content) buffered() int {
+func (c *bodyReader) buffered() int {
 	if c.done {
 		return len(c.pending)
 	}
 	n := len(c.in.unread())
 	if c.kind == syntax.Length {
-		return int(min(int64(n), c.left))
+		return int(min(int64(n), c.remaining))
 	}
-	return max(0, n-c.stuck) + len(c.pending) // an upper bound for a chunked body
+	return max(0, n-c.undecoded) + len(c.pending) // an upper bound for a chunked body
 }
 
 // next reads into p and returns io.EOF at the end. It returns errors of the connection unchanged:
 // only the caller knows which side they concern. The caller may call it again after a deadline or
 // an interruption.
-func (c *content) next(p []byte) (int, error) {
+func (c *bodyReader) next(p []byte) (int, error) {
 	n, err := c.advance(p)
 	if err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, network.ErrInterrupted) {
-		c.state.Store(contentFailed)
+		c.state.Store(bodyFailed)
 	}
 	return n, err
 }
 
-func (c *content) advance(p []byte) (int, error) {
+func (c *bodyReader) advance(p []byte) (int, error) {
 	switch {
-	case c.state.Load() == contentFailed:
-		return 0, errContentFailed
+	case c.state.Load() == bodyFailed:
+		return 0, errBodyFailed
 	case c.done && len(c.pending) == 0:
 		return 0, io.EOF
 	case len(p) == 0:
 		return 0, nil
 	}
-	c.state.CompareAndSwap(contentUntouched, contentBegun)
+	c.state.CompareAndSwap(bodyUntouched, bodyStarted)
 	var n int
 	var err error
 	switch c.kind {
@@ -192,7 +192,7 @@ func (c *content) advance(p []byte) (int, error) {
 	}
 	read := c.read.Add(int64(n))
 	if c.done && len(c.pending) == 0 {
-		c.state.Store(contentDone)
+		c.state.Store(bodyDone)
 	}
 	if c.limit > 0 && read > c.limit {
 		return 0, protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", c.limit)
@@ -200,31 +200,31 @@ func (c *content) advance(p []byte) (int, error) {
 	return n, err
 }
 
-// errContentFailed is the error of a read after a failed one.
-var errContentFailed = errors.New("a previous read of the body failed")
+// errBodyFailed is the error of a read after a failed one.
+var errBodyFailed = errors.New("a previous read of the body failed")
 
-func (c *content) nextOfLength(p []byte) (int, error) {
-	n, err := c.raw(p[:min(int64(len(p)), c.left)])
-	c.left -= int64(n)
-	c.done = c.left == 0
-	return n, cutShort(err)
+func (c *bodyReader) nextOfLength(p []byte) (int, error) {
+	n, err := c.readRaw(p[:min(int64(len(p)), c.remaining)])
+	c.remaining -= int64(n)
+	c.done = c.remaining == 0
+	return n, unexpectedEOF(err)
 }
 
-func (c *content) nextUntilClose(p []byte) (int, error) {
-	n, err := c.raw(p)
+func (c *bodyReader) nextUntilClose(p []byte) (int, error) {
+	n, err := c.readRaw(p)
 	c.done = err == io.EOF
 	return n, err
 }
 
-// raw reads body bytes that have no coding.
-func (c *content) raw(p []byte) (int, error) {
+// readRaw reads body bytes that have no coding.
+func (c *bodyReader) readRaw(p []byte) (int, error) {
 	if b := c.in.rest; b != nil && b.Len() > 0 {
 		return b.Read(p)
 	}
 	return c.in.conn.Read(p)
 }
 
-func (c *content) nextChunk(p []byte) (int, error) {
+func (c *bodyReader) nextChunk(p []byte) (int, error) {
 	filled := 0
 	for {
 		n := copy(p[filled:], c.pending)
@@ -241,20 +241,20 @@ func (c *content) nextChunk(p []byte) (int, error) {
 			c.pending = data
 			continue
 		}
-		c.stuck = len(c.in.unread())
+		c.undecoded = len(c.in.unread())
 		if filled > 0 {
 			return filled, nil
 		}
-		if err := c.in.more(); err != nil {
-			return 0, cutShort(err)
+		if err := c.in.readMore(); err != nil {
+			return 0, unexpectedEOF(err)
 		}
-		c.stuck = 0
+		c.undecoded = 0
 	}
 }
 
 // decode returns a view of the next body bytes among the unconsumed ones; it is empty if there are
 // none.
-func (c *content) decode() ([]byte, error) {
+func (c *bodyReader) decode() ([]byte, error) {
 	for {
 		b := c.in.unread()
 		if len(b) == 0 {
@@ -277,8 +277,8 @@ func orEOF(err error, n int) error {
 	return err
 }
 
-// cutShort turns io.EOF within a message into io.ErrUnexpectedEOF.
-func cutShort(err error) error {
+// unexpectedEOF turns io.EOF within a message into io.ErrUnexpectedEOF.
+func unexpectedEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
@@ -288,22 +288,22 @@ func cutShort(err error) error {
 // rewind restarts the body and reports whether it could: nothing was read, or the body was complete
 // before the first read. Then its bytes are still in the buffer, because nothing more was read into
 // it.
-func (c *content) rewind() bool {
+func (c *bodyReader) rewind() bool {
 	read := c.read.Load()
 	switch {
 	case c.kind == syntax.NoBody:
 		return true
-	case c.closed.Load(), c.state.Load() == contentFailed:
+	case c.closed.Load(), c.state.Load() == bodyFailed:
 		return false
 	case read == 0:
 		return true
-	case c.whole < 0:
+	case c.bufferedSize < 0:
 		return false
 	}
 	c.in.rest.Undiscard(int(read))
 	c.read.Store(0)
-	c.left, c.done = int64(c.whole), false
-	c.state.Store(contentBegun)
+	c.remaining, c.done = int64(c.bufferedSize), false
+	c.state.Store(bodyStarted)
 	return true
 }
 
@@ -323,8 +323,8 @@ func readFault(err error) error {
 	}
 }
 
-// later returns t plus d, or the zero time (never) if d is not positive.
-func later(t time.Time, d time.Duration) time.Time {
+// deadlineAfter returns t plus d, or the zero time (never) if d is not positive.
+func deadlineAfter(t time.Time, d time.Duration) time.Time {
 	if d <= 0 {
 		return time.Time{}
 	}

@@ -12,14 +12,14 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// inlineContent is the maximum number of body bytes written together with the head, and the maximum
+// maxInlineBody is the maximum number of body bytes written together with the head, and the maximum
 // size of one piece of a streamed body.
-const inlineContent = 32 << 10
+const maxInlineBody = 32 << 10
 
-// answer writes x.Response. keep reports whether the response lets the connection take another
-// request. An error is a Fault: the downstream connection or the body failed midway, and the
-// connection must end.
-func (c *downstreamConn) answer() (keep bool, err error) {
+// writeResponse writes x.Response. keep reports whether the response lets the connection take
+// another request. An error is a Fault: the downstream connection or the body failed midway, and
+// the connection must end.
+func (c *downstreamConn) writeResponse() (keep bool, err error) {
 	x := &c.x
 	if x.Response.Tunnel != nil {
 		return false, c.tunnel()
@@ -27,48 +27,48 @@ func (c *downstreamConn) answer() (keep bool, err error) {
 	if x.Response.Source == protocol.LocalReply && protocol.IsGRPC(&x.Request.Header) {
 		protocol.ReplyGRPC(x, x.Request.Header.Get("content-type"))
 	}
-	kind := c.contentKind()
-	if c.isOwn() {
-		c.dropChunks()
+	framing := c.responseBodyKind()
+	if c.isLocalReply() {
+		c.discardChunkedBody()
 	}
-	keep = c.shouldKeepAlive(kind)
-	out := buffer.Get(firstRead)
+	keep = c.shouldKeepAlive(framing)
+	out := buffer.Get(requestBufferSize)
 	defer out.Release()
-	o := syntax.ResponseOptions{
-		Chunked: kind == syntax.Chunked,
+	opts := syntax.ResponseOptions{
+		Chunked: framing == syntax.Chunked,
 		Close:   !keep,
 		Minor:   c.framing.Minor,
 	}
-	if c.isOwn() {
-		o.Date = c.s.clock.Date(time.Now())
-		o.Server = c.s.o.HTTP1.ServerName
+	if c.isLocalReply() {
+		opts.Date = c.server.clock.Date(time.Now())
+		opts.Server = c.server.opts.HTTP1.ServerName
 		c.conn.SetWriteDeadline(time.Time{})
 	} else {
-		o.Date = c.s.clock.Date(x.Record.UpstreamFirstByte)
+		opts.Date = c.server.clock.Date(x.Record.UpstreamFirstByte)
 		c.conn.SetWriteDeadline(x.Deadline) // a slow client occupies an upstream
 	}
-	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, o))
+	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, opts))
 	body := x.Response.Body
 	switch {
-	case kind == syntax.NoBody || body == nil:
+	case framing == syntax.NoBody || body == nil:
 		err = c.write(out.Bytes(), 0)
-	case kind == syntax.Chunked:
+	case framing == syntax.Chunked:
 		err = c.streamChunks(out, body)
 	default:
-		err = c.streamPlain(out, body, kind)
+		err = c.streamPlain(out, body, framing)
 	}
-	if err != nil && c.answered && kind == syntax.UntilClose {
+	if err != nil && c.responseStarted && framing == syntax.UntilClose {
 		_ = c.conn.Abort() // a FIN would mark the end of the body (RFC 9112 8)
 	}
 	return keep && err == nil, err
 }
 
-// isOwn reports whether the response is a local reply.
-func (c *downstreamConn) isOwn() bool { return c.x.Response.Source == protocol.LocalReply }
+// isLocalReply reports whether the response is a local reply.
+func (c *downstreamConn) isLocalReply() bool { return c.x.Response.Source == protocol.LocalReply }
 
-// contentKind returns the framing of the response body (RFC 9112 6.3). It sets ContentLength to 0
-// if there is no body.
-func (c *downstreamConn) contentKind() syntax.BodyKind {
+// responseBodyKind returns the framing of the response body (RFC 9112 6.3). It sets ContentLength
+// to 0 if there is no body.
+func (c *downstreamConn) responseBodyKind() syntax.BodyKind {
 	r := &c.x.Response
 	switch {
 	case c.x.Request.Method == "HEAD", r.Status == 204, r.Status == 304, r.Status < 200:
@@ -93,18 +93,18 @@ func (c *downstreamConn) shouldKeepAlive(kind syntax.BodyKind) bool {
 	}
 	// An untouched request body is discarded if it is small and the client is not waiting for a 100
 	// before it sends the body.
-	b := &c.body.content
+	b := &c.body.reader
 	if b.closed.Load() { // an upload was aborted
 		return false
 	}
 	switch b.state.Load() {
-	case contentFailed:
+	case bodyFailed:
 		return false
-	case contentBegun: // the response precedes the end of the body, which may be aborted
-		return b.whole >= 0
-	case contentUntouched:
+	case bodyStarted: // the response precedes the end of the body, which may be aborted
+		return b.bufferedSize >= 0
+	case bodyUntouched:
 		// After a response of an upstream an upload may be about to start.
-		return c.isOwn() && !c.x.Request.ExpectContinue && b.kind == syntax.Length && c.framing.Length <= drainLimit
+		return c.isLocalReply() && !c.x.Request.ExpectContinue && b.kind == syntax.Length && c.framing.Length <= maxDiscardBytes
 	}
 	return true
 }
@@ -144,46 +144,46 @@ func (c *downstreamConn) closeReason(err error) network.CloseReason {
 
 // maxRequestsReached reports whether the connection has served its maximum number of requests.
 func (c *downstreamConn) maxRequestsReached() bool {
-	most := c.s.o.HTTP1.MaxRequestsPerConnection
-	return most > 0 && c.conn.Requests >= most
+	limit := c.server.opts.HTTP1.MaxRequestsPerConnection
+	return limit > 0 && c.conn.Requests >= limit
 }
 
-// write sends p. Its last content bytes belong to the body.
-func (c *downstreamConn) write(p []byte, content int) error {
-	c.answered = true
+// write sends p. Its last bodyBytes bytes belong to the body.
+func (c *downstreamConn) write(p []byte, bodyBytes int) error {
+	c.responseStarted = true
 	n, err := c.conn.Write(p)
-	c.move()
-	c.x.Record.ResponseBytes += int64(max(0, content-(len(p)-n)))
+	c.recordProgress()
+	c.x.Record.ResponseBytes += int64(max(0, bodyBytes-(len(p)-n)))
 	if err != nil {
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 	}
 	return nil
 }
 
-// move records activity for the goroutine that reads the request body, so that the exchange does
-// not count as idle.
-func (c *downstreamConn) move() {
-	if c.body.content.state.Load() != contentDone {
-		c.moved.Store(int64(time.Since(c.x.Meta.Start)))
+// recordProgress records activity for the goroutine that reads the request body, so that the
+// exchange does not count as idle.
+func (c *downstreamConn) recordProgress() {
+	if c.body.reader.state.Load() != bodyDone {
+		c.progress.Store(int64(time.Since(c.x.Meta.Start)))
 	}
 }
 
 // streamPlain sends the body unencoded after the head in out.
 func (c *downstreamConn) streamPlain(out *buffer.IoBuffer, body protocol.Body, kind syntax.BodyKind) error {
-	left := c.x.Response.ContentLength
-	content := 0 // body bytes in out
+	remaining := c.x.Response.ContentLength
+	bodyBytes := 0 // body bytes in out
 	var err error
-	for kind == syntax.UntilClose || left > 0 {
+	for kind == syntax.UntilClose || remaining > 0 {
 		ready := body.Buffered()
-		if out.Len() > 0 && (ready == 0 || content >= inlineContent) {
-			if werr := c.write(out.Bytes(), content); werr != nil {
+		if out.Len() > 0 && (ready == 0 || bodyBytes >= maxInlineBody) {
+			if werr := c.write(out.Bytes(), bodyBytes); werr != nil {
 				return werr
 			}
 			out.Reset()
-			content = 0
+			bodyBytes = 0
 			if kind == syntax.Length && ready == 0 {
-				if n, ok, serr := c.splice(body, left); ok {
-					left -= n
+				if n, ok, serr := c.splice(body, remaining); ok {
+					remaining -= n
 					if serr != nil {
 						return serr
 					}
@@ -191,53 +191,53 @@ func (c *downstreamConn) streamPlain(out *buffer.IoBuffer, body protocol.Body, k
 				}
 			}
 		}
-		out.Reserve(min(max(ready, 1<<10), inlineContent))
+		out.Reserve(min(max(ready, 1<<10), maxInlineBody))
 		tail := out.Tail()
-		if kind == syntax.Length && int64(len(tail)) > left {
-			tail = tail[:left]
+		if kind == syntax.Length && int64(len(tail)) > remaining {
+			tail = tail[:remaining]
 		}
 		var n int
 		n, err = body.Read(tail)
 		out.Extend(n)
-		content += n
-		left -= int64(n)
+		bodyBytes += n
+		remaining -= int64(n)
 		if err != nil {
 			break
 		}
 	}
 	if err == io.EOF {
 		err = nil
-		if kind == syntax.Length && left > 0 {
-			err = protocol.Faultf(protocol.Internal, "body ended %d bytes before its declared length", left)
+		if kind == syntax.Length && remaining > 0 {
+			err = protocol.Faultf(protocol.Internal, "body ended %d bytes before its declared length", remaining)
 		}
 	}
-	if out.Len() > 0 && (err == nil || c.answered) {
-		if werr := c.write(out.Bytes(), content); werr != nil {
+	if out.Len() > 0 && (err == nil || c.responseStarted) {
+		if werr := c.write(out.Bytes(), bodyBytes); werr != nil {
 			return werr
 		}
 	}
 	return err
 }
 
-// chunkHeadRoom is the space reserved before a chunk for its size line: eight digits and CRLF.
-const chunkHeadRoom = 10
+// chunkHeadSpace is the space reserved before a chunk for its size line: eight digits and CRLF.
+const chunkHeadSpace = 10
 
 // streamChunks sends the body in the chunked coding (RFC 9112 7.1) after the head in out.
 func (c *downstreamConn) streamChunks(out *buffer.IoBuffer, body protocol.Body) error {
-	content := 0
+	bodyBytes := 0
 	for {
-		if out.Len() > 0 && (body.Buffered() == 0 || content >= inlineContent) {
-			if err := c.write(out.Bytes(), content); err != nil {
+		if out.Len() > 0 && (body.Buffered() == 0 || bodyBytes >= maxInlineBody) {
+			if err := c.write(out.Bytes(), bodyBytes); err != nil {
 				return err
 			}
 			out.Reset()
-			content = 0
+			bodyBytes = 0
 		}
 		n, err := appendChunk(out, body)
-		content += n
+		bodyBytes += n
 		if err == io.EOF {
 			out.SetStorage(syntax.AppendLastChunk(out.Storage(), &c.x.Response.Trailer))
-			return c.write(out.Bytes(), content)
+			return c.write(out.Bytes(), bodyBytes)
 		}
 		if err != nil {
 			return err
@@ -247,14 +247,14 @@ func (c *downstreamConn) streamChunks(out *buffer.IoBuffer, body protocol.Body) 
 
 // appendChunk reads once from body and appends the bytes as one chunk.
 func appendChunk(out *buffer.IoBuffer, body protocol.Body) (int, error) {
-	room := min(max(body.Buffered(), 2<<10), inlineContent)
-	out.Reserve(chunkHeadRoom + room + 2)
+	space := min(max(body.Buffered(), 2<<10), maxInlineBody)
+	out.Reserve(chunkHeadSpace + space + 2)
 	tail := out.Tail()
-	n, err := body.Read(tail[chunkHeadRoom : len(tail)-2])
+	n, err := body.Read(tail[chunkHeadSpace : len(tail)-2])
 	if n > 0 {
-		size := syntax.AppendChunkHead(make([]byte, 0, chunkHeadRoom), n)
+		size := syntax.AppendChunkHead(make([]byte, 0, chunkHeadSpace), n)
 		copy(tail, size)
-		copy(tail[len(size):], tail[chunkHeadRoom:chunkHeadRoom+n])
+		copy(tail[len(size):], tail[chunkHeadSpace:chunkHeadSpace+n])
 		copy(tail[len(size)+n:], "\r\n")
 		out.Extend(len(size) + n + 2)
 	}
